@@ -1,0 +1,39 @@
+// Package guard is the reference monitor of rootsfs. It decides; it opens
+// nothing and serves nobody itself.
+//
+// # The model
+//
+// A person approves a root: a directory, or a single file. The approval is a
+// Grant: the root's name, where it lies, a Policy (rights, patterns, limits),
+// an expiry and the subject it is for. A Registry holds the grants as immutable
+// snapshots with an epoch each. Every operation, whether it came from the
+// kernel or as JSON-RPC, is described by a Request and put to Registry.Admit,
+// once. Admit answers with a Lease or with an error. Only a Lease yields the
+// descriptor of a root, so there is nothing to open without having asked.
+// Lease.Done settles, wraps the error once, audits and releases.
+//
+// A root ends by revocation, expiry, or because its directory vanished or was
+// replaced. Ending is total: the registry lets each View flush what is dirty,
+// shuts the gate, cancels and drains the operations in flight, lets each View
+// take back what it had handed out, audits, and only then answers.
+//
+// # Promises
+//
+// After Revoke has returned, Admit grants nothing for that root, no operation
+// admitted before is still running in the caller's sight, and every View has
+// been told. Granting the same directory again makes a new epoch: handles of
+// the old one stay dead. A root nested in another is judged by both policies,
+// and revoking the inner one leaves a tombstone, so that revocation never
+// widens what the outer one reaches.
+//
+// # Non-promises
+//
+// Within answers about names at the time of the question; what a path means
+// when it is opened a moment later only package vfs can promise. The package
+// does not confine processes, and it trusts the operating system's user that
+// runs it. It compiles on every platform; the Opener that turns a path into a
+// descriptor is Linux's (package vfs).
+//
+// All exported methods may be called concurrently. No lock is held across a
+// system call, an Auditor, an Approver or a View.
+package guard

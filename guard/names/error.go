@@ -1,0 +1,260 @@
+package names
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Kind says what went wrong, in the terms of the gate. It is what callers
+// branch on: errors.Is(err, names.Revoked). Kinds are appended, never
+// renumbered.
+type Kind uint8
+
+// The kinds. The table below gives each its errno and its files/* code.
+const (
+	Other Kind = iota // not an error of ours; answered as IO
+	Invalid
+	TooLong
+	Escaped // a resolution that leaves its root
+	Permission
+	ReadOnly
+	Revoked
+	NotExist
+	Timeout
+	IO
+	NoConsent
+	NotDir
+	IsDir
+	NotEmpty
+	Exist
+	Conflict
+	Locked
+	Rate
+	Quota
+	Internal
+	Hidden
+	Unavailable
+	kindCount
+)
+
+// Code is one of the seven error codes of the brokered-files protocol (seed
+// 000, "Error Codes"). The set is closed.
+type Code string
+
+// The codes, in the protocol's order.
+const (
+	FileNotFound        Code = "FILE_NOT_FOUND"
+	PermissionDenied    Code = "PERMISSION_DENIED"
+	InvalidPath         Code = "INVALID_PATH"
+	IOError             Code = "IO_ERROR"
+	TimeoutCode         Code = "TIMEOUT"
+	ConcurrencyConflict Code = "CONCURRENCY_CONFLICT"
+	QuotaExceeded       Code = "QUOTA_EXCEEDED"
+)
+
+// kinds is the one table of errors: what the kernel is told, what a peer is
+// told, and the words a person reads when nothing better is known.
+var kinds = [kindCount]struct {
+	name  string
+	errno syscall.Errno
+	code  Code
+	text  string
+}{
+	Other:       {"Other", syscall.EIO, IOError, "failed"},
+	Invalid:     {"Invalid", syscall.EINVAL, InvalidPath, "invalid path or argument"},
+	TooLong:     {"TooLong", syscall.ENAMETOOLONG, InvalidPath, "name too long"},
+	Escaped:     {"Escape", syscall.EACCES, PermissionDenied, "the path leaves its root"},
+	Permission:  {"Permission", syscall.EACCES, PermissionDenied, "permission denied"},
+	ReadOnly:    {"ReadOnly", syscall.EROFS, PermissionDenied, "the root is read-only"},
+	Revoked:     {"Revoked", syscall.EACCES, PermissionDenied, "access to the root was revoked"},
+	NotExist:    {"NotExist", syscall.ENOENT, FileNotFound, "no such file or directory"},
+	Timeout:     {"Timeout", syscall.ETIMEDOUT, TimeoutCode, "timed out"},
+	IO:          {"IO", syscall.EIO, IOError, "input/output error"},
+	NoConsent:   {"NoConsent", syscall.EACCES, PermissionDenied, "nobody approved this"},
+	NotDir:      {"NotDir", syscall.ENOTDIR, InvalidPath, "not a directory"},
+	IsDir:       {"IsDir", syscall.EISDIR, InvalidPath, "is a directory"},
+	NotEmpty:    {"NotEmpty", syscall.ENOTEMPTY, IOError, "directory not empty"},
+	Exist:       {"Exist", syscall.EEXIST, ConcurrencyConflict, "already exists"},
+	Conflict:    {"Conflict", syscall.ESTALE, ConcurrencyConflict, "the file is not the one that was expected"},
+	Locked:      {"Locked", syscall.EAGAIN, ConcurrencyConflict, "locked by another process"},
+	Rate:        {"Rate", syscall.EAGAIN, QuotaExceeded, "too many operations"},
+	Quota:       {"Quota", syscall.EDQUOT, QuotaExceeded, "quota exceeded"},
+	Internal:    {"Internal", syscall.EIO, IOError, "internal error"},
+	Hidden:      {"Hidden", syscall.ENOENT, FileNotFound, "no such file or directory"},
+	Unavailable: {"Unavailable", syscall.ESTALE, IOError, "the root's directory is gone or was replaced; approve it again"},
+}
+
+// String is the kind's name, as in error.data.reason.
+func (k Kind) String() string {
+	if k < kindCount {
+		return kinds[k].name
+	}
+	return "Other"
+}
+
+// Error makes a Kind usable as the target of errors.Is.
+func (k Kind) Error() string { return k.String() }
+
+// Code is the files/* code of the kind.
+func (k Kind) Code() Code {
+	if k < kindCount {
+		return kinds[k].code
+	}
+	return IOError
+}
+
+// Refusal reports whether the kind is a decision of the gate or of the file
+// system's permissions, as opposed to a failure: refusals are what the audit's
+// --denied shows.
+func (k Kind) Refusal() bool {
+	switch k {
+	case Escaped, Permission, ReadOnly, Revoked, NoConsent, Hidden, Quota, Rate:
+		return true
+	}
+	return false
+}
+
+// Error is the error of every guarded operation. It is built in one place
+// (guard.Lease.Done) or, before there is a lease, by the parsers of this
+// package. Its text holds root-relative paths only.
+type Error struct {
+	Op   Op
+	Path Path
+	Kind Kind
+	// Err is the cause. An errno of the same Kind is passed to the kernel
+	// unchanged, so that ENOSPC stays ENOSPC.
+	Err error
+	// RetryAfter is how long to wait before a retry can succeed; zero when
+	// a retry is pointless or the time is unknown.
+	RetryAfter time.Duration
+}
+
+// Error is "op path: text: cause".
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.Op != OpNone {
+		b.WriteString(e.Op.String())
+		b.WriteByte(' ')
+	}
+	if e.Path.Root != "" {
+		b.WriteString(Escape(e.Path.String()))
+		b.WriteString(": ")
+	}
+	cause := ""
+	if e.Err != nil {
+		cause = e.Err.Error()
+	}
+	var errno syscall.Errno
+	switch {
+	case cause == "":
+		b.WriteString(e.Text())
+	case errors.As(e.Err, &errno) && e.Kind != IO && e.Kind != Other:
+		b.WriteString(e.Text())
+	default:
+		b.WriteString(cause)
+	}
+	return b.String()
+}
+
+// Text is the sentence for a person, without operation and path.
+func (e *Error) Text() string {
+	if e.Kind < kindCount {
+		return kinds[e.Kind].text
+	}
+	return kinds[Other].text
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is reports whether target is the error's Kind.
+func (e *Error) Is(target error) bool {
+	k, ok := target.(Kind)
+	return ok && k == e.Kind
+}
+
+// Errno is what the kernel is told.
+func (e *Error) Errno() syscall.Errno {
+	var errno syscall.Errno
+	if errors.As(e.Err, &errno) && errno != 0 && KindOf(errno) == e.Kind {
+		return errno
+	}
+	if e.Kind < kindCount {
+		return kinds[e.Kind].errno
+	}
+	return syscall.EIO
+}
+
+// Code is what a peer is told.
+func (e *Error) Code() Code { return e.Kind.Code() }
+
+// Reason returns the kind of any error: of an *Error its Kind, of an errno the
+// kind the table maps it to, Other for anything else, and Other for nil.
+func Reason(err error) Kind {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return KindOf(errno)
+	}
+	return Other
+}
+
+// Errno returns the errno of any error; 0 for nil, EIO for an unknown one.
+func Errno(err error) syscall.Errno {
+	if err == nil {
+		return 0
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Errno()
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return syscall.EIO
+}
+
+// KindOf maps an errno that a file system returned to its Kind. EXDEV means
+// "across file systems or roots" here; where it means an escape (openat2 with
+// RESOLVE_BENEATH), package beneath says Escaped itself.
+func KindOf(errno syscall.Errno) Kind {
+	switch errno {
+	case syscall.ENOENT:
+		return NotExist
+	case syscall.EACCES, syscall.EPERM:
+		return Permission
+	case syscall.EROFS:
+		return ReadOnly
+	case syscall.EEXIST:
+		return Exist
+	case syscall.ENOTDIR:
+		return NotDir
+	case syscall.EISDIR:
+		return IsDir
+	case syscall.ENOTEMPTY:
+		return NotEmpty
+	case syscall.ENAMETOOLONG:
+		return TooLong
+	case syscall.EINVAL, syscall.EXDEV, syscall.ELOOP:
+		return Invalid
+	case syscall.ESTALE:
+		return Conflict
+	case syscall.EAGAIN, syscall.EDEADLK:
+		return Locked
+	case syscall.ETIMEDOUT:
+		return Timeout
+	case syscall.EDQUOT, syscall.EFBIG:
+		return Quota
+	}
+	return IO
+}
+
+type textError string
+
+func (e textError) Error() string { return string(e) }

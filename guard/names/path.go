@@ -1,0 +1,227 @@
+package names
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Limits of names and paths, in bytes.
+const (
+	// MaxElement is NAME_MAX of Linux file systems, linux/limits.h.
+	MaxElement = 255
+	// MaxRootName bounds a root's name, which is one element of a path and a
+	// word on the command line.
+	MaxRootName = 128
+)
+
+// RootName is the unique name of a root within a session. It is the first
+// element of every path a peer sends and the directory's name in the mount.
+type RootName string
+
+// ParseRootName checks that s can name a root: 1 to MaxRootName bytes of valid
+// UTF-8 without slash, colon, equals sign, NUL or control characters, not "."
+// or "..", and neither beginning with a hyphen nor with white space at an end.
+// Colon and equals sign separate the parts of a root SPEC.
+func ParseRootName(s string) (RootName, error) {
+	bad := func(why string) (RootName, error) {
+		return "", &Error{Kind: Invalid, Err: textError("root name " + Quote(s) + " " + why)}
+	}
+	switch {
+	case s == "":
+		return bad("is empty")
+	case len(s) > MaxRootName:
+		return "", &Error{Kind: TooLong, Err: textError("root name is longer than 128 bytes")}
+	case s == "." || s == "..":
+		return bad("is a dot name")
+	case strings.HasPrefix(s, "-"):
+		return bad("begins with a hyphen")
+	case strings.TrimSpace(s) != s:
+		return bad("begins or ends with white space")
+	case strings.ContainsAny(s, "/:=,\x00"):
+		return bad("has one of the characters / : = , or NUL")
+	case !utf8.ValidString(s):
+		return bad("is not UTF-8")
+	}
+	for _, r := range s {
+		if unicode.IsControl(r) || !unicode.IsGraphic(r) {
+			return bad("has a control character")
+		}
+	}
+	return RootName(s), nil
+}
+
+// Path is a place inside a root. The zero Path is no place. A Path is made only
+// by ParsePath, NewPath and Join, so each of its elements is clean.
+type Path struct {
+	Root RootName
+	rel  string
+}
+
+// ParsePath reads the form peers use, "root/a/b". One trailing slash is
+// dropped, repeated slashes and "." elements too; ".." is refused, because
+// what it means depends on links the path has not met yet.
+func ParsePath(s string) (Path, error) {
+	if strings.HasPrefix(s, "/") {
+		return Path{}, &Error{Kind: Invalid, Err: textError("path is absolute; it must begin with a root's name")}
+	}
+	root, rest, _ := strings.Cut(s, "/")
+	name, err := ParseRootName(root)
+	if err != nil {
+		return Path{}, err
+	}
+	var kept []string
+	for elem := range strings.SplitSeq(rest, "/") {
+		if elem == "" || elem == "." {
+			continue
+		}
+		kept = append(kept, elem)
+	}
+	return NewPath(name, strings.Join(kept, "/"))
+}
+
+// NewPath makes a path from a root and a relative path whose elements must
+// already be clean; "" is the root itself.
+func NewPath(root RootName, rel string) (Path, error) {
+	if rel == "" {
+		return Path{Root: root}, nil
+	}
+	start := 0
+	for i := 0; i <= len(rel); i++ {
+		if i < len(rel) && rel[i] != '/' {
+			continue
+		}
+		if err := checkElement(rel[start:i]); err != nil {
+			return Path{}, err
+		}
+		start = i + 1
+	}
+	return Path{Root: root, rel: rel}, nil
+}
+
+// Join returns the path of the entry called name in directory p.
+func (p Path) Join(name string) (Path, error) {
+	if err := checkElement(name); err != nil {
+		return Path{}, err
+	}
+	if p.rel == "" {
+		return Path{Root: p.Root, rel: name}, nil
+	}
+	return Path{Root: p.Root, rel: p.rel + "/" + name}, nil
+}
+
+// Rel is the path below the root, without a leading slash; "" for the root.
+func (p Path) Rel() string { return p.rel }
+
+// IsRoot reports whether p is a root itself.
+func (p Path) IsRoot() bool { return p.rel == "" }
+
+// Split returns the parent directory and the last element. The parent of a
+// root is the root, with an empty element.
+func (p Path) Split() (dir Path, base string) {
+	i := strings.LastIndexByte(p.rel, '/')
+	if i < 0 {
+		return Path{Root: p.Root}, p.rel
+	}
+	return Path{Root: p.Root, rel: p.rel[:i]}, p.rel[i+1:]
+}
+
+// Has reports whether q is p or lies below it.
+func (p Path) Has(q Path) bool {
+	if p.Root != q.Root {
+		return false
+	}
+	return p.rel == "" || q.rel == p.rel || strings.HasPrefix(q.rel, p.rel+"/")
+}
+
+// String is the form peers use: the root's name, then the relative path. It
+// never holds a host path.
+func (p Path) String() string {
+	if p.rel == "" {
+		return string(p.Root)
+	}
+	return string(p.Root) + "/" + p.rel
+}
+
+func checkElement(s string) error {
+	switch {
+	case s == "":
+		return &Error{Kind: Invalid, Err: textError("path has an empty element")}
+	case s == "." || s == "..":
+		return &Error{Kind: Invalid, Err: textError("path has the element " + Quote(s))}
+	case len(s) > MaxElement:
+		return &Error{Kind: TooLong, Err: textError("path has an element longer than 255 bytes")}
+	case strings.IndexByte(s, 0) >= 0:
+		return &Error{Kind: Invalid, Err: textError("path has a NUL byte")}
+	case strings.IndexByte(s, '/') >= 0:
+		return &Error{Kind: Invalid, Err: textError("path element has a slash")}
+	}
+	return nil
+}
+
+// Quote makes untrusted text safe to show on one line: control characters,
+// line and paragraph separators, bidirectional controls and bytes that are not
+// UTF-8 appear as escapes. Text without any of them is returned in double
+// quotes unchanged. Every approver, status line and log uses it, so that a file
+// name can neither forge a line nor turn the text around.
+func Quote(s string) string {
+	var b strings.Builder
+	b.Grow(len(s) + 2)
+	b.WriteByte('"')
+	b.WriteString(Escape(s))
+	b.WriteByte('"')
+	return b.String()
+}
+
+// Escape is Quote without the quotation marks.
+func Escape(s string) string {
+	clean := true
+	for _, r := range s {
+		if r == utf8.RuneError || r == '\\' || r == '"' || !showable(r) {
+			clean = false
+			break
+		}
+	}
+	if clean {
+		return s
+	}
+	const hex = "0123456789abcdef"
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			b.WriteString(`\x`)
+			b.WriteByte(hex[s[i]>>4])
+			b.WriteByte(hex[s[i]&15])
+		case r == '\\' || r == '"':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case showable(r):
+			b.WriteString(s[i : i+n])
+		default:
+			b.WriteString(`\u{`)
+			started := false
+			for shift := 20; shift >= 0; shift -= 4 {
+				d := (r >> shift) & 15
+				if d != 0 || started || shift == 0 {
+					started = true
+					b.WriteByte(hex[d])
+				}
+			}
+			b.WriteByte('}')
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// showable excludes format characters (category Cf holds the bidirectional
+// controls and zero-width characters) and every kind of separator but space.
+func showable(r rune) bool {
+	return r == ' ' || unicode.IsPrint(r) && !unicode.Is(unicode.Cf, r)
+}

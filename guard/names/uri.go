@@ -1,0 +1,144 @@
+package names
+
+import (
+	"path"
+	"strings"
+)
+
+// ParseURI reads a file URI (RFC 8089) and returns the local absolute path it
+// names, cleaned of repeated slashes. POSIX forms only: file:///path and
+// file://localhost/path. Refused by name, each with its reason: other schemes,
+// the minimal form file:/path (RFC 8089 appendix B, which readers disagree
+// about), other hosts, user information, ports, queries, fragments, percent
+// forms of "/" and NUL, "." and ".." elements in either spelling, and the
+// Windows drive and UNC forms of appendix E, which name nothing on POSIX.
+// Percent-encoded bytes need not be UTF-8.
+func ParseURI(s string) (hostPath string, err error) {
+	authority, rest, err := splitURI(s)
+	if err != nil {
+		return "", err
+	}
+	if !strings.EqualFold(authority, "localhost") && authority != "" {
+		return "", badURI(s, "names the host "+Quote(authority)+"; only localhost is local")
+	}
+	if strings.HasPrefix(rest, "//") {
+		return "", badURI(s, "is a Windows network (UNC) form")
+	}
+	p, err := unescape(s, rest)
+	if err != nil {
+		return "", err
+	}
+	if isDrive(p) {
+		return "", badURI(s, "is a Windows drive form")
+	}
+	for elem := range strings.SplitSeq(p, "/") {
+		if elem == "." || elem == ".." {
+			return "", badURI(s, "has a dot element; write the path without it")
+		}
+	}
+	return path.Clean(p), nil
+}
+
+// FormatURI is the inverse of ParseURI for an absolute path: every byte that
+// RFC 3986 does not allow bare in a path segment is percent-encoded.
+func FormatURI(hostPath string) string {
+	const hex = "0123456789ABCDEF"
+	var b strings.Builder
+	b.WriteString("file://")
+	for i := 0; i < len(hostPath); i++ {
+		c := hostPath[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9',
+			strings.IndexByte("/-._~!$&'()*+,;=:@", c) >= 0:
+			b.WriteByte(c)
+		default:
+			b.WriteByte('%')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		}
+	}
+	return b.String()
+}
+
+// splitURI takes scheme, authority and path apart and refuses what no file URI has.
+func splitURI(s string) (authority, rest string, err error) {
+	scheme, after, ok := strings.Cut(s, ":")
+	if !ok || scheme == "" {
+		return "", "", badURI(s, "is not a URI; it must begin with file://")
+	}
+	if !strings.EqualFold(scheme, "file") {
+		return "", "", badURI(s, "has the scheme "+Quote(scheme)+"; only file is accepted")
+	}
+	if strings.IndexByte(s, 0) >= 0 {
+		return "", "", badURI(s, "has a NUL byte")
+	}
+	if !strings.HasPrefix(after, "//") {
+		return "", "", badURI(s, "has no authority; write file:///path")
+	}
+	after = after[2:]
+	if strings.ContainsAny(after, "?#") {
+		return "", "", badURI(s, "has a query or a fragment; encode ? as %3F and # as %23")
+	}
+	slash := strings.IndexByte(after, '/')
+	if slash < 0 {
+		return "", "", badURI(s, "has no path")
+	}
+	if strings.ContainsAny(after[:slash], "@") {
+		return "", "", badURI(s, "has user information")
+	}
+	return after[:slash], after[slash:], nil
+}
+
+// unescape undoes percent-encoding, refusing malformed forms and those of the
+// slash and of NUL, which would change where elements end.
+func unescape(whole, s string) (string, error) {
+	if strings.IndexByte(s, '%') < 0 {
+		return s, nil
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			out = append(out, s[i])
+			continue
+		}
+		if i+2 >= len(s) {
+			return "", badURI(whole, "ends inside a percent form")
+		}
+		hi, lo := unhex(s[i+1]), unhex(s[i+2])
+		if hi < 0 || lo < 0 {
+			return "", badURI(whole, "has the malformed percent form "+Quote(s[i:i+3]))
+		}
+		c := byte(hi<<4 | lo)
+		if c == 0 || c == '/' {
+			return "", badURI(whole, "has the percent form "+s[i:i+3]+", which may not appear in a path")
+		}
+		out = append(out, c)
+		i += 2
+	}
+	return string(out), nil
+}
+
+func unhex(c byte) int {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0')
+	case 'a' <= c && c <= 'f':
+		return int(c-'a') + 10
+	case 'A' <= c && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return -1
+}
+
+// isDrive recognises /c:, /c:/x and the older /c|/x.
+func isDrive(p string) bool {
+	if len(p) < 3 || p[0] != '/' || p[2] != ':' && p[2] != '|' {
+		return false
+	}
+	c := p[1] | 0x20
+	return 'a' <= c && c <= 'z' && (len(p) == 3 || p[3] == '/')
+}
+
+func badURI(uri, why string) error {
+	return &Error{Kind: Invalid, Err: textError("URI " + Quote(uri) + " " + why)}
+}

@@ -1,0 +1,106 @@
+package guard
+
+import "time"
+
+// Subject is the server a grant is for; "" is every caller of the session.
+type Subject string
+
+// Via is the front end an operation came through.
+type Via uint8
+
+// The front ends.
+const (
+	ViaFUSE Via = iota + 1
+	ViaFiles
+	ViaTools
+	ViaControl
+)
+
+func (v Via) String() string {
+	switch v {
+	case ViaFUSE:
+		return "fuse"
+	case ViaFiles:
+		return "files"
+	case ViaTools:
+		return "tools"
+	case ViaControl:
+		return "control"
+	}
+	return "none"
+}
+
+// Caller is who asks. UID, GID and PID are those of the requesting process
+// where the front end knows them (the kernel tells; a JSON-RPC peer has none).
+type Caller struct {
+	Subject Subject
+	Via     Via
+	UID     uint32
+	GID     uint32
+	PID     int32
+}
+
+// DefaultTimeout is how long an operation may take before it is answered with
+// Timeout (seed 000, "Timeouts: 60 seconds default").
+const DefaultTimeout = 60 * time.Second
+
+// Limits bound what a root's users may do. Zero means no limit, except for
+// Timeout, where zero means DefaultTimeout.
+type Limits struct {
+	OpsPerSecond  float64       `json:"ops_per_second,omitempty" toml:"ops_per_second"` // sustained speed; more waits
+	Burst         int           `json:"burst,omitempty" toml:"burst"`                   // operations that need not wait; default OpsPerSecond, at least 1
+	BytesInFlight int64         `json:"bytes_in_flight,omitempty" toml:"bytes_in_flight"`
+	MaxFile       int64         `json:"max_file,omitempty" toml:"max_file"`       // bytes; larger files cannot be made (EFBIG)
+	MaxWritten    int64         `json:"max_written,omitempty" toml:"max_written"` // bytes over the grant's life (EDQUOT)
+	MaxCreated    int64         `json:"max_created,omitempty" toml:"max_created"` // names over the grant's life (EDQUOT)
+	Timeout       time.Duration `json:"timeout,omitempty" toml:"timeout"`
+	Idle          time.Duration `json:"idle,omitempty" toml:"idle"`
+}
+
+// Pattern is one gitignore-style pattern of a policy, judged on the on-disk
+// name of each resolved component.
+type Pattern string
+
+// Policy is what a grant allows: rights, minus what the patterns take away,
+// within the limits.
+type Policy struct {
+	Rights  Rights
+	Deny    []Pattern // visible, refused
+	Hide    []Pattern // as if absent
+	Protect []Pattern // readable, never changed
+	Limits  Limits
+	// OtherFileSystems lets resolution cross mount points inside the root.
+	OtherFileSystems bool
+	// PosixFull lifts the hiding of special files and the stripping of
+	// set-id bits and security attributes: a trusted user's choice.
+	PosixFull bool
+}
+
+// judge is the patterns' place in the gate: every operation's path passes here
+// before it runs (Admit) and every resolved name again (Lease.Judge). With no
+// patterns every name is as good as another.
+func (p *Policy) judge(_ Op, _, _ string) error {
+	return nil
+}
+
+// Timeout is the limit on one operation.
+func (p *Policy) timeout() time.Duration {
+	if p.Limits.Timeout > 0 {
+		return p.Limits.Timeout
+	}
+	return DefaultTimeout
+}
+
+// Grant is an approval: a root, where it lies, what is allowed there, for how
+// long and for whom.
+type Grant struct {
+	Root RootName
+	// Dir is the host path as it was asked for, absolute. After approval
+	// Resolved tells what it led to.
+	Dir      string
+	Resolved string
+	Policy   Policy
+	Expires  time.Time // zero: with the session
+	Subject  Subject
+	Origin   string // who approved: "command line", "configuration", "control", ...
+}

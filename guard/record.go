@@ -1,0 +1,58 @@
+package guard
+
+import (
+	"syscall"
+	"time"
+)
+
+// Verdict is how an operation ended.
+type Verdict uint8
+
+// The verdicts. Refused is a decision (of the gate or of file permissions),
+// Failed an error of the file system, Allowed everything else.
+const (
+	Allowed Verdict = iota + 1
+	Refused
+	Failed
+)
+
+func (v Verdict) String() string {
+	switch v {
+	case Allowed:
+		return "allowed"
+	case Refused:
+		return "refused"
+	case Failed:
+		return "failed"
+	}
+	return "none"
+}
+
+// Record is one audit record: who did what where, and how it ended. It never
+// holds contents, and no host path except in Detail of records about the
+// registry itself (OpGrant and so on), which only the owner reads.
+type Record struct {
+	Time     time.Time
+	Subject  Subject
+	Via      Via
+	UID      uint32
+	PID      int32
+	Op       Op
+	Path     Path
+	Path2    Path   // the second path of rename and link
+	Rights   Rights // what the operation needed
+	Verdict  Verdict
+	Kind     Kind          // why, when not allowed
+	Errno    syscall.Errno // what the kernel was told
+	Read     int64         // bytes; of OpClose, the sum since the open
+	Written  int64
+	Duration time.Duration
+	Detail   string
+}
+
+// Auditor takes records. An error means the record was not taken: an operation
+// whose record is refused fails. Record is called concurrently, and never with
+// a lock of this package held.
+type Auditor interface {
+	Record(Record) error
+}

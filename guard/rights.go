@@ -1,0 +1,164 @@
+package guard
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// The vocabulary of package names, under the names the monitor uses.
+type (
+	// RootName is a root's unique name within a session.
+	RootName = names.RootName
+	// Path is a place inside a root.
+	Path = names.Path
+	// Op is an operation.
+	Op = names.Op
+	// Kind is what went wrong.
+	Kind = names.Kind
+	// Error is the error of every guarded operation.
+	Error = names.Error
+)
+
+// Rights are what a grant allows, one bit each.
+type Rights uint16
+
+// The rights.
+const (
+	Read   Rights = 1 << iota // contents and attributes of files, link targets
+	List                      // names in directories
+	Write                     // contents and attributes of existing files, anywhere in them
+	Append                    // contents, at the end of existing files only
+	Create                    // new names: files, directories, links
+	Delete                    // removing names
+	Rename                    // moving names
+	Watch                     // being told of changes
+	rightsEnd
+)
+
+// Modes: short names for common rights.
+const (
+	ReadOnly  = Read | List | Watch
+	ReadWrite = rightsEnd - 1
+	// mutating are the rights that change something; a root without any of
+	// them is read-only, and refuses with EROFS rather than EACCES.
+	mutating = Write | Append | Create | Delete | Rename
+)
+
+var rightNames = []string{"read", "list", "write", "append", "create", "delete", "rename", "watch"}
+
+// String is the mode's name if there is one, else the comma list of rights.
+func (r Rights) String() string {
+	switch r {
+	case ReadOnly:
+		return "ro"
+	case ReadWrite:
+		return "rw"
+	case 0:
+		return "none"
+	}
+	var list []string
+	for i, n := range rightNames {
+		if r&(1<<i) != 0 {
+			list = append(list, n)
+		}
+	}
+	return strings.Join(list, ",")
+}
+
+// ParseMode reads "ro", "rw" or a comma list of rights.
+func ParseMode(s string) (Rights, error) {
+	switch s {
+	case "ro":
+		return ReadOnly, nil
+	case "rw":
+		return ReadWrite, nil
+	}
+	var r Rights
+	for word := range strings.SplitSeq(s, ",") {
+		bit := Rights(0)
+		for i, n := range rightNames {
+			if n == word {
+				bit = 1 << i
+			}
+		}
+		if bit == 0 {
+			return 0, &Error{Kind: names.Invalid, Err: fmt.Errorf(
+				"unknown mode %s: write ro, rw, or a comma list of %s", names.Quote(s), strings.Join(rightNames, ", "))}
+		}
+		r |= bit
+	}
+	return r, nil
+}
+
+// Mutating reports whether the rights can change anything.
+func (r Rights) Mutating() bool { return r&mutating != 0 }
+
+// need says which rights an operation takes: all of all, and at least one of
+// any. Operations whose need depends on their arguments (open for writing,
+// rename over an existing name) add it in Request.Need.
+type need struct{ all, any Rights }
+
+// anything is the need of operations that only ask whether something is there:
+// whoever may do anything at all in a root has to be able to walk it.
+const anything = rightsEnd - 1
+
+// needs is the one table from operations to rights. A row that is missing is
+// the zero need with any == 0, which Admit refuses, so a new operation is
+// denied until it stands here.
+var needs = [names.Ops]need{
+	names.OpLookup:        {any: anything},
+	names.OpGetattr:       {any: anything},
+	names.OpStatfs:        {any: anything},
+	names.OpOpendir:       {all: List, any: anything},
+	names.OpReaddir:       {all: List, any: anything},
+	names.OpReadlink:      {all: Read, any: anything},
+	names.OpOpen:          {any: anything}, // plus Request.Need from the open flags
+	names.OpRead:          {all: Read, any: anything},
+	names.OpWrite:         {any: Write | Append},
+	names.OpCreate:        {all: Create, any: anything},
+	names.OpTmpfile:       {all: Create, any: anything},
+	names.OpMkdir:         {all: Create, any: anything},
+	names.OpMknod:         {all: Create, any: anything},
+	names.OpSymlink:       {all: Create, any: anything},
+	names.OpLink:          {all: Create, any: anything},
+	names.OpUnlink:        {all: Delete, any: anything},
+	names.OpRmdir:         {all: Delete, any: anything},
+	names.OpRename:        {all: Rename, any: anything},
+	names.OpSetattr:       {any: Write | Create},
+	names.OpTruncate:      {all: Write, any: anything},
+	names.OpAllocate:      {all: Write, any: anything},
+	names.OpFsync:         {any: anything},
+	names.OpFlush:         {any: anything},
+	names.OpLseek:         {any: Read | Write},
+	names.OpCopyFileRange: {all: Read, any: anything},
+	names.OpGetxattr:      {any: Read | List},
+	names.OpListxattr:     {any: Read | List},
+	names.OpSetxattr:      {all: Write, any: anything},
+	names.OpRemovexattr:   {all: Write, any: anything},
+	names.OpGetlk:         {any: anything},
+	names.OpSetlk:         {any: anything},
+	names.OpWatch:         {all: Watch, any: anything},
+	names.OpReplace:       {any: Write | Create},
+}
+
+// missing returns the rights that have lacks for op with the extra need, and
+// whether op is allowed at all.
+func missing(op Op, extra, have Rights) (lacks Rights, ok bool) {
+	var n need
+	if int(op) < len(needs) {
+		n = needs[op]
+	}
+	if n.any == 0 {
+		return rightsEnd - 1, false
+	}
+	lacks = (n.all | extra) &^ have
+	if lacks != 0 {
+		return lacks, false
+	}
+	if n.any&have == 0 {
+		return n.any, false
+	}
+	return 0, true
+}
