@@ -1,0 +1,398 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Request describes one operation to the gate.
+type Request struct {
+	Caller Caller
+	Op     Op
+	Path   Path
+	Path2  Path   // the second path of rename and link; same root, or EXDEV
+	Need   Rights // rights the arguments add to those of Op
+	// Held is the hold of an open file or directory the operation is on, nil
+	// for operations by path.
+	Held *Hold
+	// Bytes is how much will be written or read at most, Size how large the
+	// file will be afterwards (0 when it does not grow), Names how many names
+	// will be made: what quotas are reserved for.
+	Bytes, Size int64
+	Names       int64
+	// Quiet suppresses the record of success, for operations that are one
+	// step of another.
+	Quiet bool
+}
+
+// Hold is what an open file keeps of the lease it was opened under: the root's
+// lifetime. A file of an ended root stays dead, even if the same directory is
+// granted again.
+type Hold struct {
+	root     *root
+	fenceGen uint64
+	crossed  []*root
+}
+
+// Root returns the name and epoch the hold belongs to.
+func (h *Hold) Root() (RootName, uint64) { return h.root.name, h.root.epoch }
+
+// Dead is closed when the root's gate shuts.
+func (h *Hold) Dead() <-chan struct{} { return h.root.dead }
+
+// Refence is the reason Admit gives for a held file when roots were nested or
+// revoked inside its root since it was opened: its place has to be judged again
+// (package vfs does), by walking to it anew.
+var Refence = errors.New("nested roots changed; the file's place must be judged again")
+
+// Lease is the permission to run one operation. It is the only way to a root's
+// descriptor. Done must be called exactly once, when the operation has ended.
+type Lease struct {
+	reg     *Registry
+	root    *root
+	policy  *Policy
+	req     Request
+	gen     uint32
+	start   time.Time
+	crossed []crossing
+	bytes   int64 // taken from the bytes-in-flight budget
+	pinned  bool
+}
+
+type crossing struct {
+	root *root
+	gen  uint32
+}
+
+// Admit is the gate. In this order: caller present; root live (an in-flight
+// reference is taken); rights for the operation; patterns on the path; rate
+// (waits until ctx ends or the root does); quota reserved. The caller then runs
+// the operation and calls Lease.Done, which settles the quota, wraps the error
+// once, audits and releases. A refusal is audited here.
+func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
+	l := &Lease{reg: g, req: req, start: time.Now()}
+	if err := l.admit(ctx); err != nil {
+		if err == Refence { //nolint:errorlint // our own sentinel, never wrapped here
+			return nil, err
+		}
+		return nil, l.finish(0, err)
+	}
+	return l, nil
+}
+
+func (l *Lease) admit(ctx context.Context) error {
+	req := &l.req
+	if req.Caller.Via == 0 {
+		return &Error{Kind: names.Internal, Err: errors.New("the operation names no caller")}
+	}
+	if err := l.enter(); err != nil {
+		return err
+	}
+	r := l.root
+	if lacks, ok := missing(req.Op, req.Need, l.policy.Rights); !ok {
+		return denied(lacks, l.policy.Rights)
+	}
+	if req.Path2.Root != "" && req.Path2.Root != req.Path.Root {
+		return &Error{Kind: names.Invalid, Err: syscall.EXDEV}
+	}
+	if err := l.policy.judge(req.Op, "", req.Path.Rel()); err != nil {
+		return err
+	}
+	if err := l.throttle(ctx); err != nil {
+		return err
+	}
+	r.ops.Add(1)
+	r.lastUse.Store(l.start.UnixNano())
+	return l.reserve()
+}
+
+// enter finds the root, checks whom it is for and takes the in-flight reference.
+func (l *Lease) enter() error {
+	req := &l.req
+	var r *root
+	if req.Held != nil {
+		r = req.Held.root
+	} else {
+		r = l.reg.snap.Load().byName[req.Path.Root]
+	}
+	if r == nil {
+		if l.reg.wasRevoked(req.Path.Root) {
+			return &Error{Kind: names.Revoked}
+		}
+		return &Error{Kind: names.NoConsent}
+	}
+	if r.grant.Subject != "" && r.grant.Subject != req.Caller.Subject {
+		return &Error{Kind: names.NoConsent}
+	}
+	gen, ok := r.acquire()
+	if !ok {
+		r.refused.Add(1)
+		return r.gone()
+	}
+	l.root, l.gen, l.policy = r, gen, r.policy.Load()
+	if h := req.Held; h != nil {
+		if h.fenceGen != r.fences.Load().gen {
+			l.release()
+			return Refence
+		}
+		for _, c := range h.crossed {
+			if err := l.cross(c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// throttle waits for the root's speed limits.
+func (l *Lease) throttle(ctx context.Context) error {
+	r := l.root
+	if r.limiter != nil && r.flushing.Load() == 0 {
+		if err := l.waitRate(ctx); err != nil {
+			return err
+		}
+	}
+	if r.bytes != nil && l.req.Bytes > 0 && r.flushing.Load() == 0 {
+		if err := r.bytes.take(ctx, r.dead, l.req.Bytes); err != nil {
+			return err
+		}
+		l.bytes = l.req.Bytes
+	}
+	return nil
+}
+
+func (l *Lease) waitRate(ctx context.Context) error {
+	r := l.root
+	res := r.limiter.Reserve()
+	wait := res.Delay()
+	if wait == 0 {
+		return nil
+	}
+	if limit := l.policy.timeout(); wait > limit {
+		res.Cancel()
+		return &Error{Kind: names.Rate, RetryAfter: wait}
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-r.dead:
+		return r.gone()
+	case <-ctx.Done():
+		res.Cancel()
+		return ctx.Err()
+	}
+}
+
+// reserve takes what the operation may use from the quotas; Done gives back
+// what it did not.
+func (l *Lease) reserve() error {
+	lim, req, r := &l.policy.Limits, &l.req, l.root
+	if lim.MaxFile > 0 && req.Size > lim.MaxFile {
+		return &Error{Kind: names.Quota, Err: syscall.EFBIG}
+	}
+	if writes(req.Op) && req.Bytes > 0 {
+		if n := r.written.Add(req.Bytes); lim.MaxWritten > 0 && n > lim.MaxWritten {
+			r.written.Add(-req.Bytes)
+			req.Bytes = 0
+			return &Error{Kind: names.Quota, Err: syscall.EDQUOT}
+		}
+	}
+	if req.Names > 0 {
+		if n := r.created.Add(req.Names); lim.MaxCreated > 0 && n > lim.MaxCreated {
+			r.created.Add(-req.Names)
+			req.Names = 0
+			return &Error{Kind: names.Quota, Err: syscall.EDQUOT}
+		}
+	}
+	return nil
+}
+
+func writes(op Op) bool {
+	return op == names.OpWrite || op == names.OpCopyFileRange || op == names.OpReplace
+}
+
+func denied(lacks, have Rights) error {
+	if lacks.Mutating() && !have.Mutating() {
+		return &Error{Kind: names.ReadOnly}
+	}
+	return &Error{Kind: names.Permission}
+}
+
+// Dir is the root's descriptor, for package beneath to resolve from. It is
+// valid until Done, and never to be closed.
+func (l *Lease) Dir() int { return l.root.src.Fd() }
+
+// File is the one name a single-file root consists of, "" for a directory.
+func (l *Lease) File() string { return l.root.src.File() }
+
+// Rights are those of the grant, for operations whose meaning depends on them.
+func (l *Lease) Rights() Rights { return l.policy.Rights }
+
+// PosixFull and OtherFileSystems are the policy's switches.
+func (l *Lease) PosixFull() bool        { return l.policy.PosixFull }
+func (l *Lease) OtherFileSystems() bool { return l.policy.OtherFileSystems }
+
+// Remote reports whether system calls on the root may hang.
+func (l *Lease) Remote() bool { return l.root.src.Remote() }
+
+// Dead is closed when the root ends while the operation runs.
+func (l *Lease) Dead() <-chan struct{} { return l.root.dead }
+
+// Timeout is how long the operation may take.
+func (l *Lease) Timeout() time.Duration { return l.policy.timeout() }
+
+// Epoch is the grant's lifetime number.
+func (l *Lease) Epoch() uint64 { return l.root.epoch }
+
+// Hold keeps the root's lifetime for an open file.
+func (l *Lease) Hold() *Hold {
+	h := &Hold{root: l.root, fenceGen: l.root.fences.Load().gen}
+	for _, c := range l.crossed {
+		h.crossed = append(h.crossed, c.root)
+	}
+	return h
+}
+
+// Pin keeps the root's descriptor open past Done, for work that was answered
+// early; the returned function ends it and may be called once.
+func (l *Lease) Pin() (unpin func()) {
+	r := l.root
+	r.pins.Add(1)
+	var once sync.Once
+	return func() { once.Do(func() { r.pins.Add(-1) }) }
+}
+
+// Judge judges the name that resolution really reached, in the directory dirRel
+// of the root. Every entry of a composite operation is judged.
+func (l *Lease) Judge(dirRel, name string) error {
+	return l.policy.judge(l.req.Op, dirRel, name)
+}
+
+// Fenced reports whether other roots or tombstones lie inside this one, so that
+// every directory on the way has to be shown to Cross.
+func (l *Lease) Fenced() bool { return len(l.root.fences.Load().list) > 0 }
+
+// Cross is told the identity of each directory (or file) a resolution passes.
+// If it is a nested root, the operation needs that root's consent too; a
+// tombstone refuses. It returns a number for the domain entered, 0 for none:
+// two names in different domains are on different sides of a boundary (EXDEV).
+func (l *Lease) Cross(id Identity) (domain uint64, err error) {
+	for _, f := range l.root.fences.Load().list {
+		if f.id != id {
+			continue
+		}
+		if f.root == nil {
+			return 0, &Error{Kind: names.Revoked}
+		}
+		return f.root.epoch, l.cross(f.root)
+	}
+	return 0, nil
+}
+
+// cross takes part in the nested root for the rest of the operation.
+func (l *Lease) cross(c *root) error {
+	for _, have := range l.crossed {
+		if have.root == c {
+			return nil
+		}
+	}
+	gen, ok := c.acquire()
+	if !ok {
+		return c.gone()
+	}
+	l.crossed = append(l.crossed, crossing{c, gen})
+	have := c.policy.Load().Rights
+	if lacks, ok := missing(l.req.Op, l.req.Need, have); !ok {
+		return denied(lacks, have)
+	}
+	return nil
+}
+
+// Done ends the operation: n is how many bytes were read or written, err what
+// the operation returned. It settles the quota, wraps the error, audits,
+// releases, and returns the error for the caller; a success whose record cannot
+// be taken becomes a failure.
+func (l *Lease) Done(n int64, err error) error { return l.finish(n, err) }
+
+func (l *Lease) finish(n int64, err error) error {
+	if l.root != nil {
+		l.settle(n, err)
+	}
+	wrapped := l.wrap(err)
+	if auditErr := l.audit(n, wrapped); auditErr != nil && wrapped == nil {
+		wrapped = &Error{Op: l.req.Op, Path: l.req.Path, Kind: names.IO,
+			Err: errors.New("the audit log cannot take the record")}
+	}
+	l.release()
+	if wrapped == nil {
+		return nil
+	}
+	return wrapped
+}
+
+func (l *Lease) settle(n int64, err error) {
+	r := l.root
+	if writes(l.req.Op) {
+		r.written.Add(n - l.req.Bytes)
+	} else if n > 0 {
+		r.read.Add(n)
+	}
+	if l.req.Names > 0 && err != nil {
+		r.created.Add(-l.req.Names)
+	}
+}
+
+// NotMade gives back the name reserved for an object that turned out to exist.
+func (l *Lease) NotMade() {
+	if l.req.Names > 0 {
+		l.root.created.Add(-l.req.Names)
+		l.req.Names = 0
+	}
+}
+
+func (l *Lease) release() {
+	if l.root == nil {
+		return
+	}
+	for _, c := range l.crossed {
+		c.root.release(c.gen)
+	}
+	if l.bytes > 0 {
+		l.root.bytes.give(l.bytes)
+	}
+	l.root.release(l.gen)
+	l.crossed, l.root = nil, nil
+}
+
+// wrap makes the one *Error an operation returns.
+func (l *Lease) wrap(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		w := *e
+		w.Op, w.Path = l.req.Op, l.req.Path
+		return &w
+	}
+	w := &Error{Op: l.req.Op, Path: l.req.Path, Err: err}
+	var errno syscall.Errno
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		w.Kind = names.Timeout
+	case errors.Is(err, context.Canceled):
+		w.Kind, w.Err = names.IO, syscall.EINTR
+	case errors.As(err, &errno):
+		w.Kind = names.KindOf(errno)
+	default:
+		w.Kind = names.IO
+	}
+	return w
+}

@@ -1,0 +1,107 @@
+package guard
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// recorded says which operations leave a record when they succeed. Looking
+// (lookup, getattr, statfs, getxattr) does not: with the kernel's caches in
+// front such records would show only cache misses. Reads and writes are summed
+// into the record of the close.
+var recorded = [names.Ops]bool{
+	names.OpOpendir: true, names.OpOpen: true, names.OpCreate: true, names.OpTmpfile: true,
+	names.OpMkdir: true, names.OpMknod: true, names.OpSymlink: true, names.OpLink: true,
+	names.OpUnlink: true, names.OpRmdir: true, names.OpRename: true, names.OpSetattr: true,
+	names.OpTruncate: true, names.OpSetxattr: true, names.OpRemovexattr: true,
+	names.OpCopyFileRange: true, names.OpReplace: true, names.OpWatch: true, names.OpClose: true,
+}
+
+// ordinary answers are errors by the letter that mean "no" to a question, not
+// that something failed: a name that is not there, an attribute that is not
+// set, a lock somebody else holds, the end of a sparse file.
+func ordinary(op Op, e *Error) bool {
+	switch op {
+	case names.OpLookup:
+		return e.Kind == names.NotExist || e.Kind == names.Conflict
+	case names.OpGetattr:
+		return e.Kind == names.NotExist || e.Kind == names.Conflict
+	case names.OpGetxattr, names.OpListxattr:
+		switch e.Errno() {
+		case syscall.ENODATA, syscall.ERANGE, syscall.EOPNOTSUPP:
+			return true
+		}
+	case names.OpGetlk, names.OpSetlk:
+		return e.Kind == names.Locked || e.Errno() == syscall.EINTR
+	case names.OpLseek:
+		return e.Errno() == syscall.ENXIO
+	}
+	return false
+}
+
+// audit writes the record the operation owes, if it owes one.
+func (l *Lease) audit(n int64, e *Error) error {
+	req := &l.req
+	if e == nil && (req.Quiet || !recorded[req.Op]) || e != nil && ordinary(req.Op, e) {
+		return nil
+	}
+	rec := Record{
+		Time: l.start, Subject: req.Caller.Subject, Via: req.Caller.Via,
+		UID: req.Caller.UID, PID: req.Caller.PID,
+		Op: req.Op, Path: req.Path, Path2: req.Path2, Verdict: Allowed,
+		Duration: time.Since(l.start),
+	}
+	if int(req.Op) < len(needs) {
+		rec.Rights = needs[req.Op].all | req.Need
+	}
+	if writes(req.Op) {
+		rec.Written = n
+	} else {
+		rec.Read = n
+	}
+	if e != nil {
+		rec.Verdict, rec.Kind, rec.Errno = Failed, e.Kind, e.Errno()
+		if e.Kind.Refusal() {
+			rec.Verdict = Refused
+			if l.root != nil {
+				l.root.refused.Add(1)
+			}
+		}
+		rec.Detail = e.Text()
+	}
+	return l.reg.record(rec)
+}
+
+// Closed records the end of an open file with the bytes that passed through it.
+// A close cannot fail for want of a record: the kernel does not wait for it.
+func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64) {
+	_ = g.record(Record{
+		Time: time.Now(), Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID,
+		Op: names.OpClose, Path: p, Verdict: Allowed, Read: read, Written: written,
+	})
+	_ = h
+}
+
+// record passes a record to the auditor.
+func (g *Registry) record(rec Record) error {
+	if g.cfg.Auditor == nil {
+		return nil
+	}
+	if err := g.cfg.Auditor.Record(rec); err != nil {
+		return err
+	}
+	if rec.Verdict != Allowed {
+		g.notify(Event{Kind: EventRefusal, Root: rec.Path.Root, Record: &rec})
+	}
+	return nil
+}
+
+// Note records something about the session itself (a mount, a reload, a panic).
+func (g *Registry) Note(op Op, root RootName, verdict Verdict, detail string) error {
+	p, _ := names.NewPath(root, "")
+	return g.record(Record{
+		Time: time.Now(), Via: ViaControl, Op: op, Path: p, Verdict: verdict, Detail: detail,
+	})
+}

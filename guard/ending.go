@@ -1,0 +1,301 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Ended reports how a root's ending went.
+type Ended struct {
+	Root  RootName
+	State State
+	Took  time.Duration
+	// Err is nil when everything that was handed out is dead. Otherwise it
+	// says what could not be taken back within the deadline.
+	Err error
+}
+
+// Revoke ends roots. For each, in this order: views flush dirty data; the gate
+// shuts and the epoch rises; operations in flight are cancelled and drained;
+// views take back what they handed out; the record is written; only then it
+// returns. A root that is already ending is waited for. Roots end side by side.
+func (g *Registry) Revoke(ctx context.Context, which ...RootName) ([]Ended, error) {
+	snap := g.snap.Load()
+	roots := make([]*root, len(which))
+	for i, n := range which {
+		if roots[i] = snap.byName[n]; roots[i] == nil {
+			return nil, &Error{Op: names.OpRevoke, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s", names.Quote(string(n)))}
+		}
+	}
+	return g.endAll(ctx, roots, RevokedState)
+}
+
+// RevokeAll ends every root.
+func (g *Registry) RevokeAll(ctx context.Context) ([]Ended, error) {
+	snap := g.snap.Load()
+	roots := make([]*root, 0, len(snap.byName))
+	for _, r := range snap.byName {
+		roots = append(roots, r)
+	}
+	return g.endAll(ctx, roots, RevokedState)
+}
+
+func (g *Registry) endAll(ctx context.Context, roots []*root, to State) ([]Ended, error) {
+	out := make([]Ended, len(roots))
+	errs := make([]error, len(roots))
+	var wg sync.WaitGroup
+	for i, r := range roots {
+		wg.Go(func() { out[i], errs[i] = g.end(ctx, r, to) })
+	}
+	wg.Wait()
+	return out, errors.Join(errs...)
+}
+
+// Unavailable ends a root whose directory vanished or was replaced. Its grant
+// stays listed as unavailable until it is approved again.
+func (g *Registry) Unavailable(ctx context.Context, name RootName) error {
+	r := g.snap.Load().byName[name]
+	if r == nil {
+		return &Error{Op: names.OpUnavailable, Kind: names.NotExist}
+	}
+	if State(r.state.Load()) == UnavailableState {
+		return nil
+	}
+	_, err := g.end(ctx, r, UnavailableState)
+	return err
+}
+
+// Recheck compares a root's path with the directory that was approved and ends
+// the root if it is another one, or none. It may block where the source does.
+func (g *Registry) Recheck(ctx context.Context, name RootName) error {
+	r := g.snap.Load().byName[name]
+	if r == nil || State(r.state.Load()) != Live {
+		return nil
+	}
+	if err := r.src.Check(); err != nil {
+		return g.Unavailable(ctx, name)
+	}
+	return nil
+}
+
+// end is the one way a root ends.
+func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
+	start := time.Now()
+	// The ending completes even if the asker goes away: half a revocation
+	// would be none.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
+	defer cancel()
+	if err := r.lock(ctx); err != nil {
+		return Ended{Root: r.name}, fmt.Errorf("root %s is being changed: %w", r.name, err)
+	}
+	defer r.unlock()
+	if State(r.state.Load()) != Live {
+		return g.endAgain(r, to)
+	}
+	change := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeEnded}
+	g.flush(ctx, r, change)
+
+	outers := g.shut(r, to)
+	close(r.dead)
+	errs := []error{r.drainEnded(ctx)}
+	errs = append(errs, g.tell(ctx, change))
+	for _, o := range outers {
+		g.narrowed(ctx, o)
+	}
+	rep := Ended{Root: r.name, State: to, Err: errors.Join(errs...)}
+	if err := g.recordEnd(r, to, rep.Err); err != nil {
+		rep.Err = errors.Join(rep.Err, fmt.Errorf("the ending could not be recorded: %w", err))
+	}
+	rep.Took = time.Since(start)
+	r.report = rep
+	close(r.ended)
+	go r.closeWhenUnused()
+	g.notify(Event{Kind: endEvent(to), Root: r.name, Detail: rep.detail()})
+	return rep, rep.Err
+}
+
+// endAgain handles the second ending of a root: revoking an unavailable root
+// forgets it, everything else reports the first ending.
+func (g *Registry) endAgain(r *root, to State) (Ended, error) {
+	if to == RevokedState && State(r.state.Load()) == UnavailableState {
+		g.shut(r, to)
+		err := g.recordEnd(r, to, nil)
+		g.notify(Event{Kind: EventRevoked, Root: r.name})
+		return Ended{Root: r.name, State: to}, err
+	}
+	return r.report, r.report.Err
+}
+
+// drainEnded waits for operations in flight; both generations, because none may
+// start any more.
+func (r *root) drainEnded(ctx context.Context) error {
+	for range r.inflight {
+		if err := r.drain(ctx); err != nil {
+			return fmt.Errorf("operations on root %s are still running: %w", r.name, err)
+		}
+	}
+	return nil
+}
+
+func (g *Registry) flush(ctx context.Context, r *root, c Change) {
+	r.flushing.Add(1)
+	defer r.flushing.Add(-1)
+	// What cannot be flushed within the deadline is lost to the revocation,
+	// which must not wait for it.
+	flushCtx, cancel := context.WithTimeout(ctx, g.cfg.Deadline/2)
+	defer cancel()
+	_ = g.eachView(func(v View) error {
+		if f, ok := v.(Flusher); ok {
+			return f.Flush(flushCtx, c)
+		}
+		return nil
+	})
+}
+
+// shut closes the gate: the state changes and the root leaves the snapshot
+// (unless it is merely unavailable). It returns the roots around it, which now
+// have a tombstone inside.
+func (g *Registry) shut(r *root, to State) (outers []*root) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r.state.Store(uint32(to))
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	old := g.snap.Load()
+	next := &snapshot{version: old.version + 1, byName: maps.Clone(old.byName), byDir: maps.Clone(old.byDir)}
+	if to != UnavailableState {
+		if next.byName[r.name] == r {
+			delete(next.byName, r.name)
+			delete(next.byDir, r.grant.Resolved)
+		}
+		g.past[r.name] = true
+		if r.src.File() == "" {
+			g.tombs = append(g.tombs, tombstone{dir: r.grant.Resolved, id: r.src.ID()})
+		}
+	}
+	g.pruneTombs(next)
+	outers = g.fence(next, []*root{r})
+	g.snap.Store(next)
+	return outers
+}
+
+// pruneTombs drops tombstones that no live root contains. The caller holds mu.
+func (g *Registry) pruneTombs(s *snapshot) {
+	kept := g.tombs[:0:0]
+	for _, t := range g.tombs {
+		for _, r := range s.byName {
+			if r.grant.Resolved != t.dir && inside(r.grant.Resolved, t.dir) {
+				kept = append(kept, t)
+				break
+			}
+		}
+	}
+	g.tombs = kept
+}
+
+// narrowed makes views judge a root anew after its fences changed.
+func (g *Registry) narrowed(ctx context.Context, r *root) {
+	c := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeNarrowed}
+	if r.lock(ctx) != nil {
+		return
+	}
+	defer r.unlock()
+	if State(r.state.Load()) != Live {
+		return
+	}
+	g.flush(ctx, r, c)
+	_ = r.drain(ctx)
+	_ = g.tell(ctx, c)
+}
+
+// Set changes a root's rights while it is in use. What a narrower policy
+// forbids is dead when Set returns, as after a revocation.
+func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error {
+	r := g.snap.Load().byName[name]
+	if r == nil {
+		return &Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s", names.Quote(string(name)))}
+	}
+	if rights == 0 || rights&^ReadWrite != 0 {
+		return &Error{Op: names.OpSet, Kind: names.Invalid, Err: errors.New("no rights are left; use revoke to end a root")}
+	}
+	g.mu.Lock()
+	rules := g.rules
+	g.mu.Unlock()
+	if err := rules.Check(r.grant.Resolved, rights); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
+	defer cancel()
+	if err := r.lock(ctx); err != nil {
+		return fmt.Errorf("root %s is being changed: %w", name, err)
+	}
+	defer r.unlock()
+	if State(r.state.Load()) != Live {
+		return r.gone()
+	}
+	return g.set(ctx, r, rights)
+}
+
+func (g *Registry) set(ctx context.Context, r *root, rights Rights) error {
+	old := r.policy.Load()
+	next := *old
+	next.Rights = rights
+	c := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeWidened}
+	detail := old.Rights.String() + " -> " + rights.String()
+	if old.Rights&^rights != 0 {
+		c.Kind = ChangeNarrowed
+	}
+	p, _ := names.NewPath(r.name, "")
+	rec := Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpSet, Path: p,
+		Rights: rights, Verdict: Allowed, Detail: detail}
+	if c.Kind == ChangeWidened {
+		// A widening is on record before it holds.
+		if err := g.record(rec); err != nil {
+			return err
+		}
+		r.policy.Store(&next)
+		g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
+		return g.tell(ctx, c)
+	}
+	g.flush(ctx, r, c)
+	r.policy.Store(&next)
+	err := errors.Join(r.drain(ctx), g.tell(ctx, c), g.record(rec))
+	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
+	return err
+}
+
+func (g *Registry) recordEnd(r *root, to State, cause error) error {
+	op := map[State]Op{RevokedState: names.OpRevoke, ExpiredState: names.OpExpire, UnavailableState: names.OpUnavailable}[to]
+	p, _ := names.NewPath(r.name, "")
+	rec := Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: op, Path: p,
+		Rights: r.policy.Load().Rights, Verdict: Allowed, Detail: r.grant.Resolved,
+		Read: r.read.Load(), Written: r.written.Load()}
+	if cause != nil {
+		rec.Verdict, rec.Kind, rec.Detail = Failed, names.Timeout, cause.Error()
+	}
+	return g.record(rec)
+}
+
+func (e Ended) detail() string {
+	if e.Err != nil {
+		return e.Err.Error()
+	}
+	return "took " + e.Took.Round(10*time.Microsecond).String()
+}
+
+func endEvent(to State) EventKind {
+	switch to {
+	case ExpiredState:
+		return EventExpired
+	case UnavailableState:
+		return EventUnavailable
+	}
+	return EventRevoked
+}

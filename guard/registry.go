@@ -1,0 +1,419 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// ChangeKind is what happened to a root, as views are told.
+type ChangeKind uint8
+
+// The kinds of change.
+const (
+	// ChangeEnded: nothing of the root may be reachable any more.
+	ChangeEnded ChangeKind = iota + 1
+	// ChangeNarrowed: rights were taken away, or part of the root was fenced
+	// off; what was handed out under the old rights has to be judged anew.
+	ChangeNarrowed
+	// ChangeWidened and ChangeAdded take nothing away.
+	ChangeWidened
+	ChangeAdded
+)
+
+// Change is what a View is told.
+type Change struct {
+	Root  RootName
+	Epoch uint64
+	Kind  ChangeKind
+}
+
+// View is something that holds the kernel's or a peer's picture of a root: a
+// mount, a watch hub, a brokered session. Invalidate returns when nothing that
+// was handed out for the root before the change can be used any more, or when
+// ctx ends, with an error that says what could not be taken back.
+type View interface {
+	Invalidate(ctx context.Context, c Change) error
+}
+
+// Flusher is a View that may hold data not yet written. Flush is called while
+// the gate is still open, exempt from rate limits.
+type Flusher interface {
+	Flush(ctx context.Context, c Change) error
+}
+
+// Approver decides about a grant that nobody configured. It may narrow what is
+// asked, never widen; the registry checks.
+type Approver interface {
+	Approve(ctx context.Context, ask Grant) (Grant, error)
+}
+
+// EventKind classifies events.
+type EventKind string
+
+// The kinds of events.
+const (
+	EventAdded       EventKind = "added"
+	EventRevoked     EventKind = "revoked"
+	EventExpired     EventKind = "expired"
+	EventUnavailable EventKind = "unavailable"
+	EventChanged     EventKind = "changed"
+	EventRefusal     EventKind = "refusal"
+)
+
+// Event tells observers what changed. Record is set for refusals.
+type Event struct {
+	Time   time.Time
+	Kind   EventKind
+	Root   RootName
+	Detail string
+	Record *Record
+}
+
+// Config is what a Registry is made of. Opener is required.
+type Config struct {
+	Opener   Opener
+	Auditor  Auditor // nil: nothing is recorded
+	Approver Approver
+	Rules    Rules
+	// Observe is called for every event, after the change, without a lock
+	// held; it must not block.
+	Observe func(Event)
+	// Deadline bounds the waiting of one ending (default EndDeadline).
+	Deadline time.Duration
+}
+
+// EndDeadline is how long an ending waits for operations and views that hang.
+const EndDeadline = 2 * time.Second
+
+// Registry holds the grants. Readers see immutable snapshots.
+type Registry struct {
+	cfg    Config
+	snap   atomic.Pointer[snapshot]
+	epochs atomic.Uint64
+
+	mu    sync.Mutex // guards the fields below and the making of snapshots
+	views []View
+	past  map[RootName]bool // names that were ended in this session
+	tombs []tombstone
+	rules Rules
+}
+
+// snapshot is one state of the registry; nothing in it changes but the atomics
+// of its roots.
+type snapshot struct {
+	version uint64
+	byName  map[RootName]*root
+	byDir   map[string]*root // by resolved path (of a file root: the file's)
+}
+
+// tombstone stands where a nested root was revoked.
+type tombstone struct {
+	dir string
+	id  Identity
+}
+
+// NewRegistry returns an empty registry: it denies everything.
+func NewRegistry(cfg Config) *Registry {
+	if cfg.Deadline <= 0 {
+		cfg.Deadline = EndDeadline
+	}
+	g := &Registry{cfg: cfg, past: map[RootName]bool{}, rules: cfg.Rules}
+	g.snap.Store(&snapshot{byName: map[RootName]*root{}, byDir: map[string]*root{}})
+	return g
+}
+
+// AddView makes the registry tell v of every change from now on.
+func (g *Registry) AddView(v View) {
+	g.mu.Lock()
+	g.views = append(slices.Clone(g.views), v)
+	g.mu.Unlock()
+}
+
+// RemoveView undoes AddView. A change in progress may still call v.
+func (g *Registry) RemoveView(v View) {
+	g.mu.Lock()
+	g.views = slices.DeleteFunc(slices.Clone(g.views), func(have View) bool { return have == v })
+	g.mu.Unlock()
+}
+
+// Keep adds places of the owner's plane that no root may touch.
+func (g *Registry) Keep(k ...Keep) {
+	g.mu.Lock()
+	g.rules.Keep = append(slices.Clone(g.rules.Keep), k...)
+	g.mu.Unlock()
+}
+
+// Grant adds one root; see GrantAll.
+func (g *Registry) Grant(ctx context.Context, ask Grant) (Grant, error) {
+	got, err := g.GrantAll(ctx, []Grant{ask})
+	if err != nil {
+		return Grant{}, err
+	}
+	return got[0], nil
+}
+
+// GrantAll adds roots in one transaction: all of them or none, with one event
+// each after the change is visible. Each directory is opened first; what the
+// path led to is what is checked, asked about and granted. A grant whose name
+// belongs to an unavailable root replaces it (this is how such a root is
+// approved again); any other name in use is refused.
+func (g *Registry) GrantAll(ctx context.Context, asks []Grant) ([]Grant, error) {
+	made := make([]*root, 0, len(asks))
+	done := false
+	defer func() {
+		if !done {
+			for _, r := range made {
+				_ = r.src.Close()
+			}
+		}
+	}()
+	for _, ask := range asks {
+		r, err := g.open(ctx, ask)
+		if err != nil {
+			return nil, g.refuseGrant(ask, err)
+		}
+		made = append(made, r)
+	}
+	fenced, err := g.commit(made)
+	if err != nil {
+		return nil, g.refuseGrant(asks[0], err)
+	}
+	done = true
+	got := make([]Grant, len(made))
+	for i, r := range made {
+		got[i] = r.grant
+		if err := g.recordGrant(r); err != nil {
+			// A grant that cannot be recorded is taken back.
+			for _, r := range made {
+				_, _ = g.end(context.WithoutCancel(ctx), r, RevokedState)
+			}
+			return nil, err
+		}
+		g.arm(r)
+	}
+	// Roots that now have a nested root inside: what was handed out for its
+	// files under the outer root's rights alone is judged anew.
+	for _, outer := range fenced {
+		g.narrowed(ctx, outer)
+	}
+	for _, r := range made {
+		_ = g.tell(ctx, Change{Root: r.name, Epoch: r.epoch, Kind: ChangeAdded})
+		g.notify(Event{Kind: EventAdded, Root: r.name, Detail: r.policy.Load().Rights.String() + " " + r.grant.Resolved})
+	}
+	return got, nil
+}
+
+// open checks one ask and opens its directory.
+func (g *Registry) open(ctx context.Context, ask Grant) (*root, error) {
+	if _, err := names.ParseRootName(string(ask.Root)); err != nil {
+		return nil, err
+	}
+	if ask.Policy.Rights&^ReadWrite != 0 || ask.Policy.Rights == 0 {
+		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant names no rights; write ro, rw or a list of rights")}
+	}
+	if !ask.Expires.IsZero() && !ask.Expires.After(time.Now()) {
+		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant has already expired")}
+	}
+	src, err := g.cfg.Opener.OpenRoot(ask.Dir)
+	if err != nil {
+		return nil, err
+	}
+	ask.Resolved = src.Resolved()
+	g.mu.Lock()
+	rules := g.rules
+	g.mu.Unlock()
+	if err := rules.Check(ask.Resolved, ask.Policy.Rights); err != nil {
+		_ = src.Close()
+		return nil, err
+	}
+	if g.cfg.Approver != nil && ask.Origin == "" {
+		narrowed, err := g.cfg.Approver.Approve(ctx, ask)
+		if err != nil {
+			_ = src.Close()
+			return nil, err
+		}
+		if narrowed.Policy.Rights&^ask.Policy.Rights != 0 || narrowed.Resolved != ask.Resolved {
+			_ = src.Close()
+			return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approver widened what was asked")}
+		}
+		ask = narrowed
+	}
+	return newRoot(ask, src, g.epochs.Add(1)), nil
+}
+
+// commit makes the new roots part of a new snapshot, or changes nothing.
+// fenced are the roots whose nested roots changed.
+func (g *Registry) commit(made []*root) (fenced []*root, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	old := g.snap.Load()
+	next := &snapshot{version: old.version + 1, byName: maps.Clone(old.byName), byDir: maps.Clone(old.byDir)}
+	for _, r := range made {
+		if have := next.byName[r.name]; have != nil {
+			if State(have.state.Load()) != UnavailableState {
+				return nil, &Error{Kind: names.Exist, Err: fmt.Errorf(
+					"the name %s is taken by %s; give this root another one: NAME=%s",
+					names.Quote(string(r.name)), names.Quote(have.grant.Resolved), names.Escape(r.grant.Dir))}
+			}
+			// Its ending already let go of its directory.
+			delete(next.byDir, have.grant.Resolved)
+		}
+		if have := next.byDir[r.grant.Resolved]; have != nil {
+			return nil, &Error{Kind: names.Exist, Err: fmt.Errorf(
+				"%s is already the root %s; change it with: rootsfs roots set %s MODE",
+				names.Quote(r.grant.Resolved), names.Quote(string(have.name)), names.Escape(string(have.name)))}
+		}
+		next.byName[r.name], next.byDir[r.grant.Resolved] = r, r
+		delete(g.past, r.name)
+		g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool { return t.id == r.src.ID() && r.src.File() == "" })
+	}
+	fenced = g.fence(next, made)
+	g.snap.Store(next)
+	return fenced, nil
+}
+
+// recordGrant audits a new grant.
+func (g *Registry) recordGrant(r *root) error {
+	p, _ := names.NewPath(r.name, "")
+	return g.record(Record{
+		Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpGrant, Path: p,
+		Rights: r.policy.Load().Rights, Verdict: Allowed,
+		Detail: r.grant.Resolved + " (" + r.grant.Origin + ")",
+	})
+}
+
+// refuseGrant audits a grant that was refused and returns err unchanged in kind.
+func (g *Registry) refuseGrant(ask Grant, err error) error {
+	e := &Error{Op: names.OpGrant, Kind: names.Reason(err), Err: err}
+	var have *Error
+	if errors.As(err, &have) {
+		e.Kind, e.Err = have.Kind, have
+	}
+	p, _ := names.NewPath(ask.Root, "")
+	_ = g.record(Record{
+		Time: time.Now(), Subject: ask.Subject, Via: ViaControl, Op: names.OpGrant, Path: p,
+		Rights: ask.Policy.Rights, Verdict: Refused, Kind: e.Kind, Errno: e.Errno(),
+		Detail: ask.Dir + ": " + err.Error(),
+	})
+	return err
+}
+
+// arm starts the expiry clock.
+func (g *Registry) arm(r *root) {
+	if r.grant.Expires.IsZero() {
+		return
+	}
+	r.timer = time.AfterFunc(time.Until(r.grant.Expires), func() {
+		_, _ = g.end(context.Background(), r, ExpiredState)
+	})
+}
+
+// fence recomputes the fences of every root that contains one of the changed
+// roots or a tombstone, and returns those whose fences changed. The caller
+// holds mu.
+func (g *Registry) fence(s *snapshot, changed []*root) []*root {
+	var outers []*root
+	mark := func(dir string) {
+		for d := filepath.Dir(dir); ; d = filepath.Dir(d) {
+			if o := s.byDir[d]; o != nil && !slices.Contains(outers, o) {
+				outers = append(outers, o)
+			}
+			if d == "/" || d == "." {
+				return
+			}
+		}
+	}
+	for _, c := range changed {
+		mark(c.grant.Resolved)
+		if s.byDir[c.grant.Resolved] == c && !slices.Contains(outers, c) {
+			outers = append(outers, c)
+		}
+	}
+	for _, t := range g.tombs {
+		mark(t.dir)
+	}
+	if len(outers) == 0 {
+		return nil
+	}
+	dirs := slices.Sorted(maps.Keys(s.byDir))
+	var out []*root
+	for _, o := range outers {
+		if g.refence(s, dirs, o) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// refence rebuilds one root's fences from the sorted paths of all roots and
+// reports whether they changed.
+func (g *Registry) refence(s *snapshot, dirs []string, o *root) bool {
+	var list []fence
+	first, _ := slices.BinarySearch(dirs, strings.TrimSuffix(o.grant.Resolved, "/")+"/")
+	for _, d := range dirs[first:] {
+		if !inside(o.grant.Resolved, d) {
+			break
+		}
+		if r := s.byDir[d]; r != o && r.src.File() == "" {
+			rel, _ := filepath.Rel(o.grant.Resolved, r.grant.Resolved)
+			list = append(list, fence{id: r.src.ID(), rel: rel, root: r})
+		}
+	}
+	for _, t := range g.tombs {
+		if t.dir != o.grant.Resolved && inside(o.grant.Resolved, t.dir) {
+			rel, _ := filepath.Rel(o.grant.Resolved, t.dir)
+			list = append(list, fence{id: t.id, rel: rel})
+		}
+	}
+	slices.SortFunc(list, func(a, b fence) int { return len(a.rel) - len(b.rel) })
+	old := o.fences.Load()
+	if slices.Equal(old.list, list) {
+		return false
+	}
+	o.fences.Store(&fences{gen: old.gen + 1, list: list})
+	return true
+}
+
+func (g *Registry) wasRevoked(name RootName) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.past[name]
+}
+
+// tell passes a change to every view, all at once, and joins their errors.
+func (g *Registry) tell(ctx context.Context, c Change) error {
+	return g.eachView(func(v View) error { return v.Invalidate(ctx, c) })
+}
+
+func (g *Registry) eachView(f func(View) error) error {
+	g.mu.Lock()
+	views := g.views
+	g.mu.Unlock()
+	errs := make([]error, len(views))
+	var wg sync.WaitGroup
+	for i, v := range views {
+		wg.Go(func() { errs[i] = f(v) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (g *Registry) notify(e Event) {
+	if g.cfg.Observe == nil {
+		return
+	}
+	if e.Time.IsZero() {
+		e.Time = time.Now()
+	}
+	g.cfg.Observe(e)
+}

@@ -1,0 +1,254 @@
+package guard
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Identity tells whether two openings of a path reached the same directory.
+// Birth is zero where the file system does not record it.
+type Identity struct {
+	Dev, Ino uint64
+	Birth    int64 // nanoseconds since 1970
+}
+
+// Source is an opened root: the directory's descriptor and identity. It is made
+// by an Opener; package guard never looks inside.
+type Source interface {
+	// Fd is the directory's descriptor. Only a Lease hands it out.
+	Fd() int
+	ID() Identity
+	// Resolved is the absolute path without links that the descriptor was
+	// opened at.
+	Resolved() string
+	// File is the one name the root consists of, "" for a directory.
+	File() string
+	// FSType names the file system; Remote tells that it can hang or change
+	// without inotify saying so.
+	FSType() string
+	Remote() bool
+	// Check reports whether the path still leads to the same, readable
+	// directory. It may block where the file system does.
+	Check() error
+	Close() error
+}
+
+// Opener turns an approved path into a Source.
+type Opener interface {
+	OpenRoot(path string) (Source, error)
+}
+
+// State is what a root is doing.
+type State uint32
+
+// The states. Only a live root admits anything; an ended one never lives again.
+const (
+	Live State = iota
+	RevokedState
+	ExpiredState
+	UnavailableState
+)
+
+func (s State) String() string {
+	switch s {
+	case Live:
+		return "live"
+	case RevokedState:
+		return "revoked"
+	case ExpiredState:
+		return "expired"
+	case UnavailableState:
+		return "unavailable"
+	}
+	return "none"
+}
+
+// root is one grant in force. The registry's snapshots share it; what changes
+// during its life is atomic.
+type root struct {
+	name   RootName
+	epoch  uint64
+	grant  Grant
+	src    Source
+	policy atomic.Pointer[Policy]
+	state  atomic.Uint32
+
+	// In-flight operations, counted per generation: a policy change or the
+	// end flips gen, and waits for the other counter to reach zero, while new
+	// operations count on the new one.
+	gen      atomic.Uint32
+	inflight [2]atomic.Int64
+	// pins keep src open for work that outlives its operation (a request to
+	// a hung file system that was answered early).
+	pins atomic.Int64
+
+	dead  chan struct{} // closed when the gate shuts
+	ended chan struct{} // closed when the ending is complete
+	// changing serialises changes of this root; a channel, because it is
+	// held across views.
+	changing chan struct{}
+	report   Ended
+
+	flushing atomic.Int32 // > 0: write-back of a change in progress, exempt from rate limits
+	limiter  *rate.Limiter
+	bytes    *budget
+	written  atomic.Int64
+	created  atomic.Int64
+	ops      atomic.Int64
+	read     atomic.Int64
+	refused  atomic.Int64
+	lastUse  atomic.Int64
+	fences   atomic.Pointer[fences]
+	timer    *time.Timer
+}
+
+// fences are the nested roots and tombstones inside a root, recognised by
+// identity, so that no other name for them is a way around. gen grows with
+// every change, for handles to notice.
+type fences struct {
+	gen  uint64
+	list []fence
+}
+
+type fence struct {
+	id   Identity
+	rel  string
+	root *root // nil: a tombstone, nothing passes
+}
+
+func newRoot(g Grant, src Source, epoch uint64) *root {
+	r := &root{
+		name: g.Root, epoch: epoch, grant: g, src: src,
+		dead: make(chan struct{}), ended: make(chan struct{}), changing: make(chan struct{}, 1),
+	}
+	p := g.Policy
+	r.policy.Store(&p)
+	r.fences.Store(&fences{})
+	if p.Limits.OpsPerSecond > 0 {
+		burst := p.Limits.Burst
+		if burst <= 0 {
+			burst = max(1, int(p.Limits.OpsPerSecond))
+		}
+		r.limiter = rate.NewLimiter(rate.Limit(p.Limits.OpsPerSecond), burst)
+	}
+	if p.Limits.BytesInFlight > 0 {
+		r.bytes = &budget{max: p.Limits.BytesInFlight}
+	}
+	return r
+}
+
+// acquire takes an in-flight reference and returns the generation to release;
+// ok is false when the root is not live.
+func (r *root) acquire() (gen uint32, ok bool) {
+	for {
+		gen = r.gen.Load()
+		r.inflight[gen&1].Add(1)
+		if r.gen.Load() != gen {
+			// A change began between the two loads: it may have seen the
+			// counter before we raised it.
+			r.inflight[gen&1].Add(-1)
+			continue
+		}
+		if State(r.state.Load()) != Live {
+			r.inflight[gen&1].Add(-1)
+			return 0, false
+		}
+		return gen, true
+	}
+}
+
+func (r *root) release(gen uint32) { r.inflight[gen&1].Add(-1) }
+
+// drain flips the generation and waits until no operation of the old one is
+// left or ctx ends. The caller holds changing.
+func (r *root) drain(ctx context.Context) error {
+	old := r.gen.Add(1) - 1
+	wait := 20 * time.Microsecond
+	for r.inflight[old&1].Load() != 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+			wait = min(2*wait, 2*time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// closeWhenUnused closes the source after the last pin is gone.
+func (r *root) closeWhenUnused() {
+	wait := time.Millisecond
+	for r.pins.Load() != 0 || r.inflight[0].Load() != 0 || r.inflight[1].Load() != 0 {
+		time.Sleep(wait)
+		wait = min(2*wait, time.Second)
+	}
+	_ = r.src.Close() // an O_PATH descriptor: nothing to lose
+}
+
+// lock takes the right to change the root.
+func (r *root) lock(ctx context.Context) error {
+	select {
+	case r.changing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *root) unlock() { <-r.changing }
+
+// gone is the error for an operation on a root that is not live.
+func (r *root) gone() *Error {
+	if State(r.state.Load()) == UnavailableState {
+		return &Error{Kind: names.Unavailable}
+	}
+	return &Error{Kind: names.Revoked}
+}
+
+// budget bounds an amount in use; a request larger than the whole is let
+// through alone.
+type budget struct {
+	mu      sync.Mutex // guards the fields below
+	max     int64
+	used    int64
+	changed chan struct{}
+}
+
+func (b *budget) take(ctx context.Context, dead <-chan struct{}, n int64) error {
+	for {
+		b.mu.Lock()
+		if b.used == 0 || b.used+n <= b.max {
+			b.used += n
+			b.mu.Unlock()
+			return nil
+		}
+		if b.changed == nil {
+			b.changed = make(chan struct{})
+		}
+		changed := b.changed
+		b.mu.Unlock()
+		select {
+		case <-changed:
+		case <-dead:
+			return &Error{Kind: names.Revoked}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (b *budget) give(n int64) {
+	b.mu.Lock()
+	b.used -= n
+	if b.changed != nil {
+		close(b.changed)
+		b.changed = nil
+	}
+	b.mu.Unlock()
+}

@@ -1,0 +1,196 @@
+package guard
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Within reports whether path (absolute, relative to the working directory,
+// beginning with ~, or a file URI) lies in a live root, with links resolved as
+// far as the path exists. It answers about this moment only: between the answer
+// and an open by name the path may come to mean something else, which is why
+// nothing in rootsfs opens by what Within said. A path that cannot be resolved
+// is denied.
+func (g *Registry) Within(path string) bool {
+	abs, err := absolute(path)
+	if err != nil {
+		return false
+	}
+	resolved, err := resolveExisting(abs)
+	if err != nil {
+		return false
+	}
+	_, ok := g.snap.Load().find(resolved)
+	return ok
+}
+
+// Parse turns what a peer sent into a path inside a root: "name/…", an absolute
+// path inside a live root, or a file URI. An absolute path chooses the root by
+// name only; it is resolved when it is opened, beneath the root.
+func (g *Registry) Parse(s string) (Path, error) {
+	if strings.HasPrefix(s, "file:") || len(s) > 5 && strings.EqualFold(s[:5], "file:") {
+		p, err := names.ParseURI(s)
+		if err != nil {
+			return Path{}, err
+		}
+		return g.parseAbs(p)
+	}
+	if strings.HasPrefix(s, "/") {
+		if strings.IndexByte(s, 0) >= 0 {
+			return Path{}, &Error{Kind: names.Invalid}
+		}
+		return g.parseAbs(s)
+	}
+	return names.ParsePath(s)
+}
+
+func (g *Registry) parseAbs(s string) (Path, error) {
+	for elem := range strings.SplitSeq(s, "/") {
+		if elem == ".." {
+			return Path{}, &Error{Kind: names.Invalid}
+		}
+	}
+	clean := filepath.Clean(s)
+	snap := g.snap.Load()
+	r, ok := snap.find(clean)
+	if !ok {
+		// The root may have been named through a link: resolve to choose.
+		resolved, err := resolveExisting(clean)
+		if err != nil {
+			return Path{}, &Error{Kind: names.NoConsent}
+		}
+		if r, ok = snap.find(resolved); !ok {
+			return Path{}, &Error{Kind: names.NoConsent}
+		}
+		clean = resolved
+	}
+	rel, err := filepath.Rel(r.grant.Resolved, clean)
+	if err != nil {
+		return Path{}, &Error{Kind: names.NoConsent}
+	}
+	if rel == "." {
+		rel = ""
+	}
+	return names.NewPath(r.name, filepath.ToSlash(rel))
+}
+
+// find returns the innermost live root that holds the absolute, clean path; the
+// cost grows with the path's depth, not with the number of roots.
+func (s *snapshot) find(p string) (*root, bool) {
+	for d := p; ; d = filepath.Dir(d) {
+		if r := s.byDir[d]; r != nil && State(r.state.Load()) == Live {
+			return r, r.src.File() == "" || d == p
+		}
+		if d == filepath.Dir(d) {
+			return nil, false
+		}
+	}
+}
+
+func absolute(path string) (string, error) {
+	if len(path) >= 5 && strings.EqualFold(path[:5], "file:") {
+		return names.ParseURI(path)
+	}
+	if path == "" || strings.IndexByte(path, 0) >= 0 {
+		return "", &Error{Kind: names.Invalid}
+	}
+	if path == "~" || strings.HasPrefix(path, "~/") {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(home, path[1:])
+	}
+	return filepath.Abs(path)
+}
+
+// resolveExisting resolves the links of the longest existing prefix; what does
+// not exist has none. A dangling link is a failure: what it would become is not
+// known.
+func resolveExisting(p string) (string, error) {
+	resolved, err := filepath.EvalSymlinks(p)
+	if err == nil {
+		return resolved, nil
+	}
+	if !os.IsNotExist(err) {
+		return "", err
+	}
+	if _, lerr := os.Lstat(p); lerr == nil {
+		return "", err
+	}
+	dir, base := filepath.Split(p)
+	if base == "" || dir == p {
+		return "", err
+	}
+	parent, err := resolveExisting(filepath.Clean(dir))
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(parent, base), nil
+}
+
+// Status is what an owner sees of a root.
+type Status struct {
+	Grant     Grant
+	Epoch     uint64
+	State     State
+	FSType    string
+	Remote    bool
+	FileRoot  bool
+	InFlight  int64
+	Ops       int64
+	Refused   int64
+	BytesRead int64
+	Written   int64
+	Created   int64
+	LastUse   time.Time // zero: never
+	ID        Identity
+	Nested    []string // relative paths of nested roots and tombstones
+}
+
+// Roots lists the roots, by name. The result is the caller's own.
+func (g *Registry) Roots() []Status {
+	snap := g.snap.Load()
+	out := make([]Status, 0, len(snap.byName))
+	for _, r := range snap.byName {
+		out = append(out, r.status())
+	}
+	slices.SortFunc(out, func(a, b Status) int { return strings.Compare(string(a.Grant.Root), string(b.Grant.Root)) })
+	return out
+}
+
+// Lookup returns one root's status.
+func (g *Registry) Lookup(name RootName) (Status, bool) {
+	r := g.snap.Load().byName[name]
+	if r == nil {
+		return Status{}, false
+	}
+	return r.status(), true
+}
+
+// Version is the number of the current snapshot; it grows with every change of
+// the set of roots.
+func (g *Registry) Version() uint64 { return g.snap.Load().version }
+
+func (r *root) status() Status {
+	s := Status{
+		Grant: r.grant, Epoch: r.epoch, State: State(r.state.Load()),
+		FSType: r.src.FSType(), Remote: r.src.Remote(), FileRoot: r.src.File() != "",
+		InFlight: r.inflight[0].Load() + r.inflight[1].Load(),
+		Ops:      r.ops.Load(), Refused: r.refused.Load(), BytesRead: r.read.Load(),
+		Written: r.written.Load(), Created: r.created.Load(), ID: r.src.ID(),
+	}
+	s.Grant.Policy = *r.policy.Load()
+	if n := r.lastUse.Load(); n != 0 {
+		s.LastUse = time.Unix(0, n)
+	}
+	for _, f := range r.fences.Load().list {
+		s.Nested = append(s.Nested, f.rel)
+	}
+	return s
+}
