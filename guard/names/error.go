@@ -2,6 +2,7 @@ package names
 
 import (
 	"errors"
+	"io/fs"
 	"strings"
 	"syscall"
 	"time"
@@ -131,7 +132,8 @@ type Error struct {
 	RetryAfter time.Duration
 }
 
-// Error is "op path: text: cause".
+// Error is "op path: what happened". The last part is the cause's text where
+// that says more than the kind does, as the parsers' reasons do.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.Op != OpNone {
@@ -142,20 +144,30 @@ func (e *Error) Error() string {
 		b.WriteString(Escape(e.Path.String()))
 		b.WriteString(": ")
 	}
-	cause := ""
-	if e.Err != nil {
-		cause = e.Err.Error()
-	}
-	var errno syscall.Errno
-	switch {
-	case cause == "":
-		b.WriteString(e.Text())
-	case errors.As(e.Err, &errno) && e.Kind != IO && e.Kind != Other:
-		b.WriteString(e.Text())
-	default:
-		b.WriteString(cause)
-	}
+	b.WriteString(e.what())
 	return b.String()
+}
+
+// what never shows the text of an *fs.PathError or of what wraps an errno: both
+// name the host path. An errno's own words are safe.
+func (e *Error) what() string {
+	var errno syscall.Errno
+	var pathErr *fs.PathError
+	switch {
+	case e.Err == nil:
+		return e.Text()
+	case errors.As(e.Err, &errno):
+		if e.Kind == IO || e.Kind == Other {
+			return errno.Error()
+		}
+		return e.Text()
+	case errors.As(e.Err, &pathErr):
+		return e.Text()
+	}
+	if cause := e.Err.Error(); cause != "" {
+		return cause
+	}
+	return e.Text()
 }
 
 // Text is the sentence for a person, without operation and path.
