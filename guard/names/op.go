@@ -1,5 +1,7 @@
 package names
 
+import "strconv"
+
 // Op is one operation of the guarded tree, named after the system call it
 // stands for. Its text form is what audit records and errors carry.
 type Op uint8
@@ -72,7 +74,7 @@ func (o Op) String() string {
 	if int(o) < len(opNames) {
 		return opNames[o]
 	}
-	return "op(?)"
+	return "op(" + strconv.Itoa(int(o)) + ")"
 }
 
 // ParseOp is the inverse of String.

@@ -18,7 +18,7 @@ func ParseURI(s string) (hostPath string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if !strings.EqualFold(authority, "localhost") && authority != "" {
+	if authority != "" && !isLocalhost(authority) {
 		return "", badURI(s, "names the host "+Quote(authority)+"; only localhost is local")
 	}
 	if strings.HasPrefix(rest, "//") {
@@ -128,6 +128,13 @@ func unhex(c byte) int {
 		return int(c-'A') + 10
 	}
 	return -1
+}
+
+// isLocalhost compares ASCII letters only. EqualFold alone would take the long s
+// (U+017F, two bytes) for an s; the length rules that out.
+func isLocalhost(host string) bool {
+	const local = "localhost"
+	return len(host) == len(local) && strings.EqualFold(host, local)
 }
 
 // isDrive recognises /c:, /c:/x and the older /c|/x.
