@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"errors"
-	"sync"
 	"syscall"
 	"time"
 
@@ -61,7 +60,7 @@ type Lease struct {
 	start   time.Time
 	crossed []crossing
 	bytes   int64 // taken from the bytes-in-flight budget
-	pinned  bool
+	pinned  bool  // a detached part: holds pins, not in-flight references
 }
 
 type crossing struct {
@@ -260,15 +259,6 @@ func (l *Lease) Hold() *Hold {
 	return h
 }
 
-// Pin keeps the root's descriptor open past Done, for work that was answered
-// early; the returned function ends it and may be called once.
-func (l *Lease) Pin() (unpin func()) {
-	r := l.root
-	r.pins.Add(1)
-	var once sync.Once
-	return func() { once.Do(func() { r.pins.Add(-1) }) }
-}
-
 // Judge judges the name that resolution really reached, in the directory dirRel
 // of the root. Every entry of a composite operation is judged.
 func (l *Lease) Judge(dirRel, name string) error {
@@ -306,6 +296,10 @@ func (l *Lease) cross(c *root) error {
 	gen, ok := c.acquire()
 	if !ok {
 		return c.gone()
+	}
+	if l.pinned {
+		c.pins.Add(1)
+		c.release(gen)
 	}
 	l.crossed = append(l.crossed, crossing{c, gen})
 	have := c.policy.Load().Rights
@@ -349,8 +343,10 @@ func (l *Lease) settle(n int64, err error) {
 	}
 }
 
-// NotMade gives back the name reserved for an object that turned out to exist.
+// NotMade says that the object to be made turned out to exist: the name reserved
+// for it is given back, and there is no success to record.
 func (l *Lease) NotMade() {
+	l.req.Quiet = true
 	if l.req.Names > 0 {
 		l.root.created.Add(-l.req.Names)
 		l.req.Names = 0
@@ -395,4 +391,20 @@ func (l *Lease) wrap(err error) *Error {
 		w.Kind = names.IO
 	}
 	return w
+}
+
+// Detach returns a lease for a part of the operation that may outlive it: it
+// keeps the root's descriptor open, but the ending of the root does not wait for
+// it. The returned function must be called when the part has ended; Done is not
+// to be called on it.
+func (l *Lease) Detach() (*Lease, func()) {
+	d := *l
+	d.crossed, d.pinned, d.bytes = nil, true, 0
+	d.root.pins.Add(1)
+	return &d, func() {
+		for _, c := range d.crossed {
+			c.root.pins.Add(-1)
+		}
+		d.root.pins.Add(-1)
+	}
 }

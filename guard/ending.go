@@ -247,6 +247,9 @@ func (g *Registry) set(ctx context.Context, r *root, rights Rights) error {
 	old := r.policy.Load()
 	next := *old
 	next.Rights = rights
+	if err := g.objection(old, next); err != nil {
+		return err
+	}
 	c := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeWidened}
 	detail := old.Rights.String() + " -> " + rights.String()
 	if old.Rights&^rights != 0 {

@@ -38,6 +38,9 @@ type Caller struct {
 	UID     uint32
 	GID     uint32
 	PID     int32
+	// Umask is that of the requesting process where the front end leaves it
+	// to us: a directory with a default ACL ignores it.
+	Umask uint32
 }
 
 // DefaultTimeout is how long an operation may take before it is answered with

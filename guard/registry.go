@@ -51,6 +51,12 @@ type Flusher interface {
 	Flush(ctx context.Context, c Change) error
 }
 
+// Objector is a View that cannot carry every policy. Object is asked before a
+// grant (old is nil) or a change of one takes effect.
+type Objector interface {
+	Object(old *Policy, next Policy) error
+}
+
 // Approver decides about a grant that nobody configured. It may narrow what is
 // asked, never widen; the registry checks.
 type Approver interface {
@@ -248,7 +254,26 @@ func (g *Registry) open(ctx context.Context, ask Grant) (*root, error) {
 		}
 		ask = narrowed
 	}
+	if err := g.objection(nil, ask.Policy); err != nil {
+		_ = src.Close()
+		return nil, err
+	}
 	return newRoot(ask, src, g.epochs.Add(1)), nil
+}
+
+// objection returns the first objection of a view.
+func (g *Registry) objection(old *Policy, next Policy) error {
+	g.mu.Lock()
+	views := g.views
+	g.mu.Unlock()
+	for _, v := range views {
+		if o, ok := v.(Objector); ok {
+			if err := o.Object(old, next); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // commit makes the new roots part of a new snapshot, or changes nothing.

@@ -7,6 +7,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
+// NewPath makes a path from a root and clean elements, see names.NewPath.
+func NewPath(root RootName, rel string) (Path, error) { return names.NewPath(root, rel) }
+
 // The vocabulary of package names, under the names the monitor uses.
 type (
 	// RootName is a root's unique name within a session.

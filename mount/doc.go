@@ -1,0 +1,25 @@
+// Package mount shows the guarded tree to the kernel, as a FUSE file system.
+//
+// It promises that every request passes the gate once (package vfs sees to it);
+// that when Invalidate returns for an ended root, nothing the kernel was given
+// for it works any more: descriptors, mappings, working directories, directory
+// handles, cached names, attributes and pages; that no file is ever passed
+// through (a passed-through descriptor cannot be revoked); that dirty pages
+// written before a revocation are saved; that a panic in a handler is EIO for
+// its caller and a record for the owner.
+//
+// It does not confine anybody: a process that can reach the source some other
+// way still can (package mount/sandbox is for that). Stores that a process of
+// the host makes through a shared mapping of its own are not noticed by the
+// source's watch; level Strict shows them, the others when something else
+// changes.
+//
+// # Model
+//
+// Every file the kernel knows is a node in the table of its root's view. The
+// raw layer opens a flight for each request, and a node handed out stays pinned
+// in the table until its flight has landed, so that the table never lacks a node
+// that the kernel knows. Taking a root back means: let the flights of that root
+// land, then tell the kernel to drop the pages, the attributes and the name of
+// every node in the table.
+package mount

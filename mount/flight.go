@@ -1,0 +1,148 @@
+package mount
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// flight is one kernel request being answered. It is opened by the raw layer
+// before go-fuse's bridge sees the request and closed after the bridge has put
+// the result into its tree, so that "no flight is left" means that every node
+// the kernel is about to learn of can be found.
+type flight struct {
+	mu     sync.Mutex  // guards the fields below
+	view   *view       // the root it turned out to be about; nil: none yet
+	pinned []*node     // nodes it holds in the table, see view.node
+	files  []*vfs.File // kept descriptors it uses, see keptFiles
+
+	umask      uint32 // of the requesting process, for requests that make names
+	writeCache bool   // a WRITE of the kernel's page cache, not of a write(2)
+}
+
+// flights are the requests in progress, found by the cancel channel that
+// go-fuse gives to the raw layer and, inside the context, to the node: it is
+// the one thing both see that is unique among the requests in progress.
+type flights struct {
+	shards [8]flightShard
+}
+
+type flightShard struct {
+	mu sync.Mutex
+	m  map[<-chan struct{}]*flight
+}
+
+func (fs *flights) shard(c <-chan struct{}) *flightShard {
+	return &fs.shards[chanHash(c)&7]
+}
+
+func (fs *flights) begin(cancel <-chan struct{}) *flight {
+	f := &flight{}
+	s := fs.shard(cancel)
+	s.mu.Lock()
+	if s.m == nil {
+		s.m = map[<-chan struct{}]*flight{}
+	}
+	s.m[cancel] = f
+	s.mu.Unlock()
+	return f
+}
+
+func (fs *flights) end(cancel <-chan struct{}, f *flight) {
+	s := fs.shard(cancel)
+	s.mu.Lock()
+	delete(s.m, cancel)
+	s.mu.Unlock()
+	f.mu.Lock()
+	pinned, files := f.pinned, f.files
+	f.pinned, f.files = nil, nil
+	f.mu.Unlock()
+	for _, file := range files {
+		file.Unretain()
+	}
+	for _, n := range pinned {
+		n.view.unpin(n)
+	}
+}
+
+// of returns the flight a handler runs in, nil when it was not called by the
+// kernel.
+func (fs *flights) of(ctx context.Context) *flight {
+	fc, ok := ctx.(*fuse.Context)
+	if !ok {
+		return nil
+	}
+	s := fs.shard(fc.Cancel)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.m[fc.Cancel]
+}
+
+// enter says which root a flight is about. It comes before the gate, so a
+// flight that has passed the gate can be found by its root.
+func (f *flight) enter(v *view) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	f.view = v
+	f.mu.Unlock()
+}
+
+// drain waits until no flight about v is left. Flights that begin meanwhile are
+// refused by the gate; they end by themselves.
+func (fs *flights) drain(ctx context.Context, v *view) error {
+	var waiting []*flight
+	for i := range fs.shards {
+		s := &fs.shards[i]
+		s.mu.Lock()
+		for _, f := range s.m {
+			f.mu.Lock()
+			if f.view == v {
+				waiting = append(waiting, f)
+			}
+			f.mu.Unlock()
+		}
+		s.mu.Unlock()
+	}
+	wait := 20 * time.Microsecond
+	for {
+		waiting = fs.still(waiting)
+		if len(waiting) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+			wait = min(2*wait, 2*time.Millisecond)
+		}
+	}
+}
+
+// still keeps the flights that have not ended.
+func (fs *flights) still(waiting []*flight) []*flight {
+	if len(waiting) == 0 {
+		return nil
+	}
+	live := map[*flight]bool{}
+	for i := range fs.shards {
+		s := &fs.shards[i]
+		s.mu.Lock()
+		for _, f := range s.m {
+			live[f] = true
+		}
+		s.mu.Unlock()
+	}
+	kept := waiting[:0]
+	for _, f := range waiting {
+		if live[f] {
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}

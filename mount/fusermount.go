@@ -1,0 +1,233 @@
+//go:build linux
+
+package mount
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// fuseDevice and fuseConf are where every distribution has them.
+const (
+	fuseDevice = "/dev/fuse"
+	fuseConf   = "/etc/fuse.conf"
+)
+
+// helperTimeout bounds a run of fusermount3. Unmounting can wait for dirty
+// pages to be written, so it is generous.
+const helperTimeout = 30 * time.Second
+
+// Detach unmounts the top-most rootsfs mount at point: by umount2(2) where
+// this process may, which is when it is root, and by the set-user-id helper
+// fusermount3 (or fusermount) for everybody else. Lazy takes the mount out of
+// the tree at once even if it is in use; what is held in it goes on working
+// until the connection ends, so lazy is not revocation.
+//
+// The error wraps ErrNotMounted, ErrNotOurs (another type of file system, or
+// another user's mount and the caller is not root) or ErrBusy; the latter
+// names who holds what, as far as this user can see.
+func Detach(point string, lazy bool) error {
+	resolved, err := resolvePoint(point)
+	if err != nil {
+		return mountpointError(point, err)
+	}
+	in, err := Find(resolved)
+	if err != nil {
+		return err
+	}
+	if in.FSType != FSType {
+		return checkOurs(in)
+	}
+	flags := unix.UMOUNT_NOFOLLOW
+	if lazy {
+		flags |= unix.MNT_DETACH
+	}
+	err = unix.Unmount(resolved, flags)
+	if errors.Is(err, unix.EPERM) {
+		// Not only for users: root in a container may lack CAP_SYS_ADMIN, and
+		// a user in a namespace of his own may have it.
+		if err := checkOurs(in); err != nil {
+			return err
+		}
+		return detachByHelper(in, lazy)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EBUSY):
+		return busyError(in, "")
+	case errors.Is(err, unix.EINVAL):
+		return mountErrorf(err, "%s cannot be unmounted from here: it is gone, or locked because another mount namespace made it; unmount it there", shellQuote(resolved))
+	}
+	return mountErrorf(err, "unmount %s: %v", shellQuote(resolved), err)
+}
+
+func detachByHelper(in Info, lazy bool) error {
+	bin, err := lookHelper(exec.LookPath)
+	if err != nil {
+		return err
+	}
+	args := []string{"-u"}
+	if lazy {
+		args = append(args, "-z")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), helperTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, bin, append(args, "--", in.Point)...).CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	said := shellQuote(strings.TrimSpace(string(bytes.TrimPrefix(out, []byte("fusermount3: ")))))
+	if ctx.Err() != nil {
+		return mountErrorf(os.ErrDeadlineExceeded, "unmount %s: %s did not end within %v", shellQuote(in.Point), bin, helperTimeout)
+	}
+	// The helper says in words why it failed, and words are not compared. That
+	// somebody holds the mount is found out by looking.
+	if !lazy {
+		if busy := busyError(in, said); errors.Is(busy, ErrBusy) {
+			return busy
+		}
+	}
+	return fmt.Errorf("unmount %s: %s: %w (%s)", shellQuote(in.Point), bin, err, said)
+}
+
+// busyError explains EBUSY. With helperSaid set, EBUSY is only a guess, and
+// the error wraps ErrBusy only if a holder is found.
+func busyError(in Info, helperSaid string) error {
+	held := holders(in)
+	switch {
+	case len(held) > 0:
+		return mountErrorf(ErrBusy, "%s is in use by %s: end that, then try again", shellQuote(in.Point), strings.Join(held, ", "))
+	case helperSaid != "":
+		return fmt.Errorf("unmount %s: %s", shellQuote(in.Point), helperSaid)
+	}
+	return mountErrorf(ErrBusy, "%s is in use by a process that this user cannot see into: end it, then try again; to look: fuser -vm %[1]s", shellQuote(in.Point))
+}
+
+// CheckFUSE says whether this process can mount with FUSE at all: the device
+// is there and, for root, can be opened; anybody else needs the set-user-id
+// helper fusermount3, which opens the device itself. The error wraps ErrNoFUSE
+// and names what to install or load. It opens /dev/fuse and mounts nothing.
+func CheckFUSE() error {
+	return fuseCheck{
+		device: fuseDevice, uid: os.Geteuid(), look: exec.LookPath, noNewPrivs: noNewPrivs(),
+	}.run()
+}
+
+// fuseCheck holds what CheckFUSE depends on, for tests.
+type fuseCheck struct {
+	device     string
+	uid        int
+	look       func(string) (string, error)
+	noNewPrivs bool
+}
+
+func (c fuseCheck) run() error {
+	if c.uid != 0 {
+		return c.runUser()
+	}
+	fd, err := unix.Open(c.device, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+		return nil
+	}
+	return c.deviceError(err)
+}
+
+// runUser does not demand that the user may open the device: fusermount3 does
+// it with root's rights (a device of mode 0600 works: tested).
+func (c fuseCheck) runUser() error {
+	var st unix.Stat_t
+	if err := unix.Stat(c.device, &st); err != nil {
+		return c.deviceError(err)
+	}
+	bin, err := lookHelper(c.look)
+	if err != nil {
+		return err
+	}
+	if err := unix.Stat(bin, &st); err != nil {
+		return mountErrorf(ErrNoFUSE, "%s cannot be looked at: %v; install the Debian package fuse3 again", shellQuote(bin), err)
+	}
+	if elevates := st.Mode&unix.S_ISUID != 0 && st.Uid == 0 || hasFileCaps(bin); elevates {
+		if c.noNewPrivs {
+			return mountErrorf(ErrNoFUSE, "this process may not gain privileges (no_new_privs is set, as sandboxes and some services do), so %s cannot mount: start rootsfs outside", shellQuote(bin))
+		}
+		return nil
+	}
+	// Without the bit the helper is an ordinary program and needs the user's
+	// own right to the device, and to mount: so in a user namespace.
+	if err := unix.Access(c.device, unix.R_OK|unix.W_OK); err != nil {
+		return mountErrorf(ErrNoFUSE, "%s is not set-user-id root and this user may not open %s: install the Debian package fuse3 again, or: chmod u+s %[1]s",
+			shellQuote(bin), shellQuote(c.device))
+	}
+	return nil
+}
+
+func (c fuseCheck) deviceError(err error) error {
+	d := shellQuote(c.device)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		return mountErrorf(ErrNoFUSE, "%s is missing: load the module: modprobe fuse (in a container, pass the device in: --device /dev/fuse)", d)
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return mountErrorf(ErrNoFUSE, "%s may not be opened (%v): a container or a security module withholds it; start the container with --device /dev/fuse --cap-add SYS_ADMIN", d, err)
+	}
+	return mountErrorf(ErrNoFUSE, "%s cannot be opened: %v", d, err)
+}
+
+// lookHelper prefers version 3, as go-fuse does when it mounts.
+func lookHelper(look func(string) (string, error)) (string, error) {
+	for _, name := range []string{"fusermount3", "fusermount"} {
+		if bin, err := look(name); err == nil {
+			return bin, nil
+		}
+	}
+	return "", mountErrorf(ErrNoFUSE, "fusermount3 is not in PATH, and without it only root can mount: install the Debian package fuse3")
+}
+
+// hasFileCaps: some distributions give the helper cap_sys_admin, not the bit.
+func hasFileCaps(path string) bool {
+	n, err := unix.Getxattr(path, "security.capability", nil)
+	return err == nil && n > 0
+}
+
+func noNewPrivs() bool {
+	v, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	return err == nil && v == 1
+}
+
+// CheckAllowOther says whether this user may mount with allow_other, which
+// lets other users into the mount. Root may; anybody else needs the line
+// user_allow_other in /etc/fuse.conf. The error says so.
+func CheckAllowOther() error { return checkAllowOther(fuseConf, os.Geteuid()) }
+
+func checkAllowOther(conf string, uid int) error {
+	if uid == 0 {
+		return nil
+	}
+	const remedy = "to let other users into the mount, root must add the line user_allow_other to %s"
+	data, err := os.ReadFile(conf)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return mountErrorf(err, remedy+" (the file does not exist yet)", shellQuote(conf))
+	case err != nil:
+		return mountErrorf(err, remedy+" (the file cannot be read: %v)", shellQuote(conf), err)
+	}
+	for line := range strings.Lines(string(data)) {
+		// As libfuse reads it: a comment may follow on the same line, the
+		// word must stand alone.
+		line, _, _ = strings.Cut(line, "#")
+		if strings.TrimSpace(line) == "user_allow_other" {
+			return nil
+		}
+	}
+	return mountErrorf(fs.ErrPermission, remedy, shellQuote(conf))
+}

@@ -1,0 +1,78 @@
+//go:build linux
+
+package mount
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// connectionsDir is where the fusectl file system belongs.
+const connectionsDir = "/sys/fs/fuse/connections"
+
+// ConnectionID returns the kernel's number of the FUSE connection behind the
+// rootsfs mount at point: the directory's name below /sys/fs/fuse/connections.
+// It asks the mount's daemon nothing. The error wraps ErrNotMounted or
+// ErrNotOurs.
+func ConnectionID(point string) (uint, error) {
+	resolved, err := resolvePoint(point)
+	if err != nil {
+		return 0, mountpointError(point, err)
+	}
+	in, err := Find(resolved)
+	if err != nil {
+		return 0, err
+	}
+	if in.FSType != FSType {
+		return 0, checkOurs(in)
+	}
+	return deviceNumber(in.Dev)
+}
+
+// Abort ends the FUSE connection of the mount whose device is dev
+// ("major:minor", Info.Dev): every request waiting in it and every later one
+// fails with ENOTCONN or ECONNABORTED, whatever the daemon does. Pages already
+// in the kernel's cache stay readable through descriptors and mappings that
+// exist, so it is the last resort and not revocation.
+//
+// It mounts nothing: if fusectl is not there the error wraps ErrNoFusectl and
+// says how to mount it. If the connection has ended already the error wraps
+// fs.ErrNotExist. Only the user who mounted, and root, may abort.
+func Abort(dev string) error { return abort(connectionsDir, dev) }
+
+func abort(connections, dev string) error {
+	id, err := deviceNumber(dev)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(connections, strconv.FormatUint(uint64(id), 10), "abort")
+	fd, err := unix.Open(file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		defer unix.Close(fd)
+		_, err = unix.Write(fd, []byte("1"))
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist) && !isFusectl(connections):
+		return mountErrorf(ErrNoFusectl, "connection %d cannot be aborted: fusectl is not mounted: mount -t fusectl fusectl %s", id, shellQuote(connections))
+	case errors.Is(err, fs.ErrNotExist):
+		return mountErrorf(fs.ErrNotExist, "there is no FUSE connection %d: it has ended already", id)
+	case errors.Is(err, fs.ErrPermission):
+		return mountErrorf(err, "connection %d cannot be aborted: only the user who mounted it and root may", id)
+	}
+	return &os.PathError{Op: "abort", Path: file, Err: err}
+}
+
+// isFusectl asks for the file system's type, because the kernel makes the
+// empty directory whether or not fusectl is mounted on it.
+func isFusectl(dir string) bool {
+	const fuseCtlMagic = 0x65735543 // FUSE_CTL_SUPER_MAGIC, fs/fuse/control.c
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && int64(st.Type) == fuseCtlMagic
+}

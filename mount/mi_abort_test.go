@@ -1,0 +1,97 @@
+//go:build linux
+
+package mount
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestDeviceNumber(t *testing.T) {
+	for dev, want := range map[string]uint{"0:45": 45, "0:1048575": 1<<20 - 1, "8:1": 8<<20 | 1, "4095:0": 4095 << 20} {
+		if got, err := deviceNumber(dev); err != nil || got != want {
+			t.Errorf("%q: %d, %v", dev, got, err)
+		}
+	}
+	for _, dev := range []string{"", "45", ":", "0:", ":1", "0:1048576", "4096:0", "-1:0", "0:+1", "0:1:2", "0:1/..", "../x:0"} {
+		if got, err := deviceNumber(dev); err == nil {
+			t.Errorf("%q: %d and no error", dev, got)
+		}
+		if err := Abort(dev); err == nil {
+			t.Errorf("Abort(%q): no error", dev)
+		}
+	}
+}
+
+// A daemon that does not answer is the case Abort is for; nothing on the way
+// to it may ask that daemon.
+func TestAbortStoppedDaemon(t *testing.T) {
+	requireMounts(t)
+	point := tempPoint(t, "m", 0)
+	cmd := serve(t, point, "rootsfs", 0)
+	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	id, err := ConnectionID(point)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := Find(point)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := deviceNumber(in.Dev); err != nil || n != id {
+		t.Errorf("connection %d, device %s, %v", id, in.Dev, err)
+	}
+
+	connections := tempPoint(t, "connections", 0)
+	err = abort(connections, in.Dev)
+	oneLine(t, err, "fusectl is not mounted", "mount -t fusectl fusectl "+connections)
+	if !errors.Is(err, ErrNoFusectl) {
+		t.Errorf("got %v", err)
+	}
+	if err := unix.Mount("fusectl", connections, "fusectl", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+
+	asked := make(chan error)
+	go func() { // waits for the stopped daemon until the connection ends
+		_, err := os.Stat(filepath.Join(point, "never looked up"))
+		asked <- err
+	}()
+	if err := abort(connections, in.Dev); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-asked; !errors.Is(err, unix.ENOTCONN) && !errors.Is(err, unix.ECONNABORTED) {
+		t.Errorf("the waiting request: %v", err)
+	}
+	if !Stale(point) {
+		t.Error("an aborted mount is not called stale")
+	}
+	kill(cmd)
+	if err := ClearStale(point); err != nil {
+		t.Fatal(err)
+	}
+	err = abort(connections, in.Dev)
+	oneLine(t, err, "has ended already")
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+func TestConnectionIDRefuses(t *testing.T) {
+	requireMounts(t)
+	point := tempPoint(t, "m", 0)
+	if _, err := ConnectionID(point); !errors.Is(err, ErrNotMounted) {
+		t.Errorf("nothing mounted: %v", err)
+	}
+	mountTmpfs(t, point)
+	if _, err := ConnectionID(point); !errors.Is(err, ErrNotOurs) {
+		t.Errorf("tmpfs: %v", err)
+	}
+}

@@ -1,0 +1,229 @@
+//go:build linux
+
+package mount
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// The tests mount in child processes, this test binary started again: a mount
+// must outlive its daemon to be stale, and a process must not touch what it
+// serves. An init function and not TestMain, so that the package can have one.
+const (
+	childEnv    = "ROOTSFS_MI_CHILD" // "serve" or "user"
+	childDirEnv = "ROOTSFS_MI_DIR"
+	childSubEnv = "ROOTSFS_MI_SUBTYPE"
+	nobody      = 65534
+)
+
+func init() {
+	var err error
+	switch os.Getenv(childEnv) {
+	case "":
+		return
+	case "serve":
+		err = childServe(os.Getenv(childDirEnv), os.Getenv(childSubEnv))
+	case "user":
+		err = childUser(os.Getenv(childDirEnv))
+	default:
+		err = fmt.Errorf("unknown %s", childEnv)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// childServe serves a directory that holds one file, f, with long timeouts,
+// until it is unmounted.
+func childServe(dir, subtype string) error {
+	root := &fs.Inode{}
+	hour := time.Hour
+	srv, err := fs.Mount(dir, root, &fs.Options{
+		AttrTimeout: &hour, EntryTimeout: &hour, NullPermissions: true,
+		RootStableAttr: &fs.StableAttr{Ino: 1, Gen: 1},
+		MountOptions:   fuse.MountOptions{Name: subtype, FsName: "a source"},
+		OnAdd: func(ctx context.Context) {
+			f := root.NewPersistentInode(ctx, &fs.MemRegularFile{Data: []byte("data"), Attr: fuse.Attr{Mode: 0o644}}, fs.StableAttr{})
+			root.AddChild("f", f, true)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	srv.Wait()
+	return nil
+}
+
+// startChild starts exe as a serving child and returns when the mount answers.
+func startChild(exe, dir, subtype string, uid uint32) (*exec.Cmd, error) {
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childEnv+"=serve", childDirEnv+"="+dir, childSubEnv+"="+subtype)
+	cmd.Stderr = os.Stderr
+	if int(uid) != os.Geteuid() {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || line != "ready\n" {
+		cmd.Process.Kill()
+		cmd.Wait()
+		return nil, fmt.Errorf("child said %q, %v", line, err)
+	}
+	return cmd, nil
+}
+
+// requireMounts skips where the machine cannot mount, except in CI.
+func requireMounts(t *testing.T) {
+	t.Helper()
+	why := ""
+	if os.Geteuid() != 0 {
+		why = "needs root"
+	} else if err := CheckFUSE(); err != nil {
+		why = err.Error()
+	}
+	switch {
+	case why == "":
+	case os.Getenv("CI") != "":
+		t.Fatal(why)
+	default:
+		t.Skip(why)
+	}
+}
+
+// tempPoint is an empty directory that users can reach, with whatever is
+// mounted there taken off at the end.
+func tempPoint(t *testing.T, name string, uid int) string {
+	t.Helper()
+	base, err := os.MkdirTemp("", "rootsfs-mi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err = filepath.EvalSymlinks(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	point := filepath.Join(base, name)
+	t.Cleanup(func() {
+		for unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) == nil {
+		}
+		if all, err := Mounts(); err != nil {
+			t.Error(err)
+		} else if in, ok := covering(all, point); ok && within(base, in.Point) {
+			t.Errorf("mount left at %q", in.Point)
+		} else if err := os.RemoveAll(base); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(base, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(point, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(point, uid, uid); err != nil {
+		t.Fatal(err)
+	}
+	return point
+}
+
+// serve mounts a child at point; it is killed at the end.
+func serve(t *testing.T, point, subtype string, uid uint32) *exec.Cmd {
+	t.Helper()
+	exe := "/proc/self/exe"
+	if uid != 0 {
+		exe = publicCopy(t)
+	}
+	cmd, err := startChild(exe, point, subtype, uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { kill(cmd) })
+	return cmd
+}
+
+// kill leaves the mount without its daemon. Waiting for the process makes sure
+// that its connection has ended.
+func kill(cmd *exec.Cmd) {
+	cmd.Process.Kill()
+	cmd.Wait()
+}
+
+// publicCopy is this test binary where any user can execute it, which the
+// go command's build directory does not allow.
+func publicCopy(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rootsfs-mi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	src, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	exe := filepath.Join(dir, "child")
+	dst, err := os.OpenFile(exe, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.Copy(dst, src)
+	if cerr := dst.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exe
+}
+
+// mountTmpfs mounts something that is not ours.
+func mountTmpfs(t *testing.T, point string) {
+	t.Helper()
+	if err := unix.Mount("not ours", point, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// oneLine fails unless the error is one line with every part in it.
+func oneLine(t *testing.T, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	msg := err.Error()
+	if strings.ContainsAny(msg, "\n\r") {
+		t.Errorf("more than one line: %q", msg)
+	}
+	for _, p := range parts {
+		if !strings.Contains(msg, p) {
+			t.Errorf("error %q lacks %q", msg, p)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+//go:build linux
+
+package mount
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of the search for who holds a mount: it only makes an error message
+// better, so it may be incomplete but not slow or long.
+const (
+	maxHolders    = 8               // named in the message
+	maxFDs        = 10_000          // looked at in one process
+	maxMapBytes   = 4 << 20         // of one process's maps
+	holdersWithin = 2 * time.Second // in all; a process stuck in a page fault can block its maps
+)
+
+// holders describes, best effort, what keeps the mount from being unmounted:
+// mounts inside it and processes with a working directory, a root directory, a
+// program, an open file or a mapping in it. It asks no mounted file system
+// anything. Processes of others are invisible to anybody but root.
+func holders(in Info) []string {
+	found := make(chan string)
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		defer close(found)
+		findHolders(in, func(s string) bool {
+			select {
+			case found <- s:
+				return true
+			case <-stop:
+				return false
+			}
+		})
+	}()
+	limit := time.NewTimer(holdersWithin)
+	defer limit.Stop()
+	var all []string
+	for {
+		select {
+		case s, ok := <-found:
+			switch {
+			case !ok:
+				return all
+			case len(all) == maxHolders:
+				return append(all, "and others")
+			}
+			all = append(all, s)
+		case <-limit.C:
+			return all
+		}
+	}
+}
+
+// findHolders calls emit for each holder until it returns false.
+func findHolders(in Info, emit func(string) bool) {
+	all, err := Mounts()
+	if err != nil {
+		return
+	}
+	for _, sub := range all {
+		if sub.Parent == in.ID && sub.ID != in.ID &&
+			!emit(fmt.Sprintf("the mount at %s (%s)", shellQuote(sub.Point), shellQuote(sub.FSType))) {
+			return
+		}
+	}
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		return
+	}
+	for _, p := range procs {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil {
+			continue
+		}
+		if how := holds(filepath.Join("/proc", p.Name()), in); how != "" &&
+			!emit(fmt.Sprintf("%s (pid %d, %s)", processName(p.Name()), pid, how)) {
+			return
+		}
+	}
+}
+
+// holds says how the process whose directory in /proc is proc holds the mount,
+// or "". The links are read, never followed, since following one would ask the
+// mount's daemon.
+func holds(proc string, in Info) string {
+	inside := func(link string) (string, bool) {
+		target, err := os.Readlink(filepath.Join(proc, link))
+		if err != nil || !within(in.Point, target) {
+			return "", false
+		}
+		return target, true
+	}
+	for _, l := range []struct{ link, how string }{
+		{"cwd", "working directory"}, {"root", "root directory"}, {"exe", "running program"},
+	} {
+		if target, ok := inside(l.link); ok {
+			return l.how + " " + shellQuote(target)
+		}
+	}
+	if dir, err := os.Open(filepath.Join(proc, "fd")); err == nil {
+		names, _ := dir.Readdirnames(maxFDs)
+		dir.Close()
+		for _, n := range names {
+			if target, ok := inside(filepath.Join("fd", n)); ok {
+				return "open " + shellQuote(target)
+			}
+		}
+	}
+	return holdsMapping(proc, in)
+}
+
+// holdsMapping compares devices, which unlike names are the same however the
+// process got there.
+func holdsMapping(proc string, in Info) string {
+	f, err := os.Open(filepath.Join(proc, "maps"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	num, err := deviceNumber(in.Dev)
+	if err != nil {
+		return ""
+	}
+	dev := fmt.Sprintf("%02x:%02x", num>>20, num&(1<<20-1))
+	read := 0
+	for sc := bufio.NewScanner(f); sc.Scan() && read < maxMapBytes; read += len(sc.Bytes()) {
+		// address permissions offset device inode path
+		if fields := strings.Fields(sc.Text()); len(fields) >= 5 && fields[3] == dev {
+			return "mapping of " + shellQuote(unescapeMount(cmp.Or(strings.Join(fields[5:], " "), "a file")))
+		}
+	}
+	return ""
+}
+
+// processName is what ps shows; a process may call itself anything.
+func processName(pid string) string {
+	comm, err := os.ReadFile(filepath.Join("/proc", pid, "comm"))
+	if err != nil {
+		return "a process"
+	}
+	return shellQuote(strings.TrimSuffix(string(comm), "\n"))
+}

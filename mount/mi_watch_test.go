@@ -1,0 +1,220 @@
+//go:build linux
+
+package mount
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience only turns a hang into a failure; no test passes because of it.
+const patience = 30 * time.Second
+
+func waitClosed(t *testing.T, gone <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-gone:
+	case <-time.After(patience):
+		t.Fatal("not reported")
+	}
+}
+
+func watchPoint(t *testing.T, point string) <-chan struct{} {
+	t.Helper()
+	in, err := Find(point)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := WatchGone(t.Context(), in.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gone
+}
+
+func TestWatchGone(t *testing.T) {
+	requireMounts(t)
+	tests := []struct {
+		name string
+		held bool
+		end  func(t *testing.T, point string)
+	}{
+		{"unmounted", false, func(t *testing.T, point string) {
+			if err := unix.Unmount(point, 0); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"detached lazily while held", true, func(t *testing.T, point string) {
+			if err := unix.Unmount(point, unix.MNT_DETACH); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"the freed ID given out at once", true, func(t *testing.T, point string) {
+			if err := unix.Unmount(point, unix.MNT_DETACH); err != nil {
+				t.Fatal(err)
+			}
+			mountTmpfs(t, point)
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			point := tempPoint(t, "m", 0)
+			serve(t, point, "rootsfs", 0)
+			gone := watchPoint(t, point)
+			if tt.held {
+				f, err := os.Open(filepath.Join(point, "f"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+			}
+			select {
+			case <-gone:
+				t.Fatal("gone while mounted")
+			default:
+			}
+			tt.end(t, point)
+			waitClosed(t, gone)
+		})
+	}
+}
+
+// A change elsewhere wakes the watch and must not end it; nor does a move.
+func TestWatchGoneOtherChanges(t *testing.T) {
+	requireMounts(t)
+	point := tempPoint(t, "m", 0)
+	mountTmpfs(t, point)
+	// A mount can be moved only within a private one.
+	if err := unix.Mount("", point, "", unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	sub := func(name string) string { return filepath.Join(point, name) }
+	for _, d := range []string{"watched", "moved", "other"} {
+		if err := os.Mkdir(sub(d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mountTmpfs(t, sub("watched"))
+	watched := watchPoint(t, sub("watched"))
+	if err := unix.Mount(sub("watched"), sub("moved"), "", unix.MS_MOVE, ""); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		mountTmpfs(t, sub("other"))
+		other := watchPoint(t, sub("other"))
+		if err := unix.Unmount(sub("other"), 0); err != nil {
+			t.Fatal(err)
+		}
+		waitClosed(t, other)
+		select {
+		case <-watched:
+			t.Fatal("another mount's end was taken for the watched one's")
+		default:
+		}
+	}
+	if err := unix.Unmount(sub("moved"), 0); err != nil {
+		t.Fatal(err)
+	}
+	waitClosed(t, watched)
+}
+
+func TestWatchGonePresentComparesDevice(t *testing.T) {
+	all, err := Mounts()
+	if err != nil || len(all) == 0 {
+		t.Fatal(len(all), err)
+	}
+	f, err := os.Open(mountinfoFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, tt := range []struct {
+		dev  string
+		want bool
+	}{{all[0].Dev, true}, {"4095:1048575", false}} {
+		w := &goneWatch{table: f, id: all[0].ID, dev: tt.dev}
+		if got, err := w.present(); err != nil || got != tt.want {
+			t.Errorf("device %s: present %v, %v, want %v", tt.dev, got, err, tt.want)
+		}
+	}
+}
+
+func TestWatchGoneNoSuchMount(t *testing.T) {
+	before := watchResources(t)
+	_, err := WatchGone(t.Context(), 1<<30)
+	if !errors.Is(err, ErrNotMounted) {
+		t.Fatalf("got %v", err)
+	}
+	oneLine(t, err, "1073741824")
+	if after := watchResources(t); after != before {
+		t.Errorf("%d descriptors and goroutines before, %d after", before, after)
+	}
+}
+
+// Cancelling ends the goroutine and its descriptors and leaves the channel
+// open, also when it races with the start.
+func TestWatchGoneCancel(t *testing.T) {
+	all, err := Mounts()
+	if err != nil || len(all) == 0 {
+		t.Fatal(len(all), err)
+	}
+	before := watchResources(t)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 50 {
+				ctx, cancel := context.WithCancel(t.Context())
+				gone, err := WatchGone(ctx, all[0].ID)
+				cancel()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				select {
+				case <-gone:
+					t.Error("closed by the end of the context")
+				default:
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		after := watchResources(t)
+		if after == before {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d descriptors and goroutines before, %d after", before, after)
+		}
+	}
+}
+
+// watchResources counts what only a watch has: a goroutine in goneWatch.run
+// and descriptors of mountinfo.
+func watchResources(t *testing.T) int {
+	t.Helper()
+	buf := make([]byte, 4<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	n := strings.Count(string(buf), "(*goneWatch).run(")
+	dir, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range dir {
+		target, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err == nil && strings.HasSuffix(target, "/mountinfo") {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,280 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// Mount is one mount of a registry's roots. It is a guard.View.
+type Mount struct {
+	opt       Options
+	reg       *guard.Registry
+	tree      *vfs.Tree
+	log       *slog.Logger
+	raw       *rawFS
+	srv       *fuse.Server
+	root      *topNode
+	info      Info // the mount in mountinfo
+	gens      atomic.Uint64
+	start     time.Time
+	keptFiles keptFiles
+	served    chan struct{} // closed when the kernel's connection has ended
+
+	mu    sync.Mutex // guards the fields below
+	views map[guard.RootName]*view
+	devs  map[uint64]uint64 // device -> its number, see ino
+}
+
+// New mounts the registry's roots at opt.Point and serves them until Close, or
+// until somebody else unmounts. When it returns, the mount answers.
+func New(reg *guard.Registry, opt Options) (*Mount, error) {
+	if opt.Level == 0 {
+		opt.Level = Audit
+	}
+	if opt.Locks == 0 {
+		opt.Locks = LocksLocal
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.Level == Max {
+		for _, st := range reg.Roots() {
+			if err := maxTakes(opt, st.Grant.Policy); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if opt.Level == Max && opt.Locks == LocksHost {
+		return nil, &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: errors.New(
+			"--cache max cannot forward locks (the kernel sends no unlock there): use --cache audit with --locks host")}
+	}
+	m := &Mount{
+		opt: opt, reg: reg, tree: vfs.New(reg), log: opt.Log, start: time.Now(),
+		served: make(chan struct{}), views: map[guard.RootName]*view{}, devs: map[uint64]uint64{},
+	}
+	if m.keptFiles.max = opt.MaxOpen; m.keptFiles.max <= 0 {
+		m.keptFiles.max = defaultMaxOpen
+	}
+	// The client's umask has been taken into account; ours would come on top.
+	unix.Umask(0)
+	if err := m.serve(); err != nil {
+		return nil, err
+	}
+	reg.AddView(m)
+	return m, nil
+}
+
+func (m *Mount) serve() error {
+	m.root = &topNode{m: m}
+	negative := keepTimeout
+	fsOpt := &fs.Options{
+		NullPermissions: true,
+		RootStableAttr:  &fs.StableAttr{Ino: topIno, Gen: 1},
+	}
+	if m.opt.Level != Strict {
+		fsOpt.NegativeTimeout = &negative
+	}
+	m.raw = &rawFS{RawFileSystem: fs.NewNodeFS(m.root, fsOpt)}
+	srv, err := fuse.NewServer(m.raw, m.opt.Point, m.mountOptions())
+	if err != nil {
+		return cannotMount(m.opt.Point, err)
+	}
+	m.srv = srv
+	go func() {
+		srv.Serve()
+		close(m.served)
+	}()
+	if err := srv.WaitMount(); err != nil {
+		return cannotMount(m.opt.Point, err)
+	}
+	info, err := Find(m.opt.Point)
+	if err != nil {
+		_ = srv.Unmount()
+		return err
+	}
+	m.info = info
+	return nil
+}
+
+func (m *Mount) mountOptions() *fuse.MountOptions {
+	o := &fuse.MountOptions{
+		FsName: "rootsfs", Name: "rootsfs",
+		Options:       []string{"default_permissions"},
+		AllowOther:    m.opt.AllowOther || os.Geteuid() == 0,
+		MaxBackground: 64,
+		MaxWrite:      512 << 10, // 1 MiB exceeds the pipe that splice goes through (measured)
+		EnableAcl:     true,
+		EnableLocks:   m.opt.Locks == LocksHost,
+		DisableSplice: true, // replies come from memory: a spliced descriptor would be read after the gate
+		Debug:         m.opt.Debug,
+		// Modes arrive with the umask beside them: a default ACL of the
+		// directory takes its place, which only the source knows.
+		ExtraCapabilities: fuse.CAP_DONT_MASK,
+		// Never: a passed-through descriptor cannot be revoked (measured).
+		DisabledCapabilities: fuse.CAP_PASSTHROUGH,
+		PanicHandler:         m.panicked,
+		Logger:               slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),
+	}
+	if m.opt.Level != Max {
+		o.DisabledCapabilities |= fuse.CAP_NO_OPEN_SUPPORT
+	}
+	if m.opt.ReadOnly {
+		o.Options = append(o.Options, "ro")
+		o.DirectMountFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_RDONLY
+	}
+	if os.Geteuid() == 0 {
+		o.DirectMountStrict = true
+	}
+	return o
+}
+
+// panicked turns a bug in a handler into EIO for its caller and a record for
+// the owner; the mount lives on.
+func (m *Mount) panicked(p any) fuse.Status {
+	m.log.Error("panic in a file-system request", "panic", fmt.Sprint(p), "stack", stack())
+	_ = m.reg.Note(names.OpPanic, "", guard.Failed, fmt.Sprint(p))
+	return fuse.EIO
+}
+
+func cannotMount(point string, err error) error {
+	return &guard.Error{Op: names.OpMount, Kind: names.IO, Err: fmt.Errorf(
+		"cannot mount at %s: %w; `rootsfs doctor` says what is missing", names.Quote(point), err)}
+}
+
+// Point is where the mount is; Info is its line of mountinfo.
+func (m *Mount) Point() string { return m.opt.Point }
+
+// Options returns what the mount was made with.
+func (m *Mount) Options() Options { return m.opt }
+
+// Served is closed when the kernel's connection has ended: nothing holds the
+// mount any more.
+func (m *Mount) Served() <-chan struct{} { return m.served }
+
+// Close unmounts. Roots must have been revoked before: unmounting takes nothing
+// away from whoever holds the mount. If it is busy, it is detached and the
+// connection lives on, refusing everything, until the last holder is gone
+// (Served).
+func (m *Mount) Close() error {
+	select {
+	case <-m.served:
+		return nil
+	default:
+	}
+	err := Detach(m.opt.Point, true)
+	if err == nil || errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	return err
+}
+
+// view returns the kernel's picture of a root in its present lifetime, making
+// it when the root is first looked up. nil means there is no such root.
+func (m *Mount) view(name guard.RootName) *view {
+	st, ok := m.reg.Lookup(name)
+	if !ok {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v := m.views[name]
+	if v == nil || v.epoch != st.Epoch {
+		v = &view{m: m, name: name, epoch: st.Epoch, fileRoot: st.FileRoot, remote: st.Remote,
+			nodes: map[guard.Identity]*node{}}
+		m.views[name] = v
+	}
+	return v
+}
+
+// ino is the inode number shown for a file. Files of the first device keep
+// theirs; numbers of further devices are moved apart, because programs take
+// equal numbers within one mount for hard links.
+func (m *Mount) ino(id guard.Identity) uint64 {
+	m.mu.Lock()
+	n, ok := m.devs[id.Dev]
+	if !ok {
+		n = uint64(len(m.devs))
+		m.devs[id.Dev] = n
+	}
+	m.mu.Unlock()
+	ino := id.Ino ^ n<<48
+	if ino <= topIno || ino == ^uint64(0) {
+		ino |= 1 << 62 // numbers that go-fuse and FUSE keep for themselves
+	}
+	return ino
+}
+
+// topIno is the inode number of the mountpoint itself.
+const topIno = 1
+
+// Invalidate implements guard.View.
+func (m *Mount) Invalidate(ctx context.Context, c guard.Change) error {
+	switch c.Kind {
+	case guard.ChangeAdded:
+		// A name that was refused or absent may be cached as such.
+		m.root.NotifyEntry(string(c.Root))
+		m.root.NotifyContent(0, 0)
+		return nil
+	case guard.ChangeWidened:
+		return nil
+	}
+	m.mu.Lock()
+	v := m.views[c.Root]
+	m.mu.Unlock()
+	if v == nil || v.epoch != c.Epoch {
+		return nil
+	}
+	return v.invalidate(ctx, c.Kind)
+}
+
+// Object implements guard.Objector: at level Max the kernel does not ask before
+// it opens a file, so it would let a program open for writing what may not be
+// written (measured), and a mode cannot be changed under it.
+func (m *Mount) Object(old *guard.Policy, next guard.Policy) error {
+	if m.opt.Level != Max {
+		return nil
+	}
+	if old != nil && old.Rights != next.Rights {
+		return &guard.Error{Op: names.OpSet, Kind: names.Invalid, Err: errors.New(
+			"with --cache max a root's mode cannot change while it is mounted: revoke it and mount again, or use --cache audit")}
+	}
+	return maxTakes(m.opt, next)
+}
+
+func maxTakes(opt Options, p guard.Policy) error {
+	if len(p.Deny) > 0 {
+		return &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: errors.New(
+			"--cache max cannot keep deny patterns (opens are not asked): use --cache audit")}
+	}
+	if opt.ReadOnly || p.Rights&(guard.Read|guard.Write) == guard.Read|guard.Write {
+		return nil
+	}
+	return &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: errors.New(
+		"--cache max takes read-only roots only with --read-only, which makes the whole mount read-only; add it, or use --cache audit")}
+}
+
+// Flush implements guard.Flusher: what programs wrote into mappings is sent to
+// the source while that is still allowed.
+func (m *Mount) Flush(ctx context.Context, c guard.Change) error {
+	m.mu.Lock()
+	v := m.views[c.Root]
+	m.mu.Unlock()
+	if v == nil || v.epoch != c.Epoch {
+		return nil
+	}
+	return v.flush(ctx)
+}

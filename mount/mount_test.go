@@ -1,0 +1,93 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// testMount is a registry with one root called "code" and its mount.
+type testMount struct {
+	*Mount
+	reg  *guard.Registry
+	src  string
+	root string // MOUNTPOINT/code
+}
+
+func newTestMount(t testing.TB, rights guard.Rights, change func(*Options, *guard.Grant)) *testMount {
+	t.Helper()
+	if err := CheckFUSE(); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("CI must be able to mount: %v", err)
+		}
+		t.Skip(err)
+	}
+	src, point := t.TempDir(), t.TempDir()
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	opt := Options{Point: point}
+	grant := guard.Grant{Root: "code", Dir: src, Policy: guard.Policy{Rights: rights}, Origin: "test"}
+	if change != nil {
+		change(&opt, &grant)
+	}
+	if _, err := reg.Grant(context.Background(), grant); err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(reg, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = reg.RevokeAll(context.Background())
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		<-m.Served()
+	})
+	return &testMount{Mount: m, reg: reg, src: src, root: filepath.Join(point, "code")}
+}
+
+// levels runs a test at every cache level.
+func levels(t *testing.T, f func(t *testing.T, level Level)) {
+	for _, l := range []Level{Strict, Audit, Max} {
+		t.Run(l.String(), func(t *testing.T) { f(t, l) })
+	}
+}
+
+// The thinnest whole path: mounted, read, refused a write, revoked. R063, R070.
+func TestReadOnlyRootReadAndRevoked(t *testing.T) {
+	levels(t, func(t *testing.T, level Level) {
+		m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) { o.Level, o.ReadOnly = level, level == Max })
+		if err := os.WriteFile(filepath.Join(m.src, "a"), []byte("hello"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(m.root, "a")
+		got, err := os.ReadFile(name)
+		if err != nil || string(got) != "hello" {
+			t.Fatalf("read %q, %v", got, err)
+		}
+		if err := os.WriteFile(filepath.Join(m.root, "b"), nil, 0o644); !errors.Is(err, unix.EROFS) {
+			t.Errorf("create in a read-only root: %v, want EROFS", err)
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := m.reg.Revoke(context.Background(), "code"); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := f.ReadAt(make([]byte, 5), 0); err == nil {
+			t.Errorf("read %d bytes of a revoked file", n)
+		}
+		if _, err := os.Stat(name); err == nil {
+			t.Error("stat of a revoked path succeeded")
+		}
+	})
+}

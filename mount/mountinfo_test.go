@@ -1,0 +1,234 @@
+//go:build linux
+
+package mount
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestParseMountLine(t *testing.T) {
+	tests := []struct {
+		name, line string
+		want       Info
+		bad        bool
+	}{
+		{name: "plain", line: "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard",
+			want: Info{27, 1, "254:0", "/", "/", "ext4", "/dev/vda", "rw,relatime", "rw,discard"}},
+		{name: "optional fields", line: "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 propagate_from:2 unbindable - ext3 /dev/root rw",
+			want: Info{36, 35, "98:0", "/mnt1", "/mnt2", "ext3", "/dev/root", "rw,noatime", "rw"}},
+		{name: "ours", line: "90 27 0:45 / /home/u/m rw,nosuid,nodev shared:7 - fuse.rootsfs rootsfs rw,user_id=1000,group_id=1000",
+			want: Info{90, 27, "0:45", "/", "/home/u/m", FSType, "rootsfs", "rw,nosuid,nodev", "rw,user_id=1000,group_id=1000"}},
+		{name: "space, tab, newline, backslash", line: `1 2 0:3 /r\040\134x /a\040b\011c\012d\134e rw - tmpfs s\040\043t rw`,
+			want: Info{1, 2, "0:3", `/r \x`, "/a b\tc\nd\\e", "tmpfs", "s #t", "rw", "rw"}},
+		{name: "escaped escape", line: `1 2 0:3 / /\134040 rw - tmpfs s rw`,
+			want: Info{1, 2, "0:3", "/", `/\040`, "tmpfs", "s", "rw", "rw"}},
+		{name: "not UTF-8", line: "1 2 0:3 / /\xff\xfe\xc3 rw - tmpfs \\377 rw",
+			want: Info{1, 2, "0:3", "/", "/\xff\xfe\xc3", "tmpfs", "\xff", "rw", "rw"}},
+		{name: "broken escapes stay", line: `1 2 0:3 / /a\04 rw - tmpfs \400\08x\ rw`,
+			want: Info{1, 2, "0:3", "/", `/a\04`, "tmpfs", `\400\08x\`, "rw", "rw"}},
+		{name: "a signed number is no escape", line: `1 2 0:3 / /a\+04 rw - tmpfs s rw`,
+			want: Info{1, 2, "0:3", "/", `/a\+04`, "tmpfs", "s", "rw", "rw"}},
+		{name: "a point called -", line: "1 2 0:3 - - - - tmpfs - rw",
+			want: Info{1, 2, "0:3", "-", "-", "tmpfs", "-", "-", "rw"}},
+		{name: "empty source", line: "1 2 0:3 / /x rw - tmpfs  rw",
+			want: Info{1, 2, "0:3", "/", "/x", "tmpfs", "", "rw", "rw"}},
+		{name: "bare spaces in the options", line: "1 2 0:3 / /x rw - odd s rw,a b",
+			want: Info{1, 2, "0:3", "/", "/x", "odd", "s", "rw", "rw,a b"}},
+		{name: "empty", line: "", bad: true},
+		{name: "no separator", line: "1 2 0:3 / /x rw tmpfs s rw", bad: true},
+		{name: "cut short", line: "1 2 0:3 / /x rw - tmpfs s", bad: true},
+		{name: "bad ID", line: "x 2 0:3 / /x rw - tmpfs s rw", bad: true},
+		{name: "bad parent", line: "1 x 0:3 / /x rw - tmpfs s rw", bad: true},
+		{name: "bad device", line: "1 2 03 / /x rw - tmpfs s rw", bad: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseMountLine(tt.line)
+			if (err != nil) != tt.bad {
+				t.Fatalf("error %v, want one: %v", err, tt.bad)
+			}
+			if got != tt.want {
+				t.Errorf("got  %+v\nwant %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestParseMountinfoNamesTheLine(t *testing.T) {
+	const good = "1 2 0:3 / /x rw - tmpfs s rw\n"
+	if all, err := parseMountinfo([]byte(good + good)); err != nil || len(all) != 2 {
+		t.Errorf("two lines: %d, %v", len(all), err)
+	}
+	_, err := parseMountinfo([]byte(good + "nonsense\n" + good))
+	oneLine(t, err, "line 2", "nonsense")
+}
+
+func TestCovering(t *testing.T) {
+	in := func(id, parent int, point string) Info { return Info{ID: id, Parent: parent, Point: point} }
+	plain := []Info{in(1, 0, "/"), in(2, 1, "/a"), in(3, 2, "/a/b"), in(4, 1, "/ab")}
+	tests := []struct {
+		name string
+		all  []Info
+		path string
+		want int // ID, 0 for none
+	}{
+		{"root", plain, "/", 1},
+		{"exact", plain, "/a/b", 3},
+		{"inside", plain, "/a/b/c", 3},
+		{"elements, not prefixes", plain, "/abc", 1},
+		{"sibling", plain, "/ab/x", 4},
+		{"stack, oldest first", []Info{in(1, 0, "/"), in(2, 1, "/m"), in(3, 2, "/m"), in(4, 3, "/m")}, "/m", 4},
+		{"stack, newest first", []Info{in(4, 3, "/m"), in(3, 2, "/m"), in(2, 1, "/m"), in(1, 0, "/")}, "/m", 4},
+		{"stacked roots", []Info{in(1, 1, "/"), in(2, 1, "/"), in(3, 2, "/a")}, "/a", 3},
+		{"hidden below a later mount", []Info{in(1, 0, "/"), in(2, 1, "/a/b"), in(3, 1, "/a")}, "/a/b", 3},
+		{"chroot: the root mount is not listed", []Info{in(7, 5, "/proc"), in(8, 5, "/m")}, "/m", 8},
+		{"chroot: no mount", []Info{in(7, 5, "/proc")}, "/m", 0},
+		{"a cycle ends", []Info{in(1, 0, "/"), in(2, 3, "/m"), in(3, 2, "/m")}, "/m", 1},
+		{"empty", nil, "/", 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, ok := covering(tt.all, tt.path)
+			if ok != (tt.want != 0) || got.ID != tt.want {
+				t.Errorf("got %d, %v, want %d", got.ID, ok, tt.want)
+			}
+		})
+	}
+}
+
+func TestFindOddNames(t *testing.T) {
+	requireMounts(t)
+	for _, name := range []string{
+		"plain", "a space", "tab\there", "new\nline", `back\slash`, `\040`, "#hash", "-",
+		"\xff\xfe not UTF-8", "\u202eright to left", "'quote'", "100%s", "x (deleted)",
+	} {
+		t.Run(shellQuote(name), func(t *testing.T) {
+			point := tempPoint(t, name, 0)
+			if _, err := Find(point); !errors.Is(err, ErrNotMounted) {
+				t.Fatalf("before: %v", err)
+			} else {
+				oneLine(t, err)
+			}
+			mountTmpfs(t, point)
+			first, err := Find(point)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mountTmpfs(t, point)
+			second, err := Find(point)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first.Point != point || second.Point != point || second.Parent != first.ID {
+				t.Errorf("first %+v, second %+v", first, second)
+			}
+			if first.FSType != "tmpfs" || first.Source != "not ours" {
+				t.Errorf("type %q, source %q", first.FSType, first.Source)
+			}
+		})
+	}
+}
+
+func TestOurs(t *testing.T) {
+	requireMounts(t)
+	ours := tempPoint(t, "ours", 0)
+	other := tempPoint(t, "other", 0)
+	serve(t, ours, "rootsfs", 0)
+	serve(t, other, "otherfs", 0)
+	all, err := Ours()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, in := range all {
+		found = found || in.Point == ours
+		if in.Point == other || in.FSType != FSType {
+			t.Errorf("not ours: %+v", in)
+		}
+	}
+	if !found {
+		t.Errorf("%s is not in %+v", ours, all)
+	}
+}
+
+func TestResolvePoint(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{"real/sub", "other"} {
+		if err := os.MkdirAll(filepath.Join(base, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, target := range map[string]string{
+		"abs": base + "/real", "rel": "real/sub", "chain": "rel/../sub", "loop": "loop", "dangling": "nowhere",
+	} {
+		if err := os.Symlink(target, filepath.Join(base, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(filepath.Join(base, "other"))
+	tests := []struct {
+		path, want string // relative to base
+		err        error
+	}{
+		{base + "/real/sub", "real/sub", nil},
+		{base + "//real/./sub//.", "real/sub", nil},
+		{base + "/abs", "real", nil},
+		{base + "/abs/", "real", nil},
+		{base + "/abs/sub", "real/sub", nil},
+		{base + "/rel", "real/sub", nil},
+		{base + "/rel/..", "real", nil}, // not base, as folding the name would say
+		{base + "/chain", "real/sub", nil},
+		{base + "/dangling", "nowhere", nil},
+		{base + "/real/absent", "real/absent", nil},
+		{".", "other", nil},
+		{"..", "", nil},
+		{"../rel", "real/sub", nil},
+		{base + "/absent/x", "", unix.ENOENT},
+		{base + "/loop", "", unix.ELOOP},
+		{"", "", unix.ENOENT},
+	}
+	for _, tt := range tests {
+		got, err := resolvePoint(tt.path)
+		if tt.err != nil {
+			if !errors.Is(err, tt.err) {
+				t.Errorf("%q: error %v, want %v", tt.path, err, tt.err)
+			}
+		} else if want := filepath.Join(base, tt.want); err != nil || got != want {
+			t.Errorf("%q: got %q, %v, want %q", tt.path, got, err, want)
+		}
+	}
+	if got, err := resolvePoint("/"); got != "/" || err != nil {
+		t.Errorf("/: %q, %v", got, err)
+	}
+}
+
+// R092: what reaches the user's terminal is one line and hides nothing.
+func TestShellQuoteR092(t *testing.T) {
+	for in, want := range map[string]string{
+		"/a/b-c_1.x":  "/a/b-c_1.x",
+		"":            "''",
+		"/a b":        "'/a b'",
+		"/it's":       `'/it'\''s'`,
+		"/é":          "'/é'",
+		"/$(x)":       "'/$(x)'",
+		"/a\nb":       `$'/a\nb'`,
+		"/\x1b[2J":    `$'/\x1b[2J'`,
+		"/\xff":       `$'/\xff'`,
+		"/\u202ex":    `$'/\u202ex'`,
+		"/'\"\\\n":    `$'/\'"\\\n'`,
+		"/\uFFFDx":    `$'/\ufffdx'`,
+		"/new\u2028l": `$'/new\u2028l'`,
+	} {
+		if got := shellQuote(in); got != want {
+			t.Errorf("%q: got %s, want %s", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package mount
+
+import (
+	"context"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// enter begins a handler: it says which root the flight is about, before the
+// gate is asked, and who asks.
+func (n *node) enter(ctx context.Context) (*flight, guard.Caller) {
+	f := n.view.m.raw.flights.of(ctx)
+	f.enter(n.view)
+	return f, n.view.m.caller(ctx)
+}
+
+func (n *node) tree() *vfs.Tree { return n.view.m.tree }
+
+// orphan is the answer for a node that lies in no directory any more and has
+// no open file to go by: on ESTALE the kernel looks the path up again.
+const orphan = syscall.ESTALE
+
+// Lookup finds a name in the directory.
+func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	f, c := n.enter(ctx)
+	at, ok := n.place()
+	if !ok {
+		return nil, orphan
+	}
+	watched := n.watched()
+	info, err := n.tree().Lookup(ctx, c, at, name)
+	if err != nil {
+		if !watched || names.Reason(err) != names.NotExist {
+			out.SetEntryTimeout(1) // not kept: the bridge keeps ENOENT only without a timeout of ours
+		}
+		return nil, names.Errno(err)
+	}
+	child := n.child(f, &info, false)
+	child.Operations().(*node).fillEntryIn(out, &info, watched)
+	return child, 0
+}
+
+// child returns the node for a file found or made in directory n.
+func (n *node) child(f *flight, info *vfs.Info, fresh bool) *fs.Inode {
+	return n.view.node(f, &n.Inode, info, fresh)
+}
+
+// fillEntry fills the answer for a node in a directory that is not watched.
+func (n *node) fillEntry(out *fuse.EntryOut, info *vfs.Info) { n.fillEntryIn(out, info, false) }
+
+// fillEntryIn fills the answer to a request that yields an entry.
+func (n *node) fillEntryIn(out *fuse.EntryOut, info *vfs.Info, watched bool) {
+	n.fillAttr(&out.Attr, info)
+	entry, attr := n.view.timeouts(info, watched)
+	out.SetEntryTimeout(entry)
+	out.SetAttrTimeout(attr)
+}
+
+// timeouts are how long the kernel may keep a name and attributes.
+func (v *view) timeouts(info *vfs.Info, watched bool) (entry, attr time.Duration) {
+	switch {
+	case v.m.opt.Level == Strict:
+		return 0, 0
+	case !watched:
+		return looseTimeout, looseTimeout
+	case info.Nlink > 1 && !info.IsDir():
+		// Another name of the file may lie where we do not watch.
+		return keepTimeout, looseTimeout
+	}
+	return keepTimeout, keepTimeout
+}
+
+func (n *node) fillAttr(out *fuse.Attr, info *vfs.Info) {
+	out.Ino = n.StableAttr().Ino
+	out.Size = uint64(info.Size)
+	out.Blocks = info.Blocks
+	out.Atime, out.Atimensec = uint64(info.Atime.Sec), info.Atime.Nsec
+	out.Mtime, out.Mtimensec = uint64(info.Mtime.Sec), info.Mtime.Nsec
+	out.Ctime, out.Ctimensec = uint64(info.Ctime.Sec), info.Ctime.Nsec
+	out.Mode = info.Mode
+	out.Nlink = info.Nlink
+	out.Uid, out.Gid = info.UID, info.GID
+	out.Rdev = info.Rdev
+	out.Blksize = info.Blksize
+}
+
+func (n *node) fillAttrOut(out *fuse.AttrOut, info *vfs.Info) {
+	n.fillAttr(&out.Attr, info)
+	_, attr := n.view.timeouts(info, n.parentWatched())
+	out.SetTimeout(attr)
+}
+
+// Getattr reads the attributes, by an open file if there is one: the file may
+// have no name any more.
+func (n *node) Getattr(ctx context.Context, fh fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	_, c := n.enter(ctx)
+	info, err := n.stat(ctx, c, fh)
+	if err != nil {
+		return names.Errno(err)
+	}
+	n.fillAttrOut(out, &info)
+	return 0
+}
+
+func (n *node) stat(ctx context.Context, c guard.Caller, fh fs.FileHandle) (vfs.Info, error) {
+	if h, ok := fh.(*handle); ok && h.file != nil {
+		return h.file.Stat(ctx, c)
+	}
+	at, ok := n.place()
+	if ok {
+		return n.tree().Lstat(ctx, c, at)
+	}
+	if f := n.anyFile(); f != nil {
+		return f.Stat(ctx, c)
+	}
+	return vfs.Info{}, orphan
+}
+
+// Setattr changes attributes.
+func (n *node) Setattr(ctx context.Context, fh fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
+	_, c := n.enter(ctx)
+	at, file, errno := n.target(fh)
+	if errno != 0 {
+		return errno
+	}
+	n.writing()
+	info, err := n.tree().Setattr(ctx, c, at, file, attrsOf(in))
+	n.written(&info, err)
+	if err != nil {
+		return names.Errno(err)
+	}
+	n.fillAttrOut(out, &info)
+	return 0
+}
+
+// target is what an operation on the node works on: its place, or, when it has
+// none or the request came with an open file that can do it, that file.
+func (n *node) target(fh fs.FileHandle) (vfs.At, *vfs.File, syscall.Errno) {
+	if h, ok := fh.(*handle); ok && h.file != nil && h.file.Writable() {
+		at, _ := n.place()
+		if at.Path.Root == "" {
+			at.Path = h.file.Path()
+		}
+		return at, h.file, 0
+	}
+	if at, ok := n.place(); ok {
+		return at, nil, 0
+	}
+	if f := n.anyFile(); f != nil {
+		return vfs.At{Path: f.Path(), ID: n.id}, f, 0
+	}
+	return vfs.At{}, nil, orphan
+}
+
+func attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
+	var a vfs.Attrs
+	if mode, ok := in.GetMode(); ok {
+		a.Mode = &mode
+	}
+	if uid, ok := in.GetUID(); ok {
+		a.UID = &uid
+	}
+	if gid, ok := in.GetGID(); ok {
+		a.GID = &gid
+	}
+	if size, ok := in.GetSize(); ok {
+		s := int64(size)
+		a.Size = &s
+	}
+	// Not in.GetATime: it loses times before 1970 by way of unsigned numbers.
+	if in.Valid&fuse.FATTR_ATIME != 0 {
+		a.AtimeNow = in.Valid&fuse.FATTR_ATIME_NOW != 0
+		t := time.Unix(int64(in.Atime), int64(in.Atimensec))
+		a.Atime = &t
+	}
+	if in.Valid&fuse.FATTR_MTIME != 0 {
+		a.MtimeNow = in.Valid&fuse.FATTR_MTIME_NOW != 0
+		t := time.Unix(int64(in.Mtime), int64(in.Mtimensec))
+		a.Mtime = &t
+	}
+	return a
+}
+
+// Readlink returns a link's target, if it stays in the root.
+func (n *node) Readlink(ctx context.Context) ([]byte, syscall.Errno) {
+	_, c := n.enter(ctx)
+	at, ok := n.place()
+	if !ok {
+		return nil, orphan
+	}
+	target, err := n.tree().Readlink(ctx, c, at)
+	return []byte(target), names.Errno(err)
+}
+
+// Statfs describes the source's file system.
+func (n *node) Statfs(ctx context.Context, out *fuse.StatfsOut) syscall.Errno {
+	_, c := n.enter(ctx)
+	at, ok := n.place()
+	if !ok {
+		return orphan
+	}
+	st, err := n.tree().Statfs(ctx, c, at)
+	if err != nil {
+		return names.Errno(err)
+	}
+	out.Blocks, out.Bfree, out.Bavail = st.Blocks, st.Bfree, st.Bavail
+	out.Files, out.Ffree = st.Files, st.Ffree
+	out.Bsize, out.Frsize, out.NameLen = uint32(st.Bsize), uint32(st.Frsize), uint32(st.Namelen)
+	return 0
+}
+
+// Getxattr reads one extended attribute.
+func (n *node) Getxattr(ctx context.Context, attr string, dest []byte) (uint32, syscall.Errno) {
+	_, c := n.enter(ctx)
+	at, file, errno := n.target(nil)
+	if errno != 0 {
+		return 0, errno
+	}
+	sz, err := n.tree().Getxattr(ctx, c, at, file, attr, dest)
+	return uint32(sz), names.Errno(err)
+}
+
+// Listxattr lists the extended attributes.
+func (n *node) Listxattr(ctx context.Context, dest []byte) (uint32, syscall.Errno) {
+	_, c := n.enter(ctx)
+	at, file, errno := n.target(nil)
+	if errno != 0 {
+		return 0, errno
+	}
+	list, err := n.tree().Listxattr(ctx, c, at, file)
+	if err != nil {
+		return 0, names.Errno(err)
+	}
+	if len(dest) < len(list) {
+		return uint32(len(list)), syscall.ERANGE
+	}
+	return uint32(copy(dest, list)), 0
+}
+
+// Setxattr sets one extended attribute.
+func (n *node) Setxattr(ctx context.Context, attr string, data []byte, flags uint32) syscall.Errno {
+	_, c := n.enter(ctx)
+	at, file, errno := n.target(nil)
+	if errno != 0 {
+		return errno
+	}
+	return names.Errno(n.tree().Setxattr(ctx, c, at, file, attr, data, int(flags)))
+}
+
+// Removexattr removes one extended attribute.
+func (n *node) Removexattr(ctx context.Context, attr string) syscall.Errno {
+	_, c := n.enter(ctx)
+	at, file, errno := n.target(nil)
+	if errno != 0 {
+		return errno
+	}
+	return names.Errno(n.tree().Removexattr(ctx, c, at, file, attr))
+}
+
+// typeBits is the file type of a mode.
+func typeBits(mode uint32) uint32 { return mode & unix.S_IFMT }

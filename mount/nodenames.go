@@ -1,0 +1,112 @@
+package mount
+
+import (
+	"context"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// made answers a request that made a name in directory n.
+func (n *node) made(ctx context.Context, out *fuse.EntryOut, make func(c guard.Caller, at vfs.At) (vfs.Info, error)) (*fs.Inode, syscall.Errno) {
+	f, c := n.enter(ctx)
+	at, ok := n.place()
+	if !ok {
+		return nil, orphan
+	}
+	watched := n.watched()
+	info, err := make(c, at)
+	if err != nil {
+		return nil, names.Errno(err)
+	}
+	child := n.child(f, &info, true)
+	child.Operations().(*node).fillEntryIn(out, &info, watched)
+	return child, 0
+}
+
+// Mkdir makes a directory.
+func (n *node) Mkdir(ctx context.Context, name string, mode uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	return n.made(ctx, out, func(c guard.Caller, at vfs.At) (vfs.Info, error) {
+		return n.tree().Mkdir(ctx, c, at, name, mode)
+	})
+}
+
+// Mknod makes a file that is not opened.
+func (n *node) Mknod(ctx context.Context, name string, mode uint32, dev uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	return n.made(ctx, out, func(c guard.Caller, at vfs.At) (vfs.Info, error) {
+		return n.tree().Mknod(ctx, c, at, name, mode, dev)
+	})
+}
+
+// Symlink makes a symbolic link.
+func (n *node) Symlink(ctx context.Context, target, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	return n.made(ctx, out, func(c guard.Caller, at vfs.At) (vfs.Info, error) {
+		return n.tree().Symlink(ctx, c, target, at, name)
+	})
+}
+
+// Link gives a file another name.
+func (n *node) Link(ctx context.Context, target fs.InodeEmbedder, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	old, ok := target.(*node)
+	if !ok || old.view != n.view {
+		return nil, syscall.EXDEV
+	}
+	f, c := n.enter(ctx)
+	at, ok := n.place()
+	if !ok {
+		return nil, orphan
+	}
+	oldAt, file, errno := old.target(nil)
+	if errno != 0 {
+		return nil, errno
+	}
+	info, err := n.tree().Link(ctx, c, oldAt, file, at, name)
+	if err != nil {
+		return nil, names.Errno(err)
+	}
+	child := n.child(f, &info, false)
+	child.Operations().(*node).fillEntryIn(out, &info, n.watched())
+	return child, 0
+}
+
+// Unlink removes a file's name.
+func (n *node) Unlink(ctx context.Context, name string) syscall.Errno {
+	_, c := n.enter(ctx)
+	at, ok := n.place()
+	if !ok {
+		return orphan
+	}
+	n.keepUnlinked(ctx, c, name)
+	return names.Errno(n.tree().Unlink(ctx, c, at, name))
+}
+
+// Rmdir removes an empty directory.
+func (n *node) Rmdir(ctx context.Context, name string) syscall.Errno {
+	_, c := n.enter(ctx)
+	at, ok := n.place()
+	if !ok {
+		return orphan
+	}
+	return names.Errno(n.tree().Rmdir(ctx, c, at, name))
+}
+
+// Rename moves a name within the root.
+func (n *node) Rename(ctx context.Context, name string, newParent fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
+	to, ok := newParent.(*node)
+	if !ok || to.view != n.view {
+		return syscall.EXDEV
+	}
+	_, c := n.enter(ctx)
+	from, ok1 := n.place()
+	dest, ok2 := to.place()
+	if !ok1 || !ok2 {
+		return orphan
+	}
+	to.keepUnlinked(ctx, c, newName)
+	return names.Errno(n.tree().Rename(ctx, c, from, name, dest, newName, flags))
+}

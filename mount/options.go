@@ -1,0 +1,99 @@
+package mount
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Level is how much the kernel may keep for itself.
+type Level uint8
+
+// The cache levels.
+const (
+	// Strict: the kernel asks for everything, every time.
+	Strict Level = iota + 1
+	// Audit (the default): names, attributes and pages are kept while the
+	// source is watched; every open is asked, and on record.
+	Audit
+	// Max: opens are not asked either (FUSE_NO_OPEN_SUPPORT), so warm files
+	// are read without the daemon, and without a record.
+	Max
+)
+
+func (l Level) String() string {
+	switch l {
+	case Strict:
+		return "strict"
+	case Audit:
+		return "audit"
+	case Max:
+		return "max"
+	}
+	return "none"
+}
+
+// ParseLevel is the inverse of String.
+func ParseLevel(s string) (Level, error) {
+	for _, l := range []Level{Strict, Audit, Max} {
+		if l.String() == s {
+			return l, nil
+		}
+	}
+	return 0, &guard.Error{Kind: names.Invalid, Err: fmt.Errorf("unknown cache level %s: write strict, audit or max", names.Quote(s))}
+}
+
+// Locks is where file locks taken through the mount are kept.
+type Locks uint8
+
+// The places.
+const (
+	LocksLocal Locks = iota + 1 // by the kernel, among the users of the mount
+	LocksHost                   // on the source, visible to the host's processes
+)
+
+// ParseLocks reads "local" or "host".
+func ParseLocks(s string) (Locks, error) {
+	switch s {
+	case "local":
+		return LocksLocal, nil
+	case "host":
+		return LocksHost, nil
+	}
+	return 0, &guard.Error{Kind: names.Invalid, Err: fmt.Errorf("unknown place for locks %s: write local or host", names.Quote(s))}
+}
+
+func (l Locks) String() string {
+	if l == LocksHost {
+		return "host"
+	}
+	return "local"
+}
+
+// Options describe one mount.
+type Options struct {
+	Point      string // an existing, empty directory; resolved
+	Level      Level
+	Locks      Locks
+	ReadOnly   bool // MS_RDONLY on the mount itself
+	AllowOther bool // other users may enter; always so for a daemon of root
+	Subject    guard.Subject
+	Log        *slog.Logger
+	// Debug logs every FUSE request.
+	Debug bool
+	// MaxOpen bounds the descriptors that Max keeps for files the kernel
+	// reads without opening; default 1024.
+	MaxOpen int
+}
+
+const (
+	// keepTimeout is how long the kernel may keep what the source's watch
+	// will tell us about; an hour stands for "until told".
+	keepTimeout = time.Hour
+	// looseTimeout is for what nobody watches: remote file systems, files
+	// with several links, directories beyond the watch limit.
+	looseTimeout = time.Second
+)

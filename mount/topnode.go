@@ -1,0 +1,171 @@
+package mount
+
+import (
+	"context"
+	"os"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// topNode is the mountpoint: a directory of ours that holds the roots and
+// nothing else, and that nobody can change.
+type topNode struct {
+	fs.Inode
+	m *Mount
+}
+
+// Lookup finds a root by its name.
+func (t *topNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	// No answer here is kept: which roots there are may change at any time.
+	out.SetEntryTimeout(1)
+	v := t.m.view(guard.RootName(name))
+	if v == nil {
+		return nil, syscall.ENOENT
+	}
+	p, err := guard.NewPath(v.name, "")
+	if err != nil {
+		return nil, syscall.ENOENT
+	}
+	f := t.m.raw.flights.of(ctx)
+	f.enter(v)
+	info, err := t.m.tree.Lstat(ctx, t.m.caller(ctx), vfs.At{Path: p})
+	if err != nil {
+		return nil, names.Errno(err)
+	}
+	child := v.node(f, &t.Inode, &info, false)
+	n := child.Operations().(*node)
+	v.mu.Lock()
+	v.root = n
+	v.mu.Unlock()
+	n.fillEntry(out, &info)
+	if !v.fileRoot && t.m.opt.Level != Strict {
+		out.SetEntryTimeout(keepTimeout)
+	}
+	return child, 0
+}
+
+// OpendirHandle lists the roots as they are at this moment.
+func (t *topNode) OpendirHandle(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	var list []fuse.DirEntry
+	for _, st := range t.m.reg.Roots() {
+		if st.State != guard.Live || st.Grant.Subject != "" && st.Grant.Subject != t.m.opt.Subject {
+			continue
+		}
+		mode := uint32(unix.S_IFDIR)
+		if st.FileRoot {
+			mode = unix.S_IFREG
+		}
+		list = append(list, fuse.DirEntry{Name: string(st.Grant.Root), Mode: mode, Ino: t.m.ino(st.ID)})
+	}
+	return &topDir{list: list}, 0, 0
+}
+
+// topDir is a reading of the mountpoint; offsets count entries.
+type topDir struct {
+	list []fuse.DirEntry
+	pos  int
+}
+
+// Readdirent implements fs.FileReaddirenter.
+func (d *topDir) Readdirent(context.Context) (*fuse.DirEntry, syscall.Errno) {
+	if d.pos >= len(d.list) {
+		return nil, 0
+	}
+	e := d.list[d.pos]
+	d.pos++
+	e.Off = uint64(d.pos)
+	return &e, 0
+}
+
+// Seekdir implements fs.FileSeekdirer.
+func (d *topDir) Seekdir(_ context.Context, off uint64) syscall.Errno {
+	d.pos = min(int(off), len(d.list))
+	return 0
+}
+
+// Getattr describes the mountpoint.
+func (t *topNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	out.Mode = unix.S_IFDIR | 0o555
+	out.Nlink = 2
+	out.Ino = topIno
+	out.Uid, out.Gid = uint32(os.Geteuid()), uint32(os.Getegid())
+	out.SetTimes(&t.m.start, &t.m.start, &t.m.start)
+	if t.m.opt.Level != Strict {
+		out.SetTimeout(keepTimeout)
+	}
+	return 0
+}
+
+// Statfs describes no file system: the roots may lie on different ones.
+func (t *topNode) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
+	out.Bsize, out.Frsize, out.NameLen = 4096, 4096, names.MaxElement
+	return 0
+}
+
+// The mountpoint takes no names.
+func (t *topNode) Mkdir(context.Context, string, uint32, *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	return nil, syscall.EROFS
+}
+
+// Create refuses.
+func (t *topNode) Create(context.Context, string, uint32, uint32, *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+	return nil, nil, 0, syscall.EROFS
+}
+
+// Mknod refuses.
+func (t *topNode) Mknod(context.Context, string, uint32, uint32, *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	return nil, syscall.EROFS
+}
+
+// Symlink refuses.
+func (t *topNode) Symlink(context.Context, string, string, *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	return nil, syscall.EROFS
+}
+
+// Link refuses.
+func (t *topNode) Link(context.Context, fs.InodeEmbedder, string, *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	return nil, syscall.EROFS
+}
+
+// Unlink refuses (the bridge's default would succeed silently).
+func (t *topNode) Unlink(context.Context, string) syscall.Errno { return syscall.EROFS }
+
+// Rmdir refuses.
+func (t *topNode) Rmdir(context.Context, string) syscall.Errno { return syscall.EROFS }
+
+// Rename refuses.
+func (t *topNode) Rename(context.Context, string, fs.InodeEmbedder, string, uint32) syscall.Errno {
+	return syscall.EROFS
+}
+
+// Setattr refuses.
+func (t *topNode) Setattr(context.Context, fs.FileHandle, *fuse.SetAttrIn, *fuse.AttrOut) syscall.Errno {
+	return syscall.EROFS
+}
+
+// Setxattr refuses.
+func (t *topNode) Setxattr(context.Context, string, []byte, uint32) syscall.Errno {
+	return syscall.EROFS
+}
+
+// caller is who the kernel says asks.
+func (m *Mount) caller(ctx context.Context) guard.Caller {
+	c := guard.Caller{Subject: m.opt.Subject, Via: guard.ViaFUSE}
+	if fc, ok := ctx.(*fuse.Context); ok {
+		c.UID, c.GID, c.PID = fc.Uid, fc.Gid, int32(fc.Pid)
+		if f := m.raw.flights.of(ctx); f != nil {
+			c.Umask = f.umask
+		}
+	}
+	return c
+}
+
+func stack() string { return string(debug.Stack()) }

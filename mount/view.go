@@ -1,0 +1,192 @@
+package mount
+
+import (
+	"container/list"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// view is the kernel's picture of one root during one lifetime: every node of
+// it that the kernel may know. The table is ours, because an unlinked file that
+// is still held is in nobody's directory.
+type view struct {
+	m        *Mount
+	name     guard.RootName
+	epoch    uint64
+	fileRoot bool // a single file
+	remote   bool // changes on the source are not reported
+
+	mu    sync.Mutex // guards the fields below
+	nodes map[guard.Identity]*node
+	// displaced are nodes whose identity now belongs to another node: the
+	// inode number was reused, or the node was given up so that an old
+	// writable mapping of it stays an orphan.
+	displaced map[*node]struct{}
+	root      *node
+	ended     bool
+}
+
+// node is a file as the kernel knows it.
+type node struct {
+	fs.Inode
+	view *view
+	id   guard.Identity
+
+	// guarded by view.mu
+	pins int32
+	gone bool // not in the table any more
+
+	ext atomic.Pointer[nodeExt]
+}
+
+// nodeExt is what only some nodes have, so that a million looked-up files do
+// not carry it.
+type nodeExt struct {
+	mu   sync.Mutex // guards the fields below
+	open []*handle  // open files
+
+	keep *vfs.File     // level Max: see keptFiles, whose lock guards these
+	elem *list.Element // keep's place in the list
+}
+
+func (n *node) extra() *nodeExt {
+	if e := n.ext.Load(); e != nil {
+		return e
+	}
+	e := &nodeExt{}
+	if n.ext.CompareAndSwap(nil, e) {
+		return e
+	}
+	return n.ext.Load()
+}
+
+// node returns the node for a file, making it if the kernel has none, and pins
+// it for the rest of the flight: until the bridge has taken it over, nothing
+// else keeps it in the table. fresh says that the file was made just now, so
+// that whatever the table has under its identity is a dead predecessor.
+func (v *view) node(f *flight, parent *fs.Inode, info *vfs.Info, fresh bool) *fs.Inode {
+	id := info.ID()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n := v.nodes[id]
+	if n != nil && (fresh || n.Inode.Mode()&unix.S_IFMT != info.Type()) {
+		v.displaceLocked(n)
+		n = nil
+	}
+	if n == nil {
+		n = &node{view: v, id: id}
+		v.nodes[id] = n
+	}
+	if f != nil {
+		n.pins++
+		f.mu.Lock()
+		f.pinned = append(f.pinned, n)
+		f.mu.Unlock()
+	}
+	// NewInode of a node that has its inode already returns that one; the
+	// lock keeps two flights from doing it at once.
+	attr := fs.StableAttr{Mode: info.Type(), Ino: v.m.ino(id), Gen: v.m.gens.Add(1)}
+	return parent.NewInode(ctxNone, n, attr)
+}
+
+// displaceLocked gives a node's identity up. The caller holds mu.
+func (v *view) displaceLocked(n *node) {
+	if v.nodes[n.id] == n {
+		delete(v.nodes, n.id)
+	}
+	if v.displaced == nil {
+		v.displaced = map[*node]struct{}{}
+	}
+	v.displaced[n] = struct{}{}
+}
+
+// unpin ends a flight's hold on a node. If the bridge did not take the node
+// over (the request failed), it leaves the table.
+func (v *view) unpin(n *node) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n.pins--
+	if n.pins == 0 && n.Inode.Forgotten() {
+		v.dropLocked(n)
+	}
+}
+
+// OnForget implements fs.NodeOnForgetter: the kernel has let go of the node. A
+// flight that is about to hand it out again has it pinned.
+func (n *node) OnForget() {
+	n.view.m.keptFiles.drop(n)
+	v := n.view
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if n.pins == 0 {
+		v.dropLocked(n)
+	}
+}
+
+func (v *view) dropLocked(n *node) {
+	if v.nodes[n.id] == n {
+		delete(v.nodes, n.id)
+	}
+	delete(v.displaced, n)
+}
+
+// all returns every node the kernel may know.
+func (v *view) all() []*node {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := make([]*node, 0, len(v.nodes)+len(v.displaced))
+	for _, n := range v.nodes {
+		out = append(out, n)
+	}
+	for n := range v.displaced {
+		out = append(out, n)
+	}
+	return out
+}
+
+// place is where the node lies now: its path in the root. ok is false for a
+// node that is in no directory (unlinked, or never linked).
+func (n *node) place() (vfs.At, bool) {
+	var elems []string
+	size := 0
+	for at := &n.Inode; ; {
+		cur, isNode := at.Operations().(*node)
+		if !isNode {
+			return vfs.At{}, false
+		}
+		if cur == n.view.rootNode() {
+			break
+		}
+		name, parent := at.Parent()
+		if parent == nil {
+			return vfs.At{}, false
+		}
+		elems = append(elems, name)
+		size += len(name) + 1
+		at = parent
+	}
+	rel := make([]byte, 0, size)
+	for i := len(elems) - 1; i >= 0; i-- {
+		if len(rel) > 0 {
+			rel = append(rel, '/')
+		}
+		rel = append(rel, elems[i]...)
+	}
+	p, err := guard.NewPath(n.view.name, string(rel))
+	if err != nil {
+		return vfs.At{}, false
+	}
+	return vfs.At{Path: p, ID: n.id}, true
+}
+
+func (v *view) rootNode() *node {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.root
+}

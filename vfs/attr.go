@@ -1,0 +1,201 @@
+package vfs
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// Attrs are the attributes Setattr changes; nil ones stay.
+type Attrs struct {
+	Mode         *uint32 // permission bits
+	UID, GID     *uint32
+	Size         *int64
+	Atime, Mtime *time.Time // nanoseconds
+	AtimeNow     bool       // the source's clock, not ours
+	MtimeNow     bool
+}
+
+// Setattr changes attributes of what lies at a place, or of an open file if f
+// is not nil (which may have no name any more), and returns the new ones.
+func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a Attrs) (Info, error) {
+	req := guard.Request{Caller: c, Op: names.OpSetattr, Path: at.Path}
+	if a.Size != nil {
+		req.Op, req.Size = names.OpTruncate, *a.Size
+	}
+	return t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, open bool, before Info) (Info, error) {
+		return setattr(l, fd, open, before, a)
+	})
+}
+
+// onNode runs an operation on the descriptor of a place, or of an open file.
+func (t *Tree) onNode(ctx context.Context, req guard.Request, at At, f *File,
+	g func(l *guard.Lease, fd int, open bool, info Info) (Info, error),
+) (Info, error) {
+	if f != nil {
+		return onFile(ctx, f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
+			info, err := beneath.Stat(fd)
+			if err != nil {
+				return Info{}, 0, err
+			}
+			info, err = g(l, fd, true, info)
+			return info, 0, err
+		})
+	}
+	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+		d, info, err := nodeAt(l, at)
+		if err != nil {
+			return Info{}, 0, err
+		}
+		defer d.Close()
+		info, err = g(l, d.FD, false, info)
+		return info, 0, err
+	})
+}
+
+// setattr applies owner before mode, because a change of owner clears the
+// set-id bits that the mode may set, and times last, because everything else
+// changes them.
+func setattr(l *guard.Lease, fd int, open bool, before Info, a Attrs) (Info, error) {
+	if a.UID != nil || a.GID != nil {
+		if err := beneath.Chown(fd, id(a.UID), id(a.GID)); err != nil {
+			return Info{}, err
+		}
+	}
+	if a.Mode != nil {
+		mode := *a.Mode & 07777
+		if !before.IsDir() {
+			mode = safeMode(l, mode)
+		}
+		if err := beneath.Chmod(fd, mode); err != nil {
+			return Info{}, err
+		}
+	}
+	if a.Size != nil {
+		truncate := beneath.TruncatePath
+		if open {
+			truncate = beneath.Truncate
+		}
+		if err := truncate(fd, *a.Size); err != nil {
+			return Info{}, err
+		}
+	}
+	if a.Atime != nil || a.Mtime != nil || a.AtimeNow || a.MtimeNow {
+		if err := beneath.Utimes(fd, stamp(a.Atime, a.AtimeNow), stamp(a.Mtime, a.MtimeNow)); err != nil {
+			return Info{}, err
+		}
+	}
+	return beneath.Stat(fd)
+}
+
+func id(p *uint32) int {
+	if p == nil {
+		return -1
+	}
+	return int(*p)
+}
+
+func stamp(t *time.Time, now bool) beneath.Stamp {
+	switch {
+	case now:
+		return beneath.Now
+	case t == nil:
+		return beneath.Omit
+	}
+	return beneath.At(*t)
+}
+
+// Xattr names that pass: the user's own and the POSIX ACLs. Those of security.*
+// and trusted.* steer the kernel outside our mount too (capabilities, overlayfs),
+// so they take full POSIX.
+func xattrAllowed(l *guard.Lease, name string, change bool) error {
+	if strings.HasPrefix(name, "user.") || name == "system.posix_acl_access" || name == "system.posix_acl_default" || l.PosixFull() {
+		return nil
+	}
+	if change {
+		return &guard.Error{Kind: names.Permission, Err: unix.EPERM}
+	}
+	return unix.ENODATA
+}
+
+// Getxattr reads an attribute into buf; with an empty buf it returns the size.
+// A file system without attributes has none (EOPNOTSUPP stays, so that callers
+// may stop asking).
+func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, name string, buf []byte) (int, error) {
+	req := guard.Request{Caller: c, Op: names.OpGetxattr, Path: at.Path}
+	own := buf
+	n := 0
+	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (Info, error) {
+		if err := xattrAllowed(l, name, false); err != nil {
+			return Info{}, err
+		}
+		if l.Remote() {
+			own = make([]byte, len(buf)) // the kernel may still write to it after we have answered
+		}
+		var err error
+		n, err = beneath.Getxattr(fd, name, own)
+		return Info{}, err
+	})
+	if err != nil {
+		return 0, err
+	}
+	if len(buf) > 0 && len(own) > 0 && &own[0] != &buf[0] {
+		copy(buf, own[:n])
+	}
+	return n, nil
+}
+
+// Listxattr returns the names of the attributes that may be seen, each ending
+// in NUL.
+func (t *Tree) Listxattr(ctx context.Context, c guard.Caller, at At, f *File) ([]byte, error) {
+	req := guard.Request{Caller: c, Op: names.OpListxattr, Path: at.Path}
+	var list []byte
+	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (Info, error) {
+		all, err := beneath.Listxattr(fd)
+		if err != nil {
+			return Info{}, err
+		}
+		for name := range strings.SplitSeq(strings.TrimSuffix(string(all), "\x00"), "\x00") {
+			if name != "" && xattrAllowed(l, name, false) == nil {
+				list = append(append(list, name...), 0)
+			}
+		}
+		return Info{}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// Setxattr sets an attribute; flags are those of setxattr(2).
+func (t *Tree) Setxattr(ctx context.Context, c guard.Caller, at At, f *File, name string, value []byte, flags int) error {
+	req := guard.Request{Caller: c, Op: names.OpSetxattr, Path: at.Path}
+	value = bytes.Clone(value) // the front end's buffer may be reused before a detached call is through
+	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (Info, error) {
+		if err := xattrAllowed(l, name, true); err != nil {
+			return Info{}, err
+		}
+		return Info{}, beneath.Setxattr(fd, name, value, flags)
+	})
+	return err
+}
+
+// Removexattr removes an attribute.
+func (t *Tree) Removexattr(ctx context.Context, c guard.Caller, at At, f *File, name string) error {
+	req := guard.Request{Caller: c, Op: names.OpRemovexattr, Path: at.Path}
+	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (Info, error) {
+		if err := xattrAllowed(l, name, true); err != nil {
+			return Info{}, err
+		}
+		return Info{}, beneath.Removexattr(fd, name)
+	})
+	return err
+}

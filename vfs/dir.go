@@ -1,0 +1,181 @@
+package vfs
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// Entry is one name in a directory.
+type Entry struct {
+	Name string
+	Ino  uint64
+	Type uint32 // S_IFREG and so on; 0 when the file system does not tell
+	Off  uint64 // where reading continues after this entry, for SeekDir
+}
+
+// Dir is an open directory. It is used by one reader at a time.
+type Dir struct {
+	f   *File // the descriptor, the hold and the gate are those of a file
+	buf []byte
+}
+
+// direntBuf holds a few hundred entries; the kernel asks for less at a time.
+const direntBuf = 32 << 10
+
+// Opendir opens a directory for reading its names.
+func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error) {
+	req := guard.Request{Caller: c, Op: names.OpOpendir, Path: at.Path}
+	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+		d, err := dirAt(l, at)
+		if err != nil {
+			return opened{}, 0, err
+		}
+		defer d.Close()
+		fd, err := beneath.OpenDirFD(d)
+		if err != nil {
+			return opened{}, 0, err
+		}
+		f := newFile(t, l, fd, at, c, unix.O_RDONLY)
+		f.quiet = true
+		return opened{f, Info{}}, 0, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Dir{f: o.f}, nil
+}
+
+// Close ends the directory.
+func (d *Dir) Close() { d.f.Close() }
+
+// ReadDir returns the next entries, none at the end. at is where the directory
+// lies now (it may have been renamed since it was opened): before each reading
+// it is checked that it still lies there, because a descriptor keeps serving a
+// directory that was moved out of the root. A directory that was removed is
+// empty. Hidden names are left out.
+func (d *Dir) ReadDir(ctx context.Context, c guard.Caller, at At) ([]Entry, error) {
+	req := guard.Request{Caller: c, Op: names.OpReaddir, Path: at.Path}
+	for {
+		more := false
+		entries, err := onFile(ctx, d.f, req, func(l *guard.Lease, fd int) ([]Entry, int64, error) {
+			if err := stillThere(l, at, fd); err != nil {
+				if errors.Is(err, errRemoved) {
+					err = nil
+				}
+				return nil, 0, err
+			}
+			buf := d.buf
+			if buf == nil || l.Remote() {
+				buf = make([]byte, direntBuf)
+			}
+			n, err := beneath.Getdents(fd, buf)
+			if err != nil || n == 0 {
+				return nil, 0, err
+			}
+			more = true
+			return parseDirents(l, at.Path.Rel(), buf[:n]), 0, nil
+		})
+		if err != nil || len(entries) > 0 || !more {
+			return entries, err
+		}
+	}
+}
+
+var errRemoved = errors.New("directory was removed")
+
+func stillThere(l *guard.Lease, at At, fd int) error {
+	now, err := beneath.Stat(fd)
+	if err != nil {
+		return err
+	}
+	if now.Nlink == 0 {
+		return errRemoved
+	}
+	d, err := beneath.OpenDir(l, at.Path.Rel())
+	if err != nil {
+		return At{ID: now.ID()}.stale(err)
+	}
+	defer d.Close()
+	there, err := beneath.Stat(d.FD)
+	if err != nil {
+		return err
+	}
+	if there.ID() != now.ID() {
+		return unix.ESTALE
+	}
+	return nil
+}
+
+// Seek continues reading after the entry whose Off is given; 0 is the beginning.
+func (d *Dir) Seek(ctx context.Context, c guard.Caller, off uint64) error {
+	req := guard.Request{Caller: c, Op: names.OpReaddir}
+	return d.f.simple(ctx, req, func(fd int) error { return beneath.SeekDir(fd, int64(off)) })
+}
+
+// Lookup returns the attributes of an entry that ReadDir has just returned.
+func (d *Dir) Lookup(ctx context.Context, c guard.Caller, at At, name string) (Info, error) {
+	p, err := d.f.t.child(names.OpLookup, at, name)
+	if err != nil {
+		return Info{}, err
+	}
+	req := guard.Request{Caller: c, Op: names.OpLookup, Path: p}
+	return onFile(ctx, d.f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
+		info, err := lookupAt(l, beneath.Dir{FD: fd}, name)
+		return info, 0, err
+	})
+}
+
+// Fsync writes the directory's names to the disk.
+func (d *Dir) Fsync(ctx context.Context, c guard.Caller, dataOnly bool) error {
+	return d.f.Fsync(ctx, c, dataOnly)
+}
+
+// parseDirents reads struct linux_dirent64 of getdents64(2).
+func parseDirents(l *guard.Lease, rel string, buf []byte) []Entry {
+	var out []Entry
+	for len(buf) >= 19 {
+		reclen := int(binary.NativeEndian.Uint16(buf[16:]))
+		if reclen < 19 || reclen > len(buf) {
+			break
+		}
+		name := buf[19:reclen]
+		if i := bytes.IndexByte(name, 0); i >= 0 {
+			name = name[:i]
+		}
+		e := Entry{
+			Name: string(name),
+			Ino:  binary.NativeEndian.Uint64(buf),
+			Off:  binary.NativeEndian.Uint64(buf[8:]),
+			Type: uint32(buf[18]) << 12,
+		}
+		buf = buf[reclen:]
+		if e.Ino == 0 || !listed(l, rel, &e) {
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+func listed(l *guard.Lease, rel string, e *Entry) bool {
+	switch e.Type {
+	case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK, 0:
+	default:
+		if !l.PosixFull() {
+			return false
+		}
+	}
+	if e.Name == "." || e.Name == ".." {
+		return true
+	}
+	err := l.Judge(rel, e.Name)
+	return err == nil || !errors.Is(err, names.Hidden)
+}

@@ -1,0 +1,18 @@
+// Package vfs is the guarded node tree: the operations of a file system, each
+// of which passes the gate of package guard exactly once and then runs beneath
+// its root's descriptor. The mount and the brokers are thin front ends of it.
+//
+// It promises that no operation reaches a file outside the root it names,
+// whatever the names on the way are made to mean meanwhile; that an operation
+// given the identity of the file it is about (At.ID) either acts on that file
+// or fails with ESTALE; that a File or Dir of an ended root does nothing any
+// more; that Replace leaves either the old file or the new one; and that an
+// operation on a file system that hangs is answered when its root ends, its
+// context does, or its time is up.
+//
+// It does not promise that a system call already handed to such a file system
+// has no effect later, and it sees a hard link to a file outside its root as
+// what it is: a file inside.
+//
+// All methods may be called concurrently.
+package vfs

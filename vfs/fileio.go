@@ -1,0 +1,137 @@
+package vfs
+
+import (
+	"bytes"
+	"context"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// ReadAt reads into buf from off; fewer bytes than asked for mean the end.
+func (f *File) ReadAt(ctx context.Context, c guard.Caller, buf []byte, off int64) (int, error) {
+	req := guard.Request{Caller: c, Op: names.OpRead, Bytes: int64(len(buf))}
+	own := buf
+	n, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (int, int64, error) {
+		dst := buf
+		if l.Remote() {
+			dst = make([]byte, len(buf)) // a call answered early must not write into the front end's buffer
+		}
+		n, err := beneath.Pread(fd, dst, off)
+		if l.Remote() {
+			own = dst
+		}
+		return n, int64(n), err
+	})
+	if err != nil {
+		return 0, err
+	}
+	if n > 0 && &own[0] != &buf[0] {
+		copy(buf, own[:n])
+	}
+	f.read.Add(int64(n))
+	return n, nil
+}
+
+// WriteAt writes bufs at off, or at the end of the file if it was opened with
+// O_APPEND and the write does not come from the kernel's page cache (cached).
+// Short writes come with an error.
+func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off int64, cached bool) (int, error) {
+	total := 0
+	for _, b := range bufs {
+		total += len(b)
+	}
+	appending := f.Appending() && !cached
+	req := guard.Request{Caller: c, Op: names.OpWrite, Need: writeNeed(f.flags), Bytes: int64(total), Size: off + int64(total)}
+	n, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (int, int64, error) {
+		src := bufs
+		if l.Remote() {
+			src = [][]byte{bytes.Join(bufs, nil)}
+		}
+		n, err := beneath.Pwritev(fd, src, off, appending)
+		return n, int64(n), err
+	})
+	f.wrote.Add(int64(n))
+	return n, err
+}
+
+// Stat returns the file's attributes.
+func (f *File) Stat(ctx context.Context, c guard.Caller) (Info, error) {
+	req := guard.Request{Caller: c, Op: names.OpGetattr}
+	return onFile(ctx, f, req, func(_ *guard.Lease, fd int) (Info, int64, error) {
+		info, err := beneath.Stat(fd)
+		return info, 0, err
+	})
+}
+
+// Fsync writes the file to the disk; with dataOnly only what is needed to read
+// the data back.
+func (f *File) Fsync(ctx context.Context, c guard.Caller, dataOnly bool) error {
+	return f.simple(ctx, guard.Request{Caller: c, Op: names.OpFsync}, func(fd int) error {
+		return beneath.Fsync(fd, dataOnly)
+	})
+}
+
+// Flush answers a close(2) of one of the file's descriptors: what was written
+// is with the source's kernel already, so only the gate has a word.
+func (f *File) Flush(ctx context.Context, c guard.Caller) error {
+	return f.simple(ctx, guard.Request{Caller: c, Op: names.OpFlush}, func(int) error { return nil })
+}
+
+// Allocate is fallocate(2).
+func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, length int64) error {
+	req := guard.Request{Caller: c, Op: names.OpAllocate}
+	if mode&unix.FALLOC_FL_KEEP_SIZE == 0 {
+		req.Size = off + length
+	}
+	return f.simple(ctx, req, func(fd int) error { return beneath.Fallocate(fd, mode, off, length) })
+}
+
+func (f *File) simple(ctx context.Context, req guard.Request, g func(fd int) error) error {
+	_, err := onFile(ctx, f, req, func(_ *guard.Lease, fd int) (struct{}, int64, error) {
+		return struct{}{}, 0, g(fd)
+	})
+	return err
+}
+
+// Lseek finds the next data or hole from off on (SEEK_DATA, SEEK_HOLE).
+func (f *File) Lseek(ctx context.Context, c guard.Caller, off int64, whence int) (int64, error) {
+	req := guard.Request{Caller: c, Op: names.OpLseek}
+	if whence != unix.SEEK_DATA && whence != unix.SEEK_HOLE {
+		return 0, &guard.Error{Op: req.Op, Path: f.at.Path, Kind: names.Invalid, Err: unix.EINVAL}
+	}
+	return onFile(ctx, f, req, func(_ *guard.Lease, fd int) (int64, int64, error) {
+		pos, err := beneath.Lseek(fd, off, whence)
+		return pos, 0, err
+	})
+}
+
+// CopyTo copies n bytes to another open file of the same root (copy_file_range).
+// Across roots it is EXDEV, upon which callers fall back to read and write.
+func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *File, offOut int64, n int64) (int64, error) {
+	req := guard.Request{Caller: c, Op: names.OpCopyFileRange, Need: guard.Write, Path2: out.at.Path, Bytes: n, Size: offOut + n}
+	if f.at.Path.Root != out.at.Path.Root || f.Epoch() != out.Epoch() || out.Appending() {
+		return 0, &guard.Error{Op: req.Op, Path: f.at.Path, Kind: names.Invalid, Err: unix.EXDEV}
+	}
+	outFD, err := out.enter()
+	if err != nil {
+		return 0, err
+	}
+	defer out.leave()
+	done, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (int64, int64, error) {
+		if l.Remote() {
+			if _, err := out.enter(); err != nil {
+				return 0, 0, err
+			}
+			defer out.leave()
+		}
+		n, err := beneath.CopyFileRange(fd, offIn, outFD, offOut, int(n))
+		return int64(n), int64(n), err
+	})
+	f.read.Add(done)
+	out.wrote.Add(done)
+	return done, err
+}

@@ -1,0 +1,112 @@
+package beneath
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Chmod, Chown and Utimes change what fd refers to; fd may be O_PATH.
+func Chmod(fd int, mode uint32) error {
+	err := retry(func() error { return unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH) })
+	if err == unix.ENOSYS || err == unix.EOPNOTSUPP || err == unix.EINVAL {
+		// fchmodat2 is Linux 6.6.
+		return retry(func() error { return unix.Chmod(procPath(fd), mode) })
+	}
+	return err
+}
+
+// Chown changes owner and group; -1 leaves one as it is.
+func Chown(fd, uid, gid int) error {
+	return retry(func() error {
+		return unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
+	})
+}
+
+// Stamp is a time to set: a moment, the file system's present, or none.
+type Stamp struct{ ts unix.Timespec }
+
+// Now and Omit are UTIME_NOW and UTIME_OMIT of utimensat(2).
+var (
+	Now  = Stamp{unix.Timespec{Nsec: unix.UTIME_NOW}}
+	Omit = Stamp{unix.Timespec{Nsec: unix.UTIME_OMIT}}
+)
+
+// At is the stamp of a moment, in nanoseconds.
+func At(t time.Time) Stamp {
+	return Stamp{unix.Timespec{Sec: t.Unix(), Nsec: int64(t.Nanosecond())}}
+}
+
+// Utimes sets access and modification time.
+func Utimes(fd int, atime, mtime Stamp) error {
+	ts := []unix.Timespec{atime.ts, mtime.ts}
+	return retry(func() error {
+		return unix.UtimesNanoAt(fd, "", ts, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
+	})
+}
+
+// Truncate sets the length of an open file.
+func Truncate(fd int, size int64) error {
+	return retry(func() error { return unix.Ftruncate(fd, size) })
+}
+
+// TruncatePath sets the length of the regular file that fd (O_PATH) refers to.
+func TruncatePath(fd int, size int64) error {
+	w, err := reopen(fd, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(w)
+	return Truncate(w, size)
+}
+
+// Reopen opens what fd (O_PATH) refers to, for calls that need a description
+// of their own (locks).
+func Reopen(fd, flags int) (int, error) { return reopen(fd, flags|unix.O_NONBLOCK|unix.O_NOCTTY) }
+
+// Getxattr, Listxattr, Setxattr and Removexattr take fd of either kind: an
+// O_PATH descriptor is refused by fgetxattr(2), so all go through its
+// /proc/self/fd name.
+func Getxattr(fd int, name string, buf []byte) (n int, err error) {
+	err = retry(func() (err error) { n, err = unix.Getxattr(procPath(fd), name, buf); return err })
+	return n, err
+}
+
+// Listxattr returns the names, each ending in NUL.
+func Listxattr(fd int) ([]byte, error) {
+	for size := 1024; ; size *= 4 {
+		buf := make([]byte, size)
+		var n int
+		err := retry(func() (err error) { n, err = unix.Listxattr(procPath(fd), buf); return err })
+		if err == unix.ERANGE && size < 1<<17 {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return buf[:n], nil
+	}
+}
+
+// Setxattr sets one attribute; flags are those of setxattr(2).
+func Setxattr(fd int, name string, value []byte, flags int) error {
+	return retry(func() error { return unix.Setxattr(procPath(fd), name, value, flags) })
+}
+
+// Removexattr removes one attribute.
+func Removexattr(fd int, name string) error {
+	return retry(func() error { return unix.Removexattr(procPath(fd), name) })
+}
+
+// Statfs describes the file system fd lies on.
+func Statfs(fd int) (unix.Statfs_t, error) {
+	var st unix.Statfs_t
+	err := retry(func() error { return unix.Fstatfs(fd, &st) })
+	return st, err
+}
+
+// HasDefaultACL reports whether a directory has a default ACL.
+func HasDefaultACL(d Dir) bool {
+	_, err := Getxattr(d.FD, "system.posix_acl_default", nil)
+	return err == nil
+}

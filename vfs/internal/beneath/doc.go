@@ -1,0 +1,18 @@
+// Package beneath makes rootsfs's file-system calls: it is the only place that
+// does. Every function that reaches into a root takes a *guard.Lease, and a
+// lease is the only source of a root's descriptor, so nothing can be opened
+// without having passed the gate.
+//
+// It promises that a resolution starts at the root's descriptor, never leaves
+// it, follows no link (RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS,
+// RESOLVE_NO_SYMLINKS, and RESOLVE_NO_XDEV unless the grant allows other file
+// systems), shows nested roots on the way to the lease, and that what an
+// operation then does, it does to the descriptor that was resolved, or to one
+// name in it.
+//
+// It does not decide anything (package guard does) and knows nothing of mounts
+// or protocols. It cannot cancel a system call that a file system does not
+// return from; package vfs detaches such calls.
+//
+// Linux only, 5.6 or newer (openat2).
+package beneath

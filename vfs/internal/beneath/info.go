@@ -1,0 +1,101 @@
+package beneath
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// Info is what statx(2) tells of a file.
+type Info struct {
+	Mode    uint32 // type and permission bits
+	Nlink   uint32
+	UID     uint32
+	GID     uint32
+	Blksize uint32
+	Rdev    uint32 // in the form of the kernel's new_encode_dev, as FUSE carries it
+	Dev     uint64
+	Ino     uint64
+	Size    int64
+	Blocks  uint64 // of 512 bytes
+	Atime   unix.StatxTimestamp
+	Mtime   unix.StatxTimestamp
+	Ctime   unix.StatxTimestamp
+	Btime   unix.StatxTimestamp // zero where the file system has none
+}
+
+// ID is the file's identity.
+func (i *Info) ID() guard.Identity {
+	return guard.Identity{Dev: i.Dev, Ino: i.Ino, Birth: nanos(i.Btime)}
+}
+
+// Type is the file type, S_IFREG and so on.
+func (i *Info) Type() uint32 { return i.Mode & unix.S_IFMT }
+
+// IsDir and IsRegular are the two most asked types.
+func (i *Info) IsDir() bool     { return i.Type() == unix.S_IFDIR }
+func (i *Info) IsRegular() bool { return i.Type() == unix.S_IFREG }
+
+// Special reports whether the file is a FIFO, socket or device.
+func (i *Info) Special() bool {
+	switch i.Type() {
+	case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK:
+		return false
+	}
+	return true
+}
+
+// ModTime is the time of the last change of the contents.
+func (i *Info) ModTime() time.Time { return time.Unix(i.Mtime.Sec, int64(i.Mtime.Nsec)) }
+
+func nanos(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
+
+const statxMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME
+
+// Stat reads the attributes of what fd refers to.
+func Stat(fd int) (Info, error) { return statx(fd, "", unix.AT_EMPTY_PATH) }
+
+// StatAt reads the attributes of one name in a directory, not following a link.
+func StatAt(dirfd int, name string) (Info, error) {
+	return statx(dirfd, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT)
+}
+
+func statx(fd int, name string, flags int) (Info, error) {
+	var st unix.Statx_t
+	if err := retry(func() error { return unix.Statx(fd, name, flags, statxMask, &st) }); err != nil {
+		return Info{}, err
+	}
+	info := Info{
+		Mode: uint32(st.Mode), Nlink: st.Nlink, UID: st.Uid, GID: st.Gid, Blksize: st.Blksize,
+		Rdev: encodeDev(st.Rdev_major, st.Rdev_minor),
+		Dev:  unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino,
+		Size: int64(st.Size), Blocks: st.Blocks,
+		Atime: st.Atime, Mtime: st.Mtime, Ctime: st.Ctime,
+	}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		info.Btime = st.Btime
+	}
+	return info, nil
+}
+
+// encodeDev is new_encode_dev of linux/kdev_t.h.
+func encodeDev(major, minor uint32) uint32 {
+	return minor&0xff | major<<8 | (minor&^0xff)<<12
+}
+
+// decodeDev is its inverse, in the form mknod(2) takes.
+func decodeDev(dev uint32) uint64 {
+	return unix.Mkdev((dev&0xfff00)>>8, dev&0xff|(dev>>12)&0xfff00)
+}
+
+// retry repeats a call that a signal interrupted before it did anything. The
+// Go runtime preempts with signals, so EINTR happens without anyone asking.
+func retry(f func() error) error {
+	for {
+		if err := f(); err != unix.EINTR {
+			return err
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package beneath
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+const (
+	// chunk bounds one openat2: PATH_MAX is 4096 with the NUL, and one call
+	// with a 5,020-byte path was measured to fail with ENAMETOOLONG.
+	chunk = 4000
+	// maxRetries bounds the repetition of an openat2 that lost a race with a
+	// rename (EAGAIN). filepath-securejoin uses the same number: an attacker
+	// who wins 128 times in a row is denied service, nothing more.
+	maxRetries = 128
+)
+
+// Dir is an open directory of a root (O_PATH), and the domain it lies in: the
+// epoch of the innermost nested root crossed on the way, 0 for none.
+type Dir struct {
+	FD     int
+	Domain uint64
+	owned  bool
+}
+
+// Close closes the descriptor, unless it is the root's own.
+func (d Dir) Close() {
+	if d.owned {
+		_ = unix.Close(d.FD)
+	}
+}
+
+// OpenDir resolves a directory of the lease's root.
+func OpenDir(l *guard.Lease, rel string) (Dir, error) {
+	if rel == "" {
+		if l.File() != "" {
+			return Dir{}, unix.ENOTDIR
+		}
+		return Dir{FD: l.Dir()}, nil
+	}
+	if l.File() != "" {
+		return Dir{}, unix.ENOTDIR
+	}
+	return walk(l, rel, unix.O_DIRECTORY)
+}
+
+// Parent resolves the directory that holds p's last element, and judges the
+// name. A root's own path has no parent, except that of a single-file root,
+// whose parent is the root's descriptor.
+func Parent(l *guard.Lease, p guard.Path) (Dir, string, error) {
+	if p.IsRoot() {
+		if f := l.File(); f != "" {
+			return Dir{FD: l.Dir()}, f, nil
+		}
+		return Dir{}, "", &guard.Error{Kind: names.Invalid, Err: unix.EBUSY}
+	}
+	dir, base := p.Split()
+	d, err := OpenDir(l, dir.Rel())
+	if err != nil {
+		return Dir{}, "", err
+	}
+	if err := l.Judge(dir.Rel(), base); err != nil {
+		d.Close()
+		return Dir{}, "", err
+	}
+	return d, base, nil
+}
+
+// Node resolves p itself, whatever it is, without following it (O_PATH).
+func Node(l *guard.Lease, p guard.Path) (Dir, error) {
+	if p.IsRoot() {
+		if f := l.File(); f != "" {
+			fd, err := open(l.Dir(), f, unix.O_PATH|unix.O_NOFOLLOW, resolveFlags(l))
+			return Dir{FD: fd, owned: true}, err
+		}
+		return Dir{FD: l.Dir()}, nil
+	}
+	if l.File() != "" {
+		return Dir{}, unix.ENOTDIR
+	}
+	dir, base := p.Split()
+	if err := l.Judge(dir.Rel(), base); err != nil {
+		return Dir{}, err
+	}
+	return walk(l, p.Rel(), unix.O_NOFOLLOW)
+}
+
+func resolveFlags(l *guard.Lease) uint64 {
+	flags := uint64(unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS)
+	if !l.OtherFileSystems() {
+		flags |= unix.RESOLVE_NO_XDEV
+	}
+	return flags
+}
+
+// walk resolves rel from the root's descriptor, in chunks below PATH_MAX, or
+// element by element where nested roots have to be noticed.
+func walk(l *guard.Lease, rel string, last uint64) (Dir, error) {
+	if l.Fenced() {
+		return walkFenced(l, rel, last)
+	}
+	d := Dir{FD: l.Dir()}
+	for {
+		part, rest := cut(rel)
+		flags := uint64(unix.O_DIRECTORY)
+		if rest == "" {
+			flags = last
+		}
+		fd, err := open(d.FD, part, unix.O_PATH|flags, resolveFlags(l))
+		d.Close()
+		if err != nil {
+			return Dir{}, err
+		}
+		d = Dir{FD: fd, owned: true}
+		if rest == "" {
+			return d, nil
+		}
+		rel = rest
+	}
+}
+
+// cut takes the longest leading part of rel that one openat2 can resolve.
+func cut(rel string) (part, rest string) {
+	if len(rel) <= chunk {
+		return rel, ""
+	}
+	i := strings.LastIndexByte(rel[:chunk+1], '/')
+	return rel[:i], rel[i+1:]
+}
+
+func walkFenced(l *guard.Lease, rel string, last uint64) (Dir, error) {
+	d := Dir{FD: l.Dir()}
+	for {
+		elem, rest, more := strings.Cut(rel, "/")
+		flags := uint64(unix.O_DIRECTORY)
+		if !more {
+			flags = last
+		}
+		fd, err := open(d.FD, elem, unix.O_PATH|flags, resolveFlags(l))
+		domain := d.Domain
+		d.Close()
+		if err != nil {
+			return Dir{}, err
+		}
+		d = Dir{FD: fd, Domain: domain, owned: true}
+		entered, err := cross(l, fd)
+		if err != nil {
+			d.Close()
+			return Dir{}, err
+		}
+		if entered != 0 {
+			d.Domain = entered
+		}
+		if !more {
+			return d, nil
+		}
+		rel = rest
+	}
+}
+
+func cross(l *guard.Lease, fd int) (uint64, error) {
+	info, err := Stat(fd)
+	if err != nil {
+		return 0, err
+	}
+	return l.Cross(info.ID())
+}
+
+// CrossChild shows one name of a directory to the lease if there are nested
+// roots, for operations that take the name without opening it. It returns the
+// domain the name would enter.
+func CrossChild(l *guard.Lease, info *Info) (uint64, error) {
+	if !l.Fenced() || !info.IsDir() {
+		return 0, nil
+	}
+	return l.Cross(info.ID())
+}
+
+// open is openat2 with the flags every call here needs.
+func open(dirfd int, path string, flags, resolve uint64) (int, error) {
+	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve}
+	return openHow(dirfd, path, &how)
+}
+
+func openHow(dirfd int, path string, how *unix.OpenHow) (int, error) {
+	for range maxRetries {
+		fd, err := unix.Openat2(dirfd, path, how)
+		switch err {
+		case unix.EINTR, unix.EAGAIN:
+			continue
+		case unix.EXDEV:
+			// Elements are clean and links are not followed, so only a
+			// mount point can lead out.
+			return -1, &guard.Error{Kind: names.Escaped}
+		}
+		if err != nil {
+			return -1, err
+		}
+		return fd, nil
+	}
+	return -1, unix.EAGAIN
+}

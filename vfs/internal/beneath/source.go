@@ -1,0 +1,216 @@
+package beneath
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Opener opens approved paths as roots; it implements guard.Opener.
+type Opener struct{}
+
+// OpenRoot opens the directory, or the directory of the single file, that path
+// leads to. Links in path are resolved here, once; what they led to is what is
+// approved, and what Resolved tells. The descriptor is opened first and its
+// path read back from the kernel, so that both are of the same directory.
+func (Opener) OpenRoot(path string) (guard.Source, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(abs, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, rootError(abs, err)
+	}
+	info, err := Stat(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, rootError(abs, err)
+	}
+	resolved, err := fdPath(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, rootError(abs, err)
+	}
+	s := &source{asked: abs, resolved: resolved, fd: fd, id: info.ID()}
+	switch {
+	case info.IsDir():
+		err = readableDir(fd)
+	case info.IsRegular():
+		err = s.becomeFile(info)
+	default:
+		err = &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(
+			"%s is a special file; a root is a directory or a regular file", names.Quote(abs))}
+	}
+	if err == nil {
+		err = s.readFSType()
+	}
+	if err != nil {
+		_ = s.Close()
+		return nil, rootError(abs, err)
+	}
+	return s, nil
+}
+
+// source is an opened root.
+type source struct {
+	asked, resolved, file string
+	fd                    int
+	id                    guard.Identity
+	fsType                string
+	remote                bool
+	once                  sync.Once
+}
+
+func (s *source) Fd() int            { return s.fd }
+func (s *source) ID() guard.Identity { return s.id }
+func (s *source) Resolved() string   { return s.resolved }
+func (s *source) File() string       { return s.file }
+func (s *source) FSType() string     { return s.fsType }
+func (s *source) Remote() bool       { return s.remote }
+
+// Close closes the descriptor, once.
+func (s *source) Close() error {
+	err := error(nil)
+	s.once.Do(func() { err = unix.Close(s.fd) })
+	return err
+}
+
+// Check opens the path again and compares. A single-file root stays the same
+// while its directory does and the name is a regular file.
+func (s *source) Check() error {
+	now, err := Opener{}.OpenRoot(s.asked)
+	if err != nil {
+		return err
+	}
+	defer now.Close()
+	if now.ID() != s.id || now.File() != s.file {
+		return &guard.Error{Kind: names.Unavailable}
+	}
+	return nil
+}
+
+// becomeFile exchanges the file's descriptor for its directory's: replacing the
+// file by rename, as editors do, then keeps working.
+func (s *source) becomeFile(file Info) error {
+	dir, base := filepath.Split(s.resolved)
+	fd, err := unix.Open(filepath.Clean(dir), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	info, err := StatAt(fd, base)
+	if err == nil && info.ID() != file.ID() {
+		err = errors.New("the file was replaced while it was being opened; try again")
+	}
+	if err == nil {
+		err = readableFile(fd, base)
+	}
+	var dirInfo Info
+	if err == nil {
+		dirInfo, err = Stat(fd)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	_ = unix.Close(s.fd)
+	s.fd, s.file, s.id = fd, base, dirInfo.ID()
+	return nil
+}
+
+func readableDir(fd int) error {
+	rd, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return unix.Close(rd)
+}
+
+func readableFile(dirfd int, base string) error {
+	rd, err := unix.Openat(dirfd, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return unix.Close(rd)
+}
+
+// fdPath asks the kernel where a descriptor lies.
+func fdPath(fd int) (string, error) {
+	p, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		return "", err
+	}
+	if !filepath.IsAbs(p) {
+		return "", errors.New("it cannot be reached from this mount namespace")
+	}
+	return p, nil
+}
+
+// remoteTypes are the file systems that can hang with their server, and whose
+// changes from elsewhere inotify does not report; magic numbers of statfs(2)
+// and linux/magic.h.
+var remoteTypes = map[int64]string{
+	unix.NFS_SUPER_MAGIC: "nfs", unix.SMB_SUPER_MAGIC: "smb", unix.SMB2_SUPER_MAGIC: "smb2",
+	unix.CIFS_SUPER_MAGIC: "cifs", unix.FUSE_SUPER_MAGIC: "fuse", unix.CEPH_SUPER_MAGIC: "ceph",
+	unix.V9FS_MAGIC: "9p", unix.AFS_SUPER_MAGIC: "afs", unix.AFS_FS_MAGIC: "afs",
+	unix.CODA_SUPER_MAGIC: "coda", unix.NCP_SUPER_MAGIC: "ncp", unix.OCFS2_SUPER_MAGIC: "ocfs2",
+	0x0BD00BD0: "lustre", 0x01161970: "gfs2", 0x20030528: "orangefs", 0x47504653: "gpfs",
+	0x786f4256: "vboxsf", 0xbacbacbc: "vmhgfs",
+}
+
+var localTypes = map[int64]string{
+	unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
+	unix.TMPFS_MAGIC: "tmpfs", unix.OVERLAYFS_SUPER_MAGIC: "overlay", unix.F2FS_SUPER_MAGIC: "f2fs",
+	0x2FC12FC1: "zfs", unix.MSDOS_SUPER_MAGIC: "vfat", unix.SQUASHFS_MAGIC: "squashfs",
+	unix.ISOFS_SUPER_MAGIC: "iso9660", unix.RAMFS_MAGIC: "ramfs", 0xca451a4e: "bcachefs", 0x2011BAB0: "exfat",
+}
+
+func (s *source) readFSType() error {
+	var st unix.Statfs_t
+	if err := retry(func() error { return unix.Fstatfs(s.fd, &st) }); err != nil {
+		return err
+	}
+	magic := int64(st.Type) & 0xffffffff
+	if n, ok := remoteTypes[magic]; ok {
+		s.fsType, s.remote = n, true
+	} else if n, ok := localTypes[magic]; ok {
+		s.fsType = n
+	} else {
+		s.fsType = fmt.Sprintf("0x%x", magic)
+	}
+	return nil
+}
+
+// rootError is a one-line error with what to do next.
+func rootError(path string, err error) error {
+	var have *guard.Error
+	if errors.As(err, &have) {
+		return err
+	}
+	say := func(k guard.Kind, format string) error {
+		return &guard.Error{Kind: k, Err: fmt.Errorf(format, names.Quote(path))}
+	}
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return say(names.NotExist, "%s does not exist; create it first, or check the spelling")
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return say(names.Permission, "%s cannot be read by this user; check its permissions and those of the directories above it")
+	case errors.Is(err, unix.ENOTDIR):
+		return say(names.NotDir, "%s passes through something that is not a directory")
+	case errors.Is(err, unix.ELOOP):
+		return say(names.Invalid, "%s is a loop of symbolic links")
+	case errors.Is(err, unix.ENAMETOOLONG):
+		return say(names.TooLong, "%s is too long a path for a root (PATH_MAX is 4096 bytes)")
+	case errors.Is(err, unix.ENOTCONN):
+		return say(names.Unavailable, "%s lies on a FUSE mount whose daemon is gone; unmount it first")
+	}
+	return &guard.Error{Kind: names.IO, Err: fmt.Errorf("%s: %w", names.Quote(path), err)}
+}

@@ -1,0 +1,295 @@
+package vfs
+
+import (
+	"context"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+func owner(c guard.Caller) beneath.Owner { return beneath.Owner{UID: c.UID, GID: c.GID} }
+
+// safeMode drops the set-id bits of anything but a directory, unless the grant
+// is one of full POSIX: our mount is nosuid, but the source is not.
+func safeMode(l *guard.Lease, mode uint32) uint32 {
+	if l.PosixFull() {
+		return mode
+	}
+	return mode &^ (unix.S_ISUID | unix.S_ISGID)
+}
+
+// umasked takes the caller's umask out of a mode, unless the directory has a
+// default ACL, which takes the umask's place (acl(5), "Object creation").
+func umasked(c guard.Caller, d beneath.Dir, mode uint32) uint32 {
+	if c.Umask == 0 || mode&c.Umask == 0 || beneath.HasDefaultACL(d) {
+		return mode
+	}
+	return mode &^ c.Umask
+}
+
+// make runs one operation that makes a name.
+func (t *Tree) make(ctx context.Context, c guard.Caller, op guard.Op, dir At, name string,
+	f func(l *guard.Lease, d beneath.Dir) (Info, error),
+) (Info, error) {
+	p, err := t.child(op, dir, name)
+	if err != nil {
+		return Info{}, err
+	}
+	req := guard.Request{Caller: c, Op: op, Path: p, Names: 1}
+	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+		d, err := parentAt(l, dir, name)
+		if err != nil {
+			return Info{}, 0, err
+		}
+		defer d.Close()
+		info, err := f(l, d)
+		return info, 0, err
+	})
+}
+
+// Mkdir makes a directory.
+func (t *Tree) Mkdir(ctx context.Context, c guard.Caller, dir At, name string, mode uint32) (Info, error) {
+	return t.make(ctx, c, names.OpMkdir, dir, name, func(l *guard.Lease, d beneath.Dir) (Info, error) {
+		return beneath.Mkdir(d, name, umasked(c, d, mode&07777), owner(c))
+	})
+}
+
+// Mknod makes a regular file; with full POSIX also FIFOs, sockets and devices,
+// which are otherwise refused: they would be hidden, and a device made here
+// would work on the source.
+func (t *Tree) Mknod(ctx context.Context, c guard.Caller, dir At, name string, mode, dev uint32) (Info, error) {
+	return t.make(ctx, c, names.OpMknod, dir, name, func(l *guard.Lease, d beneath.Dir) (Info, error) {
+		if mode&unix.S_IFMT != unix.S_IFREG && mode&unix.S_IFMT != 0 && !l.PosixFull() {
+			return Info{}, &guard.Error{Kind: names.Permission, Err: unix.EPERM}
+		}
+		return beneath.Mknod(d, name, mode&unix.S_IFMT|umasked(c, d, safeMode(l, mode&07777)), dev, owner(c))
+	})
+}
+
+// Symlink makes a symbolic link; its target is text, judged when it is read.
+func (t *Tree) Symlink(ctx context.Context, c guard.Caller, target string, dir At, name string) (Info, error) {
+	return t.make(ctx, c, names.OpSymlink, dir, name, func(_ *guard.Lease, d beneath.Dir) (Info, error) {
+		return beneath.Symlink(target, d, name, owner(c))
+	})
+}
+
+// Link gives a file another name. f is an open file for it, or nil; a file
+// without a name (O_TMPFILE) can only be linked through f.
+func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At, name string) (Info, error) {
+	p, err := t.child(names.OpLink, dir, name)
+	if err != nil {
+		return Info{}, err
+	}
+	req := guard.Request{Caller: c, Op: names.OpLink, Path: p, Path2: old.Path, Names: 1}
+	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+		d, err := parentAt(l, dir, name)
+		if err != nil {
+			return Info{}, 0, err
+		}
+		defer d.Close()
+		if f != nil {
+			fd, err := f.enter()
+			if err != nil {
+				return Info{}, 0, err
+			}
+			defer f.leave()
+			info, err := beneath.Link(fd, d, name, owner(c))
+			return info, 0, err
+		}
+		src, _, err := nodeAt(l, old)
+		if err != nil {
+			return Info{}, 0, err
+		}
+		defer src.Close()
+		if src.Domain != d.Domain {
+			return Info{}, 0, unix.EXDEV
+		}
+		info, err := beneath.Link(src.FD, d, name, owner(c))
+		return info, 0, err
+	})
+}
+
+// Unlink removes a file's name.
+func (t *Tree) Unlink(ctx context.Context, c guard.Caller, dir At, name string) error {
+	return t.remove(ctx, c, names.OpUnlink, dir, name, beneath.Unlink)
+}
+
+// Rmdir removes an empty directory. A directory that is itself a root, or holds
+// one, is busy.
+func (t *Tree) Rmdir(ctx context.Context, c guard.Caller, dir At, name string) error {
+	return t.remove(ctx, c, names.OpRmdir, dir, name, beneath.Rmdir)
+}
+
+func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, name string,
+	f func(beneath.Dir, string) error,
+) error {
+	p, err := t.child(op, dir, name)
+	if err != nil {
+		return err
+	}
+	req := guard.Request{Caller: c, Op: op, Path: p}
+	_, err = do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
+		d, err := parentAt(l, dir, name)
+		if err != nil {
+			return struct{}{}, 0, err
+		}
+		defer d.Close()
+		if err := movable(l, d, name); err != nil {
+			return struct{}{}, 0, err
+		}
+		return struct{}{}, 0, f(d, name)
+	})
+	return err
+}
+
+// movable refuses names that may not be moved or removed: what is hidden, and
+// directories that are roots themselves.
+func movable(l *guard.Lease, d beneath.Dir, name string) error {
+	if l.PosixFull() && !l.Fenced() {
+		return nil
+	}
+	info, err := beneath.StatAt(d.FD, name)
+	if err != nil {
+		return err
+	}
+	if err := visible(l, &info); err != nil {
+		return err
+	}
+	domain, err := beneath.CrossChild(l, &info)
+	if err != nil {
+		return err
+	}
+	if domain != 0 {
+		return unix.EBUSY
+	}
+	return nil
+}
+
+// Flags of Rename, as of renameat2(2).
+const (
+	RenameNoReplace = unix.RENAME_NOREPLACE
+	RenameExchange  = unix.RENAME_EXCHANGE
+)
+
+// Rename moves a name within one root. Without the right to delete nothing is
+// replaced. Across two roots, or the boundary of a nested one, it is EXDEV.
+func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName string, newDir At, newName string, flags uint32) error {
+	from, err := t.child(names.OpRename, oldDir, oldName)
+	if err != nil {
+		return err
+	}
+	to, err := t.child(names.OpRename, newDir, newName)
+	if err != nil {
+		return err
+	}
+	if flags&^(RenameNoReplace|RenameExchange) != 0 {
+		return &guard.Error{Op: names.OpRename, Path: from, Kind: names.Invalid, Err: unix.EINVAL}
+	}
+	req := guard.Request{Caller: c, Op: names.OpRename, Path: from, Path2: to}
+	_, err = do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
+		var none struct{}
+		src, err := parentAt(l, oldDir, oldName)
+		if err != nil {
+			return none, 0, err
+		}
+		defer src.Close()
+		dst, err := parentAt(l, newDir, newName)
+		if err != nil {
+			return none, 0, err
+		}
+		defer dst.Close()
+		if src.Domain != dst.Domain {
+			return none, 0, unix.EXDEV
+		}
+		if err := movable(l, src, oldName); err != nil {
+			return none, 0, err
+		}
+		if err := movable(l, dst, newName); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
+			return none, 0, err
+		}
+		if l.Rights()&guard.Delete == 0 && flags == 0 {
+			flags = RenameNoReplace
+		}
+		return none, 0, beneath.Rename(src, oldName, dst, newName, uint(flags))
+	})
+	return err
+}
+
+// Readlink returns a link's target. A target that leaves the root, or could, is
+// refused: the kernel would walk it in the caller's namespace, outside.
+func (t *Tree) Readlink(ctx context.Context, c guard.Caller, at At) (string, error) {
+	req := guard.Request{Caller: c, Op: names.OpReadlink, Path: at.Path}
+	return do(ctx, t, req, nil, func(l *guard.Lease) (string, int64, error) {
+		d, info, err := nodeAt(l, at)
+		if err != nil {
+			return "", 0, err
+		}
+		defer d.Close()
+		if info.Type() != unix.S_IFLNK {
+			return "", 0, unix.EINVAL
+		}
+		target, err := beneath.Readlink(d.FD)
+		if err != nil || l.PosixFull() {
+			return target, 0, err
+		}
+		dir, _ := at.Path.Split()
+		return target, 0, staysInside(l, dir, target)
+	})
+}
+
+// staysInside judges a link's target by its text. Leading ".." elements climb
+// real directories, so counting them is exact. A later ".." undoes a name,
+// which is exact too as long as that name is a directory and not a link to a
+// shallower place; so those names are looked at.
+func staysInside(l *guard.Lease, dir guard.Path, target string) error {
+	leaves := &guard.Error{Kind: names.Escaped}
+	if strings.HasPrefix(target, "/") {
+		return leaves
+	}
+	var at []string
+	if !dir.IsRoot() {
+		at = strings.Split(dir.Rel(), "/")
+	}
+	elems := strings.Split(target, "/")
+	climbsLater := false
+	for i, named := 0, false; i < len(elems); i++ {
+		switch elems[i] {
+		case "", ".":
+		case "..":
+			climbsLater = climbsLater || named
+		default:
+			named = true
+		}
+	}
+	for i, e := range elems {
+		switch e {
+		case "", ".":
+			continue
+		case "..":
+			if len(at) == 0 {
+				return leaves
+			}
+			at = at[:len(at)-1]
+			continue
+		}
+		at = append(at, e)
+		if climbsLater && i < len(elems)-1 && isLink(l, strings.Join(at, "/")) {
+			return leaves
+		}
+	}
+	return nil
+}
+
+// isLink reports whether rel is, or passes through, a symbolic link.
+func isLink(l *guard.Lease, rel string) bool {
+	d, err := beneath.OpenDir(l, rel)
+	if err != nil {
+		return err != unix.ENOENT //nolint:errorlint // bare errno
+	}
+	d.Close()
+	return false
+}

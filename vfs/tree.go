@@ -1,0 +1,283 @@
+package vfs
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// Info is what is known of a file: see statx(2).
+type Info = beneath.Info
+
+// Tree is the guarded tree over the roots of one registry.
+type Tree struct {
+	reg *guard.Registry
+}
+
+// New returns the tree of a registry.
+func New(reg *guard.Registry) *Tree { return &Tree{reg: reg} }
+
+// Opener returns the guard.Opener that registries for this tree need.
+func Opener() guard.Opener { return beneath.Opener{} }
+
+// At is a place and, optionally, the identity of the file that is expected
+// there. Front ends that have shown the file to somebody (the kernel holds
+// inodes) give the identity, and get ESTALE when the place has come to hold
+// another file; the zero ID takes whatever is there.
+type At struct {
+	Path guard.Path
+	ID   guard.Identity
+}
+
+var anyFile guard.Identity
+
+// stale turns the errors of a resolution that was sure to succeed (the kernel
+// had the file) into ESTALE, on which the kernel looks the path up again.
+func (a At) stale(err error) error {
+	if a.ID == anyFile {
+		return err
+	}
+	switch err { //nolint:errorlint // errnos straight from a system call
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
+		return unix.ESTALE
+	}
+	return err
+}
+
+// do passes one operation through the gate: admit, run, settle. f gets the
+// lease; it returns how many bytes it moved. On file systems that can hang, f
+// runs detached with a lease of its own, so f may only touch memory that it
+// owns or that its result hands over; if the operation has been answered before
+// f is through, drop is given the late result.
+func do[T any](ctx context.Context, t *Tree, req guard.Request, drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, error) {
+	l, err := t.reg.Admit(ctx, req)
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	var v T
+	var n int64
+	if l.Remote() {
+		v, n, err = detached(ctx, l, drop, f)
+	} else {
+		v, n, err = guardPanic(l, f)
+	}
+	if err = l.Done(n, err); err != nil {
+		var zero T
+		return zero, err
+	}
+	return v, nil
+}
+
+// guardPanic makes sure that a bug in one operation still settles its lease.
+func guardPanic[T any](l *guard.Lease, f func(l *guard.Lease) (T, int64, error)) (v T, n int64, err error) {
+	done := false
+	defer func() {
+		if !done {
+			_ = l.Done(0, &guard.Error{Kind: names.Internal})
+		}
+	}()
+	v, n, err = f(l)
+	done = true
+	return v, n, err
+}
+
+type outcome[T any] struct {
+	v   T
+	n   int64
+	err error
+}
+
+// Who came first at the end of a detached operation.
+const (
+	running int32 = iota
+	finished
+	abandoned
+)
+
+// detached runs f in a goroutine of its own and answers early when the root
+// ends, the context does, or the time for one operation is up.
+func detached[T any](ctx context.Context, l *guard.Lease, drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, int64, error) {
+	dl, release := l.Detach()
+	result := make(chan outcome[T], 1)
+	var state atomic.Int32
+	go func() {
+		defer release()
+		o := recovered(dl, f)
+		if state.CompareAndSwap(running, finished) {
+			result <- o
+		} else if drop != nil && o.err == nil {
+			drop(o.v)
+		}
+	}()
+	timer := time.NewTimer(l.Timeout())
+	defer timer.Stop()
+	var err error
+	select {
+	case o := <-result:
+		return o.v, o.n, o.err
+	case <-l.Dead():
+		err = &guard.Error{Kind: names.Revoked}
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-timer.C:
+		err = &guard.Error{Kind: names.Timeout}
+	}
+	if !state.CompareAndSwap(running, abandoned) {
+		o := <-result
+		return o.v, o.n, o.err
+	}
+	var zero T
+	return zero, 0, err
+}
+
+// recovered runs f and turns a panic, which in a goroutine of ours would end
+// the daemon and with it every mount, into an error.
+func recovered[T any](l *guard.Lease, f func(l *guard.Lease) (T, int64, error)) (o outcome[T]) {
+	defer func() {
+		if p := recover(); p != nil {
+			o = outcome[T]{err: &guard.Error{Kind: names.Internal, Err: fmt.Errorf("panic: %v", p)}}
+		}
+	}()
+	o.v, o.n, o.err = f(l)
+	return o
+}
+
+// dirAt resolves a directory and checks that it is the expected one.
+func dirAt(l *guard.Lease, at At) (beneath.Dir, error) {
+	d, err := beneath.OpenDir(l, at.Path.Rel())
+	if err != nil {
+		return d, at.stale(err)
+	}
+	if at.ID == anyFile {
+		return d, nil
+	}
+	info, err := beneath.Stat(d.FD)
+	if err == nil && info.ID() != at.ID {
+		err = unix.ESTALE
+	}
+	if err != nil {
+		d.Close()
+		return beneath.Dir{}, err
+	}
+	return d, nil
+}
+
+// nodeAt resolves whatever lies at a place, checks that it is the expected
+// file, and that it may be seen.
+func nodeAt(l *guard.Lease, at At) (beneath.Dir, Info, error) {
+	d, err := beneath.Node(l, at.Path)
+	if err != nil {
+		return d, Info{}, at.stale(err)
+	}
+	info, err := beneath.Stat(d.FD)
+	if err == nil && at.ID != anyFile && info.ID() != at.ID {
+		err = unix.ESTALE
+	}
+	if err == nil {
+		err = visible(l, &info)
+	}
+	if err != nil {
+		d.Close()
+		return beneath.Dir{}, Info{}, err
+	}
+	return d, info, nil
+}
+
+// visible hides special files unless the grant shows them.
+func visible(l *guard.Lease, info *Info) error {
+	if info.Special() && !l.PosixFull() {
+		return &guard.Error{Kind: names.Hidden}
+	}
+	return nil
+}
+
+// parentAt resolves the directory of a name and checks its identity; name must
+// be one clean element, or "" for a single-file root's own name.
+func parentAt(l *guard.Lease, dir At, name string) (beneath.Dir, error) {
+	d, err := dirAt(l, dir)
+	if err != nil {
+		return d, err
+	}
+	if err := l.Judge(dir.Path.Rel(), name); err != nil {
+		d.Close()
+		return beneath.Dir{}, err
+	}
+	return d, nil
+}
+
+// child makes the path of a name for the request, so that a bad name is refused
+// at the gate.
+func (t *Tree) child(op guard.Op, dir At, name string) (guard.Path, error) {
+	p, err := dir.Path.Join(name)
+	if err != nil {
+		return p, &guard.Error{Op: op, Path: dir.Path, Kind: names.Reason(err), Err: err}
+	}
+	return p, nil
+}
+
+// Lookup returns what a name in a directory refers to, without following links.
+func (t *Tree) Lookup(ctx context.Context, c guard.Caller, dir At, name string) (Info, error) {
+	p, err := t.child(names.OpLookup, dir, name)
+	if err != nil {
+		return Info{}, err
+	}
+	req := guard.Request{Caller: c, Op: names.OpLookup, Path: p}
+	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+		d, err := parentAt(l, dir, name)
+		if err != nil {
+			return Info{}, 0, err
+		}
+		defer d.Close()
+		info, err := lookupAt(l, d, name)
+		return info, 0, err
+	})
+}
+
+func lookupAt(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
+	info, err := beneath.StatAt(d.FD, name)
+	if err != nil {
+		return Info{}, err
+	}
+	if err := visible(l, &info); err != nil {
+		return Info{}, err
+	}
+	if _, err := beneath.CrossChild(l, &info); err != nil {
+		return Info{}, err
+	}
+	return info, nil
+}
+
+// Lstat returns what lies at a place, without following a link there.
+func (t *Tree) Lstat(ctx context.Context, c guard.Caller, at At) (Info, error) {
+	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: at.Path}
+	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+		d, info, err := nodeAt(l, at)
+		if err != nil {
+			return Info{}, 0, err
+		}
+		d.Close()
+		return info, 0, nil
+	})
+}
+
+// Statfs describes the file system a place lies on.
+func (t *Tree) Statfs(ctx context.Context, c guard.Caller, at At) (unix.Statfs_t, error) {
+	req := guard.Request{Caller: c, Op: names.OpStatfs, Path: at.Path}
+	return do(ctx, t, req, nil, func(l *guard.Lease) (unix.Statfs_t, int64, error) {
+		d, _, err := nodeAt(l, at)
+		if err != nil {
+			return unix.Statfs_t{}, 0, err
+		}
+		defer d.Close()
+		st, err := beneath.Statfs(d.FD)
+		return st, 0, err
+	})
+}
