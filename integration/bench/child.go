@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// Modes this program runs itself in, as first argument.
+const (
+	childLoopback = "child-loopback" // SOURCE MOUNTPOINT
+	childNodes    = "child-nodes"    // MOUNTPOINT
+	childHold     = "child-hold"     // DIR INODES HANDLES
+)
+
+// child runs a child mode and reports whether args name one.
+func child(args []string) (ran bool, err error) {
+	if len(args) == 0 {
+		return false, nil
+	}
+	switch {
+	case args[0] == childLoopback && len(args) == 3:
+		return true, serveLoopback(args[1], args[2])
+	case args[0] == childNodes && len(args) == 2:
+		return true, serveNodes(args[1])
+	case args[0] == childHold && len(args) == 4:
+		return true, hold(args[1], args[2], args[3], os.Stdin, os.Stdout)
+	}
+	return false, nil
+}
+
+// serveLoopback is go-fuse's example/loopback with its default options: one
+// second timeouts, "compatible with libfuse defaults, making benchmarking easier".
+func serveLoopback(source, mnt string) error {
+	root, err := fs.NewLoopbackRoot(source)
+	if err != nil {
+		return err
+	}
+	sec := time.Second
+	return serve(mnt, root, &fs.Options{
+		AttrTimeout: &sec, EntryTimeout: &sec, NullPermissions: true,
+		MountOptions: fuse.MountOptions{FsName: source, Name: "loopback"},
+	})
+}
+
+// serveNodes is a tree of directories and files that exist as soon as they are
+// looked up and hold nothing: what go-fuse alone needs for as many nodes.
+func serveNodes(mnt string) error {
+	hour := time.Hour
+	return serve(mnt, &bareNode{}, &fs.Options{
+		AttrTimeout: &hour, EntryTimeout: &hour,
+		MountOptions: fuse.MountOptions{FsName: "nodes", Name: "nodes"},
+	})
+}
+
+// serve mounts, says so on standard output, and unmounts on SIGTERM or SIGINT.
+func serve(mnt string, root fs.InodeEmbedder, opts *fs.Options) error {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+	server, err := fs.Mount(mnt, root, opts)
+	if err != nil {
+		return err
+	}
+	fmt.Println("mounted")
+	go func() {
+		for range stop {
+			if err := server.Unmount(); err != nil {
+				fmt.Fprintln(os.Stderr, err) // busy: the bench detaches it
+			}
+		}
+	}()
+	server.Wait()
+	return nil
+}
+
+type bareNode struct{ fs.Inode }
+
+var _ fs.NodeLookuper = (*bareNode)(nil)
+
+// Lookup answers directories for names that begin with d, files for those that
+// begin with f, as namesDir and namesFile make them.
+func (n *bareNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	var mode uint32
+	switch name[0] {
+	case 'd':
+		mode = syscall.S_IFDIR | 0o755
+	case 'f':
+		mode = syscall.S_IFREG | 0o644
+	default:
+		return nil, syscall.ENOENT
+	}
+	out.Mode = mode
+	return n.NewInode(ctx, &bareNode{}, fs.StableAttr{Mode: mode}), 0
+}

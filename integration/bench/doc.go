@@ -1,0 +1,58 @@
+// Command bench measures what a mount costs: it runs the same workloads on a
+// native directory, on that directory seen through rootsfs at each cache level,
+// through bindfs (plain and tuned) and through go-fuse's loopback example, and
+// prints the slowdowns as one table beside the goals of the project.
+//
+//	go run ./integration/bench                     # full, medians of five
+//	go run ./integration/bench -size small -n 1    # does everything still run?
+//	go run ./integration/bench -only 'tar|du' -peers 'audit|tuned'
+//
+// # What is measured, and how
+//
+// One run is one workload on one peer. It empties the scratch directory,
+// starts the peer on the source directory (so no other daemon is alive and no
+// state of an earlier run is left in it), prepares, times, stops the peer. For
+// a workload the repetitions are outermost and the peers take turns inside each
+// repetition, in a rotating order, so that a noisy minute hits all alike. A
+// cell is the median of the repetitions divided by the native median.
+//
+//   - A warm row is timed immediately after one untimed pass through the same
+//     mount, and repeated inside the run until 50 ms have been timed.
+//   - A cold row is timed once after sync and drop_caches, which also empties
+//     the kernel's picture of the mount; the programs it runs (tar, git) are read
+//     back into memory before the clock starts. It needs root, and is skipped
+//     by name without.
+//   - Reads check a stamp in every 4 KiB block, walks check counts and sizes, writes
+//     are read back from the source directory with the clock stopped, tar is
+//     checked by its length, du against du of the source, git status must be
+//     clean. A peer that answers wrongly is "broken", never fast.
+//   - Sequential write includes its fsync; 4 KiB writes overwrite and do not sync.
+//   - Requests are counted by the kernel's tracepoint fuse:fuse_request_send, in
+//     the first repetition, for every peer alike; they need root. They do not depend
+//     on the machine, so compare them first when two runs disagree.
+//
+// The revocation rows hold open, mapped files over many cached inodes in a
+// child process, time the command "rootsfs revoke" from start to exit (so the
+// start of a process is in it; its cost alone is printed beside it), and
+// then let the child try every descriptor, mapping and name: one that still
+// works breaks the row. The held mappings are clean; flushing dirty ones costs
+// what the disk costs.
+//
+// The memory row looks up many names once and reads the daemon's VmRSS when
+// it has stopped changing, beside a go-fuse tree of as many nodes that hold
+// nothing. Both processes are left to their own garbage collector.
+//
+// # What not to conclude
+//
+// The numbers are of one client on an otherwise idle machine. They say nothing
+// of many clients at once, of latency's tail, of network file systems below, or
+// of another kernel. Cold rows depend on the disk and on whatever caches lie below
+// a virtual one. Ratios under about 1.2 are within the noise of a shared
+// machine: the JSON output holds every sample, and rows whose native samples
+// differ widely are named. The bindfs rows are of the version named in the
+// heading; versions built on libfuse 2 and 3 have different default
+// timeouts, so "plain" is not the same thing everywhere.
+//
+// The exit code is 0 unless something broke; a missed goal is printed, and makes
+// the exit code 1 only with -strict. No time decides whether a test passes.
+package main

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+)
+
+// The peers the goals speak of.
+const (
+	audit  = "rootsfs-audit"
+	maxLvl = "rootsfs-max"
+	tuned  = "bindfs-tuned"
+)
+
+// goals are the project's, against native. They are for -size full.
+var goals = []struct {
+	workload, peer string
+	limit          float64
+}{
+	{"rand read 4k warm", audit, 1.3},
+	{"seq read 1M warm", audit, 1.6},
+	{"seq read 1M cold", audit, 1.1},
+	{"seq write 1M", audit, 1.3},
+	{"find+stat warm", audit, 2.2},
+	{"du -s warm", audit, 1.5},
+	{"git status warm", audit, 2},
+	{"creates", audit, 3.5},
+	{"tar warm", audit, 4},
+	{"tar warm", maxLvl, 1.5},
+}
+
+const (
+	revocationGoal = 0.100 // seconds, at audit, for the smaller holding
+	memoryGoal     = 1.3   // against the bare tree
+)
+
+// status is how a goal came out.
+type status string
+
+const (
+	met         status = "met"
+	missed      status = "MISSED"
+	notMeasured status = "not measured"
+)
+
+// outcome is one goal and what came of it.
+type outcome struct {
+	Goal     string `json:"goal"`
+	Limit    string `json:"limit"`
+	Measured string `json:"measured"`
+	Status   status `json:"status"`
+}
+
+func judge(goal, limit string, ok bool, measured string, reached bool) outcome {
+	switch {
+	case !ok:
+		return outcome{goal, limit, "-", notMeasured}
+	case reached:
+		return outcome{goal, limit, measured, met}
+	}
+	return outcome{goal, limit, measured, missed}
+}
+
+// judgeGoals returns the outcome of every goal that was selected.
+func judgeGoals(r *report) []outcome {
+	var all []outcome
+	for _, g := range goals {
+		row := r.row(g.workload)
+		if row == nil {
+			continue
+		}
+		ratio, ok := row.ratio(g.peer)
+		all = append(all, judge(g.workload+", "+g.peer, fmt.Sprintf("%.1f", g.limit), ok,
+			fmt.Sprintf("%.2f", ratio), ratio <= g.limit))
+	}
+	for _, row := range r.Rows {
+		ours, ok1 := row.ratio(audit)
+		theirs, ok2 := row.ratio(tuned)
+		all = append(all, judge(row.Workload+", "+audit+" ahead of "+tuned, fmt.Sprintf("%.2f", theirs),
+			ok1 && ok2, fmt.Sprintf("%.2f", ours), ours < theirs))
+	}
+	return append(append(all, judgeRevocation(r)...), judgeMemory(r)...)
+}
+
+func judgeRevocation(r *report) []outcome {
+	i := slices.IndexFunc(r.Revocations, func(v *revocation) bool { return v.Peer == audit })
+	if i < 0 {
+		return nil
+	}
+	v := r.Revocations[i] // the smaller holding comes first
+	seconds := median(v.Seconds)
+	goal := fmt.Sprintf("revoke, %d inodes, %d open and mapped, %s", v.Inodes, v.Handles, audit)
+	return []outcome{judge(goal, fmt.Sprintf("%.0f ms", revocationGoal*1e3), v.Broken == "" && len(v.Seconds) > 0,
+		fmt.Sprintf("%.0f ms", seconds*1e3), seconds <= revocationGoal)}
+}
+
+func judgeMemory(r *report) []outcome {
+	var bare *memory
+	var all []outcome
+	for _, m := range r.Memory {
+		if m.Peer == bareNodes {
+			bare = m
+		}
+	}
+	for _, m := range r.Memory {
+		if m.Peer != audit || bare == nil {
+			continue
+		}
+		ok := bare.Broken == "" && m.Broken == "" && bare.RSS > 0
+		ratio := 0.0
+		if ok {
+			ratio = float64(m.RSS) / float64(bare.RSS)
+		}
+		all = append(all, judge(fmt.Sprintf("memory, %d files, %s against %s", m.Files, audit, bareNodes),
+			fmt.Sprintf("%.1f", memoryGoal), ok, fmt.Sprintf("%.2f", ratio), ratio <= memoryGoal))
+	}
+	return all
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// lab is the place where everything happens: a work directory with the source
+// directories, the programs, and what a run may use. One run owns it at a time.
+//
+//	DIR/lock      held while a run lasts
+//	DIR/src       the source of the workloads (fixtures.go), kept between runs
+//	DIR/names     the source of the memory and revocation rows, kept between runs
+//	DIR/mnt/*     mountpoints, one per run of a peer
+//	DIR/home      configuration and session directories of rootsfs
+//	DIR/tracing   tracefs, while a run lasts
+type lab struct {
+	dir   string
+	lock  *os.File
+	spawn *spawner
+	size  sizes
+	trace *tracer // nil where requests cannot be counted
+	log   io.Writer
+
+	self           string // this program
+	rootsfs        string
+	rootsfsMissing string // why there is none; empty if there is
+	bindfs         string
+	bindfsMissing  string
+	bindfsVersion  string
+	root           bool // may drop caches
+}
+
+func (l *lab) path(elem ...string) string {
+	return filepath.Join(append([]string{l.dir}, elem...)...)
+}
+
+// openLab makes or reuses dir. Leftovers of a run that was killed are removed.
+// The caller closes the lab.
+func openLab(dir string, size sizes, log io.Writer) (*lab, error) {
+	l := &lab{dir: dir, size: size, log: log, root: os.Geteuid() == 0}
+	if err := ownDir(dir); err != nil {
+		return nil, err
+	}
+	var err error
+	if l.self, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	if l.lock, err = os.OpenFile(l.path("lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600); err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(l.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is in use by another run: %w", dir, err), l.lock.Close())
+	}
+	for _, sub := range []string{"mnt", "home", "src", "names"} {
+		if err := os.MkdirAll(l.path(sub), 0o700); err != nil {
+			return nil, errors.Join(err, l.lock.Close())
+		}
+	}
+	if err := l.sweep(); err != nil {
+		return nil, errors.Join(err, l.lock.Close())
+	}
+	l.spawn = newSpawner()
+	return l, nil
+}
+
+// ownDir makes dir, or makes sure that it is ours: the default lies in a
+// directory where anyone may put a link of that name.
+func ownDir(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err == nil || !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		return fmt.Errorf("%s is not a directory that only we can write to", dir)
+	}
+	return nil
+}
+
+// sweep removes mounts that an earlier run left, and their mountpoints.
+func (l *lab) sweep() error {
+	entries, err := os.ReadDir(l.path("mnt"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		mnt := l.path("mnt", e.Name())
+		if n := detach(mnt); n > 0 {
+			fmt.Fprintf(l.log, "bench: removed a mount left on %s\n", mnt)
+		}
+		errs = append(errs, os.Remove(mnt))
+	}
+	return errors.Join(errs...)
+}
+
+// close releases the lab. The source directories stay for the next run.
+func (l *lab) close() error {
+	var err error
+	if l.trace != nil {
+		err = l.trace.close()
+	}
+	close(l.spawn.queue)
+	return errors.Join(err, l.sweep(), os.RemoveAll(l.path("home")), l.lock.Close())
+}
+
+// findPrograms looks for the peers' programs. rootsfs is built from the module
+// this program belongs to unless a path is given.
+func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
+	var err error
+	if l.bindfs, err = exec.LookPath(bindfs); err != nil {
+		l.bindfsMissing = err.Error()
+	} else {
+		l.bindfsVersion = firstLines(ctx, l.bindfs, "--version") + ", " + firstLines(ctx, l.bindfs, "--fuse-version")
+	}
+	if rootsfs != "" {
+		l.rootsfs, err = exec.LookPath(rootsfs)
+		if err == nil {
+			l.rootsfs, err = filepath.Abs(l.rootsfs)
+		}
+		return err
+	}
+	gomod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	module := filepath.Dir(strings.TrimSpace(string(gomod)))
+	main := filepath.Join(module, "cmd", "rootsfs")
+	if _, statErr := os.Stat(filepath.Join(main, "main.go")); err != nil || statErr != nil {
+		l.rootsfsMissing = "no cmd/rootsfs in the module of the current directory; give -rootsfs PATH"
+		return nil
+	}
+	l.rootsfs = l.path("rootsfs")
+	build := exec.CommandContext(ctx, "go", "build", "-o", l.rootsfs, "./cmd/rootsfs")
+	build.Dir = module
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build ./cmd/rootsfs: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// firstLines returns what a command says, on one line; an empty string if it
+// fails.
+func firstLines(ctx context.Context, argv ...string) string {
+	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
+	if err != nil {
+		return ""
+	}
+	return strings.Join(strings.Split(strings.TrimSpace(string(out)), "\n"), ", ")
+}
+
+// dropCaches empties the page, dentry and inode caches. Needs root.
+func dropCaches() error {
+	unix.Sync()
+	return os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0)
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitBroken = 1 // something did not work, or a goal was missed under -strict
+	exitUsage  = 2
+	exitSignal = 130
+)
+
+// options are the command line.
+type options struct {
+	dir, size, rootsfs, bindfs, json, md string
+	only, peers                          *regexp.Regexp
+	n, memFiles                          int
+	strict                               bool
+}
+
+func main() {
+	if ran, err := child(os.Args[1:]); ran {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(exitBroken)
+		}
+		return
+	}
+	opts, err := parse(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		os.Exit(exitUsage)
+	}
+	os.Exit(run(opts, os.Stdout, os.Stderr))
+}
+
+// parse reads the command line; what is wrong with it has been said on w.
+func parse(args []string, w io.Writer) (options, error) {
+	var o options
+	o.only, o.peers = regexp.MustCompile(""), regexp.MustCompile("")
+	pattern := func(to **regexp.Regexp) func(string) error {
+		return func(s string) (err error) {
+			*to, err = regexp.Compile(s)
+			return err
+		}
+	}
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(w)
+	f.StringVar(&o.dir, "dir", "/var/tmp/rootsfs-bench", "work `directory`, kept between runs (about 600 MB, a million inodes)")
+	f.StringVar(&o.size, "size", "full", "small or full; the goals are for full")
+	f.StringVar(&o.rootsfs, "rootsfs", "", "rootsfs `program` (default: built from ./cmd/rootsfs of this module)")
+	f.StringVar(&o.bindfs, "bindfs", "bindfs", "bindfs `program`")
+	f.StringVar(&o.json, "json", "", "write every sample to this `file`")
+	f.StringVar(&o.md, "md", "", "write the tables to this `file` too")
+	f.Func("only", "measure only the rows that match `regexp`; the rows beside the workloads are revoke and memory", pattern(&o.only))
+	f.Func("peers", "measure only the peers that match `regexp`, and native", pattern(&o.peers))
+	f.IntVar(&o.n, "n", 5, "repetitions")
+	f.IntVar(&o.memFiles, "memfiles", 0, "names of the memory row (default 100000 for small, 1000000 for full)")
+	f.BoolVar(&o.strict, "strict", false, "exit with 1 if a goal was missed")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 || o.n < 1 || o.memFiles < 0 || o.memFiles%namesPerDir != 0 {
+		err := fmt.Errorf("bench: takes no arguments, -n at least 1, -memfiles a multiple of %d", namesPerDir)
+		fmt.Fprintln(w, err)
+		return o, err
+	}
+	return o, nil
+}
+
+// run measures and reports; the result is the exit code.
+func run(o options, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	r, err := measureAll(ctx, o, stderr)
+	if ctx.Err() != nil {
+		fmt.Fprintln(stderr, "bench: interrupted")
+		return exitSignal
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return exitBroken
+	}
+	tables := r.markdown()
+	fmt.Fprint(stdout, tables)
+	if o.md != "" {
+		err = errors.Join(err, writeFile(o.md, []byte(tables)))
+	}
+	if o.json != "" {
+		text, jsonErr := json.MarshalIndent(r, "", "\t")
+		err = errors.Join(err, jsonErr, writeFile(o.json, append(text, '\n')))
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return exitBroken
+	}
+	if len(r.broken()) > 0 || o.strict && r.missed() {
+		return exitBroken
+	}
+	return exitOK
+}
+
+func (r *report) missed() bool {
+	for _, g := range r.Goals {
+		if g.Status == missed {
+			return true
+		}
+	}
+	return false
+}
+
+// measureAll does everything between the command line and the tables, and leaves
+// nothing running or mounted.
+func measureAll(ctx context.Context, o options, stderr io.Writer) (r *report, err error) {
+	size, err := sizesOf(o.size)
+	if err != nil {
+		return nil, err
+	}
+	if o.memFiles > 0 {
+		size.MemFiles = o.memFiles
+	}
+	l, err := openLab(o.dir, size, stderr)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	if err := l.findPrograms(ctx, o.rootsfs, o.bindfs); err != nil {
+		return nil, err
+	}
+	r = &report{When: time.Now(), Machine: describeMachine(l.bindfsVersion), Size: size, Repetitions: o.n}
+	if l.trace, err = newTracer(l.path("tracing")); err != nil {
+		l.trace = nil
+		r.Skipped = append(r.Skipped, fmt.Sprintf("FUSE requests: %v", err))
+	}
+	peers := r.choosePeers(l, o.peers)
+	if err := l.rows(ctx, r, peers, o); err != nil {
+		return nil, err
+	}
+	if o.only.MatchString(revocationName) {
+		if r.Revocations, err = l.revoke(ctx, peers, o.n); err != nil {
+			return nil, err
+		}
+	}
+	if o.only.MatchString(memoryName) {
+		if r.Memory, err = l.memory(ctx, peers, size.MemFiles); err != nil {
+			return nil, err
+		}
+	}
+	r.Goals = judgeGoals(r)
+	return r, nil
+}
+
+// choosePeers returns the peers that are wanted and can run. Those that are wanted
+// and cannot are named in the report.
+func (r *report) choosePeers(l *lab, wanted *regexp.Regexp) []peer {
+	var peers []peer
+	for _, p := range l.peers() {
+		switch {
+		case p.name != native && !wanted.MatchString(p.name):
+		case p.skip != "":
+			r.Skipped = append(r.Skipped, p.name+": "+p.skip)
+		default:
+			peers = append(peers, p)
+			r.Peers = append(r.Peers, p.name)
+		}
+	}
+	return peers
+}
+
+// rows measures the workloads: every repetition of one before the next, the
+// peers taking turns inside a repetition.
+func (l *lab) rows(ctx context.Context, r *report, peers []peer, o options) error {
+	var chosen []workload
+	var needRoot []string
+	for _, w := range workloads() {
+		switch {
+		case !o.only.MatchString(w.name):
+		case w.cold && !l.root:
+			needRoot = append(needRoot, w.name)
+		default:
+			chosen = append(chosen, w)
+		}
+	}
+	if len(needRoot) > 0 {
+		r.Skipped = append(r.Skipped, "dropping caches needs root: "+strings.Join(needRoot, ", "))
+	}
+	if len(chosen) == 0 {
+		return nil
+	}
+	if err := l.prepareSource(ctx); err != nil {
+		return err
+	}
+	start := time.Now()
+	for _, w := range chosen {
+		row := &row{Workload: w.name, Cells: map[string]*cell{}}
+		if w.bytes != nil {
+			row.Bytes = w.bytes(l.size)
+		}
+		r.Rows = append(r.Rows, row)
+		for rep := range o.n {
+			fmt.Fprintf(l.log, "bench: %4.0f s  %s %d/%d\n", time.Since(start).Seconds(), w.name, rep+1, o.n)
+			if err := l.round(ctx, w, row, peers, rep); err != nil {
+				return err
+			}
+		}
+	}
+	return l.emptyScratch()
+}
+
+// round is one repetition of a workload on every peer. A peer that breaks is not
+// asked again; only an interruption is an error.
+func (l *lab) round(ctx context.Context, w workload, row *row, peers []peer, rep int) error {
+	for i := range peers {
+		p := peers[(i+rep)%len(peers)]
+		c := row.Cells[p.name]
+		if c == nil {
+			c = &cell{}
+			row.Cells[p.name] = c
+		}
+		if c.Broken != "" {
+			continue
+		}
+		s, err := l.measure(ctx, w, p, rep == 0)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			c.Broken = err.Error()
+			fmt.Fprintf(l.log, "bench: %s on %s is broken: %v\n", w.name, p.name, err)
+			continue
+		}
+		c.Seconds = append(c.Seconds, s.seconds)
+		if s.requests != nil {
+			c.Requests = s.requests
+		}
+	}
+	return nil
+}

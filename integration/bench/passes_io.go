@@ -1,0 +1,151 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strconv"
+)
+
+// mib is the block of the sequential workloads.
+const mib = 1 << 20
+
+func seqRead(j *job) error { return readThrough(j, j.lab.seqFile(), j.size.SeqBytes) }
+
+// readWholeRandFile warms every page that the random reads may touch: a random
+// pass alone would leave a third of them cold.
+func readWholeRandFile(j *job) error { return readThrough(j, j.lab.randFile(), j.size.RandBytes) }
+
+func readThrough(j *job, name string, size int64) (err error) {
+	f, err := os.Open(j.via(name))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	buf := make([]byte, mib)
+	for off := int64(0); ; {
+		n, err := io.ReadFull(f, buf)
+		if err == io.EOF {
+			return want("bytes read", off, size)
+		}
+		if err != nil {
+			return err
+		}
+		if err := checkStamps(buf[:n], off/block, 0); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		off += int64(n)
+	}
+}
+
+// randRead reads the same random blocks in every pass of every peer.
+func randRead(j *job) (err error) {
+	f, err := os.Open(j.via(j.lab.randFile()))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	reads := j.size.RandReads
+	if j.cold {
+		reads /= 4 // each costs the disk a seek
+	}
+	buf := make([]byte, block)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range reads {
+		i := rng.Int64N(j.size.RandBytes / block)
+		if _, err := f.ReadAt(buf, i*block); err != nil {
+			return err
+		}
+		if err := checkStamps(buf, i, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// seqWrite writes a new file and syncs it.
+func seqWrite(j *job) (err error) {
+	name := "seq" + strconv.Itoa(j.pass)
+	f, err := os.OpenFile(j.via(scratch, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	err = writeStamped(f, mib, j.size.SeqBytes, j.pass)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	j.stop()
+	defer j.start()
+	if err := verifyStamped(j.direct(scratch, name), j.size.SeqBytes, j.pass); err != nil {
+		return err
+	}
+	return os.Remove(j.via(scratch, name))
+}
+
+// smallWrites overwrites a file 4 KiB at a time and does not sync. The pass that
+// warms up makes the file.
+func smallWrites(j *job) error {
+	f, err := os.OpenFile(j.via(scratch, "small"), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	err = writeStamped(f, block, j.size.SmallBytes, j.pass)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	j.stop()
+	defer j.start()
+	return verifyStamped(j.direct(scratch, "small"), j.size.SmallBytes, j.pass)
+}
+
+// writeStamped writes size bytes in pieces. Only the stamps differ between
+// pieces, so making them costs nothing beside the writing.
+func writeStamped(f *os.File, piece int, size int64, generation int) error {
+	buf := make([]byte, piece)
+	for off := int64(0); off < size; off += int64(piece) {
+		stamp(buf, off/block, generation)
+		if _, err := f.Write(buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verifyStamped reads one block of each mebibyte back.
+func verifyStamped(path string, size int64, generation int) (err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := want("bytes written", info.Size(), size); err != nil {
+		return err
+	}
+	buf := make([]byte, block)
+	for off := int64(0); off < size; off += mib {
+		if _, err := f.ReadAt(buf, off); err != nil {
+			return err
+		}
+		if err := checkStamps(buf, off/block, generation); err != nil {
+			return fmt.Errorf("read back from the source: %w", err)
+		}
+	}
+	return nil
+}
+
+// want is the check of every count.
+func want(what string, got, want int64) error {
+	if got != want {
+		return fmt.Errorf("%s: %d, want %d", what, got, want)
+	}
+	return nil
+}

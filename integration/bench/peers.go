@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// startGrace is how long a daemon may take until its mount answers.
+const startGrace = 30 * time.Second
+
+// native is the peer all others are compared with.
+const native = "native"
+
+// peer is one way to see the source directory. The table of them is made by
+// lab.peers.
+type peer struct {
+	name string
+	skip string // why it cannot run here; empty if it can
+	// argv is the command that mounts source on mnt and stays in the foreground,
+	// nil for native.
+	argv func(source, mnt string) []string
+	sub  string // where the source appears below the mountpoint
+	line bool   // prints a line when the mount answers; otherwise we poll
+	// rootsfs marks what only rootsfs has: revocation.
+	rootsfs bool
+}
+
+// rootName is the name the source has in a rootsfs mount.
+const rootName = "src"
+
+// peers returns the table of peers, absent ones with the reason.
+func (l *lab) peers() []peer {
+	ps := []peer{{name: native}}
+	for _, level := range []string{"strict", "audit", "max"} {
+		ps = append(ps, peer{
+			name: "rootsfs-" + level, skip: l.rootsfsMissing, sub: rootName, line: true, rootsfs: true,
+			argv: func(source, mnt string) []string {
+				return []string{l.rootsfs, "mount", "--cache", level, "--root", rootName + "=" + source + ":rw", mnt}
+			},
+		})
+	}
+	ps = append(ps, l.bindfsPeer("bindfs", nil), l.bindfsPeer("bindfs-tuned", tuning(l.bindfsVersion)))
+	return append(ps, peer{name: "loopback", line: true, argv: func(source, mnt string) []string {
+		return []string{l.self, childLoopback, source, mnt}
+	}})
+}
+
+func (l *lab) bindfsPeer(name string, options []string) peer {
+	return peer{name: name, skip: l.bindfsMissing, argv: func(source, mnt string) []string {
+		argv := append([]string{l.bindfs, "-f"}, options...)
+		if os.Geteuid() != 0 {
+			argv = append(argv, "--no-allow-other") // it needs user_allow_other
+		}
+		return append(argv, source, mnt)
+	}}
+}
+
+// tuning returns the options that make bindfs fast. libfuse 2 writes 4 KiB at a
+// time unless told otherwise; libfuse 3 no longer knows that option.
+func tuning(fuseVersion string) []string {
+	opts := "kernel_cache,entry_timeout=3600,attr_timeout=3600,negative_timeout=3600"
+	if strings.Contains(fuseVersion, "version 2.") {
+		opts += ",big_writes"
+	}
+	return []string{"--multithreaded", "-o", opts}
+}
+
+// mounted is a started peer.
+type mounted struct {
+	dir string // the source, seen through the peer
+	mnt string // the mountpoint; empty for native
+	dev uint32 // the FUSE connection, as the tracepoint names it
+	env []string
+	*process
+}
+
+// start mounts source through p and returns when the mount answers.
+func (l *lab) start(ctx context.Context, p peer, source string) (*mounted, error) {
+	if p.argv == nil {
+		return &mounted{dir: source}, nil
+	}
+	mnt, err := os.MkdirTemp(l.path("mnt"), p.name+"-")
+	if err != nil {
+		return nil, err
+	}
+	m := &mounted{dir: filepath.Join(mnt, p.sub), mnt: mnt}
+	if p.rootsfs {
+		if m.env, err = l.privateHome(); err != nil {
+			return nil, err
+		}
+	}
+	if m.process, err = l.spawn.launch(p.name, p.argv(source, mnt), m.env); err != nil {
+		return nil, errors.Join(err, os.Remove(mnt))
+	}
+	if err := m.await(ctx, p.line); err != nil {
+		return nil, errors.Join(err, m.stop())
+	}
+	return m, nil
+}
+
+// privateHome gives rootsfs empty directories for its configuration, sessions
+// and records, so that neither the user's settings nor an earlier run count.
+func (l *lab) privateHome() ([]string, error) {
+	var env []string
+	for _, name := range []string{"RUNTIME_DIR", "CONFIG_HOME", "STATE_HOME", "DATA_HOME", "CACHE_HOME"} {
+		dir := l.path("home", strings.ToLower(name))
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, err
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+		env = append(env, "XDG_"+name+"="+dir)
+	}
+	return env, nil
+}
+
+func (m *mounted) await(ctx context.Context, line bool) error {
+	ctx, cancel := context.WithTimeout(ctx, startGrace)
+	defer cancel()
+	if line {
+		if _, err := m.line(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		dev, isMount, err := mountDevice(m.mnt)
+		if err == nil && isMount {
+			m.dev = dev
+			_, err = os.ReadDir(m.dir)
+			return err
+		}
+		if line {
+			return fmt.Errorf("%s said it was ready, but nothing is mounted on %s", m.name, m.mnt)
+		}
+		select {
+		case <-m.done:
+			return m.ended()
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not mount: %w", m.name, ctx.Err())
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// stop ends the peer. A mount that outlives its daemon is taken away and is an
+// error.
+func (m *mounted) stop() error {
+	if m.process == nil {
+		return nil
+	}
+	err := m.process.stop()
+	if n := detach(m.mnt); n > 0 {
+		err = errors.Join(err, fmt.Errorf("%s left its mount behind", m.name))
+	}
+	return errors.Join(err, os.Remove(m.mnt))
+}
+
+// abort makes every request in flight fail, so that a hung peer lets go of us.
+func (m *mounted) abort() {
+	if m.process != nil {
+		m.kill()
+	}
+}
+
+// mountDevice reports whether dir is a mountpoint, and of which device (the minor
+// number; FUSE devices have major 0).
+func mountDevice(dir string) (dev uint32, isMount bool, err error) {
+	var here, above unix.Stat_t
+	if err := unix.Lstat(dir, &here); err != nil {
+		return 0, false, err
+	}
+	if err := unix.Lstat(filepath.Dir(dir), &above); err != nil {
+		return 0, false, err
+	}
+	return unix.Minor(here.Dev), here.Dev != above.Dev, nil
+}
+
+// detach removes whatever is mounted on dir and returns how many mounts that
+// were. It does not look at dir first: a dead mount cannot be looked at.
+func detach(dir string) int {
+	n := 0
+	for ; n < 16; n++ { // stacked mounts are possible, an endless stack is not
+		if unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) == nil {
+			continue
+		}
+		if os.Geteuid() == 0 || exec.Command("fusermount3", "-uz", dir).Run() != nil {
+			break
+		}
+	}
+	return n
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// report is everything a run found out, as -json writes it.
+type report struct {
+	When        time.Time     `json:"when"`
+	Machine     machine       `json:"machine"`
+	Size        sizes         `json:"size"`
+	Repetitions int           `json:"repetitions"`
+	Peers       []string      `json:"peers"` // those that could run, native first
+	Rows        []*row        `json:"rows"`
+	Revocations []*revocation `json:"revocations,omitempty"`
+	Memory      []*memory     `json:"memory,omitempty"`
+	Goals       []outcome     `json:"goals"`
+	Skipped     []string      `json:"skipped,omitempty"` // what was not measured, and why
+}
+
+type machine struct {
+	Kernel string `json:"kernel"`
+	CPUs   int    `json:"cpus"`
+	Go     string `json:"go"`
+	GoFuse string `json:"goFuse"`
+	Bindfs string `json:"bindfs"`
+}
+
+// row is one workload; its cells are by peer.
+type row struct {
+	Workload string           `json:"workload"`
+	Bytes    int64            `json:"bytes,omitempty"` // per pass
+	Cells    map[string]*cell `json:"cells"`
+}
+
+// cell is one workload on one peer.
+type cell struct {
+	Seconds  []float64 `json:"seconds"` // one per repetition
+	Requests *requests `json:"requests,omitempty"`
+	Broken   string    `json:"broken,omitempty"`
+}
+
+// ratio is the slowdown of a peer against native; ok only if both were measured
+// in full.
+func (r *row) ratio(peer string) (ratio float64, ok bool) {
+	base, of := r.Cells[native], r.Cells[peer]
+	if !base.usable() || !of.usable() {
+		return 0, false
+	}
+	return median(of.Seconds) / median(base.Seconds), true
+}
+
+func (c *cell) usable() bool { return c != nil && c.Broken == "" && len(c.Seconds) > 0 }
+
+// row returns the row of a workload, nil if it was not selected.
+func (r *report) row(workload string) *row {
+	for _, row := range r.Rows {
+		if row.Workload == workload {
+			return row
+		}
+	}
+	return nil
+}
+
+// broken lists what did not work.
+func (r *report) broken() []string {
+	var all []string
+	add := func(where, what string) {
+		if what != "" {
+			all = append(all, where+": "+what)
+		}
+	}
+	for _, row := range r.Rows {
+		for _, p := range r.Peers {
+			if c := row.Cells[p]; c != nil {
+				add(row.Workload+", "+p, c.Broken)
+			}
+		}
+	}
+	for _, v := range r.Revocations {
+		add(revocationName+", "+v.Peer, v.Broken)
+	}
+	for _, m := range r.Memory {
+		add(memoryName+", "+m.Peer, m.Broken)
+	}
+	return all
+}
+
+// median returns the middle of values, the mean of the two middles of an even
+// number, and 0 of none.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(values))
+	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
+}
+
+// spread is the distance between the quartiles, as a fraction of the median: how
+// much the middle half of the repetitions disagrees. 0 for fewer than four.
+func spread(values []float64) float64 {
+	n := len(values)
+	if n < 4 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(values))
+	m := median(s)
+	if m == 0 {
+		return 0
+	}
+	return (s[n-1-n/4] - s[n/4]) / m
+}
+
+func describeMachine(bindfs string) machine {
+	m := machine{CPUs: runtime.NumCPU(), Go: runtime.Version(), Bindfs: bindfs}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		m.Kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range info.Deps {
+			if strings.Contains(d.Path, "/go-fuse/") {
+				m.GoFuse = d.Version
+			}
+		}
+	}
+	return m
+}
+
+// writeFile writes or replaces a file of results.
+func writeFile(path string, content []byte) error { return os.WriteFile(path, content, 0o644) }

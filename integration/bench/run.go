@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// enough is how much has to be timed before a run ends, so that the clock
+	// and a single late wake-up do not matter.
+	enough = 50 * time.Millisecond
+	// maxPasses bounds a run whose passes take no time at all.
+	maxPasses = 1000
+	// runLimit ends a run whose peer hangs. The slowest honest one, a tar through
+	// an untuned bindfs, takes about ten seconds.
+	runLimit = 3 * time.Minute
+)
+
+// clock is a stopwatch that passes stop around their checks.
+type clock struct {
+	total   time.Duration
+	started time.Time // zero while stopped
+}
+
+func (c *clock) start() { c.started = time.Now() }
+
+func (c *clock) stop() {
+	if !c.started.IsZero() {
+		c.total += time.Since(c.started)
+		c.started = time.Time{}
+	}
+}
+
+// sample is the outcome of one run.
+type sample struct {
+	seconds  float64 // per pass
+	requests *requests
+}
+
+// measure runs w once on p: fresh scratch, fresh daemon, preparation, timed
+// passes, check, end of the daemon.
+func (l *lab) measure(ctx context.Context, w workload, p peer, count bool) (s sample, err error) {
+	if err := l.emptyScratch(); err != nil {
+		return s, err
+	}
+	m, err := l.start(ctx, p, l.path("src"))
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, m.stop()) }()
+	err = guarded(ctx, runLimit, m.abort, func(ctx context.Context) error {
+		j := &job{ctx: ctx, lab: l, size: l.size, dir: m.dir, source: l.path("src"), cold: w.cold}
+		var err error
+		s, err = l.timed(j, w, m, count)
+		return err
+	})
+	return s, err
+}
+
+// guarded runs f. When ctx ends or the limit passes first, it calls abort, after
+// which f's requests fail, and still waits for f.
+func guarded(ctx context.Context, limit time.Duration, abort func(), f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		abort()
+		return errors.Join(ctx.Err(), <-done)
+	}
+}
+
+// timed does the work of one run through a mount that answers.
+func (l *lab) timed(j *job, w workload, m *mounted, count bool) (s sample, err error) {
+	if w.prepare != nil {
+		if err := w.prepare(j); err != nil {
+			return s, fmt.Errorf("prepare: %w", err)
+		}
+	}
+	if w.cold {
+		if err := chill(j.ctx, w.programs); err != nil {
+			return s, err
+		}
+	} else {
+		if err := w.pass(j); err != nil {
+			return s, fmt.Errorf("warm-up: %w", err)
+		}
+		unix.Sync() // what the warm-up wrote is not written back on our time
+	}
+	count = count && l.trace != nil && m.dev != 0
+	if count {
+		if err := l.trace.begin(m.dev); err != nil {
+			return s, err
+		}
+	}
+	passes, err := repeat(j, w)
+	if count {
+		r, traceErr := l.trace.end(max(passes, 1))
+		s.requests, err = r, errors.Join(err, traceErr)
+	}
+	s.seconds = j.total.Seconds() / float64(max(passes, 1))
+	return s, err
+}
+
+// repeat times passes until enough has been timed: one, if the row is cold.
+func repeat(j *job, w workload) (passes int, err error) {
+	j.clock = clock{}
+	for passes < maxPasses {
+		j.pass++
+		j.start()
+		err := w.pass(j)
+		j.stop()
+		passes++
+		if err == nil {
+			err = j.ctx.Err()
+		}
+		if err != nil || w.cold || j.total >= enough {
+			return passes, err
+		}
+	}
+	return passes, nil
+}
+
+// chill drops the caches and reads programs back into memory.
+func chill(ctx context.Context, programs []string) error {
+	if err := dropCaches(); err != nil {
+		return fmt.Errorf("drop caches: %w", err)
+	}
+	for _, name := range programs {
+		if err := exec.CommandContext(ctx, name, "--version").Run(); err != nil {
+			return fmt.Errorf("%s --version: %w", name, err)
+		}
+	}
+	return nil
+}
