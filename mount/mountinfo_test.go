@@ -138,8 +138,8 @@ func TestOurs(t *testing.T) {
 	requireMounts(t)
 	ours := tempPoint(t, "ours", 0)
 	other := tempPoint(t, "other", 0)
-	serve(t, ours, "rootsfs", 0)
-	serve(t, other, "otherfs", 0)
+	serve(t, ours, "rootsfs")
+	serve(t, other, "otherfs")
 	all, err := Ours()
 	if err != nil {
 		t.Fatal(err)
