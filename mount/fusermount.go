@@ -114,9 +114,9 @@ func busyError(in Info, helperSaid string) error {
 }
 
 // CheckFUSE says whether this process can mount with FUSE at all: the device
-// is there and, for root, can be opened; anybody else needs the set-user-id
-// helper fusermount3, which opens the device itself. The error wraps ErrNoFUSE
-// and names what to install or load. It opens /dev/fuse and mounts nothing.
+// is there and can be opened, and anybody but root has the set-user-id helper
+// fusermount3. The error wraps ErrNoFUSE and names what to install or load. It
+// opens /dev/fuse, which is harmless, and mounts nothing.
 func CheckFUSE() error {
 	return fuseCheck{
 		device: fuseDevice, uid: os.Geteuid(), look: exec.LookPath, noNewPrivs: noNewPrivs(),
@@ -132,42 +132,33 @@ type fuseCheck struct {
 }
 
 func (c fuseCheck) run() error {
-	if c.uid != 0 {
-		return c.runUser()
-	}
+	// Asked of users too: fusermount3 opens the device with the rights of the
+	// user who runs it (measured: mode 0600 gives "Permission denied").
 	fd, err := unix.Open(c.device, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err == nil {
-		unix.Close(fd)
-		return nil
-	}
-	return c.deviceError(err)
-}
-
-// runUser does not demand that the user may open the device: fusermount3 does
-// it with root's rights (a device of mode 0600 works: tested).
-func (c fuseCheck) runUser() error {
-	var st unix.Stat_t
-	if err := unix.Stat(c.device, &st); err != nil {
+	if err != nil {
 		return c.deviceError(err)
 	}
+	unix.Close(fd)
+	if c.uid == 0 {
+		return nil
+	}
+	return c.helperError()
+}
+
+func (c fuseCheck) helperError() error {
 	bin, err := lookHelper(c.look)
 	if err != nil {
 		return err
 	}
+	var st unix.Stat_t
 	if err := unix.Stat(bin, &st); err != nil {
 		return mountErrorf(ErrNoFUSE, "%s cannot be looked at: %v; install the Debian package fuse3 again", shellQuote(bin), err)
 	}
-	if elevates := st.Mode&unix.S_ISUID != 0 && st.Uid == 0 || hasFileCaps(bin); elevates {
-		if c.noNewPrivs {
-			return mountErrorf(ErrNoFUSE, "this process may not gain privileges (no_new_privs is set, as sandboxes and some services do), so %s cannot mount: start rootsfs outside", shellQuote(bin))
-		}
-		return nil
-	}
-	// Without the bit the helper is an ordinary program and needs the user's
-	// own right to the device, and to mount: so in a user namespace.
-	if err := unix.Access(c.device, unix.R_OK|unix.W_OK); err != nil {
-		return mountErrorf(ErrNoFUSE, "%s is not set-user-id root and this user may not open %s: install the Debian package fuse3 again, or: chmod u+s %[1]s",
-			shellQuote(bin), shellQuote(c.device))
+	switch {
+	case (st.Mode&unix.S_ISUID == 0 || st.Uid != 0) && !hasFileCaps(bin):
+		return mountErrorf(ErrNoFUSE, "%s is not set-user-id root, so it cannot mount for users: install the Debian package fuse3 again", shellQuote(bin))
+	case c.noNewPrivs:
+		return mountErrorf(ErrNoFUSE, "this process may not gain privileges (no_new_privs is set, as sandboxes and some services do), so %s cannot mount: start rootsfs outside", shellQuote(bin))
 	}
 	return nil
 }
@@ -177,6 +168,8 @@ func (c fuseCheck) deviceError(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		return mountErrorf(ErrNoFUSE, "%s is missing: load the module: modprobe fuse (in a container, pass the device in: --device /dev/fuse)", d)
+	case errors.Is(err, unix.EACCES) && c.uid != 0:
+		return mountErrorf(ErrNoFUSE, "%s may not be opened by this user, who needs to read and write it: root can allow it: chmod 0666 %[1]s (lasting: install the Debian package fuse3 and udev, which set that mode)", d)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return mountErrorf(ErrNoFUSE, "%s may not be opened (%v): a container or a security module withholds it; start the container with --device /dev/fuse --cap-add SYS_ADMIN", d, err)
 	}

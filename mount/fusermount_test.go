@@ -32,7 +32,7 @@ func TestDetach(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	serve(t, point, "rootsfs", 0)
+	serve(t, point, "rootsfs")
 	link := filepath.Join(filepath.Dir(point), "link")
 	if err := os.Symlink(filepath.Base(point), link); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestDetachBusy(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			point := tempPoint(t, "a mount", 0)
-			serve(t, point, "rootsfs", 0)
+			serve(t, point, "rootsfs")
 			in, err := Find(point)
 			if err != nil {
 				t.Fatal(err)
@@ -118,7 +118,7 @@ func TestDetachBusy(t *testing.T) {
 func TestDetachLazy(t *testing.T) {
 	requireMounts(t)
 	point := tempPoint(t, "m", 0)
-	serve(t, point, "rootsfs", 0)
+	serve(t, point, "rootsfs")
 	f, err := os.Open(filepath.Join(point, "f"))
 	if err != nil {
 		t.Fatal(err)
@@ -136,8 +136,8 @@ func TestDetachLazy(t *testing.T) {
 	}
 }
 
-// The same as an ordinary user, through fusermount3. /dev/fuse is closed to
-// the user, which must not matter.
+// The same as an ordinary user, through fusermount3, in a mount namespace of
+// its own, so that /dev/fuse can be opened to users there.
 func TestUserThroughHelper(t *testing.T) {
 	requireMounts(t)
 	if _, err := lookHelper(exec.LookPath); err != nil {
@@ -148,14 +148,65 @@ func TestUserThroughHelper(t *testing.T) {
 	}
 	point := tempPoint(t, "a mount", nobody)
 	cmd := exec.Command(publicCopy(t))
-	cmd.Env = append(os.Environ(), childEnv+"=user", childDirEnv+"="+point)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.Env = append(os.Environ(), childEnv+"=unshared", childDirEnv+"="+point)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if _, err := Find(point); !errors.Is(err, ErrNotMounted) {
-		t.Errorf("after: %v", err)
+}
+
+// childUnshared is root in a mount namespace of its own: it checks what a user
+// is told about a device of mode 0600, opens it, and becomes that user.
+func childUnshared(point string) error {
+	device := point + ".fuse"
+	var st unix.Stat_t
+	if err := unix.Stat(fuseDevice, &st); err != nil {
+		return err
 	}
+	if err := unix.Mknod(device, unix.S_IFCHR|0o600, int(st.Rdev)); err != nil {
+		return fmt.Errorf("mknod %s: %w", device, err)
+	}
+	if err := unix.Mount(device, fuseDevice, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s: %w", device, err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	asUser := func(what string) error {
+		cmd := exec.Command(exe)
+		cmd.Env = append(os.Environ(), childEnv+"="+what)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", what, err, out)
+		}
+		return nil
+	}
+	if err := asUser("refused"); err != nil {
+		return err
+	}
+	if err := os.Chmod(device, 0o666); err != nil {
+		return err
+	}
+	return asUser("user")
+}
+
+// childRefused checks the premise of CheckFUSE as well as its words: where it
+// says no, fusermount3 cannot mount.
+func childRefused(point string) error {
+	err := CheckFUSE()
+	if !errors.Is(err, ErrNoFUSE) || !strings.Contains(err.Error(), "chmod 0666 /dev/fuse") {
+		return fmt.Errorf("CheckFUSE with a closed device: %v", err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if cmd, err := startChild(exe, point, "rootsfs", nobody); err == nil {
+		kill(cmd)
+		return errors.New("mounted although the device is closed")
+	}
+	return nil
 }
 
 // childUser runs in a child without root's rights. Its errors fail the test.
@@ -249,7 +300,7 @@ func TestCheckFUSE(t *testing.T) {
 		{"user, no device", fuseCheck{device: dir + "/none", uid: 1000, look: in(suid)}, []string{"modprobe fuse"}},
 		{"user, no helper", fuseCheck{device: device, uid: 1000, look: in("")}, []string{"fusermount3 is not in PATH", "Debian package fuse3"}},
 		{"user, helper gone", fuseCheck{device: device, uid: 1000, look: in(dir + "/fusermount3")}, []string{dir + "/fusermount3", "fuse3"}},
-		{"user, helper without the bit, device open to all", fuseCheck{device: device, uid: 1000, look: in(plain)}, nil},
+		{"user, helper without the bit", fuseCheck{device: device, uid: 1000, look: in(plain)}, []string{plain + " is not set-user-id root", "fuse3"}},
 		{"user, no new privileges", fuseCheck{device: device, uid: 1000, look: in(suid), noNewPrivs: rootOwned}, nil},
 	}
 	if rootOwned {
@@ -271,6 +322,7 @@ func TestCheckFUSE(t *testing.T) {
 		})
 	}
 	oneLine(t, fuseCheck{device: device}.deviceError(unix.EPERM), "container", device)
+	oneLine(t, fuseCheck{device: device, uid: 1000}.deviceError(unix.EACCES), "this user", "chmod 0666 "+device)
 }
 
 func TestCheckAllowOther(t *testing.T) {

@@ -33,7 +33,7 @@ func TestDeviceNumber(t *testing.T) {
 func TestAbortStoppedDaemon(t *testing.T) {
 	requireMounts(t)
 	point := tempPoint(t, "m", 0)
-	cmd := serve(t, point, "rootsfs", 0)
+	cmd := serve(t, point, "rootsfs")
 	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 // must outlive its daemon to be stale, and a process must not touch what it
 // serves. An init function and not TestMain, so that the package can have one.
 const (
-	childEnv    = "ROOTSFS_MI_CHILD" // "serve" or "user"
+	childEnv    = "ROOTSFS_MI_CHILD" // what to do, see init
 	childDirEnv = "ROOTSFS_MI_DIR"
 	childSubEnv = "ROOTSFS_MI_SUBTYPE"
 	nobody      = 65534
@@ -37,6 +37,10 @@ func init() {
 		return
 	case "serve":
 		err = childServe(os.Getenv(childDirEnv), os.Getenv(childSubEnv))
+	case "unshared":
+		err = childUnshared(os.Getenv(childDirEnv))
+	case "refused":
+		err = childRefused(os.Getenv(childDirEnv))
 	case "user":
 		err = childUser(os.Getenv(childDirEnv))
 	default:
@@ -150,18 +154,29 @@ func tempPoint(t *testing.T, name string, uid int) string {
 }
 
 // serve mounts a child at point; it is killed at the end.
-func serve(t *testing.T, point, subtype string, uid uint32) *exec.Cmd {
+func serve(t *testing.T, point, subtype string) *exec.Cmd {
 	t.Helper()
-	exe := "/proc/self/exe"
-	if uid != 0 {
-		exe = publicCopy(t)
-	}
-	cmd, err := startChild(exe, point, subtype, uid)
+	cmd, err := startChild("/proc/self/exe", point, subtype, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { kill(cmd) })
 	return cmd
+}
+
+// mountDead makes a stale mount of a user's. The mount call is fusermount3's,
+// done here because the machine's /dev/fuse may be closed to users.
+func mountDead(t *testing.T, point string, uid int) {
+	t.Helper()
+	fd, err := unix.Open(fuseDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	opts := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%[2]d", fd, uid)
+	if err := unix.Mount("a source", point, FSType, unix.MS_NOSUID|unix.MS_NODEV, opts); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // kill leaves the mount without its daemon. Waiting for the process makes sure

@@ -7,8 +7,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,16 +25,15 @@ import (
 // with. A watch costs one goroutine, one thread and two descriptors; it sleeps
 // in poll(2) and touches no mounted file system.
 func WatchGone(ctx context.Context, id int) (<-chan struct{}, error) {
-	w := &goneWatch{id: id, wake: -1}
-	var err error
 	// The descriptor before the first look: poll reports changes since the
 	// open, so none falls between the look and the first poll.
-	if w.table, err = os.Open(mountinfoFile); err != nil {
+	w, err := openWatch(id)
+	if err != nil {
 		return nil, fmt.Errorf("watch the table of mounts: %w", err)
 	}
 	all, err := w.read()
 	if err != nil {
-		w.table.Close()
+		w.close()
 		return nil, err
 	}
 	for _, in := range all {
@@ -43,12 +42,8 @@ func WatchGone(ctx context.Context, id int) (<-chan struct{}, error) {
 		}
 	}
 	if w.dev == "" {
-		w.table.Close()
+		w.close()
 		return nil, mountErrorf(ErrNotMounted, "there is no mount with the ID %d", id)
-	}
-	if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC); err != nil {
-		w.table.Close()
-		return nil, fmt.Errorf("watch the table of mounts: eventfd: %w", err)
 	}
 	gone := make(chan struct{})
 	go w.run(ctx, gone)
@@ -57,14 +52,37 @@ func WatchGone(ctx context.Context, id int) (<-chan struct{}, error) {
 
 // goneWatch belongs to its goroutine once that runs.
 type goneWatch struct {
-	table *os.File // one descriptor throughout: the namespace stays the one of the start
-	wake  int      // eventfd that ends poll when the context ends
+	// table is mountinfo, one descriptor throughout, so that the namespace
+	// stays the one of the start. Not an *os.File: os.Open adds whatever can
+	// be polled to the runtime's epoll, and the kernel reports a change of the
+	// table once per descriptor, to whoever polls first. The runtime swallowed
+	// about half of the changes (measured, Go 1.26).
+	table int
+	wake  int // eventfd that ends poll when the context ends
 
 	// The kernel gives out the lowest free ID, so the next mount often gets
 	// the one just freed. With the device it tells: as long as anybody holds
 	// the detached file system its device number is not given out again.
 	id  int
 	dev string
+}
+
+func openWatch(id int) (*goneWatch, error) {
+	table, err := unix.Open(mountinfoFile, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: mountinfoFile, Err: err}
+	}
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		unix.Close(table)
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	return &goneWatch{table: table, wake: wake, id: id}, nil
+}
+
+func (w *goneWatch) close() {
+	unix.Close(w.wake)
+	unix.Close(w.table)
 }
 
 func (w *goneWatch) run(ctx context.Context, gone chan<- struct{}) {
@@ -81,14 +99,13 @@ func (w *goneWatch) run(ctx context.Context, gone chan<- struct{}) {
 		if !stop() {
 			<-woken
 		}
-		unix.Close(w.wake)
-		w.table.Close()
+		w.close()
 	}()
 
 	timeout := -1
 	for ctx.Err() == nil {
 		fds := []unix.PollFd{
-			{Fd: int32(w.table.Fd()), Events: unix.POLLPRI | unix.POLLERR},
+			{Fd: int32(w.table), Events: unix.POLLPRI | unix.POLLERR},
 			{Fd: int32(w.wake), Events: unix.POLLIN},
 		}
 		_, err := unix.Poll(fds, timeout)
@@ -138,13 +155,22 @@ func (w *goneWatch) present() (bool, error) {
 	return false, nil
 }
 
+// tableChunk is what the kernel hands out of the table at a time.
+const tableChunk = 4096
+
 func (w *goneWatch) read() ([]Info, error) {
-	if _, err := w.table.Seek(0, io.SeekStart); err != nil {
-		return nil, fmt.Errorf("read the table of mounts: %w", err)
+	var data []byte
+	for {
+		data = slices.Grow(data, tableChunk)
+		n, err := unix.Pread(w.table, data[len(data):cap(data)], int64(len(data)))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil, fmt.Errorf("read the table of mounts: %w", err)
+		case n == 0:
+			return parseMountinfo(data)
+		default:
+			data = data[:len(data)+n]
+		}
 	}
-	data, err := io.ReadAll(w.table)
-	if err != nil {
-		return nil, fmt.Errorf("read the table of mounts: %w", err)
-	}
-	return parseMountinfo(data)
 }

@@ -68,7 +68,7 @@ func TestWatchGone(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			point := tempPoint(t, "m", 0)
-			serve(t, point, "rootsfs", 0)
+			serve(t, point, "rootsfs")
 			gone := watchPoint(t, point)
 			if tt.held {
 				f, err := os.Open(filepath.Join(point, "f"))
@@ -132,16 +132,16 @@ func TestWatchGonePresentComparesDevice(t *testing.T) {
 	if err != nil || len(all) == 0 {
 		t.Fatal(len(all), err)
 	}
-	f, err := os.Open(mountinfoFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	for _, tt := range []struct {
 		dev  string
 		want bool
 	}{{all[0].Dev, true}, {"4095:1048575", false}} {
-		w := &goneWatch{table: f, id: all[0].ID, dev: tt.dev}
+		w, err := openWatch(all[0].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.close()
+		w.dev = tt.dev
 		if got, err := w.present(); err != nil || got != tt.want {
 			t.Errorf("device %s: present %v, %v, want %v", tt.dev, got, err, tt.want)
 		}

@@ -108,7 +108,7 @@ func TestStaleAndClear(t *testing.T) {
 	if err := ClearStale(point); !errors.Is(err, ErrNotMounted) {
 		t.Errorf("nothing mounted: %v", err)
 	}
-	cmd := serve(t, point, "rootsfs", 0)
+	cmd := serve(t, point, "rootsfs")
 	if _, err := os.Stat(point); err != nil { // the kernel now holds attributes for an hour
 		t.Fatal(err)
 	}
@@ -158,12 +158,12 @@ func TestClearStaleLeavesOthersAlone(t *testing.T) {
 	}{
 		{"another type", "tmpfs", func(t *testing.T, point string) { mountTmpfs(t, point) }},
 		{"another FUSE file system, stale", "fuse.otherfs (source 'a source')", func(t *testing.T, point string) {
-			kill(serve(t, point, "otherfs", 0))
+			kill(serve(t, point, "otherfs"))
 			_, err := CheckMountpoint(point)
 			oneLine(t, err, "daemon is gone", "(fuse.otherfs): fusermount3 -u -z "+point)
 		}},
 		{"another user's, stale", "the user with id 65534", func(t *testing.T, point string) {
-			kill(serve(t, point, "rootsfs", nobody))
+			mountDead(t, point, nobody)
 		}},
 	}
 	for _, tt := range tests {
