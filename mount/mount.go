@@ -32,6 +32,8 @@ type Mount struct {
 	gens      atomic.Uint64
 	start     time.Time
 	keptFiles keptFiles
+	watcher   *vfs.SourceWatcher // nil: nothing is watched
+	noWatches sync.Once
 	served    chan struct{} // closed when the kernel's connection has ended
 
 	mu    sync.Mutex // guards the fields below
@@ -71,7 +73,17 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	}
 	// The client's umask has been taken into account; ours would come on top.
 	unix.Umask(0)
+	if opt.Level != Strict {
+		w, err := vfs.NewSourceWatcher(m.sourceChanged, m.sourceLost)
+		if err != nil {
+			m.log.Warn("the sources cannot be watched; everything falls back to one-second timeouts", "error", err)
+		}
+		m.watcher = w
+	}
 	if err := m.serve(); err != nil {
+		if m.watcher != nil {
+			m.watcher.Close()
+		}
 		return nil, err
 	}
 	reg.AddView(m)
@@ -96,6 +108,10 @@ func (m *Mount) serve() error {
 	m.srv = srv
 	go func() {
 		srv.Serve()
+		m.reg.RemoveView(m)
+		if m.watcher != nil {
+			m.watcher.Close()
+		}
 		close(m.served)
 	}()
 	if err := srv.WaitMount(); err != nil {
@@ -176,8 +192,8 @@ func (m *Mount) Close() error {
 	default:
 	}
 	err := Detach(m.opt.Point, true)
-	if err == nil || errors.Is(err, unix.EINVAL) {
-		return nil
+	if errors.Is(err, ErrNotMounted) {
+		return nil // somebody else detached it
 	}
 	return err
 }

@@ -131,9 +131,9 @@ func (n *node) Setattr(ctx context.Context, fh fs.FileHandle, in *fuse.SetAttrIn
 	if errno != 0 {
 		return errno
 	}
-	n.writing()
+	own := n.writing()
 	info, err := n.tree().Setattr(ctx, c, at, file, attrsOf(in))
-	n.written(&info, err)
+	n.written(own, vfs.Touch{After: info.ChangeNanos()})
 	if err != nil {
 		return names.Errno(err)
 	}

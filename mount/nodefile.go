@@ -139,7 +139,11 @@ func (n *node) Create(ctx context.Context, name string, flags uint32, mode uint3
 		return nil, nil, 0, orphan
 	}
 	watched := n.watched()
+	n.own(name, true)
 	f, info, created, err := n.tree().Create(ctx, c, at, name, int(flags), mode)
+	if err != nil || !created {
+		n.disown(name, true)
+	}
 	if err != nil {
 		return nil, nil, 0, names.Errno(err)
 	}
@@ -196,10 +200,19 @@ func (n *node) Writev(ctx context.Context, fh fs.FileHandle, data [][]byte, off 
 	if errno != 0 {
 		return 0, errno
 	}
-	n.writing()
-	sz, err := f.WriteAt(ctx, c, data, off, fl != nil && fl.writeCache)
-	n.written(nil, err)
+	var touch vfs.Touch
+	own := n.writing()
+	sz, err := f.WriteAt(ctx, c, data, off, fl != nil && fl.writeCache, touchFor(own, &touch))
+	n.written(own, touch)
 	return uint32(sz), names.Errno(err)
+}
+
+// touchFor asks for change times only where somebody wants to know.
+func touchFor(own *ownChange, t *vfs.Touch) *vfs.Touch {
+	if own == nil {
+		return nil
+	}
+	return t
 }
 
 // Write is Writev for one piece.
@@ -234,9 +247,9 @@ func (n *node) Allocate(ctx context.Context, fh fs.FileHandle, off uint64, size 
 	if errno != 0 {
 		return errno
 	}
-	n.writing()
+	own := n.writing()
 	err := f.Allocate(ctx, c, mode, int64(off), int64(size))
-	n.written(nil, err)
+	n.written(own, vfs.Touch{})
 	return names.Errno(err)
 }
 
@@ -266,10 +279,10 @@ func (n *node) CopyFileRange(ctx context.Context, fhIn fs.FileHandle, offIn uint
 	if errno != 0 {
 		return 0, errno
 	}
-	to.writing()
+	own := to.writing()
 	// The answer is 32 bits wide.
 	sz, err := src.CopyTo(ctx, c, int64(offIn), dst, int64(offOut), int64(min(length, 1<<30)))
-	to.written(nil, err)
+	to.written(own, vfs.Touch{})
 	return uint32(sz), names.Errno(err)
 }
 

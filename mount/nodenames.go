@@ -13,15 +13,17 @@ import (
 )
 
 // made answers a request that made a name in directory n.
-func (n *node) made(ctx context.Context, out *fuse.EntryOut, make func(c guard.Caller, at vfs.At) (vfs.Info, error)) (*fs.Inode, syscall.Errno) {
+func (n *node) made(ctx context.Context, name string, out *fuse.EntryOut, make func(c guard.Caller, at vfs.At) (vfs.Info, error)) (*fs.Inode, syscall.Errno) {
 	f, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
 		return nil, orphan
 	}
 	watched := n.watched()
+	n.own(name, true)
 	info, err := make(c, at)
 	if err != nil {
+		n.disown(name, true)
 		return nil, names.Errno(err)
 	}
 	child := n.child(f, &info, true)
@@ -31,21 +33,21 @@ func (n *node) made(ctx context.Context, out *fuse.EntryOut, make func(c guard.C
 
 // Mkdir makes a directory.
 func (n *node) Mkdir(ctx context.Context, name string, mode uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	return n.made(ctx, out, func(c guard.Caller, at vfs.At) (vfs.Info, error) {
+	return n.made(ctx, name, out, func(c guard.Caller, at vfs.At) (vfs.Info, error) {
 		return n.tree().Mkdir(ctx, c, at, name, mode)
 	})
 }
 
 // Mknod makes a file that is not opened.
 func (n *node) Mknod(ctx context.Context, name string, mode uint32, dev uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	return n.made(ctx, out, func(c guard.Caller, at vfs.At) (vfs.Info, error) {
+	return n.made(ctx, name, out, func(c guard.Caller, at vfs.At) (vfs.Info, error) {
 		return n.tree().Mknod(ctx, c, at, name, mode, dev)
 	})
 }
 
 // Symlink makes a symbolic link.
 func (n *node) Symlink(ctx context.Context, target, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	return n.made(ctx, out, func(c guard.Caller, at vfs.At) (vfs.Info, error) {
+	return n.made(ctx, name, out, func(c guard.Caller, at vfs.At) (vfs.Info, error) {
 		return n.tree().Symlink(ctx, c, target, at, name)
 	})
 }
@@ -65,8 +67,10 @@ func (n *node) Link(ctx context.Context, target fs.InodeEmbedder, name string, o
 	if errno != 0 {
 		return nil, errno
 	}
+	n.own(name, true)
 	info, err := n.tree().Link(ctx, c, oldAt, file, at, name)
 	if err != nil {
+		n.disown(name, true)
 		return nil, names.Errno(err)
 	}
 	child := n.child(f, &info, false)
@@ -82,7 +86,8 @@ func (n *node) Unlink(ctx context.Context, name string) syscall.Errno {
 		return orphan
 	}
 	n.keepUnlinked(ctx, c, name)
-	return names.Errno(n.tree().Unlink(ctx, c, at, name))
+	n.own(name, false)
+	return n.removed(name, n.tree().Unlink(ctx, c, at, name))
 }
 
 // Rmdir removes an empty directory.
@@ -92,7 +97,16 @@ func (n *node) Rmdir(ctx context.Context, name string) syscall.Errno {
 	if !ok {
 		return orphan
 	}
-	return names.Errno(n.tree().Rmdir(ctx, c, at, name))
+	n.own(name, false)
+	return n.removed(name, n.tree().Rmdir(ctx, c, at, name))
+}
+
+// removed ends what own(name, false) began.
+func (n *node) removed(name string, err error) syscall.Errno {
+	if err != nil {
+		n.disown(name, false)
+	}
+	return names.Errno(err)
 }
 
 // Rename moves a name within the root.
@@ -108,5 +122,19 @@ func (n *node) Rename(ctx context.Context, name string, newParent fs.InodeEmbedd
 		return orphan
 	}
 	to.keepUnlinked(ctx, c, newName)
-	return names.Errno(n.tree().Rename(ctx, c, from, name, dest, newName, flags))
+	exchange := flags&vfs.RenameExchange != 0
+	moves := func(by func(n *node, name string, created bool)) {
+		by(n, name, false)
+		by(to, newName, true)
+		if exchange {
+			by(n, name, true)
+			by(to, newName, false)
+		}
+	}
+	moves((*node).own)
+	err := n.tree().Rename(ctx, c, from, name, dest, newName, flags)
+	if err != nil {
+		moves((*node).disown)
+	}
+	return names.Errno(err)
 }

@@ -48,8 +48,11 @@ type node struct {
 // nodeExt is what only some nodes have, so that a million looked-up files do
 // not carry it.
 type nodeExt struct {
+	watch atomic.Pointer[dirWatch] // of a directory
+
 	mu   sync.Mutex // guards the fields below
 	open []*handle  // open files
+	own  *ownChange // of a file changed through the mount
 
 	keep *vfs.File     // level Max: see keptFiles, whose lock guards these
 	elem *list.Element // keep's place in the list
@@ -121,6 +124,7 @@ func (v *view) unpin(n *node) {
 // flight that is about to hand it out again has it pinned.
 func (n *node) OnForget() {
 	n.view.m.keptFiles.drop(n)
+	n.unwatch()
 	v := n.view
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -36,10 +36,17 @@ func (f *File) ReadAt(ctx context.Context, c guard.Caller, buf []byte, off int64
 	return n, nil
 }
 
+// Touch is what a write saw of the file's change time, in nanoseconds: before
+// it and after it. Who caches the file can tell from it whether anybody else
+// has changed the file.
+type Touch struct {
+	Before, After int64
+}
+
 // WriteAt writes bufs at off, or at the end of the file if it was opened with
 // O_APPEND and the write does not come from the kernel's page cache (cached).
-// Short writes come with an error.
-func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off int64, cached bool) (int, error) {
+// Short writes come with an error. touch may be nil.
+func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off int64, cached bool, touch *Touch) (int, error) {
 	total := 0
 	for _, b := range bufs {
 		total += len(b)
@@ -51,7 +58,14 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 		if l.Remote() {
 			src = [][]byte{bytes.Join(bufs, nil)}
 		}
+		if touch == nil || l.Remote() {
+			n, err := beneath.Pwritev(fd, src, off, appending)
+			return n, int64(n), err
+		}
+		before, _ := beneath.Stat(fd)
 		n, err := beneath.Pwritev(fd, src, off, appending)
+		after, _ := beneath.Stat(fd)
+		touch.Before, touch.After = before.ChangeNanos(), after.ChangeNanos()
 		return n, int64(n), err
 	})
 	f.wrote.Add(int64(n))

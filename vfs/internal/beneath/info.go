@@ -50,6 +50,9 @@ func (i *Info) Special() bool {
 // ModTime is the time of the last change of the contents.
 func (i *Info) ModTime() time.Time { return time.Unix(i.Mtime.Sec, int64(i.Mtime.Nsec)) }
 
+// ChangeNanos is the time of the last change of contents or attributes.
+func (i *Info) ChangeNanos() int64 { return nanos(i.Ctime) }
+
 func nanos(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
 
 const statxMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME

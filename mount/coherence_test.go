@@ -1,0 +1,86 @@
+package mount
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// eventually waits until ok holds; the bound only ends a test that has failed.
+func eventually(t *testing.T, what string, ok func() bool) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for !ok() {
+		if time.Since(start) > 20*time.Second {
+			t.Fatalf("never visible through the mount: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+// Changes the host makes become visible although the kernel may keep what it
+// knows for an hour: contents, truncation, attributes, and names.
+func TestHostChangesBecomeVisible(t *testing.T) {
+	m := newTestMount(t, guard.ReadWrite, nil)
+	host := func(name string) string { return filepath.Join(m.src, name) }
+	seen := func(name string) string { return filepath.Join(m.root, name) }
+	content := func(name string) string { b, _ := os.ReadFile(seen(name)); return string(b) }
+	for i := range 30 {
+		name := fmt.Sprintf("d%d/f", i)
+		must(t, os.Mkdir(host(fmt.Sprintf("d%d", i)), 0o755))
+		must(t, os.WriteFile(host(name), []byte("one"), 0o644))
+		if got := content(name); got != "one" {
+			t.Fatalf("read %q", got)
+		}
+		if _, err := os.Stat(seen(name + "x")); err == nil { // now cached as absent
+			t.Fatal("a name that is not there")
+		}
+		must(t, os.WriteFile(host(name), []byte("two"), 0o644)) // same size
+		eventually(t, "write of equal size", func() bool { return content(name) == "two" })
+		must(t, os.Truncate(host(name), 1))
+		eventually(t, "truncation", func() bool { return content(name) == "t" })
+		must(t, os.Chmod(host(name), 0o600))
+		eventually(t, "chmod", func() bool { st, err := os.Stat(seen(name)); return err == nil && st.Mode() == 0o600 })
+		must(t, os.Rename(host(name), host(name+"x")))
+		eventually(t, "rename: new name", func() bool { return content(name+"x") == "t" })
+		eventually(t, "rename: old name", func() bool { _, err := os.Stat(seen(name)); return os.IsNotExist(err) })
+		must(t, os.Remove(host(name+"x")))
+		eventually(t, "removal", func() bool { e, err := os.ReadDir(seen(fmt.Sprintf("d%d", i))); return err == nil && len(e) == 0 })
+	}
+}
+
+// What the host changes in a file that is also written through the mount is
+// seen: the recognition of our own events must not swallow the host's.
+func TestHostAndMountWriteTheSameFile(t *testing.T) {
+	m := newTestMount(t, guard.ReadWrite, nil)
+	f, err := os.OpenFile(filepath.Join(m.root, "f"), os.O_RDWR|os.O_CREATE, 0o644)
+	must(t, err)
+	defer f.Close()
+	h, err := os.OpenFile(filepath.Join(m.src, "f"), os.O_RDWR, 0)
+	must(t, err)
+	defer h.Close()
+	for i := range 200 {
+		_, err := f.WriteAt([]byte(fmt.Sprintf("%08d", i)), 0)
+		must(t, err)
+		_, err = h.WriteAt([]byte(fmt.Sprintf("%08d", i)), 8)
+		must(t, err)
+		want := fmt.Sprintf("%08d%08d", i, i)
+		eventually(t, "host's half of round "+fmt.Sprint(i), func() bool {
+			b := make([]byte, 16)
+			_, _ = f.ReadAt(b, 0)
+			return string(b) == want
+		})
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

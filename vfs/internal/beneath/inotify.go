@@ -1,0 +1,103 @@
+package beneath
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Inotify watches directories that were resolved beneath a root. A watch is set
+// through the descriptor's /proc/self/fd name: setting it by path would race
+// with links and stop at PATH_MAX.
+type Inotify struct {
+	f *os.File
+}
+
+// NotifyEvent is one event: of a name in a watched directory, or, with an empty
+// Name, of the directory itself.
+type NotifyEvent struct {
+	WD   int32
+	Mask uint32
+	Name string
+}
+
+// notifyMask: contents, attributes and names. Links are not followed and a file
+// that was unlinked is of no interest any more.
+const notifyMask = unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DELETE |
+	unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF |
+	unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
+
+// NewInotify returns an instance without watches.
+func NewInotify() (*Inotify, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	return &Inotify{f: os.NewFile(uintptr(fd), "inotify")}, nil
+}
+
+// Add watches the directory and returns the watch's number, which is the same
+// for every watch of one inode.
+func (n *Inotify) Add(d Dir) (int32, error) {
+	wd := 0
+	err := n.control(func(fd int) error {
+		return retry(func() (err error) {
+			wd, err = unix.InotifyAddWatch(fd, procPath(d.FD), notifyMask)
+			return err
+		})
+	})
+	return int32(wd), err
+}
+
+// Remove ends a watch; that of a removed directory has ended already.
+func (n *Inotify) Remove(wd int32) {
+	_ = n.control(func(fd int) error {
+		_, err := unix.InotifyRmWatch(fd, uint32(wd))
+		return err
+	})
+}
+
+func (n *Inotify) control(f func(fd int) error) error {
+	rc, err := n.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var ferr error
+	if err := rc.Control(func(fd uintptr) { ferr = f(int(fd)) }); err != nil {
+		return err
+	}
+	return ferr
+}
+
+// Read waits for events and returns all that are there. It fails after Close.
+func (n *Inotify) Read(buf []byte) ([]NotifyEvent, error) {
+	sz, err := n.f.Read(buf)
+	if err != nil {
+		return nil, err
+	}
+	runtime.KeepAlive(n)
+	var out []NotifyEvent
+	for b := buf[:sz]; len(b) >= unix.SizeofInotifyEvent; {
+		length := int(binary.NativeEndian.Uint32(b[12:]))
+		if unix.SizeofInotifyEvent+length > len(b) {
+			break
+		}
+		name := b[unix.SizeofInotifyEvent : unix.SizeofInotifyEvent+length]
+		if i := bytes.IndexByte(name, 0); i >= 0 {
+			name = name[:i]
+		}
+		out = append(out, NotifyEvent{
+			WD:   int32(binary.NativeEndian.Uint32(b)),
+			Mask: binary.NativeEndian.Uint32(b[4:]),
+			Name: string(name),
+		})
+		b = b[unix.SizeofInotifyEvent+length:]
+	}
+	return out, nil
+}
+
+// Close ends all watches.
+func (n *Inotify) Close() error { return n.f.Close() }

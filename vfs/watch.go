@@ -1,0 +1,188 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// SourceEvent is a change of a source directory that inotify reported. Own
+// changes are among them; whoever made them has to know.
+type SourceEvent struct {
+	Dir  any    // what Watch was given
+	Name string // "" for the directory itself
+	// What happened: the name appeared, disappeared, or the file's contents
+	// or attributes changed. Moved is set for an appearance or disappearance
+	// by renaming.
+	Created, Deleted, Moved, Changed bool
+	// Self is set when the directory itself was moved or removed.
+	Self bool
+}
+
+// SourceWatcher watches directories of the roots on the source. inotify reports
+// write(2), truncation, attributes and names; it does not report stores through
+// a mapping of a host's process, and nothing that happens on another machine.
+type SourceWatcher struct {
+	ino   *beneath.Inotify
+	emit  func(SourceEvent)
+	lost  func()
+	limit int64
+	count atomic.Int64
+	full  atomic.Int64 // directories that could not be watched for want of watches
+
+	mu   sync.Mutex // guards the fields below
+	dirs map[int32][]any
+	done chan struct{}
+}
+
+// NewSourceWatcher starts a watcher. emit is called for every event, by one
+// goroutine; lost is called when the kernel dropped events, so that anything may
+// have changed.
+func NewSourceWatcher(emit func(SourceEvent), lost func()) (*SourceWatcher, error) {
+	ino, err := beneath.NewInotify()
+	if err != nil {
+		return nil, err
+	}
+	w := &SourceWatcher{ino: ino, emit: emit, lost: lost, limit: watchLimit(), dirs: map[int32][]any{}, done: make(chan struct{})}
+	go w.run()
+	return w, nil
+}
+
+// watchLimit leaves a fifth of the user's watches to the user's other programs.
+func watchLimit() int64 {
+	const fallback = 8192 // the kernel's default before 5.11
+	b, err := os.ReadFile("/proc/sys/fs/inotify/max_user_watches")
+	if err != nil {
+		return fallback
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil {
+		return fallback
+	}
+	return n * 4 / 5
+}
+
+// ErrNoWatches means that the user's inotify watches are used up.
+var ErrNoWatches = errors.New("no inotify watches are left")
+
+// Watch begins to watch a directory; dir is what its events will carry. The
+// returned number is for Unwatch.
+func (w *SourceWatcher) Watch(ctx context.Context, t *Tree, c guard.Caller, at At, dir any) (int32, error) {
+	if w.count.Load() >= w.limit {
+		w.full.Add(1)
+		return 0, ErrNoWatches
+	}
+	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: at.Path, Quiet: true}
+	wd, err := do(ctx, t, req, nil, func(l *guard.Lease) (int32, int64, error) {
+		d, err := dirAt(l, at)
+		if err != nil {
+			return 0, 0, err
+		}
+		defer d.Close()
+		// The table first: an event may come before Add has returned.
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		wd, err := w.ino.Add(d)
+		if err != nil {
+			return 0, 0, err
+		}
+		if len(w.dirs[wd]) == 0 {
+			w.count.Add(1)
+		}
+		w.dirs[wd] = append(w.dirs[wd], dir)
+		return wd, 0, nil
+	})
+	if errors.Is(err, unix.ENOSPC) {
+		w.full.Add(1)
+		return 0, ErrNoWatches
+	}
+	return wd, err
+}
+
+// Unwatch ends one watch.
+func (w *SourceWatcher) Unwatch(wd int32, dir any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := w.dirs[wd]
+	for i, d := range list {
+		if d == dir {
+			list = append(list[:i:i], list[i+1:]...)
+			break
+		}
+	}
+	if len(list) > 0 {
+		w.dirs[wd] = list
+		return
+	}
+	if _, ok := w.dirs[wd]; ok {
+		delete(w.dirs, wd)
+		w.count.Add(-1)
+		w.ino.Remove(wd)
+	}
+}
+
+// Counts returns how many directories are watched, and how often one could not
+// be.
+func (w *SourceWatcher) Counts() (watched, refused int64) { return w.count.Load(), w.full.Load() }
+
+// Close ends all watches and waits for the goroutine.
+func (w *SourceWatcher) Close() {
+	_ = w.ino.Close()
+	<-w.done
+}
+
+func (w *SourceWatcher) run() {
+	defer close(w.done)
+	buf := make([]byte, 256<<10)
+	for {
+		events, err := w.ino.Read(buf)
+		if err != nil {
+			return
+		}
+		var last beneath.NotifyEvent
+		for _, e := range events {
+			if e == last {
+				continue // a run of writes
+			}
+			last = e
+			w.deliver(e)
+		}
+	}
+}
+
+func (w *SourceWatcher) deliver(e beneath.NotifyEvent) {
+	if e.Mask&unix.IN_Q_OVERFLOW != 0 {
+		w.lost()
+		return
+	}
+	w.mu.Lock()
+	dirs := w.dirs[e.WD]
+	if e.Mask&unix.IN_IGNORED != 0 {
+		if _, ok := w.dirs[e.WD]; ok {
+			delete(w.dirs, e.WD)
+			w.count.Add(-1)
+		}
+		dirs = nil
+	}
+	w.mu.Unlock()
+	for _, d := range dirs {
+		w.emit(SourceEvent{
+			Dir: d, Name: e.Name,
+			Created: e.Mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0,
+			Deleted: e.Mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0,
+			Moved:   e.Mask&(unix.IN_MOVED_TO|unix.IN_MOVED_FROM) != 0,
+			Changed: e.Mask&(unix.IN_MODIFY|unix.IN_ATTRIB) != 0,
+			Self:    e.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0,
+		})
+	}
+}
