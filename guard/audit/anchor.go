@@ -1,0 +1,154 @@
+package audit
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+)
+
+// anchor is the content of the anchor file: one JSON object.
+type anchor struct {
+	Format  int       `json:"format"`
+	Session string    `json:"session"`
+	Count   uint64    `json:"count"` // lines up to the anchored one
+	Hash    string    `json:"hash"`  // of that line
+	File    string    `json:"file"`  // that held the end of the chain
+	Time    time.Time `json:"time"`  // when the anchor was written
+}
+
+func (a *anchor) mark() (mark, error) {
+	m := mark{seq: a.Count}
+	if !parseHash(&m.hash, []byte(a.Hash)) {
+		return mark{}, errors.New("audit: the anchor holds no hash")
+	}
+	return m, nil
+}
+
+func parseHash(dst *[hashLen]byte, s []byte) bool {
+	if len(s) != 2*hashLen {
+		return false
+	}
+	_, err := hex.Decode(dst[:], s)
+	return err == nil
+}
+
+// maxAnchor bounds what is read of an anchor or key file.
+const maxAnchor = 4 << 10
+
+// readAnchor returns nil without an error if there is no anchor.
+func readAnchor(path string) (*anchor, error) {
+	b, err := readSmall(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	var a anchor
+	if err := json.Unmarshal(b, &a); err != nil || a.Format != formatVersion {
+		return nil, errBadAnchor
+	}
+	if _, err := a.mark(); err != nil {
+		return nil, errBadAnchor
+	}
+	return &a, nil
+}
+
+var errBadAnchor = errors.New("audit: the anchor file is damaged")
+
+func readSmall(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxAnchor))
+}
+
+// writeAnchor replaces the anchor: after a crash or a power failure the file
+// holds the old or the new content whole.
+func writeAnchor(path string, a anchor) error {
+	b, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	temp, err := writeTemp(path, append(b, '\n'))
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		os.Remove(temp)
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// writeTemp writes b to a new, synced file of mode 0600 beside path.
+func writeTemp(path string, b []byte) (name string, err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return "", err
+	}
+	return f.Name(), nil
+}
+
+// keyLen is the length of the key of PathsHash, that of the hash.
+const keyLen = 32
+
+// loadKey reads the key of PathsHash, and makes one when there is none. Two
+// processes that make one at the same time end up with the same.
+func loadKey(path string) ([]byte, error) {
+	k, err := readKey(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return k, err
+	}
+	k = make([]byte, keyLen)
+	rand.Read(k) // never fails, crypto/rand
+	temp, err := writeTemp(path, k)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	defer os.Remove(temp)
+	// A link, unlike a rename, does not replace a key that came meanwhile.
+	if err := os.Link(temp, path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	return readKey(path)
+}
+
+func readKey(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
+		return nil, errors.New("audit: the key file is open to others; hashed paths could be guessed")
+	}
+	k, err := readSmall(path)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	if len(k) != keyLen {
+		return nil, errors.New("audit: the key file does not hold 32 bytes")
+	}
+	return k, nil
+}

@@ -1,0 +1,5 @@
+package audit
+
+import "github.com/rootsfs/rootsfs/guard"
+
+var _ guard.Auditor = (*Log)(nil)

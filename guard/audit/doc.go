@@ -1,0 +1,76 @@
+// Package audit keeps audit records: it writes guard.Record values as JSON
+// lines, one file per session with rotation by size, links the lines into a
+// hash chain, and reads, follows and verifies what was written.
+//
+// # Format
+//
+// One record is one line of valid JSON, whatever a file name holds: control,
+// bidirectional and other invisible characters are written as \u escapes. Empty fields are omitted. A path that is not UTF-8 appears lossy as
+// "path" and exactly, in base64, as "raw_path". Text is bounded (see Limits of
+// text in encode.go); a line whose text was cut says "truncated":true. The
+// fields are those of Entry. Contents of files are never written, only byte
+// counts.
+//
+// Files lie in Options.Dir and are called
+//
+//	SESSION-20060102T150405.000000000Z.jsonl     what Open began
+//	SESSION-20060102T150405.000000000Z.1.jsonl   its first continuation, and so on
+//
+// The time is that of Open in UTC, later than that of every earlier file of the
+// session. The first line of each file is a header: op "session", the format's
+// number, the file's own name, the mode of paths, the first sequence number not
+// pruned ("kept_from") and the anchor as Open found it. A file is continued in
+// the next one by the first record after it reached Options.MaxBytes.
+//
+// # Chain
+//
+// The lines of one session are numbered from 1 without gaps ("seq"), over
+// rotations and restarts. A line ends with
+//
+//	,"prev":"P","hash":"H"}
+//
+// where P is the hash of the line before (64 zeros for line 1) and H is
+//
+//	SHA-256( the 32 bytes of P || the line's bytes before ,"hash":" )
+//
+// both in lower-case hexadecimal. The anchor, a file in the state directory,
+// holds the number and the hash of a line that is on disk. It is replaced
+// atomically after the log was synced: at most once a second after refusals and
+// failures, and at once on Open, rotation and Close.
+//
+// # Promises
+//
+//   - A refusal or a failure is in the file (write(2) has returned) before Record
+//     returns nil, after everything recorded before it. If that is impossible
+//     Record returns an error, and the guard then fails the operation; the
+//     record stays queued and is written, in order, as soon as writing works.
+//   - Other records are written when 64 KiB have gathered, at most 100 ms later,
+//     and on Close. If the queue (4 MiB) is full and cannot be written, they are
+//     refused too, and so is their operation. How many were not taken is itself
+//     recorded (op "lost") once writing works again.
+//   - Verify detects within a session: a line edited, removed, inserted or moved;
+//     a file renamed, removed, replaced or cut short before the anchored line;
+//     and the removal of the oldest files, unless this package pruned them.
+//
+// # Not promised
+//
+//   - The chain proves order and completeness against the anchor, not origin. Who
+//     can write both the directory and the anchor, which is every process of the
+//     same user outside a sandbox and root, can rewrite the whole chain and
+//     anchor it again. Copy the anchor elsewhere to prove more.
+//   - What was written after the anchored line can be cut off unnoticed: at most
+//     about a second of refusals, and the allowed records since.
+//   - write(2) is not fsync(2): a crash of the process loses at most 100 ms of
+//     allowed records, a power failure whatever the kernel had not written since
+//     the last anchor. A line torn by a crash is reported, not repaired.
+//   - Pruning (Options.Keep) deletes the oldest files. What they held is gone and
+//     can no longer be verified; the chain then begins in the middle, the newest
+//     header says at which number, and only the link from there on is proved.
+//   - Hashed paths (PathsHash) cannot be guessed without the key, but whoever has
+//     the key can test guesses. Root names, operations and times stay readable.
+//     Names of subjects and sessions are not paths and are written as they are.
+//
+// A Log may be used by many goroutines. Two Logs of one session in the same
+// directory exclude each other, between processes too. Give each session an
+// anchor of its own.
+package audit

@@ -1,0 +1,336 @@
+package audit
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"hash"
+	"strconv"
+	"syscall"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// Limits of text, in bytes before escaping. They keep a line below maxLine: an
+// escape takes at most six bytes per byte, the base64 of a raw path four thirds.
+const (
+	maxPathText   = 64 << 10 // sixteen times PATH_MAX: vfs walks longer paths in pieces
+	maxDetailText = 8 << 10
+	maxNameText   = 1 << 10
+	maxLine       = 2 << 20
+)
+
+// formatVersion is the header's "format". It changes when a reader of the old
+// format would misunderstand a line.
+const formatVersion = 1
+
+const hashLen = sha256.Size
+
+// mark is a place in the chain: a line's number and hash. The zero mark is the
+// place before line 1.
+type mark struct {
+	seq  uint64
+	hash [hashLen]byte
+}
+
+// header is what the first line of a file tells, beside time and session.
+type header struct {
+	file     string
+	keptFrom uint64
+	anchor   *anchor // as Open found it; nil: there was none
+}
+
+// encoder turns records into chained lines. It keeps the chain's end and its
+// buffers, so its methods must not run concurrently; what they return is valid
+// until the next call.
+type encoder struct {
+	session string // for headers
+	prefix  []byte // ,"session":"NAME"
+	paths   PathMode
+	mac     hash.Hash // of PathsHash
+	last    mark
+	buf     []byte // the previous hash's bytes, then the line
+	cut     bool   // text of the line at hand was cut
+}
+
+func newEncoder(session string, paths PathMode, key []byte, last mark) *encoder {
+	e := &encoder{session: session, paths: paths, last: last, buf: make([]byte, 0, 1024)}
+	e.prefix = e.text(append(e.prefix, `,"session":`...), session, maxNameText)
+	if paths == PathsHash {
+		e.mac = hmac.New(sha256.New, key)
+	}
+	return e
+}
+
+func (e *encoder) begin(t time.Time) []byte {
+	e.cut = false
+	b := append(e.buf[:0], e.last.hash[:]...)
+	b = append(b, `{"seq":`...)
+	b = strconv.AppendUint(b, e.last.seq+1, 10)
+	b = append(b, `,"time":"`...)
+	b = t.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = append(b, '"')
+	return append(b, e.prefix...)
+}
+
+// seal ends the line with prev and hash and advances the chain. The hash is
+// over the whole of b so far, because b begins with the previous hash's bytes.
+func (e *encoder) seal(b []byte) []byte {
+	if e.cut {
+		b = append(b, `,"truncated":true`...)
+	}
+	b = append(b, `,"prev":"`...)
+	b = hex.AppendEncode(b, e.last.hash[:])
+	b = append(b, '"')
+	e.last.hash = sha256.Sum256(b)
+	e.last.seq++
+	b = append(b, `,"hash":"`...)
+	b = hex.AppendEncode(b, e.last.hash[:])
+	b = append(b, '"', '}', '\n')
+	e.buf = b
+	return b[hashLen:]
+}
+
+// record is the line of r.
+func (e *encoder) record(r *guard.Record) []byte {
+	t := r.Time
+	if t.IsZero() {
+		t = time.Now()
+	}
+	b := e.begin(t)
+	if r.Subject != "" {
+		b = e.text(append(b, `,"subject":`...), string(r.Subject), maxNameText)
+	}
+	b = word(b, "via", r.Via.String())
+	// The kernel names every caller's uid and pid, and 0 is a uid of weight.
+	if r.Via == guard.ViaFUSE || r.UID != 0 || r.PID != 0 {
+		b = append(b, `,"uid":`...)
+		b = strconv.AppendUint(b, uint64(r.UID), 10)
+		b = number(b, "pid", int64(r.PID))
+	}
+	b = word(b, "op", r.Op.String())
+	b = e.places(b, r)
+	if r.Rights != 0 {
+		b = word(b, "rights", rightsText(r.Rights))
+	}
+	b = word(b, "verdict", r.Verdict.String())
+	if r.Verdict != guard.Allowed || r.Kind != 0 {
+		b = word(b, "kind", r.Kind.String())
+	}
+	if r.Errno != 0 {
+		b = word(b, "errno", errnoText(r.Errno))
+		b = number(b, "errno_number", int64(r.Errno))
+	}
+	b = number(b, "read", r.Read)
+	b = number(b, "written", r.Written)
+	b = number(b, "duration_us", r.Duration.Microseconds())
+	if r.Detail != "" {
+		b = e.detail(b, r.Detail)
+	}
+	return e.seal(b)
+}
+
+// places writes root and path, and those of the second path. The second root
+// is omitted when it is the first.
+func (e *encoder) places(b []byte, r *guard.Record) []byte {
+	if r.Path.Root != "" {
+		b = e.text(append(b, `,"root":`...), string(r.Path.Root), maxNameText)
+	}
+	b = e.path(b, "path", r.Path)
+	if r.Path2.Root != "" && r.Path2.Root != r.Path.Root {
+		b = e.text(append(b, `,"root2":`...), string(r.Path2.Root), maxNameText)
+	}
+	return e.path(b, "path2", r.Path2)
+}
+
+func (e *encoder) path(b []byte, field string, p guard.Path) []byte {
+	rel := p.Rel()
+	if rel == "" {
+		return b
+	}
+	switch e.paths {
+	case PathsFull:
+		b = e.text(key(b, field, ""), rel, maxPathText)
+		if !utf8.ValidString(rel) {
+			b = append(key(b, "raw_", field), '"')
+			raw := rel[:min(len(rel), maxPathText)]
+			b = base64.StdEncoding.AppendEncode(b, []byte(raw))
+			b = append(b, '"')
+		}
+	case PathsHash:
+		b = e.hashed(key(b, field, "_hash"), string(p.Root), rel)
+	}
+	return b
+}
+
+// detail keeps free text out of the log when paths are kept out: details of
+// grants hold host paths, and nothing can tell which words of a text are one.
+func (e *encoder) detail(b []byte, s string) []byte {
+	switch e.paths {
+	case PathsFull:
+		return e.text(append(b, `,"detail":`...), s, maxDetailText)
+	case PathsHash:
+		return e.hashed(append(b, `,"detail_hash":`...), "", s)
+	}
+	return b
+}
+
+// hashed is the first 16 hexadecimal digits of HMAC-SHA256(key, root NUL s).
+func (e *encoder) hashed(b []byte, root, s string) []byte {
+	var sum [hashLen]byte
+	e.mac.Reset()
+	e.mac.Write([]byte(root))
+	e.mac.Write([]byte{0})
+	e.mac.Write([]byte(s))
+	b = append(b, '"')
+	b = hex.AppendEncode(b, e.mac.Sum(sum[:0])[:8])
+	return append(b, '"')
+}
+
+// header is the first line of a file.
+func (e *encoder) header(t time.Time, h header) []byte {
+	b := word(e.begin(t), "op", opSession)
+	b = number(b, "format", formatVersion)
+	b = e.text(append(b, `,"file":`...), h.file, maxNameText)
+	b = word(b, "paths", e.paths.String())
+	b = number(b, "kept_from", int64(h.keptFrom))
+	if h.anchor != nil {
+		b = number(b, "anchor_seq", int64(h.anchor.Count))
+		b = e.text(append(b, `,"anchor_hash":`...), h.anchor.Hash, maxNameText)
+		b = e.text(append(b, `,"anchor_session":`...), h.anchor.Session, maxNameText)
+	}
+	return e.seal(b)
+}
+
+// lost is the line that says how many records were not taken.
+func (e *encoder) lost(t time.Time, n uint64) []byte {
+	b := word(e.begin(t), "op", opLost)
+	b = number(b, "lost", int64(n))
+	return e.seal(b)
+}
+
+// Operations of this package's own lines; no guard.Op has these names.
+const (
+	opSession = "session"
+	opLost    = "lost"
+)
+
+// key writes the name of a field, made of two parts.
+func key(b []byte, first, second string) []byte {
+	b = append(b, ',', '"')
+	b = append(b, first...)
+	b = append(b, second...)
+	return append(b, '"', ':')
+}
+
+// word writes a field whose value needs no escaping.
+func word(b []byte, field, value string) []byte {
+	b = append(key(b, field, ""), '"')
+	b = append(b, value...)
+	return append(b, '"')
+}
+
+// number writes a field unless it is 0.
+func number(b []byte, field string, n int64) []byte {
+	if n == 0 {
+		return b
+	}
+	return strconv.AppendInt(key(b, field, ""), n, 10)
+}
+
+// text writes s as a JSON string of printable ASCII and printable letters of
+// other scripts. Everything that can break a line, hide or turn text around is
+// escaped; bytes that are not UTF-8 become U+FFFD.
+func (e *encoder) text(b []byte, s string, limit int) []byte {
+	if len(s) > limit {
+		end := limit
+		for end > limit-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+			end--
+		}
+		s = s[:end]
+		e.cut = true
+	}
+	b = append(b, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		if c := s[i]; c < utf8.RuneSelf {
+			if plain[c] {
+				i++
+				continue
+			}
+			b = append(b, s[start:i]...)
+			b = escapeASCII(b, c)
+			i++
+			start = i
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if unicode.IsPrint(r) && !unicode.Is(unicode.Cf, r) && !(r == utf8.RuneError && n == 1) {
+			i += n
+			continue
+		}
+		b = append(b, s[start:i]...)
+		b = escapeRune(b, r)
+		i += n
+		start = i
+	}
+	b = append(b, s[start:]...)
+	return append(b, '"')
+}
+
+// plain are the bytes a JSON string can hold as they are.
+var plain = func() (t [utf8.RuneSelf]bool) {
+	for c := byte(' '); c < 0x7f; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return t
+}()
+
+func escapeASCII(b []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(b, '\\', c)
+	case '\n':
+		return append(b, '\\', 'n')
+	case '\t':
+		return append(b, '\\', 't')
+	}
+	return escapeRune(b, rune(c))
+}
+
+func escapeRune(b []byte, r rune) []byte {
+	if r > 0xffff {
+		r -= 0x10000
+		b = escapeRune(b, 0xd800+(r>>10))
+		r = 0xdc00 + (r & 0x3ff)
+	}
+	const digits = "0123456789abcdef"
+	return append(b, '\\', 'u', digits[r>>12&15], digits[r>>8&15], digits[r>>4&15], digits[r&15])
+}
+
+// rightsTexts spares the hot path the join in Rights.String.
+var rightsTexts = func() (t [256]string) {
+	for i := range t {
+		t[i] = guard.Rights(i).String()
+	}
+	return t
+}()
+
+func rightsText(r guard.Rights) string {
+	if int(r) < len(rightsTexts) {
+		return rightsTexts[r]
+	}
+	return r.String()
+}
+
+// errnoText is the errno's name, as in "EROFS".
+func errnoText(errno syscall.Errno) string {
+	if name := errnoName(errno); name != "" {
+		return name
+	}
+	return "errno " + strconv.Itoa(int(errno))
+}

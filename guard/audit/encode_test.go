@@ -1,0 +1,228 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+func at(t testing.TB, root, rel string) guard.Path {
+	t.Helper()
+	p, err := names.NewPath(guard.RootName(root), rel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func refusal(t testing.TB, rel string) guard.Record {
+	return guard.Record{
+		Time: time.Date(2026, 3, 4, 5, 6, 7, 89_000_000, time.FixedZone("", 3600)),
+		Via:  guard.ViaFUSE, PID: 42, Op: names.OpOpen, Path: at(t, "code", rel),
+		Rights: guard.Write, Verdict: guard.Refused, Kind: names.ReadOnly, Errno: syscall.EROFS,
+	}
+}
+
+func allowed(t testing.TB, rel string) guard.Record {
+	return guard.Record{
+		Time: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), Subject: "server",
+		Via: guard.ViaFUSE, UID: 1000, PID: 42, Op: names.OpOpen, Path: at(t, "code", rel),
+		Rights: guard.Read, Verdict: guard.Allowed, Duration: 12 * time.Microsecond,
+	}
+}
+
+// The rule of the package comment, applied by text alone as another tool would.
+func checkSeal(t *testing.T, line string, prev [32]byte) (hash [32]byte) {
+	t.Helper()
+	body, rest, ok := strings.Cut(line, `,"hash":"`)
+	if !ok || !strings.HasSuffix(body, `,"prev":"`+hex.EncodeToString(prev[:])+`"`) {
+		t.Fatalf("no prev and hash at the end of %s", line)
+	}
+	hash = sha256.Sum256(append(prev[:], body...))
+	if want := hex.EncodeToString(hash[:]) + "\"}\n"; rest != want {
+		t.Fatalf("hash %q, want %q", rest, want)
+	}
+	return hash
+}
+
+func TestGoldenLine(t *testing.T) {
+	e := newEncoder("s1", PathsFull, nil, mark{})
+	r := refusal(t, "src/a.go")
+	r.Path2 = at(t, "other", "b")
+	r.Subject, r.Read, r.Written, r.Duration, r.Detail = "srv", 3, 4, 1500*time.Nanosecond, "no"
+	want := `{"seq":1,"time":"2026-03-04T04:06:07.089Z","session":"s1","subject":"srv","via":"fuse","uid":0,"pid":42,` +
+		`"op":"open","root":"code","path":"src/a.go","root2":"other","path2":"b","rights":"write","verdict":"refused",` +
+		`"kind":"ReadOnly","errno":"EROFS","errno_number":30,"read":3,"written":4,"duration_us":1,"detail":"no",` +
+		`"prev":"` + strings.Repeat("0", 64) + `"`
+	got := string(e.record(&r))
+	if !strings.HasPrefix(got, want+`,"hash":"`) {
+		t.Fatalf("got  %s\nwant %s", got, want)
+	}
+	hash := checkSeal(t, got, [32]byte{})
+
+	r = guard.Record{Time: r.Time, Via: guard.ViaTools, Op: names.OpLookup, Path: at(t, "code", ""), Verdict: guard.Allowed}
+	want = `{"seq":2,"time":"2026-03-04T04:06:07.089Z","session":"s1","via":"tools","op":"lookup","root":"code","verdict":"allowed"`
+	got = string(e.record(&r))
+	if !strings.HasPrefix(got, want+`,"prev":"`) {
+		t.Fatalf("empty fields: got %s\nwant %s", got, want)
+	}
+	checkSeal(t, got, hash)
+}
+
+// R082: every operation has a name, a line, and the fields of the issue.
+func TestR082EveryOperation(t *testing.T) {
+	e := newEncoder("s", PathsFull, nil, mark{})
+	for op := names.OpLookup; int(op) < names.Ops; op++ {
+		r := allowed(t, "f")
+		r.Op = op
+		got, err := decode(bytes.TrimSpace(e.record(&r)))
+		if err != nil || got.Op != op.String() || got.Verdict != "allowed" || got.Seq != uint64(op) {
+			t.Errorf("%s: %+v, %v", op, got, err)
+		}
+	}
+}
+
+// oneLine checks what holds for every line and decodes it.
+func oneLine(t *testing.T, line []byte) Entry {
+	t.Helper()
+	if n := bytes.Count(line, []byte{'\n'}); n != 1 || line[len(line)-1] != '\n' {
+		t.Fatalf("%d newlines in %q", n, line)
+	}
+	if !json.Valid(line) || !utf8.Valid(line) {
+		t.Fatalf("not JSON in UTF-8: %q", line)
+	}
+	if len(line) > maxLine {
+		t.Fatalf("line of %d bytes", len(line))
+	}
+	if bytes.ContainsAny(line[:len(line)-1], "\r\x00\x1b\x7f\u0085\u202e\u2066\u2028\u200b\ufeff") {
+		t.Fatalf("unescaped control in %q", line)
+	}
+	s, err := parseSeal(line[:len(line)-1])
+	if err != nil || sealOf(line[:len(line)-1], s.prev) != s.hash {
+		t.Fatalf("seal: %v in %q", err, line)
+	}
+	e, err := decode(line[:len(line)-1])
+	if err != nil {
+		t.Fatalf("%v in %q", err, line)
+	}
+	return e
+}
+
+func TestEscaping(t *testing.T) {
+	long := strings.TrimSuffix(strings.Repeat(strings.Repeat("\x01", 255)+"/", 16), "/")
+	for _, c := range []struct {
+		name, rel, shows string
+		raw              bool
+	}{
+		{"newline forging a record", "a\n{\"seq\":9}", `"path":"a\n{\"seq\":9}"`, false},
+		{"quotes and backslash", `a"b\c`, `"path":"a\"b\\c"`, false},
+		{"bidirectional override", "gpj.\u202eexe", `"path":"gpj.\u202eexe"`, false},
+		{"line separator", "a\u2028b", `"path":"a\u2028b"`, false},
+		{"terminal escape", "\x1b[2J\x7f\t", `"path":"\u001b[2J\u007f\t"`, false},
+		{"C1 control", "\u009b1m", `"path":"\u009b1m"`, false},
+		{"tag character beyond the BMP", "\U000e0041", `"path":"\udb40\udc41"`, false},
+		{"letters stay", "größe/文件", `"path":"größe/文件"`, false},
+		{"real U+FFFD", "\ufffd", `"path":"` + "\ufffd" + `"`, false},
+		{"invalid UTF-8", "a\xff\xfeb", `"path":"a\ufffd\ufffdb","raw_path":"Yf/+Yg=="`, true},
+		{"4 KB of controls", long, `"path":"\u0001\u0001`, false},
+		{"4 KB of invalid bytes", strings.ReplaceAll(long, "\x01", "\x80"), `"path":"\ufffd`, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := newEncoder("s", PathsFull, nil, mark{})
+			r := refusal(t, c.rel)
+			r.Path2 = r.Path
+			line := e.record(&r)
+			if !strings.Contains(string(line), c.shows) {
+				t.Errorf("%s\nlacks %s", line, c.shows)
+			}
+			got := oneLine(t, line)
+			if got.Name() != c.rel || got.Name2() != c.rel || (got.RawPath != nil) != c.raw {
+				t.Errorf("decoded to %q", got.Name())
+			}
+		})
+	}
+}
+
+func TestTextIsBounded(t *testing.T) {
+	e := newEncoder("s", PathsFull, nil, mark{})
+	rel := strings.Repeat(strings.Repeat("\x80", 255)+"/", 2000) + "x"
+	r := refusal(t, rel)
+	r.Path2, r.Detail, r.Subject = r.Path, strings.Repeat("\x01", 1<<20), guard.Subject(strings.Repeat("ü", 1<<20))
+	got := oneLine(t, e.record(&r))
+	if !got.Truncated || !strings.HasPrefix(rel, got.Name()) || len(got.Detail) != maxDetailText {
+		t.Errorf("truncated %v, path %d bytes, detail %d", got.Truncated, len(got.Name()), len(got.Detail))
+	}
+	r = refusal(t, "short")
+	if got := oneLine(t, e.record(&r)); got.Truncated {
+		t.Error("the next line still says truncated")
+	}
+}
+
+// R086: with hash and none no part of a path, nor of a detail, is written; in
+// hash mode equal paths correlate, and only under the same key and root.
+func TestR086PathsHashAndNone(t *testing.T) {
+	k1, k2 := bytes.Repeat([]byte{1}, keyLen), bytes.Repeat([]byte{2}, keyLen)
+	r := refusal(t, "medical/diagnosis.txt")
+	r.Path2 = at(t, "code", "insurance\xff")
+	r.Detail = "/home/ann/medical"
+	hashes := func(mode PathMode, key []byte, r guard.Record) Entry {
+		line := newEncoder("s", mode, key, mark{}).record(&r)
+		for _, secret := range []string{"medical", "diagnosis", "insurance", "ann", "raw_path"} {
+			if bytes.Contains(line, []byte(secret)) {
+				t.Errorf("mode %s: %q in %s", mode, secret, line)
+			}
+		}
+		return oneLine(t, line)
+	}
+	none := hashes(PathsNone, nil, r)
+	if none.Path+none.PathHash+none.Path2Hash+none.DetailHash != "" || none.Root != "code" {
+		t.Errorf("none: %s", none.Line)
+	}
+	a, b, other := hashes(PathsHash, k1, r), hashes(PathsHash, k1, r), hashes(PathsHash, k2, r)
+	if len(a.PathHash) != 16 || len(a.Path2Hash) != 16 || len(a.DetailHash) != 16 || a.PathHash == a.Path2Hash {
+		t.Errorf("hash: %s", a.Line)
+	}
+	if a.PathHash != b.PathHash || a.PathHash == other.PathHash {
+		t.Error("equal paths must correlate under one key only")
+	}
+	r.Path = at(t, "code2", "medical/diagnosis.txt")
+	if hashes(PathsHash, k1, r).PathHash == a.PathHash {
+		t.Error("the same path in another root must not correlate")
+	}
+}
+
+// FuzzLine: whatever the strings, one valid line that decodes to them.
+func FuzzLine(f *testing.F) {
+	f.Add("src/a.go", "b", "subject", "detail")
+	f.Add("a\nb", "\xff\xfe", "\"\\\u202e", "\x00\x1b\u2028")
+	f.Add(strings.Repeat("\U000e0041", 60), "\ufffd", "\xed\xa0\x80", `,"hash":"`)
+	f.Fuzz(func(t *testing.T, rel, rel2, subject, detail string) {
+		p, err := names.NewPath("code", rel)
+		p2, err2 := names.NewPath("code", rel2)
+		if err != nil || err2 != nil {
+			t.Skip() // not a path: no record can hold it
+		}
+		r := guard.Record{Subject: guard.Subject(subject), Detail: detail, Path: p, Path2: p2,
+			Op: names.OpRename, Verdict: guard.Failed, Errno: 9999}
+		got := oneLine(t, newEncoder("s", PathsFull, nil, mark{}).record(&r))
+		if got.Truncated {
+			return
+		}
+		if got.Name() != rel || got.Name2() != rel2 {
+			t.Errorf("paths %q, %q from %q, %q", got.Name(), got.Name2(), rel, rel2)
+		}
+		lossy := func(s string) string { return string([]rune(s)) }
+		if got.Subject != lossy(subject) || got.Detail != lossy(detail) || got.Errno != "errno 9999" {
+			t.Errorf("decoded to %+v", got)
+		}
+	})
+}

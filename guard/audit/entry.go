@@ -1,0 +1,143 @@
+package audit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Entry is one decoded line. Fields the line does not have are zero.
+type Entry struct {
+	Seq     uint64    `json:"seq"`
+	Time    time.Time `json:"time"`
+	Session string    `json:"session"`
+	Subject string    `json:"subject,omitempty"`
+	Via     string    `json:"via,omitempty"`
+	UID     *uint32   `json:"uid,omitempty"` // nil: unknown
+	PID     int32     `json:"pid,omitempty"`
+	// Op is the name of a guard.Op; "session" in the header of a file, "lost"
+	// where records could not be taken.
+	Op string `json:"op"`
+
+	Root      string `json:"root,omitempty"`
+	Path      string `json:"path,omitempty"` // "" is the root itself, or not written
+	RawPath   []byte `json:"raw_path,omitempty"`
+	PathHash  string `json:"path_hash,omitempty"`
+	Root2     string `json:"root2,omitempty"` // "" is Root
+	Path2     string `json:"path2,omitempty"`
+	RawPath2  []byte `json:"raw_path2,omitempty"`
+	Path2Hash string `json:"path2_hash,omitempty"`
+
+	Rights      string `json:"rights,omitempty"`
+	Verdict     string `json:"verdict,omitempty"` // allowed, refused, failed
+	Kind        string `json:"kind,omitempty"`
+	Errno       string `json:"errno,omitempty"`        // a name, as in EROFS
+	ErrnoNumber int    `json:"errno_number,omitempty"` // of the platform that wrote it
+	Read        int64  `json:"read,omitempty"`         // bytes
+	Written     int64  `json:"written,omitempty"`      // bytes
+	DurationUS  int64  `json:"duration_us,omitempty"`  // microseconds
+	Detail      string `json:"detail,omitempty"`
+	DetailHash  string `json:"detail_hash,omitempty"`
+
+	// Of headers.
+	Format        int    `json:"format,omitempty"`
+	File          string `json:"file,omitempty"`
+	Paths         string `json:"paths,omitempty"`
+	KeptFrom      uint64 `json:"kept_from,omitempty"`
+	AnchorSeq     uint64 `json:"anchor_seq,omitempty"`
+	AnchorHash    string `json:"anchor_hash,omitempty"`
+	AnchorSession string `json:"anchor_session,omitempty"`
+
+	Lost      uint64 `json:"lost,omitempty"` // of op "lost": how many records
+	Truncated bool   `json:"truncated,omitempty"`
+	Prev      string `json:"prev"`
+	Hash      string `json:"hash"`
+
+	// Line is the line as it was written, without the newline. It is valid
+	// only until the function it was passed to returns.
+	Line []byte `json:"-"`
+}
+
+// Name is the first path byte for byte; it may not be UTF-8.
+func (e *Entry) Name() string { return exact(e.Path, e.RawPath) }
+
+// Name2 is Name for the second path.
+func (e *Entry) Name2() string { return exact(e.Path2, e.RawPath2) }
+
+func exact(lossy string, raw []byte) string {
+	if raw != nil {
+		return string(raw)
+	}
+	return lossy
+}
+
+func decode(line []byte) (Entry, error) {
+	var e Entry
+	if err := json.Unmarshal(line, &e); err != nil {
+		return Entry{}, err
+	}
+	if e.Seq == 0 || e.Op == "" {
+		return Entry{}, errors.New("not an audit record")
+	}
+	e.Line = line
+	return e, nil
+}
+
+// Filter selects entries: those that meet every condition that is set. The
+// zero Filter selects all, headers included.
+type Filter struct {
+	Since   time.Time // at or after
+	Until   time.Time // before
+	Root    string    // either root
+	Session string
+	Subject string
+	Op      string
+	Denied  bool // refused only
+	// Path is a glob in which ** stands for any number of elements, judged on
+	// either root-relative path, or, if it has no slash, on its last element.
+	// It matches nothing where paths were not written in full.
+	Path string
+}
+
+// check reports a pattern that cannot be judged.
+func (f *Filter) check() error {
+	if f.Path != "" && !doublestar.ValidatePattern(f.Path) {
+		return &names.Error{Kind: names.Invalid, Err: fmt.Errorf(
+			"audit: pattern %s is malformed", names.Quote(f.Path))}
+	}
+	return nil
+}
+
+func (f *Filter) match(e *Entry) bool {
+	switch {
+	case !f.Since.IsZero() && e.Time.Before(f.Since):
+	case !f.Until.IsZero() && !e.Time.Before(f.Until):
+	case f.Root != "" && e.Root != f.Root && e.Root2 != f.Root:
+	case f.Session != "" && e.Session != f.Session:
+	case f.Subject != "" && e.Subject != f.Subject:
+	case f.Op != "" && e.Op != f.Op:
+	case f.Denied && e.Verdict != "refused":
+	case f.Path != "" && !globs(f.Path, e.Name()) && !globs(f.Path, e.Name2()):
+	default:
+		return true
+	}
+	return false
+}
+
+func globs(pattern, name string) bool {
+	if name == "" {
+		return false
+	}
+	if !strings.Contains(pattern, "/") && pattern != "**" {
+		name = path.Base(name)
+	}
+	ok, err := doublestar.Match(pattern, name)
+	return ok && err == nil
+}

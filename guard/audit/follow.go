@@ -1,0 +1,226 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// pollDelay is how long Follow trusts in being told of changes. Network file
+// systems tell nothing of what other machines write.
+const pollDelay = 2 * time.Second
+
+// Follow calls fn for the records of a session (all sessions if it is "") that
+// the filter selects, as they are written, until ctx ends; then it returns nil.
+// It begins with what is written from now on, or, if f.Since is set, with the
+// records since then. It goes on across rotation and into sessions that begin
+// later. Lines that are no records are skipped; a file pruned before Follow
+// opened it shows as a gap in Seq. An error of fn ends Follow and is returned.
+func Follow(ctx context.Context, dir, session string, f Filter, fn func(Entry) error) error {
+	return follow(ctx, dir, session, f, fn, func() {})
+}
+
+// follow calls ready when it knows where to begin.
+func follow(ctx context.Context, dir, session string, f Filter, fn func(Entry) error, ready func()) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	defer w.Close()
+	// Watch first: what is written while we list is then noticed.
+	if err := w.Add(dir); err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	t := &follower{dir: dir, session: session, filter: f, fn: fn, files: map[logName]*followed{}}
+	defer t.close()
+	if f.Since.IsZero() {
+		if err := t.skip(); err != nil {
+			return err
+		}
+	}
+	ready()
+	for {
+		if err := t.scan(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+		if err := wait(ctx, w); err != nil {
+			return err
+		}
+	}
+}
+
+// wait returns when something may have changed or ctx ended.
+func wait(ctx context.Context, w *fsnotify.Watcher) error {
+	poll := time.NewTimer(pollDelay)
+	defer poll.Stop()
+	select {
+	case <-ctx.Done():
+	case <-poll.C:
+	case err := <-w.Errors:
+		// Too many events: which ones is of no matter, a scan follows.
+		if err != nil && !errors.Is(err, fsnotify.ErrEventOverflow) {
+			return fmt.Errorf("audit: %w", err)
+		}
+	case <-w.Events:
+		for { // one scan serves all that are waiting
+			select {
+			case _, ok := <-w.Events:
+				if ok {
+					continue
+				}
+			default:
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// followed is how far a file was read. Its descriptor stays open until the
+// session has gone on to another file, so that pruning takes nothing away.
+type followed struct {
+	file *os.File // nil: read to its end, or not to be read
+	pos  int64
+}
+
+type follower struct {
+	dir, session string
+	filter       Filter
+	fn           func(Entry) error
+	files        map[logName]*followed
+}
+
+func (t *follower) close() {
+	for _, f := range t.files {
+		if f.file != nil {
+			f.file.Close()
+		}
+	}
+}
+
+func (t *follower) open(n logName) (*followed, error) {
+	f, err := os.Open(filepath.Join(t.dir, n.String()))
+	if gone(err) {
+		return &followed{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	return &followed{file: f}, nil
+}
+
+// skip moves to the end of what there is.
+func (t *follower) skip() error {
+	list, err := listNames(t.dir, t.session)
+	if err != nil {
+		return err
+	}
+	for _, n := range list {
+		f, err := t.open(n)
+		if err != nil {
+			return err
+		}
+		t.files[n] = f
+		if f.file == nil {
+			continue
+		}
+		if _, f.pos, err = lastLine(f.file); err != nil {
+			return fmt.Errorf("audit: %w", err)
+		}
+	}
+	return nil
+}
+
+// scan delivers what is new. A file is finished when a later one of its session
+// was listed before it was read to the end, because a Log writes nothing to a
+// file after it created the next.
+func (t *follower) scan(ctx context.Context) error {
+	list, err := listNames(t.dir, t.session)
+	if err != nil {
+		return err
+	}
+	newest := map[string]logName{}
+	there := map[logName]bool{}
+	for _, n := range list {
+		newest[n.session] = n
+		there[n] = true
+		if t.files[n] == nil {
+			if t.files[n], err = t.open(n); err != nil {
+				return err
+			}
+		}
+	}
+	// Files pruned since the last scan are read to their end, too, and first.
+	for _, n := range t.pruned(there) {
+		if err := t.drain(ctx, t.files[n]); err != nil {
+			return err
+		}
+		t.files[n].finish()
+		delete(t.files, n)
+	}
+	for _, n := range list {
+		if err := t.drain(ctx, t.files[n]); err != nil {
+			return err
+		}
+		if newest[n.session] != n {
+			t.files[n].finish()
+		}
+	}
+	return nil
+}
+
+func (t *follower) pruned(there map[logName]bool) []logName {
+	var list []logName
+	for n := range t.files {
+		if !there[n] {
+			list = append(list, n)
+		}
+	}
+	sortNames(list)
+	return list
+}
+
+func (f *followed) finish() {
+	if f.file != nil {
+		f.file.Close()
+		f.file = nil
+	}
+}
+
+// drain delivers the complete lines after f.pos.
+func (t *follower) drain(ctx context.Context, f *followed) error {
+	if f.file == nil {
+		return nil
+	}
+	start := f.pos
+	r := newLineReader(io.NewSectionReader(f.file, start, 1<<62))
+	for ctx.Err() == nil {
+		line, err := r.next()
+		f.pos = start + r.pos
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, errTorn):
+			return nil // the rest comes with the next event
+		case errors.Is(err, errLong):
+			continue
+		case err != nil:
+			return fmt.Errorf("audit: %w", err)
+		}
+		e, err := decode(line)
+		if err != nil || !t.filter.match(&e) {
+			continue
+		}
+		if err := t.fn(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,103 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+var errStop = errors.New("enough")
+
+// Records arrive once, in order, across rotation and pruning and a restart.
+func TestFollowAcrossRotation(t *testing.T) {
+	o := options(t)
+	o.MaxBytes, o.Keep = 4000, 1000
+	l := mustOpen(t, o)
+	mustRecord(t, l, refusal(t, "old"))
+	const n = 300
+	ready := make(chan struct{})
+	go func() {
+		<-ready
+		for i := range n {
+			if i == n/2 {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+				var err error
+				if l, err = Open(o); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			if err := l.Record(refusal(t, fmt.Sprint(i))); err != nil {
+				t.Error(err)
+			}
+		}
+		l.Close()
+	}()
+	seq, seen := uint64(2), 0
+	err := follow(t.Context(), o.Dir, o.Session, Filter{}, func(e Entry) error {
+		if e.Seq != seq+1 {
+			t.Errorf("line %d after %d", e.Seq, seq)
+		}
+		seq = e.Seq
+		if e.Op == "open" {
+			if e.Path != fmt.Sprint(seen) {
+				t.Errorf("%s instead of %d", e.Path, seen)
+			}
+			seen++
+		}
+		if seen == n {
+			return errStop
+		}
+		return nil
+	}, func() { close(ready) })
+	if !errors.Is(err, errStop) || seen != n {
+		t.Errorf("%v after %d", err, seen)
+	}
+}
+
+func TestFollowSinceAndFilter(t *testing.T) {
+	o := options(t)
+	o.MaxBytes = 1500
+	l := mustOpen(t, o)
+	for i := range 10 {
+		r := allowed(t, fmt.Sprint(i))
+		r.Time = time.Unix(int64(1000+i), 0)
+		if i%2 == 0 {
+			r.Verdict = 2
+		}
+		mustRecord(t, l, r)
+	}
+	mustClose(t, l)
+	var got []string
+	f := Filter{Since: time.Unix(1003, 0), Denied: true}
+	err := Follow(t.Context(), o.Dir, "", f, func(e Entry) error {
+		got = append(got, e.Path)
+		if e.Path == "8" {
+			return errStop
+		}
+		return nil
+	})
+	if !errors.Is(err, errStop) || !slices.Equal(got, []string{"4", "6", "8"}) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestFollowEnds(t *testing.T) {
+	o := options(t)
+	mustOpen(t, o)
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := follow(ctx, o.Dir, o.Session, Filter{}, nil, cancel); err != nil {
+		t.Errorf("after cancel: %v", err)
+	}
+	if err := Follow(t.Context(), o.Dir+"/none", "", Filter{}, nil); err == nil {
+		t.Error("followed a directory that is not there")
+	}
+	if err := Follow(t.Context(), o.Dir, "", Filter{Path: "[a"}, nil); err == nil {
+		t.Error("followed with a malformed pattern")
+	}
+}

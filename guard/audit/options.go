@@ -1,0 +1,128 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// PathMode says what of paths is written.
+type PathMode uint8
+
+// The path modes, as in --audit-paths. Only PathsFull writes Detail, because
+// the detail of a record about the registry holds host paths.
+const (
+	// PathsFull writes root-relative paths.
+	PathsFull PathMode = iota
+	// PathsHash writes a keyed hash of root and path, and of the detail:
+	// equal paths correlate, and nothing can be guessed from a dictionary.
+	PathsHash
+	// PathsNone writes neither; the root's name stays.
+	PathsNone
+)
+
+var pathModes = [...]string{"full", "hash", "none"}
+
+// String is the mode's word on the command line.
+func (m PathMode) String() string {
+	if int(m) < len(pathModes) {
+		return pathModes[m]
+	}
+	return "invalid"
+}
+
+// ParsePathMode reads full, hash or none.
+func ParsePathMode(s string) (PathMode, error) {
+	for i, word := range pathModes {
+		if word == s {
+			return PathMode(i), nil
+		}
+	}
+	return 0, &names.Error{Kind: names.Invalid, Err: fmt.Errorf(
+		"unknown path mode %s: write full, hash or none", names.Quote(s))}
+}
+
+// Defaults of Options.
+const (
+	DefaultMaxBytes = 64 << 20
+	DefaultKeep     = 8
+)
+
+// Options say where and how a Log writes.
+type Options struct {
+	// Dir is the directory of audit files. It is created with mode 0700; one
+	// that others may write to is refused. It must not lie inside a root,
+	// which is the caller's to check.
+	Dir string
+	// Session is the session's name: 1 to 128 letters, digits, '.', '_', '-',
+	// '+', '@', beginning with a letter or digit. It is part of file names.
+	Session string
+	// Paths is the mode of paths; the zero value writes them in full.
+	Paths PathMode
+	// MaxBytes is the size at which a file is continued in a new one, by
+	// default DefaultMaxBytes. A file exceeds it by less than one line.
+	MaxBytes int64
+	// Keep is how many files of the session are kept, the current one
+	// included, by default DefaultKeep. The oldest are deleted.
+	Keep int
+	// Anchor is the file that holds the number and hash of the last anchored
+	// line; its directory is created with mode 0700. One session, one anchor.
+	Anchor string
+	// KeyFile holds the key of PathsHash, by default "audit.key" beside the
+	// anchor. It is made with random contents and mode 0600 when absent.
+	KeyFile string
+}
+
+var sessionName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+@-]{0,127}$`)
+
+func (o *Options) normalize() error {
+	invalid := func(format string, args ...any) error {
+		return &names.Error{Kind: names.Invalid, Err: fmt.Errorf("audit: "+format, args...)}
+	}
+	switch {
+	case o.Dir == "":
+		return invalid("no directory")
+	case o.Anchor == "":
+		return invalid("no anchor file")
+	case !sessionName.MatchString(o.Session):
+		return invalid("session name %s cannot be part of a file name", names.Quote(o.Session))
+	case int(o.Paths) >= len(pathModes):
+		return invalid("unknown path mode %d", o.Paths)
+	case o.MaxBytes < 0 || o.Keep < 0:
+		return invalid("negative limit")
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = DefaultMaxBytes
+	}
+	if o.Keep == 0 {
+		o.Keep = DefaultKeep
+	}
+	if o.KeyFile == "" {
+		o.KeyFile = filepath.Join(filepath.Dir(o.Anchor), "audit.key")
+	}
+	return nil
+}
+
+// ensureDir creates dir for the owner alone. A directory that others can write
+// to is refused: they could replace the files behind the chain's back.
+func ensureDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return fmt.Errorf("audit: %w", err)
+	case !info.IsDir():
+		return errors.New("audit: " + names.Quote(dir) + " is not a directory")
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o022 != 0:
+		// Windows has no such bits; Go reports 0777 there.
+		return errors.New("audit: directory " + names.Quote(dir) + " is writable by others")
+	}
+	return nil
+}

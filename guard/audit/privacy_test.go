@@ -1,0 +1,60 @@
+package audit
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// R085: a record has nowhere to put contents. A new field that could carry
+// bytes, or text beyond those known, has to be looked at here first.
+func TestR085NoContents(t *testing.T) {
+	text := map[string]bool{"Subject": true, "Detail": true}
+	typ := reflect.TypeFor[guard.Record]()
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		switch f.Type.Kind() {
+		case reflect.Slice, reflect.Array, reflect.Map, reflect.Pointer, reflect.Interface, reflect.Func, reflect.Chan:
+			t.Errorf("field %s of guard.Record could carry contents", f.Name)
+		case reflect.String:
+			if !text[f.Name] {
+				t.Errorf("field %s of guard.Record is text this package does not know", f.Name)
+			}
+		}
+	}
+}
+
+// R086: in no file of a session, its anchor included, is any part of a path.
+// In full mode the same records show them, so the test can fail.
+func TestR086FilesHoldNoPaths(t *testing.T) {
+	for mode, want := range map[PathMode]bool{PathsFull: true, PathsHash: false, PathsNone: false} {
+		o := options(t)
+		o.Paths, o.MaxBytes = mode, 900
+		l := mustOpen(t, o)
+		for _, verdict := range []guard.Verdict{guard.Allowed, guard.Refused, guard.Failed} {
+			r := refusal(t, "patients/ann.txt")
+			r.Path2, r.Verdict = at(t, "code", "patients/eve\xff"), verdict
+			mustRecord(t, l, r)
+			mustRecord(t, l, guard.Record{Op: names.OpGrant, Verdict: verdict, Detail: "/srv/patients"})
+		}
+		mustClose(t, l)
+		mustVerify(t, o)
+		found := false
+		err := filepath.WalkDir(filepath.Dir(o.Dir), func(p string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			b, err := os.ReadFile(p)
+			found = found || bytes.Contains(b, []byte("patients"))
+			return err
+		})
+		if err != nil || found != want {
+			t.Errorf("mode %s: path found %v, want %v (%v)", mode, found, want, err)
+		}
+	}
+}

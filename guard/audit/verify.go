@@ -1,0 +1,303 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Report is the outcome of Verify.
+type Report struct {
+	Session string `json:"session"`
+	Files   int    `json:"files"`
+	Records uint64 `json:"records"` // lines that were checked, headers included
+	From    uint64 `json:"from"`    // the first line's number; over 1 after pruning
+	To      uint64 `json:"to"`      // the last line's number
+	OK      bool   `json:"ok"`
+	Problem string `json:"problem,omitempty"` // the first one found
+	At      uint64 `json:"at,omitempty"`      // the line at or before which it is
+	// Anchored says that the anchor was found and names a line of this chain.
+	// Without it, lines may be missing at the end, or all may be forged.
+	Anchored   bool   `json:"anchored"`
+	AnchoredAt uint64 `json:"anchored_at,omitempty"` // its number; what follows is less sure
+	Torn       int    `json:"torn,omitempty"`        // files whose last line a crash cut
+	Lost       uint64 `json:"lost,omitempty"`        // records the log says it could not take
+}
+
+// Verify checks the chain of a session in dir, from its first file to its end,
+// and against the anchor; with anchorPath "" the chain alone. It can be used on
+// a live session. The report says what is wrong with the records; an error
+// means that they could not be read, and fs.ErrNotExist that there are none and
+// no anchor that misses them. The package comment says what an OK proves.
+func Verify(dir, session, anchorPath string) (r Report, err error) {
+	// A live session may prune a file between listing and opening it. It does
+	// so once per Options.MaxBytes, so a second look is nearly always enough.
+	for range 5 {
+		r, err = verifyOnce(dir, session, anchorPath)
+		if !errors.Is(err, errPruned) {
+			break
+		}
+	}
+	return r, err
+}
+
+// errPruned is a file that was gone when its turn came.
+var errPruned = errors.New("audit: the files change too fast to be verified")
+
+func verifyOnce(dir, session, anchorPath string) (Report, error) {
+	v := &verifier{report: Report{Session: session}, expect: map[uint64]string{}}
+	// The anchor first: whatever it names is in the files by then.
+	var a *anchor
+	if anchorPath != "" {
+		var err error
+		a, err = readAnchor(anchorPath)
+		switch {
+		case errors.Is(err, errBadAnchor):
+			v.fail(0, "the anchor file is damaged")
+		case err != nil:
+			return v.report, err
+		case a == nil:
+			v.fail(0, "the anchor file is missing")
+		case a.Session != session:
+			v.fail(0, "the anchor is that of session %s", names.Quote(a.Session))
+			a = nil
+		default:
+			v.want(a.Count, a.Hash)
+		}
+	}
+	files, err := Files(dir, session)
+	if err != nil {
+		return v.report, err
+	}
+	if len(files) == 0 && a == nil {
+		return v.report, fmt.Errorf("audit: no records of session %s: %w", names.Quote(session), fs.ErrNotExist)
+	}
+	if err := v.headers(files); err != nil {
+		return v.report, err
+	}
+	for i, path := range files {
+		if err := v.file(path, i == len(files)-1); err != nil {
+			return v.report, err
+		}
+	}
+	v.finish(a)
+	return v.report, nil
+}
+
+type verifier struct {
+	report   Report
+	last     mark
+	started  bool
+	keptFrom uint64
+	expect   map[uint64]string // hashes that anchors gave for lines
+}
+
+// fail notes a problem unless there is one already: what follows the first is
+// mostly its consequence.
+func (v *verifier) fail(at uint64, format string, args ...any) {
+	if v.report.Problem == "" {
+		v.report.Problem = fmt.Sprintf(format, args...)
+		v.report.At = at
+	}
+}
+
+func (v *verifier) want(seq uint64, hash string) {
+	if old, ok := v.expect[seq]; ok && old != hash {
+		v.fail(seq, "two anchors disagree about line %d", seq)
+	}
+	v.expect[seq] = hash
+}
+
+// headers collects what the first lines say about the rest: the anchors that
+// each Open found, and what was pruned.
+func (v *verifier) headers(files []string) error {
+	for _, path := range files {
+		line, err := firstLine(path)
+		if err != nil && !gone(err) {
+			return fmt.Errorf("audit: %w", err)
+		}
+		e, err := decode(line)
+		if err != nil {
+			continue // the pass over all lines says what is wrong with it
+		}
+		v.keptFrom = max(v.keptFrom, e.KeptFrom)
+		if e.AnchorSession == v.report.Session && e.AnchorSeq > 0 {
+			v.want(e.AnchorSeq, e.AnchorHash)
+		}
+	}
+	return nil
+}
+
+func (v *verifier) file(path string, isLast bool) error {
+	f, err := os.Open(path)
+	if err != nil {
+		if gone(err) {
+			return errPruned
+		}
+		return fmt.Errorf("audit: %w", err)
+	}
+	defer f.Close()
+	v.report.Files++
+	base := filepath.Base(path)
+	r := newLineReader(f)
+	for first := true; ; first = false {
+		line, err := r.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			if first && !isLast {
+				// A crash between creating a file and its header; the
+				// numbers tell whether anything is missing.
+				v.report.Torn++
+			}
+			return nil
+		case errors.Is(err, errTorn):
+			v.report.Torn++
+			return nil
+		case errors.Is(err, errLong):
+			v.fail(v.last.seq+1, "%s: after line %d is a line that no log wrote", base, v.last.seq)
+			continue
+		case err != nil:
+			return fmt.Errorf("audit: %w", err)
+		}
+		v.line(base, line, first)
+	}
+}
+
+// line checks one line against the one before, then takes it as the last one
+// whatever it is, so that one problem is reported once.
+func (v *verifier) line(base string, line []byte, first bool) {
+	s, err := parseSeal(line)
+	if err != nil {
+		v.fail(v.last.seq+1, "%s: after line %d is something that is no record", base, v.last.seq)
+		return
+	}
+	v.report.Records++
+	if !v.started {
+		v.started = true
+		v.report.From = s.seq
+		if s.seq > 1 {
+			v.last = mark{seq: s.seq - 1, hash: s.prev} // the pruned line is taken on trust
+		}
+	}
+	switch {
+	case s.seq > v.last.seq+1:
+		v.fail(s.seq, "%s: lines %d to %d are missing", base, v.last.seq+1, s.seq-1)
+	case s.seq != v.last.seq+1:
+		v.fail(s.seq, "%s: line %d follows line %d", base, s.seq, v.last.seq)
+	case sealOf(line, s.prev) != s.hash:
+		v.fail(s.seq, "%s: line %d was changed", base, s.seq)
+	case s.prev != v.last.hash:
+		v.fail(s.seq, "%s: line %d does not continue line %d: that one was replaced", base, s.seq, v.last.seq)
+	}
+	v.last = mark{seq: s.seq, hash: s.hash}
+	if want, ok := v.expect[s.seq]; ok {
+		if want != hex.EncodeToString(s.hash[:]) {
+			v.fail(s.seq, "%s: line %d is not the one that was anchored", base, s.seq)
+		}
+		delete(v.expect, s.seq)
+	}
+	if first || bytes.Contains(line, lostMark) {
+		v.special(base, line, s.seq, first)
+	}
+}
+
+// lostMark is in the lines of op "lost" only; see deniedMark.
+var lostMark = []byte(`,"op":"lost",`)
+
+// special checks what a header says, and counts lost records.
+func (v *verifier) special(base string, line []byte, seq uint64, first bool) {
+	e, err := decode(line)
+	switch {
+	case err != nil:
+		v.fail(seq, "%s: line %d is not readable", base, seq)
+	case !first:
+		v.report.Lost += e.Lost
+	case e.Op != opSession:
+		v.fail(seq, "%s: the header is missing", base)
+	case e.Format != formatVersion:
+		v.fail(seq, "%s: format %d is not known", base, e.Format)
+	case e.Session != v.report.Session || e.File != base:
+		v.fail(seq, "%s: this file was %s of session %s", base, names.Quote(e.File), names.Quote(e.Session))
+	}
+}
+
+func (v *verifier) finish(a *anchor) {
+	v.report.To = v.last.seq
+	if v.started && v.report.From > max(v.keptFrom, 1) {
+		v.fail(v.keptFrom, "lines %d to %d are missing", max(v.keptFrom, 1), v.report.From-1)
+	}
+	for seq := range v.expect {
+		// Earlier anchors may name lines that were pruned since.
+		if seq > v.last.seq {
+			v.fail(v.last.seq+1, "the lines after %d are missing: line %d was anchored", v.last.seq, seq)
+		}
+	}
+	v.report.OK = v.report.Problem == ""
+	if a == nil {
+		return
+	}
+	_, unmet := v.expect[a.Count]
+	v.report.Anchored = !unmet && v.report.OK
+	if v.report.Anchored {
+		v.report.AnchoredAt = a.Count
+	}
+}
+
+// seal is what chains a line: its number and the two hashes at its end.
+type seal struct {
+	seq        uint64
+	prev, hash [hashLen]byte
+}
+
+const (
+	prevKey = `,"prev":"`
+	hashKey = `","hash":"`
+	lineEnd = `"}`
+	// hashTail is how much of a line, from the comma before "hash", is not hashed.
+	hashTail = len(hashKey) - 1 + 2*hashLen + len(lineEnd)
+	sealTail = len(prevKey) + 2*hashLen + 1 + hashTail
+)
+
+var errNoSeal = errors.New("audit: line without prev and hash")
+
+// parseSeal reads the places in a line that the package comment fixes.
+func parseSeal(line []byte) (seal, error) {
+	var s seal
+	rest, ok := bytes.CutPrefix(line, []byte(`{"seq":`))
+	if !ok || len(line) < len(`{"seq":1`)+sealTail {
+		return s, errNoSeal
+	}
+	digits, _, _ := bytes.Cut(rest, []byte{','})
+	seq, err := strconv.ParseUint(string(digits), 10, 64)
+	if err != nil || seq == 0 {
+		return s, errNoSeal
+	}
+	s.seq = seq
+	end := line[len(line)-sealTail:]
+	prev, end := end[len(prevKey):][:2*hashLen], end[len(prevKey)+2*hashLen:]
+	hash := end[len(hashKey):][:2*hashLen]
+	if !bytes.HasPrefix(line[len(line)-sealTail:], []byte(prevKey)) ||
+		!bytes.HasPrefix(end, []byte(hashKey)) || !bytes.HasSuffix(line, []byte(lineEnd)) ||
+		!parseHash(&s.prev, prev) || !parseHash(&s.hash, hash) {
+		return s, errNoSeal
+	}
+	return s, nil
+}
+
+// sealOf computes the hash of a line that follows prev.
+func sealOf(line []byte, prev [hashLen]byte) (sum [hashLen]byte) {
+	h := sha256.New()
+	h.Write(prev[:])
+	h.Write(line[:len(line)-hashTail])
+	h.Sum(sum[:0])
+	return sum
+}
