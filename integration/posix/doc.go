@@ -1,0 +1,19 @@
+// Package posix is a conformance suite for a directory: it makes the calls that
+// POSIX and Linux describe and compares what comes back with what an ordinary
+// local file system (ext4) answers. It stands in for pjdfstest: the same calls,
+// the same numbered errors, the same tables over file types and over who asks.
+//
+// It promises that every case works in a fresh directory of its own below the
+// one it is given, that it removes what it made, that a case does not depend on
+// the order or the speed of the others, and that calls on behalf of another
+// user are made by a child process that gave up its rights for good, never by a
+// thread of the test process.
+//
+// It does not promise completeness, does not test chflags (Linux has none),
+// EROFS, ENOSPC and EDQUOT (they need a file system of their own) or crashes,
+// and says nothing about speed. Time stamps are compared for order only, after
+// waiting until the kernel's clock has ticked.
+//
+// A test binary that calls Run must call Main from its TestMain, because the
+// children that act as other users are the same binary started again.
+package posix

@@ -1,0 +1,44 @@
+//go:build linux
+
+package posix
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestMain(m *testing.M) { os.Exit(Main(m)) }
+
+// all reports whether no -run pattern leaves sub-tests out.
+func all() bool { return !strings.Contains(flag.Lookup("test.run").Value.String(), "/") }
+
+// TestLocal shows that the suite demands what an ordinary file system does: all
+// of it passes on the one that holds the temporary directory.
+func TestLocal(t *testing.T) {
+	n := Run(t, t.TempDir(), Options{Full: true, Root: os.Getuid() == 0})
+	if all() && os.Getuid() == 0 && n < 3000 {
+		t.Errorf("%d assertions, want at least 3000: has a table been emptied?", n)
+	}
+}
+
+// TestSafe runs what is left of the suite without special files, set-id bits
+// and other users, so that this way of calling it cannot rot.
+func TestSafe(t *testing.T) {
+	n := Run(t, t.TempDir(), Options{})
+	if all() && n < 1000 {
+		t.Errorf("%d assertions, want at least 1000: has a table been emptied?", n)
+	}
+}
+
+// TestDir runs the suite where ROOTSFS_POSIX_DIR says, for example in a mount
+// that somebody else made. ROOTSFS_POSIX_MODE=safe leaves out what rootsfs
+// refuses without --posix full.
+func TestDir(t *testing.T) {
+	dir := os.Getenv("ROOTSFS_POSIX_DIR")
+	if dir == "" {
+		t.Skip("ROOTSFS_POSIX_DIR is not set")
+	}
+	Run(t, dir, Options{Full: os.Getenv("ROOTSFS_POSIX_MODE") != "safe", Root: os.Getuid() == 0})
+}

@@ -1,0 +1,151 @@
+//go:build linux
+
+package posix
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// owners says to whom a sticky directory and an object in it belong, and so
+// whether alice may take the object away: she must own either.
+type owners struct{ dir, obj cred }
+
+var ownerships = []owners{{alice, alice}, {alice, bob}, {bob, alice}, {bob, bob}, {carol, bob}, {self(), bob}, {bob, self()}, {self(), alice}}
+
+func (o owners) allowed() unix.Errno {
+	if o.dir.uid == alice.uid || o.obj.uid == alice.uid {
+		return 0
+	}
+	return unix.EPERM
+}
+
+func (o owners) String() string { return fmt.Sprintf("dir of %d, object of %d", o.dir.uid, o.obj.uid) }
+
+// testSticky: who may remove what from a sticky directory.
+func testSticky(s *scene) {
+	s.needRoot()
+	for _, k := range s.kinds() {
+		s.sub("remove_"+k.name, func(s *scene) {
+			for i, o := range ownerships {
+				d := fmt.Sprint("d", i)
+				s.createAs(directory, d, 0o1777, o.dir)
+				s.createAs(k, d+"/x", 0o666, o.obj)
+				before := s.lstat(d + "/x")
+				s.errno(o.allowed(), remove(s.as(alice), k, d+"/x"), "remove a %s: %s", k.name, o)
+				if o.allowed() == 0 {
+					s.gone(d + "/x")
+					continue
+				}
+				s.yes(s.lstat(d+"/x") == before, "a %s that was not removed changed", k.name)
+				s.ok(remove(s.root, k, d+"/x"), "remove a %s as root: %s", k.name, o)
+			}
+		})
+	}
+	s.sub("group", func(s *scene) { // membership in a group is no ownership
+		s.createAs(directory, "d", 0o1777, cred{bob.uid, alice.gid, nil})
+		s.createAs(regular, "d/f", 0o666, cred{bob.uid, alice.gid, nil})
+		s.errno(unix.EPERM, s.as(alice).Unlink("d/f"), "unlink by a member of the group")
+	})
+	s.sub("EACCES", func(s *scene) { // without write permission it does not come to that
+		s.createAs(directory, "d", 0o1755, bob)
+		s.createAs(regular, "d/f", 0o666, alice)
+		s.errno(unix.EACCES, s.as(alice).Unlink("d/f"), "unlink in a sticky directory of mode 0755")
+	})
+	s.sub("create", func(s *scene) {
+		s.createAs(directory, "d", 0o1777, bob)
+		s.ok(s.as(alice).TryOpen("d/f", unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, 0o644), "create in another's sticky directory")
+		s.ok(s.as(alice).Link("d/f", "d/g"), "link in another's sticky directory")
+		s.ok(s.as(alice).Unlink("d/g"), "unlink of one's own file")
+	})
+}
+
+func remove(a *Actor, k kind, p string) error {
+	if k.name == directory.name {
+		return a.Rmdir(p)
+	}
+	return a.Unlink(p)
+}
+
+// testStickyRename: renaming out of, within, over and exchanging in sticky
+// directories follows the same rule, for either end.
+func testStickyRename(s *scene) {
+	s.needRoot()
+	for _, k := range s.kinds() {
+		s.sub("within_"+k.name, func(s *scene) {
+			for i, o := range ownerships {
+				d := stickyWith(s, i, k, o)
+				s.errno(o.allowed(), s.as(alice).Rename(d+"/x", d+"/y"), "rename a %s within: %s", k.name, o)
+				s.movedOrNot(o.allowed(), k, d+"/x", d+"/y")
+			}
+		})
+		s.sub("out_"+k.name, func(s *scene) {
+			s.createAs(directory, "out", 0o777, alice)
+			for i, o := range ownerships {
+				d := stickyWith(s, i, k, o)
+				to := fmt.Sprint("out/", i)
+				want := o.allowed()
+				s.errno(want, s.as(alice).Rename(d+"/x", to), "rename a %s out: %s", k.name, o)
+				s.movedOrNot(want, k, d+"/x", to)
+			}
+		})
+		s.sub("over_"+k.name, func(s *scene) { stickyOver(s, k) })
+		s.sub("exchange_"+k.name, func(s *scene) {
+			s.createAs(directory, "mine", 0o777, alice)
+			for i, o := range ownerships {
+				d := stickyWith(s, i, k, o)
+				from := fmt.Sprint("mine/", i)
+				s.createAs(k, from, 0o777, alice)
+				s.errno(o.allowed(), s.as(alice).Rename2(from, d+"/x", unix.RENAME_EXCHANGE), "exchange with a %s: %s", k.name, o)
+			}
+		})
+	}
+}
+
+// stickyWith makes a sticky directory with an object. Moving a directory takes
+// write permission on it, so that it may be moved as far as that goes.
+func stickyWith(s *scene, i int, k kind, o owners) string {
+	d := fmt.Sprint("d", i)
+	s.createAs(directory, d, 0o1777, o.dir)
+	s.createAs(k, d+"/x", 0o777, o.obj)
+	return d
+}
+
+// movedOrNot asserts that an object is at its new name, or still at the old one.
+func (s *scene) movedOrNot(e unix.Errno, k kind, from, to string) {
+	s.Helper()
+	if e == 0 {
+		s.gone(from)
+		s.kind(to, k)
+		return
+	}
+	s.gone(to)
+	s.kind(from, k)
+}
+
+// stickyOver renames alice's own object over objects in sticky directories.
+func stickyOver(s *scene, k kind) {
+	s.createAs(directory, "mine", 0o777, alice)
+	for i, o := range ownerships {
+		for _, victim := range s.kinds() {
+			if (victim.name == directory.name) != (k.name == directory.name) {
+				continue
+			}
+			d := fmt.Sprint("d", i, victim.name)
+			s.createAs(directory, d, 0o1777, o.dir)
+			s.createAs(victim, d+"/x", 0o777, o.obj)
+			from := "mine/" + d
+			s.createAs(k, from, 0o777, alice)
+			ino := s.lstat(from).Ino
+			s.errno(o.allowed(), s.as(alice).Rename(from, d+"/x"), "rename a %s over a %s: %s", k.name, victim.name, o)
+			if o.allowed() == 0 {
+				s.gone(from)
+				eq(s, s.lstat(d+"/x").Ino, ino, "inode after rename")
+				continue
+			}
+			s.kind(from, k)
+			s.kind(d+"/x", victim)
+		}
+	}
+}
