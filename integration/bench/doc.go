@@ -16,8 +16,9 @@
 // repetition, in a rotating order, so that a noisy minute hits all alike. A
 // cell is the median of the repetitions divided by the native median.
 //
-//   - A warm row is timed immediately after one untimed pass through the same
-//     mount, and repeated inside the run until 50 ms have been timed.
+//   - A warm row is timed immediately after one pass through the same mount (the
+//     cold row's, where there is one), and repeated inside the run until 50 ms
+//     have been timed.
 //   - A cold row is timed once after sync and drop_caches, which also empties
 //     the kernel's picture of the mount; the programs it runs (tar, git) are read
 //     back into memory before the clock starts. It needs root, and is skipped
@@ -26,6 +27,8 @@
 //     are read back from the source directory with the clock stopped, tar is
 //     checked by its length, du against du of the source, git status must be
 //     clean. A peer that answers wrongly is "broken", never fast.
+//   - The loopback runs without passthrough, which is native speed that nothing
+//     can revoke.
 //   - Sequential write includes its fsync; 4 KiB writes overwrite and do not sync.
 //   - Requests are counted by the kernel's tracepoint fuse:fuse_request_send, in
 //     the first repetition, for every peer alike; they need root. They do not depend

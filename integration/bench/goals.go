@@ -76,8 +76,11 @@ func judgeGoals(r *report) []outcome {
 	for _, row := range r.Rows {
 		ours, ok1 := row.ratio(audit)
 		theirs, ok2 := row.ratio(tuned)
-		all = append(all, judge(row.Workload+", "+audit+" ahead of "+tuned, fmt.Sprintf("%.2f", theirs),
-			ok1 && ok2, fmt.Sprintf("%.2f", ours), ours < theirs))
+		limit := "-"
+		if ok2 {
+			limit = fmt.Sprintf("%.2f", theirs)
+		}
+		all = append(all, judge(row.Workload+", "+audit+" ahead of "+tuned, limit, ok1 && ok2, fmt.Sprintf("%.2f", ours), ours < theirs))
 	}
 	return append(append(all, judgeRevocation(r)...), judgeMemory(r)...)
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +30,9 @@ type lab struct {
 	size  sizes
 	trace *tracer // nil where requests cannot be counted
 	log   io.Writer
+	// settle is how long a daemon's size has to stand still: settleSpan, but in
+	// tests, where the size does not matter.
+	settle time.Duration
 
 	self           string // this program
 	rootsfs        string
@@ -46,7 +50,7 @@ func (l *lab) path(elem ...string) string {
 // openLab makes or reuses dir. Leftovers of a run that was killed are removed.
 // The caller closes the lab.
 func openLab(dir string, size sizes, log io.Writer) (*lab, error) {
-	l := &lab{dir: dir, size: size, log: log, root: os.Geteuid() == 0}
+	l := &lab{dir: dir, size: size, log: log, settle: settleSpan, root: os.Geteuid() == 0}
 	if err := ownDir(dir); err != nil {
 		return nil, err
 	}

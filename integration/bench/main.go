@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -148,7 +147,7 @@ func measureAll(ctx context.Context, o options, stderr io.Writer) (r *report, er
 		r.Skipped = append(r.Skipped, fmt.Sprintf("FUSE requests: %v", err))
 	}
 	peers := r.choosePeers(l, o.peers)
-	if err := l.rows(ctx, r, peers, o); err != nil {
+	if err := l.rows(ctx, r, r.chooseWorkloads(o.only, l.root), peers); err != nil {
 		return nil, err
 	}
 	if o.only.MatchString(revocationName) {
@@ -162,6 +161,7 @@ func measureAll(ctx context.Context, o options, stderr io.Writer) (r *report, er
 		}
 	}
 	r.Goals = judgeGoals(r)
+	fmt.Fprintf(stderr, "bench: %4.0f s in all\n", time.Since(r.When).Seconds())
 	return r, nil
 }
 
@@ -180,74 +180,4 @@ func (r *report) choosePeers(l *lab, wanted *regexp.Regexp) []peer {
 		}
 	}
 	return peers
-}
-
-// rows measures the workloads: every repetition of one before the next, the
-// peers taking turns inside a repetition.
-func (l *lab) rows(ctx context.Context, r *report, peers []peer, o options) error {
-	var chosen []workload
-	var needRoot []string
-	for _, w := range workloads() {
-		switch {
-		case !o.only.MatchString(w.name):
-		case w.cold && !l.root:
-			needRoot = append(needRoot, w.name)
-		default:
-			chosen = append(chosen, w)
-		}
-	}
-	if len(needRoot) > 0 {
-		r.Skipped = append(r.Skipped, "dropping caches needs root: "+strings.Join(needRoot, ", "))
-	}
-	if len(chosen) == 0 {
-		return nil
-	}
-	if err := l.prepareSource(ctx); err != nil {
-		return err
-	}
-	start := time.Now()
-	for _, w := range chosen {
-		row := &row{Workload: w.name, Cells: map[string]*cell{}}
-		if w.bytes != nil {
-			row.Bytes = w.bytes(l.size)
-		}
-		r.Rows = append(r.Rows, row)
-		for rep := range o.n {
-			fmt.Fprintf(l.log, "bench: %4.0f s  %s %d/%d\n", time.Since(start).Seconds(), w.name, rep+1, o.n)
-			if err := l.round(ctx, w, row, peers, rep); err != nil {
-				return err
-			}
-		}
-	}
-	return l.emptyScratch()
-}
-
-// round is one repetition of a workload on every peer. A peer that breaks is not
-// asked again; only an interruption is an error.
-func (l *lab) round(ctx context.Context, w workload, row *row, peers []peer, rep int) error {
-	for i := range peers {
-		p := peers[(i+rep)%len(peers)]
-		c := row.Cells[p.name]
-		if c == nil {
-			c = &cell{}
-			row.Cells[p.name] = c
-		}
-		if c.Broken != "" {
-			continue
-		}
-		s, err := l.measure(ctx, w, p, rep == 0)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			c.Broken = err.Error()
-			fmt.Fprintf(l.log, "bench: %s on %s is broken: %v\n", w.name, p.name, err)
-			continue
-		}
-		c.Seconds = append(c.Seconds, s.seconds)
-		if s.requests != nil {
-			c.Requests = s.requests
-		}
-	}
-	return nil
 }

@@ -47,13 +47,9 @@ func randRead(j *job) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	reads := j.size.RandReads
-	if j.cold {
-		reads /= 4 // each costs the disk a seek
-	}
 	buf := make([]byte, block)
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range reads {
+	for range randReads(j.size, j.phase) {
 		i := rng.Int64N(j.size.RandBytes / block)
 		if _, err := f.ReadAt(buf, i*block); err != nil {
 			return err
@@ -63,6 +59,14 @@ func randRead(j *job) (err error) {
 		}
 	}
 	return nil
+}
+
+// randReads is how many reads make a pass. Cold ones cost the disk a seek each.
+func randReads(s sizes, p phase) int {
+	if p == cold {
+		return s.RandReads / 4
+	}
+	return s.RandReads
 }
 
 // seqWrite writes a new file and syncs it.
@@ -87,8 +91,8 @@ func seqWrite(j *job) (err error) {
 	return os.Remove(j.via(scratch, name))
 }
 
-// smallWrites overwrites a file 4 KiB at a time and does not sync. The pass that
-// warms up makes the file.
+// smallWrites overwrites a file 4 KiB at a time and does not sync. As
+// preparation it makes the file.
 func smallWrites(j *job) error {
 	f, err := os.OpenFile(j.via(scratch, "small"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -134,12 +134,12 @@ func (l *lab) revoke(ctx context.Context, peers []peer, n int) ([]*revocation, e
 	var rows []*revocation
 	byName := map[string]peer{}
 	for _, p := range peers {
-		if !p.rootsfs || p.skip != "" {
+		if !p.rootsfs {
 			continue
 		}
 		byName[p.name] = p
 		for i, inodes := range l.size.Inodes {
-			if i == 0 || p.name == "rootsfs-audit" {
+			if i == 0 || p.name == audit {
 				rows = append(rows, &revocation{Peer: p.name, Inodes: inodes, Handles: l.size.Handles})
 			}
 		}

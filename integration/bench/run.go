@@ -36,30 +36,66 @@ func (c *clock) stop() {
 	}
 }
 
-// sample is the outcome of one run.
+// sample is the outcome of one phase of a run.
 type sample struct {
 	seconds  float64 // per pass
 	requests *requests
 }
 
 // measure runs w once on p: fresh scratch, fresh daemon, preparation, timed
-// passes, check, end of the daemon.
-func (l *lab) measure(ctx context.Context, w workload, p peer, count bool) (s sample, err error) {
+// phases, end of the daemon. It returns a sample for each of w's phases.
+func (l *lab) measure(ctx context.Context, w workload, p peer, count bool) (samples []sample, err error) {
 	if err := l.emptyScratch(); err != nil {
-		return s, err
+		return nil, err
 	}
 	m, err := l.start(ctx, p, l.path("src"))
 	if err != nil {
-		return s, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.stop()) }()
 	err = guarded(ctx, runLimit, m.abort, func(ctx context.Context) error {
-		j := &job{ctx: ctx, lab: l, size: l.size, dir: m.dir, source: l.path("src"), cold: w.cold}
-		var err error
-		s, err = l.timed(j, w, m, count)
-		return err
+		j := &job{ctx: ctx, lab: l, size: l.size, dir: m.dir, source: l.path("src")}
+		if w.prepare != nil {
+			if err := w.prepare(j); err != nil {
+				return fmt.Errorf("prepare: %w", err)
+			}
+		}
+		for i, p := range w.phases {
+			j.phase = p
+			if err := j.ready(w, i > 0); err != nil {
+				return err
+			}
+			s, err := l.timed(j, w, m, count)
+			if err != nil {
+				return err
+			}
+			samples = append(samples, s)
+		}
+		return nil
 	})
-	return s, err
+	return samples, err
+}
+
+// ready brings the caches into the state of the job's phase. passed tells that a
+// phase was run before.
+func (j *job) ready(w workload, passed bool) error {
+	switch j.phase {
+	case cold:
+		return chill(j.ctx, w.programs)
+	case warm:
+		var err error
+		if w.warmUp != nil {
+			err = w.warmUp(j)
+		} else if !passed {
+			err = w.pass(j)
+		}
+		if err != nil {
+			return fmt.Errorf("warm-up: %w", err)
+		}
+	case plain:
+		unix.Sync() // what came before is not written back on our time
+	}
+	return nil
 }
 
 // guarded runs f. When ctx ends or the limit passes first, it calls abort, after
@@ -78,23 +114,8 @@ func guarded(ctx context.Context, limit time.Duration, abort func(), f func(cont
 	}
 }
 
-// timed does the work of one run through a mount that answers.
+// timed times one phase through a mount that answers.
 func (l *lab) timed(j *job, w workload, m *mounted, count bool) (s sample, err error) {
-	if w.prepare != nil {
-		if err := w.prepare(j); err != nil {
-			return s, fmt.Errorf("prepare: %w", err)
-		}
-	}
-	if w.cold {
-		if err := chill(j.ctx, w.programs); err != nil {
-			return s, err
-		}
-	} else {
-		if err := w.pass(j); err != nil {
-			return s, fmt.Errorf("warm-up: %w", err)
-		}
-		unix.Sync() // what the warm-up wrote is not written back on our time
-	}
 	count = count && l.trace != nil && m.dev != 0
 	if count {
 		if err := l.trace.begin(m.dev); err != nil {
@@ -110,7 +131,7 @@ func (l *lab) timed(j *job, w workload, m *mounted, count bool) (s sample, err e
 	return s, err
 }
 
-// repeat times passes until enough has been timed: one, if the row is cold.
+// repeat times passes until enough has been timed: one, if the phase is cold.
 func repeat(j *job, w workload) (passes int, err error) {
 	j.clock = clock{}
 	for passes < maxPasses {
@@ -122,7 +143,7 @@ func repeat(j *job, w workload) (passes int, err error) {
 		if err == nil {
 			err = j.ctx.Err()
 		}
-		if err != nil || w.cold || j.total >= enough {
+		if err != nil || j.phase == cold || j.total >= enough {
 			return passes, err
 		}
 	}

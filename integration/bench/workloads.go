@@ -3,23 +3,39 @@ package main
 import (
 	"context"
 	"path/filepath"
+	"strings"
 )
 
-// workload is one row of the table.
+// phase says in what state of the caches a pass is timed.
+type phase string
+
+const (
+	cold  phase = "cold" // once, after the caches were dropped
+	warm  phase = "warm" // after the same work was done through the same mount
+	plain phase = ""     // as it comes: workloads that write
+)
+
+// workload is something to do, in one or two phases; each phase is a row of the
+// table.
 type workload struct {
-	name string
+	name   string
+	phases []phase // in the order they are run
 	// bytes per pass, where the native column is better read as a speed.
-	bytes func(sizes) int64
-	cold  bool // timed once after the caches were dropped
-	// programs that a cold pass runs, read back into memory before the clock starts.
+	bytes func(sizes, phase) int64
+	// programs that a pass runs; read back into memory before a cold clock starts.
 	programs []string
-	// prepare runs through the mount with the clock not started, nil for none. A
-	// warm row gets one more pass after it as warm-up.
+	// prepare runs through the mount first, the clock not started; nil for nothing.
 	prepare func(*job) error
+	// warmUp runs before the warm phase; nil means a pass, unless the cold phase
+	// was one.
+	warmUp func(*job) error
 	// pass does the work once. It stops the clock around checks that are not part
 	// of it, and fails if the peer answered wrongly.
 	pass func(*job) error
 }
+
+// row is the name of the table's row for a phase.
+func (w workload) row(p phase) string { return strings.TrimSpace(w.name + " " + string(p)) }
 
 // job is one run of a workload on one peer.
 type job struct {
@@ -28,7 +44,7 @@ type job struct {
 	size   sizes
 	dir    string // the source seen through the peer
 	source string // the source itself, for checks
-	cold   bool
+	phase  phase
 	pass   int // counts the passes of this run
 	clock
 }
@@ -42,24 +58,21 @@ func (j *job) direct(elem ...string) string {
 	return filepath.Join(append([]string{j.source}, elem...)...)
 }
 
-// workloads is the table of rows, in the order they are printed.
+// workloads is the table of what is done, in the order it is printed.
 func workloads() []workload {
+	both := []phase{cold, warm}
 	return []workload{
-		{name: "seq read 1M cold", cold: true, pass: seqRead, bytes: func(s sizes) int64 { return s.SeqBytes }},
-		{name: "seq read 1M warm", pass: seqRead, bytes: func(s sizes) int64 { return s.SeqBytes }},
-		{name: "rand read 4k cold", cold: true, pass: randRead, bytes: func(s sizes) int64 { return int64(s.RandReads/4) * block }},
-		{name: "rand read 4k warm", pass: randRead, bytes: func(s sizes) int64 { return int64(s.RandReads) * block },
-			prepare: readWholeRandFile},
-		{name: "seq write 1M", pass: seqWrite, bytes: func(s sizes) int64 { return s.SeqBytes }},
-		{name: "write 4k", pass: smallWrites, bytes: func(s sizes) int64 { return s.SmallBytes }},
-		{name: "find+stat cold", cold: true, pass: findStat},
-		{name: "find+stat warm", pass: findStat},
-		{name: "du -s warm", pass: du},
-		{name: "creates", pass: creates},
-		{name: "git status cold", cold: true, programs: []string{"git"}, prepare: gitStatus, pass: gitStatus},
-		{name: "git status warm", prepare: gitStatus, pass: gitStatus},
-		{name: "tar cold", cold: true, programs: []string{"tar"}, pass: tar},
-		{name: "tar warm", pass: tar},
-		{name: "cp -r", pass: cpR},
+		{name: "seq read 1M", phases: both, pass: seqRead, bytes: func(s sizes, _ phase) int64 { return s.SeqBytes }},
+		{name: "rand read 4k", phases: both, pass: randRead, warmUp: readWholeRandFile,
+			bytes: func(s sizes, p phase) int64 { return int64(randReads(s, p)) * block }},
+		{name: "seq write 1M", phases: []phase{plain}, pass: seqWrite, bytes: func(s sizes, _ phase) int64 { return s.SeqBytes }},
+		{name: "write 4k", phases: []phase{plain}, prepare: smallWrites, pass: smallWrites,
+			bytes: func(s sizes, _ phase) int64 { return s.SmallBytes }},
+		{name: "find+stat", phases: both, pass: findStat},
+		{name: "du -s", phases: []phase{warm}, pass: du},
+		{name: "creates", phases: []phase{plain}, pass: creates},
+		{name: "git status", phases: both, programs: []string{"git"}, prepare: gitStatus, pass: gitStatus},
+		{name: "tar", phases: both, programs: []string{"tar"}, pass: tar},
+		{name: "cp -r", phases: []phase{plain}, pass: cpR},
 	}
 }

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// chooseWorkloads returns the workloads with the phases that are wanted and can
+// be measured. Cold ones that cannot be are named in the report.
+func (r *report) chooseWorkloads(wanted *regexp.Regexp, mayDropCaches bool) []workload {
+	var chosen []workload
+	var needRoot []string
+	for _, w := range workloads() {
+		all := w.phases
+		w.phases = nil
+		for _, p := range all {
+			switch {
+			case !wanted.MatchString(w.row(p)):
+			case p == cold && !mayDropCaches:
+				needRoot = append(needRoot, w.row(p))
+			default:
+				w.phases = append(w.phases, p)
+			}
+		}
+		if len(w.phases) > 0 {
+			chosen = append(chosen, w)
+		}
+	}
+	if len(needRoot) > 0 {
+		r.Skipped = append(r.Skipped, "dropping caches needs root: "+strings.Join(needRoot, ", "))
+	}
+	return chosen
+}
+
+// rows measures the workloads: every repetition of one before the next workload,
+// the peers taking turns inside a repetition.
+func (l *lab) rows(ctx context.Context, r *report, chosen []workload, peers []peer) error {
+	if len(chosen) == 0 {
+		return nil
+	}
+	if err := l.prepareSource(ctx); err != nil {
+		return err
+	}
+	for _, w := range chosen {
+		rows := make([]*row, len(w.phases))
+		for i, p := range w.phases {
+			rows[i] = &row{Workload: w.row(p), Cells: map[string]*cell{}}
+			if w.bytes != nil {
+				rows[i].Bytes = w.bytes(l.size, p)
+			}
+		}
+		r.Rows = append(r.Rows, rows...)
+		for rep := range r.Repetitions {
+			fmt.Fprintf(l.log, "bench: %4.0f s  %s %d/%d\n", time.Since(r.When).Seconds(), w.name, rep+1, r.Repetitions)
+			if err := l.round(ctx, w, rows, peers, rep); err != nil {
+				return err
+			}
+		}
+	}
+	return l.emptyScratch()
+}
+
+// round is one repetition of a workload on every peer. A peer that breaks is not
+// asked again; only an interruption is an error.
+func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, rep int) error {
+	for i := range peers {
+		p := peers[(i+rep)%len(peers)]
+		if c := rows[0].Cells[p.name]; c != nil && c.Broken != "" {
+			continue
+		}
+		samples, err := l.measure(ctx, w, p, rep == 0)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			fmt.Fprintf(l.log, "bench: %s on %s is broken: %v\n", w.name, p.name, err)
+		}
+		for i, row := range rows {
+			row.add(p.name, samples, i, err)
+		}
+	}
+	return nil
+}
+
+// add notes one run: a peer that broke in any phase is broken in all of them.
+func (r *row) add(peer string, samples []sample, i int, err error) {
+	c := r.Cells[peer]
+	if c == nil {
+		c = &cell{}
+		r.Cells[peer] = c
+	}
+	if err != nil {
+		c.Broken = err.Error()
+		return
+	}
+	c.Seconds = append(c.Seconds, samples[i].seconds)
+	if samples[i].requests != nil {
+		c.Requests = samples[i].requests
+	}
+}
