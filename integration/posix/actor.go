@@ -103,7 +103,10 @@ func (r *run) start(c cred) (*Actor, error) {
 		return nil, err
 	}
 	a := &Actor{cred: c, cmd: exec.Command(exe)}
-	a.cmd.Env = append(os.Environ(), helperEnv+"="+string(who))
+	a.cmd.Env = append(os.Environ(), helperEnv+"="+string(who),
+		// With -race every process sleeps a second before it ends, and there
+		// are some fifty of them.
+		"GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	a.cmd.Dir = r.base
 	a.cmd.Stderr = os.Stderr
 	if a.in, err = a.cmd.StdinPipe(); err != nil {
