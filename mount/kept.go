@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -33,17 +34,13 @@ func (n *node) kept(ctx context.Context, c guard.Caller, write bool) (*vfs.File,
 	if f := k.use(n, write); f != nil {
 		return n.retain(ctx, f)
 	}
-	at, ok := n.place()
-	if !ok {
-		return nil, orphan
-	}
 	flags := unix.O_RDONLY
 	if write {
 		flags = unix.O_RDWR
 	}
-	f, err := n.openKept(ctx, c, at, flags)
-	if err != 0 {
-		return nil, err
+	f, errno := n.openKept(ctx, c, flags)
+	if errno != 0 {
+		return nil, errno
 	}
 	f = k.add(n, f)
 	return n.retain(ctx, f)
@@ -51,12 +48,29 @@ func (n *node) kept(ctx context.Context, c guard.Caller, write bool) (*vfs.File,
 
 // openKept opens for reading and writing, or for writing only where the file
 // may not be read.
-func (n *node) openKept(ctx context.Context, c guard.Caller, at vfs.At, flags int) (*vfs.File, syscall.Errno) {
-	f, _, err := n.tree().Open(ctx, c, at, flags)
+func (n *node) openKept(ctx context.Context, c guard.Caller, flags int) (*vfs.File, syscall.Errno) {
+	f, err := n.openAnyhow(ctx, c, flags)
 	if err != nil && flags == unix.O_RDWR {
-		f, _, err = n.tree().Open(ctx, c, at, unix.O_WRONLY)
+		f, err = n.openAnyhow(ctx, c, unix.O_WRONLY)
 	}
 	return f, errnoOf(err)
+}
+
+// openAnyhow opens the file by its place, or through what we hold of it.
+func (n *node) openAnyhow(ctx context.Context, c guard.Caller, flags int) (*vfs.File, error) {
+	err := error(orphan)
+	if at, ok := n.place(); ok {
+		var f *vfs.File
+		f, _, err = n.tree().Open(ctx, c, at, flags)
+		if names.Errno(err) != orphan {
+			return f, err
+		}
+	}
+	have := n.anyFile()
+	if have == nil {
+		return nil, err
+	}
+	return have.Reopen(ctx, c, flags)
 }
 
 func (n *node) retain(ctx context.Context, f *vfs.File) (*vfs.File, syscall.Errno) {
@@ -140,39 +154,10 @@ func (k *keptFiles) drop(n *node) {
 	}
 }
 
-// keepUnlinked opens a file that is about to lose its name: a program may have
-// it open, which only the kernel knows.
-func (n *node) keepUnlinked(ctx context.Context, c guard.Caller, name string) {
-	if n.view.m.opt.Level != Max {
-		return
-	}
-	child := n.GetChild(name)
-	if child == nil {
-		return
-	}
-	cn, ok := child.Operations().(*node)
-	if !ok || !cn.isRegular() || n.view.m.keptFiles.use(cn, true) != nil {
-		return
-	}
-	at, ok := cn.place()
-	if !ok {
-		return
-	}
-	f, errno := cn.openKept(ctx, c, at, unix.O_RDWR)
-	if errno != 0 {
-		if f, errno = cn.openKept(ctx, c, at, unix.O_RDONLY); errno != 0 {
-			return
-		}
-	}
-	n.view.m.keptFiles.add(cn, f)
-}
-
-// closeKept closes the descriptors of an ended root.
+// closeKept closes the descriptors we hold of an ended root.
 func (v *view) closeKept() {
-	if v.m.opt.Level != Max {
-		return
-	}
 	for _, n := range v.all() {
 		v.m.keptFiles.drop(n)
+		n.dropRef()
 	}
 }

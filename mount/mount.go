@@ -34,6 +34,7 @@ type Mount struct {
 	keptFiles keptFiles
 	watcher   *vfs.SourceWatcher // nil: nothing is watched
 	noWatches sync.Once
+	refs      atomic.Int64  // see maxRefs
 	served    chan struct{} // closed when the kernel's connection has ended
 
 	mu    sync.Mutex // guards the fields below

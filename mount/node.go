@@ -33,7 +33,7 @@ func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs
 	f, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
-		return nil, orphan
+		return nil, n.gone()
 	}
 	watched := n.watched()
 	info, err := n.tree().Lookup(ctx, c, at, name)
@@ -114,14 +114,18 @@ func (n *node) stat(ctx context.Context, c guard.Caller, fh fs.FileHandle) (vfs.
 	if h, ok := fh.(*handle); ok && h.file != nil {
 		return h.file.Stat(ctx, c)
 	}
-	at, ok := n.place()
-	if ok {
-		return n.tree().Lstat(ctx, c, at)
+	err := error(orphan)
+	if at, ok := n.place(); ok {
+		var info vfs.Info
+		info, err = n.tree().Lstat(ctx, c, at)
+		if names.Errno(err) != orphan {
+			return info, err
+		}
 	}
 	if f := n.anyFile(); f != nil {
 		return f.Stat(ctx, c)
 	}
-	return vfs.Info{}, orphan
+	return vfs.Info{}, err
 }
 
 // Setattr changes attributes.

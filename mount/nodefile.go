@@ -55,7 +55,8 @@ func (n *node) openForWriting() bool {
 	return slices.ContainsFunc(e.open, func(h *handle) bool { return h.file.Writable() })
 }
 
-// anyFile returns an open file of the node, a writable one if there is one.
+// anyFile returns an open file of the node, a writable one if there is one; if
+// there is none, the reference kept of a file without a name, or nil.
 func (n *node) anyFile() *vfs.File {
 	e := n.ext.Load()
 	if e == nil {
@@ -74,6 +75,9 @@ func (n *node) anyFile() *vfs.File {
 		k.mu.Lock()
 		found = e.keep
 		k.mu.Unlock()
+	}
+	if found == nil {
+		found = e.ref.Load()
 	}
 	return found
 }
@@ -106,25 +110,7 @@ func (n *node) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, s
 		return nil, 0, syscall.ENOSYS // the kernel then stops asking, for the whole mount
 	}
 	_, c := n.enter(ctx)
-	at, ok := n.place()
-	if !ok {
-		return n.reopen(ctx, c, int(flags))
-	}
-	f, _, err := n.tree().Open(ctx, c, at, int(flags))
-	if err != nil {
-		return nil, 0, names.Errno(err)
-	}
-	return n.newHandle(f), n.openFlags(), 0
-}
-
-// reopen opens a file that has no name any more, through one that is open
-// (open("/proc/self/fd/N") of a deleted file).
-func (n *node) reopen(ctx context.Context, c guard.Caller, flags int) (fs.FileHandle, uint32, syscall.Errno) {
-	have := n.anyFile()
-	if have == nil {
-		return nil, 0, orphan
-	}
-	f, err := have.Reopen(ctx, c, flags)
+	f, err := n.openAnyhow(ctx, c, int(flags))
 	if err != nil {
 		return nil, 0, names.Errno(err)
 	}
@@ -136,7 +122,7 @@ func (n *node) Create(ctx context.Context, name string, flags uint32, mode uint3
 	fl, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
-		return nil, nil, 0, orphan
+		return nil, nil, 0, n.gone()
 	}
 	watched := n.watched()
 	n.own(name, true)
@@ -155,7 +141,7 @@ func (n *node) Tmpfile(ctx context.Context, flags uint32, mode uint32, out *fuse
 	fl, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
-		return nil, nil, 0, orphan
+		return nil, nil, 0, n.gone()
 	}
 	f, info, err := n.tree().Tmpfile(ctx, c, at, int(flags), mode)
 	if err != nil {

@@ -17,7 +17,7 @@ func (n *node) made(ctx context.Context, name string, out *fuse.EntryOut, make f
 	f, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
-		return nil, orphan
+		return nil, n.gone()
 	}
 	watched := n.watched()
 	n.own(name, true)
@@ -61,7 +61,7 @@ func (n *node) Link(ctx context.Context, target fs.InodeEmbedder, name string, o
 	f, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
-		return nil, orphan
+		return nil, n.gone()
 	}
 	oldAt, file, errno := old.target(nil)
 	if errno != 0 {
@@ -83,11 +83,9 @@ func (n *node) Unlink(ctx context.Context, name string) syscall.Errno {
 	_, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
-		return orphan
+		return n.gone()
 	}
-	n.keepUnlinked(ctx, c, name)
-	n.own(name, false)
-	return n.removed(name, n.tree().Unlink(ctx, c, at, name))
+	return n.removed(ctx, c, name, func() error { return n.tree().Unlink(ctx, c, at, name) })
 }
 
 // Rmdir removes an empty directory.
@@ -95,17 +93,20 @@ func (n *node) Rmdir(ctx context.Context, name string) syscall.Errno {
 	_, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
-		return orphan
+		return n.gone()
 	}
-	n.own(name, false)
-	return n.removed(name, n.tree().Rmdir(ctx, c, at, name))
+	return n.removed(ctx, c, name, func() error { return n.tree().Rmdir(ctx, c, at, name) })
 }
 
-// removed ends what own(name, false) began.
-func (n *node) removed(name string, err error) syscall.Errno {
+// removed runs the removal of a name.
+func (n *node) removed(ctx context.Context, c guard.Caller, name string, remove func() error) syscall.Errno {
+	done := n.removing(ctx, c, name)
+	n.own(name, false)
+	err := remove()
 	if err != nil {
 		n.disown(name, false)
 	}
+	done(err == nil)
 	return names.Errno(err)
 }
 
@@ -119,10 +120,13 @@ func (n *node) Rename(ctx context.Context, name string, newParent fs.InodeEmbedd
 	from, ok1 := n.place()
 	dest, ok2 := to.place()
 	if !ok1 || !ok2 {
-		return orphan
+		return n.gone()
 	}
-	to.keepUnlinked(ctx, c, newName)
 	exchange := flags&vfs.RenameExchange != 0
+	done := func(bool) {}
+	if flags == 0 {
+		done = to.removing(ctx, c, newName)
+	}
 	moves := func(by func(n *node, name string, created bool)) {
 		by(n, name, false)
 		by(to, newName, true)
@@ -136,5 +140,6 @@ func (n *node) Rename(ctx context.Context, name string, newParent fs.InodeEmbedd
 	if err != nil {
 		moves((*node).disown)
 	}
+	done(err == nil)
 	return names.Errno(err)
 }

@@ -40,7 +40,6 @@ type node struct {
 
 	// guarded by view.mu
 	pins int32
-	gone bool // not in the table any more
 
 	ext atomic.Pointer[nodeExt]
 }
@@ -49,6 +48,8 @@ type node struct {
 // not carry it.
 type nodeExt struct {
 	watch atomic.Pointer[dirWatch] // of a directory
+
+	ref atomic.Pointer[vfs.File] // of a file without a name, see removing
 
 	mu   sync.Mutex // guards the fields below
 	open []*handle  // open files
@@ -124,6 +125,7 @@ func (v *view) unpin(n *node) {
 // flight that is about to hand it out again has it pinned.
 func (n *node) OnForget() {
 	n.view.m.keptFiles.drop(n)
+	n.dropRef()
 	n.unwatch()
 	v := n.view
 	v.mu.Lock()

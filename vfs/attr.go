@@ -45,7 +45,7 @@ func (t *Tree) onNode(ctx context.Context, req guard.Request, at At, f *File,
 			if err != nil {
 				return Info{}, 0, err
 			}
-			info, err = g(l, fd, true, info)
+			info, err = g(l, fd, !f.ref, info)
 			return info, 0, err
 		})
 	}

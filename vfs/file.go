@@ -26,6 +26,7 @@ type File struct {
 	read   atomic.Int64
 	wrote  atomic.Int64
 	quiet  bool // no record of the close
+	ref    bool // a reference (O_PATH), not an open file
 }
 
 func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int) *File {
@@ -33,6 +34,26 @@ func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int) 
 	f.users.Store(1)
 	f.hold.Store(l.Hold())
 	return f
+}
+
+// Ref takes a reference to whatever lies at a place: a File that answers Stat,
+// Setattr, attributes, Link and Reopen, also after the file has lost its name.
+func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
+	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: at.Path}
+	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+		d, info, err := nodeAt(l, at)
+		if err != nil {
+			return opened{}, 0, err
+		}
+		fd, err := beneath.Keep(d)
+		if err != nil {
+			return opened{}, 0, err
+		}
+		f := newFile(t, l, fd, At{at.Path, info.ID()}, c, unix.O_RDONLY)
+		f.quiet, f.ref = true, true
+		return opened{f, info}, 0, nil
+	})
+	return o.f, err
 }
 
 // Path is where the file was opened, ID its identity.

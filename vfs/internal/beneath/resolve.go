@@ -34,6 +34,14 @@ func (d Dir) Close() {
 	}
 }
 
+// Keep makes the descriptor the caller's, to close when it likes.
+func Keep(d Dir) (int, error) {
+	if d.owned {
+		return d.FD, nil
+	}
+	return unix.FcntlInt(uintptr(d.FD), unix.F_DUPFD_CLOEXEC, 0)
+}
+
 // OpenDir resolves a directory of the lease's root.
 func OpenDir(l *guard.Lease, rel string) (Dir, error) {
 	if rel == "" {

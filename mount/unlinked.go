@@ -1,0 +1,79 @@
+package mount
+
+import (
+	"context"
+	"syscall"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// A file that loses its name may still be in use: as an open file, a working
+// directory, an O_PATH descriptor, or in a path walk that found it a moment ago.
+// Nothing is found by place any more then, so a reference to the file (O_PATH)
+// is taken before its name goes, and kept until the kernel forgets the node.
+
+// maxRefs bounds the descriptors spent on that. The kernel forgets a file soon
+// after its last user has, so more means that somebody collects nameless files;
+// those beyond the bound answer ESTALE where no open file helps.
+const maxRefs = 4096
+
+// removing takes a reference to the file called name in n, if the kernel knows
+// it; the returned function is told whether the name has gone.
+func (n *node) removing(ctx context.Context, c guard.Caller, name string) (done func(gone bool)) {
+	nothing := func(bool) {}
+	child := n.GetChild(name)
+	if child == nil {
+		return nothing
+	}
+	cn, ok := child.Operations().(*node)
+	if !ok || cn.view.m.refs.Load() >= maxRefs {
+		return nothing
+	}
+	at, ok := n.place()
+	if !ok {
+		return nothing
+	}
+	p, err := at.Path.Join(name)
+	if err != nil {
+		return nothing
+	}
+	ref, err := n.tree().Ref(ctx, c, vfs.At{Path: p, ID: cn.id})
+	if err != nil {
+		return nothing
+	}
+	// It is there before the name goes: a request that finds the name gone on
+	// the source, but not yet in our tree, needs it too.
+	if !cn.extra().ref.CompareAndSwap(nil, ref) {
+		ref.Close()
+		return nothing
+	}
+	cn.view.m.refs.Add(1)
+	return func(gone bool) {
+		if !gone {
+			cn.dropRef()
+		}
+	}
+}
+
+// dropRef lets go of the reference.
+func (n *node) dropRef() {
+	e := n.ext.Load()
+	if e == nil {
+		return
+	}
+	if ref := e.ref.Swap(nil); ref != nil {
+		n.view.m.refs.Add(-1)
+		ref.Close()
+	}
+}
+
+// gone is the answer for an operation that needs the node's place, when it has
+// none: a directory that was removed through the mount holds nothing (ENOENT);
+// for everything else ESTALE makes the kernel look the path up again.
+func (n *node) gone() syscall.Errno {
+	if e := n.ext.Load(); e != nil && e.ref.Load() != nil {
+		return syscall.ENOENT
+	}
+	return orphan
+}
