@@ -114,18 +114,19 @@ func (n *node) stat(ctx context.Context, c guard.Caller, fh fs.FileHandle) (vfs.
 	if h, ok := fh.(*handle); ok && h.file != nil {
 		return h.file.Stat(ctx, c)
 	}
-	err := error(orphan)
-	if at, ok := n.place(); ok {
-		var info vfs.Info
-		info, err = n.tree().Lstat(ctx, c, at)
-		if names.Errno(err) != orphan {
-			return info, err
+	var info vfs.Info
+	errno := n.anyhow(func(at vfs.At, f *vfs.File) (err error) {
+		if f != nil {
+			info, err = f.Stat(ctx, c)
+		} else {
+			info, err = n.tree().Lstat(ctx, c, at)
 		}
+		return err
+	})
+	if errno != 0 {
+		return info, errno
 	}
-	if f := n.anyFile(); f != nil {
-		return f.Stat(ctx, c)
-	}
-	return vfs.Info{}, err
+	return info, nil
 }
 
 // Setattr changes attributes.
@@ -196,12 +197,27 @@ func attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
 // Readlink returns a link's target, if it stays in the root.
 func (n *node) Readlink(ctx context.Context) ([]byte, syscall.Errno) {
 	_, c := n.enter(ctx)
-	at, ok := n.place()
-	if !ok {
-		return nil, orphan
+	var target string
+	errno := n.anyhow(func(at vfs.At, f *vfs.File) (err error) {
+		target, err = n.tree().Readlink(ctx, c, at, f)
+		return err
+	})
+	return []byte(target), errno
+}
+
+// anyhow runs an operation on the node by its place, and, where that is no
+// longer the node's, through what we hold of the file.
+func (n *node) anyhow(f func(at vfs.At, file *vfs.File) error) syscall.Errno {
+	errno := orphan
+	if at, ok := n.place(); ok {
+		if errno = names.Errno(f(at, nil)); errno != orphan {
+			return errno
+		}
 	}
-	target, err := n.tree().Readlink(ctx, c, at)
-	return []byte(target), names.Errno(err)
+	if have := n.anyFile(); have != nil {
+		return names.Errno(f(vfs.At{Path: have.Path(), ID: n.id}, have))
+	}
+	return errno
 }
 
 // Statfs describes the source's file system.
@@ -224,24 +240,24 @@ func (n *node) Statfs(ctx context.Context, out *fuse.StatfsOut) syscall.Errno {
 // Getxattr reads one extended attribute.
 func (n *node) Getxattr(ctx context.Context, attr string, dest []byte) (uint32, syscall.Errno) {
 	_, c := n.enter(ctx)
-	at, file, errno := n.target(nil)
-	if errno != 0 {
-		return 0, errno
-	}
-	sz, err := n.tree().Getxattr(ctx, c, at, file, attr, dest)
-	return uint32(sz), names.Errno(err)
+	sz := 0
+	errno := n.anyhow(func(at vfs.At, f *vfs.File) (err error) {
+		sz, err = n.tree().Getxattr(ctx, c, at, f, attr, dest)
+		return err
+	})
+	return uint32(sz), errno
 }
 
 // Listxattr lists the extended attributes.
 func (n *node) Listxattr(ctx context.Context, dest []byte) (uint32, syscall.Errno) {
 	_, c := n.enter(ctx)
-	at, file, errno := n.target(nil)
+	var list []byte
+	errno := n.anyhow(func(at vfs.At, f *vfs.File) (err error) {
+		list, err = n.tree().Listxattr(ctx, c, at, f)
+		return err
+	})
 	if errno != 0 {
 		return 0, errno
-	}
-	list, err := n.tree().Listxattr(ctx, c, at, file)
-	if err != nil {
-		return 0, names.Errno(err)
 	}
 	if len(dest) < len(list) {
 		return uint32(len(list)), syscall.ERANGE
@@ -252,21 +268,17 @@ func (n *node) Listxattr(ctx context.Context, dest []byte) (uint32, syscall.Errn
 // Setxattr sets one extended attribute.
 func (n *node) Setxattr(ctx context.Context, attr string, data []byte, flags uint32) syscall.Errno {
 	_, c := n.enter(ctx)
-	at, file, errno := n.target(nil)
-	if errno != 0 {
-		return errno
-	}
-	return names.Errno(n.tree().Setxattr(ctx, c, at, file, attr, data, int(flags)))
+	return n.anyhow(func(at vfs.At, f *vfs.File) error {
+		return n.tree().Setxattr(ctx, c, at, f, attr, data, int(flags))
+	})
 }
 
 // Removexattr removes one extended attribute.
 func (n *node) Removexattr(ctx context.Context, attr string) syscall.Errno {
 	_, c := n.enter(ctx)
-	at, file, errno := n.target(nil)
-	if errno != 0 {
-		return errno
-	}
-	return names.Errno(n.tree().Removexattr(ctx, c, at, file, attr))
+	return n.anyhow(func(at vfs.At, f *vfs.File) error {
+		return n.tree().Removexattr(ctx, c, at, f, attr)
+	})
 }
 
 // typeBits is the file type of a mode.

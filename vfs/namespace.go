@@ -219,26 +219,28 @@ func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName st
 	return err
 }
 
-// Readlink returns a link's target. A target that leaves the root, or could, is
-// refused: the kernel would walk it in the caller's namespace, outside.
-func (t *Tree) Readlink(ctx context.Context, c guard.Caller, at At) (string, error) {
+// Readlink returns a link's target; f is a reference to the link if it has no
+// name any more, else nil. A target that leaves the root, or could, is refused:
+// the kernel would walk it in the caller's namespace, outside.
+func (t *Tree) Readlink(ctx context.Context, c guard.Caller, at At, f *File) (string, error) {
 	req := guard.Request{Caller: c, Op: names.OpReadlink, Path: at.Path}
-	return do(ctx, t, req, nil, func(l *guard.Lease) (string, int64, error) {
-		d, info, err := nodeAt(l, at)
-		if err != nil {
-			return "", 0, err
-		}
-		defer d.Close()
+	var target string
+	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, info Info) (Info, error) {
 		if info.Type() != unix.S_IFLNK {
-			return "", 0, unix.EINVAL
+			return Info{}, unix.EINVAL
 		}
-		target, err := beneath.Readlink(d.FD)
-		if err != nil || l.PosixFull() {
-			return target, 0, err
+		text, err := beneath.Readlink(fd)
+		if err == nil && !l.PosixFull() {
+			dir, _ := at.Path.Split()
+			err = staysInside(l, dir, text)
 		}
-		dir, _ := at.Path.Split()
-		return target, 0, staysInside(l, dir, target)
+		target = text
+		return Info{}, err
 	})
+	if err != nil {
+		return "", err
+	}
+	return target, nil
 }
 
 // staysInside judges a link's target by its text. Leading ".." elements climb
