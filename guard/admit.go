@@ -44,10 +44,10 @@ func (h *Hold) Root() (RootName, uint64) { return h.root.name, h.root.epoch }
 // Dead is closed when the root's gate shuts.
 func (h *Hold) Dead() <-chan struct{} { return h.root.dead }
 
-// Refence is the reason Admit gives for a held file when roots were nested or
+// ErrRefence is the reason Admit gives for a held file when roots were nested or
 // revoked inside its root since it was opened: its place has to be judged again
 // (package vfs does), by walking to it anew.
-var Refence = errors.New("nested roots changed; the file's place must be judged again")
+var ErrRefence = errors.New("nested roots changed; the file's place must be judged again")
 
 // Lease is the permission to run one operation. It is the only way to a root's
 // descriptor. Done must be called exactly once, when the operation has ended.
@@ -76,7 +76,7 @@ type crossing struct {
 func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
 	l := &Lease{reg: g, req: req, start: time.Now()}
 	if err := l.admit(ctx); err != nil {
-		if err == Refence { //nolint:errorlint // our own sentinel, never wrapped here
+		if err == ErrRefence { //nolint:errorlint // our own sentinel, never wrapped here
 			return nil, err
 		}
 		return nil, l.finish(0, err)
@@ -137,7 +137,7 @@ func (l *Lease) enter() error {
 	if h := req.Held; h != nil {
 		if h.fenceGen != r.fences.Load().gen {
 			l.release()
-			return Refence
+			return ErrRefence
 		}
 		for _, c := range h.crossed {
 			if err := l.cross(c); err != nil {

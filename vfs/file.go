@@ -136,7 +136,7 @@ func onFileDrop[T any](ctx context.Context, f *File, req guard.Request, drop fun
 			}
 			return g(l, f.fd)
 		})
-		if !errors.Is(err, guard.Refence) {
+		if !errors.Is(err, guard.ErrRefence) {
 			return v, err
 		}
 		if err := f.refence(ctx, req); err != nil {

@@ -1,0 +1,55 @@
+# rootsfs: make demo shows it, make test proves it.
+GO      ?= go
+BIN     := bin
+PKGS    := ./...
+# -p 1: suites that mount, watch and kill share one machine.
+TEST    := $(GO) test -race -p 1 -timeout 9m
+
+.PHONY: all build demo test soak bench fuzz lint clean need-go need-root
+
+all: build
+
+build: need-go
+	$(GO) build -trimpath -o $(BIN)/rootsfs ./cmd/rootsfs
+
+# Builds, mounts this repository read-only and a scratch directory writable, and
+# shows a read, a refused write, a refused escape and a revocation of an open
+# file, with the audit line of each.
+demo: build
+	@sh integration/demo/demo.sh $(BIN)/rootsfs
+
+test: need-go
+	$(TEST) $(PKGS)
+
+# The loops that `make test` runs shortened, in full.
+soak: need-go
+	ROOTSFS_SOAK=1 $(GO) test -race -p 1 -timeout 3h ./mount/... ./integration/...
+
+bench: build
+	$(GO) run ./integration/bench $(BENCHFLAGS)
+
+FUZZTIME ?= 60s
+# -fuzzminimizetime: Go's minimiser stalls on long inputs (measured).
+fuzz: need-go
+	@set -e; for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "== $$pkg $$f"; $(GO) test $$pkg -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 0x; \
+	  done; done
+
+# Tool versions are pinned in go.mod (tool directives).
+lint: need-go
+	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt: $$out"; exit 1; }
+	$(GO) vet $(PKGS)
+	GOOS=darwin $(GO) build ./guard ./guard/names
+	GOOS=windows $(GO) build ./guard ./guard/names
+	$(GO) tool staticcheck $(PKGS)
+	$(GO) mod tidy -diff
+	@out=$$($(GO) tool govulncheck $(PKGS) 2>&1); code=$$?; echo "$$out"; \
+	case "$$out" in *"fetching vulnerabilities"*) echo "lint: NOT CHECKED for vulnerabilities: vuln.go.dev cannot be reached from here";; \
+	*) exit $$code;; esac
+
+clean:
+	rm -rf $(BIN)
+
+need-go:
+	@command -v $(GO) >/dev/null || { echo "rootsfs needs Go 1.26 or newer: https://go.dev/dl/"; exit 1; }
