@@ -52,7 +52,7 @@
 // of another kernel. Cold rows depend on the disk and on whatever caches lie below
 // a virtual one. Ratios under about 1.2 are within the noise of a shared
 // machine: the JSON output holds every sample, and rows whose native samples
-// differ widely are named. The bindfs rows are of the version named in the
+// differ widely are named. A table made while others use the machine says so. The bindfs rows are of the version named in the
 // heading; versions built on libfuse 2 and 3 have different default
 // timeouts, so "plain" is not the same thing everywhere.
 //

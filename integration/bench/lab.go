@@ -35,6 +35,7 @@ type lab struct {
 	settle time.Duration
 
 	self           string // this program
+	fuseMissing    string // why there is no FUSE; empty if there is
 	rootsfs        string
 	rootsfsMissing string // why there is none; empty if there is
 	bindfs         string
@@ -97,6 +98,9 @@ func ownDir(dir string) error {
 
 // sweep removes mounts that an earlier run left, and their mountpoints.
 func (l *lab) sweep() error {
+	if detach(l.path("tracing")) > 0 {
+		fmt.Fprintf(l.log, "bench: removed a mount left on %s\n", l.path("tracing"))
+	}
 	entries, err := os.ReadDir(l.path("mnt"))
 	if err != nil {
 		return err
@@ -125,7 +129,12 @@ func (l *lab) close() error {
 // findPrograms looks for the peers' programs. rootsfs is built from the module
 // this program belongs to unless a path is given.
 func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
-	var err error
+	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		l.fuseMissing = err.Error()
+	} else {
+		_ = fuse.Close() // nothing was done with it
+	}
 	if l.bindfs, err = exec.LookPath(bindfs); err != nil {
 		l.bindfsMissing = err.Error()
 	} else {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,20 +42,20 @@ func (l *lab) peers() []peer {
 	ps := []peer{{name: native}}
 	for _, level := range []string{"strict", "audit", "max"} {
 		ps = append(ps, peer{
-			name: "rootsfs-" + level, skip: l.rootsfsMissing, sub: rootName, line: true, rootsfs: true,
+			name: "rootsfs-" + level, skip: cmp.Or(l.fuseMissing, l.rootsfsMissing), sub: rootName, line: true, rootsfs: true,
 			argv: func(source, mnt string) []string {
 				return []string{l.rootsfs, "mount", "--cache", level, "--root", rootName + "=" + source + ":rw", mnt}
 			},
 		})
 	}
 	ps = append(ps, l.bindfsPeer("bindfs", nil), l.bindfsPeer("bindfs-tuned", tuning(l.bindfsVersion)))
-	return append(ps, peer{name: "loopback", line: true, argv: func(source, mnt string) []string {
+	return append(ps, peer{name: "loopback", skip: l.fuseMissing, line: true, argv: func(source, mnt string) []string {
 		return []string{l.self, childLoopback, source, mnt}
 	}})
 }
 
 func (l *lab) bindfsPeer(name string, options []string) peer {
-	return peer{name: name, skip: l.bindfsMissing, argv: func(source, mnt string) []string {
+	return peer{name: name, skip: cmp.Or(l.fuseMissing, l.bindfsMissing), argv: func(source, mnt string) []string {
 		argv := append([]string{l.bindfs, "-f"}, options...)
 		if os.Geteuid() != 0 {
 			argv = append(argv, "--no-allow-other") // it needs user_allow_other
@@ -101,7 +102,10 @@ func (l *lab) start(ctx context.Context, p peer, source string) (*mounted, error
 		return nil, errors.Join(err, os.Remove(mnt))
 	}
 	if err := m.await(ctx, p.line); err != nil {
-		return nil, errors.Join(err, m.stop())
+		m.kill()
+		<-m.done
+		detach(mnt)
+		return nil, errors.Join(err, os.Remove(mnt))
 	}
 	return m, nil
 }

@@ -105,6 +105,13 @@ func TestMarkdown(t *testing.T) {
 	if text := r.markdown(); !strings.Contains(text, "tar warm (native).") {
 		t.Errorf("noisy repetitions are not named:\n%s", text)
 	}
+	if strings.Contains(text, "OTHERS") {
+		t.Error("an idle machine is called busy")
+	}
+	r.Machine.Load, r.Machine.CPUs = 1.5, 2
+	if text := r.markdown(); !strings.Contains(text, "load average was 1.5") {
+		t.Errorf("a busy machine is not called so:\n%s", text)
+	}
 	if _, err := json.Marshal(r); err != nil {
 		t.Error(err)
 	}

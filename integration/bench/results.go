@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -26,12 +27,17 @@ type report struct {
 }
 
 type machine struct {
-	Kernel string `json:"kernel"`
-	CPUs   int    `json:"cpus"`
-	Go     string `json:"go"`
-	GoFuse string `json:"goFuse"`
-	Bindfs string `json:"bindfs"`
+	// Load is how many processes wanted a CPU before we began, over a minute.
+	Load   float64 `json:"loadAverage"`
+	Kernel string  `json:"kernel"`
+	CPUs   int     `json:"cpus"`
+	Go     string  `json:"go"`
+	GoFuse string  `json:"goFuse"`
+	Bindfs string  `json:"bindfs"`
 }
+
+// busy tells that others were using the machine.
+func (m machine) busy() bool { return m.Load > float64(m.CPUs)/2 }
 
 // row is one workload; its cells are by peer.
 type row struct {
@@ -120,6 +126,9 @@ func spread(values []float64) float64 {
 
 func describeMachine(bindfs string) machine {
 	m := machine{CPUs: runtime.NumCPU(), Go: runtime.Version(), Bindfs: bindfs}
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(text), &m.Load) // stays 0 if the kernel changes the format
+	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		m.Kernel = unix.ByteSliceToString(u.Release[:])

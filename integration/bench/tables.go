@@ -14,6 +14,10 @@ func (r *report) markdown() string {
 	fmt.Fprintf(&b, "Slowdown against native, lower is better; medians of %d, size %s, %s.\n", r.Repetitions, r.Size.Name,
 		r.When.Format("2006-01-02"))
 	fmt.Fprintf(&b, "Kernel %s, %d CPUs, %s, go-fuse %s, %s.\n\n", m.Kernel, m.CPUs, m.Go, m.GoFuse, orNone(m.Bindfs))
+	if m.busy() {
+		fmt.Fprintf(&b, "OTHERS WERE USING THIS MACHINE: its load average was %.1f at the start, for %d CPUs. Only the counts of requests can be relied on.\n\n",
+			m.Load, m.CPUs)
+	}
 	b.WriteString(r.slowdowns())
 	if noisy := r.noisy(); len(noisy) > 0 {
 		fmt.Fprintf(&b, "\nRepetitions disagree by more than %.0f %% of the median (distance of the quartiles): %s.\n",

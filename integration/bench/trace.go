@@ -33,7 +33,8 @@ func newTracer(mnt string) (*tracer, error) {
 	if err := unix.Mount("tracefs", mnt, "tracefs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return nil, errors.Join(fmt.Errorf("mount tracefs: %w", err), os.Remove(mnt))
 	}
-	t := &tracer{mnt: mnt, instance: filepath.Join(mnt, "instances", "rootsfs-bench-"+strconv.Itoa(os.Getpid()))}
+	t := &tracer{mnt: mnt, instance: filepath.Join(mnt, "instances", instancePrefix+strconv.Itoa(os.Getpid()))}
+	removeStaleInstances(mnt)
 	err := os.Mkdir(t.instance, 0o700)
 	if err == nil {
 		err = t.set("buffer_size_kb", strconv.Itoa(traceKB))
@@ -45,6 +46,20 @@ func newTracer(mnt string) (*tracer, error) {
 		return nil, errors.Join(err, t.close())
 	}
 	return t, nil
+}
+
+const instancePrefix = "rootsfs-bench-" // and the process that made it
+
+// removeStaleInstances removes those of runs that were killed: they hold buffers
+// in the kernel. One that cannot be removed is not ours to worry about.
+func removeStaleInstances(mnt string) {
+	all, _ := filepath.Glob(filepath.Join(mnt, "instances", instancePrefix+"*")) // the pattern is well formed
+	for _, dir := range all {
+		pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), instancePrefix))
+		if err == nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+			_ = os.Remove(dir)
+		}
+	}
 }
 
 const event = "events/fuse/fuse_request_send"
