@@ -1,0 +1,76 @@
+package control
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// Class is what kind of failure an error is, in the terms of exit codes. It
+// travels with an error over the control socket.
+type Class string
+
+// The classes.
+const (
+	Failure     Class = "failure"
+	Usage       Class = "usage"        // what was written cannot be meant
+	NotApproved Class = "not_approved" // the rules or the owner refuse
+	NoSuch      Class = "no_such"      // session or root
+	System      Class = "system"       // the machine cannot: no FUSE, ...
+)
+
+// Classify returns the class of an error; Failure for an unknown one.
+func Classify(err error) Class {
+	var remote *Error
+	var g *guard.Error
+	switch {
+	case errors.As(err, &remote):
+		return remote.Class
+	case errors.Is(err, ErrNoSession), errors.Is(err, mount.ErrNotMounted):
+		return NoSuch
+	case errors.Is(err, mount.ErrNoFUSE):
+		return System
+	case errors.As(err, &g):
+		return classOf(g)
+	}
+	return Failure
+}
+
+func classOf(g *guard.Error) Class {
+	var errno syscall.Errno
+	switch {
+	case errors.As(g.Err, &errno):
+		// The file system said no, not the rules.
+		if g.Op == names.OpMount {
+			return System
+		}
+		return Failure
+	case g.Kind == names.Invalid, g.Kind == names.TooLong:
+		return Usage
+	case g.Kind == names.Permission, g.Kind == names.NoConsent:
+		return NotApproved
+	case g.Kind == names.NotExist && (g.Op == names.OpRevoke || g.Op == names.OpSet || g.Op == names.OpUnavailable):
+		return NoSuch
+	}
+	return Failure
+}
+
+// Error is an error that a session answered with.
+type Error struct {
+	Text  string
+	Class Class
+	Kind  string // names.Kind
+	// Ended tells of each root when a revocation did not go through whole.
+	Ended []Ended
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Is reports whether target is the error's kind.
+func (e *Error) Is(target error) bool {
+	k, ok := target.(names.Kind)
+	return ok && k.String() == e.Kind
+}

@@ -1,0 +1,196 @@
+package control
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Client talks to one session. It may be used by many goroutines.
+type Client struct {
+	info Info
+	http *http.Client
+}
+
+// dialTimeout bounds the connection alone: a socket of the same machine answers
+// at once or its daemon is stopped.
+const dialTimeout = 5 * time.Second
+
+// Dial returns a client of a session that Find, At or List returned.
+func Dial(in Info) *Client {
+	c := &Client{info: in}
+	c.http = &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return c.dial(ctx)
+		},
+	}}
+	return c
+}
+
+// Info is what the client was made for.
+func (c *Client) Info() Info { return c.info }
+
+func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	fd, err := openPrivate(c.info.path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s has ended", ErrNoSession, names.Quote(c.info.Name))
+	}
+	defer unix.Close(fd)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	d := Dir{fd: fd}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.fdPath(socketFile))
+	if err != nil {
+		var errno unix.Errno
+		if errors.As(err, &errno) {
+			err = errno // the address in the error is a number of no use
+		}
+		return nil, fmt.Errorf("session %s does not answer on its control socket: %w", names.Quote(c.info.Name), err)
+	}
+	uid, err := peerUID(conn)
+	if err != nil || uid != os.Geteuid() {
+		_ = conn.Close()
+		return nil, fmt.Errorf("session %s is served by the user with id %d, not by you", names.Quote(c.info.Name), uid)
+	}
+	return conn, nil
+}
+
+func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://session"+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return unwrapURL(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return c.remoteError(resp)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return fmt.Errorf("session %s broke off its answer: %w", names.Quote(c.info.Name), err)
+	}
+	return nil
+}
+
+// unwrapURL takes net/http's prefix (Get "http://session/...") off.
+func unwrapURL(err error) error {
+	if inner := errors.Unwrap(err); inner != nil {
+		return inner
+	}
+	return err
+}
+
+func (c *Client) remoteError(resp *http.Response) error {
+	var p problem
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxBody)).Decode(&p); err != nil || p.Error == "" {
+		return fmt.Errorf("session %s answered with status %d; is it of another version? see: rootsfs status", names.Quote(c.info.Name), resp.StatusCode)
+	}
+	return &Error{Text: p.Error, Class: p.Class, Kind: p.Kind, Ended: p.Ended}
+}
+
+// Status asks for the session's state.
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	err = c.call(ctx, http.MethodGet, "/v1/status", nil, &s)
+	return s, err
+}
+
+// Add grants roots, all or none.
+func (c *Client) Add(ctx context.Context, asks []Ask) ([]Root, error) {
+	var a AddAnswer
+	err := c.call(ctx, http.MethodPost, "/v1/roots", AddRequest{Roots: asks}, &a)
+	return a.Roots, err
+}
+
+// Revoke ends roots. With an error of type *Error, its Ended tells of each.
+func (c *Client) Revoke(ctx context.Context, req RevokeRequest) ([]Ended, error) {
+	var a RevokeAnswer
+	err := c.call(ctx, http.MethodPost, "/v1/revoke", req, &a)
+	var remote *Error
+	if errors.As(err, &remote) {
+		a.Ended = remote.Ended
+	}
+	return a.Ended, err
+}
+
+// Set changes a root's mode.
+func (c *Client) Set(ctx context.Context, name, mode string) (Root, error) {
+	var a SetAnswer
+	err := c.call(ctx, http.MethodPost, "/v1/set", SetRequest{Name: name, Mode: mode}, &a)
+	return a.Root, err
+}
+
+// Unmount revokes everything and ends the mount.
+func (c *Client) Unmount(ctx context.Context) (a UnmountAnswer, err error) {
+	err = c.call(ctx, http.MethodPost, "/v1/unmount", struct{}{}, &a)
+	return a, err
+}
+
+// Refused asks for the last refusal that a grant would have avoided; nil if
+// there was none.
+func (c *Client) Refused(ctx context.Context) (*Refusal, error) {
+	var a RefusalAnswer
+	err := c.call(ctx, http.MethodGet, "/v1/refused", nil, &a)
+	return a.Last, err
+}
+
+// Events calls f for each event until ctx or the session ends, which is no
+// error, or f returns one.
+func (c *Client) Events(ctx context.Context, f func(Event) error) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://session/v1/events", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return unwrapURL(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return c.remoteError(resp)
+	}
+	dec := json.NewDecoder(bufio.NewReader(resp.Body))
+	for {
+		var e Event
+		if err := dec.Decode(&e); err != nil {
+			return nil //nolint:nilerr // the stream has ended
+		}
+		if err := f(e); err != nil {
+			return err
+		}
+	}
+}
+
+// WaitEnded returns when the session's directory is gone or another's, or ctx
+// ends.
+func (c *Client) WaitEnded(ctx context.Context) error {
+	for {
+		in, ok := look(c.info.path, c.info.Name)
+		if !ok || in.PID != c.info.PID || in.Start != c.info.Start {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// RuntimeDir is where the sessions of this user are:
+// $XDG_RUNTIME_DIR/rootsfs, or, where that variable names no directory of this
+// user's, rootsfs-UID in the directory for temporary files. Nothing is made.
+func RuntimeDir() string {
+	if x := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(x) {
+		// Under sudo the variable may still name the other user's directory,
+		// in which that user could rename ours away.
+		var st unix.Stat_t
+		if unix.Stat(x, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Geteuid() {
+			return filepath.Join(x, "rootsfs")
+		}
+	}
+	return filepath.Join(os.TempDir(), "rootsfs-"+strconv.Itoa(os.Geteuid()))
+}
+
+// EnsureRuntimeDir makes the directory if need be and verifies that it is this
+// user's, closed to others, and no link. It returns the path.
+func EnsureRuntimeDir() (string, error) {
+	dir := RuntimeDir()
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("make the session directory: %w", err)
+	}
+	fd, err := openPrivate(dir)
+	if err != nil {
+		return "", err
+	}
+	_ = unix.Close(fd)
+	return dir, nil
+}
+
+// openPrivate opens a directory that nobody but this user can reach or change.
+func openPrivate(dir string) (int, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
+			return -1, fmt.Errorf("%s is not a directory but a link or a file, which somebody else may have put there: remove it", names.Quote(dir))
+		}
+		return -1, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		_ = unix.Close(fd)
+		return -1, &fs.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	switch {
+	case int(st.Uid) != os.Geteuid():
+		err = fmt.Errorf("%s belongs to the user with id %d, not to you: set XDG_RUNTIME_DIR to a directory of your own", names.Quote(dir), st.Uid)
+	case st.Mode&0o077 != 0:
+		err = fmt.Errorf("%s is open to other users (mode %04o): chmod 0700 %s", names.Quote(dir), st.Mode&0o7777, names.Escape(dir))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Dir is the directory of one session, held by the process that serves it.
+type Dir struct {
+	name string
+	path string
+	fd   int // open and locked
+}
+
+// ErrTaken means that a live session has the name.
+var ErrTaken = errors.New("a live session has this name")
+
+// Create makes the directory of a session and takes its lock. What a dead
+// daemon left under the name is removed. The error wraps ErrTaken if a live
+// session has it.
+func Create(name string) (*Dir, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	base, err := EnsureRuntimeDir()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(base, name)
+	// Somebody else may be removing a dead session's directory at the same
+	// time; a few rounds are enough for any such pair.
+	for range 20 {
+		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("make the session directory: %w", err)
+		}
+		fd, err := openPrivate(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		d := &Dir{name: name, path: path, fd: fd}
+		switch ok, err := d.lock(); {
+		case err != nil:
+			_ = unix.Close(fd)
+			return nil, err
+		case ok:
+			d.clear()
+			return d, nil
+		}
+		_ = unix.Close(fd)
+		if _, err := os.Stat(filepath.Join(path, infoFile)); err == nil {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return nil, fmt.Errorf("session %s: %w; choose another one with --name", names.Quote(name), ErrTaken)
+}
+
+// lock takes the lock of the directory unless somebody has it, and makes sure
+// that the path still leads to what was locked.
+func (d *Dir) lock() (bool, error) {
+	err := unix.Flock(d.fd, unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("lock the session directory %s: %w", names.Quote(d.path), err)
+	}
+	var held, named unix.Stat_t
+	if unix.Fstat(d.fd, &held) != nil || unix.Lstat(d.path, &named) != nil {
+		return false, nil
+	}
+	return held.Dev == named.Dev && held.Ino == named.Ino, nil
+}
+
+// Path is the directory's path.
+func (d *Dir) Path() string { return d.path }
+
+// Name is the session's name.
+func (d *Dir) Name() string { return d.name }
+
+// clear removes what a session leaves in its directory, and nothing else: a
+// name that is not known is not ours to delete.
+func (d *Dir) clear() {
+	for _, f := range []string{infoFile, infoFile + ".new", socketFile} {
+		_ = unix.Unlinkat(d.fd, f, 0)
+	}
+}
+
+// Remove ends the directory. It is called when the session is over.
+func (d *Dir) Remove() error {
+	d.clear()
+	err := os.Remove(d.path)
+	_ = unix.Close(d.fd)
+	return err
+}

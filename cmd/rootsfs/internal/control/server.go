@@ -1,0 +1,242 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Owner is the session as its owner commands it. Methods are called
+// concurrently.
+type Owner interface {
+	Status() Status
+	// Add grants all roots or none.
+	Add(ctx context.Context, asks []Ask) ([]Root, error)
+	// Revoke returns when everything handed out is dead, or says per root
+	// what is not.
+	Revoke(ctx context.Context, req RevokeRequest) ([]Ended, error)
+	Set(ctx context.Context, name, mode string) (Root, error)
+	// Unmount revokes everything and unmounts.
+	Unmount(ctx context.Context) (UnmountAnswer, error)
+	// Refused is the last refusal that a grant would have avoided, or nil.
+	Refused() *Refusal
+	// Subscribe returns a channel of events, which is closed when the
+	// session ends or cancel is called.
+	Subscribe() (events <-chan Event, cancel func())
+}
+
+// Bounds of requests.
+const (
+	// maxBody holds an addition of more than 20,000 roots.
+	maxBody        = 8 << 20
+	maxHeader      = 8 << 10
+	headerTimeout  = 5 * time.Second
+	bodyTimeout    = 30 * time.Second
+	goneAfter      = time.Minute // of an idle connection
+	shutdownWithin = 2 * time.Second
+)
+
+// Server answers on a session's socket.
+type Server struct {
+	http  *http.Server
+	owner Owner
+	log   *slog.Logger
+}
+
+// Serve answers on the directory's socket until Close.
+func (d *Dir) Serve(owner Owner, log *slog.Logger) (*Server, error) {
+	// The path may be longer than a socket address can be (107 bytes); the
+	// descriptor's is not, and no link can come between.
+	l, err := net.Listen("unix", d.fdPath(socketFile))
+	if err != nil {
+		return nil, fmt.Errorf("open the control socket in %s: %w", names.Quote(d.path), err)
+	}
+	// Not by umask, which is the whole process's: files are being made in the
+	// mount meanwhile. Until here the directory's mode keeps others out.
+	if err := os.Chmod(filepath.Join(d.path, socketFile), 0o600); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("close the control socket to others: %w", err)
+	}
+	if u, ok := l.(*net.UnixListener); ok {
+		u.SetUnlinkOnClose(false) // Dir.Remove does
+	}
+	s := &Server{owner: owner, log: log}
+	s.http = &http.Server{
+		Handler: s.routes(), ReadHeaderTimeout: headerTimeout, IdleTimeout: goneAfter,
+		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	go func() {
+		if err := s.http.Serve(peerListener{Listener: l, log: log, uid: os.Geteuid()}); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("the control socket has failed", "error", err)
+		}
+	}()
+	return s, nil
+}
+
+func (d *Dir) fdPath(name string) string {
+	return filepath.Join("/proc/self/fd", strconv.Itoa(d.fd), name)
+}
+
+// Close lets requests in progress end, for a while, and stops answering.
+func (s *Server) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownWithin)
+	defer cancel()
+	if s.http.Shutdown(ctx) != nil {
+		_ = s.http.Close()
+	}
+}
+
+// peerListener lets in only connections of the session's user and of root. The
+// modes of socket and directory already say so; this is what the kernel itself
+// recorded of the peer, whatever happened to the modes.
+type peerListener struct {
+	net.Listener
+	log *slog.Logger
+	uid int
+}
+
+func (l peerListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		uid, err := peerUID(c)
+		if err == nil && (uid == l.uid || uid == 0) {
+			return c, nil
+		}
+		l.log.Warn("a foreign user was turned away from the control socket", "uid", uid, "error", err)
+		_ = c.Close()
+	}
+}
+
+// peerUID is the effective uid the other end had when it connected (or, of a
+// server, when it listened).
+func peerUID(c net.Conn) (int, error) {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return -1, errors.New("not a unix socket")
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return -1, err
+	}
+	if credErr != nil {
+		return -1, credErr
+	}
+	return int(cred.Uid), nil
+}
+
+func (s *Server) routes() http.Handler {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.owner.Status()) })
+	m.HandleFunc("GET /v1/refused", func(w http.ResponseWriter, _ *http.Request) { answer(w, RefusalAnswer{Last: s.owner.Refused()}) })
+	m.HandleFunc("GET /v1/events", s.events)
+	m.HandleFunc("POST /v1/roots", handle(func(ctx context.Context, req AddRequest) (AddAnswer, error) {
+		roots, err := s.owner.Add(ctx, req.Roots)
+		return AddAnswer{Roots: roots}, err
+	}))
+	revoke := handle(func(ctx context.Context, req RevokeRequest) (RevokeAnswer, error) {
+		ended, err := s.owner.Revoke(ctx, req)
+		return RevokeAnswer{Ended: ended}, err
+	})
+	m.HandleFunc("DELETE /v1/roots", revoke)
+	m.HandleFunc("POST /v1/revoke", revoke)
+	m.HandleFunc("POST /v1/set", handle(func(ctx context.Context, req SetRequest) (SetAnswer, error) {
+		r, err := s.owner.Set(ctx, req.Name, req.Mode)
+		return SetAnswer{Root: r}, err
+	}))
+	m.HandleFunc("POST /v1/unmount", handle(func(ctx context.Context, _ struct{}) (UnmountAnswer, error) {
+		return s.owner.Unmount(ctx)
+	}))
+	return m
+}
+
+// handle reads a bounded body without unknown fields, calls f and answers.
+func handle[In, Out any](f func(context.Context, In) (Out, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		// Sending the body has a limit of its own; the answer may take longer.
+		rc := http.NewResponseController(w)
+		_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
+		var in In
+		dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+		dec.DisallowUnknownFields()
+		err := dec.Decode(&in)
+		if err == nil && dec.More() {
+			err = errors.New("something follows the request")
+		}
+		_ = rc.SetReadDeadline(time.Time{})
+		if err != nil && !errors.Is(err, io.EOF) {
+			fail(w, http.StatusBadRequest, problem{Error: "request not understood: " + err.Error(), Class: Usage, Kind: names.Invalid.String()})
+			return
+		}
+		out, err := f(r.Context(), in)
+		if err != nil {
+			p := problem{Error: err.Error(), Class: Classify(err), Kind: names.Reason(err).String()}
+			if ra, ok := any(out).(RevokeAnswer); ok {
+				p.Ended = ra.Ended
+			}
+			fail(w, http.StatusUnprocessableEntity, p)
+			return
+		}
+		answer(w, out)
+	}
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // a peer that went away wants no answer
+}
+
+func fail(w http.ResponseWriter, status int, p problem) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(p)
+}
+
+// events streams one JSON object a line until the session or the peer ends.
+func (s *Server) events(w http.ResponseWriter, r *http.Request) {
+	ch, cancel := s.owner.Subscribe()
+	defer cancel()
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	rc := http.NewResponseController(w)
+	enc := json.NewEncoder(w)
+	w.WriteHeader(http.StatusOK)
+	if rc.Flush() != nil {
+		return
+	}
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case e, ok := <-ch:
+			if !ok {
+				return
+			}
+			_ = rc.SetWriteDeadline(time.Now().Add(bodyTimeout)) // a reader that stopped reading
+			if enc.Encode(e) != nil || rc.Flush() != nil {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package control
+
+import (
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// The bodies of requests and answers. Field names are what --json shows, so
+// they are only ever added to.
+
+// Root is what the owner sees of a root.
+type Root struct {
+	Name      string     `json:"name"`
+	Path      string     `json:"path"`     // as it was asked for
+	Resolved  string     `json:"resolved"` // what that led to
+	Mode      string     `json:"mode"`     // ro, rw or a comma list of rights
+	State     string     `json:"state"`    // live, unavailable, ...
+	File      bool       `json:"file,omitempty"`
+	FSType    string     `json:"fs_type"`
+	Remote    bool       `json:"remote,omitempty"` // changes there are not reported: one-second timeouts
+	Perm      string     `json:"permissions,omitempty"`
+	Expires   *time.Time `json:"expires,omitempty"`
+	LastUse   *time.Time `json:"last_use,omitempty"`
+	Origin    string     `json:"approved_by"`
+	Epoch     uint64     `json:"epoch"`
+	InFlight  int64      `json:"in_flight"`
+	Ops       int64      `json:"ops"`
+	Refused   int64      `json:"refused"`
+	BytesRead int64      `json:"bytes_read"`
+	Written   int64      `json:"bytes_written"`
+	Nested    []string   `json:"nested,omitempty"` // directories inside judged apart: other roots, or revoked ones
+}
+
+// Status is the whole session.
+type Status struct {
+	Session  string    `json:"session"`
+	PID      int       `json:"pid"`
+	Version  string    `json:"version"`
+	Started  time.Time `json:"started"`
+	Point    string    `json:"mountpoint"`
+	Cache    string    `json:"cache"`
+	Locks    string    `json:"locks"`
+	Posix    string    `json:"posix"`
+	ReadOnly bool      `json:"read_only"`
+	// Mounted is false once the mount has left the tree; the daemon then
+	// stays until the last holder of something in it is gone.
+	Mounted bool   `json:"mounted"`
+	Audit   string `json:"audit_file,omitempty"`
+	AuditOK bool   `json:"audit_ok"`
+	Roots   []Root `json:"roots"`
+	// Unwatched names roots (or directories in them) whose changes on the
+	// host nobody reports, so that the kernel keeps what it knows for one
+	// second only.
+	Unwatched []string `json:"unwatched,omitempty"`
+	// Watches counts directories whose changes are reported, WatchesRefused
+	// the times a watch could not be had (fs.inotify.max_user_watches); those
+	// directories have one-second timeouts too.
+	Watches        int64 `json:"watched_directories"`
+	WatchesRefused int64 `json:"watches_refused"`
+}
+
+// Ask is one root to be added.
+type Ask struct {
+	Name       string       `json:"name"`
+	Path       string       `json:"path"` // absolute
+	Mode       string       `json:"mode"`
+	Expires    *time.Time   `json:"expires,omitempty"`
+	Limits     guard.Limits `json:"limits"`
+	OtherFS    bool         `json:"cross_file_systems,omitempty"`
+	PosixFull  bool         `json:"posix_full,omitempty"`
+	ApprovedBy string       `json:"approved_by,omitempty"`
+}
+
+// AddRequest adds roots, all of them or none.
+type AddRequest struct {
+	Roots []Ask `json:"roots"`
+}
+
+// AddAnswer tells what was granted.
+type AddAnswer struct {
+	Roots []Root `json:"roots"`
+}
+
+// RevokeRequest ends roots: the named ones, or all.
+type RevokeRequest struct {
+	Names []string `json:"names,omitempty"`
+	All   bool     `json:"all,omitempty"`
+}
+
+// Ended reports one root's ending. Error is empty when everything that was
+// handed out is dead, and otherwise says what could not be taken back.
+type Ended struct {
+	Root   string  `json:"root"`
+	State  string  `json:"state"`
+	TookMS float64 `json:"took_ms"`
+	Error  string  `json:"error,omitempty"`
+}
+
+// RevokeAnswer tells how the endings went.
+type RevokeAnswer struct {
+	Ended []Ended `json:"ended"`
+}
+
+// SetRequest changes a root's mode.
+type SetRequest struct {
+	Name string `json:"name"`
+	Mode string `json:"mode"`
+}
+
+// SetAnswer is the root after the change.
+type SetAnswer struct {
+	Root Root `json:"root"`
+}
+
+// UnmountAnswer tells how the session ended.
+type UnmountAnswer struct {
+	Ended []Ended `json:"ended"`
+	// Held: somebody still holds something in the mount. It refuses
+	// everything; the daemon stays until the last holder is gone.
+	Held bool `json:"held"`
+}
+
+// Refusal is something that was refused, and what would allow it.
+type Refusal struct {
+	Time   time.Time `json:"time"`
+	Op     string    `json:"op"`
+	Path   string    `json:"path"`
+	Reason string    `json:"reason"`
+	UID    uint32    `json:"uid"`
+	PID    int32     `json:"pid"`
+	// Remedy is "set" (give root Root the mode Mode), "grant" (approve the
+	// directory Dir again) or "" (no root or right would help).
+	Remedy string `json:"remedy,omitempty"`
+	Root   string `json:"root,omitempty"`
+	Mode   string `json:"mode,omitempty"`
+	Dir    string `json:"dir,omitempty"`
+}
+
+// RefusalAnswer carries the last refusal that a grant would have avoided.
+type RefusalAnswer struct {
+	Last *Refusal `json:"last"`
+}
+
+// Event is one line of the event stream.
+type Event struct {
+	Time   time.Time `json:"time"`
+	Kind   string    `json:"kind"`
+	Root   string    `json:"root,omitempty"`
+	Detail string    `json:"detail,omitempty"`
+	Op     string    `json:"op,omitempty"`
+	Path   string    `json:"path,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	UID    uint32    `json:"uid,omitempty"`
+	PID    int32     `json:"pid,omitempty"`
+	// Lost is how many events this reader missed before this one because it
+	// read too slowly.
+	Lost int `json:"lost,omitempty"`
+}
+
+// problem is the body of an answer that is an error.
+type problem struct {
+	Error string `json:"error"`
+	Class Class  `json:"class"`
+	Kind  string `json:"kind"`
+	// Ended accompanies a revocation that did not go through whole.
+	Ended []Ended `json:"ended,omitempty"`
+}

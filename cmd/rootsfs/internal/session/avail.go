@@ -1,0 +1,220 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// RecheckEvery is how often the roots' directories are looked at even though
+// nothing was reported: a parent further up may have been moved, something may
+// have been mounted over a root, and remote file systems report nothing.
+const RecheckEvery = 5 * time.Second
+
+// settle is how long events are gathered before the directory is looked at: an
+// editor or a package manager that replaces a directory makes several.
+const settle = 100 * time.Millisecond
+
+// availability watches that roots are still where they were approved. The
+// parent of each root's directory is watched, which reports that the directory
+// was removed, moved or got another mode. The directory itself is not: every
+// write in it would be an event, and it tells nothing more.
+type availability struct {
+	s       *Session
+	watcher *fsnotify.Watcher // nil: none to be had, rechecks only
+	done    chan struct{}
+	changed chan struct{}
+
+	mu      sync.Mutex // guards the fields below
+	byPath  map[string]guard.RootName
+	parents map[string]bool
+	busy    map[guard.RootName]bool // being looked at
+}
+
+func watchRoots(ctx context.Context, s *Session) (*availability, error) {
+	a := &availability{
+		s: s, done: make(chan struct{}), changed: make(chan struct{}, 1),
+		busy: map[guard.RootName]bool{}, parents: map[string]bool{},
+	}
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		s.log.Warn("roots are only looked at now and then: inotify is not to be had",
+			"every", RecheckEvery, "error", err, "remedy", "raise fs.inotify.max_user_instances")
+	} else {
+		a.watcher = w
+	}
+	a.sync()
+	for _, st := range s.reg.Roots() {
+		a.notePermissions(st)
+	}
+	go a.run(ctx)
+	return a, nil
+}
+
+// close waits until nothing of it runs any more. The context must have ended.
+func (a *availability) close() { <-a.done }
+
+// update tells that the set of roots has changed.
+func (a *availability) update() {
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (a *availability) run(ctx context.Context) {
+	defer close(a.done)
+	var events <-chan fsnotify.Event
+	var errs <-chan error
+	if a.watcher != nil {
+		defer a.watcher.Close()
+		events, errs = a.watcher.Events, a.watcher.Errors
+	}
+	tick := time.NewTicker(RecheckEvery)
+	defer tick.Stop()
+	due := map[guard.RootName]bool{}
+	timer := time.NewTimer(settle)
+	timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.changed:
+			a.sync()
+			a.recheckAll(ctx)
+		case e := <-events:
+			if name, ok := a.rootAt(e.Name); ok {
+				if len(due) == 0 {
+					timer.Reset(settle)
+				}
+				due[name] = true
+			}
+		case err := <-errs:
+			// An overflow of the queue: what was lost is not known.
+			a.s.log.Debug("watching the roots", "error", err)
+			a.recheckAll(ctx)
+		case <-timer.C:
+			for name := range due {
+				a.recheck(ctx, name)
+			}
+			clear(due)
+		case <-tick.C:
+			a.recheckAll(ctx)
+		}
+	}
+}
+
+// sync watches the parents of the roots there are now.
+func (a *availability) sync() {
+	byPath, parents, live := map[string]guard.RootName{}, map[string]bool{}, map[uint64]bool{}
+	for _, st := range a.s.reg.Roots() {
+		live[st.Epoch] = true
+		byPath[st.Grant.Resolved] = st.Grant.Root
+		if !st.Remote {
+			parents[filepath.Dir(st.Grant.Resolved)] = true
+		}
+	}
+	a.mu.Lock()
+	old := a.parents
+	a.byPath, a.parents = byPath, parents
+	a.mu.Unlock()
+	a.s.mu.Lock()
+	maps.DeleteFunc(a.s.perms, func(epoch uint64, _ string) bool { return !live[epoch] })
+	a.s.mu.Unlock()
+	if a.watcher == nil {
+		return
+	}
+	for dir := range parents {
+		if old[dir] {
+			continue
+		}
+		if err := a.watcher.Add(dir); err != nil {
+			a.s.log.Warn("a root is only looked at now and then: its parent cannot be watched",
+				"directory", dir, "every", RecheckEvery, "error", err)
+		}
+	}
+	for dir := range old {
+		if !parents[dir] {
+			_ = a.watcher.Remove(dir) // it may have gone with its directory
+		}
+	}
+}
+
+func (a *availability) rootAt(path string) (guard.RootName, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	name, ok := a.byPath[path]
+	return name, ok
+}
+
+func (a *availability) recheckAll(ctx context.Context) {
+	for _, st := range a.s.reg.Roots() {
+		if st.State == guard.Live && ctx.Err() == nil {
+			a.recheck(ctx, st.Grant.Root)
+		}
+	}
+}
+
+// recheck looks at one root. A look at a remote file system may hang, so it
+// runs by itself, one at a time for each root.
+func (a *availability) recheck(ctx context.Context, name guard.RootName) {
+	st, ok := a.s.reg.Lookup(name)
+	if !ok || st.State != guard.Live {
+		return
+	}
+	look := func() {
+		if err := a.s.reg.Recheck(ctx, name); err != nil {
+			a.s.log.Error("a root has become unavailable, and not everything could be taken back", "root", name, "error", err)
+		}
+		if now, ok := a.s.reg.Lookup(name); ok && now.State == guard.Live {
+			a.notePermissions(now)
+		}
+	}
+	if !st.Remote {
+		look()
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.busy[name] {
+		return
+	}
+	a.busy[name] = true
+	go func() {
+		look()
+		a.mu.Lock()
+		delete(a.busy, name)
+		a.mu.Unlock()
+	}()
+}
+
+// notePermissions tells when the mode or the owner of a root has changed: the
+// file system's own permissions go on counting, so what can be done in the root
+// has changed with them.
+func (a *availability) notePermissions(st guard.Status) {
+	fi, err := os.Lstat(st.Grant.Resolved)
+	if err != nil {
+		return
+	}
+	now := permissions(fi)
+	name := st.Grant.Root
+	a.s.mu.Lock()
+	was := a.s.perms[st.Epoch]
+	a.s.perms[st.Epoch] = now
+	a.s.mu.Unlock()
+	if was == "" || was == now {
+		return
+	}
+	detail := fmt.Sprintf("%s -> %s", was, now)
+	a.s.log.Warn("the permissions of a root's directory have changed", "root", name, "detail", detail)
+	a.s.hub.publish(control.Event{Time: time.Now(), Kind: "permissions", Root: string(name), Detail: detail})
+}

@@ -1,0 +1,79 @@
+package session
+
+import (
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// observe is told of everything that happens in the registry. It runs in the
+// middle of operations, so it does not wait for anything.
+func (s *Session) observe(e guard.Event) {
+	out := control.Event{Time: e.Time, Kind: string(e.Kind), Root: string(e.Root), Detail: e.Detail}
+	if rec := e.Record; rec != nil {
+		out.Op, out.Path, out.Reason = rec.Op.String(), names.Escape(rec.Path.String()), rec.Kind.String()
+		out.UID, out.PID = rec.UID, rec.PID
+		if rec.Detail != "" {
+			out.Detail = rec.Detail
+		}
+		s.noteRefusal(rec)
+		if rec.Verdict == guard.Failed {
+			out.Kind = "failure"
+		}
+	}
+	s.hub.publish(out)
+	switch e.Kind {
+	case guard.EventUnavailable:
+		s.log.Warn("a root has become unavailable: its directory is gone, was replaced or cannot be read",
+			"root", e.Root, "remedy", "put it back, then approve it again: rootsfs roots add")
+	case guard.EventExpired, guard.EventRevoked, guard.EventAdded, guard.EventChanged:
+		s.log.Info("root "+string(e.Kind), "root", e.Root, "detail", e.Detail)
+	case guard.EventRefusal:
+		s.log.Debug("refused", "op", out.Op, "path", out.Path, "reason", out.Reason, "pid", out.PID)
+	}
+}
+
+// noteRefusal keeps the last refusal that a grant would have avoided, for
+// `rootsfs allow --last`. That a file's own permissions refused is no such
+// thing.
+func (s *Session) noteRefusal(rec *guard.Record) {
+	if rec.Verdict != guard.Refused || rec.Via == guard.ViaControl {
+		return
+	}
+	r := control.Refusal{
+		Time: rec.Time, Op: rec.Op.String(), Path: names.Escape(rec.Path.String()), Reason: rec.Kind.String(),
+		UID: rec.UID, PID: rec.PID, Root: string(rec.Path.Root),
+	}
+	switch rec.Kind {
+	case names.ReadOnly, names.Permission:
+		st, ok := s.reg.Lookup(rec.Path.Root)
+		if !ok || st.State != guard.Live {
+			return
+		}
+		have := st.Grant.Policy.Rights
+		want := have | rec.Rights
+		if want == have && rec.Kind == names.ReadOnly {
+			// Any of several rights would do; writing is the plain one.
+			want |= guard.Write
+		}
+		if want == have {
+			return
+		}
+		r.Remedy, r.Mode, r.Dir = "set", want.String(), st.Grant.Resolved
+	case names.Revoked, names.NoConsent:
+		s.mu.Lock()
+		g, ok := s.past[rec.Path.Root]
+		s.mu.Unlock()
+		if !ok || !g.Expires.IsZero() && g.Expires.Before(time.Now()) {
+			return
+		}
+		r.Remedy, r.Mode, r.Dir = "grant", g.Policy.Rights.String(), g.Dir
+	default:
+		return
+	}
+	s.mu.Lock()
+	s.last = &r
+	s.mu.Unlock()
+}

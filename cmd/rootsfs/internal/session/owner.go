@@ -1,0 +1,226 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+var _ control.Owner = (*Session)(nil)
+
+// errEnding refuses changes while everything is being revoked.
+var errEnding = errors.New("the session is ending; start another one: rootsfs mount")
+
+// Status implements control.Owner.
+func (s *Session) Status() control.Status {
+	o := s.mnt.Options()
+	st := control.Status{
+		Session: s.dir.Name(), PID: os.Getpid(), Version: s.opt.Version, Started: s.started,
+		Point: s.mnt.Point(), Cache: o.Level.String(), Locks: o.Locks.String(), Posix: "safe",
+		ReadOnly: o.ReadOnly, Mounted: true, Audit: s.audit.Path(), AuditOK: s.audit.Last().Err == nil,
+		Roots: []control.Root{},
+	}
+	if s.opt.PosixFull {
+		st.Posix = "full"
+	}
+	select {
+	case <-s.gone:
+		st.Mounted = false
+	default:
+	}
+	for _, r := range s.reg.Roots() {
+		st.Roots = append(st.Roots, s.describe(r))
+	}
+	src := s.mnt.SourceStatus()
+	for _, r := range src.Loose {
+		st.Unwatched = append(st.Unwatched, string(r))
+	}
+	st.Watches, st.WatchesRefused = src.Watched, src.Refused
+	return st
+}
+
+func (s *Session) describe(r guard.Status) control.Root {
+	s.mu.Lock()
+	perm := s.perms[r.Epoch]
+	s.mu.Unlock()
+	out := control.Root{
+		Name: string(r.Grant.Root), Path: r.Grant.Dir, Resolved: r.Grant.Resolved,
+		Mode: r.Grant.Policy.Rights.String(), State: r.State.String(), File: r.FileRoot,
+		FSType: r.FSType, Remote: r.Remote, Perm: perm, Origin: r.Grant.Origin, Epoch: r.Epoch,
+		InFlight: r.InFlight, Ops: r.Ops, Refused: r.Refused, BytesRead: r.BytesRead,
+		Written: r.Written, Nested: r.Nested,
+	}
+	if !r.Grant.Expires.IsZero() {
+		out.Expires = &r.Grant.Expires
+	}
+	if !r.LastUse.IsZero() {
+		out.LastUse = &r.LastUse
+	}
+	return out
+}
+
+// Add implements control.Owner.
+func (s *Session) Add(ctx context.Context, asks []control.Ask) ([]control.Root, error) {
+	if len(asks) == 0 {
+		return nil, &guard.Error{Kind: names.Invalid, Err: errors.New("no root was named")}
+	}
+	grants := make([]guard.Grant, len(asks))
+	for i, a := range asks {
+		g, err := toGrant(a)
+		if err != nil {
+			return nil, err
+		}
+		grants[i] = g
+	}
+	return s.Grant(ctx, grants)
+}
+
+// Grant adds roots, all or none, to the running session.
+func (s *Session) Grant(ctx context.Context, grants []guard.Grant) ([]control.Root, error) {
+	for i := range grants {
+		grants[i].Policy.PosixFull = grants[i].Policy.PosixFull || s.opt.PosixFull
+	}
+	if s.isEnding() {
+		return nil, errEnding
+	}
+	got, err := s.reg.GrantAll(ctx, grants)
+	if err != nil {
+		return nil, err
+	}
+	s.remember(got)
+	if s.isEnding() {
+		// The ending may have listed the roots before these were among them.
+		_, _ = s.reg.RevokeAll(ctx)
+		return nil, errEnding
+	}
+	s.avail.update()
+	out := make([]control.Root, 0, len(got))
+	for _, g := range got {
+		if st, ok := s.reg.Lookup(g.Root); ok {
+			out = append(out, s.describe(st))
+		}
+	}
+	return out, nil
+}
+
+func toGrant(a control.Ask) (guard.Grant, error) {
+	invalid := func(format string, args ...any) (guard.Grant, error) {
+		return guard.Grant{}, &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
+	}
+	rights, err := guard.ParseMode(a.Mode)
+	if err != nil {
+		return guard.Grant{}, err
+	}
+	name, err := names.ParseRootName(a.Name)
+	if err != nil {
+		return guard.Grant{}, err
+	}
+	if !filepath.IsAbs(a.Path) || strings.IndexByte(a.Path, 0) >= 0 {
+		return invalid("the path of root %s is not absolute", names.Quote(a.Name))
+	}
+	if l := a.Limits; l.OpsPerSecond < 0 || l.Burst < 0 || l.BytesInFlight < 0 || l.MaxFile < 0 ||
+		l.MaxWritten < 0 || l.MaxCreated < 0 || l.Timeout < 0 || l.Idle < 0 {
+		return invalid("a limit of root %s is negative", names.Quote(a.Name))
+	}
+	g := guard.Grant{
+		Root: name, Dir: a.Path, Origin: a.ApprovedBy,
+		Policy: guard.Policy{Rights: rights, Limits: a.Limits, OtherFileSystems: a.OtherFS, PosixFull: a.PosixFull},
+	}
+	if g.Origin == "" {
+		g.Origin = "control socket"
+	}
+	if a.Expires != nil {
+		g.Expires = *a.Expires
+	}
+	return g, nil
+}
+
+// Revoke implements control.Owner.
+func (s *Session) Revoke(ctx context.Context, req control.RevokeRequest) ([]control.Ended, error) {
+	var reports []guard.Ended
+	var err error
+	switch {
+	case req.All == (len(req.Names) > 0):
+		return nil, &guard.Error{Kind: names.Invalid, Err: errors.New("name the roots to revoke, or all of them, not both")}
+	case req.All:
+		reports, err = s.reg.RevokeAll(ctx)
+	default:
+		which := make([]guard.RootName, len(req.Names))
+		for i, n := range req.Names {
+			which[i] = guard.RootName(n)
+		}
+		reports, err = s.reg.Revoke(ctx, which...)
+	}
+	s.avail.update()
+	return endings(reports), err
+}
+
+// Set implements control.Owner.
+func (s *Session) Set(ctx context.Context, name, mode string) (control.Root, error) {
+	rights, err := guard.ParseMode(mode)
+	if err != nil {
+		return control.Root{}, err
+	}
+	if s.isEnding() {
+		return control.Root{}, errEnding
+	}
+	if err := s.reg.Set(ctx, guard.RootName(name), rights); err != nil {
+		return control.Root{}, err
+	}
+	st, ok := s.reg.Lookup(guard.RootName(name))
+	if !ok {
+		return control.Root{}, &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("root %s was revoked meanwhile", names.Quote(name))}
+	}
+	return s.describe(st), nil
+}
+
+// Unmount implements control.Owner.
+func (s *Session) Unmount(context.Context) (control.UnmountAnswer, error) {
+	s.end("unmounted by the owner")
+	a := control.UnmountAnswer{Ended: s.ended}
+	select {
+	case <-s.mnt.Served():
+	case <-time.After(heldAfter):
+		a.Held = true
+	}
+	return a, s.endErr
+}
+
+// Subscribe implements control.Owner.
+func (s *Session) Subscribe() (<-chan control.Event, func()) { return s.hub.subscribe() }
+
+// Refused implements control.Owner.
+func (s *Session) Refused() *control.Refusal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last == nil {
+		return nil
+	}
+	last := *s.last
+	return &last
+}
+
+func (s *Session) isEnding() bool {
+	select {
+	case <-s.ending:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Session) remember(got []guard.Grant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range got {
+		s.past[g.Root] = g
+	}
+}

@@ -1,0 +1,77 @@
+package session
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
+)
+
+// LogFile is where a session that runs as a daemon writes its log.
+func LogFile(session string) (string, error) {
+	dir, err := config.StateDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, session+".log"), nil
+}
+
+// keep lists the places of the owner's plane that no root may touch. Those that
+// do not exist yet count too: a root must not come to hold them later.
+func keep(point string, more []guard.Keep) ([]guard.Keep, error) {
+	state, err := config.StateDir()
+	if err != nil {
+		return nil, err
+	}
+	all := []guard.Keep{
+		{Path: point, What: "the mountpoint"},
+		{Path: control.RuntimeDir(), What: "the session directory"},
+		{Path: state, What: "the directory of audit files and logs"},
+	}
+	if conf, err := config.DefaultPath(); err == nil {
+		all = append(all, guard.Keep{Path: filepath.Dir(conf), What: "the configuration"})
+	}
+	all = append(all, more...)
+	for i := range all {
+		all[i].Path = resolve(all[i].Path)
+	}
+	return all, nil
+}
+
+// resolve follows the links of the part of path that exists.
+func resolve(path string) string {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	rest := ""
+	for d := abs; ; d = filepath.Dir(d) {
+		if r, err := filepath.EvalSymlinks(d); err == nil {
+			return filepath.Join(r, rest)
+		}
+		if d == filepath.Dir(d) {
+			return abs
+		}
+		rest = filepath.Join(filepath.Base(d), rest)
+	}
+}
+
+// openAudit opens the audit log of a session.
+func openAudit(session string, mode audit.PathMode) (*audit.Log, error) {
+	dir, err := config.AuditDir()
+	if err != nil {
+		return nil, err
+	}
+	anchor, err := config.AnchorPath(session)
+	if err != nil {
+		return nil, err
+	}
+	l, err := audit.Open(audit.Options{Dir: dir, Session: session, Paths: mode, Anchor: anchor})
+	if err != nil {
+		return nil, fmt.Errorf("the audit log cannot be opened: %w", err)
+	}
+	return l, nil
+}

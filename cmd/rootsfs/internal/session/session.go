@@ -1,0 +1,307 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// Options say what session to start.
+type Options struct {
+	Name    string // "": made of the mountpoint's base name
+	Version string
+	Flags   []string      // for people who look at session.json
+	Mount   mount.Options // Point as it was written; Log is filled in
+	Roots   []guard.Grant // with an Origin each
+	// Asks says with what policy roots that are added later come, apart from
+	// what their owner says then.
+	PosixFull  bool
+	Rules      guard.Rules
+	Keep       []guard.Keep // further places that no root may touch
+	AuditPaths audit.PathMode
+	// Logger makes the session's log, once its name is known.
+	Logger func(session string) (*slog.Logger, error)
+}
+
+// Session is one running session.
+type Session struct {
+	opt     Options
+	dir     *control.Dir
+	log     *slog.Logger
+	audit   *audit.Log
+	reg     *guard.Registry
+	mnt     *mount.Mount
+	srv     *control.Server
+	hub     hub
+	avail   *availability
+	started time.Time
+	gone    <-chan struct{} // the mount has left the tree
+	cancel  context.CancelFunc
+
+	ending  chan struct{} // closed when the ending begins
+	endOnce sync.Once
+	endDone chan struct{} // closed when everything is revoked and unmounted
+	ended   []control.Ended
+	endErr  error
+
+	mu    sync.Mutex // guards the fields below
+	past  map[guard.RootName]guard.Grant
+	last  *control.Refusal
+	perms map[uint64]string // by epoch
+}
+
+// Start begins a session. When it returns, the mount answers and commands find
+// the session.
+func Start(ctx context.Context, opt Options) (_ *Session, err error) {
+	// What this process holds (descriptors of the roots, the control socket)
+	// is not for other processes of the user to take.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("harden the process: %w", err)
+	}
+	s := &Session{
+		opt: opt, started: time.Now(), ending: make(chan struct{}), endDone: make(chan struct{}),
+		past: map[guard.RootName]guard.Grant{}, perms: map[uint64]string{},
+	}
+	ctx, s.cancel = context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			s.undo()
+		}
+	}()
+	if err := s.prepare(); err != nil {
+		return nil, err
+	}
+	if err := s.grantFirst(ctx); err != nil {
+		return nil, err
+	}
+	s.opt.Mount.Log = s.log
+	if s.mnt, err = mount.New(s.reg, s.opt.Mount); err != nil {
+		return nil, err
+	}
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	s.log.Info("mounted", "session", s.dir.Name(), "mountpoint", s.mnt.Point(), "roots", len(opt.Roots))
+	return s, nil
+}
+
+// prepare checks what can be checked before anything is made, then makes the
+// session's directory, log and audit log.
+func (s *Session) prepare() (err error) {
+	if err := mount.CheckFUSE(); err != nil {
+		return err
+	}
+	if s.opt.Mount.AllowOther {
+		if err := mount.CheckAllowOther(); err != nil {
+			return err
+		}
+	}
+	point, err := checkPoint(s.opt.Mount.Point)
+	if err != nil {
+		return err
+	}
+	s.opt.Mount.Point = point
+	if s.opt.Name != "" {
+		s.dir, err = control.Create(s.opt.Name)
+	} else {
+		s.dir, err = control.CreateFor(point)
+	}
+	if err != nil {
+		return err
+	}
+	if s.log, err = s.opt.Logger(s.dir.Name()); err != nil {
+		return err
+	}
+	s.audit, err = openAudit(s.dir.Name(), s.opt.AuditPaths)
+	return err
+}
+
+// checkPoint resolves the mountpoint and clears a dead daemon's mount there.
+func checkPoint(path string) (string, error) {
+	point, err := mount.CheckMountpoint(path)
+	if !errors.Is(err, mount.ErrStale) {
+		return point, err
+	}
+	if cleared := mount.ClearStale(path); cleared != nil {
+		return "", err // it lies further up, or is not ours; CheckMountpoint says
+	}
+	return mount.CheckMountpoint(path)
+}
+
+func (s *Session) grantFirst(ctx context.Context) error {
+	keeps, err := keep(s.opt.Mount.Point, s.opt.Keep)
+	if err != nil {
+		return err
+	}
+	s.reg = guard.NewRegistry(guard.Config{
+		Opener: vfs.Opener(), Auditor: s.audit, Rules: s.opt.Rules, Observe: s.observe,
+	})
+	s.reg.Keep(keeps...)
+	if len(s.opt.Roots) == 0 {
+		return nil
+	}
+	got, err := s.reg.GrantAll(ctx, s.opt.Roots)
+	s.remember(got)
+	return err
+}
+
+// open makes a mounted session known and lets it be commanded.
+func (s *Session) open(ctx context.Context) (err error) {
+	info, err := mount.Find(s.mnt.Point())
+	if err != nil {
+		return err
+	}
+	if s.gone, err = mount.WatchGone(ctx, info.ID); err != nil {
+		return err
+	}
+	if err := s.reg.Note(names.OpMount, "", guard.Allowed, s.mnt.Point()); err != nil {
+		return fmt.Errorf("the mount cannot be recorded: %w", err)
+	}
+	if s.avail, err = watchRoots(ctx, s); err != nil {
+		return err
+	}
+	if s.srv, err = s.dir.Serve(s, s.log); err != nil {
+		return err
+	}
+	return s.dir.Publish(control.Info{
+		Started: s.started, Point: s.mnt.Point(), Version: s.opt.Version, Options: s.opt.Flags,
+	})
+}
+
+// undo takes back what Start did.
+func (s *Session) undo() {
+	s.cancel()
+	if s.mnt != nil {
+		_, _ = s.reg.RevokeAll(context.Background())
+		_ = s.mnt.Close()
+		<-s.mnt.Served()
+	} else if s.reg != nil {
+		_, _ = s.reg.RevokeAll(context.Background())
+	}
+	s.close()
+}
+
+func (s *Session) close() {
+	s.hub.close()
+	if s.srv != nil {
+		s.srv.Close()
+	}
+	if s.avail != nil {
+		s.avail.close()
+	}
+	if s.audit != nil {
+		if err := s.audit.Close(); err != nil && s.log != nil {
+			s.log.Error("the audit log could not be finished", "error", err)
+		}
+	}
+	if s.dir != nil {
+		_ = s.dir.Remove() // the next command that meets it removes it
+	}
+}
+
+// Name is the session's name; Point where it is mounted.
+func (s *Session) Name() string { return s.dir.Name() }
+
+// Point is where the session is mounted, resolved.
+func (s *Session) Point() string { return s.mnt.Point() }
+
+// Registry is the session's registry.
+func (s *Session) Registry() *guard.Registry { return s.reg }
+
+// Run serves until the session has ended: because stop was closed, the owner
+// asked, or somebody unmounted. It returns when nobody holds anything in the
+// mount any more. The error says what could not be taken back.
+func (s *Session) Run(stop <-chan struct{}) error {
+	select {
+	case <-stop:
+		s.log.Info("stopping: revoking every root, then unmounting")
+		s.end("stopped by a signal")
+	case <-s.ending:
+	case <-s.gone:
+		s.log.Warn("unmounted by somebody else: revoking every root")
+		s.end("unmounted by somebody else")
+	case <-s.mnt.Served():
+		s.end("the kernel ended the connection")
+	}
+	<-s.endDone
+	select {
+	case <-s.mnt.Served():
+	case <-time.After(heldAfter):
+		s.log.Warn("still held; refusing everything until the last holder is gone", "mountpoint", s.mnt.Point())
+		<-s.mnt.Served()
+	}
+	s.cancel()
+	s.close()
+	s.log.Info("ended", "session", s.dir.Name())
+	return s.endErr
+}
+
+// heldAfter is how long an unmounted session waits before it says that
+// somebody holds it: without holders the kernel lets go within milliseconds.
+const heldAfter = 500 * time.Millisecond
+
+// end revokes every root and unmounts, once; every caller returns when that is
+// done.
+func (s *Session) end(why string) {
+	s.endOnce.Do(func() {
+		defer close(s.endDone)
+		close(s.ending)
+		ctx := context.Background()
+		reports, err := s.reg.RevokeAll(ctx)
+		s.ended = endings(reports)
+		if err != nil {
+			s.log.Error("not everything could be taken back", "error", err)
+		}
+		closeErr := s.unmount()
+		if closeErr != nil {
+			s.log.Error("cannot unmount; everything in the mount is refused", "error", closeErr)
+		}
+		s.endErr = errors.Join(err, closeErr)
+		verdict := guard.Allowed
+		if s.endErr != nil {
+			verdict = guard.Failed
+		}
+		if err := s.reg.Note(names.OpUnmount, "", verdict, s.mnt.Point()+": "+why); err != nil {
+			s.log.Error("the unmount could not be recorded", "error", err)
+		}
+		s.hub.publish(control.Event{Time: time.Now(), Kind: "unmounted", Detail: why})
+	})
+	<-s.endDone
+}
+
+// unmount takes the mount out of the tree unless somebody has done so: what is
+// mounted there by then would be somebody else's.
+func (s *Session) unmount() error {
+	select {
+	case <-s.gone:
+		return nil
+	default:
+	}
+	if err := s.mnt.Close(); err != nil && !errors.Is(err, mount.ErrNotMounted) {
+		return err
+	}
+	return nil
+}
+
+func endings(reports []guard.Ended) []control.Ended {
+	out := make([]control.Ended, len(reports))
+	for i, r := range reports {
+		out[i] = control.Ended{Root: string(r.Root), State: r.State.String(), TookMS: float64(r.Took.Microseconds()) / 1000}
+		if r.Err != nil {
+			out[i].Error = r.Err.Error()
+		}
+	}
+	return out
+}

@@ -1,0 +1,355 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// mountFlags are the flags of `rootsfs mount`.
+type mountFlags struct {
+	grantFlags
+	roots       []string
+	config      string
+	profile     string
+	name        string
+	cache       string
+	locks       string
+	posix       string
+	auditPaths  string
+	readOnly    bool
+	allowOther  bool
+	allowSystem bool
+	allowTop    bool
+	daemon      bool
+	verbose     bool
+	debug       bool
+}
+
+func newMountCmd(a *app) *cobra.Command {
+	f := &mountFlags{}
+	cmd := &cobra.Command{
+		Use:   "mount [flags] MOUNTPOINT",
+		Short: "Show approved roots as a file system",
+		Long: `Mount the approved roots at MOUNTPOINT, an empty directory; each appears as
+MOUNTPOINT/NAME. The command stays in the foreground, prints one line when the
+mount answers, and on SIGINT or SIGTERM revokes every root and unmounts. A
+second signal ends it at once.
+
+A root is written [NAME=]PATH[:MODE]. PATH is a directory, a single file or a
+file:// URI; "auto" is the repository or project around the working directory.
+MODE is ro (the default), rw, or a comma list of read, list, write, append,
+create, delete, rename, watch. NAME is by default the path's last element.
+
+--cache says how much the kernel may keep: audit (the default) keeps names,
+attributes and pages while the source is watched, and every open is recorded;
+strict asks for everything every time; max does not ask for opens either.
+
+Mounting confines nobody: a program that can reach the roots' own paths on the
+host can use those too. It shows a program that is kept from the rest what it
+may have.`,
+		Example: `  rootsfs mount --root code=.:ro --root out=./out:rw /mnt/work
+  rootsfs mount --root auto --for 8h --daemon ~/agent
+  rootsfs mount --root logs=/var/log/app --max-file 10M --ops-per-second 200 /mnt/logs`,
+		Args: nargs(1, 1, "the mountpoint"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.mount(cmd, f, args[0]) },
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; may be given again")
+	fs.StringVar(&f.config, "config", "", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration")
+	fs.StringVar(&f.name, "name", "", "`name` of the session (default: of the mountpoint)")
+	fs.StringVar(&f.cache, "cache", "audit", "cache `level`: strict, audit or max")
+	fs.StringVar(&f.locks, "locks", "local", "where file locks are kept: local or host")
+	fs.StringVar(&f.posix, "posix", "safe", "safe, or full: show special files, keep set-id bits and security attributes")
+	fs.StringVar(&f.auditPaths, "audit-paths", "full", "paths in audit records: full, hash or none")
+	fs.BoolVar(&f.readOnly, "read-only", false, "make the mount itself read-only")
+	fs.BoolVar(&f.allowOther, "allow-other", false, "let other users into the mount (needs user_allow_other in /etc/fuse.conf; root's mounts always do)")
+	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable roots")
+	fs.BoolVar(&f.allowTop, "allow-root-dir", false, "let / be a root")
+	fs.BoolVar(&f.daemon, "daemon", false, "return when the mount answers; the session goes on in the background")
+	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
+	fs.BoolVar(&f.debug, "debug", false, "log every request of the kernel")
+	f.add(fs)
+	jsonFlag(a, cmd)
+	words(cmd, "cache", "strict", "audit", "max")
+	words(cmd, "locks", "local", "host")
+	words(cmd, "posix", "safe", "full")
+	words(cmd, "audit-paths", "full", "hash", "none")
+	return cmd
+}
+
+// words completes a flag with fixed words.
+func words(cmd *cobra.Command, flag string, list ...string) {
+	// It fails only if there is no such flag.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// mount is the command.
+func (a *app) mount(cmd *cobra.Command, f *mountFlags, point string) error {
+	opt, err := f.options(cmd, point)
+	if err != nil {
+		return err
+	}
+	d, err := daemonPipe()
+	if err != nil {
+		return err
+	}
+	if f.daemon && d == nil && os.Getenv("NOTIFY_SOCKET") == "" {
+		// Under systemd the manager is told instead, and keeps the process.
+		return a.spawn(cmd.Context())
+	}
+	err = a.serve(cmd.Context(), opt, f, d)
+	if err != nil && d != nil {
+		d.failed(err)
+	}
+	return err
+}
+
+// options turns flags and configuration into a session's options. Flags win.
+func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options, error) {
+	o := session.Options{Name: f.name, Version: readVersion().Version}
+	if f.name != "" {
+		if err := control.CheckName(f.name); err != nil {
+			return o, usage(err)
+		}
+	}
+	conf, err := f.load(cmd)
+	if err != nil {
+		return o, err
+	}
+	o.Mount = mount.Options{Point: point, ReadOnly: f.readOnly, AllowOther: f.allowOther, Debug: f.debug}
+	if o.Mount.Level, err = mount.ParseLevel(f.cache); err != nil {
+		return o, usage(fmt.Errorf("--cache: %w", err))
+	}
+	if o.Mount.Locks, err = mount.ParseLocks(f.locks); err != nil {
+		return o, usage(fmt.Errorf("--locks: %w", err))
+	}
+	if o.AuditPaths, err = audit.ParsePathMode(f.auditPaths); err != nil {
+		return o, usage(fmt.Errorf("--audit-paths: %w", err))
+	}
+	switch f.posix {
+	case "safe":
+	case "full":
+		o.PosixFull = true
+	default:
+		return o, usage(fmt.Errorf("--posix %s: write safe or full", names.Quote(f.posix)))
+	}
+	o.Rules = guard.Rules{AllowSystem: f.allowSystem, AllowRootDir: f.allowTop}
+	o.Keep = conf.Keep()
+	if o.Roots, err = f.allGrants(conf); err != nil {
+		return o, err
+	}
+	o.Flags = f.describe()
+	o.Logger = func(name string) (*slog.Logger, error) { return f.logger(name) }
+	return o, nil
+}
+
+// load reads the configuration and lets it stand in for flags that were not
+// given.
+func (f *mountFlags) load(cmd *cobra.Command) (*config.Config, error) {
+	var conf *config.Config
+	path, err := f.config, error(nil)
+	if path != "" {
+		if conf, err = config.Load(path); err != nil {
+			return nil, usage(err)
+		}
+	} else {
+		if path, err = config.DefaultPath(); err != nil {
+			return nil, err
+		}
+		if conf, err = config.LoadIfPresent(path); err != nil {
+			return nil, usage(err)
+		}
+	}
+	given := cmd.Flags().Changed
+	for _, w := range []struct {
+		flag, word string
+		to         *string
+	}{
+		{"cache", conf.Mount.Cache, &f.cache}, {"locks", conf.Mount.Locks, &f.locks},
+		{"posix", conf.Mount.Posix, &f.posix}, {"audit-paths", conf.Mount.AuditPaths, &f.auditPaths},
+	} {
+		if w.word != "" && !given(w.flag) {
+			*w.to = w.word
+		}
+	}
+	if !given("read-only") {
+		f.readOnly = conf.Mount.ReadOnly
+	}
+	if !given("allow-other") {
+		f.allowOther = conf.Mount.AllowOther
+	}
+	return conf, nil
+}
+
+// allGrants are the configured roots and those of the command line.
+func (f *mountFlags) allGrants(conf *config.Config) ([]guard.Grant, error) {
+	configured, err := conf.Select(f.profile)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	var all []guard.Grant
+	for _, r := range configured {
+		if !r.Expired(now) {
+			all = append(all, r.Grant(now))
+		}
+	}
+	mine, err := f.grants(f.roots, "command line")
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, mine...)
+	for i := range all {
+		all[i].Policy.PosixFull = f.posix == "full"
+	}
+	return all, nil
+}
+
+// describe lists what differs from the defaults, for session.json.
+func (f *mountFlags) describe() []string {
+	out := []string{"--cache=" + f.cache, "--locks=" + f.locks, "--posix=" + f.posix}
+	if f.readOnly {
+		out = append(out, "--read-only")
+	}
+	if f.allowOther {
+		out = append(out, "--allow-other")
+	}
+	return out
+}
+
+// serve runs a session until it ends. d is set in a daemon.
+func (a *app) serve(ctx context.Context, opt session.Options, f *mountFlags, d *daemon) error {
+	stop := onSignal(d != nil)
+	if d != nil {
+		opt.Logger = func(name string) (*slog.Logger, error) { return d.logger(f, name) }
+	}
+	done := a.waiting("mounting")
+	s, err := session.Start(ctx, opt)
+	done()
+	if err != nil {
+		return err
+	}
+	line := mountedLine(s)
+	switch {
+	case d != nil:
+		d.ready(readyMessage{Session: s.Name(), Point: s.Point(), Line: line, Log: d.log})
+		// A working directory would keep its file system from being unmounted.
+		_ = os.Chdir("/")
+	case a.json:
+		err = a.line(readyMessage{Session: s.Name(), Point: s.Point(), Line: line})
+	default:
+		a.say("%s", line)
+	}
+	notifySystemd("READY=1")
+	err = s.Run(stop)
+	notifySystemd("STOPPING=1")
+	return err
+}
+
+// onSignal returns a channel that is closed by the first signal to end; the
+// second one ends the process at once. A daemon ignores the end of a terminal
+// it does not have.
+func onSignal(daemon bool) <-chan struct{} {
+	signals := make(chan os.Signal, 4)
+	which := []os.Signal{os.Interrupt, unix.SIGTERM}
+	if daemon {
+		signal.Ignore(unix.SIGHUP)
+	} else {
+		which = append(which, unix.SIGHUP)
+	}
+	signal.Notify(signals, which...)
+	stop := make(chan struct{})
+	go func() {
+		<-signals
+		close(stop)
+		<-signals
+		os.Exit(exitFailure)
+	}()
+	return stop
+}
+
+// mountedLine is what is printed when the mount answers.
+func mountedLine(s *session.Session) string {
+	var roots []string
+	for _, r := range s.Registry().Roots() {
+		roots = append(roots, fmt.Sprintf("%s (%s)", shown(string(r.Grant.Root)), r.Grant.Policy.Rights))
+	}
+	what := "no roots yet; add one: rootsfs roots add SPEC"
+	if n := len(roots); n > 10 {
+		what = plural(n, "root")
+	} else if n > 0 {
+		what = strings.Join(roots, ", ")
+	}
+	return fmt.Sprintf("mounted at %s: %s; session %s", shown(s.Point()), what, s.Name())
+}
+
+// logger is the log of a session in the foreground or under a manager: lines on
+// standard error.
+func (f *mountFlags) logger(string) (*slog.Logger, error) {
+	level := slog.LevelWarn
+	if journal() {
+		level = slog.LevelInfo
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{
+		Level: f.level(level), ReplaceAttr: dropTime,
+	})), nil
+}
+
+func (f *mountFlags) level(least slog.Level) slog.Level {
+	switch {
+	case f.debug:
+		return slog.LevelDebug
+	case f.verbose:
+		return min(least, slog.LevelInfo)
+	}
+	return least
+}
+
+// dropTime: whoever reads standard error knows the time, or records it.
+func dropTime(groups []string, at slog.Attr) slog.Attr {
+	if len(groups) == 0 && at.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return at
+}
+
+// openLog opens the log file of a daemon.
+func openLog(name string) (*os.File, string, error) {
+	path, err := session.LogFile(name)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, "", fmt.Errorf("make the directory of the log: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		if errors.Is(err, unix.ELOOP) {
+			return nil, "", fmt.Errorf("the log %s is a link: remove it", names.Quote(path))
+		}
+		return nil, "", fmt.Errorf("open the log: %w", err)
+	}
+	return f, path, nil
+}

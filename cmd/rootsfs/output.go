@@ -1,0 +1,161 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// All output of the commands passes through this file. Its rules:
+//
+//   - What a command did or found goes to standard output, for people, or, with
+//     --json, as one JSON value (a line each for streams).
+//   - An error is one line on standard error: "rootsfs: " and what happened, then
+//     what to do next.
+//   - Names and paths are shown with control and bidirectional characters
+//     escaped: a file's name cannot forge a line.
+//   - Whatever takes more than a second says that it is still at it, on standard
+//     error, if that is a terminal.
+//   - No colours.
+
+// stdio is where a run reads and writes.
+type stdio struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// app is what commands share.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	args           []string // the command line, without the program's name
+	json           bool     // --json
+	session        string   // --session
+	tty            bool     // standard error is a terminal
+}
+
+func newApp(args []string, io stdio) *app {
+	return &app{stdin: io.in, stdout: io.out, stderr: io.err, args: args, tty: isTerminal(io.err)}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// say prints a line for people.
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintf(a.stdout, format+"\n", args...)
+}
+
+// report prints v as JSON if that was asked for, and otherwise calls human.
+func (a *app) report(v any, human func()) error {
+	if !a.json {
+		human()
+		return nil
+	}
+	enc := json.NewEncoder(a.stdout)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// line prints v as one line of JSON, for streams.
+func (a *app) line(v any) error {
+	enc := json.NewEncoder(a.stdout)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// table prints aligned columns; the first row is the heading.
+func (a *app) table(rows [][]string) {
+	tw := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		fmt.Fprintln(tw, strings.Join(r, "\t"))
+	}
+	_ = tw.Flush() // standard output has nobody to report its own failure to
+}
+
+// fail prints an error as the one line it is allowed.
+func (a *app) fail(err error) {
+	if text := oneLine(err); text != "" {
+		fmt.Fprintf(a.stderr, "rootsfs: %s\n", text)
+	}
+}
+
+// oneLine joins the lines of an error, whose texts have escaped their names
+// already.
+func oneLine(err error) string {
+	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	for i := range lines {
+		lines[i] = strings.TrimPrefix(strings.TrimSpace(lines[i]), "rootsfs: ")
+	}
+	return strings.Join(lines, "; ")
+}
+
+// waiting says what is still going on once a second has passed, and every ten
+// seconds after, until the returned function is called.
+func (a *app) waiting(what string) (done func()) {
+	if !a.tty {
+		return func() {}
+	}
+	stop := make(chan struct{})
+	go func() {
+		start := time.Now()
+		t := time.NewTimer(time.Second)
+		defer t.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-t.C:
+				fmt.Fprintf(a.stderr, "rootsfs: still %s (%v)\n", what, time.Since(start).Round(time.Second))
+				t.Reset(10 * time.Second)
+			}
+		}
+	}()
+	return func() { close(stop) }
+}
+
+// shown makes a name or path safe to print, and quotes it if it would not read
+// as one word.
+func shown(s string) string {
+	if e := names.Escape(s); e == s && s != "" && !strings.ContainsAny(s, " \t'") {
+		return s
+	}
+	return names.Quote(s)
+}
+
+// size shows a number of bytes.
+func size(n int64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return strconv.FormatInt(n, 10)
+	}
+	f, u := float64(n)/1024, 0
+	for f >= 1024 && u < len(units)-1 {
+		f, u = f/1024, u+1
+	}
+	return strconv.FormatFloat(f, 'f', 1, 64) + units[u:u+1]
+}
+
+// plural shows a count with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+)
+
+func newRevokeCmd(a *app) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "revoke NAME... | --all",
+		Short: "End roots: whatever programs hold of them is dead",
+		Long: `End the named roots, or all of them, while the session goes on. When revoke
+returns, every descriptor, mapping, directory handle, working directory and lock
+that programs hold in them is dead, and what they wrote is on the source.
+Granting the same directory again does not wake any of it.
+
+If something could not be taken back within the deadline, because the source
+does not answer, revoke says what, and the exit code is 1.`,
+		Example: `  rootsfs revoke out
+  rootsfs revoke --all --session work --json`,
+		Args: func(c *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return usage(errors.New("name the roots to revoke, or use --all; see: rootsfs roots list"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.revoke(cmd.Context(), control.RevokeRequest{Names: args, All: all})
+		},
+		ValidArgsFunction: a.completeRoots(-1),
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "every root of the session")
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+func (a *app) revoke(ctx context.Context, req control.RevokeRequest) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	done := a.waiting("revoking")
+	ended, err := c.Revoke(ctx, req)
+	done()
+	if err != nil && len(ended) == 0 {
+		return err
+	}
+	if rerr := a.report(control.RevokeAnswer{Ended: ended}, func() { a.sayEnded(ended) }); rerr != nil {
+		return rerr
+	}
+	if err != nil {
+		return &exitError{code: exitFailure, err: fmt.Errorf("%w; every new access is refused all the same", err)}
+	}
+	return nil
+}
+
+// sayEnded tells how roots ended.
+func (a *app) sayEnded(ended []control.Ended) {
+	if len(ended) == 0 {
+		a.say("there was no root to revoke")
+	}
+	for _, e := range ended {
+		if e.Error != "" {
+			a.say("%s: %s, but not everything could be taken back: %s", shown(e.Root), e.State, e.Error)
+			continue
+		}
+		a.say("%s: %s in %.1f ms", shown(e.Root), e.State, e.TookMS)
+	}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// run executes one command line and returns its exit code.
+func run(args []string, io stdio) int {
+	a := newApp(args, io)
+	cmd := newRootCmd(a)
+	cmd.SetArgs(args)
+	cmd.SetIn(io.in)
+	cmd.SetOut(io.out)
+	cmd.SetErr(io.err)
+	err := cmd.ExecuteContext(context.Background())
+	if err != nil {
+		a.fail(err)
+	}
+	return exitCode(err)
+}
+
+func newRootCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rootsfs",
+		Short: "Approved directories as a file system that can be revoked",
+		Long: `rootsfs shows programs the directories you approve (roots), and nothing else.
+Each root has a mode, is read-only unless you say otherwise, and can be revoked
+at any moment: whatever a program holds of it is dead when revoke returns.`,
+		Example: `  rootsfs mount --root code=.:ro --root out=./out:rw /mnt/work
+  rootsfs status
+  rootsfs revoke out
+  rootsfs unmount /mnt/work`,
+		SilenceErrors: true, SilenceUsage: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage(fmt.Errorf("unknown command %q; see: rootsfs help", args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.CompletionOptions.HiddenDefaultCmd = false
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usage(fmt.Errorf("%w; see: %s --help", err, c.CommandPath()))
+	})
+	cmd.AddCommand(
+		newMountCmd(a), newUnmountCmd(a), newRootsCmd(a), newRevokeCmd(a), newVersionCmd(a),
+	)
+	return cmd
+}
+
+// nargs checks the number of arguments; most < 0 is no limit. what names them
+// for the error.
+func nargs(least, most int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return usage(fmt.Errorf("%s is missing; see: %s --help", what, c.CommandPath()))
+		case most >= 0 && len(args) > most:
+			return usage(fmt.Errorf("%q is one argument too many; see: %s --help", args[most], c.CommandPath()))
+		}
+		return nil
+	}
+}
+
+// jsonFlag adds --json.
+func jsonFlag(a *app, cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
+}
+
+// sessionFlag adds --session.
+func sessionFlag(a *app, cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.session, "session", "", "the live `session`: its name or mountpoint (may be left out if there is only one)")
+	// It fails only if there is no such flag.
+	_ = cmd.RegisterFlagCompletionFunc("session", completeSessions)
+}
+
+// cwd is the working directory, for paths on the command line.
+func cwd() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", errors.New("the working directory is gone; cd to one that exists")
+	}
+	return dir, nil
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+func newRootsCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "roots",
+		Short: "List, add, remove and change the roots of a live session",
+		Long:  "List, add, remove and change the roots of a live session. Changes take effect at once.",
+		Example: `  rootsfs roots list
+  rootsfs roots add docs=~/docs
+  rootsfs roots set out ro
+  rootsfs roots remove docs`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage(fmt.Errorf("unknown command %q; see: rootsfs roots --help", args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newRootsListCmd(a), newRootsAddCmd(a), newRootsRemoveCmd(a), newRootsSetCmd(a))
+	return cmd
+}
+
+func newRootsListCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show the roots, their mode and state",
+		Long: `Show the roots of a session. A root whose directory is gone, was replaced or
+cannot be read any more is "unavailable" until you approve it again with
+"rootsfs roots add".`,
+		Example: "  rootsfs roots list --session work --json",
+		Args:    nargs(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			st, err := c.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.report(st.Roots, func() { a.sayRoots(st.Roots) })
+		},
+	}
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+// sayRoots prints roots as a table.
+func (a *app) sayRoots(roots []control.Root) {
+	if len(roots) == 0 {
+		a.say("no roots; add one: rootsfs roots add SPEC")
+		return
+	}
+	rows := [][]string{{"ROOT", "MODE", "STATE", "EXPIRES", "PATH"}}
+	for _, r := range roots {
+		rows = append(rows, []string{shown(r.Name), r.Mode, r.State, expiry(r.Expires), shown(r.Resolved)})
+	}
+	a.table(rows)
+}
+
+func expiry(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.Local().Format("2006-01-02 15:04:05")
+}
+
+func newRootsAddCmd(a *app) *cobra.Command {
+	f := &grantFlags{}
+	var save bool
+	var file string
+	cmd := &cobra.Command{
+		Use:   "add SPEC...",
+		Short: "Approve roots: all of them, or none if one cannot be",
+		Long: `Approve roots in a live session; each appears in the mount at once. Several are
+one transaction: if one cannot be granted, none is. A SPEC is
+[NAME=]PATH[:MODE], as for "rootsfs mount".
+
+A grant ends with the session unless --save also writes it to the configuration.
+Adding a root that has become unavailable, by its name, approves the directory
+that is there now.`,
+		Example: `  rootsfs roots add docs=~/docs src=.:rw
+  rootsfs roots add --for 30m tmp=/tmp/build:rw
+  rootsfs roots add --save auto`,
+		Args: nargs(1, -1, "a root"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.rootsAdd(cmd.Context(), f, args, save, file)
+		},
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().BoolVar(&save, "save", false, "write the roots to the configuration, too")
+	cmd.Flags().StringVar(&file, "config", "", "configuration `file` for --save (default $XDG_CONFIG_HOME/rootsfs/config.toml)")
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+func (a *app) rootsAdd(ctx context.Context, f *grantFlags, specs []string, save bool, file string) error {
+	grants, err := f.grants(specs, "command line")
+	if err != nil {
+		return err
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	done := a.waiting("adding " + plural(len(specs), "root"))
+	roots, err := c.Add(ctx, asks(grants))
+	done()
+	if err != nil {
+		return err
+	}
+	if save {
+		if err := saveRoots(grants, f.forTime, file); err != nil {
+			return fmt.Errorf("the roots are granted until the session ends, but could not be saved: %w", err)
+		}
+	}
+	return a.report(control.AddAnswer{Roots: roots}, func() {
+		for _, r := range roots {
+			a.say("%s (%s) is %s", shown(r.Name), r.Mode, shown(r.Resolved))
+		}
+	})
+}
+
+func asks(grants []guard.Grant) []control.Ask {
+	out := make([]control.Ask, len(grants))
+	for i, g := range grants {
+		out[i] = control.Ask{
+			Name: string(g.Root), Path: g.Dir, Mode: g.Policy.Rights.String(), Limits: g.Policy.Limits,
+			OtherFS: g.Policy.OtherFileSystems, ApprovedBy: g.Origin,
+		}
+		if !g.Expires.IsZero() {
+			out[i].Expires = &g.Expires
+		}
+	}
+	return out
+}
+
+// saveRoots writes granted roots to the configuration.
+func saveRoots(grants []guard.Grant, forTime time.Duration, file string) error {
+	if file == "" {
+		path, err := config.DefaultPath()
+		if err != nil {
+			return err
+		}
+		file = path
+	}
+	for _, g := range grants {
+		r := config.Root{
+			Name: g.Root, Path: g.Dir, Rights: g.Policy.Rights, Limits: g.Policy.Limits,
+			CrossFileSystems: g.Policy.OtherFileSystems, For: forTime,
+		}
+		if forTime == 0 {
+			r.Expires = g.Expires
+		}
+		if err := config.Save(file, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newRootsRemoveCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "remove NAME...",
+		Aliases: []string{"rm"},
+		Short:   "Revoke roots; the same as rootsfs revoke",
+		Long: `Revoke the named roots, as "rootsfs revoke" does. What the configuration says is
+not changed: a root it holds is back with the next session.`,
+		Example:           "  rootsfs roots remove docs src",
+		Args:              nargs(1, -1, "a root's name"),
+		ValidArgsFunction: a.completeRoots(-1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.revoke(cmd.Context(), control.RevokeRequest{Names: args})
+		},
+	}
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+func newRootsSetCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "set NAME MODE",
+		Short: "Change a root's mode while it is in use",
+		Long: `Change a root's mode: ro, rw or a comma list of read, list, write, append,
+create, delete, rename, watch. When set returns, whatever the new mode forbids is
+dead, descriptors and mappings included. Not possible with --cache max.`,
+		Example: `  rootsfs roots set out ro
+  rootsfs roots set inbox read,list,create`,
+		Args:              nargs(2, 2, "a root's name and a mode"),
+		ValidArgsFunction: a.completeRoots(1, "ro", "rw"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := guard.ParseMode(args[1]); err != nil {
+				return usage(err)
+			}
+			return a.rootsSet(cmd.Context(), args[0], args[1])
+		},
+	}
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+func (a *app) rootsSet(ctx context.Context, name, mode string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	done := a.waiting("changing " + shown(name))
+	r, err := c.Set(ctx, name, mode)
+	done()
+	if err != nil {
+		if errors.Is(err, context.Canceled) {
+			return errors.New("interrupted; the change goes on: see rootsfs roots list")
+		}
+		return err
+	}
+	return a.report(control.SetAnswer{Root: r}, func() { a.say("%s is %s now", shown(r.Name), r.Mode) })
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// grantFlags are the flags about grants, which `mount` and `roots add` share.
+type grantFlags struct {
+	forTime  time.Duration
+	until    string
+	ops      float64
+	burst    int
+	inFlight string
+	maxFile  string
+	written  string
+	created  int64
+	timeout  time.Duration
+	oneFS    bool
+	crossFS  bool
+}
+
+func (g *grantFlags) add(fs *pflag.FlagSet) {
+	fs.DurationVar(&g.forTime, "for", 0, "revoke after this `duration`, such as 30m or 8h")
+	fs.StringVar(&g.until, "until", "", "revoke at this `time`: 15:04, 2006-01-02T15:04 or RFC 3339")
+	fs.Float64Var(&g.ops, "ops-per-second", 0, "operations per second and root; more have to wait")
+	fs.IntVar(&g.burst, "burst", 0, "operations that need not wait (default: one second's)")
+	fs.StringVar(&g.inFlight, "bytes-in-flight", "", "bytes being read and written at one time, such as 64M")
+	fs.StringVar(&g.maxFile, "max-file", "", "largest `size` of a file that may be made, such as 10M")
+	fs.StringVar(&g.written, "max-written", "", "bytes that may be written while the grant lives, such as 1G")
+	fs.Int64Var(&g.created, "max-created", 0, "names that may be created while the grant lives")
+	fs.DurationVar(&g.timeout, "timeout", guard.DefaultTimeout, "how long one operation may take")
+	fs.BoolVar(&g.oneFS, "one-file-system", true, "do not enter other file systems mounted inside a root")
+	fs.BoolVar(&g.crossFS, "cross-file-systems", false, "enter other file systems mounted inside a root")
+}
+
+// policy returns what the flags say, apart from rights.
+func (g *grantFlags) policy() (guard.Policy, error) {
+	p := guard.Policy{OtherFileSystems: g.crossFS || !g.oneFS}
+	if g.crossFS && g.oneFS {
+		p.OtherFileSystems = true // one-file-system is the default, not a wish
+	}
+	var err error
+	l := guard.Limits{OpsPerSecond: g.ops, Burst: g.burst, MaxCreated: g.created, Timeout: g.timeout}
+	for _, s := range []struct {
+		flag, text string
+		to         *int64
+	}{
+		{"bytes-in-flight", g.inFlight, &l.BytesInFlight}, {"max-file", g.maxFile, &l.MaxFile}, {"max-written", g.written, &l.MaxWritten},
+	} {
+		if *s.to, err = parseSize(s.text); err != nil {
+			return p, usage(fmt.Errorf("--%s: %w", s.flag, err))
+		}
+	}
+	const sane = 1e9
+	switch {
+	case g.ops < 0 || g.ops > sane || math.IsNaN(g.ops):
+		return p, usage(fmt.Errorf("--ops-per-second %v: write a number from 0 (no limit) to %.0f", g.ops, sane))
+	case g.burst < 0 || g.burst > sane:
+		return p, usage(fmt.Errorf("--burst %d: write a number from 0 (the default) to %.0f", g.burst, sane))
+	case g.created < 0:
+		return p, usage(fmt.Errorf("--max-created %d: write 0 (no limit) or more", g.created))
+	case g.timeout <= 0 || g.timeout > 24*time.Hour:
+		return p, usage(fmt.Errorf("--timeout %v: write a duration of up to 24h, such as 60s", g.timeout))
+	}
+	p.Limits = l
+	return p, nil
+}
+
+// expires returns when grants made now end; zero for never.
+func (g *grantFlags) expires(now time.Time) (time.Time, error) {
+	switch {
+	case g.forTime != 0 && g.until != "":
+		return time.Time{}, usage(errors.New("--for and --until: use one of them"))
+	case g.forTime < 0:
+		return time.Time{}, usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", g.forTime))
+	case g.forTime > 0:
+		return now.Add(g.forTime), nil
+	case g.until == "":
+		return time.Time{}, nil
+	}
+	t, err := parseUntil(g.until, now)
+	if err != nil {
+		return time.Time{}, usage(fmt.Errorf("--until %s: %w", names.Quote(g.until), err))
+	}
+	return t, nil
+}
+
+func parseUntil(s string, now time.Time) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02 15:04"} {
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			if !t.After(now) {
+				return time.Time{}, errors.New("that is in the past")
+			}
+			return t, nil
+		}
+	}
+	t, err := time.ParseInLocation("15:04", s, now.Location())
+	if err != nil {
+		return time.Time{}, errors.New("write 15:04, 2006-01-02T15:04 or an RFC 3339 time")
+	}
+	t = time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), 0, 0, now.Location())
+	if !t.After(now) {
+		t = t.AddDate(0, 0, 1) // the next time the clock shows it
+	}
+	return t, nil
+}
+
+// parseSize reads what config.ParseSize reads; "" is 0, no limit.
+func parseSize(s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := config.ParseSize(s)
+	if err == nil && n == 0 {
+		return 0, errors.New("write a size above 0 such as 500K, 10M or 1G; leave the flag out for no limit")
+	}
+	return n, err
+}
+
+// grants turns SPECs into grants with the policy and expiry the flags ask for.
+func (g *grantFlags) grants(specs []string, origin string) ([]guard.Grant, error) {
+	policy, err := g.policy()
+	if err != nil {
+		return nil, err
+	}
+	expires, err := g.expires(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	out := make([]guard.Grant, 0, len(specs))
+	for _, text := range specs {
+		spec, err := guard.ParseSpec(text)
+		if err != nil {
+			return nil, err
+		}
+		one, err := specGrant(spec)
+		if err != nil {
+			return nil, err
+		}
+		one.Origin, one.Expires = origin, expires
+		policy.Rights = spec.Rights
+		one.Policy = policy
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// specGrant finds the directory and the name a SPEC asks for.
+func specGrant(spec guard.Spec) (guard.Grant, error) {
+	dir, err := cwd()
+	if err != nil {
+		return guard.Grant{}, err
+	}
+	path := spec.Path
+	if path == "auto" {
+		if path, _, err = detectProject(dir); err != nil {
+			return guard.Grant{}, err
+		}
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	g := guard.Grant{Root: spec.Name, Dir: filepath.Clean(path)}
+	if g.Root == "" {
+		if g.Root, err = guard.DefaultName(g.Dir); err != nil {
+			return guard.Grant{}, err
+		}
+	}
+	return g, nil
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+func newUnmountCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "unmount MOUNTPOINT",
+		Aliases: []string{"umount"},
+		Short:   "Revoke every root of a session and unmount it",
+		Long: `End the session mounted at MOUNTPOINT (its name will do, too): every root is
+revoked, so that whatever programs still hold is dead, and then it is unmounted.
+If something still holds the mount it leaves the tree all the same and refuses
+everything; its daemon ends with the last holder.
+
+What a killed daemon left mounted ("Transport endpoint is not connected") is
+cleared away. A mount that is not a rootsfs mount of yours is left alone.`,
+		Example: `  rootsfs unmount /mnt/work
+  rootsfs unmount work --json`,
+		Args: nargs(1, 1, "the mountpoint"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.unmount(cmd.Context(), args[0]) },
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			all, err := control.List()
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			var out []string
+			for _, in := range all {
+				out = append(out, cobra.CompletionWithDesc(in.Point, in.Name))
+			}
+			return out, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+// unmountResult is what unmount reports.
+type unmountResult struct {
+	Session string `json:"session,omitempty"`
+	Point   string `json:"mountpoint"`
+	// Stale: there was no session, only what a dead daemon had left.
+	Stale bool `json:"stale"`
+	control.UnmountAnswer
+}
+
+func (a *app) unmount(ctx context.Context, where string) error {
+	in, err := control.At(control.ResolvePoint(where))
+	if errors.Is(err, control.ErrNoSession) {
+		if in, err = control.Find(where); errors.Is(err, control.ErrNoSession) || where == "" {
+			return a.unmountStale(where)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c := control.Dial(in)
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	done := a.waiting("revoking and unmounting")
+	answer, err := c.Unmount(ctx)
+	if err == nil && !answer.Held {
+		// The name and the directory are free when the daemon has ended.
+		wait, stop := context.WithTimeout(ctx, 10*time.Second)
+		_ = c.WaitEnded(wait)
+		stop()
+	}
+	done()
+	if err != nil {
+		return err
+	}
+	res := unmountResult{Session: in.Name, Point: in.Point, UnmountAnswer: answer}
+	return a.report(res, func() {
+		a.say("unmounted %s; %s revoked", shown(in.Point), plural(len(answer.Ended), "root"))
+		if answer.Held {
+			a.say("something still holds the mount: everything is refused there, and session %s ends with the last holder", in.Name)
+		}
+	})
+}
+
+// unmountStale clears what a dead daemon left.
+func (a *app) unmountStale(where string) error {
+	point := control.ResolvePoint(where)
+	in, err := mount.Find(point)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w; see what is: rootsfs status", err)
+	case in.FSType == mount.FSType && !mount.Stale(point):
+		return fmt.Errorf("the session mounted at %s is alive, but its control socket is not in %s: "+
+			"set XDG_RUNTIME_DIR as it was for rootsfs mount, or end that process with SIGTERM",
+			names.Quote(point), names.Quote(control.RuntimeDir()))
+	}
+	if err := mount.ClearStale(where); err != nil {
+		return err
+	}
+	// The daemon is gone, and with it what it had not written; its directory
+	// in the runtime directory was removed when the sessions were listed.
+	return a.report(unmountResult{Point: point, Stale: true}, func() {
+		a.say("cleared the stale mount at %s", shown(point))
+	})
+}
