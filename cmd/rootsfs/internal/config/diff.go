@@ -1,0 +1,175 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Changes are what lies between two configurations, for a session to apply in
+// one transaction: revoke Removed and the Old of Changed, grant Added and the
+// New of Changed. Where ModeOnly is set, Registry.Set does without revoking.
+type Changes struct {
+	Added, Removed []Root
+	Changed        []Change
+	// Widened says what gives more than before: to be announced and audited.
+	Widened []Widening
+	// Settings names the keys of [mount] and [reload] that differ. They hold
+	// from the next mount on.
+	Settings []string
+}
+
+// Change is a root that is in both under one name.
+type Change struct {
+	Old, New Root
+	ModeOnly bool // only the rights differ
+}
+
+// Widening is one way in which a root gives more than before.
+type Widening struct {
+	Root guard.RootName
+	What string // one line, escaped: "mode ro -> rw"
+}
+
+// String is NAME: WHAT.
+func (w Widening) String() string { return names.Escape(string(w.Root)) + ": " + w.What }
+
+// Empty reports that the two configurations mean the same.
+func (c *Changes) Empty() bool {
+	return len(c.Added)+len(c.Removed)+len(c.Changed)+len(c.Settings) == 0
+}
+
+// Diff compares the roots that two configurations select under a profile, and
+// the settings. It fails if the new one has no such profile.
+func Diff(old, new *Config, profile string) (Changes, error) {
+	before, err := old.Select(profile)
+	if err != nil {
+		before = nil
+	}
+	after, err := new.Select(profile)
+	if err != nil {
+		return Changes{}, err
+	}
+	c := DiffRoots(before, after)
+	for _, s := range []struct {
+		key  string
+		same bool
+	}{
+		{"mount.cache", old.Mount.Cache == new.Mount.Cache},
+		{"mount.locks", old.Mount.Locks == new.Mount.Locks},
+		{"mount.posix", old.Mount.Posix == new.Mount.Posix},
+		{"mount.audit_paths", old.Mount.AuditPaths == new.Mount.AuditPaths},
+		{"mount.read_only", old.Mount.ReadOnly == new.Mount.ReadOnly},
+		{"mount.allow_other", old.Mount.AllowOther == new.Mount.AllowOther},
+		{"reload.debounce", old.Debounce == new.Debounce},
+	} {
+		if !s.same {
+			c.Settings = append(c.Settings, s.key)
+		}
+	}
+	return c, nil
+}
+
+// DiffRoots compares two sets of roots, as for a switch of profiles. Roots are
+// the same if their names are; the results keep the order of the sets.
+func DiffRoots(old, new []Root) Changes {
+	var c Changes
+	before := map[guard.RootName]Root{}
+	for _, r := range old {
+		before[r.Name] = r
+	}
+	kept := map[guard.RootName]bool{}
+	for _, r := range new {
+		was, ok := before[r.Name]
+		kept[r.Name] = true
+		if !ok {
+			c.Added = append(c.Added, r)
+			c.Widened = append(c.Widened, Widening{r.Name, "new root " + names.Quote(r.Path) + ", mode " + r.Rights.String()})
+			continue
+		}
+		if same(was, r) {
+			continue
+		}
+		but := was
+		but.Rights = r.Rights
+		c.Changed = append(c.Changed, Change{Old: was, New: r, ModeOnly: same(but, r)})
+		c.Widened = append(c.Widened, widened(was, r)...)
+	}
+	for _, r := range old {
+		if !kept[r.Name] {
+			c.Removed = append(c.Removed, r)
+		}
+	}
+	return c
+}
+
+func same(a, b Root) bool {
+	if !a.Expires.Equal(b.Expires) {
+		return false
+	}
+	a.Line, b.Line = 0, 0
+	a.Expires, b.Expires = time.Time{}, time.Time{}
+	return a == b
+}
+
+// widened lists what the new root gives beyond the old one.
+func widened(old, new Root) []Widening {
+	var list []Widening
+	add := func(format string, args ...any) {
+		list = append(list, Widening{new.Name, fmt.Sprintf(format, args...)})
+	}
+	if old.Path != new.Path {
+		add("path %s -> %s", names.Quote(old.Path), names.Quote(new.Path))
+	}
+	if new.Rights&^old.Rights != 0 {
+		add("mode %s -> %s", old.Rights, new.Rights)
+	}
+	if new.CrossFileSystems && !old.CrossFileSystems {
+		add("crosses file systems")
+	}
+	switch {
+	case old.For != new.For && old.For != 0 && (new.For == 0 || new.For > old.For) && new.Expires.IsZero():
+		add("for %v -> %s", old.For, orNone(new.For > 0, new.For))
+	case !old.Expires.IsZero() && (new.Expires.IsZero() || new.Expires.After(old.Expires)):
+		add("expires %s -> %s", old.Expires.Format(time.RFC3339), orNone(!new.Expires.IsZero(), new.Expires.Format(time.RFC3339)))
+	case old.For != 0 && !new.Expires.IsZero():
+		add("for %v -> expires %s", old.For, new.Expires.Format(time.RFC3339))
+	}
+	for _, l := range []struct {
+		key      string
+		old, new float64
+	}{
+		{"ops_per_second", old.Limits.OpsPerSecond, new.Limits.OpsPerSecond},
+		{"burst", float64(old.Limits.Burst), float64(new.Limits.Burst)},
+		{"bytes_in_flight", float64(old.Limits.BytesInFlight), float64(new.Limits.BytesInFlight)},
+		{"max_file", float64(old.Limits.MaxFile), float64(new.Limits.MaxFile)},
+		{"max_written", float64(old.Limits.MaxWritten), float64(new.Limits.MaxWritten)},
+		{"max_created", float64(old.Limits.MaxCreated), float64(new.Limits.MaxCreated)},
+	} {
+		// Zero is no limit, so it is more than any number.
+		if l.old != 0 && (l.new == 0 || l.new > l.old) {
+			add("%s %.0f -> %s", l.key, l.old, orNone(l.new != 0, fmt.Sprintf("%.0f", l.new)))
+		}
+	}
+	if was, is := timeout(old), timeout(new); is > was {
+		add("timeout %v -> %v", was, is)
+	}
+	return list
+}
+
+// timeout is what zero means, too: the default.
+func timeout(r Root) time.Duration {
+	if r.Limits.Timeout == 0 {
+		return guard.DefaultTimeout
+	}
+	return r.Limits.Timeout
+}
+
+func orNone(limited bool, v any) string {
+	if !limited {
+		return "none"
+	}
+	return fmt.Sprint(v)
+}

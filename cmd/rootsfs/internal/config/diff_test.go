@@ -1,0 +1,102 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Each difference, and whether it is a widening. Order and comments make none.
+func TestDiff(t *testing.T) {
+	const a, b = "[[root]]\npath = \"/srv/a\"\n", "[[root]]\npath = \"/srv/b\"\n"
+	for _, tc := range []struct{ name, old, new, want string }{
+		{"same", a + b, a + b, ""},
+		{"order, comments", a + b, "# x\n" + b + a, ""},
+		{"same moment, other zone", a + "expires = 2030-01-01T00:00:00Z\n", a + "expires = 2030-01-01T01:00:00+01:00\n", ""},
+		{"added", a, a + b, "+b !b: new root \"/srv/b\", mode ro"},
+		{"removed", a + b, b, "-a"},
+		{"renamed", a, a + "name = \"x\"\n", `+x -a !x: new root "/srv/a", mode ro`},
+		{"mode up", a, a + "mode = \"rw\"\n", "~a(mode) !a: mode ro -> rw"},
+		{"mode down", a + "mode = \"rw\"\n", a, "~a(mode)"},
+		{"mode aside", a + "mode = \"read\"\n", a + "mode = \"list\"\n", "~a(mode) !a: mode read -> list"},
+		{"mode and limit", a, a + "mode = \"rw\"\nlimits.max_file = 1\n", "~a !a: mode ro -> rw"},
+		{"path", a, "[[root]]\nname = \"a\"\npath = \"/srv/\\u202eb\"\n", `~a !a: path "/srv/a" -> "/srv/\u{202e}b"`},
+		{"crossing", a, a + "cross_file_systems = true\n", "~a !a: crosses file systems"},
+		{"not crossing", a + "cross_file_systems = true\n", a, "~a"},
+		{"limit up", a + "limits.max_file = 10\n", a + "limits.max_file = 11\n", "~a !a: max_file 10 -> 11"},
+		{"limit down", a + "limits.max_file = 10\n", a + "limits.max_file = 9\n", "~a"},
+		{"limit gone", a + "limits.burst = 10\n", a, "~a !a: burst 10 -> none"},
+		{"limit new", a, a + "limits.max_created = 10\n", "~a"},
+		{"limit of all roots", "[limits]\nops_per_second = 5\n" + a, a, "~a !a: ops_per_second 5 -> none"},
+		{"timeout up from default", a, a + "limits.timeout = \"2m\"\n", "~a !a: timeout 1m0s -> 2m0s"},
+		{"timeout down from default", a, a + "limits.timeout = \"2s\"\n", "~a"},
+		{"expires later", a + "expires = 2030-01-01T00:00:00Z\n", a + "expires = 2031-01-01T00:00:00Z\n", "~a !a: expires 2030-01-01T00:00:00Z -> 2031-01-01T00:00:00Z"},
+		{"expires earlier", a + "expires = 2030-01-01T00:00:00Z\n", a + "expires = 2029-01-01T00:00:00Z\n", "~a"},
+		{"expires never", a + "expires = 2030-01-01T00:00:00Z\n", a, "~a !a: expires 2030-01-01T00:00:00Z -> none"},
+		{"expires at last", a, a + "expires = 2030-01-01T00:00:00Z\n", "~a"},
+		{"for longer", a + "for = \"1h\"\n", a + "for = \"2h\"\n", "~a !a: for 1h0m0s -> 2h0m0s"},
+		{"for ever", a + "for = \"1h\"\n", a, "~a !a: for 1h0m0s -> none"},
+		{"for shorter", a + "for = \"1h\"\n", a + "for = \"1s\"\n", "~a"},
+		{"for becomes expires", a + "for = \"1h\"\n", a + "expires = 2030-01-01T00:00:00Z\n", "~a !a: for 1h0m0s -> expires 2030-01-01T00:00:00Z"},
+		{"settings", "mount.cache = \"max\"\n", "mount.read_only = true\nreload.debounce = \"1s\"\n", "mount.cache mount.read_only reload.debounce"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, err := Diff(mustParse(t, tc.old), mustParse(t, tc.new), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := summary(c); got != tc.want {
+				t.Errorf("got  %s\nwant %s", got, tc.want)
+			}
+			if c.Empty() != (tc.want == "") {
+				t.Errorf("Empty: %v", c.Empty())
+			}
+		})
+	}
+}
+
+// R150: a switch between profiles is one set of changes, and a reload under a
+// profile concerns that profile's roots only.
+func TestDiffProfiles(t *testing.T) {
+	const doc = "[[root]]\npath = \"/srv/a\"\n[[root]]\npath = \"/srv/b\"\n[profile.one]\nroots = [\"a\"]\n"
+	old := mustParse(t, doc+"[profile.two]\nroots = [\"b\", \"/srv/c:rw\"]\n")
+	one, _ := old.Select("one")
+	two, _ := old.Select("two")
+	if got, want := summary(DiffRoots(one, two)), `+b +c -a !b: new root "/srv/b", mode ro !c: new root "/srv/c", mode rw`; got != want {
+		t.Errorf("switch: %s", got)
+	}
+	next := mustParse(t, strings.Replace(doc, "/srv/b\"", "/srv/b\"\nmode = \"rw\"", 1))
+	if c, err := Diff(old, next, "one"); err != nil || !c.Empty() {
+		t.Errorf("b changed under profile one: %s, %v", summary(c), err)
+	}
+	if _, err := Diff(old, next, "two"); err == nil {
+		t.Error("the profile is gone, and Diff is content")
+	}
+}
+
+func mustParse(t *testing.T, doc string) *Config {
+	t.Helper()
+	c, err := parse("/etc/x/config.toml", "/home/me", []byte(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func summary(c Changes) string {
+	var s []string
+	for _, r := range c.Added {
+		s = append(s, "+"+string(r.Name))
+	}
+	for _, r := range c.Removed {
+		s = append(s, "-"+string(r.Name))
+	}
+	for _, ch := range c.Changed {
+		s = append(s, fmt.Sprintf("~%s%s", ch.New.Name, map[bool]string{true: "(mode)"}[ch.ModeOnly]))
+	}
+	for _, w := range c.Widened {
+		s = append(s, "!"+w.String())
+	}
+	return strings.Join(slices.Concat(s, c.Settings), " ")
+}

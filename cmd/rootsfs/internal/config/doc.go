@@ -1,0 +1,59 @@
+// Package config reads, watches and extends the configuration of rootsfs, one
+// TOML file of the owner's:
+//
+//	[mount]                      # what the flags of `rootsfs mount` say, as defaults
+//	cache = "audit"              # strict, audit, max
+//	locks = "local"              # local, host
+//	posix = "safe"               # safe, full
+//	audit_paths = "full"         # full, hash, none
+//	read_only = false
+//	allow_other = false
+//
+//	[limits]                     # for every root that does not say otherwise
+//	ops_per_second = 2000        # operations; more wait
+//	burst = 4000                 # operations that need not wait
+//	bytes_in_flight = "64M"      # sizes: bytes, or a number with K, M, G, T (powers of 1024)
+//	max_file = "10M"
+//	max_written = "1G"
+//	max_created = 100000         # names
+//	timeout = "60s"              # of one operation
+//
+//	[reload]
+//	debounce = "250ms"           # how long changes of this file are gathered
+//
+//	[[root]]
+//	name = "code"                # default: the last element of the path
+//	path = "~/src/app"           # or uri = "file:///home/me/src/app"
+//	mode = "ro"                  # ro (default), rw, or a list of rights
+//	for = "8h"                   # or expires = 2027-01-31T18:00:00+01:00
+//	cross_file_systems = false
+//	limits = { max_file = "1M" } # these keys only; the rest as in [limits]
+//
+//	[profile.review]             # `--profile review` uses these roots instead of all
+//	roots = ["code", "notes=~/notes:rw"]
+//
+// # Promises
+//
+// A file that is not wholly understood is not used: an unknown key, a value of
+// the wrong type or out of range, a name given twice are errors that carry the
+// file, the line and the key. No input makes the package panic, and its work is
+// bounded (MaxSize). A file that somebody else could have written is refused:
+// it and every directory on the way to it, links included, must belong to the
+// user or to root and be writable by nobody else (sticky directories excepted).
+// A root of the file that contains the file is refused.
+//
+// A reload is whole or nothing. Watch reports each new state of the file once,
+// after it has been left alone for a while; what to do with a bad one is the
+// caller's, who keeps the old configuration. Save replaces the file atomically
+// and changes nothing that stood there.
+//
+// # Not promised
+//
+// Whether the roots exist is not looked at: the guard says so when they are
+// granted, and there judges a root whose path reaches the file through links
+// (see Config.Keep). POSIX ACLs are seen only as far as the group bits of the
+// mode show them. The user, and root, can write what they like.
+//
+// A *Config is not changed after Load has returned it. The functions may be
+// called concurrently; two Saves exclude each other, between processes too.
+package config

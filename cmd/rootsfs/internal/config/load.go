@@ -1,0 +1,99 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Load reads and checks the file at path. A missing file is an error that wraps
+// fs.ErrNotExist (see LoadIfPresent); every other error is an *Error.
+func Load(path string) (*Config, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, &Error{File: path, Err: err}
+	}
+	doc, resolved, err := read(path)
+	if err != nil {
+		return nil, &Error{File: path, Err: err}
+	}
+	c, err := parse(path, homeDir(), doc)
+	if err != nil {
+		return nil, err
+	}
+	c.Resolved = resolved
+	for _, set := range append(mapValues(c.Profiles), c.Roots) {
+		for _, r := range set {
+			if reaches(r.Path, resolved) {
+				return nil, &Error{File: path, Line: r.Line, Key: "root.path", Err: fmt.Errorf(
+					"%q contains this configuration file (%q), which no root may; choose a directory that does not", r.Path, resolved)}
+			}
+		}
+	}
+	return c, nil
+}
+
+// LoadIfPresent is Load, but a file that is not there is an empty
+// configuration: nothing is configured, nobody is told.
+func LoadIfPresent(path string) (*Config, error) {
+	c, err := Load(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return c, err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, &Error{File: path, Err: err}
+	}
+	return &Config{Path: path, Debounce: DefaultDebounce, Profiles: map[string][]Root{}}, nil
+}
+
+// read returns the contents of a file that nobody else could have written.
+func read(path string) (doc []byte, resolved string, err error) {
+	resolved, err = trusted(path, os.Geteuid())
+	if err != nil {
+		return nil, "", err
+	}
+	// NONBLOCK, so that a FIFO is found out rather than waited for.
+	f, err := os.OpenFile(resolved, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, "", cause(err)
+	}
+	defer f.Close()
+	// Once more on what was opened; the way to it is in trusted hands.
+	info, err := f.Stat()
+	if err != nil {
+		return nil, "", cause(err)
+	}
+	if err := trustedFile(info, os.Geteuid()); err != nil {
+		return nil, "", err
+	}
+	doc, err = io.ReadAll(io.LimitReader(f, MaxSize+1))
+	switch {
+	case err != nil:
+		return nil, "", cause(err)
+	case len(doc) > MaxSize:
+		return nil, "", fmt.Errorf("is larger than the limit of %d bytes", MaxSize)
+	}
+	return doc, resolved, nil
+}
+
+// cause is an error without the path, which Error shows already.
+func cause(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+func mapValues[V any](m map[string]V) []V {
+	var out []V
+	for _, v := range m {
+		out = append(out, v)
+	}
+	return out
+}

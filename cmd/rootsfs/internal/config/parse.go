@@ -1,0 +1,266 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Bounds of values that nobody means: they are typing errors.
+const (
+	maxSpeed    = 1e9
+	maxTimeout  = 24 * time.Hour
+	maxLife     = 100 * 365 * 24 * time.Hour
+	maxDebounce = time.Minute
+)
+
+// parse reads a document. file is its absolute name, home the directory ~
+// stands for ("" if there is none).
+func parse(file, home string, doc []byte) (*Config, error) {
+	m, err := decode(file, doc)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{file: file, lines: findLines(doc)}
+	top := table{r: r, m: m}
+	c := &Config{Path: file, Debounce: DefaultDebounce, Profiles: map[string][]Root{}}
+	c.mount(top.table("mount"))
+	var limits guard.Limits
+	readLimits(top.table("limits"), &limits)
+	reload := top.table("reload")
+	if d, ok := reload.duration("debounce", time.Millisecond, maxDebounce); ok {
+		c.Debounce = d
+	}
+	reload.done()
+	c.roots(top.tables("root"), home, limits)
+	c.profiles(top.table("profile"), home, limits)
+	top.done()
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Config) mount(t table) {
+	c.Mount = Mount{
+		// The words of mount.ParseLevel and mount.ParseLocks; a test compares.
+		Cache: t.word("cache", oneOf("strict", "audit", "max")),
+		Locks: t.word("locks", oneOf("local", "host")),
+		Posix: t.word("posix", oneOf("safe", "full")),
+		AuditPaths: t.word("audit_paths", func(s string) error {
+			_, err := audit.ParsePathMode(s)
+			return err
+		}),
+		ReadOnly:   t.flag("read_only"),
+		AllowOther: t.flag("allow_other"),
+	}
+	t.done()
+}
+
+// readLimits overwrites those limits that the table names.
+func readLimits(t table, l *guard.Limits) {
+	if v, ok := t.speed("ops_per_second"); ok {
+		l.OpsPerSecond = v
+	}
+	if v, ok := t.count("burst", math.MaxInt32); ok {
+		l.Burst = int(v)
+	}
+	for key, dst := range map[string]*int64{
+		"bytes_in_flight": &l.BytesInFlight, "max_file": &l.MaxFile, "max_written": &l.MaxWritten,
+	} {
+		if v, ok := t.size(key); ok {
+			*dst = v
+		}
+	}
+	if v, ok := t.count("max_created", math.MaxInt64); ok {
+		l.MaxCreated = v
+	}
+	if v, ok := t.duration("timeout", time.Millisecond, maxTimeout); ok {
+		l.Timeout = v
+	}
+	t.done()
+}
+
+func (c *Config) roots(blocks []table, home string, limits guard.Limits) {
+	byName := map[guard.RootName]int{}
+	for _, t := range blocks {
+		root := readRoot(t, home, limits)
+		root.Line = t.r.lines.line(t.path)
+		if first, twice := byName[root.Name]; twice && root.Name != "" {
+			t.fail("name", "the name %s is taken by the root of line %d; give this one another name", names.Quote(string(root.Name)), first)
+		} else {
+			byName[root.Name] = root.Line
+		}
+		if reaches(root.Path, c.Path) {
+			t.fail("path", "%s contains this configuration file, which no root may; choose a directory that does not", names.Quote(root.Path))
+		}
+		c.Roots = append(c.Roots, root)
+	}
+}
+
+func readRoot(t table, home string, limits guard.Limits) Root {
+	root := Root{
+		Rights: guard.ReadOnly, Limits: limits,
+		CrossFileSystems: t.flag("cross_file_systems"), Expires: t.moment("expires"),
+	}
+	root.For, _ = t.duration("for", time.Second, maxLife)
+	if root.For > 0 && !root.Expires.IsZero() {
+		t.fail("for", "a root has an end (expires) or a life (for), not both")
+	}
+	readLimits(t.table("limits"), &root.Limits)
+	_, hasPath := t.m["path"]
+	path, uri := t.text("path"), t.text("uri")
+	var err error
+	switch {
+	case path != "" && uri != "":
+		t.fail("uri", "a root has a path or a uri, not both")
+	case uri != "":
+		root.Path, err = names.ParseURI(uri)
+	case path != "":
+		root.Path, err = absolute(path, home)
+	case !hasPath:
+		t.fail("path", "is missing: write path = \"/…\" or uri = \"file:///…\"")
+	default:
+		t.fail("path", "is empty")
+	}
+	if err != nil {
+		t.fail("path", "%w", err)
+	}
+	if mode := t.text("mode"); mode != "" {
+		if root.Rights, err = guard.ParseMode(mode); err != nil {
+			t.fail("mode", "%w", err)
+		}
+	}
+	root.Name = nameOf(t, root.Path)
+	t.done()
+	return root
+}
+
+// nameOf reads a root's name, or makes it from the path.
+func nameOf(t table, path string) guard.RootName {
+	name, given := get[string](t, "name", "text in quotes")
+	var n guard.RootName
+	var err error
+	switch {
+	case given:
+		n, err = names.ParseRootName(name)
+	case path != "":
+		n, err = guard.DefaultName(path)
+	}
+	if err != nil {
+		t.fail("name", "%w", err)
+	}
+	return n
+}
+
+// profiles reads the sets of roots. An element is the name of a [[root]], or a
+// spec as on the command line.
+func (c *Config) profiles(t table, home string, limits guard.Limits) {
+	known := map[string]Root{}
+	for _, r := range c.Roots {
+		known[string(r.Name)] = r
+	}
+	for name := range t.m {
+		if _, err := names.ParseRootName(name); err != nil {
+			t.fail(name, "%w", err)
+		}
+		p := table{t.r, t.sub(name), nil}
+		p.m, _ = t.m[name].(map[string]any)
+		if p.m == nil {
+			t.fail(name, "must be a table with roots = [...]")
+			continue
+		}
+		_, has := p.m["roots"]
+		list, _ := get[[]any](p, "roots", "a list of names and specs")
+		if !has {
+			p.fail("roots", "is missing: write roots = [...]")
+		}
+		set := []Root{}
+		taken := map[guard.RootName]bool{}
+		for i, v := range list {
+			at := p.sub("roots", index(i))
+			root, err := element(v, known, home, limits)
+			switch {
+			case err != nil:
+				t.r.fail(at, "%w", err)
+				continue
+			case taken[root.Name]:
+				t.r.fail(at, "the name %s is in this list twice", names.Quote(string(root.Name)))
+			case reaches(root.Path, c.Path):
+				t.r.fail(at, "%s contains this configuration file, which no root may", names.Quote(root.Path))
+			}
+			if root.Line == 0 {
+				root.Line = t.r.lines.line(at)
+			}
+			taken[root.Name] = true
+			set = append(set, root)
+		}
+		p.done()
+		c.Profiles[name] = set
+	}
+}
+
+func element(v any, known map[string]Root, home string, limits guard.Limits) (Root, error) {
+	s, ok := v.(string)
+	if !ok {
+		return Root{}, errors.New("must be text in quotes: a root's name or a spec")
+	}
+	if root, ok := known[s]; ok {
+		return root, nil
+	}
+	spec, err := guard.ParseSpec(s)
+	if err != nil {
+		return Root{}, err
+	}
+	root := Root{Name: spec.Name, Rights: spec.Rights, Limits: limits}
+	if root.Path, err = absolute(spec.Path, home); err != nil {
+		return Root{}, fmt.Errorf("no [[root]] is named %s, and as a spec: %w", names.Quote(s), err)
+	}
+	if root.Name == "" {
+		root.Name, err = guard.DefaultName(root.Path)
+	}
+	return root, err
+}
+
+// absolute undoes ~. A relative path means nothing here: the file is read by
+// sessions that run in any directory.
+func absolute(path, home string) (string, error) {
+	if strings.IndexByte(path, 0) >= 0 {
+		return "", errors.New("the path has a NUL byte")
+	}
+	if path == "~" || strings.HasPrefix(path, "~/") {
+		if home == "" {
+			return "", fmt.Errorf("path %s: there is no home directory; set HOME", names.Quote(path))
+		}
+		path = home + path[1:]
+	}
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("path %s is relative; write an absolute one, or one that begins with ~/", names.Quote(path))
+	}
+	return filepath.Clean(path), nil
+}
+
+// reaches reports whether file is dir or lies in it, by name.
+func reaches(dir, file string) bool {
+	if dir == "" {
+		return false
+	}
+	return dir == file || strings.HasPrefix(file, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// homeDir is what ~ stands for, "" if nothing.
+func homeDir() string {
+	home, err := os.UserHomeDir()
+	if err != nil || !filepath.IsAbs(home) {
+		return ""
+	}
+	return filepath.Clean(home)
+}

@@ -1,0 +1,208 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Save appends root to the file at path as a [[root]] block. All that stood in
+// the file stays as it was, comments and order included. The file is replaced
+// atomically, with mode 0600, where links lead; a missing one is made, with its
+// directory. A limit of the root that equals that of [limits] is not written.
+//
+// The file must be one that Load accepts and still be one with the root in it:
+// a name that is taken, or a path that may not be a root, is an error and
+// changes nothing. Two Saves exclude each other; an editor's save between our
+// reading and our replacing is noticed unless it falls into the rename itself.
+func Save(path string, root Root) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return &Error{File: path, Err: err}
+	}
+	if err := save(path, root); err != nil {
+		if e := (*Error)(nil); errors.As(err, &e) {
+			return e
+		}
+		return &Error{File: path, Err: fmt.Errorf("cannot add root %s: %w", names.Quote(string(root.Name)), err)}
+	}
+	return nil
+}
+
+func save(path string, root Root) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	unlock, err := lock(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	old, target, err := read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, lerr := os.Lstat(path); lerr == nil {
+			return errors.New("it is a link to nothing; make the file it leads to, or remove the link")
+		}
+		old, target, err = nil, path, nil
+	}
+	if err != nil {
+		return err
+	}
+	cfg, err := parse(path, homeDir(), old)
+	if err != nil {
+		return err
+	}
+	for _, r := range cfg.Roots {
+		if r.Name == root.Name {
+			return fmt.Errorf("line %d has a root of that name; edit it there, or choose another name with NAME=", r.Line)
+		}
+	}
+	var limits guard.Limits
+	readLimits(limitsOf(path, old), &limits)
+	text, err := block(root, limits)
+	if err != nil {
+		return err
+	}
+	doc := string(old)
+	if doc != "" {
+		doc = strings.TrimRight(doc, "\n") + "\n\n"
+	}
+	doc += text
+	if len(doc) > MaxSize {
+		return fmt.Errorf("the file would be larger than the limit of %d bytes", MaxSize)
+	}
+	if _, err := parse(path, homeDir(), []byte(doc)); err != nil {
+		var e *Error
+		if errors.As(err, &e) {
+			err = e.Err
+		}
+		return fmt.Errorf("with it the file would be wrong: %w", err)
+	}
+	return replace(path, target, old, doc)
+}
+
+// limitsOf is the [limits] table of a document that has been parsed before.
+func limitsOf(path string, doc []byte) table {
+	m, err := decode(path, doc)
+	if err != nil {
+		m = nil
+	}
+	return table{r: &reader{file: path, lines: &lines{}}, m: m}.table("limits")
+}
+
+// lock excludes other Saves in dir.
+func lock(dir string) (func(), error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
+		_ = d.Close()
+		return nil, fmt.Errorf("lock %s: %w", names.Quote(dir), err)
+	}
+	return func() { _ = d.Close() }, nil // closing unlocks
+}
+
+// replace puts doc in the place of old.
+func replace(path, target string, old []byte, doc string) error {
+	f, err := os.CreateTemp(filepath.Dir(target), ".config-*.toml") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails after the rename, as it should
+	_, err = f.WriteString(doc)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	now, at, err := read(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && old == nil:
+	case err != nil:
+		return err
+	case at != target || string(now) != string(old):
+		return errors.New("somebody else changed the file at this moment; nothing was written, try again")
+	}
+	if err := os.Rename(f.Name(), target); err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(target))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// block writes a root. Only what differs from the defaults is written.
+func block(r Root, defaults guard.Limits) (string, error) {
+	for _, s := range []string{string(r.Name), r.Path} {
+		if !utf8.ValidString(s) {
+			return "", fmt.Errorf("%s is not UTF-8, which TOML cannot hold; give the root on the command line", names.Quote(s))
+		}
+	}
+	var b strings.Builder
+	b.WriteString("[[root]]\n")
+	if r.Name != "" {
+		fmt.Fprintf(&b, "name = %s\n", quote(string(r.Name)))
+	}
+	fmt.Fprintf(&b, "path = %s\nmode = %s\n", quote(r.Path), quote(r.Rights.String()))
+	if r.For > 0 {
+		fmt.Fprintf(&b, "for = %s\n", quote(r.For.String()))
+	}
+	if !r.Expires.IsZero() {
+		fmt.Fprintf(&b, "expires = %s\n", r.Expires.Format(time.RFC3339))
+	}
+	if r.CrossFileSystems {
+		b.WriteString("cross_file_systems = true\n")
+	}
+	l, d := r.Limits, defaults
+	var list []string
+	add := func(key, value string, differs bool) {
+		if differs {
+			list = append(list, key+" = "+value)
+		}
+	}
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	add("ops_per_second", strconv.FormatFloat(l.OpsPerSecond, 'f', -1, 64), l.OpsPerSecond != d.OpsPerSecond)
+	add("burst", number(int64(l.Burst)), l.Burst != d.Burst)
+	add("bytes_in_flight", number(l.BytesInFlight), l.BytesInFlight != d.BytesInFlight)
+	add("max_file", number(l.MaxFile), l.MaxFile != d.MaxFile)
+	add("max_written", number(l.MaxWritten), l.MaxWritten != d.MaxWritten)
+	add("max_created", number(l.MaxCreated), l.MaxCreated != d.MaxCreated)
+	add("timeout", quote(timeout(r).String()), l.Timeout != d.Timeout)
+	if len(list) > 0 {
+		fmt.Fprintf(&b, "limits = { %s }\n", strings.Join(list, ", "))
+	}
+	return b.String(), nil
+}
+
+// quote writes a TOML basic string.
+func quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r < 0x20 || r == 0x7f:
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}

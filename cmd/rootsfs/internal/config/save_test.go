@@ -1,0 +1,168 @@
+package config
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// What is saved is what is loaded, whatever the name and the path hold; what
+// stood in the file stays.
+func TestSave(t *testing.T) {
+	const old = "# mine\n[limits] # all\nmax_file = \"10M\"\ntimeout = \"5s\"\n\n[[root]]\npath = \"/srv/a\" # first\n[profile.p]\nroots = [\"a\"]"
+	common := guard.Limits{MaxFile: 10 << 20, Timeout: 5 * time.Second}
+	for _, tc := range []struct {
+		name string
+		root Root
+		want string // in the file
+	}{
+		{"plain", Root{Name: "b", Path: "/srv/b", Rights: guard.ReadWrite, Limits: common}, "[[root]]\nname = \"b\"\npath = \"/srv/b\"\nmode = \"rw\"\n"},
+		{"hostile", Root{Name: "b [x] #\u00e9", Path: "/srv/\"\\\n\x01\x7f'''\u202e", Rights: guard.Read, Limits: common}, `\u000A`},
+		{"everything", Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly, For: 90 * time.Minute, CrossFileSystems: true,
+			Limits: guard.Limits{OpsPerSecond: 0.25, Burst: 1, BytesInFlight: 2, MaxFile: 0, MaxWritten: 4, MaxCreated: 5, Timeout: time.Second}}, "for = \"1h30m0s\""},
+		{"expires", Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly, Limits: common, Expires: time.Date(2031, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))}, "2031-01-02T03:04:05+01:00"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := filepath.Join(home(t), "config.toml")
+			write(t, path, old)
+			if err := os.Chmod(path, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := Save(path, tc.root); err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(string(text), old+"\n\n[[root]]\n") || !strings.Contains(string(text), tc.want) {
+				t.Errorf("file:\n%s", text)
+			}
+			if info, _ := os.Stat(path); info.Mode() != 0o600 {
+				t.Errorf("mode %v", info.Mode())
+			}
+			c, err := Load(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(c.Roots) != 2 || !same(c.Roots[1], tc.root) {
+				t.Errorf("loaded %+v\nsaved %+v", c.Roots[1:], tc.root)
+			}
+			onlyFile(t, path)
+		})
+	}
+}
+
+// onlyFile fails if something is left behind beside path.
+func onlyFile(t *testing.T, path string) {
+	t.Helper()
+	list, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(list) != 1 {
+		t.Errorf("left behind: %v, %v", list, err)
+	}
+}
+
+func TestSaveNew(t *testing.T) {
+	path := filepath.Join(home(t), ".config/rootsfs/config.toml")
+	if err := Save(path, Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(path)
+	if err != nil || len(c.Roots) != 1 {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	info, err := os.Stat(filepath.Dir(path))
+	if err != nil || info.Mode() != fs.ModeDir|0o700 {
+		t.Errorf("directory: %v, %v", info, err)
+	}
+}
+
+// A link stays a link; what it leads to is replaced.
+func TestSaveLink(t *testing.T) {
+	dir := home(t)
+	path, target := filepath.Join(dir, "config.toml"), filepath.Join(dir, "dot/c.toml")
+	write(t, target, "# x\n")
+	if err := os.Symlink("dot/c.toml", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := Save(path, Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly}); err != nil {
+		t.Fatal(err)
+	}
+	if link, err := os.Readlink(path); err != nil || link != "dot/c.toml" {
+		t.Errorf("link: %q, %v", link, err)
+	}
+	onlyFile(t, target)
+	if c, err := Load(path); err != nil || len(c.Roots) != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if err := os.Remove(target); err != nil {
+		t.Fatal(err)
+	}
+	if err := Save(path, Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly}); err == nil || !strings.Contains(err.Error(), "link to nothing") {
+		t.Errorf("dangling: %v", err)
+	}
+}
+
+// What cannot be saved changes nothing and says why.
+func TestSaveRefused(t *testing.T) {
+	good := Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly}
+	for _, tc := range []struct {
+		name, old, want string
+		root            Root
+	}{
+		{"name taken", "\n[[root]]\npath = \"/srv/b\"\n", "line 2 has a root of that name", good},
+		{"bad file", "oops = 1\n", ":1: oops: unknown key", good},
+		{"inline roots", "root = [{path = \"/srv/a\"}]\n", "with it the file would be wrong", good},
+		{"contains the file", "", "contains this configuration file", Root{Name: "b", Path: "/", Rights: guard.ReadOnly}},
+		{"relative", "", "is relative", Root{Name: "b", Path: "b", Rights: guard.ReadOnly}},
+		{"bad name", "", "name", Root{Name: "b/c", Path: "/srv/b", Rights: guard.ReadOnly}},
+		{"no rights", "", "mode", Root{Name: "b", Path: "/srv/b"}},
+		{"not UTF-8", "", "not UTF-8", Root{Name: "b", Path: "/srv/\xff", Rights: guard.ReadOnly}},
+		{"too large", strings.Repeat("#", MaxSize-4) + "\n", "larger than the limit", good},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := filepath.Join(home(t), "config.toml")
+			write(t, path, tc.old)
+			err := Save(path, tc.root)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), path) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+			if text, err := os.ReadFile(path); err != nil || string(text) != tc.old {
+				t.Errorf("the file was changed: %q, %v", text, err)
+			}
+			onlyFile(t, path)
+		})
+	}
+	path := filepath.Join(home(t), "config.toml")
+	write(t, path, "")
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := Save(path, good); err == nil || !strings.Contains(err.Error(), "chmod go-w") {
+		t.Errorf("untrusted: %v", err)
+	}
+}
+
+// Saves at the same time exclude each other: none is lost.
+func TestSaveMany(t *testing.T) {
+	path := filepath.Join(home(t), "config.toml")
+	var wg sync.WaitGroup
+	const n = 8
+	for i := range n {
+		wg.Go(func() {
+			if err := Save(path, Root{Name: guard.RootName(rune('a' + i)), Path: "/srv/x", Rights: guard.ReadOnly}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if c, err := Load(path); err != nil || len(c.Roots) != n {
+		t.Errorf("%+v, %v", c, err)
+	}
+}

@@ -1,0 +1,138 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// maxLinks is the kernel's own bound on links in one path.
+const maxLinks = 40
+
+// CheckTrusted reports why the file at path could have been written by somebody
+// other than the user or root; nil if it could not. See the package comment for
+// the rule.
+func CheckTrusted(path string) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return &Error{File: path, Err: err}
+	}
+	if _, err := trusted(path, os.Geteuid()); err != nil {
+		return &Error{File: path, Err: err}
+	}
+	return nil
+}
+
+// trusted walks to path as the kernel would, one element at a time, and checks
+// each directory that is passed and the file in the end. It returns the path
+// without links.
+func trusted(path string, uid int) (string, error) {
+	todo := strings.Split(strings.Trim(path, "/"), "/")
+	at := "/"
+	if err := trustedDir(at, uid); err != nil {
+		return "", err
+	}
+	for links := 0; len(todo) > 0; {
+		name := todo[0]
+		todo = todo[1:]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			at = filepath.Dir(at) // at has no links, and was checked on the way in
+			continue
+		}
+		next := filepath.Join(at, name)
+		info, err := os.Lstat(next)
+		switch {
+		case err != nil:
+			return "", cause(err)
+		case info.Mode()&fs.ModeSymlink != 0:
+			if links++; links > maxLinks {
+				return "", unix.ELOOP
+			}
+			if err := owned(info, uid, next); err != nil {
+				return "", err
+			}
+			target, err := os.Readlink(next)
+			if err != nil {
+				return "", cause(err)
+			}
+			if filepath.IsAbs(target) {
+				at = "/"
+			}
+			todo = append(strings.Split(target, "/"), todo...)
+			continue
+		case len(todo) > 0 || info.IsDir():
+			if err := trustedDir(next, uid); err != nil {
+				return "", err
+			}
+		default:
+			if err := trustedFile(info, uid); err != nil {
+				return "", err
+			}
+		}
+		at = next
+	}
+	if info, err := os.Lstat(at); err == nil && info.IsDir() {
+		return "", errors.New("is a directory, not a file")
+	}
+	return at, nil
+}
+
+func trustedDir(dir string, uid int) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return cause(err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", names.Quote(dir))
+	}
+	if err := owned(info, uid, dir); err != nil {
+		return err
+	}
+	if info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0 {
+		return fmt.Errorf("others can replace files in the directory %s (mode %04o); run chmod go-w on it",
+			names.Quote(dir), info.Mode().Perm())
+	}
+	return nil
+}
+
+func trustedFile(info fs.FileInfo, uid int) error {
+	if !info.Mode().IsRegular() {
+		return errors.New("is not a regular file")
+	}
+	if err := owned(info, uid, "it"); err != nil {
+		return err
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("is writable by others (mode %04o); run chmod go-w on it", info.Mode().Perm())
+	}
+	if info.Size() > MaxSize {
+		return fmt.Errorf("is larger than the limit of %d bytes", MaxSize)
+	}
+	return nil
+}
+
+func owned(info fs.FileInfo, uid int, what string) error {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return errors.New("its owner is unknown on this platform")
+	}
+	if int(st.Uid) == uid || st.Uid == 0 {
+		return nil
+	}
+	if what != "it" {
+		what = names.Quote(what)
+	}
+	return fmt.Errorf("%s belongs to user %d, not to you (%d) or root; run chown on it, or use another file with --config",
+		what, st.Uid, uid)
+}

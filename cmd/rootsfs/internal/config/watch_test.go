@@ -1,0 +1,191 @@
+package config
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// R221: ten quick edits are one reload, with the last state; R118. Time is the
+// bubble's, so the count does not depend on the machine.
+func TestWatchDebounce(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		edits int
+		every time.Duration
+		want  []int // edits done when a reload came
+	}{
+		{"ten quick edits", 10, 20 * time.Millisecond, []int{10}},
+		{"two far apart", 2, 300 * time.Millisecond, []int{1, 2}},
+		// Edits without end: a reload every four debounces, at 1000 ms and
+		// then 1000 ms after the first edit that followed.
+		{"no rest", 14, 150 * time.Millisecond, []int{7, 14}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := filepath.Join(home(t), "config.toml")
+			write(t, path, "")
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				nothing := func(string) error { return nil }
+				s := &sentry{path: path, add: nothing, remove: nothing}
+				if err := s.arm(); err != nil {
+					t.Fatal(err)
+				}
+				events := make(chan fsnotify.Event)
+				var got []int
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					s.run(ctx, events, nil, DefaultDebounce, func(c *Config, err error) {
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						got = append(got, len(c.Roots))
+					})
+				})
+				for i := range tc.edits {
+					if i > 0 {
+						time.Sleep(tc.every)
+					}
+					write(t, path, many(i+1))
+					events <- fsnotify.Event{Name: path, Op: fsnotify.Write}
+					// Others in the same directory are no edits.
+					events <- fsnotify.Event{Name: path + "~", Op: fsnotify.Write}
+				}
+				time.Sleep(time.Minute)
+				cancel()
+				wg.Wait()
+				if !slices.Equal(got, tc.want) {
+					t.Errorf("reloads saw %v, want %v", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
+func many(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString("[[root]]\npath = \"/srv/" + strconv.Itoa(i) + "\"\n")
+	}
+	return b.String()
+}
+
+// R118, R221: what editors and people do to a file, on the real system. Each
+// step waits for the reload it must cause.
+func TestWatch(t *testing.T) {
+	dir := home(t)
+	path := filepath.Join(dir, "a/b/config.toml")
+	states := make(chan int) // how many roots; -1 for an error
+	ctx, cancel := context.WithCancel(t.Context())
+	done, err := Watch(ctx, path, time.Millisecond, func(c *Config, err error) {
+		n := -1
+		if err == nil {
+			n = len(c.Roots)
+		}
+		select {
+		case states <- n:
+		case <-ctx.Done():
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cancel()
+		<-done
+	}()
+	// A step may be seen in the middle, so the state is waited for, not the
+	// first report; one that never comes ends with the test's own time limit.
+	wait := func(what string, want int) {
+		t.Helper()
+		for got := range states {
+			if got == want {
+				return
+			}
+			t.Logf("%s: saw %d on the way to %d", what, got, want)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, path, many(1)) // directories included
+	wait("created", 1)
+	write(t, path, many(2))
+	wait("written", 2)
+	write(t, path+".new", many(3))
+	must(os.Rename(path+".new", path))
+	wait("replaced by rename", 3)
+	write(t, path, "cache = oops")
+	wait("bad", -1)
+	write(t, path, many(4))
+	wait("mended", 4)
+	must(os.Chmod(path, 0o666))
+	wait("writable by others", -1)
+	must(os.Chmod(path, 0o600))
+	wait("mode mended", 4)
+	must(os.Remove(path))
+	wait("removed", -1)
+	write(t, path, many(5))
+	wait("there again", 5)
+	write(t, filepath.Join(dir, "a/new/config.toml"), many(6))
+	must(os.Rename(dir+"/a/b", dir+"/a/old"))
+	must(os.Rename(dir+"/a/new", dir+"/a/b"))
+	wait("directory replaced", 6)
+	write(t, path, many(7))
+	wait("written in the new directory", 7)
+	must(os.Rename(dir+"/a", dir+"/gone"))
+	wait("directory above gone", -1)
+	must(os.Rename(dir+"/gone", dir+"/a"))
+	wait("and back", 7)
+	write(t, dir+"/dot/c.toml", many(8))
+	must(os.Remove(path))
+	must(os.Symlink(dir+"/dot/c.toml", path))
+	wait("a link", 8)
+	write(t, dir+"/dot/c.toml", many(9))
+	wait("behind the link", 9)
+	write(t, dir+"/dot2/c.toml", many(10))
+	must(os.Rename(dir+"/dot", dir+"/dot3"))
+	must(os.Symlink("dot2", dir+"/dot"))
+	wait("behind two links", 10)
+	write(t, dir+"/dot2/c.toml", many(11))
+	wait("written behind two links", 11)
+}
+
+// A lost event is a change.
+func TestWatchOverflow(t *testing.T) {
+	path := filepath.Join(home(t), "config.toml")
+	write(t, path, many(1))
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		armed := 0
+		s := &sentry{path: path, add: func(string) error { armed++; return nil }, remove: func(string) error { return nil }}
+		if err := s.arm(); err != nil {
+			t.Fatal(err)
+		}
+		before, got := armed, 0
+		errs := make(chan error, 1)
+		errs <- fsnotify.ErrEventOverflow
+		close(errs)
+		var wg sync.WaitGroup
+		wg.Go(func() { s.run(ctx, nil, errs, time.Second, func(c *Config, _ error) { got = len(c.Roots) }) })
+		time.Sleep(time.Minute)
+		cancel()
+		wg.Wait()
+		if got != 1 || armed != 2*before {
+			t.Errorf("reloaded %d roots, armed %d times after %d", got, armed-before, before)
+		}
+	})
+}
