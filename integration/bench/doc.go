@@ -14,7 +14,9 @@
 // state of an earlier run is left in it), prepares, times, stops the peer. For
 // a workload the repetitions are outermost and the peers take turns inside each
 // repetition, in a rotating order, so that a noisy minute hits all alike. A
-// cell is the median of the repetitions divided by the native median.
+// cell is the median of the repetitions divided by the native median. Peers that
+// no goal depends on (strict, plain bindfs, loopback) are not repeated after they
+// used up -limit on a workload; those cells are named under the table.
 //
 //   - A warm row is timed immediately after one pass through the same mount (the
 //     cold row's, where there is one), and repeated inside the run until 50 ms

@@ -29,6 +29,11 @@ var goals = []struct {
 	{"tar warm", maxLvl, 1.5},
 }
 
+// inGoals reports whether a goal depends on a peer.
+func inGoals(peer string) bool {
+	return peer == native || peer == audit || peer == maxLvl || peer == tuned
+}
+
 const (
 	revocationGoal = 0.100 // seconds, at audit, for the smaller holding
 	memoryGoal     = 1.3   // against the bare tree

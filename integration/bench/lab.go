@@ -30,6 +30,7 @@ type lab struct {
 	size  sizes
 	trace *tracer // nil where requests cannot be counted
 	log   io.Writer
+	limit time.Duration // see lab.round; 0 for none
 	// settle is how long a daemon's size has to stand still: settleSpan, but in
 	// tests, where the size does not matter.
 	settle time.Duration

@@ -28,6 +28,7 @@ type options struct {
 	only, peers                          *regexp.Regexp
 	n, memFiles                          int
 	strict                               bool
+	limit                                time.Duration
 }
 
 func main() {
@@ -70,6 +71,8 @@ func parse(args []string, w io.Writer) (options, error) {
 	f.Func("peers", "measure only the peers that match `regexp`, and native", pattern(&o.peers))
 	f.IntVar(&o.n, "n", 5, "repetitions")
 	f.IntVar(&o.memFiles, "memfiles", 0, "names of the memory row (default 100000 for small, 1000000 for full)")
+	f.DurationVar(&o.limit, "limit", 6*time.Second,
+		"repeat a workload no further on a peer that has used this long for it, unless a goal depends on the peer; 0 for no limit")
 	f.BoolVar(&o.strict, "strict", false, "exit with 1 if a goal was missed")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -137,6 +140,7 @@ func measureAll(ctx context.Context, o options, stderr io.Writer) (r *report, er
 	if err != nil {
 		return nil, err
 	}
+	l.limit = o.limit
 	defer func() { err = errors.Join(err, l.close()) }()
 	if err := l.findPrograms(ctx, o.rootsfs, o.bindfs); err != nil {
 		return nil, err

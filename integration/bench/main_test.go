@@ -188,6 +188,24 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// TestLimit: a slow peer is not repeated, unless a goal depends on it.
+func TestLimit(t *testing.T) {
+	l := newLab(t)
+	l.limit = 1
+	slow := peer{name: "slow"} // sees the source itself, as native does
+	r := &report{Repetitions: 3, Peers: []string{native, slow.name}}
+	chosen := r.chooseWorkloads(regexp.MustCompile("find.stat warm"), false)
+	if err := l.rows(context.Background(), r, chosen, []peer{{name: native}, slow}); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := len(r.Rows[0].Cells[native].Seconds), len(r.Rows[0].Cells[slow.name].Seconds); a != 3 || b != 1 {
+		t.Errorf("%d samples of native, %d of the slow peer", a, b)
+	}
+	if fewer := r.fewer(); len(fewer) != 1 || fewer[0] != "find+stat warm (slow, 1)" {
+		t.Errorf("named as cut short: %q", fewer)
+	}
+}
+
 // TestRootsfsContract mounts nothing of rootsfs, which has tests of its own; it
 // holds the command line we call it with to the text of the design.
 func TestRootsfsContract(t *testing.T) {

@@ -31,7 +31,7 @@ func sampleReport() *report {
 		Repetitions: 5, Size: sizes{Name: "full"}, Peers: []string{native, audit, maxLvl, tuned},
 		Rows: []*row{
 			{Workload: "tar warm", Cells: map[string]*cell{
-				native: seconds(1, 1, 1, 1, 1), audit: seconds(2, 3, 9, 3, 3), maxLvl: seconds(1.6), tuned: seconds(2.9),
+				native: seconds(1, 1, 1, 1, 1), audit: seconds(2, 3, 9, 3, 3), maxLvl: seconds(1.6), tuned: seconds(2.9), // fewer than five: named
 			}},
 			{Workload: "du -s warm", Bytes: 4e6, Cells: map[string]*cell{
 				native: seconds(2), audit: seconds(3), tuned: {Broken: "du: 1 blocks"},
@@ -87,6 +87,7 @@ func TestMarkdown(t *testing.T) {
 		"| creates    | BROKEN |             - |           - |            - |\n",
 		"| rootsfs-audit  |            10 |               1 |          60 ms |",
 		"MISSED",
+		"tar warm (rootsfs-max, 1); ",
 		"- bindfs: not found\n",
 		"- du -s warm, bindfs-tuned: du: 1 blocks\n",
 		"- revoke, rootsfs-audit: 7 names\n",

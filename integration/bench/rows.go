@@ -53,9 +53,10 @@ func (l *lab) rows(ctx context.Context, r *report, chosen []workload, peers []pe
 			}
 		}
 		r.Rows = append(r.Rows, rows...)
+		used := map[string]time.Duration{}
 		for rep := range r.Repetitions {
 			fmt.Fprintf(l.log, "bench: %4.0f s  %s %d/%d\n", time.Since(r.When).Seconds(), w.name, rep+1, r.Repetitions)
-			if err := l.round(ctx, w, rows, peers, rep); err != nil {
+			if err := l.round(ctx, w, rows, peers, rep, used); err != nil {
 				return err
 			}
 		}
@@ -64,14 +65,20 @@ func (l *lab) rows(ctx context.Context, r *report, chosen []workload, peers []pe
 }
 
 // round is one repetition of a workload on every peer. A peer that breaks is not
-// asked again; only an interruption is an error.
-func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, rep int) error {
+// asked again, nor is one that no goal speaks of and that has used up l.limit for
+// this workload; used holds what each has used. Only an interruption is an error.
+func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, rep int, used map[string]time.Duration) error {
 	for i := range peers {
 		p := peers[(i+rep)%len(peers)]
 		if c := rows[0].Cells[p.name]; c != nil && c.Broken != "" {
 			continue
 		}
+		if l.limit > 0 && used[p.name] > l.limit && !inGoals(p.name) {
+			continue
+		}
+		start := time.Now()
 		samples, err := l.measure(ctx, w, p, rep == 0)
+		used[p.name] += time.Since(start)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

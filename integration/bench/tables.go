@@ -23,6 +23,9 @@ func (r *report) markdown() string {
 		fmt.Fprintf(&b, "\nRepetitions disagree by more than %.0f %% of the median (distance of the quartiles): %s.\n",
 			noise*100, strings.Join(noisy, "; "))
 	}
+	if fewer := r.fewer(); len(fewer) > 0 {
+		fmt.Fprintf(&b, "\nSlow where no goal depends on it, so repeated less than %d times: %s.\n", r.Repetitions, strings.Join(fewer, "; "))
+	}
 	section(&b, "FUSE requests per pass", r.requestCounts())
 	section(&b, "Revocation", r.revocationTable())
 	section(&b, "Memory", r.memoryTable())
@@ -121,6 +124,19 @@ func (r *report) noisy() []string {
 		}
 		if len(peers) > 0 {
 			all = append(all, row.Workload+" ("+strings.Join(peers, ", ")+")")
+		}
+	}
+	return all
+}
+
+// fewer names the cells that -limit cut short.
+func (r *report) fewer() []string {
+	var all []string
+	for _, row := range r.Rows {
+		for _, p := range r.Peers {
+			if c := row.Cells[p]; c.usable() && len(c.Seconds) < r.Repetitions {
+				all = append(all, fmt.Sprintf("%s (%s, %d)", row.Workload, p, len(c.Seconds)))
+			}
 		}
 	}
 	return all
