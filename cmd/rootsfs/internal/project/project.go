@@ -1,0 +1,208 @@
+// Package project finds the repository or project that a directory belongs to,
+// for `--root auto`.
+//
+// It promises never to answer with the file system's root, the home directory,
+// or a directory that contains the home directory, and not to be misled by a
+// marker that another user put into a directory everybody can write to, such as
+// the one for temporary files. The nearest repository wins over every project
+// file, so that a module in a repository means the repository; without one, the
+// nearest workspace wins over the nearest project file, because its members
+// need one another.
+//
+// It looks at names and owners only, and runs nothing. It does not promise that
+// a version control system would agree: a marker is taken at its word. The
+// answer is about this moment.
+package project
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// class is how much a marker says; a lower one wins.
+type class int
+
+const (
+	repository class = iota
+	workspace
+	project
+	classes
+)
+
+// markers are the names that make a directory the top of something, in the
+// order in which they are looked for. A name that begins with "*" is a suffix.
+var markers = []struct {
+	name, kind string
+	class      class
+	valid      func(path string, info fs.FileInfo) bool
+}{
+	{".git", "git", repository, isGit},
+	{".hg", "mercurial", repository, isDir},
+	{".jj", "jujutsu", repository, isDir},
+	{".svn", "subversion", repository, isDir},
+	{".bzr", "bazaar", repository, isDir},
+	{"go.work", "go workspace", workspace, isFile},
+	{"pnpm-workspace.yaml", "pnpm workspace", workspace, isFile},
+	{"lerna.json", "lerna workspace", workspace, isFile},
+	{"settings.gradle", "gradle build", workspace, isFile},
+	{"settings.gradle.kts", "gradle build", workspace, isFile},
+	{"MODULE.bazel", "bazel workspace", workspace, isFile},
+	{"*.sln", "visual studio solution", workspace, isFile},
+	{"*.slnx", "visual studio solution", workspace, isFile},
+	{"go.mod", "go module", project, isFile},
+	{"package.json", "npm package", project, isFile},
+	{"pyproject.toml", "python project", project, isFile},
+	{"setup.py", "python project", project, isFile},
+	{"Cargo.toml", "cargo package", project, isFile},
+	{"pom.xml", "maven project", project, isFile},
+	{"build.gradle", "gradle project", project, isFile},
+	{"build.gradle.kts", "gradle project", project, isFile},
+	{"composer.json", "composer package", project, isFile},
+	{"Gemfile", "ruby project", project, isFile},
+	{"mix.exs", "mix project", project, isFile},
+	{"CMakeLists.txt", "cmake project", project, isFile},
+	{"*.csproj", "dotnet project", project, isFile},
+}
+
+// Detect returns the top of the repository or project that encloses dir, absolute
+// and without links, and what kind it is ("git", "go module"). The error, a
+// *names.Error, says what to write instead if there is none.
+func Detect(dir string) (path, kind string, err error) {
+	home, err := os.UserHomeDir()
+	if err != nil || !filepath.IsAbs(home) {
+		home = ""
+	}
+	return detect(dir, home)
+}
+
+func detect(dir, home string) (path, kind string, err error) {
+	fail := func(kind names.Kind, format string, args ...any) (string, string, error) {
+		return "", "", &names.Error{Kind: kind, Err: fmt.Errorf("root auto: "+format, args...)}
+	}
+	abs, err := filepath.Abs(dir)
+	if err == nil {
+		abs, err = filepath.EvalSymlinks(abs)
+	}
+	if err != nil {
+		return fail(names.KindOf(names.Errno(err)), "%s cannot be resolved: %v", names.Quote(dir), cause(err))
+	}
+	if info, err := os.Stat(abs); err != nil || !info.IsDir() {
+		return fail(names.NotDir, "%s is not a directory", names.Quote(dir))
+	}
+	if real, err := filepath.EvalSymlinks(home); err == nil {
+		home = real
+	}
+	var found [classes]struct{ path, kind string }
+	for at := abs; !contains(at, home); at = filepath.Dir(at) {
+		kind, class, ok := top(at)
+		if ok && found[class].path == "" {
+			found[class].path, found[class].kind = at, kind
+		}
+		if ok && class == repository {
+			break
+		}
+	}
+	for _, f := range found {
+		if f.path != "" {
+			return f.path, f.kind, nil
+		}
+	}
+	if contains(abs, home) {
+		return fail(names.NotExist, "%s is too much for a root found by itself; change to a project's directory, or write --root PATH", names.Quote(abs))
+	}
+	return fail(names.NotExist, "neither a repository nor a project (.git, go.mod, package.json, …) encloses %s; write --root PATH", names.Quote(abs))
+}
+
+// contains reports whether dir is the root directory, home, or lies above it:
+// where the search ends.
+func contains(dir, home string) bool {
+	return dir == "/" || dir == home || strings.HasPrefix(home, dir+"/")
+}
+
+// top says what dir is the top of.
+func top(dir string) (kind string, of class, ok bool) {
+	for _, m := range markers {
+		paths := []string{filepath.Join(dir, m.name)}
+		if suffix, isSuffix := strings.CutPrefix(m.name, "*"); isSuffix {
+			paths = withSuffix(dir, suffix)
+		}
+		for _, p := range paths {
+			info, err := os.Lstat(p)
+			if err == nil && believable(dir, info) && m.valid(p, info) {
+				return m.kind, m.class, true
+			}
+		}
+	}
+	return "", 0, false
+}
+
+// maxNames bounds how much of a directory is searched for a suffix.
+const maxNames = 10_000
+
+func withSuffix(dir, suffix string) []string {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	list, _ := d.Readdirnames(maxNames) // what could be read is what there is to go by
+	var out []string
+	for _, n := range list {
+		if strings.HasSuffix(n, suffix) {
+			out = append(out, filepath.Join(dir, n))
+		}
+	}
+	return out
+}
+
+// believable refuses a marker that a stranger could have put there to make a
+// root of a directory everybody writes to.
+func believable(dir string, marker fs.FileInfo) bool {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return false
+	}
+	st, ok := marker.Sys().(*syscall.Stat_t)
+	return info.Mode().Perm()&0o002 == 0 || ok && (st.Uid == 0 || int(st.Uid) == os.Geteuid())
+}
+
+func isDir(_ string, info fs.FileInfo) bool  { return info.IsDir() }
+func isFile(_ string, info fs.FileInfo) bool { return info.Mode().IsRegular() }
+
+// isGit accepts a repository, and the file that stands for one in worktrees and
+// submodules.
+func isGit(path string, info fs.FileInfo) bool {
+	if info.IsDir() {
+		_, err := os.Lstat(filepath.Join(path, "HEAD"))
+		return err == nil
+	}
+	if !info.Mode().IsRegular() {
+		return false
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, len("gitdir:"))
+	_, err = io.ReadFull(f, head)
+	return err == nil && bytes.Equal(head, []byte("gitdir:"))
+}
+
+// cause is an error without the path, which the message shows already.
+func cause(err error) error {
+	if pe, ok := err.(*fs.PathError); ok {
+		return pe.Err
+	}
+	return err
+}
