@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -59,8 +60,11 @@ type Lease struct {
 	gen     uint32
 	start   time.Time
 	crossed []crossing
-	bytes   int64 // taken from the bytes-in-flight budget
-	pinned  bool  // a detached part: holds pins, not in-flight references
+	fences  *fences // as they were at admission: what resolution is judged by
+	bytes   int64   // taken from the bytes-in-flight budget
+	written int64   // taken from the quota of bytes
+	created int64   // taken from the quota of names
+	pinned  bool    // a detached part: holds pins, not in-flight references
 }
 
 type crossing struct {
@@ -133,9 +137,9 @@ func (l *Lease) enter() error {
 		r.refused.Add(1)
 		return r.gone()
 	}
-	l.root, l.gen, l.policy = r, gen, r.policy.Load()
+	l.root, l.gen, l.policy, l.fences = r, gen, r.policy.Load(), r.fences.Load()
 	if h := req.Held; h != nil {
-		if h.fenceGen != r.fences.Load().gen {
+		if h.fenceGen != l.fences.gen {
 			l.release()
 			return ErrRefence
 		}
@@ -197,20 +201,32 @@ func (l *Lease) reserve() error {
 		return &Error{Kind: names.Quota, Err: syscall.EFBIG}
 	}
 	if writes(req.Op) && req.Bytes > 0 {
-		if n := r.written.Add(req.Bytes); lim.MaxWritten > 0 && n > lim.MaxWritten {
-			r.written.Add(-req.Bytes)
-			req.Bytes = 0
+		if !take(&r.written, req.Bytes, lim.MaxWritten) {
 			return &Error{Kind: names.Quota, Err: syscall.EDQUOT}
 		}
+		l.written = req.Bytes
 	}
 	if req.Names > 0 {
-		if n := r.created.Add(req.Names); lim.MaxCreated > 0 && n > lim.MaxCreated {
-			r.created.Add(-req.Names)
-			req.Names = 0
+		if !take(&r.created, req.Names, lim.MaxCreated) {
 			return &Error{Kind: names.Quota, Err: syscall.EDQUOT}
 		}
+		l.created = req.Names
 	}
 	return nil
+}
+
+// take adds n to a counter unless that would exceed limit (0: none). A refused
+// request leaves the counter alone, so that it cannot crowd out another.
+func take(counter *atomic.Int64, n, limit int64) bool {
+	for {
+		have := counter.Load()
+		if limit > 0 && n > limit-have {
+			return false
+		}
+		if counter.CompareAndSwap(have, have+n) {
+			return true
+		}
+	}
 }
 
 func writes(op Op) bool {
@@ -252,7 +268,7 @@ func (l *Lease) Epoch() uint64 { return l.root.epoch }
 
 // Hold keeps the root's lifetime for an open file.
 func (l *Lease) Hold() *Hold {
-	h := &Hold{root: l.root, fenceGen: l.root.fences.Load().gen}
+	h := &Hold{root: l.root, fenceGen: l.fences.gen}
 	for _, c := range l.crossed {
 		h.crossed = append(h.crossed, c.root)
 	}
@@ -267,14 +283,14 @@ func (l *Lease) Judge(dirRel, name string) error {
 
 // Fenced reports whether other roots or tombstones lie inside this one, so that
 // every directory on the way has to be shown to Cross.
-func (l *Lease) Fenced() bool { return len(l.root.fences.Load().list) > 0 }
+func (l *Lease) Fenced() bool { return len(l.fences.list) > 0 }
 
 // Cross is told the identity of each directory (or file) a resolution passes.
 // If it is a nested root, the operation needs that root's consent too; a
 // tombstone refuses. It returns a number for the domain entered, 0 for none:
 // two names in different domains are on different sides of a boundary (EXDEV).
 func (l *Lease) Cross(id Identity) (domain uint64, err error) {
-	for _, f := range l.root.fences.Load().list {
+	for _, f := range l.fences.list {
 		if f.id != id {
 			continue
 		}
@@ -334,12 +350,12 @@ func (l *Lease) finish(n int64, err error) error {
 func (l *Lease) settle(n int64, err error) {
 	r := l.root
 	if writes(l.req.Op) {
-		r.written.Add(n - l.req.Bytes)
+		r.written.Add(n - l.written)
 	} else if n > 0 {
 		r.read.Add(n)
 	}
-	if l.req.Names > 0 && err != nil {
-		r.created.Add(-l.req.Names)
+	if err != nil {
+		r.created.Add(-l.created)
 	}
 }
 
@@ -347,10 +363,8 @@ func (l *Lease) settle(n int64, err error) {
 // for it is given back, and there is no success to record.
 func (l *Lease) NotMade() {
 	l.req.Quiet = true
-	if l.req.Names > 0 {
-		l.root.created.Add(-l.req.Names)
-		l.req.Names = 0
-	}
+	l.root.created.Add(-l.created)
+	l.created = 0
 }
 
 func (l *Lease) release() {
@@ -393,6 +407,22 @@ func (l *Lease) wrap(err error) *Error {
 	return w
 }
 
+// Charge reserves n more bytes of the quota while the operation runs, for
+// operations that do not know beforehand how much they write; size is how large
+// the file has become.
+func (l *Lease) Charge(n, size int64) error {
+	lim, r := &l.policy.Limits, l.root
+	if lim.MaxFile > 0 && size > lim.MaxFile {
+		return &Error{Kind: names.Quota, Err: syscall.EFBIG}
+	}
+	if total := r.written.Add(n); lim.MaxWritten > 0 && total > lim.MaxWritten {
+		r.written.Add(-n)
+		return &Error{Kind: names.Quota, Err: syscall.EDQUOT}
+	}
+	l.req.Bytes += n
+	return nil
+}
+
 // Detach returns a lease for a part of the operation that may outlive it: it
 // keeps the root's descriptor open, but the ending of the root does not wait for
 // it. The returned function must be called when the part has ended; Done is not
@@ -401,6 +431,12 @@ func (l *Lease) Detach() (*Lease, func()) {
 	d := *l
 	d.crossed, d.pinned, d.bytes = nil, true, 0
 	d.root.pins.Add(1)
+	// Nested roots that the operation's file lies in stay part of it: a Hold
+	// made from the detached lease has to know them.
+	for _, c := range l.crossed {
+		c.root.pins.Add(1)
+		d.crossed = append(d.crossed, c)
+	}
 	return &d, func() {
 		for _, c := range d.crossed {
 			c.root.pins.Add(-1)

@@ -86,16 +86,14 @@ func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64) {
 
 // record passes a record to the auditor.
 func (g *Registry) record(rec Record) error {
+	if rec.Verdict != Allowed {
+		// The owner hears of it whether or not the log can take it.
+		g.notify(Event{Kind: EventRefusal, Root: rec.Path.Root, Record: &rec})
+	}
 	if g.cfg.Auditor == nil {
 		return nil
 	}
-	if err := g.cfg.Auditor.Record(rec); err != nil {
-		return err
-	}
-	if rec.Verdict != Allowed {
-		g.notify(Event{Kind: EventRefusal, Root: rec.Path.Root, Record: &rec})
-	}
-	return nil
+	return g.cfg.Auditor.Record(rec)
 }
 
 // Note records something about the session itself (a mount, a reload, a panic).

@@ -1,6 +1,9 @@
 package guard
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Subject is the server a grant is for; "" is every caller of the session.
 type Subject string
@@ -106,4 +109,31 @@ type Grant struct {
 	Expires  time.Time // zero: with the session
 	Subject  Subject
 	Origin   string // who approved: "command line", "configuration", "control", ...
+}
+
+// widened reports whether got allows anything that ask did not: another root or
+// subject, more rights, fewer patterns, higher limits, a later end.
+func widened(ask, got *Grant) bool {
+	a, b := &ask.Policy, &got.Policy
+	more := func(asked, given int64) bool { return asked > 0 && (given <= 0 || given > asked) }
+	fewer := func(asked, given []Pattern) bool {
+		return slices.ContainsFunc(asked, func(p Pattern) bool { return !slices.Contains(given, p) })
+	}
+	switch {
+	case got.Root != ask.Root, got.Dir != ask.Dir, got.Resolved != ask.Resolved,
+		got.Subject != ask.Subject && ask.Subject != "":
+		return true
+	case b.Rights == 0, b.Rights&^a.Rights != 0,
+		b.OtherFileSystems && !a.OtherFileSystems, b.PosixFull && !a.PosixFull:
+		return true
+	case fewer(a.Deny, b.Deny), fewer(a.Hide, b.Hide), fewer(a.Protect, b.Protect):
+		return true
+	case !ask.Expires.IsZero() && (got.Expires.IsZero() || got.Expires.After(ask.Expires)):
+		return true
+	}
+	x, y := &a.Limits, &b.Limits
+	return x.OpsPerSecond > 0 && (y.OpsPerSecond <= 0 || y.OpsPerSecond > x.OpsPerSecond) ||
+		more(int64(x.Burst), int64(y.Burst)) || more(x.BytesInFlight, y.BytesInFlight) ||
+		more(x.MaxFile, y.MaxFile) || more(x.MaxWritten, y.MaxWritten) || more(x.MaxCreated, y.MaxCreated) ||
+		more(int64(x.Timeout), int64(y.Timeout)) || more(int64(x.Idle), int64(y.Idle))
 }

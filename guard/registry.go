@@ -248,7 +248,7 @@ func (g *Registry) open(ctx context.Context, ask Grant) (*root, error) {
 			_ = src.Close()
 			return nil, err
 		}
-		if narrowed.Policy.Rights&^ask.Policy.Rights != 0 || narrowed.Resolved != ask.Resolved {
+		if widened(&ask, &narrowed) {
 			_ = src.Close()
 			return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approver widened what was asked")}
 		}
@@ -336,6 +336,11 @@ func (g *Registry) refuseGrant(ask Grant, err error) error {
 // arm starts the expiry clock.
 func (g *Registry) arm(r *root) {
 	if r.grant.Expires.IsZero() {
+		return
+	}
+	g.mu.Lock() // shut reads the timer under it
+	defer g.mu.Unlock()
+	if State(r.state.Load()) != Live {
 		return
 	}
 	r.timer = time.AfterFunc(time.Until(r.grant.Expires), func() {

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -37,7 +38,7 @@ var (
 // Check refuses what the rules do not allow for a root at the resolved path.
 func (r Rules) Check(resolved string, rights Rights) error {
 	refuse := func(format string, args ...any) error {
-		return &Error{Kind: names.Permission, Err: fmt.Errorf(names.Quote(resolved)+" "+format, args...)}
+		return &Error{Kind: names.Permission, Err: errors.New(names.Quote(resolved) + " " + fmt.Sprintf(format, args...))}
 	}
 	for _, n := range never {
 		if inside(n, resolved) {

@@ -23,7 +23,7 @@ type Spec struct {
 // really begins that way is written with ./ before it.
 func ParseSpec(s string) (Spec, error) {
 	bad := func(format string, args ...any) (Spec, error) {
-		return Spec{}, &Error{Kind: names.Invalid, Err: fmt.Errorf("root "+names.Quote(s)+": "+format, args...)}
+		return Spec{}, &Error{Kind: names.Invalid, Err: fmt.Errorf("root %s: %w", names.Quote(s), fmt.Errorf(format, args...))}
 	}
 	spec := Spec{Path: s, Rights: ReadOnly}
 	if name, rest, ok := strings.Cut(s, "="); ok && !strings.Contains(name, "/") {

@@ -25,8 +25,19 @@ func (g *Registry) Within(path string) bool {
 	if err != nil {
 		return false
 	}
-	_, ok := g.snap.Load().find(resolved)
-	return ok
+	r, ok := g.snap.Load().find(resolved)
+	return ok && !r.fenced(resolved)
+}
+
+// fenced reports whether the path lies in a nested root that has ended: it
+// stays denied through the root around it.
+func (r *root) fenced(resolved string) bool {
+	for _, f := range r.fences.Load().list {
+		if (f.root == nil || State(f.root.state.Load()) != Live) && inside(filepath.Join(r.grant.Resolved, f.rel), resolved) {
+			return true
+		}
+	}
+	return false
 }
 
 // Parse turns what a peer sent into a path inside a root: "name/…", an absolute
@@ -104,9 +115,15 @@ func absolute(path string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		path = filepath.Join(home, path[1:])
+		return home + "/" + path[1:], nil
 	}
-	return filepath.Abs(path)
+	if filepath.IsAbs(path) {
+		return path, nil
+	}
+	// Not filepath.Abs: it undoes ".." by name, and what ".." means after a
+	// link only resolution can tell.
+	wd, err := os.Getwd()
+	return wd + "/" + path, err
 }
 
 // resolveExisting resolves the links of the longest existing prefix; what does
@@ -123,11 +140,11 @@ func resolveExisting(p string) (string, error) {
 	if _, lerr := os.Lstat(p); lerr == nil {
 		return "", err
 	}
-	dir, base := filepath.Split(p)
-	if base == "" || dir == p {
-		return "", err
+	dir, base := filepath.Split(strings.TrimRight(p, "/"))
+	if base == "" || base == ".." {
+		return "", err // what ".." of an absent directory would be is not known
 	}
-	parent, err := resolveExisting(filepath.Clean(dir))
+	parent, err := resolveExisting(dir)
 	if err != nil {
 		return "", err
 	}
