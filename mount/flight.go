@@ -21,6 +21,8 @@ type flight struct {
 	files  []*vfs.File // kept descriptors it uses, see keptFiles
 
 	umask      uint32 // of the requesting process, for requests that make names
+	lockOwner  uint64 // of FLUSH and RELEASE
+	unlock     bool   // a RELEASE that ends an flock
 	writeCache bool   // a WRITE of the kernel's page cache, not of a write(2)
 }
 

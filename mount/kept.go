@@ -70,7 +70,7 @@ func (n *node) openAnyhow(ctx context.Context, c guard.Caller, flags int) (*vfs.
 	if have == nil {
 		return nil, err
 	}
-	return have.Reopen(ctx, c, flags)
+	return have.Reopen(ctx, c, flags, false)
 }
 
 func (n *node) retain(ctx context.Context, f *vfs.File) (*vfs.File, syscall.Errno) {
@@ -159,5 +159,6 @@ func (v *view) closeKept() {
 	for _, n := range v.all() {
 		v.m.keptFiles.drop(n)
 		n.dropRef()
+		n.dropLocks()
 	}
 }

@@ -31,11 +31,15 @@ func (n *node) newHandle(f *vfs.File) *handle {
 }
 
 // Release implements fs.FileReleaser: the last descriptor and mapping are gone.
-func (h *handle) Release(context.Context) syscall.Errno {
+func (h *handle) Release(ctx context.Context) syscall.Errno {
+	if f := h.node.view.m.raw.flights.of(ctx); f != nil && f.unlock {
+		h.node.unlockAll(lockOwner{f.lockOwner, true})
+	}
 	e := h.node.extra()
 	e.mu.Lock()
 	e.open = slices.DeleteFunc(e.open, func(o *handle) bool { return o == h })
 	e.mu.Unlock()
+	e.released(h)
 	h.file.Close()
 	return 0
 }
@@ -208,10 +212,13 @@ func (n *node) Write(ctx context.Context, fh fs.FileHandle, data []byte, off int
 
 // Flush answers close(2), when it is asked at all.
 func (n *node) Flush(ctx context.Context, fh fs.FileHandle) syscall.Errno {
-	_, c := n.enter(ctx)
+	fl, c := n.enter(ctx)
 	h, ok := fh.(*handle)
 	if !ok {
 		return syscall.ENOSYS
+	}
+	if fl != nil {
+		n.unlockAll(lockOwner{fl.lockOwner, false})
 	}
 	return names.Errno(h.file.Flush(ctx, c))
 }

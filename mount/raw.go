@@ -9,7 +9,7 @@ import (
 // rawFS stands between the kernel and go-fuse's bridge and opens a flight for
 // every request: all of them, so that a method missing here would be a request
 // that a revocation does not wait for (raw_test.go compares with the
-// interface). FORGET, RELEASE and RELEASEDIR give things back and need none.
+// interface). FORGET and RELEASEDIR give things back and need none.
 type rawFS struct {
 	fuse.RawFileSystem
 	flights flights
@@ -129,7 +129,9 @@ func (r *rawFS) SetLkw(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status {
 }
 
 func (r *rawFS) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
-	defer r.flights.end(cancel, r.flights.begin(cancel))
+	f := r.flights.begin(cancel)
+	f.lockOwner = in.LockOwner
+	defer r.flights.end(cancel, f)
 	return r.RawFileSystem.Flush(cancel, in)
 }
 
@@ -205,6 +207,13 @@ func (r *rawFS) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) 
 func (r *rawFS) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRangeIn) (uint32, fuse.Status) {
 	defer r.flights.end(cancel, r.flights.begin(cancel))
 	return r.RawFileSystem.CopyFileRange(cancel, in)
+}
+
+func (r *rawFS) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
+	f := r.flights.begin(cancel)
+	f.lockOwner, f.unlock = in.LockOwner, in.ReleaseFlags&fuse.FUSE_RELEASE_FLOCK_UNLOCK != 0
+	defer r.flights.end(cancel, f)
+	r.RawFileSystem.Release(cancel, in)
 }
 
 // Ioctl is not offered: an ioctl on the source could do anything.

@@ -54,6 +54,8 @@ type nodeExt struct {
 	mu   sync.Mutex // guards the fields below
 	open []*handle  // open files
 	own  *ownChange // of a file changed through the mount
+	// locks are the owners' descriptions on the source, see locks.go.
+	locks map[lockOwner]*lockHolder
 
 	keep *vfs.File     // level Max: see keptFiles, whose lock guards these
 	elem *list.Element // keep's place in the list
@@ -127,6 +129,7 @@ func (v *view) unpin(n *node) {
 func (n *node) OnForget() {
 	n.view.m.keptFiles.drop(n)
 	n.dropRef()
+	n.dropLocks()
 	n.unwatch()
 	v := n.view
 	v.mu.Lock()

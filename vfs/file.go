@@ -249,14 +249,17 @@ func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*Fil
 
 // Reopen opens a file once more through one that is open, whether or not it
 // still has a name.
-func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int) (*File, error) {
-	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags)}
+// quiet leaves no record: the new description serves an operation, not a program.
+func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, quiet bool) (*File, error) {
+	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet}
 	o, err := onFileDrop(ctx, f, req, dropOpened, func(l *guard.Lease, fd int) (opened, int64, error) {
 		again, err := beneath.Reopen(fd, flags&(keptFlags|unix.O_TRUNC))
 		if err != nil {
 			return opened{}, 0, err
 		}
-		return opened{newFile(f.t, l, again, f.at, c, flags), Info{}}, 0, nil
+		o := opened{newFile(f.t, l, again, f.at, c, flags), Info{}}
+		o.f.quiet = quiet
+		return o, 0, nil
 	})
 	return o.f, err
 }

@@ -18,7 +18,8 @@ type Info = beneath.Info
 
 // Tree is the guarded tree over the roots of one registry.
 type Tree struct {
-	reg *guard.Registry
+	reg       *guard.Registry
+	replacing keyed // paths being replaced
 }
 
 // New returns the tree of a registry.

@@ -110,3 +110,22 @@ func HasDefaultACL(d Dir) bool {
 	_, err := Getxattr(d.FD, "system.posix_acl_default", nil)
 	return err == nil
 }
+
+// CopyXattr copies one attribute; one that has vanished meanwhile is left out.
+func CopyXattr(from, to int, name string) error {
+	for size := 256; ; size *= 8 {
+		buf := make([]byte, size)
+		n, err := Getxattr(from, name, buf)
+		switch err {
+		case nil:
+			return Setxattr(to, name, buf[:n], 0)
+		case unix.ENODATA:
+			return nil
+		case unix.ERANGE:
+			if size <= 1<<17 {
+				continue
+			}
+		}
+		return err
+	}
+}

@@ -100,6 +100,12 @@ func OpenDirFD(d Dir) (int, error) {
 	return fd, err
 }
 
+// OpenChild takes a reference (O_PATH) to one name of a directory, not following
+// a link.
+func OpenChild(d Dir, base string) (int, error) {
+	return open(d.FD, base, unix.O_PATH|unix.O_NOFOLLOW, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
+}
+
 // Getdents reads directory entries in the kernel's form.
 func Getdents(fd int, buf []byte) (n int, err error) {
 	err = retry(func() (err error) { n, err = unix.Getdents(fd, buf); return err })
