@@ -1,0 +1,258 @@
+// Package lab serves a mount from a process of its own, so that a test may
+// touch the mount as any other program does: with its own system calls, and by
+// starting programs inside it. (A process must not touch a mount that it serves
+// itself: a page fault or the fork of a child would wait for the runtime that
+// is to answer it.)
+//
+// A test package that uses it calls Main in its TestMain: the test binary runs
+// itself again to be the daemon. Every mount is gone when its test has ended,
+// also when the test failed or was killed: the daemon lives as long as its
+// standard input is open.
+//
+// It is a helper of tests and promises nothing to anybody else.
+package lab
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// daemonVar holds the daemon's configuration in a re-run of the test binary.
+const daemonVar = "ROOTSFS_LAB_DAEMON"
+
+// Root is a directory to be granted under a name.
+type Root struct {
+	Name, Dir string
+	ReadOnly  bool
+}
+
+// config is what the daemon is told.
+type config struct {
+	Point     string
+	Level     string
+	ReadOnly  bool // the mount itself (MS_RDONLY)
+	PosixFull bool
+	Roots     []Root
+}
+
+// Main is the TestMain of a package that uses the lab. modes are further
+// programs that the test binary can be, chosen by environment variable.
+func Main(m *testing.M, modes map[string]func(arg string) error) {
+	if raw, ok := os.LookupEnv(daemonVar); ok {
+		exitWith(serve(raw, os.Stdin, os.Stdout))
+	}
+	for name, f := range modes {
+		if arg, ok := os.LookupEnv(name); ok {
+			exitWith(f(arg))
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func exitWith(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// serve mounts, says so, and unmounts when in ends.
+func serve(raw string, in io.Reader, out io.Writer) error {
+	var c config
+	if err := json.Unmarshal([]byte(raw), &c); err != nil {
+		return err
+	}
+	level, err := mount.ParseLevel(c.Level)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	for _, r := range c.Roots {
+		rights := guard.ReadWrite
+		if r.ReadOnly {
+			rights = guard.ReadOnly
+		}
+		g := guard.Grant{Root: guard.RootName(r.Name), Dir: r.Dir, Origin: "test",
+			Policy: guard.Policy{Rights: rights, PosixFull: c.PosixFull}}
+		if _, err := reg.Grant(ctx, g); err != nil {
+			return err
+		}
+	}
+	m, err := mount.New(reg, mount.Options{Point: c.Point, Level: level, ReadOnly: c.ReadOnly})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "ready")
+	_, _ = io.Copy(io.Discard, in)
+	if _, err := reg.RevokeAll(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "revoke:", err)
+	}
+	if err := m.Close(); err != nil {
+		return err
+	}
+	<-m.Served()
+	return nil
+}
+
+// Mount is a mount served by a child.
+type Mount struct {
+	Point string
+	Level string
+	cmd   *exec.Cmd
+	stdin io.Closer
+}
+
+// Path is a path in the mount.
+func (m *Mount) Path(elem ...string) string {
+	return filepath.Join(append([]string{m.Point}, elem...)...)
+}
+
+// NeedFUSE skips the test where there is no FUSE, and fails it in CI.
+func NeedFUSE(t testing.TB) {
+	t.Helper()
+	err := mount.CheckFUSE()
+	if err == nil && os.Geteuid() != 0 {
+		err = fmt.Errorf("cannot mount: this suite works as root, who may act as other users")
+	}
+	switch {
+	case err == nil:
+	case os.Getenv("CI") != "":
+		t.Fatalf("CI must be able to mount: %v", err)
+	default:
+		t.Skip(err)
+	}
+}
+
+// Option changes how a mount is made.
+type Option func(*config)
+
+// PosixFull lifts the restrictions on special files, set-id bits and security
+// attributes.
+func PosixFull(c *config) { c.PosixFull = true }
+
+// MountReadOnly makes the mount itself read-only, which level max needs for
+// read-only roots.
+func MountReadOnly(c *config) { c.ReadOnly = true }
+
+// Start mounts the roots at a cache level until the test ends.
+func Start(t testing.TB, level string, roots []Root, opts ...Option) *Mount {
+	t.Helper()
+	NeedFUSE(t)
+	dir := Dir(t)
+	c := config{Point: filepath.Join(dir, "mnt"), Level: level, Roots: roots}
+	for _, o := range opts {
+		o(&c)
+	}
+	if err := os.Mkdir(c.Point, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
+	cmd.Env = append(os.Environ(), daemonVar+"="+string(raw))
+	cmd.Stderr = os.Stderr
+	// Of a process group of its own, so that an interrupted test does not take
+	// the daemon down before it has unmounted.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	m := &Mount{Point: c.Point, Level: level, cmd: cmd, stdin: stdin}
+	t.Cleanup(func() { m.stop(t) })
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("the daemon said %q, %v", line, err)
+	}
+	return m
+}
+
+// giveUp is when a daemon that does not end is killed: a hang is a failure, and
+// must not leave a mount behind.
+const giveUp = 30 * time.Second
+
+// stop ends the daemon and sees to it that nothing is left.
+func (m *Mount) stop(t testing.TB) {
+	_ = m.stdin.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- m.cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("daemon: %v", err)
+		}
+	case <-time.After(giveUp):
+		t.Errorf("the daemon did not end within %v (pid %d): killing it", giveUp, m.cmd.Process.Pid)
+		_ = m.cmd.Process.Signal(syscall.SIGQUIT) // says where it hangs
+		select {
+		case <-ended:
+		case <-time.After(giveUp):
+			_ = m.cmd.Process.Kill()
+		}
+	}
+	if Mounted(m.Point) {
+		if m.cmd.ProcessState == nil || m.cmd.ProcessState.Success() {
+			t.Errorf("%s is still mounted", m.Point)
+		}
+		_ = unix.Unmount(m.Point, unix.MNT_DETACH)
+	}
+}
+
+// Mounted reports whether a mount is at a path.
+func Mounted(point string) bool {
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	return err == nil && strings.Contains(string(table), " "+point+" ")
+}
+
+// Dir is a directory that every user may enter, unlike t.TempDir's parents
+// under some umasks, and that is removed without descending into a mount that
+// could not be ended.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rootsfs-lab-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if Mounted(filepath.Join(dir, "mnt")) {
+			t.Errorf("left behind: %s", dir)
+			return
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// Soak says whether loops run in full (ROOTSFS_SOAK=1).
+func Soak() bool { return os.Getenv("ROOTSFS_SOAK") != "" }

@@ -1,0 +1,139 @@
+package race
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
+)
+
+// escapes are links that leave, as they stand in the source. All are told and
+// followed without rootsfs (unguarded), so that it is the mount that stops them.
+var escapes = []struct {
+	name, at, target string
+	unguarded        bool
+}{
+	{"traversal to passwd, R188", "up", "../../../../../../../../../etc/passwd", true},
+	{"traversal through a directory inside, R188", "a/up", "../a/../../../../../../../../../etc/passwd", true},
+	{"link to /etc, R189", "etc", "/etc", true},
+	{"link to a file in /etc, R189", "a/passwd", "/etc/passwd", true},
+	{"absolute link that happens to lead back inside", "back", "SRC/f", true},
+	{"one level too many", "a/one", "../../outside/secret", true},
+	{"climbing and coming back by the source's own name", "a/again", "../../src/f", true},
+	{"to the parent of the root", "parent", "..", true},
+	{"by way of a link to a shallower place", "a/b/via", "deep/../../../outside/secret", true},
+}
+
+// Links that leave are seen as links, and neither told nor followed; those that
+// stay work. R064, R188, R189.
+func TestLinksThatLeave(t *testing.T) {
+	for _, level := range []string{"strict", "audit", "max"} {
+		t.Run(level, func(t *testing.T) {
+			src, base := escapeTree(t)
+			m := lab.Start(t, level, []lab.Root{{Name: "code", Dir: src}})
+			for _, e := range escapes {
+				t.Run(e.name, func(t *testing.T) {
+					if _, err := os.Stat(filepath.Join(src, e.at)); (err == nil) != e.unguarded {
+						t.Fatalf("without rootsfs: %v", err)
+					}
+					refused(t, m.Path("code", e.at))
+				})
+			}
+			for at, want := range map[string]string{"a/ok": "inside", "a/b/ok": "inside", "a/b/c/ok": "inside"} {
+				if got, err := os.ReadFile(m.Path("code", at)); err != nil || string(got) != want {
+					t.Errorf("%s: %q, %v", at, got, err)
+				}
+			}
+			if got, _ := os.ReadFile(filepath.Join(base, "outside/secret")); string(got) != canary {
+				t.Errorf("the secret is %q", got)
+			}
+		})
+	}
+}
+
+// escapeTree is a source with the links of escapes, an outside beside it, and
+// links that stay.
+func escapeTree(t *testing.T) (src, base string) {
+	base = lab.Dir(t)
+	src = filepath.Join(base, "src")
+	write(t, filepath.Join(src, "f"), "inside")
+	write(t, filepath.Join(src, "a/b/c/f"), "inside")
+	write(t, filepath.Join(base, "outside/secret"), canary)
+	// a/b/deep leads from depth 2 to depth 1.
+	must(t, os.Symlink("../d", filepath.Join(src, "a/b/deep")))
+	must(t, os.Mkdir(filepath.Join(src, "a/d"), 0o777))
+	for _, e := range escapes {
+		must(t, os.Symlink(strings.ReplaceAll(e.target, "SRC", src), filepath.Join(src, e.at)))
+	}
+	must(t, os.Symlink("../f", filepath.Join(src, "a/ok")))
+	must(t, os.Symlink("../../f", filepath.Join(src, "a/b/ok")))
+	must(t, os.Symlink("../../../a/./b/c/f", filepath.Join(src, "a/b/c/ok")))
+	return src, base
+}
+
+// refused does to a link that leaves what would follow it, and what reads it.
+func refused(t *testing.T, link string) {
+	t.Helper()
+	if fi, err := os.Lstat(link); err != nil || fi.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("lstat: %v, %v; it should be seen as a link", fi, err)
+	}
+	buf := make([]byte, 4096)
+	for call, f := range map[string]func() error{
+		"readlink": func() error { _, err := unix.Readlink(link, buf); return err },
+		"stat":     func() error { return unix.Stat(link, &unix.Stat_t{}) },
+		"open":     func() error { return closed(unix.Open(link, unix.O_RDONLY|unix.O_CLOEXEC, 0)) },
+		"create":   func() error { return closed(unix.Open(link, unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o600)) },
+		"truncate": func() error { return unix.Truncate(link, 1<<20) },
+		"chmod":    func() error { return unix.Chmod(link, 0o600) },
+		"chown":    func() error { return unix.Chown(link, 0, 0) },
+		"setxattr": func() error { return unix.Setxattr(link, "user.w", nil, 0) },
+		"below it": func() error { return unix.Mkdir(link+"/made", 0o700) },
+	} {
+		if err := f(); !errors.Is(err, unix.EACCES) {
+			t.Errorf("%s: %v, want EACCES", call, err)
+		}
+	}
+}
+
+func closed(fd int, err error) error {
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return err
+}
+
+// A link with two names, one deep in the root and one at its top, is judged
+// where it is followed from: what stays inside from the one leaves from the
+// other, and the mount knows the file by either. R064, R189.
+func TestLinkWithTwoNames(t *testing.T) {
+	for _, level := range []string{"strict", "audit", "max"} {
+		t.Run(level, func(t *testing.T) {
+			base := lab.Dir(t)
+			src := filepath.Join(base, "src")
+			write(t, filepath.Join(src, "outside/secret"), "inside")
+			must(t, os.MkdirAll(filepath.Join(src, "a/b"), 0o777))
+			// From MOUNTPOINT/code this leads beside the mountpoint.
+			deep, top := "a/b/l", "l"
+			must(t, os.Symlink("../../outside/secret", filepath.Join(src, deep)))
+			must(t, os.Link(filepath.Join(src, deep), filepath.Join(src, top)))
+			m := lab.Start(t, level, []lab.Root{{Name: "code", Dir: src}})
+			write(t, filepath.Join(filepath.Dir(m.Point), "outside/secret"), canary)
+			// The name that the mount has seen last is the deep one, and the
+			// kernel need not ask for the other again.
+			for _, name := range []string{top, deep} {
+				must(t, unix.Lstat(m.Path("code", name), &unix.Stat_t{}))
+			}
+			if got, err := os.ReadFile(m.Path("code", top)); !errors.Is(err, unix.EACCES) {
+				t.Errorf("the name at the top: %q, %v; want EACCES", got, err)
+			}
+			if got, err := os.ReadFile(m.Path("code", deep)); !errors.Is(err, unix.EACCES) && string(got) != "inside" {
+				t.Errorf("the deep name: %q, %v; want what is inside, or EACCES", got, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,139 @@
+package race
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
+)
+
+// wanted is how much a race has to have done before it may end.
+type wanted struct {
+	swaps  int64 // exchanges that succeeded
+	rounds int64 // tries of every operation
+	leaks  int64 // canaries that bare opens have seen
+}
+
+// giveUp bounds one race, so that a hang is reported and not waited for.
+func giveUp() time.Duration {
+	if lab.Soak() {
+		return time.Hour
+	}
+	return 4 * time.Minute
+}
+
+// The bare opens lose the race and nothing done through the mount does: no
+// content, name, attribute or link target of the outside is seen, and nothing
+// outside has changed. R063, R064, R192.
+func TestNothingEscapes(t *testing.T) {
+	want := wanted{swaps: 20_000, rounds: 25, leaks: 20}
+	if lab.Soak() {
+		want = wanted{swaps: 1_000_000, rounds: 1500, leaks: 1000}
+	}
+	for _, level := range []string{"strict", "audit", "max"} {
+		t.Run(level, func(t *testing.T) { raceAt(t, level, want) })
+	}
+}
+
+func raceAt(t *testing.T, level string, want wanted) {
+	base := lab.Dir(t)
+	src, out := buildTrees(t, base)
+	m := lab.Start(t, level, []lab.Root{{Name: "code", Dir: src}})
+	board := filepath.Join(base, "board")
+	b, err := openBoard(board)
+	must(t, err)
+	before := picture(t, out)
+
+	var all []*exec.Cmd
+	for i, do := range []string{"work", "work", "bare", "swap"} {
+		j := job{Do: do, Src: src, Out: out, Root: m.Path("code"), Board: board, ID: i}
+		if do == "bare" {
+			j.Root = src
+		}
+		all = append(all, startJob(t, j))
+	}
+	if !waitFor(b, want) {
+		t.Errorf("gave up after %v", giveUp())
+	}
+	b.Stop.Store(1)
+	for _, c := range all {
+		waitJob(t, c)
+	}
+
+	if after := picture(t, out); after != before {
+		t.Errorf("outside write: the outside tree was\n%s\nand is\n%s", before, after)
+	}
+	if n := b.Leaks.Load(); n != 0 {
+		t.Errorf("%d leaks", n)
+	}
+	if b.BareLeaks.Load() == 0 {
+		t.Error("bare opens never leaked: the race was not live")
+	}
+	var tried, done int64
+	for i, op := range ops {
+		tried, done = tried+b.Ops[i].Load(), done+b.Done[i].Load()
+		if b.Done[i].Load() == 0 && !neverSucceeds(i) {
+			t.Errorf("%s never succeeded in %d tries", op.name, b.Ops[i].Load())
+		}
+	}
+	t.Logf("%s: %d swaps, %d operations of %d kinds (%d succeeded), %d leaks; bare opens: %d leaks in %d tries",
+		level, b.Swaps.Load(), tried, len(ops), done, b.Leaks.Load(), b.BareLeaks.Load(), b.BareTries.Load())
+}
+
+// neverSucceeds: any other operation that does not, is not in the race. There
+// is no directory "empty" inside, and no attribute user.canary.
+func neverSucceeds(i int) bool { return ops[i].name == "rmdir empty" || ops[i].name == "removexattr" }
+
+// waitFor waits until the race has done what is wanted.
+func waitFor(b *board, want wanted) bool {
+	enough := func() bool {
+		for i := range ops {
+			if b.Ops[i].Load() < want.rounds || b.Done[i].Load() == 0 && !neverSucceeds(i) {
+				return false
+			}
+		}
+		return b.Swaps.Load() >= want.swaps && b.BareLeaks.Load() >= want.leaks
+	}
+	for end := time.Now().Add(giveUp()); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if enough() {
+			return true
+		}
+	}
+	return enough()
+}
+
+func startJob(t *testing.T, j job) *exec.Cmd {
+	t.Helper()
+	raw, err := json.Marshal(j)
+	must(t, err)
+	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
+	cmd.Env = append(os.Environ(), jobVar+"="+string(raw))
+	cmd.Stderr = os.Stderr
+	// A killed test takes its processes along.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	return cmd
+}
+
+// waitJob waits for a process that was told to stop; one that does not is stuck
+// in the mount, which is a failure of its own.
+func waitJob(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("%s: %v", cmd.Env[len(cmd.Env)-1], err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Errorf("%s is stuck", cmd.Env[len(cmd.Env)-1])
+		_ = cmd.Process.Kill()
+	}
+}

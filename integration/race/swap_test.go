@@ -1,0 +1,75 @@
+package race
+
+import (
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// swapper rearranges the source.
+type swapper struct {
+	b        *board
+	src, out string
+	swaps    []func() bool
+}
+
+func newSwapper(j job, b *board) *swapper {
+	s := &swapper{b: b, src: j.Src, out: j.Out}
+	s.swaps = []func() bool{
+		s.exchange("a/dl", "a/dl.alt"),   // directory, climbing link out
+		s.exchange("a/fl", "a/fl.alt"),   // file, absolute link to a secret
+		s.exchange("p1/p2", "p1/alt"),    // parent of what is used, link out
+		s.exchange("a/abs", "a/abs.alt"), // directory, absolute link out
+		s.exchange("a/il", "a/il.alt"),   // directory, link onto another name inside
+		s.exchange("a/ifl", "a/ifl.alt"), // file, link onto another file inside
+		s.exchange("a/ff", "a/ff.alt"),   // file, FIFO
+		s.leave,
+	}
+	return s
+}
+
+func (s *swapper) in(name string) string { return filepath.Join(s.src, name) }
+
+func (s *swapper) exchange(x, y string) func() bool {
+	x, y = s.in(x), s.in(y)
+	return func() bool {
+		return unix.Renameat2(unix.AT_FDCWD, x, unix.AT_FDCWD, y, unix.RENAME_EXCHANGE) == nil
+	}
+}
+
+// leave moves a directory out of the root, puts a link to it where it was, and
+// takes it back.
+func (s *swapper) leave() bool {
+	here, there := s.in("m/out"), filepath.Join(s.out, "park", "visitor")
+	if err := os.Rename(here, there); err != nil {
+		return false
+	}
+	// A link to the canaries beside the visitor, not to the visitor.
+	linked := os.Symlink(filepath.Dir(there), here) == nil
+	if linked {
+		_ = os.Remove(here)
+	}
+	return os.Rename(there, here) == nil
+}
+
+func (s *swapper) run() error {
+	defer s.settle()
+	for s.b.Stop.Load() == 0 {
+		for _, swap := range s.swaps {
+			if swap() {
+				s.b.Swaps.Add(1)
+			}
+		}
+	}
+	return nil
+}
+
+// settle leaves the visitor at home, whatever round was the last.
+func (s *swapper) settle() {
+	there := filepath.Join(s.out, "park", "visitor")
+	if _, err := os.Lstat(there); err == nil {
+		_ = os.Remove(s.in("m/out"))
+		_ = os.Rename(there, s.in("m/out"))
+	}
+}

@@ -1,0 +1,154 @@
+package race
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The signs by which what lies outside is known.
+const (
+	canary     = "CANARY-b7c1e0d4" // in every outside file, and in some names
+	canaryUID  = 4242              // owns everything outside
+	canaryTime = 987654321         // modification time of everything outside
+	canaryAttr = "user.canary"
+	plain      = "inside"
+	other      = "OTHER" // in the in-root file that links are made to point at
+)
+
+// dirNames are what each directory that is exchanged holds, inside and outside:
+// the same names, so that every operation would hit something out there.
+var dirNames = []string{"f", "victim", "sub/f", "sub/victim"}
+
+// fillDir makes a directory of the inside.
+func fillDir(t testing.TB, dir, text string) {
+	t.Helper()
+	for _, name := range dirNames {
+		write(t, filepath.Join(dir, name), text)
+	}
+}
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// buildTrees makes the source and the outside tree, which lie beside each other
+// on one file system, so that a directory can be moved from one to the other.
+func buildTrees(t testing.TB, base string) (src, out string) {
+	t.Helper()
+	src, out = filepath.Join(base, "src"), filepath.Join(base, "outside")
+	for _, d := range []string{"dir", "dirp/p3", "park"} {
+		fillDir(t, filepath.Join(out, d), canary)
+		write(t, filepath.Join(out, d, canary+"-name"), canary)
+		must(t, os.Mkdir(filepath.Join(out, d, "empty"), 0o777))
+	}
+	write(t, filepath.Join(out, "secret"), canary)
+	for _, d := range []string{"a/dl", "p1/p2/p3", "m/out", "a/il", "a/abs"} {
+		fillDir(t, filepath.Join(src, d), plain)
+	}
+	fillDir(t, filepath.Join(src, "inner"), other)
+	for _, f := range []string{"a/fl", "a/ff", "a/ifl", "stable", "a/copy"} {
+		write(t, filepath.Join(src, f), plain)
+	}
+	link := func(target, name string) { must(t, os.Symlink(target, filepath.Join(src, name))) }
+	// From the mount the climbing links lead elsewhere than from the source;
+	// what matters is that each leads out of the root from either.
+	link("../../outside/dir", "a/dl.alt")
+	link(filepath.Join(out, "secret"), "a/fl.alt")
+	link("../../outside/dirp", "p1/alt")
+	link(filepath.Join(out, "dir"), "a/abs.alt")
+	link("../inner", "a/il.alt")
+	link("../inner/f", "a/ifl.alt")
+	must(t, unix.Mkfifo(filepath.Join(src, "a/ff.alt"), 0o666))
+	mark(t, out)
+	return src, out
+}
+
+// mark gives everything outside the signs of a canary.
+func mark(t testing.TB, out string) {
+	t.Helper()
+	var all []string
+	must(t, filepath.WalkDir(out, func(p string, _ fs.DirEntry, err error) error {
+		all = append(all, p)
+		return err
+	}))
+	stamp := []unix.Timespec{{Sec: canaryTime}, {Sec: canaryTime}}
+	for _, p := range all {
+		must(t, os.Chown(p, canaryUID, canaryUID))
+		must(t, unix.Setxattr(p, canaryAttr, []byte(canary), 0))
+	}
+	for _, p := range all {
+		must(t, unix.UtimesNanoAt(unix.AT_FDCWD, p, stamp, unix.AT_SYMLINK_NOFOLLOW))
+	}
+}
+
+// picture is all there is to know of the outside tree, one line a file. The
+// directory that visits park changes park's times, and is left out itself.
+func picture(t testing.TB, out string) string {
+	t.Helper()
+	var lines []string
+	must(t, filepath.WalkDir(out, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if p == filepath.Join(out, "park", "visitor") {
+			return fs.SkipDir
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(p, &st); err != nil {
+			return err
+		}
+		text := ""
+		if d.Type().IsRegular() {
+			b, err := os.ReadFile(p)
+			if err != nil {
+				return err
+			}
+			text = string(b)
+		}
+		mtime, ctime := st.Mtim, st.Ctim
+		if p == filepath.Join(out, "park") {
+			mtime, ctime, st.Nlink, st.Size = unix.Timespec{}, unix.Timespec{}, 0, 0
+		}
+		lines = append(lines, fmt.Sprintf("%s ino=%d mode=%o nlink=%d owner=%d:%d size=%d mtime=%v ctime=%v xattrs=%q text=%q",
+			p, st.Ino, st.Mode, st.Nlink, st.Uid, st.Gid, st.Size, mtime, ctime, xattrs(t, p), text))
+		return nil
+	}))
+	sort.Strings(lines)
+	return strings.Join(lines, "\n")
+}
+
+func xattrs(t testing.TB, p string) string {
+	t.Helper()
+	buf := make([]byte, 4096)
+	n, err := unix.Llistxattr(p, buf)
+	must(t, err)
+	var all []string
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(buf[:n]), "\x00"), "\x00") {
+		val := make([]byte, 4096)
+		k, err := unix.Lgetxattr(p, name, val)
+		must(t, err)
+		all = append(all, name+"="+string(val[:k]))
+	}
+	sort.Strings(all)
+	return strings.Join(all, " ")
+}

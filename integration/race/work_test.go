@@ -1,0 +1,160 @@
+package race
+
+import (
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The names under exchange. link is where one of the exchanged names is the
+// last element, so that a following open goes by READLINK.
+var (
+	dirs = []string{"a/dl", "a/dl/sub", "p1/p2", "p1/p2/p3", "m/out", "m/out/sub", "a/il", "a/abs"}
+	// parents hold f and victim in both forms.
+	parents = []string{"a/dl", "a/dl/sub", "p1/p2/p3", "m/out", "m/out/sub", "a/il", "a/abs"}
+	files   = []string{"a/dl/f", "a/dl/sub/f", "a/fl", "a/ff", "p1/p2/p3/f", "m/out/f", "m/out/sub/f", "a/il/f", "a/ifl", "a/abs/f"}
+	links   = []string{"a/dl", "a/dl.alt", "a/fl", "a/fl.alt", "p1/p2", "p1/alt", "a/abs", "a/abs.alt", "m/out", "a/il.alt", "a/ifl.alt"}
+)
+
+// worker does operations under root until it is told to stop.
+type worker struct {
+	b         *board
+	id        int
+	root, src string
+	bare      bool
+	outside   map[uint64]string // inode numbers of the canaries
+	other     uint64            // inode number of inner/f
+	rnd       *rand.Rand
+	op        string
+}
+
+func newWorker(j job, b *board) *worker {
+	w := &worker{b: b, id: j.ID, root: j.Root, src: j.Src, bare: j.Do == "bare", outside: map[uint64]string{}, rnd: rand.New(rand.NewPCG(1, uint64(j.ID)))}
+	_ = filepath.WalkDir(j.Out, func(p string, _ fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		if err == nil && !strings.Contains(p, "/park/visitor") && unix.Lstat(p, &st) == nil && st.Uid == canaryUID {
+			w.outside[st.Ino] = p
+		}
+		return nil
+	})
+	return w
+}
+
+func (w *worker) run() error {
+	debug.SetPanicOnFault(true) // a mapping of a file that another worker truncates
+	st, err := os.Lstat(w.p("inner/f"))
+	if err != nil {
+		return err
+	}
+	w.other = statOf(st)
+	if len(w.outside) < 15 {
+		return fmt.Errorf("only %d canaries are known", len(w.outside))
+	}
+	for w.b.Stop.Load() == 0 {
+		if w.bare {
+			if w.b.BareTries.Add(1) > 20_000 {
+				time.Sleep(time.Millisecond) // the point is made; leave the processors to the others
+			}
+			_ = w.read()
+			continue
+		}
+		// A round does every operation once, in an order of its own.
+		for _, i := range w.rnd.Perm(len(ops)) {
+			w.one(i)
+		}
+	}
+	return nil
+}
+
+// one does one operation. What it answers does not matter, as long as it does:
+// names come and go.
+func (w *worker) one(i int) {
+	defer func() {
+		if p := recover(); p != nil && !strings.Contains(fmt.Sprint(p), "fault") {
+			panic(p)
+		}
+	}()
+	w.op = ops[i].name
+	w.b.Ops[i].Add(1)
+	if ops[i].do(w) == nil {
+		w.b.Done[i].Add(1)
+	}
+}
+
+func (w *worker) p(rel string) string { return filepath.Join(w.root, rel) }
+
+func (w *worker) pick(list []string) string { return list[w.rnd.IntN(len(list))] }
+
+func (w *worker) file() string   { return w.p(w.pick(files)) }
+func (w *worker) dir() string    { return w.p(w.pick(dirs)) }
+func (w *worker) parent() string { return w.p(w.pick(parents)) }
+
+// own is a name that only this worker uses, in a directory under exchange.
+func (w *worker) own(kind string) string {
+	return filepath.Join(w.parent(), fmt.Sprintf("%s-%d", kind, w.id))
+}
+
+func (w *worker) leak(format string, args ...any) {
+	if w.bare {
+		w.b.BareLeaks.Add(1)
+		return
+	}
+	w.b.leaked(w.op+": "+format, args...)
+}
+
+// see looks for a canary in bytes that came from the root.
+func (w *worker) see(path string, b []byte) {
+	if strings.Contains(string(b), canary) {
+		w.leak("%s: content or name of a canary: %.60q", path, b)
+	}
+}
+
+// look looks for a canary's attributes.
+func (w *worker) look(path string, st *unix.Stat_t) {
+	if p, ok := w.outside[st.Ino]; ok || st.Uid == canaryUID || st.Mtim.Sec == canaryTime {
+		w.leak("%s: attributes of a canary %s: ino %d uid %d mtime %d", path, p, st.Ino, st.Uid, st.Mtim.Sec)
+	}
+}
+
+// check looks at all that an open file shows.
+func (w *worker) check(path string, fd int) {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil {
+		w.look(path, &st)
+	}
+	buf := make([]byte, 256)
+	if n, err := unix.Pread(fd, buf, 0); err == nil {
+		w.see(path, buf[:n])
+	}
+	if n, err := unix.Fgetxattr(fd, canaryAttr, buf); err == nil {
+		w.see(path, buf[:n])
+	}
+}
+
+// with opens a file, runs f on it and closes it. O_NONBLOCK: the FIFO of the
+// source must not be reached, and if it were, the race must still end.
+func (w *worker) with(path string, flags int, f func(fd int) error) error {
+	fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o666)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
+		w.leak("%s: a FIFO of the source was opened", path)
+	}
+	return f(fd)
+}
+
+// read is the plain open that must leak when it is bare.
+func (w *worker) read() error {
+	path := w.file()
+	return w.with(path, unix.O_RDONLY, func(fd int) error { w.check(path, fd); return nil })
+}
