@@ -1,0 +1,40 @@
+package revoke
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// daemon is a process that serves a mount, to be killed.
+type daemon struct {
+	m *mount.Mount
+}
+
+type daemonArg struct {
+	Source, Point string
+	Level         mount.Level
+}
+
+func (d *daemon) do(cmd string, arg json.RawMessage) (any, error) {
+	if cmd != "mount" {
+		return nil, fmt.Errorf("no command %q", cmd)
+	}
+	var a daemonArg
+	if err := json.Unmarshal(arg, &a); err != nil {
+		return nil, err
+	}
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	g := grantOf("code", a.Source, guard.ReadWrite)
+	g.Origin = "test"
+	if _, err := reg.Grant(context.Background(), g); err != nil {
+		return nil, err
+	}
+	m, err := mount.New(reg, mount.Options{Point: a.Point, Level: a.Level})
+	d.m = m
+	return nil, err
+}

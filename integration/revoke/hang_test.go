@@ -1,0 +1,284 @@
+package revoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// hangLimit tells a hang from slowness: several deadlines of one ending, far
+// below the sixty seconds after which an operation is given up by itself.
+const hangLimit = 15 * time.Second
+
+// bounded runs f, which must not hang.
+func bounded(t *testing.T, what string, f func() error) error {
+	t.Helper()
+	done := make(chan error, 1)
+	begin := time.Now()
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		t.Logf("%s took %v: %v", what, time.Since(begin).Round(time.Millisecond), err)
+		return err
+	case <-time.After(hangLimit):
+		t.Fatalf("%s hangs", what)
+		return nil
+	}
+}
+
+// hangScene is a root that hangs beside one that does not.
+type hangScene struct {
+	*lab
+	slow  *slow
+	top   string
+	h     *child // holds ok, read and mapped, and a file of the other root
+	ok    int
+	other int
+}
+
+// newHang mounts a hanging source as the root "hang".
+func newHang(t *testing.T, level mount.Level) *hangScene {
+	t.Helper()
+	top, local := t.TempDir(), t.TempDir()
+	s := &hangScene{slow: newSlow(t, top), top: top}
+	must(t, os.WriteFile(filepath.Join(local, "f"), []byte("local"), 0o666))
+	s.lab = newLab(t, mount.Options{Level: level}, grantOf("hang", top, guard.ReadWrite), grantOf("local", local, guard.ReadWrite))
+	s.h = start(t, "holder", nil)
+	s.h.call("open", callArg{Path: s.at(false, "ok"), Flags: unix.O_RDWR}, &s.ok)
+	s.h.call("map", callArg{FD: s.ok, Len: fileSize, Flags: unix.PROT_WRITE}, nil)
+	s.h.call("open", callArg{Path: s.in("local", "f")}, &s.other)
+	s.slow.releaseAtEnd()
+	return s
+}
+
+func (s *hangScene) at(hidden bool, name string) string {
+	if hidden {
+		return s.in("hang", "below", name)
+	}
+	return s.in("hang", name)
+}
+
+// checkDead: what does not hang is dead, and other roots are alive.
+func (s *hangScene) checkDead(othersLive bool) {
+	s.t.Helper()
+	if err := s.h.try("load", callArg{Off: 0}, nil); err == nil {
+		s.t.Error("a page of a file that does not hang is still mapped")
+	}
+	if err := s.h.try("read", callArg{FD: s.ok, Len: 4}, nil); err == nil {
+		s.t.Error("a file that does not hang can still be read")
+	}
+	err := s.h.try("read", callArg{FD: s.other, Len: 4}, nil)
+	if othersLive && err != nil {
+		s.t.Errorf("another root of the mount died: %v", err)
+	}
+}
+
+// A root on a source that hangs, in whatever operation, is revoked all the same,
+// and its other files and the mount's other roots are as they should be.
+func TestHangingSourceDoesNotHangRevoke(t *testing.T) {
+	ops := []struct {
+		block string
+		cmd   string
+		flags int
+	}{
+		{"read slow%d", "read", unix.O_RDONLY},
+		{"read slow%d", "read", unix.O_RDWR},
+		{"write slow%d", "write", unix.O_RDWR},
+		{"getattr slow%d", "stat", 0},
+		{"lookup slow%d", "stat", 0},
+		{"open slow%d", "open", unix.O_RDONLY},
+	}
+	for _, s := range []setting{settings[0], settings[1], settings[3]} {
+		for _, op := range ops {
+			if s.level == mount.Max && op.cmd == "open" {
+				continue // the kernel does not ask
+			}
+			name := fmt.Sprintf("%s/%s/%x", s.name, op.block[:len(op.block)-7], op.flags)
+			t.Run(name, func(t *testing.T) {
+				sc := newHang(t, s.level)
+				sc.hangIn(op.block, op.cmd, op.flags, 6, false)
+				if err := bounded(t, "revoke", func() error {
+					_, err := sc.reg.Revoke(context.Background(), "hang")
+					return err
+				}); err != nil {
+					t.Errorf("revoke: %v", err)
+				}
+				sc.checkDead(true)
+			})
+		}
+	}
+}
+
+// hangIn makes n processes hang in an operation, one file each.
+func (s *hangScene) hangIn(block, cmd string, flags, n int, hidden bool) []*child {
+	s.t.Helper()
+	var all []*child
+	for i := range n {
+		key := fmt.Sprintf(block, i)
+		name := s.at(hidden, fmt.Sprintf("slow%d", i))
+		c := start(s.t, "holder", nil)
+		a := callArg{Path: name, Len: 10, Text: "0123456789", Flags: flags}
+		if cmd == "read" || cmd == "write" {
+			c.call("open", callArg{Path: name, Flags: flags}, &a.FD)
+		}
+		s.slow.call("block", key, nil)
+		must(s.t, c.send(cmd, a))
+		s.slow.await(key, 1)
+		all = append(all, c)
+	}
+	s.slow.releaseAtEnd()
+	return all
+}
+
+// crowdSize is how many files are mapped beside the ones that hang: enough for
+// some to be left over when whoever takes them back gets stuck on the way.
+const crowdSize = 300
+
+// newHiddenHang is a local root, with a mount that hangs below it (which the
+// daemon does not expect) and a crowd of local files in in/, all mapped.
+func newHiddenHang(t *testing.T, level mount.Level) *hangScene {
+	t.Helper()
+	top, local := t.TempDir(), t.TempDir()
+	for _, d := range []string{"below", "in"} {
+		must(t, os.Mkdir(filepath.Join(top, d), 0o777))
+	}
+	for i := range crowdSize {
+		must(t, os.WriteFile(filepath.Join(top, "in", crowdName(i)), make([]byte, 4096), 0o666))
+	}
+	must(t, os.WriteFile(filepath.Join(local, "f"), []byte("local"), 0o666))
+	s := &hangScene{slow: newSlow(t, filepath.Join(top, "below")), top: top}
+	g := grantOf("hang", top, guard.ReadWrite)
+	g.Policy.OtherFileSystems = true
+	s.lab = newLab(t, mount.Options{Level: level}, g, grantOf("local", local, guard.ReadWrite))
+	s.h = start(t, "holder", nil)
+	s.h.call("open", callArg{Path: s.in("local", "f")}, &s.other)
+	s.h.call("crowd", callArg{Path: s.in("hang", "in"), Len: crowdSize}, nil)
+	return s
+}
+
+// crowd counts the files of the crowd whose pages are still mapped.
+func (s *hangScene) crowd() (alive int) {
+	s.t.Helper()
+	s.h.call("crowd left", nil, &alive)
+	return alive
+}
+
+// Where the daemon could not know that the source may hang (a mount below a
+// local root), the ending still returns in time, says what it could not take
+// back, and has taken back everything else.
+func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
+	for _, s := range settings[:2] {
+		for _, n := range []int{1, 6} {
+			t.Run(fmt.Sprintf("%s/%d", s.name, n), func(t *testing.T) {
+				sc := newHiddenHang(t, s.level)
+				sc.hangIn("read slow%d", "read", unix.O_RDONLY, n, true)
+				err := bounded(t, "revoke", func() error {
+					_, err := sc.reg.Revoke(context.Background(), "hang")
+					return err
+				})
+				if err == nil {
+					t.Log("everything could be taken back")
+				}
+				if left := sc.crowd(); left > 0 {
+					t.Errorf("%d of %d files that do not hang are still mapped", left, crowdSize)
+				}
+			})
+		}
+	}
+}
+
+// The same for a root inside one that hangs unexpectedly: what could not be
+// taken back through the outer root is said, or it has been taken back.
+func TestUnexpectedHangOfTheOuterRoot(t *testing.T) {
+	sc := newHiddenHang(t, mount.Audit)
+	sc.grant(grantOf("inner", filepath.Join(sc.top, "in"), guard.ReadWrite))
+	sc.h.call("crowd", callArg{Path: sc.in("hang", "in"), Len: crowdSize}, nil)
+	sc.hangIn("read slow%d", "read", unix.O_RDONLY, 6, true)
+	err := bounded(t, "revoke of the inner root", func() error {
+		_, err := sc.reg.Revoke(context.Background(), "inner")
+		return err
+	})
+	left := sc.crowd()
+	if left > 0 {
+		t.Errorf("%d of %d files of the revoked inner root are still mapped through the outer one", left, crowdSize)
+	}
+	if left > 0 && err == nil {
+		t.Error("and revoke said that all is well")
+	}
+}
+
+// A hung operation does not hang the other changes of roots either.
+func TestHangingSourceDoesNotHangOtherChanges(t *testing.T) {
+	t.Run("set ro", func(t *testing.T) {
+		sc := newHang(t, mount.Audit)
+		sc.hangIn("read slow%d", "read", unix.O_RDONLY, 1, false)
+		err := bounded(t, "set ro", func() error { return sc.reg.Set(context.Background(), "hang", guard.ReadOnly) })
+		t.Log(err)
+		if err := sc.h.try("write", callArg{FD: sc.ok, Text: "no"}, nil); !errors.Is(err, syscall.EROFS) {
+			t.Errorf("write after set ro: %v, want EROFS", err)
+		}
+	})
+	t.Run("grant of a root inside", func(t *testing.T) {
+		sc := newHang(t, mount.Audit)
+		sc.hangIn("read slow%d", "read", unix.O_RDONLY, 1, false)
+		_ = bounded(t, "grant", func() error {
+			g := grantOf("inner", filepath.Join(sc.slow.dir, "in"), guard.ReadOnly)
+			g.Origin = "test"
+			_, err := sc.reg.Grant(context.Background(), g)
+			return err
+		})
+	})
+	t.Run("revoke of a root inside", func(t *testing.T) {
+		sc := newHang(t, mount.Audit)
+		sc.grant(grantOf("inner", filepath.Join(sc.slow.dir, "in"), guard.ReadOnly))
+		sc.hangIn("read slow%d", "read", unix.O_RDONLY, 1, false)
+		_ = bounded(t, "revoke of the inner root", func() error {
+			_, err := sc.reg.Revoke(context.Background(), "inner")
+			return err
+		})
+	})
+}
+
+// A file whose opening was under way while a read-only root was nested around it
+// is judged by that root too.
+func TestOpenDuringAGrantInside(t *testing.T) {
+	sc := newHang(t, mount.Audit)
+	c := start(t, "holder", nil)
+	sc.slow.releaseAtEnd()
+	sc.slow.call("block", "open ok", nil)
+	must(t, c.send("open", callArg{Path: sc.in("hang", "in", "ok"), Flags: unix.O_RDWR}))
+	sc.slow.await("open ok", 1)
+	granted := make(chan error, 1)
+	go func() {
+		g := grantOf("inner", filepath.Join(sc.slow.dir, "in"), guard.ReadOnly)
+		g.Origin = "test"
+		_, err := sc.reg.Grant(context.Background(), g)
+		granted <- err
+	}()
+	for range 2000 {
+		if _, ok := sc.reg.Lookup("inner"); ok {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	sc.slow.call("release", "open ok", nil)
+	var fd int
+	err := c.receive("open", &fd)
+	must(t, <-granted)
+	if err != nil {
+		return // refused: as good
+	}
+	if err := c.try("write", callArg{FD: fd, Text: "no"}, nil); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("a descriptor opened while the inner read-only root was being granted: write: %v, want EROFS", err)
+	}
+}

@@ -1,0 +1,239 @@
+package revoke
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// holder is a process that holds everything of one root.
+type holder struct {
+	root string // the root as this process reaches it
+	rw   bool
+
+	rfd, wfd, afd, ofd       int // read, write, append, and one opened O_WRONLY
+	dfd, bigfd               int // directories; bigfd has been read in part
+	pfd, pdir, plink         int // O_PATH: a file, a directory, a link
+	doomed                   int // of a file that has no name any more
+	acl, exec                int
+	rmap, wmap, cold, premap []byte
+	handle                   unix.FileHandle
+	crowd                    [][]byte // mappings of many files
+}
+
+// holdArg tells a holder what to take.
+type holdArg struct {
+	Root string
+	RW   bool
+	// Bind: this process has a mount namespace of its own; it binds Root
+	// elsewhere, lets go of the mount, and goes on through the copy.
+	Bind string
+	// Mount is what is let go of then.
+	Mount string
+}
+
+func (h *holder) do(cmd string, arg json.RawMessage) (any, error) {
+	switch cmd {
+	case "hold":
+		var a holdArg
+		if err := json.Unmarshal(arg, &a); err != nil {
+			return nil, err
+		}
+		return nil, h.hold(a)
+	case "unlink":
+		return nil, unix.Unlink(filepath.Join(h.root, "doomed"))
+	case "probe":
+		return h.probe(), nil
+	case "dirty":
+		var d dirtyArg
+		if err := json.Unmarshal(arg, &d); err != nil {
+			return nil, err
+		}
+		return nil, touch(func() { copy(h.wmap[d.Off:], d.Text) })
+	case "peek":
+		var d dirtyArg
+		if err := json.Unmarshal(arg, &d); err != nil {
+			return nil, err
+		}
+		var got string
+		err := touch(func() { got = string(append([]byte(nil), h.wmap[d.Off:d.Off+d.Len]...)) })
+		return got, err
+	}
+	return h.call(cmd, arg)
+}
+
+type dirtyArg struct {
+	Off, Len int
+	Text     string
+}
+
+func (h *holder) hold(a holdArg) (err error) {
+	h.root, h.rw = a.Root, a.RW
+	if a.Bind != "" {
+		if err := bindAway(a); err != nil {
+			return err
+		}
+		h.root = a.Bind
+	}
+	open := func(name string, flags int) int {
+		fd, oerr := unix.Open(filepath.Join(h.root, name), flags|unix.O_CLOEXEC, 0)
+		if oerr != nil && err == nil {
+			err = fmt.Errorf("open %s: %w", name, oerr)
+		}
+		return fd
+	}
+	doomedFlags := unix.O_RDONLY
+	h.wfd, h.afd, h.ofd = -1, -1, -1
+	if a.RW {
+		h.wfd, h.afd = open("write", unix.O_RDWR), open("append", unix.O_WRONLY|unix.O_APPEND)
+		h.ofd, doomedFlags = open("write", unix.O_WRONLY), unix.O_RDWR
+	}
+	h.rfd, h.dfd, h.bigfd = open("read", unix.O_RDONLY), open("dir", unix.O_RDONLY|unix.O_DIRECTORY), open("big", unix.O_RDONLY|unix.O_DIRECTORY)
+	h.pfd, h.pdir, h.plink = open("read", unix.O_PATH), open("dir", unix.O_PATH), open("link", unix.O_PATH|unix.O_NOFOLLOW)
+	h.doomed, h.acl, h.exec = open("doomed", doomedFlags), open("acl", unix.O_RDONLY), open("exec", unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	if err := h.maps(); err != nil {
+		return err
+	}
+	if err := unix.Chdir(filepath.Join(h.root, "dir")); err != nil {
+		return err
+	}
+	if err := unix.Flock(h.rfd, unix.LOCK_SH); err != nil {
+		return fmt.Errorf("flock: %w", err)
+	}
+	// At level max the daemon sees no open: it keeps what was used.
+	if err := pread(h.doomed, 0); err != nil {
+		return fmt.Errorf("read doomed: %w", err)
+	}
+	// The kernel answers a handle only while it knows the inode: pin it.
+	if _, err := unix.Openat(h.dfd, "a", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
+		return err
+	}
+	if h.handle, _, err = unix.NameToHandleAt(h.dfd, "a", 0); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("name_to_handle_at: %w", err)
+	}
+	_, err = unix.Getdents(h.bigfd, make([]byte, 512))
+	return err
+}
+
+// maps makes the mappings, each touched, and cold with one page not.
+func (h *holder) maps() (err error) {
+	if h.rmap, err = h.mapFile("mapr", unix.O_RDONLY, unix.PROT_READ); err != nil {
+		return err
+	}
+	if h.cold, err = h.mapFile("mapcold", unix.O_RDONLY, unix.PROT_READ); err != nil {
+		return err
+	}
+	if h.rw {
+		if h.wmap, err = h.mapFile("mapw", unix.O_RDWR, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+			return err
+		}
+	}
+	var n byte
+	return touch(func() { n += h.rmap[0] })
+}
+
+// mapFile maps a file whose descriptor is then closed.
+func (h *holder) mapFile(name string, flags, prot int) ([]byte, error) {
+	fd, err := unix.Open(filepath.Join(h.root, name), flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	m, err := unix.Mmap(fd, 0, int(st.Size), prot, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("mmap %s: %w", name, err)
+	}
+	// Otherwise a fault around one page brings in its neighbours.
+	_ = unix.Madvise(m, unix.MADV_RANDOM)
+	return m, nil
+}
+
+// bindAway goes to a bind copy of the root in this process's own namespace.
+func bindAway(a holdArg) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make private: %w", err)
+	}
+	if err := unix.Mount(a.Root, a.Bind, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind: %w", err)
+	}
+	if err := unix.Unmount(a.Mount, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("let go of the mount: %w", err)
+	}
+	return nil
+}
+
+var errFault = errors.New("SIGBUS")
+
+// sink keeps loads from being optimised away.
+var sink atomic.Uint32
+
+// touch runs f and turns a page that cannot be had into errFault.
+func touch(f func()) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of this goroutine
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(runtime.Error); !ok {
+				panic(p)
+			}
+			err = errFault
+		}
+	}()
+	f()
+	return nil
+}
+
+func load(m []byte, off int) error { return touch(func() { sink.Store(uint32(m[off])) }) }
+
+func store(m []byte, off int, b byte) error { return touch(func() { m[off] = b }) }
+
+// renameat, faccessat and the like exist in x/sys; these do not.
+
+func readv0(fd int, off int64, flags int) error {
+	buf := make([]byte, 16)
+	n, err := unix.Preadv2(fd, [][]byte{buf}, off, flags)
+	if err == nil && n == 0 {
+		return errNothing
+	}
+	return err
+}
+
+// errNothing: the call succeeded and yielded nothing.
+var errNothing = errors.New("nothing was read")
+
+func pipeOf(f func(r, w int) error) error {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return err
+	}
+	defer unix.Close(p[0])
+	defer unix.Close(p[1])
+	return f(p[0], p[1])
+}
+
+func procFD(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// readMem reads the process's own memory through the kernel.
+func readMem(m []byte, off int) error {
+	f, err := os.Open("/proc/self/mem")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.ReadAt(make([]byte, 1), int64(uintptr(unsafe.Pointer(unsafe.SliceData(m))))+int64(off))
+	return err
+}

@@ -1,0 +1,203 @@
+package revoke
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// modeVar selects what a re-run of the test binary does.
+const modeVar = "ROOTSFS_REVOKE_MODE"
+
+// mode is a child's program: it gets one command at a time and answers it.
+type mode interface {
+	do(cmd string, arg json.RawMessage) (any, error)
+}
+
+func modes(name string) mode {
+	switch name {
+	case "holder":
+		return &holder{}
+	case "storm":
+		return &stormer{}
+	case "slowfs":
+		return &slowfs{}
+	case "daemon":
+		return &daemon{}
+	}
+	return nil
+}
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(modeVar); name != "" {
+		os.Exit(runMode(modes(name), os.Stdin, os.Stdout))
+	}
+	os.Exit(m.Run())
+}
+
+type command struct {
+	Cmd string
+	Arg json.RawMessage `json:",omitempty"`
+}
+
+type answer struct {
+	Err   string          `json:",omitempty"`
+	Errno syscall.Errno   `json:",omitempty"`
+	Val   json.RawMessage `json:",omitempty"`
+}
+
+func runMode(m mode, in io.Reader, out io.Writer) int {
+	dec, enc := json.NewDecoder(bufio.NewReader(in)), json.NewEncoder(out)
+	for {
+		var c command
+		if err := dec.Decode(&c); err != nil {
+			return 0 // the test has gone
+		}
+		var a answer
+		v, err := m.do(c.Cmd, c.Arg)
+		if err != nil {
+			a.Err = err.Error()
+			_ = errors.As(err, &a.Errno)
+		}
+		if v != nil {
+			if a.Val, err = json.Marshal(v); err != nil {
+				a.Err = err.Error()
+			}
+		}
+		if err := enc.Encode(a); err != nil {
+			return 1
+		}
+	}
+}
+
+// child is a running mode.
+type child struct {
+	t    testing.TB
+	name string
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *json.Decoder
+	done chan struct{}
+	once sync.Once
+}
+
+// callTimeout is when a child is given up: a hang is a failure to report, not
+// a measurement.
+const callTimeout = 60 * time.Second
+
+// start runs the test binary in a mode; it is killed when the test ends.
+func start(t testing.TB, name string, attr *syscall.SysProcAttr, files ...*os.File) *child {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
+	cmd.Env = append(os.Environ(), modeVar+"="+name)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = attr
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.ExtraFiles = files
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &child{t: t, name: name, cmd: cmd, in: in, out: json.NewDecoder(bufio.NewReader(out)), done: make(chan struct{})}
+	t.Cleanup(c.stop)
+	return c
+}
+
+// stop kills the child and waits for it, for a while: one that is stuck in a
+// file system ends when that does.
+func (c *child) stop() {
+	c.once.Do(func() {
+		_ = c.cmd.Process.Kill()
+		go func() {
+			_ = c.cmd.Wait()
+			close(c.done)
+		}()
+	})
+	select {
+	case <-c.done:
+	case <-time.After(5 * time.Second):
+		c.t.Logf("child %s (pid %d) is stuck", c.name, c.cmd.Process.Pid)
+	}
+}
+
+type remoteError struct {
+	msg   string
+	errno syscall.Errno
+}
+
+func (e *remoteError) Error() string { return e.msg }
+func (e *remoteError) Unwrap() error {
+	if e.errno == 0 {
+		return nil
+	}
+	return e.errno
+}
+
+var errHung = errors.New("no answer in time")
+
+// try has the child do one command.
+func (c *child) try(cmd string, arg, val any) error {
+	if err := c.send(cmd, arg); err != nil {
+		return err
+	}
+	return c.receive(cmd, val)
+}
+
+// send gives a command without waiting for its answer.
+func (c *child) send(cmd string, arg any) error {
+	raw, err := json.Marshal(arg)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(c.in).Encode(command{cmd, raw})
+}
+
+// receive waits for the answer to the last command.
+func (c *child) receive(cmd string, val any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	got := make(chan error, 1)
+	var a answer
+	go func() { got <- c.out.Decode(&a) }()
+	select {
+	case err := <-got:
+		if err != nil {
+			return fmt.Errorf("child %s, %s: %w", c.name, cmd, err)
+		}
+	case <-ctx.Done():
+		return fmt.Errorf("child %s, %s: %w", c.name, cmd, errHung)
+	}
+	if a.Err != "" {
+		return &remoteError{a.Err, a.Errno}
+	}
+	if val != nil {
+		return json.Unmarshal(a.Val, val)
+	}
+	return nil
+}
+
+// call is try for what must not fail.
+func (c *child) call(cmd string, arg, val any) {
+	c.t.Helper()
+	if err := c.try(cmd, arg, val); err != nil {
+		c.t.Fatalf("%s: %s: %v", c.name, cmd, err)
+	}
+}

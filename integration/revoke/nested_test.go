@@ -1,0 +1,221 @@
+package revoke
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// nest is an outer root with a directory in/ that is a root of its own, and one
+// holder that reaches the inner root's files through the outer one.
+type nest struct {
+	*lab
+	src  string // of the outer root
+	h    *child
+	rfd  int // outer/in/f, read
+	wfd  int // outer/in/f, read and write
+	dir  int // outer/in
+	path int // outer/in/f, O_PATH
+	out  int // outer/x, read and write
+	tmp  int // an O_TMPFILE in outer/in
+	part int // outer/in/many, read in part
+	// before: the inner root existed when these were opened.
+}
+
+func newNest(t *testing.T, level mount.Level, innerFirst bool) *nest {
+	t.Helper()
+	n := &nest{src: t.TempDir()}
+	must(t, os.MkdirAll(filepath.Join(n.src, "in", "many"), 0o777))
+	must(t, os.WriteFile(filepath.Join(n.src, "in", "f"), []byte(strings.Repeat("i", fileSize)), 0o666))
+	must(t, os.WriteFile(filepath.Join(n.src, "x"), []byte(strings.Repeat("x", fileSize)), 0o666))
+	for i := range bigNames {
+		must(t, os.WriteFile(filepath.Join(n.src, "in", "many", strings.Repeat("n", 20)+string(rune('a'+i%26))+string(rune('a'+i/26))), nil, 0o666))
+	}
+	n.lab = newLab(t, mount.Options{Level: level}, grantOf("outer", n.src, guard.ReadWrite))
+	if innerFirst {
+		n.grantInner(guard.ReadWrite)
+	}
+	n.h = start(t, "holder", nil)
+	open := func(name string, flags int, fd *int) {
+		n.h.call("open", callArg{Path: n.in("outer", name), Flags: flags}, fd)
+	}
+	open("in/f", unix.O_RDONLY, &n.rfd)
+	open("in/f", unix.O_RDWR, &n.wfd)
+	open("in", unix.O_RDONLY|unix.O_DIRECTORY, &n.dir)
+	open("in/f", unix.O_PATH, &n.path)
+	open("x", unix.O_RDWR, &n.out)
+	open("in", unix.O_TMPFILE|unix.O_RDWR, &n.tmp)
+	open("in/many", unix.O_RDONLY|unix.O_DIRECTORY, &n.part)
+	n.h.call("map", callArg{FD: n.wfd, Len: fileSize, Flags: unix.PROT_WRITE}, nil)
+	n.h.call("write", callArg{FD: n.tmp, Text: "secret"}, nil)
+	n.h.call("list", callArg{FD: n.part}, nil)
+	return n
+}
+
+func (n *nest) grantInner(r guard.Rights) {
+	n.t.Helper()
+	n.grant(grantOf("inner", filepath.Join(n.src, "in"), r))
+}
+
+// refused checks that a call fails.
+func (n *nest) refused(what, cmd string, a callArg, want ...syscall.Errno) {
+	n.t.Helper()
+	err := n.h.try(cmd, a, nil)
+	if err == nil {
+		n.t.Errorf("%s still works through the outer root", what)
+		return
+	}
+	if errors.Is(err, errHung) {
+		n.t.Fatal(err)
+	}
+	for _, w := range want {
+		if errors.Is(err, w) {
+			return
+		}
+	}
+	if len(want) > 0 {
+		n.t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+// nothingInner checks that the inner root's files are out of reach.
+func (n *nest) nothingInner(where string) {
+	n.t.Helper()
+	h := n.refused
+	h("stat by path", "stat", callArg{Path: n.in("outer", where, "f")})
+	h("open by path", "open", callArg{Path: n.in("outer", where, "f")})
+	h("listing by path", "open", callArg{Path: n.in("outer", where), Flags: unix.O_DIRECTORY})
+	h("read", "read", callArg{FD: n.rfd, Len: 10})
+	h("read of a page never read", "read", callArg{FD: n.rfd, Off: fileSize - 1, Len: 1})
+	h("write", "write", callArg{FD: n.wfd, Text: "no"})
+	h("fstat", "stat", callArg{FD: n.rfd})
+	h("fstat of O_PATH", "stat", callArg{FD: n.path})
+	h("reopen of O_PATH", "open", callArg{Path: procFDOf(n.path)})
+	h("openat from its directory", "open", callArg{FD: n.dir, Path: "f"})
+	h("creation in its directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR})
+	h("listing of its directory", "list", callArg{FD: n.dir})
+	h("load from a mapping", "load", callArg{Off: 0})
+	h("store to a mapping", "store", callArg{Off: 4096, Text: "no"})
+	h("copy_file_range out of it", "copy", callArg{FD: n.rfd, FD2: n.out, Len: 100})
+	h("copy_file_range into it", "copy", callArg{FD: n.out, FD2: n.wfd, Len: 100})
+	h("linking a nameless file out of it", "linkfd", callArg{FD: n.tmp, Path: n.in("outer", "leak-"+where)})
+	h("continued listing of its directory", "more", callArg{FD: n.part})
+}
+
+func procFDOf(fd int) string { return procFD(fd) }
+
+// Revoking an inner root leaves a tombstone: nothing reaches its files through
+// the outer one, not even when the host moves the directory within it.
+func TestTombstone(t *testing.T) {
+	for _, s := range []setting{settings[0], settings[1], settings[3]} {
+		for _, innerFirst := range []bool{true, false} {
+			name := s.name + "/opened before the inner root"
+			if innerFirst {
+				name = s.name + "/opened after the inner root"
+			}
+			t.Run(name, func(t *testing.T) {
+				n := newNest(t, s.level, innerFirst)
+				if !innerFirst {
+					n.grantInner(guard.ReadWrite)
+				}
+				n.revoke("inner")
+				n.nothingInner("in")
+				n.outerLives()
+				must(t, os.Rename(filepath.Join(n.src, "in"), filepath.Join(n.src, "moved")))
+				n.nothingInner("moved")
+				n.outerLives()
+				data, err := os.ReadFile(filepath.Join(n.src, "moved", "f"))
+				must(t, err)
+				if strings.Contains(string(data), "no") || strings.Contains(string(data), "x") {
+					t.Error("a write reached the revoked inner root")
+				}
+			})
+		}
+	}
+}
+
+func (n *nest) outerLives() {
+	n.t.Helper()
+	if err := n.h.try("write", callArg{FD: n.out, Text: "ok"}, nil); err != nil {
+		n.t.Errorf("a file of the outer root that was open died: %v", err)
+	}
+	if err := n.h.try("stat", callArg{Path: n.in("outer", "x")}, nil); err != nil {
+		n.t.Errorf("a path of the outer root died: %v", err)
+	}
+}
+
+// A read-only root granted inside a writable one makes writes fail with EROFS,
+// through descriptors and mappings of the outer root that were there before.
+func TestInnerReadOnlyRootInsideAWritableOne(t *testing.T) {
+	for _, s := range settings[:2] {
+		t.Run(s.name, func(t *testing.T) {
+			n := newNest(t, s.level, false)
+			n.grantInner(guard.ReadOnly)
+			n.refused("write", "write", callArg{FD: n.wfd, Text: "no"}, syscall.EROFS)
+			n.refused("copy_file_range into it", "copy", callArg{FD: n.out, FD2: n.wfd, Len: 100}, syscall.EROFS)
+			n.refused("creation from its directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR}, syscall.EROFS)
+			n.refused("open for writing by path", "open", callArg{Path: n.in("outer", "in", "f"), Flags: unix.O_RDWR}, syscall.EROFS)
+			n.refused("reopening for writing", "open", callArg{Path: procFDOf(n.wfd), Flags: unix.O_RDWR}, syscall.EROFS)
+			_ = n.h.try("store", callArg{Off: 4096, Text: "STORED"}, nil)
+			_ = n.h.try("msync", nil, nil)
+			data, err := os.ReadFile(filepath.Join(n.src, "in", "f"))
+			must(t, err)
+			if string(data) != strings.Repeat("i", fileSize) {
+				t.Error("a write reached the inner read-only root")
+			}
+			var got string
+			if err := n.h.try("read", callArg{FD: n.rfd, Len: 2}, &got); err != nil || got != "ii" {
+				t.Errorf("reading through a descriptor of the outer root: %q, %v", got, err)
+			}
+			n.outerLives()
+		})
+	}
+}
+
+// Set on the inner root holds for its files through the outer one.
+func TestInnerRootSetReadOnly(t *testing.T) {
+	for _, s := range settings[:2] {
+		t.Run(s.name, func(t *testing.T) {
+			n := newNest(t, s.level, true)
+			must(t, n.reg.Set(context.Background(), "inner", guard.ReadOnly))
+			n.refused("write", "write", callArg{FD: n.wfd, Text: "no"}, syscall.EROFS)
+			n.refused("copy_file_range into it", "copy", callArg{FD: n.out, FD2: n.wfd, Len: 100}, syscall.EROFS)
+			n.refused("creation from its directory", "open", callArg{FD: n.dir, Path: "new", Flags: unix.O_CREAT | unix.O_RDWR}, syscall.EROFS)
+			_ = n.h.try("store", callArg{Off: 4096, Text: "STORED"}, nil)
+			reader := start(t, "holder", nil)
+			var fd int
+			reader.call("open", callArg{Path: n.in("outer", "in", "f")}, &fd)
+			var got string
+			reader.call("read", callArg{FD: fd, Off: 4096, Len: 6}, &got)
+			if got == "STORED" {
+				t.Error("another reader sees what was stored after the inner root became read-only")
+			}
+			_ = n.h.try("msync", nil, nil)
+			data, err := os.ReadFile(filepath.Join(n.src, "in", "f"))
+			must(t, err)
+			if string(data) != strings.Repeat("i", fileSize) {
+				t.Error("a write reached the inner read-only root")
+			}
+		})
+	}
+}
+
+// Expiry of the inner root, and a directory of it that was replaced, end its
+// files through the outer one as revoking does.
+func TestInnerRootUnavailable(t *testing.T) {
+	n := newNest(t, mount.Audit, true)
+	must(t, os.Rename(filepath.Join(n.src, "in"), filepath.Join(n.src, "moved")))
+	must(t, os.Mkdir(filepath.Join(n.src, "in"), 0o777))
+	must(t, n.reg.Recheck(context.Background(), "inner"))
+	n.nothingInner("moved")
+	n.outerLives()
+}

@@ -1,0 +1,177 @@
+package revoke
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// After a root was made read-only every way of writing fails with EROFS and
+// every way of reading goes on, on what is held as on what is opened anew. What
+// a mapping made before stores is seen by nobody else: see
+// TestStoresAfterReadOnlyAreSeenByNobody.
+func TestSetReadOnlyIsTotal(t *testing.T) {
+	for _, s := range settings[:2] {
+		t.Run(s.name, func(t *testing.T) {
+			wrong := map[string]int{}
+			n := reps(2, 25)
+			for range n {
+				if !t.Run("rep", func(t *testing.T) { setOnce(t, s, wrong) }) {
+					break
+				}
+			}
+			for _, what := range slices.Sorted(maps.Keys(wrong)) {
+				t.Errorf("%s (%d of %d)", what, wrong[what], 2*n)
+			}
+		})
+	}
+}
+
+// storesOnly are the probes that only change a page of a mapping: they may
+// succeed, as long as nobody sees it.
+var storesOnly = map[string]bool{"store to a mapping": true, "new writable mapping": true, "load from a writable mapping": true}
+
+// givenUp are the probes that read a file which was open for writing when the
+// root became read-only: its inode may be given up (ESTALE), because whoever
+// mapped it could go on scribbling on its pages.
+var givenUp = map[string]bool{
+	"read of an unlinked file": true, "new mapping of an unlinked file": true,
+	"fstat of an unlinked file": true, "reopen of an unlinked file": true,
+}
+
+func setOnce(t *testing.T, s setting, wrong map[string]int) {
+	sc := newScene(t, s, time.Time{})
+	if err := sc.hold(); err != nil {
+		t.Fatal(err)
+	}
+	if err := sc.reg.Set(context.Background(), "code", guard.ReadOnly); err != nil {
+		t.Fatal(err)
+	}
+	sc.checkSaved(ending{name: "set ro"})
+	before, err := os.ReadFile(filepath.Join(sc.src, "mapw"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, h := range sc.holders {
+		res, err := probeAll(h)
+		if err != nil {
+			t.Fatalf("holder %d: %v", i, err)
+		}
+		for _, r := range res {
+			judgeReadOnly(r, wrong)
+		}
+	}
+	after, err := os.ReadFile(filepath.Join(sc.src, "mapw"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before, after) {
+		wrong["a store reached the source of a read-only root"]++
+	}
+}
+
+func judgeReadOnly(r result, wrong map[string]int) {
+	switch r.Kind {
+	case reads, path:
+		if r.Err != "" && !(givenUp[r.Name] && errors.Is(r.Errno, syscall.ESTALE)) {
+			wrong[fmt.Sprintf("reading fails: %s: %s", r.Name, r.Err)]++
+		}
+	case writes, pathW:
+		switch {
+		case storesOnly[r.Name]:
+		case r.Err == "":
+			wrong["still writes: "+r.Name]++
+		case r.Name == "msync" && r.Errno != 0:
+		case !errors.Is(r.Errno, syscall.EROFS):
+			wrong[fmt.Sprintf("%s: %s, want EROFS", r.Name, r.Err)]++
+		}
+	}
+}
+
+// A mapping made while the root was writable goes on taking stores of its own
+// process, but neither the source nor another reader of the mount, with a
+// descriptor from before or one from after, by whatever name, ever sees them.
+func TestStoresAfterReadOnlyAreSeenByNobody(t *testing.T) {
+	for _, s := range settings[:2] {
+		t.Run(s.name, func(t *testing.T) {
+			for range reps(2, 25) {
+				storesOnce(t, s)
+			}
+		})
+	}
+}
+
+func storesOnce(t *testing.T, s setting) {
+	t.Helper()
+	src := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(src, "f"), []byte(strings.Repeat("o", fileSize)), 0o666))
+	must(t, os.Link(filepath.Join(src, "f"), filepath.Join(src, "hard")))
+	l := newLab(t, mount.Options{Level: s.level}, grantOf("code", src, guard.ReadWrite))
+	writer, reader := start(t, "holder", nil), start(t, "holder", nil)
+	var w, old, oldHard int
+	writer.call("open", callArg{Path: l.in("code", "f"), Flags: unix.O_RDWR}, &w)
+	writer.call("map", callArg{FD: w, Len: fileSize, Flags: unix.PROT_WRITE}, nil)
+	reader.call("open", callArg{Path: l.in("code", "f"), Flags: unix.O_RDONLY}, &old)
+	reader.call("open", callArg{Path: l.in("code", "hard"), Flags: unix.O_RDONLY}, &oldHard)
+	reader.call("map", callArg{FD: old, Len: fileSize}, nil)
+
+	must(t, l.reg.Set(context.Background(), "code", guard.ReadOnly))
+	const secret = "STORED"
+	storeErr := writer.try("store", callArg{Off: 8192, Text: secret}, nil)
+
+	read := func(who, name string, fd int) {
+		t.Helper()
+		var got string
+		err := reader.try("read", callArg{FD: fd, Off: 8192, Len: len(secret)}, &got)
+		if orphaned := fd == old || fd == oldHard; orphaned && errors.Is(err, syscall.ESTALE) {
+			return // given up together with the writable mapping: to be opened again
+		}
+		if err != nil {
+			t.Errorf("%s: %s cannot be read: %v", s.name, who, err)
+		} else if got == secret {
+			t.Errorf("%s: %s sees what was stored after the root became read-only (%s)", s.name, who, name)
+		}
+	}
+	read("a descriptor from before", "f", old)
+	read("a descriptor from before, by another name", "hard", oldHard)
+	var b byte
+	if err := reader.try("load", callArg{Off: 8192}, &b); err == nil && b == secret[0] {
+		t.Errorf("%s: a read-only mapping from before sees what was stored after the root became read-only", s.name)
+	}
+	for _, name := range []string{"f", "hard"} {
+		var fd int
+		reader.call("open", callArg{Path: l.in("code", name), Flags: unix.O_RDONLY}, &fd)
+		read("a descriptor from after", name, fd)
+	}
+	if storeErr == nil {
+		_ = writer.try("msync", nil, nil) // an error is what it should be; what counts is the source
+	}
+	data, err := os.ReadFile(filepath.Join(src, "f"))
+	must(t, err)
+	if bytes.Contains(data, []byte(secret)) {
+		t.Errorf("%s: a store reached the source of a read-only root", s.name)
+	}
+	writer.stop()
+	reader.stop()
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,295 @@
+package revoke
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// setting is a way of mounting.
+type setting struct {
+	name   string
+	level  mount.Level
+	rights guard.Rights
+	ro     bool // the mount itself is read-only
+}
+
+var settings = []setting{
+	{"strict", mount.Strict, guard.ReadWrite, false},
+	{"audit", mount.Audit, guard.ReadWrite, false},
+	{"audit-ro", mount.Audit, guard.ReadOnly, false},
+	{"max-rw", mount.Max, guard.ReadWrite, false},
+	{"max-ro", mount.Max, guard.ReadOnly, true},
+}
+
+// scene is a lab with two holders: one plain, one through a bind copy in a
+// mount namespace of its own.
+type scene struct {
+	*lab
+	src     string
+	s       setting
+	holders []*child
+	expires time.Time
+	detach  context.CancelFunc
+}
+
+func newScene(t testing.TB, s setting, expires time.Time) *scene {
+	t.Helper()
+	sc := &scene{src: t.TempDir(), s: s, expires: expires}
+	fill(t, sc.src)
+	g := grantOf("code", sc.src, s.rights)
+	g.Expires = expires
+	sc.lab = newLab(t, mount.Options{Level: s.level, ReadOnly: s.ro}, g)
+	sc.watchUnmount()
+	sc.holders = []*child{
+		start(t, "holder", nil),
+		start(t, "holder", &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}),
+	}
+	return sc
+}
+
+// watchUnmount does what a session does when somebody else unmounts.
+func (sc *scene) watchUnmount() {
+	in, err := mount.Find(sc.point)
+	if err != nil {
+		sc.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	sc.t.Cleanup(cancel)
+	gone, err := mount.WatchGone(ctx, in.ID)
+	if err != nil {
+		sc.t.Fatal(err)
+	}
+	go func() {
+		select {
+		case <-gone:
+			_, _ = sc.reg.RevokeAll(context.Background())
+		case <-ctx.Done():
+		}
+	}()
+}
+
+// hold has both holders take everything, and proves that it works.
+func (sc *scene) hold() error {
+	rw := sc.s.rights.Mutating()
+	for i, h := range sc.holders {
+		a := holdArg{Root: sc.in("code"), RW: rw}
+		if i == 1 {
+			a.Bind, a.Mount = sc.t.(interface{ TempDir() string }).TempDir(), sc.point
+		}
+		if err := h.try("hold", a, nil); err != nil {
+			return err
+		}
+	}
+	// The doomed file loses its name, through the mount where that is allowed.
+	if rw {
+		if err := sc.holders[0].try("unlink", nil, nil); err != nil {
+			return fmt.Errorf("unlink: %w", err)
+		}
+	} else if err := os.Remove(filepath.Join(sc.src, "doomed")); err != nil {
+		return err
+	}
+	for i, h := range sc.holders {
+		res, err := probeAll(h)
+		if err != nil {
+			return err
+		}
+		for _, r := range res {
+			if r.Err != "" {
+				return fmt.Errorf("holder %d, before: %s: %s", i, r.Name, r.Err)
+			}
+		}
+		if rw {
+			if err := h.try("dirty", dirtyArg{Off: 4096 * (i + 1), Text: marker(i)}, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func marker(i int) string { return fmt.Sprintf("dirty page of holder %d", i) }
+
+func probeAll(h *child) ([]result, error) {
+	var res []result
+	err := h.try("probe", nil, &res)
+	return res, err
+}
+
+// alive lists what still works; byPath says whether paths count.
+func (sc *scene) alive(byPath bool, into map[string]int) {
+	sc.t.Helper()
+	for i, h := range sc.holders {
+		res, err := probeAll(h)
+		if err != nil {
+			sc.t.Fatalf("holder %d, after: %v", i, err)
+		}
+		for _, r := range res {
+			if r.Err != "" || r.Kind == stale || !byPath && (r.Kind == path || r.Kind == pathW) {
+				continue
+			}
+			into[r.Name]++
+		}
+	}
+}
+
+// ending is a way a root ends.
+type ending struct {
+	name string
+	end  func(sc *scene) error
+	// again says that the root can be granted again in the same mount.
+	again bool
+}
+
+var endings = []ending{
+	{"revoke", func(sc *scene) error {
+		_, err := sc.reg.Revoke(context.Background(), "code")
+		return err
+	}, true},
+	{"expiry", func(sc *scene) error { return sc.waitFor(guard.EventExpired) }, true},
+	{"replaced", func(sc *scene) error {
+		if err := os.Rename(sc.src, sc.src+".old"); err != nil {
+			return err
+		}
+		if err := os.Mkdir(sc.src, 0o777); err != nil {
+			return err
+		}
+		return sc.reg.Recheck(context.Background(), "code")
+	}, false},
+	{"umount -l", func(sc *scene) error {
+		if err := unix.Unmount(sc.point, unix.MNT_DETACH); err != nil {
+			return err
+		}
+		return sc.waitFor(guard.EventRevoked)
+	}, false},
+}
+
+func (sc *scene) waitFor(k guard.EventKind) error {
+	limit := time.After(callTimeout)
+	for {
+		select {
+		case e := <-sc.events:
+			if e.Kind == k {
+				return nil
+			}
+		case <-limit:
+			return fmt.Errorf("no event %q", k)
+		}
+	}
+}
+
+func (sc *scene) ended() bool {
+	_, live := sc.reg.Lookup("code")
+	return !live
+}
+
+// Everything a process can hold of a root is dead when the ending returns, at
+// every level; what was dirty is in the source; granting again wakes nothing.
+func TestEndingIsTotal(t *testing.T) {
+	for _, s := range settings {
+		for _, e := range endings {
+			t.Run(s.name+"/"+e.name, func(t *testing.T) {
+				n := reps(2, 25)
+				tally := &tally{after: map[string]int{}, woken: map[string]int{}}
+				for range n {
+					if !t.Run("rep", func(t *testing.T) { endOnce(t, s, e, tally) }) {
+						break
+					}
+				}
+				tally.report(t, n)
+			})
+		}
+	}
+}
+
+// tally counts what survived, over all repetitions.
+type tally struct{ after, woken map[string]int }
+
+func (c *tally) report(t *testing.T, n int) {
+	for _, m := range []struct {
+		when string
+		what map[string]int
+	}{{"after the ending", c.after}, {"after granting again", c.woken}} {
+		for _, name := range slices.Sorted(maps.Keys(m.what)) {
+			t.Errorf("%s still works: %s (%d of %d)", m.when, name, m.what[name], 2*n)
+		}
+	}
+}
+
+func endOnce(t *testing.T, s setting, e ending, c *tally) {
+	var expires time.Time
+	sc := (*scene)(nil)
+	for wait := 2 * time.Second; ; wait *= 2 {
+		if e.name == "expiry" {
+			expires = time.Now().Add(wait)
+		}
+		sc = newScene(t, s, expires)
+		err := sc.hold()
+		if err == nil {
+			break
+		}
+		if e.name != "expiry" || !sc.ended() || wait > time.Minute {
+			t.Fatal(err)
+		}
+		// The machine was too slow for the expiry: once more, with more time.
+		for _, h := range sc.holders {
+			h.stop()
+		}
+	}
+	if err := e.end(sc); err != nil {
+		t.Fatalf("%s: %v", e.name, err)
+	}
+	sc.alive(true, c.after)
+	sc.checkSaved(e)
+	if e.again {
+		sc.grant(grantOf("code", sc.src, s.rights))
+		sc.alive(false, c.woken)
+		sc.checkFresh()
+	}
+}
+
+// checkSaved looks for the pages that were dirty before the ending.
+func (sc *scene) checkSaved(e ending) {
+	sc.t.Helper()
+	if !sc.s.rights.Mutating() {
+		return
+	}
+	src := sc.src
+	if e.name == "replaced" {
+		src += ".old"
+	}
+	data, err := os.ReadFile(filepath.Join(src, "mapw"))
+	if err != nil {
+		sc.t.Fatal(err)
+	}
+	for i := range sc.holders {
+		if !bytes.Contains(data, []byte(marker(i))) {
+			sc.t.Errorf("%s: the page that holder %d had written is lost", e.name, i)
+		}
+	}
+}
+
+// checkFresh proves that the new grant works for who comes anew.
+func (sc *scene) checkFresh() {
+	sc.t.Helper()
+	fresh := start(sc.t, "holder", nil)
+	var fd int
+	fresh.call("open", callArg{Path: sc.in("code", "read"), Flags: unix.O_RDONLY}, &fd)
+	var got string
+	fresh.call("read", callArg{FD: fd, Len: 4}, &got)
+	if got != "rrrr" && got[1:] != "rrr" {
+		sc.t.Errorf("granted again: read %q", got)
+	}
+}
