@@ -1,0 +1,320 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// verdict is how a check came out.
+type verdict string
+
+// The verdicts. A warning is something that works less well than it could, or
+// that only some uses need; a failure is something that mounts need.
+const (
+	checkOK   verdict = "ok"
+	checkWarn verdict = "warn"
+	checkFail verdict = "fail"
+)
+
+// check is one thing that doctor looked at. The field names are part of --json.
+type check struct {
+	Name   string  `json:"name"`
+	Path   string  `json:"path,omitempty"` // what it is about, for checks of paths
+	Status verdict `json:"status"`
+	Detail string  `json:"detail"`           // one line, escaped
+	Remedy string  `json:"remedy,omitempty"` // what to do, unless ok
+}
+
+func (c *check) warn(remedy, format string, args ...any) check {
+	return check{c.Name, c.Path, checkWarn, fmt.Sprintf(format, args...), remedy}
+}
+
+func (c *check) fail(remedy, format string, args ...any) check {
+	return check{c.Name, c.Path, checkFail, fmt.Sprintf(format, args...), remedy}
+}
+
+func (c *check) ok(format string, args ...any) check {
+	return check{c.Name, c.Path, checkOK, fmt.Sprintf(format, args...), ""}
+}
+
+func newDoctorCmd(a *app) *cobra.Command {
+	file := ""
+	cmd := &cobra.Command{
+		Use:   "doctor [PATH]...",
+		Short: "Check what this machine, the configuration and directories are fit for",
+		Long: `Check whether this machine can mount, whether something was left behind, and
+whether the configuration is good. For each PATH, tell what kind of file system
+it is, whether changes there are noticed, and whether it may be a root. Nothing
+is changed, apart from the directories of sessions whose process is gone.
+
+Exit code 0: all is well, or there are warnings only. 5: something that is
+needed is missing; what to do stands below it.`,
+		Example: `  rootsfs doctor
+  rootsfs doctor ~/src /mnt/nas --json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			conf, checks := checkConfig(file)
+			defer a.waiting("checking")()
+			checks = append(checkSystem(), checks...)
+			checks = append(checks, checkSessions(cmd.Context())...)
+			checks = append(checks, checkPaths(cmd.Context(), conf, args)...)
+			return a.diagnosis(checks)
+		},
+	}
+	jsonFlag(a, cmd)
+	cmd.Flags().StringVar(&file, "config", "", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	return cmd
+}
+
+// diagnosis is what doctor --json prints.
+type diagnosis struct {
+	OK     bool    `json:"ok"` // nothing failed
+	Checks []check `json:"checks"`
+}
+
+func (a *app) diagnosis(checks []check) error {
+	failed, warned := 0, 0
+	for _, c := range checks {
+		switch c.Status {
+		case checkFail:
+			failed++
+		case checkWarn:
+			warned++
+		}
+	}
+	err := a.report(diagnosis{failed == 0, checks}, func() {
+		for _, c := range checks {
+			name := c.Name
+			if c.Path != "" {
+				name += " " + shown(c.Path)
+			}
+			a.say("%-4s  %s: %s", c.Status, name, c.Detail)
+			if c.Remedy != "" {
+				a.say("      do: %s", c.Remedy)
+			}
+		}
+		a.say("%s, %s, %s", plural(len(checks), "check"), plural(warned, "warning"), plural(failed, "failure"))
+	})
+	if err != nil || failed == 0 {
+		return err
+	}
+	return &exitError{exitSystem, fmt.Errorf("%s failed; what to do stands below each", plural(failed, "check"))}
+}
+
+// checkSystem looks at the machine.
+func checkSystem() []check {
+	return []check{checkFUSE(), checkAllowOther(), checkKernel(), checkBirth(), checkOpenFiles()}
+}
+
+func checkFUSE() check {
+	c := check{Name: "fuse"}
+	if err := mount.CheckFUSE(); err != nil {
+		return c.fail("install or load what it names, then run doctor again", "%s", oneLine(err))
+	}
+	if os.Geteuid() == 0 {
+		return c.ok("/dev/fuse can be opened; root needs no fusermount3")
+	}
+	return c.ok("/dev/fuse can be opened, fusermount3 is there")
+}
+
+func checkAllowOther() check {
+	c := check{Name: "allow_other"}
+	if err := mount.CheckAllowOther(); err != nil {
+		return c.warn("add the line user_allow_other to /etc/fuse.conf, if other users are to enter your mounts", "--allow-other is not permitted: %s", oneLine(err))
+	}
+	return c.ok("--allow-other is permitted")
+}
+
+// checkKernel tries the one call without which nothing is resolved.
+func checkKernel() check {
+	c := check{Name: "kernel"}
+	release := "?"
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		release = names.Escape(unix.ByteSliceToString(u.Release[:]))
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, ".", &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
+	})
+	switch {
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+		return c.fail("use Linux 5.6 or newer; in a container, a seccomp profile that permits openat2", "Linux %s: openat2 is missing or forbidden (%v)", release, err)
+	case err != nil:
+		return c.fail("change to a directory that can be read", "Linux %s: openat2 failed in the working directory: %v", release, err)
+	}
+	_ = unix.Close(fd)
+	return c.ok("Linux %s, with openat2", release)
+}
+
+// checkBirth looks for birth times, by which a directory is told from another
+// one that got its inode number.
+func checkBirth() check {
+	c := check{Name: "statx"}
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, "/", 0, unix.STATX_BTIME, &st)
+	switch {
+	case err != nil:
+		return c.fail("use Linux 4.11 or newer; in a container, a seccomp profile that permits statx", "statx is missing or forbidden: %v", err)
+	case st.Mask&unix.STATX_BTIME == 0:
+		return c.warn("none needed; keep roots on ext4, xfs or btrfs if that matters", "the file system of / has no birth times: a replaced directory is recognised by its inode number alone")
+	}
+	return c.ok("birth times are there")
+}
+
+// enoughFiles is far more than a mount holds open at a time.
+const enoughFiles = 4096
+
+func checkOpenFiles() check {
+	c := check{Name: "open files"}
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return c.warn("none known", "the limit cannot be read: %v", err)
+	}
+	if l.Cur < enoughFiles {
+		return c.warn("ulimit -n 8192, or LimitNOFILE=8192 for a service", "the limit is %d; programs that open many files at a time will be refused", l.Cur)
+	}
+	return c.ok("up to %d", l.Cur)
+}
+
+// checkConfig looks at the configuration file and where state is kept.
+func checkConfig(file string) (*config.Config, []check) {
+	c := check{Name: "configuration"}
+	load := config.Load
+	if file == "" {
+		var err error
+		if file, err = config.DefaultPath(); err != nil {
+			return nil, []check{c.fail("set HOME", "%s", oneLine(err))}
+		}
+		load = config.LoadIfPresent
+	}
+	c.Path = file
+	state := checkState()
+	conf, err := load(file)
+	switch {
+	case err != nil:
+		return nil, []check{c.fail("correct the file, or use another one with --config", "%s", oneLine(err)), state}
+	case conf.Resolved == "":
+		return conf, []check{c.ok("there is none"), state}
+	}
+	return conf, []check{c.ok("%s, %s", plural(len(conf.Roots), "root"), plural(len(conf.Profiles), "profile")), state}
+}
+
+// leastSpace is what a day of refusals can take.
+const leastSpace = 64 << 20
+
+// checkState looks at the directory of audit files: a refusal that cannot be
+// recorded stops the work.
+func checkState() check {
+	c := check{Name: "state"}
+	dir, err := config.StateDir()
+	if err != nil {
+		return c.fail("set HOME", "%s", oneLine(err))
+	}
+	c.Path = dir
+	at := dir
+	for {
+		if _, err := os.Stat(at); err == nil || at == "/" {
+			break
+		}
+		at = filepath.Dir(at)
+	}
+	info, err := os.Stat(at)
+	switch {
+	case err != nil:
+		return c.fail("make it readable", "%s", names.Escape(err.Error()))
+	case !info.IsDir():
+		return c.fail("remove it or set XDG_STATE_HOME", "%s is not a directory", shown(at))
+	case at == dir && info.Mode().Perm()&0o022 != 0:
+		return c.fail("chmod go-w "+shown(dir), "others can write there and could replace the audit files")
+	case unix.Access(at, unix.W_OK|unix.X_OK) != nil:
+		return c.fail("make it yours, or set XDG_STATE_HOME to a directory of your own", "you cannot write in %s", shown(at))
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(at, &fs); err != nil {
+		return c.warn("none known", "free space cannot be read: %v", err)
+	}
+	if free := int64(fs.Bavail) * fs.Bsize; free < leastSpace {
+		return c.warn("free some space, or set XDG_STATE_HOME", "only %s are free; operations fail when their record cannot be written", size(free))
+	}
+	return c.ok("audit files can be written")
+}
+
+// answerTime is how long a session may take to say how it is.
+const answerTime = 5 * time.Second
+
+// checkSessions looks for what dead daemons left, and at the live ones.
+func checkSessions(ctx context.Context) []check {
+	c := check{Name: "sessions", Path: control.RuntimeDir()}
+	before := subdirs(c.Path)
+	live, err := control.List() // removes what dead daemons left
+	if err != nil {
+		return append(checkMounts(nil, nil), c.fail("as it says; another place can be chosen with XDG_RUNTIME_DIR", "%s", oneLine(err)))
+	}
+	var checks []check
+	for _, in := range live {
+		s := check{Name: "session", Path: in.Name}
+		ctx, cancel := context.WithTimeout(ctx, answerTime)
+		st, err := control.Dial(in).Status(ctx)
+		cancel()
+		if err != nil {
+			checks = append(checks, s.warn("wait, or end process "+strconv.Itoa(in.PID), "does not answer: %s", oneLine(err)))
+			continue
+		}
+		checks = append(checks, s.ok("process %d, %s, mounted at %s", in.PID, plural(len(st.Roots), "root"), shown(in.Point)))
+	}
+	if gone := before - subdirs(c.Path); gone > 0 {
+		checks = append(checks, c.ok("%d live; what %d ended ones had left was removed", len(live), gone))
+	} else {
+		checks = append(checks, c.ok("%d live, nothing left behind", len(live)))
+	}
+	mounts, err := mount.Ours()
+	return append(checks, checkMounts(mounts, err)...)
+}
+
+func subdirs(dir string) int {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	return len(entries)
+}
+
+// checkMounts looks for mounts whose daemon is gone.
+func checkMounts(mounts []mount.Info, err error) []check {
+	c := check{Name: "mounts"}
+	if err != nil {
+		return []check{c.warn("mount /proc", "cannot be listed: %s", oneLine(err))}
+	}
+	var checks []check
+	stale := 0
+	for _, m := range mounts {
+		if !mount.Stale(m.Point) {
+			continue
+		}
+		stale++
+		s := check{Name: "mount", Path: m.Point}
+		checks = append(checks, s.warn("rootsfs unmount "+shellWord(m.Point), "its daemon is gone: every access fails"))
+	}
+	return append(checks, c.ok("%d of rootsfs, %d without a daemon", len(mounts), stale))
+}
+
+// shellWord is a path for a command that is shown to be copied.
+func shellWord(s string) string {
+	if names.Escape(s) == s && !strings.ContainsAny(s, " \t'\"$&|;<>()*?[]#~`!{}\\") {
+		return s
+	}
+	return "'" + strings.ReplaceAll(names.Escape(s), "'", `'\''`) + "'"
+}
