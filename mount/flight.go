@@ -23,6 +23,7 @@ type flight struct {
 	umask      uint32 // of the requesting process, for requests that make names
 	lockOwner  uint64 // of FLUSH and RELEASE
 	unlock     bool   // a RELEASE that ends an flock
+	killPriv   bool   // a WRITE that must clear set-id bits
 	writeCache bool   // a WRITE of the kernel's page cache, not of a write(2)
 }
 

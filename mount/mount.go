@@ -140,7 +140,10 @@ func (m *Mount) mountOptions() *fuse.MountOptions {
 		Debug:         m.opt.Debug,
 		// Modes arrive with the umask beside them: a default ACL of the
 		// directory takes its place, which only the source knows.
-		ExtraCapabilities: fuse.CAP_DONT_MASK,
+		ExtraCapabilities: fuse.CAP_DONT_MASK |
+			// Set-id bits are cleared by us, as the kernel marks the request;
+			// it need not ask for security.capability before every write.
+			fuse.CAP_HANDLE_KILLPRIV_V2,
 		// Never: a passed-through descriptor cannot be revoked (measured).
 		DisabledCapabilities: fuse.CAP_PASSTHROUGH,
 		PanicHandler:         m.panicked,

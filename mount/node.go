@@ -180,6 +180,7 @@ func attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
 		s := int64(size)
 		a.Size = &s
 	}
+	a.KillPriv = in.Valid&fuse.FATTR_KILL_SUIDGID != 0
 	// Not in.GetATime: it loses times before 1970 by way of unsigned numbers.
 	if in.Valid&fuse.FATTR_ATIME != 0 {
 		a.AtimeNow = in.Valid&fuse.FATTR_ATIME_NOW != 0

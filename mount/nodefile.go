@@ -192,7 +192,11 @@ func (n *node) Writev(ctx context.Context, fh fs.FileHandle, data [][]byte, off 
 	}
 	var touch vfs.Touch
 	own := n.writing()
-	sz, err := f.WriteAt(ctx, c, data, off, fl != nil && fl.writeCache, touchFor(own, &touch))
+	w := vfs.Writing{Touch: touchFor(own, &touch)}
+	if fl != nil {
+		w.Cached, w.KillPriv = fl.writeCache, fl.killPriv
+	}
+	sz, err := f.WriteAt(ctx, c, data, off, w)
 	n.written(own, touch)
 	return uint32(sz), names.Errno(err)
 }

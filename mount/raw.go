@@ -193,6 +193,7 @@ func (r *rawFS) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.
 func (r *rawFS) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
 	f := r.flights.begin(cancel)
 	f.writeCache = in.WriteFlags&fuse.WRITE_CACHE != 0
+	f.killPriv = in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0
 	defer r.flights.end(cancel, f)
 	return r.RawFileSystem.Write(cancel, in, data)
 }
@@ -200,6 +201,7 @@ func (r *rawFS) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (ui
 func (r *rawFS) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
 	f := r.flights.begin(cancel)
 	f.writeCache = in.WriteFlags&fuse.WRITE_CACHE != 0
+	f.killPriv = in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0
 	defer r.flights.end(cancel, f)
 	return r.RawFileSystem.Writev(cancel, in, data)
 }

@@ -21,6 +21,7 @@ type Attrs struct {
 	Atime, Mtime *time.Time // nanoseconds
 	AtimeNow     bool       // the source's clock, not ours
 	MtimeNow     bool
+	KillPriv     bool // with Size: the caller may not keep set-id bits alive
 }
 
 // Setattr changes attributes of what lies at a place, or of an open file if f
@@ -82,6 +83,11 @@ func setattr(l *guard.Lease, fd int, open bool, before Info, a Attrs) (Info, err
 		truncate := beneath.TruncatePath
 		if open {
 			truncate = beneath.Truncate
+		}
+		if a.KillPriv && a.Mode == nil {
+			if err := killPriv(fd, &before); err != nil {
+				return Info{}, err
+			}
 		}
 		if err := truncate(fd, *a.Size); err != nil {
 			return Info{}, err

@@ -43,33 +43,79 @@ type Touch struct {
 	Before, After int64
 }
 
+// Writing says how a write is to be done.
+type Writing struct {
+	// Cached: the write comes from the kernel's page cache and not from a
+	// write(2), so O_APPEND does not concern it.
+	Cached bool
+	// KillPriv: the writer may not keep set-id bits alive, so they go.
+	KillPriv bool
+	Touch    *Touch // nil: nobody wants to know
+}
+
 // WriteAt writes bufs at off, or at the end of the file if it was opened with
-// O_APPEND and the write does not come from the kernel's page cache (cached).
-// Short writes come with an error. touch may be nil.
-func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off int64, cached bool, touch *Touch) (int, error) {
+// O_APPEND. Short writes come with an error.
+func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off int64, w Writing) (int, error) {
 	total := 0
 	for _, b := range bufs {
 		total += len(b)
 	}
-	appending := f.Appending() && !cached
+	appending := f.Appending() && !w.Cached
 	req := guard.Request{Caller: c, Op: names.OpWrite, Need: writeNeed(f.flags), Bytes: int64(total), Size: off + int64(total)}
 	n, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (int, int64, error) {
 		src := bufs
 		if l.Remote() {
 			src = [][]byte{bytes.Join(bufs, nil)}
 		}
-		if touch == nil || l.Remote() {
-			n, err := beneath.Pwritev(fd, src, off, appending)
-			return n, int64(n), err
-		}
-		before, _ := beneath.Stat(fd)
-		n, err := beneath.Pwritev(fd, src, off, appending)
-		after, _ := beneath.Stat(fd)
-		touch.Before, touch.After = before.ChangeNanos(), after.ChangeNanos()
+		n, err := write(l, fd, src, off, appending, w)
 		return n, int64(n), err
 	})
 	f.wrote.Add(int64(n))
 	return n, err
+}
+
+func write(l *guard.Lease, fd int, src [][]byte, off int64, appending bool, w Writing) (int, error) {
+	var before Info
+	if w.Touch != nil || w.KillPriv {
+		before, _ = beneath.Stat(fd)
+	}
+	if w.KillPriv {
+		if err := killPriv(fd, &before); err != nil {
+			return 0, err
+		}
+	}
+	n, err := beneath.Pwritev(fd, src, off, appending)
+	if w.Touch != nil && !l.Remote() { // a call answered early has nobody to tell
+		after, _ := beneath.Stat(fd)
+		w.Touch.Before, w.Touch.After = before.ChangeNanos(), after.ChangeNanos()
+	}
+	return n, err
+}
+
+// killPriv clears the set-id bits of a regular file, as the kernel does when
+// somebody without CAP_FSETID writes to it; we have that capability as root, so
+// the source's kernel does not do it for us.
+func killPriv(fd int, info *Info) error {
+	kill := uint32(unix.S_ISUID)
+	if info.Mode&unix.S_IXGRP != 0 {
+		kill |= unix.S_ISGID
+	}
+	if !info.IsRegular() || info.Mode&kill == 0 {
+		return nil
+	}
+	return beneath.Chmod(fd, info.Mode&07777&^kill)
+}
+
+// killPrivFor is killPriv for operations that the kernel does not mark.
+func killPrivFor(c guard.Caller, fd int) error {
+	if c.UID == 0 {
+		return nil
+	}
+	info, err := beneath.Stat(fd)
+	if err != nil {
+		return err
+	}
+	return killPriv(fd, &info)
 }
 
 // Stat returns the file's attributes.
@@ -101,7 +147,12 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 	if mode&unix.FALLOC_FL_KEEP_SIZE == 0 {
 		req.Size = off + length
 	}
-	return f.simple(ctx, req, func(fd int) error { return beneath.Fallocate(fd, mode, off, length) })
+	return f.simple(ctx, req, func(fd int) error {
+		if err := killPrivFor(c, fd); err != nil {
+			return err
+		}
+		return beneath.Fallocate(fd, mode, off, length)
+	})
 }
 
 func (f *File) simple(ctx context.Context, req guard.Request, g func(fd int) error) error {
@@ -141,6 +192,9 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 				return 0, 0, err
 			}
 			defer out.leave()
+		}
+		if err := killPrivFor(c, outFD); err != nil {
+			return 0, 0, err
 		}
 		n, err := beneath.CopyFileRange(fd, offIn, outFD, offOut, int(n))
 		return int64(n), int64(n), err
