@@ -114,7 +114,7 @@ func judgeMemory(r *report) []outcome {
 		if m.Peer != audit || bare == nil {
 			continue
 		}
-		ok := bare.Broken == "" && m.Broken == "" && bare.RSS > 0
+		ok := bare.RSS > 0 && m.RSS > 0
 		ratio := 0.0
 		if ok {
 			ratio = float64(m.RSS) / float64(bare.RSS)

@@ -15,8 +15,9 @@ import (
 )
 
 // stopGrace is how long a daemon may take to unmount after SIGTERM. A healthy
-// one needs milliseconds, or a second when a million inodes are to be forgotten.
-const stopGrace = 20 * time.Second
+// one needs milliseconds, or seconds when a million inodes are to be forgotten on a
+// busy machine.
+const stopGrace = time.Minute
 
 // spawner starts every long-lived child from one thread that lives as long as
 // the program: PR_SET_PDEATHSIG fires when the *thread* that forked ends, and Go

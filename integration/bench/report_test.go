@@ -90,7 +90,7 @@ func TestMarkdown(t *testing.T) {
 		"tar warm (rootsfs-max, 1); ",
 		"- bindfs: not found\n",
 		"- du -s warm, bindfs-tuned: du: 1 blocks\n",
-		"- revoke, rootsfs-audit: 7 names\n",
+		"- revoke, 100 inodes, rootsfs-audit: 7 names\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)

@@ -91,7 +91,7 @@ func (r *report) broken() []string {
 		}
 	}
 	for _, v := range r.Revocations {
-		add(revocationName+", "+v.Peer, v.Broken)
+		add(fmt.Sprintf("%s, %d inodes, %s", revocationName, v.Inodes, v.Peer), v.Broken)
 	}
 	for _, m := range r.Memory {
 		add(memoryName+", "+m.Peer, m.Broken)

@@ -13,12 +13,14 @@ func (r *report) markdown() string {
 	m := r.Machine
 	fmt.Fprintf(&b, "Slowdown against native, lower is better; medians of %d, size %s, %s.\n", r.Repetitions, r.Size.Name,
 		r.When.Format("2006-01-02"))
-	fmt.Fprintf(&b, "Kernel %s, %d CPUs, %s, go-fuse %s, %s.\n\n", m.Kernel, m.CPUs, m.Go, m.GoFuse, orNone(m.Bindfs))
+	fmt.Fprintf(&b, "Kernel %s, %d CPUs, %s, go-fuse %s, %s.\n", m.Kernel, m.CPUs, m.Go, m.GoFuse, orNone(m.Bindfs))
 	if m.busy() {
-		fmt.Fprintf(&b, "OTHERS WERE USING THIS MACHINE: its load average was %.1f at the start, for %d CPUs. Only the counts of requests can be relied on.\n\n",
+		fmt.Fprintf(&b, "\nOTHERS WERE USING THIS MACHINE: its load average was %.1f at the start, for %d CPUs. Only the counts of requests can be relied on.\n",
 			m.Load, m.CPUs)
 	}
-	b.WriteString(r.slowdowns())
+	if len(r.Rows) > 0 {
+		b.WriteString("\n" + r.slowdowns())
+	}
 	if noisy := r.noisy(); len(noisy) > 0 {
 		fmt.Fprintf(&b, "\nRepetitions disagree by more than %.0f %% of the median (distance of the quartiles): %s.\n",
 			noise*100, strings.Join(noisy, "; "))
@@ -62,9 +64,6 @@ func list(b *strings.Builder, title string, items []string) {
 }
 
 func (r *report) slowdowns() string {
-	if len(r.Rows) == 0 {
-		return ""
-	}
 	table := [][]string{append([]string{"workload"}, r.Peers...)}
 	for _, row := range r.Rows {
 		line := []string{row.Workload, absolute(row)}
@@ -187,7 +186,7 @@ func (r *report) memoryTable() string {
 	table := [][]string{{"peer", "names looked up", "resident", "before", "bytes per name", "against " + bareNodes}}
 	var bare int64
 	for _, m := range r.Memory {
-		if m.Broken != "" {
+		if m.RSS == 0 { // one that was measured and broke afterwards has a size
 			table = append(table, []string{m.Peer, fmt.Sprint(m.Files), "BROKEN", "-", "-", "-"})
 			continue
 		}
