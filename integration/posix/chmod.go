@@ -37,6 +37,9 @@ func testChmod(s *scene) {
 	for _, c := range chmodCalls {
 		s.sub("modes_"+c.name, func(s *scene) {
 			for _, k := range s.moded() {
+				if c.name == "fchmod" && !s.run.opt.Root {
+					continue // it opens the object again each time, whatever its mode
+				}
 				if c.name == "fchmod" && k.fmt != unix.S_IFREG && k.fmt != unix.S_IFDIR && k.fmt != unix.S_IFIFO {
 					continue // a socket or a device that is not there cannot be opened
 				}

@@ -134,7 +134,7 @@ func createSetid(s *scene) {
 func createEEXIST(s *scene) {
 	s.file(spare, 0o644)
 	for _, k := range s.kinds() {
-		s.create(k, k.name, 0o600)
+		s.create(k, k.name, 0o700)
 		before := s.lstat(k.name)
 		for _, c := range pathCalls {
 			if !c.creates || c.name == "open_creat" || c.name == "rename_to" || (c.on.special && !s.run.opt.Full) {

@@ -30,8 +30,8 @@ func pairErrno(from, to kind) unix.Errno {
 }
 
 func renamePair(s *scene, from, to kind) {
-	s.create(from, "a", 0o640)
-	s.create(to, "b", 0o604)
+	s.create(from, "a", 0o740)
+	s.create(to, "b", 0o704)
 	a, b := s.lstat("a"), s.lstat("b")
 	unchanged := func(what string) {
 		s.Helper()
