@@ -156,7 +156,7 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 		return o, usage(fmt.Errorf("--posix %s: write safe or full", names.Quote(f.posix)))
 	}
 	o.Rules = guard.Rules{AllowSystem: f.allowSystem, AllowRootDir: f.allowTop}
-	o.Keep = conf.Keep()
+	o.Keep, o.Config, o.Profile = conf.Keep(), conf, f.profile
 	if o.Roots, err = f.allGrants(conf); err != nil {
 		return o, err
 	}

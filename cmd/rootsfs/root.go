@@ -49,7 +49,8 @@ at any moment: whatever a program holds of it is dead when revoke returns.`,
 		return usage(fmt.Errorf("%w; see: %s --help", err, c.CommandPath()))
 	})
 	cmd.AddCommand(
-		newMountCmd(a), newUnmountCmd(a), newRootsCmd(a), newRevokeCmd(a), newVersionCmd(a),
+		newMountCmd(a), newUnmountCmd(a), newRootsCmd(a), newRevokeCmd(a),
+		newAllowCmd(a), newStatusCmd(a), newAuditCmd(a), newDoctorCmd(a), newVersionCmd(a),
 	)
 	return cmd
 }

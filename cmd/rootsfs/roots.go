@@ -30,7 +30,7 @@ func newRootsCmd(a *app) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newRootsListCmd(a), newRootsAddCmd(a), newRootsRemoveCmd(a), newRootsSetCmd(a))
+	cmd.AddCommand(newRootsListCmd(a), newRootsAddCmd(a), newRootsRemoveCmd(a), newRootsSetCmd(a), newRootsProfileCmd(a))
 	return cmd
 }
 
@@ -236,4 +236,32 @@ func (a *app) rootsSet(ctx context.Context, name, mode string) error {
 		return err
 	}
 	return a.report(control.SetAnswer{Root: r}, func() { a.say("%s is %s now", shown(r.Name), r.Mode) })
+}
+
+func newRootsProfileCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "profile NAME",
+		Short: "Switch to another set of roots of the configuration",
+		Long: `Replace the roots that came from the configuration by those of its profile NAME
+([profile.NAME]); "" stands for its plain [[root]] blocks. Roots that are in both
+sets stay as they are, handles and all. Roots given on the command line stay.`,
+		Example: `  rootsfs roots profile review`,
+		Args:    nargs(1, 1, "a profile's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			ans, err := c.Profile(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.report(ans, func() {
+				a.say("profile %s: %s added, %d removed, %d changed", shown(ans.Profile), plural(len(ans.Added), "root"), len(ans.Removed), len(ans.Changed))
+			})
+		},
+	}
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
 }

@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -163,9 +166,17 @@ func specGrant(spec guard.Spec) (guard.Grant, error) {
 	}
 	path := spec.Path
 	if path == "auto" {
-		if path, _, err = detectProject(dir); err != nil {
+		if path, _, err = project.Detect(dir); err != nil {
 			return guard.Grant{}, err
 		}
+	}
+	if path == "~" || strings.HasPrefix(path, "~/") {
+		// The shell leaves the ~ of name=~/docs to us.
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return guard.Grant{}, fmt.Errorf("root %s: HOME is not set: write the path in full", names.Quote(path))
+		}
+		path = filepath.Join(home, path[1:])
 	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)

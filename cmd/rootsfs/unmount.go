@@ -69,13 +69,17 @@ func (a *app) unmount(ctx context.Context, where string) error {
 	defer cancel()
 	done := a.waiting("revoking and unmounting")
 	answer, err := c.Unmount(ctx)
-	if err == nil && !answer.Held {
+	if err == nil && !answer.Held || errors.Is(err, control.ErrNoSession) {
 		// The name and the directory are free when the daemon has ended.
 		wait, stop := context.WithTimeout(ctx, 10*time.Second)
 		_ = c.WaitEnded(wait)
 		stop()
 	}
 	done()
+	if errors.Is(err, control.ErrNoSession) {
+		// It was killed, or ended by itself, this very moment.
+		return a.unmountStale(in.Point)
+	}
 	if err != nil {
 		return err
 	}

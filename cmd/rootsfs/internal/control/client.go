@@ -53,6 +53,10 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	defer cancel()
 	d := Dir{fd: fd}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.fdPath(socketFile))
+	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
+		// It listens before it is published, so it is on its way out.
+		return nil, fmt.Errorf("%w: %s is ending", ErrNoSession, names.Quote(c.info.Name))
+	}
 	if err != nil {
 		var errno unix.Errno
 		if errors.As(err, &errno) {
@@ -136,6 +140,12 @@ func (c *Client) Set(ctx context.Context, name, mode string) (Root, error) {
 	var a SetAnswer
 	err := c.call(ctx, http.MethodPost, "/v1/set", SetRequest{Name: name, Mode: mode}, &a)
 	return a.Root, err
+}
+
+// Profile switches to another set of roots of the configuration.
+func (c *Client) Profile(ctx context.Context, profile string) (a ProfileAnswer, err error) {
+	err = c.call(ctx, http.MethodPost, "/v1/profile", ProfileRequest{Profile: profile}, &a)
+	return a, err
 }
 
 // Unmount revokes everything and ends the mount.

@@ -35,7 +35,10 @@ type Info struct {
 	Started time.Time `json:"started"`
 	Point   string    `json:"mountpoint"`
 	Version string    `json:"version"`
-	Options []string  `json:"options"` // flags of the mount that differ from the defaults
+	Options []string  `json:"options"` // flags of the mount, those about roots apart
+	// Detached: unmounted, but held by somebody; the session refuses
+	// everything and ends with the last holder.
+	Detached bool `json:"detached,omitempty"`
 
 	path string // of the directory
 }
@@ -167,6 +170,9 @@ func Find(which string) (Info, error) {
 		return Info{}, err
 	}
 	if which == "" {
+		if mounted := attached(all); len(mounted) > 0 {
+			all = mounted
+		}
 		switch len(all) {
 		case 0:
 			return Info{}, fmt.Errorf("%w: none is live; start one: rootsfs mount --root PATH MOUNTPOINT", ErrNoSession)
@@ -181,7 +187,7 @@ func Find(which string) (Info, error) {
 		}
 	}
 	point := ResolvePoint(which)
-	for _, in := range all {
+	for _, in := range attached(all) {
 		if in.Point == point {
 			return in, nil
 		}
@@ -192,13 +198,19 @@ func Find(which string) (Info, error) {
 	return Info{}, fmt.Errorf("%w: %s; live are %s", ErrNoSession, names.Quote(which), listNames(all))
 }
 
+// attached leaves out the sessions whose mount has left the tree: another one
+// may be mounted in the same place by now.
+func attached(all []Info) []Info {
+	return slices.DeleteFunc(slices.Clone(all), func(in Info) bool { return in.Detached })
+}
+
 // At returns the live session mounted at the resolved path point.
 func At(point string) (Info, error) {
 	all, err := List()
 	if err != nil {
 		return Info{}, err
 	}
-	for _, in := range all {
+	for _, in := range attached(all) {
 		if in.Point == point {
 			return in, nil
 		}

@@ -29,6 +29,8 @@ type Owner interface {
 	// what is not.
 	Revoke(ctx context.Context, req RevokeRequest) ([]Ended, error)
 	Set(ctx context.Context, name, mode string) (Root, error)
+	// Profile switches to another set of roots of the configuration.
+	Profile(ctx context.Context, profile string) (ProfileAnswer, error)
 	// Unmount revokes everything and unmounts.
 	Unmount(ctx context.Context) (UnmountAnswer, error)
 	// Refused is the last refusal that a grant would have avoided, or nil.
@@ -165,6 +167,9 @@ func (s *Server) routes() http.Handler {
 	m.HandleFunc("POST /v1/set", handle(func(ctx context.Context, req SetRequest) (SetAnswer, error) {
 		r, err := s.owner.Set(ctx, req.Name, req.Mode)
 		return SetAnswer{Root: r}, err
+	}))
+	m.HandleFunc("POST /v1/profile", handle(func(ctx context.Context, req ProfileRequest) (ProfileAnswer, error) {
+		return s.owner.Profile(ctx, req.Profile)
 	}))
 	m.HandleFunc("POST /v1/unmount", handle(func(ctx context.Context, _ struct{}) (UnmountAnswer, error) {
 		return s.owner.Unmount(ctx)

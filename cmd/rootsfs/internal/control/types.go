@@ -43,6 +43,11 @@ type Status struct {
 	Locks    string    `json:"locks"`
 	Posix    string    `json:"posix"`
 	ReadOnly bool      `json:"read_only"`
+	Profile  string    `json:"profile,omitempty"`
+	// Config is the configuration file that is watched; ConfigError says why
+	// its present state is not in force.
+	Config      string `json:"config,omitempty"`
+	ConfigError string `json:"config_error,omitempty"`
 	// Mounted is false once the mount has left the tree; the daemon then
 	// stays until the last holder of something in it is gone.
 	Mounted bool   `json:"mounted"`
@@ -113,6 +118,19 @@ type SetAnswer struct {
 	Root Root `json:"root"`
 }
 
+// ProfileRequest switches to another set of roots of the configuration.
+type ProfileRequest struct {
+	Profile string `json:"profile"`
+}
+
+// ProfileAnswer tells what the switch changed.
+type ProfileAnswer struct {
+	Profile string   `json:"profile"`
+	Added   []string `json:"added"`
+	Removed []string `json:"removed"`
+	Changed []string `json:"changed"`
+}
+
 // UnmountAnswer tells how the session ended.
 type UnmountAnswer struct {
 	Ended []Ended `json:"ended"`
@@ -135,6 +153,7 @@ type Refusal struct {
 	Root   string `json:"root,omitempty"`
 	Mode   string `json:"mode,omitempty"`
 	Dir    string `json:"dir,omitempty"`
+	Ask    *Ask   `json:"ask,omitempty"` // what to add, when Remedy is "grant"
 }
 
 // RefusalAnswer carries the last refusal that a grant would have avoided.

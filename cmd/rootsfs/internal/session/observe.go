@@ -66,10 +66,20 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 		s.mu.Lock()
 		g, ok := s.past[rec.Path.Root]
 		s.mu.Unlock()
-		if !ok || !g.Expires.IsZero() && g.Expires.Before(time.Now()) {
+		if !ok {
 			return
 		}
+		if g.Expires.Before(time.Now()) {
+			g.Expires = time.Time{} // it had its time; this is a new approval
+		}
 		r.Remedy, r.Mode, r.Dir = "grant", g.Policy.Rights.String(), g.Dir
+		r.Ask = &control.Ask{
+			Name: string(g.Root), Path: g.Dir, Mode: r.Mode, Limits: g.Policy.Limits,
+			OtherFS: g.Policy.OtherFileSystems, PosixFull: g.Policy.PosixFull, ApprovedBy: "allow --last",
+		}
+		if !g.Expires.IsZero() {
+			r.Ask.Expires = &g.Expires
+		}
 	default:
 		return
 	}

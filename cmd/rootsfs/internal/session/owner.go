@@ -31,6 +31,7 @@ func (s *Session) Status() control.Status {
 	if s.opt.PosixFull {
 		st.Posix = "full"
 	}
+	st.Profile, st.Config, st.ConfigError = s.confStatus()
 	select {
 	case <-s.gone:
 		st.Mounted = false

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
@@ -20,14 +22,16 @@ import (
 
 // Options say what session to start.
 type Options struct {
-	Name    string // "": made of the mountpoint's base name
-	Version string
-	Flags   []string      // for people who look at session.json
-	Mount   mount.Options // Point as it was written; Log is filled in
-	Roots   []guard.Grant // with an Origin each
-	// Asks says with what policy roots that are added later come, apart from
-	// what their owner says then.
-	PosixFull  bool
+	Name      string // "": made of the mountpoint's base name
+	Version   string
+	Flags     []string      // for people who look at session.json
+	Mount     mount.Options // Point as it was written; Log is filled in
+	Roots     []guard.Grant // with an Origin each
+	PosixFull bool          // of every root, those added later included
+	// Config is the configuration whose roots are among Roots. Its file is
+	// watched; nil: there is none.
+	Config     *config.Config
+	Profile    string // whose roots of it they are
 	Rules      guard.Rules
 	Keep       []guard.Keep // further places that no root may touch
 	AuditPaths audit.PathMode
@@ -46,7 +50,9 @@ type Session struct {
 	srv     *control.Server
 	hub     hub
 	avail   *availability
+	reload  <-chan struct{} // closed when the configuration is not watched any more
 	started time.Time
+	info    mount.Info
 	gone    <-chan struct{} // the mount has left the tree
 	cancel  context.CancelFunc
 
@@ -59,6 +65,7 @@ type Session struct {
 	mu    sync.Mutex // guards the fields below
 	past  map[guard.RootName]guard.Grant
 	last  *control.Refusal
+	conf  confState
 	perms map[uint64]string // by epoch
 }
 
@@ -105,7 +112,7 @@ func (s *Session) prepare() (err error) {
 	}
 	if s.opt.Mount.AllowOther {
 		if err := mount.CheckAllowOther(); err != nil {
-			return err
+			return &control.Error{Text: err.Error(), Class: control.System}
 		}
 	}
 	point, err := checkPoint(s.opt.Mount.Point)
@@ -159,11 +166,10 @@ func (s *Session) grantFirst(ctx context.Context) error {
 
 // open makes a mounted session known and lets it be commanded.
 func (s *Session) open(ctx context.Context) (err error) {
-	info, err := mount.Find(s.mnt.Point())
-	if err != nil {
+	if s.info, err = mount.Find(s.mnt.Point()); err != nil {
 		return err
 	}
-	if s.gone, err = mount.WatchGone(ctx, info.ID); err != nil {
+	if s.gone, err = mount.WatchGone(ctx, s.info.ID); err != nil {
 		return err
 	}
 	if err := s.reg.Note(names.OpMount, "", guard.Allowed, s.mnt.Point()); err != nil {
@@ -172,11 +178,20 @@ func (s *Session) open(ctx context.Context) (err error) {
 	if s.avail, err = watchRoots(ctx, s); err != nil {
 		return err
 	}
+	if s.reload, err = s.watchConfig(ctx); err != nil {
+		return err
+	}
 	if s.srv, err = s.dir.Serve(s, s.log); err != nil {
 		return err
 	}
+	return s.publish(false)
+}
+
+// publish writes session.json.
+func (s *Session) publish(detached bool) error {
 	return s.dir.Publish(control.Info{
 		Started: s.started, Point: s.mnt.Point(), Version: s.opt.Version, Options: s.opt.Flags,
+		Detached: detached,
 	})
 }
 
@@ -200,6 +215,9 @@ func (s *Session) close() {
 	}
 	if s.avail != nil {
 		s.avail.close()
+	}
+	if s.reload != nil {
+		<-s.reload
 	}
 	if s.audit != nil {
 		if err := s.audit.Close(); err != nil && s.log != nil {
@@ -230,10 +248,9 @@ func (s *Session) Run(stop <-chan struct{}) error {
 		s.end("stopped by a signal")
 	case <-s.ending:
 	case <-s.gone:
-		s.log.Warn("unmounted by somebody else: revoking every root")
-		s.end("unmounted by somebody else")
+		s.lost()
 	case <-s.mnt.Served():
-		s.end("the kernel ended the connection")
+		s.lost()
 	}
 	<-s.endDone
 	select {
@@ -246,6 +263,28 @@ func (s *Session) Run(stop <-chan struct{}) error {
 	s.close()
 	s.log.Info("ended", "session", s.dir.Name())
 	return s.endErr
+}
+
+// lost ends a session whose mount was taken away: unmounted by somebody, or its
+// connection aborted.
+func (s *Session) lost() {
+	if s.isEnding() {
+		return // it was the owner
+	}
+	why := "unmounted by somebody else"
+	if s.inTable() {
+		why = "the connection with the kernel was aborted"
+	}
+	s.log.Warn(why + ": revoking every root")
+	s.end(why)
+}
+
+// inTable reports that the session's mount is still in the table of mounts.
+func (s *Session) inTable() bool {
+	all, err := mount.Mounts()
+	return err == nil && slices.ContainsFunc(all, func(in mount.Info) bool {
+		return in.ID == s.info.ID && in.Dev == s.info.Dev
+	})
 }
 
 // heldAfter is how long an unmounted session waits before it says that
@@ -269,6 +308,9 @@ func (s *Session) end(why string) {
 			s.log.Error("cannot unmount; everything in the mount is refused", "error", closeErr)
 		}
 		s.endErr = errors.Join(err, closeErr)
+		if err := s.publish(closeErr == nil); err != nil {
+			s.log.Error("the session file could not be brought up to date", "error", err)
+		}
 		verdict := guard.Allowed
 		if s.endErr != nil {
 			verdict = guard.Failed
@@ -284,12 +326,12 @@ func (s *Session) end(why string) {
 // unmount takes the mount out of the tree unless somebody has done so: what is
 // mounted there by then would be somebody else's.
 func (s *Session) unmount() error {
-	select {
-	case <-s.gone:
+	if !s.inTable() {
 		return nil
-	default:
 	}
-	if err := s.mnt.Close(); err != nil && !errors.Is(err, mount.ErrNotMounted) {
+	// Not Mount.Close: after an aborted connection it has nothing to close,
+	// and the dead mount would stay.
+	if err := mount.Detach(s.mnt.Point(), true); err != nil && !errors.Is(err, mount.ErrNotMounted) {
 		return err
 	}
 	return nil

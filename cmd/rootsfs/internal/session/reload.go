@@ -1,0 +1,257 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// confState is the configuration in force.
+type confState struct {
+	// changing serialises reloads and switches; a channel, because it is
+	// held across views.
+	changing chan struct{}
+	current  *config.Config
+	profile  string
+	problem  string // why the file's present state is not in force
+}
+
+// watchConfig applies the configuration's changes from now on.
+func (s *Session) watchConfig(ctx context.Context) (<-chan struct{}, error) {
+	s.mu.Lock()
+	s.conf.current, s.conf.profile = s.opt.Config, s.opt.Profile
+	s.conf.changing = make(chan struct{}, 1)
+	s.mu.Unlock()
+	if s.opt.Config == nil {
+		return nil, nil
+	}
+	done, err := config.Watch(ctx, s.opt.Config.Path, s.opt.Config.Debounce, func(c *config.Config, err error) {
+		s.reloaded(ctx, c, err)
+	})
+	if err != nil {
+		// Going on with the configuration as it was is not unsafe, only
+		// inconvenient.
+		s.log.Warn("changes of the configuration are not noticed", "error", err)
+		s.setProblem(err.Error())
+		return nil, nil
+	}
+	// What was written between the first reading and the watch.
+	if now, err := config.LoadIfPresent(s.opt.Config.Path); err == nil {
+		s.reloaded(ctx, now, nil)
+	}
+	return done, nil
+}
+
+// reloaded is told of each new state of the file. One that cannot be used
+// changes nothing.
+func (s *Session) reloaded(ctx context.Context, next *config.Config, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		_, err = s.apply(ctx, next, nil)
+	}
+	if err == nil {
+		s.setProblem("")
+		return
+	}
+	s.setProblem(err.Error())
+	s.log.Error("the configuration is not in force; the one before stays", "error", err)
+	s.note(guard.Failed, "configuration kept: "+err.Error())
+	s.hub.publish(control.Event{Time: time.Now(), Kind: "config-error", Detail: err.Error()})
+}
+
+func (s *Session) note(v guard.Verdict, detail string) {
+	if err := s.reg.Note(names.OpReload, "", v, detail); err != nil {
+		s.log.Error("a reload could not be recorded", "error", err)
+	}
+}
+
+// Profile implements control.Owner.
+func (s *Session) Profile(ctx context.Context, profile string) (control.ProfileAnswer, error) {
+	if s.opt.Config == nil {
+		return control.ProfileAnswer{}, &guard.Error{Kind: names.Invalid, Err: errors.New("the session has no configuration, so no profiles")}
+	}
+	if s.isEnding() {
+		return control.ProfileAnswer{}, errEnding
+	}
+	ch, err := s.apply(ctx, nil, &profile)
+	if err != nil {
+		return control.ProfileAnswer{}, err
+	}
+	a := control.ProfileAnswer{Profile: profile, Added: rootNames(ch.Added), Removed: rootNames(ch.Removed), Changed: []string{}}
+	for _, c := range ch.Changed {
+		a.Changed = append(a.Changed, string(c.New.Name))
+	}
+	return a, nil
+}
+
+func rootNames(roots []config.Root) []string {
+	out := []string{}
+	for _, r := range roots {
+		out = append(out, string(r.Name))
+	}
+	return out
+}
+
+// apply brings the session from the configuration in force to another state of
+// the file (nil: the same), or another profile (nil: the same), or changes
+// nothing and says why.
+func (s *Session) apply(ctx context.Context, next *config.Config, profile *string) (config.Changes, error) {
+	select {
+	case s.conf.changing <- struct{}{}:
+	case <-ctx.Done():
+		return config.Changes{}, ctx.Err()
+	}
+	defer func() { <-s.conf.changing }()
+	s.mu.Lock()
+	old, oldProfile := s.conf.current, s.conf.profile
+	s.mu.Unlock()
+	if next == nil {
+		next = old
+	}
+	newProfile := oldProfile
+	if profile != nil {
+		newProfile = *profile
+	}
+	before, err := old.Select(oldProfile)
+	if err != nil {
+		before = nil
+	}
+	after, err := next.Select(newProfile)
+	if err != nil {
+		return config.Changes{}, err
+	}
+	ch := config.DiffRoots(before, after)
+	if err := s.change(ctx, &ch); err != nil {
+		return config.Changes{}, err
+	}
+	s.mu.Lock()
+	s.conf.current, s.conf.profile = next, newProfile
+	s.mu.Unlock()
+	s.announce(&ch, oldProfile, newProfile)
+	return ch, nil
+}
+
+// change makes the changes. New roots come first, because they may be refused,
+// and then nothing has changed; only a root that takes over the name or the
+// directory of one that goes has to come after it.
+func (s *Session) change(ctx context.Context, ch *config.Changes) error {
+	now := time.Now()
+	var first, then []guard.Grant
+	leaving := map[string]bool{}
+	for _, r := range ch.Removed {
+		leaving[r.Path] = true
+	}
+	for _, c := range ch.Changed {
+		leaving[c.Old.Path] = leaving[c.Old.Path] || !c.ModeOnly
+	}
+	for _, r := range ch.Added {
+		switch g := r.Grant(now); {
+		case r.Expired(now) || s.has(g):
+		case leaving[r.Path]:
+			then = append(then, g)
+		default:
+			first = append(first, g)
+		}
+	}
+	if len(first) > 0 {
+		if _, err := s.Grant(ctx, first); err != nil {
+			return err
+		}
+	}
+	var going []guard.RootName
+	for _, r := range ch.Removed {
+		going = append(going, r.Name)
+	}
+	var errs []error
+	for _, c := range ch.Changed {
+		if c.ModeOnly {
+			errs = append(errs, ignoreGone(s.reg.Set(ctx, c.New.Name, c.New.Rights)))
+			continue
+		}
+		going = append(going, c.Old.Name)
+		if !c.New.Expired(now) {
+			then = append(then, c.New.Grant(now))
+		}
+	}
+	going = slices.DeleteFunc(going, func(n guard.RootName) bool { _, ok := s.reg.Lookup(n); return !ok })
+	if len(going) > 0 {
+		_, err := s.reg.Revoke(ctx, going...)
+		errs = append(errs, ignoreGone(err))
+	}
+	if len(then) > 0 {
+		_, err := s.Grant(ctx, then)
+		errs = append(errs, err)
+	}
+	s.avail.update()
+	if err := errors.Join(errs...); err != nil {
+		// What was done is narrower than what was asked; it is not undone.
+		s.log.Error("part of the new configuration could not be applied", "error", err)
+		s.hub.publish(control.Event{Time: now, Kind: "config-error", Detail: err.Error()})
+	}
+	return nil
+}
+
+// has reports that a root is in force already, as after `roots add --save`.
+func (s *Session) has(g guard.Grant) bool {
+	st, ok := s.reg.Lookup(g.Root)
+	return ok && st.State == guard.Live && st.Grant.Dir == g.Dir
+}
+
+// ignoreGone: a root that its owner has revoked meanwhile is as it should be.
+func ignoreGone(err error) error {
+	if errors.Is(err, names.NotExist) || errors.Is(err, names.Revoked) {
+		return nil
+	}
+	return err
+}
+
+// announce tells the owner and the audit log what a reload or a switch did,
+// once for all roots; what gives more than before is told apart.
+func (s *Session) announce(ch *config.Changes, oldProfile, newProfile string) {
+	if ch.Empty() && oldProfile == newProfile {
+		return
+	}
+	detail := fmt.Sprintf("%d added, %d removed, %d changed", len(ch.Added), len(ch.Removed), len(ch.Changed))
+	if oldProfile != newProfile {
+		detail = "profile " + names.Quote(newProfile) + ": " + detail
+	}
+	s.note(guard.Allowed, "configuration in force: "+detail)
+	s.log.Info("the configuration has changed", "detail", detail)
+	s.hub.publish(control.Event{Time: time.Now(), Kind: "config", Detail: detail})
+	if len(ch.Widened) == 0 {
+		return
+	}
+	wider := make([]string, len(ch.Widened))
+	for i, w := range ch.Widened {
+		wider[i] = w.String()
+	}
+	text := strings.Join(wider, "; ")
+	s.note(guard.Allowed, "widened: "+text)
+	s.log.Warn("the configuration gives more than before", "detail", text)
+	s.hub.publish(control.Event{Time: time.Now(), Kind: "widened", Detail: text})
+}
+
+func (s *Session) setProblem(text string) {
+	s.mu.Lock()
+	s.conf.problem = text
+	s.mu.Unlock()
+}
+
+func (s *Session) confStatus() (profile, path, problem string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conf.current != nil {
+		path = s.conf.current.Path
+	}
+	return s.conf.profile, path, s.conf.problem
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// TestMain makes this binary two programs for the scripts: rootsfs itself, and
+// code, which runs a command and compares its exit code.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"rootsfs": main,
+		"code":    func() { os.Exit(code(os.Args[1:])) },
+	})
+}
+
+// code N COMMAND... succeeds if the command's exit code is N.
+func code(args []string) int {
+	if len(args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: code N COMMAND...")
+		return 2
+	}
+	cmd := exec.Command(args[1], args[2:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	got := 0
+	if err := cmd.Run(); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			fmt.Fprintln(os.Stderr, err)
+			return 2
+		}
+		got = exit.ExitCode()
+	}
+	if strconv.Itoa(got) != args[0] {
+		fmt.Fprintf(os.Stderr, "exit code %d, want %s\n", got, args[0])
+		return 1
+	}
+	return 0
+}
+
+// TestScripts runs testdata/script; each script says which requirements it
+// shows. The mounts are real.
+func TestScripts(t *testing.T) {
+	if err := mount.CheckFUSE(); err != nil {
+		t.Skip("real mounts are needed: ", err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			for _, d := range []struct{ name, variable string }{
+				{"home", "HOME"}, {"run", "XDG_RUNTIME_DIR"}, {"state", "XDG_STATE_HOME"},
+				{"config", "XDG_CONFIG_HOME"},
+			} {
+				dir := filepath.Join(env.WorkDir, d.name)
+				if err := os.MkdirAll(dir, 0o700); err != nil {
+					return err
+				}
+				env.Setenv(d.variable, dir)
+			}
+			for _, d := range []string{"mnt", "src", "out"} {
+				if err := os.MkdirAll(filepath.Join(env.WorkDir, d), 0o755); err != nil {
+					return err
+				}
+			}
+			env.Defer(func() { sweep(t, env.WorkDir) })
+			return os.WriteFile(filepath.Join(env.WorkDir, "src", "hello"), []byte("hello\n"), 0o644)
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond == "root" {
+				return os.Geteuid() == 0, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"eventually": eventually,
+			"signal":     signalSession,
+		},
+	})
+}
+
+// sweep fails the test for every mount it leaves, and takes the mount away.
+func sweep(t *testing.T, work string) {
+	ours, err := mount.Ours()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, in := range ours {
+		if !strings.HasPrefix(in.Point, work+"/") {
+			continue
+		}
+		t.Errorf("the script left a mount at %s", in.Point)
+		if err := mount.Detach(in.Point, true); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// eventually [!] COMMAND... runs a command until it succeeds (or fails), for
+// things that happen by themselves. The limit is far beyond what they take; it
+// only ends a test that has failed.
+func eventually(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) > 0 && args[0] == "!" {
+		neg, args = true, args[1:]
+	}
+	if len(args) == 0 {
+		ts.Fatalf("usage: eventually [!] COMMAND...")
+	}
+	for end := time.Now().Add(30 * time.Second); ; {
+		err := ts.Exec(args[0], args[1:]...)
+		if (err == nil) != neg {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("never happened: %v", args)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// signal NAME SESSION sends a signal to a session's daemon and, where it ends
+// the process, waits until it is gone.
+func signalSession(ts *testscript.TestScript, neg bool, args []string) {
+	signals := map[string]unix.Signal{"KILL": unix.SIGKILL, "TERM": unix.SIGTERM, "INT": unix.SIGINT}
+	if len(args) != 2 || neg {
+		ts.Fatalf("usage: signal NAME SESSION")
+	}
+	sig, ok := signals[args[0]]
+	if !ok {
+		ts.Fatalf("unknown signal %s", args[0])
+	}
+	data, err := os.ReadFile(filepath.Join(ts.Getenv("XDG_RUNTIME_DIR"), "rootsfs", args[1], "session.json"))
+	ts.Check(err)
+	var in struct{ PID int }
+	ts.Check(json.Unmarshal(data, &in))
+	ts.Check(unix.Kill(in.PID, sig))
+	for end := time.Now().Add(30 * time.Second); running(in.PID); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			ts.Fatalf("pid %d lives on", in.PID)
+		}
+	}
+}
+
+// running counts a zombie as gone: its parent may not be one that reaps.
+func running(pid int) bool {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(data), ") ")
+	return !slices.Contains([]string{"Z", "X"}, rest[:min(1, len(rest))])
+}

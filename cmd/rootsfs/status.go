@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+func newStatusCmd(a *app) *cobra.Command {
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the live sessions, their roots and what happens in them",
+		Long: `Show each live session (or the one that --session names): where it is mounted,
+its roots with mode, state, file system and expiry, how many operations there
+were, how many were refused, and how many bytes were read and written.
+
+With --watch, events of one session follow as they happen: roots that come, go
+or change, their directories' permissions, and every refusal with the operation,
+the path and the reason. With --json each event is one line of JSON.`,
+		Example: `  rootsfs status
+  rootsfs status --watch --session work
+  rootsfs status --json | jq '.[].roots[].name'`,
+		Args: nargs(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if watch {
+				return a.watch(cmd.Context())
+			}
+			return a.status(cmd.Context())
+		},
+	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on showing what happens")
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+func (a *app) status(ctx context.Context) error {
+	var which []control.Info
+	if a.session != "" {
+		in, err := control.Find(a.session)
+		if err != nil {
+			return err
+		}
+		which = append(which, in)
+	} else {
+		all, err := control.List()
+		if err != nil {
+			return err
+		}
+		which = all
+	}
+	list := []control.Status{}
+	var errs []error
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	done := a.waiting("asking the sessions")
+	for _, in := range which {
+		st, err := control.Dial(in).Status(ctx)
+		if err != nil {
+			if !errors.Is(err, control.ErrNoSession) { // it ended meanwhile
+				errs = append(errs, err)
+			}
+			continue
+		}
+		list = append(list, st)
+	}
+	done()
+	if err := a.report(list, func() { a.sayStatus(list) }); err != nil {
+		return err
+	}
+	return errors.Join(errs...)
+}
+
+func (a *app) sayStatus(list []control.Status) {
+	if len(list) == 0 {
+		a.say("no live session; start one: rootsfs mount --root PATH MOUNTPOINT")
+	}
+	for i, st := range list {
+		if i > 0 {
+			a.say("")
+		}
+		a.saySession(st)
+	}
+}
+
+func (a *app) saySession(st control.Status) {
+	a.say("session %s at %s", st.Session, shown(st.Point))
+	how := fmt.Sprintf("cache %s, locks %s, posix %s", st.Cache, st.Locks, st.Posix)
+	if st.ReadOnly {
+		how += ", read-only"
+	}
+	a.say("  pid %d, since %s, %s", st.PID, st.Started.Local().Format("2006-01-02 15:04:05"), how)
+	if !st.Mounted {
+		a.say("  unmounted: something still holds it; everything is refused until the last holder is gone")
+	}
+	if st.Audit != "" {
+		a.say("  audit %s", shown(st.Audit))
+	}
+	if !st.AuditOK {
+		a.say("  audit records cannot be written: operations fail; see: rootsfs doctor")
+	}
+	if st.Config != "" && (st.ConfigError != "" || st.Profile != "") {
+		a.say("  configuration %s%s", shown(st.Config), prefixed(", profile ", st.Profile))
+	}
+	if st.ConfigError != "" {
+		a.say("  the configuration is not in force: %s", names.Escape(st.ConfigError))
+	}
+	if len(st.Unwatched) > 0 {
+		list := make([]string, len(st.Unwatched))
+		for i, n := range st.Unwatched {
+			list[i] = shown(n)
+		}
+		a.say("  changes on the host are seen after up to a second in: %s", strings.Join(list, ", "))
+	}
+	if st.WatchesRefused > 0 {
+		a.say("  some directories could not be watched (%d times): changes there are seen after up to a second; raise fs.inotify.max_user_watches", st.WatchesRefused)
+	}
+	if len(st.Roots) == 0 {
+		a.say("  no roots")
+		return
+	}
+	rows := [][]string{{"  ROOT", "MODE", "STATE", "FS", "EXPIRES", "OPS", "REFUSED", "READ", "WRITTEN", "PATH"}}
+	for _, r := range st.Roots {
+		rows = append(rows, []string{
+			"  " + shown(r.Name), r.Mode, r.State, r.FSType, expiry(r.Expires),
+			fmt.Sprint(r.Ops), fmt.Sprint(r.Refused), size(r.BytesRead), size(r.Written), shown(r.Resolved),
+		})
+	}
+	a.table(rows)
+}
+
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + shown(s)
+}
+
+// watch shows the session and then its events until either ends.
+func (a *app) watch(ctx context.Context) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	st, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		err = a.line(st)
+	} else {
+		a.saySession(st)
+	}
+	if err != nil {
+		return err
+	}
+	err = c.Events(ctx, func(e control.Event) error {
+		if a.json {
+			return a.line(e)
+		}
+		a.sayEvent(e)
+		return nil
+	})
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// sayEvent prints one event on one line.
+func (a *app) sayEvent(e control.Event) {
+	if e.Lost > 0 {
+		a.say("%s  %d events were missed", e.Time.Local().Format(time.TimeOnly), e.Lost)
+	}
+	parts := []string{e.Time.Local().Format(time.TimeOnly), e.Kind}
+	switch {
+	case e.Op != "":
+		parts = append(parts, e.Op, e.Path, "("+e.Reason+")", fmt.Sprintf("by pid %d uid %d", e.PID, e.UID))
+	case e.Root != "":
+		parts = append(parts, shown(e.Root))
+	}
+	if e.Detail != "" {
+		parts = append(parts, names.Escape(e.Detail))
+	}
+	a.say("%s", strings.Join(parts, "  "))
+}
