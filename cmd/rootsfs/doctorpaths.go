@@ -30,7 +30,7 @@ func checkPaths(ctx context.Context, conf *config.Config, paths []string) []chec
 			paths = append(paths, r.Path)
 		}
 	}
-	return append(checks, checkWatches(ctx, paths))
+	return append(checks, checkWatches(ctx, rules, paths))
 }
 
 // doctorRules are the rules of a mount with the owner's places in this
@@ -39,6 +39,9 @@ func doctorRules(conf *config.Config) guard.Rules {
 	rules := guard.Rules{Keep: []guard.Keep{{Path: control.RuntimeDir(), What: "the session directory"}}}
 	if state, err := config.StateDir(); err == nil {
 		rules.Keep = append(rules.Keep, guard.Keep{Path: state, What: "the directory of audit files and logs"})
+	}
+	if path, err := config.DefaultPath(); err == nil {
+		rules.Keep = append(rules.Keep, guard.Keep{Path: filepath.Dir(path), What: "the configuration"})
 	}
 	if conf != nil {
 		rules.Keep = append(rules.Keep, conf.Keep()...)
@@ -144,7 +147,7 @@ func countDirs(ctx context.Context, path string) (dirs int, whole bool) {
 
 // checkWatches compares what inotify allows with what the paths would need if
 // every directory in them were looked at.
-func checkWatches(ctx context.Context, paths []string) check {
+func checkWatches(ctx context.Context, rules guard.Rules, paths []string) check {
 	c := check{Name: "inotify"}
 	limit, err := readNumber("/proc/sys/fs/inotify/max_user_watches")
 	if err != nil {
@@ -153,7 +156,7 @@ func checkWatches(ctx context.Context, paths []string) check {
 	dirs, whole := 0, true
 	for _, p := range paths {
 		in := openRoot(p)
-		if in.err != nil || in.remote || in.file != "" {
+		if in.err != nil || in.remote || in.file != "" || rules.Check(in.resolved, guard.ReadOnly) != nil {
 			continue // not watched
 		}
 		n, all := countDirs(ctx, in.resolved)
