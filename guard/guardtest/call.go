@@ -1,0 +1,117 @@
+package guardtest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
+
+// Call is one operation with its arguments. It can be put to any Front, so that
+// the guarded and the bare call are the same by construction.
+type Call struct {
+	Text  string
+	needs func(Can) bool // nil: every front end can
+	do    func(Front) error
+}
+
+func call(text string, do func(Front) error) Call { return Call{Text: text, do: do} }
+
+func (c Call) attributes() Call { c.needs = func(k Can) bool { return k.Attributes }; return c }
+func (c Call) links() Call      { c.needs = func(k Can) bool { return k.Links }; return c }
+
+// wrong is an answer that came without an error but is not the right one.
+type wrong struct{ text string }
+
+func (w *wrong) Error() string { return w.text }
+
+func read(p, want string) Call {
+	return call("read "+p, func(f Front) error {
+		got, err := f.ReadFile(p)
+		if err == nil && want != whatever && !bytes.Equal(got, []byte(want)) {
+			return &wrong{fmt.Sprintf("read %q, want %q", got, want)}
+		}
+		return err
+	})
+}
+
+// whatever is the contents that read does not look at.
+const whatever = "\x00whatever"
+
+func write(p, data string) Call {
+	return call("write "+p, func(f Front) error { return f.WriteFile(p, []byte(data)) })
+}
+
+func appendTo(p, data string) Call {
+	return call("append "+p, func(f Front) error { return f.Append(p, []byte(data)) })
+}
+
+func mkdir(p string) Call {
+	return call("mkdir "+p, func(f Front) error { return f.Mkdir(p) })
+}
+
+func remove(p string) Call {
+	return call("remove "+p, func(f Front) error { return f.Remove(p) })
+}
+
+func rename(p, q string) Call {
+	return call("rename "+p+" "+q, func(f Front) error { return f.Rename(p, q) })
+}
+
+func link(p, q string) Call {
+	return call("link "+p+" "+q, func(f Front) error { return f.Link(p, q) }).links()
+}
+
+func symlink(target, p string) Call {
+	return call("symlink "+target+" "+p, func(f Front) error { return f.Symlink(target, p) }).links()
+}
+
+func readlink(p, want string) Call {
+	return call("readlink "+p, func(f Front) error {
+		got, err := f.Readlink(p)
+		if err == nil && want != whatever && got != want {
+			return &wrong{fmt.Sprintf("target %q, want %q", got, want)}
+		}
+		return err
+	}).links()
+}
+
+func stat(p string) Call {
+	return call("stat "+p, func(f Front) error { _, err := f.Stat(p); return err })
+}
+
+func list(p string, want ...string) Call {
+	return call("list "+p, func(f Front) error {
+		got, err := f.List(p)
+		if err == nil && want != nil && !slices.Equal(got, want) {
+			return &wrong{fmt.Sprintf("names %q, want %q", got, want)}
+		}
+		return err
+	})
+}
+
+func chmod(p string, mode uint32) Call {
+	return call(fmt.Sprintf("chmod %04o %s", mode, p), func(f Front) error { return f.Chmod(p, mode) }).attributes()
+}
+
+// mode asks for the permission bits of p.
+func mode(p string, want uint32) Call {
+	return call("mode "+p, func(f Front) error {
+		info, err := f.Stat(p)
+		if err == nil && info.Mode&0o7777 != want {
+			return &wrong{fmt.Sprintf("mode %04o, want %04o", info.Mode&0o7777, want)}
+		}
+		return err
+	}).attributes()
+}
+
+func truncate(p string, size int64) Call {
+	return call("truncate "+p, func(f Front) error { return f.Truncate(p, size) })
+}
+
+func setxattr(p, name string) Call {
+	return call("setxattr "+name+" "+p, func(f Front) error { return f.Setxattr(p, name, []byte("v")) }).attributes()
+}
+
+func getxattr(p, name string) Call {
+	return call("getxattr "+name+" "+p, func(f Front) error { _, err := f.Getxattr(p, name); return err }).attributes()
+}

@@ -1,0 +1,93 @@
+package guardtest
+
+import (
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// Info is what a front end tells of a file. A front end that cannot tell a
+// field leaves it zero.
+type Info struct {
+	Size int64
+	Mode uint32 // type and permission bits, as of stat(2)
+}
+
+// Front is one front end of a registry's roots. Paths are "root/a/b", as peers
+// write them. Links on the way are followed as the front end's users would see
+// them followed; Stat, Readlink, Remove, Rename, Link and Symlink do not follow
+// the last one. Errors carry an errno (syscall.Errno, *guard.Error or something
+// that wraps one of them).
+type Front interface {
+	ReadFile(path string) ([]byte, error)
+	// WriteFile truncates the file, or makes it, and writes data.
+	WriteFile(path string, data []byte) error
+	// Append writes at the end of a file, or makes it.
+	Append(path string, data []byte) error
+	Mkdir(path string) error
+	Remove(path string) error // a file's name or an empty directory
+	Rename(oldPath, newPath string) error
+	Link(oldPath, newPath string) error
+	Symlink(target, path string) error
+	Readlink(path string) (string, error)
+	Stat(path string) (Info, error)
+	List(path string) ([]string, error) // names, sorted
+	Chmod(path string, mode uint32) error
+	Truncate(path string, size int64) error
+	Setxattr(path, name string, value []byte) error
+	Getxattr(path, name string) ([]byte, error)
+}
+
+// Can says what a front end is able to express.
+type Can struct {
+	// Parses: the front end reads paths itself, so ".", ".." and "//" in them
+	// are its business. A mount never sees them: the kernel walks.
+	Parses bool
+	// Attributes: Chmod, Setxattr and Getxattr work, Stat tells the mode.
+	Attributes bool
+	// Links: Symlink, Readlink and Link work.
+	Links bool
+	// RawNames: names that are not UTF-8 can be written in a path.
+	RawNames bool
+	// LearnsLater: of a file that the host exchanged, the front end may speak
+	// as it was for a moment.
+	LearnsLater bool
+	// ReadOnlyByKernel: the kernel refuses changes before the gate is asked.
+	ReadOnlyByKernel bool
+	// GoneIsAbsent: a root that ended is not there any more (ENOENT), instead
+	// of refusing.
+	GoneIsAbsent bool
+}
+
+// Maker makes the front end of a registry, to which roots are granted later.
+type Maker func(t testing.TB, reg *guard.Registry) Front
+
+// prefixed is a Front whose roots have longer names in the registry, so that
+// the cases of a suite do not meet.
+type prefixed struct {
+	f Front
+	p string
+}
+
+func (x prefixed) ReadFile(p string) ([]byte, error)       { return x.f.ReadFile(x.path(p)) }
+func (x prefixed) WriteFile(p string, data []byte) error   { return x.f.WriteFile(x.path(p), data) }
+func (x prefixed) Append(p string, data []byte) error      { return x.f.Append(x.path(p), data) }
+func (x prefixed) Mkdir(p string) error                    { return x.f.Mkdir(x.path(p)) }
+func (x prefixed) Remove(p string) error                   { return x.f.Remove(x.path(p)) }
+func (x prefixed) Rename(p, q string) error                { return x.f.Rename(x.path(p), x.path(q)) }
+func (x prefixed) Link(p, q string) error                  { return x.f.Link(x.path(p), x.path(q)) }
+func (x prefixed) Symlink(target, p string) error          { return x.f.Symlink(target, x.path(p)) }
+func (x prefixed) Readlink(p string) (string, error)       { return x.f.Readlink(x.path(p)) }
+func (x prefixed) Stat(p string) (Info, error)             { return x.f.Stat(x.path(p)) }
+func (x prefixed) List(p string) ([]string, error)         { return x.f.List(x.path(p)) }
+func (x prefixed) Chmod(p string, mode uint32) error       { return x.f.Chmod(x.path(p), mode) }
+func (x prefixed) Truncate(p string, n int64) error        { return x.f.Truncate(x.path(p), n) }
+func (x prefixed) Setxattr(p, name string, v []byte) error { return x.f.Setxattr(x.path(p), name, v) }
+func (x prefixed) Getxattr(p, name string) ([]byte, error) { return x.f.Getxattr(x.path(p), name) }
+
+func (x prefixed) path(p string) string {
+	if p == "" || p[0] == '.' || p[0] == '/' {
+		return p // no root is named
+	}
+	return x.p + p
+}

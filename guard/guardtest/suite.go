@@ -1,0 +1,278 @@
+package guardtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Case is one row of the suite.
+type Case struct {
+	Name string
+	Req  string // ids of the requirements it shows
+
+	Tree    []string // of the root "code"
+	Outside []string // of the directory $OUT, which nobody approved
+
+	Policy guard.Policy // of "code"; no rights mean read and write
+	File   string       // "code" is this one file of the tree
+	// More grants further roots, "" for the directory of the tree itself:
+	// name -> path below it.
+	More map[string]string
+	// Prepare runs after the grants, Then when the front end has looked at
+	// the root.
+	Prepare, Then func(e *Env)
+
+	Call Call
+	// Steps are calls that must succeed before Call.
+	Steps []Call
+	// Want is why Call is refused, 0 if it is not; Errno what the kernel says
+	// where that is not the kind's own number.
+	Want  guard.Kind
+	Errno syscall.Errno
+	// Gone: the root has ended; a front end may say so by having no such root.
+	Gone bool
+	// Replaced: Then exchanged the file under a name the front end knew.
+	Replaced bool
+	// Unguarded: the same call on the bare file system succeeds.
+	Unguarded bool
+	// Parsed: the case is about how paths are written, so only front ends that
+	// read them themselves take it.
+	Parsed bool
+	// Raw: the path is not UTF-8.
+	Raw bool
+	// Check looks at the result on the host.
+	Check func(e *Env)
+}
+
+// Env is what one case runs in.
+type Env struct {
+	testing.TB
+	Reg      *guard.Registry
+	Src, Out string // host paths of the tree and of the outside directory
+	Front    Front
+	Records  *Recorder
+	prefix   string
+}
+
+// RootName is the name that one of the case's roots has in the registry. Front and
+// the calls take it without the prefix.
+func (e *Env) RootName(root string) guard.RootName { return guard.RootName(e.prefix + root) }
+
+// Revoke, Recheck and Contents are what Prepare, Then and Check need.
+func (e *Env) Revoke(name string) {
+	e.Helper()
+	if _, err := e.Reg.Revoke(context.Background(), e.RootName(name)); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// Recheck compares the root with what was approved, as the source watch does.
+func (e *Env) Recheck(name string) {
+	e.Helper()
+	if err := e.Reg.Recheck(context.Background(), e.RootName(name)); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// Must ends the case if preparing it failed.
+func (e *Env) Must(err error) {
+	e.Helper()
+	if err != nil {
+		e.Fatal(err)
+	}
+}
+
+// Contents checks a file on the host.
+func (e *Env) Contents(path, want string) {
+	e.Helper()
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		e.Errorf("%s holds %q, %v; want %q", filepath.Base(path), got, err, want)
+	}
+}
+
+// Suite is what a front end gives to be tested.
+type Suite struct {
+	Opener guard.Opener
+	Can    Can
+	Make   Maker
+	// AtLeast is how many cases have to run, so that a front end that can do
+	// nothing does not pass.
+	AtLeast int
+}
+
+// Run puts every case to one front end; each has roots of its own, granted and
+// revoked while the front end serves.
+func Run(t *testing.T, s Suite) {
+	rec, ran := &Recorder{}, 0
+	reg := guard.NewRegistry(guard.Config{Opener: s.Opener, Auditor: rec})
+	front := s.Make(t, reg)
+	for i, c := range append(Cases(), rightsCases()...) {
+		if s.Can.ReadOnlyByKernel && (c.Policy.Rights == 0 || c.Policy.Rights.Mutating()) {
+			continue
+		}
+		if c.Parsed && !s.Can.Parses || c.Raw && !s.Can.RawNames || !fits(&c, s.Can) {
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			e := &Env{TB: t, Src: t.TempDir(), Out: t.TempDir(), Reg: reg, Records: rec, prefix: "c" + itoa(i) + "-"}
+			e.Front = prefixed{front, e.prefix}
+			if c.run(e, s.Can) {
+				ran++
+			}
+		})
+	}
+	if ran < s.AtLeast {
+		t.Errorf("only %d cases ran, want at least %d", ran, s.AtLeast)
+	}
+}
+
+func fits(c *Case, can Can) bool {
+	for _, call := range append(c.Steps, c.Call) {
+		if call.needs != nil && !call.needs(can) {
+			return false
+		}
+	}
+	return true
+}
+
+// run reports whether the front end could take the case at all.
+func (c *Case) run(e *Env, can Can) bool {
+	Tree(e, e.Out, e.Out, c.Outside...)
+	Tree(e, e.Src, e.Out, c.Tree...)
+	grants, dirs := c.grants(e)
+	if _, err := e.Reg.GrantAll(context.Background(), grants); err != nil {
+		var ge *guard.Error
+		if errors.As(err, &ge) && ge.Op == names.OpMount {
+			return false // the front end objects to the policy
+		}
+		e.Fatal(err)
+	}
+	e.Cleanup(func() { e.revokeAll(grants) })
+	if c.Prepare != nil {
+		c.Prepare(e)
+	}
+	if c.Then != nil {
+		_, _ = e.Front.Stat("code")
+		c.Then(e)
+	}
+	for _, step := range c.Steps {
+		if err := step.do(e.Front); err != nil {
+			e.Fatalf("%s: %v", step.Text, err)
+		}
+	}
+	before := len(e.Records.All())
+	c.ask(e, can)
+	c.recorded(e, can, e.Records.All()[before:])
+	if c.Check != nil {
+		c.Check(e)
+	}
+	if c.Unguarded {
+		if err := c.Call.do(Bare{Host: HostPath(dirs)}); err != nil {
+			e.Errorf("the bare call must succeed, else nothing shows that the guard stopped it: %s: %v", c.Call.Text, err)
+		}
+	}
+	return true
+}
+
+// ask makes the call. Where the front end may be told of the host's changes a
+// little later, it is asked until it knows; the bound only ends a failed test.
+func (c *Case) ask(e *Env, can Can) {
+	err := c.Call.do(e.Front)
+	if c.Replaced && can.LearnsLater {
+		for range 2000 {
+			if c.differs(err, can) == "" {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+			err = c.Call.do(e.Front)
+		}
+	}
+	if text := c.differs(err, can); text != "" {
+		e.Errorf("%s: %s", c.Call.Text, text)
+	}
+}
+
+// recorded checks that a refusal by the gate left a record (R084), without any
+// host path outside the registry's own records (R126).
+func (c *Case) recorded(e *Env, can Can, recs []guard.Record) {
+	e.Helper()
+	found := false
+	for _, r := range recs {
+		if r.Path.Root != "" && strings.Contains(r.Detail, e.Src) {
+			e.Errorf("the record of %v tells the host path: %s", r.Op, r.Detail)
+		}
+		found = found || r.Verdict == guard.Refused && r.Kind == c.Want
+	}
+	byKernel := can.ReadOnlyByKernel && c.Want == names.ReadOnly || c.Gone && can.GoneIsAbsent
+	if c.Want.Refusal() && !byKernel && !found {
+		e.Errorf("%s: no record of the refusal", c.Call.Text)
+	}
+}
+
+func (e *Env) revokeAll(grants []guard.Grant) {
+	for _, g := range grants {
+		if _, ok := e.Reg.Lookup(g.Root); ok {
+			if _, err := e.Reg.Revoke(context.Background(), g.Root); err != nil {
+				e.Error(err)
+			}
+		}
+	}
+}
+
+func (c *Case) grants(e *Env) ([]guard.Grant, map[string]string) {
+	if c.Policy.Rights == 0 {
+		c.Policy.Rights = guard.ReadWrite
+	}
+	dirs := map[string]string{"code": filepath.Join(e.Src, c.File)}
+	grants := []guard.Grant{{Root: e.RootName("code"), Dir: dirs["code"], Policy: c.Policy, Origin: "test"}}
+	for name, rel := range c.More {
+		dirs[name] = filepath.Join(e.Src, rel)
+		p := guard.Policy{Rights: guard.ReadWrite}
+		if name == "ro" {
+			p.Rights = guard.ReadOnly
+		}
+		grants = append(grants, guard.Grant{Root: e.RootName(name), Dir: dirs[name], Policy: p, Origin: "test"})
+	}
+	return grants, dirs
+}
+
+// differs compares what the front end said with what the case wants and returns
+// how they differ, "" if they do not.
+func (c *Case) differs(err error, can Can) string {
+	var w *wrong
+	if errors.As(err, &w) {
+		return w.text
+	}
+	if c.Want == 0 && c.Errno == 0 {
+		if err != nil {
+			return err.Error() + ", want success"
+		}
+		return ""
+	}
+	if err == nil {
+		return fmt.Sprintf("succeeded, want %v", c.Want)
+	}
+	want := c.Errno
+	if want == 0 {
+		want = (&guard.Error{Kind: c.Want}).Errno()
+	}
+	got := names.Errno(err)
+	if got != want && !(c.Gone && can.GoneIsAbsent && got == syscall.ENOENT) {
+		return fmt.Sprintf("%v (%d), want %v", err, int(got), want)
+	}
+	var ge *guard.Error
+	if errors.As(err, &ge) && c.Want != 0 && ge.Kind != c.Want {
+		return fmt.Sprintf("refused as %v, want %v", ge.Kind, c.Want)
+	}
+	return ""
+}

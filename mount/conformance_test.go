@@ -1,0 +1,64 @@
+package mount
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// A real mount answers the conformance suite as the tree does, at every cache
+// level, with roots that come and go while it serves. R063, R064, R110, R134.
+func TestConformance(t *testing.T) {
+	levels(t, func(t *testing.T, level Level) {
+		if level != Max {
+			conform(t, Options{Level: level}, 300)
+			return
+		}
+		// Max takes either writable roots or, mounted so, read-only ones.
+		t.Run("rw", func(t *testing.T) { conform(t, Options{Level: level}, 150) })
+		t.Run("ro", func(t *testing.T) { conform(t, Options{Level: level, ReadOnly: true}, 10) })
+	})
+}
+
+func conform(t *testing.T, opt Options, atLeast int) {
+	guardtest.Run(t, guardtest.Suite{
+		Opener: vfs.Opener(),
+		Can: guardtest.Can{Attributes: true, Links: true, RawNames: true, GoneIsAbsent: true,
+			LearnsLater: opt.Level == Max, ReadOnlyByKernel: opt.ReadOnly},
+		Make:    func(t testing.TB, reg *guard.Registry) guardtest.Front { return mountFront(t, opt, reg) },
+		AtLeast: atLeast,
+	})
+}
+
+func mountFront(t testing.TB, opt Options, reg *guard.Registry) guardtest.Front {
+	t.Helper()
+	if err := CheckFUSE(); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("CI must be able to mount: %v", err)
+		}
+		t.Skip(err)
+	}
+	opt.Point = t.TempDir()
+	m, err := New(reg, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = reg.RevokeAll(context.Background())
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		<-m.Served()
+	})
+	return guardtest.Bare{Host: func(p string) string {
+		if p == "" {
+			return filepath.Join(opt.Point, "nothing")
+		}
+		return opt.Point + "/" + p
+	}}
+}

@@ -1,0 +1,279 @@
+package vfs_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// The tree itself is the first front end of the conformance suite. R063, R064,
+// R110.
+func TestConformance(t *testing.T) {
+	guardtest.Run(t, guardtest.Suite{
+		Opener: vfs.Opener(),
+		Can:    guardtest.Can{Parses: true, Attributes: true, Links: true, RawNames: true},
+		Make: func(_ testing.TB, reg *guard.Registry) guardtest.Front {
+			return &treeFront{reg, vfs.New(reg)}
+		},
+		AtLeast: 300,
+	})
+}
+
+// treeFront speaks to the tree as a broker does: it expands links by itself,
+// one judged component at a time.
+type treeFront struct {
+	reg *guard.Registry
+	t   *vfs.Tree
+}
+
+var (
+	bg  = context.Background()
+	who = guard.Caller{Via: guard.ViaFiles}
+)
+
+// place resolves the links of a path; those of the last element only if follow.
+func (f *treeFront) place(s string, follow bool) (vfs.At, error) {
+	p, err := f.reg.Parse(s)
+	if err != nil {
+		return vfs.At{}, err
+	}
+	at, err := guard.NewPath(p.Root, "")
+	if err != nil {
+		return vfs.At{}, err
+	}
+	if p.IsRoot() && follow {
+		// A single-file root's own name may have become a link.
+		if info, err := f.t.Lstat(bg, who, vfs.At{Path: at}); err == nil && info.Type() == unix.S_IFLNK {
+			if _, err := f.t.Readlink(bg, who, vfs.At{Path: at}, nil); err != nil {
+				return vfs.At{}, err
+			}
+		}
+	}
+	todo := []string{}
+	if p.Rel() != "" {
+		todo = strings.Split(p.Rel(), "/")
+	}
+	for links := 0; len(todo) > 0; {
+		elem := todo[0]
+		todo = todo[1:]
+		switch elem {
+		case "", ".":
+			continue
+		case "..":
+			at, _ = at.Split()
+			continue
+		}
+		next, err := at.Join(elem)
+		if err != nil {
+			return vfs.At{}, err
+		}
+		info, err := f.t.Lookup(bg, who, vfs.At{Path: at}, elem)
+		if err != nil && (len(todo) > 0 || !errors.Is(err, names.NotExist)) {
+			return vfs.At{}, err
+		}
+		if err != nil || info.Type() != unix.S_IFLNK || len(todo) == 0 && !follow {
+			at = next
+			continue
+		}
+		if links++; links > 40 {
+			return vfs.At{}, unix.ELOOP
+		}
+		target, err := f.t.Readlink(bg, who, vfs.At{Path: next}, nil)
+		if err != nil {
+			return vfs.At{}, err
+		}
+		todo = append(strings.Split(target, "/"), todo...)
+	}
+	return vfs.At{Path: at}, nil
+}
+
+// name resolves the directory of a path's last element.
+func (f *treeFront) name(s string) (vfs.At, string, error) {
+	p, err := f.reg.Parse(s)
+	if err != nil {
+		return vfs.At{}, "", err
+	}
+	dir, base := p.Split()
+	at, err := f.place(dir.String(), true)
+	return at, base, err
+}
+
+func (f *treeFront) open(s string, flags int, create bool) (*vfs.File, error) {
+	at, err := f.place(s, true)
+	if err != nil {
+		return nil, err
+	}
+	if !create || at.Path.IsRoot() {
+		file, _, err := f.t.Open(bg, who, at, flags)
+		return file, err
+	}
+	dir, base := at.Path.Split()
+	// As open(2) does in the kernel: what exists is opened, the rest made.
+	if _, err := f.t.Lookup(bg, who, vfs.At{Path: dir}, base); err == nil {
+		file, _, err := f.t.Open(bg, who, at, flags)
+		return file, err
+	}
+	file, _, _, err := f.t.Create(bg, who, vfs.At{Path: dir}, base, flags, 0o644)
+	return file, err
+}
+
+func (f *treeFront) ReadFile(p string) ([]byte, error) {
+	file, err := f.open(p, unix.O_RDONLY, false)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	buf := make([]byte, 1<<10)
+	n, err := file.ReadAt(bg, who, buf, 0)
+	return buf[:n], err
+}
+
+func (f *treeFront) put(p string, flags int, data []byte) error {
+	file, err := f.open(p, unix.O_WRONLY|flags, true)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if len(data) == 0 {
+		return nil
+	}
+	_, err = file.WriteAt(bg, who, [][]byte{data}, 0, vfs.Writing{})
+	return err
+}
+
+func (f *treeFront) WriteFile(p string, data []byte) error { return f.put(p, unix.O_TRUNC, data) }
+func (f *treeFront) Append(p string, data []byte) error    { return f.put(p, unix.O_APPEND, data) }
+
+func (f *treeFront) Mkdir(p string) error {
+	dir, base, err := f.name(p)
+	if err == nil {
+		_, err = f.t.Mkdir(bg, who, dir, base, 0o755)
+	}
+	return err
+}
+
+func (f *treeFront) Remove(p string) error {
+	dir, base, err := f.name(p)
+	if err != nil {
+		return err
+	}
+	if info, err := f.t.Lookup(bg, who, dir, base); err == nil && info.IsDir() {
+		return f.t.Rmdir(bg, who, dir, base)
+	}
+	return f.t.Unlink(bg, who, dir, base)
+}
+
+func (f *treeFront) Rename(p, q string) error {
+	from, oldName, err := f.name(p)
+	if err != nil {
+		return err
+	}
+	to, newName, err := f.name(q)
+	if err != nil {
+		return err
+	}
+	return f.t.Rename(bg, who, from, oldName, to, newName, 0)
+}
+
+func (f *treeFront) Link(p, q string) error {
+	old, err := f.place(p, false)
+	if err != nil {
+		return err
+	}
+	dir, base, err := f.name(q)
+	if err == nil {
+		_, err = f.t.Link(bg, who, old, nil, dir, base)
+	}
+	return err
+}
+
+func (f *treeFront) Symlink(target, p string) error {
+	dir, base, err := f.name(p)
+	if err == nil {
+		_, err = f.t.Symlink(bg, who, target, dir, base)
+	}
+	return err
+}
+
+func (f *treeFront) Readlink(p string) (string, error) {
+	at, err := f.place(p, false)
+	if err != nil {
+		return "", err
+	}
+	return f.t.Readlink(bg, who, at, nil)
+}
+
+func (f *treeFront) Stat(p string) (guardtest.Info, error) {
+	at, err := f.place(p, false)
+	if err != nil {
+		return guardtest.Info{}, err
+	}
+	info, err := f.t.Lstat(bg, who, at)
+	return guardtest.Info{Size: info.Size, Mode: info.Mode}, err
+}
+
+func (f *treeFront) List(p string) ([]string, error) {
+	at, err := f.place(p, true)
+	if err != nil {
+		return nil, err
+	}
+	d, err := f.t.Opendir(bg, who, at)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	list := []string{}
+	for {
+		entries, err := d.ReadDir(bg, who, at)
+		if err != nil {
+			return nil, err
+		}
+		if len(entries) == 0 {
+			slices.Sort(list)
+			return list, nil
+		}
+		for _, e := range entries {
+			if e.Name != "." && e.Name != ".." {
+				list = append(list, e.Name)
+			}
+		}
+	}
+}
+
+func (f *treeFront) setattr(p string, a vfs.Attrs) error {
+	at, err := f.place(p, true)
+	if err == nil {
+		_, err = f.t.Setattr(bg, who, at, nil, a)
+	}
+	return err
+}
+
+func (f *treeFront) Chmod(p string, mode uint32) error { return f.setattr(p, vfs.Attrs{Mode: &mode}) }
+func (f *treeFront) Truncate(p string, n int64) error  { return f.setattr(p, vfs.Attrs{Size: &n}) }
+
+func (f *treeFront) Setxattr(p, name string, value []byte) error {
+	at, err := f.place(p, false)
+	if err == nil {
+		err = f.t.Setxattr(bg, who, at, nil, name, value, 0)
+	}
+	return err
+}
+
+func (f *treeFront) Getxattr(p, name string) ([]byte, error) {
+	at, err := f.place(p, false)
+	if err != nil {
+		return nil, err
+	}
+	buf := make([]byte, 256)
+	n, err := f.t.Getxattr(bg, who, at, nil, name, buf)
+	return buf[:n], err
+}
