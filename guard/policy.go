@@ -44,6 +44,18 @@ type Caller struct {
 	// Umask is that of the requesting process where the front end leaves it
 	// to us: a directory with a default ACL ignores it.
 	Umask uint32
+	// Groups tells the caller's supplementary groups, which only some
+	// operations ask for; nil: it has none.
+	Groups func() []uint32
+}
+
+// InGroup reports whether the caller may act for the group: it is root, or a
+// member.
+func (c Caller) InGroup(gid uint32) bool {
+	if c.UID == 0 || c.GID == gid {
+		return true
+	}
+	return c.Groups != nil && slices.Contains(c.Groups(), gid)
 }
 
 // DefaultTimeout is how long an operation may take before it is answered with

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
 )
@@ -24,7 +24,7 @@ func (v *view) flush(ctx context.Context) error {
 			dirty = append(dirty, n)
 		}
 	}
-	return notifyAll(ctx, dirty, func(n *node) syscall.Errno { return n.NotifyContent(0, 0) })
+	return notifyAll(ctx, dirty, func(n *node) { n.NotifyContent(0, 0) })
 }
 
 // invalidate takes back what the kernel holds of the root: after the flights
@@ -32,6 +32,11 @@ func (v *view) flush(ctx context.Context) error {
 // node. From there the kernel's own locks order replies before notifications:
 // the parent's inode lock for names, the folio lock for pages, attr_version for
 // attributes.
+//
+// Dropping the root's own name comes first: with it the kernel drops every name
+// below that nobody holds, and the inodes with them (fs/dcache.c d_invalidate),
+// which it says by FORGET. What is left after that is held by somebody, and is
+// told one by one.
 func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 	err := v.m.raw.flights.drain(ctx, v)
 	if err != nil {
@@ -41,22 +46,42 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 		v.mu.Lock()
 		v.ended = true
 		v.mu.Unlock()
+	}
+	if kind == guard.ChangeNarrowed {
+		v.orphanWritable(v.all())
+	}
+	v.m.root.NotifyEntry(string(v.name))
+	if root := v.rootNode(); root != nil {
+		root.NotifyContent(0, 0)
+	}
+	stuck := notifyAll(context.WithoutCancel(ctx), v.all(), (*node).takeBack)
+	if stuck != nil {
+		stuck = errors.Join(stuck, v.m.abort())
+	}
+	if kind == guard.ChangeEnded {
 		v.closeKept()
 	}
-	all := v.all()
-	if kind == guard.ChangeNarrowed {
-		v.orphanWritable(all)
+	return errors.Join(err, stuck)
+}
+
+// takeBack makes the kernel drop one node's pages, attributes and name. A node
+// that it has forgotten meanwhile is held by nobody.
+func (n *node) takeBack() {
+	if n.forgotten() || n.NotifyContent(0, 0) == syscall.ENOENT {
+		return
 	}
-	// The entry of the root itself first: new walks end here at once.
-	v.m.root.NotifyEntry(string(v.name))
-	err = errors.Join(err, notifyAll(ctx, all, func(n *node) syscall.Errno {
-		errno := n.NotifyContent(0, 0)
-		if name, parent := n.Parent(); parent != nil {
-			parent.NotifyEntry(name)
-		}
-		return errno
-	}))
-	return err
+	if name, parent := n.Parent(); parent != nil {
+		parent.NotifyEntry(name)
+	}
+}
+
+// abort ends the connection to the kernel, and with it the mount's other roots:
+// the last means when a page is stuck behind a file system that does not answer.
+func (m *Mount) abort() error {
+	if err := Abort(m.info.Dev); err != nil {
+		return fmt.Errorf("and the connection could not be aborted: %w", err)
+	}
+	return errors.New("the connection was aborted, which ends the mount's other roots too; what was mapped of those files stays mapped")
 }
 
 // orphanWritable gives inodes that may have a writable mapping a new identity:
@@ -72,32 +97,47 @@ func (v *view) orphanWritable(all []*node) {
 	}
 }
 
-// notifyAll calls f for every node from a few goroutines. A node whose
-// notification does not return (a READ of its page is stuck) holds up one
-// worker; the others go on, and at the deadline the stuck ones are reported.
-func notifyAll(ctx context.Context, nodes []*node, f func(*node) syscall.Errno) error {
-	var next atomic.Int64
-	var left atomic.Int64
-	left.Store(int64(len(nodes)))
-	done := make(chan struct{})
-	var wg sync.WaitGroup
+// stuckAfter is how long one notification may take before it counts as stuck: it
+// waits for a READ of the file's pages that does not come back.
+const stuckAfter = guard.EndDeadline
+
+// notifyAll calls f for every node from a few goroutines. How long that takes in
+// all depends on how much the kernel holds; a worker that makes no progress for
+// stuckAfter is given up, and the others do its share.
+func notifyAll(ctx context.Context, nodes []*node, f func(*node)) error {
+	var next, done atomic.Int64
+	all := make(chan struct{})
 	for range min(workers, len(nodes)) {
-		wg.Go(func() {
+		go func() {
 			for {
 				i := next.Add(1) - 1
 				if i >= int64(len(nodes)) {
 					return
 				}
 				f(nodes[i])
-				left.Add(-1)
+				if done.Add(1) == int64(len(nodes)) {
+					close(all)
+				}
 			}
-		})
+		}()
 	}
-	go func() { wg.Wait(); close(done) }()
-	select {
-	case <-done:
+	if len(nodes) == 0 {
 		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%d cached files could not be taken back in time: %w", left.Load(), ctx.Err())
+	}
+	tick := time.NewTicker(stuckAfter)
+	defer tick.Stop()
+	for last := int64(-1); ; {
+		select {
+		case <-all:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			now := done.Load()
+			if now == last {
+				return fmt.Errorf("%d cached files could not be taken back: a read of their pages does not return", int64(len(nodes))-now)
+			}
+			last = now
+		}
 	}
 }

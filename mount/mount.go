@@ -39,7 +39,7 @@ type Mount struct {
 
 	mu    sync.Mutex // guards the fields below
 	views map[guard.RootName]*view
-	devs  map[uint64]uint64 // device -> its number, see ino
+	devs  []uint64 // see devIndex
 }
 
 // New mounts the registry's roots at opt.Point and serves them until Close, or
@@ -67,7 +67,7 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	}
 	m := &Mount{
 		opt: opt, reg: reg, tree: vfs.New(reg), log: opt.Log, start: time.Now(),
-		served: make(chan struct{}), views: map[guard.RootName]*view{}, devs: map[uint64]uint64{},
+		served: make(chan struct{}), views: map[guard.RootName]*view{},
 	}
 	if m.keptFiles.max = opt.MaxOpen; m.keptFiles.max <= 0 {
 		m.keptFiles.max = defaultMaxOpen
@@ -214,24 +214,37 @@ func (m *Mount) view(name guard.RootName) *view {
 	v := m.views[name]
 	if v == nil || v.epoch != st.Epoch {
 		v = &view{m: m, name: name, epoch: st.Epoch, fileRoot: st.FileRoot, remote: st.Remote,
-			nodes: map[guard.Identity]*node{}}
+			nodes: map[uint64]*node{}}
 		m.views[name] = v
 	}
 	return v
+}
+
+// devIndex numbers the devices the roots lie on, from 0.
+func (m *Mount) devIndex(dev uint64) uint32 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, d := range m.devs {
+		if d == dev {
+			return uint32(i)
+		}
+	}
+	m.devs = append(m.devs, dev)
+	return uint32(len(m.devs) - 1)
+}
+
+// device is the inverse of devIndex.
+func (m *Mount) device(i uint32) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.devs[i]
 }
 
 // ino is the inode number shown for a file. Files of the first device keep
 // theirs; numbers of further devices are moved apart, because programs take
 // equal numbers within one mount for hard links.
 func (m *Mount) ino(id guard.Identity) uint64 {
-	m.mu.Lock()
-	n, ok := m.devs[id.Dev]
-	if !ok {
-		n = uint64(len(m.devs))
-		m.devs[id.Dev] = n
-	}
-	m.mu.Unlock()
-	ino := id.Ino ^ n<<48
+	ino := id.Ino ^ uint64(m.devIndex(id.Dev))<<48
 	if ino <= topIno || ino == ^uint64(0) {
 		ino |= 1 << 62 // numbers that go-fuse and FUSE keep for themselves
 	}

@@ -160,7 +160,7 @@ func (n *node) target(fh fs.FileHandle) (vfs.At, *vfs.File, syscall.Errno) {
 		return at, nil, 0
 	}
 	if f := n.anyFile(); f != nil {
-		return vfs.At{Path: f.Path(), ID: n.id}, f, 0
+		return vfs.At{Path: f.Path(), ID: n.id()}, f, 0
 	}
 	return vfs.At{}, nil, orphan
 }
@@ -216,7 +216,7 @@ func (n *node) anyhow(f func(at vfs.At, file *vfs.File) error) syscall.Errno {
 		}
 	}
 	if have := n.anyFile(); have != nil {
-		return names.Errno(f(vfs.At{Path: have.Path(), ID: n.id}, have))
+		return names.Errno(f(vfs.At{Path: have.Path(), ID: n.id()}, have))
 	}
 	return errno
 }
@@ -224,18 +224,13 @@ func (n *node) anyhow(f func(at vfs.At, file *vfs.File) error) syscall.Errno {
 // Statfs describes the source's file system.
 func (n *node) Statfs(ctx context.Context, out *fuse.StatfsOut) syscall.Errno {
 	_, c := n.enter(ctx)
-	at, ok := n.place()
-	if !ok {
-		return orphan
-	}
-	st, err := n.tree().Statfs(ctx, c, at)
-	if err != nil {
-		return names.Errno(err)
-	}
-	out.Blocks, out.Bfree, out.Bavail = st.Blocks, st.Bfree, st.Bavail
-	out.Files, out.Ffree = st.Files, st.Ffree
-	out.Bsize, out.Frsize, out.NameLen = uint32(st.Bsize), uint32(st.Frsize), uint32(st.Namelen)
-	return 0
+	return n.anyhow(func(at vfs.At, f *vfs.File) error {
+		st, err := n.tree().Statfs(ctx, c, at, f)
+		out.Blocks, out.Bfree, out.Bavail = st.Blocks, st.Bfree, st.Bavail
+		out.Files, out.Ffree = st.Files, st.Ffree
+		out.Bsize, out.Frsize, out.NameLen = uint32(st.Bsize), uint32(st.Frsize), uint32(st.Namelen)
+		return err
+	})
 }
 
 // Getxattr reads one extended attribute.
@@ -269,9 +264,12 @@ func (n *node) Listxattr(ctx context.Context, dest []byte) (uint32, syscall.Errn
 // Setxattr sets one extended attribute.
 func (n *node) Setxattr(ctx context.Context, attr string, data []byte, flags uint32) syscall.Errno {
 	_, c := n.enter(ctx)
-	return n.anyhow(func(at vfs.At, f *vfs.File) error {
+	own := n.writing()
+	errno := n.anyhow(func(at vfs.At, f *vfs.File) error {
 		return n.tree().Setxattr(ctx, c, at, f, attr, data, int(flags))
 	})
+	n.written(own, vfs.Touch{})
+	return errno
 }
 
 // Removexattr removes one extended attribute.

@@ -2,8 +2,11 @@ package mount
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fs"
@@ -164,8 +167,34 @@ func (m *Mount) caller(ctx context.Context) guard.Caller {
 		if f := m.raw.flights.of(ctx); f != nil {
 			c.Umask = f.umask
 		}
+		c.Groups = func() []uint32 { return groupsOf(fc.Pid) }
 	}
 	return c
+}
+
+// groupsOf reads a process's supplementary groups, which a FUSE request does not
+// carry. A process of another pid namespace has the number 0 and none.
+func groupsOf(pid uint32) []uint32 {
+	if pid == 0 {
+		return nil
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return nil
+	}
+	var out []uint32
+	for line := range strings.Lines(string(b)) {
+		rest, ok := strings.CutPrefix(line, "Groups:")
+		if !ok {
+			continue
+		}
+		for f := range strings.FieldsSeq(rest) {
+			if gid, err := strconv.ParseUint(f, 10, 32); err == nil {
+				out = append(out, uint32(gid))
+			}
+		}
+	}
+	return out
 }
 
 func stack() string { return string(debug.Stack()) }

@@ -2,6 +2,7 @@ package mount
 
 import (
 	"container/list"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 
@@ -23,7 +24,7 @@ type view struct {
 	remote   bool // changes on the source are not reported
 
 	mu    sync.Mutex // guards the fields below
-	nodes map[guard.Identity]*node
+	nodes nodeTable
 	// displaced are nodes whose identity now belongs to another node: the
 	// inode number was reused, or the node was given up so that an old
 	// writable mapping of it stays an orphan.
@@ -32,16 +33,68 @@ type view struct {
 	ended     bool
 }
 
-// node is a file as the kernel knows it.
+// node is a file as the kernel knows it. There may be a million of them: what
+// only some need is in nodeExt.
 type node struct {
 	fs.Inode
 	view *view
-	id   guard.Identity
+	ext  atomic.Pointer[nodeExt]
 
-	// guarded by view.mu
-	pins int32
+	// The file's identity: its device's number (devIndex), inode and birth.
+	ino   uint64
+	birth int64
+	dev   uint32
 
-	ext atomic.Pointer[nodeExt]
+	pins  uint16 // guarded by view.mu
+	ended bool   // forgotten by the kernel; guarded by view.mu
+}
+
+// id is the file's identity.
+func (n *node) id() guard.Identity {
+	return guard.Identity{Dev: n.view.m.device(n.dev), Ino: n.ino, Birth: n.birth}
+}
+
+// nodeTable finds nodes by identity. Keys are hashes, because a table keyed by
+// the identity itself costs three times the memory; in the unlikely case that
+// two identities share one, the later is keyed by the next free number.
+type nodeTable map[uint64]*node
+
+func (t nodeTable) slot(id guard.Identity) (key uint64, n *node) {
+	for key = maphash.Comparable(seed, id); ; key++ {
+		if n = t[key]; n == nil || n.id() == id {
+			return key, n
+		}
+	}
+}
+
+func (t nodeTable) get(id guard.Identity) *node {
+	_, n := t.slot(id)
+	return n
+}
+
+func (t nodeTable) put(n *node) {
+	key, _ := t.slot(n.id())
+	t[key] = n
+}
+
+// remove takes n out, if it is the one under its identity.
+func (t nodeTable) remove(n *node) {
+	key, have := t.slot(n.id())
+	if have != n {
+		return
+	}
+	delete(t, key)
+	// One that had to give way may now be unreachable: move it up.
+	for next := key + 1; ; next++ {
+		m := t[next]
+		if m == nil {
+			return
+		}
+		if maphash.Comparable(seed, m.id()) != next {
+			delete(t, next)
+			t.put(m)
+		}
+	}
 }
 
 // nodeExt is what only some nodes have, so that a million looked-up files do
@@ -80,14 +133,14 @@ func (v *view) node(f *flight, parent *fs.Inode, info *vfs.Info, fresh bool) *fs
 	id := info.ID()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	n := v.nodes[id]
+	n := v.nodes.get(id)
 	if n != nil && (fresh || n.Inode.Mode()&unix.S_IFMT != info.Type()) {
 		v.displaceLocked(n)
 		n = nil
 	}
 	if n == nil {
-		n = &node{view: v, id: id}
-		v.nodes[id] = n
+		n = &node{view: v, ino: id.Ino, birth: id.Birth, dev: v.m.devIndex(id.Dev)}
+		v.nodes.put(n)
 	}
 	if f != nil {
 		n.pins++
@@ -103,9 +156,7 @@ func (v *view) node(f *flight, parent *fs.Inode, info *vfs.Info, fresh bool) *fs
 
 // displaceLocked gives a node's identity up. The caller holds mu.
 func (v *view) displaceLocked(n *node) {
-	if v.nodes[n.id] == n {
-		delete(v.nodes, n.id)
-	}
+	v.nodes.remove(n)
 	if v.displaced == nil {
 		v.displaced = map[*node]struct{}{}
 	}
@@ -139,11 +190,17 @@ func (n *node) OnForget() {
 	}
 }
 
+// forgotten reports whether the kernel has let go of the node.
+func (n *node) forgotten() bool {
+	n.view.mu.Lock()
+	defer n.view.mu.Unlock()
+	return n.ended
+}
+
 func (v *view) dropLocked(n *node) {
-	if v.nodes[n.id] == n {
-		delete(v.nodes, n.id)
-	}
+	v.nodes.remove(n)
 	delete(v.displaced, n)
+	n.ended = true
 }
 
 // all returns every node the kernel may know.
@@ -192,7 +249,7 @@ func (n *node) place() (vfs.At, bool) {
 	if err != nil {
 		return vfs.At{}, false
 	}
-	return vfs.At{Path: p, ID: n.id}, true
+	return vfs.At{Path: p, ID: n.id()}, true
 }
 
 func (v *view) rootNode() *node {

@@ -185,13 +185,30 @@ func (t *Tree) Listxattr(ctx context.Context, c guard.Caller, at At, f *File) ([
 func (t *Tree) Setxattr(ctx context.Context, c guard.Caller, at At, f *File, name string, value []byte, flags int) error {
 	req := guard.Request{Caller: c, Op: names.OpSetxattr, Path: at.Path}
 	value = bytes.Clone(value) // the front end's buffer may be reused before a detached call is through
-	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (Info, error) {
+	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, info Info) (Info, error) {
 		if err := xattrAllowed(l, name, true); err != nil {
 			return Info{}, err
 		}
-		return Info{}, beneath.Setxattr(fd, name, value, flags)
+		if err := beneath.Setxattr(fd, name, value, flags); err != nil {
+			return Info{}, err
+		}
+		if name == "system.posix_acl_access" && !c.InGroup(info.GID) && info.Mode&unix.S_ISGID != 0 && info.IsRegular() {
+			// As chmod(2) does for an owner outside the file's group; the
+			// kernel would tell us only through an extension of SETXATTR
+			// that go-fuse does not speak.
+			return Info{}, killSetgid(fd)
+		}
+		return Info{}, nil
 	})
 	return err
+}
+
+func killSetgid(fd int) error {
+	info, err := beneath.Stat(fd)
+	if err != nil {
+		return err
+	}
+	return beneath.Chmod(fd, info.Mode&07777&^unix.S_ISGID)
 }
 
 // Removexattr removes an attribute.

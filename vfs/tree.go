@@ -269,16 +269,18 @@ func (t *Tree) Lstat(ctx context.Context, c guard.Caller, at At) (Info, error) {
 	})
 }
 
-// Statfs describes the file system a place lies on.
-func (t *Tree) Statfs(ctx context.Context, c guard.Caller, at At) (unix.Statfs_t, error) {
+// Statfs describes the file system that a place, or an open file if f is not
+// nil, lies on.
+func (t *Tree) Statfs(ctx context.Context, c guard.Caller, at At, f *File) (unix.Statfs_t, error) {
 	req := guard.Request{Caller: c, Op: names.OpStatfs, Path: at.Path}
-	return do(ctx, t, req, nil, func(l *guard.Lease) (unix.Statfs_t, int64, error) {
-		d, _, err := nodeAt(l, at)
-		if err != nil {
-			return unix.Statfs_t{}, 0, err
-		}
-		defer d.Close()
-		st, err := beneath.Statfs(d.FD)
-		return st, 0, err
+	var st unix.Statfs_t
+	_, err := t.onNode(ctx, req, at, f, func(_ *guard.Lease, fd int, _ bool, _ Info) (Info, error) {
+		got, err := beneath.Statfs(fd)
+		st = got
+		return Info{}, err
 	})
+	if err != nil {
+		return unix.Statfs_t{}, err
+	}
+	return st, nil
 }

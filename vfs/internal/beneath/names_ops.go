@@ -113,11 +113,29 @@ func CreateFile(d Dir, base string, flags int, mode uint32, o Owner) (int, Info,
 		return -1, Info{}, err
 	}
 	info, err := Stat(fd)
+	if err == nil {
+		err = keepSetgid(fd, &info, mode)
+	}
 	if err != nil {
 		_ = unix.Close(fd)
 		return -1, Info{}, err
 	}
 	return fd, info, nil
+}
+
+// keepSetgid sets the set-group-id bit that making a file in a set-group-id
+// directory drops for somebody outside the group. The kernel in front of us has
+// applied that rule to the mode already, with the caller's supplementary groups,
+// which the thread that made the file does not have.
+func keepSetgid(fd int, info *Info, mode uint32) error {
+	if mode&unix.S_ISGID == 0 || info.Mode&unix.S_ISGID != 0 || info.IsDir() || unix.Geteuid() != 0 {
+		return nil
+	}
+	if err := Chmod(fd, info.Mode&07777|unix.S_ISGID); err != nil {
+		return err
+	}
+	info.Mode |= unix.S_ISGID
+	return nil
 }
 
 // own gives a file just made to the owner and restores the bits that a change
