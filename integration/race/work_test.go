@@ -77,8 +77,10 @@ func (w *worker) run() error {
 // names come and go.
 func (w *worker) one(i int) {
 	defer func() {
-		if p := recover(); p != nil && !strings.Contains(fmt.Sprint(p), "fault") {
-			panic(p)
+		if p := recover(); p != nil {
+			if _, fault := p.(interface{ Addr() uintptr }); !fault {
+				panic(p)
+			}
 		}
 	}()
 	w.op = ops[i].name

@@ -1,0 +1,96 @@
+package programs
+
+import (
+	"crypto/sha256"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func sum(b []byte) []byte {
+	s := sha256.Sum256(b)
+	return s[:8]
+}
+
+// cp -a in, within and out keeps hard links, modes, owners, times, attributes
+// and links.
+func TestCpA(t *testing.T) {
+	inside(t, everywhere, func(t *testing.T, b *box) {
+		out := filepath.Join(b.home, "sample")
+		sample(t, out)
+		want := listing(t, out)
+		b.run("", "cp", "-a", out, "in")
+		b.run("", "cp", "-a", "in", "within")
+		b.run("", "cp", "-a", "within", filepath.Join(b.home, "back"))
+		equal(t, "copied in, on the source", listing(t, filepath.Join(b.src, "in")), want)
+		equal(t, "copied in, in the mount", listing(t, filepath.Join(b.dir, "in")), want)
+		equal(t, "copied within", listing(t, filepath.Join(b.src, "within")), want)
+		equal(t, "copied out", listing(t, filepath.Join(b.home, "back")), want)
+	})
+}
+
+// rsync -aHX in and out, then again with nothing to do, then with a change.
+func TestRsync(t *testing.T) {
+	inside(t, byDefault, func(t *testing.T, b *box) {
+		out, back := filepath.Join(b.home, "sample"), filepath.Join(b.home, "back")
+		sample(t, out)
+		want := listing(t, out)
+		b.run("", "rsync", "-aHX", out+"/", "in/")
+		equal(t, "rsync in, on the source", listing(t, filepath.Join(b.src, "in")), want)
+		b.run("", "rsync", "-aHX", "in/", back+"/")
+		equal(t, "rsync out", listing(t, back), want)
+		if again := b.run("", "rsync", "-aHXi", out+"/", "in/"); again != "" {
+			t.Errorf("a second rsync found work:\n%s", again)
+		}
+		must(t, os.WriteFile(filepath.Join(out, "a"), []byte("changed"), 0o640))
+		must(t, os.Remove(filepath.Join(out, "big")))
+		b.run("", "rsync", "-aHX", "--delete", "--inplace", out+"/", "in/")
+		// Without the top: --inplace leaves its time alone (also on ext4).
+		equal(t, "rsync of a change", listing(t, filepath.Join(b.src, "in"))[1:], listing(t, out)[1:])
+	})
+}
+
+// tar in and out of the root, piped so that contents are read.
+func TestTar(t *testing.T) {
+	inside(t, byDefault, func(t *testing.T, b *box) {
+		need(t, "tar")
+		out, back := filepath.Join(b.home, "sample"), filepath.Join(b.home, "back")
+		sample(t, out)
+		want := listing(t, out)
+		must(t, os.Mkdir(back, 0o755))
+		b.sh(`mkdir in; tar --xattrs --xattrs-include='user.*' --sparse --format=pax -C ` + out + ` -cpf archive.tar .
+			tar --xattrs --xattrs-include='user.*' -C in -xpf archive.tar
+			tar --xattrs --xattrs-include='user.*' --sparse --format=pax -C in -cpf - . | tar --xattrs --xattrs-include='user.*' -C ` + back + ` -xpf -`)
+		equal(t, "extracted in", listing(t, filepath.Join(b.src, "in")), want)
+		equal(t, "extracted out", listing(t, back), want)
+	})
+}
+
+// find sees the same names, and the same by type, time and size, as on the
+// source; also deletes by them.
+func TestFind(t *testing.T) {
+	inside(t, everywhere, func(t *testing.T, b *box) {
+		sample(t, filepath.Join(b.src, "s"))
+		for _, args := range [][]string{
+			{"-printf", `%P %y %m %n %s %i %U:%G %T@ %l\n`},
+			{"-type", "f", "-size", "+2k"}, {"-type", "l"}, {"-links", "+1", "-type", "f"},
+			{"-newermt", "2001-09-09 01:48:00"}, {"-perm", "/111"}, {"-name", "*.txt"}, {"-empty"},
+		} {
+			script := "cd \"$0\"; find . \"$@\" | sort"
+			got := b.run("", "sh", append([]string{"-c", script, b.dir + "/s"}, args...)...)
+			want := b.run("", "sh", append([]string{"-c", script, b.src + "/s"}, args...)...)
+			if got != want || strings.Count(want, "\n") < 1 {
+				t.Errorf("find %q:\n%s\nwant\n%s", args, got, want)
+			}
+		}
+		b.run("s", "find", ".", "-name", "*.txt", "-delete")
+		if left, _ := filepath.Glob(filepath.Join(b.src, "s/many/*/*.txt")); len(left) != 0 {
+			t.Errorf("find -delete left %q", left)
+		}
+		b.run("", "rm", "-rf", "s")
+		if _, err := os.Lstat(filepath.Join(b.src, "s")); err == nil {
+			t.Error("rm -rf left something")
+		}
+	})
+}

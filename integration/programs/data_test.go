@@ -1,0 +1,193 @@
+package programs
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// sqlite3 with a write-ahead log, written by two processes at a time, read by
+// a third on the source afterwards.
+func TestSqliteWAL(t *testing.T) {
+	inside(t, everywhere, func(t *testing.T, b *box) {
+		need(t, "sqlite3")
+		if out := b.run("", "sqlite3", "db", "PRAGMA journal_mode=WAL; CREATE TABLE t(p, i, x);"); out != "wal\n" {
+			t.Fatalf("journal mode %q", out)
+		}
+		const rows = 60
+		done := make(chan error, 2)
+		for p := range 2 {
+			var script strings.Builder
+			script.WriteString(".timeout 60000\n")
+			for i := range rows {
+				fmt.Fprintf(&script, "INSERT INTO t VALUES(%d,%d,hex(randomblob(%d)));\n", p, i, 10+i*20)
+				if i%20 == 10 {
+					script.WriteString("BEGIN IMMEDIATE; UPDATE t SET x=x||'!' WHERE i%3=0; COMMIT; SELECT count(*) FROM t;\n")
+				}
+			}
+			cmd := b.command("", "sqlite3", "-bail", "db")
+			cmd.Stdin = strings.NewReader(script.String())
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			must(t, cmd.Start())
+			go func() {
+				err := cmd.Wait()
+				if err != nil {
+					err = fmt.Errorf("%w: %s", err, stderr.String())
+				}
+				done <- err
+			}()
+		}
+		for range 2 {
+			must(t, <-done)
+		}
+		const ask = "PRAGMA integrity_check; SELECT count(*), count(DISTINCT p||':'||i) FROM t;"
+		want := fmt.Sprintf("ok\n%d|%d\n", 2*rows, 2*rows)
+		if out := b.run("", "sqlite3", "db", ask); out != want {
+			t.Errorf("in the mount: %q", out)
+		}
+		b.run("", "sqlite3", "db", "VACUUM; PRAGMA wal_checkpoint(TRUNCATE);")
+		host := *b
+		host.dir = b.src
+		if out := host.run("", "sqlite3", "db", ask); out != want {
+			t.Errorf("on the source: %q", out)
+		}
+	})
+}
+
+// The ways in which editors save: a temporary file renamed over the old one; the
+// old one renamed to a backup; in place. Whoever has the old file open keeps it.
+func TestEditorsSave(t *testing.T) {
+	saves := map[string]func(t *testing.T, dir, text string){
+		"temporary and rename": func(t *testing.T, dir, text string) {
+			f, err := os.CreateTemp(dir, ".tmp*")
+			must(t, err)
+			_, err = f.WriteString(text)
+			must(t, err)
+			must(t, f.Chmod(0o640))
+			must(t, f.Sync())
+			must(t, f.Close())
+			must(t, os.Rename(f.Name(), filepath.Join(dir, "f")))
+			d, err := os.Open(dir)
+			must(t, err)
+			must(t, d.Sync())
+			must(t, d.Close())
+		},
+		"backup": func(t *testing.T, dir, text string) {
+			name := filepath.Join(dir, "f")
+			probe := filepath.Join(dir, "4913") // vim looks whether it may create
+			fd, err := unix.Open(probe, unix.O_CREAT|unix.O_WRONLY|unix.O_EXCL|unix.O_NOFOLLOW, 0o640)
+			must(t, err)
+			must(t, unix.Fchown(fd, 0, 0))
+			must(t, unix.Close(fd))
+			must(t, unix.Unlink(probe))
+			must(t, os.Rename(name, name+"~"))
+			f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+			must(t, err)
+			_, err = f.WriteString(text)
+			must(t, err)
+			must(t, f.Sync())
+			must(t, f.Chmod(0o640))
+			must(t, f.Close())
+			must(t, os.Remove(name+"~"))
+		},
+		"exchange": func(t *testing.T, dir, text string) {
+			name := filepath.Join(dir, "f")
+			must(t, os.WriteFile(name+".new", []byte(text), 0o640))
+			must(t, unix.Renameat2(unix.AT_FDCWD, name+".new", unix.AT_FDCWD, name, unix.RENAME_EXCHANGE))
+			must(t, os.Remove(name+".new"))
+		},
+	}
+	inside(t, everywhere, func(t *testing.T, b *box) {
+		for how, save := range saves {
+			t.Run(how, func(t *testing.T) {
+				name := filepath.Join(b.dir, "f")
+				must(t, os.WriteFile(name, []byte("version 0, the longest of all\n"), 0o640))
+				for i := 1; i < 5; i++ {
+					old, err := os.Open(name)
+					must(t, err)
+					before, err := os.ReadFile(name)
+					must(t, err)
+					text := fmt.Sprintf("version %d\n", i)
+					save(t, b.dir, text)
+					if got := b.run("", "cat", "f"); got != text {
+						t.Errorf("after the save: %q, want %q", got, text)
+					}
+					if got, _ := os.ReadFile(filepath.Join(b.src, "f")); string(got) != text {
+						t.Errorf("on the source: %q", got)
+					}
+					kept := make([]byte, 100)
+					n, _ := old.ReadAt(kept, 0)
+					if string(kept[:n]) != string(before) {
+						t.Errorf("who had the old file open reads %q, want %q", kept[:n], before)
+					}
+					must(t, old.Close())
+				}
+				if left, _ := os.ReadDir(b.src); len(left) != 1 {
+					t.Errorf("left on the source: %v", left)
+				}
+			})
+		}
+	})
+}
+
+// sed -i, in the mount, on a file that the source's host then reads.
+func TestSedInPlace(t *testing.T) {
+	inside(t, everywhere, func(t *testing.T, b *box) {
+		must(t, os.WriteFile(filepath.Join(b.dir, "f"), []byte("one two\n"), 0o755))
+		b.run("", "sed", "-i.bak", "s/two/three/", "f")
+		if got, _ := os.ReadFile(filepath.Join(b.src, "f")); string(got) != "one three\n" {
+			t.Errorf("%q", got)
+		}
+		if fi, err := os.Stat(filepath.Join(b.src, "f")); err != nil || fi.Mode() != 0o755 {
+			t.Errorf("mode %v, %v", fi.Mode(), err)
+		}
+	})
+}
+
+// flock between two processes: without it, increments would be lost.
+func TestFlock(t *testing.T) {
+	inside(t, everywhere, func(t *testing.T, b *box) {
+		need(t, "flock")
+		b.sh(`echo 0 > n
+			work() { for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do flock lock sh -c 'read v < n; echo $((v+1)) > n'; done; }
+			work & work & wait`)
+		if got := b.run("", "cat", "n"); got != "30\n" {
+			t.Errorf("counted %q", got)
+		}
+		// A lock held is refused to another process, and free when its holder ends.
+		b.sh(`exec 9> lock; flock 9; ! flock -n lock true`)
+		b.run("", "flock", "-n", "lock", "true")
+	})
+}
+
+// Two processes store into one file through shared mappings.
+func TestMappedWriters(t *testing.T) {
+	inside(t, everywhere, func(t *testing.T, b *box) {
+		const size = 64 << 10
+		name := filepath.Join(b.dir, "m")
+		for _, nosync := range []bool{false, true} {
+			must(t, os.WriteFile(name, make([]byte, size), 0o644))
+
+			a := startMapping(t, mapping{Path: name, Off: 100, Len: size/2 - 100, Char: 'a', Size: size, NoSync: nosync})
+			z := startMapping(t, mapping{Path: name, Off: size / 2, Len: size/2 - 100, Char: 'z', Size: size, NoSync: nosync})
+			must(t, a.Wait())
+			must(t, z.Wait())
+			want := bytes.Repeat([]byte{0}, size)
+			copy(want[100:], bytes.Repeat([]byte{'a'}, size/2-100))
+			copy(want[size/2:], bytes.Repeat([]byte{'z'}, size/2-100))
+			if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("nosync %v: in the mount it differs, %v", nosync, err)
+			}
+			eventually(t, "what was stored", func() bool {
+				got, err := os.ReadFile(filepath.Join(b.src, "m"))
+				return err == nil && bytes.Equal(got, want)
+			})
+		}
+	})
+}

@@ -1,0 +1,160 @@
+package programs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
+)
+
+// newReadOnly is a read-only root "r" over a sample and a repository.
+func newReadOnly(t *testing.T, level string) *box {
+	t.Helper()
+	lab.NeedFUSE(t)
+	need(t, "git", "setfattr", "rsync", "tar", "grep")
+	base := lab.Dir(t)
+	b := &box{t: t, src: filepath.Join(base, "src"), home: filepath.Join(base, "home")}
+	must(t, os.Mkdir(b.src, 0o755))
+	must(t, os.Mkdir(b.home, 0o755))
+	b.dir = b.src
+	b.sh(`git init -q -b main .; mkdir d empty; echo one > f; echo two > d/g; ln -s d/g link; ln f hard
+		git add .; git commit -q -m first; echo three > untracked`)
+	must(t, unix.Setxattr(filepath.Join(b.src, "f"), "user.x", []byte("v"), 0))
+	must(t, os.Mkdir(filepath.Join(b.src, "s"), 0o755))
+	sample(t, filepath.Join(b.src, "s"))
+	var opts []lab.Option
+	if level == "max" {
+		opts = append(opts, lab.MountReadOnly)
+	}
+	b.Mount = lab.Start(t, level, []lab.Root{{Name: "r", Dir: b.src, ReadOnly: true}}, opts...)
+	b.dir = b.Path("r")
+	return b
+}
+
+// writes is every way to write that a shell's user has; each would succeed in a
+// writable directory.
+var writes = []string{
+	"touch f", "touch new", "touch -d 2001-01-01 f", "touch -h -d 2001-01-01 link", "echo x > f", "echo x > new", "echo x >> f",
+	"mkdir new", "mkdir d/new", "rmdir empty", "rm -f f", "rm -rf d", "mv f g", "mv f d/f", "mv d empty/d", "ln f new", "ln -s f new",
+	"cp f new", "cp f d/g", "chmod 600 f", "chmod 700 d", "chown 1 f", "chown -h 1 link", "chgrp 1 d",
+	"setfattr -n user.y -v z f", "setfattr -x user.x f", "truncate -s 0 f", "truncate -s 1000 f", "mkfifo new", "sed -i s/o/0/ f",
+	"dd if=/dev/zero of=f bs=1 count=1 conv=notrunc", "tar -cf new f", "git -c core.fsmonitor=false add untracked",
+	"git commit -q --allow-empty -m x", "rsync -a d/ new/", "cp -a s new", "fallocate -l 4096 f", "unlink f", "install -m 644 f new",
+}
+
+// In a read-only root each write fails with EROFS and nothing changes.
+func TestReadOnlyRefusesWrites(t *testing.T) {
+	for _, level := range everywhere {
+		t.Run(level, func(t *testing.T) {
+			b := newReadOnly(t, level)
+			before := listing(t, b.src)
+			for _, w := range writes {
+				need(t, strings.Fields(w)[0:1]...)
+				out, err := b.command("", "sh", "-c", w).CombinedOutput()
+				if err == nil || !strings.Contains(string(out), "Read-only file system") {
+					t.Errorf("%s: %v, %q; want EROFS", w, err, out)
+				}
+			}
+			for name, call := range roCalls(b.dir) {
+				if err := call(); !errors.Is(err, unix.EROFS) {
+					t.Errorf("%s: %v, want EROFS", name, err)
+				}
+			}
+			if after := listing(t, b.src); !slices.Equal(after, before) {
+				equal(t, "the source before and after", after, before)
+			}
+		})
+	}
+}
+
+// roCalls is the writing system calls that no common program makes alone.
+func roCalls(dir string) map[string]func() error {
+	p := func(name string) string { return filepath.Join(dir, name) }
+	open := func(name string, flags int) func() error {
+		return func() error {
+			fd, err := unix.Open(p(name), flags|unix.O_CLOEXEC, 0o600)
+			if err == nil {
+				_ = unix.Close(fd)
+			}
+			return err
+		}
+	}
+	old := time.Unix(1, 0)
+	return map[string]func() error{
+		"O_WRONLY":          open("f", unix.O_WRONLY),
+		"O_RDWR":            open("f", unix.O_RDWR),
+		"O_WRONLY O_APPEND": open("f", unix.O_WRONLY|unix.O_APPEND),
+		"O_RDONLY O_TRUNC":  open("f", unix.O_RDONLY|unix.O_TRUNC),
+		"O_CREAT O_EXCL":    open("new", unix.O_RDONLY|unix.O_CREAT|unix.O_EXCL),
+		"O_TMPFILE":         open("d", unix.O_TMPFILE|unix.O_RDWR),
+		"rename exchange": func() error {
+			return unix.Renameat2(unix.AT_FDCWD, p("f"), unix.AT_FDCWD, p("untracked"), unix.RENAME_EXCHANGE)
+		},
+		"rename noreplace": func() error {
+			return unix.Renameat2(unix.AT_FDCWD, p("f"), unix.AT_FDCWD, p("new"), unix.RENAME_NOREPLACE)
+		},
+		"utimes":     func() error { return os.Chtimes(p("f"), old, old) },
+		"mknod":      func() error { return unix.Mknod(p("new"), unix.S_IFREG|0o600, 0) },
+		"symlink":    func() error { return unix.Symlink("f", p("new")) },
+		"lsetxattr":  func() error { return unix.Lsetxattr(p("d"), "user.y", []byte("z"), 0) },
+		"set an ACL": func() error { return unix.Setxattr(p("d"), "system.posix_acl_default", aclRead, 0) },
+	}
+}
+
+// aclRead is the ACL u::r--,g::r--,o::r-- as the kernel takes it.
+var aclRead = []byte{2, 0, 0, 0,
+	1, 0, 4, 0, 255, 255, 255, 255, 4, 0, 4, 0, 255, 255, 255, 255, 32, 0, 4, 0, 255, 255, 255, 255}
+
+// In a read-only root every read works, and shows what the source holds.
+func TestReadOnlyReads(t *testing.T) {
+	for _, level := range everywhere {
+		t.Run(level, func(t *testing.T) {
+			b := newReadOnly(t, level)
+			t.Setenv("GIT_OPTIONAL_LOCKS", "0")
+			host := *b
+			host.dir = b.src
+			for _, r := range []string{
+				"cat f d/g link hard", "grep -r -c '' . | sort", "grep -rl two . | sort",
+				"find . -type f -exec md5sum {} + | sort", "ls -lanR --time-style=full-iso d s", "du -ab --time . | sort -k3",
+				"git -c safe.directory='*' log --stat", "git -c safe.directory='*' status --porcelain", "git -c safe.directory='*' diff HEAD",
+				"git -c safe.directory='*' fsck", "tar -cf - --sort=name . | md5sum", "getfattr -R -P -h -d --absolute-names s f",
+				"stat -c '%n %F %s %a %u %g %h %y %z %i' f d s/* link", "wc -c s/big s/sparse", "tail -c 20 s/big", "head -c 100 s/big",
+				"cmp f hard && test -r f && test -d d && test -L link && test -x s/run.sh && echo yes", "readlink link s/todir s/many/tofile s/broken",
+			} {
+				if got, want := b.sh(r), host.sh(r); got != want || want == "" && !strings.Contains(r, "fsck") && !strings.Contains(r, "diff") {
+					t.Errorf("%s:\n%s\nwant\n%s", r, got, want)
+				}
+			}
+			b.run("", "rsync", "-aHX", "./", filepath.Join(b.home, "copy")+"/")
+			equal(t, "rsync out", listing(t, filepath.Join(b.home, "copy")), listing(t, b.src))
+			b.run("", "git", "-c", "safe.directory=*", "clone", "-q", "--no-local", b.dir, filepath.Join(b.home, "clone"))
+			if got, err := os.ReadFile(filepath.Join(b.home, "clone/d/g")); err != nil || string(got) != "two\n" {
+				t.Errorf("the clone: %q, %v", got, err)
+			}
+			mapped(t, b)
+		})
+	}
+}
+
+// mapped reads a file through a mapping.
+func mapped(t *testing.T, b *box) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(b.dir, "s/big"))
+	must(t, err)
+	defer f.Close()
+	m, err := unix.Mmap(int(f.Fd()), 0, 1<<20, unix.PROT_READ, unix.MAP_SHARED)
+	must(t, err)
+	defer func() { _ = unix.Munmap(m) }()
+	want, err := os.ReadFile(filepath.Join(b.src, "s/big"))
+	must(t, err)
+	if string(m) != string(want) {
+		t.Error("the mapping differs from the source")
+	}
+}
