@@ -1,0 +1,397 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// R164: an operation that stands in no table is denied, whatever the rights.
+func TestUnknownOperationIsDenied(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{})
+	for _, op := range []guard.Op{names.OpNone, names.OpClose, names.OpGrant, names.OpPanic, guard.Op(names.Ops), 255} {
+		if err := s.once(req(t, op), 0); !errors.Is(err, names.Permission) {
+			t.Errorf("%v: %v", op, err)
+		}
+	}
+	bad := req(t, names.OpRead)
+	bad.Need = 1 << 12
+	wantKind(t, s.once(bad, 0), names.Permission)
+}
+
+// R067, R115: without an approval nothing happens, and the answer says which.
+func TestNoConsent(t *testing.T) {
+	s := newSetup(t, nil)
+	for op := names.OpLookup; op < names.OpClose; op++ {
+		if err := s.once(req(t, op), 0); !errors.Is(err, names.NoConsent) {
+			t.Errorf("%v: %v", op, err)
+		}
+	}
+	_, err := s.Grant(bg, guard.Grant{Root: "r", Dir: "/a", Policy: guard.Policy{Rights: guard.ReadWrite}, Subject: "srv", Origin: "test"})
+	wantKind(t, err, 0)
+	wantKind(t, s.once(req(t, names.OpRead), 0), names.NoConsent) // R127: another subject's
+	mine := req(t, names.OpRead)
+	mine.Caller.Subject = "srv"
+	wantKind(t, s.once(mine, 0), 0)
+	nobody := mine
+	nobody.Caller = guard.Caller{Subject: "srv"}
+	wantKind(t, s.once(nobody, 0), names.Internal)
+	across := mine
+	across.Op, across.Path2 = names.OpRename, path(t, "other", "b")
+	err = s.once(across, 0)
+	if names.Errno(err) != syscall.EXDEV {
+		t.Errorf("rename across roots: %v", err)
+	}
+}
+
+// R061, R076, R078: speed is limited by waiting; the wait ends with the caller's
+// patience or with the root.
+func TestRate(t *testing.T) {
+	s := newSetup(t, nil)
+	// One operation per 100 s: the second would wait for what no test does.
+	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{OpsPerSecond: 0.01, Burst: 2, Timeout: time.Hour}})
+	for range 2 {
+		wantKind(t, s.once(req(t, names.OpGetattr), 0), 0)
+	}
+	ctx, cancel := context.WithCancel(bg)
+	got := make(chan error, 2)
+	wait := func(ctx context.Context) {
+		l, err := s.Admit(ctx, req(t, names.OpGetattr))
+		if err == nil {
+			_ = l.Done(0, nil)
+		}
+		got <- err
+	}
+	go wait(ctx)
+	for st, _ := s.Lookup("r"); st.InFlight == 0; st, _ = s.Lookup("r") {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-got; names.Errno(err) != syscall.EINTR {
+		t.Errorf("cancelled: %v", err)
+	}
+	go wait(bg)
+	for st, _ := s.Lookup("r"); st.InFlight == 0; st, _ = s.Lookup("r") {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := s.Revoke(bg, "r"); err != nil {
+		t.Error(err)
+	}
+	wantKind(t, <-got, names.Revoked)
+	if st, ok := s.Lookup("r"); ok {
+		t.Errorf("%+v", st)
+	}
+}
+
+// A wait beyond the operation's time is refused at once, and says for how long.
+func TestRateRefusal(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{OpsPerSecond: 0.001, Burst: 1, Timeout: time.Second}})
+	wantKind(t, s.once(req(t, names.OpGetattr), 0), 0)
+	err := s.once(req(t, names.OpGetattr), 0)
+	var ge *guard.Error
+	if !errors.As(err, &ge) || ge.Kind != names.Rate || ge.RetryAfter <= time.Second || ge.Errno() != syscall.EAGAIN {
+		t.Errorf("%#v", err)
+	}
+}
+
+// R078: bytes in flight are bounded; who comes over the bound waits for another
+// to end, and a request larger than the whole is served alone.
+func TestBytesInFlight(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{BytesInFlight: 100}})
+	var used, most atomic.Int64
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			r := req(t, names.OpRead)
+			r.Bytes = 40
+			l, err := s.Admit(bg, r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			n := used.Add(40)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			used.Add(-40)
+			_ = l.Done(40, nil)
+		})
+	}
+	wg.Wait()
+	if most.Load() > 100 {
+		t.Errorf("%d bytes in flight", most.Load())
+	}
+	huge := req(t, names.OpRead)
+	huge.Bytes = 1000
+	l, err := s.Admit(bg, huge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(bg)
+	cancel()
+	small := req(t, names.OpRead)
+	small.Bytes = 1
+	if _, err := s.Admit(ctx, small); names.Errno(err) != syscall.EINTR {
+		t.Errorf("beside the huge one: %v", err)
+	}
+	_ = l.Done(1000, nil)
+	wantKind(t, s.once(small, 1), 0)
+}
+
+// R055, R077, R193: sizes and amounts.
+func TestQuotas(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{MaxFile: 100, MaxWritten: 1000, MaxCreated: 3}})
+	big := req(t, names.OpWrite)
+	big.Bytes, big.Size = 10, 101
+	err := s.once(big, 10)
+	if !errors.Is(err, names.Quota) || names.Errno(err) != syscall.EFBIG {
+		t.Errorf("beyond the largest file: %v", err)
+	}
+	mk := req(t, names.OpMkdir)
+	mk.Names = 1
+	for range 2 {
+		wantKind(t, s.once(mk, 0), 0)
+	}
+	l, err := s.Admit(bg, mk) // fails, and so costs nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, l.Done(0, syscall.EEXIST), names.Exist)
+	if l, err = s.Admit(bg, mk); err != nil { // finds the name, and so costs nothing
+		t.Fatal(err)
+	}
+	l.NotMade()
+	wantKind(t, l.Done(0, nil), 0)
+	wantKind(t, s.once(mk, 0), 0)
+	err = s.once(mk, 0)
+	if !errors.Is(err, names.Quota) || names.Errno(err) != syscall.EDQUOT {
+		t.Errorf("fourth name: %v", err)
+	}
+	if st, _ := s.Lookup("r"); st.Created != 3 || st.Written != 0 {
+		t.Errorf("created %d, written %d", st.Created, st.Written)
+	}
+}
+
+// What was refused before the quota was touched gives nothing back.
+func TestRefusalsDoNotRefund(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{MaxFile: 100, MaxWritten: 50, MaxCreated: 1}})
+	big := req(t, names.OpWrite)
+	big.Bytes, big.Size = 10, 1000
+	mk := req(t, names.OpMkdir)
+	mk.Names, mk.Path2 = 1, path(t, "other", "x") // EXDEV
+	for range 20 {
+		if s.once(big, 10) == nil || s.once(mk, 0) == nil {
+			t.Fatal("must be refused")
+		}
+	}
+	if st, _ := s.Lookup("r"); st.Written != 0 || st.Created != 0 {
+		t.Errorf("written %d, created %d after refusals only", st.Written, st.Created)
+	}
+	ok := req(t, names.OpWrite)
+	ok.Bytes = 50
+	wantKind(t, s.once(ok, 50), 0)
+	ok.Bytes = 1
+	wantKind(t, s.once(ok, 1), names.Quota)
+}
+
+// R193: exactly the quota passes, whoever comes at once; short writes give back.
+func TestQuotaIsExact(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{Limits: guard.Limits{MaxWritten: 700, MaxCreated: 100}})
+	var wrote, made atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				w := req(t, names.OpWrite)
+				w.Bytes = 7
+				if s.once(w, 7) == nil {
+					wrote.Add(7)
+				}
+				m := req(t, names.OpCreate)
+				m.Names = 1
+				if s.once(m, 0) == nil {
+					made.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if wrote.Load() != 700 || made.Load() != 100 {
+		t.Errorf("%d bytes of 700, %d names of 100", wrote.Load(), made.Load())
+	}
+	s.grant(t, "short", "/b", guard.Policy{Limits: guard.Limits{MaxWritten: 10}})
+	w := guard.Request{Caller: who, Op: names.OpWrite, Path: path(t, "short", "a"), Bytes: 10}
+	wantKind(t, s.once(w, 4), 0)
+	w.Bytes = 6
+	wantKind(t, s.once(w, 6), 0)
+	wantKind(t, s.once(w, 6), names.Quota)
+}
+
+// R059, R079: every operation has a limit of 60 s unless the grant says another.
+func TestEveryOperationHasATimeout(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{})
+	s.grant(t, "short", "/b", guard.Policy{Limits: guard.Limits{Timeout: time.Second}})
+	tried := 0
+	for op := names.OpLookup; op < names.OpClose; op++ {
+		for root, want := range map[string]time.Duration{"r": 60 * time.Second, "short": time.Second} {
+			l, err := s.Admit(bg, guard.Request{Caller: who, Op: op, Path: path(t, root, "a")})
+			if err != nil {
+				t.Errorf("%v: %v", op, err)
+				continue
+			}
+			tried++
+			if l.Timeout() != want {
+				t.Errorf("%v in %s: %v", op, root, l.Timeout())
+			}
+			wantKind(t, l.Done(0, context.DeadlineExceeded), names.Timeout)
+		}
+	}
+	if tried != 2*int(names.OpClose-names.OpLookup) {
+		t.Errorf("%d operations tried", tried)
+	}
+}
+
+// quiet operations leave no record of success: looking around, and what is
+// summed up in the record of the close.
+var quiet = map[guard.Op]bool{
+	names.OpLookup: true, names.OpGetattr: true, names.OpReadlink: true, names.OpReaddir: true, names.OpRead: true,
+	names.OpWrite: true, names.OpAllocate: true, names.OpFsync: true, names.OpFlush: true, names.OpLseek: true,
+	names.OpGetxattr: true, names.OpListxattr: true, names.OpStatfs: true, names.OpGetlk: true, names.OpSetlk: true,
+}
+
+// R082, R084, R145: one record for each operation, every refusal and every
+// failure among them.
+func TestRecords(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{})
+	s.grant(t, "w", "/b", guard.Policy{Rights: guard.Watch})
+	for op := names.OpLookup; op < names.OpClose; op++ {
+		before := len(s.rec.Of(op))
+		wantKind(t, s.once(req(t, op), 5), 0)
+		want := 1
+		if quiet[op] {
+			want = 0
+		}
+		recs := s.rec.Of(op)
+		if len(recs)-before != want {
+			t.Errorf("%v: %d records of a success", op, len(recs)-before)
+		} else if want == 1 {
+			r := recs[before]
+			if r.Path.String() != "r/a" || r.UID != 7 || r.PID != 8 || r.Via != guard.ViaFiles || r.Verdict != guard.Allowed || r.Read+r.Written != 5 {
+				t.Errorf("%v: %+v", op, r)
+			}
+		}
+		l, err := s.Admit(bg, req(t, op))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before = len(s.rec.Of(op))
+		wantKind(t, l.Done(0, syscall.EIO), names.IO)
+		if recs := s.rec.Of(op); len(recs)-before != 1 || recs[before].Verdict != guard.Failed || recs[before].Errno != syscall.EIO {
+			t.Errorf("%v: records of a failure: %+v", op, recs[before:])
+		}
+		before = len(s.rec.Of(op))
+		none := guard.Request{Caller: who, Op: op, Path: path(t, "none", "a")}
+		wantKind(t, s.once(none, 0), names.NoConsent)
+		if recs := s.rec.Of(op); len(recs)-before != 1 || recs[before].Verdict != guard.Refused || recs[before].Kind != names.NoConsent {
+			t.Errorf("%v: records of a refusal: %+v", op, recs[before:])
+		}
+	}
+	if n := s.seen(guard.EventRefusal); n == 0 {
+		t.Error("no event tells of the refusals") // R146
+	}
+}
+
+// Closing a file records what passed through it; an ordinary "no" is no failure.
+func TestRecordOfCloseAndOrdinaryAnswers(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{})
+	l, err := s.Admit(bg, req(t, names.OpOpen))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := l.Hold()
+	_ = l.Done(0, nil)
+	s.Closed(h, who, path(t, "r", "a"), 10, 20)
+	if recs := s.rec.Of(names.OpClose); len(recs) != 1 || recs[0].Read != 10 || recs[0].Written != 20 {
+		t.Errorf("%+v", recs)
+	}
+	for op, errno := range map[guard.Op]syscall.Errno{names.OpLookup: syscall.ENOENT, names.OpGetxattr: syscall.ENODATA,
+		names.OpSetlk: syscall.EAGAIN, names.OpLseek: syscall.ENXIO} {
+		l, err := s.Admit(bg, req(t, op))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := names.Errno(l.Done(0, errno)); got != errno {
+			t.Errorf("%v: %v became %v", op, errno, got)
+		}
+		if n := len(s.rec.Of(op)); n != 0 {
+			t.Errorf("%v: %d records of an ordinary answer", op, n)
+		}
+	}
+}
+
+// R084: when the log cannot take a record, what was to be recorded fails, and
+// the owner hears of a refusal all the same.
+func TestFullSink(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{})
+	s.rec.Fail(errors.New("no space left on device"))
+	wantKind(t, s.once(req(t, names.OpMkdir), 0), names.IO)
+	wantKind(t, s.once(req(t, names.OpGetattr), 0), 0) // owes no record
+	none := guard.Request{Caller: who, Op: names.OpMkdir, Path: path(t, "none", "a")}
+	wantKind(t, s.once(none, 0), names.NoConsent)
+	if s.seen(guard.EventRefusal) == 0 {
+		t.Error("the refusal went unnoticed")
+	}
+}
+
+// R125, R126: an operation's error has its reason and no host path, whatever
+// the cause said.
+func TestErrorsTellNoHostPath(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/very/secret/place", guard.Policy{})
+	for _, cause := range []error{
+		syscall.ENOENT, syscall.EIO,
+		&pathError{"/very/secret/place/a", syscall.EACCES},
+		context.DeadlineExceeded, context.Canceled,
+		&guard.Error{Kind: names.Hidden}, &guard.Error{Kind: names.Escaped},
+	} {
+		l, err := s.Admit(bg, req(t, names.OpOpen))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = l.Done(0, cause)
+		var ge *guard.Error
+		if !errors.As(err, &ge) || ge.Op != names.OpOpen || ge.Path.String() != "r/a" || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%v became %v", cause, err)
+		}
+	}
+	for _, r := range s.rec.Of(names.OpOpen) {
+		if strings.Contains(r.Detail, "secret") {
+			t.Errorf("record: %+v", r)
+		}
+	}
+}
+
+type pathError struct {
+	path string
+	err  error
+}
+
+func (p *pathError) Error() string { return p.path + ": " + p.err.Error() }
+func (p *pathError) Unwrap() error { return p.err }

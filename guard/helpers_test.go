@@ -1,0 +1,185 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+var (
+	bg  = context.Background()
+	who = guard.Caller{Via: guard.ViaFiles, UID: 7, PID: 8}
+)
+
+// fakeOpener opens any path without looking at it: for tests of the registry's
+// own bookkeeping. Paths in absent do not open.
+type fakeOpener struct {
+	mu     sync.Mutex // guards the fields below
+	opened []string
+	closed int
+	absent map[string]bool
+	gone   map[string]bool // Check fails
+}
+
+func (o *fakeOpener) OpenRoot(path string) (guard.Source, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.opened = append(o.opened, path)
+	if o.absent[path] {
+		return nil, &guard.Error{Kind: names.NotExist, Err: errors.New("it does not exist")}
+	}
+	return &fakeSource{o, path}, nil
+}
+
+type fakeSource struct {
+	o    *fakeOpener
+	path string
+}
+
+func (s *fakeSource) Fd() int { return -1 }
+func (s *fakeSource) ID() guard.Identity {
+	h := fnv.New64()
+	_, _ = h.Write([]byte(s.path))
+	return guard.Identity{Dev: 1, Ino: h.Sum64()}
+}
+func (s *fakeSource) Resolved() string { return s.path }
+func (s *fakeSource) File() string     { return "" }
+func (s *fakeSource) FSType() string   { return "fake" }
+func (s *fakeSource) Remote() bool     { return false }
+func (s *fakeSource) Check() error {
+	s.o.mu.Lock()
+	defer s.o.mu.Unlock()
+	if s.o.gone[s.path] {
+		return &guard.Error{Kind: names.Unavailable}
+	}
+	return nil
+}
+func (s *fakeSource) Close() error {
+	s.o.mu.Lock()
+	s.o.closed++
+	s.o.mu.Unlock()
+	return nil
+}
+
+// setup is a registry over fake sources with a recorder.
+type setup struct {
+	*guard.Registry
+	rec    *guardtest.Recorder
+	open   *fakeOpener
+	mu     sync.Mutex // guards the field below
+	events []guard.Event
+}
+
+func newSetup(_ testing.TB, change func(*guard.Config)) *setup {
+	s := &setup{rec: &guardtest.Recorder{}, open: &fakeOpener{absent: map[string]bool{}, gone: map[string]bool{}}}
+	cfg := guard.Config{Opener: s.open, Auditor: s.rec, Observe: func(e guard.Event) {
+		s.mu.Lock()
+		s.events = append(s.events, e)
+		s.mu.Unlock()
+	}}
+	if change != nil {
+		change(&cfg)
+	}
+	s.Registry = guard.NewRegistry(cfg)
+	return s
+}
+
+func (s *setup) seen(k guard.EventKind) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.events {
+		if e.Kind == k {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *setup) grant(t testing.TB, name, dir string, p guard.Policy) {
+	t.Helper()
+	if p.Rights == 0 {
+		p.Rights = guard.ReadWrite
+	}
+	if _, err := s.Grant(bg, guard.Grant{Root: guard.RootName(name), Dir: dir, Policy: p, Origin: "test"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func path(t testing.TB, root, rel string) guard.Path {
+	t.Helper()
+	p, err := guard.NewPath(guard.RootName(root), rel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// req is a request for an operation on root "r".
+func req(t testing.TB, op guard.Op) guard.Request {
+	return guard.Request{Caller: who, Op: op, Path: path(t, "r", "a")}
+}
+
+// once admits a request and ends it at once, having moved n bytes.
+func (s *setup) once(r guard.Request, n int64) error {
+	l, err := s.Admit(bg, r)
+	if err != nil {
+		return err
+	}
+	return l.Done(n, nil)
+}
+
+func wantKind(t testing.TB, err error, k guard.Kind) {
+	t.Helper()
+	if k == 0 && err == nil {
+		return
+	}
+	if k == 0 || !errors.Is(err, k) {
+		t.Errorf("error %v (%v), want %v", err, names.Reason(err), k)
+	}
+}
+
+// view notes what it is told, in order, together with the audit's records.
+type view struct {
+	mu    sync.Mutex // guards the field below
+	calls []string
+	// hooks run inside the calls, if set.
+	onFlush, onInvalidate func(c guard.Change)
+	object                error
+}
+
+func (v *view) note(s string) {
+	v.mu.Lock()
+	v.calls = append(v.calls, s)
+	v.mu.Unlock()
+}
+
+func (v *view) all() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.calls)
+}
+
+func (v *view) Flush(_ context.Context, c guard.Change) error {
+	v.note("flush")
+	if v.onFlush != nil {
+		v.onFlush(c)
+	}
+	return nil
+}
+
+func (v *view) Invalidate(_ context.Context, c guard.Change) error {
+	v.note([]string{"", "ended", "narrowed", "widened", "added"}[c.Kind])
+	if v.onInvalidate != nil {
+		v.onInvalidate(c)
+	}
+	return nil
+}
+
+func (v *view) Object(*guard.Policy, guard.Policy) error { return v.object }
