@@ -17,9 +17,14 @@ type Request struct {
 	Path   Path
 	Path2  Path   // the second path of rename and link; same root, or EXDEV
 	Need   Rights // rights the arguments add to those of Op
+	// Epoch is the lifetime of the root the operation was meant for: what was
+	// learned in one lifetime means nothing in the next. 0: the present one.
+	Epoch uint64
 	// Held is the hold of an open file or directory the operation is on, nil
 	// for operations by path.
 	Held *Hold
+	// Held2 is the hold of the second open file of operations on two.
+	Held2 *Hold
 	// Bytes is how much will be written or read at most, Size how large the
 	// file will be afterwards (0 when it does not grow), Names how many names
 	// will be made: what quotas are reserved for.
@@ -36,7 +41,20 @@ type Request struct {
 type Hold struct {
 	root     *root
 	fenceGen uint64
-	crossed  []*root
+	crossed  []*root // outermost first
+}
+
+// Stale reports whether nested roots changed since the hold was taken, so that
+// the file's place has to be judged again.
+func (h *Hold) Stale() bool { return h.fenceGen != h.root.fences.Load().gen }
+
+// Domain is the epoch of the innermost nested root the file lies in, 0 for none;
+// see Lease.Cross.
+func (h *Hold) Domain() uint64 {
+	if len(h.crossed) == 0 {
+		return 0
+	}
+	return h.crossed[len(h.crossed)-1].epoch
 }
 
 // Root returns the name and epoch the hold belongs to.
@@ -132,21 +150,38 @@ func (l *Lease) enter() error {
 	if r.grant.Subject != "" && r.grant.Subject != req.Caller.Subject {
 		return &Error{Kind: names.NoConsent}
 	}
+	if req.Epoch != 0 && req.Epoch != r.epoch {
+		return &Error{Kind: names.Revoked}
+	}
 	gen, ok := r.acquire()
 	if !ok {
 		r.refused.Add(1)
 		return r.gone()
 	}
 	l.root, l.gen, l.policy, l.fences = r, gen, r.policy.Load(), r.fences.Load()
-	if h := req.Held; h != nil {
-		if h.fenceGen != l.fences.gen {
-			l.release()
-			return ErrRefence
+	for _, h := range []*Hold{req.Held, req.Held2} {
+		if err := l.holding(h); err != nil {
+			return err
 		}
-		for _, c := range h.crossed {
-			if err := l.cross(c); err != nil {
-				return err
-			}
+	}
+	return nil
+}
+
+// holding takes part in what a held file lies in.
+func (l *Lease) holding(h *Hold) error {
+	if h == nil {
+		return nil
+	}
+	if h.root != l.root {
+		return &Error{Kind: names.Revoked}
+	}
+	if h.fenceGen != l.fences.gen {
+		l.release()
+		return ErrRefence
+	}
+	for _, c := range h.crossed {
+		if err := l.cross(c); err != nil {
+			return err
 		}
 	}
 	return nil

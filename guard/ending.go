@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -99,14 +101,21 @@ func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 		return g.endAgain(r, to)
 	}
 	change := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeEnded}
-	g.flush(ctx, r, change)
-
-	outers := g.shut(r, to)
-	close(r.dead)
-	errs := []error{r.drainEnded(ctx)}
-	errs = append(errs, g.tell(ctx, change))
+	outers := g.outersOf(r)
+	g.flush(ctx, change, r)
 	for _, o := range outers {
-		g.narrowed(ctx, o)
+		g.flush(ctx, Change{Root: o.name, Epoch: o.epoch, Kind: ChangeNarrowed}, o)
+	}
+
+	for _, o := range g.shut(r, to) {
+		if !slices.Contains(outers, o) {
+			outers = append(outers, o)
+		}
+	}
+	close(r.dead)
+	errs := []error{r.drainEnded(ctx), g.tell(ctx, change)}
+	for _, o := range outers {
+		errs = append(errs, g.narrowed(ctx, o))
 	}
 	rep := Ended{Root: r.name, State: to, Err: errors.Join(errs...)}
 	if err := g.recordEnd(r, to, rep.Err); err != nil {
@@ -132,9 +141,28 @@ func (g *Registry) endAgain(r *root, to State) (Ended, error) {
 	return r.report, r.report.Err
 }
 
+// outersOf are the live roots that reach r's files by names of their own.
+func (g *Registry) outersOf(r *root) []*root {
+	var out []*root
+	snap := g.snap.Load()
+	for d := filepath.Dir(r.grant.Resolved); ; d = filepath.Dir(d) {
+		if o := snap.byDir[d]; o != nil && slices.ContainsFunc(o.fences.Load().list, func(f fence) bool { return f.root == r }) {
+			out = append(out, o)
+		}
+		if d == "/" || d == "." {
+			return out
+		}
+	}
+}
+
 // drainEnded waits for operations in flight; both generations, because none may
-// start any more.
+// start any more. It leaves half of the time to the views.
 func (r *root) drainEnded(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+	}
 	for range r.inflight {
 		if err := r.drain(ctx); err != nil {
 			return fmt.Errorf("operations on root %s are still running: %w", r.name, err)
@@ -143,7 +171,7 @@ func (r *root) drainEnded(ctx context.Context) error {
 	return nil
 }
 
-func (g *Registry) flush(ctx context.Context, r *root, c Change) {
+func (g *Registry) flush(ctx context.Context, c Change, r *root) {
 	r.flushing.Add(1)
 	defer r.flushing.Add(-1)
 	// What cannot be flushed within the deadline is lost to the revocation,
@@ -201,18 +229,19 @@ func (g *Registry) pruneTombs(s *snapshot) {
 }
 
 // narrowed makes views judge a root anew after its fences changed.
-func (g *Registry) narrowed(ctx context.Context, r *root) {
+func (g *Registry) narrowed(ctx context.Context, r *root) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
+	defer cancel()
 	c := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeNarrowed}
-	if r.lock(ctx) != nil {
-		return
+	if err := r.lock(ctx); err != nil {
+		return fmt.Errorf("root %s is being changed: %w", r.name, err)
 	}
 	defer r.unlock()
 	if State(r.state.Load()) != Live {
-		return
+		return nil
 	}
-	g.flush(ctx, r, c)
-	_ = r.drain(ctx)
-	_ = g.tell(ctx, c)
+	g.flush(ctx, c, r)
+	return errors.Join(r.drain(ctx), g.tell(ctx, c))
 }
 
 // Set changes a root's rights while it is in use. What a narrower policy
@@ -267,9 +296,17 @@ func (g *Registry) set(ctx context.Context, r *root, rights Rights) error {
 		g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
 		return g.tell(ctx, c)
 	}
-	g.flush(ctx, r, c)
+	outers := g.outersOf(r)
+	g.flush(ctx, c, r)
+	for _, o := range outers {
+		g.flush(ctx, Change{Root: o.name, Epoch: o.epoch, Kind: ChangeNarrowed}, o)
+	}
 	r.policy.Store(&next)
-	err := errors.Join(r.drain(ctx), g.tell(ctx, c), g.record(rec))
+	err := errors.Join(r.drain(ctx), g.tell(ctx, c))
+	for _, o := range outers {
+		err = errors.Join(err, g.narrowed(ctx, o))
+	}
+	err = errors.Join(err, g.record(rec))
 	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
 	return err
 }

@@ -209,12 +209,16 @@ func (g *Registry) GrantAll(ctx context.Context, asks []Grant) ([]Grant, error) 
 	}
 	// Roots that now have a nested root inside: what was handed out for its
 	// files under the outer root's rights alone is judged anew.
+	var late []error
 	for _, outer := range fenced {
-		g.narrowed(ctx, outer)
+		late = append(late, g.narrowed(ctx, outer))
 	}
 	for _, r := range made {
 		_ = g.tell(ctx, Change{Root: r.name, Epoch: r.epoch, Kind: ChangeAdded})
 		g.notify(Event{Kind: EventAdded, Root: r.name, Detail: r.policy.Load().Rights.String() + " " + r.grant.Resolved})
+	}
+	if err := errors.Join(late...); err != nil {
+		return got, fmt.Errorf("granted, but what was handed out through the root around it could not all be taken back: %w", err)
 	}
 	return got, nil
 }

@@ -20,11 +20,12 @@ type flight struct {
 	pinned []*node     // nodes it holds in the table, see view.node
 	files  []*vfs.File // kept descriptors it uses, see keptFiles
 
-	umask      uint32 // of the requesting process, for requests that make names
-	lockOwner  uint64 // of FLUSH and RELEASE
-	unlock     bool   // a RELEASE that ends an flock
-	killPriv   bool   // a WRITE that must clear set-id bits
-	writeCache bool   // a WRITE of the kernel's page cache, not of a write(2)
+	dir        *dirHandle // an OPENDIR's result
+	umask      uint32     // of the requesting process, for requests that make names
+	lockOwner  uint64     // of FLUSH and RELEASE
+	unlock     bool       // a RELEASE that ends an flock
+	killPriv   bool       // a WRITE that must clear set-id bits
+	writeCache bool       // a WRITE of the kernel's page cache, not of a write(2)
 }
 
 // flights are the requests in progress, found by the cancel channel that

@@ -67,11 +67,12 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 // takeBack makes the kernel drop one node's pages, attributes and name. A node
 // that it has forgotten meanwhile is held by nobody.
 func (n *node) takeBack() {
-	if n.forgotten() || n.NotifyContent(0, 0) == syscall.ENOENT {
+	if n.forgotten() || n.NotifyContent(0, 0) == syscall.ENOENT || !n.IsDir() {
 		return
 	}
-	if name, parent := n.Parent(); parent != nil {
-		parent.NotifyEntry(name)
+	// Every name of a file is in some directory that the kernel knows.
+	for name := range n.Children() {
+		n.NotifyEntry(name)
 	}
 }
 
@@ -91,53 +92,75 @@ func (v *view) orphanWritable(all []*node) {
 		if !n.openForWriting() {
 			continue
 		}
+		n.extra().orphaned.Store(true)
 		v.mu.Lock()
 		v.displaceLocked(n)
 		v.mu.Unlock()
 	}
 }
 
-// stuckAfter is how long one notification may take before it counts as stuck: it
-// waits for a READ of the file's pages that does not come back.
-const stuckAfter = guard.EndDeadline
+// A notification that takes longer than slowAfter waits, most likely for a READ
+// of the file's pages that does not come back: its worker is replaced, so that
+// the other files do not wait with it. When nothing has come to an end for
+// stuckAfter, those that are left are given up.
+const (
+	slowAfter  = 100 * time.Millisecond
+	stuckAfter = guard.EndDeadline / 2
+)
 
 // notifyAll calls f for every node from a few goroutines. How long that takes in
-// all depends on how much the kernel holds; a worker that makes no progress for
-// stuckAfter is given up, and the others do its share.
+// all depends on how much the kernel holds, so there is no limit on the whole.
 func notifyAll(ctx context.Context, nodes []*node, f func(*node)) error {
-	var next, done atomic.Int64
-	all := make(chan struct{})
-	for range min(workers, len(nodes)) {
-		go func() {
-			for {
-				i := next.Add(1) - 1
-				if i >= int64(len(nodes)) {
-					return
-				}
-				f(nodes[i])
-				if done.Add(1) == int64(len(nodes)) {
-					close(all)
-				}
-			}
-		}()
-	}
 	if len(nodes) == 0 {
 		return nil
 	}
-	tick := time.NewTicker(stuckAfter)
+	r := &round{nodes: nodes, f: f, all: make(chan struct{})}
+	for range min(workers, len(nodes)) {
+		go r.work()
+	}
+	tick := time.NewTicker(slowAfter)
 	defer tick.Stop()
-	for last := int64(-1); ; {
+	last, since := int64(-1), time.Now()
+	for {
 		select {
-		case <-all:
+		case <-r.all:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
-			now := done.Load()
-			if now == last {
-				return fmt.Errorf("%d cached files could not be taken back: a read of their pages does not return", int64(len(nodes))-now)
-			}
-			last = now
+		}
+		done := r.done.Load()
+		if done != last {
+			last, since = done, time.Now()
+			continue
+		}
+		if time.Since(since) > stuckAfter {
+			return fmt.Errorf("%d cached files could not be taken back: a read of their pages does not return", int64(len(nodes))-done)
+		}
+		// No progress: every worker waits.
+		for range workers {
+			go r.work()
+		}
+	}
+}
+
+// round is one run of notifyAll.
+type round struct {
+	nodes      []*node
+	f          func(*node)
+	next, done atomic.Int64
+	all        chan struct{} // closed when done has reached the end
+}
+
+func (r *round) work() {
+	for {
+		i := r.next.Add(1) - 1
+		if i >= int64(len(r.nodes)) {
+			return
+		}
+		r.f(r.nodes[i])
+		if r.done.Add(1) == int64(len(r.nodes)) {
+			close(r.all)
 		}
 	}
 }

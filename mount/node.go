@@ -150,9 +150,9 @@ func (n *node) Setattr(ctx context.Context, fh fs.FileHandle, in *fuse.SetAttrIn
 // none or the request came with an open file that can do it, that file.
 func (n *node) target(fh fs.FileHandle) (vfs.At, *vfs.File, syscall.Errno) {
 	if h, ok := fh.(*handle); ok && h.file != nil && h.file.Writable() {
-		at, _ := n.place()
-		if at.Path.Root == "" {
-			at.Path = h.file.Path()
+		at, ok := n.place()
+		if !ok {
+			at = vfs.At{Path: h.file.Path(), Epoch: n.view.epoch}
 		}
 		return at, h.file, 0
 	}
@@ -160,7 +160,7 @@ func (n *node) target(fh fs.FileHandle) (vfs.At, *vfs.File, syscall.Errno) {
 		return at, nil, 0
 	}
 	if f := n.anyFile(); f != nil {
-		return vfs.At{Path: f.Path(), ID: n.id()}, f, 0
+		return vfs.At{Path: f.Path(), ID: n.id(), Epoch: n.view.epoch}, f, 0
 	}
 	return vfs.At{}, nil, orphan
 }
@@ -216,7 +216,7 @@ func (n *node) anyhow(f func(at vfs.At, file *vfs.File) error) syscall.Errno {
 		}
 	}
 	if have := n.anyFile(); have != nil {
-		return names.Errno(f(vfs.At{Path: have.Path(), ID: n.id()}, have))
+		return names.Errno(f(vfs.At{Path: have.Path(), ID: n.id(), Epoch: n.view.epoch}, have))
 	}
 	return errno
 }

@@ -22,9 +22,12 @@ type dirHandle struct {
 
 // OpendirHandle opens the directory for reading.
 func (n *node) OpendirHandle(ctx context.Context, _ uint32) (fs.FileHandle, uint32, syscall.Errno) {
-	_, c := n.enter(ctx)
+	f, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
+		if errno := n.gone(); errno != syscall.ENOENT {
+			return nil, 0, errno
+		}
 		return &dirHandle{node: n, end: true}, 0, 0 // a removed directory is empty
 	}
 	watched := n.watched()
@@ -36,7 +39,11 @@ func (n *node) OpendirHandle(ctx context.Context, _ uint32) (fs.FileHandle, uint
 	if watched {
 		flags = fuse.FOPEN_CACHE_DIR | fuse.FOPEN_KEEP_CACHE
 	}
-	return &dirHandle{node: n, dir: d, watched: watched}, flags, 0
+	h := &dirHandle{node: n, dir: d, watched: watched}
+	if f != nil {
+		f.dir = h
+	}
+	return h, flags, 0
 }
 
 // Readdirent implements fs.FileReaddirenter.

@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"sync"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -13,6 +14,7 @@ import (
 type rawFS struct {
 	fuse.RawFileSystem
 	flights flights
+	dirs    sync.Map // open directories: file handle number -> *dirHandle
 }
 
 func (r *rawFS) Lookup(cancel <-chan struct{}, header *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
@@ -146,17 +148,30 @@ func (r *rawFS) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Sta
 }
 
 func (r *rawFS) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	defer r.flights.end(cancel, r.flights.begin(cancel))
-	return r.RawFileSystem.OpenDir(cancel, in, out)
+	f := r.flights.begin(cancel)
+	defer r.flights.end(cancel, f)
+	status := r.RawFileSystem.OpenDir(cancel, in, out)
+	if status.Ok() && f.dir != nil {
+		r.dirs.Store(out.Fh, f.dir)
+	}
+	return status
 }
 
 func (r *rawFS) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	defer r.flights.end(cancel, r.flights.begin(cancel))
+	f := r.flights.begin(cancel)
+	defer r.flights.end(cancel, f)
+	if status := r.mayRead(cancel, f, in); !status.Ok() {
+		return status
+	}
 	return r.RawFileSystem.ReadDir(cancel, in, out)
 }
 
 func (r *rawFS) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	defer r.flights.end(cancel, r.flights.begin(cancel))
+	f := r.flights.begin(cancel)
+	defer r.flights.end(cancel, f)
+	if status := r.mayRead(cancel, f, in); !status.Ok() {
+		return status
+	}
 	return r.RawFileSystem.ReadDirPlus(cancel, in, out)
 }
 
@@ -216,6 +231,28 @@ func (r *rawFS) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
 	f.lockOwner, f.unlock = in.LockOwner, in.ReleaseFlags&fuse.FUSE_RELEASE_FLOCK_UNLOCK != 0
 	defer r.flights.end(cancel, f)
 	r.RawFileSystem.Release(cancel, in)
+}
+
+// mayRead passes the gate for a reading of a directory: the bridge and our handle
+// keep entries they have read, and would hand those out without asking anybody.
+func (r *rawFS) mayRead(cancel <-chan struct{}, f *flight, in *fuse.ReadIn) fuse.Status {
+	d, ok := r.dirs.Load(in.Fh)
+	if !ok {
+		return fuse.OK // the mountpoint's own list
+	}
+	h := d.(*dirHandle)
+	f.enter(h.node.view)
+	if h.dir == nil {
+		return fuse.OK
+	}
+	ctx := &fuse.Context{Caller: in.Caller, Cancel: cancel}
+	return fuse.Status(errnoOf(h.dir.Check(ctx, h.node.view.m.caller(ctx))))
+}
+
+// ReleaseDir forgets the handle before the bridge can give its number away.
+func (r *rawFS) ReleaseDir(in *fuse.ReleaseIn) {
+	r.dirs.Delete(in.Fh)
+	r.RawFileSystem.ReleaseDir(in)
 }
 
 // Ioctl is not offered: an ioctl on the source could do anything.

@@ -39,7 +39,7 @@ func (t *topNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (
 	}
 	f := t.m.raw.flights.of(ctx)
 	f.enter(v)
-	info, err := t.m.tree.Lstat(ctx, t.m.caller(ctx), vfs.At{Path: p})
+	info, err := t.m.tree.Lstat(ctx, t.m.caller(ctx), vfs.At{Path: p, Epoch: v.epoch})
 	if err != nil {
 		return nil, names.Errno(err)
 	}

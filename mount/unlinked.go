@@ -38,7 +38,7 @@ func (n *node) removing(ctx context.Context, c guard.Caller, name string) (done 
 	if err != nil {
 		return nothing
 	}
-	ref, err := n.tree().Ref(ctx, c, vfs.At{Path: p, ID: cn.id()})
+	ref, err := n.tree().Ref(ctx, c, vfs.At{Path: p, ID: cn.id(), Epoch: cn.view.epoch})
 	if err != nil {
 		return nothing
 	}

@@ -103,6 +103,9 @@ type nodeExt struct {
 	watch atomic.Pointer[dirWatch] // of a directory
 
 	ref atomic.Pointer[vfs.File] // of a file without a name, see removing
+	// orphaned: the node was given up because it may have a writable mapping
+	// in a root that was made read-only. Its pages are not filled any more.
+	orphaned atomic.Bool
 
 	mu   sync.Mutex // guards the fields below
 	open []*handle  // open files
@@ -249,7 +252,7 @@ func (n *node) place() (vfs.At, bool) {
 	if err != nil {
 		return vfs.At{}, false
 	}
-	return vfs.At{Path: p, ID: n.id()}, true
+	return vfs.At{Path: p, ID: n.id(), Epoch: n.view.epoch}, true
 }
 
 func (v *view) rootNode() *node {

@@ -27,7 +27,7 @@ type Attrs struct {
 // Setattr changes attributes of what lies at a place, or of an open file if f
 // is not nil (which may have no name any more), and returns the new ones.
 func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a Attrs) (Info, error) {
-	req := guard.Request{Caller: c, Op: names.OpSetattr, Path: at.Path}
+	req := at.request(c, names.OpSetattr, at.Path)
 	if a.Size != nil {
 		req.Op, req.Size = names.OpTruncate, *a.Size
 	}
@@ -135,7 +135,7 @@ func xattrAllowed(l *guard.Lease, name string, change bool) error {
 // A file system without attributes has none (EOPNOTSUPP stays, so that callers
 // may stop asking).
 func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, name string, buf []byte) (int, error) {
-	req := guard.Request{Caller: c, Op: names.OpGetxattr, Path: at.Path}
+	req := at.request(c, names.OpGetxattr, at.Path)
 	own := buf
 	n := 0
 	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (Info, error) {
@@ -161,7 +161,7 @@ func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 // Listxattr returns the names of the attributes that may be seen, each ending
 // in NUL.
 func (t *Tree) Listxattr(ctx context.Context, c guard.Caller, at At, f *File) ([]byte, error) {
-	req := guard.Request{Caller: c, Op: names.OpListxattr, Path: at.Path}
+	req := at.request(c, names.OpListxattr, at.Path)
 	var list []byte
 	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (Info, error) {
 		all, err := beneath.Listxattr(fd)
@@ -183,7 +183,7 @@ func (t *Tree) Listxattr(ctx context.Context, c guard.Caller, at At, f *File) ([
 
 // Setxattr sets an attribute; flags are those of setxattr(2).
 func (t *Tree) Setxattr(ctx context.Context, c guard.Caller, at At, f *File, name string, value []byte, flags int) error {
-	req := guard.Request{Caller: c, Op: names.OpSetxattr, Path: at.Path}
+	req := at.request(c, names.OpSetxattr, at.Path)
 	value = bytes.Clone(value) // the front end's buffer may be reused before a detached call is through
 	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, info Info) (Info, error) {
 		if err := xattrAllowed(l, name, true); err != nil {
@@ -213,7 +213,7 @@ func killSetgid(fd int) error {
 
 // Removexattr removes an attribute.
 func (t *Tree) Removexattr(ctx context.Context, c guard.Caller, at At, f *File, name string) error {
-	req := guard.Request{Caller: c, Op: names.OpRemovexattr, Path: at.Path}
+	req := at.request(c, names.OpRemovexattr, at.Path)
 	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (Info, error) {
 		if err := xattrAllowed(l, name, true); err != nil {
 			return Info{}, err

@@ -32,7 +32,7 @@ const direntBuf = 32 << 10
 
 // Opendir opens a directory for reading its names.
 func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error) {
-	req := guard.Request{Caller: c, Op: names.OpOpendir, Path: at.Path}
+	req := at.request(c, names.OpOpendir, at.Path)
 	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		d, err := dirAt(l, at)
 		if err != nil {
@@ -62,7 +62,7 @@ func (d *Dir) Close() { d.f.Close() }
 // directory that was moved out of the root. A directory that was removed is
 // empty. Hidden names are left out.
 func (d *Dir) ReadDir(ctx context.Context, c guard.Caller, at At) ([]Entry, error) {
-	req := guard.Request{Caller: c, Op: names.OpReaddir, Path: at.Path}
+	req := at.request(c, names.OpReaddir, at.Path)
 	for {
 		more := false
 		entries, err := onFile(ctx, d.f, req, func(l *guard.Lease, fd int) ([]Entry, int64, error) {
@@ -114,6 +114,13 @@ func stillThere(l *guard.Lease, at At, fd int) error {
 	return nil
 }
 
+// Check passes the gate for a reading of entries that ReadDir has returned
+// before.
+func (d *Dir) Check(ctx context.Context, c guard.Caller) error {
+	req := guard.Request{Caller: c, Op: names.OpReaddir}
+	return d.f.simple(ctx, req, func(int) error { return nil })
+}
+
 // Seek continues reading after the entry whose Off is given; 0 is the beginning.
 func (d *Dir) Seek(ctx context.Context, c guard.Caller, off uint64) error {
 	req := guard.Request{Caller: c, Op: names.OpReaddir}
@@ -126,7 +133,7 @@ func (d *Dir) Lookup(ctx context.Context, c guard.Caller, at At, name string) (I
 	if err != nil {
 		return Info{}, err
 	}
-	req := guard.Request{Caller: c, Op: names.OpLookup, Path: p}
+	req := at.request(c, names.OpLookup, p)
 	return onFile(ctx, d.f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
 		info, err := lookupAt(l, beneath.Dir{FD: fd}, name)
 		return info, 0, err

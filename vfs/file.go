@@ -39,7 +39,7 @@ func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int) 
 // Ref takes a reference to whatever lies at a place: a File that answers Stat,
 // Setattr, attributes, Link and Reopen, also after the file has lost its name.
 func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
-	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: at.Path}
+	req := at.request(c, names.OpGetattr, at.Path)
 	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		d, info, err := nodeAt(l, at)
 		if err != nil {
@@ -49,7 +49,7 @@ func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 		if err != nil {
 			return opened{}, 0, err
 		}
-		f := newFile(t, l, fd, At{at.Path, info.ID()}, c, unix.O_RDONLY)
+		f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID()}, c, unix.O_RDONLY)
 		f.quiet, f.ref = true, true
 		return opened{f, info}, 0, nil
 	})
@@ -146,6 +146,14 @@ func onFileDrop[T any](ctx context.Context, f *File, req guard.Request, drop fun
 	return zero, &guard.Error{Op: req.Op, Path: req.Path, Kind: names.Conflict}
 }
 
+// fresh judges the file's place anew if it has to be.
+func (f *File) fresh(ctx context.Context, c guard.Caller) error {
+	if !f.hold.Load().Stale() {
+		return nil
+	}
+	return f.refence(ctx, guard.Request{Caller: c, Path: f.at.Path})
+}
+
 // refence judges the file's place anew after roots were nested in its root or
 // revoked there: it walks to the file again, noticing the nested roots on the
 // way. A file that is no longer found at its place is dead, because nobody can
@@ -207,7 +215,7 @@ const keptFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 // Open opens a regular file. Of the flags, access mode, O_APPEND, O_TRUNC,
 // O_SYNC, O_DSYNC and O_NOATIME have a meaning.
 func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*File, Info, error) {
-	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Need: openNeed(flags)}
+	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags)}
 	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		dir, base := at.Path.Split()
 		var d beneath.Dir
@@ -242,7 +250,7 @@ func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*Fil
 				return opened{}, 0, err
 			}
 		}
-		return opened{newFile(t, l, fd, At{at.Path, info.ID()}, c, flags), info}, 0, nil
+		return opened{newFile(t, l, fd, At{Path: at.Path, ID: info.ID()}, c, flags), info}, 0, nil
 	})
 	return o.f, o.info, err
 }
@@ -284,7 +292,7 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 	if err != nil {
 		return nil, Info{}, false, err
 	}
-	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Names: 1}
+	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1}
 	for range 8 {
 		o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 			d, err := parentAt(l, dir, name)
@@ -302,7 +310,7 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 				}
 				return opened{}, 0, err
 			}
-			return opened{newFile(t, l, fd, At{p, info.ID()}, c, flags), info}, 0, nil
+			return opened{newFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags), info}, 0, nil
 		})
 		if err != nil {
 			return nil, Info{}, false, err
@@ -321,7 +329,7 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 
 // Tmpfile makes a file without a name in a directory (O_TMPFILE).
 func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, mode uint32) (*File, Info, error) {
-	req := guard.Request{Caller: c, Op: names.OpTmpfile, Path: dir.Path, Names: 1}
+	req := guard.Request{Caller: c, Op: names.OpTmpfile, Path: dir.Path, Epoch: dir.Epoch, Names: 1}
 	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		d, err := dirAt(l, dir)
 		if err != nil {
@@ -332,7 +340,7 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 		if err != nil {
 			return opened{}, 0, err
 		}
-		return opened{newFile(t, l, fd, At{dir.Path, info.ID()}, c, flags), info}, 0, nil
+		return opened{newFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags), info}, 0, nil
 	})
 	return o.f, o.info, err
 }

@@ -3,6 +3,7 @@ package vfs
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"golang.org/x/sys/unix"
 
@@ -178,15 +179,16 @@ func (f *File) Lseek(ctx context.Context, c guard.Caller, off int64, whence int)
 // Across roots it is EXDEV, upon which callers fall back to read and write.
 func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *File, offOut int64, n int64) (int64, error) {
 	req := guard.Request{Caller: c, Op: names.OpCopyFileRange, Need: guard.Write, Path2: out.at.Path, Bytes: n, Size: offOut + n}
+	across := &guard.Error{Op: req.Op, Path: f.at.Path, Kind: names.Invalid, Err: unix.EXDEV}
 	if f.at.Path.Root != out.at.Path.Root || f.Epoch() != out.Epoch() || out.Appending() {
-		return 0, &guard.Error{Op: req.Op, Path: f.at.Path, Kind: names.Invalid, Err: unix.EXDEV}
+		return 0, across
 	}
 	outFD, err := out.enter()
 	if err != nil {
 		return 0, err
 	}
 	defer out.leave()
-	done, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (int64, int64, error) {
+	copyRange := func(l *guard.Lease, fd int) (int64, int64, error) {
 		if l.Remote() {
 			if _, err := out.enter(); err != nil {
 				return 0, 0, err
@@ -198,8 +200,44 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 		}
 		n, err := beneath.CopyFileRange(fd, offIn, outFD, offOut, int(n))
 		return int64(n), int64(n), err
-	})
+	}
+	var done int64
+	for range 4 {
+		// The two must lie on one side of every boundary, as the gate knows
+		// them when it admits the copy: both holds are put to it.
+		if err := out.fresh(ctx, c); err != nil {
+			return 0, err
+		}
+		if err := f.fresh(ctx, c); err != nil {
+			return 0, err
+		}
+		req.Held, req.Held2 = f.hold.Load(), out.hold.Load()
+		if req.Held.Domain() != req.Held2.Domain() {
+			return 0, across
+		}
+		done, err = copyOnce(ctx, f, req, copyRange)
+		if !errors.Is(err, guard.ErrRefence) {
+			break
+		}
+	}
 	f.read.Add(done)
 	out.wrote.Add(done)
 	return done, err
+}
+
+func copyOnce(ctx context.Context, f *File, req guard.Request, g func(l *guard.Lease, fd int) (int64, int64, error)) (int64, error) {
+	if _, err := f.enter(); err != nil {
+		return 0, err
+	}
+	defer f.leave()
+	req.Path = f.at.Path
+	return do(ctx, f.t, req, nil, func(l *guard.Lease) (int64, int64, error) {
+		if l.Remote() {
+			if _, err := f.enter(); err != nil {
+				return 0, 0, err
+			}
+			defer f.leave()
+		}
+		return g(l, f.fd)
+	})
 }

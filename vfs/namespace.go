@@ -39,7 +39,7 @@ func (t *Tree) make(ctx context.Context, c guard.Caller, op guard.Op, dir At, na
 	if err != nil {
 		return Info{}, err
 	}
-	req := guard.Request{Caller: c, Op: op, Path: p, Names: 1}
+	req := guard.Request{Caller: c, Op: op, Path: p, Epoch: dir.Epoch, Names: 1}
 	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
 		d, err := parentAt(l, dir, name)
 		if err != nil {
@@ -84,7 +84,13 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 	if err != nil {
 		return Info{}, err
 	}
-	req := guard.Request{Caller: c, Op: names.OpLink, Path: p, Path2: old.Path, Names: 1}
+	req := guard.Request{Caller: c, Op: names.OpLink, Path: p, Epoch: dir.Epoch, Path2: old.Path, Names: 1}
+	if f != nil {
+		if err := f.fresh(ctx, c); err != nil {
+			return Info{}, err
+		}
+		req.Held2 = f.hold.Load()
+	}
 	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
 		d, err := parentAt(l, dir, name)
 		if err != nil {
@@ -92,6 +98,9 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 		}
 		defer d.Close()
 		if f != nil {
+			if req.Held2.Domain() != d.Domain {
+				return Info{}, 0, unix.EXDEV
+			}
 			fd, err := f.enter()
 			if err != nil {
 				return Info{}, 0, err
@@ -131,7 +140,7 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 	if err != nil {
 		return err
 	}
-	req := guard.Request{Caller: c, Op: op, Path: p}
+	req := dir.request(c, op, p)
 	_, err = do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
 		d, err := parentAt(l, dir, name)
 		if err != nil {
@@ -189,7 +198,7 @@ func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName st
 	if flags&^(RenameNoReplace|RenameExchange) != 0 {
 		return &guard.Error{Op: names.OpRename, Path: from, Kind: names.Invalid, Err: unix.EINVAL}
 	}
-	req := guard.Request{Caller: c, Op: names.OpRename, Path: from, Path2: to}
+	req := guard.Request{Caller: c, Op: names.OpRename, Path: from, Epoch: oldDir.Epoch, Path2: to}
 	_, err = do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
 		var none struct{}
 		src, err := parentAt(l, oldDir, oldName)
@@ -223,7 +232,7 @@ func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName st
 // name any more, else nil. A target that leaves the root, or could, is refused:
 // the kernel would walk it in the caller's namespace, outside.
 func (t *Tree) Readlink(ctx context.Context, c guard.Caller, at At, f *File) (string, error) {
-	req := guard.Request{Caller: c, Op: names.OpReadlink, Path: at.Path}
+	req := at.request(c, names.OpReadlink, at.Path)
 	var target string
 	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, info Info) (Info, error) {
 		if info.Type() != unix.S_IFLNK {

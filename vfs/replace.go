@@ -61,7 +61,7 @@ const TempPrefix = ".rootsfs-tmp-"
 // rename; replacements through one Tree exclude each other, so among them no
 // update is lost.
 func (t *Tree) Replace(ctx context.Context, c guard.Caller, at At, r io.Reader, cond IfMatch) (Info, error) {
-	req := guard.Request{Caller: c, Op: names.OpReplace, Path: at.Path, Names: 1}
+	req := guard.Request{Caller: c, Op: names.OpReplace, Path: at.Path, Epoch: at.Epoch, Names: 1}
 	if cond.MustExist {
 		req.Need |= guard.Write
 	}

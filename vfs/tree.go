@@ -32,9 +32,18 @@ func Opener() guard.Opener { return beneath.Opener{} }
 // there. Front ends that have shown the file to somebody (the kernel holds
 // inodes) give the identity, and get ESTALE when the place has come to hold
 // another file; the zero ID takes whatever is there.
+//
+// Epoch, unless 0, is the lifetime of the root in which the front end learned of
+// the place; in another lifetime the operation is refused.
 type At struct {
-	Path guard.Path
-	ID   guard.Identity
+	Path  guard.Path
+	ID    guard.Identity
+	Epoch uint64
+}
+
+// request begins the description of an operation at a place, or at a name in it.
+func (a At) request(c guard.Caller, op guard.Op, p guard.Path) guard.Request {
+	return guard.Request{Caller: c, Op: op, Path: p, Epoch: a.Epoch}
 }
 
 var anyFile guard.Identity
@@ -230,7 +239,7 @@ func (t *Tree) Lookup(ctx context.Context, c guard.Caller, dir At, name string) 
 	if err != nil {
 		return Info{}, err
 	}
-	req := guard.Request{Caller: c, Op: names.OpLookup, Path: p}
+	req := dir.request(c, names.OpLookup, p)
 	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
 		d, err := parentAt(l, dir, name)
 		if err != nil {
@@ -258,7 +267,7 @@ func lookupAt(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
 
 // Lstat returns what lies at a place, without following a link there.
 func (t *Tree) Lstat(ctx context.Context, c guard.Caller, at At) (Info, error) {
-	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: at.Path}
+	req := at.request(c, names.OpGetattr, at.Path)
 	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
 		d, info, err := nodeAt(l, at)
 		if err != nil {
@@ -272,7 +281,7 @@ func (t *Tree) Lstat(ctx context.Context, c guard.Caller, at At) (Info, error) {
 // Statfs describes the file system that a place, or an open file if f is not
 // nil, lies on.
 func (t *Tree) Statfs(ctx context.Context, c guard.Caller, at At, f *File) (unix.Statfs_t, error) {
-	req := guard.Request{Caller: c, Op: names.OpStatfs, Path: at.Path}
+	req := at.request(c, names.OpStatfs, at.Path)
 	var st unix.Statfs_t
 	_, err := t.onNode(ctx, req, at, f, func(_ *guard.Lease, fd int, _ bool, _ Info) (Info, error) {
 		got, err := beneath.Statfs(fd)

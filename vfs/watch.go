@@ -82,7 +82,7 @@ func (w *SourceWatcher) Watch(ctx context.Context, t *Tree, c guard.Caller, at A
 		w.full.Add(1)
 		return 0, ErrNoWatches
 	}
-	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: at.Path, Quiet: true}
+	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: at.Path, Epoch: at.Epoch, Quiet: true}
 	wd, err := do(ctx, t, req, nil, func(l *guard.Lease) (int32, int64, error) {
 		d, err := dirAt(l, at)
 		if err != nil {
