@@ -103,8 +103,14 @@ func oneLine(err error) string {
 	for i := range lines {
 		lines[i] = strings.TrimPrefix(strings.TrimSpace(lines[i]), "rootsfs: ")
 	}
+	if more := len(lines) - maxParts; more > 0 {
+		lines = append(lines[:maxParts], fmt.Sprintf("and %d more", more))
+	}
 	return strings.Join(lines, "; ")
 }
+
+// maxParts bounds an error made of many.
+const maxParts = 8
 
 // waiting says what is still going on once a second has passed, and every ten
 // seconds after, until the returned function is called.

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// RecheckEvery is how often the roots' directories are looked at even though
-// nothing was reported: a parent further up may have been moved, something may
+// RecheckEvery is how often the roots' directories are looked at (of more than
+// recheckMost roots, that many in turn) even though nothing was reported: a parent further up may have been moved, something may
 // have been mounted over a root, and remote file systems report nothing.
 const RecheckEvery = 5 * time.Second
 
@@ -33,6 +33,7 @@ type availability struct {
 	watcher *fsnotify.Watcher // nil: none to be had, rechecks only
 	done    chan struct{}
 	changed chan struct{}
+	seen    uint64 // highest epoch that sync has met; of the one goroutine that calls it
 
 	mu      sync.Mutex // guards the fields below
 	byPath  map[string]guard.RootName
@@ -82,6 +83,7 @@ func (a *availability) run(ctx context.Context) {
 	tick := time.NewTicker(RecheckEvery)
 	defer tick.Stop()
 	due := map[guard.RootName]bool{}
+	next := 0
 	timer := time.NewTimer(settle)
 	timer.Stop()
 	for {
@@ -89,8 +91,9 @@ func (a *availability) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.changed:
-			a.sync()
-			a.recheckAll(ctx)
+			for _, name := range a.sync() {
+				a.recheck(ctx, name) // what happened before it was watched
+			}
 		case e := <-events:
 			if name, ok := a.rootAt(e.Name); ok {
 				if len(due) == 0 {
@@ -108,20 +111,27 @@ func (a *availability) run(ctx context.Context) {
 			}
 			clear(due)
 		case <-tick.C:
-			a.recheckAll(ctx)
+			next = a.recheckSome(ctx, next)
 		}
 	}
 }
 
-// sync watches the parents of the roots there are now.
-func (a *availability) sync() {
+// sync watches the parents of the roots there are now, and returns the roots
+// that are new.
+func (a *availability) sync() (fresh []guard.RootName) {
 	byPath, parents, live := map[string]guard.RootName{}, map[string]bool{}, map[uint64]bool{}
 	for _, st := range a.s.reg.Roots() {
 		live[st.Epoch] = true
+		if st.Epoch > a.seen {
+			fresh = append(fresh, st.Grant.Root)
+		}
 		byPath[st.Grant.Resolved] = st.Grant.Root
 		if !st.Remote {
 			parents[filepath.Dir(st.Grant.Resolved)] = true
 		}
+	}
+	for epoch := range live {
+		a.seen = max(a.seen, epoch)
 	}
 	a.mu.Lock()
 	old := a.parents
@@ -131,7 +141,7 @@ func (a *availability) sync() {
 	maps.DeleteFunc(a.s.perms, func(epoch uint64, _ string) bool { return !live[epoch] })
 	a.s.mu.Unlock()
 	if a.watcher == nil {
-		return
+		return fresh
 	}
 	for dir := range parents {
 		if old[dir] {
@@ -147,6 +157,7 @@ func (a *availability) sync() {
 			_ = a.watcher.Remove(dir) // it may have gone with its directory
 		}
 	}
+	return fresh
 }
 
 func (a *availability) rootAt(path string) (guard.RootName, bool) {
@@ -162,6 +173,26 @@ func (a *availability) recheckAll(ctx context.Context) {
 			a.recheck(ctx, st.Grant.Root)
 		}
 	}
+}
+
+// recheckMost bounds the looks of one tick: each costs some ten system calls,
+// and of thousands of roots nobody wants to pay for all every few seconds.
+const recheckMost = 500
+
+// recheckSome looks at up to recheckMost roots from the one with the number
+// from on, and returns where to go on.
+func (a *availability) recheckSome(ctx context.Context, from int) int {
+	roots := a.s.reg.Roots()
+	if len(roots) <= recheckMost || from >= len(roots) {
+		from = 0
+	}
+	to := min(from+recheckMost, len(roots))
+	for _, st := range roots[from:to] {
+		if ctx.Err() == nil {
+			a.recheck(ctx, st.Grant.Root)
+		}
+	}
+	return to
 }
 
 // recheck looks at one root. A look at a remote file system may hang, so it

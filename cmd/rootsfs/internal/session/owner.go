@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,22 +147,20 @@ func toGrant(a control.Ask) (guard.Grant, error) {
 
 // Revoke implements control.Owner.
 func (s *Session) Revoke(ctx context.Context, req control.RevokeRequest) ([]control.Ended, error) {
-	var reports []guard.Ended
-	var err error
-	switch {
-	case req.All == (len(req.Names) > 0):
+	if req.All == (len(req.Names) > 0) {
 		return nil, &guard.Error{Kind: names.Invalid, Err: errors.New("name the roots to revoke, or all of them, not both")}
-	case req.All:
-		reports, err = s.reg.RevokeAll(ctx)
-	default:
-		which := make([]guard.RootName, len(req.Names))
-		for i, n := range req.Names {
-			which[i] = guard.RootName(n)
-		}
-		reports, err = s.reg.Revoke(ctx, which...)
 	}
-	s.avail.update()
-	return endings(reports), err
+	defer s.avail.update()
+	if req.All {
+		return s.revokeAll(ctx)
+	}
+	which := make([]guard.RootName, 0, len(req.Names))
+	for _, n := range req.Names {
+		if !slices.Contains(which, guard.RootName(n)) {
+			which = append(which, guard.RootName(n))
+		}
+	}
+	return s.revokeMany(ctx, which)
 }
 
 // Set implements control.Owner.

@@ -298,8 +298,8 @@ func (s *Session) end(why string) {
 		defer close(s.endDone)
 		close(s.ending)
 		ctx := context.Background()
-		reports, err := s.reg.RevokeAll(ctx)
-		s.ended = endings(reports)
+		ended, err := s.revokeAll(ctx)
+		s.ended = ended
 		if err != nil {
 			s.log.Error("not everything could be taken back", "error", err)
 		}
@@ -335,15 +335,4 @@ func (s *Session) unmount() error {
 		return err
 	}
 	return nil
-}
-
-func endings(reports []guard.Ended) []control.Ended {
-	out := make([]control.Ended, len(reports))
-	for i, r := range reports {
-		out[i] = control.Ended{Root: string(r.Root), State: r.State.String(), TookMS: float64(r.Took.Microseconds()) / 1000}
-		if r.Err != nil {
-			out[i].Error = r.Err.Error()
-		}
-	}
-	return out
 }

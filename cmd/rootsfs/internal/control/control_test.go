@@ -1,0 +1,349 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// owner is a session that remembers what it was asked.
+type owner struct {
+	added   []Ask
+	revoked RevokeRequest
+	ended   []Ended
+	err     error
+	events  chan Event
+}
+
+func (o *owner) Status() Status { return Status{Session: "s", Roots: []Root{{Name: "a"}}} }
+func (o *owner) Add(_ context.Context, asks []Ask) ([]Root, error) {
+	o.added = asks
+	return []Root{{Name: asks[0].Name}}, o.err
+}
+func (o *owner) Revoke(_ context.Context, r RevokeRequest) ([]Ended, error) {
+	o.revoked = r
+	return o.ended, o.err
+}
+func (o *owner) Set(context.Context, string, string) (Root, error) { return Root{}, o.err }
+func (o *owner) Profile(context.Context, string) (ProfileAnswer, error) {
+	return ProfileAnswer{}, o.err
+}
+func (o *owner) Unmount(context.Context) (UnmountAnswer, error) { return UnmountAnswer{}, o.err }
+func (o *owner) Refused() *Refusal                              { return nil }
+func (o *owner) Subscribe() (<-chan Event, func())              { return o.events, func() {} }
+
+// TestMain: as a child with ROOTSFS_TEST_DIAL set, only try that socket.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("ROOTSFS_TEST_DIAL"); path != "" {
+		os.Exit(dialChild(path))
+	}
+	os.Exit(m.Run())
+}
+
+// dialChild says on standard output how far a foreign user gets.
+func dialChild(path string) int {
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		fmt.Print("connect: refused")
+		return 0
+	}
+	if _, err := io.WriteString(c, "GET /v1/status HTTP/1.1\r\nHost: session\r\nConnection: close\r\n\r\n"); err != nil {
+		fmt.Print("turned away")
+		return 0
+	}
+	answer, _ := io.ReadAll(c)
+	if len(answer) == 0 {
+		fmt.Print("turned away")
+		return 0
+	}
+	fmt.Printf("answered: %s", answer)
+	return 0
+}
+
+// short makes a directory whose path fits a socket address, for the child that
+// does not go through a descriptor.
+func runtimeDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rfs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	return dir
+}
+
+func serve(t *testing.T, o *owner) (*Dir, *Client) {
+	t.Helper()
+	runtimeDir(t)
+	d, err := Create("s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv, err := d.Serve(o, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { srv.Close(); _ = d.Remove() })
+	if err := d.Publish(Info{Point: "/mnt/s"}); err != nil {
+		t.Fatal(err)
+	}
+	in, err := Find("s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, Dial(in)
+}
+
+// R127: roots are told only to the session's user and root: another user does
+// not get through the directory, and even where every mode is opened up the
+// connection is closed without an answer.
+func TestForeignUserIsTurnedAway_R127(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can become somebody else")
+	}
+	d, _ := serve(t, &owner{})
+	exe := filepath.Join(filepath.Dir(filepath.Dir(filepath.Dir(d.Path()))), "rfs-dial-"+filepath.Base(os.Getenv("XDG_RUNTIME_DIR")))
+	copyFile(t, exe)
+	try := func(uid uint32) string {
+		cmd := exec.Command(exe)
+		cmd.Env = []string{"ROOTSFS_TEST_DIAL=" + filepath.Join(d.Path(), socketFile)}
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	const nobody = 65534
+	if got := try(nobody); got != "connect: refused" {
+		t.Errorf("with the modes as they are: %s", got)
+	}
+	for _, p := range []string{filepath.Dir(filepath.Dir(d.Path())), filepath.Dir(d.Path()), d.Path(), filepath.Join(d.Path(), socketFile)} {
+		if err := os.Chmod(p, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := try(nobody); got != "turned away" {
+		t.Errorf("with every mode opened: %s", got)
+	}
+	if got := try(0); !strings.Contains(got, `"session":"s"`) {
+		t.Errorf("the session's own user: %s", got)
+	}
+}
+
+// copyFile copies this test binary to where another user can execute it.
+func copyFile(t *testing.T, to string) {
+	t.Helper()
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, self, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(to) })
+}
+
+func TestCallsAndErrors(t *testing.T) {
+	o := &owner{events: make(chan Event, 2)}
+	_, c := serve(t, o)
+	ctx := context.Background()
+	if st, err := c.Status(ctx); err != nil || st.Roots[0].Name != "a" {
+		t.Errorf("status: %+v, %v", st, err)
+	}
+	if roots, err := c.Add(ctx, []Ask{{Name: "x", Path: "/x", Mode: "ro", Limits: guard.Limits{MaxFile: 7}}}); err != nil || roots[0].Name != "x" || o.added[0].Limits.MaxFile != 7 {
+		t.Errorf("add: %+v, %v; asked %+v", roots, err, o.added)
+	}
+	o.err = &guard.Error{Op: names.OpRevoke, Kind: names.NotExist, Err: errors.New("no root is named x")}
+	_, err := c.Revoke(ctx, RevokeRequest{Names: []string{"x"}})
+	if Classify(err) != NoSuch || !errors.Is(err, names.NotExist) || !strings.Contains(err.Error(), "no root is named x") {
+		t.Errorf("revoke of what is not there: %v (%s)", err, Classify(err))
+	}
+	o.err, o.ended = errors.New("one page"), []Ended{{Root: "x", Error: "one page"}}
+	if ended, err := c.Revoke(ctx, RevokeRequest{All: true}); err == nil || len(ended) != 1 || ended[0].Error != "one page" || !o.revoked.All {
+		t.Errorf("incomplete revocation: %+v, %v", ended, err)
+	}
+	o.events <- Event{Kind: "added", Root: "a"}
+	o.events <- Event{Kind: "revoked", Root: "a"}
+	close(o.events)
+	var kinds []string
+	if err := c.Events(ctx, func(e Event) error { kinds = append(kinds, e.Kind); return nil }); err != nil || fmt.Sprint(kinds) != "[added revoked]" {
+		t.Errorf("events: %v, %v", kinds, err)
+	}
+}
+
+// Requests that are not understood whole are refused, and nothing is done.
+func TestStrictRequests(t *testing.T) {
+	for _, tt := range []struct {
+		name, method, path, body string
+		want                     int
+	}{
+		{"unknown field", "POST", "/v1/revoke", `{"all":true,"except":["a"]}`, 400},
+		{"two values", "POST", "/v1/revoke", `{"all":true}{"all":false}`, 400},
+		{"not JSON", "POST", "/v1/revoke", `all`, 400},
+		{"wrong type", "POST", "/v1/revoke", `{"all":"yes"}`, 400},
+		{"too large", "POST", "/v1/revoke", `{"names":["` + strings.Repeat("a", maxBody) + `"]}`, 400},
+		{"unknown path", "POST", "/v1/nothing", `{}`, 404},
+		{"wrong method", "GET", "/v1/revoke", ``, 405},
+		{"whole", "POST", "/v1/revoke", `{"all":true}`, 200},
+		{"delete", "DELETE", "/v1/roots", `{"names":["a"]}`, 200},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := &owner{}
+			_, c := serve(t, o)
+			req, err := http.NewRequest(tt.method, "http://session"+tt.path, bytes.NewReader([]byte(tt.body)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := c.http.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != tt.want {
+				t.Errorf("status %d, want %d", resp.StatusCode, tt.want)
+			}
+			if did := o.revoked.All || o.revoked.Names != nil; did != (tt.want == 200) {
+				t.Errorf("revoked: %+v", o.revoked)
+			}
+		})
+	}
+}
+
+func TestSessionDirectory(t *testing.T) {
+	base := runtimeDir(t)
+	d, err := Create("work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Find(""); !errors.Is(err, ErrNoSession) {
+		t.Errorf("an unpublished session was found: %v", err)
+	}
+	if err := d.Publish(Info{Point: "/mnt/work"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create("work"); !errors.Is(err, ErrTaken) {
+		t.Errorf("the name was taken twice: %v", err)
+	}
+	other, err := CreateFor("/somewhere/work")
+	if err != nil || other.Name() != "work-2" {
+		t.Fatalf("%v, %v", other, err)
+	}
+	if in, err := Find("/mnt/work"); err != nil || in.Name != "work" || in.PID != os.Getpid() || in.Start == 0 {
+		t.Errorf("by mountpoint: %+v, %v", in, err)
+	}
+	for _, p := range []string{"", "work", "work/session.json"} {
+		fi, err := os.Stat(filepath.Join(base, "rootsfs", p))
+		if err != nil || fi.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%q: %v, %v", p, fi.Mode(), err)
+		}
+	}
+	// A dead daemon's directory: the lock is gone, the files are there.
+	_ = unix.Close(d.fd)
+	if all, err := List(); err != nil || len(all) != 0 {
+		t.Errorf("after death: %+v, %v", all, err)
+	}
+	if _, err := os.Stat(d.Path()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the dead session's directory is still there: %v", err)
+	}
+	if err := other.Remove(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The runtime directory may have been made by somebody else, in a place where
+// everybody may.
+func TestRuntimeDirectoryIsVerified(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		make func(dir string) error
+		want string
+	}{
+		{"open to others", func(d string) error {
+			return errors.Join(os.Mkdir(d, 0o700), os.Chmod(d, 0o755))
+		}, "is open to other users (mode 0755): chmod 0700 "},
+		{"a link", func(d string) error { return os.Symlink(os.TempDir(), d) }, "not a directory but a link or a file"},
+		{"a file", func(d string) error { return os.WriteFile(d, nil, 0o600) }, "not a directory but a link or a file"},
+		{"somebody else's", func(d string) error {
+			return errors.Join(os.Mkdir(d, 0o700), os.Chown(d, 65534, 65534))
+		}, "belongs to the user with id 65534"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if os.Geteuid() != 0 && tt.name == "somebody else's" {
+				t.Skip("only root can give a directory away")
+			}
+			base := runtimeDir(t)
+			if err := tt.make(filepath.Join(base, "rootsfs")); err != nil {
+				t.Fatal(err)
+			}
+			for what, f := range map[string]func() error{
+				"create": func() error { _, err := Create("s"); return err },
+				"list":   func() error { _, err := List(); return err },
+			} {
+				if err := f(); err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%s: %v, want %q", what, err, tt.want)
+				}
+			}
+		})
+	}
+}
+
+// XDG_RUNTIME_DIR of another user, as sudo may leave it, is not used.
+func TestRuntimeDirOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a directory away")
+	}
+	base := runtimeDir(t)
+	if got := RuntimeDir(); got != filepath.Join(base, "rootsfs") {
+		t.Fatalf("our own: %s", got)
+	}
+	if err := os.Chown(base, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	want := filepath.Join(os.TempDir(), "rootsfs-0")
+	if got := RuntimeDir(); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "relative")
+	if got := RuntimeDir(); got != want {
+		t.Errorf("relative: %s, want %s", got, want)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for point, want := range map[string]string{
+		"/mnt/work": "work", "/mnt/my work": "my-work", "/": "session", "/x/.hidden": "hidden",
+		"/x/häuser": "h-user", "/x/" + strings.Repeat("n", 100): strings.Repeat("n", 56),
+	} {
+		got := NameFor(point)
+		if got != want {
+			t.Errorf("%q: %q, want %q", point, got, want)
+		}
+		if err := CheckName(got); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, bad := range []string{"", "..", "a/b", "-x", strings.Repeat("n", 65), "a\x00", "a b"} {
+		if CheckName(bad) == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}

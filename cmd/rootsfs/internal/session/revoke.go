@@ -1,0 +1,97 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// together is how many roots end at the same time. Each has a deadline, which
+// thousands that wait for each other would use up in waiting.
+const together = 64
+
+// revokeAll ends every root, those that are granted meanwhile included.
+func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
+	var all []control.Ended
+	var errs []error
+	for range 10 { // whoever adds roots faster than this is refused once the session ends
+		var which []guard.RootName
+		for _, st := range s.reg.Roots() {
+			which = append(which, st.Grant.Root)
+		}
+		if len(which) == 0 {
+			break
+		}
+		ended, err := s.revokeMany(ctx, which)
+		if errors.Is(err, names.NotExist) && len(ended) == 0 {
+			continue // somebody else has revoked one of them meanwhile
+		}
+		all, errs = append(all, ended...), append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// revokeMany ends the named roots, or none if one of them is not there. The
+// error is one sentence however many roots it is about.
+func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]control.Ended, error) {
+	for _, n := range which {
+		if _, ok := s.reg.Lookup(n); !ok {
+			return nil, &guard.Error{Op: names.OpRevoke, Kind: names.NotExist, Err: fmt.Errorf(
+				"no root is named %s; see: rootsfs roots list", names.Quote(string(n)))}
+		}
+	}
+	out := make([]control.Ended, 0, len(which))
+	for batch := range slices.Chunk(which, together) {
+		reports, err := s.reg.Revoke(ctx, batch...)
+		switch {
+		case err == nil || len(reports) > 0:
+			out = append(out, endings(reports)...)
+		case len(batch) > 1 && errors.Is(err, names.NotExist):
+			// One of them was revoked by somebody else meanwhile: one by one.
+			for _, n := range batch {
+				if reports, err = s.reg.Revoke(ctx, n); len(reports) > 0 {
+					out = append(out, endings(reports)...)
+				}
+			}
+		case !errors.Is(err, names.NotExist):
+			return out, err
+		}
+	}
+	return out, incomplete(out)
+}
+
+// incomplete sums up what could not be taken back.
+func incomplete(ended []control.Ended) error {
+	n, first := 0, ""
+	for _, e := range ended {
+		if e.Error != "" {
+			if n == 0 {
+				first = "root " + names.Escape(e.Root) + ": " + e.Error
+			}
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return nil
+	case 1:
+		return errors.New(first)
+	}
+	return fmt.Errorf("%d of %d roots: not everything could be taken back; %s", n, len(ended), first)
+}
+
+func endings(reports []guard.Ended) []control.Ended {
+	out := make([]control.Ended, len(reports))
+	for i, r := range reports {
+		out[i] = control.Ended{Root: string(r.Root), State: r.State.String(), TookMS: float64(r.Took.Microseconds()) / 1000}
+		if r.Err != nil {
+			out[i].Error = r.Err.Error()
+		}
+	}
+	return out
+}

@@ -1,0 +1,200 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// start begins a session in directories of its own and ends it with the test.
+func start(t *testing.T, roots ...string) (*Session, string) {
+	t.Helper()
+	if err := mount.CheckFUSE(); err != nil {
+		t.Skip("a real mount is needed: ", err)
+	}
+	work, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []struct{ name, dir string }{
+		{"XDG_RUNTIME_DIR", "run"}, {"XDG_STATE_HOME", "state"}, {"XDG_CONFIG_HOME", "config"}, {"", "mnt"},
+	} {
+		dir := filepath.Join(work, v.dir)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if v.name != "" {
+			t.Setenv(v.name, dir)
+		}
+	}
+	opt := Options{
+		Mount:  mount.Options{Point: filepath.Join(work, "mnt")},
+		Logger: func(string) (*slog.Logger, error) { return slog.New(slog.DiscardHandler), nil },
+	}
+	for _, r := range roots {
+		dir := filepath.Join(work, r)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		opt.Roots = append(opt.Roots, guard.Grant{Root: guard.RootName(r), Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
+	}
+	s, err := Start(context.Background(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	stop := make(chan struct{})
+	go func() { ended <- s.Run(stop) }()
+	t.Cleanup(func() {
+		close(stop)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return s, work
+}
+
+// R149: while thousands of roots are being added, calls are answered: of the
+// session and of the mount. R148: and they are one transaction.
+func TestManyRootsDoNotBlock_R149(t *testing.T) {
+	const many = 10_000
+	s, work := start(t, "first")
+	asks := make([]control.Ask, many)
+	for i := range asks {
+		dir := filepath.Join(work, "many", strconv.Itoa(i))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		asks[i] = control.Ask{Name: "r" + strconv.Itoa(i), Path: dir, Mode: "ro"}
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Add(context.Background(), asks)
+		done <- err
+	}()
+	calls := 0
+	for {
+		n := len(s.Registry().Roots())
+		if n != 1 && n != many+1 {
+			t.Fatalf("%d roots: half a transaction is visible", n)
+		}
+		if !s.Registry().Within(filepath.Join(work, "first", "x")) {
+			t.Fatal("the first root is not there")
+		}
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			if calls == 0 {
+				t.Error("no call was answered while the roots were added")
+			}
+			if n := len(s.Status().Roots); n != many+1 {
+				t.Errorf("%d roots, want %d", n, many+1)
+			}
+			// Ending most of them is not what this test is about.
+			s.Registry().RemoveView(s.mnt)
+			return
+		default:
+			calls++
+		}
+	}
+}
+
+// R155: what a caller does with the list of roots is its own.
+func TestStatusIsACopy_R155(t *testing.T) {
+	s, _ := start(t, "a", "b")
+	st := s.Status()
+	st.Roots[0].Name, st.Roots[0].Mode = "changed", "rw"
+	st.Roots = st.Roots[:1]
+	if got := s.Status().Roots; len(got) != 2 || got[0].Name != "a" || got[0].Mode != "ro" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Requests over the socket are checked like the command line.
+func TestAddChecks(t *testing.T) {
+	s, work := start(t)
+	for _, tt := range []struct {
+		name string
+		ask  control.Ask
+		want string
+	}{
+		{"relative path", control.Ask{Name: "a", Path: "a", Mode: "ro"}, "is not absolute"},
+		{"NUL", control.Ask{Name: "a", Path: "/a\x00b", Mode: "ro"}, "is not absolute"},
+		{"no mode", control.Ask{Name: "a", Path: work}, "unknown mode"},
+		{"bad name", control.Ask{Name: "a/b", Path: work, Mode: "ro"}, "root name"},
+		{"negative limit", control.Ask{Name: "a", Path: work, Mode: "ro", Limits: guard.Limits{MaxFile: -1}}, "negative"},
+		{"contains the mountpoint", control.Ask{Name: "a", Path: work, Mode: "ro"}, "contains the mountpoint"},
+		{"audit directory", control.Ask{Name: "a", Path: filepath.Join(work, "state", "rootsfs", "audit"), Mode: "ro"}, "lies inside the directory of audit files"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := s.Add(context.Background(), []control.Ask{tt.ask}); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+		})
+	}
+	if _, err := s.Add(context.Background(), nil); !errors.Is(err, names.Invalid) {
+		t.Errorf("no roots: %v", err)
+	}
+	if n := len(s.Registry().Roots()); n != 0 {
+		t.Errorf("%d roots", n)
+	}
+}
+
+// A session that is ending takes no roots.
+func TestNoRootsAfterTheEnd(t *testing.T) {
+	s, work := start(t, "a")
+	if _, err := s.Unmount(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Add(context.Background(), []control.Ask{{Name: "b", Path: filepath.Join(work, "a"), Mode: "ro"}})
+	if !errors.Is(err, errEnding) {
+		t.Errorf("add: %v", err)
+	}
+	if _, err := s.Set(context.Background(), "a", "rw"); !errors.Is(err, errEnding) {
+		t.Errorf("set: %v", err)
+	}
+	if n := len(s.Registry().Roots()); n != 0 {
+		t.Errorf("%d roots are left", n)
+	}
+}
+
+func TestHub(t *testing.T) {
+	var h hub
+	slow, cancel := h.subscribe()
+	for i := range hubBacklog + 5 {
+		h.publish(control.Event{Time: time.Unix(int64(i), 0)})
+	}
+	for range hubBacklog {
+		if e := <-slow; e.Lost != 0 {
+			t.Fatal("something was lost too early")
+		}
+	}
+	h.publish(control.Event{Kind: "x"})
+	if e := <-slow; e.Lost != 5 || e.Kind != "x" {
+		t.Errorf("%+v, want 5 lost", e)
+	}
+	cancel()
+	cancel() // twice is no harm
+	if _, ok := <-slow; ok {
+		t.Error("still subscribed")
+	}
+	h.close()
+	late, stop := h.subscribe()
+	if _, ok := <-late; ok {
+		t.Error("subscribed to a closed hub")
+	}
+	stop()
+}
