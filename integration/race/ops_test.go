@@ -62,7 +62,9 @@ var ops = []struct {
 	}},
 	{"rename out of it", (*worker).steal},
 	{"rename exchange", func(w *worker) error {
-		return unix.Renameat2(unix.AT_FDCWD, filepath.Join(w.parent(), "victim"), unix.AT_FDCWD, filepath.Join(w.parent(), "victim"), unix.RENAME_EXCHANGE)
+		// Not in a/il: inner/f is known by its inode.
+		x, y := w.pick(parents[:5]), w.pick(parents[:5])
+		return unix.Renameat2(unix.AT_FDCWD, w.p(x+"/f"), unix.AT_FDCWD, w.p(y+"/f"), unix.RENAME_EXCHANGE)
 	}},
 	{"link from it", (*worker).linkFrom},
 	{"link into it", func(w *worker) error {
@@ -238,17 +240,17 @@ func (w *worker) held() error {
 		return err
 	}
 	defer unix.Close(d)
-	var last error
+	err = unix.ENOENT
 	for _, name := range []string{"f", "sub/f", "../" + filepath.Base(dir) + "/f", "victim"} {
-		fd, err := unix.Openat(d, name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-		if err != nil {
-			last = err
+		fd, oerr := unix.Openat(d, name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if oerr != nil {
 			continue
 		}
+		err = nil
 		w.check(dir+" held, "+name, fd)
 		unix.Close(fd)
 	}
-	return last
+	return err
 }
 
 // opath names a file first and opens what was named later.

@@ -3,6 +3,7 @@ package race
 import (
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,7 +56,11 @@ func (s *swapper) leave() bool {
 
 func (s *swapper) run() error {
 	defer s.settle()
-	for s.b.Stop.Load() == 0 {
+	for round := 0; s.b.Stop.Load() == 0; round++ {
+		if round%64 == 0 {
+			// Now and then the caches get something to be wrong about.
+			time.Sleep(2 * time.Millisecond)
+		}
 		for _, swap := range s.swaps {
 			if swap() {
 				s.b.Swaps.Add(1)
