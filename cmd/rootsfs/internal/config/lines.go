@@ -1,6 +1,8 @@
 package config
 
 import (
+	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -15,18 +17,26 @@ type lines struct {
 	newlines []int          // offsets
 	arrays   map[string]int // how many [[tables]] of a path there were so far
 	p        unstable.Parser
+	keys     map[string]int // how many keys a table has
+	excess   []string       // path of the first key beyond the bounds below
+	what     string         // which one it is
 }
 
-// maxParts bounds the depth at which places are kept: no key we know is deeper,
-// and the work stays linear for a key of a million parts.
-const maxParts = 8
+// The decoder's work grows with the square of the keys in one table, and with
+// the depth of each key. These bounds are looked at before it runs; they leave
+// room for every document that means something, in which a table of profiles is
+// the largest, and root.[n].limits.KEY the deepest.
+const (
+	maxParts = 8
+	maxKeys  = 10_000
+)
 
 func join(parts []string) string { return strings.Join(parts, "\x00") }
 
 func index(i int) string { return "[" + strconv.Itoa(i) + "]" }
 
 func findLines(doc []byte) *lines {
-	l := &lines{at: map[string]int{}, arrays: map[string]int{}}
+	l := &lines{at: map[string]int{}, arrays: map[string]int{}, keys: map[string]int{}}
 	for i, c := range doc {
 		if c == '\n' {
 			l.newlines = append(l.newlines, i)
@@ -50,10 +60,14 @@ func findLines(doc []byte) *lines {
 func (l *lines) table(e *unstable.Node) []string {
 	var path []string
 	keys := e.Key()
-	for keys.Next() && len(path) < maxParts {
+	for keys.Next() {
 		n := keys.Node()
+		if len(path) >= maxParts {
+			l.exceed(path, "is nested too deeply")
+			return path
+		}
 		path = append(path, string(n.Data))
-		l.note(path, n.Raw.Offset)
+		l.noteKey(path, n.Raw.Offset)
 		key := join(path)
 		if e.Kind == unstable.ArrayTable && keys.IsLast() {
 			l.arrays[key]++
@@ -71,16 +85,20 @@ func (l *lines) keyValue(table []string, e *unstable.Node) {
 	keys := e.Key()
 	for keys.Next() {
 		if len(path) >= maxParts {
+			l.exceed(path, "is nested too deeply")
 			return
 		}
 		path = append(path, string(keys.Node().Data))
-		l.note(path, keys.Node().Raw.Offset)
+		l.noteKey(path, keys.Node().Raw.Offset)
 	}
 	l.value(path, e.Value())
 }
 
 func (l *lines) value(path []string, v *unstable.Node) {
 	if len(path) >= maxParts {
+		if v.Kind == unstable.InlineTable || v.Kind == unstable.Array {
+			l.exceed(path, "is nested too deeply")
+		}
 		return
 	}
 	children := v.Children()
@@ -101,12 +119,33 @@ func (l *lines) value(path []string, v *unstable.Node) {
 	}
 }
 
-// note keeps the first place of a path.
-func (l *lines) note(path []string, offset uint32) {
-	key := join(path)
-	if _, ok := l.at[key]; !ok {
-		l.at[key] = 1 + sort.SearchInts(l.newlines, int(offset))
+// exceed keeps the first key beyond a bound.
+func (l *lines) exceed(path []string, what string) {
+	if l.excess == nil {
+		l.excess, l.what = slices.Clone(path), what
 	}
+}
+
+// noteKey is note for a key, which counts in its table.
+func (l *lines) noteKey(path []string, offset uint32) {
+	if !l.note(path, offset) {
+		return
+	}
+	table := join(path[:len(path)-1])
+	l.keys[table]++
+	if l.keys[table] > maxKeys {
+		l.exceed(path, fmt.Sprintf("is beyond the limit of %d keys in one table", maxKeys))
+	}
+}
+
+// note keeps the first place of a path, and reports whether this is it.
+func (l *lines) note(path []string, offset uint32) bool {
+	key := join(path)
+	if _, ok := l.at[key]; ok {
+		return false
+	}
+	l.at[key] = 1 + sort.SearchInts(l.newlines, int(offset))
+	return true
 }
 
 // line is the place of a path, or else of the nearest table around it.

@@ -25,11 +25,15 @@ const (
 // parse reads a document. file is its absolute name, home the directory ~
 // stands for ("" if there is none).
 func parse(file, home string, doc []byte) (*Config, error) {
+	r := &reader{file: file, lines: findLines(doc)}
+	if l := r.lines; l.excess != nil {
+		r.fail(l.excess, "%s", l.what)
+		return nil, r.err()
+	}
 	m, err := decode(file, doc)
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{file: file, lines: findLines(doc)}
 	top := table{r: r, m: m}
 	c := &Config{Path: file, Debounce: DefaultDebounce, Profiles: map[string][]Root{}}
 	c.mount(top.table("mount"))

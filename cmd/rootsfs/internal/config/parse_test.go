@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -172,8 +173,13 @@ func TestParseErrors(t *testing.T) {
 		{"first of several", root + "mode = \"x\"\nfoo = 1\nbar = 2\n", ":3: root.mode: "},
 		{"count of several", root + "mode = \"x\"\nfoo = 1\nbar = 2\n", "(and 2 more)"},
 		{"one line only", root + "mode = \"x\\ny\"\n", `"x\ny"`},
-		{"deep", "a = " + strings.Repeat("[", 100_000), ""},
-		{"deep key", "a" + strings.Repeat(".a", 100_000) + " = 1", ":1: a: unknown key"},
+		{"deep", "a = " + strings.Repeat("[", 200_000), ""},
+		{"deep array", "a = " + strings.Repeat("[", 100) + strings.Repeat("]", 100), "nested too deeply"},
+		{"deep inline tables", "a = " + strings.Repeat("{a=", 100) + "1" + strings.Repeat("}", 100), "nested too deeply"},
+		{"deep key", "a" + strings.Repeat(".a", 200_000) + " = 1", ":1: a.a.a.a.a.a.a.a: is nested too deeply"},
+		{"deep header", "\n[a" + strings.Repeat(".a", 200_000) + "]", ":2: a.a.a.a.a.a.a.a: is nested too deeply"},
+		{"too many keys", "[x]\n" + numbered(maxKeys+1), ":10002: x.k10000: is beyond the limit of 10000 keys"},
+		{"many keys", numbered(maxKeys), "unknown key; look for a misspelling, or remove it (and 9999 more)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, err := parse("/etc/x/config.toml", "/home/me", []byte(tc.doc))
@@ -185,6 +191,22 @@ func TestParseErrors(t *testing.T) {
 				t.Errorf("got %q, want it to contain %q", s, tc.want)
 			}
 		})
+	}
+}
+
+func numbered(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "k%d = 1\n", i)
+	}
+	return b.String()
+}
+
+// R149: ten thousand roots are read, and none of the bounds above stops them.
+func TestParseManyRoots(t *testing.T) {
+	c, err := parse("/etc/x/config.toml", "", []byte(many(10_000)))
+	if err != nil || len(c.Roots) != 10_000 || c.Roots[9999].Name != "9999" || c.Roots[9999].Line != 19999 {
+		t.Fatal(len(c.Roots), err)
 	}
 }
 
