@@ -1,0 +1,189 @@
+package deps
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// The packages that reach files through vfs/internal/beneath only.
+var confined = []string{"guard", "vfs", "mount", "broker"}
+
+// exceptions are the files that may call the file system themselves, and why.
+var exceptions = map[string]string{
+	"vfs/internal/beneath": "it is the place for these calls",
+	"guard/audit":          "writes the log, which lies in no root",
+	"guard/guardtest":      "builds the trees that tests look at",
+	"mount/sandbox":        "sets a child's namespaces up",
+	"guard/within.go":      "Within answers about names: it follows links, and opens nothing",
+	"vfs/watch.go":         "reads the limit of inotify watches from /proc/sys",
+	"mount/mountinfo.go":   "reads /proc/self/mountinfo",
+	"mount/stale.go":       "looks at the mountpoint, which is in no root",
+	"mount/fusermount.go":  "reads /etc/fuse.conf",
+	"mount/mi_holders.go":  "reads /proc for who holds the mount",
+	"mount/mi_abort.go":    "opens the connection's entry in /sys/fs/fuse",
+	"mount/mi_watch.go":    "polls /proc/self/mountinfo",
+	"mount/topnode.go":     "reads a caller's supplementary groups from /proc",
+	"mount/mi_error.go":    "looks at the mountpoint to explain an error",
+}
+
+// fileCalls are the functions that reach a file by its path.
+var fileCalls = map[string][]string{
+	"os": {"Chmod", "Chown", "Chtimes", "Create", "CreateTemp", "DirFS", "Lchown", "Link", "Lstat", "Mkdir", "MkdirAll",
+		"MkdirTemp", "NewRoot", "Open", "OpenFile", "OpenInRoot", "OpenRoot", "ReadDir", "ReadFile", "Readlink", "Remove",
+		"RemoveAll", "Rename", "Stat", "Symlink", "Truncate", "WriteFile", "CopyFS", "UserHomeDir"},
+	"path/filepath": {"EvalSymlinks", "Glob", "Walk", "WalkDir"},
+	"io/ioutil":     {"ReadFile", "WriteFile", "ReadDir", "TempDir", "TempFile"},
+	"golang.org/x/sys/unix": {"Open", "Openat", "Openat2", "Creat", "Mkdirat", "Mkdir", "Unlink", "Unlinkat", "Rename", "Renameat",
+		"Renameat2", "Link", "Linkat", "Symlink", "Symlinkat", "Readlink", "Readlinkat", "Chmod", "Fchmodat", "Chown", "Fchownat",
+		"Truncate", "Getxattr", "Setxattr", "Lgetxattr", "Lsetxattr", "Listxattr", "Removexattr", "Mknod", "Mknodat", "Mkfifo",
+		"UtimesNanoAt", "Access", "Faccessat", "Rmdir"},
+	"syscall": {"Open", "Openat", "Creat", "Mkdir", "Unlink", "Rename", "Link", "Symlink", "Readlink", "Chmod", "Chown", "Truncate",
+		"Mknod", "Stat", "Lstat", "Rmdir"},
+}
+
+type source struct {
+	rel  string // from the top of the module
+	fset *token.FileSet
+	file *ast.File
+}
+
+// sources parses the module's files below dir that are not tests.
+func sources(t *testing.T, dir string) []source {
+	t.Helper()
+	base := top(t)
+	var all []source
+	err := filepath.WalkDir(filepath.Join(base, dir), func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(p, ".go") || strings.HasSuffix(p, "_test.go") {
+			return err
+		}
+		rel, err := filepath.Rel(base, p)
+		if err != nil {
+			return err
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, p, nil, parser.SkipObjectResolution)
+		all = append(all, source{rel, fset, f})
+		return err
+	})
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// excused returns why a file may call the file system, "" if it may not.
+func excused(rel string) string {
+	for prefix, why := range exceptions {
+		if rel == prefix || strings.HasPrefix(rel, prefix+"/") {
+			return why
+		}
+	}
+	return ""
+}
+
+// calls returns the file-system calls of one file, as "os.Open at line 7".
+func calls(s source) []string {
+	local := map[string]string{} // the name in this file -> package
+	for _, imp := range s.file.Imports {
+		p, _ := strconv.Unquote(imp.Path.Value)
+		if _, ok := fileCalls[p]; !ok {
+			continue
+		}
+		name := p[strings.LastIndexByte(p, '/')+1:]
+		if imp.Name != nil {
+			name = imp.Name.Name
+		}
+		local[name] = p
+	}
+	var found []string
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if id, ok := sel.X.(*ast.Ident); ok && slices.Contains(fileCalls[local[id.Name]], sel.Sel.Name) {
+			found = append(found, local[id.Name]+"."+sel.Sel.Name+" at line "+strconv.Itoa(s.fset.Position(sel.Pos()).Line))
+		}
+		return true
+	})
+	return found
+}
+
+// A check cannot be forgotten where nothing can be opened: file-system calls
+// stand in beneath, and in the files that have a reason.
+func TestFileCalls(t *testing.T) {
+	used := map[string]bool{}
+	looked := 0
+	for _, dir := range confined {
+		for _, s := range sources(t, dir) {
+			looked++
+			found := calls(s)
+			if len(found) == 0 {
+				continue
+			}
+			if excused(s.rel) == "" {
+				t.Errorf("%s calls %s: only vfs/internal/beneath reaches files, under a lease; "+
+					"if this file's calls reach no root, add it to exceptions with the reason", s.rel, strings.Join(found, ", "))
+			}
+			used[s.rel] = true
+		}
+	}
+	for rel, why := range exceptions {
+		if strings.HasSuffix(rel, ".go") && !used[rel] {
+			t.Errorf("%s is excepted (%s) but has no such call: drop it from the list", rel, why)
+		}
+	}
+	if looked < 40 || !used["vfs/internal/beneath/resolve.go"] {
+		t.Errorf("%d files were looked at, calls found in %d: the search itself is broken", looked, len(used))
+	}
+}
+
+// What is passed through to the kernel cannot be revoked, so no type of ours
+// has the method by which go-fuse would do it.
+func TestNoPassthrough(t *testing.T) {
+	for _, s := range sources(t, ".") {
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if f, ok := n.(*ast.FuncDecl); ok && f.Name.Name == "PassthroughFd" {
+				t.Errorf("%s:%d: PassthroughFd: a descriptor passed through cannot be revoked", s.rel, s.fset.Position(f.Pos()).Line)
+			}
+			if f, ok := n.(*ast.Field); ok && slices.ContainsFunc(f.Names, func(id *ast.Ident) bool { return id.Name == "PassthroughFd" }) {
+				t.Errorf("%s:%d: PassthroughFd: a descriptor passed through cannot be revoked", s.rel, s.fset.Position(f.Pos()).Line)
+			}
+			return true
+		})
+	}
+}
+
+// A file of more than 500 lines holds more than one group of calls.
+func TestFileLength(t *testing.T) {
+	const most = 500
+	base := top(t)
+	err := filepath.WalkDir(base, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && p != base {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		b, err := os.ReadFile(p)
+		if n := strings.Count(string(b), "\n"); n > most {
+			rel, _ := filepath.Rel(base, p)
+			t.Errorf("%s has %d lines, more than %d: split it by group of calls", rel, n, most)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

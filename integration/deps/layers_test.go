@@ -1,0 +1,210 @@
+package deps
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/rootsfs/rootsfs"
+
+// pkg is what `go list -json` tells of a package.
+type pkg struct {
+	ImportPath string
+	Dir        string
+	Doc        string
+	GoFiles    []string
+	Imports    []string
+	Standard   bool
+}
+
+// name is the package's path within the module.
+func (p *pkg) name() string { return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/") }
+
+func top(t *testing.T) string {
+	t.Helper()
+	wd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Dir(filepath.Dir(wd))
+}
+
+func list(t *testing.T, args ...string) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-e", "-json=ImportPath,Dir,Doc,GoFiles,Imports,Standard"}, args...)...)
+	cmd.Dir = top(t)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	var all []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// layer says what the packages of one layer may import, of this module and from
+// elsewhere. The longest prefix counts.
+type layer struct {
+	prefix string
+	own    []string // of this module; a trailing / means everything below
+	others []string // of other modules, likewise; nil: any
+	why    string
+}
+
+var layers = []layer{
+	{"guard/names", nil, []string{}, "the vocabulary is what every program may import: standard library only"},
+	{"guard/audit", []string{"guard", "guard/names"}, []string{"golang.org/x/sys/", "github.com/bmatcuk/doublestar/", "github.com/fsnotify/fsnotify"}, "records are written from what the gate says; the gate never knows its log"},
+	{"guard/guardtest", []string{"guard", "guard/names"}, []string{"golang.org/x/sys/"}, "the suite must not know the front ends it judges"},
+	{"guard", []string{"guard/names"}, []string{"golang.org/x/time/rate", "github.com/bmatcuk/doublestar/"}, "the gate decides and opens nothing, on every platform"},
+	{"vfs/internal/beneath", []string{"guard", "guard/names"}, []string{"golang.org/x/sys/unix"}, "mechanism only: system calls under a lease"},
+	{"vfs", []string{"guard", "guard/names", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "the tree knows the gate below it and no front end above"},
+	{"mount/sandbox", []string{"guard", "guard/names"}, nil, "confining a child is apart from serving the tree"},
+	{"mount", []string{"guard", "guard/names", "vfs"}, nil, "a front end says who asks and where; the tree does the rest; siblings never import each other"},
+	{"broker/client", []string{"guard/names"}, nil, "what a server imports must not bring the monitor along"},
+	{"broker", []string{"guard", "guard/names", "guard/audit", "vfs", "broker", "broker/"}, nil, "a front end; siblings never import each other"},
+	{"cmd", []string{""}, nil, "commands put everything together"},
+	{"integration", []string{""}, nil, "tests of the whole may use all of it"},
+}
+
+func layerOf(name string) *layer {
+	var best *layer
+	for i := range layers {
+		l := &layers[i]
+		if (name == l.prefix || strings.HasPrefix(name, l.prefix+"/")) && (best == nil || len(l.prefix) > len(best.prefix)) {
+			best = l
+		}
+	}
+	return best
+}
+
+func permits(list []string, name string) bool {
+	return slices.ContainsFunc(list, func(p string) bool {
+		return p == "" || p == name || strings.HasSuffix(p, "/") && strings.HasPrefix(name, p)
+	})
+}
+
+// The layering of design.md section 2.
+func TestLayers(t *testing.T) {
+	std := map[string]bool{}
+	for _, p := range list(t, "std") {
+		std[p.ImportPath] = true
+	}
+	seen := 0
+	for _, p := range list(t, "./...") {
+		l := layerOf(p.name())
+		if l == nil {
+			t.Errorf("%s is in no layer: add it to design.md section 2 and to this table, or move it", p.ImportPath)
+			continue
+		}
+		seen++
+		for _, imp := range p.Imports {
+			if bad := breach(l, &p, imp, std); bad != "" {
+				t.Errorf("%s imports %s: %s (%s)", p.name(), imp, bad, l.why)
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d packages were looked at", seen)
+	}
+}
+
+func breach(l *layer, p *pkg, imp string, std map[string]bool) string {
+	if own, ok := strings.CutPrefix(imp, module+"/"); ok {
+		if own == p.name() || permits(l.own, own) {
+			return ""
+		}
+		return "this layer may import only " + strings.Join(l.own, ", ")
+	}
+	if std[imp] || imp == "C" || imp == "unsafe" || l.others == nil || permits(l.others, imp) {
+		return ""
+	}
+	return "this layer takes from other modules only " + strings.Join(append(l.others, "the standard library"), ", ")
+}
+
+// The table itself catches what it must.
+func TestBreaches(t *testing.T) {
+	std := map[string]bool{"os": true}
+	for _, c := range []struct {
+		pkg, imp string
+		bad      bool
+	}{
+		{"guard", module + "/vfs", true}, {"guard", module + "/guard/audit", true}, {"guard", "golang.org/x/sys/unix", true},
+		{"guard", "os", false}, {"guard/names", module + "/guard", true}, {"vfs", module + "/mount", true},
+		{"mount", module + "/broker", true}, {"broker", module + "/mount", true}, {"mount", module + "/vfs/internal/beneath", true},
+		{"mount", module + "/guard/audit", true}, {"broker/client", module + "/guard", true}, {"broker/tools", module + "/broker", false},
+		{"cmd/rootsfs", module + "/mount", false}, {"vfs", "github.com/hanwen/go-fuse/v2/fs", true},
+	} {
+		p := &pkg{ImportPath: module + "/" + c.pkg}
+		if got := breach(layerOf(c.pkg), p, c.imp, std) != ""; got != c.bad {
+			t.Errorf("%s importing %s: breach %v", c.pkg, c.imp, got)
+		}
+	}
+}
+
+// Nothing that guard or guard/names depends on, however indirectly, is a front
+// end or speaks to the kernel.
+func TestGuardDependencies(t *testing.T) {
+	for _, p := range list(t, "-deps", "./guard") {
+		if p.Standard || p.name() == "guard" || p.name() == "guard/names" || permits(layerOf("guard").others, p.ImportPath) {
+			continue
+		}
+		t.Errorf("guard depends on %s: the gate must compile everywhere and open nothing", p.ImportPath)
+	}
+}
+
+// guard and guard/names compile on every platform: a client imports them.
+func TestPortable(t *testing.T) {
+	for _, goos := range []string{"darwin", "windows"} {
+		cmd := exec.Command("go", "build", "./guard", "./guard/names")
+		cmd.Dir = top(t)
+		cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH=arm64", "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("GOOS=%s: %v\n%s", goos, err, out)
+		}
+	}
+}
+
+// Every package says what it promises and what it does not; the directories are
+// those of design.md.
+func TestShape(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		if len(p.GoFiles) > 0 && p.Doc == "" {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+	}
+	allowed := []string{"broker", "cmd", "guard", "integration", "mount", "vfs"}
+	entries, err := os.ReadDir(top(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") || slices.Contains(allowed, e.Name()) || ignored(t, e.Name()) {
+			continue
+		}
+		t.Errorf("top-level directory %s: design.md section 2 knows only %s", e.Name(), strings.Join(allowed, ", "))
+	}
+}
+
+// ignored reports whether git does not track a name: what a build leaves behind.
+func ignored(t *testing.T, name string) bool {
+	cmd := exec.Command("git", "check-ignore", "-q", name)
+	cmd.Dir = top(t)
+	return cmd.Run() == nil
+}
