@@ -66,9 +66,7 @@ func (g *Registry) Unavailable(ctx context.Context, name RootName) error {
 	if r == nil {
 		return &Error{Op: names.OpUnavailable, Kind: names.NotExist}
 	}
-	if State(r.state.Load()) == UnavailableState {
-		return nil
-	}
+	// A second asker waits for the first one's ending.
 	_, err := g.end(ctx, r, UnavailableState)
 	return err
 }
@@ -77,13 +75,14 @@ func (g *Registry) Unavailable(ctx context.Context, name RootName) error {
 // the root if it is another one, or none. It may block where the source does.
 func (g *Registry) Recheck(ctx context.Context, name RootName) error {
 	r := g.snap.Load().byName[name]
-	if r == nil || State(r.state.Load()) != Live {
+	if r == nil {
 		return nil
 	}
-	if err := r.src.Check(); err != nil {
-		return g.Unavailable(ctx, name)
+	if State(r.state.Load()) == Live && r.src.Check() == nil {
+		return nil
 	}
-	return nil
+	_, err := g.end(ctx, r, UnavailableState)
+	return err
 }
 
 // end is the one way a root ends.
@@ -186,19 +185,50 @@ func (g *Registry) flush(ctx context.Context, c Change, r *root) {
 	})
 }
 
+// shutting is one root that is about to be shut.
+type shutting struct {
+	r      *root
+	to     State
+	done   bool    // guarded by Registry.mu, like outers
+	outers []*root // see shut
+}
+
 // shut closes the gate: the state changes and the root leaves the snapshot
-// (unless it is merely unavailable). It returns the roots around it, which now
-// have a tombstone inside.
+// (unless it is merely unavailable). It returns the live roots around it, which
+// now have a tombstone inside. Roots that end side by side are shut in one
+// snapshot by whoever comes first: a snapshot each would cost, for thousands of
+// roots, thousands of copies of all.
 func (g *Registry) shut(r *root, to State) (outers []*root) {
+	me := &shutting{r: r, to: to}
+	g.shutMu.Lock()
+	g.toShut = append(g.toShut, me)
+	g.shutMu.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	r.state.Store(uint32(to))
-	if r.timer != nil {
-		r.timer.Stop()
+	if !me.done {
+		g.shutMu.Lock()
+		batch := g.toShut
+		g.toShut = nil
+		g.shutMu.Unlock()
+		g.shutLocked(batch)
 	}
+	return me.outers
+}
+
+func (g *Registry) shutLocked(batch []*shutting) {
 	old := g.snap.Load()
 	next := &snapshot{version: old.version + 1, byName: maps.Clone(old.byName), byDir: maps.Clone(old.byDir)}
-	if to != UnavailableState {
+	roots := make([]*root, len(batch))
+	for i, b := range batch {
+		r := b.r
+		roots[i] = r
+		r.state.Store(uint32(b.to))
+		if r.timer != nil {
+			r.timer.Stop()
+		}
+		if b.to == UnavailableState {
+			continue
+		}
 		if next.byName[r.name] == r {
 			delete(next.byName, r.name)
 			delete(next.byDir, r.grant.Resolved)
@@ -209,23 +239,25 @@ func (g *Registry) shut(r *root, to State) (outers []*root) {
 		}
 	}
 	g.pruneTombs(next)
-	outers = g.fence(next, []*root{r})
+	// One that is not live has nothing left to narrow, and may be another of
+	// the batch, which holds its own lock.
+	outers := slices.DeleteFunc(g.fence(next, roots), func(o *root) bool { return State(o.state.Load()) != Live })
 	g.snap.Store(next)
-	return outers
+	for _, b := range batch {
+		b.done, b.outers = true, outers
+	}
 }
 
-// pruneTombs drops tombstones that no live root contains. The caller holds mu.
+// pruneTombs drops tombstones that no root contains. The caller holds mu.
 func (g *Registry) pruneTombs(s *snapshot) {
-	kept := g.tombs[:0:0]
-	for _, t := range g.tombs {
-		for _, r := range s.byName {
-			if r.grant.Resolved != t.dir && inside(r.grant.Resolved, t.dir) {
-				kept = append(kept, t)
-				break
+	g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool {
+		for d := t.dir; d != filepath.Dir(d); {
+			if d = filepath.Dir(d); s.byDir[d] != nil {
+				return false
 			}
 		}
-	}
-	g.tombs = kept
+		return true
+	})
 }
 
 // narrowed makes views judge a root anew after its fences changed.

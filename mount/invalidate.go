@@ -86,13 +86,13 @@ func (m *Mount) abort() error {
 }
 
 // orphanWritable gives inodes that may have a writable mapping a new identity:
-// the old mapping then scribbles on pages that nobody else sees.
+// the old mapping then scribbles on pages that only those see who had the file
+// open before, and never on the file.
 func (v *view) orphanWritable(all []*node) {
 	for _, n := range all {
 		if !n.openForWriting() {
 			continue
 		}
-		n.extra().orphaned.Store(true)
 		v.mu.Lock()
 		v.displaceLocked(n)
 		v.mu.Unlock()

@@ -172,12 +172,6 @@ func (n *node) opened(fl *flight, f *vfs.File, info *vfs.Info, created, watched 
 // Read reads through the gate into the reply's buffer.
 func (n *node) Read(ctx context.Context, fh fs.FileHandle, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
 	_, c := n.enter(ctx)
-	if e := n.ext.Load(); e != nil && e.orphaned.Load() {
-		// A page given now could be stored to through the old mapping, and
-		// others would read the store. Opening the file again gives a node
-		// that has no such mapping.
-		return nil, orphan
-	}
 	f, errno := n.file(ctx, c, fh, false)
 	if errno != 0 {
 		return nil, errno

@@ -103,9 +103,6 @@ type nodeExt struct {
 	watch atomic.Pointer[dirWatch] // of a directory
 
 	ref atomic.Pointer[vfs.File] // of a file without a name, see removing
-	// orphaned: the node was given up because it may have a writable mapping
-	// in a root that was made read-only. Its pages are not filled any more.
-	orphaned atomic.Bool
 
 	mu   sync.Mutex // guards the fields below
 	open []*handle  // open files
