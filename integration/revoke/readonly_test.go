@@ -22,8 +22,8 @@ import (
 
 // After a root was made read-only every way of writing fails with EROFS and
 // every way of reading goes on, on what is held as on what is opened anew. What
-// a mapping made before stores is seen by nobody else: see
-// TestStoresAfterReadOnlyAreSeenByNobody.
+// a mapping made before stores reaches neither the file nor anybody who opens
+// it afterwards: see TestStoresAfterReadOnlyReachNobodyNew.
 func TestSetReadOnlyIsTotal(t *testing.T) {
 	for _, s := range settings[:2] {
 		t.Run(s.name, func(t *testing.T) {
@@ -44,14 +44,6 @@ func TestSetReadOnlyIsTotal(t *testing.T) {
 // storesOnly are the probes that only change a page of a mapping: they may
 // succeed, as long as nobody sees it.
 var storesOnly = map[string]bool{"store to a mapping": true, "new writable mapping": true, "load from a writable mapping": true}
-
-// givenUp are the probes that read a file which was open for writing when the
-// root became read-only: its inode may be given up (ESTALE), because whoever
-// mapped it could go on scribbling on its pages.
-var givenUp = map[string]bool{
-	"read of an unlinked file": true, "new mapping of an unlinked file": true,
-	"fstat of an unlinked file": true, "reopen of an unlinked file": true,
-}
 
 func setOnce(t *testing.T, s setting, wrong map[string]int) {
 	sc := newScene(t, s, time.Time{})
@@ -87,7 +79,7 @@ func setOnce(t *testing.T, s setting, wrong map[string]int) {
 func judgeReadOnly(r result, wrong map[string]int) {
 	switch r.Kind {
 	case reads, path:
-		if r.Err != "" && !(givenUp[r.Name] && errors.Is(r.Errno, syscall.ESTALE)) {
+		if r.Err != "" {
 			wrong[fmt.Sprintf("reading fails: %s: %s", r.Name, r.Err)]++
 		}
 	case writes, pathW:
@@ -96,6 +88,9 @@ func judgeReadOnly(r result, wrong map[string]int) {
 		case r.Err == "":
 			wrong["still writes: "+r.Name]++
 		case r.Name == "msync" && r.Errno != 0:
+		case r.Name == "punch a hole" && errors.Is(r.Errno, syscall.EIO):
+			// The kernel first writes back what the old mapping stored, which
+			// was refused, and reports that.
 		case !errors.Is(r.Errno, syscall.EROFS):
 			wrong[fmt.Sprintf("%s: %s, want EROFS", r.Name, r.Err)]++
 		}
@@ -103,9 +98,11 @@ func judgeReadOnly(r result, wrong map[string]int) {
 }
 
 // A mapping made while the root was writable goes on taking stores of its own
-// process, but neither the source nor another reader of the mount, with a
-// descriptor from before or one from after, by whatever name, ever sees them.
-func TestStoresAfterReadOnlyAreSeenByNobody(t *testing.T) {
+// process, but neither the source nor anybody who opens the file afterwards, by
+// whatever name, ever sees them. Who had the same file open from before shares
+// the orphaned pages with the mapping (design.md section 10): refusing reads
+// there would kill descriptors that only read.
+func TestStoresAfterReadOnlyReachNobodyNew(t *testing.T) {
 	for _, s := range settings[:2] {
 		t.Run(s.name, func(t *testing.T) {
 			for range reps(2, 25) {
@@ -137,21 +134,14 @@ func storesOnce(t *testing.T, s setting) {
 		t.Helper()
 		var got string
 		err := reader.try("read", callArg{FD: fd, Off: 8192, Len: len(secret)}, &got)
-		if orphaned := fd == old || fd == oldHard; orphaned && errors.Is(err, syscall.ESTALE) {
-			return // given up together with the writable mapping: to be opened again
-		}
 		if err != nil {
 			t.Errorf("%s: %s cannot be read: %v", s.name, who, err)
-		} else if got == secret {
+		} else if got == secret && fd != old && fd != oldHard {
 			t.Errorf("%s: %s sees what was stored after the root became read-only (%s)", s.name, who, name)
 		}
 	}
 	read("a descriptor from before", "f", old)
 	read("a descriptor from before, by another name", "hard", oldHard)
-	var b byte
-	if err := reader.try("load", callArg{Off: 8192}, &b); err == nil && b == secret[0] {
-		t.Errorf("%s: a read-only mapping from before sees what was stored after the root became read-only", s.name)
-	}
 	for _, name := range []string{"f", "hard"} {
 		var fd int
 		reader.call("open", callArg{Path: l.in("code", name), Flags: unix.O_RDONLY}, &fd)
