@@ -43,8 +43,14 @@ refused() {
 
 # audited WHAT GREP-PATTERN: the last matching audit line.
 audited() {
-	line=$("$rootsfs" audit show --session "$session" --json | grep -E "$2" | tail -n 1) || fail "no audit record of $1"
-	[ -n "$line" ] || fail "no audit record of $1"
+	n=0
+	while :; do
+		# Records of what was allowed reach the file within a tenth of a second.
+		line=$("$rootsfs" audit show --session "$session" --json | grep -E "$2" | tail -n 1) && [ -n "$line" ] && break
+		n=$((n + 1))
+		[ $n -lt 50 ] || fail "no audit record of $1"
+		sleep 0.1
+	done
 	printf '    audit: %s\n' "$line" | sed "s|$work|DEMO|g; s|$repo|REPO|g" | cut -c 1-230
 }
 
