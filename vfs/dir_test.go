@@ -1,0 +1,155 @@
+package vfs_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// readAll reads what is left of a directory.
+func (b *bed) readAll(d *vfs.Dir, at vfs.At) (list []vfs.Entry) {
+	b.Helper()
+	for {
+		entries, err := d.ReadDir(bg, who, at)
+		b.must(err)
+		if len(entries) == 0 {
+			return list
+		}
+		for _, e := range entries {
+			if e.Name != "." && e.Name != ".." {
+				list = append(list, e)
+			}
+		}
+	}
+}
+
+// Ten thousand names come once each, and reading goes on where Seek says.
+func TestReadDirOfMany(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		const n = 10_000
+		b.must(os.Mkdir(b.host("d"), 0o755))
+		for i := range n {
+			b.must(unix.Mknod(b.host(fmt.Sprintf("d/%05d", i)), unix.S_IFREG|0o644, 0))
+		}
+		d, err := b.t.Opendir(bg, who, b.at("d"))
+		b.must(err)
+		defer d.Close()
+		list := b.readAll(d, b.at("d"))
+		seen := map[string]bool{}
+		for _, e := range list {
+			seen[e.Name] = true
+			if e.Type != unix.S_IFREG {
+				t.Fatalf("%+v", e)
+			}
+		}
+		if len(list) != n || len(seen) != n {
+			t.Fatalf("%d entries, %d names", len(list), len(seen))
+		}
+		b.must(d.Seek(bg, who, list[n/2].Off))
+		if rest := b.readAll(d, b.at("d")); len(rest) == 0 || rest[0].Name != list[n/2+1].Name {
+			t.Errorf("after seeking: %d entries", len(rest))
+		}
+		b.must(d.Seek(bg, who, 0))
+		if again := b.readAll(d, b.at("d")); len(again) != n {
+			t.Errorf("after rewinding: %d entries", len(again))
+		}
+	})
+}
+
+// A directory that was moved is read at its new place; one that was moved out
+// of the root is not read, though the descriptor would serve it; a removed one
+// is empty.
+func TestReadDirOfMovedDirectory(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		for _, d := range []string{"inside", "outside", "removed"} {
+			b.put(d+"/f", "")
+		}
+		open := func(rel string) *vfs.Dir {
+			d, err := b.t.Opendir(bg, who, b.known(rel))
+			b.must(err)
+			return d
+		}
+		in, out, gone := open("inside"), open("outside"), open("removed")
+		defer in.Close()
+		defer out.Close()
+		defer gone.Close()
+		b.must(os.Rename(b.host("inside"), b.host("elsewhere")))
+		b.must(os.Rename(b.host("outside"), t.TempDir()+"/stolen"))
+		b.must(os.RemoveAll(b.host("removed")))
+		b.wantErrno(second(in.ReadDir(bg, who, b.at("inside"))), unix.ESTALE)
+		if got := b.readAll(in, b.at("elsewhere")); len(got) != 1 || got[0].Name != "f" {
+			t.Errorf("at the new place: %v", got)
+		}
+		b.wantErrno(second(out.ReadDir(bg, who, b.at("outside"))), unix.ESTALE)
+		b.put("outside/decoy", "")
+		b.wantErrno(second(out.ReadDir(bg, who, b.at("outside"))), unix.ESTALE)
+		if got := b.readAll(gone, b.at("removed")); len(got) != 0 {
+			t.Errorf("a removed directory holds %v", got)
+		}
+	})
+}
+
+// A directory handle dies with its root and stays dead.
+func TestDirOfEndedRoot(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		b.put("d/f", "")
+		at := b.at("d")
+		d, err := b.t.Opendir(bg, who, at)
+		b.must(err)
+		defer d.Close()
+		b.revoke("code")
+		b.wantKind(second(d.ReadDir(bg, who, at)), names.Revoked)
+		b.grant("code", "", guard.Policy{})
+		b.wantKind(second(d.ReadDir(bg, who, at)), names.Revoked)
+		b.wantKind(second(d.Lookup(bg, who, at, "f")), names.Revoked)
+		b.wantKind(d.Seek(bg, who, 0), names.Revoked)
+		b.wantKind(d.Fsync(bg, who, false), names.Revoked)
+	})
+}
+
+// An open directory outlives the nesting of a root beside it, whether or not
+// its opener gave an identity.
+func TestDirAfterNesting(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	b.put("d/f", "")
+	b.put("in/g", "")
+	for _, at := range []vfs.At{b.at("d"), b.known("d")} {
+		d, err := b.t.Opendir(bg, who, at)
+		b.must(err)
+		b.grant("in", "in", guard.Policy{Rights: guard.ReadOnly})
+		if got := b.readAll(d, at); len(got) != 1 {
+			t.Errorf("%v", got)
+		}
+		d.Close()
+		b.revoke("in")
+	}
+}
+
+// Special files are left out, and their names stay taken.
+func TestReadDirHidesSpecialFiles(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		b.put("a", "")
+		b.must(unix.Mkfifo(b.host("fifo"), 0o644))
+		b.must(unix.Mknod(b.host("dev"), unix.S_IFCHR|0o644, int(unix.Mkdev(1, 3))))
+		d, err := b.t.Opendir(bg, who, b.at(""))
+		b.must(err)
+		defer d.Close()
+		var got []string
+		for _, e := range b.readAll(d, b.at("")) {
+			got = append(got, e.Name)
+		}
+		if !slices.Equal(got, []string{"a"}) {
+			t.Errorf("%q", got)
+		}
+		b.wantKind(second(d.Lookup(bg, who, b.at(""), "fifo")), names.Hidden)
+		b.wantKind(second(b.t.Mknod(bg, who, b.at(""), "new", unix.S_IFIFO|0o644, 0)), names.Permission)
+		b.wantKind(second(b.t.Mknod(bg, who, b.at(""), "new", unix.S_IFCHR|0o644, 0x103)), names.Permission)
+	})
+}
