@@ -55,7 +55,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.fdPath(socketFile))
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
 		// It listens before it is published, so it is on its way out.
-		return nil, fmt.Errorf("%w: %s is ending", ErrNoSession, names.Quote(c.info.Name))
+		return nil, c.endingError()
 	}
 	if err != nil {
 		var errno unix.Errno
@@ -83,7 +83,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return unwrapURL(err)
+		return c.callError(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -95,12 +95,22 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// unwrapURL takes net/http's prefix (Get "http://session/...") off.
-func unwrapURL(err error) error {
+// callError takes net/http's prefix (Get "http://session/...") off, and says
+// plainly that the session went away.
+func (c *Client) callError(err error) error {
+	for _, broken := range []error{unix.ECONNRESET, unix.EPIPE, io.EOF, io.ErrUnexpectedEOF} {
+		if errors.Is(err, broken) {
+			return c.endingError()
+		}
+	}
 	if inner := errors.Unwrap(err); inner != nil {
 		return inner
 	}
 	return err
+}
+
+func (c *Client) endingError() error {
+	return fmt.Errorf("%w: %s is ending", ErrNoSession, names.Quote(c.info.Name))
 }
 
 func (c *Client) remoteError(resp *http.Response) error {
@@ -171,7 +181,7 @@ func (c *Client) Events(ctx context.Context, f func(Event) error) error {
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return unwrapURL(err)
+		return c.callError(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
