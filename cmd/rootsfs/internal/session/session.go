@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -172,7 +173,7 @@ func (s *Session) open(ctx context.Context) (err error) {
 	if s.gone, err = mount.WatchGone(ctx, s.info.ID); err != nil {
 		return err
 	}
-	if err := s.reg.Note(names.OpMount, "", guard.Allowed, s.mnt.Point()); err != nil {
+	if err := s.reg.Note(names.OpMount, "", guard.Allowed, strings.Join(append([]string{s.mnt.Point()}, s.opt.Flags...), " ")); err != nil {
 		return fmt.Errorf("the mount cannot be recorded: %w", err)
 	}
 	if s.avail, err = watchRoots(ctx, s); err != nil {
