@@ -258,7 +258,8 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *mountFlags, d *
 		// A working directory would keep its file system from being unmounted.
 		_ = os.Chdir("/")
 	case a.json:
-		err = a.line(readyMessage{Session: s.Name(), Point: s.Point(), Line: line})
+		// Whoever reads has gone away if this fails; the session has not.
+		_ = a.line(readyMessage{Session: s.Name(), Point: s.Point(), Line: line})
 	default:
 		a.say("%s", line)
 	}

@@ -54,9 +54,9 @@ func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]con
 		case len(batch) > 1 && errors.Is(err, names.NotExist):
 			// One of them was revoked by somebody else meanwhile: one by one.
 			for _, n := range batch {
-				if reports, err = s.reg.Revoke(ctx, n); len(reports) > 0 {
-					out = append(out, endings(reports)...)
-				}
+				// Its error is in its report; without one it was gone.
+				one, _ := s.reg.Revoke(ctx, n)
+				out = append(out, endings(one)...)
 			}
 		case !errors.Is(err, names.NotExist):
 			return out, err
@@ -89,8 +89,12 @@ func endings(reports []guard.Ended) []control.Ended {
 	out := make([]control.Ended, len(reports))
 	for i, r := range reports {
 		out[i] = control.Ended{Root: string(r.Root), State: r.State.String(), TookMS: float64(r.Took.Microseconds()) / 1000}
-		if r.Err != nil {
+		switch {
+		case r.Err != nil:
 			out[i].Error = r.Err.Error()
+		case r.State == guard.Live:
+			// The registry could not even begin within the deadline.
+			out[i].Error = "it is being changed and has not ended; revoke it again"
 		}
 	}
 	return out

@@ -198,3 +198,24 @@ func TestHub(t *testing.T) {
 	}
 	stop()
 }
+
+// What did not end is told, whatever else did.
+func TestIncompleteRevocationIsTold(t *testing.T) {
+	ended := endings([]guard.Ended{
+		{Root: "a", State: guard.RevokedState},
+		{Root: "b", State: guard.RevokedState, Err: errors.New("one page is left")},
+		{Root: "c", State: guard.Live},
+	})
+	if ended[0].Error != "" || ended[1].Error != "one page is left" || ended[2].Error == "" {
+		t.Errorf("%+v", ended)
+	}
+	if err := incomplete(ended[:1]); err != nil {
+		t.Error(err)
+	}
+	if err := incomplete(ended[:2]); err == nil || err.Error() != "root b: one page is left" {
+		t.Error(err)
+	}
+	if err := incomplete(ended); err == nil || !strings.HasPrefix(err.Error(), "2 of 3 roots: not everything could be taken back; root b: ") {
+		t.Error(err)
+	}
+}
