@@ -83,6 +83,14 @@ type Lease struct {
 	written int64   // taken from the quota of bytes
 	created int64   // taken from the quota of names
 	pinned  bool    // a detached part: holds pins, not in-flight references
+	learned *learned
+}
+
+// learned is what an operation finds out while it runs. A detached part shares
+// it with the lease it was taken from, which settles.
+type learned struct {
+	notMade atomic.Bool  // the object existed already
+	charged atomic.Int64 // bytes of the quota taken since admission
 }
 
 type crossing struct {
@@ -111,25 +119,45 @@ func (l *Lease) admit(ctx context.Context) error {
 	if req.Caller.Via == 0 {
 		return &Error{Kind: names.Internal, Err: errors.New("the operation names no caller")}
 	}
+	if err := l.judged(); err != nil {
+		return err
+	}
+	if waited, err := l.throttle(ctx); err != nil {
+		return err
+	} else if waited {
+		// The policy may have changed meanwhile.
+		if err := l.judged(); err != nil {
+			return err
+		}
+	}
+	if l.root.bytes != nil && req.Bytes > 0 && l.root.flushing.Load() == 0 {
+		if err := l.root.bytes.take(ctx, l.root.dead, req.Bytes); err != nil {
+			return err
+		}
+		l.bytes = req.Bytes
+	}
+	l.root.ops.Add(1)
+	l.root.lastUse.Store(l.start.UnixNano())
+	if req.Names > 0 {
+		l.learned = &learned{}
+	}
+	return l.reserve()
+}
+
+// judged is the part of admission that asks nobody to wait: root, rights,
+// patterns.
+func (l *Lease) judged() error {
+	req := &l.req
 	if err := l.enter(); err != nil {
 		return err
 	}
-	r := l.root
 	if lacks, ok := missing(req.Op, req.Need, l.policy.Rights); !ok {
 		return denied(lacks, l.policy.Rights)
 	}
 	if req.Path2.Root != "" && req.Path2.Root != req.Path.Root {
 		return &Error{Kind: names.Invalid, Err: syscall.EXDEV}
 	}
-	if err := l.policy.judge(req.Op, "", req.Path.Rel()); err != nil {
-		return err
-	}
-	if err := l.throttle(ctx); err != nil {
-		return err
-	}
-	r.ops.Add(1)
-	r.lastUse.Store(l.start.UnixNano())
-	return l.reserve()
+	return l.policy.judge(req.Op, "", req.Path.Rel())
 }
 
 // enter finds the root, checks whom it is for and takes the in-flight reference.
@@ -187,44 +215,34 @@ func (l *Lease) holding(h *Hold) error {
 	return nil
 }
 
-// throttle waits for the root's speed limits.
-func (l *Lease) throttle(ctx context.Context) error {
+// throttle waits for the root's speed limit. While it waits it holds no reference,
+// so that a change of the root need not wait for it; waited says that the root
+// has to be entered again.
+func (l *Lease) throttle(ctx context.Context) (waited bool, err error) {
 	r := l.root
-	if r.limiter != nil && r.flushing.Load() == 0 {
-		if err := l.waitRate(ctx); err != nil {
-			return err
-		}
+	if r.limiter == nil || r.flushing.Load() != 0 {
+		return false, nil
 	}
-	if r.bytes != nil && l.req.Bytes > 0 && r.flushing.Load() == 0 {
-		if err := r.bytes.take(ctx, r.dead, l.req.Bytes); err != nil {
-			return err
-		}
-		l.bytes = l.req.Bytes
-	}
-	return nil
-}
-
-func (l *Lease) waitRate(ctx context.Context) error {
-	r := l.root
 	res := r.limiter.Reserve()
 	wait := res.Delay()
 	if wait == 0 {
-		return nil
+		return false, nil
 	}
 	if limit := l.policy.timeout(); wait > limit {
 		res.Cancel()
-		return &Error{Kind: names.Rate, RetryAfter: wait}
+		return false, &Error{Kind: names.Rate, RetryAfter: wait}
 	}
+	l.release()
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return nil
+		return true, nil
 	case <-r.dead:
-		return r.gone()
+		return true, r.gone()
 	case <-ctx.Done():
 		res.Cancel()
-		return ctx.Err()
+		return true, ctx.Err()
 	}
 }
 
@@ -294,6 +312,10 @@ func (l *Lease) Remote() bool { return l.root.src.Remote() }
 
 // Dead is closed when the root ends while the operation runs.
 func (l *Lease) Dead() <-chan struct{} { return l.root.dead }
+
+// MaxFile is the largest file that may be made, 0 for no limit; for operations
+// that learn only while they run how large a file becomes.
+func (l *Lease) MaxFile() int64 { return l.policy.Limits.MaxFile }
 
 // Timeout is how long the operation may take.
 func (l *Lease) Timeout() time.Duration { return l.policy.timeout() }
@@ -384,22 +406,28 @@ func (l *Lease) finish(n int64, err error) error {
 
 func (l *Lease) settle(n int64, err error) {
 	r := l.root
+	reserved, notMade := l.written, false
+	if l.learned != nil {
+		reserved += l.learned.charged.Load()
+		notMade = l.learned.notMade.Load()
+	}
 	if writes(l.req.Op) {
-		r.written.Add(n - l.written)
+		r.written.Add(n - reserved)
 	} else if n > 0 {
 		r.read.Add(n)
 	}
-	if err != nil {
+	if err != nil || notMade {
 		r.created.Add(-l.created)
 	}
+	l.req.Quiet = l.req.Quiet || notMade
 }
 
 // NotMade says that the object to be made turned out to exist: the name reserved
 // for it is given back, and there is no success to record.
 func (l *Lease) NotMade() {
-	l.req.Quiet = true
-	l.root.created.Add(-l.created)
-	l.created = 0
+	if l.learned != nil {
+		l.learned.notMade.Store(true)
+	}
 }
 
 func (l *Lease) release() {
@@ -454,7 +482,9 @@ func (l *Lease) Charge(n, size int64) error {
 		r.written.Add(-n)
 		return &Error{Kind: names.Quota, Err: syscall.EDQUOT}
 	}
-	l.req.Bytes += n
+	if l.learned != nil {
+		l.learned.charged.Add(n)
+	}
 	return nil
 }
 

@@ -251,7 +251,11 @@ func (g *Registry) open(ctx context.Context, ask Grant) (*root, error) {
 		_ = src.Close()
 		return nil, err
 	}
-	if g.cfg.Approver != nil && ask.Origin == "" {
+	if ask.Origin == "" && g.cfg.Approver == nil {
+		_ = src.Close()
+		return nil, &Error{Kind: names.NoConsent, Err: errors.New("nobody approved this root, and there is nobody to ask")}
+	}
+	if ask.Origin == "" {
 		narrowed, err := g.cfg.Approver.Approve(ctx, ask)
 		if err != nil {
 			_ = src.Close()

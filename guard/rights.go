@@ -149,6 +149,9 @@ var needs = [names.Ops]need{
 // missing returns the rights that have lacks for op with the extra need, and
 // whether op is allowed at all.
 func missing(op Op, extra, have Rights) (lacks Rights, ok bool) {
+	if have&Write != 0 {
+		have |= Append // who may write anywhere may write at the end
+	}
 	var n need
 	if int(op) < len(needs) {
 		n = needs[op]

@@ -54,11 +54,9 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	if opt.Level == Max {
-		for _, st := range reg.Roots() {
-			if err := maxTakes(opt, st.Grant.Policy); err != nil {
-				return nil, err
-			}
+	for _, st := range reg.Roots() {
+		if err := takes(opt, nil, st.Grant.Policy); err != nil {
+			return nil, err
 		}
 	}
 	if opt.Level == Max && opt.Locks == LocksHost {
@@ -274,30 +272,30 @@ func (m *Mount) Invalidate(ctx context.Context, c guard.Change) error {
 	return v.invalidate(ctx, c.Kind)
 }
 
-// Object implements guard.Objector: at level Max the kernel does not ask before
-// it opens a file, so it would let a program open for writing what may not be
-// written (measured), and a mode cannot be changed under it.
-func (m *Mount) Object(old *guard.Policy, next guard.Policy) error {
-	if m.opt.Level != Max {
-		return nil
-	}
-	if old != nil && old.Rights != next.Rights {
-		return &guard.Error{Op: names.OpSet, Kind: names.Invalid, Err: errors.New(
-			"with --cache max a root's mode cannot change while it is mounted: revoke it and mount again, or use --cache audit")}
-	}
-	return maxTakes(m.opt, next)
-}
+// Object implements guard.Objector.
+func (m *Mount) Object(old *guard.Policy, next guard.Policy) error { return takes(m.opt, old, next) }
 
-func maxTakes(opt Options, p guard.Policy) error {
-	if len(p.Deny) > 0 {
-		return &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: errors.New(
-			"--cache max cannot keep deny patterns (opens are not asked): use --cache audit")}
+// takes says whether a mount can carry a policy. A mount that is read-only itself
+// takes read-only roots. At level Max the kernel does not ask before it opens a
+// file, so it would let a program open for writing what may not be written
+// (measured), and a mode cannot be changed under it.
+func takes(opt Options, old *guard.Policy, next guard.Policy) error {
+	refuse := func(text string) error {
+		return &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: errors.New(text)}
 	}
-	if opt.ReadOnly || p.Rights&(guard.Read|guard.Write) == guard.Read|guard.Write {
+	switch {
+	case opt.ReadOnly && next.Rights.Mutating():
+		return refuse("a --read-only mount takes only read-only roots: leave --read-only out, or make the root :ro")
+	case opt.Level != Max:
 		return nil
+	case old != nil && old.Rights != next.Rights:
+		return refuse("with --cache max a root's mode cannot change while it is mounted: revoke it and mount again, or use --cache audit")
+	case len(next.Deny) > 0:
+		return refuse("--cache max cannot keep deny patterns (opens are not asked): use --cache audit")
+	case !opt.ReadOnly && next.Rights&(guard.Read|guard.Write) != guard.Read|guard.Write:
+		return refuse("--cache max takes read-only roots only with --read-only, which makes the whole mount read-only; add it, or use --cache audit")
 	}
-	return &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: errors.New(
-		"--cache max takes read-only roots only with --read-only, which makes the whole mount read-only; add it, or use --cache audit")}
+	return nil
 }
 
 // Flush implements guard.Flusher: what programs wrote into mappings is sent to

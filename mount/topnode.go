@@ -49,7 +49,12 @@ func (t *topNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (
 	v.root = n
 	v.mu.Unlock()
 	n.fillEntry(out, &info)
-	if !v.fileRoot && t.m.opt.Level != Strict {
+	switch {
+	case v.fileRoot:
+		// The name stays while the file under it is exchanged.
+		out.SetEntryTimeout(0)
+		out.SetAttrTimeout(0)
+	case t.m.opt.Level != Strict:
 		out.SetEntryTimeout(keepTimeout)
 	}
 	return child, 0

@@ -86,7 +86,7 @@ func (n *node) beginWatch(w *dirWatch) bool {
 		}
 	}
 	at, ok := n.place()
-	if !ok {
+	if !ok || n.forgotten() {
 		return false
 	}
 	m := n.view.m
@@ -119,10 +119,15 @@ func (n *node) unwatch() {
 		return
 	}
 	w := e.watch.Load()
-	if w == nil || !w.state.CompareAndSwap(watchActive, watchNone) {
+	if w == nil {
 		return
 	}
-	n.view.m.watcher.Unwatch(w.wd, n)
+	w.mu.Lock()
+	active, wd := w.state.Swap(watchNone) == watchActive, w.wd
+	w.mu.Unlock()
+	if active {
+		n.view.m.watcher.Unwatch(wd, n)
+	}
 }
 
 // parentWatched reports whether changes of n itself will be noticed.

@@ -43,9 +43,15 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 		if err != nil {
 			return opened{}, 0, err
 		}
-		f := newFile(t, l, fd, at, c, unix.O_RDONLY)
+		info, err := beneath.Stat(fd)
+		if err != nil {
+			beneath.Close(fd)
+			return opened{}, 0, err
+		}
+		// The identity is needed when the place has to be judged anew.
+		f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID(), Epoch: at.Epoch}, c, unix.O_RDONLY)
 		f.quiet = true
-		return opened{f, Info{}}, 0, nil
+		return opened{f, info}, 0, nil
 	})
 	if err != nil {
 		return nil, err

@@ -221,6 +221,9 @@ func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*Fil
 		var d beneath.Dir
 		var err error
 		if at.Path.IsRoot() {
+			if l.File() == "" {
+				return opened{}, 0, unix.EISDIR
+			}
 			d, base, err = beneath.Parent(l, at.Path)
 		} else {
 			d, err = parentAt(l, At{Path: dir}, base)

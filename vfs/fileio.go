@@ -62,8 +62,24 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 		total += len(b)
 	}
 	appending := f.Appending() && !w.Cached
-	req := guard.Request{Caller: c, Op: names.OpWrite, Need: writeNeed(f.flags), Bytes: int64(total), Size: off + int64(total)}
+	// A page written back lands anywhere in the file, however it was opened.
+	need := guard.Write
+	if appending {
+		need = guard.Append
+	}
+	req := guard.Request{Caller: c, Op: names.OpWrite, Need: need, Bytes: int64(total), Size: off + int64(total)}
 	n, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (int, int64, error) {
+		if appending && l.MaxFile() > 0 {
+			// Where the end is, only the source knows. Appends at the same
+			// moment may go over the limit by one another's length.
+			now, err := beneath.Stat(fd)
+			if err != nil {
+				return 0, 0, err
+			}
+			if now.Size+int64(total) > l.MaxFile() {
+				return 0, 0, unix.EFBIG
+			}
+		}
 		src := bufs
 		if l.Remote() {
 			src = [][]byte{bytes.Join(bufs, nil)}

@@ -241,6 +241,11 @@ func (t *Tree) Readlink(ctx context.Context, c guard.Caller, at At, f *File) (st
 		text, err := beneath.Readlink(fd)
 		if err == nil && !l.PosixFull() {
 			dir, _ := at.Path.Split()
+			if info.Nlink > 1 {
+				// The link has other names, and the kernel may be walking
+				// from one that lies less deep: judged from the top.
+				dir = guard.Path{Root: at.Path.Root}
+			}
 			err = staysInside(l, dir, text)
 		}
 		target = text
