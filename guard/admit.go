@@ -233,6 +233,8 @@ func (l *Lease) throttle(ctx context.Context) (waited bool, err error) {
 		return false, &Error{Kind: names.Rate, RetryAfter: wait}
 	}
 	l.release()
+	r.waiting.Add(1)
+	defer r.waiting.Add(-1)
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {

@@ -72,7 +72,7 @@ func TestRate(t *testing.T) {
 		got <- err
 	}
 	go wait(ctx)
-	for st, _ := s.Lookup("r"); st.InFlight == 0; st, _ = s.Lookup("r") {
+	for st, _ := s.Lookup("r"); st.Waiting == 0; st, _ = s.Lookup("r") {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()
@@ -80,7 +80,7 @@ func TestRate(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	go wait(bg)
-	for st, _ := s.Lookup("r"); st.InFlight == 0; st, _ = s.Lookup("r") {
+	for st, _ := s.Lookup("r"); st.Waiting == 0; st, _ = s.Lookup("r") {
 		time.Sleep(time.Millisecond)
 	}
 	if _, err := s.Revoke(bg, "r"); err != nil {

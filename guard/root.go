@@ -95,6 +95,7 @@ type root struct {
 	changing chan struct{}
 	report   Ended
 
+	waiting  atomic.Int64 // operations that wait for the speed limit
 	flushing atomic.Int32 // > 0: write-back of a change in progress, exempt from rate limits
 	limiter  *rate.Limiter
 	bytes    *budget

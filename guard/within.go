@@ -160,6 +160,7 @@ type Status struct {
 	Remote    bool
 	FileRoot  bool
 	InFlight  int64
+	Waiting   int64 // for the speed limit; not in flight
 	Ops       int64
 	Refused   int64
 	BytesRead int64
@@ -199,6 +200,7 @@ func (r *root) status() Status {
 		Grant: r.grant, Epoch: r.epoch, State: State(r.state.Load()),
 		FSType: r.src.FSType(), Remote: r.src.Remote(), FileRoot: r.src.File() != "",
 		InFlight: r.inflight[0].Load() + r.inflight[1].Load(),
+		Waiting:  r.waiting.Load(),
 		Ops:      r.ops.Load(), Refused: r.refused.Load(), BytesRead: r.read.Load(),
 		Written: r.written.Load(), Created: r.created.Load(), ID: r.src.ID(),
 	}
