@@ -107,12 +107,12 @@ func TestDefaultName(t *testing.T) {
 func TestNameCollision(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "b", "/x/b", guard.Policy{})
-	_, err := s.Grant(bg, guard.Grant{Root: "b", Dir: "/y/b", Policy: guard.Policy{Rights: guard.Read}})
+	_, err := s.Grant(bg, guard.Grant{Root: "b", Dir: "/y/b", Origin: "test", Policy: guard.Policy{Rights: guard.Read}})
 	wantKind(t, err, names.Exist)
 	if err == nil || !strings.Contains(err.Error(), "NAME=") {
 		t.Errorf("no remedy in %v", err)
 	}
-	_, err = s.Grant(bg, guard.Grant{Root: "other", Dir: "/x/b", Policy: guard.Policy{Rights: guard.Read}})
+	_, err = s.Grant(bg, guard.Grant{Root: "other", Dir: "/x/b", Origin: "test", Policy: guard.Policy{Rights: guard.Read}})
 	wantKind(t, err, names.Exist)
 	if n := len(s.Roots()); n != 1 {
 		t.Errorf("%d roots", n)
