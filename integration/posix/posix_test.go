@@ -7,9 +7,41 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-func TestMain(m *testing.M) { os.Exit(Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(helperEnv) != "" {
+		os.Exit(Main(m))
+	}
+	lab.Main(m, nil)
+}
+
+// slow leaves out what takes long and shows little: it runs in make soak.
+func slow(t *testing.T) {
+	if !lab.Soak() {
+		if err := flag.Set("test.short", "true"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestMount runs the suite on a real mount with --posix full: nothing may fail
+// that ext4 does not fail. R132.
+func TestMount(t *testing.T) {
+	slow(t)
+	levels := []string{"audit"}
+	if lab.Soak() {
+		levels = []string{"strict", "audit", "max"}
+	}
+	for _, level := range levels {
+		t.Run(level, func(t *testing.T) {
+			m := lab.Start(t, level, []lab.Root{{Name: "p", Dir: lab.Dir(t)}}, lab.PosixFull)
+			Run(t, m.Path("p"), Options{Full: true, Root: os.Getuid() == 0, Light: !lab.Soak()})
+		})
+	}
+}
 
 // all reports whether no -run pattern leaves sub-tests out.
 func all() bool { return !strings.Contains(flag.Lookup("test.run").Value.String(), "/") }
@@ -17,6 +49,7 @@ func all() bool { return !strings.Contains(flag.Lookup("test.run").Value.String(
 // TestLocal shows that the suite demands what an ordinary file system does: all
 // of it passes on the one that holds the temporary directory.
 func TestLocal(t *testing.T) {
+	slow(t)
 	n := Run(t, t.TempDir(), Options{Full: true, Root: os.Getuid() == 0})
 	if all() && os.Getuid() == 0 && n < 3000 {
 		t.Errorf("%d assertions, want at least 3000: has a table been emptied?", n)
@@ -26,6 +59,7 @@ func TestLocal(t *testing.T) {
 // TestSafe runs what is left of the suite without special files, set-id bits
 // and other users, so that this way of calling it cannot rot.
 func TestSafe(t *testing.T) {
+	slow(t)
 	n := Run(t, t.TempDir(), Options{})
 	if all() && n < 1000 {
 		t.Errorf("%d assertions, want at least 1000: has a table been emptied?", n)

@@ -22,6 +22,8 @@ type Options struct {
 	// Root says that the process may become other users, give files away and
 	// make device nodes. Without it only the process's own user acts.
 	Root bool
+	// Light makes the large cases smaller (depth, entries).
+	Light bool
 }
 
 // group is the cases of one call or of one family of calls.

@@ -327,7 +327,7 @@ func storm(t *testing.T, s setting, n int, end func(l *lab) error) stormResult {
 func TestStormsSeeNothingAfterRevoke(t *testing.T) {
 	for _, s := range settings {
 		t.Run(s.name, func(t *testing.T) {
-			r := storm(t, s, reps(12, 100), func(l *lab) error {
+			r := storm(t, s, reps(4, 100), func(l *lab) error {
 				_, err := l.reg.Revoke(context.Background(), "code")
 				return err
 			})
