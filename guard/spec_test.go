@@ -9,7 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R069 (read-only is the default), R109, R128, R130, R198, R222.
+// R069, R139 (read-only is the default), R109, R128, R130, R198, R222.
 func TestParseSpec(t *testing.T) {
 	for _, c := range []struct {
 		in, name, path, mode string

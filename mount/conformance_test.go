@@ -12,7 +12,7 @@ import (
 )
 
 // A real mount answers the conformance suite as the tree does, at every cache
-// level, with roots that come and go while it serves. R063, R064, R110, R134.
+// level, with roots that come and go while it serves. R063, R064, R110, R134, R151.
 func TestConformance(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		if level != Max {

@@ -29,7 +29,7 @@ func giveUp() time.Duration {
 
 // The bare opens lose the race and nothing done through the mount does: no
 // content, name, attribute or link target of the outside is seen, and nothing
-// outside has changed. R063, R064, R192.
+// outside has changed. R063, R064, R165, R192.
 func TestNothingEscapes(t *testing.T) {
 	want := wanted{swaps: 20_000, rounds: 25, leaks: 20}
 	if lab.Soak() {
