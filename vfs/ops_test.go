@@ -47,10 +47,7 @@ func TestFile(t *testing.T) {
 		f.Close() // as a second release would: nothing happens
 		_, err = f.ReadAt(bg, who, buf, 0)
 		b.wantErrno(err, unix.EBADF)
-		var closes []guard.Record
-		for _, r := range b.rec.Of(names.OpClose) {
-			closes = append(closes, r)
-		}
+		closes := b.rec.Of(names.OpClose)
 		if len(closes) == 0 || closes[0].Read != 4 || closes[0].Written != 4 {
 			t.Errorf("records of the close: %+v", closes)
 		}

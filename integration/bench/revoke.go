@@ -111,6 +111,7 @@ func readable(m []byte) (ok bool) {
 	return true
 }
 
+//lint:ignore U1000 written only, on purpose
 var sink byte // keeps the read above from being optimised away
 
 // revocation is one row: how long "rootsfs revoke" takes over a holding.

@@ -78,10 +78,10 @@ func testXattr(s *scene) {
 func xattrValues(s *scene, p string) {
 	for _, v := range []string{"", "v", "a\x00b", "\xff\xfe", "with\nnewline", strings.Repeat("x", 100), strings.Repeat("y", 1000), strings.Repeat("z", 3000)} {
 		s.ok(s.root.Setxattr(p, "user.x", v, 0), "setxattr of %d bytes", len(v))
-		got, n, err := s.root.Getxattr(p, "user.x", 4096, 0)
+		got, _, err := s.root.Getxattr(p, "user.x", 4096, 0)
 		s.ok(err, "getxattr of %d bytes", len(v))
 		s.yes(got == v, "value of %d bytes came back as %d bytes %.20q", len(v), len(got), got)
-		_, n, err = s.root.Getxattr(p, "user.x", 0, 0)
+		_, n, err := s.root.Getxattr(p, "user.x", 0, 0)
 		s.ok(err, "getxattr of the length")
 		eq(s, n, len(v), "length")
 		if len(v) > 1 {

@@ -19,14 +19,14 @@ type holder struct {
 	root string // the root as this process reaches it
 	rw   bool
 
-	rfd, wfd, afd, ofd       int // read, write, append, and one opened O_WRONLY
-	dfd, bigfd               int // directories; bigfd has been read in part
-	pfd, pdir, plink         int // O_PATH: a file, a directory, a link
-	doomed                   int // of a file that has no name any more
-	acl, exec                int
-	rmap, wmap, cold, premap []byte
-	handle                   unix.FileHandle
-	crowd                    [][]byte // mappings of many files
+	rfd, wfd, afd, ofd int // read, write, append, and one opened O_WRONLY
+	dfd, bigfd         int // directories; bigfd has been read in part
+	pfd, pdir, plink   int // O_PATH: a file, a directory, a link
+	doomed             int // of a file that has no name any more
+	acl, exec          int
+	rmap, wmap, cold   []byte
+	handle             unix.FileHandle
+	crowd              [][]byte // mappings of many files
 }
 
 // holdArg tells a holder what to take.

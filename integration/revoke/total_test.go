@@ -42,7 +42,6 @@ type scene struct {
 	s       setting
 	holders []*child
 	expires time.Time
-	detach  context.CancelFunc
 }
 
 func newScene(t testing.TB, s setting, expires time.Time) *scene {
