@@ -62,7 +62,7 @@ func (a *app) allow(ctx context.Context, yes bool) error {
 		a.say("to allow it: %s", what)
 	}
 	if !yes {
-		if err := confirm(); err != nil {
+		if err := confirm(said + "\nto allow it: " + what + "\n"); err != nil {
 			return err
 		}
 	}
@@ -81,14 +81,15 @@ func (a *app) allow(ctx context.Context, yes bool) error {
 	return a.report(control.SetAnswer{Root: root}, func() { a.say("allowed: %s is %s now", shown(root.Name), root.Mode) })
 }
 
-// confirm asks on the terminal itself: standard input may be anything.
-func confirm() error {
+// confirm shows what is to be allowed and asks, on the terminal itself: standard
+// input and output may be anything.
+func confirm(what string) error {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
 		return &exitError{code: exitNotApproved, err: errors.New("not approved: there is no terminal to ask on; use --yes if this is meant")}
 	}
 	defer tty.Close()
-	fmt.Fprint(tty, "Allow it? [y/N] ")
+	fmt.Fprint(tty, what+"Allow it? [y/N] ")
 	line, err := bufio.NewReader(tty).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err == nil && (answer == "y" || answer == "yes") {
 		return nil

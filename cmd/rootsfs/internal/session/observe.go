@@ -46,6 +46,7 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 		Time: rec.Time, Op: rec.Op.String(), Path: names.Escape(rec.Path.String()), Reason: rec.Kind.String(),
 		UID: rec.UID, PID: rec.PID, Root: string(rec.Path.Root),
 	}
+	var lacks guard.Rights
 	switch rec.Kind {
 	case names.ReadOnly, names.Permission:
 		st, ok := s.reg.Lookup(rec.Path.Root)
@@ -61,6 +62,7 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 		if want == have {
 			return
 		}
+		lacks = want &^ have
 		r.Remedy, r.Mode, r.Dir = "set", want.String(), st.Grant.Resolved
 	case names.Revoked, names.NoConsent:
 		s.mu.Lock()
@@ -84,6 +86,6 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 		return
 	}
 	s.mu.Lock()
-	s.last = &r
+	s.last, s.lacks = &r, lacks
 	s.mu.Unlock()
 }

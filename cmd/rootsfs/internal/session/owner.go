@@ -205,6 +205,16 @@ func (s *Session) Refused() *control.Refusal {
 		return nil
 	}
 	last := *s.last
+	if last.Remedy != "set" {
+		return &last
+	}
+	// The mode may have changed since: what is proposed is what the root has
+	// now and what was missing then, no less and no more.
+	st, ok := s.reg.Lookup(guard.RootName(last.Root))
+	if !ok || st.State != guard.Live || s.lacks&^st.Grant.Policy.Rights == 0 {
+		return nil
+	}
+	last.Mode = (st.Grant.Policy.Rights | s.lacks).String()
 	return &last
 }
 

@@ -66,6 +66,7 @@ type Session struct {
 	mu    sync.Mutex // guards the fields below
 	past  map[guard.RootName]guard.Grant
 	last  *control.Refusal
+	lacks guard.Rights // what last was refused for want of, when its remedy is "set"
 	conf  confState
 	perms map[uint64]string // by epoch
 }
