@@ -370,6 +370,9 @@ type SourceStatus struct {
 // SourceStatus tells how well the sources are watched at this moment.
 func (m *Mount) SourceStatus() SourceStatus {
 	var s SourceStatus
+	if m.opt.Level == Strict {
+		return s // nothing is kept, so nothing can be stale
+	}
 	if m.watcher != nil {
 		s.Watched, s.Refused = m.watcher.Counts()
 	}
