@@ -3,11 +3,14 @@
 package mount
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,9 +37,7 @@ func TestAbortStoppedDaemon(t *testing.T) {
 	requireMounts(t)
 	point := tempPoint(t, "m", 0)
 	cmd := serve(t, point, "rootsfs")
-	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, cmd.Process)
 	id, err := ConnectionID(point)
 	if err != nil {
 		t.Fatal(err)
@@ -81,6 +82,34 @@ func TestAbortStoppedDaemon(t *testing.T) {
 	oneLine(t, err, "has ended already")
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// stop sends SIGSTOP and waits until every thread has stopped: the signal is
+// delivered some time after kill(2) has returned, and until then the process
+// answers.
+func stop(t *testing.T, p *os.Process) {
+	t.Helper()
+	if err := p.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid))
+		if err != nil || len(stats) == 0 {
+			t.Fatalf("no threads of %d: %v", p.Pid, err)
+		}
+		running := 0
+		for _, stat := range stats {
+			b, err := os.ReadFile(stat)
+			// The state follows the last parenthesis (proc_pid_stat(5)).
+			if i := bytes.LastIndexByte(b, ')'); err == nil && !bytes.HasPrefix(b[i+1:], []byte(" T")) {
+				running++
+			}
+		}
+		if running == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
