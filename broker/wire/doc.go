@@ -1,0 +1,13 @@
+// Package wire holds what the two ends of files/* say to each other: method
+// names, parameters, results and error data, as seed 000 (SEP-1708, brokered
+// files) writes them. It is portable and depends on nothing but package names,
+// so that a server on any platform can import it through broker/client.
+//
+// The seed's fields keep the seed's names and meanings. Every field marked
+// "ours" is an addition: optional in a request, ignorable in a result, so a peer
+// that knows the seed only never meets one it has to understand.
+//
+// The package promises that Decode refuses what is not exactly a value of the
+// type (unknown fields, repeated keys, numbers as strings, keys in another case,
+// anything after the value), naming the field. It does not judge the values.
+package wire

@@ -1,0 +1,294 @@
+package wire
+
+import "encoding/json"
+
+// The methods. All but Stat, Copy and Unwatch are the seed's.
+const (
+	MethodPrefix = "files/"
+
+	Consent = "files/consent"
+	Read    = "files/read"
+	Write   = "files/write"
+	List    = "files/list"
+	Create  = "files/create"
+	Delete  = "files/delete"
+	Rename  = "files/rename"
+	Watch   = "files/watch"
+	Unwatch = "files/unwatch" // ours
+	Stat    = "files/stat"    // ours
+	Copy    = "files/copy"    // ours
+
+	RootsList = "roots/list"
+)
+
+// The notifications.
+const (
+	Changed      = "notifications/files/changed"
+	RootsChanged = "notifications/roots/list_changed"
+	Cancelled    = "notifications/cancelled"
+	Progress     = "notifications/progress"
+)
+
+// Extension is the key under capabilities.extensions that says a client has the
+// broker, for peers whose SDK drops roots.filesystemBrokering.
+const Extension = "io.github.rootsfs/files"
+
+// DefaultChunk is how much one read or write carries by default: the seed's
+// "Chunk Size: Default 1MB". Bytes of the file, not of the JSON.
+const DefaultChunk = 1 << 20
+
+// Encodings of content.
+const (
+	UTF8   = "utf-8" // the default
+	Base64 = "base64"
+)
+
+// Types of things in a tree.
+const (
+	TypeFile      = "file"
+	TypeDirectory = "directory"
+	TypeSymlink   = "symlink"
+	TypeOther     = "other" // only where the owner lifted the hiding of special files
+)
+
+// Kinds of change.
+const (
+	EventModified = "modified"
+	EventCreated  = "created"
+	EventDeleted  = "deleted"
+)
+
+// ConsentParams asks for paths nobody approved yet.
+type ConsentParams struct {
+	Message        string   `json:"message"`
+	RequestedPaths []string `json:"requestedPaths"`
+	Mode           string   `json:"mode,omitempty"` // ours: ro (default), rw, or a list of rights
+	Meta           *Meta    `json:"_meta,omitempty"`
+}
+
+// ConsentResult tells what the person decided. ApprovedPaths repeats the
+// requested spelling of what was approved as asked, and names the narrower path
+// where the person narrowed.
+type ConsentResult struct {
+	Granted       bool       `json:"granted"`
+	ApprovedPaths []string   `json:"approvedPaths"`      // never null
+	Reason        string     `json:"reason,omitempty"`   // ours: denied, timeout
+	Approved      []Approved `json:"approved,omitempty"` // ours
+}
+
+// Approved is one approved path: the root by which it is reached from now on.
+type Approved struct {
+	Path    string `json:"path"`
+	Root    string `json:"root"`
+	Mode    string `json:"mode"`
+	Expires string `json:"expires,omitempty"` // RFC 3339; absent: with the session
+}
+
+// ReadParams asks for a part of a file.
+type ReadParams struct {
+	Path     string `json:"path"`
+	Encoding string `json:"encoding,omitempty"`
+	Offset   int64  `json:"offset,omitempty"`  // bytes
+	Length   *int64 `json:"length,omitempty"`  // bytes; default DefaultChunk
+	IfMatch  string `json:"ifMatch,omitempty"` // ours: refuse if the file is in another state
+	Meta     *Meta  `json:"_meta,omitempty"`
+}
+
+// ReadResult is that part. A character belongs to the chunk in which its first
+// byte lies, so utf-8 content may begin a few bytes after Offset and end a few
+// after Offset+Length.
+type ReadResult struct {
+	Content  string `json:"content"`
+	Size     int64  `json:"size"` // of the whole file, bytes
+	MimeType string `json:"mimeType"`
+	Encoding string `json:"encoding,omitempty"` // ours
+	EOF      bool   `json:"eof"`                // ours: nothing follows this chunk
+	Next     int64  `json:"nextOffset"`         // ours: the byte after this chunk
+	ETag     string `json:"etag,omitempty"`     // ours
+	MTime    string `json:"mtime,omitempty"`    // ours: RFC 3339, UTC
+}
+
+// WriteParams carries content. Without Offset and Append the file becomes
+// Content, atomically. With Offset, Content is written there and the rest of the
+// file stays (Truncate: ends after it). With Upload, chunks are collected and
+// the file appears at once with the last of them.
+type WriteParams struct {
+	Path       string `json:"path"`
+	Content    string `json:"content"`
+	Encoding   string `json:"encoding,omitempty"`
+	Create     bool   `json:"create,omitempty"`
+	Offset     *int64 `json:"offset,omitempty"`
+	Append     bool   `json:"append,omitempty"`     // ours
+	Truncate   bool   `json:"truncate,omitempty"`   // ours
+	IfMatch    string `json:"ifMatch,omitempty"`    // ours
+	CreateOnly bool   `json:"createOnly,omitempty"` // ours: refuse if the file exists
+	Upload     bool   `json:"upload,omitempty"`     // ours: this is the first chunk of an upload
+	UploadID   string `json:"uploadId,omitempty"`   // ours: this is a further chunk, at Offset
+	Last       bool   `json:"last,omitempty"`       // ours: this chunk completes the upload
+	Meta       *Meta  `json:"_meta,omitempty"`
+}
+
+// WriteResult tells what was written.
+type WriteResult struct {
+	BytesWritten int64  `json:"bytesWritten"`
+	Size         int64  `json:"size"`
+	ETag         string `json:"etag,omitempty"`
+	UploadID     string `json:"uploadId,omitempty"`
+}
+
+// ListParams asks for a directory. "" and "." list the roots.
+type ListParams struct {
+	Path          string `json:"path"`
+	Recursive     bool   `json:"recursive,omitempty"`
+	IncludeHidden bool   `json:"includeHidden,omitempty"`
+	Glob          string `json:"glob,omitempty"`   // ours: doublestar, on the path below Path
+	Depth         int    `json:"depth,omitempty"`  // ours: levels below Path, with Recursive
+	Limit         int    `json:"limit,omitempty"`  // ours: entries per page
+	Cursor        string `json:"cursor,omitempty"` // ours
+	Meta          *Meta  `json:"_meta,omitempty"`
+}
+
+// ListResult is one page.
+type ListResult struct {
+	Entries    []Entry `json:"entries"` // never null
+	NextCursor string  `json:"nextCursor,omitempty"`
+}
+
+// Entry is one name of a listing.
+type Entry struct {
+	Name    string `json:"name"`
+	Path    string `json:"path"` // as files/* takes it: root name first
+	Type    string `json:"type"`
+	Size    int64  `json:"size"`
+	MTime   string `json:"mtime,omitempty"`
+	RawName string `json:"rawName,omitempty"` // base64, when the name is not UTF-8
+	RawPath string `json:"rawPath,omitempty"` // base64, when the path is not
+	Mode    string `json:"mode,omitempty"`    // of a root: ro, rw, ...
+}
+
+// CreateParams makes a file or a directory.
+type CreateParams struct {
+	Path    string `json:"path"`
+	Type    string `json:"type,omitempty"`    // default file
+	Parents bool   `json:"parents,omitempty"` // ours: make what is missing above
+	Meta    *Meta  `json:"_meta,omitempty"`
+}
+
+// CreateResult tells what was made.
+type CreateResult struct {
+	Path string `json:"path"`
+	Type string `json:"type"`
+	ETag string `json:"etag,omitempty"`
+}
+
+// DeleteParams removes a file, a link or a directory.
+type DeleteParams struct {
+	Path      string `json:"path"`
+	Recursive bool   `json:"recursive,omitempty"` // ours
+	IfMatch   string `json:"ifMatch,omitempty"`   // ours
+	Meta      *Meta  `json:"_meta,omitempty"`
+}
+
+// Empty is a result without content.
+type Empty struct{}
+
+// RenameParams moves within one root. Copy takes the same.
+type RenameParams struct {
+	OldPath   string `json:"oldPath"`
+	NewPath   string `json:"newPath"`
+	Overwrite bool   `json:"overwrite,omitempty"` // ours
+	IfMatch   string `json:"ifMatch,omitempty"`   // ours: of OldPath
+	Meta      *Meta  `json:"_meta,omitempty"`
+}
+
+// RenameResult tells the new path. Size is what Copy copied.
+type RenameResult struct {
+	Path string `json:"path"`
+	Size int64  `json:"size,omitempty"`
+	ETag string `json:"etag,omitempty"`
+}
+
+// StatParams asks about one path.
+type StatParams struct {
+	Path string `json:"path"`
+	Meta *Meta  `json:"_meta,omitempty"`
+}
+
+// StatResult describes it. A link on the way is followed where it stays inside.
+type StatResult struct {
+	Path     string `json:"path"`
+	Type     string `json:"type"`
+	Size     int64  `json:"size"`
+	MTime    string `json:"mtime"`
+	MimeType string `json:"mimeType,omitempty"`
+	ETag     string `json:"etag,omitempty"`
+	Writable bool   `json:"writable"` // by this root's rights
+}
+
+// WatchParams asks to be told of changes.
+type WatchParams struct {
+	Path      string   `json:"path"`
+	Recursive bool     `json:"recursive,omitempty"`
+	Events    []string `json:"events,omitempty"` // default all
+	Meta      *Meta    `json:"_meta,omitempty"`
+}
+
+// WatchResult names the watch, for UnwatchParams.
+type WatchResult struct {
+	WatchID string `json:"watchId"`
+}
+
+// UnwatchParams ends a watch.
+type UnwatchParams struct {
+	WatchID string `json:"watchId"`
+	Meta    *Meta  `json:"_meta,omitempty"`
+}
+
+// ChangedParams is one change. Overflow on the watched directory itself means
+// that changes were lost: list it again. The two halves of a rename share
+// MoveID.
+type ChangedParams struct {
+	Path      string `json:"path"`
+	Event     string `json:"event"`
+	Timestamp string `json:"timestamp"`          // RFC 3339, UTC
+	WatchID   string `json:"watchId,omitempty"`  // ours
+	MoveID    string `json:"moveId,omitempty"`   // ours
+	Overflow  bool   `json:"overflow,omitempty"` // ours
+	RawPath   string `json:"rawPath,omitempty"`  // ours: base64, when the path is not UTF-8
+	Ended     bool   `json:"ended,omitempty"`    // ours: the watch is over (the root was revoked, or the directory is gone)
+}
+
+// Root is one element of roots/list.
+type Root struct {
+	URI  string `json:"uri"`
+	Name string `json:"name,omitempty"`
+	Meta any    `json:"_meta,omitempty"`
+}
+
+// RootsParams and RootsResult are roots/list with the cursor of seed 004.
+type RootsParams struct {
+	Cursor string `json:"cursor,omitempty"`
+	Meta   *Meta  `json:"_meta,omitempty"`
+}
+
+// RootsResult is one page of roots.
+type RootsResult struct {
+	Roots      []Root `json:"roots"` // never null
+	NextCursor string `json:"nextCursor,omitempty"`
+}
+
+// Meta is the part of _meta that is ours to read: anything may be in it.
+type Meta struct {
+	ProgressToken json.RawMessage `json:"progressToken,omitempty"` // a string or an integer
+	Rest          json.RawMessage `json:"-"`
+}
+
+// UnmarshalJSON takes any object.
+func (m *Meta) UnmarshalJSON(b []byte) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(b, &fields); err != nil {
+		return err
+	}
+	m.ProgressToken, m.Rest = fields["progressToken"], append(json.RawMessage(nil), b...)
+	return nil
+}
