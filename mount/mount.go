@@ -99,14 +99,20 @@ func (m *Mount) serve() error {
 	if m.opt.Level != Strict {
 		fsOpt.NegativeTimeout = &negative
 	}
-	m.raw = &rawFS{RawFileSystem: fs.NewNodeFS(m.root, fsOpt)}
+	wake, err := newWakeups(m.opt.Wakeups)
+	if err != nil {
+		return err
+	}
+	m.raw = &rawFS{RawFileSystem: fs.NewNodeFS(m.root, fsOpt), wake: wake}
 	srv, err := fuse.NewServer(m.raw, m.opt.Point, m.mountOptions())
 	if err != nil {
+		wake.close()
 		return cannotMount(m.opt.Point, err)
 	}
 	m.srv = srv
 	go func() {
 		srv.Serve()
+		wake.close()
 		m.reg.RemoveView(m)
 		if m.watcher != nil {
 			m.watcher.Close()
@@ -122,6 +128,7 @@ func (m *Mount) serve() error {
 		return err
 	}
 	m.info = info
+	m.readAhead()
 	return nil
 }
 

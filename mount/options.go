@@ -83,7 +83,8 @@ type Options struct {
 	Subject    guard.Subject
 	Log        *slog.Logger
 	// Debug logs every FUSE request.
-	Debug bool
+	Debug   bool
+	Wakeups Wakeups
 	// MaxOpen bounds the descriptors that Max keeps for files the kernel
 	// reads without opening; default 1024.
 	MaxOpen int

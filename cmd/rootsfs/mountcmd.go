@@ -32,6 +32,7 @@ type mountFlags struct {
 	name        string
 	cache       string
 	locks       string
+	wakeups     string
 	posix       string
 	auditPaths  string
 	readOnly    bool
@@ -82,6 +83,7 @@ may have.`,
 	fs.StringVar(&f.cache, "cache", "audit", "cache `level`: strict, audit or max")
 	fs.StringVar(&f.locks, "locks", "local", "where file locks are kept: local or host")
 	fs.StringVar(&f.posix, "posix", "safe", "safe, or full: show special files, keep set-id bits and security attributes")
+	fs.StringVar(&f.wakeups, "wakeups", "auto", "keep processors awake while requests come in bursts: auto (as root, on at most 16 processors), fast or normal")
 	fs.StringVar(&f.auditPaths, "audit-paths", "full", "paths in audit records: full, hash or none")
 	fs.BoolVar(&f.readOnly, "read-only", false, "make the mount itself read-only")
 	fs.BoolVar(&f.allowOther, "allow-other", false, "let other users into the mount (needs user_allow_other in /etc/fuse.conf; root's mounts always do)")
@@ -95,6 +97,7 @@ may have.`,
 	words(cmd, "cache", "strict", "audit", "max")
 	words(cmd, "locks", "local", "host")
 	words(cmd, "posix", "safe", "full")
+	words(cmd, "wakeups", "auto", "fast", "normal")
 	words(cmd, "audit-paths", "full", "hash", "none")
 	return cmd
 }
@@ -144,6 +147,9 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 	}
 	if o.Mount.Locks, err = mount.ParseLocks(f.locks); err != nil {
 		return o, usage(fmt.Errorf("--locks: %w", err))
+	}
+	if o.Mount.Wakeups, err = mount.ParseWakeups(f.wakeups); err != nil {
+		return o, usage(fmt.Errorf("--wakeups: %w", err))
 	}
 	if o.AuditPaths, err = audit.ParsePathMode(f.auditPaths); err != nil {
 		return o, usage(fmt.Errorf("--audit-paths: %w", err))

@@ -27,6 +27,8 @@ var exceptions = map[string]string{
 	"mount/mountinfo.go":   "reads /proc/self/mountinfo",
 	"mount/stale.go":       "looks at the mountpoint, which is in no root",
 	"mount/fusermount.go":  "reads /etc/fuse.conf",
+	"mount/readahead.go":   "writes the mount's read-ahead window in /sys/class/bdi",
+	"mount/wakeups.go":     "opens /dev/cpu_dma_latency",
 	"mount/mi_holders.go":  "reads /proc for who holds the mount",
 	"mount/mi_abort.go":    "opens the connection's entry in /sys/fs/fuse",
 	"mount/mi_watch.go":    "polls /proc/self/mountinfo",

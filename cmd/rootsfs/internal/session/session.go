@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -79,6 +81,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("harden the process: %w", err)
 	}
+	manyPs()
 	s := &Session{
 		opt: opt, started: time.Now(), ending: make(chan struct{}), endDone: make(chan struct{}),
 		past: map[guard.RootName]guard.Grant{}, perms: map[uint64]string{},
@@ -104,6 +107,18 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	}
 	s.log.Info("mounted", "session", s.dir.Name(), "mountpoint", s.mnt.Point(), "roots", len(opt.Roots))
 	return s, nil
+}
+
+// manyPs gives the Go scheduler more Ps than a small machine has processors. Its
+// readers sleep in read(2) on the FUSE device, each keeping a P; with two Ps,
+// sysmon takes one away for every request and wakes a thread to use it
+// (measured on two processors: 46,000 futex calls for 40,000 requests, 4,000
+// with eight).
+func manyPs() {
+	const enough = 8
+	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < enough {
+		runtime.GOMAXPROCS(enough)
+	}
 }
 
 // prepare checks what can be checked before anything is made, then makes the
