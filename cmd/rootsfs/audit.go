@@ -26,7 +26,9 @@ func newAuditCmd(a *app) *cobra.Command {
 		Short: "Show, follow and verify what was done and refused",
 		Long: `Every session records what was opened, changed and refused in
 $XDG_STATE_HOME/rootsfs/audit (~/.local/state/rootsfs/audit): one JSON object a
-line, linked into a chain of hashes. Contents of files are never recorded.`,
+line, linked into a chain of hashes. Contents of files are never recorded. All
+files are kept unless "mount --audit-keep N" or audit_keep in the configuration
+asks for the oldest to be deleted; "audit verify" then says what is gone.`,
 		Example: `  rootsfs audit show --since 10m --denied
   rootsfs audit follow --root code
   rootsfs audit verify`,
@@ -369,8 +371,8 @@ func auditVerdict(r audit.Report) string {
 	if r.Anchored {
 		s += fmt.Sprintf(", anchored at %d", r.AnchoredAt)
 	}
-	if r.From > 1 {
-		s += ", older ones were pruned"
+	if r.Pruned > 0 {
+		s += fmt.Sprintf(", numbers 1 to %d deleted (--audit-keep)", r.Pruned)
 	}
 	if r.Torn > 0 {
 		s += ", " + plural(r.Torn, "line") + " cut by a crash"

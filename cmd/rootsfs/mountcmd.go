@@ -35,6 +35,7 @@ type mountFlags struct {
 	wakeups     string
 	posix       string
 	auditPaths  string
+	auditKeep   int
 	readOnly    bool
 	allowOther  bool
 	allowSystem bool
@@ -85,6 +86,7 @@ may have.`,
 	fs.StringVar(&f.posix, "posix", "safe", "safe, or full: show special files, keep set-id bits and security attributes")
 	fs.StringVar(&f.wakeups, "wakeups", "auto", "keep processors awake while requests come in bursts: auto (as root, on at most 16 processors), fast or normal")
 	fs.StringVar(&f.auditPaths, "audit-paths", "full", "paths in audit records: full, hash or none")
+	fs.IntVar(&f.auditKeep, "audit-keep", 0, "delete all but the newest `N` audit files of this session's name (0: keep all; a file holds 64M)")
 	fs.BoolVar(&f.readOnly, "read-only", false, "make the mount itself read-only")
 	fs.BoolVar(&f.allowOther, "allow-other", false, "let other users into the mount (needs user_allow_other in /etc/fuse.conf; root's mounts always do)")
 	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable roots")
@@ -154,6 +156,10 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 	if o.AuditPaths, err = audit.ParsePathMode(f.auditPaths); err != nil {
 		return o, usage(fmt.Errorf("--audit-paths: %w", err))
 	}
+	if f.auditKeep < 0 || f.auditKeep > config.MaxAuditKeep {
+		return o, usage(fmt.Errorf("--audit-keep %d: write a number from 0 (keep all) to %d", f.auditKeep, config.MaxAuditKeep))
+	}
+	o.AuditKeep = f.auditKeep
 	switch f.posix {
 	case "safe":
 	case "full":
@@ -199,6 +205,9 @@ func (f *mountFlags) load(cmd *cobra.Command) (*config.Config, error) {
 		if w.word != "" && !given(w.flag) {
 			*w.to = w.word
 		}
+	}
+	if !given("audit-keep") {
+		f.auditKeep = conf.Mount.AuditKeep
 	}
 	if !given("read-only") {
 		f.readOnly = conf.Mount.ReadOnly

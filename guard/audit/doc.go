@@ -63,8 +63,9 @@
 //   - write(2) is not fsync(2): a crash of the process loses at most 100 ms of
 //     allowed records, a power failure whatever the kernel had not written since
 //     the last anchor. A line torn by a crash is reported, not repaired.
-//   - Pruning (Options.Keep) deletes the oldest files. What they held is gone and
-//     can no longer be verified; the chain then begins in the middle, the newest
+//   - Every file is kept unless Options.Keep asks for pruning, which deletes the
+//     oldest files and tells Options.Pruned. What they held is gone and can no
+//     longer be verified; the chain then begins in the middle, the newest
 //     header says at which number, and only the link from there on is proved.
 //   - Hashed paths (PathsHash) cannot be guessed without the key, but whoever has
 //     the key can test guesses. Root names, operations and times stay readable.

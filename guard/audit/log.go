@@ -152,7 +152,7 @@ func (l *Log) beginLocked() {
 	l.names = append(l.names, base)
 	l.firsts = append(l.firsts, l.enc.last.seq+1)
 	var prune []string
-	if over := len(l.names) - l.opts.Keep; over > 0 {
+	if over := len(l.names) - l.opts.Keep; l.opts.Keep > 0 && over > 0 {
 		prune = append(prune, l.names[:over]...)
 		l.names = l.names[over:]
 		l.firsts = l.firsts[over:]

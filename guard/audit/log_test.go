@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -173,6 +174,8 @@ func TestOneLogPerSession(t *testing.T) {
 func TestRotation(t *testing.T) {
 	o := options(t)
 	o.MaxBytes, o.Keep = 2000, 3
+	var pruned []string
+	o.Pruned = func(path string) { pruned = append(pruned, path) } // under the writer's lock
 	l := mustOpen(t, o)
 	for i := range 60 {
 		r := allowed(t, fmt.Sprint("f", i))
@@ -202,7 +205,34 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	r := mustVerify(t, o)
-	if r.From != got[0].Seq || r.From == 1 || r.To != l.Last().Records || r.Files != 3 {
+	if r.From != got[0].Seq || r.From == 1 || r.To != l.Last().Records || r.Files != 3 || r.Pruned != r.From-1 {
+		t.Errorf("%+v", r)
+	}
+	if len(pruned) == 0 || slices.ContainsFunc(pruned, func(p string) bool { return slices.Contains(files, p) }) ||
+		!strings.HasSuffix(pruned[0], "Z.jsonl") {
+		t.Errorf("told of %v, there are %v", pruned, files)
+	}
+}
+
+// R082: nothing is deleted unasked, however often a session's name is used and
+// however large its records grow.
+func TestEverythingIsKeptByDefault_R082(t *testing.T) {
+	o := options(t)
+	o.MaxBytes = 1000
+	o.Pruned = func(path string) { t.Errorf("pruned %s", path) }
+	const runs = 12
+	for i := range runs {
+		l := mustOpen(t, o)
+		for n := range 5 {
+			mustRecord(t, l, allowed(t, fmt.Sprintf("f%d.%d", i, n)))
+		}
+		mustClose(t, l)
+	}
+	got := entries(t, o)
+	if len(got) == 0 || got[0].Seq != 1 {
+		t.Fatalf("%d entries", len(got))
+	}
+	if r := mustVerify(t, o); r.From != 1 || r.Files <= runs || r.Pruned != 0 || r.Records != uint64(len(got)) {
 		t.Errorf("%+v", r)
 	}
 }

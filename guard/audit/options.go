@@ -47,11 +47,8 @@ func ParsePathMode(s string) (PathMode, error) {
 		"unknown path mode %s: write full, hash or none", names.Quote(s))}
 }
 
-// Defaults of Options.
-const (
-	DefaultMaxBytes = 64 << 20
-	DefaultKeep     = 8
-)
+// DefaultMaxBytes is the default of Options.MaxBytes.
+const DefaultMaxBytes = 64 << 20
 
 // Options say where and how a Log writes.
 type Options struct {
@@ -68,8 +65,14 @@ type Options struct {
 	// default DefaultMaxBytes. A file exceeds it by less than one line.
 	MaxBytes int64
 	// Keep is how many files of the session are kept, the current one
-	// included, by default DefaultKeep. The oldest are deleted.
+	// included; the oldest are deleted. 0, the default, keeps all: a session's
+	// name is used again and again, and what an earlier run recorded is not
+	// for a later one to delete unasked.
 	Keep int
+	// Pruned, unless nil, is told of each file that Keep has deleted, by its
+	// path. It is called while the Log is being written: it must be quick and
+	// must not call the Log.
+	Pruned func(path string)
 	// Anchor is the file that holds the number and hash of the last anchored
 	// line; its directory is created with mode 0700. One session, one anchor.
 	Anchor string
@@ -98,9 +101,6 @@ func (o *Options) normalize() error {
 	}
 	if o.MaxBytes == 0 {
 		o.MaxBytes = DefaultMaxBytes
-	}
-	if o.Keep == 0 {
-		o.Keep = DefaultKeep
 	}
 	if o.KeyFile == "" {
 		o.KeyFile = filepath.Join(filepath.Dir(o.Anchor), "audit.key")

@@ -31,6 +31,9 @@ type Report struct {
 	AnchoredAt uint64 `json:"anchored_at,omitempty"` // its number; what follows is less sure
 	Torn       int    `json:"torn,omitempty"`        // files whose last line a crash cut
 	Lost       uint64 `json:"lost,omitempty"`        // records the log says it could not take
+	// Pruned is how many of the oldest records were deleted because
+	// Options.Keep asked for it, as the headers say.
+	Pruned uint64 `json:"pruned,omitempty"`
 }
 
 // Verify checks the chain of a session in dir, from its first file to its end,
@@ -232,6 +235,9 @@ func (v *verifier) special(base string, line []byte, seq uint64, first bool) {
 
 func (v *verifier) finish(a *anchor) {
 	v.report.To = v.last.seq
+	if v.started && v.report.From > 1 {
+		v.report.Pruned = min(v.report.From, max(v.keptFrom, 1)) - 1
+	}
 	if v.started && v.report.From > max(v.keptFrom, 1) {
 		v.fail(v.keptFrom, "lines %d to %d are missing", max(v.keptFrom, 1), v.report.From-1)
 	}

@@ -87,7 +87,10 @@ func (l *Log) switchWmuLocked(base string, prune []string) error {
 	_ = syncDir(l.opts.Dir) // what it protects from is not promised
 	for _, old := range prune {
 		// What stays behind is deleted by the next Open.
-		_ = os.Remove(filepath.Join(l.opts.Dir, old))
+		path := filepath.Join(l.opts.Dir, old)
+		if os.Remove(path) == nil && l.opts.Pruned != nil {
+			l.opts.Pruned(path)
+		}
 	}
 	return nil
 }

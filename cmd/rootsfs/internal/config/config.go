@@ -32,6 +32,7 @@ type Config struct {
 type Mount struct {
 	Cache, Locks, Posix, AuditPaths string
 	ReadOnly, AllowOther            bool
+	AuditKeep                       int // audit files of a session's name; 0: all
 }
 
 // Root is a root the owner wrote down, which counts as consent.

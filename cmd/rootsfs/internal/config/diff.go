@@ -61,6 +61,7 @@ func Diff(old, new *Config, profile string) (Changes, error) {
 		{"mount.locks", old.Mount.Locks == new.Mount.Locks},
 		{"mount.posix", old.Mount.Posix == new.Mount.Posix},
 		{"mount.audit_paths", old.Mount.AuditPaths == new.Mount.AuditPaths},
+		{"mount.audit_keep", old.Mount.AuditKeep == new.Mount.AuditKeep},
 		{"mount.read_only", old.Mount.ReadOnly == new.Mount.ReadOnly},
 		{"mount.allow_other", old.Mount.AllowOther == new.Mount.AllowOther},
 		{"reload.debounce", old.Debounce == new.Debounce},

@@ -6,6 +6,7 @@
 //	locks = "local"              # local, host
 //	posix = "safe"               # safe, full
 //	audit_paths = "full"         # full, hash, none
+//	audit_keep = 0               # audit files of a session's name; older ones are deleted (0: never)
 //	read_only = false
 //	allow_other = false
 //

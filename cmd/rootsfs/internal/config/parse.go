@@ -20,6 +20,8 @@ const (
 	maxTimeout  = 24 * time.Hour
 	maxLife     = 100 * 365 * 24 * time.Hour
 	maxDebounce = time.Minute
+	// MaxAuditKeep bounds audit_keep.
+	MaxAuditKeep = 1_000_000
 )
 
 // parse reads a document. file is its absolute name, home the directory ~
@@ -66,6 +68,8 @@ func (c *Config) mount(t table) {
 		ReadOnly:   t.flag("read_only"),
 		AllowOther: t.flag("allow_other"),
 	}
+	keep, _ := t.count("audit_keep", MaxAuditKeep)
+	c.Mount.AuditKeep = int(keep)
 	t.done()
 }
 

@@ -20,6 +20,7 @@ cache = "strict"
 locks = "host"
 posix = "full"
 audit_paths = "hash"
+audit_keep = 20
 read_only = true
 allow_other = true
 
@@ -59,15 +60,15 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Mount{Cache: "strict", Locks: "host", Posix: "full", AuditPaths: "hash", ReadOnly: true, AllowOther: true}); c.Mount != want {
+	if want := (Mount{Cache: "strict", Locks: "host", Posix: "full", AuditPaths: "hash", AuditKeep: 20, ReadOnly: true, AllowOther: true}); c.Mount != want {
 		t.Errorf("mount: %+v", c.Mount)
 	}
 	common := guard.Limits{OpsPerSecond: 2000, Burst: 7, MaxFile: 10 << 20, Timeout: 5 * time.Second}
 	first, second := common, common
 	first.MaxFile, first.MaxCreated = 1<<20, 5
 	second.OpsPerSecond = 0.5
-	code := Root{Name: "code", Path: "/home/me/src/app", Rights: guard.ReadWrite, For: 8 * time.Hour, Limits: first, Line: 19}
-	srv := Root{Name: "with space#", Path: "/srv/with space#", Rights: guard.ReadOnly, Limits: second, CrossFileSystems: true, Line: 26,
+	code := Root{Name: "code", Path: "/home/me/src/app", Rights: guard.ReadWrite, For: 8 * time.Hour, Limits: first, Line: 20}
+	srv := Root{Name: "with space#", Path: "/srv/with space#", Rights: guard.ReadOnly, Limits: second, CrossFileSystems: true, Line: 27,
 		Expires: time.Date(2030, 1, 31, 17, 0, 0, 0, time.UTC)}
 	equalRoots(t, "roots", c.Roots, []Root{code, srv})
 	review, err := c.Select("review")
@@ -75,8 +76,8 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	equalRoots(t, "review", review, []Root{code,
-		{Name: "notes", Path: "/home/me/notes", Rights: guard.ReadWrite, Limits: common, Line: 34},
-		{Name: "data", Path: "/srv/data", Rights: guard.ReadOnly, Limits: common, Line: 34}})
+		{Name: "notes", Path: "/home/me/notes", Rights: guard.ReadWrite, Limits: common, Line: 35},
+		{Name: "data", Path: "/srv/data", Rights: guard.ReadOnly, Limits: common, Line: 35}})
 	if none, err := c.Select("none"); err != nil || len(none) != 0 {
 		t.Errorf("none: %v, %v", none, err)
 	}
@@ -129,6 +130,7 @@ func TestParseErrors(t *testing.T) {
 		{"unknown in profile", "[profile.a]\nroots = []\nx = 1\n", ":3: profile.a.x: unknown key"},
 		{"wrong type", "[mount]\nread_only = \"yes\"\n", ":2: mount.read_only: must be true or false"},
 		{"wrong word", "[mount]\ncache = \"fast\"\n", `:2: mount.cache: "fast" is not one of strict, audit, max`},
+		{"audit keep", "[mount]\naudit_keep = -1\n", ":2: mount.audit_keep: -1 is not between 0 and"},
 		{"audit paths", "[mount]\naudit_paths = \"some\"\n", "full, hash or none"},
 		{"mount no table", "mount = 3\n", ":1: mount: must be a table"},
 		{"root no array", "[root]\npath = \"/a\"\n", ":1: root: must be written as [[root]] blocks"},

@@ -4,8 +4,7 @@
 //
 // # Promises
 //
-//   - Start leaves nothing behind when it fails, except audit records of what was
-//     refused.
+//   - Start leaves nothing behind when it fails, no audit file either.
 //   - A session that ends, for whatever reason (a signal, the owner's unmount,
 //     somebody else's umount), first revokes every root and only then unmounts.
 //     While somebody still holds something in the detached mount the session

@@ -26,7 +26,7 @@ func (s *Session) Status() control.Status {
 	st := control.Status{
 		Session: s.dir.Name(), PID: os.Getpid(), Version: s.opt.Version, Started: s.started,
 		Point: s.mnt.Point(), Cache: o.Level.String(), Locks: o.Locks.String(), Posix: "safe",
-		ReadOnly: o.ReadOnly, Mounted: true, Audit: s.audit.Path(), AuditOK: s.audit.Last().Err == nil,
+		ReadOnly: o.ReadOnly, Mounted: true, Audit: s.audit.path(), AuditOK: s.audit.healthy(),
 		Roots: []control.Root{},
 	}
 	if s.opt.PosixFull {

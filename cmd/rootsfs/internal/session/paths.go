@@ -59,8 +59,10 @@ func resolve(path string) string {
 	}
 }
 
-// openAudit opens the audit log of a session.
-func openAudit(session string, mode audit.PathMode) (*audit.Log, error) {
+// openAudit opens the audit log of the session. Deleting old records on the
+// owner's wish (AuditKeep) is told in the session's log.
+func (s *Session) openAudit() (*audit.Log, error) {
+	session := s.dir.Name()
 	dir, err := config.AuditDir()
 	if err != nil {
 		return nil, err
@@ -69,7 +71,12 @@ func openAudit(session string, mode audit.PathMode) (*audit.Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := audit.Open(audit.Options{Dir: dir, Session: session, Paths: mode, Anchor: anchor})
+	l, err := audit.Open(audit.Options{
+		Dir: dir, Session: session, Paths: s.opt.AuditPaths, Anchor: anchor, Keep: s.opt.AuditKeep,
+		Pruned: func(path string) {
+			s.log.Warn("an old audit file was deleted, because audit_keep asks for it", "file", path, "audit_keep", s.opt.AuditKeep)
+		},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("the audit log cannot be opened: %w", err)
 	}

@@ -38,6 +38,8 @@ type Options struct {
 	Rules      guard.Rules
 	Keep       []guard.Keep // further places that no root may touch
 	AuditPaths audit.PathMode
+	// AuditKeep is how many audit files of the session's name are kept; 0: all.
+	AuditKeep int
 	// Logger makes the session's log, once its name is known.
 	Logger func(session string) (*slog.Logger, error)
 }
@@ -47,7 +49,7 @@ type Session struct {
 	opt     Options
 	dir     *control.Dir
 	log     *slog.Logger
-	audit   *audit.Log
+	audit   *records
 	reg     *guard.Registry
 	mnt     *mount.Mount
 	srv     *control.Server
@@ -102,6 +104,9 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if s.mnt, err = mount.New(s.reg, s.opt.Mount); err != nil {
 		return nil, err
 	}
+	if err := s.audit.begin(); err != nil {
+		return nil, err
+	}
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
@@ -122,7 +127,7 @@ func manyPs() {
 }
 
 // prepare checks what can be checked before anything is made, then makes the
-// session's directory, log and audit log.
+// session's directory and log. The audit log follows when the session serves.
 func (s *Session) prepare() (err error) {
 	if err := mount.CheckFUSE(); err != nil {
 		return err
@@ -148,8 +153,8 @@ func (s *Session) prepare() (err error) {
 	if s.log, err = s.opt.Logger(s.dir.Name()); err != nil {
 		return err
 	}
-	s.audit, err = openAudit(s.dir.Name(), s.opt.AuditPaths)
-	return err
+	s.audit = &records{open: s.openAudit}
+	return nil
 }
 
 // checkPoint resolves the mountpoint and clears a dead daemon's mount there.
@@ -237,7 +242,7 @@ func (s *Session) close() {
 		<-s.reload
 	}
 	if s.audit != nil {
-		if err := s.audit.Close(); err != nil && s.log != nil {
+		if err := s.audit.close(); err != nil && s.log != nil {
 			s.log.Error("the audit log could not be finished", "error", err)
 		}
 	}

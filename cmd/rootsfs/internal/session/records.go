@@ -1,0 +1,105 @@
+package session
+
+import (
+	"sync"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
+)
+
+// records is a session's audit log, opened when the session begins to serve:
+// a mount that fails before that leaves no file behind. What is recorded until
+// then (the grants it begins with) is held in memory, and written first. A
+// request of the kernel means that the session serves, whatever Start still has
+// to do, so it opens the log, too: its record is not held.
+type records struct {
+	open func() (*audit.Log, error)
+
+	mu   sync.Mutex // guards the fields below; held while the log is opened
+	log  *audit.Log
+	held []guard.Record
+	over bool // closed before it was opened: nothing was served
+}
+
+var _ guard.Auditor = (*records)(nil)
+
+// Record implements guard.Auditor.
+func (r *records) Record(rec guard.Record) error {
+	log, err := r.take(rec)
+	if log == nil {
+		return err
+	}
+	return log.Record(rec)
+}
+
+// take returns the log, or holds the record while there is none.
+func (r *records) take(rec guard.Record) (*audit.Log, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.log != nil:
+		return r.log, nil
+	case r.over:
+		return nil, audit.ErrClosed
+	case rec.Via != guard.ViaControl:
+		return r.log, r.beginLocked()
+	}
+	r.held = append(r.held, rec)
+	return nil, nil
+}
+
+// begin opens the log and writes what was held.
+func (r *records) begin() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.beginLocked()
+}
+
+func (r *records) beginLocked() error {
+	if r.log != nil {
+		return nil
+	}
+	log, err := r.open()
+	if err != nil {
+		return err
+	}
+	for _, rec := range r.held {
+		if err := log.Record(rec); err != nil {
+			_ = log.Close() // the error before it says why
+			return err
+		}
+	}
+	r.log, r.held = log, nil
+	return nil
+}
+
+// path is the current file, "" before there is one.
+func (r *records) path() string {
+	if log := r.opened(); log != nil {
+		return log.Path()
+	}
+	return ""
+}
+
+// healthy reports that the last attempt to write succeeded.
+func (r *records) healthy() bool {
+	log := r.opened()
+	return log == nil || log.Last().Err == nil
+}
+
+func (r *records) opened() *audit.Log {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log
+}
+
+// close ends the log; what is held by then is forgotten.
+func (r *records) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	if r.log == nil {
+		return nil
+	}
+	return r.log.Close()
+}
