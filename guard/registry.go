@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -164,116 +163,6 @@ func (g *Registry) Keep(k ...Keep) {
 	g.mu.Unlock()
 }
 
-// Grant adds one root; see GrantAll.
-func (g *Registry) Grant(ctx context.Context, ask Grant) (Grant, error) {
-	got, err := g.GrantAll(ctx, []Grant{ask})
-	if err != nil {
-		return Grant{}, err
-	}
-	return got[0], nil
-}
-
-// GrantAll adds roots in one transaction: all of them or none, with one event
-// each after the change is visible. Each directory is opened first; what the
-// path led to is what is checked, asked about and granted. A grant whose name
-// belongs to an unavailable root replaces it (this is how such a root is
-// approved again); any other name in use is refused.
-func (g *Registry) GrantAll(ctx context.Context, asks []Grant) ([]Grant, error) {
-	made := make([]*root, 0, len(asks))
-	done := false
-	defer func() {
-		if !done {
-			for _, r := range made {
-				_ = r.src.Close()
-			}
-		}
-	}()
-	for _, ask := range asks {
-		r, err := g.open(ctx, ask)
-		if err != nil {
-			return nil, g.refuseGrant(ask, err)
-		}
-		made = append(made, r)
-	}
-	fenced, err := g.commit(made)
-	if err != nil {
-		return nil, g.refuseGrant(asks[0], err)
-	}
-	done = true
-	got := make([]Grant, len(made))
-	for i, r := range made {
-		got[i] = r.grant
-		if err := g.recordGrant(r); err != nil {
-			// A grant that cannot be recorded is taken back.
-			for _, r := range made {
-				_, _ = g.end(context.WithoutCancel(ctx), r, RevokedState)
-			}
-			return nil, err
-		}
-		g.arm(r)
-	}
-	// Roots that now have a nested root inside: what was handed out for its
-	// files under the outer root's rights alone is judged anew.
-	var late []error
-	for _, outer := range fenced {
-		late = append(late, g.narrowed(ctx, outer))
-	}
-	for _, r := range made {
-		_ = g.tell(ctx, Change{Root: r.name, Epoch: r.epoch, Kind: ChangeAdded})
-		g.notify(Event{Kind: EventAdded, Root: r.name, Detail: r.policy.Load().Rights.String() + " " + r.grant.Resolved})
-	}
-	if err := errors.Join(late...); err != nil {
-		return got, fmt.Errorf("granted, but what was handed out through the root around it could not all be taken back: %w", err)
-	}
-	return got, nil
-}
-
-// open checks one ask and opens its directory.
-func (g *Registry) open(ctx context.Context, ask Grant) (*root, error) {
-	if _, err := names.ParseRootName(string(ask.Root)); err != nil {
-		return nil, err
-	}
-	if ask.Policy.Rights&^ReadWrite != 0 || ask.Policy.Rights == 0 {
-		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant names no rights; write ro, rw or a list of rights")}
-	}
-	if !ask.Expires.IsZero() && !ask.Expires.After(time.Now()) {
-		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant has already expired")}
-	}
-	src, err := g.cfg.Opener.OpenRoot(ask.Dir)
-	if err != nil {
-		return nil, err
-	}
-	ask.Resolved = src.Resolved()
-	g.mu.Lock()
-	rules := g.rules
-	g.mu.Unlock()
-	if err := rules.Check(ask.Resolved, ask.Policy.Rights); err != nil {
-		_ = src.Close()
-		return nil, err
-	}
-	if ask.Origin == "" && g.cfg.Approver == nil {
-		_ = src.Close()
-		return nil, &Error{Kind: names.NoConsent, Err: errors.New("nobody approved this root, and there is nobody to ask")}
-	}
-	if ask.Origin == "" {
-		narrowed, err := g.cfg.Approver.Approve(ctx, ask)
-		if err != nil {
-			_ = src.Close()
-			return nil, err
-		}
-		if widened(&ask, &narrowed) {
-			_ = src.Close()
-			return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approver widened what was asked")}
-		}
-		ask = narrowed
-	}
-	if err := g.objection(nil, ask.Policy); err != nil {
-		_ = src.Close()
-		return nil, err
-	}
-	return newRoot(ask, src, g.epochs.Add(1)), nil
-}
-
 // objection returns the first objection of a view.
 func (g *Registry) objection(old *Policy, next Policy) error {
 	g.mu.Lock()
@@ -318,47 +207,6 @@ func (g *Registry) commit(made []*root) (fenced []*root, err error) {
 	fenced = g.fence(next, made)
 	g.snap.Store(next)
 	return fenced, nil
-}
-
-// recordGrant audits a new grant.
-func (g *Registry) recordGrant(r *root) error {
-	p, _ := names.NewPath(r.name, "")
-	return g.record(Record{
-		Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpGrant, Path: p,
-		Rights: r.policy.Load().Rights, Verdict: Allowed,
-		Detail: r.grant.Resolved + " (" + r.grant.Origin + ")",
-	})
-}
-
-// refuseGrant audits a grant that was refused and returns err unchanged in kind.
-func (g *Registry) refuseGrant(ask Grant, err error) error {
-	e := &Error{Op: names.OpGrant, Kind: names.Reason(err), Err: err}
-	var have *Error
-	if errors.As(err, &have) {
-		e.Kind, e.Err = have.Kind, have
-	}
-	p, _ := names.NewPath(ask.Root, "")
-	_ = g.record(Record{
-		Time: time.Now(), Subject: ask.Subject, Via: ViaControl, Op: names.OpGrant, Path: p,
-		Rights: ask.Policy.Rights, Verdict: Refused, Kind: e.Kind, Errno: e.Errno(),
-		Detail: ask.Dir + ": " + err.Error(),
-	})
-	return err
-}
-
-// arm starts the expiry clock.
-func (g *Registry) arm(r *root) {
-	if r.grant.Expires.IsZero() {
-		return
-	}
-	g.mu.Lock() // shut reads the timer under it
-	defer g.mu.Unlock()
-	if State(r.state.Load()) != Live {
-		return
-	}
-	r.timer = time.AfterFunc(time.Until(r.grant.Expires), func() {
-		_, _ = g.end(context.Background(), r, ExpiredState)
-	})
 }
 
 // fence recomputes the fences of every root that contains one of the changed

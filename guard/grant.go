@@ -1,0 +1,220 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Grant adds one root; see GrantAll.
+func (g *Registry) Grant(ctx context.Context, ask Grant) (Grant, error) {
+	got, err := g.GrantAll(ctx, []Grant{ask})
+	if err != nil {
+		return Grant{}, err
+	}
+	return got[0], nil
+}
+
+// GrantAll adds roots in one transaction: all of them or none, with one event
+// each after the change is visible. Each directory is opened first; what the
+// path led to is what is checked, asked about and granted. A grant whose name
+// belongs to an unavailable root replaces it (this is how such a root is
+// approved again); any other name in use is refused.
+func (g *Registry) GrantAll(ctx context.Context, asks []Grant) ([]Grant, error) {
+	list := make([]*Proposal, 0, len(asks))
+	defer func() {
+		for _, p := range list {
+			p.Close()
+		}
+	}()
+	got := make([]Grant, len(asks))
+	for i, ask := range asks {
+		p, err := g.Propose(ask)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+		if got[i], err = g.approved(ctx, p); err != nil {
+			return nil, g.refuseGrant(ask, err)
+		}
+	}
+	return g.GrantProposed(ctx, list, got)
+}
+
+// Proposal is a root that was opened and checked, and is not granted yet: what a
+// person is asked about is what a grant would give.
+type Proposal struct {
+	ask Grant
+	src Source // nil once granted or closed
+}
+
+// Ask is what was asked, with Resolved telling where the path led.
+func (p *Proposal) Ask() Grant { return p.ask }
+
+// File reports whether the path is a single file.
+func (p *Proposal) File() bool { return p.src != nil && p.src.File() != "" }
+
+// Close gives up a proposal that was not granted.
+func (p *Proposal) Close() {
+	if p.src != nil {
+		_ = p.src.Close()
+		p.src = nil
+	}
+}
+
+// Propose opens the directory or file of a grant and checks it against the
+// rules. A refusal is audited. The caller closes the proposal, granted or not.
+func (g *Registry) Propose(ask Grant) (*Proposal, error) {
+	src, err := g.open(&ask)
+	if err != nil {
+		return nil, g.refuseGrant(ask, err)
+	}
+	return &Proposal{ask: ask, src: src}, nil
+}
+
+// open checks one ask and opens its directory.
+func (g *Registry) open(ask *Grant) (Source, error) {
+	if _, err := names.ParseRootName(string(ask.Root)); err != nil {
+		return nil, err
+	}
+	if ask.Policy.Rights&^ReadWrite != 0 || ask.Policy.Rights == 0 {
+		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant names no rights; write ro, rw or a list of rights")}
+	}
+	if !ask.Expires.IsZero() && !ask.Expires.After(time.Now()) {
+		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant has already expired")}
+	}
+	src, err := g.cfg.Opener.OpenRoot(ask.Dir)
+	if err != nil {
+		return nil, err
+	}
+	ask.Resolved = src.Resolved()
+	g.mu.Lock()
+	rules := g.rules
+	g.mu.Unlock()
+	if err := rules.Check(ask.Resolved, ask.Policy.Rights); err != nil {
+		_ = src.Close()
+		return nil, err
+	}
+	return src, nil
+}
+
+// approved is what the Approver makes of a proposal that nobody configured.
+func (g *Registry) approved(ctx context.Context, p *Proposal) (Grant, error) {
+	switch {
+	case p.ask.Origin != "":
+		return p.ask, nil
+	case g.cfg.Approver == nil:
+		return Grant{}, &Error{Kind: names.NoConsent, Err: errors.New("nobody approved this root, and there is nobody to ask")}
+	}
+	return g.cfg.Approver.Approve(ctx, p.ask)
+}
+
+// GrantProposed grants proposals in one transaction, each as its element of got
+// says, which may be narrower than what was proposed and never wider. See
+// GrantAll.
+func (g *Registry) GrantProposed(ctx context.Context, list []*Proposal, got []Grant) ([]Grant, error) {
+	made := make([]*root, 0, len(list))
+	for i, p := range list {
+		r, err := g.ready(p, got[i])
+		if err != nil {
+			return nil, g.refuseGrant(p.ask, err)
+		}
+		made = append(made, r)
+	}
+	fenced, err := g.commit(made)
+	if err != nil {
+		return nil, g.refuseGrant(list[0].ask, err)
+	}
+	for _, p := range list {
+		p.src = nil // the root's now
+	}
+	return g.granted(ctx, made, fenced)
+}
+
+// ready makes the root of a proposal, which is not in the registry yet.
+func (g *Registry) ready(p *Proposal, got Grant) (*root, error) {
+	switch {
+	case p.src == nil:
+		return nil, &Error{Kind: names.Internal, Err: errors.New("the proposal was granted or given up")}
+	case widened(&p.ask, &got):
+		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approver widened what was asked")}
+	}
+	if err := g.objection(nil, got.Policy); err != nil {
+		return nil, err
+	}
+	return newRoot(got, p.src, g.epochs.Add(1)), nil
+}
+
+// granted does what follows once new roots are visible.
+func (g *Registry) granted(ctx context.Context, made, fenced []*root) ([]Grant, error) {
+	got := make([]Grant, len(made))
+	for i, r := range made {
+		got[i] = r.grant
+		if err := g.recordGrant(r); err != nil {
+			// A grant that cannot be recorded is taken back.
+			for _, r := range made {
+				_, _ = g.end(context.WithoutCancel(ctx), r, RevokedState)
+			}
+			return nil, err
+		}
+		g.arm(r)
+	}
+	// Roots that now have a nested root inside: what was handed out for its
+	// files under the outer root's rights alone is judged anew.
+	var late []error
+	for _, outer := range fenced {
+		late = append(late, g.narrowed(ctx, outer))
+	}
+	for _, r := range made {
+		_ = g.tell(ctx, Change{Root: r.name, Epoch: r.epoch, Kind: ChangeAdded})
+		g.notify(Event{Kind: EventAdded, Root: r.name, Detail: r.policy.Load().Rights.String() + " " + r.grant.Resolved})
+	}
+	if err := errors.Join(late...); err != nil {
+		return got, fmt.Errorf("granted, but what was handed out through the root around it could not all be taken back: %w", err)
+	}
+	return got, nil
+}
+
+// recordGrant audits a new grant.
+func (g *Registry) recordGrant(r *root) error {
+	p, _ := names.NewPath(r.name, "")
+	return g.record(Record{
+		Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpGrant, Path: p,
+		Rights: r.policy.Load().Rights, Verdict: Allowed,
+		Detail: r.grant.Resolved + " (" + r.grant.Origin + ")",
+	})
+}
+
+// refuseGrant audits a grant that was refused and returns err unchanged in kind.
+func (g *Registry) refuseGrant(ask Grant, err error) error {
+	e := &Error{Op: names.OpGrant, Kind: names.Reason(err), Err: err}
+	var have *Error
+	if errors.As(err, &have) {
+		e.Kind, e.Err = have.Kind, have
+	}
+	p, _ := names.NewPath(ask.Root, "")
+	_ = g.record(Record{
+		Time: time.Now(), Subject: ask.Subject, Via: ViaControl, Op: names.OpGrant, Path: p,
+		Rights: ask.Policy.Rights, Verdict: Refused, Kind: e.Kind, Errno: e.Errno(),
+		Detail: ask.Dir + ": " + err.Error(),
+	})
+	return err
+}
+
+// arm starts the expiry clock.
+func (g *Registry) arm(r *root) {
+	if r.grant.Expires.IsZero() {
+		return
+	}
+	g.mu.Lock() // shut reads the timer under it
+	defer g.mu.Unlock()
+	if State(r.state.Load()) != Live {
+		return
+	}
+	r.timer = time.AfterFunc(time.Until(r.grant.Expires), func() {
+		_, _ = g.end(context.Background(), r, ExpiredState)
+	})
+}
