@@ -2,169 +2,133 @@ package wire
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Decode reads the JSON object b into v, strictly: every key must be a field of
-// v in its exact spelling and stand there once, every value must have the
-// field's type, and the text must be UTF-8. encoding/json by itself takes keys
-// in any case, lets the last of several win and turns bad UTF-8 into U+FFFD,
-// each of which would let two readers of one request see different paths. Empty
-// and null mean an empty object. The error is one line for a person.
+// strict is how both ends read. The library is encoding/json/v2's home: unlike
+// encoding/json it takes keys in their exact spelling only, refuses one that
+// stands there twice and refuses text that is not UTF-8 (or half of a surrogate
+// pair) instead of putting U+FFFD there, each of which would let two readers of
+// one request see different paths.
+var strict = json.RejectUnknownMembers(true)
+
+// Decode reads the JSON object b into v, strictly. Empty and null mean an empty
+// object. The error is one line for a person and names the field.
 func Decode(b []byte, v any) error {
 	b = bytes.TrimSpace(b)
 	if len(b) == 0 || bytes.Equal(b, []byte("null")) {
-		b = []byte("{}")
+		return nil
 	}
-	if !utf8.Valid(b) {
-		return errors.New("params are not UTF-8")
+	if b[0] != '{' {
+		return errors.New("params must be an object")
 	}
-	if err := exact(b, reflect.TypeOf(v).Elem()); err != nil {
-		return err
+	err := json.Unmarshal(b, v, strict)
+	if err == nil {
+		return nil
 	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		var te *json.UnmarshalTypeError
-		if errors.As(err, &te) {
-			return fmt.Errorf("%s must be %s, not %s", te.Field, described(te.Type), te.Value)
-		}
-		return fmt.Errorf("params: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if dec.More() {
-		return errors.New("params: something follows the value")
-	}
-	return nil
-}
-
-// exact checks the keys of the outermost object: each a field of t by its exact
-// name, and none twice. It also refuses lone surrogates, which decode to U+FFFD.
-func exact(b []byte, t reflect.Type) error {
-	known := map[string]bool{}
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		if name != "" && name != "-" {
-			known[name] = true
-		}
-	}
-	keys, err := Keys(b)
-	if err != nil {
-		return err
-	}
-	for _, k := range keys {
-		if !known[k] {
-			return fmt.Errorf("params: unknown field %q", k)
-		}
-	}
-	if loneSurrogate(b) {
-		return errors.New("params: a \\u escape is half of a surrogate pair")
-	}
-	return nil
-}
-
-// Keys returns the keys of a JSON object, in their order, and refuses one that
-// stands there twice.
-func Keys(b []byte) ([]string, error) {
-	dec := json.NewDecoder(bytes.NewReader(b))
-	tok, err := dec.Token()
-	if err != nil {
-		return nil, fmt.Errorf("params: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if tok != json.Delim('{') {
-		return nil, errors.New("params must be an object")
-	}
-	var keys []string
-	seen := map[string]bool{}
-	for dec.More() {
-		tok, err := dec.Token()
-		if err != nil {
-			return nil, fmt.Errorf("params: %s", strings.TrimPrefix(err.Error(), "json: "))
-		}
-		k, _ := tok.(string)
-		if seen[k] {
-			return nil, fmt.Errorf("params: the field %q stands there twice", k)
-		}
-		seen[k] = true
-		keys = append(keys, k)
-		var skip json.RawMessage
-		if err := dec.Decode(&skip); err != nil {
-			return nil, fmt.Errorf("params: %s", strings.TrimPrefix(err.Error(), "json: "))
-		}
-	}
-	if _, err := dec.Token(); err != nil {
-		return nil, errors.New("params: the object does not end")
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("params: something follows the object")
-	}
-	return keys, nil
-}
-
-// loneSurrogate reports a \ud800 to \udfff escape that is not half of a pair.
-func loneSurrogate(b []byte) bool {
-	for {
-		i := bytes.IndexByte(b, '\\')
-		if i < 0 || i+1 >= len(b) {
-			return false
-		}
-		if b[i+1] != 'u' {
-			b = b[i+2:]
-			continue
-		}
-		r, ok := hex4(b[i+2:])
-		b = b[min(len(b), i+6):]
+	var sem *json.SemanticError
+	if errors.As(err, &sem) {
+		field := strings.TrimPrefix(string(sem.JSONPointer), "/")
 		switch {
-		case !ok:
-			return false // the decoder refuses it
-		case r < 0xd800 || r > 0xdfff:
-			continue
-		case r > 0xdbff:
-			return true
-		}
-		if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
-			return true
-		}
-		if low, ok := hex4(b[2:]); !ok || low < 0xdc00 || low > 0xdfff {
-			return true
-		}
-		b = b[6:]
-	}
-}
-
-func hex4(b []byte) (rune, bool) {
-	if len(b) < 4 {
-		return 0, false
-	}
-	var r rune
-	for _, c := range b[:4] {
-		switch {
-		case '0' <= c && c <= '9':
-			r = r<<4 | rune(c-'0')
-		case 'a' <= c|0x20 && c|0x20 <= 'f':
-			r = r<<4 | rune(c|0x20-'a'+10)
-		default:
-			return 0, false
+		case errors.Is(err, json.ErrUnknownName):
+			return fmt.Errorf("params: there is no field %q", field)
+		case sem.GoType != nil && sem.JSONKind != 0:
+			return fmt.Errorf("params: %s must be %s, not %s", field, described(sem.GoType), sem.JSONKind)
 		}
 	}
-	return r, true
+	var syn *jsontext.SyntacticError
+	if errors.As(err, &syn) {
+		if errors.Is(err, jsontext.ErrDuplicateName) {
+			return fmt.Errorf("params: the field %q stands there twice", strings.TrimPrefix(string(syn.JSONPointer), "/"))
+		}
+		return fmt.Errorf("params: byte %d: %w", syn.ByteOffset, syn.Err)
+	}
+	return fmt.Errorf("params: %w", err)
 }
 
 func described(t reflect.Type) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
 	switch t.Kind() {
 	case reflect.Bool:
 		return "true or false"
 	case reflect.Int, reflect.Int64:
-		return "an integer"
+		return "an integer in range"
 	case reflect.String:
 		return "a string"
 	case reflect.Slice:
 		return "a list"
 	}
 	return "an object"
+}
+
+// Frame is the outermost object of one JSON-RPC message, its values unread.
+type Frame struct {
+	ID     []byte // raw; nil: a notification
+	Method string // "": a response
+	Params []byte // raw; nil: absent
+}
+
+// Call reports whether the frame is a request that wants an answer.
+func (f *Frame) Call() bool { return f.Method != "" && len(f.ID) > 0 && string(f.ID) != "null" }
+
+// ReadFrame reads the outermost object of line, checking all of its syntax: no
+// key twice at any depth, no bad UTF-8. A frame with two methods or two ids
+// would mean one thing to us and another to whoever reads it next.
+func ReadFrame(line []byte) (Frame, error) {
+	var f Frame
+	dec := jsontext.NewDecoder(bytes.NewBuffer(line))
+	tok, err := dec.ReadToken()
+	if err != nil {
+		return f, frameError(err)
+	}
+	if tok.Kind() != '{' {
+		return f, errors.New("not an object")
+	}
+	for dec.PeekKind() != '}' {
+		key, err := dec.ReadToken()
+		if err != nil {
+			return f, frameError(err)
+		}
+		name := key.String()
+		val, err := dec.ReadValue()
+		if err != nil {
+			return f, frameError(err)
+		}
+		switch name {
+		case "id":
+			f.ID = bytes.Clone(val)
+		case "method":
+			if err := json.Unmarshal(val, &f.Method); err != nil {
+				return f, errors.New("method must be a string")
+			}
+		case "params":
+			f.Params = val // a part of line
+		}
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return f, frameError(err)
+	}
+	if dec.PeekKind() != 0 {
+		return f, errors.New("something follows the object")
+	}
+	return f, nil
+}
+
+func frameError(err error) error {
+	var syn *jsontext.SyntacticError
+	if errors.As(err, &syn) {
+		if errors.Is(err, jsontext.ErrDuplicateName) {
+			return fmt.Errorf("the field %q stands there twice", strings.TrimPrefix(string(syn.JSONPointer), "/"))
+		}
+		return fmt.Errorf("byte %d: %w", syn.ByteOffset, syn.Err)
+	}
+	return errors.New("the object does not end")
 }
