@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,31 +16,48 @@ import (
 )
 
 func newAllowCmd(a *app) *cobra.Command {
-	var last, yes bool
+	f := &allowFlags{}
 	cmd := &cobra.Command{
 		Use:   "allow --last",
 		Short: "Grant what was refused last, after showing it",
 		Long: `Show what the session refused last for want of a right or a root, and what would
 allow it: a wider mode of that root, or the grant of a root that was revoked or
-has expired. It is done only after you said yes, on the terminal or with --yes.`,
+has expired. It is done only after you said yes, on the terminal or with --yes.
+
+A root that is granted again ends as it was to end before: at the same time, or,
+if that is past, after the same duration. --for and --for-session say otherwise.`,
 		Example: `  rootsfs allow --last
+  rootsfs allow --last --for 10m
   rootsfs allow --last --yes --session work`,
 		Args: nargs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !last {
+			switch given := cmd.Flags().Changed("for"); {
+			case !f.last:
 				return usage(errors.New("say what to allow: rootsfs allow --last"))
+			case given && f.forSession:
+				return usage(errors.New("--for and --for-session: use one of them"))
+			case given && f.forTime <= 0:
+				return usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", f.forTime))
 			}
-			return a.allow(cmd.Context(), yes)
+			return a.allow(cmd.Context(), f)
 		},
 	}
-	cmd.Flags().BoolVar(&last, "last", false, "what was refused last")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&f.last, "last", false, "what was refused last")
+	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	cmd.Flags().DurationVar(&f.forTime, "for", 0, "grant the root again for this `duration`, such as 30m")
+	cmd.Flags().BoolVar(&f.forSession, "for-session", false, "grant the root again for as long as the session")
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd
 }
 
-func (a *app) allow(ctx context.Context, yes bool) error {
+// allowFlags are the flags of `rootsfs allow`.
+type allowFlags struct {
+	last, yes, forSession bool
+	forTime               time.Duration
+}
+
+func (a *app) allow(ctx context.Context, f *allowFlags) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -54,14 +72,19 @@ func (a *app) allow(ctx context.Context, yes bool) error {
 	said := fmt.Sprintf("refused at %s: %s of %s by pid %d uid %d (%s)",
 		r.Time.Local().Format("15:04:05"), r.Op, r.Path, r.PID, r.UID, r.Reason)
 	what := fmt.Sprintf("root %s (%s) gets the mode %s", shown(r.Root), shown(r.Dir), r.Mode)
-	if r.Remedy == "grant" {
-		what = fmt.Sprintf("root %s (%s) is granted again, mode %s", shown(r.Root), shown(r.Dir), r.Mode)
+	var life time.Duration
+	if r.Ask != nil {
+		var end string
+		life, end = f.end(r)
+		what = fmt.Sprintf("root %s (%s) is granted again, mode %s, %s", shown(r.Root), shown(r.Dir), r.Mode, end)
+	} else if f.forTime > 0 || f.forSession {
+		return usage(fmt.Errorf("root %s is granted, and what was refused needs a wider mode of it: its end stays, so leave out --for and --for-session", shown(r.Root)))
 	}
 	if !a.json {
 		a.say("%s", said)
 		a.say("to allow it: %s", what)
 	}
-	if !yes {
+	if !f.yes {
 		if err := confirm(said + "\nto allow it: " + what + "\n"); err != nil {
 			return err
 		}
@@ -70,6 +93,10 @@ func (a *app) allow(ctx context.Context, yes bool) error {
 	if r.Ask == nil {
 		root, err = c.Set(ctx, r.Root, r.Mode)
 	} else {
+		if life > 0 {
+			end := time.Now().Add(life)
+			r.Ask.Expires = &end
+		}
 		var roots []control.Root
 		if roots, err = c.Add(ctx, []control.Ask{*r.Ask}); len(roots) == 1 {
 			root = roots[0]
@@ -79,6 +106,41 @@ func (a *app) allow(ctx context.Context, yes bool) error {
 		return err
 	}
 	return a.report(control.SetAnswer{Root: root}, func() { a.say("allowed: %s is %s now", shown(root.Name), root.Mode) })
+}
+
+// end decides when a root that is granted again ends: after a life that is
+// counted from the approval, or, if that is 0, as r.Ask says then.
+func (f *allowFlags) end(r *control.Refusal) (life time.Duration, text string) {
+	switch {
+	case f.forSession:
+		r.Ask.Expires = nil
+	case f.forTime > 0:
+		life = f.forTime
+	case r.Ask.Expires == nil:
+		life = time.Duration(r.ForMS) * time.Millisecond
+	}
+	switch {
+	case life > 0:
+		return life, "for " + span(life)
+	case r.Ask.Expires != nil:
+		return 0, "until " + expiry(r.Ask.Expires)
+	}
+	return 0, "for as long as the session"
+}
+
+// span shows a duration as people write it: 30m, not 30m0s.
+func span(d time.Duration) string {
+	if d >= time.Second {
+		d = d.Round(time.Second)
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // confirm shows what is to be allowed and asks, on the terminal itself: standard

@@ -145,9 +145,6 @@ func (a *app) relay(r io.Reader, cmd *exec.Cmd) error {
 		return a.line(m)
 	}
 	a.say("%s", m.Line)
-	if m.Log != "" {
-		a.say("log: %s", shown(m.Log))
-	}
 	return nil
 }
 

@@ -14,7 +14,7 @@ import (
 // reporting command takes --json.
 func TestEveryCommandIsExplained(t *testing.T) {
 	// These do something else than report.
-	noJSON := map[string]bool{"rootsfs": true, "roots": true, "audit": true}
+	noJSON := map[string]bool{"rootsfs": true, "roots": true, "audit": true, "completion": true, "help": true}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		if c.Long == "" || c.Example == "" {
@@ -45,6 +45,23 @@ func TestRunInProcess(t *testing.T) {
 	}{
 		{"version", exitOK, "rootsfs ", ""},
 		{"version --json", exitOK, `"go": "go`, ""},
+		{"--version", exitOK, readVersion().line() + "\n", ""},
+		{"help", exitOK, "Usage:", ""},
+		{"help roots add", exitOK, "rootsfs roots add SPEC...", ""},
+		{"help nosuch", exitUsage, "", "rootsfs: unknown command \"nosuch\"; see: rootsfs --help\n"},
+		{"help roots nosuch", exitUsage, "", "rootsfs: unknown command \"roots nosuch\"; see: rootsfs roots --help\n"},
+		{"completion zsh", exitOK, "#compdef rootsfs", ""},
+		{"completion fish", exitOK, "fish", ""},
+		{"completion powershell", exitOK, "powershell", ""},
+		{"completion tcsh", exitUsage, "", "rootsfs: there is no completion for \"tcsh\"; there is for bash, fish, powershell, zsh\n"},
+		{"completion", exitUsage, "", "rootsfs: name one shell: bash, fish, powershell, zsh\n"},
+		{"roots list --session=", exitUsage, "", "rootsfs: --session is empty: give it a value, or leave it out; see: rootsfs roots list --help\n"},
+		{"mount --name= /mnt", exitUsage, "", "rootsfs: --name is empty: give it a value, or leave it out; see: rootsfs mount --help\n"},
+		{"allow --last --for 0", exitUsage, "", "rootsfs: --for 0s: write a positive duration, such as 30m\n"},
+		{"allow --last --for 1h --for-session", exitUsage, "", "rootsfs: --for and --for-session: use one of them\n"},
+		{"allow --last --for soon", exitUsage, "", "rootsfs: --for \"soon\": write a duration, such as 30m or 8h; see: rootsfs allow --help\n"},
+		{"revoke --all a", exitUsage, "", "rootsfs: --all and names contradict each other: use one of them\n"},
+		{"roots add --config x .", exitUsage, "", "rootsfs: --config says where --save writes: give --save, too\n"},
 		{"", exitOK, "Usage:", ""},
 		{"frobnicate", exitUsage, "", "rootsfs: unknown command \"frobnicate\"; see: rootsfs help\n"},
 		{"version --frobnicate", exitUsage, "", "rootsfs: unknown flag: --frobnicate; see: rootsfs version --help\n"},

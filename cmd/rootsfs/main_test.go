@@ -137,7 +137,7 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 // signal NAME SESSION sends a signal to a session's daemon and, where it ends
 // the process, waits until it is gone.
 func signalSession(ts *testscript.TestScript, neg bool, args []string) {
-	signals := map[string]unix.Signal{"KILL": unix.SIGKILL, "TERM": unix.SIGTERM, "INT": unix.SIGINT}
+	signals := map[string]unix.Signal{"KILL": unix.SIGKILL, "TERM": unix.SIGTERM, "QUIT": unix.SIGQUIT, "INT": unix.SIGINT}
 	if len(args) != 2 || neg {
 		ts.Fatalf("usage: signal NAME SESSION")
 	}

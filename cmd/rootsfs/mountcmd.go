@@ -1,18 +1,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
@@ -52,13 +47,21 @@ func newMountCmd(a *app) *cobra.Command {
 		Short: "Show approved roots as a file system",
 		Long: `Mount the approved roots at MOUNTPOINT, an empty directory; each appears as
 MOUNTPOINT/NAME. The command stays in the foreground, prints one line when the
-mount answers, and on SIGINT or SIGTERM revokes every root and unmounts. A
-second signal ends it at once.
+mount answers, and on SIGINT, SIGTERM or SIGQUIT revokes every root and unmounts
+(SIGQUIT first logs what it was doing). A second signal ends it at once. With
+--daemon it returns when the mount answers; the session goes on in the
+background and logs to $XDG_STATE_HOME/rootsfs/SESSION.log.
 
 A root is written [NAME=]PATH[:MODE]. PATH is a directory, a single file or a
 file:// URI; "auto" is the repository or project around the working directory.
 MODE is ro (the default), rw, or a comma list of read, list, write, append,
 create, delete, rename, watch. NAME is by default the path's last element.
+
+The flags that end or limit grants (--for, --until, --ops-per-second, --burst,
+--bytes-in-flight, --max-file, --max-written, --max-created, --timeout,
+--one-file-system) hold for every --root, and for the roots of the configuration
+and its profiles as an upper bound: of the flag and what the file says, the
+stricter wins.
 
 --cache says how much the kernel may keep: audit (the default) keeps names,
 attributes and pages while the source is watched, and every open is recorded;
@@ -112,6 +115,9 @@ func words(cmd *cobra.Command, flag string, list ...string) {
 
 // mount is the command.
 func (a *app) mount(cmd *cobra.Command, f *mountFlags, point string) error {
+	if point == "" {
+		return usage(errors.New("the mountpoint is empty; write the path of an empty directory"))
+	}
 	opt, err := f.options(cmd, point)
 	if err != nil {
 		return err
@@ -169,7 +175,10 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 	}
 	o.Rules = guard.Rules{AllowSystem: f.allowSystem, AllowRootDir: f.allowTop}
 	o.Keep, o.Config, o.Profile = conf.Keep(), conf, f.profile
-	if o.Roots, err = f.allGrants(conf); err != nil {
+	if o.Bound, err = f.bound(time.Now()); err != nil {
+		return o, err
+	}
+	if o.Roots, err = f.allGrants(conf, o.Bound); err != nil {
 		return o, err
 	}
 	o.Flags = f.describe()
@@ -218,24 +227,27 @@ func (f *mountFlags) load(cmd *cobra.Command) (*config.Config, error) {
 	return conf, nil
 }
 
-// allGrants are the configured roots and those of the command line.
-func (f *mountFlags) allGrants(conf *config.Config) ([]guard.Grant, error) {
+// allGrants are the configured roots, within the bound, and those of the command
+// line.
+func (f *mountFlags) allGrants(conf *config.Config, bound session.Bound) ([]session.Ask, error) {
 	configured, err := conf.Select(f.profile)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	var all []guard.Grant
+	var all []session.Ask
 	for _, r := range configured {
 		if !r.Expired(now) {
-			all = append(all, r.Grant(now))
+			all = append(all, session.Ask{Grant: bound.Apply(r.Grant(now)), AllowSystem: r.AllowSystem})
 		}
 	}
 	mine, err := f.grants(f.roots, "command line")
 	if err != nil {
 		return nil, err
 	}
-	all = append(all, mine...)
+	for _, g := range mine {
+		all = append(all, session.Ask{Grant: g})
+	}
 	for i := range all {
 		all[i].Policy.PosixFull = f.posix == "full"
 	}
@@ -252,120 +264,4 @@ func (f *mountFlags) describe() []string {
 		out = append(out, "--allow-other")
 	}
 	return out
-}
-
-// serve runs a session until it ends. d is set in a daemon.
-func (a *app) serve(ctx context.Context, opt session.Options, f *mountFlags, d *daemon) error {
-	stop := onSignal(d != nil)
-	if d != nil {
-		opt.Logger = func(name string) (*slog.Logger, error) { return d.logger(f, name) }
-	}
-	done := a.waiting("mounting")
-	s, err := session.Start(ctx, opt)
-	done()
-	if err != nil {
-		return err
-	}
-	line := mountedLine(s)
-	switch {
-	case d != nil:
-		d.ready(readyMessage{Session: s.Name(), Point: s.Point(), Line: line, Log: d.log})
-		// A working directory would keep its file system from being unmounted.
-		_ = os.Chdir("/")
-	case a.json:
-		// Whoever reads has gone away if this fails; the session has not.
-		_ = a.line(readyMessage{Session: s.Name(), Point: s.Point(), Line: line})
-	default:
-		a.say("%s", line)
-	}
-	notifySystemd("READY=1")
-	err = s.Run(stop)
-	notifySystemd("STOPPING=1")
-	return err
-}
-
-// onSignal returns a channel that is closed by the first signal to end; the
-// second one ends the process at once. A daemon ignores the end of a terminal
-// it does not have.
-func onSignal(daemon bool) <-chan struct{} {
-	signals := make(chan os.Signal, 4)
-	which := []os.Signal{os.Interrupt, unix.SIGTERM}
-	if daemon {
-		signal.Ignore(unix.SIGHUP)
-	} else {
-		which = append(which, unix.SIGHUP)
-	}
-	signal.Notify(signals, which...)
-	stop := make(chan struct{})
-	go func() {
-		<-signals
-		close(stop)
-		<-signals
-		os.Exit(exitFailure)
-	}()
-	return stop
-}
-
-// mountedLine is what is printed when the mount answers.
-func mountedLine(s *session.Session) string {
-	var roots []string
-	for _, r := range s.Registry().Roots() {
-		roots = append(roots, fmt.Sprintf("%s (%s)", shown(string(r.Grant.Root)), r.Grant.Policy.Rights))
-	}
-	what := "no roots yet; add one: rootsfs roots add SPEC"
-	if n := len(roots); n > 10 {
-		what = plural(n, "root")
-	} else if n > 0 {
-		what = strings.Join(roots, ", ")
-	}
-	return fmt.Sprintf("mounted at %s: %s; session %s", shown(s.Point()), what, s.Name())
-}
-
-// logger is the log of a session in the foreground or under a manager: lines on
-// standard error.
-func (f *mountFlags) logger(string) (*slog.Logger, error) {
-	level := slog.LevelWarn
-	if journal() {
-		level = slog.LevelInfo
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{
-		Level: f.level(level), ReplaceAttr: dropTime,
-	})), nil
-}
-
-func (f *mountFlags) level(least slog.Level) slog.Level {
-	switch {
-	case f.debug:
-		return slog.LevelDebug
-	case f.verbose:
-		return min(least, slog.LevelInfo)
-	}
-	return least
-}
-
-// dropTime: whoever reads standard error knows the time, or records it.
-func dropTime(groups []string, at slog.Attr) slog.Attr {
-	if len(groups) == 0 && at.Key == slog.TimeKey {
-		return slog.Attr{}
-	}
-	return at
-}
-
-// openLog opens the log file of a daemon.
-func openLog(name string) (*os.File, string, error) {
-	path, err := session.LogFile(name)
-	if err != nil {
-		return nil, "", err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, "", fmt.Errorf("make the directory of the log: %w", err)
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		if errors.Is(err, unix.ELOOP) {
-			return nil, "", fmt.Errorf("the log %s is a link: remove it", names.Quote(path))
-		}
-		return nil, "", fmt.Errorf("open the log: %w", err)
-	}
-	return f, path, nil
 }

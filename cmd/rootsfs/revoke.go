@@ -18,14 +18,18 @@ func newRevokeCmd(a *app) *cobra.Command {
 		Long: `End the named roots, or all of them, while the session goes on. When revoke
 returns, every descriptor, mapping, directory handle, working directory and lock
 that programs hold in them is dead, and what they wrote is on the source.
-Granting the same directory again does not wake any of it.
+Granting the same directory again does not wake any of it. If one of the names is
+not that of a root, nothing is revoked.
 
 If something could not be taken back within the deadline, because the source
 does not answer, revoke says what, and the exit code is 1.`,
 		Example: `  rootsfs revoke out
   rootsfs revoke --all --session work --json`,
 		Args: func(c *cobra.Command, args []string) error {
-			if all == (len(args) > 0) {
+			if all && len(args) > 0 {
+				return usage(errors.New("--all and names contradict each other: use one of them"))
+			}
+			if !all && len(args) == 0 {
 				return usage(errors.New("name the roots to revoke, or use --all; see: rootsfs roots list"))
 			}
 			return nil

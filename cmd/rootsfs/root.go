@@ -7,6 +7,9 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // run executes one command line and returns its exit code.
@@ -44,15 +47,48 @@ at any moment: whatever a program holds of it is dead when revoke returns.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.CompletionOptions.HiddenDefaultCmd = false
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usage(fmt.Errorf("%w; see: %s --help", err, c.CommandPath()))
+		return usage(fmt.Errorf("%w; see: %s --help", flagError(err), c.CommandPath()))
 	})
+	cmd.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return emptyFlags(c) }
+	v := readVersion()
+	cmd.Version = v.Version
+	cmd.SetVersionTemplate(v.line() + "\n")
+	cmd.SetHelpCommand(newHelpCmd())
 	cmd.AddCommand(
 		newMountCmd(a), newUnmountCmd(a), newRootsCmd(a), newRevokeCmd(a),
-		newAllowCmd(a), newStatusCmd(a), newAuditCmd(a), newDoctorCmd(a), newVersionCmd(a),
+		newAllowCmd(a), newStatusCmd(a), newAuditCmd(a), newDoctorCmd(a), newVersionCmd(a), newCompletionCmd(),
 	)
 	return cmd
+}
+
+// flagError says what a flag's value should have been, in words of ours: those of
+// strconv and time name functions.
+func flagError(err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	want := map[string]string{
+		"duration": "a duration, such as 30m or 8h", "int": "a whole number", "int64": "a whole number",
+		"float64": "a number", "bool": "true or false",
+	}[bad.GetFlag().Value.Type()]
+	if want == "" {
+		return err
+	}
+	return fmt.Errorf("--%s %s: write %s", bad.GetFlag().Name, names.Quote(bad.GetValue()), want)
+}
+
+// emptyFlags refuses flags that were given an empty text, as a shell makes of an
+// unset variable: it would silently mean the default.
+func emptyFlags(c *cobra.Command) error {
+	var err error
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" {
+			err = usage(fmt.Errorf("--%s is empty: give it a value, or leave it out; see: %s --help", f.Name, c.CommandPath()))
+		}
+	})
+	return err
 }
 
 // nargs checks the number of arguments; most < 0 is no limit. what names them

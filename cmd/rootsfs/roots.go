@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 func newRootsCmd(a *app) *cobra.Command {
@@ -81,9 +85,7 @@ func expiry(t *time.Time) string {
 }
 
 func newRootsAddCmd(a *app) *cobra.Command {
-	f := &grantFlags{}
-	var save bool
-	var file string
+	f := &addFlags{}
 	cmd := &cobra.Command{
 		Use:   "add SPEC...",
 		Short: "Approve roots: all of them, or none if one cannot be",
@@ -91,29 +93,51 @@ func newRootsAddCmd(a *app) *cobra.Command {
 one transaction: if one cannot be granted, none is. A SPEC is
 [NAME=]PATH[:MODE], as for "rootsfs mount".
 
-A grant ends with the session unless --save also writes it to the configuration.
-Adding a root that has become unavailable, by its name, approves the directory
-that is there now.`,
+A grant ends with the session unless --save also writes it to the configuration,
+with those limits that were given as flags. Adding a root that has become
+unavailable, by its name, approves the directory that is there now.
+
+System directories such as /etc may be writable only with --allow-system, given
+here for these roots, or to "rootsfs mount" for all of the session.`,
 		Example: `  rootsfs roots add docs=~/docs src=.:rw
   rootsfs roots add --for 30m tmp=/tmp/build:rw
   rootsfs roots add --save auto`,
 		Args: nargs(1, -1, "a root"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.rootsAdd(cmd.Context(), f, args, save, file)
+			return a.rootsAdd(cmd.Context(), f, args)
 		},
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().BoolVar(&save, "save", false, "write the roots to the configuration, too")
-	cmd.Flags().StringVar(&file, "config", "", "configuration `file` for --save (default $XDG_CONFIG_HOME/rootsfs/config.toml)")
+	cmd.Flags().BoolVar(&f.save, "save", false, "write the roots to the configuration, too")
+	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file` for --save (default $XDG_CONFIG_HOME/rootsfs/config.toml)")
+	cmd.Flags().BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
+	cmd.Flags().BoolVar(&f.allowTop, "allow-root-dir", false, "let / be a root")
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd
 }
 
-func (a *app) rootsAdd(ctx context.Context, f *grantFlags, specs []string, save bool, file string) error {
+// addFlags are the flags of `rootsfs roots add`.
+type addFlags struct {
+	grantFlags
+	save, allowSystem, allowTop bool
+	config                      string
+}
+
+func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 	grants, err := f.grants(specs, "command line")
 	if err != nil {
 		return err
+	}
+	file, made := "", false
+	if f.save {
+		// Before anything is granted: a grant whose saving cannot be meant is
+		// not made at all.
+		if file, made, err = saveFile(f.config); err != nil {
+			return err
+		}
+	} else if f.config != "" {
+		return usage(errors.New("--config says where --save writes: give --save, too"))
 	}
 	c, err := a.client()
 	if err != nil {
@@ -122,21 +146,58 @@ func (a *app) rootsAdd(ctx context.Context, f *grantFlags, specs []string, save 
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
 	done := a.waiting("adding " + plural(len(specs), "root"))
-	roots, err := c.Add(ctx, asks(grants))
+	list := asks(grants)
+	for i := range list {
+		list[i].AllowSystem, list[i].AllowRootDir = f.allowSystem, f.allowTop
+	}
+	roots, err := c.Add(ctx, list)
 	done()
 	if err != nil {
 		return err
 	}
-	if save {
-		if err := saveRoots(grants, f.forTime, file); err != nil {
+	if f.save {
+		if err := f.saveRoots(grants, file); err != nil {
 			return fmt.Errorf("the roots are granted until the session ends, but could not be saved: %w", err)
 		}
 	}
-	return a.report(control.AddAnswer{Roots: roots}, func() {
+	return a.report(addResult{control.AddAnswer{Roots: roots}, file}, func() {
 		for _, r := range roots {
 			a.say("%s (%s) is %s", shown(r.Name), r.Mode, shown(r.Resolved))
 		}
+		switch {
+		case made:
+			a.say("saved in %s, which is new", shown(file))
+		case file != "":
+			a.say("saved in %s", shown(file))
+		}
 	})
+}
+
+// addResult is what roots add --json prints.
+type addResult struct {
+	control.AddAnswer
+	Saved string `json:"saved,omitempty"` // the configuration file
+}
+
+// saveFile is where --save writes; made tells that there is nothing yet. Only
+// the directory of the default file is made.
+func saveFile(file string) (path string, made bool, err error) {
+	if file == "" {
+		if path, err = config.DefaultPath(); err != nil {
+			return "", false, err
+		}
+	} else if path, err = filepath.Abs(file); err != nil {
+		return "", false, err
+	} else if dir := filepath.Dir(path); !isDir(dir) {
+		return "", false, fmt.Errorf("--config %s: the directory %s does not exist: mkdir -p %s", names.Quote(file), names.Quote(dir), shellWord(dir))
+	}
+	_, err = os.Lstat(path)
+	return path, errors.Is(err, fs.ErrNotExist), nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 func asks(grants []guard.Grant) []control.Ask {
@@ -153,24 +214,18 @@ func asks(grants []guard.Grant) []control.Ask {
 	return out
 }
 
-// saveRoots writes granted roots to the configuration.
-func saveRoots(grants []guard.Grant, forTime time.Duration, file string) error {
-	if file == "" {
-		path, err := config.DefaultPath()
-		if err != nil {
-			return err
-		}
-		file = path
-	}
+// saveRoots writes granted roots to the configuration, with the limits that were
+// given.
+func (f *addFlags) saveRoots(grants []guard.Grant, file string) error {
 	for _, g := range grants {
 		r := config.Root{
-			Name: g.Root, Path: g.Dir, Rights: g.Policy.Rights, Limits: g.Policy.Limits,
-			CrossFileSystems: g.Policy.OtherFileSystems, For: forTime,
+			Name: g.Root, Path: g.Dir, Rights: g.Policy.Rights,
+			CrossFileSystems: g.Policy.OtherFileSystems, AllowSystem: f.allowSystem, For: f.forTime,
 		}
-		if forTime == 0 {
+		if f.forTime == 0 {
 			r.Expires = g.Expires
 		}
-		if err := config.Save(file, r); err != nil {
+		if err := config.SaveWith(file, r, func(l *guard.Limits) { f.override(l, g.Policy.Limits) }); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -30,9 +31,11 @@ type grantFlags struct {
 	timeout  time.Duration
 	oneFS    bool
 	crossFS  bool
+	fs       *pflag.FlagSet // that they were added to
 }
 
 func (g *grantFlags) add(fs *pflag.FlagSet) {
+	g.fs = fs
 	fs.DurationVar(&g.forTime, "for", 0, "revoke after this `duration`, such as 30m or 8h")
 	fs.StringVar(&g.until, "until", "", "revoke at this `time`: 15:04, 2006-01-02T15:04 or RFC 3339")
 	fs.Float64Var(&g.ops, "ops-per-second", 0, "operations per second and root; more have to wait")
@@ -46,13 +49,28 @@ func (g *grantFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&g.crossFS, "cross-file-systems", false, "enter other file systems mounted inside a root")
 }
 
+// given reports whether a flag was written, rather than left at its default.
+func (g *grantFlags) given(flag string) bool { return g.fs != nil && g.fs.Changed(flag) }
+
+// contradiction refuses flags that cannot be meant together.
+func (g *grantFlags) contradiction() error {
+	switch {
+	case g.given("one-file-system") && g.given("cross-file-systems") && g.oneFS == g.crossFS:
+		return usage(errors.New("--one-file-system and --cross-file-systems contradict each other: use one of them"))
+	case g.burst > 0 && g.ops == 0:
+		return usage(errors.New("--burst says nothing without --ops-per-second: write both"))
+	}
+	return nil
+}
+
 // policy returns what the flags say, apart from rights.
 func (g *grantFlags) policy() (guard.Policy, error) {
+	// That --one-file-system is true by default is no wish.
 	p := guard.Policy{OtherFileSystems: g.crossFS || !g.oneFS}
-	if g.crossFS && g.oneFS {
-		p.OtherFileSystems = true // one-file-system is the default, not a wish
+	err := g.contradiction()
+	if err != nil {
+		return p, err
 	}
-	var err error
 	l := guard.Limits{OpsPerSecond: g.ops, Burst: g.burst, MaxCreated: g.created, Timeout: g.timeout}
 	for _, s := range []struct {
 		flag, text string
@@ -84,7 +102,7 @@ func (g *grantFlags) expires(now time.Time) (time.Time, error) {
 	switch {
 	case g.forTime != 0 && g.until != "":
 		return time.Time{}, usage(errors.New("--for and --until: use one of them"))
-	case g.forTime < 0:
+	case g.forTime < 0 || g.forTime == 0 && g.given("for"):
 		return time.Time{}, usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", g.forTime))
 	case g.forTime > 0:
 		return now.Add(g.forTime), nil
@@ -128,6 +146,37 @@ func parseSize(s string) (int64, error) {
 		return 0, errors.New("write a size above 0 such as 500K, 10M or 1G; leave the flag out for no limit")
 	}
 	return n, err
+}
+
+// bound is what the flags allow roots that say for themselves what they allow.
+func (g *grantFlags) bound(now time.Time) (session.Bound, error) {
+	p, err := g.policy()
+	if err != nil {
+		return session.Bound{}, err
+	}
+	b := session.Bound{Limits: p.Limits, OneFileSystem: g.given("one-file-system") && g.oneFS}
+	if !g.given("timeout") {
+		b.Limits.Timeout = 0
+	}
+	b.Expires, err = g.expires(now)
+	return b, err
+}
+
+// override puts the limits that were given in the place of others.
+func (g *grantFlags) override(l *guard.Limits, mine guard.Limits) {
+	for flag, set := range map[string]func(){
+		"ops-per-second":  func() { l.OpsPerSecond = mine.OpsPerSecond },
+		"burst":           func() { l.Burst = mine.Burst },
+		"bytes-in-flight": func() { l.BytesInFlight = mine.BytesInFlight },
+		"max-file":        func() { l.MaxFile = mine.MaxFile },
+		"max-written":     func() { l.MaxWritten = mine.MaxWritten },
+		"max-created":     func() { l.MaxCreated = mine.MaxCreated },
+		"timeout":         func() { l.Timeout = mine.Timeout },
+	} {
+		if g.given(flag) {
+			set()
+		}
+	}
 }
 
 // grants turns SPECs into grants with the policy and expiry the flags ask for.

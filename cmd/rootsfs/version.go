@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"runtime"
 	"runtime/debug"
 
@@ -40,6 +41,11 @@ func readVersion() versionInfo {
 	return v
 }
 
+// line is what version and --version print.
+func (v versionInfo) line() string {
+	return fmt.Sprintf("rootsfs %s (%s, %s)", v.Version, v.Go, v.Platform)
+}
+
 func newVersionCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "version",
@@ -49,7 +55,7 @@ func newVersionCmd(a *app) *cobra.Command {
 		Args:    nargs(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			v := readVersion()
-			return a.report(v, func() { a.say("rootsfs %s (%s, %s)", v.Version, v.Go, v.Platform) })
+			return a.report(v, func() { a.say("%s", v.line()) })
 		},
 	}
 	jsonFlag(a, cmd)

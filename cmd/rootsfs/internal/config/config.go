@@ -44,7 +44,8 @@ type Root struct {
 	Expires          time.Time     // zero: with the session
 	Limits           guard.Limits  // those of [limits] included
 	CrossFileSystems bool
-	Line             int // of the file
+	AllowSystem      bool // a system directory may be writable
+	Line             int  // of the file
 }
 
 // Grant is what to ask the registry for at the moment now.

@@ -130,6 +130,9 @@ func widened(old, new Root) []Widening {
 	if new.CrossFileSystems && !old.CrossFileSystems {
 		add("crosses file systems")
 	}
+	if new.AllowSystem && !old.AllowSystem {
+		add("may be writable though a system directory")
+	}
 	switch {
 	case old.For != new.For && old.For != 0 && (new.For == 0 || new.For > old.For) && new.Expires.IsZero():
 		add("for %v -> %s", old.For, orNone(new.For > 0, new.For))

@@ -23,6 +23,7 @@ func TestDiff(t *testing.T) {
 		{"mode and limit", a, a + "mode = \"rw\"\nlimits.max_file = 1\n", "~a !a: mode ro -> rw"},
 		{"path", a, "[[root]]\nname = \"a\"\npath = \"/srv/\\u202eb\"\n", `~a !a: path "/srv/a" -> "/srv/\u{202e}b"`},
 		{"crossing", a, a + "cross_file_systems = true\n", "~a !a: crosses file systems"},
+		{"system", a, a + "allow_system = true\n", "~a !a: may be writable though a system directory"},
 		{"not crossing", a + "cross_file_systems = true\n", a, "~a"},
 		{"limit up", a + "limits.max_file = 10\n", a + "limits.max_file = 11\n", "~a !a: max_file 10 -> 11"},
 		{"limit down", a + "limits.max_file = 10\n", a + "limits.max_file = 9\n", "~a"},

@@ -28,6 +28,7 @@
 //	mode = "ro"                  # ro (default), rw, or a list of rights
 //	for = "8h"                   # or expires = 2027-01-31T18:00:00+01:00
 //	cross_file_systems = false
+//	allow_system = false         # lets a system directory such as /etc be writable
 //	limits = { max_file = "1M" } # these keys only; the rest as in [limits]
 //
 //	[profile.review]             # `--profile review` uses these roots instead of all

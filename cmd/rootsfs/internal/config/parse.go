@@ -117,7 +117,7 @@ func (c *Config) roots(blocks []table, home string, limits guard.Limits) {
 func readRoot(t table, home string, limits guard.Limits) Root {
 	root := Root{
 		Rights: guard.ReadOnly, Limits: limits,
-		CrossFileSystems: t.flag("cross_file_systems"), Expires: t.moment("expires"),
+		CrossFileSystems: t.flag("cross_file_systems"), AllowSystem: t.flag("allow_system"), Expires: t.moment("expires"),
 	}
 	root.For, _ = t.duration("for", time.Second, maxLife)
 	if root.For > 0 && !root.Expires.IsZero() {

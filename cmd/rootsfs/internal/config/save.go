@@ -27,11 +27,17 @@ import (
 // changes nothing. Two Saves exclude each other; an editor's save between our
 // reading and our replacing is noticed unless it falls into the rename itself.
 func Save(path string, root Root) error {
+	return SaveWith(path, root, func(l *guard.Limits) { *l = root.Limits })
+}
+
+// SaveWith is Save for a root whose limits are those of the file's [limits]
+// after set has changed some of them; root.Limits is not looked at.
+func SaveWith(path string, root Root, set func(*guard.Limits)) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return &Error{File: path, Err: err}
 	}
-	if err := save(path, root); err != nil {
+	if err := save(path, root, set); err != nil {
 		if e := (*Error)(nil); errors.As(err, &e) {
 			return e
 		}
@@ -40,7 +46,7 @@ func Save(path string, root Root) error {
 	return nil
 }
 
-func save(path string, root Root) error {
+func save(path string, root Root, set func(*guard.Limits)) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -71,6 +77,8 @@ func save(path string, root Root) error {
 	}
 	var limits guard.Limits
 	readLimits(limitsOf(path, old), &limits)
+	root.Limits = limits
+	set(&root.Limits)
 	text, err := block(root, limits)
 	if err != nil {
 		return err
@@ -166,6 +174,9 @@ func block(r Root, defaults guard.Limits) (string, error) {
 	}
 	if r.CrossFileSystems {
 		b.WriteString("cross_file_systems = true\n")
+	}
+	if r.AllowSystem {
+		b.WriteString("allow_system = true\n")
 	}
 	l, d := r.Limits, defaults
 	var list []string

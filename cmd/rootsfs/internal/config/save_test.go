@@ -24,7 +24,7 @@ func TestSave(t *testing.T) {
 	}{
 		{"plain", Root{Name: "b", Path: "/srv/b", Rights: guard.ReadWrite, Limits: common}, "[[root]]\nname = \"b\"\npath = \"/srv/b\"\nmode = \"rw\"\n"},
 		{"hostile", Root{Name: "b [x] #\u00e9", Path: "/srv/\"\\\n\x01\x7f'''\u202e", Rights: guard.Read, Limits: common}, `\u000A`},
-		{"everything", Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly, For: 90 * time.Minute, CrossFileSystems: true,
+		{"everything", Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly, For: 90 * time.Minute, CrossFileSystems: true, AllowSystem: true,
 			Limits: guard.Limits{OpsPerSecond: 0.25, Burst: 1, BytesInFlight: 2, MaxFile: 0, MaxWritten: 4, MaxCreated: 5, Timeout: time.Second}}, "for = \"1h30m0s\""},
 		{"expires", Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly, Limits: common, Expires: time.Date(2031, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))}, "2031-01-02T03:04:05+01:00"},
 	} {

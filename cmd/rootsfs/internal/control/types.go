@@ -67,14 +67,17 @@ type Status struct {
 
 // Ask is one root to be added.
 type Ask struct {
-	Name       string       `json:"name"`
-	Path       string       `json:"path"` // absolute
-	Mode       string       `json:"mode"`
-	Expires    *time.Time   `json:"expires,omitempty"`
-	Limits     guard.Limits `json:"limits"`
-	OtherFS    bool         `json:"cross_file_systems,omitempty"`
-	PosixFull  bool         `json:"posix_full,omitempty"`
-	ApprovedBy string       `json:"approved_by,omitempty"`
+	Name      string       `json:"name"`
+	Path      string       `json:"path"` // absolute
+	Mode      string       `json:"mode"`
+	Expires   *time.Time   `json:"expires,omitempty"`
+	Limits    guard.Limits `json:"limits"`
+	OtherFS   bool         `json:"cross_file_systems,omitempty"`
+	PosixFull bool         `json:"posix_full,omitempty"`
+	// AllowSystem lets a system directory be writable, AllowRootDir "/" be a root.
+	AllowSystem  bool   `json:"allow_system,omitempty"`
+	AllowRootDir bool   `json:"allow_root_dir,omitempty"`
+	ApprovedBy   string `json:"approved_by,omitempty"`
 }
 
 // AddRequest adds roots, all of them or none.
@@ -154,6 +157,9 @@ type Refusal struct {
 	Mode   string `json:"mode,omitempty"`
 	Dir    string `json:"dir,omitempty"`
 	Ask    *Ask   `json:"ask,omitempty"` // what to add, when Remedy is "grant"
+	// ForMS is how long the grant was to last, in milliseconds; 0: as long as
+	// the session. Without an end of its own, Ask is to end after that time.
+	ForMS int64 `json:"for_ms,omitempty"`
 }
 
 // RefusalAnswer carries the last refusal that a grant would have avoided.

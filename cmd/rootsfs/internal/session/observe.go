@@ -71,13 +71,17 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 		if !ok {
 			return
 		}
-		if g.Expires.Before(time.Now()) {
-			g.Expires = time.Time{} // it had its time; this is a new approval
+		// A new approval of a grant that had an end has one again: the one it
+		// had, or, when that is past, after the same time.
+		r.ForMS = g.life().Milliseconds()
+		if !g.Expires.After(time.Now()) {
+			g.Expires = time.Time{}
 		}
 		r.Remedy, r.Mode, r.Dir = "grant", g.Policy.Rights.String(), g.Dir
 		r.Ask = &control.Ask{
 			Name: string(g.Root), Path: g.Dir, Mode: r.Mode, Limits: g.Policy.Limits,
 			OtherFS: g.Policy.OtherFileSystems, PosixFull: g.Policy.PosixFull, ApprovedBy: "allow --last",
+			AllowSystem: g.AllowSystem, AllowRootDir: g.AllowRootDir,
 		}
 		if !g.Expires.IsZero() {
 			r.Ask.Expires = &g.Expires

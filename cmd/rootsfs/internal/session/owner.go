@@ -74,30 +74,29 @@ func (s *Session) Add(ctx context.Context, asks []control.Ask) ([]control.Root, 
 	if len(asks) == 0 {
 		return nil, &guard.Error{Kind: names.Invalid, Err: errors.New("no root was named")}
 	}
-	grants := make([]guard.Grant, len(asks))
+	grants := make([]Ask, len(asks))
 	for i, a := range asks {
 		g, err := toGrant(a)
 		if err != nil {
 			return nil, err
 		}
-		grants[i] = g
+		grants[i] = Ask{g, a.AllowSystem, a.AllowRootDir}
 	}
 	return s.Grant(ctx, grants)
 }
 
 // Grant adds roots, all or none, to the running session.
-func (s *Session) Grant(ctx context.Context, grants []guard.Grant) ([]control.Root, error) {
+func (s *Session) Grant(ctx context.Context, grants []Ask) ([]control.Root, error) {
 	for i := range grants {
 		grants[i].Policy.PosixFull = grants[i].Policy.PosixFull || s.opt.PosixFull
 	}
 	if s.isEnding() {
 		return nil, errEnding
 	}
-	got, err := s.reg.GrantAll(ctx, grants)
+	got, err := s.grantAll(ctx, grants)
 	if err != nil {
 		return nil, err
 	}
-	s.remember(got)
 	if s.isEnding() {
 		// The ending may have listed the roots before these were among them.
 		_, _ = s.reg.RevokeAll(ctx)
@@ -172,7 +171,7 @@ func (s *Session) Set(ctx context.Context, name, mode string) (control.Root, err
 	if s.isEnding() {
 		return control.Root{}, errEnding
 	}
-	if err := s.reg.Set(ctx, guard.RootName(name), rights); err != nil {
+	if err := s.setRights(ctx, guard.RootName(name), rights); err != nil {
 		return control.Root{}, err
 	}
 	st, ok := s.reg.Lookup(guard.RootName(name))
@@ -206,6 +205,10 @@ func (s *Session) Refused() *control.Refusal {
 	}
 	last := *s.last
 	if last.Remedy != "set" {
+		if last.Ask.Expires != nil && !last.Ask.Expires.After(time.Now()) {
+			ask := *last.Ask
+			last.Ask, ask.Expires = &ask, nil // it ends before anybody says yes: last.ForMS counts
+		}
 		return &last
 	}
 	// The mode may have changed since: what is proposed is what the root has
@@ -224,13 +227,5 @@ func (s *Session) isEnding() bool {
 		return true
 	default:
 		return false
-	}
-}
-
-func (s *Session) remember(got []guard.Grant) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, g := range got {
-		s.past[g.Root] = g
 	}
 }

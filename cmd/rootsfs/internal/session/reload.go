@@ -146,7 +146,7 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 // directory of one that goes has to come after it.
 func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	now := time.Now()
-	var first, then []guard.Grant
+	var first, then []Ask
 	leaving := map[string]bool{}
 	for _, r := range ch.Removed {
 		leaving[r.Path] = true
@@ -155,8 +155,8 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 		leaving[c.Old.Path] = leaving[c.Old.Path] || !c.ModeOnly
 	}
 	for _, r := range ch.Added {
-		switch g := r.Grant(now); {
-		case r.Expired(now) || s.has(g):
+		switch g := s.askWithin(r, now); {
+		case s.expired(r, now) || s.has(g.Grant):
 		case leaving[r.Path]:
 			then = append(then, g)
 		default:
@@ -175,12 +175,12 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	var errs []error
 	for _, c := range ch.Changed {
 		if c.ModeOnly {
-			errs = append(errs, ignoreGone(s.reg.Set(ctx, c.New.Name, c.New.Rights)))
+			errs = append(errs, ignoreGone(s.setRights(ctx, c.New.Name, c.New.Rights)))
 			continue
 		}
 		going = append(going, c.Old.Name)
-		if !c.New.Expired(now) {
-			then = append(then, c.New.Grant(now))
+		if !s.expired(c.New, now) {
+			then = append(then, s.askWithin(c.New, now))
 		}
 	}
 	going = slices.DeleteFunc(going, func(n guard.RootName) bool { _, ok := s.reg.Lookup(n); return !ok })
@@ -199,6 +199,18 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 		s.hub.publish(control.Event{Time: now, Kind: "config-error", Detail: err.Error()})
 	}
 	return nil
+}
+
+// askWithin is what a configured root asks for within the command line's bound.
+func (s *Session) askWithin(r config.Root, now time.Time) Ask {
+	a := askFor(r, now)
+	a.Grant = s.opt.Bound.Apply(a.Grant)
+	return a
+}
+
+// expired reports that a configured root's time is over, or the bound's.
+func (s *Session) expired(r config.Root, now time.Time) bool {
+	return r.Expired(now) || s.opt.Bound.Over(now)
 }
 
 // has reports that a root is in force already, as after `roots add --save`.

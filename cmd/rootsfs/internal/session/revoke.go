@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
@@ -39,11 +40,19 @@ func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
 // revokeMany ends the named roots, or none if one of them is not there. The
 // error is one sentence however many roots it is about.
 func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]control.Ended, error) {
+	var unknown []string
 	for _, n := range which {
 		if _, ok := s.reg.Lookup(n); !ok {
-			return nil, &guard.Error{Op: names.OpRevoke, Kind: names.NotExist, Err: fmt.Errorf(
-				"no root is named %s; see: rootsfs roots list", names.Quote(string(n)))}
+			unknown = append(unknown, names.Quote(string(n)))
 		}
+	}
+	if len(unknown) > 0 {
+		nothing := ""
+		if len(which) > len(unknown) {
+			nothing = "; nothing was revoked"
+		}
+		return nil, &guard.Error{Op: names.OpRevoke, Kind: names.NotExist, Err: fmt.Errorf(
+			"no root is named %s%s; see: rootsfs roots list", strings.Join(unknown, " or "), nothing)}
 	}
 	out := make([]control.Ended, 0, len(which))
 	for batch := range slices.Chunk(which, together) {

@@ -29,8 +29,9 @@ type Options struct {
 	Version   string
 	Flags     []string      // for people who look at session.json
 	Mount     mount.Options // Point as it was written; Log is filled in
-	Roots     []guard.Grant // with an Origin each
+	Roots     []Ask         // with an Origin each
 	PosixFull bool          // of every root, those added later included
+	Bound     Bound         // of configured roots that are granted later; those among Roots are within it
 	// Config is the configuration whose roots are among Roots. Its file is
 	// watched; nil: there is none.
 	Config     *config.Config
@@ -68,7 +69,7 @@ type Session struct {
 	endErr  error
 
 	mu    sync.Mutex // guards the fields below
-	past  map[guard.RootName]guard.Grant
+	past  map[guard.RootName]granted
 	last  *control.Refusal
 	lacks guard.Rights // what last was refused for want of, when its remedy is "set"
 	conf  confState
@@ -86,7 +87,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	manyPs()
 	s := &Session{
 		opt: opt, started: time.Now(), ending: make(chan struct{}), endDone: make(chan struct{}),
-		past: map[guard.RootName]guard.Grant{}, perms: map[uint64]string{},
+		past: map[guard.RootName]granted{}, perms: map[uint64]string{},
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	defer func() {
@@ -175,15 +176,15 @@ func (s *Session) grantFirst(ctx context.Context) error {
 		return err
 	}
 	s.reg = guard.NewRegistry(guard.Config{
-		Opener: vfs.Opener(), Auditor: s.audit, Rules: s.opt.Rules, Observe: s.observe,
+		Opener: vfs.Opener(), Auditor: s.audit, Observe: s.observe, Approver: approver{s.opt.Rules},
+		Rules: guard.Rules{AllowSystem: true, AllowRootDir: true}, // see approve.go
 	})
 	s.reg.Keep(keeps...)
 	if len(s.opt.Roots) == 0 {
 		return nil
 	}
-	got, err := s.reg.GrantAll(ctx, s.opt.Roots)
-	s.remember(got)
-	return err
+	_, err = s.grantAll(ctx, s.opt.Roots)
+	return sameDir(s.opt.Roots, err)
 }
 
 // open makes a mounted session known and lets it be commanded.

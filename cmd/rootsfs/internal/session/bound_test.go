@@ -1,0 +1,52 @@
+package session
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// Of a bound and a grant the stricter holds, whichever says it.
+func TestBound(t *testing.T) {
+	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	early, late := now.Add(time.Hour), now.Add(2*time.Hour)
+	for _, tt := range []struct {
+		name             string
+		bound            Bound
+		own, want        guard.Limits
+		expires, wantEnd time.Time
+	}{
+		{name: "no bound", own: guard.Limits{OpsPerSecond: 5, MaxFile: 3}, want: guard.Limits{OpsPerSecond: 5, MaxFile: 3}, expires: late, wantEnd: late},
+		{name: "nothing of its own", bound: Bound{Expires: early, Limits: guard.Limits{MaxFile: 3, MaxWritten: 4, MaxCreated: 5, BytesInFlight: 6, Timeout: time.Second}},
+			want: guard.Limits{MaxFile: 3, MaxWritten: 4, MaxCreated: 5, BytesInFlight: 6, Timeout: time.Second}, wantEnd: early},
+		{name: "stricter itself", bound: Bound{Expires: late, Limits: guard.Limits{MaxFile: 30, MaxWritten: 40, MaxCreated: 50, BytesInFlight: 60, Timeout: time.Minute}},
+			own:     guard.Limits{MaxFile: 3, MaxWritten: 4, MaxCreated: 5, BytesInFlight: 6, Timeout: time.Second},
+			want:    guard.Limits{MaxFile: 3, MaxWritten: 4, MaxCreated: 5, BytesInFlight: 6, Timeout: time.Second},
+			expires: early, wantEnd: early},
+		{name: "laxer itself", bound: Bound{Expires: early, Limits: guard.Limits{MaxFile: 3, OpsPerSecond: 7}},
+			own: guard.Limits{MaxFile: 30, OpsPerSecond: 70}, want: guard.Limits{MaxFile: 3, OpsPerSecond: 7, Burst: 7}, expires: late, wantEnd: early},
+		{name: "the default burst is one second's", bound: Bound{Limits: guard.Limits{OpsPerSecond: 5}},
+			own: guard.Limits{OpsPerSecond: 2000, Burst: 4000}, want: guard.Limits{OpsPerSecond: 5, Burst: 5}},
+		{name: "a burst without a speed is none", bound: Bound{Limits: guard.Limits{OpsPerSecond: 5, Burst: 9}},
+			own: guard.Limits{Burst: 2}, want: guard.Limits{OpsPerSecond: 5, Burst: 9}},
+		{name: "a speed below one", bound: Bound{Limits: guard.Limits{OpsPerSecond: 0.5}},
+			own: guard.Limits{OpsPerSecond: 5, Burst: 3}, want: guard.Limits{OpsPerSecond: 0.5, Burst: 1}},
+		{name: "a long timeout does not widen the default", bound: Bound{Limits: guard.Limits{Timeout: time.Hour}},
+			want: guard.Limits{Timeout: guard.DefaultTimeout}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := tt.bound.Apply(guard.Grant{Expires: tt.expires, Policy: guard.Policy{Limits: tt.own, OtherFileSystems: true}})
+			if got.Policy.Limits != tt.want || !got.Expires.Equal(tt.wantEnd) || !got.Policy.OtherFileSystems {
+				t.Errorf("%+v, ends %v\nwant %+v, %v", got.Policy.Limits, got.Expires, tt.want, tt.wantEnd)
+			}
+		})
+	}
+	one := Bound{OneFileSystem: true}.Apply(guard.Grant{Policy: guard.Policy{OtherFileSystems: true}})
+	if one.Policy.OtherFileSystems {
+		t.Error("other file systems are entered")
+	}
+	if (Bound{}).Over(now) || !(Bound{Expires: now}).Over(now) || (Bound{Expires: late}).Over(now) {
+		t.Error("Over is wrong")
+	}
+}
