@@ -25,6 +25,10 @@ type SourceEvent struct {
 	// or attributes changed. Moved is set for an appearance or disappearance
 	// by renaming.
 	Created, Deleted, Moved, Changed bool
+	// IsDir is set when the name is, or was, a directory's.
+	IsDir bool
+	// Cookie is the same for both halves of a rename, else 0.
+	Cookie uint32
 	// Self is set when the directory itself was moved or removed.
 	Self bool
 }
@@ -89,24 +93,30 @@ func (w *SourceWatcher) Watch(ctx context.Context, t *Tree, c guard.Caller, at A
 			return 0, 0, err
 		}
 		defer d.Close()
-		// The table first: an event may come before Add has returned.
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		wd, err := w.ino.Add(d)
-		if err != nil {
-			return 0, 0, err
-		}
-		if len(w.dirs[wd]) == 0 {
-			w.count.Add(1)
-		}
-		w.dirs[wd] = append(w.dirs[wd], dir)
-		return wd, 0, nil
+		wd, err := w.add(d, dir)
+		return wd, 0, err
 	})
 	if errors.Is(err, unix.ENOSPC) {
 		w.full.Add(1)
 		return 0, ErrNoWatches
 	}
 	return wd, err
+}
+
+// add watches a directory that an operation has resolved.
+func (w *SourceWatcher) add(d beneath.Dir, dir any) (int32, error) {
+	// The table first: an event may come before Add has returned.
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	wd, err := w.ino.Add(d)
+	if err != nil {
+		return 0, err
+	}
+	if len(w.dirs[wd]) == 0 {
+		w.count.Add(1)
+	}
+	w.dirs[wd] = append(w.dirs[wd], dir)
+	return wd, nil
 }
 
 // Unwatch ends one watch.
@@ -183,6 +193,8 @@ func (w *SourceWatcher) deliver(e beneath.NotifyEvent) {
 			Moved:   e.Mask&(unix.IN_MOVED_TO|unix.IN_MOVED_FROM) != 0,
 			Changed: e.Mask&(unix.IN_MODIFY|unix.IN_ATTRIB) != 0,
 			Self:    e.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0,
+			IsDir:   e.Mask&unix.IN_ISDIR != 0,
+			Cookie:  e.Cookie,
 		})
 	}
 }

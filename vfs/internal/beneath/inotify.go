@@ -19,9 +19,10 @@ type Inotify struct {
 // NotifyEvent is one event: of a name in a watched directory, or, with an empty
 // Name, of the directory itself.
 type NotifyEvent struct {
-	WD   int32
-	Mask uint32
-	Name string
+	WD     int32
+	Mask   uint32
+	Cookie uint32 // the same for both halves of a rename, else 0
+	Name   string
 }
 
 // notifyMask: contents, attributes and names. Links are not followed and a file
@@ -90,9 +91,10 @@ func (n *Inotify) Read(buf []byte) ([]NotifyEvent, error) {
 			name = name[:i]
 		}
 		out = append(out, NotifyEvent{
-			WD:   int32(binary.NativeEndian.Uint32(b)),
-			Mask: binary.NativeEndian.Uint32(b[4:]),
-			Name: string(name),
+			WD:     int32(binary.NativeEndian.Uint32(b)),
+			Mask:   binary.NativeEndian.Uint32(b[4:]),
+			Cookie: binary.NativeEndian.Uint32(b[8:]),
+			Name:   string(name),
 		})
 		b = b[unix.SizeofInotifyEvent+length:]
 	}
