@@ -1,0 +1,160 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Options of a Broker; the zero value of each field means its default.
+type Options struct {
+	// Timeout ends one request that was given no earlier deadline. Default
+	// 60 s, the protocol's. A large file is many requests.
+	Timeout time.Duration
+	// ConsentTimeout is Timeout for files/consent, which waits for a person.
+	// Default 5 minutes.
+	ConsentTimeout time.Duration
+	// MaxRetryWait bounds how long a refused request waits before its one
+	// repetition; a client that asks for more gets no repetition. Default 10 s,
+	// negative: never repeat.
+	MaxRetryWait time.Duration
+	// Chunk is how many bytes of a file one request carries, 1 to 64 MiB.
+	// Default wire.DefaultChunk, the protocol's 1 MiB.
+	Chunk int
+	// AllowAbsolute lets absolute paths through to the client, which resolves
+	// them against its roots. By default they are refused here, before anything
+	// is sent: the protocol wants paths relative to roots.
+	AllowAbsolute bool
+}
+
+const maxChunk = 64 << 20 // base64 of it stays below what JSON decoders buffer comfortably
+
+func (o *Options) withDefaults() Options {
+	var d Options
+	if o != nil {
+		d = *o
+	}
+	if d.Timeout <= 0 {
+		d.Timeout = 60 * time.Second
+	}
+	if d.ConsentTimeout <= 0 {
+		d.ConsentTimeout = 5 * time.Minute
+	}
+	if d.MaxRetryWait == 0 {
+		d.MaxRetryWait = 10 * time.Second
+	}
+	if d.Chunk <= 0 {
+		d.Chunk = defaultChunk
+	}
+	d.Chunk = min(d.Chunk, maxChunk)
+	return d
+}
+
+// Broker sends requests the SDK does not know over the SDK's connections. One
+// Broker serves all sessions of a program.
+type Broker struct {
+	opts Options
+
+	mu    sync.Mutex // guards conns
+	conns map[string]*conn
+}
+
+// New makes a Broker; nil means the defaults.
+func New(opts *Options) *Broker {
+	return &Broker{opts: opts.withDefaults(), conns: map[string]*conn{}}
+}
+
+// Transport wraps the transport that a server is about to be connected with.
+// Use it for stdio, in-memory and other transports that serve one session; for
+// Streamable HTTP use HTTPHandler.
+//
+// Sessions of wrapped transports have an ID also where the SDK's have none: it
+// is how Files finds the connection of a session. Two fine points of the SDK do
+// not survive wrapping, because their interfaces are its own: over stdio, JSON
+// batches are accepted in every revision, and a stateless HTTP request that the
+// peer abandons is not cancelled.
+func (b *Broker) Transport(t mcp.Transport) *Transport { return &Transport{broker: b, inner: t} }
+
+// Transport is an mcp.Transport that can send files/* requests. Like every
+// transport it is for one Connect.
+type Transport struct {
+	broker *Broker
+	inner  mcp.Transport
+	conn   *conn // set by Connect
+}
+
+// Connect implements mcp.Transport.
+func (t *Transport) Connect(ctx context.Context) (mcp.Connection, error) {
+	inner, err := t.inner.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.conn = newConn(t.broker, inner)
+	t.broker.add(t.conn)
+	return t.conn, nil
+}
+
+// SupportsProtocolVersion passes on what the wrapped transport says, so that
+// the server announces the same revisions with and without the wrapper.
+func (t *Transport) SupportsProtocolVersion(version string) bool {
+	if s, ok := t.inner.(mcp.ProtocolVersionSupporter); ok {
+		return s.SupportsProtocolVersion(version)
+	}
+	return true
+}
+
+func (b *Broker) add(c *conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.conns[c.id] = c
+}
+
+func (b *Broker) remove(c *conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.conns[c.id] == c {
+		delete(b.conns, c.id)
+	}
+}
+
+// of returns the live connection of a session, nil if it is not ours.
+func (b *Broker) of(ss *mcp.ServerSession) *conn {
+	if b == nil || ss == nil {
+		return nil
+	}
+	id := ss.ID()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.conns[id]
+}
+
+// Files returns the files/* calls of a session. The error is ErrNotSupported
+// when the session's client has no broker, or when the session was not
+// connected through this Broker; nothing is sent to find out.
+func (b *Broker) Files(ss *mcp.ServerSession) (*Files, error) {
+	c := b.of(ss)
+	if c == nil {
+		return nil, &NotSupportedError{What: "this session was not connected through Broker.Transport or Broker.HTTPHandler, or has ended"}
+	}
+	if !c.capability().Brokering {
+		return nil, &NotSupportedError{What: "the client did not declare roots.filesystemBrokering; it executes no file operations for servers"}
+	}
+	return &Files{c: c, opts: b.opts}, nil
+}
+
+// Capability tells what the session's client declared. All false for a session
+// that is not ours.
+func (b *Broker) Capability(ss *mcp.ServerSession) Capability {
+	if c := b.of(ss); c != nil {
+		return c.capability()
+	}
+	return Capability{}
+}
+
+var (
+	_ mcp.Transport                = (*Transport)(nil)
+	_ mcp.ProtocolVersionSupporter = (*Transport)(nil)
+	_ mcp.Connection               = (*conn)(nil)
+)

@@ -1,0 +1,77 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// Capability is what a client declared about roots and files, in initialize or,
+// since revision 2026-07-28, in the _meta of a request. The SDK's structs drop
+// it, so it is read from the wire.
+type Capability struct {
+	Roots       bool            // it has roots/list
+	ListChanged bool            // it tells when they change
+	Brokering   bool            // it executes files/*
+	Extension   json.RawMessage // settings of extensions["io.github.rootsfs/files"]; nil if absent
+}
+
+const (
+	revisionMRTR        = "2026-07-28" // no standalone server requests since
+	metaVersion         = "io.modelcontextprotocol/protocolVersion"
+	metaCapabilities    = "io.modelcontextprotocol/clientCapabilities"
+	methodInitialize    = "initialize"
+	methodToolsCall     = "tools/call"
+	methodGetPrompt     = "prompts/get"
+	methodReadResource  = "resources/read"
+	codeInvalidParams   = wire.CodeInvalidParams
+	codeMethodNotFound  = wire.CodeMethodNotFound
+	defaultChunk        = wire.DefaultChunk
+	filesystemBrokering = "filesystemBrokering"
+)
+
+// capabilityOf reads capabilities. Values of another type than the protocol's
+// count as absent: a client that says "yes" does not say true.
+func capabilityOf(raw json.RawMessage) Capability {
+	var caps struct {
+		Roots      map[string]json.RawMessage `json:"roots"`
+		Extensions map[string]json.RawMessage `json:"extensions"`
+	}
+	if json.Unmarshal(raw, &caps) != nil {
+		return Capability{}
+	}
+	c := Capability{Roots: caps.Roots != nil, ListChanged: isTrue(caps.Roots["listChanged"]), Brokering: isTrue(caps.Roots[filesystemBrokering])}
+	if ext := bytes.TrimSpace(caps.Extensions[wire.Extension]); len(ext) > 0 && ext[0] == '{' {
+		c.Extension, c.Brokering = ext, true
+	}
+	return c
+}
+
+func isTrue(raw json.RawMessage) bool { return string(bytes.TrimSpace(raw)) == "true" }
+
+// declared returns what a request declares about its client: version and
+// capabilities, ok false when it says nothing.
+func declared(method string, params json.RawMessage) (version string, c Capability, ok bool) {
+	if method == methodInitialize {
+		var p struct {
+			ProtocolVersion string          `json:"protocolVersion"`
+			Capabilities    json.RawMessage `json:"capabilities"`
+		}
+		if json.Unmarshal(params, &p) != nil {
+			return "", Capability{}, false
+		}
+		return p.ProtocolVersion, capabilityOf(p.Capabilities), true
+	}
+	// Looked for as text first: most requests carry none, and some carry much.
+	if !bytes.Contains(params, []byte(metaVersion)) {
+		return "", Capability{}, false
+	}
+	var p struct {
+		Meta map[string]json.RawMessage `json:"_meta"`
+	}
+	if json.Unmarshal(params, &p) != nil || json.Unmarshal(p.Meta[metaVersion], &version) != nil || version < revisionMRTR {
+		return "", Capability{}, false
+	}
+	return version, capabilityOf(p.Meta[metaCapabilities]), true
+}

@@ -1,0 +1,49 @@
+// Package client is what a Go MCP server imports to work with files that its
+// client (the host's side) holds: files/* calls, the client's roots, and a
+// middleware that refuses tool arguments outside them.
+//
+// # The parts
+//
+// A [Broker] carries requests of ours over connections of the MCP Go SDK, which
+// by itself cannot send methods it does not know. Wrap the transport a server
+// connects with in [Broker.Transport], or serve HTTP with [Broker.HTTPHandler];
+// [Broker.Files] then answers for a session:
+//
+//	b := client.New(nil)
+//	server.Run(ctx, b.Transport(&mcp.StdioTransport{}))
+//	// in a handler, with the handler's ctx:
+//	files, err := b.Files(req.Session)   // ErrNotSupported: no broker there
+//	granted, err := files.Consent(ctx, "to index the project", "/home/me/project")
+//	data, err := files.ReadFile(ctx, "project/README.md")
+//
+// A [RootsService] keeps each session's roots, and [RootsService.Guard] answers
+// whether a path lies inside. It needs no Broker, but the SDK alone reads only
+// the first page of a paged list.
+//
+// # Promises
+//
+// Nothing is sent to a client that did not declare what it would need: the
+// answer is [ErrNotSupported], at once. Every call ends when its context ends or
+// after [Options.Timeout]; the client is then told to stop. Errors are
+// *names.Error with the client's own reason. A refusal that says "too fast, try
+// again in n ms" is tried again once, after that time. Request ids of ours hold
+// 128 random bits, so that they meet no id of the SDK's.
+//
+// A [Guard] compares elements, never prefixes, denies what it cannot resolve,
+// and denies everything when there are no roots.
+//
+// # Non-promises
+//
+// A Guard answers about this moment. Between the answer and an open by name the
+// path may come to mean something else; only who opens beneath a descriptor can
+// exclude that (the client does, for files/*; os.Root does, for local files).
+// Roots say what the client wants, and confine nobody. For a client on another
+// machine a Guard judges names only and knows nothing of links there.
+//
+// Under revision 2026-07-28 a server may ask only inside a request it is
+// answering. files/* then needs such a request to be open, and roots are asked
+// for inside each one; nothing is refreshed in the background.
+//
+// The package compiles on every platform. All exported methods may be called
+// concurrently unless they say otherwise.
+package client

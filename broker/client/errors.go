@@ -1,0 +1,151 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// ErrNotSupported is what errors.Is finds when the client cannot do what was
+// asked: no files/* at all, no roots, or not this method.
+var ErrNotSupported = errors.New("not supported by the client")
+
+// NotSupportedError says what is missing, in words for a person.
+type NotSupportedError struct{ What string }
+
+func (e *NotSupportedError) Error() string { return e.What }
+
+// Is makes errors.Is(err, ErrNotSupported) true.
+func (e *NotSupportedError) Is(target error) bool { return target == ErrNotSupported }
+
+// Reply is the client's error reply, found by errors.As beneath the
+// *names.Error of a failed call: what that error has no field for.
+type Reply struct {
+	Number  int64          // JSON-RPC's error number
+	Message string         // the client's words
+	Data    wire.ErrorData // zero where the client sent none
+	kind    names.Kind
+}
+
+func (r *Reply) Error() string {
+	if r.Data.Hint != "" {
+		return r.Message + " (" + r.Data.Hint + ")"
+	}
+	return r.Message
+}
+
+// Is gives the errors of package fs their meaning.
+func (r *Reply) Is(target error) bool {
+	switch target {
+	case fs.ErrNotExist:
+		return r.kind == names.NotExist || r.kind == names.Hidden
+	case fs.ErrExist:
+		return r.kind == names.Exist
+	case fs.ErrPermission:
+		return r.kind.Code() == names.PermissionDenied
+	case fs.ErrInvalid:
+		return r.kind == names.Invalid || r.kind == names.TooLong
+	}
+	return false
+}
+
+// ops says which operation a method is, for the Op of an error.
+var ops = map[string]names.Op{
+	wire.Consent: names.OpGrant, wire.Read: names.OpRead, wire.Write: names.OpReplace, wire.List: names.OpReaddir,
+	wire.Create: names.OpCreate, wire.Delete: names.OpUnlink, wire.Rename: names.OpRename, wire.Watch: names.OpWatch,
+	wire.Unwatch: names.OpClose, wire.Stat: names.OpGetattr, wire.Copy: names.OpCopyFileRange,
+}
+
+// kindOfReason is the inverse of names.Kind.String.
+var kindOfReason = func() map[string]names.Kind {
+	m := map[string]names.Kind{names.Other.String(): names.Other}
+	for k := names.Other + 1; k.String() != names.Other.String(); k++ {
+		m[k.String()] = k
+	}
+	return m
+}()
+
+// kindOfCode is for a client that sends only the protocol's seven codes.
+var kindOfCode = map[names.Code]names.Kind{
+	names.FileNotFound: names.NotExist, names.PermissionDenied: names.Permission, names.InvalidPath: names.Invalid,
+	names.IOError: names.IO, names.TimeoutCode: names.Timeout, names.ConcurrencyConflict: names.Conflict, names.QuotaExceeded: names.Quota,
+}
+
+// failure turns what conn.call returned into the error a caller sees.
+func failure(method, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &names.Error{Op: ops[method], Err: err}
+	e.Path, _ = names.ParsePath(path) // what cannot be parsed is left out
+	var reply *jsonrpc.Error
+	switch {
+	case errors.As(err, &reply):
+		if reply.Code == codeMethodNotFound {
+			return &NotSupportedError{What: "the client does not know " + method}
+		}
+		return fromReply(e, reply)
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Kind = names.Timeout
+	case errors.Is(err, context.Canceled), errors.Is(err, ErrNoOpenRequest):
+		e.Kind = names.Other
+	default:
+		e.Kind = names.IO
+	}
+	return e
+}
+
+func fromReply(e *names.Error, reply *jsonrpc.Error) error {
+	r := &Reply{Number: reply.Code, Message: names.Escape(reply.Message)}
+	// Unknown fields are passed over: another client may say more.
+	_ = json.Unmarshal(reply.Data, &r.Data)
+	r.Data.Hint = names.Escape(r.Data.Hint)
+	k, ok := kindOfReason[r.Data.Reason]
+	if !ok {
+		k, ok = kindOfCode[r.Data.Code]
+	}
+	if !ok {
+		k = kindOfNumber(reply.Code)
+	}
+	// Where reason and code disagree the code counts: the set of codes is closed.
+	if byCode, known := kindOfCode[r.Data.Code]; known && k.Code() != r.Data.Code {
+		k = byCode
+	}
+	if p, err := names.ParsePath(r.Data.Path); err == nil {
+		e.Path = p
+	}
+	r.kind, e.Kind, e.Err = k, k, r
+	if r.Data.RetryAfterMs > 0 && r.Data.RetryAfterMs < int64(time.Hour/time.Millisecond) {
+		e.RetryAfter = r.Data.RetryAfter()
+	}
+	return e
+}
+
+// kindOfNumber is for a reply without data.
+func kindOfNumber(n int64) names.Kind {
+	if n == codeInvalidParams {
+		return names.Invalid
+	}
+	for code, k := range kindOfCode {
+		if int64(wire.Number(code)) == n {
+			return k
+		}
+	}
+	return names.IO
+}
+
+// retryAfter tells whether err invites one repetition, and when.
+func retryAfter(err error) (time.Duration, bool) {
+	var e *names.Error
+	var r *Reply
+	if !errors.As(err, &e) || !errors.As(err, &r) {
+		return 0, false
+	}
+	return e.RetryAfter, r.Data.Retryable && e.RetryAfter > 0 && e.Code() == names.QuotaExceeded
+}

@@ -1,0 +1,365 @@
+package client
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"iter"
+	"path"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Files makes the files/* calls of one session. Paths are "root/a/b": the root's
+// name, then elements. A path that climbs (".."), is absolute (unless
+// Options.AllowAbsolute) or could not be sent as it is (NUL, not UTF-8) is
+// refused before anything is sent.
+//
+// Call with the context of the handler that needs the answer: it carries the
+// deadline, cancels, and over HTTP says on which stream to ask.
+type Files struct {
+	c    *conn
+	opts Options
+}
+
+// Consent asks the person at the client for paths, absolute or as the client
+// names them; message says what for. Later operations inside what was approved
+// need no new question. Without approval the error's kind is names.NoConsent,
+// and the result's Reason says whether it was denied or nobody answered.
+func (f *Files) Consent(ctx context.Context, message string, paths ...string) (wire.ConsentResult, error) {
+	return f.ConsentMode(ctx, "", message, paths...)
+}
+
+// ConsentMode is Consent for a mode: "ro", "rw" or a comma list of rights; ""
+// leaves it to the client, which then means ro.
+func (f *Files) ConsentMode(ctx context.Context, mode, message string, paths ...string) (wire.ConsentResult, error) {
+	p := wire.ConsentParams{Message: message, RequestedPaths: paths, Mode: mode}
+	if p.RequestedPaths == nil {
+		p.RequestedPaths = []string{}
+	}
+	r, err := do[wire.ConsentResult](ctx, f, wire.Consent, "", p)
+	if err == nil && (!r.Granted || len(r.ApprovedPaths) == 0) {
+		r.Granted = false
+		e := &names.Error{Op: names.OpGrant, Kind: names.NoConsent}
+		if r.Reason != "" {
+			e.Err = &Reply{Message: "not approved: " + names.Escape(r.Reason), kind: names.NoConsent}
+		}
+		err = e
+	}
+	return r, err
+}
+
+// ReadOptions chooses what Read reads.
+type ReadOptions struct {
+	Offset  int64  // bytes from the beginning
+	Length  int64  // bytes; 0: Options.Chunk
+	IfMatch string // refuse (names.Conflict) unless the file is in the state of this etag
+}
+
+// Chunk is a part of a file.
+type Chunk struct {
+	Data     []byte
+	Size     int64 // of the whole file
+	Next     int64 // the offset after Data
+	EOF      bool  // nothing follows
+	MimeType string
+	ETag     string // "" from a client that has none
+	ModTime  time.Time
+}
+
+// Read reads one part of a file with one request; the client may return fewer
+// bytes than asked. Open and ReadFile read whole files.
+func (f *Files) Read(ctx context.Context, name string, o ReadOptions) (Chunk, error) {
+	if err := f.check(name); err != nil {
+		return Chunk{}, refusedHere(names.OpRead, err)
+	}
+	if o.Length <= 0 {
+		o.Length = int64(f.opts.Chunk)
+	}
+	p := wire.ReadParams{Path: name, Encoding: wire.Base64, Offset: o.Offset, Length: &o.Length, IfMatch: o.IfMatch}
+	r, err := do[wire.ReadResult](ctx, f, wire.Read, name, p)
+	if err != nil {
+		return Chunk{}, err
+	}
+	return chunkOf(name, o.Offset, r)
+}
+
+func chunkOf(name string, offset int64, r wire.ReadResult) (Chunk, error) {
+	data, err := base64.StdEncoding.DecodeString(r.Content)
+	if err != nil {
+		return Chunk{}, broken(wire.Read, name, "the content is not base64")
+	}
+	c := Chunk{Data: data, Size: r.Size, Next: offset + int64(len(data)), MimeType: r.MimeType, ETag: r.ETag, ModTime: parseTime(r.MTime)}
+	// Counted here, not believed: a wrong nextOffset would tear the file.
+	c.EOF = r.EOF || c.Next >= c.Size
+	return c, nil
+}
+
+// WriteOptions says what Write and NewWriter may do.
+type WriteOptions struct {
+	Create     bool   // make the file if it does not exist
+	CreateOnly bool   // refuse (names.Exist) if it exists; implies Create
+	IfMatch    string // refuse (names.Conflict) unless the file is in the state of this etag
+}
+
+// Written tells what a write made.
+type Written struct {
+	Size int64  // of the file now
+	ETag string // of the file now; "" from a client that has none
+}
+
+// WriteFile makes the file's content be data, atomically: with one request, or
+// as an upload when data is larger than a chunk.
+func (f *Files) WriteFile(ctx context.Context, name string, data []byte, o WriteOptions) (Written, error) {
+	w, err := f.NewWriter(ctx, name, o)
+	if err != nil {
+		return Written{}, err
+	}
+	if _, err := w.Write(data); err != nil {
+		return Written{}, err
+	}
+	if err := w.Close(); err != nil {
+		return Written{}, err
+	}
+	return w.Written(), nil
+}
+
+// Append adds data, at most Options.Chunk bytes, at the end of the file. (Ours:
+// a client that knows the seed only answers ErrNotSupported or INVALID_PATH.)
+func (f *Files) Append(ctx context.Context, name string, data []byte, create bool) (Written, error) {
+	return f.write(ctx, wire.WriteParams{Path: name, Append: true, Create: create}, data)
+}
+
+// WriteAt writes data, at most Options.Chunk bytes, at offset; the rest of the
+// file stays. Not atomic towards readers.
+func (f *Files) WriteAt(ctx context.Context, name string, data []byte, offset int64) (Written, error) {
+	return f.write(ctx, wire.WriteParams{Path: name, Offset: &offset}, data)
+}
+
+func (f *Files) write(ctx context.Context, p wire.WriteParams, data []byte) (Written, error) {
+	if err := f.check(p.Path); err != nil {
+		return Written{}, refusedHere(names.OpReplace, err)
+	}
+	if len(data) > f.opts.Chunk {
+		return Written{}, &names.Error{Op: names.OpWrite, Kind: names.Quota, Err: textError("more than one chunk; use NewWriter")}
+	}
+	r, err := f.send(ctx, p, data)
+	return Written{r.Size, r.ETag}, err
+}
+
+// send writes one chunk in the encoding that is shorter on the wire.
+func (f *Files) send(ctx context.Context, p wire.WriteParams, data []byte) (wire.WriteResult, error) {
+	if asText(data) {
+		p.Content, p.Encoding = string(data), wire.UTF8
+	} else {
+		p.Content, p.Encoding = base64.StdEncoding.EncodeToString(data), wire.Base64
+	}
+	r, err := do[wire.WriteResult](ctx, f, wire.Write, p.Path, p)
+	if err == nil && r.BytesWritten != int64(len(data)) {
+		err = broken(wire.Write, p.Path, "the client wrote another number of bytes than it was sent")
+	}
+	return r, err
+}
+
+// asText reports whether data is UTF-8 that JSON escapes make no longer than
+// base64 would: a control character takes six bytes.
+func asText(data []byte) bool {
+	extra := 0
+	for _, b := range data {
+		switch {
+		case b < ' ' && b != '\n' && b != '\t' && b != '\r':
+			extra += 5
+		case b == '"' || b == '\\' || b < ' ':
+			extra++
+		}
+	}
+	return extra <= len(data)/3 && utf8.Valid(data)
+}
+
+// ListOptions chooses what List yields; the zero value lists one directory
+// without hidden names.
+type ListOptions struct {
+	Recursive bool
+	Hidden    bool   // also names that begin with a dot
+	Glob      string // only paths below the directory that match (doublestar)
+	Depth     int    // levels below the directory, with Recursive; 0: all
+	PageSize  int    // entries per request; 0: the client's choice
+}
+
+// List yields the entries of a directory, page by page as they are used; "" and
+// "." list the roots. After an error nothing follows.
+func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[wire.Entry, error] {
+	return func(yield func(wire.Entry, error) bool) {
+		p := wire.ListParams{Path: dir, Recursive: o.Recursive, IncludeHidden: o.Hidden, Glob: o.Glob, Depth: o.Depth, Limit: o.PageSize}
+		if err := f.checkDir(dir); err != nil {
+			yield(wire.Entry{}, refusedHere(names.OpReaddir, err))
+			return
+		}
+		for {
+			r, err := do[wire.ListResult](ctx, f, wire.List, dir, p)
+			if err != nil {
+				yield(wire.Entry{}, err)
+				return
+			}
+			for _, e := range r.Entries {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if r.NextCursor == "" {
+				return
+			}
+			if r.NextCursor == p.Cursor {
+				yield(wire.Entry{}, broken(wire.List, dir, "the same cursor came twice"))
+				return
+			}
+			p.Cursor = r.NextCursor
+		}
+	}
+}
+
+// Create makes an empty file. With parents, missing directories above it too.
+func (f *Files) Create(ctx context.Context, name string, parents bool) (wire.CreateResult, error) {
+	return f.create(ctx, name, wire.TypeFile, parents)
+}
+
+// Mkdir makes a directory. With parents, missing directories above it too.
+func (f *Files) Mkdir(ctx context.Context, name string, parents bool) (wire.CreateResult, error) {
+	return f.create(ctx, name, wire.TypeDirectory, parents)
+}
+
+func (f *Files) create(ctx context.Context, name, typ string, parents bool) (wire.CreateResult, error) {
+	if err := f.check(name); err != nil {
+		return wire.CreateResult{}, refusedHere(names.OpCreate, err)
+	}
+	return do[wire.CreateResult](ctx, f, wire.Create, name, wire.CreateParams{Path: name, Type: typ, Parents: parents})
+}
+
+// DeleteOptions says what Delete may remove.
+type DeleteOptions struct {
+	Recursive bool   // a directory with what is in it
+	IfMatch   string // refuse (names.Conflict) unless the file is in the state of this etag
+}
+
+// Delete removes a file, a link or a directory.
+func (f *Files) Delete(ctx context.Context, name string, o DeleteOptions) error {
+	if err := f.check(name); err != nil {
+		return refusedHere(names.OpUnlink, err)
+	}
+	_, err := do[wire.Empty](ctx, f, wire.Delete, name, wire.DeleteParams{Path: name, Recursive: o.Recursive, IfMatch: o.IfMatch})
+	return err
+}
+
+// MoveOptions says what Rename and Copy may do to the target.
+type MoveOptions struct {
+	Overwrite bool   // replace what is at the new path; otherwise names.Exist
+	IfMatch   string // refuse (names.Conflict) unless the old path is in the state of this etag
+}
+
+// Rename moves within one root.
+func (f *Files) Rename(ctx context.Context, oldName, newName string, o MoveOptions) (wire.RenameResult, error) {
+	return f.move(ctx, wire.Rename, oldName, newName, o)
+}
+
+// Copy copies a file. (Ours: other clients may answer ErrNotSupported.)
+func (f *Files) Copy(ctx context.Context, oldName, newName string, o MoveOptions) (wire.RenameResult, error) {
+	return f.move(ctx, wire.Copy, oldName, newName, o)
+}
+
+func (f *Files) move(ctx context.Context, method, oldName, newName string, o MoveOptions) (wire.RenameResult, error) {
+	for _, name := range []string{oldName, newName} {
+		if err := f.check(name); err != nil {
+			return wire.RenameResult{}, refusedHere(ops[method], err)
+		}
+	}
+	p := wire.RenameParams{OldPath: oldName, NewPath: newName, Overwrite: o.Overwrite, IfMatch: o.IfMatch}
+	return do[wire.RenameResult](ctx, f, method, oldName, p)
+}
+
+// Stat describes one path. From a client that knows the seed only, which has no
+// files/stat, the answer is put together from a listing of the parent.
+func (f *Files) Stat(ctx context.Context, name string) (wire.StatResult, error) {
+	if err := f.checkDir(name); err != nil {
+		return wire.StatResult{}, refusedHere(names.OpGetattr, err)
+	}
+	if clean := path.Clean(name); clean == "." {
+		return wire.StatResult{Path: "", Type: wire.TypeDirectory}, nil // what holds the roots
+	}
+	r, err := do[wire.StatResult](ctx, f, wire.Stat, name, wire.StatParams{Path: name})
+	if isNotSupported(err) {
+		return f.statByList(ctx, path.Clean(name))
+	}
+	return r, err
+}
+
+func (f *Files) statByList(ctx context.Context, name string) (wire.StatResult, error) {
+	dir, base := path.Split(name)
+	for e, err := range f.List(ctx, strings.TrimSuffix(dir, "/"), ListOptions{Hidden: true}) {
+		if err != nil {
+			return wire.StatResult{}, err
+		}
+		if e.Name == base {
+			return wire.StatResult{Path: name, Type: e.Type, Size: e.Size, MTime: e.MTime}, nil
+		}
+	}
+	return wire.StatResult{}, failedHere(wire.Stat, name, names.NotExist)
+}
+
+// do sends one request, waits as the client asks and repeats it once where it
+// asks for that, and decodes the result.
+func do[R any](ctx context.Context, f *Files, method, name string, params any) (R, error) {
+	var r R
+	raw, err := f.request(ctx, method, name, params, nil)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return r, broken(method, name, "the client's result is malformed: "+err.Error())
+	}
+	return r, nil
+}
+
+func (f *Files) request(ctx context.Context, method, name string, params any, accept func(json.RawMessage)) (json.RawMessage, error) {
+	timeout := f.opts.Timeout
+	if method == wire.Consent {
+		timeout = f.opts.ConsentTimeout
+	}
+	once := func() (json.RawMessage, error) {
+		if !f.c.capability().Brokering {
+			return nil, &NotSupportedError{What: "the client no longer declares roots.filesystemBrokering"}
+		}
+		// An earlier deadline of ctx stays the earlier one.
+		ctx, stop := context.WithTimeout(ctx, timeout)
+		defer stop()
+		raw, err := f.c.call(ctx, method, params, accept)
+		return raw, failure(method, name, err)
+	}
+	raw, err := once()
+	wait, again := retryAfter(err)
+	if !again || wait > f.opts.MaxRetryWait {
+		return raw, err
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
+		return raw, err // it would be too late: the refusal says more than a timeout
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return raw, err
+	case <-t.C:
+		return once()
+	}
+}
+
+func parseTime(s string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}

@@ -1,0 +1,138 @@
+package client
+
+import (
+	"strings"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Platform says how paths of a client are read.
+type Platform uint8
+
+const (
+	// Local is a client on this machine: links are resolved, ~ and relative
+	// paths have a meaning.
+	Local Platform = iota
+	// POSIX is a client on another machine with POSIX paths: judged by name.
+	POSIX
+	// Windows is a client on another machine with drive and network paths:
+	// judged by name, without regard to case.
+	Windows
+)
+
+// Guard answers whether a path lies inside one of a client's roots. It is
+// immutable and may be used concurrently; the zero Guard denies everything.
+//
+// What it says holds for the moment of the question (see the package comment).
+type Guard struct {
+	platform Platform
+	roots    []string // canonical, without a trailing separator except "/" itself
+}
+
+// NewGuard makes a guard. Roots that cannot be read or resolved are left out, so
+// that what lies in them is denied. A local root's links are resolved here and
+// not again: a root that is replaced by a link later does not widen the guard.
+func NewGuard(platform Platform, roots []wire.Root) *Guard {
+	g := &Guard{platform: platform}
+	for _, r := range roots {
+		if !isFileURI(r.URI) {
+			continue // a root must be a file URI
+		}
+		if p, err := g.canonical(r.URI); err == nil {
+			g.roots = append(g.roots, p)
+		}
+	}
+	return g
+}
+
+// Within reports whether path is a root or lies below one. It takes absolute
+// paths and file URIs, and for a local client ~, ~/x and relative paths; other
+// readings of "~" are denied. Links are resolved as far as the path exists, for
+// a local client; elsewhere ".." is denied, because what it means depends on
+// links. What cannot be resolved is denied. Nothing is opened.
+func (g *Guard) Within(path string) bool { return g.Check(path) == nil }
+
+// Check is Within with the reason: names.Invalid for a path that cannot be
+// read, names.Escaped for one that lies outside, the reason of a failed
+// resolution otherwise. The text names the path as it was given and tells
+// nothing of what lies outside.
+func (g *Guard) Check(path string) error {
+	if g == nil || len(g.roots) == 0 {
+		return &names.Error{Kind: names.Escaped, Err: textError("path " + names.Quote(path) + " is refused: the client has declared no roots")}
+	}
+	p, err := g.canonical(path)
+	if err != nil {
+		return &names.Error{Kind: names.Reason(err), Err: textError("path " + names.Quote(path) + " cannot be resolved, so it is taken as outside the client's declared roots")}
+	}
+	for _, r := range g.roots {
+		if g.inside(r, p) {
+			return nil
+		}
+	}
+	return &names.Error{Kind: names.Escaped, Err: textError("path " + names.Quote(path) + " is outside the client's declared roots")}
+}
+
+// Roots returns the canonical paths of the roots; the result is the caller's.
+func (g *Guard) Roots() []string {
+	if g == nil {
+		return nil
+	}
+	return append([]string(nil), g.roots...)
+}
+
+// inside compares whole elements: /home/a does not hold /home/ab.
+func (g *Guard) inside(root, p string) bool {
+	if g.folds() {
+		root, p = foldWindows(root), foldWindows(p)
+	}
+	rest, ok := strings.CutPrefix(p, root)
+	sep := g.separator()
+	return ok && (rest == "" || rest[0] == sep || root[len(root)-1] == sep)
+}
+
+func (g *Guard) folds() bool { return g.platform == Windows || g.platform == Local && localWindows }
+
+func (g *Guard) separator() byte {
+	if g.folds() {
+		return '\\'
+	}
+	return '/'
+}
+
+// canonical brings a path into the form that inside compares.
+func (g *Guard) canonical(s string) (string, error) {
+	switch {
+	case s == "" || strings.IndexByte(s, 0) >= 0:
+		return "", &names.Error{Kind: names.Invalid}
+	case g.platform == Local:
+		return resolveLocal(s)
+	case g.platform == Windows:
+		return windowsPath(s)
+	case isFileURI(s):
+		return names.ParseURI(s)
+	}
+	return posixPath(s)
+}
+
+// posixPath cleans an absolute path by name.
+func posixPath(s string) (string, error) {
+	if s[0] != '/' {
+		return "", &names.Error{Kind: names.Invalid, Err: textError("not an absolute path")}
+	}
+	var b strings.Builder
+	for elem := range strings.SplitSeq(s, "/") {
+		switch elem {
+		case "", ".":
+			continue
+		case "..":
+			return "", &names.Error{Kind: names.Invalid, Err: textError("a path on another machine may not climb")}
+		}
+		b.WriteByte('/')
+		b.WriteString(elem)
+	}
+	if b.Len() == 0 {
+		return "/", nil
+	}
+	return b.String(), nil
+}

@@ -1,0 +1,231 @@
+package client
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+const sessionHeader = "Mcp-Session-Id"
+
+// HTTPOptions of an HTTPHandler; the zero value of each field means its default.
+type HTTPOptions struct {
+	// MaxBody bounds a request's body, bytes; it must hold a chunk in base64 and
+	// its frame. Default 8 MiB.
+	MaxBody int64
+	// IdleTimeout ends a session that has sent nothing and has no request open
+	// for so long. Default: never.
+	IdleTimeout time.Duration
+	// EventStore lets streams be resumed, as in the SDK.
+	EventStore mcp.EventStore
+	// AnyHost serves requests that reached a loopback address under another
+	// host's name. By default they are refused: a page in a browser could send
+	// them (DNS rebinding).
+	AnyHost bool
+}
+
+// HTTPHandler serves Streamable HTTP with sessions, as
+// mcp.NewStreamableHTTPHandler does, over connections of the Broker. It exists
+// because the SDK's handler makes its own transports, which cannot be wrapped.
+// Revision 2026-07-28, which over HTTP has no sessions and so no files/*, is
+// answered with the error by which clients fall back; methods that a server
+// added itself (mcp.AddReceivingCustomMethod) are not served here, because the
+// SDK tells only its own handler about them.
+type HTTPHandler struct {
+	broker    *Broker
+	getServer func(*http.Request) *mcp.Server
+	opts      HTTPOptions
+
+	mu       sync.Mutex // guards sessions
+	sessions map[string]*httpSession
+}
+
+type httpSession struct {
+	session *mcp.ServerSession
+	inner   *mcp.StreamableServerTransport
+	conn    *conn
+	user    string // of the token the session was made with; "" for none
+
+	mu   sync.Mutex // guards the fields below
+	busy int
+	idle *time.Timer
+}
+
+// HTTPHandler makes a handler; getServer returns the server for a new session,
+// nil to refuse it.
+func (b *Broker) HTTPHandler(getServer func(*http.Request) *mcp.Server, opts *HTTPOptions) *HTTPHandler {
+	h := &HTTPHandler{broker: b, getServer: getServer, sessions: map[string]*httpSession{}}
+	if opts != nil {
+		h.opts = *opts
+	}
+	if h.opts.MaxBody <= 0 {
+		h.opts.MaxBody = 8 << 20
+	}
+	return h
+}
+
+// ServeHTTP implements http.Handler.
+func (h *HTTPHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if !h.opts.AnyHost && rebound(req) {
+		http.Error(w, "the Host header names another host than this one", http.StatusForbidden)
+		return
+	}
+	req.Body = http.MaxBytesReader(w, req.Body, h.opts.MaxBody)
+	id := req.Header.Get(sessionHeader)
+	if id == "" {
+		if req.Method != http.MethodPost {
+			http.Error(w, "a session is needed; begin one with POST", http.StatusBadRequest)
+			return
+		}
+		h.begin(w, req)
+		return
+	}
+	h.mu.Lock()
+	s := h.sessions[id]
+	h.mu.Unlock()
+	if s == nil {
+		http.Error(w, "session not found", http.StatusNotFound)
+		return
+	}
+	if userOf(req) != s.user && s.user != "" {
+		http.Error(w, "the session is another user's", http.StatusForbidden)
+		return
+	}
+	switch req.Method {
+	case http.MethodPost:
+		h.post(w, req, s)
+	case http.MethodGet:
+		s.inner.ServeHTTP(w, req)
+	case http.MethodDelete:
+		_ = s.session.Close()
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		w.Header().Set("Allow", "GET, POST, DELETE")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+	}
+}
+
+// rebound reports a request to a loopback address by a name that is none.
+func rebound(req *http.Request) bool {
+	addr, ok := req.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return ok && addr != nil && isLoopback(addr.String()) && !isLoopback(req.Host)
+}
+
+func isLoopback(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.Trim(hostport, "[]")
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+func userOf(req *http.Request) string {
+	if t := auth.TokenInfoFromContext(req.Context()); t != nil {
+		return t.UserID
+	}
+	return ""
+}
+
+// begin makes a session for the request that initializes it.
+func (h *HTTPHandler) begin(w http.ResponseWriter, req *http.Request) {
+	server := h.getServer(req)
+	if server == nil {
+		http.Error(w, "no server for this request", http.StatusBadRequest)
+		return
+	}
+	inner := &mcp.StreamableServerTransport{SessionID: rand.Text(), EventStore: h.opts.EventStore}
+	t := h.broker.Transport(inner)
+	session, err := server.Connect(req.Context(), t, nil)
+	if err != nil {
+		http.Error(w, "the session could not be made", http.StatusInternalServerError)
+		return
+	}
+	s := &httpSession{session: session, inner: inner, conn: t.conn, user: userOf(req)}
+	if h.opts.IdleTimeout > 0 {
+		s.idle = time.AfterFunc(h.opts.IdleTimeout, func() { _ = session.Close() })
+	}
+	h.mu.Lock()
+	h.sessions[inner.SessionID] = s
+	h.mu.Unlock()
+	go func() {
+		_ = session.Wait() // how it ended does not matter
+		h.mu.Lock()
+		delete(h.sessions, inner.SessionID)
+		h.mu.Unlock()
+	}()
+	h.post(w, req, s)
+	if session.InitializeParams() == nil {
+		_ = session.Close() // what came was no initialize
+	}
+}
+
+// post takes notifications/files/changed, which the SDK would refuse, and hands
+// everything else on.
+func (h *HTTPHandler) post(w http.ResponseWriter, req *http.Request, s *httpSession) {
+	s.use(1, h.opts.IdleTimeout)
+	defer s.use(-1, h.opts.IdleTimeout)
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
+			return
+		}
+		http.Error(w, "the body could not be read", http.StatusBadRequest)
+		return
+	}
+	if bytes.Contains(body, []byte(wire.Changed)) {
+		if msg, err := jsonrpc.DecodeMessage(body); err == nil {
+			if r, ok := msg.(*jsonrpc.Request); ok && !r.IsCall() && r.Method == wire.Changed {
+				s.conn.take(r)
+				w.WriteHeader(http.StatusAccepted)
+				return
+			}
+		}
+	}
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	s.inner.ServeHTTP(w, req)
+}
+
+func (s *httpSession) use(n int, idle time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy += n
+	switch {
+	case s.idle == nil:
+	case s.busy > 0:
+		s.idle.Stop()
+	default:
+		s.idle.Reset(idle)
+	}
+}
+
+// Close ends all sessions.
+func (h *HTTPHandler) Close() {
+	h.mu.Lock()
+	all := make([]*httpSession, 0, len(h.sessions))
+	for _, s := range h.sessions {
+		all = append(all, s)
+	}
+	h.mu.Unlock()
+	for _, s := range all {
+		_ = s.session.Close()
+	}
+}
+
+var _ http.Handler = (*HTTPHandler)(nil)

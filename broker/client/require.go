@@ -1,0 +1,277 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Middleware keeps the service informed: add it with AddReceivingMiddleware. It
+// takes notifications/roots/list_changed, and under revision 2026-07-28 it asks
+// for the roots inside the request of a handler that returned ErrInputRequired.
+func (s *RootsService) Middleware() mcp.Middleware {
+	return s.middleware(nil)
+}
+
+// RequireWithinRoots refuses calls of tools whose named arguments are not paths
+// inside the session's roots: with INVALID_PARAMS (-32602), before the handler
+// runs, naming the path. Without names it is the argument "path". Each must be
+// there and be text; an argument in another capitalisation or given twice is
+// refused, because handlers disagree about which one counts.
+//
+// It holds for every tool; ForTools restricts it. It includes Middleware.
+func (s *RootsService) RequireWithinRoots(args ...string) mcp.Middleware {
+	if len(args) == 0 {
+		args = []string{"path"}
+	}
+	args = slices.Clone(args)
+	return s.middleware(func(ctx context.Context, req mcp.Request) error {
+		p, ok := req.GetParams().(*mcp.CallToolParamsRaw)
+		if !ok {
+			return nil
+		}
+		paths, err := textArguments(p.Arguments, args)
+		if err != nil {
+			return err
+		}
+		ss, ok := req.GetSession().(*mcp.ServerSession)
+		if !ok {
+			return invalid("no session to ask for roots", "")
+		}
+		guard, err := s.Guard(ctx, ss)
+		if errors.Is(err, ErrInputRequired) || ctx.Err() != nil {
+			return err
+		}
+		for i, path := range paths {
+			// Without roots the reason is the failure to get them.
+			why := guard.Check(path)
+			if why != nil && err != nil {
+				return invalid("path "+names.Quote(path)+" is refused: "+err.Error(), args[i])
+			}
+			if why != nil {
+				return invalid(why.Error(), args[i])
+			}
+		}
+		return nil
+	})
+}
+
+// ForTools restricts a middleware to calls of the named tools; everything else
+// but calls of other tools passes through it too.
+func ForTools(m mcp.Middleware, tools ...string) mcp.Middleware {
+	tools = slices.Clone(tools)
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		with := m(next)
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			if p, ok := req.GetParams().(*mcp.CallToolParamsRaw); ok && !slices.Contains(tools, p.Name) {
+				return next(ctx, method, req)
+			}
+			return with(ctx, method, req)
+		}
+	}
+}
+
+func invalid(message, argument string) error {
+	e := &jsonrpc.Error{Code: codeInvalidParams, Message: message}
+	if argument != "" {
+		e.Data, _ = encode(map[string]string{"argument": argument})
+	}
+	return e
+}
+
+// textArguments returns the values of the named arguments. It reads strictly
+// (no key twice, no bad UTF-8), which encoding/json does not.
+func textArguments(raw []byte, args []string) ([]string, error) {
+	values := map[string]jsontext.Value{}
+	if len(raw) > 0 && json.Unmarshal(raw, &values) != nil {
+		return nil, invalid("arguments must be an object in which no name stands twice", "")
+	}
+	out := make([]string, len(args))
+	for i, arg := range args {
+		for k := range values {
+			if k != arg && strings.EqualFold(k, arg) {
+				return nil, invalid("argument "+names.Quote(k)+" must be spelt "+names.Quote(arg), arg)
+			}
+		}
+		v, ok := values[arg]
+		if !ok {
+			return nil, invalid("argument "+names.Quote(arg)+" is missing; it must be a path inside the client's roots", arg)
+		}
+		if v.Kind() != '"' || json.Unmarshal(v, &out[i]) != nil {
+			return nil, invalid("argument "+names.Quote(arg)+" must be text, a path inside the client's roots", arg)
+		}
+	}
+	return out, nil
+}
+
+// The names of our question in a request under revision 2026-07-28.
+const (
+	inputRoots = "io.github.rootsfs/roots"
+	stateRoots = "io.github.rootsfs/roots asked"
+)
+
+// answerKey finds what came with a request: a service's snapshot, because two
+// services may read paths differently, and with nil the roots themselves.
+type answerKey struct{ s *RootsService }
+
+// inputRequired is the result that asks. It is a type of our own because the
+// SDK sets resultType only in results of its own handlers, further in.
+type inputRequired struct {
+	mcp.ResultBase
+	ResultType    string              `json:"resultType"`
+	InputRequests mcp.InputRequestMap `json:"inputRequests"`
+	RequestState  string              `json:"requestState,omitempty"`
+}
+
+func (s *RootsService) middleware(check func(context.Context, mcp.Request) error) mcp.Middleware {
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			ss, ok := req.GetSession().(*mcp.ServerSession)
+			if !ok {
+				return next(ctx, method, req)
+			}
+			if method == wire.RootsChanged {
+				s.Changed(ss)
+				return next(ctx, method, req)
+			}
+			if method != methodToolsCall && method != methodGetPrompt && method != methodReadResource {
+				return next(ctx, method, req)
+			}
+			mrtr := s.mrtr(ss)
+			if mrtr {
+				var err error
+				if ctx, err = s.absorb(ctx, ss, req); err != nil {
+					return nil, err
+				}
+			}
+			if check != nil {
+				if err := check(ctx, req); errors.Is(err, ErrInputRequired) {
+					return ask(), nil
+				} else if err != nil {
+					return nil, err
+				}
+			}
+			res, err := next(ctx, method, req)
+			if mrtr {
+				return s.rideAlong(ctx, res, err)
+			}
+			return res, err
+		}
+	}
+}
+
+func ask() mcp.Result {
+	//lint:ignore SA1019 deprecated by the protocol, not replaced: this package exists for it.
+	return &inputRequired{ResultType: "input_required", InputRequests: mcp.InputRequestMap{inputRoots: &mcp.ListRootsParams{}}, RequestState: stateRoots}
+}
+
+// absorb takes our answer out of a request and makes it the request's roots.
+// Inner handlers see the request as it would have been without our question.
+// Of two services in a row the outer one takes the answer, for both.
+func (s *RootsService) absorb(ctx context.Context, ss *mcp.ServerSession, req mcp.Request) (context.Context, error) {
+	if _, have := ctx.Value(answerKey{s}).(Snapshot); have {
+		return ctx, nil
+	}
+	roots, ok := ctx.Value(answerKey{}).([]wire.Root)
+	if !ok {
+		var err error
+		if roots, ok, err = takeAnswer(req.GetParams()); err != nil || !ok {
+			return ctx, err
+		}
+		ctx = context.WithValue(ctx, answerKey{}, roots)
+	}
+	return context.WithValue(ctx, answerKey{s}, s.store(ss, roots)), nil
+}
+
+func takeAnswer(p mcp.Params) (roots []wire.Root, ok bool, err error) {
+	responses, state := inputs(p)
+	if responses == nil {
+		return nil, false, nil
+	}
+	asked := *state == stateRoots
+	if asked {
+		*state = ""
+	}
+	//lint:ignore SA1019 deprecated by the protocol, not replaced: this package exists for it.
+	res, ok := (*responses)[inputRoots].(*mcp.ListRootsResult)
+	if !ok || res == nil {
+		if asked {
+			return nil, false, invalid("the client was asked for its roots and repeated the request without them", "")
+		}
+		return nil, false, nil
+	}
+	rest := maps.Clone(*responses)
+	delete(rest, inputRoots)
+	if len(rest) == 0 {
+		rest = nil
+	}
+	*responses = rest
+	return fromSDK(res), true, nil
+}
+
+// inputs points at the two fields in the params of the methods that have them.
+func inputs(p mcp.Params) (*mcp.InputResponseMap, *string) {
+	switch p := p.(type) {
+	case *mcp.CallToolParamsRaw:
+		return &p.InputResponses, &p.RequestState
+	case *mcp.GetPromptParams:
+		return &p.InputResponses, &p.RequestState
+	case *mcp.ReadResourceParams:
+		return &p.InputResponses, &p.RequestState
+	}
+	return nil, nil
+}
+
+// store remembers an answer as the session's next snapshot.
+func (s *RootsService) store(ss *mcp.ServerSession, roots []wire.Root) Snapshot {
+	guard := NewGuard(s.platform(ss), roots)
+	e := s.entry(ss)
+	e.mu.Lock()
+	e.seen = e.notices
+	e.snap = Snapshot{Version: e.snap.Version + 1, Roots: roots, Guard: guard}
+	snap := e.snap
+	e.mu.Unlock()
+	if s.opts.OnRefresh != nil {
+		s.opts.OnRefresh(ss, snap)
+	}
+	return snap
+}
+
+// rideAlong asks where a handler said that it needs the roots. Where a handler
+// that has them asks for something else, our question is added: each repetition
+// of a request carries only the answers to the last questions.
+func (s *RootsService) rideAlong(ctx context.Context, res mcp.Result, err error) (mcp.Result, error) {
+	_, have := ctx.Value(answerKey{s}).(Snapshot)
+	if errors.Is(err, ErrInputRequired) && !have {
+		return ask(), nil
+	}
+	if err != nil {
+		return res, err
+	}
+	var requests mcp.InputRequestMap
+	switch r := res.(type) {
+	case *mcp.CallToolResult:
+		if errors.Is(r.GetError(), ErrInputRequired) && !have {
+			return ask(), nil
+		}
+		requests = r.InputRequests
+	case *mcp.GetPromptResult:
+		requests = r.InputRequests
+	case *mcp.ReadResourceResult:
+		requests = r.InputRequests
+	}
+	if have && requests != nil {
+		//lint:ignore SA1019 deprecated by the protocol, not replaced: this package exists for it.
+		requests[inputRoots] = &mcp.ListRootsParams{}
+	}
+	return res, nil
+}

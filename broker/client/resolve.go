@@ -1,0 +1,162 @@
+package client
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// This file asks the local file system what names mean (Lstat, Readlink, the
+// home and working directories). It opens nothing.
+
+const (
+	localWindows = runtime.GOOS == "windows"
+	maxLinks     = 40 // Linux's limit; a longer chain is a loop or a trap
+)
+
+// resolveLocal makes a path or file URI of this machine absolute and resolves
+// its links as far as it exists. A dangling link and ".." after what does not
+// exist are failures: what they would become is not known.
+func resolveLocal(s string) (string, error) {
+	abs, err := absoluteLocal(s)
+	if err != nil {
+		return "", err
+	}
+	if localWindows {
+		// For its refusals: devices, streams, names Windows rewrites.
+		if err := checkWindows(abs); err != nil {
+			return "", err
+		}
+	}
+	return walk(abs)
+}
+
+// absoluteLocal does not clean: what ".." means after a link only walking tells.
+func absoluteLocal(s string) (string, error) {
+	if isFileURI(s) {
+		if localWindows {
+			return ParseWindowsURI(s)
+		}
+		return names.ParseURI(s)
+	}
+	if s[0] == '~' {
+		if len(s) > 1 && !isSeparator(s[1]) {
+			return "", &names.Error{Kind: names.Invalid, Err: textError("only ~ and ~/ are read as a home directory")}
+		}
+		home, err := os.UserHomeDir()
+		if err != nil || !filepath.IsAbs(home) {
+			return "", &names.Error{Kind: names.Invalid, Err: textError("the home directory is not known")}
+		}
+		return home + s[1:], nil
+	}
+	if filepath.IsAbs(s) {
+		return s, nil
+	}
+	if localWindows && (isSeparator(s[0]) || filepath.VolumeName(s) != "") {
+		return "", &names.Error{Kind: names.Invalid, Err: textError("relative to a drive")}
+	}
+	wd, err := os.Getwd()
+	if err != nil {
+		return "", &names.Error{Kind: names.IO, Err: err}
+	}
+	return wd + string(filepath.Separator) + s, nil
+}
+
+func isSeparator(c byte) bool { return c == '/' || localWindows && c == '\\' }
+
+// checkWindows judges the elements of a path that may still climb.
+func checkWindows(abs string) error {
+	volume := filepath.VolumeName(abs)
+	if strings.HasPrefix(volume, `\\?\`) || strings.HasPrefix(volume, `\\.\`) {
+		return badWindows(abs, "names the device space")
+	}
+	for elem := range elements(abs[len(volume):]) {
+		if why := badElement(elem); why != "" && elem != ".." {
+			return badWindows(abs, why)
+		}
+	}
+	return nil
+}
+
+func elements(p string) func(yield func(string) bool) {
+	return strings.FieldsFuncSeq(p, func(r rune) bool { return r < 0x80 && isSeparator(byte(r)) })
+}
+
+// element is one step of a walk. What a link put there must exist.
+type element struct {
+	name     string
+	fromLink bool
+}
+
+func split(p string, fromLink bool) (all []element) {
+	for e := range elements(p) {
+		all = append(all, element{e, fromLink})
+	}
+	return all
+}
+
+// walk resolves one element at a time, as the kernel would.
+func walk(abs string) (string, error) {
+	volume := filepath.VolumeName(abs)
+	at, missing, links := volume+string(filepath.Separator), false, 0
+	todo := split(abs[len(volume):], false)
+	for len(todo) > 0 {
+		elem := todo[0]
+		todo = todo[1:]
+		switch {
+		case elem.name == ".":
+			continue
+		case elem.name == ".." && missing:
+			return "", &names.Error{Kind: names.NotExist}
+		case elem.name == "..":
+			at = filepath.Dir(at) // at is resolved, so its parent by name is its parent
+			continue
+		}
+		next := filepath.Join(at, elem.name)
+		if missing {
+			at = next
+			continue
+		}
+		target, isLink, err := readLink(next)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && !elem.fromLink:
+			missing, at = true, next
+		case err != nil:
+			return "", &names.Error{Kind: names.Reason(err), Err: err}
+		case !isLink:
+			at = next
+		default:
+			if links++; links > maxLinks {
+				return "", &names.Error{Kind: names.Invalid, Err: syscall.ELOOP}
+			}
+			if volume := filepath.VolumeName(target); filepath.IsAbs(target) || volume != "" {
+				if strings.HasPrefix(volume, `\\?\`) || strings.HasPrefix(volume, `\\.\`) || !filepath.IsAbs(target) {
+					return "", &names.Error{Kind: names.Invalid}
+				}
+				at, target = volume+string(filepath.Separator), target[len(volume):]
+			}
+			todo = append(split(target, true), todo...)
+		}
+	}
+	return at, nil
+}
+
+// readLink asks for one name. On Windows a junction is a link too, and what is
+// neither file, directory nor readable link is an error.
+func readLink(p string) (target string, isLink bool, err error) {
+	info, err := os.Lstat(p)
+	if err != nil {
+		return "", false, err
+	}
+	if info.Mode()&fs.ModeSymlink == 0 && !(localWindows && info.Mode()&fs.ModeIrregular != 0) {
+		return "", false, nil
+	}
+	target, err = os.Readlink(p)
+	return target, err == nil, err
+}

@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// Bounds of one reading, against a client that never comes to an end.
+const (
+	maxRestarts = 5
+	maxPages    = 10_000
+)
+
+// list reads all pages of one state. A list that changes between pages makes
+// the client refuse the cursor (-32602); the reading then begins again.
+func (s *RootsService) list(ctx context.Context, ss *mcp.ServerSession) ([]wire.Root, error) {
+	c := s.opts.Broker.of(ss)
+	if c == nil {
+		return listPlain(ctx, ss)
+	}
+	for range maxRestarts {
+		roots, restart, err := listPages(ctx, c)
+		if err != nil || !restart {
+			return roots, err
+		}
+	}
+	return nil, fmt.Errorf("the client's roots changed during each of %d readings", maxRestarts)
+}
+
+func listPages(ctx context.Context, c *conn) (roots []wire.Root, restart bool, err error) {
+	cursor, seen := "", map[string]bool{}
+	for range maxPages {
+		raw, err := c.call(ctx, wire.RootsList, wire.RootsParams{Cursor: cursor}, nil)
+		var reply *jsonrpc.Error
+		if errors.As(err, &reply) && reply.Code == codeInvalidParams && cursor != "" {
+			return nil, true, nil
+		}
+		if err != nil {
+			return nil, false, rootsFailure(err)
+		}
+		var page wire.RootsResult // nextCursor null reads as absent
+		if err := json.Unmarshal(raw, &page); err != nil {
+			return nil, false, fmt.Errorf("the client's answer to roots/list is malformed: %w", err)
+		}
+		roots = append(roots, page.Roots...)
+		if page.NextCursor == "" {
+			return roots, false, nil
+		}
+		if seen[page.NextCursor] {
+			return nil, false, errors.New("the client's answers to roots/list go round in a circle")
+		}
+		cursor, seen[page.NextCursor] = page.NextCursor, true
+	}
+	return nil, false, fmt.Errorf("the client's roots/list has more than %d pages", maxPages)
+}
+
+// listPlain asks through the SDK, which reads one page.
+func listPlain(ctx context.Context, ss *mcp.ServerSession) ([]wire.Root, error) {
+	//lint:ignore SA1019 deprecated by the protocol, not replaced: this package exists for it.
+	res, err := ss.ListRoots(ctx, nil)
+	if err != nil {
+		return nil, rootsFailure(err)
+	}
+	return fromSDK(res), nil
+}
+
+func fromSDK(res *mcp.ListRootsResult) []wire.Root {
+	roots := make([]wire.Root, 0, len(res.Roots))
+	for _, r := range res.Roots {
+		if r != nil {
+			roots = append(roots, wire.Root{URI: r.URI, Name: r.Name})
+		}
+	}
+	return roots
+}
+
+// rootsFailure gives "Method not found" its meaning: the client has no roots
+// after all.
+func rootsFailure(err error) error {
+	var reply *jsonrpc.Error
+	if errors.As(err, &reply) && reply.Code == codeMethodNotFound {
+		return &NotSupportedError{What: "the client does not support roots: " + reply.Message}
+	}
+	return fmt.Errorf("roots/list: %w", err)
+}

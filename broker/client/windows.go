@@ -1,0 +1,205 @@
+package client
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// ParseWindowsURI reads a file URI as Windows means it (RFC 8089, appendices E
+// and F) and returns the absolute path in its usual form, "C:\a\b" or
+// "\\server\share\a": drive forms file:///c:/x, file:///c|/x and
+// file://localhost/c:/x, network forms file://server/share/x and
+// file:////server/share/x. Refused, each with its reason: other schemes, URIs
+// without an authority, user information, ports, queries, fragments, percent
+// forms of separators and NUL, dot elements, and paths Windows would read as
+// something else than they say: device names, streams, names that end in a dot
+// or a space. Percent-encoded text must be UTF-8.
+func ParseWindowsURI(s string) (string, error) {
+	if !isFileURI(s) {
+		return "", badWindows(s, "is not a file URI")
+	}
+	rest := s[len("file:"):]
+	switch {
+	case !strings.HasPrefix(rest, "//"):
+		return "", badWindows(s, "has no authority; write file:///c:/path")
+	case strings.ContainsAny(rest, "?#"):
+		return "", badWindows(s, "has a query or a fragment")
+	case strings.IndexByte(rest, '\\') >= 0:
+		return "", badWindows(s, "has a backslash; a URI separates with /")
+	}
+	host, path, ok := strings.Cut(rest[2:], "/")
+	if !ok {
+		return "", badWindows(s, "has no path")
+	}
+	if strings.ContainsAny(host, "@:%") {
+		return "", badWindows(s, "has user information, a port or a percent form in its host")
+	}
+	path, err := unescapeWindows(s, path)
+	if err != nil {
+		return "", err
+	}
+	path = strings.ReplaceAll(path, "/", `\`)
+	if host != "" && !strings.EqualFold(host, "localhost") {
+		return windowsPath(`\\` + host + `\` + path)
+	}
+	if len(path) >= 2 && path[1] == '|' && isLetter(path[0]) {
+		path = path[:1] + ":" + path[2:]
+	}
+	if strings.HasPrefix(path, `\`) { // file:////server/share
+		return windowsPath(`\` + path)
+	}
+	return windowsPath(path)
+}
+
+// windowsPath reads an absolute Windows path or a file URI. It returns drive
+// letters in upper case and separators as backslashes.
+func windowsPath(s string) (string, error) {
+	if isFileURI(s) {
+		return ParseWindowsURI(s)
+	}
+	if !utf8.ValidString(s) {
+		return "", badWindows(s, "is not UTF-8")
+	}
+	p := strings.ReplaceAll(s, "/", `\`)
+	switch {
+	case strings.HasPrefix(p, `\\?\`), strings.HasPrefix(p, `\\.\`), strings.HasPrefix(p, `\??\`):
+		return "", badWindows(s, "names the device space")
+	case strings.HasPrefix(p, `\\`):
+		return uncPath(s, p[2:])
+	case len(p) >= 2 && p[1] == ':' && isLetter(p[0]):
+		drive := strings.ToUpper(p[:1]) + ":"
+		if len(p) == 2 {
+			return drive, nil // file:///c: means the drive
+		}
+		if p[2] != '\\' {
+			return "", badWindows(s, "is relative to a drive's working directory")
+		}
+		return joinWindows(s, drive, p[3:])
+	}
+	return "", badWindows(s, "is not absolute; write C:\\path or \\\\server\\share\\path")
+}
+
+func uncPath(whole, p string) (string, error) {
+	server, rest, _ := strings.Cut(p, `\`)
+	share, rest, _ := strings.Cut(rest, `\`)
+	if server == "" || share == "" {
+		return "", badWindows(whole, "names no share of a server")
+	}
+	for _, e := range []string{server, share} {
+		if why := badElement(e); why != "" {
+			return "", badWindows(whole, why)
+		}
+	}
+	return joinWindows(whole, `\\`+server+`\`+share, rest)
+}
+
+func joinWindows(whole, volume, rest string) (string, error) {
+	var b strings.Builder
+	b.WriteString(volume)
+	for elem := range strings.SplitSeq(rest, `\`) {
+		if elem == "" || elem == "." {
+			continue
+		}
+		if why := badElement(elem); why != "" {
+			return "", badWindows(whole, why)
+		}
+		b.WriteByte('\\')
+		b.WriteString(elem)
+	}
+	return b.String(), nil
+}
+
+// badElement says why Windows would not take an element for what it says.
+func badElement(e string) string {
+	if e == "." || e == ".." {
+		return "has a dot element"
+	}
+	if last := e[len(e)-1]; last == '.' || last == ' ' {
+		return "has an element that ends in a dot or a space, which Windows drops"
+	}
+	for _, r := range e {
+		if r < ' ' || strings.ContainsRune(`<>:"|?*`, r) {
+			return "has a character that no Windows name may have"
+		}
+	}
+	base, _, _ := strings.Cut(e, ".")
+	base = strings.ToUpper(strings.TrimRight(base, " "))
+	switch base {
+	case "CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$":
+		return "has a device name"
+	}
+	// The superscript digits count as digits there.
+	if port, ok := strings.CutPrefix(base, "COM"); ok && isPort(port) {
+		return "has a device name"
+	}
+	if port, ok := strings.CutPrefix(base, "LPT"); ok && isPort(port) {
+		return "has a device name"
+	}
+	return ""
+}
+
+func isPort(s string) bool {
+	return utf8.RuneCountInString(s) == 1 && strings.Contains("0123456789¹²³", s)
+}
+
+// foldWindows makes two spellings of one Windows path equal. It folds only
+// letters that are each other's upper and lower case: folding wider than NTFS
+// does (K and the Kelvin sign, s and the long s) would take two directories for
+// one.
+func foldWindows(s string) string {
+	return strings.Map(func(r rune) rune {
+		if up := unicode.ToUpper(r); up <= 0xffff && unicode.ToLower(up) == r {
+			return up
+		}
+		return r
+	}, s)
+}
+
+func unescapeWindows(whole, s string) (string, error) {
+	if strings.IndexByte(s, '%') < 0 {
+		return s, nil
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			out = append(out, s[i])
+			continue
+		}
+		if i+2 >= len(s) {
+			return "", badWindows(whole, "ends inside a percent form")
+		}
+		hi, lo := unhex(s[i+1]), unhex(s[i+2])
+		c := byte(hi<<4 | lo)
+		switch {
+		case hi < 0 || lo < 0:
+			return "", badWindows(whole, "has a malformed percent form")
+		case c == 0 || c == '/' || c == '\\':
+			return "", badWindows(whole, "has the percent form of a separator or NUL")
+		}
+		out = append(out, c)
+		i += 2
+	}
+	if !utf8.Valid(out) {
+		return "", badWindows(whole, "is not UTF-8")
+	}
+	return string(out), nil
+}
+
+func unhex(c byte) int {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0')
+	case 'a' <= c && c <= 'f':
+		return int(c-'a') + 10
+	case 'A' <= c && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return -1
+}
+
+func badWindows(s, why string) error {
+	return &names.Error{Kind: names.Invalid, Err: textError(names.Quote(s) + " " + why)}
+}

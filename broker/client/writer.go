@@ -1,0 +1,112 @@
+package client
+
+import (
+	"context"
+	"io"
+	"io/fs"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// Writer collects a file's new content, which appears at once when Close
+// returns nil. What is not closed vanishes: the client drops an upload that is
+// abandoned. (A client that knows the seed only has no uploads; there the file
+// grows chunk by chunk once the content is larger than one.)
+//
+// A Writer may not be used concurrently.
+type Writer struct {
+	f    *Files
+	ctx  context.Context
+	p    wire.WriteParams // of the first request
+	buf  []byte
+	sent int64
+
+	started  bool
+	uploadID string
+	done     Written
+	err      error // the first failure; what follows it repeats it
+}
+
+// NewWriter prepares to replace or make a file. Nothing is sent before a chunk
+// is full or Close is called. ctx is the context of all requests.
+func (f *Files) NewWriter(ctx context.Context, name string, o WriteOptions) (*Writer, error) {
+	if err := f.check(name); err != nil {
+		return nil, refusedHere(ops[wire.Write], err)
+	}
+	return &Writer{f: f, ctx: ctx, p: wire.WriteParams{
+		Path: name, Create: o.Create || o.CreateOnly, CreateOnly: o.CreateOnly, IfMatch: o.IfMatch,
+	}}, nil
+}
+
+// Write implements io.Writer.
+func (w *Writer) Write(p []byte) (int, error) {
+	n := 0
+	for len(p) > 0 {
+		if w.err != nil {
+			return n, w.err
+		}
+		// A full buffer is sent only when more follows: the last chunk must be
+		// known as the last one.
+		if len(w.buf) == w.f.opts.Chunk {
+			if w.err = w.flush(false); w.err != nil {
+				return n, w.err
+			}
+		}
+		m := min(len(p), w.f.opts.Chunk-len(w.buf))
+		w.buf = append(w.buf, p[:m]...)
+		p, n = p[m:], n+m
+	}
+	return n, w.err
+}
+
+// Close makes the file appear. After an error of Write it returns that error,
+// and the file is as it was.
+func (w *Writer) Close() error {
+	if w.err == nil {
+		if w.err = w.flush(true); w.err == nil {
+			w.err = fs.ErrClosed
+			return nil
+		}
+	}
+	return w.err
+}
+
+// Abort gives up; the file stays as it was. It is safe after Close, where it
+// does nothing.
+func (w *Writer) Abort() {
+	if w.err == nil {
+		w.err, w.buf = fs.ErrClosed, nil
+	}
+}
+
+// Written tells what was made; the zero value before Close.
+func (w *Writer) Written() Written { return w.done }
+
+func (w *Writer) flush(last bool) error {
+	p := w.p
+	switch {
+	case w.uploadID != "":
+		at := w.sent
+		p = wire.WriteParams{Path: w.p.Path, UploadID: w.uploadID, Offset: &at, Last: last}
+	case w.started: // no uploads there
+		at := w.sent
+		p = wire.WriteParams{Path: w.p.Path, Offset: &at}
+	case !last:
+		p.Upload = true
+	}
+	r, err := w.f.send(w.ctx, p, w.buf)
+	if err != nil {
+		return err
+	}
+	w.sent += int64(len(w.buf))
+	w.buf, w.started = w.buf[:0], true
+	if r.UploadID != "" {
+		w.uploadID = r.UploadID
+	}
+	if last {
+		w.done = Written{r.Size, r.ETag}
+	}
+	return nil
+}
+
+var _ io.WriteCloser = (*Writer)(nil)
