@@ -57,9 +57,10 @@ func newDoctorCmd(a *app) *cobra.Command {
 		Use:   "doctor [PATH]...",
 		Short: "Check what this machine, the configuration and directories are fit for",
 		Long: `Check whether this machine can mount, whether something was left behind, and
-whether the configuration is good. For each PATH, tell what kind of file system
-it is, whether changes there are noticed, and whether it may be a root. Nothing
-is changed, apart from the directories of sessions whose process is gone.
+whether the configuration is good and each of its roots can be mounted. For each
+PATH, tell what kind of file system it is, whether changes there are noticed, and
+whether it may be a root. Nothing is changed, apart from the directories of
+sessions whose process is gone.
 
 Exit code 0: all is well, or there are warnings only. 5: something that is
 needed is missing; what to do stands below it.`,
@@ -69,7 +70,11 @@ needed is missing; what to do stands below it.`,
 			conf, checks := checkConfig(file)
 			defer a.waiting("checking")()
 			checks = append(checkSystem(), checks...)
+			checks = append(checks, checkRuntime())
 			checks = append(checks, checkSessions(cmd.Context())...)
+			if conf != nil {
+				checks = append(checks, checkRoots(conf, time.Now())...)
+			}
 			checks = append(checks, checkPaths(cmd.Context(), conf, args)...)
 			return a.diagnosis(checks)
 		},
@@ -261,7 +266,7 @@ func checkSessions(ctx context.Context) []check {
 	before := subdirs(c.Path)
 	live, err := control.List() // removes what dead daemons left
 	if err != nil {
-		return append(checkMounts(nil, nil), c.fail("as it says; another place can be chosen with XDG_RUNTIME_DIR", "%s", oneLine(err)))
+		return append(checkMounts(nil, nil), c.fail("as it says", "%s", oneLine(err)))
 	}
 	var checks []check
 	for _, in := range live {

@@ -18,30 +18,82 @@ import (
 // $XDG_RUNTIME_DIR/rootsfs, or, where that variable names no directory of this
 // user's, rootsfs-UID in the directory for temporary files. Nothing is made.
 func RuntimeDir() string {
-	if x := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(x) {
+	dir, _ := RuntimePlace()
+	return dir
+}
+
+// RuntimePlace is RuntimeDir, and why it is not in $XDG_RUNTIME_DIR although
+// that is set; "" if it is, or the variable is not set.
+func RuntimePlace() (dir, why string) {
+	x := os.Getenv("XDG_RUNTIME_DIR")
+	if x != "" {
+		if why = unfit(x); why == "" {
+			return filepath.Join(x, "rootsfs"), ""
+		}
+		why = "XDG_RUNTIME_DIR " + names.Quote(x) + " " + why
+	}
+	return filepath.Join(os.TempDir(), "rootsfs-"+strconv.Itoa(os.Geteuid())), why
+}
+
+// unfit says why sessions cannot be kept in a directory; "" if they can.
+func unfit(dir string) string {
+	if !filepath.IsAbs(dir) {
+		return "is relative"
+	}
+	var st unix.Stat_t
+	switch err := unix.Stat(dir, &st); {
+	case errors.Is(err, unix.ENOENT):
+		return "does not exist"
+	case err != nil:
+		return "cannot be looked at (" + err.Error() + ")"
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return "is not a directory"
+	case int(st.Uid) != os.Geteuid():
 		// Under sudo the variable may still name the other user's directory,
 		// in which that user could rename ours away.
-		var st unix.Stat_t
-		if unix.Stat(x, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Geteuid() {
-			return filepath.Join(x, "rootsfs")
-		}
+		return fmt.Sprintf("belongs to the user with id %d", st.Uid)
 	}
-	return filepath.Join(os.TempDir(), "rootsfs-"+strconv.Itoa(os.Geteuid()))
+	if _, err := os.Lstat(filepath.Join(dir, "rootsfs")); err == nil {
+		return "" // whatever there is: sessions may be live in it
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return "cannot be written (" + err.Error() + ")"
+	}
+	return ""
 }
 
 // EnsureRuntimeDir makes the directory if need be and verifies that it is this
-// user's, closed to others, and no link. It returns the path.
+// user's, closed to others, and no link. It returns the path. The error is of
+// class System and says what to do.
 func EnsureRuntimeDir() (string, error) {
 	dir := RuntimeDir()
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("make the session directory: %w", err)
+		return "", noPlace(fmt.Errorf("%s cannot be made (%w)", names.Quote(dir), errnoOf(err)))
 	}
 	fd, err := openPrivate(dir)
 	if err != nil {
-		return "", err
+		return "", noPlace(err)
 	}
 	_ = unix.Close(fd)
 	return dir, nil
+}
+
+// noPlace is the error of a directory of sessions that cannot be used.
+func noPlace(err error) error {
+	text := "no place for sessions: "
+	if _, why := RuntimePlace(); why != "" {
+		text += why + ", and "
+	}
+	return &Error{Text: text + err.Error() + "; or set XDG_RUNTIME_DIR to a directory of your own", Class: System}
+}
+
+// errnoOf is the number in an error of package os, whose text repeats the path.
+func errnoOf(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
 }
 
 // openPrivate opens a directory that nobody but this user can reach or change.
@@ -60,7 +112,7 @@ func openPrivate(dir string) (int, error) {
 	}
 	switch {
 	case int(st.Uid) != os.Geteuid():
-		err = fmt.Errorf("%s belongs to the user with id %d, not to you: set XDG_RUNTIME_DIR to a directory of your own", names.Quote(dir), st.Uid)
+		err = fmt.Errorf("%s belongs to the user with id %d, not to you", names.Quote(dir), st.Uid)
 	case st.Mode&0o077 != 0:
 		err = fmt.Errorf("%s is open to other users (mode %04o): chmod 0700 %s", names.Quote(dir), st.Mode&0o7777, names.Escape(dir))
 	}

@@ -112,7 +112,7 @@ func List() ([]Info, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, noPlace(err)
 	}
 	_ = unix.Close(fd)
 	entries, err := os.ReadDir(base)

@@ -154,6 +154,9 @@ func (s *Session) prepare() (err error) {
 	if s.log, err = s.opt.Logger(s.dir.Name()); err != nil {
 		return err
 	}
+	if dir, why := control.RuntimePlace(); why != "" {
+		s.log.Warn("sessions are kept elsewhere: "+why, "directory", dir, "remedy", "set XDG_RUNTIME_DIR to a directory of your own")
+	}
 	s.audit = &records{open: s.openAudit}
 	return nil
 }
@@ -258,7 +261,9 @@ func (s *Session) Name() string { return s.dir.Name() }
 // Point is where the session is mounted, resolved.
 func (s *Session) Point() string { return s.mnt.Point() }
 
-// Registry is the session's registry.
+// Registry is the session's registry. Its own rules let system directories be
+// writable, because that is judged root by root: whoever grants through it, and
+// not through Grant, has to judge that first (see approve.go).
 func (s *Session) Registry() *guard.Registry { return s.reg }
 
 // Run serves until the session has ended: because stop was closed, the owner
