@@ -58,7 +58,7 @@ func (f *auditFlags) add(a *app, cmd *cobra.Command) {
 	fs.StringVar(&f.root, "root", "", "records of this `root` only")
 	fs.StringVar(&f.op, "op", "", "records of this `operation` only, such as open, rename or revoke")
 	fs.StringVar(&f.subject, "subject", "", "records of this `subject` only")
-	fs.StringVar(&f.path, "path", "", "records whose path matches this `glob`; ** stands for any number of directories")
+	fs.StringVar(&f.path, "path", "", "records whose path, with or without its root, matches this `glob`; ** stands for any number of directories")
 	fs.BoolVar(&f.denied, "denied", false, "refusals only")
 	// These fail only if there is no such flag.
 	_ = cmd.RegisterFlagCompletionFunc("root", a.completeRoots(-1))
@@ -196,8 +196,12 @@ func newAuditShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show records",
-		Long: `Show the records of all sessions, or of one, session by session, oldest first.
-With --json each record is printed as it was written, one object a line.`,
+		Long: `Show the records of all sessions, or of one, oldest first; --limit keeps the
+newest of them, whatever session they are of. With --json each record is printed
+as it was written, one object a line.
+
+--path takes a path as it is printed, with the root's name, or without it; a
+pattern without a slash is compared with the last element.`,
 		Example: `  rootsfs audit show --since 1h --root code
   rootsfs audit show --denied --limit 20
   rootsfs audit show --op rename --json | jq .path2`,
@@ -231,7 +235,7 @@ func (a *app) auditShow(dir, session string, filter audit.Filter, limit int) err
 	out := bufio.NewWriterSize(a.stdout, 64<<10)
 	var last [][]byte // with a limit: a ring of what may yet be shown
 	n := 0
-	err = audit.Read(files, filter, func(e audit.Entry) error {
+	err = audit.ReadByTime(files, filter, func(e audit.Entry) error {
 		text := a.auditLine(&e, session == "", filter.Op)
 		switch {
 		case text == nil:

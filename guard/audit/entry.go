@@ -71,6 +71,14 @@ func (e *Entry) Name() string { return exact(e.Path, e.RawPath) }
 // Name2 is Name for the second path.
 func (e *Entry) Name2() string { return exact(e.Path2, e.RawPath2) }
 
+// root2 is the root of the second path.
+func (e *Entry) root2() string {
+	if e.Root2 == "" && (e.Path2 != "" || e.RawPath2 != nil) {
+		return e.Root
+	}
+	return e.Root2
+}
+
 func exact(lossy string, raw []byte) string {
 	if raw != nil {
 		return string(raw)
@@ -101,8 +109,9 @@ type Filter struct {
 	Op      string
 	Denied  bool // refused only
 	// Path is a glob in which ** stands for any number of elements, judged on
-	// either root-relative path, or, if it has no slash, on its last element.
-	// It matches nothing where paths were not written in full.
+	// either path, root-relative or with the root's name before it, or, if it
+	// has no slash, on the path's last element or the name of a root itself. A
+	// path that was not written in full is matched by its root's name alone.
 	Path string
 }
 
@@ -124,20 +133,25 @@ func (f *Filter) match(e *Entry) bool {
 	case f.Subject != "" && e.Subject != f.Subject:
 	case f.Op != "" && e.Op != f.Op:
 	case f.Denied && e.Verdict != "refused":
-	case f.Path != "" && !globs(f.Path, e.Name()) && !globs(f.Path, e.Name2()):
+	case f.Path != "" && !globs(f.Path, e.Root, e.Name()) && !globs(f.Path, e.root2(), e.Name2()):
 	default:
 		return true
 	}
 	return false
 }
 
-func globs(pattern, name string) bool {
+// globs judges a pattern on a path, with and without its root.
+func globs(pattern, root, name string) bool {
 	if name == "" {
-		return false
+		return root != "" && pattern == root
 	}
 	if !strings.Contains(pattern, "/") && pattern != "**" {
-		name = path.Base(name)
+		return matches(pattern, path.Base(name))
 	}
+	return matches(pattern, name) || matches(pattern, root+"/"+name)
+}
+
+func matches(pattern, name string) bool {
 	ok, err := doublestar.Match(pattern, name)
 	return ok && err == nil
 }

@@ -49,6 +49,11 @@ func TestFilter(t *testing.T) {
 		{"base name", Filter{Path: "*.go"}, "0 1 2 5"},
 		{"glob", Filter{Path: "src/*.go"}, "1"},
 		{"double star", Filter{Path: "src/**"}, "1 2"},
+		{"as printed, with the root", Filter{Path: "code/src/b.go"}, "1"},
+		{"another root's", Filter{Path: "other/src/b.go"}, ""},
+		{"all of a root", Filter{Path: "code/**"}, "0 1 2 3 5"},
+		{"the second path as printed", Filter{Path: "other/n.go"}, "5"},
+		{"a root itself", Filter{Path: "code"}, "4"},
 		{"bytes", Filter{Path: "bad\xff.txt"}, "3"},
 		{"everything that has a path", Filter{Path: "**"}, "0 1 2 3 5 6"},
 	} {
