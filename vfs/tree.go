@@ -18,8 +18,10 @@ type Info = beneath.Info
 
 // Tree is the guarded tree over the roots of one registry.
 type Tree struct {
-	reg       *guard.Registry
-	replacing keyed // paths being replaced
+	reg     *guard.Registry
+	locks   keyed   // names that are being changed as a whole
+	uploads uploads // in progress
+	journal journalling
 }
 
 // New returns the tree of a registry.

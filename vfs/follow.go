@@ -1,0 +1,245 @@
+package vfs
+
+import (
+	"context"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// The kernel walks the links of a mount; for peers that send paths the tree
+// does it. A path is first resolved by the kernel in one call that refuses
+// links. Only if it meets one, the path is walked here: one element at a time,
+// each judged and opened beneath the last, a link's target put in its place. The
+// result is a path without links, which is resolved from the root again, by a
+// call that refuses links: whatever was exchanged since, nothing is followed
+// that was not judged.
+
+const (
+	// maxLinks bounds the links of one path, as the kernel does (MAXSYMLINKS).
+	maxLinks = 40
+	// maxClimbs bounds how many elements may be resolved again because a
+	// target climbs: long targets full of ".." in a deep tree would otherwise
+	// make one request cost minutes.
+	maxClimbs = 100_000
+	// maxExchanges bounds how often a walk is repeated because somebody put a
+	// link where it had found none; who wins that often is denied service.
+	maxExchanges = 16
+)
+
+// Follow returns where a path leads when its links are followed, those of its
+// last element only if last is set. The path returned has no links, and need not
+// exist in its last element. A link that leaves the root, if only by its text,
+// is refused (Escaped); to follow any takes the right to read.
+func (t *Tree) Follow(ctx context.Context, c guard.Caller, p guard.Path, last bool) (guard.Path, error) {
+	req := guard.Request{Caller: c, Op: names.OpLookup, Path: p}
+	return do(ctx, t, req, nil, func(l *guard.Lease) (guard.Path, int64, error) {
+		q, err := follow(ctx, l, p, last)
+		return q, 0, err
+	})
+}
+
+// followed runs f on the path p leads to, within an operation that has been
+// admitted. f works on paths without links, and returns ELOOP, before it has
+// changed anything, where it meets one: in the directories, and if last is set
+// at the end.
+func followed[T any](ctx context.Context, l *guard.Lease, p guard.Path, last bool, f func(q guard.Path) (T, error)) (T, error) {
+	v, err := f(p)
+	for range maxExchanges {
+		if err != unix.ELOOP { //nolint:errorlint // bare errno
+			break
+		}
+		q, ferr := follow(ctx, l, p, last)
+		if ferr != nil {
+			return v, ferr
+		}
+		v, err = f(q)
+	}
+	return v, err
+}
+
+// ended reports why an operation that takes long should stop.
+func ended(ctx context.Context, l *guard.Lease) error {
+	select {
+	case <-l.Dead():
+		return &guard.Error{Kind: names.Revoked}
+	default:
+		return ctx.Err()
+	}
+}
+
+// step is an element still to be walked.
+type step struct {
+	name string
+	link bool // it stood in a link's target, not in the path that was asked for
+}
+
+// follower walks one path.
+type follower struct {
+	ctx   context.Context
+	l     *guard.Lease
+	at    []string // where the walk is: real directories, no links
+	d     beneath.Dir
+	todo  []step // in reverse: the next is the last
+	links int
+	climb int
+}
+
+func follow(ctx context.Context, l *guard.Lease, p guard.Path, last bool) (guard.Path, error) {
+	w := follower{ctx: ctx, l: l}
+	defer func() { w.d.Close() }()
+	if err := w.walk(p, last); err != nil {
+		return guard.Path{}, err
+	}
+	for i := len(w.todo) - 1; i >= 0; i-- { // the last element
+		w.at = append(w.at, w.todo[i].name)
+	}
+	return guard.NewPath(p.Root, strings.Join(w.at, "/"))
+}
+
+// walk goes as far as there are directories. If the last element is none, and is
+// not to be followed or not a link, it stays in todo. On ENOENT, todo begins with
+// the first missing element.
+func (w *follower) walk(p guard.Path, last bool) error {
+	if w.l.File() != "" {
+		return w.fileRoot(p)
+	}
+	w.d = beneath.Dir{FD: w.l.Dir()}
+	w.push(p.Rel(), false)
+	for len(w.todo) > 0 {
+		if err := ended(w.ctx, w.l); err != nil {
+			return err
+		}
+		next := w.todo[len(w.todo)-1]
+		switch next.name {
+		case "", ".":
+			w.pop()
+		case "..":
+			w.pop()
+			if err := w.up(); err != nil {
+				return err
+			}
+		default:
+			final := len(w.todo) == 1
+			if final && !last {
+				return w.l.Judge(w.rel(), next.name)
+			}
+			done, err := w.enter(next, final)
+			if done || err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fileRoot: nothing lies below a single-file root, and if its own name has
+// become a link, that leads away from the one file the root is.
+func (w *follower) fileRoot(p guard.Path) error {
+	if !p.IsRoot() {
+		return unix.ENOTDIR
+	}
+	d, err := beneath.Node(w.l, p)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	info, err := beneath.Stat(d.FD)
+	if err == nil && info.Type() == unix.S_IFLNK {
+		err = &guard.Error{Kind: names.Escaped}
+	}
+	return err
+}
+
+func (w *follower) pop() { w.todo = w.todo[:len(w.todo)-1] }
+
+func (w *follower) push(rel string, link bool) {
+	if rel == "" {
+		return
+	}
+	elems := strings.Split(rel, "/")
+	for i := len(elems) - 1; i >= 0; i-- {
+		w.todo = append(w.todo, step{elems[i], link})
+	}
+}
+
+func (w *follower) rel() string { return strings.Join(w.at, "/") }
+
+// up leaves the directory. What lies above is resolved from the root: where
+// ".." of a directory leads, whoever moves the directory decides.
+func (w *follower) up() error {
+	if len(w.at) == 0 {
+		return &guard.Error{Kind: names.Escaped}
+	}
+	w.at = w.at[:len(w.at)-1]
+	if w.climb += len(w.at) + 1; w.climb > maxClimbs {
+		return unix.ELOOP
+	}
+	d, err := beneath.OpenDir(w.l, w.rel())
+	if err != nil {
+		return err
+	}
+	w.d.Close()
+	w.d = d
+	return nil
+}
+
+// enter takes the next element. done means that it is the path's last one, and
+// not a link or directory; it then stays in todo.
+func (w *follower) enter(next step, final bool) (done bool, err error) {
+	rel := w.rel()
+	if err := w.l.Judge(rel, next.name); err != nil {
+		return false, err
+	}
+	d, info, err := beneath.Step(w.l, w.d, next.name)
+	if err == unix.ENOENT && final { //nolint:errorlint // bare errno
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case info.IsDir():
+		w.pop()
+		w.at = append(w.at, next.name)
+		w.d.Close()
+		w.d = d
+		return false, nil
+	case info.Type() == unix.S_IFLNK:
+		defer d.Close()
+		w.pop()
+		return false, w.expand(d.FD)
+	}
+	d.Close()
+	if final {
+		return true, nil
+	}
+	if err := visible(w.l, &info); err != nil {
+		return false, err
+	}
+	return false, unix.ENOTDIR
+}
+
+// expand puts a link's target in its place.
+func (w *follower) expand(fd int) error {
+	if w.l.Rights()&guard.Read == 0 {
+		// As READLINK in the mount: a target is contents.
+		return &guard.Error{Kind: names.Permission}
+	}
+	if w.links++; w.links > maxLinks {
+		return unix.ELOOP
+	}
+	target, err := beneath.Readlink(fd)
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(target, "/") {
+		return &guard.Error{Kind: names.Escaped}
+	}
+	w.push(target, true)
+	return nil
+}

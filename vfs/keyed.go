@@ -1,0 +1,113 @@
+package vfs
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// nameKey identifies a name by the directory it lies in, so that a file is
+// locked under one key through whatever root, link or nesting it is reached. Two
+// hard links of a file are two names, and have two keys.
+type nameKey struct {
+	dir  guard.Identity
+	base string
+}
+
+func keyOf(d beneath.Dir, base string) (nameKey, error) {
+	info, err := beneath.Stat(d.FD)
+	return nameKey{info.ID(), base}, err
+}
+
+// keyed excludes holders of the same key from each other.
+type keyed struct {
+	mu   sync.Mutex // guards the fields below
+	held map[nameKey]*keyHeld
+}
+
+type keyHeld struct {
+	sem   chan struct{} // full while somebody holds the key
+	users int
+}
+
+// lock waits for the keys of names, until ctx or the root ends. Several are
+// taken in one order by everybody.
+func (k *keyed) lock(ctx context.Context, l *guard.Lease, keys ...nameKey) (unlock func(), err error) {
+	slices.SortFunc(keys, compareKeys)
+	keys = slices.Compact(keys)
+	for i, key := range keys {
+		if err := k.take(ctx, l, key); err != nil {
+			k.give(keys[:i])
+			return nil, err
+		}
+	}
+	return func() { k.give(keys) }, nil
+}
+
+func compareKeys(a, b nameKey) int {
+	switch {
+	case a.dir.Dev != b.dir.Dev:
+		return order(a.dir.Dev < b.dir.Dev)
+	case a.dir.Ino != b.dir.Ino:
+		return order(a.dir.Ino < b.dir.Ino)
+	case a.dir.Birth != b.dir.Birth:
+		return order(a.dir.Birth < b.dir.Birth)
+	}
+	return strings.Compare(a.base, b.base)
+}
+
+func order(less bool) int {
+	if less {
+		return -1
+	}
+	return 1
+}
+
+func (k *keyed) take(ctx context.Context, l *guard.Lease, key nameKey) error {
+	k.mu.Lock()
+	if k.held == nil {
+		k.held = map[nameKey]*keyHeld{}
+	}
+	h := k.held[key]
+	if h == nil {
+		h = &keyHeld{sem: make(chan struct{}, 1)}
+		k.held[key] = h
+	}
+	h.users++
+	k.mu.Unlock()
+	var err error
+	select {
+	case h.sem <- struct{}{}:
+		return nil
+	case <-l.Dead():
+		err = &guard.Error{Kind: names.Revoked}
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	k.forget(key, h)
+	return err
+}
+
+func (k *keyed) give(keys []nameKey) {
+	for _, key := range keys {
+		k.mu.Lock()
+		h := k.held[key]
+		k.mu.Unlock()
+		<-h.sem
+		k.forget(key, h)
+	}
+}
+
+// forget drops one user of a key, and the key with the last.
+func (k *keyed) forget(key nameKey, h *keyHeld) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if h.users--; h.users == 0 {
+		delete(k.held, key)
+	}
+}

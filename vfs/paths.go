@@ -1,0 +1,273 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// isRoot is of operations that would take a root itself away.
+func isRoot() error {
+	return &guard.Error{Kind: names.Permission, Err: errors.New("the path is a root itself, which only its owner can take away")}
+}
+
+type madeDir struct {
+	info Info
+	made bool
+	need int // names that have to be reserved first
+}
+
+// MkdirAll makes a directory and what is missing above it. made is false if it
+// was there already; what is there and no directory is Exist at the end of the
+// path and NotDir before. On failure, directories already made are removed
+// again. A path that is missing behind a link is not made.
+//
+// More than one directory takes a second pass through the gate, because the
+// quota of names has to be reserved before and only a look tells for how many.
+func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (info Info, made bool, err error) {
+	reserve := 1
+	for range maxExchanges {
+		req := guard.Request{Caller: c, Op: names.OpMkdir, Path: p, Names: int64(reserve)}
+		d, err := do(ctx, t, req, nil, func(l *guard.Lease) (madeDir, int64, error) {
+			d, err := mkdirAll(ctx, l, c, p, mode&07777, reserve)
+			if err == nil && !d.made {
+				l.NotMade()
+			}
+			return d, 0, err
+		})
+		if err != nil || d.need == 0 {
+			return d.info, d.made, err
+		}
+		reserve = d.need
+	}
+	return Info{}, false, &guard.Error{Op: names.OpMkdir, Path: p, Kind: names.Conflict}
+}
+
+func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path, mode uint32, reserved int) (madeDir, error) {
+	w := follower{ctx: ctx, l: l}
+	defer func() { w.d.Close() }()
+	err := w.walk(p, true)
+	switch {
+	case err == nil && l.File() != "":
+		return madeDir{}, unix.EEXIST
+	case err == nil && len(w.todo) == 0:
+		info, err := beneath.Stat(w.d.FD)
+		return madeDir{info: info}, err
+	case err == nil:
+		info, err := beneath.StatAt(w.d.FD, w.todo[0].name)
+		if err == nil {
+			if err = visible(l, &info); err == nil {
+				err = unix.EEXIST
+			}
+		}
+		if err != unix.ENOENT { //nolint:errorlint // bare errno
+			return madeDir{}, err
+		}
+	case err != unix.ENOENT: //nolint:errorlint // bare errno
+		return madeDir{}, err
+	}
+	for _, s := range w.todo {
+		if s.link {
+			return madeDir{}, unix.ENOENT
+		}
+	}
+	if len(w.todo) > reserved {
+		return madeDir{need: len(w.todo)}, nil
+	}
+	return w.mkdirs(p.Root, c, mode)
+}
+
+// mkdirs makes what is missing, from where the walk ended.
+func (w *follower) mkdirs(root guard.RootName, c guard.Caller, mode uint32) (madeDir, error) {
+	var res madeDir
+	var depths []int // of the directories made, in elements
+	for len(w.todo) > 0 {
+		made, info, err := w.mkdir(c, mode)
+		if made {
+			depths = append(depths, len(w.at)+1)
+		}
+		if err != nil {
+			w.unmake(root, depths)
+			return res, err
+		}
+		res.made, res.info = made, info
+		w.at = append(w.at, w.todo[len(w.todo)-1].name)
+		w.pop()
+	}
+	return res, nil
+}
+
+// mkdir makes the next directory and enters it.
+func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err error) {
+	if err := ended(w.ctx, w.l); err != nil {
+		return false, Info{}, err
+	}
+	name := w.todo[len(w.todo)-1].name
+	if err := w.l.Judge(w.rel(), name); err != nil {
+		return false, Info{}, err
+	}
+	if len(w.todo) > 1 {
+		mode |= 0o300 // or nothing could be made in it
+	}
+	_, err = beneath.Mkdir(w.d, name, umasked(c, w.d, mode), owner(c))
+	if err != nil && err != unix.EEXIST { //nolint:errorlint // bare errno
+		return false, Info{}, err
+	}
+	made = err == nil
+	d, info, err := beneath.Step(w.l, w.d, name)
+	if err != nil {
+		return made, info, err
+	}
+	if !info.IsDir() {
+		d.Close()
+		return made, info, unix.ENOTDIR
+	}
+	w.d.Close()
+	w.d = d
+	return made, info, nil
+}
+
+// unmake removes the directories of a path that have these depths, as long as
+// they are empty.
+func (w *follower) unmake(root guard.RootName, depths []int) {
+	elems := append(w.at[:len(w.at):len(w.at)], w.todo[len(w.todo)-1].name)
+	for i := len(depths) - 1; i >= 0; i-- {
+		p, err := guard.NewPath(root, strings.Join(elems[:depths[i]], "/"))
+		if err != nil {
+			return
+		}
+		d, base, err := beneath.Parent(w.l, p)
+		if err != nil {
+			return
+		}
+		err = beneath.Rmdir(d, base)
+		d.Close()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// CreateFile makes an empty regular file, which must not be there (Exist), with
+// parents also the directories above it (see MkdirAll). A link of that name is
+// not followed.
+func (t *Tree) CreateFile(ctx context.Context, c guard.Caller, p guard.Path, mode uint32, parents bool) (Info, error) {
+	if dir, _ := p.Split(); parents && !p.IsRoot() && !dir.IsRoot() {
+		if _, _, err := t.MkdirAll(ctx, c, dir, 0o777&^c.Umask); err != nil {
+			return Info{}, err
+		}
+	}
+	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Names: 1}
+	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+		info, err := followed(ctx, l, p, false, func(q guard.Path) (Info, error) {
+			if q.IsRoot() {
+				return Info{}, unix.EEXIST
+			}
+			d, base, err := beneath.Parent(l, q)
+			if err != nil {
+				return Info{}, err
+			}
+			defer d.Close()
+			fd, info, err := beneath.CreateFile(d, base, unix.O_WRONLY, umasked(c, d, safeMode(l, mode&07777)), owner(c))
+			if err == nil {
+				beneath.Close(fd)
+			}
+			return info, err
+		})
+		return info, 0, err
+	})
+}
+
+// RenamePath moves a name within one root; links on the way are followed, a link
+// at the end is moved itself. Without overwrite nothing is replaced (Exist), nor
+// without the right to delete. The etag, unless "", is that of what is moved.
+// Across two roots, or the boundary of a nested one, it is EXDEV.
+func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
+	req := guard.Request{Caller: c, Op: names.OpRename, Path: old, Path2: to}
+	_, err := do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
+		none, err := followed(ctx, l, old, false, func(q guard.Path) (struct{}, error) {
+			if q.IsRoot() || to.IsRoot() {
+				return struct{}{}, isRoot()
+			}
+			src, oldBase, err := beneath.Parent(l, q)
+			if err != nil {
+				return struct{}{}, err
+			}
+			defer src.Close()
+			return followed(ctx, l, to, false, func(q2 guard.Path) (struct{}, error) {
+				dst, newBase, err := beneath.Parent(l, q2)
+				if err != nil {
+					return struct{}{}, err
+				}
+				defer dst.Close()
+				return struct{}{}, t.rename(ctx, l, src, oldBase, dst, newBase, overwrite, etag)
+			})
+		})
+		return none, 0, err
+	})
+	return err
+}
+
+func (t *Tree) rename(ctx context.Context, l *guard.Lease, src beneath.Dir, oldBase string, dst beneath.Dir, newBase string,
+	overwrite bool, etag string,
+) error {
+	if src.Domain != dst.Domain {
+		return unix.EXDEV
+	}
+	from, err := keyOf(src, oldBase)
+	if err != nil {
+		return err
+	}
+	into, err := keyOf(dst, newBase)
+	if err != nil {
+		return err
+	}
+	unlock, err := t.locks.lock(ctx, l, from, into)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := movable(l, src, oldBase); err != nil {
+		return err
+	}
+	if err := movable(l, dst, newBase); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
+		return err
+	}
+	if err := inState(src, oldBase, etag); err != nil {
+		return err
+	}
+	if overwrite && l.Rights()&guard.Delete != 0 {
+		return beneath.Rename(src, oldBase, dst, newBase, 0)
+	}
+	err = beneath.Rename(src, oldBase, dst, newBase, unix.RENAME_NOREPLACE)
+	if err != unix.EINVAL { //nolint:errorlint // bare errno
+		return err
+	}
+	// The file system cannot refuse by itself (NFS), or a directory would move
+	// into itself; among the users of this tree the key excludes others.
+	if _, err := beneath.StatAt(dst.FD, newBase); err != unix.ENOENT { //nolint:errorlint // bare errno
+		if err == nil {
+			err = unix.EEXIST
+		}
+		return err
+	}
+	return beneath.Rename(src, oldBase, dst, newBase, 0)
+}
+
+// inState compares what lies at a name with an etag, unless that is "".
+func inState(d beneath.Dir, base, etag string) error {
+	if etag == "" {
+		return nil
+	}
+	info, err := beneath.StatAt(d.FD, base)
+	if err == nil && ETag(&info) != etag {
+		err = &guard.Error{Kind: names.Conflict}
+	}
+	return err
+}

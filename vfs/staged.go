@@ -1,0 +1,105 @@
+package vfs
+
+import (
+	"crypto/rand"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// TempPrefix begins the names of files that are not finished. A new file has no
+// such name at any time where the file system knows files without a name
+// (O_TMPFILE); one that replaces another has it for the moment between getting a
+// name and taking the other's, because only a rename can replace. One that is
+// found when nothing is being written was left by a daemon that died, see
+// Tree.CleanTemp.
+const TempPrefix = ".rootsfs-tmp-"
+
+// staged is a file's new contents before they have the file's name.
+type staged struct {
+	fd   int
+	mode uint32 // it was made with
+	temp string // its name meanwhile, "" when it has none
+	done func() // of the journal, for temp
+}
+
+// stage makes a file in d, which lies at dir, without a name if possible.
+func (t *Tree) stage(d beneath.Dir, dir guard.Path, mode uint32, o beneath.Owner) (*staged, error) {
+	s := &staged{fd: -1, mode: mode}
+	fd, ok, err := beneath.Nameless(d, mode, o)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		s.fd = fd
+		return s, nil
+	}
+	err = t.name(s, dir, func(temp string) (err error) {
+		s.fd, _, err = beneath.CreateFile(d, temp, unix.O_RDWR, mode, o)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// name finds a temporary name, journals it, and has make make it.
+func (t *Tree) name(s *staged, dir guard.Path, make func(temp string) error) error {
+	for range 100 {
+		temp := TempPrefix + strings.ToLower(rand.Text())
+		p, err := dir.Join(temp)
+		if err != nil {
+			return err
+		}
+		done := t.journal.begin(p)
+		err = make(temp)
+		if err == nil {
+			s.temp, s.done = temp, done
+			return nil
+		}
+		done()
+		if err != unix.EEXIST { //nolint:errorlint // bare errno
+			return err
+		}
+	}
+	return unix.EEXIST
+}
+
+// place gives the staged file its name: that of the file it replaces, or one
+// that must be free.
+func (t *Tree) place(s *staged, d beneath.Dir, dir guard.Path, base string, replaces bool) error {
+	link := func(name string) error { return beneath.Name(s.fd, d, name) }
+	if s.temp == "" {
+		if !replaces {
+			return link(base)
+		}
+		if err := t.name(s, dir, link); err != nil {
+			return err
+		}
+	}
+	flags := uint(0)
+	if !replaces {
+		flags = unix.RENAME_NOREPLACE
+	}
+	if err := beneath.Rename(d, s.temp, d, base, flags); err != nil {
+		return err
+	}
+	s.temp = ""
+	s.done()
+	return nil
+}
+
+// drop ends the staging: what did not take its name vanishes. If even that fails
+// the journal keeps the temporary name, for the next start.
+func (s *staged) drop(d beneath.Dir) {
+	if s.temp != "" {
+		if err := beneath.Unlink(d, s.temp); err == nil || err == unix.ENOENT { //nolint:errorlint // bare errno
+			s.done()
+		}
+	}
+	beneath.Close(s.fd)
+}

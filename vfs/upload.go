@@ -1,0 +1,397 @@
+package vfs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// maxGaps bounds the pieces of an upload that do not touch: each is remembered.
+const maxGaps = 4096
+
+// Upload is a file that comes in pieces and appears at once, complete, with
+// Commit. Until then it has no name (where the file system can), so that nothing
+// is left of it whatever happens; it ends by itself when its root does. Its
+// methods may be called concurrently.
+type Upload struct {
+	t    *Tree
+	path guard.Path // without links
+	key  nameKey
+	cond IfMatch
+	old  *Info // what was there at the beginning
+	hold atomic.Pointer[guard.Hold]
+	dir  int // of the directory, for a temporary name; -1: there is none
+	s    *staged
+	// users are the operations that use s, plus one until the upload is over;
+	// one may still run although it has been answered.
+	users atomic.Int64
+
+	busy  sync.RWMutex // held for writing by Commit and Abort, so that no piece is being written then
+	mu    sync.Mutex   // guards the fields below
+	spans []span       // what was written: sorted, neither touching nor overlapping
+	over  bool
+	done  chan struct{}
+}
+
+type span struct{ from, to int64 }
+
+// uploads are those in progress, by the name they will take.
+type uploads struct {
+	mu   sync.Mutex // guards the field below
+	busy map[nameKey]bool
+}
+
+func (u *uploads) begin(key nameKey) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.busy[key] {
+		return false
+	}
+	if u.busy == nil {
+		u.busy = map[nameKey]bool{}
+	}
+	u.busy[key] = true
+	return true
+}
+
+func (u *uploads) end(key nameKey) {
+	u.mu.Lock()
+	delete(u.busy, key)
+	u.mu.Unlock()
+}
+
+// BeginUpload starts to collect the contents of a file, on a condition that is
+// judged now and again by Commit. Links are followed now. Of several uploads to
+// one name only the first is begun, the others are refused (Conflict) until it
+// has ended.
+func (t *Tree) BeginUpload(ctx context.Context, c guard.Caller, p guard.Path, cond IfMatch) (*Upload, error) {
+	cond.Follow = true
+	req := guard.Request{Caller: c, Op: names.OpReplace, Path: p, Need: cond.need(), Quiet: true}
+	drop := func(u *Upload) { u.Abort() }
+	u, err := do(ctx, t, req, drop, func(l *guard.Lease) (*Upload, int64, error) {
+		u, err := followed(ctx, l, p, true, func(q guard.Path) (*Upload, error) { return t.upload(ctx, l, c, q, cond) })
+		return u, 0, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	go u.watch()
+	return u, nil
+}
+
+func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q guard.Path, cond IfMatch) (*Upload, error) {
+	d, base, err := beneath.Parent(l, q)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	p := replacement{t: t, ctx: ctx, l: l, c: c, d: d, path: q, base: base, cond: cond}
+	u := &Upload{t: t, path: q, cond: cond, dir: -1, done: make(chan struct{})}
+	if u.old, err = p.existing(); err != nil {
+		return nil, err
+	}
+	if u.old != nil && cond.RespectLocks {
+		if err := p.unlocked(u.old, func() error { return nil }); err != nil {
+			return nil, err
+		}
+	}
+	if u.key, err = keyOf(d, base); err != nil {
+		return nil, err
+	}
+	if !t.uploads.begin(u.key) {
+		return nil, &guard.Error{Kind: names.Conflict, Err: errors.New("another upload of this file is in progress")}
+	}
+	if u.s, err = p.stage(u.old); err == nil && u.s.temp != "" {
+		if u.dir, err = beneath.Dup(d); err != nil {
+			u.s.drop(d)
+		}
+	}
+	if err != nil {
+		t.uploads.end(u.key)
+		return nil, err
+	}
+	u.hold.Store(l.Hold())
+	u.users.Store(1)
+	return u, nil
+}
+
+// leave lets go of the staged file; the last closes it.
+func (u *Upload) leave() {
+	if u.users.Add(-1) > 0 {
+		return
+	}
+	if u.dir < 0 {
+		u.s.drop(beneath.Dir{})
+		return
+	}
+	d := beneath.Held(u.dir)
+	u.s.drop(d)
+	d.Close()
+}
+
+// watch ends the upload with its root.
+func (u *Upload) watch() {
+	select {
+	case <-u.hold.Load().Dead():
+		u.Abort()
+	case <-u.done:
+	}
+}
+
+// Path is where the file will appear: the path asked for, its links followed.
+func (u *Upload) Path() guard.Path { return u.path }
+
+// Size is how large the file is so far, gaps included.
+func (u *Upload) Size() int64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.spans) == 0 {
+		return 0
+	}
+	return u.spans[len(u.spans)-1].to
+}
+
+func (u *Upload) ended() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.over
+}
+
+// gate passes one operation of the upload through the gate, in the lifetime of
+// the root it was begun under.
+func gate[T any](ctx context.Context, u *Upload, req guard.Request, f func(l *guard.Lease) (T, int64, error)) (T, error) {
+	req.Path = u.path
+	for range 4 {
+		req.Held = u.hold.Load()
+		v, err := do(ctx, u.t, req, nil, f)
+		if !errors.Is(err, guard.ErrRefence) {
+			return v, err
+		}
+		// Roots were nested in this one, or revoked there: the directory
+		// is walked to again, so that the lease knows what it passes.
+		look := guard.Request{Caller: req.Caller, Op: names.OpLookup, Path: u.path}
+		hold, err := do(ctx, u.t, look, nil, func(l *guard.Lease) (*guard.Hold, int64, error) {
+			if _, epoch := req.Held.Root(); l.Epoch() != epoch {
+				return nil, 0, &guard.Error{Kind: names.Revoked}
+			}
+			d, _, err := u.parent(l)
+			if err != nil {
+				return nil, 0, err
+			}
+			d.Close()
+			return l.Hold(), 0, nil
+		})
+		if err != nil {
+			return v, err
+		}
+		u.hold.Store(hold)
+	}
+	var zero T
+	return zero, &guard.Error{Op: req.Op, Path: req.Path, Kind: names.Conflict}
+}
+
+// parent is the directory the file will appear in, if it is still the same.
+func (u *Upload) parent(l *guard.Lease) (beneath.Dir, string, error) {
+	d, base, err := beneath.Parent(l, u.path)
+	if err != nil {
+		return d, base, err
+	}
+	key, err := keyOf(d, base)
+	if err == nil && key != u.key {
+		err = &guard.Error{Kind: names.Conflict}
+	}
+	if err != nil {
+		d.Close()
+		return beneath.Dir{}, "", err
+	}
+	return d, base, nil
+}
+
+// refuse answers an operation on an upload that was committed or aborted, or
+// whose root has ended, which is for the gate to say.
+func (u *Upload) refuse(ctx context.Context, req guard.Request) error {
+	return second(gate(ctx, u, req, func(*guard.Lease) (struct{}, int64, error) {
+		return struct{}{}, 0, &guard.Error{Kind: names.Conflict, Err: errors.New("the upload has ended; begin another")}
+	}))
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// WriteAt takes one piece. Pieces may come in any order and overlap, the later
+// one wins; bytes are charged to the quotas as they come. It returns how many
+// were written; fewer than given come with an error.
+func (u *Upload) WriteAt(ctx context.Context, c guard.Caller, data []byte, off int64) (int, error) {
+	u.busy.RLock()
+	defer u.busy.RUnlock()
+	end := off + int64(len(data))
+	req := guard.Request{Caller: c, Op: names.OpReplace, Bytes: int64(len(data)), Size: end, Quiet: true}
+	if u.ended() {
+		return 0, u.refuse(ctx, req)
+	}
+	var wrote atomic.Int64
+	_, err := gate(ctx, u, req, func(l *guard.Lease) (struct{}, int64, error) {
+		u.users.Add(1)
+		defer u.leave()
+		if off < 0 || end < off {
+			return struct{}{}, 0, unix.EINVAL
+		}
+		if err := u.room(off, end); err != nil {
+			return struct{}{}, 0, err
+		}
+		if l.Remote() {
+			data = bytes.Clone(data)
+		}
+		n, err := beneath.Pwritev(u.s.fd, [][]byte{data}, off, false)
+		wrote.Store(int64(n))
+		return struct{}{}, int64(n), err
+	})
+	n := wrote.Load()
+	u.add(off, off+n)
+	return int(n), err
+}
+
+// room refuses a piece that would leave too many gaps.
+func (u *Upload) room(from, to int64) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.spans) < maxGaps {
+		return nil
+	}
+	for _, s := range u.spans {
+		if from <= s.to && to >= s.from {
+			return nil
+		}
+	}
+	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf("the upload has more than %d gaps; send pieces nearer to one another", maxGaps)}
+}
+
+func (u *Upload) add(from, to int64) {
+	if from >= to {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(u.spans, from, func(s span, from int64) int {
+		if s.to < from {
+			return -1
+		}
+		return 1
+	})
+	j := i
+	for j < len(u.spans) && u.spans[j].from <= to {
+		from, to = min(from, u.spans[j].from), max(to, u.spans[j].to)
+		j++
+	}
+	u.spans = slices.Replace(u.spans, i, j, span{from, to})
+}
+
+// complete reports a gap. Commit holds busy.
+func (u *Upload) complete() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case len(u.spans) == 0, len(u.spans) == 1 && u.spans[0].from == 0:
+		return nil
+	case u.spans[0].from > 0:
+		return gapError(0, u.spans[0].from)
+	}
+	return gapError(u.spans[0].to, u.spans[1].from)
+}
+
+func gapError(from, to int64) error {
+	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf("the upload has a gap: bytes %d to %d did not come", from, to)}
+}
+
+// Commit flushes the file to the disk and gives it its name, atomically. If what
+// has the name now is not what had it at the beginning, the upload has lost
+// (Conflict), unless the condition says LastWins. A gap, or an error that may
+// pass, leaves the upload open; after success, a conflict, a refused condition
+// or the end of the root it is over.
+func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
+	u.busy.Lock()
+	defer u.busy.Unlock()
+	req := guard.Request{Caller: c, Op: names.OpReplace, Names: 1, Need: u.cond.need(), Quiet: true}
+	if u.ended() {
+		return Info{}, u.refuse(ctx, req)
+	}
+	res, err := gate(ctx, u, req, func(l *guard.Lease) (placed, int64, error) {
+		if err := u.complete(); err != nil {
+			return placed{}, 0, err
+		}
+		if u.users.Add(1) > 2 {
+			// A piece that was answered early may still be written.
+			u.leave()
+			return placed{}, 0, &guard.Error{Kind: names.Timeout}
+		}
+		defer u.leave()
+		d, base, err := u.parent(l)
+		if err != nil {
+			return placed{}, 0, err
+		}
+		defer d.Close()
+		p := replacement{t: u.t, ctx: ctx, l: l, c: c, d: d, path: u.path, base: base, cond: u.cond, s: u.s}
+		res, err := p.commit(u.agree)
+		return res, 0, err // the bytes were settled as they came
+	})
+	if err == nil {
+		u.t.recordWrite(res.hold, c, u.path, u.Size())
+	}
+	if err == nil || final(err) {
+		u.close()
+	}
+	return res.info, err
+}
+
+// final reports whether an upload that met the error can never be committed.
+func final(err error) bool {
+	switch names.Reason(err) {
+	case names.Conflict, names.Exist, names.NotExist, names.NotDir, names.IsDir, names.Revoked, names.Hidden:
+		return true
+	}
+	return false
+}
+
+// agree compares what is there with what was there at the beginning.
+func (u *Upload) agree(now *Info) error {
+	if u.cond.LastWins || now == nil && u.old == nil {
+		return nil
+	}
+	if now == nil || u.old == nil || !sameState(now, u.old) {
+		return &guard.Error{Kind: names.Conflict}
+	}
+	return nil
+}
+
+// sameState reports whether two looks at a file saw the same, as ETag does.
+func sameState(a, b *Info) bool {
+	return a.ID() == b.ID() && a.Size == b.Size && a.Mode == b.Mode && a.Mtime == b.Mtime && a.Ctime == b.Ctime
+}
+
+// Abort ends the upload without a trace. After Commit it does nothing.
+func (u *Upload) Abort() {
+	u.busy.Lock()
+	defer u.busy.Unlock()
+	if !u.ended() {
+		u.close()
+	}
+}
+
+// close ends the upload; the caller holds busy.
+func (u *Upload) close() {
+	u.mu.Lock()
+	u.over = true
+	u.mu.Unlock()
+	u.t.uploads.end(u.key)
+	close(u.done)
+	u.leave()
+}

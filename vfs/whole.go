@@ -1,0 +1,316 @@
+package vfs
+
+import (
+	"bytes"
+	"context"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// Operations on whole files and paths, as peers ask for them that have neither
+// descriptors nor a kernel to follow links. Each passes the gate once. Paths are
+// as the peer gave them; links in them are followed (see Follow).
+
+type found struct {
+	info Info
+	path guard.Path
+}
+
+// Stat describes what a path leads to, and tells that path, without links.
+func (t *Tree) Stat(ctx context.Context, c guard.Caller, p guard.Path) (Info, guard.Path, error) {
+	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: p}
+	f, err := do(ctx, t, req, nil, func(l *guard.Lease) (found, int64, error) {
+		f, err := followed(ctx, l, p, true, func(q guard.Path) (found, error) {
+			d, info, err := target(l, q)
+			if err == nil {
+				d.Close()
+			}
+			return found{info, q}, err
+		})
+		return f, 0, err
+	})
+	return f.info, f.path, err
+}
+
+// target resolves what lies at a path; a link is ELOOP.
+func target(l *guard.Lease, q guard.Path) (beneath.Dir, Info, error) {
+	d, info, err := nodeAt(l, At{Path: q})
+	if err == nil && info.Type() == unix.S_IFLNK {
+		d.Close()
+		err = unix.ELOOP
+	}
+	return d, info, err
+}
+
+// openTarget opens the regular file a path without links leads to, for reading.
+// Nothing else is ever opened: what the reference is of has been looked at.
+func openTarget(l *guard.Lease, q guard.Path) (fd int, info Info, domain uint64, err error) {
+	d, info, err := target(l, q)
+	if err != nil {
+		return -1, info, 0, err
+	}
+	defer d.Close()
+	switch {
+	case info.IsDir():
+		return -1, info, 0, unix.EISDIR
+	case !info.IsRegular():
+		return -1, info, 0, &guard.Error{Kind: names.Invalid, Err: unix.ENXIO}
+	}
+	fd, err = beneath.Reopen(d.FD, unix.O_RDONLY)
+	return fd, info, d.Domain, err
+}
+
+// readTries is how often ReadRange begins again when the file changes under it.
+const readTries = 3
+
+type chunk struct {
+	n    int
+	info Info
+	data []byte
+}
+
+// ReadRange reads into buf from off, and describes the file as it was meanwhile:
+// fewer bytes than asked for mean the end, and a file that is changed in place
+// during the reading is read again, so that no chunk is a mixture; if it keeps
+// changing, or is not in the state ifMatch names (unless ""), it is a Conflict.
+// What the file system's clock cannot tell apart, the reading cannot. Only
+// regular files are read; others are refused at once, unopened.
+func (t *Tree) ReadRange(ctx context.Context, c guard.Caller, p guard.Path, off int64, buf []byte, ifMatch string) (int, Info, error) {
+	// OpOpen, for the record: one open with the bytes read.
+	req := guard.Request{Caller: c, Op: names.OpOpen, Path: p, Need: guard.Read, Bytes: int64(len(buf))}
+	got, err := do(ctx, t, req, nil, func(l *guard.Lease) (chunk, int64, error) {
+		dst := buf
+		if l.Remote() {
+			dst = make([]byte, len(buf)) // a call answered early must not write into the caller's buffer
+		}
+		ck, err := followed(ctx, l, p, true, func(q guard.Path) (chunk, error) {
+			fd, _, _, err := openTarget(l, q)
+			if err != nil {
+				return chunk{}, err
+			}
+			defer beneath.Close(fd)
+			return readState(fd, off, dst, ifMatch)
+		})
+		return ck, int64(ck.n), err
+	})
+	if err == nil && got.n > 0 && &got.data[0] != &buf[0] {
+		copy(buf, got.data[:got.n])
+	}
+	return got.n, got.info, err
+}
+
+func readState(fd int, off int64, buf []byte, ifMatch string) (chunk, error) {
+	if off < 0 {
+		return chunk{}, unix.EINVAL
+	}
+	before, err := beneath.Stat(fd)
+	for range readTries {
+		if err == nil && ifMatch != "" && ifMatch != ETag(&before) {
+			err = &guard.Error{Kind: names.Conflict}
+		}
+		if err != nil {
+			return chunk{}, err
+		}
+		n, err := beneath.Pread(fd, buf, off)
+		if err != nil {
+			return chunk{}, err
+		}
+		after, err := beneath.Stat(fd)
+		if err != nil {
+			return chunk{}, err
+		}
+		if sameState(&before, &after) {
+			return chunk{n, after, buf}, nil
+		}
+		before = after
+	}
+	return chunk{}, &guard.Error{Kind: names.Conflict}
+}
+
+// WriteHow says where and on what condition WriteRange writes.
+type WriteHow struct {
+	Off        int64 // ignored with Append
+	Append     bool  // at the end, wherever that is; takes the right to append only
+	Truncate   bool  // the file ends after what was written
+	Create     bool  // make the file if it is not there
+	CreateOnly bool  // make it; if it is there, refuse
+	ETag       string
+	Mode       uint32 // of a new file
+	// RespectLocks is that of IfMatch; the lock of flock(2) is held while
+	// writing.
+	RespectLocks bool
+}
+
+func (h *WriteHow) request(c guard.Caller, p guard.Path, n int) guard.Request {
+	// OpReplace, for the record: one with the bytes written. It takes Write
+	// or Create, which a root for appending only has not.
+	req := guard.Request{Caller: c, Op: names.OpReplace, Path: p, Need: guard.Write, Bytes: int64(n), Size: h.Off + int64(n)}
+	if h.Append {
+		req.Op, req.Need, req.Size = names.OpWrite, guard.Append, 0
+	}
+	if h.Create || h.CreateOnly {
+		req.Names = 1
+	}
+	if h.CreateOnly {
+		req.Need |= guard.Create
+	}
+	return req
+}
+
+type written struct {
+	info  Info
+	quiet bool // the gate leaves no record
+	hold  *guard.Hold
+}
+
+// WriteRange writes data into a file in place, excluding Replace, uploads and
+// other calls of its kind on the same name; what readers see meanwhile is for
+// the source's kernel to say. It returns how many bytes were written, also when
+// it fails midway (a full disk), and the file's attributes afterwards.
+func (t *Tree) WriteRange(ctx context.Context, c guard.Caller, p guard.Path, data []byte, how WriteHow) (int, Info, error) {
+	if how.Off < 0 && !how.Append || how.Off+int64(len(data)) < how.Off {
+		return 0, Info{}, &guard.Error{Op: names.OpWrite, Path: p, Kind: names.Invalid, Err: unix.EINVAL}
+	}
+	how.Create = how.Create || how.CreateOnly
+	req := how.request(c, p, len(data))
+	var wrote atomic.Int64 // also of a failure, which has no result
+	w, err := do(ctx, t, req, nil, func(l *guard.Lease) (written, int64, error) {
+		src := data
+		if l.Remote() {
+			src = bytes.Clone(data)
+		}
+		w, err := followed(ctx, l, p, true, func(q guard.Path) (written, error) {
+			o := overwriting{t: t, ctx: ctx, l: l, c: c, how: how, path: q, wrote: &wrote}
+			return o.run(src)
+		})
+		w.hold = l.Hold()
+		return w, wrote.Load(), err
+	})
+	n := wrote.Load()
+	if err == nil && (w.quiet || req.Op == names.OpWrite) {
+		t.recordWrite(w.hold, c, p, n)
+	}
+	return int(n), w.info, err
+}
+
+// overwriting is one run of WriteRange.
+type overwriting struct {
+	t     *Tree
+	ctx   context.Context
+	l     *guard.Lease
+	c     guard.Caller
+	how   WriteHow
+	path  guard.Path
+	wrote *atomic.Int64
+}
+
+func (o *overwriting) run(data []byte) (written, error) {
+	d, base, err := beneath.Parent(o.l, o.path)
+	if err != nil {
+		return written{}, err
+	}
+	defer d.Close()
+	key, err := keyOf(d, base)
+	if err != nil {
+		return written{}, err
+	}
+	unlock, err := o.t.locks.lock(o.ctx, o.l, key)
+	if err != nil {
+		return written{}, err
+	}
+	defer unlock()
+	fd, made, err := o.open(d, base)
+	if err != nil {
+		return written{}, err
+	}
+	defer beneath.Close(fd)
+	err = o.write(fd, data)
+	if err != nil && made && o.wrote.Load() == 0 {
+		_ = beneath.Unlink(d, base) // nothing came of it
+	}
+	if err != nil {
+		return written{}, err
+	}
+	if !made {
+		o.l.NotMade()
+	}
+	info, err := beneath.Stat(fd)
+	return written{info: info, quiet: !made && o.how.Create}, err
+}
+
+// open opens the file to be written, or makes it.
+func (o *overwriting) open(d beneath.Dir, base string) (fd int, made bool, err error) {
+	for range maxExchanges {
+		fd, err = o.existing(d, base)
+		if err != unix.ENOENT || !o.how.Create { //nolint:errorlint // bare errno
+			return fd, false, err
+		}
+		if o.how.ETag != "" {
+			return -1, false, unix.ENOENT
+		}
+		if o.l.Rights()&guard.Create == 0 {
+			return -1, false, &guard.Error{Kind: names.Permission}
+		}
+		mode := umasked(o.c, d, safeMode(o.l, o.how.Mode&0o777))
+		fd, _, err = beneath.CreateFile(d, base, unix.O_WRONLY, mode, owner(o.c))
+		if err != unix.EEXIST || o.how.CreateOnly { //nolint:errorlint // bare errno
+			return fd, true, err
+		}
+		// Made by somebody else between the two calls.
+	}
+	return -1, false, &guard.Error{Kind: names.Conflict}
+}
+
+func (o *overwriting) existing(d beneath.Dir, base string) (int, error) {
+	info, err := beneath.StatAt(d.FD, base)
+	if err != nil {
+		return -1, err
+	}
+	if o.how.CreateOnly {
+		return -1, unix.EEXIST
+	}
+	if err := visible(o.l, &info); err != nil {
+		return -1, err
+	}
+	fd, info, err := beneath.OpenFile(d, base, unix.O_WRONLY)
+	if err != nil {
+		return -1, err
+	}
+	if o.how.ETag != "" && o.how.ETag != ETag(&info) {
+		err = &guard.Error{Kind: names.Conflict}
+	}
+	if err == nil && o.how.RespectLocks {
+		err = claim(fd)
+	}
+	if err == nil {
+		err = killPrivFor(o.c, fd)
+	}
+	if err != nil {
+		beneath.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func (o *overwriting) write(fd int, data []byte) error {
+	if o.how.Append && o.l.MaxFile() > 0 {
+		now, err := beneath.Stat(fd)
+		if err != nil {
+			return err
+		}
+		if now.Size+int64(len(data)) > o.l.MaxFile() {
+			return unix.EFBIG
+		}
+	}
+	n, err := beneath.Pwritev(fd, [][]byte{data}, o.how.Off, o.how.Append)
+	o.wrote.Store(int64(n))
+	if err == nil && o.how.Truncate && !o.how.Append {
+		err = beneath.Truncate(fd, o.how.Off+int64(n))
+	}
+	return err
+}
