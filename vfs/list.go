@@ -1,0 +1,335 @@
+package vfs
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// Limits of List.
+const (
+	// DefaultListLimit and MaxListLimit bound the entries of one page.
+	DefaultListLimit = 1000
+	MaxListLimit     = 10_000
+	// maxPageBytes bounds the paths of one page: those of a tree that is
+	// thousands of levels deep are long.
+	maxPageBytes = 2 << 20
+	// maxPageScan bounds the names looked at for one page, so that a pattern
+	// that matches little does not hold the root for long.
+	maxPageScan = 100_000
+	// maxGlob bounds a pattern, in bytes, and maxGlobForms how many patterns
+	// its braces stand for: each is tried on each name.
+	maxGlob      = 1024
+	maxGlobForms = 256
+)
+
+// ListOptions say what List lists. The zero value lists one level, without
+// hidden names.
+type ListOptions struct {
+	Recursive bool
+	// Hidden includes names that begin with a dot, and what lies below them.
+	Hidden bool
+	// Glob, unless empty, is matched on the names: a doublestar pattern for
+	// the path below the listed directory ("**/*.go").
+	Glob string
+	// Depth is how many levels a recursive listing goes down; 1 is the
+	// directory's own names, 0 stands for no limit. Levels below the 16,384th
+	// are never listed.
+	Depth int
+	// Limit is how many entries a page has at most: 0 stands for
+	// DefaultListLimit, and more than MaxListLimit for that. A page may have
+	// fewer, even none, and not be the last.
+	Limit int
+	// Cursor is the Next of the page before. The other options, but Limit,
+	// have to be those of that page.
+	Cursor string
+	// Follow resolves links in the path that is listed. Links that are found
+	// in directories are listed as links all the same.
+	Follow bool
+}
+
+// Listed is one entry of a listing.
+type Listed struct {
+	Path guard.Path // below the path as it was given
+	Name string
+	// Info is that of the link itself where the entry is one. Of a nested
+	// root that the caller may not enter it holds nothing but the type.
+	Info Info
+}
+
+// Page is one part of a listing.
+type Page struct {
+	Entries []Listed
+	// Next is the cursor of the next page, "" after the last.
+	Next string
+}
+
+// List returns a part of a directory's names, or of the whole tree's below it,
+// depth first, each directory before its contents. It passes the gate once a
+// page and leaves one record, whose count of bytes read is that of the entries.
+//
+// On file systems whose directory positions stay valid (ext4, xfs, btrfs, tmpfs)
+// an entry that is there during the whole listing is returned exactly once,
+// whatever is added or removed meanwhile. Directories that cannot be read, lie
+// on another file system or are nested roots closed to the caller are listed and
+// not entered. A cursor that is not one of List's, or not for this listing, is
+// names.Invalid; cursors end with the process and with the root's lifetime.
+func (t *Tree) List(ctx context.Context, c guard.Caller, p guard.Path, o ListOptions) (Page, error) {
+	req := guard.Request{Caller: c, Op: names.OpOpendir, Path: p}
+	return do(ctx, t, req, nil, func(l *guard.Lease) (Page, int64, error) {
+		if err := o.check(); err != nil {
+			return Page{}, 0, err
+		}
+		ls := &listing{
+			w: newWalker(ctx, l, p.Rel()), o: o, shown: p, glob: newGlob(o.Glob),
+			seal: seal{caller: c, path: p, epoch: l.Epoch(), o: o},
+		}
+		defer ls.w.close()
+		if err := ls.begin(); err != nil {
+			return Page{}, 0, err
+		}
+		page, err := ls.run()
+		return page, int64(len(page.Entries)), err
+	})
+}
+
+// check refuses options that mean nothing and fills in the limits.
+func (o *ListOptions) check() error {
+	invalid := func(format string, args ...any) error {
+		return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
+	}
+	switch {
+	case o.Limit < 0:
+		return invalid("the limit of a page is negative")
+	case o.Depth < 0:
+		return invalid("the depth of a listing is negative")
+	case len(o.Glob) > maxGlob:
+		return invalid("the pattern is longer than %d bytes", maxGlob)
+	case o.Glob != "" && !doublestar.ValidatePattern(o.Glob):
+		return invalid("%s is not a pattern; see the doublestar syntax: * ? [a-z] {a,b} **", names.Quote(o.Glob))
+	case globForms(o.Glob) > maxGlobForms:
+		return invalid("the braces of the pattern stand for more than %d patterns", maxGlobForms)
+	}
+	if o.Limit == 0 {
+		o.Limit = DefaultListLimit
+	}
+	o.Limit = min(o.Limit, MaxListLimit)
+	if !o.Recursive {
+		o.Depth = 1
+	}
+	return nil
+}
+
+// listing is the making of one page.
+type listing struct {
+	w       *walker
+	o       ListOptions
+	shown   guard.Path
+	glob    glob
+	seal    seal
+	page    Page
+	bytes   int
+	scanned int
+}
+
+func (ls *listing) begin() error {
+	if err := ls.start(); err != nil {
+		return err
+	}
+	ls.seal.base = ls.w.base
+	if ls.o.Cursor == "" {
+		return nil
+	}
+	elems, offs, err := ls.seal.open(ls.o.Cursor)
+	if err != nil {
+		return err
+	}
+	return ls.w.resume(elems, offs)
+}
+
+func (ls *listing) start() error {
+	if !ls.o.Follow {
+		return ls.w.start()
+	}
+	_, err := followed(ls.w.ctx, ls.w.l, ls.shown, true, func(q guard.Path) (struct{}, error) {
+		ls.w.base, ls.w.rel = q.Rel(), ""
+		return struct{}{}, ls.w.start()
+	})
+	return err
+}
+
+func (ls *listing) run() (Page, error) {
+	for {
+		e, ok, err := ls.w.peek()
+		if err != nil {
+			return Page{}, err
+		}
+		if !ok {
+			up, err := ls.w.leave()
+			if err != nil {
+				return Page{}, err
+			}
+			if !up {
+				return ls.page, nil
+			}
+			continue
+		}
+		full, err := ls.consider(e)
+		if err != nil {
+			return Page{}, err
+		}
+		if full {
+			ls.page.Next = ls.seal.close(ls.w)
+			return ls.page, nil
+		}
+	}
+}
+
+// consider takes one name into the page, or passes over it, and enters it if it
+// is a directory to be listed. full means that it belongs to the next page.
+func (ls *listing) consider(e *Entry) (full bool, err error) {
+	w, name, typ := ls.w, e.Name, e.Type
+	if ls.scanned++; ls.scanned > maxPageScan {
+		return true, nil
+	}
+	if !ls.o.Hidden && strings.HasPrefix(name, ".") || len(name) > names.MaxElement {
+		w.take()
+		return false, nil
+	}
+	enter := typ == 0 || typ == unix.S_IFDIR
+	if enter = enter && (ls.o.Depth == 0 || len(w.levels) < ls.o.Depth); enter || ls.glob.pattern != "" {
+		rel := ls.rel(name)
+		enter = enter && ls.glob.below(rel)
+		if !ls.glob.match(rel) {
+			w.take()
+			if enter {
+				_, err = w.enter(name)
+			}
+			return false, err
+		}
+	}
+	entry, ok, err := ls.look(name)
+	if err != nil {
+		return false, err
+	}
+	if !ok {
+		w.take()
+		return false, nil
+	}
+	size := len(ls.shown.Rel()) + len(w.path) + len(name)
+	if n := len(ls.page.Entries); n >= ls.o.Limit || n > 0 && ls.bytes+size > maxPageBytes {
+		return true, nil
+	}
+	ls.bytes += size
+	w.take()
+	ls.page.Entries = append(ls.page.Entries, entry)
+	if enter && entry.Info.IsDir() {
+		_, err = w.enter(name)
+	}
+	return false, err
+}
+
+// rel is the path of a name of the innermost directory, below the start.
+func (ls *listing) rel(name string) string {
+	if len(ls.w.path) == 0 {
+		return name
+	}
+	return string(ls.w.path) + "/" + name
+}
+
+// look makes the entry of a name; ok is false if it has vanished or is not to
+// be seen.
+func (ls *listing) look(name string) (e Listed, ok bool, err error) {
+	info, err := beneath.StatAt(ls.w.top().fd, name)
+	if err != nil {
+		if passable(err) {
+			err = nil
+		}
+		return Listed{}, false, err
+	}
+	if visible(ls.w.l, &info) != nil {
+		return Listed{}, false, nil
+	}
+	if ls.w.cross(&info) != nil {
+		info = Info{Mode: info.Type()}
+	}
+	p := ls.shown.Rel()
+	if p != "" {
+		p += "/"
+	}
+	path, err := guard.NewPath(ls.shown.Root, p+ls.rel(name))
+	if err != nil {
+		return Listed{}, false, nil
+	}
+	return Listed{Path: path, Name: name, Info: info}, true, nil
+}
+
+// glob is a pattern, taken apart so that subtrees in which nothing can match
+// need not be walked.
+type glob struct {
+	pattern string
+	// lead are the leading elements that each match exactly one element of a
+	// path; whole says that there are no others.
+	lead  []string
+	whole bool
+}
+
+func newGlob(pattern string) glob {
+	g := glob{pattern: pattern}
+	if pattern == "" || strings.ContainsAny(pattern, `{[\`) {
+		return g // an element may hold a slash: nothing is cut off
+	}
+	g.whole = true
+	for elem := range strings.SplitSeq(pattern, "/") {
+		if strings.Contains(elem, "**") {
+			g.whole = false
+			break
+		}
+		g.lead = append(g.lead, elem)
+	}
+	return g
+}
+
+func (g *glob) match(rel string) bool {
+	return g.pattern == "" || doublestar.MatchUnvalidated(g.pattern, rel)
+}
+
+// below reports whether anything below the directory rel may match.
+func (g *glob) below(rel string) bool {
+	if g.lead == nil && !g.whole {
+		return true
+	}
+	i := 0
+	for elem := range strings.SplitSeq(rel, "/") {
+		if i == len(g.lead) {
+			return !g.whole
+		}
+		if !doublestar.MatchUnvalidated(g.lead[i], elem) {
+			return false
+		}
+		i++
+	}
+	return i < len(g.lead) || !g.whole
+}
+
+// globForms is an upper bound of how many patterns the braces of one stand for.
+func globForms(pattern string) int {
+	forms, commas := 1, 0
+	for i := 0; i < len(pattern) && forms <= maxGlobForms; i++ {
+		switch pattern[i] {
+		case ',':
+			commas++
+		case '}':
+			forms *= commas + 1
+			commas = 0
+		}
+	}
+	return forms
+}

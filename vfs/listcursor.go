@@ -1,0 +1,124 @@
+package vfs
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A cursor is where a listing stands: the innermost directory's path below the
+// start, once, and the position in it and in each directory above. The server
+// keeps nothing; the cursor is authenticated together with what it is for (whose
+// listing, of which lifetime of the root, which path, which options), so nobody
+// can make one up, alter it, or use another's.
+//
+//	MAC of 16 bytes · number of levels below the start · length of the path · path · positions
+//
+// A position is 0 for "as the one before", else 1 and eight bytes: in a deep and
+// narrow tree nearly every one is the directory's end.
+type seal struct {
+	caller guard.Caller
+	path   guard.Path
+	base   string
+	epoch  uint64
+	o      ListOptions
+}
+
+const (
+	cursorMAC = 16
+	maxCursor = (cursorMAC + 2*binary.MaxVarintLen64 + maxListPath + 9*(maxListDepth+1)) * 4 / 3
+)
+
+var errCursor = errors.New("the cursor is not one of this listing; start again without a cursor")
+
+// close makes the cursor of where a walk stands.
+func (s *seal) close(w *walker) string {
+	b := make([]byte, cursorMAC, cursorMAC+2*binary.MaxVarintLen64+len(w.path)+9*len(w.levels))
+	b = binary.AppendUvarint(b, uint64(len(w.levels)-1))
+	b = binary.AppendUvarint(b, uint64(len(w.path)))
+	b = append(b, w.path...)
+	last := int64(0)
+	for i := range w.levels {
+		off := w.levels[i].off
+		if off == last {
+			b = append(b, 0)
+			continue
+		}
+		b = binary.LittleEndian.AppendUint64(append(b, 1), uint64(off))
+		last = off
+	}
+	copy(b, s.mac(b[cursorMAC:]))
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// open checks a cursor and takes it apart: the names below the start and a
+// position for the start and each of them.
+func (s *seal) open(cursor string) (elems []string, offs []int64, err error) {
+	bad := &guard.Error{Kind: names.Invalid, Err: errCursor}
+	if len(cursor) > maxCursor {
+		return nil, nil, bad
+	}
+	// Strict: a text that differs in its unused bits is another cursor.
+	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || len(b) < cursorMAC || !hmac.Equal(b[:cursorMAC], s.mac(b[cursorMAC:])) {
+		return nil, nil, bad
+	}
+	r := bytes.NewReader(b[cursorMAC:])
+	n, err1 := binary.ReadUvarint(r)
+	length, err2 := binary.ReadUvarint(r)
+	if err1 != nil || err2 != nil || n > maxListDepth || length > uint64(r.Len()) {
+		return nil, nil, bad
+	}
+	path := make([]byte, length)
+	_, _ = r.Read(path)
+	if length > 0 {
+		elems = strings.Split(string(path), "/")
+	}
+	if uint64(len(elems)) != n {
+		return nil, nil, bad
+	}
+	last := int64(0)
+	for range n + 1 {
+		kind, err := r.ReadByte()
+		if err == nil && kind == 1 {
+			err = binary.Read(r, binary.LittleEndian, &last)
+		}
+		if err != nil {
+			return nil, nil, bad
+		}
+		offs = append(offs, last)
+	}
+	return elems, offs, nil
+}
+
+// mac authenticates a cursor's text with all that it is for.
+func (s *seal) mac(text []byte) []byte {
+	h := hmac.New(sha256.New, etagKey())
+	var b [8]byte
+	number := func(n uint64) {
+		binary.LittleEndian.PutUint64(b[:], n)
+		h.Write(b[:])
+	}
+	for _, part := range []string{"list cursor", string(s.caller.Subject), string(s.path.Root), s.path.Rel(), s.base, s.o.Glob} {
+		number(uint64(len(part)))
+		h.Write([]byte(part))
+	}
+	flags := uint64(0)
+	for i, set := range []bool{s.o.Recursive, s.o.Hidden, s.o.Follow} {
+		if set {
+			flags |= 1 << i
+		}
+	}
+	number(flags)
+	number(uint64(s.o.Depth))
+	number(s.epoch)
+	h.Write(text)
+	return h.Sum(nil)[:cursorMAC]
+}
