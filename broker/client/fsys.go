@@ -78,6 +78,9 @@ func (t *FS) stat(op, name string) (*info, error) {
 	if err != nil {
 		return nil, pathError(op, name, err)
 	}
+	if !strings.Contains(p, "/") {
+		s.MTime = "" // a root: the listing of the roots tells no time
+	}
 	return newInfo(path.Base(name), s.Type, s.Size, s.MTime), nil
 }
 
@@ -108,6 +111,9 @@ func (t *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 		// A name that no path of package fs can hold cannot be opened by it.
 		if e.RawName != "" || strings.Contains(e.Name, "/") || !fs.ValidPath(e.Name) || e.Name == "." {
 			continue
+		}
+		if p == "" {
+			e.MTime = ""
 		}
 		all = append(all, fs.FileInfoToDirEntry(newInfo(e.Name, e.Type, e.Size, e.MTime)))
 	}

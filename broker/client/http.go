@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"strings"
@@ -81,6 +82,11 @@ func (h *HTTPHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "the Host header names another host than this one", http.StatusForbidden)
 		return
 	}
+	if req.Method == http.MethodPost && !isJSON(req.Header.Get("Content-Type")) {
+		// Also what keeps a page's form from being taken for a request.
+		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
+		return
+	}
 	req.Body = http.MaxBytesReader(w, req.Body, h.opts.MaxBody)
 	id := req.Header.Get(sessionHeader)
 	if id == "" {
@@ -114,6 +120,11 @@ func (h *HTTPHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Allow", "GET, POST, DELETE")
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
 	}
+}
+
+func isJSON(contentType string) bool {
+	t, _, err := mime.ParseMediaType(contentType)
+	return err == nil && t == "application/json"
 }
 
 // rebound reports a request to a loopback address by a name that is none.

@@ -1,0 +1,687 @@
+package client_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+const legacy = "2025-11-25" // the last revision with a handshake
+
+// host is a client that answers files/* and roots/list: small, and as the seeds
+// say. It is not the executor; what it lacks (patterns, races, quotas) is tested
+// there.
+type host struct {
+	caps string // the capabilities it declares, JSON; "" for a full set
+	seed bool   // knows the seed's methods and fields only
+	page int    // roots per page
+
+	mu      sync.Mutex
+	dirs    map[string]*os.Root
+	roots   []wire.Root
+	version int
+	log     []string                                                                  // methods, in order
+	hook    map[string]func(ctx context.Context, params json.RawMessage) (any, error) // instead of the method's own
+	prompts int                                                                       // consents asked
+	uploads map[string]*bytes.Buffer
+	watches int
+	notify  func(method string, params any) // set when connected
+	flying  map[string]context.CancelFunc
+}
+
+const fullCaps = `{"roots":{"listChanged":true,"filesystemBrokering":true},"extensions":{"io.github.rootsfs/files":{}}}`
+
+func newHost(t testing.TB, files map[string]string) *host {
+	t.Helper()
+	h := &host{dirs: map[string]*os.Root{}, hook: map[string]func(context.Context, json.RawMessage) (any, error){}, uploads: map[string]*bytes.Buffer{}, flying: map[string]context.CancelFunc{}}
+	dir := t.TempDir()
+	for name, content := range files {
+		full := dir + "/" + name
+		if err := os.MkdirAll(path.Dir(full), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(name, "/") {
+			continue
+		}
+		if err := os.WriteFile(full, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		h.grant(t, e.Name(), dir+"/"+e.Name())
+	}
+	return h
+}
+
+func (h *host) grant(t testing.TB, name, dir string) {
+	t.Helper()
+	r, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dirs[name] = r
+	h.roots = append(h.roots, wire.Root{URI: names.FormatURI(dir), Name: name})
+	h.version++
+}
+
+// setRoots replaces what roots/list tells.
+func (h *host) setRoots(dirs ...string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.roots = nil
+	for _, d := range dirs {
+		h.roots = append(h.roots, wire.Root{URI: names.FormatURI(d)})
+	}
+	h.version++
+}
+
+func (h *host) count(method string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, m := range h.log {
+		if m == method {
+			n++
+		}
+	}
+	return n
+}
+
+func (h *host) on(method string, f func(ctx context.Context, params json.RawMessage) (any, error)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hook[method] = f
+}
+
+func (h *host) tell(method string, params any) { h.notify(method, params) }
+
+// fail is an error reply as the executor sends it.
+func fail(k names.Kind, p string, more ...func(*wire.ErrorData)) error {
+	d := wire.ErrorData{Code: k.Code(), Reason: k.String(), Path: p}
+	for _, m := range more {
+		m(&d)
+	}
+	raw, _ := json.Marshal(d)
+	return &jsonrpc.Error{Code: int64(wire.Number(k.Code())), Message: "host: " + k.String(), Data: raw}
+}
+
+func failed(p string, err error) error {
+	k := names.Reason(err)
+	if k == names.Other {
+		k = names.Escaped // what os.Root answers to a climb has no errno
+	}
+	return fail(k, p)
+}
+
+func (h *host) dir(p string) (*os.Root, string, error) {
+	root, rel, _ := strings.Cut(p, "/")
+	h.mu.Lock()
+	r := h.dirs[root]
+	h.mu.Unlock()
+	if r == nil {
+		return nil, "", fail(names.NoConsent, p)
+	}
+	if rel == "" {
+		rel = "."
+	}
+	return r, rel, nil
+}
+
+func etag(b []byte) string { return fmt.Sprintf("%d-%x", len(b), b[:min(len(b), 8)]) }
+
+// answer runs one request.
+func (h *host) answer(ctx context.Context, method string, params json.RawMessage) (any, error) {
+	h.mu.Lock()
+	h.log = append(h.log, method)
+	hook := h.hook[method]
+	h.mu.Unlock()
+	if hook != nil {
+		return hook(ctx, params)
+	}
+	switch method {
+	case wire.RootsList:
+		return h.rootsList(params)
+	case wire.Consent:
+		return h.consent(params)
+	case wire.Read:
+		return h.read(params)
+	case wire.Write:
+		return h.write(params)
+	case wire.List:
+		return h.list(params)
+	case wire.Create, wire.Delete, wire.Rename:
+		return h.change(method, params)
+	case wire.Watch:
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.watches++
+		return wire.WatchResult{WatchID: "w" + strconv.Itoa(h.watches)}, nil
+	}
+	if !h.seed {
+		switch method {
+		case wire.Stat:
+			return h.stat(params)
+		case wire.Copy:
+			return h.change(method, params)
+		case wire.Unwatch:
+			return wire.Empty{}, nil
+		}
+	}
+	return nil, &jsonrpc.Error{Code: wire.CodeMethodNotFound, Message: "no such method"}
+}
+
+func (h *host) rootsList(params json.RawMessage) (any, error) {
+	var p wire.RootsParams
+	if err := wire.Decode(params, &p); err != nil {
+		return nil, &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: err.Error()}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := 0
+	if p.Cursor != "" {
+		var v int
+		if _, err := fmt.Sscanf(p.Cursor, "v%d.%d", &v, &at); err != nil || v != h.version {
+			return nil, &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: "Stale cursor for roots/list; please restart pagination",
+				Data: json.RawMessage(fmt.Sprintf(`{"expected":%d,"received":%d}`, h.version, v))}
+		}
+	}
+	size := h.page
+	if size == 0 {
+		size = 50
+	}
+	end := min(at+size, len(h.roots))
+	res := map[string]any{"roots": append([]wire.Root{}, h.roots[at:end]...), "nextCursor": nil} // null at the end, as seed 004 writes
+	if end < len(h.roots) {
+		res["nextCursor"] = fmt.Sprintf("v%d.%d", h.version, end)
+	}
+	return res, nil
+}
+
+func (h *host) consent(params json.RawMessage) (any, error) {
+	var p wire.ConsentParams
+	if err := wire.Decode(params, &p); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.prompts++
+	return wire.ConsentResult{Granted: true, ApprovedPaths: p.RequestedPaths}, nil
+}
+
+func (h *host) read(params json.RawMessage) (any, error) {
+	var p wire.ReadParams
+	if err := wire.Decode(params, &p); err != nil {
+		return nil, &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: err.Error()}
+	}
+	r, rel, err := h.dir(p.Path)
+	if err != nil {
+		return nil, err
+	}
+	b, err := r.ReadFile(rel)
+	if err != nil {
+		return nil, failed(p.Path, err)
+	}
+	tag := etag(b)
+	if p.IfMatch != "" && p.IfMatch != tag {
+		return nil, fail(names.Conflict, p.Path, func(d *wire.ErrorData) { d.ETag = tag })
+	}
+	size := int64(len(b))
+	from := min(p.Offset, size)
+	to := min(from+*p.Length, size)
+	res := map[string]any{"content": base64.StdEncoding.EncodeToString(b[from:to]), "size": size, "mimeType": "text/plain"}
+	if !h.seed {
+		res["eof"], res["nextOffset"], res["etag"] = to == size, to, tag
+	}
+	return res, nil
+}
+
+func (h *host) write(params json.RawMessage) (any, error) {
+	var p wire.WriteParams
+	if err := wire.Decode(params, &p); err != nil {
+		return nil, &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: err.Error()}
+	}
+	r, rel, err := h.dir(p.Path)
+	if err != nil {
+		return nil, err
+	}
+	data := []byte(p.Content)
+	if p.Encoding == wire.Base64 {
+		if data, err = base64.StdEncoding.DecodeString(p.Content); err != nil {
+			return nil, &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: err.Error()}
+		}
+	}
+	old, readErr := r.ReadFile(rel)
+	if p.UploadID == "" {
+		switch {
+		case readErr != nil && !p.Create:
+			return nil, failed(p.Path, readErr)
+		case readErr == nil && p.CreateOnly:
+			return nil, fail(names.Exist, p.Path)
+		case p.IfMatch != "" && p.IfMatch != etag(old):
+			return nil, fail(names.Conflict, p.Path, func(d *wire.ErrorData) { d.ETag = etag(old) })
+		}
+	}
+	n := int64(len(data))
+	id := p.UploadID
+	if (p.Upload || id != "") && !h.seed {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if id == "" {
+			id = "u" + strconv.Itoa(len(h.uploads)+1)
+			h.uploads[id] = &bytes.Buffer{}
+		}
+		buf := h.uploads[id]
+		if p.Offset != nil && *p.Offset != int64(buf.Len()) {
+			return nil, fail(names.Conflict, p.Path)
+		}
+		buf.Write(data)
+		if !p.Last {
+			return wire.WriteResult{BytesWritten: n, UploadID: id}, nil
+		}
+		data = buf.Bytes()
+	} else if p.Offset != nil || p.Append {
+		at := len(old)
+		if p.Offset != nil {
+			at = int(*p.Offset)
+		}
+		data = append(old[:at:at], append(data, old[min(len(old), at+len(data)):]...)...)
+	}
+	if err := r.WriteFile(rel, data, 0o644); err != nil {
+		return nil, failed(p.Path, err)
+	}
+	if h.seed {
+		return map[string]any{"bytesWritten": n}, nil
+	}
+	return wire.WriteResult{BytesWritten: n, Size: int64(len(data)), ETag: etag(data), UploadID: id}, nil
+}
+
+func (h *host) list(params json.RawMessage) (any, error) {
+	var p wire.ListParams
+	if err := wire.Decode(params, &p); err != nil {
+		return nil, err
+	}
+	var all []wire.Entry
+	if path.Clean(p.Path) == "." {
+		h.mu.Lock()
+		for name := range h.dirs {
+			all = append(all, wire.Entry{Name: name, Path: name, Type: wire.TypeDirectory})
+		}
+		h.mu.Unlock()
+	} else {
+		r, rel, err := h.dir(p.Path)
+		if err != nil {
+			return nil, err
+		}
+		list, err := fs.ReadDir(r.FS(), rel)
+		if err != nil {
+			return nil, failed(p.Path, err)
+		}
+		for _, e := range list {
+			if strings.HasPrefix(e.Name(), ".") && !p.IncludeHidden {
+				continue
+			}
+			info, err := e.Info()
+			if err != nil {
+				return nil, failed(p.Path, err)
+			}
+			all = append(all, wire.Entry{Name: e.Name(), Path: path.Join(p.Path, e.Name()), Type: typeOf(info), Size: info.Size(), MTime: stamp(info)})
+		}
+	}
+	slices.SortFunc(all, func(a, b wire.Entry) int { return strings.Compare(a.Name, b.Name) })
+	at, _ := strconv.Atoi(p.Cursor)
+	limit := p.Limit
+	if limit == 0 {
+		limit = 100
+	}
+	end := min(at+limit, len(all))
+	res := wire.ListResult{Entries: append([]wire.Entry{}, all[at:end]...)}
+	if end < len(all) {
+		res.NextCursor = strconv.Itoa(end)
+	}
+	return res, nil
+}
+
+func typeOf(info fs.FileInfo) string {
+	switch {
+	case info.IsDir():
+		return wire.TypeDirectory
+	case info.Mode()&fs.ModeSymlink != 0:
+		return wire.TypeSymlink
+	}
+	return wire.TypeFile
+}
+
+func stamp(info fs.FileInfo) string { return info.ModTime().UTC().Format(time.RFC3339Nano) }
+
+func (h *host) stat(params json.RawMessage) (any, error) {
+	var p wire.StatParams
+	if err := wire.Decode(params, &p); err != nil {
+		return nil, err
+	}
+	r, rel, err := h.dir(p.Path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := r.Stat(rel)
+	if err != nil {
+		return nil, failed(p.Path, err)
+	}
+	s := wire.StatResult{Path: p.Path, Type: typeOf(info), Size: info.Size(), MTime: stamp(info), Writable: true}
+	if b, err := r.ReadFile(rel); err == nil {
+		s.ETag = etag(b)
+	}
+	return s, nil
+}
+
+func (h *host) change(method string, params json.RawMessage) (any, error) {
+	var p struct {
+		Path, Type, OldPath, NewPath  string
+		Recursive, Overwrite, Parents bool
+		IfMatch                       string
+	}
+	if err := json.Unmarshal(params, &p); err != nil {
+		return nil, err
+	}
+	name := p.Path + p.OldPath
+	r, rel, err := h.dir(name)
+	if err != nil {
+		return nil, err
+	}
+	_, to, _ := strings.Cut(p.NewPath, "/")
+	switch {
+	case method == wire.Create && p.Type == wire.TypeDirectory && p.Parents:
+		err = r.MkdirAll(rel, 0o755)
+	case method == wire.Create && p.Type == wire.TypeDirectory:
+		err = r.Mkdir(rel, 0o755)
+	case method == wire.Create:
+		var f *os.File
+		if f, err = r.OpenFile(rel, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err == nil {
+			err = f.Close()
+		}
+	case method == wire.Delete && p.Recursive:
+		err = r.RemoveAll(rel)
+	case method == wire.Delete:
+		err = r.Remove(rel)
+	case method == wire.Rename:
+		if _, statErr := r.Lstat(to); statErr == nil && !p.Overwrite {
+			return nil, fail(names.Exist, p.NewPath)
+		}
+		err = r.Rename(rel, to)
+	case method == wire.Copy:
+		var b []byte
+		if b, err = r.ReadFile(rel); err == nil {
+			err = r.WriteFile(to, b, 0o644)
+		}
+	}
+	if err != nil {
+		return nil, failed(name, err)
+	}
+	return map[string]any{"path": p.Path + p.NewPath, "type": p.Type}, nil
+}
+
+// reply makes the response to one request and writes it.
+func (h *host) reply(req *jsonrpc.Request, write func(jsonrpc.Message)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	id := fmt.Sprint(req.ID.Raw())
+	h.mu.Lock()
+	h.flying[id] = cancel
+	h.mu.Unlock()
+	go func() {
+		defer cancel()
+		res, err := h.answer(ctx, req.Method, req.Params)
+		h.mu.Lock()
+		delete(h.flying, id)
+		h.mu.Unlock()
+		resp := &jsonrpc.Response{ID: req.ID, Error: err}
+		if err == nil {
+			resp.Result, _ = json.Marshal(res)
+		}
+		write(resp)
+	}()
+}
+
+// ours reports whether the host answers a message itself.
+func (h *host) ours(msg jsonrpc.Message) (*jsonrpc.Request, bool) {
+	req, ok := msg.(*jsonrpc.Request)
+	if !ok {
+		return nil, false
+	}
+	if req.Method == wire.Cancelled {
+		var p struct{ RequestID string }
+		_ = json.Unmarshal(req.Params, &p)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.log = append(h.log, wire.Cancelled)
+		if cancel := h.flying[p.RequestID]; cancel != nil {
+			cancel()
+			return nil, true
+		}
+		return nil, false
+	}
+	return req, req.IsCall() && (strings.HasPrefix(req.Method, wire.MethodPrefix) || req.Method == wire.RootsList)
+}
+
+// transport is the host's end of a connection.
+func (h *host) transport(inner mcp.Transport) mcp.Transport { return &hostTransport{h, inner} }
+
+type hostTransport struct {
+	h     *host
+	inner mcp.Transport
+}
+
+func (t *hostTransport) Connect(ctx context.Context) (mcp.Connection, error) {
+	c, err := t.inner.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hc := &hostConn{c, t.h}
+	t.h.notify = func(method string, params any) {
+		raw, _ := json.Marshal(params)
+		_ = c.Write(context.Background(), &jsonrpc.Request{Method: method, Params: raw})
+	}
+	return hc, nil
+}
+
+type hostConn struct {
+	mcp.Connection
+	h *host
+}
+
+func (c *hostConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	for {
+		msg, err := c.Connection.Read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		req, ok := c.h.ours(msg)
+		if !ok {
+			return msg, nil
+		}
+		if req != nil {
+			c.h.reply(req, func(m jsonrpc.Message) { _ = c.Connection.Write(context.Background(), m) })
+		}
+	}
+}
+
+// initParams declares what the SDK's struct cannot.
+type initParams struct {
+	mcp.ParamsBase
+	ProtocolVersion string              `json:"protocolVersion"`
+	ClientInfo      *mcp.Implementation `json:"clientInfo"`
+	Capabilities    json.RawMessage     `json:"capabilities"`
+}
+
+func (h *host) client() *mcp.Client {
+	c := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil)
+	caps := h.caps
+	if caps == "" {
+		caps = fullCaps
+	}
+	c.AddSendingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			if p, ok := req.GetParams().(*mcp.InitializeParams); ok {
+				req = &mcp.ClientRequest[*initParams]{Session: req.GetSession().(*mcp.ClientSession), Params: &initParams{
+					ProtocolVersion: p.ProtocolVersion, ClientInfo: p.ClientInfo, Capabilities: json.RawMessage(caps)}}
+			} else if p := req.GetParams(); p != nil {
+				if m := p.GetMeta(); m["io.modelcontextprotocol/clientCapabilities"] != nil {
+					m["io.modelcontextprotocol/clientCapabilities"] = json.RawMessage(caps)
+				}
+			}
+			return next(ctx, method, req)
+		}
+	})
+	return c
+}
+
+func newServer() *mcp.Server {
+	return mcp.NewServer(&mcp.Implementation{Name: "server", Version: "1"}, nil)
+}
+
+// connect joins a server to the host over memory; version "" is the newest.
+func connect(t testing.TB, s *mcp.Server, b *client.Broker, h *host, version string) (*mcp.ServerSession, *mcp.ClientSession) {
+	t.Helper()
+	st, ct := mcp.NewInMemoryTransports()
+	var server mcp.Transport = st
+	if b != nil {
+		server = b.Transport(st)
+	}
+	ss, err := s.Connect(context.Background(), server, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cs, err := h.client().Connect(context.Background(), h.transport(ct), &mcp.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cs.Close(); ss.Wait() })
+	return ss, cs
+}
+
+// filesOf connects and returns the session's files.
+func filesOf(t testing.TB, h *host, o *client.Options) *client.Files {
+	t.Helper()
+	b := client.New(o)
+	ss, _ := connect(t, newServer(), b, h, legacy)
+	f, err := b.Files(ss)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// roundTripper is the host's end of Streamable HTTP: it takes requests for the
+// host out of event streams and posts the answers.
+type roundTripper struct {
+	h        *host
+	endpoint string
+	mu       sync.Mutex
+	header   http.Header
+}
+
+func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		return resp, err
+	}
+	rt.mu.Lock()
+	rt.header = req.Header.Clone()
+	if id := resp.Header.Get("Mcp-Session-Id"); id != "" {
+		rt.header.Set("Mcp-Session-Id", id)
+	}
+	rt.header.Set("Content-Type", "application/json")
+	rt.mu.Unlock()
+	rt.h.notify = func(method string, params any) {
+		raw, _ := json.Marshal(params)
+		rt.post(&jsonrpc.Request{Method: method, Params: raw})
+	}
+	pr, pw := io.Pipe()
+	body := resp.Body
+	go func() {
+		defer body.Close()
+		sc := bufio.NewReader(body)
+		var event strings.Builder
+		for {
+			line, err := sc.ReadString('\n')
+			event.WriteString(line)
+			if strings.TrimSpace(line) == "" && event.Len() > 0 {
+				if !rt.take(event.String()) {
+					_, _ = io.WriteString(pw, event.String())
+				}
+				event.Reset()
+			}
+			if err != nil {
+				_, _ = io.WriteString(pw, event.String())
+				pw.CloseWithError(err)
+				return
+			}
+		}
+	}()
+	resp.Body = pr
+	return resp, nil
+}
+
+func (rt *roundTripper) take(event string) bool {
+	for line := range strings.Lines(event) {
+		data, ok := strings.CutPrefix(line, "data:")
+		if !ok {
+			continue
+		}
+		msg, err := jsonrpc.DecodeMessage([]byte(strings.TrimSpace(data)))
+		if err != nil {
+			continue
+		}
+		if req, ok := rt.h.ours(msg); ok {
+			if req != nil {
+				rt.h.reply(req, rt.post)
+			}
+			return true
+		}
+	}
+	return false
+}
+
+func (rt *roundTripper) post(m jsonrpc.Message) {
+	raw, err := jsonrpc.EncodeMessage(m)
+	if err != nil {
+		return
+	}
+	req, err := http.NewRequest(http.MethodPost, rt.endpoint, bytes.NewReader(raw))
+	if err != nil {
+		return
+	}
+	rt.mu.Lock()
+	req.Header = rt.header.Clone()
+	rt.mu.Unlock()
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if resp, err := http.DefaultTransport.RoundTrip(req); err == nil {
+		resp.Body.Close()
+	}
+}

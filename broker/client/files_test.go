@@ -1,0 +1,679 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+var bg = context.Background()
+
+// R014, R097, R124: without the capability the answer is a typed error with a
+// plain message, nothing is sent, and the server goes on.
+func TestWithoutBroker(t *testing.T) {
+	for _, tc := range []struct {
+		name, caps string
+		want       bool
+	}{
+		{"declared", `{"roots":{"filesystemBrokering":true}}`, true},
+		{"as an extension only, for SDKs that drop the field", `{"extensions":{"io.github.rootsfs/files":{}}}`, true},
+		{"plain host", `{"roots":{"listChanged":true}}`, false},
+		{"no roots", `{}`, false},
+		{"false", `{"roots":{"filesystemBrokering":false}}`, false},
+		{"text is not true", `{"roots":{"filesystemBrokering":"true"}}`, false},
+		{"another spelling", `{"roots":{"filesystembrokering":true}}`, false},
+		{"extension switched off", `{"extensions":{"io.github.rootsfs/files":null}}`, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t, map[string]string{"p/a": "x"})
+			h.caps = tc.caps
+			b := client.New(nil)
+			ss, cs := connect(t, newServer(), b, h, legacy)
+			f, err := b.Files(ss)
+			if tc.want {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := f.ReadFile(bg, "p/a"); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if !errors.Is(err, client.ErrNotSupported) || !strings.Contains(err.Error(), "filesystemBrokering") {
+				t.Fatalf("got %v, want ErrNotSupported that names the capability", err)
+			}
+			if f != nil {
+				t.Fatal("calls are offered nevertheless")
+			}
+			if err := cs.Ping(bg, nil); err != nil {
+				t.Fatalf("the server does not go on: %v", err)
+			}
+			if len(h.log) != 0 {
+				t.Fatalf("the host was asked %v", h.log)
+			}
+		})
+	}
+}
+
+// A session of an unwrapped transport is no session of ours.
+func TestForeignSession(t *testing.T) {
+	h := newHost(t, nil)
+	ss, _ := connect(t, newServer(), nil, h, legacy)
+	if _, err := client.New(nil).Files(ss); !errors.Is(err, client.ErrNotSupported) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// R098, R104: one question, then operations without further ones.
+func TestConsent(t *testing.T) {
+	h := newHost(t, map[string]string{"p/a": "x"})
+	f := filesOf(t, h, nil)
+	r, err := f.Consent(bg, "to read it", "p/a")
+	if err != nil || len(r.ApprovedPaths) != 1 || r.ApprovedPaths[0] != "p/a" {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	for range 2 {
+		if _, err := f.ReadFile(bg, "p/a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if h.prompts != 1 {
+		t.Fatalf("%d questions", h.prompts)
+	}
+	for _, reason := range []string{"denied", "timeout"} {
+		h.on(wire.Consent, func(context.Context, json.RawMessage) (any, error) {
+			return wire.ConsentResult{ApprovedPaths: []string{}, Reason: reason}, nil
+		})
+		r, err := f.Consent(bg, "again", "p")
+		if !errors.Is(err, names.NoConsent) || r.Granted || !strings.Contains(err.Error(), reason) {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+	}
+	// granted without a path grants nothing
+	h.on(wire.Consent, func(context.Context, json.RawMessage) (any, error) { return wire.ConsentResult{Granted: true}, nil })
+	if r, err := f.Consent(bg, "again", "p"); !errors.Is(err, names.NoConsent) || r.Granted {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+}
+
+// R099, R133: every kind arrives as itself, and the seven codes alone suffice.
+func TestErrorKinds(t *testing.T) {
+	h := newHost(t, map[string]string{"p/a": "x"})
+	f := filesOf(t, h, nil)
+	read := func(reply error) error {
+		h.on(wire.Read, func(context.Context, json.RawMessage) (any, error) { return nil, reply })
+		_, err := f.ReadFile(bg, "p/a")
+		return err
+	}
+	for k := names.Invalid; k.String() != names.Other.String(); k++ {
+		err := read(fail(k, "p/a"))
+		var e *names.Error
+		if !errors.As(err, &e) || e.Kind != k || e.Code() != k.Code() || e.Op != names.OpRead || e.Path.String() != "p/a" {
+			t.Errorf("%v arrived as %#v", k, err)
+		}
+	}
+	for code, kind := range map[names.Code]names.Kind{
+		names.FileNotFound: names.NotExist, names.PermissionDenied: names.Permission, names.InvalidPath: names.Invalid, names.IOError: names.IO,
+		names.TimeoutCode: names.Timeout, names.ConcurrencyConflict: names.Conflict, names.QuotaExceeded: names.Quota,
+	} {
+		// a client that sends the code only, with a number of its own
+		err := read(&jsonrpc.Error{Code: -32000, Message: "m", Data: json.RawMessage(`{"code":"` + string(code) + `"}`)})
+		if !errors.Is(err, kind) {
+			t.Errorf("code %s arrived as %v", code, err)
+		}
+		// a reason that belongs to another code does not count
+		err = read(&jsonrpc.Error{Code: -32000, Data: json.RawMessage(`{"reason":"Internal","code":"` + string(code) + `"}`)})
+		if got := names.Reason(err).Code(); got != code {
+			t.Errorf("code %s with another reason arrived as %s", code, got)
+		}
+		// and the number alone
+		if err := read(&jsonrpc.Error{Code: int64(wire.Number(code)), Message: "m"}); names.Reason(err).Code() != code {
+			t.Errorf("number of %s arrived as %v", code, err)
+		}
+	}
+	if err := read(&jsonrpc.Error{Code: wire.CodeInvalidParams, Message: "bad"}); !errors.Is(err, names.Invalid) {
+		t.Errorf("-32602 arrived as %v", err)
+	}
+	if err := read(&jsonrpc.Error{Code: wire.CodeMethodNotFound, Message: "no"}); !errors.Is(err, client.ErrNotSupported) {
+		t.Errorf("-32601 arrived as %v", err)
+	}
+	if err := read(fail(names.NotExist, "p/a")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("not fs.ErrNotExist: %v", err)
+	}
+	// what a client says is shown escaped
+	if err := read(&jsonrpc.Error{Code: -32000, Message: "a\nb\x1b[31m"}); strings.ContainsAny(err.Error(), "\n\x1b") {
+		t.Errorf("control characters come through: %q", err)
+	}
+}
+
+// R099: a network that does not answer is a timeout, and the client is told.
+func TestTimeoutAndCancel(t *testing.T) {
+	h := newHost(t, map[string]string{"p/a": "x"})
+	gone := make(chan struct{}, 2)
+	h.on(wire.Read, func(ctx context.Context, _ json.RawMessage) (any, error) {
+		<-ctx.Done() // ends only when our notification arrives
+		gone <- struct{}{}
+		return nil, ctx.Err()
+	})
+	f := filesOf(t, h, &client.Options{Timeout: 20 * time.Millisecond})
+	_, err := f.ReadFile(bg, "p/a")
+	if !errors.Is(err, names.Timeout) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("got %v", err)
+	}
+	<-gone
+	ctx, cancel := context.WithCancel(bg)
+	f = filesOf(t, h, nil)
+	go func() {
+		for h.count(wire.Read) < 2 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	if _, err := f.ReadFile(ctx, "p/a"); !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v", err)
+	}
+	<-gone
+	h.on(wire.Read, nil)
+	if b, err := f.ReadFile(bg, "p/a"); err != nil || string(b) != "x" {
+		t.Fatalf("the session does not go on: %q, %v", b, err)
+	}
+}
+
+// R100: a refusal that names a time is repeated once, after it; others are not.
+func TestRetry(t *testing.T) {
+	after := func(ms int64, retryable bool) func(*wire.ErrorData) {
+		return func(d *wire.ErrorData) { d.RetryAfterMs, d.Retryable = ms, retryable }
+	}
+	for _, tc := range []struct {
+		name     string
+		refusals int
+		reply    error
+		deadline time.Duration
+		calls    int
+		ok       bool
+	}{
+		{"once", 1, fail(names.Rate, "p", after(5, true)), 0, 2, true},
+		{"not twice", 2, fail(names.Rate, "p", after(5, true)), 0, 2, false},
+		{"not retryable", 1, fail(names.Quota, "p", after(5, false)), 0, 1, false},
+		{"no time", 1, fail(names.Rate, "p", after(0, true)), 0, 1, false},
+		{"longer than allowed", 1, fail(names.Rate, "p", after(60_000, true)), 0, 1, false},
+		{"later than the deadline", 1, fail(names.Rate, "p", after(5_000, true)), time.Second, 1, false},
+		{"another code", 1, fail(names.Locked, "p", after(5, true)), 0, 1, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t, map[string]string{"p/a": "x"})
+			f := filesOf(t, h, nil)
+			var mu sync.Mutex
+			left := tc.refusals
+			h.on(wire.Delete, func(context.Context, json.RawMessage) (any, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if left--; left >= 0 {
+					return nil, tc.reply
+				}
+				return wire.Empty{}, nil
+			})
+			ctx := bg
+			if tc.deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(bg, tc.deadline)
+				defer cancel()
+			}
+			err := f.Delete(ctx, "p/a", client.DeleteOptions{})
+			if (err == nil) != tc.ok || h.count(wire.Delete) != tc.calls {
+				t.Fatalf("%d calls, %v", h.count(wire.Delete), err)
+			}
+			if err != nil && names.Reason(err) == names.Timeout {
+				t.Fatalf("the refusal is lost: %v", err)
+			}
+		})
+	}
+}
+
+// R101: absolute and climbing paths are refused before anything is sent.
+func TestPathsRefusedHere(t *testing.T) {
+	h := newHost(t, map[string]string{"p/a": "x"})
+	f := filesOf(t, h, nil)
+	for _, p := range []string{"/etc/passwd", "../x", "p/../../x", "p/..", "..", `C:\x`, "c:/x", `\\server\share`, "file:///etc/passwd", "p/\x00", "p/\xff"} {
+		for name, call := range map[string]func() error{
+			"read":   func() error { _, err := f.ReadFile(bg, p); return err },
+			"write":  func() error { _, err := f.WriteFile(bg, p, nil, client.WriteOptions{}); return err },
+			"append": func() error { _, err := f.Append(bg, p, nil, false); return err },
+			"list": func() error {
+				for _, err := range f.List(bg, p, client.ListOptions{}) {
+					return err
+				}
+				return nil
+			},
+			"create": func() error { _, err := f.Create(bg, p, false); return err },
+			"delete": func() error { return f.Delete(bg, p, client.DeleteOptions{}) },
+			"rename": func() error { _, err := f.Rename(bg, "p/a", p, client.MoveOptions{}); return err },
+			"copy":   func() error { _, err := f.Copy(bg, p, "p/b", client.MoveOptions{}); return err },
+			"stat":   func() error { _, err := f.Stat(bg, p); return err },
+			"watch":  func() error { _, err := f.Watch(bg, p, client.WatchOptions{}); return err },
+			"fs": func() error {
+				if fs.ValidPath(p) { // there a drive is a name like others, below the root
+					p = "/" + p
+				}
+				_, err := f.FS(bg, "p").Open(p)
+				return err
+			},
+		} {
+			if err := call(); err == nil || !errors.Is(err, fs.ErrInvalid) {
+				t.Errorf("%s of %q: %v", name, p, err)
+			}
+		}
+	}
+	if len(h.log) != 0 {
+		t.Errorf("sent: %v", h.log)
+	}
+	abs := filesOf(t, h, &client.Options{AllowAbsolute: true})
+	if _, err := abs.ReadFile(bg, "/etc/passwd"); !errors.Is(err, names.NoConsent) || h.count(wire.Read) != 1 {
+		t.Errorf("allowed absolute paths are the client's to judge: %v", err)
+	}
+}
+
+// R112: what became unavailable is a clear error.
+func TestRootGone(t *testing.T) {
+	h := newHost(t, map[string]string{"p/a": "x"})
+	f := filesOf(t, h, nil)
+	for _, k := range []names.Kind{names.Unavailable, names.Revoked} {
+		h.on(wire.Read, func(context.Context, json.RawMessage) (any, error) { return nil, fail(k, "p/a") })
+		_, err := f.ReadFile(bg, "p/a")
+		if !errors.Is(err, k) || !strings.Contains(err.Error(), k.String()) {
+			t.Errorf("%v arrived as %v", k, err)
+		}
+	}
+}
+
+func pattern(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i * 7 >> 3)
+	}
+	return b
+}
+
+func TestOpenReadsInChunks(t *testing.T) {
+	want := pattern(10_050)
+	for _, seed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("seed=%v", seed), func(t *testing.T) {
+			h := newHost(t, map[string]string{"p/big": string(want), "p/empty": ""})
+			h.seed = seed
+			f := filesOf(t, h, &client.Options{Chunk: 1000})
+			file, err := f.Open(bg, "p/big")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(file); err != nil || !bytes.Equal(got, want) || file.Size() != int64(len(want)) {
+				t.Fatalf("%d bytes, %v", len(got), err)
+			}
+			if n := h.count(wire.Read); n != 11 {
+				t.Errorf("%d requests for 11 chunks", n)
+			}
+			buf := make([]byte, 2500)
+			if n, err := file.ReadAt(buf, 9000); n != 1050 || !errors.Is(err, io.EOF) || !bytes.Equal(buf[:n], want[9000:]) {
+				t.Errorf("ReadAt at the end: %d, %v", n, err)
+			}
+			if n, err := file.ReadAt(buf, 1234); n != 2500 || err != nil || !bytes.Equal(buf, want[1234:3734]) {
+				t.Errorf("ReadAt: %d, %v", n, err)
+			}
+			if at, err := file.Seek(-50, io.SeekEnd); at != 10_000 || err != nil {
+				t.Fatalf("Seek: %d, %v", at, err)
+			}
+			if got, err := io.ReadAll(file); err != nil || !bytes.Equal(got, want[10_000:]) {
+				t.Errorf("after Seek: %d bytes, %v", len(got), err)
+			}
+			if _, err := file.Seek(-1, io.SeekStart); !errors.Is(err, names.Invalid) {
+				t.Errorf("negative position: %v", err)
+			}
+			if err := errors.Join(file.Close()); err != nil {
+				t.Error(err)
+			}
+			if _, err := file.ReadAt(buf, 0); !errors.Is(err, fs.ErrClosed) {
+				t.Errorf("after Close: %v", err)
+			}
+			if b, err := f.ReadFile(bg, "p/empty"); err != nil || len(b) != 0 {
+				t.Errorf("empty file: %q, %v", b, err)
+			}
+		})
+	}
+}
+
+// A file that changes while it is read is an error, never a mixture.
+func TestOpenSeesOneState(t *testing.T) {
+	h := newHost(t, map[string]string{"p/f": strings.Repeat("a", 3000)})
+	f := filesOf(t, h, &client.Options{Chunk: 1000})
+	file, err := f.Open(bg, "p/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.dirs["p"].WriteFile("f", []byte(strings.Repeat("b", 3000)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(file); !errors.Is(err, names.Conflict) || strings.Contains(string(b), "b") {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+}
+
+func TestReadNeedsBytes(t *testing.T) {
+	h := newHost(t, map[string]string{"p/f": "x"})
+	f := filesOf(t, h, nil)
+	for _, tc := range []struct {
+		name   string
+		result any
+		want   error
+	}{
+		{"size promises more than comes", map[string]any{"content": "", "size": 10}, io.ErrUnexpectedEOF},
+		{"content is not base64", map[string]any{"content": "***", "size": 3}, names.IO},
+		{"a number as text", map[string]any{"content": "", "size": "10"}, names.IO},
+	} {
+		h.on(wire.Read, func(context.Context, json.RawMessage) (any, error) { return tc.result, nil })
+		if _, err := f.ReadFile(bg, "p/f"); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+	}
+}
+
+func TestWriter(t *testing.T) {
+	h := newHost(t, map[string]string{"p/old": "old"})
+	f := filesOf(t, h, &client.Options{Chunk: 1000})
+	get := func(name string) string {
+		b, err := h.dirs["p"].ReadFile(name)
+		if err != nil {
+			return "absent"
+		}
+		return string(b)
+	}
+	for _, n := range []int{0, 1, 999, 1000, 1001, 2000, 4321} {
+		want := string(pattern(n))
+		w, err := f.WriteFile(bg, "p/new", []byte(want), client.WriteOptions{Create: true})
+		if err != nil || get("new") != want || w.Size != int64(n) || w.ETag != etag([]byte(want)) {
+			t.Fatalf("%d bytes: %+v, %v", n, w, err)
+		}
+	}
+	// nothing is seen before Close, and nothing at all of what is given up
+	w, err := f.NewWriter(bg, "p/old", client.WriteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		if _, err := w.Write(pattern(100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if h.count(wire.Write) == 0 || get("old") != "old" {
+		t.Fatalf("half a file: %q", get("old"))
+	}
+	w.Abort()
+	if err := w.Close(); !errors.Is(err, fs.ErrClosed) || get("old") != "old" {
+		t.Fatalf("given up: %v, %q", err, get("old"))
+	}
+	for _, tc := range []struct {
+		name string
+		o    client.WriteOptions
+		size int
+		want names.Kind
+	}{
+		{"p/absent", client.WriteOptions{}, 1, names.NotExist},
+		{"p/absent", client.WriteOptions{}, 5000, names.NotExist},
+		{"p/old", client.WriteOptions{CreateOnly: true}, 5000, names.Exist},
+		{"p/old", client.WriteOptions{IfMatch: "stale"}, 5000, names.Conflict},
+	} {
+		if _, err := f.WriteFile(bg, tc.name, pattern(tc.size), tc.o); !errors.Is(err, tc.want) {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+	if get("absent") != "absent" || get("old") != "old" {
+		t.Error("a refused write wrote")
+	}
+	// parts of a file
+	if _, err := f.Append(bg, "p/old", []byte("er"), false); err != nil || get("old") != "older" {
+		t.Errorf("append: %q, %v", get("old"), err)
+	}
+	if _, err := f.WriteAt(bg, "p/old", []byte("XY"), 1); err != nil || get("old") != "oXYer" {
+		t.Errorf("write at: %q, %v", get("old"), err)
+	}
+	if _, err := f.Append(bg, "p/old", pattern(1001), false); !errors.Is(err, names.Quota) {
+		t.Errorf("more than a chunk: %v", err)
+	}
+	// a client without uploads
+	h.seed = true
+	want := string(pattern(4321))
+	if _, err := f.WriteFile(bg, "p/seed", []byte(want), client.WriteOptions{Create: true}); err != nil || get("seed") != want {
+		t.Errorf("seed only: %d bytes, %v", len(get("seed")), err)
+	}
+	h.on(wire.Write, func(context.Context, json.RawMessage) (any, error) { return wire.WriteResult{BytesWritten: 1}, nil })
+	if _, err := f.WriteFile(bg, "p/old", []byte("three"), client.WriteOptions{}); !errors.Is(err, names.IO) {
+		t.Errorf("a short write: %v", err)
+	}
+}
+
+// Text travels as text, and what JSON would make long as base64.
+func TestWriteEncoding(t *testing.T) {
+	h := newHost(t, map[string]string{"p/f": ""})
+	f := filesOf(t, h, nil)
+	var got wire.WriteParams
+	h.on(wire.Write, func(_ context.Context, raw json.RawMessage) (any, error) {
+		got = wire.WriteParams{}
+		err := wire.Decode(raw, &got)
+		return h.write2(raw, err)
+	})
+	for content, want := range map[string]string{"héllo <&>\n": wire.UTF8, "\xff": wire.Base64, strings.Repeat("\x01", 50): wire.Base64} {
+		if _, err := f.WriteFile(bg, "p/f", []byte(content), client.WriteOptions{}); err != nil || got.Encoding != want {
+			t.Errorf("%q as %s, %v", content, got.Encoding, err)
+		}
+	}
+}
+
+func (h *host) write2(raw json.RawMessage, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return h.write(raw)
+}
+
+func TestOperations(t *testing.T) {
+	h := newHost(t, map[string]string{"p/a": "alpha", "p/.hidden": "", "p/d/x": "", "q/": ""})
+	f := filesOf(t, h, nil)
+	list := func(dir string, o client.ListOptions) string {
+		var out []string
+		for e, err := range f.List(bg, dir, o) {
+			if err != nil {
+				return err.Error()
+			}
+			out = append(out, e.Name)
+		}
+		return strings.Join(out, " ")
+	}
+	ok := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	for _, tc := range []struct {
+		dir  string
+		o    client.ListOptions
+		want string
+	}{
+		{"", client.ListOptions{}, "p"}, {".", client.ListOptions{}, "p"},
+		{"p", client.ListOptions{}, "a d"}, {"p", client.ListOptions{Hidden: true, PageSize: 1}, ".hidden a d"},
+	} {
+		if got := list(tc.dir, tc.o); got != tc.want && got != strings.TrimSpace(tc.want+" q") {
+			t.Errorf("list %q %+v: %q, want %q", tc.dir, tc.o, got, tc.want)
+		}
+	}
+	_, err := f.Mkdir(bg, "p/n/m", true)
+	ok("mkdir", err)
+	_, err = f.Create(bg, "p/n/f", false)
+	ok("create", err)
+	if _, err := f.Create(bg, "p/n/f", false); !errors.Is(err, names.Exist) {
+		t.Errorf("create twice: %v", err)
+	}
+	_, err = f.Copy(bg, "p/a", "p/b", client.MoveOptions{})
+	ok("copy", err)
+	if _, err := f.Rename(bg, "p/a", "p/b", client.MoveOptions{}); !errors.Is(err, names.Exist) {
+		t.Errorf("rename onto a file: %v", err)
+	}
+	_, err = f.Rename(bg, "p/a", "p/b", client.MoveOptions{Overwrite: true})
+	ok("rename", err)
+	s, err := f.Stat(bg, "p/b")
+	ok("stat", err)
+	if s.Type != wire.TypeFile || s.Size != 5 {
+		t.Errorf("stat: %+v", s)
+	}
+	if err := f.Delete(bg, "p/n", client.DeleteOptions{}); !errors.Is(err, names.NotEmpty) {
+		t.Errorf("delete a full directory: %v", err)
+	}
+	ok("delete", f.Delete(bg, "p/n", client.DeleteOptions{Recursive: true}))
+	if got := list("p", client.ListOptions{}); got != "b d" {
+		t.Errorf("in the end: %q", got)
+	}
+	// a client that knows the seed only
+	h.seed = true
+	if s, err := f.Stat(bg, "p/b"); err != nil || s.Size != 5 || s.Type != wire.TypeFile {
+		t.Errorf("stat by listing: %+v, %v", s, err)
+	}
+	if _, err := f.Stat(bg, "p/none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("stat by listing of nothing: %v", err)
+	}
+	if _, err := f.Copy(bg, "p/b", "p/c", client.MoveOptions{}); !errors.Is(err, client.ErrNotSupported) {
+		t.Errorf("copy: %v", err)
+	}
+	// a listing that does not end
+	h.on(wire.List, func(context.Context, json.RawMessage) (any, error) { return wire.ListResult{NextCursor: "c"}, nil })
+	if got := list("p", client.ListOptions{}); !strings.Contains(got, "same cursor") {
+		t.Errorf("endless listing: %q", got)
+	}
+}
+
+// R101: the fs.FS keeps package fs's rules, over this and a seed-only client.
+func TestFS(t *testing.T) {
+	files := map[string]string{"p/a.txt": "alpha", "p/d/b": strings.Repeat("b", 5000), "p/d/e/c": "", "p/.h": "hidden"}
+	for _, seed := range []bool{false, true} {
+		h := newHost(t, files)
+		h.seed = seed
+		f := filesOf(t, h, &client.Options{Chunk: 1000})
+		if err := fstest.TestFS(f.FS(bg, "p"), "a.txt", "d/b", "d/e/c", ".h"); err != nil {
+			t.Errorf("seed=%v: %v", seed, err)
+		}
+		if err := fstest.TestFS(f.FS(bg, ""), "p/a.txt"); err != nil {
+			t.Errorf("all roots, seed=%v: %v", seed, err)
+		}
+		for _, bad := range []string{"..", "../p/a.txt", "/a.txt", "d/../a.txt", "", "./a.txt", "d//b", "d/"} {
+			if _, err := f.FS(bg, "p").Open(bad); !errors.Is(err, fs.ErrInvalid) {
+				t.Errorf("%q: %v", bad, err)
+			}
+		}
+		if _, err := fs.ReadFile(f.FS(bg, "p"), "none"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("absent: %v", err)
+		}
+	}
+}
+
+// 200 requests at a time come back to whom they belong.
+func TestConcurrent(t *testing.T) {
+	files := map[string]string{}
+	for i := range 200 {
+		files[fmt.Sprintf("p/%d", i)] = fmt.Sprintf("content %d", i)
+	}
+	f := filesOf(t, newHost(t, files), nil)
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			if b, err := f.ReadFile(bg, fmt.Sprintf("p/%d", i)); err != nil || string(b) != fmt.Sprintf("content %d", i) {
+				t.Errorf("%d: %q, %v", i, b, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// What is in flight when the session ends fails at once, and later calls too.
+func TestSessionEnds(t *testing.T) {
+	h := newHost(t, map[string]string{"p/a": "x"})
+	b := client.New(nil)
+	ss, cs := connect(t, newServer(), b, h, legacy)
+	f, err := b.Files(ss)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := f.Watch(bg, "p", client.WatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan struct{})
+	h.on(wire.Read, func(ctx context.Context, _ json.RawMessage) (any, error) {
+		close(started)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	failed := make(chan error)
+	go func() { _, err := f.ReadFile(bg, "p/a"); failed <- err }()
+	<-started
+	cs.Close()
+	if err := <-failed; !errors.Is(err, names.IO) {
+		t.Errorf("in flight: %v", err)
+	}
+	if _, err := f.Stat(bg, "p/a"); !errors.Is(err, names.IO) {
+		t.Errorf("afterwards: %v", err)
+	}
+	if _, open := <-events; open {
+		t.Error("the watch goes on")
+	}
+	ss.Wait()
+	if _, err := b.Files(ss); !errors.Is(err, client.ErrNotSupported) {
+		t.Errorf("the session is still known: %v", err)
+	}
+}
+
+// R166, R167: under revision 2026-07-28 nothing is sent outside an open request;
+// inside one files/* works.
+func TestOnlyInsideRequests(t *testing.T) {
+	h := newHost(t, map[string]string{"p/a": "x"})
+	b := client.New(nil)
+	s := newServer()
+	mcp.AddTool(s, &mcp.Tool{Name: "read"}, func(ctx context.Context, req *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+		f, err := b.Files(req.Session)
+		if err != nil {
+			return nil, nil, err
+		}
+		data, err := f.ReadFile(ctx, "p/a")
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(data)}}}, nil, err
+	})
+	ss, cs := connect(t, s, b, h, "")
+	if v := cs.InitializeResult().ProtocolVersion; v != "2026-07-28" {
+		t.Fatalf("revision %s", v)
+	}
+	res, err := cs.CallTool(bg, &mcp.CallToolParams{Name: "read"})
+	if err != nil || res.IsError || res.Content[0].(*mcp.TextContent).Text != "x" {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	before := len(h.log)
+	f, err := b.Files(ss)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.ReadFile(bg, "p/a"); !errors.Is(err, client.ErrNoOpenRequest) {
+		t.Fatalf("got %v", err)
+	}
+	if len(h.log) != before {
+		t.Fatalf("sent %v", h.log[before:])
+	}
+}

@@ -1,0 +1,109 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+func changed(p, event, id string) wire.ChangedParams {
+	return wire.ChangedParams{Path: p, Event: event, WatchID: id, Timestamp: "2026-11-21T10:00:00Z"}
+}
+
+func TestWatch(t *testing.T) {
+	h := newHost(t, map[string]string{"p/d/": ""})
+	f := filesOf(t, h, nil)
+	ctx, cancel := context.WithCancel(bg)
+	events, err := f.Watch(ctx, "p/d", client.WatchOptions{Recursive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.tell(wire.Changed, changed("p/other", wire.EventCreated, "w99")) // of nobody
+	h.tell(wire.Changed, "malformed")
+	h.tell(wire.Changed, changed("p/d/x", wire.EventCreated, "w1"))
+	if ev := <-events; ev.Path != "p/d/x" || ev.Event != wire.EventCreated || !ev.Time.Equal(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)) {
+		t.Fatalf("got %+v", ev)
+	}
+	// a client that names no watch
+	h.tell(wire.Changed, changed("p/dx/y", wire.EventCreated, ""))
+	h.tell(wire.Changed, changed("p/d/e/y", wire.EventDeleted, ""))
+	if ev := <-events; ev.Path != "p/d/e/y" || ev.Event != wire.EventDeleted {
+		t.Fatalf("got %+v", ev)
+	}
+	cancel()
+	for range events { //nolint:revive // until it is closed
+	}
+	for h.count(wire.Unwatch) == 0 {
+		time.Sleep(time.Millisecond) // ends with the test's own limit
+	}
+}
+
+// An event may arrive before the reply that names its watch.
+func TestWatchEarlyEvent(t *testing.T) {
+	h := newHost(t, map[string]string{"p/d/": ""})
+	f := filesOf(t, h, nil)
+	h.on(wire.Watch, func(context.Context, json.RawMessage) (any, error) {
+		h.tell(wire.Changed, changed("p/d/early", wire.EventCreated, "w7"))
+		return wire.WatchResult{WatchID: "w7"}, nil
+	})
+	events, err := f.Watch(bg, "p/d", client.WatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ev := <-events; ev.Path != "p/d/early" {
+		t.Fatalf("got %+v", ev)
+	}
+	h.tell(wire.Changed, wire.ChangedParams{Path: "p/d", Event: wire.EventDeleted, WatchID: "w7", Ended: true})
+	if ev := <-events; !ev.Ended {
+		t.Fatalf("got %+v", ev)
+	}
+	if _, open := <-events; open {
+		t.Fatal("the channel is open after the end")
+	}
+}
+
+// A slow reader loses details, and is told so.
+func TestWatchOverflow(t *testing.T) {
+	h := newHost(t, map[string]string{"p/d/": "", "p/a": "x"})
+	f := filesOf(t, h, nil)
+	events, err := f.Watch(bg, "p/d", client.WatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const sent = 3000
+	for i := range sent {
+		h.tell(wire.Changed, changed(fmt.Sprintf("p/d/%d", i), wire.EventCreated, "w1"))
+	}
+	if _, err := f.ReadFile(bg, "p/a"); err != nil { // comes after all of them
+		t.Fatal(err)
+	}
+	h.tell(wire.Changed, wire.ChangedParams{Path: "p/d", Event: wire.EventDeleted, WatchID: "w1", Ended: true})
+	n, overflow, ended := 0, false, false
+	for ev := range events {
+		n++
+		if ev.Overflow {
+			overflow = true
+			if ev.Path != "p/d" || ev.Event != wire.EventModified {
+				t.Errorf("overflow names %+v", ev)
+			}
+		}
+		ended = ev.Ended
+	}
+	if n >= sent || !overflow || !ended {
+		t.Fatalf("%d events, overflow %v, ended %v", n, overflow, ended)
+	}
+}
+
+func TestWatchNeedsID(t *testing.T) {
+	h := newHost(t, map[string]string{"p/d/": ""})
+	f := filesOf(t, h, nil)
+	h.on(wire.Watch, func(context.Context, json.RawMessage) (any, error) { return wire.Empty{}, nil })
+	if _, err := f.Watch(bg, "p/d", client.WatchOptions{}); err == nil {
+		t.Fatal("a watch without a name")
+	}
+}
