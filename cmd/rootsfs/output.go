@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -99,7 +100,7 @@ func (a *app) fail(err error) {
 // oneLine joins the lines of an error, whose texts have escaped their names
 // already.
 func oneLine(err error) string {
-	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	lines := strings.FieldsFunc(control.Text(err), func(r rune) bool { return r == '\n' || r == '\r' })
 	for i := range lines {
 		lines[i] = strings.TrimPrefix(strings.TrimSpace(lines[i]), "rootsfs: ")
 	}

@@ -260,7 +260,7 @@ create, delete, rename, watch. When set returns, whatever the new mode forbids i
 dead, descriptors and mappings included. Not possible with --cache max.`,
 		Example: `  rootsfs roots set out ro
   rootsfs roots set inbox read,list,create`,
-		Args:              nargs(2, 2, "a root's name and a mode"),
+		Args:              nargs(2, 2, "a root's name or a mode"),
 		ValidArgsFunction: a.completeRoots(1, "ro", "rw"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := guard.ParseMode(args[1]); err != nil {

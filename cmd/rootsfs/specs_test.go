@@ -82,6 +82,14 @@ func TestExitCodes(t *testing.T) {
 
 // R092: an error is one line whatever it is made of.
 func TestOneLine(t *testing.T) {
+	// The operation is what was typed; a path's operation tells something.
+	named := &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: errors.New("no root is named x")}
+	if got := oneLine(named); got != "no root is named x" {
+		t.Error(got)
+	}
+	if got := oneLine(&guard.Error{Op: names.OpSet, Kind: names.NotExist}); !strings.HasPrefix(got, "set ") {
+		t.Error(got)
+	}
 	err := errors.Join(errors.New("first\r\nsecond"), errors.New("rootsfs: third"))
 	if got := oneLine(err); got != "first; second; third" {
 		t.Error(got)

@@ -39,6 +39,19 @@ func Classify(err error) Class {
 	return Failure
 }
 
+// Text is an error's text for the owner, who knows which command was given: the
+// operation of an error that names no path is left out ("no root is named x",
+// not "revoke no root is named x").
+func Text(err error) string {
+	// Not errors.As: of an error inside another one the outer text is wanted.
+	if g, ok := err.(*guard.Error); ok && g.Path.Root == "" && g.Err != nil {
+		bare := *g
+		bare.Op = names.OpNone
+		return bare.Error()
+	}
+	return err.Error()
+}
+
 func classOf(g *guard.Error) Class {
 	var errno syscall.Errno
 	switch {

@@ -197,7 +197,7 @@ func handle[In, Out any](f func(context.Context, In) (Out, error)) http.HandlerF
 		}
 		out, err := f(r.Context(), in)
 		if err != nil {
-			p := problem{Error: err.Error(), Class: Classify(err), Kind: names.Reason(err).String()}
+			p := problem{Error: Text(err), Class: Classify(err), Kind: names.Reason(err).String()}
 			if ra, ok := any(out).(RevokeAnswer); ok {
 				p.Ended = ra.Ended
 			}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/audit"
+)
+
+// The README's tables name every JSON field and every configuration key there
+// is, and every command is shown.
+func TestReadmeIsComplete(t *testing.T) {
+	data, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	row := func(begin string) string {
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "| "+begin) {
+				return line
+			}
+		}
+		t.Fatalf("no row begins with %s", begin)
+		return ""
+	}
+	for begin, typ := range map[string]reflect.Type{
+		"`status --json`": reflect.TypeFor[control.Status](), "`roots list --json`": reflect.TypeFor[control.Root](),
+		"`audit show --json`": reflect.TypeFor[audit.Entry](),
+	} {
+		cells := row(begin)
+		var fields []string
+		for i := range typ.NumField() {
+			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			if name == "-" {
+				continue
+			}
+			fields = append(fields, name)
+			if !strings.Contains(cells, "`"+name+"`") {
+				t.Errorf("%s: %s is not named", begin, name)
+			}
+		}
+		for _, m := range regexp.MustCompile("`([a-z0-9_]+)`").FindAllStringSubmatch(cells, -1) {
+			if !slices.Contains(fields, m[1]) && m[1] != "roots" {
+				t.Errorf("%s: there is no %s", begin, m[1])
+			}
+		}
+	}
+	// The example in internal/config's package comment has every key once.
+	doc, err := os.ReadFile("internal/config/doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, _, _ := strings.Cut(string(doc), "# Promises")
+	table := ""
+	for _, m := range regexp.MustCompile(`(?m)^//\t(?:\[\[?([a-z]+)[^\n]*|([a-z_]+) = .*)$`).FindAllStringSubmatch(example, -1) {
+		if m[1] != "" {
+			table = m[1]
+			continue
+		}
+		key := table + "." + m[2]
+		if table == "profile" {
+			key = "profile.NAME." + m[2]
+		}
+		if !strings.Contains(text, "`"+key+"`") {
+			t.Errorf("no configuration key %s", key)
+		}
+	}
+	if table != "profile" {
+		t.Errorf("the example in internal/config/doc.go was not understood: it ends in %q", table)
+	}
+	for _, c := range newRootCmd(newApp(nil, stdio{})).Commands() {
+		if c.Name() != "help" && !strings.Contains(text, "rootsfs "+c.Name()) {
+			t.Errorf("no command %s", c.Name())
+		}
+	}
+}
