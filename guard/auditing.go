@@ -103,3 +103,22 @@ func (g *Registry) Note(op Op, root RootName, verdict Verdict, detail string) er
 		Time: time.Now(), Via: ViaControl, Op: op, Path: p, Verdict: verdict, Detail: detail,
 	})
 }
+
+// NoteRefusal records a request that was refused before it could be put to the
+// gate: malformed, or one too many. detail is the front end's own words.
+func (g *Registry) NoteRefusal(c Caller, kind Kind, detail string) error {
+	r := Record{
+		Time: time.Now(), Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID,
+		Verdict: Refused, Kind: kind, Errno: (&Error{Kind: kind}).Errno(), Detail: detail,
+	}
+	g.notify(Event{Kind: EventRefusal, Detail: detail, Record: &r})
+	return g.record(r)
+}
+
+// NoteConsent records what a person decided about a request for consent.
+func (g *Registry) NoteConsent(c Caller, verdict Verdict, detail string) error {
+	return g.record(Record{
+		Time: time.Now(), Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID,
+		Op: names.OpGrant, Verdict: verdict, Detail: detail,
+	})
+}

@@ -57,6 +57,12 @@ func (p *Proposal) Ask() Grant { return p.ask }
 // File reports whether the path is a single file.
 func (p *Proposal) File() bool { return p.src != nil && p.src.File() != "" }
 
+// Named gives the root another name, and returns p.
+func (p *Proposal) Named(root RootName) *Proposal {
+	p.ask.Root = root
+	return p
+}
+
 // Close gives up a proposal that was not granted.
 func (p *Proposal) Close() {
 	if p.src != nil {

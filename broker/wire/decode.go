@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -79,12 +80,16 @@ type Frame struct {
 // Call reports whether the frame is a request that wants an answer.
 func (f *Frame) Call() bool { return f.Method != "" && len(f.ID) > 0 && string(f.ID) != "null" }
 
-// ReadFrame reads the outermost object of line, checking all of its syntax: no
-// key twice at any depth, no bad UTF-8. A frame with two methods or two ids
-// would mean one thing to us and another to whoever reads it next.
+// maxKeys bounds the keys of a frame; the protocol has five.
+const maxKeys = 32
+
+// ReadFrame reads the outermost object of line, checking all of its syntax. A
+// frame with two methods or two ids would mean one thing to us and another to
+// whoever reads it next, so no key may stand there twice; those further in are
+// for Decode, which can answer by id.
 func ReadFrame(line []byte) (Frame, error) {
 	var f Frame
-	dec := jsontext.NewDecoder(bytes.NewBuffer(line))
+	dec := jsontext.NewDecoder(bytes.NewBuffer(line), jsontext.AllowDuplicateNames(true))
 	tok, err := dec.ReadToken()
 	if err != nil {
 		return f, frameError(err)
@@ -92,12 +97,17 @@ func ReadFrame(line []byte) (Frame, error) {
 	if tok.Kind() != '{' {
 		return f, errors.New("not an object")
 	}
+	var seen []string
 	for dec.PeekKind() != '}' {
 		key, err := dec.ReadToken()
 		if err != nil {
 			return f, frameError(err)
 		}
 		name := key.String()
+		if slices.Contains(seen, name) || len(seen) == maxKeys {
+			return f, fmt.Errorf("the field %q stands there twice, or there are too many", name)
+		}
+		seen = append(seen, name)
 		val, err := dec.ReadValue()
 		if err != nil {
 			return f, frameError(err)
@@ -125,9 +135,6 @@ func ReadFrame(line []byte) (Frame, error) {
 func frameError(err error) error {
 	var syn *jsontext.SyntacticError
 	if errors.As(err, &syn) {
-		if errors.Is(err, jsontext.ErrDuplicateName) {
-			return fmt.Errorf("the field %q stands there twice", strings.TrimPrefix(string(syn.JSONPointer), "/"))
-		}
 		return fmt.Errorf("byte %d: %w", syn.ByteOffset, syn.Err)
 	}
 	return errors.New("the object does not end")

@@ -54,7 +54,7 @@ func TestReadFrame(t *testing.T) {
 		t.Errorf("a null id makes no call: %+v, %v", f, err)
 	}
 	for _, in := range []string{
-		``, `x`, `[]`, `{`, `{"id":1`, `{"method":"a","method":"b"}`, `{"id":1,"id":2}`, `{"params":{"a":1,"a":2}}`,
+		``, `x`, `[]`, `{`, `{"id":1`, `{"method":"a","method":"b"}`, `{"id":1,"id":2}`, `{"params":1,"params":2}`,
 		`{"method":1}`, `{} {}`, `{"a":"` + "\xff" + `"}`, `{"a":01}`,
 	} {
 		if f, err := ReadFrame([]byte(in)); err == nil {

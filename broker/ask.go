@@ -1,0 +1,85 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// Question is what a person is asked: a server wants paths that nobody approved.
+// Everything in it but the resolved paths is the server's own text: whoever
+// shows it makes control and bidirectional characters visible (names.Escape).
+type Question struct {
+	ID      string        `json:"id"`
+	Asked   time.Time     `json:"asked"`
+	Until   time.Time     `json:"until"` // no answer by then is a denial
+	Subject guard.Subject `json:"subject"`
+	Server  string        `json:"server,omitempty"` // what the server calls itself
+	Message string        `json:"message"`          // the purpose, as the server states it
+	Items   []Item        `json:"items"`
+}
+
+// Item is one path of a question.
+type Item struct {
+	Requested string       `json:"requested"`
+	Resolved  string       `json:"resolved"` // what was opened: this very directory would be granted
+	File      bool         `json:"file"`
+	Mode      string       `json:"mode"`
+	Rights    guard.Rights `json:"-"`
+	// Problem says why the path cannot be granted whatever the person says;
+	// the server is told no more than that it was not.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Answer is what the person decided, one Decision for each Item. Fewer decisions
+// deny the rest.
+type Answer struct {
+	Decisions []Decision `json:"decisions"`
+	// By says who answered, for status and the audit: "terminal", "control",
+	// "the host's elicitation", "configuration".
+	By string `json:"by"`
+}
+
+// Decision is about one Item. The zero Decision denies.
+type Decision struct {
+	Allow bool          `json:"allow"`
+	Path  string        `json:"path,omitempty"` // narrower than Resolved: a host path below it
+	Mode  string        `json:"mode,omitempty"` // narrower than asked
+	For   time.Duration `json:"for,omitempty"`  // 0: with the session
+}
+
+// Asker puts a question to a person, or knows the answer. It returns when there
+// is one, or with an error: nothing is granted then. ctx ends at Until.
+type Asker interface {
+	Ask(ctx context.Context, q *Question) (Answer, error)
+}
+
+// AskerFunc makes a function an Asker.
+type AskerFunc func(ctx context.Context, q *Question) (Answer, error)
+
+// Ask implements Asker.
+func (f AskerFunc) Ask(ctx context.Context, q *Question) (Answer, error) { return f(ctx, q) }
+
+// ErrUnanswered means that nobody decided; nothing is granted.
+var ErrUnanswered = errors.New("nobody answered")
+
+// DenyAll is the Asker of hosts where nobody can be asked.
+var DenyAll Asker = AskerFunc(func(context.Context, *Question) (Answer, error) {
+	return Answer{By: "deny-all"}, nil
+})
+
+// Chain asks one after the other, until one knows: an error with ErrUnanswered
+// passes the question on, as long as there is time.
+func Chain(list ...Asker) Asker {
+	return AskerFunc(func(ctx context.Context, q *Question) (Answer, error) {
+		for _, a := range list {
+			ans, err := a.Ask(ctx, q)
+			if err == nil || !errors.Is(err, ErrUnanswered) || ctx.Err() != nil {
+				return ans, err
+			}
+		}
+		return Answer{}, ErrUnanswered
+	})
+}

@@ -1,0 +1,165 @@
+package broker
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// Defaults of Config and Limits.
+const (
+	DefaultFrame    = 4 << 20
+	DefaultChunkMax = 4 << 20
+	DefaultDebounce = 250 * time.Millisecond // seed 004
+	DefaultAskFor   = 2 * time.Minute
+)
+
+// Config is what a Broker is made of. Registry and Tree are required, and the
+// tree must be of that registry.
+type Config struct {
+	Registry *guard.Registry
+	Tree     *vfs.Tree
+	// Asker decides about files/consent for paths that nobody approved; nil
+	// refuses them.
+	Asker Asker
+	// AskFor is how long a question waits for its answer.
+	AskFor time.Duration
+	// Limits hold for each session.
+	Limits Limits
+	// NoListChanged switches roots/list_changed off; then the capability says
+	// so, too.
+	NoListChanged bool
+	// Debounce is the least time between two list_changed notifications.
+	Debounce time.Duration
+	// PageSize is how many roots one page of roots/list has; default 50.
+	PageSize int
+	// UID and GID are whose files the brokers make, where the process may give
+	// files away; default: the process's own.
+	UID, GID uint32
+	Log      *slog.Logger
+}
+
+// Limits bound what one server may use. Zero means the default; a negative
+// number means no limit.
+type Limits struct {
+	OpsPerSecond   float64       // requests; default no limit
+	Burst          int           // default OpsPerSecond, at least 1
+	BytesPerSecond float64       // contents read and written; default no limit
+	InFlight       int           // requests at a time; default 256
+	BytesInFlight  int64         // contents held for them; default 64 MiB
+	Watches        int           // default 64
+	Uploads        int           // at a time; default 16
+	MaxFile        int64         // bytes; default no limit beside the root's
+	MaxWritten     int64         // bytes over the session; default no limit
+	MaxChunk       int64         // bytes of one read or write; default 4 MiB
+	Timeout        time.Duration // of a request, while no bytes move; default 60 s
+	Consents       int           // questions a minute; default 6
+}
+
+func (l Limits) withDefaults() Limits {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def64 := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&l.InFlight, 256)
+	def64(&l.BytesInFlight, 64<<20)
+	def(&l.Watches, 64)
+	def(&l.Uploads, 16)
+	def64(&l.MaxChunk, DefaultChunkMax)
+	def(&l.Consents, 6)
+	if l.Timeout == 0 {
+		l.Timeout = guard.DefaultTimeout
+	}
+	return l
+}
+
+// Broker serves the sessions of one registry. Its methods may be called
+// concurrently.
+type Broker struct {
+	cfg Config
+	hub *vfs.Hub
+
+	mu       sync.Mutex // guards the fields below
+	sessions map[*Session]bool
+	closed   bool
+	naming   sync.Mutex // held while names for consented roots are chosen
+}
+
+// New makes a broker and lets the registry tell it of changes. Close it.
+func New(cfg Config) *Broker {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.AskFor <= 0 {
+		cfg.AskFor = DefaultAskFor
+	}
+	if cfg.Debounce <= 0 {
+		cfg.Debounce = DefaultDebounce
+	}
+	if cfg.PageSize <= 0 {
+		cfg.PageSize = 50 // seed 004
+	}
+	if cfg.UID == 0 && cfg.GID == 0 {
+		cfg.UID, cfg.GID = uint32(os.Geteuid()), uint32(os.Getegid())
+	}
+	cfg.Limits = cfg.Limits.withDefaults()
+	b := &Broker{cfg: cfg, sessions: map[*Session]bool{}}
+	b.hub = vfs.NewHub(cfg.Tree, vfs.HubOptions{})
+	cfg.Registry.AddView(b.hub)
+	cfg.Registry.AddView(b)
+	return b
+}
+
+// Close ends every session and lets go of the registry.
+func (b *Broker) Close() {
+	b.mu.Lock()
+	b.closed = true
+	all := make([]*Session, 0, len(b.sessions))
+	for s := range b.sessions {
+		all = append(all, s)
+	}
+	b.mu.Unlock()
+	for _, s := range all {
+		s.Close()
+	}
+	b.cfg.Registry.RemoveView(b)
+	b.cfg.Registry.RemoveView(b.hub)
+	b.hub.Close()
+}
+
+// Sessions lists the live sessions, in no order.
+func (b *Broker) Sessions() []*Session {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]*Session, 0, len(b.sessions))
+	for s := range b.sessions {
+		all = append(all, s)
+	}
+	return all
+}
+
+// Invalidate implements guard.View: uploads into an ended root are given up, and
+// every session tells its peer that the list changed. Requests under way were
+// drained by the registry; watches are the hub's.
+func (b *Broker) Invalidate(_ context.Context, c guard.Change) error {
+	for _, s := range b.Sessions() {
+		if c.Kind == guard.ChangeEnded || c.Kind == guard.ChangeNarrowed {
+			s.dropUploads(c)
+		}
+		s.rootsChanged()
+	}
+	return nil
+}
+
+var _ guard.View = (*Broker)(nil)

@@ -1,0 +1,308 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Limits of one question: more is not for a person to judge.
+const (
+	maxRequested = 32
+	maxMessage   = 4096 // bytes
+)
+
+// newID is 128 random bits, for what a peer must not be able to guess.
+func newID() string { return strings.ToLower(rand.Text()) }
+
+// consent answers files/consent. What is approved already is not asked again;
+// the rest is opened first, so that the person sees where each path leads and
+// grants that directory and no other.
+func (s *Session) consent(r *request) (any, error) {
+	var p wire.ConsentParams
+	if err := decode(r, &p); err != nil {
+		return nil, err
+	}
+	rights, err := s.checkConsent(&p)
+	if err != nil {
+		return nil, err
+	}
+	c := &consenting{s: s, r: r, rights: rights, res: &wire.ConsentResult{ApprovedPaths: []string{}}}
+	defer c.close()
+	for _, path := range p.RequestedPaths {
+		c.consider(path)
+	}
+	if len(c.asked) > 0 {
+		if err := s.limits.ask(); err != nil {
+			s.refused(r, err)
+			return nil, err
+		}
+		c.ask(p.Message)
+	}
+	c.res.Granted = len(c.res.ApprovedPaths) > 0
+	return c.res, nil
+}
+
+func (s *Session) checkConsent(p *wire.ConsentParams) (guard.Rights, error) {
+	rights := guard.ReadOnly
+	switch {
+	case len(p.RequestedPaths) == 0:
+		return 0, badParams{"params: requestedPaths is missing"}
+	case len(p.RequestedPaths) > maxRequested:
+		return 0, badParams{fmt.Sprintf("params: requestedPaths has more than %d paths", maxRequested)}
+	case len(p.Message) > maxMessage:
+		return 0, badParams{fmt.Sprintf("params: message is longer than %d bytes", maxMessage)}
+	}
+	if p.Mode != "" {
+		var err error
+		if rights, err = guard.ParseMode(p.Mode); err != nil {
+			return 0, badParams{"params: mode: " + guardError(err).Text()}
+		}
+	}
+	return rights, nil
+}
+
+// consenting is one files/consent being decided.
+type consenting struct {
+	s      *Session
+	r      *request
+	rights guard.Rights
+	res    *wire.ConsentResult
+	asked  []*guard.Proposal
+	items  []Item
+	hold   []*guard.Proposal // to be closed
+}
+
+func (c *consenting) close() {
+	for _, p := range c.hold {
+		p.Close()
+	}
+}
+
+// consider finds out about one path: approved already, impossible, or to be
+// asked.
+func (c *consenting) consider(path string) {
+	reg := c.s.b.cfg.Registry
+	if q, err := reg.Parse(path); err == nil && c.s.sees(q.Root) {
+		if st, ok := reg.Lookup(q.Root); ok && st.State == guard.Live && st.Grant.Policy.Rights&c.rights == c.rights {
+			c.approve(path, q.String(), st.Grant)
+			return
+		}
+	}
+	item := Item{Requested: path, Mode: c.rights.String(), Rights: c.rights}
+	host, err := hostPath(path)
+	var prop *guard.Proposal
+	if err == nil {
+		prop, err = c.propose(host, c.rights, time.Time{})
+	}
+	if err != nil {
+		// The server learns nothing of what the host has; the person does.
+		item.Problem = err.Error()
+		c.items, c.asked = append(c.items, item), append(c.asked, nil)
+		return
+	}
+	item.Resolved, item.File = prop.Ask().Resolved, prop.File()
+	c.items, c.asked = append(c.items, item), append(c.asked, prop)
+}
+
+func (c *consenting) propose(host string, rights guard.Rights, expires time.Time) (*guard.Proposal, error) {
+	name, err := guard.DefaultName(host)
+	if err != nil {
+		return nil, err
+	}
+	p, err := c.s.b.cfg.Registry.Propose(guard.Grant{
+		Root: name, Dir: host, Subject: c.s.subject, Expires: expires, Policy: guard.Policy{Rights: rights},
+	})
+	if err == nil {
+		c.hold = append(c.hold, p)
+	}
+	return p, err
+}
+
+// hostPath reads a path of files/consent: absolute, or a file URI. Relative ones
+// have no meaning the two sides agree on before there is a root.
+func hostPath(p string) (string, error) {
+	if len(p) >= 5 && strings.EqualFold(p[:5], "file:") {
+		return names.ParseURI(p)
+	}
+	switch {
+	case strings.IndexByte(p, 0) >= 0:
+		return "", invalid("the path has a NUL byte")
+	case !filepath.IsAbs(p):
+		return "", invalid("the path is not absolute")
+	}
+	return p, nil
+}
+
+// ask puts the question and grants what was allowed.
+func (c *consenting) ask(message string) {
+	s := c.s
+	if !c.possible() {
+		c.denied("denied", "nothing of it can be granted: "+c.items[0].Problem)
+		return
+	}
+	if s.b.cfg.Asker == nil {
+		c.denied("denied", "there is nobody to ask")
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.r.ctx, s.b.cfg.AskFor)
+	defer cancel()
+	stop := c.patience(ctx)
+	defer stop()
+	now := time.Now()
+	s.mu.Lock()
+	server := s.server
+	s.mu.Unlock()
+	q := &Question{
+		ID: newID(), Asked: now, Until: now.Add(s.b.cfg.AskFor), Subject: s.subject, Server: server,
+		Message: message, Items: c.items,
+	}
+	ans, err := s.b.cfg.Asker.Ask(ctx, q)
+	switch {
+	case err != nil && (ctx.Err() != nil || errors.Is(err, ErrUnanswered)):
+		c.denied("timeout", "nobody answered")
+	case err != nil:
+		c.denied("denied", "the question could not be put: "+err.Error())
+	default:
+		c.decide(ans)
+	}
+}
+
+// patience keeps the request's timeout from running while a person thinks.
+func (c *consenting) patience(ctx context.Context) (stop func()) {
+	t := time.NewTicker(max(c.s.limits.Timeout/4, time.Millisecond))
+	done := make(chan struct{})
+	go func() {
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				c.r.alive()
+			case <-ctx.Done():
+				return
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { close(done) }
+}
+
+func (c *consenting) possible() bool {
+	for _, p := range c.asked {
+		if p != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *consenting) denied(reason, detail string) {
+	if len(c.res.ApprovedPaths) == 0 {
+		c.res.Reason = reason
+	}
+	_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, guard.Refused, detail)
+}
+
+// decide grants what an answer allows, each path by itself: that one cannot be
+// granted after all takes nothing from the others.
+func (c *consenting) decide(ans Answer) {
+	allowed := 0
+	for i, item := range c.items {
+		if i >= len(ans.Decisions) || !ans.Decisions[i].Allow || c.asked[i] == nil {
+			_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, guard.Refused, item.Requested+": denied by "+ans.By)
+			continue
+		}
+		if err := c.grant(item, c.asked[i], ans.Decisions[i], ans.By); err != nil {
+			c.s.b.cfg.Log.Warn("allowed, but not granted", "path", item.Requested, "error", err)
+			_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, guard.Failed, item.Requested+": allowed by "+ans.By+", but: "+err.Error())
+			continue
+		}
+		allowed++
+	}
+	if allowed == 0 && len(c.res.ApprovedPaths) == 0 {
+		c.res.Reason = "denied"
+	}
+}
+
+// grant makes one decision a root.
+func (c *consenting) grant(item Item, p *guard.Proposal, d Decision, by string) error {
+	shown := item.Requested
+	if d.Path != "" && d.Path != item.Resolved {
+		var err error
+		if p, err = c.narrow(item, d.Path); err != nil {
+			return err
+		}
+		shown = p.Ask().Resolved
+	}
+	got := p.Ask()
+	got.Origin = "consent: " + by
+	if d.Mode != "" {
+		rights, err := guard.ParseMode(d.Mode)
+		if err != nil {
+			return err
+		}
+		got.Policy.Rights = rights
+	}
+	if d.For > 0 {
+		got.Expires = time.Now().Add(d.For)
+	}
+	grants, err := c.grantNamed(p, got)
+	if err != nil {
+		return err
+	}
+	root, _ := names.NewPath(grants.Root, "")
+	c.approve(shown, root.String(), grants)
+	return nil
+}
+
+// narrow opens a path below the one that was shown.
+func (c *consenting) narrow(item Item, path string) (*guard.Proposal, error) {
+	p, err := c.propose(path, c.rights, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	rel, err := filepath.Rel(item.Resolved, p.Ask().Resolved)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") || item.File {
+		return nil, &guard.Error{Kind: names.NoConsent, Err: errors.New("the narrower path is not below what was asked for")}
+	}
+	return p, nil
+}
+
+// grantNamed grants a proposal, under its own name or, if that is taken, with a
+// number behind it.
+func (c *consenting) grantNamed(p *guard.Proposal, got guard.Grant) (guard.Grant, error) {
+	b := c.s.b
+	b.naming.Lock()
+	defer b.naming.Unlock()
+	base := string(got.Root)
+	for n := 2; ; n++ {
+		if _, taken := b.cfg.Registry.Lookup(got.Root); !taken {
+			break
+		}
+		got.Root = guard.RootName(fmt.Sprintf("%s-%d", base, n))
+	}
+	p = p.Named(got.Root)
+	grants, err := b.cfg.Registry.GrantProposed(c.r.ctx, []*guard.Proposal{p}, []guard.Grant{got})
+	if err != nil {
+		return guard.Grant{}, err
+	}
+	return grants[0], nil
+}
+
+func (c *consenting) approve(path, root string, g guard.Grant) {
+	c.res.ApprovedPaths = append(c.res.ApprovedPaths, path)
+	a := wire.Approved{Path: path, Root: root, Mode: g.Policy.Rights.String()}
+	if !g.Expires.IsZero() {
+		a.Expires = stamp(g.Expires)
+	}
+	c.res.Approved = append(c.res.Approved, a)
+}

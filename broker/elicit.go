@@ -1,0 +1,80 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Elicitor is what puts a form before the user of an MCP host; *mcp.ServerSession
+// is one.
+type Elicitor interface {
+	Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.ElicitResult, error)
+}
+
+// Elicit is an Asker that asks through the host's elicitation/create. Its answer
+// is as trustworthy as the host; the record says where it came from.
+type Elicit struct{ Host Elicitor }
+
+// Ask implements Asker: one form with one choice for each path.
+func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
+	var text strings.Builder
+	text.WriteString(Heading(q))
+	props := map[string]any{}
+	var keys []string
+	for i := range q.Items {
+		it := &q.Items[i]
+		fmt.Fprintf(&text, "%d. %s\n", i+1, Describe(it))
+		if it.Problem != "" {
+			continue
+		}
+		key := fmt.Sprintf("path%d", i+1)
+		keys = append(keys, key)
+		props[key] = map[string]any{
+			"type": "string", "title": fmt.Sprintf("%d. %s", i+1, clip(it.Resolved)),
+			"enum": []string{"deny", "allow", "read only"}, "default": "deny",
+		}
+	}
+	props["minutes"] = map[string]any{
+		"type": "integer", "title": "For how many minutes (0: until the session ends)", "minimum": 0, "default": 0,
+	}
+	res, err := e.Host.Elicit(ctx, &mcp.ElicitParams{
+		Message:         text.String(),
+		RequestedSchema: map[string]any{"type": "object", "properties": props, "required": keys},
+	})
+	if err != nil {
+		return Answer{}, fmt.Errorf("%w: the host cannot ask: %w", ErrUnanswered, err)
+	}
+	a := Answer{By: "the host's elicitation", Decisions: make([]Decision, len(q.Items))}
+	if res.Action != "accept" {
+		return a, nil
+	}
+	var length time.Duration
+	if m, ok := res.Content["minutes"].(float64); ok && m > 0 {
+		length = time.Duration(m * float64(time.Minute))
+	}
+	for i := range q.Items {
+		switch choice, _ := res.Content[fmt.Sprintf("path%d", i+1)].(string); choice {
+		case "allow":
+			a.Decisions[i] = Decision{Allow: true, For: length}
+		case "read only":
+			a.Decisions[i] = Decision{Allow: true, For: length, Mode: "ro"}
+		}
+	}
+	return a, nil
+}
+
+// clip shortens a path for a title, keeping its end, where the difference is.
+func clip(p string) string {
+	const longest = 80
+	r := []rune(names.Quote(p))
+	if len(r) <= longest {
+		return string(r)
+	}
+	return "…" + string(r[len(r)-longest:])
+}

@@ -1,0 +1,129 @@
+package broker
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// frames are reused: a megabyte's answer is several of garbage otherwise.
+var frames = sync.Pool{New: func() any { b := make([]byte, 0, 4096); return &b }}
+
+const keepFrame = 2 << 20 // larger ones are left to the collector
+
+func newFrame() []byte { return (*frames.Get().(*[]byte))[:0] }
+
+func release(frame []byte) {
+	if cap(frame) <= keepFrame {
+		frames.Put(&frame)
+	}
+}
+
+// appender is a result that writes itself: those with contents.
+type appender interface{ appendJSON(b []byte) []byte }
+
+// encodeReply makes the one frame of an answer. It is encoded once, here.
+func encodeReply(id []byte, result any, err error) []byte {
+	b := append(newFrame(), `{"jsonrpc":"2.0","id":`...)
+	b = append(b, id...)
+	if err != nil {
+		b = append(b, `,"error":`...)
+		return append(appendValue(b, wireError(err)), '}')
+	}
+	b = append(b, `,"result":`...)
+	if a, ok := result.(appender); ok {
+		return append(a.appendJSON(b), '}')
+	}
+	return append(appendValue(b, result), '}')
+}
+
+func encodeNotification(method string, params any) []byte {
+	b := append(newFrame(), `{"jsonrpc":"2.0","method":`...)
+	b = appendValue(b, method)
+	if params != nil {
+		b = append(b, `,"params":`...)
+		b = appendValue(b, params)
+	}
+	return append(b, '}')
+}
+
+// appendValue encodes without the escaping that is for web pages.
+func appendValue(b []byte, v any) []byte {
+	w := bytes.NewBuffer(b)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return append(b, "null"...) // our own types encode
+	}
+	return bytes.TrimSuffix(w.Bytes(), []byte("\n"))
+}
+
+// readResult is a wire.ReadResult whose content is still bytes.
+type readResult struct {
+	wire.ReadResult
+	data []byte
+}
+
+func (r *readResult) appendJSON(b []byte) []byte {
+	b = append(b, `{"content":`...)
+	if r.Encoding == wire.Base64 {
+		b = append(b, '"')
+		b = base64.StdEncoding.AppendEncode(b, r.data)
+		b = append(b, '"')
+	} else {
+		b = appendString(b, r.data)
+	}
+	rest := appendValue(nil, &r.ReadResult) // {"content":"","size":...}
+	const empty = `{"content":""`
+	return append(b, rest[len(empty):]...)
+}
+
+// appendString writes UTF-8 bytes as a JSON string: most of a text needs no
+// escape and is copied in runs.
+func appendString(b, s []byte) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	start := 0
+	for i, c := range s {
+		if c >= 0x20 && c != '"' && c != '\\' && c != 0x7f && c < utf8.RuneSelf {
+			continue
+		}
+		if c >= utf8.RuneSelf {
+			continue // valid by now; a string may hold it as it is
+		}
+		b = append(b, s[start:i]...)
+		start = i + 1
+		switch c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, '\\', 'n')
+		case '\t':
+			b = append(b, '\\', 't')
+		case '\r':
+			b = append(b, '\\', 'r')
+		default:
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+	}
+	b = append(b, s[start:]...)
+	return append(b, '"')
+}
+
+// encodedLen is how long appendString makes s.
+func encodedLen(s []byte) int {
+	n := len(s) + 2
+	for _, c := range s {
+		switch {
+		case c == '"' || c == '\\' || c == '\n' || c == '\t' || c == '\r':
+			n++
+		case c < 0x20 || c == 0x7f:
+			n += 5
+		}
+	}
+	return n
+}

@@ -1,0 +1,250 @@
+package broker
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// Lines is a transport of the session's own over a pair of streams, one JSON
+// object a line, as MCP's stdio has it. It reads several times faster than the
+// SDK's, whose decoder costs more than everything else here (lab/mcp.md), and
+// outlives what a server writes by mistake: a line that is no JSON, or too long,
+// costs that line. maxFrame is the longest line taken, in bytes; 0 means
+// DefaultFrame.
+func (s *Session) Lines(r io.ReadCloser, w io.WriteCloser, maxFrame int) mcp.Transport {
+	if maxFrame <= 0 {
+		maxFrame = DefaultFrame
+	}
+	return &lines{s: s, r: r, w: w, max: maxFrame}
+}
+
+// Command is Lines over a child's standard streams. Closing the connection
+// closes the child's standard input and ends the child if it does not exit.
+func (s *Session) Command(cmd *exec.Cmd, maxFrame int) (mcp.Transport, error) {
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return s.Lines(out, &child{WriteCloser: in, cmd: cmd}, maxFrame), nil
+}
+
+// child ends a process with its input.
+type child struct {
+	io.WriteCloser
+	cmd  *exec.Cmd
+	once sync.Once
+	err  error
+}
+
+const childPatience = 5 * time.Second // what MCP's stdio shutdown calls reasonable
+
+func (c *child) Close() error {
+	c.once.Do(func() {
+		_ = c.WriteCloser.Close()
+		kill := time.AfterFunc(childPatience, func() { _ = c.cmd.Process.Kill() })
+		c.err = c.cmd.Wait()
+		kill.Stop()
+	})
+	return c.err
+}
+
+type lines struct {
+	s   *Session
+	r   io.ReadCloser
+	w   io.WriteCloser
+	max int
+}
+
+// Connect implements mcp.Transport.
+func (t *lines) Connect(context.Context) (mcp.Connection, error) {
+	c := &lineConn{lines: t, in: make(chan jsonrpc.Message), done: make(chan struct{})}
+	t.s.attach(c.send)
+	go c.run()
+	return c, nil
+}
+
+type lineConn struct {
+	*lines
+	in   chan jsonrpc.Message
+	once sync.Once
+	done chan struct{} // closed by Close
+	err  error         // why run ended, set before in is closed
+
+	out sync.Mutex // one frame at a time
+}
+
+// SessionID implements mcp.Connection; streams have none.
+func (c *lineConn) SessionID() string { return "" }
+
+// Read implements mcp.Connection.
+func (c *lineConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	select {
+	case msg, ok := <-c.in:
+		if !ok {
+			return nil, c.err
+		}
+		return msg, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.done:
+		return nil, io.EOF
+	}
+}
+
+// run reads lines until the peer hangs up.
+func (c *lineConn) run() {
+	defer close(c.in)
+	defer func() { go c.s.Close() }()
+	r := bufio.NewReaderSize(c.r, 64<<10)
+	for {
+		line, err := readLine(r, c.max)
+		switch {
+		case errors.Is(err, errTooLong):
+			c.complain(wire.CodeInvalidRequest, fmt.Sprintf("a line is longer than %d bytes", c.max))
+			continue
+		case err != nil:
+			c.err = err // half a line and a hang-up is a hang-up
+			return
+		}
+		if len(bytes.TrimSpace(line)) > 0 && !c.handle(line) {
+			c.err = io.EOF
+			return
+		}
+	}
+}
+
+var errTooLong = errors.New("line too long")
+
+// readLine returns one line in a buffer of its own, or errTooLong with the line
+// skipped. Its memory is bounded by limit, whatever comes.
+func readLine(r *bufio.Reader, limit int) ([]byte, error) {
+	var line []byte
+	long := false
+	for {
+		part, err := r.ReadSlice('\n')
+		if !long && len(line)+len(part) > limit {
+			line, long = nil, true
+		}
+		if !long {
+			line = append(line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err != nil:
+			return nil, err
+		case long:
+			return nil, errTooLong
+		}
+		return line, nil
+	}
+}
+
+// handle deals with one line; it reports false when the connection is closed.
+func (c *lineConn) handle(line []byte) bool {
+	if t := bytes.TrimSpace(line); t[0] == '[' { // a batch, of 2025-03-26
+		var list []json.RawMessage
+		if err := json.Unmarshal(t, &list); err != nil || len(list) == 0 {
+			c.complain(wire.CodeParse, "not a JSON-RPC batch")
+			return true
+		}
+		for _, m := range list {
+			if len(m) > 0 && m[0] == '{' && !c.frame(m) {
+				return false
+			}
+		}
+		return true
+	}
+	return c.frame(line)
+}
+
+func (c *lineConn) frame(line []byte) bool {
+	f, err := wire.ReadFrame(line)
+	if err != nil {
+		c.s.b.cfg.Log.Warn("a line of the server's is no message", "error", err)
+		c.complain(wire.CodeParse, "not a JSON-RPC message: "+err.Error())
+		return true
+	}
+	if f.Method == "" {
+		c.s.incoming(line)
+	}
+	if c.s.take(f, len(line), c.send) {
+		return true
+	}
+	msg, err := jsonrpc.DecodeMessage(line)
+	if err != nil {
+		c.complain(wire.CodeInvalidRequest, "not a JSON-RPC message")
+		return true
+	}
+	select {
+	case c.in <- msg:
+		return true
+	case <-c.done:
+		return false
+	}
+}
+
+// complain answers what has no id we could read.
+func (c *lineConn) complain(code int, text string) {
+	frame := encodeReply([]byte("null"), nil, &rpcError{wire.Error{Code: code, Message: text}})
+	go func() { // the peer may be writing and not reading
+		_ = c.send(context.Background(), frame)
+	}()
+}
+
+// Write implements mcp.Connection.
+func (c *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
+	out, keep := c.s.rewritten(msg)
+	if !keep {
+		return nil
+	}
+	b, err := jsonrpc.EncodeMessage(out)
+	if err != nil {
+		return err
+	}
+	return c.send(ctx, b)
+}
+
+// send writes one frame and its end of line in one write.
+func (c *lineConn) send(_ context.Context, frame []byte) error {
+	c.out.Lock()
+	defer c.out.Unlock()
+	select {
+	case <-c.done:
+		return io.ErrClosedPipe
+	default:
+	}
+	_, err := c.w.Write(append(frame, '\n'))
+	return err
+}
+
+// Close implements mcp.Connection.
+func (c *lineConn) Close() error {
+	var err error
+	c.once.Do(func() {
+		close(c.done)
+		err = errors.Join(c.w.Close(), c.r.Close())
+		go c.s.Close()
+	})
+	return err
+}

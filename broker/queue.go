@@ -1,0 +1,111 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Queue is an Asker whose questions wait for somebody to look at them: the
+// control socket, a web page. It keeps at most maxWaiting; more are unanswered
+// at once.
+type Queue struct {
+	// By is who answers, for the record.
+	By string
+
+	mu      sync.Mutex // guards the fields below
+	waiting map[string]*waiting
+	changed chan struct{} // closed at every change
+}
+
+type waiting struct {
+	q      Question
+	answer chan Answer
+}
+
+const maxWaiting = 100
+
+// Ask implements Asker.
+func (u *Queue) Ask(ctx context.Context, q *Question) (Answer, error) {
+	w := &waiting{q: *q, answer: make(chan Answer, 1)}
+	w.q.Items = slices.Clone(q.Items)
+	u.mu.Lock()
+	if u.waiting == nil {
+		u.waiting = map[string]*waiting{}
+	}
+	if len(u.waiting) >= maxWaiting {
+		u.mu.Unlock()
+		return Answer{}, ErrUnanswered
+	}
+	u.waiting[q.ID] = w
+	u.changeLocked()
+	u.mu.Unlock()
+	defer func() {
+		u.mu.Lock()
+		delete(u.waiting, q.ID)
+		u.changeLocked()
+		u.mu.Unlock()
+	}()
+	select {
+	case a := <-w.answer:
+		return a, nil
+	case <-ctx.Done():
+		return Answer{}, ErrUnanswered
+	}
+}
+
+// List returns the questions that wait, the oldest first.
+func (u *Queue) List() []Question {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	all := make([]Question, 0, len(u.waiting))
+	for _, w := range u.waiting {
+		all = append(all, w.q)
+	}
+	slices.SortFunc(all, func(a, b Question) int {
+		if c := a.Asked.Compare(b.Asked); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return all
+}
+
+// ErrNoQuestion means that a question is over: answered, or too old.
+var ErrNoQuestion = errors.New("no such question; it was answered already, or nobody answered in time")
+
+// Answer decides a question. Each is answered once.
+func (u *Queue) Answer(id string, a Answer) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	w := u.waiting[id]
+	if w == nil {
+		return ErrNoQuestion
+	}
+	delete(u.waiting, id)
+	u.changeLocked()
+	if a.By == "" {
+		a.By = u.By
+	}
+	w.answer <- a // has room: only one gets here
+	return nil
+}
+
+// Changed is closed when a question comes or goes.
+func (u *Queue) Changed() <-chan struct{} {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.changed == nil {
+		u.changed = make(chan struct{})
+	}
+	return u.changed
+}
+
+func (u *Queue) changeLocked() {
+	if u.changed != nil {
+		close(u.changed)
+		u.changed = nil
+	}
+}

@@ -1,0 +1,171 @@
+package broker
+
+import (
+	"errors"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// maxEncoded bounds one answer, as JSON: a megabyte of control characters
+// becomes six.
+const maxEncoded = 16 << 20
+
+func (s *Session) read(r *request) (any, error) {
+	var p wire.ReadParams
+	if err := decode(r, &p); err != nil {
+		return nil, err
+	}
+	length := int64(wire.DefaultChunk)
+	if p.Length != nil {
+		length = *p.Length
+	}
+	switch {
+	case p.Encoding != "" && p.Encoding != wire.UTF8 && p.Encoding != wire.Base64:
+		return nil, badParams{"params: encoding must be utf-8 or base64"}
+	case p.Offset < 0:
+		return nil, badParams{"params: offset must not be negative"}
+	case length < 0:
+		return nil, badParams{"params: length must not be negative"}
+	case s.limits.MaxChunk > 0 && length > s.limits.MaxChunk:
+		return nil, &hinted{
+			err:   &guard.Error{Kind: names.Quota, Err: errors.New("length is more than one request may read")},
+			limit: s.limits.MaxChunk, hint: "read in chunks with offset and length",
+		}
+	}
+	q, err := s.path("path", p.Path)
+	if err != nil {
+		return nil, err
+	}
+	if p.Encoding == wire.Base64 {
+		return s.readBytes(r, &p, q, length)
+	}
+	return s.readText(r, &p, q, length)
+}
+
+// readAt reads up to length bytes, holding room for them.
+func (s *Session) readAt(r *request, p *wire.ReadParams, q guard.Path, off, length int64) ([]byte, *vfs.Info, error) {
+	if err := s.limits.transfer(length); err != nil {
+		return nil, nil, err
+	}
+	// Twice: the bytes and their encoding.
+	if err := s.limits.more(2 * length); err != nil {
+		return nil, nil, err
+	}
+	r.held += 2 * length
+	buf := make([]byte, length)
+	n, info, err := s.b.cfg.Tree.ReadRange(r.ctx, s.caller, q, off, buf, p.IfMatch)
+	if err != nil {
+		return nil, nil, s.conflict(r, q, err)
+	}
+	s.stats.read.Add(int64(n))
+	return buf[:n], &info, nil
+}
+
+func (s *Session) readBytes(r *request, p *wire.ReadParams, q guard.Path, length int64) (any, error) {
+	data, info, err := s.readAt(r, p, q, p.Offset, length)
+	if err != nil {
+		return nil, err
+	}
+	return result(p, q, data, p.Offset, p.Offset+int64(len(data)), info), nil
+}
+
+// readText reads characters. One belongs to the chunk in which its first byte
+// lies: up to three bytes at the front belong to the chunk before, and up to
+// three behind the end belong to this one. So the file is the chunks joined,
+// whether the peer goes on at offset+length or after the bytes it got.
+func (s *Session) readText(r *request, p *wire.ReadParams, q guard.Path, length int64) (any, error) {
+	const longest = utf8.UTFMax - 1
+	before := min(p.Offset, longest)
+	data, info, err := s.readAt(r, p, q, p.Offset-before, before+length+longest)
+	if err != nil {
+		return nil, err
+	}
+	lo := int(min(before, int64(len(data))))
+	for lo > 0 && lo < len(data) && !utf8.RuneStart(data[lo]) && completes(data, lo) {
+		lo++
+	}
+	hi := int(min(before+length, int64(len(data))))
+	for hi > lo && hi < len(data) && !utf8.RuneStart(data[hi]) {
+		hi++
+	}
+	chunk := data[lo:max(lo, hi)]
+	if !utf8.Valid(chunk) {
+		return nil, &hinted{
+			err:  &guard.Error{Op: names.OpRead, Path: q, Kind: names.IO, Err: errors.New("the contents are not UTF-8")},
+			hint: `read it with "encoding": "base64"`,
+		}
+	}
+	if n := encodedLen(chunk); n > maxEncoded {
+		return nil, &hinted{
+			err:   &guard.Error{Op: names.OpRead, Path: q, Kind: names.Quota, Err: errors.New("the chunk is too large as JSON")},
+			limit: maxEncoded, hint: "read it as base64, or with a smaller length",
+		}
+	}
+	first := p.Offset - before + int64(lo)
+	return result(p, q, chunk, first, first+int64(len(chunk)), info), nil
+}
+
+// completes reports whether the continuation byte at i belongs to a character
+// that begins before it in data.
+func completes(data []byte, i int) bool {
+	for j := i - 1; j >= 0 && i-j < utf8.UTFMax; j-- {
+		if utf8.RuneStart(data[j]) {
+			_, n := utf8.DecodeRune(data[j:])
+			return n > i-j
+		}
+	}
+	return false
+}
+
+func result(p *wire.ReadParams, q guard.Path, data []byte, first, next int64, info *vfs.Info) *readResult {
+	res := &readResult{data: data}
+	var head []byte
+	if first == 0 {
+		head = data[:min(len(data), 512)]
+	}
+	res.ReadResult = wire.ReadResult{
+		Size: info.Size, MimeType: mimeType(q.Rel(), head), Encoding: p.Encoding,
+		EOF: next >= info.Size, Next: next,
+		ETag: vfs.ETag(info), MTime: stamp(info.ModTime()),
+	}
+	if res.Encoding == "" {
+		res.Encoding = wire.UTF8
+	}
+	return res
+}
+
+// codeTypes are the types of source files, which the mime package leaves to what
+// the machine happens to have installed.
+var codeTypes = map[string]string{
+	".c": "text/x-c", ".cpp": "text/x-c++", ".cs": "text/x-csharp", ".go": "text/x-go", ".h": "text/x-c",
+	".java": "text/x-java", ".js": "text/javascript", ".json": "application/json", ".kt": "text/x-kotlin",
+	".md": "text/markdown", ".mjs": "text/javascript", ".py": "text/x-python", ".rb": "text/x-ruby",
+	".rs": "text/x-rust", ".sh": "text/x-shellscript", ".sql": "application/sql", ".swift": "text/x-swift",
+	".toml": "application/toml", ".ts": "text/x-typescript", ".tsx": "text/x-typescript", ".txt": "text/plain",
+	".yaml": "application/yaml", ".yml": "application/yaml",
+}
+
+// mimeType goes by the name and, where that says nothing, by the first bytes.
+func mimeType(name string, head []byte) string {
+	ext := strings.ToLower(path.Ext(name))
+	if t := codeTypes[ext]; t != "" {
+		return t
+	}
+	if t := mime.TypeByExtension(ext); t != "" {
+		t, _, _ = strings.Cut(t, ";")
+		return t
+	}
+	if len(head) > 0 {
+		t, _, _ := strings.Cut(http.DetectContentType(head), ";")
+		return t
+	}
+	return "application/octet-stream"
+}

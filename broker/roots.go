@@ -1,0 +1,160 @@
+package broker
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// cursor is a place in one state of the list of roots (seed 004): the list's
+// version and how many have been sent.
+type cursor struct {
+	Version uint64 `json:"v"`
+	Offset  int    `json:"o"`
+}
+
+func (c cursor) String() string {
+	b, _ := json.Marshal(c)
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func parseCursor(s string) (c cursor, err error) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	if err == nil {
+		err = wire.Decode(b, &c)
+	}
+	if err != nil || c.Offset <= 0 {
+		return c, badParams{"params: cursor is malformed; list again without one"}
+	}
+	return c, nil
+}
+
+// listRoots answers roots/list: the roots granted to this subject, a page at a
+// time. Pages of different states of the list never mix.
+func (s *Session) listRoots(r *request) (any, error) {
+	var p wire.RootsParams
+	if err := decode(r, &p); err != nil {
+		return nil, err
+	}
+	version := s.b.cfg.Registry.Version()
+	all := s.visible()
+	first := 0
+	if p.Cursor != "" {
+		c, err := parseCursor(p.Cursor)
+		if err != nil {
+			return nil, err
+		}
+		if c.Version != version {
+			return nil, staleCursor(version, c.Version)
+		}
+		if c.Offset >= len(all) {
+			return nil, badParams{"params: cursor lies behind the end of the list"}
+		}
+		first = c.Offset
+	}
+	if now := s.b.cfg.Registry.Version(); now != version {
+		return nil, staleCursor(now, version) // changed between the two readings
+	}
+	end := min(first+s.b.cfg.PageSize, len(all))
+	res := &wire.RootsResult{Roots: make([]wire.Root, 0, end-first)}
+	for _, st := range all[first:end] {
+		res.Roots = append(res.Roots, rootOf(&st))
+	}
+	if end < len(all) {
+		res.NextCursor = cursor{version, end}.String()
+	}
+	return res, nil
+}
+
+func rootOf(st *guard.Status) wire.Root {
+	return wire.Root{URI: names.FormatURI(st.Grant.Resolved), Name: string(st.Grant.Root)}
+}
+
+func staleCursor(expected, received uint64) error {
+	data, _ := json.Marshal(map[string]uint64{"expected": expected, "received": received})
+	return &rpcError{wire.Error{
+		Code:    wire.CodeInvalidParams,
+		Message: fmt.Sprintf("the list of roots changed (version %d, the cursor is of %d): list again without a cursor", expected, received),
+		Data:    data,
+	}}
+}
+
+// announcer coalesces list_changed: the first is sent at once, then at most one
+// per debounce, and the last state is always announced.
+type announcer struct {
+	s    *Session
+	wait time.Duration
+
+	mu      sync.Mutex // guards the fields below
+	timer   *time.Timer
+	pending bool
+	quiet   bool // the timer runs: one was sent less than wait ago
+	off     bool
+}
+
+func (a *announcer) init(s *Session, wait time.Duration) { a.s, a.wait = s, wait }
+
+// rootsChanged announces a change of the list.
+func (s *Session) rootsChanged() {
+	s.mu.Lock()
+	tell := s.peer != nil && !s.b.cfg.NoListChanged && announces(s.revision)
+	s.mu.Unlock()
+	if tell {
+		s.roots.change()
+	}
+	s.syncClients()
+}
+
+// announces reports whether a revision of the protocol has list_changed:
+// 2026-07-28 (SEP-2575) does away with it.
+func announces(revision string) bool { return revision < "2026-07-28" }
+
+func (a *announcer) change() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.off {
+		return
+	}
+	if a.quiet {
+		a.pending = true
+		return
+	}
+	a.sendLocked()
+}
+
+// sendLocked sends one and begins the quiet time. The sending itself is done by
+// a goroutine: the peer may be slow, and the registry waits for us.
+func (a *announcer) sendLocked() {
+	a.pending, a.quiet = false, true
+	a.s.wg.Add(1)
+	go func() {
+		defer a.s.wg.Done()
+		a.s.stats.notified.Add(1)
+		a.s.notify(wire.RootsChanged, nil)
+	}()
+	a.timer = time.AfterFunc(a.wait, a.elapsed)
+}
+
+func (a *announcer) elapsed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.quiet = false
+	if a.pending && !a.off {
+		a.sendLocked()
+	}
+}
+
+func (a *announcer) stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.off = true
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}

@@ -1,0 +1,300 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Session is one server's connection. Its methods may be called concurrently.
+type Session struct {
+	b       *Broker
+	subject guard.Subject
+	caller  guard.Caller
+	limits  *limiter
+	started time.Time
+	ctx     context.Context // of everything the session does
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup // handlers and notifiers
+	stats   counters
+	roots   announcer
+
+	mu       sync.Mutex // guards the fields below
+	inflight map[string]*request
+	watches  map[string]*watching
+	uploads  map[string]*uploading
+	peer     sender // nil until connected
+	revision string // of the protocol, as initialize settled it
+	server   string // what the peer calls itself
+	closed   bool
+	bound    []func() // what to undo at the end
+	clients  []*binding
+}
+
+// sender takes one encoded JSON-RPC message to the peer. It may be called
+// concurrently; an error means that the connection is over.
+type sender func(ctx context.Context, frame []byte) error
+
+// Session begins one. The subject is whom grants and audit records name; empty
+// means no server in particular.
+func (b *Broker) Session(subject guard.Subject) *Session {
+	s := &Session{
+		b: b, subject: subject, started: time.Now(),
+		caller:   guard.Caller{Subject: subject, Via: guard.ViaFiles, UID: b.cfg.UID, GID: b.cfg.GID},
+		limits:   newLimiter(b.cfg.Limits),
+		inflight: map[string]*request{}, watches: map[string]*watching{}, uploads: map[string]*uploading{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.roots.init(s, b.cfg.Debounce)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		s.closed = true
+		s.cancel()
+		return s
+	}
+	b.sessions[s] = true
+	return s
+}
+
+// Subject is whom the session serves.
+func (s *Session) Subject() guard.Subject { return s.subject }
+
+// Close ends the session: what is under way is cancelled, watches and uploads
+// are given up. It returns when nothing of it is left.
+func (s *Session) Close() {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		s.wg.Wait()
+		return
+	}
+	s.closed = true
+	s.peer = nil
+	undo := s.bound
+	watches, uploads := s.watches, s.uploads
+	s.watches, s.uploads = map[string]*watching{}, map[string]*uploading{}
+	s.mu.Unlock()
+	s.cancel()
+	s.roots.stop()
+	for _, w := range watches {
+		w.close()
+	}
+	for _, u := range uploads {
+		u.abort()
+	}
+	for _, f := range undo {
+		f()
+	}
+	s.wg.Wait()
+	s.b.mu.Lock()
+	delete(s.b.sessions, s)
+	s.b.mu.Unlock()
+}
+
+// request is one files/* request being answered.
+type request struct {
+	id     []byte // raw JSON
+	method string
+	params []byte
+	cancel context.CancelFunc
+	// cancelled: the peer does not want the answer any more.
+	cancelled atomic.Bool
+	held      int64 // bytes reserved for it
+	ctx       context.Context
+	keepAlive func() // bytes moved: the timeout begins anew
+	send      sender
+	progress  json.RawMessage
+}
+
+// ours reports whether the session answers a method itself, instead of the SDK.
+func ours(method string) bool {
+	return strings.HasPrefix(method, wire.MethodPrefix) || method == wire.RootsList || strings.HasPrefix(method, "fs.")
+}
+
+// take handles a frame if it is the session's business and reports whether it
+// was. It never blocks. size is what holding the frame costs.
+func (s *Session) take(f wire.Frame, size int, send sender) bool {
+	switch {
+	case f.Method == wire.Cancelled:
+		return s.cancelRequest(f.Params)
+	case !ours(f.Method):
+		return false
+	case !f.Call():
+		return true // nobody waits for an answer, and nothing of ours is a notification
+	}
+	r := &request{id: f.ID, method: f.Method, params: f.Params, send: send, held: int64(size)}
+	if err := s.admit(r); err != nil {
+		s.refused(r, err)
+		s.answer(r, nil, err)
+		return true
+	}
+	go s.serve(r)
+	return true
+}
+
+// admit finds room for a request.
+func (s *Session) admit(r *request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := string(r.id)
+	switch {
+	case s.closed:
+		return &guard.Error{Kind: names.Revoked}
+	case !validID(r.id):
+		r.id = []byte("null")
+		return &rpcError{wire.Error{Code: wire.CodeInvalidRequest, Message: "id must be a string or a number"}}
+	case s.inflight[key] != nil:
+		return &rpcError{wire.Error{Code: wire.CodeInvalidRequest, Message: "a request with this id is still being answered"}}
+	}
+	if err := s.limits.enter(r.held); err != nil {
+		return err
+	}
+	r.ctx, r.cancel = context.WithCancel(s.ctx)
+	s.inflight[key] = r
+	s.wg.Add(1)
+	return nil
+}
+
+func validID(id []byte) bool {
+	return len(id) > 0 && len(id) <= 1024 && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
+}
+
+// serve runs one request to its end.
+func (s *Session) serve(r *request) {
+	defer s.wg.Done()
+	var timedOut atomic.Bool
+	timer := time.AfterFunc(s.limits.Timeout, func() {
+		timedOut.Store(true)
+		r.cancel()
+	})
+	r.keepAlive = func() { timer.Reset(s.limits.Timeout) }
+	result, err := s.dispatch(r)
+	timer.Stop()
+	r.cancel()
+	if err != nil && timedOut.Load() {
+		err = &guard.Error{Kind: names.Timeout, Path: guardError(err).Path}
+	}
+	s.mu.Lock()
+	delete(s.inflight, string(r.id))
+	s.mu.Unlock()
+	// Answered before the room is given back: what waits to be sent counts.
+	s.answer(r, result, err)
+	s.limits.leave(r.held)
+}
+
+// dispatch finds the method and turns a bug in one into an error of its request.
+func (s *Session) dispatch(r *request) (result any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.b.cfg.Log.Error("panic in a files/* request", "method", r.method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			_ = s.b.cfg.Registry.Note(names.OpPanic, "", guard.Failed, r.method)
+			result, err = nil, &guard.Error{Kind: names.Internal}
+		}
+	}()
+	m, ok := methods[r.method]
+	if !ok {
+		return nil, unknownMethod(r.method)
+	}
+	if err := s.limits.request(); err != nil {
+		s.refused(r, err)
+		return nil, err
+	}
+	result, err = m(s, r)
+	if err != nil {
+		if _, bad := err.(badParams); bad { //nolint:errorlint // made by the method itself
+			s.refused(r, err)
+		}
+	}
+	return result, err
+}
+
+func unknownMethod(method string) error {
+	msg := "there is no method " + names.Quote(method)
+	if rest, ok := strings.CutPrefix(method, "fs."); ok {
+		msg += "; write files/" + names.Escape(rest)
+	}
+	return &rpcError{wire.Error{Code: wire.CodeMethodNotFound, Message: msg}}
+}
+
+// cancelRequest handles notifications/cancelled; it reports whether the request
+// was one of ours.
+func (s *Session) cancelRequest(params []byte) bool {
+	var p struct {
+		RequestID json.RawMessage `json:"requestId"`
+	}
+	if json.Unmarshal(params, &p) != nil {
+		return false
+	}
+	s.mu.Lock()
+	r := s.inflight[string(bytes.TrimSpace(p.RequestID))]
+	s.mu.Unlock()
+	if r == nil {
+		return false
+	}
+	r.cancelled.Store(true)
+	r.cancel()
+	return true
+}
+
+// answer sends a reply, unless the peer has cancelled the request (it must not
+// get one then: MCP, "Cancellation").
+func (s *Session) answer(r *request, result any, err error) {
+	s.stats.count(r.method, err)
+	if r.cancelled.Load() {
+		return
+	}
+	frame := encodeReply(r.id, result, err)
+	if r.send != nil {
+		_ = r.send(s.ctx, frame) // a connection that ended needs no answer
+	}
+	release(frame)
+}
+
+// refused puts a refusal on record that the gate never saw.
+func (s *Session) refused(r *request, err error) {
+	kind := guardError(err).Kind
+	if _, ok := err.(badParams); ok { //nolint:errorlint // as above
+		kind = names.Invalid
+	}
+	_ = s.b.cfg.Registry.NoteRefusal(s.caller, kind, r.method+": "+err.Error())
+}
+
+// notify sends a notification to the peer, if there is one.
+func (s *Session) notify(method string, params any) {
+	s.mu.Lock()
+	send := s.peer
+	s.mu.Unlock()
+	if send == nil {
+		return
+	}
+	frame := encodeNotification(method, params)
+	_ = send(s.ctx, frame)
+}
+
+// attach makes send the way to the peer; detach undoes it.
+func (s *Session) attach(send sender) {
+	s.mu.Lock()
+	if !s.closed {
+		s.peer = send
+	}
+	s.mu.Unlock()
+}
+
+// decode reads a request's parameters, or refuses them.
+func decode(r *request, v any) error {
+	if err := wire.Decode(r.params, v); err != nil {
+		return badParams{err.Error()}
+	}
+	return nil
+}

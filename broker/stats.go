@@ -1,0 +1,79 @@
+package broker
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// counters are a session's figures since its beginning.
+type counters struct {
+	requests, refused, failed, read, written, notified atomic.Int64
+
+	mu     sync.Mutex // guards the field below
+	method map[string]int64
+}
+
+func (c *counters) count(method string, err error) {
+	c.requests.Add(1)
+	if err != nil {
+		if wireErr := guardError(err); wireErr.Kind.Refusal() {
+			c.refused.Add(1)
+		} else {
+			c.failed.Add(1)
+		}
+	}
+	if _, known := methods[method]; !known {
+		method = "other" // a peer must not be able to make keys
+	}
+	c.mu.Lock()
+	if c.method == nil {
+		c.method = map[string]int64{}
+	}
+	c.method[method]++
+	c.mu.Unlock()
+}
+
+// Stats are a session's figures, for status and metrics.
+type Stats struct {
+	Subject   string           `json:"subject"`
+	Server    string           `json:"server,omitempty"` // what the peer calls itself: untrusted text
+	Revision  string           `json:"protocol,omitempty"`
+	Started   time.Time        `json:"started"`
+	InFlight  int              `json:"in_flight"`
+	HeldBytes int64            `json:"held_bytes"`
+	Watches   int              `json:"watches"`
+	Uploads   int              `json:"uploads"`
+	Requests  int64            `json:"requests"`
+	Refused   int64            `json:"refused"`
+	Failed    int64            `json:"failed"`
+	Read      int64            `json:"bytes_read"`
+	Written   int64            `json:"bytes_written"`
+	Notified  int64            `json:"notifications"`
+	Methods   map[string]int64 `json:"methods,omitempty"`
+}
+
+// Stats returns the session's figures now.
+func (s *Session) Stats() Stats {
+	s.mu.Lock()
+	st := Stats{
+		Subject: string(s.subject), Server: names.Escape(s.server), Revision: s.revision, Started: s.started,
+		InFlight: len(s.inflight), Watches: len(s.watches), Uploads: len(s.uploads),
+	}
+	s.mu.Unlock()
+	s.limits.mu.Lock()
+	st.HeldBytes = s.limits.held
+	s.limits.mu.Unlock()
+	c := &s.stats
+	st.Requests, st.Refused, st.Failed = c.requests.Load(), c.refused.Load(), c.failed.Load()
+	st.Read, st.Written, st.Notified = c.read.Load(), c.written.Load(), c.notified.Load()
+	c.mu.Lock()
+	st.Methods = make(map[string]int64, len(c.method))
+	for m, n := range c.method {
+		st.Methods[m] = n
+	}
+	c.mu.Unlock()
+	return st
+}

@@ -1,0 +1,161 @@
+package broker
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Terminal is an Asker that asks on a terminal, one question at a time. Open
+// gives the terminal, never the protocol's own stdin; it is opened for each
+// question, and closing it must end a Read that waits.
+type Terminal struct {
+	Open func() (io.ReadWriteCloser, error)
+	mu   sync.Mutex // one question at a time
+}
+
+// Ask implements Asker. Without a terminal the question is unanswered.
+func (t *Terminal) Ask(ctx context.Context, q *Question) (Answer, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if ctx.Err() != nil {
+		return Answer{}, ErrUnanswered
+	}
+	tty, err := t.Open()
+	if err != nil {
+		return Answer{}, fmt.Errorf("%w: no terminal: %w", ErrUnanswered, err)
+	}
+	var once sync.Once
+	shut := func() { once.Do(func() { _ = tty.Close() }) }
+	defer shut()
+	stop := context.AfterFunc(ctx, shut)
+	defer stop()
+	p := &prompt{r: bufio.NewReader(tty), w: tty}
+	a := p.ask(q)
+	if ctx.Err() != nil || p.err != nil {
+		return Answer{}, ErrUnanswered
+	}
+	return a, nil
+}
+
+// prompt is one conversation.
+type prompt struct {
+	r   *bufio.Reader
+	w   io.Writer
+	err error
+}
+
+func (p *prompt) say(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+func (p *prompt) line() string {
+	if p.err != nil {
+		return ""
+	}
+	s, err := p.r.ReadString('\n')
+	p.err = err
+	return strings.TrimSpace(s)
+}
+
+// Heading is the first lines of a question, for every approver that shows text:
+// who asks, and why, with nothing in it that could pass for ours.
+func Heading(q *Question) string {
+	who := "A server"
+	if q.Server != "" {
+		who = "The server that calls itself " + names.Quote(q.Server)
+	}
+	if q.Subject != "" {
+		who += " (" + names.Escape(string(q.Subject)) + ")"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s asks for access to files.\n", who)
+	if q.Message == "" {
+		b.WriteString("It gives no reason.\n")
+	} else {
+		fmt.Fprintf(&b, "Its reason, in its own words: %s\n", names.Quote(q.Message))
+	}
+	return b.String()
+}
+
+// Describe is the line of one item.
+func Describe(it *Item) string {
+	if it.Problem != "" {
+		return fmt.Sprintf("%s: cannot be granted: %s", names.Quote(it.Requested), names.Escape(it.Problem))
+	}
+	kind := "directory, with everything below"
+	if it.File {
+		kind = "one file"
+	}
+	s := fmt.Sprintf("%s (%s), %s", names.Quote(it.Resolved), kind, modeWords(it.Mode))
+	if it.Requested != it.Resolved {
+		s += ", asked for as " + names.Quote(it.Requested)
+	}
+	return s
+}
+
+func modeWords(mode string) string {
+	switch mode {
+	case "ro":
+		return "read only"
+	case "rw":
+		return "read and WRITE"
+	}
+	return "rights: " + names.Escape(mode)
+}
+
+func (p *prompt) ask(q *Question) Answer {
+	p.say("\n%s", Heading(q))
+	a := Answer{By: "terminal", Decisions: make([]Decision, len(q.Items))}
+	for i := range q.Items {
+		it := &q.Items[i]
+		p.say("\n  %s\n", Describe(it))
+		if it.Problem == "" {
+			a.Decisions[i] = p.decide(it)
+		}
+	}
+	return a
+}
+
+func (p *prompt) decide(it *Item) Decision {
+	d := Decision{Allow: true}
+	for p.err == nil {
+		p.say("  Allow? [y]es, [N]o, read [o]nly, for a [t]ime, a [s]ubdirectory only: ")
+		switch strings.ToLower(p.line()) {
+		case "y", "yes":
+			return d
+		case "o", "only":
+			d.Mode = "ro"
+			if it.Rights&guard.ReadOnly != guard.ReadOnly {
+				d.Mode = ""
+			}
+			return d
+		case "t", "time":
+			p.say("  For how long (such as 30m or 2h)? ")
+			if v, err := time.ParseDuration(p.line()); err == nil && v > 0 {
+				d.For = v
+				continue
+			}
+			p.say("  That is no length of time.\n")
+		case "s", "sub":
+			p.say("  Which one? %s/", names.Escape(it.Resolved))
+			if sub := strings.Trim(p.line(), "/"); sub != "" {
+				d.Path = it.Resolved + "/" + sub
+				p.say("  Then %s.\n", names.Quote(d.Path))
+				continue
+			}
+		case "", "n", "no":
+			return Decision{}
+		}
+	}
+	return Decision{}
+}

@@ -1,0 +1,172 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// Transport wraps a client's transport so that the session answers files/* and
+// roots/list on it. Not for Streamable HTTP, whose connection must stay the SDK's
+// own (see HTTP). A session has one connection; when that ends, so does the
+// session.
+func (s *Session) Transport(inner mcp.Transport) mcp.Transport { return &transport{inner, s} }
+
+type transport struct {
+	inner mcp.Transport
+	s     *Session
+}
+
+// Connect implements mcp.Transport.
+func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
+	inner, err := t.inner.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Connection: inner, s: t.s}
+	t.s.attach(c.send)
+	return c, nil
+}
+
+// conn takes the session's requests out of what an SDK connection reads.
+type conn struct {
+	mcp.Connection
+	s    *Session
+	once sync.Once
+}
+
+// Read implements mcp.Connection: the SDK sees what is not ours.
+func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	for {
+		msg, err := c.Connection.Read(ctx)
+		if err != nil {
+			c.once.Do(func() { go c.s.Close() }) // the peer hung up; Close waits for handlers, which may be sending
+			return nil, err
+		}
+		switch m := msg.(type) {
+		case *jsonrpc.Request:
+			f := wire.Frame{Method: m.Method, Params: m.Params}
+			if m.ID.IsValid() {
+				f.ID, _ = json.Marshal(m.ID.Raw())
+			}
+			if c.s.take(f, len(m.Params), c.send) {
+				continue
+			}
+		case *jsonrpc.Response:
+			c.s.incoming(m.Result)
+		}
+		return msg, nil
+	}
+}
+
+// Write implements mcp.Connection.
+func (c *conn) Write(ctx context.Context, msg jsonrpc.Message) error {
+	out, keep := c.s.rewritten(msg)
+	if !keep {
+		return nil
+	}
+	return c.Connection.Write(ctx, out)
+}
+
+// rewritten puts our capabilities into a message of the SDK's.
+func (s *Session) rewritten(msg jsonrpc.Message) (jsonrpc.Message, bool) {
+	req, ok := msg.(*jsonrpc.Request)
+	if !ok {
+		return msg, true
+	}
+	params, keep := s.outgoing(req.Method, req.Params)
+	if !keep {
+		return nil, false
+	}
+	copied := *req
+	copied.Params = params
+	return &copied, true
+}
+
+// Close implements mcp.Connection.
+func (c *conn) Close() error {
+	err := c.Connection.Close()
+	c.once.Do(func() { go c.s.Close() })
+	return err
+}
+
+// send writes a frame of the session's.
+func (c *conn) send(ctx context.Context, frame []byte) error {
+	msg, err := jsonrpc.DecodeMessage(frame)
+	if err != nil {
+		return err
+	}
+	return c.Connection.Write(ctx, msg)
+}
+
+// Bind keeps the roots of an SDK client in step with the session's: since
+// 2026-07-28 a server asks for roots inside a result (SEP-2322), and the SDK
+// answers that from its own list.
+func (s *Session) Bind(client *mcp.Client) {
+	b := &binding{s: s, client: client}
+	s.mu.Lock()
+	closed := s.closed
+	if !closed {
+		s.bound = append(s.bound, b.clear)
+		s.clients = append(s.clients, b)
+	}
+	s.mu.Unlock()
+	if !closed {
+		b.sync()
+	}
+}
+
+// binding is one SDK client and the roots it was given.
+type binding struct {
+	s      *Session
+	client *mcp.Client
+
+	mu   sync.Mutex // held while the two lists are brought in step
+	have map[string]string
+}
+
+func (b *binding) sync() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	want := map[string]string{}
+	for _, st := range b.s.visible() {
+		r := rootOf(&st)
+		want[r.URI] = r.Name
+	}
+	var gone []string
+	for uri := range b.have {
+		if _, ok := want[uri]; !ok {
+			gone = append(gone, uri)
+		}
+	}
+	b.client.RemoveRoots(gone...)
+	for uri, name := range want {
+		if have, ok := b.have[uri]; !ok || have != name {
+			b.client.AddRoots(&mcp.Root{URI: uri, Name: name})
+		}
+	}
+	b.have = want
+}
+
+func (b *binding) clear() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for uri := range b.have {
+		b.client.RemoveRoots(uri)
+	}
+	b.have = nil
+}
+
+func (s *Session) syncClients() {
+	s.mu.Lock()
+	list := s.clients
+	s.mu.Unlock()
+	for _, b := range list {
+		b.sync()
+	}
+}

@@ -1,0 +1,132 @@
+package broker
+
+import (
+	"encoding/base64"
+	"errors"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// watching is one files/watch.
+type watching struct {
+	s  *Session
+	id string
+
+	mu    sync.Mutex // guards the fields below
+	w     *vfs.Watch
+	ended bool
+}
+
+var eventKinds = map[string]vfs.EventKind{
+	wire.EventModified: vfs.Modified,
+	wire.EventCreated:  vfs.Created,
+	wire.EventDeleted:  vfs.Deleted,
+}
+
+func (s *Session) watch(r *request) (any, error) {
+	var p wire.WatchParams
+	if err := decode(r, &p); err != nil {
+		return nil, err
+	}
+	var mask vfs.EventKind
+	for _, e := range p.Events {
+		k, ok := eventKinds[e]
+		if !ok {
+			return nil, badParams{"params: events may hold modified, created and deleted, not " + names.Quote(e)}
+		}
+		mask |= k
+	}
+	q, err := s.path("path", p.Path)
+	if err != nil {
+		return nil, err
+	}
+	w := &watching{s: s, id: newID()}
+	s.mu.Lock()
+	if s.limits.Watches > 0 && len(s.watches) >= s.limits.Watches {
+		s.mu.Unlock()
+		return nil, &hinted{
+			err:   &guard.Error{Op: names.OpWatch, Path: q, Kind: names.Quota, Err: errors.New("too many watches")},
+			limit: int64(s.limits.Watches), hint: "end one with files/unwatch",
+		}
+	}
+	s.watches[w.id] = w // before it can send: the peer may unwatch at once
+	s.mu.Unlock()
+	opened, err := s.b.hub.Watch(r.ctx, s.caller, q, vfs.WatchOptions{Recursive: p.Recursive, Events: mask}, w.emit)
+	if err != nil {
+		s.mu.Lock()
+		delete(s.watches, w.id)
+		s.mu.Unlock()
+		return nil, err
+	}
+	w.mu.Lock()
+	w.w = opened
+	ended := w.ended
+	w.mu.Unlock()
+	if ended {
+		opened.Close()
+	}
+	return &wire.WatchResult{WatchID: w.id}, nil
+}
+
+func (s *Session) unwatch(r *request) (any, error) {
+	var p wire.UnwatchParams
+	if err := decode(r, &p); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	w := s.watches[p.WatchID]
+	delete(s.watches, p.WatchID)
+	s.mu.Unlock()
+	if w == nil {
+		return nil, badParams{"params: there is no watch with this watchId"}
+	}
+	w.close()
+	return wire.Empty{}, nil
+}
+
+// close ends the watch; nothing is sent for it afterwards.
+func (w *watching) close() {
+	w.mu.Lock()
+	w.ended = true
+	inner := w.w
+	w.mu.Unlock()
+	if inner != nil {
+		inner.Close()
+	}
+}
+
+// emit sends the changes to the peer.
+func (w *watching) emit(events []vfs.Event) {
+	for _, e := range events {
+		p := wire.ChangedParams{
+			Path: e.Path.String(), Event: eventName(e.Kind), Timestamp: stamp(e.Time), WatchID: w.id,
+			MoveID: e.MoveID, Overflow: e.Overflow, Ended: e.Ended,
+		}
+		if !utf8.ValidString(p.Path) {
+			p.RawPath = base64.StdEncoding.EncodeToString([]byte(p.Path))
+			p.Path = strings.ToValidUTF8(p.Path, "\uFFFD")
+		}
+		if e.Ended {
+			w.s.mu.Lock()
+			delete(w.s.watches, w.id)
+			w.s.mu.Unlock()
+		}
+		w.s.stats.notified.Add(1)
+		w.s.notify(wire.Changed, &p)
+	}
+}
+
+func eventName(k vfs.EventKind) string {
+	for name, kind := range eventKinds {
+		if kind == k {
+			return name
+		}
+	}
+	return wire.EventModified
+}

@@ -1,0 +1,240 @@
+package broker
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+func (s *Session) write(r *request) (any, error) {
+	var p wire.WriteParams
+	if err := decode(r, &p); err != nil {
+		return nil, err
+	}
+	data, err := content(&p)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkWrite(&p); err != nil {
+		return nil, err
+	}
+	n := int64(len(data))
+	if s.limits.MaxChunk > 0 && n > s.limits.MaxChunk {
+		return nil, &hinted{
+			err:   &guard.Error{Kind: names.Quota, Err: errors.New("content is more than one request may write")},
+			limit: s.limits.MaxChunk, hint: "write it in chunks, as an upload",
+		}
+	}
+	q, err := s.path("path", p.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.limits.transfer(n); err != nil {
+		return nil, err
+	}
+	end := n
+	if p.Offset != nil {
+		end += *p.Offset
+	}
+	if err := s.limits.write(n, end); err != nil {
+		return nil, err
+	}
+	res, err := s.put(r, &p, q, data)
+	if err != nil {
+		s.limits.unwritten(n)
+		return nil, s.conflict(r, q, err)
+	}
+	s.stats.written.Add(n)
+	return res, nil
+}
+
+// put chooses the way to write.
+func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte) (*wire.WriteResult, error) {
+	switch {
+	case p.Upload || p.UploadID != "":
+		return s.uploadChunk(r, p, q, data)
+	case p.Offset != nil || p.Append:
+		how := vfs.WriteHow{
+			Append: p.Append, Truncate: p.Truncate, Create: p.Create || p.CreateOnly, CreateOnly: p.CreateOnly,
+			ETag: p.IfMatch, Mode: 0o644, RespectLocks: true,
+		}
+		if p.Offset != nil {
+			how.Off = *p.Offset
+		}
+		n, info, err := s.b.cfg.Tree.WriteRange(r.ctx, s.caller, q, data, how)
+		if err != nil {
+			return nil, err
+		}
+		return &wire.WriteResult{BytesWritten: int64(n), Size: info.Size, ETag: vfs.ETag(&info)}, nil
+	}
+	info, err := s.b.cfg.Tree.Replace(r.ctx, s.caller, at(q), bytes.NewReader(data), condition(p))
+	if err != nil {
+		return nil, err
+	}
+	return &wire.WriteResult{BytesWritten: int64(len(data)), Size: info.Size, ETag: vfs.ETag(&info)}, nil
+}
+
+func condition(p *wire.WriteParams) vfs.IfMatch {
+	return vfs.IfMatch{
+		ETag: p.IfMatch, MustExist: !p.Create && !p.CreateOnly, MustBeNew: p.CreateOnly, Mode: 0o644, RespectLocks: true,
+	}
+}
+
+func content(p *wire.WriteParams) ([]byte, error) {
+	switch p.Encoding {
+	case "", wire.UTF8:
+		return []byte(p.Content), nil
+	case wire.Base64:
+		data, err := base64.StdEncoding.Strict().DecodeString(p.Content)
+		if err != nil {
+			return nil, badParams{"params: content is not base64: " + err.Error()}
+		}
+		return data, nil
+	}
+	return nil, badParams{"params: encoding must be utf-8 or base64"}
+}
+
+// checkWrite refuses combinations that do not mean one thing.
+func checkWrite(p *wire.WriteParams) error {
+	upload := p.Upload || p.UploadID != ""
+	switch {
+	case p.Offset != nil && *p.Offset < 0:
+		return badParams{"params: offset must not be negative"}
+	case p.Offset != nil && p.Append:
+		return badParams{"params: offset and append contradict each other"}
+	case p.Truncate && p.Append:
+		return badParams{"params: truncate and append contradict each other"}
+	case p.CreateOnly && p.IfMatch != "":
+		return badParams{"params: createOnly and ifMatch contradict each other"}
+	case p.Upload && p.UploadID != "":
+		return badParams{"params: upload begins one, uploadId goes on with one: write either"}
+	case upload && (p.Append || p.Truncate):
+		return badParams{"params: an upload is a whole new file: append and truncate do not go with it"}
+	case p.Last && !upload:
+		return badParams{"params: last is for uploads"}
+	case p.UploadID != "" && p.Offset == nil:
+		return badParams{"params: a further chunk of an upload needs its offset"}
+	}
+	return nil
+}
+
+// uploading is one upload between its chunks.
+type uploading struct {
+	mu   sync.Mutex // one chunk at a time
+	up   *vfs.Upload
+	path guard.Path
+	done bool
+}
+
+func (u *uploading) abort() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.done {
+		u.done = true
+		u.up.Abort()
+	}
+}
+
+// uploadChunk takes one chunk. The file appears with the last; until then
+// nothing has a name, so an upload that is given up leaves nothing.
+func (s *Session) uploadChunk(r *request, p *wire.WriteParams, q guard.Path, data []byte) (*wire.WriteResult, error) {
+	id := p.UploadID
+	var u *uploading
+	if p.Upload {
+		var err error
+		if id, u, err = s.beginUpload(r, p, q); err != nil {
+			return nil, err
+		}
+	} else {
+		s.mu.Lock()
+		u = s.uploads[id]
+		s.mu.Unlock()
+		if u == nil || u.path != q {
+			return nil, &hinted{
+				err:  &guard.Error{Kind: names.Conflict, Path: q, Err: errors.New("there is no such upload of this file")},
+				hint: "it was completed, given up or ended by a revocation: begin again with upload",
+			}
+		}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.done {
+		return nil, &guard.Error{Kind: names.Conflict, Path: q, Err: errors.New("the upload is over")}
+	}
+	var off int64
+	if p.Offset != nil {
+		off = *p.Offset
+	}
+	res := &wire.WriteResult{BytesWritten: int64(len(data)), UploadID: id}
+	if _, err := u.up.WriteAt(r.ctx, s.caller, data, off); err != nil {
+		if p.Upload { // the peer does not know its id
+			s.forget(id, u)
+		}
+		return nil, err
+	}
+	res.Size = u.up.Size()
+	if !p.Last {
+		return res, nil
+	}
+	info, err := u.up.Commit(r.ctx, s.caller)
+	s.forget(id, u)
+	if err != nil {
+		return nil, err
+	}
+	res.Size, res.ETag = info.Size, vfs.ETag(&info)
+	return res, nil
+}
+
+// forget ends an upload whose lock is held; Abort after Commit does nothing.
+func (s *Session) forget(id string, u *uploading) {
+	u.done = true
+	u.up.Abort()
+	s.mu.Lock()
+	delete(s.uploads, id)
+	s.mu.Unlock()
+}
+
+func (s *Session) beginUpload(r *request, p *wire.WriteParams, q guard.Path) (string, *uploading, error) {
+	s.mu.Lock()
+	full := s.limits.Uploads > 0 && len(s.uploads) >= s.limits.Uploads
+	s.mu.Unlock()
+	if full {
+		return "", nil, &hinted{err: &guard.Error{Kind: names.Quota, Path: q, Err: errors.New("too many uploads at a time")}, limit: int64(s.limits.Uploads)}
+	}
+	up, err := s.b.cfg.Tree.BeginUpload(r.ctx, s.caller, q, condition(p))
+	if err != nil {
+		return "", nil, err
+	}
+	u := &uploading{up: up, path: q}
+	id := newID()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		up.Abort()
+		return "", nil, &guard.Error{Kind: names.Revoked, Path: q}
+	}
+	s.uploads[id] = u
+	return id, u, nil
+}
+
+// dropUploads gives up the uploads into a root that ended or was narrowed.
+func (s *Session) dropUploads(c guard.Change) {
+	s.mu.Lock()
+	var drop []*uploading
+	for id, u := range s.uploads {
+		if u.path.Root == c.Root {
+			drop = append(drop, u)
+			delete(s.uploads, id)
+		}
+	}
+	s.mu.Unlock()
+	for _, u := range drop {
+		u.abort()
+	}
+}
