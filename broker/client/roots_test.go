@@ -1,0 +1,456 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// remote judges by name, so that tests need no directories.
+func remote(*mcp.ServerSession) client.Platform { return client.POSIX }
+
+// serviceOf connects a service with the middleware installed.
+func serviceOf(t testing.TB, h *host, o client.RootsOptions) (*client.RootsService, *mcp.ServerSession, *mcp.ClientSession) {
+	t.Helper()
+	o.Broker = client.New(nil)
+	if o.Platform == nil {
+		o.Platform = remote
+	}
+	s := client.NewRootsService(&o)
+	server := newServer()
+	server.AddReceivingMiddleware(s.Middleware())
+	ss, cs := connect(t, server, o.Broker, h, legacy)
+	return s, ss, cs
+}
+
+func within(t testing.TB, s *client.RootsService, ss *mcp.ServerSession, path string) bool {
+	t.Helper()
+	g, err := s.Guard(bg, ss)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g.Within(path)
+}
+
+// R119, R124, R207: a client without roots is not asked, and everything is denied.
+func TestRootsCapability(t *testing.T) {
+	for caps, want := range map[string]bool{`{}`: false, `{"roots":{}}`: true, `{"roots":{"listChanged":true}}`: true, `{"roots":null}`: false} {
+		for _, wrapped := range []bool{true, false} {
+			h := newHost(t, nil)
+			h.caps = caps
+			h.setRoots("/a")
+			o := client.RootsOptions{Platform: remote}
+			if wrapped {
+				o.Broker = client.New(nil)
+			}
+			s := client.NewRootsService(&o)
+			ss, _ := connect(t, newServer(), o.Broker, h, legacy)
+			g, err := s.Guard(bg, ss)
+			if want != (err == nil) || g.Within("/a/x") != want || !want && !errors.Is(err, client.ErrNotSupported) {
+				t.Errorf("caps %s, wrapped %v: %v", caps, wrapped, err)
+			}
+			if n := h.count(wire.RootsList); (n == 1) != want {
+				t.Errorf("caps %s, wrapped %v: asked %d times", caps, wrapped, n)
+			}
+		}
+	}
+}
+
+// R121: however many ask, one reading.
+func TestOneReadingForAll(t *testing.T) {
+	h := newHost(t, nil)
+	h.setRoots("/a")
+	s, ss, _ := serviceOf(t, h, client.RootsOptions{})
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if g, err := s.Guard(bg, ss); err != nil || !g.Within("/a") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := h.count(wire.RootsList); n != 1 {
+		t.Errorf("%d readings", n)
+	}
+	a, _ := s.Guard(bg, ss)
+	b, _ := s.Guard(bg, ss)
+	if a != b {
+		t.Error("two guards of one state")
+	}
+}
+
+// One who gives up does not take the others with him.
+func TestReadingOutlivesItsFirstAsker(t *testing.T) {
+	h := newHost(t, nil)
+	h.setRoots("/a")
+	started, release := make(chan struct{}), make(chan struct{})
+	h.on(wire.RootsList, func(_ context.Context, p json.RawMessage) (any, error) {
+		close(started)
+		<-release
+		return h.rootsList(p)
+	})
+	s, ss, _ := serviceOf(t, h, client.RootsOptions{})
+	ctx, cancel := context.WithCancel(bg)
+	first := make(chan error)
+	go func() { _, err := s.Guard(ctx, ss); first <- err }()
+	<-started
+	cancel()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("first: %v", err)
+	}
+	second := make(chan error)
+	go func() { _, err := s.Guard(bg, ss); second <- err }()
+	close(release)
+	if err := <-second; err != nil || h.count(wire.RootsList) != 1 {
+		t.Errorf("second: %v, %d readings", err, h.count(wire.RootsList))
+	}
+}
+
+// R137: after list_changed the next question sees the new roots, at once.
+func TestChangedThenWithin(t *testing.T) {
+	h := newHost(t, nil)
+	h.setRoots("/a")
+	s, ss, cs := serviceOf(t, h, client.RootsOptions{Debounce: time.Hour})
+	if !within(t, s, ss, "/a/x") {
+		t.Fatal("not inside at first")
+	}
+	h.setRoots("/b")
+	h.tell(wire.RootsChanged, nil)
+	cs.Ping(bg, nil) // comes after the notification
+	if within(t, s, ss, "/a/x") || !within(t, s, ss, "/b/x") {
+		t.Error("the old roots answer")
+	}
+	if n := h.count(wire.RootsList); n != 2 {
+		t.Errorf("%d readings", n)
+	}
+}
+
+// storm sends n notifications apart of each other in a bubble of virtual time
+// and returns the times of the readings that follow, from the first one on.
+func storm(t *testing.T, n int, apart time.Duration, o client.RootsOptions) (readings []time.Duration) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, nil)
+		h.setRoots("/a")
+		s, ss, cs := serviceOf(t, h, o)
+		if !within(t, s, ss, "/a") {
+			t.Fatal("not inside at first")
+		}
+		start := time.Now()
+		h.on(wire.RootsList, func(_ context.Context, p json.RawMessage) (any, error) {
+			readings = append(readings, time.Since(start))
+			return h.rootsList(p)
+		})
+		for i := range n {
+			h.setRoots(fmt.Sprintf("/r%d", i))
+			h.tell(wire.RootsChanged, nil)
+			time.Sleep(apart)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		before := len(readings)
+		if !o.IgnoreChanges && !within(t, s, ss, fmt.Sprintf("/r%d/x", n-1)) { // R144: both ends agree
+			t.Error("the last state is not the one that answers")
+		}
+		if len(readings) != before && !o.IgnoreChanges {
+			t.Error("the refresh in the background was not enough")
+		}
+		cs.Close()
+		ss.Wait()
+	})
+	return readings
+}
+
+// R120, R143, R144, R177, R178, R179, seed 004's demonstration: ten notifications
+// 50 ms apart are one reading, 250 ms after the last.
+func TestDebounce(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		n     int
+		apart time.Duration
+		o     client.RootsOptions
+		want  []time.Duration
+	}{
+		{"R177 one", 1, 0, client.RootsOptions{}, []time.Duration{250 * time.Millisecond}},
+		{"R177 ten", 10, 50 * time.Millisecond, client.RootsOptions{}, []time.Duration{700 * time.Millisecond}},
+		{"R178 one second", 10, 50 * time.Millisecond, client.RootsOptions{Debounce: time.Second}, []time.Duration{1450 * time.Millisecond}},
+		{"R179 at most four delays", 30, 90 * time.Millisecond, client.RootsOptions{},
+			[]time.Duration{time.Second, 2080 * time.Millisecond, 2860 * time.Millisecond}},
+		{"R226 switched off", 10, 50 * time.Millisecond, client.RootsOptions{IgnoreChanges: true}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := storm(t, tc.n, tc.apart, tc.o)
+			if fmt.Sprint(got) != fmt.Sprint(tc.want) {
+				t.Errorf("read at %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// R120: an error during a refresh keeps the last state; an error at first denies.
+func TestErrorKeepsLastState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, nil)
+		h.setRoots("/a")
+		broken := func(context.Context, json.RawMessage) (any, error) {
+			return nil, &jsonrpc.Error{Code: wire.CodeInternal, Message: "disk on fire"}
+		}
+		h.on(wire.RootsList, broken)
+		s, ss, cs := serviceOf(t, h, client.RootsOptions{})
+		if g, err := s.Guard(bg, ss); err == nil || g.Within("/a") {
+			t.Errorf("first: %v", err)
+		}
+		h.on(wire.RootsList, nil)
+		if !within(t, s, ss, "/a") {
+			t.Error("it does not recover")
+		}
+		h.on(wire.RootsList, broken)
+		h.tell(wire.RootsChanged, nil)
+		time.Sleep(time.Second)
+		before := h.count(wire.RootsList)
+		for range 5 {
+			if !within(t, s, ss, "/a") || s.Version(ss) != 1 {
+				t.Error("the last state is lost")
+			}
+		}
+		if n := h.count(wire.RootsList) - before; n > 1 {
+			t.Errorf("a broken client was asked %d times for 5 questions", n)
+		}
+		h.on(wire.RootsList, nil)
+		h.setRoots("/b")
+		h.tell(wire.RootsChanged, nil)
+		time.Sleep(time.Second)
+		if within(t, s, ss, "/a") || !within(t, s, ss, "/b") {
+			t.Error("it does not recover after an error")
+		}
+		cs.Close()
+		ss.Wait()
+	})
+}
+
+// A change during a reading asks for another one.
+func TestChangeDuringReading(t *testing.T) {
+	h := newHost(t, nil)
+	h.setRoots("/a")
+	s, ss, cs := serviceOf(t, h, client.RootsOptions{Debounce: time.Hour})
+	var once sync.Once
+	h.on(wire.RootsList, func(_ context.Context, p json.RawMessage) (any, error) {
+		res, err := h.rootsList(p)
+		once.Do(func() {
+			h.setRoots("/b")
+			h.tell(wire.RootsChanged, nil) // arrives before the reply
+			cs.Ping(bg, nil)
+		})
+		return res, err
+	})
+	if !within(t, s, ss, "/b") || within(t, s, ss, "/a") {
+		t.Error("the state from before the change answers")
+	}
+}
+
+// R180, R181, R183, R212: all pages are walked; null and absent both end.
+func TestPages(t *testing.T) {
+	for _, tc := range []struct{ roots, pages int }{{0, 1}, {1, 1}, {50, 1}, {51, 2}, {200, 4}} {
+		h := newHost(t, nil)
+		var dirs []string
+		for i := range tc.roots {
+			dirs = append(dirs, fmt.Sprintf("/r%d", i))
+		}
+		h.setRoots(dirs...)
+		var cursors []string
+		h.on(wire.RootsList, func(_ context.Context, p json.RawMessage) (any, error) {
+			cursors = append(cursors, string(p))
+			return h.rootsList(p)
+		})
+		s, ss, _ := serviceOf(t, h, client.RootsOptions{})
+		snap, err := s.Snapshot(bg, ss)
+		if err != nil || len(snap.Roots) != tc.roots || len(cursors) != tc.pages {
+			t.Errorf("%d roots: %d in %d pages, %v", tc.roots, len(snap.Roots), len(cursors), err)
+			continue
+		}
+		if cursors[0] != "{}" {
+			t.Errorf("the first page is asked for with %s", cursors[0])
+		}
+		for i, d := range dirs {
+			if snap.Roots[i].URI != "file://"+d || !snap.Guard.Within(d+"/x") {
+				t.Errorf("root %s is lost", d)
+			}
+		}
+	}
+}
+
+// R184, R187, R213: a change between pages restarts the reading; it ends.
+func TestStaleCursor(t *testing.T) {
+	state := func(tag string) (dirs []string) {
+		for i := range 120 {
+			dirs = append(dirs, fmt.Sprintf("/%s%d", tag, i))
+		}
+		return dirs
+	}
+	for _, tc := range []struct {
+		name    string
+		changes int
+		ok      bool
+	}{{"one change", 1, true}, {"four", 4, true}, {"without end", 1000, false}} {
+		h := newHost(t, nil)
+		h.setRoots(state("a")...)
+		n := 0
+		h.on(wire.RootsList, func(_ context.Context, p json.RawMessage) (any, error) {
+			res, err := h.rootsList(p)
+			if bytes.Equal(p, []byte("{}")) && n < tc.changes {
+				n++
+				h.setRoots(state(fmt.Sprintf("v%d-", n))...)
+			}
+			return res, err
+		})
+		s, ss, _ := serviceOf(t, h, client.RootsOptions{})
+		snap, err := s.Snapshot(bg, ss)
+		if (err == nil) != tc.ok {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		if !tc.ok {
+			if h.count(wire.RootsList) > 20 || snap.Guard.Within("/a0") {
+				t.Errorf("%s: %d requests", tc.name, h.count(wire.RootsList))
+			}
+			continue
+		}
+		want := state(fmt.Sprintf("v%d-", tc.changes))
+		if len(snap.Roots) != len(want) {
+			t.Fatalf("%s: %d roots", tc.name, len(snap.Roots))
+		}
+		for i, r := range snap.Roots {
+			if r.URI != "file://"+want[i] {
+				t.Fatalf("%s: mixed states: %s", tc.name, r.URI)
+			}
+		}
+	}
+	// A circle of cursors.
+	h := newHost(t, nil)
+	h.on(wire.RootsList, func(context.Context, json.RawMessage) (any, error) {
+		return wire.RootsResult{Roots: []wire.Root{}, NextCursor: "same"}, nil
+	})
+	s, ss, _ := serviceOf(t, h, client.RootsOptions{})
+	if _, err := s.Guard(bg, ss); err == nil || h.count(wire.RootsList) > 2 {
+		t.Errorf("a circle: %v after %d requests", err, h.count(wire.RootsList))
+	}
+}
+
+// R185, R186: a cursor that was refused on the first page is an error like others.
+func TestRefusedFirstPage(t *testing.T) {
+	h := newHost(t, nil)
+	h.on(wire.RootsList, func(context.Context, json.RawMessage) (any, error) {
+		return nil, &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: "no"}
+	})
+	s, ss, _ := serviceOf(t, h, client.RootsOptions{})
+	if _, err := s.Guard(bg, ss); err == nil || h.count(wire.RootsList) != 1 {
+		t.Errorf("%v after %d requests", err, h.count(wire.RootsList))
+	}
+}
+
+// R210, R211: one entry for each session, gone with it; versions grow.
+func TestEntries(t *testing.T) {
+	h := newHost(t, nil)
+	h.setRoots("/a")
+	var seen []uint64
+	var mu sync.Mutex
+	s, ss, cs := serviceOf(t, h, client.RootsOptions{OnRefresh: func(_ *mcp.ServerSession, snap client.Snapshot) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, snap.Version)
+	}})
+	if s.Version(ss) != 0 || s.Sessions() != 0 {
+		t.Error("an entry before anybody asked")
+	}
+	old, err := s.Snapshot(bg, ss)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want := uint64(2); want < 5; want++ {
+		h.setRoots(fmt.Sprintf("/v%d", want))
+		if err := s.Refresh(bg, ss); err != nil || s.Version(ss) != want {
+			t.Fatalf("version %d, %v", s.Version(ss), err)
+		}
+	}
+	if old.Version != 1 || !old.Guard.Within("/a/x") || old.Guard.Within("/v4") {
+		t.Error("an old snapshot changed")
+	}
+	if s.Sessions() != 1 {
+		t.Errorf("%d entries", s.Sessions())
+	}
+	cs.Close()
+	ss.Wait()
+	for s.Sessions() != 0 {
+		time.Sleep(time.Millisecond) // ends with the test's own limit
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if fmt.Sprint(seen) != "[1 2 3 4]" {
+		t.Errorf("told of %v", seen)
+	}
+}
+
+// Roots of a client that announces nothing are believed for a while only.
+func TestMaxAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, nil)
+		h.caps = `{"roots":{}}`
+		h.setRoots("/a")
+		s, ss, cs := serviceOf(t, h, client.RootsOptions{})
+		if !within(t, s, ss, "/a") {
+			t.Error("not inside")
+		}
+		h.setRoots("/b")
+		time.Sleep(29 * time.Second)
+		if !within(t, s, ss, "/a") {
+			t.Error("asked again too early")
+		}
+		time.Sleep(2 * time.Second)
+		if within(t, s, ss, "/a") || !within(t, s, ss, "/b") {
+			t.Error("believed for too long")
+		}
+		cs.Close()
+		ss.Wait()
+	})
+}
+
+// R220: roots from start-up and roots that come later, over an SDK client that
+// is not ours and a transport that is not wrapped.
+func TestPlainSDKClient(t *testing.T) {
+	c := mcp.NewClient(&mcp.Implementation{Name: "plain", Version: "1"}, nil)
+	c.AddRoots(&mcp.Root{URI: "file:///static"})
+	s := client.NewRootsService(&client.RootsOptions{Platform: remote, Debounce: time.Millisecond})
+	server := newServer()
+	server.AddReceivingMiddleware(s.Middleware())
+	st, ct := mcp.NewInMemoryTransports()
+	ss, err := server.Connect(bg, st, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cs, err := c.Connect(bg, ct, &mcp.ClientSessionOptions{ProtocolVersion: legacy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cs.Close()
+	if !within(t, s, ss, "/static/x") || within(t, s, ss, "/dynamic/x") {
+		t.Error("static roots")
+	}
+	c.AddRoots(&mcp.Root{URI: names.FormatURI("/dynamic")}) // notifies
+	cs.Ping(bg, nil)
+	if !within(t, s, ss, "/dynamic/x") {
+		t.Error("dynamic roots")
+	}
+}
