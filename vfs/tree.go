@@ -25,7 +25,10 @@ type Tree struct {
 }
 
 // New returns the tree of a registry.
-func New(reg *guard.Registry) *Tree { return &Tree{reg: reg} }
+func New(reg *guard.Registry) *Tree {
+	beneath.Prepare()
+	return &Tree{reg: reg}
+}
 
 // Opener returns the guard.Opener that registries for this tree need.
 func Opener() guard.Opener { return beneath.Opener{} }
