@@ -120,7 +120,18 @@ func (h *host) on(method string, f func(ctx context.Context, params json.RawMess
 	h.hook[method] = f
 }
 
-func (h *host) tell(method string, params any) { h.notify(method, params) }
+func (h *host) tell(method string, params any) {
+	h.mu.Lock()
+	notify := h.notify
+	h.mu.Unlock()
+	notify(method, params)
+}
+
+func (h *host) tellBy(f func(method string, params any)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.notify = f
+}
 
 // fail is an error reply as the executor sends it.
 func fail(k names.Kind, p string, more ...func(*wire.ErrorData)) error {
@@ -502,10 +513,10 @@ func (t *hostTransport) Connect(ctx context.Context) (mcp.Connection, error) {
 		return nil, err
 	}
 	hc := &hostConn{c, t.h}
-	t.h.notify = func(method string, params any) {
+	t.h.tellBy(func(method string, params any) {
 		raw, _ := json.Marshal(params)
 		_ = c.Write(context.Background(), &jsonrpc.Request{Method: method, Params: raw})
-	}
+	})
 	return hc, nil
 }
 
@@ -617,10 +628,10 @@ func (rt *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	rt.header.Set("Content-Type", "application/json")
 	rt.mu.Unlock()
-	rt.h.notify = func(method string, params any) {
+	rt.h.tellBy(func(method string, params any) {
 		raw, _ := json.Marshal(params)
 		rt.post(&jsonrpc.Request{Method: method, Params: raw})
-	}
+	})
 	pr, pw := io.Pipe()
 	body := resp.Body
 	go func() {
