@@ -289,7 +289,7 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 	g.mu.Lock()
 	rules := g.rules
 	g.mu.Unlock()
-	if err := rules.Check(r.grant.Resolved, rights); err != nil {
+	if err := rules.with(&r.grant).Check(r.grant.Resolved, rights); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)

@@ -97,14 +97,19 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 		return nil, err
 	}
 	ask.Resolved = src.Resolved()
-	g.mu.Lock()
-	rules := g.rules
-	g.mu.Unlock()
-	if err := rules.Check(ask.Resolved, ask.Policy.Rights); err != nil {
+	if err := g.checkRules(ask); err != nil {
 		_ = src.Close()
 		return nil, err
 	}
 	return src, nil
+}
+
+// checkRules judges a grant by the rules, and by what it allows itself.
+func (g *Registry) checkRules(ask *Grant) error {
+	g.mu.Lock()
+	rules := g.rules
+	g.mu.Unlock()
+	return rules.with(ask).Check(ask.Resolved, ask.Policy.Rights)
 }
 
 // approved is what the Approver makes of a proposal that nobody configured.
@@ -147,6 +152,10 @@ func (g *Registry) ready(p *Proposal, got Grant) (*root, error) {
 		return nil, &Error{Kind: names.Internal, Err: errors.New("the proposal was granted or given up")}
 	case widened(&p.ask, &got):
 		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approver widened what was asked")}
+	}
+	// Once more, for a grant that is to be allowed less than was asked.
+	if err := g.checkRules(&got); err != nil {
+		return nil, err
 	}
 	if err := g.objection(nil, got.Policy); err != nil {
 		return nil, err

@@ -121,6 +121,16 @@ type Grant struct {
 	Expires  time.Time // zero: with the session
 	Subject  Subject
 	Origin   string // who approved: "command line", "configuration", "control", ...
+	// AllowSystem lets this root be writable though a system directory,
+	// AllowRootDir lets it be "/": what Rules allow every root, for one.
+	AllowSystem, AllowRootDir bool
+}
+
+// with are the rules for one grant: what it allows itself counts as allowed.
+func (r Rules) with(g *Grant) Rules {
+	r.AllowSystem = r.AllowSystem || g.AllowSystem
+	r.AllowRootDir = r.AllowRootDir || g.AllowRootDir
+	return r
 }
 
 // widened reports whether got allows anything that ask did not: another root or
@@ -134,6 +144,8 @@ func widened(ask, got *Grant) bool {
 	switch {
 	case got.Root != ask.Root, got.Dir != ask.Dir, got.Resolved != ask.Resolved,
 		got.Subject != ask.Subject && ask.Subject != "":
+		return true
+	case got.AllowSystem && !ask.AllowSystem, got.AllowRootDir && !ask.AllowRootDir:
 		return true
 	case b.Rights == 0, b.Rights&^a.Rights != 0,
 		b.OtherFileSystems && !a.OtherFileSystems, b.PosixFull && !a.PosixFull:

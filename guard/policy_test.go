@@ -1,0 +1,94 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// What the rules refuse a root, a grant may allow for itself alone: when it is
+// proposed, when it is granted, and when its mode is set.
+func TestGrantAllowsForItself(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		rules guard.Rules
+		ask   guard.Grant
+		ok    bool
+	}{
+		{"system, not allowed", guard.Rules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}}, false},
+		{"system, read-only", guard.Rules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadOnly}}, true},
+		{"system, of all", guard.Rules{AllowSystem: true}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}}, true},
+		{"system, of this one", guard.Rules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowSystem: true}, true},
+		{"system, the other switch", guard.Rules{}, guard.Grant{Dir: "/etc/x", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowRootDir: true}, false},
+		{"/, not allowed", guard.Rules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadOnly}}, false},
+		{"/, of this one", guard.Rules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadOnly}, AllowRootDir: true}, true},
+		{"/, writable, of this one", guard.Rules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadWrite}, AllowRootDir: true}, false},
+		{"/, the other switch", guard.Rules{}, guard.Grant{Dir: "/", Policy: guard.Policy{Rights: guard.ReadOnly}, AllowSystem: true}, false},
+		{"/proc, whatever is allowed", guard.Rules{AllowSystem: true, AllowRootDir: true},
+			guard.Grant{Dir: "/proc", Policy: guard.Policy{Rights: guard.ReadOnly}, AllowSystem: true, AllowRootDir: true}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSetup(t, func(c *guard.Config) { c.Rules = tt.rules })
+			tt.ask.Root, tt.ask.Origin = "a", "test"
+			_, err := s.Grant(t.Context(), tt.ask)
+			if tt.ok && err != nil || !tt.ok && !errors.Is(err, names.Permission) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The exception is the root's: it holds for its later modes, and for no other.
+func TestSetKnowsTheExceptionOfTheRoot(t *testing.T) {
+	s := newSetup(t, nil)
+	for name, own := range map[string]bool{"own": true, "plain": false} {
+		ask := guard.Grant{Root: guard.RootName(name), Dir: "/etc/" + name, Origin: "test", AllowSystem: own, Policy: guard.Policy{Rights: guard.ReadOnly}}
+		if _, err := s.Grant(t.Context(), ask); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Set(t.Context(), "own", guard.ReadWrite); err != nil {
+		t.Error(err)
+	}
+	if err := s.Set(t.Context(), "plain", guard.ReadWrite); !errors.Is(err, names.Permission) {
+		t.Errorf("a root without the exception: %v", err)
+	}
+}
+
+// An approver may take the exceptions away, and then what needs them is refused;
+// it cannot make them.
+func TestApproverAndExceptions(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		asked  bool
+		answer func(*guard.Grant)
+		want   names.Kind
+	}{
+		{"taken away", true, func(g *guard.Grant) { g.AllowSystem = false }, names.Permission},
+		{"made", false, func(g *guard.Grant) { g.AllowSystem = true }, names.NoConsent},
+		{"made, the other", true, func(g *guard.Grant) { g.AllowRootDir = true }, names.NoConsent},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSetup(t, func(c *guard.Config) { c.Approver = answering(tt.answer) })
+			dir := "/srv/a"
+			if tt.asked {
+				dir = "/etc/a"
+			}
+			_, err := s.Grant(t.Context(), guard.Grant{Root: "a", Dir: dir, AllowSystem: tt.asked, Policy: guard.Policy{Rights: guard.ReadWrite}})
+			if !errors.Is(err, tt.want) {
+				t.Errorf("%v, want %v", err, tt.want)
+			}
+		})
+	}
+}
+
+// answering is an approver that changes what is asked.
+type answering func(*guard.Grant)
+
+func (a answering) Approve(_ context.Context, g guard.Grant) (guard.Grant, error) {
+	a(&g)
+	return g, nil
+}
