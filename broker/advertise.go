@@ -107,7 +107,20 @@ func (s *Session) learnRevision(params []byte) {
 	}
 }
 
-// incoming looks at a response on its way to the SDK: the one to initialize says
+// incomingFrame is incoming for a whole response.
+func (s *Session) incomingFrame(frame []byte) {
+	if !bytes.Contains(frame, []byte(`"protocolVersion"`)) {
+		return
+	}
+	var f struct {
+		Result json.RawMessage `json:"result"`
+	}
+	if json.Unmarshal(frame, &f) == nil {
+		s.incoming(f.Result)
+	}
+}
+
+// incoming looks at a result on its way to the SDK: the one of initialize says
 // who the server is and which revision is spoken.
 func (s *Session) incoming(result []byte) {
 	if !bytes.Contains(result, []byte(`"protocolVersion"`)) || !bytes.Contains(result, []byte(`"serverInfo"`)) {

@@ -95,12 +95,12 @@ func TestErrorCodes(t *testing.T) {
 		{"files/read", `{"path":"rw/a/x"}`, names.InvalidPath, "NotDir"},
 		{"files/read", `{"path":"rw/d"}`, names.InvalidPath, "IsDir"},
 		{"files/read", `{"path":"nobody/x"}`, names.PermissionDenied, "NoConsent"},
-		{"files/read", `{"path":"/etc/passwd"}`, names.PermissionDenied, "NoConsent"},         // R065
-		{"files/read", `{"path":"file:///etc/passwd"}`, names.PermissionDenied, "NoConsent"},  // R065
-		{"files/read", `{"path":"rw/../../etc/passwd"}`, names.InvalidPath, "Invalid"},        // R064, R188
-		{"files/read", `{"path":"../../../etc/passwd"}`, names.InvalidPath, "Invalid"},        // R188
-		{"files/read", `{"path":"rw/out/secret"}`, names.PermissionDenied, "Escape"},          // R064, R189
-		{"files/read", `{"path":"rw/dangling"}`, names.PermissionDenied, "Escape"},            // R064
+		{"files/read", `{"path":"/etc/passwd"}`, names.PermissionDenied, "NoConsent"},        // R065
+		{"files/read", `{"path":"file:///etc/passwd"}`, names.PermissionDenied, "NoConsent"}, // R065
+		{"files/read", `{"path":"rw/../../etc/passwd"}`, names.InvalidPath, "Invalid"},       // R064, R188
+		{"files/read", `{"path":"../../../etc/passwd"}`, names.InvalidPath, "Invalid"},       // R188
+		{"files/read", `{"path":"rw/out/secret"}`, names.PermissionDenied, "Escape"},         // R064, R189
+		{"files/read", `{"path":"rw/dangling"}`, names.PermissionDenied, "Escape"},           // R064
 		{"files/write", `{"path":"rw/dangling","content":"x","create":true}`, names.PermissionDenied, "Escape"},
 		{"files/read", `{"path":"ro/proc"}`, names.PermissionDenied, "Escape"},
 		{"files/read", `{"path":"rw/a\u0000"}`, names.InvalidPath, "Invalid"},

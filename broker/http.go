@@ -155,7 +155,7 @@ func (w *watched) Read(p []byte) (int, error) {
 		w.seen = append(w.seen, p[:n]...)
 		if w.full = len(w.seen) > watchedBytes || err != nil; w.full {
 			if f, ferr := wire.ReadFrame(w.seen); ferr == nil && f.Method == "" {
-				w.s.incoming(w.seen)
+				w.s.incomingFrame(w.seen)
 			}
 			w.seen = nil
 		}
@@ -260,7 +260,7 @@ func (e *events) ours(event []byte) bool {
 		return false // the SDK says what it thinks of it
 	}
 	if f.Method == "" {
-		e.s.incoming(data)
+		e.s.incomingFrame(data)
 	}
 	return e.s.take(f, len(data), e.send)
 }

@@ -186,7 +186,7 @@ func (c *lineConn) frame(line []byte) bool {
 		return true
 	}
 	if f.Method == "" {
-		c.s.incoming(line)
+		c.s.incomingFrame(line)
 	}
 	if c.s.take(f, len(line), c.send) {
 		return true

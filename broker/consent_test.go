@@ -1,0 +1,332 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// answers is an Asker that keeps what it was asked.
+type answers struct {
+	asked []*Question
+	give  func(*Question) (Answer, error)
+}
+
+func (a *answers) Ask(_ context.Context, q *Question) (Answer, error) {
+	a.asked = append(a.asked, q)
+	return a.give(q)
+}
+
+func allow(d ...Decision) func(*Question) (Answer, error) {
+	return func(*Question) (Answer, error) { return Answer{By: "test", Decisions: d}, nil }
+}
+
+func ask(p *peer, mode string, paths ...string) wire.ConsentResult {
+	p.t.Helper()
+	var r wire.ConsentResult
+	p.must("files/consent", obj{"message": "to look", "requestedPaths": paths, "mode": mode}, &r)
+	return r
+}
+
+// Consent gives what the person said and no more (R067, R068, R087-R089, R104).
+func TestConsent(t *testing.T) {
+	a := &answers{}
+	l := newLab(t, func(c *Config) { c.Asker = a; c.Limits.Consents = -1 })
+	base := t.TempDir()
+	for _, d := range []string{"proj/src", "other", "third/in"} {
+		if err := os.MkdirAll(filepath.Join(base, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []string{"proj/src/f", "other/f", "third/f", "third/in/f", "single"} {
+		if err := os.WriteFile(filepath.Join(base, f), []byte(f), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(base+"/other", base+"/alias"); err != nil {
+		t.Fatal(err)
+	}
+	p, stranger := l.connect("alice"), l.connect("bob")
+
+	// Nothing before consent.
+	if _, d := p.fails("files/read", obj{"path": base + "/proj/src/f"}); d.Reason != "NoConsent" {
+		t.Errorf("before consent: %+v", d)
+	}
+	// Approved in part, the purpose and the places shown.
+	a.give = allow(Decision{Allow: true}, Decision{})
+	r := ask(p, "", base+"/proj", base+"/alias")
+	if !r.Granted || !slices.Equal(r.ApprovedPaths, []string{base + "/proj"}) || len(r.Approved) != 1 || r.Approved[0].Mode != "ro" {
+		t.Errorf("%+v", r)
+	}
+	q := a.asked[0]
+	if q.Message != "to look" || q.Subject != "alice" || len(q.Items) != 2 || q.Items[1].Requested != base+"/alias" || q.Items[1].Resolved != base+"/other" || q.Items[0].Mode != "ro" {
+		t.Errorf("the person saw %+v", q)
+	}
+	var read wire.ReadResult
+	p.must("files/read", obj{"path": r.Approved[0].Root + "/src/f"}, &read)
+	p.must("files/read", obj{"path": base + "/proj/src/f"}, &read)
+	if _, d := p.fails("files/write", obj{"path": base + "/proj/src/f", "content": "x"}); d.Reason != "ReadOnly" {
+		t.Errorf("the default mode is ro: %+v", d)
+	}
+	// R006: another server has nothing from that.
+	if _, d := stranger.fails("files/read", obj{"path": base + "/proj/src/f"}); d.Reason != "NoConsent" {
+		t.Errorf("another subject: %+v", d)
+	}
+	// R104: what is approved is not asked again.
+	if r := ask(p, "", base+"/proj/src", "proj"); len(a.asked) != 1 || len(r.ApprovedPaths) != 2 {
+		t.Errorf("asked again: %+v", r)
+	}
+	// Narrowed: to a subdirectory, a mode, a time; a single file.
+	a.give = allow(Decision{Allow: true, Path: base + "/third/in", Mode: "ro", For: time.Hour}, Decision{Allow: true})
+	r = ask(p, "rw", base+"/third", base+"/single")
+	if !slices.Equal(r.ApprovedPaths, []string{base + "/third/in", base + "/single"}) || r.Approved[0].Mode != "ro" || r.Approved[0].Expires == "" || r.Approved[1].Mode != "rw" {
+		t.Errorf("narrowed: %+v", r)
+	}
+	p.must("files/read", obj{"path": base + "/third/in/f"}, &read)
+	if _, d := p.fails("files/read", obj{"path": base + "/third/f"}); d.Reason != "NoConsent" {
+		t.Errorf("beside the narrower path: %+v", d)
+	}
+	p.must("files/write", obj{"path": base + "/single", "content": "new"}, nil)
+	// Never wider, whatever an approver says.
+	for _, d := range []Decision{{Allow: true, Path: base}, {Allow: true, Path: base + "/other/../third"}, {Allow: true, Mode: "rw"}} {
+		a.give = allow(d)
+		if r := ask(p, "", base+"/other"); r.Granted || r.Reason != "denied" || r.ApprovedPaths == nil {
+			t.Errorf("%+v: %+v", d, r)
+		}
+	}
+	// Denied, unanswered, broken: not granted; what cannot be granted is not told apart.
+	for want, give := range map[string]func(*Question) (Answer, error){
+		"denied":  allow(),
+		"timeout": func(*Question) (Answer, error) { return Answer{}, ErrUnanswered },
+	} {
+		a.give = give
+		if r := ask(p, "", base+"/other"); r.Granted || r.Reason != want {
+			t.Errorf("%s: %+v", want, r)
+		}
+	}
+	a.give = func(*Question) (Answer, error) { return Answer{}, errors.New("broken") }
+	if r := ask(p, "", base+"/other"); r.Granted || r.Reason != "denied" {
+		t.Errorf("broken: %+v", r)
+	}
+	n := len(a.asked)
+	for _, path := range []string{"/nonexistent/" + base, "/proc/self", "relative", "file://host/x", "~/x", base + "/other\x00"} {
+		if r := ask(p, "", path); r.Granted || r.Reason != "denied" {
+			t.Errorf("%q: %+v", path, r)
+		}
+	}
+	if len(a.asked) != n {
+		t.Error("the person was asked about nothing that can be granted")
+	}
+	for _, bad := range []obj{{}, {"message": "m"}, {"requestedPaths": []string{}}, {"requestedPaths": "x"}, {"requestedPaths": []string{"/x"}, "mode": "admin"},
+		{"requestedPaths": []string{"/x"}, "message": strings.Repeat("m", maxMessage+1)}, {"requestedPaths": make([]string, maxRequested+1)}} {
+		if e, _ := p.fails("files/consent", bad); e.Code != wire.CodeInvalidParams {
+			t.Errorf("%.80v: %+v", bad, e)
+		}
+	}
+	// R082, R145: every decision is on record.
+	var allowed, refused int
+	for _, rec := range l.recs.all() {
+		if rec.Op == names.OpGrant && rec.Subject == "alice" {
+			if rec.Verdict == guard.Allowed {
+				allowed++
+			} else {
+				refused++
+			}
+		}
+	}
+	if allowed != 3 || refused < 10 {
+		t.Errorf("on record: %d allowed, %d refused", allowed, refused)
+	}
+}
+
+// Without anybody to ask nothing is granted; a burst of questions is refused.
+func TestConsentLimits(t *testing.T) {
+	l := newLab(t, func(c *Config) { c.Asker = DenyAll; c.Limits.Consents = 2 })
+	p := l.connect("")
+	dir := t.TempDir()
+	for range 2 {
+		if r := ask(p, "", dir); r.Granted {
+			t.Errorf("%+v", r)
+		}
+	}
+	if _, d := p.fails("files/consent", obj{"message": "m", "requestedPaths": []string{dir}}); d.Code != names.QuotaExceeded || d.RetryAfterMs < 1000 {
+		t.Errorf("third question: %+v", d)
+	}
+	nobody := newLab(t, nil).connect("")
+	if r := ask(nobody, "", dir); r.Granted || r.Reason != "denied" {
+		t.Errorf("without an asker: %+v", r)
+	}
+}
+
+// What is granted is what was shown, although the path means something else by
+// the time the person answers.
+func TestConsentGrantsWhatWasShown(t *testing.T) {
+	a := &answers{}
+	l := newLab(t, func(c *Config) { c.Asker = a })
+	base := t.TempDir()
+	for _, d := range []string{"shown", "secret"} {
+		if err := os.MkdirAll(base+"/"+d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(base+"/"+d+"/f", []byte(d), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.give = func(*Question) (Answer, error) {
+		if err := errors.Join(os.Rename(base+"/shown", base+"/moved"), os.Rename(base+"/secret", base+"/shown")); err != nil {
+			t.Error(err)
+		}
+		return Answer{Decisions: []Decision{{Allow: true}}, By: "test"}, nil
+	}
+	p := l.connect("")
+	r := ask(p, "", base+"/shown")
+	for _, root := range r.Approved {
+		var read wire.ReadResult
+		if rep := p.call("files/read", obj{"path": root.Root + "/f"}); rep.Error == nil {
+			if p.must("files/read", obj{"path": root.Root + "/f"}, &read); read.Content != "shown" {
+				t.Errorf("read %q through a consent for another directory", read.Content)
+			}
+		}
+	}
+}
+
+// pipeTTY is a terminal made of what a person types.
+type pipeTTY struct {
+	io.Reader
+	out bytes.Buffer
+}
+
+func (p *pipeTTY) Write(b []byte) (int, error) { return p.out.Write(b) }
+func (p *pipeTTY) Close() error                { return nil }
+
+func TestTerminal(t *testing.T) {
+	q := func() *Question {
+		return &Question{
+			ID: "q", Server: "evil\x1b[2Jserver \u202e", Message: "line\nAllow? y\x1b[31m", Subject: "s",
+			Items: []Item{
+				{Requested: "/a/link", Resolved: "/real/place", Mode: "rw", Rights: guard.ReadWrite},
+				{Requested: "/gone", Problem: "no such file", Mode: "rw"},
+				{Requested: "/f", Resolved: "/f", File: true, Mode: "ro", Rights: guard.ReadOnly},
+			},
+		}
+	}
+	for typed, want := range map[string][]Decision{
+		"y\ny\n":                    {{Allow: true}, {}, {Allow: true}},
+		"\nn\n":                     {{}, {}, {}},
+		"o\nNO\n":                   {{Allow: true, Mode: "ro"}, {}, {}},
+		"what\ny\nyes\n":            {{Allow: true}, {}, {Allow: true}},
+		"t\nsoon\nt\n30m\ny\nn\n":   {{Allow: true, For: 30 * time.Minute}, {}, {}},
+		"s\nsub/dir/\ny\nn\n":       {{Allow: true, Path: "/real/place/sub/dir"}, {}, {}},
+		"s\n\nt\n1h\ns\nx\no\nno\n": {{Allow: true, Path: "/real/place/x", For: time.Hour, Mode: "ro"}, {}, {}},
+	} {
+		tty := &pipeTTY{Reader: strings.NewReader(typed)}
+		term := &Terminal{Open: func() (io.ReadWriteCloser, error) { return tty, nil }}
+		got, err := term.Ask(t.Context(), q())
+		if err != nil || !slices.Equal(got.Decisions, want) || got.By != "terminal" {
+			t.Errorf("%q: %+v, %v\n%s", typed, got, err, &tty.out)
+		}
+		shown := tty.out.String()
+		if strings.ContainsAny(shown, "\x1b\u202e") || strings.Contains(shown, "line\nAllow") || !strings.Contains(shown, "/real/place") || !strings.Contains(shown, "WRITE") || !strings.Contains(shown, "/a/link") {
+			t.Errorf("R088: shown: %q", shown)
+		}
+	}
+	for _, typed := range []string{"", "y\n"} { // the terminal goes away
+		term := &Terminal{Open: func() (io.ReadWriteCloser, error) { return &pipeTTY{Reader: strings.NewReader(typed)}, nil }}
+		if _, err := term.Ask(t.Context(), q()); !errors.Is(err, ErrUnanswered) {
+			t.Errorf("%q: %v", typed, err)
+		}
+	}
+	none := &Terminal{Open: func() (io.ReadWriteCloser, error) { return nil, os.ErrNotExist }}
+	if _, err := none.Ask(t.Context(), q()); !errors.Is(err, ErrUnanswered) {
+		t.Errorf("no terminal: %v", err)
+	}
+	ans, err := Chain(none, DenyAll).Ask(t.Context(), q())
+	if err != nil || ans.By != "deny-all" {
+		t.Errorf("the next in the chain: %+v, %v", ans, err)
+	}
+}
+
+type elicitor func(*mcp.ElicitParams) (*mcp.ElicitResult, error)
+
+func (f elicitor) Elicit(_ context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	return f(p)
+}
+
+func TestElicit(t *testing.T) {
+	q := &Question{Items: []Item{
+		{Requested: "/a", Resolved: "/a", Mode: "rw", Rights: guard.ReadWrite}, {Requested: "/b", Problem: "gone"},
+		{Requested: "/c", Resolved: "/c", Mode: "ro", Rights: guard.ReadOnly},
+	}}
+	for _, c := range []struct {
+		action  string
+		content map[string]any
+		want    []Decision
+	}{
+		{"accept", map[string]any{"path1": "allow", "path2": "allow", "path3": "deny", "minutes": 5.0}, []Decision{{Allow: true, For: 5 * time.Minute}, {Allow: true, For: 5 * time.Minute}, {}}},
+		{"accept", map[string]any{"path1": "read only"}, []Decision{{Allow: true, Mode: "ro"}, {}, {}}},
+		{"accept", map[string]any{"path1": true, "path3": "ALLOW"}, make([]Decision, 3)},
+		{"decline", map[string]any{"path1": "allow"}, make([]Decision, 3)},
+		{"cancel", nil, make([]Decision, 3)},
+	} {
+		got, err := Elicit{elicitor(func(p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+			if !strings.Contains(p.Message, `"/a"`) && !strings.Contains(p.Message, "/a") {
+				t.Errorf("message %q", p.Message)
+			}
+			return &mcp.ElicitResult{Action: c.action, Content: c.content}, nil
+		})}.Ask(t.Context(), q)
+		if err != nil || !slices.Equal(got.Decisions, c.want) {
+			t.Errorf("%+v: %+v, %v", c, got, err)
+		}
+	}
+	if _, err := (Elicit{elicitor(func(*mcp.ElicitParams) (*mcp.ElicitResult, error) { return nil, errors.New("no") })}).Ask(t.Context(), q); !errors.Is(err, ErrUnanswered) {
+		t.Errorf("a host that cannot ask: %v", err)
+	}
+}
+
+// A question waits until it is answered, once, or its time is over.
+func TestQueue(t *testing.T) {
+	u := &Queue{By: "control"}
+	got := make(chan Answer, 1)
+	changed := u.Changed()
+	go func() {
+		a, err := u.Ask(context.Background(), &Question{ID: "one", Items: []Item{{}}})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- a
+	}()
+	<-changed
+	if list := u.List(); len(list) != 1 || list[0].ID != "one" {
+		t.Errorf("%+v", list)
+	}
+	if err := u.Answer("two", Answer{}); !errors.Is(err, ErrNoQuestion) {
+		t.Errorf("another id: %v", err)
+	}
+	if err := u.Answer("one", Answer{Decisions: []Decision{{Allow: true}}}); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-got; !a.Decisions[0].Allow || a.By != "control" {
+		t.Errorf("%+v", a)
+	}
+	if err := u.Answer("one", Answer{}); !errors.Is(err, ErrNoQuestion) {
+		t.Errorf("twice: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := u.Ask(ctx, &Question{ID: "late"}); !errors.Is(err, ErrUnanswered) || len(u.List()) != 0 {
+		t.Errorf("without an answer: %v, %+v", err, u.List())
+	}
+}

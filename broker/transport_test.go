@@ -1,0 +1,354 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// spy keeps what a client's transport wrote.
+type spy struct {
+	mcp.Transport
+	mu    sync.Mutex
+	wrote []*jsonrpc.Request
+}
+
+func (s *spy) Connect(ctx context.Context) (mcp.Connection, error) {
+	c, err := s.Transport.Connect(ctx)
+	return &spyConn{c, s}, err
+}
+
+type spyConn struct {
+	mcp.Connection
+	s *spy
+}
+
+func (c *spyConn) Write(ctx context.Context, m jsonrpc.Message) error {
+	if r, ok := m.(*jsonrpc.Request); ok {
+		c.s.mu.Lock()
+		c.s.wrote = append(c.s.wrote, r)
+		c.s.mu.Unlock()
+	}
+	return c.Connection.Write(ctx, m)
+}
+
+type advertised struct {
+	Roots      map[string]any             `json:"roots"`
+	Extensions map[string]json.RawMessage `json:"extensions"`
+}
+
+// An SDK client over a wrapped transport declares brokering in the form its
+// revision has (R010-R013, R168, R169), and its server still sees the roots.
+func TestAdvertise(t *testing.T) {
+	for revision, want := range map[string]string{
+		"2025-11-25": `{"filesystemBrokering":true,"listChanged":true}`,
+		"2026-07-28": `{}`,
+	} {
+		t.Run(revision, func(t *testing.T) {
+			l := newLab(t, nil)
+			l.root("r", guard.ReadOnly, map[string]string{"f": "x"})
+			ct, st := mcp.NewInMemoryTransports()
+			server := mcp.NewServer(&mcp.Implementation{Name: "srv", Version: "7"}, nil)
+			ss, err := server.Connect(t.Context(), st, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil)
+			s := l.b.Session("")
+			s.Bind(client)
+			watch := &spy{Transport: ct}
+			cs, err := client.Connect(t.Context(), s.Transport(watch), &mcp.ClientSessionOptions{ProtocolVersion: revision})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := cs.ListTools(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			l.root("later", guard.ReadOnly, nil) // Bind's AddRoots makes the SDK want to announce
+			if revision < "2026" {
+				got, err := ss.ListRoots(t.Context(), nil)
+				if err != nil || len(got.Roots) != 2 || got.Roots[1].Name != "r" {
+					t.Errorf("the server sees %+v, %v", got, err)
+				}
+			}
+			seen := 0
+			watch.mu.Lock()
+			for _, r := range watch.wrote {
+				var caps advertised
+				var p struct {
+					Capabilities *advertised                `json:"capabilities"`
+					Meta         map[string]json.RawMessage `json:"_meta"`
+				}
+				if json.Unmarshal(r.Params, &p) != nil {
+					continue
+				}
+				switch raw := p.Meta[mcp.MetaKeyClientCapabilities]; {
+				case r.Method == "initialize":
+					caps = *p.Capabilities
+				case raw != nil:
+					if err := json.Unmarshal(raw, &caps); err != nil {
+						t.Error(err)
+					}
+				default:
+					continue
+				}
+				seen++
+				roots, _ := json.Marshal(caps.Roots)
+				if string(roots) != want || caps.Extensions[wire.Extension] == nil {
+					t.Errorf("%s declares %s and %s", r.Method, roots, caps.Extensions)
+				}
+			}
+			watch.mu.Unlock()
+			if seen == 0 {
+				t.Error("nothing was declared")
+			}
+			if err := cs.Close(); err != nil {
+				t.Error(err)
+			}
+			s.Close()
+			watch.mu.Lock()
+			defer watch.mu.Unlock()
+			n := 0
+			for _, r := range watch.wrote {
+				if r.Method == wire.RootsChanged {
+					n++
+				}
+			}
+			if revision >= "2026" && n != 0 {
+				t.Errorf("R173: %d list_changed in a revision without it", n)
+			}
+		})
+	}
+}
+
+// Since 2026-07-28 a server asks for the roots inside its result, and the retry
+// carries ours (R166, R170, R171).
+func TestRootsInsideResult(t *testing.T) {
+	l := newLab(t, nil)
+	dir := l.root("r", guard.ReadOnly, nil)
+	ct, st := mcp.NewInMemoryTransports()
+	server := mcp.NewServer(&mcp.Implementation{Name: "srv", Version: "7"}, nil)
+	var got []string
+	mcp.AddTool(server, &mcp.Tool{Name: "roots"}, func(ctx context.Context, req *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+		if r, ok := req.Params.InputResponses["roots"]; ok {
+			for _, root := range r.(*mcp.ListRootsResult).Roots {
+				got = append(got, root.URI)
+			}
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "ok"}}}, nil, nil
+		}
+		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"roots": &mcp.ListRootsParams{}}, RequestState: "s"}, nil, nil
+	})
+	if _, err := server.Connect(t.Context(), st, nil); err != nil {
+		t.Fatal(err)
+	}
+	client := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil)
+	s := l.b.Session("")
+	s.Bind(client)
+	cs, err := client.Connect(t.Context(), s.Transport(ct), &mcp.ClientSessionOptions{ProtocolVersion: "2026-07-28"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cs.Close()
+	if _, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "roots"}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, []string{"file://" + dir}) {
+		t.Errorf("the server was told %v", got)
+	}
+}
+
+func TestEventEnd(t *testing.T) {
+	for in, want := range map[string]int{
+		"": -1, "data: x": -1, "data: x\n": -1, "data: x\n\n": 9, "data: x\r\n\r\n": 11, "data: x\r\r": -1, "data: x\r\rdata": 9,
+		"\n": 1, "a\n\nb\n\n": 3, "a\nb\n\nrest": 5, "a\r\n": -1, "a\r\n\r": -1,
+	} {
+		if got := eventEnd([]byte(in)); got != want {
+			t.Errorf("%q: %d, want %d", in, got, want)
+		}
+	}
+}
+
+// The event stream loses our requests and nothing else, however it is cut.
+func TestEvents(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})
+	const before, after = ": comment\n\nid: 1\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\n", "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\r\n\r\ndata: no json\n\n"
+	const ours = "id: 2\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"a\",\ndata: \"method\":\"files/read\",\"params\":{\"path\":\"r/f\"}}\n\n"
+	for _, size := range []int{1, 2, 3, 7, 1000} {
+		s := l.b.Session("")
+		answers := make(chan string, 1)
+		send := func(_ context.Context, frame []byte) error { answers <- string(frame); return nil }
+		r, w := io.Pipe()
+		go func() {
+			text := before + ours + after
+			for len(text) > 0 {
+				n := min(size, len(text))
+				_, _ = io.WriteString(w, text[:n])
+				text = text[n:]
+			}
+			w.Close()
+		}()
+		got, err := io.ReadAll(newEvents(r, s, send))
+		if err != nil || string(got) != before+after {
+			t.Errorf("pieces of %d: %q, %v", size, got, err)
+		}
+		if a := <-answers; !strings.Contains(a, `"id":"a"`) || !strings.Contains(a, `"content":"text"`) {
+			t.Errorf("answer %s", a)
+		}
+		s.Close()
+	}
+}
+
+// Over Streamable HTTP the answers are POSTs of the same session, with its
+// headers (R071, R072).
+func TestHTTP(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})
+	server := mcp.NewServer(&mcp.Implementation{Name: "srv", Version: "7"}, nil)
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+	type post struct{ auth, session, body string }
+	posts := make(chan post, 10)
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			b, _ := io.ReadAll(r.Body)
+			if strings.Contains(string(b), `"id":"ours"`) {
+				posts <- post{r.Header.Get("Authorization"), r.Header.Get("Mcp-Session-Id"), string(b)}
+				w.WriteHeader(http.StatusAccepted)
+				return
+			}
+			r.Body = io.NopCloser(strings.NewReader(string(b)))
+		}
+		if r.Method == http.MethodGet { // the standing stream: our request comes down here
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, "data: {\"jsonrpc\":\"2.0\",\"id\":\"ours\",\"method\":\"files/read\",\"params\":{\"path\":\"r/f\"}}\n\n")
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	s := l.b.Session("remote")
+	inner := srv.Client().Transport
+	authorized := roundTripper(func(r *http.Request) (*http.Response, error) {
+		r.Header.Set("Authorization", "Bearer token")
+		return s.HTTP(inner).RoundTrip(r)
+	})
+	client := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil)
+	cs, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: srv.URL, HTTPClient: &http.Client{Transport: authorized}},
+		&mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case p := <-posts:
+		if p.auth != "Bearer token" || p.session == "" || p.session != cs.ID() || !strings.Contains(p.body, `"content":"text"`) {
+			t.Errorf("%+v, session %q", p, cs.ID())
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("no answer was posted")
+	}
+	if st := s.Stats(); st.Server != "srv 7" || st.Revision != "2025-11-25" {
+		t.Errorf("%+v", st)
+	}
+	_ = cs.Close()
+	s.Close()
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Changes by the host and by the broker alike are told, in UTC, and only while
+// the watch lasts (R044-R046).
+func TestWatch(t *testing.T) {
+	l := newLab(t, nil)
+	dir := l.root("r", guard.ReadWrite, map[string]string{"sub/f": "x"})
+	p := l.connect("")
+	var w, filtered wire.WatchResult
+	p.must("files/watch", `{"path":"r","recursive":true}`, &w)
+	p.must("files/watch", `{"path":"r/sub","events":["deleted"]}`, &filtered)
+	expect := func(what, path, event string) {
+		t.Helper()
+		p.until(wire.Changed, func(raw json.RawMessage) bool {
+			var c wire.ChangedParams
+			if err := json.Unmarshal(raw, &c); err != nil {
+				t.Fatal(err)
+			}
+			ts, err := time.Parse(time.RFC3339, c.Timestamp)
+			if err != nil || ts.Location() != time.UTC {
+				t.Errorf("timestamp %q: %v", c.Timestamp, err)
+			}
+			if c.WatchID == filtered.WatchID && c.Event != "deleted" {
+				t.Errorf("filtered out: %+v", c)
+			}
+			if strings.Contains(c.Path, dir) {
+				t.Errorf("a host path: %+v", c)
+			}
+			return c.Path == path && c.Event == event
+		})
+	}
+	if err := os.WriteFile(dir+"/sub/new", []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	expect("the host", "r/sub/new", "created")
+	p.must("files/write", `{"path":"r/sub/f","content":"changed"}`, nil)
+	expect("the broker", "r/sub/f", "modified")
+	p.must("files/delete", `{"path":"r/sub/new"}`, nil)
+	expect("the broker", "r/sub/new", "deleted")
+	p.must("files/unwatch", obj{"watchId": w.WatchID}, nil)
+	p.must("files/unwatch", obj{"watchId": filtered.WatchID}, nil)
+	if e, _ := p.fails("files/unwatch", obj{"watchId": w.WatchID}); e.Code != wire.CodeInvalidParams {
+		t.Errorf("twice: %+v", e)
+	}
+	for _, bad := range []string{`{"path":"r","events":["renamed"]}`, `{"events":[]}`, `{"path":"r","recursive":1}`} {
+		if e, _ := p.fails("files/watch", bad); e.Code != wire.CodeInvalidParams {
+			t.Errorf("%s: %+v", bad, e)
+		}
+	}
+}
+
+// Whatever a peer sends as params, the answer is one JSON object and the
+// session lives.
+func FuzzParams(f *testing.F) {
+	for m := range methods {
+		f.Add(m, `{"path":"r/f"}`)
+	}
+	f.Add("files/read", `{"path":"r/f","offset":9223372036854775807,"length":9223372036854775807}`)
+	f.Add("files/write", `{"path":"r/\u0000","content":"x","encoding":"base64"}`)
+	f.Add("files/list", `{"path":"r","glob":"{a,b}[","cursor":"AA"}`)
+	f.Add("files/rename", `{"oldPath":"r/f","newPath":"file:///%2e%2e/"}`)
+	l := newLab(f, func(c *Config) { c.Limits = Limits{Consents: -1, Watches: 8} })
+	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})
+	s := l.b.Session("")
+	f.Fuzz(func(t *testing.T, method, params string) {
+		done := make(chan []byte, 1)
+		fr := wire.Frame{ID: []byte("1"), Method: method, Params: []byte(params)}
+		if !s.take(fr, len(params), func(_ context.Context, b []byte) error { done <- append([]byte(nil), b...); return nil }) {
+			return
+		}
+		var m struct {
+			Result, Error json.RawMessage
+		}
+		if b := <-done; json.Unmarshal(b, &m) != nil || (m.Result == nil) == (m.Error == nil) {
+			t.Errorf("%s %q: %q", method, params, b)
+		}
+		for s.Stats().InFlight != 0 { // the id is free when the answer has gone
+			time.Sleep(10 * time.Microsecond)
+		}
+	})
+}
