@@ -211,10 +211,8 @@ func (s *Session) dispatch(r *request) (result any, err error) {
 		return nil, err
 	}
 	result, err = m(s, r)
-	if err != nil {
-		if _, bad := err.(badParams); bad { //nolint:errorlint // made by the method itself
-			s.refused(r, err)
-		}
+	if _, bad := err.(badParams); bad { //nolint:errorlint // made by the method itself
+		s.refused(r, err)
 	}
 	return result, err
 }

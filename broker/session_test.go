@@ -217,13 +217,10 @@ func TestCancel(t *testing.T) {
 	default:
 	}
 	// One in progress keeps its id to itself.
-	id, _ = p.send("files/consent", obj{"message": "m", "requestedPaths": []string{t.TempDir()}})
+	id, again := p.send("files/consent", obj{"message": "m", "requestedPaths": []string{t.TempDir()}})
 	<-a.begun
 	p.raw(`{"jsonrpc":"2.0","id":` + id + `,"method":"roots/list"}` + "\n")
 	var got struct{ Error *wire.Error }
-	p.mu.Lock()
-	again := p.replies[id]
-	p.mu.Unlock()
 	select {
 	case r := <-again:
 		got.Error = r.Error

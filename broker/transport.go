@@ -11,6 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on; servers of older revisions know nothing else
+
 // Transport wraps a client's transport so that the session answers files/* and
 // roots/list on it. Not for Streamable HTTP, whose connection must stay the SDK's
 // own (see HTTP). A session has one connection; when that ends, so does the
