@@ -53,42 +53,48 @@ const fullCaps = `{"roots":{"listChanged":true,"filesystemBrokering":true},"exte
 
 func newHost(t testing.TB, files map[string]string) *host {
 	t.Helper()
+	h, opened, err := makeHost(t.TempDir(), files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, r := range opened {
+			r.Close()
+		}
+	})
+	return h
+}
+
+// makeHost grants each directory it makes below dir.
+func makeHost(dir string, files map[string]string) (*host, []*os.Root, error) {
 	h := &host{dirs: map[string]*os.Root{}, hook: map[string]func(context.Context, json.RawMessage) (any, error){}, uploads: map[string]*bytes.Buffer{}, flying: map[string]context.CancelFunc{}}
-	dir := t.TempDir()
 	for name, content := range files {
 		full := dir + "/" + name
 		if err := os.MkdirAll(path.Dir(full), 0o755); err != nil {
-			t.Fatal(err)
+			return nil, nil, err
 		}
 		if strings.HasSuffix(name, "/") {
 			continue
 		}
 		if err := os.WriteFile(full, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
+			return nil, nil, err
 		}
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, err
 	}
+	var opened []*os.Root
 	for _, e := range entries {
-		h.grant(t, e.Name(), dir+"/"+e.Name())
+		r, err := os.OpenRoot(dir + "/" + e.Name())
+		if err != nil {
+			return nil, opened, err
+		}
+		opened = append(opened, r)
+		h.dirs[e.Name()] = r
+		h.roots = append(h.roots, wire.Root{URI: names.FormatURI(dir + "/" + e.Name()), Name: e.Name()})
 	}
-	return h
-}
-
-func (h *host) grant(t testing.TB, name, dir string) {
-	t.Helper()
-	r, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close() })
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.dirs[name] = r
-	h.roots = append(h.roots, wire.Root{URI: names.FormatURI(dir), Name: name})
-	h.version++
+	return h, opened, nil
 }
 
 // setRoots replaces what roots/list tells.
