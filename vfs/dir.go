@@ -141,7 +141,7 @@ func (d *Dir) Lookup(ctx context.Context, c guard.Caller, at At, name string) (I
 	}
 	req := at.request(c, names.OpLookup, p)
 	return onFile(ctx, d.f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
-		info, err := lookupAt(l, beneath.Dir{FD: fd}, name)
+		info, err := lookupAt(l, beneath.In(l, fd), name)
 		return info, 0, err
 	})
 }

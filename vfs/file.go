@@ -234,7 +234,7 @@ func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*Fil
 		defer d.Close()
 		fd, info, err := beneath.OpenFile(d, base, flags&keptFlags)
 		if err != nil {
-			if info, serr := beneath.StatAt(d.FD, base); serr == nil && visible(l, &info) != nil {
+			if info, serr := beneath.StatIn(d, base); serr == nil && visible(l, &info) != nil {
 				err = &guard.Error{Kind: names.Hidden}
 			}
 			return opened{}, 0, at.stale(err)

@@ -161,7 +161,7 @@ func movable(l *guard.Lease, d beneath.Dir, name string) error {
 	if l.PosixFull() && !l.Fenced() {
 		return nil
 	}
-	info, err := beneath.StatAt(d.FD, name)
+	info, err := beneath.StatIn(d, name)
 	if err != nil {
 		return err
 	}

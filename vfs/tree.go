@@ -257,7 +257,7 @@ func (t *Tree) Lookup(ctx context.Context, c guard.Caller, dir At, name string) 
 }
 
 func lookupAt(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
-	info, err := beneath.StatAt(d.FD, name)
+	info, err := beneath.StatIn(d, name)
 	if err != nil {
 		return Info{}, err
 	}

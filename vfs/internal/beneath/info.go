@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Info is what statx(2) tells of a file.
@@ -58,18 +59,51 @@ func nanos(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
 const statxMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME
 
 // Stat reads the attributes of what fd refers to.
-func Stat(fd int) (Info, error) { return statx(fd, "", unix.AT_EMPTY_PATH) }
-
-// StatAt reads the attributes of one name in a directory, not following a link.
-func StatAt(dirfd int, name string) (Info, error) {
-	return statx(dirfd, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT)
-}
-
-func statx(fd int, name string, flags int) (Info, error) {
+func Stat(fd int) (Info, error) {
 	var st unix.Statx_t
-	if err := retry(func() error { return unix.Statx(fd, name, flags, statxMask, &st) }); err != nil {
+	if err := statx(fd, "", unix.AT_EMPTY_PATH, &st); err != nil {
 		return Info{}, err
 	}
+	return infoOf(&st), nil
+}
+
+// StatIn reads the attributes of one name in a directory, not following a link.
+// A name on which something is mounted is outside (Escaped), unless the grant
+// allows other file systems.
+func StatIn(d Dir, name string) (Info, error) {
+	var st unix.Statx_t
+	err := statx(d.FD, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, &st)
+	switch {
+	case err != nil:
+		return Info{}, err
+	case d.across:
+	case st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0:
+		return statOpened(d, name) // before Linux 5.8
+	case st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0:
+		return Info{}, &guard.Error{Kind: names.Escaped}
+	}
+	return infoOf(&st), nil
+}
+
+// StatAt is StatIn in a directory from which no other file system is entered,
+// whatever the grant allows.
+func StatAt(dirfd int, name string) (Info, error) { return StatIn(Dir{FD: dirfd}, name) }
+
+// statOpened is StatIn where statx(2) does not tell mount points.
+func statOpened(d Dir, name string) (Info, error) {
+	fd, err := open(d.FD, name, unix.O_PATH|unix.O_NOFOLLOW, d.resolve())
+	if err != nil {
+		return Info{}, err
+	}
+	defer unix.Close(fd)
+	return Stat(fd)
+}
+
+func statx(fd int, name string, flags int, st *unix.Statx_t) error {
+	return retry(func() error { return unix.Statx(fd, name, flags, statxMask, st) })
+}
+
+func infoOf(st *unix.Statx_t) Info {
 	info := Info{
 		Mode: uint32(st.Mode), Nlink: st.Nlink, UID: st.Uid, GID: st.Gid, Blksize: st.Blksize,
 		Rdev: encodeDev(st.Rdev_major, st.Rdev_minor),
@@ -80,7 +114,7 @@ func statx(fd int, name string, flags int) (Info, error) {
 	if st.Mask&unix.STATX_BTIME != 0 {
 		info.Btime = st.Btime
 	}
-	return info, nil
+	return info
 }
 
 // encodeDev is new_encode_dev of linux/kdev_t.h.

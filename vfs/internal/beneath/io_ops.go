@@ -103,7 +103,7 @@ func OpenDirFD(d Dir) (int, error) {
 // OpenChild takes a reference (O_PATH) to one name of a directory, not following
 // a link.
 func OpenChild(d Dir, base string) (int, error) {
-	return open(d.FD, base, unix.O_PATH|unix.O_NOFOLLOW, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
+	return open(d.FD, base, unix.O_PATH|unix.O_NOFOLLOW, d.resolve())
 }
 
 // Getdents reads directory entries in the kernel's form.

@@ -51,14 +51,14 @@ func (o Owner) onThread(f func() error) error {
 // in between, again on the descriptor, which O_NONBLOCK keeps from hanging on a
 // FIFO.
 func OpenFile(d Dir, base string, flags int) (int, Info, error) {
-	before, err := StatAt(d.FD, base)
+	before, err := StatIn(d, base)
 	if err != nil {
 		return -1, Info{}, err
 	}
 	if err := openable(&before); err != nil {
 		return -1, Info{}, err
 	}
-	fd, err := openPlain(d.FD, base, flags)
+	fd, err := openPlain(d, base, flags)
 	if err != nil {
 		return -1, Info{}, err
 	}
@@ -73,13 +73,11 @@ func OpenFile(d Dir, base string, flags int) (int, Info, error) {
 	return fd, info, nil
 }
 
-func openPlain(dirfd int, base string, flags int) (fd int, err error) {
-	flags |= unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NOCTTY
-	err = retry(func() (err error) {
-		fd, err = unix.Openat(dirfd, base, flags|unix.O_NONBLOCK, 0)
-		return err
-	})
-	return fd, err
+// openPlain resolves the last element like those before it: a file can be a
+// mount point as well as a directory (mount --bind FILE FILE).
+func openPlain(d Dir, base string, flags int) (fd int, err error) {
+	flags |= unix.O_NOFOLLOW | unix.O_NOCTTY | unix.O_NONBLOCK | unix.O_LARGEFILE
+	return open(d.FD, base, uint64(flags), d.resolve())
 }
 
 func openable(i *Info) error {
@@ -183,7 +181,7 @@ func made(d Dir, base string, mode uint32, o Owner, make func() error) (Info, er
 		if err := make(); err != nil {
 			return err
 		}
-		fd, err := open(d.FD, base, unix.O_PATH|unix.O_NOFOLLOW, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
+		fd, err := open(d.FD, base, unix.O_PATH|unix.O_NOFOLLOW, d.resolve())
 		if err != nil {
 			return err
 		}
@@ -199,7 +197,7 @@ func made(d Dir, base string, mode uint32, o Owner, make func() error) (Info, er
 	if err != nil {
 		return Info{}, err
 	}
-	return StatAt(d.FD, base)
+	return StatIn(d, base)
 }
 
 // Mkdir, Mknod and Symlink make the name base in d.
@@ -217,7 +215,7 @@ func Mknod(d Dir, base string, mode, dev uint32, o Owner) (Info, error) {
 		if err := retry(func() error { return unix.Mknodat(d.FD, base, mode, int(decodeDev(dev))) }); err != nil {
 			return Info{}, err
 		}
-		return StatAt(d.FD, base)
+		return StatIn(d, base)
 	}
 	return made(d, base, mode&07777, o, func() error {
 		return retry(func() error { return unix.Mknodat(d.FD, base, mode, 0) })
@@ -243,7 +241,7 @@ func Link(fd int, d Dir, base string, o Owner) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return StatAt(d.FD, base)
+	return StatIn(d, base)
 }
 
 // Unlink and Rmdir remove the name.

@@ -25,6 +25,19 @@ type Dir struct {
 	FD     int
 	Domain uint64
 	owned  bool
+	across bool // names that lead to other file systems may be followed
+}
+
+// In is a directory that somebody else keeps open, of the lease's root. Without
+// a lease (a bare Dir) no other file system is entered from it.
+func In(l *guard.Lease, fd int) Dir { return Dir{FD: fd, across: l.OtherFileSystems()} }
+
+// resolve are the flags to open one name of the directory with.
+func (d Dir) resolve() uint64 {
+	if d.across {
+		return stayBeneath
+	}
+	return stayBeneath | unix.RESOLVE_NO_XDEV
 }
 
 // Close closes the descriptor, unless it is the root's own.
@@ -48,7 +61,7 @@ func OpenDir(l *guard.Lease, rel string) (Dir, error) {
 		if l.File() != "" {
 			return Dir{}, unix.ENOTDIR
 		}
-		return Dir{FD: l.Dir()}, nil
+		return In(l, l.Dir()), nil
 	}
 	if l.File() != "" {
 		return Dir{}, unix.ENOTDIR
@@ -62,7 +75,7 @@ func OpenDir(l *guard.Lease, rel string) (Dir, error) {
 func Parent(l *guard.Lease, p guard.Path) (Dir, string, error) {
 	if p.IsRoot() {
 		if f := l.File(); f != "" {
-			return Dir{FD: l.Dir()}, f, nil
+			return In(l, l.Dir()), f, nil
 		}
 		return Dir{}, "", &guard.Error{Kind: names.Invalid, Err: unix.EBUSY}
 	}
@@ -83,9 +96,9 @@ func Node(l *guard.Lease, p guard.Path) (Dir, error) {
 	if p.IsRoot() {
 		if f := l.File(); f != "" {
 			fd, err := open(l.Dir(), f, unix.O_PATH|unix.O_NOFOLLOW, resolveFlags(l))
-			return Dir{FD: fd, owned: true}, err
+			return Dir{FD: fd, owned: true, across: l.OtherFileSystems()}, err
 		}
-		return Dir{FD: l.Dir()}, nil
+		return In(l, l.Dir()), nil
 	}
 	if l.File() != "" {
 		return Dir{}, unix.ENOTDIR
@@ -97,13 +110,10 @@ func Node(l *guard.Lease, p guard.Path) (Dir, error) {
 	return walk(l, p.Rel(), unix.O_NOFOLLOW)
 }
 
-func resolveFlags(l *guard.Lease) uint64 {
-	flags := uint64(unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS)
-	if !l.OtherFileSystems() {
-		flags |= unix.RESOLVE_NO_XDEV
-	}
-	return flags
-}
+// stayBeneath are the flags of every resolution.
+const stayBeneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS
+
+func resolveFlags(l *guard.Lease) uint64 { return Dir{across: l.OtherFileSystems()}.resolve() }
 
 // walk resolves rel from the root's descriptor, in chunks below PATH_MAX, or
 // element by element where nested roots have to be noticed.
@@ -111,19 +121,19 @@ func walk(l *guard.Lease, rel string, last uint64) (Dir, error) {
 	if l.Fenced() {
 		return walkFenced(l, rel, last)
 	}
-	d := Dir{FD: l.Dir()}
+	d := In(l, l.Dir())
 	for {
 		part, rest := cut(rel)
 		flags := uint64(unix.O_DIRECTORY)
 		if rest == "" {
 			flags = last
 		}
-		fd, err := open(d.FD, part, unix.O_PATH|flags, resolveFlags(l))
+		fd, err := open(d.FD, part, unix.O_PATH|flags, d.resolve())
 		d.Close()
 		if err != nil {
 			return Dir{}, err
 		}
-		d = Dir{FD: fd, owned: true}
+		d = Dir{FD: fd, owned: true, across: d.across}
 		if rest == "" {
 			return d, nil
 		}
@@ -141,20 +151,20 @@ func cut(rel string) (part, rest string) {
 }
 
 func walkFenced(l *guard.Lease, rel string, last uint64) (Dir, error) {
-	d := Dir{FD: l.Dir()}
+	d := In(l, l.Dir())
 	for {
 		elem, rest, more := strings.Cut(rel, "/")
 		flags := uint64(unix.O_DIRECTORY)
 		if !more {
 			flags = last
 		}
-		fd, err := open(d.FD, elem, unix.O_PATH|flags, resolveFlags(l))
+		fd, err := open(d.FD, elem, unix.O_PATH|flags, d.resolve())
 		domain := d.Domain
 		d.Close()
 		if err != nil {
 			return Dir{}, err
 		}
-		d = Dir{FD: fd, Domain: domain, owned: true}
+		d = Dir{FD: fd, Domain: domain, owned: true, across: d.across}
 		entered, err := cross(l, fd)
 		if err != nil {
 			d.Close()

@@ -106,7 +106,8 @@ func (s *source) becomeFile(file Info) error {
 	if err != nil {
 		return err
 	}
-	info, err := StatAt(fd, base)
+	// Whether the file may be a mount point is for the grant to say.
+	info, err := StatIn(Dir{FD: fd, across: true}, base)
 	if err == nil && info.ID() != file.ID() {
 		err = errors.New("the file was replaced while it was being opened; try again")
 	}

@@ -43,7 +43,7 @@ func Step(l *guard.Lease, d Dir, name string) (Dir, Info, error) {
 	if err != nil {
 		return Dir{}, Info{}, err
 	}
-	next := Dir{FD: fd, Domain: d.Domain, owned: true}
+	next := Dir{FD: fd, Domain: d.Domain, owned: true, across: l.OtherFileSystems()}
 	info, err := Stat(fd)
 	if err == nil && info.IsDir() && l.Fenced() {
 		var entered uint64

@@ -1,0 +1,120 @@
+package vfs_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// bindOver mounts a file from outside the root over a file in it.
+func (b *bed) bindOver(outside, rel string) {
+	b.Helper()
+	b.put(rel, "covered")
+	if err := unix.Mount(outside, b.host(rel), "", unix.MS_BIND, ""); err != nil {
+		b.Skipf("cannot bind-mount: %v", err)
+	}
+	b.Cleanup(func() { _ = unix.Unmount(b.host(rel), unix.MNT_DETACH) })
+}
+
+// A file that is mounted over a file of the root is outside of it, by every
+// operation, unless the grant allows other file systems: the bare calls would
+// have reached it.
+func TestFileMountedOverFileIsOutside(t *testing.T) {
+	for name, p := range map[string]guard.Policy{
+		"own file system only":   {},
+		"other file systems too": {OtherFileSystems: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, false, p)
+			outside := filepath.Join(t.TempDir(), "outside.txt")
+			b.must(os.WriteFile(outside, []byte("secret"), 0o644))
+			b.bindOver(outside, "d/bm")
+			b.contents("d/bm", "secret") // unguarded: true
+			want := names.Escaped
+			if p.OtherFileSystems {
+				want = 0
+			}
+			dir, at := b.at("d"), b.at("d/bm")
+			for _, flags := range []int{unix.O_RDONLY, unix.O_WRONLY, unix.O_RDWR, unix.O_RDWR | unix.O_TRUNC | unix.O_APPEND} {
+				f, _, err := b.t.Open(bg, who, at, flags)
+				b.wantKind(err, want)
+				if err == nil {
+					f.Close()
+				}
+			}
+			if want != 0 {
+				b.contents("d/bm", "secret")
+			}
+			size := int64(1)
+			for call, err := range map[string]error{
+				"lookup":   second(b.t.Lookup(bg, who, dir, "bm")),
+				"lstat":    second(b.t.Lstat(bg, who, at)),
+				"truncate": second(b.t.Setattr(bg, who, at, nil, vfs.Attrs{Size: &size})),
+				"setxattr": b.t.Setxattr(bg, who, at, nil, "user.x", []byte("1"), 0),
+			} {
+				if got := names.Reason(err); (want != 0 || err != nil) && got != want {
+					t.Errorf("%s: %v, want %v", call, err, want)
+				}
+			}
+			// Not even where other file systems are allowed: a mount point
+			// cannot be replaced, moved or removed.
+			_, rep := b.t.Replace(bg, who, at, strings.NewReader("x"), vfs.IfMatch{})
+			for call, err := range map[string]error{
+				"replace": rep,
+				"unlink":  b.t.Unlink(bg, who, dir, "bm"),
+				"rename":  b.t.Rename(bg, who, dir, "bm", dir, "other", 0),
+			} {
+				if err == nil {
+					t.Errorf("%s went through", call)
+				}
+			}
+			f, _, made, err := b.t.Create(bg, who, dir, "bm", unix.O_RDWR, 0o644)
+			if err == nil {
+				f.Close()
+			}
+			if b.wantKind(err, want); made {
+				t.Error("made a file where one is")
+			}
+		})
+	}
+}
+
+// One directory entry of a listing through the kernel is looked at like any
+// other name.
+func TestMountedFileInOpenDirectory(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	outside := filepath.Join(t.TempDir(), "outside.txt")
+	b.must(os.WriteFile(outside, []byte("secret"), 0o644))
+	b.bindOver(outside, "d/bm")
+	b.put("d/plain", "")
+	d, err := b.t.Opendir(bg, who, b.at("d"))
+	b.must(err)
+	defer d.Close()
+	b.must(second(d.Lookup(bg, who, b.at("d"), "plain")))
+	b.wantKind(second(d.Lookup(bg, who, b.at("d"), "bm")), names.Escaped)
+}
+
+// A single-file root whose file comes to be a mount point is outside as well.
+func TestMountedFileRoot(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	outside := filepath.Join(t.TempDir(), "outside.txt")
+	b.must(os.WriteFile(outside, []byte("secret"), 0o644))
+	b.put("d/one", "mine")
+	b.grant("one", "d/one", guard.Policy{})
+	p, err := guard.NewPath("one", "")
+	b.must(err)
+	f, _, err := b.t.Open(bg, who, vfs.At{Path: p}, unix.O_RDONLY)
+	b.must(err)
+	f.Close()
+	b.bindOver(outside, "d/one")
+	b.wantKind(second(b.t.Lstat(bg, who, vfs.At{Path: p})), names.Escaped)
+	_, _, err = b.t.Open(bg, who, vfs.At{Path: p}, unix.O_RDONLY)
+	b.wantKind(err, names.Escaped)
+}
