@@ -229,25 +229,23 @@ func (f *mountFlags) load(cmd *cobra.Command) (*config.Config, error) {
 
 // allGrants are the configured roots, within the bound, and those of the command
 // line.
-func (f *mountFlags) allGrants(conf *config.Config, bound session.Bound) ([]session.Ask, error) {
+func (f *mountFlags) allGrants(conf *config.Config, bound session.Bound) ([]guard.Grant, error) {
 	configured, err := conf.Select(f.profile)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	var all []session.Ask
+	var all []guard.Grant
 	for _, r := range configured {
 		if !r.Expired(now) {
-			all = append(all, session.Ask{Grant: bound.Apply(r.Grant(now)), AllowSystem: r.AllowSystem})
+			all = append(all, bound.Apply(r.Grant(now)))
 		}
 	}
 	mine, err := f.grants(f.roots, "command line")
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range mine {
-		all = append(all, session.Ask{Grant: g})
-	}
+	all = append(all, mine...)
 	for i := range all {
 		all[i].Policy.PosixFull = f.posix == "full"
 	}

@@ -51,7 +51,7 @@ type Root struct {
 // Grant is what to ask the registry for at the moment now.
 func (r Root) Grant(now time.Time) guard.Grant {
 	g := guard.Grant{
-		Root: r.Name, Dir: r.Path, Expires: r.Expires, Origin: "configuration",
+		Root: r.Name, Dir: r.Path, Expires: r.Expires, Origin: "configuration", AllowSystem: r.AllowSystem,
 		Policy: guard.Policy{Rights: r.Rights, Limits: r.Limits, OtherFileSystems: r.CrossFileSystems},
 	}
 	if r.For > 0 {

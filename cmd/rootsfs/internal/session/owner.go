@@ -74,19 +74,18 @@ func (s *Session) Add(ctx context.Context, asks []control.Ask) ([]control.Root, 
 	if len(asks) == 0 {
 		return nil, &guard.Error{Kind: names.Invalid, Err: errors.New("no root was named")}
 	}
-	grants := make([]Ask, len(asks))
+	grants := make([]guard.Grant, len(asks))
 	for i, a := range asks {
-		g, err := toGrant(a)
-		if err != nil {
+		var err error
+		if grants[i], err = toGrant(a); err != nil {
 			return nil, err
 		}
-		grants[i] = Ask{g, a.AllowSystem, a.AllowRootDir}
 	}
 	return s.Grant(ctx, grants)
 }
 
 // Grant adds roots, all or none, to the running session.
-func (s *Session) Grant(ctx context.Context, grants []Ask) ([]control.Root, error) {
+func (s *Session) Grant(ctx context.Context, grants []guard.Grant) ([]control.Root, error) {
 	for i := range grants {
 		grants[i].Policy.PosixFull = grants[i].Policy.PosixFull || s.opt.PosixFull
 	}
@@ -132,7 +131,7 @@ func toGrant(a control.Ask) (guard.Grant, error) {
 		return invalid("a limit of root %s is negative", names.Quote(a.Name))
 	}
 	g := guard.Grant{
-		Root: name, Dir: a.Path, Origin: a.ApprovedBy,
+		Root: name, Dir: a.Path, Origin: a.ApprovedBy, AllowSystem: a.AllowSystem, AllowRootDir: a.AllowRootDir,
 		Policy: guard.Policy{Rights: rights, Limits: a.Limits, OtherFileSystems: a.OtherFS, PosixFull: a.PosixFull},
 	}
 	if g.Origin == "" {

@@ -146,7 +146,7 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 // directory of one that goes has to come after it.
 func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	now := time.Now()
-	var first, then []Ask
+	var first, then []guard.Grant
 	leaving := map[string]bool{}
 	for _, r := range ch.Removed {
 		leaving[r.Path] = true
@@ -156,7 +156,7 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	}
 	for _, r := range ch.Added {
 		switch g := s.askWithin(r, now); {
-		case s.expired(r, now) || s.has(g.Grant):
+		case s.expired(r, now) || s.has(g):
 		case leaving[r.Path]:
 			then = append(then, g)
 		default:
@@ -202,10 +202,8 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 }
 
 // askWithin is what a configured root asks for within the command line's bound.
-func (s *Session) askWithin(r config.Root, now time.Time) Ask {
-	a := askFor(r, now)
-	a.Grant = s.opt.Bound.Apply(a.Grant)
-	return a
+func (s *Session) askWithin(r config.Root, now time.Time) guard.Grant {
+	return s.opt.Bound.Apply(r.Grant(now))
 }
 
 // expired reports that a configured root's time is over, or the bound's.

@@ -29,7 +29,7 @@ type Options struct {
 	Version   string
 	Flags     []string      // for people who look at session.json
 	Mount     mount.Options // Point as it was written; Log is filled in
-	Roots     []Ask         // with an Origin each
+	Roots     []guard.Grant // with an Origin each
 	PosixFull bool          // of every root, those added later included
 	Bound     Bound         // of configured roots that are granted later; those among Roots are within it
 	// Config is the configuration whose roots are among Roots. Its file is
@@ -179,8 +179,7 @@ func (s *Session) grantFirst(ctx context.Context) error {
 		return err
 	}
 	s.reg = guard.NewRegistry(guard.Config{
-		Opener: vfs.Opener(), Auditor: s.audit, Observe: s.observe, Approver: approver{s.opt.Rules},
-		Rules: guard.Rules{AllowSystem: true, AllowRootDir: true}, // see approve.go
+		Opener: vfs.Opener(), Auditor: s.audit, Observe: s.observe, Rules: s.opt.Rules,
 	})
 	s.reg.Keep(keeps...)
 	if len(s.opt.Roots) == 0 {
@@ -261,9 +260,7 @@ func (s *Session) Name() string { return s.dir.Name() }
 // Point is where the session is mounted, resolved.
 func (s *Session) Point() string { return s.mnt.Point() }
 
-// Registry is the session's registry. Its own rules let system directories be
-// writable, because that is judged root by root: whoever grants through it, and
-// not through Grant, has to judge that first (see approve.go).
+// Registry is the session's registry.
 func (s *Session) Registry() *guard.Registry { return s.reg }
 
 // Run serves until the session has ended: because stop was closed, the owner

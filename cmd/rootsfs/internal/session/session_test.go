@@ -47,7 +47,7 @@ func start(t *testing.T, roots ...string) (*Session, string) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		opt.Roots = append(opt.Roots, Ask{Grant: guard.Grant{Root: guard.RootName(r), Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}})
+		opt.Roots = append(opt.Roots, guard.Grant{Root: guard.RootName(r), Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
 	}
 	s, err := Start(context.Background(), opt)
 	if err != nil {
