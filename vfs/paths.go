@@ -60,11 +60,9 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 		info, err := beneath.Stat(w.d.FD)
 		return madeDir{info: info}, err
 	case err == nil:
-		info, err := beneath.StatAt(w.d.FD, w.todo[0].name)
+		_, err := beneath.StatAt(w.d.FD, w.todo[0].name)
 		if err == nil {
-			if err = visible(l, &info); err == nil {
-				err = unix.EEXIST
-			}
+			err = unix.EEXIST // also if it is hidden: the name is taken
 		}
 		if err != unix.ENOENT { //nolint:errorlint // bare errno
 			return madeDir{}, err
@@ -206,7 +204,8 @@ func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Pat
 					return struct{}{}, err
 				}
 				defer dst.Close()
-				return struct{}{}, t.rename(ctx, l, src, oldBase, dst, newBase, overwrite, etag)
+				replace := overwrite && t.rightsIn(l, to.Root, dst.Domain)&guard.Delete != 0
+				return struct{}{}, t.rename(ctx, l, src, oldBase, dst, newBase, replace, etag)
 			})
 		})
 		return none, 0, err
@@ -215,7 +214,7 @@ func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Pat
 }
 
 func (t *Tree) rename(ctx context.Context, l *guard.Lease, src beneath.Dir, oldBase string, dst beneath.Dir, newBase string,
-	overwrite bool, etag string,
+	replace bool, etag string,
 ) error {
 	if src.Domain != dst.Domain {
 		return unix.EXDEV
@@ -242,7 +241,7 @@ func (t *Tree) rename(ctx context.Context, l *guard.Lease, src beneath.Dir, oldB
 	if err := inState(src, oldBase, etag); err != nil {
 		return err
 	}
-	if overwrite && l.Rights()&guard.Delete != 0 {
+	if replace {
 		return beneath.Rename(src, oldBase, dst, newBase, 0)
 	}
 	err = beneath.Rename(src, oldBase, dst, newBase, unix.RENAME_NOREPLACE)

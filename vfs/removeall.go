@@ -24,10 +24,10 @@ const (
 	// memory grows with the depth and not with the width.
 	dirBatch = 64
 	// verifyPath is up to what length of path each reading of a directory
-	// first looks the directory up again from the root, which is one system
-	// call then; below that only each verifyRemovals-th does.
-	verifyPath     = 4000
-	verifyRemovals = 64
+	// first looks the directory up again from the root; further down, where
+	// that would cost more than the removal, only each verifyEach-th does.
+	verifyPath = 512
+	verifyEach = 64
 	// maxPasses bounds how often a directory is read again because somebody
 	// keeps filling it.
 	maxPasses = 64
@@ -54,8 +54,8 @@ func (p *Partial) Error() string {
 // system, and can be cancelled. It stops at the first name that cannot be
 // removed, with a *Partial as the error's cause. What is hidden is left alone,
 // and then the directory that holds it is not empty. A directory that somebody
-// moves out of the root meanwhile is left as soon as that is noticed, which is
-// after at most one reading of its names.
+// moves out of the root meanwhile is left as soon as that is noticed: before the
+// next reading of names, or in very deep places one of the next.
 func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, recursive bool, etag string) error {
 	req := guard.Request{Caller: c, Op: names.OpUnlink, Path: p}
 	if recursive {
@@ -134,6 +134,7 @@ type remover struct {
 	buf     []byte
 	levels  []removing
 	removed int64
+	reads   int
 }
 
 // removing is one directory on the way down.
@@ -380,7 +381,7 @@ func (r *remover) entry(v *removing, rel, name string, typ uint32) error {
 // verify makes sure that the directory still lies where the removal thinks it
 // is: a descriptor keeps serving one that was moved out of the root.
 func (r *remover) verify(v *removing, rel string) error {
-	if len(rel) > verifyPath && r.removed%verifyRemovals != 0 {
+	if r.reads++; len(rel) > verifyPath && r.reads%verifyEach != 0 {
 		return nil
 	}
 	d, err := beneath.OpenDir(r.l, rel)

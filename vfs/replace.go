@@ -158,7 +158,7 @@ func (p *replacement) existing() (*Info, error) {
 		if p.cond.MustExist || p.cond.ETag != "" {
 			return nil, err
 		}
-		if p.l.Rights()&guard.Create == 0 {
+		if p.rights()&guard.Create == 0 {
 			return nil, &guard.Error{Kind: names.Permission}
 		}
 		return nil, nil
@@ -176,6 +176,8 @@ func (p *replacement) existing() (*Info, error) {
 	return &info, nil
 }
 
+func (p *replacement) rights() guard.Rights { return p.t.rightsIn(p.l, p.path.Root, p.d.Domain) }
+
 func (p *replacement) replaceable(info *Info) error {
 	if err := visible(p.l, info); err != nil {
 		return err
@@ -189,7 +191,7 @@ func (p *replacement) replaceable(info *Info) error {
 		}
 		return &guard.Error{Kind: names.Escaped, Err: unix.ELOOP}
 	}
-	if p.l.Rights()&guard.Write == 0 {
+	if p.rights()&guard.Write == 0 {
 		return &guard.Error{Kind: names.Permission}
 	}
 	return nil

@@ -78,25 +78,15 @@ type chunk struct {
 // fewer bytes than asked for mean the end, and a file that is changed in place
 // during the reading is read again, so that no chunk is a mixture; if it keeps
 // changing, or is not in the state ifMatch names (unless ""), it is a Conflict.
-// What the file system's clock cannot tell apart, the reading cannot. Only
-// regular files are read; others are refused at once, unopened.
+// What stat(2) cannot tell apart, the reading cannot: one write(2) that is in the
+// middle of its bytes the whole time, or times the file system keeps too coarse.
+// Only regular files are read; others are refused at once, unopened.
 func (t *Tree) ReadRange(ctx context.Context, c guard.Caller, p guard.Path, off int64, buf []byte, ifMatch string) (int, Info, error) {
-	// OpOpen, for the record: one open with the bytes read.
-	req := guard.Request{Caller: c, Op: names.OpOpen, Path: p, Need: guard.Read, Bytes: int64(len(buf))}
-	got, err := do(ctx, t, req, nil, func(l *guard.Lease) (chunk, int64, error) {
-		dst := buf
+	got, err := t.readChunk(ctx, c, p, off, int64(len(buf)), ifMatch, func(l *guard.Lease, _ int64) ([]byte, error) {
 		if l.Remote() {
-			dst = make([]byte, len(buf)) // a call answered early must not write into the caller's buffer
+			return make([]byte, len(buf)), nil // a call answered early must not write into the caller's buffer
 		}
-		ck, err := followed(ctx, l, p, true, func(q guard.Path) (chunk, error) {
-			fd, _, _, err := openTarget(l, q)
-			if err != nil {
-				return chunk{}, err
-			}
-			defer beneath.Close(fd)
-			return readState(fd, off, dst, ifMatch)
-		})
-		return ck, int64(ck.n), err
+		return buf, nil
 	})
 	if err == nil && got.n > 0 && &got.data[0] != &buf[0] {
 		copy(buf, got.data[:got.n])
@@ -104,10 +94,47 @@ func (t *Tree) ReadRange(ctx context.Context, c guard.Caller, p guard.Path, off 
 	return got.n, got.info, err
 }
 
-func readState(fd int, off int64, buf []byte, ifMatch string) (chunk, error) {
-	if off < 0 {
-		return chunk{}, unix.EINVAL
+// ReadChunk is ReadRange of at most length bytes into memory of its own, no more
+// of it than the file has: before it is made, room is asked with the number of
+// bytes, and an error of it ends the reading.
+func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off, length int64, ifMatch string, room func(n int64) error) ([]byte, Info, error) {
+	got, err := t.readChunk(ctx, c, p, off, length, ifMatch, func(_ *guard.Lease, left int64) ([]byte, error) {
+		// Some file systems say 0 for files they make up as they are read.
+		n := min(length, max(left, 4096))
+		if err := room(n); err != nil {
+			return nil, err
+		}
+		return make([]byte, n), nil
+	})
+	return got.data[:got.n], got.info, err
+}
+
+func (t *Tree) readChunk(ctx context.Context, c guard.Caller, p guard.Path, off, length int64, ifMatch string,
+	room func(l *guard.Lease, left int64) ([]byte, error),
+) (chunk, error) {
+	if off < 0 || length < 0 {
+		return chunk{}, &guard.Error{Op: names.OpOpen, Path: p, Kind: names.Invalid}
 	}
+	// OpOpen, for the record: one open with the bytes read.
+	req := guard.Request{Caller: c, Op: names.OpOpen, Path: p, Need: guard.Read, Bytes: length}
+	return do(ctx, t, req, nil, func(l *guard.Lease) (chunk, int64, error) {
+		ck, err := followed(ctx, l, p, true, func(q guard.Path) (chunk, error) {
+			fd, info, _, err := openTarget(l, q)
+			if err != nil {
+				return chunk{}, err
+			}
+			defer beneath.Close(fd)
+			buf, err := room(l, max(0, info.Size-off))
+			if err != nil {
+				return chunk{}, err
+			}
+			return readState(fd, off, buf, ifMatch)
+		})
+		return ck, int64(ck.n), err
+	})
+}
+
+func readState(fd int, off int64, buf []byte, ifMatch string) (chunk, error) {
 	before, err := beneath.Stat(fd)
 	for range readTries {
 		if err == nil && ifMatch != "" && ifMatch != ETag(&before) {
@@ -150,10 +177,13 @@ func (h *WriteHow) request(c guard.Caller, p guard.Path, n int) guard.Request {
 	// OpReplace, for the record: one with the bytes written. It takes Write
 	// or Create, which a root for appending only has not.
 	req := guard.Request{Caller: c, Op: names.OpReplace, Path: p, Need: guard.Write, Bytes: int64(n), Size: h.Off + int64(n)}
+	if h.Create && n == 0 {
+		req.Need = 0 // to make a file takes Create; existing looks at the rest
+	}
 	if h.Append {
 		req.Op, req.Need, req.Size = names.OpWrite, guard.Append, 0
 	}
-	if h.Create || h.CreateOnly {
+	if h.Create {
 		req.Names = 1
 	}
 	if h.CreateOnly {
@@ -253,7 +283,7 @@ func (o *overwriting) open(d beneath.Dir, base string) (fd int, made bool, err e
 		if o.how.ETag != "" {
 			return -1, false, unix.ENOENT
 		}
-		if o.l.Rights()&guard.Create == 0 {
+		if o.t.rightsIn(o.l, o.path.Root, d.Domain)&guard.Create == 0 {
 			return -1, false, &guard.Error{Kind: names.Permission}
 		}
 		mode := umasked(o.c, d, safeMode(o.l, o.how.Mode&0o777))
@@ -276,6 +306,9 @@ func (o *overwriting) existing(d beneath.Dir, base string) (int, error) {
 	}
 	if err := visible(o.l, &info); err != nil {
 		return -1, err
+	}
+	if o.t.rightsIn(o.l, o.path.Root, d.Domain)&guard.Write == 0 && !o.how.Append {
+		return -1, &guard.Error{Kind: names.Permission}
 	}
 	fd, info, err := beneath.OpenFile(d, base, unix.O_WRONLY)
 	if err != nil {

@@ -1,0 +1,150 @@
+package vfs_test
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+func TestCopyFile(t *testing.T) {
+	eachSource(t, func(t *testing.T, remote bool) {
+		for _, c := range []struct {
+			name, old, to string
+			overwrite     bool
+			kind          guard.Kind
+			errno         unix.Errno
+			at            string // where the copy lies
+		}{
+			{name: "plain", old: "code/f", to: "code/g", at: "g"},
+			{name: "links", old: "code/lf", to: "code/l/g", at: "d/g"},
+			{name: "exists", old: "code/f", to: "code/other", kind: names.Exist},
+			{name: "overwrite", old: "code/f", to: "code/other", overwrite: true, at: "other"},
+			{name: "overwrite through a link", old: "code/f", to: "code/lother", overwrite: true, at: "other"},
+			{name: "a link is not overwritten unasked", old: "code/f", to: "code/lother", kind: names.Exist},
+			{name: "onto itself", old: "code/f", to: "code/lf", overwrite: true, kind: names.Invalid},
+			{name: "a directory", old: "code/d", to: "code/g", kind: names.IsDir},
+			{name: "onto a directory", old: "code/f", to: "code/d", overwrite: true, kind: names.IsDir},
+			{name: "absent", old: "code/none", to: "code/g", kind: names.NotExist},
+			{name: "hidden", old: "code/fifo", to: "code/g", kind: names.Hidden},
+			{name: "from outside", old: "code/out", to: "code/g", kind: names.Escaped},
+			{name: "to outside", old: "code/f", to: "code/outdir/g", kind: names.Escaped},
+			{name: "over a file outside", old: "code/f", to: "code/out", overwrite: true, kind: names.Escaped},
+			{name: "to another root", old: "code/f", to: "rw/g", at: "rw/g"},
+			{name: "from a read-only root", old: "ro/f", to: "code/g", at: "g"},
+			{name: "to a read-only root", old: "code/f", to: "ro/g", kind: names.ReadOnly},
+			{name: "to a read-only root, through the outer one", old: "code/f", to: "code/ro/g", kind: names.ReadOnly},
+			{name: "across roots onto itself", old: "rw/f", to: "code/rw/f", overwrite: true, kind: names.Invalid},
+			{name: "to a root nobody approved", old: "code/f", to: "none/g", kind: names.NoConsent},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				b := newBed(t, remote, guard.Policy{})
+				out := b.tree("0640 f=text", "other=other", "d/", "l => d", "lf => f", "lother => other", "out => $OUT/secret",
+					"outdir => $OUT", "fifo|", "ro/f=text", "rw/f=text")
+				if c.old[:3] != "cod" || c.to[:3] != "cod" || c.name[:2] == "to" {
+					b.grant("ro", "ro", guard.Policy{Rights: guard.ReadOnly})
+					b.grant("rw", "rw", guard.Policy{})
+				}
+				old, err := b.reg.Parse(c.old)
+				b.must(err)
+				to, err := b.reg.Parse(c.to)
+				if err != nil {
+					to, err = guard.NewPath("none", "g")
+				}
+				b.must(err)
+				info, err := b.t.CopyFile(bg, who, old, to, c.overwrite, nil)
+				b.wantKind(err, c.kind)
+				if err == nil {
+					b.contents(c.at, "text")
+					if info.Size != 4 {
+						t.Errorf("%+v", info)
+					}
+				} else {
+					b.contents("other", "other")
+				}
+				if c.name == "plain" && info.Mode&0o777 != 0o640 {
+					t.Errorf("mode %o", info.Mode)
+				}
+				if got, _ := os.ReadFile(out + "/secret"); string(got) != "secret" {
+					t.Errorf("outside: %q", got)
+				}
+				if left := b.temps(); len(left) != 0 {
+					t.Errorf("left behind: %v", left)
+				}
+			})
+		}
+	})
+}
+
+// A large copy tells how far it is, charges what it wrote, leaves one record, and
+// stops when it is told to, leaving nothing.
+func TestCopyProgress(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	data := make([]byte, 9<<20)
+	for i := 0; i < len(data); i += 512 {
+		data[i] = byte(rand.IntN(256))
+	}
+	b.must(os.WriteFile(b.host("big"), data, 0o644))
+	var seen []int64
+	mark := len(b.rec.All())
+	_, err := b.t.CopyFile(bg, who, b.path("big"), b.path("copy"), false, func(n int64) { seen = append(seen, n) })
+	b.must(err)
+	b.oneRecord(mark, "copy", 0, int64(len(data)))
+	if got, _ := os.ReadFile(b.host("copy")); !bytes.Equal(got, data) {
+		t.Error("the copy differs")
+	}
+	if len(seen) < 3 || !slices.IsSorted(seen) || seen[len(seen)-1] != int64(len(data)) {
+		t.Errorf("progress %v", seen)
+	}
+	if st, _ := b.reg.Lookup("code"); st.Written != int64(len(data)) {
+		t.Errorf("charged %d", st.Written)
+	}
+	ctx, cancel := context.WithCancel(bg)
+	_, err = b.t.CopyFile(ctx, who, b.path("big"), b.path("copy2"), false, func(int64) { cancel() })
+	b.wantErrno(err, unix.EINTR)
+	_, err = b.t.CopyFile(bg, who, b.path("big"), b.path("copy2"), false, func(int64) {
+		go b.reg.Revoke(context.Background(), "code") //nolint:errcheck // its outcome is what the copy says
+		<-b.dead()
+	})
+	b.wantKind(err, names.Revoked)
+	if got := b.hostNames(); got != "big copy" {
+		t.Errorf("names %q", got)
+	}
+}
+
+// dead is closed when the root has ended.
+func (b *bed) dead() <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			if _, err := b.t.Lstat(bg, who, b.at("")); names.Reason(err) == names.Revoked {
+				return
+			}
+		}
+	}()
+	return done
+}
+
+// R077: a copy that would exceed the quota is refused, and charges nothing.
+func TestCopyQuota(t *testing.T) {
+	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Limits: guard.Limits{MaxFile: 100, MaxWritten: 150}})
+	b.must(os.WriteFile(b.host("f"), make([]byte, 100), 0o644))
+	b.must(os.WriteFile(b.host("big"), make([]byte, 101), 0o644))
+	_, err := b.t.CopyFile(bg, who, b.path("big"), b.path("g"), false, nil)
+	b.wantErrno(err, unix.EFBIG)
+	_, err = b.t.CopyFile(bg, who, b.path("f"), b.path("g"), false, nil)
+	b.must(err)
+	_, err = b.t.CopyFile(bg, who, b.path("f"), b.path("h"), false, nil)
+	b.wantErrno(err, unix.EDQUOT)
+	if st, _ := b.reg.Lookup("code"); st.Written != 100 || st.Created != 1 {
+		t.Errorf("written %d, created %d", st.Written, st.Created)
+	}
+}

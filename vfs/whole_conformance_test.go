@@ -1,0 +1,161 @@
+package vfs_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// The operations on whole files and paths are a second front end of the suite:
+// they follow links by themselves, and reach the same verdicts. Contents are
+// written in each of the ways there are. R063, R064, R065, R066, R067.
+func TestWholeConformance(t *testing.T) {
+	for name, put := range map[string]func(f *wholeFront, p guard.Path, data []byte) error{
+		"range": func(f *wholeFront, p guard.Path, data []byte) error {
+			_, _, err := f.t.WriteRange(bg, who, p, data, vfs.WriteHow{Create: true, Truncate: true, Mode: 0o644})
+			return err
+		},
+		"replace": func(f *wholeFront, p guard.Path, data []byte) error {
+			return second(f.t.Replace(bg, who, vfs.At{Path: p}, bytes.NewReader(data), vfs.IfMatch{Follow: true, Mode: 0o644}))
+		},
+		"upload": func(f *wholeFront, p guard.Path, data []byte) error {
+			u, err := f.t.BeginUpload(bg, who, p, vfs.IfMatch{Mode: 0o644})
+			if err != nil {
+				return err
+			}
+			defer u.Abort()
+			if _, err := u.WriteAt(bg, who, data, 0); err != nil {
+				return err
+			}
+			return second(u.Commit(bg, who))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			guardtest.Run(t, guardtest.Suite{
+				Opener: vfs.Opener(),
+				Can:    guardtest.Can{Parses: true, Attributes: true, Links: true, RawNames: true},
+				Make: func(_ testing.TB, reg *guard.Registry) guardtest.Front {
+					return &wholeFront{treeFront{reg, vfs.New(reg)}, put}
+				},
+				AtLeast: 300,
+			})
+		})
+	}
+}
+
+// wholeFront is a treeFront that leaves to the tree what the tree can do whole.
+type wholeFront struct {
+	treeFront
+	put func(f *wholeFront, p guard.Path, data []byte) error
+}
+
+func (f *wholeFront) ReadFile(s string) ([]byte, error) {
+	p, err := f.reg.Parse(s)
+	if err != nil {
+		return nil, err
+	}
+	buf := make([]byte, 1<<10)
+	n, _, err := f.t.ReadRange(bg, who, p, 0, buf, "")
+	return buf[:n], err
+}
+
+func (f *wholeFront) WriteFile(s string, data []byte) error {
+	p, err := f.reg.Parse(s)
+	if err != nil {
+		return err
+	}
+	return f.put(f, p, data)
+}
+
+func (f *wholeFront) Append(s string, data []byte) error {
+	p, err := f.reg.Parse(s)
+	if err != nil {
+		return err
+	}
+	_, _, err = f.t.WriteRange(bg, who, p, data, vfs.WriteHow{Create: true, Append: true, Mode: 0o644})
+	return err
+}
+
+func (f *wholeFront) Mkdir(s string) error {
+	p, err := f.reg.Parse(s)
+	if err != nil {
+		return err
+	}
+	_, made, err := f.t.MkdirAll(bg, who, p, 0o755)
+	if err == nil && !made {
+		err = &guard.Error{Kind: names.Exist}
+	}
+	return err
+}
+
+func (f *wholeFront) Remove(s string) error {
+	p, err := f.reg.Parse(s)
+	if err != nil {
+		return err
+	}
+	return f.t.RemovePath(bg, who, p, false, "")
+}
+
+func (f *wholeFront) Rename(s, s2 string) error {
+	p, err := f.reg.Parse(s)
+	if err != nil {
+		return err
+	}
+	q, err := f.reg.Parse(s2)
+	if err != nil {
+		return err
+	}
+	return f.t.RenamePath(bg, who, p, q, true, "")
+}
+
+// place replaces the test's own walk by the tree's.
+func (f *wholeFront) place(s string, last bool) (vfs.At, error) {
+	p, err := f.reg.Parse(s)
+	if err != nil {
+		return vfs.At{}, err
+	}
+	q, err := f.t.Follow(bg, who, p, last)
+	return vfs.At{Path: q}, err
+}
+
+func (f *wholeFront) Stat(s string) (guardtest.Info, error) {
+	at, err := f.place(s, false)
+	if err != nil {
+		return guardtest.Info{}, err
+	}
+	info, err := f.t.Lstat(bg, who, at)
+	return guardtest.Info{Size: info.Size, Mode: info.Mode}, err
+}
+
+func (f *wholeFront) Readlink(s string) (string, error) {
+	at, err := f.place(s, false)
+	if err != nil {
+		return "", err
+	}
+	return f.t.Readlink(bg, who, at, nil)
+}
+
+func (f *wholeFront) setattr(s string, a vfs.Attrs) error {
+	at, err := f.place(s, true)
+	if err == nil {
+		_, err = f.t.Setattr(bg, who, at, nil, a)
+	}
+	return err
+}
+
+func (f *wholeFront) Chmod(s string, mode uint32) error { return f.setattr(s, vfs.Attrs{Mode: &mode}) }
+func (f *wholeFront) Truncate(s string, n int64) error  { return f.setattr(s, vfs.Attrs{Size: &n}) }
+
+func (f *wholeFront) Symlink(target, s string) error {
+	at, err := f.place(s, false)
+	if err != nil {
+		return err
+	}
+	dir, base := at.Path.Split()
+	_, err = f.t.Symlink(bg, who, target, vfs.At{Path: dir}, base)
+	return err
+}
