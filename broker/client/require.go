@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 roots are deprecated since revision 2026-07-28 and not replaced; this package exists for them.
+
 package client
 
 import (
@@ -170,7 +172,6 @@ func (s *RootsService) middleware(check func(context.Context, mcp.Request) error
 }
 
 func ask() mcp.Result {
-	//lint:ignore SA1019 deprecated by the protocol, not replaced: this package exists for it.
 	return &inputRequired{ResultType: "input_required", InputRequests: mcp.InputRequestMap{inputRoots: &mcp.ListRootsParams{}}, RequestState: stateRoots}
 }
 
@@ -201,7 +202,6 @@ func takeAnswer(p mcp.Params) (roots []wire.Root, ok bool, err error) {
 	if asked {
 		*state = ""
 	}
-	//lint:ignore SA1019 deprecated by the protocol, not replaced: this package exists for it.
 	res, ok := (*responses)[inputRoots].(*mcp.ListRootsResult)
 	if !ok || res == nil {
 		if asked {
@@ -270,7 +270,6 @@ func (s *RootsService) rideAlong(ctx context.Context, res mcp.Result, err error)
 		requests = r.InputRequests
 	}
 	if have && requests != nil {
-		//lint:ignore SA1019 deprecated by the protocol, not replaced: this package exists for it.
 		requests[inputRoots] = &mcp.ListRootsParams{}
 	}
 	return res, nil

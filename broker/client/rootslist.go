@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 roots are deprecated since revision 2026-07-28 and not replaced; this package exists for them.
+
 package client
 
 import (
@@ -62,7 +64,6 @@ func listPages(ctx context.Context, c *conn) (roots []wire.Root, restart bool, e
 
 // listPlain asks through the SDK, which reads one page.
 func listPlain(ctx context.Context, ss *mcp.ServerSession) ([]wire.Root, error) {
-	//lint:ignore SA1019 deprecated by the protocol, not replaced: this package exists for it.
 	res, err := ss.ListRoots(ctx, nil)
 	if err != nil {
 		return nil, rootsFailure(err)
