@@ -52,21 +52,17 @@ func (s *Session) read(r *request) (any, error) {
 
 // readAt reads up to length bytes, holding room for them.
 func (s *Session) readAt(r *request, p *wire.ReadParams, q guard.Path, off, length int64) ([]byte, *vfs.Info, error) {
-	if err := s.limits.transfer(length); err != nil {
-		return nil, nil, err
-	}
-	// Twice: the bytes and their encoding.
-	if err := s.limits.more(2 * length); err != nil {
-		return nil, nil, err
-	}
-	r.held += 2 * length
-	buf := make([]byte, length)
-	n, info, err := s.b.cfg.Tree.ReadRange(r.ctx, s.caller, q, off, buf, p.IfMatch)
+	data, info, err := s.b.cfg.Tree.ReadChunk(r.ctx, s.caller, q, off, length, p.IfMatch, func(n int64) error {
+		if err := s.limits.transfer(n); err != nil {
+			return err
+		}
+		return s.hold(r, 2*n) // the bytes and their encoding
+	})
 	if err != nil {
 		return nil, nil, s.conflict(r, q, err)
 	}
-	s.stats.read.Add(int64(n))
-	return buf[:n], &info, nil
+	s.stats.read.Add(int64(len(data)))
+	return data, &info, nil
 }
 
 func (s *Session) readBytes(r *request, p *wire.ReadParams, q guard.Path, length int64) (any, error) {

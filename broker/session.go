@@ -110,11 +110,37 @@ type request struct {
 	cancel context.CancelFunc
 	// cancelled: the peer does not want the answer any more.
 	cancelled atomic.Bool
-	held      int64 // bytes reserved for it
 	ctx       context.Context
 	keepAlive func() // bytes moved: the timeout begins anew
 	send      sender
 	progress  json.RawMessage
+
+	mu   sync.Mutex // guards the fields below
+	held int64      // bytes reserved for it
+	over bool       // given back
+}
+
+// hold reserves room for contents that the answer will carry. A call to a file
+// system that hangs may come here after its request was answered.
+func (s *Session) hold(r *request, n int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return context.Canceled
+	}
+	err := s.limits.more(n)
+	if err == nil {
+		r.held += n
+	}
+	return err
+}
+
+// letGo gives back what a request held.
+func (s *Session) letGo(r *request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	s.limits.leave(r.held)
 }
 
 // ours reports whether the session answers a method itself, instead of the SDK.
@@ -190,7 +216,7 @@ func (s *Session) serve(r *request) {
 	s.mu.Unlock()
 	// Answered before the room is given back: what waits to be sent counts.
 	s.answer(r, result, err)
-	s.limits.leave(r.held)
+	s.letGo(r)
 }
 
 // dispatch finds the method and turns a bug in one into an error of its request.
