@@ -82,7 +82,7 @@ func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte
 
 func condition(p *wire.WriteParams) vfs.IfMatch {
 	return vfs.IfMatch{
-		ETag: p.IfMatch, MustExist: !p.Create && !p.CreateOnly, MustBeNew: p.CreateOnly, Mode: 0o644, RespectLocks: true,
+		ETag: p.IfMatch, MustExist: !p.Create && !p.CreateOnly, MustBeNew: p.CreateOnly, Mode: 0o644, RespectLocks: true, Follow: true,
 	}
 }
 
