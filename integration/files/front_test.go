@@ -1,0 +1,240 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// can is what files/* expresses: no links, no attributes, and paths are text.
+var can = guardtest.Can{Parses: true}
+
+// The suite's cases over a real MCP session: a server on broker/client asks, a
+// host on broker executes, over each transport; and a server that speaks JSON
+// itself, whose paths no library looks at first. Verdicts and bytes are those of
+// the tree and of a mount. R002, R003, R063, R064, R065, R066, R067, R070.
+func TestConformance(t *testing.T) {
+	const least = 200 // of the suite's cases, those that files/* can express
+	for name := range transports {
+		t.Run(name, func(t *testing.T) { conform(t, name, nil, least) })
+	}
+	// One byte a chunk: what is longer is read in pieces and written as an upload.
+	t.Run("chunked", func(t *testing.T) { conform(t, "lines", &client.Options{Chunk: 1}, least) })
+	t.Run("raw", func(t *testing.T) {
+		guardtest.Run(t, guardtest.Suite{Opener: vfs.Opener(), Can: can, AtLeast: least,
+			Make: func(t testing.TB, reg *guard.Registry) guardtest.Front {
+				return &rawFront{p: connectRaw(t, newBroker(t, reg, nil))}
+			}})
+	})
+}
+
+func conform(t *testing.T, transport string, opts *client.Options, least int) {
+	guardtest.Run(t, guardtest.Suite{Opener: vfs.Opener(), Can: can, AtLeast: least,
+		Make: func(t testing.TB, reg *guard.Registry) guardtest.Front {
+			b := newBroker(t, reg, nil)
+			p := connect(t, b, transport, opts)
+			// The library has no call that shortens a file.
+			return &clientFront{f: p.files, ctx: p.ctx, rawFront: rawFront{p: connectRaw(t, b)}}
+		}})
+}
+
+// errNo stands for what files/* has no method for; the suite does not ask it.
+var errNo = errors.New("files/* has no such call")
+
+// numbered gives an error the errno that a mount would have answered. The wire
+// carries the kind, and in three places of the suite a kind has several.
+func numbered(err error, renames bool, paths ...string) error {
+	if err == nil {
+		return nil
+	}
+	kind := names.Reason(err)
+	dotted := slices.ContainsFunc(paths, func(p string) bool {
+		return p == "" || strings.Contains(p, "..") || strings.ContainsRune(p, 0)
+	})
+	var errno unix.Errno
+	switch {
+	case kind == names.IO:
+		errno = unix.EBUSY
+	case kind == names.Invalid && renames && !dotted:
+		errno = unix.EXDEV
+	case kind == names.Invalid && !dotted:
+		errno = unix.ELOOP
+	default:
+		return err
+	}
+	return &guard.Error{Kind: kind, Err: errno}
+}
+
+// clientFront is the front end that a Go server has.
+type clientFront struct {
+	rawFront
+	f   *client.Files
+	ctx context.Context
+}
+
+func (c *clientFront) ReadFile(p string) ([]byte, error) {
+	b, err := c.f.ReadFile(c.ctx, p)
+	return b, numbered(err, false, p)
+}
+
+func (c *clientFront) WriteFile(p string, data []byte) error {
+	_, err := c.f.WriteFile(c.ctx, p, data, client.WriteOptions{Create: true})
+	return numbered(err, false, p)
+}
+
+func (c *clientFront) Append(p string, data []byte) error {
+	for len(data) > 0 { // a byte at a time, so that any chunk size will do
+		if _, err := c.f.Append(c.ctx, p, data[:1], true); err != nil {
+			return numbered(err, false, p)
+		}
+		data = data[1:]
+	}
+	return nil
+}
+
+func (c *clientFront) Mkdir(p string) error {
+	_, err := c.f.Mkdir(c.ctx, p, false)
+	return numbered(err, false, p)
+}
+
+func (c *clientFront) Remove(p string) error {
+	return numbered(c.f.Delete(c.ctx, p, client.DeleteOptions{}), false, p)
+}
+
+func (c *clientFront) Rename(p, q string) error {
+	_, err := c.f.Rename(c.ctx, p, q, client.MoveOptions{Overwrite: true})
+	return numbered(err, true, p, q)
+}
+
+func (c *clientFront) Stat(p string) (guardtest.Info, error) {
+	st, err := c.f.Stat(c.ctx, p)
+	if err == nil {
+		return guardtest.Info{Size: st.Size}, nil
+	}
+	dir, base := parent(p)
+	return lookedAt(err, p, func() bool {
+		for e, err := range c.f.List(c.ctx, dir, client.ListOptions{Hidden: true}) {
+			if err == nil && e.Name == base && e.Type == wire.TypeSymlink {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// lookedAt answers for files/stat, which follows links, what lstat(2) says: a
+// link that leads out is itself inside.
+func lookedAt(err error, p string, isLink func() bool) (guardtest.Info, error) {
+	if errors.Is(err, names.Escaped) && isLink() {
+		return guardtest.Info{Mode: unix.S_IFLNK}, nil
+	}
+	return guardtest.Info{}, numbered(err, false, p)
+}
+
+func parent(p string) (dir, base string) {
+	i := strings.LastIndexByte(p, '/')
+	return p[:max(i, 0)], p[i+1:]
+}
+
+func (c *clientFront) List(p string) ([]string, error) {
+	got := []string{}
+	for e, err := range c.f.List(c.ctx, p, client.ListOptions{Hidden: true}) {
+		if err != nil {
+			return nil, numbered(err, false, p)
+		}
+		got = append(got, e.Name)
+	}
+	slices.Sort(got)
+	return got, nil
+}
+
+// rawFront is the front end of a server that writes JSON itself.
+type rawFront struct{ p *raw }
+
+func (f *rawFront) do(method string, params, out any, paths ...string) error {
+	return numbered(f.p.ask(method, params, out), method == wire.Rename, paths...)
+}
+
+func (f *rawFront) ReadFile(p string) ([]byte, error) {
+	var r wire.ReadResult
+	err := f.do(wire.Read, wire.ReadParams{Path: p}, &r, p)
+	return []byte(r.Content), err
+}
+
+func (f *rawFront) WriteFile(p string, data []byte) error {
+	return f.do(wire.Write, wire.WriteParams{Path: p, Content: string(data), Create: true}, nil, p)
+}
+
+func (f *rawFront) Append(p string, data []byte) error {
+	return f.do(wire.Write, wire.WriteParams{Path: p, Content: string(data), Create: true, Append: true}, nil, p)
+}
+
+func (f *rawFront) Mkdir(p string) error {
+	return f.do(wire.Create, wire.CreateParams{Path: p, Type: wire.TypeDirectory}, nil, p)
+}
+
+func (f *rawFront) Remove(p string) error {
+	return f.do(wire.Delete, wire.DeleteParams{Path: p}, nil, p)
+}
+
+func (f *rawFront) Rename(p, q string) error {
+	return f.do(wire.Rename, wire.RenameParams{OldPath: p, NewPath: q, Overwrite: true}, nil, p, q)
+}
+
+func (f *rawFront) Stat(p string) (guardtest.Info, error) {
+	var r wire.StatResult
+	err := f.p.ask(wire.Stat, wire.StatParams{Path: p}, &r)
+	if err == nil {
+		return guardtest.Info{Size: r.Size}, nil
+	}
+	dir, base := parent(p)
+	return lookedAt(err, p, func() bool {
+		var l wire.ListResult
+		_ = f.p.ask(wire.List, wire.ListParams{Path: dir, IncludeHidden: true}, &l)
+		return slices.ContainsFunc(l.Entries, func(e wire.Entry) bool { return e.Name == base && e.Type == wire.TypeSymlink })
+	})
+}
+
+func (f *rawFront) List(p string) ([]string, error) {
+	got, params := []string{}, wire.ListParams{Path: p, IncludeHidden: true}
+	for {
+		var r wire.ListResult
+		if err := f.do(wire.List, params, &r, p); err != nil {
+			return nil, err
+		}
+		for _, e := range r.Entries {
+			got = append(got, e.Name)
+		}
+		if params.Cursor = r.NextCursor; params.Cursor == "" {
+			slices.Sort(got)
+			return got, nil
+		}
+	}
+}
+
+func (f *rawFront) Truncate(p string, size int64) error {
+	return f.do(wire.Write, wire.WriteParams{Path: p, Offset: &size, Truncate: true}, nil, p)
+}
+
+func (f *rawFront) Link(string, string) error               { return errNo }
+func (f *rawFront) Symlink(string, string) error            { return errNo }
+func (f *rawFront) Readlink(string) (string, error)         { return "", errNo }
+func (f *rawFront) Chmod(string, uint32) error              { return errNo }
+func (f *rawFront) Setxattr(string, string, []byte) error   { return errNo }
+func (f *rawFront) Getxattr(string, string) ([]byte, error) { return nil, errNo }
+
+var (
+	_ guardtest.Front = (*clientFront)(nil)
+	_ guardtest.Front = (*rawFront)(nil)
+)

@@ -1,0 +1,167 @@
+package files
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// withFiles is the last revision in which a server may ask on its own.
+const withFiles = "2025-11-25"
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// host is the side that executes: a registry with its broker.
+type host struct {
+	t    testing.TB
+	reg  *guard.Registry
+	b    *broker.Broker
+	recs *guardtest.Recorder
+}
+
+func newHost(t testing.TB, change func(*broker.Config)) *host {
+	t.Helper()
+	recs := &guardtest.Recorder{}
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: recs})
+	h := &host{t, reg, newBroker(t, reg, change), recs}
+	t.Cleanup(func() {
+		if _, err := reg.RevokeAll(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+func newBroker(t testing.TB, reg *guard.Registry, change func(*broker.Config)) *broker.Broker {
+	cfg := broker.Config{Registry: reg, Tree: vfs.New(reg), Debounce: 20 * time.Millisecond}
+	if change != nil {
+		change(&cfg)
+	}
+	b := broker.New(cfg)
+	t.Cleanup(b.Close)
+	return b
+}
+
+// root grants a new directory made of a tree, as guardtest.Tree takes it.
+func (h *host) root(name string, rights guard.Rights, tree ...string) string {
+	h.t.Helper()
+	dir := h.t.TempDir()
+	guardtest.Tree(h.t, dir, "", tree...)
+	h.grant(name, dir, rights)
+	return dir
+}
+
+func (h *host) grant(name, dir string, rights guard.Rights) {
+	h.t.Helper()
+	_, err := h.reg.Grant(context.Background(), guard.Grant{
+		Root: guard.RootName(name), Dir: dir, Origin: "test", Policy: guard.Policy{Rights: rights},
+	})
+	must(h.t, err)
+}
+
+// transports are the ways a session can take; each joins a server to a client.
+var transports = map[string]func(t testing.TB, p *pair) mcp.Transport{
+	"memory": func(t testing.TB, p *pair) mcp.Transport {
+		ours, theirs := mcp.NewInMemoryTransports()
+		p.serve(t, theirs)
+		return p.session.Transport(ours)
+	},
+	"lines": func(t testing.TB, p *pair) mcp.Transport {
+		inR, inW := io.Pipe()
+		outR, outW := io.Pipe()
+		p.serve(t, &mcp.IOTransport{Reader: outR, Writer: inW})
+		return p.session.Lines(inR, outW, 0)
+	},
+	"http": func(t testing.TB, p *pair) mcp.Transport {
+		handler := p.server.HTTPHandler(func(*http.Request) *mcp.Server { return p.mcp }, nil)
+		site := httptest.NewServer(handler)
+		t.Cleanup(func() { site.CloseClientConnections(); site.Close() })
+		t.Cleanup(handler.Close)
+		return &mcp.StreamableClientTransport{
+			Endpoint: site.URL, HTTPClient: &http.Client{Transport: p.session.HTTP(nil)},
+		}
+	},
+}
+
+// pair is an MCP session between a host on package broker and a server on
+// package broker/client, both on the Go SDK. ctx is that of a tool call which
+// lasts as long as the test: over HTTP it carries the requests.
+type pair struct {
+	session *broker.Session
+	server  *client.Broker
+	mcp     *mcp.Server
+	host    *mcp.ClientSession
+	files   *client.Files
+	ctx     context.Context
+}
+
+func connect(t testing.TB, b *broker.Broker, transport string, opts *client.Options) *pair {
+	t.Helper()
+	p := &pair{session: b.Session("peer"), server: client.New(opts)}
+	t.Cleanup(p.session.Close)
+	p.mcp = mcp.NewServer(&mcp.Implementation{Name: "test-server", Version: "1"}, nil)
+	type holding struct {
+		files *client.Files
+		ctx   context.Context
+		err   error
+	}
+	held, end := make(chan holding), make(chan struct{})
+	mcp.AddTool(p.mcp, &mcp.Tool{Name: "hold"}, func(ctx context.Context, req *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+		f, err := p.server.Files(req.Session)
+		held <- holding{f, ctx, err}
+		<-end
+		return nil, nil, nil
+	})
+	c := mcp.NewClient(&mcp.Implementation{Name: "test-host", Version: "1"}, nil)
+	var err error
+	p.host, err = c.Connect(context.Background(), transports[transport](t, p), &mcp.ClientSessionOptions{ProtocolVersion: withFiles})
+	must(t, err)
+	called := make(chan error, 1)
+	go func() {
+		_, err := p.host.CallTool(context.Background(), &mcp.CallToolParams{Name: "hold", Arguments: struct{}{}})
+		called <- err
+	}()
+	t.Cleanup(func() {
+		close(end)
+		<-called
+		_ = p.host.Close()
+	})
+	select {
+	case got := <-held:
+		must(t, got.err)
+		p.files, p.ctx = got.files, got.ctx
+	case err := <-called:
+		t.Fatalf("the tool was not reached: %v", err)
+	}
+	return p
+}
+
+func (p *pair) serve(t testing.TB, tr mcp.Transport) {
+	t.Helper()
+	_, err := p.mcp.Connect(context.Background(), p.server.Transport(tr), nil)
+	must(t, err)
+}
+
+func writeFile(t testing.TB, path, text string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte(text), 0o644))
+}

