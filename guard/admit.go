@@ -122,7 +122,8 @@ func (l *Lease) admit(ctx context.Context) error {
 			return err
 		}
 	}
-	if l.root.bytes != nil && req.Bytes > 0 && l.root.flushing.Load() == 0 {
+	// What is allocated is no data under way.
+	if l.root.bytes != nil && req.Bytes > 0 && req.Op != names.OpAllocate && l.root.flushing.Load() == 0 {
 		if err := l.root.bytes.take(ctx, l.root.dead, req.Bytes); err != nil {
 			return err
 		}

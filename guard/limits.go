@@ -88,12 +88,17 @@ func take(counter *atomic.Int64, n, limit int64) bool {
 	}
 }
 
+// writes are the operations whose bytes are charged to the quota of bytes
+// written. Allocating is one: it takes space on the disk just as well.
 func writes(op Op) bool {
-	return op == names.OpWrite || op == names.OpCopyFileRange || op == names.OpReplace
+	return op == names.OpWrite || op == names.OpCopyFileRange || op == names.OpReplace || op == names.OpAllocate
 }
 
 func (l *Lease) settle(n int64, err error) {
 	r := l.root
+	if err != nil && l.req.Op == names.OpAllocate {
+		n = 0 // it does all or nothing
+	}
 	reserved, notMade := l.written, false
 	if l.learned != nil {
 		reserved += l.learned.charged.Load()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 
 	"golang.org/x/sys/unix"
 
@@ -158,18 +159,35 @@ func (f *File) Flush(ctx context.Context, c guard.Caller) error {
 	return f.simple(ctx, guard.Request{Caller: c, Op: names.OpFlush}, func(int) error { return nil })
 }
 
-// Allocate is fallocate(2).
+// Allocate is fallocate(2). What takes space on the disk is limited like
+// writing, also where the file does not become longer.
 func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, length int64) error {
 	req := guard.Request{Caller: c, Op: names.OpAllocate}
-	if mode&unix.FALLOC_FL_KEEP_SIZE == 0 {
-		req.Size = off + length
+	if off < 0 || length <= 0 || off > math.MaxInt64-length {
+		return &guard.Error{Op: req.Op, Path: f.at.Path, Kind: names.Invalid, Err: unix.EINVAL}
 	}
-	return f.simple(ctx, req, func(fd int) error {
+	const frees = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_COLLAPSE_RANGE
+	if mode&frees == 0 {
+		req.Bytes, req.Size = length, off+length
+	}
+	_, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (struct{}, int64, error) {
+		var none struct{}
 		if err := killPrivFor(c, fd); err != nil {
-			return err
+			return none, 0, err
 		}
-		return beneath.Fallocate(fd, mode, off, length)
+		if mode&unix.FALLOC_FL_INSERT_RANGE != 0 && l.MaxFile() > 0 {
+			// It makes the file longer by length, wherever off is.
+			now, err := beneath.Stat(fd)
+			if err != nil {
+				return none, 0, err
+			}
+			if length > l.MaxFile()-now.Size {
+				return none, 0, unix.EFBIG
+			}
+		}
+		return none, req.Bytes, beneath.Fallocate(fd, mode, off, length)
 	})
+	return err
 }
 
 func (f *File) simple(ctx context.Context, req guard.Request, g func(fd int) error) error {
