@@ -129,7 +129,7 @@ var needs = [names.Ops]need{
 	names.OpUnlink:        {all: Delete, any: anything},
 	names.OpRmdir:         {all: Delete, any: anything},
 	names.OpRename:        {all: Rename, any: anything},
-	names.OpSetattr:       {any: Write | Create},
+	names.OpSetattr:       {any: Write | Create}, // with Create alone: see Lease.MayChange
 	names.OpTruncate:      {all: Write, any: anything},
 	names.OpAllocate:      {all: Write, any: anything},
 	names.OpFsync:         {any: anything},

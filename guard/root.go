@@ -107,6 +107,7 @@ type root struct {
 	lastUse  atomic.Int64
 	fences   atomic.Pointer[fences]
 	timer    *time.Timer
+	made     madeFiles
 }
 
 // fences are the nested roots and tombstones inside a root, recognised by

@@ -25,13 +25,20 @@ type Attrs struct {
 }
 
 // Setattr changes attributes of what lies at a place, or of an open file if f
-// is not nil (which may have no name any more), and returns the new ones.
+// is not nil (which may have no name any more), and returns the new ones. With
+// the right to create, but not to write, that goes for files which were made
+// under the same grant, see guard.Lease.MayChange.
 func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a Attrs) (Info, error) {
 	req := at.request(c, names.OpSetattr, at.Path)
 	if a.Size != nil {
 		req.Op, req.Size = names.OpTruncate, *a.Size
 	}
 	return t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, open bool, before Info) (Info, error) {
+		if f == nil || !f.made {
+			if err := l.MayChange(before.ID()); err != nil {
+				return Info{}, err
+			}
+		}
 		return setattr(l, fd, open, before, a)
 	})
 }

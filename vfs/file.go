@@ -27,6 +27,7 @@ type File struct {
 	wrote  atomic.Int64
 	quiet  bool // no record of the close
 	ref    bool // a reference (O_PATH), not an open file
+	made   bool // the file was made when it was opened
 }
 
 func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int) *File {
@@ -313,7 +314,7 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 				}
 				return opened{}, 0, err
 			}
-			return opened{newFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags), info}, 0, nil
+			return madeFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags, info), 0, nil
 		})
 		if err != nil {
 			return nil, Info{}, false, err
@@ -343,7 +344,15 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 		if err != nil {
 			return opened{}, 0, err
 		}
-		return opened{newFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags), info}, 0, nil
+		return madeFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags, info), 0, nil
 	})
 	return o.f, o.info, err
+}
+
+// madeFile is the open file of one that the operation has made.
+func madeFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, info Info) opened {
+	l.Made(info.ID())
+	f := newFile(t, l, fd, at, c, flags)
+	f.made = true
+	return opened{f, info}
 }

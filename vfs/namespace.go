@@ -3,6 +3,7 @@ package vfs
 import (
 	"context"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -46,9 +47,22 @@ func (t *Tree) make(ctx context.Context, c guard.Caller, op guard.Op, dir At, na
 			return Info{}, 0, err
 		}
 		defer d.Close()
+		start := time.Now()
 		info, err := f(l, d)
+		if err == nil && bornSince(l, &info, start) {
+			l.Made(info.ID())
+		}
 		return info, 0, err
 	})
+}
+
+// bornSince reports whether the file that was found under a name just made is
+// the one that was made: another may have been renamed to it in between. Local
+// file systems take birth times from this machine's clock, which may lag by a
+// tick; others are believed.
+func bornSince(l *guard.Lease, info *Info, start time.Time) bool {
+	birth := info.ID().Birth
+	return birth == 0 || l.Remote() || birth > start.Add(-time.Second).UnixNano()
 }
 
 // Mkdir makes a directory.
