@@ -176,3 +176,36 @@ var errBroken = errors.New("broken off")
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errBroken }
+
+// R082: a replacement leaves one record with its bytes, whether or not there was
+// a file before.
+func TestReplaceRecords(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		for _, text := range []string{"new", "existing"} {
+			mark := len(b.rec.All())
+			b.must(second(b.replace("f", text, vfs.IfMatch{})))
+			b.oneRecord(mark, text, 0, int64(len(text)))
+		}
+	})
+}
+
+// A default ACL of the directory does not add to the rights of a file that had
+// none.
+func TestReplaceKeepsNoACL(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	b.put("f", "old")
+	// user::rwx, user:1001:rwx, group::r-x, mask::rwx, other::r-x
+	acl := []byte{2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 2, 0, 7, 0, 0xe9, 3, 0, 0, 4, 0, 5, 0, 255, 255, 255, 255,
+		16, 0, 7, 0, 255, 255, 255, 255, 32, 0, 5, 0, 255, 255, 255, 255}
+	if err := unix.Setxattr(b.src, "system.posix_acl_default", acl, 0); err != nil {
+		t.Skip("the file system has no ACLs: ", err)
+	}
+	b.must(second(b.replace("f", "new", vfs.IfMatch{})))
+	if n, err := unix.Getxattr(b.host("f"), "system.posix_acl_access", nil); err != unix.ENODATA {
+		t.Errorf("the new file has an ACL of %d bytes, %v", n, err)
+	}
+	b.must(second(b.replace("g", "new", vfs.IfMatch{Mode: 0o666})))
+	if _, err := unix.Getxattr(b.host("g"), "system.posix_acl_access", nil); err != nil {
+		t.Errorf("a new file has not the directory's ACL: %v", err)
+	}
+}
