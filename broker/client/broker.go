@@ -141,7 +141,11 @@ func (b *Broker) Files(ss *mcp.ServerSession) (*Files, error) {
 	if !c.capability().Brokering {
 		return nil, &NotSupportedError{What: "the client did not declare roots.filesystemBrokering; it executes no file operations for servers"}
 	}
-	return &Files{c: c, opts: b.opts}, nil
+	opts := b.opts
+	if most := maxChunkOf(c.capability().Extension); most > 0 {
+		opts.Chunk = int(min(int64(opts.Chunk), most)) // the client refuses larger ones
+	}
+	return &Files{c: c, opts: opts}, nil
 }
 
 // Capability tells what the session's client declared. All false for a session

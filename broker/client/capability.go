@@ -48,6 +48,17 @@ func capabilityOf(raw json.RawMessage) Capability {
 	return c
 }
 
+// maxChunkOf is the client's own bound of one read or write; 0: not declared.
+func maxChunkOf(extension json.RawMessage) int64 {
+	var ext struct {
+		MaxChunk int64 `json:"maxChunk"`
+	}
+	if json.Unmarshal(extension, &ext) != nil || ext.MaxChunk < 0 {
+		return 0
+	}
+	return ext.MaxChunk
+}
+
 func isTrue(raw json.RawMessage) bool { return string(bytes.TrimSpace(raw)) == "true" }
 
 // declared returns what a request declares about its client: version and

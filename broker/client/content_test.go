@@ -70,6 +70,38 @@ func TestOpenReadsInChunks(t *testing.T) {
 	}
 }
 
+// R100: a client that declares smaller chunks gets smaller chunks.
+func TestDeclaredChunk(t *testing.T) {
+	for caps, want := range map[string]int64{`{"maxChunk":700}`: 700, `{"maxChunk":5000}`: 1000, `{"maxChunk":-1}`: 1000, `{"maxChunk":"x"}`: 1000, `{}`: 1000} {
+		h := newHost(t, map[string]string{"p/f": strings.Repeat("x", 3000)})
+		h.caps = `{"extensions":{"io.github.rootsfs/files":` + caps + `}}`
+		f := filesOf(t, h, &client.Options{Chunk: 1000})
+		var read, wrote int64
+		h.on(wire.Read, func(_ context.Context, raw json.RawMessage) (any, error) {
+			var p wire.ReadParams
+			_ = wire.Decode(raw, &p)
+			read = max(read, *p.Length)
+			return h.read(raw)
+		})
+		h.on(wire.Write, func(_ context.Context, raw json.RawMessage) (any, error) {
+			var p wire.WriteParams
+			_ = wire.Decode(raw, &p)
+			wrote = max(wrote, int64(len(p.Content)))
+			return h.write(raw)
+		})
+		b, err := f.ReadFile(bg, "p/f")
+		if err != nil || len(b) != 3000 {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteFile(bg, "p/f", b, client.WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if read != want || wrote != want {
+			t.Errorf("%s: reads of %d, writes of %d", caps, read, wrote)
+		}
+	}
+}
+
 // A file that changes while it is read is an error, never a mixture.
 func TestOpenSeesOneState(t *testing.T) {
 	h := newHost(t, map[string]string{"p/f": strings.Repeat("a", 3000)})

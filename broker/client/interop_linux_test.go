@@ -1,0 +1,129 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/fstest"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// The same calls against the executor of package broker.
+func TestExecutor(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"a.txt": "alpha", "d/b": "beta", "d/.h": ""} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	if _, err := reg.Grant(bg, guard.Grant{Root: "p", Dir: dir, Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	host := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg), Limits: broker.Limits{MaxChunk: 1000}})
+	defer host.Close()
+
+	b := client.New(nil)
+	s := newServer()
+	roots := client.NewRootsService(&client.RootsOptions{Broker: b})
+	s.AddReceivingMiddleware(roots.Middleware())
+	st, ct := mcp.NewInMemoryTransports()
+	ss, err := s.Connect(bg, b.Transport(st), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil)
+	cs, err := c.Connect(bg, host.Session("server").Transport(ct), &mcp.ClientSessionOptions{ProtocolVersion: legacy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cs.Close()
+	f, err := b.Files(ss)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := fstest.TestFS(f.FS(bg, "p"), "a.txt", "d/b", "d/.h"); err != nil {
+		t.Error(err)
+	}
+	if err := fstest.TestFS(f.FS(bg, ""), "p/a.txt"); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(bg)
+	defer cancel()
+	events, err := f.Watch(ctx, "p/d", client.WatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := pattern(12_345)
+	w, err := f.WriteFile(bg, "p/d/big", want, client.WriteOptions{Create: true})
+	if err != nil || w.Size != int64(len(want)) {
+		t.Fatalf("%+v, %v", w, err)
+	}
+	if ev := <-events; ev.Path != "p/d/big" {
+		t.Errorf("event %+v", ev)
+	}
+	if got, err := f.ReadFile(bg, "p/d/big"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if _, err := f.WriteFile(bg, "p/d/big", nil, client.WriteOptions{IfMatch: "stale"}); !errors.Is(err, names.Conflict) {
+		t.Errorf("stale etag: %v", err)
+	}
+	if _, etag, fresh, err := f.ReadFileIf(bg, "p/d/big", w.ETag); err != nil || fresh || etag != w.ETag {
+		t.Errorf("revalidation: %v, %v", fresh, err)
+	}
+	if _, err := f.Append(bg, "p/a.txt", []byte("!"), false); err != nil {
+		t.Error(err)
+	}
+	for _, err := range []error{
+		second(f.Mkdir(bg, "p/n/m", true)), second(f.Create(bg, "p/n/f", false)), second(f.Copy(bg, "p/a.txt", "p/n/c", client.MoveOptions{})),
+		second(f.Rename(bg, "p/n/c", "p/n/r", client.MoveOptions{})), f.Delete(bg, "p/n", client.DeleteOptions{Recursive: true}),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for path, kind := range map[string]names.Kind{"p/none": names.NotExist, "q/x": names.NoConsent, "p/d": names.IsDir, "p/a.txt/x": names.NotDir} {
+		if _, err := f.ReadFile(bg, path); !errors.Is(err, kind) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	n := 0
+	for e, err := range f.List(bg, "p", client.ListOptions{Recursive: true, Hidden: true, PageSize: 2}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == wire.TypeFile {
+			n++
+		}
+	}
+	if n != 4 {
+		t.Errorf("%d files listed", n)
+	}
+	if g, err := roots.Guard(bg, ss); err != nil || !g.Within(dir+"/a.txt") || g.Within(filepath.Dir(dir)) {
+		t.Errorf("guard: %v", err)
+	}
+	if _, err := reg.Revoke(bg, "p"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.ReadFile(bg, "p/a.txt"); names.Reason(err).Code() != names.PermissionDenied {
+		t.Errorf("after the revocation: %v", err)
+	}
+	for ev := range events {
+		if ev.Ended {
+			break
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
