@@ -40,8 +40,7 @@ fuzz: need-go
 lint: need-go
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt: $$out"; exit 1; }
 	$(GO) vet $(PKGS)
-	GOOS=darwin $(GO) build ./guard ./guard/names
-	GOOS=windows $(GO) build ./guard ./guard/names
+	for os in linux darwin windows; do GOOS=$$os $(GO) build ./guard ./guard/names ./broker/wire ./broker/client || exit 1; done
 	$(GO) tool staticcheck $(PKGS)
 	$(GO) mod tidy -diff
 	@out=$$($(GO) tool govulncheck $(PKGS) 2>&1); code=$$?; echo "$$out"; \

@@ -61,7 +61,7 @@ func wireError(err error) *wire.Error {
 	if errors.As(err, &h) {
 		data.Hint, data.ETag, data.Limit = h.hint, h.etag, h.limit
 	}
-	raw, _ := json.Marshal(data) // strings and numbers only: cannot fail
+	raw, _ := json.Marshal(data)                              // strings and numbers only: cannot fail
 	msg := (&guard.Error{Kind: ge.Kind, Err: ge.Err}).Error() // with the cause, where it says more (R125)
 	if data.Path != "" {
 		msg = names.Escape(data.Path) + ": " + msg

@@ -76,7 +76,7 @@ func Example_rootsManager() {
 		_ = os.Mkdir(filepath.Join(base, d), 0o755)
 	}
 	registry := guard.NewRegistry(guard.Config{
-		Opener:  vfs.Opener(),
+		Opener: vfs.Opener(),
 		Observe: func(e guard.Event) { // R161
 			if e.Kind != guard.EventRefusal {
 				fmt.Println("changed:", e.Kind, e.Root)
