@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -73,16 +74,51 @@ func (g *Registry) Unavailable(ctx context.Context, name RootName) error {
 
 // Recheck compares a root's path with the directory that was approved and ends
 // the root if it is another one, or none. It may block where the source does.
+// When this process could not look, for want of descriptors or memory, nothing
+// is known: the root stays as it is and is looked at again a little later.
 func (g *Registry) Recheck(ctx context.Context, name RootName) error {
 	r := g.snap.Load().byName[name]
 	if r == nil {
 		return nil
 	}
-	if State(r.state.Load()) == Live && r.src.Check() == nil {
-		return nil
+	if State(r.state.Load()) == Live {
+		err := r.src.Check()
+		if err == nil {
+			return nil
+		}
+		if unknown(err) {
+			g.lookAgain(ctx, r)
+			return nil
+		}
 	}
 	_, err := g.end(ctx, r, UnavailableState)
 	return err
+}
+
+// unknown are the errors that say something of this process or machine and
+// nothing of the root.
+func unknown(err error) bool {
+	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// lookAgain checks a root once more after g.cfg.Deadline, by which time the want
+// may be over. One look waits at a time.
+func (g *Registry) lookAgain(ctx context.Context, r *root) {
+	if !r.looking.CompareAndSwap(false, true) {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	time.AfterFunc(g.cfg.Deadline, func() {
+		r.looking.Store(false)
+		if State(r.state.Load()) == Live && g.snap.Load().byName[r.name] == r {
+			_ = g.Recheck(ctx, r.name) // its failure is in the event and the record
+		}
+	})
 }
 
 // end is the one way a root ends.

@@ -26,6 +26,7 @@ type fakeOpener struct {
 	closed int
 	absent map[string]bool
 	gone   map[string]bool // Check fails
+	cannot error           // Check cannot look
 }
 
 func (o *fakeOpener) OpenRoot(path string) (guard.Source, error) {
@@ -56,6 +57,9 @@ func (s *fakeSource) Remote() bool     { return false }
 func (s *fakeSource) Check() error {
 	s.o.mu.Lock()
 	defer s.o.mu.Unlock()
+	if s.o.cannot != nil {
+		return s.o.cannot
+	}
 	if s.o.gone[s.path] {
 		return &guard.Error{Kind: names.Unavailable}
 	}

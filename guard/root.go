@@ -108,6 +108,7 @@ type root struct {
 	fences   atomic.Pointer[fences]
 	timer    *time.Timer
 	made     madeFiles
+	looking  atomic.Bool // a recheck waits, see lookAgain
 }
 
 // fences are the nested roots and tombstones inside a root, recognised by

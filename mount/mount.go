@@ -70,6 +70,8 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	if m.keptFiles.max = opt.MaxOpen; m.keptFiles.max <= 0 {
 		m.keptFiles.max = defaultMaxOpen
 	}
+	// What is kept without having been asked for leaves room for what is.
+	m.keptFiles.max = max(1, min(m.keptFiles.max, vfs.MaxKept()/2))
 	// The client's umask has been taken into account; ours would come on top.
 	unix.Umask(0)
 	if opt.Level != Strict {

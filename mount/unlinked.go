@@ -15,7 +15,8 @@ import (
 
 // maxRefs bounds the descriptors spent on that. The kernel forgets a file soon
 // after its last user has, so more means that somebody collects nameless files;
-// those beyond the bound answer ESTALE where no open file helps.
+// those beyond the bound, or beyond vfs.MaxKept, answer ESTALE where no open
+// file helps.
 const maxRefs = 4096
 
 // removing takes a reference to the file called name in n, if the kernel knows

@@ -40,6 +40,9 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 		}
 		defer d.Close()
 		fd, err := beneath.OpenDirFD(d)
+		if err == nil {
+			err = beneath.Hold(fd)
+		}
 		if err != nil {
 			return opened{}, 0, err
 		}

@@ -234,6 +234,9 @@ func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*Fil
 		}
 		defer d.Close()
 		fd, info, err := beneath.OpenFile(d, base, flags&keptFlags)
+		if err == nil {
+			err = beneath.Hold(fd)
+		}
 		if err != nil {
 			if info, serr := beneath.StatIn(d, base); serr == nil && visible(l, &info) != nil {
 				err = &guard.Error{Kind: names.Hidden}
@@ -265,7 +268,16 @@ func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*Fil
 func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, quiet bool) (*File, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet}
 	o, err := onFileDrop(ctx, f, req, dropOpened, func(l *guard.Lease, fd int) (opened, int64, error) {
-		again, err := beneath.Reopen(fd, flags&(keptFlags|unix.O_TRUNC))
+		// Not with O_TRUNC before it is known that the file can be kept.
+		again, err := beneath.Reopen(fd, flags&keptFlags)
+		if err == nil {
+			err = beneath.Hold(again)
+		}
+		if err == nil && flags&unix.O_TRUNC != 0 {
+			if err = beneath.Truncate(again, 0); err != nil {
+				beneath.Close(again)
+			}
+		}
 		if err != nil {
 			return opened{}, 0, err
 		}

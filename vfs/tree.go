@@ -30,6 +30,11 @@ func New(reg *guard.Registry) *Tree {
 	return &Tree{reg: reg}
 }
 
+// MaxKept is how many files, directories and references can be open at most
+// before further ones are refused (ENFILE). It is less than the process's limit
+// of descriptors, so that the owner's commands always find some.
+func MaxKept() int { return beneath.MaxKept() }
+
 // Opener returns the guard.Opener that registries for this tree need.
 func Opener() guard.Opener { return beneath.Opener{} }
 

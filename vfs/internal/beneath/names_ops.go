@@ -94,6 +94,9 @@ func openable(i *Info) error {
 
 // CreateFile makes the file called base, which must not exist, and opens it.
 func CreateFile(d Dir, base string, flags int, mode uint32, o Owner) (int, Info, error) {
+	if err := Room(); err != nil {
+		return -1, Info{}, err
+	}
 	fd := -1
 	make := func() error {
 		return retry(func() (err error) {
@@ -109,6 +112,9 @@ func CreateFile(d Dir, base string, flags int, mode uint32, o Owner) (int, Info,
 	})
 	if err != nil {
 		return -1, Info{}, err
+	}
+	if int64(fd) >= descriptors.kept.Load() {
+		descriptors.scarce.Store(true) // the last one: it is there already
 	}
 	info, err := Stat(fd)
 	if err == nil {
@@ -164,6 +170,9 @@ func Tmpfile(d Dir, flags int, mode uint32, o Owner) (int, Info, error) {
 		return o.own(fd, mode)
 	})
 	if err != nil {
+		return -1, Info{}, err
+	}
+	if err := Hold(fd); err != nil {
 		return -1, Info{}, err
 	}
 	info, err := Stat(fd)

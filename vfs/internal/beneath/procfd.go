@@ -24,7 +24,10 @@ var openProc = func() (int, error) {
 
 // Prepare opens what every tree needs before the first operation does. What
 // fails here is tried again by whoever needs it.
-func Prepare() { _, _ = procFD() }
+func Prepare() {
+	measureDescriptors()
+	_, _ = procFD()
+}
 
 func procFD() (int, error) {
 	procDir.mu.RLock()

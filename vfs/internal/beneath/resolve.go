@@ -47,12 +47,13 @@ func (d Dir) Close() {
 	}
 }
 
-// Keep makes the descriptor the caller's, to close when it likes.
+// Keep makes the descriptor the caller's, to close when it likes. On an error d
+// is closed.
 func Keep(d Dir) (int, error) {
 	if d.owned {
-		return d.FD, nil
+		return d.FD, Hold(d.FD)
 	}
-	return unix.FcntlInt(uintptr(d.FD), unix.F_DUPFD_CLOEXEC, 0)
+	return Dup(d)
 }
 
 // OpenDir resolves a directory of the lease's root.
@@ -218,7 +219,7 @@ func openHow(dirfd int, path string, how *unix.OpenHow) (int, error) {
 		if err != nil {
 			return -1, err
 		}
-		return fd, nil
+		return pass(fd)
 	}
 	return -1, unix.EAGAIN
 }

@@ -101,4 +101,10 @@ func identified(fd int) (Dir, Info, error) {
 func Held(fd int) Dir { return Dir{FD: fd, owned: true} }
 
 // Dup gives the directory another descriptor, the caller's to close.
-func Dup(d Dir) (int, error) { return unix.FcntlInt(uintptr(d.FD), unix.F_DUPFD_CLOEXEC, 0) }
+func Dup(d Dir) (int, error) {
+	fd, err := unix.FcntlInt(uintptr(d.FD), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		err = Hold(fd)
+	}
+	return fd, err
+}

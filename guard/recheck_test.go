@@ -1,0 +1,38 @@
+package guard_test
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// R111: a root that could not be looked at for want of descriptors or memory is
+// not taken for replaced; it is looked at again later without anybody asking.
+func TestRecheckThatCannotLookEndsNothing(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
+		s := newSetup(t, func(c *guard.Config) { c.Deadline = time.Millisecond })
+		s.grant(t, "r", "/a", guard.Policy{})
+		set := func(cannot error, gone bool) {
+			s.open.mu.Lock()
+			s.open.cannot, s.open.gone["/a"] = cannot, gone
+			s.open.mu.Unlock()
+		}
+		set(&guard.Error{Kind: names.IO, Err: fmt.Errorf("/a: %w", errno)}, true)
+		for range 3 {
+			if err := s.Recheck(bg, "r"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if st, _ := s.Lookup("r"); st.State != guard.Live || s.seen(guard.EventUnavailable) != 0 {
+			t.Errorf("%v ended the root", errno)
+		}
+		set(nil, true) // now it can be seen that the directory is gone
+		for st, _ := s.Lookup("r"); st.State == guard.Live; st, _ = s.Lookup("r") {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package beneath
+
+import (
+	"math"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// A process that has no descriptor left cannot accept the owner's next command,
+// look whether a root is still what was approved, or end one. So what peers may
+// make us keep open (files, directories, references, uploads) ends below the
+// limit of the process (RLIMIT_NOFILE, whose soft part the Go runtime raises to
+// the hard one at the start), and what operations open for a moment ends below
+// it too, somewhat later. The answer is ENFILE: the system is out of files,
+// not the program that asks.
+//
+// Nothing is counted: the kernel gives out the lowest free number, so a new
+// descriptor's number is a lower bound of how many are open, whoever opened
+// them.
+var descriptors struct {
+	kept    atomic.Int64 // what is kept has a smaller number
+	passing atomic.Int64 // what is opened for a moment has
+	scarce  atomic.Bool  // one of a number beyond kept was seen
+}
+
+func init() { limitDescriptors(math.MaxInt64) }
+
+// measureDescriptors takes over the limit of the process.
+func measureDescriptors() {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) == nil {
+		limitDescriptors(int64(min(l.Cur, math.MaxInt64)))
+	}
+}
+
+// maxReserve is enough for the owner's connections, the audit log, the
+// configuration, and a burst of operations.
+const maxReserve = 256
+
+func limitDescriptors(limit int64) {
+	reserve := min(limit/4, maxReserve)
+	descriptors.kept.Store(limit - reserve)
+	descriptors.passing.Store(limit - reserve/4)
+}
+
+// MaxKept is how many descriptors can be kept at most.
+func MaxKept() int { return int(min(descriptors.kept.Load(), math.MaxInt)) }
+
+// Hold says whether a descriptor just opened may be kept; if not, it is closed.
+func Hold(fd int) error {
+	if int64(fd) < descriptors.kept.Load() {
+		return nil
+	}
+	descriptors.scarce.Store(true)
+	_ = unix.Close(fd)
+	return unix.ENFILE
+}
+
+// Room is for operations that leave something behind before they have a
+// descriptor: it says whether one could be kept. It costs system calls only when
+// descriptors are scarce.
+func Room() error {
+	if !descriptors.scarce.Load() {
+		return nil
+	}
+	fd, err := unix.FcntlInt(uintptr(unix.Stderr), unix.F_DUPFD_CLOEXEC, 0)
+	if err == unix.EBADF {
+		return nil // no standard error to try it with
+	}
+	if err != nil {
+		return unix.ENFILE
+	}
+	if Hold(fd) != nil {
+		return unix.ENFILE
+	}
+	_ = unix.Close(fd)
+	descriptors.scarce.Store(false)
+	return nil
+}
+
+// pass says whether a descriptor may be used for a moment; if not, it is closed.
+func pass(fd int) (int, error) {
+	if int64(fd) >= descriptors.passing.Load() {
+		_ = unix.Close(fd)
+		return -1, unix.ENFILE
+	}
+	return fd, nil
+}
