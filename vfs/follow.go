@@ -108,7 +108,7 @@ func (w *follower) walk(p guard.Path, last bool) error {
 	if w.l.File() != "" {
 		return w.fileRoot(p)
 	}
-	w.d = beneath.Dir{FD: w.l.Dir()}
+	w.d = beneath.In(w.l, w.l.Dir())
 	w.push(p.Rel(), false)
 	for len(w.todo) > 0 {
 		if err := ended(w.ctx, w.l); err != nil {
@@ -226,7 +226,7 @@ func (w *follower) enter(next step, final bool) (done bool, err error) {
 
 // expand puts a link's target in its place.
 func (w *follower) expand(fd int) error {
-	if w.l.Rights()&guard.Read == 0 {
+	if w.l.Narrowest()&guard.Read == 0 {
 		// As READLINK in the mount: a target is contents.
 		return &guard.Error{Kind: names.Permission}
 	}

@@ -52,13 +52,13 @@ func (t *Tree) CleanTemp(ctx context.Context, p guard.Path) error {
 		d, err := beneath.OpenDir(l, dir.Rel())
 		if l.File() != "" && dir.IsRoot() {
 			// The temporary sibling of a single-file root.
-			d, err = beneath.Dir{FD: l.Dir()}, nil
+			d, err = beneath.In(l, l.Dir()), nil
 		}
 		if err != nil {
 			return false, 0, absent(err)
 		}
 		defer d.Close()
-		info, err := beneath.StatAt(d.FD, base)
+		info, err := beneath.StatIn(d, base)
 		if err != nil {
 			return false, 0, absent(err)
 		}

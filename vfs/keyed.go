@@ -111,38 +111,3 @@ func (k *keyed) forget(key nameKey, h *keyHeld) {
 		delete(k.held, key)
 	}
 }
-
-// rightsIn are the rights in a directory of a lease's root: the root's own, less
-// what the nested roots that the directory lies in do not give. The gate has
-// asked those about the operation; this is for operations whose meaning depends
-// on what they find.
-func (t *Tree) rightsIn(l *guard.Lease, root guard.RootName, domain uint64) guard.Rights {
-	have := l.Rights()
-	if domain == 0 {
-		return have
-	}
-	roots := t.reg.Roots()
-	var outer, inner string
-	for i := range roots {
-		switch {
-		case roots[i].Epoch == domain:
-			inner = roots[i].Grant.Resolved
-		case roots[i].Grant.Root == root:
-			outer = roots[i].Grant.Resolved
-		}
-	}
-	if inner == "" || outer == "" {
-		return 0
-	}
-	for i := range roots {
-		if r := roots[i].Grant.Resolved; below(outer, r) && below(r, inner) {
-			have &= roots[i].Grant.Policy.Rights
-		}
-	}
-	return have
-}
-
-// below reports whether p is dir or lies in it; both are absolute and clean.
-func below(dir, p string) bool {
-	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
-}

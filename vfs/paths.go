@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -60,7 +61,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 		info, err := beneath.Stat(w.d.FD)
 		return madeDir{info: info}, err
 	case err == nil:
-		_, err := beneath.StatAt(w.d.FD, w.todo[0].name)
+		_, err := beneath.StatIn(w.d, w.todo[0].name)
 		if err == nil {
 			err = unix.EEXIST // also if it is hidden: the name is taken
 		}
@@ -113,6 +114,7 @@ func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err
 	if len(w.todo) > 1 {
 		mode |= 0o300 // or nothing could be made in it
 	}
+	start := time.Now()
 	_, err = beneath.Mkdir(w.d, name, umasked(c, w.d, mode), owner(c))
 	if err != nil && err != unix.EEXIST { //nolint:errorlint // bare errno
 		return false, Info{}, err
@@ -125,6 +127,9 @@ func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err
 	if !info.IsDir() {
 		d.Close()
 		return made, info, unix.ENOTDIR
+	}
+	if made && bornSince(w.l, &info, start) {
+		w.l.Made(info.ID())
 	}
 	w.d.Close()
 	w.d = d
@@ -175,6 +180,7 @@ func (t *Tree) CreateFile(ctx context.Context, c guard.Caller, p guard.Path, mod
 			fd, info, err := beneath.CreateFile(d, base, unix.O_WRONLY, umasked(c, d, safeMode(l, mode&07777)), owner(c))
 			if err == nil {
 				beneath.Close(fd)
+				l.Made(info.ID())
 			}
 			return info, err
 		})
@@ -204,7 +210,7 @@ func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Pat
 					return struct{}{}, err
 				}
 				defer dst.Close()
-				replace := overwrite && t.rightsIn(l, to.Root, dst.Domain)&guard.Delete != 0
+				replace := overwrite && l.Narrowest()&guard.Delete != 0
 				return struct{}{}, t.rename(ctx, l, src, oldBase, dst, newBase, replace, etag)
 			})
 		})
@@ -250,7 +256,7 @@ func (t *Tree) rename(ctx context.Context, l *guard.Lease, src beneath.Dir, oldB
 	}
 	// The file system cannot refuse by itself (NFS), or a directory would move
 	// into itself; among the users of this tree the key excludes others.
-	if _, err := beneath.StatAt(dst.FD, newBase); err != unix.ENOENT { //nolint:errorlint // bare errno
+	if _, err := beneath.StatIn(dst, newBase); err != unix.ENOENT { //nolint:errorlint // bare errno
 		if err == nil {
 			err = unix.EEXIST
 		}
@@ -264,7 +270,7 @@ func inState(d beneath.Dir, base, etag string) error {
 	if etag == "" {
 		return nil
 	}
-	info, err := beneath.StatAt(d.FD, base)
+	info, err := beneath.StatIn(d, base)
 	if err == nil && ETag(&info) != etag {
 		err = &guard.Error{Kind: names.Conflict}
 	}

@@ -94,7 +94,7 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, rec
 	if err := inState(d, base, etag); err != nil {
 		return err
 	}
-	info, err := beneath.StatAt(d.FD, base)
+	info, err := beneath.StatIn(d, base)
 	switch {
 	case err != nil:
 		return err
@@ -349,7 +349,7 @@ func (r *remover) entry(v *removing, rel, name string, typ uint32) error {
 		return err
 	}
 	if typ != unix.S_IFREG && typ != unix.S_IFLNK && typ != unix.S_IFDIR {
-		info, err := beneath.StatAt(v.d.FD, name)
+		info, err := beneath.StatIn(v.d, name)
 		if err != nil {
 			return absent(err)
 		}
@@ -370,7 +370,7 @@ func (r *remover) entry(v *removing, rel, name string, typ uint32) error {
 		return nil
 	case unix.EISDIR, unix.EPERM:
 		// A directory by now? Then the next reading tells.
-		if info, serr := beneath.StatAt(v.d.FD, name); serr == nil && info.IsDir() {
+		if info, serr := beneath.StatIn(v.d, name); serr == nil && info.IsDir() {
 			v.gone = true
 			return nil
 		}

@@ -152,13 +152,13 @@ type replacement struct {
 
 // existing looks at the file to be replaced; nil means there is none.
 func (p *replacement) existing() (*Info, error) {
-	info, err := beneath.StatAt(p.d.FD, p.base)
+	info, err := beneath.StatIn(p.d, p.base)
 	switch {
 	case err == unix.ENOENT: //nolint:errorlint // bare errno
 		if p.cond.MustExist || p.cond.ETag != "" {
 			return nil, err
 		}
-		if p.rights()&guard.Create == 0 {
+		if p.l.Narrowest()&guard.Create == 0 {
 			return nil, &guard.Error{Kind: names.Permission}
 		}
 		return nil, nil
@@ -176,8 +176,6 @@ func (p *replacement) existing() (*Info, error) {
 	return &info, nil
 }
 
-func (p *replacement) rights() guard.Rights { return p.t.rightsIn(p.l, p.path.Root, p.d.Domain) }
-
 func (p *replacement) replaceable(info *Info) error {
 	if err := visible(p.l, info); err != nil {
 		return err
@@ -191,7 +189,7 @@ func (p *replacement) replaceable(info *Info) error {
 		}
 		return &guard.Error{Kind: names.Escaped, Err: unix.ELOOP}
 	}
-	if p.rights()&guard.Write == 0 {
+	if p.l.Narrowest()&guard.Write == 0 {
 		return &guard.Error{Kind: names.Permission}
 	}
 	return nil
@@ -272,6 +270,9 @@ func (p *replacement) commit(agree func(old *Info) error) (placed, error) {
 		p.l.NotMade()
 	}
 	res.info, err = beneath.Stat(p.s.fd)
+	if err == nil && old == nil {
+		p.l.Made(res.info.ID())
+	}
 	return res, err
 }
 
@@ -334,7 +335,7 @@ func (p *replacement) move(old *Info) error {
 		err = put()
 	} else {
 		checked := func() error {
-			now, err := beneath.StatAt(p.d.FD, p.base)
+			now, err := beneath.StatIn(p.d, p.base)
 			if err != nil {
 				return err
 			}

@@ -270,6 +270,9 @@ func (o *overwriting) run(data []byte) (written, error) {
 		o.l.NotMade()
 	}
 	info, err := beneath.Stat(fd)
+	if err == nil && made {
+		o.l.Made(info.ID())
+	}
 	return written{info: info, quiet: !made && o.how.Create}, err
 }
 
@@ -283,7 +286,7 @@ func (o *overwriting) open(d beneath.Dir, base string) (fd int, made bool, err e
 		if o.how.ETag != "" {
 			return -1, false, unix.ENOENT
 		}
-		if o.t.rightsIn(o.l, o.path.Root, d.Domain)&guard.Create == 0 {
+		if o.l.Narrowest()&guard.Create == 0 {
 			return -1, false, &guard.Error{Kind: names.Permission}
 		}
 		mode := umasked(o.c, d, safeMode(o.l, o.how.Mode&0o777))
@@ -297,7 +300,7 @@ func (o *overwriting) open(d beneath.Dir, base string) (fd int, made bool, err e
 }
 
 func (o *overwriting) existing(d beneath.Dir, base string) (int, error) {
-	info, err := beneath.StatAt(d.FD, base)
+	info, err := beneath.StatIn(d, base)
 	if err != nil {
 		return -1, err
 	}
@@ -307,7 +310,7 @@ func (o *overwriting) existing(d beneath.Dir, base string) (int, error) {
 	if err := visible(o.l, &info); err != nil {
 		return -1, err
 	}
-	if o.t.rightsIn(o.l, o.path.Root, d.Domain)&guard.Write == 0 && !o.how.Append {
+	if o.l.Narrowest()&guard.Write == 0 && !o.how.Append {
 		return -1, &guard.Error{Kind: names.Permission}
 	}
 	fd, info, err := beneath.OpenFile(d, base, unix.O_WRONLY)
