@@ -3,6 +3,7 @@ package vfs
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -163,11 +164,8 @@ func (w *walker) read() error {
 		return err
 	}
 	v.end = n == 0
-	v.names = parseDirents(w.l, w.dir(), w.buf[:n])
-	for len(v.names) > 0 && (v.names[0].Name == "." || v.names[0].Name == "..") {
-		v.off = int64(v.names[0].Off)
-		v.names = v.names[1:]
-	}
+	// The dot names may come anywhere.
+	v.names = slices.DeleteFunc(parseDirents(w.l, w.dir(), w.buf[:n]), func(e Entry) bool { return e.Name == "." || e.Name == ".." })
 	return nil
 }
 
@@ -198,7 +196,7 @@ func (w *walker) take() {
 // false if it is not to be entered: not a directory any more, unreadable, on
 // another file system, fenced off, or too deep.
 func (w *walker) enter(name string) (ok bool, err error) {
-	if len(name) > names.MaxElement || len(w.levels) >= maxListDepth || len(w.path)+1+len(name) > maxListPath {
+	if name == "." || name == ".." || len(name) > names.MaxElement || len(w.levels) >= maxListDepth || len(w.path)+1+len(name) > maxListPath {
 		return false, nil
 	}
 	fd, err := w.open(w.dir(), w.top().fd, name)

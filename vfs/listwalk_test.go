@@ -25,22 +25,7 @@ func TestWalkLeavesWhatIsMovedOut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	reg := guard.NewRegistry(guard.Config{Opener: Opener()})
-	ctx := context.Background()
-	if _, err := reg.Grant(ctx, guard.Grant{Root: "r", Dir: top, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
-		t.Fatal(err)
-	}
-	p, _ := guard.NewPath("r", "")
-	l, err := reg.Admit(ctx, guard.Request{Caller: guard.Caller{Via: guard.ViaFiles}, Op: names.OpOpendir, Path: p})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Done(0, nil) }()
-	w := newWalker(ctx, l, "")
-	defer w.close()
-	if err := w.start(); err != nil {
-		t.Fatal(err)
-	}
+	w := walkerOf(t, top)
 	seen := map[string]int{}
 	for {
 		e, ok, err := w.peek()
@@ -76,4 +61,79 @@ func TestWalkLeavesWhatIsMovedOut(t *testing.T) {
 	if n := seen["a/b"]; n > verifyEvery+2*walkBuf/24 || n < 3 {
 		t.Errorf("%d of %d names after the directory was moved out", n, files)
 	}
+}
+
+// The dot names, which a file system may put anywhere among the others, are not
+// part of a walk.
+func TestWalkHasNoDotNames(t *testing.T) {
+	top := t.TempDir()
+	const dirs, files = 100, 5
+	for i := range dirs {
+		for j := range files {
+			dir := fmt.Sprintf("%s/%d", top, i)
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(fmt.Sprintf("%s/f%d-%d", dir, i*j, j), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w := walkerOf(t, top)
+	n := 0
+	for {
+		e, ok, err := w.peek()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			if up, err := w.leave(); err != nil {
+				t.Fatal(err)
+			} else if !up {
+				break
+			}
+			continue
+		}
+		name := e.Name
+		if name == "." || name == ".." {
+			t.Fatalf("%q in %q", name, w.dir())
+		}
+		n++
+		w.take()
+		if _, err := w.enter(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n != dirs*(files+1) {
+		t.Errorf("%d names", n)
+	}
+	for _, name := range []string{".", ".."} {
+		if ok, err := w.enter(name); ok || err != nil {
+			t.Errorf("entering %q: %v, %v", name, ok, err)
+		}
+	}
+}
+
+// walkerOf is a walker at a root that lies at top.
+func walkerOf(t *testing.T, top string) *walker {
+	t.Helper()
+	reg := guard.NewRegistry(guard.Config{Opener: Opener()})
+	ctx := context.Background()
+	if _, err := reg.Grant(ctx, guard.Grant{Root: "r", Dir: top, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := guard.NewPath("r", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := reg.Admit(ctx, guard.Request{Caller: guard.Caller{Via: guard.ViaFiles}, Op: names.OpOpendir, Path: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWalker(ctx, l, "")
+	t.Cleanup(func() { w.close(); _ = l.Done(0, nil) })
+	if err := w.start(); err != nil {
+		t.Fatal(err)
+	}
+	return w
 }

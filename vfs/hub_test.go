@@ -1,0 +1,603 @@
+package vfs_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// watcher is a receiver of events.
+type watcher struct {
+	*bed
+	w    *vfs.Watch
+	mu   sync.Mutex // guards the fields below
+	list []vfs.Event
+	more chan struct{}
+	hold chan struct{} // not nil: emit waits until it is closed
+	in   int
+	n    int
+}
+
+func (b *bed) hub(o vfs.HubOptions) *vfs.Hub {
+	b.Helper()
+	if o.Coalesce == 0 {
+		o.Coalesce = time.Millisecond
+	}
+	h := vfs.NewHub(b.t, o)
+	b.reg.AddView(h)
+	b.Cleanup(func() { b.reg.RemoveView(h); h.Close() })
+	return h
+}
+
+func (b *bed) watch(h *vfs.Hub, rel string, o vfs.WatchOptions) *watcher {
+	b.Helper()
+	x := &watcher{bed: b, more: make(chan struct{}, 1)}
+	w, err := h.Watch(bg, who, b.at(rel).Path, o, x.emit)
+	b.must(err)
+	x.w = w
+	return x
+}
+
+func (x *watcher) emit(events []vfs.Event) {
+	x.mu.Lock()
+	if x.in++; x.in > 1 {
+		x.Error("emit is called twice at a time")
+	}
+	hold := x.hold
+	x.list = append(x.list, events...)
+	x.n++
+	x.mu.Unlock()
+	select {
+	case x.more <- struct{}{}:
+	default:
+	}
+	if hold != nil {
+		<-hold
+	}
+	x.mu.Lock()
+	x.in--
+	x.mu.Unlock()
+}
+
+func (x *watcher) events() []vfs.Event {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.list)
+}
+
+// until waits until the events so far satisfy ok. The bound only ends a test that
+// has failed.
+func (x *watcher) until(what string, ok func([]vfs.Event) bool) []vfs.Event {
+	x.Helper()
+	end := time.After(20 * time.Second)
+	for {
+		if list := x.events(); ok(list) {
+			return list
+		}
+		select {
+		case <-x.more:
+		case <-end:
+			x.Fatalf("%s: there is only %v", what, short(x.events()))
+		}
+	}
+}
+
+func has(kind vfs.EventKind, rel string) func([]vfs.Event) bool {
+	return func(list []vfs.Event) bool {
+		return slices.ContainsFunc(list, func(e vfs.Event) bool { return e.Kind == kind && e.Path.Rel() == rel })
+	}
+}
+
+func overflowed(list []vfs.Event) bool {
+	return slices.ContainsFunc(list, func(e vfs.Event) bool { return e.Overflow })
+}
+
+func short(list []vfs.Event) (out []string) {
+	for _, e := range list {
+		s := e.Kind.String() + " " + e.Path.Rel()
+		if e.Overflow {
+			s += " overflow"
+		}
+		if e.Ended {
+			s += " ended"
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// settle makes a change of its own and waits for it, so that everything before
+// it has been reported; it returns what was, and forgets it.
+func (x *watcher) settle(rel string) []vfs.Event {
+	x.Helper()
+	b := x.bed
+	name := rel + "/settled"
+	b.must(os.Mkdir(b.host(name), 0o755))
+	x.until("settling", has(vfs.Created, name))
+	b.must(os.Remove(b.host(name)))
+	list := x.until("settling", has(vfs.Deleted, name))
+	x.mu.Lock()
+	x.list = nil
+	x.mu.Unlock()
+	return slices.DeleteFunc(list, func(e vfs.Event) bool { return e.Path.Rel() == name })
+}
+
+// Each kind of change, made on the host, each filter. R043, R044.
+func TestWatchEvents(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    vfs.WatchOptions
+		act  func(b *bed)
+		want string // in this order
+	}{
+		"create":          {vfs.WatchOptions{}, func(b *bed) { b.put("d/new", "") }, "created d/new"},
+		"write":           {vfs.WatchOptions{}, func(b *bed) { b.put("d/old", "more") }, "modified d/old"},
+		"attributes":      {vfs.WatchOptions{}, func(b *bed) { b.must(os.Chmod(b.host("d/old"), 0o600)) }, "modified d/old"},
+		"delete":          {vfs.WatchOptions{}, func(b *bed) { b.must(os.Remove(b.host("d/old"))) }, "deleted d/old"},
+		"only created":    {vfs.WatchOptions{Events: vfs.Created | vfs.Deleted}, func(b *bed) { b.put("d/old", "more"); b.put("d/new", "") }, "created d/new"},
+		"directory":       {vfs.WatchOptions{}, func(b *bed) { b.must(os.Mkdir(b.host("d/n"), 0o755)) }, "created d/n"},
+		"one level":       {vfs.WatchOptions{}, func(b *bed) { b.put("d/sub/new", "") }, ""},
+		"below":           {vfs.WatchOptions{Recursive: true}, func(b *bed) { b.put("d/sub/new", "") }, "created d/sub/new"},
+		"beside":          {vfs.WatchOptions{Recursive: true}, func(b *bed) { b.put("other/f", "") }, ""},
+		"rename":          {vfs.WatchOptions{}, func(b *bed) { b.must(os.Rename(b.host("d/old"), b.host("d/new"))) }, "deleted d/old; created d/new"},
+		"replace":         {vfs.WatchOptions{}, func(b *bed) { b.must(os.Rename(b.host("d/second"), b.host("d/old"))) }, "deleted d/second; modified d/old"},
+		"moved in":        {vfs.WatchOptions{Recursive: true}, func(b *bed) { b.must(os.Rename(b.host("other"), b.host("d/in"))) }, "created d/in; created d/in/x; created d/in/x/y"},
+		"moved out":       {vfs.WatchOptions{Recursive: true}, func(b *bed) { b.must(os.Rename(b.host("d/sub"), b.host("gone"))); b.put("gone/f", "") }, "deleted d/sub"},
+		"tree at once":    {vfs.WatchOptions{Recursive: true}, func(b *bed) { b.must(os.MkdirAll(b.host("d/1/2/3"), 0o755)) }, "created d/1; created d/1/2; created d/1/2/3"},
+		"removed tree":    {vfs.WatchOptions{Recursive: true}, func(b *bed) { b.must(os.RemoveAll(b.host("d/sub"))) }, "deleted d/sub/f; deleted d/sub"},
+		"special":         {vfs.WatchOptions{}, func(b *bed) { b.must(unix.Mkfifo(b.host("d/fifo"), 0o600)); b.must(os.Remove(b.host("d/fifo"))) }, ""},
+		"link":            {vfs.WatchOptions{Recursive: true}, func(b *bed) { b.must(os.Symlink("../other", b.host("d/l"))); b.put("other/f", "") }, "created d/l"},
+		"itself":          {vfs.WatchOptions{}, func(b *bed) { b.must(os.Chmod(b.host("d"), 0o700)) }, "modified d"},
+		"by the tree":     {vfs.WatchOptions{}, func(b *bed) { b.must(second(b.t.Mkdir(bg, who, b.at("d"), "n", 0o755))) }, "created d/n"},
+		"replaced by it":  {vfs.WatchOptions{}, func(b *bed) { replace(b, "d/old") }, "modified d/old"},
+		"made by replace": {vfs.WatchOptions{}, func(b *bed) { replace(b, "d/new") }, "created d/new"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, b *bed) {
+				for _, f := range []string{"d/old", "d/second", "d/sub/f", "other/x/y"} {
+					b.put(f, "")
+				}
+				h := b.hub(vfs.HubOptions{})
+				defer h.Close()
+				x := b.watch(h, "d", c.o)
+				c.act(b)
+				var got []string
+				for _, e := range short(x.settle("d")) {
+					if !slices.Contains(got, e) {
+						got = append(got, e)
+					}
+				}
+				if strings.Join(got, "; ") != c.want {
+					t.Errorf("%q, want %q", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+func replace(b *bed, rel string) {
+	b.Helper()
+	b.must(second(b.t.Replace(bg, who, b.at(rel), strings.NewReader("new contents"), vfs.IfMatch{Mode: 0o644})))
+}
+
+// The two halves of a rename share an id that tells nothing; one half alone has
+// none. Times are UTC.
+func TestWatchMoves(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	b.put("d/a", "")
+	b.put("d/sub/x", "")
+	b.put("d/s2/y", "")
+	h := b.hub(vfs.HubOptions{})
+	x := b.watch(h, "d", vfs.WatchOptions{Recursive: true})
+	ids := map[string]bool{}
+	for _, move := range [][2]string{{"d/a", "d/sub/b"}, {"d/sub/b", "d/sub/c"}, {"d/s2", "d/sub/s3"}, {"d/sub/s3/y", "d/sub/x"}} {
+		b.must(os.Rename(b.host(move[0]), b.host(move[1])))
+		list := x.settle("d")
+		if len(list) < 2 || list[0].Kind != vfs.Deleted || list[0].Path.Rel() != move[0] || list[1].Path.Rel() != move[1] {
+			t.Fatalf("%v: %v", move, short(list))
+		}
+		id := list[0].MoveID
+		if id == "" || id != list[1].MoveID || ids[id] || len(id) != 20 {
+			t.Errorf("%v: ids %q, %q", move, id, list[1].MoveID)
+		}
+		ids[id] = true
+		for _, e := range list {
+			if e.Time.Location() != time.UTC || e.Time.IsZero() {
+				t.Errorf("time %v", e.Time)
+			}
+		}
+	}
+	b.must(os.Rename(b.host("d/sub/c"), b.host("out")))
+	b.must(os.Rename(b.host("out"), b.host("d/in")))
+	for _, e := range x.settle("d") {
+		if e.MoveID != "" {
+			t.Errorf("half a rename: %+v", e)
+		}
+	}
+}
+
+// A file is watched under its name, whatever takes its place.
+func TestWatchFile(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		b.put("d/f", "")
+		b.put("d/other", "")
+		h := b.hub(vfs.HubOptions{})
+		defer h.Close()
+		x := b.watch(h, "d/f", vfs.WatchOptions{})
+		b.put("d/other", "not of interest")
+		b.put("d/f", "1")
+		x.until("written", has(vfs.Modified, "d/f"))
+		b.must(os.Remove(b.host("d/f")))
+		x.until("removed", has(vfs.Deleted, "d/f"))
+		b.put("d/f", "2")
+		list := x.until("made again", has(vfs.Created, "d/f"))
+		for _, e := range list {
+			if e.Path.Rel() != "d/f" {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}
+
+// A root that is a single file is watched as that file.
+func TestWatchFileRoot(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	b.put("notes", "")
+	b.grant("one", "notes", guard.Policy{})
+	h := b.hub(vfs.HubOptions{})
+	p, err := guard.NewPath("one", "")
+	b.must(err)
+	x := &watcher{bed: b, more: make(chan struct{}, 1)}
+	w, err := h.Watch(bg, who, p, vfs.WatchOptions{Recursive: true}, x.emit)
+	b.must(err)
+	defer w.Close()
+	b.put("beside", "")
+	b.put("notes", "text")
+	for _, e := range x.until("written", has(vfs.Modified, "")) {
+		if e.Path != p {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+// What cannot be watched, and why.
+func TestWatchRefuses(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	b.put("d/f", "")
+	b.must(unix.Mkfifo(b.host("d/fifo"), 0o600))
+	b.must(os.Symlink("/", b.host("d/l")))
+	h := b.hub(vfs.HubOptions{})
+	try := func(rel string) error {
+		return second(h.Watch(bg, who, b.at(rel).Path, vfs.WatchOptions{Recursive: true}, func([]vfs.Event) {}))
+	}
+	b.wantKind(try("nothing"), names.NotExist)
+	b.wantKind(try("d/fifo"), names.Hidden)
+	b.wantKind(try("d/l/etc"), names.Invalid)
+	b.wantKind(try("d/f/x"), names.NotDir)
+	b.must(b.reg.Set(bg, "code", guard.Read|guard.List))
+	b.wantKind(try("d"), names.Permission)
+	if recs := b.rec.Of(names.OpWatch); len(recs) != 5 {
+		t.Errorf("%d records", len(recs))
+	}
+	b.must(b.reg.Set(bg, "code", guard.ReadOnly))
+	b.must(try("d"))
+	b.revoke("code")
+	b.wantKind(try("d"), names.Revoked)
+	if n, dirs := h.Counts(); n != 0 || dirs != 0 {
+		t.Errorf("%d watches on %d directories are left", n, dirs)
+	}
+	h.Close()
+	b.grant("code", "", guard.Policy{})
+	b.wantKind(try("d"), names.Internal)
+}
+
+// When watches run out at the beginning the watch is refused and nothing of it
+// stays; later, the receiver is told to look again and the rest goes on.
+func TestWatchLimit(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	for i := range 10 {
+		b.put(fmt.Sprintf("d/%d/f", i), "")
+	}
+	b.put("small/f", "")
+	h := b.hub(vfs.HubOptions{MaxWatches: 5})
+	_, err := h.Watch(bg, who, b.at("d").Path, vfs.WatchOptions{Recursive: true}, func([]vfs.Event) { t.Error("an event") })
+	var limit *vfs.LimitError
+	if !errors.Is(err, names.Quota) || !errors.As(err, &limit) || limit.Limit != 5 {
+		t.Errorf("%v", err)
+	}
+	if n, dirs := h.Counts(); n != 0 || dirs != 0 {
+		t.Errorf("%d watches on %d directories", n, dirs)
+	}
+	x := b.watch(h, "small", vfs.WatchOptions{Recursive: true})
+	b.must(os.MkdirAll(b.host("small/1/2/3/4/5/6"), 0o755))
+	x.until("overflow", overflowed)
+	b.put("small/g", "")
+	x.until("going on", has(vfs.Created, "small/g"))
+	if _, dirs := h.Counts(); dirs != 5 {
+		t.Errorf("%d directories are watched", dirs)
+	}
+	x.w.Close()
+	if n, dirs := h.Counts(); n != 0 || dirs != 0 {
+		t.Errorf("%d watches on %d directories", n, dirs)
+	}
+}
+
+// Many modifications are few events, and the last state is seen. R142, R143.
+func TestWatchCoalesces(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	b.put("d/f", "")
+	h := b.hub(vfs.HubOptions{Coalesce: 300 * time.Millisecond})
+	x := b.watch(h, "d", vfs.WatchOptions{})
+	for i := range 100 {
+		b.put("d/f", strings.Repeat("x", i))
+		b.put("d/new", strings.Repeat("x", i))
+	}
+	list := x.until("both", func(list []vfs.Event) bool {
+		return has(vfs.Modified, "d/f")(list) && has(vfs.Created, "d/new")(list)
+	})
+	// All fall into one window, or on a slow machine into a few.
+	if len(list) > 40 {
+		t.Errorf("%d events of 200 writes", len(list))
+	}
+	b.contents("d/f", strings.Repeat("x", 99))
+}
+
+// A receiver that hangs loses events, is told so, and then goes on; others are
+// not held up.
+func TestWatchSlowReceiver(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	b.put("slow/sub/f", "")
+	b.put("quick/f", "")
+	h := b.hub(vfs.HubOptions{})
+	slow, quick := b.watch(h, "slow", vfs.WatchOptions{Recursive: true}), b.watch(h, "quick", vfs.WatchOptions{})
+	release := make(chan struct{})
+	slow.hold = release
+	b.put("slow/first", "")
+	slow.until("the first", has(vfs.Created, "slow/first"))
+	many(b, "slow/many", 6000)
+	b.must(os.Mkdir(b.host("slow/fresh"), 0o755))
+	b.put("quick/g", "")
+	quick.until("the quick one", has(vfs.Created, "quick/g"))
+	if overflowed(slow.events()) {
+		t.Error("reported while the receiver is busy")
+	}
+	slow.mu.Lock()
+	slow.hold = nil
+	slow.mu.Unlock()
+	close(release)
+	slow.until("overflow", overflowed)
+	b.put("slow/fresh/x", "")
+	b.put("slow/many/x", "")
+	slow.until("going on", func(list []vfs.Event) bool {
+		return has(vfs.Created, "slow/fresh/x")(list) && has(vfs.Created, "slow/many/x")(list)
+	})
+	if overflowed(quick.events()) {
+		t.Error("the quick receiver lost events too")
+	}
+}
+
+// When a root ends its watches do, before the revocation is answered; nothing is
+// reported afterwards. Granting the root again wakes nothing.
+func TestWatchOfEndedRoot(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		b.put("d/f", "")
+		h := b.hub(vfs.HubOptions{Coalesce: time.Hour}) // the rest is still being gathered
+		defer h.Close()
+		x := b.watch(h, "d", vfs.WatchOptions{Recursive: true})
+		b.put("d/g", "")
+		b.revoke("code")
+		list := x.events()
+		if len(list) != 1 || !list[0].Ended || list[0].Kind != vfs.Deleted || list[0].Path.Rel() != "d" {
+			t.Errorf("%v", short(list))
+		}
+		select {
+		case <-x.w.Done():
+		default:
+			t.Error("the watch goes on")
+		}
+		b.grant("code", "", guard.Policy{})
+		y := b.watch(h, "d", vfs.WatchOptions{})
+		b.put("d/h", "")
+		y.w.Close()
+		x.w.Close()
+		if n := len(x.events()); n != 1 {
+			t.Errorf("%v", short(x.events()))
+		}
+		if n, dirs := h.Counts(); n != 0 || dirs != 0 {
+			t.Errorf("%d watches on %d directories", n, dirs)
+		}
+	})
+}
+
+// A revocation does not wait forever for a receiver that hangs, and says so; the
+// receiver then gets nothing more.
+func TestWatchRevokedWhileReceiverHangs(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	b.put("d/f", "")
+	h := b.hub(vfs.HubOptions{})
+	x := b.watch(h, "d", vfs.WatchOptions{})
+	release := make(chan struct{})
+	x.hold = release
+	b.put("d/g", "")
+	x.until("the first", has(vfs.Created, "d/g"))
+	_, err := b.reg.Revoke(bg, "code")
+	if err == nil || !strings.Contains(err.Error(), "hangs") {
+		t.Errorf("%v", err)
+	}
+	n := len(x.events())
+	close(release)
+	<-x.w.Done()
+	if list := x.events(); len(list) != n {
+		t.Errorf("%v after the revocation", short(list[n:]))
+	}
+}
+
+// A watch ends when the right to watch is taken away, goes on when another is,
+// and sees no more of a nested root that is closed to it.
+func TestWatchNarrowed(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		b.put("d/f", "")
+		b.put("d/in/f", "")
+		h := b.hub(vfs.HubOptions{})
+		defer h.Close()
+		x := b.watch(h, "d", vfs.WatchOptions{Recursive: true})
+		b.must(b.reg.Set(bg, "code", guard.ReadOnly))
+		x.until("to look again", overflowed)
+		b.put("d/in/g", "")
+		x.until("going on", has(vfs.Created, "d/in/g"))
+
+		b.grant("in", "d/in", guard.Policy{Rights: guard.Read | guard.List})
+		b.put("d/in/secret", "")
+		b.must(os.Mkdir(b.host("d/in/dir"), 0o755))
+		b.must(os.Chmod(b.host("d/in"), 0o700))
+		if list := x.settle("d"); has(vfs.Created, "d/in/secret")(list) || has(vfs.Created, "d/in/dir")(list) {
+			t.Errorf("of a closed root: %v", short(list))
+		}
+		b.revoke("in")
+		b.put("d/in/secret2", "")
+		if list := x.settle("d"); has(vfs.Created, "d/in/secret2")(list) {
+			t.Errorf("of a revoked root: %v", short(list))
+		}
+		b.must(b.reg.Set(bg, "code", guard.Read|guard.List))
+		list := x.events()
+		if len(list) == 0 || !list[len(list)-1].Ended {
+			t.Errorf("%v", short(list))
+		}
+		b.put("d/h", "")
+		x.w.Close()
+		if has(vfs.Created, "d/h")(x.events()) {
+			t.Error("an event without the right to watch")
+		}
+	})
+}
+
+// The watch ends with what it watches: removed, renamed, or moved out of the root
+// together with a directory above it.
+func TestWatchedPathGoes(t *testing.T) {
+	for name, act := range map[string]func(b *bed){
+		"removed":     func(b *bed) { b.must(os.RemoveAll(b.host("a/d"))) },
+		"renamed":     func(b *bed) { b.must(os.Rename(b.host("a/d"), b.host("a/e"))) },
+		"above moved": func(b *bed) { b.must(os.Rename(b.host("a"), filepath.Join(b.TempDir(), "a"))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, b *bed) {
+				b.put("a/d/f", "")
+				h := b.hub(vfs.HubOptions{})
+				defer h.Close()
+				x := b.watch(h, "a/d", vfs.WatchOptions{Recursive: true})
+				fd, err := unix.Open(b.host("a/d"), unix.O_PATH|unix.O_DIRECTORY, 0)
+				b.must(err)
+				defer unix.Close(fd)
+				act(b)
+				// inotify itself would go on telling of the directory.
+				_ = unix.Mknodat(fd, "outside", unix.S_IFREG|0o600, 0)
+				<-x.w.Done()
+				list := x.events()
+				if len(list) == 0 || !list[len(list)-1].Ended || has(vfs.Created, "a/d/outside")(list) {
+					t.Errorf("%v", short(list))
+				}
+			})
+		})
+	}
+}
+
+// Watches leave no goroutine, descriptor or inotify watch behind, and closing
+// one does not touch another on the same directories.
+func TestWatchLeavesNothing(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	for i := range 20 {
+		b.put(fmt.Sprintf("d/%d/f", i), "")
+	}
+	before, routines := openFDs(t), runtime.NumGoroutine()
+	h := vfs.NewHub(b.t, vfs.HubOptions{Coalesce: time.Millisecond})
+	var all []*watcher
+	for range 10 {
+		all = append(all, b.watch(h, "d", vfs.WatchOptions{Recursive: true}))
+	}
+	if n, dirs := h.Counts(); n != 10 || dirs != 21 {
+		t.Errorf("%d watches on %d directories", n, dirs)
+	}
+	for i := range 9 {
+		b.put(fmt.Sprintf("d/%d/g", i), "")
+		all[i].w.Close()
+		all[i].w.Close()
+		b.put(fmt.Sprintf("d/%d/h", i), "")
+		all[9].until("the other", has(vfs.Created, fmt.Sprintf("d/%d/h", i)))
+	}
+	h.Close()
+	<-all[9].w.Done()
+	for i := 0; runtime.NumGoroutine() > routines && i < 500; i++ {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := runtime.NumGoroutine(); n > routines {
+		t.Errorf("%d goroutines before, %d now", routines, n)
+	}
+	noLeak(t, before, 0)
+}
+
+// Closing, revoking and changes at the same time end well.
+func TestWatchEndsConcurrently(t *testing.T) {
+	for range 20 {
+		b := newBed(t, false, guard.Policy{})
+		b.put("d/f", "")
+		h := b.hub(vfs.HubOptions{})
+		x, y := b.watch(h, "d", vfs.WatchOptions{Recursive: true}), b.watch(h, "", vfs.WatchOptions{Recursive: true})
+		var wg sync.WaitGroup
+		wg.Go(x.w.Close)
+		wg.Go(func() { b.revoke("code") })
+		wg.Go(func() {
+			w, err := h.Watch(bg, who, b.at("d").Path, vfs.WatchOptions{}, func([]vfs.Event) {})
+			if err == nil {
+				<-w.Done() // its root ends
+			}
+		})
+		wg.Go(func() { _ = os.WriteFile(b.host("d/g"), nil, 0o644) })
+		wg.Wait()
+		<-y.w.Done()
+		h.Close()
+	}
+}
+
+// state is the paths below dir, as a fold of events should know them.
+func (b *bed) state(dir string) map[string]bool {
+	b.Helper()
+	out := map[string]bool{}
+	b.must(filepath.WalkDir(b.host(dir), func(p string, _ fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(b.host(""), p)
+		if rel != dir {
+			out[rel] = true
+		}
+		return err
+	}))
+	return out
+}
+
+// fold applies events to a state.
+func fold(state map[string]bool, list []vfs.Event) {
+	for _, e := range list {
+		rel := e.Path.Rel()
+		switch e.Kind {
+		case vfs.Deleted:
+			for have := range state {
+				if have == rel || strings.HasPrefix(have, rel+"/") {
+					delete(state, have)
+				}
+			}
+		case vfs.Created:
+			state[rel] = true
+		}
+	}
+}

@@ -1,0 +1,500 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// A watch's goroutine turns raw events into reported ones. Raw events carry
+// names only, so it looks, within one admitted operation for many of them, at
+// what the names are now, and applies what it saw in the order of the events.
+// A look is never older than the events it is for; what it saw too early, the
+// events still to come repeat. An operation may be answered before it is through
+// (on file systems that hang), so it touches nothing of the watch's: it returns
+// what it found, and the goroutine applies that.
+
+// watchState is what the goroutine owns. Those before base never change.
+type watchState struct {
+	src   *SourceWatcher
+	epoch uint64
+	dead  <-chan struct{} // closed when the root ends
+	id    guard.Identity  // of the base
+	file  bool            // one name is watched, not a directory
+
+	base  *hubDir // nil: it has to be watched anew
+	out   gathering
+	delay *time.Timer // runs while something is gathered
+}
+
+const (
+	// halfWait is how much longer the first half of a rename waits for the
+	// second.
+	halfWait = 10 * time.Millisecond
+	// retryWait is how long a watch waits when its root cannot be looked at:
+	// the speed limit is reached, the file system hangs.
+	retryWait = time.Second
+)
+
+func (w *Watch) run() {
+	defer close(w.done)
+	w.delay = time.NewTimer(time.Hour)
+	w.delay.Stop()
+	why := w.loop()
+	w.delay.Stop()
+	w.forget()
+	w.kill(w.base)
+	if why == endGone {
+		w.report()
+	}
+	w.mu.Lock()
+	acks := w.narrows
+	w.narrows, w.finished = nil, true
+	if w.ending != endNot {
+		why = w.ending
+	}
+	w.mu.Unlock()
+	if why != endClosed && !w.mute.Load() {
+		w.emit([]Event{{Path: w.path, Kind: Deleted, Time: time.Now().UTC(), Ended: true}})
+	}
+	for _, ack := range acks {
+		close(ack)
+	}
+}
+
+// loop runs until the watch ends, and says why.
+func (w *Watch) loop() endReason {
+	running, halfWaited := false, false
+	arm := func(d time.Duration) {
+		if !running {
+			w.delay.Reset(d)
+			running = true
+		}
+	}
+	for {
+		due := false
+		select {
+		case <-w.stop:
+			return endClosed
+		case <-w.dead:
+			return endRoot
+		case <-w.wake:
+		case <-w.delay.C:
+			due, running = true, false
+		}
+		x := w.take(due)
+		retry, why := w.do(&x)
+		for _, ack := range x.acks {
+			close(ack)
+		}
+		if why != endNot {
+			return why
+		}
+		if retry {
+			w.overflow()
+			select {
+			case <-w.wake: // the overflow's own
+			default:
+			}
+			running = false
+			arm(retryWait)
+			continue
+		}
+		if due && w.out.halved() && !halfWaited {
+			halfWaited = true
+			arm(halfWait)
+			continue
+		}
+		if due || len(w.out.list) >= hurryOut && !w.out.halved() {
+			halfWaited = false
+			w.report()
+		}
+		if x.waiting || !w.out.empty() {
+			arm(w.h.o.Coalesce)
+		}
+	}
+}
+
+// report hands the gathered events to the receiver.
+func (w *Watch) report() {
+	select {
+	case <-w.stop:
+		return
+	case <-w.dead:
+		return
+	default:
+	}
+	if w.judgePending() {
+		return // what was gathered is thrown away there
+	}
+	if events := w.drain(); len(events) > 0 {
+		w.emit(events)
+	}
+}
+
+// do does what there is to do. retry means that it could not, and is to be tried
+// again later.
+func (w *Watch) do(x *work) (retry bool, why endReason) {
+	if x.judge {
+		// What was gathered may be of what the caller may not see any more.
+		w.out = gathering{}
+	}
+	var err error
+	switch {
+	case x.judge || x.over || w.base == nil:
+		err = w.again()
+	case len(x.raw) > 0:
+		err = w.process(x.raw)
+	}
+	switch {
+	case err == nil:
+		return false, endNot
+	case errors.Is(err, errWatchedGone):
+		return false, endGone
+	}
+	switch names.Reason(err) {
+	case names.Revoked, names.NoConsent, names.Permission, names.ReadOnly, names.Unavailable, names.Hidden:
+		return false, endRoot
+	}
+	w.kill(w.base)
+	w.base = nil
+	return true, endNot
+}
+
+var errWatchedGone = errors.New("the watched path is gone")
+
+func admitWatch[T any](w *Watch, drop func(T), f func(ctx context.Context, l *guard.Lease) (T, error)) (T, error) {
+	req := guard.Request{Caller: w.c, Op: names.OpWatch, Path: w.path, Epoch: w.epoch, Quiet: true}
+	ctx := w.ctx
+	return do(ctx, w.h.t, req, drop, func(l *guard.Lease) (T, int64, error) {
+		v, err := f(ctx, l)
+		return v, 0, err
+	})
+}
+
+// again watches everything anew, after events were lost or the root was
+// narrowed, and only then has the receiver look again.
+func (w *Watch) again() error {
+	src, file := w.src, w.file
+	set, err := admitWatch(w, w.drop, func(ctx context.Context, l *guard.Lease) (*setup, error) {
+		return w.setUp(ctx, l, src, true, file)
+	})
+	switch names.Reason(err) { //nolint:exhaustive // the others are handled by do
+	case names.NotExist, names.NotDir, names.Invalid, names.Escaped:
+		return errWatchedGone // a link or another file system is there now
+	}
+	if err != nil {
+		return err
+	}
+	if set.base.id != w.id || set.base.only != "" != file {
+		w.kill(set.base)
+		return errWatchedGone
+	}
+	w.kill(w.base)
+	w.base, w.out.over = set.base, true
+	return nil
+}
+
+// place is a name in a watched directory.
+type place struct {
+	dir  *hubDir
+	name string
+}
+
+// asked is what is to be looked at: the latest event of a place.
+type asked struct {
+	last int
+	have guard.Identity // of the directory that is watched there already
+}
+
+// seen is what was found at a place.
+type seen struct {
+	exists, hidden, isDir bool
+
+	id    guard.Identity
+	kid   *hubDir // a directory that is watched now
+	paths []string
+	over  bool
+}
+
+// look is what one operation found.
+type look struct {
+	gone  bool // the watched path is not what it was
+	at    map[place]*seen
+	full  bool
+	watch *Watch
+	src   *SourceWatcher
+}
+
+// process looks at what raw events are about and gathers what is to be reported.
+func (w *Watch) process(raw []rawEvent) error {
+	ask := map[place]asked{}
+	order := map[*hubDir][]string{}
+	lost := map[place]bool{} // what is watched there will not be any more
+	for i := range raw {
+		r := &raw[i]
+		at := place{r.dir, r.Name}
+		if r.Deleted {
+			lost[at] = true
+		}
+		if r.dir.dead || r.Name == "" || r.Self {
+			continue
+		}
+		a, ok := ask[at]
+		if !ok {
+			order[r.dir] = append(order[r.dir], r.Name)
+		}
+		kid := r.dir.kids[r.Name]
+		a.last, a.have = i, guard.Identity{}
+		if kid != nil && !lost[at] {
+			a.have = kid.id
+		}
+		ask[at] = a
+	}
+	base, src := w.base, w.src
+	found, err := admitWatch(w, (*look).drop, func(ctx context.Context, l *guard.Lease) (*look, error) {
+		x := &look{at: map[place]*seen{}, watch: w, src: src}
+		if err := x.run(ctx, l, base, order, ask); err != nil {
+			x.drop()
+			return nil, err
+		}
+		return x, nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range raw {
+		w.apply(&raw[i], i, ask, found)
+		if len(w.out.list) >= hurryOut && !w.out.halved() {
+			w.report()
+		}
+	}
+	found.drop() // what was watched and not adopted
+	w.out.over = w.out.over || found.full
+	if found.gone {
+		return errWatchedGone
+	}
+	return nil
+}
+
+// drop ends the watching of what was found and not adopted.
+func (x *look) drop() {
+	stand := &Watch{watchState: watchState{src: x.src}}
+	for _, s := range x.at {
+		if s.kid != nil {
+			stand.kill(s.kid)
+			s.kid = nil
+		}
+	}
+}
+
+func (x *look) run(ctx context.Context, l *guard.Lease, base *hubDir, order map[*hubDir][]string, ask map[place]asked) error {
+	err := x.stillThere(l, base)
+	if err != nil || x.gone {
+		return err
+	}
+	refused := map[guard.Identity]error{}
+	// Those above first: what lies below a directory that is watched anew has
+	// been looked at with it.
+	dirs := slices.SortedFunc(maps.Keys(order), func(a, b *hubDir) int { return a.depth() - b.depth() })
+	for _, d := range dirs {
+		if x.renewed(d) {
+			continue
+		}
+		sc := &scan{w: x.watch, l: l, src: x.src, refused: refused}
+		if err := x.dir(ctx, sc, d, order[d], ask); err != nil && !passable(err) {
+			return err
+		}
+		x.full = x.full || sc.full
+	}
+	return nil
+}
+
+// renewed reports whether a directory above d, or d itself, has been entered
+// anew, so that d is about to be given up.
+func (x *look) renewed(d *hubDir) bool {
+	for ; d.parent != nil; d = d.parent {
+		if s := x.at[place{d.parent, d.name}]; s != nil && s.kid != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// stillThere checks that the watch's directory is at its place: it may have been
+// moved out of the root, and inotify would not stop telling of it.
+func (x *look) stillThere(l *guard.Lease, base *hubDir) error {
+	d, err := hubBase(l, base)
+	if err != nil {
+		x.gone = passable(err)
+		if names.Reason(err).Refusal() || !x.gone {
+			return err
+		}
+		return nil
+	}
+	defer d.Close()
+	info, err := beneath.Stat(d.FD)
+	x.gone = err == nil && info.ID() != base.id
+	return err
+}
+
+// hubBase resolves the directory a watch begins at.
+func hubBase(l *guard.Lease, base *hubDir) (beneath.Dir, error) {
+	if l.File() != "" {
+		return beneath.Dir{FD: l.Dir()}, nil
+	}
+	return beneath.OpenDir(l, base.name)
+}
+
+// dir looks at names in one directory.
+func (x *look) dir(ctx context.Context, sc *scan, d *hubDir, list []string, ask map[place]asked) error {
+	if d.only != "" {
+		b, err := hubBase(sc.l, d)
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		for _, name := range list {
+			x.at[place{d, name}] = sc.see(b.FD, d.name, name)
+		}
+		return nil
+	}
+	rel := d.rel()
+	wk := sc.walker(ctx, rel)
+	defer wk.close()
+	if err := wk.start(); err != nil {
+		return err
+	}
+	info, err := beneath.Stat(wk.top().fd)
+	if err != nil {
+		return err
+	}
+	if info.ID() != d.id {
+		return nil // it has moved; its events are on their way
+	}
+	for _, name := range list {
+		at := place{d, name}
+		s := sc.see(wk.top().fd, rel, name)
+		x.at[at] = s
+		if !s.isDir || !sc.w.o.Recursive || ask[at].have == s.id {
+			continue
+		}
+		if err := s.enter(sc, wk, d, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// see looks at one name.
+func (s *scan) see(fd int, rel, name string) *seen {
+	info, err := beneath.StatAt(fd, name)
+	if err != nil {
+		return &seen{}
+	}
+	hidden := visible(s.l, &info) != nil || s.l.File() == "" && s.l.Judge(rel, name) != nil
+	return &seen{exists: true, hidden: hidden, isDir: info.IsDir() && !hidden, id: info.ID()}
+}
+
+// enter watches a directory that has appeared, and what is in it by now.
+func (s *seen) enter(sc *scan, wk *walker, d *hubDir, name string) error {
+	if ok, err := wk.enter(name); err != nil || !ok {
+		return err
+	}
+	sc.report, sc.paths, sc.over = true, nil, false
+	kid, err := sc.tree(wk, d, name)
+	if err != nil {
+		return err
+	}
+	s.kid, s.paths, s.over = kid, sc.paths, sc.over
+	for len(wk.levels) > 1 {
+		if _, err := wk.leave(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply gathers what one raw event amounts to; i is its place in the batch.
+func (w *Watch) apply(r *rawEvent, i int, ask map[place]asked, found *look) {
+	d := r.dir
+	if d.dead || r.Self {
+		return
+	}
+	if r.Name == "" {
+		if r.Changed && d.only == "" {
+			w.out.add(Event{Path: w.path, Kind: Modified, Time: r.at}, 0, false)
+		}
+		return
+	}
+	p, ok := d.path(r.Name)
+	if !ok {
+		return
+	}
+	tree := r.IsDir || d.kids[r.Name] != nil
+	gone := func(cookie uint32) {
+		if d.knows(r.Name) {
+			d.unlearn(r.Name)
+			w.out.add(Event{Path: p, Kind: Deleted, Time: r.at}, cookie, tree)
+		}
+	}
+	at := place{d, r.Name}
+	s := found.at[at]
+	if r.Deleted {
+		d.lose(r.Name)
+		gone(r.Cookie)
+		if ask[at].last != i {
+			return
+		}
+		// Something is there all the same: an exchange of two names is told
+		// as one rename and then the other, so the last event of the one is
+		// that it disappeared. Or it has come since; its event is then old.
+	}
+	switch {
+	case s == nil || !s.exists:
+		return // it has gone again, and an event will say so
+	case s.hidden:
+		gone(0)
+		return
+	}
+	w.appeared(r, p, s)
+	if s.kid != nil && ask[at].last == i {
+		w.enterInto(r, p, s)
+	}
+}
+
+// appeared gathers the event of a name that is there.
+func (w *Watch) appeared(r *rawEvent, p guard.Path, s *seen) {
+	e := Event{Path: p, Kind: Modified, Time: r.at}
+	cookie := r.Cookie
+	switch known := r.dir.knows(r.Name); {
+	case !known:
+		e.Kind = Created
+		r.dir.learn(r.Name)
+	case r.Created && !r.Moved:
+		return // the look at its directory has shown it already
+	}
+	if r.Deleted {
+		cookie = 0
+	}
+	w.out.add(e, cookie, false)
+}
+
+// enterInto adopts a directory that has appeared and gathers what is in it.
+func (w *Watch) enterInto(r *rawEvent, p guard.Path, s *seen) {
+	r.dir.lose(r.Name)
+	r.dir.adopt(r.Name, s.kid)
+	s.kid = nil
+	for _, rel := range s.paths {
+		if below, err := guard.NewPath(p.Root, p.Rel()+"/"+rel); err == nil {
+			w.out.add(Event{Path: below, Kind: Created, Time: r.at}, 0, false)
+		}
+	}
+	w.out.over = w.out.over || s.over
+}

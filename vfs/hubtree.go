@@ -1,0 +1,343 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// hubDir is a watched directory of one watch. It never changes its place: one
+// that is renamed is another hubDir. Its first fields are fixed when it is made,
+// the others belong to the watch's goroutine.
+type hubDir struct {
+	w      *Watch
+	parent *hubDir // nil: where the watch begins
+	name   string  // of the root-relative path of the beginning, if there is no parent
+	only   string  // the one name of interest, "" for all
+	id     guard.Identity
+	wd     int32
+
+	dead bool
+	// known are the hashes of the names that the receiver knows of, so that
+	// a replacement can be told from a creation, and the end of what was
+	// never reported is not reported either.
+	known map[uint64]struct{}
+	kids  map[string]*hubDir
+}
+
+func (d *hubDir) rel() string {
+	if d.parent == nil {
+		return d.name
+	}
+	var elems []string
+	for ; d.parent != nil; d = d.parent {
+		elems = append(elems, d.name)
+	}
+	if d.name != "" {
+		elems = append(elems, d.name)
+	}
+	slices.Reverse(elems)
+	return strings.Join(elems, "/")
+}
+
+func (d *hubDir) depth() (n int) {
+	for ; d.parent != nil; d = d.parent {
+		n++
+	}
+	return n
+}
+
+func (d *hubDir) hash(name string) uint64 { return maphash.String(d.w.h.seed, name) }
+
+func (d *hubDir) knows(name string) bool {
+	_, ok := d.known[d.hash(name)]
+	return ok
+}
+
+func (d *hubDir) learn(name string) {
+	if d.known == nil {
+		d.known = map[uint64]struct{}{}
+	}
+	d.known[d.hash(name)] = struct{}{}
+}
+
+func (d *hubDir) unlearn(name string) { delete(d.known, d.hash(name)) }
+
+func (d *hubDir) adopt(name string, kid *hubDir) {
+	if d.kids == nil {
+		d.kids = map[string]*hubDir{}
+	}
+	d.kids[name] = kid
+}
+
+// lose ends the watching of what lies below a name that has gone.
+func (d *hubDir) lose(name string) {
+	if kid := d.kids[name]; kid != nil {
+		d.w.kill(kid)
+		delete(d.kids, name)
+	}
+}
+
+// kill ends the watching of a directory and of all below it.
+func (w *Watch) kill(d *hubDir) {
+	todo := []*hubDir{d}
+	for len(todo) > 0 {
+		d := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if d == nil || d.dead {
+			continue
+		}
+		d.dead = true
+		w.src.Unwatch(d.wd, d)
+		for _, kid := range d.kids {
+			todo = append(todo, kid)
+		}
+	}
+}
+
+// setup is a freshly watched tree, made by an operation; a lease's goroutine
+// makes it and the watch's adopts it.
+type setup struct {
+	src   *SourceWatcher
+	base  *hubDir
+	epoch uint64
+	dead  <-chan struct{}
+}
+
+// drop undoes a setup that came too late.
+func (w *Watch) drop(s *setup) {
+	if s != nil {
+		stand := &Watch{watchState: watchState{src: s.src}}
+		stand.kill(s.base)
+	}
+}
+
+// setUp watches the path, and the directories below it if asked to. again says
+// that it was watched before: then a part will do if there are not enough
+// watches, and a file that is watched need not be there; file says that it is one.
+func (w *Watch) setUp(ctx context.Context, l *guard.Lease, src *SourceWatcher, again, file bool) (*setup, error) {
+	s := &setup{src: src, epoch: l.Epoch(), dead: l.Hold().Dead()}
+	sc := &scan{w: w, l: l, src: src, refused: map[guard.Identity]error{}}
+	err := w.setUpOne(ctx, s, sc, again && file)
+	if err == nil && sc.full && (s.base == nil || !again) {
+		err = &guard.Error{Kind: names.Quota, Err: &LimitError{What: "directories can be watched", Limit: src.limit}}
+	}
+	if err == nil && s.base == nil {
+		err = unix.EACCES
+	}
+	if err != nil {
+		w.drop(s)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (w *Watch) setUpOne(ctx context.Context, s *setup, sc *scan, file bool) (err error) {
+	if !file {
+		n, err := beneath.Node(sc.l, w.path)
+		if err != nil {
+			return err
+		}
+		info, err := beneath.Stat(n.FD)
+		n.Close()
+		if err != nil {
+			return err
+		}
+		if err := visible(sc.l, &info); err != nil {
+			return err
+		}
+		file = !info.IsDir()
+	}
+	if file {
+		s.base, err = sc.file()
+		return err
+	}
+	wk := sc.walker(ctx, w.path.Rel())
+	defer wk.close()
+	if err := wk.start(); err != nil {
+		return err
+	}
+	s.base, err = sc.tree(wk, nil, w.path.Rel())
+	return err
+}
+
+// scan is the looking at directories within one operation.
+type scan struct {
+	w       *Watch
+	l       *guard.Lease
+	src     *SourceWatcher
+	refused map[guard.Identity]error
+	full    bool // watches ran out
+	report  bool // paths are gathered
+	paths   []string
+	over    bool // there were too many of them
+}
+
+func (s *scan) walker(ctx context.Context, base string) *walker {
+	wk := newWalker(ctx, s.l, base)
+	wk.refused = s.refused
+	return wk
+}
+
+// watch begins to watch an open directory; nil without an error means that it
+// cannot be watched for want of watches or of permission.
+func (s *scan) watch(fd int, d *hubDir) (*hubDir, error) {
+	info, err := beneath.Stat(fd)
+	if err != nil {
+		return nil, err
+	}
+	if s.src.count.Load() >= s.src.limit {
+		s.src.full.Add(1)
+		s.full = true
+		return nil, nil
+	}
+	d.w, d.id = s.w, info.ID()
+	d.wd, err = s.src.add(beneath.Dir{FD: fd}, d)
+	switch {
+	case errors.Is(err, unix.ENOSPC):
+		s.src.full.Add(1)
+		s.full = true
+		return nil, nil
+	case err != nil && passable(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return d, nil
+}
+
+// file watches the one name the path is, in the directory above it.
+func (s *scan) file() (*hubDir, error) {
+	d, base, err := beneath.Parent(s.l, s.w.path)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	dir, _ := s.w.path.Split()
+	h, err := s.watch(d.FD, &hubDir{name: dir.Rel(), only: base})
+	if h == nil {
+		return nil, err
+	}
+	if now := s.see(d.FD, dir.Rel(), base); now.exists && !now.hidden {
+		h.learn(base)
+	}
+	return h, nil
+}
+
+// tree watches the directory the walker stands in, called name in parent, and
+// what lies below it. The watch comes before the look: what appears in between
+// is seen by either. It returns nil if the directory itself could not be watched.
+func (s *scan) tree(wk *walker, parent *hubDir, name string) (base *hubDir, err error) {
+	floor := len(wk.levels)
+	base, err = s.watch(wk.top().fd, &hubDir{parent: parent, name: name})
+	if base == nil {
+		return nil, err
+	}
+	done := false
+	defer func() {
+		if !done {
+			s.w.drop(&setup{src: s.src, base: base})
+			base = nil
+		}
+	}()
+	prefix := len(wk.path) // what is above need not be gathered
+	at := []*hubDir{base}
+	for len(wk.levels) >= floor {
+		e, ok, err := wk.peek()
+		if err != nil {
+			return base, err
+		}
+		if !ok {
+			if len(wk.levels) == floor {
+				break
+			}
+			if _, err := wk.leave(); err != nil {
+				return base, err
+			}
+			continue
+		}
+		// Leaving may have left more than one level.
+		at = at[:len(wk.levels)-floor+1]
+		name, typ := e.Name, s.typeOf(wk, e)
+		wk.take()
+		d := at[len(at)-1]
+		if typ == 0 {
+			continue
+		}
+		d.learn(name)
+		s.gather(wk, prefix, name)
+		if typ != unix.S_IFDIR || !s.w.o.Recursive {
+			continue
+		}
+		kid, err := s.enter(wk, d, name)
+		if err != nil {
+			return base, err
+		}
+		if kid != nil {
+			at = append(at, kid)
+		}
+	}
+	done = true
+	return base, nil
+}
+
+// enter goes into a subdirectory and watches it; nil means that it does not.
+func (s *scan) enter(wk *walker, d *hubDir, name string) (*hubDir, error) {
+	if s.full {
+		return nil, nil
+	}
+	ok, err := wk.enter(name)
+	if err != nil || !ok {
+		return nil, err
+	}
+	kid, err := s.watch(wk.top().fd, &hubDir{parent: d, name: name})
+	if err != nil {
+		return nil, err
+	}
+	if kid == nil {
+		_, err := wk.leave()
+		return nil, err
+	}
+	// A name that is renamed while its directory is read may come twice.
+	s.w.drop(&setup{src: s.src, base: d.kids[name]})
+	d.adopt(name, kid)
+	return kid, nil
+}
+
+// typeOf is the type of a name that may be reported, 0 of one that may not.
+func (s *scan) typeOf(wk *walker, e *Entry) uint32 {
+	if len(e.Name) > names.MaxElement || strings.HasPrefix(e.Name, TempPrefix) || s.l.Judge(wk.dir(), e.Name) != nil {
+		return 0
+	}
+	if e.Type != 0 {
+		return e.Type // special files were left out
+	}
+	info, err := beneath.StatAt(wk.top().fd, e.Name)
+	if err != nil || visible(s.l, &info) != nil {
+		return 0
+	}
+	return info.Type()
+}
+
+func (s *scan) gather(wk *walker, prefix int, name string) {
+	if !s.report {
+		return
+	}
+	if len(s.paths) >= maxRaw {
+		s.over = true
+		return
+	}
+	rel := strings.TrimPrefix(string(wk.path[prefix:]), "/")
+	if rel != "" {
+		rel += "/"
+	}
+	s.paths = append(s.paths, rel+name)
+}
