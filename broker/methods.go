@@ -47,7 +47,7 @@ func (s *Session) path(field, p string) (guard.Path, error) {
 		return q, err
 	}
 	if !s.sees(q.Root) {
-		err := &guard.Error{Kind: names.NoConsent, Path: q}
+		err := &guard.Error{Kind: names.NoConsent} // whose root it is, is not this server's to know
 		s.refusedPath(field, err)
 		return q, err
 	}

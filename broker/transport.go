@@ -130,11 +130,15 @@ type binding struct {
 
 	mu   sync.Mutex // held while the two lists are brought in step
 	have map[string]string
+	off  bool // the session is over
 }
 
 func (b *binding) sync() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.off {
+		return
+	}
 	want := map[string]string{}
 	for _, st := range b.s.visible() {
 		r := rootOf(&st)
@@ -161,14 +165,18 @@ func (b *binding) clear() {
 	for uri := range b.have {
 		b.client.RemoveRoots(uri)
 	}
-	b.have = nil
+	b.have, b.off = nil, true
 }
 
+// syncClients brings the SDK clients in step, on the side: the SDK writes to
+// every session of a client, and a revocation must not wait for any of them.
 func (s *Session) syncClients() {
 	s.mu.Lock()
-	list := s.clients
-	s.mu.Unlock()
-	for _, b := range list {
-		b.sync()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	for _, b := range s.clients {
+		s.wg.Go(b.sync)
 	}
 }
