@@ -185,6 +185,9 @@ func (t *Tree) openFollowed(ctx context.Context, c guard.Caller, p guard.Path) (
 	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		o, err := followed(ctx, l, p, true, func(q guard.Path) (opened, error) {
 			fd, info, _, err := openTarget(l, q)
+			if err == nil {
+				err = beneath.Hold(fd)
+			}
 			if err != nil {
 				return opened{}, err
 			}

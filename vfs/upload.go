@@ -111,10 +111,8 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 	if !t.uploads.begin(u.key) {
 		return nil, &guard.Error{Kind: names.Conflict, Err: errors.New("another upload of this file is in progress")}
 	}
-	if u.s, err = p.stage(u.old); err == nil && u.s.temp != "" {
-		if u.dir, err = beneath.Dup(d); err != nil {
-			u.s.drop(d)
-		}
+	if u.s, err = p.stage(u.old); err == nil {
+		err = u.keep(d)
 	}
 	if err != nil {
 		t.uploads.end(u.key)
@@ -123,6 +121,20 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 	u.hold.Store(l.Hold())
 	u.users.Store(1)
 	return u, nil
+}
+
+// keep makes sure that the descriptors may stay open between operations.
+func (u *Upload) keep(d beneath.Dir) error {
+	err := beneath.Hold(u.s.fd)
+	if err != nil {
+		u.s.fd = -1 // Hold has closed it
+	} else if u.s.temp != "" {
+		u.dir, err = beneath.Dup(d)
+	}
+	if err != nil {
+		u.s.drop(d)
+	}
+	return err
 }
 
 // leave lets go of the staged file; the last closes it.
