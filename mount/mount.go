@@ -33,6 +33,7 @@ type Mount struct {
 	start     time.Time
 	keptFiles keptFiles
 	watcher   *vfs.SourceWatcher // nil: nothing is watched
+	delivery  *delivery          // of what watcher reports
 	noWatches sync.Once
 	refs      atomic.Int64  // see maxRefs
 	served    chan struct{} // closed when the kernel's connection has ended
@@ -74,6 +75,7 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	m.keptFiles.max = max(1, min(m.keptFiles.max, vfs.MaxKept()/2))
 	// The client's umask has been taken into account; ours would come on top.
 	unix.Umask(0)
+	m.delivery = newDelivery(tellChanged, tellAll, m.warnStuck)
 	if opt.Level != Strict {
 		w, err := vfs.NewSourceWatcher(m.sourceChanged, m.sourceLost)
 		if err != nil {

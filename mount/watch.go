@@ -23,6 +23,7 @@ import (
 // dirWatch is the watch of one directory node.
 type dirWatch struct {
 	state   atomic.Int32 // watchNone and so on
+	stuck   atomic.Bool  // the kernel cannot be told of changes, see delivery
 	mu      sync.Mutex   // guards the fields below
 	wd      int32
 	retryAt time.Time
@@ -68,10 +69,10 @@ func (n *node) watched() bool {
 			w = e.watch.Load()
 		}
 	}
-	if w.state.Load() == watchActive {
-		return true
+	if w.state.Load() != watchActive && !n.beginWatch(w) {
+		return false
 	}
-	return n.beginWatch(w)
+	return !w.stuck.Load()
 }
 
 func (n *node) beginWatch(w *dirWatch) bool {
@@ -148,7 +149,7 @@ func (n *node) parentWatched() bool {
 		return false
 	}
 	w := e.watch.Load()
-	return w != nil && w.state.Load() == watchActive
+	return w != nil && w.state.Load() == watchActive && !w.stuck.Load()
 }
 
 // own says that an operation of ours is about to make a name appear or
@@ -199,7 +200,7 @@ func (w *dirWatch) expectedName(name string, created bool) bool {
 	return fresh
 }
 
-// sourceChanged passes one event on to the kernel.
+// sourceChanged takes one event of the source's watch, which waits for it.
 func (m *Mount) sourceChanged(ev vfs.SourceEvent) {
 	n := ev.Dir.(*node)
 	w := n.extra().watch.Load()
@@ -209,14 +210,21 @@ func (m *Mount) sourceChanged(ev vfs.SourceEvent) {
 			name := n.view.name
 			go func() { _ = m.reg.Recheck(context.Background(), name) }()
 		}
+	case (ev.Created || ev.Deleted) && ev.Name != "" && w != nil && w.expectedName(ev.Name, ev.Created):
+	default:
+		m.delivery.put(n, ev)
+	}
+}
+
+// tellChanged passes one event on to the kernel. It may wait, see delivery.
+func tellChanged(ev vfs.SourceEvent) {
+	n := ev.Dir.(*node)
+	switch {
 	case ev.Name == "":
 		if !n.echo() {
 			n.NotifyContent(0, 0)
 		}
 	case ev.Created, ev.Deleted:
-		if w != nil && w.expectedName(ev.Name, ev.Created) {
-			return
-		}
 		// The name first: the kernel's lock on the directory makes this wait
 		// for look-ups in progress. Then the directory's list and times.
 		n.NotifyEntry(ev.Name)
@@ -258,12 +266,31 @@ func (m *Mount) sourceLost() {
 					w.mu.Unlock()
 				}
 			}
-			if name, parent := n.Parent(); parent != nil {
-				parent.NotifyEntry(name)
+			if _, parent := n.Parent(); n.IsDir() || parent == nil {
+				m.delivery.putAll(n) // with the files in it
 			}
-			n.NotifyContent(0, 0)
 		}
 	}
+}
+
+// tellAll takes back what the kernel holds of a directory and of what is in it,
+// or of a file without a name. It may wait, see delivery.
+func tellAll(n *node) {
+	if !n.forgotten() && n.IsDir() {
+		for name, child := range n.Children() {
+			n.NotifyEntry(name)
+			if !child.IsDir() {
+				child.NotifyContent(0, 0)
+			}
+		}
+	}
+	n.NotifyContent(0, 0)
+}
+
+// warnStuck tells the owner of a directory that is stuck.
+func (m *Mount) warnStuck(n *node) {
+	m.log.Warn("the kernel does not take changes of a directory, because a program's reading of it does not end; it falls back to one-second timeouts",
+		"root", n.view.name)
 }
 
 // ownChange is what we know of our own changes to one file.
@@ -362,6 +389,10 @@ type SourceStatus struct {
 	// Refused counts the times a watch could not be had; those directories
 	// have one-second timeouts.
 	Refused int64
+	// Stuck counts the directories that somebody keeps the kernel from taking
+	// changes of, at this moment; they have one-second timeouts, and what the
+	// kernel knew of them before may be old until they are free again.
+	Stuck int
 	// Loose are the roots on file systems that do not report changes; all of
 	// them has one-second timeouts.
 	Loose []guard.RootName
@@ -376,6 +407,7 @@ func (m *Mount) SourceStatus() SourceStatus {
 	if m.watcher != nil {
 		s.Watched, s.Refused = m.watcher.Counts()
 	}
+	s.Stuck = m.delivery.stuckDirs()
 	for _, st := range m.reg.Roots() {
 		if st.Remote || m.watcher == nil {
 			s.Loose = append(s.Loose, st.Grant.Root)

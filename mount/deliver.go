@@ -1,0 +1,199 @@
+package mount
+
+import (
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// delivery tells the kernel of what the source's watch reports. Telling can
+// wait for as long as somebody likes: a program that reads a directory into
+// memory it never provides (userfaultfd, a FUSE file of its own) holds the
+// directory's lock in the kernel meanwhile. So it is done by a few workers, each
+// directory by one at a time and in order; a worker that waits too long is
+// replaced, and its directory is stuck: what the kernel learns of it from then on
+// is kept for a second only, and when it moves again all of it is taken back. The
+// other directories go on.
+type delivery struct {
+	tell    func(ev vfs.SourceEvent) // one event
+	tellAll func(n *node)            // anything in n may have changed
+	slow    time.Duration            // stuckDirAfter
+	warn    func(n *node)            // n is stuck
+
+	mu     sync.Mutex // guards the fields below, and those of the queues
+	queues map[*node]*dirQueue
+	ready  []*dirQueue // with work, and nobody at it
+	active map[*dirQueue]struct{}
+	// running are the workers but for those of stuck directories.
+	running, stuck int
+	armed          bool // check is going to run
+}
+
+// dirQueue is the work on one directory.
+type dirQueue struct {
+	n      *node
+	events []vfs.SourceEvent
+	all    bool      // instead of events: too many, or nobody knows which
+	since  time.Time // when the present call began
+	stuck  bool
+}
+
+const (
+	// stuckDirAfter is well above what a look-up in progress takes on a disk.
+	stuckDirAfter = 300 * time.Millisecond
+	// maxStuckDirs bounds the threads that wait in the kernel. Beyond it
+	// workers are not replaced any more.
+	maxStuckDirs = 64
+	// maxQueuedEvents of one directory; more are cheaper told as "anything".
+	maxQueuedEvents = 4096
+	// turn is how many events of one directory are told before others with
+	// work have theirs.
+	turn = 64
+)
+
+func newDelivery(tell func(vfs.SourceEvent), tellAll, warn func(*node)) *delivery {
+	return &delivery{tell: tell, tellAll: tellAll, warn: warn, slow: stuckDirAfter,
+		queues: map[*node]*dirQueue{}, active: map[*dirQueue]struct{}{}}
+}
+
+// put adds an event of directory n. It never waits for the kernel.
+func (d *delivery) put(n *node, ev vfs.SourceEvent) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q := d.queueLocked(n)
+	switch {
+	case q.all:
+	case q.stuck, len(q.events) >= maxQueuedEvents:
+		q.all, q.events = true, nil
+	default:
+		q.events = append(q.events, ev)
+	}
+	d.startLocked()
+}
+
+// putAll says that anything in n may have changed.
+func (d *delivery) putAll(n *node) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q := d.queueLocked(n)
+	q.all, q.events = true, nil
+	d.startLocked()
+}
+
+func (d *delivery) queueLocked(n *node) *dirQueue {
+	q := d.queues[n]
+	if q == nil {
+		q = &dirQueue{n: n}
+		d.queues[n] = q
+		d.ready = append(d.ready, q)
+	}
+	return q
+}
+
+func (d *delivery) startLocked() {
+	if len(d.ready) > 0 && d.running < workers {
+		d.running++
+		go d.work()
+	}
+	if d.running > 0 && !d.armed {
+		d.armed = true
+		time.AfterFunc(d.slow, d.check)
+	}
+}
+
+func (d *delivery) work() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.ready) > 0 {
+		q := d.ready[0]
+		d.ready[0] = nil
+		d.ready = d.ready[1:]
+		d.active[q] = struct{}{}
+		d.startLocked() // somebody for the next one
+		d.turnLocked(q)
+		delete(d.active, q)
+		wasStuck := q.stuck
+		if wasStuck {
+			q.stuck = false
+			q.n.setStuck(false)
+			d.stuck--
+		}
+		if q.all || len(q.events) > 0 {
+			d.ready = append(d.ready, q)
+		} else {
+			delete(d.queues, q.n)
+		}
+		if wasStuck {
+			if d.running >= workers {
+				return // somebody has taken this one's place
+			}
+			d.running++
+		}
+	}
+	d.running--
+}
+
+// turnLocked works on one directory, until it is done or it is others' turn. It
+// gives the lock up while it calls.
+func (d *delivery) turnLocked(q *dirQueue) {
+	for i := 0; q.all || len(q.events) > 0; i++ {
+		if i >= turn && !q.stuck {
+			return // a stuck one stays with its worker until all was told
+		}
+		q.since = time.Now()
+		call := func() { d.tellAll(q.n) }
+		if q.all {
+			q.all, q.events = false, nil
+		} else {
+			ev := q.events[0]
+			q.events = q.events[1:]
+			call = func() { d.tell(ev) }
+		}
+		d.mu.Unlock()
+		call()
+		d.mu.Lock()
+	}
+}
+
+// check looks for workers that wait too long.
+func (d *delivery) check() {
+	d.mu.Lock()
+	d.armed = false
+	var found []*node
+	for q := range d.active {
+		if q.stuck || time.Since(q.since) < d.slow || d.stuck >= maxStuckDirs {
+			continue
+		}
+		q.stuck, q.all, q.events = true, true, nil
+		q.n.setStuck(true)
+		d.stuck++
+		d.running--
+		found = append(found, q.n)
+	}
+	for range found {
+		d.startLocked()
+	}
+	d.startLocked()
+	d.mu.Unlock()
+	for _, n := range found {
+		d.warn(n)
+	}
+}
+
+// stuckDirs is how many directories are stuck.
+func (d *delivery) stuckDirs() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stuck
+}
+
+// setStuck makes what is handed out of the directory last for a second only, or
+// as long as usual again.
+func (n *node) setStuck(stuck bool) {
+	if e := n.ext.Load(); e != nil {
+		if w := e.watch.Load(); w != nil {
+			w.stuck.Store(stuck)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package mount
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// told notes what a delivery passes on; directories in hold wait.
+type told struct {
+	mu   sync.Mutex // guards the fields below
+	got  map[*node][]string
+	hold map[*node]chan struct{}
+}
+
+func (s *told) wait(n *node) {
+	s.mu.Lock()
+	c := s.hold[n]
+	s.mu.Unlock()
+	if c != nil {
+		<-c
+	}
+}
+
+func (s *told) note(n *node, what string) {
+	s.mu.Lock()
+	s.got[n] = append(s.got[n], what)
+	s.mu.Unlock()
+}
+
+func (s *told) of(n *node) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.got[n])
+}
+
+func watchedNode() *node {
+	n := &node{}
+	n.extra().watch.Store(&dirWatch{})
+	return n
+}
+
+func (n *node) isStuck() bool { return n.ext.Load().watch.Load().stuck.Load() }
+
+func newTold(stuck func(*node)) (*told, *delivery) {
+	s := &told{got: map[*node][]string{}, hold: map[*node]chan struct{}{}}
+	d := newDelivery(
+		func(ev vfs.SourceEvent) { n := ev.Dir.(*node); s.wait(n); s.note(n, ev.Name) },
+		func(n *node) { s.wait(n); s.note(n, "all") }, stuck)
+	d.slow = time.Millisecond
+	return s, d
+}
+
+// R050: directories that the kernel cannot be told about hold up no others,
+// however many events come for them; when they are free, all of them is told,
+// and they are as before.
+func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
+	var warned atomic.Int64
+	s, d := newTold(func(*node) { warned.Add(1) })
+	var stuck []*node
+	release := make(chan struct{})
+	for range 3 * workers {
+		n := watchedNode()
+		stuck = append(stuck, n)
+		s.hold[n] = release
+	}
+	for _, n := range stuck {
+		for range 3 {
+			d.put(n, vfs.SourceEvent{Dir: n, Name: "x"})
+		}
+	}
+	free := watchedNode()
+	for i := range 100 {
+		d.put(free, vfs.SourceEvent{Dir: free, Name: fmt.Sprint(i)})
+	}
+	eventually(t, "the free directory's events", func() bool { return len(s.of(free)) == 100 })
+	eventually(t, "all stuck", func() bool { return d.stuckDirs() == len(stuck) })
+	eventually(t, "the owner is told", func() bool { return int(warned.Load()) >= len(stuck) })
+	for _, n := range stuck {
+		if !n.isStuck() {
+			t.Error("what is handed out of a stuck directory would last")
+		}
+		for range 2 * maxQueuedEvents {
+			d.put(n, vfs.SourceEvent{Dir: n, Name: "more"})
+		}
+		d.mu.Lock()
+		if q := d.queues[n]; len(q.events) != 0 || !q.all {
+			t.Errorf("%d events wait for a stuck directory", len(q.events))
+		}
+		d.mu.Unlock()
+	}
+	close(release)
+	eventually(t, "none stuck", func() bool { return d.stuckDirs() == 0 })
+	for _, n := range stuck {
+		if got := s.of(n); n.isStuck() || got[len(got)-1] != "all" {
+			t.Errorf("stuck %v; told %v", n.isStuck(), got)
+		}
+	}
+	eventually(t, "no work is left", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.queues) == 0 && len(d.active) == 0 && d.running == 0
+	})
+	d.put(free, vfs.SourceEvent{Dir: free, Name: "after"})
+	eventually(t, "and on it goes", func() bool { return len(s.of(free)) == 101 })
+}
+
+// The events of one directory keep their order, whoever works on them; too many
+// at once become "anything may have changed".
+func TestDeliveryKeepsTheOrderOfADirectory(t *testing.T) {
+	s, d := newTold(func(*node) {})
+	d.slow = time.Hour
+	nodes := []*node{watchedNode(), watchedNode(), watchedNode(), watchedNode(), watchedNode(), watchedNode()}
+	const events = maxQueuedEvents / 2
+	for i := range events {
+		for _, n := range nodes {
+			d.put(n, vfs.SourceEvent{Dir: n, Name: fmt.Sprint(i)})
+		}
+	}
+	for _, n := range nodes {
+		eventually(t, "all events", func() bool { return len(s.of(n)) == events })
+		for i, name := range s.of(n) {
+			if name != fmt.Sprint(i) {
+				t.Fatalf("event %d is %s", i, name)
+			}
+		}
+	}
+	late := watchedNode()
+	release := make(chan struct{})
+	s.hold[late] = release
+	for i := range maxQueuedEvents + 2 {
+		d.put(late, vfs.SourceEvent{Dir: late, Name: fmt.Sprint(i)})
+	}
+	close(release)
+	eventually(t, "the crowd as one", func() bool { got := s.of(late); return len(got) > 0 && got[len(got)-1] == "all" })
+}
