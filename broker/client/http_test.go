@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 roots are deprecated since revision 2026-07-28 and not replaced; this package exists for them.
+
 package client_test
 
 import (
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/broker/wire"
@@ -165,6 +168,45 @@ func TestHTTPRefusals(t *testing.T) {
 	}
 }
 
+// A session belongs to the user who began it.
+func TestHTTPUser(t *testing.T) {
+	verify := func(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
+		return &auth.TokenInfo{UserID: token, Expiration: time.Now().Add(time.Hour)}, nil
+	}
+	handler := client.New(nil).HTTPHandler(func(*http.Request) *mcp.Server { return newServer() }, nil)
+	ts := httptest.NewServer(auth.RequireBearerToken(verify, nil)(handler))
+	defer ts.Close()
+	defer handler.Close()
+	send := func(user, session, body string) (int, string) {
+		req, err := http.NewRequest(http.MethodPost, ts.URL, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range map[string]string{"Authorization": "Bearer " + user, "Content-Type": "application/json", "Accept": "application/json, text/event-stream"} {
+			req.Header.Set(k, v)
+		}
+		if session != "" {
+			req.Header.Set("Mcp-Session-Id", session)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode, resp.Header.Get("Mcp-Session-Id")
+	}
+	status, session := send("alice", "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"x","version":"1"},"capabilities":{}}}`)
+	if status != 200 || session == "" {
+		t.Fatalf("initialize: %d", status)
+	}
+	for user, want := range map[string]int{"alice": 200, "mallory": 403} {
+		if got, _ := send(user, session, `{"jsonrpc":"2.0","id":2,"method":"ping"}`); got != want {
+			t.Errorf("%s: %d, want %d", user, got, want)
+		}
+	}
+}
+
 // A session that is idle ends; one with a request open does not.
 func TestHTTPIdle(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
@@ -189,5 +231,38 @@ func TestHTTPIdle(t *testing.T) {
 	_ = ss.Wait() // ends by itself, or the test does not
 	if _, err := b.Files(ss); !errors.Is(err, client.ErrNotSupported) {
 		t.Errorf("an ended session: %v", err)
+	}
+}
+
+// R166, R170: the SDK's own stateless handler, revision 2026-07-28: each request
+// is a session of its own, and the roots come with it.
+func TestStatelessHTTP(t *testing.T) {
+	roots := client.NewRootsService(&client.RootsOptions{Platform: remote})
+	runs := 0
+	s := toolServer(&runs, "tool")
+	s.AddReceivingMiddleware(roots.RequireWithinRoots())
+	ts := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: true}))
+	defer ts.Close()
+	c := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil)
+	c.AddRoots(&mcp.Root{URI: "file:///a"})
+	cs, err := c.Connect(bg, &mcp.StreamableClientTransport{Endpoint: ts.URL}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cs.Close()
+	if v := cs.InitializeResult().ProtocolVersion; v != "2026-07-28" {
+		t.Fatalf("revision %s", v)
+	}
+	for path, want := range map[string]bool{"/a/x": true, "/b": false} {
+		_, err := cs.CallTool(bg, &mcp.CallToolParams{Name: "tool", Arguments: map[string]any{"path": path}})
+		if (err == nil) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if runs != 1 {
+		t.Errorf("%d runs", runs)
+	}
+	for roots.Sessions() != 0 {
+		time.Sleep(time.Millisecond) // R210: ends with the test's own limit
 	}
 }

@@ -70,28 +70,33 @@ func TestRootsCapability(t *testing.T) {
 	}
 }
 
-// R121: however many ask, one reading.
+// R121: however many ask, one reading, and one guard afterwards.
 func TestOneReadingForAll(t *testing.T) {
-	h := newHost(t, nil)
-	h.setRoots("/a")
-	s, ss, _ := serviceOf(t, h, client.RootsOptions{})
-	var wg sync.WaitGroup
-	for range 20 {
-		wg.Go(func() {
-			if g, err := s.Guard(bg, ss); err != nil || !g.Within("/a") {
-				t.Errorf("%v", err)
-			}
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, nil)
+		h.setRoots("/a")
+		h.on(wire.RootsList, func(_ context.Context, p json.RawMessage) (any, error) {
+			time.Sleep(time.Second) // virtual: all who ask are waiting by then
+			return h.rootsList(p)
 		})
-	}
-	wg.Wait()
-	if n := h.count(wire.RootsList); n != 1 {
-		t.Errorf("%d readings", n)
-	}
-	a, _ := s.Guard(bg, ss)
-	b, _ := s.Guard(bg, ss)
-	if a != b {
-		t.Error("two guards of one state")
-	}
+		s, ss, cs := serviceOf(t, h, client.RootsOptions{})
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if g, err := s.Guard(bg, ss); err != nil || !g.Within("/a") {
+					t.Errorf("%v", err)
+				}
+			})
+		}
+		wg.Wait()
+		a, _ := s.Guard(bg, ss)
+		b, _ := s.Guard(bg, ss)
+		if n := h.count(wire.RootsList); n != 1 || a != b {
+			t.Errorf("%d readings, same guard %v", n, a == b)
+		}
+		cs.Close()
+		ss.Wait()
+	})
 }
 
 // One who gives up does not take the others with him.
