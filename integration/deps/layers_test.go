@@ -74,7 +74,7 @@ var layers = []layer{
 	{"guard/guardtest", []string{"guard", "guard/names"}, []string{"golang.org/x/sys/"}, "the suite must not know the front ends it judges"},
 	{"guard", []string{"guard/names"}, []string{"golang.org/x/time/rate", "github.com/bmatcuk/doublestar/"}, "the gate decides and opens nothing, on every platform"},
 	{"vfs/internal/beneath", []string{"guard", "guard/names"}, []string{"golang.org/x/sys/unix"}, "mechanism only: system calls under a lease"},
-	{"vfs", []string{"guard", "guard/names", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "the tree knows the gate below it and no front end above"},
+	{"vfs", []string{"guard", "guard/names", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix", "github.com/bmatcuk/doublestar/"}, "the tree knows the gate below it and no front end above"},
 	{"mount/sandbox", []string{"guard", "guard/names"}, nil, "confining a child is apart from serving the tree"},
 	{"mount", []string{"guard", "guard/names", "vfs"}, nil, "a front end says who asks and where; the tree does the rest; siblings never import each other"},
 	{"broker/wire", []string{"guard/names"}, nil, "both ends speak it, also on platforms without a monitor"},
