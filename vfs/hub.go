@@ -305,7 +305,7 @@ func (h *Hub) Watch(ctx context.Context, c guard.Caller, p guard.Path, o WatchOp
 	h.watches[w] = struct{}{} // before admission: a change of the root must find it
 	h.mu.Unlock()
 	if err := w.begin(ctx); err != nil {
-		w.forget()
+		w.forget(false)
 		return nil, err
 	}
 	go w.run()
@@ -400,12 +400,16 @@ func (w *Watch) narrow() <-chan struct{} {
 	return ack
 }
 
-// forget takes the watch out of the hub.
-func (w *Watch) forget() {
+// forget takes the watch out of the hub, when nothing is reported any more: a
+// change of the root has to find it as long as it may have to wait for it.
+func (w *Watch) forget(begun bool) {
 	w.cancel()
 	w.h.mu.Lock()
+	defer w.h.mu.Unlock()
 	delete(w.h.watches, w)
-	w.h.mu.Unlock()
+	if begun {
+		close(w.done)
+	}
 }
 
 func (w *Watch) poke() {

@@ -73,6 +73,13 @@ func (x *watcher) emit(events []vfs.Event) {
 	x.mu.Unlock()
 }
 
+// holdUntil makes the receiver hang until the channel is closed.
+func (x *watcher) holdUntil(c chan struct{}) {
+	x.mu.Lock()
+	x.hold = c
+	x.mu.Unlock()
+}
+
 func (x *watcher) events() []vfs.Event {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -364,7 +371,7 @@ func TestWatchSlowReceiver(t *testing.T) {
 	h := b.hub(vfs.HubOptions{})
 	slow, quick := b.watch(h, "slow", vfs.WatchOptions{Recursive: true}), b.watch(h, "quick", vfs.WatchOptions{})
 	release := make(chan struct{})
-	slow.hold = release
+	slow.holdUntil(release)
 	b.put("slow/first", "")
 	slow.until("the first", has(vfs.Created, "slow/first"))
 	many(b, "slow/many", 6000)
@@ -374,9 +381,7 @@ func TestWatchSlowReceiver(t *testing.T) {
 	if overflowed(slow.events()) {
 		t.Error("reported while the receiver is busy")
 	}
-	slow.mu.Lock()
-	slow.hold = nil
-	slow.mu.Unlock()
+	slow.holdUntil(nil)
 	close(release)
 	slow.until("overflow", overflowed)
 	b.put("slow/fresh/x", "")
@@ -430,7 +435,7 @@ func TestWatchRevokedWhileReceiverHangs(t *testing.T) {
 	h := b.hub(vfs.HubOptions{})
 	x := b.watch(h, "d", vfs.WatchOptions{})
 	release := make(chan struct{})
-	x.hold = release
+	x.holdUntil(release)
 	b.put("d/g", "")
 	x.until("the first", has(vfs.Created, "d/g"))
 	_, err := b.reg.Revoke(bg, "code")

@@ -43,12 +43,10 @@ const (
 )
 
 func (w *Watch) run() {
-	defer close(w.done)
 	w.delay = time.NewTimer(time.Hour)
 	w.delay.Stop()
 	why := w.loop()
 	w.delay.Stop()
-	w.forget()
 	w.kill(w.base)
 	if why == endGone {
 		w.report()
@@ -66,6 +64,7 @@ func (w *Watch) run() {
 	for _, ack := range acks {
 		close(ack)
 	}
+	w.forget(true)
 }
 
 // loop runs until the watch ends, and says why.
@@ -90,11 +89,12 @@ func (w *Watch) loop() endReason {
 		}
 		x := w.take(due)
 		retry, why := w.do(&x)
+		if why != endNot {
+			w.answerLater(x.acks)
+			return why
+		}
 		for _, ack := range x.acks {
 			close(ack)
-		}
-		if why != endNot {
-			return why
 		}
 		if retry {
 			w.overflow()
@@ -119,6 +119,14 @@ func (w *Watch) loop() endReason {
 			arm(w.h.o.Coalesce)
 		}
 	}
+}
+
+// answerLater keeps those waiting who asked for a new judgement that ended the
+// watch, until its last event has been reported.
+func (w *Watch) answerLater(acks []chan struct{}) {
+	w.mu.Lock()
+	w.narrows = append(w.narrows, acks...)
+	w.mu.Unlock()
 }
 
 // report hands the gathered events to the receiver.
