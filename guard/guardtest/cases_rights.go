@@ -19,7 +19,7 @@ func rightsCases() []Case {
 		{write("code/a", "x"), guard.Write},
 		{truncate("code/a", 1), guard.Write},
 		{setxattr("code/a", "user.x"), guard.Write},
-		{chmod("code/a", 0o600), guard.Write | guard.Create},
+		{chmod("code/a", 0o600), guard.Write},
 		{write("code/new", ""), guard.Create},
 		{mkdir("code/newdir"), guard.Create},
 		{symlink("a", "code/l2"), guard.Create},
@@ -47,6 +47,8 @@ func rightsCases() []Case {
 		}
 	}
 	return append(all,
+		Case{Name: "rights/create/chmod-made", Req: "R110", Tree: []string{"a=hello"}, Policy: guard.Policy{Rights: guard.Create},
+			Steps: []Call{mkdir("code/newdir")}, Call: chmod("code/newdir", 0o700)},
 		Case{Name: "rights/append/append", Req: "R110", Tree: []string{"a=hello"}, Policy: guard.Policy{Rights: guard.Append},
 			Call: appendTo("code/a", "!"), Check: func(e *Env) { e.Contents(e.Src+"/a", "hello!") }},
 		Case{Name: "rights/rename/no-replacing", Req: "R110", Tree: []string{"a=hello", "b=kept"}, Policy: guard.Policy{Rights: guard.Rename},
