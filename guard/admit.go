@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"slices"
 	"syscall"
 	"time"
 
@@ -264,13 +265,24 @@ func (l *Lease) Judge(dirRel, name string) error {
 // every directory on the way has to be shown to Cross.
 func (l *Lease) Fenced() bool { return len(l.fences.list) > 0 }
 
-// Cross is told the identity of each directory (or file) a resolution passes.
+// RootID is the identity of the directory Dir refers to.
+func (l *Lease) RootID() Identity { return l.root.src.ID() }
+
+// Cross is told the identity of each directory a resolution passes.
 // If it is a nested root, the operation needs that root's consent too; a
 // tombstone refuses. It returns a number for the domain entered, 0 for none:
 // two names in different domains are on different sides of a boundary (EXDEV).
-func (l *Lease) Cross(id Identity) (domain uint64, err error) {
+func (l *Lease) Cross(id Identity) (domain uint64, err error) { return l.crossAt(id, "") }
+
+// CrossName is told each name a resolution passes, and the identity of the
+// directory it is in: a single-file root is that. Otherwise it is as Cross.
+func (l *Lease) CrossName(dir Identity, name string) (domain uint64, err error) {
+	return l.crossAt(dir, name)
+}
+
+func (l *Lease) crossAt(id Identity, name string) (domain uint64, err error) {
 	for _, f := range l.fences.list {
-		if f.id != id {
+		if f.id != id || f.name != name {
 			continue
 		}
 		if f.root == nil {
@@ -283,20 +295,17 @@ func (l *Lease) Cross(id Identity) (domain uint64, err error) {
 
 // cross takes part in the nested root for the rest of the operation.
 func (l *Lease) cross(c *root) error {
-	for _, have := range l.crossed {
-		if have.root == c {
-			return nil
+	if !slices.ContainsFunc(l.crossed, func(x crossing) bool { return x.root == c }) {
+		gen, ok := c.acquire()
+		if !ok {
+			return c.gone()
 		}
+		if l.pinned {
+			c.pins.Add(1)
+			c.release(gen)
+		}
+		l.crossed = append(l.crossed, crossing{c, gen})
 	}
-	gen, ok := c.acquire()
-	if !ok {
-		return c.gone()
-	}
-	if l.pinned {
-		c.pins.Add(1)
-		c.release(gen)
-	}
-	l.crossed = append(l.crossed, crossing{c, gen})
 	have := c.policy.Load().Rights
 	if lacks, ok := missing(l.req.Op, l.req.Need, have); !ok {
 		return denied(lacks, have)

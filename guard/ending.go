@@ -270,9 +270,7 @@ func (g *Registry) shutLocked(batch []*shutting) {
 			delete(next.byDir, r.grant.Resolved)
 		}
 		g.past[r.name] = true
-		if r.src.File() == "" {
-			g.tombs = append(g.tombs, tombstone{dir: r.grant.Resolved, id: r.src.ID()})
-		}
+		g.tombs = append(g.tombs, tombstone{dir: r.grant.Resolved, id: r.src.ID(), file: r.src.File()})
 	}
 	g.pruneTombs(next)
 	// One that is not live has nothing left to narrow, and may be another of

@@ -129,8 +129,9 @@ type snapshot struct {
 
 // tombstone stands where a nested root was revoked.
 type tombstone struct {
-	dir string
-	id  Identity
+	dir  string // where the root was; of a single-file root, the file's path
+	id   Identity
+	file string // of a single-file root, its name
 }
 
 // NewRegistry returns an empty registry: it denies everything.
@@ -203,7 +204,7 @@ func (g *Registry) commit(made []*root) (fenced []*root, err error) {
 		}
 		next.byName[r.name], next.byDir[r.grant.Resolved] = r, r
 		delete(g.past, r.name)
-		g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool { return t.id == r.src.ID() && r.src.File() == "" })
+		g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool { return t.id == r.src.ID() && t.file == r.src.File() })
 	}
 	fenced = g.fence(next, made)
 	g.snap.Store(next)
@@ -256,15 +257,15 @@ func (g *Registry) refence(s *snapshot, dirs []string, o *root) bool {
 		if !inside(o.grant.Resolved, d) {
 			break
 		}
-		if r := s.byDir[d]; r != o && r.src.File() == "" {
+		if r := s.byDir[d]; r != o {
 			rel, _ := filepath.Rel(o.grant.Resolved, r.grant.Resolved)
-			list = append(list, fence{id: r.src.ID(), rel: rel, root: r})
+			list = append(list, fence{id: r.src.ID(), name: r.src.File(), rel: rel, root: r})
 		}
 	}
 	for _, t := range g.tombs {
 		if t.dir != o.grant.Resolved && inside(o.grant.Resolved, t.dir) {
 			rel, _ := filepath.Rel(o.grant.Resolved, t.dir)
-			list = append(list, fence{id: t.id, rel: rel})
+			list = append(list, fence{id: t.id, name: t.file, rel: rel})
 		}
 	}
 	slices.SortFunc(list, func(a, b fence) int { return len(a.rel) - len(b.rel) })

@@ -112,15 +112,18 @@ type root struct {
 }
 
 // fences are the nested roots and tombstones inside a root, recognised by
-// identity, so that no other name for them is a way around. gen grows with
-// every change, for handles to notice.
+// identity, so that no other name for them is a way around: a directory by its
+// own, a single file by that of its directory and by its name, because it may be
+// replaced by renaming. (A hard link of the file is another file to us, as it is
+// anywhere.) gen grows with every change, for handles to notice.
 type fences struct {
 	gen  uint64
 	list []fence
 }
 
 type fence struct {
-	id   Identity
+	id   Identity // of the directory
+	name string   // in it, of a single-file root; else ""
 	rel  string
 	root *root // nil: a tombstone, nothing passes
 }

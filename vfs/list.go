@@ -257,7 +257,7 @@ func (ls *listing) look(name string) (e Listed, ok bool, err error) {
 	if visible(ls.w.l, &info) != nil {
 		return Listed{}, false, nil
 	}
-	if ls.w.cross(&info) != nil {
+	if _, err := beneath.CrossEntry(ls.w.l, beneath.In(ls.w.l, ls.w.top().fd), name, &info); err != nil || ls.w.cross(&info) != nil {
 		info = Info{Mode: info.Type()}
 	}
 	p := ls.shown.Rel()

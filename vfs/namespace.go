@@ -136,13 +136,12 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 	})
 }
 
-// Unlink removes a file's name.
+// Unlink removes a file's name. A file that is itself a root is busy.
 func (t *Tree) Unlink(ctx context.Context, c guard.Caller, dir At, name string) error {
 	return t.remove(ctx, c, names.OpUnlink, dir, name, beneath.Unlink)
 }
 
-// Rmdir removes an empty directory. A directory that is itself a root, or holds
-// one, is busy.
+// Rmdir removes an empty directory. One that is itself a root is busy.
 func (t *Tree) Rmdir(ctx context.Context, c guard.Caller, dir At, name string) error {
 	return t.remove(ctx, c, names.OpRmdir, dir, name, beneath.Rmdir)
 }
@@ -170,7 +169,7 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 }
 
 // movable refuses names that may not be moved or removed: what is hidden, and
-// directories that are roots themselves.
+// directories and files that are roots themselves.
 func movable(l *guard.Lease, d beneath.Dir, name string) error {
 	if l.PosixFull() && !l.Fenced() {
 		return nil
@@ -182,7 +181,7 @@ func movable(l *guard.Lease, d beneath.Dir, name string) error {
 	if err := visible(l, &info); err != nil {
 		return err
 	}
-	domain, err := beneath.CrossChild(l, &info)
+	domain, err := beneath.CrossEntry(l, d, name, &info)
 	if err != nil {
 		return err
 	}

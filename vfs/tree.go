@@ -226,7 +226,10 @@ func parentAt(l *guard.Lease, dir At, name string) (beneath.Dir, error) {
 	if err != nil {
 		return d, err
 	}
-	if err := l.Judge(dir.Path.Rel(), name); err != nil {
+	if err = l.Judge(dir.Path.Rel(), name); err == nil {
+		err = beneath.Enter(l, &d, name)
+	}
+	if err != nil {
 		d.Close()
 		return beneath.Dir{}, err
 	}
@@ -269,7 +272,7 @@ func lookupAt(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
 	if err := visible(l, &info); err != nil {
 		return Info{}, err
 	}
-	if _, err := beneath.CrossChild(l, &info); err != nil {
+	if _, err := beneath.CrossEntry(l, d, name, &info); err != nil {
 		return Info{}, err
 	}
 	return info, nil

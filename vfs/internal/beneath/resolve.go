@@ -26,6 +26,9 @@ type Dir struct {
 	Domain uint64
 	owned  bool
 	across bool // names that lead to other file systems may be followed
+	// id is the directory's identity where nested roots have to be noticed,
+	// so that single files are; zero: not known yet.
+	id guard.Identity
 }
 
 // In is a directory that somebody else keeps open, of the lease's root. Without
@@ -85,11 +88,38 @@ func Parent(l *guard.Lease, p guard.Path) (Dir, string, error) {
 	if err != nil {
 		return Dir{}, "", err
 	}
-	if err := l.Judge(dir.Rel(), base); err != nil {
+	if err = l.Judge(dir.Rel(), base); err == nil {
+		err = Enter(l, &d, base)
+	}
+	if err != nil {
 		d.Close()
 		return Dir{}, "", err
 	}
 	return d, base, nil
+}
+
+// Enter shows the lease that an operation is about one name of d, which may be a
+// nested single-file root: d is in that root's domain then.
+func Enter(l *guard.Lease, d *Dir, name string) error {
+	if !l.Fenced() || name == "" || l.File() != "" {
+		return nil
+	}
+	entered, err := crossName(l, d, name)
+	if entered != 0 {
+		d.Domain = entered
+	}
+	return err
+}
+
+func crossName(l *guard.Lease, d *Dir, name string) (uint64, error) {
+	if d.id == (guard.Identity{}) {
+		info, err := Stat(d.FD)
+		if err != nil {
+			return 0, err
+		}
+		d.id = info.ID()
+	}
+	return l.CrossName(d.id, name)
 }
 
 // Node resolves p itself, whatever it is, without following it (O_PATH).
@@ -153,26 +183,26 @@ func cut(rel string) (part, rest string) {
 
 func walkFenced(l *guard.Lease, rel string, last uint64) (Dir, error) {
 	d := In(l, l.Dir())
+	d.id = l.RootID()
 	for {
 		elem, rest, more := strings.Cut(rel, "/")
 		flags := uint64(unix.O_DIRECTORY)
 		if !more {
 			flags = last
 		}
+		if err := Enter(l, &d, elem); err != nil {
+			d.Close()
+			return Dir{}, err
+		}
 		fd, err := open(d.FD, elem, unix.O_PATH|flags, d.resolve())
-		domain := d.Domain
 		d.Close()
 		if err != nil {
 			return Dir{}, err
 		}
-		d = Dir{FD: fd, Domain: domain, owned: true, across: d.across}
-		entered, err := cross(l, fd)
-		if err != nil {
+		d = Dir{FD: fd, Domain: d.Domain, owned: true, across: d.across}
+		if err := cross(l, &d); err != nil {
 			d.Close()
 			return Dir{}, err
-		}
-		if entered != 0 {
-			d.Domain = entered
 		}
 		if !more {
 			return d, nil
@@ -181,17 +211,33 @@ func walkFenced(l *guard.Lease, rel string, last uint64) (Dir, error) {
 	}
 }
 
-func cross(l *guard.Lease, fd int) (uint64, error) {
-	info, err := Stat(fd)
+func cross(l *guard.Lease, d *Dir) error {
+	info, err := Stat(d.FD)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return l.Cross(info.ID())
+	d.id = info.ID()
+	entered, err := l.Cross(d.id)
+	if entered != 0 {
+		d.Domain = entered
+	}
+	return err
 }
 
-// CrossChild shows one name of a directory to the lease if there are nested
+// CrossEntry shows one name of a directory to the lease if there are nested
 // roots, for operations that take the name without opening it. It returns the
-// domain the name would enter.
+// domain the name would enter, 0 for d's own.
+func CrossEntry(l *guard.Lease, d Dir, name string, info *Info) (uint64, error) {
+	if !l.Fenced() || l.File() != "" {
+		return 0, nil
+	}
+	if domain, err := crossName(l, &d, name); domain != 0 || err != nil {
+		return domain, err
+	}
+	return CrossChild(l, info)
+}
+
+// CrossChild is CrossEntry for directories, where single files do not matter.
 func CrossChild(l *guard.Lease, info *Info) (uint64, error) {
 	if !l.Fenced() || !info.IsDir() {
 		return 0, nil

@@ -39,6 +39,9 @@ func Name(fd int, d Dir, base string) error {
 // systems are entered only where the grant allows it, and a directory is shown
 // to the lease. The caller has judged the name.
 func Step(l *guard.Lease, d Dir, name string) (Dir, Info, error) {
+	if err := Enter(l, &d, name); err != nil {
+		return Dir{}, Info{}, err
+	}
 	fd, err := open(d.FD, name, unix.O_PATH|unix.O_NOFOLLOW, resolveFlags(l))
 	if err != nil {
 		return Dir{}, Info{}, err
