@@ -62,7 +62,7 @@ func tree(t *testing.T) (base string) {
 	return base
 }
 
-// R113, R131, R158, R175, R188, R189, R194-R197, R204, R206-R209: the local guard.
+// R113, R131, R158, R175, R188, R189, R194, R195, R196, R197, R204, R206-R209: the local guard.
 func TestGuardLocal(t *testing.T) {
 	posixOnly(t)
 	base := tree(t)
@@ -300,7 +300,7 @@ func TestParseWindowsURI(t *testing.T) {
 	}
 }
 
-// R176, R198-R201, R228: the POSIX forms, through the guard.
+// R176, R198, R199, R200, R201, R228: the POSIX forms, through the guard.
 func TestGuardURIs(t *testing.T) {
 	g := guardOf(client.POSIX, "file:///r/a%20b/%ff")
 	for uri, want := range map[string]bool{

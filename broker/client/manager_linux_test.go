@@ -65,7 +65,7 @@ func (m manager) Allowed(op guard.Op, path string) bool {
 	return lease.Done(0, nil) == nil
 }
 
-// R152 to R158, R161 to R164: the calls of seed 002's MCPRootsManager,
+// R152, R153, R154, R155, R156, R157, R158, R161, R162, R163, R164: the calls of seed 002's MCPRootsManager,
 // DynamicRootsManager and SecureRootsManager.
 func Example_rootsManager() {
 	base, err := os.MkdirTemp("", "manager")

@@ -30,7 +30,7 @@ func toolServer(runs *int, tools ...string) *mcp.Server {
 	return s
 }
 
-// R114, R131, R215-R219: the middleware refuses before the handler runs.
+// R114, R131, R215, R216, R217, R218, R219: the middleware refuses before the handler runs.
 func TestRequireWithinRoots(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -197,7 +197,7 @@ func modern(t *testing.T, s *mcp.Server, roots ...string) (*mcp.ServerSession, *
 	return ss, cs, c, rec
 }
 
-// R166-R171, R173: under 2026-07-28 the roots are asked for inside the request,
+// R166, R167, R168, R169, R170, R171, R173: under 2026-07-28 the roots are asked for inside the request,
 // in the protocol's form, and nothing is sent outside one.
 func TestRootsInsideRequest(t *testing.T) {
 	runs := 0
