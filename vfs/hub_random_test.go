@@ -2,9 +2,11 @@ package vfs_test
 
 import (
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -94,6 +96,37 @@ func operations(b *bed, rnd *rand.Rand) func() {
 		case 11:
 			d, n := at(p)
 			_ = b.t.Unlink(bg, who, d, n)
+		}
+	}
+}
+
+// state is the paths below dir, as a fold of events should know them.
+func (b *bed) state(dir string) map[string]bool {
+	b.Helper()
+	out := map[string]bool{}
+	b.must(filepath.WalkDir(b.host(dir), func(p string, _ fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(b.host(""), p)
+		if rel != dir {
+			out[rel] = true
+		}
+		return err
+	}))
+	return out
+}
+
+// fold applies events to a state.
+func fold(state map[string]bool, list []vfs.Event) {
+	for _, e := range list {
+		rel := e.Path.Rel()
+		switch e.Kind {
+		case vfs.Deleted:
+			for have := range state {
+				if have == rel || strings.HasPrefix(have, rel+"/") {
+					delete(state, have)
+				}
+			}
+		case vfs.Created:
+			state[rel] = true
 		}
 	}
 }
