@@ -8,5 +8,5 @@ import (
 
 // Programs that the test binary can be, by environment variable.
 func TestMain(m *testing.M) {
-	lab.Main(m, nil)
+	lab.Main(m, map[string]func(string) error{scenarioVar: playScenario, uploadVar: uploadAndDie})
 }

@@ -1,0 +1,294 @@
+package files
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// uploadVar makes the test binary a host that is to be killed; it holds an
+// uploadJob.
+const uploadVar = "ROOTSFS_FILES_UPLOAD"
+
+type uploadJob struct {
+	Dir, Journal string
+	Size, Chunk  int64
+	Fill         byte
+}
+
+// uploadSize is 1 GiB in the soak, and less for everyday; under the race detector,
+// which makes the encoding of contents tens of times slower, less again.
+func uploadSize() (size, chunk int64) {
+	switch {
+	case lab.Soak():
+		return 1 << 30, 1 << 20
+	case raceDetector:
+		return 4 << 20, 64 << 10
+	}
+	return 64 << 20, 1 << 20
+}
+
+// A process is killed at a random point of a large upload, again and again: what
+// has the name is the old file or the new one, whole, and after the next start
+// nothing else is there. R037, R074.
+func TestKilledUpload(t *testing.T) {
+	size, chunk := uploadSize()
+	base := t.TempDir()
+	dir, journal := filepath.Join(base, "root"), filepath.Join(base, "journal")
+	must(t, os.Mkdir(dir, 0o755))
+	must(t, os.Mkdir(journal, 0o700))
+	target := filepath.Join(dir, "big")
+	must(t, fillFile(target, size, 'a'))
+	killed, replaced := 0, 0
+	for round := range 20 {
+		fill := byte('b' + round)
+		old := firstByte(t, target)
+		// Every fourth round ends near the commit, where it matters most.
+		after := rand.Int64N(size/chunk + 1)
+		if round%4 == 0 {
+			after = size/chunk - 1 + int64(round/4%2)
+		}
+		done := killAt(t, uploadJob{dir, journal, size, chunk, fill}, after)
+		now := wholeOf(t, target, size)
+		if now != old && now != fill {
+			t.Fatalf("round %d: the file is of %q, not of %q or %q", round, now, old, fill)
+		}
+		if done && now != fill {
+			t.Errorf("round %d: the upload was answered, but the file is of %q", round, now)
+		}
+		if !done {
+			killed++
+		}
+		if now == fill {
+			replaced++
+		}
+		nextStart(t, dir, journal)
+		onlyBig(t, dir)
+	}
+	if killed == 0 {
+		t.Error("nothing was killed before its end: that shows nothing")
+	}
+	t.Logf("%d of 20 killed before the answer, %d files replaced", killed, replaced)
+}
+
+// killAt runs a host until it says that it has taken so many chunks, and a
+// random moment longer. done: it answered the last chunk.
+func killAt(t *testing.T, j uploadJob, after int64) (done bool) {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	arg, err := json.Marshal(j)
+	must(t, err)
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), uploadVar+"="+string(arg))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	defer func() { _ = cmd.Wait() }()
+	buf := make([]byte, 1)
+	for taken := int64(0); ; taken++ {
+		if taken == after {
+			time.Sleep(time.Duration(rand.Int64N(int64(3 * time.Millisecond))))
+			must(t, cmd.Process.Signal(syscall.SIGKILL))
+		}
+		if _, err := out.Read(buf); err != nil {
+			return done
+		}
+		done = done || buf[0] == '!'
+	}
+}
+
+// uploadAndDie uploads, and writes a dot for every chunk, a mark for the last.
+// Then it waits to be killed.
+func uploadAndDie(raw string) error {
+	var j uploadJob
+	if err := json.Unmarshal([]byte(raw), &j); err != nil {
+		return err
+	}
+	reg, tree, err := startWithJournal(j.Dir, j.Journal)
+	if err != nil {
+		return err
+	}
+	b := broker.New(broker.Config{Registry: reg, Tree: tree})
+	t := &process{}
+	p := connectRaw(t, b)
+	content := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{j.Fill}, int(j.Chunk)))
+	params := wire.WriteParams{Path: "r/big", Content: content, Encoding: wire.Base64, Upload: true}
+	for off := int64(0); off < j.Size; off += j.Chunk {
+		params.Last = off+j.Chunk >= j.Size
+		var res wire.WriteResult
+		if err := p.ask(wire.Write, params, &res); err != nil {
+			return err
+		}
+		mark := "."
+		if params.Last {
+			mark = "!"
+		}
+		fmt.Print(mark)
+		next := off + j.Chunk
+		params.Upload, params.UploadID, params.Offset = false, res.UploadID, &next
+	}
+	select {}
+}
+
+// process is the testing.TB of a process that is none; nothing of it but these
+// is used.
+type process struct {
+	testing.TB
+	mu sync.Mutex
+}
+
+func (*process) Helper()        {}
+func (*process) Cleanup(func()) {}
+func (p *process) Errorf(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+}
+func (p *process) Fatal(args ...any) { p.Errorf("%s", fmt.Sprint(args...)); os.Exit(1) }
+func (p *process) Fatalf(format string, args ...any) {
+	p.Errorf(format, args...)
+	os.Exit(1)
+}
+
+// startWithJournal is what a daemon does at its start.
+func startWithJournal(dir, journal string) (*guard.Registry, *vfs.Tree, error) {
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
+	if err != nil {
+		return nil, nil, err
+	}
+	tree := vfs.New(reg)
+	tree.SetJournal(&fileJournal{dir: journal})
+	left, err := os.ReadDir(journal)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, e := range left {
+		name := filepath.Join(journal, e.Name())
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		p, err := names.ParsePath(string(text))
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := errors.Join(tree.CleanTemp(context.Background(), p), os.Remove(name)); err != nil {
+			return nil, nil, err
+		}
+	}
+	return reg, tree, nil
+}
+
+// nextStart starts a daemon and ends it.
+func nextStart(t *testing.T, dir, journal string) {
+	t.Helper()
+	reg, _, err := startWithJournal(dir, journal)
+	must(t, err)
+	_, err = reg.RevokeAll(context.Background())
+	must(t, err)
+}
+
+// fileJournal keeps each name in a file of its own.
+type fileJournal struct {
+	dir string
+	mu  sync.Mutex
+	n   int
+}
+
+func (j *fileJournal) Begin(p guard.Path) (done func()) {
+	j.mu.Lock()
+	j.n++
+	name := filepath.Join(j.dir, strconv.Itoa(os.Getpid())+"-"+strconv.Itoa(j.n))
+	j.mu.Unlock()
+	// A kill loses nothing that was written; only a power cut would need more.
+	if err := os.WriteFile(name, []byte(p.String()), 0o600); err != nil {
+		panic(err)
+	}
+	return func() { _ = os.Remove(name) }
+}
+
+// fillBlock is how much of a file is written and compared at a time; sizes are
+// multiples of it.
+const fillBlock = 1 << 20
+
+func fillFile(path string, size int64, fill byte) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	block := bytes.Repeat([]byte{fill}, fillBlock)
+	for off := int64(0); off < size && err == nil; off += fillBlock {
+		_, err = f.Write(block)
+	}
+	return errors.Join(err, f.Close())
+}
+
+func firstByte(t *testing.T, path string) byte {
+	t.Helper()
+	f, err := os.Open(path)
+	must(t, err)
+	defer f.Close()
+	b := make([]byte, 1)
+	_, err = f.Read(b)
+	must(t, err)
+	return b[0]
+}
+
+// wholeOf checks that a file has its size and is of one byte throughout, and
+// returns that.
+func wholeOf(t *testing.T, path string, size int64) byte {
+	t.Helper()
+	f, err := os.Open(path)
+	must(t, err)
+	defer f.Close()
+	st, err := f.Stat()
+	must(t, err)
+	if st.Size() != size {
+		t.Fatalf("the file has %d bytes, want %d", st.Size(), size)
+	}
+	first, buf := firstByte(t, path), make([]byte, fillBlock)
+	want := bytes.Repeat([]byte{first}, fillBlock)
+	for off := int64(0); off < size; off += fillBlock {
+		_, err := f.ReadAt(buf, off)
+		must(t, err)
+		if !bytes.Equal(buf, want) {
+			t.Fatalf("the file is a mixture: at %d it is not of %q", off, first)
+		}
+	}
+	return first
+}
+
+// onlyBig checks that nothing was left.
+func onlyBig(t *testing.T, dir string) {
+	t.Helper()
+	must(t, filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && d.Name() != "big" {
+			t.Errorf("left behind: %s", strings.TrimPrefix(p, dir))
+		}
+		return err
+	}))
+}

@@ -1,0 +1,126 @@
+package files
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// scenarioVar makes the test binary the client of a scenario; its last argument
+// is the server's address.
+const scenarioVar = "ROOTSFS_FILES_SCENARIO"
+
+// The client scenarios of the MCP conformance package, played by a host with our
+// filter in its HTTP client: what it takes out and puts in does not hurt the
+// protocol. R001, R071.
+func TestConformanceScenarios(t *testing.T) {
+	p := needPeers(t)
+	node := p.Node22()
+	if node == "" {
+		t.Skip("the conformance package needs Node.js 22, which is pinned for linux/amd64 only")
+	}
+	self, err := os.Executable()
+	must(t, err)
+	for _, name := range []string{"initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry"} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			defer cancel()
+			results := t.TempDir()
+			cmd := exec.CommandContext(ctx, node, p.Module("@modelcontextprotocol", "conformance", "dist", "index.js"),
+				"client", "--command", self, "--scenario", name, "--output-dir", results)
+			cmd.Env = append(os.Environ(), scenarioVar+"="+name)
+			out, _ := cmd.CombinedOutput() // the checks say what came of it
+			if failed, passed := checks(t, results); len(failed) > 0 || passed == 0 {
+				t.Errorf("%d checks passed, failed are %v\n%s", passed, failed, out)
+			}
+		})
+	}
+}
+
+// checks reads what a scenario found. That a busy machine was late is no
+// failure; that a client was early is.
+func checks(t *testing.T, dir string) (failed []string, passed int) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*", "checks.json"))
+	must(t, err)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		must(t, err)
+		var list []struct {
+			ID, Status, ErrorMessage string
+			Details                  struct{ VeryLate bool }
+		}
+		must(t, json.Unmarshal(text, &list))
+		for _, c := range list {
+			switch {
+			case c.Status == "SUCCESS":
+				passed++
+			case c.Status == "FAILURE" && !c.Details.VeryLate:
+				failed = append(failed, c.ID+": "+c.ErrorMessage)
+			}
+		}
+	}
+	return failed, passed
+}
+
+// playScenario is the client: a host with one root.
+func playScenario(name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "rootsfs-scenario-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o600); err != nil {
+		return err
+	}
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	if _, err := reg.Grant(ctx, guard.Grant{Root: "r", Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
+		return err
+	}
+	b := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg)})
+	defer b.Close()
+	s := b.Session("peer")
+	c := mcp.NewClient(&mcp.Implementation{Name: "rootsfs-host", Version: "1"}, &mcp.ClientOptions{
+		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{}}, nil
+		},
+	})
+	tr := &mcp.StreamableClientTransport{Endpoint: os.Args[len(os.Args)-1], HTTPClient: &http.Client{Transport: s.HTTP(nil)}}
+	session, err := c.Connect(ctx, tr, &mcp.ClientSessionOptions{ProtocolVersion: withFiles})
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer session.Close()
+	tools, err := session.ListTools(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("tools/list: %w", err)
+	}
+	args := map[string]any{}
+	if name == "tools_call" {
+		args = map[string]any{"a": 2, "b": 3}
+	}
+	for _, tool := range tools.Tools {
+		res, err := session.CallTool(ctx, &mcp.CallToolParams{Name: tool.Name, Arguments: args})
+		if err != nil {
+			return fmt.Errorf("%s: %w", tool.Name, err)
+		}
+		if res.IsError {
+			return fmt.Errorf("%s: %v", tool.Name, res.Content)
+		}
+	}
+	return nil
+}
