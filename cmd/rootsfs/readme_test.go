@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/audit"
 )
@@ -31,7 +32,8 @@ func TestReadmeIsComplete(t *testing.T) {
 	}
 	for begin, typ := range map[string]reflect.Type{
 		"`status --json`": reflect.TypeFor[control.Status](), "`roots list --json`": reflect.TypeFor[control.Root](),
-		"`audit show --json`": reflect.TypeFor[audit.Entry](),
+		"`audit show --json`": reflect.TypeFor[audit.Entry](), "`process` of": reflect.TypeFor[control.Process](),
+		"`files` of": reflect.TypeFor[broker.Stats](), "`items` of": reflect.TypeFor[broker.Item](),
 	} {
 		cells := row(begin)
 		var fields []string
@@ -46,7 +48,7 @@ func TestReadmeIsComplete(t *testing.T) {
 			}
 		}
 		for _, m := range regexp.MustCompile("`([a-z0-9_]+)`").FindAllStringSubmatch(cells, -1) {
-			if !slices.Contains(fields, m[1]) && m[1] != "roots" {
+			if !slices.Contains(fields, m[1]) && !strings.HasPrefix(begin, "`"+m[1]) && m[1] != "roots" {
 				t.Errorf("%s: there is no %s", begin, m[1])
 			}
 		}
@@ -58,9 +60,12 @@ func TestReadmeIsComplete(t *testing.T) {
 	}
 	example, _, _ := strings.Cut(string(doc), "# Promises")
 	table := ""
-	for _, m := range regexp.MustCompile(`(?m)^//\t(?:\[\[?([a-z]+)[^\n]*|([a-z_]+) = .*)$`).FindAllStringSubmatch(example, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^//\t(?:\[\[?([a-z.]+)[^\n]*|([a-z_]+) = .*)$`).FindAllStringSubmatch(example, -1) {
 		if m[1] != "" {
-			table = m[1]
+			table, _, _ = strings.Cut(m[1], "profile.")
+			if table == "" {
+				table = "profile"
+			}
 			continue
 		}
 		key := table + "." + m[2]

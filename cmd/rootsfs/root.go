@@ -57,7 +57,7 @@ at any moment: whatever a program holds of it is dead when revoke returns.`,
 	cmd.SetHelpCommand(newHelpCmd())
 	cmd.AddCommand(
 		newMountCmd(a), newUnmountCmd(a), newRootsCmd(a), newRevokeCmd(a),
-		newAllowCmd(a), newStatusCmd(a), newAuditCmd(a), newDoctorCmd(a), newVersionCmd(a), newCompletionCmd(),
+		newAllowCmd(a), newConsentCmd(a), newStatusCmd(a), newMetricsCmd(a), newAuditCmd(a), newDoctorCmd(a), newVersionCmd(a), newCompletionCmd(),
 	)
 	return cmd
 }
@@ -71,7 +71,7 @@ func flagError(err error) error {
 	}
 	want := map[string]string{
 		"duration": "a duration, such as 30m or 8h", "int": "a whole number", "int64": "a whole number",
-		"float64": "a number", "bool": "true or false",
+		"intSlice": "whole numbers, as in 1,3", "float64": "a number", "bool": "true or false",
 	}[bad.GetFlag().Value.Type()]
 	if want == "" {
 		return err

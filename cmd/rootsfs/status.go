@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -20,7 +21,9 @@ func newStatusCmd(a *app) *cobra.Command {
 		Short: "Show the live sessions, their roots and what happens in them",
 		Long: `Show each live session (or the one that --session names): where it is mounted,
 its roots with mode, state, file system and expiry, how many operations there
-were, how many were refused, and how many bytes were read and written.
+were, how many were refused, how many bytes were read and written, and how much
+is free; the servers that are served over files/*, and what they use; and what
+the daemon itself uses.
 
 With --watch, events of one session follow as they happen: roots that come, go
 or change, their directories' permissions, and every refusal with the operation,
@@ -123,15 +126,57 @@ func (a *app) saySession(st control.Status) {
 	if st.WatchesRefused > 0 {
 		a.say("  some directories could not be watched (%d times): changes there are seen after up to a second; raise fs.inotify.max_user_watches", st.WatchesRefused)
 	}
+	p := st.Process
+	a.say("  using %.1f s of CPU, %s of memory, %d of %d descriptors; %s in progress",
+		p.CPU, size(p.Resident), p.FDs, p.FDLimit, plural(int(p.InFlight), "operation"))
+	if st.Questions > 0 {
+		verb := "waits"
+		if st.Questions > 1 {
+			verb = "wait"
+		}
+		a.say("  %s of servers %s for your consent; see: rootsfs consent list", plural(st.Questions, "question"), verb)
+	}
 	if len(st.Roots) == 0 {
 		a.say("  no roots")
+	} else {
+		a.sayRootFigures(st.Roots)
+	}
+	a.sayServers(st.Files)
+}
+
+func (a *app) sayRootFigures(roots []control.Root) {
+	rows := [][]string{{"  ROOT", "MODE", "STATE", "FS", "FREE", "EXPIRES", "OPS", "REFUSED", "READ", "WRITTEN", "PATH"}}
+	for _, r := range roots {
+		free := "-"
+		if r.Free != nil {
+			free = size(*r.Free)
+		}
+		rows = append(rows, []string{
+			"  " + shown(r.Name), r.Mode, r.State, r.FSType, free, expiry(r.Expires),
+			fmt.Sprint(r.Ops), fmt.Sprint(r.Refused), size(r.BytesRead), size(r.Written), shown(r.Resolved),
+		})
+	}
+	a.table(rows)
+}
+
+// sayServers shows who is served over files/*. What a server calls itself is
+// its own text.
+func (a *app) sayServers(list []broker.Stats) {
+	if len(list) == 0 {
 		return
 	}
-	rows := [][]string{{"  ROOT", "MODE", "STATE", "FS", "EXPIRES", "OPS", "REFUSED", "READ", "WRITTEN", "PATH"}}
-	for _, r := range st.Roots {
+	rows := [][]string{{"  SERVER", "CALLS ITSELF", "SINCE", "REQUESTS", "IN FLIGHT", "REFUSED", "FAILED", "READ", "WRITTEN", "WATCHES", "UPLOADS"}}
+	for _, v := range list {
+		subject, name := "-", "-"
+		if v.Subject != "" {
+			subject = shown(v.Subject)
+		}
+		if v.Server != "" {
+			name = `"` + v.Server + `"` // escaped already
+		}
 		rows = append(rows, []string{
-			"  " + shown(r.Name), r.Mode, r.State, r.FSType, expiry(r.Expires),
-			fmt.Sprint(r.Ops), fmt.Sprint(r.Refused), size(r.BytesRead), size(r.Written), shown(r.Resolved),
+			"  " + subject, name, v.Started.Local().Format(time.TimeOnly), fmt.Sprint(v.Requests), fmt.Sprint(v.InFlight),
+			fmt.Sprint(v.Refused), fmt.Sprint(v.Failed), size(v.Read), size(v.Written), fmt.Sprint(v.Watches), fmt.Sprint(v.Uploads),
 		})
 	}
 	a.table(rows)

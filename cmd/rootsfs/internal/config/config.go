@@ -22,6 +22,7 @@ type Config struct {
 	Path     string // as it was asked for, absolute
 	Resolved string // without links; "" when there is no file
 	Mount    Mount
+	Files    Files
 	Roots    []Root // the [[root]] blocks, in the file's order
 	Profiles map[string][]Root
 	Debounce time.Duration // never 0

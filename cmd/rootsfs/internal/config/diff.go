@@ -16,8 +16,8 @@ type Changes struct {
 	Changed        []Change
 	// Widened says what gives more than before: to be announced and audited.
 	Widened []Widening
-	// Settings names the keys of [mount] and [reload] that differ. They hold
-	// from the next mount on.
+	// Settings names the keys of [mount], [reload] and the limits of [files]
+	// that differ. They hold from the next mount on.
 	Settings []string
 }
 
@@ -33,12 +33,17 @@ type Widening struct {
 	What string // one line, escaped: "mode ro -> rw"
 }
 
-// String is NAME: WHAT.
-func (w Widening) String() string { return names.Escape(string(w.Root)) + ": " + w.What }
+// String is NAME: WHAT, or WHAT alone of what concerns no root.
+func (w Widening) String() string {
+	if w.Root == "" {
+		return w.What
+	}
+	return names.Escape(string(w.Root)) + ": " + w.What
+}
 
 // Empty reports that the two configurations mean the same.
 func (c *Changes) Empty() bool {
-	return len(c.Added)+len(c.Removed)+len(c.Changed)+len(c.Settings) == 0
+	return len(c.Added)+len(c.Removed)+len(c.Changed)+len(c.Widened)+len(c.Settings) == 0
 }
 
 // Diff compares the roots that two configurations select under a profile, and
@@ -53,6 +58,7 @@ func Diff(old, new *Config, profile string) (Changes, error) {
 		return Changes{}, err
 	}
 	c := DiffRoots(before, after)
+	c.Widened = append(c.Widened, WidenedFiles(&old.Files, &new.Files)...)
 	for _, s := range []struct {
 		key  string
 		same bool
@@ -64,6 +70,13 @@ func Diff(old, new *Config, profile string) (Changes, error) {
 		{"mount.audit_keep", old.Mount.AuditKeep == new.Mount.AuditKeep},
 		{"mount.read_only", old.Mount.ReadOnly == new.Mount.ReadOnly},
 		{"mount.allow_other", old.Mount.AllowOther == new.Mount.AllowOther},
+		{"files.consent_timeout", old.Files.ConsentTimeout == new.Files.ConsentTimeout},
+		{"files.ops_per_second", old.Files.OpsPerSecond == new.Files.OpsPerSecond},
+		{"files.bytes_per_second", old.Files.BytesPerSecond == new.Files.BytesPerSecond},
+		{"files.max_file", old.Files.MaxFile == new.Files.MaxFile},
+		{"files.max_written", old.Files.MaxWritten == new.Files.MaxWritten},
+		{"files.watches", old.Files.Watches == new.Files.Watches},
+		{"files.frame", old.Files.Frame == new.Files.Frame},
 		{"reload.debounce", old.Debounce == new.Debounce},
 	} {
 		if !s.same {

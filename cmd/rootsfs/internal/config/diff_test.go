@@ -40,6 +40,12 @@ func TestDiff(t *testing.T) {
 		{"for ever", a + "for = \"1h\"\n", a, "~a !a: for 1h0m0s -> none"},
 		{"for shorter", a + "for = \"1h\"\n", a + "for = \"1s\"\n", "~a"},
 		{"for becomes expires", a + "for = \"1h\"\n", a + "expires = 2030-01-01T00:00:00Z\n", "~a !a: for 1h0m0s -> expires 2030-01-01T00:00:00Z"},
+		{"pre-approved", "[[files.allow]]\npath = \"/srv/a\"\n", "[[files.allow]]\npath = \"/srv/a\"\nmode = \"rw\"\n[[files.allow]]\npath = \"/srv/b\"\n",
+			`!files.allow "/srv/a", mode rw !files.allow "/srv/b", mode ro`},
+		{"pre-approved no more", "[[files.allow]]\npath = \"/srv/a\"\n", "", ""},
+		{"asked again", "files.consent = \"deny\"\n", "", "!files.consent deny -> ask"},
+		{"limits of servers", "", "[files]\nconsent_timeout = \"1m\"\nops_per_second = 1\nbytes_per_second = 2\nmax_file = 3\nmax_written = 4\nwatches = 5\nframe = \"64K\"\n",
+			"files.consent_timeout files.ops_per_second files.bytes_per_second files.max_file files.max_written files.watches files.frame"},
 		{"settings", "mount.cache = \"max\"\n", "mount.read_only = true\nreload.debounce = \"1s\"\n", "mount.cache mount.read_only reload.debounce"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -19,6 +19,20 @@
 //	max_created = 100000         # names
 //	timeout = "60s"              # of one operation
 //
+//	[files]                      # what MCP servers get over files/*
+//	consent = "ask"              # ask (rootsfs consent), or deny what no allow block names
+//	consent_timeout = "2m"       # how long a question waits; then it is denied
+//	ops_per_second = 500         # requests of one server; more are refused, with a time to retry
+//	bytes_per_second = "50M"
+//	max_file = "10M"
+//	max_written = "1G"           # while the server is connected
+//	watches = 64
+//	frame = "4M"                 # the longest message of a server
+//
+//	[[files.allow]]              # granted when asked for, or when something below it is
+//	path = "~/src/app"
+//	mode = "ro"                  # the most that is granted so
+//
 //	[reload]
 //	debounce = "250ms"           # how long changes of this file are gathered
 //

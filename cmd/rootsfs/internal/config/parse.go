@@ -39,6 +39,7 @@ func parse(file, home string, doc []byte) (*Config, error) {
 	top := table{r: r, m: m}
 	c := &Config{Path: file, Debounce: DefaultDebounce, Profiles: map[string][]Root{}}
 	c.mount(top.table("mount"))
+	c.Files = readFiles(top.table("files"), home)
 	var limits guard.Limits
 	readLimits(top.table("limits"), &limits)
 	reload := top.table("reload")

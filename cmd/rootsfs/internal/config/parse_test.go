@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,22 @@ timeout = "5s"
 
 [reload]
 debounce = "1s"
+
+[files]
+consent = "deny"
+consent_timeout = "30s"
+ops_per_second = 0.5
+bytes_per_second = "1M"
+max_file = 7
+max_written = "2K"
+watches = 3
+frame = "64K"
+
+[[files.allow]]
+path = "~/src/"
+[[files.allow]]
+path = "/srv/data"
+mode = "rw"
 
 [[root]]
 name = "code"
@@ -63,12 +80,18 @@ func TestParse(t *testing.T) {
 	if want := (Mount{Cache: "strict", Locks: "host", Posix: "full", AuditPaths: "hash", AuditKeep: 20, ReadOnly: true, AllowOther: true}); c.Mount != want {
 		t.Errorf("mount: %+v", c.Mount)
 	}
+	files := Files{Deny: true, ConsentTimeout: 30 * time.Second, OpsPerSecond: 0.5, BytesPerSecond: 1 << 20, MaxFile: 7, MaxWritten: 2048,
+		Watches: 3, Frame: 64 << 10,
+		Allow: []Allow{{"/home/me/src", guard.ReadOnly, 30}, {"/srv/data", guard.ReadWrite, 32}}}
+	if !reflect.DeepEqual(c.Files, files) {
+		t.Errorf("files: %+v", c.Files)
+	}
 	common := guard.Limits{OpsPerSecond: 2000, Burst: 7, MaxFile: 10 << 20, Timeout: 5 * time.Second}
 	first, second := common, common
 	first.MaxFile, first.MaxCreated = 1<<20, 5
 	second.OpsPerSecond = 0.5
-	code := Root{Name: "code", Path: "/home/me/src/app", Rights: guard.ReadWrite, For: 8 * time.Hour, Limits: first, Line: 20}
-	srv := Root{Name: "with space#", Path: "/srv/with space#", Rights: guard.ReadOnly, Limits: second, CrossFileSystems: true, Line: 27,
+	code := Root{Name: "code", Path: "/home/me/src/app", Rights: guard.ReadWrite, For: 8 * time.Hour, Limits: first, Line: 36}
+	srv := Root{Name: "with space#", Path: "/srv/with space#", Rights: guard.ReadOnly, Limits: second, CrossFileSystems: true, Line: 43,
 		Expires: time.Date(2030, 1, 31, 17, 0, 0, 0, time.UTC)}
 	equalRoots(t, "roots", c.Roots, []Root{code, srv})
 	review, err := c.Select("review")
@@ -76,8 +99,8 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	equalRoots(t, "review", review, []Root{code,
-		{Name: "notes", Path: "/home/me/notes", Rights: guard.ReadWrite, Limits: common, Line: 35},
-		{Name: "data", Path: "/srv/data", Rights: guard.ReadOnly, Limits: common, Line: 35}})
+		{Name: "notes", Path: "/home/me/notes", Rights: guard.ReadWrite, Limits: common, Line: 51},
+		{Name: "data", Path: "/srv/data", Rights: guard.ReadOnly, Limits: common, Line: 51}})
 	if none, err := c.Select("none"); err != nil || len(none) != 0 {
 		t.Errorf("none: %v, %v", none, err)
 	}
@@ -171,6 +194,17 @@ func TestParseErrors(t *testing.T) {
 		{"profile no table", "[profile]\np = 1\n", ":2: profile.p: must be a table"},
 		{"profile bad name", "[profile.\"a/b\"]\nroots = []\n", ":1: profile.a/b: "},
 		{"profile auto", "[profile.p]\nroots = [\"auto\"]\n", "is relative"},
+		{"consent word", "[files]\nconsent = \"always\"\n", `:2: files.consent: "always" is not one of ask, deny`},
+		{"consent timeout", "[files]\nconsent_timeout = \"1ms\"\n", ":2: files.consent_timeout: 1ms is not between 1s"},
+		{"no watches", "[files]\nwatches = 0\n", ":2: files.watches: 0 would be none"},
+		{"frame too small", "[files]\nframe = 100\n", ":2: files.frame: 100 bytes is not between"},
+		{"frame too large", "[files]\nframe = \"2G\"\n", ":2: files.frame: "},
+		{"allow no blocks", "[files]\nallow = \"/a\"\n", ":2: files.allow: must be written as [[files.allow]] blocks"},
+		{"allow without a path", "[[files.allow]]\nmode = \"rw\"\n", ":1: files.allow.path: is missing"},
+		{"allow relative", "[[files.allow]]\npath = \"a\"\n", ":2: files.allow.path: path \"a\" is relative"},
+		{"allow bad mode", "[[files.allow]]\npath = \"/a\"\nmode = \"x\"\n", ":3: files.allow.mode: "},
+		{"allow unknown", "[files]\n[[files.allow]]\npath = \"/a\"\nfor = \"1h\"\n", ":4: files.allow.for: unknown key"},
+		{"files unknown", "[files]\nconsents = 1\n", ":2: files.consents: unknown key"},
 		{"debounce", "[reload]\ndebounce = \"2h\"\n", "limit of 1m0s"},
 		{"first of several", root + "mode = \"x\"\nfoo = 1\nbar = 2\n", ":3: root.mode: "},
 		{"count of several", root + "mode = \"x\"\nfoo = 1\nbar = 2\n", "(and 2 more)"},

@@ -144,12 +144,12 @@ func (t table) table(key string) table {
 
 // tables takes an array of tables.
 func (t table) tables(key string) []table {
-	list, _ := get[[]any](t, key, "written as [["+key+"]] blocks")
+	list, _ := get[[]any](t, key, "written as [["+show(t.sub(key))+"]] blocks")
 	var out []table
 	for i, v := range list {
 		m, ok := v.(map[string]any)
 		if !ok {
-			t.r.fail(t.sub(key, index(i)), "must be a table: write [[%s]] blocks", key)
+			t.r.fail(t.sub(key, index(i)), "must be a table: write [[%s]] blocks", show(t.sub(key)))
 			continue
 		}
 		out = append(out, table{t.r, t.sub(key, index(i)), m})

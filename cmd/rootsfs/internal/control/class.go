@@ -4,6 +4,7 @@ import (
 	"errors"
 	"syscall"
 
+	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
@@ -18,7 +19,7 @@ const (
 	Failure     Class = "failure"
 	Usage       Class = "usage"        // what was written cannot be meant
 	NotApproved Class = "not_approved" // the rules or the owner refuse
-	NoSuch      Class = "no_such"      // session or root
+	NoSuch      Class = "no_such"      // session, root or question
 	System      Class = "system"       // the machine cannot: no FUSE, ...
 )
 
@@ -29,7 +30,7 @@ func Classify(err error) Class {
 	switch {
 	case errors.As(err, &remote):
 		return remote.Class
-	case errors.Is(err, ErrNoSession), errors.Is(err, mount.ErrNotMounted):
+	case errors.Is(err, ErrNoSession), errors.Is(err, mount.ErrNotMounted), errors.Is(err, broker.ErrNoQuestion):
 		return NoSuch
 	case errors.Is(err, mount.ErrNoFUSE):
 		return System

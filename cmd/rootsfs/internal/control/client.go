@@ -172,28 +172,77 @@ func (c *Client) Refused(ctx context.Context) (*Refusal, error) {
 	return a.Last, err
 }
 
-// Events calls f for each event until ctx or the session ends, which is no
-// error, or f returns one.
-func (c *Client) Events(ctx context.Context, f func(Event) error) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://session/v1/events", nil)
+// Questions lists what servers ask consent for.
+func (c *Client) Questions(ctx context.Context) ([]Question, error) {
+	var a QuestionsAnswer
+	err := c.call(ctx, http.MethodGet, "/v1/consent", nil, &a)
+	return a.Questions, err
+}
+
+// Answer decides a question, or denies all.
+func (c *Client) Answer(ctx context.Context, req AnswerRequest) ([]Answered, error) {
+	var a AnswerAnswer
+	err := c.call(ctx, http.MethodPost, "/v1/consent", req, &a)
+	return a.Answered, err
+}
+
+// WatchQuestions calls f with the questions that wait, at once and whenever one
+// comes or goes, until ctx or the session ends, which is no error, or f returns
+// one.
+func (c *Client) WatchQuestions(ctx context.Context, f func([]Question) error) error {
+	return follow(ctx, c, "/v1/consent/watch", func(a QuestionsAnswer) error { return f(a.Questions) })
+}
+
+// Metrics copies the session's figures to w, in Prometheus' text format.
+func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
+	resp, err := c.get(ctx, "/metrics")
 	if err != nil {
 		return err
 	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return fmt.Errorf("session %s broke off its answer: %w", names.Quote(c.info.Name), err)
+	}
+	return nil
+}
+
+// Events calls f for each event until ctx or the session ends, which is no
+// error, or f returns one.
+func (c *Client) Events(ctx context.Context, f func(Event) error) error {
+	return follow(ctx, c, "/v1/events", f)
+}
+
+// get asks for something whose answer is read by the caller, who closes it.
+func (c *Client) get(ctx context.Context, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://session"+path, nil)
+	if err != nil {
+		return nil, err
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return c.callError(err)
+		return nil, c.callError(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, c.remoteError(resp)
+	}
+	return resp, nil
+}
+
+// follow calls f for each object of a stream.
+func follow[T any](ctx context.Context, c *Client, path string, f func(T) error) error {
+	resp, err := c.get(ctx, path)
+	if err != nil {
+		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return c.remoteError(resp)
-	}
 	dec := json.NewDecoder(bufio.NewReader(resp.Body))
 	for {
-		var e Event
-		if err := dec.Decode(&e); err != nil {
+		var v T
+		if err := dec.Decode(&v); err != nil {
 			return nil //nolint:nilerr // the stream has ended
 		}
-		if err := f(e); err != nil {
+		if err := f(v); err != nil {
 			return err
 		}
 	}

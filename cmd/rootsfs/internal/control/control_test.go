@@ -29,6 +29,7 @@ type owner struct {
 	ended   []Ended
 	err     error
 	events  chan Event
+	asking
 }
 
 func (o *owner) Status() Status { return Status{Session: "s", Roots: []Root{{Name: "a"}}} }

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -35,6 +37,12 @@ type Owner interface {
 	Unmount(ctx context.Context) (UnmountAnswer, error)
 	// Refused is the last refusal that a grant would have avoided, or nil.
 	Refused() *Refusal
+	// Questions are those that wait for the owner; changed is closed when one
+	// comes or goes.
+	Questions() (list []Question, changed <-chan struct{})
+	Answer(req AnswerRequest) (AnswerAnswer, error)
+	// Metrics are the session's figures for GET /metrics.
+	Metrics() prometheus.Gatherer
 	// Subscribe returns a channel of events, which is closed when the
 	// session ends or cancel is called.
 	Subscribe() (events <-chan Event, cancel func())
@@ -171,6 +179,18 @@ func (s *Server) routes() http.Handler {
 	m.HandleFunc("POST /v1/profile", handle(func(ctx context.Context, req ProfileRequest) (ProfileAnswer, error) {
 		return s.owner.Profile(ctx, req.Profile)
 	}))
+	m.HandleFunc("GET /v1/consent", func(w http.ResponseWriter, _ *http.Request) {
+		list, _ := s.owner.Questions()
+		answer(w, QuestionsAnswer{Questions: list})
+	})
+	m.HandleFunc("GET /v1/consent/watch", s.questions)
+	m.HandleFunc("POST /v1/consent", handle(func(_ context.Context, req AnswerRequest) (AnswerAnswer, error) {
+		return s.owner.Answer(req)
+	}))
+	m.Handle("GET /metrics", promhttp.HandlerFor(s.owner.Metrics(), promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
+		MaxRequestsInFlight: 4,
+	}))
 	m.HandleFunc("POST /v1/unmount", handle(func(ctx context.Context, _ struct{}) (UnmountAnswer, error) {
 		return s.owner.Unmount(ctx)
 	}))
@@ -219,15 +239,28 @@ func fail(w http.ResponseWriter, status int, p problem) {
 	_ = json.NewEncoder(w).Encode(p)
 }
 
-// events streams one JSON object a line until the session or the peer ends.
-func (s *Server) events(w http.ResponseWriter, r *http.Request) {
-	ch, cancel := s.owner.Subscribe()
-	defer cancel()
+// stream begins an answer of one JSON object a line; send fails when the peer
+// has gone or does not read.
+func stream(w http.ResponseWriter) (send func(any) error, err error) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	rc := http.NewResponseController(w)
 	enc := json.NewEncoder(w)
 	w.WriteHeader(http.StatusOK)
-	if rc.Flush() != nil {
+	return func(v any) error {
+		_ = rc.SetWriteDeadline(time.Now().Add(bodyTimeout)) // a reader that stopped reading
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
+		return rc.Flush()
+	}, rc.Flush()
+}
+
+// events streams one JSON object a line until the session or the peer ends.
+func (s *Server) events(w http.ResponseWriter, r *http.Request) {
+	ch, cancel := s.owner.Subscribe()
+	defer cancel()
+	send, err := stream(w)
+	if err != nil {
 		return
 	}
 	for {
@@ -235,12 +268,37 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case e, ok := <-ch:
-			if !ok {
+			if !ok || send(e) != nil {
 				return
 			}
-			_ = rc.SetWriteDeadline(time.Now().Add(bodyTimeout)) // a reader that stopped reading
-			if enc.Encode(e) != nil || rc.Flush() != nil {
+		}
+	}
+}
+
+// questions streams the list of questions, anew whenever it changes, until the
+// session or the peer ends.
+func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
+	over, cancel := s.owner.Subscribe()
+	defer cancel()
+	send, err := stream(w)
+	if err != nil {
+		return
+	}
+	for {
+		list, changed := s.owner.Questions()
+		if send(QuestionsAnswer{Questions: list}) != nil {
+			return
+		}
+		for waiting := true; waiting; {
+			select {
+			case <-r.Context().Done():
 				return
+			case _, ok := <-over: // events themselves are of no concern here
+				if !ok {
+					return
+				}
+			case <-changed:
+				waiting = false
 			}
 		}
 	}

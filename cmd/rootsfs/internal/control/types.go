@@ -3,6 +3,7 @@ package control
 import (
 	"time"
 
+	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -30,6 +31,9 @@ type Root struct {
 	BytesRead int64      `json:"bytes_read"`
 	Written   int64      `json:"bytes_written"`
 	Nested    []string   `json:"nested,omitempty"` // directories inside judged apart: other roots, or revoked ones
+	// Free is what the owner may still write to the root's file system, in
+	// bytes; left out if it is not known.
+	Free *int64 `json:"free_bytes,omitempty"`
 }
 
 // Status is the whole session.
@@ -63,6 +67,25 @@ type Status struct {
 	// directories have one-second timeouts too.
 	Watches        int64 `json:"watched_directories"`
 	WatchesRefused int64 `json:"watches_refused"`
+	// Files are the servers that are served over files/*, Questions how many
+	// of their questions wait for `rootsfs consent`.
+	Files     []broker.Stats `json:"files"`
+	Questions int            `json:"questions"`
+	Process   Process        `json:"process"`
+}
+
+// Process are the daemon's own figures, zero where the system does not tell.
+type Process struct {
+	CPU      float64 `json:"cpu_seconds"`
+	FDs      int     `json:"open_descriptors"`
+	FDLimit  uint64  `json:"descriptor_limit"`
+	Resident int64   `json:"resident_bytes"`
+	// Sums over the roots there are now.
+	InFlight int64 `json:"in_flight"`
+	Ops      int64 `json:"ops"`
+	Refused  int64 `json:"refused"`
+	Read     int64 `json:"bytes_read"`
+	Written  int64 `json:"bytes_written"`
 }
 
 // Ask is one root to be added.
@@ -132,6 +155,46 @@ type ProfileAnswer struct {
 	Added   []string `json:"added"`
 	Removed []string `json:"removed"`
 	Changed []string `json:"changed"`
+}
+
+// Question is what a server asks consent for, as data and as text with every
+// foreign character made visible.
+type Question struct {
+	broker.Question
+	Heading string   `json:"heading"` // who asks, and why
+	Lines   []string `json:"lines"`   // one for each item
+}
+
+// QuestionsAnswer lists the questions that wait, the oldest first.
+type QuestionsAnswer struct {
+	Questions []Question `json:"questions"`
+}
+
+// AnswerRequest decides a question: the one with the id, or the only one whose
+// id begins so. All denies every question that waits.
+type AnswerRequest struct {
+	ID      string `json:"id,omitempty"`
+	All     bool   `json:"all,omitempty"`
+	Approve bool   `json:"approve,omitempty"`
+	// Only are the items to be allowed, counted from 1; none stands for all.
+	Only []int `json:"only,omitempty"`
+	// Path and Mode are narrower than asked. ForMS is how long, in
+	// milliseconds; 0: as long as the session.
+	Path  string `json:"path,omitempty"`
+	Mode  string `json:"mode,omitempty"`
+	ForMS int64  `json:"for_ms,omitempty"`
+}
+
+// Answered tells what was decided of a question; paths are escaped.
+type Answered struct {
+	ID      string   `json:"id"`
+	Allowed []string `json:"allowed"`
+	Denied  []string `json:"denied"`
+}
+
+// AnswerAnswer tells of each question that was answered.
+type AnswerAnswer struct {
+	Answered []Answered `json:"answered"`
 }
 
 // UnmountAnswer tells how the session ended.

@@ -140,6 +140,7 @@ func (a *availability) sync() (fresh []guard.RootName) {
 	a.s.mu.Lock()
 	maps.DeleteFunc(a.s.perms, func(epoch uint64, _ string) bool { return !live[epoch] })
 	a.s.mu.Unlock()
+	a.s.spaces.forget(live)
 	if a.watcher == nil {
 		return fresh
 	}

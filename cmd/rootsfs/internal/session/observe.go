@@ -24,6 +24,9 @@ func (s *Session) observe(e guard.Event) {
 		}
 	}
 	s.hub.publish(out)
+	if e.Kind == guard.EventAdded && s.avail != nil {
+		s.avail.update() // of a consent, too; s.avail is there before anything but Start grants
+	}
 	switch e.Kind {
 	case guard.EventUnavailable:
 		s.log.Warn("a root has become unavailable: its directory is gone, was replaced or cannot be read",

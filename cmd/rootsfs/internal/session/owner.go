@@ -38,9 +38,15 @@ func (s *Session) Status() control.Status {
 		st.Mounted = false
 	default:
 	}
-	for _, r := range s.reg.Roots() {
-		st.Roots = append(st.Roots, s.describe(r))
+	roots := s.reg.Roots()
+	for _, r := range roots {
+		one := s.describe(r)
+		if n, ok := s.spaces.free(&r); ok {
+			one.Free = &n
+		}
+		st.Roots = append(st.Roots, one)
 	}
+	st.Process, st.Files, st.Questions = process(roots), s.brokered(), len(s.questions.List())
 	src := s.mnt.SourceStatus()
 	for _, r := range src.Loose {
 		st.Unwatched = append(st.Unwatched, string(r))
@@ -101,7 +107,6 @@ func (s *Session) Grant(ctx context.Context, grants []guard.Grant) ([]control.Ro
 		_, _ = s.reg.RevokeAll(ctx)
 		return nil, errEnding
 	}
-	s.avail.update()
 	out := make([]control.Root, 0, len(got))
 	for _, g := range got {
 		if st, ok := s.reg.Lookup(g.Root); ok {

@@ -134,6 +134,10 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 	if err := s.change(ctx, &ch); err != nil {
 		return config.Changes{}, err
 	}
+	if next != old {
+		s.setFiles(&next.Files)
+		ch.Widened = append(ch.Widened, config.WidenedFiles(&old.Files, &next.Files)...)
+	}
 	s.mu.Lock()
 	s.conf.current, s.conf.profile = next, newProfile
 	s.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
@@ -47,20 +48,25 @@ type Options struct {
 
 // Session is one running session.
 type Session struct {
-	opt     Options
-	dir     *control.Dir
-	log     *slog.Logger
-	audit   *records
-	reg     *guard.Registry
-	mnt     *mount.Mount
-	srv     *control.Server
-	hub     hub
-	avail   *availability
-	reload  <-chan struct{} // closed when the configuration is not watched any more
-	started time.Time
-	info    mount.Info
-	gone    <-chan struct{} // the mount has left the tree
-	cancel  context.CancelFunc
+	opt    Options
+	dir    *control.Dir
+	log    *slog.Logger
+	audit  *records
+	reg    *guard.Registry
+	mnt    *mount.Mount
+	srv    *control.Server
+	hub    hub
+	broker *broker.Broker
+	frame  int
+	// questions are those that wait for `rootsfs consent`.
+	questions broker.Queue
+	spaces    spaces
+	avail     *availability
+	reload    <-chan struct{} // closed when the configuration is not watched any more
+	started   time.Time
+	info      mount.Info
+	gone      <-chan struct{} // the mount has left the tree
+	cancel    context.CancelFunc
 
 	ending  chan struct{} // closed when the ending begins
 	endOnce sync.Once
@@ -74,6 +80,9 @@ type Session struct {
 	lacks guard.Rights // what last was refused for want of, when its remedy is "set"
 	conf  confState
 	perms map[uint64]string // by epoch
+	allow []preapproved
+	// noAsking: what is not pre-approved is denied.
+	noAsking bool
 }
 
 // Start begins a session. When it returns, the mount answers and commands find
@@ -108,6 +117,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if err := s.audit.begin(); err != nil {
 		return nil, err
 	}
+	s.serveFiles()
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
@@ -223,6 +233,7 @@ func (s *Session) publish(detached bool) error {
 // undo takes back what Start did.
 func (s *Session) undo() {
 	s.cancel()
+	s.closeBroker()
 	if s.mnt != nil {
 		_, _ = s.reg.RevokeAll(context.Background())
 		_ = s.mnt.Close()
@@ -323,6 +334,7 @@ func (s *Session) end(why string) {
 		defer close(s.endDone)
 		close(s.ending)
 		ctx := context.Background()
+		s.closeBroker()
 		ended, err := s.revokeAll(ctx)
 		s.ended = ended
 		if err != nil {

@@ -1,0 +1,370 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+func newConsentCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "consent",
+		Short: "Answer servers that ask for access to files",
+		Long: `Answer the MCP servers that ask, through files/consent, for paths that nobody
+approved. A question waits for its answer (files.consent_timeout, 2m by default);
+one that nobody answers is denied. What is allowed becomes a root of the session.`,
+		Example: `  rootsfs consent list
+  rootsfs consent approve 4kq --mode ro --for 1h
+  rootsfs consent deny 4kq`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage(fmt.Errorf("unknown command %q; see: rootsfs consent --help", args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newConsentListCmd(a), newConsentApproveCmd(a), newConsentDenyCmd(a))
+	return cmd
+}
+
+func newConsentListCmd(a *app) *cobra.Command {
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show the questions that wait for an answer",
+		Long: `Show who asks for what, the reason in the server's own words, where each path
+leads (that very directory would be granted), and how long the question still
+waits. Control and bidirectional characters are shown as escapes, so that no text
+of a server passes for something else.
+
+With --watch, questions follow as they come and go; with --json as one object a
+line: "event" is asked or over, "question" the question.`,
+		Example: `  rootsfs consent list
+  rootsfs consent list --watch
+  rootsfs consent list --json | jq '.[].items[].resolved'`,
+		Args: nargs(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			if watch {
+				return a.watchQuestions(cmd.Context(), c)
+			}
+			list, err := c.Questions(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.report(list, func() { a.sayQuestions(list) })
+		},
+	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on showing questions as they come")
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+func (a *app) sayQuestions(list []control.Question) {
+	if len(list) == 0 {
+		a.say("no question waits; see them come: rootsfs consent list --watch")
+	}
+	for i := range list {
+		if i > 0 {
+			a.say("")
+		}
+		a.sayQuestion(&list[i])
+	}
+}
+
+// sayQuestion prints a question. Heading and lines come with everything foreign
+// made visible.
+func (a *app) sayQuestion(q *control.Question) {
+	a.say("question %s, %s", shown(q.ID), left(q.Until))
+	for line := range strings.Lines(q.Heading) {
+		a.say("  %s", strings.TrimSuffix(line, "\n"))
+	}
+	for i, line := range q.Lines {
+		a.say("  %d. %s", i+1, line)
+	}
+	a.say("  answer: rootsfs consent approve %s [--mode ro] [--for 1h] [--only N], or: rootsfs consent deny %s", shortID(q.ID), shortID(q.ID))
+}
+
+// shortID is what is enough of an id for a person: 40 bits of chance.
+func shortID(id string) string { return shown(id[:min(len(id), 8)]) }
+
+// left says how long a question still waits.
+func left(until time.Time) string {
+	d := time.Until(until)
+	if d < time.Second {
+		return "about to be denied, unanswered"
+	}
+	return span(d.Truncate(time.Second)) + " left"
+}
+
+// questionEvent is one line of consent list --watch --json.
+type questionEvent struct {
+	Event    string           `json:"event"` // asked, over
+	Question control.Question `json:"question"`
+}
+
+// watchQuestions shows questions as they come and go. On a terminal the last
+// line counts down what is left for the one that waits longest.
+func (a *app) watchQuestions(ctx context.Context, c *control.Client) error {
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	lists := make(chan []control.Question)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.WatchQuestions(ctx, func(list []control.Question) error {
+			select {
+			case lists <- list:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	count := &countdown{a: a, on: !a.json && isTerminal(a.stdout)}
+	var have []control.Question
+	for {
+		select {
+		case err := <-ended:
+			count.clear()
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		case <-tick.C:
+			count.show(have)
+		case list := <-lists:
+			count.clear()
+			if err := a.sayChanges(have, list); err != nil {
+				return err
+			}
+			have = list
+			count.show(have)
+		}
+	}
+}
+
+// sayChanges shows what lies between two lists.
+func (a *app) sayChanges(old, now []control.Question) error {
+	in := func(list []control.Question, id string) bool {
+		return slices.ContainsFunc(list, func(q control.Question) bool { return q.ID == id })
+	}
+	for _, q := range old {
+		switch {
+		case in(now, q.ID):
+		case a.json:
+			if err := a.line(questionEvent{"over", q}); err != nil {
+				return err
+			}
+		default:
+			a.say("question %s is over", shown(q.ID))
+		}
+	}
+	for i := range now {
+		switch q := &now[i]; {
+		case in(old, q.ID):
+		case a.json:
+			if err := a.line(questionEvent{"asked", *q}); err != nil {
+				return err
+			}
+		default:
+			a.sayQuestion(q)
+		}
+	}
+	return nil
+}
+
+// countdown is the last line of a terminal.
+type countdown struct {
+	a     *app
+	on    bool
+	width int
+}
+
+func (c *countdown) show(list []control.Question) {
+	if !c.on || len(list) == 0 {
+		return
+	}
+	first := slices.MinFunc(list, func(a, b control.Question) int { return a.Until.Compare(b.Until) })
+	text := "  " + shortID(first.ID) + ": " + left(first.Until)
+	fmt.Fprintf(c.a.stdout, "\r%-*s", c.width, text)
+	c.width = len(text)
+}
+
+func (c *countdown) clear() {
+	if c.width > 0 {
+		fmt.Fprintf(c.a.stdout, "\r%*s\r", c.width, "")
+		c.width = 0
+	}
+}
+
+// approveFlags are the flags of `rootsfs consent approve`.
+type approveFlags struct {
+	path, mode string
+	forTime    time.Duration
+	only       []int
+}
+
+func newConsentApproveCmd(a *app) *cobra.Command {
+	f := &approveFlags{}
+	cmd := &cobra.Command{
+		Use:   "approve ID",
+		Short: "Allow what a question asks for, or less",
+		Long: `Allow what a question asks for, as a root of the session. ID is the question's,
+or as much of its beginning as tells it apart. The flags allow less: a directory
+below the one that was asked for, a narrower mode, an end, or only some of the
+paths; the others are denied. More than was asked for is refused, and the
+question goes on waiting.`,
+		Example: `  rootsfs consent approve 4kq
+  rootsfs consent approve 4kq --mode ro --for 30m
+  rootsfs consent approve 4kq --only 1 --path ~/src/app/docs`,
+		Args: nargs(1, 1, "a question's id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := f.request(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			return a.answer(cmd.Context(), req)
+		},
+		ValidArgsFunction: a.completeQuestions,
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.path, "path", "", "allow only this `directory` or file, below what was asked for")
+	fs.StringVar(&f.mode, "mode", "", "allow only this `mode`: ro, rw or a list of rights, within what was asked for")
+	fs.DurationVar(&f.forTime, "for", 0, "revoke it after this `duration`, such as 30m (default: with the session)")
+	fs.IntSliceVar(&f.only, "only", nil, "allow only the path with this `number`, from 1; may be a list")
+	words(cmd, "mode", "ro", "rw")
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerRequest, error) {
+	req := control.AnswerRequest{ID: id, Approve: true, Only: f.only, Mode: f.mode, ForMS: f.forTime.Milliseconds()}
+	given := cmd.Flags().Changed
+	switch {
+	case id == "":
+		return req, usage(errors.New("the id is empty; see: rootsfs consent list"))
+	case given("for") && f.forTime < time.Second:
+		return req, usage(fmt.Errorf("--for %v: write a duration of a second or more, such as 30m", f.forTime))
+	case given("only") && len(f.only) == 0:
+		return req, usage(errors.New("--only is empty: write the number of a path, as rootsfs consent list shows it"))
+	}
+	if f.mode != "" {
+		if _, err := guard.ParseMode(f.mode); err != nil {
+			return req, usage(fmt.Errorf("--mode: %w", err))
+		}
+	}
+	if f.path != "" {
+		g, err := specGrant(guard.Spec{Path: f.path, Name: "x"}) // undoes ~ and relative paths
+		if err != nil {
+			return req, err
+		}
+		// Links on the way to it are undone, as they were in what is shown.
+		if req.Path, err = filepath.EvalSymlinks(g.Dir); err != nil {
+			return req, usage(fmt.Errorf("--path: %w", err))
+		}
+	}
+	return req, nil
+}
+
+func newConsentDenyCmd(a *app) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "deny ID | --all",
+		Short: "Deny what a question asks for",
+		Long: `Deny what a question asks for, or, with --all, every question that waits. ID is
+the question's, or as much of its beginning as tells it apart. The server learns
+that it was denied, and nothing else.`,
+		Example: `  rootsfs consent deny 4kq
+  rootsfs consent deny --all`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case all && len(args) > 0:
+				return usage(errors.New("--all and an id contradict each other: use one of them"))
+			case !all && (len(args) == 0 || args[0] == ""):
+				return usage(errors.New("name the question to deny, or use --all; see: rootsfs consent list"))
+			case len(args) > 1:
+				return usage(fmt.Errorf("%q is one argument too many; see: rootsfs consent deny --help", args[1]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req := control.AnswerRequest{All: all}
+			if !all {
+				req.ID = args[0]
+			}
+			return a.answer(cmd.Context(), req)
+		},
+		ValidArgsFunction: a.completeQuestions,
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "every question that waits")
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+// answer sends an answer and says what it came to.
+func (a *app) answer(ctx context.Context, req control.AnswerRequest) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	list, err := c.Answer(ctx, req)
+	if err != nil {
+		return err
+	}
+	return a.report(control.AnswerAnswer{Answered: list}, func() {
+		if len(list) == 0 {
+			a.say("no question waits")
+		}
+		for _, one := range list {
+			for _, p := range one.Allowed {
+				a.say("allowed: %s", p)
+			}
+			for _, p := range one.Denied {
+				a.say("denied: %s", p)
+			}
+		}
+	})
+}
+
+// completeQuestions offers the ids of questions that wait.
+func (a *app) completeQuestions(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
+	defer cancel()
+	c, err := a.client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list, err := c.Questions(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, q := range list {
+		what, _, _ := strings.Cut(strings.Join(q.Lines, "; "), "\n")
+		out = append(out, cobra.CompletionWithDesc(q.ID, what))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,143 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// serveFiles makes the broker, through which MCP servers are served files/* on
+// the session's registry.
+func (s *Session) serveFiles() {
+	var f config.Files
+	if s.opt.Config != nil {
+		f = s.opt.Config.Files
+	}
+	s.setFiles(&f)
+	s.frame = f.Frame
+	s.questions.By = "control"
+	s.broker = broker.New(broker.Config{
+		Registry: s.reg, Tree: vfs.New(s.reg), Log: s.log,
+		Asker:  broker.Chain(broker.AskerFunc(s.askConfig), broker.AskerFunc(s.askOwner)),
+		AskFor: f.ConsentTimeout,
+		UID:    uint32(os.Geteuid()), GID: uint32(os.Getegid()),
+		Limits: broker.Limits{
+			OpsPerSecond: f.OpsPerSecond, BytesPerSecond: float64(f.BytesPerSecond),
+			MaxFile: f.MaxFile, MaxWritten: f.MaxWritten, Watches: f.Watches,
+		},
+	})
+}
+
+// Broker serves MCP servers on the session's roots: whoever runs a server begins
+// a session of it. It ends with the session, before the roots do.
+func (s *Session) Broker() *broker.Broker { return s.broker }
+
+// Frame is the longest message to take from a server, in bytes, for the
+// broker's transports; 0 means their default.
+func (s *Session) Frame() int { return s.frame }
+
+// closeBroker ends what servers have under way. The roots' ending does not wait
+// for one that hangs in a source: the gate is shut for it, too.
+func (s *Session) closeBroker() {
+	if s.broker == nil {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.broker.Close()
+	}()
+	select {
+	case <-done:
+	case <-time.After(guard.EndDeadline):
+		s.log.Warn("a request of a server is stuck in its source; revoking all the same")
+	}
+}
+
+// preapproved is one path that servers get without a question.
+type preapproved struct {
+	dir    string // resolved when the configuration came into force
+	rights guard.Rights
+}
+
+// setFiles puts [files] in force, as far as it is not bound to the start.
+//
+// The paths are resolved now, not when a server asks: between the two, a server
+// that may write next to a path could have made it a link to another place.
+func (s *Session) setFiles(f *config.Files) {
+	allow := make([]preapproved, len(f.Allow))
+	for i, a := range f.Allow {
+		allow[i] = preapproved{resolve(a.Path), a.Rights}
+	}
+	s.mu.Lock()
+	s.allow, s.noAsking = allow, f.Deny
+	s.mu.Unlock()
+}
+
+// covers reports whether an item asks for no more than is pre-approved.
+func (p *preapproved) covers(it *broker.Item) bool {
+	rel, err := filepath.Rel(p.dir, it.Resolved)
+	return it.Problem == "" && it.Rights != 0 && it.Rights&^p.rights == 0 &&
+		err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
+// askConfig answers what the configuration decides: questions for nothing but
+// pre-approved paths, and, where nobody is to be asked, all others.
+func (s *Session) askConfig(_ context.Context, q *broker.Question) (broker.Answer, error) {
+	s.mu.Lock()
+	allow, deny := s.allow, s.noAsking
+	s.mu.Unlock()
+	a := broker.Answer{By: originConfig, Decisions: make([]broker.Decision, len(q.Items))}
+	all := true
+	for i := range q.Items {
+		for _, p := range allow {
+			a.Decisions[i].Allow = a.Decisions[i].Allow || p.covers(&q.Items[i])
+		}
+		all = all && (a.Decisions[i].Allow || q.Items[i].Problem != "")
+	}
+	if all || deny {
+		return a, nil
+	}
+	return broker.Answer{}, broker.ErrUnanswered
+}
+
+// askOwner leaves a question for `rootsfs consent`, and tells of it.
+func (s *Session) askOwner(ctx context.Context, q *broker.Question) (broker.Answer, error) {
+	paths := make([]string, len(q.Items))
+	for i, it := range q.Items {
+		paths[i] = names.Quote(it.Requested)
+	}
+	what := strings.Join(paths, ", ")
+	s.hub.publish(control.Event{Time: q.Asked, Kind: "consent", Detail: fmt.Sprintf(
+		"asked for %s; answer with: rootsfs consent approve %s", what, q.ID)})
+	s.log.Info("a server asks for consent", "question", q.ID, "paths", what)
+	a, err := s.questions.Ask(ctx, q)
+	end := "denied " + what
+	switch {
+	case err != nil:
+		end = "nobody answered for " + what
+	case anyAllowed(a):
+		end = "approved"
+	}
+	s.hub.publish(control.Event{Time: time.Now(), Kind: "consent", Detail: q.ID + ": " + end})
+	return a, err
+}
+
+func anyAllowed(a broker.Answer) bool {
+	for _, d := range a.Decisions {
+		if d.Allow {
+			return true
+		}
+	}
+	return false
+}

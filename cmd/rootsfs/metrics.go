@@ -1,0 +1,39 @@
+package main
+
+import (
+	"bytes"
+
+	"github.com/spf13/cobra"
+)
+
+func newMetricsCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "metrics",
+		Short: "Print a session's figures for Prometheus",
+		Long: `Print a session's figures in Prometheus' text format: operations, refusals, bytes
+and free space of each root, requests, bytes, watches and uploads of the servers
+by subject, and CPU time, memory and descriptors of the daemon. GET /metrics on
+the session's control socket answers the same.`,
+		Example: `  rootsfs metrics
+  rootsfs metrics --session work >/var/lib/node_exporter/rootsfs.prom`,
+		Args: nargs(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := interruptible(cmd.Context())
+			defer cancel()
+			// Whole or not at all: a file that is half of it would be read as
+			// roots that have gone.
+			var buf bytes.Buffer
+			if err := c.Metrics(ctx, &buf); err != nil {
+				return err
+			}
+			_, err = buf.WriteTo(a.stdout)
+			return err
+		},
+	}
+	sessionFlag(a, cmd)
+	return cmd
+}
