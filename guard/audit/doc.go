@@ -5,10 +5,13 @@
 // # Format
 //
 // One record is one line of valid JSON, whatever a file name holds: control,
-// bidirectional and other invisible characters are written as \u escapes. Empty fields are omitted. A path that is not UTF-8 appears lossy as
-// "path" and exactly, in base64, as "raw_path". Text is bounded (see Limits of
-// text in encode.go); a line whose text was cut says "truncated":true. The
-// fields are those of Entry. Contents of files are never written, only byte
+// bidirectional and other invisible characters are written as \u escapes. Empty
+// fields are omitted. A path that is not UTF-8 appears lossy as "path" and
+// exactly, in base64, as "raw_path". Text is bounded as it is written, so that
+// nobody can make the log grow fast by long or much-escaped names; a line whose
+// text was cut says "truncated":true. Of a path the first 4 KiB are written, with
+// "raw_path" if the whole is no longer than that (PATH_MAX) and only its escapes
+// are, and "path_sha256" of the whole. The fields are those of Entry. Contents of files are never written, only byte
 // counts.
 //
 // Files lie in Options.Dir and are called

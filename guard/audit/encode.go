@@ -15,13 +15,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Limits of text, in bytes before escaping. They keep a line below maxLine: an
-// escape takes at most six bytes per byte, the base64 of a raw path four thirds.
+// Limits of text, in bytes as written, escapes included: who is refused chooses
+// the path, and must not choose how fast the log grows. A record stays below
+// 32 KiB. Raw paths are limited before they become base64.
 const (
-	maxPathText   = 64 << 10 // sixteen times PATH_MAX: vfs walks longer paths in pieces
+	maxPathText   = 4 << 10
+	maxRawPath    = 4 << 10 // PATH_MAX
 	maxDetailText = 8 << 10
 	maxNameText   = 1 << 10
-	maxLine       = 2 << 20
+	maxLine       = 2 << 20 // of any line read; earlier versions wrote up to 1 MiB
 )
 
 // formatVersion is the header's "format". It changes when a reader of the old
@@ -154,11 +156,18 @@ func (e *encoder) path(b []byte, field string, p guard.Path) []byte {
 	}
 	switch e.paths {
 	case PathsFull:
+		long := len(fits(rel, maxPathText)) < len(rel)
 		b = e.text(key(b, field, ""), rel, maxPathText)
-		if !utf8.ValidString(rel) {
+		if !utf8.ValidString(rel) || long && len(rel) <= maxRawPath {
 			b = append(key(b, "raw_", field), '"')
-			raw := rel[:min(len(rel), maxPathText)]
+			raw := rel[:min(len(rel), maxRawPath)]
 			b = base64.StdEncoding.AppendEncode(b, []byte(raw))
+			b = append(b, '"')
+		}
+		if long {
+			sum := sha256.Sum256([]byte(rel))
+			b = append(key(b, field, "_sha256"), '"')
+			b = hex.AppendEncode(b, sum[:])
 			b = append(b, '"')
 		}
 	case PathsHash:
@@ -242,17 +251,44 @@ func number(b []byte, field string, n int64) []byte {
 	return strconv.AppendInt(key(b, field, ""), n, 10)
 }
 
-// text writes s as a JSON string of printable ASCII and printable letters of
-// other scripts. Everything that can break a line, hide or turn text around is
-// escaped; bytes that are not UTF-8 become U+FFFD.
-func (e *encoder) text(b []byte, s string, limit int) []byte {
-	if len(s) > limit {
-		end := limit
-		for end > limit-utf8.UTFMax && !utf8.RuneStart(s[end]) {
-			end--
+// fits is the longest beginning of s that text writes in limit bytes, quotes not
+// counted.
+func fits(s string, limit int) string {
+	const most = 6 // bytes written for one byte
+	if len(s) <= limit/most {
+		return s
+	}
+	size := 0
+	for i, r := range s {
+		switch {
+		case r < utf8.RuneSelf && plain[r]:
+			size++
+		case r == '"' || r == '\\' || r == '\n' || r == '\t':
+			size += 2
+		case r < utf8.RuneSelf || !shown(r) || r == utf8.RuneError:
+			size += 6 // of a real U+FFFD it is 3: good enough
+			if r > 0xffff {
+				size += 6
+			}
+		default:
+			size += utf8.RuneLen(r)
 		}
-		s = s[:end]
-		e.cut = true
+		if size > limit {
+			return s[:i]
+		}
+	}
+	return s
+}
+
+// shown reports whether a rune beyond ASCII is written as it is.
+func shown(r rune) bool { return unicode.IsPrint(r) && !unicode.Is(unicode.Cf, r) }
+
+// text writes s, or as much of it as fits, as a JSON string of printable ASCII
+// and printable letters of other scripts. Everything that can break a line, hide
+// or turn text around is escaped; bytes that are not UTF-8 become U+FFFD.
+func (e *encoder) text(b []byte, s string, limit int) []byte {
+	if head := fits(s, limit); len(head) < len(s) {
+		s, e.cut = head, true
 	}
 	b = append(b, '"')
 	start := 0
@@ -269,7 +305,7 @@ func (e *encoder) text(b []byte, s string, limit int) []byte {
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if unicode.IsPrint(r) && !unicode.Is(unicode.Cf, r) && !(r == utf8.RuneError && n == 1) {
+		if shown(r) && !(r == utf8.RuneError && n == 1) {
 			i += n
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -133,7 +134,7 @@ func TestEscaping(t *testing.T) {
 		{"letters stay", "größe/文件", `"path":"größe/文件"`, false},
 		{"real U+FFFD", "\ufffd", `"path":"` + "\ufffd" + `"`, false},
 		{"invalid UTF-8", "a\xff\xfeb", `"path":"a\ufffd\ufffdb","raw_path":"Yf/+Yg=="`, true},
-		{"4 KB of controls", long, `"path":"\u0001\u0001`, false},
+		{"4 KB of controls", long, `"path":"\u0001\u0001`, true},
 		{"4 KB of invalid bytes", strings.ReplaceAll(long, "\x01", "\x80"), `"path":"\ufffd`, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -158,12 +159,45 @@ func TestTextIsBounded(t *testing.T) {
 	r := refusal(t, rel)
 	r.Path2, r.Detail, r.Subject = r.Path, strings.Repeat("\x01", 1<<20), guard.Subject(strings.Repeat("ü", 1<<20))
 	got := oneLine(t, e.record(&r))
-	if !got.Truncated || !strings.HasPrefix(rel, got.Name()) || len(got.Detail) != maxDetailText {
+	if !got.Truncated || !strings.HasPrefix(rel, got.Name()) || len(got.Name()) != maxRawPath || len(got.Detail) != maxDetailText/6 {
 		t.Errorf("truncated %v, path %d bytes, detail %d", got.Truncated, len(got.Name()), len(got.Detail))
+	}
+	if sum := fmt.Sprintf("%x", sha256.Sum256([]byte(rel))); got.PathSHA256 != sum || got.Path2SHA256 != sum {
+		t.Errorf("hashes %q, %q", got.PathSHA256, got.Path2SHA256)
+	}
+	if len(got.Line) > 32<<10 {
+		t.Errorf("a line of %d bytes", len(got.Line))
 	}
 	r = refusal(t, "short")
 	if got := oneLine(t, e.record(&r)); got.Truncated {
 		t.Error("the next line still says truncated")
+	}
+}
+
+// However a refused path is padded, and whatever it is padded with, its record is
+// short; what is written of it is its beginning.
+func TestPaddedPathsMakeShortRecords(t *testing.T) {
+	for _, pad := range []string{"a", "\x01", "\"", "\n", "ü", "\u202e", "\ufffd", "\U000e0041", "\x80"} {
+		for _, size := range []int{4 << 10, 64 << 10} {
+			e := newEncoder("s", PathsFull, nil, mark{})
+			elem := strings.Repeat(pad, 250/len(pad))
+			rel := strings.Repeat(elem+"/", size/(len(elem)+1)-1) + elem
+			r := refusal(t, rel)
+			line := e.record(&r)
+			if len(line) > 12<<10 {
+				t.Errorf("%d bytes of %q: a record of %d bytes", len(rel), pad, len(line))
+			}
+			got := oneLine(t, line)
+			if got.Truncated != (got.PathSHA256 != "") || size > maxRawPath && !got.Truncated {
+				t.Errorf("%q: truncated %v, hash %q", pad, got.Truncated, got.PathSHA256)
+			}
+			if !strings.HasPrefix(rel, got.Name()) || size <= maxRawPath && got.Name() != rel {
+				t.Errorf("%q: %d bytes of path", pad, len(got.Name()))
+			}
+			if n := len(got.Path); n == 0 || len(fits(rel, maxPathText)) < maxPathText/12 {
+				t.Errorf("%q: only %d bytes are shown", pad, n)
+			}
+		}
 	}
 }
 

@@ -26,14 +26,18 @@ type Entry struct {
 	// where records could not be taken.
 	Op string `json:"op"`
 
-	Root      string `json:"root,omitempty"`
-	Path      string `json:"path,omitempty"` // "" is the root itself, or not written
-	RawPath   []byte `json:"raw_path,omitempty"`
-	PathHash  string `json:"path_hash,omitempty"`
-	Root2     string `json:"root2,omitempty"` // "" is Root
-	Path2     string `json:"path2,omitempty"`
-	RawPath2  []byte `json:"raw_path2,omitempty"`
-	Path2Hash string `json:"path2_hash,omitempty"`
+	Root     string `json:"root,omitempty"`
+	Path     string `json:"path,omitempty"` // "" is the root itself, or not written
+	RawPath  []byte `json:"raw_path,omitempty"`
+	PathHash string `json:"path_hash,omitempty"`
+	// PathSHA256 is the SHA-256 of the whole path where Path was cut.
+	PathSHA256 string `json:"path_sha256,omitempty"`
+	Root2      string `json:"root2,omitempty"` // "" is Root
+	Path2      string `json:"path2,omitempty"`
+	RawPath2   []byte `json:"raw_path2,omitempty"`
+	Path2Hash  string `json:"path2_hash,omitempty"`
+	// Path2SHA256 is that of the second path.
+	Path2SHA256 string `json:"path2_sha256,omitempty"`
 
 	Rights      string `json:"rights,omitempty"`
 	Verdict     string `json:"verdict,omitempty"` // allowed, refused, failed
