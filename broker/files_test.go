@@ -291,6 +291,11 @@ func TestUpload(t *testing.T) {
 	if _, d := p.fails("files/write", `{"path":"w/third","content":"1","upload":true,"create":true}`); d.Code != names.QuotaExceeded || d.Limit != 2 {
 		t.Errorf("third upload: %+v", d)
 	}
+	// Abandoned, it makes room.
+	if r := p.call("files/write", obj{"path": "w/big", "content": "", "uploadId": first.UploadID, "abandon": true}); r.Error != nil {
+		t.Errorf("abandon: %+v", r.Error)
+	}
+	p.must("files/write", `{"path":"w/big","content":"3","upload":true}`, nil)
 	p.hangUp()
 	names, err := os.ReadDir(dir)
 	if err != nil || len(names) != 1 {

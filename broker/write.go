@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
@@ -118,6 +119,10 @@ func checkWrite(p *wire.WriteParams) error {
 		return badParams{"params: an upload is a whole new file: append and truncate do not go with it"}
 	case p.Last && !upload:
 		return badParams{"params: last is for uploads"}
+	case p.Abandon && (p.UploadID == "" || p.Last || p.Content != "" || p.Offset != nil):
+		return badParams{"params: abandon goes with uploadId alone"}
+	case p.Abandon:
+		return nil
 	case p.UploadID != "" && p.Offset == nil:
 		return badParams{"params: a further chunk of an upload needs its offset"}
 	}
@@ -129,14 +134,20 @@ type uploading struct {
 	mu   sync.Mutex // one chunk at a time
 	up   *vfs.Upload
 	path guard.Path
+	idle *time.Timer // gives the upload up when no chunk comes for uploadIdle
 	done bool
 }
+
+// uploadIdle is how long an upload may wait for its next chunk: what is under way
+// in nobody's interest holds a descriptor, disk space and the file's one upload.
+const uploadIdle = 5 * time.Minute
 
 func (u *uploading) abort() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.done {
 		u.done = true
+		u.idle.Stop()
 		u.up.Abort()
 	}
 }
@@ -167,6 +178,11 @@ func (s *Session) uploadChunk(r *request, p *wire.WriteParams, q guard.Path, dat
 	if u.done {
 		return nil, &guard.Error{Kind: names.Conflict, Path: q, Err: errors.New("the upload is over")}
 	}
+	u.idle.Reset(uploadIdle)
+	if p.Abandon {
+		s.forget(id, u)
+		return &wire.WriteResult{}, nil
+	}
 	var off int64
 	if p.Offset != nil {
 		off = *p.Offset
@@ -194,6 +210,7 @@ func (s *Session) uploadChunk(r *request, p *wire.WriteParams, q guard.Path, dat
 // forget ends an upload whose lock is held; Abort after Commit does nothing.
 func (s *Session) forget(id string, u *uploading) {
 	u.done = true
+	u.idle.Stop()
 	u.up.Abort()
 	s.mu.Lock()
 	delete(s.uploads, id)
@@ -213,14 +230,27 @@ func (s *Session) beginUpload(r *request, p *wire.WriteParams, q guard.Path) (st
 	}
 	u := &uploading{up: up, path: q}
 	id := newID()
+	u.idle = time.AfterFunc(uploadIdle, func() { s.giveUp(id) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
+		u.idle.Stop()
 		up.Abort()
 		return "", nil, &guard.Error{Kind: names.Revoked, Path: q}
 	}
 	s.uploads[id] = u
 	return id, u, nil
+}
+
+// giveUp ends an upload whose next chunk did not come.
+func (s *Session) giveUp(id string) {
+	s.mu.Lock()
+	u := s.uploads[id]
+	delete(s.uploads, id)
+	s.mu.Unlock()
+	if u != nil {
+		u.abort()
+	}
 }
 
 // dropUploads gives up the uploads into a root that ended or was narrowed.

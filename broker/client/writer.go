@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"errors"
 	"io"
 	"io/fs"
+	"time"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
@@ -71,13 +73,24 @@ func (w *Writer) Close() error {
 	return w.err
 }
 
-// Abort gives up; the file stays as it was. It is safe after Close, where it
-// does nothing.
+// Abort gives up; the file stays as it was, and another upload of it may begin
+// at once. It is safe after Close, where it does nothing.
 func (w *Writer) Abort() {
-	if w.err == nil {
-		w.err, w.buf = fs.ErrClosed, nil
+	if errors.Is(w.err, fs.ErrClosed) {
+		return
 	}
+	w.err, w.buf = fs.ErrClosed, nil
+	if w.uploadID == "" {
+		return
+	}
+	// Best effort: a client drops by itself what gets no further chunk.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), abortPatience)
+	defer cancel()
+	_, _ = w.f.send(ctx, wire.WriteParams{Path: w.p.Path, UploadID: w.uploadID, Abandon: true}, nil)
 }
+
+// abortPatience bounds the one request of Abort.
+const abortPatience = 5 * time.Second
 
 // Written tells what was made; the zero value before Close.
 func (w *Writer) Written() Written { return w.done }

@@ -125,6 +125,7 @@ type WriteParams struct {
 	Upload     bool   `json:"upload,omitempty"`     // ours: this is the first chunk of an upload
 	UploadID   string `json:"uploadId,omitempty"`   // ours: this is a further chunk, at Offset
 	Last       bool   `json:"last,omitempty"`       // ours: this chunk completes the upload
+	Abandon    bool   `json:"abandon,omitempty"`    // ours: give the upload up; nothing of it remains
 	Meta       *Meta  `json:"_meta,omitempty"`
 }
 
