@@ -111,6 +111,33 @@ func TestWatchNarrowed(t *testing.T) {
 	})
 }
 
+// A single-file root inside the watched tree is not told of to whom it is closed.
+func TestWatchNestedFile(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	b.put("d/open", "")
+	b.put("d/shut", "")
+	h := b.hub(vfs.HubOptions{})
+	x := b.watch(h, "d", vfs.WatchOptions{Recursive: true})
+	b.grant("open", "d/open", guard.Policy{Rights: guard.ReadOnly})
+	b.grant("shut", "d/shut", guard.Policy{Rights: guard.Read | guard.List})
+	check := func() {
+		t.Helper()
+		b.put("d/open", "text")
+		b.put("d/shut", "text")
+		list := x.settle("d")
+		if !has(vfs.Modified, "d/open")(list) || has(vfs.Modified, "d/shut")(list) || has(vfs.Created, "d/shut")(list) {
+			t.Errorf("%v", short(list))
+		}
+	}
+	check()
+	b.revoke("shut")
+	check()
+	b.must(os.Remove(b.host("d/shut")))
+	if list := x.settle("d"); has(vfs.Deleted, "d/shut")(list) {
+		t.Errorf("%v", short(list))
+	}
+}
+
 // The watch ends with what it watches: removed, renamed, or moved out of the root
 // together with a directory above it.
 func TestWatchedPathGoes(t *testing.T) {

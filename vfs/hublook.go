@@ -156,8 +156,18 @@ func (s *scan) see(fd int, rel, name string) *seen {
 	if err != nil {
 		return &seen{}
 	}
-	hidden := visible(s.l, &info) != nil || s.l.File() == "" && s.l.Judge(rel, name) != nil
+	hidden := visible(s.l, &info) != nil || s.l.File() == "" && s.l.Judge(rel, name) != nil || s.fenced(fd, name, &info)
 	return &seen{exists: true, hidden: hidden, isDir: info.IsDir() && !hidden, id: info.ID()}
+}
+
+// fenced reports whether a name is a single-file root that the caller may not
+// watch. The name of a nested directory may be seen, what is in it is not.
+func (s *scan) fenced(fd int, name string, info *Info) bool {
+	if info.IsDir() {
+		return false
+	}
+	_, err := beneath.CrossEntry(s.l, beneath.In(s.l, fd), name, info)
+	return err != nil
 }
 
 // enter watches a directory that has appeared, and what is in it by now.

@@ -317,11 +317,14 @@ func (s *scan) typeOf(wk *walker, e *Entry) uint32 {
 	if len(e.Name) > names.MaxElement || strings.HasPrefix(e.Name, TempPrefix) || s.l.Judge(wk.dir(), e.Name) != nil {
 		return 0
 	}
-	if e.Type != 0 {
-		return e.Type // special files were left out
+	fd, info := wk.top().fd, Info{Mode: e.Type} // special files were left out
+	if e.Type == 0 {
+		var err error
+		if info, err = beneath.StatAt(fd, e.Name); err != nil || visible(s.l, &info) != nil {
+			return 0
+		}
 	}
-	info, err := beneath.StatAt(wk.top().fd, e.Name)
-	if err != nil || visible(s.l, &info) != nil {
+	if s.fenced(fd, e.Name, &info) {
 		return 0
 	}
 	return info.Type()
