@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -179,15 +177,12 @@ func (g *Registry) endAgain(r *root, to State) (Ended, error) {
 // outersOf are the live roots that reach r's files by names of their own.
 func (g *Registry) outersOf(r *root) []*root {
 	var out []*root
-	snap := g.snap.Load()
-	for d := filepath.Dir(r.grant.Resolved); ; d = filepath.Dir(d) {
-		if o := snap.byDir[d]; o != nil && slices.ContainsFunc(o.fences.Load().list, func(f fence) bool { return f.root == r }) {
+	g.snap.Load().around(r.grant.Resolved, r.place, func(o *root) {
+		if !slices.Contains(out, o) && slices.ContainsFunc(o.fences.Load().list, func(f fence) bool { return f.root == r }) {
 			out = append(out, o)
 		}
-		if d == "/" || d == "." {
-			return out
-		}
-	}
+	})
+	return out
 }
 
 // drainEnded waits for operations in flight; both generations, because none may
@@ -252,8 +247,7 @@ func (g *Registry) shut(r *root, to State) (outers []*root) {
 }
 
 func (g *Registry) shutLocked(batch []*shutting) {
-	old := g.snap.Load()
-	next := &snapshot{version: old.version + 1, byName: maps.Clone(old.byName), byDir: maps.Clone(old.byDir)}
+	next := g.snap.Load().next()
 	roots := make([]*root, len(batch))
 	for i, b := range batch {
 		r := b.r
@@ -265,12 +259,9 @@ func (g *Registry) shutLocked(batch []*shutting) {
 		if b.to == UnavailableState {
 			continue
 		}
-		if next.byName[r.name] == r {
-			delete(next.byName, r.name)
-			delete(next.byDir, r.grant.Resolved)
-		}
+		next.drop(r)
 		g.past[r.name] = true
-		g.tombs = append(g.tombs, tombstone{dir: r.grant.Resolved, id: r.src.ID(), file: r.src.File()})
+		g.tombs = append(g.tombs, tombstone{dir: r.grant.Resolved, place: r.place, id: r.src.ID(), file: r.src.File()})
 	}
 	g.pruneTombs(next)
 	// One that is not live has nothing left to narrow, and may be another of
@@ -285,12 +276,9 @@ func (g *Registry) shutLocked(batch []*shutting) {
 // pruneTombs drops tombstones that no root contains. The caller holds mu.
 func (g *Registry) pruneTombs(s *snapshot) {
 	g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool {
-		for d := t.dir; d != filepath.Dir(d); {
-			if d = filepath.Dir(d); s.byDir[d] != nil {
-				return false
-			}
-		}
-		return true
+		lies := false
+		s.around(t.dir, t.place, func(*root) { lies = true })
+		return !lies
 	})
 }
 

@@ -97,7 +97,7 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 		return nil, err
 	}
 	ask.Resolved = src.Resolved()
-	if err := g.checkRules(ask); err != nil {
+	if err := g.checkRules(ask, placeOf(src)); err != nil {
 		_ = src.Close()
 		return nil, err
 	}
@@ -105,11 +105,14 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 }
 
 // checkRules judges a grant by the rules, and by what it allows itself.
-func (g *Registry) checkRules(ask *Grant) error {
+func (g *Registry) checkRules(ask *Grant, place string) error {
 	g.mu.Lock()
 	rules := g.rules
 	g.mu.Unlock()
-	return rules.with(ask).Check(ask.Resolved, ask.Policy.Rights)
+	if err := rules.with(ask).Check(ask.Resolved, ask.Policy.Rights); err != nil {
+		return err
+	}
+	return g.checkPlace(rules, ask.Resolved, place)
 }
 
 // approved is what the Approver makes of a proposal that nobody configured.
@@ -154,7 +157,7 @@ func (g *Registry) ready(p *Proposal, got Grant) (*root, error) {
 		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approver widened what was asked")}
 	}
 	// Once more, for a grant that is to be allowed less than was asked.
-	if err := g.checkRules(&got); err != nil {
+	if err := g.checkRules(&got, placeOf(p.src)); err != nil {
 		return nil, err
 	}
 	if err := g.objection(nil, got.Policy); err != nil {

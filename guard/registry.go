@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -125,13 +124,21 @@ type snapshot struct {
 	version uint64
 	byName  map[RootName]*root
 	byDir   map[string]*root // by resolved path (of a file root: the file's)
+	byPlace map[string]*root // by place
+}
+
+// next is a copy to change.
+func (s *snapshot) next() *snapshot {
+	return &snapshot{version: s.version + 1,
+		byName: maps.Clone(s.byName), byDir: maps.Clone(s.byDir), byPlace: maps.Clone(s.byPlace)}
 }
 
 // tombstone stands where a nested root was revoked.
 type tombstone struct {
-	dir  string // where the root was; of a single-file root, the file's path
-	id   Identity
-	file string // of a single-file root, its name
+	dir   string // where the root was; of a single-file root, the file's path
+	place string
+	id    Identity
+	file  string // of a single-file root, its name
 }
 
 // NewRegistry returns an empty registry: it denies everything.
@@ -140,7 +147,7 @@ func NewRegistry(cfg Config) *Registry {
 		cfg.Deadline = EndDeadline
 	}
 	g := &Registry{cfg: cfg, past: map[RootName]bool{}, rules: cfg.Rules}
-	g.snap.Store(&snapshot{byName: map[RootName]*root{}, byDir: map[string]*root{}})
+	g.snap.Store(&snapshot{byName: map[RootName]*root{}, byDir: map[string]*root{}, byPlace: map[string]*root{}})
 	return g
 }
 
@@ -185,8 +192,7 @@ func (g *Registry) objection(old *Policy, next Policy) error {
 func (g *Registry) commit(made []*root) (fenced []*root, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	old := g.snap.Load()
-	next := &snapshot{version: old.version + 1, byName: maps.Clone(old.byName), byDir: maps.Clone(old.byDir)}
+	next := g.snap.Load().next()
 	for _, r := range made {
 		if have := next.byName[r.name]; have != nil {
 			if State(have.state.Load()) != UnavailableState {
@@ -195,14 +201,18 @@ func (g *Registry) commit(made []*root) (fenced []*root, err error) {
 					names.Quote(string(r.name)), names.Quote(have.grant.Resolved), names.Escape(r.grant.Dir))}
 			}
 			// Its ending already let go of its directory.
-			delete(next.byDir, have.grant.Resolved)
+			next.drop(have)
 		}
-		if have := next.byDir[r.grant.Resolved]; have != nil {
+		have := next.byDir[r.grant.Resolved]
+		if have == nil && r.place != "" {
+			have = next.byPlace[r.place] // by another path
+		}
+		if have != nil {
 			return nil, &Error{Kind: names.Exist, Err: fmt.Errorf(
 				"%s is already the root %s; change it with: rootsfs roots set %s MODE",
 				names.Quote(r.grant.Resolved), names.Quote(string(have.name)), names.Escape(string(have.name)))}
 		}
-		next.byName[r.name], next.byDir[r.grant.Resolved] = r, r
+		next.put(r)
 		delete(g.past, r.name)
 		g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool { return t.id == r.src.ID() && t.file == r.src.File() })
 	}
@@ -216,55 +226,57 @@ func (g *Registry) commit(made []*root) (fenced []*root, err error) {
 // holds mu.
 func (g *Registry) fence(s *snapshot, changed []*root) []*root {
 	var outers []*root
-	mark := func(dir string) {
-		for d := filepath.Dir(dir); ; d = filepath.Dir(d) {
-			if o := s.byDir[d]; o != nil && !slices.Contains(outers, o) {
-				outers = append(outers, o)
-			}
-			if d == "/" || d == "." {
-				return
-			}
+	mark := func(o *root) {
+		if !slices.Contains(outers, o) {
+			outers = append(outers, o)
 		}
 	}
 	for _, c := range changed {
-		mark(c.grant.Resolved)
-		if s.byDir[c.grant.Resolved] == c && !slices.Contains(outers, c) {
-			outers = append(outers, c)
+		s.around(c.grant.Resolved, c.place, mark)
+		if s.byDir[c.grant.Resolved] == c {
+			mark(c)
 		}
 	}
 	for _, t := range g.tombs {
-		mark(t.dir)
+		s.around(t.dir, t.place, mark)
 	}
 	if len(outers) == 0 {
 		return nil
 	}
-	dirs := slices.Sorted(maps.Keys(s.byDir))
+	dirs, places := slices.Sorted(maps.Keys(s.byDir)), slices.Sorted(maps.Keys(s.byPlace))
 	var out []*root
 	for _, o := range outers {
-		if g.refence(s, dirs, o) {
+		if g.refence(s, dirs, places, o) {
 			out = append(out, o)
 		}
 	}
 	return out
 }
 
-// refence rebuilds one root's fences from the sorted paths of all roots and
-// reports whether they changed.
-func (g *Registry) refence(s *snapshot, dirs []string, o *root) bool {
+// refence rebuilds one root's fences from the sorted paths and places of all
+// roots and reports whether they changed.
+func (g *Registry) refence(s *snapshot, dirs, places []string, o *root) bool {
 	var list []fence
-	first, _ := slices.BinarySearch(dirs, strings.TrimSuffix(o.grant.Resolved, "/")+"/")
-	for _, d := range dirs[first:] {
-		if !inside(o.grant.Resolved, d) {
-			break
-		}
-		if r := s.byDir[d]; r != o {
-			rel, _ := filepath.Rel(o.grant.Resolved, r.grant.Resolved)
+	add := func(at string, sorted []string, m map[string]*root) {
+		first, _ := slices.BinarySearch(sorted, strings.TrimSuffix(at, "/")+"/")
+		for _, d := range sorted[first:] {
+			if !inside(at, d) {
+				break
+			}
+			r := m[d]
+			if r == o || slices.ContainsFunc(list, func(f fence) bool { return f.root == r }) {
+				continue
+			}
+			rel, _ := o.lies(r.grant.Resolved, r.place)
 			list = append(list, fence{id: r.src.ID(), name: r.src.File(), rel: rel, root: r})
 		}
 	}
+	add(o.grant.Resolved, dirs, s.byDir)
+	if o.place != "" {
+		add(o.place, places, s.byPlace)
+	}
 	for _, t := range g.tombs {
-		if t.dir != o.grant.Resolved && inside(o.grant.Resolved, t.dir) {
-			rel, _ := filepath.Rel(o.grant.Resolved, t.dir)
+		if rel, ok := o.lies(t.dir, t.place); ok {
 			list = append(list, fence{id: t.id, name: t.file, rel: rel})
 		}
 	}

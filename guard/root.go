@@ -76,6 +76,7 @@ type root struct {
 	epoch  uint64
 	grant  Grant
 	src    Source
+	place  string // see place.go; "": not known
 	policy atomic.Pointer[Policy]
 	state  atomic.Uint32
 
@@ -130,7 +131,7 @@ type fence struct {
 
 func newRoot(g Grant, src Source, epoch uint64) *root {
 	r := &root{
-		name: g.Root, epoch: epoch, grant: g, src: src,
+		name: g.Root, epoch: epoch, grant: g, src: src, place: placeOf(src),
 		dead: make(chan struct{}), ended: make(chan struct{}), changing: make(chan struct{}, 1),
 	}
 	p := g.Policy

@@ -1,0 +1,111 @@
+package guard
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A directory can have several paths: a bind mount shows it, or one above it, a
+// second time. What lies in what is therefore judged by paths and also by
+// places: a place is the file system and the path in it, written as a path
+// ("/8:1/home/u"), and is the same by whatever mount one gets there.
+//
+// What this does not notice: a system directory (Rules) under another path; a
+// root on a network or FUSE file system (their
+// places are not reliable; paths alone are judged); one file system that the
+// kernel knows as two, such as the layers of an overlay and the overlay; and a
+// bind mount that is made after the grant, which only shows what was granted
+// already under another path, or lies on another mount and is not entered.
+
+// placed is a Source that knows its place.
+type placed interface {
+	// Place is the place of the directory or file, "" if it is not known.
+	Place() string
+}
+
+// finder is an Opener that knows the places of paths.
+type finder interface {
+	// PlaceOf is the place of the name path, which need not exist; "" if it
+	// is not known.
+	PlaceOf(path string) string
+}
+
+func placeOf(s Source) string {
+	if p, ok := s.(placed); ok {
+		return p.Place()
+	}
+	return ""
+}
+
+// checkPlace is the part of Rules.Check about the owner's plane, by place.
+func (g *Registry) checkPlace(r Rules, resolved, place string) error {
+	f, ok := g.cfg.Opener.(finder)
+	if !ok || place == "" {
+		return nil
+	}
+	for _, k := range r.Keep {
+		kept := f.PlaceOf(k.Path)
+		if kept == "" || !inside(place, kept) && !inside(kept, place) {
+			continue
+		}
+		return &Error{Kind: names.Permission, Err: fmt.Errorf(
+			"%s shows, through a mount, what holds %s (%s) or lies in it; choose a directory that does not",
+			names.Quote(resolved), k.What, names.Quote(k.Path))}
+	}
+	return nil
+}
+
+// around calls f for every root of the snapshot that something lies in, by its
+// path or by its place; some twice.
+func (s *snapshot) around(dir, place string, f func(*root)) {
+	up := func(at string, m map[string]*root) {
+		for d := filepath.Dir(at); ; d = filepath.Dir(d) {
+			if o := m[d]; o != nil {
+				f(o)
+			}
+			if d == "/" || d == "." {
+				return
+			}
+		}
+	}
+	up(dir, s.byDir)
+	if place != "" {
+		up(place, s.byPlace)
+	}
+}
+
+// put and drop keep the two maps of a snapshot that is being made alike.
+func (s *snapshot) put(r *root) {
+	s.byName[r.name], s.byDir[r.grant.Resolved] = r, r
+	if r.place != "" {
+		s.byPlace[r.place] = r
+	}
+}
+
+func (s *snapshot) drop(r *root) {
+	if s.byName[r.name] == r {
+		delete(s.byName, r.name)
+	}
+	if s.byDir[r.grant.Resolved] == r {
+		delete(s.byDir, r.grant.Resolved)
+	}
+	if s.byPlace[r.place] == r {
+		delete(s.byPlace, r.place)
+	}
+}
+
+// lies returns the path from o to something inside it, by path or by place.
+func (o *root) lies(dir, place string) (rel string, ok bool) {
+	switch {
+	case dir != o.grant.Resolved && inside(o.grant.Resolved, dir):
+		rel, _ = filepath.Rel(o.grant.Resolved, dir)
+	case o.place != "" && place != o.place && inside(o.place, place):
+		rel = strings.TrimPrefix(place, o.place+"/")
+	default:
+		return "", false
+	}
+	return rel, true
+}

@@ -1,0 +1,88 @@
+package vfs_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// What a tree keeps open for the whole process is open before any test counts.
+func init() {
+	vfs.New(nil)
+	_ = vfs.Opener().(interface{ PlaceOf(string) string }).PlaceOf("/x")
+}
+
+// alias shows a directory of the bed under another path.
+func (b *bed) alias(rel string) string {
+	b.Helper()
+	at := b.TempDir()
+	if err := unix.Mount(b.host(rel), at, "", unix.MS_BIND, ""); err != nil {
+		b.Skipf("cannot bind-mount: %v", err)
+	}
+	b.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+	return at
+}
+
+// A root that lies in another one is nested by whatever path it was granted: its
+// stricter policy holds through the outer one, and a revoked one stays denied.
+func TestNestedRootGrantedThroughBindMount(t *testing.T) {
+	for name, rel := range map[string]string{"the directory itself": "in", "one above it": ""} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, false, guard.Policy{})
+			b.put("in/f", "inner")
+			b.put("g", "outer")
+			at := b.alias(rel)
+			if rel == "" {
+				at = filepath.Join(at, "in")
+			}
+			f := b.open("in/f", unix.O_RDWR)
+			defer f.Close()
+			b.must(second(b.reg.Grant(bg, guard.Grant{Root: "in", Dir: at, Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})))
+			b.wantKind(b.write(f, "x", 0), names.ReadOnly)
+			_, _, err := b.t.Open(bg, who, b.at("in/f"), unix.O_WRONLY)
+			b.wantKind(err, names.ReadOnly)
+			if st, _ := b.reg.Lookup("code"); len(st.Nested) != 1 || st.Nested[0] != "in" {
+				t.Errorf("nested: %q", st.Nested)
+			}
+			b.revoke("in")
+			b.wantKind(second(f.ReadAt(bg, who, make([]byte, 1), 0)), names.Revoked)
+			b.wantKind(second(b.t.Lstat(bg, who, b.at("in/f"))), names.Revoked)
+			b.must(second(b.t.Lstat(bg, who, b.at("g"))))
+			b.grant("in", "in", guard.Policy{}) // by its other path
+			b.must(second(b.t.Lstat(bg, who, b.at("in/f"))))
+		})
+	}
+}
+
+// One directory is one root, whatever it is called.
+func TestSameDirectoryThroughBindMountIsRefused(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	_, err := b.reg.Grant(bg, guard.Grant{Root: "again", Dir: b.alias(""), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
+	b.wantKind(err, names.Exist)
+}
+
+// The owner's own places are no part of a root under another path either.
+func TestKeptPlaceThroughBindMountIsRefused(t *testing.T) {
+	b := newBed(t, false, guard.Policy{Rights: guard.ReadOnly})
+	b.must(os.MkdirAll(b.host("state/audit/deep"), 0o755))
+	b.reg.Keep(guard.Keep{Path: b.host("state/audit"), What: "the audit log"},
+		guard.Keep{Path: b.host("state/none/yet"), What: "the session directory"})
+	for rel, says := range map[string]string{
+		"state": "the audit log", "state/audit": "the audit log", "state/audit/deep": "the audit log",
+	} {
+		_, err := b.reg.Grant(bg, guard.Grant{Root: "x", Dir: b.alias(rel), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
+		b.wantKind(err, names.Permission)
+		if err != nil && (!strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%v", err)
+		}
+	}
+	b.must(os.MkdirAll(b.host("beside"), 0o755))
+	b.must(second(b.reg.Grant(bg, guard.Grant{Root: "y", Dir: b.alias("beside"), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})))
+}

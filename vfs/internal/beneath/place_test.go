@@ -1,0 +1,71 @@
+package beneath
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The place of a directory is the same through every mount that shows it, and
+// is known at once after a mount was made.
+func TestPlaceThroughBindMounts(t *testing.T) {
+	base := t.TempDir()
+	dir := func(rel string) string { return filepath.Join(base, rel) }
+	for _, d := range []string{"a/s p\\ace/b", "m", "n"} {
+		if err := os.MkdirAll(dir(d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := func(path string) string {
+		t.Helper()
+		s, err := Opener{}.OpenRoot(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		return s.(*source).Place()
+	}
+	before := at(dir("m"))
+	if before == "" || before == at(dir("n")) {
+		t.Fatalf("places %q and %q", before, at(dir("n")))
+	}
+	if err := unix.Mount(dir("a/s p\\ace"), dir("m"), "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("cannot bind-mount: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir("m"), unix.MNT_DETACH) })
+	if err := os.WriteFile(dir("a/s p\\ace/f"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for one, other := range map[string]string{"a/s p\\ace": "m", "a/s p\\ace/b": "m/b", "a/s p\\ace/f": "m/f"} {
+		if p, q := at(dir(one)), at(dir(other)); p == "" || p != q {
+			t.Errorf("%s is at %q, %s at %q", one, p, other, q)
+		}
+	}
+	if got, want := (Opener{}).PlaceOf(dir("m/b/not/there")), at(dir("a/s p\\ace/b"))+"/not/there"; got != want {
+		t.Errorf("what is not there is at %q, want %q", got, want)
+	}
+	if got := (Opener{}).PlaceOf(dir("m")); got != before {
+		t.Errorf("the mount point itself is at %q, want %q", got, before)
+	}
+	if err := unix.Unmount(dir("m"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := at(dir("m")); got != before {
+		t.Errorf("unmounted, and still at %q", got)
+	}
+}
+
+func TestParseMounts(t *testing.T) {
+	got := parseMounts("29 1 8:1 / / rw - ext4 /dev/sda1 rw\n" +
+		"40 29 8:1 /a\\040b\\134 /mnt/x\\011y rw,relatime shared:3 - ext4 /dev/sda1 rw\n" +
+		"41 29 0:4 net:[4026531840] /run/netns/n rw - nsfs nsfs rw\nshort line\nx 1 8:1 / /z rw\n\n")
+	want := map[uint64]mountLine{29: {"8:1", "/", "/"}, 40: {"8:1", `/a b\`, "/mnt/x\ty"}}
+	if len(got) != len(want) || got[29] != want[29] || got[40] != want[40] {
+		t.Errorf("%v", got)
+	}
+	if got := unescape(`a\`); got != `a\` {
+		t.Errorf("%q", got)
+	}
+}
