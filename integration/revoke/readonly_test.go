@@ -46,7 +46,7 @@ func TestSetReadOnlyIsTotal(t *testing.T) {
 var storesOnly = map[string]bool{"store to a mapping": true, "new writable mapping": true, "load from a writable mapping": true}
 
 func setOnce(t *testing.T, s setting, wrong map[string]int) {
-	sc := newScene(t, s, time.Time{})
+	sc := newScene(t, s, 0)
 	if err := sc.hold(); err != nil {
 		t.Fatal(err)
 	}

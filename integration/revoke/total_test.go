@@ -41,15 +41,17 @@ type scene struct {
 	src     string
 	s       setting
 	holders []*child
-	expires time.Time
 }
 
-func newScene(t testing.TB, s setting, expires time.Time) *scene {
+// newScene grants the root for life from the moment it is granted; 0: for good.
+func newScene(t testing.TB, s setting, life time.Duration) *scene {
 	t.Helper()
-	sc := &scene{src: t.TempDir(), s: s, expires: expires}
+	sc := &scene{src: t.TempDir(), s: s}
 	fill(t, sc.src)
 	g := grantOf("code", sc.src, s.rights)
-	g.Expires = expires
+	if life > 0 {
+		g.Expires = time.Now().Add(life) // behind what takes time
+	}
 	sc.lab = newLab(t, mount.Options{Level: s.level, ReadOnly: s.ro}, g)
 	sc.watchUnmount()
 	sc.holders = []*child{
@@ -228,13 +230,13 @@ func (c *tally) report(t *testing.T, n int) {
 }
 
 func endOnce(t *testing.T, s setting, e ending, c *tally) {
-	var expires time.Time
 	sc := (*scene)(nil)
 	for wait := 2 * time.Second; ; wait *= 2 {
+		life := time.Duration(0)
 		if e.name == "expiry" {
-			expires = time.Now().Add(wait)
+			life = wait
 		}
-		sc = newScene(t, s, expires)
+		sc = newScene(t, s, life)
 		err := sc.hold()
 		if err == nil {
 			break
