@@ -187,6 +187,9 @@ func cannotMount(point string, err error) error {
 // Point is where the mount is; Info is its line of mountinfo.
 func (m *Mount) Point() string { return m.opt.Point }
 
+// Tree is the guarded tree that the mount serves, for the session's other fronts.
+func (m *Mount) Tree() *vfs.Tree { return m.tree }
+
 // Options returns what the mount was made with.
 func (m *Mount) Options() Options { return m.opt }
 

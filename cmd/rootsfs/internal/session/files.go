@@ -13,7 +13,6 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // serveFiles makes the broker, through which MCP servers are served files/* on
@@ -27,7 +26,7 @@ func (s *Session) serveFiles() {
 	s.frame = f.Frame
 	s.questions.By = "control"
 	s.broker = broker.New(broker.Config{
-		Registry: s.reg, Tree: vfs.New(s.reg), Log: s.log,
+		Registry: s.reg, Tree: s.mnt.Tree(), Log: s.log,
 		Asker:  broker.Chain(broker.AskerFunc(s.askConfig), broker.AskerFunc(s.askOwner)),
 		AskFor: f.ConsentTimeout,
 		UID:    uint32(os.Geteuid()), GID: uint32(os.Getegid()),
@@ -36,6 +35,28 @@ func (s *Session) serveFiles() {
 			MaxFile: f.MaxFile, MaxWritten: f.MaxWritten, Watches: f.Watches,
 		},
 	})
+}
+
+// keepJournal removes what a killed session left unfinished in the roots, and
+// begins to note what this one would leave.
+func (s *Session) keepJournal(ctx context.Context) error {
+	state, err := config.StateDir()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(state, "unfinished")
+	n, err := cleanUp(ctx, dir, s.reg, s.mnt.Tree())
+	if err != nil {
+		return fmt.Errorf("remove what a killed session left: %w", err)
+	}
+	if n > 0 {
+		s.log.Info("removed unfinished files that a killed session left", "files", n)
+	}
+	if s.journal, err = openJournal(dir, s.dir.Name(), s.reg); err != nil {
+		return fmt.Errorf("the journal of unfinished files: %w", err)
+	}
+	s.mnt.Tree().SetJournal(s.journal)
+	return nil
 }
 
 // Broker serves MCP servers on the session's roots: whoever runs a server begins

@@ -73,6 +73,7 @@ type Session struct {
 	endDone chan struct{} // closed when everything is revoked and unmounted
 	ended   []control.Ended
 	endErr  error
+	journal *journal
 
 	mu    sync.Mutex // guards the fields below
 	past  map[guard.RootName]granted
@@ -118,6 +119,9 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 		return nil, err
 	}
 	s.serveFiles()
+	if err := s.keepJournal(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
@@ -246,6 +250,7 @@ func (s *Session) undo() {
 
 func (s *Session) close() {
 	s.hub.close()
+	s.journal.close()
 	if s.srv != nil {
 		s.srv.Close()
 	}

@@ -1,0 +1,184 @@
+package session
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// journal notes the temporary names that exist for a moment when a file is
+// replaced, so that the next session can remove what a killed one left. It is a
+// file of the state directory, locked while its session lives, with a line for
+// each name that comes and goes.
+type journal struct {
+	reg *guard.Registry
+
+	mu   sync.Mutex // guards the fields below, and keeps lines whole
+	file *os.File
+	next uint64
+}
+
+// unfinished is one line: a name that came, or, with Done, went.
+type unfinished struct {
+	N    uint64 `json:"n"`
+	Done bool   `json:"done,omitempty"`
+	Dir  string `json:"dir,omitempty"` // of the root, resolved
+	Rel  []byte `json:"rel,omitempty"` // bytes: names need not be UTF-8
+}
+
+const journalSuffix = ".unfinished"
+
+// openJournal makes the session's journal in dir.
+func openJournal(dir, session string, reg *guard.Registry) (*journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, fmt.Sprintf("%s-%d%s", session, os.Getpid(), journalSuffix))
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return &journal{reg: reg, file: f}, nil
+}
+
+// Begin implements vfs.Journal. A line that cannot be written costs the
+// clean-up after a kill, not the write.
+func (j *journal) Begin(p guard.Path) (done func()) {
+	st, ok := j.reg.Lookup(p.Root)
+	if !ok {
+		return func() {}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.next++
+	n := j.next
+	j.write(unfinished{N: n, Dir: st.Grant.Resolved, Rel: []byte(p.Rel())})
+	return func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.write(unfinished{N: n, Done: true})
+	}
+}
+
+// write appends a line; the caller holds mu.
+func (j *journal) write(u unfinished) {
+	if j.file == nil {
+		return
+	}
+	b, err := json.Marshal(u)
+	if err == nil {
+		_, _ = j.file.Write(append(b, '\n'))
+	}
+}
+
+// close removes the journal: a session that ends in order leaves nothing.
+func (j *journal) close() {
+	if j == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.file != nil {
+		_ = os.Remove(j.file.Name())
+		_ = j.file.Close()
+		j.file = nil
+	}
+}
+
+// cleanUp removes what killed sessions left in the roots of this one. A journal
+// stays as long as it names something in directories that are no roots now.
+func cleanUp(ctx context.Context, dir string, reg *guard.Registry, tree *vfs.Tree) (removed int, err error) {
+	list, err := filepath.Glob(filepath.Join(dir, "*"+journalSuffix))
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range list {
+		n, err := cleanJournal(ctx, path, reg, tree)
+		removed += n
+		if err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+func cleanJournal(ctx context.Context, path string, reg *guard.Registry, tree *vfs.Tree) (removed int, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return 0, nil //nolint:nilerr // its session has ended meanwhile
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return 0, nil // its session lives
+	}
+	roots := map[string]guard.RootName{}
+	for _, st := range reg.Roots() {
+		roots[st.Grant.Resolved] = st.Grant.Root
+	}
+	left := 0
+	for _, u := range readJournal(f) {
+		root, ok := roots[u.Dir]
+		if !ok {
+			left++
+			continue
+		}
+		p, err := guard.NewPath(root, string(u.Rel))
+		if err == nil {
+			err = tree.CleanTemp(ctx, p)
+		}
+		if err != nil {
+			left++
+			continue
+		}
+		removed++
+	}
+	if left == 0 {
+		return removed, os.Remove(path)
+	}
+	return removed, nil
+}
+
+// readJournal returns the names that came and did not go. A last line that is
+// not whole was being written when the session was killed, before its name was.
+func readJournal(f *os.File) []unfinished {
+	open := map[uint64]unfinished{}
+	var order []uint64
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 1<<20)
+	for s.Scan() {
+		var u unfinished
+		if json.Unmarshal(bytes.TrimSpace(s.Bytes()), &u) != nil {
+			continue
+		}
+		if u.Done {
+			delete(open, u.N)
+			continue
+		}
+		if base := filepath.Base(string(u.Rel)); strings.HasPrefix(base, vfs.TempPrefix) {
+			open[u.N] = u
+			order = append(order, u.N)
+		}
+	}
+	var out []unfinished
+	for _, n := range order {
+		if u, ok := open[n]; ok {
+			out = append(out, u)
+		}
+	}
+	return out
+}
