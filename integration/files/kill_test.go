@@ -44,7 +44,7 @@ func uploadSize() (size, chunk int64) {
 	case lab.Soak():
 		return 1 << 30, 1 << 20
 	case raceDetector:
-		return 4 << 20, 64 << 10
+		return 2 << 20, 64 << 10
 	}
 	return 64 << 20, 1 << 20
 }
