@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
@@ -69,15 +71,14 @@ func TestHostilePaths(t *testing.T) {
 	}
 }
 
-// inMemory is a directory on a tmpfs where there is one: a disk takes seconds to
-// make and remove thousands of directories.
+// inMemory is a directory on a tmpfs of its own, where one may be mounted: a disk
+// takes seconds to make and remove thousands of directories.
 func inMemory(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "rootsfs-files-")
-	if err != nil {
-		return t.TempDir()
+	dir := t.TempDir()
+	if unix.Mount("none", dir, "tmpfs", 0, "size=256m") == nil {
+		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
