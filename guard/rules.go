@@ -45,12 +45,7 @@ func (r Rules) Check(resolved string, rights Rights) error {
 			return refuse("cannot be a root: %s holds kernel interfaces, not files", n)
 		}
 	}
-	if resolved == "/" && !r.AllowRootDir {
-		return refuse("as a root exposes everything; use --allow-root-dir if that is meant")
-	}
-	if rights.Mutating() && !r.AllowSystem && isSystem(resolved) {
-		return refuse("is a system directory and may only be read-only (:ro); use --allow-system if writing is meant")
-	}
+	// First what no flag lifts, so that nobody is sent to one in vain.
 	for _, k := range r.Keep {
 		if inside(resolved, k.Path) {
 			return refuse("contains %s (%s); choose a directory that does not", k.What, names.Quote(k.Path))
@@ -58,6 +53,12 @@ func (r Rules) Check(resolved string, rights Rights) error {
 		if inside(k.Path, resolved) {
 			return refuse("lies inside %s (%s); choose a directory that does not", k.What, names.Quote(k.Path))
 		}
+	}
+	if resolved == "/" && !r.AllowRootDir {
+		return refuse("as a root exposes everything; use --allow-root-dir if that is meant")
+	}
+	if rights.Mutating() && !r.AllowSystem && isSystem(resolved) {
+		return refuse("is a system directory and may only be read-only (:ro); use --allow-system if writing is meant")
 	}
 	return nil
 }
