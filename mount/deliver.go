@@ -12,9 +12,9 @@ import (
 // memory it never provides (userfaultfd, a FUSE file of its own) holds the
 // directory's lock in the kernel meanwhile. So it is done by a few workers, each
 // directory by one at a time and in order; a worker that waits too long is
-// replaced, and its directory is stuck: what the kernel learns of it from then on
-// is kept for a second only, and when it moves again all of it is taken back. The
-// other directories go on.
+// replaced, and its directory is stuck: what the kernel learns of it is kept for a
+// second only until it moves again and has been told everything. The other
+// directories go on.
 type delivery struct {
 	tell    func(ev vfs.SourceEvent) // one event
 	tellAll func(n *node)            // anything in n may have changed
@@ -46,7 +46,7 @@ const (
 	// workers are not replaced any more.
 	maxStuckDirs = 64
 	// maxQueuedEvents of one directory; more are cheaper told as "anything".
-	maxQueuedEvents = 4096
+	maxQueuedEvents = 1024
 	// turn is how many events of one directory are told before others with
 	// work have theirs.
 	turn = 64
@@ -64,7 +64,7 @@ func (d *delivery) put(n *node, ev vfs.SourceEvent) {
 	q := d.queueLocked(n)
 	switch {
 	case q.all:
-	case q.stuck, len(q.events) >= maxQueuedEvents:
+	case len(q.events) >= maxQueuedEvents:
 		q.all, q.events = true, nil
 	default:
 		q.events = append(q.events, ev)
@@ -165,7 +165,7 @@ func (d *delivery) check() {
 		if q.stuck || time.Since(q.since) < d.slow || d.stuck >= maxStuckDirs {
 			continue
 		}
-		q.stuck, q.all, q.events = true, true, nil
+		q.stuck = true
 		q.n.setStuck(true)
 		d.stuck++
 		d.running--
@@ -196,4 +196,62 @@ func (n *node) setStuck(stuck bool) {
 			w.stuck.Store(stuck)
 		}
 	}
+}
+
+// tellChanged passes one event on to the kernel. It may wait, see delivery.
+func tellChanged(ev vfs.SourceEvent) {
+	n := ev.Dir.(*node)
+	switch {
+	case ev.Name == "":
+		if !n.echo() {
+			n.NotifyContent(0, 0)
+		}
+	case ev.Created, ev.Deleted:
+		// The name first: the kernel's lock on the directory makes this wait
+		// for look-ups in progress. Then the directory's list and times.
+		n.NotifyEntry(ev.Name)
+		n.NotifyContent(0, 0)
+	case ev.Changed:
+		n.childChanged(ev.Name)
+	}
+}
+
+// childChanged passes on that a file's contents or attributes changed.
+func (n *node) childChanged(name string) {
+	child := n.GetChild(name)
+	if child == nil {
+		// Unknown, or being looked up at this moment.
+		n.NotifyEntry(name)
+		return
+	}
+	cn, ok := child.Operations().(*node)
+	if ok && cn.echo() {
+		return
+	}
+	child.NotifyContent(0, 0)
+}
+
+// tellAll takes back what the kernel holds of a directory and of what is in it,
+// or of a file without a name. It may wait, see delivery.
+func tellAll(n *node) {
+	if !n.forgotten() && n.IsDir() {
+		// With its own name go those below it that nobody holds, also the
+		// ones that are cached as absent, of which we know nothing.
+		if name, parent := n.Parent(); parent != nil {
+			parent.NotifyEntry(name)
+		}
+		for name, child := range n.Children() {
+			n.NotifyEntry(name)
+			if !child.IsDir() {
+				child.NotifyContent(0, 0)
+			}
+		}
+	}
+	n.NotifyContent(0, 0)
+}
+
+// warnStuck tells the owner of a directory that is stuck.
+func (m *Mount) warnStuck(n *node) {
+	m.log.Warn("the kernel does not take changes of a directory, because a program's reading of it does not end; it falls back to one-second timeouts",
+		"root", n.view.name)
 }

@@ -14,6 +14,18 @@
 // source's watch; level Strict shows them, the others when something else
 // changes.
 //
+// It takes nothing back that it does not live to take back. When the daemon is
+// killed (SIGKILL, the OOM killer), the kernel goes on answering from its caches:
+// attributes by name, for as long as they were allowed to be kept, and contents
+// of files that are open or mapped (at level Max, of any file whose pages are
+// cached), until the dead mount is detached, which `rootsfs unmount` does, and
+// its last holder is gone. Nothing reaches the source any more.
+//
+// Whoever holds a directory's lock in the kernel (a reading of it that is stopped
+// half-way) delays what the host changes in that directory, and in no other; see
+// SourceStatus.Stuck. Files, directories and references beyond vfs.MaxKept are
+// refused with ENFILE, so that the owner's commands find descriptors.
+//
 // # Model
 //
 // Every file the kernel knows is a node in the table of its root's view. The

@@ -216,39 +216,6 @@ func (m *Mount) sourceChanged(ev vfs.SourceEvent) {
 	}
 }
 
-// tellChanged passes one event on to the kernel. It may wait, see delivery.
-func tellChanged(ev vfs.SourceEvent) {
-	n := ev.Dir.(*node)
-	switch {
-	case ev.Name == "":
-		if !n.echo() {
-			n.NotifyContent(0, 0)
-		}
-	case ev.Created, ev.Deleted:
-		// The name first: the kernel's lock on the directory makes this wait
-		// for look-ups in progress. Then the directory's list and times.
-		n.NotifyEntry(ev.Name)
-		n.NotifyContent(0, 0)
-	case ev.Changed:
-		n.childChanged(ev.Name)
-	}
-}
-
-// childChanged passes on that a file's contents or attributes changed.
-func (n *node) childChanged(name string) {
-	child := n.GetChild(name)
-	if child == nil {
-		// Unknown, or being looked up at this moment.
-		n.NotifyEntry(name)
-		return
-	}
-	cn, ok := child.Operations().(*node)
-	if ok && cn.echo() {
-		return
-	}
-	child.NotifyContent(0, 0)
-}
-
 // sourceLost is called when the kernel dropped events: anything may be stale.
 func (m *Mount) sourceLost() {
 	m.mu.Lock()
@@ -271,26 +238,6 @@ func (m *Mount) sourceLost() {
 			}
 		}
 	}
-}
-
-// tellAll takes back what the kernel holds of a directory and of what is in it,
-// or of a file without a name. It may wait, see delivery.
-func tellAll(n *node) {
-	if !n.forgotten() && n.IsDir() {
-		for name, child := range n.Children() {
-			n.NotifyEntry(name)
-			if !child.IsDir() {
-				child.NotifyContent(0, 0)
-			}
-		}
-	}
-	n.NotifyContent(0, 0)
-}
-
-// warnStuck tells the owner of a directory that is stuck.
-func (m *Mount) warnStuck(n *node) {
-	m.log.Warn("the kernel does not take changes of a directory, because a program's reading of it does not end; it falls back to one-second timeouts",
-		"root", n.view.name)
 }
 
 // ownChange is what we know of our own changes to one file.
