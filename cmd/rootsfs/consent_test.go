@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
@@ -43,10 +45,10 @@ func newAsker(t *testing.T, conf string) *asker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A mount clears the process's umask, so the next test's directory is open.
-	if err := os.Chmod(work, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	// A mount clears the process's umask, which other tests rely on.
+	umask := unix.Umask(0o022)
+	unix.Umask(umask)
+	t.Cleanup(func() { unix.Umask(umask) })
 	for _, d := range []string{"run", "state", "config/rootsfs", "mnt", "src/pub", "src/priv", "pre/in"} {
 		if err := os.MkdirAll(filepath.Join(work, d), 0o700); err != nil {
 			t.Fatal(err)
