@@ -49,7 +49,7 @@ func TestCheckPath(t *testing.T) {
 		{base + "/keep", checkFail, []string{"contains the mountpoint"}},
 		{base + "/keep/inner", checkFail, []string{"contains the mountpoint"}},
 		{"/proc", checkFail, []string{"kernel interfaces"}},
-		{"/", checkFail, []string{"--allow-root-dir"}},
+		{"/", checkFail, []string{"contains the mountpoint"}}, // which no flag lifts
 		{"/etc", checkOK, []string{":ro only (a system directory)"}},
 	} {
 		c := checkPath(rules, tc.path)
@@ -61,6 +61,13 @@ func TestCheckPath(t *testing.T) {
 				t.Errorf("%s: %q lacks %q", tc.path, c.Detail, w)
 			}
 		}
+	}
+}
+
+// Where nothing of the owner's plane lies in it, / is told its own remedy.
+func TestCheckTop(t *testing.T) {
+	if c := checkPath(guard.Rules{}, "/"); c.Status != checkFail || !strings.Contains(c.Detail, "--allow-root-dir") {
+		t.Errorf("%+v", c)
 	}
 }
 
