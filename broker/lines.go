@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"sync"
 	"time"
@@ -243,7 +244,10 @@ func (c *lineConn) Close() error {
 	var err error
 	c.once.Do(func() {
 		close(c.done)
-		err = errors.Join(c.w.Close(), c.r.Close())
+		err = c.w.Close()
+		if rerr := c.r.Close(); !errors.Is(rerr, os.ErrClosed) { // waiting for a child has closed it
+			err = errors.Join(err, rerr)
+		}
 		go c.s.Close()
 	})
 	return err
