@@ -53,7 +53,11 @@ func (h *host) run(cmd *exec.Cmd, log *bytes.Buffer) *program {
 	if err != nil {
 		h.t.Fatalf("%v\n%s", err, log)
 	}
-	h.t.Cleanup(func() { _ = p.host.Close() })
+	h.t.Cleanup(func() {
+		if err := p.host.Close(); err != nil {
+			h.t.Errorf("closing the session and its child: %v", err)
+		}
+	})
 	return p
 }
 
