@@ -16,7 +16,7 @@ import (
 const (
 	childLoopback = "child-loopback" // SOURCE MOUNTPOINT
 	childNodes    = "child-nodes"    // MOUNTPOINT
-	childHold     = "child-hold"     // DIR INODES HANDLES
+	childHold     = "child-hold"     // DIR INODES HANDLES; see also childFiles
 )
 
 // child runs a child mode and reports whether args name one.
@@ -29,6 +29,8 @@ func child(args []string) (ran bool, err error) {
 		return true, serveLoopback(args[1], args[2])
 	case args[0] == childNodes && len(args) == 2:
 		return true, serveNodes(args[1])
+	case args[0] == childFiles && len(args) == 1:
+		return true, serveFiles()
 	case args[0] == childHold && len(args) == 4:
 		return true, hold(args[1], args[2], args[3], os.Stdin, os.Stdout)
 	}

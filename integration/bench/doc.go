@@ -47,6 +47,14 @@
 // it has stopped changing, beside a go-fuse tree of as many nodes that hold
 // nothing. Both processes are left to their own garbage collector.
 //
+// The files rows compare a server that asks a broker for files (package
+// broker/client, a child process; package broker, this one) with
+// server-filesystem, which opens them itself; both over stdio and through the MCP
+// Go SDK, each for a second in turn, the results checked for length. A call's time
+// is the asking side's. server-filesystem comes from the npm registry once
+// (package integration/files); without it the rows are measured alone. The files
+// memory row is the resident size of this process, which is the host.
+//
 // # What not to conclude
 //
 // The numbers are of one client on an otherwise idle machine. They say nothing

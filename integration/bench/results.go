@@ -22,6 +22,8 @@ type report struct {
 	Rows        []*row        `json:"rows"`
 	Revocations []*revocation `json:"revocations,omitempty"`
 	Memory      []*memory     `json:"memory,omitempty"`
+	Files       []*filesRow   `json:"files,omitempty"`
+	FilesMemory *filesMemory  `json:"filesMemory,omitempty"`
 	Goals       []outcome     `json:"goals"`
 	Skipped     []string      `json:"skipped,omitempty"` // what was not measured, and why
 }
@@ -95,6 +97,12 @@ func (r *report) broken() []string {
 	}
 	for _, m := range r.Memory {
 		add(memoryName+", "+m.Peer, m.Broken)
+	}
+	for _, row := range r.Files {
+		add(row.Name, row.Broken)
+	}
+	if r.FilesMemory != nil {
+		add(filesName+" memory", r.FilesMemory.Broken)
 	}
 	return all
 }

@@ -31,6 +31,7 @@ func (r *report) markdown() string {
 	section(&b, "FUSE requests per pass", r.requestCounts())
 	section(&b, "Revocation", r.revocationTable())
 	section(&b, "Memory", r.memoryTable())
+	section(&b, "Files over MCP", r.filesTable())
 	title := "Goals"
 	if r.Size.Name != "full" {
 		title += " (they are for -size full: what follows shows only that everything runs)"
@@ -207,7 +208,7 @@ func (r *report) goalTable() string {
 	if len(r.Goals) == 0 {
 		return ""
 	}
-	table := [][]string{{"goal", "at most", "measured", ""}}
+	table := [][]string{{"goal", "limit", "measured", ""}}
 	for _, o := range r.Goals {
 		table = append(table, []string{o.Goal, o.Limit, o.Measured, string(o.Status)})
 	}

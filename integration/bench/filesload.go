@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/client"
+)
+
+// childFiles is the mode in which this program is an MCP server over stdio that
+// asks its client for files, as often as its tool "load" is told to.
+const childFiles = "child-files"
+
+// filesRevision is the last in which a server may ask on its own.
+const filesRevision = "2025-11-25"
+
+// load is what one of the files rows does for a while: the same call again and
+// again, so many at a time. It ends after Count calls, or after Span if Count is
+// 0, counting only what was answered by then.
+type load struct {
+	Path    string        `json:"path"`
+	Bytes   int           `json:"bytes"`   // a read that must return so many
+	Entries int           `json:"entries"` // a listing that must return so many
+	AtOnce  int           `json:"atOnce"`
+	Span    time.Duration `json:"span"`
+	Count   int           `json:"count"`
+}
+
+// loaded is what came of it.
+type loaded struct {
+	PerSecond float64       `json:"perSecond"`
+	P99       time.Duration `json:"p99"`
+}
+
+// run makes the calls. The first error ends it.
+func (l load) run(ctx context.Context, call func(context.Context) error) (loaded, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	start := time.Now()
+	var mu sync.Mutex // guards the fields below
+	var took []time.Duration
+	begun := 0
+	next := func(d time.Duration) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if d > 0 {
+			took = append(took, d)
+		}
+		if ctx.Err() != nil || l.Count > 0 && begun == l.Count || l.Count == 0 && time.Since(start) >= l.Span {
+			return false
+		}
+		begun++
+		return true
+	}
+	var wg sync.WaitGroup
+	for range l.AtOnce {
+		wg.Go(func() {
+			for d := time.Duration(0); next(d); {
+				t := time.Now()
+				if err := call(ctx); err != nil {
+					cancel(err)
+					return
+				}
+				d = max(time.Since(t), 1)
+			}
+		})
+	}
+	wg.Wait()
+	elapsed := time.Since(start)
+	if err := context.Cause(ctx); err != nil {
+		return loaded{}, err
+	}
+	slices.Sort(took)
+	return loaded{float64(len(took)) / elapsed.Seconds(), took[(len(took)-1)*99/100]}, nil
+}
+
+// serveFiles is the server of childFiles.
+func serveFiles() error {
+	b := client.New(nil)
+	s := mcp.NewServer(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
+	mcp.AddTool(s, &mcp.Tool{Name: "load"}, func(ctx context.Context, req *mcp.CallToolRequest, l load) (*mcp.CallToolResult, loaded, error) {
+		f, err := b.Files(req.Session)
+		if err != nil {
+			return nil, loaded{}, err
+		}
+		out, err := l.run(ctx, func(ctx context.Context) error { return l.brokered(ctx, f) })
+		return nil, out, err
+	})
+	return s.Run(context.Background(), b.Transport(&mcp.StdioTransport{}))
+}
+
+// brokered is one call, through the client's broker.
+func (l load) brokered(ctx context.Context, f *client.Files) error {
+	if l.Entries == 0 {
+		c, err := f.Read(ctx, l.Path, client.ReadOptions{Length: int64(l.Bytes)})
+		if err == nil && len(c.Data) != l.Bytes {
+			err = fmt.Errorf("read %d bytes of %d", len(c.Data), l.Bytes)
+		}
+		return err
+	}
+	n := 0
+	for _, err := range f.List(ctx, l.Path, client.ListOptions{}) {
+		if err != nil {
+			return err
+		}
+		n++
+	}
+	if n != l.Entries {
+		return fmt.Errorf("listed %d entries of %d", n, l.Entries)
+	}
+	return nil
+}
+
+// filesPeer is one way for a program to have files over MCP.
+type filesPeer interface {
+	do(ctx context.Context, l load) (loaded, error)
+	close() error
+}
+
+// brokeredPeer is a server of ours that asks this process, on package broker.
+type brokeredPeer struct {
+	session *broker.Session
+	host    *mcp.ClientSession
+}
+
+func (l *lab) brokered(ctx context.Context, b *broker.Broker) (*brokeredPeer, error) {
+	p := &brokeredPeer{session: b.Session("bench")}
+	tr, err := p.session.Command(exec.CommandContext(ctx, l.self, childFiles), 0)
+	if err != nil {
+		return nil, err
+	}
+	c := mcp.NewClient(&mcp.Implementation{Name: "bench-host", Version: "1"}, nil)
+	if p.host, err = c.Connect(ctx, tr, &mcp.ClientSessionOptions{ProtocolVersion: filesRevision}); err != nil {
+		p.session.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *brokeredPeer) do(ctx context.Context, l load) (out loaded, err error) {
+	l.Path = rootName + "/" + l.Path
+	res, err := p.host.CallTool(ctx, &mcp.CallToolParams{Name: "load", Arguments: l})
+	if err != nil {
+		return out, err
+	}
+	text := textOf(res)
+	if res.IsError {
+		return out, errors.New(text)
+	}
+	return out, json.Unmarshal([]byte(text), &out)
+}
+
+func (p *brokeredPeer) close() error {
+	err := p.host.Close()
+	p.session.Close()
+	return err
+}
+
+// reference is server-filesystem, called by this process through the SDK.
+type reference struct {
+	host *mcp.ClientSession
+	dir  string
+}
+
+func newReference(ctx context.Context, cmd *exec.Cmd, dir string) (*reference, error) {
+	// Without roots, lest it take ours for its directory.
+	c := mcp.NewClient(&mcp.Implementation{Name: "bench-host", Version: "1"}, &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}})
+	host, err := c.Connect(ctx, &mcp.CommandTransport{Command: cmd}, &mcp.ClientSessionOptions{ProtocolVersion: filesRevision})
+	return &reference{host, dir}, err
+}
+
+func (p *reference) do(ctx context.Context, l load) (loaded, error) {
+	params := &mcp.CallToolParams{Name: "read_text_file", Arguments: map[string]any{"path": p.dir + "/" + l.Path}}
+	if l.Entries > 0 {
+		params.Name = "list_directory"
+	}
+	return l.run(ctx, func(ctx context.Context) error {
+		res, err := p.host.CallTool(ctx, params)
+		if err != nil {
+			return err
+		}
+		text := textOf(res)
+		switch {
+		case res.IsError:
+			return errors.New(text)
+		case l.Entries == 0 && len(text) != l.Bytes, l.Entries > 0 && len(text) < l.Entries*len("[FILE] "):
+			return fmt.Errorf("%s answered %d bytes", params.Name, len(text))
+		}
+		return nil
+	})
+}
+
+func (p *reference) close() error { return p.host.Close() }
+
+func textOf(res *mcp.CallToolResult) string {
+	if len(res.Content) == 1 {
+		if text, ok := res.Content[0].(*mcp.TextContent); ok {
+			return text.Text
+		}
+	}
+	return ""
+}
