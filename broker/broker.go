@@ -29,6 +29,9 @@ type Config struct {
 	Asker Asker
 	// AskFor is how long a question waits for its answer.
 	AskFor time.Duration
+	// Terms narrows every root that consent gives, such as by limits or a last
+	// expiry; nil: nothing does.
+	Terms func(guard.Grant) guard.Grant
 	// Limits hold for each session.
 	Limits Limits
 	// NoListChanged switches roots/list_changed off; then the capability says

@@ -255,6 +255,9 @@ func (c *consenting) grant(item Item, p *guard.Proposal, d Decision, by string) 
 	if d.For > 0 {
 		got.Expires = time.Now().Add(d.For)
 	}
+	if terms := c.s.b.cfg.Terms; terms != nil {
+		got = terms(got)
+	}
 	grants, err := c.grantNamed(p, got)
 	if err != nil {
 		return err

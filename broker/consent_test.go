@@ -44,7 +44,10 @@ func ask(p *peer, mode string, paths ...string) wire.ConsentResult {
 // Consent gives what the person said and no more (R067, R068, R087-R089, R104).
 func TestConsent(t *testing.T) {
 	a := &answers{}
-	l := newLab(t, func(c *Config) { c.Asker = a; c.Limits.Consents = -1 })
+	l := newLab(t, func(c *Config) {
+		c.Asker, c.Limits.Consents = a, -1
+		c.Terms = func(g guard.Grant) guard.Grant { g.Policy.Limits.MaxFile = 1000; return g }
+	})
 	base := t.TempDir()
 	for _, d := range []string{"proj/src", "other", "third/in"} {
 		if err := os.MkdirAll(filepath.Join(base, d), 0o755); err != nil {
@@ -100,6 +103,9 @@ func TestConsent(t *testing.T) {
 		t.Errorf("beside the narrower path: %+v", d)
 	}
 	p.must("files/write", obj{"path": base + "/single", "content": "new"}, nil)
+	if _, d := p.fails("files/write", obj{"path": base + "/single", "content": strings.Repeat("x", 1001)}); d.Code != names.QuotaExceeded {
+		t.Errorf("beyond the terms of every consent: %+v", d)
+	}
 	// Never wider, whatever an approver says.
 	for _, d := range []Decision{{Allow: true, Path: base}, {Allow: true, Path: base + "/other/../third"}, {Allow: true, Mode: "rw"}} {
 		a.give = allow(d)

@@ -69,7 +69,11 @@ func wireError(err error) *wire.Error {
 	if data.Hint != "" {
 		msg += "; " + data.Hint
 	}
-	return &wire.Error{Code: wire.Number(data.Code), Message: msg, Data: raw}
+	number := wire.Number(data.Code)
+	if ge.Kind == names.Internal {
+		number = wire.CodeInternal // seed 000, "Internal errors"
+	}
+	return &wire.Error{Code: number, Message: msg, Data: raw}
 }
 
 // guardError finds the error of the gate in err, or makes one: of a context that

@@ -257,9 +257,10 @@ func TestTimeout(t *testing.T) {
 	}
 	p.must("files/test", `{}`, nil)
 	methods["files/test"] = func(*Session, *request) (any, error) { panic("a bug") }
-	if _, d := p.fails("files/test", `{}`); d.Reason != "Internal" {
-		t.Errorf("a panic: %+v", d)
+	if e, d := p.fails("files/test", `{}`); d.Reason != "Internal" || e.Code != wire.CodeInternal || strings.Contains(e.Message, "bug") {
+		t.Errorf("R025: a panic: %+v %+v", e, d)
 	}
+	p.must("roots/list", `{}`, nil)
 }
 
 // roots/list shows a subject what is its own (R115, R127), a page at a time

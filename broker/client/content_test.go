@@ -24,6 +24,7 @@ func pattern(n int) []byte {
 	return b
 }
 
+// R062: a large file comes in chunks.
 func TestOpenReadsInChunks(t *testing.T) {
 	want := pattern(10_050)
 	for _, seed := range []bool{false, true} {

@@ -28,7 +28,7 @@ func (s *Session) serveFiles() {
 	s.broker = broker.New(broker.Config{
 		Registry: s.reg, Tree: s.mnt.Tree(), Log: s.log,
 		Asker:  broker.Chain(broker.AskerFunc(s.askConfig), broker.AskerFunc(s.askOwner)),
-		AskFor: f.ConsentTimeout,
+		AskFor: f.ConsentTimeout, Terms: s.opt.Bound.Apply,
 		UID:    uint32(os.Geteuid()), GID: uint32(os.Getegid()),
 		Limits: broker.Limits{
 			OpsPerSecond: f.OpsPerSecond, BytesPerSecond: float64(f.BytesPerSecond),

@@ -1,0 +1,164 @@
+package broker
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// R018, R020-R023: roots/list needs no params; one root or several, each with its
+// unique name; after the notification the new state is listed.
+func TestSeedRoots(t *testing.T) {
+	l := newLab(t, nil)
+	p := l.connect("")
+	// R015, R016: the server has declared nothing and is served.
+	list := func(params string) wire.RootsResult {
+		t.Helper()
+		p.mu.Lock()
+		p.next++
+		id := fmt.Sprintf(`"raw%d"`, p.next)
+		ch := make(chan reply, 1)
+		p.replies[id] = ch
+		p.mu.Unlock()
+		p.raw(`{"jsonrpc":"2.0","id":` + id + `,"method":"roots/list"` + params + "}\n")
+		r := <-ch
+		var out wire.RootsResult
+		if r.Error != nil || json.Unmarshal(r.Result, &out) != nil || out.Roots == nil {
+			t.Fatalf("%+v %s", r.Error, r.Result)
+		}
+		return out
+	}
+	if r := list(""); len(r.Roots) != 0 {
+		t.Errorf("without a root: %+v", r)
+	}
+	front := l.root("My Project", guard.ReadOnly, nil)
+	if r := list(`,"params":{}`); len(r.Roots) != 1 || r.Roots[0].URI != "file://"+front || r.Roots[0].Name != "My Project" {
+		t.Errorf("one: %+v", r)
+	}
+	p.until(wire.RootsChanged, func(json.RawMessage) bool { return true })
+	l.root("backend", guard.ReadOnly, nil)
+	p.until(wire.RootsChanged, func(json.RawMessage) bool { return len(list(`,"params":null`).Roots) == 2 })
+
+	// R108, R117: what cannot be used is not listed.
+	gone := l.root("gone", guard.ReadOnly, nil)
+	if err := os.RemoveAll(gone); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.reg.Recheck(t.Context(), "gone"); err != nil {
+		t.Fatal(err)
+	}
+	for _, root := range list("").Roots {
+		if root.Name == "gone" {
+			t.Errorf("a root that vanished is listed: %+v", root)
+		}
+	}
+	var top wire.ListResult
+	p.must("files/list", `{}`, &top)
+	if len(top.Entries) != 2 {
+		t.Errorf("files/list of the roots: %+v", top)
+	}
+}
+
+// R017: fs.* is the prose's name of what every example calls files/*.
+func TestSeedPrefix(t *testing.T) {
+	p := newLab(t, nil).connect("")
+	if e, _ := p.fails("fs.read", `{"path":"x"}`); e.Code != wire.CodeMethodNotFound || !strings.Contains(e.Message, "files/read") {
+		t.Errorf("%+v", e)
+	}
+}
+
+// R027-R029: the seed's consent, asked for a directory and a file, given in part.
+func TestSeedConsent(t *testing.T) {
+	a := &answers{give: allow(Decision{Allow: true}, Decision{})}
+	l := newLab(t, func(c *Config) { c.Asker = a })
+	base := t.TempDir()
+	if err := os.Mkdir(base+"/project", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(base+"/config.json", []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := l.connect("")
+	r := p.call("files/consent", fmt.Sprintf(
+		`{"message":"Server requests access to project files for analysis","requestedPaths":[%q,%q]}`, base+"/project", base+"/config.json"))
+	var got struct {
+		Granted       bool
+		ApprovedPaths []string
+	}
+	if r.Error != nil || json.Unmarshal(r.Result, &got) != nil || !got.Granted || len(got.ApprovedPaths) != 1 || got.ApprovedPaths[0] != base+"/project" {
+		t.Errorf("%+v %s", r.Error, r.Result)
+	}
+	if !a.asked[0].Items[1].File || a.asked[0].Message != "Server requests access to project files for analysis" {
+		t.Errorf("asked: %+v", a.asked[0])
+	}
+	a.give = allow()
+	r = p.call("files/consent", fmt.Sprintf(`{"message":"again","requestedPaths":[%q]}`, base+"/config.json"))
+	if r.Error != nil || !strings.Contains(string(r.Result), `"granted":false`) || !strings.Contains(string(r.Result), `"approvedPaths":[]`) {
+		t.Errorf("denied: %s", r.Result)
+	}
+}
+
+// R031, R057, R058: without a length one mebibyte is read; the largest chunk is
+// configurable.
+func TestSeedChunk(t *testing.T) {
+	l := newLab(t, func(c *Config) { c.Limits.MaxChunk = 1<<20 + 1 })
+	l.root("r", guard.ReadOnly, map[string]string{"big": strings.Repeat("x", 3<<20)})
+	p := l.connect("")
+	var r wire.ReadResult
+	p.must("files/read", `{"path":"r/big"}`, &r)
+	if len(r.Content) != 1<<20 || r.Size != 3<<20 || r.EOF || r.Next != 1<<20 {
+		t.Errorf("%d of %d bytes, %v, %d", len(r.Content), r.Size, r.EOF, r.Next)
+	}
+	p.must("files/read", fmt.Sprintf(`{"path":"r/big","length":%d}`, 1<<20+1), nil)
+	if _, d := p.fails("files/read", fmt.Sprintf(`{"path":"r/big","length":%d}`, 1<<20+2)); d.Code != names.QuotaExceeded {
+		t.Errorf("%+v", d)
+	}
+}
+
+// R004, R009, R095: two servers write the same file at once, each on condition
+// that it is as they read it. Every write that was acknowledged is in the file.
+func TestNoLostUpdate(t *testing.T) {
+	l := newLab(t, nil)
+	dir := l.root("r", guard.ReadWrite, map[string]string{"log": ""})
+	const each = 40
+	var wg sync.WaitGroup
+	for _, who := range []string{"a", "b", "c"} {
+		p := l.connect(guard.Subject(who))
+		wg.Go(func() {
+			for i := range each {
+				for { // read, change, write; again when somebody was quicker
+					var now wire.ReadResult
+					p.must("files/read", `{"path":"r/log"}`, &now)
+					r := p.call("files/write", obj{"path": "r/log", "ifMatch": now.ETag, "content": now.Content + fmt.Sprintf("%s%d\n", who, i)})
+					if r.Error == nil {
+						break
+					}
+					if r.Error.Code != wire.Number(names.ConcurrencyConflict) {
+						t.Errorf("%+v", r.Error)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b, err := os.ReadFile(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, who := range []string{"a", "b", "c"} {
+		for i := range each {
+			if n := strings.Count("\n"+string(b), fmt.Sprintf("\n%s%d\n", who, i)); n != 1 {
+				t.Errorf("%s%d is there %d times", who, i, n)
+			}
+		}
+	}
+}
