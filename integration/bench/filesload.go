@@ -30,6 +30,7 @@ type load struct {
 	Path    string        `json:"path"`
 	Bytes   int           `json:"bytes"`   // a read that must return so many
 	Entries int           `json:"entries"` // a listing that must return so many
+	Sizes   bool          `json:"sizes"`   // a listing with sizes; files/list always has them
 	AtOnce  int           `json:"atOnce"`
 	Span    time.Duration `json:"span"`
 	Count   int           `json:"count"`
@@ -180,7 +181,10 @@ func newReference(ctx context.Context, cmd *exec.Cmd, dir string) (*reference, e
 
 func (p *reference) do(ctx context.Context, l load) (loaded, error) {
 	params := &mcp.CallToolParams{Name: "read_text_file", Arguments: map[string]any{"path": p.dir + "/" + l.Path}}
-	if l.Entries > 0 {
+	switch {
+	case l.Sizes:
+		params.Name = "list_directory_with_sizes"
+	case l.Entries > 0:
 		params.Name = "list_directory"
 	}
 	return l.run(ctx, func(ctx context.Context) error {
