@@ -28,13 +28,12 @@ type appender interface{ appendJSON(b []byte) []byte }
 
 // encodeReply makes the one frame of an answer. It is encoded once, here.
 func encodeReply(id []byte, result any, err error) []byte {
-	b := append(newFrame(), `{"jsonrpc":"2.0","id":`...)
-	b = append(b, id...)
+	b := wire.AppendReply(newFrame(), id)
 	if err != nil {
 		b = append(b, `,"error":`...)
 		return append(appendValue(b, wireError(err)), '}')
 	}
-	b = append(b, `,"result":`...)
+	b = wire.AppendResult(b)
 	if a, ok := result.(appender); ok {
 		return append(a.appendJSON(b), '}')
 	}

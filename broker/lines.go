@@ -78,7 +78,7 @@ type lines struct {
 
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
-	c := &lineConn{lines: t, in: make(chan jsonrpc.Message), done: make(chan struct{})}
+	c := &lineConn{lines: t, in: make(chan jsonrpc.Message), done: make(chan struct{}), out: wire.NewLineWriter(t.w)}
 	t.s.attach(c.send)
 	go c.run()
 	return c, nil
@@ -91,7 +91,7 @@ type lineConn struct {
 	done chan struct{} // closed by Close
 	err  error         // why run ended, set before in is closed
 
-	out sync.Mutex // one frame at a time
+	out *wire.LineWriter
 }
 
 // SessionID implements mcp.Connection; streams have none.
@@ -118,9 +118,9 @@ func (c *lineConn) run() {
 	defer func() { go c.s.Close() }()
 	r := bufio.NewReaderSize(c.r, 64<<10)
 	for {
-		line, err := readLine(r, c.max)
+		line, err := wire.ReadLine(r, nil, c.max) // a request keeps its line
 		switch {
-		case errors.Is(err, errTooLong):
+		case errors.Is(err, wire.ErrTooLong):
 			c.complain(wire.CodeInvalidRequest, fmt.Sprintf("a line is longer than %d bytes", c.max))
 			continue
 		case err != nil:
@@ -131,33 +131,6 @@ func (c *lineConn) run() {
 			c.err = io.EOF
 			return
 		}
-	}
-}
-
-var errTooLong = errors.New("line too long")
-
-// readLine returns one line in a buffer of its own, or errTooLong with the line
-// skipped. Its memory is bounded by limit, whatever comes.
-func readLine(r *bufio.Reader, limit int) ([]byte, error) {
-	var line []byte
-	long := false
-	for {
-		part, err := r.ReadSlice('\n')
-		if !long && len(line)+len(part) > limit {
-			line, long = nil, true
-		}
-		if !long {
-			line = append(line, part...)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err != nil:
-			return nil, err
-		case long:
-			return nil, errTooLong
-		}
-		return line, nil
 	}
 }
 
@@ -226,17 +199,14 @@ func (c *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 	return c.send(ctx, b)
 }
 
-// send writes one frame and its end of line in one write.
+// send writes one frame, never torn.
 func (c *lineConn) send(_ context.Context, frame []byte) error {
-	c.out.Lock()
-	defer c.out.Unlock()
 	select {
 	case <-c.done:
 		return io.ErrClosedPipe
 	default:
 	}
-	_, err := c.w.Write(append(frame, '\n'))
-	return err
+	return c.out.Write(frame)
 }
 
 // Close implements mcp.Connection.

@@ -45,7 +45,26 @@ type conn struct {
 // the next message is looked at.
 type call struct {
 	accept func(result json.RawMessage)
-	reply  chan *jsonrpc.Response // one element
+	reply  chan reply // one element
+}
+
+// reply is what came of a request. Its result may lie in a buffer that is used
+// again after release.
+type reply struct {
+	result json.RawMessage
+	err    error
+	buf    *[]byte
+}
+
+func (r *reply) release() {
+	giveBuffer(r.buf)
+	r.result, r.buf = nil, nil
+}
+
+// poster is a connection that encodes requests of ours itself. The function it
+// returns writes the request, and is called once.
+type poster interface {
+	post(id, method string, params any) (write func() error)
 }
 
 func newConn(b *Broker, inner mcp.Connection) *conn {
@@ -121,7 +140,7 @@ func (c *conn) take(msg jsonrpc.Message) bool {
 		if !ok || !strings.HasPrefix(id, c.prefix) {
 			return false
 		}
-		c.answered(id, m)
+		c.answered([]byte(id), reply{result: m.Result, err: m.Error})
 		return true // an answer to a call given up is dropped
 	case *jsonrpc.Request:
 		if m.Method == wire.Changed && !m.IsCall() {
@@ -156,82 +175,90 @@ func (c *conn) capability() Capability {
 	return c.caps
 }
 
-func (c *conn) answered(id string, m *jsonrpc.Response) {
+func (c *conn) answered(id []byte, r reply) {
 	c.mu.Lock()
-	p := c.calls[id]
-	delete(c.calls, id)
+	p := c.calls[string(id)]
+	delete(c.calls, string(id))
 	c.mu.Unlock()
 	if p == nil {
+		r.release()
 		return
 	}
-	if p.accept != nil && m.Error == nil {
-		p.accept(m.Result)
+	if p.accept != nil && r.err == nil {
+		p.accept(r.result)
 	}
-	p.reply <- m
+	p.reply <- r
 }
 
 // call sends one request and waits for its result. It returns *jsonrpc.Error for
 // an error reply, ctx.Err() when ctx ended (the client is told), or why the
 // connection ended. ctx should be the handler's: over HTTP it says on which
-// stream the request travels.
-func (c *conn) call(ctx context.Context, method string, params any, accept func(json.RawMessage)) (json.RawMessage, error) {
-	raw, err := encode(params)
+// stream the request travels. The reply is to be released.
+func (c *conn) call(ctx context.Context, method string, params any, accept func(json.RawMessage)) (reply, error) {
+	id, p, err := c.begin(accept)
 	if err != nil {
-		return nil, err
+		return reply{}, err
 	}
-	req, p, err := c.begin(method, raw, accept)
-	if err != nil {
-		return nil, err
-	}
+	write := c.request(ctx, id, method, params)
 	sent := make(chan error, 1)
-	go func() { sent <- c.Connection.Write(ctx, req) }() // apart, because a full pipe holds no deadline
+	go func() { sent <- write() }() // apart, because a full pipe holds no deadline
 	wrote := sent
 	for {
 		select {
 		case err := <-wrote:
 			if err != nil && ctx.Err() == nil {
-				c.forget(req.ID)
-				return nil, err
+				c.forget(id)
+				return reply{}, err
 			}
 			wrote = nil
-		case m := <-p.reply:
-			return m.Result, m.Error
+		case r := <-p.reply:
+			return r, r.err
 		case <-c.done:
-			c.forget(req.ID)
-			return nil, c.why()
+			c.forget(id)
+			return reply{}, c.why()
 		case <-ctx.Done():
-			c.forget(req.ID)
-			go c.cancel(context.WithoutCancel(ctx), req.ID, sent, wrote == nil, ctx.Err())
-			return nil, ctx.Err()
+			c.forget(id)
+			go c.cancel(context.WithoutCancel(ctx), id, sent, wrote == nil, ctx.Err())
+			return reply{}, ctx.Err()
 		}
 	}
 }
 
-func (c *conn) begin(method string, params json.RawMessage, accept func(json.RawMessage)) (*jsonrpc.Request, *call, error) {
+func (c *conn) begin(accept func(json.RawMessage)) (string, *call, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != nil {
-		return nil, nil, c.ended
+		return "", nil, c.ended
 	}
 	if c.mrtr && len(c.open) == 0 {
-		return nil, nil, ErrNoOpenRequest
+		return "", nil, ErrNoOpenRequest
 	}
 	c.next++
 	id := c.prefix + strconv.FormatUint(c.next, 10)
-	rid, err := jsonrpc.MakeID(id)
-	if err != nil {
-		return nil, nil, err
-	}
-	p := &call{accept: accept, reply: make(chan *jsonrpc.Response, 1)}
+	p := &call{accept: accept, reply: make(chan reply, 1)}
 	c.calls[id] = p
-	return &jsonrpc.Request{ID: rid, Method: method, Params: params}, p, nil
+	return id, p, nil
 }
 
-func (c *conn) forget(id jsonrpc.ID) {
-	s, _ := id.Raw().(string)
+// request encodes a request and returns what writes it.
+func (c *conn) request(ctx context.Context, id, method string, params any) (write func() error) {
+	if l, ok := c.Connection.(poster); ok {
+		return l.post(id, method, params)
+	}
+	raw, err1 := encode(params)
+	rid, err2 := jsonrpc.MakeID(id)
+	return func() error {
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		return c.Connection.Write(ctx, &jsonrpc.Request{ID: rid, Method: method, Params: raw})
+	}
+}
+
+func (c *conn) forget(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.calls, s)
+	delete(c.calls, id)
 }
 
 func (c *conn) why() error {
@@ -242,7 +269,7 @@ func (c *conn) why() error {
 
 // cancel tells the client that nobody waits any more, after the request itself
 // has been written.
-func (c *conn) cancel(ctx context.Context, id jsonrpc.ID, sent <-chan error, written bool, why error) {
+func (c *conn) cancel(ctx context.Context, id string, sent <-chan error, written bool, why error) {
 	ctx, stop := context.WithTimeout(ctx, notifyTimeout)
 	defer stop()
 	if !written {
@@ -257,7 +284,7 @@ func (c *conn) cancel(ctx context.Context, id jsonrpc.ID, sent <-chan error, wri
 			return
 		}
 	}
-	params, err := encode(map[string]any{"requestId": id.Raw(), "reason": why.Error()})
+	params, err := encode(map[string]any{"requestId": id, "reason": why.Error()})
 	if err != nil {
 		return
 	}
@@ -268,12 +295,18 @@ func (c *conn) cancel(ctx context.Context, id jsonrpc.ID, sent <-chan error, wri
 // six times as long.
 func encode(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
+	err := encodeTo(&b, v)
+	return b.Bytes(), err
+}
+
+func encodeTo(b *bytes.Buffer, v any) error {
+	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
+	err := enc.Encode(v)
+	if err == nil {
+		b.Truncate(b.Len() - 1) // the end of line
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	return err
 }
 
 // ErrNoOpenRequest answers a call outside a request of the client's under

@@ -313,44 +313,45 @@ func (f *Files) statByList(ctx context.Context, name string) (wire.StatResult, e
 // asks for that, and decodes the result.
 func do[R any](ctx context.Context, f *Files, method, name string, params any) (R, error) {
 	var r R
-	raw, err := f.request(ctx, method, name, params, nil)
+	answer, err := f.request(ctx, method, name, params, nil)
+	defer answer.release()
 	if err != nil {
 		return r, err
 	}
-	if err := json.Unmarshal(raw, &r); err != nil {
+	if err := json.Unmarshal(answer.result, &r); err != nil {
 		return r, broken(method, name, "the client's result is malformed: "+err.Error())
 	}
 	return r, nil
 }
 
-func (f *Files) request(ctx context.Context, method, name string, params any, accept func(json.RawMessage)) (json.RawMessage, error) {
+func (f *Files) request(ctx context.Context, method, name string, params any, accept func(json.RawMessage)) (reply, error) {
 	timeout := f.opts.Timeout
 	if method == wire.Consent {
 		timeout = f.opts.ConsentTimeout
 	}
-	once := func() (json.RawMessage, error) {
+	once := func() (reply, error) {
 		if !f.c.capability().Brokering {
-			return nil, &NotSupportedError{What: "the client no longer declares roots.filesystemBrokering"}
+			return reply{}, &NotSupportedError{What: "the client no longer declares roots.filesystemBrokering"}
 		}
 		// An earlier deadline of ctx stays the earlier one.
 		ctx, stop := context.WithTimeout(ctx, timeout)
 		defer stop()
-		raw, err := f.c.call(ctx, method, params, accept)
-		return raw, failure(method, name, err)
+		answer, err := f.c.call(ctx, method, params, accept)
+		return answer, failure(method, name, err)
 	}
-	raw, err := once()
+	answer, err := once()
 	wait, again := retryAfter(err)
 	if !again || wait > f.opts.MaxRetryWait {
-		return raw, err
+		return answer, err
 	}
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
-		return raw, err // it would be too late: the refusal says more than a timeout
+		return answer, err // it would be too late: the refusal says more than a timeout
 	}
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return raw, err
+		return answer, err
 	case <-t.C:
 		return once()
 	}

@@ -38,7 +38,7 @@ func (s *RootsService) list(ctx context.Context, ss *mcp.ServerSession) ([]wire.
 func listPages(ctx context.Context, c *conn) (roots []wire.Root, restart bool, err error) {
 	cursor, seen := "", map[string]bool{}
 	for range maxPages {
-		raw, err := c.call(ctx, wire.RootsList, wire.RootsParams{Cursor: cursor}, nil)
+		answer, err := c.call(ctx, wire.RootsList, wire.RootsParams{Cursor: cursor}, nil)
 		var reply *jsonrpc.Error
 		if errors.As(err, &reply) && reply.Code == codeInvalidParams && cursor != "" {
 			return nil, true, nil
@@ -47,7 +47,9 @@ func listPages(ctx context.Context, c *conn) (roots []wire.Root, restart bool, e
 			return nil, false, rootsFailure(err)
 		}
 		var page wire.RootsResult // nextCursor null reads as absent
-		if err := json.Unmarshal(raw, &page); err != nil {
+		err = json.Unmarshal(answer.result, &page)
+		answer.release()
+		if err != nil {
 			return nil, false, fmt.Errorf("the client's answer to roots/list is malformed: %w", err)
 		}
 		roots = append(roots, page.Roots...)

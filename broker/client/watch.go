@@ -63,8 +63,9 @@ func (f *Files) Watch(ctx context.Context, name string, o WatchOptions) (<-chan 
 	}
 	w := newWatch(name, o.Recursive)
 	f.c.asks(1)
-	_, err := f.request(ctx, wire.Watch, name, wire.WatchParams{Path: name, Recursive: o.Recursive, Events: o.Events},
+	answer, err := f.request(ctx, wire.Watch, name, wire.WatchParams{Path: name, Recursive: o.Recursive, Events: o.Events},
 		func(raw json.RawMessage) { f.c.watching(w, raw) })
+	answer.release()
 	f.c.asks(-1)
 	if err != nil {
 		return nil, err
@@ -113,7 +114,8 @@ func (f *Files) stop(ctx context.Context, w *watch) {
 	f.c.unwatch(w)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyTimeout)
 	defer cancel()
-	_, _ = f.c.call(ctx, wire.Unwatch, wire.UnwatchParams{WatchID: w.id}, nil)
+	answer, _ := f.c.call(ctx, wire.Unwatch, wire.UnwatchParams{WatchID: w.id}, nil)
+	answer.release()
 }
 
 func (w *watch) next() (ev Event, ok, over bool) {
