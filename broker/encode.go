@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
@@ -67,9 +67,14 @@ type readResult struct {
 	data []byte
 }
 
+// afterContent is more than the other fields and the frame's end usually take.
+const afterContent = 512
+
 func (r *readResult) appendJSON(b []byte) []byte {
 	b = append(b, `{"content":`...)
 	if r.Encoding == wire.Base64 {
+		// With room for what follows, so that it is not copied once more.
+		b = slices.Grow(b, base64.StdEncoding.EncodedLen(len(r.data))+afterContent)
 		b = append(b, '"')
 		b = base64.StdEncoding.AppendEncode(b, r.data)
 		b = append(b, '"')
@@ -81,18 +86,30 @@ func (r *readResult) appendJSON(b []byte) []byte {
 	return append(b, rest[len(empty):]...)
 }
 
-// appendString writes UTF-8 bytes as a JSON string: most of a text needs no
-// escape and is copied in runs.
-func appendString(b, s []byte) []byte {
+// appendString writes UTF-8 bytes as a JSON string.
+func appendString[S string | []byte](b []byte, s S) []byte {
+	return append(appendText(append(b, '"'), s), '"')
+}
+
+// escaped are the bytes that a string holds in another form. Those of longer
+// characters are valid by now, and may stand as they are.
+var escaped = func() (t [256]bool) {
+	for c := range 0x20 {
+		t[c] = true
+	}
+	t['"'], t['\\'], t[0x7f] = true, true, true
+	return t
+}()
+
+// appendText writes what is between the quotes: most of a text needs no escape
+// and is copied in runs.
+func appendText[S string | []byte](b []byte, s S) []byte {
 	const hex = "0123456789abcdef"
-	b = append(b, '"')
 	start := 0
-	for i, c := range s {
-		if c >= 0x20 && c != '"' && c != '\\' && c != 0x7f && c < utf8.RuneSelf {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if !escaped[c] {
 			continue
-		}
-		if c >= utf8.RuneSelf {
-			continue // valid by now; a string may hold it as it is
 		}
 		b = append(b, s[start:i]...)
 		start = i + 1
@@ -109,8 +126,7 @@ func appendString(b, s []byte) []byte {
 			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 		}
 	}
-	b = append(b, s[start:]...)
-	return append(b, '"')
+	return append(b, s[start:]...)
 }
 
 // encodedLen is how long appendString makes s.
@@ -118,9 +134,10 @@ func encodedLen(s []byte) int {
 	n := len(s) + 2
 	for _, c := range s {
 		switch {
+		case !escaped[c]:
 		case c == '"' || c == '\\' || c == '\n' || c == '\t' || c == '\r':
 			n++
-		case c < 0x20 || c == 0x7f:
+		default:
 			n += 5
 		}
 	}

@@ -2,7 +2,9 @@ package broker
 
 import (
 	"encoding/base64"
+	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
@@ -36,6 +38,7 @@ func (s *Session) list(r *request) (any, error) {
 	}
 	page, err := s.b.cfg.Tree.List(r.ctx, s.caller, q, vfs.ListOptions{
 		Recursive: p.Recursive, Hidden: p.IncludeHidden, Glob: p.Glob, Depth: p.Depth, Limit: p.Limit, Cursor: p.Cursor, Follow: true,
+		NoInfo: p.Metadata != nil && !*p.Metadata,
 	})
 	if err != nil {
 		if ge := guardError(err); ge.Kind == names.Invalid && (p.Cursor != "" || p.Glob != "") {
@@ -43,25 +46,59 @@ func (s *Session) list(r *request) (any, error) {
 		}
 		return nil, err
 	}
-	res := &wire.ListResult{Entries: make([]wire.Entry, len(page.Entries)), NextCursor: page.Next}
-	for i := range page.Entries {
-		res.Entries[i] = entry(&page.Entries[i])
-	}
-	return res, nil
+	return &listResult{page: page, bare: p.Metadata != nil && !*p.Metadata}, nil
 }
 
-func entry(l *vfs.Listed) wire.Entry {
-	full := l.Path.String()
-	e := wire.Entry{
-		Name: l.Name, Path: full, Type: typeOf(&l.Info), Size: sizeOf(&l.Info), MTime: stamp(l.Info.ModTime()),
+// listResult is a wire.ListResult that writes itself.
+type listResult struct {
+	page vfs.Page
+	bare bool // without sizes and times
+}
+
+func (r *listResult) appendJSON(b []byte) []byte {
+	b = append(b, `{"entries":[`...)
+	for i := range r.page.Entries {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = r.appendEntry(b, &r.page.Entries[i])
 	}
-	if !utf8.ValidString(l.Name) {
-		e.Name, e.RawName = strings.ToValidUTF8(l.Name, "\uFFFD"), base64.StdEncoding.EncodeToString([]byte(l.Name))
+	b = append(b, ']')
+	if r.page.Next != "" {
+		b = appendString(append(b, `,"nextCursor":`...), r.page.Next)
 	}
-	if !utf8.ValidString(full) {
-		e.Path, e.RawPath = strings.ToValidUTF8(full, "\uFFFD"), base64.StdEncoding.EncodeToString([]byte(full))
+	return append(b, '}')
+}
+
+// appendEntry writes a wire.Entry, its fields in the order of the type.
+func (r *listResult) appendEntry(b []byte, l *vfs.Listed) []byte {
+	name, path := l.Name, l.Path.Rel()
+	raw := !utf8.ValidString(path) // which ends in name
+	if raw {
+		name, path = lossy(name), lossy(path)
 	}
-	return e
+	b = appendString(append(b, `{"name":`...), name)
+	b = append(appendText(append(b, `,"path":"`...), string(l.Path.Root)), '/')
+	b = append(appendText(b, path), '"')
+	b = append(append(append(b, `,"type":"`...), typeOf(&l.Info)...), '"')
+	if !r.bare {
+		b = strconv.AppendInt(append(b, `,"size":`...), sizeOf(&l.Info), 10)
+		b = append(b, `,"mtime":"`...)
+		b = append(l.Info.ModTime().UTC().AppendFormat(b, time.RFC3339Nano), '"')
+	}
+	if raw {
+		if name != l.Name {
+			b = appendRaw(append(b, `,"rawName":"`...), l.Name)
+		}
+		b = appendRaw(append(b, `,"rawPath":"`...), l.Path.String())
+	}
+	return append(b, '}')
+}
+
+func lossy(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+func appendRaw(b []byte, s string) []byte {
+	return append(base64.StdEncoding.AppendEncode(b, []byte(s)), '"')
 }
 
 // listTop lists the roots as the directories they are to a peer.

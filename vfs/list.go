@@ -53,6 +53,10 @@ type ListOptions struct {
 	// Follow resolves links in the path that is listed. Links that are found
 	// in directories are listed as links all the same.
 	Follow bool
+	// NoInfo is for who wants names and types only: a file's or a link's
+	// attributes are not asked for where the directory tells the type. So a
+	// file on which another is mounted, otherwise absent, is listed.
+	NoInfo bool
 }
 
 // Listed is one entry of a listing.
@@ -60,7 +64,8 @@ type Listed struct {
 	Path guard.Path // below the path as it was given
 	Name string
 	// Info is that of the link itself where the entry is one. Of a nested
-	// root that the caller may not enter it holds nothing but the type.
+	// root that the caller may not enter it holds nothing but the type, and
+	// so it does with NoInfo.
 	Info Info
 }
 
@@ -215,7 +220,7 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 			return false, err
 		}
 	}
-	entry, ok, err := ls.look(name)
+	entry, ok, err := ls.look(name, typ)
 	if err != nil {
 		return false, err
 	}
@@ -245,30 +250,45 @@ func (ls *listing) rel(name string) string {
 }
 
 // look makes the entry of a name; ok is false if it has vanished or is not to
-// be seen.
-func (ls *listing) look(name string) (e Listed, ok bool, err error) {
-	info, err := beneath.StatAt(ls.w.top().fd, name)
-	if err != nil {
-		if passable(err) {
-			err = nil
-		}
+// be seen. typ is its type as the directory tells it.
+func (ls *listing) look(name string, typ uint32) (e Listed, ok bool, err error) {
+	info, ok, err := ls.info(name, typ)
+	if err != nil || !ok {
 		return Listed{}, false, err
 	}
-	if visible(ls.w.l, &info) != nil {
-		return Listed{}, false, nil
+	rel := ls.rel(name)
+	if p := ls.shown.Rel(); p != "" {
+		rel = p + "/" + rel
 	}
-	if _, err := beneath.CrossEntry(ls.w.l, beneath.In(ls.w.l, ls.w.top().fd), name, &info); err != nil || ls.w.cross(&info) != nil {
-		info = Info{Mode: info.Type()}
-	}
-	p := ls.shown.Rel()
-	if p != "" {
-		p += "/"
-	}
-	path, err := guard.NewPath(ls.shown.Root, p+ls.rel(name))
+	path, err := guard.NewPath(ls.shown.Root, rel)
 	if err != nil {
 		return Listed{}, false, nil
 	}
 	return Listed{Path: path, Name: name, Info: info}, true, nil
+}
+
+func (ls *listing) info(name string, typ uint32) (info Info, ok bool, err error) {
+	l := ls.w.l
+	// A directory is looked at all the same: it may be a mount point, or gone.
+	// Among fences a file's identity may matter.
+	if ls.o.NoInfo && (typ == unix.S_IFREG || typ == unix.S_IFLNK) && !l.Fenced() {
+		return Info{Mode: typ}, true, nil
+	}
+	info, err = beneath.StatAt(ls.w.top().fd, name)
+	if err != nil {
+		if passable(err) {
+			err = nil
+		}
+		return Info{}, false, err
+	}
+	if visible(l, &info) != nil {
+		return Info{}, false, nil
+	}
+	_, err = beneath.CrossEntry(l, beneath.In(l, ls.w.top().fd), name, &info)
+	if ls.o.NoInfo || err != nil || ls.w.cross(&info) != nil {
+		info = Info{Mode: info.Type()}
+	}
+	return info, true, nil
 }
 
 // glob is a pattern, taken apart so that subtrees in which nothing can match

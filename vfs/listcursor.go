@@ -111,7 +111,7 @@ func (s *seal) mac(text []byte) []byte {
 		h.Write([]byte(part))
 	}
 	flags := uint64(0)
-	for i, set := range []bool{s.o.Recursive, s.o.Hidden, s.o.Follow} {
+	for i, set := range []bool{s.o.Recursive, s.o.Hidden, s.o.Follow, s.o.NoInfo} {
 		if set {
 			flags |= 1 << i
 		}

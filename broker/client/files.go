@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"iter"
 	"path"
 	"strings"
@@ -81,19 +82,19 @@ func (f *Files) Read(ctx context.Context, name string, o ReadOptions) (Chunk, er
 		o.Length = int64(f.opts.Chunk)
 	}
 	p := wire.ReadParams{Path: name, Encoding: wire.Base64, Offset: o.Offset, Length: &o.Length, IfMatch: o.IfMatch}
-	r, err := do[wire.ReadResult](ctx, f, wire.Read, name, p)
+	answer, err := f.request(ctx, wire.Read, name, p, nil)
+	defer answer.release()
 	if err != nil {
 		return Chunk{}, err
 	}
-	return chunkOf(name, o.Offset, r)
-}
-
-func chunkOf(name string, offset int64, r wire.ReadResult) (Chunk, error) {
-	data, err := base64.StdEncoding.DecodeString(r.Content)
-	if err != nil {
-		return Chunk{}, broken(wire.Read, name, "the content is not base64")
+	data, r, err := decodeRead(answer.result)
+	switch {
+	case errors.Is(err, errNotBase64):
+		return Chunk{}, broken(wire.Read, name, err.Error())
+	case err != nil:
+		return Chunk{}, malformed(wire.Read, name, err)
 	}
-	c := Chunk{Data: data, Size: r.Size, Next: offset + int64(len(data)), MimeType: r.MimeType, ETag: r.ETag, ModTime: parseTime(r.MTime)}
+	c := Chunk{Data: data, Size: r.Size, Next: o.Offset + int64(len(data)), MimeType: r.MimeType, ETag: r.ETag, ModTime: parseTime(r.MTime)}
 	// Counted here, not believed: a wrong nextOffset would tear the file.
 	c.EOF = r.EOF || c.Next >= c.Size
 	return c, nil
@@ -188,6 +189,9 @@ type ListOptions struct {
 	Glob      string // only paths below the directory that match (doublestar)
 	Depth     int    // levels below the directory, with Recursive; 0: all
 	PageSize  int    // entries per request; 0: the client's choice
+	// NoMetadata leaves sizes and times out, which for the client is much less
+	// work. (Ours: a client that knows the seed only may refuse the field.)
+	NoMetadata bool
 }
 
 // List yields the entries of a directory, page by page as they are used; "" and
@@ -195,12 +199,15 @@ type ListOptions struct {
 func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[wire.Entry, error] {
 	return func(yield func(wire.Entry, error) bool) {
 		p := wire.ListParams{Path: dir, Recursive: o.Recursive, IncludeHidden: o.Hidden, Glob: o.Glob, Depth: o.Depth, Limit: o.PageSize}
+		if o.NoMetadata {
+			p.Metadata = new(bool)
+		}
 		if err := f.checkDir(dir); err != nil {
 			yield(wire.Entry{}, refusedHere(names.OpReaddir, err))
 			return
 		}
 		for {
-			r, err := do[wire.ListResult](ctx, f, wire.List, dir, p)
+			r, err := f.page(ctx, dir, p)
 			if err != nil {
 				yield(wire.Entry{}, err)
 				return
@@ -220,6 +227,19 @@ func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[w
 			p.Cursor = r.NextCursor
 		}
 	}
+}
+
+func (f *Files) page(ctx context.Context, dir string, p wire.ListParams) (wire.ListResult, error) {
+	answer, err := f.request(ctx, wire.List, dir, p, nil)
+	defer answer.release()
+	if err != nil {
+		return wire.ListResult{}, err
+	}
+	r, err := decodeList(answer.result)
+	if err != nil {
+		return r, malformed(wire.List, dir, err)
+	}
+	return r, nil
 }
 
 // Create makes an empty file. With parents, missing directories above it too.
@@ -319,9 +339,13 @@ func do[R any](ctx context.Context, f *Files, method, name string, params any) (
 		return r, err
 	}
 	if err := json.Unmarshal(answer.result, &r); err != nil {
-		return r, broken(method, name, "the client's result is malformed: "+err.Error())
+		return r, malformed(method, name, err)
 	}
 	return r, nil
+}
+
+func malformed(method, name string, err error) error {
+	return broken(method, name, "the client's result is malformed: "+err.Error())
 }
 
 func (f *Files) request(ctx context.Context, method, name string, params any, accept func(json.RawMessage)) (reply, error) {

@@ -146,7 +146,9 @@ type ListParams struct {
 	Depth         int    `json:"depth,omitempty"`  // ours: levels below Path, with Recursive
 	Limit         int    `json:"limit,omitempty"`  // ours: entries per page
 	Cursor        string `json:"cursor,omitempty"` // ours
-	Meta          *Meta  `json:"_meta,omitempty"`
+	// Metadata false leaves size and mtime out of the entries; ours, default true.
+	Metadata *bool `json:"metadata,omitempty"`
+	Meta     *Meta `json:"_meta,omitempty"`
 }
 
 // ListResult is one page.

@@ -1,0 +1,95 @@
+package broker
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// A page that writes itself holds what encoding/json would write of the type.
+func TestListResult_appendJSON(t *testing.T) {
+	r := &listResult{page: vfs.Page{Next: `a"b`}}
+	var want wire.ListResult
+	want.NextCursor = r.page.Next
+	mtime := unix.StatxTimestamp{Sec: 1_700_000_000, Nsec: 123_000_000}
+	for _, name := range []string{"plain", "quote\"back\\slash", "line\nend\ttab\x01\x7f", "ä\u2028\U0001F600", "<&>", "bad\xff", "dir\xfe/name"} {
+		p, err := guard.NewPath("root", "d/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, base := p.Split()
+		info := vfs.Info{Mode: unix.S_IFREG, Size: 1 << 40, Mtime: mtime}
+		r.page.Entries = append(r.page.Entries, vfs.Listed{Path: p, Name: base, Info: info})
+		e := wire.Entry{
+			Name: lossy(base), Path: lossy(p.String()), Type: wire.TypeFile, Size: 1 << 40,
+			MTime: time.Unix(mtime.Sec, int64(mtime.Nsec)).UTC().Format(time.RFC3339Nano),
+		}
+		if e.Name != base {
+			e.RawName = base64.StdEncoding.EncodeToString([]byte(base))
+		}
+		if e.Path != p.String() {
+			e.RawPath = base64.StdEncoding.EncodeToString([]byte(p.String()))
+		}
+		want.Entries = append(want.Entries, e)
+	}
+	check := func(r *listResult, want wire.ListResult) {
+		t.Helper()
+		var got wire.ListResult
+		if b := r.appendJSON(nil); wire.Decode(b, &got) != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s\nis %+v\nwant %+v", b, got, want)
+		}
+	}
+	check(r, want)
+	bare := wire.ListResult{NextCursor: want.NextCursor}
+	for _, e := range want.Entries {
+		e.Size, e.MTime = 0, ""
+		bare.Entries = append(bare.Entries, e)
+	}
+	check(&listResult{page: r.page, bare: true}, bare)
+	check(&listResult{}, wire.ListResult{Entries: []wire.Entry{}})
+	// An entry of plain characters is byte for byte the same.
+	one, err := json.Marshal(wire.ListResult{Entries: want.Entries[:1]})
+	if got := (&listResult{page: vfs.Page{Entries: r.page.Entries[:1]}}).appendJSON(nil); err != nil || string(got) != string(one) {
+		t.Errorf("%s, want %s, %v", got, one, err)
+	}
+}
+
+// "metadata": false leaves sizes and times out, and nothing else.
+func TestList_metadata(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadOnly, map[string]string{"f": "text", "d/g": ""})
+	p := l.connect("")
+	for params, want := range map[string]bool{
+		`{"path":"r"}`:                   true,
+		`{"path":"r","metadata":true}`:   true,
+		`{"path":"r","metadata":null}`:   true,
+		`{"path":"r","metadata":false}`:  false,
+		`{"path":"r/","metadata":false}`: false,
+	} {
+		var r struct{ Entries []map[string]any }
+		p.must("files/list", params, &r)
+		types := map[any]any{}
+		for _, e := range r.Entries {
+			types[e["path"]] = e["type"]
+			_, size := e["size"]
+			_, mtime := e["mtime"]
+			if size != want || mtime != want {
+				t.Errorf("%s: %v", params, e)
+			}
+		}
+		if !reflect.DeepEqual(types, map[any]any{"r/f": "file", "r/d": "directory"}) {
+			t.Errorf("%s: %v", params, types)
+		}
+	}
+	if e, _ := p.fails("files/list", `{"path":"r","metadata":"no"}`); e.Code != wire.CodeInvalidParams {
+		t.Errorf("%+v", e)
+	}
+}
