@@ -67,8 +67,8 @@ func New(opts *Options) *Broker {
 }
 
 // Transport wraps the transport that a server is about to be connected with.
-// Use it for stdio, in-memory and other transports that serve one session; for
-// Streamable HTTP use HTTPHandler.
+// Use it for in-memory and other transports that serve one session; for stdio
+// there is Stdio, which is faster, and for Streamable HTTP HTTPHandler.
 //
 // Sessions of wrapped transports have an ID also where the SDK's have none: it
 // is how Files finds the connection of a session. Two fine points of the SDK do
@@ -136,7 +136,7 @@ func (b *Broker) of(ss *mcp.ServerSession) *conn {
 func (b *Broker) Files(ss *mcp.ServerSession) (*Files, error) {
 	c := b.of(ss)
 	if c == nil {
-		return nil, &NotSupportedError{What: "this session was not connected through Broker.Transport or Broker.HTTPHandler, or has ended"}
+		return nil, &NotSupportedError{What: "this session was not connected through Broker.Stdio, Lines, Transport or HTTPHandler, or has ended"}
 	}
 	if !c.capability().Brokering {
 		return nil, &NotSupportedError{What: "the client did not declare roots.filesystemBrokering; it executes no file operations for servers"}

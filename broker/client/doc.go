@@ -5,12 +5,12 @@
 // # The parts
 //
 // A [Broker] carries requests of ours over connections of the MCP Go SDK, which
-// by itself cannot send methods it does not know. Wrap the transport a server
-// connects with in [Broker.Transport], or serve HTTP with [Broker.HTTPHandler];
-// [Broker.Files] then answers for a session:
+// by itself cannot send methods it does not know. Connect a server over
+// [Broker.Stdio], wrap another transport in [Broker.Transport], or serve HTTP
+// with [Broker.HTTPHandler]; [Broker.Files] then answers for a session:
 //
 //	b := client.New(nil)
-//	server.Run(ctx, b.Transport(&mcp.StdioTransport{}))
+//	server.Run(ctx, b.Stdio())
 //	// in a handler, with the handler's ctx:
 //	files, err := b.Files(req.Session)   // ErrNotSupported: no broker there
 //	granted, err := files.Consent(ctx, "to index the project", "/home/me/project")

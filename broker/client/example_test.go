@@ -17,7 +17,7 @@ import (
 // R097, R098: a server with a tool that asks for consent, reads a file and
 // writes another, all of it at the client. main would end with
 //
-//	err := server.Run(ctx, broker.Transport(&mcp.StdioTransport{}))
+//	err := server.Run(ctx, broker.Stdio())
 func Example() {
 	broker := client.New(nil)
 	server := mcp.NewServer(&mcp.Implementation{Name: "shout", Version: "1.0.0"}, nil)

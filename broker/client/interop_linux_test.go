@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -18,8 +19,25 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The same calls against the executor of package broker.
+// The same calls against the executor of package broker, over the SDK's
+// transports and over both ends' own.
 func TestExecutor(t *testing.T) {
+	t.Run("wrapped", func(t *testing.T) {
+		testExecutor(t, func(b *client.Broker, s *broker.Session) (server, host mcp.Transport) {
+			st, ct := mcp.NewInMemoryTransports()
+			return b.Transport(st), s.Transport(ct)
+		})
+	})
+	t.Run("lines", func(t *testing.T) {
+		testExecutor(t, func(b *client.Broker, s *broker.Session) (server, host mcp.Transport) {
+			inR, inW := io.Pipe()
+			outR, outW := io.Pipe()
+			return b.Lines(inR, outW, 0), s.Lines(outR, inW, 0)
+		})
+	})
+}
+
+func testExecutor(t *testing.T, transports func(*client.Broker, *broker.Session) (server, host mcp.Transport)) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{"a.txt": "alpha", "d/b": "beta", "d/.h": ""} {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644)); err != nil {
@@ -37,13 +55,13 @@ func TestExecutor(t *testing.T) {
 	s := newServer()
 	roots := client.NewRootsService(&client.RootsOptions{Broker: b})
 	s.AddReceivingMiddleware(roots.Middleware())
-	st, ct := mcp.NewInMemoryTransports()
-	ss, err := s.Connect(bg, b.Transport(st), nil)
+	st, ct := transports(b, host.Session("server"))
+	ss, err := s.Connect(bg, st, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil)
-	cs, err := c.Connect(bg, host.Session("server").Transport(ct), &mcp.ClientSessionOptions{ProtocolVersion: legacy})
+	cs, err := c.Connect(bg, ct, &mcp.ClientSessionOptions{ProtocolVersion: legacy})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,6 +127,13 @@ func TestExecutor(t *testing.T) {
 	}
 	if n != 4 {
 		t.Errorf("%d files listed", n)
+	}
+	for _, bare := range []bool{false, true} {
+		for e, err := range f.List(bg, "p", client.ListOptions{NoMetadata: bare}) {
+			if err != nil || (e.MTime == "") != bare || bare && e.Size != 0 || e.Type == "" {
+				t.Errorf("without metadata %v: %+v, %v", bare, e, err)
+			}
+		}
 	}
 	if g, err := roots.Guard(bg, ss); err != nil || !g.Within(dir+"/a.txt") || g.Within(filepath.Dir(dir)) {
 		t.Errorf("guard: %v", err)

@@ -33,7 +33,7 @@ func TestReadLine(t *testing.T) {
 
 // slow notes each write, and is slow until it is let go.
 type slow struct {
-	open    chan struct{}
+	open   chan struct{}
 	mu     sync.Mutex
 	writes []string
 	err    error

@@ -40,8 +40,8 @@ var filesCases = []struct {
 	{"files read 1 MB, 32 at a time", load{Path: "1m", Bytes: 1 << 20, AtOnce: 32}, 4},
 	{"files list 100, 1 at a time", load{Path: "list", Entries: 100, AtOnce: 1}, 0},
 	{"files list 100, 32 at a time", load{Path: "list", Entries: 100, AtOnce: 32}, 3},
-	// list_directory tells names and types, files/list sizes and times as well:
-	// their tool that looks at each file, too.
+	// list_directory tells names and types, and so does files/list without
+	// metadata; with sizes, both look at each file.
 	{"files list 100 with sizes, 32 at a time", load{Path: "list", Entries: 100, AtOnce: 32, Sizes: true}, 0},
 }
 

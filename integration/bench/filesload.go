@@ -30,7 +30,7 @@ type load struct {
 	Path    string        `json:"path"`
 	Bytes   int           `json:"bytes"`   // a read that must return so many
 	Entries int           `json:"entries"` // a listing that must return so many
-	Sizes   bool          `json:"sizes"`   // a listing with sizes; files/list always has them
+	Sizes   bool          `json:"sizes"`   // a listing with sizes
 	AtOnce  int           `json:"atOnce"`
 	Span    time.Duration `json:"span"`
 	Count   int           `json:"count"`
@@ -96,7 +96,7 @@ func serveFiles() error {
 		out, err := l.run(ctx, func(ctx context.Context) error { return l.brokered(ctx, f) })
 		return nil, out, err
 	})
-	return s.Run(context.Background(), b.Transport(&mcp.StdioTransport{}))
+	return s.Run(context.Background(), b.Stdio())
 }
 
 // brokered is one call, through the client's broker.
@@ -109,9 +109,12 @@ func (l load) brokered(ctx context.Context, f *client.Files) error {
 		return err
 	}
 	n := 0
-	for _, err := range f.List(ctx, l.Path, client.ListOptions{}) {
+	for e, err := range f.List(ctx, l.Path, client.ListOptions{NoMetadata: !l.Sizes}) {
 		if err != nil {
 			return err
+		}
+		if l.Sizes != (e.Size > 0) {
+			return fmt.Errorf("%s has size %d", e.Path, e.Size)
 		}
 		n++
 	}
