@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
@@ -43,10 +44,26 @@ func (s *Session) Command(cmd *exec.Cmd, maxFrame int) (mcp.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
+	widen(in)
+	widen(out)
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	return s.Lines(out, &child{WriteCloser: in, cmd: cmd}, maxFrame), nil
+}
+
+// pipeSize is what a pipe to a child is to hold, bytes. With the usual 64 KiB a
+// megabyte's answer takes twenty turns of writing and reading, each of them a
+// switch. An ordinary user may have 64 MiB of pipes (pipe(7)).
+const pipeSize = 512 << 10
+
+// widen enlarges a pipe where the system allows it; otherwise it works as it is.
+func widen(pipe any) {
+	if f, ok := pipe.(*os.File); ok {
+		if c, err := f.SyscallConn(); err == nil {
+			_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })
+		}
+	}
 }
 
 // child ends a process with its input.

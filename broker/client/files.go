@@ -195,7 +195,8 @@ type ListOptions struct {
 }
 
 // List yields the entries of a directory, page by page as they are used; "" and
-// "." list the roots. After an error nothing follows.
+// "." list the roots. After an error nothing follows. The strings of a page share
+// its memory: clone (strings.Clone) the few that are kept for long.
 func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[wire.Entry, error] {
 	return func(yield func(wire.Entry, error) bool) {
 		p := wire.ListParams{Path: dir, Recursive: o.Recursive, IncludeHidden: o.Hidden, Glob: o.Glob, Depth: o.Depth, Limit: o.PageSize}
