@@ -23,7 +23,7 @@ test: need-go
 
 # The loops that `make test` runs shortened, in full.
 soak: need-go
-	ROOTSFS_SOAK=1 $(GO) test -race -p 1 -timeout 3h ./mount/... ./integration/...
+	ROOTSFS_SOAK=1 $(GO) test -race -p 1 -timeout 3h ./vfs/... ./mount/... ./integration/...
 
 bench: build
 	$(GO) run ./integration/bench $(BENCHFLAGS)

@@ -15,6 +15,14 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
+// full is for the loops that ROOTSFS_SOAK=1 (make soak) runs at their length.
+func full(short, long int) int {
+	if os.Getenv("ROOTSFS_SOAK") != "" {
+		return long
+	}
+	return short
+}
+
 // remoteOpener makes every source look like one of a network file system, so
 // that operations run detached.
 type remoteOpener struct{ guard.Opener }
