@@ -23,7 +23,7 @@ func TestKillUnderWriteLoadLosesNothingConfirmed(t *testing.T) {
 	for _, s := range []setting{settings[0], settings[1], settings[3]} {
 		for _, how := range []string{"load by write", "load by mapping"} {
 			t.Run(s.name+"/"+how, func(t *testing.T) {
-				for range reps(2, 25) {
+				for range reps(1, 25) {
 					killOnce(t, s, how)
 				}
 			})
