@@ -233,6 +233,9 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 		return true, nil
 	}
 	ls.bytes += size
+	if ls.page.Entries == nil { // room for what is known to come
+		ls.page.Entries = make([]Listed, 0, min(ls.o.Limit, len(w.top().names)))
+	}
 	w.take()
 	ls.page.Entries = append(ls.page.Entries, entry)
 	if enter && entry.Info.IsDir() {

@@ -28,6 +28,7 @@ type conn struct {
 	id     string // the session's
 	prefix string // of our request ids
 	done   chan struct{}
+	room   room
 
 	mu     sync.Mutex // guards the fields below
 	next   uint64
@@ -71,7 +72,7 @@ func newConn(b *Broker, inner mcp.Connection) *conn {
 	var seed [32]byte
 	_, _ = rand.Read(seed[:]) // never fails since Go 1.24
 	c := &conn{
-		Connection: inner, broker: b, id: inner.SessionID(), done: make(chan struct{}),
+		Connection: inner, broker: b, id: inner.SessionID(), done: make(chan struct{}), room: newRoom(),
 		prefix: "rootsfs:" + hex.EncodeToString(seed[:16]) + ":",
 		calls:  map[string]*call{}, open: map[jsonrpc.ID]struct{}{}, watch: map[string]*watch{},
 	}

@@ -21,6 +21,10 @@ import (
 
 var errNotBase64 = errors.New("the content is not base64")
 
+func malformed(method, name string, err error) error {
+	return broken(method, name, "the client's result is malformed: "+err.Error())
+}
+
 const contentHead = `{"content":"`
 
 // decodeRead reads a ReadResult whose content is base64. The bytes are in data,

@@ -82,6 +82,11 @@ func (f *Files) Read(ctx context.Context, name string, o ReadOptions) (Chunk, er
 		o.Length = int64(f.opts.Chunk)
 	}
 	p := wire.ReadParams{Path: name, Encoding: wire.Base64, Offset: o.Offset, Length: &o.Length, IfMatch: o.IfMatch}
+	leave, err := f.c.room.take(ctx, o.Length)
+	if err != nil {
+		return Chunk{}, failure(wire.Read, name, err)
+	}
+	defer leave()
 	answer, err := f.request(ctx, wire.Read, name, p, nil)
 	defer answer.release()
 	if err != nil {
@@ -159,6 +164,11 @@ func (f *Files) send(ctx context.Context, p wire.WriteParams, data []byte) (wire
 	} else {
 		p.Content, p.Encoding = base64.StdEncoding.EncodeToString(data), wire.Base64
 	}
+	leave, err := f.c.room.take(ctx, int64(len(p.Content)))
+	if err != nil {
+		return wire.WriteResult{}, failure(wire.Write, p.Path, err)
+	}
+	defer leave()
 	r, err := do[wire.WriteResult](ctx, f, wire.Write, p.Path, p)
 	if err == nil && r.BytesWritten != int64(len(data)) {
 		err = broken(wire.Write, p.Path, "the client wrote another number of bytes than it was sent")
@@ -343,10 +353,6 @@ func do[R any](ctx context.Context, f *Files, method, name string, params any) (
 		return r, malformed(method, name, err)
 	}
 	return r, nil
-}
-
-func malformed(method, name string, err error) error {
-	return broken(method, name, "the client's result is malformed: "+err.Error())
 }
 
 func (f *Files) request(ctx context.Context, method, name string, params any, accept func(json.RawMessage)) (reply, error) {
