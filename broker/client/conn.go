@@ -196,6 +196,9 @@ func (c *conn) answered(id []byte, r reply) {
 // connection ended. ctx should be the handler's: over HTTP it says on which
 // stream the request travels. The reply is to be released.
 func (c *conn) call(ctx context.Context, method string, params any, accept func(json.RawMessage)) (reply, error) {
+	if err := ctx.Err(); err != nil {
+		return reply{}, err
+	}
 	id, p, err := c.begin(accept)
 	if err != nil {
 		return reply{}, err

@@ -188,7 +188,10 @@ func (l *lineConn) complain(code int, text string) {
 }
 
 // Write implements mcp.Connection.
-func (l *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
+func (l *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	b, err := jsonrpc.EncodeMessage(msg)
 	if err != nil {
 		return err
