@@ -24,10 +24,10 @@ test: need-go
 # Two halves at a time: what needs no mount beside what does. Packages with mounts
 # run one by one, because some look for others' holders of a mount.
 test-tree:
-	$(GO) test -race -p 1 -timeout 9m ./guard/... ./vfs/... ./broker/... ./integration/deps
+	$(TEST) ./guard/... ./vfs/... ./broker/... ./integration/deps
 
 test-mounts:
-	$(GO) test -race -p 1 -timeout 9m $$($(GO) list ./integration/... | grep -v /integration/deps) ./cmd/... ./mount/...
+	$(TEST) $$($(GO) list ./integration/... | grep -v /integration/deps) ./cmd/... ./mount/...
 
 # The loops that `make test` runs shortened, in full.
 soak: need-go
