@@ -67,6 +67,7 @@ const (
 	packed    = 32 << 10 // larger frames are written by themselves, uncopied
 	maxPacked = 64 << 10 // a pipe's usual room
 	maxBatch  = 1 << 20  // so that nobody waits for more than that of others'
+	gathered  = 4 << 10  // larger frames go at once, lest the peer be idle meanwhile
 )
 
 // NewLineWriter makes a LineWriter on w.
@@ -86,7 +87,7 @@ func (l *LineWriter) Write(frame []byte) error {
 	b = &batch{frames: [][]byte{frame}, size: len(frame), done: make(chan struct{})}
 	l.next = b
 	l.mu.Unlock()
-	if len(frame) <= packed {
+	if len(frame) <= gathered {
 		runtime.Gosched() // whoever is about to write, too, may join
 	}
 	l.out.Lock()
