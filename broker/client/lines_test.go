@@ -83,7 +83,11 @@ func (h *wireHost) read(r io.Reader, ready chan<- error) {
 		case strings.HasPrefix(m.Method, wire.MethodPrefix):
 			var id string
 			_ = json.Unmarshal(m.ID, &id)
-			go h.raw(h.answer(id, m.Method, m.Params))
+			go func() {
+				if text := h.answer(id, m.Method, m.Params); text != "" { // "" is no answer
+					h.raw(text)
+				}
+			}()
 		default:
 			h.stray <- line
 		}
