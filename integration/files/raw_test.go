@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"testing"
 
@@ -181,10 +180,4 @@ func (p *raw) strays() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]string(nil), p.stray...)
-}
-
-// quoted is s as a JSON string, bytes that are not UTF-8 left as they are.
-func quoted(s string) string {
-	b, _ := json.Marshal(strings.ToValidUTF8(s, "?"))
-	return string(b)
 }
