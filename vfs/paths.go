@@ -166,7 +166,30 @@ func (t *Tree) CreateFile(ctx context.Context, c guard.Caller, p guard.Path, mod
 			return Info{}, err
 		}
 	}
-	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Names: 1}
+	return t.makePath(ctx, c, names.OpCreate, p, func(l *guard.Lease, d beneath.Dir, base string) (Info, error) {
+		fd, info, err := beneath.CreateFile(d, base, unix.O_WRONLY, umasked(c, d, safeMode(l, mode&07777)), owner(c))
+		if err == nil {
+			beneath.Close(fd)
+			l.Made(info.ID())
+		}
+		return info, err
+	})
+}
+
+// MkdirPath makes one directory. Links of the directories above are followed
+// where they stay inside; what stands at the path itself, a link too, is EEXIST.
+func (t *Tree) MkdirPath(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (Info, error) {
+	return t.makePath(ctx, c, names.OpMkdir, p, func(_ *guard.Lease, d beneath.Dir, base string) (Info, error) {
+		return beneath.Mkdir(d, base, umasked(c, d, mode&07777), owner(c))
+	})
+}
+
+// makePath makes one name at the end of a path, by f in the directory that the
+// path leads to.
+func (t *Tree) makePath(ctx context.Context, c guard.Caller, op names.Op, p guard.Path,
+	f func(l *guard.Lease, d beneath.Dir, base string) (Info, error),
+) (Info, error) {
+	req := guard.Request{Caller: c, Op: op, Path: p, Names: 1}
 	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
 		info, err := followed(ctx, l, p, false, func(q guard.Path) (Info, error) {
 			if q.IsRoot() {
@@ -177,12 +200,7 @@ func (t *Tree) CreateFile(ctx context.Context, c guard.Caller, p guard.Path, mod
 				return Info{}, err
 			}
 			defer d.Close()
-			fd, info, err := beneath.CreateFile(d, base, unix.O_WRONLY, umasked(c, d, safeMode(l, mode&07777)), owner(c))
-			if err == nil {
-				beneath.Close(fd)
-				l.Made(info.ID())
-			}
-			return info, err
+			return f(l, d, base)
 		})
 		return info, 0, err
 	})
