@@ -1,6 +1,7 @@
 package client
 
 import (
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -171,10 +172,10 @@ func unescapeWindows(whole, s string) (string, error) {
 		if i+2 >= len(s) {
 			return "", badWindows(whole, "ends inside a percent form")
 		}
-		hi, lo := unhex(s[i+1]), unhex(s[i+2])
-		c := byte(hi<<4 | lo)
+		v, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
+		c := byte(v)
 		switch {
-		case hi < 0 || lo < 0:
+		case err != nil:
 			return "", badWindows(whole, "has a malformed percent form")
 		case c == 0 || c == '/' || c == '\\':
 			return "", badWindows(whole, "has the percent form of a separator or NUL")
@@ -186,18 +187,6 @@ func unescapeWindows(whole, s string) (string, error) {
 		return "", badWindows(whole, "is not UTF-8")
 	}
 	return string(out), nil
-}
-
-func unhex(c byte) int {
-	switch {
-	case '0' <= c && c <= '9':
-		return int(c - '0')
-	case 'a' <= c && c <= 'f':
-		return int(c-'a') + 10
-	case 'A' <= c && c <= 'F':
-		return int(c-'A') + 10
-	}
-	return -1
 }
 
 func badWindows(s, why string) error {

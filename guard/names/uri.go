@@ -2,6 +2,7 @@ package names
 
 import (
 	"path"
+	"strconv"
 	"strings"
 )
 
@@ -104,11 +105,11 @@ func unescape(whole, s string) (string, error) {
 		if i+2 >= len(s) {
 			return "", badURI(whole, "ends inside a percent form")
 		}
-		hi, lo := unhex(s[i+1]), unhex(s[i+2])
-		if hi < 0 || lo < 0 {
+		v, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
+		if err != nil {
 			return "", badURI(whole, "has the malformed percent form "+Quote(s[i:i+3]))
 		}
-		c := byte(hi<<4 | lo)
+		c := byte(v)
 		if c == 0 || c == '/' {
 			return "", badURI(whole, "has the percent form "+s[i:i+3]+", which may not appear in a path")
 		}
@@ -116,18 +117,6 @@ func unescape(whole, s string) (string, error) {
 		i += 2
 	}
 	return string(out), nil
-}
-
-func unhex(c byte) int {
-	switch {
-	case '0' <= c && c <= '9':
-		return int(c - '0')
-	case 'a' <= c && c <= 'f':
-		return int(c-'a') + 10
-	case 'A' <= c && c <= 'F':
-		return int(c-'A') + 10
-	}
-	return -1
 }
 
 // isLocalhost compares ASCII letters only. EqualFold alone would take the long s
