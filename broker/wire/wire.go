@@ -283,7 +283,6 @@ type RootsResult struct {
 // Meta is the part of _meta that is ours to read: anything may be in it.
 type Meta struct {
 	ProgressToken json.RawMessage `json:"progressToken,omitempty"` // a string or an integer
-	Rest          json.RawMessage `json:"-"`
 }
 
 // UnmarshalJSON takes any object.
@@ -292,6 +291,6 @@ func (m *Meta) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &fields); err != nil {
 		return err
 	}
-	m.ProgressToken, m.Rest = fields["progressToken"], append(json.RawMessage(nil), b...)
+	m.ProgressToken = fields["progressToken"]
 	return nil
 }
