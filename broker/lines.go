@@ -2,9 +2,7 @@ package broker
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -95,7 +93,7 @@ type lines struct {
 
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
-	c := &lineConn{lines: t, in: make(chan jsonrpc.Message), done: make(chan struct{}), out: wire.NewLineWriter(t.w)}
+	c := &lineConn{lines: t, LineConn: wire.NewLineConn(t.r, t.w)}
 	t.s.attach(c.send)
 	go c.run()
 	return c, nil
@@ -103,77 +101,37 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 
 type lineConn struct {
 	*lines
-	in   chan jsonrpc.Message
+	*wire.LineConn
 	once sync.Once
-	done chan struct{} // closed by Close
-	err  error         // why run ended, set before in is closed
-
-	out *wire.LineWriter
-}
-
-// SessionID implements mcp.Connection; streams have none.
-func (c *lineConn) SessionID() string { return "" }
-
-// Read implements mcp.Connection.
-func (c *lineConn) Read(ctx context.Context) (jsonrpc.Message, error) {
-	select {
-	case msg, ok := <-c.in:
-		if !ok {
-			return nil, c.err
-		}
-		return msg, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-c.done:
-		return nil, io.EOF
-	}
 }
 
 // run reads lines until the peer hangs up.
 func (c *lineConn) run() {
-	defer close(c.in)
 	defer func() { go c.s.Close() }()
 	r := bufio.NewReaderSize(c.r, 64<<10)
 	for {
 		line, err := wire.ReadLine(r, nil, c.max) // a request keeps its line
 		switch {
 		case errors.Is(err, wire.ErrTooLong):
-			c.complain(wire.CodeInvalidRequest, fmt.Sprintf("a line is longer than %d bytes", c.max))
+			c.Complain(wire.CodeInvalidRequest, fmt.Sprintf("a line is longer than %d bytes", c.max))
 			continue
 		case err != nil:
-			c.err = err // half a line and a hang-up is a hang-up
+			c.Ended(err) // half a line and a hang-up is a hang-up
 			return
 		}
-		if len(bytes.TrimSpace(line)) > 0 && !c.handle(line) {
-			c.err = io.EOF
+		if !c.Frames(line, c.frame) {
+			c.Ended(io.EOF)
 			return
 		}
 	}
 }
 
-// handle deals with one line; it reports false when the connection is closed.
-func (c *lineConn) handle(line []byte) bool {
-	if t := bytes.TrimSpace(line); t[0] == '[' { // a batch, of 2025-03-26
-		var list []json.RawMessage
-		if err := json.Unmarshal(t, &list); err != nil || len(list) == 0 {
-			c.complain(wire.CodeParse, "not a JSON-RPC batch")
-			return true
-		}
-		for _, m := range list {
-			if len(m) > 0 && m[0] == '{' && !c.frame(m) {
-				return false
-			}
-		}
-		return true
-	}
-	return c.frame(line)
-}
-
+// frame deals with one message; it reports false when the connection is closed.
 func (c *lineConn) frame(line []byte) bool {
 	f, err := wire.ReadFrame(line)
 	if err != nil {
 		c.s.b.cfg.Log.Warn("a line of the server's is no message", "error", err)
-		c.complain(wire.CodeParse, "not a JSON-RPC message: "+err.Error())
+		c.Complain(wire.CodeParse, "not a JSON-RPC message: "+err.Error())
 		return true
 	}
 	if f.Method == "" {
@@ -182,25 +140,7 @@ func (c *lineConn) frame(line []byte) bool {
 	if c.s.take(f, len(line), c.send) {
 		return true
 	}
-	msg, err := jsonrpc.DecodeMessage(line)
-	if err != nil {
-		c.complain(wire.CodeInvalidRequest, "not a JSON-RPC message")
-		return true
-	}
-	select {
-	case c.in <- msg:
-		return true
-	case <-c.done:
-		return false
-	}
-}
-
-// complain answers what has no id we could read.
-func (c *lineConn) complain(code int, text string) {
-	frame := encodeReply([]byte("null"), nil, &rpcError{wire.Error{Code: code, Message: text}})
-	go func() { // the peer may be writing and not reading
-		_ = c.send(context.Background(), frame)
-	}()
+	return c.Pass(line)
 }
 
 // Write implements mcp.Connection.
@@ -216,26 +156,12 @@ func (c *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 	return c.send(ctx, b)
 }
 
-// send writes one frame, never torn.
-func (c *lineConn) send(_ context.Context, frame []byte) error {
-	select {
-	case <-c.done:
-		return io.ErrClosedPipe
-	default:
-	}
-	return c.out.Write(frame)
-}
+// send writes a frame of the session's.
+func (c *lineConn) send(_ context.Context, frame []byte) error { return c.Send(frame) }
 
 // Close implements mcp.Connection.
 func (c *lineConn) Close() error {
-	var err error
-	c.once.Do(func() {
-		close(c.done)
-		err = c.w.Close()
-		if rerr := c.r.Close(); !errors.Is(rerr, os.ErrClosed) { // waiting for a child has closed it
-			err = errors.Join(err, rerr)
-		}
-		go c.s.Close()
-	})
+	err := c.LineConn.Close()
+	c.once.Do(func() { go c.s.Close() })
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -53,7 +52,7 @@ type lines struct {
 
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
-	l := &lineConn{lines: t, in: make(chan jsonrpc.Message), done: make(chan struct{}), out: wire.NewLineWriter(t.w)}
+	l := &lineConn{lines: t, LineConn: wire.NewLineConn(t.r, t.w)}
 	l.conn = newConn(t.broker, l)
 	t.broker.add(l.conn)
 	go l.run()
@@ -67,35 +66,12 @@ func (*lines) SupportsProtocolVersion(string) bool { return true }
 // ours to it and everything else on to the SDK.
 type lineConn struct {
 	*lines
+	*wire.LineConn
 	conn *conn
-	in   chan jsonrpc.Message
-	err  error // why run ended, set before in is closed
-	out  *wire.LineWriter
-	once sync.Once
-	done chan struct{} // closed by Close
-}
-
-// SessionID implements mcp.Connection; streams have none.
-func (l *lineConn) SessionID() string { return "" }
-
-// Read implements mcp.Connection.
-func (l *lineConn) Read(ctx context.Context) (jsonrpc.Message, error) {
-	select {
-	case msg, ok := <-l.in:
-		if !ok {
-			return nil, l.err
-		}
-		return msg, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-l.done:
-		return nil, io.EOF
-	}
 }
 
 // run reads lines until the client hangs up.
 func (l *lineConn) run() {
-	defer close(l.in)
 	r := bufio.NewReaderSize(l.r, 64<<10)
 	for {
 		buf := takeBuffer()
@@ -109,7 +85,7 @@ func (l *lineConn) run() {
 			giveBuffer(buf)
 			continue
 		case err != nil:
-			l.err = err // half a line and a hang-up is a hang-up
+			l.Ended(err) // half a line and a hang-up is a hang-up
 			return
 		}
 		if id, result, ok := wire.CutResult(line); ok && bytes.HasPrefix(id, []byte(l.conn.prefix)) {
@@ -117,8 +93,8 @@ func (l *lineConn) run() {
 			continue
 		}
 		// The SDK may keep parts of a message, so this buffer is not used again.
-		if len(bytes.TrimSpace(line)) > 0 && !l.handle(line) {
-			l.err = io.EOF
+		if !l.Frames(line, l.frame) {
+			l.Ended(io.EOF)
 			return
 		}
 	}
@@ -135,56 +111,16 @@ func (l *lineConn) tooLong(head []byte) {
 			return
 		}
 	}
-	l.complain(wire.CodeInvalidRequest, why)
-}
-
-// handle deals with one line; it reports false when the connection is closed.
-func (l *lineConn) handle(line []byte) bool {
-	if t := bytes.TrimSpace(line); t[0] == '[' {
-		var list []json.RawMessage
-		if err := json.Unmarshal(t, &list); err != nil || len(list) == 0 {
-			l.complain(wire.CodeParse, "not a JSON-RPC batch")
-			return true
-		}
-		for _, m := range list {
-			if len(m) > 0 && m[0] == '{' && !l.frame(m) {
-				return false
-			}
-		}
-		return true
-	}
-	return l.frame(line)
+	l.Complain(wire.CodeInvalidRequest, why)
 }
 
 // frame hands one message to the SDK.
 func (l *lineConn) frame(line []byte) bool {
 	if _, err := wire.ReadFrame(line); err != nil {
-		l.complain(wire.CodeParse, "not a JSON-RPC message: "+err.Error())
+		l.Complain(wire.CodeParse, "not a JSON-RPC message: "+err.Error())
 		return true
 	}
-	msg, err := jsonrpc.DecodeMessage(line)
-	if err != nil {
-		l.complain(wire.CodeInvalidRequest, "not a JSON-RPC message")
-		return true
-	}
-	select {
-	case l.in <- msg:
-		return true
-	case <-l.done:
-		return false
-	}
-}
-
-// complain answers what has no id we could read.
-func (l *lineConn) complain(code int, text string) {
-	e, err := encode(wire.Error{Code: code, Message: text})
-	if err != nil {
-		return
-	}
-	frame := append(append(wire.AppendReply(nil, []byte("null")), `,"error":`...), e...)
-	go func() { // the client may be writing and not reading
-		_ = l.send(append(frame, '}'))
-	}()
+	return l.Pass(line)
 }
 
 // Write implements mcp.Connection.
@@ -199,14 +135,13 @@ func (l *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 	return l.send(b)
 }
 
-// send writes one frame, never torn.
+// send writes one frame, with the SDK's word for a connection that is closed.
 func (l *lineConn) send(frame []byte) error {
-	select {
-	case <-l.done:
+	err := l.Send(frame)
+	if errors.Is(err, wire.ErrClosed) {
 		return mcp.ErrConnectionClosed
-	default:
 	}
-	return l.out.Write(frame)
+	return err
 }
 
 // post writes a request of ours, encoded once.
@@ -228,19 +163,6 @@ func (l *lineConn) post(id, method string, params any) func() error {
 		}
 		return l.send(frame)
 	}
-}
-
-// Close implements mcp.Connection.
-func (l *lineConn) Close() error {
-	var err error
-	l.once.Do(func() {
-		close(l.done)
-		err = l.w.Close()
-		if rerr := l.r.Close(); !errors.Is(rerr, os.ErrClosed) {
-			err = errors.Join(err, rerr)
-		}
-	})
-	return err
 }
 
 // buffers hold a line each, from its arrival to its decoding: a megabyte's answer

@@ -1,0 +1,136 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// LineConn is what both ends' connections over lines have in common: it hands
+// messages to the SDK, writes frames, and ends. The loop that reads lines is each
+// end's own, because each takes out of it what is its own.
+type LineConn struct {
+	r    io.ReadCloser
+	w    io.WriteCloser
+	out  *LineWriter
+	in   chan jsonrpc.Message
+	done chan struct{} // closed by Close
+	once sync.Once
+	err  error // why reading ended, set before in is closed
+}
+
+// NewLineConn makes a connection of a pair of streams.
+func NewLineConn(r io.ReadCloser, w io.WriteCloser) *LineConn {
+	return &LineConn{r: r, w: w, out: NewLineWriter(w), in: make(chan jsonrpc.Message), done: make(chan struct{})}
+}
+
+// SessionID implements mcp.Connection; streams have none.
+func (c *LineConn) SessionID() string { return "" }
+
+// Read implements mcp.Connection.
+func (c *LineConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	select {
+	case msg, ok := <-c.in:
+		if !ok {
+			return nil, c.err
+		}
+		return msg, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.done:
+		return nil, io.EOF
+	}
+}
+
+// Ended says that nothing more will be read, and why. It is called once, by the
+// loop that reads.
+func (c *LineConn) Ended(err error) {
+	c.err = err
+	close(c.in)
+}
+
+// Frames calls frame for the message of a line, or for each of a batch (of
+// revision 2025-03-26), until it reports that the connection is closed.
+func (c *LineConn) Frames(line []byte, frame func([]byte) bool) bool {
+	t := bytes.TrimSpace(line)
+	switch {
+	case len(t) == 0:
+		return true
+	case t[0] != '[':
+		return frame(line)
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(t, &list); err != nil || len(list) == 0 {
+		c.Complain(CodeParse, "not a JSON-RPC batch")
+		return true
+	}
+	for _, m := range list {
+		if len(m) > 0 && m[0] == '{' && !frame(m) {
+			return false
+		}
+	}
+	return true
+}
+
+// Pass hands one message to the SDK; it reports false when the connection is
+// closed.
+func (c *LineConn) Pass(frame []byte) bool {
+	msg, err := jsonrpc.DecodeMessage(frame)
+	if err != nil {
+		c.Complain(CodeInvalidRequest, "not a JSON-RPC message")
+		return true
+	}
+	select {
+	case c.in <- msg:
+		return true
+	case <-c.done:
+		return false
+	}
+}
+
+// Complain answers what has no id that could be read.
+func (c *LineConn) Complain(code int, text string) {
+	w := bytes.NewBuffer(append(AppendReply(nil, []byte("null")), `,"error":`...))
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(Error{Code: code, Message: text}) != nil {
+		return
+	}
+	frame := append(bytes.TrimSuffix(w.Bytes(), []byte("\n")), '}')
+	go func() { // the peer may be writing and not reading
+		_ = c.Send(frame)
+	}()
+}
+
+// ErrClosed is Send's after Close.
+var ErrClosed = fmt.Errorf("the connection was closed: %w", io.ErrClosedPipe)
+
+// Send writes one frame, never torn.
+func (c *LineConn) Send(frame []byte) error {
+	select {
+	case <-c.done:
+		return ErrClosed
+	default:
+	}
+	return c.out.Write(frame)
+}
+
+// Close closes both streams, once.
+func (c *LineConn) Close() error {
+	var err error
+	c.once.Do(func() {
+		close(c.done)
+		err = c.w.Close()
+		if rerr := c.r.Close(); !errors.Is(rerr, os.ErrClosed) { // waiting for a child has closed it
+			err = errors.Join(err, rerr)
+		}
+	})
+	return err
+}
