@@ -197,19 +197,18 @@ func (a *app) watch(ctx context.Context) error {
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	st, err := c.Status(ctx)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		err = a.line(st)
-	} else {
+	begun := func() error {
+		st, err := c.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if a.json {
+			return a.line(st)
+		}
 		a.saySession(st)
+		return nil
 	}
-	if err != nil {
-		return err
-	}
-	err = c.Events(ctx, func(e control.Event) error {
+	err = c.Events(ctx, begun, func(e control.Event) error {
 		if a.json {
 			return a.line(e)
 		}

@@ -190,7 +190,7 @@ func (c *Client) Answer(ctx context.Context, req AnswerRequest) ([]Answered, err
 // comes or goes, until ctx or the session ends, which is no error, or f returns
 // one.
 func (c *Client) WatchQuestions(ctx context.Context, f func([]Question) error) error {
-	return follow(ctx, c, "/v1/consent/watch", func(a QuestionsAnswer) error { return f(a.Questions) })
+	return follow(ctx, c, "/v1/consent/watch", nil, func(a QuestionsAnswer) error { return f(a.Questions) })
 }
 
 // Metrics copies the session's figures to w, in Prometheus' text format.
@@ -207,9 +207,11 @@ func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 }
 
 // Events calls f for each event until ctx or the session ends, which is no
-// error, or f returns one.
-func (c *Client) Events(ctx context.Context, f func(Event) error) error {
-	return follow(ctx, c, "/v1/events", f)
+// error, or f returns one. It calls begun once before that, when no event from
+// then on is missed: what begun asks for and the events that follow leave no
+// gap between them.
+func (c *Client) Events(ctx context.Context, begun func() error, f func(Event) error) error {
+	return follow(ctx, c, "/v1/events", begun, f)
 }
 
 // get asks for something whose answer is read by the caller, who closes it.
@@ -229,13 +231,19 @@ func (c *Client) get(ctx context.Context, path string) (*http.Response, error) {
 	return resp, nil
 }
 
-// follow calls f for each object of a stream.
-func follow[T any](ctx context.Context, c *Client, path string, f func(T) error) error {
+// follow calls begun, if there is one, when the stream has begun, and f for
+// each of its objects.
+func follow[T any](ctx context.Context, c *Client, path string, begun func() error, f func(T) error) error {
 	resp, err := c.get(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+	if begun != nil {
+		if err := begun(); err != nil {
+			return err
+		}
+	}
 	dec := json.NewDecoder(bufio.NewReader(resp.Body))
 	for {
 		var v T

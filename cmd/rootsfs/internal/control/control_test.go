@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -30,6 +31,7 @@ type owner struct {
 	err     error
 	events  chan Event
 	asking
+	subscribed atomic.Bool
 }
 
 func (o *owner) Status() Status { return Status{Session: "s", Roots: []Root{{Name: "a"}}} }
@@ -47,7 +49,10 @@ func (o *owner) Profile(context.Context, string) (ProfileAnswer, error) {
 }
 func (o *owner) Unmount(context.Context) (UnmountAnswer, error) { return UnmountAnswer{}, o.err }
 func (o *owner) Refused() *Refusal                              { return nil }
-func (o *owner) Subscribe() (<-chan Event, func())              { return o.events, func() {} }
+func (o *owner) Subscribe() (<-chan Event, func()) {
+	o.subscribed.Store(true)
+	return o.events, func() {}
+}
 
 // TestMain: as a child with ROOTSFS_TEST_DIAL set, only try that socket.
 func TestMain(m *testing.M) {
@@ -182,11 +187,19 @@ func TestCallsAndErrors(t *testing.T) {
 	if ended, err := c.Revoke(ctx, RevokeRequest{All: true}); err == nil || len(ended) != 1 || ended[0].Error != "one page" || !o.revoked.All {
 		t.Errorf("incomplete revocation: %+v, %v", ended, err)
 	}
-	o.events <- Event{Kind: "added", Root: "a"}
-	o.events <- Event{Kind: "revoked", Root: "a"}
-	close(o.events)
+	// What happens while begun runs is not missed: `status --watch` prints the
+	// state there, and an event between the two was lost before.
+	begun := func() error {
+		if !o.subscribed.Load() {
+			t.Error("begun ran before the session was told to keep events")
+		}
+		o.events <- Event{Kind: "added", Root: "a"}
+		o.events <- Event{Kind: "revoked", Root: "a"}
+		close(o.events)
+		return nil
+	}
 	var kinds []string
-	if err := c.Events(ctx, func(e Event) error { kinds = append(kinds, e.Kind); return nil }); err != nil || fmt.Sprint(kinds) != "[added revoked]" {
+	if err := c.Events(ctx, begun, func(e Event) error { kinds = append(kinds, e.Kind); return nil }); err != nil || fmt.Sprint(kinds) != "[added revoked]" {
 		t.Errorf("events: %v, %v", kinds, err)
 	}
 }
