@@ -54,6 +54,26 @@ func TestHostChangesBecomeVisible(t *testing.T) {
 	}
 }
 
+// The bridge says that a node was forgotten after the fact, when a look-up may
+// have handed it out again: its directory stays watched.
+func TestForgottenLate(t *testing.T) {
+	m := newTestMount(t, guard.ReadWrite, nil)
+	must(t, os.Mkdir(filepath.Join(m.src, "d"), 0o755))
+	must(t, os.WriteFile(filepath.Join(m.src, "d/f"), nil, 0o644))
+	_, err := os.Stat(filepath.Join(m.root, "d/f"))
+	must(t, err)
+	d := m.Mount.root.GetChild("code").GetChild("d").Operations().(*node)
+	d.OnForget() // of the time before the kernel asked again
+	if d.forgotten() || d.view.nodes.get(d.id()) != d {
+		t.Error("a node that the kernel holds was given up")
+	}
+	must(t, os.Rename(filepath.Join(m.src, "d/f"), filepath.Join(m.src, "d/g")))
+	eventually(t, "the old name's end", func() bool {
+		_, err := os.Stat(filepath.Join(m.root, "d/f"))
+		return os.IsNotExist(err)
+	})
+}
+
 // What the host changes in a file that is also written through the mount is
 // seen: the recognition of our own events must not swallow the host's.
 func TestHostAndMountWriteTheSameFile(t *testing.T) {

@@ -167,27 +167,47 @@ func (v *view) displaceLocked(n *node) {
 // over (the request failed), it leaves the table.
 func (v *view) unpin(n *node) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	n.pins--
-	//lint:ignore SA1019 OnForget has come already if the node was forgotten while it was pinned; this asks after the fact.
-	if n.pins == 0 && n.Inode.Forgotten() {
-		v.dropLocked(n)
+	over := n.overLocked()
+	v.mu.Unlock()
+	if over {
+		n.release()
 	}
 }
 
-// OnForget implements fs.NodeOnForgetter: the kernel has let go of the node. A
-// flight that is about to hand it out again has it pinned.
+// OnForget implements fs.NodeOnForgetter: the kernel has let go of the node.
 func (n *node) OnForget() {
+	n.view.mu.Lock()
+	over := n.overLocked()
+	n.view.mu.Unlock()
+	if over {
+		n.release()
+	}
+}
+
+// overLocked takes a node that nobody holds any more out of the table and
+// reports whether it did. OnForget comes after the fact, under no lock that
+// would keep a look-up from handing the node out again meanwhile, so what counts
+// is how things stand now: one that is pinned, or that the bridge has taken over
+// again, lives on with all that is its own. (It once lost its watch there, and a
+// name that was cached for an hour was never taken back.) The caller holds mu.
+func (n *node) overLocked() bool {
+	//lint:ignore SA1019 OnForget alone does not tell that the node came back.
+	if n.ended || n.pins > 0 || !n.Inode.Forgotten() {
+		return false
+	}
+	n.view.nodes.remove(n)
+	delete(n.view.displaced, n)
+	n.ended = true
+	return true
+}
+
+// release gives back what a node held that is over.
+func (n *node) release() {
 	n.view.m.keptFiles.drop(n)
 	n.dropRef()
 	n.dropLocks()
 	n.unwatch()
-	v := n.view
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if n.pins == 0 {
-		v.dropLocked(n)
-	}
 }
 
 // forgotten reports whether the kernel has let go of the node.
@@ -195,12 +215,6 @@ func (n *node) forgotten() bool {
 	n.view.mu.Lock()
 	defer n.view.mu.Unlock()
 	return n.ended
-}
-
-func (v *view) dropLocked(n *node) {
-	v.nodes.remove(n)
-	delete(v.displaced, n)
-	n.ended = true
 }
 
 // all returns every node the kernel may know.
