@@ -47,7 +47,12 @@ type Caller struct {
 	// Groups tells the caller's supplementary groups, which only some
 	// operations ask for; nil: it has none.
 	Groups func() []uint32
+	// Makes is whose the files are that it makes; nil: its own.
+	Makes *User
 }
+
+// User is a user and a group of the operating system.
+type User struct{ UID, GID uint32 }
 
 // InGroup reports whether the caller may act for the group: it is root, or a
 // member.

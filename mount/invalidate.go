@@ -50,7 +50,8 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 	if kind == guard.ChangeNarrowed {
 		v.orphanWritable(v.all())
 	}
-	v.m.root.NotifyEntry(string(v.name))
+	parent, entry := v.place()
+	parent.NotifyEntry(entry)
 	if root := v.rootNode(); root != nil {
 		root.NotifyContent(0, 0)
 	}

@@ -30,7 +30,10 @@ type Mount struct {
 	root      *topNode
 	info      Info // the mount in mountinfo
 	gens      atomic.Uint64
+	inos      atomic.Uint64 // see ownIno
+	places    places        // when opt.Layout.ByPath
 	start     time.Time
+	user      guard.User // the daemon's
 	keptFiles keptFiles
 	watcher   *vfs.SourceWatcher // nil: nothing is watched
 	delivery  *delivery          // of what watcher reports
@@ -66,6 +69,7 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	}
 	m := &Mount{
 		opt: opt, reg: reg, tree: vfs.New(reg), log: opt.Log, start: time.Now(),
+		user:   guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())},
 		served: make(chan struct{}), views: map[guard.RootName]*view{},
 	}
 	if m.keptFiles.max = opt.MaxOpen; m.keptFiles.max <= 0 {
@@ -94,7 +98,8 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 }
 
 func (m *Mount) serve() error {
-	m.root = &topNode{m: m}
+	m.root = &topNode{m: m, ino: topIno}
+	m.places.m = m
 	negative := keepTimeout
 	fsOpt := &fs.Options{
 		NullPermissions: true,
@@ -270,9 +275,7 @@ const topIno = 1
 func (m *Mount) Invalidate(ctx context.Context, c guard.Change) error {
 	switch c.Kind {
 	case guard.ChangeAdded:
-		// A name that was refused or absent may be cached as such.
-		m.root.NotifyEntry(string(c.Root))
-		m.root.NotifyContent(0, 0)
+		m.tellPlace(c.Root)
 		return nil
 	case guard.ChangeWidened:
 		return nil

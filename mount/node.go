@@ -30,6 +30,9 @@ const orphan = syscall.ESTALE
 
 // Lookup finds a name in the directory.
 func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	if inner := n.innerRoot(name); inner != "" {
+		return n.view.m.lookupRoot(ctx, &n.Inode, name, inner, out)
+	}
 	f, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
@@ -88,6 +91,9 @@ func (n *node) fillAttr(out *fuse.Attr, info *vfs.Info) {
 	out.Mode = info.Mode
 	out.Nlink = info.Nlink
 	out.Uid, out.Gid = info.UID, info.GID
+	if own := n.view.m.opt.Owner; own != nil {
+		out.Uid, out.Gid = own.UID, own.GID
+	}
 	out.Rdev = info.Rdev
 	out.Blksize = info.Blksize
 }
@@ -137,7 +143,7 @@ func (n *node) Setattr(ctx context.Context, fh fs.FileHandle, in *fuse.SetAttrIn
 		return errno
 	}
 	own := n.writing()
-	info, err := n.tree().Setattr(ctx, c, at, file, attrsOf(in))
+	info, err := n.tree().Setattr(ctx, c, at, file, n.view.m.attrsOf(in))
 	n.written(own, vfs.Touch{After: info.ChangeNanos()})
 	if err != nil {
 		return names.Errno(err)
@@ -165,15 +171,16 @@ func (n *node) target(fh fs.FileHandle) (vfs.At, *vfs.File, syscall.Errno) {
 	return vfs.At{}, nil, orphan
 }
 
-func attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
+func (m *Mount) attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
 	var a vfs.Attrs
 	if mode, ok := in.GetMode(); ok {
 		a.Mode = &mode
 	}
-	if uid, ok := in.GetUID(); ok {
+	// With an Owner the kernel lets nobody ask for another one's.
+	if uid, ok := in.GetUID(); ok && m.opt.Owner == nil {
 		a.UID = &uid
 	}
-	if gid, ok := in.GetGID(); ok {
+	if gid, ok := in.GetGID(); ok && m.opt.Owner == nil {
 		a.GID = &gid
 	}
 	if size, ok := in.GetSize(); ok {

@@ -71,6 +71,9 @@ func (d *dirHandle) Readdirent(ctx context.Context) (*fuse.DirEntry, syscall.Err
 
 // Lookup implements fs.FileLookuper for READDIRPLUS.
 func (d *dirHandle) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	if inner := d.node.innerRoot(name); inner != "" {
+		return d.node.view.m.lookupRoot(ctx, &d.node.Inode, name, inner, out)
+	}
 	f, c := d.node.enter(ctx)
 	at, ok := d.node.place()
 	if !ok || d.dir == nil {

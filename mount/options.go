@@ -81,7 +81,12 @@ type Options struct {
 	ReadOnly   bool // MS_RDONLY on the mount itself
 	AllowOther bool // other users may enter; always so for a daemon of root
 	Subject    guard.Subject
-	Log        *slog.Logger
+	Layout     Layout
+	// Owner is whose files all seem to be, for a mount that is for one process
+	// alone: its file system is the mount, and the registry decides what it may
+	// do. Files it makes are the daemon's own user's. nil: as on the source.
+	Owner *guard.User
+	Log   *slog.Logger
 	// Debug logs every FUSE request.
 	Debug   bool
 	Wakeups Wakeups

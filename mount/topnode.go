@@ -18,18 +18,28 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// topNode is the mountpoint: a directory of ours that holds the roots and
-// nothing else, and that nobody can change.
+// topNode is a directory of ours that nobody can change: the mountpoint, which
+// holds the roots, or, in a layout by path, one on the way to them.
 type topNode struct {
 	fs.Inode
-	m *Mount
+	m    *Mount
+	path string // relative to the mountpoint
+	ino  uint64
 }
 
-// Lookup finds a root by its name.
+// Lookup finds a root by its name, or, in a layout by path, what leads to one.
 func (t *topNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	// No answer here is kept: which roots there are may change at any time.
 	out.SetEntryTimeout(1)
-	v := t.m.view(guard.RootName(name))
+	if t.m.opt.Layout.ByPath {
+		return t.lookupPlace(ctx, name, out)
+	}
+	return t.m.lookupRoot(ctx, &t.Inode, name, guard.RootName(name), out)
+}
+
+// lookupRoot answers a look-up whose answer is a root.
+func (m *Mount) lookupRoot(ctx context.Context, parent *fs.Inode, name string, root guard.RootName, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	v := m.view(root)
 	if v == nil {
 		return nil, syscall.ENOENT
 	}
@@ -37,16 +47,16 @@ func (t *topNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (
 	if err != nil {
 		return nil, syscall.ENOENT
 	}
-	f := t.m.raw.flights.of(ctx)
+	f := m.raw.flights.of(ctx)
 	f.enter(v)
-	info, err := t.m.tree.Lstat(ctx, t.m.caller(ctx), vfs.At{Path: p, Epoch: v.epoch})
+	info, err := m.tree.Lstat(ctx, m.caller(ctx), vfs.At{Path: p, Epoch: v.epoch})
 	if err != nil {
 		return nil, names.Errno(err)
 	}
-	child := v.node(f, &t.Inode, &info, false)
+	child := v.node(f, parent, &info, false)
 	n := child.Operations().(*node)
 	v.mu.Lock()
-	v.root = n
+	v.root, v.parent, v.entry = n, parent, name
 	v.mu.Unlock()
 	n.fillEntry(out, &info)
 	switch {
@@ -54,7 +64,7 @@ func (t *topNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (
 		// The name stays while the file under it is exchanged.
 		out.SetEntryTimeout(0)
 		out.SetAttrTimeout(0)
-	case t.m.opt.Level != Strict:
+	case m.opt.Level != Strict:
 		out.SetEntryTimeout(keepTimeout)
 	}
 	return child, 0
@@ -62,18 +72,7 @@ func (t *topNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (
 
 // OpendirHandle lists the roots as they are at this moment.
 func (t *topNode) OpendirHandle(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
-	var list []fuse.DirEntry
-	for _, st := range t.m.reg.Roots() {
-		if st.State != guard.Live || st.Grant.Subject != "" && st.Grant.Subject != t.m.opt.Subject {
-			continue
-		}
-		mode := uint32(unix.S_IFDIR)
-		if st.FileRoot {
-			mode = unix.S_IFREG
-		}
-		list = append(list, fuse.DirEntry{Name: string(st.Grant.Root), Mode: mode, Ino: t.m.ino(st.ID)})
-	}
-	return &topDir{list: list}, 0, 0
+	return &topDir{list: t.entries()}, 0, 0
 }
 
 // topDir is a reading of the mountpoint; offsets count entries.
@@ -99,17 +98,18 @@ func (d *topDir) Seekdir(_ context.Context, off uint64) syscall.Errno {
 	return 0
 }
 
-// Getattr describes the mountpoint.
+// Getattr describes the directory.
 func (t *topNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
-	out.Mode = unix.S_IFDIR | 0o555
-	out.Nlink = 2
-	out.Ino = topIno
-	out.Uid, out.Gid = uint32(os.Geteuid()), uint32(os.Getegid())
-	out.SetTimes(&t.m.start, &t.m.start, &t.m.start)
+	t.fill(&out.Attr)
 	if t.m.opt.Level != Strict {
 		out.SetTimeout(keepTimeout)
 	}
 	return 0
+}
+
+func (t *topNode) fill(out *fuse.Attr) {
+	t.m.fillOwn(out, unix.S_IFDIR|0o555, t.ino)
+	out.Nlink = 2
 }
 
 // Statfs describes no file system: the roots may lie on different ones.
@@ -169,6 +169,9 @@ func (m *Mount) caller(ctx context.Context) guard.Caller {
 	c := guard.Caller{Subject: m.opt.Subject, Via: guard.ViaFUSE}
 	if fc, ok := ctx.(*fuse.Context); ok {
 		c.UID, c.GID, c.PID = fc.Uid, fc.Gid, int32(fc.Pid)
+		if m.opt.Owner != nil {
+			c.Makes = &m.user
+		}
 		if f := m.raw.flights.of(ctx); f != nil {
 			c.Umask = f.umask
 		}

@@ -30,6 +30,8 @@ type view struct {
 	// writable mapping of it stays an orphan.
 	displaced map[*node]struct{}
 	root      *node
+	parent    *fs.Inode // where root was found last; nil: nobody has looked
+	entry     string
 	ended     bool
 }
 
@@ -264,6 +266,16 @@ func (n *node) place() (vfs.At, bool) {
 		return vfs.At{}, false
 	}
 	return vfs.At{Path: p, ID: n.id(), Epoch: n.view.epoch}, true
+}
+
+// place is the directory that shows the root, and the name there.
+func (v *view) place() (*fs.Inode, string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.parent == nil {
+		return &v.m.root.Inode, string(v.name) // as absent as anywhere
+	}
+	return v.parent, v.entry
 }
 
 func (v *view) rootNode() *node {

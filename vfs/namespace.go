@@ -12,7 +12,12 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-func owner(c guard.Caller) beneath.Owner { return beneath.Owner{UID: c.UID, GID: c.GID} }
+func owner(c guard.Caller) beneath.Owner {
+	if c.Makes != nil {
+		return beneath.Owner{UID: c.Makes.UID, GID: c.Makes.GID}
+	}
+	return beneath.Owner{UID: c.UID, GID: c.GID}
+}
 
 // safeMode drops the set-id bits of anything but a directory, unless the grant
 // is one of full POSIX: our mount is nosuid, but the source is not.

@@ -1,0 +1,254 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// byPath mounts src/code, read-only, and src/code/out, writable, by path.
+func byPath(t *testing.T, change func(*Options, *guard.Grant)) (m *testMount, code string) {
+	t.Helper()
+	src, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	code = filepath.Join(src, "home/u/code")
+	must(t, os.MkdirAll(filepath.Join(code, "out"), 0o755))
+	must(t, os.WriteFile(filepath.Join(code, "f"), []byte("f"), 0o600))
+	m = newTestMount(t, guard.ReadOnly, func(o *Options, g *guard.Grant) {
+		o.Layout = Layout{ByPath: true, Tops: []string{"srv"}}
+		g.Dir = code
+		if change != nil {
+			change(o, g)
+		}
+	})
+	m.root = m.Point() + code
+	return m, code
+}
+
+func (m *testMount) grant(t *testing.T, name, dir string, rights guard.Rights) {
+	t.Helper()
+	_, err := m.reg.Grant(context.Background(), guard.Grant{
+		Root: guard.RootName(name), Dir: dir, Policy: guard.Policy{Rights: rights}, Origin: "test",
+	})
+	must(t, err)
+}
+
+func listed(t *testing.T, dir string) []string {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	must(t, err)
+	out := make([]string, len(list))
+	for i, e := range list {
+		out[i] = e.Name()
+	}
+	return out
+}
+
+// A layout by path shows each root where it is on the host, and nothing beside
+// it; the directories on the way are nobody's to change.
+func TestByPath(t *testing.T) {
+	m, code := byPath(t, nil)
+	if b, err := os.ReadFile(filepath.Join(m.root, "f")); err != nil || string(b) != "f" {
+		t.Fatalf("read through the whole path: %q, %v", b, err)
+	}
+	top := strings.Split(code, "/")[1]
+	if got := listed(t, m.Point()); !slices.Equal(got, []string{"srv", top}) && !slices.Equal(got, []string{top, "srv"}) {
+		t.Errorf("at the top: %v", got)
+	}
+	way := m.Point()
+	for _, elem := range strings.Split(strings.Trim(code, "/"), "/") {
+		if _, err := os.Stat(filepath.Join(way, "other")); !os.IsNotExist(err) {
+			t.Errorf("in %s there is something else: %v", way, err)
+		}
+		for what, err := range map[string]error{
+			"mkdir": os.Mkdir(filepath.Join(way, "new"), 0o755), "rmdir": unix.Rmdir(filepath.Join(way, elem)),
+			"create": os.WriteFile(filepath.Join(way, "new"), nil, 0o644), "rename": os.Rename(filepath.Join(way, elem), filepath.Join(way, "x")),
+		} {
+			if !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EXDEV) {
+				t.Errorf("%s in %s: %v", what, way, err)
+			}
+		}
+		way = filepath.Join(way, elem)
+		if st, err := os.Lstat(way); err != nil || !st.IsDir() {
+			t.Errorf("%s: %v", way, err)
+		}
+	}
+	if got := listed(t, m.root); !slices.Equal(got, []string{"f", "out"}) {
+		t.Errorf("in the root: %v", got)
+	}
+}
+
+// A root in another has its own rights under the other's path, whether it was
+// there first or not; revoking either ends it, and granting again shows it at
+// once.
+func TestByPathNested(t *testing.T) {
+	m, code := byPath(t, nil)
+	out := filepath.Join(m.root, "out")
+	write := func(name string) error { return os.WriteFile(filepath.Join(out, name), []byte("x"), 0o644) }
+	if err := write("a"); !errors.Is(err, unix.EROFS) {
+		t.Errorf("before: %v", err)
+	}
+	for round := range 3 {
+		m.grant(t, "out", filepath.Join(code, "out"), guard.ReadWrite)
+		must(t, write("a"))
+		for range 2 { // by READDIRPLUS, too
+			if got := listed(t, out); !slices.Equal(got, []string{"a"}) {
+				t.Errorf("in the inner root: %v", got)
+			}
+			listed(t, m.root)
+		}
+		if err := os.WriteFile(filepath.Join(m.root, "f"), nil, 0o644); !errors.Is(err, unix.EROFS) {
+			t.Errorf("the outer root: %v", err)
+		}
+		if err := os.Rename(out, filepath.Join(m.root, "x")); err == nil {
+			t.Error("the inner root was moved")
+		}
+		held, err := os.Open(filepath.Join(out, "a"))
+		must(t, err)
+		_, err = m.reg.Revoke(context.Background(), "out")
+		must(t, err)
+		if _, err := held.Read(make([]byte, 1)); err == nil {
+			t.Errorf("round %d: an open file works after revocation", round)
+		}
+		held.Close()
+		if err := write("a"); !errors.Is(err, unix.EACCES) {
+			t.Errorf("after: %v", err)
+		}
+		if _, err := os.ReadDir(out); !errors.Is(err, unix.EACCES) {
+			t.Errorf("listing after: %v", err)
+		}
+	}
+	_, err := m.reg.Revoke(context.Background(), "code")
+	must(t, err)
+	if _, err := os.Stat(filepath.Join(m.root, "f")); err == nil {
+		t.Error("the outer root after revocation")
+	}
+	m.grant(t, "code", code, guard.ReadOnly)
+	if _, err := os.Stat(filepath.Join(m.root, "f")); err != nil {
+		t.Errorf("granted again: %v", err)
+	}
+}
+
+// A root around one that is there already takes its place in the layout over.
+func TestByPathOuterLater(t *testing.T) {
+	m, code := byPath(t, nil)
+	home := filepath.Dir(code)
+	must(t, os.WriteFile(filepath.Join(home, "note"), nil, 0o644))
+	if _, err := os.Stat(filepath.Join(m.Point()+home, "note")); !os.IsNotExist(err) {
+		t.Fatalf("before: %v", err)
+	}
+	_, err := os.Stat(m.root)
+	must(t, err)
+	m.grant(t, "home", home, guard.ReadWrite)
+	must(t, os.WriteFile(filepath.Join(m.Point()+home, "note"), []byte("x"), 0o644))
+	if err := os.WriteFile(filepath.Join(m.root, "f"), nil, 0o644); !errors.Is(err, unix.EROFS) {
+		t.Errorf("the inner root is read-only: %v", err)
+	}
+	_, err = m.reg.Revoke(context.Background(), "home")
+	must(t, err)
+	if _, err := os.Stat(filepath.Join(m.root, "f")); err != nil {
+		t.Errorf("the inner root goes on: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(m.Point()+home, "note")); err == nil {
+		t.Error("the outer root goes on")
+	}
+}
+
+// A root asked for by way of a link is where it led, and the link leads there;
+// a single file is in a directory of ours.
+func TestByPathLinkAndFile(t *testing.T) {
+	m, code := byPath(t, nil)
+	base := filepath.Dir(filepath.Dir(code))
+	must(t, os.MkdirAll(filepath.Join(base, "data/d"), 0o755))
+	must(t, os.WriteFile(filepath.Join(base, "data/d/g"), []byte("g"), 0o644))
+	must(t, os.Symlink(filepath.Join(base, "data"), filepath.Join(base, "link")))
+	m.grant(t, "d", filepath.Join(base, "link/d"), guard.ReadOnly)
+	if target, err := os.Readlink(m.Point() + filepath.Join(base, "link/d")); err != nil || target != filepath.Join(base, "data/d") {
+		t.Errorf("the link: %q, %v", target, err)
+	}
+	if b, err := os.ReadFile(m.Point() + filepath.Join(base, "data/d/g")); err != nil || string(b) != "g" {
+		t.Errorf("where it led: %q, %v", b, err)
+	}
+	must(t, os.WriteFile(filepath.Join(base, "note"), []byte("n"), 0o644))
+	m.grant(t, "note", filepath.Join(base, "note"), guard.ReadOnly)
+	if b, err := os.ReadFile(m.Point() + filepath.Join(base, "note")); err != nil || string(b) != "n" {
+		t.Errorf("a single file: %q, %v", b, err)
+	}
+	if got := listed(t, m.Point()+base); !slices.Equal(got, []string{"data", "link", "note", "u"}) {
+		t.Errorf("listed: %v", got)
+	}
+}
+
+// With an Owner all files seem to be that user's, who can therefore use what
+// only the source's owner could; what it makes is the daemon's own.
+func TestOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("another user's rights need root")
+	}
+	const server = 61999
+	m, code := byPath(t, func(o *Options, g *guard.Grant) {
+		o.Owner = &guard.User{UID: server, GID: server}
+		g.Policy.Rights = guard.ReadWrite
+	})
+	must(t, os.Chmod(filepath.Dir(m.Point()), 0o755)) // of the test's directory
+	for path := m.root + "/f"; len(path) >= len(m.Point()); path = filepath.Dir(path) {
+		st, err := os.Lstat(path)
+		must(t, err)
+		if sys := st.Sys().(*syscall.Stat_t); sys.Uid != server || sys.Gid != server {
+			t.Errorf("%s seems to be %d:%d's", path, sys.Uid, sys.Gid)
+		}
+	}
+	suid := filepath.Join(code, "suid")
+	must(t, os.WriteFile(suid, []byte("old"), 0o755))
+	must(t, os.Chmod(suid, 0o755|os.ModeSetuid))
+	asUser(t, server, func() {
+		must(t, os.WriteFile(m.root+"/new", []byte("x"), 0o644))
+		must(t, os.WriteFile(m.root+"/suid", []byte("evil"), 0))
+		must(t, os.Chown(m.root+"/new", server, server))
+		must(t, os.Chmod(m.root+"/f", 0o400))
+		if err := os.WriteFile(m.root+"/f", nil, 0); !errors.Is(err, unix.EACCES) {
+			t.Errorf("a file without the right to write: %v", err)
+		}
+	})
+	var st unix.Stat_t
+	must(t, unix.Stat(filepath.Join(code, "new"), &st))
+	if st.Uid != 0 {
+		t.Errorf("the file made is %d's", st.Uid)
+	}
+	must(t, unix.Stat(suid, &st))
+	if st.Mode&unix.S_ISUID != 0 {
+		t.Error("a set-uid file kept its bit when the server wrote it")
+	}
+}
+
+// asUser runs f on a thread that belongs to another user and then ends.
+func asUser(t *testing.T, uid int, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		for _, call := range []uintptr{unix.SYS_SETGROUPS, unix.SYS_SETRESGID, unix.SYS_SETRESUID} {
+			a := uintptr(uid)
+			if call == unix.SYS_SETGROUPS {
+				a = 0
+			}
+			if _, _, errno := unix.RawSyscall(call, a, a, a); errno != 0 {
+				t.Error(errno)
+				return
+			}
+		}
+		f()
+	}()
+	<-done
+}
