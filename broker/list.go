@@ -70,17 +70,23 @@ func (r *listResult) appendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
+func (r *listResult) release() { r.page.Release() }
+
 // appendEntry writes a wire.Entry, its fields in the order of the type.
 func (r *listResult) appendEntry(b []byte, l *vfs.Listed) []byte {
 	name, path := l.Name, l.Path.Rel()
-	raw := !utf8.ValidString(path) // which ends in name
+	dir := path[:len(path)-len(name)] // with its slash
+	raw := !utf8.ValidString(path)
 	if raw {
-		name, path = lossy(name), lossy(path)
+		name, dir = lossy(name), lossy(dir)
 	}
-	b = appendString(append(b, `{"name":`...), name)
-	b = append(appendText(append(b, `,"path":"`...), string(l.Path.Root)), '/')
-	b = append(appendText(b, path), '"')
-	b = append(append(append(b, `,"type":"`...), typeOf(&l.Info)...), '"')
+	b = append(b, `{"name":"`...)
+	from := len(b)
+	b = appendText(b, name)
+	to := len(b)
+	b = append(appendText(append(b, `","path":"`...), string(l.Path.Root)), '/')
+	b = append(appendText(b, dir), b[from:to]...)
+	b = append(append(append(b, `","type":"`...), typeOf(&l.Info)...), '"')
 	if !r.bare {
 		b = strconv.AppendInt(append(b, `,"size":`...), sizeOf(&l.Info), 10)
 		b = append(b, `,"mtime":"`...)

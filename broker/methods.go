@@ -61,8 +61,8 @@ func (s *Session) refusedPath(field string, err error) {
 
 // sees reports whether a root is the session's to know of.
 func (s *Session) sees(root guard.RootName) bool {
-	st, ok := s.b.cfg.Registry.Lookup(root)
-	return !ok || st.Grant.Subject == "" || st.Grant.Subject == s.subject
+	whose, ok := s.b.cfg.Registry.SubjectOf(root)
+	return !ok || whose == "" || whose == s.subject
 }
 
 func at(p guard.Path) vfs.At { return vfs.At{Path: p} }

@@ -25,7 +25,8 @@ type Session struct {
 	started time.Time
 	ctx     context.Context // of everything the session does
 	cancel  context.CancelFunc
-	wg      sync.WaitGroup // handlers and notifiers
+	wg      sync.WaitGroup // requests, workers and notifiers
+	workers workers
 	stats   counters
 	roots   announcer
 
@@ -50,8 +51,8 @@ type sender func(ctx context.Context, frame []byte) error
 func (b *Broker) Session(subject guard.Subject) *Session {
 	s := &Session{
 		b: b, subject: subject, started: time.Now(),
-		caller:   guard.Caller{Subject: subject, Via: guard.ViaFiles, UID: b.cfg.UID, GID: b.cfg.GID},
-		limits:   newLimiter(b.cfg.Limits),
+		caller: guard.Caller{Subject: subject, Via: guard.ViaFiles, UID: b.cfg.UID, GID: b.cfg.GID},
+		limits: newLimiter(b.cfg.Limits), workers: newWorkers(),
 		inflight: map[string]*request{}, watches: map[string]*watching{}, uploads: map[string]*uploading{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -165,7 +166,7 @@ func (s *Session) take(f wire.Frame, size int, send sender) bool {
 		s.answer(r, nil, err)
 		return true
 	}
-	go s.serve(r)
+	s.start(r)
 	return true
 }
 
@@ -275,6 +276,9 @@ func (s *Session) cancelRequest(params []byte) bool {
 // get one then: MCP, "Cancellation").
 func (s *Session) answer(r *request, result any, err error) {
 	s.stats.count(r.method, err)
+	if m, ok := result.(releaser); ok {
+		defer m.release()
+	}
 	if r.cancelled.Load() {
 		return
 	}

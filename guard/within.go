@@ -191,6 +191,15 @@ func (g *Registry) Lookup(name RootName) (Status, bool) {
 	return r.status(), true
 }
 
+// SubjectOf returns whom one root is granted to.
+func (g *Registry) SubjectOf(name RootName) (Subject, bool) {
+	r := g.snap.Load().byName[name]
+	if r == nil {
+		return "", false
+	}
+	return r.grant.Subject, true
+}
+
 // Version is the number of the current snapshot; it grows with every change of
 // the set of roots.
 func (g *Registry) Version() uint64 { return g.snap.Load().version }

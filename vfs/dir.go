@@ -90,7 +90,7 @@ func (d *Dir) ReadDir(ctx context.Context, c guard.Caller, at At) ([]Entry, erro
 				return nil, 0, err
 			}
 			more = true
-			return parseDirents(l, at.Path.Rel(), buf[:n]), 0, nil
+			return parseDirents(l, at.Path.Rel(), buf[:n], ""), 0, nil
 		})
 		if err != nil || len(entries) > 0 || !more {
 			return entries, err
@@ -154,31 +154,60 @@ func (d *Dir) Fsync(ctx context.Context, c guard.Caller, dataOnly bool) error {
 	return d.f.Fsync(ctx, c, dataOnly)
 }
 
-// parseDirents reads struct linux_dirent64 of getdents64(2).
-func parseDirents(l *guard.Lease, rel string, buf []byte) []Entry {
-	var out []Entry
-	for len(buf) >= 19 {
-		reclen := int(binary.NativeEndian.Uint16(buf[16:]))
-		if reclen < 19 || reclen > len(buf) {
-			break
+// parseDirents reads struct linux_dirent64 of getdents64(2). The names are parts
+// of text where it is buf as a string, which costs less than a string each, and
+// keeps all of it as long as one of them is kept.
+func parseDirents(l *guard.Lease, rel string, buf []byte, text string) []Entry {
+	out := make([]Entry, 0, countDirents(buf))
+	for at := 0; ; {
+		reclen := direntLen(buf[at:])
+		if reclen == 0 {
+			return out
 		}
-		name := buf[19:reclen]
+		d := buf[at : at+reclen]
+		from := at + direntHead
+		at += reclen
+		name := d[direntHead:]
 		if i := bytes.IndexByte(name, 0); i >= 0 {
 			name = name[:i]
 		}
 		e := Entry{
-			Name: string(name),
-			Ino:  binary.NativeEndian.Uint64(buf),
-			Off:  binary.NativeEndian.Uint64(buf[8:]),
-			Type: uint32(buf[18]) << 12,
+			Ino:  binary.NativeEndian.Uint64(d),
+			Off:  binary.NativeEndian.Uint64(d[8:]),
+			Type: uint32(d[18]) << 12,
 		}
-		buf = buf[reclen:]
-		if e.Ino == 0 || !listed(l, rel, &e) {
-			continue
+		if text != "" {
+			e.Name = text[from : from+len(name)]
+		} else {
+			e.Name = string(name)
 		}
-		out = append(out, e)
+		if e.Ino != 0 && listed(l, rel, &e) {
+			out = append(out, e)
+		}
 	}
-	return out
+}
+
+// direntHead is what comes before the name in struct linux_dirent64, bytes.
+const direntHead = 19
+
+// direntLen is the length of the entry that buf begins with, 0 if there is none.
+func direntLen(buf []byte) int {
+	if len(buf) < direntHead {
+		return 0
+	}
+	n := int(binary.NativeEndian.Uint16(buf[16:]))
+	if n < direntHead || n > len(buf) {
+		return 0
+	}
+	return n
+}
+
+func countDirents(buf []byte) (count int) {
+	for n := direntLen(buf); n > 0; n = direntLen(buf) {
+		buf = buf[n:]
+		count++
+	}
+	return count
 }
 
 func listed(l *guard.Lease, rel string, e *Entry) bool {

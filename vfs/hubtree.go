@@ -298,6 +298,7 @@ func (s *scan) enter(wk *walker, d *hubDir, name string) (*hubDir, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
+	name = strings.Clone(name) // it is kept
 	kid, err := s.watch(wk.top().fd, &hubDir{parent: d, name: name})
 	if err != nil {
 		return nil, err

@@ -59,23 +59,6 @@ type ListOptions struct {
 	NoInfo bool
 }
 
-// Listed is one entry of a listing.
-type Listed struct {
-	Path guard.Path // below the path as it was given
-	Name string
-	// Info is that of the link itself where the entry is one. Of a nested
-	// root that the caller may not enter it holds nothing but the type, and
-	// so it does with NoInfo.
-	Info Info
-}
-
-// Page is one part of a listing.
-type Page struct {
-	Entries []Listed
-	// Next is the cursor of the next page, "" after the last.
-	Next string
-}
-
 // List returns a part of a directory's names, or of the whole tree's below it,
 // depth first, each directory before its contents. It passes the gate once a
 // page and leaves one record, whose count of bytes read is that of the entries.
@@ -140,9 +123,15 @@ type listing struct {
 	glob    glob
 	seal    seal
 	page    Page
+	next    Listed          // what is being looked at
+	text    strings.Builder // holds paths of the page
 	bytes   int
 	scanned int
 }
+
+// pathText is how much room for paths is made at a time, bytes, unless one needs
+// more.
+const pathText = 16 << 10
 
 func (ls *listing) begin() error {
 	if err := ls.start(); err != nil {
@@ -220,7 +209,7 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 			return false, err
 		}
 	}
-	entry, ok, err := ls.look(name, typ)
+	ok, err := ls.look(name, typ)
 	if err != nil {
 		return false, err
 	}
@@ -234,11 +223,11 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 	}
 	ls.bytes += size
 	if ls.page.Entries == nil { // room for what is known to come
-		ls.page.Entries = make([]Listed, 0, min(ls.o.Limit, len(w.top().names)))
+		ls.page.Entries = newEntries(min(ls.o.Limit, len(w.top().names)))
 	}
 	w.take()
-	ls.page.Entries = append(ls.page.Entries, entry)
-	if enter && entry.Info.IsDir() {
+	ls.page.Entries = append(ls.page.Entries, ls.next)
+	if enter && ls.next.Info.IsDir() {
 		_, err = w.enter(name)
 	}
 	return false, err
@@ -252,46 +241,65 @@ func (ls *listing) rel(name string) string {
 	return string(ls.w.path) + "/" + name
 }
 
-// look makes the entry of a name; ok is false if it has vanished or is not to
-// be seen. typ is its type as the directory tells it.
-func (ls *listing) look(name string, typ uint32) (e Listed, ok bool, err error) {
-	info, ok, err := ls.info(name, typ)
-	if err != nil || !ok {
-		return Listed{}, false, err
+// look makes the next entry of a name; ok is false if it has vanished or is not
+// to be seen. typ is its type as the directory tells it.
+func (ls *listing) look(name string, typ uint32) (ok bool, err error) {
+	e := &ls.next
+	if ok, err = ls.info(&e.Info, name, typ); err != nil || !ok {
+		return false, err
 	}
-	rel := ls.rel(name)
-	if p := ls.shown.Rel(); p != "" {
-		rel = p + "/" + rel
+	rel := ls.place(name)
+	if e.Path, err = guard.NewPath(ls.shown.Root, rel); err != nil {
+		return false, nil
 	}
-	path, err := guard.NewPath(ls.shown.Root, rel)
-	if err != nil {
-		return Listed{}, false, nil
-	}
-	return Listed{Path: path, Name: name, Info: info}, true, nil
+	e.Name = rel[len(rel)-len(name):]
+	return true, nil
 }
 
-func (ls *listing) info(name string, typ uint32) (info Info, ok bool, err error) {
+// place is the path of a name of the innermost directory, below the path as it
+// was given.
+func (ls *listing) place(name string) string {
+	top, n := ls.shown.Rel(), len(ls.shown.Rel())+len(ls.w.path)+len(name)+2 // two slashes
+	if b := &ls.text; b.Cap()-b.Len() < n {
+		*b = strings.Builder{} // what it made stays as it is
+		b.Grow(max(n, min(n*len(ls.w.top().names), pathText)))
+	}
+	from := ls.text.Len()
+	if top != "" {
+		ls.text.WriteString(top)
+		ls.text.WriteByte('/')
+	}
+	if len(ls.w.path) > 0 {
+		ls.text.Write(ls.w.path)
+		ls.text.WriteByte('/')
+	}
+	ls.text.WriteString(name)
+	return ls.text.String()[from:]
+}
+
+// info reads what the entry is to tell of a name.
+func (ls *listing) info(to *Info, name string, typ uint32) (ok bool, err error) {
 	l := ls.w.l
 	// A directory is looked at all the same: it may be a mount point, or gone.
 	// Among fences a file's identity may matter.
 	if ls.o.NoInfo && (typ == unix.S_IFREG || typ == unix.S_IFLNK) && !l.Fenced() {
-		return Info{Mode: typ}, true, nil
+		*to = Info{Mode: typ}
+		return true, nil
 	}
-	info, err = beneath.StatAt(ls.w.top().fd, name)
-	if err != nil {
+	if *to, err = beneath.StatAt(ls.w.top().fd, name); err != nil {
 		if passable(err) {
 			err = nil
 		}
-		return Info{}, false, err
+		return false, err
 	}
-	if visible(l, &info) != nil {
-		return Info{}, false, nil
+	if visible(l, to) != nil {
+		return false, nil
 	}
-	_, err = beneath.CrossEntry(l, beneath.In(l, ls.w.top().fd), name, &info)
-	if ls.o.NoInfo || err != nil || ls.w.cross(&info) != nil {
-		info = Info{Mode: info.Type()}
+	_, err = beneath.CrossEntry(l, beneath.In(l, ls.w.top().fd), name, to)
+	if ls.o.NoInfo || err != nil || ls.w.cross(to) != nil {
+		*to = Info{Mode: to.Type()}
 	}
-	return info, true, nil
+	return true, nil
 }
 
 // glob is a pattern, taken apart so that subtrees in which nothing can match

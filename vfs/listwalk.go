@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -27,10 +28,10 @@ type walker struct {
 	// base is where the walk began, below the root.
 	base   string
 	levels []level
-	path   []byte // of the innermost level, below base
-	rel    string // of the innermost level, below the root; "" when not made yet
-	buf    []byte // for getdents
-	steps  int    // since the innermost place was verified
+	path   []byte         // of the innermost level, below base
+	rel    string         // of the innermost level, below the root; "" when not made yet
+	buf    *[walkBuf]byte // for getdents
+	steps  int            // since the innermost place was verified
 	// refused are the nested roots the caller may not enter. A lease asked
 	// twice might not refuse twice.
 	refused map[guard.Identity]error
@@ -64,18 +65,16 @@ const (
 	walkBuf     = 16 << 10
 )
 
+// walkBufs are used again: most walks read one small directory.
+var walkBufs = sync.Pool{New: func() any { return new([walkBuf]byte) }}
+
 func newWalker(ctx context.Context, l *guard.Lease, base string) *walker {
-	return &walker{ctx: ctx, l: l, base: base, buf: make([]byte, walkBuf), refused: map[guard.Identity]error{}}
+	return &walker{ctx: ctx, l: l, base: base, buf: walkBufs.Get().(*[walkBuf]byte)}
 }
 
 // start opens the directory the walk begins at.
 func (w *walker) start() error {
-	d, err := beneath.OpenDir(w.l, w.base)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	fd, err := beneath.OpenDirFD(d)
+	fd, err := beneath.OpenDirNames(w.l, w.base)
 	if err != nil {
 		return err
 	}
@@ -83,11 +82,13 @@ func (w *walker) start() error {
 	return nil
 }
 
-// close closes what is open.
+// close closes what is open; the walk is over.
 func (w *walker) close() {
 	for i := range w.levels {
 		w.levels[i].drop()
 	}
+	walkBufs.Put(w.buf)
+	w.buf = nil
 }
 
 func (v *level) drop() {
@@ -118,7 +119,8 @@ func (w *walker) below(path []byte) string {
 }
 
 // peek returns the next name of the innermost directory; ok is false at its end.
-// A directory that was removed, or has gone from its place, ends.
+// A directory that was removed, or has gone from its place, ends. The name is a
+// part of a larger string: who keeps it for long clones it.
 func (w *walker) peek() (e *Entry, ok bool, err error) {
 	if w.steps++; w.steps%64 == 0 {
 		if err := ended(w.ctx, w.l); err != nil {
@@ -159,13 +161,14 @@ func (w *walker) read() error {
 		}
 		v.seek = false
 	}
-	n, err := beneath.Getdents(v.fd, w.buf)
+	n, err := beneath.Getdents(v.fd, w.buf[:])
 	if err != nil {
 		return err
 	}
 	v.end = n == 0
 	// The dot names may come anywhere.
-	v.names = slices.DeleteFunc(parseDirents(w.l, w.dir(), w.buf[:n]), func(e Entry) bool { return e.Name == "." || e.Name == ".." })
+	text := w.buf[:n]
+	v.names = slices.DeleteFunc(parseDirents(w.l, w.dir(), text, string(text)), func(e Entry) bool { return e.Name == "." || e.Name == ".." })
 	return nil
 }
 
@@ -238,6 +241,9 @@ func (w *walker) cross(info *Info) error {
 	}
 	_, err := beneath.CrossChild(w.l, info)
 	if err != nil {
+		if w.refused == nil {
+			w.refused = map[guard.Identity]error{}
+		}
 		w.refused[info.ID()] = err
 	}
 	return err

@@ -306,12 +306,9 @@ func (r *remover) read(v *removing, rel string) (more bool, s *stopped) {
 		return true, nil
 	}
 	last := int64(0)
-	for buf := r.buf[:n]; len(buf) >= 19; {
-		reclen := int(binary.NativeEndian.Uint16(buf[16:]))
-		if reclen < 19 || reclen > len(buf) {
-			break
-		}
-		name, _, _ := bytes.Cut(buf[19:reclen], []byte{0})
+	buf := r.buf[:n]
+	for reclen := direntLen(buf); reclen > 0; reclen = direntLen(buf) {
+		name, _, _ := bytes.Cut(buf[direntHead:reclen], []byte{0})
 		typ := uint32(buf[18]) << 12
 		if len(v.dirs) == dirBatch {
 			return true, r.rewind(v, last, rel)

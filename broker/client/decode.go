@@ -8,6 +8,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	fastbase64 "github.com/segmentio/asm/base64" // the SDK's JSON library's; several times as fast where there is AVX2
@@ -203,7 +204,7 @@ func (s *scanner) list() (r wire.ListResult, ok bool) {
 				return r, false
 			}
 			if len(r.Entries) == 0 { // room as if the others were like it
-				r.Entries = make([]wire.Entry, 0, min((len(s.text)-from)/(s.at-from)+1, maxGuess))
+				r.Entries = newEntries(min((len(s.text)-from)/(s.at-from)+1, maxGuess))
 			}
 			r.Entries = append(r.Entries, e)
 			if s.lit(`]`) {
@@ -219,6 +220,35 @@ func (s *scanner) list() (r wire.ListResult, ok bool) {
 
 // maxGuess is how many entries room is made for before they are seen.
 const maxGuess = 1000
+
+// entries are used again: those of a page are as much garbage as its text.
+var entries sync.Pool // of *[]wire.Entry
+
+// newEntries makes room for n.
+func newEntries(n int) []wire.Entry {
+	if room, ok := entries.Get().(*[]wire.Entry); ok && cap(*room) >= n {
+		return *room
+	}
+	return make([]wire.Entry, 0, n)
+}
+
+// yieldEntries hands on the entries of a page, each a copy, and gives back their
+// room. It reports false when no more are wanted.
+func yieldEntries(page []wire.Entry, yield func(wire.Entry, error) bool) bool {
+	defer func() {
+		if cap(page) <= maxGuess+1 {
+			clear(page) // of its strings
+			room := page[:0]
+			entries.Put(&room)
+		}
+	}()
+	for _, e := range page {
+		if !yield(e, nil) {
+			return false
+		}
+	}
+	return true
+}
 
 func (s *scanner) entry(e *wire.Entry) (ok bool) {
 	if !s.lit(`{"name":"`) {

@@ -132,6 +132,38 @@ func TestDecodeList(t *testing.T) {
 	sameList(t, raw)
 }
 
+// A page's room is nobody else's while its entries are handed on, and what was
+// handed on stays.
+func TestYieldEntries(t *testing.T) {
+	page := func(name string) []wire.Entry {
+		r, err := decodeList([]byte(`{"entries":[{"name":"` + name + `1","path":"p","type":"file"},{"name":"` + name + `2","path":"p","type":"file"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Entries
+	}
+	var got []wire.Entry
+	for range 3 {
+		whole := yieldEntries(page("outer"), func(e wire.Entry, _ error) bool {
+			got = append(got, e)
+			return !yieldEntries(page("inner"), func(e wire.Entry, _ error) bool {
+				got = append(got, e)
+				return false
+			})
+		})
+		if !whole {
+			t.Error("the iteration was not whole")
+		}
+	}
+	var listed []string
+	for _, e := range got {
+		listed = append(listed, e.Name)
+	}
+	if s, want := strings.Join(listed, " "), strings.Repeat("outer1 inner1 outer2 inner1 ", 3); s+" " != want {
+		t.Errorf("handed on: %s, want %s", s, want)
+	}
+}
+
 func FuzzDecodeList(f *testing.F) {
 	for _, c := range lists {
 		f.Add([]byte(c.text))

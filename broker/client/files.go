@@ -223,12 +223,7 @@ func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[w
 				yield(wire.Entry{}, err)
 				return
 			}
-			for _, e := range r.Entries {
-				if !yield(e, nil) {
-					return
-				}
-			}
-			if r.NextCursor == "" {
+			if !yieldEntries(r.Entries, yield) || r.NextCursor == "" {
 				return
 			}
 			if r.NextCursor == p.Cursor {

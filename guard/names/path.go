@@ -86,15 +86,11 @@ func NewPath(root RootName, rel string) (Path, error) {
 	if rel == "" {
 		return Path{Root: root}, nil
 	}
-	start := 0
-	for i := 0; i <= len(rel); i++ {
-		if i < len(rel) && rel[i] != '/' {
-			continue
-		}
-		if err := checkElement(rel[start:i]); err != nil {
+	for elem, rest, more := "", rel, true; more; {
+		elem, rest, more = strings.Cut(rest, "/")
+		if err := checkElement(elem); err != nil {
 			return Path{}, err
 		}
-		start = i + 1
 	}
 	return Path{Root: root, rel: rel}, nil
 }

@@ -6,6 +6,21 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
+// OpenDirNames resolves a directory of the lease's root and opens it for reading
+// its entries, in one call where that does the same as OpenDir and OpenDirFD.
+func OpenDirNames(l *guard.Lease, rel string) (int, error) {
+	if rel != "" && len(rel) <= chunk && l.File() == "" && !l.Fenced() {
+		// Without O_NOFOLLOW, so that a link is ELOOP, not ENOTDIR.
+		return open(l.Dir(), rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, resolveFlags(l))
+	}
+	d, err := OpenDir(l, rel)
+	if err != nil {
+		return -1, err
+	}
+	defer d.Close()
+	return OpenDirFD(d)
+}
+
 // OpenSubdir opens the directory called name in the open directory dirfd for
 // reading its entries: one step of a walk that has begun at the root. As in a
 // resolution from there a link is not followed, and another file system not

@@ -1,0 +1,47 @@
+package vfs
+
+import (
+	"sync"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// Listed is one entry of a listing.
+type Listed struct {
+	Path guard.Path // below the path as it was given
+	Name string
+	// Info is that of the link itself where the entry is one. Of a nested
+	// root that the caller may not enter it holds nothing but the type, and
+	// so it does with NoInfo.
+	Info Info
+}
+
+// Page is one part of a listing. Its strings share memory: who keeps one of them
+// for long clones it.
+type Page struct {
+	Entries []Listed
+	// Next is the cursor of the next page, "" after the last.
+	Next string
+}
+
+// entries are those of pages released.
+var entries sync.Pool // of *[]Listed
+
+// Release gives the memory of the entries back, for other pages. It may be left
+// out; after it the page has no entries. What was copied of them stays.
+func (p *Page) Release() {
+	if n := cap(p.Entries); n > 0 && n <= DefaultListLimit {
+		clear(p.Entries) // of their strings
+		room := p.Entries[:0]
+		entries.Put(&room)
+	}
+	p.Entries = nil
+}
+
+// newEntries makes room for n.
+func newEntries(n int) []Listed {
+	if room, ok := entries.Get().(*[]Listed); ok && cap(*room) >= n {
+		return *room
+	}
+	return make([]Listed, 0, n)
+}
