@@ -1,0 +1,81 @@
+package hostconfig
+
+import (
+	"path/filepath"
+
+	"github.com/tailscale/hujson"
+)
+
+// Format is whose configuration a document is. It decides what a host makes of
+// variables and of ~ in a server's arguments, and nothing else.
+type Format string
+
+// The formats. Claude Desktop, Cursor and a project's .mcp.json look the same
+// inside; the file's name tells them apart, and Generic is what no name tells.
+const (
+	ClaudeDesktop Format = "claude-desktop"
+	ClaudeCode    Format = "claude-code"
+	VSCode        Format = "vscode"
+	Cursor        Format = "cursor"
+	Generic       Format = "mcp"
+)
+
+// Known are the formats whose default file Default finds.
+var Known = []Format{ClaudeDesktop, ClaudeCode, VSCode, Cursor}
+
+// formatOf goes by the content, and where that says nothing by the name.
+func formatOf(path string, top *hujson.Value) Format {
+	obj, _ := top.Value.(*hujson.Object)
+	has := func(key string) bool { _, i := member(obj, key); return i >= 0 }
+	base := filepath.Base(path)
+	switch {
+	case has("servers"):
+		return VSCode
+	case has("projects"), base == ".claude.json", base == ".mcp.json":
+		return ClaudeCode
+	case base == "claude_desktop_config.json":
+		return ClaudeDesktop
+	case filepath.Base(filepath.Dir(path)) == ".cursor":
+		return Cursor
+	}
+	return Generic
+}
+
+// Default is the user's own file of a host. config is the directory for
+// configurations of this platform (os.UserConfigDir), claude what
+// CLAUDE_CONFIG_DIR says, which Claude Code goes by. It is "" for Generic.
+func Default(f Format, home, config, claude string) string {
+	switch f {
+	case ClaudeDesktop:
+		return filepath.Join(config, "Claude", "claude_desktop_config.json")
+	case ClaudeCode:
+		if claude != "" {
+			home = claude
+		}
+		return filepath.Join(home, ".claude.json")
+	case VSCode:
+		return filepath.Join(config, "Code", "User", "mcp.json")
+	case Cursor:
+		return filepath.Join(home, ".cursor", "mcp.json")
+	}
+	return ""
+}
+
+// ProjectOf is the directory whose servers the file at path configures: that of
+// the project for .mcp.json, .vscode/mcp.json and .cursor/mcp.json, else "". The
+// file of that name in the home directory is the user's own.
+func ProjectOf(path, home string) string {
+	dir, base := filepath.Split(path)
+	dir = filepath.Clean(dir)
+	switch within := filepath.Base(dir); {
+	case base == ".mcp.json":
+	case base == "mcp.json" && (within == ".vscode" || within == ".cursor"):
+		dir = filepath.Dir(dir)
+	default:
+		return ""
+	}
+	if dir == filepath.Clean(home) {
+		return ""
+	}
+	return dir
+}

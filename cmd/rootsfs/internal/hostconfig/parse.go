@@ -1,0 +1,291 @@
+package hostconfig
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tailscale/hujson"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// MaxSize is the largest document in bytes. Claude Code keeps its history beside
+// the servers, which grows to some megabytes.
+const MaxSize = 32 << 20
+
+// maxDepth bounds nesting: the parser recurses. The deepest place that matters is
+// projects, a directory, mcpServers, a server, args.
+const maxDepth = 500
+
+// bom is the byte order mark that some editors put before UTF-8.
+const bom = "\xef\xbb\xbf"
+
+// Error says what is wrong with a document, and where.
+type Error struct {
+	Line int // counted from 1; 0: the document as a whole, or the text names it
+	Err  error
+}
+
+// Error is one line: line LINE: what is wrong.
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("line %d: %v", e.Line, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Config is a configuration that was understood.
+type Config struct {
+	Format  Format
+	Servers []*Server // in the order of the document
+
+	head     []byte // a byte order mark, or nothing
+	body     []byte // the rest
+	newlines []int  // offsets in body
+}
+
+// Parse reads the document of the file at path; only the path's last elements are
+// looked at, for what the content does not tell (see Format). program is what
+// `rootsfs` is called in servers that are wrapped, beside its own name.
+//
+// The error is an *Error. A single server that cannot be understood is none: its
+// Err says why.
+func Parse(path string, doc []byte, program string) (*Config, error) {
+	c := &Config{body: doc}
+	if bytes.HasPrefix(doc, []byte(bom)) {
+		c.head, c.body = doc[:len(bom)], doc[len(bom):]
+	}
+	for i, b := range c.body {
+		if b == '\n' {
+			c.newlines = append(c.newlines, i)
+		}
+	}
+	switch at := invalidUTF8(c.body); {
+	case len(doc) > MaxSize:
+		return nil, &Error{Err: fmt.Errorf("larger than the limit of %d bytes", MaxSize)}
+	case at >= 0:
+		return nil, c.errorf(at, "not UTF-8; save the file as UTF-8")
+	}
+	if at := tooDeep(c.body); at >= 0 {
+		return nil, c.errorf(at, "nested deeper than the limit of %d", maxDepth)
+	}
+	top, err := hujson.Parse(ended(c.body))
+	if err != nil {
+		return nil, &Error{Err: fmt.Errorf("not JSON: %s", syntax(err))}
+	}
+	if err := c.duplicates(&top); err != nil {
+		return nil, err
+	}
+	if err := c.findServers(&top, program); err != nil {
+		return nil, err
+	}
+	c.Format = formatOf(path, &top)
+	return c, nil
+}
+
+// ended is a document whose last line, if it may be a comment, is ended, which
+// hujson asks for and hosts do not.
+func ended(body []byte) []byte {
+	if last := body[bytes.LastIndexByte(body, '\n')+1:]; bytes.Contains(last, []byte("//")) {
+		return append(bytes.Clone(body), '\n')
+	}
+	return body
+}
+
+// syntax is hujson's message, which begins with the place, made fit to show: it
+// quotes the document.
+func syntax(err error) string {
+	const most = 160
+	text := names.Escape(strings.TrimPrefix(err.Error(), "hujson: "))
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}
+
+func invalidUTF8(b []byte) int {
+	if utf8.Valid(b) {
+		return -1
+	}
+	for i := 0; i < len(b); {
+		r, n := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && n == 1 {
+			return i
+		}
+		i += n
+	}
+	return -1
+}
+
+// tooDeep returns the offset of the first bracket beyond maxDepth, or -1. It
+// looks at strings and comments only to skip them; what is wrong with them is
+// the parser's to say.
+func tooDeep(b []byte) int {
+	depth := 0
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			for i++; i < len(b) && b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+		case '/':
+			i += comment(b[i:])
+		case '{', '[':
+			if depth++; depth > maxDepth {
+				return i
+			}
+		case '}', ']':
+			depth--
+		}
+	}
+	return -1
+}
+
+// comment is the length of the comment at the beginning of b without its last
+// byte; 0 if there is none.
+func comment(b []byte) int {
+	end := ""
+	switch {
+	case bytes.HasPrefix(b, []byte("//")):
+		end = "\n"
+	case bytes.HasPrefix(b, []byte("/*")):
+		end = "*/"
+	default:
+		return 0
+	}
+	n := bytes.Index(b[2:], []byte(end))
+	if n < 0 {
+		return len(b) - 1
+	}
+	return 2 + n + len(end) - 1
+}
+
+// line is the line of an offset in the body.
+func (c *Config) line(offset int) int { return 1 + sort.SearchInts(c.newlines, offset) }
+
+func (c *Config) errorf(offset int, format string, args ...any) *Error {
+	return &Error{Line: c.line(offset), Err: fmt.Errorf(format, args...)}
+}
+
+// duplicates refuses a key that is given twice: hosts differ in which one they
+// take, so that nobody could say what a change comes to.
+func (c *Config) duplicates(v *hujson.Value) error {
+	for v := range v.All() {
+		obj, ok := v.Value.(*hujson.Object)
+		if !ok {
+			continue
+		}
+		seen := make(map[string]int, len(obj.Members))
+		for _, m := range obj.Members {
+			name := text(&m.Name)
+			if first, ok := seen[name]; ok {
+				return c.errorf(m.Name.StartOffset, "the key %s is given twice, first in line %d; remove one of them", names.Quote(name), c.line(first))
+			}
+			seen[name] = m.Name.StartOffset
+		}
+	}
+	return nil
+}
+
+// text is the content of a string; for other literals what is written.
+func text(v *hujson.Value) string {
+	l, _ := v.Value.(hujson.Literal)
+	return l.String()
+}
+
+// member returns the member of obj that is called name, and its index; nil if
+// there is none.
+func member(obj *hujson.Object, name string) (*hujson.Value, int) {
+	for i := range obj.Members {
+		if text(&obj.Members[i].Name) == name {
+			return &obj.Members[i].Value, i
+		}
+	}
+	return nil, -1
+}
+
+// kindOf names a value for a person.
+func kindOf(v *hujson.Value) string {
+	switch v.Value.Kind() {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	case '"':
+		return "a text"
+	case '0':
+		return "a number"
+	case 'n':
+		return "null"
+	}
+	return "true or false"
+}
+
+// findServers reads the servers at the three places.
+func (c *Config) findServers(top *hujson.Value, program string) error {
+	obj, ok := top.Value.(*hujson.Object)
+	if !ok {
+		return c.errorf(top.StartOffset, "%s, not the configuration of an MCP host, which is an object", kindOf(top))
+	}
+	found := false
+	for i := range obj.Members {
+		v := &obj.Members[i].Value
+		var err error
+		switch text(&obj.Members[i].Name) {
+		case "mcpServers", "servers":
+			found = true
+			err = c.readServers(&obj.Members[i], "", program)
+		case "projects":
+			projects, ok := v.Value.(*hujson.Object)
+			if !ok {
+				continue // not Claude Code's
+			}
+			for j := range projects.Members {
+				p, ok := projects.Members[j].Value.Value.(*hujson.Object)
+				if !ok {
+					continue
+				}
+				if _, k := member(p, "mcpServers"); k >= 0 {
+					found = true
+					err = errors.Join(err, c.readServers(&p.Members[k], text(&projects.Members[j].Name), program))
+				}
+			}
+		}
+		if err != nil {
+			return firstError(err)
+		}
+	}
+	if !found {
+		return &Error{Err: errors.New(`has neither "mcpServers" nor "servers": no MCP server is configured in it`)}
+	}
+	return nil
+}
+
+// firstError is the first of joined errors: an error here is one line.
+func firstError(err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return err
+}
+
+func (c *Config) readServers(m *hujson.ObjectMember, project, program string) error {
+	obj, ok := m.Value.Value.(*hujson.Object)
+	if !ok {
+		return c.errorf(m.Value.StartOffset, "%s is %s; it should be an object of servers", names.Quote(text(&m.Name)), kindOf(&m.Value))
+	}
+	for i := range obj.Members {
+		c.Servers = append(c.Servers, c.readServer(&obj.Members[i], project, program))
+	}
+	return nil
+}

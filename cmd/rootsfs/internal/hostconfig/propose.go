@@ -1,0 +1,263 @@
+package hostconfig
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// What is what a path leads to.
+type What int
+
+// What a path can lead to.
+const (
+	Nothing What = iota // or something that is neither of the others
+	Dir
+	File
+)
+
+// Place is what proposals have to know about the machine.
+type Place struct {
+	Home string
+	Base string // the project whose file it is (ProjectOf); "" where the host chooses the directory
+	// Look says what is at an absolute path.
+	Look func(path string) What
+	// Project is the repository or project that encloses a directory, "" for none.
+	Project func(dir string) string
+	// Getenv is the host's environment as far as it is known here.
+	Getenv func(name string) string
+}
+
+// Root is a root that is proposed, read-only.
+type Root struct {
+	Spec string
+	From string // what it was taken from, for a person
+}
+
+// Proposal is what a server seems to need.
+type Proposal struct {
+	Roots []Root
+	Notes []string // what a person should know, half a sentence each
+	// Fetcher is the server's command if it is one that fetches a package before
+	// it runs it, for which it needs the network.
+	Fetcher string
+}
+
+// Propose finds roots for a server in its own arguments, and in the paths that are
+// whole values of its "env". What an argument names becomes a root if it is a directory that exists: absolute, with ~ or a variable
+// that the host expands (both kept as they are written), or relative to the
+// directory that the server is started in, which then is the root. A file becomes
+// a root by itself, and a script the project it belongs to, without which it
+// cannot start. Everything is read-only.
+//
+// For a server that is not Stdio there is nothing to propose.
+func (c *Config) Propose(s *Server, at Place) Proposal {
+	if s.Kind != Stdio || s.Err != nil {
+		return Proposal{}
+	}
+	if s.Project != "" {
+		at.Base = s.Project
+	}
+	p := &proposer{format: c.Format, at: at, cwd: at.Base}
+	if s.Dir != "" {
+		p.directory(s.Dir)
+	}
+	for _, a := range s.Args {
+		p.argument(a)
+	}
+	for i, name := range s.Env {
+		if t, ok := p.expand(s.values[i]); ok && (t.path == "" || filepath.IsAbs(t.path)) {
+			p.absolute(t, "the variable "+names.Quote(name))
+		}
+	}
+	p.remarks(s)
+	return p.Proposal
+}
+
+// proposer gathers a Proposal.
+type proposer struct {
+	Proposal
+	format Format
+	at     Place
+	cwd    string   // where the server is started; "" if that is not known
+	paths  []string // that the roots lead to; "" where only the host knows
+	names  []guard.RootName
+}
+
+// target is what a text leads to.
+type target struct {
+	text string // as it is written
+	path string // "" if only the host knows
+}
+
+// directory makes the server's "cwd" its first root, which is its working
+// directory inside.
+func (p *proposer) directory(text string) {
+	t, ok := p.expand(text)
+	if ok && t.path != "" && !filepath.IsAbs(t.path) {
+		// VS Code and Cursor take it from the project.
+		if ok = p.at.Base != ""; ok {
+			t.path = filepath.Join(p.at.Base, t.path)
+		}
+		t.text = "."
+	}
+	p.cwd = ""
+	if ok && (t.path == "" || p.at.Look(t.path) == Dir) {
+		p.cwd = t.path
+		p.add(t, "its working directory "+names.Quote(text))
+	}
+}
+
+// argument looks at one argument, or at the value of --flag=value.
+func (p *proposer) argument(arg string) {
+	text := arg
+	if strings.HasPrefix(arg, "-") {
+		_, value, ok := strings.Cut(arg, "=")
+		if !ok {
+			return
+		}
+		text = value
+	}
+	t, ok := p.expand(text)
+	from := "the argument " + names.Quote(arg)
+	switch {
+	case !ok:
+	case t.path == "" || filepath.IsAbs(t.path):
+		p.absolute(t, from)
+	case filepath.IsAbs(p.cwd) && looksRelative(t.path):
+		p.relative(t, from)
+	}
+}
+
+// looksRelative tells a path from a word that happens to be a file's name.
+func looksRelative(s string) bool {
+	return s == "." || s == ".." || strings.Contains(s, "/") && !strings.HasPrefix(s, "@") || isScript(s)
+}
+
+// relative makes the working directory a root: the first one is the server's own
+// working directory, so that the argument goes on meaning the same.
+func (p *proposer) relative(t target, from string) {
+	switch path := filepath.Join(p.cwd, t.path); {
+	case p.at.Look(path) == Nothing:
+	case !within(path, p.cwd):
+		p.notef("%s leads out of the directory that the server is started in: name what it needs with --root", from)
+	default:
+		p.add(target{".", p.cwd}, "the directory it is started in, for "+from)
+	}
+}
+
+// absolute proposes what an argument names.
+func (p *proposer) absolute(t target, from string) {
+	what := Dir
+	if t.path != "" {
+		what = p.at.Look(t.path)
+	}
+	if what != Nothing && strings.HasPrefix(t.text, "~") && p.format != VSCode {
+		p.notef("%s is left to the server to expand, whose ~ is a private directory: write the path in full", from)
+	}
+	head, _, _ := strings.Cut(t.text, "/")
+	switch script := isScript(t.text); {
+	case what == Nothing:
+	case script && workspace(head):
+		// The workspace is the project.
+		if t = (target{text: head}); p.at.Base != "" {
+			t.path = p.at.Base
+		}
+		p.add(t, from)
+	case script && what == File:
+		if dir := p.at.Project(filepath.Dir(t.path)); dir != "" {
+			t, from = target{dir, dir}, "the project of "+from
+		}
+		p.add(t, from)
+	default:
+		p.add(t, from)
+	}
+}
+
+// scripts are what an interpreter is given to run, with what lies beside it.
+var scripts = []string{".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".py", ".rb", ".php", ".lua", ".pl", ".sh"}
+
+func isScript(path string) bool { return slices.Contains(scripts, filepath.Ext(path)) }
+
+// given are the directories that a confined server has without a root, and the
+// kernel's, which are never roots.
+var given = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/sys", "/dev"}
+
+// add proposes a root, once.
+func (p *proposer) add(t target, from string) {
+	path := ""
+	if t.path != "" {
+		path = filepath.Clean(t.path)
+	}
+	if t.text == t.path {
+		t.text = path
+	}
+	spec := t.text + ":ro"
+	switch {
+	case path == "":
+		if slices.ContainsFunc(p.Roots, func(r Root) bool { return r.Spec == spec }) {
+			return
+		}
+	case slices.Contains(p.paths, path), slices.ContainsFunc(given, func(dir string) bool { return within(path, dir) }):
+		return
+	case within(p.at.Home, path):
+		p.notef("%s is your home directory, or holds it, where rootsfs keeps its own files: name directories inside with --root", from)
+		return
+	default:
+		spec = p.name(path) + spec
+	}
+	p.Roots = append(p.Roots, Root{Spec: spec, From: from})
+	p.paths = append(p.paths, path)
+}
+
+// name is "NAME=" if the root's own name is taken by another one, or cannot be one.
+func (p *proposer) name(path string) string {
+	own, err := guard.DefaultName(path)
+	if err != nil {
+		own = "root"
+	}
+	name := own
+	for n := 2; slices.Contains(p.names, name); n++ {
+		name = guard.RootName(fmt.Sprintf("%s-%d", own, n))
+	}
+	p.names = append(p.names, name)
+	if err == nil && name == own {
+		return ""
+	}
+	return string(name) + "="
+}
+
+// within reports whether path is dir or below it.
+func within(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+func (p *proposer) notef(format string, args ...any) {
+	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
+}
+
+// fetchers are commands that fetch what they run.
+var fetchers = []string{"npx", "npm", "pnpm", "pnpx", "yarn", "bunx", "bun", "deno", "uvx", "uv", "pipx"}
+
+// remarks notes what wrapping changes for this server beside its files.
+func (p *proposer) remarks(s *Server) {
+	if base := filepath.Base(s.Command); slices.Contains(fetchers, base) {
+		p.Fetcher = base
+	}
+	if s.EnvFile != "" {
+		p.notef("the variables of its \"envFile\" do not reach it unless they are named: add --env NAME for each")
+	}
+	if v, _ := member(s.obj, "sandboxEnabled"); v != nil && text(v) == "true" {
+		p.notef("\"sandboxEnabled\" puts rootsfs itself into VS Code's sandbox, where it may not be able to mount: use one of the two")
+	}
+}
+
+// Container reports whether the server is started by a container tool, which
+// reaches nothing when it is confined: its daemon does the work.
+func (s *Server) Container() bool {
+	return slices.Contains([]string{"docker", "podman", "nerdctl"}, filepath.Base(s.Command))
+}

@@ -1,0 +1,157 @@
+package hostconfig
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/tailscale/hujson"
+)
+
+// A wrapped file that people or programs have edited since is unwrapped as far as
+// it says what it was; their edits stay.
+func TestUnwrapEdited(t *testing.T) {
+	for _, tt := range []struct{ doc, want string }{
+		// More flags, and another argument.
+		{`{"command": "/r/rootsfs", "args": ["run", "--net", "--root", "/a:rw", "--", "npx", "-y", "x", "--new"]}`,
+			`{"command": "npx", "args": ["-y", "x", "--new"]}`},
+		// Printed anew: a list that was empty or missing means the same.
+		{"{\"command\": \"rootsfs\", \"args\": [\n\"run\",\n\"--\",\n\"x\"\n], \"a\": 1}", `{"command": "x", "a": 1}`},
+		{`{"args": [ "run", "--", "x" ], "command": "rootsfs"}`, `{"command": "x"}`},
+		{`{"args": [ "run", "--", "x", ], "a": 1, "command": "rootsfs"}`, `{"a": 1, "command": "x"}`},
+		{`{"command": "rootsfs", "a": 1, "args": [ "run", "--", "x" ],}`, `{"command": "x", "a": 1,}`},
+		{`{"command": "rootsfs" /*c*/, /*d*/ "args": [ "run", "--", "x" ]}`, `{"command": "x" /*c*/, /*d*/ "args": [  ]}`},
+		{`{"command": "rootsfs", "args": ["run", "--", "x" /*c*/, /*d*/]}`, `{"command": "x", "args": [ /*c*/ /*d*/]}`},
+		{`{"command": "rootsfs", "args": ["run", "--", "x", ]}`, `{"command": "x", "args": [ ]}`},
+		// The server's own "--" is its own, and its spelling stays.
+		{`{"command": "rootsfs", "args": ["run", "--", "\u0078", "--", "\/"]}`, `{"command": "\u0078", "args": ["--", "\/"]}`},
+		// Not of the form.
+		{`{"command": "rootsfs", "args": ["serve", "--", "x"]}`, ``},
+		{`{"command": "rootsfs", "args": ["run", "--"]}`, ``},
+		{`{"command": "rootsfs", "args": ["run", "x"]}`, ``},
+		{`{"command": "rootsfs"}`, ``},
+		{`{"command": "npx", "args": ["run", "--", "x"]}`, ``},
+	} {
+		const head, tail = `{"mcpServers": {"s": `, `}}`
+		c, err := Parse("x.json", []byte(head+tt.doc+tail), program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := tt.want
+		if _, ok := c.Servers[0].Inner(); ok != (want != "") {
+			t.Errorf("%s: can be unwrapped: %v", tt.doc, ok)
+		}
+		if want == "" {
+			want = tt.doc
+		}
+		if got := string(c.Unwrap(c.Servers)); got != head+want+tail {
+			t.Errorf("%s\n became %s\n wanted %s", tt.doc, got, head+want+tail)
+		}
+	}
+}
+
+// FuzzWrap: whatever can be read can be wrapped into something that can be read,
+// in which nothing but the servers' commands and arguments differs; unwrapped it
+// is the document again, byte for byte. hujson gives each document back whole.
+func FuzzWrap(f *testing.F) {
+	err := filepath.WalkDir("testdata", func(path string, d os.DirEntry, err error) error {
+		if err == nil && filepath.Ext(path) == ".json" {
+			var doc []byte
+			doc, err = os.ReadFile(path)
+			f.Add(doc, "/opt/root fs", "/a:ro", "K", true)
+		}
+		return err
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(`{"servers":{"":{"args":[/**/],"command":"\ud800"},"b":{"command":"y",//`+"\n}}}"), "rootsfs", "--", "--", false)
+	f.Fuzz(func(t *testing.T, doc []byte, prog, spec, env string, net bool) {
+		if prog == "" {
+			prog = program
+		}
+		c, err := Parse("mcp.json", doc, prog)
+		if err != nil {
+			return
+		}
+		if v, err := hujson.Parse(ended(c.body)); err != nil || !bytes.Equal(v.Pack(), ended(c.body)) {
+			t.Fatalf("hujson does not keep bytes: %v", err)
+		}
+		plans := map[*Server]How{}
+		for _, s := range c.Servers {
+			c.Propose(s, place("/home/u/code/.mcp.json"))
+			plans[s] = How{Roots: []string{spec}, Env: append([]string{env}, s.Env...), Net: net}
+		}
+		// What JSON cannot hold becomes something else, as everywhere.
+		prog = hujson.String(prog).String()
+		wrapped := c.Wrap(prog, plans)
+		w, err := Parse("mcp.json", wrapped, prog)
+		if err != nil {
+			t.Fatalf("what was written cannot be read: %v\n%q", err, wrapped)
+		}
+		var ours []*Server
+		for i, s := range w.Servers {
+			if c.Servers[i].Err == nil && c.Servers[i].Kind == Stdio {
+				inner, ok := s.Inner()
+				if !ok || s.Args[inner] != c.Servers[i].Command || !reflect.DeepEqual(append([]string{}, s.Args[inner+1:]...), append([]string{}, c.Servers[i].Args...)) {
+					t.Fatalf("%v: %q", s, s.Args)
+				}
+				ours = append(ours, s)
+			}
+		}
+		if back := w.Unwrap(ours); !bytes.Equal(back, doc) {
+			t.Fatalf("unwrapped:\n%q, not\n%q", back, doc)
+		}
+		if a, b := rest(t, c), rest(t, w); !reflect.DeepEqual(a, b) {
+			t.Fatalf("something else differs:\n%v\n%v", a, b)
+		}
+		if shown, err := Parse("mcp.json", c.Shown(), prog); err != nil || len(shown.Servers) != len(c.Servers) {
+			t.Fatalf("what is shown cannot be read: %v", err)
+		}
+	})
+}
+
+// rest is the document without commands and arguments of started servers, and its
+// comments.
+func rest(t *testing.T, c *Config) any {
+	v, err := hujson.Parse(bytes.Clone(ended(c.body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var comments []string
+	for v := range v.All() {
+		for _, extra := range []hujson.Extra{v.BeforeExtra, v.AfterExtra} {
+			if !extra.IsStandard() {
+				comments = append(comments, string(bytes.TrimSpace(extra)))
+			}
+		}
+	}
+	v.Standardize()
+	var doc map[string]any
+	dec := json.NewDecoder(bytes.NewReader(v.Pack()))
+	dec.UseNumber()
+	if err := dec.Decode(&doc); err != nil {
+		t.Fatal(err)
+	}
+	strip := func(servers any) {
+		all, _ := servers.(map[string]any)
+		for _, s := range all {
+			if s, ok := s.(map[string]any); ok {
+				delete(s, "command")
+				delete(s, "args")
+			}
+		}
+	}
+	strip(doc["mcpServers"])
+	strip(doc["servers"])
+	projects, _ := doc["projects"].(map[string]any)
+	for _, p := range projects {
+		if p, ok := p.(map[string]any); ok {
+			strip(p["mcpServers"])
+		}
+	}
+	return []any{doc, comments}
+}

@@ -1,0 +1,55 @@
+package hostconfig
+
+import (
+	"path/filepath"
+	"strings"
+)
+
+// workspace reports whether a text is the variable for the directory of the
+// project, as the hosts call it.
+func workspace(s string) bool {
+	return s == "${workspaceFolder}" || strings.HasPrefix(s, "${workspaceFolder:") || s == "${CLAUDE_PROJECT_DIR}"
+}
+
+// expand follows ~ and a variable at the beginning of a text, as far as this
+// host expands variables; false if the text is no path then.
+func (p *proposer) expand(s string) (target, bool) {
+	rest, home := strings.CutPrefix(s, "~")
+	switch {
+	case s == "" || strings.IndexByte(s, 0) >= 0:
+		return target{}, false
+	case home && (rest == "" || rest[0] == '/'):
+		return target{s, p.at.Home + rest}, p.at.Home != ""
+	case !strings.HasPrefix(s, "${"):
+		return target{s, s}, true
+	}
+	name, rest, ok := strings.Cut(s[len("${"):], "}")
+	if !ok || rest != "" && rest[0] != '/' {
+		return target{}, false
+	}
+	value, known := "", true
+	switch {
+	case p.format == ClaudeDesktop: // expands nothing
+		return target{}, false
+	case workspace("${" + name + "}"):
+		value = p.at.Base
+		known = value != "" && !strings.Contains(name, ":")
+	case name == "userHome" && p.format != ClaudeCode:
+		value = p.at.Home
+	case strings.HasPrefix(name, "env:") && p.format != ClaudeCode:
+		value = p.at.Getenv(name[len("env:"):])
+	case p.format == ClaudeCode || p.format == Generic:
+		variable, otherwise, _ := strings.Cut(name, ":-")
+		if value = p.at.Getenv(variable); value == "" {
+			value = otherwise
+		}
+	}
+	switch {
+	case !known || strings.Contains(rest, "${"):
+		// Only the host knows; that it is a path is clear from the workspace.
+		return target{text: s}, workspace("${" + name + "}")
+	case !filepath.IsAbs(value):
+		return target{}, false // a token, as likely as not
+	}
+	return target{s, value + rest}, true
+}

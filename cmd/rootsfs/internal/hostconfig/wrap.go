@@ -1,0 +1,155 @@
+package hostconfig
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/tailscale/hujson"
+)
+
+// How says with which flags of `rootsfs run` a server is to be started.
+type How struct {
+	Roots []string // SPECs
+	Env   []string // names, or NAME=VALUE
+	Net   bool
+}
+
+// args is the command line up to the server's own command.
+func (h How) args() []string {
+	list := []string{"run"}
+	if h.Net {
+		list = append(list, "--net")
+	}
+	for _, spec := range h.Roots {
+		list = append(list, option("--root", spec)...)
+	}
+	for _, name := range h.Env {
+		list = append(list, option("--env", name)...)
+	}
+	return append(list, "--")
+}
+
+// option is two arguments, or one where the value looks like a flag itself: a
+// variable can be called "--".
+func option(name, value string) []string {
+	if strings.HasPrefix(value, "-") {
+		return []string{name + "=" + value}
+	}
+	return []string{name, value}
+}
+
+// edit replaces body[from:to].
+type edit struct {
+	from, to int
+	text     string
+}
+
+// apply makes a document with edits that do not overlap.
+func (c *Config) apply(edits []edit) []byte {
+	slices.SortFunc(edits, func(a, b edit) int { return a.from - b.from })
+	out := bytes.Clone(c.head)
+	at := 0
+	for _, e := range edits {
+		out = append(append(out, c.body[at:e.from]...), e.text...)
+		at = e.to
+	}
+	return append(out, c.body[at:]...)
+}
+
+// Wrap returns the document with the servers of how started by program. Servers
+// that are not Stdio are left as they are.
+func (c *Config) Wrap(program string, how map[*Server]How) []byte {
+	var edits []edit
+	for s, h := range how {
+		if s.Kind == Stdio && s.Err == nil {
+			edits = append(edits, c.wrap(s, program, h)...)
+		}
+	}
+	return c.apply(edits)
+}
+
+// wrap gives the server's command the place of the first argument after the
+// flags, as it is written, and takes its place.
+func (c *Config) wrap(s *Server, program string, h How) []edit {
+	command := &s.obj.Members[s.command].Value
+	var words []string
+	for _, a := range h.args() {
+		words = append(words, string(hujson.String(a)))
+	}
+	words = append(words, c.raw(command))
+	first := edit{command.StartOffset, command.EndOffset, string(hujson.String(program))}
+	if s.args < 0 {
+		first.text += c.newArgs(s, words)
+		return []edit{first}
+	}
+	list := s.obj.Members[s.args].Value
+	if len(s.list.Elements) == 0 {
+		// Right after the bracket; see emptied.
+		at := list.StartOffset + 1
+		return []edit{first, {at, at, strings.Join(words, ", ")}}
+	}
+	// Before the first argument, so that a comment above it stays above it.
+	at := s.list.Elements[0].StartOffset
+	sep := "," + separator(s.list)
+	return []edit{first, {at, at, strings.Join(words, sep) + sep}}
+}
+
+// raw is a value as it is written.
+func (c *Config) raw(v *hujson.Value) string { return string(c.body[v.StartOffset:v.EndOffset]) }
+
+// newArgs is the member "args" for a server that has none, in the style of the
+// object around it. White space after the bracket tells Unwrap that the member
+// was not there before.
+func (c *Config) newArgs(s *Server, words []string) string {
+	m := &s.obj.Members[s.command]
+	colon := ": "
+	if len(m.Value.BeforeExtra) == 0 {
+		colon = ":"
+	}
+	if line, ok := newline(m.Name.BeforeExtra); ok {
+		inner := s.deeper(line)
+		return "," + line + `"args"` + colon + "[" + inner + strings.Join(words, ","+inner) + line + "]"
+	}
+	gap := " "
+	if colon == ":" {
+		gap = ""
+	}
+	return "," + gap + `"args"` + colon + "[ " + strings.Join(words, ","+gap) + gap + "]"
+}
+
+// separator is the white space before the arguments of a list.
+func separator(list *hujson.Array) string {
+	if line, ok := newline(list.Elements[0].BeforeExtra); ok {
+		return line
+	}
+	if len(list.Elements) > 1 {
+		if extra := list.Elements[1].BeforeExtra; extra.IsStandard() && !bytes.Contains(extra, []byte("\n")) {
+			return string(extra)
+		}
+	}
+	return " "
+}
+
+// newline is the line end and the indentation with which white space, or a
+// comment, ends; false if what follows stands on the same line.
+func newline(extra hujson.Extra) (string, bool) {
+	i := bytes.LastIndexByte(extra, '\n')
+	if i < 0 || len(bytes.Trim(extra[i:], "\n\t ")) > 0 {
+		return "", false
+	}
+	if i > 0 && extra[i-1] == '\r' {
+		i--
+	}
+	return string(extra[i:]), true
+}
+
+// deeper is line with one more level of indentation: as much more as the server's
+// members have than the server itself.
+func (s *Server) deeper(line string) string {
+	step, ok := strings.CutPrefix(line, s.outer)
+	if !ok || step == "" || s.outer == "" {
+		step = "  "
+	}
+	return line + step
+}
