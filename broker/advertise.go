@@ -107,6 +107,8 @@ func (s *Session) learnRevision(params []byte) {
 	}
 }
 
+const longestServer = 200 // bytes of a name that a person reads
+
 // incomingFrame is incoming for a whole response.
 func (s *Session) incomingFrame(frame []byte) {
 	if !bytes.Contains(frame, []byte(`"protocolVersion"`)) {
@@ -136,11 +138,10 @@ func (s *Session) incoming(result []byte) {
 	if json.Unmarshal(result, &r) != nil || r.ProtocolVersion == "" {
 		return
 	}
-	const longest = 200 // bytes of a name that a person reads
 	name := r.ServerInfo.Name + " " + r.ServerInfo.Version
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.server == "" {
-		s.revision, s.server = r.ProtocolVersion, name[:min(len(name), longest)]
+		s.revision, s.server = r.ProtocolVersion, name[:min(len(name), longestServer)]
 	}
 }

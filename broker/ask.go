@@ -19,6 +19,8 @@ type Question struct {
 	Server  string        `json:"server,omitempty"` // what the server calls itself
 	Message string        `json:"message"`          // the purpose, as the server states it
 	Items   []Item        `json:"items"`
+
+	host Elicitor // of the session that asks; nil: there is none
 }
 
 // Item is one path of a question.

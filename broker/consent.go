@@ -159,11 +159,11 @@ func (c *consenting) ask(message string) {
 	defer stop()
 	now := time.Now()
 	s.mu.Lock()
-	server := s.server
+	server, host := s.server, s.host
 	s.mu.Unlock()
 	q := &Question{
 		ID: newID(), Asked: now, Until: now.Add(s.b.cfg.AskFor), Subject: s.subject, Server: server,
-		Message: message, Items: c.items,
+		Message: message, Items: c.items, host: host,
 	}
 	ans, err := s.b.cfg.Asker.Ask(ctx, q)
 	switch {

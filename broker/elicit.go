@@ -21,6 +21,15 @@ type Elicitor interface {
 // is as trustworthy as the host; the record says where it came from.
 type Elicit struct{ Host Elicitor }
 
+// AskHost is an Asker that asks through the host of whichever session has the
+// question (see Session.AskThrough), and leaves it to others where there is none.
+var AskHost Asker = AskerFunc(func(ctx context.Context, q *Question) (Answer, error) {
+	if q.host == nil {
+		return Answer{}, ErrUnanswered
+	}
+	return Elicit{q.host}.Ask(ctx, q)
+})
+
 // Ask implements Asker: one form with one choice for each path.
 func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 	var text strings.Builder
@@ -44,6 +53,7 @@ func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 		"type": "integer", "title": "For how many minutes (0: until the session ends)", "minimum": 0, "default": 0,
 	}
 	res, err := e.Host.Elicit(ctx, &mcp.ElicitParams{
+		Mode:            "form",
 		Message:         text.String(),
 		RequestedSchema: map[string]any{"type": "object", "properties": props, "required": keys},
 	})

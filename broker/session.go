@@ -34,9 +34,11 @@ type Session struct {
 	inflight map[string]*request
 	watches  map[string]*watching
 	uploads  map[string]*uploading
-	peer     sender // nil until connected
-	revision string // of the protocol, as initialize settled it
-	server   string // what the peer calls itself
+	peer     sender   // nil until connected
+	revision string   // of the protocol, as initialize settled it
+	server   string   // what the peer calls itself
+	waiting  int      // rejections that the peer has not read yet
+	host     Elicitor // asks the person at the host; nil: nobody can
 	closed   bool
 	bound    []func() // what to undo at the end
 	clients  []*binding
@@ -150,7 +152,8 @@ func ours(method string) bool {
 }
 
 // take handles a frame if it is the session's business and reports whether it
-// was. It never blocks. size is what holding the frame costs.
+// was. It does not wait, but for a peer that neither reads nor stops. size is
+// what holding the frame costs.
 func (s *Session) take(f wire.Frame, size int, send sender) bool {
 	switch {
 	case f.Method == wire.Cancelled:
@@ -163,11 +166,39 @@ func (s *Session) take(f wire.Frame, size int, send sender) bool {
 	r := &request{id: f.ID, method: f.Method, params: f.Params, send: send, held: int64(size)}
 	if err := s.admit(r); err != nil {
 		s.refused(r, err)
-		s.answer(r, nil, err)
+		s.reject(r, err)
 		return true
 	}
 	s.start(r)
 	return true
+}
+
+// maxRejections is how many answers to requests that were not let in may wait
+// for the peer to read them. They are small, and a peer that goes on sending
+// without reading waits for itself from there on.
+const maxRejections = 1024
+
+// reject answers a request that was not let in. Whoever reads the peer's frames
+// does not wait for it.
+func (s *Session) reject(r *request, err error) {
+	s.mu.Lock()
+	later := !s.closed && s.waiting < maxRejections
+	if later {
+		s.waiting++
+		s.wg.Add(1)
+	}
+	s.mu.Unlock()
+	if !later {
+		s.answer(r, nil, err)
+		return
+	}
+	go func() {
+		defer s.wg.Done()
+		s.answer(r, nil, err)
+		s.mu.Lock()
+		s.waiting--
+		s.mu.Unlock()
+	}()
 }
 
 // admit finds room for a request.

@@ -27,7 +27,7 @@ func (s *Session) serveFiles() {
 	s.questions.By = "control"
 	s.broker = broker.New(broker.Config{
 		Registry: s.reg, Tree: s.mnt.Tree(), Log: s.log,
-		Asker:  broker.Chain(broker.AskerFunc(s.askConfig), broker.AskerFunc(s.askOwner)),
+		Asker:  broker.Chain(broker.AskerFunc(s.askConfig), broker.AskHost, broker.AskerFunc(s.askOwner)),
 		AskFor: f.ConsentTimeout, Terms: s.opt.Bound.Apply,
 		UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()),
 		Limits: broker.Limits{

@@ -1,0 +1,78 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// What follows is for connections whose frames somebody else carries: package
+// proxy. Transport, Lines and HTTP need none of it.
+
+// Ours reports whether a session answers a request of this method itself.
+func Ours(method string) bool { return ours(method) }
+
+// Take handles a frame of the server's if it is the session's business, which
+// requests that Ours names and cancellations of them are, and reports whether it
+// was. It does not wait. The frame's parts must not change afterwards; size is
+// how many bytes holding it costs. send takes the answer, possibly after the
+// session has ended, and may be called concurrently; it may use what capacity
+// the frame has beyond its length, and must not keep it.
+func (s *Session) Take(f wire.Frame, size int, send func(ctx context.Context, frame []byte) error) bool {
+	return s.take(f, size, send)
+}
+
+// Attach makes send the way to the server for what it did not ask for:
+// notifications of changed files and roots. It is called as send of Take is.
+func (s *Session) Attach(send func(ctx context.Context, frame []byte) error) { s.attach(send) }
+
+// Settled tells the session which revision of the protocol is spoken, and what
+// the server calls itself; "" leaves what is known. The latest word counts.
+func (s *Session) Settled(revision, server string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if revision != "" {
+		s.revision = revision
+	}
+	if server != "" {
+		s.server = server[:min(len(server), longestServer)]
+	}
+}
+
+// AskThrough makes host the way to the person at the host of this session, for
+// AskHost; nil takes it away.
+func (s *Session) AskThrough(host Elicitor) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.host = host
+}
+
+// ListChanged reports whether the session announces changes of roots/list: what
+// roots.listChanged of the client's capabilities is to say.
+func (s *Session) ListChanged() bool { return !s.b.cfg.NoListChanged }
+
+// Extension is the value of wire.Extension in the client's capabilities.
+func (s *Session) Extension() []byte {
+	b, _ := json.Marshal(s.capability()) // strings and numbers only: cannot fail
+	return b
+}
+
+// ListRoots answers roots/list where a server asks for it inside a result
+// (SEP-2322): params and result are those of the request, without its frame.
+func (s *Session) ListRoots(params []byte) (result []byte, _ *wire.Error) {
+	r := &request{method: wire.RootsList, params: params, ctx: s.ctx}
+	res, err := s.dispatch(r)
+	s.stats.count(r.method, err)
+	if err != nil {
+		return nil, wireError(err)
+	}
+	return appendValue(nil, res), nil
+}
+
+// NoteRefusal puts on record that a frame of the server's was refused before it
+// got to the session; what says why, and quotes nothing of the frame's unescaped.
+func (s *Session) NoteRefusal(what string) {
+	_ = s.b.cfg.Registry.NoteRefusal(s.caller, names.Invalid, what)
+}

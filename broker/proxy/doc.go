@@ -1,0 +1,29 @@
+// Package proxy stands between an MCP host and a server that speak over stdio,
+// and answers for the host what rootsfs answers: roots/list in both of its forms,
+// files/*, and the capabilities that announce them.
+//
+// Everything else passes byte for byte: numbers that no float holds, unknown
+// fields, keys that repeat deep inside, odd ids, CR LF, text that is not UTF-8,
+// lines that are no JSON, a last line without an end. A line is read once by a
+// scanner that finds its outermost keys; nothing that passes is decoded. In
+// initialize, and since revision 2026-07-28 in the _meta of every request, only
+// the members that announce roots and files/* are spliced in.
+//
+// It promises that the server gets no roots but the session's, and the host no
+// request for files or roots; that consent asked through the host's
+// elicitation/create is answered by the host and nobody else: ids of ours are 128
+// random bits behind a prefix that each proxy draws for itself, and a message of
+// the server's that uses the prefix, or has one of its outermost keys twice, is
+// not passed on; that neither direction waits for the other, nor for a request
+// that the session answers; and that its memory is bounded, by two lines of
+// Options.Frame, the session's limits and those of calls being repeated. Keys are
+// matched in their exact spelling, however they are escaped.
+//
+// A message longer than Options.Frame is not carried. Whoever waits for it is
+// told by an error, if its id can be told, and the session goes on.
+//
+// It does not promise that the host shows its user who asks: a server may send
+// forms of its own that look like ours, and a host that answers forms by itself
+// answers these. It does not look into what the peers say to each other: paths
+// in the arguments and results of tools pass as they are. It confines nobody.
+package proxy

@@ -1,0 +1,155 @@
+package proxy
+
+import (
+	"bytes"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+const (
+	methodInitialize  = "initialize"
+	methodInitialized = "notifications/initialized"
+	methodDiscover    = "server/discover"
+)
+
+// noHandshake is the first revision in which every request carries what
+// initialize settled before (SEP-2575).
+const noHandshake = "2026-07-28"
+
+// fromHost decides about one message of the host's.
+func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
+	f, ok := readFrame(b)
+	if !ok {
+		return nil, true
+	}
+	if id := f.id.of(b); p.mine(id) && f.method.absent() {
+		p.asked.answer(b, &f)
+		return nil, false
+	}
+	switch {
+	case !f.twice.absent():
+		p.refuseHost(b, &f, "a message of the host's has a field twice")
+		return nil, false
+	case p.mine(f.id.of(b)):
+		p.refuseHost(b, &f, "a request of the host's has an id of rootsfs's own")
+		return nil, false
+	}
+	switch string(meant(f.method.of(b))) {
+	case "":
+		return nil, true
+	case methodInitialize:
+		return p.initialize(b, &f)
+	case methodInitialized:
+		p.attach()
+		return nil, true
+	case wire.RootsChanged:
+		return nil, false // its roots are not the ones the server is told of
+	case wire.Cancelled:
+		return p.hostCancels(b, &f)
+	}
+	return p.request(b, &f)
+}
+
+// initialize puts our capabilities among the host's, and notes what the host
+// can do.
+func (p *Proxy) initialize(b []byte, f *frame) (out []byte, pass bool) {
+	p.greets(f.id.of(b))
+	p.askThroughHost(asksForms(b, f.params, "capabilities", "elicitation"))
+	listChanged := "false"
+	if p.session.ListChanged() {
+		listChanged = "true"
+	}
+	return p.advertise(b, patch{key: "params", members: []patch{{key: "capabilities", members: []patch{
+		{key: "roots", members: []patch{
+			{key: "listChanged", value: []byte(listChanged)}, {key: "filesystemBrokering", value: []byte("true")},
+		}},
+		{key: "extensions", members: []patch{{key: wire.Extension, value: p.extension()}}},
+	}}}})
+}
+
+// greets notes the request whose answer tells who the server is.
+func (p *Proxy) greets(id []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.greeting = idKey(id)
+}
+
+// request deals with a request or notification that may carry the client's
+// capabilities itself.
+func (p *Proxy) request(b []byte, f *frame) (out []byte, pass bool) {
+	if f.params.absent() || !bytes.Contains(f.params.of(b), []byte("io.modelcontextprotocol")) {
+		return nil, true
+	}
+	meta, ok := lookup(b, f.params, "_meta")
+	if !ok {
+		return nil, true
+	}
+	rev, hasRev := lookup(b, meta, mcp.MetaKeyProtocolVersion)
+	if _, hasCaps := lookup(b, meta, mcp.MetaKeyClientCapabilities); !hasCaps && !hasRev {
+		return nil, true
+	}
+	revision := string(meant(rev.of(b)))
+	p.settled(b, f, revision)
+	out, refused := p.resume(b, f)
+	if refused {
+		return nil, false
+	}
+	out, pass = p.advertise(out, patch{key: "params", members: []patch{{key: "_meta", members: []patch{
+		{key: mcp.MetaKeyClientCapabilities, members: []patch{
+			{key: "roots", value: []byte("{}")},
+			{key: "extensions", members: []patch{{key: wire.Extension, value: p.extension()}}},
+		}},
+	}}}})
+	if revision >= noHandshake && answerable(f.id.of(b)) {
+		p.rounds.keep(f.id.of(b), out)
+	}
+	return out, false
+}
+
+// settled notes what a request without handshake says of the host.
+func (p *Proxy) settled(b []byte, f *frame, revision string) {
+	if equal(f.method.of(b), methodDiscover) {
+		p.greets(f.id.of(b))
+	}
+	p.session.Settled(revision, "")
+	p.askThroughHost(false)
+	p.attach()
+}
+
+// advertise puts one patch into the message b.
+func (p *Proxy) advertise(b []byte, what patch) (out []byte, pass bool) {
+	s := splice{b: b}
+	s.merge(blank(b, 0), []patch{what})
+	return s.bytes(), false
+}
+
+// asksForms reports whether a client's capability of elicitation includes forms,
+// as it does unless it names other modes only.
+func asksForms(b []byte, at span, keys ...string) bool {
+	e, ok := lookup(b, at, keys...)
+	if !ok || e.of(b)[0] != '{' {
+		return false
+	}
+	_, form := lookup(b, e, "form")
+	_, url := lookup(b, e, "url")
+	return form || !url
+}
+
+// attach gives the session its way to the server for notifications.
+func (p *Proxy) attach() { p.ready.Do(func() { p.session.Attach(p.toServer) }) }
+
+// refuseHost does not carry a message of the host's, and says so.
+func (p *Proxy) refuseHost(b []byte, f *frame, why string) {
+	p.noteRefused("host", why)
+	if id := f.id.of(b); answerable(id) && !f.method.absent() {
+		reply := errorReply(id, wire.CodeInvalidRequest, why+"; it was not passed on: send it again without")
+		p.onTheSide(func() { _ = p.host.send(reply) })
+	}
+}
+
+// hostTooLong deals with a line of the host's that is over the limit.
+func (p *Proxy) hostTooLong(s *skim) {
+	p.tooLong("host", s, p.host, p.server)
+}

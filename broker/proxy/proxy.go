@@ -1,0 +1,220 @@
+package proxy
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker"
+)
+
+// DefaultFrame is the longest line that is carried if Options.Frame is 0, bytes.
+const DefaultFrame = 64 << 20
+
+// Options are what a Proxy is made of. The four streams and the session are
+// required. Run closes the streams; a stream whose Close does not end a Read or
+// Write under way (a blocking os.Stdin) costs a goroutine until that returns.
+type Options struct {
+	Host    io.ReadCloser  // what the host writes: our standard input
+	HostOut io.WriteCloser // what the host reads: our standard output
+
+	Server    io.WriteCloser // the server's standard input
+	ServerOut io.ReadCloser  // the server's standard output
+
+	// Session answers for the server. It is closed by Run.
+	Session *broker.Session
+	// Frame is the longest line that is looked at and carried, bytes; 0 means
+	// DefaultFrame. Either direction may hold so much.
+	Frame int
+	Mode  Mode
+	// Gone is closed by whoever knows that the server has ended, such as by
+	// waiting for its process: what it wrote is still delivered, but nobody waits
+	// for the host any more. Nil: it is not known.
+	Gone <-chan struct{}
+	Log  *slog.Logger
+}
+
+// Proxy carries one connection between a host and a server.
+type Proxy struct {
+	opt     Options
+	log     *slog.Logger
+	session *broker.Session
+	auto    *detector
+	host    *outlet
+	server  *outlet
+	prefix  string // of every id of ours; 64 random bits of it are this proxy's own
+	stats   counters
+	asked   questions
+	rounds  rounds
+	wg      sync.WaitGroup // what waits for a peer on the side
+	later   chan struct{}  // holds a token for each of these
+	ready   sync.Once      // the session has its way to the server
+	// extension is what the session's capabilities say of files/*.
+	extension func() []byte
+
+	mu       sync.Mutex // guards the fields below
+	greeting string     // key of the initialize or server/discover under way; "": none
+	over     bool       // nothing is begun any more
+}
+
+// New makes a proxy.
+func New(opt Options) *Proxy {
+	if opt.Frame <= 0 {
+		opt.Frame = DefaultFrame
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &Proxy{
+		opt: opt, log: opt.Log, session: opt.Session, auto: newDetector(opt.Mode),
+		host: newOutlet(opt.HostOut), server: newOutlet(opt.Server),
+		prefix: "rootsfs-" + strings.ToLower(rand.Text()[:13]) + "-",
+		later:  make(chan struct{}, maxLater),
+	}
+	p.extension = sync.OnceValue(p.session.Extension)
+	return p
+}
+
+// Run is New and Proxy.Run.
+func Run(ctx context.Context, opt Options) error { return New(opt).Run(ctx) }
+
+// Run carries until both directions have ended, and returns nil then. The end of
+// the host's input closes the server's, and what the server still writes is
+// delivered; the end of the server's output closes the host's. A peer that takes
+// nothing more ends its direction. When ctx ends, everything does at once, and
+// the error is its cause.
+func (p *Proxy) Run(ctx context.Context) error {
+	down := p.pump(p.opt.Host, p.server, p.fromHost, p.hostTooLong)
+	up := p.pump(p.opt.ServerOut, p.host, p.fromServer, p.serverTooLong)
+	down.asks, down.bytes, up.bytes = true, &p.stats.down, &p.stats.up
+	p.auto.onRaw = func() { go up.release() } // in its own time: the host may not be reading
+	downEnded, upEnded := make(chan error, 1), make(chan error, 1)
+	go func() {
+		err := down.run()
+		p.asked.end() // no answer can come any more
+		p.server.close()
+		_ = p.opt.Host.Close()
+		downEnded <- err
+	}()
+	go func() {
+		err := up.run()
+		p.host.close()
+		_ = p.opt.ServerOut.Close()
+		upEnded <- err
+	}()
+	err := p.await(ctx, downEnded, upEnded)
+	p.asked.end()
+	p.host.close()
+	p.server.close()
+	_ = p.opt.Host.Close()
+	_ = p.opt.ServerOut.Close()
+	p.mu.Lock()
+	p.over = true
+	p.mu.Unlock()
+	p.session.Close()
+	p.wg.Wait()
+	return err
+}
+
+// await waits for both directions, or for what ends them.
+func (p *Proxy) await(ctx context.Context, down, up <-chan error) error {
+	var errs []error
+	gone := p.opt.Gone
+	for down != nil || up != nil {
+		select {
+		case err := <-down:
+			errs, down = append(errs, real(err)), nil
+		case err := <-up:
+			errs, up = append(errs, real(err)), nil
+		case <-gone:
+			gone, down = nil, nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// real is nil for the errors that say no more than that a peer hung up.
+func real(err error) error {
+	for _, over := range []error{io.ErrClosedPipe, os.ErrClosed, unix.EPIPE, unix.EIO} {
+		if errors.Is(err, over) { // EIO: a terminal whose other end is gone
+			return nil
+		}
+	}
+	return err
+}
+
+func (p *Proxy) pump(src io.Reader, dst *outlet, look func([]byte) ([]byte, bool), long func(*skim)) *pump {
+	return &pump{
+		src: src, dst: dst, auto: p.auto, limit: p.opt.Frame,
+		look: func(line []byte) ([]byte, bool) { return examine(line, look) }, long: long,
+	}
+}
+
+// maxLater is how many frames of ours may wait on the side for a peer to read.
+// Whoever makes more of them necessary waits for it.
+const maxLater = 256
+
+// onTheSide calls f, which may wait for a peer, without making the reader of a
+// direction wait.
+func (p *Proxy) onTheSide(f func()) {
+	select {
+	case p.later <- struct{}{}:
+	default:
+		f()
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return
+	}
+	p.wg.Go(func() {
+		f()
+		<-p.later
+	})
+}
+
+// newID makes an id for a request of ours. Its 128 bits cannot be guessed.
+func (p *Proxy) newID() string { return p.prefix + strings.ToLower(rand.Text()) }
+
+// mine reports whether an id, raw, has the form of ours.
+func (p *Proxy) mine(id []byte) bool {
+	return strings.HasPrefix(string(meant(id)), p.prefix)
+}
+
+// counters are a proxy's figures since its beginning.
+type counters struct {
+	down, up                                atomic.Int64
+	answered, retried, asked, refused, long atomic.Int64
+}
+
+// Stats are a proxy's figures.
+type Stats struct {
+	MCP      bool  `json:"mcp"`               // the peers were found, or said, to speak it
+	ToServer int64 `json:"bytes_from_host"`   // read from the host
+	ToHost   int64 `json:"bytes_from_server"` // read from the server
+	Answered int64 `json:"answered"`          // requests of the server's that the session took
+	Retried  int64 `json:"retried"`           // calls repeated with roots (SEP-2322)
+	Asked    int64 `json:"asked"`             // questions put to the host's user
+	Refused  int64 `json:"refused"`           // frames that were not carried
+	TooLong  int64 `json:"too_long"`          // lines beyond Options.Frame
+}
+
+// Stats returns the figures now.
+func (p *Proxy) Stats() Stats {
+	c := &p.stats
+	return Stats{
+		MCP: p.auto.state() == isMCP, ToServer: c.down.Load(), ToHost: c.up.Load(), Answered: c.answered.Load(),
+		Retried: c.retried.Load(), Asked: c.asked.Load(), Refused: c.refused.Load(), TooLong: c.long.Load(),
+	}
+}

@@ -1,0 +1,237 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+// pump carries one direction. It reads as much as there is, looks at each line
+// once, and writes lines that pass together, from the buffer they were read into.
+type pump struct {
+	src io.Reader
+	dst *outlet
+	// look decides about a line without its end: it passes as it came, or out
+	// stands in for it, or, if out is nil, nothing does.
+	look func(line []byte) (out []byte, pass bool)
+	// long deals with a line that is over the limit, whose parts are known as
+	// far as they were small.
+	long  func(s *skim)
+	auto  *detector
+	asks  bool // this direction begins a session of MCP, so it may tell that there is none
+	limit int  // bytes of a line
+	bytes *atomic.Int64
+
+	mu         sync.Mutex // guards the fields below; not held while reading
+	buf        []byte     // beyond end, the reader's
+	start, end int        // what is read and not dealt with
+	seen       int        // up to here no line ends
+	mid        bool       // in a line whose beginning has passed
+}
+
+const (
+	readSize = 64 << 10 // a pipe's usual room
+	keepSize = 1 << 20  // a buffer that a long line made larger is given back
+)
+
+// run carries until the source ends or the destination takes no more. The error
+// is nil at the source's end.
+func (u *pump) run() error {
+	for {
+		rerr, err := u.step()
+		if err != nil {
+			return err
+		}
+		if errors.Is(rerr, io.EOF) {
+			return nil
+		} else if rerr != nil {
+			return rerr
+		}
+	}
+}
+
+// step reads once and deals with what there is then.
+func (u *pump) step() (rerr, err error) {
+	rerr = u.read()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return rerr, u.deal(rerr != nil)
+}
+
+func (u *pump) read() error {
+	u.mu.Lock()
+	u.roomLocked()
+	free := u.buf[u.end:]
+	u.mu.Unlock()
+	n, err := u.src.Read(free)
+	u.mu.Lock()
+	u.end += n
+	u.mu.Unlock()
+	u.bytes.Add(int64(n))
+	return err
+}
+
+// release passes on what was held back to be looked at.
+func (u *pump) release() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_ = u.deal(false) // a destination that is gone is noticed by the next write, too
+}
+
+// roomLocked makes room in the buffer for a read.
+func (u *pump) roomLocked() {
+	switch rest := u.end - u.start; {
+	case rest == 0:
+		u.start, u.end, u.seen = 0, 0, 0
+		if len(u.buf) == 0 || len(u.buf) > keepSize {
+			u.buf = make([]byte, readSize)
+		}
+	case u.end < len(u.buf):
+	case u.start > 0 && rest <= len(u.buf)/2:
+		copy(u.buf, u.buf[u.start:u.end])
+		u.start, u.end, u.seen = 0, rest, u.seen-u.start
+	default:
+		larger := make([]byte, min(2*len(u.buf), max(u.limit, len(u.buf))+readSize))
+		copy(larger, u.buf[u.start:u.end])
+		u.buf, u.start, u.end, u.seen = larger, 0, rest, u.seen-u.start
+	}
+}
+
+// deal deals with what is in the buffer; last: nothing comes after it.
+func (u *pump) deal(last bool) error {
+	for u.start < u.end {
+		var more bool
+		var err error
+		switch state := u.auto.state(); {
+		case state == isRaw:
+			err = u.pass(u.end - u.start)
+		case u.mid:
+			err = u.rest()
+		case state == undecided:
+			more, err = u.sniff(last)
+		default:
+			more, err = u.lines(last)
+		}
+		if more || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pass passes n bytes on as they are.
+func (u *pump) pass(n int) error {
+	_, err := u.dst.Write(u.buf[u.start : u.start+n])
+	u.start += n
+	u.seen = max(u.seen, u.start)
+	return err
+}
+
+// rest passes on the rest of a line whose beginning has passed.
+func (u *pump) rest() error {
+	n := u.end - u.start
+	if i := bytes.IndexByte(u.buf[u.start:u.end], '\n'); i >= 0 {
+		n, u.mid = i+1, false
+	}
+	return u.pass(n)
+}
+
+// lines deals with the lines in the buffer. It reports whether more has to be
+// read first.
+func (u *pump) lines(last bool) (more bool, err error) {
+	run := u.start // from here to start, what passes as it came
+	flush := func() error {
+		_, err := u.dst.Write(u.buf[run:u.start])
+		run = u.start
+		return err
+	}
+	for u.start < u.end {
+		line, ok := u.line(last)
+		if !ok {
+			if err := flush(); err != nil {
+				return false, err
+			}
+			if u.end-u.start > u.limit {
+				return false, u.skip()
+			}
+			return true, nil
+		}
+		body := line[:len(line)-endOf(line)]
+		out, pass := body, true
+		switch {
+		case len(body) > u.limit:
+			s := &skim{}
+			s.feed(body)
+			u.long(s)
+			out, pass = nil, false
+		default:
+			out, pass = u.look(body)
+		}
+		if !pass {
+			if err := flush(); err != nil {
+				return false, err
+			}
+		}
+		u.start += len(line)
+		if !pass {
+			run = u.start
+			if out != nil {
+				out = append(out[:len(out):len(out)], line[len(body):]...)
+				if _, err := u.dst.Write(out); err != nil {
+					return false, err
+				}
+			}
+		}
+	}
+	return false, flush()
+}
+
+// line returns the next line with its end, or, at the end of all, what there is.
+func (u *pump) line(last bool) ([]byte, bool) {
+	from := max(u.start, u.seen)
+	if i := bytes.IndexByte(u.buf[from:u.end], '\n'); i >= 0 {
+		return u.buf[u.start : from+i+1], true
+	}
+	u.seen = u.end
+	return u.buf[u.start:u.end], last
+}
+
+// endOf is how long the end of a line is.
+func endOf(line []byte) int {
+	switch {
+	case bytes.HasSuffix(line, []byte("\r\n")):
+		return 2
+	case bytes.HasSuffix(line, []byte("\n")):
+		return 1
+	}
+	return 0
+}
+
+// skip reads past a line that is over the limit, keeping its small parts only.
+// It gives up u.mu while it reads.
+func (u *pump) skip() error {
+	s := &skim{}
+	for {
+		part := u.buf[u.start:u.end]
+		i := bytes.IndexByte(part, '\n')
+		if i >= 0 {
+			part = part[:i]
+		}
+		s.feed(part)
+		u.start += len(part)
+		if i >= 0 {
+			u.start++
+			u.long(s)
+			return nil
+		}
+		u.mu.Unlock()
+		err := u.read()
+		u.mu.Lock()
+		if err != nil && u.start == u.end {
+			u.long(s)
+			return nil // the next read tells of the end, too
+		}
+	}
+}

@@ -1,0 +1,327 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// Since 2026-07-28 a server asks for roots inside a result: "input_required",
+// with the requests under keys of its choice, and what it wants to be reminded
+// of; the client repeats the call with the answers (SEP-2322). So a call of such
+// a revision is kept until it is answered. Where the server asks for
+//
+//	roots only      the call is repeated under an id of ours, and the host sees
+//	                the final answer only
+//	other things    the host gets it as it came
+//	both            the host is asked for the others, and reminds us of the roots:
+//	                its call comes back with requestState of ours, in whose place
+//	                the server's goes, and the roots are put among the answers
+//
+// Roots that cannot be listed end the call with an error at the host, and
+// nothing is repeated (R172).
+type rounds struct {
+	mu   sync.Mutex        // guards the fields below
+	host map[string]*round // by the host's id
+	ours map[string]*round // by the id of the repetition under way
+	held int               // bytes of all requests
+}
+
+// round is one call of the host's that is not answered.
+type round struct {
+	hostID  []byte // raw
+	request []byte // as the server got it
+	id      string // key of the repetition under way; "" while there is none
+	n       int    // repetitions so far
+}
+
+const (
+	// maxRounds is how often one call is repeated; the Go SDK does as often.
+	maxRounds = 10
+	// Calls are kept up to these limits; roots are not answered inside the
+	// results of others, which then get to the host as they came.
+	maxHeld  = 64 << 20 // bytes
+	maxCalls = 4096
+)
+
+// idKey is what an id, raw, has in common with other spellings of it.
+func idKey(id []byte) string {
+	if bytes.IndexByte(id, '\\') < 0 {
+		return string(id)
+	}
+	return `"` + string(meant(id)) + `"`
+}
+
+// keep keeps a call. request is the message as the server gets it.
+func (r *rounds) keep(id, request []byte) {
+	key := idKey(id)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if old := r.host[key]; old != nil {
+		r.forgetLocked(old)
+	}
+	if r.held+len(request) > maxHeld || len(r.host) >= maxCalls {
+		return
+	}
+	if r.host == nil {
+		r.host, r.ours = map[string]*round{}, map[string]*round{}
+	}
+	r.host[key] = &round{hostID: bytes.Clone(id), request: bytes.Clone(request)}
+	r.held += len(request)
+}
+
+// answered returns the call that the server answers by this id, nil if it is
+// none of those that were kept.
+func (r *rounds) answered(id []byte) *round {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.host) == 0 {
+		return nil
+	}
+	key := idKey(id)
+	if o := r.ours[key]; o != nil {
+		return o
+	}
+	if h := r.host[key]; h != nil && h.id == "" {
+		return h
+	}
+	return nil
+}
+
+// forget ends a call.
+func (r *rounds) forget(c *round) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forgetLocked(c)
+}
+
+func (r *rounds) forgetLocked(c *round) {
+	if key := idKey(c.hostID); r.host[key] == c {
+		delete(r.host, key)
+		r.held -= len(c.request)
+	}
+	delete(r.ours, c.id)
+}
+
+// repeat puts a call under a new id; it reports false if the host has given it
+// up, or if it was repeated often enough, and then it is forgotten.
+func (r *rounds) repeat(c *round, id string) (ok, often bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.host[idKey(c.hostID)] != c:
+		return false, false
+	case c.n == maxRounds:
+		r.forgetLocked(c)
+		return false, true
+	}
+	delete(r.ours, c.id)
+	c.id = `"` + id + `"`
+	c.n++
+	r.ours[c.id] = c
+	return true, false
+}
+
+// cancelled ends the call of the host's id and returns the key under which the
+// server knows it, "" if that is the host's.
+func (r *rounds) cancelled(id []byte) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.host[idKey(id)]
+	if c == nil {
+		return ""
+	}
+	r.forgetLocked(c)
+	return c.id
+}
+
+// hostCancels tells the server by which id it knows the call.
+func (p *Proxy) hostCancels(b []byte, f *frame) (out []byte, pass bool) {
+	at, ok := lookup(b, f.params, "requestId")
+	if !ok {
+		return nil, true
+	}
+	key := p.rounds.cancelled(at.of(b))
+	if key == "" {
+		return nil, true
+	}
+	return replaced(b, at, []byte(key)), false
+}
+
+// wanted is one request of roots inside a result.
+type wanted struct {
+	Key    string          `json:"k"` // raw, without its quotes
+	Params json.RawMessage `json:"p,omitempty"`
+}
+
+// inputRequired deals with a result that asks for input.
+func (p *Proxy) inputRequired(b []byte, f *frame, r *round) (out []byte, pass bool) {
+	reqs, ok := lookup(b, f.result, "inputRequests")
+	var roots []wanted
+	var keys []string
+	others := 0
+	if l, object := open(b, reqs.from); ok && object && !l.array {
+		for l.next() {
+			if m, ok := lookup(b, l.val, "method"); !ok || !equal(m.of(b), wire.RootsList) {
+				others++
+				continue
+			}
+			w := wanted{Key: string(b[l.key.from+1 : l.key.to-1])}
+			if params, ok := lookup(b, l.val, "params"); ok {
+				w.Params = bytes.Clone(params.of(b))
+			}
+			roots, keys = append(roots, w), append(keys, string(meant(l.key.of(b))))
+		}
+	}
+	var state []byte
+	if s, ok := lookup(b, f.result, "requestState"); ok {
+		state = bytes.Clone(s.of(b))
+	}
+	switch {
+	case len(roots) == 0:
+		p.rounds.forget(r)
+		return replaced(b, f.id, r.hostID), false
+	case others == 0:
+		p.onTheSide(func() { p.repeat(r, roots, state) })
+		return nil, false
+	}
+	p.rounds.forget(r)
+	return p.askOthers(b, f, r, reqs, keys, roots, state), false
+}
+
+// repeat sends a call once more, with roots.
+func (p *Proxy) repeat(r *round, roots []wanted, state []byte) {
+	more, err := p.listed(roots)
+	if err != nil {
+		p.endCall(r.hostID, err.Code, "the server asked for roots while it answered this: "+err.Message)
+		p.rounds.forget(r)
+		return
+	}
+	id := p.newID()
+	frame := withParams(r.request, `"`+id+`"`, func(params []byte) []byte {
+		with := []patch{{key: "inputResponses", members: more}}
+		if state != nil {
+			with = append(with, patch{key: "requestState", value: state})
+		}
+		out, _ := without(params, []string{"inputResponses", "requestState"}, with...)
+		return out
+	})
+	ok, often := p.rounds.repeat(r, id)
+	if often {
+		p.endCall(r.hostID, wire.CodeInternal, fmt.Sprintf("the server asked for roots %d times over and gave no answer", maxRounds+1))
+	}
+	if !ok {
+		return
+	}
+	p.stats.retried.Add(1)
+	_ = p.server.send(frame) // a server that is gone answers nothing: the host sees its end
+}
+
+// listed answers what was asked for.
+func (p *Proxy) listed(roots []wanted) ([]patch, *wire.Error) {
+	var all []patch
+	for _, w := range roots {
+		result, err := p.session.ListRoots(w.Params)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, patch{key: w.Key, value: result})
+	}
+	return all, nil
+}
+
+// endCall answers a call of the host's with an error.
+func (p *Proxy) endCall(id []byte, code int, why string) {
+	reply := errorReply(id, code, why)
+	p.onTheSide(func() { _ = p.host.send(reply) })
+}
+
+// withParams composes a request anew: with another id, if one is given, and its
+// params changed. It is nil for what has none.
+func withParams(request []byte, id string, change func(params []byte) []byte) []byte {
+	f, ok := readFrame(request)
+	if !ok || f.params.absent() {
+		return nil
+	}
+	s := splice{b: request}
+	cuts := []cut{{f.params, change(f.params.of(request))}}
+	if id != "" {
+		cuts = append(cuts, cut{f.id, []byte(id)})
+	}
+	slices.SortFunc(cuts, func(a, b cut) int { return a.from - b.from })
+	s.cuts = cuts
+	return s.bytes()
+}
+
+// memo is what requestState of ours holds, in base64 behind the prefix. It needs
+// no memory here, whether or not the host comes back.
+type memo struct {
+	State json.RawMessage `json:"s,omitempty"` // the server's own
+	Roots []wanted        `json:"r"`
+}
+
+// askOthers makes the result by which the host is asked for what is not roots.
+func (p *Proxy) askOthers(b []byte, f *frame, r *round, reqs span, keys []string, roots []wanted, state []byte) []byte {
+	m, err := json.Marshal(memo{State: state, Roots: roots})
+	rest, ok := without(reqs.of(b), keys)
+	if err != nil || !ok {
+		return errorReply(r.hostID, wire.CodeInternal, "the server's request for input is malformed")
+	}
+	mark := []byte(`"` + p.prefix + base64.RawURLEncoding.EncodeToString(m) + `"`)
+	result, _ := without(f.result.of(b), []string{"inputRequests", "requestState"},
+		patch{key: "inputRequests", value: rest}, patch{key: "requestState", value: mark})
+	s := splice{b: b, cuts: []cut{{f.id, r.hostID}, {f.result, result}}}
+	slices.SortFunc(s.cuts, func(a, b cut) int { return a.from - b.from })
+	return s.bytes()
+}
+
+// resume puts roots among the answers that the host comes back with, and the
+// server's requestState in the place of ours. Other requests stay as they are.
+// refused: the host was told why it is not carried.
+func (p *Proxy) resume(b []byte, f *frame) (out []byte, refused bool) {
+	at, ok := lookup(b, f.params, "requestState")
+	if !ok {
+		return b, false
+	}
+	text, ok := strings.CutPrefix(string(meant(at.of(b))), p.prefix)
+	if !ok {
+		return b, false
+	}
+	var m memo
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(raw, &m)
+	}
+	if err != nil {
+		p.refuseHost(b, f, "requestState is not what rootsfs gave")
+		return nil, true
+	}
+	more, werr := p.listed(m.Roots)
+	if werr != nil {
+		p.noteRefused("host", werr.Message)
+		p.endCall(bytes.Clone(f.id.of(b)), werr.Code, "the server asked for roots while it answered this: "+werr.Message)
+		return nil, true
+	}
+	p.stats.retried.Add(1)
+	return withParams(b, "", func(params []byte) []byte {
+		answers := []byte("{}")
+		if a, ok := lookup(params, span{0, len(params)}, "inputResponses"); ok {
+			answers = a.of(params)
+		}
+		if all, ok := without(answers, nil, more...); ok {
+			answers = all
+		}
+		with := []patch{{key: "inputResponses", value: answers}}
+		if m.State != nil {
+			with = append(with, patch{key: "requestState", value: m.State})
+		}
+		out, _ := without(params, []string{"inputResponses", "requestState"}, with...)
+		return out
+	}), false
+}

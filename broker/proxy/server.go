@@ -1,0 +1,173 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// fromServer decides about one message of the server's.
+func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
+	f, ok := readFrame(b)
+	if !ok {
+		if bytes.Contains(b, []byte(p.prefix)) {
+			p.refuseServer(b, nil, "a line of the server's that is no message has an id of rootsfs's own")
+			return nil, false
+		}
+		return nil, true
+	}
+	mine := p.mine(f.id.of(b))
+	switch {
+	case !f.twice.absent():
+		p.refuseServer(b, &f, "a message of the server's has a field twice")
+		return nil, false
+	case f.method.absent() && f.id.absent():
+		return nil, true
+	case f.method.absent():
+		return p.response(b, &f, mine)
+	case mine:
+		p.refuseServer(b, &f, "a request of the server's has an id of rootsfs's own")
+		return nil, false
+	}
+	switch method := meant(f.method.of(b)); {
+	case broker.Ours(string(method)):
+		return nil, p.take(b, &f)
+	case string(method) == wire.Cancelled:
+		if id, ok := lookup(b, f.params, "requestId"); ok && p.mine(id.of(b)) {
+			p.refuseServer(b, &f, "the server cancels a request of rootsfs's own")
+			return nil, false
+		}
+		return nil, p.take(b, &f)
+	}
+	return nil, true
+}
+
+// take gives a message to the session; it reports whether it is to pass instead.
+func (p *Proxy) take(b []byte, f *frame) (pass bool) {
+	own := bytes.Clone(b) // the session answers while we read on
+	wf, err := wire.ReadFrame(own)
+	if err != nil {
+		p.refuseServer(b, f, "a message of the server's is malformed: "+err.Error())
+		return false
+	}
+	if !p.session.Take(wf, len(own), p.toServer) {
+		return true
+	}
+	if wf.Method != wire.Cancelled {
+		p.stats.answered.Add(1)
+		p.attach() // it speaks, so it listens
+	}
+	return false
+}
+
+// toServer sends a frame of the session's.
+func (p *Proxy) toServer(_ context.Context, frame []byte) error { return p.server.send(frame) }
+
+// response deals with an answer of the server's.
+func (p *Proxy) response(b []byte, f *frame, mine bool) (out []byte, pass bool) {
+	id := f.id.of(b)
+	p.learn(b, f)
+	r := p.rounds.answered(id)
+	switch {
+	case r == nil && mine:
+		p.refuseServer(b, f, "the server answers a request of rootsfs's own that was not put to it")
+		return nil, false
+	case r == nil:
+		return nil, true
+	case !f.result.absent():
+		if t, ok := lookup(b, f.result, "resultType"); ok && equal(t.of(b), "input_required") {
+			return p.inputRequired(b, f, r)
+		}
+	}
+	p.rounds.forget(r)
+	if !mine {
+		return nil, true
+	}
+	return replaced(b, f.id, r.hostID), false
+}
+
+// learn takes from the answer to the host's greeting who the server is.
+func (p *Proxy) learn(b []byte, f *frame) {
+	p.mu.Lock()
+	greeted := p.greeting != "" && p.greeting == idKey(f.id.of(b))
+	if greeted {
+		p.greeting = ""
+	}
+	p.mu.Unlock()
+	if !greeted || f.result.absent() {
+		return
+	}
+	version, _ := lookup(b, f.result, "protocolVersion") // server/discover has none
+	revision := string(meant(version.of(b)))
+	info, ok := lookup(b, f.result, "serverInfo")
+	if !ok {
+		if info, ok = lookup(b, f.result, "_meta", mcp.MetaKeyServerInfo); !ok {
+			p.session.Settled(revision, "")
+			return
+		}
+	}
+	name, _ := lookup(b, info, "name")
+	number, _ := lookup(b, info, "version")
+	p.session.Settled(revision, strings.TrimSpace(string(meant(name.of(b)))+" "+string(meant(number.of(b)))))
+}
+
+// refuseServer does not carry a message of the server's. Whoever waits for it is
+// told, if the id is beyond doubt. f is nil for a line that is no message.
+func (p *Proxy) refuseServer(b []byte, f *frame, why string) {
+	p.noteRefused("server", why)
+	p.session.NoteRefusal(why)
+	if f == nil || !answerable(f.id.of(b)) || !f.twice.absent() && equal(f.twice.of(b), "id") {
+		return
+	}
+	id, to := bytes.Clone(f.id.of(b)), p.server
+	if f.method.absent() {
+		if p.mine(id) {
+			return
+		}
+		to = p.host
+	}
+	p.onTheSide(func() { _ = to.send(errorReply(id, wire.CodeInvalidRequest, why+"; it was not passed on")) })
+}
+
+// noteRefused counts and logs. A peer can make many: the log tells of the first,
+// the second, the fourth and so on.
+func (p *Proxy) noteRefused(of, why string) {
+	if n := p.stats.refused.Add(1); n&(n-1) == 0 {
+		p.log.Warn("a message was not passed on", "of", of, "why", why, "so far", n)
+	}
+}
+
+// serverTooLong deals with a line of the server's that is over the limit.
+func (p *Proxy) serverTooLong(s *skim) {
+	if id := s.answerable(); id != nil && !s.method {
+		if r := p.rounds.answered(id); r != nil {
+			p.rounds.forget(r)
+			s.id = r.hostID
+		}
+	}
+	p.tooLong("server", s, p.server, p.host)
+}
+
+// tooLong answers for a line that was not carried: a request's sender, or who
+// waits for a response. The session goes on.
+func (p *Proxy) tooLong(of string, s *skim, sender, other *outlet) {
+	p.stats.long.Add(1)
+	why := fmt.Sprintf("a message of the %s's is longer than the %d bytes that rootsfs carries (it has %d)", of, p.opt.Frame, s.size)
+	p.noteRefused(of, why)
+	id := s.answerable()
+	if id == nil || p.mine(id) {
+		return
+	}
+	to := other
+	if s.method {
+		to = sender
+	}
+	reply := errorReply(id, wire.CodeInvalidRequest, why+"; send less at a time")
+	p.onTheSide(func() { _ = to.send(reply) })
+}
