@@ -1,0 +1,412 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A stepError says which step of building failed, and with what.
+type stepError struct {
+	step string
+	err  error
+}
+
+func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
+func (e *stepError) Unwrap() error { return e.err }
+
+func step(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return &stepError{fmt.Sprintf(format, args...), err}
+}
+
+const (
+	// rootSize bounds the minimal root's own files: copies of /etc, which are
+	// at most copyMax each.
+	rootSize = "64m"
+	copyMax  = 1 << 20
+
+	// shown is what every bind gets on top of its own flags; closed is for
+	// what the command may not even write to where modes would let it.
+	shown  = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+	closed = shown | unix.MOUNT_ATTR_RDONLY
+
+	// scratch holds what is bound elsewhere. It stays, and nobody may enter it.
+	scratch = "/.rootsfs"
+	// emptyDir and emptyFile hide what lies below them.
+	emptyDir  = scratch + "/empty"
+	emptyFile = scratch + "/none"
+	// sysDir is where the copies of sysctls are.
+	sysDir = scratch + "/sys"
+	// treeAt is where a tree that the caller has opened is while its
+	// directories are bound: in the host's root, which is let go of with all
+	// that is mounted there. (An unmount of its own takes a while.)
+	treeAt = "/usr"
+)
+
+// builder makes the minimal root in the mount namespace of this process. Paths
+// are inside paths; all are resolved in the new root, which nothing but this
+// process has seen yet.
+type builder struct {
+	root   int // the new root's descriptor
+	limits int // /proc/sys/user, which is hidden by the time it is needed
+	layout *layout
+	notes  []string // what was left out, and why
+}
+
+// build makes the root described by l and moves this process into it. The mount
+// namespace must be this process's own. What it returns besides the error is
+// what was left out.
+func build(l *layout) ([]string, error) {
+	// Nothing of ours may reach the host's namespace.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return nil, step(err, "make the mounts private")
+	}
+	root, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "size", rootSize, "mode", "0755")
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{root: root, layout: l}
+	// Over the host's root: the one directory that is certainly there.
+	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return nil, step(err, "mount the new root")
+	}
+	for _, f := range []func() error{b.skeleton, b.privateFS, b.binds, b.devpts, b.proc, b.tree, b.hide, b.pivot, b.seal, b.nested} {
+		if err := f(); err != nil {
+			return nil, err
+		}
+	}
+	return b.notes, nil
+}
+
+// newFS makes a file system that is mounted nowhere yet.
+func newFS(kind string, attrs int, options ...string) (int, error) {
+	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, step(err, "open a new %s", kind)
+	}
+	defer unix.Close(fs)
+	for i := 0; i < len(options); i += 2 {
+		if err := unix.FsconfigSetString(fs, options[i], options[i+1]); err != nil {
+			return -1, step(err, "set %s of the new %s", options[i], kind)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, step(err, "make a new %s", kind)
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attrs)
+	return fd, step(err, "mount a new %s", kind)
+}
+
+// open opens a path of the new root.
+func (b *builder) open(path string, flags uint64) (int, error) {
+	rel := strings.TrimPrefix(path, "/")
+	if rel == "" {
+		rel = "."
+	}
+	return unix.Openat2(b.root, rel, &unix.OpenHow{
+		Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+// attach mounts what fd is at a path.
+func (b *builder) attach(fd int, at string) error {
+	target, err := b.open(at, unix.O_PATH)
+	if err != nil {
+		return step(err, "find %s in the new root", at)
+	}
+	defer unix.Close(target)
+	err = unix.MoveMount(fd, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	return step(err, "mount %s", at)
+}
+
+// clone makes a detached copy of the mounts at a directory or file.
+func clone(dirfd int, path string, attrs uint64) (int, error) {
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE)
+	if path == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	fd, err := unix.OpenTree(dirfd, path, flags)
+	if err != nil {
+		return -1, err
+	}
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attrs, Propagation: unix.MS_PRIVATE})
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// rebind shows a directory or file of the new root at another place of it.
+func (b *builder) rebind(from, at string, attrs uint64) error {
+	src, err := b.open(from, unix.O_PATH)
+	if err != nil {
+		return step(err, "find %s in the new root", from)
+	}
+	defer unix.Close(src)
+	fd, err := clone(src, "", attrs)
+	if err != nil {
+		return step(err, "copy the mount of %s", from)
+	}
+	defer unix.Close(fd)
+	return b.attach(fd, at)
+}
+
+// skeleton makes directories, links and files.
+func (b *builder) skeleton() error {
+	for _, dir := range append([]string{scratch, emptyDir, sysDir}, b.layout.Dirs...) {
+		if err := unix.Mkdirat(b.root, dir[1:], 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+			return step(err, "make %s", dir)
+		}
+	}
+	for _, l := range b.layout.Links {
+		if err := unix.Symlinkat(l.Target, b.root, l.At[1:]); err != nil && !errors.Is(err, unix.EEXIST) {
+			return step(err, "make the link %s", l.At)
+		}
+	}
+	for _, f := range append([]file{{At: emptyFile}}, b.layout.Files...) {
+		if err := b.write(f.At, f.Data); err != nil {
+			return err
+		}
+	}
+	for _, path := range b.layout.Copies {
+		data, err := readSmall(path)
+		if err != nil {
+			if !errors.Is(err, unix.ENOENT) {
+				b.notes = append(b.notes, fmt.Sprintf("%s is not there: %v", path, err))
+			}
+			continue
+		}
+		if err := b.write(path, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) write(path string, data []byte) error {
+	fd, err := unix.Openat(b.root, path[1:], unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return step(err, "make %s", path)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	_, err = f.Write(data)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return step(err, "write %s", path)
+}
+
+// readSmall reads a regular file of the host's.
+func readSmall(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	case info.Size() > copyMax:
+		return nil, fmt.Errorf("it has more than %d bytes", copyMax)
+	}
+	return io.ReadAll(io.LimitReader(f, copyMax))
+}
+
+// privateFS mounts the file system that the command can fill.
+func (b *builder) privateFS() error {
+	// One inode for every 4 KiB: a limit in bytes alone leaves empty files free.
+	fd, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "mode", "0755",
+		"size", strconv.FormatInt(b.layout.TmpSize, 10), "nr_inodes", strconv.FormatInt(b.layout.TmpSize/4096, 10))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for dir, mode := range map[string]uint32{placeHome: 0o700, placeRuntime: 0o700, placeRun: 0o755, placeTmp: 0o1777, placeVarTmp: 0o1777, placeShm: 0o1777} {
+		name := strings.TrimPrefix(dir, privateDir+"/")
+		if err := unix.Mkdirat(fd, name, 0o755); err != nil {
+			return step(err, "make %s", dir)
+		}
+		// mkdir's mode is cut by the umask.
+		if err := unix.Fchmodat(fd, name, mode, 0); err != nil {
+			return step(err, "set the mode of %s", dir)
+		}
+	}
+	return b.attach(fd, privateDir)
+}
+
+// binds shows the host's directories and files.
+func (b *builder) binds() error {
+	for _, m := range b.layout.Binds {
+		if err := b.bind(m); err != nil {
+			if m.Optional {
+				b.notes = append(b.notes, fmt.Sprintf("%s is not there: %v", m.To, err))
+				continue
+			}
+			return err
+		}
+	}
+	for _, m := range b.layout.Places {
+		if err := b.rebind(m.From, m.To, shown); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) bind(m bind) error {
+	attrs := uint64(closed)
+	switch {
+	case m.Device:
+		attrs = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
+	case m.Write:
+		attrs = shown
+	}
+	fd := m.FD
+	if fd == 0 {
+		var err error
+		if fd, err = clone(unix.AT_FDCWD, m.From, attrs); err != nil {
+			return step(err, "bind %s", m.From)
+		}
+	} else if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: attrs}); err != nil {
+		return step(err, "bind %s", m.From)
+	}
+	defer unix.Close(fd)
+	if err := b.place(fd, m.To); err != nil {
+		return err
+	}
+	return b.attach(fd, m.To)
+}
+
+// place makes the empty directory or file that fd is mounted on, if the new root
+// does not have one.
+func (b *builder) place(fd int, at string) error {
+	if old, err := b.open(at, unix.O_PATH); err == nil {
+		unix.Close(old)
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return step(err, "look at %s", at)
+	}
+	dir := ""
+	parts := strings.Split(strings.TrimPrefix(at, "/"), "/")
+	for i, name := range parts {
+		parent, err := b.open("/"+dir, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return step(err, "make %s", at)
+		}
+		if i == len(parts)-1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			err = unix.Mknodat(parent, name, unix.S_IFREG|0o644, 0)
+		} else {
+			err = unix.Mkdirat(parent, name, 0o755)
+		}
+		unix.Close(parent)
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return step(err, "make %s", at)
+		}
+		dir += name + "/"
+	}
+	return nil
+}
+
+// devpts gives the command terminals of its own: the host's are not among them.
+func (b *builder) devpts() error {
+	fd, err := newFS("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "ptmxmode", "0666", "mode", "0600")
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return b.attach(fd, "/dev/pts")
+}
+
+// tree binds the roots.
+func (b *builder) tree() error {
+	l := b.layout
+	from := l.TreeFrom
+	if l.TreeFD != 0 {
+		defer unix.Close(l.TreeFD)
+		from = treeAt
+		// Only what is mounted in our namespace can be bound in parts.
+		if err := unix.MoveMount(l.TreeFD, "", unix.AT_FDCWD, treeAt, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return step(err, "mount the tree of roots")
+		}
+	}
+	if l.FlatAt != "" {
+		return b.part(from, l.FlatAt)
+	}
+	for _, top := range l.Tops {
+		if err := b.part(from+top, top); errors.Is(err, unix.ENOENT) {
+			b.notes = append(b.notes, top+" is empty: the tree does not show it")
+		} else if err != nil {
+			return err
+		}
+	}
+	for _, p := range l.Nested {
+		if err := b.part(from+p, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// part binds one path of the tree at a path inside.
+func (b *builder) part(from, at string) error {
+	fd, err := clone(unix.AT_FDCWD, from, shown)
+	if err != nil {
+		return step(err, "bind %s of the tree of roots", at)
+	}
+	defer unix.Close(fd)
+	if err := b.place(fd, at); err != nil {
+		return err
+	}
+	return b.attach(fd, at)
+}
+
+func (b *builder) hide() error {
+	for _, dir := range b.layout.Empty {
+		if err := b.rebind(emptyDir, dir, closed|unix.MOUNT_ATTR_NOEXEC); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return nil
+}
+
+// pivot makes the new root this process's root and lets go of the host's.
+func (b *builder) pivot() error {
+	if err := unix.Fchdir(b.root); err != nil {
+		return step(err, "enter the new root")
+	}
+	// With both arguments the same, the old root lies on top of the new one,
+	// and there is no directory needed for it (pivot_root(2), NOTES).
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return step(err, "pivot_root")
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return step(err, "let go of the host's root")
+	}
+	return step(unix.Chdir("/"), "enter the new root")
+}
+
+// seal closes scratch and makes the root itself read-only; what is mounted in it
+// keeps its flags.
+func (b *builder) seal() error {
+	defer unix.Close(b.root)
+	if err := unix.Chmod(scratch, 0); err != nil {
+		return step(err, "close %s", scratch)
+	}
+	err := unix.MountSetattr(b.root, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	return step(err, "make the new root read-only")
+}

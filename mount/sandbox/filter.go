@@ -1,0 +1,219 @@
+package sandbox
+
+import (
+	"cmp"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// The system call filter is a BPF program in the kernel's classic form. It is
+// assembled with golang.org/x/net/bpf, because that package also has a virtual
+// machine: the tests run the very program that the kernel gets. (go-seccomp-bpf
+// has tables of names instead, and no way to say that one half of an argument
+// is to be ignored.)
+//
+// What is not refused is permitted, with one exception: system calls that are
+// newer than this program do not exist.
+
+// Offsets in struct seccomp_data (linux/seccomp.h): nr, arch, then, after the
+// instruction pointer, six arguments of 64 bits. Both architectures here are
+// little-endian, so an argument's low half comes first.
+const (
+	dataNr   = 0
+	dataArch = 4
+)
+
+func argLow(n uint32) uint32 { return 16 + 8*n }
+
+// The verdicts.
+const (
+	allow = unix.SECCOMP_RET_ALLOW
+	kill  = unix.SECCOMP_RET_KILL_PROCESS
+)
+
+func refuse(errno unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(errno) }
+
+// nsFlags are the flags of clone and unshare that make namespaces. CLONE_NEWTIME
+// is not among clone's: that bit is part of the exit signal there.
+const nsFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+
+// typeMask cuts SOCK_NONBLOCK and SOCK_CLOEXEC off a socket's type, as the
+// kernel does (SOCK_TYPE_MASK in linux/net.h).
+const typeMask = 0xf
+
+// lastCall is the newest system call that was looked at when this was written.
+const lastCall = unix.SYS_RSEQ_SLICE_YIELD
+
+// refused are the calls that no command needs and that reach out of a sandbox,
+// or into parts of the kernel that were not made for strangers.
+var refused = map[uint32]unix.Errno{
+	// Mounts and roots.
+	unix.SYS_MOUNT: unix.EPERM, unix.SYS_UMOUNT2: unix.EPERM, unix.SYS_PIVOT_ROOT: unix.EPERM, unix.SYS_CHROOT: unix.EPERM,
+	unix.SYS_OPEN_TREE: unix.EPERM, unix.SYS_OPEN_TREE_ATTR: unix.EPERM, unix.SYS_MOVE_MOUNT: unix.EPERM, unix.SYS_MOUNT_SETATTR: unix.EPERM,
+	unix.SYS_FSOPEN: unix.EPERM, unix.SYS_FSCONFIG: unix.EPERM, unix.SYS_FSMOUNT: unix.EPERM, unix.SYS_FSPICK: unix.EPERM,
+	// Namespaces of others.
+	unix.SYS_SETNS: unix.EPERM, unix.SYS_LISTNS: unix.EPERM,
+	// Files by handle: they lie in no directory.
+	unix.SYS_OPEN_BY_HANDLE_AT: unix.EPERM, unix.SYS_NAME_TO_HANDLE_AT: unix.EOPNOTSUPP,
+	// Other processes' memory and descriptors.
+	unix.SYS_PTRACE: unix.EPERM, unix.SYS_PROCESS_VM_READV: unix.EPERM, unix.SYS_PROCESS_VM_WRITEV: unix.EPERM,
+	unix.SYS_PROCESS_MADVISE: unix.EPERM, unix.SYS_PIDFD_GETFD: unix.EPERM, unix.SYS_KCMP: unix.EPERM,
+	// Keyrings are per uid, not per namespace.
+	unix.SYS_ADD_KEY: unix.EPERM, unix.SYS_REQUEST_KEY: unix.EPERM, unix.SYS_KEYCTL: unix.EPERM,
+	// Ways around this filter: a ring makes system calls that it never sees.
+	unix.SYS_IO_URING_SETUP: unix.ENOSYS, unix.SYS_IO_URING_ENTER: unix.ENOSYS, unix.SYS_IO_URING_REGISTER: unix.ENOSYS,
+	// Its flags lie in memory, where no filter sees them; libraries fall back
+	// to clone.
+	unix.SYS_CLONE3: unix.ENOSYS,
+	// Much code of the kernel, for tracing and emulation.
+	unix.SYS_BPF: unix.EPERM, unix.SYS_PERF_EVENT_OPEN: unix.EPERM, unix.SYS_USERFAULTFD: unix.EPERM, unix.SYS_LOOKUP_DCOOKIE: unix.EPERM,
+	unix.SYS_FANOTIFY_INIT: unix.EPERM, unix.SYS_VHANGUP: unix.EPERM,
+	// The machine's.
+	unix.SYS_KEXEC_LOAD: unix.EPERM, unix.SYS_KEXEC_FILE_LOAD: unix.EPERM, unix.SYS_INIT_MODULE: unix.EPERM, unix.SYS_FINIT_MODULE: unix.EPERM,
+	unix.SYS_DELETE_MODULE: unix.EPERM, unix.SYS_REBOOT: unix.EPERM, unix.SYS_SWAPON: unix.EPERM, unix.SYS_SWAPOFF: unix.EPERM,
+	unix.SYS_QUOTACTL: unix.EPERM, unix.SYS_QUOTACTL_FD: unix.EPERM, unix.SYS_ACCT: unix.EPERM, unix.SYS_NFSSERVCTL: unix.EPERM,
+	unix.SYS_SETTIMEOFDAY: unix.EPERM, unix.SYS_CLOCK_SETTIME: unix.EPERM, unix.SYS_ADJTIMEX: unix.EPERM, unix.SYS_CLOCK_ADJTIME: unix.EPERM,
+	unix.SYS_SETHOSTNAME: unix.EPERM, unix.SYS_SETDOMAINNAME: unix.EPERM,
+	// The kernel's log tells addresses and the host's hardware.
+	unix.SYS_SYSLOG: unix.EPERM,
+}
+
+// sockets says which sockets a command may make.
+type sockets uint8
+
+const (
+	socketsNone sockets = iota // pairs of its own only
+	socketsIP                  // also TCP and UDP
+)
+
+// program builds the filter.
+func program(s sockets) ([]bpf.RawInstruction, error) {
+	if filterArch == 0 {
+		return nil, cannot("there is no system call filter for this processor: use amd64 or arm64")
+	}
+	p := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: dataArch, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: filterArch, SkipTrue: 1},
+		bpf.RetConstant{Val: kill}, // the numbers below mean other calls there
+		bpf.LoadAbsolute{Off: dataNr, Size: 4},
+		// x32's numbers, with their bit 30, are beyond it too.
+		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: lastCall, SkipFalse: 1},
+		bpf.RetConstant{Val: refuse(unix.ENOSYS)},
+	}
+	type call struct {
+		nr   uint32
+		body []bpf.Instruction
+	}
+	var calls []call
+	for nr, errno := range refused {
+		calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(errno)}}})
+	}
+	for nr, errno := range refusedHere {
+		calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(errno)}}})
+	}
+	for nr, body := range map[uint32][]bpf.Instruction{
+		unix.SYS_CLONE:       flagged(nsFlags, unix.EPERM),
+		unix.SYS_UNSHARE:     flagged(nsFlags|unix.CLONE_NEWTIME, unix.EPERM),
+		unix.SYS_SOCKET:      socket(s),
+		unix.SYS_SOCKETPAIR:  socketpair(),
+		unix.SYS_IOCTL:       among(1, allow, refuse(unix.EPERM), unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCCONS),
+		unix.SYS_PERSONALITY: among(0, refuse(unix.EPERM), allow, 0, 0xffffffff),
+	} {
+		calls = append(calls, call{nr, body})
+	}
+	// The same program every time: it is compared in tests and in memory.
+	slices.SortFunc(calls, func(a, b call) int { return cmp.Compare(a.nr, b.nr) })
+	for _, c := range calls {
+		// A body always returns, so nothing runs on into the next one.
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: c.nr, SkipTrue: uint8(len(c.body))})
+		p = append(p, c.body...)
+	}
+	p = append(p, bpf.RetConstant{Val: allow})
+	return bpf.Assemble(p)
+}
+
+// flagged refuses a call whose first argument has one of the bits. All of these
+// are flags in the low half; the kernel ignores (clone) or refuses (unshare)
+// any in the high one.
+func flagged(bits uint32, errno unix.Errno) []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: bits, SkipFalse: 1},
+		bpf.RetConstant{Val: refuse(errno)},
+		bpf.RetConstant{Val: allow},
+	}
+}
+
+// among answers one way if the low half of an argument is one of the values,
+// another way if not. The arguments in question are ints to the kernel, which
+// ignores the upper half: looking at it would let TIOCSTI + 1<<32 through.
+func among(arg, other, verdict uint32, values ...uint32) []bpf.Instruction {
+	p := []bpf.Instruction{bpf.LoadAbsolute{Off: argLow(arg), Size: 4}}
+	for i, v := range values {
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipTrue: uint8(len(values) - i)})
+	}
+	return append(p, bpf.RetConstant{Val: other}, bpf.RetConstant{Val: verdict})
+}
+
+// socket permits TCP and UDP at most. Sockets of the unix family reach whatever
+// listens in a directory or by an abstract name (D-Bus, Docker, our own control
+// socket), MPTCP and the rest go past Landlock's rules for TCP, and vsock past
+// network namespaces.
+func socket(s sockets) []bpf.Instruction {
+	if s == socketsNone {
+		return []bpf.Instruction{bpf.RetConstant{Val: refuse(unix.EAFNOSUPPORT)}}
+	}
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 1},
+		bpf.RetConstant{Val: refuse(unix.EAFNOSUPPORT)},
+		bpf.LoadAbsolute{Off: argLow(1), Size: 4},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: typeMask},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_DGRAM, SkipTrue: 1},
+		bpf.RetConstant{Val: refuse(unix.EPERM)},
+		bpf.LoadAbsolute{Off: argLow(2), Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 5},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_TCP, SkipTrue: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_UDP, SkipTrue: 3},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_ICMP, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: 1},
+		bpf.RetConstant{Val: refuse(unix.EPROTONOSUPPORT)},
+		bpf.RetConstant{Val: allow},
+	}
+}
+
+// socketpair permits connected pairs: Node talks to its children over them. A
+// pair of datagram sockets (and of raw ones, which are the same for this
+// family) is no pair: each end can be sent elsewhere with sendto.
+func socketpair() []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipTrue: 1},
+		bpf.RetConstant{Val: refuse(unix.EAFNOSUPPORT)},
+		bpf.LoadAbsolute{Off: argLow(1), Size: 4},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: typeMask},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_SEQPACKET, SkipTrue: 1},
+		bpf.RetConstant{Val: refuse(unix.EPERM)},
+		bpf.RetConstant{Val: allow},
+	}
+}
+
+// install puts the filter on the calling thread. no_new_privs must be set.
+func install(raw []bpf.RawInstruction) error {
+	code := make([]unix.SockFilter, len(raw))
+	for i, r := range raw {
+		code[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	}
+	prog := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return step(errno, "install the system call filter")
+	}
+	return nil
+}

@@ -1,0 +1,328 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+)
+
+// The init builds what confines the command, confines itself by the same means,
+// starts the command and waits. As pid 1 of a pid namespace it reaps whatever
+// the command leaves behind, and takes everything with it when it ends; in
+// levels without a pid namespace it does the same as a subreaper.
+
+// initProc is the init's state.
+type initProc struct {
+	conf   config
+	layers []Layer
+	notes  []string
+	files  [3]*os.File // the command's standard streams
+	spare  int         // pids for the init's own threads
+}
+
+// sparePids is what the init may use beyond the command's limit: the runtime
+// aborts when it cannot have a thread.
+const sparePids = 64
+
+func runInit() {
+	// The main goroutine stays on the main thread: it is the one that carries
+	// the mount namespace's root, the bounding set, and the parent of the
+	// command (whose death signal is tied to a thread).
+	runtime.LockOSThread()
+	p := &initProc{spare: sparePids}
+	if err := p.setUp(); err != nil {
+		p.fail(stepConfine, err)
+	}
+	pid, err := p.command()
+	if err != nil {
+		p.fail(stepCommand, err)
+	}
+	if err := send(controlFD, message{Kind: kindStarted, Layers: p.layers, Notes: p.notes}, -1); err != nil {
+		os.Exit(exitStage) // the caller is gone
+	}
+	go p.obey(pid)
+	p.reap(pid)
+}
+
+// fail tells the caller and ends.
+func (p *initProc) fail(step string, err error) {
+	m := message{Kind: kindFailed, Step: step, Error: err.Error()}
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		m.Errno = int(errno)
+	}
+	_ = send(controlFD, m, -1) // a caller that is gone has nobody to tell
+	os.Exit(exitStage)
+}
+
+// setUp does everything before the command.
+func (p *initProc) setUp() error {
+	// Whatever else was inherited must not reach the command.
+	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return step(err, "mark inherited descriptors")
+	}
+	f := os.NewFile(configFD, "configuration")
+	err := json.NewDecoder(f).Decode(&p.conf)
+	f.Close()
+	if err != nil {
+		return step(err, "read the configuration")
+	}
+	// Signals from inside must not end this process, and those it is sent
+	// from outside come over the control socket.
+	signal.Notify(make(chan os.Signal, 1))
+	unix.Umask(0o022)
+	if p.conf.Level == Namespaces {
+		if err := p.namespaces(); err != nil {
+			return err
+		}
+	}
+	if err := p.terminal(); err != nil {
+		return err
+	}
+	if err := p.confine(); err != nil {
+		return err
+	}
+	unix.Umask(p.conf.Umask)
+	return nil
+}
+
+// namespaces builds the root and finishes the namespaces this process is in.
+func (p *initProc) namespaces() error {
+	p.on("namespaces", "user, mount, pid, ipc, uts")
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		p.layers = append(p.layers, Layer{"cgroup namespace", NotAvailable, err.Error()})
+	} else {
+		p.on("cgroup namespace", "")
+	}
+	if p.conf.Net {
+		p.layers = append(p.layers, Layer{"network namespace", Off, "the host's network"})
+	} else if err := loopback(); err != nil {
+		return err
+	} else {
+		p.on("network namespace", "a loopback interface only")
+	}
+	notes, err := build(p.conf.Layout)
+	p.notes = append(p.notes, notes...)
+	if err != nil {
+		return err
+	}
+	p.on("minimal root", "read-only; /proc of its own, six devices")
+	return step(unix.Sethostname([]byte(hostName)), "set the host name")
+}
+
+func (p *initProc) on(name, detail string) {
+	p.layers = append(p.layers, Layer{name, On, detail})
+}
+
+// loopback brings the interface up that a new network namespace has.
+func loopback() error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return step(err, "open a socket")
+	}
+	defer unix.Close(s)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return step(err, "name the loopback interface")
+	}
+	req.SetUint16(unix.IFF_UP)
+	return step(unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req), "bring the loopback interface up")
+}
+
+// terminal makes a pty inside, so that its name there is right and the host's
+// terminals are not, and sends its master side out.
+func (p *initProc) terminal() error {
+	for i := range p.files {
+		p.files[i] = os.NewFile(uintptr(i), "stream")
+	}
+	if p.conf.TTY == [3]bool{} {
+		return nil
+	}
+	master, slave, err := pty.Open()
+	if err != nil {
+		return step(err, "open a terminal")
+	}
+	if err := pty.Setsize(master, &pty.Winsize{Rows: p.conf.Rows, Cols: p.conf.Cols}); err != nil {
+		return step(err, "set the size of the terminal")
+	}
+	if err := send(controlFD, message{Kind: kindTerminal}, int(master.Fd())); err != nil {
+		return step(err, "hand the terminal out")
+	}
+	master.Close()
+	for i, tty := range p.conf.TTY {
+		if tty {
+			p.files[i] = slave
+		}
+	}
+	return nil
+}
+
+// confine drops what this thread, from which the command is started, has and
+// could get. The order matters: what a later step needs must not be taken by an
+// earlier one.
+//
+// The init's other threads keep capabilities over the namespaces: confining them
+// would take longer than all the rest (see landlock.go). The command cannot
+// reach them: it may not trace this process, which is not dumpable and has no
+// directory in its /proc, nor, from Landlock's ABI 6 on, signal it, and it holds
+// no descriptor of it.
+func (p *initProc) confine() error {
+	if err := p.limits(); err != nil {
+		return err
+	}
+	filter, err := program(p.conf.Socket)
+	if err != nil {
+		return err
+	}
+	if err := dropCaps(); err != nil {
+		return err
+	}
+	p.on("capabilities", "none in any set")
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return step(err, "set no_new_privs")
+	}
+	p.on("no_new_privs", "set-uid programs gain nothing")
+	// After the capabilities: dropping them clears both.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return step(err, "tie this process to its parent")
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return step(err, "close /proc/1")
+	}
+	layer, err := restrict(p.conf.Rules)
+	if err != nil {
+		return err
+	}
+	p.layers = append(p.layers, layer)
+	if err := install(filter); err != nil {
+		return err
+	}
+	p.on("seccomp", "system calls that reach out of a sandbox; other architectures")
+	return nil
+}
+
+// limits bounds what the command can use up. The init needs threads of its own
+// when the command has used everything, so the hard limit, which only it raises
+// its soft one to, is a little higher.
+func (p *initProc) limits() error {
+	most := uint64(p.conf.Pids)
+	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most, Max: most + uint64(p.spare)}); err != nil {
+		return step(err, "limit the number of processes")
+	}
+	// Not 0: that would not stop a core_pattern with a pipe, which runs a
+	// program of the host's as root on what crashed here; 1 does (core(5)).
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1}); err != nil {
+		return step(err, "forbid core dumps")
+	}
+	p.on("limits", "processes and threads, core dumps")
+	return nil
+}
+
+// command starts the command from this very thread.
+func (p *initProc) command() (int, error) {
+	attr := &syscall.ProcAttr{
+		Dir: p.conf.Dir, Env: p.conf.Env,
+		Sys: &syscall.SysProcAttr{Setsid: true},
+	}
+	for i, f := range p.files {
+		attr.Files = append(attr.Files, f.Fd())
+		if p.conf.TTY[i] && !attr.Sys.Setctty {
+			attr.Sys.Setctty, attr.Sys.Ctty = true, i
+		}
+	}
+	path, err := look(p.conf.Args[0], p.conf.Env)
+	if err != nil {
+		return 0, err
+	}
+	pid, err := syscall.ForkExec(path, p.conf.Args, attr)
+	if err != nil {
+		return 0, err
+	}
+	for i, f := range p.files {
+		f.Close()
+		if p.conf.TTY[i] {
+			unix.Close(i)
+		}
+	}
+	var lim unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NPROC, &lim) == nil {
+		lim.Cur = lim.Max
+		_ = unix.Setrlimit(unix.RLIMIT_NPROC, &lim) // only for our own threads; see limits
+	}
+	return pid, nil
+}
+
+// look finds a command as the command itself would: inside, on its own PATH.
+func look(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for _, e := range env {
+		if path, ok := strings.CutPrefix(e, "PATH="); ok {
+			if err := os.Setenv("PATH", path); err != nil {
+				return "", err
+			}
+		}
+	}
+	path, err := exec.LookPath(name)
+	if errors.Is(err, exec.ErrNotFound) {
+		return "", unix.ENOENT
+	}
+	return path, err
+}
+
+// obey forwards signals, and ends everything when the caller is gone.
+func (p *initProc) obey(pid int) {
+	for {
+		m, _, err := receive(controlFD)
+		if err != nil {
+			p.end(exitStage)
+		}
+		if m.Kind != kindSignal {
+			continue
+		}
+		to := pid
+		if m.Group {
+			to = -pid
+		}
+		_ = unix.Kill(to, unix.Signal(m.Signal)) // it may have ended
+	}
+}
+
+// reap waits for every child that ends until the command has.
+func (p *initProc) reap(pid int) {
+	for {
+		var st unix.WaitStatus
+		got, err := unix.Wait4(-1, &st, unix.WALL, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			p.end(exitStage) // no child is left, and the command was not seen to end: it cannot be
+		case got != pid:
+			continue
+		}
+		m := message{Kind: kindExited, Code: st.ExitStatus()}
+		if st.Signaled() {
+			m.Code, m.Signal = 0, int(st.Signal())
+		}
+		_ = send(controlFD, m, -1)
+		p.end(0)
+	}
+}
+
+// end takes everything with it.
+func (p *initProc) end(code int) {
+	if os.Getpid() != 1 {
+		killChildren()
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,131 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
+	"golang.org/x/sys/unix"
+)
+
+// Landlock is applied to one thread, the one that starts the command. Package
+// landlock of go-landlock applies it to all threads of the process, and as long
+// as kernels lack ABI 8 it does so through libpsx, which interrupts each of them
+// and waits for all, four times over: most of the start-up time, measured. So
+// we use its system call layer, and choose by ABI ourselves what package
+// landlock would (its BestEffort).
+
+// rules are what may be read, and what may also be written.
+type rules struct {
+	Read  []string `json:"read"`
+	Write []string `json:"write"`
+	// NoNet also refuses TCP and UDP; it is for levels without a network
+	// namespace, where there is no loopback interface of the command's own.
+	NoNet bool `json:"noNet,omitempty"`
+}
+
+// abis says what each ABI of Landlock brought
+// (Documentation/userspace-api/landlock.rst). The rights are consecutive bits.
+var abis = []struct {
+	abi  int
+	fs   int // how many file rights there are from here on
+	net  int
+	what string
+}{
+	{1, 13, 0, "files"}, {2, 14, 0, "moves"}, {3, 15, 0, "truncation"}, {4, 15, 2, "TCP"}, {5, 16, 2, "device ioctls"},
+	{6, 16, 2, "signals, abstract sockets"}, {9, 17, 2, "sockets in directories"}, {10, 17, 4, "UDP"},
+}
+
+const (
+	scopes    = ll.ScopeAbstractUnixSocket | ll.ScopeSignal
+	scopesABI = 6
+
+	readRights  = ll.AccessFSExecute | ll.AccessFSReadFile | ll.AccessFSReadDir
+	writeRights = readRights | ll.AccessFSWriteFile | ll.AccessFSRemoveDir | ll.AccessFSRemoveFile | ll.AccessFSMakeDir | ll.AccessFSMakeReg |
+		ll.AccessFSMakeSock | ll.AccessFSMakeFifo | ll.AccessFSMakeSym | ll.AccessFSRefer | ll.AccessFSTruncate
+	fileRights = ll.AccessFSExecute | ll.AccessFSReadFile | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSIoctlDev
+)
+
+// landlockABI is the version the kernel has; 0: none.
+func landlockABI() int {
+	v, err := ll.LandlockGetABIVersion()
+	if err != nil {
+		return 0
+	}
+	return v
+}
+
+// restrict confines the calling thread, and what is started from it, to the
+// rules, as far as this kernel can. no_new_privs must be set.
+func restrict(r rules) (Layer, error) {
+	layer := Layer{Name: "landlock"}
+	abi := landlockABI()
+	if abi == 0 {
+		layer.State, layer.Detail = NotAvailable, "the kernel has no Landlock, or it is not enabled"
+		return layer, nil
+	}
+	var attr ll.RulesetAttr
+	var what []string
+	for _, v := range abis {
+		if abi < v.abi {
+			break
+		}
+		attr.HandledAccessFS = 1<<v.fs - 1
+		if r.NoNet {
+			attr.HandledAccessNet = 1<<v.net - 1
+		} else if v.what == "TCP" || v.what == "UDP" {
+			continue
+		}
+		what = append(what, v.what)
+	}
+	if abi >= scopesABI {
+		attr.Scoped = scopes
+	}
+	set, err := ll.LandlockCreateRuleset(&attr, 0)
+	if err != nil {
+		return layer, step(err, "make Landlock's rules")
+	}
+	defer unix.Close(set)
+	for _, p := range r.Read {
+		if err := addRule(set, p, readRights&attr.HandledAccessFS); err != nil {
+			return layer, err
+		}
+	}
+	for _, p := range r.Write {
+		rights := uint64(writeRights)
+		if under(p, "/dev") {
+			rights |= ll.AccessFSIoctlDev
+		}
+		if err := addRule(set, p, rights&attr.HandledAccessFS); err != nil {
+			return layer, err
+		}
+	}
+	if err := ll.LandlockRestrictSelf(set, 0); err != nil {
+		return layer, step(err, "apply Landlock's rules")
+	}
+	layer.State, layer.Detail = On, fmt.Sprintf("ABI %d: %s", abi, strings.Join(what, ", "))
+	return layer, nil
+}
+
+// addRule permits rights on a file, or on a directory and all below it. What is
+// not there needs no permission.
+func addRule(set int, path string, rights uint64) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return step(err, "open %s for Landlock's rules", path)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return step(err, "look at %s for Landlock's rules", path)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		rights &= fileRights // the kernel refuses the others on a file
+	}
+	err = ll.LandlockAddPathBeneathRule(set, &ll.PathBeneathAttr{AllowedAccess: rights, ParentFd: fd}, 0)
+	return step(err, "add %s to Landlock's rules", path)
+}

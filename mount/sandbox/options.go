@@ -1,0 +1,236 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Level is how a command is confined.
+type Level uint8
+
+// The levels, strongest first. The zero Level means "the strongest that this
+// machine can reach".
+const (
+	// Namespaces: user, mount, pid, ipc, uts, cgroup and network namespaces
+	// with a root directory of our own, and everything of Landlock.
+	Namespaces Level = iota + 1
+	// Bubblewrap: the same root directory made by bwrap(1), for machines that
+	// let bwrap make namespaces and nobody else; and everything of Landlock.
+	Bubblewrap
+	// Landlock: the host's own directories, with Landlock's rules and the
+	// system call filter. Holes remain; Report names them.
+	Landlock
+	// None: nothing is confined. It is never chosen, only asked for.
+	None
+)
+
+var levelNames = [...]string{Namespaces: "namespaces", Bubblewrap: "bubblewrap", Landlock: "landlock", None: "none"}
+
+// String is the level's name; "strongest" for the zero Level.
+func (l Level) String() string {
+	if l == 0 || int(l) >= len(levelNames) {
+		return "strongest"
+	}
+	return levelNames[l]
+}
+
+// ParseLevel is the inverse of String for the four levels.
+func ParseLevel(s string) (Level, error) {
+	for l := Namespaces; l <= None; l++ {
+		if levelNames[l] == s {
+			return l, nil
+		}
+	}
+	return 0, invalid("unknown level %s: write namespaces, bubblewrap, landlock or none", names.Quote(s))
+}
+
+// Map is where the roots appear inside.
+type Map uint8
+
+// The maps.
+const (
+	// Same (the default): every root at the absolute path that it has outside.
+	// The tree projects absolute paths, so that TREE/home/u/code is /home/u/code.
+	Same Map = iota
+	// Flat: the tree as it is, at Options.FlatAt.
+	Flat
+)
+
+const (
+	// DefaultFlatAt is where a Flat tree appears.
+	DefaultFlatAt = "/roots"
+	// DefaultPids is enough for npx, which starts some fifty threads, and for
+	// a build; a fork bomb of this size does no harm.
+	DefaultPids = 512
+	// minPids is what a shell with a pipe, or Node with its thread pool, needs.
+	minPids = 16
+	maxPids = 4 << 20 // the kernel's own limit of pids (PID_MAX_LIMIT)
+)
+
+// Options describe one confined command. The zero values are the defaults where
+// a field says so.
+type Options struct {
+	// Args is the command and its arguments. A command without a slash is
+	// looked for on the PATH of Env (as the command itself will see it), else
+	// on the caller's.
+	Args []string
+	// Dir is the working directory, a path inside; "" is the private HOME.
+	Dir string
+	// Tree is the mountpoint of the private mount, resolved, the sole entry of
+	// a directory that only the caller (uid) may enter.
+	Tree string
+	Map  Map
+	// FlatAt is where a Flat tree appears; default DefaultFlatAt.
+	FlatAt string
+	// Roots are the absolute paths inside of the roots granted at the start,
+	// for Map Same: they decide whether /tmp, /var and /run are private or
+	// the tree's, and which paths below system directories are replaced.
+	Roots []string
+	// Env is the command's environment (see Environ). Start adds what names
+	// the private places, unless Env has it.
+	Env []string
+	// Home is a directory that is kept between runs and appears as HOME; ""
+	// is an empty one in memory. It must belong to the uid the command gets.
+	Home string
+	// Private is a directory for this run alone, on the host, where levels
+	// without namespaces put HOME and TMPDIR; the caller removes it. It must
+	// not contain Tree. Only levels Landlock and None need it.
+	Private string
+	// TmpSize bounds what the command can write into private directories in
+	// memory, in bytes; default: a quarter of the memory, at most 2 GiB.
+	TmpSize int64
+	// Net gives the host's network; without it there is a loopback interface
+	// of the command's own (none at all at level Landlock).
+	Net bool
+	// PidsMax bounds processes and threads together; default DefaultPids.
+	PidsMax int
+	// UID and GID are whom the command runs as when the caller is root; the
+	// default is DefaultID. They are ignored for any other caller, whose
+	// command runs as the caller.
+	UID, GID uint32
+	Level    Level
+	// Interpreters are further files and directories shown read-only at their
+	// own path. They cannot be revoked; a root can.
+	Interpreters []string
+	// Stdin, Stdout and Stderr are relayed: the command never holds them. A
+	// nil one is a pipe that Process exposes.
+	Stdin, Stdout, Stderr *os.File
+	// TTY gives the command a terminal of its own in place of those of the
+	// streams above that are terminals.
+	TTY bool
+}
+
+// idBase is where DefaultID begins: a range that neither distributions' users
+// nor systemd's dynamic ones (61184 to 65519) nor containers' sub-uids (100000
+// and up) use.
+const idBase = 65600
+
+// DefaultID is the uid and gid that a command of root's runs as: nobody's, and
+// of no file.
+func DefaultID() (uid, gid uint32) { return idBase, idBase }
+
+// invalid is the error for options that cannot be meant.
+func invalid(format string, args ...any) error {
+	return &names.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
+}
+
+// check fills the defaults in and refuses what cannot work, naming the field.
+func (o *Options) check() error {
+	if len(o.Args) == 0 || o.Args[0] == "" {
+		return invalid("no command: give at least one argument")
+	}
+	if o.Level > None {
+		return invalid("unknown level %d: use Namespaces, Bubblewrap, Landlock or None", o.Level)
+	}
+	if o.FlatAt == "" {
+		o.FlatAt = DefaultFlatAt
+	}
+	if o.PidsMax == 0 {
+		o.PidsMax = DefaultPids
+	}
+	if o.PidsMax < minPids || o.PidsMax > maxPids {
+		return invalid("PidsMax is %d: choose %d to %d", o.PidsMax, minPids, maxPids)
+	}
+	if o.TmpSize == 0 {
+		o.TmpSize = defaultTmpSize()
+	}
+	if o.TmpSize < minTmpSize {
+		return invalid("TmpSize is %d bytes: choose at least %d", o.TmpSize, minTmpSize)
+	}
+	if err := o.checkPaths(); err != nil {
+		return err
+	}
+	for _, e := range o.Env {
+		if i := strings.IndexByte(e, '='); i <= 0 || strings.IndexByte(e, 0) >= 0 {
+			return invalid("Env holds %s: write NAME=VALUE", names.Quote(e))
+		}
+	}
+	for _, a := range o.Args {
+		if strings.IndexByte(a, 0) >= 0 {
+			return invalid("Args holds %s: an argument cannot contain a zero byte", names.Quote(a))
+		}
+	}
+	return o.checkIDs()
+}
+
+func (o *Options) checkPaths() error {
+	fields := []struct {
+		name, path string
+		needed     bool
+	}{
+		{"Tree", o.Tree, true}, {"Dir", o.Dir, false}, {"Home", o.Home, false},
+		{"Private", o.Private, false}, {"FlatAt", o.FlatAt, true},
+	}
+	for _, p := range o.Roots {
+		fields = append(fields, struct {
+			name, path string
+			needed     bool
+		}{"Roots", p, true})
+	}
+	for _, p := range o.Interpreters {
+		fields = append(fields, struct {
+			name, path string
+			needed     bool
+		}{"Interpreters", p, true})
+	}
+	for _, f := range fields {
+		if f.path == "" && !f.needed {
+			continue
+		}
+		if !filepath.IsAbs(f.path) || filepath.Clean(f.path) != f.path || strings.IndexByte(f.path, 0) >= 0 {
+			return invalid("%s is %s: give an absolute path without . and ..", f.name, names.Quote(f.path))
+		}
+	}
+	if o.FlatAt == "/" {
+		return invalid("FlatAt is /: give a directory below it")
+	}
+	return nil
+}
+
+// checkIDs decides whom the command runs as.
+func (o *Options) checkIDs() error {
+	if os.Geteuid() != 0 {
+		o.UID, o.GID = uint32(os.Geteuid()), uint32(os.Getegid())
+		return nil
+	}
+	if o.Level == None && o.UID == 0 && o.GID == 0 {
+		return nil
+	}
+	uid, gid := DefaultID()
+	if o.UID == 0 {
+		o.UID = uid
+	}
+	if o.GID == 0 {
+		o.GID = gid
+	}
+	return nil
+}
+
+// under reports whether path is dir or lies below it.
+func under(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}

@@ -1,0 +1,160 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// procShown are the entries of /proc, besides those of processes, that programs
+// read to learn about the machine. Everything else there is hidden: it is the
+// host's (kcore, keys, kallsyms, sysrq-trigger, scsi, acpi and what drivers
+// add), and some of it can be written to by a root of the host.
+var procShown = []string{
+	"self", "thread-self", "mounts", "net", "cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "cgroups", "devices", "pressure", "vmstat", "swaps",
+}
+
+// procWorst are entries that act on the machine, or show its memory.
+var procWorst = []string{"sysrq-trigger", "kcore", "kmsg", "kmem"}
+
+// sysctls are copied into the /proc/sys that the command sees, as they are now:
+// libraries read them to size buffers and pools. The rest of /proc/sys is not
+// there. kernel/random/uuid makes a new value at each read, so it is bound.
+var sysctls = []string{
+	"kernel/ostype", "kernel/osrelease", "kernel/version", "kernel/cap_last_cap", "kernel/pid_max", "kernel/threads-max", "kernel/ngroups_max",
+	"kernel/random/entropy_avail", "fs/file-max", "fs/nr_open", "fs/pipe-max-size", "fs/inotify/max_user_instances", "fs/inotify/max_user_watches",
+	"fs/inotify/max_queued_events", "vm/overcommit_memory", "vm/max_map_count", "vm/mmap_min_addr", "net/core/somaxconn", "net/core/rmem_max", "net/core/wmem_max",
+	"net/ipv4/ip_local_port_range", "crypto/fips_enabled",
+}
+
+const sysctlUUID = "kernel/random/uuid"
+
+// nestedLimits are the counters of namespaces that may be made below this one.
+var nestedLimits = []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"}
+
+// proc mounts a /proc of our pid namespace and hides what is the host's.
+func (b *builder) proc() error {
+	// hidepid: what belongs to another uid, and what is not dumpable, as our
+	// init is, has no directory.
+	fd, err := newFS("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, "hidepid", "invisible")
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := b.sysctls(fd); err != nil {
+		return err
+	}
+	if b.limits, err = unix.Openat(fd, "sys/user", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
+		return step(err, "find the limits of namespaces")
+	}
+	if err := b.attach(fd, "/proc"); err != nil {
+		return err
+	}
+	return b.maskProc(fd)
+}
+
+// nested forbids namespaces below this one. It comes last, because even a
+// detached mount counts as a mount namespace.
+func (b *builder) nested() error {
+	defer unix.Close(b.limits)
+	for _, kind := range nestedLimits {
+		// A kernel without that kind of namespace has no limit for it.
+		if err := putFile(b.limits, "max_"+kind+"_namespaces", "0"); err != nil && !errors.Is(err, unix.ENOENT) {
+			b.notes = append(b.notes, "the limit of nested "+kind+" namespaces cannot be set: "+err.Error())
+		}
+	}
+	return nil
+}
+
+func putFile(dirfd int, path, value string) error {
+	fd, err := unix.Openat(dirfd, path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.Write(fd, []byte(value))
+	return err
+}
+
+func (b *builder) sysctls(proc int) error {
+	for _, name := range append(sysctls, sysctlUUID) {
+		fd, err := unix.Openat(proc, "sys/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue // another kernel's
+		}
+		var buf [256]byte
+		n, err := unix.Read(fd, buf[:])
+		unix.Close(fd)
+		if err != nil {
+			continue
+		}
+		if err := b.mkdirs(sysDir, filepath.Dir(name)); err != nil {
+			return err
+		}
+		if err := b.write(sysDir+"/"+name, buf[:n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mkdirs makes rel and its parents below dir.
+func (b *builder) mkdirs(dir, rel string) error {
+	if rel == "." {
+		return nil
+	}
+	if err := b.mkdirs(dir, filepath.Dir(rel)); err != nil {
+		return err
+	}
+	err := unix.Mkdirat(b.root, dir[1:]+"/"+rel, 0o755)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return step(err, "make %s/%s", dir, rel)
+}
+
+// maskProc hides what is not in procShown.
+func (b *builder) maskProc(proc int) error {
+	dir, err := unix.Openat(proc, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return step(err, "list /proc")
+	}
+	f := os.NewFile(uintptr(dir), "/proc")
+	entries, err := f.ReadDir(-1)
+	f.Close()
+	if err != nil {
+		return step(err, "list /proc")
+	}
+	uuid, uuidErr := clone(proc, "sys/"+sysctlUUID, closed|unix.MOUNT_ATTR_NOEXEC)
+	if uuidErr == nil {
+		defer unix.Close(uuid)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if name[0] >= '0' && name[0] <= '9' || slices.Contains(procShown, name) {
+			continue
+		}
+		// What others have no rights to is closed to any uid inside; what
+		// can do the most harm is hidden all the same.
+		if info, err := e.Info(); err == nil && info.Mode()&0o007 == 0 && !slices.Contains(procWorst, name) {
+			continue
+		}
+		over := emptyFile
+		if e.IsDir() {
+			over = emptyDir
+		}
+		if name == "sys" {
+			over = sysDir
+		}
+		if err := b.rebind(over, "/proc/"+name, closed|unix.MOUNT_ATTR_NOEXEC); err != nil {
+			return err
+		}
+	}
+	if uuidErr == nil {
+		return b.attach(uuid, "/proc/sys/"+sysctlUUID)
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"sync"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Process is a confined command that was started. Its methods may be called
+// concurrently.
+type Process struct {
+	cmd     *exec.Cmd // the init
+	control *os.File
+	sock    int // control's descriptor, for calls that block
+	level   Level
+	report  Report
+	notes   []string
+	pid     int
+
+	relay  relay
+	ours   [3]*os.File   // the caller's ends of streams that were not given
+	theirs [3]*os.File   // the command's ends, until it has them
+	dead   chan struct{} // closed when the init has ended
+	done   chan struct{} // closed when all is over; exit and err are set then
+	exit   Exit
+	err    error
+
+	mu     sync.Mutex // guards closed
+	closed bool       // of control
+}
+
+// Exit is how a command ended: with a code, or by a signal.
+type Exit struct {
+	Code   int
+	Signal unix.Signal // 0 if it ended by itself
+}
+
+// Status is what a shell would say: the code, or 128 and the signal.
+func (e Exit) Status() int {
+	if e.Signal != 0 {
+		return 128 + int(e.Signal)
+	}
+	return e.Code
+}
+
+// PID is the command's process id on the host, or its init's if the command has
+// ended already.
+func (p *Process) PID() int { return p.pid }
+
+// Report says what confines the command.
+func (p *Process) Report() Report { return p.report }
+
+// Stdin is the pipe to the command's standard input, nil if Options gave a
+// stream; the caller closes it. Stdout and Stderr likewise are the pipes from
+// the command; they end when the command and all that it started have.
+func (p *Process) Stdin() *os.File  { return p.ours[0] }
+func (p *Process) Stdout() *os.File { return p.ours[1] } //nolint:revive // see Stdin
+func (p *Process) Stderr() *os.File { return p.ours[2] } //nolint:revive // see Stdin
+
+// Signal sends a signal to the command. Those that a terminal sends (SIGINT,
+// SIGQUIT, SIGHUP) go to its process group, as they would from there.
+func (p *Process) Signal(sig unix.Signal) error {
+	group := sig == unix.SIGINT || sig == unix.SIGQUIT || sig == unix.SIGHUP
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return os.ErrProcessDone
+	}
+	err := send(p.sock, message{Kind: kindSignal, Signal: int(sig), Group: group}, -1)
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return os.ErrProcessDone
+	}
+	return err
+}
+
+// Kill ends the command and everything it started, at once.
+func (p *Process) Kill() error {
+	p.kill()
+	return nil
+}
+
+func (p *Process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+}
+
+// Resize tells the command's terminal its size, which the command hears of by
+// SIGWINCH. It does nothing without a terminal; with one that is relayed from
+// the caller's, changes of that one's size are passed on without it.
+func (p *Process) Resize(rows, cols uint16) error {
+	if p.relay.master == nil {
+		return nil
+	}
+	if err := pty.Setsize(p.relay.master, &pty.Winsize{Rows: rows, Cols: cols}); err != nil {
+		return failed("resize the command's terminal: %v", err)
+	}
+	return nil
+}
+
+// Wait waits until the command and everything it started have ended and what
+// they wrote to streams of Options has been written there. The error says that
+// nobody knows how the command ended.
+func (p *Process) Wait() (Exit, error) {
+	<-p.done
+	return p.exit, p.err
+}
+
+// supervise runs for as long as the command.
+func (p *Process) supervise(stop func() bool) {
+	ended := false
+	for {
+		m, _, err := receive(p.sock)
+		if err != nil {
+			break
+		}
+		if m.Kind == kindExited {
+			p.exit, ended = Exit{m.Code, unix.Signal(m.Signal)}, true
+		}
+	}
+	<-p.dead
+	stop()
+	if !ended {
+		// The kernel killed the command with its init.
+		p.exit = Exit{Signal: unix.SIGKILL}
+		if ws, ok := p.cmd.ProcessState.Sys().(unix.WaitStatus); ok && !ws.Signaled() {
+			p.err = failed("the confined init failed (code %d); how the command ended is not known", ws.ExitStatus())
+		}
+	}
+	p.relay.wait()
+	p.mu.Lock()
+	p.closed = true
+	p.control.Close()
+	p.mu.Unlock()
+	close(p.done)
+}
+
+// closeTheirs closes the command's ends of the streams.
+func (p *Process) closeTheirs() {
+	for i, f := range p.theirs {
+		if f != nil {
+			f.Close()
+			p.theirs[i] = nil
+		}
+	}
+}
+
+// abandon closes everything of a command that was not started.
+func (p *Process) abandon() {
+	p.closeTheirs()
+	p.relay.abandon()
+	for _, f := range p.ours {
+		if f != nil {
+			f.Close()
+		}
+	}
+	p.control.Close()
+}
+
+// findPID finds the command, which is the init's one child so far.
+func (p *Process) findPID() int {
+	if all := children(p.cmd.Process.Pid); len(all) > 0 {
+		return all[0]
+	}
+	return p.cmd.Process.Pid
+}
+
+func notFound(name string) error {
+	return &names.Error{Kind: names.NotExist, Err: &cannotFind{name}}
+}
+
+// cannotFind is a command that does not exist inside.
+type cannotFind struct{ name string }
+
+func (e *cannotFind) Error() string {
+	return "the command " + names.Quote(e.name) + " is not there inside: make the directory it is installed in a root"
+}

@@ -1,0 +1,195 @@
+package sandbox
+
+import (
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+)
+
+// relay copies between the caller's streams and the command's. The command holds
+// pipes of its own and a terminal of its own only: through /proc/self/fd it
+// could open the caller's again, with other rights (a log for reading, a
+// terminal for typing).
+type relay struct {
+	stdin  *os.File // of the caller; nil: not relayed
+	into   *os.File // where it goes: a pipe, or nil for master
+	outs   []copyJob
+	master *os.File // the command's terminal
+	screen *os.File // where master's output goes
+	raw    *term.State
+
+	wake    [2]int // a pipe that ends the copying of stdin
+	winch   chan os.Signal
+	writers sync.WaitGroup
+	reader  sync.WaitGroup
+}
+
+type copyJob struct{ from, to *os.File }
+
+// streams makes the command's standard streams.
+func (p *Process) streams(l *launch) error {
+	given := [3]*os.File{l.o.Stdin, l.o.Stdout, l.o.Stderr}
+	std := [3]*os.File{}
+	for i, f := range given {
+		if f != nil && l.o.TTY && term.IsTerminal(int(f.Fd())) {
+			l.conf.TTY[i] = true
+			if p.relay.screen == nil || i == 1 {
+				p.relay.screen = f
+			}
+			null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+			if err != nil {
+				return failed("open %s: %v", os.DevNull, err)
+			}
+			p.theirs[i], std[i] = null, null
+			if size, err := pty.GetsizeFull(f); err == nil {
+				l.conf.Rows, l.conf.Cols = size.Rows, size.Cols
+			}
+			if i == 0 {
+				p.relay.stdin = f
+			}
+			continue
+		}
+		r, w, err := os.Pipe()
+		if err != nil {
+			return failed("make a pipe: %v", err)
+		}
+		mine := r
+		if i == 0 {
+			p.theirs[i], mine = r, w
+		} else {
+			p.theirs[i] = w
+		}
+		std[i] = p.theirs[i]
+		if os.Geteuid() == 0 {
+			// So that /dev/stdout can be opened by the command's uid.
+			_ = r.Chown(int(l.o.UID), int(l.o.GID)) // a convenience
+		}
+		switch {
+		case f == nil:
+			p.ours[i] = mine
+		case i == 0:
+			p.relay.stdin, p.relay.into = f, mine
+		default:
+			p.relay.outs = append(p.relay.outs, copyJob{mine, f})
+		}
+	}
+	l.cmd.Stdin, l.cmd.Stdout, l.cmd.Stderr = std[0], std[1], std[2]
+	return nil
+}
+
+// start begins to copy. It is called when the command runs.
+func (r *relay) start() error {
+	if r.stdin != nil {
+		if err := unix.Pipe2(r.wake[:], unix.O_CLOEXEC); err != nil {
+			return failed("make a pipe: %v", err)
+		}
+		into := r.into
+		if into == nil {
+			into = r.master
+			state, err := term.MakeRaw(int(r.stdin.Fd()))
+			if err != nil {
+				return failed("set the terminal to raw mode: %v", err)
+			}
+			r.raw = state
+		}
+		r.reader.Go(func() { r.copyIn(into) })
+	}
+	for _, job := range r.outs {
+		r.writers.Go(func() { job.run() })
+	}
+	if r.master != nil {
+		r.writers.Go(func() {
+			// A terminal whose other side is closed answers EIO.
+			_, _ = io.Copy(r.screen, r.master)
+		})
+		r.winch = make(chan os.Signal, 1)
+		signal.Notify(r.winch, unix.SIGWINCH)
+		go func() {
+			for range r.winch {
+				_ = pty.InheritSize(r.screen, r.master) // the next one will do
+			}
+		}()
+	}
+	return nil
+}
+
+// run copies until the command's end is closed, or ours cannot be written any
+// more: then the command gets SIGPIPE, as it would without us.
+func (c *copyJob) run() {
+	_, _ = io.Copy(c.to, c.from)
+	c.from.Close()
+}
+
+// copyIn copies the caller's input until it ends, the command does not want any
+// more, or the command has ended. It waits with poll, because a read from a
+// terminal could not be taken back.
+func (r *relay) copyIn(into *os.File) {
+	fd := int(r.stdin.Fd())
+	buf := make([]byte, 32<<10)
+	for {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(r.wake[0]), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, -1); err == unix.EINTR {
+			continue
+		} else if err != nil || fds[1].Revents != 0 {
+			break
+		}
+		n, err := unix.Read(fd, buf)
+		if err == unix.EINTR || err == unix.EAGAIN {
+			continue
+		}
+		if n <= 0 {
+			break
+		}
+		if _, err := into.Write(buf[:n]); err != nil {
+			break
+		}
+	}
+	if into != r.master {
+		into.Close()
+	}
+}
+
+// wait waits until everything is copied and gives the terminal back.
+func (r *relay) wait() {
+	r.writers.Wait()
+	if r.stdin != nil && r.wake[1] != 0 {
+		unix.Close(r.wake[1])
+		if r.into != nil {
+			r.into.Close() // ends a write that nobody reads
+		}
+		r.reader.Wait()
+		unix.Close(r.wake[0])
+	}
+	r.restore()
+}
+
+func (r *relay) restore() {
+	if r.winch != nil {
+		signal.Stop(r.winch)
+		close(r.winch)
+	}
+	if r.raw != nil {
+		_ = term.Restore(int(r.stdin.Fd()), r.raw) // it may have been hung up
+	}
+	if r.master != nil {
+		r.master.Close()
+	}
+}
+
+// abandon closes the pipes of a command that was not started.
+func (r *relay) abandon() {
+	if r.into != nil {
+		r.into.Close()
+	}
+	for _, job := range r.outs {
+		job.from.Close()
+	}
+	if r.master != nil {
+		r.master.Close()
+	}
+}

@@ -1,0 +1,300 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Start starts a command, confined. It returns when the command's program is
+// running (its execve has succeeded), so an error means that nothing runs.
+// When ctx ends, the command and everything it started is killed.
+//
+// With Options.Level zero it takes the strongest level that works, and Report
+// says which; a level that was asked for by name is that level or an error with
+// ErrCannot in its chain. None is taken only by name.
+//
+// The caller should not hold a lock that the server of Tree needs: the tree is
+// looked at before Start returns.
+func Start(ctx context.Context, o Options) (*Process, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if o.Level != 0 {
+		return start(ctx, o, o.Level)
+	}
+	var why []error
+	for level := Namespaces; level < None; level++ {
+		p, err := start(ctx, o, level)
+		if err == nil || !errors.Is(err, ErrCannot) {
+			return p, err
+		}
+		why = append(why, fmt.Errorf("%s: %w", level, err))
+	}
+	return nil, cannot("no level of confinement can be reached here (%v); a command started without any could reach everything you can", errors.Join(why...))
+}
+
+// launch is what a level does to get its init running.
+type launch struct {
+	o     *Options
+	conf  config
+	cmd   *exec.Cmd
+	files []*os.File // passed to the init from firstFD on
+}
+
+// start starts the command at one level.
+func start(ctx context.Context, o Options, level Level) (*Process, error) {
+	l := &launch{o: &o}
+	where := places(&o, level)
+	l.conf = config{
+		Level: level, Args: o.Args, Dir: o.Dir, Env: complete(o.Env, where.environ(), o.UID), Net: o.Net, Pids: o.PidsMax, Umask: umask(),
+		Socket: socketsIP,
+	}
+	if l.conf.Dir == "" {
+		l.conf.Dir = where.Home
+	}
+	defer l.closeFiles()
+	l.cmd = &exec.Cmd{
+		// Not by its name, which may by now be another program's.
+		Path: "/proc/self/exe", Args: []string{"rootsfs: init"}, Env: []string{stageVar + "=" + stageInit},
+		// A session of its own: the command has no terminal but ours.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if err := l.prepare(level, where); err != nil {
+		return nil, err
+	}
+	return l.run(ctx, level)
+}
+
+// prepare does what differs between levels.
+func (l *launch) prepare(level Level, where Places) error {
+	switch level {
+	case Namespaces:
+		return l.namespaces(where)
+	}
+	return cannot("level %s is not available in this version", level)
+}
+
+func (l *launch) closeFiles() {
+	for _, f := range l.files {
+		f.Close()
+	}
+}
+
+// pass hands a descriptor to the init and returns its number there.
+func (l *launch) pass(fd int, name string) int {
+	l.files = append(l.files, os.NewFile(uintptr(fd), name))
+	return firstFD + len(l.files) - 1
+}
+
+// namespaces prepares level Namespaces: the init is started in new namespaces
+// with the capabilities over them that it needs to build the root.
+func (l *launch) namespaces(where Places) error {
+	o, attr := l.o, l.cmd.SysProcAttr
+	lay, err := newLayout(o, where)
+	if err != nil {
+		return err
+	}
+	attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	if !o.Net {
+		attr.Cloneflags |= unix.CLONE_NEWNET
+	}
+	// The command's own uid, and nobody else's: not even a uid 0 that owns the
+	// namespace.
+	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: int(o.UID), HostID: int(o.UID), Size: 1}}
+	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: int(o.GID), HostID: int(o.GID), Size: 1}}
+	attr.AmbientCaps = buildCaps
+	if os.Geteuid() == 0 {
+		attr.GidMappingsEnableSetgroups = true
+		attr.Credential = &syscall.Credential{Uid: o.UID, Gid: o.GID}
+		// What only root may enter is opened by root.
+		if lay.TreeFD, err = l.open(o.Tree); err != nil {
+			return cannot("bind the tree of roots: %v", err)
+		}
+		for i := range lay.Binds {
+			b := &lay.Binds[i]
+			if b.From != o.Home && !contains(o.Interpreters, b.From) {
+				continue
+			}
+			if b.FD, err = l.open(b.From); err != nil {
+				return failed("bind %s: %v", b.From, err)
+			}
+		}
+	}
+	l.conf.Layout = lay
+	l.conf.Rules = rules{Read: []string{"/"}, Write: append(lay.writable(), "/dev/pts")}
+	for _, name := range devices {
+		l.conf.Rules.Write = append(l.conf.Rules.Write, "/dev/"+name)
+	}
+	return nil
+}
+
+// open makes a detached copy of a directory's mounts for the init to attach.
+func (l *launch) open(path string) (int, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return 0, err
+	}
+	return l.pass(fd, path), nil
+}
+
+func contains(list []string, s string) bool {
+	for _, e := range list {
+		if e == s {
+			return true
+		}
+	}
+	return false
+}
+
+// umask reads the caller's; there is no way to read it without setting it, but
+// /proc tells it.
+func umask() int {
+	var mask int
+	b, err := os.ReadFile("/proc/self/status")
+	if err == nil {
+		_, err = fmt.Sscanf(field(string(b), "Umask:"), "%o", &mask)
+	}
+	if err != nil {
+		return 0o022
+	}
+	return mask
+}
+
+// run starts the init and waits until it has started the command.
+func (l *launch) run(ctx context.Context, level Level) (*Process, error) {
+	// What this process has inherited without knowing must not be inherited
+	// further; its own descriptors are closed on execve anyway.
+	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return nil, failed("mark inherited descriptors: %v", err)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, failed("make a socket pair: %v", err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "control socket")
+	defer theirs.Close()
+	p := &Process{control: os.NewFile(uintptr(pair[0]), "control socket"), sock: pair[0], level: level, done: make(chan struct{}), dead: make(chan struct{})}
+	if err := p.streams(l); err != nil {
+		p.control.Close()
+		return nil, err
+	}
+	conf, err := l.confFile()
+	if err != nil {
+		p.abandon()
+		return nil, err
+	}
+	l.cmd.ExtraFiles = append([]*os.File{theirs, conf}, l.files...)
+	err = p.spawn(l.cmd)
+	conf.Close()
+	theirs.Close() // or its end would never be seen
+	p.closeTheirs()
+	if err != nil {
+		p.abandon()
+		return nil, spawnError(err)
+	}
+	stop := context.AfterFunc(ctx, p.kill)
+	err = p.await(l)
+	if err == nil {
+		p.pid = p.findPID()
+		err = p.relay.start()
+	}
+	if err != nil {
+		stop()
+		p.kill()
+		<-p.dead
+		p.abandon()
+		return nil, err
+	}
+	p.report.UID, p.report.GID = l.o.UID, l.o.GID
+	go p.supervise(stop)
+	return p, nil
+}
+
+// confFile is the configuration in a file in memory, ready to be read.
+func (l *launch) confFile() (*os.File, error) {
+	fd, err := unix.MemfdCreate("rootsfs-sandbox", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, failed("make a file in memory: %v", err)
+	}
+	f := os.NewFile(uintptr(fd), "configuration")
+	if err := json.NewEncoder(f).Encode(l.conf); err != nil {
+		f.Close()
+		return nil, failed("write the configuration: %v", err)
+	}
+	if _, err := f.Seek(0, 0); err != nil {
+		f.Close()
+		return nil, failed("write the configuration: %v", err)
+	}
+	return f, nil
+}
+
+// spawn starts the init from a thread that lives as long as the init: the
+// kernel sends the death signal when that thread ends, not the process.
+func (p *Process) spawn(cmd *exec.Cmd) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is asked below
+			close(p.dead)
+		}
+	}()
+	p.cmd = cmd
+	return <-started
+}
+
+// spawnError says why no init could be started. With namespaces asked for,
+// these errors are the kernel's ways to refuse them.
+func spawnError(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		switch errno {
+		case unix.EPERM, unix.EINVAL, unix.ENOSPC, unix.EUSERS, unix.ENOSYS:
+			return cannot("namespaces are refused: %v; see what `rootsfs doctor` says", errno)
+		case unix.EACCES:
+			return cannot("the uid that the command is to run as may not execute this program: %v; install rootsfs where everybody may execute it", errno)
+		}
+	}
+	return failed("start the confined init: %v", err)
+}
+
+// await waits for the init's word that the command runs.
+func (p *Process) await(l *launch) error {
+	for {
+		m, fd, err := receive(p.sock)
+		if err != nil {
+			return failed("the confined init ended before it had started the command: %v", err)
+		}
+		switch m.Kind {
+		case kindTerminal:
+			p.relay.master = os.NewFile(uintptr(fd), "terminal")
+		case kindStarted:
+			p.report.Level, p.report.Name, p.report.Layers = p.level, p.level.String(), m.Layers
+			p.notes = m.Notes
+			return nil
+		case kindFailed:
+			if m.Step == stepCommand {
+				return commandError(l.o.Args[0], m)
+			}
+			return cannot("%s", m.Error)
+		}
+	}
+}
+
+func commandError(name string, m message) error {
+	if unix.Errno(m.Errno) == unix.ENOENT {
+		return notFound(name)
+	}
+	return failed("start %q inside: %s", name, m.Error)
+}
