@@ -56,6 +56,9 @@ func (s *Session) outgoing(method string, params []byte) (out []byte, keep bool)
 // advertise returns the editor of a capabilities object. Revisions without
 // list_changed have no field for it.
 func (s *Session) advertise(handshake bool) func([]byte) []byte {
+	if s.b.cfg.NoRoots { // the SDK declares them by itself
+		return func(caps []byte) []byte { return edit(caps, "roots", func([]byte) []byte { return nil }) }
+	}
 	return func(caps []byte) []byte {
 		roots := func([]byte) []byte {
 			if !handshake {
@@ -77,8 +80,8 @@ func (s *Session) advertise(handshake bool) func([]byte) []byte {
 	}
 }
 
-// edit replaces one member of a JSON object by what f makes of it; an object
-// that is absent is made. What is no object stays as it is.
+// edit replaces one member of a JSON object by what f makes of it, or takes it out
+// for nil; an object that is absent is made. What is no object stays as it is.
 func edit(object []byte, key string, f func([]byte) []byte) []byte {
 	fields := map[string]json.RawMessage{}
 	if t := bytes.TrimSpace(object); len(t) > 0 && !bytes.Equal(t, []byte("null")) {
@@ -86,7 +89,9 @@ func edit(object []byte, key string, f func([]byte) []byte) []byte {
 			return object
 		}
 	}
-	fields[key] = f(fields[key])
+	if fields[key] = f(fields[key]); fields[key] == nil {
+		delete(fields, key)
+	}
 	b, err := json.Marshal(fields)
 	if err != nil {
 		return object

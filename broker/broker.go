@@ -37,6 +37,10 @@ type Config struct {
 	// NoListChanged switches roots/list_changed off; then the capability says
 	// so, too.
 	NoListChanged bool
+	// NoRoots is for an owner who wants no server to hear of files: neither
+	// roots nor the broker are declared, and roots/list and files/* are unknown
+	// methods, as they are to a client without them.
+	NoRoots bool
 	// Debounce is the least time between two list_changed notifications.
 	Debounce time.Duration
 	// PageSize is how many roots one page of roots/list has; default 50.

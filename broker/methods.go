@@ -150,15 +150,29 @@ func (s *Session) rename(r *request) (any, error) {
 		return nil, err
 	}
 	if from.Root != to.Root {
-		return nil, &hinted{
-			err:  &guard.Error{Op: names.OpRename, Path: from, Kind: names.KindOf(unix.EXDEV), Err: unix.EXDEV},
-			hint: "a rename stays within one root: use files/copy and files/delete",
-		}
+		return nil, s.acrossRoots(r, from, to)
 	}
 	if err := s.b.cfg.Tree.RenamePath(r.ctx, s.caller, from, to, p.Overwrite, p.IfMatch); err != nil {
 		return nil, s.conflict(r, to, err)
 	}
 	return &wire.RenameResult{Path: to.String()}, nil
+}
+
+// acrossRoots refuses a rename from one root to another, or to what is none.
+func (s *Session) acrossRoots(r *request, from, to guard.Path) error {
+	for _, q := range []guard.Path{from, to} {
+		if _, ok := s.b.cfg.Registry.SubjectOf(q.Root); !ok {
+			err := &guard.Error{Op: names.OpRename, Path: q, Kind: names.NoConsent}
+			s.refused(r, err)
+			return err
+		}
+	}
+	err := &hinted{
+		err:  &guard.Error{Op: names.OpRename, Path: from, Kind: names.KindOf(unix.EXDEV), Err: unix.EXDEV},
+		hint: "a rename stays within one root: use files/copy and files/delete",
+	}
+	s.refused(r, err)
+	return err
 }
 
 func (s *Session) copy(r *request) (any, error) {

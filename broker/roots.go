@@ -76,6 +76,18 @@ func rootOf(st *guard.Status) wire.Root {
 	return wire.Root{URI: names.FormatURI(st.Grant.Resolved), Name: string(st.Grant.Root)}
 }
 
+// noRoots answers for a client without roots: roots/list in the seed's words.
+func noRoots(method string) error {
+	e := wire.Error{
+		Code: wire.CodeMethodNotFound, Message: "Roots not supported",
+		Data: json.RawMessage(`{"reason":"Client does not have roots capability"}`),
+	}
+	if method != wire.RootsList {
+		e.Message = "there is no method " + names.Quote(method) + " here: the client offers no files"
+	}
+	return &rpcError{e}
+}
+
 func staleCursor(expected, received uint64) error {
 	data, _ := json.Marshal(map[string]uint64{"expected": expected, "received": received})
 	return &rpcError{wire.Error{
@@ -103,7 +115,7 @@ func (a *announcer) init(s *Session, wait time.Duration) { a.s, a.wait = s, wait
 // rootsChanged announces a change of the list.
 func (s *Session) rootsChanged() {
 	s.mu.Lock()
-	tell := s.peer != nil && !s.b.cfg.NoListChanged && announces(s.revision)
+	tell := s.peer != nil && !s.b.cfg.NoListChanged && !s.b.cfg.NoRoots && announces(s.revision)
 	s.mu.Unlock()
 	if tell {
 		s.roots.change()

@@ -67,6 +67,40 @@ func TestSeedRoots(t *testing.T) {
 	}
 }
 
+// R024, R124, R125: a client without roots declares none, answers in the seed's own
+// words, and tells nobody of changes.
+func TestSeedNoRoots(t *testing.T) {
+	l := newLab(t, func(c *Config) { c.NoRoots = true })
+	p := l.connect("")
+	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})
+	if e := p.call("roots/list", `{}`).Error; e == nil || e.Code != -32601 || e.Message != "Roots not supported" ||
+		string(e.Data) != `{"reason":"Client does not have roots capability"}` {
+		t.Errorf("roots/list: %+v", e)
+	}
+	for method := range methods {
+		if e, _ := p.fails(method, `{"path":"r/f"}`); e.Code != wire.CodeMethodNotFound {
+			t.Errorf("%s: %+v", method, e)
+		}
+	}
+	if n := p.s.Stats().Notified; n != 0 {
+		t.Errorf("%d notifications", n)
+	}
+	for _, c := range []struct{ method, params, want string }{
+		{
+			"initialize", `{"capabilities":{"roots":{"listChanged":true},"sampling":{}},"protocolVersion":"2025-11-25"}`,
+			`{"capabilities":{"sampling":{}},"protocolVersion":"2025-11-25"}`,
+		},
+		{
+			"tools/list", `{"_meta":{"io.modelcontextprotocol/clientCapabilities":{"roots":{}}}}`,
+			`{"_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}`,
+		},
+	} {
+		if got, keep := p.s.outgoing(c.method, []byte(c.params)); string(got) != c.want || !keep {
+			t.Errorf("%s goes out as %s", c.method, got)
+		}
+	}
+}
+
 // R017: fs.* is the prose's name of what every example calls files/*.
 func TestSeedPrefix(t *testing.T) {
 	p := newLab(t, nil).connect("")

@@ -261,7 +261,10 @@ func (s *Session) dispatch(r *request) (result any, err error) {
 		}
 	}()
 	m, ok := methods[r.method]
-	if !ok {
+	switch {
+	case s.b.cfg.NoRoots:
+		return nil, noRoots(r.method)
+	case !ok:
 		return nil, unknownMethod(r.method)
 	}
 	if err := s.limits.request(); err != nil {

@@ -110,6 +110,9 @@ func (c *conn) send(ctx context.Context, frame []byte) error {
 // 2026-07-28 a server asks for roots inside a result (SEP-2322), and the SDK
 // answers that from its own list.
 func (s *Session) Bind(client *mcp.Client) {
+	if s.b.cfg.NoRoots {
+		return
+	}
 	b := &binding{s: s, client: client}
 	s.mu.Lock()
 	closed := s.closed

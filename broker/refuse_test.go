@@ -1,0 +1,61 @@
+package broker
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Each method that takes a path refuses one where nothing is (R049), one without a
+// grant (R050, R067), one that is no name below a root (R051, R056), and
+// parameters that are not its own (R091), with the same code.
+func TestEveryMethodRefuses(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadWrite, map[string]string{"f": "text", "d/x": ""})
+	p := l.connect("")
+	type params = []string // PATH is the path in question
+	with := map[string]params{
+		wire.Read: {`{"path":PATH}`}, wire.Write: {`{"path":PATH,"content":"x"}`}, wire.List: {`{"path":PATH}`},
+		wire.Create: {`{"path":PATH}`}, wire.Delete: {`{"path":PATH,"recursive":true}`}, wire.Watch: {`{"path":PATH}`}, wire.Stat: {`{"path":PATH}`},
+		wire.Rename: {`{"oldPath":PATH,"newPath":"r/new"}`, `{"oldPath":"r/f","newPath":PATH}`},
+		wire.Copy:   {`{"oldPath":PATH,"newPath":"r/new"}`, `{"oldPath":"r/f","newPath":PATH}`},
+	}
+	for method := range methods {
+		if _, ok := with[method]; !ok && method != wire.Consent && method != wire.Unwatch && method != wire.RootsList {
+			t.Errorf("%s is not tried", method)
+		}
+	}
+	paths := map[string]names.Code{
+		`"r/none/x"`: names.FileNotFound,
+		`"other/f"`:  names.PermissionDenied, `"/etc/hostname"`: names.PermissionDenied, `"file:///etc/hostname"`: names.PermissionDenied,
+		`"r/../f"`: names.InvalidPath, `".."`: names.InvalidPath, `"r/a\u0000"`: names.InvalidPath, `"r/` + strings.Repeat("n", 256) + `"`: names.InvalidPath,
+		`"file:///r%2Ff"`: names.InvalidPath, `1`: "", `null`: "", `[]`: "", `{}`: "",
+	}
+	for method, forms := range with {
+		for _, form := range forms {
+			for path, code := range paths {
+				if method == wire.List && path == "null" {
+					continue // as without: the list of roots
+				}
+				e, d := p.fails(method, strings.ReplaceAll(form, "PATH", path))
+				want := wire.CodeInvalidParams
+				if code != "" {
+					want = wire.Number(code)
+				}
+				if e.Code != want || d.Code != code {
+					t.Errorf("%s of %s with %.40s: %+v %+v, want %s", method, form, path, e, d, code)
+				}
+			}
+			if e, _ := p.fails(method, strings.ReplaceAll(form[:len(form)-1], "PATH", `"r/f"`)+`,"surprise":1}`); e.Code != wire.CodeInvalidParams {
+				t.Errorf("%s with an unknown field: %+v", method, e)
+			}
+		}
+	}
+	var st wire.StatResult
+	if p.must(wire.Stat, `{"path":"r/f"}`, &st); st.Size != 4 {
+		t.Errorf("after all that: %+v", st)
+	}
+}

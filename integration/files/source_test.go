@@ -1,0 +1,92 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A disk that is full is IO_ERROR, and the file is the old one; when there is room
+// the same write succeeds. R052, R074.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	must(t, unix.Mount("none", dir, "tmpfs", 0, "size=128k"))
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	writeFile(t, filepath.Join(dir, "f"), "old")
+	writeFile(t, filepath.Join(dir, "ballast"), strings.Repeat("x", 64<<10))
+	h := newHost(t, nil)
+	h.grant("r", dir, guard.ReadWrite)
+	p := connectRaw(t, h.b)
+	large := wire.WriteParams{Path: "r/f", Content: strings.Repeat("y", 100<<10)}
+	var refusal *wire.Error
+	if err := p.ask(wire.Write, large, nil); !errors.Is(err, names.IO) || !errors.As(err, &refusal) || refusal.Code != wire.Number(names.IOError) {
+		t.Errorf("%v, want %v", err, names.IO)
+	}
+	p.alive("r/f", "old")
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+	must(t, p.ask(wire.Delete, wire.DeleteParams{Path: "r/ballast"}, nil))
+	must(t, p.ask(wire.Write, large, nil))
+	p.alive("r/f", large.Content)
+}
+
+// stuckFile is a file whose reading does not end before it is told to.
+type stuckFile struct {
+	fs.MemRegularFile
+	release chan struct{}
+	reads   atomic.Int64
+}
+
+func (f *stuckFile) Read(ctx context.Context, h fs.FileHandle, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
+	f.reads.Add(1)
+	<-f.release
+	return f.MemRegularFile.Read(ctx, h, dest, off)
+}
+
+// A source that hangs, such as a server that is gone, is TIMEOUT after the limit;
+// other files and other requests are served meanwhile, and it too when it is
+// back. R053, R079.
+func TestHangingSource(t *testing.T) {
+	stuck := &stuckFile{MemRegularFile: fs.MemRegularFile{Data: []byte("late"), Attr: fuse.Attr{Mode: 0o444}}, release: make(chan struct{})}
+	dir := t.TempDir()
+	top := &fs.Inode{}
+	server, err := fs.Mount(dir, top, &fs.Options{OnAdd: func(ctx context.Context) {
+		top.AddChild("stuck", top.NewPersistentInode(ctx, stuck, fs.StableAttr{}), false)
+		top.AddChild("fine", top.NewPersistentInode(ctx, &fs.MemRegularFile{Data: []byte("text"), Attr: fuse.Attr{Mode: 0o444}}, fs.StableAttr{}), false)
+	}})
+	must(t, err)
+	t.Cleanup(func() { must(t, server.Unmount()) })
+	release := sync.OnceFunc(func() { close(stuck.release) })
+	t.Cleanup(release)
+	h := newHost(t, func(c *broker.Config) { c.Limits.Timeout = 2 * time.Second })
+	h.grant("r", dir, guard.ReadOnly)
+	p := connectRaw(t, h.b)
+	p.alive("r/fine", "text")
+	var refusal *wire.Error
+	if err := p.ask(wire.Read, wire.ReadParams{Path: "r/stuck"}, nil); !errors.Is(err, names.Timeout) || !errors.As(err, &refusal) || refusal.Code != wire.Number(names.TimeoutCode) {
+		t.Errorf("%v, want %v", err, names.Timeout)
+	}
+	if stuck.reads.Load() == 0 {
+		t.Error("the source was not asked: that shows nothing")
+	}
+	p.alive("r/fine", "text")
+	release()
+	p.alive("r/stuck", "late")
+}
