@@ -153,7 +153,7 @@ func (u *pump) lines(last bool) (more bool, err error) {
 			if err := flush(); err != nil {
 				return false, err
 			}
-			if u.end-u.start > u.limit {
+			if u.end-u.start > u.limit+len("\r\n") {
 				return false, u.skip()
 			}
 			return true, nil

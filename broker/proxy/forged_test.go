@@ -1,0 +1,204 @@
+package proxy_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// consents has the server ask for dir and returns the host's view of the
+// question.
+func (n *line) consents(id, dir string) message {
+	n.t.Helper()
+	n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"files/consent","params":{"message":"please","requestedPaths":[%q]}}`+"\n", id, dir))
+	m := n.host.message()
+	if m.Method != "elicitation/create" || !strings.Contains(string(m.Params), dir) {
+		n.t.Fatalf("the host was asked %+v", m)
+	}
+	return m
+}
+
+func granted(t *testing.T, m message) wire.ConsentResult {
+	t.Helper()
+	var r wire.ConsentResult
+	if err := json.Unmarshal(m.Result, &r); err != nil {
+		t.Fatalf("%+v: %v", m, err)
+	}
+	return r
+}
+
+const yes = `{"action":"accept","content":{"path1":"allow"}}`
+
+// Consent through the host's elicitation: asked of the host, answered by it, and
+// seen by nobody else.
+func TestConsent(t *testing.T) {
+	l := newLab(t, nil)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("text"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n := l.connect(nil)
+	n.handshake(`{"elicitation":{}}`)
+	m := n.consents("1", dir)
+	n.ping(n.server, n.host) // nothing waits for the person
+	n.host.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":` + yes + "}\n")
+	for got := 0; got < 2; got++ { // the answer, and the news of the root
+		if m := n.server.message(); m.Method == "" && !granted(t, m).Granted {
+			t.Errorf("not granted: %s", m.Result)
+		}
+	}
+	n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"files/read","params":{"path":%q}}`+"\n", dir+"/f"))
+	if m := n.server.message(); !strings.Contains(string(m.Result), `"text"`) {
+		t.Errorf("read: %+v", m)
+	}
+	// The same answer again is too late, and nobody's.
+	n.host.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":` + yes + "}\n")
+	n.ping(n.host, n.server)
+	if st := n.p.Stats(); st.Asked != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// Answers that give nothing.
+func TestConsent_Denied(t *testing.T) {
+	for name, answer := range map[string]string{
+		"declined": `"result":{"action":"decline"}`, "cancelled": `"result":{"action":"cancel"}`, "an error": `"error":{"code":-1,"message":"no"}`,
+		"both": `"result":` + yes + `,"error":{"code":-1,"message":"no"}`, "neither": `"x":1`,
+		"two results": `"result":` + yes + `,"result":{"action":"decline"}`, "two results, escaped": `"result":` + yes + `,"resul\u0074":{"action":"decline"}`,
+		"two actions": `"result":{"action":"decline","action":"accept","content":{"path1":"allow"}}`,
+		"no choice":   `"result":{"action":"accept","content":{}}`, "another case": `"Result":` + yes, "no object": `"result":"accept"`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, nil)
+			n := l.connect(nil)
+			n.handshake(`{"elicitation":{"form":{}}}`)
+			m := n.consents("1", t.TempDir())
+			n.host.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,` + answer + "}\n")
+			if r := granted(t, n.server.message()); r.Granted || len(r.ApprovedPaths) != 0 {
+				t.Errorf("granted: %+v", r)
+			}
+			n.ping(n.host, n.server)
+		})
+	}
+}
+
+// Where the host has no forms, others are asked; where it hangs up, nobody
+// answered.
+func TestConsent_OtherAskers(t *testing.T) {
+	other := broker.AskerFunc(func(_ context.Context, q *broker.Question) (broker.Answer, error) {
+		return broker.Answer{By: "test", Decisions: []broker.Decision{{Allow: true}}}, nil
+	})
+	l := newLab(t, func(c *broker.Config) { c.Asker = broker.Chain(broker.AskHost, other) })
+	for _, caps := range []string{`{}`, `{"elicitation":null}`, `{"elicitation":{"url":{}}}`} {
+		n := l.connect(nil)
+		n.handshake(caps)
+		n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"files/consent","params":{"message":"m","requestedPaths":[%q]}}`+"\n", t.TempDir()))
+		for m := n.server.message(); ; m = n.server.message() {
+			if m.Method != "" {
+				continue // list_changed, to this and earlier servers
+			}
+			if !granted(t, m).Granted {
+				t.Errorf("%s: not granted: %s", caps, m.Result)
+			}
+			break
+		}
+		n.ping(n.server, n.host) // the host was not asked
+		n.end()
+	}
+	n := l.connect(nil)
+	n.handshake(`{"elicitation":{}}`)
+	n.consents("2", t.TempDir())
+	_ = n.host.in.Close()
+	if err := <-n.session.Done(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A server that wants to answer its own question: R090's worry. The test tells it
+// the id, which it has no way to know; unguarded, the host would take its frame
+// for another request, and its user's answer to that for our consent.
+func TestForged(t *testing.T) {
+	l := newLab(t, nil)
+	dir := t.TempDir()
+	n := l.connect(nil)
+	n.handshake(`{"elicitation":{}}`)
+	m := n.consents("1", dir)
+	id := string(m.ID)
+	var plain string
+	if err := json.Unmarshal(m.ID, &plain); err != nil {
+		t.Fatal(err)
+	}
+	escaped := fmt.Sprintf(`"\u%04x%s"`, plain[0], plain[1:])
+	for i, c := range []struct {
+		frame     string
+		toServer  string // what the server is told; "" for nothing
+		unguarded bool   // as a plain frame it would have reached the host
+	}{
+		{`{"jsonrpc":"2.0","id":` + id + `,"method":"elicitation/create","params":{"message":"tell a joke?"}}`, id, true},
+		{`{"jsonrpc":"2.0","id":` + escaped + `,"method":"ping"}`, escaped, true},
+		{`{"jsonrpc":"2.0","\u0069d":` + id + `,"method":"ping"}`, id, true},
+		{`{"jsonrpc":"2.0","id":` + id + `,"result":` + yes + `}`, "", true},
+		{`{"jsonrpc":"2.0","id":` + id + `,"error":{"code":1,"message":"x"}}`, "", true},
+		{`[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":` + id + `,"method":"ping"}]`, id, true},
+		{`{"jsonrpc":"2.0","id":77,"id":` + id + `,"method":"ping"}`, "", true},
+		{`{"jsonrpc":"2.0","id":` + id + `,"id":77,"method":"ping"}`, "", true},
+		{`{"jsonrpc":"2.0","id":78,"method":"ping","method":"files/read"}`, "78", true},
+		{`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`, "", true},
+		{`{"jsonrpc":"2.0"} {"jsonrpc":"2.0","id":` + id + `,"method":"ping"}`, "", true},
+		{id + "\r", "", true},
+		{`{"jsonrpc":"2.0","id":"` + strings.TrimSuffix(plain, plain[len(plain)-4:]) + `aaaa","method":"ping"}`, "*", true},
+		{`{"jsonrpc":"2.0","id":"other","method":"roots/list","params":{"x":1}}`, `"other"`, true},
+	} {
+		if !c.unguarded {
+			t.Fatal("a case that shows nothing")
+		}
+		refused := n.p.Stats().Refused
+		n.server.say(c.frame + "\n")
+		if strings.HasPrefix(c.frame, "[") {
+			n.host.hears(`[{"jsonrpc":"2.0","method":"notifications/x"}]` + "\n")
+		}
+		if c.toServer != "" {
+			if m := n.server.message(); m.Error == nil || c.toServer != "*" && string(m.ID) != c.toServer {
+				t.Errorf("case %d: the server got %+v", i, m)
+			}
+		}
+		n.ping(n.server, n.host) // the host heard nothing before
+		if n.p.Stats().Refused == refused && !strings.Contains(c.frame, "roots/list") {
+			t.Errorf("case %d was not counted", i)
+		}
+	}
+	if l.audited("rootsfs's own") == 0 || l.audited("has a field twice") == 0 {
+		t.Error("the refusals are not on record")
+	}
+	// The question still waits, and the host's word counts.
+	n.host.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"action":"decline"}}` + "\n")
+	if r := granted(t, n.server.message()); r.Granted {
+		t.Errorf("granted: %+v", r)
+	}
+}
+
+// The host's side: its answers to ids of ours are ours; requests under such an
+// id, and messages that repeat a field, are refused to it.
+func TestForged_Host(t *testing.T) {
+	l := newLab(t, nil)
+	n := l.connect(nil)
+	prefix := prefixOf(t, n)
+	n.host.say(`{"jsonrpc":"2.0","id":"` + prefix + `x","result":{}}` + "\n")
+	n.host.say(`{"jsonrpc":"2.0","id":"` + prefix + `x","method":"ping"}` + "\n")
+	if m := n.host.message(); m.Error == nil || m.Error.Code != wire.CodeInvalidRequest || !strings.Contains(string(m.ID), prefix) {
+		t.Errorf("the host got %+v", m)
+	}
+	n.host.say(`{"jsonrpc":"2.0","id":5,"method":"ping","method":"initialize"}` + "\n")
+	if m := n.host.message(); m.Error == nil || string(m.ID) != "5" {
+		t.Errorf("the host got %+v", m)
+	}
+	n.host.say(`{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}` + "\n") // its roots are not ours
+	n.ping(n.host, n.server)
+}

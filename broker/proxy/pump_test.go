@@ -1,0 +1,147 @@
+package proxy
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+)
+
+// shreds reads in pieces of random size, and gives the last with the end.
+type shreds struct {
+	rest []byte
+	r    *rand.Rand
+}
+
+func (s *shreds) Read(p []byte) (int, error) {
+	n := copy(p, s.rest[:min(len(s.rest), 1+s.r.IntN(200))])
+	s.rest = s.rest[n:]
+	if len(s.rest) == 0 {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+type sink struct{ bytes.Buffer }
+
+func (*sink) Close() error { return nil }
+
+// carried runs one direction over in and returns what came out and the sizes of
+// lines over the limit.
+func carried(t testing.TB, src io.Reader, m Mode, asks bool, limit int) (out string, long []int) {
+	t.Helper()
+	var s sink
+	u := &pump{
+		src: src, dst: newOutlet(&s), auto: newDetector(m), asks: asks, limit: limit, bytes: &atomic.Int64{},
+		look: func(b []byte) ([]byte, bool) {
+			if bytes.HasPrefix(b, []byte("drop")) {
+				return nil, false
+			}
+			if bytes.HasPrefix(b, []byte("change")) {
+				return []byte("changed"), false
+			}
+			return nil, true
+		},
+		long: func(k *skim) { long = append(long, k.size) },
+	}
+	u.auto.onRaw = func() {}
+	if err := u.run(); err != nil {
+		t.Fatal(err)
+	}
+	return s.String(), long
+}
+
+func TestPump(t *testing.T) {
+	big := strings.Repeat("x", 3*readSize)
+	for _, c := range []struct {
+		name, in, want string
+		limit          int
+	}{
+		{"lines", "a\nb\r\n\nc\n", "a\nb\r\n\nc\n", 10},
+		{"no end", "a\nb", "a\nb", 10},
+		{"changed", "a\nchange\r\nb\nchange", "a\nchanged\r\nb\nchanged", 10},
+		{"dropped", "drop\na\ndrop it\r\nb\ndrop", "a\nb\n", 10},
+		{"long in the buffer", "a\n12345678901\nb\n", "a\nb\n", 10},
+		{"just so long", "a\n1234567890\r\nb\n", "a\n1234567890\r\nb\n", 10},
+		{"longer than the buffer", "a\n" + big + "\nb\n", "a\nb\n", readSize},
+		{"carried, longer than the buffer", "a\n" + big + "\nb\n" + big, "a\n" + big + "\nb\n" + big, len(big)},
+		{"long without end", "a\n" + big, "a\n", readSize},
+		{"nothing", "", "", 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for name, src := range map[string]io.Reader{
+				"whole": strings.NewReader(c.in), "byte": iotest.OneByteReader(strings.NewReader(c.in)),
+				"shreds": &shreds{[]byte(c.in), rand.New(rand.NewPCG(1, 2))},
+			} {
+				if name == "byte" && len(c.in) > 1000 {
+					continue
+				}
+				out, long := carried(t, src, On, true, c.limit)
+				if out != c.want {
+					t.Errorf("%s: %.60q, want %.60q", name, out, c.want)
+				}
+				if strings.HasPrefix(c.name, "long") != (len(long) == 1) {
+					t.Errorf("%s: long lines: %v", name, long)
+				}
+			}
+		})
+	}
+}
+
+// What the host begins with decides; what a server prints does not.
+func TestPump_Auto(t *testing.T) {
+	const rpc = `{"jsonrpc":"2.0","method":"x"}` + "\n"
+	for _, c := range []struct {
+		in         string
+		host, serv state
+	}{
+		{"ls\n", isRaw, undecided}, {rpc, isMCP, isMCP}, {"\n\r\n " + rpc, isMCP, isMCP},
+		{"hello\n" + rpc, isRaw, isMCP}, {`{"a":1}` + "\n" + rpc, isRaw, isMCP}, {"[" + rpc[:len(rpc)-1] + "]\n", isMCP, isMCP},
+		{`[]` + "\n", isRaw, undecided}, {`[1]` + "\n", isRaw, undecided}, {`{"a":1}`, isRaw, undecided}, {"{", isRaw, undecided},
+		{rpc[:len(rpc)-1], isMCP, isMCP}, {"  ", undecided, undecided}, {"{" + strings.Repeat("a", 300), isRaw, undecided},
+		{`{"jsonrpc":"1.0","method":"x"}` + "\n", isRaw, undecided}, {"hello" + rpc, isRaw, undecided},
+	} {
+		for _, host := range []bool{true, false} {
+			var s sink
+			u := &pump{
+				src: iotest.OneByteReader(strings.NewReader(c.in)), dst: newOutlet(&s), auto: newDetector(Auto), asks: host, limit: 200,
+				bytes: &atomic.Int64{}, look: func([]byte) ([]byte, bool) { return nil, true }, long: func(*skim) { t.Error("long") },
+			}
+			u.auto.onRaw = func() {}
+			if err := u.run(); err != nil {
+				t.Fatal(err)
+			}
+			want := c.serv
+			if host {
+				want = c.host
+			}
+			if got := u.auto.state(); got != want || s.String() != c.in {
+				t.Errorf("%q from the host %v: decided %d, want %d; carried %q", c.in, host, got, want, s.String())
+			}
+		}
+	}
+}
+
+// Whatever comes, in whatever pieces, goes out as it came.
+func FuzzPump(f *testing.F) {
+	for _, s := range scanSeeds {
+		f.Add([]byte(s+"\n"+s), uint64(1))
+	}
+	f.Add([]byte("a\r\n\xff\xfe\n\n{\"a\":1}"), uint64(2))
+	f.Fuzz(func(t *testing.T, b []byte, seed uint64) {
+		if bytes.Contains(b, []byte("drop")) || bytes.Contains(b, []byte("change")) || len(b) == 0 {
+			return
+		}
+		for _, m := range []Mode{Auto, On, Off} {
+			for _, asks := range []bool{true, false} {
+				out, _ := carried(t, &shreds{b, rand.New(rand.NewPCG(seed, 0))}, m, asks, 1<<20)
+				if out != string(b) {
+					t.Fatalf("mode %v, from the host %v: %q", m, asks, out)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,276 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+const modern = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"roots":{"listChanged":true}}}`
+
+// call is a tools/call of 2026-07-28.
+func call(id, more string) string {
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"t","arguments":{"n":9007199254740993}` + more + `,` + modern + `}}` + "\n"
+}
+
+// params are what the server got, taken apart.
+type params struct {
+	Name           string
+	Arguments      json.RawMessage
+	InputResponses map[string]json.RawMessage
+	RequestState   json.RawMessage
+	Meta           map[string]json.RawMessage `json:"_meta"`
+}
+
+func (n *line) params(m message) params {
+	n.t.Helper()
+	var p params
+	if err := json.Unmarshal(m.Params, &p); err != nil {
+		n.t.Fatal(err)
+	}
+	if string(p.Arguments) != `{"n":9007199254740993}` {
+		n.t.Errorf("the arguments became %s", p.Arguments)
+	}
+	return p
+}
+
+const wantsRoots = `"r\u006fots":{"method":"roots/list"}`
+
+// R168, R169: the capability in each request, with an empty roots object, and
+// nothing else changed.
+func TestModern_Capability(t *testing.T) {
+	l := newLab(t, nil)
+	n := l.connect(nil)
+	for i, in := range []string{
+		call("1", ""),
+		`{"jsonrpc":"2.0","id":2,"method":"x","params":{"_meta":{"io.modelcontextprotocol\/protocolVersion":"2026-07-28"},"q":1.50}}` + "\n",
+		`{"jsonrpc":"2.0","method":"notifications/x","params":{"_meta":{"io.modelcontextprotocol/clientCapabilities":{"roots":null}}}}` + "\n",
+	} {
+		n.host.say(in)
+		m := n.server.message()
+		var p struct {
+			Meta map[string]json.RawMessage `json:"_meta"`
+		}
+		var c struct {
+			Roots, Elicitation json.RawMessage
+			Extensions         map[string]broker.Capability
+		}
+		if err := json.Unmarshal(m.Params, &p); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(p.Meta["io.modelcontextprotocol/clientCapabilities"], &c); err != nil {
+			t.Fatal(err)
+		}
+		if string(c.Roots) != "{}" || !c.Extensions[wire.Extension].ETags || i == 0 && string(c.Elicitation) != "{}" {
+			t.Errorf("%s became %s", in, m.Params)
+		}
+		if i == 1 && !strings.Contains(string(m.Params), `"q":1.50`) {
+			t.Errorf("%s became %s", in, m.Params)
+		}
+	}
+}
+
+// R170, R171: the server asks for roots in a result; the host sees the final
+// answer only, under its own id.
+func TestModern_Roots(t *testing.T) {
+	l := newLab(t, nil)
+	dir := l.root("work", guard.ReadOnly, nil)
+	n := l.connect(nil)
+	for _, id := range []string{`7`, `9007199254740993`, `1.50`, `"a\"b\u00e9"`, `"c\u0064"`} {
+		n.host.say(call(id, ""))
+		first := n.server.message()
+		if string(first.ID) != id {
+			t.Fatalf("id %s became %s", id, first.ID)
+		}
+		n.server.say(`{"id":` + id + `,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `},"requestState":"s\/1"},"jsonrpc":"2.0"}` + "\n")
+		again := n.server.message()
+		p := n.params(again)
+		want := fmt.Sprintf(`{"roots":[{"uri":"file://%s","name":"work"}]}`, dir)
+		if string(p.InputResponses["roots"]) != want || string(p.RequestState) != `"s\/1"` || p.Name != "t" || len(p.Meta) != 2 {
+			t.Errorf("the call came again as %s", again.Params)
+		}
+		if string(again.ID) == id || again.Method != "tools/call" {
+			t.Errorf("the call came again under %s, %s", again.ID, again.Method)
+		}
+		// A second round, without a state this time.
+		n.server.say(`{"jsonrpc":"2.0","id":` + string(again.ID) + `,"result":{"resultType":"input_required","inputRequests":{"q":{"method":"roots/list","params":{}}}}}` + "\n")
+		third := n.server.message()
+		if p = n.params(third); p.RequestState != nil || len(p.InputResponses) != 1 || string(p.InputResponses["q"]) != want {
+			t.Errorf("the call came a third time as %s", third.Params)
+		}
+		n.server.say(`{"jsonrpc":"2.0", "id":` + string(third.ID) + `,"result":{"x":1e400}}` + "\r\n")
+		n.host.hears(`{"jsonrpc":"2.0", "id":` + id + `,"result":{"x":1e400}}` + "\r\n")
+	}
+	if st := n.p.Stats(); st.Retried != 10 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// What is no request for roots is the host's business.
+func TestModern_OtherInput(t *testing.T) {
+	l := newLab(t, nil)
+	n := l.connect(nil)
+	for _, result := range []string{
+		`{"resultType":"input_required","inputRequests":{"e":{"method":"elicitation/create","params":{"x":1.0}}},"requestState":"s"}`,
+		`{"resultType":"input_required","inputRequests":{}}`, `{"resultType":"input_required","requestState":"busy"}`,
+		`{"resultType":"complete","inputRequests":{` + wantsRoots + `}}`, `{"inputRequests":{` + wantsRoots + `}}`,
+	} {
+		n.host.say(call("1", ""))
+		n.server.message()
+		answer := `{"jsonrpc":"2.0","id":1,"result":` + result + "}\n"
+		n.server.say(answer)
+		n.host.hears(answer)
+	}
+	// A call of an older revision has no such results, so ours is none either.
+	const old = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{}}` + "\n"
+	n.host.say(old)
+	n.server.hears(old)
+	answer := `{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n"
+	n.server.say(answer)
+	n.host.hears(answer)
+}
+
+// Roots and a question at once: the host answers the question, and the server
+// gets both.
+func TestModern_Mixed(t *testing.T) {
+	l := newLab(t, nil)
+	dir := l.root("work", guard.ReadOnly, nil)
+	n := l.connect(nil)
+	for _, state := range []string{`,"requestState":"theirs"`, ``} {
+		n.host.say(call("1", ""))
+		n.server.message()
+		n.server.say(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots +
+			`,"ask":{"method":"elicitation/create","params":{"n":1.0}}}` + state + `}}` + "\n")
+		m := n.host.message()
+		var r struct {
+			ResultType    string
+			InputRequests json.RawMessage
+			RequestState  string
+		}
+		if err := json.Unmarshal(m.Result, &r); err != nil {
+			t.Fatal(err)
+		}
+		if string(r.InputRequests) != `{"ask":{"method":"elicitation/create","params":{"n":1.0}}}` || r.ResultType != "input_required" || string(m.ID) != "1" {
+			t.Fatalf("the host is asked %s", m.Result)
+		}
+		if strings.Contains(r.RequestState, "theirs") {
+			t.Errorf("requestState is %s", r.RequestState)
+		}
+		mark, _ := json.Marshal(r.RequestState)
+		n.host.say(call("2", `,"inputResponses":{"ask":{"action":"accept","v":1e400}},"requestState":`+string(mark)))
+		again := n.server.message()
+		p := n.params(again)
+		if string(again.ID) != "2" || string(p.InputResponses["ask"]) != `{"action":"accept","v":1e400}` ||
+			!strings.Contains(string(p.InputResponses["roots"]), dir) || len(p.InputResponses) != 2 {
+			t.Errorf("the server got %s %s", again.ID, again.Params)
+		}
+		want := ""
+		if state != "" {
+			want = `"theirs"`
+		}
+		if string(p.RequestState) != want {
+			t.Errorf("the server got requestState %s, want %s", p.RequestState, want)
+		}
+		n.server.say(`{"jsonrpc":"2.0","id":2,"result":{}}` + "\n")
+		n.host.hears(`{"jsonrpc":"2.0","id":2,"result":{}}` + "\n")
+	}
+	n.host.say(call("3", `,"requestState":"`+prefixOf(t, n)+`!"`))
+	if m := n.host.message(); m.Error == nil || m.Error.Code != wire.CodeInvalidRequest || string(m.ID) != "3" {
+		t.Errorf("a broken state: %+v", m)
+	}
+}
+
+// prefixOf is the beginning of the ids that a proxy makes, as a server can see
+// it.
+func prefixOf(t *testing.T, n *line) string {
+	t.Helper()
+	n.host.say(call(`"probe"`, ""))
+	n.server.message()
+	n.server.say(`{"jsonrpc":"2.0","id":"probe","result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
+	m := n.server.message()
+	n.server.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":{}}` + "\n")
+	n.host.hears(`{"jsonrpc":"2.0","id":"probe","result":{}}` + "\n")
+	var id string
+	if err := json.Unmarshal(m.ID, &id); err != nil {
+		t.Fatal(err)
+	}
+	return id[:strings.LastIndexByte(id, '-')+1]
+}
+
+// R172: roots that cannot be listed: nothing is sent again, the host is told.
+func TestModern_Failure(t *testing.T) {
+	l := newLab(t, nil)
+	n := l.connect(nil)
+	n.host.say(call("1", ""))
+	n.server.message()
+	n.server.say(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"r":{"method":"roots/list","params":{"cursor":"?"}}}}}` + "\n")
+	if m := n.host.message(); m.Error == nil || m.Error.Code != wire.CodeInvalidParams || string(m.ID) != "1" || !strings.Contains(m.Error.Message, "cursor") {
+		t.Errorf("the host got %+v", m)
+	}
+	n.ping(n.host, n.server) // and nothing before it
+
+	// A server that never has enough.
+	n.host.say(call("2", ""))
+	id := string(n.server.message().ID)
+	for range 10 {
+		n.server.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
+		id = string(n.server.message().ID)
+	}
+	n.server.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
+	if m := n.host.message(); m.Error == nil || m.Error.Code != wire.CodeInternal || string(m.ID) != "2" {
+		t.Errorf("the host got %+v", m)
+	}
+	n.ping(n.host, n.server)
+}
+
+// The host takes a call back that goes by an id of ours: the server is told that
+// id, and what it still answers is nobody's.
+func TestModern_Cancel(t *testing.T) {
+	l := newLab(t, nil)
+	n := l.connect(nil)
+	n.host.say(call("1", ""))
+	n.server.message()
+	n.server.say(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
+	id := string(n.server.message().ID)
+	n.host.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId": 1,"reason":"why"}}` + "\n")
+	n.server.hears(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId": ` + id + `,"reason":"why"}}` + "\n")
+	n.server.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"late":true}}` + "\n")
+	n.ping(n.server, n.host)
+
+	// One that was not repeated is cancelled by its own id.
+	n.host.say(call("2", ""))
+	n.server.message()
+	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}` + "\n"
+	n.host.say(cancel)
+	n.server.hears(cancel)
+	answer := `{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n"
+	n.server.say(answer)
+	n.host.hears(answer) // which the host ignores
+}
+
+// R173: no list_changed to such a peer; after a fall back to an older revision
+// there is.
+func TestModern_NoListChanged(t *testing.T) {
+	l := newLab(t, nil)
+	n := l.connect(nil)
+	n.host.say(`{"jsonrpc":"2.0","id":0,"method":"server/discover","params":{` + modern + `}}` + "\n")
+	n.server.message()
+	answer := `{"jsonrpc":"2.0","id":0,"result":{"supportedVersions":["2026-07-28"],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"new","version":"3"}}}}` + "\n"
+	n.server.say(answer)
+	n.host.hears(answer)
+	l.root("one", guard.ReadOnly, nil)
+	n.ping(n.host, n.server)
+	if st := n.session.Stats(); st.Server != "new 3" || st.Revision != "2026-07-28" || st.Notified != 0 {
+		t.Errorf("%+v", st)
+	}
+	n.handshake(`{}`)
+	l.root("two", guard.ReadOnly, nil)
+	if m := n.server.message(); m.Method != wire.RootsChanged {
+		t.Errorf("the server got %+v", m)
+	}
+}

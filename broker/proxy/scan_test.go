@@ -1,0 +1,188 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// pair is one member of an object, as encoding/json reads it.
+type pair struct {
+	key string
+	val string // raw
+}
+
+// pairs reads an object's members in their order, doubles as well. ok is false
+// for what is no object.
+func pairs(b []byte) (all []pair, ok bool) {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return nil, false
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, false
+		}
+		var val json.RawMessage
+		if dec.Decode(&val) != nil {
+			return nil, false
+		}
+		all = append(all, pair{key.(string), string(val)})
+	}
+	return all, true
+}
+
+func scanned(b []byte) (all []pair, ok bool) {
+	l, ok := open(b, blank(b, 0))
+	if !ok || l.array {
+		return nil, false
+	}
+	for l.next() {
+		key := string([]rune(string(meant(l.key.of(b))))) // what is not UTF-8, as encoding/json has it
+		all = append(all, pair{key, string(l.val.of(b))})
+	}
+	return all, l.closed && blank(b, l.i) == len(b)
+}
+
+var scanSeeds = []string{
+	`{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/call","params":{"a":[1,{"b":"}"}],"a":1e400}}`,
+	`{"result":{"x":"\"}\\"},"jsonrpc":"2.0","id":"a\u0062"}`,
+	` { "id" : null , "error" : { "code" : -1 } } `,
+	`{"\u0069d":1,"id":2}`, `{"a":"\\","b":"\\\"","c":"\\\\"}`, `{}`, `{"a":{}}`, `{"a":[]}`, `[{"id":1},{"id":2}]`,
+	`{"a":1,}`, `{"a" 1}`, `{"a":}`, `{,}`, `{"a":1}x`, `{"a":1}{"b":2}`, `{"a":"`, `{"a":"\`, `{"`, `{`, `"`, `[`, ``, `nul`,
+	`{"a":[}]}`, `{"a":NaN,"b":-Infinity}`, "{\"a\":\"\t\"}", "{\"\xff\":\"\xff\xfe\"}", `{"a":"\ud800","b":"\ud83d\ude00"}`,
+	"\ufeff{}", `{"a":tru"b":1}`, `{'a':1}`, `{"a"/**/:1}`, `{"ID":1,"Method":"x"}`,
+}
+
+func FuzzScan(f *testing.F) {
+	for _, s := range scanSeeds {
+		f.Add([]byte(s), uint8(3))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, step uint8) {
+		if bytes.IndexByte(b, '\n') >= 0 {
+			return
+		}
+		got, ok := scanned(b)
+		fr, isFrame := readFrame(b)
+		if isFrame != ok {
+			t.Fatalf("an object: %v, a frame: %v", ok, isFrame)
+		}
+		skimmed(t, b, int(step)+1, &fr, ok)
+		if !json.Valid(b) {
+			return // more is taken for JSON than is; but nothing is read past its end
+		}
+		want, object := pairs(b)
+		if ok != object {
+			t.Fatalf("an object: %v, for encoding/json: %v", ok, object)
+		}
+		if len(got) != len(want) {
+			t.Fatalf("members %q, want %q", got, want)
+		}
+		last := map[string]string{}
+		repeated := false
+		for i, w := range want {
+			if got[i] != w {
+				t.Fatalf("member %d is %q, want %q", i, got[i], w)
+			}
+			_, twice := last[w.key]
+			repeated = repeated || twice
+			last[w.key] = w.val
+		}
+		if ok && utf8.Valid(b) && !fr.twice.absent() != (repeated || len(want) > maxKeys) {
+			t.Fatalf("repeats: %v, want %v", !fr.twice.absent(), repeated)
+		}
+		for key, at := range map[string]span{"id": fr.id, "method": fr.method, "params": fr.params, "result": fr.result, "error": fr.err} {
+			if got := string(at.of(b)); got != last[key] {
+				t.Fatalf("%s is %q, want %q", key, got, last[key])
+			}
+		}
+	})
+}
+
+// skimmed reads b in small parts and compares with what is read whole.
+func skimmed(t *testing.T, b []byte, step int, f *frame, ok bool) {
+	s := &skim{}
+	for rest := b; len(rest) > 0; {
+		n := min(step, len(rest))
+		s.feed(rest[:n])
+		rest = rest[n:]
+	}
+	if s.size != len(b) {
+		t.Fatalf("read %d bytes of %d", s.size, len(b))
+	}
+	if !ok || !f.twice.absent() || len(b) > keepSmall {
+		return
+	}
+	if s.method != !f.method.absent() {
+		t.Fatalf("in parts, a method: %v", s.method)
+	}
+	var want []byte
+	if id := f.id.of(b); answerable(id) {
+		want = id
+	}
+	if got := s.answerable(); !bytes.Equal(got, want) {
+		t.Fatalf("in parts, the id is %q, want %q", got, want)
+	}
+}
+
+func TestReadFrame(t *testing.T) {
+	for _, c := range []struct {
+		in         string
+		ok         bool
+		id, method string
+		twice      string
+	}{
+		{`{"id":9007199254740993,"method":"a"}`, true, `9007199254740993`, `a`, ""},
+		{`{"id":1.5,"method":"files\/read"}`, true, `1.5`, `files/read`, ""},
+		{`{"id":null,"m\u0065thod":"a"}`, true, `null`, `a`, ""},
+		{`{"Id":1,"METHOD":"a"}`, true, ``, ``, ""},
+		{`{"id":1,"id":2}`, true, `2`, ``, `"id"`},
+		{`{"id":1,"\u0069d":2}`, true, `2`, ``, `"\u0069d"`},
+		{`{"x":1,"x":2,"id":3}`, true, `3`, ``, `"x"`},
+		{`{"params":{"x":1,"x":2},"id":3}`, true, `3`, ``, ``},
+		{`{"id":1}{"id":2}`, false, "1", "", ""},
+		{`{"id":1`, false, "1", "", ""},
+		{`"id"`, false, "", "", ""},
+		{`{"id":1e400,"method":5}`, true, "1e400", "", ""},
+		{`{"` + strings.Repeat(`a":1,"b`, 1) + `":2}`, true, "", "", ""},
+	} {
+		b := []byte(c.in)
+		f, ok := readFrame(b)
+		if ok != c.ok || string(f.id.of(b)) != c.id || string(meant(f.method.of(b))) != c.method || string(f.twice.of(b)) != c.twice {
+			t.Errorf("%s: %v, id %q, method %q, twice %q", c.in, ok, f.id.of(b), f.method.of(b), f.twice.of(b))
+		}
+	}
+	many := `{"k0":0`
+	for i := range maxKeys {
+		many += `,"k` + strings.Repeat("x", i+1) + `":0`
+	}
+	if f, ok := readFrame([]byte(many + "}")); !ok || f.twice.absent() {
+		t.Error("more keys than are compared do not count as repeating")
+	}
+}
+
+func TestSkim_longParts(t *testing.T) {
+	long := strings.Repeat("x", 3*keepSmall)
+	for in, want := range map[string]string{
+		`{"result":"` + long + `","jsonrpc":"2.0","id":7}`:           `7`,
+		`{"id":"` + long + `","result":1}`:                           ``,
+		`{"` + long + `":1,"id":"a"}`:                                `"a"`,
+		`{"result":{"id":5,"x":["` + long + `"]},"id":6}`:            `6`,
+		`{"a":"\"` + long + `\\","id":8}`:                            `8`,
+		`{"id":1,"a":"` + long + `","id":2}`:                         ``,
+		`[{"id":1,"a":"` + long + `"}]`:                              ``,
+		long:                                                         ``,
+		`{"id":{"id":3},"a":"` + long + `"}`:                         ``,
+		`{"id" : -1 , "method":"` + long + `"}`:                      `-1`,
+		`{"` + strings.Repeat("y", keepSmall-3) + `id":4,"b":[1,2]}`: ``,
+	} {
+		s := &skim{}
+		s.feed([]byte(in))
+		if got := string(s.answerable()); got != want {
+			t.Errorf("%.40s…: %q, want %q", in, got, want)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+)
+
+var announce = patch{key: "params", members: []patch{{key: "capabilities", members: []patch{
+	{key: "roots", members: []patch{{key: "listChanged", value: []byte("true")}, {key: "filesystemBrokering", value: []byte("true")}}},
+	{key: "extensions", members: []patch{{key: "x/y", value: []byte(`{"a":1}`)}}},
+}}}}
+
+// Only what is announced changes; every other byte stays (R168).
+func TestSplice(t *testing.T) {
+	const roots, ext = `"roots":{"listChanged":true,"filesystemBrokering":true}`, `"extensions":{"x/y":{"a":1}}`
+	for _, c := range []struct{ in, want string }{
+		{`{"id":1}`, `{"id":1,"params":{"capabilities":{` + roots + `,` + ext + `}}}`},
+		{`{}`, `{"params":{"capabilities":{` + roots + `,` + ext + `}}}`},
+		{` { "params" : { } } `, ` { "params" : {"capabilities":{` + roots + `,` + ext + `} } } `},
+		{`{"params":{"capabilities":null,"z":1e400}}`, `{"params":{"capabilities":{` + roots + `,` + ext + `},"z":1e400}}`},
+		{
+			`{"params":{"capabilities":{"roots":{"listChanged": false ,"q":9007199254740993},"extensions":{"b":2}}},"id":1.50}`,
+			`{"params":{"capabilities":{"roots":{"listChanged": true ,"q":9007199254740993,"filesystemBrokering":true},"extensions":{"b":2,"x/y":{"a":1}}}},"id":1.50}`,
+		},
+		{ // a key that stands there twice, as does what is below it
+			`{"params":{"capabilities":{"roots":{},"roots":{"listChanged":1,"listChanged":2}}}}`,
+			`{"params":{"capabilities":{` + roots + `,"roots":{"listChanged":true,"listChanged":true,"filesystemBrokering":true},` + ext + `}}}`,
+		},
+		{ // what is no object is not ours to mend
+			`{"params":{"capabilities":[1]}}`, `{"params":{"capabilities":[1]}}`,
+		},
+		{`{"params":5}`, `{"params":5}`},
+		{`{"p\u0061rams":{"capabilities":{"roots":5,"extensions":"e"}}}`, `{"p\u0061rams":{"capabilities":{"roots":5,"extensions":"e"}}}`},
+		{"{\"params\":{\"\xff\":\"\xfe\"}}", "{\"params\":{\"\xff\":\"\xfe\",\"capabilities\":{" + roots + "," + ext + "}}}"},
+		{`[1]`, `[1]`}, {`{"params":{"a" 1}}`, `{"params":{"a" 1}}`}, {`{"id":1`, `{"id":1`},
+	} {
+		s := splice{b: []byte(c.in)}
+		s.merge(blank(s.b, 0), []patch{announce})
+		if got := string(s.bytes()); got != c.want {
+			t.Errorf("%s\n got %s\nwant %s", c.in, got, c.want)
+		}
+	}
+}
+
+func FuzzSplice(f *testing.F) {
+	for _, s := range append(scanSeeds,
+		`{"params":{"capabilities":{"roots":{"listChanged":false},"roots":null}},"params":{}}`,
+		`{"params":{"capabilities":{"extensions":{"x\/y":0,"z":[]}},"b":{}}}`) {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s := splice{b: b}
+		s.merge(blank(b, 0), []patch{announce})
+		out := s.bytes()
+		if !json.Valid(b) {
+			return
+		}
+		if !json.Valid(out) {
+			t.Fatalf("%q became %q", b, out)
+		}
+		again := splice{b: out}
+		again.merge(blank(out, 0), []patch{announce})
+		if !bytes.Equal(again.bytes(), out) {
+			t.Fatalf("once %q, twice %q", out, again.bytes())
+		}
+		var before, after map[string]json.RawMessage
+		if json.Unmarshal(b, &before) != nil || before == nil {
+			if !bytes.Equal(b, out) {
+				t.Fatalf("%q is no object and became %q", b, out)
+			}
+			return
+		}
+		if err := json.Unmarshal(out, &after); err != nil {
+			t.Fatal(err)
+		}
+		for key, was := range before {
+			if key != "params" && !bytes.Equal(was, after[key]) {
+				t.Fatalf("%q became %q", was, after[key])
+			}
+		}
+	})
+}
+
+func TestWithout(t *testing.T) {
+	for _, c := range []struct {
+		in, want string
+		ok       bool
+	}{
+		{`{"a":1,"b":2,"c":3}`, `{"b":2,"n":0}`, true},
+		{`{"a":1}`, `{"n":0}`, true}, {`{}`, `{"n":0}`, true},
+		{`{"b":1e400,"\u0061":2,"b":3}`, `{"b":1e400,"b":3,"n":0}`, true},
+		{`[1]`, ``, false}, {`{"b":1`, ``, false}, {`{"b":1}x`, ``, false},
+	} {
+		got, ok := without([]byte(c.in), []string{"a", "c"}, patch{key: "n", value: []byte("0")})
+		if ok != c.ok || ok && string(got) != c.want {
+			t.Errorf("%s: %s, %v", c.in, got, ok)
+		}
+	}
+}
+
+// The members of a batch are looked at one by one.
+func TestExamine(t *testing.T) {
+	look := func(b []byte) ([]byte, bool) {
+		switch {
+		case bytes.Contains(b, []byte("drop")):
+			return nil, false
+		case bytes.Contains(b, []byte("change")):
+			return []byte(`{"changed":1}`), false
+		}
+		return nil, true
+	}
+	for in, want := range map[string]string{
+		`{"a":1}`: `{"a":1}`, `{"drop":1}`: ``, `{"change":1}`: `{"changed":1}`,
+		` [ {"a":1} , {"b":2} ] `:              ` [ {"a":1} , {"b":2} ] `,
+		`[{"drop":1},{"b":2}]`:                 `[{"b":2}]`,
+		`[{"a":1}, {"drop":1}, {"b":2}]`:       `[{"a":1},{"b":2}]`,
+		`[{"a":1},{"b":2},{"drop":1}]`:         `[{"a":1},{"b":2}]`,
+		`[{"drop":1},{"drop":2}]`:              ``,
+		`[{"change":1},{"drop":2},5,{"c":3} ]`: `[{"changed":1},5,{"c":3}]`,
+		`[]`:                                   `[]`,
+		`[{"a":1},`:                            `[{"a":1},`,
+		`[{"a":1}]]`:                           `[{"a":1}]]`,
+	} {
+		out, pass := examine([]byte(in), look)
+		if pass {
+			out = []byte(in)
+		}
+		if string(out) != want {
+			t.Errorf("%s: %q, want %q", in, out, want)
+		}
+	}
+}
