@@ -1,0 +1,250 @@
+package proxy_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/proxy"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// strange is what a proxy has no business to touch.
+var strange = []string{
+	`{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/call","params":{"a":1.50,"b":1e400,"c":-0,"a":2}}` + "\n",
+	`{"jsonrpc":"2.0","id":1.5,"result":{"x":{"k":1,"k":2}},"unknown":[1,2,{"y":null}]}` + "\r\n",
+	`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"\u00e9\ud800"}}` + "\n",
+	" \t{ \"jsonrpc\" : \"2.0\" , \"method\" : \"x\" } \r\n", "\n", "\r\n", "   \n",
+	"Server started on port 8080\n", "{not json}\n", "{\"a\":\n", "]\n", "\xff\xfe{\"id\":1}\n", "\ufeff{}\n", "{\"\xff\":\"\xfe\"}\n", "\x00\x01\n",
+	`{"jsonrpc":"2.0","id":` + strings.Repeat("9", 500) + `,"method":"ping"}` + "\n",
+	`{"jsonrpc":"2.0","id":"` + strings.Repeat("i", 5000) + `","result":{}}` + "\n",
+	`[{"jsonrpc":"2.0","id":1,"method":"a"}, {"jsonrpc":"2.0","id":2,"result":1e5}]` + "\n", "[]\n", "[1, 2]\n", `"text"` + "\n", "5\n", "null\n",
+	`{"jsonrpc":"2.0","Method":"files/read","ID":3,"METHOD":"roots/list"}` + "\n",
+	`{"jsonrpc":"2.0","id":4,"method":{"files/read":1}}` + "\n", `{"jsonrpc":"2.0","id":4,"method":"files"}` + "\n",
+	`{"jsonrpc":"2.0","id":6,"result":{"method":"roots/list","id":5,"text":"files/read"}}` + "\n",
+	`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"_meta":{"progressToken":1.0},"arguments":"io.modelcontextprotocol"}}` + "\n",
+	`{"jsonrpc":"2.0","id":8,"result":{"t":"` + strings.Repeat(`a\"b\\`, 100_000) + `"}}` + "\n",
+	`{"deep":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}` + "\n",
+	`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}` + "\n",
+	`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}` + "\n",
+	`{"jsonrpc":"2.0","id":9,"method":"sampling/createMessage","params":{}}` + "\n",
+	"and a last line without an end",
+}
+
+// What passes, passes byte for byte, both ways, to the last half line, in every
+// mode.
+func TestBytes(t *testing.T) {
+	l := newLab(t, nil)
+	all := strings.Join(strange, "")
+	for _, m := range []proxy.Mode{proxy.On, proxy.Auto, proxy.Off} {
+		n := l.connect(func(o *proxy.Options) { o.Mode = m })
+		first := ""
+		if m == proxy.Auto { // what makes it MCP
+			first = strange[0]
+		}
+		var wg sync.WaitGroup
+		for _, way := range []struct{ from, to *end }{{n.host, n.server}, {n.server, n.host}} {
+			wg.Go(func() {
+				_, _ = io.WriteString(way.from.in, first+all)
+				_ = way.from.in.Close()
+			})
+			wg.Go(func() {
+				got, err := io.ReadAll(way.to.r)
+				if string(got) != first+all || err != nil {
+					i := 0
+					for i < min(len(got), len(all)) && got[i] == (first + all)[i] {
+						i++
+					}
+					t.Errorf("mode %v: %d bytes from the %s arrived as %d, different from byte %d: %.80q, %v",
+						m, len(all), way.from.name, len(got), i, got[i:], err)
+				}
+			})
+		}
+		wg.Wait()
+		if err := <-n.done; err != nil {
+			t.Errorf("mode %v: Run: %v", m, err)
+		}
+		n.done <- nil
+		if got, want := n.p.Stats().MCP, m != proxy.Off; got != want {
+			t.Errorf("mode %v: found MCP %v", m, got)
+		}
+	}
+}
+
+// A real child, with and without the proxy: the same bytes.
+func TestBytes_Child(t *testing.T) {
+	l := newLab(t, nil)
+	all := []byte(strings.Join(strange, "") + "\n")
+	run := func(through bool) []byte {
+		cmd := exec.Command("sh", "-c", `echo started; tr a-f A-F; echo "ended $?"`)
+		if !through {
+			cmd.Stdin = bytes.NewReader(all)
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		in, out, gone := child(t, cmd)
+		var got bytes.Buffer
+		err := proxy.Run(context.Background(), proxy.Options{
+			Host: io.NopCloser(bytes.NewReader(all)), HostOut: nopCloser{&got}, Server: in, ServerOut: out,
+			Session: l.b.Session("child"), Mode: proxy.On, Gone: gone,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Bytes()
+	}
+	if with, without := run(true), run(false); !bytes.Equal(with, without) {
+		t.Errorf("%d bytes with the proxy, %d without", len(with), len(without))
+	}
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+// child starts cmd with pipes of the test's own.
+func child(t testing.TB, cmd *exec.Cmd) (in, out *os.File, gone <-chan struct{}) {
+	t.Helper()
+	inR, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, outW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout = inR, outW
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = inR.Close(), outW.Close()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+	return in, out, ended
+}
+
+// The end of one direction is passed on, and the other goes on.
+func TestHalfClose(t *testing.T) {
+	l := newLab(t, nil)
+	n := l.connect(nil)
+	n.host.say("half a line")
+	_ = n.host.in.Close()
+	if got, err := io.ReadAll(n.server.r); string(got) != "half a line" || err != nil {
+		t.Fatalf("the server got %q, %v", got, err)
+	}
+	n.server.say("still here\nand half")
+	n.host.hears("still here\n")
+	_ = n.server.in.Close()
+	if got, err := io.ReadAll(n.host.r); string(got) != "and half" || err != nil {
+		t.Fatalf("the host got %q, %v", got, err)
+	}
+	if err := <-n.done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	n.done <- nil
+
+	n = l.connect(nil) // the server's output ends first
+	_ = n.server.in.Close()
+	if got, err := io.ReadAll(n.host.r); len(got) != 0 || err != nil {
+		t.Fatalf("the host got %q, %v", got, err)
+	}
+	n.host.say("more\n")
+	n.server.hears("more\n")
+}
+
+// A last message without an end of its line is a message.
+func TestHalfClose_LastMessage(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("work", guard.ReadOnly, nil)
+	n := l.connect(nil)
+	n.server.say(`{"jsonrpc":"2.0","id":1,"method":"roots/list"}`)
+	_ = n.server.in.Close()
+	if m := n.server.message(); !strings.Contains(string(m.Result), "work") {
+		t.Errorf("the server got %+v", m)
+	}
+	if got, err := io.ReadAll(n.host.r); len(got) != 0 || err != nil {
+		t.Errorf("the host got %q, %v", got, err)
+	}
+	n.host.say(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"capabilities":{}}}`)
+	_ = n.host.in.Close()
+	if got, err := io.ReadAll(n.server.r); !strings.Contains(string(got), wire.Extension) || !bytes.HasSuffix(got, []byte("}")) || err != nil {
+		t.Errorf("the server got %q, %v", got, err)
+	}
+}
+
+// Peers that stop reading, an end from outside, a server known to be gone.
+func TestHangUps(t *testing.T) {
+	l := newLab(t, nil)
+	t.Run("the server reads no more", func(t *testing.T) {
+		n := l.connect(nil)
+		_ = n.server.out.Close()
+		n.until("the host is told", func() bool {
+			_, err := io.WriteString(n.host.in, "x\n")
+			return err != nil
+		})
+		n.server.say("but writes\n")
+		n.host.hears("but writes\n")
+	})
+	t.Run("the host reads no more", func(t *testing.T) {
+		n := l.connect(nil)
+		_ = n.host.out.Close()
+		n.until("the server is told", func() bool {
+			_, err := io.WriteString(n.server.in, "x\n")
+			return err != nil
+		})
+	})
+	t.Run("context", func(t *testing.T) {
+		n := l.connect(nil)
+		why := errors.New("enough")
+		n.cancel(why)
+		if err := <-n.done; !errors.Is(err, why) {
+			t.Errorf("Run: %v", err)
+		}
+		n.done <- nil
+		if _, err := n.server.r.ReadByte(); err == nil {
+			t.Error("the server's input is open")
+		}
+	})
+	t.Run("gone", func(t *testing.T) {
+		gone := make(chan struct{})
+		n := l.connect(func(o *proxy.Options) { o.Gone = gone })
+		n.server.say("last words\n")
+		close(gone)
+		_ = n.server.in.Close()
+		n.host.hears("last words\n")
+		if err := <-n.done; err != nil { // though the host's input is open
+			t.Errorf("Run: %v", err)
+		}
+		n.done <- nil
+	})
+	t.Run("in the middle of requests", func(t *testing.T) {
+		wait := make(chan struct{})
+		l := newLab(t, func(c *broker.Config) {
+			c.Asker = broker.AskerFunc(func(ctx context.Context, _ *broker.Question) (broker.Answer, error) {
+				close(wait)
+				<-ctx.Done()
+				return broker.Answer{}, ctx.Err()
+			})
+		})
+		n := l.connect(nil)
+		n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"files/consent","params":{"message":"m","requestedPaths":[%q]}}`+"\n", t.TempDir()))
+		<-wait
+		n.end()
+	})
+}
