@@ -85,7 +85,7 @@ func (a *app) allow(ctx context.Context, f *allowFlags) error {
 		a.say("to allow it: %s", what)
 	}
 	if !f.yes {
-		if err := confirm(said + "\nto allow it: " + what + "\n"); err != nil {
+		if err := confirm(said+"\nto allow it: "+what+"\n", "Allow it?"); err != nil {
 			return err
 		}
 	}
@@ -143,15 +143,15 @@ func span(d time.Duration) string {
 	return s
 }
 
-// confirm shows what is to be allowed and asks, on the terminal itself: standard
-// input and output may be anything.
-func confirm(what string) error {
+// confirm shows what is to be done and asks, on the terminal itself: standard input
+// and output may be anything.
+func confirm(what, question string) error {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
 		return &exitError{code: exitNotApproved, err: errors.New("not approved: there is no terminal to ask on; use --yes if this is meant")}
 	}
 	defer tty.Close()
-	fmt.Fprint(tty, what+"Allow it? [y/N] ")
+	fmt.Fprint(tty, what+question+" [y/N] ")
 	line, err := bufio.NewReader(tty).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err == nil && (answer == "y" || answer == "yes") {
 		return nil

@@ -57,7 +57,7 @@ at any moment: whatever a program holds of it is dead when revoke returns.`,
 	cmd.SetHelpCommand(newHelpCmd())
 	cmd.AddCommand(
 		newMountCmd(a), newUnmountCmd(a), newRootsCmd(a), newRevokeCmd(a),
-		newAllowCmd(a), newConsentCmd(a), newStatusCmd(a), newMetricsCmd(a), newAuditCmd(a), newDoctorCmd(a), newVersionCmd(a), newCompletionCmd(),
+		newAllowCmd(a), newConsentCmd(a), newStatusCmd(a), newMetricsCmd(a), newAuditCmd(a), newDoctorCmd(a), newWrapCmd(a), newVersionCmd(a), newCompletionCmd(),
 	)
 	return cmd
 }

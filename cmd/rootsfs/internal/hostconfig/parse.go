@@ -52,12 +52,12 @@ type Config struct {
 }
 
 // Parse reads the document of the file at path; only the path's last elements are
-// looked at, for what the content does not tell (see Format). program is what
-// `rootsfs` is called in servers that are wrapped, beside its own name.
+// looked at, for what the content does not tell (see Format). programs are
+// what `rootsfs` is called in servers that are wrapped, beside its own name.
 //
 // The error is an *Error. A single server that cannot be understood is none: its
 // Err says why.
-func Parse(path string, doc []byte, program string) (*Config, error) {
+func Parse(path string, doc []byte, programs ...string) (*Config, error) {
 	c := &Config{body: doc}
 	if bytes.HasPrefix(doc, []byte(bom)) {
 		c.head, c.body = doc[:len(bom)], doc[len(bom):]
@@ -83,7 +83,7 @@ func Parse(path string, doc []byte, program string) (*Config, error) {
 	if err := c.duplicates(&top); err != nil {
 		return nil, err
 	}
-	if err := c.findServers(&top, program); err != nil {
+	if err := c.findServers(&top, programs); err != nil {
 		return nil, err
 	}
 	c.Format = formatOf(path, &top)
@@ -231,7 +231,7 @@ func kindOf(v *hujson.Value) string {
 }
 
 // findServers reads the servers at the three places.
-func (c *Config) findServers(top *hujson.Value, program string) error {
+func (c *Config) findServers(top *hujson.Value, programs []string) error {
 	obj, ok := top.Value.(*hujson.Object)
 	if !ok {
 		return c.errorf(top.StartOffset, "%s, not the configuration of an MCP host, which is an object", kindOf(top))
@@ -243,7 +243,7 @@ func (c *Config) findServers(top *hujson.Value, program string) error {
 		switch text(&obj.Members[i].Name) {
 		case "mcpServers", "servers":
 			found = true
-			err = c.readServers(&obj.Members[i], "", program)
+			err = c.readServers(&obj.Members[i], "", programs)
 		case "projects":
 			projects, ok := v.Value.(*hujson.Object)
 			if !ok {
@@ -256,7 +256,7 @@ func (c *Config) findServers(top *hujson.Value, program string) error {
 				}
 				if _, k := member(p, "mcpServers"); k >= 0 {
 					found = true
-					err = errors.Join(err, c.readServers(&p.Members[k], text(&projects.Members[j].Name), program))
+					err = errors.Join(err, c.readServers(&p.Members[k], text(&projects.Members[j].Name), programs))
 				}
 			}
 		}
@@ -279,13 +279,13 @@ func firstError(err error) error {
 	return err
 }
 
-func (c *Config) readServers(m *hujson.ObjectMember, project, program string) error {
+func (c *Config) readServers(m *hujson.ObjectMember, project string, programs []string) error {
 	obj, ok := m.Value.Value.(*hujson.Object)
 	if !ok {
 		return c.errorf(m.Value.StartOffset, "%s is %s; it should be an object of servers", names.Quote(text(&m.Name)), kindOf(&m.Value))
 	}
 	for i := range obj.Members {
-		c.Servers = append(c.Servers, c.readServer(&obj.Members[i], project, program))
+		c.Servers = append(c.Servers, c.readServer(&obj.Members[i], project, programs))
 	}
 	return nil
 }

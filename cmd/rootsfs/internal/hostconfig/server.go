@@ -55,17 +55,17 @@ func (s *Server) String() string {
 // remoteKeys are where hosts write a remote server's address.
 var remoteKeys = []string{"url", "serverUrl", "httpUrl"}
 
-func (c *Config) readServer(m *hujson.ObjectMember, project, program string) *Server {
+func (c *Config) readServer(m *hujson.ObjectMember, project string, programs []string) *Server {
 	s := &Server{Name: text(&m.Name), Project: project, Line: c.line(m.Name.StartOffset)}
 	s.outer, _ = newline(m.Name.BeforeExtra)
-	if err := c.fill(s, m, program); err != nil {
+	if err := c.fill(s, m, programs); err != nil {
 		return &Server{Name: s.Name, Project: project, Line: s.Line, Err: err}
 	}
 	return s
 }
 
 // fill reads the members of a server. Members that are not known are left alone.
-func (c *Config) fill(s *Server, m *hujson.ObjectMember, program string) error {
+func (c *Config) fill(s *Server, m *hujson.ObjectMember, programs []string) error {
 	var ok bool
 	if s.obj, ok = m.Value.Value.(*hujson.Object); !ok {
 		return c.errorf(m.Value.StartOffset, "server %s is %s; it should be an object", names.Quote(s.Name), kindOf(&m.Value))
@@ -97,7 +97,7 @@ func (c *Config) fill(s *Server, m *hujson.ObjectMember, program string) error {
 	if err := c.readEnv(s); err != nil {
 		return err
 	}
-	if s.Command == program || filepath.Base(s.Command) == "rootsfs" {
+	if slices.Contains(programs, s.Command) || filepath.Base(s.Command) == "rootsfs" {
 		s.Kind = Wrapped
 	}
 	return nil

@@ -83,7 +83,7 @@ func FuzzWrap(f *testing.F) {
 		plans := map[*Server]How{}
 		for _, s := range c.Servers {
 			c.Propose(s, place("/home/u/code/.mcp.json"))
-			plans[s] = How{Roots: []string{spec}, Env: append([]string{env}, s.Env...), Net: net}
+			plans[s] = How{Roots: []string{spec}, Env: append([]string{env}, s.Env...), Home: env, Net: net}
 		}
 		// What JSON cannot hold becomes something else, as everywhere.
 		prog = hujson.String(prog).String()

@@ -6,9 +6,15 @@ import (
 )
 
 // workspace reports whether a text is the variable for the directory of the
-// project, as the hosts call it.
+// project, as the hosts call it. Claude Code's is set for servers only, so that its
+// configurations give it a default: ${CLAUDE_PROJECT_DIR:-.}
 func workspace(s string) bool {
-	return s == "${workspaceFolder}" || strings.HasPrefix(s, "${workspaceFolder:") || s == "${CLAUDE_PROJECT_DIR}"
+	for _, name := range []string{"workspaceFolder", "CLAUDE_PROJECT_DIR"} {
+		if rest, ok := strings.CutPrefix(s, "${"+name); ok && (strings.HasPrefix(rest, "}") || strings.HasPrefix(rest, ":")) {
+			return true
+		}
+	}
+	return false
 }
 
 // expand follows ~ and a variable at the beginning of a text, as far as this
@@ -33,7 +39,7 @@ func (p *proposer) expand(s string) (target, bool) {
 		return target{}, false
 	case workspace("${" + name + "}"):
 		value = p.at.Base
-		known = value != "" && !strings.Contains(name, ":")
+		known = value != "" && !strings.HasPrefix(name, "workspaceFolder:") // another one of several
 	case name == "userHome" && p.format != ClaudeCode:
 		value = p.at.Home
 	case strings.HasPrefix(name, "env:") && p.format != ClaudeCode:

@@ -12,6 +12,7 @@ import (
 type How struct {
 	Roots []string // SPECs
 	Env   []string // names, or NAME=VALUE
+	Home  string   // the directory that is kept as HOME; "": a new one each time
 	Net   bool
 }
 
@@ -20,6 +21,9 @@ func (h How) args() []string {
 	list := []string{"run"}
 	if h.Net {
 		list = append(list, "--net")
+	}
+	if h.Home != "" {
+		list = append(list, option("--home", h.Home)...)
 	}
 	for _, spec := range h.Roots {
 		list = append(list, option("--root", spec)...)

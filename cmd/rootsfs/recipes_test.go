@@ -1,0 +1,105 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// recipes are the code blocks of the README's section on confining servers, by
+// language.
+func recipes(t *testing.T) map[string][]string {
+	t.Helper()
+	data, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(data), "\n## Confine a server: rootsfs run\n")
+	if !ok {
+		t.Fatal("the README has no section about rootsfs run")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	blocks := map[string][]string{}
+	for _, m := range regexp.MustCompile("(?s)```([a-z]+)\n(.*?)```").FindAllStringSubmatch(section, -1) {
+		blocks[m[1]] = append(blocks[m[1]], m[2])
+	}
+	return blocks
+}
+
+// understood fails unless a command line of rootsfs is one: the command exists,
+// and so does each of its flags, with a value that it takes.
+func understood(t *testing.T, args []string) {
+	t.Helper()
+	cmd, rest, err := newRootCmd(newApp(nil, stdio{})).Find(args)
+	if err != nil || !cmd.HasParent() {
+		t.Errorf("%q: no such command: %v", args, err)
+		return
+	}
+	if err := cmd.ParseFlags(rest); err != nil {
+		t.Errorf("%q: %v", args, err)
+		return
+	}
+	if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {
+		t.Errorf("%q: %v", args, err)
+	}
+	specs, err := cmd.Flags().GetStringArray("root")
+	if err != nil {
+		t.Errorf("%q: %v", args, err)
+	}
+	for _, spec := range specs {
+		if _, err := guard.ParseSpec(spec); err != nil {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+}
+
+// The configurations in the README can be copied: each is one that wrap reads and
+// finds wrapped, and rootsfs understands every word of it.
+func TestRecipes(t *testing.T) {
+	if run, _, err := newRootCmd(newApp(nil, stdio{})).Find([]string{"run"}); err != nil || !run.HasParent() {
+		t.Skip("rootsfs run is not there yet")
+	}
+	blocks := recipes(t)
+	formats := map[hostconfig.Format]int{}
+	for _, doc := range blocks["json"] {
+		c, err := hostconfig.Parse("mcp.json", []byte(doc))
+		if err != nil {
+			t.Errorf("%v in\n%s", err, doc)
+			continue
+		}
+		formats[c.Format]++
+		for _, s := range c.Servers {
+			if _, ok := s.Inner(); !ok || s.Err != nil {
+				t.Errorf("%v is not wrapped: %v", s, s.Err)
+				continue
+			}
+			understood(t, s.Args)
+			for _, name := range s.Env {
+				if i := slices.Index(s.Args, name); i < 1 || s.Args[i-1] != "--env" {
+					t.Errorf("%v: its variable %s does not pass", s, name)
+				}
+			}
+		}
+	}
+	if formats[hostconfig.VSCode] != 1 || formats[hostconfig.Generic] != 3 {
+		t.Errorf("recipes: %v", formats)
+	}
+	lines := 0
+	for _, line := range strings.Split(strings.Join(blocks["sh"], "\n")+"\n"+strings.Join(blocks["ini"], "\n"), "\n") {
+		words := strings.Fields(strings.ReplaceAll(line, "%h", "/home/me"))
+		i := slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, "rootsfs") })
+		if i < 0 {
+			continue
+		}
+		lines++
+		understood(t, words[i+1:])
+	}
+	if lines != 3 {
+		t.Errorf("%d command lines were looked at", lines)
+	}
+}

@@ -1,0 +1,340 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+func newWrapCmd(a *app) *cobra.Command {
+	f := &wrapFlags{}
+	var known []string
+	for _, k := range hostconfig.Known {
+		known = append(known, string(k))
+	}
+	cmd := &cobra.Command{
+		Use:   "wrap HOSTCONFIG",
+		Short: "Make an MCP host start its servers through rootsfs run",
+		Long: `Rewrite the configuration of an MCP host so that the servers it starts (stdio) run
+confined, through "rootsfs run", and reach nothing but their roots. HOSTCONFIG is a
+file in the format of Claude Desktop, Claude Code (.mcp.json, ~/.claude.json),
+VS Code or Cursor, or one of the words claude-desktop, claude-code, vscode and
+cursor for the user's own file of that host.
+
+The change is shown first and made only after you said yes, on the terminal or
+with --yes. The rest of the file stays as it is, byte for byte. What it was is kept
+beside it, as FILE.before-rootsfs. Servers reached over HTTP are left alone, as are
+those that are wrapped already, and container tools, whose daemon does the work
+(unless --server names them).
+
+Without --root, each server gets what its own arguments and variables name:
+directories and files that exist, read-only, and for a script its project. ${…} and
+~ stay for the host to expand. A server that gets no root reaches no files of yours.
+Variables in a server's "env" reach it; others only with --env. There is no
+network without --net, which servers that npx or uvx fetch need to be fetched; with
+--home they are fetched once.
+
+--undo makes the servers what they were. In a file that was changed since, they are
+unwrapped one by one and the changes stay; what cannot be unwrapped is left, and
+the exit code is 1. Quit the host before, if it writes the file itself (Claude Code
+does), and start it again after.`,
+		Example: `  rootsfs wrap claude-desktop
+  rootsfs wrap .vscode/mcp.json --server files --root '${workspaceFolder}:rw'
+  rootsfs wrap ~/.claude.json --net --dry-run
+  rootsfs wrap claude-desktop --undo`,
+		Args: nargs(1, 1, "the host's configuration file"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.wrap(f, args[0]) },
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return known, cobra.ShellCompDirectiveDefault // files, too
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.roots, "root", nil, "give the servers this root: `SPEC` is [NAME=]PATH[:MODE]; may be given again (default: what each one's arguments name)")
+	fs.StringArrayVar(&f.servers, "server", nil, "only the server of this `name`; may be given again (default: all)")
+	fs.StringArrayVar(&f.env, "env", nil, "let this variable through, too: `NAME[=VALUE]`; may be given again")
+	fs.BoolVar(&f.net, "net", false, "give the servers the network")
+	fs.StringVar(&f.home, "home", "", "keep each server's HOME, and what npx or uvx fetched into it, in `directory`/NAME (default: a new one each start)")
+	fs.StringVar(&f.program, "rootsfs", "", "`path` of rootsfs for the configuration (default: of this program)")
+	fs.BoolVar(&f.undo, "undo", false, "make the servers what they were")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "show the change and do not make it")
+	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	jsonFlag(a, cmd)
+	// They fail only if there is no such flag.
+	_ = cmd.RegisterFlagCompletionFunc("server", completeServers)
+	_ = cmd.RegisterFlagCompletionFunc("root", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	})
+	return cmd
+}
+
+// wrapFlags are the flags of `rootsfs wrap`.
+type wrapFlags struct {
+	roots, servers, env []string
+	program, home       string
+	net                 bool
+	undo, dryRun, yes   bool
+}
+
+// check refuses flags that cannot be meant, and makes the SPECs hold wherever the
+// host starts its servers.
+func (f *wrapFlags) check() error {
+	switch {
+	case f.undo && (len(f.roots) > 0 || len(f.env) > 0 || f.net || f.home != ""):
+		return usage(errors.New("--undo takes away what --root, --env, --home and --net give: leave those out"))
+	case f.dryRun && f.yes:
+		return usage(errors.New("--dry-run and --yes contradict each other: use one of them"))
+	}
+	for _, v := range f.env {
+		if name, _, _ := strings.Cut(v, "="); name == "" || strings.IndexByte(v, 0) >= 0 {
+			return usage(fmt.Errorf("--env %s: write NAME or NAME=VALUE", names.Quote(v)))
+		}
+	}
+	var err error
+	if f.home != "" {
+		if f.home, err = filepath.Abs(f.home); err != nil {
+			return usage(fmt.Errorf("--home: %w", err))
+		}
+	}
+	if f.program, err = wrapProgram(f.program); err != nil {
+		return err
+	}
+	f.roots, err = wrapSpecs(f.roots)
+	return err
+}
+
+// wrapping is one run of the command.
+type wrapping struct {
+	*wrapFlags
+	file *hostFile
+	conf *hostconfig.Config
+	res  wrapResult
+	// exact is the backup that undoing comes to, if there is one.
+	exact string
+	first string // the oldest backup, for undoing
+}
+
+func (a *app) wrap(f *wrapFlags, arg string) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	w := &wrapping{wrapFlags: f}
+	var err error
+	if w.file, err = openHostFile(arg); err != nil {
+		return err
+	}
+	if w.conf, err = hostconfig.Parse(w.file.path, w.file.doc, f.program); err != nil {
+		return usage(fmt.Errorf("%s: %w; nothing was written", shown(w.file.path), err))
+	}
+	w.res = wrapResult{File: w.file.path, Format: string(w.conf.Format), Undo: f.undo}
+	if w.file.target != w.file.path {
+		w.res.Target = w.file.target
+	}
+	if err := w.known(); err != nil {
+		return err
+	}
+	var doc []byte
+	if f.undo {
+		doc, err = w.planUndo()
+	} else {
+		doc, err = w.planWrap()
+	}
+	if err != nil {
+		return err
+	}
+	return a.finishWrap(w, doc)
+}
+
+// finishWrap shows the change, asks, and makes it.
+func (a *app) finishWrap(w *wrapping, doc []byte) error {
+	var err error
+	if w.res.Diff, err = w.diff(doc); err != nil {
+		return err
+	}
+	w.res.Changed = !bytes.Equal(doc, w.file.doc)
+	if !a.json {
+		a.sayWrapping(w)
+	}
+	if w.res.Changed && !w.dryRun {
+		if !w.yes {
+			again := ""
+			if a.json || !isTerminal(a.stdout) {
+				again = w.res.Diff
+			}
+			if err := confirm(again, "Write this to "+shown(w.file.path)+"?"); err != nil {
+				return fmt.Errorf("nothing was changed: %w", err)
+			}
+		}
+		if w.res.Backup, err = w.file.replace(doc, w.exact); err != nil {
+			return err
+		}
+		w.res.Written = true
+	}
+	if err := a.report(w.res, func() { a.sayWritten(w) }); err != nil {
+		return err
+	}
+	if left := w.left(); len(left) > 0 {
+		from := ""
+		if w.first != "" {
+			from = ", or take it from " + shown(w.first)
+		}
+		return fmt.Errorf("not undone: %s; edit it there%s", strings.Join(left, ", "), from)
+	}
+	return nil
+}
+
+// known refuses names that no server has, and servers that are not understood.
+func (w *wrapping) known() error {
+	for _, name := range w.servers {
+		if slices.ContainsFunc(w.conf.Servers, func(s *hostconfig.Server) bool { return s.Name == name }) {
+			continue
+		}
+		var have []string
+		for _, s := range w.conf.Servers {
+			have = append(have, names.Quote(s.Name))
+		}
+		slices.Sort(have)
+		all := strings.Join(slices.Compact(have), ", ")
+		if all == "" {
+			all = "none"
+		}
+		return usage(fmt.Errorf("--server %s: %s has no such server; it has %s", names.Quote(name), shown(w.file.path), all))
+	}
+	for _, s := range w.conf.Servers {
+		if s.Err != nil && w.selected(s) {
+			return usage(fmt.Errorf("%s: %w; nothing was written (--server NAME leaves the others out)", shown(w.file.path), s.Err))
+		}
+	}
+	return nil
+}
+
+func (w *wrapping) selected(s *hostconfig.Server) bool {
+	return len(w.servers) == 0 || slices.Contains(w.servers, s.Name)
+}
+
+// planWrap decides about each server and makes the document.
+func (w *wrapping) planWrap() ([]byte, error) {
+	place := w.file.place()
+	how := map[*hostconfig.Server]hostconfig.How{}
+	for _, s := range w.conf.Servers {
+		r := wrapServer{Name: s.Name, Project: s.Project, Line: s.Line}
+		switch {
+		case !w.selected(s):
+			r.State = "not named"
+		case s.Kind == hostconfig.Wrapped:
+			r.State = "wrapped already"
+		case s.Kind == hostconfig.Remote:
+			r.State = "remote"
+		case s.Container() && len(w.servers) == 0:
+			r.State = "container"
+		default:
+			how[s] = w.how(s, place, &r)
+		}
+		w.res.Servers = append(w.res.Servers, r)
+	}
+	doc := w.conf.Wrap(w.program, how)
+	return doc, w.verify(doc, how)
+}
+
+// how decides with which flags a server is started.
+func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServer) hostconfig.How {
+	p := w.conf.Propose(s, place)
+	r.State, r.Net, r.Notes = "wrap", w.net, p.Notes
+	if len(w.roots) > 0 {
+		for _, spec := range w.roots {
+			r.Roots = append(r.Roots, wrapRoot{Spec: spec, From: "--root"})
+		}
+	} else {
+		for _, root := range p.Roots {
+			r.Roots = append(r.Roots, wrapRoot{Spec: root.Spec, From: root.From})
+		}
+	}
+	r.Env = slices.Clone(s.Env)
+	for _, v := range w.env {
+		name, _, _ := strings.Cut(v, "=")
+		r.Env = slices.DeleteFunc(r.Env, func(e string) bool { return e == name })
+		r.Env = append(r.Env, v)
+	}
+	if p.Fetcher != "" && !w.net {
+		r.Notes = append(r.Notes, p.Fetcher+" fetches what it runs over the network, which the server does not have: --net gives it")
+	}
+	if p.Fetcher != "" && w.home == "" {
+		r.Notes = append(r.Notes, p.Fetcher+" fetches it at each start, into a HOME that is new each time: --home DIRECTORY keeps it")
+	}
+	r.Home = w.homeOf(s)
+	h := hostconfig.How{Env: r.Env, Home: r.Home, Net: w.net}
+	for _, root := range r.Roots {
+		h.Roots = append(h.Roots, root.Spec)
+	}
+	return h
+}
+
+// homeOf is a directory of the server's own below --home: servers that shared one
+// could change each other's programs.
+func (w *wrapping) homeOf(s *hostconfig.Server) string {
+	if w.home == "" {
+		return ""
+	}
+	safe := strings.Map(func(r rune) rune {
+		if r < 0x80 && (r == '.' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r)) {
+			return r
+		}
+		return '-'
+	}, s.Name)
+	dir := filepath.Join(w.home, strings.TrimLeft(safe, ".")+"-")
+	path := strings.TrimSuffix(dir, "-")
+	for n := 2; path == w.home || slices.ContainsFunc(w.res.Servers, func(r wrapServer) bool { return r.Home == path }); n++ {
+		path = dir + strconv.Itoa(n)
+	}
+	return path
+}
+
+// verify reads what is to be written: a file that the host cannot read takes all
+// its servers away.
+func (w *wrapping) verify(doc []byte, how map[*hostconfig.Server]hostconfig.How) error {
+	c, err := hostconfig.Parse(w.file.path, doc, w.program)
+	if err == nil && len(c.Servers) == len(w.conf.Servers) {
+		for i, s := range c.Servers {
+			if _, wrapped := how[w.conf.Servers[i]]; wrapped && s.Kind != hostconfig.Wrapped {
+				err = fmt.Errorf("server %v is not wrapped by %s; use another --rootsfs", s, names.Quote(w.program))
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: with the change it would be wrong: %w; nothing was written", shown(w.file.path), err)
+	}
+	return nil
+}
+
+// completeServers offers the servers of the file that is named before.
+func completeServers(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	file, err := openHostFile(args[0])
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	c, err := hostconfig.Parse(file.path, file.doc, os.Args[0])
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, s := range c.Servers {
+		out = append(out, cobra.CompletionWithDesc(s.Name, names.Escape(s.Command)))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}

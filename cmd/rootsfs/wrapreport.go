@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// wrapResult is what wrap --json prints.
+type wrapResult struct {
+	File    string       `json:"file"`
+	Target  string       `json:"target,omitempty"` // where links lead
+	Format  string       `json:"format"`           // claude-desktop, claude-code, vscode, cursor; mcp: one that several hosts share
+	Undo    bool         `json:"undo"`
+	Changed bool         `json:"changed"` // the change changes something
+	Written bool         `json:"written"`
+	Backup  string       `json:"backup,omitempty"` // what it was
+	Exact   bool         `json:"exact"`            // undo: it is what it was before, byte for byte
+	Diff    string       `json:"diff"`             // with keys and tokens blotted out
+	Servers []wrapServer `json:"servers"`
+}
+
+// wrapServer is one server of the file.
+type wrapServer struct {
+	Name    string     `json:"name"`
+	Project string     `json:"project,omitempty"`
+	Line    int        `json:"line"`
+	State   string     `json:"state"` // see states
+	Roots   []wrapRoot `json:"roots,omitempty"`
+	Env     []string   `json:"env,omitempty"`
+	Home    string     `json:"home,omitempty"`
+	Net     bool       `json:"net,omitempty"`
+	Notes   []string   `json:"notes,omitempty"`
+}
+
+// wrapRoot is a root that a server gets, and why.
+type wrapRoot struct {
+	Spec string `json:"spec"`
+	From string `json:"from"`
+}
+
+// states are what is said of servers that are not changed, by their state.
+var states = map[string]string{
+	"wrapped already": "left alone: it is started by rootsfs already",
+	"remote":          "left alone: it is reached over the network, not started by the host",
+	"container":       "left alone: its container tool does the work in a daemon, which a confined server does not reach (--server wraps it all the same)",
+	"not wrapped":     "left alone: it is not wrapped",
+	"by hand":         "left alone: it was wrapped by hand, or added since (--server unwraps it)",
+	"not ours":        "left alone: it is rootsfs itself",
+	"cannot":          `NOT undone: it was changed, and is no longer "run FLAGS -- COMMAND"`,
+}
+
+// diff shows the change as a unified diff, fit for a terminal.
+func (w *wrapping) diff(doc []byte) (string, error) {
+	now, err := hostconfig.Parse(w.file.path, doc, w.program)
+	if err != nil {
+		return "", err
+	}
+	title := "wrapped"
+	if w.undo {
+		title = "unwrapped"
+	}
+	name := shown(w.file.path)
+	text := diff.Diff(name, w.conf.Shown(), name+" ("+title+")", now.Shown())
+	_, text, _ = bytes.Cut(text, []byte("\n")) // the line of a command that was not given
+	var b strings.Builder
+	for line := range strings.Lines(string(text)) {
+		b.WriteString(visible(strings.TrimRight(line, "\r\n")))
+		b.WriteByte('\n')
+	}
+	return b.String(), nil
+}
+
+// maxShown is how much of a line is shown: a file may be one line.
+const maxShown = 400
+
+// visible is a line of a file for the terminal: what could move the cursor or turn
+// the text around is escaped, and nothing else.
+func visible(line string) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range line {
+		if n++; n > maxShown {
+			fmt.Fprintf(&b, "… (%d bytes)", len(line))
+			break
+		}
+		switch r {
+		case '"', '\\', '\t':
+			b.WriteRune(r)
+		default:
+			b.WriteString(names.Escape(string(r)))
+		}
+	}
+	return b.String()
+}
+
+// sayWrapping shows the change and what it comes to.
+func (a *app) sayWrapping(w *wrapping) {
+	if w.res.Diff != "" {
+		a.say("%s", w.res.Diff)
+	}
+	for i := range w.res.Servers {
+		a.sayServer(&w.res.Servers[i])
+	}
+	if !w.undo && slices.ContainsFunc(w.res.Servers, func(s wrapServer) bool { return len(s.Roots) > 0 }) && len(w.roots) == 0 {
+		a.say("ro is read-only; to let a server write: rootsfs wrap %s --server NAME --root PATH:rw", shellWord(w.file.path))
+	}
+}
+
+func (a *app) sayServer(s *wrapServer) {
+	name := names.Quote(s.Name)
+	if s.Project != "" {
+		name += " of " + names.Quote(s.Project)
+	}
+	switch s.State {
+	case "not named":
+		return
+	case "wrap":
+		a.say("%s: confined, %s", name, confinement(s))
+	case "unwrap":
+		a.say("%s: started by its own command again, NOT confined", name)
+	default:
+		a.say("%s (line %d): %s", name, s.Line, states[s.State])
+	}
+	for _, r := range s.Roots {
+		a.say("  root %s, from %s", shown(r.Spec), r.From)
+	}
+	for _, n := range s.Notes {
+		a.say("  note: %s", n)
+	}
+}
+
+// confinement says in a line what a server keeps.
+func confinement(s *wrapServer) string {
+	text := "no network"
+	if s.Net {
+		text = "with the network"
+	}
+	switch len(s.Roots) {
+	case 0:
+		return text + ", and no roots: it reaches no files of yours; --root gives it some"
+	default:
+		return text + ", " + plural(len(s.Roots), "root")
+	}
+}
+
+// sayWritten says what was done.
+func (a *app) sayWritten(w *wrapping) {
+	path := shellWord(w.file.path)
+	switch {
+	case !w.res.Changed && w.undo:
+		a.say("nothing to undo in %s", shown(w.file.path))
+	case !w.res.Changed:
+		a.say("nothing to wrap in %s", shown(w.file.path))
+	case w.dryRun:
+		a.say("nothing was written: --dry-run")
+	case w.res.Exact:
+		a.say("written: %s is what it was before, byte for byte (%s)", shown(w.file.path), shown(w.res.Backup))
+	case w.undo:
+		a.say("written: %s; other changes made since it was wrapped stay; what it was just now: %s", shown(w.file.path), shown(w.res.Backup))
+	default:
+		a.say("written: %s; what it was: %s", shown(w.file.path), shown(w.res.Backup))
+		a.say("start the host again; to undo: rootsfs wrap --undo %s", path)
+	}
+}
