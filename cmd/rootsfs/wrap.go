@@ -268,12 +268,7 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 		r.Env = slices.DeleteFunc(r.Env, func(e string) bool { return e == name })
 		r.Env = append(r.Env, v)
 	}
-	if p.Fetcher != "" && !w.net {
-		r.Notes = append(r.Notes, p.Fetcher+" fetches what it runs over the network, which the server does not have: --net gives it")
-	}
-	if p.Fetcher != "" && w.home == "" {
-		r.Notes = append(r.Notes, p.Fetcher+" fetches it at each start, into a HOME that is new each time: --home DIRECTORY keeps it")
-	}
+	r.Fetcher = p.Fetcher
 	r.Home = w.homeOf(s)
 	h := hostconfig.How{Env: r.Env, Home: r.Home, Net: w.net}
 	for _, root := range r.Roots {

@@ -36,6 +36,7 @@ type wrapServer struct {
 	Env     []string   `json:"env,omitempty"`
 	Home    string     `json:"home,omitempty"`
 	Net     bool       `json:"net,omitempty"`
+	Fetcher string     `json:"fetched_by,omitempty"` // npx, uvx, …: what fetches it before it runs
 	Notes   []string   `json:"notes,omitempty"`
 }
 
@@ -108,8 +109,29 @@ func (a *app) sayWrapping(w *wrapping) {
 	for i := range w.res.Servers {
 		a.sayServer(&w.res.Servers[i])
 	}
+	a.sayFetched(w)
 	if !w.undo && slices.ContainsFunc(w.res.Servers, func(s wrapServer) bool { return len(s.Roots) > 0 }) && len(w.roots) == 0 {
 		a.say("ro is read-only; to let a server write: rootsfs wrap %s --server NAME --root PATH:rw", shellWord(w.file.path))
+	}
+}
+
+// sayFetched says what servers need that are fetched when they start.
+func (a *app) sayFetched(w *wrapping) {
+	var list []string
+	for _, s := range w.res.Servers {
+		if s.Fetcher != "" {
+			list = append(list, fmt.Sprintf("%s (%s)", names.Quote(s.Name), s.Fetcher))
+		}
+	}
+	var advice []string
+	if !w.net {
+		advice = append(advice, "--net gives them the network to fetch from")
+	}
+	if w.home == "" {
+		advice = append(advice, "--home DIRECTORY keeps what was fetched for the next start")
+	}
+	if len(list) > 0 && len(advice) > 0 {
+		a.say("fetched at each start: %s; %s", strings.Join(list, ", "), strings.Join(advice, ", "))
 	}
 }
 

@@ -162,6 +162,9 @@ func (p *proposer) absolute(t target, from string) {
 	head, _, _ := strings.Cut(t.text, "/")
 	switch script := isScript(t.text); {
 	case what == Nothing:
+		if dir := filepath.Dir(filepath.Clean(t.path)); dir != "/" && p.at.Look(dir) == Dir {
+			p.notef("%s names what does not exist in %s: if the server makes it, it needs a directory that is given with --root PATH:rw", from, names.Quote(dir))
+		}
 	case script && workspace(head):
 		// The workspace is the project.
 		if t = (target{text: head}); p.at.Base != "" {
