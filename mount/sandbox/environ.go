@@ -1,24 +1,109 @@
 package sandbox
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// complete adds to env what names the private places and the user, unless it is
-// there.
-func complete(env, places []string, uid uint32) []string {
-	has := func(name string) bool {
-		return slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
-	}
-	all := slices.Clone(env)
-	name := userName(uid)
-	for _, e := range append(places, "USER="+name, "LOGNAME="+name, "SHELL="+shell(), "PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin") {
-		if n, _, _ := strings.Cut(e, "="); !has(n) {
-			all = append(all, e)
+// passedOn are the variables that a command gets without being asked for: how
+// to find programs and how to speak to a person. A name that ends in * stands
+// for all that begin so.
+var passedOn = []string{
+	"PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE",
+}
+
+// systemPath is the PATH of a command whose caller has none.
+const systemPath = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// Environ makes a command's environment out of the caller's: a few harmless
+// variables, and those on the list, each NAME (passed on if it is set),
+// PREFIX* (all that begin so) or NAME=VALUE. The later one counts. What names
+// the private places (HOME, TMPDIR, XDG's directories, caches of npm, pip and
+// Go) is added for the places inside; with zero Places it is left to Start,
+// which knows them. Everything else stays outside, above all secrets.
+//
+// An entry that is none of the three forms is an error of kind Invalid.
+func Environ(allow []string, inside Places) ([]string, error) {
+	vars := map[string]string{}
+	for _, a := range append(slices.Clone(passedOn), allow...) {
+		name, value, given := strings.Cut(a, "=")
+		prefix, star := strings.CutSuffix(name, "*")
+		if !envName.MatchString(prefix) || star && given || strings.IndexByte(value, 0) >= 0 {
+			return nil, invalid("the environment's list holds %s: write NAME, NAME=VALUE or PREFIX*", names.Quote(a))
+		}
+		switch {
+		case given:
+			vars[name] = value
+		case star:
+			for _, e := range os.Environ() {
+				if n, v, _ := strings.Cut(e, "="); strings.HasPrefix(n, prefix) {
+					vars[n] = v
+				}
+			}
+		default:
+			if v, ok := os.LookupEnv(name); ok {
+				vars[name] = v
+			}
 		}
 	}
-	return all
+	delete(vars, stageVar)
+	env := make([]string, 0, len(vars))
+	for n, v := range vars {
+		env = append(env, n+"="+v)
+	}
+	slices.Sort(env)
+	if inside != (Places{}) {
+		env = without(env, inside.environ())
+	}
+	return env, nil
+}
+
+// without appends to env those of more whose names are not there yet.
+func without(env, more []string) []string {
+	for _, e := range more {
+		name, _, _ := strings.Cut(e, "=")
+		if !slices.ContainsFunc(env, func(o string) bool { return strings.HasPrefix(o, name+"=") }) {
+			env = append(env, e)
+		}
+	}
+	return env
+}
+
+// complete is the environment that the command gets: the caller's, with the
+// private places and the user's name, and a PATH without directories that do
+// not exist inside: their names are the host's business.
+func complete(o *Options, where Places) []string {
+	name := userName(o.UID)
+	env := without(slices.Clone(o.Env), where.environ())
+	env = without(env, []string{"USER=" + name, "LOGNAME=" + name, "SHELL=" + shell(), "PATH=" + systemPath})
+	for i, e := range env {
+		if path, ok := strings.CutPrefix(e, "PATH="); ok {
+			env[i] = "PATH=" + insidePath(o, path)
+		}
+	}
+	return env
+}
+
+func insidePath(o *Options, path string) string {
+	var kept []string
+	for _, dir := range filepath.SplitList(path) {
+		below := func(top string) bool { return under(dir, top) }
+		if slices.ContainsFunc(systemDirs, below) || slices.ContainsFunc(o.Interpreters, below) ||
+			slices.ContainsFunc(o.Roots, below) || o.Map == Flat && below(o.FlatAt) || below(privateDir) {
+			kept = append(kept, dir)
+		}
+	}
+	if len(kept) == 0 {
+		return systemPath
+	}
+	return strings.Join(kept, string(filepath.ListSeparator))
 }
 
 // field is the rest of the line that begins with name.

@@ -54,7 +54,7 @@ func start(ctx context.Context, o Options, level Level) (*Process, error) {
 	l := &launch{o: &o}
 	where := places(&o, level)
 	l.conf = config{
-		Level: level, Args: o.Args, Dir: o.Dir, Env: complete(o.Env, where.environ(), o.UID), Net: o.Net, Pids: o.PidsMax, Umask: umask(),
+		Level: level, Args: o.Args, Dir: o.Dir, Env: complete(&o, where), Net: o.Net, Pids: o.PidsMax, Umask: umask(),
 		Socket: socketsIP,
 	}
 	if l.conf.Dir == "" {

@@ -1,0 +1,211 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// home is a made-up home directory, three levels deep as most are.
+func home(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(dir, "home", "u")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", dir)
+	return dir
+}
+
+// plant makes files; a content that begins with -> is a link, one with = a copy
+// of a program.
+func plant(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for _, name := range slices.Sorted(func(yield func(string) bool) {
+		for n := range files {
+			if !yield(n) {
+				return
+			}
+		}
+	}) {
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		text := files[name]
+		var err error
+		switch {
+		case strings.HasPrefix(text, "->"):
+			err = os.Symlink(strings.ReplaceAll(text[2:], "HOME", dir), p)
+		case strings.HasPrefix(text, "="):
+			var b []byte
+			if b, err = os.ReadFile(text[1:]); err == nil {
+				err = os.WriteFile(p, b, 0o755)
+			}
+		default:
+			err = os.WriteFile(p, []byte(strings.ReplaceAll(text, "HOME", dir)), 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestInterpreter(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		path  string // on PATH, before the system's; relative to HOME
+		cmd   string
+		want  []string // relative to HOME
+	}{
+		{"a system program", nil, "", "sh", nil},
+		{
+			"npx of a Node under nvm",
+			map[string]string{
+				".nvm/versions/node/v20/bin/node":                            "=/bin/true",
+				".nvm/versions/node/v20/bin/npx":                             "->../lib/node_modules/npm/bin/npx-cli.js",
+				".nvm/versions/node/v20/lib/node_modules/npm/bin/npx-cli.js": "#!/usr/bin/env node\n",
+				".nvm/versions/node/v20/include/node/node.h":                 "",
+				".nvm/nvm.sh": "secret",
+			},
+			".nvm/versions/node/v20/bin", "npx",
+			[]string{".nvm/versions/node/v20"},
+		},
+		{
+			"a script for another interpreter than its own directory's",
+			map[string]string{
+				"tools/run":                  "#!/usr/bin/env -S LANG=C node --no-warnings\n",
+				"node/bin/node":              "=/bin/true",
+				"node/lib/node_modules/.gap": "",
+			},
+			"node/bin", "tools/run",
+			[]string{"node", "tools/run"},
+		},
+		{
+			"a virtual environment made from a pyenv",
+			map[string]string{
+				"proj/.venv/pyvenv.cfg":                        "home = HOME/.pyenv/versions/3.12/bin\nversion = 3.12\n",
+				"proj/.venv/bin/python":                        "->HOME/.pyenv/versions/3.12/bin/python3",
+				"proj/.venv/bin/server":                        "#!HOME/proj/.venv/bin/python\n",
+				"proj/secret":                                  "",
+				".pyenv/versions/3.12/bin/python3":             "->python3.12",
+				".pyenv/versions/3.12/bin/python3.12":          "=/bin/true",
+				".pyenv/versions/3.12/lib/python3.12/os.py":    "",
+				".pyenv/versions/3.11/lib/python3.11/other.py": "",
+			},
+			"", "proj/.venv/bin/server",
+			[]string{".pyenv/versions/3.12", "proj/.venv"},
+		},
+		{
+			"a shim",
+			map[string]string{".asdf/shims/tool": "#!/bin/sh\nexec asdf exec tool\n", ".asdf/installs/tool/1/bin/tool": "x"},
+			".asdf/shims", "tool",
+			[]string{".asdf"},
+		},
+		{
+			"a Go toolchain",
+			map[string]string{"sdk/go1.26/bin/go": "=/bin/true", "sdk/go1.26/pkg/tool/x": "", "sdk/go1.25/bin/go": "x"},
+			"sdk/go1.26/bin", "go",
+			[]string{"sdk/go1.26"},
+		},
+		{
+			"a lone program among others",
+			map[string]string{"go/bin/server": "=/bin/true", "go/bin/other": "x", "go/pkg/mod/x": ""},
+			"go/bin", "server",
+			[]string{"go/bin/server"},
+		},
+		{
+			"a program in a hidden collection: the link and what it leads to, not ~/.local",
+			map[string]string{
+				".local/bin/tool":                           "->../share/pipx/venvs/tool/bin/tool",
+				".local/share/pipx/venvs/tool/bin/tool":     "#!/bin/sh\n",
+				".local/share/pipx/venvs/tool/pyvenv.cfg":   "home = /usr/bin\n",
+				".local/share/keyrings/secret":              "",
+				".local/lib/python3.11/site-packages/x.py":  "",
+				".local/share/pipx/venvs/other/bin/another": "x",
+			},
+			".local/bin", "tool",
+			[]string{".local/bin/tool", ".local/share/pipx/venvs/tool"},
+		},
+		{
+			"a program right in the home directory",
+			map[string]string{"server": "#!/bin/sh\n", "lib/node_modules/x": ""},
+			"", "server",
+			[]string{"server"},
+		},
+		{
+			"a program of a Node package",
+			map[string]string{
+				"code/app/node_modules/.bin/serve":     "->../serve/cli.js",
+				"code/app/node_modules/serve/cli.js":   "#!/bin/sh\n",
+				"code/app/node_modules/serve/index.js": "",
+				"code/app/package.json":                "{}",
+			},
+			"", "code/app/node_modules/.bin/serve",
+			[]string{"code/app/node_modules"},
+		},
+		{"links in a circle", map[string]string{"a": "->b", "b": "->a", "c": "#!HOME/a\n"}, "", "c", []string{"a", "b", "c"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := home(t)
+			plant(t, dir, c.files)
+			t.Setenv("PATH", filepath.Join(dir, c.path)+":/usr/bin:/bin")
+			cmd := c.cmd
+			if strings.Contains(cmd, "/") || c.path == "" && c.files != nil {
+				cmd = filepath.Join(dir, cmd)
+			}
+			got, err := Interpreter(cmd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range got {
+				got[i] = strings.TrimPrefix(got[i], dir+"/")
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("Interpreter(%s) = %q, want %q", c.cmd, got, c.want)
+			}
+		})
+	}
+}
+
+// A program with libraries in a place of its own needs those files.
+func TestInterpreterLibraries(t *testing.T) {
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler: apt-get install gcc")
+	}
+	dir := home(t)
+	plant(t, dir, map[string]string{"src/l.c": "int f(void) { return 0; }\n", "src/m.c": "int f(void); int main(void) { return f(); }\n", "app/bin/x": "", "app/libs/x": ""})
+	for _, args := range [][]string{
+		{"-shared", "-fPIC", "-o", "app/libs/libf.so", "src/l.c"},
+		{"-o", "app/bin/prog", "src/m.c", "-Lapp/libs", "-lf", "-Wl,-rpath,$ORIGIN/../libs"},
+	} {
+		c := exec.Command(cc, args...)
+		c.Dir = dir
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	got, err := Interpreter(filepath.Join(dir, "app/bin/prog"))
+	want := []string{filepath.Join(dir, "app/bin/prog"), filepath.Join(dir, "app/libs/libf.so")}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("Interpreter = %q, %v; want %q", got, err, want)
+	}
+}
+
+func TestInterpreterMissing(t *testing.T) {
+	if _, err := Interpreter("no-such-command-anywhere"); !errors.Is(err, names.NotExist) || !strings.Contains(err.Error(), "no-such-command-anywhere") {
+		t.Errorf("%v; want a NotExist that names the command", err)
+	}
+}
