@@ -78,7 +78,7 @@ func build(l *layout) ([]string, error) {
 	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return nil, step(err, "mount the new root")
 	}
-	for _, f := range []func() error{b.skeleton, b.privateFS, b.binds, b.devpts, b.proc, b.tree, b.hide, b.pivot, b.seal, b.nested} {
+	for _, f := range []func() error{b.skeleton, b.privateFS, b.binds, b.devpts, b.proc, b.tree, b.pivot, b.seal, b.nested} {
 		if err := f(); err != nil {
 			return nil, err
 		}
@@ -234,7 +234,7 @@ func (b *builder) privateFS() error {
 		return err
 	}
 	defer unix.Close(fd)
-	for dir, mode := range map[string]uint32{placeHome: 0o700, placeRuntime: 0o700, placeRun: 0o755, placeTmp: 0o1777, placeVarTmp: 0o1777, placeShm: 0o1777} {
+	for dir, mode := range placeModes {
 		name := strings.TrimPrefix(dir, privateDir+"/")
 		if err := unix.Mkdirat(fd, name, 0o755); err != nil {
 			return step(err, "make %s", dir)
@@ -373,15 +373,6 @@ func (b *builder) part(from, at string) error {
 		return err
 	}
 	return b.attach(fd, at)
-}
-
-func (b *builder) hide() error {
-	for _, dir := range b.layout.Empty {
-		if err := b.rebind(emptyDir, dir, closed|unix.MOUNT_ATTR_NOEXEC); err != nil && !errors.Is(err, unix.ENOENT) {
-			return err
-		}
-	}
-	return nil
 }
 
 // pivot makes the new root this process's root and lets go of the host's.

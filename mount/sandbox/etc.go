@@ -18,6 +18,7 @@ var etcFiles = []string{
 	"ld.so.cache", "ld.so.conf", "localtime", "timezone", "locale.alias", "locale.conf", "locale.gen",
 	"mime.types", "mailcap", "magic", "magic.mime", "os-release", "debian_version", "lsb-release", "redhat-release", "alpine-release",
 	"inputrc", "profile", "bash.bashrc", "bashrc", "shells", "gitconfig", "npmrc", "pip.conf", "wgetrc", "DIR_COLORS", "manpath.config", "xattr.conf",
+	"ssl/openssl.cnf", "pki/tls/openssl.cnf", "pki/tls/cert.pem",
 }
 
 // etcNetFiles are copied when there is a network.
@@ -25,13 +26,9 @@ var etcNetFiles = []string{"resolv.conf", "hosts"}
 
 // etcDirs are shown read-only; the last elements may be patterns.
 var etcDirs = []string{
-	"alternatives", "ssl", "ca-certificates", "pki", "crypto-policies", "ld.so.conf.d", "fonts", "terminfo", "profile.d",
+	"alternatives", "ssl/certs", "ca-certificates", "pki/ca-trust", "pki/tls/certs", "crypto-policies", "ld.so.conf.d", "fonts", "terminfo", "profile.d",
 	"perl", "python3*", "java-*", "maven", "skel",
 }
-
-// etcSecret are hidden in those: private keys, which members of a group may
-// read on some systems.
-var etcSecret = []string{"/etc/ssl/private", "/etc/pki/tls/private"}
 
 // etc fills /etc.
 func (l *layout) etc(o *Options, places Places) {
@@ -44,7 +41,10 @@ func (l *layout) etc(o *Options, places Places) {
 	)
 	l.Links = append(l.Links, link{"/etc/mtab", "/proc/self/mounts"})
 	for _, n := range etcFiles {
-		l.Copies = append(l.Copies, "/etc/"+n)
+		if info, err := os.Stat("/etc/" + n); err == nil && info.Mode().IsRegular() {
+			l.mkdir(filepath.Dir("/etc/" + n))
+			l.Copies = append(l.Copies, "/etc/"+n)
+		}
 	}
 	if o.Net {
 		for _, n := range etcNetFiles {
@@ -53,6 +53,15 @@ func (l *layout) etc(o *Options, places Places) {
 	} else {
 		l.Files = append(l.Files, file{"/etc/hosts", []byte("127.0.0.1 localhost " + hostName + "\n::1 localhost ip6-localhost " + hostName + "\n")})
 	}
+	for _, dir := range etcDirsHere() {
+		l.mkdir(dir)
+		l.Binds = append(l.Binds, bind{From: dir, To: dir, Optional: true})
+	}
+}
+
+// etcDirsHere are those of etcDirs that this host has.
+func etcDirsHere() []string {
+	var dirs []string
 	for _, pattern := range etcDirs {
 		found, err := filepath.Glob("/etc/" + pattern)
 		if err != nil {
@@ -60,16 +69,11 @@ func (l *layout) etc(o *Options, places Places) {
 		}
 		for _, dir := range found {
 			if info, err := os.Stat(dir); err == nil && info.IsDir() {
-				l.Dirs = append(l.Dirs, dir)
-				l.Binds = append(l.Binds, bind{From: dir, To: dir, Optional: true})
+				dirs = append(dirs, dir)
 			}
 		}
 	}
-	for _, dir := range etcSecret {
-		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
-			l.Empty = append(l.Empty, dir)
-		}
-	}
+	return dirs
 }
 
 var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)

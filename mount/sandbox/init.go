@@ -41,6 +41,10 @@ func runInit() {
 	if err := p.setUp(); err != nil {
 		p.fail(stepConfine, err)
 	}
+	if p.conf.Probe {
+		_ = send(controlFD, message{Kind: kindStarted, Layers: p.layers, Notes: p.notes}, -1)
+		os.Exit(0)
+	}
 	pid, err := p.command()
 	if err != nil {
 		p.fail(stepCommand, err)
@@ -65,33 +69,55 @@ func (p *initProc) fail(step string, err error) {
 
 // setUp does everything before the command.
 func (p *initProc) setUp() error {
-	// Whatever else was inherited must not reach the command.
-	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return step(err, "mark inherited descriptors")
-	}
-	f := os.NewFile(configFD, "configuration")
-	err := json.NewDecoder(f).Decode(&p.conf)
-	f.Close()
-	if err != nil {
-		return step(err, "read the configuration")
+	if err := p.configure(); err != nil {
+		return err
 	}
 	// Signals from inside must not end this process, and those it is sent
 	// from outside come over the control socket.
 	signal.Notify(make(chan os.Signal, 1))
 	unix.Umask(0o022)
-	if p.conf.Level == Namespaces {
-		if err := p.namespaces(); err != nil {
-			return err
-		}
+	if err := p.surround(); err != nil {
+		return err
 	}
 	if err := p.terminal(); err != nil {
 		return err
 	}
-	if err := p.confine(); err != nil {
-		return err
+	if p.conf.Level != None {
+		if err := p.confine(); err != nil {
+			return err
+		}
 	}
 	unix.Umask(p.conf.Umask)
 	return nil
+}
+
+// configure reads what the caller wants.
+func (p *initProc) configure() error {
+	// Whatever else was inherited must not reach the command.
+	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return step(err, "mark inherited descriptors")
+	}
+	f := os.NewFile(configFD, "configuration")
+	defer f.Close()
+	if err := json.NewDecoder(f).Decode(&p.conf); err != nil {
+		return step(err, "read the configuration")
+	}
+	if p.conf.Stderr == 0 {
+		return nil
+	}
+	return step(unix.Dup3(p.conf.Stderr, 2, 0), "take over standard error")
+}
+
+// surround makes the command's surroundings.
+func (p *initProc) surround() error {
+	switch p.conf.Level {
+	case Namespaces:
+		return p.namespaces()
+	case Bubblewrap:
+		p.bubblewrap()
+		return nil
+	}
+	return step(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "become a subreaper")
 }
 
 // namespaces builds the root and finishes the namespaces this process is in.
@@ -116,6 +142,21 @@ func (p *initProc) namespaces() error {
 	}
 	p.on("minimal root", "read-only; /proc of its own, six devices")
 	return step(unix.Sethostname([]byte(hostName)), "set the host name")
+}
+
+// bubblewrap says what bwrap has made.
+func (p *initProc) bubblewrap() {
+	if p.conf.SetID {
+		p.on("namespaces", "mount, pid, ipc, uts")
+	} else {
+		p.on("namespaces", "user, mount, pid, ipc, uts")
+	}
+	if p.conf.Net {
+		p.layers = append(p.layers, Layer{"network namespace", Off, "the host's network"})
+	} else {
+		p.on("network namespace", "a loopback interface only")
+	}
+	p.on("minimal root", "read-only, by bwrap")
 }
 
 func (p *initProc) on(name, detail string) {
@@ -182,17 +223,22 @@ func (p *initProc) confine() error {
 	if err != nil {
 		return err
 	}
-	if err := dropCaps(); err != nil {
+	note, err := dropCaps(&p.conf)
+	if err != nil {
 		return err
 	}
-	p.on("capabilities", "none in any set")
+	p.on("capabilities", "none in any set"+note)
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return step(err, "set no_new_privs")
 	}
 	p.on("no_new_privs", "set-uid programs gain nothing")
-	// After the capabilities: dropping them clears both.
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-		return step(err, "tie this process to its parent")
+	// After the capabilities: dropping them clears both. Without a pid
+	// namespace the init must live to end the command; it hears of its
+	// caller's end by the socket.
+	if os.Getpid() == 1 {
+		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+			return step(err, "tie this process to its parent")
+		}
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return step(err, "close /proc/1")
@@ -231,6 +277,9 @@ func (p *initProc) command() (int, error) {
 	attr := &syscall.ProcAttr{
 		Dir: p.conf.Dir, Env: p.conf.Env,
 		Sys: &syscall.SysProcAttr{Setsid: true},
+	}
+	if os.Getpid() != 1 {
+		attr.Sys.Pdeathsig = syscall.SIGKILL // of this thread, which is the init's main one
 	}
 	for i, f := range p.files {
 		attr.Files = append(attr.Files, f.Fd())

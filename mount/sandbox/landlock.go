@@ -109,10 +109,10 @@ func restrict(r rules) (Layer, error) {
 }
 
 // addRule permits rights on a file, or on a directory and all below it. What is
-// not there needs no permission.
+// not there, or not for this uid, needs no permission.
 func addRule(set int, path string, rights uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOTDIR) {
 		return nil
 	}
 	if err != nil {

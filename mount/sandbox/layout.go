@@ -77,8 +77,6 @@ type layout struct {
 	// that a bind mount would not follow them anyway.
 	Copies []string `json:"copies"`
 	Binds  []bind   `json:"binds"`
-	// Empty are directories that hide what a bind would show.
-	Empty []string `json:"empty"`
 	// Places are binds of directories in privateDir: /tmp and the like.
 	Places []bind `json:"places"`
 	// TreeFD and TreeFrom are the tree: opened by the caller, or a path.
@@ -242,21 +240,26 @@ func (l *layout) inSystem(p string) bool {
 	return false
 }
 
-// writable are the paths inside that the command may write to, for Landlock.
-func (l *layout) writable() []string {
-	dirs := []string{privateDir}
+// rules are Landlock's for what this layout shows: a second line behind the
+// flags of the mounts.
+func (l *layout) rules() rules {
+	r := rules{Read: []string{"/"}, Write: []string{privateDir, "/dev/pts"}}
+	for _, name := range devices {
+		r.Write = append(r.Write, "/dev/"+name)
+	}
 	for _, b := range l.Places {
-		dirs = append(dirs, b.To)
+		r.Write = append(r.Write, b.To)
 	}
 	for _, b := range l.Binds {
 		if b.Write {
-			dirs = append(dirs, b.To)
+			r.Write = append(r.Write, b.To)
 		}
 	}
 	if l.FlatAt != "" {
-		dirs = append(dirs, l.FlatAt)
+		r.Write = append(r.Write, l.FlatAt)
 	}
-	return append(append(dirs, l.Tops...), l.Nested...)
+	r.Write = append(append(r.Write, l.Tops...), l.Nested...)
+	return r
 }
 
 // goneForGood are the roots that cannot appear again after a revocation, or be

@@ -122,6 +122,8 @@ type Options struct {
 	// TTY gives the command a terminal of its own in place of those of the
 	// streams above that are terminals.
 	TTY bool
+
+	probe bool // only try the confinement; see Probe
 }
 
 // idBase is where DefaultID begins: a range that neither distributions' users

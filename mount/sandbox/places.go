@@ -24,6 +24,10 @@ const (
 	placeShm     = privateDir + "/shm"
 )
 
+var placeModes = map[string]uint32{
+	placeHome: 0o700, placeRuntime: 0o700, placeRun: 0o755, placeTmp: 0o1777, placeVarTmp: 0o1777, placeShm: 0o1777,
+}
+
 const (
 	// minTmpSize holds npm's cache of a small server.
 	minTmpSize = 16 << 20
@@ -43,7 +47,11 @@ func defaultTmpSize() int64 {
 // places returns where the private directories are at a level.
 func places(o *Options, level Level) Places {
 	if level == Landlock || level == None {
-		return Places{Home: filepath.Join(o.Private, "home"), Tmp: filepath.Join(o.Private, "tmp"), Runtime: filepath.Join(o.Private, "runtime")}
+		p := Places{Home: filepath.Join(o.Private, "home"), Tmp: filepath.Join(o.Private, "tmp"), Runtime: filepath.Join(o.Private, "runtime")}
+		if o.Home != "" {
+			p.Home = o.Home
+		}
+		return p
 	}
 	p := Places{Home: placeHome, Tmp: "/tmp", Runtime: placeRuntime}
 	if o.Map == Same && slices.ContainsFunc(o.Roots, func(r string) bool { return under(r, "/tmp") }) {

@@ -116,6 +116,18 @@ func (b *builder) mkdirs(dir, rel string) error {
 	return step(err, "make %s/%s", dir, rel)
 }
 
+// hiddenProc says whether an entry of /proc is hidden.
+func hiddenProc(e os.DirEntry) bool {
+	name := e.Name()
+	if name[0] >= '0' && name[0] <= '9' || slices.Contains(procShown, name) {
+		return false
+	}
+	// What others have no rights to is closed to any uid inside; what can do
+	// the most harm is hidden all the same.
+	info, err := e.Info()
+	return err != nil || info.Mode()&0o007 != 0 || slices.Contains(procWorst, name)
+}
+
 // maskProc hides what is not in procShown.
 func (b *builder) maskProc(proc int) error {
 	dir, err := unix.Openat(proc, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -133,16 +145,10 @@ func (b *builder) maskProc(proc int) error {
 		defer unix.Close(uuid)
 	}
 	for _, e := range entries {
-		name := e.Name()
-		if name[0] >= '0' && name[0] <= '9' || slices.Contains(procShown, name) {
+		if !hiddenProc(e) {
 			continue
 		}
-		// What others have no rights to is closed to any uid inside; what
-		// can do the most harm is hidden all the same.
-		if info, err := e.Info(); err == nil && info.Mode()&0o007 == 0 && !slices.Contains(procWorst, name) {
-			continue
-		}
-		over := emptyFile
+		name, over := e.Name(), emptyFile
 		if e.IsDir() {
 			over = emptyDir
 		}

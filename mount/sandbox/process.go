@@ -20,7 +20,7 @@ type Process struct {
 	sock    int // control's descriptor, for calls that block
 	level   Level
 	report  Report
-	notes   []string
+	left    []string // what the init could not show, for tests and debugging
 	pid     int
 
 	relay  relay

@@ -45,6 +45,8 @@ type Report struct {
 	Layers []Layer `json:"layers,omitempty"`
 	// Holes are what stays possible, each a sentence.
 	Holes []string `json:"holes,omitempty"`
+	// Notes are limits of what the command sees, each a sentence.
+	Notes []string `json:"notes,omitempty"`
 	// Levels is what Probe found, strongest first.
 	Levels []Reach `json:"levels,omitempty"`
 }

@@ -45,6 +45,13 @@ type config struct {
 	Layout *layout `json:"layout,omitempty"` // Namespaces
 	Rules  rules   `json:"rules"`
 	Socket sockets `json:"sockets"`
+	// SetID: the init itself changes to these (Bubblewrap as root).
+	SetID bool   `json:"setID,omitempty"`
+	UID   uint32 `json:"uid"`
+	GID   uint32 `json:"gid"`
+	Probe bool   `json:"probe,omitempty"` // end when all is confined
+	// Stderr is the command's standard error, where bwrap's own is another.
+	Stderr int `json:"stderr,omitempty"`
 }
 
 // message is what travels on the control socket, one per packet.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -43,10 +44,13 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 
 // launch is what a level does to get its init running.
 type launch struct {
-	o     *Options
-	conf  config
-	cmd   *exec.Cmd
-	files []*os.File // passed to the init from firstFD on
+	o    *Options
+	conf config
+	// layout is what the command sees; nil: the host's own directories.
+	layout *layout
+	cmd    *exec.Cmd
+	files  []*os.File // passed to the init from firstFD on
+	says   *os.File   // what bwrap writes to its standard error
 }
 
 // start starts the command at one level.
@@ -55,7 +59,7 @@ func start(ctx context.Context, o Options, level Level) (*Process, error) {
 	where := places(&o, level)
 	l.conf = config{
 		Level: level, Args: o.Args, Dir: o.Dir, Env: complete(&o, where), Net: o.Net, Pids: o.PidsMax, Umask: umask(),
-		Socket: socketsIP,
+		Socket: socketsIP, Probe: o.probe,
 	}
 	if l.conf.Dir == "" {
 		l.conf.Dir = where.Home
@@ -78,19 +82,25 @@ func (l *launch) prepare(level Level, where Places) error {
 	switch level {
 	case Namespaces:
 		return l.namespaces(where)
+	case Bubblewrap:
+		return l.bubblewrap(where)
 	}
-	return cannot("level %s is not available in this version", level)
+	return l.onHost(level, where)
 }
 
 func (l *launch) closeFiles() {
 	for _, f := range l.files {
 		f.Close()
 	}
+	if l.says != nil {
+		l.says.Close()
+	}
 }
 
-// pass hands a descriptor to the init and returns its number there.
-func (l *launch) pass(fd int, name string) int {
-	l.files = append(l.files, os.NewFile(uintptr(fd), name))
+// passFile hands an open file to the init, or to bwrap, and returns its number
+// there.
+func (l *launch) passFile(f *os.File) int {
+	l.files = append(l.files, f)
 	return firstFD + len(l.files) - 1
 }
 
@@ -120,7 +130,7 @@ func (l *launch) namespaces(where Places) error {
 		}
 		for i := range lay.Binds {
 			b := &lay.Binds[i]
-			if b.From != o.Home && !contains(o.Interpreters, b.From) {
+			if b.From != o.Home && !slices.Contains(o.Interpreters, b.From) {
 				continue
 			}
 			if b.FD, err = l.open(b.From); err != nil {
@@ -128,11 +138,8 @@ func (l *launch) namespaces(where Places) error {
 			}
 		}
 	}
-	l.conf.Layout = lay
-	l.conf.Rules = rules{Read: []string{"/"}, Write: append(lay.writable(), "/dev/pts")}
-	for _, name := range devices {
-		l.conf.Rules.Write = append(l.conf.Rules.Write, "/dev/"+name)
-	}
+	l.layout, l.conf.Layout = lay, lay
+	l.conf.Rules = lay.rules()
 	return nil
 }
 
@@ -142,16 +149,7 @@ func (l *launch) open(path string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return l.pass(fd, path), nil
-}
-
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
+	return l.passFile(os.NewFile(uintptr(fd), path)), nil
 }
 
 // umask reads the caller's; there is no way to read it without setting it, but
@@ -186,7 +184,11 @@ func (l *launch) run(ctx context.Context, level Level) (*Process, error) {
 		p.control.Close()
 		return nil, err
 	}
-	conf, err := l.confFile()
+	if l.says != nil {
+		l.conf.Stderr = l.passFile(p.theirs[2])
+		l.cmd.Stderr, p.theirs[2] = l.says, nil
+	}
+	conf, err := memFile("the configuration", func(f *os.File) error { return json.NewEncoder(f).Encode(l.conf) })
 	if err != nil {
 		p.abandon()
 		return nil, err
@@ -213,27 +215,8 @@ func (l *launch) run(ctx context.Context, level Level) (*Process, error) {
 		p.abandon()
 		return nil, err
 	}
-	p.report.UID, p.report.GID = l.o.UID, l.o.GID
 	go p.supervise(stop)
 	return p, nil
-}
-
-// confFile is the configuration in a file in memory, ready to be read.
-func (l *launch) confFile() (*os.File, error) {
-	fd, err := unix.MemfdCreate("rootsfs-sandbox", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, failed("make a file in memory: %v", err)
-	}
-	f := os.NewFile(uintptr(fd), "configuration")
-	if err := json.NewEncoder(f).Encode(l.conf); err != nil {
-		f.Close()
-		return nil, failed("write the configuration: %v", err)
-	}
-	if _, err := f.Seek(0, 0); err != nil {
-		f.Close()
-		return nil, failed("write the configuration: %v", err)
-	}
-	return f, nil
 }
 
 // spawn starts the init from a thread that lives as long as the init: the
@@ -273,6 +256,9 @@ func spawnError(err error) error {
 func (p *Process) await(l *launch) error {
 	for {
 		m, fd, err := receive(p.sock)
+		if err != nil && l.says != nil {
+			return cannot("bwrap: %s", l.bwrapSaid())
+		}
 		if err != nil {
 			return failed("the confined init ended before it had started the command: %v", err)
 		}
@@ -280,8 +266,11 @@ func (p *Process) await(l *launch) error {
 		case kindTerminal:
 			p.relay.master = os.NewFile(uintptr(fd), "terminal")
 		case kindStarted:
-			p.report.Level, p.report.Name, p.report.Layers = p.level, p.level.String(), m.Layers
-			p.notes = m.Notes
+			p.report = Report{
+				Level: p.level, Name: p.level.String(), UID: l.o.UID, GID: l.o.GID, Layers: append(firstLayers(), m.Layers...),
+				Holes: holes(l.o, p.level, m.Layers), Notes: notes(l.o, p.level, l.layout),
+			}
+			p.left = m.Notes
 			return nil
 		case kindFailed:
 			if m.Step == stepCommand {
@@ -289,6 +278,14 @@ func (p *Process) await(l *launch) error {
 			}
 			return cannot("%s", m.Error)
 		}
+	}
+}
+
+// firstLayers are those that every level has.
+func firstLayers() []Layer {
+	return []Layer{
+		{"descriptors", On, "none but the three standard streams, relayed"},
+		{"environment", On, "what was asked for, and private places for HOME, TMPDIR and caches"},
 	}
 }
 

@@ -1,0 +1,200 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// initAt is where the init's program is inside at level Bubblewrap, which
+// cannot start what is outside.
+const initAt = scratch + "-init"
+
+// bubblewrap prepares level Bubblewrap: bwrap makes the same root with its own
+// means and starts the init in it, as pid 1.
+func (l *launch) bubblewrap(where Places) error {
+	bwrap, err := exec.LookPath("bwrap")
+	if err != nil {
+		return cannot("bwrap is not installed: install the package bubblewrap")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return cannot("this program's own file is gone: start it again (%v)", err)
+	}
+	lay, err := newLayout(l.o, where)
+	if err != nil {
+		return err
+	}
+	args := l.bwrapNamespaces()
+	more, err := l.bwrapRoot(lay)
+	if err != nil {
+		return err
+	}
+	args = append(args, more...)
+	args = append(args, "--ro-bind", self, initAt, "--remount-ro", "/")
+	list, err := memFile("arguments of bwrap", func(f *os.File) error {
+		for _, a := range args {
+			if _, err := f.WriteString(a + "\x00"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	fd := l.passFile(list)
+	// bwrap says why it cannot on standard error, which is the command's.
+	if l.says, err = memFile("standard error of bwrap", func(*os.File) error { return nil }); err != nil {
+		return err
+	}
+	l.cmd.Path, l.cmd.Args = bwrap, []string{"bwrap", "--args", strconv.Itoa(fd), "--", initAt}
+	l.layout, l.conf.Rules = lay, lay.rules()
+	return nil
+}
+
+// bwrapNamespaces are the arguments that make namespaces.
+func (l *launch) bwrapNamespaces() []string {
+	args := []string{
+		"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--hostname", hostName,
+		"--die-with-parent", "--as-pid-1", "--chdir", "/",
+	}
+	if !l.o.Net {
+		args = append(args, "--unshare-net")
+	}
+	if os.Geteuid() != 0 {
+		return append(args, "--unshare-user", "--uid", strconv.Itoa(int(l.o.UID)), "--gid", strconv.Itoa(int(l.o.GID)))
+	}
+	// Root needs no user namespace for the others, and the tree lies where
+	// only root may go; the init changes to the command's uid by itself.
+	l.conf.SetID, l.conf.UID, l.conf.GID = true, l.o.UID, l.o.GID
+	return args
+}
+
+// bwrapRoot are the arguments that make the minimal root.
+func (l *launch) bwrapRoot(lay *layout) ([]string, error) {
+	args := []string{"--dev", "/dev"}
+	for _, dir := range lay.Dirs {
+		if !under(dir, "/dev") {
+			args = append(args, "--perms", "0755", "--dir", dir)
+		}
+	}
+	for _, k := range lay.Links {
+		if !under(k.At, "/dev") {
+			args = append(args, "--symlink", k.Target, k.At)
+		}
+	}
+	for _, f := range lay.Files {
+		m, err := memFile(f.At, func(w *os.File) error { _, err := w.Write(f.Data); return err })
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--perms", "0644", "--ro-bind-data", strconv.Itoa(l.passFile(m)), f.At)
+	}
+	for _, c := range lay.Copies {
+		if real, err := filepath.EvalSymlinks(c); err == nil {
+			args = append(args, "--ro-bind-try", real, c)
+		}
+	}
+	size := strconv.FormatInt(lay.TmpSize, 10)
+	for _, dir := range []string{privateDir, "/dev/shm"} {
+		args = append(args, "--size", size, "--tmpfs", dir)
+	}
+	for dir, mode := range placeModes {
+		args = append(args, "--perms", fmt.Sprintf("%04o", mode), "--dir", dir)
+	}
+	args = append(args, l.bwrapBinds(lay, size)...)
+	args = append(args, "--proc", "/proc")
+	return append(args, bwrapProc()...), nil
+}
+
+// bwrapBinds are the arguments for what is mounted on directories.
+func (l *launch) bwrapBinds(lay *layout, size string) []string {
+	var args []string
+	for _, b := range lay.Binds {
+		switch {
+		case b.Device:
+			// --dev has them.
+		case b.Write:
+			args = append(args, "--bind", b.From, b.To)
+		case b.Optional:
+			args = append(args, "--ro-bind-try", b.From, b.To)
+		default:
+			args = append(args, "--ro-bind", b.From, b.To)
+		}
+	}
+	for _, p := range lay.Places {
+		// bwrap cannot bind one of its own directories at a second place.
+		if p.To != "/dev/shm" {
+			args = append(args, "--perms", fmt.Sprintf("%04o", placeModes[p.From]), "--size", size, "--tmpfs", p.To)
+		}
+	}
+	if lay.FlatAt != "" {
+		args = append(args, "--bind", lay.TreeFrom, lay.FlatAt)
+	}
+	for _, t := range lay.Tops {
+		args = append(args, "--bind-try", lay.TreeFrom+t, t)
+	}
+	for _, n := range lay.Nested {
+		args = append(args, "--bind", lay.TreeFrom+n, n)
+	}
+	return args
+}
+
+// bwrapProc hides what maskProc would.
+func bwrapProc() []string {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var args []string
+	for _, e := range entries {
+		if !hiddenProc(e) {
+			continue
+		}
+		at := "/proc/" + e.Name()
+		if e.IsDir() {
+			args = append(args, "--perms", "0555", "--tmpfs", at, "--remount-ro", at)
+		} else {
+			args = append(args, "--ro-bind-try", os.DevNull, at)
+		}
+	}
+	return args
+}
+
+// memFile is a file in memory, written by fill and ready to be read.
+func memFile(name string, fill func(*os.File) error) (*os.File, error) {
+	fd, err := unix.MemfdCreate("rootsfs-sandbox", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, failed("make a file in memory: %v", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if err = fill(f); err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, failed("write %s: %v", name, err)
+	}
+	return f, nil
+}
+
+// bwrapSaid is why bwrap could not, in its own words.
+func (l *launch) bwrapSaid() string {
+	b := make([]byte, 4096)
+	n, err := l.says.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "it did not say why"
+	}
+	said, _, _ := strings.Cut(strings.TrimSpace(string(b[:n])), "\n")
+	return names.Escape(said)
+}

@@ -1,0 +1,65 @@
+package sandbox
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// holes are what stays possible at a level, each a sentence that a person can
+// weigh. They follow from the level, the options and what the layers say.
+func holes(o *Options, level Level, layers []Layer) []string {
+	var out []string
+	on := func(name string) bool {
+		return slices.ContainsFunc(layers, func(l Layer) bool { return l.Name == name && l.State == On })
+	}
+	if level == None {
+		return []string{"Nothing is confined: the command can do whatever you can, with every file, process and service you can reach."}
+	}
+	if o.Net {
+		out = append(out, "It can reach whatever this machine can reach by TCP and UDP, also services on the loopback interface.")
+	}
+	if level == Namespaces || level == Bubblewrap {
+		if !on("landlock") {
+			out = append(out, "Landlock is missing: a mistake in the flags of a mount would have no second line behind it.")
+		}
+		return out
+	}
+	out = append(out,
+		"It can look at names, sizes, times and extended attributes of files outside the roots, and change modes, owners, times and attributes of those that its user owns (chmod, utime, setxattr): Landlock does not cover these calls.",
+		"It can enter directories outside the roots and watch them with inotify, though it cannot list or read them.",
+		"It can see every process in /proc, with its arguments.",
+		fmt.Sprintf("Its uid (%d) is not its own: the limit of processes counts all of that uid's, and so do shared memory and message queues.", o.UID),
+		"What it leaves running in the background is ended by rootsfs, not by the kernel: killing rootsfs and its init with SIGKILL in the same moment leaves it behind, still confined.",
+	)
+	if landlockABI() < scopesABI {
+		out = append(out, "It can send signals to other processes of its uid: this kernel's Landlock has no scopes (Linux 6.12 does).")
+	}
+	return out
+}
+
+// notes are limits of what the command sees that its owner might run into.
+func notes(o *Options, level Level, lay *layout) []string {
+	var out []string
+	if lay == nil {
+		if level == Landlock || level == None {
+			out = append(out, "The roots are below "+o.Tree+" and not at their own paths.")
+		}
+		return out
+	}
+	if len(lay.Nested) > 0 {
+		out = append(out, "These roots lie in directories of the system and cannot appear again after they are revoked, until the command is started anew: "+strings.Join(lay.Nested, ", ")+".")
+	}
+	if o.Map == Same {
+		var mine []string
+		for _, dir := range treeDirs {
+			if !slices.Contains(lay.Tops, dir) {
+				mine = append(mine, dir)
+			}
+		}
+		if len(mine) > 0 {
+			out = append(out, "Private, so that a root granted later below it does not appear: "+strings.Join(mine, ", ")+".")
+		}
+	}
+	return out
+}

@@ -1,0 +1,155 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// onHost prepares levels Landlock and None, where the command sees the host's
+// own directories and the roots where the tree is mounted.
+func (l *launch) onHost(level Level, where Places) error {
+	o := l.o
+	if o.Private == "" && !o.probe {
+		return invalid("Private is empty: level %s needs a directory for HOME and TMPDIR", level)
+	}
+	if err := l.privateDirs(where); err != nil {
+		return err
+	}
+	l.conf.Args = slices.Clone(l.conf.Args)
+	l.conf.Args[0] = o.toHost(l.conf.Args[0])
+	l.conf.Dir = o.toHost(l.conf.Dir)
+	for i, e := range l.conf.Env {
+		if path, ok := strings.CutPrefix(e, "PATH="); ok {
+			dirs := filepath.SplitList(path)
+			for j := range dirs {
+				dirs[j] = o.toHost(dirs[j])
+			}
+			l.conf.Env[i] = "PATH=" + strings.Join(dirs, string(filepath.ListSeparator))
+		}
+	}
+	if os.Geteuid() == 0 && o.UID != 0 {
+		l.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: o.UID, Gid: o.GID}
+		if err := l.openParent(); err != nil {
+			return err
+		}
+	}
+	if level == None {
+		return nil
+	}
+	if os.Geteuid() == 0 {
+		l.cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SETPCAP} // for the bounding set
+	}
+	if landlockABI() == 0 {
+		return cannot("the kernel has no Landlock, or it is not enabled: add landlock to the lsm= parameter of its command line")
+	}
+	if !o.Net {
+		l.conf.Socket = socketsNone
+	}
+	l.conf.Rules = o.hostRules(where)
+	l.conf.Pids += processes(o.UID)
+	// If the init is killed, what the command has left becomes ours to end.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return failed("become a subreaper: %v", err)
+	}
+	return nil
+}
+
+// toHost is the host's name of a path inside: a root's is where the tree shows
+// it.
+func (o *Options) toHost(p string) string {
+	if o.Map == Flat {
+		if under(p, o.FlatAt) {
+			return o.Tree + strings.TrimPrefix(p, o.FlatAt)
+		}
+		return p
+	}
+	if slices.ContainsFunc(o.Roots, func(r string) bool { return under(p, r) }) {
+		return o.Tree + p
+	}
+	return p
+}
+
+// privateDirs makes the private directories, the command's own.
+func (l *launch) privateDirs(where Places) error {
+	if l.o.probe {
+		return nil
+	}
+	for _, dir := range []string{where.Home, where.Tmp, where.Runtime} {
+		if dir == l.o.Home {
+			continue
+		}
+		if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
+			return failed("make a private directory: %v", err)
+		}
+		if os.Geteuid() == 0 {
+			if err := os.Lchown(dir, int(l.o.UID), int(l.o.GID)); err != nil {
+				return failed("give a private directory to the command's uid: %v", err)
+			}
+		}
+	}
+	return nil
+}
+
+// openParent lets the command's group, which is nobody else's, through the
+// directories that hold the tree and the private places.
+func (l *launch) openParent() error {
+	if l.o.probe {
+		return nil
+	}
+	for _, dir := range []string{filepath.Dir(l.o.Tree), l.o.Private} {
+		if err := os.Lchown(dir, -1, int(l.o.GID)); err != nil {
+			return failed("let the command's group into the tree: %v", err)
+		}
+		if err := os.Chmod(dir, 0o710); err != nil {
+			return failed("let the command's group into the tree: %v", err)
+		}
+	}
+	return nil
+}
+
+// hostRules are what a command may open on the host: the same system files that
+// the minimal root would show.
+func (o *Options) hostRules(where Places) rules {
+	r := rules{NoNet: !o.Net, Read: slices.Concat(systemDirs, o.Interpreters)}
+	for _, n := range slices.Concat(etcFiles, etcNetFiles, []string{"passwd", "group", "hostname"}) {
+		r.Read = append(r.Read, "/etc/"+n)
+	}
+	r.Read = append(r.Read, etcDirsHere()...)
+	// All of /proc: a rule for /proc/self would be for the init's directory.
+	r.Read = append(r.Read, "/proc")
+	for _, name := range devices {
+		r.Write = append(r.Write, "/dev/"+name)
+	}
+	// The rule is for the directory around the tree, because one for the
+	// mount itself ends when the mount is made anew (measured).
+	r.Write = append(r.Write, filepath.Dir(o.Tree), where.Home, where.Tmp, where.Runtime)
+	return r
+}
+
+// processes counts the processes and threads of a uid, which is what the
+// kernel's limit for it counts where there is no user namespace.
+func processes(uid uint32) int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, e := range entries {
+		if e.Name()[0] < '0' || e.Name()[0] > '9' {
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Stat("/proc/"+e.Name(), &st) != nil || st.Uid != uid {
+			continue
+		}
+		if tasks, err := os.ReadDir("/proc/" + e.Name() + "/task"); err == nil {
+			n += len(tasks)
+		}
+	}
+	return n
+}
