@@ -62,6 +62,20 @@ does), and start it again after.`,
 			return known, cobra.ShellCompDirectiveDefault // files, too
 		},
 	}
+	f.add(cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+// wrapFlags are the flags of `rootsfs wrap`.
+type wrapFlags struct {
+	roots, servers, env []string
+	program, home       string
+	net                 bool
+	undo, dryRun, yes   bool
+}
+
+func (f *wrapFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.roots, "root", nil, "give the servers this root: `SPEC` is [NAME=]PATH[:MODE]; may be given again (default: what each one's arguments name)")
 	fs.StringArrayVar(&f.servers, "server", nil, "only the server of this `name`; may be given again (default: all)")
@@ -72,21 +86,11 @@ does), and start it again after.`,
 	fs.BoolVar(&f.undo, "undo", false, "make the servers what they were")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "show the change and do not make it")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
-	jsonFlag(a, cmd)
 	// They fail only if there is no such flag.
 	_ = cmd.RegisterFlagCompletionFunc("server", completeServers)
 	_ = cmd.RegisterFlagCompletionFunc("root", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	})
-	return cmd
-}
-
-// wrapFlags are the flags of `rootsfs wrap`.
-type wrapFlags struct {
-	roots, servers, env []string
-	program, home       string
-	net                 bool
-	undo, dryRun, yes   bool
 }
 
 // check refuses flags that cannot be meant, and makes the SPECs hold wherever the

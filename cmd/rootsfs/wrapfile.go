@@ -68,8 +68,9 @@ func readHostFile(path string) (*hostFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	// NONBLOCK, so that a FIFO is found out rather than waited for.
-	f, err := os.OpenFile(target, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	// NONBLOCK, so that a FIFO is found out rather than waited for; NOFOLLOW,
+	// because links have been followed.
+	f, err := os.OpenFile(target, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -251,6 +251,9 @@ func (p *proposer) remarks(s *Server) {
 	if base := filepath.Base(s.Command); slices.Contains(fetchers, base) {
 		p.Fetcher = base
 	}
+	if strings.ContainsAny(s.Command, " \t") && p.at.Look(s.Command) != File {
+		p.notef("its command has spaces, as for a shell, which rootsfs run does not use: split it into \"command\" and \"args\"")
+	}
 	if s.EnvFile != "" {
 		p.notef("the variables of its \"envFile\" do not reach it unless they are named: add --env NAME for each")
 	}
