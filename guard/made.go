@@ -78,5 +78,12 @@ func (l *Lease) MayChange(id Identity) error {
 	if l.Narrowest()&Write != 0 || l.root.made.has(id) {
 		return nil
 	}
-	return denied(Write, l.policy.Rights)
+	return l.Denied(Write)
+}
+
+// Denied is the refusal of an operation that turned out, while it ran, to lack
+// rights, which its record then names.
+func (l *Lease) Denied(lacks Rights) error {
+	l.req.Need |= lacks
+	return denied(lacks, l.Narrowest())
 }

@@ -119,7 +119,7 @@ var needs = [names.Ops]need{
 	names.OpReadlink:      {all: Read, any: anything},
 	names.OpOpen:          {any: anything}, // plus Request.Need from the open flags
 	names.OpRead:          {all: Read, any: anything},
-	names.OpWrite:         {any: Write | Append},
+	names.OpWrite:         {any: Write | Append | Create}, // plus Request.Need; with Create alone what was just made
 	names.OpCreate:        {all: Create, any: anything},
 	names.OpTmpfile:       {all: Create, any: anything},
 	names.OpMkdir:         {all: Create, any: anything},
@@ -130,7 +130,7 @@ var needs = [names.Ops]need{
 	names.OpRmdir:         {all: Delete, any: anything},
 	names.OpRename:        {all: Rename, any: anything},
 	names.OpSetattr:       {any: Write | Create}, // with Create alone: see Lease.MayChange
-	names.OpTruncate:      {all: Write, any: anything},
+	names.OpTruncate:      {any: Write | Create}, // as OpWrite: see vfs.Tree.Setattr
 	names.OpAllocate:      {all: Write, any: anything},
 	names.OpFsync:         {any: anything},
 	names.OpFlush:         {any: anything},

@@ -118,7 +118,17 @@ func (n *node) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, s
 	if err != nil {
 		return nil, 0, names.Errno(err)
 	}
-	return n.newHandle(f), n.openFlags(), 0
+	return n.newHandle(f), n.openFlags() | noPages(f), 0
+}
+
+// noPages keeps the kernel from making pages of a file through a descriptor that
+// must not overwrite any: writes go straight to the gate, and a shared mapping is
+// refused (ENODEV) instead of every store to it.
+func noPages(f *vfs.File) uint32 {
+	if f.NoOverwriting() {
+		return fuse.FOPEN_DIRECT_IO
+	}
+	return 0
 }
 
 // Create makes a file and opens it.
@@ -159,7 +169,7 @@ func (n *node) opened(fl *flight, f *vfs.File, info *vfs.Info, created, watched 
 	cn := child.Operations().(*node)
 	cn.fillEntryIn(out, info, watched)
 	h := cn.newHandle(f)
-	var flags uint32
+	flags := noPages(f)
 	if n.view.m.opt.Level != Strict && watched {
 		flags |= fuse.FOPEN_KEEP_CACHE
 	}

@@ -30,14 +30,23 @@ type Attrs struct {
 // under the same grant, see guard.Lease.MayChange.
 func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a Attrs) (Info, error) {
 	req := at.request(c, names.OpSetattr, at.Path)
+	own := f != nil && f.made
 	if a.Size != nil {
 		req.Op, req.Size = names.OpTruncate, *a.Size
+		if !own {
+			req.Need = guard.Write
+		}
 	}
 	return t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, open bool, before Info) (Info, error) {
-		if f == nil || !f.made {
-			if err := l.MayChange(before.ID()); err != nil {
-				return Info{}, err
-			}
+		var err error
+		switch {
+		case !own:
+			err = l.MayChange(before.ID())
+		case a.Size != nil:
+			err = behind(l, fd, *a.Size) // longer, as cp and tar make files with holes
+		}
+		if err != nil {
+			return Info{}, err
 		}
 		return setattr(l, fd, open, before, a)
 	})

@@ -28,12 +28,14 @@ type File struct {
 	quiet  bool // no record of the close
 	ref    bool // a reference (O_PATH), not an open file
 	made   bool // the file was made when it was opened
+	ahead  bool // what is there cannot be overwritten through it, see NoOverwriting
 }
 
 func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int) *File {
 	f := &File{t: t, fd: fd, at: at, caller: c, flags: flags}
 	f.users.Store(1)
 	f.hold.Store(l.Hold())
+	f.ahead = f.Writable() && l.Narrowest()&guard.Write == 0
 	return f
 }
 
@@ -66,6 +68,12 @@ func (f *File) ID() guard.Identity { return f.at.ID }
 func (f *File) Readable() bool  { return f.flags&unix.O_ACCMODE != unix.O_WRONLY }
 func (f *File) Writable() bool  { return f.flags&unix.O_ACCMODE != unix.O_RDONLY }
 func (f *File) Appending() bool { return f.flags&unix.O_APPEND != 0 }
+
+// NoOverwriting tells that the file was opened for writing without the right to
+// write anywhere in it: for appending, or because it was made just then. A front
+// end must not keep pages of such a file: a store to one would be refused only
+// when it is written back, and readers would see it meanwhile.
+func (f *File) NoOverwriting() bool { return f.ahead }
 
 // Epoch is the lifetime of the root it was opened under.
 func (f *File) Epoch() uint64 { _, e := f.hold.Load().Root(); return e }

@@ -56,7 +56,9 @@ type Writing struct {
 }
 
 // WriteAt writes bufs at off, or at the end of the file if it was opened with
-// O_APPEND. Short writes come with an error.
+// O_APPEND. Short writes come with an error. Without the right to write, a file
+// that was made when it was opened takes what comes behind its end: so it gets
+// its contents, and nothing that is there is overwritten.
 func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off int64, w Writing) (int, error) {
 	total := 0
 	for _, b := range bufs {
@@ -65,11 +67,19 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 	appending := f.Appending() && !w.Cached
 	// A page written back lands anywhere in the file, however it was opened.
 	need := guard.Write
-	if appending {
+	switch {
+	case appending:
 		need = guard.Append
+	case f.made && !w.Cached:
+		need = 0 // behind checks
 	}
 	req := guard.Request{Caller: c, Op: names.OpWrite, Need: need, Bytes: int64(total), Size: off + int64(total)}
 	n, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (int, int64, error) {
+		if need == 0 {
+			if err := behind(l, fd, off); err != nil {
+				return 0, 0, err
+			}
+		}
 		if appending && l.MaxFile() > 0 {
 			// Where the end is, only the source knows. Appends at the same
 			// moment may go over the limit by one another's length.
@@ -90,6 +100,19 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 	})
 	f.wrote.Add(int64(n))
 	return n, err
+}
+
+// behind refuses what would change bytes that a file made by its opener has
+// already, unless the root may be written.
+func behind(l *guard.Lease, fd int, off int64) error {
+	if l.Narrowest()&guard.Write != 0 {
+		return nil
+	}
+	now, err := beneath.Stat(fd)
+	if err == nil && (l.Narrowest()&guard.Create == 0 || off < now.Size) {
+		err = l.Denied(guard.Write)
+	}
+	return err
 }
 
 func write(l *guard.Lease, fd int, src [][]byte, off int64, appending bool, w Writing) (int, error) {

@@ -159,7 +159,7 @@ func (p *replacement) existing() (*Info, error) {
 			return nil, err
 		}
 		if p.l.Narrowest()&guard.Create == 0 {
-			return nil, &guard.Error{Kind: names.Permission}
+			return nil, p.l.Denied(guard.Create)
 		}
 		return nil, nil
 	case err != nil:
@@ -190,7 +190,7 @@ func (p *replacement) replaceable(info *Info) error {
 		return &guard.Error{Kind: names.Escaped, Err: unix.ELOOP}
 	}
 	if p.l.Narrowest()&guard.Write == 0 {
-		return &guard.Error{Kind: names.Permission}
+		return p.l.Denied(guard.Write)
 	}
 	return nil
 }

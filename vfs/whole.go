@@ -177,7 +177,7 @@ func (h *WriteHow) request(c guard.Caller, p guard.Path, n int) guard.Request {
 	// OpReplace, for the record: one with the bytes written. It takes Write
 	// or Create, which a root for appending only has not.
 	req := guard.Request{Caller: c, Op: names.OpReplace, Path: p, Need: guard.Write, Bytes: int64(n), Size: h.Off + int64(n)}
-	if h.Create && n == 0 {
+	if h.Create {
 		req.Need = 0 // to make a file takes Create; existing looks at the rest
 	}
 	if h.Append {
@@ -287,7 +287,7 @@ func (o *overwriting) open(d beneath.Dir, base string) (fd int, made bool, err e
 			return -1, false, unix.ENOENT
 		}
 		if o.l.Narrowest()&guard.Create == 0 {
-			return -1, false, &guard.Error{Kind: names.Permission}
+			return -1, false, o.l.Denied(guard.Create)
 		}
 		mode := umasked(o.c, d, safeMode(o.l, o.how.Mode&0o777))
 		fd, _, err = beneath.CreateFile(d, base, unix.O_WRONLY, mode, owner(o.c))
@@ -311,7 +311,7 @@ func (o *overwriting) existing(d beneath.Dir, base string) (int, error) {
 		return -1, err
 	}
 	if o.l.Narrowest()&guard.Write == 0 && !o.how.Append {
-		return -1, &guard.Error{Kind: names.Permission}
+		return -1, o.l.Denied(guard.Write)
 	}
 	fd, info, err := beneath.OpenFile(d, base, unix.O_WRONLY)
 	if err != nil {
