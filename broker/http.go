@@ -171,6 +171,7 @@ type events struct {
 	send  sender
 	limit int
 	buf   []byte // read, not yet understood
+	scan  eventScan
 	ready []byte // to be given out
 	err   error
 }
@@ -199,7 +200,7 @@ func (e *events) fill() {
 	n, err := e.body.Read(chunk)
 	e.buf = append(e.buf, chunk[:n]...)
 	for {
-		end := eventEnd(e.buf)
+		end := e.scan.end(e.buf)
 		if end < 0 {
 			break
 		}
@@ -207,7 +208,7 @@ func (e *events) fill() {
 		if !e.ours(event) {
 			e.ready = append(e.ready, event...)
 		}
-		e.buf = e.buf[end:]
+		e.buf, e.scan = e.buf[end:], eventScan{}
 	}
 	switch {
 	case len(e.buf) > e.limit:
@@ -218,16 +219,19 @@ func (e *events) fill() {
 	}
 }
 
-// eventEnd is the length of the first event with its blank line, -1 if it has
-// not ended. Lines end with CR LF, LF or CR.
-func eventEnd(b []byte) int {
-	lineStart := 0
-	for i := 0; i < len(b); i++ {
-		if b[i] != '\n' && b[i] != '\r' {
+// eventScan is how far an event has been looked at, so that one that comes in
+// many pieces is not looked at from its beginning each time.
+type eventScan struct{ line, at int } // where the line begins, and the next byte
+
+// end is the length of the event that b begins with, with its blank line, -1 if it
+// has not ended: then it is called again with more. Lines end with CR LF, LF or CR.
+func (s *eventScan) end(b []byte) int {
+	for ; s.at < len(b); s.at++ {
+		c, next := b[s.at], s.at+1
+		if c != '\n' && c != '\r' {
 			continue
 		}
-		next := i + 1
-		if b[i] == '\r' {
+		if c == '\r' {
 			if next == len(b) {
 				return -1 // an LF may follow
 			}
@@ -235,10 +239,10 @@ func eventEnd(b []byte) int {
 				next++
 			}
 		}
-		if i == lineStart {
+		if s.at == s.line {
 			return next
 		}
-		lineStart, i = next, next-1
+		s.line, s.at = next, next-1
 	}
 	return -1
 }

@@ -173,13 +173,21 @@ func TestRootsInsideResult(t *testing.T) {
 	}
 }
 
-func TestEventEnd(t *testing.T) {
+func TestEventScan(t *testing.T) {
 	for in, want := range map[string]int{
 		"": -1, "data: x": -1, "data: x\n": -1, "data: x\n\n": 9, "data: x\r\n\r\n": 11, "data: x\r\r": -1, "data: x\r\rdata": 9,
 		"\n": 1, "a\n\nb\n\n": 3, "a\nb\n\nrest": 5, "a\r\n": -1, "a\r\n\r": -1,
 	} {
-		if got := eventEnd([]byte(in)); got != want {
+		var whole, pieces eventScan
+		if got := whole.end([]byte(in)); got != want {
 			t.Errorf("%q: %d, want %d", in, got, want)
+		}
+		got := -1
+		for n := 0; n <= len(in) && got < 0; n++ {
+			got = pieces.end([]byte(in[:n]))
+		}
+		if got != want {
+			t.Errorf("%q a byte at a time: %d, want %d", in, got, want)
 		}
 	}
 }
@@ -322,35 +330,4 @@ func TestWatch(t *testing.T) {
 			t.Errorf("%s: %+v", bad, e)
 		}
 	}
-}
-
-// Whatever a peer sends as params, the answer is one JSON object and the
-// session lives.
-func FuzzParams(f *testing.F) {
-	for m := range methods {
-		f.Add(m, `{"path":"r/f"}`)
-	}
-	f.Add("files/read", `{"path":"r/f","offset":9223372036854775807,"length":9223372036854775807}`)
-	f.Add("files/write", `{"path":"r/\u0000","content":"x","encoding":"base64"}`)
-	f.Add("files/list", `{"path":"r","glob":"{a,b}[","cursor":"AA"}`)
-	f.Add("files/rename", `{"oldPath":"r/f","newPath":"file:///%2e%2e/"}`)
-	l := newLab(f, func(c *Config) { c.Limits = Limits{Consents: -1, Watches: 8} })
-	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})
-	s := l.b.Session("")
-	f.Fuzz(func(t *testing.T, method, params string) {
-		done := make(chan []byte, 1)
-		fr := wire.Frame{ID: []byte("1"), Method: method, Params: []byte(params)}
-		if !s.take(fr, len(params), func(_ context.Context, b []byte) error { done <- append([]byte(nil), b...); return nil }) {
-			return
-		}
-		var m struct {
-			Result, Error json.RawMessage
-		}
-		if b := <-done; json.Unmarshal(b, &m) != nil || (m.Result == nil) == (m.Error == nil) {
-			t.Errorf("%s %q: %q", method, params, b)
-		}
-		for s.Stats().InFlight != 0 { // the id is free when the answer has gone
-			time.Sleep(10 * time.Microsecond)
-		}
-	})
 }

@@ -126,7 +126,8 @@ func ReadFrame(line []byte) (Frame, error) {
 	if _, err := dec.ReadToken(); err != nil {
 		return f, frameError(err)
 	}
-	if dec.PeekKind() != 0 {
+	// Not PeekKind: it has no kind for what is no JSON.
+	if len(bytes.TrimLeft(line[dec.InputOffset():], " \t\r\n")) > 0 {
 		return f, errors.New("something follows the object")
 	}
 	return f, nil

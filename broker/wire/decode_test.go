@@ -55,7 +55,7 @@ func TestReadFrame(t *testing.T) {
 	}
 	for _, in := range []string{
 		``, `x`, `[]`, `{`, `{"id":1`, `{"method":"a","method":"b"}`, `{"id":1,"id":2}`, `{"params":1,"params":2}`,
-		`{"method":1}`, `{} {}`, `{"a":"` + "\xff" + `"}`, `{"a":01}`,
+		`{"method":1}`, `{} {}`, `{}x`, `{"method":"a"}\`, "{}\x00", `{},`, `{"a":"` + "\xff" + `"}`, `{"a":01}`,
 	} {
 		if f, err := ReadFrame([]byte(in)); err == nil {
 			t.Errorf("%q was read: %+v", in, f)
