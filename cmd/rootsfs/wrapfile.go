@@ -251,7 +251,7 @@ func (f *hostFile) own(to *os.File) error {
 	}
 	if have.Uid != want.Uid || have.Gid != want.Gid {
 		if err := to.Chown(int(want.Uid), int(want.Gid)); err != nil {
-			return fmt.Errorf("give it to user %d and group %d as the file itself: %w", want.Uid, want.Gid, cause(err))
+			return fmt.Errorf("give it to user %d and group %d, as the file itself: %w; run this as its owner", want.Uid, want.Gid, cause(err))
 		}
 	}
 	return unix.Fchmod(int(to.Fd()), want.Mode&0o7777)
