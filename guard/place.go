@@ -77,12 +77,16 @@ func (s *snapshot) around(dir, place string, f func(*root)) {
 	}
 }
 
-// put and drop keep the two maps of a snapshot that is being made alike.
+// put and drop keep the maps of a snapshot that is being made alike.
 func (s *snapshot) put(r *root) {
 	s.byName[r.name], s.byDir[r.grant.Resolved] = r, r
 	if r.place != "" {
 		s.byPlace[r.place] = r
 	}
+	if r.asked != "" {
+		s.byAsked[r.asked] = r
+	}
+	s.longest = max(s.longest, len(r.grant.Resolved), len(r.asked))
 }
 
 func (s *snapshot) drop(r *root) {
@@ -94,6 +98,9 @@ func (s *snapshot) drop(r *root) {
 	}
 	if s.byPlace[r.place] == r {
 		delete(s.byPlace, r.place)
+	}
+	if s.byAsked[r.asked] == r {
+		delete(s.byAsked, r.asked)
 	}
 }
 

@@ -125,12 +125,16 @@ type snapshot struct {
 	byName  map[RootName]*root
 	byDir   map[string]*root // by resolved path (of a file root: the file's)
 	byPlace map[string]*root // by place
+	byAsked map[string]*root // by the path it was asked for, where that is another one
+	longest int              // bytes; no path in byDir or byAsked is longer
 }
 
 // next is a copy to change.
 func (s *snapshot) next() *snapshot {
-	return &snapshot{version: s.version + 1,
-		byName: maps.Clone(s.byName), byDir: maps.Clone(s.byDir), byPlace: maps.Clone(s.byPlace)}
+	return &snapshot{
+		version: s.version + 1, longest: s.longest,
+		byName: maps.Clone(s.byName), byDir: maps.Clone(s.byDir), byPlace: maps.Clone(s.byPlace), byAsked: maps.Clone(s.byAsked),
+	}
 }
 
 // tombstone stands where a nested root was revoked.
@@ -147,7 +151,7 @@ func NewRegistry(cfg Config) *Registry {
 		cfg.Deadline = EndDeadline
 	}
 	g := &Registry{cfg: cfg, past: map[RootName]bool{}, rules: cfg.Rules}
-	g.snap.Store(&snapshot{byName: map[RootName]*root{}, byDir: map[string]*root{}, byPlace: map[string]*root{}})
+	g.snap.Store(&snapshot{byName: map[RootName]*root{}, byDir: map[string]*root{}, byPlace: map[string]*root{}, byAsked: map[string]*root{}})
 	return g
 }
 

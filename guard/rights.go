@@ -88,7 +88,7 @@ func ParseMode(s string) (Rights, error) {
 		}
 		if bit == 0 {
 			return 0, &Error{Kind: names.Invalid, Err: fmt.Errorf(
-				"unknown mode %s: write ro, rw, or a comma list of %s", names.Quote(s), strings.Join(rightNames, ", "))}
+				"unknown mode %s: write ro, rw, or a comma list of %s", names.QuoteShort(s), strings.Join(rightNames, ", "))}
 		}
 		r |= bit
 	}

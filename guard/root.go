@@ -77,6 +77,7 @@ type root struct {
 	grant  Grant
 	src    Source
 	place  string // see place.go; "": not known
+	asked  string // the path it was asked for, where links lead from there to grant.Resolved
 	policy atomic.Pointer[Policy]
 	state  atomic.Uint32
 
@@ -131,7 +132,7 @@ type fence struct {
 
 func newRoot(g Grant, src Source, epoch uint64) *root {
 	r := &root{
-		name: g.Root, epoch: epoch, grant: g, src: src, place: placeOf(src),
+		name: g.Root, epoch: epoch, grant: g, src: src, place: placeOf(src), asked: askedPath(&g),
 		dead: make(chan struct{}), ended: make(chan struct{}), changing: make(chan struct{}, 1),
 	}
 	p := g.Policy

@@ -25,7 +25,7 @@ func (g *Registry) Within(path string) bool {
 	if err != nil {
 		return false
 	}
-	r, ok := g.snap.Load().find(resolved)
+	r, _, ok := g.snap.Load().lookUp(resolved)
 	return ok && !r.fenced(resolved)
 }
 
@@ -41,8 +41,11 @@ func (r *root) fenced(resolved string) bool {
 }
 
 // Parse turns what a peer sent into a path inside a root: "name/…", an absolute
-// path inside a live root, or a file URI. An absolute path chooses the root by
-// name only; it is resolved when it is opened, beneath the root.
+// path inside a live root, or a file URI. An absolute path chooses its root by
+// name alone: by the path the root lies at, or the one it was approved by, if
+// that led there through links. So what lies outside every root is never looked
+// at on a peer's behalf: no path makes it wait for a file system, or tells it
+// what exists. Links are resolved when the path is opened, beneath the root.
 func (g *Registry) Parse(s string) (Path, error) {
 	if strings.HasPrefix(s, "file:") || len(s) > 5 && strings.EqualFold(s[:5], "file:") {
 		p, err := names.ParseURI(s)
@@ -66,41 +69,11 @@ func (g *Registry) parseAbs(s string) (Path, error) {
 			return Path{}, &Error{Kind: names.Invalid}
 		}
 	}
-	clean := filepath.Clean(s)
-	snap := g.snap.Load()
-	r, ok := snap.find(clean)
+	r, rel, ok := g.snap.Load().find(filepath.Clean(s))
 	if !ok {
-		// The root may have been named through a link: resolve to choose.
-		resolved, err := resolveExisting(clean)
-		if err != nil {
-			return Path{}, &Error{Kind: names.NoConsent}
-		}
-		if r, ok = snap.find(resolved); !ok {
-			return Path{}, &Error{Kind: names.NoConsent}
-		}
-		clean = resolved
-	}
-	rel, err := filepath.Rel(r.grant.Resolved, clean)
-	if err != nil {
 		return Path{}, &Error{Kind: names.NoConsent}
 	}
-	if rel == "." {
-		rel = ""
-	}
-	return names.NewPath(r.name, filepath.ToSlash(rel))
-}
-
-// find returns the innermost live root that holds the absolute, clean path; the
-// cost grows with the path's depth, not with the number of roots.
-func (s *snapshot) find(p string) (*root, bool) {
-	for d := p; ; d = filepath.Dir(d) {
-		if r := s.byDir[d]; r != nil && State(r.state.Load()) == Live {
-			return r, r.src.File() == "" || d == p
-		}
-		if d == filepath.Dir(d) {
-			return nil, false
-		}
-	}
+	return names.NewPath(r.name, rel)
 }
 
 func absolute(path string) (string, error) {
@@ -128,27 +101,31 @@ func absolute(path string) (string, error) {
 
 // resolveExisting resolves the links of the longest existing prefix; what does
 // not exist has none. A dangling link is a failure: what it would become is not
-// known.
+// known. So is a path that no system call takes.
 func resolveExisting(p string) (string, error) {
-	resolved, err := filepath.EvalSymlinks(p)
-	if err == nil {
-		return resolved, nil
+	if len(p) >= names.MaxHostPath {
+		return "", &Error{Kind: names.TooLong}
 	}
-	if !os.IsNotExist(err) {
-		return "", err
+	there := p // a beginning of p, the shorter the more of it is missing
+	for {
+		if there = strings.TrimRight(there, "/"); there == "" {
+			there = "/"
+		}
+		_, err := os.Lstat(there)
+		if err == nil {
+			break
+		}
+		dir, base := filepath.Split(there)
+		if !os.IsNotExist(err) || base == ".." {
+			return "", err // what ".." of an absent directory would be is not known
+		}
+		there = dir
 	}
-	if _, lerr := os.Lstat(p); lerr == nil {
-		return "", err
-	}
-	dir, base := filepath.Split(strings.TrimRight(p, "/"))
-	if base == "" || base == ".." {
-		return "", err // what ".." of an absent directory would be is not known
-	}
-	parent, err := resolveExisting(dir)
+	resolved, err := filepath.EvalSymlinks(there)
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(parent, base), nil
+	return filepath.Join(resolved, p[len(there):]), nil
 }
 
 // Status is what an owner sees of a root.

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -131,13 +132,15 @@ func TestWithinTombstone(t *testing.T) {
 func TestParse(t *testing.T) {
 	s, base := realSetup(t)
 	at := func(rel string) string { return filepath.Join(base, rel) }
-	mustAll(t, os.MkdirAll(at("code/in"), 0o755), os.Symlink(at("code"), at("alias")), os.WriteFile(at("f"), nil, 0o644))
-	s.grant(t, "code", at("code"), guard.Policy{})
+	mustAll(t, os.MkdirAll(at("code/in"), 0o755), os.Symlink(at("code"), at("alias")), os.Symlink(at("code"), at("other")),
+		os.WriteFile(at("f"), nil, 0o644))
+	s.grant(t, "code", at("alias"), guard.Policy{})
 	s.grant(t, "in", at("code/in"), guard.Policy{})
 	s.grant(t, "f", at("f"), guard.Policy{})
 	for in, want := range map[string]string{
 		"code": "code", "code/": "code", "code//a/./b": "code/a/b", "unknown/a": "unknown/a",
-		at("code"): "code", at("code/a"): "code/a", at("code/in/b"): "in/b", at("alias/x"): "code/x", at("f"): "f",
+		at("code"): "code", at("code/a"): "code/a", at("code/in/b"): "in/b", at("f"): "f",
+		at("alias"): "code", at("alias/x"): "code/x", at("alias/in/b"): "in/b", // as it was approved
 		"file://" + at("code/a%20b"): "code/a b", "FILE://" + at("code"): "code",
 		"code/\xff": "code/\xff",
 	} {
@@ -148,6 +151,9 @@ func TestParse(t *testing.T) {
 	for in, want := range map[string]guard.Kind{
 		"": names.Invalid, ".": names.Invalid, "..": names.Invalid, "code/../x": names.Invalid, "code/a\x00": names.Invalid,
 		at("code") + "/../x": names.Invalid, at("code2"): names.NoConsent, "/": names.NoConsent, at("f/x"): names.NoConsent,
+		// R174: whatever lies outside is not looked at: no link there leads
+		// in, and no two answers differ by what exists.
+		at("other/x"): names.NoConsent, at("other"): names.NoConsent, at("alias2"): names.NoConsent,
 		"/etc/passwd": names.NoConsent, "/a\x00": names.Invalid, "file:///etc/passwd": names.NoConsent,
 		"file://" + at("code") + "/%2e%2e/x": names.Invalid, "file:" + at("code"): names.Invalid, "file://h" + at("code"): names.Invalid,
 	} {
@@ -155,6 +161,56 @@ func TestParse(t *testing.T) {
 		if !errors.Is(err, want) {
 			t.Errorf("Parse(%q) = %v, %v; want %v", in, p, err, want)
 		}
+	}
+}
+
+// The path by which a root was approved means it only as long as it lives, and
+// what lies there itself goes first.
+func TestParse_approved(t *testing.T) {
+	s, base := realSetup(t)
+	at := func(rel string) string { return filepath.Join(base, rel) }
+	mustAll(t, os.Mkdir(at("a"), 0o755), os.Mkdir(at("b"), 0o755), os.Symlink("a", at("link")))
+	s.grant(t, "a", at("link"), guard.Policy{})
+	mustAll(t, os.Remove(at("link")), os.Symlink("b", at("link")))
+	s.grant(t, "b", at("link"), guard.Policy{})
+	parsed := func(want string) {
+		t.Helper()
+		if p, err := s.Parse(at("link/x")); p.String() != want {
+			t.Errorf("%v, %v; want %q", p, err, want)
+		}
+	}
+	parsed("b/x") // approved last
+	mustAll(t, os.Remove(at("link")), os.Mkdir(at("link"), 0o755))
+	s.grant(t, "itself", at("link"), guard.Policy{})
+	parsed("itself/x")
+	if _, err := s.Revoke(bg, "itself"); err != nil {
+		t.Fatal(err)
+	}
+	parsed("b/x")
+	if _, err := s.Revoke(bg, "b"); err != nil {
+		t.Fatal(err)
+	}
+	parsed("")
+}
+
+// A path as long as a frame can be costs no more than reading it. (The test ends
+// at all: what is read again for each element takes hours here.)
+func TestLongPaths(t *testing.T) {
+	s, base := realSetup(t)
+	s.grant(t, "r", base, guard.Policy{})
+	long := strings.Repeat("/a", 2<<20)
+	for in, want := range map[string]string{long: "", base + long: "r" + long, "file://" + base + long: "r" + long, "r" + long: "r" + long} {
+		p, err := s.Parse(in)
+		if p.String() != want && (want != "" || !errors.Is(err, names.NoConsent)) {
+			t.Errorf("Parse(%.20s…): %.20s, %v", in, p, err)
+		}
+		if s.Within(in) {
+			t.Errorf("Within(%.20s…): no system call takes so long a path", in)
+		}
+	}
+	most := base + strings.Repeat("/a", (names.MaxHostPath-1-len(base))/2)
+	if !s.Within(most) || s.Within(most+"/a") {
+		t.Error("the bound is not that of the system")
 	}
 }
 

@@ -1,6 +1,8 @@
 package client
 
 import (
+	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
@@ -50,27 +52,32 @@ func NewGuard(platform Platform, roots []wire.Root) *Guard {
 // paths and file URIs, and for a local client ~, ~/x and relative paths; other
 // readings of "~" are denied. Links are resolved as far as the path exists, for
 // a local client; elsewhere ".." is denied, because what it means depends on
-// links. What cannot be resolved is denied. Nothing is opened.
+// links. What cannot be resolved is denied, and so is, for a local client, what
+// no system call takes because of its length. Nothing is opened.
 func (g *Guard) Within(path string) bool { return g.Check(path) == nil }
 
 // Check is Within with the reason: names.Invalid for a path that cannot be
 // read, names.Escaped for one that lies outside, the reason of a failed
-// resolution otherwise. The text names the path as it was given and tells
-// nothing of what lies outside.
+// resolution otherwise. The text names the path as it was given, of a long one
+// the beginning, and tells nothing of what lies outside.
 func (g *Guard) Check(path string) error {
 	if g == nil || len(g.roots) == 0 {
-		return &names.Error{Kind: names.Escaped, Err: textError("path " + names.Quote(path) + " is refused: the client has declared no roots")}
+		return &names.Error{Kind: names.Escaped, Err: textError("path " + names.QuoteShort(path) + " is refused: the client has declared no roots")}
 	}
 	p, err := g.canonical(path)
 	if err != nil {
-		return &names.Error{Kind: names.Reason(err), Err: textError("path " + names.Quote(path) + " cannot be resolved, so it is taken as outside the client's declared roots")}
+		why := "cannot be resolved"
+		if errors.Is(err, names.TooLong) {
+			why = "is " + strconv.Itoa(len(path)) + " bytes long, more than this system takes"
+		}
+		return &names.Error{Kind: names.Reason(err), Err: textError("path " + names.QuoteShort(path) + " " + why + ", so it is taken as outside the client's declared roots")}
 	}
 	for _, r := range g.roots {
 		if g.inside(r, p) {
 			return nil
 		}
 	}
-	return &names.Error{Kind: names.Escaped, Err: textError("path " + names.Quote(path) + " is outside the client's declared roots")}
+	return &names.Error{Kind: names.Escaped, Err: textError("path " + names.QuoteShort(path) + " is outside the client's declared roots")}
 }
 
 // Roots returns the canonical paths of the roots; the result is the caller's.

@@ -357,6 +357,27 @@ func TestGuardReasons(t *testing.T) {
 	}
 }
 
+// A path as long as a request costs no more than reading it, and makes no answer
+// as long. (The test ends at all: what is read again for each element takes hours.)
+func TestGuardLongPaths(t *testing.T) {
+	posixOnly(t)
+	base := tree(t)
+	long := strings.Repeat("/a", 1<<20)
+	local := guardOf(client.Local, names.FormatURI(base+"/alice"))
+	for _, p := range []string{long, base + "/alice" + long, base + "/alice" + strings.Repeat("/../alice", 1<<18), "~" + long, "file://" + base + "/alice" + long} {
+		if err := local.Check(p); !errors.Is(err, names.TooLong) || len(err.Error()) > 1000 {
+			t.Errorf("%.40s…: %.200v", p, err)
+		}
+	}
+	most := base + "/alice" + strings.Repeat("/a", (names.MaxHostPath-1-len(base+"/alice"))/2)
+	if !local.Within(most) || local.Within(most+"/a") {
+		t.Error("the bound is not that of the system")
+	}
+	if g := guardOf(client.POSIX, "file:///r"); !g.Within("/r"+long) || g.Within(long) {
+		t.Error("another machine's paths are judged by name, whatever their length")
+	}
+}
+
 func FuzzGuard(f *testing.F) {
 	for _, s := range []string{"/home/alice/x", `C:\Users\x`, "file:///c:/x", "~", "//server/share", "file://server/share/..", `\\?\C:\x`} {
 		f.Add(s)

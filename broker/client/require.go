@@ -57,7 +57,7 @@ func (s *RootsService) RequireWithinRoots(args ...string) mcp.Middleware {
 			// Without roots the reason is the failure to get them.
 			why := guard.Check(path)
 			if why != nil && err != nil {
-				return invalid("path "+names.Quote(path)+" is refused: "+err.Error(), args[i])
+				return invalid("path "+names.QuoteShort(path)+" is refused: "+err.Error(), args[i])
 			}
 			if why != nil {
 				return invalid(why.Error(), args[i])
@@ -101,7 +101,7 @@ func textArguments(raw []byte, args []string) ([]string, error) {
 	for i, arg := range args {
 		for k := range values {
 			if k != arg && strings.EqualFold(k, arg) {
-				return nil, invalid("argument "+names.Quote(k)+" must be spelt "+names.Quote(arg), arg)
+				return nil, invalid("argument "+names.QuoteShort(k)+" must be spelt "+names.Quote(arg), arg)
 			}
 		}
 		v, ok := values[arg]

@@ -17,7 +17,8 @@ import (
 
 const (
 	localWindows = runtime.GOOS == "windows"
-	maxLinks     = 40 // Linux's limit; a longer chain is a loop or a trap
+	maxWindows   = 32767 // of a path, in UTF-16 units: "Maximum Path Length Limitation"
+	maxLinks     = 40    // Linux's limit; a longer chain is a loop or a trap
 )
 
 // resolveLocal makes a path or file URI of this machine absolute and resolves
@@ -28,6 +29,10 @@ func resolveLocal(s string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if len(abs) >= longestLocal() {
+		// No system call takes it; and it may be as long as a request.
+		return "", &names.Error{Kind: names.TooLong}
+	}
 	if localWindows {
 		// For its refusals: devices, streams, names Windows rewrites.
 		if err := checkWindows(abs); err != nil {
@@ -35,6 +40,13 @@ func resolveLocal(s string) (string, error) {
 		}
 	}
 	return walk(abs)
+}
+
+func longestLocal() int {
+	if localWindows {
+		return maxWindows
+	}
+	return names.MaxHostPath
 }
 
 // absoluteLocal does not clean: what ".." means after a link only walking tells.

@@ -190,5 +190,5 @@ func unescapeWindows(whole, s string) (string, error) {
 }
 
 func badWindows(s, why string) error {
-	return &names.Error{Kind: names.Invalid, Err: textError(names.Quote(s) + " " + why)}
+	return &names.Error{Kind: names.Invalid, Err: textError(names.QuoteShort(s) + " " + why)}
 }

@@ -10,6 +10,9 @@ import (
 const (
 	// MaxElement is NAME_MAX of Linux file systems, linux/limits.h.
 	MaxElement = 255
+	// MaxHostPath is PATH_MAX, linux/limits.h: no system call takes a path
+	// of so many bytes or more. (A Path may be longer, it is walked in parts.)
+	MaxHostPath = 4096
 	// MaxRootName bounds a root's name, which is one element of a path and a
 	// word on the command line.
 	MaxRootName = 128
@@ -25,7 +28,7 @@ type RootName string
 // Colon and equals sign separate the parts of a root SPEC.
 func ParseRootName(s string) (RootName, error) {
 	bad := func(why string) (RootName, error) {
-		return "", &Error{Kind: Invalid, Err: textError("root name " + Quote(s) + " " + why)}
+		return "", &Error{Kind: Invalid, Err: textError("root name " + QuoteShort(s) + " " + why)}
 	}
 	switch {
 	case s == "":
@@ -167,6 +170,22 @@ func Quote(s string) string {
 	b.WriteString(Escape(s))
 	b.WriteByte('"')
 	return b.String()
+}
+
+// maxQuoted is how much QuoteShort shows, bytes before they are escaped.
+const maxQuoted = 200
+
+// QuoteShort is Quote of the beginning of what a peer sent, for errors: one that
+// repeats the request would be as long as it.
+func QuoteShort(s string) string {
+	if len(s) <= maxQuoted {
+		return Quote(s)
+	}
+	end := maxQuoted
+	for end > maxQuoted-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return Quote(s[:end]) + "…"
 }
 
 // Escape is Quote without the quotation marks.

@@ -177,6 +177,21 @@ func TestPathHas_R158(t *testing.T) {
 	}
 }
 
+// An error does not become as long as what a peer sent.
+func TestQuoteShort(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                               `""`,
+		strings.Repeat("x", maxQuoted):   `"` + strings.Repeat("x", maxQuoted) + `"`,
+		strings.Repeat("x", maxQuoted+1): `"` + strings.Repeat("x", maxQuoted) + `"…`,
+		"x" + strings.Repeat("ä", 1000):  `"x` + strings.Repeat("ä", (maxQuoted-1)/2) + `"…`,
+		strings.Repeat("\x80", 1000):     `"` + strings.Repeat(`\x80`, maxQuoted-utf8.UTFMax) + `"…`,
+	} {
+		if got := QuoteShort(in); got != want {
+			t.Errorf("QuoteShort(%.20q, %d bytes) = %s, want %s", in, len(in), got, want)
+		}
+	}
+}
+
 func TestQuote(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                 "",

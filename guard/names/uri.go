@@ -20,7 +20,7 @@ func ParseURI(s string) (hostPath string, err error) {
 		return "", err
 	}
 	if authority != "" && !isLocalhost(authority) {
-		return "", badURI(s, "names the host "+Quote(authority)+"; only localhost is local")
+		return "", badURI(s, "names the host "+QuoteShort(authority)+"; only localhost is local")
 	}
 	if strings.HasPrefix(rest, "//") {
 		return "", badURI(s, "is a Windows network (UNC) form")
@@ -68,7 +68,7 @@ func splitURI(s string) (authority, rest string, err error) {
 		return "", "", badURI(s, "is not a URI; it must begin with file://")
 	}
 	if !strings.EqualFold(scheme, "file") {
-		return "", "", badURI(s, "has the scheme "+Quote(scheme)+"; only file is accepted")
+		return "", "", badURI(s, "has the scheme "+QuoteShort(scheme)+"; only file is accepted")
 	}
 	if strings.IndexByte(s, 0) >= 0 {
 		return "", "", badURI(s, "has a NUL byte")
@@ -136,5 +136,5 @@ func isDrive(p string) bool {
 }
 
 func badURI(uri, why string) error {
-	return &Error{Kind: Invalid, Err: textError("URI " + Quote(uri) + " " + why)}
+	return &Error{Kind: Invalid, Err: textError("URI " + QuoteShort(uri) + " " + why)}
 }
