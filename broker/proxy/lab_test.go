@@ -256,3 +256,10 @@ func (n *line) handshake(capabilities string) message {
 	n.server.hears(initialized)
 	return m
 }
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
