@@ -62,9 +62,11 @@ func sdkServer(t *testing.T, files *client.Broker) *mcp.Server {
 			return nil, nil, err
 		}
 		if strings.HasPrefix(in.Path, "/") {
-			if c, err := f.Consent(ctx, "to read it", in.Path); err != nil || !c.Granted {
+			c, err := f.Consent(ctx, "to read it", in.Path)
+			if err != nil || !c.Granted {
 				return nil, nil, errors.Join(err, errors.New("no consent"))
 			}
+			in.Path = c.Approved[0].Root
 		}
 		c, err := f.Read(ctx, in.Path, client.ReadOptions{})
 		return text(string(c.Data)), nil, err
