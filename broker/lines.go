@@ -42,8 +42,8 @@ func (s *Session) Command(cmd *exec.Cmd, maxFrame int) (mcp.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	widen(in)
-	widen(out)
+	Widen(in)
+	Widen(out)
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -55,8 +55,9 @@ func (s *Session) Command(cmd *exec.Cmd, maxFrame int) (mcp.Transport, error) {
 // switch. An ordinary user may have 64 MiB of pipes (pipe(7)).
 const pipeSize = 512 << 10
 
-// widen enlarges a pipe where the system allows it; otherwise it works as it is.
-func widen(pipe any) {
+// Widen enlarges a pipe, where it is one and the system allows it; otherwise it
+// works as it is.
+func Widen(pipe any) {
 	if f, ok := pipe.(*os.File); ok {
 		if c, err := f.SyscallConn(); err == nil {
 			_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })

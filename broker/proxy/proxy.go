@@ -92,6 +92,9 @@ func Run(ctx context.Context, opt Options) error { return New(opt).Run(ctx) }
 // nothing more ends its direction. When ctx ends, everything does at once, and
 // the error is its cause.
 func (p *Proxy) Run(ctx context.Context) error {
+	for _, stream := range []any{p.opt.Host, p.opt.HostOut, p.opt.Server, p.opt.ServerOut} {
+		broker.Widen(stream)
+	}
 	down := p.pump(p.opt.Host, p.server, p.fromHost, p.hostTooLong)
 	up := p.pump(p.opt.ServerOut, p.host, p.fromServer, p.serverTooLong)
 	down.asks, down.bytes, up.bytes = true, &p.stats.down, &p.stats.up

@@ -1,0 +1,103 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+	"testing"
+)
+
+// talk starts a command line and sends it lines, each after the answer to the one
+// before, as far as it has an id. It returns all the lines that came back.
+func talk(t testing.TB, argv []string, requests []string) []string {
+	t.Helper()
+	cmd := commandOf(argv)
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	r := bufio.NewReader(out)
+	var got []string
+	for _, req := range requests {
+		_, err := io.WriteString(in, req+"\n")
+		must(t, err)
+		var m struct{ ID any }
+		if json.Unmarshal([]byte(req), &m) != nil || m.ID == nil {
+			continue
+		}
+		for answered := false; !answered; {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				t.Fatalf("after %s: %v\n%s", req, err, &log)
+			}
+			got = append(got, line)
+			var a struct{ ID any }
+			answered = json.Unmarshal([]byte(line), &a) == nil && a.ID == m.ID
+		}
+	}
+	must(t, in.Close())
+	rest, err := io.ReadAll(r)
+	must(t, err)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %v\n%s", argv, err, &log)
+	}
+	if len(rest) > 0 {
+		got = append(got, string(rest))
+	}
+	return got
+}
+
+// recorded is a host's side of a conversation, with what only a careless decoder
+// would change.
+func recorded(dir string) []string {
+	path, _ := json.Marshal(dir + "/a.txt")
+	return []string{
+		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"h","version":"1","x":1.50}}}`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":"tools","method":"tools/list"}`,
+		`{"jsonrpc":"2.0","id":123456789012345,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":` + string(path) + `}}}`,
+		`{"jsonrpc":"2.0","id":"\u00e9","method":"tools/call","params":{"name":"list_directory","arguments":{"path":"` + dir + `"}}}`,
+		`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"write_file","arguments":{"path":"` + dir + `/new","content":"\ud83d\ude00\t\u0000"}}}`,
+		`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"/etc/passwd"}}}`,
+		`{"jsonrpc":"2.0","id":6,"method":"no/such","params":{"_meta":{"progressToken":7}}}`,
+		`{"jsonrpc":"2.0","id":7,"method":"ping"}`,
+		`{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":` + string(path) + `,"head":1}}}`,
+	}
+}
+
+// The same conversation with and without the proxy: the host reads the same
+// bytes.
+func TestRecordedBytes(t *testing.T) {
+	dir := tree(t, strings.Repeat("line\r\n", 2000))
+	for name, server := range map[string][]string{
+		"server-filesystem": published(t, "filesystem", dir), "go": goCommand(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			without := talk(t, server, recorded(dir))
+			_ = os.Remove(dir + "/new") // of a server that writes
+			with := talk(t, newPlace(t, Root{"work", "rw", dir}).command(server...), recorded(dir))
+			if len(with) < 9 || strings.Join(with, "") != strings.Join(without, "") {
+				t.Errorf("with the proxy\n%.3000q\nwithout\n%.3000q", with, without)
+			}
+		})
+	}
+}
+
+// A program that speaks no MCP does not notice the proxy.
+func TestOrdinaryProgram(t *testing.T) {
+	script := []string{"sh", "-c", `printf 'no end> '; tr a-f A-F; echo "ended" >&2; exit 0`}
+	for _, argv := range [][]string{script, newPlace(t).command(script...)} {
+		cmd := commandOf(argv)
+		cmd.Stdin = strings.NewReader("ls -la\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"roots/list\"}\nlast")
+		out, err := cmd.Output()
+		if want := "no end> ls -lA\n{\"jsonrpC\":\"2.0\",\"iD\":1,\"mEthoD\":\"roots/list\"}\nlAst"; string(out) != want || err != nil {
+			t.Errorf("%v: %q, %v", argv, out, err)
+		}
+	}
+}

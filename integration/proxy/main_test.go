@@ -1,0 +1,137 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/integration/files"
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
+)
+
+// The programs that the test binary can be: the proxy's process, and a server on
+// the Go SDK.
+const (
+	serveVar  = "ROOTSFS_PROXY_SERVE" // a Config in JSON
+	serverVar = "ROOTSFS_PROXY_SERVER"
+)
+
+func TestMain(m *testing.M) {
+	lab.Main(m, map[string]func(string) error{
+		serveVar: func(arg string) error {
+			var cfg Config
+			if err := json.Unmarshal([]byte(arg), &cfg); err != nil {
+				return err
+			}
+			return Serve(context.Background(), cfg)
+		},
+		serverVar: func(string) error { return goServer() },
+	})
+}
+
+// peers installs the published peers once for all tests.
+var peers = sync.OnceValues(func() (*files.Peers, error) { return files.InstallPeers(context.Background()) })
+
+func needPeers(t testing.TB) *files.Peers {
+	t.Helper()
+	p, err := peers()
+	must(t, err)
+	return p
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// place is where a server runs: behind a proxy, under roots that a test can
+// change meanwhile. Whatever else puts a server there, such as `rootsfs run`,
+// needs to make these three: a command line, grant and revoke.
+type place struct {
+	t       testing.TB
+	cfg     Config
+	control net.Conn
+	answers *bufio.Scanner
+}
+
+func newPlace(t testing.TB, roots ...Root) *place {
+	t.Helper()
+	return &place{t: t, cfg: Config{Roots: roots, Control: filepath.Join(t.TempDir(), "control")}}
+}
+
+// command is the command line by which a host starts the server.
+func (p *place) command(server ...string) []string {
+	p.t.Helper()
+	p.cfg.Command = server
+	self, err := os.Executable()
+	must(p.t, err)
+	arg, err := json.Marshal(p.cfg)
+	must(p.t, err)
+	return []string{"env", serveVar + "=" + string(arg), self}
+}
+
+func (p *place) tell(format string, args ...any) {
+	p.t.Helper()
+	if p.control == nil {
+		c, err := net.Dial("unix", p.cfg.Control)
+		must(p.t, err)
+		p.control, p.answers = c, bufio.NewScanner(c)
+		p.t.Cleanup(func() { _ = c.Close() })
+	}
+	_, err := fmt.Fprintf(p.control, format+"\n", args...)
+	must(p.t, err)
+	if !p.answers.Scan() || p.answers.Text() != "ok" {
+		p.t.Fatalf("%s: %s", fmt.Sprintf(format, args...), p.answers.Text())
+	}
+}
+
+func (p *place) grant(name, mode, dir string) {
+	p.t.Helper()
+	p.tell("grant %s %s %s", name, mode, dir)
+}
+func (p *place) revoke(name string) { p.t.Helper(); p.tell("revoke %s", name) }
+
+// goServer is a server on the Go SDK that asks for a file.
+func goServer() error {
+	b := client.New(nil)
+	s := mcp.NewServer(&mcp.Implementation{Name: "go-peer", Version: "1"}, nil)
+	mcp.AddTool(s, &mcp.Tool{Name: "read"}, func(ctx context.Context, req *mcp.CallToolRequest, in struct{ Path string }) (*mcp.CallToolResult, any, error) {
+		f, err := b.Files(req.Session)
+		if err != nil {
+			return nil, nil, err
+		}
+		c, err := f.Read(ctx, in.Path, client.ReadOptions{})
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(c.Data)}}}, nil, err
+	})
+	s.AddTool(&mcp.Tool{Name: "roots", InputSchema: map[string]any{"type": "object"}}, func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if r, ok := req.Params.InputResponses["r"].(*mcp.ListRootsResult); ok { //nolint:staticcheck // deprecated, and what servers use
+			text, err := json.Marshal(r.Roots)
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}}, err
+		}
+		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"r": &mcp.ListRootsParams{}}}, nil //nolint:staticcheck // as above
+	})
+	return s.Run(context.Background(), b.Stdio())
+}
+
+// goCommand is the command line of goServer.
+func goCommand(t testing.TB) []string {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	return []string{"env", "-u", serveVar, serverVar + "=1", self}
+}
+
+// commandOf is an exec.Cmd of a command line.
+func commandOf(argv []string) *exec.Cmd { return exec.Command(argv[0], argv[1:]...) }

@@ -1,0 +1,230 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// program is a server, as a host on the Go SDK sees it.
+type program struct {
+	t    testing.TB
+	host *mcp.ClientSession
+	log  *bytes.Buffer
+}
+
+// host starts a command line as a host does and shakes hands.
+func host(t testing.TB, argv []string, opt *mcp.ClientOptions, revision string) *program {
+	t.Helper()
+	cmd := commandOf(argv)
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	c := mcp.NewClient(&mcp.Implementation{Name: "test-host", Version: "1"}, opt)
+	cs, err := c.Connect(context.Background(), &mcp.CommandTransport{Command: cmd}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &log)
+	}
+	p := &program{t, cs, &log}
+	t.Cleanup(func() {
+		if err := cs.Close(); err != nil {
+			t.Errorf("closing the session: %v\n%s", err, &log)
+		}
+	})
+	return p
+}
+
+const (
+	handshake = "2025-11-25"
+	modern    = "2026-07-28"
+)
+
+// tool calls a tool and returns its text.
+func (p *program) tool(name string, args any) string {
+	p.t.Helper()
+	res, err := p.host.CallTool(context.Background(), &mcp.CallToolParams{Name: name, Arguments: args})
+	if err != nil {
+		p.t.Fatalf("%s: %v\n%s", name, err, p.log)
+	}
+	var all strings.Builder
+	for _, c := range res.Content {
+		if text, ok := c.(*mcp.TextContent); ok {
+			all.WriteString(text.Text)
+		}
+	}
+	return all.String()
+}
+
+// until asks a tool until its text is right; the bound only ends a failed test.
+func (p *program) until(name string, right func(text string) bool) {
+	p.t.Helper()
+	text := ""
+	for range 1000 {
+		if text = p.tool(name, struct{}{}); right(text) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	p.t.Fatalf("%s still says %s\n%s", name, text, p.log)
+}
+
+// tree makes a directory with a file a.txt.
+func tree(t testing.TB, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte(text), 0o644))
+	return dir
+}
+
+func published(t testing.TB, name string, args ...string) []string {
+	t.Helper()
+	return append([]string{"node", needPeers(t).Module("@modelcontextprotocol", "server-"+name, "dist", "index.js")}, args...)
+}
+
+// server-filesystem takes our roots for its directories and follows them, with a
+// host that has no roots of its own (R012, R118). After the last revocation it
+// keeps what it had: roots are advice to it, which is why run confines.
+func TestServerFilesystem(t *testing.T) {
+	first, second := tree(t, "one"), tree(t, "two")
+	at := newPlace(t, Root{"one", "ro", first})
+	p := host(t, at.command(published(t, "filesystem", t.TempDir())...), nil, handshake)
+	has := func(yes, no string) func(string) bool {
+		return func(s string) bool { return strings.Contains(s, yes) && (no == "" || !strings.Contains(s, no)) }
+	}
+	p.until("list_allowed_directories", has(first, ""))
+	if got := p.tool("read_text_file", map[string]any{"path": first + "/a.txt"}); got != "one" {
+		t.Errorf("it read %q", got)
+	}
+	at.grant("two", "ro", second)
+	p.until("list_allowed_directories", has(second, ""))
+	at.revoke("one")
+	p.until("list_allowed_directories", has(second, first))
+}
+
+// server-everything shows what it was told.
+func TestServerEverything(t *testing.T) {
+	dir := tree(t, "one")
+	at := newPlace(t, Root{"one", "ro", dir})
+	p := host(t, at.command(published(t, "everything", "stdio")...), nil, handshake)
+	p.until("get-roots-list", func(s string) bool { return strings.Contains(s, dir) && strings.Contains(s, "one") })
+	at.revoke("one")
+	p.until("get-roots-list", func(s string) bool { return !strings.Contains(s, dir) })
+}
+
+// A server on the TypeScript SDK asks for consent, which the host's user gives,
+// and reads.
+func TestTypeScriptServer(t *testing.T) {
+	dir := tree(t, "hello")
+	script := t.TempDir()
+	text, err := os.ReadFile("../files/testdata/peer.mjs")
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(script, "peer.mjs"), text, 0o644))
+	must(t, os.Symlink(needPeers(t).Module(), filepath.Join(script, "node_modules")))
+	asked := 0
+	p := host(t, newPlace(t).command("node", filepath.Join(script, "peer.mjs")), &mcp.ClientOptions{
+		ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			asked++
+			if !strings.Contains(req.Params.Message, dir) {
+				t.Errorf("the user was asked %q", req.Params.Message)
+			}
+			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "read only"}}, nil
+		},
+	}, handshake)
+	ask := func(method string, params any) string {
+		t.Helper()
+		return p.tool("ask", map[string]any{"method": method, "params": params})
+	}
+	if got := ask(wire.Consent, map[string]any{"message": "to read", "requestedPaths": []string{dir}}); !strings.Contains(got, `"granted":true`) || asked != 1 {
+		t.Fatalf("consent: %s, asked %d times", got, asked)
+	}
+	if got := ask(wire.Read, map[string]any{"path": dir + "/a.txt"}); !strings.Contains(got, `"content":"hello"`) {
+		t.Errorf("read: %s", got)
+	}
+	if got := ask(wire.Write, map[string]any{"path": dir + "/a.txt", "content": "x"}); !strings.Contains(got, "PERMISSION_DENIED") {
+		t.Errorf("write: %s", got)
+	}
+	if got := ask(wire.RootsList, nil); !strings.Contains(got, "file://"+dir) {
+		t.Errorf("roots/list: %s", got)
+	}
+	if got := p.tool("capabilities", struct{}{}); !strings.Contains(got, wire.Extension) {
+		t.Errorf("capabilities: %s", got)
+	}
+}
+
+// A script on no SDK, which prints before it speaks.
+func TestPython(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is missing")
+	}
+	dir := tree(t, "hello")
+	script, err := filepath.Abs("testdata/server.py")
+	must(t, err)
+	at := newPlace(t, Root{"work", "ro", dir})
+	// The Go SDK gives a server up that prints what is no JSON, so this host is
+	// the test itself.
+	lines := talk(t, at.command("python3", script), []string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"h","version":"1"}}}`,
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"roots"}}`,
+		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"read","arguments":{"path":"work/a.txt"}}}`,
+		`{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/call","params":{"name":"echo","arguments":{"n":1.0}}}`,
+	})
+	for i, want := range []string{
+		"a script that greets on standard output", `"filesystemBrokering\": true`, "file://" + dir, `\"content\": \"hello\"`, `"id": 9007199254740993`,
+	} {
+		if i >= len(lines) || !strings.Contains(lines[i], want) {
+			t.Errorf("line %d lacks %s: %q", i, want, lines)
+		}
+	}
+}
+
+// The Go SDK in the revision without handshake: roots inside a result.
+func TestGoServer(t *testing.T) {
+	dir := tree(t, "hello")
+	for _, revision := range []string{handshake, modern} {
+		p := host(t, newPlace(t, Root{"work", "ro", dir}).command(goCommand(t)...), nil, revision)
+		if got := p.tool("roots", struct{}{}); !strings.Contains(got, "file://"+dir) {
+			t.Errorf("%s: roots: %s", revision, got)
+		}
+		if got := p.tool("read", map[string]any{"Path": "work/a.txt"}); got != "hello" {
+			t.Errorf("%s: read: %s", revision, got)
+		}
+	}
+}
+
+// The MCP Inspector as host, in its CLI mode.
+func TestInspector(t *testing.T) {
+	dir := tree(t, "hello")
+	cli := needPeers(t).Module("@modelcontextprotocol", "inspector-cli", "build", "index.js")
+	inspect := func(server []string, args ...string) string {
+		t.Helper()
+		line := newPlace(t, Root{"work", "ro", dir}).command(server...)
+		// It wants the beginning of the command before its own options.
+		argv := append(append([]string{"node", cli, line[0]}, args...), "--")
+		cmd := commandOf(append(argv, line[1:]...))
+		cmd.Dir = filepath.Dir(cli) // from where it finds its package.json
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s%s", args, err, out, &errs)
+		}
+		return string(out)
+	}
+	if got := inspect(published(t, "filesystem", t.TempDir()), "--method", "tools/list"); !strings.Contains(got, `"list_allowed_directories"`) {
+		t.Errorf("tools/list: %s", got)
+	}
+	got := inspect(goCommand(t), "--method", "tools/call", "--tool-name", "read", "--tool-arg", "Path=work/a.txt")
+	var res mcp.CallToolResult
+	if err := json.Unmarshal([]byte(got), &res); err != nil || len(res.Content) != 1 || res.Content[0].(*mcp.TextContent).Text != "hello" {
+		t.Errorf("tools/call: %s, %v", got, err)
+	}
+}
