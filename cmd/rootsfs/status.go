@@ -126,6 +126,7 @@ func (a *app) saySession(st control.Status) {
 	if st.WatchesRefused > 0 {
 		a.say("  some directories could not be watched (%d times): changes there are seen after up to a second; raise fs.inotify.max_user_watches", st.WatchesRefused)
 	}
+	a.sayConfined(st.Server)
 	p := st.Process
 	a.say("  using %.1f s of CPU, %s of memory, %d of %d descriptors; %s in progress",
 		p.CPU, size(p.Resident), p.FDs, p.FDLimit, plural(int(p.InFlight), "operation"))
@@ -142,6 +143,49 @@ func (a *app) saySession(st control.Status) {
 		a.sayRootFigures(st.Roots)
 	}
 	a.sayServers(st.Files)
+	if st.Server != nil {
+		a.sayRecent(st.Recent)
+	}
+}
+
+// sayConfined tells of the program that `rootsfs run` started.
+func (a *app) sayConfined(c *control.Confined) {
+	if c == nil {
+		return
+	}
+	words := make([]string, len(c.Command))
+	for i, w := range c.Command {
+		words[i] = names.Escape(w)
+	}
+	net := "no network"
+	if c.Net {
+		net = "the host's network"
+	}
+	a.say("  runs %s (pid %d, uid %d): confined by %s, paths %s, %s", strings.Join(words, " "), c.PID, c.UID, c.Confinement, c.Map, net)
+	for _, l := range c.Layers {
+		if l.State != "on" {
+			a.say("  %s: %s%s", l.Name, l.State, prefixed(", ", l.Detail))
+		}
+	}
+	for _, h := range c.Holes {
+		a.say("  not stopped: %s", h)
+	}
+}
+
+// sayRecent tells of the last operations, the newest first.
+func (a *app) sayRecent(list []control.Operation) {
+	if len(list) == 0 {
+		return
+	}
+	rows := [][]string{{"  LAST", "OPERATION", "PATH", "VIA", "VERDICT"}}
+	for _, op := range list[:min(len(list), 5)] {
+		verdict := op.Verdict
+		if op.Reason != "" {
+			verdict += " (" + op.Reason + ")"
+		}
+		rows = append(rows, []string{"  " + op.Time.Local().Format(time.TimeOnly), op.Op, op.Path, op.Via, verdict})
+	}
+	a.table(rows)
 }
 
 func (a *app) sayRootFigures(roots []control.Root) {

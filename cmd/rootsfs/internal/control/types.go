@@ -72,6 +72,45 @@ type Status struct {
 	Files     []broker.Stats `json:"files"`
 	Questions int            `json:"questions"`
 	Process   Process        `json:"process"`
+	// Server is what `rootsfs run` started; left out in other sessions.
+	Server *Confined `json:"server,omitempty"`
+	// Recent are the last operations on record, the newest first.
+	Recent []Operation `json:"recent"`
+}
+
+// Confined is the program that `rootsfs run` started in its session.
+type Confined struct {
+	Command []string  `json:"command"`
+	PID     int       `json:"pid"` // as the host sees it
+	Started time.Time `json:"started"`
+	UID     uint32    `json:"uid"`
+	// Confinement is the level reached: namespaces, bubblewrap, landlock or
+	// none; Layers what it is made of, Holes what it does not stop.
+	Confinement string   `json:"confinement"`
+	Layers      []Layer  `json:"layers"`
+	Holes       []string `json:"holes"`
+	Map         string   `json:"map"` // same or flat
+	Net         bool     `json:"net"`
+	// Interpreters are the roots that were granted so that the command runs.
+	Interpreters []string `json:"interpreters,omitempty"`
+}
+
+// Layer is one layer of a server's confinement.
+type Layer struct {
+	Name   string `json:"name"`
+	State  string `json:"state"` // on, off or not available
+	Detail string `json:"detail,omitempty"`
+}
+
+// Operation is one record of the audit log, in short.
+type Operation struct {
+	Time    time.Time `json:"time"`
+	Op      string    `json:"op"`
+	Path    string    `json:"path"`
+	Via     string    `json:"via"`
+	Verdict string    `json:"verdict"`
+	Reason  string    `json:"reason,omitempty"`
+	PID     int32     `json:"pid,omitempty"`
 }
 
 // Process are the daemon's own figures, zero where the system does not tell.

@@ -47,6 +47,7 @@ func (s *Session) Status() control.Status {
 		st.Roots = append(st.Roots, one)
 	}
 	st.Process, st.Files, st.Questions = process(roots), s.brokered(), len(s.questions.List())
+	st.Server, st.Recent = s.server.Load(), s.recent()
 	src := s.mnt.SourceStatus()
 	for _, r := range src.Loose {
 		st.Unwatched = append(st.Unwatched, string(r))
@@ -54,6 +55,25 @@ func (s *Session) Status() control.Status {
 	st.Watches, st.WatchesRefused = src.Watched, src.Refused
 	return st
 }
+
+// recent tells of the last operations.
+func (s *Session) recent() []control.Operation {
+	out := []control.Operation{}
+	for _, rec := range s.audit.newest() {
+		op := control.Operation{
+			Time: rec.Time, Op: rec.Op.String(), Path: names.Escape(rec.Path.String()),
+			Via: rec.Via.String(), Verdict: rec.Verdict.String(), PID: rec.PID,
+		}
+		if rec.Verdict != guard.Allowed {
+			op.Reason = rec.Kind.String()
+		}
+		out = append(out, op)
+	}
+	return out
+}
+
+// SetServer tells `rootsfs status` what the session confines.
+func (s *Session) SetServer(c control.Confined) { s.server.Store(&c) }
 
 func (s *Session) describe(r guard.Status) control.Root {
 	s.mu.Lock()

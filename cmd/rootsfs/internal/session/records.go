@@ -19,7 +19,12 @@ type records struct {
 	log  *audit.Log
 	held []guard.Record
 	over bool // closed before it was opened: nothing was served
+	last [recent]guard.Record
+	n    int // records so far; the newest is last[(n-1)%recent]
 }
+
+// recent is how many operations `rootsfs status` can tell of.
+const recent = 16
 
 var _ guard.Auditor = (*records)(nil)
 
@@ -36,6 +41,8 @@ func (r *records) Record(rec guard.Record) error {
 func (r *records) take(rec guard.Record) (*audit.Log, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.last[r.n%recent] = rec
+	r.n++
 	switch {
 	case r.log != nil:
 		return r.log, nil
@@ -71,6 +78,17 @@ func (r *records) beginLocked() error {
 	}
 	r.log, r.held = log, nil
 	return nil
+}
+
+// newest returns the last records, the newest first.
+func (r *records) newest() []guard.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]guard.Record, 0, recent)
+	for i := r.n - 1; i >= max(0, r.n-recent); i-- {
+		out = append(out, r.last[i%recent])
+	}
+	return out
 }
 
 // path is the current file, "" before there is one.

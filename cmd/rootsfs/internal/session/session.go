@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -61,6 +62,7 @@ type Session struct {
 	// questions are those that wait for `rootsfs consent`.
 	questions broker.Queue
 	spaces    spaces
+	server    atomic.Pointer[control.Confined] // nil: the session runs none
 	avail     *availability
 	reload    <-chan struct{} // closed when the configuration is not watched any more
 	started   time.Time
