@@ -43,6 +43,10 @@ type Config struct {
 	NoRoots bool
 	// Debounce is the least time between two list_changed notifications.
 	Debounce time.Duration
+	// FlatAt, when set, is the directory in which servers see the roots by their
+	// names (`run --map flat`): roots/list tells them so, and absolute paths
+	// below it mean them. Otherwise roots are where they are on the host.
+	FlatAt string
 	// PageSize is how many roots one page of roots/list has; default 50.
 	PageSize int
 	// UID and GID are whose files the brokers make, where the process may give

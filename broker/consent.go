@@ -91,7 +91,7 @@ func (c *consenting) close() {
 // asked.
 func (c *consenting) consider(path string) {
 	reg := c.s.b.cfg.Registry
-	if q, err := reg.Parse(path); err == nil && c.s.sees(q.Root) {
+	if q, err := c.s.b.parse(path); err == nil && c.s.sees(q.Root) {
 		if st, ok := reg.Lookup(q.Root); ok && st.State == guard.Live && st.Grant.Policy.Rights&c.rights == c.rights {
 			c.approve(path, q.String(), st.Grant)
 			return

@@ -409,3 +409,28 @@ func TestDeleteRenameCopyStat(t *testing.T) {
 		t.Errorf("R073: %+v, want the current etag %s", d, w.ETag)
 	}
 }
+
+// In a flat layout a server is told of the roots where it sees them, and may
+// name them so; the host's own paths mean the same as always.
+func TestFlat(t *testing.T) {
+	l := newLab(t, func(c *Config) { c.FlatAt = "/roots" })
+	dir := l.root("project", guard.ReadOnly, map[string]string{"a b": "text"})
+	p := l.connect("")
+	var roots wire.RootsResult
+	p.must("roots/list", `{}`, &roots)
+	if len(roots.Roots) != 1 || roots.Roots[0].URI != "file:///roots/project" {
+		t.Errorf("roots: %+v", roots)
+	}
+	for _, path := range []string{"/roots/project/a b", "file:///roots/project/a%20b", "project/a b", dir + "/a b"} {
+		var read wire.ReadResult
+		p.must("files/read", `{"path":"`+path+`"}`, &read)
+		if read.Content != "text" {
+			t.Errorf("%s: %+v", path, read)
+		}
+	}
+	for _, path := range []string{"/roots/other/x", "/roots", "/rootsproject/a", "/roots/project/../../etc/passwd"} {
+		if r := p.call("files/read", `{"path":"`+path+`"}`); r.Error == nil {
+			t.Errorf("%s was read", path)
+		}
+	}
+}

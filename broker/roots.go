@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -64,7 +66,7 @@ func (s *Session) listRoots(r *request) (any, error) {
 	end := min(first+s.b.cfg.PageSize, len(all))
 	res := &wire.RootsResult{Roots: make([]wire.Root, 0, end-first)}
 	for _, st := range all[first:end] {
-		res.Roots = append(res.Roots, rootOf(&st))
+		res.Roots = append(res.Roots, s.b.rootOf(&st))
 	}
 	if end < len(all) {
 		res.NextCursor = cursor{version, end}.String()
@@ -72,8 +74,29 @@ func (s *Session) listRoots(r *request) (any, error) {
 	return res, nil
 }
 
-func rootOf(st *guard.Status) wire.Root {
-	return wire.Root{URI: names.FormatURI(st.Grant.Resolved), Name: string(st.Grant.Root)}
+// rootOf is a root as servers are told of it.
+func (b *Broker) rootOf(st *guard.Status) wire.Root {
+	where := st.Grant.Resolved
+	if b.cfg.FlatAt != "" {
+		where = path.Join(b.cfg.FlatAt, string(st.Grant.Root))
+	}
+	return wire.Root{URI: names.FormatURI(where), Name: string(st.Grant.Root)}
+}
+
+// parse reads a path as servers name it.
+func (b *Broker) parse(p string) (guard.Path, error) {
+	if b.cfg.FlatAt != "" && (strings.HasPrefix(p, "/") || strings.HasPrefix(p, "file:")) {
+		inside, err := p, error(nil)
+		if inside[0] != '/' {
+			if inside, err = names.ParseURI(p); err != nil {
+				return guard.Path{}, err
+			}
+		}
+		if rel, ok := strings.CutPrefix(inside, b.cfg.FlatAt+"/"); ok {
+			return names.ParsePath(rel)
+		}
+	}
+	return b.cfg.Registry.Parse(p)
 }
 
 // noRoots answers for a client without roots: roots/list in the seed's words.

@@ -144,7 +144,7 @@ func (b *binding) sync() {
 	}
 	want := map[string]string{}
 	for _, st := range b.s.visible() {
-		r := rootOf(&st)
+		r := b.s.b.rootOf(&st)
 		want[r.URI] = r.Name
 	}
 	var gone []string

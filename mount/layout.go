@@ -30,6 +30,11 @@ type Layout struct {
 	// Tops are names at the top that are there without any root below, when
 	// ByPath: whoever binds them somewhere sees the roots that come later.
 	Tops []string
+	// Missing is told, when ByPath, of each path that was looked for in a
+	// directory of ours and is not there: what a program wanted that nobody
+	// granted. It may be called concurrently and must not wait. nil: nobody
+	// asks.
+	Missing func(path string)
 }
 
 // places is the layout of the roots as they are in one version of the registry,
@@ -193,6 +198,9 @@ func (t *topNode) lookupPlace(ctx context.Context, name string, out *fuse.EntryO
 	what, ok := t.m.places.in(t.path)[name]
 	switch {
 	case !ok:
+		if f := t.m.opt.Layout.Missing; f != nil {
+			f("/" + path.Join(t.path, name))
+		}
 		return nil, syscall.ENOENT
 	case what.root != "":
 		return t.m.lookupRoot(ctx, &t.Inode, name, what.root, out)

@@ -29,7 +29,7 @@ func (s *Session) serveFiles() {
 		Registry: s.reg, Tree: s.mnt.Tree(), Log: s.log,
 		Asker:  broker.Chain(broker.AskerFunc(s.askConfig), broker.AskHost, broker.AskerFunc(s.askOwner)),
 		AskFor: f.ConsentTimeout, Terms: s.opt.Bound.Apply,
-		UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()),
+		UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), FlatAt: s.opt.FlatAt,
 		Limits: broker.Limits{
 			OpsPerSecond: f.OpsPerSecond, BytesPerSecond: float64(f.BytesPerSecond),
 			MaxFile: f.MaxFile, MaxWritten: f.MaxWritten, Watches: f.Watches,

@@ -24,6 +24,9 @@ func (s *Session) observe(e guard.Event) {
 		}
 	}
 	s.hub.publish(out)
+	if s.opt.Observe != nil {
+		s.opt.Observe(e)
+	}
 	if e.Kind == guard.EventAdded && s.avail != nil {
 		s.avail.update() // of a consent, too; s.avail is there before anything but Start grants
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,9 @@ import (
 
 // Options say what session to start.
 type Options struct {
-	Name      string // "": made of the mountpoint's base name
+	Name string // "": made of NameFor's base name
+	// NameFor is a path or name to call the session after; "": the mountpoint.
+	NameFor   string
 	Version   string
 	Flags     []string      // for people who look at session.json
 	Mount     mount.Options // Point as it was written; Log is filled in
@@ -43,6 +46,11 @@ type Options struct {
 	AuditPaths audit.PathMode
 	// AuditKeep is how many audit files of the session's name are kept; 0: all.
 	AuditKeep int
+	// FlatAt: see broker.Config.
+	FlatAt string
+	// Observe is told of everything that happens in the registry. It is called
+	// in the middle of operations and must not wait; nil: nobody asks.
+	Observe func(guard.Event)
 	// Logger makes the session's log, once its name is known.
 	Logger func(session string) (*slog.Logger, error)
 }
@@ -162,7 +170,7 @@ func (s *Session) prepare() (err error) {
 	if s.opt.Name != "" {
 		s.dir, err = control.Create(s.opt.Name)
 	} else {
-		s.dir, err = control.CreateFor(point)
+		s.dir, err = control.CreateFor(cmp.Or(s.opt.NameFor, point))
 	}
 	if err != nil {
 		return err
@@ -277,6 +285,9 @@ func (s *Session) Name() string { return s.dir.Name() }
 
 // Point is where the session is mounted, resolved.
 func (s *Session) Point() string { return s.mnt.Point() }
+
+// Log is the session's log.
+func (s *Session) Log() *slog.Logger { return s.log }
 
 // Registry is the session's registry.
 func (s *Session) Registry() *guard.Registry { return s.reg }
