@@ -14,6 +14,8 @@ const (
 	exitNotApproved = 3 // the rules or the owner refuse
 	exitNoSuch      = 4 // no such session or root
 	exitSystem      = 5 // the machine cannot: no FUSE, no confinement
+
+	exitNoCommand = 127 // of run: there is no such command, as shells say it
 )
 
 // exitError carries an exit code of its own. With a nil err nothing is printed

@@ -56,8 +56,10 @@ at any moment: whatever a program holds of it is dead when revoke returns.`,
 	cmd.SetVersionTemplate(v.line() + "\n")
 	cmd.SetHelpCommand(newHelpCmd())
 	cmd.AddCommand(
-		newMountCmd(a), newUnmountCmd(a), newRootsCmd(a), newRevokeCmd(a),
-		newAllowCmd(a), newConsentCmd(a), newStatusCmd(a), newMetricsCmd(a), newAuditCmd(a), newDoctorCmd(a), newWrapCmd(a), newVersionCmd(a), newCompletionCmd(),
+		newMountCmd(a), newRunCmd(a), newUnmountCmd(a), newRootsCmd(a), newRevokeCmd(a),
+		newAllowCmd(a), newConsentCmd(a), newStatusCmd(a), newMetricsCmd(a), newAuditCmd(a), newDoctorCmd(a), newWrapCmd(a),
+		newVersionCmd(a), newCompletionCmd(),
+		newJanitorCmd(),
 	)
 	return cmd
 }

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// A mount outlives the process that serves it, and so does its directory. So
+// that nothing of `rootsfs run` is left behind when that is killed, a janitor
+// watches over it: this program started again, which does nothing but wait for
+// the end of a pipe, and cleans up unless it was told that everything is in
+// order.
+
+// private is the place of a confined command's mount: a directory that nobody
+// but this user, and as root the command's group, may enter, with the mountpoint
+// as its only entry, since Landlock's rules hold on to a mountpoint's parent.
+type private struct {
+	dir, point string
+	// scratch is for levels without namespaces, which put HOME and TMPDIR there.
+	scratch string
+}
+
+const privatePrefix = "rootsfs-run-"
+
+// makePrivate makes the place.
+func makePrivate(owner guard.User) (*private, error) {
+	base := "/run"
+	if os.Geteuid() != 0 {
+		var err error
+		if base, err = control.EnsureRuntimeDir(); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := os.MkdirTemp(base, "."+privatePrefix)
+	if err != nil {
+		return nil, &control.Error{Text: fmt.Sprintf("no place for the private mount: %v", err), Class: control.System}
+	}
+	p := &private{dir: dir, point: filepath.Join(dir, "tree", "mnt"), scratch: filepath.Join(dir, "home")}
+	err = errors.Join(
+		os.MkdirAll(p.point, 0o700), os.Mkdir(p.scratch, 0o700),
+		os.Chown(p.scratch, int(owner.UID), int(owner.GID)),
+	)
+	for _, d := range []string{dir, filepath.Dir(p.point)} {
+		if os.Geteuid() == 0 {
+			err = errors.Join(err, os.Chown(d, 0, int(owner.GID)), os.Chmod(d, 0o710))
+		}
+	}
+	if err != nil {
+		p.remove()
+		return nil, &control.Error{Text: fmt.Sprintf("no place for the private mount: %v", err), Class: control.System}
+	}
+	return p, nil
+}
+
+// remove removes the place. What is still mounted there stays, and with it the
+// directories on the way.
+func (p *private) remove() {
+	_ = os.Remove(p.point) // each fails if something is left, which is then to be seen
+	_ = os.Remove(filepath.Dir(p.point))
+	_ = os.RemoveAll(p.scratch)
+	_ = os.Remove(p.dir)
+}
+
+// janitor is the other process.
+type janitor struct {
+	pipe *os.File
+	cmd  *exec.Cmd
+}
+
+const janitorName = "janitor"
+
+// startJanitor starts one for a place.
+func startJanitor(p *private) (*janitor, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	exe, err := os.Executable()
+	if err != nil {
+		_ = w.Close()
+		return nil, err
+	}
+	cmd := &exec.Cmd{
+		Path: exe, Args: []string{"rootsfs", janitorName, p.dir}, Env: os.Environ(), Stdin: r,
+		// Neither the terminal's signals nor those for our group are for it.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, Dir: "/",
+	}
+	if err := cmd.Start(); err != nil {
+		_ = w.Close()
+		return nil, fmt.Errorf("start the process that cleans up: %w", err)
+	}
+	return &janitor{pipe: w, cmd: cmd}, nil
+}
+
+// dismiss tells the janitor that there is nothing to do.
+func (j *janitor) dismiss() {
+	_, _ = io.WriteString(j.pipe, janitorDone)
+	_ = j.pipe.Close()
+	_ = j.cmd.Wait()
+}
+
+const janitorDone = "done\n"
+
+// newJanitorCmd is not for people.
+func newJanitorCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: janitorName + " DIRECTORY", Hidden: true, Args: nargs(1, 1, "the directory"),
+		Short: "Clean up after a killed run (started by run itself)",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !strings.HasPrefix(filepath.Base(args[0]), "."+privatePrefix) {
+				return usage(errors.New("this is not the directory of a run"))
+			}
+			_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+			line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+			if line == janitorDone {
+				return nil
+			}
+			return cleanAfter(cmd.Context(), args[0])
+		},
+	}
+}
+
+// cleanAfter removes what a killed run left: its mount, its directories, its session.
+func cleanAfter(ctx context.Context, dir string) error {
+	p := &private{dir: dir, point: filepath.Join(dir, "tree", "mnt"), scratch: filepath.Join(dir, "home")}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		err := mount.ClearStale(p.point)
+		if err == nil || errors.Is(err, mount.ErrNotMounted) {
+			break
+		}
+		// Its processes may be on their way out, and answer still.
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	p.remove()
+	_, err := control.List() // which removes what dead sessions left
+	return err
+}

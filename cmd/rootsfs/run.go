@@ -1,0 +1,238 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/broker/proxy"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// runFlags are the flags of `rootsfs run`.
+type runFlags struct {
+	mountFlags
+	env        []string
+	home       string
+	net        bool
+	mcp        string
+	paths      string
+	level      string
+	unconfined bool
+	onRevoke   string
+	pids       int
+	learn      bool
+	dir        string
+}
+
+func newRunCmd(a *app) *cobra.Command {
+	f := &runFlags{}
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARG]...",
+		Short: "Run an MCP server, or any program, that reaches only the approved roots",
+		Long: `Run COMMAND confined to the approved roots. They appear inside at the paths they
+have outside (--map same), or together in /roots (--map flat); nothing else of
+yours does: no home directory, no other files, no sockets, no processes, and no
+network without --net. Whatever the command holds of a root is dead when
+"rootsfs revoke" returns.
+
+A command that speaks MCP on its standard streams is served roots/list and
+files/* from the same roots, and asks for more with files/consent: through the
+host's elicitation where it has that, otherwise with "rootsfs consent". The rest
+of the conversation passes byte for byte. --mcp auto, the default, finds out by
+the first lines; on a terminal it is off.
+
+The command gets an environment of its own: what --env names, and PATH, LANG,
+TERM and the like. HOME, TMPDIR and caches are private and gone afterwards; --home
+DIR keeps one. An interpreter that lies outside the system's directories, such as
+a Node under your home, becomes a read-only root; "rootsfs status" lists it, and
+how the command is confined. If this machine cannot confine it at all, run
+refuses, unless --unconfined is given.
+
+The exit code is the command's own, or 128 and its signal's number. Run as root,
+the command runs as an unprivileged user.`,
+		Example: `  rootsfs run --root ~/code:ro -- npx -y @modelcontextprotocol/server-filesystem ~/code
+  rootsfs run --root .:rw --net --env GITHUB_TOKEN --home ~/.cache/agent -- my-agent
+  rootsfs run --root .:rw -- bash
+  rootsfs run --learn -- ./server      # what would it need?`,
+		Args: nargs(1, -1, "the command"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runCommand(cmd, f, args) },
+	}
+	fs := cmd.Flags()
+	fs.SetInterspersed(false) // what follows the command is the command's
+	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; may be given again")
+	fs.StringVar(&f.config, "config", "", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration")
+	fs.StringVar(&f.name, "name", "", "`name` of the session (default: of the command)")
+	fs.StringVar(&f.cache, "cache", "audit", "cache `level`: strict, audit or max")
+	fs.StringVar(&f.auditPaths, "audit-paths", "full", "paths in audit records: full, hash or none")
+	fs.IntVar(&f.auditKeep, "audit-keep", 0, "delete all but the newest `N` audit files of this session's name (0: keep all)")
+	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable roots")
+	fs.StringArrayVar(&f.env, "env", nil, "pass on the environment's `NAME`, or set NAME=VALUE; may be given again")
+	fs.StringVar(&f.home, "home", "", "keep the command's HOME in `directory` between runs")
+	fs.BoolVar(&f.net, "net", false, "give the command the host's network")
+	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
+	fs.StringVar(&f.paths, "map", "same", "where roots appear inside: same (their own paths) or flat (/roots/NAME)")
+	fs.StringVar(&f.level, "level", "", "demand this confinement: namespaces, bubblewrap or landlock (default: the strongest there is)")
+	fs.BoolVar(&f.unconfined, "unconfined", false, "run even where the machine cannot confine: the command then reaches everything you do")
+	fs.StringVar(&f.onRevoke, "on-revoke", "announce", "when the last root is gone: announce it to the server, or stop the command")
+	fs.IntVar(&f.pids, "pids-max", sandbox.DefaultPids, "most processes and threads the command may have")
+	fs.BoolVar(&f.learn, "learn", false, "note what is refused, and propose at the end the roots and rights that would have sufficed")
+	fs.StringVar(&f.dir, "dir", "", "working `directory` inside (default: the first root)")
+	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
+	fs.BoolVar(&f.debug, "debug", false, "log every request of the kernel")
+	f.add(fs)
+	words(cmd, "cache", "strict", "audit", "max")
+	words(cmd, "audit-paths", "full", "hash", "none")
+	words(cmd, "mcp", "auto", "on", "off")
+	words(cmd, "map", "same", "flat")
+	words(cmd, "level", "namespaces", "bubblewrap", "landlock")
+	words(cmd, "on-revoke", "announce", "stop")
+	return cmd
+}
+
+// plan is what the flags of `rootsfs run` come to.
+type plan struct {
+	session session.Options
+	box     sandbox.Options
+	mcp     proxy.Mode
+	stop    bool // when the last root is gone
+	learn   bool
+	// implicit are the roots that the command's interpreter needs.
+	implicit []string
+}
+
+// plan checks the flags, all of them before anything is made.
+func (f *runFlags) plan(cmd *cobra.Command, args []string) (*plan, error) {
+	f.locks, f.posix, f.wakeups = "local", "safe", "auto"
+	p := &plan{learn: f.learn}
+	var err error
+	if p.session, err = f.options(cmd, ""); err != nil {
+		return nil, err
+	}
+	p.session.NameFor = commandName(args)
+	switch f.mcp {
+	case "auto":
+		p.mcp = proxy.Auto
+	case "on":
+		p.mcp = proxy.On
+	case "off":
+		p.mcp = proxy.Off
+	default:
+		return nil, usage(fmt.Errorf("--mcp %s: write auto, on or off", names.Quote(f.mcp)))
+	}
+	if p.stop = f.onRevoke == "stop"; !p.stop && f.onRevoke != "announce" {
+		return nil, usage(fmt.Errorf("--on-revoke %s: write announce or stop", names.Quote(f.onRevoke)))
+	}
+	if err := f.confinement(p, args); err != nil {
+		return nil, err
+	}
+	return p, f.places(p)
+}
+
+// confinement turns the flags about it into the sandbox's options.
+func (f *runFlags) confinement(p *plan, args []string) error {
+	p.box = sandbox.Options{Args: args, Net: f.net, PidsMax: f.pids, Dir: f.dir}
+	switch f.paths {
+	case "same":
+	case "flat":
+		p.box.Map = sandbox.Flat
+		p.session.FlatAt = sandbox.DefaultFlatAt
+	default:
+		return usage(fmt.Errorf("--map %s: write same or flat", names.Quote(f.paths)))
+	}
+	if f.level != "" {
+		level, err := sandbox.ParseLevel(f.level)
+		if err != nil {
+			return usage(fmt.Errorf("--level: %w", err))
+		}
+		if p.box.Level = level; level == sandbox.None && !f.unconfined {
+			return usage(errors.New("--level none confines nothing: say --unconfined if that is meant"))
+		}
+	} else if f.unconfined {
+		p.box.Level = sandbox.None
+	}
+	if f.home != "" {
+		home, err := filepath.Abs(f.home)
+		if err != nil {
+			return usage(fmt.Errorf("--home: %w", err))
+		}
+		p.box.Home = home
+	}
+	return nil
+}
+
+// places decides where the roots appear.
+func (f *runFlags) places(p *plan) error {
+	p.box.UID, p.box.GID = uint32(os.Geteuid()), uint32(os.Getegid())
+	if os.Geteuid() == 0 && p.box.Level != sandbox.None {
+		p.box.UID, p.box.GID = sandbox.DefaultID()
+	}
+	p.session.Mount.Owner = &guard.User{UID: p.box.UID, GID: p.box.GID}
+	if p.box.Map == sandbox.Same {
+		p.session.Mount.Layout = mount.Layout{ByPath: true, Tops: sandbox.TopDirs()}
+	}
+	dirs, err := sandbox.Interpreter(p.box.Args[0])
+	if err != nil {
+		return &control.Error{Text: err.Error(), Class: control.NoSuch}
+	}
+	for i, dir := range dirs {
+		if f.covered(p, dir) {
+			continue
+		}
+		name := "interpreter"
+		if i > 0 {
+			name = fmt.Sprintf("interpreter-%d", i+1)
+		}
+		p.implicit = append(p.implicit, dir)
+		p.session.Roots = append(p.session.Roots, guard.Grant{
+			Root: guard.RootName(name), Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly},
+			Origin: originInterpreter,
+		})
+	}
+	return nil
+}
+
+// originInterpreter marks the roots nobody asked for by name.
+const originInterpreter = "interpreter of the command"
+
+// covered reports whether a directory lies in a root that is granted anyway.
+func (f *runFlags) covered(p *plan, dir string) bool {
+	for _, g := range p.session.Roots {
+		if rel, err := filepath.Rel(g.Dir, dir); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+			return true
+		}
+	}
+	return false
+}
+
+// commandName is what to call the session of a command: a package's name for
+// those that run packages, otherwise the program's.
+func commandName(args []string) string {
+	base := filepath.Base(args[0])
+	switch base {
+	case "npx", "bunx", "uvx", "pipx", "npm", "yarn", "pnpm", "python", "python3", "node", "deno", "bun", "uv", "sh", "bash", "env":
+	default:
+		return base
+	}
+	for _, arg := range args[1:] {
+		switch {
+		case strings.HasPrefix(arg, "-"), arg == "exec", arg == "run", arg == "tool", arg == "dlx", strings.ContainsAny(arg, " \n;"):
+			continue
+		}
+		if name, _, ok := strings.Cut(strings.TrimPrefix(arg, "@"), "@"); ok {
+			arg = name // a version
+		}
+		return strings.TrimSuffix(filepath.Base(arg), filepath.Ext(filepath.Base(arg)))
+	}
+	return base
+}

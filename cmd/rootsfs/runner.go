@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker/proxy"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// runner is one `rootsfs run` while it lasts: a session at a private place, a
+// confined process, and, for one that speaks MCP, a proxy between that and us.
+type runner struct {
+	a       *app
+	plan    *plan
+	place   *private
+	janitor *janitor
+	s       *session.Session
+	proc    *sandbox.Process
+	learned *learned
+	umask   int           // that we were started with
+	stop    chan struct{} // closed to end the session
+	over    chan error    // what the session ended with
+}
+
+// runCommand is `rootsfs run`.
+func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
+	p, err := f.plan(cmd, args)
+	if err != nil {
+		return err
+	}
+	r := &runner{a: a, plan: p, umask: umask(), stop: make(chan struct{}), over: make(chan error, 1)}
+	exit, err := r.run(cmd.Context(), f)
+	if err != nil {
+		return err
+	}
+	if code := exitOf(exit); code != exitOK {
+		return &exitError{code: code}
+	}
+	return nil
+}
+
+// umask reads the process's, which can only be told by setting it.
+func umask() int {
+	mask := unix.Umask(0o077)
+	unix.Umask(mask)
+	return mask
+}
+
+// exitOf is the command's own exit code, or, as shells say it, 128 and the
+// number of the signal that ended it.
+func exitOf(e sandbox.Exit) int {
+	if e.Signal != 0 {
+		return 128 + int(e.Signal)
+	}
+	return e.Code
+}
+
+// run makes everything, waits for the command, and takes everything down again,
+// in the opposite order.
+func (r *runner) run(ctx context.Context, f *runFlags) (exit sandbox.Exit, err error) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
+	defer signal.Stop(signals)
+	if r.place, err = makePrivate(*r.plan.session.Mount.Owner); err != nil {
+		return exit, err
+	}
+	if r.janitor, err = startJanitor(r.place); err != nil {
+		r.place.remove()
+		return exit, err
+	}
+	defer r.janitor.dismiss()
+	defer r.place.remove()
+	if err := r.begin(ctx); err != nil {
+		return exit, err
+	}
+	defer func() { err = errors.Join(err, r.end()) }()
+	if err := r.start(ctx, f); err != nil {
+		return exit, err
+	}
+	events, unsubscribe := r.s.Subscribe()
+	defer unsubscribe()
+	go r.relay(signals)
+	go r.follow(events)
+	exit, err = r.converse(ctx)
+	r.learned.propose(r.a, r.s)
+	return exit, err
+}
+
+// begin starts the session.
+func (r *runner) begin(ctx context.Context) error {
+	opt := r.plan.session
+	opt.Mount.Point = r.place.point
+	if r.plan.learn {
+		r.learned = newLearned()
+		opt.Mount.Layout.Missing = r.learned.missing
+		opt.Observe = r.learned.observe
+	}
+	done := r.a.waiting("mounting")
+	s, err := session.Start(ctx, opt)
+	done()
+	if err != nil {
+		return err
+	}
+	r.s = s
+	go func() {
+		r.over <- s.Run(r.stop)
+		if r.proc != nil {
+			_ = r.proc.Kill() // whoever ended the session ended this, too
+		}
+	}()
+	return nil
+}
+
+// end ends the session and waits for it.
+func (r *runner) end() error {
+	close(r.stop)
+	return <-r.over
+}
+
+// start starts the command.
+func (r *runner) start(ctx context.Context, f *runFlags) error {
+	box := r.plan.box
+	box.Tree, box.Private = r.s.Point(), r.place.scratch
+	for _, st := range r.s.Registry().Roots() {
+		if box.Map == sandbox.Same {
+			box.Roots = append(box.Roots, st.Grant.Resolved)
+		}
+	}
+	if box.Dir == "" {
+		box.Dir = r.first()
+	}
+	var err error
+	if box.Env, err = sandbox.Environ(f.env, sandbox.Places{}); err != nil {
+		return usage(fmt.Errorf("--env: %w", err))
+	}
+	if box.Home != "" {
+		if err := makeHome(box.Home, box.UID, box.GID); err != nil {
+			return err
+		}
+	}
+	if r.interactive() {
+		// Nobody speaks MCP to a terminal.
+		r.plan.mcp = proxy.Off
+	}
+	box.Stderr = os.Stderr
+	if r.plan.mcp == proxy.Off {
+		box.Stdin, box.Stdout = os.Stdin, os.Stdout
+		box.TTY = r.interactive()
+	}
+	// The mount needs our umask to be 0; the command gets the one we were
+	// given. Nobody makes a file in between: it does not run yet.
+	unix.Umask(r.umask)
+	r.proc, err = sandbox.Start(ctx, box)
+	unix.Umask(0)
+	if err != nil {
+		switch {
+		case errors.Is(err, sandbox.ErrCannot):
+			err = &control.Error{Text: err.Error(), Class: control.System}
+		case names.Reason(err) == names.NotExist:
+			err = &exitError{code: exitNoCommand, err: err}
+		}
+		return err
+	}
+	r.report(&box)
+	return nil
+}
+
+func (r *runner) interactive() bool {
+	return isTerminal(os.Stdin) && isTerminal(os.Stdout)
+}
+
+// first is the first root's path inside: the one that was asked for first.
+func (r *runner) first() string {
+	for _, g := range r.plan.session.Roots {
+		st, ok := r.s.Registry().Lookup(g.Root)
+		if !ok || g.Origin == originInterpreter {
+			continue
+		}
+		switch {
+		case r.plan.box.Map == sandbox.Flat && st.FileRoot:
+			return sandbox.DefaultFlatAt
+		case r.plan.box.Map == sandbox.Flat:
+			return sandbox.DefaultFlatAt + "/" + string(g.Root)
+		case st.FileRoot:
+			return filepath.Dir(st.Grant.Resolved)
+		}
+		return st.Grant.Resolved
+	}
+	return ""
+}
+
+// report tells `rootsfs status` what was reached, and the person, what was not.
+func (r *runner) report(box *sandbox.Options) {
+	rep := r.proc.Report()
+	c := control.Confined{
+		Command: box.Args, PID: r.proc.PID(), Started: time.Now(), UID: rep.UID, Confinement: rep.Name,
+		Map: "same", Net: box.Net, Layers: []control.Layer{}, Holes: rep.Holes, Interpreters: r.plan.implicit,
+	}
+	if box.Map == sandbox.Flat {
+		c.Map = "flat"
+	}
+	for _, l := range rep.Layers {
+		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: l.Detail})
+	}
+	r.s.SetServer(c)
+	if len(rep.Holes) == 0 {
+		return
+	}
+	fmt.Fprintf(r.a.stderr, "rootsfs: confined by %s only; not stopped:\n", rep.Name)
+	for _, h := range rep.Holes {
+		fmt.Fprintf(r.a.stderr, "rootsfs:   %s\n", h)
+	}
+}
+
+// relay passes our signals on. A second one of the kind that asks to end kills:
+// whoever sends it has waited for long enough.
+func (r *runner) relay(signals <-chan os.Signal) {
+	asked := 0
+	for sig := range signals {
+		if slices.Contains([]os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}, sig) {
+			asked++
+		}
+		if asked > 1 {
+			_ = r.proc.Kill()
+			continue
+		}
+		_ = r.proc.Signal(sig.(unix.Signal)) // one that has ended needs none
+	}
+}
+
+// follow ends the command with its last root, if that was asked for.
+func (r *runner) follow(events <-chan control.Event) {
+	for e := range events {
+		gone := e.Kind == string(guard.EventRevoked) || e.Kind == string(guard.EventExpired) || e.Kind == string(guard.EventUnavailable)
+		if !gone || !r.plan.stop || r.rooted() {
+			continue
+		}
+		_ = r.proc.Signal(unix.SIGTERM)
+		time.AfterFunc(stopAfter, func() { _ = r.proc.Kill() })
+	}
+}
+
+// stopAfter is how long a command has to end by itself.
+const stopAfter = 5 * time.Second
+
+// rooted reports whether the command has a root left that somebody asked for.
+func (r *runner) rooted() bool {
+	return slices.ContainsFunc(r.s.Registry().Roots(), func(st guard.Status) bool {
+		return st.State == guard.Live && st.Grant.Origin != originInterpreter
+	})
+}
+
+// converse carries what the command and its host say to each other until the
+// command has ended.
+func (r *runner) converse(ctx context.Context) (exit sandbox.Exit, err error) {
+	if r.plan.mcp == proxy.Off {
+		return r.proc.Wait()
+	}
+	gone := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		exit, err = r.proc.Wait()
+		close(gone)
+	})
+	subject := guard.Subject(r.s.Name())
+	broken := proxy.Run(ctx, proxy.Options{
+		Host: os.Stdin, HostOut: os.Stdout, Server: r.proc.Stdin(), ServerOut: r.proc.Stdout(),
+		Session: r.s.Broker().Session(subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Log: r.s.Log(),
+	})
+	if broken != nil {
+		fmt.Fprintf(r.a.stderr, "rootsfs: the conversation broke off: %s\n", names.Escape(broken.Error()))
+		_ = r.proc.Signal(unix.SIGTERM)
+	}
+	wg.Wait()
+	return exit, err
+}
+
+// makeHome makes the directory that is kept as HOME, for the user it is for.
+func makeHome(dir string, uid, gid uint32) error {
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil && os.Geteuid() == 0 {
+		err = os.Lchown(dir, int(uid), int(gid))
+	}
+	if err != nil {
+		return fmt.Errorf("--home: %w", err)
+	}
+	return nil
+}
