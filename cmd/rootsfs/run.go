@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -183,7 +182,7 @@ func (f *runFlags) places(p *plan) error {
 	}
 	dirs, err := sandbox.Interpreter(p.box.Args[0])
 	if err != nil {
-		return &control.Error{Text: err.Error(), Class: control.NoSuch}
+		return noCommand(err)
 	}
 	for i, dir := range dirs {
 		if f.covered(p, dir) {

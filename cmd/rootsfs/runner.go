@@ -95,6 +95,10 @@ func (r *runner) run(ctx context.Context, f *runFlags) (exit sandbox.Exit, err e
 	events, unsubscribe := r.s.Subscribe()
 	defer unsubscribe()
 	go r.relay(signals)
+	go func() {
+		<-r.s.Ended()
+		_ = r.proc.Kill() // whoever ended the session ended this, too
+	}()
 	go r.follow(events)
 	exit, err = r.converse(ctx)
 	r.learned.propose(r.a, r.s)
@@ -117,12 +121,7 @@ func (r *runner) begin(ctx context.Context) error {
 		return err
 	}
 	r.s = s
-	go func() {
-		r.over <- s.Run(r.stop)
-		if r.proc != nil {
-			_ = r.proc.Kill() // whoever ended the session ended this, too
-		}
-	}()
+	go func() { r.over <- s.Run(r.stop) }()
 	return nil
 }
 
@@ -168,16 +167,22 @@ func (r *runner) start(ctx context.Context, f *runFlags) error {
 	r.proc, err = sandbox.Start(ctx, box)
 	unix.Umask(0)
 	if err != nil {
-		switch {
-		case errors.Is(err, sandbox.ErrCannot):
-			err = &control.Error{Text: err.Error(), Class: control.System}
-		case names.Reason(err) == names.NotExist:
-			err = &exitError{code: exitNoCommand, err: err}
+		if errors.Is(err, sandbox.ErrCannot) {
+			return &control.Error{Text: err.Error(), Class: control.System}
 		}
-		return err
+		return noCommand(err)
 	}
 	r.report(&box)
 	return nil
+}
+
+// noCommand gives the news that there is no such command the exit code that
+// shells give it.
+func noCommand(err error) error {
+	if names.Reason(err) == names.NotExist {
+		return &exitError{code: exitNoCommand, err: err}
+	}
+	return err
 }
 
 func (r *runner) interactive() bool {

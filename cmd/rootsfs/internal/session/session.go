@@ -286,6 +286,10 @@ func (s *Session) Name() string { return s.dir.Name() }
 // Point is where the session is mounted, resolved.
 func (s *Session) Point() string { return s.mnt.Point() }
 
+// Ended is closed when everything is revoked and unmounted; somebody may still
+// hold the mount then, see Run.
+func (s *Session) Ended() <-chan struct{} { return s.endDone }
+
 // Log is the session's log.
 func (s *Session) Log() *slog.Logger { return s.log }
 
