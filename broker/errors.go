@@ -50,6 +50,7 @@ func wireError(err error) *wire.Error {
 		Code: ge.Kind.Code(), Reason: ge.Kind.String(),
 		Retryable:    retryable(ge.Kind),
 		RetryAfterMs: ge.RetryAfter.Milliseconds(),
+		Limit:        ge.Limit,
 	}
 	if ge.Path.Root != "" {
 		data.Path = ge.Path.String()
@@ -59,10 +60,13 @@ func wireError(err error) *wire.Error {
 	}
 	var h *hinted
 	if errors.As(err, &h) {
-		data.Hint, data.ETag, data.Limit = h.hint, h.etag, h.limit
+		data.Hint, data.ETag = h.hint, h.etag
+		if h.limit > 0 {
+			data.Limit = h.limit
+		}
 	}
-	raw, _ := json.Marshal(data)                              // strings and numbers only: cannot fail
-	msg := (&guard.Error{Kind: ge.Kind, Err: ge.Err}).Error() // with the cause, where it says more (R125)
+	raw, _ := json.Marshal(data)                                               // strings and numbers only: cannot fail
+	msg := (&guard.Error{Kind: ge.Kind, Err: ge.Err, Limit: ge.Limit}).Error() // with the cause, where it says more (R125)
 	if data.Path != "" {
 		msg = names.Escape(data.Path) + ": " + msg
 	}

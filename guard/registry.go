@@ -106,6 +106,9 @@ type Registry struct {
 	snap   atomic.Pointer[snapshot]
 	epochs atomic.Uint64
 
+	quotas  quotas
+	bounded atomic.Bool // some subject has a quota
+
 	mu    sync.Mutex // guards the fields below and the making of snapshots
 	views []View
 	past  map[RootName]bool // names that were ended in this session

@@ -101,8 +101,7 @@ type root struct {
 	flushing atomic.Int32 // > 0: write-back of a change in progress, exempt from rate limits
 	limiter  *rate.Limiter
 	bytes    *budget
-	written  atomic.Int64
-	created  atomic.Int64
+	account  // what has been written and created
 	ops      atomic.Int64
 	read     atomic.Int64
 	refused  atomic.Int64
@@ -137,6 +136,7 @@ func newRoot(g Grant, src Source, epoch uint64) *root {
 	}
 	p := g.Policy
 	r.policy.Store(&p)
+	r.bound(p.Limits.quota())
 	r.fences.Store(&fences{})
 	if p.Limits.OpsPerSecond > 0 {
 		burst := p.Limits.Burst

@@ -80,16 +80,12 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 				return 0, 0, err
 			}
 		}
-		if appending && l.MaxFile() > 0 {
-			// Where the end is, only the source knows. Appends at the same
-			// moment may go over the limit by one another's length.
-			now, err := beneath.Stat(fd)
+		if appending {
+			unlock, err := f.t.growing(ctx, l, fd, int64(total))
 			if err != nil {
 				return 0, 0, err
 			}
-			if now.Size+int64(total) > l.MaxFile() {
-				return 0, 0, unix.EFBIG
-			}
+			defer unlock()
 		}
 		src := bufs
 		if l.Remote() {
@@ -198,15 +194,13 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 		if err := killPrivFor(c, fd); err != nil {
 			return none, 0, err
 		}
-		if mode&unix.FALLOC_FL_INSERT_RANGE != 0 && l.MaxFile() > 0 {
+		if mode&unix.FALLOC_FL_INSERT_RANGE != 0 {
 			// It makes the file longer by length, wherever off is.
-			now, err := beneath.Stat(fd)
+			unlock, err := f.t.growing(ctx, l, fd, length)
 			if err != nil {
 				return none, 0, err
 			}
-			if length > l.MaxFile()-now.Size {
-				return none, 0, unix.EFBIG
-			}
+			defer unlock()
 		}
 		return none, req.Bytes, beneath.Fallocate(fd, mode, off, length)
 	})

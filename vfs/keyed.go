@@ -49,6 +49,31 @@ func (k *keyed) lock(ctx context.Context, l *guard.Lease, keys ...nameKey) (unlo
 	return func() { k.give(keys) }, nil
 }
 
+// growing lets a file become longer by n bytes from its end, wherever that is:
+// where files can be too large, one such operation on the file at a time, because
+// only the source knows the end, and only until another moves it.
+func (t *Tree) growing(ctx context.Context, l *guard.Lease, fd int, n int64) (unlock func(), err error) {
+	if !l.BoundsFiles() {
+		return func() {}, nil
+	}
+	now, err := beneath.Stat(fd)
+	if err != nil {
+		return nil, err
+	}
+	// A file's identity is no directory's, so the key is nobody else's.
+	if unlock, err = t.locks.lock(ctx, l, nameKey{dir: now.ID()}); err != nil {
+		return nil, err
+	}
+	if now, err = beneath.Stat(fd); err == nil {
+		err = l.Fits(now.Size + n)
+	}
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
 func compareKeys(a, b nameKey) int {
 	switch {
 	case a.dir.Dev != b.dir.Dev:

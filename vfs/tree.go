@@ -133,7 +133,10 @@ func detached[T any](ctx context.Context, l *guard.Lease, drop func(T), f func(l
 		o := recovered(dl, f)
 		if state.CompareAndSwap(running, finished) {
 			result <- o
-		} else if drop != nil && o.err == nil {
+			return
+		}
+		dl.Settle(o.n, o.err)
+		if drop != nil && o.err == nil {
 			drop(o.v)
 		}
 	}()
@@ -154,6 +157,7 @@ func detached[T any](ctx context.Context, l *guard.Lease, drop func(T), f func(l
 		o := <-result
 		return o.v, o.n, o.err
 	}
+	l.Abandon()
 	var zero T
 	return zero, 0, err
 }

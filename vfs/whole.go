@@ -334,14 +334,12 @@ func (o *overwriting) existing(d beneath.Dir, base string) (int, error) {
 }
 
 func (o *overwriting) write(fd int, data []byte) error {
-	if o.how.Append && o.l.MaxFile() > 0 {
-		now, err := beneath.Stat(fd)
+	if o.how.Append {
+		unlock, err := o.t.growing(o.ctx, o.l, fd, int64(len(data)))
 		if err != nil {
 			return err
 		}
-		if now.Size+int64(len(data)) > o.l.MaxFile() {
-			return unix.EFBIG
-		}
+		defer unlock()
 	}
 	n, err := beneath.Pwritev(fd, [][]byte{data}, o.how.Off, o.how.Append)
 	o.wrote.Store(int64(n))

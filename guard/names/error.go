@@ -3,6 +3,7 @@ package names
 import (
 	"errors"
 	"io/fs"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -130,6 +131,9 @@ type Error struct {
 	// RetryAfter is how long to wait before a retry can succeed; zero when
 	// a retry is pointless or the time is unknown.
 	RetryAfter time.Duration
+	// Limit is the amount that was not to be exceeded; zero where no limit is
+	// concerned or it is not to be told.
+	Limit int64
 }
 
 // Error is "op path: what happened". The last part is the cause's text where
@@ -155,12 +159,12 @@ func (e *Error) what() string {
 	var pathErr *fs.PathError
 	switch {
 	case e.Err == nil:
-		return e.Text()
+		return e.Text() + e.bound()
 	case errors.As(e.Err, &errno):
 		if e.Kind == IO || e.Kind == Other {
 			return errno.Error()
 		}
-		return e.Text()
+		return e.Text() + e.bound()
 	case errors.As(e.Err, &pathErr):
 		return e.Text()
 	}
@@ -168,6 +172,14 @@ func (e *Error) what() string {
 		return cause
 	}
 	return e.Text()
+}
+
+// bound tells the limit, where there is one.
+func (e *Error) bound() string {
+	if e.Limit <= 0 {
+		return ""
+	}
+	return " (the limit is " + strconv.FormatInt(e.Limit, 10) + ")"
 }
 
 // Text is the sentence for a person, without operation and path.

@@ -1,0 +1,183 @@
+package guard_test
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// of is the request as another subject makes it, on another root.
+func of(t testing.TB, r guard.Request, s guard.Subject, root string) guard.Request {
+	r.Caller.Subject, r.Path = s, path(t, root, "a")
+	return r
+}
+
+// R055, R077, R193: a subject has one quota for all its roots, another subject
+// its own; what is refused tells the limit.
+func TestSubjectQuotas(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{})
+	s.grant(t, "q", "/b", guard.Policy{Limits: guard.Limits{MaxWritten: 15}})
+	s.SetQuotas(map[guard.Subject]guard.Quota{"one": {MaxWritten: 20, MaxCreated: 1, MaxFile: 100}, guard.AnySubject: {MaxWritten: 10}})
+	w := req(t, names.OpWrite)
+	w.Bytes = 10
+	wantKind(t, s.once(of(t, w, "one", "r"), 10), 0)
+	wantKind(t, s.once(of(t, w, "one", "q"), 10), 0)
+	refused := func(r guard.Request, errno syscall.Errno, limit int64) {
+		t.Helper()
+		var ge *guard.Error
+		if err := s.once(r, r.Bytes); !errors.As(err, &ge) || ge.Kind != names.Quota || ge.Errno() != errno || ge.Limit != limit {
+			t.Errorf("%v; want errno %d and limit %d", err, errno, limit)
+		}
+	}
+	refused(of(t, w, "one", "r"), syscall.EDQUOT, 20)
+	refused(of(t, w, "two", "q"), syscall.EDQUOT, 15) // the root's, of which one has used ten
+	wantKind(t, s.once(of(t, w, "two", "r"), 10), 0)
+	refused(of(t, w, "two", "r"), syscall.EDQUOT, 10)
+	wantKind(t, s.once(of(t, w, "three", "r"), 10), 0) // each for itself
+	for range 5 {
+		wantKind(t, s.once(of(t, w, "", "r"), 10), 0) // no subject: only the root counts
+	}
+	big := req(t, names.OpTruncate)
+	big.Size = 101
+	refused(of(t, big, "one", "r"), syscall.EFBIG, 100)
+	mk := req(t, names.OpMkdir)
+	mk.Names = 1
+	wantKind(t, s.once(of(t, mk, "one", "r"), 0), 0)
+	refused(of(t, mk, "one", "q"), syscall.EDQUOT, 1)
+
+	// A quota that is changed counts from what was used.
+	s.SetQuotas(map[guard.Subject]guard.Quota{"one": {MaxWritten: 25}})
+	refused(of(t, w, "one", "r"), syscall.EDQUOT, 25)
+	w.Bytes = 5
+	wantKind(t, s.once(of(t, w, "one", "r"), 5), 0)
+	use := map[guard.Subject]guard.Usage{}
+	for _, u := range s.Usage() {
+		use[u.Subject] = u
+	}
+	if u := use["one"]; u.Written != 25 || u.Created != 1 || u.Quota.MaxWritten != 25 || use["two"].Written != 10 {
+		t.Errorf("usage %+v", use)
+	}
+	if st, _ := s.Lookup("r"); st.Written != 10+10+10+50+5 || st.Created != 1 {
+		t.Errorf("root: written %d, created %d", st.Written, st.Created)
+	}
+	s.SetQuotas(nil)
+	w.Bytes = 1000
+	wantKind(t, s.once(of(t, w, "one", "r"), 1000), 0)
+}
+
+// R193: N writers of two subjects on two roots, failing and succeeding, whole and
+// short: what passes is never more than any of the four quotas, all of it can be
+// used, and what is reserved and not used is given back.
+func TestQuotasTogetherAreExact(t *testing.T) {
+	s := newSetup(t, nil)
+	roots, subjects := []string{"r", "q"}, []guard.Subject{"one", "two"}
+	for _, r := range roots {
+		s.grant(t, r, "/"+r, guard.Policy{Limits: guard.Limits{MaxWritten: 3000, MaxCreated: 70}})
+	}
+	s.SetQuotas(map[guard.Subject]guard.Quota{"one": {MaxWritten: 2500, MaxCreated: 60}, "two": {MaxWritten: 3500, MaxCreated: 80}})
+	var wrote, made [2][2]atomic.Int64
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := range 400 {
+				ri, si := (i+w)%2, (i/2)%2
+				r := of(t, req(t, names.OpReplace), subjects[si], roots[ri])
+				r.Bytes, r.Names = 7, 1
+				l, err := s.Admit(bg, r)
+				if err != nil {
+					continue
+				}
+				n, fails := int64(7), error(nil)
+				switch i % 4 {
+				case 0:
+					n, fails = 3, syscall.ENOSPC // short, and no name
+				case 1:
+					if l.Charge(5, 12) == nil {
+						n = 12
+					}
+				case 2:
+					l.NotMade()
+				}
+				if err := l.Done(n, fails); (err != nil) != (fails != nil) {
+					t.Errorf("%v", err)
+				}
+				wrote[ri][si].Add(n)
+				if i%4 != 0 && i%4 != 2 {
+					made[ri][si].Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// What is left can be used to the last byte and name: nothing has leaked.
+	for ri := range roots {
+		for si := range subjects {
+			for ok := true; ok; {
+				r := of(t, req(t, names.OpReplace), subjects[si], roots[ri])
+				r.Bytes = 1
+				if ok = s.once(r, 1) == nil; ok {
+					wrote[ri][si].Add(1)
+				}
+			}
+			for ok := true; ok; {
+				r := of(t, req(t, names.OpMkdir), subjects[si], roots[ri])
+				r.Names = 1
+				if ok = s.once(r, 0) == nil; ok {
+					made[ri][si].Add(1)
+				}
+			}
+		}
+	}
+	for ri, name := range roots {
+		st, _ := s.Lookup(guard.RootName(name))
+		w, m := wrote[ri][0].Load()+wrote[ri][1].Load(), made[ri][0].Load()+made[ri][1].Load()
+		if st.Written != w || st.Created != m || w > 3000 || m > 70 {
+			t.Errorf("root %s: %d bytes and %d names on record, %d and %d in fact", name, st.Written, st.Created, w, m)
+		}
+	}
+	for si, u := range s.Usage() {
+		w, m := wrote[0][si].Load()+wrote[1][si].Load(), made[0][si].Load()+made[1][si].Load()
+		if u.Written != w || u.Created != m || w > u.Quota.MaxWritten || m > u.Quota.MaxCreated {
+			t.Errorf("subject %s: %+v, %d and %d in fact", u.Subject, u, w, m)
+		}
+	}
+	if s.Usage()[0].Written != 2500 || s.Usage()[0].Created != 60 {
+		t.Errorf("the smallest quota was not used up: %+v", s.Usage()[0])
+	}
+}
+
+// A nested root's quota holds for its files through the outer root, too.
+func TestQuotaOfTheNestedRoot(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{})
+	s.grant(t, "in", "/a/sub", guard.Policy{Limits: guard.Limits{MaxWritten: 10, MaxFile: 50}})
+	in, _ := s.Lookup("in")
+	enter := func(n, size int64) error {
+		w := req(t, names.OpWrite)
+		w.Bytes, w.Size = n, size
+		l, err := s.Admit(bg, w)
+		if err != nil {
+			return err
+		}
+		_, err = l.Cross(in.ID)
+		if err != nil {
+			n = 0
+		}
+		return l.Done(n, err)
+	}
+	wantKind(t, enter(5, 51), names.Quota)
+	wantKind(t, enter(8, 8), 0)
+	wantKind(t, enter(5, 8), names.Quota)
+	wantKind(t, enter(2, 8), 0)
+	for root, want := range map[guard.RootName]int64{"r": 10, "in": 10} {
+		if st, _ := s.Lookup(root); st.Written != want {
+			t.Errorf("%s: %d bytes, want %d", root, st.Written, want)
+		}
+	}
+}
