@@ -54,6 +54,14 @@ type config struct {
 	Stderr int `json:"stderr,omitempty"`
 }
 
+// sockets says which sockets a command may make.
+type sockets uint8
+
+const (
+	socketsNone sockets = iota // pairs of its own only
+	socketsIP                  // also TCP and UDP
+)
+
 // message is what travels on the control socket, one per packet.
 type message struct {
 	// From the init: what it has reached, that it has started the command,

@@ -1,0 +1,173 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// machine runs the very program that the kernel gets.
+func machine(t *testing.T, s sockets) func(arch, nr uint32, args ...uint64) string {
+	t.Helper()
+	raw, err := program(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	insns, ok := bpf.Disassemble(raw)
+	if !ok {
+		t.Fatal("the program has instructions that nobody knows")
+	}
+	vm, err := bpf.NewVM(insns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(arch, nr uint32, args ...uint64) string {
+		// The machine reads words in network order; a word is a word.
+		data := make([]byte, 64)
+		binary.BigEndian.PutUint32(data[dataNr:], nr)
+		binary.BigEndian.PutUint32(data[dataArch:], arch)
+		for i, a := range args {
+			binary.BigEndian.PutUint32(data[argLow(uint32(i)):], uint32(a))
+			binary.BigEndian.PutUint32(data[argLow(uint32(i))+4:], uint32(a>>32))
+		}
+		verdict, err := vm.Run(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch v := uint32(verdict); {
+		case v == allow:
+			return "allow"
+		case v == kill:
+			return "kill"
+		case v&unix.SECCOMP_RET_ACTION_FULL == unix.SECCOMP_RET_ERRNO:
+			return unix.ErrnoName(unix.Errno(v & unix.SECCOMP_RET_DATA))
+		default:
+			return fmt.Sprintf("%#x", v)
+		}
+	}
+}
+
+const high = 1 << 32 // a bit that the kernel does not look at
+
+func TestFilter(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		nr   uint32
+		args []uint64
+		want string
+	}{
+		{"read", unix.SYS_READ, nil, "allow"},
+		{"openat2", unix.SYS_OPENAT2, nil, "allow"},
+		{"execve", unix.SYS_EXECVE, nil, "allow"},
+		{"seccomp of its own", unix.SYS_SECCOMP, nil, "allow"},
+		{"landlock of its own", unix.SYS_LANDLOCK_RESTRICT_SELF, nil, "allow"},
+		{"the newest known", lastCall, nil, "allow"},
+		{"one newer", lastCall + 1, nil, "ENOSYS"},
+		{"x32's read", 0x40000000, nil, "ENOSYS"},
+		{"x32's mount", 0x40000000 + unix.SYS_MOUNT, nil, "ENOSYS"},
+		{"minus one", 0xffffffff, nil, "ENOSYS"},
+
+		{"fork", unix.SYS_CLONE, []uint64{uint64(unix.SIGCHLD)}, "allow"},
+		{"a thread", unix.SYS_CLONE, []uint64{unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_THREAD}, "allow"},
+		{"vfork with a pidfd", unix.SYS_CLONE, []uint64{unix.CLONE_VFORK | unix.CLONE_VM | unix.CLONE_PIDFD | uint64(unix.SIGCHLD)}, "allow"},
+		{"clone a user namespace", unix.SYS_CLONE, []uint64{unix.CLONE_NEWUSER | uint64(unix.SIGCHLD)}, "EPERM"},
+		{"clone a user namespace, high bit", unix.SYS_CLONE, []uint64{high | unix.CLONE_NEWUSER}, "EPERM"},
+		{"clone a mount namespace", unix.SYS_CLONE, []uint64{unix.CLONE_NEWNS}, "EPERM"},
+		{"clone3", unix.SYS_CLONE3, nil, "ENOSYS"},
+		{"unshare files", unix.SYS_UNSHARE, []uint64{unix.CLONE_FILES}, "allow"},
+		{"unshare user", unix.SYS_UNSHARE, []uint64{unix.CLONE_NEWUSER}, "EPERM"},
+		{"unshare time", unix.SYS_UNSHARE, []uint64{unix.CLONE_NEWTIME}, "EPERM"},
+		{"unshare files and net", unix.SYS_UNSHARE, []uint64{unix.CLONE_FILES | unix.CLONE_NEWNET}, "EPERM"},
+		{"setns", unix.SYS_SETNS, nil, "EPERM"},
+
+		{"TCP", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, 0}, "allow"},
+		{"TCP by name over IPv6", unix.SYS_SOCKET, []uint64{unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_TCP}, "allow"},
+		{"UDP", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDP}, "allow"},
+		{"ping", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP}, "allow"},
+		{"MPTCP", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, "EPROTONOSUPPORT"},
+		{"MPTCP, high bit", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM, high | unix.IPPROTO_MPTCP}, "EPROTONOSUPPORT"},
+		{"SCTP", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP}, "EPROTONOSUPPORT"},
+		{"a raw socket", unix.SYS_SOCKET, []uint64{unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_TCP}, "EPERM"},
+		{"unix", unix.SYS_SOCKET, []uint64{unix.AF_UNIX, unix.SOCK_STREAM, 0}, "EAFNOSUPPORT"},
+		{"unix, high bit", unix.SYS_SOCKET, []uint64{high | unix.AF_UNIX, unix.SOCK_STREAM, 0}, "EAFNOSUPPORT"},
+		{"netlink", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK, unix.SOCK_RAW, 0}, "EAFNOSUPPORT"},
+		{"packet", unix.SYS_SOCKET, []uint64{unix.AF_PACKET, unix.SOCK_RAW, 0}, "EAFNOSUPPORT"},
+		{"vsock", unix.SYS_SOCKET, []uint64{unix.AF_VSOCK, unix.SOCK_STREAM, 0}, "EAFNOSUPPORT"},
+		{"alg", unix.SYS_SOCKET, []uint64{unix.AF_ALG, unix.SOCK_SEQPACKET, 0}, "EAFNOSUPPORT"},
+		{"a pair, as Node makes them", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, 0}, "allow"},
+		{"a pair that keeps packets apart", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_SEQPACKET, 0}, "allow"},
+		{"a pair that can be sent elsewhere", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_DGRAM, 0}, "EPERM"},
+		{"the same, called raw", unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_RAW, 0}, "EPERM"},
+		{"a pair of another family", unix.SYS_SOCKETPAIR, []uint64{unix.AF_TIPC, unix.SOCK_STREAM, 0}, "EAFNOSUPPORT"},
+
+		{"TCGETS", unix.SYS_IOCTL, []uint64{0, unix.TCGETS}, "allow"},
+		{"TIOCSTI", unix.SYS_IOCTL, []uint64{0, unix.TIOCSTI}, "EPERM"},
+		{"TIOCSTI, high bit", unix.SYS_IOCTL, []uint64{0, high | unix.TIOCSTI}, "EPERM"},
+		{"TIOCLINUX", unix.SYS_IOCTL, []uint64{0, unix.TIOCLINUX}, "EPERM"},
+		{"TIOCLINUX, high bits", unix.SYS_IOCTL, []uint64{0, 0xffffffff<<32 | unix.TIOCLINUX}, "EPERM"},
+		{"personality asked", unix.SYS_PERSONALITY, []uint64{0xffffffff}, "allow"},
+		{"personality as it is", unix.SYS_PERSONALITY, []uint64{0}, "allow"},
+		{"personality that makes reading executing", unix.SYS_PERSONALITY, []uint64{0x0400000}, "EPERM"},
+
+		{"io_uring_setup", unix.SYS_IO_URING_SETUP, nil, "ENOSYS"},
+		{"mount", unix.SYS_MOUNT, nil, "EPERM"},
+		{"fsopen", unix.SYS_FSOPEN, nil, "EPERM"},
+		{"open_tree", unix.SYS_OPEN_TREE, nil, "EPERM"},
+		{"move_mount", unix.SYS_MOVE_MOUNT, nil, "EPERM"},
+		{"mount_setattr", unix.SYS_MOUNT_SETATTR, nil, "EPERM"},
+		{"pivot_root", unix.SYS_PIVOT_ROOT, nil, "EPERM"},
+		{"keyctl", unix.SYS_KEYCTL, nil, "EPERM"},
+		{"ptrace", unix.SYS_PTRACE, nil, "EPERM"},
+		{"process_vm_readv", unix.SYS_PROCESS_VM_READV, nil, "EPERM"},
+		{"pidfd_getfd", unix.SYS_PIDFD_GETFD, nil, "EPERM"},
+		{"open_by_handle_at", unix.SYS_OPEN_BY_HANDLE_AT, nil, "EPERM"},
+		{"bpf", unix.SYS_BPF, nil, "EPERM"},
+		{"syslog", unix.SYS_SYSLOG, nil, "EPERM"},
+	} {
+		if got := machine(t, socketsIP)(filterArch, c.nr, c.args...); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// Every call on the lists is refused, and nothing of another architecture runs.
+func TestFilterLists(t *testing.T) {
+	run := machine(t, socketsIP)
+	for _, list := range []map[uint32]unix.Errno{refused, refusedHere} {
+		for nr, errno := range list {
+			if got := run(filterArch, nr); got != unix.ErrnoName(errno) {
+				t.Errorf("call %d: %s, want %v", nr, got, errno)
+			}
+		}
+	}
+	for _, arch := range []uint32{unix.AUDIT_ARCH_X86_64, unix.AUDIT_ARCH_I386, unix.AUDIT_ARCH_AARCH64, unix.AUDIT_ARCH_ARM, 0} {
+		if arch == filterArch {
+			continue
+		}
+		for nr := range uint32(lastCall) {
+			if got := run(arch, nr); got != "kill" {
+				t.Fatalf("call %d of architecture %#x: %s, want kill", nr, arch, got)
+			}
+		}
+	}
+}
+
+// Without a network there is no socket of any family, and pairs still work.
+func TestFilterNoSockets(t *testing.T) {
+	run := machine(t, socketsNone)
+	for family := range uint64(unix.AF_MAX) {
+		for kind := range uint64(typeMask) {
+			if got := run(filterArch, unix.SYS_SOCKET, family, kind, 0); got != "EAFNOSUPPORT" {
+				t.Errorf("family %d, type %d: %s", family, kind, got)
+			}
+		}
+	}
+	if got := run(filterArch, unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_STREAM, 0); got != "allow" {
+		t.Errorf("a pair: %s", got)
+	}
+}
