@@ -1,0 +1,14 @@
+package main
+
+import "os"
+
+// int80 is getpid by the 32-bit interface.
+func int80() int32
+
+// foreignCall exits with 0 if the call worked.
+func foreignCall() int {
+	if int(int80()) == os.Getpid() {
+		return 0
+	}
+	return 1
+}

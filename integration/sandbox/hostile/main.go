@@ -1,0 +1,144 @@
+// Command hostile is what a confined command must not be able to be. It tries
+// everything in its list to get at what lies outside its roots, and prints a
+// line of JSON for each attempt: what it was, and how it came out.
+//
+// It promises nothing to anybody, and it must never be run for real: unconfined,
+// most of its attempts succeed (which is how the tests know that they are
+// attempts). It changes only what its targets name, except that at worst it
+// leaves processes behind.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// targets are what the tests have put outside, as paths and names there.
+type targets struct {
+	Secret   string // a file that everybody may read and write, and what it says
+	Says     string
+	Dir      string // the directory it lies in; writable
+	Root     string // a root, writable, as a path inside
+	Link     string // a link in the root that leads to Secret
+	SetUID   string // a set-uid copy of this program in the root
+	Handle   string // Secret's file handle: type, and bytes in hex
+	Victim   int    // a process of the same user
+	Parent   int    // the process that serves
+	Pathname string // a listening unix socket
+	Abstract string // another one, without its @
+	TCP      string // a listening port of the host's
+	UDP      string
+	MPTCP    string
+	Log      string // what standard error's file holds
+	ShmKey   int    // a shared memory segment
+	Shm      string // a file in the host's /dev/shm
+	Pids     int    // the limit that was set
+	Host     string // the host's name
+}
+
+// errRefused is an attempt that came out empty without an errno to show.
+var errRefused = errors.New("refused")
+
+// attempt is one thing to try: nil means that it worked.
+type attempt struct {
+	name string
+	try  func(t *targets) error
+}
+
+var attempts []attempt
+
+// result is what is printed.
+type result struct {
+	Name   string
+	Worked bool
+	Detail string
+}
+
+func main() {
+	// Helpers of single attempts.
+	if len(os.Args) == 2 {
+		if helper, ok := helpers[os.Args[1]]; ok {
+			os.Exit(helper())
+		}
+	}
+	var t targets
+	if err := json.Unmarshal([]byte(os.Args[1]), &t); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	out := json.NewEncoder(os.Stdout)
+	for _, a := range attempts {
+		err := a.run(&t)
+		if err := out.Encode(result{a.name, err == nil, fmt.Sprint(err)}); err != nil {
+			os.Exit(1)
+		}
+	}
+}
+
+// run keeps a panic of one attempt from hiding the others.
+func (a *attempt) run(t *targets) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return a.try(t)
+}
+
+// helpers are what this program does when an attempt starts it again.
+var helpers = map[string]func() int{
+	"-euid":    func() int { return os.Geteuid() & 0x7f },
+	"-foreign": func() int { return foreignCall() },
+	"-nothing": func() int { return 0 },
+}
+
+// again starts this program again and returns its exit code.
+func again(path, helper string) (int, error) {
+	err := exec.Command(path, helper).Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			return -1, fmt.Errorf("ended by %v", ws.Signal())
+		}
+		return exit.ExitCode(), nil
+	}
+	return 0, err
+}
+
+// call makes a system call and returns its error.
+func call(nr uintptr, args ...uintptr) error {
+	var a [6]uintptr
+	copy(a[:], args)
+	_, _, errno := unix.Syscall6(nr, a[0], a[1], a[2], a[3], a[4], a[5])
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// reveals says whether what was read is the secret.
+func reveals(t *targets, b []byte, err error) error {
+	if err != nil {
+		return short(err)
+	}
+	if !strings.Contains(string(b), t.Says) {
+		return errRefused
+	}
+	return nil
+}
+
+// short is an error without the paths in it.
+func short(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}

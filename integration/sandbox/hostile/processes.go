@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	attempts = append(attempts,
+		attempt{"see other processes", seeOthers},
+		attempt{"read another process's environment", func(t *targets) error { return readProc(t, "environ") }},
+		attempt{"read another process's memory", func(t *targets) error { return memory(t) }},
+		attempt{"ptrace another process", trace},
+		attempt{"copy another process's descriptor", stealDescriptor},
+		attempt{"signal another process", signalVictim},
+		attempt{"read the owner's plane of rootsfs", func(t *targets) error { return readProc(t, "fd/3") }},
+		attempt{"attach shared memory", shm},
+		attempt{"read a key of the user's keyring", keyring},
+		attempt{"become root", func(*targets) error { return becomeRoot() }},
+		attempt{"keep a capability", capability},
+		attempt{"fork without bound", forkBomb},
+	)
+}
+
+// seeOthers looks for the victim, which may have another number inside.
+func seeOthers(*targets) error {
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return err
+	}
+	for _, l := range lines {
+		if b, err := os.ReadFile(l); err == nil && bytes.Contains(b, []byte("rootsfs-victim")) {
+			return nil
+		}
+	}
+	return errRefused
+}
+
+func proc(pid int, name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }
+
+// isVictim reports whether a pid means the victim here too.
+func isVictim(t *targets) bool {
+	b, err := os.ReadFile(proc(t.Victim, "cmdline"))
+	return err == nil && bytes.Contains(b, []byte("rootsfs-victim"))
+}
+
+func readProc(t *targets, name string) error {
+	if !isVictim(t) {
+		return unix.ESRCH
+	}
+	b, err := readSome(proc(t.Victim, name))
+	return reveals(t, b, err)
+}
+
+func memory(t *targets) error {
+	if !isVictim(t) {
+		return unix.ESRCH
+	}
+	f, err := os.OpenFile(proc(t.Victim, "mem"), os.O_RDWR, 0)
+	if err == nil {
+		f.Close()
+		return nil
+	}
+	var b byte
+	local := []unix.Iovec{{Base: &b, Len: 1}}
+	remote := []unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&b)), Len: 1}}
+	if _, err := unix.ProcessVMReadv(t.Victim, local, remote, 0); err == nil || errors.Is(err, unix.EFAULT) {
+		return nil // it may, and only the address was wrong
+	}
+	return short(err)
+}
+
+func trace(t *targets) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.PtraceSeize(t.Victim); err != nil {
+		return err
+	}
+	return nil // it is let go of when this thread's process ends
+}
+
+func stealDescriptor(t *targets) error {
+	fd, err := unix.PidfdOpen(t.Victim, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for n := range 8 {
+		got, gerr := unix.PidfdGetfd(fd, n, 0)
+		if gerr != nil {
+			err = gerr
+			continue
+		}
+		unix.Close(got)
+		return nil
+	}
+	return err
+}
+
+// signalVictim sends what changes nothing: the tests look whether it arrives.
+func signalVictim(t *targets) error {
+	err := unix.Kill(t.Victim, unix.SIGUSR1)
+	if err == nil && !isVictim(t) {
+		return unix.ESRCH // somebody of our own has that number
+	}
+	return err
+}
+
+func shm(t *targets) error {
+	id, _, errno := unix.Syscall(unix.SYS_SHMGET, uintptr(t.ShmKey), 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	at, _, errno := unix.Syscall(unix.SYS_SHMAT, id, 0, unix.SHM_RDONLY)
+	if errno != 0 {
+		return errno
+	}
+	return call(unix.SYS_SHMDT, at)
+}
+
+// keyring looks for the key that the tests have put into the user's keyring.
+func keyring(t *targets) error {
+	id, err := unix.KeyctlSearch(unix.KEY_SPEC_USER_KEYRING, "user", "rootsfs-hostile", 0)
+	if err != nil {
+		return err
+	}
+	b := make([]byte, 256)
+	n, err := unix.KeyctlBuffer(unix.KEYCTL_READ, id, b, 0)
+	return reveals(t, b[:max(n, 0)], err)
+}
+
+func becomeRoot() error {
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	for _, nr := range []uintptr{unix.SYS_SETUID, unix.SYS_SETREUID, unix.SYS_SETRESUID} {
+		if err := call(nr, 0, 0, 0); err == nil && os.Geteuid() == 0 {
+			return nil
+		}
+	}
+	return unix.EPERM
+}
+
+// capability looks at every set, and tries to add to them.
+func capability(*targets) error {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return short(err)
+	}
+	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapAmb"} {
+		for line := range bytes.Lines(b) {
+			value, ok := bytes.CutPrefix(line, []byte(set+":"))
+			if !ok {
+				continue
+			}
+			if n, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 16, 64); err != nil || n != 0 {
+				return nil
+			}
+		}
+	}
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	data := [2]unix.CapUserData{{Effective: ^uint32(0), Permitted: ^uint32(0), Inheritable: ^uint32(0)}}
+	return unix.Capset(&hdr, &data[0])
+}
+
+// forkBomb works if it gets further than the limit. What it starts waits a
+// while and ends by itself; it is small, so that an unconfined run harms nobody.
+func forkBomb(t *targets) error {
+	var pids []int
+	defer func() {
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL)
+			_, _ = unix.Wait4(pid, nil, 0, nil)
+		}
+	}()
+	for len(pids) <= t.Pids {
+		pid, err := forkSleep()
+		if err != nil {
+			return err
+		}
+		pids = append(pids, pid)
+	}
+	return nil
+}
+
+func forkSleep() (int, error) {
+	path := "/bin/sleep"
+	p, err := os.StartProcess(path, []string{"sleep", "60"}, &os.ProcAttr{})
+	if err != nil {
+		return 0, short(err)
+	}
+	defer p.Release()
+	return p.Pid, nil
+}
