@@ -3,60 +3,227 @@ package sandbox
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// hostile runs the hostile program at a level; level 0 is without rootsfs.
-func (o *outside) hostile(level sandbox.Level) []result {
+// bare is a run without rootsfs.
+const bare sandbox.Level = 0
+
+// run is one way to start the hostile program.
+type run struct {
+	name  string
+	level sandbox.Level
+	net   bool
+	// works are the attempts that may, and must, work: the holes of a level,
+	// which its Report names.
+	works []string
+}
+
+var runs = []run{
+	{name: "without rootsfs", level: bare},
+	{name: "landlock", level: sandbox.Landlock, works: []string{
+		"stat a file", "chmod a file", "set a file's times", "set an extended attribute", "change into a directory", "watch a directory",
+		"read the kernel's memory, keys or log", // what everybody may read in /proc
+		"learn the host's name", "see other processes",
+	}},
+	{name: "bubblewrap", level: sandbox.Bubblewrap},
+	{name: "namespaces", level: sandbox.Namespaces},
+	{name: "namespaces, with --net", level: sandbox.Namespaces, net: true, works: []string{"connect by TCP", "send by UDP"}},
+}
+
+// unproven are attempts that no machine of ours lets succeed without rootsfs:
+// their kernels lack what they attack.
+var unproven = []string{"write sysrq-trigger", "paste into the terminal (TIOCLINUX)"}
+
+// hostile runs the hostile program.
+func (o *outside) hostile(r run) map[string]result {
 	t := o.t
 	t.Helper()
 	at := o.root
-	if level == 0 || level == sandbox.Landlock {
+	if r.level == bare || r.level == sandbox.Landlock {
 		at = o.tree + o.root // where the tree is on the host
 	}
-	o.Root, o.Link, o.SetUID, o.Parent = at, at+"/link", at+"/setuid", 1
+	o.Root, o.Link, o.SetUID, o.Parent = at, at+"/link", at+"/setuid", os.Getpid()
 	raw, err := json.Marshal(o.targets)
 	must(t, err)
-	stdout, log, code := o.run(order{Bare: level == 0, Terminal: true, Options: o.options(level, at+"/hostile", string(raw))})
+	opt := o.options(r.level, at+"/hostile", string(raw))
+	opt.Net = r.net
+	stdout, log, code := o.run(order{Bare: r.level == bare, Terminal: true, Options: opt})
 	if code != 0 {
-		t.Fatalf("the hostile program ended with %d:\n%s", code, log)
+		t.Fatalf("%s: the hostile program ended with %d:\n%s", r.name, code, log)
 	}
-	var results []result
+	results := map[string]result{}
 	for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); {
 		var r result
 		must(t, json.Unmarshal(lines.Bytes(), &r))
-		results = append(results, r)
+		if results[r.Name].Name == "" {
+			o.order = append(o.order, r.Name)
+		}
+		results[r.Name] = r
 	}
 	return results
 }
 
-func TestX(t *testing.T) {
+// Everything that is attempted fails at every level, but for the holes that the
+// level admits to, and works without rootsfs: as root, as an ordinary user, or
+// both. R001, R063, R113, R131, R165.
+func TestTable(t *testing.T) {
+	proven := map[string]bool{}
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
-			var names []string
-			all := map[string]string{}
-			for _, l := range []sandbox.Level{0, sandbox.Landlock, sandbox.Bubblewrap, sandbox.Namespaces} {
-				for _, r := range o.hostile(l) {
-					if l == sandbox.Landlock {
-						names = append(names, r.Name)
+			table := map[string]map[string]result{}
+			for _, r := range runs {
+				table[r.name] = o.hostile(r)
+				if r.level == bare {
+					for name, res := range table[r.name] {
+						proven[name] = proven[name] || res.Worked
 					}
-					all[r.Name] += " | " + show(r)
+					continue
+				}
+				judge(t, r, table[r.name], len(table["without rootsfs"]))
+			}
+			if heard := strings.Count(o.victimSays(), "signal"); heard != 1 {
+				t.Errorf("the victim heard %d signals, want one: from the run without rootsfs", heard)
+			}
+			t.Log("\n" + markdown(o.order[:len(table["without rootsfs"])], table))
+		})
+	}
+	for name, ok := range proven {
+		if !ok && !slices.Contains(unproven, name) {
+			t.Errorf("%q does not work without rootsfs either: it shows nothing", name)
+		}
+	}
+}
+
+// judge compares what worked with what may.
+func judge(t *testing.T, r run, results map[string]result, want int) {
+	t.Helper()
+	if len(results) != want || want < 50 {
+		t.Errorf("%s: %d attempts were made, want %d", r.name, len(results), want)
+	}
+	for name, res := range results {
+		switch may := slices.Contains(r.works, name); {
+		case res.Worked && !may:
+			t.Errorf("%s: %q works", r.name, name)
+		case !res.Worked && may:
+			t.Errorf("%s: %q does not work (%s), but is named as a hole", r.name, name, res.Detail)
+		case strings.HasPrefix(res.Detail, "panic"):
+			t.Errorf("%s: %q was not tried: %s", r.name, name, res.Detail)
+		}
+	}
+}
+
+func markdown(names []string, table map[string]map[string]result) string {
+	var b strings.Builder
+	b.WriteString("| attempt |")
+	for _, r := range runs {
+		b.WriteString(" " + r.name + " |")
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(runs)) + "\n")
+	for _, n := range names {
+		b.WriteString("| " + n + " |")
+		for _, r := range runs {
+			cell := table[r.name][n].Detail
+			if table[r.name][n].Worked {
+				cell = "**works**"
+			}
+			b.WriteString(" " + cell + " |")
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// The same with a shell's means.
+func TestScript(t *testing.T) {
+	holes := []string{"stat a file", "chmod a file", "touch a file", "cd into a directory"}
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			proven := 0
+			for _, r := range runs[:4] {
+				worked := o.script(r)
+				var want []string
+				switch r.level {
+				case bare:
+					proven = len(worked)
+					continue
+				case sandbox.Landlock:
+					want = holes
+				}
+				if !slices.Equal(worked, want) {
+					t.Errorf("%s: these work: %q, want %q", r.name, worked, want)
 				}
 			}
-			for _, n := range names {
-				t.Log(n, all[n])
+			if proven < 15 {
+				t.Errorf("without rootsfs only %d attempts work", proven)
 			}
 		})
 	}
 }
 
-func show(r result) string {
-	if r.Worked {
-		return "WORKS"
+// script runs hostile.sh and returns what worked.
+func (o *outside) script(r run) []string {
+	t := o.t
+	t.Helper()
+	at := o.root
+	if r.level == bare || r.level == sandbox.Landlock {
+		at = o.tree + o.root
 	}
-	return r.Detail
+	mark := fmt.Sprintf("0.%d", os.Getpid())
+	stdout, log, code := o.run(order{Bare: r.level == bare, Options: o.options(r.level, at+"/hostile.sh", o.Secret, o.Says, at, fmt.Sprint(o.Victim), o.TCP, mark)})
+	if code != 0 || strings.Count(stdout, "\n") != 30 {
+		t.Fatalf("%s: the script ended with %d after\n%s%s", r.name, code, stdout, log)
+	}
+	var worked []string
+	for line := range strings.Lines(stdout) {
+		if name, ok := strings.CutPrefix(line, "worked\t"); ok {
+			worked = append(worked, strings.TrimSpace(name))
+		}
+	}
+	left := holding(t, "sleep\x00300\x00"+mark)
+	if r.level == bare {
+		for _, pid := range left {
+			kill(t, pid)
+		}
+		left = nil
+	}
+	if len(left) > 0 {
+		t.Errorf("%s: processes %v are left", r.name, left)
+	}
+	return worked
+}
+
+// holding returns the processes whose command line contains text.
+func holding(t *testing.T, text string) []int {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	must(t, err)
+	var pids []int
+	for _, l := range lines {
+		b, err := os.ReadFile(l)
+		if err != nil || !strings.Contains(string(b), text) {
+			continue // it has ended meanwhile
+		}
+		pid := 0
+		_, err = fmt.Sscanf(l, "/proc/%d/", &pid)
+		must(t, err)
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+func kill(t *testing.T, pid int) {
+	t.Helper()
+	p, err := os.FindProcess(pid)
+	must(t, err)
+	must(t, p.Kill())
 }

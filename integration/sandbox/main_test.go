@@ -30,7 +30,14 @@ func TestMain(m *testing.M) {
 	if secret, ok := os.LookupEnv(victimVar); ok {
 		os.Exit(victim(secret))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if builds.dir != "" {
+		if err := os.RemoveAll(builds.dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
 
 // order is what a driver is told.

@@ -83,8 +83,15 @@ var refused = map[uint32]unix.Errno{
 	unix.SYS_SYSLOG: unix.EPERM,
 }
 
+// sharedIPC are refused where there is no ipc namespace: System V's segments,
+// semaphores and queues, and POSIX's queues, belong to all of a uid.
+var sharedIPC = []uint32{
+	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL,
+	unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
+}
+
 // program builds the filter.
-func program(s sockets) ([]bpf.RawInstruction, error) {
+func program(w wants) ([]bpf.RawInstruction, error) {
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: dataArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: filterArch, SkipTrue: 1},
@@ -102,13 +109,18 @@ func program(s sockets) ([]bpf.RawInstruction, error) {
 	for nr, errno := range refused {
 		calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(errno)}}})
 	}
+	if w.NoIPC {
+		for _, nr := range sharedIPC {
+			calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(unix.ENOSYS)}}})
+		}
+	}
 	for nr, errno := range refusedHere {
 		calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(errno)}}})
 	}
 	for nr, body := range map[uint32][]bpf.Instruction{
 		unix.SYS_CLONE:       flagged(nsFlags, unix.EPERM),
 		unix.SYS_UNSHARE:     flagged(nsFlags|unix.CLONE_NEWTIME, unix.EPERM),
-		unix.SYS_SOCKET:      socket(s),
+		unix.SYS_SOCKET:      socket(w),
 		unix.SYS_SOCKETPAIR:  socketpair(),
 		unix.SYS_IOCTL:       among(1, allow, refuse(unix.EPERM), unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCCONS),
 		unix.SYS_PERSONALITY: among(0, refuse(unix.EPERM), allow, 0, 0xffffffff),
@@ -153,8 +165,8 @@ func among(arg, other, verdict uint32, values ...uint32) []bpf.Instruction {
 // listens in a directory or by an abstract name (D-Bus, Docker, our own control
 // socket), MPTCP and the rest go past Landlock's rules for TCP, and vsock past
 // network namespaces.
-func socket(s sockets) []bpf.Instruction {
-	if s == socketsNone {
+func socket(w wants) []bpf.Instruction {
+	if w.NoSockets {
 		return []bpf.Instruction{bpf.RetConstant{Val: refuse(unix.EAFNOSUPPORT)}}
 	}
 	return []bpf.Instruction{

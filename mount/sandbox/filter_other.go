@@ -8,7 +8,7 @@ import (
 )
 
 // program says that there is no filter: system calls have other numbers here.
-func program(sockets) ([]bpf.RawInstruction, error) {
+func program(wants) ([]bpf.RawInstruction, error) {
 	return nil, step(unix.ENOSYS, "there is no system call filter for this processor, only for amd64 and arm64")
 }
 

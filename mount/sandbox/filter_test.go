@@ -12,9 +12,9 @@ import (
 )
 
 // machine runs the very program that the kernel gets.
-func machine(t *testing.T, s sockets) func(arch, nr uint32, args ...uint64) string {
+func machine(t *testing.T, w wants) func(arch, nr uint32, args ...uint64) string {
 	t.Helper()
-	raw, err := program(s)
+	raw, err := program(w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestFilter(t *testing.T) {
 		{"bpf", unix.SYS_BPF, nil, "EPERM"},
 		{"syslog", unix.SYS_SYSLOG, nil, "EPERM"},
 	} {
-		if got := machine(t, socketsIP)(filterArch, c.nr, c.args...); got != c.want {
+		if got := machine(t, wants{})(filterArch, c.nr, c.args...); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
@@ -137,7 +137,7 @@ func TestFilter(t *testing.T) {
 
 // Every call on the lists is refused, and nothing of another architecture runs.
 func TestFilterLists(t *testing.T) {
-	run := machine(t, socketsIP)
+	run := machine(t, wants{})
 	for _, list := range []map[uint32]unix.Errno{refused, refusedHere} {
 		for nr, errno := range list {
 			if got := run(filterArch, nr); got != unix.ErrnoName(errno) {
@@ -159,7 +159,7 @@ func TestFilterLists(t *testing.T) {
 
 // Without a network there is no socket of any family, and pairs still work.
 func TestFilterNoSockets(t *testing.T) {
-	run := machine(t, socketsNone)
+	run := machine(t, wants{NoSockets: true})
 	for family := range uint64(unix.AF_MAX) {
 		for kind := range uint64(typeMask) {
 			if got := run(filterArch, unix.SYS_SOCKET, family, kind, 0); got != "EAFNOSUPPORT" {
@@ -169,5 +169,18 @@ func TestFilterNoSockets(t *testing.T) {
 	}
 	if got := run(filterArch, unix.SYS_SOCKETPAIR, unix.AF_UNIX, unix.SOCK_STREAM, 0); got != "allow" {
 		t.Errorf("a pair: %s", got)
+	}
+}
+
+// Where there is no ipc namespace, what is shared by uid is not there.
+func TestFilterNoIPC(t *testing.T) {
+	with, without := machine(t, wants{NoIPC: true}), machine(t, wants{})
+	for _, nr := range sharedIPC {
+		if got := with(filterArch, nr); got != "ENOSYS" {
+			t.Errorf("call %d: %s, want ENOSYS", nr, got)
+		}
+		if got := without(filterArch, nr); got != "allow" {
+			t.Errorf("call %d in a namespace: %s, want allow", nr, got)
+		}
 	}
 }

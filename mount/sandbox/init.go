@@ -219,7 +219,7 @@ func (p *initProc) confine() error {
 	if err := p.limits(); err != nil {
 		return err
 	}
-	filter, err := program(p.conf.Socket)
+	filter, err := program(p.conf.Filter)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ type config struct {
 	Cols   uint16  `json:"cols,omitempty"`
 	Layout *layout `json:"layout,omitempty"` // Namespaces
 	Rules  rules   `json:"rules"`
-	Socket sockets `json:"sockets"`
+	Filter wants   `json:"filter"`
 	// SetID: the init itself changes to these (Bubblewrap as root).
 	SetID bool   `json:"setID,omitempty"`
 	UID   uint32 `json:"uid"`
@@ -54,13 +54,11 @@ type config struct {
 	Stderr int `json:"stderr,omitempty"`
 }
 
-// sockets says which sockets a command may make.
-type sockets uint8
-
-const (
-	socketsNone sockets = iota // pairs of its own only
-	socketsIP                  // also TCP and UDP
-)
+// wants is what the system call filter refuses beyond its lists.
+type wants struct {
+	NoSockets bool `json:"noSockets,omitempty"` // but pairs of its own
+	NoIPC     bool `json:"noIPC,omitempty"`     // what is shared by uid
+}
 
 // message is what travels on the control socket, one per packet.
 type message struct {

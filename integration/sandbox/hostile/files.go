@@ -162,7 +162,7 @@ func writeSystem() error {
 
 func makeDevice(t *targets) error {
 	dev := filepath.Join(t.Root, "device")
-	if err := unix.Mknod(dev, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 1))); err != nil { // /dev/mem
+	if err := unix.Mknod(dev, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 11))); err != nil { // the kernel's log
 		return err
 	}
 	f, err := os.Open(dev)

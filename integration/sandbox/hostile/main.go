@@ -76,10 +76,22 @@ func main() {
 	out := json.NewEncoder(os.Stdout)
 	for _, a := range attempts {
 		err := a.run(&t)
-		if err := out.Encode(result{a.name, err == nil, fmt.Sprint(err)}); err != nil {
+		if err := out.Encode(result{a.name, err == nil, detail(err)}); err != nil {
 			os.Exit(1)
 		}
 	}
+}
+
+// detail is an errno by its name, and any other error by its text.
+func detail(err error) string {
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &errno):
+		return unix.ErrnoName(errno)
+	}
+	return err.Error()
 }
 
 // run keeps a panic of one attempt from hiding the others.
