@@ -37,13 +37,25 @@ func (s *Session) consent(r *request) (any, error) {
 	}
 	c := &consenting{s: s, r: r, rights: rights, res: &wire.ConsentResult{ApprovedPaths: []string{}}}
 	defer c.close()
+	var open []string
 	for _, path := range p.RequestedPaths {
-		c.consider(path)
+		q, err := s.b.parse(path)
+		if g, ok := c.approved(q, rights); ok && err == nil {
+			c.approve(path, q.String(), g)
+		} else {
+			open = append(open, path)
+		}
 	}
-	if len(c.asked) > 0 {
+	if len(open) > 0 {
+		// Before anything is opened: one question too many costs nothing.
 		if err := s.limits.ask(); err != nil {
 			s.refused(r, err)
 			return nil, err
+		}
+		for _, path := range open {
+			if err := c.consider(path); err != nil {
+				return nil, err
+			}
 		}
 		c.ask(p.Message)
 	}
@@ -87,44 +99,84 @@ func (c *consenting) close() {
 	}
 }
 
-// consider finds out about one path: approved already, impossible, or to be
-// asked.
-func (c *consenting) consider(path string) {
-	reg := c.s.b.cfg.Registry
-	if q, err := c.s.b.parse(path); err == nil && c.s.sees(q.Root) {
-		if st, ok := reg.Lookup(q.Root); ok && st.State == guard.Live && st.Grant.Policy.Rights&c.rights == c.rights {
-			c.approve(path, q.String(), st.Grant)
-			return
-		}
-	}
+// approved returns the grant of the root that a path lies in, if it is one the
+// server sees and the rights are the grant's.
+func (c *consenting) approved(q guard.Path, rights guard.Rights) (guard.Grant, bool) {
+	st, ok := c.s.b.cfg.Registry.Lookup(q.Root)
+	return st.Grant, ok && c.s.sees(q.Root) && st.State == guard.Live && st.Grant.Policy.Rights&rights == rights
+}
+
+// consider opens one path, or finds that it cannot be granted. The error is that
+// of a request that has ended.
+func (c *consenting) consider(path string) error {
 	item := Item{Requested: path, Mode: c.rights.String(), Rights: c.rights}
 	host, err := hostPath(path)
 	var prop *guard.Proposal
 	if err == nil {
 		prop, err = c.propose(host, c.rights, time.Time{})
 	}
+	if err != nil && c.r.ctx.Err() != nil {
+		return c.r.ctx.Err()
+	}
 	if err != nil {
 		// The server learns nothing of what the host has; the person does.
 		item.Problem = err.Error()
 		c.items, c.asked = append(c.items, item), append(c.asked, nil)
-		return
+		return nil
 	}
 	item.Resolved, item.File = prop.Ask().Resolved, prop.File()
 	c.items, c.asked = append(c.items, item), append(c.asked, prop)
+	return nil
 }
 
+// maxOpening is how many paths of one session are being opened at a time, those
+// of requests that were answered meanwhile counted: a file system that hangs keeps
+// no more than these.
+const maxOpening = 4
+
+// propose opens a path. It may lie on a file system that hangs, so that is done
+// on the side: the request is answered when its time is up, and what is opened
+// too late is closed.
 func (c *consenting) propose(host string, rights guard.Rights, expires time.Time) (*guard.Proposal, error) {
 	name, err := guard.DefaultName(host)
 	if err != nil {
 		return nil, err
 	}
-	p, err := c.s.b.cfg.Registry.Propose(guard.Grant{
-		Root: name, Dir: host, Subject: c.s.subject, Expires: expires, Policy: guard.Policy{Rights: rights},
-	})
-	if err == nil {
-		c.hold = append(c.hold, p)
+	ctx, cancel := context.WithTimeout(c.r.ctx, guard.DefaultTimeout) // Limits.Timeout may be none
+	defer cancel()
+	select {
+	case c.s.opening <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return p, err
+	type opened struct {
+		p   *guard.Proposal
+		err error
+	}
+	done := make(chan opened)
+	reg, subject, opening := c.s.b.cfg.Registry, c.s.subject, c.s.opening
+	go func() {
+		p, err := reg.Propose(guard.Grant{
+			Root: name, Dir: host, Subject: subject, Expires: expires, Policy: guard.Policy{Rights: rights},
+		})
+		<-opening
+		select {
+		case done <- opened{p, err}:
+		case <-ctx.Done():
+			if err == nil {
+				p.Close()
+			}
+		}
+	}()
+	select {
+	case o := <-done:
+		if o.err == nil {
+			c.hold = append(c.hold, o.p)
+		}
+		return o.p, o.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // hostPath reads a path of files/consent: absolute, or a file URI. Relative ones
@@ -254,6 +306,11 @@ func (c *consenting) grant(item Item, p *guard.Proposal, d Decision, by string) 
 	}
 	if d.For > 0 {
 		got.Expires = time.Now().Add(d.For)
+	}
+	q, err := c.s.b.cfg.Registry.Parse(got.Resolved)
+	if g, ok := c.approved(q, got.Policy.Rights); ok && err == nil {
+		c.approve(shown, q.String(), g) // by another path, or named twice
+		return nil
 	}
 	if terms := c.s.b.cfg.Terms; terms != nil {
 		got = terms(got)

@@ -49,8 +49,13 @@ func (r *records) all() []guard.Record {
 
 func newLab(t testing.TB, change func(*Config)) *lab {
 	t.Helper()
+	return newLabOn(t, vfs.Opener(), change)
+}
+
+func newLabOn(t testing.TB, opener guard.Opener, change func(*Config)) *lab {
+	t.Helper()
 	recs := &records{}
-	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: recs})
+	reg := guard.NewRegistry(guard.Config{Opener: opener, Auditor: recs})
 	cfg := Config{Registry: reg, Tree: vfs.New(reg), Debounce: 20 * time.Millisecond}
 	if change != nil {
 		change(&cfg)

@@ -27,6 +27,7 @@ type Session struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup // requests, workers and notifiers
 	workers workers
+	opening chan struct{} // an element for each path that is being opened, see maxOpening
 	stats   counters
 	roots   announcer
 
@@ -54,7 +55,7 @@ func (b *Broker) Session(subject guard.Subject) *Session {
 	s := &Session{
 		b: b, subject: subject, started: time.Now(),
 		caller: guard.Caller{Subject: subject, Via: guard.ViaFiles, UID: b.cfg.UID, GID: b.cfg.GID},
-		limits: newLimiter(b.cfg.Limits), workers: newWorkers(),
+		limits: newLimiter(b.cfg.Limits), workers: newWorkers(), opening: make(chan struct{}, maxOpening),
 		inflight: map[string]*request{}, watches: map[string]*watching{}, uploads: map[string]*uploading{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

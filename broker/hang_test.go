@@ -1,0 +1,108 @@
+package broker
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// hangs is an Opener on whose paths below hang a file system hangs, until release
+// is closed; it notes what it is asked to open.
+type hangs struct {
+	hang    string
+	release chan struct{}
+	asked   chan string
+}
+
+func newHangs() *hangs {
+	return &hangs{hang: "/hangs/", release: make(chan struct{}), asked: make(chan string, 1000)}
+}
+
+func (o *hangs) OpenRoot(path string) (guard.Source, error) {
+	o.asked <- path
+	if strings.HasPrefix(path, o.hang) {
+		<-o.release
+		path = filepath.Dir(o.hang)
+	}
+	return vfs.Opener().OpenRoot(path)
+}
+
+// R079: a path on a file system that hangs costs a request its time and no more:
+// it is answered, the session ends, and what was opened too late is not granted.
+func TestConsentOnHungFileSystem(t *testing.T) {
+	o := newHangs()
+	a := &answers{give: allow(Decision{Allow: true})}
+	l := newLabOn(t, o, func(c *Config) { c.Asker, c.Limits.Consents, c.Limits.Timeout = a, -1, 20*time.Millisecond })
+	p := l.connect("")
+	for range 3 * maxOpening {
+		if _, d := p.fails("files/consent", obj{"message": "m", "requestedPaths": []string{"/hangs/x"}}); d.Code != names.TimeoutCode {
+			t.Errorf("%+v", d)
+		}
+	}
+	if n := len(o.asked); n != maxOpening {
+		t.Errorf("%d openings hang, want %d", n, maxOpening)
+	}
+	// The other methods look at nothing outside (R174).
+	for _, m := range []string{"files/read", "files/stat", "files/list", "files/watch"} {
+		if _, d := p.fails(m, obj{"path": "/hangs/x"}); d.Reason != "NoConsent" {
+			t.Errorf("%s: %+v", m, d)
+		}
+	}
+	p.s.Close()
+	close(o.release)
+	if n := len(l.reg.Roots()); n != 0 || len(a.asked) != 0 {
+		t.Errorf("%d roots, %d questions", n, len(a.asked))
+	}
+}
+
+// One question too many is refused before its paths are opened.
+func TestConsentLimitGoesFirst(t *testing.T) {
+	o := newHangs()
+	l := newLabOn(t, o, func(c *Config) { c.Asker, c.Limits.Consents = &answers{give: allow()}, 1 })
+	p := l.connect("")
+	dir := t.TempDir()
+	ask(p, "", dir)
+	if e, d := p.fails("files/consent", obj{"message": "m", "requestedPaths": []string{dir, dir + "/x"}}); d.Reason != "Rate" || !d.Retryable {
+		t.Errorf("%+v %+v", e, d)
+	}
+	if n := len(o.asked); n != 1 {
+		t.Errorf("%d paths were opened", n)
+	}
+	// What is approved already is no question.
+	l.grant(guard.Grant{Root: "r", Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly}})
+	if r := ask(p, "", dir, "r"); len(r.ApprovedPaths) != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A directory that is approved under one path, or named twice in one question,
+// is not granted twice: the root there is answered.
+func TestConsentNamedTwice(t *testing.T) {
+	l := newLab(t, func(c *Config) {
+		c.Asker, c.Limits.Consents = &answers{give: allow(Decision{Allow: true}, Decision{Allow: true})}, -1
+	})
+	p := l.connect("")
+	dir := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if r := ask(p, "", dir, dir+"/"); len(r.Approved) != 2 || r.Approved[0].Root != r.Approved[1].Root {
+		t.Errorf("%+v", r)
+	}
+	if r := ask(p, "", link); len(r.Approved) != 1 || len(l.reg.Roots()) != 1 {
+		t.Errorf("%+v, %d roots", r, len(l.reg.Roots()))
+	}
+	if r := ask(p, "rw", link); len(r.Approved) != 0 {
+		t.Errorf("more than the root allows: %+v", r)
+	}
+	var st wire.StatResult
+	p.must("files/stat", obj{"path": dir}, &st)
+}
