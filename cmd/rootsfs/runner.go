@@ -223,8 +223,8 @@ func (r *runner) report(box *sandbox.Options) {
 		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: l.Detail})
 	}
 	r.s.SetServer(c)
-	if len(rep.Holes) == 0 {
-		return
+	if rep.Level == sandbox.Namespaces {
+		return // what is left is what the flags ask for; status tells
 	}
 	fmt.Fprintf(r.a.stderr, "rootsfs: confined by %s only; not stopped:\n", rep.Name)
 	for _, h := range rep.Holes {
