@@ -226,7 +226,7 @@ func (p *Process) spawn(cmd *exec.Cmd) error {
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := cmd.Start()
+		err := startDumpable(cmd)
 		started <- err
 		if err == nil {
 			_ = cmd.Wait() // how it ended is asked below
@@ -235,6 +235,22 @@ func (p *Process) spawn(cmd *exec.Cmd) error {
 	}()
 	p.cmd = cmd
 	return <-started
+}
+
+// startDumpable starts the init. Until it has executed its program it shares our
+// memory, and with it the attribute that makes its /proc files root's: an
+// ordinary user could not write its uid_map (user_namespaces(7)). So for that
+// moment this process is as open to the user's other processes as it was when it
+// began.
+func startDumpable(cmd *exec.Cmd) error {
+	was, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	if err == nil && was != 1 && os.Geteuid() != 0 {
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
+			return err
+		}
+		defer func() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(was), 0, 0, 0) }()
+	}
+	return cmd.Start()
 }
 
 // spawnError says why no init could be started. With namespaces asked for,
