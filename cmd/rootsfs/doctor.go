@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // verdict is how a check came out.
@@ -69,7 +70,7 @@ needed is missing; what to do stands below it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			conf, checks := checkConfig(file)
 			defer a.waiting("checking")()
-			checks = append(checkSystem(), checks...)
+			checks = append(append(checkSystem(), checkConfinement(cmd.Context())), checks...)
 			checks = append(checks, checkRuntime())
 			checks = append(checks, checkSessions(cmd.Context())...)
 			if conf != nil {
@@ -141,6 +142,36 @@ func checkAllowOther() check {
 		return c.warn("add the line user_allow_other to /etc/fuse.conf, if other users are to enter your mounts", "--allow-other is not permitted: %s", oneLine(err))
 	}
 	return c.ok("--allow-other is permitted")
+}
+
+// checkConfinement tries how `rootsfs run` could confine a command here.
+func checkConfinement(ctx context.Context) check {
+	c := check{Name: "confinement"}
+	rep := sandbox.Probe(ctx)
+	var why []string
+	for _, l := range rep.Levels {
+		if l.OK {
+			break // what is below is not used
+		}
+		why = append(why, fmt.Sprintf("%s: %s", l.Name, names.Escape(l.Why)))
+	}
+	switch {
+	case rep.Level == 0:
+		return c.warn("make what is missing available; without it `rootsfs run` refuses, unless --unconfined is given",
+			"rootsfs run cannot confine a command: %s", strings.Join(why, "; "))
+	case rep.Level != sandbox.Namespaces:
+		return c.warn("allow user namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)",
+			"rootsfs run confines by %s, which leaves holes; %s", rep.Name, strings.Join(why, "; "))
+	}
+	for _, l := range rep.Layers {
+		if l.State == sandbox.NotAvailable {
+			why = append(why, fmt.Sprintf("%s is not available (%s)", l.Name, names.Escape(l.Detail)))
+		}
+	}
+	if len(why) > 0 {
+		return c.warn("use a newer kernel", "rootsfs run confines by namespaces; %s", strings.Join(why, "; "))
+	}
+	return c.ok("rootsfs run confines by %s, with every layer", rep.Name)
 }
 
 // checkKernel tries the one call without which nothing is resolved.

@@ -61,9 +61,6 @@ func understood(t *testing.T, args []string) {
 // The configurations in the README can be copied: each is one that wrap reads and
 // finds wrapped, and rootsfs understands every word of it.
 func TestRecipes(t *testing.T) {
-	if run, _, err := newRootCmd(newApp(nil, stdio{})).Find([]string{"run"}); err != nil || !run.HasParent() {
-		t.Skip("rootsfs run is not there yet")
-	}
 	blocks := recipes(t)
 	formats := map[hostconfig.Format]int{}
 	for _, doc := range blocks["json"] {
