@@ -47,16 +47,9 @@ func (s *Session) watch(r *request) (any, error) {
 		return nil, err
 	}
 	w := &watching{s: s, id: newID()}
-	s.mu.Lock()
-	if s.limits.Watches > 0 && len(s.watches) >= s.limits.Watches {
-		s.mu.Unlock()
-		return nil, &hinted{
-			err:   &guard.Error{Op: names.OpWatch, Path: q, Kind: names.Quota, Err: errors.New("too many watches")},
-			limit: int64(s.limits.Watches), hint: "end one with files/unwatch",
-		}
+	if err := s.addWatch(w, q); err != nil {
+		return nil, err
 	}
-	s.watches[w.id] = w // before it can send: the peer may unwatch at once
-	s.mu.Unlock()
 	opened, err := s.b.hub.Watch(r.ctx, s.caller, q, vfs.WatchOptions{Recursive: p.Recursive, Events: mask}, w.emit)
 	if err != nil {
 		s.mu.Lock()
@@ -72,6 +65,24 @@ func (s *Session) watch(r *request) (any, error) {
 		opened.Close()
 	}
 	return &wire.WatchResult{WatchID: w.id}, nil
+}
+
+// addWatch makes room for a watch, before it can send: the peer may unwatch at
+// once. Close ends what it finds, so nothing is added after it.
+func (s *Session) addWatch(w *watching, q guard.Path) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return &guard.Error{Op: names.OpWatch, Path: q, Kind: names.Revoked}
+	case s.limits.Watches > 0 && len(s.watches) >= s.limits.Watches:
+		return &hinted{
+			err:   &guard.Error{Op: names.OpWatch, Path: q, Kind: names.Quota, Err: errors.New("too many watches")},
+			limit: int64(s.limits.Watches), hint: "end one with files/unwatch",
+		}
+	}
+	s.watches[w.id] = w
+	return nil
 }
 
 func (s *Session) unwatch(r *request) (any, error) {

@@ -131,8 +131,8 @@ func checkWrite(p *wire.WriteParams) error {
 
 // uploading is one upload between its chunks.
 type uploading struct {
-	mu   sync.Mutex // one chunk at a time
-	up   *vfs.Upload
+	mu   sync.Mutex  // one chunk at a time
+	up   *vfs.Upload // nil: it is about to begin
 	path guard.Path
 	idle *time.Timer // gives the upload up when no chunk comes for uploadIdle
 	done bool
@@ -145,8 +145,11 @@ const uploadIdle = 5 * time.Minute
 func (u *uploading) abort() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if !u.done {
-		u.done = true
+	if u.done {
+		return
+	}
+	u.done = true
+	if u.up != nil {
 		u.idle.Stop()
 		u.up.Abort()
 	}
@@ -217,29 +220,46 @@ func (s *Session) forget(id string, u *uploading) {
 	s.mu.Unlock()
 }
 
+// beginUpload begins one in the place that it has taken among the session's, so
+// that what ends those while it begins ends it, too.
 func (s *Session) beginUpload(r *request, p *wire.WriteParams, q guard.Path) (string, *uploading, error) {
-	s.mu.Lock()
-	full := s.limits.Uploads > 0 && len(s.uploads) >= s.limits.Uploads
-	s.mu.Unlock()
-	if full {
-		return "", nil, &hinted{err: &guard.Error{Kind: names.Quota, Path: q, Err: errors.New("too many uploads at a time")}, limit: int64(s.limits.Uploads)}
-	}
-	up, err := s.b.cfg.Tree.BeginUpload(r.ctx, s.caller, q, condition(p))
-	if err != nil {
+	id, u := newID(), &uploading{path: q}
+	if err := s.addUpload(id, u); err != nil {
 		return "", nil, err
 	}
-	u := &uploading{up: up, path: q}
-	id := newID()
-	u.idle = time.AfterFunc(uploadIdle, func() { s.giveUp(id) })
+	up, err := s.b.cfg.Tree.BeginUpload(r.ctx, s.caller, q, condition(p))
+	u.mu.Lock()
+	ended := u.done
+	if err == nil && !ended {
+		u.up, u.idle = up, time.AfterFunc(uploadIdle, func() { s.giveUp(id) })
+		u.mu.Unlock()
+		return id, u, nil
+	}
+	u.mu.Unlock()
+	if err == nil {
+		up.Abort()
+		err = &guard.Error{Kind: names.Conflict, Path: q, Err: errors.New("the session or the root's rights ended while the upload began")}
+	}
+	s.mu.Lock()
+	delete(s.uploads, id)
+	s.mu.Unlock()
+	return "", nil, err
+}
+
+func (s *Session) addUpload(id string, u *uploading) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		u.idle.Stop()
-		up.Abort()
-		return "", nil, &guard.Error{Kind: names.Revoked, Path: q}
+	switch {
+	case s.closed:
+		return &guard.Error{Kind: names.Revoked, Path: u.path}
+	case s.limits.Uploads > 0 && len(s.uploads) >= s.limits.Uploads:
+		return &hinted{
+			err:   &guard.Error{Kind: names.Quota, Path: u.path, Err: errors.New("too many uploads at a time")},
+			limit: int64(s.limits.Uploads), hint: "complete one, or give it up with abandon",
+		}
 	}
 	s.uploads[id] = u
-	return id, u, nil
+	return nil
 }
 
 // giveUp ends an upload whose next chunk did not come.

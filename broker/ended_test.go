@@ -1,0 +1,92 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// late is a request that was let in before the session's end and comes to its
+// work only after it.
+func late(params string) *request {
+	return &request{params: []byte(params), ctx: context.Background()}
+}
+
+// Nothing that a session holds begins after its end.
+func TestNothingBeginsAfterClose(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
+	p := l.connect("")
+	p.s.Close()
+	if _, err := p.s.watch(late(`{"path":"r"}`)); guardError(err).Kind != names.Revoked {
+		t.Errorf("watch: %v", err)
+	}
+	if _, err := p.s.write(late(`{"path":"r/f","content":"x","upload":true}`)); guardError(err).Kind != names.Revoked {
+		t.Errorf("upload: %v", err)
+	}
+	if n, dirs := l.b.hub.Counts(); n != 0 || dirs != 0 {
+		t.Errorf("%d watches, on %d directories", n, dirs)
+	}
+}
+
+// However many come at once, no more uploads begin than the limit says.
+func TestUploadLimitAtOnce(t *testing.T) {
+	const limit = 2
+	l := newLab(t, func(c *Config) { c.Limits.Uploads = limit })
+	l.root("r", guard.ReadWrite, nil)
+	p := l.connect("")
+	for round := range 30 {
+		var all []chan reply
+		for i := range 100 {
+			_, ch := p.send("files/write", fmt.Sprintf(`{"path":"r/u%d","create":true,"upload":true,"content":"x"}`, i))
+			all = append(all, ch)
+		}
+		var begun []string
+		for _, ch := range all {
+			if r := <-ch; r.Error == nil {
+				begun = append(begun, string(r.Result))
+			}
+		}
+		if len(begun) != limit {
+			t.Fatalf("round %d: %d uploads at a time", round, len(begun))
+		}
+		_ = l.b.Invalidate(t.Context(), guard.Change{Root: "r", Kind: guard.ChangeNarrowed}) // gives them up
+		if st := p.s.Stats(); st.Uploads != 0 {
+			t.Fatalf("%+v", st)
+		}
+	}
+	// One that fails to begin gives its place back.
+	for range 2 * limit {
+		p.fails("files/write", `{"path":"r/none/u","upload":true,"content":"x"}`)
+	}
+	var w wire.WriteResult
+	p.must("files/write", `{"path":"r/u","create":true,"upload":true,"content":"x"}`, &w)
+}
+
+// An upload that is beginning when its root is narrowed is over.
+func TestUploadEndsWhileItBegins(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadWrite, nil)
+	p := l.connect("")
+	u := &uploading{path: mustPath(t, "r/u")}
+	if err := p.s.addUpload("id", u); err != nil {
+		t.Fatal(err)
+	}
+	_ = l.b.Invalidate(t.Context(), guard.Change{Root: "r", Kind: guard.ChangeNarrowed})
+	if st := p.s.Stats(); !u.done || st.Uploads != 0 {
+		t.Errorf("%v %+v", u.done, st)
+	}
+}
+
+func mustPath(t *testing.T, s string) guard.Path {
+	t.Helper()
+	p, err := names.ParsePath(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
