@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
 // Request describes one operation to the gate.
@@ -42,10 +43,11 @@ type Hold struct {
 	root     *root
 	fenceGen uint64
 	crossed  []*root // outermost first
+	verdict  pattern.Verdict
 }
 
-// Stale reports whether nested roots changed since the hold was taken, so that
-// the file's place has to be judged again.
+// Stale reports whether nested roots or patterns changed since the hold was
+// taken, so that the file's place has to be judged again.
 func (h *Hold) Stale() bool { return h.fenceGen != h.root.fences.Load().gen }
 
 // Domain is the epoch of the innermost nested root the file lies in, 0 for none;
@@ -64,9 +66,9 @@ func (h *Hold) Root() (RootName, uint64) { return h.root.name, h.root.epoch }
 func (h *Hold) Dead() <-chan struct{} { return h.root.dead }
 
 // ErrRefence is the reason Admit gives for a held file when roots were nested or
-// revoked inside its root since it was opened: its place has to be judged again
-// (package vfs does), by walking to it anew.
-var ErrRefence = errors.New("nested roots changed; the file's place must be judged again")
+// revoked inside its root, or its patterns changed, since it was opened: its
+// place has to be judged again (package vfs does), by walking to it anew.
+var ErrRefence = errors.New("nested roots or patterns changed; the file's place must be judged again")
 
 // Lease is the permission to run one operation. It is the only way to a root's
 // descriptor. Done must be called exactly once, when the operation has ended.
@@ -85,10 +87,12 @@ type Lease struct {
 	subject *account // nil: no quota of the subject has a word
 
 	// Small ones together: one more word makes every lease 32 bytes larger.
-	gen      uint32
-	pinned   bool // a detached part: holds pins, not in-flight references
-	reserved bool // quotas have been taken from
-	late     bool // a detached part goes on, and settles
+	gen       uint32
+	pinned    bool // a detached part: holds pins, not in-flight references
+	reserved  bool // quotas have been taken from
+	late      bool // a detached part goes on, and settles
+	patterned bool // names have to be judged
+	repo      bool // a repository was made
 }
 
 type crossing struct {
@@ -97,8 +101,9 @@ type crossing struct {
 }
 
 // Admit is the gate. In this order: caller present; root live (an in-flight
-// reference is taken); rights for the operation; patterns on the path; rate
-// (waits until ctx ends or the root does); quota reserved. The caller then runs
+// reference is taken); rights for the operation; patterns on an open file (those
+// on a path are judged as it is resolved, see Judge); rate (waits until ctx ends
+// or the root does); quota reserved. The caller then runs
 // the operation and calls Lease.Done, which settles the quota, wraps the error
 // once, audits and releases. A refusal is audited here.
 func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
@@ -153,7 +158,22 @@ func (l *Lease) judged() error {
 	if req.Path2.Root != "" && req.Path2.Root != req.Path.Root {
 		return &Error{Kind: names.Invalid, Err: syscall.EXDEV}
 	}
-	return l.policy.judge(req.Op, "", req.Path.Rel())
+	return l.judgeHeld()
+}
+
+// judgeHeld judges open files by what was found when they were opened.
+func (l *Lease) judgeHeld() error {
+	req := &l.req
+	if h := req.Held; h != nil && h.verdict.Effect != pattern.None {
+		if err := refusal(accessOf(req.Op, req.Need, false), h.verdict); err != nil {
+			return err
+		}
+	}
+	// The second file is the one that is written, or given another name.
+	if h := req.Held2; h != nil && h.verdict.Effect != pattern.None {
+		return refusal(ToChange, h.verdict)
+	}
+	return nil
 }
 
 // enter finds the root, checks whom it is for and takes the in-flight reference.
@@ -183,6 +203,7 @@ func (l *Lease) enter() error {
 		return r.gone()
 	}
 	l.root, l.gen, l.policy, l.fences = r, gen, r.policy.Load(), r.fences.Load()
+	l.patterned = l.havePatterns()
 	for _, h := range []*Hold{req.Held, req.Held2} {
 		if err := l.holding(h); err != nil {
 			return err
@@ -244,19 +265,24 @@ func (l *Lease) Timeout() time.Duration { return l.policy.timeout() }
 // Epoch is the grant's lifetime number.
 func (l *Lease) Epoch() uint64 { return l.root.epoch }
 
-// Hold keeps the root's lifetime for an open file.
-func (l *Lease) Hold() *Hold {
+// Hold keeps the root's lifetime, and what the patterns say of the operation's
+// path, for an open file.
+func (l *Lease) Hold() *Hold { return l.HoldAt(l.req.Path) }
+
+// HoldAt is Hold for a file that lies elsewhere, as behind a link.
+func (l *Lease) HoldAt(p Path) *Hold {
+	h := l.HoldNameless()
+	h.verdict = l.effect(p.Rel())
+	return h
+}
+
+// HoldNameless is Hold for a file that has no name.
+func (l *Lease) HoldNameless() *Hold {
 	h := &Hold{root: l.root, fenceGen: l.fences.gen}
 	for _, c := range l.crossed {
 		h.crossed = append(h.crossed, c.root)
 	}
 	return h
-}
-
-// Judge judges the name that resolution really reached, in the directory dirRel
-// of the root. Every entry of a composite operation is judged.
-func (l *Lease) Judge(dirRel, name string) error {
-	return l.policy.judge(l.req.Op, dirRel, name)
 }
 
 // Fenced reports whether other roots or tombstones lie inside this one, so that
@@ -325,6 +351,9 @@ func (l *Lease) finish(n int64, err error) error {
 		l.settle(n, err)
 	}
 	wrapped := l.wrap(err)
+	if wrapped == nil {
+		l.noteRepo()
+	}
 	if auditErr := l.audit(n, wrapped); auditErr != nil && wrapped == nil {
 		wrapped = &Error{Op: l.req.Op, Path: l.req.Path, Kind: names.IO,
 			Err: errors.New("the audit log cannot take the record")}

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"syscall"
 	"time"
 
@@ -53,6 +54,9 @@ func (l *Lease) audit(n int64, e *Error) error {
 		Op: req.Op, Path: req.Path, Path2: req.Path2, Verdict: Allowed,
 		Duration: time.Since(l.start),
 	}
+	if l.repo {
+		rec.Detail = untrusted
+	}
 	if int(req.Op) < len(needs) {
 		rec.Rights = needs[req.Op].all | req.Need
 	}
@@ -70,6 +74,10 @@ func (l *Lease) audit(n int64, e *Error) error {
 			}
 		}
 		rec.Detail = e.Text()
+		var by *Refusal
+		if errors.As(e, &by) {
+			rec.Detail = by.Why()
+		}
 	}
 	return l.reg.record(rec)
 }

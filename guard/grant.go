@@ -163,6 +163,11 @@ func (g *Registry) ready(p *Proposal, got Grant) (*root, error) {
 	if err := g.objection(nil, got.Policy); err != nil {
 		return nil, err
 	}
+	rules, err := got.Policy.compile(p.src)
+	if err != nil {
+		return nil, err
+	}
+	got.Policy.rules = rules
 	return newRoot(got, p.src, g.epochs.Add(1)), nil
 }
 
@@ -202,8 +207,16 @@ func (g *Registry) recordGrant(r *root) error {
 	return g.record(Record{
 		Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpGrant, Path: p,
 		Rights: r.policy.Load().Rights, Verdict: Allowed,
-		Detail: r.grant.Resolved + " (" + r.grant.Origin + ")",
+		Detail: r.grant.Resolved + " (" + r.grant.Origin + ")" + lifted(&r.grant.Policy.Patterns),
 	})
+}
+
+// lifted is what a record says of protections that are not in force.
+func lifted(p *Patterns) string {
+	if text := p.Lifted(); text != "" {
+		return "; " + text
+	}
+	return ""
 }
 
 // refuseGrant audits a grant that was refused and returns err unchanged in kind.

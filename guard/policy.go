@@ -80,30 +80,19 @@ type Limits struct {
 	Idle          time.Duration `json:"idle,omitempty" toml:"idle"`
 }
 
-// Pattern is one gitignore-style pattern of a policy, judged on the on-disk
-// name of each resolved component.
-type Pattern string
-
 // Policy is what a grant allows: rights, minus what the patterns take away,
 // within the limits.
 type Policy struct {
-	Rights  Rights
-	Deny    []Pattern // visible, refused
-	Hide    []Pattern // as if absent
-	Protect []Pattern // readable, never changed
-	Limits  Limits
+	Rights Rights
+	Patterns
+	Limits Limits
 	// OtherFileSystems lets resolution cross mount points inside the root.
 	OtherFileSystems bool
 	// PosixFull lifts the hiding of special files and the stripping of
 	// set-id bits and security attributes: a trusted user's choice.
 	PosixFull bool
-}
 
-// judge is the patterns' place in the gate: every operation's path passes here
-// before it runs (Admit) and every resolved name again (Lease.Judge). With no
-// patterns every name is as good as another.
-func (p *Policy) judge(_ Op, _, _ string) error {
-	return nil
+	rules *ruleset // of Patterns; made by the registry, nil: every name is as good as another
 }
 
 // Timeout is the limit on one operation.
@@ -143,9 +132,6 @@ func (r Rules) with(g *Grant) Rules {
 func widened(ask, got *Grant) bool {
 	a, b := &ask.Policy, &got.Policy
 	more := func(asked, given int64) bool { return asked > 0 && (given <= 0 || given > asked) }
-	fewer := func(asked, given []Pattern) bool {
-		return slices.ContainsFunc(asked, func(p Pattern) bool { return !slices.Contains(given, p) })
-	}
 	switch {
 	case got.Root != ask.Root, got.Dir != ask.Dir, got.Resolved != ask.Resolved,
 		got.Subject != ask.Subject && ask.Subject != "":
@@ -155,7 +141,7 @@ func widened(ask, got *Grant) bool {
 	case b.Rights == 0, b.Rights&^a.Rights != 0,
 		b.OtherFileSystems && !a.OtherFileSystems, b.PosixFull && !a.PosixFull:
 		return true
-	case fewer(a.Deny, b.Deny), fewer(a.Hide, b.Hide), fewer(a.Protect, b.Protect):
+	case a.Patterns.widenedBy(&b.Patterns):
 		return true
 	case !ask.Expires.IsZero() && (got.Expires.IsZero() || got.Expires.After(ask.Expires)):
 		return true

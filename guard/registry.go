@@ -21,8 +21,8 @@ type ChangeKind uint8
 const (
 	// ChangeEnded: nothing of the root may be reachable any more.
 	ChangeEnded ChangeKind = iota + 1
-	// ChangeNarrowed: rights were taken away, or part of the root was fenced
-	// off; what was handed out under the old rights has to be judged anew.
+	// ChangeNarrowed: rights were taken away, part of the root was fenced off,
+	// or its patterns changed; what was handed out before has to be judged anew.
 	ChangeNarrowed
 	// ChangeWidened and ChangeAdded take nothing away.
 	ChangeWidened
@@ -73,6 +73,8 @@ const (
 	EventUnavailable EventKind = "unavailable"
 	EventChanged     EventKind = "changed"
 	EventRefusal     EventKind = "refusal"
+	// EventRepository: a root's user has made a repository in it.
+	EventRepository EventKind = "repository"
 )
 
 // Event tells observers what changed. Record is set for refusals.

@@ -109,6 +109,8 @@ type root struct {
 	fences   atomic.Pointer[fences]
 	timer    *time.Timer
 	made     madeFiles
+	repos    repos
+	moves    moveLock
 	looking  atomic.Bool // a recheck waits, see lookAgain
 }
 
@@ -116,7 +118,8 @@ type root struct {
 // identity, so that no other name for them is a way around: a directory by its
 // own, a single file by that of its directory and by its name, because it may be
 // replaced by renaming. (A hard link of the file is another file to us, as it is
-// anywhere.) gen grows with every change, for handles to notice.
+// anywhere.) gen grows with every change, also of the patterns, for handles to
+// notice.
 type fences struct {
 	gen  uint64
 	list []fence
@@ -133,6 +136,7 @@ func newRoot(g Grant, src Source, epoch uint64) *root {
 	r := &root{
 		name: g.Root, epoch: epoch, grant: g, src: src, place: placeOf(src), asked: askedPath(&g),
 		dead: make(chan struct{}), ended: make(chan struct{}), changing: make(chan struct{}, 1),
+		moves: newMoveLock(),
 	}
 	p := g.Policy
 	r.policy.Store(&p)

@@ -146,6 +146,9 @@ type Status struct {
 	LastUse   time.Time // zero: never
 	ID        Identity
 	Nested    []string // relative paths of nested roots and tombstones
+	// Repos are the directories, below the root, of repositories that the
+	// root's users made; their hooks and configuration are untrusted.
+	Repos []string
 }
 
 // Roots lists the roots, by name. The result is the caller's own.
@@ -197,5 +200,6 @@ func (r *root) status() Status {
 	for _, f := range r.fences.Load().list {
 		s.Nested = append(s.Nested, f.rel)
 	}
+	s.Repos = r.repos.tops()
 	return s
 }

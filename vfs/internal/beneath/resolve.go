@@ -152,7 +152,11 @@ func walk(l *guard.Lease, rel string, last uint64) (Dir, error) {
 	if l.Fenced() {
 		return walkFenced(l, rel, last)
 	}
-	d := In(l, l.Dir())
+	return walkFrom(In(l, l.Dir()), rel, last)
+}
+
+// walkFrom is walk from a directory that the caller keeps open.
+func walkFrom(d Dir, rel string, last uint64) (Dir, error) {
 	for {
 		part, rest := cut(rel)
 		flags := uint64(unix.O_DIRECTORY)

@@ -67,6 +67,7 @@ type source struct {
 	id                    guard.Identity
 	fsType                string
 	remote                bool
+	naming                guard.Naming
 	once                  sync.Once
 }
 
@@ -180,6 +181,10 @@ func (s *source) readFSType() error {
 		return err
 	}
 	magic := int64(st.Type) & 0xffffffff
+	var known bool
+	if s.naming, known = namings[magic]; !known {
+		s.naming = guard.FoldedNames
+	}
 	if n, ok := remoteTypes[magic]; ok {
 		s.fsType, s.remote = n, true
 	} else if n, ok := localTypes[magic]; ok {

@@ -1,0 +1,339 @@
+package guard
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+// Where patterns are judged: on each name that a resolution passes, when it
+// passes it, never on the path that was asked for. Package vfs shows the lease
+// each directory (JudgeDir) and each last name (Judge, JudgeAs); both are no more
+// than a comparison for a root without patterns. Admit judges what needs no
+// resolution: an open file was judged when it was opened, its Hold carries what
+// was found, and when patterns change every hold is made anew.
+
+// Access is what an operation does to a name.
+type Access uint8
+
+// The accesses. What is denied may be looked at; what is protected, read.
+const (
+	ToLook   Access = iota + 1 // whether it is there, its attributes
+	ToRead                     // contents, names in it, where a link leads
+	ToChange                   // contents, attributes, the name itself
+	ToMake                     // the name is to be made, or to get new contents
+)
+
+// accesses is the one table from operations to accesses, for the name an
+// operation is about. An operation that is missing changes.
+var accesses = [names.Ops]Access{
+	names.OpLookup: ToLook, names.OpGetattr: ToLook, names.OpStatfs: ToLook, names.OpFlush: ToLook,
+	names.OpFsync: ToLook, names.OpReadlink: ToRead, names.OpOpendir: ToRead, names.OpReaddir: ToRead,
+	names.OpOpen: ToRead, names.OpRead: ToRead, names.OpLseek: ToRead, names.OpCopyFileRange: ToRead,
+	names.OpGetxattr: ToRead, names.OpListxattr: ToRead, names.OpGetlk: ToRead, names.OpSetlk: ToRead,
+	names.OpWatch: ToRead, names.OpCreate: ToMake, names.OpTmpfile: ToMake, names.OpMkdir: ToMake,
+	names.OpMknod: ToMake, names.OpSymlink: ToMake, names.OpLink: ToMake, names.OpReplace: ToMake,
+}
+
+// accessOf is what an operation does to the name it is about; need are the rights
+// its arguments add.
+func accessOf(op Op, need Rights, makes bool) Access {
+	a := ToChange
+	if int(op) < len(accesses) && accesses[op] != 0 {
+		a = accesses[op]
+	}
+	switch {
+	case op == names.OpOpen && need.Mutating():
+		return ToChange
+	case a == ToChange && makes:
+		return ToMake
+	}
+	return a
+}
+
+// Access is what the operation does to the name it is about.
+func (l *Lease) Access() Access { return accessOf(l.req.Op, l.req.Need, l.req.Names > 0) }
+
+// Refusal is the cause of an error by which a pattern refused an operation. Its
+// text tells a server no more than it may know; Rule is for the owner.
+type Refusal struct {
+	Effect pattern.Effect
+	Rule   *pattern.Rule
+}
+
+func (r *Refusal) Error() string {
+	switch r.Effect { //nolint:exhaustive // None refuses nothing
+	case pattern.Protect:
+		return "the policy protects this name: it can be read and not changed; only the owner can lift that (rootsfs policy check)"
+	case pattern.Deny:
+		return "the policy denies this name; only the owner can lift that (rootsfs policy check)"
+	}
+	return "no such file or directory"
+}
+
+// Why names the rule, for the owner.
+func (r *Refusal) Why() string {
+	where := "built in"
+	switch {
+	case r.Rule.File != "":
+		where = names.Quote(r.Rule.File) + " line " + strconv.Itoa(r.Rule.Line)
+	case !r.Rule.Builtin():
+		where = "command line"
+	}
+	return r.Effect.String() + " " + names.Quote(r.Rule.Text) + " (" + where + ")"
+}
+
+// refusal is the error of an access to a name with a verdict, nil if it passes.
+func refusal(a Access, v pattern.Verdict) error {
+	kind := names.Permission
+	switch v.Effect {
+	case pattern.None:
+		return nil
+	case pattern.Protect:
+		if a == ToLook || a == ToRead {
+			return nil
+		}
+	case pattern.Deny:
+		if a == ToLook {
+			return nil
+		}
+	case pattern.Hide:
+		if a != ToMake {
+			kind = names.Hidden
+		}
+	}
+	if a == ToMake && v.Effect == pattern.Hide {
+		// That it is not there would be no answer to who makes it.
+		v.Effect = pattern.Deny
+	}
+	return &Error{Kind: kind, Err: &Refusal{Effect: v.Effect, Rule: v.Rule}}
+}
+
+// Patterned reports whether names have to be judged at all.
+func (l *Lease) Patterned() bool { return l.patterned }
+
+// Spells reports whether the source may take other spellings of a name, such as
+// this one, for the name that stands in a directory: the latter has to be found
+// out, and judged too.
+func (l *Lease) Spells(name string) bool {
+	if !l.patterned {
+		return false
+	}
+	naming := ExactNames
+	if l.policy.rules != nil {
+		naming = l.policy.rules.naming
+	}
+	for i := range l.fences.list {
+		if r := l.fences.list[i].rules(); r != nil {
+			naming = max(naming, r.naming)
+		}
+	}
+	return naming == ShortNames || naming == FoldedNames && pattern.Suspicious(name)
+}
+
+// rules are those of a nested root.
+func (f *fence) rules() *ruleset {
+	if f.root == nil {
+		return nil
+	}
+	return f.root.policy.Load().rules
+}
+
+// havePatterns reports whether the root, or one nested in it, has patterns.
+func (l *Lease) havePatterns() bool {
+	return l.policy.rules != nil || slices.ContainsFunc(l.fences.list, func(f fence) bool { return f.rules() != nil })
+}
+
+// JudgeDir judges a directory that the operation enters, and those above it.
+func (l *Lease) JudgeDir(rel string) error {
+	if !l.patterned || rel == "" {
+		return nil
+	}
+	return l.eachRules(rel, func(r *root, set *ruleset, rel string) error {
+		return refusal(ToRead, set.barrier((*rootFacts)(r), rel))
+	})
+}
+
+// Judge judges the name that resolution really reached, in the directory dirRel
+// of the root, for what the operation does. Every entry of a composite operation
+// is judged.
+func (l *Lease) Judge(dirRel, name string) error {
+	return l.JudgeAs(l.Access(), dirRel, name, pattern.Unknown)
+}
+
+// JudgeAs is Judge for another access than that of the operation, on a name of
+// which the type may be known, or will be once it is made.
+func (l *Lease) JudgeAs(a Access, dirRel, name string, t pattern.Type) error {
+	if !l.patterned {
+		return nil
+	}
+	if t == pattern.Unknown && a == ToMake {
+		t = makes(l.req.Op)
+	}
+	rel := under(dirRel, name)
+	return l.eachRules(rel, func(r *root, set *ruleset, rel string) error {
+		dir, base := splitRel(rel)
+		f := (*rootFacts)(r)
+		v := set.judge(f, dir, base, t)
+		if a == ToMake && v.Effect == pattern.Protect && l.begins(v.Rule) {
+			return nil
+		}
+		if a == ToMake && v.Effect == pattern.None && t == pattern.Link {
+			if rule := set.set.At(dir).Leads(dir, base, f); rule != nil {
+				v = pattern.Verdict{Effect: pattern.Protect, Rule: rule}
+			}
+		}
+		return refusal(a, v)
+	})
+}
+
+// makes is the type of what an operation makes.
+func makes(op Op) pattern.Type {
+	switch op {
+	case names.OpMkdir:
+		return pattern.Dir
+	case names.OpSymlink:
+		return pattern.Link
+	case names.OpCreate, names.OpMknod, names.OpReplace, names.OpWrite:
+		return pattern.Other
+	}
+	return pattern.Unknown
+}
+
+// begins reports whether the operation begins a repository, which anybody may
+// who may make names: the name .git is protected where it is, and may be made
+// where it is not. Both operations fail on a name that is taken.
+func (l *Lease) begins(r *pattern.Rule) bool {
+	return r.Builtin() && r.Self && (l.req.Op == names.OpMkdir || l.req.Op == names.OpCreate)
+}
+
+// eachRules calls f with the rules that hold for a path: the root's own, and
+// those of roots nested around it, each with the path below its root.
+func (l *Lease) eachRules(rel string, f func(r *root, set *ruleset, rel string) error) error {
+	if set := l.policy.rules; set != nil {
+		if err := f(l.root, set, rel); err != nil {
+			return err
+		}
+	}
+	for i := range l.fences.list {
+		n := &l.fences.list[i]
+		set := n.rules()
+		if set == nil || !strings.HasPrefix(rel, n.rel+"/") {
+			continue
+		}
+		if err := f(n.root, set, rel[len(n.rel)+1:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// effect is what the patterns say of a path, for an open file.
+func (l *Lease) effect(rel string) (v pattern.Verdict) {
+	if !l.patterned || rel == "" {
+		return pattern.Verdict{}
+	}
+	_ = l.eachRules(rel, func(r *root, set *ruleset, rel string) error {
+		dir, base := splitRel(rel)
+		if got := set.judge((*rootFacts)(r), dir, base, pattern.Unknown); got.Effect > v.Effect {
+			v = got
+		}
+		return nil
+	})
+	return v
+}
+
+func under(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
+
+func splitRel(rel string) (dir, base string) {
+	i := strings.LastIndexByte(rel, '/')
+	return rel[:max(0, i)], rel[i+1:]
+}
+
+// rootFacts answers what built-in rules ask about a root's files. What cannot be
+// found out holds.
+type rootFacts root
+
+var _ pattern.Facts = (*rootFacts)(nil)
+
+func (f *rootFacts) look(rel string) (Looked, error) {
+	if s, ok := f.src.(Looker); ok {
+		return s.Look(rel)
+	}
+	return Looked{}, errCannotLook
+}
+
+func (f *rootFacts) foldsAt(dir string) bool {
+	s, ok := f.src.(Looker)
+	return !ok || s.FoldsAt(dir)
+}
+
+var errCannotLook = errors.New("the source cannot be asked")
+
+// IsDir implements pattern.Facts.
+func (f *rootFacts) IsDir(path string) bool {
+	got, err := f.look(path)
+	return err == nil && got.Dir || err != nil && !errors.Is(err, names.NotExist)
+}
+
+// Top implements pattern.Facts.
+func (f *rootFacts) Top(dir string) bool {
+	git := under(dir, ".git")
+	got, err := f.look(git)
+	if err != nil {
+		return !errors.Is(err, names.NotExist)
+	}
+	return !f.repos.made(git, got.ID)
+}
+
+// Made implements pattern.Facts.
+func (f *rootFacts) Made(path string) bool {
+	return f.repos.around(path, func(rel string) (Identity, bool) {
+		got, err := f.look(rel)
+		return got.ID, err == nil
+	})
+}
+
+// maxNpmrc is how much of a file is searched for tokens; what is longer is taken
+// to hold one.
+const maxNpmrc = 64 << 10
+
+// Tokens implements pattern.Facts.
+func (f *rootFacts) Tokens(path string) bool {
+	s, ok := f.src.(Looker)
+	if !ok {
+		return true
+	}
+	head, err := s.Head(path, maxNpmrc)
+	if err != nil {
+		return !errors.Is(err, names.NotExist)
+	}
+	return len(head) == maxNpmrc || hasTokens(string(head))
+}
+
+// hasTokens reports whether an .npmrc holds credentials rather than the names of
+// environment variables that do.
+func hasTokens(text string) bool {
+	for line := range strings.Lines(text) {
+		key, value, ok := strings.Cut(line, "=")
+		key, value = strings.ToLower(strings.TrimSpace(key)), strings.Trim(strings.TrimSpace(value), `"'`)
+		if !ok || value == "" || strings.HasPrefix(value, "${") && strings.HasSuffix(value, "}") {
+			continue
+		}
+		for _, secret := range []string{"_authtoken", "_auth", "_password"} {
+			if strings.HasSuffix(key, secret) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,90 @@
+package guard
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A directory is moved only after everything in it has been judged, at the old
+// place and at the new. Nothing may be made meanwhile in what was looked at
+// already, so operations that make names share a lock with each other, and one
+// that moves a directory has it alone. Roots without patterns do without.
+
+// everybody is the weight of a mover, more than there are makers.
+const everybody = math.MaxInt64 / 2
+
+type moveLock struct{ sem *semaphore.Weighted }
+
+func newMoveLock() moveLock { return moveLock{semaphore.NewWeighted(everybody)} }
+
+// Making holds off the moving of directories while the operation resolves a
+// directory and makes a name in it.
+func (l *Lease) Making(ctx context.Context) (unlock func(), err error) {
+	return l.hold(ctx, 1, []*root{l.root})
+}
+
+// Moving holds off the making of names, in the root and in those nested in it,
+// while the operation looks at a directory and moves it.
+func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
+	all := []*root{l.root}
+	for _, f := range l.fences.list {
+		if f.root != nil && !slices.Contains(all, f.root) {
+			all = append(all, f.root)
+		}
+	}
+	// Everybody takes them in the same order.
+	slices.SortFunc(all, func(a, b *root) int { return cmp.Compare(a.epoch, b.epoch) })
+	return l.hold(ctx, everybody, all)
+}
+
+func (l *Lease) hold(ctx context.Context, weight int64, roots []*root) (unlock func(), err error) {
+	if !l.patterned {
+		return func() {}, nil
+	}
+	for i, r := range roots {
+		if r.moves.sem.TryAcquire(weight) {
+			continue
+		}
+		if err := l.wait(ctx, r, weight); err != nil {
+			give(roots[:i], weight)
+			return nil, err
+		}
+	}
+	return func() { give(roots, weight) }, nil
+}
+
+func give(roots []*root, weight int64) {
+	for _, r := range roots {
+		r.moves.sem.Release(weight)
+	}
+}
+
+// wait waits until ctx or the operation's root ends.
+func (l *Lease) wait(ctx context.Context, r *root, weight int64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dead := l.root.dead
+	go func() {
+		select {
+		case <-dead:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err := r.moves.sem.Acquire(ctx, weight)
+	select {
+	case <-dead:
+		if err == nil {
+			r.moves.sem.Release(weight)
+		}
+		return &Error{Kind: names.Revoked}
+	default:
+	}
+	return err
+}

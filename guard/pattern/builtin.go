@@ -1,0 +1,78 @@
+package pattern
+
+import "strings"
+
+// The built-in rules: what of an ordinary project a server has no business with
+// unless its owner says so. They are in force in every root that does not turn
+// them off, and each can be lifted by an Allow.
+
+// secrets are hidden, at any depth: a program that may read a project is not
+// meant to read what opens other doors.
+var secrets = []struct{ texts, reason string }{
+	{".env* !.env.example !.envrc", "environment files hold passwords and API keys; .env.example is the template without them, .envrc is protected"},
+	{"id_rsa id_dsa id_ecdsa id_ecdsa_sk id_ed25519 id_ed25519_sk *.pem *.key *.ppk *.p12 *.pfx *.jks *.keystore", "private keys"},
+	{".ssh", "keys, known hosts, and a configuration that names other machines"},
+	{".gnupg", "private keys"},
+	{".aws .azure .oci .boto .s3cfg **/.config/gcloud **/.config/doctl application_default_credentials.json", "cloud credentials"},
+	{".kube kubeconfig *.kubeconfig", "cluster credentials"},
+	{"**/.docker/config.json **/.config/containers/auth.json", "registry logins"},
+	{".netrc _netrc .pgpass .my.cnf .vault-token .terraformrc **/.terraform.d/credentials.tfrc.json", "logins by machine"},
+	{".git-credentials **/.config/git/credentials **/.config/gh/hosts.yml **/.config/hub", "tokens for the forge"},
+	{".pypirc **/.cargo/credentials **/.cargo/credentials.toml **/.gem/credentials", "tokens for package registries"},
+}
+
+// controls are protected, at the root and in the top directory of each
+// repository: other programs run what they say, with the owner's rights.
+var controls = []struct{ texts, reason string }{
+	{".mcp.json .claude .cursor .windsurf .codex .gemini .aider.conf.yml", "tells an AI client which programs to start and what they may do"},
+	{".vscode .idea .zed *.code-workspace", "editors run its tasks, and use the interpreters and tools it names"},
+	{".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin .zlogout .kshrc .cshrc .tcshrc .login .config/fish",
+		"the owner's shell runs it at its start or end"},
+	{".envrc .direnv", "direnv runs it when the owner enters the directory"},
+	{".github/workflows .github/actions .gitlab-ci.yml .gitlab/ci .circleci .buildkite .woodpecker .woodpecker.yml .forgejo/workflows .gitea/workflows .drone.yml .travis.yml Jenkinsfile azure-pipelines.yml bitbucket-pipelines.yml",
+		"runs on the project's build machines, with their secrets"},
+	{".config/systemd .config/autostart", "started when the owner logs in"},
+}
+
+// gitControls are protected wherever a repository is, unless the root's users
+// made it themselves.
+var gitControls = []struct{ texts, reason string }{
+	{".git/hooks .git/modules/**/hooks", "git runs hooks as the owner"},
+	{".git/config .git/config.worktree .git/modules/**/config .git/modules/**/config.worktree .git/worktrees/*/config.worktree",
+		"git runs the programs it names (pagers, editors, fsmonitor, filters)"},
+	{".git/commondir .git/modules/**/commondir .git/worktrees/*/commondir", "leads git to another configuration"},
+}
+
+// trees hold other people's code, where names mean nothing and tools come and go
+// as they like; of the built-in rules only those about git hold there.
+var trees = []string{"node_modules/", "vendor/", "site-packages/"}
+
+// Builtin returns the built-in rules.
+func Builtin() []Rule {
+	var out []Rule
+	add := func(l List, prefix, texts, reason string, c Condition) {
+		for _, text := range strings.Fields(texts) {
+			out = append(out, Rule{List: l, Text: prefix + text, Reason: reason, Condition: c})
+		}
+	}
+	for _, g := range secrets {
+		add(BuiltinHide, "", g.texts, g.reason, Always)
+	}
+	out = append(out, Rule{List: BuiltinHide, Text: ".npmrc", Condition: Tokens,
+		Reason: "hidden while it holds a token for the package registry"})
+	for _, g := range controls {
+		add(BuiltinProtect, "**/", g.texts, g.reason, AtTop)
+		add(BuiltinProtect, "/", g.texts, g.reason, Always)
+	}
+	for _, g := range gitControls {
+		add(BuiltinProtect, "**/", g.texts, g.reason, Control)
+	}
+	const leads = "where it is a file or a link it leads git to another repository; where it is a directory, another would take its place"
+	out = append(out,
+		Rule{List: BuiltinProtect, Text: "**/.gitmodules", Condition: AtTop, Reason: "names the repositories that git fetches, and commands for them"},
+		Rule{List: BuiltinProtect, Text: "**/.git", Condition: Control, Self: true, Reason: leads})
+	for _, t := range trees {
+		out = append(out, Rule{List: Except, Text: t, Reason: "other people's code: the built-in rules, but for those about git, do not hold in it"})
+	}
+	return out
+}

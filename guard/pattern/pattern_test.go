@@ -1,0 +1,208 @@
+package pattern
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// world is Facts from tables.
+type world struct {
+	dirs, tops, made, tokens map[string]bool
+}
+
+func (w world) IsDir(p string) bool  { return w.dirs[p] }
+func (w world) Top(p string) bool    { return w.tops[p] }
+func (w world) Tokens(p string) bool { return w.tokens[p] }
+func (w world) Made(p string) bool {
+	for m := range w.made {
+		if p == m || strings.HasPrefix(p, m+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// list makes rules of one list.
+func list(l List, texts ...string) (out []Rule) {
+	for _, t := range texts {
+		out = append(out, Rule{List: l, Text: t})
+	}
+	return out
+}
+
+func mustNew(t testing.TB, o Options, groups ...[]Rule) *Set {
+	t.Helper()
+	var all []Rule
+	for _, g := range groups {
+		all = append(all, g...)
+	}
+	s, err := New(all, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// judge is the verdict on a path; one that ends with a slash is a directory.
+func judge(s *Set, path string, f Facts) Verdict {
+	typ := Other
+	if p := strings.TrimSuffix(path, "/"); p != path {
+		typ, path = Dir, p
+	}
+	i := strings.LastIndexByte(path, '/')
+	dir := path[:max(0, i)]
+	return s.At(dir).Judge(dir, path[i+1:], typ, f)
+}
+
+// Precedence, as the package comment has it.
+func TestPrecedence(t *testing.T) {
+	hide, deny, protect := list(OwnHide, "secret*", "!secret-not"), list(OwnDeny, "*-deny", "secret-not"), list(OwnProtect, "*", "!free/", "/locked/**")
+	builtin := []Rule{
+		{List: BuiltinHide, Text: ".env*", Reason: "x"}, {List: BuiltinHide, Text: "!.env.example", Reason: "x"},
+		{List: BuiltinProtect, Text: ".vscode/", Reason: "x", Condition: AtTop},
+		{List: BuiltinProtect, Text: "**/.git/config", Reason: "x", Condition: Control},
+		{List: BuiltinProtect, Text: ".git", Reason: "x", Condition: Control, Self: true},
+		{List: BuiltinHide, Text: ".npmrc", Reason: "x", Condition: Tokens},
+		{List: Except, Text: "node_modules/"},
+	}
+	f := world{tops: map[string]bool{"": true, "sub": true}, made: map[string]bool{"mine/.git": true}, tokens: map[string]bool{".npmrc": true}}
+	allow := list(Allow, "work/", "!work/strict", ".env.mine")
+	for _, tt := range []struct {
+		name  string
+		rules [][]Rule
+		path  string
+		want  Effect
+	}{
+		{"hide beats protect", [][]Rule{hide, deny, protect}, "secret", Hide},
+		{"hide beats deny", [][]Rule{hide, deny, protect}, "secret-deny", Hide},
+		{"deny beats protect", [][]Rule{hide, deny, protect}, "x-deny", Deny},
+		{"a taken back hide leaves the deny", [][]Rule{hide, deny, protect}, "secret-not", Deny},
+		{"protect", [][]Rule{hide, deny, protect}, "plain", Protect},
+		{"taken back for a directory", [][]Rule{list(OwnProtect, "*", "!free/")}, "free/", None},
+		{"not for a file of that name", [][]Rule{list(OwnProtect, "*", "!free/")}, "free", Protect},
+		{"below a protected directory it can be brought back", [][]Rule{list(OwnProtect, "d", "!d/x")}, "d/x", None},
+		{"and its neighbours stay", [][]Rule{list(OwnProtect, "d", "!d/x")}, "d/y/z", Protect},
+		{"below a hidden one it cannot", [][]Rule{list(OwnHide, "d", "!d/x")}, "d/x", Hide},
+		{"below a denied one it cannot", [][]Rule{list(OwnDeny, "d", "!d/x")}, "d/x", Deny},
+		{"built in", [][]Rule{builtin}, ".env.local", Hide},
+		{"built in, taken back", [][]Rule{builtin}, ".env.example", None},
+		{"in an excepted tree", [][]Rule{builtin}, "a/node_modules/b/.env", None},
+		{"the excepted tree itself and its name elsewhere", [][]Rule{builtin}, "node_modules.x/.env", Hide},
+		{"control files hold in an excepted tree", [][]Rule{builtin}, "node_modules/b/.git/config", Protect},
+		{"at a top", [][]Rule{builtin}, "sub/.vscode/tasks.json", Protect},
+		{"not at a top", [][]Rule{builtin}, "sub/deeper/.vscode/", None},
+		{"a repository of the owner's", [][]Rule{builtin}, "own/.git/config", Protect},
+		{"one of the root's users", [][]Rule{builtin}, "mine/.git/config", None},
+		{"itself", [][]Rule{builtin}, "own/.git/", Protect},
+		{"and not what is in it", [][]Rule{builtin}, "own/.git/HEAD", None},
+		{"with tokens", [][]Rule{builtin}, ".npmrc", Hide},
+		{"without", [][]Rule{builtin}, "sub/.npmrc", None},
+		{"lifted", [][]Rule{builtin, allow}, ".env.mine", None},
+		{"lifted for all below", [][]Rule{builtin, allow}, "work/deep/.env", None},
+		{"but for what allow takes back", [][]Rule{builtin, allow}, "work/strict/.env", Hide},
+		{"the owner's own list stands", [][]Rule{builtin, allow, list(OwnHide, ".env.mine")}, ".env.mine", Hide},
+		{"from .gitignore", [][]Rule{list(Ignore, "*.log")}, "a/b.log", Hide},
+		{"lifted from .gitignore", [][]Rule{list(Ignore, "*.log"), list(Allow, "/a")}, "a/b.log", None},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := mustNew(t, Options{}, tt.rules...)
+			if got := judge(s, tt.path, f); got.Effect != tt.want {
+				t.Errorf("%s: %v, want %v", tt.path, got.Effect, tt.want)
+			}
+		})
+	}
+}
+
+// A verdict names the rule that decided, and what was lifted.
+func TestVerdictNamesItsRule(t *testing.T) {
+	s := mustNew(t, Options{}, []Rule{
+		{List: BuiltinHide, Text: ".env*", Reason: "secrets"},
+		{List: Allow, Text: "ok/", File: "c.toml", Line: 3},
+		{List: OwnDeny, Text: "x", File: "c.toml", Line: 7},
+	})
+	if v := judge(s, "ok/.env", nil); v.Effect != None || v.Rule.Line != 3 || v.Lifted == nil || v.Lifted.Text != ".env*" {
+		t.Errorf("lifted: %+v", v)
+	}
+	if v := judge(s, "ok/x/y/z", nil); v.Effect != Deny || v.Rule.Line != 7 {
+		t.Errorf("below a denied directory: %+v", v)
+	}
+	if v := judge(s, "ok/plain", nil); v != (Verdict{}) {
+		t.Errorf("nothing matched: %+v", v)
+	}
+}
+
+func TestBadPatterns(t *testing.T) {
+	for _, text := range []string{
+		"", "!", "/", "//", "a//b", "a/../b", "./a", "#a", "a\x00b", "a\nb", "[", "[a", "a[[:nope:]]", `a*\`,
+		strings.Repeat("a", MaxLength+1), strings.Repeat("a/", MaxElements+1) + "b", "\xff*",
+	} {
+		if err := Check(text); err == nil {
+			t.Errorf("%q was taken", text)
+		}
+	}
+	for _, text := range []string{`\#a`, `\!a`, "a/", "/a", "**", "**/a", "a/**", "{a,b}", "[]a]", "[!a]", "[[:digit:]]", "\xff", "a**b", `a\*`} {
+		if err := Check(text); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	_, err := New([]Rule{{List: OwnHide, Text: "ok"}, {List: OwnHide, Text: "[", File: "f", Line: 9}}, Options{})
+	var bad *Error
+	if !errors.As(err, &bad) || bad.Rule.Line != 9 {
+		t.Errorf("%v", err)
+	}
+}
+
+// Other spellings of one name, as file systems that fold names take them.
+func TestFold(t *testing.T) {
+	s := mustNew(t, Options{Fold: true}, list(OwnHide, ".env", "Straße", "/Sub/*.PEM", "café"))
+	for _, p := range []string{
+		".env", ".ENV", ".Env.", ".env ", ".e\u00adnv", ".\u200benv", "STRASSE", "strasse", "sub/x.pem", "SUB/X.PEM",
+		"cafe\u0301", "CAF\u00c9", "\uff0eenv"[0:0] + ".ENV",
+	} {
+		if v := judge(s, p, nil); v.Effect != Hide {
+			t.Errorf("%q is another spelling and not matched", p)
+		}
+	}
+	for _, p := range []string{".envx", "env", "sub/pem", "x/sub/a.pem"} {
+		if v := judge(s, p, nil); v.Effect != None {
+			t.Errorf("%q is matched", p)
+		}
+	}
+	exact := mustNew(t, Options{}, list(OwnHide, ".env"))
+	if v := judge(exact, ".ENV", nil); v.Effect != None {
+		t.Error("an exact set folds")
+	}
+	for name, want := range map[string]bool{"SECRET~1": true, "a:b": true, "é": true, "README.md": false} {
+		if Suspicious(name) != want {
+			t.Errorf("%q: suspicious %v", name, !want)
+		}
+	}
+}
+
+// The hot path makes no garbage: a name that no pattern is about.
+func TestNoAllocation(t *testing.T) {
+	s := mustNew(t, Options{}, list(OwnHide, ".env*", "*.pem", "id_rsa", "/build/", "a/**/z", "[Tt]est?"), list(OwnProtect, ".git/config"))
+	s.At("src/pkg/deep")
+	if n := testing.AllocsPerRun(1000, func() {
+		st := s.At("src/pkg/deep")
+		if st.Barrier().Effect != None || st.Judge("src/pkg/deep", "main.go", Unknown, nil).Effect != None {
+			t.Fatal("matched")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// The states of very many directories do not pile up.
+func TestStatesAreBounded(t *testing.T) {
+	s := mustNew(t, Options{}, list(OwnHide, "x"))
+	for i := range 5 * maxStates {
+		s.At("d/" + strings.Repeat("a", i%200) + string(rune('a'+i%26)) + string(rune('a'+i/26%26)) + string(rune('a'+i/676%26)))
+	}
+	s.states.mu.Lock()
+	defer s.states.mu.Unlock()
+	if n := len(s.states.now) + len(s.states.old); n > 2*maxStates {
+		t.Errorf("%d states are kept", n)
+	}
+}

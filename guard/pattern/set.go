@@ -1,0 +1,185 @@
+package pattern
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Options are how a set is made.
+type Options struct {
+	// Fold is for file systems that take several spellings for one name:
+	// patterns and names are compared by what Fold makes of them.
+	Fold bool
+}
+
+// Set is a compiled list of rules.
+type Set struct {
+	rules []*compiled
+	fold  bool
+	root  *State
+	plain *State // of directories that nothing is known of
+	floating
+	states cache
+}
+
+// floating are the patterns that may begin in any directory, by what is known
+// of their first name.
+type floating struct {
+	literals map[string][]int32
+	suffixes [256][]int32 // by the last byte
+	prefixes [256][]int32 // by the first
+	globs    []int32
+}
+
+// Error says which rule cannot be used.
+type Error struct {
+	Rule Rule
+	Err  error
+}
+
+// Error is FILE:LINE: PATTERN: what is wrong.
+func (e *Error) Error() string {
+	at := ""
+	if e.Rule.File != "" {
+		at = fmt.Sprintf("%s:%d: ", e.Rule.File, e.Rule.Line)
+	}
+	return fmt.Sprintf("%s%s %q: %v", at, e.Rule.List, e.Rule.Text, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// String is the word for the list in messages.
+func (l List) String() string {
+	if l == Allow {
+		return "allow"
+	}
+	return l.Effect().String()
+}
+
+// New compiles rules. Those of one list are judged in the order they stand in
+// here. Every error is an *Error.
+func New(rules []Rule, o Options) (*Set, error) {
+	if len(rules) > MaxRules {
+		return nil, &Error{Rule: rules[MaxRules], Err: fmt.Errorf("it is beyond the limit of %d patterns for one root", MaxRules)}
+	}
+	s := &Set{fold: o.Fold, floating: floating{literals: map[string][]int32{}}}
+	s.root, s.plain = &State{set: s}, &State{set: s}
+	for i := range rules {
+		r := rules[i]
+		c, err := compile(&r, o.Fold)
+		if err != nil {
+			return nil, &Error{Rule: r, Err: err}
+		}
+		n := int32(len(s.rules))
+		s.rules = append(s.rules, c)
+		if c.elems[0].sticky {
+			s.float(n, &c.elems[0])
+		} else {
+			s.root.items = append(s.root.items, item{rule: n})
+		}
+	}
+	s.states.init()
+	return s, nil
+}
+
+func (s *Set) float(rule int32, e *elem) {
+	switch {
+	case e.kind == literal:
+		s.literals[e.text] = append(s.literals[e.text], rule)
+	case e.kind == suffix && e.text != "":
+		b := e.text[len(e.text)-1]
+		s.suffixes[b] = append(s.suffixes[b], rule)
+	case e.kind == prefix && e.text != "":
+		s.prefixes[e.text[0]] = append(s.prefixes[e.text[0]], rule)
+	default:
+		s.globs = append(s.globs, rule)
+	}
+}
+
+// Rules are those the set was made of, in order. The caller does not change them.
+func (s *Set) Rules() []*Rule {
+	out := make([]*Rule, len(s.rules))
+	for i, c := range s.rules {
+		out[i] = c.Rule
+	}
+	return out
+}
+
+// Folds reports whether the set was made for names of many spellings.
+func (s *Set) Folds() bool { return s.fold }
+
+// Root is the state of the root directory.
+func (s *Set) Root() *State { return s.root }
+
+// name is what of a name is compared.
+func (s *Set) name(n string) string {
+	if s.fold {
+		return Fold(n)
+	}
+	return n
+}
+
+// maxStates bounds the directories whose states are kept: two generations of
+// this many, a hundred bytes each and the path.
+const maxStates = 8192
+
+// cache keeps the states of directories by their path. States never become
+// wrong; the older half is forgotten when there are too many.
+type cache struct {
+	mu       sync.RWMutex // guards the fields below
+	now, old map[string]*State
+}
+
+func (c *cache) init() { c.now = map[string]*State{} }
+
+func (c *cache) get(path string) (st *State, ok bool) {
+	c.mu.RLock()
+	st, ok = c.now[path]
+	if !ok {
+		st, ok = c.old[path]
+	}
+	c.mu.RUnlock()
+	return st, ok
+}
+
+func (c *cache) put(path string, st *State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.now) >= maxStates {
+		c.old, c.now = c.now, map[string]*State{}
+	}
+	c.now[path] = st
+}
+
+// At is the state of the directory with this path below the root, without
+// slashes at its ends; "" is the root.
+func (s *Set) At(path string) *State {
+	if path == "" {
+		return s.root
+	}
+	if st, ok := s.states.get(path); ok {
+		return st
+	}
+	// From the nearest directory above that is known.
+	st, from := s.root, 0
+	for i := len(path) - 1; i > 0; i-- {
+		if path[i] != '/' {
+			continue
+		}
+		if have, ok := s.states.get(path[:i]); ok {
+			st, from = have, i+1
+			break
+		}
+	}
+	for from < len(path) {
+		end := from
+		for end < len(path) && path[end] != '/' {
+			end++
+		}
+		st = st.Enter(path[:max(0, from-1)], path[from:end])
+		from = end + 1
+	}
+	s.states.put(path, st)
+	return st
+}

@@ -1,0 +1,318 @@
+package pattern
+
+import (
+	"slices"
+	"strings"
+)
+
+// State is what is known of one directory.
+type State struct {
+	set   *Set
+	items []item // half matched patterns
+	held  []held // what was said of the directory, or of one above, and holds in it
+	// barrier is what keeps everybody out of the directory.
+	barrier Verdict
+	except  bool // below a directory of the list Except
+}
+
+// item is a pattern of which the names before pos have been matched.
+type item struct {
+	rule int32
+	pos  int16
+}
+
+// held is a rule that matched, and the depth of what it matched.
+type held struct {
+	rule  int32
+	depth int16
+}
+
+// Type is what lies at a name, as far as the caller knows.
+type Type uint8
+
+// The types. Links are not followed: a link to a directory is a Link.
+const (
+	Unknown Type = iota
+	Dir
+	Link
+	Other
+)
+
+// Facts answers what some rules ask about files. The paths are below the root.
+// Without Facts every question is answered so that the rule holds.
+type Facts interface {
+	// IsDir reports whether a directory lies at the path, which need not exist.
+	IsDir(path string) bool
+	// Top reports whether the directory is the top of a repository that the
+	// root's users did not make themselves.
+	Top(dir string) bool
+	// Made reports whether the path lies in what belongs to a repository that
+	// the root's users made themselves.
+	Made(path string) bool
+	// Tokens reports whether the file holds credentials.
+	Tokens(path string) bool
+}
+
+// Verdict is what the rules say of a name.
+type Verdict struct {
+	Effect Effect
+	Rule   *Rule // that decided; nil with None, unless something was lifted
+	// Lifted is the rule that would have decided if Rule, one of the list
+	// Allow, had not taken it back.
+	Lifted *Rule
+}
+
+// Barrier is what keeps everybody out of the directory: Hide, Deny or None.
+func (st *State) Barrier() Verdict { return st.barrier }
+
+// Enter is the state of the subdirectory called name of the directory, whose
+// path is dir.
+func (st *State) Enter(dir, name string) *State {
+	if st.barrier.Effect != None {
+		return st
+	}
+	var room [8]int32
+	rules, items := st.match(st.set.name(name), room[:0])
+	if len(rules) == 0 && len(items) == 0 && len(st.held) == 0 && !st.except {
+		return st.set.plain
+	}
+	next := &State{set: st.set, except: st.except, items: items}
+	chain := st.chain(dir, rules, Dir)
+	if v := st.weigh(chain, nothing{}, ""); v.Effect == Hide || v.Effect == Deny {
+		next.barrier, next.items = v, nil
+		return next
+	}
+	next.held = slices.DeleteFunc(chain, func(h held) bool { return st.set.rules[h.rule].Self })
+	for _, r := range rules {
+		if c := st.set.rules[r]; c.List == Except {
+			next.except = !c.Negated()
+		}
+	}
+	return next
+}
+
+// Judge is the verdict on a name in the directory, whose path is dir. facts may
+// be nil.
+func (st *State) Judge(dir, name string, t Type, facts Facts) Verdict {
+	if st.barrier.Effect != None {
+		return st.barrier
+	}
+	var room [8]int32
+	rules, _ := st.match(st.set.name(name), room[:0])
+	if len(rules) == 0 && len(st.held) == 0 {
+		return Verdict{}
+	}
+	path := join(dir, name)
+	if t == Unknown && st.dirOnly(rules) {
+		t = Other
+		if facts == nil || facts.IsDir(path) {
+			t = Dir
+		}
+	}
+	return st.weigh(st.chain(dir, rules, t), facts, path)
+}
+
+// match compares a name with the patterns of the directory: rules are those that
+// match it, in order, appended to room; items those it has half matched.
+func (st *State) match(name string, room []int32) (rules []int32, items []item) {
+	s := st.set
+	rules = room
+	for _, r := range s.literals[name] {
+		rules, items = s.take(item{rule: r}, rules, items)
+	}
+	if name != "" {
+		for _, list := range [...][]int32{s.suffixes[name[len(name)-1]], s.prefixes[name[0]], s.globs} {
+			for _, r := range list {
+				if s.rules[r].elems[0].match(name) {
+					rules, items = s.take(item{rule: r}, rules, items)
+				}
+			}
+		}
+	}
+	for _, it := range st.items {
+		e := &s.rules[it.rule].elems[it.pos]
+		if e.sticky {
+			items = add(items, it)
+		}
+		if e.match(name) {
+			rules, items = s.take(it, rules, items)
+		}
+	}
+	if len(rules) > 1 {
+		slices.Sort(rules)
+		rules = slices.Compact(rules)
+	}
+	return rules, items
+}
+
+// take moves an item over the name it has matched.
+func (s *Set) take(it item, rules []int32, items []item) ([]int32, []item) {
+	if int(it.pos) == len(s.rules[it.rule].elems)-1 {
+		return append(rules, it.rule), items
+	}
+	return rules, add(items, item{it.rule, it.pos + 1})
+}
+
+func add(items []item, it item) []item {
+	if slices.Contains(items, it) {
+		return items
+	}
+	return append(items, it)
+}
+
+func (st *State) dirOnly(rules []int32) bool {
+	return slices.ContainsFunc(rules, func(r int32) bool { return st.set.rules[r].dirOnly })
+}
+
+// chain is what holds of an entry: what holds in the directory, and after it
+// what matches the entry itself. Of a list nothing is kept before a rule that
+// holds always.
+func (st *State) chain(dir string, rules []int32, t Type) []held {
+	if len(rules) == 0 {
+		return st.held
+	}
+	out := slices.Clone(st.held)
+	for _, r := range rules {
+		c := st.set.rules[r]
+		if c.dirOnly && t != Dir || c.List == Except {
+			continue
+		}
+		if c.Condition == Always {
+			out = slices.DeleteFunc(out, func(h held) bool { return st.set.rules[h.rule].List == c.List })
+		}
+		out = append(out, held{r, c.begins(dir)})
+	}
+	return out
+}
+
+// begins is the depth of the directory in which a pattern begins whose last name
+// has matched in dir. Patterns with ** in the middle have no such place; the
+// built-in ones with a condition that asks for it have none.
+func (c *compiled) begins(dir string) int16 { return max(0, depth(dir)-int16(len(c.elems)-1)) }
+
+// depth is how many names a path has.
+func depth(path string) int16 {
+	if path == "" {
+		return 0
+	}
+	return int16(strings.Count(path, "/") + 1)
+}
+
+// Leads returns the rule that protects something below a name in the directory,
+// by patterns that give the name in full: a link of that name would put whatever
+// it leads to in the place of what is protected. nil: there is none.
+func (st *State) Leads(dir, name string, facts Facts) *Rule {
+	if st.barrier.Effect != None {
+		return nil
+	}
+	s, key := st.set, st.set.name(name)
+	path := join(dir, name)
+	leads := func(it item) *Rule {
+		c := s.rules[it.rule]
+		e := &c.elems[it.pos]
+		if c.List.Effect() != Protect || c.Negated() || int(it.pos) == len(c.elems)-1 || e.kind != literal || e.text != key {
+			return nil
+		}
+		h := held{it.rule, depth(dir) - it.pos}
+		if !st.applies(c) || facts != nil && !holds(c.Rule, h, facts, path) {
+			return nil
+		}
+		return c.Rule
+	}
+	for _, r := range s.literals[key] {
+		if rule := leads(item{rule: r}); rule != nil {
+			return rule
+		}
+	}
+	for _, it := range st.items {
+		if rule := leads(it); rule != nil {
+			return rule
+		}
+	}
+	return nil
+}
+
+func join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// weigh weighs the lists against each other. Without facts all conditions hold.
+func (st *State) weigh(chain []held, facts Facts, path string) Verdict {
+	var by [lists]*Rule
+	for i := len(chain) - 1; i >= 0; i-- {
+		h := chain[i]
+		c := st.set.rules[h.rule]
+		if by[c.List] == nil && st.applies(c) && (facts == nil || holds(c.Rule, h, facts, path)) {
+			by[c.List] = c.Rule
+		}
+	}
+	for l, r := range by {
+		if r != nil && r.Negated() {
+			by[l] = nil
+		}
+	}
+	var lifted *Rule
+	for _, list := range byStrictness {
+		r := by[list]
+		switch {
+		case r == nil:
+		case by[Allow] == nil || !list.liftable():
+			return Verdict{Effect: list.Effect(), Rule: r}
+		case lifted == nil:
+			lifted = r
+		}
+	}
+	if lifted != nil {
+		return Verdict{Rule: by[Allow], Lifted: lifted}
+	}
+	return Verdict{}
+}
+
+// byStrictness are the lists in the order they decide in; among equals what the
+// owner wrote is named first.
+var byStrictness = [...]List{OwnHide, Ignore, BuiltinHide, OwnDeny, OwnProtect, BuiltinProtect}
+
+// applies reports whether a rule of the built-in lists is meant here.
+func (st *State) applies(c *compiled) bool {
+	builtin := c.List == BuiltinHide || c.List == BuiltinProtect
+	return !builtin || !st.except || c.Condition == Control
+}
+
+// nothing are facts by which no condition holds.
+type nothing struct{}
+
+func (nothing) IsDir(string) bool  { return false }
+func (nothing) Top(string) bool    { return false }
+func (nothing) Made(string) bool   { return true }
+func (nothing) Tokens(string) bool { return false }
+
+// holds asks for a rule's condition. h.depth is that of the directory in which
+// the rule matched.
+func holds(r *Rule, h held, facts Facts, path string) bool {
+	switch r.Condition {
+	case AtTop:
+		return facts.Top(head(path, int(h.depth)))
+	case Control:
+		return !facts.Made(path)
+	case Tokens:
+		return facts.Tokens(path)
+	}
+	return true
+}
+
+// head is the first n names of a path.
+func head(path string, n int) string {
+	end := 0
+	for range n {
+		if end > 0 {
+			end++
+		}
+		for end < len(path) && path[end] != '/' {
+			end++
+		}
+	}
+	return path[:end]
+}

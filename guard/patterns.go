@@ -1,0 +1,288 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+// Pattern is one pattern of a policy, written as in .gitignore (package pattern),
+// and where it stands: no File means the command line.
+type Pattern struct {
+	Text string `json:"text"`
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
+}
+
+// Texts makes patterns that stand in no file.
+func Texts(texts ...string) []Pattern {
+	out := make([]Pattern, len(texts))
+	for i, t := range texts {
+		out[i].Text = t
+	}
+	return out
+}
+
+// Patterns are what a policy says of names. The zero value is the built-in
+// protections alone (pattern.Builtin). A single-file root has no patterns: its
+// owner has named the one file.
+//
+// A file is judged by the name it is reached by. One that the host gave a second
+// name, not matched, is reached by that.
+type Patterns struct {
+	Deny    []Pattern `json:"deny,omitempty"`    // visible, refused
+	Hide    []Pattern `json:"hide,omitempty"`    // as if absent
+	Protect []Pattern `json:"protect,omitempty"` // readable, never changed
+	// Allow lifts what the built-in protections, or a .gitignore, say of what
+	// it matches and of all below.
+	Allow []Pattern `json:"allow,omitempty"`
+	// Gitignore hides what the .gitignore files of the root name, as they are
+	// when the grant is made: who may write there could change them later.
+	Gitignore bool `json:"respect_gitignore,omitempty"`
+	// NoDefaults turns the built-in protections off.
+	NoDefaults bool `json:"no_default_policy,omitempty"`
+}
+
+// MaxPatterns bounds each list of a policy.
+const MaxPatterns = 1000
+
+// Lifted says in a few words what of the built-in protections is lifted, "" if
+// nothing is.
+func (p *Patterns) Lifted() string {
+	if p.NoDefaults {
+		return "all built-in protections are off"
+	}
+	if len(p.Allow) == 0 {
+		return ""
+	}
+	texts := make([]string, len(p.Allow))
+	for i, a := range p.Allow {
+		texts[i] = names.Quote(a.Text)
+	}
+	return "built-in protections lifted for " + strings.Join(texts, ", ")
+}
+
+// own are the rules the owner wrote.
+func (p *Patterns) own() ([]pattern.Rule, error) {
+	var out []pattern.Rule
+	for _, l := range []struct {
+		key  string
+		list pattern.List
+		from []Pattern
+	}{
+		{"allow", pattern.Allow, p.Allow}, {"hide", pattern.OwnHide, p.Hide},
+		{"deny", pattern.OwnDeny, p.Deny}, {"protect", pattern.OwnProtect, p.Protect},
+	} {
+		if len(l.from) > MaxPatterns {
+			return nil, fmt.Errorf("%s has %d patterns, more than the limit of %d", l.key, len(l.from), MaxPatterns)
+		}
+		for _, f := range l.from {
+			out = append(out, pattern.Rule{List: l.list, Text: f.Text, File: f.File, Line: f.Line})
+		}
+	}
+	return out, nil
+}
+
+// Check reports what is wrong with the patterns, without looking at any file.
+func (p *Patterns) Check() error {
+	rules, err := p.own()
+	if err == nil {
+		_, err = pattern.New(rules, pattern.Options{})
+	}
+	if err != nil {
+		return &Error{Kind: names.Invalid, Err: err}
+	}
+	return nil
+}
+
+// Looker is a Source that can be asked about what lies beneath it. What a source
+// that cannot is not asked, holds. Paths are below the root, without links.
+type Looker interface {
+	// Look says what lies at a path.
+	Look(rel string) (Looked, error)
+	// Head returns the first n bytes of a regular file, fewer if it has fewer.
+	Head(rel string, n int) ([]byte, error)
+	// Ignores reads the .gitignore files of the root, that of a directory
+	// before those below it: found is told of each, and enter asked before a
+	// directory is entered. Too many of either are an error.
+	Ignores(found func(Ignore), enter func(dir string) bool) error
+	// Naming says how the source takes names; where that differs, FoldsAt does
+	// for a directory and those above it.
+	Naming() Naming
+	FoldsAt(dir string) bool
+}
+
+// Naming is how a source takes names.
+type Naming uint8
+
+// The namings. All but the first make the rules compare what pattern.Fold leaves
+// of names.
+const (
+	ExactNames  Naming = iota
+	MixedNames         // some directories take several spellings for one name
+	FoldedNames        // all may
+	ShortNames         // and there are spellings that only a look at the directory tells
+)
+
+// Looked is what lies at a path.
+type Looked struct {
+	ID  Identity
+	Dir bool
+}
+
+// Ignore is one .gitignore.
+type Ignore struct {
+	Dir  string // below the root
+	Text string
+}
+
+// compile makes the rules of a policy for a source. It may block where the
+// source does.
+func (p *Patterns) compile(src Source) (*ruleset, error) {
+	own, err := p.own()
+	if err != nil {
+		return nil, &Error{Kind: names.Invalid, Err: err}
+	}
+	if src.File() != "" {
+		own = nil
+	}
+	look, _ := src.(Looker)
+	naming := ExactNames
+	if look != nil {
+		naming = look.Naming()
+	}
+	opt := pattern.Options{Fold: naming >= FoldedNames}
+	var all []pattern.Rule
+	if !p.NoDefaults && src.File() == "" {
+		all = pattern.Builtin()
+	}
+	if p.Gitignore && src.File() == "" {
+		ignores, err := readIgnores(look, opt)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ignores...)
+	}
+	all = append(all, own...)
+	if len(all) == 0 {
+		return nil, nil
+	}
+	r := &ruleset{naming: naming}
+	if r.set, err = pattern.New(all, opt); err == nil && naming == MixedNames {
+		r.folded, err = pattern.New(all, pattern.Options{Fold: true})
+	}
+	if err != nil {
+		return nil, &Error{Kind: names.Invalid, Err: err}
+	}
+	return r, nil
+}
+
+// ruleset is what Patterns were compiled to.
+type ruleset struct {
+	naming Naming
+	set    *pattern.Set
+	folded *pattern.Set // with MixedNames: for directories that fold
+}
+
+// barrier is what keeps the operation out of a directory.
+func (r *ruleset) barrier(f *rootFacts, rel string) pattern.Verdict {
+	v := r.set.At(rel).Barrier()
+	if r.folded != nil && !pattern.Plain(rel) {
+		if w := r.folded.At(rel).Barrier(); w.Effect > v.Effect && f.foldsAt(rel) {
+			return w
+		}
+	}
+	return v
+}
+
+// judge is what the rules say of a name.
+func (r *ruleset) judge(f *rootFacts, dir, name string, t pattern.Type) pattern.Verdict {
+	v := r.set.At(dir).Judge(dir, name, t, f)
+	if r.folded != nil && !(pattern.Plain(name) && pattern.Plain(dir)) {
+		if w := r.folded.At(dir).Judge(dir, name, t, f); w.Effect > v.Effect && f.foldsAt(dir) {
+			return w
+		}
+	}
+	return v
+}
+
+// readIgnores reads the .gitignore files of a source. As git does, it does not
+// look into directories that are ignored.
+func readIgnores(look Looker, opt pattern.Options) ([]pattern.Rule, error) {
+	if look == nil {
+		return nil, &Error{Kind: names.Invalid, Err: errors.New("the .gitignore files of this root cannot be read; name patterns instead")}
+	}
+	var rules []pattern.Rule
+	set, err := pattern.New(nil, opt)
+	if err != nil {
+		return nil, err
+	}
+	added := false
+	found := func(f Ignore) {
+		rules, added = append(rules, parseIgnore(f)...), true
+	}
+	enter := func(dir string) bool {
+		if added {
+			// What cannot be compiled is refused with the rest, at the end.
+			if next, err := pattern.New(rules, opt); err == nil {
+				set = next
+			}
+			added = false
+		}
+		i := strings.LastIndexByte(dir, '/')
+		up, name := dir[:max(0, i)], dir[i+1:]
+		return name != ".git" && set.At(up).Judge(up, name, pattern.Dir, nil).Effect == pattern.None
+	}
+	if err := look.Ignores(found, enter); err != nil {
+		return nil, err
+	}
+	return rules, nil
+}
+
+func parseIgnore(f Ignore) []pattern.Rule {
+	file := ".gitignore"
+	if f.Dir != "" {
+		file = f.Dir + "/" + file
+	}
+	return pattern.ParseIgnore(f.Text, file, f.Dir)
+}
+
+// widenedBy reports whether other allows anything that p does not. Patterns may
+// be added, except those that take something back.
+func (p *Patterns) widenedBy(other *Patterns) bool {
+	switch {
+	case other.NoDefaults && !p.NoDefaults, p.Gitignore && !other.Gitignore:
+		return true
+	case fewer(p.Deny, other.Deny), fewer(p.Hide, other.Hide), fewer(p.Protect, other.Protect):
+		return true
+	}
+	return !within(other.Allow, p.Allow)
+}
+
+// fewer reports whether given matches less than asked does: asked has to be what
+// is left of it without added patterns, none of which takes others back.
+func fewer(asked, given []Pattern) bool {
+	for _, g := range given {
+		if len(asked) > 0 && asked[0].Text == g.Text {
+			asked = asked[1:]
+		} else if strings.HasPrefix(g.Text, "!") {
+			return true
+		}
+	}
+	return len(asked) > 0
+}
+
+// within reports whether a list that lifts things lifts no more than another.
+func within(given, asked []Pattern) bool {
+	text := func(p Pattern) string { return p.Text }
+	if slices.ContainsFunc(append(slices.Clone(given), asked...), func(p Pattern) bool { return strings.HasPrefix(p.Text, "!") }) {
+		return slices.EqualFunc(given, asked, func(a, b Pattern) bool { return text(a) == text(b) })
+	}
+	return !slices.ContainsFunc(given, func(g Pattern) bool {
+		return !slices.ContainsFunc(asked, func(a Pattern) bool { return a.Text == g.Text })
+	})
+}

@@ -1,0 +1,149 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+// SetPatterns changes a root's patterns while it is in use. When it returns, what
+// the new ones forbid is dead, and what views had kept by the old ones is taken
+// back, in both directions: a name that was hidden is there. Open files are
+// judged anew at the place they were opened at; one that is not found there any
+// more is dead, because nobody can tell what it is called. .gitignore files are
+// read again.
+func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) error {
+	r := g.snap.Load().byName[name]
+	if r == nil {
+		return &Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s", names.Quote(string(name)))}
+	}
+	rules, err := p.compile(r.src)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
+	defer cancel()
+	if err := r.lock(ctx); err != nil {
+		return fmt.Errorf("root %s is being changed: %w", name, err)
+	}
+	defer r.unlock()
+	if State(r.state.Load()) != Live {
+		return r.gone()
+	}
+	old := r.policy.Load()
+	next := *old
+	next.Patterns, next.rules = p, rules
+	if err := g.objection(old, next); err != nil {
+		return err
+	}
+	root, _ := names.NewPath(r.name, "")
+	rec := Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpSet, Path: root,
+		Rights: next.Rights, Verdict: Allowed, Detail: "patterns: " + p.summary() + lifted(&p)}
+	// Any change may widen: it is on record before it holds.
+	if err := g.record(rec); err != nil {
+		return err
+	}
+	err = g.repattern(ctx, r, next)
+	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: rec.Detail})
+	return err
+}
+
+// repattern puts patterns in force; the caller holds changing.
+func (g *Registry) repattern(ctx context.Context, r *root, next Policy) error {
+	c := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeNarrowed}
+	outers := g.outersOf(r)
+	g.flush(ctx, c, r)
+	for _, o := range outers {
+		g.flush(ctx, Change{Root: o.name, Epoch: o.epoch, Kind: ChangeNarrowed}, o)
+	}
+	g.mu.Lock()
+	r.policy.Store(&next)
+	for _, o := range append(outers, r) {
+		f := o.fences.Load()
+		o.fences.Store(&fences{gen: f.gen + 1, list: f.list})
+	}
+	g.mu.Unlock()
+	errs := []error{r.drain(ctx), g.tell(ctx, c)}
+	for _, o := range outers {
+		errs = append(errs, g.narrowed(ctx, o))
+	}
+	return errors.Join(errs...)
+}
+
+// summary counts the patterns.
+func (p *Patterns) summary() string {
+	text := fmt.Sprintf("%d deny, %d hide, %d protect, %d allow", len(p.Deny), len(p.Hide), len(p.Protect), len(p.Allow))
+	if p.Gitignore {
+		text += ", .gitignore"
+	}
+	return text
+}
+
+// Rule is one rule in force in a root.
+type Rule = pattern.Rule
+
+// RulesOf are the rules in force in a root, in the order they are judged in; nil
+// if there is no such root.
+func (g *Registry) RulesOf(name RootName) []*Rule {
+	r := g.snap.Load().byName[name]
+	if r == nil || r.policy.Load().rules == nil {
+		return nil
+	}
+	return r.policy.Load().rules.set.Rules()
+}
+
+// Explanation says whether an operation would be admitted, and why not.
+type Explanation struct {
+	Allowed bool
+	// Kind is that of the refusal.
+	Kind Kind
+	// Lacks are the rights that are missing, if that is the reason.
+	Lacks Rights
+	// Verdict is what the patterns say. It can name a rule that was lifted.
+	Verdict pattern.Verdict
+	Root    RootName // whose policy decided: a nested root's may
+}
+
+// Explain says what the gate would answer to an operation on a path, without
+// asking for it and without a record. It looks at nothing but the policy, and at
+// what rules ask of the tree: whether the file exists, or the system allows the
+// operation, it does not say. need are the rights the arguments add, as writing
+// does to opening.
+func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) (Explanation, error) {
+	l := &Lease{reg: g, req: Request{Caller: Caller{Subject: s, Via: ViaControl}, Op: op, Path: p, Need: need}}
+	if err := l.enter(); err != nil {
+		return Explanation{Kind: names.Reason(err), Root: p.Root}, nil
+	}
+	defer l.release()
+	if lacks, ok := missing(op, need, l.policy.Rights); !ok {
+		return Explanation{Kind: names.Reason(denied(lacks, l.policy.Rights)), Lacks: lacks, Root: p.Root}, nil
+	}
+	out := Explanation{Allowed: true, Root: p.Root}
+	if p.IsRoot() || !l.patterned {
+		return out, nil
+	}
+	a := accessOf(op, need, false)
+	err := l.eachRules(p.Rel(), func(r *root, set *ruleset, rel string) error {
+		if lacks, ok := missing(op, need, r.policy.Load().Rights); !ok {
+			out = Explanation{Kind: names.Permission, Lacks: lacks, Root: r.name}
+			return &Error{Kind: names.Permission}
+		}
+		dir, base := splitRel(rel)
+		v := set.judge((*rootFacts)(r), dir, base, makes(op))
+		if v.Effect != pattern.None || v.Lifted != nil {
+			out.Verdict, out.Root = v, r.name
+		}
+		if a == ToMake && v.Effect == pattern.Protect && l.begins(v.Rule) {
+			return nil
+		}
+		return refusal(a, v)
+	})
+	if err != nil {
+		out.Allowed, out.Kind = false, names.Reason(err)
+	}
+	return out, nil
+}
