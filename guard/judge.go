@@ -63,9 +63,13 @@ func (l *Lease) Access() Access { return accessOf(l.req.Op, l.req.Need, l.req.Na
 type Refusal struct {
 	Effect pattern.Effect
 	Rule   *pattern.Rule
+	moves  bool // the directory that holds the name was to be moved
 }
 
 func (r *Refusal) Error() string {
+	if r.moves {
+		return "the policy protects or hides something in this directory, so it stays where it is; move the rest of what is in it"
+	}
 	switch r.Effect { //nolint:exhaustive // None refuses nothing
 	case pattern.Protect:
 		return "the policy protects this name: it can be read and not changed; only the owner can lift that (rootsfs policy check)"
@@ -178,8 +182,8 @@ func (l *Lease) JudgeAs(a Access, dirRel, name string, t pattern.Type) error {
 	return l.eachRules(rel, func(r *root, set *ruleset, rel string) error {
 		dir, base := splitRel(rel)
 		f := (*rootFacts)(r)
-		v := set.judge(f, dir, base, t)
-		if a == ToMake && v.Effect == pattern.Protect && l.begins(v.Rule) {
+		v := set.judge(r, f, dir, base, t)
+		if a == ToMake && v.Effect == pattern.Protect && l.begins(v.Rule, f, rel) {
 			return nil
 		}
 		if a == ToMake && v.Effect == pattern.None && t == pattern.Link {
@@ -206,9 +210,19 @@ func makes(op Op) pattern.Type {
 
 // begins reports whether the operation begins a repository, which anybody may
 // who may make names: the name .git is protected where it is, and may be made
-// where it is not. Both operations fail on a name that is taken.
-func (l *Lease) begins(r *pattern.Rule) bool {
-	return r.Builtin() && r.Self && (l.req.Op == names.OpMkdir || l.req.Op == names.OpCreate)
+// where it is not.
+func (l *Lease) begins(r *pattern.Rule, f *rootFacts, rel string) bool {
+	if !r.Builtin() || !r.Self {
+		return false
+	}
+	switch l.req.Op { //nolint:exhaustive // the others make no repository
+	case names.OpMkdir, names.OpCreate:
+		return true // they fail on a name that is taken
+	case names.OpReplace, names.OpWrite:
+		_, err := f.look(rel)
+		return errors.Is(err, names.NotExist)
+	}
+	return false
 }
 
 // eachRules calls f with the rules that hold for a path: the root's own, and
@@ -239,7 +253,7 @@ func (l *Lease) effect(rel string) (v pattern.Verdict) {
 	}
 	_ = l.eachRules(rel, func(r *root, set *ruleset, rel string) error {
 		dir, base := splitRel(rel)
-		if got := set.judge((*rootFacts)(r), dir, base, pattern.Unknown); got.Effect > v.Effect {
+		if got := set.judge(r, (*rootFacts)(r), dir, base, pattern.Unknown); got.Effect > v.Effect {
 			v = got
 		}
 		return nil

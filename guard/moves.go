@@ -5,10 +5,12 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
 // A directory is moved only after everything in it has been judged, at the old
@@ -88,3 +90,50 @@ func (l *Lease) wait(ctx context.Context, r *root, weight int64) error {
 	}
 	return err
 }
+
+// JudgeMove returns what judges the names in a directory that is to be moved from
+// one path to another: each must be free of patterns at both. rel is the path of
+// the directory that holds the name, below the one that is moved.
+func (l *Lease) JudgeMove(from, to string) func(rel, name string, t pattern.Type) error {
+	return func(rel, name string, t pattern.Type) error {
+		for _, top := range [...]string{from, to} {
+			path := under(top, name)
+			if rel != "" {
+				path = under(under(top, rel), name)
+			}
+			err := l.eachRules(path, func(r *root, set *ruleset, path string) error {
+				dir, base := splitRel(path)
+				facts := pattern.Facts((*rootFacts)(r))
+				if top == to && r == l.root {
+					facts = movedFacts{facts, to, from}
+				}
+				if v := set.judge(r, facts, dir, base, t); v.Effect != pattern.None {
+					return &Error{Kind: names.Permission, Err: &Refusal{Effect: v.Effect, Rule: v.Rule, moves: true}}
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// movedFacts answers for files that are still where they are to be moved from.
+type movedFacts struct {
+	pattern.Facts
+	to, from string
+}
+
+func (m movedFacts) now(path string) string {
+	if path == m.to || strings.HasPrefix(path, m.to+"/") {
+		return m.from + path[len(m.to):]
+	}
+	return path
+}
+
+func (m movedFacts) IsDir(path string) bool  { return m.Facts.IsDir(m.now(path)) }
+func (m movedFacts) Top(dir string) bool     { return m.Facts.Top(m.now(dir)) }
+func (m movedFacts) Made(path string) bool   { return m.Facts.Made(m.now(path)) }
+func (m movedFacts) Tokens(path string) bool { return m.Facts.Tokens(m.now(path)) }

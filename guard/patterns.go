@@ -200,10 +200,10 @@ func (r *ruleset) barrier(f *rootFacts, rel string) pattern.Verdict {
 }
 
 // judge is what the rules say of a name.
-func (r *ruleset) judge(f *rootFacts, dir, name string, t pattern.Type) pattern.Verdict {
+func (r *ruleset) judge(of *root, f pattern.Facts, dir, name string, t pattern.Type) pattern.Verdict {
 	v := r.set.At(dir).Judge(dir, name, t, f)
 	if r.folded != nil && !(pattern.Plain(name) && pattern.Plain(dir)) {
-		if w := r.folded.At(dir).Judge(dir, name, t, f); w.Effect > v.Effect && f.foldsAt(dir) {
+		if w := r.folded.At(dir).Judge(dir, name, t, f); w.Effect > v.Effect && (*rootFacts)(of).foldsAt(dir) {
 			return w
 		}
 	}

@@ -74,6 +74,15 @@ func (g *Registry) repattern(ctx context.Context, r *root, next Policy) error {
 	return errors.Join(errs...)
 }
 
+// Current reports whether the patterns are still those the operation was admitted
+// under (names.Conflict), for one that took long and is about to take effect.
+func (l *Lease) Current() error {
+	if l.root.policy.Load().rules != l.policy.rules {
+		return &Error{Kind: names.Conflict, Err: errors.New("the root's patterns changed meanwhile; try again")}
+	}
+	return nil
+}
+
 // summary counts the patterns.
 func (p *Patterns) summary() string {
 	text := fmt.Sprintf("%d deny, %d hide, %d protect, %d allow", len(p.Deny), len(p.Hide), len(p.Protect), len(p.Allow))
@@ -133,11 +142,11 @@ func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) (Explanation, 
 			return &Error{Kind: names.Permission}
 		}
 		dir, base := splitRel(rel)
-		v := set.judge((*rootFacts)(r), dir, base, makes(op))
+		v := set.judge(r, (*rootFacts)(r), dir, base, makes(op))
 		if v.Effect != pattern.None || v.Lifted != nil {
 			out.Verdict, out.Root = v, r.name
 		}
-		if a == ToMake && v.Effect == pattern.Protect && l.begins(v.Rule) {
+		if a == ToMake && v.Effect == pattern.Protect && l.begins(v.Rule, (*rootFacts)(r), rel) {
 			return nil
 		}
 		return refusal(a, v)

@@ -77,7 +77,7 @@ func (f *treeFront) place(s string, follow bool) (vfs.At, error) {
 			return vfs.At{}, err
 		}
 		info, err := f.t.Lookup(bg, who, vfs.At{Path: at}, elem)
-		if err != nil && (len(todo) > 0 || !errors.Is(err, names.NotExist)) {
+		if err != nil && (len(todo) > 0 || names.Errno(err) != unix.ENOENT || !follow && errors.Is(err, names.Hidden)) {
 			return vfs.At{}, err
 		}
 		if err != nil || info.Type() != unix.S_IFLNK || len(todo) == 0 && !follow {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
@@ -90,7 +91,8 @@ func (d *Dir) ReadDir(ctx context.Context, c guard.Caller, at At) ([]Entry, erro
 				return nil, 0, err
 			}
 			more = true
-			return parseDirents(l, at.Path.Rel(), buf[:n], ""), 0, nil
+			rel := at.Path.Rel()
+			return parseDirents(buf[:n], "", func(e *Entry) bool { return listed(l, rel, e) }), 0, nil
 		})
 		if err != nil || len(entries) > 0 || !more {
 			return entries, err
@@ -144,6 +146,13 @@ func (d *Dir) Lookup(ctx context.Context, c guard.Caller, at At, name string) (I
 	}
 	req := at.request(c, names.OpLookup, p)
 	return onFile(ctx, d.f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
+		rel := at.Path.Rel()
+		if err := l.JudgeDir(rel); err != nil {
+			return Info{}, 0, err
+		}
+		if err := l.JudgeAs(guard.ToLook, rel, name, pattern.Unknown); err != nil {
+			return Info{}, 0, err
+		}
 		info, err := lookupAt(l, beneath.In(l, fd), name)
 		return info, 0, err
 	})
@@ -154,10 +163,11 @@ func (d *Dir) Fsync(ctx context.Context, c guard.Caller, dataOnly bool) error {
 	return d.f.Fsync(ctx, c, dataOnly)
 }
 
-// parseDirents reads struct linux_dirent64 of getdents64(2). The names are parts
-// of text where it is buf as a string, which costs less than a string each, and
-// keeps all of it as long as one of them is kept.
-func parseDirents(l *guard.Lease, rel string, buf []byte, text string) []Entry {
+// parseDirents reads struct linux_dirent64 of getdents64(2); entries that keep
+// does not want are left out. The names are parts of text where it is buf as a
+// string, which costs less than a string each, and keeps all of it as long as one
+// of them is kept.
+func parseDirents(buf []byte, text string, keep func(e *Entry) bool) []Entry {
 	out := make([]Entry, 0, countDirents(buf))
 	for at := 0; ; {
 		reclen := direntLen(buf[at:])
@@ -181,7 +191,7 @@ func parseDirents(l *guard.Lease, rel string, buf []byte, text string) []Entry {
 		} else {
 			e.Name = string(name)
 		}
-		if e.Ino != 0 && listed(l, rel, &e) {
+		if e.Ino != 0 && keep(&e) {
 			out = append(out, e)
 		}
 	}
@@ -221,6 +231,18 @@ func listed(l *guard.Lease, rel string, e *Entry) bool {
 	if e.Name == "." || e.Name == ".." {
 		return true
 	}
-	err := l.Judge(rel, e.Name)
-	return err == nil || !errors.Is(err, names.Hidden)
+	return !l.Patterned() || !errors.Is(l.JudgeAs(guard.ToLook, rel, e.Name, typeOf(e.Type)), names.Hidden)
+}
+
+// typeOf is a file type as patterns know it.
+func typeOf(mode uint32) pattern.Type {
+	switch mode {
+	case 0:
+		return pattern.Unknown
+	case unix.S_IFDIR:
+		return pattern.Dir
+	case unix.S_IFLNK:
+		return pattern.Link
+	}
+	return pattern.Other
 }

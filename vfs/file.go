@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
@@ -34,7 +35,7 @@ type File struct {
 func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int) *File {
 	f := &File{t: t, fd: fd, at: at, caller: c, flags: flags}
 	f.users.Store(1)
-	f.hold.Store(l.Hold())
+	f.hold.Store(l.HoldAt(at.Path))
 	f.ahead = f.Writable() && l.Narrowest()&guard.Write == 0
 	return f
 }
@@ -164,8 +165,8 @@ func (f *File) fresh(ctx context.Context, c guard.Caller) error {
 }
 
 // refence judges the file's place anew after roots were nested in its root or
-// revoked there: it walks to the file again, noticing the nested roots on the
-// way. A file that is no longer found at its place is dead, because nobody can
+// revoked there, or the patterns changed: it walks to the file again, noticing the
+// nested roots on the way. A file that is no longer found at its place is dead, because nobody can
 // tell which side of a boundary it is on.
 func (f *File) refence(ctx context.Context, req guard.Request) error {
 	look := guard.Request{Caller: req.Caller, Op: names.OpLookup, Path: req.Path}
@@ -174,6 +175,9 @@ func (f *File) refence(ctx context.Context, req guard.Request) error {
 			return nil, 0, &guard.Error{Kind: names.Revoked}
 		}
 		d, err := beneath.Node(l, req.Path)
+		if errors.Is(err, names.Hidden) {
+			return nil, 0, err
+		}
 		if err != nil {
 			return nil, 0, &guard.Error{Kind: names.Revoked}
 		}
@@ -182,7 +186,7 @@ func (f *File) refence(ctx context.Context, req guard.Request) error {
 		if err != nil || info.ID() != f.at.ID {
 			return nil, 0, &guard.Error{Kind: names.Revoked}
 		}
-		return l.Hold(), 0, nil
+		return l.HoldAt(req.Path), 0, nil
 	})
 	if err != nil {
 		return err
@@ -319,6 +323,11 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1}
 	for range 8 {
 		o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+			unlock, err := l.Making(ctx)
+			if err != nil {
+				return opened{}, 0, err
+			}
+			defer unlock()
 			d, err := parentAt(l, dir, name)
 			if err != nil {
 				return opened{}, 0, err
@@ -334,6 +343,8 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 				}
 				return opened{}, 0, err
 			}
+			// Before the hold, which is to know whose it is.
+			l.MadeName(d.Rel(dir.Path.Rel()), name, info.ID(), false)
 			return madeFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags, info), 0, nil
 		})
 		if err != nil {
@@ -360,11 +371,16 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 			return opened{}, 0, err
 		}
 		defer d.Close()
+		if err := l.JudgeAs(guard.ToMake, d.Rel(dir.Path.Rel()), "", pattern.Other); err != nil {
+			return opened{}, 0, err // nothing may be made there
+		}
 		fd, info, err := beneath.Tmpfile(d, flags&(keptFlags|unix.O_EXCL), umasked(c, d, safeMode(l, mode&07777)), owner(c))
 		if err != nil {
 			return opened{}, 0, err
 		}
-		return madeFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags, info), 0, nil
+		o := madeFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags, info)
+		o.f.hold.Store(l.HoldNameless()) // what is said of the directory is not said of the file
+		return o, 0, nil
 	})
 	return o.f, o.info, err
 }

@@ -126,7 +126,7 @@ func (w *follower) walk(p guard.Path, last bool) error {
 		default:
 			final := len(w.todo) == 1
 			if final && !last {
-				return w.l.Judge(w.rel(), next.name)
+				return nil
 			}
 			done, err := w.enter(next, final)
 			if done || err != nil {
@@ -192,8 +192,13 @@ func (w *follower) up() error {
 // not a link or directory; it then stays in todo.
 func (w *follower) enter(next step, final bool) (done bool, err error) {
 	rel := w.rel()
-	if err := w.l.Judge(rel, next.name); err != nil {
-		return false, err
+	// What is passed has to be readable; what the path ends at is judged by the
+	// operation itself, for what that does.
+	pass := func() error { return beneath.Judge(w.l, w.d, rel, next.name, guard.ToRead) }
+	if !final {
+		if err := pass(); err != nil {
+			return false, err
+		}
 	}
 	d, info, err := beneath.Step(w.l, w.d, next.name)
 	if err == unix.ENOENT && final { //nolint:errorlint // bare errno
@@ -211,6 +216,9 @@ func (w *follower) enter(next step, final bool) (done bool, err error) {
 		return false, nil
 	case info.Type() == unix.S_IFLNK:
 		defer d.Close()
+		if err := pass(); err != nil {
+			return false, err
+		}
 		w.pop()
 		return false, w.expand(d.FD)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
@@ -35,6 +36,8 @@ type walker struct {
 	// refused are the nested roots the caller may not enter. A lease asked
 	// twice might not refuse twice.
 	refused map[guard.Identity]error
+	// all: nothing is judged or left out, because the caller judges otherwise.
+	all bool
 }
 
 // level is one directory on the way down.
@@ -168,7 +171,8 @@ func (w *walker) read() error {
 	v.end = n == 0
 	// The dot names may come anywhere.
 	text := w.buf[:n]
-	v.names = slices.DeleteFunc(parseDirents(w.l, w.dir(), text, string(text)), func(e Entry) bool { return e.Name == "." || e.Name == ".." })
+	keep := func(e *Entry) bool { return w.all || listed(w.l, w.dir(), e) }
+	v.names = slices.DeleteFunc(parseDirents(text, string(text), keep), func(e Entry) bool { return e.Name == "." || e.Name == ".." })
 	return nil
 }
 
@@ -215,8 +219,10 @@ func (w *walker) enter(name string) (ok bool, err error) {
 
 // open opens a subdirectory of dir, whose descriptor is dirfd.
 func (w *walker) open(dir string, dirfd int, name string) (int, error) {
-	if err := w.l.Judge(dir, name); err != nil {
-		return -1, err
+	if !w.all {
+		if err := w.l.JudgeAs(guard.ToRead, dir, name, pattern.Dir); err != nil {
+			return -1, err
+		}
 	}
 	fd, err := beneath.OpenSubdir(w.l, dirfd, name)
 	if err != nil || !w.l.Fenced() {

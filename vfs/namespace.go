@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
@@ -47,6 +48,11 @@ func (t *Tree) make(ctx context.Context, c guard.Caller, op guard.Op, dir At, na
 	}
 	req := guard.Request{Caller: c, Op: op, Path: p, Epoch: dir.Epoch, Names: 1}
 	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+		unlock, err := l.Making(ctx)
+		if err != nil {
+			return Info{}, 0, err
+		}
+		defer unlock()
 		d, err := parentAt(l, dir, name)
 		if err != nil {
 			return Info{}, 0, err
@@ -56,6 +62,7 @@ func (t *Tree) make(ctx context.Context, c guard.Caller, op guard.Op, dir At, na
 		info, err := f(l, d)
 		if err == nil && bornSince(l, &info, start) {
 			l.Made(info.ID())
+			l.MadeName(d.Rel(dir.Path.Rel()), name, info.ID(), info.IsDir())
 		}
 		return info, 0, err
 	})
@@ -111,6 +118,11 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 		req.Held2 = f.hold.Load()
 	}
 	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+		unlock, err := l.Making(ctx)
+		if err != nil {
+			return Info{}, 0, err
+		}
+		defer unlock()
 		d, err := parentAt(l, dir, name)
 		if err != nil {
 			return Info{}, 0, err
@@ -128,15 +140,21 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 			info, err := beneath.Link(fd, d, name, owner(c))
 			return info, 0, err
 		}
-		src, _, err := nodeAt(l, old)
+		src, info, err := nodeFor(l, old, guard.ToChange)
 		if err != nil {
 			return Info{}, 0, err
 		}
 		defer src.Close()
+		if info.Type() == unix.S_IFLNK {
+			err = l.JudgeAs(guard.ToMake, d.Rel(dir.Path.Rel()), name, pattern.Link)
+		}
+		if err != nil {
+			return Info{}, 0, err
+		}
 		if src.Domain != d.Domain {
 			return Info{}, 0, unix.EXDEV
 		}
-		info, err := beneath.Link(src.FD, d, name, owner(c))
+		info, err = beneath.Link(src.FD, d, name, owner(c))
 		return info, 0, err
 	})
 }
@@ -218,32 +236,51 @@ func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName st
 	}
 	req := guard.Request{Caller: c, Op: names.OpRename, Path: from, Epoch: oldDir.Epoch, Path2: to}
 	_, err = do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
-		var none struct{}
-		src, err := parentAt(l, oldDir, oldName)
-		if err != nil {
-			return none, 0, err
-		}
-		defer src.Close()
-		dst, err := parentAt(l, newDir, newName)
-		if err != nil {
-			return none, 0, err
-		}
-		defer dst.Close()
-		if src.Domain != dst.Domain {
-			return none, 0, unix.EXDEV
-		}
-		if err := movable(l, src, oldName); err != nil {
-			return none, 0, err
-		}
-		if err := movable(l, dst, newName); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
-			return none, 0, err
-		}
-		if l.Rights()&guard.Delete == 0 && flags == 0 {
-			flags = RenameNoReplace
-		}
-		return none, 0, beneath.Rename(src, oldName, dst, newName, uint(flags))
+		m := &move{ctx: ctx, l: l, oldDir: oldDir.Path, oldName: oldName, newDir: newDir.Path, newName: newName,
+			exchange: flags&RenameExchange != 0}
+		return struct{}{}, 0, m.rename(oldDir, newDir, flags)
 	})
 	return err
+}
+
+// rename is Rename, admitted.
+func (m *move) rename(oldDir, newDir At, flags uint32) error {
+	locked := false
+	unlock, err := lockMove(m.ctx, m.l, func() (dir bool, err error) {
+		if locked, err = dirAtName(m.l, m.oldDir, m.oldName); err == nil && !locked && m.exchange {
+			locked, err = dirAtName(m.l, m.newDir, m.newName)
+		}
+		return locked, err
+	})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if m.src, err = parentFor(m.l, oldDir, m.oldName, guard.ToChange); err != nil {
+		return err
+	}
+	defer m.src.Close()
+	if m.dst, err = parentFor(m.l, newDir, m.newName, m.into()); err != nil {
+		return err
+	}
+	defer m.dst.Close()
+	if m.src.Domain != m.dst.Domain {
+		return unix.EXDEV
+	}
+	if err := m.allowed(""); err != nil {
+		return err
+	}
+	if err := m.judge(locked); err != nil {
+		return err
+	}
+	if m.l.Rights()&guard.Delete == 0 && flags == 0 {
+		flags = RenameNoReplace
+	}
+	if err := beneath.Rename(m.src, m.oldName, m.dst, m.newName, uint(flags)); err != nil {
+		return err
+	}
+	m.moved()
+	return nil
 }
 
 // Readlink returns a link's target; f is a reference to the link if it has no

@@ -51,16 +51,27 @@ func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode 
 }
 
 func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path, mode uint32, reserved int) (madeDir, error) {
+	unlock, err := l.Making(ctx)
+	if err != nil {
+		return madeDir{}, err
+	}
+	defer unlock()
 	w := follower{ctx: ctx, l: l}
 	defer func() { w.d.Close() }()
-	err := w.walk(p, true)
+	err = w.walk(p, true)
 	switch {
 	case err == nil && l.File() != "":
 		return madeDir{}, unix.EEXIST
 	case err == nil && len(w.todo) == 0:
+		if err := l.JudgeDir(w.rel()); err != nil {
+			return madeDir{}, err
+		}
 		info, err := beneath.Stat(w.d.FD)
 		return madeDir{info: info}, err
 	case err == nil:
+		if err := beneath.Judge(l, w.d, w.rel(), w.todo[0].name, guard.ToMake); err != nil {
+			return madeDir{}, err
+		}
 		_, err := beneath.StatIn(w.d, w.todo[0].name)
 		if err == nil {
 			err = unix.EEXIST // also if it is hidden: the name is taken
@@ -108,7 +119,7 @@ func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err
 		return false, Info{}, err
 	}
 	name := w.todo[len(w.todo)-1].name
-	if err := w.l.Judge(w.rel(), name); err != nil {
+	if err := w.l.Judge(w.rel(), name); err != nil { // nothing is there by another spelling
 		return false, Info{}, err
 	}
 	if len(w.todo) > 1 {
@@ -130,6 +141,7 @@ func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err
 	}
 	if made && bornSince(w.l, &info, start) {
 		w.l.Made(info.ID())
+		w.l.MadeName(w.rel(), name, info.ID(), true)
 	}
 	w.d.Close()
 	w.d = d
@@ -191,6 +203,11 @@ func (t *Tree) makePath(ctx context.Context, c guard.Caller, op names.Op, p guar
 ) (Info, error) {
 	req := guard.Request{Caller: c, Op: op, Path: p, Names: 1}
 	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+		unlock, err := l.Making(ctx)
+		if err != nil {
+			return Info{}, 0, err
+		}
+		defer unlock()
 		info, err := followed(ctx, l, p, false, func(q guard.Path) (Info, error) {
 			if q.IsRoot() {
 				return Info{}, unix.EEXIST
@@ -200,7 +217,12 @@ func (t *Tree) makePath(ctx context.Context, c guard.Caller, op names.Op, p guar
 				return Info{}, err
 			}
 			defer d.Close()
-			return f(l, d, base)
+			info, err := f(l, d, base)
+			if err == nil {
+				dir, _ := q.Split()
+				l.MadeName(d.Rel(dir.Rel()), base, info.ID(), info.IsDir())
+			}
+			return info, err
 		})
 		return info, 0, err
 	})
@@ -217,19 +239,15 @@ func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Pat
 			if q.IsRoot() || to.IsRoot() {
 				return struct{}{}, isRoot()
 			}
-			src, oldBase, err := beneath.Parent(l, q)
+			// Now, for the links on the way; again when nobody else moves.
+			src, _, err := beneath.ParentFor(l, q, guard.ToChange)
 			if err != nil {
 				return struct{}{}, err
 			}
-			defer src.Close()
+			src.Close()
 			return followed(ctx, l, to, false, func(q2 guard.Path) (struct{}, error) {
-				dst, newBase, err := beneath.Parent(l, q2)
-				if err != nil {
-					return struct{}{}, err
-				}
-				defer dst.Close()
 				replace := overwrite && l.Narrowest()&guard.Delete != 0
-				return struct{}{}, t.rename(ctx, l, src, oldBase, dst, newBase, replace, etag)
+				return struct{}{}, t.renamePath(ctx, l, q, q2, replace, etag)
 			})
 		})
 		return none, 0, err
@@ -237,17 +255,35 @@ func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Pat
 	return err
 }
 
-func (t *Tree) rename(ctx context.Context, l *guard.Lease, src beneath.Dir, oldBase string, dst beneath.Dir, newBase string,
-	replace bool, etag string,
-) error {
-	if src.Domain != dst.Domain {
-		return unix.EXDEV
-	}
-	from, err := keyOf(src, oldBase)
+func (t *Tree) renamePath(ctx context.Context, l *guard.Lease, q, q2 guard.Path, replace bool, etag string) error {
+	m := &move{ctx: ctx, l: l}
+	m.oldDir, m.oldName = q.Split()
+	m.newDir, m.newName = q2.Split()
+	locked := false
+	release, err := lockMove(ctx, l, func() (dir bool, err error) {
+		locked, err = dirAtName(l, m.oldDir, m.oldName)
+		return locked, err
+	})
 	if err != nil {
 		return err
 	}
-	into, err := keyOf(dst, newBase)
+	defer release()
+	if m.src, _, err = beneath.ParentFor(l, q, guard.ToChange); err != nil {
+		return err
+	}
+	defer m.src.Close()
+	if m.dst, _, err = beneath.ParentFor(l, q2, guard.ToMake); err != nil {
+		return err
+	}
+	defer m.dst.Close()
+	if m.src.Domain != m.dst.Domain {
+		return unix.EXDEV
+	}
+	from, err := keyOf(m.src, m.oldName)
+	if err != nil {
+		return err
+	}
+	into, err := keyOf(m.dst, m.newName)
 	if err != nil {
 		return err
 	}
@@ -256,31 +292,49 @@ func (t *Tree) rename(ctx context.Context, l *guard.Lease, src beneath.Dir, oldB
 		return err
 	}
 	defer unlock()
-	if err := movable(l, src, oldBase); err != nil {
+	if err := m.allowed(etag); err != nil {
 		return err
 	}
-	if err := movable(l, dst, newBase); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
+	if err := m.judge(locked); err != nil {
 		return err
 	}
-	if err := inState(src, oldBase, etag); err != nil {
+	if err := m.put(replace); err != nil {
 		return err
 	}
+	m.moved()
+	return nil
+}
+
+// allowed reports whether the two names may be moved and replaced, as far as they
+// themselves say.
+func (m *move) allowed(etag string) error {
+	if err := movable(m.l, m.src, m.oldName); err != nil {
+		return err
+	}
+	if err := movable(m.l, m.dst, m.newName); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
+		return err
+	}
+	return inState(m.src, m.oldName, etag)
+}
+
+// put renames, over what is there only if replace is set.
+func (m *move) put(replace bool) error {
 	if replace {
-		return beneath.Rename(src, oldBase, dst, newBase, 0)
+		return beneath.Rename(m.src, m.oldName, m.dst, m.newName, 0)
 	}
-	err = beneath.Rename(src, oldBase, dst, newBase, unix.RENAME_NOREPLACE)
+	err := beneath.Rename(m.src, m.oldName, m.dst, m.newName, unix.RENAME_NOREPLACE)
 	if err != unix.EINVAL { //nolint:errorlint // bare errno
 		return err
 	}
 	// The file system cannot refuse by itself (NFS), or a directory would move
 	// into itself; among the users of this tree the key excludes others.
-	if _, err := beneath.StatIn(dst, newBase); err != unix.ENOENT { //nolint:errorlint // bare errno
+	if _, err := beneath.StatIn(m.dst, m.newName); err != unix.ENOENT { //nolint:errorlint // bare errno
 		if err == nil {
 			err = unix.EEXIST
 		}
 		return err
 	}
-	return beneath.Rename(src, oldBase, dst, newBase, 0)
+	return beneath.Rename(m.src, m.oldName, m.dst, m.newName, 0)
 }
 
 // inState compares what lies at a name with an etag, unless that is "".

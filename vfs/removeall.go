@@ -339,7 +339,7 @@ func (r *remover) entry(v *removing, rel, name string, typ uint32) error {
 	if err := ended(r.ctx, r.l); err != nil {
 		return err
 	}
-	if err := r.l.Judge(rel, name); err != nil {
+	if err := r.l.JudgeAs(guard.ToChange, rel, name, typeOf(typ)); err != nil {
 		if errors.Is(err, names.Hidden) {
 			return nil
 		}

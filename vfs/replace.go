@@ -237,11 +237,16 @@ func (p *replacement) fill(r io.Reader) error {
 // the name through this tree. agree, unless nil, has the last word about what is
 // there.
 func (p *replacement) commit(agree func(old *Info) error) (placed, error) {
-	res := placed{size: p.size, hold: p.l.Hold()}
+	res := placed{size: p.size, hold: p.l.HoldAt(p.path)}
 	key, err := keyOf(p.d, p.base)
 	if err != nil {
 		return res, err
 	}
+	release, err := p.again()
+	if err != nil {
+		return res, err
+	}
+	defer release()
 	unlock, err := p.t.locks.lock(p.ctx, p.l, key)
 	if err != nil {
 		return res, err
@@ -271,9 +276,40 @@ func (p *replacement) commit(agree func(old *Info) error) (placed, error) {
 	}
 	res.info, err = beneath.Stat(p.s.fd)
 	if err == nil && old == nil {
+		dir, _ := p.path.Split()
 		p.l.Made(res.info.ID())
+		p.l.MadeName(p.d.Rel(dir.Rel()), p.base, res.info.ID(), false)
 	}
 	return res, err
+}
+
+// again judges the name once more, in roots with patterns: while the contents
+// came the directory may have been moved, and the patterns may have changed.
+// Until release nobody moves it.
+func (p *replacement) again() (release func(), err error) {
+	release, err = p.l.Making(p.ctx)
+	if err != nil || !p.l.Patterned() {
+		return release, err
+	}
+	d, _, err := beneath.ParentFor(p.l, p.path, guard.ToMake)
+	if err == nil {
+		var now, then Info
+		if now, err = beneath.Stat(d.FD); err == nil {
+			then, err = beneath.Stat(p.d.FD)
+		}
+		if err == nil && now.ID() != then.ID() {
+			err = &guard.Error{Kind: names.Conflict}
+		}
+		d.Close()
+	}
+	if err == nil {
+		err = p.l.Current()
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
 }
 
 // dress makes the staged file look as the file of that name should.

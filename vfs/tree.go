@@ -196,8 +196,11 @@ func dirAt(l *guard.Lease, at At) (beneath.Dir, error) {
 
 // nodeAt resolves whatever lies at a place, checks that it is the expected
 // file, and that it may be seen.
-func nodeAt(l *guard.Lease, at At) (beneath.Dir, Info, error) {
-	d, err := beneath.Node(l, at.Path)
+func nodeAt(l *guard.Lease, at At) (beneath.Dir, Info, error) { return nodeFor(l, at, l.Access()) }
+
+// nodeFor is nodeAt for another access than that of the operation.
+func nodeFor(l *guard.Lease, at At, a guard.Access) (beneath.Dir, Info, error) {
+	d, err := beneath.NodeFor(l, at.Path, a)
 	if err != nil {
 		return d, Info{}, at.stale(err)
 	}
@@ -223,14 +226,19 @@ func visible(l *guard.Lease, info *Info) error {
 	return nil
 }
 
-// parentAt resolves the directory of a name and checks its identity; name must
-// be one clean element, or "" for a single-file root's own name.
+// parentAt resolves the directory of a name, checks its identity, and judges the
+// name for what the operation does; name must be one clean element.
 func parentAt(l *guard.Lease, dir At, name string) (beneath.Dir, error) {
+	return parentFor(l, dir, name, l.Access())
+}
+
+// parentFor is parentAt for another access than that of the operation.
+func parentFor(l *guard.Lease, dir At, name string, a guard.Access) (beneath.Dir, error) {
 	d, err := dirAt(l, dir)
 	if err != nil {
 		return d, err
 	}
-	if err = l.Judge(dir.Path.Rel(), name); err == nil {
+	if err = beneath.Judge(l, d, dir.Path.Rel(), name, a); err == nil {
 		err = beneath.Enter(l, &d, name)
 	}
 	if err != nil {

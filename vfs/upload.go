@@ -118,7 +118,7 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 		t.uploads.end(u.key)
 		return nil, err
 	}
-	u.hold.Store(l.Hold())
+	u.hold.Store(l.HoldNameless()) // the name is judged now and by Commit
 	u.users.Store(1)
 	return u, nil
 }
@@ -201,7 +201,7 @@ func gate[T any](ctx context.Context, u *Upload, req guard.Request, f func(l *gu
 				return nil, 0, err
 			}
 			d.Close()
-			return l.Hold(), 0, nil
+			return l.HoldNameless(), 0, nil
 		})
 		if err != nil {
 			return v, err
@@ -214,7 +214,7 @@ func gate[T any](ctx context.Context, u *Upload, req guard.Request, f func(l *gu
 
 // parent is the directory the file will appear in, if it is still the same.
 func (u *Upload) parent(l *guard.Lease) (beneath.Dir, string, error) {
-	d, base, err := beneath.Parent(l, u.path)
+	d, base, err := beneath.ParentFor(l, u.path, guard.ToMake)
 	if err != nil {
 		return d, base, err
 	}

@@ -240,6 +240,11 @@ type overwriting struct {
 }
 
 func (o *overwriting) run(data []byte) (written, error) {
+	release, err := o.l.Making(o.ctx)
+	if err != nil {
+		return written{}, err
+	}
+	defer release()
 	d, base, err := beneath.Parent(o.l, o.path)
 	if err != nil {
 		return written{}, err
@@ -271,7 +276,9 @@ func (o *overwriting) run(data []byte) (written, error) {
 	}
 	info, err := beneath.Stat(fd)
 	if err == nil && made {
+		dir, _ := o.path.Split()
 		o.l.Made(info.ID())
+		o.l.MadeName(d.Rel(dir.Rel()), base, info.ID(), false)
 	}
 	return written{info: info, quiet: !made && o.how.Create}, err
 }

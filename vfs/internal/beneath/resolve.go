@@ -7,6 +7,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
 const (
@@ -29,6 +30,18 @@ type Dir struct {
 	// id is the directory's identity where nested roots have to be noticed,
 	// so that single files are; zero: not known yet.
 	id guard.Identity
+	// spelled is the path below the root as the source spells it, where that
+	// differs from what was asked for.
+	spelled string
+}
+
+// Rel is the directory's path below the root, for judging names in it; asked is
+// what it was resolved by.
+func (d Dir) Rel(asked string) string {
+	if d.spelled != "" {
+		return d.spelled
+	}
+	return asked
 }
 
 // In is a directory that somebody else keeps open, of the lease's root. Without
@@ -59,7 +72,7 @@ func Keep(d Dir) (int, error) {
 	return Dup(d)
 }
 
-// OpenDir resolves a directory of the lease's root.
+// OpenDir resolves a directory of the lease's root, and judges it and those above.
 func OpenDir(l *guard.Lease, rel string) (Dir, error) {
 	if rel == "" {
 		if l.File() != "" {
@@ -70,13 +83,21 @@ func OpenDir(l *guard.Lease, rel string) (Dir, error) {
 	if l.File() != "" {
 		return Dir{}, unix.ENOTDIR
 	}
+	if err := l.JudgeDir(rel); err != nil {
+		return Dir{}, err
+	}
 	return walk(l, rel, unix.O_DIRECTORY)
 }
 
 // Parent resolves the directory that holds p's last element, and judges the
-// name. A root's own path has no parent, except that of a single-file root,
-// whose parent is the root's descriptor.
+// name for what the operation does. A root's own path has no parent, except that
+// of a single-file root, whose parent is the root's descriptor.
 func Parent(l *guard.Lease, p guard.Path) (Dir, string, error) {
+	return ParentFor(l, p, l.Access())
+}
+
+// ParentFor is Parent for another access than that of the operation.
+func ParentFor(l *guard.Lease, p guard.Path, a guard.Access) (Dir, string, error) {
 	if p.IsRoot() {
 		if f := l.File(); f != "" {
 			return In(l, l.Dir()), f, nil
@@ -88,7 +109,7 @@ func Parent(l *guard.Lease, p guard.Path) (Dir, string, error) {
 	if err != nil {
 		return Dir{}, "", err
 	}
-	if err = l.Judge(dir.Rel(), base); err == nil {
+	if err = Judge(l, d, dir.Rel(), base, a); err == nil {
 		err = Enter(l, &d, base)
 	}
 	if err != nil {
@@ -96,6 +117,24 @@ func Parent(l *guard.Lease, p guard.Path) (Dir, string, error) {
 		return Dir{}, "", err
 	}
 	return d, base, nil
+}
+
+// Judge judges a name of an open directory, resolved by rel, for an access: as it
+// is written, and where the source may take it for another as that.
+func Judge(l *guard.Lease, d Dir, rel, name string, a guard.Access) error {
+	if !l.Patterned() {
+		return nil
+	}
+	if err := l.JudgeAs(a, d.Rel(rel), name, pattern.Unknown); err != nil || !l.Spells(name) {
+		return err
+	}
+	real, err := SpelledIn(d, name)
+	for _, r := range real {
+		if err == nil {
+			err = l.JudgeAs(a, d.Rel(rel), r, pattern.Unknown)
+		}
+	}
+	return err
 }
 
 // Enter shows the lease that an operation is about one name of d, which may be a
@@ -122,8 +161,12 @@ func crossName(l *guard.Lease, d *Dir, name string) (uint64, error) {
 	return l.CrossName(d.id, name)
 }
 
-// Node resolves p itself, whatever it is, without following it (O_PATH).
-func Node(l *guard.Lease, p guard.Path) (Dir, error) {
+// Node resolves p itself, whatever it is, without following it (O_PATH), and
+// judges it for what the operation does.
+func Node(l *guard.Lease, p guard.Path) (Dir, error) { return NodeFor(l, p, l.Access()) }
+
+// NodeFor is Node for another access than that of the operation.
+func NodeFor(l *guard.Lease, p guard.Path, a guard.Access) (Dir, error) {
 	if p.IsRoot() {
 		if f := l.File(); f != "" {
 			fd, err := open(l.Dir(), f, unix.O_PATH|unix.O_NOFOLLOW, resolveFlags(l))
@@ -134,11 +177,42 @@ func Node(l *guard.Lease, p guard.Path) (Dir, error) {
 	if l.File() != "" {
 		return Dir{}, unix.ENOTDIR
 	}
+	if !l.Patterned() {
+		return walk(l, p.Rel(), unix.O_NOFOLLOW)
+	}
 	dir, base := p.Split()
-	if err := l.Judge(dir.Rel(), base); err != nil {
+	if err := l.JudgeDir(dir.Rel()); err != nil {
 		return Dir{}, err
 	}
+	if !spells(l, p.Rel()) {
+		if err := l.JudgeAs(a, dir.Rel(), base, pattern.Unknown); err != nil {
+			return Dir{}, err
+		}
+		return walk(l, p.Rel(), unix.O_NOFOLLOW)
+	}
+	d, err := OpenDir(l, dir.Rel())
+	if err != nil {
+		return d, err
+	}
+	if err := Judge(l, d, dir.Rel(), base, a); err != nil {
+		d.Close()
+		return Dir{}, err
+	}
+	d.Close()
 	return walk(l, p.Rel(), unix.O_NOFOLLOW)
+}
+
+// spells reports whether a name of the path may be another spelling.
+func spells(l *guard.Lease, rel string) bool {
+	if !l.Patterned() {
+		return false
+	}
+	for elem := range strings.SplitSeq(rel, "/") {
+		if l.Spells(elem) {
+			return true
+		}
+	}
+	return false
 }
 
 // stayBeneath are the flags of every resolution.
@@ -147,9 +221,10 @@ const stayBeneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RES
 func resolveFlags(l *guard.Lease) uint64 { return Dir{across: l.OtherFileSystems()}.resolve() }
 
 // walk resolves rel from the root's descriptor, in chunks below PATH_MAX, or
-// element by element where nested roots have to be noticed.
+// element by element where nested roots, or other spellings of names, have to be
+// noticed.
 func walk(l *guard.Lease, rel string, last uint64) (Dir, error) {
-	if l.Fenced() {
+	if l.Fenced() || spells(l, rel) {
 		return walkFenced(l, rel, last)
 	}
 	return walkFrom(In(l, l.Dir()), rel, last)
@@ -188,13 +263,17 @@ func cut(rel string) (part, rest string) {
 func walkFenced(l *guard.Lease, rel string, last uint64) (Dir, error) {
 	d := In(l, l.Dir())
 	d.id = l.RootID()
-	for {
+	for at := ""; ; {
 		elem, rest, more := strings.Cut(rel, "/")
 		flags := uint64(unix.O_DIRECTORY)
 		if !more {
 			flags = last
 		}
-		if err := Enter(l, &d, elem); err != nil {
+		err := Enter(l, &d, elem)
+		if err == nil {
+			at, err = spelling(l, d, at, elem, more || last&unix.O_DIRECTORY != 0)
+		}
+		if err != nil {
 			d.Close()
 			return Dir{}, err
 		}
@@ -203,7 +282,7 @@ func walkFenced(l *guard.Lease, rel string, last uint64) (Dir, error) {
 		if err != nil {
 			return Dir{}, err
 		}
-		d = Dir{FD: fd, Domain: d.Domain, owned: true, across: d.across}
+		d = Dir{FD: fd, Domain: d.Domain, owned: true, across: d.across, spelled: at}
 		if err := cross(l, &d); err != nil {
 			d.Close()
 			return Dir{}, err
@@ -213,6 +292,30 @@ func walkFenced(l *guard.Lease, rel string, last uint64) (Dir, error) {
 		}
 		rel = rest
 	}
+}
+
+// spelling adds a name to the path of d as the source spells it, and judges what
+// is entered.
+func spelling(l *guard.Lease, d Dir, at, name string, enter bool) (string, error) {
+	asked := join(at, name)
+	if !l.Spells(name) {
+		return asked, nil
+	}
+	real, err := SpelledIn(d, name)
+	for _, r := range real {
+		asked = join(at, r)
+		if err == nil && enter {
+			err = l.JudgeDir(asked)
+		}
+	}
+	return asked, err
+}
+
+func join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
 }
 
 func cross(l *guard.Lease, d *Dir) error {

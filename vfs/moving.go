@@ -1,0 +1,181 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// Moving a directory gives everything in it another path, and patterns are about
+// paths. So a directory is moved only if no pattern is about anything in it,
+// neither where it lies nor where it would. It costs a walk through the
+// directory, in roots with patterns only; while it lasts nobody makes a name in
+// the root (guard.Lease.Moving).
+
+// move is one name to be given another place.
+type move struct {
+	ctx     context.Context
+	l       *guard.Lease
+	src     beneath.Dir
+	dst     beneath.Dir
+	oldDir  guard.Path // of src
+	oldName string
+	newDir  guard.Path // of dst
+	newName string
+	// exchange: what is at the new place comes to the old.
+	exchange bool
+}
+
+// lockMove keeps the making and moving of names apart: shared if what is moved is
+// no directory. again is false when that has changed meanwhile.
+func lockMove(ctx context.Context, l *guard.Lease, isDir func() (bool, error)) (unlock func(), err error) {
+	if !l.Patterned() {
+		return func() {}, nil
+	}
+	dir, err := isDir()
+	if err != nil {
+		return nil, err
+	}
+	if !dir {
+		return l.Making(ctx)
+	}
+	return l.Moving(ctx)
+}
+
+// dirAtName reports whether a directory lies at a name. That nothing does, or
+// nothing that may be seen, is for the operation itself to say.
+func dirAtName(l *guard.Lease, dir guard.Path, name string) (bool, error) {
+	p, err := dir.Join(name)
+	if err != nil {
+		return false, err
+	}
+	d, info, err := nodeFor(l, At{Path: p}, guard.ToLook)
+	if err != nil {
+		return false, nil
+	}
+	d.Close()
+	return info.IsDir(), nil
+}
+
+// judge judges the move: the names at both places, and what lies below them. The
+// names themselves have been judged for their own sake, but not for each other's
+// types. locked says that the lock was taken for a directory.
+func (m *move) judge(locked bool) error {
+	if !m.l.Patterned() {
+		return nil
+	}
+	from, err := m.path(m.src, m.oldDir, m.oldName)
+	if err != nil {
+		return err
+	}
+	to, err := m.path(m.dst, m.newDir, m.newName)
+	if err != nil {
+		return err
+	}
+	if err := m.place(m.src, m.oldName, from, m.dst.Rel(m.newDir.Rel()), m.newName, to, locked); err != nil || !m.exchange {
+		return err
+	}
+	return m.place(m.dst, m.newName, to, m.src.Rel(m.oldDir.Rel()), m.oldName, from, locked)
+}
+
+// into is what the move does to the new name.
+func (m *move) into() guard.Access {
+	if m.exchange {
+		return guard.ToChange
+	}
+	return guard.ToMake
+}
+
+// moved tells the lease that the move is done.
+func (m *move) moved() {
+	from, err := m.path(m.src, m.oldDir, m.oldName)
+	to, err2 := m.path(m.dst, m.newDir, m.newName)
+	if err == nil && err2 == nil {
+		m.l.MovedName(from, to, m.exchange)
+	}
+}
+
+func (m *move) path(d beneath.Dir, dir guard.Path, name string) (string, error) {
+	p, err := guard.NewPath(dir.Root, d.Rel(dir.Rel()))
+	if err == nil {
+		p, err = p.Join(name)
+	}
+	return p.Rel(), err
+}
+
+// place judges what lies at one name for the place of another.
+func (m *move) place(d beneath.Dir, name, at, toDir, toName, to string, locked bool) error {
+	info, err := beneath.StatIn(d, name)
+	if err != nil {
+		return err
+	}
+	typ := typeOf(info.Type())
+	if err := m.l.JudgeAs(guard.ToMake, toDir, toName, typ); err != nil {
+		return err
+	}
+	if typ != pattern.Dir {
+		return nil
+	}
+	if !locked {
+		return &guard.Error{Kind: names.Conflict} // it was none when the lock was taken
+	}
+	return m.below(at, to)
+}
+
+// below judges everything in a directory, at its own place and at another.
+func (m *move) below(at, to string) error {
+	w := newWalker(m.ctx, m.l, at)
+	w.all = true
+	defer w.close()
+	if err := w.start(); err != nil {
+		return err
+	}
+	judge := m.l.JudgeMove(at, to)
+	for {
+		e, ok, err := w.peek()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			up, err := w.leave()
+			if err != nil || !up {
+				return err
+			}
+			continue
+		}
+		entry := *e
+		w.take()
+		typ := typeOf(entry.Type)
+		if err := judge(string(w.path), entry.Name, typ); err != nil {
+			return err
+		}
+		if typ != pattern.Dir && typ != pattern.Unknown {
+			continue
+		}
+		if err := m.enter(w, entry.Name, typ); err != nil {
+			return err
+		}
+	}
+}
+
+var errUnread = errors.New("a directory in it cannot be read, so what it holds cannot be judged")
+
+// enter goes into a subdirectory. One that cannot be looked into cannot be
+// judged, and then nothing is moved.
+func (m *move) enter(w *walker, name string, typ pattern.Type) error {
+	ok, err := w.enter(name)
+	if err != nil || ok || typ == pattern.Unknown {
+		return err
+	}
+	info, err := beneath.StatAt(w.top().fd, name)
+	if err == unix.ENOENT || err == nil && !info.IsDir() { //nolint:errorlint // bare errno
+		return nil // it has gone
+	}
+	return &guard.Error{Kind: names.Permission, Err: errUnread}
+}
