@@ -92,7 +92,6 @@ type Lease struct {
 	reserved  bool // quotas have been taken from
 	late      bool // a detached part goes on, and settles
 	patterned bool // names have to be judged
-	repo      bool // a repository was made
 }
 
 type crossing struct {

@@ -54,7 +54,7 @@ func (l *Lease) audit(n int64, e *Error) error {
 		Op: req.Op, Path: req.Path, Path2: req.Path2, Verdict: Allowed,
 		Duration: time.Since(l.start),
 	}
-	if l.repo {
+	if l.madeRepo() {
 		rec.Detail = untrusted
 	}
 	if int(req.Op) < len(needs) {

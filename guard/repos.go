@@ -130,8 +130,8 @@ func (l *Lease) MadeName(dirRel, name string, id Identity, dir bool) {
 			return nil
 		}
 		r.repos.add(rel, id)
-		if _, base := splitRel(rel); base == gitDir && r == l.root {
-			l.repo = true
+		if _, base := splitRel(rel); base == gitDir && r == l.root && l.learned != nil {
+			l.learned.repo.Store(true)
 		}
 		return nil
 	})
@@ -157,9 +157,11 @@ func (l *Lease) MovedName(from, to string, exchange bool) {
 	}
 }
 
+func (l *Lease) madeRepo() bool { return l.learned != nil && l.learned.repo.Load() }
+
 // noteRepo tells the owner of a new repository.
 func (l *Lease) noteRepo() {
-	if l.repo {
+	if l.madeRepo() {
 		dir, _ := l.req.Path.Split()
 		l.reg.notify(Event{Kind: EventRepository, Root: l.root.name, Detail: names.Escape(dir.String()) + ": " + untrusted})
 	}
