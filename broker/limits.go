@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -89,6 +90,23 @@ func (m *limiter) transfer(n int64) error {
 	return take(m.bytes, int(n), "too many bytes per second", m.BytesPerSecond)
 }
 
+// pace waits until n bytes may pass, and calls alive while it does. n below 0
+// takes nothing back.
+func (m *limiter) pace(ctx context.Context, n int64, alive func()) error {
+	if m.bytes == nil {
+		return nil
+	}
+	for second := max(1, int64(m.bytes.Limit())); n > 0; {
+		piece := min(n, second, int64(m.bytes.Burst()))
+		if err := m.bytes.WaitN(ctx, int(piece)); err != nil {
+			return err
+		}
+		n -= piece
+		alive()
+	}
+	return nil
+}
+
 // ask passes one question to a person.
 func (m *limiter) ask() error {
 	return take(m.asks, 1, "too many requests for consent; the person is not to be worn down", float64(m.Consents))
@@ -112,8 +130,8 @@ func take(l *rate.Limiter, n int, what string, limit float64) error {
 // write reserves n bytes of the session's total; unwritten gives back what was
 // not written.
 func (m *limiter) write(n, size int64) error {
-	if m.MaxFile > 0 && size > m.MaxFile {
-		return tooLarge("file", m.MaxFile)
+	if err := m.size(size); err != nil {
+		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,6 +139,14 @@ func (m *limiter) write(n, size int64) error {
 		return tooLarge("total written", m.MaxWritten)
 	}
 	m.written += n
+	return nil
+}
+
+// size refuses a file that would become too large.
+func (m *limiter) size(size int64) error {
+	if m.MaxFile > 0 && size > m.MaxFile {
+		return tooLarge("file", m.MaxFile)
+	}
 	return nil
 }
 

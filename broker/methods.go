@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -139,7 +140,7 @@ func (s *Session) remove(r *request) (any, error) {
 		if guardError(err).Kind == names.NotEmpty {
 			return nil, &hinted{err: err, hint: "set recursive to delete what is in it"}
 		}
-		return nil, s.conflict(r, q, err)
+		return nil, s.conflict(r, err)
 	}
 	return wire.Empty{}, nil
 }
@@ -153,7 +154,7 @@ func (s *Session) rename(r *request) (any, error) {
 		return nil, s.acrossRoots(r, from, to)
 	}
 	if err := s.b.cfg.Tree.RenamePath(r.ctx, s.caller, from, to, p.Overwrite, p.IfMatch); err != nil {
-		return nil, s.conflict(r, to, err)
+		return nil, s.conflict(r, err)
 	}
 	return &wire.RenameResult{Path: to.String()}, nil
 }
@@ -175,25 +176,6 @@ func (s *Session) acrossRoots(r *request, from, to guard.Path) error {
 	return err
 }
 
-func (s *Session) copy(r *request) (any, error) {
-	p, from, to, err := s.twoPaths(r)
-	if err != nil {
-		return nil, err
-	}
-	report := s.reporter(r)
-	var charged int64
-	info, err := s.b.cfg.Tree.CopyFile(r.ctx, s.caller, from, to, p.Overwrite, func(done int64) {
-		r.alive()
-		s.stats.written.Add(done - charged)
-		charged = done
-		report(done, 0)
-	})
-	if err != nil {
-		return nil, s.conflict(r, to, err)
-	}
-	return &wire.RenameResult{Path: to.String(), Size: info.Size, ETag: vfs.ETag(&info)}, nil
-}
-
 func (s *Session) twoPaths(r *request) (p wire.RenameParams, from, to guard.Path, err error) {
 	if err = decode(r, &p); err != nil {
 		return
@@ -208,22 +190,28 @@ func (s *Session) twoPaths(r *request) (p wire.RenameParams, from, to guard.Path
 	return
 }
 
-// conflict adds to an error of conflict the state the file is in now, so that
+// conflict adds to an error of conflict the state its file is in now, so that
 // the peer can look at it and decide.
-func (s *Session) conflict(r *request, q guard.Path, err error) error {
+func (s *Session) conflict(r *request, err error) error {
 	ge := guardError(err)
 	if ge.Kind.Code() != names.ConcurrencyConflict {
 		return err
 	}
 	h := &hinted{err: err}
-	if info, _, serr := s.b.cfg.Tree.Stat(r.ctx, s.caller, q); serr == nil && info.Type() == unix.S_IFREG {
+	if had, ok := errors.AsType[*hinted](err); ok {
+		*h = *had // what is known already is better
+	}
+	if info, _, serr := s.b.cfg.Tree.Stat(r.ctx, s.caller, ge.Path); serr == nil && info.Type() == unix.S_IFREG && h.etag == "" {
 		h.etag = vfs.ETag(&info)
 	}
-	switch ge.Kind {
-	case names.Exist:
+	switch {
+	case h.hint != "":
+	case ge.Kind == names.Exist:
 		h.hint = "it exists already: set overwrite, or take another name"
-	case names.Conflict:
+	case ge.Kind == names.Conflict:
 		h.hint = "it changed meanwhile: read it again and repeat with its etag"
+	case ge.Kind == names.Locked:
+		h.hint = "try again when it is no longer in use"
 	}
 	return h
 }

@@ -59,7 +59,7 @@ func (s *Session) readAt(r *request, p *wire.ReadParams, q guard.Path, off, leng
 		return s.hold(r, 2*n) // the bytes and their encoding
 	})
 	if err != nil {
-		return nil, nil, s.conflict(r, q, err)
+		return nil, nil, s.conflict(r, err)
 	}
 	s.stats.read.Add(int64(len(data)))
 	return data, &info, nil

@@ -49,7 +49,7 @@ func (s *Session) write(r *request) (any, error) {
 	res, err := s.put(r, &p, q, data)
 	if err != nil {
 		s.limits.unwritten(n)
-		return nil, s.conflict(r, q, err)
+		return nil, s.conflict(r, err)
 	}
 	s.stats.written.Add(n)
 	return res, nil
@@ -68,9 +68,11 @@ func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte
 		if p.Offset != nil {
 			how.Off = *p.Offset
 		}
+		var limit limited
+		how.Room = func(size int64) error { return limit.keep(s.limits.size(size)) }
 		n, info, err := s.b.cfg.Tree.WriteRange(r.ctx, s.caller, q, data, how)
 		if err != nil {
-			return nil, err
+			return nil, limit.onto(err)
 		}
 		return &wire.WriteResult{BytesWritten: int64(n), Size: info.Size, ETag: vfs.ETag(&info)}, nil
 	}

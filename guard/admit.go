@@ -386,7 +386,10 @@ func (l *Lease) wrap(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
 		w := *e
-		w.Op, w.Path = l.req.Op, l.req.Path
+		w.Op = l.req.Op
+		if e.Path != l.req.Path2 || l.req.Path2.Root == "" {
+			w.Path = l.req.Path // of operations on two, the error says which
+		}
 		return &w
 	}
 	w := &Error{Op: l.req.Op, Path: l.req.Path, Err: err}

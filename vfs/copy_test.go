@@ -12,6 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 func TestCopyFile(t *testing.T) {
@@ -59,7 +60,7 @@ func TestCopyFile(t *testing.T) {
 					to, err = guard.NewPath("none", "g")
 				}
 				b.must(err)
-				info, err := b.t.CopyFile(bg, who, old, to, c.overwrite, nil)
+				info, err := b.t.CopyFile(bg, who, old, to, vfs.CopyHow{Overwrite: c.overwrite})
 				b.wantKind(err, c.kind)
 				if err == nil {
 					b.contents(c.at, "text")
@@ -94,7 +95,7 @@ func TestCopyProgress(t *testing.T) {
 	b.must(os.WriteFile(b.host("big"), data, 0o644))
 	var seen []int64
 	mark := len(b.rec.All())
-	_, err := b.t.CopyFile(bg, who, b.path("big"), b.path("copy"), false, func(n int64) { seen = append(seen, n) })
+	_, err := b.t.CopyFile(bg, who, b.path("big"), b.path("copy"), vfs.CopyHow{Progress: func(n int64) { seen = append(seen, n) }})
 	b.must(err)
 	b.oneRecord(mark, "copy", 0, int64(len(data)))
 	if got, _ := os.ReadFile(b.host("copy")); !bytes.Equal(got, data) {
@@ -107,12 +108,12 @@ func TestCopyProgress(t *testing.T) {
 		t.Errorf("charged %d", st.Written)
 	}
 	ctx, cancel := context.WithCancel(bg)
-	_, err = b.t.CopyFile(ctx, who, b.path("big"), b.path("copy2"), false, func(int64) { cancel() })
+	_, err = b.t.CopyFile(ctx, who, b.path("big"), b.path("copy2"), vfs.CopyHow{Progress: func(int64) { cancel() }})
 	b.wantErrno(err, unix.EINTR)
-	_, err = b.t.CopyFile(bg, who, b.path("big"), b.path("copy2"), false, func(int64) {
+	_, err = b.t.CopyFile(bg, who, b.path("big"), b.path("copy2"), vfs.CopyHow{Progress: func(int64) {
 		go b.reg.Revoke(context.Background(), "code") //nolint:errcheck // its outcome is what the copy says
 		<-b.dead()
-	})
+	}})
 	b.wantKind(err, names.Revoked)
 	if got := b.hostNames(); got != "big copy" {
 		t.Errorf("names %q", got)
@@ -138,11 +139,11 @@ func TestCopyQuota(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Limits: guard.Limits{MaxFile: 100, MaxWritten: 150}})
 	b.must(os.WriteFile(b.host("f"), make([]byte, 100), 0o644))
 	b.must(os.WriteFile(b.host("big"), make([]byte, 101), 0o644))
-	_, err := b.t.CopyFile(bg, who, b.path("big"), b.path("g"), false, nil)
+	_, err := b.t.CopyFile(bg, who, b.path("big"), b.path("g"), vfs.CopyHow{})
 	b.wantErrno(err, unix.EFBIG)
-	_, err = b.t.CopyFile(bg, who, b.path("f"), b.path("g"), false, nil)
+	_, err = b.t.CopyFile(bg, who, b.path("f"), b.path("g"), vfs.CopyHow{})
 	b.must(err)
-	_, err = b.t.CopyFile(bg, who, b.path("f"), b.path("h"), false, nil)
+	_, err = b.t.CopyFile(bg, who, b.path("f"), b.path("h"), vfs.CopyHow{})
 	b.wantErrno(err, unix.EDQUOT)
 	if st, _ := b.reg.Lookup("code"); st.Written != 100 || st.Created != 1 {
 		t.Errorf("written %d, created %d", st.Written, st.Created)

@@ -81,7 +81,7 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 			}
 		}
 		if appending {
-			unlock, err := f.t.growing(ctx, l, fd, int64(total))
+			unlock, err := f.t.growing(ctx, l, fd, int64(total), nil)
 			if err != nil {
 				return 0, 0, err
 			}
@@ -196,7 +196,7 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 		}
 		if mode&unix.FALLOC_FL_INSERT_RANGE != 0 {
 			// It makes the file longer by length, wherever off is.
-			unlock, err := f.t.growing(ctx, l, fd, length)
+			unlock, err := f.t.growing(ctx, l, fd, length, nil)
 			if err != nil {
 				return none, 0, err
 			}

@@ -172,7 +172,7 @@ func TestWholeSwapRace(t *testing.T) {
 		_, _, _ = b.t.WriteRange(bg, who, b.path("d/f"), []byte("inside"), vfs.WriteHow{Create: true, Mode: 0o644})
 		_, _ = b.t.Replace(bg, who, b.at("d/f"), strings.NewReader("inside"), vfs.IfMatch{Follow: true, NoDurable: true, Mode: 0o644})
 		_, _ = b.t.CreateFile(bg, who, b.path("d/x/y"), 0o644, true)
-		_, _ = b.t.CopyFile(bg, who, b.path("d/f"), b.path("copy"), true, nil)
+		_, _ = b.t.CopyFile(bg, who, b.path("d/f"), b.path("copy"), vfs.CopyHow{Overwrite: true})
 		_ = b.t.RenamePath(bg, who, b.path("d/x"), b.path("x"+strconv.Itoa(i)), false, "")
 		_, _ = b.t.CreateFile(bg, who, b.path("d/sub/deep/y"), 0o644, true)
 		_ = b.t.RemovePath(bg, who, b.path("d/sub"), true, "")

@@ -51,9 +51,10 @@ func (k *keyed) lock(ctx context.Context, l *guard.Lease, keys ...nameKey) (unlo
 
 // growing lets a file become longer by n bytes from its end, wherever that is:
 // where files can be too large, one such operation on the file at a time, because
-// only the source knows the end, and only until another moves it.
-func (t *Tree) growing(ctx context.Context, l *guard.Lease, fd int, n int64) (unlock func(), err error) {
-	if !l.BoundsFiles() {
+// only the source knows the end, and only until another moves it. room, unless
+// nil, is asked with the size the file will have.
+func (t *Tree) growing(ctx context.Context, l *guard.Lease, fd int, n int64, room func(size int64) error) (unlock func(), err error) {
+	if !l.BoundsFiles() && room == nil {
 		return func() {}, nil
 	}
 	now, err := beneath.Stat(fd)
@@ -66,6 +67,9 @@ func (t *Tree) growing(ctx context.Context, l *guard.Lease, fd int, n int64) (un
 	}
 	if now, err = beneath.Stat(fd); err == nil {
 		err = l.Fits(now.Size + n)
+	}
+	if err == nil && room != nil {
+		err = room(now.Size + n)
 	}
 	if err != nil {
 		unlock()

@@ -28,6 +28,7 @@ type move struct {
 	oldName string
 	newDir  guard.Path // of dst
 	newName string
+	asked   guard.Path // the old path as a peer gave it, for errors
 	// exchange: what is at the new place comes to the old.
 	exchange bool
 }
@@ -178,4 +179,117 @@ func (m *move) enter(w *walker, name string, typ pattern.Type) error {
 		return nil // it has gone
 	}
 	return &guard.Error{Kind: names.Permission, Err: errUnread}
+}
+
+// renamePath is RenamePath between two paths without links.
+func (t *Tree) renamePath(m *move, q, q2 guard.Path, replace bool, etag string) error {
+	locked := false
+	release, err := lockMove(m.ctx, m.l, func() (dir bool, err error) {
+		locked, err = dirAtName(m.l, m.oldDir, m.oldName)
+		return locked, err
+	})
+	if err != nil {
+		return err
+	}
+	defer release()
+	if m.src, _, err = beneath.ParentFor(m.l, q, guard.ToChange); err != nil {
+		return about(m.asked, err)
+	}
+	defer m.src.Close()
+	if m.dst, _, err = beneath.ParentFor(m.l, q2, guard.ToMake); err != nil {
+		return err
+	}
+	defer m.dst.Close()
+	if m.src.Domain != m.dst.Domain {
+		return about(m.asked, unix.EXDEV)
+	}
+	from, err := keyOf(m.src, m.oldName)
+	if err != nil {
+		return err
+	}
+	into, err := keyOf(m.dst, m.newName)
+	if err != nil {
+		return err
+	}
+	unlock, err := t.locks.lock(m.ctx, m.l, from, into)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := m.allowed(etag); err != nil {
+		return err
+	}
+	if err := m.judge(locked); err != nil {
+		return err
+	}
+	if err := m.unlocked(replace, m.put); err != nil {
+		return err
+	}
+	m.moved()
+	return nil
+}
+
+// allowed reports whether the two names may be moved and replaced, as far as they
+// themselves say.
+func (m *move) allowed(etag string) error {
+	if err := movable(m.l, m.src, m.oldName); err != nil {
+		return about(m.asked, err)
+	}
+	if err := movable(m.l, m.dst, m.newName); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
+		return err
+	}
+	if etag == "" {
+		return nil
+	}
+	return about(m.asked, second(inState(m.src, m.oldName, etag)))
+}
+
+// unlocked runs put while nobody else holds a lock on either file. put is told
+// whether it replaces something.
+func (m *move) unlocked(replace bool, put func(replaces bool) error) error {
+	what, err := beneath.StatIn(m.src, m.oldName)
+	if err != nil {
+		return about(m.asked, err)
+	}
+	target, err := beneath.StatIn(m.dst, m.newName)
+	absent := err == unix.ENOENT //nolint:errorlint // bare errno
+	switch {
+	case err != nil && !absent:
+		return err
+	case err == nil && !replace:
+		return unix.EEXIST
+	}
+	move := func() error { return put(!absent) }
+	if !absent && target.ID() != what.ID() {
+		move = func() error { return whileUnlocked(m.dst, m.newName, &target, func() error { return put(true) }) }
+	}
+	begun := false
+	err = whileUnlocked(m.src, m.oldName, &what, func() error { begun = true; return move() })
+	if err == unix.ELOOP { //nolint:errorlint // bare errno
+		err = &guard.Error{Kind: names.Conflict} // a link by now
+	}
+	if !begun {
+		err = about(m.asked, err)
+	}
+	return err
+}
+
+// put renames, over what is there only if replaces is set.
+func (m *move) put(replaces bool) error {
+	if replaces {
+		return beneath.Rename(m.src, m.oldName, m.dst, m.newName, 0)
+	}
+	err := beneath.Rename(m.src, m.oldName, m.dst, m.newName, unix.RENAME_NOREPLACE)
+	if err != unix.EINVAL { //nolint:errorlint // bare errno
+		return err
+	}
+	// The file system cannot refuse by itself (NFS), or a directory would move
+	// into itself; among the users of this tree the key excludes others.
+	if _, err := beneath.StatIn(m.dst, m.newName); err != unix.ENOENT { //nolint:errorlint // bare errno
+		if err == nil {
+			err = unix.EEXIST
+		}
+		return err
+	}
+	return beneath.Rename(m.src, m.oldName, m.dst, m.newName, 0)
 }

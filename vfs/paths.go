@@ -230,13 +230,15 @@ func (t *Tree) makePath(ctx context.Context, c guard.Caller, op names.Op, p guar
 
 // RenamePath moves a name within one root; links on the way are followed, a link
 // at the end is moved itself. Without overwrite nothing is replaced (Exist), nor
-// without the right to delete. The etag, unless "", is that of what is moved.
-// Across two roots, or the boundary of a nested one, it is EXDEV.
+// without the right to delete; a file that somebody holds locked is neither moved
+// nor replaced (Locked). The etag, unless "", is that of what is moved. Across
+// two roots, or the boundary of a nested one, it is EXDEV. An error's Path is
+// that of the two it is about.
 func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
 	req := guard.Request{Caller: c, Op: names.OpRename, Path: old, Path2: to}
 	_, err := do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
 		none, err := followed(ctx, l, old, false, func(q guard.Path) (struct{}, error) {
-			if q.IsRoot() || to.IsRoot() {
+			if q.IsRoot() {
 				return struct{}{}, isRoot()
 			}
 			// Now, for the links on the way; again when nobody else moves.
@@ -245,106 +247,47 @@ func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Pat
 				return struct{}{}, err
 			}
 			src.Close()
-			return followed(ctx, l, to, false, func(q2 guard.Path) (struct{}, error) {
+			return struct{}{}, about(to, second(followed(ctx, l, to, false, func(q2 guard.Path) (struct{}, error) {
+				if q2.IsRoot() {
+					return struct{}{}, isRoot()
+				}
+				m := &move{ctx: ctx, l: l, asked: old}
+				m.oldDir, m.oldName = q.Split()
+				m.newDir, m.newName = q2.Split()
 				replace := overwrite && l.Narrowest()&guard.Delete != 0
-				return struct{}{}, t.renamePath(ctx, l, q, q2, replace, etag)
-			})
+				return struct{}{}, t.renamePath(m, q, q2, replace, etag)
+			})))
 		})
 		return none, 0, err
 	})
 	return err
 }
 
-func (t *Tree) renamePath(ctx context.Context, l *guard.Lease, q, q2 guard.Path, replace bool, etag string) error {
-	m := &move{ctx: ctx, l: l}
-	m.oldDir, m.oldName = q.Split()
-	m.newDir, m.newName = q2.Split()
-	locked := false
-	release, err := lockMove(ctx, l, func() (dir bool, err error) {
-		locked, err = dirAtName(l, m.oldDir, m.oldName)
-		return locked, err
-	})
-	if err != nil {
-		return err
-	}
-	defer release()
-	if m.src, _, err = beneath.ParentFor(l, q, guard.ToChange); err != nil {
-		return err
-	}
-	defer m.src.Close()
-	if m.dst, _, err = beneath.ParentFor(l, q2, guard.ToMake); err != nil {
-		return err
-	}
-	defer m.dst.Close()
-	if m.src.Domain != m.dst.Domain {
-		return unix.EXDEV
-	}
-	from, err := keyOf(m.src, m.oldName)
-	if err != nil {
-		return err
-	}
-	into, err := keyOf(m.dst, m.newName)
-	if err != nil {
-		return err
-	}
-	unlock, err := t.locks.lock(ctx, l, from, into)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := m.allowed(etag); err != nil {
-		return err
-	}
-	if err := m.judge(locked); err != nil {
-		return err
-	}
-	if err := m.put(replace); err != nil {
-		return err
-	}
-	m.moved()
-	return nil
-}
-
-// allowed reports whether the two names may be moved and replaced, as far as they
-// themselves say.
-func (m *move) allowed(etag string) error {
-	if err := movable(m.l, m.src, m.oldName); err != nil {
-		return err
-	}
-	if err := movable(m.l, m.dst, m.newName); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
-		return err
-	}
-	return inState(m.src, m.oldName, etag)
-}
-
-// put renames, over what is there only if replace is set.
-func (m *move) put(replace bool) error {
-	if replace {
-		return beneath.Rename(m.src, m.oldName, m.dst, m.newName, 0)
-	}
-	err := beneath.Rename(m.src, m.oldName, m.dst, m.newName, unix.RENAME_NOREPLACE)
-	if err != unix.EINVAL { //nolint:errorlint // bare errno
-		return err
-	}
-	// The file system cannot refuse by itself (NFS), or a directory would move
-	// into itself; among the users of this tree the key excludes others.
-	if _, err := beneath.StatIn(m.dst, m.newName); err != unix.ENOENT { //nolint:errorlint // bare errno
-		if err == nil {
-			err = unix.EEXIST
+// about names the path an error belongs to, in operations on two; an error that
+// has one already keeps it.
+func about(p guard.Path, err error) error {
+	var e *guard.Error
+	var errno unix.Errno
+	switch {
+	case errors.As(err, &e):
+		if e.Path.Root != "" {
+			return err
 		}
-		return err
-	}
-	return beneath.Rename(m.src, m.oldName, m.dst, m.newName, 0)
-}
-
-// inState compares what lies at a name with an etag, unless that is "".
-func inState(d beneath.Dir, base, etag string) error {
-	if etag == "" {
-		return nil
-	}
-	info, err := beneath.StatIn(d, base)
-	if err == nil && ETag(&info) != etag {
-		err = &guard.Error{Kind: names.Conflict}
+		w := *e
+		w.Path = p
+		return &w
+	case errors.As(err, &errno):
+		return &guard.Error{Path: p, Kind: names.KindOf(errno), Err: errno}
 	}
 	return err
+}
+
+// inState looks at what lies at a name, and compares it with an etag unless that
+// is "".
+func inState(d beneath.Dir, base, etag string) (Info, error) {
+	info, err := beneath.StatIn(d, base)
+	if err == nil && etag != "" && ETag(&info) != etag {
+		err = &guard.Error{Kind: names.Conflict}
+	}
+	return info, err
 }

@@ -251,7 +251,7 @@ func TestWholeInNestedRoot(t *testing.T) {
 	_, err = b.rng("in/f", "", vfs.WriteHow{Create: true, Truncate: true})
 	b.wantKind(err, names.Permission)
 	b.wantKind(b.t.RenamePath(bg, who, b.path("in/g"), b.path("in/f"), true, ""), names.Exist)
-	b.wantKind(second(b.t.CopyFile(bg, who, b.path("a"), b.path("in/f"), true, nil)), names.Permission)
+	b.wantKind(second(b.t.CopyFile(bg, who, b.path("a"), b.path("in/f"), vfs.CopyHow{Overwrite: true})), names.Permission)
 	b.wantKind(b.t.RemovePath(bg, who, b.path("in/f"), false, ""), names.Permission)
 	b.contents("in/f", "kept")
 	_, err = b.replace("in/new", "x", vfs.IfMatch{})

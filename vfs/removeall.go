@@ -48,7 +48,8 @@ func (p *Partial) Error() string {
 
 // RemovePath removes a file, a link (never what it leads to) or a directory;
 // one that is not empty only if recursive is set. Roots are not removed, nor
-// directories that hold one. The etag, unless "", is that of the path itself.
+// directories that hold one; nor files that somebody holds locked (Locked). The
+// etag, unless "", is that of the path itself.
 //
 // A recursive removal judges each name, follows no link, enters no other file
 // system, and can be cancelled. It stops at the first name that cannot be
@@ -91,15 +92,12 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, rec
 	if err := movable(l, d, base); err != nil {
 		return err
 	}
-	if err := inState(d, base, etag); err != nil {
-		return err
-	}
-	info, err := beneath.StatIn(d, base)
+	info, err := inState(d, base, etag)
 	switch {
 	case err != nil:
 		return err
 	case !info.IsDir():
-		return beneath.Unlink(d, base)
+		return whileUnlocked(d, base, &info, func() error { return beneath.Unlink(d, base) })
 	case !recursive:
 		return beneath.Rmdir(d, base)
 	}
@@ -359,7 +357,7 @@ func (r *remover) entry(v *removing, rel, name string, typ uint32) error {
 		v.dirs = append(v.dirs, name)
 		return nil
 	}
-	err := beneath.Unlink(v.d, name)
+	err := unlinkUnlocked(v.d, name, typ)
 	switch err {
 	case nil:
 		v.gone = true
@@ -371,6 +369,10 @@ func (r *remover) entry(v *removing, rel, name string, typ uint32) error {
 			v.gone = true
 			return nil
 		}
+	}
+	if err == unix.ELOOP || names.Reason(err) == names.Conflict { //nolint:errorlint // bare errno
+		v.gone = true // exchanged just now
+		return nil
 	}
 	return absent(err)
 }

@@ -101,7 +101,7 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 		return nil, err
 	}
 	if u.old != nil && cond.RespectLocks {
-		if err := p.unlocked(u.old, func() error { return nil }); err != nil {
+		if err := whileUnlocked(d, base, u.old, nothing); err != nil {
 			return nil, err
 		}
 	}

@@ -171,6 +171,10 @@ type WriteHow struct {
 	// RespectLocks is that of IfMatch; the lock of flock(2) is held while
 	// writing.
 	RespectLocks bool
+	// Room, unless nil, is asked with the size that the file has to have for
+	// the data, which of an append only the file tells; an error of it refuses
+	// the write.
+	Room func(size int64) error
 }
 
 func (h *WriteHow) request(c guard.Caller, p guard.Path, n int) guard.Request {
@@ -341,17 +345,23 @@ func (o *overwriting) existing(d beneath.Dir, base string) (int, error) {
 }
 
 func (o *overwriting) write(fd int, data []byte) error {
-	if o.how.Append {
-		unlock, err := o.t.growing(o.ctx, o.l, fd, int64(len(data)))
+	n := int64(len(data))
+	switch {
+	case o.how.Append:
+		unlock, err := o.t.growing(o.ctx, o.l, fd, n, o.how.Room)
 		if err != nil {
 			return err
 		}
 		defer unlock()
+	case o.how.Room != nil:
+		if err := o.how.Room(o.how.Off + n); err != nil {
+			return err
+		}
 	}
-	n, err := beneath.Pwritev(fd, [][]byte{data}, o.how.Off, o.how.Append)
-	o.wrote.Store(int64(n))
+	w, err := beneath.Pwritev(fd, [][]byte{data}, o.how.Off, o.how.Append)
+	o.wrote.Store(int64(w))
 	if err == nil && o.how.Truncate && !o.how.Append {
-		err = beneath.Truncate(fd, o.how.Off+int64(n))
+		err = beneath.Truncate(fd, o.how.Off+int64(w))
 	}
 	return err
 }
