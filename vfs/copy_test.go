@@ -3,6 +3,7 @@ package vfs_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -148,4 +149,81 @@ func TestCopyQuota(t *testing.T) {
 	if st, _ := b.reg.Lookup("code"); st.Written != 100 || st.Created != 1 {
 		t.Errorf("written %d, created %d", st.Written, st.Created)
 	}
+}
+
+// Holes stay holes, within a root and between two: the copy is as long, reads the
+// same, takes no more space than its data, and only that is charged.
+func TestCopyKeepsHoles(t *testing.T) {
+	eachSource(t, func(t *testing.T, remote bool) {
+		b := newBed(t, remote, guard.Policy{})
+		b.tree("other/")
+		b.grant("two", "other", guard.Policy{})
+		b.revoke("code") // so that nothing is nested
+		b.src = t.TempDir()
+		b.grant("code", "", guard.Policy{})
+		const size, piece = 1 << 40, 1 << 20
+		f, err := os.Create(b.host("sparse"))
+		b.must(err)
+		defer f.Close()
+		for _, off := range []int64{64 << 20, size / 2} {
+			_, err = f.WriteAt(bytes.Repeat([]byte("x"), piece), off)
+			b.must(err)
+		}
+		b.must(f.Truncate(size))
+		if !sparse(t, f) {
+			t.Skip("the file system knows no holes")
+		}
+		two, err := guard.NewPath("two", "copy")
+		b.must(err)
+		for _, to := range []guard.Path{b.path("copy"), two} {
+			info, err := b.t.CopyFile(bg, who, b.path("sparse"), to, vfs.CopyHow{})
+			b.must(err)
+			if info.Size != size || info.Blocks*512 > 8*piece {
+				t.Errorf("%v: %d bytes long, %d on the disk", to, info.Size, info.Blocks*512)
+			}
+			buf := make([]byte, piece+2)
+			n, _, err := b.t.ReadRange(bg, who, to, size/2-1, buf, "")
+			if want := "\x00" + string(bytes.Repeat([]byte("x"), piece)) + "\x00"; err != nil || string(buf[:n]) != want {
+				t.Errorf("%v: other contents, %v", to, err)
+			}
+			if st, _ := b.reg.Lookup(to.Root); st.Written < 2*piece || st.Written > 8*piece {
+				t.Errorf("%v: charged %d", to, st.Written)
+			}
+			b.must(b.t.RemovePath(bg, who, to, false, ""))
+		}
+	})
+}
+
+// sparse reports whether a file has a hole.
+func sparse(t *testing.T, f *os.File) bool {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks*512 < st.Size
+}
+
+// A file that changes while it is copied is no longer in the state of the etag:
+// the copy does not appear.
+func TestCopyETag(t *testing.T) {
+	eachSource(t, func(t *testing.T, remote bool) {
+		for _, to := range []string{"code/copy", "two/copy"} {
+			b := newBed(t, remote, guard.Policy{})
+			b.tree("f=text", "sub/")
+			b.grant("two", "sub", guard.Policy{})
+			p, err := b.reg.Parse(to)
+			b.must(err)
+			etag := b.tag("f")
+			_, err = b.t.CopyFile(bg, who, b.path("f"), p, vfs.CopyHow{ETag: etag, Progress: func(int64) { b.put("f", "other") }})
+			b.wantKind(err, names.Conflict)
+			_, err = b.t.CopyFile(bg, who, b.path("f"), p, vfs.CopyHow{ETag: etag})
+			b.wantKind(err, names.Conflict)
+			var e *guard.Error
+			if !errors.As(err, &e) || e.Path != b.path("f") {
+				t.Errorf("%v is not about the file that changed", err)
+			}
+			_, err = b.t.CopyFile(bg, who, b.path("f"), p, vfs.CopyHow{ETag: b.tag("f")})
+			b.must(err)
+		}
+	})
 }

@@ -47,9 +47,10 @@ func (p *replacement) untilDead() (stop func()) {
 	}
 	alive, cancel := context.WithCancel(p.ctx)
 	p.alive = alive
+	dead := p.l.Dead() // now: afterwards the lease may be another's
 	go func() {
 		select {
-		case <-p.l.Dead():
+		case <-dead:
 			cancel()
 		case <-alive.Done():
 		}

@@ -1,0 +1,151 @@
+package broker
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// R054, R075: what somebody has locked is neither changed nor replaced, nor taken
+// away: not by any method, not in the middle of a recursive removal. The error
+// names the locked file of the two.
+func TestLockedFile(t *testing.T) {
+	l := newLab(t, nil)
+	dir := l.root("r", guard.ReadWrite, map[string]string{"d/locked": "kept", "source": "new"})
+	p := l.connect("")
+	f, err := os.OpenFile(filepath.Join(dir, "d/locked"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ method, params string }{
+		{wire.Write, `{"path":"r/d/locked","content":"x"}`},
+		{wire.Write, `{"path":"r/d/locked","content":"x","offset":0}`},
+		{wire.Write, `{"path":"r/d/locked","content":"x","append":true}`},
+		{wire.Write, `{"path":"r/d/locked","content":"x","upload":true,"last":true}`},
+		{wire.Copy, `{"oldPath":"r/source","newPath":"r/d/locked","overwrite":true}`},
+		{wire.Rename, `{"oldPath":"r/source","newPath":"r/d/locked","overwrite":true}`},
+		{wire.Rename, `{"oldPath":"r/d/locked","newPath":"r/moved"}`},
+		{wire.Delete, `{"path":"r/d/locked"}`},
+		{wire.Delete, `{"path":"r/d","recursive":true}`},
+	} {
+		_, d := p.fails(c.method, c.params)
+		want := "r/d/locked"
+		if strings.Contains(c.params, "recursive") {
+			want = "r/d"
+		}
+		if d.Code != names.ConcurrencyConflict || d.Reason != "Locked" || !d.Retryable || d.Path != want {
+			t.Errorf("%s %s: %+v", c.method, c.params, d)
+		}
+	}
+	for rel, want := range map[string]string{"d/locked": "kept", "source": "new"} {
+		if got, err := os.ReadFile(filepath.Join(dir, rel)); string(got) != want {
+			t.Errorf("%s: %q, %v", rel, got, err)
+		}
+	}
+	f.Close()
+	p.must(wire.Rename, `{"oldPath":"r/source","newPath":"r/d/locked","overwrite":true}`, nil)
+	p.must(wire.Delete, `{"path":"r/d","recursive":true}`, nil)
+}
+
+// R054, R092: an error of rename and copy is about one of the two paths, and says
+// which; the etag with it is that file's.
+func TestErrorsOfTwoPaths(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadWrite, map[string]string{"old": "old", "new": "newer", "d/": ""})
+	l.root("s", guard.ReadWrite, map[string]string{"f": "f"})
+	p := l.connect("")
+	etag := func(path string) string {
+		var st wire.StatResult
+		p.must(wire.Stat, map[string]string{"path": path}, &st)
+		return st.ETag
+	}
+	for _, c := range []struct{ method, params, path, reason string }{
+		{wire.Rename, `{"oldPath":"r/old","newPath":"r/new","overwrite":true,"ifMatch":"x"}`, "r/old", "Conflict"},
+		{wire.Rename, `{"oldPath":"r/old","newPath":"r/new"}`, "r/new", "Exist"},
+		{wire.Rename, `{"oldPath":"r/old","newPath":"r"}`, "r", "Permission"},
+		{wire.Rename, `{"oldPath":"r","newPath":"r/x"}`, "r", "Permission"},
+		{wire.Rename, `{"oldPath":"r/old","newPath":"r/none/x"}`, "r/none/x", "NotExist"},
+		{wire.Rename, `{"oldPath":"r/none","newPath":"r/x"}`, "r/none", "NotExist"},
+		{wire.Rename, `{"oldPath":"r/old","newPath":"r/d","overwrite":true}`, "r/d", "IsDir"},
+		{wire.Copy, `{"oldPath":"r/old","newPath":"r/new"}`, "r/new", "Exist"},
+		{wire.Copy, `{"oldPath":"r/old","newPath":"r/none/x"}`, "r/none/x", "NotExist"},
+		{wire.Copy, `{"oldPath":"r/none","newPath":"r/x"}`, "r/none", "NotExist"},
+		{wire.Copy, `{"oldPath":"r/d","newPath":"r/x"}`, "r/d", "IsDir"},
+		{wire.Copy, `{"oldPath":"r/old","newPath":"r/new","overwrite":true,"ifMatch":"x"}`, "r/old", "Conflict"},
+		{wire.Copy, `{"oldPath":"r/old","newPath":"s/new","ifMatch":"x"}`, "r/old", "Conflict"},
+		{wire.Copy, `{"oldPath":"r/old","newPath":"s/f"}`, "s/f", "Exist"},
+	} {
+		e, d := p.fails(c.method, c.params)
+		if d.Path != c.path || d.Reason != c.reason || !strings.HasPrefix(e.Message, c.path+": ") {
+			t.Errorf("%s %s: %q %+v, want %s of %s", c.method, c.params, e.Message, d, c.reason, c.path)
+		}
+		if d.ETag != "" && d.ETag != etag(c.path) || d.ETag == "" && d.Code == names.ConcurrencyConflict {
+			t.Errorf("%s %s: the etag is not that of %s", c.method, c.params, c.path)
+		}
+	}
+	p.must(wire.Copy, map[string]any{"oldPath": "r/old", "newPath": "s/f", "overwrite": true, "ifMatch": etag("r/old")}, nil)
+	p.must(wire.Copy, map[string]any{"oldPath": "r/old", "newPath": "r/new", "overwrite": true, "ifMatch": etag("r/old")}, nil)
+	p.must(wire.Rename, map[string]any{"oldPath": "r/old", "newPath": "r/d/old", "ifMatch": etag("r/old")}, nil)
+}
+
+// R055, R077: the session's limits hold for every way to write: appends count
+// from the end of the file, also at the same time, copies like writes; what came
+// to nothing is given back.
+func TestLimitsOfEveryWrite(t *testing.T) {
+	const maxFile, maxWritten = 1000, 3000
+	l := newLab(t, func(c *Config) { c.Limits.MaxFile, c.Limits.MaxWritten = maxFile, maxWritten })
+	big := strings.Repeat("y", maxFile+1)
+	dir := l.root("r", guard.ReadWrite, map[string]string{"big": big, "f": big[:300], "g": ""})
+	l.root("s", guard.ReadWrite, nil)
+	p := l.connect("")
+	refused := func(method, params string, limit int64) {
+		t.Helper()
+		if e, d := p.fails(method, params); d.Code != names.QuotaExceeded || d.Limit != limit || d.Retryable {
+			t.Errorf("%s %.60s: %q %+v", method, params, e.Message, d)
+		}
+	}
+	for _, to := range []string{"r/c", "s/c"} {
+		refused(wire.Copy, `{"oldPath":"r/big","newPath":"`+to+`"}`, maxFile)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() { p.call(wire.Write, fmt.Sprintf(`{"path":"r/g","append":true,"content":%q}`, big[:300])) })
+	}
+	wg.Wait()
+	if info, err := os.Stat(filepath.Join(dir, "g")); err != nil || info.Size() != 900 {
+		t.Errorf("appends of 300 to a file of at most %d made %d, %v", maxFile, info.Size(), err)
+	}
+	refused(wire.Write, fmt.Sprintf(`{"path":"r/g","append":true,"content":%q}`, big[:300]), maxFile)
+	p.must(wire.Copy, `{"oldPath":"r/g","newPath":"r/h"}`, nil)
+	p.must(wire.Copy, `{"oldPath":"r/g","newPath":"s/h"}`, nil)
+	p.must(wire.Copy, `{"oldPath":"r/f","newPath":"s/f"}`, nil)
+	refused(wire.Copy, `{"oldPath":"r/f","newPath":"r/i"}`, maxWritten)
+	refused(wire.Copy, `{"oldPath":"r/f","newPath":"s/i"}`, maxWritten)
+	refused(wire.Write, `{"path":"r/g","append":true,"content":"x"}`, maxWritten)
+	if got := p.s.Stats().Written; got != maxWritten {
+		t.Errorf("written %d", got)
+	}
+}
+
+// A copy goes at the session's speed instead of being refused as a request is.
+func TestCopyAtTheLimit(t *testing.T) {
+	l := newLab(t, func(c *Config) { c.Limits.BytesPerSecond, c.Limits.MaxChunk = 1<<20, 1<<20 })
+	l.root("r", guard.ReadWrite, map[string]string{"f": strings.Repeat("y", 1<<20+1<<18)})
+	var res wire.RenameResult
+	l.connect("").must(wire.Copy, `{"oldPath":"r/f","newPath":"r/g"}`, &res)
+	if res.Size != 1<<20+1<<18 {
+		t.Errorf("%+v", res)
+	}
+}
