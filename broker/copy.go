@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
@@ -22,16 +21,15 @@ func (s *Session) copy(r *request) (any, error) {
 	})
 	c.end(err)
 	if err != nil {
-		return nil, s.conflict(r, c.limit.onto(err))
+		return nil, s.conflict(r, err)
 	}
 	return &wire.RenameResult{Path: to.String(), Size: info.Size, ETag: vfs.ETag(&info)}, nil
 }
 
 // copying holds one files/copy to the limits of its session while it runs.
 type copying struct {
-	s     *Session
-	r     *request
-	limit limited
+	s *Session
+	r *request
 
 	mu      sync.Mutex // guards the fields below
 	charged int64
@@ -52,7 +50,7 @@ func (c *copying) charge(ctx context.Context, n, size int64) error {
 	}
 	c.mu.Unlock()
 	if err != nil {
-		return c.limit.keep(err)
+		return err
 	}
 	return c.s.limits.pace(ctx, n, c.r.alive)
 }
@@ -67,32 +65,4 @@ func (c *copying) end(err error) {
 		return
 	}
 	c.s.stats.written.Add(c.charged)
-}
-
-// limited keeps the error that a limit of the session gave to an operation of
-// the tree: on its way through the gate it loses what only the session knows.
-type limited struct {
-	mu  sync.Mutex // guards the field below
-	err *hinted
-}
-
-func (k *limited) keep(err error) error {
-	if h, ok := errors.AsType[*hinted](err); ok {
-		k.mu.Lock()
-		k.err = h
-		k.mu.Unlock()
-	}
-	return err
-}
-
-// onto adds the limit to the error the gate made of it.
-func (k *limited) onto(err error) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.err == nil || guardError(err).Kind != guardError(k.err).Kind {
-		return err
-	}
-	h := *k.err
-	h.err = err
-	return &h
 }

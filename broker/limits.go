@@ -157,10 +157,7 @@ func (m *limiter) unwritten(n int64) {
 }
 
 func tooLarge(what string, limit int64) error {
-	return &hinted{
-		err:   &guard.Error{Kind: names.Quota, Err: fmt.Errorf("%s larger than %d bytes", what, limit)},
-		limit: limit,
-	}
+	return &guard.Error{Kind: names.Quota, Err: fmt.Errorf("%s larger than %d bytes", what, limit), Limit: limit}
 }
 
 // alive runs f every time bytes moved.

@@ -63,16 +63,14 @@ func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte
 	case p.Offset != nil || p.Append:
 		how := vfs.WriteHow{
 			Append: p.Append, Truncate: p.Truncate, Create: p.Create || p.CreateOnly, CreateOnly: p.CreateOnly,
-			ETag: p.IfMatch, Mode: 0o644, RespectLocks: true,
+			ETag: p.IfMatch, Mode: 0o644, RespectLocks: true, Room: s.limits.size,
 		}
 		if p.Offset != nil {
 			how.Off = *p.Offset
 		}
-		var limit limited
-		how.Room = func(size int64) error { return limit.keep(s.limits.size(size)) }
 		n, info, err := s.b.cfg.Tree.WriteRange(r.ctx, s.caller, q, data, how)
 		if err != nil {
-			return nil, limit.onto(err)
+			return nil, err
 		}
 		return &wire.WriteResult{BytesWritten: int64(n), Size: info.Size, ETag: vfs.ETag(&info)}, nil
 	}
