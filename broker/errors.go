@@ -34,16 +34,27 @@ type rpcError struct{ wire wire.Error }
 
 func (e *rpcError) Error() string { return e.wire.Message }
 
+// maxEchoed is the longest path that an error repeats, bytes.
+const maxEchoed = 8 << 10
+
 // wireError is the one place where errors become what a peer sees. Nothing but
-// root-relative paths and texts of ours gets out.
+// root-relative paths and texts of ours gets out, and what a text repeats of the
+// request does not make it long.
 func wireError(err error) *wire.Error {
+	e := spelledOut(err)
+	e.Message = names.Brief(e.Message)
+	return e
+}
+
+func spelledOut(err error) *wire.Error {
 	var bad badParams
 	if errors.As(err, &bad) {
 		return &wire.Error{Code: wire.CodeInvalidParams, Message: bad.text}
 	}
 	var rpc *rpcError
 	if errors.As(err, &rpc) {
-		return &rpc.wire
+		e := rpc.wire
+		return &e
 	}
 	ge := guardError(err)
 	data := wire.ErrorData{
@@ -52,7 +63,7 @@ func wireError(err error) *wire.Error {
 		RetryAfterMs: ge.RetryAfter.Milliseconds(),
 		Limit:        ge.Limit,
 	}
-	if ge.Path.Root != "" {
+	if len(ge.Path.Rel()) <= maxEchoed {
 		data.Path = ge.Path.String()
 	}
 	if data.Retryable && ge.Kind == names.Rate && data.RetryAfterMs == 0 {

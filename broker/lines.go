@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Lines is a transport of the session's own over a pair of streams, one JSON
@@ -104,6 +105,8 @@ type lineConn struct {
 	*lines
 	*wire.LineConn
 	once sync.Once
+
+	bad, logged int // lines that were no messages; of the loop that reads
 }
 
 // run reads lines until the peer hangs up.
@@ -131,8 +134,9 @@ func (c *lineConn) run() {
 func (c *lineConn) frame(line []byte) bool {
 	f, err := wire.ReadFrame(line)
 	if err != nil {
-		c.s.b.cfg.Log.Warn("a line of the server's is no message", "error", err)
-		c.Complain(wire.CodeParse, "not a JSON-RPC message: "+err.Error())
+		why := names.Brief(err.Error())
+		c.logBad(why)
+		c.Complain(wire.CodeParse, "not a JSON-RPC message: "+why)
 		return true
 	}
 	if f.Method == "" {
@@ -142,6 +146,16 @@ func (c *lineConn) frame(line []byte) bool {
 		return true
 	}
 	return c.Pass(line)
+}
+
+// logBad logs the first bad message, the tenth, the hundredth: a server that sends
+// nothing else does not fill the log.
+func (c *lineConn) logBad(why string) {
+	if c.bad++; c.bad < 10*c.logged {
+		return
+	}
+	c.logged = c.bad
+	c.s.b.cfg.Log.Warn("a line of the server's is no message", "error", why, "so far", c.bad)
 }
 
 // Write implements mcp.Connection.

@@ -106,7 +106,7 @@ func noRoots(method string) error {
 		Data: json.RawMessage(`{"reason":"Client does not have roots capability"}`),
 	}
 	if method != wire.RootsList {
-		e.Message = "there is no method " + names.Quote(method) + " here: the client offers no files"
+		e.Message = "there is no method " + names.QuoteShort(method) + " here: the client offers no files"
 	}
 	return &rpcError{e}
 }

@@ -280,9 +280,9 @@ func (s *Session) dispatch(r *request) (result any, err error) {
 }
 
 func unknownMethod(method string) error {
-	msg := "there is no method " + names.Quote(method)
+	msg := "there is no method " + names.QuoteShort(method)
 	if rest, ok := strings.CutPrefix(method, "fs."); ok {
-		msg += "; write files/" + names.Escape(rest)
+		msg += "; write files/" + names.Escape(names.Brief(rest))
 	}
 	return &rpcError{wire.Error{Code: wire.CodeMethodNotFound, Message: msg}}
 }

@@ -38,7 +38,7 @@ func (s *Session) watch(r *request) (any, error) {
 	for _, e := range p.Events {
 		k, ok := eventKinds[e]
 		if !ok {
-			return nil, badParams{"params: events may hold modified, created and deleted, not " + names.Quote(e)}
+			return nil, badParams{"params: events may hold modified, created and deleted, not " + names.QuoteShort(e)}
 		}
 		mask |= k
 	}

@@ -92,8 +92,9 @@ func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64) {
 	_ = h
 }
 
-// record passes a record to the auditor.
+// record passes a record to the auditor. Its detail may repeat what a peer sent.
 func (g *Registry) record(rec Record) error {
+	rec.Detail = names.Brief(rec.Detail)
 	if rec.Verdict != Allowed {
 		// The owner hears of it whether or not the log can take it.
 		g.notify(Event{Kind: EventRefusal, Root: rec.Path.Root, Record: &rec})
@@ -117,9 +118,9 @@ func (g *Registry) Note(op Op, root RootName, verdict Verdict, detail string) er
 func (g *Registry) NoteRefusal(c Caller, kind Kind, detail string) error {
 	r := Record{
 		Time: time.Now(), Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID,
-		Verdict: Refused, Kind: kind, Errno: (&Error{Kind: kind}).Errno(), Detail: detail,
+		Verdict: Refused, Kind: kind, Errno: (&Error{Kind: kind}).Errno(), Detail: names.Brief(detail),
 	}
-	g.notify(Event{Kind: EventRefusal, Detail: detail, Record: &r})
+	g.notify(Event{Kind: EventRefusal, Detail: r.Detail, Record: &r})
 	return g.record(r)
 }
 

@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // LineConn is what both ends' connections over lines have in common: it hands
@@ -24,11 +26,18 @@ type LineConn struct {
 	done chan struct{} // closed by Close
 	once sync.Once
 	err  error // why reading ended, set before in is closed
+
+	complaints chan []byte // frames of Complain
+	complain   sync.Once   // starts who sends them
 }
+
+// maxComplaints is how many complaints wait for a peer that does not read.
+const maxComplaints = 64
 
 // NewLineConn makes a connection of a pair of streams.
 func NewLineConn(r io.ReadCloser, w io.WriteCloser) *LineConn {
-	return &LineConn{r: r, w: w, out: NewLineWriter(w), in: make(chan jsonrpc.Message), done: make(chan struct{})}
+	return &LineConn{r: r, w: w, out: NewLineWriter(w), in: make(chan jsonrpc.Message), done: make(chan struct{}),
+		complaints: make(chan []byte, maxComplaints)}
 }
 
 // SessionID implements mcp.Connection; streams have none.
@@ -72,7 +81,10 @@ func (c *LineConn) Frames(line []byte, frame func([]byte) bool) bool {
 		return true
 	}
 	for _, m := range list {
-		if len(m) > 0 && m[0] == '{' && !frame(m) {
+		switch {
+		case len(m) == 0 || m[0] != '{':
+			c.Complain(CodeInvalidRequest, "a member of the batch is no object")
+		case !frame(m):
 			return false
 		}
 	}
@@ -95,18 +107,33 @@ func (c *LineConn) Pass(frame []byte) bool {
 	}
 }
 
-// Complain answers what has no id that could be read.
+// Complain answers what has no id that could be read. One goroutine sends the
+// complaints; when too many wait for it, Complain does, so that whoever sends
+// rubbish and does not read is not read any more.
 func (c *LineConn) Complain(code int, text string) {
 	w := bytes.NewBuffer(append(AppendReply(nil, []byte("null")), `,"error":`...))
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	if enc.Encode(Error{Code: code, Message: text}) != nil {
+	if enc.Encode(Error{Code: code, Message: names.Brief(text)}) != nil {
 		return
 	}
 	frame := append(bytes.TrimSuffix(w.Bytes(), []byte("\n")), '}')
-	go func() { // the peer may be writing and not reading
-		_ = c.Send(frame)
-	}()
+	c.complain.Do(func() { go c.sendComplaints() })
+	select {
+	case c.complaints <- frame:
+	case <-c.done:
+	}
+}
+
+func (c *LineConn) sendComplaints() {
+	for {
+		select {
+		case frame := <-c.complaints:
+			_ = c.Send(frame) // if it cannot be, whoever reads finds out
+		case <-c.done:
+			return
+		}
+	}
 }
 
 // ErrClosed is Send's after Close.

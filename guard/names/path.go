@@ -172,8 +172,12 @@ func Quote(s string) string {
 	return b.String()
 }
 
-// maxQuoted is how much QuoteShort shows, bytes before they are escaped.
-const maxQuoted = 200
+// maxQuoted is how much QuoteShort shows, bytes before they are escaped, and
+// maxBrief what is left of a text by Brief.
+const (
+	maxQuoted = 200
+	maxBrief  = 2048
+)
 
 // QuoteShort is Quote of the beginning of what a peer sent, for errors: one that
 // repeats the request would be as long as it.
@@ -181,11 +185,24 @@ func QuoteShort(s string) string {
 	if len(s) <= maxQuoted {
 		return Quote(s)
 	}
-	end := maxQuoted
-	for end > maxQuoted-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+	return Quote(beginning(s, maxQuoted)) + "…"
+}
+
+// Brief is a text for a person, of a long one the beginning.
+func Brief(text string) string {
+	if len(text) <= maxBrief {
+		return text
+	}
+	return beginning(text, maxBrief) + "…"
+}
+
+// beginning is at most the first n bytes of a longer s, cut between characters.
+func beginning(s string, n int) string {
+	end := n
+	for end > n-utf8.UTFMax && !utf8.RuneStart(s[end]) {
 		end--
 	}
-	return Quote(s[:end]) + "…"
+	return s[:end]
 }
 
 // Escape is Quote without the quotation marks.

@@ -1,0 +1,125 @@
+package broker
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// tally counts what is logged.
+type tally struct{ lines, bytes atomic.Int64 }
+
+func (c *tally) Write(p []byte) (int, error) {
+	c.lines.Add(int64(bytes.Count(p, []byte("\n"))))
+	c.bytes.Add(int64(len(p)))
+	return len(p), nil
+}
+
+// silent is a server that writes and does not read.
+type silent struct {
+	s *Session
+	w io.WriteCloser
+	// unread is the end that it should read.
+	unread io.ReadCloser
+	close  func() error
+}
+
+func (l *lab) silent(t *testing.T) *silent {
+	t.Helper()
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	p := &silent{s: l.b.Session("silent"), w: inW, unread: outR}
+	conn, err := p.s.Lines(inR, outW, 0).Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			if _, err := conn.Read(context.Background()); err != nil {
+				return
+			}
+		}
+	}()
+	p.close = conn.Close
+	t.Cleanup(func() {
+		_ = inW.Close()
+		_ = conn.Close()
+		_ = outR.Close()
+		p.s.Close()
+	})
+	return p
+}
+
+// Rubbish whose complaints nobody reads costs a bounded amount: whoever sends it
+// is not read any more, and the log does not fill.
+func TestRubbishUnread(t *testing.T) {
+	for name, line := range map[string]string{"lines": strings.Repeat("x\n", 200_000), "a batch": "[" + strings.Repeat("{},5,", 10_000) + "{}]\n"} {
+		t.Run(name, func(t *testing.T) {
+			var log tally
+			l := newLab(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+			before := runtime.NumGoroutine()
+			p := l.silent(t)
+			written := make(chan error, 1)
+			go func() {
+				_, err := io.WriteString(p.w, line+strings.Repeat("x\n", 100_000))
+				written <- err
+			}()
+			// The connection takes no more: the writer waits for it.
+			for range 50 {
+				time.Sleep(time.Millisecond)
+				if n := runtime.NumGoroutine() - before; n > 20 {
+					t.Fatalf("%d goroutines", n)
+				}
+			}
+			_ = p.close()
+			if err := <-written; err == nil {
+				t.Error("everything was read, though no answer was")
+			}
+			p.s.Close()
+			if n := log.lines.Load(); n > 6 {
+				t.Errorf("%d lines of log", n)
+			}
+		})
+	}
+}
+
+// What is wrong with a message does not make the answer, the log or the record as
+// long as the message.
+func TestBriefAnswers(t *testing.T) {
+	var log tally
+	l := newLab(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	l.root("r", guard.ReadWrite, nil)
+	p := l.connect("")
+	long := strings.Repeat("\u202e", 300_000)
+	for method, params := range map[string]obj{
+		"files/" + long: {}, "files/read": {long: 1}, "files/watch": {"path": "r", "events": []string{long}}, "files/stat": {"path": long},
+		"files/list": {"path": "r", "glob": long}, "files/delete": {"path": "r/" + strings.Repeat("x/", 500_000)}, "files/create": {"path": "file://" + long},
+		"files/consent": {"message": "m", "requestedPaths": []string{"/x"}, "mode": long},
+	} {
+		e, _ := p.fails(method, params)
+		if n := len(e.Message) + len(e.Data); n > 20_000 {
+			t.Errorf("%.20s: the answer has %d bytes", method, n)
+		}
+	}
+	p.raw(`{"` + long + `":1,"` + long + `":2}` + "\n")
+	if s := <-p.stray; len(s) > 10_000 {
+		t.Errorf("the complaint has %d bytes", len(s))
+	}
+	for _, r := range l.recs.all() {
+		if len(r.Detail) > 10_000 {
+			t.Errorf("the detail of a record of %v has %d bytes", r.Op, len(r.Detail))
+		}
+	}
+	p.hangUp()
+	if log.bytes.Load() > 20_000 {
+		t.Errorf("%d bytes of log", log.bytes.Load())
+	}
+}
