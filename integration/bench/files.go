@@ -43,6 +43,9 @@ var filesCases = []struct {
 	// list_directory tells names and types, and so does files/list without
 	// metadata; with sizes, both look at each file.
 	{"files list 100 with sizes, 32 at a time", load{Path: "list", Entries: 100, AtOnce: 32, Sizes: true}, 0},
+	// What files/list answers unless asked for less, against the least that
+	// server-filesystem can, which looks at no file.
+	{"files list 100 by default, 32 at a time", load{Path: "list", Entries: 100, AtOnce: 32, Sizes: true, TheirNames: true}, 0},
 }
 
 const (

@@ -27,13 +27,15 @@ const filesRevision = "2025-11-25"
 // again, so many at a time. It ends after Count calls, or after Span if Count is
 // 0, counting only what was answered by then.
 type load struct {
-	Path    string        `json:"path"`
-	Bytes   int           `json:"bytes"`   // a read that must return so many
-	Entries int           `json:"entries"` // a listing that must return so many
-	Sizes   bool          `json:"sizes"`   // a listing with sizes
-	AtOnce  int           `json:"atOnce"`
-	Span    time.Duration `json:"span"`
-	Count   int           `json:"count"`
+	Path    string `json:"path"`
+	Bytes   int    `json:"bytes"`   // a read that must return so many
+	Entries int    `json:"entries"` // a listing that must return so many
+	Sizes   bool   `json:"sizes"`   // a listing with sizes
+	// TheirNames has the peer list names and types all the same.
+	TheirNames bool          `json:"theirNames"`
+	AtOnce     int           `json:"atOnce"`
+	Span       time.Duration `json:"span"`
+	Count      int           `json:"count"`
 }
 
 // loaded is what came of it.
@@ -185,7 +187,7 @@ func newReference(ctx context.Context, cmd *exec.Cmd, dir string) (*reference, e
 func (p *reference) do(ctx context.Context, l load) (loaded, error) {
 	params := &mcp.CallToolParams{Name: "read_text_file", Arguments: map[string]any{"path": p.dir + "/" + l.Path}}
 	switch {
-	case l.Sizes:
+	case l.Sizes && !l.TheirNames:
 		params.Name = "list_directory_with_sizes"
 	case l.Entries > 0:
 		params.Name = "list_directory"
