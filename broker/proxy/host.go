@@ -61,12 +61,12 @@ func (p *Proxy) initialize(b []byte, f *frame) (out []byte, pass bool) {
 	if p.session.ListChanged() {
 		listChanged = "true"
 	}
-	return p.advertise(b, patch{key: "params", members: []patch{{key: "capabilities", members: []patch{
+	return advertise(b, patch{key: "params", members: []patch{{key: "capabilities", members: []patch{
 		{key: "roots", members: []patch{
 			{key: "listChanged", value: []byte(listChanged)}, {key: "filesystemBrokering", value: []byte("true")},
 		}},
 		{key: "extensions", members: []patch{{key: wire.Extension, value: p.extension()}}},
-	}}}})
+	}}}}), false
 }
 
 // greets notes the request whose answer tells who the server is.
@@ -96,7 +96,7 @@ func (p *Proxy) request(b []byte, f *frame) (out []byte, pass bool) {
 	if refused {
 		return nil, false
 	}
-	out, pass = p.advertise(out, patch{key: "params", members: []patch{{key: "_meta", members: []patch{
+	out = advertise(out, patch{key: "params", members: []patch{{key: "_meta", members: []patch{
 		{key: mcp.MetaKeyClientCapabilities, members: []patch{
 			{key: "roots", value: []byte("{}")},
 			{key: "extensions", members: []patch{{key: wire.Extension, value: p.extension()}}},
@@ -119,10 +119,10 @@ func (p *Proxy) settled(b []byte, f *frame, revision string) {
 }
 
 // advertise puts one patch into the message b.
-func (p *Proxy) advertise(b []byte, what patch) (out []byte, pass bool) {
+func advertise(b []byte, what patch) []byte {
 	s := splice{b: b}
 	s.merge(blank(b, 0), []patch{what})
-	return s.bytes(), false
+	return s.bytes()
 }
 
 // asksForms reports whether a client's capability of elicitation includes forms,

@@ -21,7 +21,7 @@ const DefaultFrame = 64 << 20
 
 // Options are what a Proxy is made of. The four streams and the session are
 // required. Run closes the streams; a stream whose Close does not end a Read or
-// Write under way (a blocking os.Stdin) costs a goroutine until that returns.
+// Write under way (os.Stdin; see Stdin) costs a goroutine until that returns.
 type Options struct {
 	Host    io.ReadCloser  // what the host writes: our standard input
 	HostOut io.WriteCloser // what the host reads: our standard output

@@ -33,7 +33,7 @@ type pump struct {
 
 const (
 	readSize = 64 << 10 // a pipe's usual room
-	keepSize = 1 << 20  // a buffer that a long line made larger is given back
+	keepSize = 4 << 20  // a buffer that a longer line made larger is given back
 )
 
 // run carries until the source ends or the destination takes no more. The error

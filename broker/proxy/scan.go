@@ -96,7 +96,9 @@ func blank(b []byte, i int) int {
 	return i
 }
 
-// quoted returns the end of the string at b[i:], -1 if there is none.
+// quoted returns the end of the string at b[i:], -1 if there is none. Looking for
+// the next quote by vectors and then back at its backslashes is faster than eight
+// bytes at a time even where every tenth is escaped (measured).
 func quoted(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {
 		return -1

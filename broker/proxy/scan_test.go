@@ -47,6 +47,8 @@ func scanned(b []byte) (all []pair, ok bool) {
 	return all, l.closed && blank(b, l.i) == len(b)
 }
 
+var long = strings.Repeat("calm ", 40)
+
 var scanSeeds = []string{
 	`{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/call","params":{"a":[1,{"b":"}"}],"a":1e400}}`,
 	`{"result":{"x":"\"}\\"},"jsonrpc":"2.0","id":"a\u0062"}`,
@@ -54,6 +56,7 @@ var scanSeeds = []string{
 	`{"\u0069d":1,"id":2}`, `{"a":"\\","b":"\\\"","c":"\\\\"}`, `{}`, `{"a":{}}`, `{"a":[]}`, `[{"id":1},{"id":2}]`,
 	`{"a":1,}`, `{"a" 1}`, `{"a":}`, `{,}`, `{"a":1}x`, `{"a":1}{"b":2}`, `{"a":"`, `{"a":"\`, `{"`, `{`, `"`, `[`, ``, `nul`,
 	`{"a":[}]}`, `{"a":NaN,"b":-Infinity}`, "{\"a\":\"\t\"}", "{\"\xff\":\"\xff\xfe\"}", `{"a":"\ud800","b":"\ud83d\ude00"}`,
+	`{"a":"` + long + `\"` + long + `\\","b":"` + long + `\\\"","c":"` + long + `\\`, `{"a":"` + long + `","id":"` + long[:61] + `\""}`,
 	"\ufeff{}", `{"a":tru"b":1}`, `{'a':1}`, `{"a"/**/:1}`, `{"ID":1,"Method":"x"}`,
 }
 
@@ -165,7 +168,7 @@ func TestReadFrame(t *testing.T) {
 }
 
 func TestSkim_longParts(t *testing.T) {
-	long := strings.Repeat("x", 3*keepSmall)
+	long := strings.Repeat("x", 3*keepSmall) // longer than a key or id that is kept
 	for in, want := range map[string]string{
 		`{"result":"` + long + `","jsonrpc":"2.0","id":7}`:           `7`,
 		`{"id":"` + long + `","result":1}`:                           ``,

@@ -16,7 +16,7 @@ import (
 const (
 	childLoopback = "child-loopback" // SOURCE MOUNTPOINT
 	childNodes    = "child-nodes"    // MOUNTPOINT
-	childHold     = "child-hold"     // DIR INODES HANDLES; see also childFiles
+	childHold     = "child-hold"     // DIR INODES HANDLES; see also childFiles and childProxy
 )
 
 // child runs a child mode and reports whether args name one.
@@ -31,6 +31,8 @@ func child(args []string) (ran bool, err error) {
 		return true, serveNodes(args[1])
 	case args[0] == childFiles && len(args) == 1:
 		return true, serveFiles()
+	case args[0] == childProxy && len(args) > 2:
+		return true, serveProxy(args[1], args[2:])
 	case args[0] == childHold && len(args) == 4:
 		return true, hold(args[1], args[2], args[3], os.Stdin, os.Stdout)
 	}

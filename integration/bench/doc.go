@@ -55,6 +55,11 @@
 // (package integration/files); without it the rows are measured alone. The files
 // memory row is the resident size of this process, which is the host.
 //
+// The proxy rows are calls of server-filesystem with and without the proxy (a
+// process of its own, package integration/proxy, without confinement) between it
+// and the MCP Go SDK, each for a second in turn. The proxy's latency is the
+// difference of the medians.
+//
 // # What not to conclude
 //
 // The numbers are of one client on an otherwise idle machine. They say nothing

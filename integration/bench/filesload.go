@@ -41,6 +41,7 @@ type load struct {
 // loaded is what came of it.
 type loaded struct {
 	PerSecond float64       `json:"perSecond"`
+	Median    time.Duration `json:"median"`
 	P99       time.Duration `json:"p99"`
 }
 
@@ -83,7 +84,7 @@ func (l load) run(ctx context.Context, call func(context.Context) error) (loaded
 		return loaded{}, err
 	}
 	slices.Sort(took)
-	return loaded{float64(len(took)) / elapsed.Seconds(), took[(len(took)-1)*99/100]}, nil
+	return loaded{float64(len(took)) / elapsed.Seconds(), took[len(took)/2], took[(len(took)-1)*99/100]}, nil
 }
 
 // serveFiles is the server of childFiles.

@@ -24,6 +24,7 @@ type report struct {
 	Memory      []*memory     `json:"memory,omitempty"`
 	Files       []*filesRow   `json:"files,omitempty"`
 	FilesMemory *filesMemory  `json:"filesMemory,omitempty"`
+	Proxy       []*proxyRow   `json:"proxy,omitempty"`
 	Goals       []outcome     `json:"goals"`
 	Skipped     []string      `json:"skipped,omitempty"` // what was not measured, and why
 }
@@ -99,6 +100,9 @@ func (r *report) broken() []string {
 		add(memoryName+", "+m.Peer, m.Broken)
 	}
 	for _, row := range r.Files {
+		add(row.Name, row.Broken)
+	}
+	for _, row := range r.Proxy {
 		add(row.Name, row.Broken)
 	}
 	if r.FilesMemory != nil {

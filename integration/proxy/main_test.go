@@ -19,6 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
+
 // The programs that the test binary can be: the proxy's process, and a server on
 // the Go SDK.
 const (
@@ -36,6 +38,7 @@ func TestMain(m *testing.M) {
 			return Serve(context.Background(), cfg)
 		},
 		serverVar: func(string) error { return goServer() },
+		stdinVar:  func(string) error { return copyStdin() },
 	})
 }
 
@@ -116,11 +119,11 @@ func goServer() error {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(c.Data)}}}, nil, err
 	})
 	s.AddTool(&mcp.Tool{Name: "roots", InputSchema: map[string]any{"type": "object"}}, func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		if r, ok := req.Params.InputResponses["r"].(*mcp.ListRootsResult); ok { //nolint:staticcheck // deprecated, and what servers use
+		if r, ok := req.Params.InputResponses["r"].(*mcp.ListRootsResult); ok {
 			text, err := json.Marshal(r.Roots)
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}}, err
 		}
-		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"r": &mcp.ListRootsParams{}}}, nil //nolint:staticcheck // as above
+		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"r": &mcp.ListRootsParams{}}}, nil
 	})
 	return s.Run(context.Background(), b.Stdio())
 }

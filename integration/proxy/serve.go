@@ -92,7 +92,7 @@ func run(ctx context.Context, s *broker.Session, command []string) error {
 		close(gone)
 	}()
 	err = proxy.Run(ctx, proxy.Options{
-		Host: os.Stdin, HostOut: os.Stdout, Server: in, ServerOut: out, Session: s, Mode: proxy.Auto, Gone: gone,
+		Host: proxy.Stdin(), HostOut: os.Stdout, Server: in, ServerOut: out, Session: s, Mode: proxy.Auto, Gone: gone,
 	})
 	<-gone
 	return errors.Join(err, ended)

@@ -1,0 +1,70 @@
+package proxy
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+)
+
+// What looking at a line costs: text as tools return it, with an escape every few
+// bytes, and base64, with none.
+func BenchmarkReadFrame(b *testing.B) {
+	for _, size := range []int{1 << 10, 1 << 20} {
+		for name, word := range map[string]string{"text": `word \"q\" and so on, a line of it\n`, "base64": "aGVsbG8gd29ybGQ="} {
+			line := []byte(`{"result":{"content":[{"type":"text","text":"` + strings.Repeat(word, size/len(word)) + `"}]},"jsonrpc":"2.0","id":7}`)
+			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
+				b.SetBytes(int64(len(line)))
+				for b.Loop() {
+					if f, ok := readFrame(line); !ok || f.id.absent() {
+						b.Fatal("not read")
+					}
+				}
+			})
+		}
+	}
+}
+
+// What carrying a line costs beside the system calls.
+func BenchmarkPump(b *testing.B) {
+	for _, size := range []int{1 << 10, 1 << 20} {
+		line := []byte(`{"result":{"content":[{"type":"text","text":"` + strings.Repeat(`word \"q\" and so on, a line of it\n`, size/36) + "\"}]},\"jsonrpc\":\"2.0\",\"id\":7}\n")
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			b.SetBytes(int64(len(line)))
+			b.ReportAllocs()
+			p := &Proxy{auto: newDetector(On), host: newOutlet(discard{}), prefix: "rootsfs-x-"}
+			u := p.pump(&again{line: line, n: b.N}, p.host, p.fromServer, nil)
+			u.bytes, u.limit = &p.stats.up, DefaultFrame
+			if err := u.run(); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// again is the same line n times.
+type again struct {
+	line []byte
+	at   int
+	n    int
+}
+
+func (a *again) Read(p []byte) (n int, err error) {
+	for n < len(p) && a.n > 0 {
+		k := copy(p[n:], a.line[a.at:])
+		n += k
+		if a.at += k; a.at == len(a.line) {
+			a.at = 0
+			a.n--
+		}
+	}
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+func (discard) Close() error                { return nil }

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"regexp"
+	"time"
+
+	"github.com/rootsfs/rootsfs/integration/files"
+	"github.com/rootsfs/rootsfs/integration/proxy"
+)
+
+// childProxy is the mode in which this program runs a server behind the proxy:
+// DIR, its root, and its command line.
+const childProxy = "child-proxy"
+
+// proxyCases are the rows. A proxy is to leave so much of the throughput, and to
+// add no more than proxyDelay to the median of those with one call at a time.
+var proxyCases = []struct {
+	name string
+	load load
+}{
+	{"proxy read 1 KB, 1 at a time", load{Path: "1k", Bytes: 1 << 10, AtOnce: 1}},
+	{"proxy read 1 KB, 32 at a time", load{Path: "1k", Bytes: 1 << 10, AtOnce: 32}},
+	{"proxy read 1 MB, 1 at a time", load{Path: "1m", Bytes: 1 << 20, AtOnce: 1}},
+	{"proxy list 100, 32 at a time", load{Path: "list", Entries: 100, AtOnce: 32}},
+}
+
+const (
+	proxyShare    = 0.9
+	proxyDelay    = 200 * time.Microsecond
+	proxyDelayRow = "proxy read 1 KB, 1 at a time"
+)
+
+// proxyRow is one case; the samples are one per repetition.
+type proxyRow struct {
+	Name    string          `json:"name"`
+	With    []float64       `json:"perSecond"`
+	Without []float64       `json:"withoutPerSecond"`
+	Medians []time.Duration `json:"median"`
+	Plain   []time.Duration `json:"withoutMedian"`
+	Broken  string          `json:"broken,omitempty"`
+}
+
+func (r *proxyRow) measured() bool { return r.Broken == "" && len(r.With) > 0 && len(r.Without) > 0 }
+
+// share is how much of the throughput is left.
+func (r *proxyRow) share() float64 { return median(r.With) / median(r.Without) }
+
+// delay is what the proxy adds to a call.
+func (r *proxyRow) delay() time.Duration { return middle(r.Medians) - middle(r.Plain) }
+
+func middle(ds []time.Duration) time.Duration {
+	all := make([]float64, len(ds))
+	for i, d := range ds {
+		all[i] = float64(d)
+	}
+	return time.Duration(median(all))
+}
+
+// serveProxy is the process of childProxy.
+func serveProxy(dir string, command []string) error {
+	return proxy.Serve(context.Background(), proxy.Config{Roots: []proxy.Root{{Name: rootName, Mode: "ro", Dir: dir}}, Command: command})
+}
+
+// proxyRows measures the chosen rows. Without server-filesystem there are none,
+// which the report says.
+func (l *lab) proxyRows(ctx context.Context, r *report, wanted *regexp.Regexp, span time.Duration) (err error) {
+	for _, c := range proxyCases {
+		if wanted.MatchString(c.name) {
+			r.Proxy = append(r.Proxy, &proxyRow{Name: c.name})
+		}
+	}
+	if len(r.Proxy) == 0 {
+		return nil
+	}
+	dir := l.path("files")
+	if err := makeFiles(dir); err != nil {
+		return err
+	}
+	peers, err := files.InstallPeers(ctx)
+	if err != nil {
+		r.Skipped, r.Proxy = append(r.Skipped, "proxy: "+err.Error()), nil
+		return nil //nolint:nilerr // it is in the report
+	}
+	server := peers.Server(ctx, "filesystem", io.Discard, dir)
+	plain, err := newReference(ctx, server, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, plain.close()) }()
+	with, err := newReference(ctx, exec.CommandContext(ctx, l.self, append([]string{childProxy, dir}, server.Args...)...), dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, with.close()) }()
+	for _, row := range r.Proxy {
+		if err := l.proxyRow(ctx, row, r, with, plain, span); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// proxyRow repeats one case, the two taking turns.
+func (l *lab) proxyRow(ctx context.Context, row *proxyRow, r *report, with, plain filesPeer, span time.Duration) error {
+	for _, c := range proxyCases {
+		if c.name != row.Name {
+			continue
+		}
+		c.load.Span = span
+		for rep := range r.Repetitions {
+			fmt.Fprintf(l.log, "bench: %4.0f s  %s %d/%d\n", time.Since(r.When).Seconds(), row.Name, rep+1, r.Repetitions)
+			for i := range 2 {
+				peer, perSecond, medians := with, &row.With, &row.Medians
+				if (i+rep)%2 == 1 {
+					peer, perSecond, medians = plain, &row.Without, &row.Plain
+				}
+				out, err := peer.do(ctx, c.load)
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if err != nil {
+					row.Broken = err.Error()
+					return nil
+				}
+				*perSecond, *medians = append(*perSecond, out.PerSecond), append(*medians, out.Median)
+			}
+		}
+	}
+	return nil
+}
+
+func judgeProxy(r *report) []outcome {
+	var all []outcome
+	for _, row := range r.Proxy {
+		ok := row.measured()
+		share, delay := 0.0, time.Duration(0)
+		if ok {
+			share, delay = row.share(), row.delay()
+		}
+		all = append(all, judge(row.Name+", throughput against none", fmt.Sprintf("at least %.2f", proxyShare), ok,
+			fmt.Sprintf("%.2f", share), share >= proxyShare))
+		if row.Name == proxyDelayRow {
+			all = append(all, judge(row.Name+", added to the median", fmt.Sprint(proxyDelay), ok,
+				fmt.Sprint(delay.Round(time.Microsecond)), delay <= proxyDelay))
+		}
+	}
+	return all
+}
+
+func (r *report) proxyTable() string {
+	if len(r.Proxy) == 0 {
+		return ""
+	}
+	table := [][]string{{"server-filesystem over stdio", "calls/s", "without the proxy", "share", "added to the median"}}
+	for _, row := range r.Proxy {
+		line := []string{row.Name, "BROKEN", "-", "-", "-"}
+		if row.measured() {
+			line = []string{row.Name, fmt.Sprintf("%.0f", median(row.With)), fmt.Sprintf("%.0f", median(row.Without)),
+				fmt.Sprintf("%.2f", row.share()), fmt.Sprint(row.delay().Round(time.Microsecond))}
+		}
+		table = append(table, line)
+	}
+	return format(table)
+}

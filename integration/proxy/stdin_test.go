@@ -1,0 +1,99 @@
+package proxy
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker/proxy"
+)
+
+// stdinVar makes the test binary copy its standard input, as the proxy reads it,
+// to its standard output, and say whether others would notice.
+const stdinVar = "ROOTSFS_PROXY_STDIN"
+
+func copyStdin() error {
+	in := proxy.Stdin()
+	if _, err := io.Copy(os.Stdout, in); err != nil {
+		return err
+	}
+	flags, err := unix.FcntlInt(1, unix.F_GETFL, 0)
+	if err == nil && flags&unix.O_NONBLOCK != 0 {
+		err = os.ErrDeadlineExceeded
+	}
+	return err
+}
+
+// Every kind of standard input is read whole, from where it stands, and standard
+// output stays blocking.
+func TestStdin(t *testing.T) {
+	self, err := os.Executable()
+	must(t, err)
+	const text = "first\nsecond\n"
+	file := filepath.Join(t.TempDir(), "in")
+	must(t, os.WriteFile(file, []byte("skipped\n"+text), 0o644))
+	opened, err := os.Open(file)
+	must(t, err)
+	defer opened.Close()
+	_, err = opened.Seek(int64(len("skipped\n")), io.SeekStart)
+	must(t, err)
+	for name, in := range map[string]io.Reader{"pipe": strings.NewReader(text), "file": opened, "nothing": nil} {
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), stdinVar+"=1")
+		cmd.Stdin = in
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		want := text
+		if in == nil {
+			want = ""
+		}
+		if err := cmd.Run(); err != nil || out.String() != want {
+			t.Errorf("%s: %q, %v\n%s", name, &out, err, &errs)
+		}
+	}
+	for name, both := range map[string]bool{"socket": false, "one socket for all": true} {
+		mine, theirs := socketpair(t)
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), stdinVar+"=1")
+		cmd.Stdin = theirs
+		var out bytes.Buffer
+		if cmd.Stdout = &out; both {
+			cmd.Stdout = theirs
+		}
+		must(t, cmd.Start())
+		must(t, theirs.Close())
+		_, err := io.WriteString(mine, text)
+		must(t, err)
+		must(t, mine.(*net.UnixConn).CloseWrite())
+		var back []byte
+		if both {
+			back, err = io.ReadAll(mine)
+			must(t, err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := out.String() + string(back); got != text {
+			t.Errorf("%s: %q", name, got)
+		}
+		must(t, mine.Close())
+	}
+}
+
+func socketpair(t *testing.T) (mine net.Conn, theirs *os.File) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	f := os.NewFile(uintptr(fds[0]), "mine")
+	mine, err = net.FileConn(f)
+	must(t, err)
+	must(t, f.Close())
+	return mine, os.NewFile(uintptr(fds[1]), "theirs")
+}
