@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -102,18 +103,23 @@ func (l *Log) resume() (mark, error) {
 		return mark{}, err
 	}
 	l.name = logName{session: l.opts.Session, start: nextStart(time.Now(), list)}
-	for _, n := range list {
-		line, err := firstLine(filepath.Join(l.opts.Dir, n.String()))
+	l.names, l.firsts = make([]string, len(list)), make([]uint64, len(list))
+	// From the newest, whose header tells from where on lines are kept. The
+	// older ones are asked only if they are to be pruned: a session's name may
+	// have been used ten thousand times.
+	for i, n := range slices.Backward(list) {
+		l.names[i] = n.String()
+		if l.keptFrom > 0 && l.opts.Keep == 0 {
+			continue
+		}
+		line, err := firstLine(filepath.Join(l.opts.Dir, l.names[i]))
 		if err != nil {
 			return mark{}, fmt.Errorf("audit: %w", err)
 		}
-		seq := uint64(0)
 		if e, err := decode(line); err == nil {
-			seq = e.Seq
+			l.firsts[i] = e.Seq
 			l.keptFrom = max(l.keptFrom, e.KeptFrom)
 		}
-		l.names = append(l.names, n.String())
-		l.firsts = append(l.firsts, seq)
 	}
 	l.keptFrom = max(l.keptFrom, 1)
 	last, err := l.lastMark()

@@ -87,7 +87,7 @@ func judgeGoals(r *report) []outcome {
 		}
 		all = append(all, judge(row.Workload+", "+audit+" ahead of "+tuned, limit, ok1 && ok2, fmt.Sprintf("%.2f", ours), ours < theirs))
 	}
-	return append(append(append(all, judgeRevocation(r)...), judgeMemory(r)...), append(judgeFiles(r), judgeProxy(r)...)...)
+	return append(append(append(all, judgeRevocation(r)...), judgeMemory(r)...), append(append(judgeFiles(r), judgeStart(r)...), judgeProxy(r)...)...)
 }
 
 func judgeRevocation(r *report) []outcome {

@@ -25,6 +25,7 @@ type report struct {
 	Files       []*filesRow   `json:"files,omitempty"`
 	FilesMemory *filesMemory  `json:"filesMemory,omitempty"`
 	Proxy       []*proxyRow   `json:"proxy,omitempty"`
+	Starts      *starts       `json:"starts,omitempty"`
 	Goals       []outcome     `json:"goals"`
 	Skipped     []string      `json:"skipped,omitempty"` // what was not measured, and why
 }
@@ -92,6 +93,9 @@ func (r *report) broken() []string {
 				add(row.Workload+", "+p, c.Broken)
 			}
 		}
+	}
+	if r.Starts != nil {
+		add(startName, r.Starts.Broken)
 	}
 	for _, v := range r.Revocations {
 		add(fmt.Sprintf("%s, %d inodes, %s", revocationName, v.Inodes, v.Peer), v.Broken)
