@@ -98,7 +98,7 @@ func startJanitor(p *private) (*janitor, error) {
 		return nil, err
 	}
 	cmd := &exec.Cmd{
-		Path: exe, Args: []string{"rootsfs", janitorName, p.dir}, Env: os.Environ(), Stdin: r,
+		Path: exe, Args: []string{"rootsfs", janitorName, p.dir}, Env: append(os.Environ(), "GOGC=off"), Stdin: r,
 		// Neither the terminal's signals nor those for our group are for it.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, Dir: "/",
 	}

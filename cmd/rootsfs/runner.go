@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -33,17 +34,20 @@ type runner struct {
 	proc    *sandbox.Process
 	learned *learned
 	umask   int           // that we were started with
+	percent int           // GOGC
 	stop    chan struct{} // closed to end the session
 	over    chan error    // what the session ended with
 }
 
 // runCommand is `rootsfs run`.
 func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
+	// Somebody waits for the command to start: the garbage can wait until then.
+	percent := debug.SetGCPercent(-1)
 	p, err := f.plan(cmd, args)
 	if err != nil {
 		return err
 	}
-	r := &runner{a: a, plan: p, umask: umask(), stop: make(chan struct{}), over: make(chan error, 1)}
+	r := &runner{a: a, plan: p, umask: umask(), percent: percent, stop: make(chan struct{}), over: make(chan error, 1)}
 	exit, err := r.run(cmd.Context(), f)
 	if err != nil {
 		return err
@@ -92,6 +96,7 @@ func (r *runner) run(ctx context.Context, f *runFlags) (exit sandbox.Exit, err e
 	if err := r.start(ctx, f); err != nil {
 		return exit, err
 	}
+	debug.SetGCPercent(r.percent)
 	events, unsubscribe := r.s.Subscribe()
 	defer unsubscribe()
 	go r.relay(signals)

@@ -13,13 +13,16 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 )
 
 // startLayout is the time in file names: its text sorts as the time does.
 const startLayout = "20060102T150405.000000000Z"
 
-var fileName = regexp.MustCompile(`^(.+)-(\d{8}T\d{6}\.\d{9}Z)(?:\.([1-9]\d{0,8}))?\.jsonl$`)
+var fileName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(.+)-(\d{8}T\d{6}\.\d{9}Z)(?:\.([1-9]\d{0,8}))?\.jsonl$`)
+})
 
 // logName is a parsed file name.
 type logName struct {
@@ -28,8 +31,8 @@ type logName struct {
 }
 
 func parseName(base string) (logName, bool) {
-	m := fileName.FindStringSubmatch(base)
-	if m == nil || !sessionName.MatchString(m[1]) {
+	m := fileName().FindStringSubmatch(base)
+	if m == nil || !sessionName().MatchString(m[1]) {
 		return logName{}, false
 	}
 	n := 0

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"sync"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -81,7 +82,9 @@ type Options struct {
 	KeyFile string
 }
 
-var sessionName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+@-]{0,127}$`)
+var sessionName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+@-]{0,127}$`)
+})
 
 func (o *Options) normalize() error {
 	invalid := func(format string, args ...any) error {
@@ -92,7 +95,7 @@ func (o *Options) normalize() error {
 		return invalid("no directory")
 	case o.Anchor == "":
 		return invalid("no anchor file")
-	case !sessionName.MatchString(o.Session):
+	case !sessionName().MatchString(o.Session):
 		return invalid("session name %s cannot be part of a file name", names.Quote(o.Session))
 	case int(o.Paths) >= len(pathModes):
 		return invalid("unknown path mode %d", o.Paths)

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -20,7 +21,9 @@ var passedOn = []string{
 // systemPath is the PATH of a command whose caller has none.
 const systemPath = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
-var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var envName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+})
 
 // Environ makes a command's environment out of the caller's: a few harmless
 // variables, and those on the list, each NAME (passed on if it is set),
@@ -35,7 +38,7 @@ func Environ(allow []string, inside Places) ([]string, error) {
 	for _, a := range append(slices.Clone(passedOn), allow...) {
 		name, value, given := strings.Cut(a, "=")
 		prefix, star := strings.CutSuffix(name, "*")
-		if !envName.MatchString(prefix) || star && given || strings.IndexByte(value, 0) >= 0 {
+		if !envName().MatchString(prefix) || star && given || strings.IndexByte(value, 0) >= 0 {
 			return nil, invalid("the environment's list holds %s: write NAME, NAME=VALUE or PREFIX*", names.Quote(a))
 		}
 		switch {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"sync"
 )
 
 // hostName is what the command's machine is called.
@@ -76,12 +77,14 @@ func etcDirsHere() []string {
 	return dirs
 }
 
-var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+var plainName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+})
 
 // userName is what the command's uid is called inside: the caller's own name if
 // it runs as the caller. The user database is not asked: it may be on a network.
 func userName(uid uint32) string {
-	if name := os.Getenv("USER"); uint32(os.Getuid()) == uid && uid != 0 && plainName.MatchString(name) && name != "root" && name != "nobody" {
+	if name := os.Getenv("USER"); uint32(os.Getuid()) == uid && uid != 0 && plainName().MatchString(name) && name != "root" && name != "nobody" {
 		return name
 	}
 	return "server"

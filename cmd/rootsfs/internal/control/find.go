@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,12 +44,14 @@ type Info struct {
 	path string // of the directory
 }
 
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+@-]{0,63}$`)
+var nameForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+@-]{0,63}$`)
+})
 
 // CheckName says whether s can name a session: it is a file's name, part of the
 // audit files' names and a word on the command line.
 func CheckName(s string) error {
-	if !nameForm.MatchString(s) {
+	if !nameForm().MatchString(s) {
 		return fmt.Errorf("session name %s: use 1 to 64 letters, digits, '.', '_', '-', '+' or '@', beginning with a letter or digit", names.Quote(s))
 	}
 	return nil
