@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -37,8 +36,7 @@ func newLimiter(l Limits) *limiter {
 		}
 	}
 	if l.BytesPerSecond > 0 {
-		// A burst of one chunk, or no chunk would ever pass.
-		m.bytes = rate.NewLimiter(rate.Limit(l.BytesPerSecond), max(int(l.BytesPerSecond), int(l.MaxChunk)))
+		m.bytes = rate.NewLimiter(rate.Limit(l.BytesPerSecond), max(1, int(l.BytesPerSecond)))
 	}
 	if l.Consents > 0 {
 		m.asks = rate.NewLimiter(rate.Limit(float64(l.Consents)/60), l.Consents)
@@ -112,17 +110,21 @@ func (m *limiter) ask() error {
 	return take(m.asks, 1, "too many requests for consent; the person is not to be worn down", float64(m.Consents))
 }
 
+// take passes n through a speed limit. What is larger than a second's amount
+// passes when that much is free, and those that come after wait for the rest: a
+// request whose length is allowed is never refused for good.
 func take(l *rate.Limiter, n int, what string, limit float64) error {
 	if l == nil || n <= 0 {
 		return nil
 	}
-	r := l.ReserveN(time.Now(), n)
-	if !r.OK() {
-		return &hinted{err: &guard.Error{Kind: names.Quota, Err: errors.New(what)}, limit: int64(limit)}
-	}
-	if d := r.Delay(); d > 0 {
-		r.Cancel()
+	now, first := time.Now(), min(n, l.Burst())
+	r := l.ReserveN(now, first)
+	if d := r.DelayFrom(now); d > 0 {
+		r.CancelAt(now)
 		return &hinted{err: busy(d, what), limit: int64(limit)}
+	}
+	for n -= first; n > 0; n -= l.Burst() {
+		l.ReserveN(now, min(n, l.Burst()))
 	}
 	return nil
 }

@@ -210,6 +210,9 @@ func (s *Session) admit(r *request) error {
 	switch {
 	case s.closed:
 		return &guard.Error{Kind: names.Revoked}
+	case len(r.id) > longestID:
+		r.id = []byte("null")
+		return &rpcError{wire.Error{Code: wire.CodeInvalidRequest, Message: fmt.Sprintf("id is longer than %d bytes", longestID)}}
 	case !validID(r.id):
 		r.id = []byte("null")
 		return &rpcError{wire.Error{Code: wire.CodeInvalidRequest, Message: "id must be a string or a number"}}
@@ -225,21 +228,27 @@ func (s *Session) admit(r *request) error {
 	return nil
 }
 
+// longestID bounds an id, bytes of JSON: it is kept, and repeated in the answer.
+const longestID = 1024
+
 func validID(id []byte) bool {
-	return len(id) > 0 && len(id) <= 1024 && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
+	return len(id) > 0 && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
 }
 
 // serve runs one request to its end.
 func (s *Session) serve(r *request) {
 	defer s.wg.Done()
 	var timedOut atomic.Bool
-	timer := time.AfterFunc(s.limits.Timeout, func() {
-		timedOut.Store(true)
-		r.cancel()
-	})
-	r.keepAlive = func() { timer.Reset(s.limits.Timeout) }
+	stop := func() {}
+	if limit := s.limits.Timeout; limit > 0 {
+		timer := time.AfterFunc(limit, func() {
+			timedOut.Store(true)
+			r.cancel()
+		})
+		r.keepAlive, stop = func() { timer.Reset(limit) }, func() { timer.Stop() }
+	}
 	result, err := s.dispatch(r)
-	timer.Stop()
+	stop()
 	r.cancel()
 	if err != nil && timedOut.Load() {
 		err = &guard.Error{Kind: names.Timeout, Path: guardError(err).Path}
@@ -265,12 +274,13 @@ func (s *Session) dispatch(r *request) (result any, err error) {
 	switch {
 	case s.b.cfg.NoRoots:
 		return nil, noRoots(r.method)
-	case !ok:
-		return nil, unknownMethod(r.method)
 	}
-	if err := s.limits.request(); err != nil {
+	if err := s.limits.request(); err != nil { // also one that asks for nothing we have
 		s.refused(r, err)
 		return nil, err
+	}
+	if !ok {
+		return nil, unknownMethod(r.method)
 	}
 	result, err = m(s, r)
 	if _, bad := err.(badParams); bad { //nolint:errorlint // made by the method itself

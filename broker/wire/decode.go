@@ -33,6 +33,10 @@ func Decode(b []byte, v any) error {
 	if err == nil {
 		return nil
 	}
+	var meta metaError
+	if errors.As(err, &meta) {
+		return fmt.Errorf("params: %w", meta)
+	}
 	var sem *json.SemanticError
 	if errors.As(err, &sem) {
 		field := strings.TrimPrefix(string(sem.JSONPointer), "/")

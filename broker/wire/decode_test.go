@@ -33,6 +33,9 @@ func TestDecode(t *testing.T) {
 		`[]`:                              "must be an object",
 		`"x"`:                             "must be an object",
 		`{"_meta":1}`:                     "_meta",
+		`{"_meta":{"progressToken":{}}}`:  "progressToken must be a string or an integer",
+		`{"_meta":{"progressToken":[1]}}`: "progressToken must be a string or an integer",
+		`{"_meta":{"progressToken":"` + strings.Repeat("x", maxToken) + `"}}`: "progressToken is longer than 1024 bytes",
 	} {
 		var got WriteParams
 		if err := Decode([]byte(in), &got); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

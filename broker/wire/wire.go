@@ -1,6 +1,10 @@
 package wire
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
 
 // The methods. All but Stat, Copy and Unwatch are the seed's.
 const (
@@ -285,12 +289,27 @@ type Meta struct {
 	ProgressToken json.RawMessage `json:"progressToken,omitempty"` // a string or an integer
 }
 
-// UnmarshalJSON takes any object.
+// maxToken bounds a progress token, bytes of JSON: each notification repeats it.
+const maxToken = 1024
+
+// metaError is what is wrong in a _meta.
+type metaError string
+
+func (e metaError) Error() string { return "_meta: " + string(e) }
+
+// UnmarshalJSON takes any object whose progressToken is one.
 func (m *Meta) UnmarshalJSON(b []byte) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(b, &fields); err != nil {
 		return err
 	}
-	m.ProgressToken = fields["progressToken"]
+	token := bytes.TrimSpace(fields["progressToken"])
+	switch {
+	case len(token) > maxToken:
+		return metaError(fmt.Sprintf("progressToken is longer than %d bytes", maxToken))
+	case len(token) > 0 && token[0] != '"' && token[0] != '-' && (token[0] < '0' || token[0] > '9') && string(token) != "null":
+		return metaError("progressToken must be a string or an integer")
+	}
+	m.ProgressToken = token
 	return nil
 }

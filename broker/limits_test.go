@@ -1,0 +1,82 @@
+package broker
+
+import (
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A negative limit is none (Limits), that of time too.
+func TestNoTimeout(t *testing.T) {
+	l := newLab(t, func(c *Config) { c.Limits.Timeout = -1 })
+	l.root("r", guard.ReadWrite, map[string]string{"f": strings.Repeat("x", 1<<20)})
+	p := l.connect("")
+	for range 100 {
+		p.must("files/write", `{"path":"r/x","create":true,"content":"x"}`, nil)
+		p.must("files/read", `{"path":"r/f"}`, nil)
+	}
+	p.must("files/copy", `{"oldPath":"r/f","newPath":"r/g"}`, nil)
+}
+
+// A request of a length that is allowed passes the speed limit when that much is
+// free; what follows waits.
+func TestBytesPerSecond(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits Limits
+		read   string
+	}{
+		"the largest chunk, cut at characters":   {Limits{BytesPerSecond: 1 << 10}, `{"path":"r/f","offset":3,"length":4194304}`},
+		"no largest chunk":                       {Limits{BytesPerSecond: 1000, MaxChunk: -1}, `{"path":"r/f","length":5000000}`},
+		"less than a byte a second, for a while": {Limits{BytesPerSecond: 0.5}, `{"path":"r/f","length":1000}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, func(cfg *Config) { cfg.Limits = c.limits })
+			dir := l.root("r", guard.ReadWrite, nil)
+			if err := os.WriteFile(dir+"/f", []byte(strings.Repeat("x", 5<<20)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			p := l.connect("")
+			p.must("files/read", c.read, nil)
+			if _, d := p.fails("files/read", c.read); d.Reason != names.Rate.String() || !d.Retryable || d.RetryAfterMs <= 0 {
+				t.Errorf("the next at once: %+v", d)
+			}
+		})
+	}
+}
+
+// R078: what we do not have is counted, too.
+func TestOpsPerSecondOfUnknownMethods(t *testing.T) {
+	l := newLab(t, func(c *Config) { c.Limits = Limits{OpsPerSecond: 0.001, Burst: 3} })
+	p := l.connect("")
+	for i := range 6 {
+		e, d := p.fails("files/nonsense", `{}`)
+		if unknown := e.Code == wire.CodeMethodNotFound; unknown != (i < 3) || !unknown && d.Reason != names.Rate.String() {
+			t.Errorf("request %d: %+v %+v", i, e, d)
+		}
+	}
+}
+
+// Ids and members of a batch that cannot be answered by id are told why.
+func TestIDsAndBatches(t *testing.T) {
+	l := newLab(t, nil)
+	p := l.connect("")
+	for line, want := range map[string]string{
+		`{"jsonrpc":"2.0","id":"` + strings.Repeat("i", longestID) + `","method":"files/stat"}`: "id is longer than 1024 bytes",
+		`{"jsonrpc":"2.0","id":[1],"method":"files/stat"}`:                                      "id must be a string or a number",
+		`[5]`:   "a member of the batch is no object",
+		`["x"]`: "a member of the batch is no object",
+		`[[]]`:  "a member of the batch is no object",
+	} {
+		if _, err := io.WriteString(p.w, line+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if s := <-p.stray; !strings.Contains(s, want) || !strings.Contains(s, "-32600") {
+			t.Errorf("%.60s: %s", line, s)
+		}
+	}
+}
