@@ -71,6 +71,14 @@ func (s *Session) ListRoots(params []byte) (result []byte, _ *wire.Error) {
 	return appendValue(nil, res), nil
 }
 
+// Busy reports whether a request of the server's is being answered; it is until
+// the answer was sent.
+func (s *Session) Busy() bool {
+	s.limits.mu.Lock()
+	defer s.limits.mu.Unlock()
+	return s.limits.running > 0
+}
+
 // NoteRefusal puts on record that a frame of the server's was refused before it
 // got to the session; what says why, and quotes nothing of the frame's unescaped.
 func (s *Session) NoteRefusal(what string) {

@@ -188,6 +188,27 @@ func TestHalfClose_LastMessage(t *testing.T) {
 	}
 }
 
+// What the server asked for before the host left, it gets.
+func TestHalfClose_Answers(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("work", guard.ReadOnly, map[string]string{"a": strings.Repeat("x", 100<<10)})
+	n := l.connect(nil)
+	const requests = 50 // more than the pipe to the server holds the answers of
+	for i := range requests {
+		n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"files/read","params":{"path":"work/a"}}`+"\n", i))
+	}
+	n.ping(n.server, n.host)
+	_ = n.host.in.Close()
+	for range requests {
+		if m := n.server.message(); m.Error != nil {
+			t.Fatalf("the server got %+v", m)
+		}
+	}
+	if rest, err := io.ReadAll(n.server.r); len(rest) != 0 || err != nil {
+		t.Errorf("then %q, %v", rest, err)
+	}
+}
+
 // Peers that stop reading, an end from outside, a server known to be gone.
 func TestHangUps(t *testing.T) {
 	l := newLab(t, nil)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -87,7 +88,8 @@ func New(opt Options) *Proxy {
 func Run(ctx context.Context, opt Options) error { return New(opt).Run(ctx) }
 
 // Run carries until both directions have ended, and returns nil then. The end of
-// the host's input closes the server's, and what the server still writes is
+// the host's input closes the server's, once what the server asked of the session
+// before is answered (and after five seconds at the latest), and what the server still writes is
 // delivered; the end of the server's output closes the host's. A peer that takes
 // nothing more ends its direction. When ctx ends, everything does at once, and
 // the error is its cause.
@@ -103,6 +105,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	go func() {
 		err := down.run()
 		p.asked.end() // no answer can come any more
+		p.drain(ctx)
 		p.server.close()
 		_ = p.opt.Host.Close()
 		downEnded <- err
@@ -125,6 +128,34 @@ func (p *Proxy) Run(ctx context.Context) error {
 	p.session.Close()
 	p.wg.Wait()
 	return err
+}
+
+// drainFor is how long a server is waited for that has asked and not read the
+// answer, at the end of the host's input.
+const drainFor = 5 * time.Second
+
+// drain waits until the server has got what it asked for. Servers on the
+// TypeScript SDK live on for a minute if an answer is still due when their input
+// ends, and a host that only looks in may leave before it came.
+func (p *Proxy) drain(ctx context.Context) {
+	if p.auto.state() != isMCP {
+		return
+	}
+	limit := time.NewTimer(drainFor)
+	defer limit.Stop()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for p.session.Busy() {
+		select {
+		case <-look.C:
+		case <-limit.C:
+			return
+		case <-p.opt.Gone:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // await waits for both directions, or for what ends them.
