@@ -53,6 +53,9 @@ func (n *node) openKept(ctx context.Context, c guard.Caller, flags int) (*vfs.Fi
 	if err != nil && flags == unix.O_RDWR {
 		f, err = n.openAnyhow(ctx, c, unix.O_WRONLY)
 	}
+	if err == nil {
+		f.Lend() // to whoever has it open, or had
+	}
 	return f, errnoOf(err)
 }
 

@@ -48,6 +48,25 @@ func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a At
 		if err != nil {
 			return Info{}, err
 		}
+		if a.Size == nil {
+			return setattr(l, fd, open, before, a)
+		}
+		// Shortening is writing: nobody replaces the file meanwhile.
+		if f != nil {
+			done, err := f.lend(ctx, l)
+			if err != nil {
+				return Info{}, err
+			}
+			defer done()
+		} else {
+			if err := t.writers.enter(ctx, l, before.ID()); err != nil {
+				return Info{}, err
+			}
+			defer t.writers.leave(before.ID())
+			if t.writers.replaced(before.ID()) {
+				return Info{}, unix.ESTALE
+			}
+		}
 		return setattr(l, fd, open, before, a)
 	})
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
@@ -30,6 +29,9 @@ type File struct {
 	ref    bool // a reference (O_PATH), not an open file
 	made   bool // the file was made when it was opened
 	ahead  bool // what is there cannot be overwritten through it, see NoOverwriting
+	// counted: it is one of Tree.writers until it is closed; lent: while an
+	// operation runs.
+	counted, lent bool
 }
 
 func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int) *File {
@@ -99,6 +101,9 @@ func (f *File) enter() (int, error) {
 func (f *File) leave() {
 	if f.users.Add(-1) == 0 {
 		beneath.Close(f.fd)
+		if f.counted {
+			f.t.writers.leave(f.at.ID)
+		}
 	}
 }
 
@@ -193,202 +198,4 @@ func (f *File) refence(ctx context.Context, req guard.Request) error {
 	}
 	f.hold.Store(hold)
 	return nil
-}
-
-// openNeed is what rights open flags take.
-func openNeed(flags int) guard.Rights {
-	var need guard.Rights
-	switch flags & unix.O_ACCMODE {
-	case unix.O_RDONLY:
-		need = guard.Read
-	case unix.O_WRONLY:
-		need = writeNeed(flags)
-	default:
-		need = guard.Read | writeNeed(flags)
-	}
-	if flags&unix.O_TRUNC != 0 {
-		need |= guard.Write
-	}
-	return need
-}
-
-// writeNeed: a file opened for appending takes the right to append only.
-func writeNeed(flags int) guard.Rights {
-	if flags&unix.O_APPEND != 0 {
-		return guard.Append
-	}
-	return guard.Write
-}
-
-// keptFlags are the flags of open(2) that reach the source. O_APPEND does not:
-// the kernel may write back a mapped page through any descriptor, and that must
-// not land at the end; File.Write appends by itself.
-const keptFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
-
-// Open opens a regular file. Of the flags, access mode, O_APPEND, O_TRUNC,
-// O_SYNC, O_DSYNC and O_NOATIME have a meaning.
-func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*File, Info, error) {
-	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags)}
-	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
-		dir, base := at.Path.Split()
-		var d beneath.Dir
-		var err error
-		if at.Path.IsRoot() {
-			if l.File() == "" {
-				return opened{}, 0, unix.EISDIR
-			}
-			d, base, err = beneath.Parent(l, at.Path)
-		} else {
-			d, err = parentAt(l, At{Path: dir}, base)
-		}
-		if err != nil {
-			return opened{}, 0, at.stale(err)
-		}
-		defer d.Close()
-		fd, info, err := beneath.OpenFile(d, base, flags&keptFlags)
-		if err == nil {
-			err = beneath.Hold(fd)
-		}
-		if err != nil {
-			if info, serr := beneath.StatIn(d, base); serr == nil && visible(l, &info) != nil {
-				err = &guard.Error{Kind: names.Hidden}
-			}
-			return opened{}, 0, at.stale(err)
-		}
-		if at.ID != anyFile && info.ID() != at.ID {
-			beneath.Close(fd)
-			return opened{}, 0, unix.ESTALE
-		}
-		if flags&unix.O_TRUNC != 0 {
-			if err := beneath.Truncate(fd, 0); err != nil {
-				beneath.Close(fd)
-				return opened{}, 0, err
-			}
-			if info, err = beneath.Stat(fd); err != nil {
-				beneath.Close(fd)
-				return opened{}, 0, err
-			}
-		}
-		return opened{newFile(t, l, fd, At{Path: at.Path, ID: info.ID()}, c, flags), info}, 0, nil
-	})
-	return o.f, o.info, err
-}
-
-// Reopen opens a file once more through one that is open, whether or not it
-// still has a name.
-// quiet leaves no record: the new description serves an operation, not a program.
-func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, quiet bool) (*File, error) {
-	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet}
-	o, err := onFileDrop(ctx, f, req, dropOpened, func(l *guard.Lease, fd int) (opened, int64, error) {
-		// Not with O_TRUNC before it is known that the file can be kept.
-		again, err := beneath.Reopen(fd, flags&keptFlags)
-		if err == nil {
-			err = beneath.Hold(again)
-		}
-		if err == nil && flags&unix.O_TRUNC != 0 {
-			if err = beneath.Truncate(again, 0); err != nil {
-				beneath.Close(again)
-			}
-		}
-		if err != nil {
-			return opened{}, 0, err
-		}
-		o := opened{newFile(f.t, l, again, f.at, c, flags), Info{}}
-		o.f.quiet = quiet
-		return o, 0, nil
-	})
-	return o.f, err
-}
-
-type opened struct {
-	f    *File
-	info Info
-}
-
-// dropOpened closes a file that was opened after its opener had been answered.
-func dropOpened(o opened) {
-	if o.f != nil {
-		o.f.quiet = true
-		o.f.Close()
-	}
-}
-
-// Create makes a regular file and opens it; with O_EXCL absent from flags an
-// existing one is opened instead (created is false).
-func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, flags int, mode uint32) (f *File, info Info, created bool, err error) {
-	p, err := t.child(names.OpCreate, dir, name)
-	if err != nil {
-		return nil, Info{}, false, err
-	}
-	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1}
-	for range 8 {
-		o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
-			unlock, err := l.Making(ctx)
-			if err != nil {
-				return opened{}, 0, err
-			}
-			defer unlock()
-			d, err := parentAt(l, dir, name)
-			if err != nil {
-				return opened{}, 0, err
-			}
-			defer d.Close()
-			fd, info, err := beneath.CreateFile(d, name, flags&keptFlags, umasked(c, d, safeMode(l, mode&07777)), owner(c))
-			if err != nil {
-				if err == unix.EEXIST && flags&unix.O_EXCL == 0 { //nolint:errorlint // bare errno
-					// Not a failure: the name is opened instead, and
-					// that is what is recorded.
-					l.NotMade()
-					return opened{}, 0, nil
-				}
-				return opened{}, 0, err
-			}
-			// Before the hold, which is to know whose it is.
-			l.MadeName(d.Rel(dir.Path.Rel()), name, info.ID(), false)
-			return madeFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags, info), 0, nil
-		})
-		if err != nil {
-			return nil, Info{}, false, err
-		}
-		if o.f != nil {
-			return o.f, o.info, true, nil
-		}
-		f, info, err := t.Open(ctx, c, At{Path: p}, flags)
-		if err == nil || names.Reason(err) != names.NotExist {
-			return f, info, false, err
-		}
-		// Removed between the two calls: try to make it again.
-	}
-	return nil, Info{}, false, &guard.Error{Op: names.OpCreate, Path: p, Kind: names.Conflict, Err: unix.ESTALE}
-}
-
-// Tmpfile makes a file without a name in a directory (O_TMPFILE).
-func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, mode uint32) (*File, Info, error) {
-	req := guard.Request{Caller: c, Op: names.OpTmpfile, Path: dir.Path, Epoch: dir.Epoch, Names: 1}
-	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
-		d, err := dirAt(l, dir)
-		if err != nil {
-			return opened{}, 0, err
-		}
-		defer d.Close()
-		if err := l.JudgeAs(guard.ToMake, d.Rel(dir.Path.Rel()), "", pattern.Other); err != nil {
-			return opened{}, 0, err // nothing may be made there
-		}
-		fd, info, err := beneath.Tmpfile(d, flags&(keptFlags|unix.O_EXCL), umasked(c, d, safeMode(l, mode&07777)), owner(c))
-		if err != nil {
-			return opened{}, 0, err
-		}
-		o := madeFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags, info)
-		o.f.hold.Store(l.HoldNameless()) // what is said of the directory is not said of the file
-		return o, 0, nil
-	})
-	return o.f, o.info, err
-}
-
-// madeFile is the open file of one that the operation has made.
-func madeFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, info Info) opened {
-	l.Made(info.ID())
-	f := newFile(t, l, fd, at, c, flags)
-	f.made = true
-	return opened{f, info}
 }

@@ -91,6 +91,11 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 		if l.Remote() {
 			src = [][]byte{bytes.Join(bufs, nil)}
 		}
+		done, err := f.lend(ctx, l)
+		if err != nil {
+			return 0, 0, err
+		}
+		defer done()
 		n, err := write(l, fd, src, off, appending, w)
 		return n, int64(n), err
 	})
@@ -191,6 +196,11 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 	}
 	_, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (struct{}, int64, error) {
 		var none struct{}
+		done, err := f.lend(ctx, l)
+		if err != nil {
+			return none, 0, err
+		}
+		defer done()
 		if err := killPrivFor(c, fd); err != nil {
 			return none, 0, err
 		}
@@ -246,6 +256,11 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 			}
 			defer out.leave()
 		}
+		done, err := out.lend(ctx, l)
+		if err != nil {
+			return 0, 0, err
+		}
+		defer done()
 		if err := killPrivFor(c, outFD); err != nil {
 			return 0, 0, err
 		}

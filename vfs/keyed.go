@@ -78,6 +78,26 @@ func (t *Tree) growing(ctx context.Context, l *guard.Lease, fd int, n int64, roo
 	return unlock, nil
 }
 
+// settled waits until nobody holds the key of a name. Names that are taken
+// afterwards are not its business.
+func (k *keyed) settled(ctx context.Context, l *guard.Lease, d beneath.Dir, base string) error {
+	k.mu.Lock()
+	none := len(k.held) == 0
+	k.mu.Unlock()
+	if none {
+		return nil // as nearly always
+	}
+	key, err := keyOf(d, base)
+	if err != nil {
+		return err
+	}
+	unlock, err := k.lock(ctx, l, key)
+	if err == nil {
+		unlock()
+	}
+	return err
+}
+
 func compareKeys(a, b nameKey) int {
 	switch {
 	case a.dir.Dev != b.dir.Dev:

@@ -222,7 +222,7 @@ func (t *Tree) renamePath(m *move, q, q2 guard.Path, replace bool, etag string) 
 	if err := m.judge(locked); err != nil {
 		return err
 	}
-	if err := m.unlocked(replace, m.put); err != nil {
+	if err := t.unlocked(m, replace); err != nil {
 		return err
 	}
 	m.moved()
@@ -244,9 +244,9 @@ func (m *move) allowed(etag string) error {
 	return about(m.asked, second(inState(m.src, m.oldName, etag)))
 }
 
-// unlocked runs put while nobody else holds a lock on either file. put is told
-// whether it replaces something.
-func (m *move) unlocked(replace bool, put func(replaces bool) error) error {
+// unlocked moves the name while nobody else holds a lock on either file, or has
+// the one open for writing that is replaced.
+func (t *Tree) unlocked(m *move, replace bool) error {
 	what, err := beneath.StatIn(m.src, m.oldName)
 	if err != nil {
 		return about(m.asked, err)
@@ -259,9 +259,19 @@ func (m *move) unlocked(replace bool, put func(replaces bool) error) error {
 	case err == nil && !replace:
 		return unix.EEXIST
 	}
-	move := func() error { return put(!absent) }
+	move := func() error { return m.put(!absent) }
 	if !absent && target.ID() != what.ID() {
-		move = func() error { return whileUnlocked(m.dst, m.newName, &target, func() error { return put(true) }) }
+		done, err := t.writers.replace(m.ctx, m.l, target.ID())
+		if err != nil {
+			return err
+		}
+		replaced := false
+		defer func() { done(replaced && target.IsRegular() && target.Nlink <= 1) }()
+		move = func() error {
+			err := whileUnlocked(m.dst, m.newName, &target, func() error { return m.put(true) })
+			replaced = err == nil
+			return err
+		}
 	}
 	begun := false
 	err = whileUnlocked(m.src, m.oldName, &what, func() error { begun = true; return move() })

@@ -238,13 +238,13 @@ func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName st
 	_, err = do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
 		m := &move{ctx: ctx, l: l, oldDir: oldDir.Path, oldName: oldName, newDir: newDir.Path, newName: newName,
 			exchange: flags&RenameExchange != 0}
-		return struct{}{}, 0, m.rename(oldDir, newDir, flags)
+		return struct{}{}, 0, t.rename(m, oldDir, newDir, flags)
 	})
 	return err
 }
 
 // rename is Rename, admitted.
-func (m *move) rename(oldDir, newDir At, flags uint32) error {
+func (t *Tree) rename(m *move, oldDir, newDir At, flags uint32) error {
 	locked := false
 	unlock, err := lockMove(m.ctx, m.l, func() (dir bool, err error) {
 		if locked, err = dirAtName(m.l, m.oldDir, m.oldName); err == nil && !locked && m.exchange {
@@ -267,6 +267,22 @@ func (m *move) rename(oldDir, newDir At, flags uint32) error {
 	if m.src.Domain != m.dst.Domain {
 		return unix.EXDEV
 	}
+	// What is replaced may be in the middle of being replaced by somebody else.
+	into, err := keyOf(m.dst, m.newName)
+	if err != nil {
+		return err
+	}
+	from := into
+	if m.exchange {
+		if from, err = keyOf(m.src, m.oldName); err != nil {
+			return err
+		}
+	}
+	free, err := t.locks.lock(m.ctx, m.l, into, from)
+	if err != nil {
+		return err
+	}
+	defer free()
 	if err := m.allowed(""); err != nil {
 		return err
 	}

@@ -34,8 +34,11 @@ type replacement struct {
 // early refuses at the beginning, to spare the contents a way in vain, what will
 // be refused again at the end.
 func (p *replacement) early(old *Info) error {
-	if old == nil || !p.cond.RespectLocks {
+	if old == nil {
 		return nil
+	}
+	if err := p.t.writers.busy(old.ID()); err != nil || !p.cond.RespectLocks {
+		return err
 	}
 	return whileUnlocked(p.d, p.base, old, nothing)
 }
@@ -213,7 +216,7 @@ func (p *replacement) commit(agree func(old *Info) error) (placed, error) {
 		err = beneath.Fsync(p.s.fd, false)
 	}
 	if err == nil {
-		err = p.move(old)
+		err = p.move(old, agree)
 	}
 	if err != nil {
 		return res, err
@@ -310,7 +313,7 @@ func (p *replacement) imitate(fd int, old *Info) error {
 }
 
 // move puts the new file in place, if the old one is still as it was.
-func (p *replacement) move(old *Info) error {
+func (p *replacement) move(old *Info, agree func(*Info) error) error {
 	dir, _ := p.path.Split()
 	put := func() error { return p.t.place(p.s, p.d, dir, p.base, old != nil) }
 	err := error(nil)
@@ -325,12 +328,25 @@ func (p *replacement) move(old *Info) error {
 			if now.ID() != old.ID() || p.cond.ETag != "" && ETag(&now) != p.cond.ETag {
 				return &guard.Error{Kind: names.Conflict}
 			}
+			if agree != nil {
+				if err := agree(&now); err != nil {
+					return err
+				}
+			}
 			return put()
+		}
+		done, err := p.t.writers.replace(p.ctx, p.l, old.ID())
+		if err != nil {
+			return err
 		}
 		if p.cond.RespectLocks {
 			err = whileUnlocked(p.d, p.base, old, checked)
 		} else {
 			err = checked()
+		}
+		done(err == nil && old.Nlink <= 1)
+		if err != nil {
+			return err
 		}
 	}
 	if err != nil || p.cond.NoDurable {

@@ -20,6 +20,7 @@ type Info = beneath.Info
 type Tree struct {
 	reg     *guard.Registry
 	locks   keyed   // names that are being changed as a whole
+	writers writers // files that are open for writing
 	uploads uploads // in progress
 	journal journalling
 }

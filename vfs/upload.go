@@ -100,10 +100,8 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 	if u.old, err = p.existing(); err != nil {
 		return nil, err
 	}
-	if u.old != nil && cond.RespectLocks {
-		if err := whileUnlocked(d, base, u.old, nothing); err != nil {
-			return nil, err
-		}
+	if err := p.early(u.old); err != nil {
+		return nil, err
 	}
 	if u.key, err = keyOf(d, base); err != nil {
 		return nil, err

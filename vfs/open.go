@@ -1,0 +1,266 @@
+package vfs
+
+import (
+	"context"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// openNeed is what rights open flags take.
+func openNeed(flags int) guard.Rights {
+	var need guard.Rights
+	switch flags & unix.O_ACCMODE {
+	case unix.O_RDONLY:
+		need = guard.Read
+	case unix.O_WRONLY:
+		need = writeNeed(flags)
+	default:
+		need = guard.Read | writeNeed(flags)
+	}
+	if flags&unix.O_TRUNC != 0 {
+		need |= guard.Write
+	}
+	return need
+}
+
+// writeNeed: a file opened for appending takes the right to append only.
+func writeNeed(flags int) guard.Rights {
+	if flags&unix.O_APPEND != 0 {
+		return guard.Append
+	}
+	return guard.Write
+}
+
+// keptFlags are the flags of open(2) that reach the source. O_APPEND does not:
+// the kernel may write back a mapped page through any descriptor, and that must
+// not land at the end; File.Write appends by itself.
+const keptFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
+
+// Open opens a regular file. Of the flags, access mode, O_APPEND, O_TRUNC,
+// O_SYNC, O_DSYNC and O_NOATIME have a meaning. While it is open for writing,
+// nobody replaces it through this Tree (see RenamePath, Replace and Upload).
+func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*File, Info, error) {
+	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags)}
+	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (o opened, n int64, err error) {
+		for range maxExchanges {
+			o, err = t.open(ctx, l, c, at, flags)
+			if err != unix.ESTALE || at.ID != anyFile { //nolint:errorlint // bare errno
+				break
+			}
+		}
+		return o, 0, err
+	})
+	return o.f, o.info, err
+}
+
+// open is one try of Open; ESTALE means that the name was given to another file.
+func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, flags int) (opened, error) {
+	dir, base := at.Path.Split()
+	var d beneath.Dir
+	var err error
+	if at.Path.IsRoot() {
+		if l.File() == "" {
+			return opened{}, unix.EISDIR
+		}
+		d, base, err = beneath.Parent(l, at.Path)
+	} else {
+		d, err = parentAt(l, At{Path: dir}, base)
+	}
+	if err != nil {
+		return opened{}, at.stale(err)
+	}
+	defer d.Close()
+	fd, info, err := beneath.OpenFile(d, base, flags&keptFlags)
+	if err == nil {
+		err = beneath.Hold(fd)
+	}
+	if err != nil {
+		if info, serr := beneath.StatIn(d, base); serr == nil && visible(l, &info) != nil {
+			err = &guard.Error{Kind: names.Hidden}
+		}
+		return opened{}, at.stale(err)
+	}
+	if at.ID != anyFile && info.ID() != at.ID {
+		beneath.Close(fd)
+		return opened{}, unix.ESTALE
+	}
+	writes := flags&unix.O_ACCMODE != unix.O_RDONLY || flags&unix.O_TRUNC != 0
+	if writes {
+		if err := t.beginWriting(ctx, l, d, base, info.ID()); err != nil {
+			beneath.Close(fd)
+			return opened{}, err
+		}
+	}
+	if flags&unix.O_TRUNC != 0 {
+		if err = beneath.Truncate(fd, 0); err == nil {
+			info, err = beneath.Stat(fd)
+		}
+		if err != nil {
+			beneath.Close(fd)
+			t.writers.leave(info.ID())
+			return opened{}, err
+		}
+	}
+	f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID()}, c, flags)
+	f.counted = writes
+	return opened{f, info}, nil
+}
+
+// Reopen opens a file once more through one that is open, whether or not it
+// still has a name; not for writing if the name was given to another file
+// (ESTALE), because nobody would find what is written.
+// quiet leaves no record: the new description serves an operation, not a program.
+func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, quiet bool) (*File, error) {
+	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet}
+	o, err := onFileDrop(ctx, f, req, dropOpened, func(l *guard.Lease, fd int) (opened, int64, error) {
+		writes := !quiet && flags&unix.O_ACCMODE != unix.O_RDONLY
+		if writes {
+			if err := f.t.writers.enter(ctx, l, f.at.ID); err != nil {
+				return opened{}, 0, err
+			}
+			if f.t.writers.replaced(f.at.ID) {
+				f.t.writers.leave(f.at.ID)
+				return opened{}, 0, unix.ESTALE
+			}
+		}
+		// Not with O_TRUNC before it is known that the file can be kept.
+		again, err := beneath.Reopen(fd, flags&keptFlags)
+		if err == nil {
+			err = beneath.Hold(again)
+		}
+		if err == nil && flags&unix.O_TRUNC != 0 {
+			if err = beneath.Truncate(again, 0); err != nil {
+				beneath.Close(again)
+			}
+		}
+		if err != nil {
+			if writes {
+				f.t.writers.leave(f.at.ID)
+			}
+			return opened{}, 0, err
+		}
+		o := opened{newFile(f.t, l, again, f.at, c, flags), Info{}}
+		o.f.quiet, o.f.counted = quiet, writes
+		return o, 0, nil
+	})
+	return o.f, err
+}
+
+type opened struct {
+	f    *File
+	info Info
+}
+
+// dropOpened closes a file that was opened after its opener had been answered.
+func dropOpened(o opened) {
+	if o.f != nil {
+		o.f.quiet = true
+		o.f.Close()
+	}
+}
+
+// Create makes a regular file and opens it; with O_EXCL absent from flags an
+// existing one is opened instead (created is false).
+func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, flags int, mode uint32) (f *File, info Info, created bool, err error) {
+	p, err := t.child(names.OpCreate, dir, name)
+	if err != nil {
+		return nil, Info{}, false, err
+	}
+	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1}
+	for range 8 {
+		o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+			unlock, err := l.Making(ctx)
+			if err != nil {
+				return opened{}, 0, err
+			}
+			defer unlock()
+			d, err := parentAt(l, dir, name)
+			if err != nil {
+				return opened{}, 0, err
+			}
+			defer d.Close()
+			fd, info, err := beneath.CreateFile(d, name, flags&keptFlags, umasked(c, d, safeMode(l, mode&07777)), owner(c))
+			if err != nil {
+				if err == unix.EEXIST && flags&unix.O_EXCL == 0 { //nolint:errorlint // bare errno
+					// Not a failure: the name is opened instead, and
+					// that is what is recorded.
+					l.NotMade()
+					return opened{}, 0, nil
+				}
+				return opened{}, 0, err
+			}
+			writes := flags&unix.O_ACCMODE != unix.O_RDONLY
+			if writes {
+				err = t.beginWriting(ctx, l, d, name, info.ID())
+			}
+			if err != nil {
+				beneath.Close(fd)
+				if err == unix.ESTALE { //nolint:errorlint // bare errno
+					err = nil // made, and replaced by somebody: that is opened
+				}
+				return opened{}, 0, err
+			}
+			// Before the hold, which is to know whose it is.
+			l.MadeName(d.Rel(dir.Path.Rel()), name, info.ID(), false)
+			o := madeFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags, info)
+			o.f.counted = writes
+			return o, 0, nil
+		})
+		if err != nil {
+			return nil, Info{}, false, err
+		}
+		if o.f != nil {
+			return o.f, o.info, true, nil
+		}
+		f, info, err := t.Open(ctx, c, At{Path: p}, flags)
+		if err == nil || names.Reason(err) != names.NotExist {
+			return f, info, false, err
+		}
+		// Removed between the two calls: try to make it again.
+	}
+	return nil, Info{}, false, &guard.Error{Op: names.OpCreate, Path: p, Kind: names.Conflict, Err: unix.ESTALE}
+}
+
+// Tmpfile makes a file without a name in a directory (O_TMPFILE).
+func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, mode uint32) (*File, Info, error) {
+	req := guard.Request{Caller: c, Op: names.OpTmpfile, Path: dir.Path, Epoch: dir.Epoch, Names: 1}
+	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+		d, err := dirAt(l, dir)
+		if err != nil {
+			return opened{}, 0, err
+		}
+		defer d.Close()
+		if err := l.JudgeAs(guard.ToMake, d.Rel(dir.Path.Rel()), "", pattern.Other); err != nil {
+			return opened{}, 0, err // nothing may be made there
+		}
+		fd, info, err := beneath.Tmpfile(d, flags&(keptFlags|unix.O_EXCL), umasked(c, d, safeMode(l, mode&07777)), owner(c))
+		if err != nil {
+			return opened{}, 0, err
+		}
+		o := madeFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags, info)
+		o.f.hold.Store(l.HoldNameless()) // what is said of the directory is not said of the file
+		if o.f.counted = o.f.Writable(); o.f.counted {
+			// It may get a name; until then nobody replaces it, and this does not wait.
+			if err := t.writers.enter(ctx, l, info.ID()); err != nil {
+				o.f.counted = false
+				dropOpened(o)
+				return opened{}, 0, err
+			}
+		}
+		return o, 0, nil
+	})
+	return o.f, o.info, err
+}
+
+// madeFile is the open file of one that the operation has made.
+func madeFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, info Info) opened {
+	l.Made(info.ID())
+	f := newFile(t, l, fd, at, c, flags)
+	f.made = true
+	return opened{f, info}
+}

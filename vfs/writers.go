@@ -1,0 +1,218 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// A file that is replaced as a whole (Replace, uploads, RenamePath and CopyFile
+// over it) while somebody has it open for writing would take what is written
+// afterwards with it, without anybody noticing. So a replacement is refused
+// (Locked) while the file is open for writing through the same Tree; and an
+// opening that begins during a replacement waits for its end, and then finds the
+// new file. Within one Tree that is exact, whatever the timing.
+//
+// Mount level Max is not told who opens files. The descriptors it keeps are lent
+// (File.Lend): they count only while an operation runs on them, and take no more
+// writes (ESTALE) when their file has been replaced. What a program has stored
+// through a mapping there and the kernel has not yet written back is refused then,
+// too: msync(2) and fsync(2) tell of it.
+//
+// Writing in place (WriteRange) replaces nothing and is not concerned.
+
+// writers knows the files that are open for writing.
+type writers struct {
+	mu    sync.Mutex // guards the fields below
+	files map[guard.Identity]*beingWritten
+	// gone are the latest files that were replaced, for lent descriptors of
+	// them; next is the oldest of order, once there are maxGone.
+	gone  map[guard.Identity]bool
+	order []guard.Identity
+	next  int
+}
+
+type beingWritten struct {
+	open int
+	// replacing is not nil while the file is being replaced, and closed
+	// afterwards.
+	replacing chan struct{}
+}
+
+// maxGone bounds the memory for files that were replaced, to about a megabyte.
+// One that is forgotten is then a file without a name like any other.
+const maxGone = 1 << 13
+
+var errInUse = errors.New("the file is open for writing in this session; write it again when it has been closed, or in place with an offset")
+
+func (w *writers) fileLocked(id guard.Identity) *beingWritten {
+	f := w.files[id]
+	if f == nil {
+		if w.files == nil {
+			w.files = map[guard.Identity]*beingWritten{}
+		}
+		f = &beingWritten{}
+		w.files[id] = f
+	}
+	return f
+}
+
+func (w *writers) tidyLocked(id guard.Identity) {
+	if f := w.files[id]; f != nil && f.open == 0 && f.replacing == nil {
+		delete(w.files, id)
+	}
+}
+
+// enter counts one more writer of a file. While that is being replaced it waits,
+// until ctx or the root ends.
+func (w *writers) enter(ctx context.Context, l *guard.Lease, id guard.Identity) error {
+	return w.settled(ctx, l, id, func(f *beingWritten) error {
+		f.open++
+		return nil
+	})
+}
+
+func (w *writers) leave(id guard.Identity) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fileLocked(id).open--
+	w.tidyLocked(id)
+}
+
+// replace claims a file that is about to be replaced; done ends that. It refuses
+// one that is open for writing.
+func (w *writers) replace(ctx context.Context, l *guard.Lease, id guard.Identity) (done func(replaced bool), err error) {
+	over := make(chan struct{})
+	err = w.settled(ctx, l, id, func(f *beingWritten) error {
+		if f.open > 0 {
+			return inUse()
+		}
+		f.replacing = over
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(replaced bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.files[id].replacing = nil
+		w.tidyLocked(id)
+		if replaced {
+			w.rememberLocked(id)
+		}
+		close(over)
+	}, nil
+}
+
+func inUse() error { return &guard.Error{Kind: names.Locked, Err: errInUse} }
+
+// busy refuses a file that is open for writing.
+func (w *writers) busy(id guard.Identity) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if f := w.files[id]; f != nil && f.open > 0 {
+		return inUse()
+	}
+	return nil
+}
+
+// settled runs f, holding mu, when nobody is replacing the file.
+func (w *writers) settled(ctx context.Context, l *guard.Lease, id guard.Identity, f func(*beingWritten) error) error {
+	for {
+		w.mu.Lock()
+		file := w.fileLocked(id)
+		over := file.replacing
+		if over == nil {
+			err := f(file)
+			w.tidyLocked(id)
+			w.mu.Unlock()
+			return err
+		}
+		w.mu.Unlock()
+		select {
+		case <-over:
+		case <-l.Dead():
+			return &guard.Error{Kind: names.Revoked}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (w *writers) rememberLocked(id guard.Identity) {
+	if w.gone == nil {
+		w.gone = map[guard.Identity]bool{}
+	}
+	if w.gone[id] {
+		return
+	}
+	w.gone[id] = true
+	if len(w.order) < maxGone {
+		w.order = append(w.order, id)
+		return
+	}
+	delete(w.gone, w.order[w.next])
+	w.order[w.next] = id
+	w.next = (w.next + 1) % maxGone
+}
+
+// replaced reports whether a file was replaced lately.
+func (w *writers) replaced(id guard.Identity) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.gone[id]
+}
+
+// beginWriting counts a descriptor that was opened for writing by a name. If the
+// name has meanwhile come to hold another file it is ESTALE.
+func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, base string, id guard.Identity) error {
+	if err := t.writers.enter(ctx, l, id); err != nil {
+		return err
+	}
+	// A replacement that looked at the name before this file had it knows
+	// nothing of us: it holds the name's key.
+	err := t.locks.settled(ctx, l, d, base)
+	if err == nil {
+		var now Info
+		if now, err = beneath.StatIn(d, base); err == nil && now.ID() != id || err == unix.ENOENT { //nolint:errorlint // bare errno
+			err = unix.ESTALE
+		}
+	}
+	if err != nil {
+		t.writers.leave(id)
+	}
+	return err
+}
+
+// Lend says that the file's holder keeps it for programs of which it hears only
+// when they read and write (mount level Max): between operations it does not
+// count as open for writing. To be called before the file is used.
+func (f *File) Lend() {
+	f.lent = f.Writable()
+	if f.counted {
+		f.counted = false
+		f.t.writers.leave(f.at.ID)
+	}
+}
+
+// lend counts a lent file while an operation changes it.
+func (f *File) lend(ctx context.Context, l *guard.Lease) (done func(), err error) {
+	if !f.lent {
+		return func() {}, nil
+	}
+	if err := f.t.writers.enter(ctx, l, f.at.ID); err != nil {
+		return nil, err
+	}
+	if f.t.writers.replaced(f.at.ID) {
+		f.t.writers.leave(f.at.ID)
+		return nil, unix.ESTALE
+	}
+	return func() { f.t.writers.leave(f.at.ID) }, nil
+}

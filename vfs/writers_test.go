@@ -1,0 +1,154 @@
+package vfs_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// R095: a file that is open for writing is not replaced, by whatever name or way;
+// one that is open for reading is, and writing in place goes on.
+func TestNotReplacedWhileWritten(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		b.tree("f=text", "g=other", "link => f", "d/")
+		b.must(os.Link(b.host("f"), b.host("hard")))
+		attempts := func(want guard.Kind) {
+			t.Helper()
+			for _, rel := range []string{"f", "link", "hard"} {
+				_, err := b.replace(rel, "text", vfs.IfMatch{Follow: true})
+				b.wantKind(err, want)
+			}
+			b.wantKind(second(b.t.CopyFile(bg, who, b.path("g"), b.path("f"), vfs.CopyHow{Overwrite: true})), want)
+			b.must(os.WriteFile(b.host("h"), []byte("text"), 0o644))
+			b.wantKind(b.t.RenamePath(bg, who, b.path("h"), b.path("f"), true, ""), want)
+		}
+		for _, flags := range []int{unix.O_WRONLY, unix.O_RDWR, unix.O_WRONLY | unix.O_APPEND} {
+			up, err := b.t.BeginUpload(bg, who, b.path("f"), vfs.IfMatch{})
+			b.must(err)
+			b.must(second(up.WriteAt(bg, who, []byte("up"), 0)))
+			f := b.open("f", flags)
+			attempts(names.Locked)
+			b.wantKind(second(b.t.BeginUpload(bg, who, b.path("hard"), vfs.IfMatch{})), names.Locked)
+			b.wantKind(second(up.Commit(bg, who)), names.Locked)
+			up.Abort()
+			b.must(second(b.rng("f", "t", vfs.WriteHow{})))
+			b.must(b.write(f, "t", 0))
+			f.Close()
+			b.contents("f", map[bool]string{true: "textt", false: "text"}[f.Appending()])
+			b.put("f", "text")
+		}
+		f, _, _, err := b.t.Create(bg, who, b.at(""), "new", unix.O_WRONLY, 0o644)
+		b.must(err)
+		_, err = b.replace("new", "x", vfs.IfMatch{})
+		b.wantKind(err, names.Locked)
+		b.must(b.t.RemovePath(bg, who, b.path("new"), false, "")) // no update is lost by that
+		f.Close()
+		r := b.open("f", unix.O_RDONLY)
+		defer r.Close()
+		attempts(0)
+	})
+}
+
+// R095: a file that its holder keeps for others (mount level Max) does not stand
+// in the way, and takes no write after it was replaced.
+func TestLentFile(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	b.tree("f=text", "gone=")
+	f := b.open("f", unix.O_RDWR)
+	defer f.Close()
+	f.Lend()
+	b.must(b.write(f, "T", 0))
+	_, err := b.replace("f", "new", vfs.IfMatch{})
+	b.must(err)
+	size := int64(0)
+	b.wantErrno(b.write(f, "lost", 0), unix.ESTALE)
+	b.wantErrno(f.Allocate(bg, who, 0, 0, 10), unix.ESTALE)
+	b.wantErrno(second(b.t.Setattr(bg, who, vfs.At{Path: f.Path()}, f, vfs.Attrs{Size: &size})), unix.ESTALE)
+	b.wantErrno(second(f.Reopen(bg, who, unix.O_WRONLY, false)), unix.ESTALE)
+	again, err := f.Reopen(bg, who, unix.O_RDONLY, false)
+	b.must(err)
+	again.Close()
+	b.contents("f", "new")
+
+	g := b.open("gone", unix.O_RDWR)
+	defer g.Close()
+	g.Lend()
+	b.must(b.t.RemovePath(bg, who, b.path("gone"), false, ""))
+	b.must(b.write(g, "as POSIX has it", 0))
+}
+
+// R095: two ways to count in one file, one that opens it and one that replaces
+// it on condition of the etag: no step of either is lost.
+func TestNoUpdateLost(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		b.put("n", "0")
+		steps := full(200, 5000)
+		var opening sync.Mutex // openers exclude each other as programs do
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				for range steps {
+					opening.Lock()
+					f, _, err := b.t.Open(bg, who, b.at("n"), unix.O_RDWR)
+					if err == nil {
+						buf := make([]byte, 20)
+						n, rerr := f.ReadAt(bg, who, buf, 0)
+						i, aerr := strconv.Atoi(string(buf[:n]))
+						if err = b.write(f, strconv.Itoa(i+1), 0); rerr != nil || aerr != nil {
+							t.Errorf("read %q: %v", buf[:n], rerr)
+						}
+						f.Close()
+					}
+					opening.Unlock()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+			wg.Go(func() {
+				for range steps {
+					for !b.count(t) {
+					}
+				}
+			})
+		}
+		wg.Wait()
+		b.contents("n", strconv.Itoa(4*steps))
+		if left := b.temps(); len(left) > 0 {
+			t.Error(left)
+		}
+	})
+}
+
+// count is one try to add 1 by replacing the file.
+func (b *bed) count(t *testing.T) bool {
+	buf := make([]byte, 20)
+	n, info, err := b.t.ReadRange(context.Background(), who, b.path("n"), 0, buf, "")
+	if err == nil {
+		i, aerr := strconv.Atoi(string(buf[:n]))
+		if aerr != nil {
+			t.Errorf("read %q", buf[:n])
+			return true
+		}
+		text := bytes.NewReader([]byte(strconv.Itoa(i + 1)))
+		_, err = b.t.Replace(bg, who, b.at("n"), text, vfs.IfMatch{ETag: vfs.ETag(&info), NoDurable: true})
+	}
+	switch names.Reason(err) {
+	case names.Conflict, names.Locked:
+		return false
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return true
+}
