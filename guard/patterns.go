@@ -251,6 +251,9 @@ func parseIgnore(f Ignore) []pattern.Rule {
 	return pattern.ParseIgnore(f.Text, file, f.Dir)
 }
 
+// WiderThan reports whether the patterns may allow something that old did not.
+func (p *Patterns) WiderThan(old Patterns) bool { return old.widenedBy(p) }
+
 // widenedBy reports whether other allows anything that p does not. Patterns may
 // be added, except those that take something back.
 func (p *Patterns) widenedBy(other *Patterns) bool {

@@ -122,18 +122,18 @@ type Explanation struct {
 // what rules ask of the tree: whether the file exists, or the system allows the
 // operation, it does not say. need are the rights the arguments add, as writing
 // does to opening.
-func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) (Explanation, error) {
+func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) Explanation {
 	l := &Lease{reg: g, req: Request{Caller: Caller{Subject: s, Via: ViaControl}, Op: op, Path: p, Need: need}}
 	if err := l.enter(); err != nil {
-		return Explanation{Kind: names.Reason(err), Root: p.Root}, nil
+		return Explanation{Kind: names.Reason(err), Root: p.Root}
 	}
 	defer l.release()
 	if lacks, ok := missing(op, need, l.policy.Rights); !ok {
-		return Explanation{Kind: names.Reason(denied(lacks, l.policy.Rights)), Lacks: lacks, Root: p.Root}, nil
+		return Explanation{Kind: names.Reason(denied(lacks, l.policy.Rights)), Lacks: lacks, Root: p.Root}
 	}
 	out := Explanation{Allowed: true, Root: p.Root}
 	if p.IsRoot() || !l.patterned {
-		return out, nil
+		return out
 	}
 	a := accessOf(op, need, false)
 	err := l.eachRules(p.Rel(), func(r *root, set *ruleset, rel string) error {
@@ -154,5 +154,5 @@ func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) (Explanation, 
 	if err != nil {
 		out.Allowed, out.Kind = false, names.Reason(err)
 	}
-	return out, nil
+	return out
 }

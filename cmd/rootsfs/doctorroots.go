@@ -42,11 +42,15 @@ func checkRuntime() check {
 func checkRoots(conf *config.Config, now time.Time) []check {
 	rules := doctorRules(conf)
 	var checks []check
-	above := map[config.Root]bool{}
+	type block struct { // of the file
+		name guard.RootName
+		line int
+	}
+	above := map[block]bool{}
 	all := rootChecker{file: conf.Path, rules: rules, now: now, dirs: map[string]guard.RootName{}}
 	for _, r := range conf.Roots {
 		checks = append(checks, all.check(r))
-		above[r] = true
+		above[block{r.Name, r.Line}] = true
 	}
 	var profiles []string
 	for p := range conf.Profiles {
@@ -57,7 +61,7 @@ func checkRoots(conf *config.Config, now time.Time) []check {
 		of := rootChecker{file: conf.Path, rules: rules, now: now, dirs: map[string]guard.RootName{}}
 		for _, r := range conf.Profiles[p] {
 			c := of.check(r)
-			if above[r] && c.Status != checkFail {
+			if above[block{r.Name, r.Line}] && c.Status != checkFail {
 				continue // it stands above
 			}
 			c.Detail = "profile " + shown(p) + ", " + c.Detail

@@ -205,7 +205,7 @@ func asks(grants []guard.Grant) []control.Ask {
 	for i, g := range grants {
 		out[i] = control.Ask{
 			Name: string(g.Root), Path: g.Dir, Mode: g.Policy.Rights.String(), Limits: g.Policy.Limits,
-			OtherFS: g.Policy.OtherFileSystems, ApprovedBy: g.Origin,
+			OtherFS: g.Policy.OtherFileSystems, Patterns: g.Policy.Patterns, ApprovedBy: g.Origin,
 		}
 		if !g.Expires.IsZero() {
 			out[i].Expires = &g.Expires
@@ -219,7 +219,7 @@ func asks(grants []guard.Grant) []control.Ask {
 func (f *addFlags) saveRoots(grants []guard.Grant, file string) error {
 	for _, g := range grants {
 		r := config.Root{
-			Name: g.Root, Path: g.Dir, Rights: g.Policy.Rights,
+			Name: g.Root, Path: g.Dir, Rights: g.Policy.Rights, Patterns: g.Policy.Patterns,
 			CrossFileSystems: g.Policy.OtherFileSystems, AllowSystem: f.allowSystem, For: f.forTime,
 		}
 		if f.forTime == 0 {

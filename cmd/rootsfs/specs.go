@@ -31,6 +31,7 @@ type grantFlags struct {
 	timeout  time.Duration
 	oneFS    bool
 	crossFS  bool
+	patterns patternFlags
 	fs       *pflag.FlagSet // that they were added to
 }
 
@@ -47,6 +48,7 @@ func (g *grantFlags) add(fs *pflag.FlagSet) {
 	fs.DurationVar(&g.timeout, "timeout", guard.DefaultTimeout, "how long one operation may take")
 	fs.BoolVar(&g.oneFS, "one-file-system", true, "do not enter other file systems mounted inside a root")
 	fs.BoolVar(&g.crossFS, "cross-file-systems", false, "enter other file systems mounted inside a root")
+	g.patterns.add(fs)
 }
 
 // given reports whether a flag was written, rather than left at its default.
@@ -94,7 +96,8 @@ func (g *grantFlags) policy() (guard.Policy, error) {
 		return p, usage(fmt.Errorf("--timeout %v: write a duration of up to 24h, such as 60s", g.timeout))
 	}
 	p.Limits = l
-	return p, nil
+	p.Patterns, err = g.patterns.patterns()
+	return p, err
 }
 
 // expires returns when grants made now end; zero for never.
@@ -158,6 +161,7 @@ func (g *grantFlags) bound(now time.Time) (session.Bound, error) {
 	if !g.given("timeout") {
 		b.Limits.Timeout = 0
 	}
+	b.Patterns = p.Patterns
 	b.Expires, err = g.expires(now)
 	return b, err
 }

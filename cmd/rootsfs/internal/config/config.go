@@ -41,9 +41,10 @@ type Root struct {
 	Name             guard.RootName
 	Path             string // absolute; ~ and URIs undone, links not resolved
 	Rights           guard.Rights
-	For              time.Duration // life of the grant from the moment it is made; 0: not limited
-	Expires          time.Time     // zero: with the session
-	Limits           guard.Limits  // those of [limits] included
+	For              time.Duration  // life of the grant from the moment it is made; 0: not limited
+	Expires          time.Time      // zero: with the session
+	Limits           guard.Limits   // those of [limits] included
+	Patterns         guard.Patterns // those of [policy] included
 	CrossFileSystems bool
 	AllowSystem      bool // a system directory may be writable
 	Line             int  // of the file
@@ -53,7 +54,7 @@ type Root struct {
 func (r Root) Grant(now time.Time) guard.Grant {
 	g := guard.Grant{
 		Root: r.Name, Dir: r.Path, Expires: r.Expires, Origin: "configuration", AllowSystem: r.AllowSystem,
-		Policy: guard.Policy{Rights: r.Rights, Limits: r.Limits, OtherFileSystems: r.CrossFileSystems},
+		Policy: guard.Policy{Rights: r.Rights, Patterns: r.Patterns, Limits: r.Limits, OtherFileSystems: r.CrossFileSystems},
 	}
 	if r.For > 0 {
 		g.Expires = now.Add(r.For)

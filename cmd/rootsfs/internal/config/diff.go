@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -25,6 +26,8 @@ type Changes struct {
 type Change struct {
 	Old, New Root
 	ModeOnly bool // only the rights differ
+	// PatternsOnly: only the patterns differ, for which Registry.SetPatterns does.
+	PatternsOnly bool
 }
 
 // Widening is one way in which a root gives more than before.
@@ -108,7 +111,9 @@ func DiffRoots(old, new []Root) Changes {
 		}
 		but := was
 		but.Rights = r.Rights
-		c.Changed = append(c.Changed, Change{Old: was, New: r, ModeOnly: same(but, r)})
+		renamed := was
+		renamed.Patterns = r.Patterns
+		c.Changed = append(c.Changed, Change{Old: was, New: r, ModeOnly: same(but, r), PatternsOnly: same(renamed, r)})
 		c.Widened = append(c.Widened, widened(was, r)...)
 	}
 	for _, r := range old {
@@ -120,12 +125,13 @@ func DiffRoots(old, new []Root) Changes {
 }
 
 func same(a, b Root) bool {
-	if !a.Expires.Equal(b.Expires) {
+	if !a.Expires.Equal(b.Expires) || !samePatterns(a.Patterns, b.Patterns) {
 		return false
 	}
 	a.Line, b.Line = 0, 0
 	a.Expires, b.Expires = time.Time{}, time.Time{}
-	return a == b
+	a.Patterns, b.Patterns = guard.Patterns{}, guard.Patterns{}
+	return reflect.DeepEqual(a, b)
 }
 
 // widened lists what the new root gives beyond the old one.
@@ -142,6 +148,9 @@ func widened(old, new Root) []Widening {
 	}
 	if new.CrossFileSystems && !old.CrossFileSystems {
 		add("crosses file systems")
+	}
+	if new.Patterns.WiderThan(old.Patterns) {
+		add("patterns take less away")
 	}
 	if new.AllowSystem && !old.AllowSystem {
 		add("may be writable though a system directory")

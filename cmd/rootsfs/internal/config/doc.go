@@ -19,6 +19,14 @@
 //	max_created = 100000         # names
 //	timeout = "60s"              # of one operation
 //
+//	[policy]                     # of every root; patterns as in .gitignore, see package guard/pattern
+//	hide = ["*.sql"]             # not there
+//	deny = ["/private/"]         # seen, not opened
+//	protect = ["LICENSE"]        # read, never changed
+//	allow = [".env.test"]        # lifts the built-in protections
+//	respect_gitignore = false    # hides what .gitignore files name when the grant is made
+//	defaults = true              # the built-in protections
+//
 //	[files]                      # what MCP servers get over files/*
 //	consent = "ask"              # ask (rootsfs consent), or deny what no allow block names
 //	consent_timeout = "2m"       # how long a question waits; then it is denied
@@ -44,6 +52,7 @@
 //	cross_file_systems = false
 //	allow_system = false         # lets a system directory such as /etc be writable
 //	limits = { max_file = "1M" } # these keys only; the rest as in [limits]
+//	policy = { hide = ["tmp/"] } # after those of [policy]
 //
 //	[profile.review]             # `--profile review` uses these roots instead of all
 //	roots = ["code", "notes=~/notes:rw"]

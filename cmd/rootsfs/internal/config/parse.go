@@ -42,13 +42,14 @@ func parse(file, home string, doc []byte) (*Config, error) {
 	c.Files = readFiles(top.table("files"), home)
 	var limits guard.Limits
 	readLimits(top.table("limits"), &limits)
+	defaults := Root{Limits: limits, Patterns: readPatterns(top.table("policy"), guard.Patterns{})}
 	reload := top.table("reload")
 	if d, ok := reload.duration("debounce", time.Millisecond, maxDebounce); ok {
 		c.Debounce = d
 	}
 	reload.done()
-	c.roots(top.tables("root"), home, limits)
-	c.profiles(top.table("profile"), home, limits)
+	c.roots(top.tables("root"), home, defaults)
+	c.profiles(top.table("profile"), home, defaults)
 	top.done()
 	if err := r.err(); err != nil {
 		return nil, err
@@ -98,10 +99,10 @@ func readLimits(t table, l *guard.Limits) {
 	t.done()
 }
 
-func (c *Config) roots(blocks []table, home string, limits guard.Limits) {
+func (c *Config) roots(blocks []table, home string, defaults Root) {
 	byName := map[guard.RootName]int{}
 	for _, t := range blocks {
-		root := readRoot(t, home, limits)
+		root := readRoot(t, home, defaults)
 		root.Line = t.r.lines.line(t.path)
 		if first, twice := byName[root.Name]; twice && root.Name != "" {
 			t.fail("name", "the name %s is taken by the root of line %d; give this one another name", names.Quote(string(root.Name)), first)
@@ -115,9 +116,9 @@ func (c *Config) roots(blocks []table, home string, limits guard.Limits) {
 	}
 }
 
-func readRoot(t table, home string, limits guard.Limits) Root {
+func readRoot(t table, home string, defaults Root) Root {
 	root := Root{
-		Rights: guard.ReadOnly, Limits: limits,
+		Rights: guard.ReadOnly, Limits: defaults.Limits,
 		CrossFileSystems: t.flag("cross_file_systems"), AllowSystem: t.flag("allow_system"), Expires: t.moment("expires"),
 	}
 	root.For, _ = t.duration("for", time.Second, maxLife)
@@ -125,6 +126,7 @@ func readRoot(t table, home string, limits guard.Limits) Root {
 		t.fail("for", "a root has an end (expires) or a life (for), not both")
 	}
 	readLimits(t.table("limits"), &root.Limits)
+	root.Patterns = readPatterns(t.table("policy"), defaults.Patterns)
 	_, hasPath := t.m["path"]
 	path, uri := t.text("path"), t.text("uri")
 	var err error
@@ -172,7 +174,7 @@ func nameOf(t table, path string) guard.RootName {
 
 // profiles reads the sets of roots. An element is the name of a [[root]], or a
 // spec as on the command line.
-func (c *Config) profiles(t table, home string, limits guard.Limits) {
+func (c *Config) profiles(t table, home string, defaults Root) {
 	known := map[string]Root{}
 	for _, r := range c.Roots {
 		known[string(r.Name)] = r
@@ -196,7 +198,7 @@ func (c *Config) profiles(t table, home string, limits guard.Limits) {
 		taken := map[guard.RootName]bool{}
 		for i, v := range list {
 			at := p.sub("roots", index(i))
-			root, err := element(v, known, home, limits)
+			root, err := element(v, known, home, defaults)
 			switch {
 			case err != nil:
 				t.r.fail(at, "%w", err)
@@ -217,7 +219,7 @@ func (c *Config) profiles(t table, home string, limits guard.Limits) {
 	}
 }
 
-func element(v any, known map[string]Root, home string, limits guard.Limits) (Root, error) {
+func element(v any, known map[string]Root, home string, defaults Root) (Root, error) {
 	s, ok := v.(string)
 	if !ok {
 		return Root{}, errors.New("must be text in quotes: a root's name or a spec")
@@ -229,7 +231,7 @@ func element(v any, known map[string]Root, home string, limits guard.Limits) (Ro
 	if err != nil {
 		return Root{}, err
 	}
-	root := Root{Name: spec.Name, Rights: spec.Rights, Limits: limits}
+	root := Root{Name: spec.Name, Rights: spec.Rights, Limits: defaults.Limits, Patterns: defaults.Patterns}
 	if root.Path, err = absolute(spec.Path, home); err != nil {
 		return Root{}, fmt.Errorf("no [[root]] is named %s, and as a spec: %w", names.Quote(s), err)
 	}

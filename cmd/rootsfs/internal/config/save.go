@@ -178,6 +178,7 @@ func block(r Root, defaults guard.Limits) (string, error) {
 	if r.AllowSystem {
 		b.WriteString("allow_system = true\n")
 	}
+	b.WriteString(patternBlock(r.Patterns))
 	l, d := r.Limits, defaults
 	var list []string
 	add := func(key, value string, differs bool) {

@@ -361,3 +361,13 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+func (o *owner) Policy() PolicyAnswer { return PolicyAnswer{} }
+
+func (o *owner) Check(CheckRequest) (CheckAnswer, error) {
+	return CheckAnswer{}, nil
+}
+
+func (o *owner) SetPatterns(context.Context, PatternsRequest) (RootPolicy, error) {
+	return RootPolicy{}, nil
+}

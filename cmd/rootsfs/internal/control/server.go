@@ -33,6 +33,7 @@ type Owner interface {
 	Set(ctx context.Context, name, mode string) (Root, error)
 	// Profile switches to another set of roots of the configuration.
 	Profile(ctx context.Context, profile string) (ProfileAnswer, error)
+	policyOwner
 	// Unmount revokes everything and unmounts.
 	Unmount(ctx context.Context) (UnmountAnswer, error)
 	// Refused is the last refusal that a grant would have avoided, or nil.
@@ -191,6 +192,7 @@ func (s *Server) routes() http.Handler {
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
 		MaxRequestsInFlight: 4,
 	}))
+	s.policyRoutes(m)
 	m.HandleFunc("POST /v1/unmount", handle(func(ctx context.Context, _ struct{}) (UnmountAnswer, error) {
 		return s.owner.Unmount(ctx)
 	}))

@@ -31,6 +31,11 @@ type Root struct {
 	BytesRead int64      `json:"bytes_read"`
 	Written   int64      `json:"bytes_written"`
 	Nested    []string   `json:"nested,omitempty"` // directories inside judged apart: other roots, or revoked ones
+	// Repos are directories of repositories created by the root's users, ""
+	// for the root itself: their hooks and configuration are untrusted.
+	Repos []string `json:"created_repositories,omitempty"`
+	// Lifted says what of the built-in protections is not in force.
+	Lifted string `json:"lifted_protections,omitempty"`
 	// Free is what the owner may still write to the root's file system, in
 	// bytes; left out if it is not known.
 	Free *int64 `json:"free_bytes,omitempty"`
@@ -129,13 +134,14 @@ type Process struct {
 
 // Ask is one root to be added.
 type Ask struct {
-	Name      string       `json:"name"`
-	Path      string       `json:"path"` // absolute
-	Mode      string       `json:"mode"`
-	Expires   *time.Time   `json:"expires,omitempty"`
-	Limits    guard.Limits `json:"limits"`
-	OtherFS   bool         `json:"cross_file_systems,omitempty"`
-	PosixFull bool         `json:"posix_full,omitempty"`
+	Name    string       `json:"name"`
+	Path    string       `json:"path"` // absolute
+	Mode    string       `json:"mode"`
+	Expires *time.Time   `json:"expires,omitempty"`
+	Limits  guard.Limits `json:"limits"`
+	guard.Patterns
+	OtherFS   bool `json:"cross_file_systems,omitempty"`
+	PosixFull bool `json:"posix_full,omitempty"`
 	// AllowSystem lets a system directory be writable, AllowRootDir "/" be a root.
 	AllowSystem  bool   `json:"allow_system,omitempty"`
 	AllowRootDir bool   `json:"allow_root_dir,omitempty"`

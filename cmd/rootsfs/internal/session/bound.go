@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -12,6 +13,9 @@ type Bound struct {
 	Expires       time.Time    // zero: no end
 	Limits        guard.Limits // of each, 0 is no limit
 	OneFileSystem bool         // other file systems inside a root are not entered
+	// Patterns hide, deny and protect what they match besides what each root
+	// has; what they would lift is not lifted.
+	Patterns guard.Patterns
 }
 
 // Over reports that no root can begin within the bound at the moment now.
@@ -27,6 +31,11 @@ func (b Bound) Apply(g guard.Grant) guard.Grant {
 	if b.OneFileSystem {
 		g.Policy.OtherFileSystems = false
 	}
+	p := &g.Policy.Patterns
+	p.Hide = slices.Concat(p.Hide, b.Patterns.Hide)
+	p.Deny = slices.Concat(p.Deny, b.Patterns.Deny)
+	p.Protect = slices.Concat(p.Protect, b.Patterns.Protect)
+	p.Gitignore = p.Gitignore || b.Patterns.Gitignore
 	l, m := &g.Policy.Limits, b.Limits
 	if m.OpsPerSecond > 0 {
 		// A burst that is not given is one second's operations, so the

@@ -34,6 +34,8 @@ func (s *Session) observe(e guard.Event) {
 	case guard.EventUnavailable:
 		s.log.Warn("a root has become unavailable: its directory is gone, was replaced or cannot be read",
 			"root", e.Root, "remedy", "put it back, then approve it again: rootsfs roots add")
+	case guard.EventRepository:
+		s.log.Warn("a repository was created in a root", "root", e.Root, "detail", e.Detail)
 	case guard.EventExpired, guard.EventRevoked, guard.EventAdded, guard.EventChanged:
 		s.log.Info("root "+string(e.Kind), "root", e.Root, "detail", e.Detail)
 	case guard.EventRefusal:
@@ -85,7 +87,7 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 		}
 		r.Remedy, r.Mode, r.Dir = "grant", g.Policy.Rights.String(), g.Dir
 		r.Ask = &control.Ask{
-			Name: string(g.Root), Path: g.Dir, Mode: r.Mode, Limits: g.Policy.Limits,
+			Name: string(g.Root), Path: g.Dir, Mode: r.Mode, Limits: g.Policy.Limits, Patterns: g.Policy.Patterns,
 			OtherFS: g.Policy.OtherFileSystems, PosixFull: g.Policy.PosixFull, ApprovedBy: "allow --last",
 			AllowSystem: g.AllowSystem, AllowRootDir: g.AllowRootDir,
 		}

@@ -84,7 +84,7 @@ func (s *Session) describe(r guard.Status) control.Root {
 		Mode: r.Grant.Policy.Rights.String(), State: r.State.String(), File: r.FileRoot,
 		FSType: r.FSType, Remote: r.Remote, Perm: perm, Origin: r.Grant.Origin, Epoch: r.Epoch,
 		InFlight: r.InFlight, Ops: r.Ops, Refused: r.Refused, BytesRead: r.BytesRead,
-		Written: r.Written, Nested: r.Nested,
+		Written: r.Written, Nested: r.Nested, Repos: r.Repos, Lifted: r.Grant.Policy.Lifted(),
 	}
 	if !r.Grant.Expires.IsZero() {
 		out.Expires = &r.Grant.Expires
@@ -157,7 +157,7 @@ func toGrant(a control.Ask) (guard.Grant, error) {
 	}
 	g := guard.Grant{
 		Root: name, Dir: a.Path, Origin: a.ApprovedBy, AllowSystem: a.AllowSystem, AllowRootDir: a.AllowRootDir,
-		Policy: guard.Policy{Rights: rights, Limits: a.Limits, OtherFileSystems: a.OtherFS, PosixFull: a.PosixFull},
+		Policy: guard.Policy{Rights: rights, Patterns: a.Patterns, Limits: a.Limits, OtherFileSystems: a.OtherFS, PosixFull: a.PosixFull},
 	}
 	if g.Origin == "" {
 		g.Origin = "control socket"

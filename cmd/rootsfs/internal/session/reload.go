@@ -156,7 +156,7 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 		leaving[r.Path] = true
 	}
 	for _, c := range ch.Changed {
-		leaving[c.Old.Path] = leaving[c.Old.Path] || !c.ModeOnly
+		leaving[c.Old.Path] = leaving[c.Old.Path] || !c.ModeOnly && !c.PatternsOnly
 	}
 	for _, r := range ch.Added {
 		switch g := s.askWithin(r, now); {
@@ -180,6 +180,11 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	for _, c := range ch.Changed {
 		if c.ModeOnly {
 			errs = append(errs, ignoreGone(s.setRights(ctx, c.New.Name, c.New.Rights)))
+			continue
+		}
+		if c.PatternsOnly {
+			p := s.askWithin(c.New, now).Policy.Patterns
+			errs = append(errs, ignoreGone(s.reg.SetPatterns(ctx, c.New.Name, p)))
 			continue
 		}
 		going = append(going, c.Old.Name)

@@ -1,0 +1,126 @@
+package control
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+// PolicyRule is one rule in force.
+type PolicyRule struct {
+	Effect  string `json:"effect"` // hide, deny, protect, allow
+	Pattern string `json:"pattern"`
+	// From is "built in", "command line", or the file, and Line its line.
+	From   string `json:"from"`
+	Line   int    `json:"line,omitempty"`
+	Dir    string `json:"dir,omitempty"`  // the pattern is written for, below the root
+	When   string `json:"when,omitempty"` // what has to hold besides
+	Reason string `json:"reason,omitempty"`
+}
+
+// Rules shows rules of a registry.
+func Rules(list []*guard.Rule) []PolicyRule {
+	out := make([]PolicyRule, 0, len(list))
+	for _, r := range list {
+		one := PolicyRule{Effect: r.List.String(), Pattern: r.Text, From: "command line", Dir: r.Base, Reason: r.Reason}
+		switch {
+		case r.List == pattern.Except:
+			one.Effect = "except"
+			one.From = "built in"
+		case r.Builtin():
+			one.From = "built in"
+		case r.File != "":
+			one.From, one.Line = r.File, r.Line
+		}
+		switch r.Condition { //nolint:exhaustive // Always needs no word
+		case pattern.AtTop:
+			one.When = "in the top directory of a repository"
+		case pattern.Control:
+			one.When = "unless the root's users made the repository"
+		case pattern.Tokens:
+			one.When = "while it holds a token"
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// RootPolicy is what is in force in one root.
+type RootPolicy struct {
+	Root   string       `json:"root"`
+	Mode   string       `json:"mode"`
+	Lifted string       `json:"lifted,omitempty"` // of the built-in protections
+	Rules  []PolicyRule `json:"rules"`
+	// Repos are directories of repositories that the root's users made: their
+	// hooks and configuration are untrusted.
+	Repos []string `json:"created_repositories,omitempty"`
+}
+
+// PolicyAnswer lists the policies of the roots.
+type PolicyAnswer struct {
+	Roots []RootPolicy `json:"roots"`
+}
+
+// CheckRequest asks what the gate would say.
+type CheckRequest struct {
+	Path    string `json:"path"` // ROOT/PATH, or absolute
+	Op      string `json:"op"`
+	Subject string `json:"subject,omitempty"`
+}
+
+// CheckAnswer is what it would say.
+type CheckAnswer struct {
+	Path    string `json:"path"`
+	Op      string `json:"op"`
+	Allowed bool   `json:"allowed"`
+	Reason  string `json:"reason,omitempty"` // the kind of refusal
+	Lacks   string `json:"lacks,omitempty"`  // rights
+	Root    string `json:"root"`             // whose policy decided
+	// Rule decided; Lifted would have, had Rule not taken it back.
+	Rule   *PolicyRule `json:"rule,omitempty"`
+	Lifted *PolicyRule `json:"lifted,omitempty"`
+}
+
+// PatternsRequest puts other patterns of the owner's in force.
+type PatternsRequest struct {
+	Name     string         `json:"name"`
+	Patterns guard.Patterns `json:"patterns"`
+}
+
+// policyOwner is the part of Owner about policies.
+type policyOwner interface {
+	Policy() PolicyAnswer
+	Check(req CheckRequest) (CheckAnswer, error)
+	SetPatterns(ctx context.Context, req PatternsRequest) (RootPolicy, error)
+}
+
+func (s *Server) policyRoutes(m *http.ServeMux) {
+	m.HandleFunc("GET /v1/policy", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.owner.Policy()) })
+	m.HandleFunc("POST /v1/policy/check", handle(func(_ context.Context, req CheckRequest) (CheckAnswer, error) {
+		return s.owner.Check(req)
+	}))
+	m.HandleFunc("POST /v1/policy", handle(func(ctx context.Context, req PatternsRequest) (RootPolicy, error) {
+		return s.owner.SetPatterns(ctx, req)
+	}))
+}
+
+// Policy lists the policies of the session's roots.
+func (c *Client) Policy(ctx context.Context) (a PolicyAnswer, err error) {
+	err = c.call(ctx, http.MethodGet, "/v1/policy", nil, &a)
+	return a, err
+}
+
+// Check asks what the gate would say.
+func (c *Client) Check(ctx context.Context, req CheckRequest) (a CheckAnswer, err error) {
+	err = c.call(ctx, http.MethodPost, "/v1/policy/check", req, &a)
+	return a, err
+}
+
+// SetPatterns puts other patterns in force; when it returns they hold for
+// everything the kernel had kept, too.
+func (c *Client) SetPatterns(ctx context.Context, req PatternsRequest) (p RootPolicy, err error) {
+	err = c.call(ctx, http.MethodPost, "/v1/policy", req, &p)
+	return p, err
+}

@@ -1,0 +1,100 @@
+package session
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Policy implements control.Owner.
+func (s *Session) Policy() control.PolicyAnswer {
+	a := control.PolicyAnswer{Roots: []control.RootPolicy{}}
+	for _, st := range s.reg.Roots() {
+		a.Roots = append(a.Roots, s.policyOf(st))
+	}
+	return a
+}
+
+func (s *Session) policyOf(st guard.Status) control.RootPolicy {
+	return control.RootPolicy{
+		Root: string(st.Grant.Root), Mode: st.Grant.Policy.Rights.String(), Lifted: st.Grant.Policy.Lifted(),
+		Rules: control.Rules(s.reg.RulesOf(st.Grant.Root)), Repos: st.Repos,
+	}
+}
+
+// Check implements control.Owner.
+func (s *Session) Check(req control.CheckRequest) (control.CheckAnswer, error) {
+	return CheckPolicy(s.reg, req)
+}
+
+// CheckPolicy says what the gate of a registry would say.
+func CheckPolicy(reg *guard.Registry, req control.CheckRequest) (control.CheckAnswer, error) {
+	op, need, err := parseOp(req.Op)
+	if err != nil {
+		return control.CheckAnswer{}, err
+	}
+	p, err := reg.Parse(req.Path)
+	if err != nil {
+		return control.CheckAnswer{}, err
+	}
+	if _, ok := reg.Lookup(p.Root); !ok {
+		return control.CheckAnswer{}, &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf(
+			"no root is named %s; see: rootsfs roots list", names.Quote(string(p.Root)))}
+	}
+	e := reg.Explain(guard.Subject(req.Subject), op, p, need)
+	a := control.CheckAnswer{Path: p.String(), Op: req.Op, Allowed: e.Allowed, Root: string(e.Root)}
+	if !e.Allowed {
+		a.Reason = e.Kind.String()
+	}
+	if e.Lacks != 0 {
+		a.Lacks = e.Lacks.String()
+	}
+	if r := e.Verdict.Rule; r != nil {
+		one := control.Rules([]*guard.Rule{r})[0]
+		a.Rule = &one
+	}
+	if r := e.Verdict.Lifted; r != nil {
+		one := control.Rules([]*guard.Rule{r})[0]
+		a.Lifted = &one
+	}
+	return a, nil
+}
+
+// words for what people ask about; every operation's own name is one, too.
+var ops = map[string]struct {
+	op   guard.Op
+	need guard.Rights
+}{
+	"read": {names.OpOpen, guard.Read}, "write": {names.OpOpen, guard.Write}, "append": {names.OpOpen, guard.Append},
+	"list": {names.OpOpendir, 0}, "stat": {names.OpGetattr, 0}, "delete": {names.OpUnlink, 0},
+}
+
+func parseOp(word string) (guard.Op, guard.Rights, error) {
+	if o, ok := ops[word]; ok {
+		return o.op, o.need, nil
+	}
+	if op, ok := names.ParseOp(word); ok && op != names.OpNone && op < names.OpGrant && op != names.OpClose {
+		return op, 0, nil
+	}
+	return 0, 0, &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(
+		"unknown operation %s: write read, write, append, list, stat, create, mkdir, delete, rename, watch, or a name of the audit log", names.Quote(word))}
+}
+
+// SetPatterns implements control.Owner.
+func (s *Session) SetPatterns(ctx context.Context, req control.PatternsRequest) (control.RootPolicy, error) {
+	if s.isEnding() {
+		return control.RootPolicy{}, errEnding
+	}
+	name := guard.RootName(req.Name)
+	if err := s.reg.SetPatterns(ctx, name, req.Patterns); err != nil {
+		return control.RootPolicy{}, err
+	}
+	st, ok := s.reg.Lookup(name)
+	if !ok {
+		return control.RootPolicy{}, &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("root %s was revoked meanwhile", names.Quote(req.Name))}
+	}
+	return s.policyOf(st), nil
+}

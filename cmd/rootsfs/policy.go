@@ -1,0 +1,338 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+func newPolicyCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "What is hidden, denied and protected, and why",
+		Long: `Show, try and change what a root's policy says of names: what is hidden (not
+there), denied (seen, not opened) and protected (read, never changed). Patterns
+are written as in .gitignore. Hidden beats denied, denied beats protected; in one
+list the last pattern that matches counts, and !PATTERN takes back what those
+before it said. Secrets and files that other programs run are covered from the
+start; --allow lifts that, and the audit log says so.`,
+		Example: `  rootsfs policy show
+  rootsfs policy check code/.env --op read
+  rootsfs policy set code --hide '*.sql' --allow .env.test`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage(fmt.Errorf("unknown command %q; see: rootsfs policy --help", args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPolicyShowCmd(a), newPolicyCheckCmd(a), newPolicyTestCmd(a), newPolicySetCmd(a))
+	return cmd
+}
+
+func newPolicyShowCmd(a *app) *cobra.Command {
+	var builtin bool
+	var root string
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "List the rules in force, and why the built-in ones are there",
+		Long: `List the rules of each root of a session, in the order they are judged in, and
+the repositories that its users made, whose hooks are untrusted. With --builtin
+the rules that every root begins with are listed, without a session.`,
+		Example: `  rootsfs policy show --root code
+  rootsfs policy show --builtin --json`,
+		Args: nargs(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if builtin {
+				return a.report(builtinRules(), func() { a.sayRules(builtinRules()) })
+			}
+			return a.policyShow(cmd.Context(), root)
+		},
+	}
+	cmd.Flags().BoolVar(&builtin, "builtin", false, "the rules that every root begins with")
+	cmd.Flags().StringVar(&root, "root", "", "only this `root`")
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+func builtinRules() []control.PolicyRule {
+	rules := pattern.Builtin()
+	list := make([]*pattern.Rule, len(rules))
+	for i := range rules {
+		list[i] = &rules[i]
+	}
+	return control.Rules(list)
+}
+
+func (a *app) policyShow(ctx context.Context, root string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	ans, err := c.Policy(ctx)
+	if err != nil {
+		return err
+	}
+	if root != "" {
+		kept := ans.Roots[:0]
+		for _, r := range ans.Roots {
+			if r.Root == root {
+				kept = append(kept, r)
+			}
+		}
+		if len(kept) == 0 {
+			return &names.Error{Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(root))}
+		}
+		ans.Roots = kept
+	}
+	return a.report(ans, func() {
+		for _, r := range ans.Roots {
+			a.say("%s (%s)", shown(r.Root), r.Mode)
+			if r.Lifted != "" {
+				a.say("  %s", r.Lifted)
+			}
+			for _, dir := range r.Repos {
+				a.say("  %s: a repository created by the server: its hooks are untrusted", shown(r.Root+"/"+dir))
+			}
+			a.sayRules(r.Rules)
+		}
+	})
+}
+
+func (a *app) sayRules(rules []control.PolicyRule) {
+	rows := [][]string{{"EFFECT", "PATTERN", "FROM", "WHY"}}
+	for _, r := range rules {
+		rows = append(rows, []string{r.Effect, names.Escape(under(r.Dir, r.Pattern)), where(&r), join(r.Reason, r.When)})
+	}
+	a.table(rows)
+}
+
+func under(dir, text string) string {
+	if dir == "" {
+		return text
+	}
+	return dir + "/: " + text
+}
+
+func join(reason, when string) string {
+	if reason != "" && when != "" {
+		return reason + " (" + when + ")"
+	}
+	return reason + when
+}
+
+// where is the place a rule stands at.
+func where(r *control.PolicyRule) string {
+	if r.Line > 0 {
+		return names.Escape(r.From) + ":" + strconv.Itoa(r.Line)
+	}
+	return names.Escape(r.From)
+}
+
+func newPolicyCheckCmd(a *app) *cobra.Command {
+	var op, root, subject string
+	cmd := &cobra.Command{
+		Use:   "check PATH",
+		Short: "Say whether an operation is allowed, and by which rule not",
+		Long: `Say what the gate would answer to an operation on PATH, which is ROOT/PATH, an
+absolute path inside a root, or with --root a path below that root. Nothing is
+done, and whether the file exists is not said. The exit code is 0 if it is allowed
+and 3 if it is refused.`,
+		Example: `  rootsfs policy check code/.env --op read
+  rootsfs policy check --root code .git/hooks/pre-commit --op create --json`,
+		Args: nargs(1, 1, "the path"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			req := control.CheckRequest{Path: args[0], Op: op, Subject: subject}
+			if root != "" {
+				req.Path = root + "/" + strings.TrimPrefix(args[0], "/")
+			}
+			ans, err := c.Check(cmd.Context(), req)
+			if err != nil {
+				return err
+			}
+			if err := a.report(ans, func() { a.say("%s", checked(&ans)) }); err != nil {
+				return err
+			}
+			if !ans.Allowed {
+				return &exitError{code: exitNotApproved}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&op, "op", "read", "the `operation`: read, write, append, list, stat, create, mkdir, delete, rename, watch, or a name of the audit log")
+	cmd.Flags().StringVar(&root, "root", "", "PATH is below this `root`")
+	cmd.Flags().StringVar(&subject, "subject", "", "ask for this `server`")
+	words(cmd, "op", "read", "write", "append", "list", "stat", "create", "mkdir", "delete", "rename", "watch")
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+// checked is a check's answer as one line.
+func checked(c *control.CheckAnswer) string {
+	s := c.Op + " " + shown(c.Path) + ": "
+	switch {
+	case c.Allowed && c.Lifted != nil:
+		return s + fmt.Sprintf("allowed: %s (%s) lifts %s %s (%s)", names.Quote(c.Rule.Pattern), where(c.Rule), c.Lifted.Effect, names.Quote(c.Lifted.Pattern), where(c.Lifted))
+	case c.Allowed:
+		return s + "allowed"
+	case c.Lacks != "":
+		return s + fmt.Sprintf("refused: root %s lacks the right %s; rootsfs roots set gives it", shown(c.Root), c.Lacks)
+	case c.Rule != nil:
+		text := fmt.Sprintf("refused: %s %s (%s)", c.Rule.Effect, names.Quote(c.Rule.Pattern), where(c.Rule))
+		if why := join(c.Rule.Reason, c.Rule.When); why != "" {
+			text += ": " + why
+		}
+		return s + text
+	}
+	return s + "refused: " + c.Reason
+}
+
+func newPolicySetCmd(a *app) *cobra.Command {
+	f := &patternFlags{}
+	cmd := &cobra.Command{
+		Use:   "set NAME",
+		Short: "Change the patterns of a root while it is in use",
+		Long: `Put the given patterns in the place of those that root NAME has; without any, it
+has the built-in protections alone. When set returns, what the new patterns forbid
+is dead, and what the kernel had kept is as they say.`,
+		Example:           `  rootsfs policy set code --hide '*.sql' --protect /LICENSE`,
+		Args:              nargs(1, 1, "a root's name"),
+		ValidArgsFunction: a.completeRoots(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := f.patterns()
+			if err != nil {
+				return err
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			got, err := c.SetPatterns(cmd.Context(), control.PatternsRequest{Name: args[0], Patterns: p})
+			if err != nil {
+				return err
+			}
+			return a.report(got, func() { a.say("%s has %s now", shown(got.Root), plural(len(got.Rules), "rule")) })
+		},
+	}
+	f.add(cmd.Flags())
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+// expectations is the file of `policy test`.
+type expectations struct {
+	Expect []expectation `toml:"expect"`
+}
+
+type expectation struct {
+	Path    string `toml:"path"`
+	Op      string `toml:"op"`
+	Subject string `toml:"subject"`
+	Allowed bool   `toml:"allowed"`
+	Effect  string `toml:"effect"` // of the rule that decides, "" for any
+}
+
+// tested is what policy test --json prints for each expectation.
+type tested struct {
+	OK   bool                `json:"ok"`
+	Want string              `json:"want"`
+	Got  control.CheckAnswer `json:"got"`
+}
+
+func newPolicyTestCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "test FILE",
+		Short: "Compare a session's policy with a table of expectations",
+		Long: `Compare a session's policy with the expectations in FILE, TOML blocks of the form
+
+  [[expect]]
+  path = "code/.env"
+  op = "read"
+  allowed = false
+  effect = "hide"       # may be left out
+
+The exit code is 0 if all hold, and 1 if one does not.`,
+		Example: "  rootsfs policy test policy-tests.toml",
+		Args:    nargs(1, 1, "the file"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.policyTest(cmd.Context(), args[0]) },
+	}
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+func readExpectations(file string) ([]expectation, error) {
+	doc, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var e expectations
+	dec := toml.NewDecoder(strings.NewReader(string(doc))).DisallowUnknownFields()
+	if err := dec.Decode(&e); err != nil {
+		return nil, usage(fmt.Errorf("%s: %w", names.Quote(file), err))
+	}
+	if len(e.Expect) == 0 {
+		return nil, usage(fmt.Errorf("%s has no [[expect]] block", names.Quote(file)))
+	}
+	return e.Expect, nil
+}
+
+func (a *app) policyTest(ctx context.Context, file string) error {
+	list, err := readExpectations(file)
+	if err != nil {
+		return err
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	results, failed := make([]tested, 0, len(list)), 0
+	for i, e := range list {
+		got, err := c.Check(ctx, control.CheckRequest{Path: e.Path, Op: e.Op, Subject: e.Subject})
+		if err != nil {
+			return fmt.Errorf("expectation %d: %w", i+1, err)
+		}
+		r := tested{Got: got, Want: "refused", OK: got.Allowed == e.Allowed}
+		if e.Allowed {
+			r.Want = "allowed"
+		}
+		if e.Effect != "" {
+			r.Want += " by " + e.Effect
+			r.OK = r.OK && got.Rule != nil && got.Rule.Effect == e.Effect
+		}
+		if !r.OK {
+			failed++
+		}
+		results = append(results, r)
+	}
+	err = a.report(results, func() {
+		for i := range results {
+			if r := &results[i]; !r.OK {
+				a.say("expected %s, got %s", r.Want, checked(&r.Got))
+			}
+		}
+		a.say("%s, %d failed", plural(len(results), "expectation"), failed)
+	})
+	if err == nil && failed > 0 {
+		return &exitError{code: exitFailure, err: errors.New("not every expectation holds")}
+	}
+	return err
+}
