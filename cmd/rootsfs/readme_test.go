@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
 // The README's tables name every JSON field and every configuration key there
@@ -83,6 +84,24 @@ func TestReadmeIsComplete(t *testing.T) {
 	for _, c := range newRootCmd(newApp(nil, stdio{})).Commands() {
 		if c.Name() != "help" && !strings.Contains(text, "rootsfs "+c.Name()) {
 			t.Errorf("no command %s", c.Name())
+		}
+	}
+}
+
+// Every built-in rule stands in the README, with its reason.
+func TestReadmeHasTheBuiltinRules(t *testing.T) {
+	data, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range pattern.Builtin() {
+		text := strings.TrimPrefix(strings.TrimPrefix(r.Text, "**/"), "/")
+		found := false
+		for line := range strings.Lines(string(data)) {
+			found = found || strings.Contains(line, "`"+text+"`") && strings.Contains(line, r.Reason)
+		}
+		if !found {
+			t.Errorf("%s (%s) is not in the README", r.Text, r.Reason)
 		}
 	}
 }
