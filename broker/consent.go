@@ -39,7 +39,7 @@ func (s *Session) consent(r *request) (any, error) {
 	defer c.close()
 	var open []string
 	for _, path := range p.RequestedPaths {
-		q, err := s.b.parse(path)
+		q, err := s.b.parse(s.subject, path)
 		if g, ok := c.approved(q, rights); ok && err == nil {
 			c.approve(path, q.String(), g)
 		} else {
@@ -310,7 +310,7 @@ func (c *consenting) grant(item Item, p *guard.Proposal, d Decision, by string) 
 	if d.For > 0 {
 		got.Expires = time.Now().Add(d.For)
 	}
-	q, err := c.s.b.cfg.Registry.Parse(got.Resolved)
+	q, err := c.s.b.cfg.Registry.Parse(c.s.subject, got.Resolved)
 	if g, ok := c.approved(q, got.Policy.Rights); ok && err == nil {
 		c.approve(shown, q.String(), g) // by another path, or named twice
 		return nil

@@ -88,6 +88,28 @@ func TestConsent(t *testing.T) {
 	if _, d := stranger.fails("files/read", obj{"path": base + "/proj/src/f"}); d.Reason != "NoConsent" {
 		t.Errorf("another subject: %+v", d)
 	}
+	// R006, R127: for itself it may have the same directory, with other rights.
+	a.give = allow(Decision{Allow: true})
+	mine := ask(stranger, "rw", base+"/proj")
+	if !mine.Granted || mine.Approved[0].Mode != "rw" || mine.Approved[0].Root == r.Approved[0].Root {
+		t.Errorf("the same directory for another subject: %+v", mine)
+	}
+	stranger.must("files/write", obj{"path": base + "/proj/src/f", "content": "bob's"}, nil)
+	p.must("files/read", obj{"path": base + "/proj/src/f"}, &read)
+	if _, d := p.fails("files/write", obj{"path": base + "/proj/src/f", "content": "x"}); d.Reason != "ReadOnly" || read.Content != "bob's" {
+		t.Errorf("alice: %+v, reads %q", d, read.Content)
+	}
+	if _, d := p.fails("files/read", obj{"path": mine.Approved[0].Root + "/src/f"}); d.Reason != "NoConsent" {
+		t.Errorf("alice by bob's name: %+v", d)
+	}
+	if rec := l.recs.last(names.OpClose); rec.Subject != "bob" || rec.Path.Root != guard.RootName(mine.Approved[0].Root) {
+		t.Errorf("who wrote, on record: %+v", rec)
+	}
+	if _, err := l.reg.Revoke(t.Context(), guard.RootName(mine.Approved[0].Root)); err != nil {
+		t.Fatal(err)
+	}
+	p.must("files/read", obj{"path": base + "/proj/src/f"}, &read)
+	a.asked = a.asked[:1]
 	// R104: what is approved is not asked again.
 	if r := ask(p, "", base+"/proj/src", "proj"); len(a.asked) != 1 || len(r.ApprovedPaths) != 2 {
 		t.Errorf("asked again: %+v", r)

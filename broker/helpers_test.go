@@ -47,6 +47,16 @@ func (r *records) all() []guard.Record {
 	return append([]guard.Record(nil), r.list...)
 }
 
+// last is the latest record of a successful operation.
+func (r *records) last(op guard.Op) (found guard.Record) {
+	for _, rec := range r.all() {
+		if rec.Op == op && rec.Verdict == guard.Allowed {
+			found = rec
+		}
+	}
+	return found
+}
+
 func newLab(t testing.TB, change func(*Config)) *lab {
 	t.Helper()
 	return newLabOn(t, vfs.Opener(), change)

@@ -126,8 +126,8 @@ func (s *Session) listTop() *wire.ListResult {
 // visible are the live roots that the session may know of, by name.
 func (s *Session) visible() []guard.Status {
 	var out []guard.Status
-	for _, st := range s.b.cfg.Registry.Roots() {
-		if st.State == guard.Live && (st.Grant.Subject == "" || st.Grant.Subject == s.subject) {
+	for _, st := range s.b.cfg.Registry.RootsOf(s.subject) {
+		if st.State == guard.Live {
 			out = append(out, st)
 		}
 	}

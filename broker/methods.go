@@ -42,7 +42,7 @@ func (s *Session) path(field, p string) (guard.Path, error) {
 	if p == "" {
 		return guard.Path{}, badParams{"params: " + field + " is missing"}
 	}
-	q, err := s.b.parse(p)
+	q, err := s.b.parse(s.subject, p)
 	if err != nil {
 		s.refusedPath(field, err)
 		return q, err

@@ -84,7 +84,7 @@ func (b *Broker) rootOf(st *guard.Status) wire.Root {
 }
 
 // parse reads a path as servers name it.
-func (b *Broker) parse(p string) (guard.Path, error) {
+func (b *Broker) parse(who guard.Subject, p string) (guard.Path, error) {
 	if b.cfg.FlatAt != "" && (strings.HasPrefix(p, "/") || strings.HasPrefix(p, "file:")) {
 		inside, err := p, error(nil)
 		if inside[0] != '/' {
@@ -96,7 +96,7 @@ func (b *Broker) parse(p string) (guard.Path, error) {
 			return names.ParsePath(rel)
 		}
 	}
-	return b.cfg.Registry.Parse(p)
+	return b.cfg.Registry.Parse(who, p)
 }
 
 // noRoots answers for a client without roots: roots/list in the seed's words.

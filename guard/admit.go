@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"errors"
-	"slices"
 	"syscall"
 	"time"
 
@@ -97,6 +96,7 @@ type Lease struct {
 type crossing struct {
 	root *root
 	gen  uint32
+	peer bool // the very directory, not one inside
 }
 
 // Admit is the gate. In this order: caller present; root live (an in-flight
@@ -208,6 +208,9 @@ func (l *Lease) enter() error {
 			return err
 		}
 	}
+	if len(l.fences.peers) > 0 {
+		return l.meetPeers()
+	}
 	return nil
 }
 
@@ -224,7 +227,7 @@ func (l *Lease) holding(h *Hold) error {
 		return ErrRefence
 	}
 	for _, c := range h.crossed {
-		if err := l.cross(c); err != nil {
+		if err := l.cross(c, false); err != nil {
 			return err
 		}
 	}
@@ -244,9 +247,6 @@ func (l *Lease) Dir() int { return l.root.src.Fd() }
 
 // File is the one name a single-file root consists of, "" for a directory.
 func (l *Lease) File() string { return l.root.src.File() }
-
-// Rights are those of the grant, for operations whose meaning depends on them.
-func (l *Lease) Rights() Rights { return l.policy.Rights }
 
 // PosixFull and OtherFileSystems are the policy's switches.
 func (l *Lease) PosixFull() bool        { return l.policy.PosixFull }
@@ -279,64 +279,11 @@ func (l *Lease) HoldAt(p Path) *Hold {
 func (l *Lease) HoldNameless() *Hold {
 	h := &Hold{root: l.root, fenceGen: l.fences.gen}
 	for _, c := range l.crossed {
-		h.crossed = append(h.crossed, c.root)
+		if !c.peer { // that takes part in every operation anyway
+			h.crossed = append(h.crossed, c.root)
+		}
 	}
 	return h
-}
-
-// Fenced reports whether other roots or tombstones lie inside this one, so that
-// every directory on the way has to be shown to Cross.
-func (l *Lease) Fenced() bool { return len(l.fences.list) > 0 }
-
-// RootID is the identity of the directory Dir refers to.
-func (l *Lease) RootID() Identity { return l.root.src.ID() }
-
-// Cross is told the identity of each directory a resolution passes.
-// If it is a nested root, the operation needs that root's consent too; a
-// tombstone refuses. It returns a number for the domain entered, 0 for none:
-// two names in different domains are on different sides of a boundary (EXDEV).
-func (l *Lease) Cross(id Identity) (domain uint64, err error) { return l.crossAt(id, "") }
-
-// CrossName is told each name a resolution passes, and the identity of the
-// directory it is in: a single-file root is that. Otherwise it is as Cross.
-func (l *Lease) CrossName(dir Identity, name string) (domain uint64, err error) {
-	return l.crossAt(dir, name)
-}
-
-func (l *Lease) crossAt(id Identity, name string) (domain uint64, err error) {
-	for _, f := range l.fences.list {
-		if f.id != id || f.name != name {
-			continue
-		}
-		if f.root == nil {
-			return 0, &Error{Kind: names.Revoked}
-		}
-		return f.root.epoch, l.cross(f.root)
-	}
-	return 0, nil
-}
-
-// cross takes part in the nested root for the rest of the operation.
-func (l *Lease) cross(c *root) error {
-	if !slices.ContainsFunc(l.crossed, func(x crossing) bool { return x.root == c }) {
-		gen, ok := c.acquire()
-		if !ok {
-			return c.gone()
-		}
-		if l.pinned {
-			c.pins.Add(1)
-			c.release(gen)
-		}
-		l.crossed = append(l.crossed, crossing{c, gen})
-		if err := l.pass(c); err != nil {
-			return err
-		}
-	}
-	have := c.policy.Load().Rights
-	if lacks, ok := missing(l.req.Op, l.req.Need, have); !ok {
-		return denied(lacks, have)
-	}
-	return nil
 }
 
 // Done ends the operation: n is how many bytes were read or written, err what

@@ -177,11 +177,16 @@ func (g *Registry) endAgain(r *root, to State) (Ended, error) {
 // outersOf are the live roots that reach r's files by names of their own.
 func (g *Registry) outersOf(r *root) []*root {
 	var out []*root
-	g.snap.Load().around(r.grant.Resolved, r.place, func(o *root) {
-		if !slices.Contains(out, o) && slices.ContainsFunc(o.fences.Load().list, func(f fence) bool { return f.root == r }) {
+	is := func(f fence) bool { return f.root == r }
+	look := func(o *root) {
+		fs := o.fences.Load()
+		if !slices.Contains(out, o) && (slices.ContainsFunc(fs.list, is) || slices.ContainsFunc(fs.peers, is)) {
 			out = append(out, o)
 		}
-	})
+	}
+	snap := g.snap.Load()
+	snap.around(r.grant.Resolved, r.place, look)
+	snap.beside(r.grant.Resolved, r.place, look)
 	return out
 }
 
@@ -261,7 +266,10 @@ func (g *Registry) shutLocked(batch []*shutting) {
 		}
 		next.drop(r)
 		g.past[r.name] = true
-		g.tombs = append(g.tombs, tombstone{dir: r.grant.Resolved, place: r.place, id: r.src.ID(), file: r.src.File()})
+		g.tombs = append(g.tombs, tombstone{
+			dir: r.grant.Resolved, place: r.place, id: r.src.ID(), file: r.src.File(),
+			whose: r.grant.Subject, epoch: g.epochs.Load(),
+		})
 	}
 	g.pruneTombs(next)
 	// One that is not live has nothing left to narrow, and may be another of
@@ -278,6 +286,7 @@ func (g *Registry) pruneTombs(s *snapshot) {
 	g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool {
 		lies := false
 		s.around(t.dir, t.place, func(*root) { lies = true })
+		s.beside(t.dir, t.place, func(o *root) { lies = lies || t.whose != "" && o.grant.Subject == "" })
 		return !lies
 	})
 }

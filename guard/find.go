@@ -2,8 +2,50 @@ package guard
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 )
+
+// index finds roots by a path. Several roots can share one: each is then another
+// subject's, or everybody's. The slices do not change; put and drop make others.
+type index map[string][]*root
+
+func (m index) put(at string, r *root) {
+	if at != "" {
+		m[at] = append(slices.Clone(m[at]), r)
+	}
+}
+
+func (m index) drop(at string, r *root) {
+	left := slices.DeleteFunc(slices.Clone(m[at]), func(have *root) bool { return have == r })
+	if len(left) == 0 {
+		delete(m, at)
+	} else {
+		m[at] = left
+	}
+}
+
+// of returns the root at a path that is granted to exactly this subject.
+func (m index) of(at string, who Subject) *root {
+	for _, r := range m[at] {
+		if r.grant.Subject == who {
+			return r
+		}
+	}
+	return nil
+}
+
+// live returns the live root at a path that a subject sees: its own before
+// everybody's.
+func (m index) live(at string, who Subject) *root {
+	var found *root
+	for _, r := range m[at] {
+		if State(r.state.Load()) == Live && (r.grant.Subject == who || r.grant.Subject == "" && found == nil) {
+			found = r
+		}
+	}
+	return found
+}
 
 // askedPath is the path by which a grant was asked for, as it is opened; "" if
 // that is where the root lies.
@@ -18,35 +60,35 @@ func askedPath(g *Grant) string {
 	return abs
 }
 
-// find returns the innermost live root that holds the absolute, clean path, and
-// the path below it. A root holds what lies below the path it was asked for as
+// find returns the innermost live root of a subject that holds the absolute, clean
+// path, and the path below it. A root holds what lies below the path it was asked for as
 // what lies below the one that led to. Names are compared, nothing is looked up.
-func (s *snapshot) find(p string) (r *root, rel string, ok bool) {
-	_, at := s.innermost(s.byDir, p)
-	if r, asked := s.innermost(s.byAsked, p); len(asked) > len(at) {
+func (s *snapshot) find(who Subject, p string) (r *root, rel string, ok bool) {
+	_, at := s.innermost(s.byDir, who, p)
+	if r, asked := s.innermost(s.byAsked, who, p); len(asked) > len(at) {
 		p = filepath.Join(r.grant.Resolved, p[len(asked):])
 	}
-	return s.lookUp(p)
+	return s.lookUp(who, p)
 }
 
 // lookUp is find for a path without links.
-func (s *snapshot) lookUp(p string) (r *root, rel string, ok bool) {
-	r, at := s.innermost(s.byDir, p)
+func (s *snapshot) lookUp(who Subject, p string) (r *root, rel string, ok bool) {
+	r, at := s.innermost(s.byDir, who, p)
 	if r == nil || r.src.File() != "" && at != p {
 		return nil, "", false
 	}
 	return r, strings.TrimPrefix(p[len(at):], "/"), true
 }
 
-// innermost returns the live root with the longest path that p is or lies below,
-// and that path. The cost grows with the depth of the roots, not with their
+// innermost returns the subject's live root with the longest path that p is or
+// lies below, and that path. The cost grows with the depth of the roots, not with their
 // number nor with what a peer may make p.
-func (s *snapshot) innermost(m map[string]*root, p string) (r *root, at string) {
+func (s *snapshot) innermost(m index, who Subject, p string) (r *root, at string) {
 	if len(p) > s.longest {
 		p = above(p[:s.longest+1])
 	}
 	for {
-		if r := m[p]; r != nil && State(r.state.Load()) == Live {
+		if r := m.live(p, who); r != nil {
 			return r, p
 		}
 		if p == "/" {

@@ -136,6 +136,11 @@ func (l *Lease) Spells(name string) bool {
 			naming = max(naming, r.naming)
 		}
 	}
+	for i := range l.fences.peers {
+		if r := l.fences.peers[i].rules(); r != nil {
+			naming = max(naming, r.naming)
+		}
+	}
 	return naming == ShortNames || naming == FoldedNames && pattern.Suspicious(name)
 }
 
@@ -149,7 +154,8 @@ func (f *fence) rules() *ruleset {
 
 // havePatterns reports whether the root, or one nested in it, has patterns.
 func (l *Lease) havePatterns() bool {
-	return l.policy.rules != nil || slices.ContainsFunc(l.fences.list, func(f fence) bool { return f.rules() != nil })
+	has := func(f fence) bool { return f.rules() != nil }
+	return l.policy.rules != nil || slices.ContainsFunc(l.fences.list, has) || slices.ContainsFunc(l.fences.peers, has)
 }
 
 // JudgeDir judges a directory that the operation enters, and those above it.
@@ -236,10 +242,20 @@ func (l *Lease) eachRules(rel string, f func(r *root, set *ruleset, rel string) 
 	for i := range l.fences.list {
 		n := &l.fences.list[i]
 		set := n.rules()
-		if set == nil || !strings.HasPrefix(rel, n.rel+"/") {
+		if set == nil || !n.concerns(l.req.Caller.Subject) || !strings.HasPrefix(rel, n.rel+"/") {
 			continue
 		}
 		if err := f(n.root, set, rel[len(n.rel)+1:]); err != nil {
+			return err
+		}
+	}
+	for i := range l.fences.peers {
+		n := &l.fences.peers[i]
+		set := n.rules()
+		if set == nil || n.whose != l.req.Caller.Subject {
+			continue
+		}
+		if err := f(n.root, set, rel); err != nil {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ func (l *Lease) Making(ctx context.Context) (unlock func(), err error) {
 // while the operation looks at a directory and moves it.
 func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
 	all := []*root{l.root}
-	for _, f := range l.fences.list {
+	for _, f := range slices.Concat(l.fences.list, l.fences.peers) {
 		if f.root != nil && !slices.Contains(all, f.root) {
 			all = append(all, f.root)
 		}

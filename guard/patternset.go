@@ -64,7 +64,7 @@ func (g *Registry) repattern(ctx context.Context, r *root, next Policy) error {
 	r.policy.Store(&next)
 	for _, o := range append(outers, r) {
 		f := o.fences.Load()
-		o.fences.Store(&fences{gen: f.gen + 1, list: f.list})
+		o.fences.Store(&fences{gen: f.gen + 1, list: f.list, peers: f.peers})
 	}
 	g.mu.Unlock()
 	errs := []error{r.drain(ctx), g.tell(ctx, c)}

@@ -61,9 +61,9 @@ func (g *Registry) checkPlace(r Rules, resolved, place string) error {
 // around calls f for every root of the snapshot that something lies in, by its
 // path or by its place; some twice.
 func (s *snapshot) around(dir, place string, f func(*root)) {
-	up := func(at string, m map[string]*root) {
+	up := func(at string, m index) {
 		for d := filepath.Dir(at); ; d = filepath.Dir(d) {
-			if o := m[d]; o != nil {
+			for _, o := range m[d] {
 				f(o)
 			}
 			if d == "/" || d == "." {
@@ -77,15 +77,26 @@ func (s *snapshot) around(dir, place string, f func(*root)) {
 	}
 }
 
+// beside calls f for every root of the snapshot that is the very directory or
+// file; some twice.
+func (s *snapshot) beside(dir, place string, f func(*root)) {
+	for _, o := range s.byDir[dir] {
+		f(o)
+	}
+	for _, o := range s.byPlace[place] { // none has the place ""
+		f(o)
+	}
+}
+
 // put and drop keep the maps of a snapshot that is being made alike.
 func (s *snapshot) put(r *root) {
-	s.byName[r.name], s.byDir[r.grant.Resolved] = r, r
-	if r.place != "" {
-		s.byPlace[r.place] = r
+	s.byName[r.name] = r
+	s.byDir.put(r.grant.Resolved, r)
+	s.byPlace.put(r.place, r)
+	if have := s.byAsked.of(r.asked, r.grant.Subject); have != nil {
+		s.byAsked.drop(r.asked, have) // a link that leads elsewhere by now
 	}
-	if r.asked != "" {
-		s.byAsked[r.asked] = r
-	}
+	s.byAsked.put(r.asked, r)
 	s.longest = max(s.longest, len(r.grant.Resolved), len(r.asked))
 }
 
@@ -93,15 +104,9 @@ func (s *snapshot) drop(r *root) {
 	if s.byName[r.name] == r {
 		delete(s.byName, r.name)
 	}
-	if s.byDir[r.grant.Resolved] == r {
-		delete(s.byDir, r.grant.Resolved)
-	}
-	if s.byPlace[r.place] == r {
-		delete(s.byPlace, r.place)
-	}
-	if s.byAsked[r.asked] == r {
-		delete(s.byAsked, r.asked)
-	}
+	s.byDir.drop(r.grant.Resolved, r)
+	s.byPlace.drop(r.place, r)
+	s.byAsked.drop(r.asked, r)
 }
 
 // lies returns the path from o to something inside it, by path or by place.

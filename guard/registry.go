@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,10 +127,10 @@ type Registry struct {
 type snapshot struct {
 	version uint64
 	byName  map[RootName]*root
-	byDir   map[string]*root // by resolved path (of a file root: the file's)
-	byPlace map[string]*root // by place
-	byAsked map[string]*root // by the path it was asked for, where that is another one
-	longest int              // bytes; no path in byDir or byAsked is longer
+	byDir   index // by resolved path (of a file root: the file's)
+	byPlace index // by place
+	byAsked index // by the path it was asked for, where that is another one
+	longest int   // bytes; no path in byDir or byAsked is longer
 }
 
 // next is a copy to change.
@@ -148,6 +147,8 @@ type tombstone struct {
 	place string
 	id    Identity
 	file  string // of a single-file root, its name
+	whose Subject
+	epoch uint64 // the latest there was when it was made
 }
 
 // NewRegistry returns an empty registry: it denies everything.
@@ -156,7 +157,7 @@ func NewRegistry(cfg Config) *Registry {
 		cfg.Deadline = EndDeadline
 	}
 	g := &Registry{cfg: cfg, past: map[RootName]bool{}, rules: cfg.Rules}
-	g.snap.Store(&snapshot{byName: map[RootName]*root{}, byDir: map[string]*root{}, byPlace: map[string]*root{}, byAsked: map[string]*root{}})
+	g.snap.Store(&snapshot{byName: map[RootName]*root{}, byDir: index{}, byPlace: index{}, byAsked: index{}})
 	return g
 }
 
@@ -212,9 +213,9 @@ func (g *Registry) commit(made []*root) (fenced []*root, err error) {
 			// Its ending already let go of its directory.
 			next.drop(have)
 		}
-		have := next.byDir[r.grant.Resolved]
+		have := next.byDir.of(r.grant.Resolved, r.grant.Subject)
 		if have == nil && r.place != "" {
-			have = next.byPlace[r.place] // by another path
+			have = next.byPlace.of(r.place, r.grant.Subject) // by another path
 		}
 		if have != nil {
 			return nil, &Error{Kind: names.Exist, Err: fmt.Errorf(
@@ -223,79 +224,13 @@ func (g *Registry) commit(made []*root) (fenced []*root, err error) {
 		}
 		next.put(r)
 		delete(g.past, r.name)
-		g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool { return t.id == r.src.ID() && t.file == r.src.File() })
+		g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool {
+			return t.id == r.src.ID() && t.file == r.src.File() && (r.grant.Subject == "" || r.grant.Subject == t.whose)
+		})
 	}
 	fenced = g.fence(next, made)
 	g.snap.Store(next)
 	return fenced, nil
-}
-
-// fence recomputes the fences of every root that contains one of the changed
-// roots or a tombstone, and returns those whose fences changed. The caller
-// holds mu.
-func (g *Registry) fence(s *snapshot, changed []*root) []*root {
-	var outers []*root
-	mark := func(o *root) {
-		if !slices.Contains(outers, o) {
-			outers = append(outers, o)
-		}
-	}
-	for _, c := range changed {
-		s.around(c.grant.Resolved, c.place, mark)
-		if s.byDir[c.grant.Resolved] == c {
-			mark(c)
-		}
-	}
-	for _, t := range g.tombs {
-		s.around(t.dir, t.place, mark)
-	}
-	if len(outers) == 0 {
-		return nil
-	}
-	dirs, places := slices.Sorted(maps.Keys(s.byDir)), slices.Sorted(maps.Keys(s.byPlace))
-	var out []*root
-	for _, o := range outers {
-		if g.refence(s, dirs, places, o) {
-			out = append(out, o)
-		}
-	}
-	return out
-}
-
-// refence rebuilds one root's fences from the sorted paths and places of all
-// roots and reports whether they changed.
-func (g *Registry) refence(s *snapshot, dirs, places []string, o *root) bool {
-	var list []fence
-	add := func(at string, sorted []string, m map[string]*root) {
-		first, _ := slices.BinarySearch(sorted, strings.TrimSuffix(at, "/")+"/")
-		for _, d := range sorted[first:] {
-			if !inside(at, d) {
-				break
-			}
-			r := m[d]
-			if r == o || slices.ContainsFunc(list, func(f fence) bool { return f.root == r }) {
-				continue
-			}
-			rel, _ := o.lies(r.grant.Resolved, r.place)
-			list = append(list, fence{id: r.src.ID(), name: r.src.File(), rel: rel, root: r})
-		}
-	}
-	add(o.grant.Resolved, dirs, s.byDir)
-	if o.place != "" {
-		add(o.place, places, s.byPlace)
-	}
-	for _, t := range g.tombs {
-		if rel, ok := o.lies(t.dir, t.place); ok {
-			list = append(list, fence{id: t.id, name: t.file, rel: rel})
-		}
-	}
-	slices.SortFunc(list, func(a, b fence) int { return len(a.rel) - len(b.rel) })
-	old := o.fences.Load()
-	if slices.Equal(old.list, list) {
-		return false
-	}
-	o.fences.Store(&fences{gen: old.gen + 1, list: list})
-	return true
 }
 
 func (g *Registry) wasRevoked(name RootName) bool {

@@ -114,24 +114,6 @@ type root struct {
 	looking  atomic.Bool // a recheck waits, see lookAgain
 }
 
-// fences are the nested roots and tombstones inside a root, recognised by
-// identity, so that no other name for them is a way around: a directory by its
-// own, a single file by that of its directory and by its name, because it may be
-// replaced by renaming. (A hard link of the file is another file to us, as it is
-// anywhere.) gen grows with every change, also of the patterns, for handles to
-// notice.
-type fences struct {
-	gen  uint64
-	list []fence
-}
-
-type fence struct {
-	id   Identity // of the directory
-	name string   // in it, of a single-file root; else ""
-	rel  string
-	root *root // nil: a tombstone, nothing passes
-}
-
 func newRoot(g Grant, src Source, epoch uint64) *root {
 	r := &root{
 		name: g.Root, epoch: epoch, grant: g, src: src, place: placeOf(src), asked: askedPath(&g),

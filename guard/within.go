@@ -10,13 +10,16 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Within reports whether path (absolute, relative to the working directory,
-// beginning with ~, or a file URI) lies in a live root, with links resolved as
-// far as the path exists. It answers about this moment only: between the answer
+// Within is WithinOf for callers without a subject: what is granted to everybody.
+func (g *Registry) Within(path string) bool { return g.WithinOf("", path) }
+
+// WithinOf reports whether path (absolute, relative to the working directory,
+// beginning with ~, or a file URI) lies in a live root of a subject, its own or
+// everybody's, with links resolved as far as the path exists. It answers about this moment only: between the answer
 // and an open by name the path may come to mean something else, which is why
 // nothing in rootsfs opens by what Within said. A path that cannot be resolved
 // is denied.
-func (g *Registry) Within(path string) bool {
+func (g *Registry) WithinOf(who Subject, path string) bool {
 	abs, err := absolute(path)
 	if err != nil {
 		return false
@@ -25,51 +28,51 @@ func (g *Registry) Within(path string) bool {
 	if err != nil {
 		return false
 	}
-	r, _, ok := g.snap.Load().lookUp(resolved)
-	return ok && !r.fenced(resolved)
+	r, _, ok := g.snap.Load().lookUp(who, resolved)
+	return ok && !r.fenced(who, resolved)
 }
 
-// fenced reports whether the path lies in a nested root that has ended: it
-// stays denied through the root around it.
-func (r *root) fenced(resolved string) bool {
-	for _, f := range r.fences.Load().list {
-		if (f.root == nil || State(f.root.state.Load()) != Live) && inside(filepath.Join(r.grant.Resolved, f.rel), resolved) {
-			return true
-		}
+// fenced reports whether the path lies in a nested root of the subject that has
+// ended: it stays denied through the root around it.
+func (r *root) fenced(who Subject, resolved string) bool {
+	ended := func(f fence) bool {
+		return f.concerns(who) && (f.root == nil || State(f.root.state.Load()) != Live) &&
+			inside(filepath.Join(r.grant.Resolved, f.rel), resolved)
 	}
-	return false
+	fs := r.fences.Load()
+	return slices.ContainsFunc(fs.list, ended) || slices.ContainsFunc(fs.peers, ended)
 }
 
 // Parse turns what a peer sent into a path inside a root: "name/…", an absolute
-// path inside a live root, or a file URI. An absolute path chooses its root by
-// name alone: by the path the root lies at, or the one it was approved by, if
+// path inside a live root, or a file URI. An absolute path chooses the innermost
+// root of those that the subject sees, its own before everybody's, by name alone: by the path the root lies at, or the one it was approved by, if
 // that led there through links. So what lies outside every root is never looked
 // at on a peer's behalf: no path makes it wait for a file system, or tells it
 // what exists. Links are resolved when the path is opened, beneath the root.
-func (g *Registry) Parse(s string) (Path, error) {
+func (g *Registry) Parse(who Subject, s string) (Path, error) {
 	if strings.HasPrefix(s, "file:") || len(s) > 5 && strings.EqualFold(s[:5], "file:") {
 		p, err := names.ParseURI(s)
 		if err != nil {
 			return Path{}, err
 		}
-		return g.parseAbs(p)
+		return g.parseAbs(who, p)
 	}
 	if strings.HasPrefix(s, "/") {
 		if strings.IndexByte(s, 0) >= 0 {
 			return Path{}, &Error{Kind: names.Invalid}
 		}
-		return g.parseAbs(s)
+		return g.parseAbs(who, s)
 	}
 	return names.ParsePath(s)
 }
 
-func (g *Registry) parseAbs(s string) (Path, error) {
+func (g *Registry) parseAbs(who Subject, s string) (Path, error) {
 	for elem := range strings.SplitSeq(s, "/") {
 		if elem == ".." {
 			return Path{}, &Error{Kind: names.Invalid}
 		}
 	}
-	r, rel, ok := g.snap.Load().find(filepath.Clean(s))
+	r, rel, ok := g.snap.Load().find(who, filepath.Clean(s))
 	if !ok {
 		return Path{}, &Error{Kind: names.NoConsent}
 	}
@@ -156,6 +159,25 @@ func (g *Registry) Roots() []Status {
 	snap := g.snap.Load()
 	out := make([]Status, 0, len(snap.byName))
 	for _, r := range snap.byName {
+		out = append(out, r.status())
+	}
+	slices.SortFunc(out, func(a, b Status) int { return strings.Compare(string(a.Grant.Root), string(b.Grant.Root)) })
+	return out
+}
+
+// RootsOf lists the roots that a subject may know of, by name: its own and
+// everybody's, of one directory only its own. The result is the caller's own.
+func (g *Registry) RootsOf(who Subject) []Status {
+	snap := g.snap.Load()
+	var out []Status
+	for _, r := range snap.byName {
+		switch {
+		case r.grant.Subject == who:
+		case r.grant.Subject != "":
+			continue
+		case who != "" && State(r.state.Load()) == Live && slices.ContainsFunc(r.fences.Load().peers, func(f fence) bool { return f.whose == who }):
+			continue
+		}
 		out = append(out, r.status())
 	}
 	slices.SortFunc(out, func(a, b Status) int { return strings.Compare(string(a.Grant.Root), string(b.Grant.Root)) })

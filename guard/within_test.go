@@ -144,7 +144,7 @@ func TestParse(t *testing.T) {
 		"file://" + at("code/a%20b"): "code/a b", "FILE://" + at("code"): "code",
 		"code/\xff": "code/\xff",
 	} {
-		if p, err := s.Parse(in); err != nil || p.String() != want {
+		if p, err := s.Parse("", in); err != nil || p.String() != want {
 			t.Errorf("Parse(%q) = %v, %v; want %s", in, p, err, want)
 		}
 	}
@@ -157,7 +157,7 @@ func TestParse(t *testing.T) {
 		"/etc/passwd": names.NoConsent, "/a\x00": names.Invalid, "file:///etc/passwd": names.NoConsent,
 		"file://" + at("code") + "/%2e%2e/x": names.Invalid, "file:" + at("code"): names.Invalid, "file://h" + at("code"): names.Invalid,
 	} {
-		p, err := s.Parse(in)
+		p, err := s.Parse("", in)
 		if !errors.Is(err, want) {
 			t.Errorf("Parse(%q) = %v, %v; want %v", in, p, err, want)
 		}
@@ -175,7 +175,7 @@ func TestParse_approved(t *testing.T) {
 	s.grant(t, "b", at("link"), guard.Policy{})
 	parsed := func(want string) {
 		t.Helper()
-		if p, err := s.Parse(at("link/x")); p.String() != want {
+		if p, err := s.Parse("", at("link/x")); p.String() != want {
 			t.Errorf("%v, %v; want %q", p, err, want)
 		}
 	}
@@ -200,7 +200,7 @@ func TestLongPaths(t *testing.T) {
 	s.grant(t, "r", base, guard.Policy{})
 	long := strings.Repeat("/a", 2<<20)
 	for in, want := range map[string]string{long: "", base + long: "r" + long, "file://" + base + long: "r" + long, "r" + long: "r" + long} {
-		p, err := s.Parse(in)
+		p, err := s.Parse("", in)
 		if p.String() != want && (want != "" || !errors.Is(err, names.NoConsent)) {
 			t.Errorf("Parse(%.20s…): %.20s, %v", in, p, err)
 		}

@@ -97,8 +97,8 @@ func (p *places) updateLocked() {
 		p.wayLocked(top)
 	}
 	at := map[string]guard.RootName{}
-	for _, st := range p.m.reg.Roots() {
-		if where := trim(st.Grant.Resolved); where != "" && p.m.shows(&st) {
+	for _, st := range p.m.reg.RootsOf(p.m.opt.Subject) {
+		if where := trim(st.Grant.Resolved); where != "" {
 			at[where] = st.Grant.Root
 			p.putLocked(where, place{root: st.Grant.Root, live: st.State == guard.Live, file: st.FileRoot, id: st.ID})
 			if asked := trim(st.Grant.Dir); asked != where {
@@ -149,12 +149,6 @@ func (p *places) wayLocked(dir string) {
 
 func trim(p string) string { return strings.Trim(p, "/") }
 
-// shows reports whether the mount is one that shows a root: that of its subject,
-// or of nobody in particular.
-func (m *Mount) shows(st *guard.Status) bool {
-	return st.Grant.Subject == "" || st.Grant.Subject == m.opt.Subject
-}
-
 // entries lists a directory of ours, in order.
 func (t *topNode) entries() []fuse.DirEntry {
 	var list []fuse.DirEntry
@@ -166,8 +160,8 @@ func (t *topNode) entries() []fuse.DirEntry {
 		list = append(list, e)
 	}
 	if !t.m.opt.Layout.ByPath {
-		for _, st := range t.m.reg.Roots() {
-			if st.State == guard.Live && t.m.shows(&st) {
+		for _, st := range t.m.reg.RootsOf(t.m.opt.Subject) {
+			if st.State == guard.Live {
 				add(string(st.Grant.Root), rootMode(st.FileRoot), st.ID)
 			}
 		}

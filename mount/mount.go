@@ -68,9 +68,12 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 			"--cache max cannot forward locks (the kernel sends no unlock there): use --cache audit with --locks host")}
 	}
 	m := &Mount{
-		opt: opt, reg: reg, tree: vfs.New(reg), log: opt.Log, start: time.Now(),
+		opt: opt, reg: reg, tree: opt.Tree, log: opt.Log, start: time.Now(),
 		user:   guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())},
 		served: make(chan struct{}), views: map[guard.RootName]*view{},
+	}
+	if m.tree == nil {
+		m.tree = vfs.New(reg)
 	}
 	if m.keptFiles.max = opt.MaxOpen; m.keptFiles.max <= 0 {
 		m.keptFiles.max = defaultMaxOpen

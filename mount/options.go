@@ -7,6 +7,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // Level is how much the kernel may keep for itself.
@@ -81,7 +82,10 @@ type Options struct {
 	ReadOnly   bool // MS_RDONLY on the mount itself
 	AllowOther bool // other users may enter; always so for a daemon of root
 	Subject    guard.Subject
-	Layout     Layout
+	// Tree is shared with the registry's other mounts and fronts, so that who
+	// changes a name as a whole excludes the others; nil: one of the mount's own.
+	Tree   *vfs.Tree
+	Layout Layout
 	// Owner is whose files all seem to be, for a mount that is for one process
 	// alone: its file system is the mount, and the registry decides what it may
 	// do. Files it makes are the daemon's own user's. nil: as on the source.

@@ -51,6 +51,9 @@ func (m *Mount) lookupRoot(ctx context.Context, parent *fs.Inode, name string, r
 	f.enter(v)
 	info, err := m.tree.Lstat(ctx, m.caller(ctx), vfs.At{Path: p, Epoch: v.epoch})
 	if err != nil {
+		if names.Reason(err) == names.NoConsent {
+			return nil, syscall.ENOENT // another subject's: not this one's to know of
+		}
 		return nil, names.Errno(err)
 	}
 	child := v.node(f, parent, &info, false)

@@ -42,7 +42,7 @@ var (
 
 // place resolves the links of a path; those of the last element only if follow.
 func (f *treeFront) place(s string, follow bool) (vfs.At, error) {
-	p, err := f.reg.Parse(s)
+	p, err := f.reg.Parse("", s)
 	if err != nil {
 		return vfs.At{}, err
 	}
@@ -98,7 +98,7 @@ func (f *treeFront) place(s string, follow bool) (vfs.At, error) {
 
 // name resolves the directory of a path's last element.
 func (f *treeFront) name(s string) (vfs.At, string, error) {
-	p, err := f.reg.Parse(s)
+	p, err := f.reg.Parse("", s)
 	if err != nil {
 		return vfs.At{}, "", err
 	}

@@ -54,9 +54,9 @@ func TestCopyFile(t *testing.T) {
 					b.grant("ro", "ro", guard.Policy{Rights: guard.ReadOnly})
 					b.grant("rw", "rw", guard.Policy{})
 				}
-				old, err := b.reg.Parse(c.old)
+				old, err := b.reg.Parse("", c.old)
 				b.must(err)
-				to, err := b.reg.Parse(c.to)
+				to, err := b.reg.Parse("", c.to)
 				if err != nil {
 					to, err = guard.NewPath("none", "g")
 				}
@@ -211,7 +211,7 @@ func TestCopyETag(t *testing.T) {
 			b := newBed(t, remote, guard.Policy{})
 			b.tree("f=text", "sub/")
 			b.grant("two", "sub", guard.Policy{})
-			p, err := b.reg.Parse(to)
+			p, err := b.reg.Parse("", to)
 			b.must(err)
 			etag := b.tag("f")
 			_, err = b.t.CopyFile(bg, who, b.path("f"), p, vfs.CopyHow{ETag: etag, Progress: func(int64) { b.put("f", "other") }})

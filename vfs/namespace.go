@@ -289,7 +289,7 @@ func (t *Tree) rename(m *move, oldDir, newDir At, flags uint32) error {
 	if err := m.judge(locked); err != nil {
 		return err
 	}
-	if m.l.Rights()&guard.Delete == 0 && flags == 0 {
+	if m.l.Narrowest()&guard.Delete == 0 && flags == 0 {
 		flags = RenameNoReplace
 	}
 	if err := beneath.Rename(m.src, m.oldName, m.dst, m.newName, uint(flags)); err != nil {

@@ -54,7 +54,7 @@ type wholeFront struct {
 }
 
 func (f *wholeFront) ReadFile(s string) ([]byte, error) {
-	p, err := f.reg.Parse(s)
+	p, err := f.reg.Parse("", s)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (f *wholeFront) ReadFile(s string) ([]byte, error) {
 }
 
 func (f *wholeFront) WriteFile(s string, data []byte) error {
-	p, err := f.reg.Parse(s)
+	p, err := f.reg.Parse("", s)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (f *wholeFront) WriteFile(s string, data []byte) error {
 }
 
 func (f *wholeFront) Append(s string, data []byte) error {
-	p, err := f.reg.Parse(s)
+	p, err := f.reg.Parse("", s)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (f *wholeFront) Append(s string, data []byte) error {
 }
 
 func (f *wholeFront) Mkdir(s string) error {
-	p, err := f.reg.Parse(s)
+	p, err := f.reg.Parse("", s)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (f *wholeFront) Mkdir(s string) error {
 }
 
 func (f *wholeFront) Remove(s string) error {
-	p, err := f.reg.Parse(s)
+	p, err := f.reg.Parse("", s)
 	if err != nil {
 		return err
 	}
@@ -101,11 +101,11 @@ func (f *wholeFront) Remove(s string) error {
 }
 
 func (f *wholeFront) Rename(s, s2 string) error {
-	p, err := f.reg.Parse(s)
+	p, err := f.reg.Parse("", s)
 	if err != nil {
 		return err
 	}
-	q, err := f.reg.Parse(s2)
+	q, err := f.reg.Parse("", s2)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (f *wholeFront) Rename(s, s2 string) error {
 
 // place replaces the test's own walk by the tree's.
 func (f *wholeFront) place(s string, last bool) (vfs.At, error) {
-	p, err := f.reg.Parse(s)
+	p, err := f.reg.Parse("", s)
 	if err != nil {
 		return vfs.At{}, err
 	}

@@ -54,7 +54,7 @@ func (m manager) RemoveRoot(uri string) bool {
 
 // Allowed is check_permission(uri, operation).
 func (m manager) Allowed(op guard.Op, path string) bool {
-	p, err := m.reg.Parse(path)
+	p, err := m.reg.Parse("", path)
 	if err != nil {
 		return false
 	}

@@ -75,14 +75,18 @@ func sameDir(asks []guard.Grant, err error) error {
 	if !errors.Is(err, names.Exist) {
 		return err
 	}
-	first := map[string]guard.Grant{}
+	type place struct {
+		dir     string
+		subject guard.Subject
+	}
+	first := map[place]guard.Grant{}
 	for _, a := range asks {
-		dir := resolve(a.Dir)
+		dir := place{resolve(a.Dir), a.Subject}
 		b, twice := first[dir]
 		if twice && a.Root != b.Root {
 			return &guard.Error{Kind: names.Exist, Err: fmt.Errorf(
 				"%s is asked for twice: as the root %s (%s) and as %s (%s); leave one of them out",
-				names.Quote(dir), names.Quote(string(b.Root)), b.Origin, names.Quote(string(a.Root)), a.Origin)}
+				names.Quote(dir.dir), names.Quote(string(b.Root)), b.Origin, names.Quote(string(a.Root)), a.Origin)}
 		}
 		first[dir] = a
 	}

@@ -36,7 +36,7 @@ type availability struct {
 	seen    uint64 // highest epoch that sync has met; of the one goroutine that calls it
 
 	mu      sync.Mutex // guards the fields below
-	byPath  map[string]guard.RootName
+	byPath  map[string][]guard.RootName
 	parents map[string]bool
 	busy    map[guard.RootName]bool // being looked at
 }
@@ -95,7 +95,7 @@ func (a *availability) run(ctx context.Context) {
 				a.recheck(ctx, name) // what happened before it was watched
 			}
 		case e := <-events:
-			if name, ok := a.rootAt(e.Name); ok {
+			for _, name := range a.rootsAt(e.Name) {
 				if len(due) == 0 {
 					timer.Reset(settle)
 				}
@@ -119,13 +119,13 @@ func (a *availability) run(ctx context.Context) {
 // sync watches the parents of the roots there are now, and returns the roots
 // that are new.
 func (a *availability) sync() (fresh []guard.RootName) {
-	byPath, parents, live := map[string]guard.RootName{}, map[string]bool{}, map[uint64]bool{}
+	byPath, parents, live := map[string][]guard.RootName{}, map[string]bool{}, map[uint64]bool{}
 	for _, st := range a.s.reg.Roots() {
 		live[st.Epoch] = true
 		if st.Epoch > a.seen {
 			fresh = append(fresh, st.Grant.Root)
 		}
-		byPath[st.Grant.Resolved] = st.Grant.Root
+		byPath[st.Grant.Resolved] = append(byPath[st.Grant.Resolved], st.Grant.Root)
 		if !st.Remote {
 			parents[filepath.Dir(st.Grant.Resolved)] = true
 		}
@@ -161,11 +161,11 @@ func (a *availability) sync() (fresh []guard.RootName) {
 	return fresh
 }
 
-func (a *availability) rootAt(path string) (guard.RootName, bool) {
+// rootsAt are the roots at a path: several, if each is another subject's.
+func (a *availability) rootsAt(path string) []guard.RootName {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	name, ok := a.byPath[path]
-	return name, ok
+	return a.byPath[path]
 }
 
 func (a *availability) recheckAll(ctx context.Context) {

@@ -1,0 +1,188 @@
+package guard_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// shared is a registry with one directory granted to two subjects.
+func shared(t *testing.T) *setup {
+	s := newSetup(t, nil)
+	for _, g := range []struct {
+		root, subject string
+		rights        guard.Rights
+	}{{"one", "editor", guard.ReadWrite}, {"two", "reviewer", guard.ReadOnly}} {
+		grantTo(t, s, g.root, "/dir", g.subject, g.rights)
+	}
+	return s
+}
+
+func grantTo(t *testing.T, s *setup, root, dir, subject string, rights guard.Rights) {
+	t.Helper()
+	_, err := s.Grant(bg, guard.Grant{Root: guard.RootName(root), Dir: dir, Subject: guard.Subject(subject), Origin: "test",
+		Policy: guard.Policy{Rights: rights}})
+	wantKind(t, err, 0)
+}
+
+// as asks whether a subject may do an operation in a root.
+func (s *setup) as(t testing.TB, who, root string, op guard.Op) error {
+	t.Helper()
+	return s.once(of(t, req(t, op), guard.Subject(who), root), 0)
+}
+
+// R006, R004: one directory, two subjects, two policies: each has its own, and
+// not the other's; one is revoked, and the other goes on.
+func TestOneDirectoryForTwoSubjects(t *testing.T) {
+	s := shared(t)
+	wantKind(t, s.as(t, "editor", "one", names.OpUnlink), 0)
+	wantKind(t, s.as(t, "reviewer", "two", names.OpRead), 0)
+	wantKind(t, s.as(t, "reviewer", "two", names.OpUnlink), names.ReadOnly)
+	wantKind(t, s.as(t, "reviewer", "one", names.OpRead), names.NoConsent)
+	wantKind(t, s.as(t, "editor", "two", names.OpRead), names.NoConsent)
+	for who, want := range map[guard.Subject]string{"editor": "one/x", "reviewer": "two/x", "": "", "third": ""} {
+		p, err := s.Parse(who, "/dir/x")
+		if p.String() != want || want == "" && !errors.Is(err, names.NoConsent) {
+			t.Errorf("%q: /dir/x is %v, %v; want %q", who, p, err, want)
+		}
+	}
+	// R127: who may know of which.
+	for who, want := range map[guard.Subject][]string{"editor": {"one"}, "reviewer": {"two"}, "": nil} {
+		var got []string
+		for _, st := range s.RootsOf(who) {
+			got = append(got, string(st.Grant.Root))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q knows of %q, want %q", who, got, want)
+		}
+	}
+	_, err := s.Grant(bg, guard.Grant{Root: "again", Dir: "/dir", Subject: "editor", Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
+	wantKind(t, err, names.Exist) // the same subject has it already
+	if _, err := s.Revoke(bg, "one"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, s.as(t, "editor", "one", names.OpRead), names.Revoked)
+	wantKind(t, s.as(t, "reviewer", "two", names.OpRead), 0)
+	grantTo(t, s, "one", "/dir", "editor", guard.ReadOnly)
+	wantKind(t, s.as(t, "editor", "one", names.OpRead), 0)
+}
+
+// R162: beside a grant for everybody one subject has its own: that bounds it by
+// either name, and what is revoked for it stays revoked.
+func TestOwnGrantBesideEverybodys(t *testing.T) {
+	s := newSetup(t, nil)
+	v := &view{}
+	s.AddView(v)
+	grantTo(t, s, "all", "/dir", "", guard.ReadWrite)
+	wantKind(t, s.as(t, "reviewer", "all", names.OpUnlink), 0)
+	l, err := s.Admit(bg, of(t, req(t, names.OpOpen), "reviewer", "all"))
+	wantKind(t, err, 0)
+	held := l.Hold()
+	wantKind(t, l.Done(0, nil), 0)
+	grantTo(t, s, "own", "/dir", "reviewer", guard.ReadOnly)
+	if !slices.Contains(v.all(), "narrowed") {
+		t.Errorf("what was handed out before was not taken back: %q", v.all())
+	}
+	write := of(t, req(t, names.OpWrite), "reviewer", "all")
+	write.Held, write.Need = held, guard.Write
+	if err := s.once(write, 0); !errors.Is(err, guard.ErrRefence) {
+		t.Errorf("an old handle: %v", err)
+	}
+	for root, op := range map[string]guard.Op{"all": names.OpUnlink, "own": names.OpUnlink} {
+		wantKind(t, s.as(t, "reviewer", root, op), names.ReadOnly)
+		wantKind(t, s.as(t, "reviewer", root, names.OpRead), 0)
+	}
+	wantKind(t, s.as(t, "editor", "all", names.OpUnlink), 0) // nobody else is concerned
+	wantKind(t, s.as(t, "", "all", names.OpUnlink), 0)
+	if p, err := s.Parse("reviewer", "/dir/x"); err != nil || p.Root != "own" {
+		t.Errorf("%v, %v", p, err)
+	}
+	if list := s.RootsOf("reviewer"); len(list) != 1 || list[0].Grant.Root != "own" {
+		t.Errorf("%+v", list)
+	}
+	// No operation of the subject through the root of everybody outlives it.
+	inFlight, err := s.Admit(bg, of(t, req(t, names.OpRead), "reviewer", "all"))
+	wantKind(t, err, 0)
+	if st, _ := s.Lookup("own"); st.InFlight != 1 {
+		t.Errorf("%d operations under way that its ending waits for, want 1", st.InFlight)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, err := s.Revoke(bg, "own"); err != nil {
+			t.Error(err)
+		}
+	}()
+	<-inFlightOf(s, "own")
+	wantKind(t, inFlight.Done(0, nil), 0)
+	<-done
+	wantKind(t, s.as(t, "reviewer", "all", names.OpRead), names.Revoked) // revocation never widens
+	if s.WithinOf("reviewer", "/dir/x") || !s.WithinOf("editor", "/dir/x") {
+		t.Error("Within does not know whose it is")
+	}
+	wantKind(t, s.as(t, "editor", "all", names.OpRead), 0)
+	grantTo(t, s, "own", "/dir", "reviewer", guard.ReadOnly)
+	wantKind(t, s.as(t, "reviewer", "all", names.OpRead), 0)
+	if _, err := s.Revoke(bg, "all"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, s.as(t, "reviewer", "own", names.OpRead), 0)
+	wantKind(t, s.as(t, "reviewer", "all", names.OpRead), names.Revoked)
+}
+
+// inFlightOf is closed when the root's gate is shut.
+func inFlightOf(s *setup, root guard.RootName) <-chan struct{} {
+	shut := make(chan struct{})
+	go func() {
+		defer close(shut)
+		for {
+			if _, ok := s.Lookup(root); !ok {
+				return
+			}
+		}
+	}()
+	return shut
+}
+
+// R006, R070: what one subject has inside a root of another, or lost there, is no
+// business of that other; of one inside a root of everybody, only its own.
+func TestNestedRootsOfSubjects(t *testing.T) {
+	s := newSetup(t, nil)
+	grantTo(t, s, "outer", "/dir", "", guard.ReadWrite)
+	grantTo(t, s, "mine", "/dir", "a", guard.ReadWrite)
+	grantTo(t, s, "inner", "/dir/sub", "b", guard.ReadOnly)
+	in, _ := s.Lookup("inner")
+	cross := func(who, root string, op guard.Op) error {
+		l, err := s.Admit(bg, of(t, req(t, op), guard.Subject(who), root))
+		if err != nil {
+			return err
+		}
+		_, err = l.Cross(in.ID)
+		return l.Done(0, err)
+	}
+	wantKind(t, cross("b", "outer", names.OpUnlink), names.ReadOnly)
+	wantKind(t, cross("b", "outer", names.OpRead), 0)
+	wantKind(t, cross("", "outer", names.OpUnlink), 0)
+	wantKind(t, cross("a", "mine", names.OpUnlink), 0)
+	wantKind(t, cross("a", "outer", names.OpUnlink), 0)
+	if _, err := s.Revoke(bg, "inner"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, cross("b", "outer", names.OpRead), names.Revoked)
+	wantKind(t, cross("a", "mine", names.OpRead), 0)
+	wantKind(t, cross("", "outer", names.OpRead), 0)
+	// Everybody's tombstone is everybody's, but for whom it was granted since.
+	grantTo(t, s, "inner2", "/dir/sub", "", guard.ReadWrite)
+	if _, err := s.Revoke(bg, "inner2"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, cross("", "outer", names.OpRead), names.Revoked)
+	wantKind(t, cross("a", "mine", names.OpRead), names.Revoked)
+	wantKind(t, cross("b", "outer", names.OpRead), names.Revoked)
+	grantTo(t, s, "inner3", "/dir/sub", "b", guard.ReadOnly)
+	wantKind(t, cross("b", "outer", names.OpRead), 0)
+	wantKind(t, cross("", "outer", names.OpRead), names.Revoked)
+}

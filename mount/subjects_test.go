@@ -1,0 +1,93 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// R004, R006, R008, R127: one registry, two mounts, each for another subject, of
+// one directory with two policies. Each sees its own root only, what the one
+// writes the other reads, the records say who it was, and one loses its root
+// without the other noticing.
+func TestTwoMountsOfOneDirectory(t *testing.T) {
+	for _, level := range []Level{Strict, Audit} {
+		t.Run(level.String(), func(t *testing.T) {
+			rec := &guardtest.Recorder{}
+			reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: rec})
+			src, tree := t.TempDir(), vfs.New(reg)
+			points := map[guard.Subject]string{}
+			for who, rights := range map[guard.Subject]guard.Rights{"editor": guard.ReadWrite, "reviewer": guard.ReadOnly} {
+				front := mountFront(t, Options{Level: level, Subject: who, Tree: tree}, reg)
+				points[who] = filepath.Dir(front.(guardtest.Bare).Host(""))
+				_, err := reg.Grant(context.Background(), guard.Grant{Root: guard.RootName(who) + "s", Dir: src, Subject: who,
+					Policy: guard.Policy{Rights: rights}, Origin: "test"})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			at := func(who guard.Subject, rel string) string { return filepath.Join(points[who], string(who)+"s", rel) }
+			for who := range points {
+				list, err := os.ReadDir(points[who])
+				if err != nil || len(list) != 1 || list[0].Name() != string(who)+"s" {
+					t.Errorf("%s sees %v, %v", who, list, err)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(points["reviewer"], "editors")); !errors.Is(err, unix.ENOENT) {
+				t.Errorf("another subject's root: %v, want ENOENT", err)
+			}
+			for _, text := range []string{"one", "two"} {
+				if err := os.WriteFile(at("editor", "f"), []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, text, func() bool { return contents(at("reviewer", "f")) == text })
+			}
+			if err := os.WriteFile(at("reviewer", "f"), []byte("x"), 0o644); !errors.Is(err, unix.EROFS) {
+				t.Errorf("the reviewer writes: %v, want EROFS", err)
+			}
+			if err := os.Remove(at("reviewer", "f")); !errors.Is(err, unix.EROFS) {
+				t.Errorf("the reviewer removes: %v, want EROFS", err)
+			}
+			var wrote, refused bool
+			for _, r := range rec.All() {
+				wrote = wrote || r.Subject == "editor" && r.Op == names.OpCreate && r.Path.String() == "editors/f"
+				refused = refused || r.Subject == "reviewer" && r.Verdict == guard.Refused && r.Path.String() == "reviewers/f"
+			}
+			if !wrote || !refused {
+				t.Errorf("the records do not say who did what: wrote %v, refused %v", wrote, refused)
+			}
+			f, err := os.Open(at("editor", "f"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if _, err := reg.Revoke(context.Background(), "editors"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.ReadAt(make([]byte, 3), 0); err == nil {
+				t.Error("a file of the revoked root can be read")
+			}
+			if got := contents(at("reviewer", "f")); got != "two" {
+				t.Errorf("the reviewer reads %q afterwards", got)
+			}
+		})
+	}
+}
+
+// contents is what a file holds, or the error.
+func contents(name string) string {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
