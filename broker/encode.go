@@ -134,10 +134,10 @@ func appendText[S string | []byte](b []byte, s S) []byte {
 }
 
 // encodedLen is how long appendString makes s.
-func encodedLen(s []byte) int {
+func encodedLen[S string | []byte](s S) int {
 	n := len(s) + 2
-	for _, c := range s {
-		switch {
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
 		case !escaped[c]:
 		case c == '"' || c == '\\' || c == '\n' || c == '\t' || c == '\r':
 			n++

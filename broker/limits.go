@@ -78,6 +78,13 @@ func (m *limiter) more(n int64) error {
 	return nil
 }
 
+// hold counts bytes that are there already, whatever the limit.
+func (m *limiter) hold(n int64) {
+	m.mu.Lock()
+	m.held += n
+	m.mu.Unlock()
+}
+
 // request passes one request through the speed limit.
 func (m *limiter) request() error {
 	return take(m.ops, 1, "too many requests per second", m.OpsPerSecond)

@@ -38,7 +38,7 @@ func (s *Session) list(r *request) (any, error) {
 	}
 	page, err := s.b.cfg.Tree.List(r.ctx, s.caller, q, vfs.ListOptions{
 		Recursive: p.Recursive, Hidden: p.IncludeHidden, Glob: p.Glob, Depth: p.Depth, Limit: p.Limit, Cursor: p.Cursor, Follow: true,
-		NoInfo: p.Metadata != nil && !*p.Metadata,
+		NoInfo: p.Metadata != nil && !*p.Metadata, Weigh: weigh,
 	})
 	if err != nil {
 		if ge := guardError(err); ge.Kind == names.Invalid && (p.Cursor != "" || p.Glob != "") {
@@ -47,6 +47,16 @@ func (s *Session) list(r *request) (any, error) {
 		return nil, err
 	}
 	return &listResult{page: page, bare: p.Metadata != nil && !*p.Metadata}, nil
+}
+
+// weigh is how much of an answer the name and path of an entry take.
+func weigh(l *vfs.Listed) int {
+	path := l.Path.String()
+	n := encodedLen(l.Name) + encodedLen(path)
+	if !utf8.ValidString(path) {
+		n += base64.StdEncoding.EncodedLen(len(l.Name)) + base64.StdEncoding.EncodedLen(len(path))
+	}
+	return n
 }
 
 // listResult is a wire.ListResult that writes itself.

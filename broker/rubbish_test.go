@@ -1,17 +1,23 @@
 package broker
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // tally counts what is logged.
@@ -88,6 +94,83 @@ func TestRubbishUnread(t *testing.T) {
 				t.Errorf("%d lines of log", n)
 			}
 		})
+	}
+}
+
+// Answers that nobody reads count among the bytes held: beyond the limit listings
+// are refused, and what is refused holds nothing.
+func TestListsUnread(t *testing.T) {
+	const limit = 4 << 20
+	l := newLab(t, func(c *Config) { c.Limits.BytesInFlight = limit })
+	files := map[string]string{}
+	for i := range 1000 {
+		files[strings.Repeat("\x01", 200)+strconv.Itoa(i)] = ""
+	}
+	l.root("r", guard.ReadOnly, files)
+	p := l.silent(t)
+	for i := range 100 {
+		if _, err := fmt.Fprintf(p.w, `{"jsonrpc":"2.0","id":%d,"method":"files/list","params":{"path":"r"}}`+"\n", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st := p.s.Stats()
+	for ; st.InFlight > 0; st = p.s.Stats() {
+		time.Sleep(time.Millisecond)
+	}
+	if st.HeldBytes < limit/2 || st.HeldBytes > limit+100*1024 || st.Unread == 0 {
+		t.Errorf("%+v", st)
+	}
+	// Whoever reads gets all: listings while there is room, refusals after.
+	listed, refused := 0, 0
+	r := bufio.NewReader(p.unread)
+	for range 100 {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case strings.Contains(line, `"entries"`):
+			listed++
+		case strings.Contains(line, string(names.QuotaExceeded)):
+			refused++
+		}
+	}
+	if listed == 0 || refused == 0 || listed+refused != 100 {
+		t.Errorf("%d listed, %d refused", listed, refused)
+	}
+	for p.s.Stats().HeldBytes != 0 { // given back behind the answers
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// A page is bounded by what it is as JSON: control characters take six bytes, in
+// the name and in the path. The pages together are the directory.
+func TestListPageBytes(t *testing.T) {
+	l := newLab(t, nil)
+	files := map[string]string{}
+	for i := range 3000 {
+		files[strings.Repeat("\x01", 240)+strconv.Itoa(i)] = ""
+	}
+	l.root("r", guard.ReadOnly, files)
+	p := l.connect("")
+	seen, params := 0, obj{"path": "r", "limit": 10_000}
+	for {
+		r := p.call("files/list", params)
+		if n := len(r.Result); n > DefaultFrame {
+			t.Errorf("a page of %d bytes", n)
+		}
+		var page wire.ListResult
+		if err := json.Unmarshal(r.Result, &page); err != nil {
+			t.Fatal(err)
+		}
+		seen += len(page.Entries)
+		if page.NextCursor == "" {
+			break
+		}
+		params["cursor"] = page.NextCursor
+	}
+	if seen != 3000 {
+		t.Errorf("%d entries", seen)
 	}
 }
 

@@ -139,6 +139,26 @@ func (s *Session) hold(r *request, n int64) error {
 	return err
 }
 
+// holdFrame counts an answer among the bytes held, as far as the request does not
+// hold so much already.
+func (s *Session) holdFrame(r *request, size int64, refuse bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := size - r.held
+	if n <= 0 || r.over {
+		return nil
+	}
+	if refuse {
+		if err := s.limits.more(n); err != nil {
+			return err
+		}
+	} else {
+		s.limits.hold(n)
+	}
+	r.held += n
+	return nil
+}
+
 // letGo gives back what a request held.
 func (s *Session) letGo(r *request) {
 	r.mu.Lock()
@@ -182,6 +202,7 @@ const maxRejections = 1024
 // reject answers a request that was not let in. Whoever reads the peer's frames
 // does not wait for it.
 func (s *Session) reject(r *request, err error) {
+	r.over = true // it holds nothing: it is bounded by how many may wait
 	s.mu.Lock()
 	later := !s.closed && s.waiting < maxRejections
 	if later {
@@ -321,17 +342,40 @@ func (s *Session) cancelRequest(params []byte) bool {
 // get one then: MCP, "Cancellation").
 func (s *Session) answer(r *request, result any, err error) {
 	s.stats.count(r.method, err)
+	frame := s.encode(r, result, err)
+	if r.send != nil && frame != nil {
+		_ = r.send(s.ctx, frame) // a connection that ended needs no answer
+	}
+	if frame != nil {
+		release(frame)
+	}
+}
+
+// encode makes the frame of an answer, nil if nobody wants it. It counts as held
+// for the request until the peer has taken it. A listing for which there is no
+// room is refused; what has changed something is answered all the same.
+func (s *Session) encode(r *request, result any, err error) []byte {
 	if m, ok := result.(releaser); ok {
 		defer m.release()
 	}
 	if r.cancelled.Load() {
-		return
+		return nil
 	}
 	frame := encodeReply(r.id, result, err)
-	if r.send != nil {
-		_ = r.send(s.ctx, frame) // a connection that ended needs no answer
+	if busy := s.holdFrame(r, int64(len(frame)), repeatable(result)); busy != nil {
+		release(frame)
+		frame = encodeReply(r.id, nil, busy)
 	}
-	release(frame)
+	return frame
+}
+
+// repeatable tells results that may be long and that cost nothing to ask for again.
+func repeatable(result any) bool {
+	switch result.(type) {
+	case *listResult, *wire.ListResult, *wire.RootsResult:
+		return true
+	}
+	return false
 }
 
 // refused puts a refusal on record that the gate never saw.

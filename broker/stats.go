@@ -43,6 +43,7 @@ type Stats struct {
 	Revision  string           `json:"protocol,omitempty"`
 	Started   time.Time        `json:"started"`
 	InFlight  int              `json:"in_flight"`
+	Unread    int              `json:"unread"` // answers that the peer has not taken yet
 	HeldBytes int64            `json:"held_bytes"`
 	Watches   int              `json:"watches"`
 	Uploads   int              `json:"uploads"`
@@ -64,7 +65,7 @@ func (s *Session) Stats() Stats {
 	}
 	s.mu.Unlock()
 	s.limits.mu.Lock()
-	st.HeldBytes = s.limits.held
+	st.HeldBytes, st.Unread = s.limits.held, max(0, s.limits.running-st.InFlight)
 	s.limits.mu.Unlock()
 	c := &s.stats
 	st.Requests, st.Refused, st.Failed = c.requests.Load(), c.refused.Load(), c.failed.Load()

@@ -18,9 +18,12 @@ const (
 	// DefaultListLimit and MaxListLimit bound the entries of one page.
 	DefaultListLimit = 1000
 	MaxListLimit     = 10_000
-	// maxPageBytes bounds the paths of one page: those of a tree that is
-	// thousands of levels deep are long.
+	// maxPageBytes bounds what the entries of one page weigh: the paths of a
+	// tree that is thousands of levels deep are long.
 	maxPageBytes = 2 << 20
+	// lightPage is up to where nothing is weighed: in JSON a byte may take six,
+	// and a name stands there twice.
+	lightPage = maxPageBytes / 12
 	// maxPageScan bounds the names looked at for one page, so that a pattern
 	// that matches little does not hold the root for long.
 	maxPageScan = 100_000
@@ -57,6 +60,9 @@ type ListOptions struct {
 	// attributes are not asked for where the directory tells the type. So a
 	// file on which another is mounted, otherwise absent, is listed.
 	NoInfo bool
+	// Weigh tells how many bytes an entry takes where the page is going: what
+	// has become 2 MiB is continued on another page. nil: as many as its path.
+	Weigh func(e *Listed) int
 }
 
 // List returns a part of a directory's names, or of the whole tree's below it,
@@ -217,7 +223,10 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 		w.take()
 		return false, nil
 	}
-	size := len(ls.shown.Rel()) + len(w.path) + len(name)
+	size := len(ls.next.Path.Rel())
+	if ls.bytes > lightPage && ls.o.Weigh != nil {
+		size = ls.o.Weigh(&ls.next)
+	}
 	if n := len(ls.page.Entries); n >= ls.o.Limit || n > 0 && ls.bytes+size > maxPageBytes {
 		return true, nil
 	}
