@@ -1,9 +1,13 @@
 package broker
 
 import (
+	"bytes"
+	"context"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
@@ -45,5 +49,31 @@ func TestWorkers(t *testing.T) {
 	p.must(wire.Stat, `{"path":"r/a"}`, nil)
 	if n := waiting(func(n int) bool { return n > 0 }); n == 0 {
 		t.Error("nobody waits")
+	}
+}
+
+// Who waits holds nothing of the request it answered: a frame can be megabytes.
+func TestWorkers_memory(t *testing.T) {
+	l := newLab(t, nil)
+	p := l.connect("")
+	ask := func() weak.Pointer[byte] {
+		params := append(bytes.Repeat([]byte{' '}, 1<<20), `{"path":"r/a"}`...)
+		answered := make(chan struct{})
+		p.s.take(wire.Frame{ID: []byte("1"), Method: wire.Stat, Params: params}, len(params), func(context.Context, []byte) error {
+			close(answered)
+			return nil
+		})
+		<-answered
+		return weak.Make(&params[0])
+	}
+	for range 2 { // by a new goroutine, and by one that waits
+		held := ask()
+		for i := 0; held.Value() != nil && i < 500; i++ { // the answer comes before the wait
+			runtime.GC()
+			time.Sleep(10 * time.Millisecond)
+		}
+		if held.Value() != nil || len(p.s.workers.idle) != 1 {
+			t.Fatalf("a request's frame is still held; %d wait", len(p.s.workers.idle))
+		}
 	}
 }
