@@ -36,7 +36,7 @@ func CheckPolicy(reg *guard.Registry, req control.CheckRequest) (control.CheckAn
 	if err != nil {
 		return control.CheckAnswer{}, err
 	}
-	p, err := reg.Parse(req.Path)
+	p, err := reg.Parse(guard.Subject(req.Subject), req.Path)
 	if err != nil {
 		return control.CheckAnswer{}, err
 	}
