@@ -49,6 +49,10 @@ func (s *Session) AskThrough(host Elicitor) {
 	s.host = host
 }
 
+// Declares reports whether the server is to hear of roots and files/* at all
+// (Config.NoRoots).
+func (s *Session) Declares() bool { return !s.b.cfg.NoRoots }
+
 // ListChanged reports whether the session announces changes of roots/list: what
 // roots.listChanged of the client's capabilities is to say.
 func (s *Session) ListChanged() bool { return !s.b.cfg.NoListChanged }

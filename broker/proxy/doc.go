@@ -24,6 +24,12 @@
 //
 // It does not promise that the host shows its user who asks: a server may send
 // forms of its own that look like ours, and a host that answers forms by itself
-// answers these. It does not look into what the peers say to each other: paths
-// in the arguments and results of tools pass as they are. It confines nobody.
+// answers these. It does not look into what the peers say to each other: paths in
+// the arguments and results of tools pass as they are, because a string that looks
+// like one may as well be the contents of a file. Where the server sees its roots
+// under other paths than the host (broker.Config.FlatAt), roots/list and files/*
+// speak the server's; what the two tell each other beside that, they have to mean
+// alike. Since 2026-07-28 no request may come out of the blue: a host of that
+// revision is not asked for consent, but the session's other askers are. It
+// confines nobody.
 package proxy

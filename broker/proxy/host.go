@@ -61,12 +61,21 @@ func (p *Proxy) initialize(b []byte, f *frame) (out []byte, pass bool) {
 	if p.session.ListChanged() {
 		listChanged = "true"
 	}
-	return advertise(b, patch{key: "params", members: []patch{{key: "capabilities", members: []patch{
-		{key: "roots", members: []patch{
+	return advertise(b, patch{key: "params", members: []patch{{key: "capabilities", members: p.capabilities(patch{
+		key: "roots", members: []patch{
 			{key: "listChanged", value: []byte(listChanged)}, {key: "filesystemBrokering", value: []byte("true")},
-		}},
-		{key: "extensions", members: []patch{{key: wire.Extension, value: p.extension()}}},
-	}}}}), false
+		},
+	})}}}), false
+}
+
+// capabilities are what the client's get: roots, in the form of the revision, and
+// the extension; or the host's own roots are taken out, where the server is to
+// hear of none.
+func (p *Proxy) capabilities(roots patch) []patch {
+	if !p.session.Declares() {
+		return []patch{{key: "roots", drop: true}}
+	}
+	return []patch{roots, {key: "extensions", members: []patch{{key: wire.Extension, value: p.extension()}}}}
 }
 
 // greets notes the request whose answer tells who the server is.
@@ -97,10 +106,7 @@ func (p *Proxy) request(b []byte, f *frame) (out []byte, pass bool) {
 		return nil, false
 	}
 	out = advertise(out, patch{key: "params", members: []patch{{key: "_meta", members: []patch{
-		{key: mcp.MetaKeyClientCapabilities, members: []patch{
-			{key: "roots", value: []byte("{}")},
-			{key: "extensions", members: []patch{{key: wire.Extension, value: p.extension()}}},
-		}},
+		{key: mcp.MetaKeyClientCapabilities, members: p.capabilities(patch{key: "roots", value: []byte("{}")})},
 	}}}})
 	if revision >= noHandshake && answerable(f.id.of(b)) {
 		p.rounds.keep(f.id.of(b), out)

@@ -75,6 +75,25 @@ func TestModern_Capability(t *testing.T) {
 	}
 }
 
+// Where the server is to hear of no roots, it hears of none, also not of the
+// host's, and is answered as by a client without them.
+func TestNoRoots(t *testing.T) {
+	l := newLab(t, func(c *broker.Config) { c.NoRoots = true })
+	n := l.connect(nil)
+	if m := n.handshake(`{"roots":{"listChanged":true},"sampling":{}}`); !strings.Contains(string(m.Params), `"capabilities":{"sampling":{}}`) {
+		t.Errorf("the server got %s", m.Params)
+	}
+	n.host.say(call("1", ""))
+	if m := n.server.message(); !strings.Contains(string(m.Params), `"io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}`) {
+		t.Errorf("the server got %s", m.Params)
+	}
+	n.server.say(`{"jsonrpc":"2.0","id":2,"method":"roots/list"}` + "\n")
+	if m := n.server.message(); m.Error == nil || m.Error.Code != wire.CodeMethodNotFound {
+		t.Errorf("roots/list: %+v", m)
+	}
+	n.ping(n.server, n.host)
+}
+
 // R170, R171: the server asks for roots in a result; the host sees the final
 // answer only, under its own id.
 func TestModern_Roots(t *testing.T) {

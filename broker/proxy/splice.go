@@ -10,6 +10,7 @@ import (
 type patch struct {
 	key   string // without characters that need an escape
 	value []byte // raw; nil: members counts
+	drop  bool   // the member is to be gone
 	// members go into what is there. What is null, or not there, is made; what is
 	// another value than an object stays, because its meaning is not ours to guess.
 	members []patch
@@ -38,22 +39,23 @@ func (s *splice) merge(at int, ps []patch) bool {
 	}
 	before := len(s.cuts)
 	done := make([]bool, len(ps))
-	last := at + 1 // where a new member goes
+	last, kept := at+1, 0 // the end of what was read; members that stay
 	for l.next() {
-		last = l.val.to
 		i := slices.IndexFunc(ps, func(p patch) bool { return l.is(p.key) })
-		if i < 0 {
-			continue
+		switch {
+		case i >= 0 && ps[i].drop:
+			s.cuts = append(s.cuts, cut{span{last, l.val.to}, nil})
+		case kept == 0 && last > at+1: // those before it are gone, and so is its comma
+			s.cuts = append(s.cuts, cut{span{last, l.key.from}, nil})
 		}
-		done[i] = true
-		switch old := l.val.of(s.b); {
-		case ps[i].value != nil:
-			s.cuts = append(s.cuts, cut{l.val, ps[i].value})
-		case old[0] == '{':
-			s.merge(l.val.from, ps[i].members)
-		case string(old) == "null":
-			s.cuts = append(s.cuts, cut{l.val, encode(nil, ps[i].members)})
+		if i < 0 || !ps[i].drop {
+			kept++
 		}
+		if i >= 0 {
+			done[i] = true
+			s.change(l.val, &ps[i])
+		}
+		last = l.val.to
 	}
 	if !l.closed {
 		s.cuts = s.cuts[:before]
@@ -61,8 +63,8 @@ func (s *splice) merge(at int, ps []patch) bool {
 	}
 	var more []byte
 	for i, p := range ps {
-		if !done[i] {
-			if l.begun || len(more) > 0 {
+		if !done[i] && p.adds() {
+			if kept > 0 || len(more) > 0 {
 				more = append(more, ',')
 			}
 			more = p.encode(more)
@@ -72,6 +74,24 @@ func (s *splice) merge(at int, ps []patch) bool {
 		s.cuts = append(s.cuts, cut{span{last, last}, more})
 	}
 	return true
+}
+
+// change makes a value what p says.
+func (s *splice) change(at span, p *patch) {
+	switch old := at.of(s.b); {
+	case p.drop:
+	case p.value != nil:
+		s.cuts = append(s.cuts, cut{at, p.value})
+	case old[0] == '{':
+		s.merge(at.from, p.members)
+	case string(old) == "null" && p.adds():
+		s.cuts = append(s.cuts, cut{at, encode(nil, p.members)})
+	}
+}
+
+// adds reports whether there is something of the patch where there was nothing.
+func (p *patch) adds() bool {
+	return p.value != nil || slices.ContainsFunc(p.members, func(m patch) bool { return m.adds() })
 }
 
 // bytes returns the line with its changes, b itself if there are none.
@@ -92,14 +112,18 @@ func (s *splice) bytes() []byte {
 	return append(out, s.b[from:]...)
 }
 
-// encode appends an object of patches.
+// encode appends an object of what patches add.
 func encode(b []byte, ps []patch) []byte {
 	b = append(b, '{')
-	for i, p := range ps {
-		if i > 0 {
+	first := true
+	for _, p := range ps {
+		if !p.adds() {
+			continue
+		}
+		if !first {
 			b = append(b, ',')
 		}
-		b = p.encode(b)
+		b, first = p.encode(b), false
 	}
 	return append(b, '}')
 }

@@ -43,6 +43,30 @@ func TestSplice(t *testing.T) {
 	}
 }
 
+// What is to be gone is gone with its comma, and makes nothing where nothing was.
+func TestSplice_Drop(t *testing.T) {
+	gone := []patch{{key: "c", members: []patch{{key: "r", drop: true}}}}
+	both := []patch{{key: "c", members: []patch{{key: "r", drop: true}, {key: "n", value: []byte("0")}}}}
+	for _, c := range []struct{ in, gone, both string }{
+		{`{"c":{"r":{},"a":1}}`, `{"c":{"a":1}}`, `{"c":{"a":1,"n":0}}`},
+		{`{"c":{"a":1, "r":{}}}`, `{"c":{"a":1}}`, `{"c":{"a":1,"n":0}}`},
+		{`{"c":{"a":1,"r":2 , "b":3}}`, `{"c":{"a":1 , "b":3}}`, `{"c":{"a":1 , "b":3,"n":0}}`},
+		{`{"c":{"r":1}}`, `{"c":{}}`, `{"c":{"n":0}}`},
+		{`{"c":{ "r":1,"\u0072":2 , "a":3,"r":4}}`, `{"c":{"a":3}}`, `{"c":{"a":3,"n":0}}`},
+		{`{"c":{"r":1,"r":2}}`, `{"c":{}}`, `{"c":{"n":0}}`},
+		{`{"x":1}`, `{"x":1}`, `{"x":1,"c":{"n":0}}`}, {`{"c":null}`, `{"c":null}`, `{"c":{"n":0}}`}, {`{"c":{}}`, `{"c":{}}`, `{"c":{"n":0}}`},
+		{`{"c":{"n":5,"r":1}}`, `{"c":{"n":5}}`, `{"c":{"n":0}}`}, {`{"c":{"r":1,"n":5}}`, `{"c":{"n":5}}`, `{"c":{"n":0}}`},
+	} {
+		for want, ps := range map[string][]patch{c.gone: gone, c.both: both} {
+			s := splice{b: []byte(c.in)}
+			s.merge(0, ps)
+			if got := string(s.bytes()); got != want || !json.Valid([]byte(got)) {
+				t.Errorf("%s became %s, want %s", c.in, got, want)
+			}
+		}
+	}
+}
+
 func FuzzSplice(f *testing.F) {
 	for _, s := range append(scanSeeds,
 		`{"params":{"capabilities":{"roots":{"listChanged":false},"roots":null}},"params":{}}`,
