@@ -1,0 +1,156 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// mounted is a host whose broker shares the tree of a mount.
+func mounted(t *testing.T, level mount.Level) (h *host, point string) {
+	t.Helper()
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	point = t.TempDir()
+	m, err := mount.New(reg, mount.Options{Point: point, Level: level})
+	if err != nil {
+		t.Skipf("no mount here: %v", err)
+	}
+	t.Cleanup(func() {
+		if _, err := reg.RevokeAll(context.Background()); err != nil {
+			t.Error(err)
+		}
+		must(t, m.Close())
+	})
+	h = &host{t: t, reg: reg}
+	h.b = newBroker(t, reg, func(c *broker.Config) { c.Tree = m.Tree() })
+	return h, point
+}
+
+// R004, R009, R095: two servers at the broker and two programs in the mount add
+// to a number in one file. Programs write it in place, servers replace it on
+// condition of the etag. Whatever the order, each step is either refused aloud or
+// counted.
+func TestMountAndBrokersCount(t *testing.T) {
+	const steps = 60
+	for _, level := range []mount.Level{mount.Strict, mount.Audit, mount.Max} {
+		t.Run(level.String(), func(t *testing.T) {
+			h, point := mounted(t, level)
+			dir := h.root("r", guard.ReadWrite, "n=0")
+			var program sync.Mutex // programs of one machine exclude each other
+			var wg sync.WaitGroup
+			for range 2 {
+				wg.Go(func() {
+					for range steps {
+						for {
+							program.Lock()
+							err := addInPlace(filepath.Join(point, "r/n"))
+							program.Unlock()
+							if err == nil {
+								break
+							}
+							if !errors.Is(err, unix.ESTALE) && !errors.Is(err, unix.EIO) {
+								t.Error(err)
+								return
+							}
+						}
+					}
+				})
+				p := connect(t, h.b, "memory", nil)
+				wg.Go(func() {
+					for range steps {
+						for !addByReplacing(t, p) {
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if got, err := os.ReadFile(filepath.Join(dir, "n")); string(got) != strconv.Itoa(4*steps) {
+				t.Errorf("counted to %q, %v, of %d", got, err, 4*steps)
+			}
+		})
+	}
+}
+
+func addInPlace(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	buf := make([]byte, 20)
+	n, err := unix.Pread(int(f.Fd()), buf, 0)
+	if err != nil {
+		return err
+	}
+	i, err := strconv.Atoi(string(buf[:n]))
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt([]byte(strconv.Itoa(i+1)), 0)
+	return err
+}
+
+func addByReplacing(t *testing.T, p *pair) bool {
+	c, err := p.files.Read(p.ctx, "r/n", client.ReadOptions{})
+	if err == nil {
+		i, aerr := strconv.Atoi(string(c.Data))
+		if aerr != nil {
+			t.Error(aerr)
+			return true
+		}
+		_, err = p.files.WriteFile(p.ctx, "r/n", []byte(strconv.Itoa(i+1)), client.WriteOptions{IfMatch: c.ETag})
+	}
+	switch names.Reason(err) {
+	case names.Conflict, names.Locked:
+		return false
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return true
+}
+
+// R054, R095: what a program in the mount has open for writing is not replaced by
+// a server, in any way, until it is closed; what it writes is there.
+func TestOpenInMountIsNotReplaced(t *testing.T) {
+	for _, level := range []mount.Level{mount.Strict, mount.Audit} {
+		t.Run(level.String(), func(t *testing.T) {
+			h, point := mounted(t, level)
+			dir := h.root("r", guard.ReadWrite, "f=text", "g=other")
+			p := connect(t, h.b, "memory", nil)
+			for _, flags := range []int{os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND} {
+				f, err := os.OpenFile(filepath.Join(point, "r/f"), flags, 0)
+				must(t, err)
+				_, werr := p.files.WriteFile(p.ctx, "r/f", []byte("server"), client.WriteOptions{})
+				_, merr := p.files.Rename(p.ctx, "r/g", "r/f", client.MoveOptions{Overwrite: true})
+				_, cerr := p.files.Copy(p.ctx, "r/g", "r/f", client.MoveOptions{Overwrite: true})
+				for _, err := range []error{werr, merr, cerr} {
+					if !errors.Is(err, names.Locked) {
+						t.Errorf("with the file open: %v", err)
+					}
+				}
+				_, err = p.files.Append(p.ctx, "r/f", []byte("+"), false)
+				must(t, err)
+				_, err = f.WriteString("program")
+				must(t, err)
+				must(t, f.Close())
+			}
+			if got, err := os.ReadFile(filepath.Join(dir, "f")); string(got) != "program+program" {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+}
