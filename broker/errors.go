@@ -24,6 +24,9 @@ type hinted struct {
 	hint  string
 	etag  string
 	limit int64
+	// final: the same request will never succeed, although others of its kind
+	// may.
+	final bool
 }
 
 func (e *hinted) Error() string { return e.err.Error() }
@@ -72,6 +75,7 @@ func spelledOut(err error) *wire.Error {
 	var h *hinted
 	if errors.As(err, &h) {
 		data.Hint, data.ETag = h.hint, h.etag
+		data.Retryable = data.Retryable && !h.final
 		if h.limit > 0 {
 			data.Limit = h.limit
 		}

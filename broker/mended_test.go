@@ -149,3 +149,67 @@ func TestCopyAtTheLimit(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 }
+
+// R054, R073: a last chunk that cannot be taken now leaves the upload open, and
+// the same chunk again completes it; only what can never be taken says so.
+func TestUploadSurvivesItsLastChunk(t *testing.T) {
+	l := newLab(t, nil)
+	dir := l.root("r", guard.ReadWrite, map[string]string{"f": "old"})
+	p := l.connect("")
+	begin := func() (id string) {
+		var r wire.WriteResult
+		p.must(wire.Write, `{"path":"r/f","upload":true,"content":"abc"}`, &r)
+		return r.UploadID
+	}
+	last := func(id string, off int) obj {
+		return obj{"path": "r/f", "uploadId": id, "offset": off, "content": "d", "last": true}
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "f"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	id := begin()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if _, d := p.fails(wire.Write, last(id, 3)); d.Reason != "Locked" || !d.Retryable {
+		t.Errorf("locked: %+v", d)
+	}
+	if _, d := p.fails(wire.Write, last(id, 10)); d.Reason != "Invalid" || !strings.Contains(d.Hint, "still open") {
+		t.Errorf("a gap: %+v", d)
+	}
+	f.Close()
+	p.must(wire.Write, obj{"path": "r/f", "uploadId": id, "offset": 3, "content": "defghij"}, nil)
+	p.must(wire.Write, last(id, 10), nil)
+	if b, _ := os.ReadFile(filepath.Join(dir, "f")); string(b) != "abcdefghijd" {
+		t.Errorf("%q", b)
+	}
+	if _, d := p.fails(wire.Write, last(id, 3)); d.Retryable || !strings.Contains(d.Hint, beginAgain) {
+		t.Errorf("after the end: %+v", d)
+	}
+	id = begin()
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("theirs"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, d := p.fails(wire.Write, last(id, 3)); d.Reason != "Conflict" || d.Retryable || d.ETag == "" || d.Hint != beginAgain {
+		t.Errorf("changed meanwhile: %+v", d)
+	}
+	// R070: that its root has ended, or was narrowed, is what a chunk is told.
+	id = begin()
+	for _, rights := range []guard.Rights{guard.ReadOnly, guard.ReadWrite} {
+		if err := l.reg.Set(t.Context(), "r", rights); err != nil {
+			t.Fatal(err)
+		}
+		if _, d := p.fails(wire.Write, last(id, 3)); d.Code != names.PermissionDenied || d.Retryable {
+			t.Errorf("narrowed: %+v", d)
+		}
+	}
+	id = begin()
+	if _, err := l.reg.Revoke(t.Context(), "r"); err != nil {
+		t.Fatal(err)
+	}
+	if _, d := p.fails(wire.Write, last(id, 3)); d.Code != names.PermissionDenied || d.Reason != "Revoked" || d.Retryable {
+		t.Errorf("revoked: %+v", d)
+	}
+}

@@ -35,6 +35,7 @@ type Session struct {
 	inflight map[string]*request
 	watches  map[string]*watching
 	uploads  map[string]*uploading
+	revoked  map[string]guard.Path // uploads that their root's end ended, some of them
 	peer     sender   // nil until connected
 	revision string   // of the protocol, as initialize settled it
 	server   string   // what the peer calls itself
@@ -56,7 +57,7 @@ func (b *Broker) Session(subject guard.Subject) *Session {
 		b: b, subject: subject, started: time.Now(),
 		caller: guard.Caller{Subject: subject, Via: guard.ViaFiles, UID: b.cfg.UID, GID: b.cfg.GID},
 		limits: newLimiter(b.cfg.Limits), workers: newWorkers(), opening: make(chan struct{}, maxOpening),
-		inflight: map[string]*request{}, watches: map[string]*watching{}, uploads: map[string]*uploading{},
+		inflight: map[string]*request{}, watches: map[string]*watching{}, uploads: map[string]*uploading{}, revoked: map[string]guard.Path{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.roots.init(s, b.cfg.Debounce)

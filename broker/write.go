@@ -170,16 +170,13 @@ func (s *Session) uploadChunk(r *request, p *wire.WriteParams, q guard.Path, dat
 		u = s.uploads[id]
 		s.mu.Unlock()
 		if u == nil || u.path != q {
-			return nil, &hinted{
-				err:  &guard.Error{Kind: names.Conflict, Path: q, Err: errors.New("there is no such upload of this file")},
-				hint: "it was completed, given up or ended by a revocation: begin again with upload",
-			}
+			return nil, s.noUpload(id, q)
 		}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.done {
-		return nil, &guard.Error{Kind: names.Conflict, Path: q, Err: errors.New("the upload is over")}
+		return nil, s.noUpload(id, q)
 	}
 	u.idle.Reset(uploadIdle)
 	if p.Abandon {
@@ -202,12 +199,34 @@ func (s *Session) uploadChunk(r *request, p *wire.WriteParams, q guard.Path, dat
 		return res, nil
 	}
 	info, err := u.up.Commit(r.ctx, s.caller)
-	s.forget(id, u)
-	if err != nil {
-		return nil, err
+	if err == nil || p.Upload || u.up.Over() {
+		s.forget(id, u)
+	}
+	switch {
+	case err != nil && u.done:
+		return nil, &hinted{err: err, hint: beginAgain, final: true}
+	case err != nil: // what is wrong may pass, or can be sent
+		return nil, &hinted{err: err, hint: "the upload is still open: send what is missing, or this last chunk again"}
 	}
 	res.Size, res.ETag = info.Size, vfs.ETag(&info)
 	return res, nil
+}
+
+const beginAgain = "begin again with upload"
+
+// noUpload answers for an upload that is over, or never was.
+func (s *Session) noUpload(id string, q guard.Path) error {
+	s.mu.Lock()
+	revoked := s.revoked[id] == q && q.Root != ""
+	s.mu.Unlock()
+	if revoked {
+		return &hinted{err: &guard.Error{Op: names.OpReplace, Path: q, Kind: names.Revoked}, hint: beginAgain}
+	}
+	return &hinted{
+		err:   &guard.Error{Op: names.OpReplace, Path: q, Kind: names.Conflict, Err: errors.New("there is no such upload of this file")},
+		hint:  "it was completed or given up: " + beginAgain,
+		final: true,
+	}
 }
 
 // forget ends an upload whose lock is held; Abort after Commit does nothing.
@@ -273,6 +292,10 @@ func (s *Session) giveUp(id string) {
 	}
 }
 
+// maxRevoked bounds the uploads of which it is remembered that the end of their
+// root ended them; of others a server learns that there is none.
+const maxRevoked = 256
+
 // dropUploads gives up the uploads into a root that ended or was narrowed.
 func (s *Session) dropUploads(c guard.Change) {
 	s.mu.Lock()
@@ -281,6 +304,10 @@ func (s *Session) dropUploads(c guard.Change) {
 		if u.path.Root == c.Root {
 			drop = append(drop, u)
 			delete(s.uploads, id)
+			if len(s.revoked) >= maxRevoked {
+				clear(s.revoked)
+			}
+			s.revoked[id] = u.path
 		}
 	}
 	s.mu.Unlock()

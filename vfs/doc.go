@@ -6,9 +6,11 @@
 // whatever the names on the way are made to mean meanwhile; that an operation
 // given the identity of the file it is about (At.ID) either acts on that file
 // or fails with ESTALE; that a File or Dir of an ended root does nothing any
-// more; that Replace leaves either the old file or the new one; and that an
-// operation on a file system that hangs is answered when its root ends, its
-// context does, or its time is up.
+// more; that Replace leaves either the old file or the new one; that among the
+// users of one Tree no update of a file is lost without one of them being told (a
+// file that is open for writing is not replaced, and an etag is compared when
+// nobody else can change what it is of); and that an operation on a file system
+// that hangs is answered when its root ends, its context does, or its time is up.
 //
 // It does not promise that a system call already handed to such a file system
 // has no effect later, and it sees a hard link to a file outside its root as

@@ -161,6 +161,10 @@ func (u *Upload) watch() {
 // Path is where the file will appear: the path asked for, its links followed.
 func (u *Upload) Path() guard.Path { return u.path }
 
+// Over reports whether the upload has ended: it was committed, given up, or met
+// an error after which it never can be.
+func (u *Upload) Over() bool { return u.ended() }
+
 // Size is how large the file is so far, gaps included.
 func (u *Upload) Size() int64 {
 	u.mu.Lock()
