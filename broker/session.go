@@ -36,11 +36,11 @@ type Session struct {
 	watches  map[string]*watching
 	uploads  map[string]*uploading
 	revoked  map[string]guard.Path // uploads that their root's end ended, some of them
-	peer     sender   // nil until connected
-	revision string   // of the protocol, as initialize settled it
-	server   string   // what the peer calls itself
-	waiting  int      // rejections that the peer has not read yet
-	host     Elicitor // asks the person at the host; nil: nobody can
+	peer     sender                // nil until connected
+	revision string                // of the protocol, as initialize settled it
+	server   string                // what the peer calls itself
+	waiting  int                   // rejections that the peer has not read yet
+	host     Elicitor              // asks the person at the host; nil: nobody can
 	closed   bool
 	bound    []func() // what to undo at the end
 	clients  []*binding
