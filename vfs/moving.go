@@ -79,6 +79,12 @@ func (m *move) judge(locked bool) error {
 	if err != nil {
 		return err
 	}
+	// What has the new name already is judged as what it is.
+	if _, err := beneath.StatIn(m.dst, m.newName); err == nil {
+		if err := beneath.Judge(m.l, m.dst, m.newDir.Rel(), m.newName, m.into()); err != nil {
+			return err
+		}
+	}
 	if err := m.place(m.src, m.oldName, from, m.dst.Rel(m.newDir.Rel()), m.newName, to, locked); err != nil || !m.exchange {
 		return err
 	}

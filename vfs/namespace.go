@@ -260,10 +260,14 @@ func (t *Tree) rename(m *move, oldDir, newDir At, flags uint32) error {
 		return err
 	}
 	defer m.src.Close()
-	if m.dst, err = parentFor(m.l, newDir, m.newName, m.into()); err != nil {
+	// The new name is judged with what comes to it (judge).
+	if m.dst, err = dirAt(m.l, newDir); err != nil {
 		return err
 	}
 	defer m.dst.Close()
+	if err := beneath.Enter(m.l, &m.dst, m.newName); err != nil {
+		return err
+	}
 	if m.src.Domain != m.dst.Domain {
 		return unix.EXDEV
 	}

@@ -104,15 +104,29 @@ func ParentFor(l *guard.Lease, p guard.Path, a guard.Access) (Dir, string, error
 		}
 		return Dir{}, "", &guard.Error{Kind: names.Invalid, Err: unix.EBUSY}
 	}
+	d, base, err := ParentUnjudged(l, p)
+	if err != nil {
+		return Dir{}, "", err
+	}
+	dir, _ := p.Split()
+	if err := Judge(l, d, dir.Rel(), base, a); err != nil {
+		d.Close()
+		return Dir{}, "", err
+	}
+	return d, base, nil
+}
+
+// ParentUnjudged is Parent for who judges the name otherwise.
+func ParentUnjudged(l *guard.Lease, p guard.Path) (Dir, string, error) {
+	if p.IsRoot() {
+		return Parent(l, p)
+	}
 	dir, base := p.Split()
 	d, err := OpenDir(l, dir.Rel())
 	if err != nil {
 		return Dir{}, "", err
 	}
-	if err = Judge(l, d, dir.Rel(), base, a); err == nil {
-		err = Enter(l, &d, base)
-	}
-	if err != nil {
+	if err := Enter(l, &d, base); err != nil {
 		d.Close()
 		return Dir{}, "", err
 	}

@@ -7,9 +7,12 @@ import (
 )
 
 // OpenDirNames resolves a directory of the lease's root and opens it for reading
-// its entries, in one call where that does the same as OpenDir and OpenDirFD.
+// its entries, and judges it, in one call where that does the same as OpenDir and OpenDirFD.
 func OpenDirNames(l *guard.Lease, rel string) (int, error) {
-	if rel != "" && len(rel) <= chunk && l.File() == "" && !l.Fenced() {
+	if rel != "" && len(rel) <= chunk && l.File() == "" && !l.Fenced() && !spells(l, rel) {
+		if err := l.JudgeDir(rel); err != nil {
+			return -1, err
+		}
 		// Without O_NOFOLLOW, so that a link is ELOOP, not ENOTDIR.
 		return open(l.Dir(), rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, resolveFlags(l))
 	}

@@ -1,0 +1,99 @@
+package policy
+
+import "strings"
+
+// The slow model: it has no state and compiles nothing. Every question is
+// answered from the patterns' text, by matchers of its own.
+
+type effect int
+
+const (
+	none effect = iota
+	protect
+	deny
+	hide
+)
+
+// rules are the lists of a policy, as they are written.
+type rules struct{ hide, deny, protect []string }
+
+func matchName(p, s string) bool {
+	switch {
+	case p == "":
+		return s == ""
+	case p[0] == '*':
+		return matchName(p[1:], s) || s != "" && matchName(p, s[1:])
+	case p[0] == '?':
+		return s != "" && matchName(p[1:], s[1:])
+	}
+	return s != "" && s[0] == p[0] && matchName(p[1:], s[1:])
+}
+
+func matchPath(p, s []string) bool {
+	switch {
+	case len(p) == 0:
+		return len(s) == 0
+	case p[0] == "**":
+		return len(p) > 1 && matchPath(p[1:], s) || len(s) > 0 && (len(p) == 1 || matchPath(p, s[1:]))
+	}
+	return len(s) > 0 && matchName(p[0], s[0]) && matchPath(p[1:], s[1:])
+}
+
+func matches(text, path string, dir bool) bool {
+	text = strings.TrimPrefix(text, "!")
+	if t := strings.TrimSuffix(text, "/"); t != text {
+		if text = t; !dir {
+			return false
+		}
+	}
+	if !strings.Contains(text, "/") {
+		text = "**/" + text
+	}
+	return matchPath(strings.Split(strings.TrimPrefix(text, "/"), "/"), strings.Split(path, "/"))
+}
+
+func listed(list []string, path string, dir, stays bool) bool {
+	said := false
+	names := strings.Split(path, "/")
+	for i := range names {
+		if stays && said {
+			return true
+		}
+		for _, text := range list {
+			if matches(text, strings.Join(names[:i+1], "/"), dir || i < len(names)-1) {
+				said = !strings.HasPrefix(text, "!")
+			}
+		}
+	}
+	return said
+}
+
+// verdict is what the rules say of a path. Who cannot get into a directory finds
+// in it what is said of the directory.
+func (r *rules) verdict(path string, dir bool) effect {
+	names := strings.Split(path, "/")
+	for i := range names {
+		at, isDir := strings.Join(names[:i+1], "/"), dir || i < len(names)-1
+		if listed(r.hide, at, isDir, true) {
+			return hide
+		}
+		if listed(r.deny, at, isDir, true) {
+			return deny
+		}
+	}
+	if listed(r.protect, path, dir, false) {
+		return protect
+	}
+	return none
+}
+
+// within is the verdict on a directory that has to be entered; "" is the root.
+func (r *rules) within(dir string) effect {
+	if dir == "" {
+		return none
+	}
+	if v := r.verdict(dir, true); v >= deny {
+		return v
+	}
+	return none
+}
