@@ -48,6 +48,9 @@ const (
 	// results of others, which then get to the host as they came.
 	maxHeld  = 64 << 20 // bytes
 	maxCalls = 4096
+	// maxWanted is how many lists of roots one result may ask for: each is an
+	// answer of many lines to a question of one.
+	maxWanted = 16
 )
 
 // idKey is what an id, raw, has in common with other spellings of it.
@@ -167,7 +170,7 @@ func (p *Proxy) inputRequired(b []byte, f *frame, r *round) (out []byte, pass bo
 	var keys []string
 	others := 0
 	if l, object := open(b, reqs.from); ok && object && !l.array {
-		for l.next() {
+		for len(roots) <= maxWanted && l.next() {
 			if m, ok := lookup(b, l.val, "method"); !ok || !equal(m.of(b), wire.RootsList) {
 				others++
 				continue
@@ -184,6 +187,10 @@ func (p *Proxy) inputRequired(b []byte, f *frame, r *round) (out []byte, pass bo
 		state = bytes.Clone(s.of(b))
 	}
 	switch {
+	case len(roots) > maxWanted:
+		p.endCall(r.hostID, wire.CodeInternal, fmt.Sprintf("the server asked for roots more than %d times at once", maxWanted))
+		p.rounds.forget(r)
+		return nil, false
 	case len(roots) == 0:
 		p.rounds.forget(r)
 		return replaced(b, f.id, r.hostID), false

@@ -233,6 +233,19 @@ func TestModern_Failure(t *testing.T) {
 	}
 	n.ping(n.host, n.server) // and nothing before it
 
+	// One that asks for too much at once.
+	n.host.say(call("3", ""))
+	n.server.message()
+	var many []string
+	for i := range 17 {
+		many = append(many, fmt.Sprintf(`"r%d":{"method":"roots/list"}`, i))
+	}
+	n.server.say(`{"jsonrpc":"2.0","id":3,"result":{"resultType":"input_required","inputRequests":{` + strings.Join(many, ",") + `}}}` + "\n")
+	if m := n.host.message(); m.Error == nil || m.Error.Code != wire.CodeInternal || string(m.ID) != "3" {
+		t.Errorf("the host got %+v", m)
+	}
+	n.ping(n.host, n.server)
+
 	// A server that never has enough.
 	n.host.say(call("2", ""))
 	id := string(n.server.message().ID)
