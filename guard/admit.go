@@ -297,6 +297,9 @@ func (l *Lease) finish(n int64, err error) error {
 		l.settle(n, err)
 	}
 	wrapped := l.wrap(err)
+	if l.policy != nil && l.policy.Limits.Idle > 0 && l.root != nil && (wrapped == nil || !wrapped.Kind.Refusal()) {
+		l.root.lastUse.Store(time.Now().UnixNano()) // its end is use, too
+	}
 	if wrapped == nil {
 		l.noteRepo()
 	}

@@ -133,6 +133,10 @@ func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 	if State(r.state.Load()) != Live {
 		return g.endAgain(r, to)
 	}
+	if to == ExpiredState && !r.over(time.Now()) {
+		g.arm(r) // renewed, or used, at the last moment
+		return Ended{Root: r.name}, nil
+	}
 	change := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeEnded}
 	outers := g.outersOf(r)
 	g.flush(ctx, change, r)

@@ -228,5 +228,6 @@ func (l *Lease) cross(c *root, peer bool) error {
 	if lacks, ok := missing(l.req.Op, l.req.Need, have); !ok {
 		return denied(lacks, have)
 	}
+	c.lastUse.Store(l.start.UnixNano())
 	return nil
 }

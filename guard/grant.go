@@ -234,18 +234,3 @@ func (g *Registry) refuseGrant(ask Grant, err error) error {
 	})
 	return err
 }
-
-// arm starts the expiry clock.
-func (g *Registry) arm(r *root) {
-	if r.grant.Expires.IsZero() {
-		return
-	}
-	g.mu.Lock() // shut reads the timer under it
-	defer g.mu.Unlock()
-	if State(r.state.Load()) != Live {
-		return
-	}
-	r.timer = time.AfterFunc(time.Until(r.grant.Expires), func() {
-		_, _ = g.end(context.Background(), r, ExpiredState)
-	})
-}

@@ -107,7 +107,9 @@ type root struct {
 	refused  atomic.Int64
 	lastUse  atomic.Int64
 	fences   atomic.Pointer[fences]
-	timer    *time.Timer
+	timer    *time.Timer  // guarded by Registry.mu
+	expires  atomic.Int64 // nanoseconds since 1970; 0: with the session
+	since    atomic.Int64 // when it was granted or renewed, likewise
 	made     madeFiles
 	repos    repos
 	moves    moveLock
@@ -123,6 +125,10 @@ func newRoot(g Grant, src Source, epoch uint64) *root {
 	p := g.Policy
 	r.policy.Store(&p)
 	r.bound(p.Limits.quota())
+	r.since.Store(time.Now().UnixNano())
+	if !g.Expires.IsZero() {
+		r.expires.Store(g.Expires.UnixNano())
+	}
 	r.fences.Store(&fences{})
 	if p.Limits.OpsPerSecond > 0 {
 		burst := p.Limits.Burst

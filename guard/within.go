@@ -216,6 +216,10 @@ func (r *root) status() Status {
 		Written: r.written.Load(), Created: r.created.Load(), ID: r.src.ID(),
 	}
 	s.Grant.Policy = *r.policy.Load()
+	s.Grant.Expires = time.Time{}
+	if n := r.expires.Load(); n != 0 {
+		s.Grant.Expires = time.Unix(0, n)
+	}
 	if n := r.lastUse.Load(); n != 0 {
 		s.LastUse = time.Unix(0, n)
 	}

@@ -1,0 +1,88 @@
+package guard_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// gone waits until a root has ended; the bound only ends a test that has failed.
+func gone(t *testing.T, s *setup, root guard.RootName) {
+	t.Helper()
+	for range 20000 {
+		if _, ok := s.Lookup(root); !ok {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("root %s never ended", root)
+}
+
+// R070, R139: a root that nothing uses ends by itself, as by a revocation; one
+// that is used, if only by one operation that takes long, does not, and a refusal
+// is no use.
+func TestIdle(t *testing.T) {
+	s := newSetup(t, nil)
+	v := &view{}
+	s.AddView(v)
+	const idle = 50 * time.Millisecond
+	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly, Limits: guard.Limits{Idle: idle}})
+	l, err := s.Admit(bg, req(t, names.OpRead))
+	wantKind(t, err, 0)
+	time.Sleep(3 * idle)
+	if _, ok := s.Lookup("r"); !ok {
+		t.Error("it ended in the middle of an operation")
+	}
+	wantKind(t, l.Done(0, nil), 0)
+	stop := make(chan struct{})
+	go func() { // refusals, all the time
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = s.once(req(t, names.OpUnlink), 0)
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}()
+	gone(t, s, "r")
+	close(stop)
+	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
+	if calls := v.all(); len(calls) == 0 || calls[len(calls)-1] != "ended" || s.seen(guard.EventExpired) != 1 {
+		t.Errorf("%q, %d expired", calls, s.seen(guard.EventExpired))
+	}
+}
+
+// A root that is renewed ends at its new time, and not at the old one.
+func TestRenew(t *testing.T) {
+	s := newSetup(t, nil)
+	soon := func(d time.Duration) time.Time { return time.Now().Add(d) }
+	_, err := s.Grant(bg, guard.Grant{Root: "r", Dir: "/a", Origin: "test", Expires: soon(time.Hour), Policy: guard.Policy{Rights: guard.ReadOnly}})
+	wantKind(t, err, 0)
+	wantKind(t, s.Renew(bg, "nobody", soon(time.Hour)), names.NotExist)
+	wantKind(t, s.Renew(bg, "r", soon(-time.Second)), names.Invalid)
+	wantKind(t, s.Renew(bg, "r", time.Time{}), 0)
+	if st, _ := s.Lookup("r"); !st.Grant.Expires.IsZero() {
+		t.Errorf("ends %v, want with the session", st.Grant.Expires)
+	}
+	end := soon(2 * time.Hour)
+	wantKind(t, s.Renew(bg, "r", end), 0)
+	if st, _ := s.Lookup("r"); !st.Grant.Expires.Equal(end) {
+		t.Errorf("ends %v, want %v", st.Grant.Expires, end)
+	}
+	var noted int
+	for _, r := range s.rec.All() {
+		if r.Op == names.OpSet {
+			noted++
+		}
+	}
+	if noted != 2 {
+		t.Errorf("%d renewals on record, want 2", noted)
+	}
+	wantKind(t, s.Renew(bg, "r", soon(time.Millisecond)), 0)
+	gone(t, s, "r")
+	wantKind(t, s.Renew(bg, "r", soon(time.Hour)), names.NotExist)
+}
