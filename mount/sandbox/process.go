@@ -112,6 +112,13 @@ func (p *Process) Wait() (Exit, error) {
 
 // supervise runs for as long as the command.
 func (p *Process) supervise(stop func() bool) {
+	go func() {
+		// The init of level Bubblewrap may outlive bwrap: the kernel's death
+		// signal needs a sender that may send it, and a bwrap of root's has
+		// given its capabilities away. This it hears in any case.
+		<-p.dead
+		_ = unix.Shutdown(p.sock, unix.SHUT_WR) // it may have ended
+	}()
 	ended := false
 	for {
 		m, _, err := receive(p.sock)
@@ -130,6 +137,9 @@ func (p *Process) supervise(stop func() bool) {
 		if ws, ok := p.cmd.ProcessState.Sys().(unix.WaitStatus); ok && !ws.Signaled() {
 			p.err = failed("the confined init failed (code %d); how the command ended is not known", ws.ExitStatus())
 		}
+	}
+	if p.level == Landlock {
+		sweep()
 	}
 	p.relay.wait()
 	p.mu.Lock()
@@ -161,12 +171,19 @@ func (p *Process) abandon() {
 	p.control.Close()
 }
 
-// findPID finds the command, which is the init's one child so far.
+// findPID finds the command, which is the init's one child so far; the init is
+// bwrap's at level Bubblewrap.
 func (p *Process) findPID() int {
-	if all := children(p.cmd.Process.Pid); len(all) > 0 {
-		return all[0]
+	pid := p.cmd.Process.Pid
+	if p.level == Bubblewrap {
+		if init := onlyChild(pid); init != 0 {
+			pid = init
+		}
 	}
-	return p.cmd.Process.Pid
+	if command := onlyChild(pid); command != 0 {
+		return command
+	}
+	return pid
 }
 
 func notFound(name string) error {
