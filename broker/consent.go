@@ -18,6 +18,7 @@ import (
 const (
 	maxRequested = 32
 	maxMessage   = 4096 // bytes
+	maxPath      = 4096 // bytes of one path: what the kernel takes (PATH_MAX)
 )
 
 // newID is 128 random bits, for what a peer must not be able to guess.
@@ -73,6 +74,11 @@ func (s *Session) checkConsent(p *wire.ConsentParams) (guard.Rights, error) {
 	case len(p.Message) > maxMessage:
 		return 0, badParams{fmt.Sprintf("params: message is longer than %d bytes", maxMessage)}
 	}
+	for i, path := range p.RequestedPaths {
+		if len(path) > maxPath {
+			return 0, badParams{fmt.Sprintf("params: requestedPaths[%d] is longer than %d bytes", i, maxPath)}
+		}
+	}
 	if p.Mode != "" {
 		var err error
 		if rights, err = guard.ParseMode(p.Mode); err != nil {
@@ -90,6 +96,10 @@ type consenting struct {
 	res    *wire.ConsentResult
 	asked  []*guard.Proposal
 	items  []Item
+	// looked: a path was looked at on the host. Then the question is put also if
+	// nothing came of it: a server that is answered at once learns what is not
+	// there.
+	looked bool
 	hold   []*guard.Proposal // to be closed
 }
 
@@ -113,6 +123,7 @@ func (c *consenting) consider(path string) error {
 	host, err := hostPath(path)
 	var prop *guard.Proposal
 	if err == nil {
+		c.looked = true
 		prop, err = c.propose(host, c.rights, time.Time{})
 	}
 	if err != nil && c.r.ctx.Err() != nil {
@@ -197,7 +208,7 @@ func hostPath(p string) (string, error) {
 // ask puts the question and grants what was allowed.
 func (c *consenting) ask(message string) {
 	s := c.s
-	if !c.possible() {
+	if !c.looked {
 		c.denied("denied", "nothing of it can be granted: "+c.items[0].Problem)
 		return
 	}
@@ -249,15 +260,6 @@ func (c *consenting) patience(ctx context.Context) (stop func()) {
 		}
 	}()
 	return func() { close(done) }
-}
-
-func (c *consenting) possible() bool {
-	for _, p := range c.asked {
-		if p != nil {
-			return true
-		}
-	}
-	return false
 }
 
 func (c *consenting) denied(reason, detail string) {

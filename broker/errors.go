@@ -80,8 +80,8 @@ func spelledOut(err error) *wire.Error {
 			data.Limit = h.limit
 		}
 	}
-	raw, _ := json.Marshal(data)                                               // strings and numbers only: cannot fail
-	msg := (&guard.Error{Kind: ge.Kind, Err: ge.Err, Limit: ge.Limit}).Error() // with the cause, where it says more (R125)
+	raw, _ := json.Marshal(data) // strings and numbers only: cannot fail
+	msg := reasonOf(ge)          // with the cause, where it says more (R125)
 	if data.Path != "" {
 		msg = names.Escape(data.Path) + ": " + msg
 	}
@@ -112,6 +112,11 @@ func guardError(err error) *guard.Error {
 		return &guard.Error{Kind: names.KindOf(errno), Err: errno}
 	}
 	return &guard.Error{Kind: names.Internal}
+}
+
+// reasonOf is what an error says without its operation and path.
+func reasonOf(ge *guard.Error) string {
+	return (&guard.Error{Kind: ge.Kind, Err: ge.Err, Limit: ge.Limit}).Error()
 }
 
 // retryable reports whether the same request can succeed later without anybody

@@ -42,7 +42,7 @@ func (s *Session) list(r *request) (any, error) {
 	})
 	if err != nil {
 		if ge := guardError(err); ge.Kind == names.Invalid && (p.Cursor != "" || p.Glob != "") {
-			return nil, badParams{"params: " + ge.Text()}
+			return nil, badParams{"params: " + reasonOf(ge)}
 		}
 		return nil, err
 	}

@@ -213,3 +213,19 @@ func TestUploadSurvivesItsLastChunk(t *testing.T) {
 		t.Errorf("revoked: %+v", d)
 	}
 }
+
+// R092, R125: a list is refused with what is wrong with it.
+func TestListSaysWhatIsWrong(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadWrite, nil)
+	p := l.connect("")
+	for params, want := range map[string]string{
+		`{"path":"r","glob":"["}`:                                 "pattern",
+		`{"path":"r","glob":"` + strings.Repeat("a", 2000) + `"}`: "1024 bytes",
+		`{"path":"r","cursor":"foreign"}`:                         "cursor",
+	} {
+		if e, _ := p.fails(wire.List, params); e.Code != wire.CodeInvalidParams || !strings.Contains(e.Message, want) {
+			t.Errorf("%.60s: %+v", params, e)
+		}
+	}
+}

@@ -121,7 +121,11 @@ func (p *prompt) ask(q *Question) Answer {
 		p.say("\n  %s\n", Describe(it))
 		if it.Problem == "" {
 			a.Decisions[i] = p.decide(it)
+			continue
 		}
+		// Waits as for any other: how long a person takes tells the server nothing.
+		p.say("  Enter to go on: ")
+		p.line()
 	}
 	return a
 }

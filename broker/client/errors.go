@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -119,6 +120,9 @@ func fromReply(e *names.Error, reply *jsonrpc.Error) error {
 	}
 	if p, err := names.ParsePath(r.Data.Path); err == nil {
 		e.Path = p
+	}
+	if at := names.Escape(r.Data.Path); at != "" && e.Path.Root != "" {
+		r.Message = strings.TrimPrefix(r.Message, at+": ") // the error says where
 	}
 	r.kind, e.Kind, e.Err = k, k, r
 	if r.Data.RetryAfterMs > 0 && r.Data.RetryAfterMs < int64(time.Hour/time.Millisecond) {
