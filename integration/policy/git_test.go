@@ -1,0 +1,177 @@
+package policy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// shell is a root with the built-in protections, mounted, and what runs in it.
+type shell struct {
+	*testing.T
+	reg        *guard.Registry
+	src, point string
+}
+
+func newShell(t *testing.T, prepare func(s *shell)) *shell {
+	t.Helper()
+	if err := mount.CheckFUSE(); err != nil {
+		t.Skip(err)
+	}
+	s := &shell{T: t, reg: guard.NewRegistry(guard.Config{Opener: vfs.Opener()}), src: t.TempDir()}
+	s.point = s.src // until it is mounted
+	prepare(s)
+	_, err := s.reg.Grant(bg, guard.Grant{Root: "r", Dir: s.src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := mount.New(s.reg, mount.Options{Point: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.point = filepath.Join(m.Point(), "r")
+	t.Cleanup(func() {
+		_, _ = s.reg.RevokeAll(bg)
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		<-m.Served()
+	})
+	return s
+}
+
+// try runs a command in a directory of the root.
+func (s *shell) try(dir string, args ...string) (string, error) {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = filepath.Join(s.point, dir)
+	cmd.Env = append(os.Environ(), "HOME="+s.TempDir(), "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
+		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b", "GIT_ALLOW_PROTOCOL=file", "GOFLAGS=-mod=mod", "GOPROXY=off")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (s *shell) run(dir string, args ...string) {
+	s.Helper()
+	if out, err := s.try(dir, args...); err != nil {
+		s.Fatalf("%q in %s: %v\n%s", args, dir, err, out)
+	}
+}
+
+func (s *shell) write(rel, text string) {
+	s.Helper()
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(s.point, rel)), 0o755); err != nil {
+		s.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.point, rel), []byte(text), 0o644); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func needGit(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not here")
+	}
+}
+
+// A repository of the owner's is worked in as ever: what git looks after by
+// itself is written, what git runs is not. R139, R151.
+func TestGitInTheOwnersRepository(t *testing.T) {
+	needGit(t)
+	s := newShell(t, func(s *shell) {
+		s.run("", "git", "init", "-q", "-b", "main")
+		s.write("a.txt", "1\n")
+		s.run("", "git", "add", ".")
+		s.run("", "git", "commit", "-qm", "one")
+	})
+	s.write("b.txt", "2\n")
+	s.run("", "git", "status", "--short")
+	s.run("", "git", "add", "b.txt")
+	s.run("", "git", "commit", "-qm", "two")
+	s.run("", "git", "checkout", "-qb", "side", "HEAD~1")
+	s.write("c.txt", "3\n")
+	s.run("", "git", "add", "c.txt")
+	s.run("", "git", "commit", "-qm", "three")
+	s.run("", "git", "rebase", "-q", "main")
+	s.run("", "git", "worktree", "add", "-q", "wt", "main")
+	s.write("wt/d.txt", "4\n")
+	s.run("wt", "git", "add", ".")
+	s.run("wt", "git", "commit", "-qm", "four")
+	s.run("", "git", "gc", "-q")
+	s.run("", "git", "fsck")
+	for name, args := range map[string][]string{
+		"a hook":                  {"sh", "-c", "echo x > .git/hooks/pre-commit"},
+		"the configuration":       {"git", "config", "core.fsmonitor", "./evil"},
+		"another repository":      {"sh", "-c", "mv .git old && cp -r old .git"},
+		"hooks by another way in": {"sh", "-c", "mkdir h && echo x > h/pre-commit && mv h .git/hooks"},
+		"removing it all":         {"rm", "-r", ".git"},
+	} {
+		if out, err := s.try("", args...); err == nil {
+			t.Errorf("%s: %q went through: %s", name, args, out)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(s.src, ".git", "hooks", "pre-commit")); err == nil {
+		t.Error("there is a hook")
+	}
+}
+
+// Repositories that the root's user makes work whole, and are told. R139.
+func TestGitOfOnesOwn(t *testing.T) {
+	needGit(t)
+	s := newShell(t, func(s *shell) {
+		s.run("", "git", "init", "-q", "-b", "main", "upstream")
+		s.write("upstream/a.txt", "1\n")
+		s.write("upstream/.github/workflows/ci.yml", "on: push\n")
+		s.write("upstream/.vscode/settings.json", "{}\n")
+		s.run("upstream", "git", "add", ".")
+		s.run("upstream", "git", "commit", "-qm", "one")
+	})
+	s.run("", "git", "clone", "-q", "upstream", "clone")
+	s.run("clone", "git", "config", "user.name", "x")
+	s.write("clone/.git/hooks/pre-commit", "#!/bin/sh\n")
+	s.run("clone", "git", "checkout", "-qb", "side", "origin/main")
+	s.write("clone/b.txt", "2\n")
+	s.run("clone", "git", "add", ".")
+	s.run("clone", "git", "commit", "-qm", "two")
+	s.run("clone", "git", "rebase", "-q", "main")
+	s.run("clone", "git", "worktree", "add", "-q", "../tree", "main")
+	s.run("", "git", "init", "-q", "-b", "main", "new")
+	s.run("new", "git", "-c", "protocol.file.allow=always", "submodule", "add", "-q", "../upstream", "sub")
+	s.run("new", "git", "commit", "-qm", "with a submodule")
+	s.run("new", "git", "submodule", "update", "--init")
+	s.run("", "mv", "clone", "moved")
+	s.run("moved", "git", "status", "--short")
+	st, _ := s.reg.Lookup("r")
+	if got := strings.Join(st.Repos, " "); got != "moved new new/sub tree" {
+		t.Errorf("created by the server: %q", got)
+	}
+	if out, err := s.try("upstream", "sh", "-c", "echo x > .git/hooks/post-merge"); err == nil {
+		t.Errorf("a hook in the owner's repository: %s", out)
+	}
+}
+
+// npm and go do their work in a root with the built-in protections. R151.
+func TestNpmAndGo(t *testing.T) {
+	s := newShell(t, func(s *shell) {
+		s.write("dep/package.json", `{"name":"dep","version":"1.0.0"}`)
+		s.write("dep/.env.test", "X=1\n")
+		s.write("app/package.json", `{"name":"app","version":"1.0.0","dependencies":{"dep":"file:../dep-1.0.0.tgz"}}`)
+		s.write("mod/go.mod", "module m\n\ngo 1.26\n")
+		s.write("mod/main.go", "package main\n\nfunc main() { println(1) }\n")
+	})
+	if _, err := exec.LookPath("npm"); err == nil {
+		s.run("", "npm", "pack", "--silent", "./dep")
+		s.run("app", "npm", "install", "--offline", "--no-audit", "--no-fund", "--silent")
+		if _, err := os.Stat(filepath.Join(s.src, "app/node_modules/dep/package.json")); err != nil {
+			t.Error(err)
+		}
+	}
+	s.run("mod", "go", "build", "-o", "m", ".")
+	s.run("mod", "./m")
+}
