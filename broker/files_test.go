@@ -409,6 +409,19 @@ func TestDeleteRenameCopyStat(t *testing.T) {
 	}
 }
 
+// A root that only makes the command run is none to tell servers of.
+func TestImplicit(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("project", guard.ReadOnly, nil)
+	l.grant(guard.Grant{Root: "interpreter", Dir: t.TempDir(), Policy: guard.Policy{Rights: guard.ReadOnly}, Implicit: true})
+	p := l.connect("")
+	var roots wire.RootsResult
+	p.must("roots/list", `{}`, &roots)
+	if len(roots.Roots) != 1 || roots.Roots[0].Name != "project" {
+		t.Errorf("roots: %+v", roots)
+	}
+}
+
 // In a flat layout a server is told of the roots where it sees them, and may
 // name them so; the host's own paths mean the same as always.
 func TestFlat(t *testing.T) {

@@ -137,7 +137,7 @@ func (s *Session) listTop() *wire.ListResult {
 func (s *Session) visible() []guard.Status {
 	var out []guard.Status
 	for _, st := range s.b.cfg.Registry.RootsOf(s.subject) {
-		if st.State == guard.Live {
+		if st.State == guard.Live && !st.Grant.Implicit {
 			out = append(out, st)
 		}
 	}

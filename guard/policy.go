@@ -118,6 +118,9 @@ type Grant struct {
 	// AllowSystem lets this root be writable though a system directory,
 	// AllowRootDir lets it be "/": what Rules allow every root, for one.
 	AllowSystem, AllowRootDir bool
+	// Implicit marks a root that a command needs to run at all, such as its
+	// interpreter: servers are not told of it, though they may read it.
+	Implicit bool
 }
 
 // with are the rules for one grant: what it allows itself counts as allowed.

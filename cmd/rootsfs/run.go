@@ -195,7 +195,7 @@ func (f *runFlags) places(p *plan) error {
 		p.implicit = append(p.implicit, dir)
 		p.session.Roots = append(p.session.Roots, guard.Grant{
 			Root: guard.RootName(name), Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly},
-			Origin: originInterpreter,
+			Origin: originInterpreter, Implicit: true,
 		})
 	}
 	return nil

@@ -198,7 +198,7 @@ func (r *runner) interactive() bool {
 func (r *runner) first() string {
 	for _, g := range r.plan.session.Roots {
 		st, ok := r.s.Registry().Lookup(g.Root)
-		if !ok || g.Origin == originInterpreter {
+		if !ok || g.Implicit {
 			continue
 		}
 		switch {
@@ -271,7 +271,7 @@ const stopAfter = 5 * time.Second
 // rooted reports whether the command has a root left that somebody asked for.
 func (r *runner) rooted() bool {
 	return slices.ContainsFunc(r.s.Registry().Roots(), func(st guard.Status) bool {
-		return st.State == guard.Live && st.Grant.Origin != originInterpreter
+		return st.State == guard.Live && !st.Grant.Implicit
 	})
 }
 

@@ -71,14 +71,35 @@ func recorded(dir string) []string {
 	}
 }
 
+// echoes is a server that needs no file: it answers each request with what it
+// read, but for the one that is changed on the way.
+const echoes = `
+import json, sys
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" in m:
+        said = line if m["method"] != "initialize" else ""
+        print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": {"said": said, "protocolVersion": "2025-11-25",
+            "capabilities": {}, "serverInfo": {"name": "echoes", "version": "1"}}}, ensure_ascii=False), flush=True)
+`
+
 // The same conversation with and without the proxy: the host reads the same
 // bytes.
 func TestRecordedBytes(t *testing.T) {
 	dir := tree(t, strings.Repeat("line\r\n", 2000))
-	for name, server := range map[string][]string{
-		"server-filesystem": published(t, "filesystem", dir), "go": goCommand(t),
+	for _, c := range []struct {
+		name     string
+		newPlace placer
+		server   []string
+	}{
+		{"server-filesystem", newServed, published(t, "filesystem", dir)},
+		{"go", newServed, goCommand(t)},
+		// In here all that a server is told of are its roots, so that one whose
+		// own files are a root has another one to tell of.
+		{"run", newConfined, []string{"python3", "-c", echoes}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
+			newPlace, server := c.newPlace, c.server
 			without := talk(t, server, recorded(dir))
 			_ = os.Remove(dir + "/new") // of a server that writes
 			with := talk(t, newPlace(t, Root{"work", "rw", dir}).command(server...), recorded(dir))
@@ -90,7 +111,9 @@ func TestRecordedBytes(t *testing.T) {
 }
 
 // A program that speaks no MCP does not notice the proxy.
-func TestOrdinaryProgram(t *testing.T) {
+func TestOrdinaryProgram(t *testing.T) { everywhere(t, inOrdinaryProgram) }
+
+func inOrdinaryProgram(t *testing.T, newPlace placer) {
 	script := []string{"sh", "-c", `printf 'no end> '; tr a-f A-F; echo "ended" >&2; exit 0`}
 	for _, argv := range [][]string{script, newPlace(t).command(script...)} {
 		cmd := commandOf(argv)

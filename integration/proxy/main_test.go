@@ -59,23 +59,38 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// place is where a server runs: behind a proxy, under roots that a test can
-// change meanwhile. Whatever else puts a server there, such as `rootsfs run`,
-// needs to make these three: a command line, grant and revoke.
-type place struct {
+// place is where a server runs, under roots that a test can change meanwhile:
+// behind the proxy alone (see Serve), or confined by `rootsfs run`.
+type place interface {
+	// command is the command line by which a host starts the server.
+	command(server ...string) []string
+	grant(name, mode, dir string)
+	revoke(name string)
+}
+
+// placer makes a place with roots.
+type placer func(t testing.TB, roots ...Root) place
+
+// everywhere runs a test in each kind of place.
+func everywhere(t *testing.T, f func(t *testing.T, newPlace placer)) {
+	t.Run("proxy", func(t *testing.T) { f(t, newServed) })
+	t.Run("run", func(t *testing.T) { f(t, newConfined) })
+}
+
+// served is the place made by Serve.
+type served struct {
 	t       testing.TB
 	cfg     Config
 	control net.Conn
 	answers *bufio.Scanner
 }
 
-func newPlace(t testing.TB, roots ...Root) *place {
+func newServed(t testing.TB, roots ...Root) place {
 	t.Helper()
-	return &place{t: t, cfg: Config{Roots: roots, Control: filepath.Join(t.TempDir(), "control")}}
+	return &served{t: t, cfg: Config{Roots: roots, Control: filepath.Join(t.TempDir(), "control")}}
 }
 
-// command is the command line by which a host starts the server.
-func (p *place) command(server ...string) []string {
+func (p *served) command(server ...string) []string {
 	p.t.Helper()
 	p.cfg.Command = server
 	self, err := os.Executable()
@@ -85,7 +100,7 @@ func (p *place) command(server ...string) []string {
 	return []string{"env", serveVar + "=" + string(arg), self}
 }
 
-func (p *place) tell(format string, args ...any) {
+func (p *served) tell(format string, args ...any) {
 	p.t.Helper()
 	if p.control == nil {
 		c, err := net.Dial("unix", p.cfg.Control)
@@ -100,11 +115,11 @@ func (p *place) tell(format string, args ...any) {
 	}
 }
 
-func (p *place) grant(name, mode, dir string) {
+func (p *served) grant(name, mode, dir string) {
 	p.t.Helper()
 	p.tell("grant %s %s %s", name, mode, dir)
 }
-func (p *place) revoke(name string) { p.t.Helper(); p.tell("revoke %s", name) }
+func (p *served) revoke(name string) { p.t.Helper(); p.tell("revoke %s", name) }
 
 // goServer is a server on the Go SDK that asks for a file.
 func goServer() error {

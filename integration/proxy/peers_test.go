@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,7 +94,9 @@ func published(t testing.TB, name string, args ...string) []string {
 // server-filesystem takes our roots for its directories and follows them, with a
 // host that has no roots of its own (R012, R118). After the last revocation it
 // keeps what it had: roots are advice to it, which is why run confines.
-func TestServerFilesystem(t *testing.T) {
+func TestServerFilesystem(t *testing.T) { everywhere(t, inServerFilesystem) }
+
+func inServerFilesystem(t *testing.T, newPlace placer) {
 	first, second := tree(t, "one"), tree(t, "two")
 	at := newPlace(t, Root{"one", "ro", first})
 	p := host(t, at.command(published(t, "filesystem", t.TempDir())...), nil, handshake)
@@ -111,7 +114,9 @@ func TestServerFilesystem(t *testing.T) {
 }
 
 // server-everything shows what it was told.
-func TestServerEverything(t *testing.T) {
+func TestServerEverything(t *testing.T) { everywhere(t, inServerEverything) }
+
+func inServerEverything(t *testing.T, newPlace placer) {
 	dir := tree(t, "one")
 	at := newPlace(t, Root{"one", "ro", dir})
 	p := host(t, at.command(published(t, "everything", "stdio")...), nil, handshake)
@@ -122,15 +127,20 @@ func TestServerEverything(t *testing.T) {
 
 // A server on the TypeScript SDK asks for consent, which the host's user gives,
 // and reads.
-func TestTypeScriptServer(t *testing.T) {
+func TestTypeScriptServer(t *testing.T) { everywhere(t, inTypeScriptServer) }
+
+func inTypeScriptServer(t *testing.T, newPlace placer) {
 	dir := tree(t, "hello")
-	script := t.TempDir()
 	text, err := os.ReadFile("../files/testdata/peer.mjs")
 	must(t, err)
-	must(t, os.WriteFile(filepath.Join(script, "peer.mjs"), text, 0o644))
-	must(t, os.Symlink(needPeers(t).Module(), filepath.Join(script, "node_modules")))
+	// Beside the modules it imports: a link to them would lead out of its root.
+	script, err := os.CreateTemp(filepath.Dir(needPeers(t).Module()), "peer-*.mjs")
+	must(t, err)
+	t.Cleanup(func() { _ = os.Remove(script.Name()) })
+	_, err = script.Write(text)
+	must(t, errors.Join(err, script.Chmod(0o644), script.Close()))
 	asked := 0
-	p := host(t, newPlace(t).command("node", filepath.Join(script, "peer.mjs")), &mcp.ClientOptions{
+	p := host(t, newPlace(t).command("node", script.Name()), &mcp.ClientOptions{
 		ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			asked++
 			if !strings.Contains(req.Params.Message, dir) {
@@ -161,7 +171,9 @@ func TestTypeScriptServer(t *testing.T) {
 }
 
 // A script on no SDK, which prints before it speaks.
-func TestPython(t *testing.T) {
+func TestPython(t *testing.T) { everywhere(t, inPython) }
+
+func inPython(t *testing.T, newPlace placer) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is missing")
 	}
@@ -187,7 +199,9 @@ func TestPython(t *testing.T) {
 }
 
 // The Go SDK in the revision without handshake: roots inside a result.
-func TestGoServer(t *testing.T) {
+func TestGoServer(t *testing.T) { everywhere(t, inGoServer) }
+
+func inGoServer(t *testing.T, newPlace placer) {
 	dir := tree(t, "hello")
 	for _, revision := range []string{handshake, modern} {
 		p := host(t, newPlace(t, Root{"work", "ro", dir}).command(goCommand(t)...), nil, revision)
@@ -201,7 +215,9 @@ func TestGoServer(t *testing.T) {
 }
 
 // The MCP Inspector as host, in its CLI mode.
-func TestInspector(t *testing.T) {
+func TestInspector(t *testing.T) { everywhere(t, inInspector) }
+
+func inInspector(t *testing.T, newPlace placer) {
 	dir := tree(t, "hello")
 	cli := needPeers(t).Module("@modelcontextprotocol", "inspector-cli", "build", "index.js")
 	inspect := func(server []string, args ...string) string {

@@ -62,8 +62,18 @@ func Main(m *testing.M, modes map[string]func(arg string) error) {
 			exitWith(f(arg))
 		}
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	for _, f := range after {
+		f()
+	}
+	os.Exit(code)
 }
+
+var after []func()
+
+// After registers what is to be done when all tests have ended, for what they
+// share.
+func After(f func()) { after = append(after, f) }
 
 func exitWith(err error) {
 	if err != nil {

@@ -1,0 +1,194 @@
+package proxy
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
+)
+
+// rootsfs is the program, built once, in a directory that everybody may enter:
+// the server's user runs its first instructions.
+var rootsfs = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "rootsfs-run-test")
+	if err != nil {
+		return "", err
+	}
+	lab.After(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "rootsfs")
+	out, err := exec.Command("go", "build", "-o", path, "../../cmd/rootsfs").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+// confined is the place made by `rootsfs run`.
+type confined struct {
+	t       testing.TB
+	program string
+	name    string
+	env     []string
+	roots   []Root
+	flags   []string
+}
+
+var places atomic.Int64
+
+func newConfined(t testing.TB, roots ...Root) place {
+	t.Helper()
+	program, err := rootsfs()
+	must(t, err)
+	p := &confined{t: t, program: program, name: fmt.Sprintf("place%d", places.Add(1)), roots: roots}
+	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
+		dir := t.TempDir()
+		must(t, os.Chmod(dir, 0o700))
+		p.env = append(p.env, v+"="+dir)
+	}
+	return p
+}
+
+func (p *confined) command(server ...string) []string {
+	p.t.Helper()
+	argv := append([]string{"env"}, p.env...)
+	argv = append(argv, p.program, "run", "--name", p.name)
+	argv = append(argv, p.flags...)
+	for _, r := range p.roots {
+		argv = append(argv, "--root", spec(r.Name, r.Mode, r.Dir))
+	}
+	return append(append(append(argv, p.files(server)...), "--"), server...)
+}
+
+func spec(name, mode, dir string) string { return name + "=" + dir + ":" + mode }
+
+// files are the flags that make what the server itself consists of roots: its
+// user would install it where the system's programs are, or do the same.
+func (p *confined) files(server []string) []string {
+	var flags []string
+	have := map[string]bool{}
+	for _, r := range p.roots {
+		have[r.Dir] = true
+	}
+	modules := needPeers(p.t).Module()
+	for _, arg := range server {
+		st, err := os.Stat(arg)
+		switch {
+		case err != nil || !filepath.IsAbs(arg):
+			continue
+		case strings.HasPrefix(arg, modules+"/"):
+			arg = modules
+		case !st.IsDir():
+			arg = filepath.Dir(arg)
+		}
+		if strings.HasPrefix(arg, "/usr/") || strings.HasPrefix(arg, "/bin/") || have[arg] {
+			continue
+		}
+		have[arg] = true
+		flags = append(flags, "--root", spec(fmt.Sprintf("own%d", len(have)), "ro", arg))
+	}
+	return flags
+}
+
+func (p *confined) tell(args ...string) {
+	p.t.Helper()
+	cmd := exec.Command(p.program, args...)
+	cmd.Env = append(os.Environ(), p.env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		p.t.Fatalf("rootsfs %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+func (p *confined) grant(name, mode, dir string) {
+	p.t.Helper()
+	p.tell("roots", "add", "--session", p.name, spec(name, mode, dir))
+}
+
+func (p *confined) revoke(name string) {
+	p.t.Helper()
+	p.tell("revoke", "--session", p.name, name)
+}
+
+// R070: revoking during a tool call: the call fails cleanly, the next read fails,
+// and the conversation goes on.
+func TestRevokeDuringAToolCall(t *testing.T) {
+	dir := tree(t, "hello")
+	other := tree(t, "other")
+	at := newConfined(t, Root{"work", "rw", dir}, Root{"other", "ro", other})
+	const reads = `
+import json, os, sys, time
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" not in m:
+        continue
+    r = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "reads", "version": "1"}}
+    if m["method"] == "tools/list":
+        r = {"tools": [{"name": "read", "inputSchema": {"type": "object"}}]}
+    if m["method"] == "tools/call":
+        path, until = m["params"]["arguments"]["path"], m["params"]["arguments"].get("until")
+        try:
+            f = open(path)
+            text = f.read()
+            if until:
+                open(until, "w").close()  # tell that the call is under way
+                while True:
+                    f.seek(0)
+                    text = f.read()
+                    time.sleep(0.01)
+        except OSError as e:
+            text = "refused: " + os.strerror(e.errno)
+        r = {"content": [{"type": "text", "text": text}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": r}), flush=True)
+`
+	p := host(t, at.command("python3", "-u", "-c", reads), nil, handshake)
+	got := make(chan string)
+	began := filepath.Join(dir, "began")
+	go func() {
+		got <- p.tool("read", map[string]any{"path": dir + "/a.txt", "until": began})
+	}()
+	for range 2000 {
+		if _, err := os.Stat(began); err == nil {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	at.revoke("work")
+	if text := <-got; !strings.HasPrefix(text, "refused: ") {
+		t.Errorf("the call under way: %q", text)
+	}
+	if text := p.tool("read", map[string]any{"path": dir + "/a.txt"}); !strings.HasPrefix(text, "refused: ") {
+		t.Errorf("the next one: %q", text)
+	}
+	if text := p.tool("read", map[string]any{"path": other + "/a.txt"}); text != "other" {
+		t.Errorf("another root: %q", text)
+	}
+}
+
+// A server that is fetched from a cold cache, with the network that it needs for
+// that, and from a warm one.
+func TestFetched(t *testing.T) {
+	if _, err := exec.LookPath("npx"); err != nil {
+		t.Skip("npx is missing")
+	}
+	dir, home := tree(t, "hello"), t.TempDir()
+	for _, cache := range []string{"cold", "warm"} {
+		at := newConfined(t, Root{"work", "ro", dir})
+		at.(*confined).flags = []string{"--net", "--home", home}
+		p := host(t, at.command("npx", "-y", "@modelcontextprotocol/server-filesystem@2026.8.31", dir), nil, handshake)
+		if got := p.tool("read_text_file", map[string]any{"path": dir + "/a.txt"}); got != "hello" {
+			t.Errorf("%s: it read %q", cache, got)
+		}
+		if got := p.tool("write_file", map[string]any{"path": dir + "/a.txt", "content": "x"}); !strings.Contains(got, "EROFS") {
+			t.Errorf("%s: writing: %q", cache, got)
+		}
+	}
+}
