@@ -184,21 +184,31 @@ func (l *Lease) JudgeAs(a Access, dirRel, name string, t pattern.Type) error {
 	if t == pattern.Unknown && a == ToMake {
 		t = makes(l.req.Op)
 	}
-	rel := under(dirRel, name)
-	return l.eachRules(rel, func(r *root, set *ruleset, rel string) error {
-		dir, base := splitRel(rel)
-		f := (*rootFacts)(r)
-		v := set.judge(r, f, dir, base, t)
-		if a == ToMake && v.Effect == pattern.Protect && l.begins(v.Rule, f, rel) {
+	if len(l.fences.list)+len(l.fences.peers) == 0 { // nearly always: no path has to be put together
+		if l.policy.rules == nil {
 			return nil
 		}
-		if a == ToMake && v.Effect == pattern.None && t == pattern.Link {
-			if rule := set.set.At(dir).Leads(dir, base, f); rule != nil {
-				v = pattern.Verdict{Effect: pattern.Protect, Rule: rule}
-			}
-		}
-		return refusal(a, v)
+		return l.judgeIn(l.root, l.policy.rules, a, dirRel, name, t)
+	}
+	return l.eachRules(under(dirRel, name), func(r *root, set *ruleset, rel string) error {
+		dir, base := splitRel(rel)
+		return l.judgeIn(r, set, a, dir, base, t)
 	})
+}
+
+// judgeIn is JudgeAs by the rules of one root, in which the directory dir is.
+func (l *Lease) judgeIn(r *root, set *ruleset, a Access, dir, base string, t pattern.Type) error {
+	f := (*rootFacts)(r)
+	v := set.judge(r, f, dir, base, t)
+	if a == ToMake && v.Effect == pattern.Protect && l.begins(v.Rule, f, under(dir, base)) {
+		return nil
+	}
+	if a == ToMake && v.Effect == pattern.None && t == pattern.Link {
+		if rule := set.set.At(dir).Leads(dir, base, f); rule != nil {
+			v = pattern.Verdict{Effect: pattern.Protect, Rule: rule}
+		}
+	}
+	return refusal(a, v)
 }
 
 // makes is the type of what an operation makes.

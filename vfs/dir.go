@@ -169,6 +169,7 @@ func (d *Dir) Fsync(ctx context.Context, c guard.Caller, dataOnly bool) error {
 // of them is kept.
 func parseDirents(buf []byte, text string, keep func(e *Entry) bool) []Entry {
 	out := make([]Entry, 0, countDirents(buf))
+	var e Entry // one for all: keep has its address
 	for at := 0; ; {
 		reclen := direntLen(buf[at:])
 		if reclen == 0 {
@@ -181,7 +182,7 @@ func parseDirents(buf []byte, text string, keep func(e *Entry) bool) []Entry {
 		if i := bytes.IndexByte(name, 0); i >= 0 {
 			name = name[:i]
 		}
-		e := Entry{
+		e = Entry{
 			Ino:  binary.NativeEndian.Uint64(d),
 			Off:  binary.NativeEndian.Uint64(d[8:]),
 			Type: uint32(d[18]) << 12,
