@@ -121,8 +121,9 @@ func fromReply(e *names.Error, reply *jsonrpc.Error) error {
 	if p, err := names.ParsePath(r.Data.Path); err == nil {
 		e.Path = p
 	}
-	if at := names.Escape(r.Data.Path); at != "" && e.Path.Root != "" {
-		r.Message = strings.TrimPrefix(r.Message, at+": ") // the error says where
+	if r.Data.Path != "" && e.Path.Root != "" {
+		// The error says where by itself.
+		r.Message = names.Escape(strings.TrimPrefix(reply.Message, names.Escape(r.Data.Path)+": "))
 	}
 	r.kind, e.Kind, e.Err = k, k, r
 	if r.Data.RetryAfterMs > 0 && r.Data.RetryAfterMs < int64(time.Hour/time.Millisecond) {
