@@ -1,0 +1,101 @@
+package mount
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// When a change of the patterns is answered, everything that a program holds, and
+// everything the kernel had kept, is as the new ones say: open files, listings,
+// names that were there and names that were not. R110, R162.
+func TestPatternsChange(t *testing.T) {
+	levels(t, func(t *testing.T, level Level) {
+		src := t.TempDir()
+		for _, f := range []string{"a", "b", "c"} {
+			if err := os.WriteFile(filepath.Join(src, f), []byte("text"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+		front := mountFront(t, Options{Level: level}, reg)
+		set := func(p guard.Patterns) {
+			t.Helper()
+			p.NoDefaults = true
+			if err := reg.SetPatterns(context.Background(), "r", p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: src, Origin: "test",
+			Policy: guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: true, Hide: guard.Texts("c")}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		host := front.(guardtest.Bare).Host
+		names := func(want ...string) {
+			t.Helper()
+			if got, err := front.List("r"); err != nil || !slices.Equal(got, want) {
+				t.Errorf("names %q, %v, want %q", got, err, want)
+			}
+		}
+		a, err := os.OpenFile(host("r/a"), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		b, err := os.OpenFile(host("r/b"), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		page, err := unix.Mmap(int(b.Fd()), 0, 4, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Munmap(page) }()
+		copy(page, "mapp")
+		buf := make([]byte, 4)
+		if _, err := a.ReadAt(buf, 0); err != nil {
+			t.Fatal(err)
+		}
+		names("a", "b")
+		if _, err := front.Stat("r/c"); err == nil {
+			t.Error("c is there")
+		}
+
+		set(guard.Patterns{Hide: guard.Texts("a"), Protect: guard.Texts("b")})
+		names("b", "c")
+		if n, err := a.ReadAt(buf, 0); err == nil {
+			t.Errorf("%d bytes are read of what is hidden", n)
+		}
+		if _, err := b.WriteAt([]byte("xxxx"), 0); err == nil {
+			t.Error("what is protected is written through an open file")
+		}
+		if _, err := b.ReadAt(buf, 0); err != nil {
+			t.Errorf("what is protected is not read: %v", err)
+		}
+		if _, err := front.ReadFile("r/c"); err != nil {
+			t.Errorf("what was hidden is not there: %v", err)
+		}
+		if got, err := os.ReadFile(filepath.Join(src, "b")); err != nil || string(got) != "mapp" {
+			t.Errorf("b holds %q, %v: what was mapped before is on the source, and nothing later", got, err)
+		}
+
+		set(guard.Patterns{})
+		names("a", "b", "c")
+		if _, err := a.ReadAt(buf, 0); err != nil {
+			t.Errorf("what is shown again is not read: %v", err)
+		}
+		if _, err := b.WriteAt([]byte("more"), 0); err != nil {
+			t.Errorf("what is free again is not written: %v", err)
+		}
+	})
+}
