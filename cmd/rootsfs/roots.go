@@ -34,7 +34,7 @@ func newRootsCmd(a *app) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newRootsListCmd(a), newRootsAddCmd(a), newRootsRemoveCmd(a), newRootsSetCmd(a), newRootsProfileCmd(a))
+	cmd.AddCommand(newRootsListCmd(a), newRootsAddCmd(a), newRootsRemoveCmd(a), newRootsSetCmd(a), newRootsRenewCmd(a), newRootsProfileCmd(a))
 	return cmd
 }
 
@@ -112,6 +112,7 @@ here for these roots, or to "rootsfs mount" for all of the session.`,
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file` for --save (default $XDG_CONFIG_HOME/rootsfs/config.toml)")
 	cmd.Flags().BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	cmd.Flags().BoolVar(&f.allowTop, "allow-root-dir", false, "let / be a root")
+	cmd.Flags().StringVar(&f.subject, "subject", "", "grant to this one `server` only, by the name it has in status; one directory can be a root for several, each with its own mode")
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd
@@ -121,13 +122,18 @@ here for these roots, or to "rootsfs mount" for all of the session.`,
 type addFlags struct {
 	grantFlags
 	save, allowSystem, allowTop bool
-	config                      string
+	config, subject             string
 }
 
 func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 	grants, err := f.grants(specs, "command line")
 	if err != nil {
 		return err
+	}
+	if f.subject != "" {
+		if err := config.CheckSubject(f.subject); err != nil {
+			return usage(fmt.Errorf("--subject: %w", err))
+		}
 	}
 	file, made := "", false
 	if f.save {
@@ -148,7 +154,7 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 	done := a.waiting("adding " + plural(len(specs), "root"))
 	list := asks(grants)
 	for i := range list {
-		list[i].AllowSystem, list[i].AllowRootDir = f.allowSystem, f.allowTop
+		list[i].AllowSystem, list[i].AllowRootDir, list[i].Subject = f.allowSystem, f.allowTop, f.subject
 	}
 	roots, err := c.Add(ctx, list)
 	done()
@@ -219,7 +225,7 @@ func asks(grants []guard.Grant) []control.Ask {
 func (f *addFlags) saveRoots(grants []guard.Grant, file string) error {
 	for _, g := range grants {
 		r := config.Root{
-			Name: g.Root, Path: g.Dir, Rights: g.Policy.Rights, Patterns: g.Policy.Patterns,
+			Name: g.Root, Path: g.Dir, Subject: guard.Subject(f.subject), Rights: g.Policy.Rights, Patterns: g.Policy.Patterns,
 			CrossFileSystems: g.Policy.OtherFileSystems, AllowSystem: f.allowSystem, For: f.forTime,
 		}
 		if f.forTime == 0 {

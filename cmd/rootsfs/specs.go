@@ -29,6 +29,7 @@ type grantFlags struct {
 	written  string
 	created  int64
 	timeout  time.Duration
+	idle     time.Duration
 	oneFS    bool
 	crossFS  bool
 	patterns patternFlags
@@ -39,6 +40,7 @@ func (g *grantFlags) add(fs *pflag.FlagSet) {
 	g.fs = fs
 	fs.DurationVar(&g.forTime, "for", 0, "revoke after this `duration`, such as 30m or 8h")
 	fs.StringVar(&g.until, "until", "", "revoke at this `time`: 15:04, 2006-01-02T15:04 or RFC 3339")
+	fs.DurationVar(&g.idle, "idle", 0, "revoke when nothing has used a root for this `duration`, such as 10m (the kernel's caches and files that are merely open do not count)")
 	fs.Float64Var(&g.ops, "ops-per-second", 0, "operations per second and root; more have to wait")
 	fs.IntVar(&g.burst, "burst", 0, "operations that need not wait (default: one second's)")
 	fs.StringVar(&g.inFlight, "bytes-in-flight", "", "bytes being read and written at one time, such as 64M")
@@ -73,7 +75,7 @@ func (g *grantFlags) policy() (guard.Policy, error) {
 	if err != nil {
 		return p, err
 	}
-	l := guard.Limits{OpsPerSecond: g.ops, Burst: g.burst, MaxCreated: g.created, Timeout: g.timeout}
+	l := guard.Limits{OpsPerSecond: g.ops, Burst: g.burst, MaxCreated: g.created, Timeout: g.timeout, Idle: g.idle}
 	for _, s := range []struct {
 		flag, text string
 		to         *int64
@@ -92,6 +94,8 @@ func (g *grantFlags) policy() (guard.Policy, error) {
 		return p, usage(fmt.Errorf("--burst %d: write a number from 0 (the default) to %.0f", g.burst, sane))
 	case g.created < 0:
 		return p, usage(fmt.Errorf("--max-created %d: write 0 (no limit) or more", g.created))
+	case g.idle < 0 || g.given("idle") && g.idle < time.Second || g.idle > config.MaxIdle:
+		return p, usage(fmt.Errorf("--idle %v: write a duration from 1s to %v, such as 10m", g.idle, config.MaxIdle))
 	case g.timeout <= 0 || g.timeout > 24*time.Hour:
 		return p, usage(fmt.Errorf("--timeout %v: write a duration of up to 24h, such as 60s", g.timeout))
 	}
@@ -176,6 +180,7 @@ func (g *grantFlags) override(l *guard.Limits, mine guard.Limits) {
 		"max-written":     func() { l.MaxWritten = mine.MaxWritten },
 		"max-created":     func() { l.MaxCreated = mine.MaxCreated },
 		"timeout":         func() { l.Timeout = mine.Timeout },
+		"idle":            func() { l.Idle = mine.Idle },
 	} {
 		if g.given(flag) {
 			set()

@@ -39,7 +39,8 @@ type Mount struct {
 // Root is a root the owner wrote down, which counts as consent.
 type Root struct {
 	Name             guard.RootName
-	Path             string // absolute; ~ and URIs undone, links not resolved
+	Subject          guard.Subject // the server it is for; "": every one
+	Path             string        // absolute; ~ and URIs undone, links not resolved
 	Rights           guard.Rights
 	For              time.Duration  // life of the grant from the moment it is made; 0: not limited
 	Expires          time.Time      // zero: with the session
@@ -53,7 +54,7 @@ type Root struct {
 // Grant is what to ask the registry for at the moment now.
 func (r Root) Grant(now time.Time) guard.Grant {
 	g := guard.Grant{
-		Root: r.Name, Dir: r.Path, Expires: r.Expires, Origin: "configuration", AllowSystem: r.AllowSystem,
+		Root: r.Name, Dir: r.Path, Subject: r.Subject, Expires: r.Expires, Origin: "configuration", AllowSystem: r.AllowSystem,
 		Policy: guard.Policy{Rights: r.Rights, Patterns: r.Patterns, Limits: r.Limits, OtherFileSystems: r.CrossFileSystems},
 	}
 	if r.For > 0 {

@@ -143,6 +143,9 @@ func widened(old, new Root) []Widening {
 	if old.Path != new.Path {
 		add("path %s -> %s", names.Quote(old.Path), names.Quote(new.Path))
 	}
+	if old.Subject != new.Subject {
+		add("for %s -> %s", whom(old.Subject), whom(new.Subject))
+	}
 	if new.Rights&^old.Rights != 0 {
 		add("mode %s -> %s", old.Rights, new.Rights)
 	}
@@ -179,10 +182,21 @@ func widened(old, new Root) []Widening {
 			add("%s %.0f -> %s", l.key, l.old, orNone(l.new != 0, fmt.Sprintf("%.0f", l.new)))
 		}
 	}
+	if was, is := old.Limits.Idle, new.Limits.Idle; was != 0 && (is == 0 || is > was) {
+		add("idle %v -> %s", was, orNone(is != 0, is))
+	}
 	if was, is := timeout(old), timeout(new); is > was {
 		add("timeout %v -> %v", was, is)
 	}
 	return list
+}
+
+// whom names a subject.
+func whom(s guard.Subject) string {
+	if s == "" {
+		return "every server"
+	}
+	return "the server " + names.Quote(string(s))
 }
 
 // timeout is what zero means, too: the default.

@@ -18,6 +18,7 @@
 //	max_written = "1G"
 //	max_created = 100000         # names
 //	timeout = "60s"              # of one operation
+//	idle = "1h"                  # revoked when nothing used it for so long
 //
 //	[policy]                     # of every root; patterns as in .gitignore, see package guard/pattern
 //	hide = ["*.sql"]             # not there
@@ -48,6 +49,7 @@
 //	name = "code"                # default: the last element of the path
 //	path = "~/src/app"           # or uri = "file:///home/me/src/app"
 //	mode = "ro"                  # ro (default), rw, or a list of rights
+//	subject = "editor"           # the one server it is for; default: every one
 //	for = "8h"                   # or expires = 2027-01-31T18:00:00+01:00
 //	cross_file_systems = false
 //	allow_system = false         # lets a system directory such as /etc be writable

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
@@ -16,8 +18,10 @@ import (
 
 // Bounds of values that nobody means: they are typing errors.
 const (
-	maxSpeed    = 1e9
-	maxTimeout  = 24 * time.Hour
+	maxSpeed   = 1e9
+	maxTimeout = 24 * time.Hour
+	// MaxIdle is the longest time without use that a limit may say.
+	MaxIdle     = 365 * 24 * time.Hour
 	maxLife     = 100 * 365 * 24 * time.Hour
 	maxDebounce = time.Minute
 	// MaxAuditKeep bounds audit_keep.
@@ -96,6 +100,9 @@ func readLimits(t table, l *guard.Limits) {
 	if v, ok := t.duration("timeout", time.Millisecond, maxTimeout); ok {
 		l.Timeout = v
 	}
+	if v, ok := t.duration("idle", time.Second, MaxIdle); ok {
+		l.Idle = v
+	}
 	t.done()
 }
 
@@ -116,11 +123,26 @@ func (c *Config) roots(blocks []table, home string, defaults Root) {
 	}
 }
 
+// maxSubject bounds a server's name, in bytes, as that of a root is bounded.
+const maxSubject = 255
+
+// checkSubject refuses what no server is called.
+func checkSubject(s string) error {
+	if s == "" || len(s) > maxSubject || !utf8.ValidString(s) || strings.IndexFunc(s, unicode.IsControl) >= 0 {
+		return fmt.Errorf("%s is no name of a server: write 1 to %d bytes without control characters, or leave the key out for every server", names.Quote(s), maxSubject)
+	}
+	return nil
+}
+
+// CheckSubject refuses a server's name that the configuration would refuse.
+func CheckSubject(s string) error { return checkSubject(s) }
+
 func readRoot(t table, home string, defaults Root) Root {
 	root := Root{
 		Rights: guard.ReadOnly, Limits: defaults.Limits,
 		CrossFileSystems: t.flag("cross_file_systems"), AllowSystem: t.flag("allow_system"), Expires: t.moment("expires"),
 	}
+	root.Subject = guard.Subject(t.word("subject", checkSubject))
 	root.For, _ = t.duration("for", time.Second, maxLife)
 	if root.For > 0 && !root.Expires.IsZero() {
 		t.fail("for", "a root has an end (expires) or a life (for), not both")

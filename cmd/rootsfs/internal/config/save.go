@@ -166,6 +166,9 @@ func block(r Root, defaults guard.Limits) (string, error) {
 		fmt.Fprintf(&b, "name = %s\n", quote(string(r.Name)))
 	}
 	fmt.Fprintf(&b, "path = %s\nmode = %s\n", quote(r.Path), quote(r.Rights.String()))
+	if r.Subject != "" {
+		fmt.Fprintf(&b, "subject = %s\n", quote(string(r.Subject)))
+	}
 	if r.For > 0 {
 		fmt.Fprintf(&b, "for = %s\n", quote(r.For.String()))
 	}
@@ -194,6 +197,7 @@ func block(r Root, defaults guard.Limits) (string, error) {
 	add("max_written", number(l.MaxWritten), l.MaxWritten != d.MaxWritten)
 	add("max_created", number(l.MaxCreated), l.MaxCreated != d.MaxCreated)
 	add("timeout", quote(timeout(r).String()), l.Timeout != d.Timeout)
+	add("idle", quote(l.Idle.String()), l.Idle != d.Idle)
 	if len(list) > 0 {
 		fmt.Fprintf(&b, "limits = { %s }\n", strings.Join(list, ", "))
 	}

@@ -152,6 +152,13 @@ func (c *Client) Set(ctx context.Context, name, mode string) (Root, error) {
 	return a.Root, err
 }
 
+// Renew gives a live root another end.
+func (c *Client) Renew(ctx context.Context, req RenewRequest) (Root, error) {
+	var a SetAnswer
+	err := c.call(ctx, http.MethodPost, "/v1/renew", req, &a)
+	return a.Root, err
+}
+
 // Profile switches to another set of roots of the configuration.
 func (c *Client) Profile(ctx context.Context, profile string) (a ProfileAnswer, err error) {
 	err = c.call(ctx, http.MethodPost, "/v1/profile", ProfileRequest{Profile: profile}, &a)

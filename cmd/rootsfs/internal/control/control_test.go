@@ -43,6 +43,7 @@ func (o *owner) Revoke(_ context.Context, r RevokeRequest) ([]Ended, error) {
 	o.revoked = r
 	return o.ended, o.err
 }
+func (o *owner) Renew(context.Context, RenewRequest) (Root, error) { return Root{}, o.err }
 func (o *owner) Set(context.Context, string, string) (Root, error) { return Root{}, o.err }
 func (o *owner) Profile(context.Context, string) (ProfileAnswer, error) {
 	return ProfileAnswer{}, o.err

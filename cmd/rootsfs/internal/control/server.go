@@ -31,6 +31,8 @@ type Owner interface {
 	// what is not.
 	Revoke(ctx context.Context, req RevokeRequest) ([]Ended, error)
 	Set(ctx context.Context, name, mode string) (Root, error)
+	// Renew gives a live root another end.
+	Renew(ctx context.Context, req RenewRequest) (Root, error)
 	// Profile switches to another set of roots of the configuration.
 	Profile(ctx context.Context, profile string) (ProfileAnswer, error)
 	policyOwner
@@ -175,6 +177,10 @@ func (s *Server) routes() http.Handler {
 	m.HandleFunc("POST /v1/revoke", revoke)
 	m.HandleFunc("POST /v1/set", handle(func(ctx context.Context, req SetRequest) (SetAnswer, error) {
 		r, err := s.owner.Set(ctx, req.Name, req.Mode)
+		return SetAnswer{Root: r}, err
+	}))
+	m.HandleFunc("POST /v1/renew", handle(func(ctx context.Context, req RenewRequest) (SetAnswer, error) {
+		r, err := s.owner.Renew(ctx, req)
 		return SetAnswer{Root: r}, err
 	}))
 	m.HandleFunc("POST /v1/profile", handle(func(ctx context.Context, req ProfileRequest) (ProfileAnswer, error) {

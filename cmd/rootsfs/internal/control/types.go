@@ -30,7 +30,12 @@ type Root struct {
 	Refused   int64      `json:"refused"`
 	BytesRead int64      `json:"bytes_read"`
 	Written   int64      `json:"bytes_written"`
-	Nested    []string   `json:"nested,omitempty"` // directories inside judged apart: other roots, or revoked ones
+	Created   int64      `json:"names_created"`
+	// Subject is the one server the root is for, "" for every one; Limits are
+	// what Written and Created, among others, are bounded by.
+	Subject string       `json:"subject,omitempty"`
+	Limits  guard.Limits `json:"limits"`
+	Nested  []string     `json:"nested,omitempty"` // directories inside judged apart: other roots, or revoked ones
 	// Repos are directories of repositories created by the root's users, ""
 	// for the root itself: their hooks and configuration are untrusted.
 	Repos []string `json:"created_repositories,omitempty"`
@@ -140,8 +145,9 @@ type Ask struct {
 	Expires *time.Time   `json:"expires,omitempty"`
 	Limits  guard.Limits `json:"limits"`
 	guard.Patterns
-	OtherFS   bool `json:"cross_file_systems,omitempty"`
-	PosixFull bool `json:"posix_full,omitempty"`
+	Subject   string `json:"subject,omitempty"` // the one server it is for; "": every one
+	OtherFS   bool   `json:"cross_file_systems,omitempty"`
+	PosixFull bool   `json:"posix_full,omitempty"`
 	// AllowSystem lets a system directory be writable, AllowRootDir "/" be a root.
 	AllowSystem  bool   `json:"allow_system,omitempty"`
 	AllowRootDir bool   `json:"allow_root_dir,omitempty"`
@@ -182,6 +188,16 @@ type RevokeAnswer struct {
 type SetRequest struct {
 	Name string `json:"name"`
 	Mode string `json:"mode"`
+}
+
+// RenewRequest gives a root another end: a time, or so many milliseconds from
+// now, or that of the session. Without any of them it lasts once more for as long
+// as it was granted for.
+type RenewRequest struct {
+	Name    string     `json:"name"`
+	Expires *time.Time `json:"expires,omitempty"`
+	ForMS   int64      `json:"for_ms,omitempty"`
+	Session bool       `json:"session,omitempty"`
 }
 
 // SetAnswer is the root after the change.

@@ -52,6 +52,7 @@ func (b Bound) Apply(g guard.Grant) guard.Grant {
 		l.Timeout = guard.DefaultTimeout // what 0 means
 	}
 	l.Timeout = stricter(l.Timeout, m.Timeout)
+	l.Idle = stricter(l.Idle, m.Idle)
 	return g
 }
 

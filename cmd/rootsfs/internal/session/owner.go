@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -86,6 +87,7 @@ func (s *Session) describe(r guard.Status) control.Root {
 		InFlight: r.InFlight, Ops: r.Ops, Refused: r.Refused, BytesRead: r.BytesRead,
 		Written: r.Written, Nested: r.Nested, Repos: r.Repos, Lifted: r.Grant.Policy.Lifted(),
 	}
+	out.Subject, out.Created, out.Limits = string(r.Grant.Subject), r.Created, r.Grant.Policy.Limits
 	if !r.Grant.Expires.IsZero() {
 		out.Expires = &r.Grant.Expires
 	}
@@ -155,8 +157,13 @@ func toGrant(a control.Ask) (guard.Grant, error) {
 		l.MaxWritten < 0 || l.MaxCreated < 0 || l.Timeout < 0 || l.Idle < 0 {
 		return invalid("a limit of root %s is negative", names.Quote(a.Name))
 	}
+	if a.Subject != "" {
+		if err := config.CheckSubject(a.Subject); err != nil {
+			return invalid("the subject of root %s: %w", names.Quote(a.Name), err)
+		}
+	}
 	g := guard.Grant{
-		Root: name, Dir: a.Path, Origin: a.ApprovedBy, AllowSystem: a.AllowSystem, AllowRootDir: a.AllowRootDir,
+		Root: name, Dir: a.Path, Subject: guard.Subject(a.Subject), Origin: a.ApprovedBy, AllowSystem: a.AllowSystem, AllowRootDir: a.AllowRootDir,
 		Policy: guard.Policy{Rights: rights, Patterns: a.Patterns, Limits: a.Limits, OtherFileSystems: a.OtherFS, PosixFull: a.PosixFull},
 	}
 	if g.Origin == "" {
@@ -166,6 +173,39 @@ func toGrant(a control.Ask) (guard.Grant, error) {
 		g.Expires = *a.Expires
 	}
 	return g, nil
+}
+
+// Renew implements control.Owner.
+func (s *Session) Renew(ctx context.Context, req control.RenewRequest) (control.Root, error) {
+	name := guard.RootName(req.Name)
+	var end time.Time
+	switch {
+	case req.Session:
+	case req.Expires != nil:
+		end = *req.Expires
+	case req.ForMS < 0 || req.ForMS > longestGrant.Milliseconds():
+		return control.Root{}, invalid("a duration is between 0 (as long as it was granted for) and %v", longestGrant)
+	case req.ForMS > 0:
+		end = time.Now().Add(time.Duration(req.ForMS) * time.Millisecond)
+	default:
+		s.mu.Lock()
+		g := s.past[name]
+		s.mu.Unlock()
+		if life := g.life(); life > 0 {
+			end = time.Now().Add(life)
+		}
+	}
+	if s.isEnding() {
+		return control.Root{}, errEnding
+	}
+	if err := s.reg.Renew(ctx, name, end); err != nil {
+		return control.Root{}, err
+	}
+	st, ok := s.reg.Lookup(name)
+	if !ok {
+		return control.Root{}, &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("root %s was revoked meanwhile", names.Quote(req.Name))}
+	}
+	return s.describe(st), nil
 }
 
 // Revoke implements control.Owner.
