@@ -3,7 +3,6 @@ package vfs
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,7 +26,7 @@ type madeDir struct {
 // MkdirAll makes a directory and what is missing above it. made is false if it
 // was there already; what is there and no directory is Exist at the end of the
 // path and NotDir before. On failure, directories already made are removed
-// again. A path that is missing behind a link is not made.
+// again, unless the root has ended. A path that is missing behind a link is not made.
 //
 // More than one directory takes a second pass through the gate, because the
 // quota of names has to be reserved before and only a look tells for how many.
@@ -90,27 +89,37 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 	if len(w.todo) > reserved {
 		return madeDir{need: len(w.todo)}, nil
 	}
-	return w.mkdirs(p.Root, c, mode)
+	return w.mkdirs(c, mode)
 }
 
 // mkdirs makes what is missing, from where the walk ended.
-func (w *follower) mkdirs(root guard.RootName, c guard.Caller, mode uint32) (madeDir, error) {
+func (w *follower) mkdirs(c guard.Caller, mode uint32) (madeDir, error) {
 	var res madeDir
-	var depths []int // of the directories made, in elements
+	var steps []madeStep
+	in, err := beneath.Stat(w.d.FD)
+	if err != nil {
+		return res, err
+	}
 	for len(w.todo) > 0 {
 		made, info, err := w.mkdir(c, mode)
-		if made {
-			depths = append(depths, len(w.at)+1)
-		}
+		name := w.todo[len(w.todo)-1].name
+		steps = append(steps, madeStep{in: in.ID(), name: name, made: made})
 		if err != nil {
-			w.unmake(root, depths)
+			w.unmake(steps)
 			return res, err
 		}
-		res.made, res.info = made, info
-		w.at = append(w.at, w.todo[len(w.todo)-1].name)
+		res.made, res.info, in = made, info, info
+		w.at = append(w.at, name)
 		w.pop()
 	}
 	return res, nil
+}
+
+// madeStep is one directory on the way down of mkdirs.
+type madeStep struct {
+	in   guard.Identity // the directory that it lies in
+	name string
+	made bool // or found there
 }
 
 // mkdir makes the next directory and enters it.
@@ -148,22 +157,36 @@ func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err
 	return made, info, nil
 }
 
-// unmake removes the directories of a path that have these depths, as long as
-// they are empty.
-func (w *follower) unmake(root guard.RootName, depths []int) {
-	elems := append(w.at[:len(w.at):len(w.at)], w.todo[len(w.todo)-1].name)
-	for i := len(depths) - 1; i >= 0; i-- {
-		p, err := guard.NewPath(root, strings.Join(elems[:depths[i]], "/"))
-		if err != nil {
-			return
+// unmake removes what was made on the way to where the walk is, the innermost
+// first, as long as it is empty. It goes up by "..", so that its cost is that of
+// the making, and stops where somebody has moved a directory away. Of a root that
+// has ended nothing is taken back: nothing goes on in it any more.
+func (w *follower) unmake(steps []madeStep) {
+	d := w.d
+	defer func() {
+		if d.FD != w.d.FD {
+			d.Close()
 		}
-		d, base, err := beneath.Parent(w.l, p)
-		if err != nil {
-			return
+	}()
+	for i := len(steps) - 1; i >= 0; i-- {
+		if i < len(steps)-1 { // the last is in w.d
+			up, info, err := beneath.ParentForRemoval(d)
+			if err != nil {
+				return
+			}
+			if d.FD != w.d.FD {
+				d.Close()
+			}
+			if d = up; info.ID() != steps[i].in {
+				return
+			}
 		}
-		err = beneath.Rmdir(d, base)
-		d.Close()
-		if err != nil {
+		select {
+		case <-w.l.Dead():
+			return
+		default:
+		}
+		if steps[i].made && beneath.Rmdir(d, steps[i].name) != nil {
 			return
 		}
 	}
