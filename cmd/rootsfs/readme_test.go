@@ -35,7 +35,7 @@ func TestReadmeIsComplete(t *testing.T) {
 		"`status --json`": reflect.TypeFor[control.Status](), "`roots list --json`": reflect.TypeFor[control.Root](),
 		"`audit show --json`": reflect.TypeFor[audit.Entry](), "`process` of": reflect.TypeFor[control.Process](),
 		"`files` of": reflect.TypeFor[broker.Stats](), "`items` of": reflect.TypeFor[broker.Item](),
-		"`wrap --json`": reflect.TypeFor[wrapResult](), "`servers` of": reflect.TypeFor[wrapServer](),
+		"`server` of": reflect.TypeFor[control.Confined](), "`wrap --json`": reflect.TypeFor[wrapResult](), "`servers` of": reflect.TypeFor[wrapServer](),
 	} {
 		cells := row(begin)
 		var fields []string
@@ -82,7 +82,7 @@ func TestReadmeIsComplete(t *testing.T) {
 		t.Errorf("the example in internal/config/doc.go was not understood: it ends in %q", table)
 	}
 	for _, c := range newRootCmd(newApp(nil, stdio{})).Commands() {
-		if c.Name() != "help" && !strings.Contains(text, "rootsfs "+c.Name()) {
+		if c.Name() != "help" && !c.Hidden && !strings.Contains(text, "rootsfs "+c.Name()) {
 			t.Errorf("no command %s", c.Name())
 		}
 	}

@@ -289,7 +289,7 @@ func (r *runner) converse(ctx context.Context) (exit sandbox.Exit, err error) {
 	})
 	subject := guard.Subject(r.s.Name())
 	broken := proxy.Run(ctx, proxy.Options{
-		Host: os.Stdin, HostOut: os.Stdout, Server: r.proc.Stdin(), ServerOut: r.proc.Stdout(),
+		Host: proxy.Stdin(), HostOut: os.Stdout, Server: r.proc.Stdin(), ServerOut: r.proc.Stdout(),
 		Session: r.s.Broker().Session(subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Log: r.s.Log(),
 	})
 	if broken != nil {

@@ -74,7 +74,7 @@ var layers = []layer{
 	{"guard/guardtest", []string{"guard", "guard/names"}, []string{"golang.org/x/sys/"}, "the suite must not know the front ends it judges"},
 	{"guard/pattern", []string{}, []string{"github.com/bmatcuk/doublestar/", "golang.org/x/text/"}, "names are judged by text alone"},
 	{"guard", []string{"guard/names", "guard/pattern"}, []string{"golang.org/x/time/rate", "golang.org/x/sync/semaphore", "github.com/bmatcuk/doublestar/", "golang.org/x/text/"}, "the gate decides and opens nothing, on every platform"},
-	{"vfs/internal/beneath", []string{"guard", "guard/names"}, []string{"golang.org/x/sys/unix"}, "mechanism only: system calls under a lease"},
+	{"vfs/internal/beneath", []string{"guard", "guard/names", "guard/pattern"}, []string{"golang.org/x/sys/unix"}, "mechanism only: system calls under a lease"},
 	{"vfs", []string{"guard", "guard/names", "guard/pattern", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix", "github.com/bmatcuk/doublestar/"}, "the tree knows the gate below it and no front end above"},
 	{"mount/sandbox", []string{"guard", "guard/names"}, nil, "confining a child is apart from serving the tree"},
 	{"mount", []string{"guard", "guard/names", "vfs"}, nil, "a front end says who asks and where; the tree does the rest; siblings never import each other"},
