@@ -106,9 +106,7 @@ func (l *launch) bwrapRoot(lay *layout) ([]string, error) {
 		}
 	}
 	size := strconv.FormatInt(lay.TmpSize, 10)
-	for _, dir := range []string{privateDir, "/dev/shm"} {
-		args = append(args, "--size", size, "--tmpfs", dir)
-	}
+	args = append(args, "--size", size, "--tmpfs", privateDir, "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm")
 	for dir, mode := range placeModes {
 		args = append(args, "--perms", fmt.Sprintf("%04o", mode), "--dir", dir)
 	}

@@ -114,8 +114,7 @@ func (p *initProc) surround() error {
 	case Namespaces:
 		return p.namespaces()
 	case Bubblewrap:
-		p.bubblewrap()
-		return nil
+		return p.bubblewrap()
 	}
 	return step(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "become a subreaper")
 }
@@ -144,10 +143,19 @@ func (p *initProc) namespaces() error {
 	return step(unix.Sethostname([]byte(hostName)), "set the host name")
 }
 
-// bubblewrap says what bwrap has made.
-func (p *initProc) bubblewrap() {
+// bubblewrap says what bwrap has made, and gives the private directories, which
+// a bwrap of root's has made for root, to the command's uid.
+func (p *initProc) bubblewrap() error {
 	if p.conf.SetID {
 		p.on("namespaces", "mount, pid, ipc, uts")
+		for _, dir := range []string{privateDir, placeHome, placeRuntime, "/run"} {
+			if dir == placeHome && p.conf.KeptHome {
+				continue
+			}
+			if err := os.Lchown(dir, int(p.conf.UID), int(p.conf.GID)); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EROFS) {
+				return step(err, "give %s to the command's uid", dir)
+			}
+		}
 	} else {
 		p.on("namespaces", "user, mount, pid, ipc, uts")
 	}
@@ -157,6 +165,7 @@ func (p *initProc) bubblewrap() {
 		p.on("network namespace", "a loopback interface only")
 	}
 	p.on("minimal root", "read-only, by bwrap")
+	return nil
 }
 
 func (p *initProc) on(name, detail string) {

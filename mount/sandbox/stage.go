@@ -49,7 +49,9 @@ type config struct {
 	SetID bool   `json:"setID,omitempty"`
 	UID   uint32 `json:"uid"`
 	GID   uint32 `json:"gid"`
-	Probe bool   `json:"probe,omitempty"` // end when all is confined
+	// KeptHome: HOME is a directory of the host's, whose owner stays.
+	KeptHome bool `json:"keptHome,omitempty"`
+	Probe    bool `json:"probe,omitempty"` // end when all is confined
 	// Stderr is the command's standard error, where bwrap's own is another.
 	Stderr int `json:"stderr,omitempty"`
 }

@@ -59,7 +59,7 @@ func start(ctx context.Context, o Options, level Level) (*Process, error) {
 	where := places(&o, level)
 	l.conf = config{
 		Level: level, Args: o.Args, Dir: o.Dir, Env: complete(&o, where), Net: o.Net, Pids: o.PidsMax, Umask: umask(),
-		Probe: o.probe,
+		Probe: o.probe, KeptHome: o.Home != "",
 	}
 	if l.conf.Dir == "" {
 		l.conf.Dir = where.Home

@@ -1,0 +1,112 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// put writes a file into a tree.
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rooted are the levels with a root directory of their own.
+var rooted = []Level{Namespaces, Bubblewrap}
+
+// Roots appear at their own paths: below a top directory, in /tmp, and in a
+// directory of the system; what is private then lies elsewhere.
+func TestSame(t *testing.T) {
+	atLevels(t, rooted, func(t *testing.T, level Level) {
+		point := tree(t)
+		roots := []string{"/home/u/code", "/tmp/scratch", "/usr/src/x"}
+		if _, err := os.Stat("/usr/src"); err != nil {
+			roots = roots[:2]
+		} else if err := os.Mkdir("/usr/src/x", 0o755); os.Geteuid() != 0 || err != nil {
+			roots = roots[:2] // a root's directory is there on the host
+		} else {
+			defer os.Remove("/usr/src/x")
+		}
+		for _, r := range roots {
+			put(t, point+r+"/f", "at "+r)
+		}
+		// Granted later, in a top directory that had nothing.
+		o := Options{Level: level, Tree: point, Roots: roots}
+		out, exit := output(t, o, `cat `+strings.Join(roots, "/f && echo && cat ")+`/f; echo; case $TMPDIR in /private/*) echo elsewhere;; esac
+			echo x > $TMPDIR/x && echo x > $HOME/x && echo x > /dev/shm/x && echo writable; exec 2>/dev/null; echo x > /tmp/x || echo not mine`)
+		var want []string
+		for _, r := range roots {
+			want = append(want, "at "+r)
+		}
+		want = append(want, "elsewhere", "writable")
+		if got := strings.Split(out, "\n"); len(got) < len(want) || strings.Join(got[:len(want)], "\n") != strings.Join(want, "\n") || exit.Code != 0 {
+			t.Errorf("inside: %q, %+v; want %q", out, exit, want)
+		}
+	})
+}
+
+func TestFlat(t *testing.T) {
+	atLevels(t, rooted, func(t *testing.T, level Level) {
+		point := tree(t)
+		put(t, point+"/project/f", "flat")
+		out, exit := output(t, Options{Level: level, Tree: point, Map: Flat, Dir: "/roots/project"}, `cat /roots/project/f; echo; pwd; ls -d /home /root /srv 2>/dev/null`)
+		if out != "flat\n/roots/project" || exit.Code == 0 {
+			t.Errorf("inside: %q, %+v", out, exit)
+		}
+	})
+}
+
+// A home directory is kept between runs, one in memory is not.
+func TestHome(t *testing.T) {
+	atLevels(t, confining, func(t *testing.T, level Level) {
+		kept := private(t)
+		if os.Geteuid() == 0 {
+			uid, gid := DefaultID()
+			if err := os.Lchown(kept, int(uid), int(gid)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o := Options{Level: level, Home: kept, Private: private(t)}
+		if _, exit := output(t, o, `echo remembered > ~/note`); exit.Code != 0 {
+			t.Errorf("exit %+v", exit)
+		}
+		if out, _ := output(t, o, `cat ~/note`); out != "remembered" {
+			t.Errorf("the second run reads %q", out)
+		}
+	})
+}
+
+// The private file system ends where it should, in bytes and in files.
+func TestTmpSize(t *testing.T) {
+	o := Options{Level: Namespaces, TmpSize: minTmpSize}
+	out, _ := output(t, o, `dd if=/dev/zero of=/tmp/big bs=1M count=64 2>/dev/null; stat -c %s /tmp/big`)
+	if out != "16777216" && out != "16773120" {
+		t.Errorf("%s bytes could be written, the limit is %d", out, minTmpSize)
+	}
+}
+
+// How a command ends is told as it was; a signal reaches it and its group.
+func TestExit(t *testing.T) {
+	atLevels(t, append(confining, None), func(t *testing.T, level Level) {
+		for script, want := range map[string]Exit{
+			"exit 0": {}, "exit 42": {Code: 42}, "kill -TERM $$": {Signal: unix.SIGTERM}, "kill -KILL $$": {Signal: unix.SIGKILL},
+		} {
+			o := Options{Level: level, Private: private(t)}
+			if level == None && os.Geteuid() == 0 {
+				o.UID, o.GID = DefaultID()
+			}
+			if _, exit := output(t, o, script); exit != want {
+				t.Errorf("%s: %+v, want %+v", script, exit, want)
+			}
+		}
+	})
+}

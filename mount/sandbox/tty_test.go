@@ -1,0 +1,80 @@
+package sandbox
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+)
+
+// A shell has a terminal of its own: with its name, its size, job control, and
+// signals from its keys; and the caller's is afterwards as it was before.
+func TestTerminal(t *testing.T) {
+	master, slave, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	defer slave.Close()
+	if err := pty.Setsize(master, &pty.Winsize{Rows: 33, Cols: 77}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Start(context.Background(), Options{
+		Args: []string{"bash", "--norc", "-i"}, Env: []string{"PS1=", "PATH=/usr/bin:/bin", "TERM=dumb"}, Tree: tree(t), Level: Namespaces,
+		Stdin: slave, Stdout: slave, Stderr: slave, TTY: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+	if err != nil || raw.Lflag&unix.ECHO != 0 {
+		t.Errorf("the caller's terminal is not in raw mode: %#x, %v", raw.Lflag, err)
+	}
+	said := ""
+	until := func(text string) {
+		t.Helper()
+		for buf := make([]byte, 4096); !strings.Contains(said, text); {
+			n, err := master.Read(buf)
+			said += string(buf[:n])
+			if err != nil {
+				t.Fatalf("%v; the shell said %q", err, said)
+			}
+		}
+	}
+	// What is typed is echoed too, so each answer is put together.
+	typed := func(line string) {
+		t.Helper()
+		if _, err := master.WriteString(line + "\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	typed("echo name=$(tty) size=$(stty size)")
+	until("name=/dev/pts/0 size=33 77")
+	if err := p.Resize(40, 100); err != nil {
+		t.Fatal(err)
+	}
+	typed("echo new=$(stty size)")
+	until("new=40 100")
+	// The job itself says that it has the terminal.
+	typed("sh -c \"echo wai''ting; exec sleep 1000\"")
+	until("waiting")
+	typed("\x1a") // ^Z: job control
+	until("Stopped")
+	typed("kill %1; wait; echo do''ne; echo x$(ps -o pid= --ppid $$ | wc -l)")
+	until("done")
+	typed("exit 5")
+	exit, err := p.Wait()
+	if err != nil || exit != (Exit{Code: 5}) {
+		t.Errorf("exit %+v, %v; want code 5", exit, err)
+	}
+	after, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+	if err != nil || *after != *before {
+		t.Errorf("the caller's terminal was %+v and is %+v, %v", before, after, err)
+	}
+}
