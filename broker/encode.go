@@ -83,67 +83,9 @@ func (r *readResult) appendJSON(b []byte) []byte {
 		base64.StdEncoding.Encode(b[len(b):len(b)+n], r.data)
 		b = append(b[:len(b)+n], '"')
 	} else {
-		b = appendString(b, r.data)
+		b = wire.AppendString(b, r.data)
 	}
 	rest := appendValue(nil, &r.ReadResult) // {"content":"","size":...}
 	const empty = `{"content":""`
 	return append(b, rest[len(empty):]...)
-}
-
-// appendString writes UTF-8 bytes as a JSON string.
-func appendString[S string | []byte](b []byte, s S) []byte {
-	return append(appendText(append(b, '"'), s), '"')
-}
-
-// escaped are the bytes that a string holds in another form. Those of longer
-// characters are valid by now, and may stand as they are.
-var escaped = func() (t [256]bool) {
-	for c := range 0x20 {
-		t[c] = true
-	}
-	t['"'], t['\\'], t[0x7f] = true, true, true
-	return t
-}()
-
-// appendText writes what is between the quotes: most of a text needs no escape
-// and is copied in runs.
-func appendText[S string | []byte](b []byte, s S) []byte {
-	const hex = "0123456789abcdef"
-	start := 0
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if !escaped[c] {
-			continue
-		}
-		b = append(b, s[start:i]...)
-		start = i + 1
-		switch c {
-		case '"', '\\':
-			b = append(b, '\\', c)
-		case '\n':
-			b = append(b, '\\', 'n')
-		case '\t':
-			b = append(b, '\\', 't')
-		case '\r':
-			b = append(b, '\\', 'r')
-		default:
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		}
-	}
-	return append(b, s[start:]...)
-}
-
-// encodedLen is how long appendString makes s.
-func encodedLen[S string | []byte](s S) int {
-	n := len(s) + 2
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case !escaped[c]:
-		case c == '"' || c == '\\' || c == '\n' || c == '\t' || c == '\r':
-			n++
-		default:
-			n += 5
-		}
-	}
-	return n
 }

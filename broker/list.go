@@ -52,7 +52,7 @@ func (s *Session) list(r *request) (any, error) {
 // weigh is how much of an answer the name and path of an entry take.
 func weigh(l *vfs.Listed) int {
 	path := l.Path.String()
-	n := encodedLen(l.Name) + encodedLen(path)
+	n := wire.EncodedLen(l.Name) + wire.EncodedLen(path)
 	if !utf8.ValidString(path) {
 		n += base64.StdEncoding.EncodedLen(len(l.Name)) + base64.StdEncoding.EncodedLen(len(path))
 	}
@@ -75,7 +75,7 @@ func (r *listResult) appendJSON(b []byte) []byte {
 	}
 	b = append(b, ']')
 	if r.page.Next != "" {
-		b = appendString(append(b, `,"nextCursor":`...), r.page.Next)
+		b = wire.AppendString(append(b, `,"nextCursor":`...), r.page.Next)
 	}
 	return append(b, '}')
 }
@@ -92,10 +92,10 @@ func (r *listResult) appendEntry(b []byte, l *vfs.Listed) []byte {
 	}
 	b = append(b, `{"name":"`...)
 	from := len(b)
-	b = appendText(b, name)
+	b = wire.AppendText(b, name)
 	to := len(b)
-	b = append(appendText(append(b, `","path":"`...), string(l.Path.Root)), '/')
-	b = append(appendText(b, dir), b[from:to]...)
+	b = append(wire.AppendText(append(b, `","path":"`...), string(l.Path.Root)), '/')
+	b = append(wire.AppendText(b, dir), b[from:to]...)
 	b = append(append(append(b, `","type":"`...), typeOf(&l.Info)...), '"')
 	if !r.bare {
 		b = strconv.AppendInt(append(b, `,"size":`...), sizeOf(&l.Info), 10)

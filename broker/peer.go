@@ -88,3 +88,19 @@ func (s *Session) Busy() bool {
 func (s *Session) NoteRefusal(what string) {
 	_ = s.b.cfg.Registry.NoteRefusal(s.caller, names.Invalid, what)
 }
+
+// Consent asks for paths as a server does with files/consent, for a front end
+// whose client does not speak it. What is approved already is not asked again.
+func (s *Session) Consent(ctx context.Context, p wire.ConsentParams) (*wire.ConsentResult, error) {
+	params, err := json.Marshal(&p)
+	if err != nil {
+		return nil, err
+	}
+	r := &request{method: wire.Consent, params: params, ctx: ctx}
+	res, err := s.dispatch(r)
+	s.stats.count(r.method, err)
+	if err != nil {
+		return nil, err
+	}
+	return res.(*wire.ConsentResult), nil
+}

@@ -95,13 +95,13 @@ func (a *app) sayStatus(list []control.Status) {
 }
 
 func (a *app) saySession(st control.Status) {
-	a.say("session %s at %s", st.Session, shown(st.Point))
+	a.say("session %s%s", st.Session, atPoint(st.Point))
 	how := fmt.Sprintf("cache %s, locks %s, posix %s", st.Cache, st.Locks, st.Posix)
 	if st.ReadOnly {
 		how += ", read-only"
 	}
 	a.say("  pid %d, since %s, %s", st.PID, st.Started.Local().Format("2006-01-02 15:04:05"), how)
-	if !st.Mounted {
+	if !st.Mounted && st.Point != "" {
 		a.say("  unmounted: something still holds it; everything is refused until the last holder is gone")
 	}
 	if st.Audit != "" {
@@ -281,4 +281,12 @@ func (a *app) sayEvent(e control.Event) {
 		parts = append(parts, names.Escape(e.Detail))
 	}
 	a.say("%s", strings.Join(parts, "  "))
+}
+
+// atPoint is the mountpoint of a session; one of `rootsfs serve` has none.
+func atPoint(point string) string {
+	if point == "" {
+		return ", without a mount"
+	}
+	return " at " + shown(point)
 }

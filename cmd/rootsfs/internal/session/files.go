@@ -26,7 +26,7 @@ func (s *Session) serveFiles() {
 	s.frame = f.Frame
 	s.questions.By = "control"
 	s.broker = broker.New(broker.Config{
-		Registry: s.reg, Tree: s.mnt.Tree(), Log: s.log,
+		Registry: s.reg, Tree: s.tree, Log: s.log,
 		Asker:  broker.Chain(broker.AskerFunc(s.askConfig), broker.AskHost, broker.AskerFunc(s.askOwner)),
 		AskFor: f.ConsentTimeout, Terms: s.opt.Bound.Apply,
 		UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), FlatAt: s.opt.FlatAt,
@@ -45,7 +45,7 @@ func (s *Session) keepJournal(ctx context.Context) error {
 		return err
 	}
 	dir := filepath.Join(state, "unfinished")
-	n, err := cleanUp(ctx, dir, s.reg, s.mnt.Tree())
+	n, err := cleanUp(ctx, dir, s.reg, s.tree)
 	if err != nil {
 		return fmt.Errorf("remove what a killed session left: %w", err)
 	}
@@ -55,7 +55,7 @@ func (s *Session) keepJournal(ctx context.Context) error {
 	if s.journal, err = openJournal(dir, s.dir.Name(), s.reg); err != nil {
 		return fmt.Errorf("the journal of unfinished files: %w", err)
 	}
-	s.mnt.Tree().SetJournal(s.journal)
+	s.tree.SetJournal(s.journal)
 	return nil
 }
 

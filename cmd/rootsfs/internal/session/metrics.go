@@ -108,7 +108,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	s := m.s
-	set(sessionInfo, 1, s.dir.Name(), names.Escape(s.mnt.Point()), s.opt.Version)
+	set(sessionInfo, 1, s.dir.Name(), names.Escape(s.Point()), s.opt.Version)
 	set(auditOK, is(s.audit.healthy()))
 	set(questions, float64(len(s.questions.List())))
 	for _, r := range s.reg.Roots() {

@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
 )
 
 var _ control.Owner = (*Session)(nil)
@@ -23,11 +24,14 @@ var errEnding = errors.New("the session is ending; start another one: rootsfs mo
 
 // Status implements control.Owner.
 func (s *Session) Status() control.Status {
-	o := s.mnt.Options()
+	var o mount.Options
+	if s.mnt != nil {
+		o = s.mnt.Options()
+	}
 	st := control.Status{
 		Session: s.dir.Name(), PID: os.Getpid(), Version: s.opt.Version, Started: s.started,
-		Point: s.mnt.Point(), Cache: o.Level.String(), Locks: o.Locks.String(), Posix: "safe",
-		ReadOnly: o.ReadOnly, Mounted: true, Audit: s.audit.path(), AuditOK: s.audit.healthy(),
+		Point: s.Point(), Cache: o.Level.String(), Locks: o.Locks.String(), Posix: "safe",
+		ReadOnly: o.ReadOnly, Mounted: s.mnt != nil, Audit: s.audit.path(), AuditOK: s.audit.healthy(),
 		Roots: []control.Root{},
 	}
 	if s.opt.PosixFull {
@@ -49,11 +53,13 @@ func (s *Session) Status() control.Status {
 	}
 	st.Process, st.Files, st.Questions = process(roots), s.brokered(), len(s.questions.List())
 	st.Server, st.Recent = s.server.Load(), s.recent()
-	src := s.mnt.SourceStatus()
-	for _, r := range src.Loose {
-		st.Unwatched = append(st.Unwatched, string(r))
+	if s.mnt != nil {
+		src := s.mnt.SourceStatus()
+		for _, r := range src.Loose {
+			st.Unwatched = append(st.Unwatched, string(r))
+		}
+		st.Watches, st.WatchesRefused = src.Watched, src.Refused
 	}
-	st.Watches, st.WatchesRefused = src.Watched, src.Refused
 	return st
 }
 
@@ -250,7 +256,7 @@ func (s *Session) Unmount(context.Context) (control.UnmountAnswer, error) {
 	s.end("unmounted by the owner")
 	a := control.UnmountAnswer{Ended: s.ended}
 	select {
-	case <-s.mnt.Served():
+	case <-s.served():
 	case <-time.After(heldAfter):
 		a.Held = true
 	}

@@ -27,12 +27,14 @@ func keep(point string, more []guard.Keep) ([]guard.Keep, error) {
 		return nil, err
 	}
 	all := []guard.Keep{
-		{Path: point, What: "the mountpoint"},
 		{Path: control.RuntimeDir(), What: "the session directory"},
 		{Path: state, What: "the directory of audit files and logs"},
 	}
 	if conf, err := config.DefaultPath(); err == nil {
 		all = append(all, guard.Keep{Path: filepath.Dir(conf), What: "the configuration"})
+	}
+	if point != "" {
+		all = append(all, guard.Keep{Path: point, What: "the mountpoint"})
 	}
 	all = append(all, more...)
 	for i := range all {

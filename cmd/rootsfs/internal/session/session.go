@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,10 +28,13 @@ import (
 type Options struct {
 	Name string // "": made of NameFor's base name
 	// NameFor is a path or name to call the session after; "": the mountpoint.
-	NameFor   string
-	Version   string
-	Flags     []string      // for people who look at session.json
-	Mount     mount.Options // Point as it was written; Log is filled in
+	NameFor string
+	Version string
+	Flags   []string      // for people who look at session.json
+	Mount   mount.Options // Point as it was written; Log is filled in
+	// Unmounted makes a session without a mount: its roots are reached through
+	// Tree only. Mount is not looked at then.
+	Unmounted bool
 	Roots     []guard.Grant // with an Origin each
 	PosixFull bool          // of every root, those added later included
 	Bound     Bound         // of configured roots that are granted later; those among Roots are within it
@@ -62,7 +63,8 @@ type Session struct {
 	log    *slog.Logger
 	audit  *records
 	reg    *guard.Registry
-	mnt    *mount.Mount
+	mnt    *mount.Mount // nil: there is none
+	tree   *vfs.Tree
 	srv    *control.Server
 	hub    hub
 	broker *broker.Broker
@@ -96,8 +98,8 @@ type Session struct {
 	noAsking bool
 }
 
-// Start begins a session. When it returns, the mount answers and commands find
-// the session.
+// Start begins a session. When it returns, the mount answers, if it has one, and
+// commands find the session.
 func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	// What this process holds (descriptors of the roots, the control socket)
 	// is not for other processes of the user to take.
@@ -121,8 +123,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if err := s.grantFirst(ctx); err != nil {
 		return nil, err
 	}
-	s.opt.Mount.Log = s.log
-	if s.mnt, err = mount.New(s.reg, s.opt.Mount); err != nil {
+	if err := s.mount(); err != nil {
 		return nil, err
 	}
 	if err := s.audit.begin(); err != nil {
@@ -135,7 +136,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
-	s.log.Info("mounted", "session", s.dir.Name(), "mountpoint", s.mnt.Point(), "roots", len(opt.Roots))
+	s.log.Info("begun", "session", s.dir.Name(), "mountpoint", s.Point(), "roots", len(opt.Roots))
 	return s, nil
 }
 
@@ -154,23 +155,15 @@ func manyPs() {
 // prepare checks what can be checked before anything is made, then makes the
 // session's directory and log. The audit log follows when the session serves.
 func (s *Session) prepare() (err error) {
-	if err := mount.CheckFUSE(); err != nil {
-		return err
-	}
-	if s.opt.Mount.AllowOther {
-		if err := mount.CheckAllowOther(); err != nil {
-			return &control.Error{Text: err.Error(), Class: control.System}
+	if !s.opt.Unmounted {
+		if err := s.checkMount(); err != nil {
+			return err
 		}
 	}
-	point, err := checkPoint(s.opt.Mount.Point)
-	if err != nil {
-		return err
-	}
-	s.opt.Mount.Point = point
 	if s.opt.Name != "" {
 		s.dir, err = control.Create(s.opt.Name)
 	} else {
-		s.dir, err = control.CreateFor(cmp.Or(s.opt.NameFor, point))
+		s.dir, err = control.CreateFor(cmp.Or(s.opt.NameFor, s.opt.Mount.Point))
 	}
 	if err != nil {
 		return err
@@ -185,20 +178,8 @@ func (s *Session) prepare() (err error) {
 	return nil
 }
 
-// checkPoint resolves the mountpoint and clears a dead daemon's mount there.
-func checkPoint(path string) (string, error) {
-	point, err := mount.CheckMountpoint(path)
-	if !errors.Is(err, mount.ErrStale) {
-		return point, err
-	}
-	if cleared := mount.ClearStale(path); cleared != nil {
-		return "", err // it lies further up, or is not ours; CheckMountpoint says
-	}
-	return mount.CheckMountpoint(path)
-}
-
 func (s *Session) grantFirst(ctx context.Context) error {
-	keeps, err := keep(s.opt.Mount.Point, s.opt.Keep)
+	keeps, err := keep(s.point(), s.opt.Keep)
 	if err != nil {
 		return err
 	}
@@ -213,16 +194,10 @@ func (s *Session) grantFirst(ctx context.Context) error {
 	return sameDir(s.opt.Roots, err)
 }
 
-// open makes a mounted session known and lets it be commanded.
+// open makes a session known and lets it be commanded.
 func (s *Session) open(ctx context.Context) (err error) {
-	if s.info, err = mount.Find(s.mnt.Point()); err != nil {
+	if err := s.watchMount(ctx); err != nil {
 		return err
-	}
-	if s.gone, err = mount.WatchGone(ctx, s.info.ID); err != nil {
-		return err
-	}
-	if err := s.reg.Note(names.OpMount, "", guard.Allowed, strings.Join(append([]string{s.mnt.Point()}, s.opt.Flags...), " ")); err != nil {
-		return fmt.Errorf("the mount cannot be recorded: %w", err)
 	}
 	if s.avail, err = watchRoots(ctx, s); err != nil {
 		return err
@@ -239,7 +214,7 @@ func (s *Session) open(ctx context.Context) (err error) {
 // publish writes session.json.
 func (s *Session) publish(detached bool) error {
 	return s.dir.Publish(control.Info{
-		Started: s.started, Point: s.mnt.Point(), Version: s.opt.Version, Options: s.opt.Flags,
+		Started: s.started, Point: s.Point(), Version: s.opt.Version, Options: s.opt.Flags,
 		Detached: detached,
 	})
 }
@@ -283,8 +258,13 @@ func (s *Session) close() {
 // Name is the session's name; Point where it is mounted.
 func (s *Session) Name() string { return s.dir.Name() }
 
-// Point is where the session is mounted, resolved.
-func (s *Session) Point() string { return s.mnt.Point() }
+// Point is where the session is mounted, resolved; "": nowhere.
+func (s *Session) Point() string {
+	if s.mnt == nil {
+		return ""
+	}
+	return s.mnt.Point()
+}
 
 // Ended is closed when everything is revoked and unmounted; somebody may still
 // hold the mount then, see Run.
@@ -307,42 +287,20 @@ func (s *Session) Run(stop <-chan struct{}) error {
 	case <-s.ending:
 	case <-s.gone:
 		s.lost()
-	case <-s.mnt.Served():
+	case <-s.aborted():
 		s.lost()
 	}
 	<-s.endDone
 	select {
-	case <-s.mnt.Served():
+	case <-s.served():
 	case <-time.After(heldAfter):
-		s.log.Warn("still held; refusing everything until the last holder is gone", "mountpoint", s.mnt.Point())
-		<-s.mnt.Served()
+		s.log.Warn("still held; refusing everything until the last holder is gone", "mountpoint", s.Point())
+		<-s.served()
 	}
 	s.cancel()
 	s.close()
 	s.log.Info("ended", "session", s.dir.Name())
 	return s.endErr
-}
-
-// lost ends a session whose mount was taken away: unmounted by somebody, or its
-// connection aborted.
-func (s *Session) lost() {
-	if s.isEnding() {
-		return // it was the owner
-	}
-	why := "unmounted by somebody else"
-	if s.inTable() {
-		why = "the connection with the kernel was aborted"
-	}
-	s.log.Warn(why + ": revoking every root")
-	s.end(why)
-}
-
-// inTable reports that the session's mount is still in the table of mounts.
-func (s *Session) inTable() bool {
-	all, err := mount.Mounts()
-	return err == nil && slices.ContainsFunc(all, func(in mount.Info) bool {
-		return in.ID == s.info.ID && in.Dev == s.info.Dev
-	})
 }
 
 // heldAfter is how long an unmounted session waits before it says that
@@ -374,24 +332,10 @@ func (s *Session) end(why string) {
 		if s.endErr != nil {
 			verdict = guard.Failed
 		}
-		if err := s.reg.Note(names.OpUnmount, "", verdict, s.mnt.Point()+": "+why); err != nil {
+		if err := s.reg.Note(names.OpUnmount, "", verdict, s.Point()+": "+why); err != nil {
 			s.log.Error("the unmount could not be recorded", "error", err)
 		}
 		s.hub.publish(control.Event{Time: time.Now(), Kind: "unmounted", Detail: why})
 	})
 	<-s.endDone
-}
-
-// unmount takes the mount out of the tree unless somebody has done so: what is
-// mounted there by then would be somebody else's.
-func (s *Session) unmount() error {
-	if !s.inTable() {
-		return nil
-	}
-	// Not Mount.Close: after an aborted connection it has nothing to close,
-	// and the dead mount would stay.
-	if err := mount.Detach(s.mnt.Point(), true); err != nil && !errors.Is(err, mount.ErrNotMounted) {
-		return err
-	}
-	return nil
 }

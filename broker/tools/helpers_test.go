@@ -1,0 +1,128 @@
+package tools_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bench is a server with a client on the Go SDK.
+type bench struct {
+	t    testing.TB
+	reg  *guard.Registry
+	srv  *tools.Server
+	mcp  *mcp.Client
+	host *mcp.ClientSession
+	recs *guardtest.Recorder
+}
+
+// start makes one; configure changes its configuration, options the client's.
+func start(t testing.TB, configure func(*tools.Config), options *mcp.ClientOptions) *bench {
+	t.Helper()
+	b := &bench{t: t, recs: &guardtest.Recorder{}}
+	b.reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: b.recs})
+	cfg := tools.Config{Registry: b.reg, Tree: vfs.New(b.reg), Subject: "test"}
+	if configure != nil {
+		configure(&cfg)
+	}
+	b.srv = tools.New(cfg)
+	b.mcp = mcp.NewClient(&mcp.Implementation{Name: "test-host", Version: "1"}, options)
+	t.Cleanup(func() {
+		b.srv.Close()
+		if _, err := b.reg.RevokeAll(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// connect begins the session, in the revision, "" for the newest.
+func (b *bench) connect(revision string) *bench {
+	b.t.Helper()
+	ours, theirs := mcp.NewInMemoryTransports()
+	ss, err := b.srv.MCP().Connect(context.Background(), theirs, nil)
+	must(b.t, err)
+	b.host, err = b.mcp.Connect(context.Background(), ours, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	must(b.t, err)
+	b.t.Cleanup(func() {
+		_ = b.host.Close()
+		_ = ss.Wait()
+	})
+	return b
+}
+
+// root grants a new directory made of a tree, as guardtest.Tree takes it.
+func (b *bench) root(name string, rights guard.Rights, tree ...string) string {
+	b.t.Helper()
+	dir := b.t.TempDir()
+	guardtest.Tree(b.t, dir, "", tree...)
+	_, err := b.reg.Grant(context.Background(), guard.Grant{
+		Root: guard.RootName(name), Dir: dir, Origin: "test", Policy: guard.Policy{Rights: rights},
+	})
+	must(b.t, err)
+	return dir
+}
+
+// call calls a tool and returns its text, its second block, and whether it is an
+// error.
+func (b *bench) call(name string, args map[string]any) (text, note string, failed bool) {
+	b.t.Helper()
+	res, err := b.host.CallTool(context.Background(), &mcp.CallToolParams{Name: name, Arguments: args})
+	if err != nil {
+		return err.Error(), "", true
+	}
+	for i, c := range res.Content {
+		if tc, ok := c.(*mcp.TextContent); ok {
+			if i == 0 {
+				text = tc.Text
+			} else {
+				note = tc.Text
+			}
+		}
+	}
+	return text, note, res.IsError
+}
+
+func (b *bench) ok(name string, args map[string]any) string {
+	b.t.Helper()
+	text, _, failed := b.call(name, args)
+	if failed {
+		b.t.Errorf("%s %v: %s", name, args, text)
+	}
+	return text
+}
+
+// refused checks that a call fails with a text that has why in it, and names no
+// directory of the host outside the roots.
+func (b *bench) refused(name string, args map[string]any, why string) {
+	b.t.Helper()
+	text, _, failed := b.call(name, args)
+	if !failed || !strings.Contains(text, why) {
+		b.t.Errorf("%s %v: failed %v: %s; want an error with %q", name, args, failed, text, why)
+	}
+}
+
+func (b *bench) file(elem ...string) string {
+	b.t.Helper()
+	data, err := os.ReadFile(filepath.Join(elem...))
+	must(b.t, err)
+	return string(data)
+}
+
+type m = map[string]any

@@ -1,0 +1,360 @@
+package tools
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"mime"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+const (
+	directoryType = "inode/directory"
+	fileURIs      = "file:///{+path}"
+	resourcePage  = 200
+	// maxSubscriptions bounds the watches of all sessions together.
+	maxSubscriptions = 1024
+	maxCompletions   = 100 // MCP, "Completion"
+)
+
+var fileTemplate = &mcp.ResourceTemplate{
+	URITemplate: fileURIs, Name: "file", Title: "A file or directory in the roots",
+	Description: "The contents of a file, or the names in a directory, by absolute path.",
+}
+
+func rootURI(st *guard.Status) string { return names.FormatURI(st.Grant.Resolved) }
+
+// listing answers resources/list, whose pages are read from the tree: the roots,
+// and in each the names directly in it. What lies deeper is reached through the
+// template.
+func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		p, ok := req.GetParams().(*mcp.ListResourcesParams)
+		if method != "resources/list" || !ok {
+			return next(ctx, method, req)
+		}
+		res, err := next(ctx, method, &mcp.ListResourcesRequest{Session: req.GetSession().(*mcp.ServerSession), Params: &mcp.ListResourcesParams{}})
+		list, ok := res.(*mcp.ListResourcesResult)
+		if err != nil || !ok {
+			return res, err
+		}
+		cursor := ""
+		if p != nil {
+			cursor = p.Cursor
+		}
+		list.Resources, list.NextCursor, err = s.resources(ctx, cursor)
+		return list, rpc(err)
+	}
+}
+
+// resources is one page: of the roots first, then of each root in turn.
+func (s *Server) resources(ctx context.Context, cursor string) ([]*mcp.Resource, string, error) {
+	all := s.visible()
+	out := []*mcp.Resource{}
+	which, inner := -1, ""
+	if cursor != "" {
+		raw, err := base64.RawURLEncoding.DecodeString(cursor)
+		n, rest, _ := strings.Cut(string(raw), " ")
+		root := guard.RootName(rest)
+		if i := strings.IndexByte(rest, ' '); i >= 0 {
+			root, inner = guard.RootName(rest[i+1:]), rest[:i]
+		}
+		var nerr error
+		if which, nerr = strconv.Atoi(n); err != nil || nerr != nil || which < 0 || which >= len(all) || all[which].Grant.Root != root {
+			return nil, "", invalid("cursor is not one of this list, or the roots changed: list again without it")
+		}
+	}
+	if which < 0 {
+		for i := range all {
+			out = append(out, s.resource(guard.Path{Root: all[i].Grant.Root}, string(all[i].Grant.Root), !all[i].FileRoot, 0))
+		}
+		which = 0
+	}
+	for ; which < len(all); which++ {
+		if all[which].FileRoot || all[which].Grant.Policy.Rights&guard.List == 0 {
+			continue
+		}
+		if len(out) > 0 && len(out) >= resourcePage {
+			break
+		}
+		page, err := s.cfg.Tree.List(ctx, s.caller, guard.Path{Root: all[which].Grant.Root}, vfs.ListOptions{Limit: resourcePage, Cursor: inner})
+		inner = ""
+		if err != nil {
+			if cursor != "" && errors.Is(err, names.Invalid) {
+				return nil, "", err
+			}
+			continue // a root that cannot be read now hides no other
+		}
+		for i := range page.Entries {
+			e := &page.Entries[i]
+			if e.Info.IsDir() || e.Info.IsRegular() {
+				out = append(out, s.resource(e.Path, e.Name, e.Info.IsDir(), e.Info.Size))
+			}
+		}
+		if inner = page.Next; inner != "" {
+			break
+		}
+		if len(out) >= resourcePage {
+			which++
+			break
+		}
+	}
+	if which >= len(all) {
+		return out, "", nil
+	}
+	text := strconv.Itoa(which) + " "
+	if inner != "" {
+		text += inner + " "
+	}
+	return out, base64.RawURLEncoding.EncodeToString([]byte(text + string(all[which].Grant.Root))), nil
+}
+
+func (s *Server) resource(p guard.Path, name string, dir bool, size int64) *mcp.Resource {
+	r := &mcp.Resource{URI: s.uri(p), Name: p.String(), Title: shownName(name), MIMEType: directoryType}
+	r.Name = shownName(r.Name)
+	if !dir {
+		r.MIMEType, r.Size = typeOf(name), size
+	}
+	return r
+}
+
+func typeOf(name string) string {
+	if t, _, _ := strings.Cut(mime.TypeByExtension(path.Ext(name)), ";"); t != "" {
+		return t
+	}
+	return "text/plain"
+}
+
+// rpc makes an error of ours one of JSON-RPC.
+func rpc(err error) error {
+	if err == nil || errors.Is(err, client.ErrInputRequired) {
+		return err
+	}
+	e := &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
+	switch names.Reason(err) { //nolint:exhaustive // the others are failures
+	case names.NotExist, names.Hidden:
+		e.Code = mcp.CodeResourceNotFound
+	case names.Invalid, names.NoConsent, names.Escaped, names.TooLong:
+	default:
+		e.Code = int64(wire.Number(names.Reason(err).Code()))
+	}
+	return e
+}
+
+// readResource answers resources/read: a file's text or bytes, a directory's
+// names.
+func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+	at, err := s.resourcePlace(ctx, req.Session, req.Params.URI)
+	if err != nil {
+		return nil, rpc(err)
+	}
+	info, real, err := s.cfg.Tree.Stat(ctx, s.caller, at.Path)
+	if err != nil {
+		return nil, rpc(err)
+	}
+	out := &mcp.ResourceContents{URI: req.Params.URI, MIMEType: directoryType}
+	if info.IsDir() {
+		page, err := s.cfg.Tree.List(ctx, s.caller, at.Path, vfs.ListOptions{Follow: true, NoInfo: true, Limit: vfs.MaxListLimit})
+		if err != nil {
+			return nil, rpc(err)
+		}
+		out.Text = s.directory(&page)
+		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{out}}, nil
+	}
+	data, now, err := s.cfg.Tree.ReadChunk(ctx, s.caller, at.Path, 0, int64(s.cfg.Answer), "", func(int64) error { return nil })
+	if err != nil {
+		return nil, rpc(err)
+	}
+	if now.Size > int64(len(data)) && len(data) == s.cfg.Answer {
+		return nil, rpc(hint(&guard.Error{Path: at.Path, Kind: names.Quota, Err: errors.New("the file is larger than one answer")}, "read it in parts with the tool read_file_range"))
+	}
+	out.MIMEType = typeOf(real.Rel())
+	if utf8.Valid(data) {
+		out.Text = string(data)
+	} else {
+		out.Blob = data
+		if out.MIMEType == "text/plain" {
+			out.MIMEType = "application/octet-stream"
+		}
+	}
+	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{out}}, nil
+}
+
+// directory is a directory's contents: a JSON list of its names' URIs.
+func (s *Server) directory(page *vfs.Page) string {
+	type child struct {
+		URI  string `json:"uri"`
+		Name string `json:"name"`
+		Type string `json:"mimeType"`
+	}
+	list := []child{}
+	for i := range page.Entries {
+		e := &page.Entries[i]
+		t := directoryType
+		if !e.Info.IsDir() {
+			t = typeOf(e.Name)
+		}
+		list = append(list, child{s.uri(e.Path), shownName(e.Name), t})
+	}
+	b, _ := json.Marshal(list) // strings: cannot fail
+	return string(b)
+}
+
+// resourcePlace is the place of a URI.
+func (s *Server) resourcePlace(ctx context.Context, ss *mcp.ServerSession, uri string) (place, error) {
+	if len(uri) < 5 || !strings.EqualFold(uri[:5], "file:") {
+		return place{}, invalid("the URI must begin with file:///")
+	}
+	at, err := s.parse(uri)
+	if err == nil {
+		err = s.within(ctx, ss, &at)
+	}
+	if err != nil {
+		_ = s.cfg.Registry.NoteRefusal(s.caller, names.Reason(err), "resource: "+err.Error())
+	}
+	return at, err
+}
+
+// complete answers completion/complete for paths of the template.
+func (s *Server) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
+	out := &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{}}}
+	if req.Params.Ref.URI != fileURIs || req.Params.Argument.Name != "path" {
+		return out, nil
+	}
+	add := func(value string) {
+		if len(out.Completion.Values) < maxCompletions {
+			out.Completion.Values = append(out.Completion.Values, value)
+		} else {
+			out.Completion.HasMore = true
+		}
+	}
+	typed := "/" + strings.TrimPrefix(req.Params.Argument.Value, "/")
+	for _, st := range s.visible() {
+		if strings.HasPrefix(st.Grant.Resolved, typed) {
+			add(strings.TrimPrefix(st.Grant.Resolved, "/"))
+		}
+	}
+	dir, base := path.Split(typed)
+	at, err := s.parse(path.Clean(dir))
+	if err == nil {
+		err = s.within(ctx, req.Session, &at)
+	}
+	if err != nil {
+		return out, nil //nolint:nilerr // there is nothing to complete there
+	}
+	page, err := s.cfg.Tree.List(ctx, s.caller, at.Path, vfs.ListOptions{Hidden: strings.HasPrefix(base, "."), Follow: true, NoInfo: true})
+	if err != nil {
+		return out, nil //nolint:nilerr // as above
+	}
+	for i := range page.Entries {
+		e := &page.Entries[i]
+		if strings.HasPrefix(e.Name, base) && utf8.ValidString(e.Name) {
+			value := strings.TrimPrefix(dir, "/") + e.Name
+			if e.Info.IsDir() {
+				value += "/"
+			}
+			add(value)
+		}
+	}
+	out.Completion.HasMore = out.Completion.HasMore || page.Next != ""
+	return out, nil
+}
+
+// subscriptions are the watches that sessions hold.
+type subscriptions struct {
+	mu     sync.Mutex // guards the fields below
+	m      map[subscription]*vfs.Watch
+	closed bool
+}
+
+type subscription struct {
+	ss  *mcp.ServerSession
+	uri string
+}
+
+func (u *subscriptions) add(k subscription, w *vfs.Watch) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case u.closed:
+		return &guard.Error{Kind: names.Revoked}
+	case len(u.m) >= maxSubscriptions:
+		return &guard.Error{Kind: names.Quota, Err: errors.New("too many subscriptions; unsubscribe from one")}
+	}
+	if u.m == nil {
+		u.m = map[subscription]*vfs.Watch{}
+	}
+	if old := u.m[k]; old != nil {
+		defer old.Close()
+	}
+	u.m[k] = w
+	return nil
+}
+
+// drop ends those that match.
+func (u *subscriptions) drop(which func(subscription) bool) {
+	u.mu.Lock()
+	var gone []*vfs.Watch
+	for k, w := range u.m {
+		if which(k) {
+			gone = append(gone, w)
+			delete(u.m, k)
+		}
+	}
+	u.mu.Unlock()
+	for _, w := range gone {
+		w.Close()
+	}
+}
+
+func (u *subscriptions) close() {
+	u.mu.Lock()
+	u.closed = true
+	u.mu.Unlock()
+	u.drop(func(subscription) bool { return true })
+}
+
+// subscribe watches a file, or a directory with all below it.
+func (s *Server) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error {
+	at, err := s.resourcePlace(ctx, req.Session, req.Params.URI)
+	if err != nil {
+		return rpc(err)
+	}
+	k := subscription{req.Session, req.Params.URI}
+	w, err := s.hub.Watch(ctx, s.caller, at.Path, vfs.WatchOptions{Recursive: true}, func([]vfs.Event) {
+		// Whoever hung up wants to know no more.
+		_ = s.mcp.ResourceUpdated(s.ctx, &mcp.ResourceUpdatedNotificationParams{URI: k.uri})
+	})
+	if err == nil {
+		if err = s.subs.add(k, w); err != nil {
+			w.Close()
+		}
+	}
+	if err != nil {
+		return rpc(err)
+	}
+	go func() {
+		_ = k.ss.Wait() // how it ended does not matter
+		s.subs.drop(func(x subscription) bool { return x.ss == k.ss })
+	}()
+	return nil
+}
+
+func (s *Server) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error {
+	s.subs.drop(func(k subscription) bool { return k == subscription{req.Session, req.Params.URI} })
+	return nil
+}

@@ -1,0 +1,243 @@
+package tools
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Bounds of a search in files.
+const (
+	defaultMatches = 200
+	maxMatches     = 10_000
+	maxContext     = 20
+	// maxSearched is the largest file that is searched, bytes: it is held
+	// whole, because a match may lie anywhere.
+	maxSearched = 32 << 20
+	// shownLine is how much of a line is shown, bytes; lines of minified code
+	// are megabytes.
+	shownLine = 500
+)
+
+type grepArgs struct {
+	Path       string   `json:"path"`
+	Substring  string   `json:"substring"`
+	Regex      string   `json:"regex"`
+	IgnoreCase bool     `json:"ignoreCase"`
+	Include    string   `json:"include"`
+	Exclude    []string `json:"excludePatterns"`
+	Context    int      `json:"contextLines"`
+	Depth      int      `json:"depth"`
+	Max        int      `json:"max_results"`
+	Cursor     string   `json:"cursor"`
+}
+
+func (c *call) grepCheck(a *grepArgs) (*regexp.Regexp, error) {
+	switch {
+	case (a.Substring == "") == (a.Regex == ""):
+		return nil, c.refuse(invalid("arguments: give substring or regex, one of them"))
+	case a.Context < 0 || a.Context > maxContext:
+		return nil, c.refuse(invalid("arguments: contextLines must be from 0 to %d", maxContext))
+	case a.Max < 0 || a.Max > maxMatches:
+		return nil, c.refuse(invalid("arguments: max_results must be from 1 to %d", maxMatches))
+	case a.Depth < 0:
+		return nil, c.refuse(invalid("arguments: depth must be 0 (no limit) or more"))
+	}
+	if a.Max == 0 {
+		a.Max = defaultMatches
+	}
+	if a.Include != "" {
+		if err := c.checkPattern("include", a.Include); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.checkPatterns("excludePatterns", a.Exclude); err != nil {
+		return nil, err
+	}
+	text := a.Regex
+	if text == "" {
+		text = regexp.QuoteMeta(a.Substring)
+	}
+	if len(text) > maxPattern {
+		return nil, c.refuse(invalid("arguments: what is searched for is longer than %d bytes", maxPattern))
+	}
+	flags := "(?m)"
+	if a.IgnoreCase {
+		flags = "(?mi)"
+	}
+	re, err := regexp.Compile(flags + text)
+	if err != nil {
+		return nil, c.refuse(invalid("arguments: regex is not in RE2 syntax: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: ")))
+	}
+	return re, nil
+}
+
+// searchWithinFiles goes through the text files of a tree. What the policy hides
+// is not there for it either; files that are not text, or too large, are passed
+// over.
+func (c *call) searchWithinFiles() (*result, error) {
+	var a grepArgs
+	if err := c.args(&a); err != nil {
+		return nil, err
+	}
+	re, err := c.grepCheck(&a)
+	if err != nil {
+		return nil, err
+	}
+	at, err := c.place("path", a.Path)
+	if err != nil {
+		return nil, err
+	}
+	g := &grep{c: c, a: &a, re: re, at: at, literal: []byte(a.Substring)}
+	if info, _, err := c.s.cfg.Tree.Stat(c.ctx, c.s.caller, at.Path); err != nil {
+		return nil, err
+	} else if info.IsRegular() {
+		if err := g.file(at.Path); err != nil {
+			return nil, err
+		}
+		return g.result(""), nil
+	}
+	w, err := c.walk(at, a.Depth, a.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		e, rel, ok, err := w.next()
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return g.result(""), nil
+		}
+		if matchesAny(a.Exclude, rel) {
+			continue
+		}
+		switch e.info.Type() {
+		case unix.S_IFDIR:
+			err = w.down(&e)
+		case unix.S_IFREG:
+			if a.Include == "" || doublestar.MatchUnvalidated(a.Include, rel) || !strings.Contains(a.Include, "/") && doublestar.MatchUnvalidated(a.Include, path.Base(rel)) {
+				err = g.file(e.path)
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if g.full() {
+			return g.result(w.cursor()), nil
+		}
+	}
+}
+
+// grep is one search in files.
+type grep struct {
+	c       *call
+	a       *grepArgs
+	re      *regexp.Regexp
+	literal []byte
+	at      place
+	b       strings.Builder
+	matches int
+	skipped int
+}
+
+func (g *grep) full() bool { return g.matches >= g.a.Max || g.b.Len() >= g.c.s.cfg.Answer }
+
+func (g *grep) result(cursor string) *result {
+	r := &result{text: "No matches found", note: goOn(cursor)}
+	if g.matches > 0 {
+		r.text = strings.TrimSuffix(g.b.String(), "\n")
+	}
+	if g.skipped > 0 {
+		r.note = strings.TrimSpace(fmt.Sprintf("%d files were passed over: they are no text, larger than %d bytes, or cannot be read. %s", g.skipped, maxSearched, r.note))
+	}
+	return r
+}
+
+// file searches one file. That it cannot be read is no error of the search.
+func (g *grep) file(p guard.Path) error {
+	data, _, err := g.c.read(place{Path: p}, 0, maxSearched+1)
+	if g.c.ctx.Err() != nil {
+		return g.c.ctx.Err()
+	}
+	if errors.Is(err, names.Rate) {
+		return err
+	}
+	if err != nil || len(data) > maxSearched || bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0 { // as git tells binary files
+		g.skipped++
+		return nil
+	}
+	if g.a.Substring != "" && !g.a.IgnoreCase && !bytes.Contains(data, g.literal) {
+		return nil
+	}
+	shown := shownName(g.c.s.shown(g.at, p))
+	line, counted, from := 1, 0, 0
+	for from <= len(data) && !g.full() {
+		m := g.re.FindIndex(data[from:])
+		if m == nil {
+			return nil
+		}
+		begin := from + m[0]
+		line += bytes.Count(data[counted:begin], []byte("\n"))
+		counted = begin
+		end := len(data)
+		if i := bytes.IndexByte(data[begin:], '\n'); i >= 0 {
+			end = begin + i
+		}
+		g.matches++
+		g.show(shown, data, line, begin, end)
+		from = end + 1 // one match a line
+	}
+	return nil
+}
+
+// show writes the line of a match, with what is around it.
+func (g *grep) show(name string, data []byte, line, at, end int) {
+	begin := bytes.LastIndexByte(data[:at], '\n') + 1
+	first := line
+	for range g.a.Context {
+		if begin == 0 {
+			break
+		}
+		begin = bytes.LastIndexByte(data[:begin-1], '\n') + 1
+		first--
+	}
+	for range g.a.Context {
+		if end >= len(data) {
+			break
+		}
+		next := bytes.IndexByte(data[end+1:], '\n')
+		if next < 0 {
+			end = len(data)
+			break
+		}
+		end += 1 + next
+	}
+	for i, text := range strings.Split(strings.TrimSuffix(string(data[begin:end]), "\n"), "\n") {
+		sep := "-"
+		if first+i == line {
+			sep = ":"
+		}
+		text = strings.TrimSuffix(text, "\r")
+		if len(text) > shownLine {
+			text = string(whole([]byte(text[:shownLine]))) + "..."
+		}
+		if !utf8.ValidString(text) {
+			text = shownName(text)
+		}
+		fmt.Fprintf(&g.b, "%s%s%d%s %s\n", name, sep, first+i, sep, text)
+	}
+	if g.a.Context > 0 {
+		g.b.WriteString("--\n")
+	}
+}

@@ -1,0 +1,182 @@
+package tools
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// Defaults of Config.
+const (
+	// DefaultAnswer is how much contents one answer carries, bytes. Structured
+	// results repeat their text, and frames over 16 MiB fail in some clients.
+	DefaultAnswer = 4 << 20
+	// DefaultInFlight bounds the calls that run at a time.
+	DefaultInFlight = 64
+)
+
+// Config is what a Server is made of. Registry and Tree are required, and the
+// tree must be of that registry.
+type Config struct {
+	Registry *guard.Registry
+	Tree     *vfs.Tree
+	// Subject is whom grants and audit records name; empty means no server in
+	// particular.
+	Subject guard.Subject
+	// Ask, unless nil, is asked about absolute paths that no root holds, before
+	// they are refused; see broker.Session.Consent.
+	Ask *broker.Session
+	// IgnoreRoots leaves the client's roots out of account. Otherwise they
+	// narrow what its session reaches, from the first list that names any.
+	IgnoreRoots bool
+	// Home is what ~ stands for; "" means nothing.
+	Home string
+	// Answer is how much contents one answer carries, bytes; 0: DefaultAnswer.
+	Answer int
+	// InFlight is how many calls run at a time; others wait; 0: DefaultInFlight.
+	InFlight int
+	// UID and GID are whose files the tools make, where the process may give
+	// files away; default: the process's own.
+	UID, GID uint32
+	Version  string // of this program
+	Log      *slog.Logger
+}
+
+// Server offers the tree of one registry to one subject. Its methods may be
+// called concurrently.
+type Server struct {
+	cfg    Config
+	caller guard.Caller
+	mcp    *mcp.Server
+	hub    *vfs.Hub
+	roots  *client.RootsService
+	room   *semaphore.Weighted // calls
+	ctx    context.Context
+	cancel context.CancelFunc
+	offers offered
+	narrow narrowing
+	subs   subscriptions
+}
+
+// New makes a server and lets the registry tell it of changes. Close it.
+func New(cfg Config) *Server {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Answer <= 0 {
+		cfg.Answer = DefaultAnswer
+	}
+	if cfg.InFlight <= 0 {
+		cfg.InFlight = DefaultInFlight
+	}
+	if cfg.UID == 0 && cfg.GID == 0 {
+		cfg.UID, cfg.GID = uint32(os.Geteuid()), uint32(os.Getegid())
+	}
+	s := &Server{
+		cfg:    cfg,
+		caller: guard.Caller{Subject: cfg.Subject, Via: guard.ViaTools, UID: cfg.UID, GID: cfg.GID},
+		hub:    vfs.NewHub(cfg.Tree, vfs.HubOptions{}),
+		roots:  client.NewRootsService(nil),
+		room:   semaphore.NewWeighted(int64(cfg.InFlight)),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "rootsfs", Title: "rootsfs", Version: cfg.Version}, &mcp.ServerOptions{
+		Instructions:       instructions,
+		Logger:             cfg.Log,
+		SubscribeHandler:   s.subscribe,
+		UnsubscribeHandler: s.unsubscribe,
+		CompletionHandler:  s.complete,
+		Capabilities: &mcp.ServerCapabilities{
+			Tools:     &mcp.ToolCapabilities{ListChanged: true},
+			Resources: &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
+		},
+	})
+	s.mcp.AddReceivingMiddleware(s.roots.Middleware(), s.listing)
+	s.mcp.AddResourceTemplate(fileTemplate, s.readResource)
+	cfg.Registry.AddView(s.hub)
+	cfg.Registry.AddView(s)
+	s.offer()
+	return s
+}
+
+const instructions = `Files are named by the root they lie in: "name/path", as list_allowed_directories tells, ` +
+	`or by an absolute path or file:// URI inside a root. A long answer says how to go on.`
+
+// Close ends what is under way and lets go of the registry. Sessions are their
+// transports' to end.
+func (s *Server) Close() {
+	s.cancel()
+	s.cfg.Registry.RemoveView(s)
+	s.cfg.Registry.RemoveView(s.hub)
+	s.subs.close()
+	s.hub.Close()
+}
+
+// MCP is the server of the SDK, to be connected to any transport.
+func (s *Server) MCP() *mcp.Server { return s.mcp }
+
+// Invalidate implements guard.View: the tools offered follow the roots. The SDK
+// announces that later, by itself, so nobody waits for a client.
+func (s *Server) Invalidate(context.Context, guard.Change) error {
+	s.offer()
+	return nil
+}
+
+var _ guard.View = (*Server)(nil)
+
+// offered is what clients were last told of.
+type offered struct {
+	mu    sync.Mutex      // held while the two are brought in step
+	tools map[string]bool // those that some root allows
+	roots map[string]bool // URIs
+}
+
+// offer brings what is offered in step with the roots.
+func (s *Server) offer() {
+	s.offers.mu.Lock()
+	defer s.offers.mu.Unlock()
+	tools, roots := map[string]bool{}, map[string]bool{}
+	var rights guard.Rights
+	for _, st := range s.visible() {
+		rights |= st.Grant.Policy.Rights
+		roots[rootURI(&st)] = true
+	}
+	for i := range catalog {
+		t := &catalog[i]
+		tools[t.def.Name] = t.any == 0 || t.any&rights != 0
+		switch was := s.offers.tools[t.def.Name]; {
+		case tools[t.def.Name] && !was:
+			s.mcp.AddTool(&t.def, s.handler(t))
+		case !tools[t.def.Name] && was:
+			s.mcp.RemoveTools(t.def.Name)
+		}
+	}
+	for uri := range roots {
+		if !s.offers.roots[uri] {
+			s.mcp.AddResource(&mcp.Resource{URI: uri, Name: uri, MIMEType: directoryType}, s.readResource)
+		}
+	}
+	for uri := range s.offers.roots {
+		if !roots[uri] {
+			s.mcp.RemoveResources(uri)
+		}
+	}
+	s.offers.tools, s.offers.roots = tools, roots
+}
+
+// visible are the live roots that the subject may know of, by name.
+func (s *Server) visible() []guard.Status {
+	return slices.DeleteFunc(s.cfg.Registry.RootsOf(s.cfg.Subject), func(st guard.Status) bool {
+		return st.State != guard.Live || st.Grant.Implicit
+	})
+}

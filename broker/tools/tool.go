@@ -1,0 +1,190 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// tool is one row of the catalog.
+type tool struct {
+	def mcp.Tool
+	any guard.Rights // offered where some root has one of these
+	run func(*call) (*result, error)
+}
+
+// call is one call of a tool.
+type call struct {
+	s   *Server
+	ctx context.Context
+	req *mcp.CallToolRequest
+}
+
+// result is what a tool answers: text, which structured results repeat.
+type result struct {
+	text string
+	// note is a second block of text for the reader: how to go on, what to
+	// know of the first.
+	note string
+	// media is in the place of text.
+	media mcp.Content
+}
+
+// texted is the structured form of a text, as server-filesystem has it.
+type texted struct {
+	Content string `json:"content"`
+}
+
+func (r *result) wire() *mcp.CallToolResult {
+	out := &mcp.CallToolResult{}
+	if r.media != nil {
+		out.Content = []mcp.Content{r.media}
+		out.StructuredContent = map[string]any{"content": out.Content}
+	} else {
+		out.Content = []mcp.Content{&mcp.TextContent{Text: r.text}}
+		out.StructuredContent = texted{r.text}
+	}
+	if r.note != "" {
+		out.Content = append(out.Content, &mcp.TextContent{Text: r.note})
+	}
+	return out
+}
+
+// handler is a row as the SDK calls it.
+func (s *Server) handler(t *tool) mcp.ToolHandler {
+	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		if err := s.room.Acquire(ctx, 1); err != nil {
+			return nil, err
+		}
+		defer s.room.Release(1)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.ctx, cancel)()
+		res, err := s.guarded(t, &call{s, ctx, req})
+		if errors.Is(err, client.ErrInputRequired) {
+			return nil, err // the middleware asks for the roots and calls again
+		}
+		if err != nil {
+			out := &mcp.CallToolResult{}
+			out.SetError(errors.New(errorText(err)))
+			return out, nil
+		}
+		return res.wire(), nil
+	}
+}
+
+// guarded turns a bug in a tool into an error of its call.
+func (s *Server) guarded(t *tool, c *call) (res *result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.cfg.Log.Error("panic in a tool", "tool", t.def.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			_ = s.cfg.Registry.Note(names.OpPanic, "", guard.Failed, t.def.Name)
+			res, err = nil, &guard.Error{Kind: names.Internal}
+		}
+	}()
+	return t.run(c)
+}
+
+// args reads a call's arguments, or refuses them.
+func (c *call) args(v any) error {
+	if err := wire.Decode(c.req.Params.Arguments, v); err != nil {
+		return c.refuse(&guard.Error{Kind: names.Invalid, Err: errors.New("arguments" + strings.TrimPrefix(err.Error(), "params"))})
+	}
+	return nil
+}
+
+// refuse puts a refusal on record that the gate never saw.
+func (c *call) refuse(err error) error {
+	_ = c.s.cfg.Registry.NoteRefusal(c.s.caller, names.Reason(err), c.req.Params.Name+": "+err.Error())
+	return err
+}
+
+// invalid is an argument whose form is right and whose value is not.
+func invalid(format string, args ...any) error {
+	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
+}
+
+// hinted adds to an error what to do instead.
+type hinted struct {
+	err  error
+	hint string
+}
+
+func (e *hinted) Error() string { return e.err.Error() }
+func (e *hinted) Unwrap() error { return e.err }
+
+func hint(err error, text string) error { return &hinted{err, text} }
+
+// errorText is what a client reads of an error: root-relative paths and texts of
+// ours only.
+func errorText(err error) string {
+	var ge *guard.Error
+	text := "failed"
+	switch {
+	case errors.As(err, &ge):
+		text = (&guard.Error{Kind: ge.Kind, Err: ge.Err}).Error()
+		if ge.Path.Root != "" {
+			text = names.Escape(ge.Path.String()) + ": " + text
+		}
+	case errors.Is(err, context.Canceled):
+		text = "cancelled"
+	case errors.Is(err, context.DeadlineExceeded):
+		text = "timed out"
+	}
+	var h *hinted
+	if errors.As(err, &h) {
+		return text + "; " + h.hint
+	}
+	if next := remedy(names.Reason(err)); next != "" {
+		text += "; " + next
+	}
+	return text
+}
+
+// remedy is what to do next about a kind of error, "" where the error says it.
+func remedy(k guard.Kind) string {
+	switch k { //nolint:exhaustive // the others say it
+	case names.NoConsent:
+		return "list_allowed_directories tells what is approved"
+	case names.Escaped:
+		return "name the file itself: only links that stay inside their root are followed"
+	case names.Exist:
+		return "take another name, or set overwrite where the tool has it"
+	case names.Conflict:
+		return "it changed meanwhile: read it again and repeat"
+	case names.Revoked:
+		return "ask the owner to approve it again"
+	case names.Rate:
+		return "try again later"
+	}
+	return ""
+}
+
+// progress tells the client how far a call is, if it wants to know: at most ten
+// times a second.
+func (c *call) progress() func(done int64) {
+	token := c.req.Params.GetProgressToken()
+	if token == nil {
+		return func(int64) {}
+	}
+	var pace pacer
+	return func(done int64) {
+		if pace.due() {
+			// Whoever hung up wants to know no more.
+			_ = c.req.Session.NotifyProgress(c.ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: float64(done)})
+		}
+	}
+}
+
+// schema is a JSON schema as the tools list it.
+func schema(text string) json.RawMessage { return json.RawMessage(text) }

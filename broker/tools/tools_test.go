@@ -1,0 +1,206 @@
+package tools_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// R223, R224: files by name, absolutely and by URI; missing is not outside.
+func TestRead_R223_R224(t *testing.T) {
+	b := start(t, nil, nil)
+	dir := b.root("code", guard.ReadOnly, "a.txt=one\ntwo\nthree\n", "sub/b.txt=b", "big=0123456789", "in => a.txt", "out => /etc/passwd", "gone => nowhere")
+	must(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o644))
+	b.connect("2025-11-25")
+	for _, p := range []string{"code/a.txt", dir + "/a.txt", "file://" + dir + "/a.txt", "a.txt", "./a.txt", "code/in"} {
+		if got := b.ok("read_text_file", m{"path": p}); got != "one\ntwo\nthree\n" {
+			t.Errorf("%s: %q", p, got)
+		}
+	}
+	for want, args := range map[string]m{
+		"one\ntwo": {"head": 2}, "two\nthree": {"tail": 2}, "one\ntwo\nthree": {"head": 9}, "three": {"tail": 1},
+	} {
+		args["path"] = "code/a.txt"
+		if got := b.ok("read_text_file", args); got != want {
+			t.Errorf("%v: %q, want %q", args, got, want)
+		}
+	}
+	if got, note, _ := b.call("read_file_range", m{"path": "code/a.txt", "startLine": 2, "endLine": 2}); got != "two\n" || note != "Go on with startLine 3." {
+		t.Errorf("lines: %q, %q", got, note)
+	}
+	if got, note, _ := b.call("read_file_range", m{"path": "code/big", "offset": 2, "length": 3}); got != "234" || !strings.Contains(note, "offset 5") {
+		t.Errorf("bytes: %q, %q", got, note)
+	}
+	if got := b.ok("list_directory", m{"path": "code"}); got != "[FILE] a.txt\n[FILE] big\n[FILE] gone\n[FILE] in\n[FILE] out\n[DIR] sub" {
+		t.Errorf("list: %q", got)
+	}
+	b.refused("read_text_file", m{"path": "code/none"}, "no such file")
+	b.refused("read_text_file", m{"path": "/etc/passwd"}, "nobody approved")
+	b.refused("read_text_file", m{"path": dir + "-sibling/x"}, "nobody approved")
+	b.refused("read_text_file", m{"path": "code/out"}, "leaves its root")
+	b.refused("read_text_file", m{"path": "code/../../etc/passwd"}, "..")
+	b.refused("read_text_file", m{"path": "code/fifo"}, "no such file") // refused unopened: a read would never end
+	b.refused("read_text_file", m{"path": "code/sub"}, "directory")
+	b.refused("list_directory", m{"path": "code/a.txt"}, "not a directory")
+	b.refused("read_text_file", m{"path": "code/a.txt", "head": -1}, "head must be")
+	b.refused("read_text_file", m{"path": "code/a.txt", "lines": 1}, `no field "lines"`)
+	got := b.ok("read_multiple_files", m{"paths": []string{"code/sub/b.txt", "code/none"}})
+	if got != "code/sub/b.txt:\nb\n\n---\ncode/none: Error - code/none: no such file or directory" {
+		t.Errorf("many: %q", got)
+	}
+}
+
+// What writes is offered where a root may be written, and announced.
+func TestOffer(t *testing.T) {
+	changed := make(chan struct{}, 16)
+	b := start(t, nil, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} }})
+	b.root("docs", guard.ReadOnly, "a=1")
+	b.connect("2025-11-25")
+	names := func() (out []string) {
+		res, err := b.host.ListTools(context.Background(), nil)
+		must(t, err)
+		for _, tool := range res.Tools {
+			out = append(out, tool.Name)
+		}
+		return out
+	}
+	has := func(want bool) bool { return slices.Contains(names(), "write_file") == want }
+	if !has(false) || !slices.Contains(names(), "read_text_file") {
+		t.Fatalf("read-only: %v", names())
+	}
+	b.root("out", guard.ReadWrite)
+	for !has(true) {
+		<-changed
+	}
+	_, err := b.reg.Revoke(context.Background(), "out")
+	must(t, err)
+	b.refused("write_file", m{"path": "out/x", "content": "x"}, "unknown tool")
+	for !has(false) {
+		<-changed
+	}
+}
+
+func TestWrite(t *testing.T) {
+	b := start(t, nil, nil)
+	dir := b.root("out", guard.ReadWrite, "a.txt=old", "link => a.txt", "dangling => new.txt", "away => /tmp/rootsfs-nothing", "d/x=1", "d/y=2")
+	other := b.root("two", guard.ReadWrite)
+	b.root("docs", guard.ReadOnly, "r=1")
+	b.connect("2025-11-25")
+	must(t, os.Chmod(filepath.Join(dir, "a.txt"), 0o640))
+	if got := b.ok("write_file", m{"path": "out/link", "content": "new"}); got != "Successfully wrote to out/link" || b.file(dir, "a.txt") != "new" {
+		t.Errorf("%q, %q", got, b.file(dir, "a.txt"))
+	}
+	if st, err := os.Stat(filepath.Join(dir, "a.txt")); err != nil || st.Mode().Perm() != 0o640 {
+		t.Errorf("the mode is lost: %v, %v", st.Mode(), err)
+	}
+	b.refused("write_file", m{"path": "out/dangling", "content": "x"}, "no such file")
+	b.refused("write_file", m{"path": "out/away", "content": "x"}, "leaves its root")
+	b.refused("write_file", m{"path": "docs/r", "content": "x"}, "read-only")
+	b.ok("append_file", m{"path": "out/a.txt", "content": "er"})
+	if got := b.file(dir, "a.txt"); got != "newer" {
+		t.Errorf("appended: %q", got)
+	}
+	b.ok("create_directory", m{"path": "out/p/q/r"})
+	b.ok("create_directory", m{"path": "out/p/q/r"})
+	b.ok("copy_file", m{"source": "out/a.txt", "destination": "out/p/copy"})
+	b.refused("copy_file", m{"source": "out/a.txt", "destination": "out/p/copy"}, "already exists")
+	b.refused("move_file", m{"source": "out/a.txt", "destination": "out/p/copy"}, "already exists")
+	b.ok("move_file", m{"source": "out/link", "destination": "out/link2"}) // the link itself
+	if to, err := os.Readlink(filepath.Join(dir, "link2")); err != nil || to != "a.txt" {
+		t.Errorf("the link became %q, %v", to, err)
+	}
+	b.ok("move_file", m{"source": "out/p/copy", "destination": "two/copy"})
+	if b.file(other, "copy") != "newer" {
+		t.Error("not moved to the other root")
+	}
+	b.refused("delete_file", m{"path": "out/d"}, "set recursive")
+	b.ok("delete_file", m{"path": "out/d", "recursive": true})
+	b.refused("delete_file", m{"path": "out"}, "only its owner")
+	if _, err := os.Stat(filepath.Join(dir, "d")); !os.IsNotExist(err) {
+		t.Errorf("d is there: %v", err)
+	}
+	for _, r := range b.recs.All() {
+		if r.Via != guard.ViaTools && r.Via != guard.ViaControl {
+			t.Errorf("a record via %v: %+v", r.Via, r)
+		}
+	}
+}
+
+// An edit keeps every byte it is not about: line ends, a mode, a byte order mark.
+func TestEdit(t *testing.T) {
+	b := start(t, nil, nil)
+	crlf := "\ufeffone\r\ntwo\nthree\r\n  four\r\n"
+	dir := b.root("out", guard.ReadWrite, "crlf="+crlf, "latin=caf\xe9\n")
+	b.connect("2025-11-25")
+	got := b.ok("edit_file", m{"path": "out/crlf", "edits": []m{{"oldText": "one\ntwo", "newText": "1\n2"}}, "dryRun": true})
+	if b.file(dir, "crlf") != crlf || !strings.HasPrefix(got, "```diff\nIndex: out/crlf\n") || !strings.Contains(got, "\n-two\n") || !strings.Contains(got, "\n+2\n") {
+		t.Errorf("dry run: %s", got)
+	}
+	b.ok("edit_file", m{"path": "out/crlf", "edits": []m{
+		{"oldText": "three", "newText": "3\nthree"}, {"oldText": "four\n", "newText": "4\n"}, {"oldText": "3\nthree", "newText": "3"},
+	}})
+	if got, want := b.file(dir, "crlf"), "\ufeffone\r\ntwo\n3\r\n  4\r\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	b.refused("edit_file", m{"path": "out/latin", "edits": []m{{"oldText": "caf", "newText": "tea"}}}, "not UTF-8")
+	if b.file(dir, "latin") != "caf\xe9\n" {
+		t.Error("the file that is not UTF-8 was changed")
+	}
+	b.refused("edit_file", m{"path": "out/crlf", "edits": []m{{"oldText": "nowhere", "newText": ""}}}, "could not find")
+	b.refused("edit_file", m{"path": "out/crlf", "edits": []m{{"oldText": "", "newText": "x"}}}, "oldText is empty")
+}
+
+func TestTreeAndSearch(t *testing.T) {
+	b := start(t, func(c *tools.Config) { c.Answer = 400 }, nil)
+	dir := b.root("code", guard.ReadOnly, "b/x.go=package x\nfunc Find() {}\n", "b/y.txt=find\nme\n", "a.go=package a\n", "c/", "n/m/z.go=// Find\n")
+	b.connect("2025-11-25")
+	if got, want := b.ok("search_files", m{"path": "code", "pattern": "**/*.go"}), "code/a.go\ncode/b/x.go\ncode/n/m/z.go"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := b.ok("search_files", m{"path": dir, "pattern": "**/*.go", "excludePatterns": []string{"n/**"}}), dir+"/a.go\n"+dir+"/b/x.go"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := b.ok("search_files", m{"path": "code", "pattern": "*.rs"}); got != "No matches found" {
+		t.Errorf("%q", got)
+	}
+	b.refused("search_files", m{"path": "code", "pattern": "!x"}, "excludePatterns")
+	if got, want := b.ok("search_within_files", m{"path": "code", "substring": "find", "ignoreCase": true}),
+		"code/b/x.go:2: func Find() {}\ncode/b/y.txt:1: find\ncode/n/m/z.go:1: // Find"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := b.ok("search_within_files", m{"path": "code", "regex": `^func \w+`, "include": "*.go", "contextLines": 1}),
+		"code/b/x.go-1- package x\ncode/b/x.go:2: func Find() {}\n--"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	// The pages of a tree, joined, name every file once.
+	var seen []string
+	cursor := ""
+	for range 20 {
+		args := m{"path": "code"}
+		if cursor != "" {
+			args["cursor"] = cursor
+		}
+		text, note, failed := b.call("directory_tree", args)
+		if failed {
+			t.Fatal(text)
+		}
+		seen = append(seen, leaves(t, text)...)
+		_, cursor, _ = strings.Cut(note, "cursor ")
+		if cursor == "" {
+			break
+		}
+	}
+	slices.Sort(seen)
+	if want := []string{"a.go", "b/x.go", "b/y.txt", "n/m/z.go"}; !slices.Equal(seen, want) {
+		t.Errorf("the tree has %q, want %q", seen, want)
+	}
+}

@@ -1,0 +1,111 @@
+package tools_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+type node struct {
+	Name, Type string
+	Children   []node
+}
+
+// leaves are the files of a tree, by path.
+func leaves(t *testing.T, text string) (out []string) {
+	t.Helper()
+	var tree []node
+	if err := json.Unmarshal([]byte(text), &tree); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	var walk func(prefix string, list []node)
+	walk = func(prefix string, list []node) {
+		for _, n := range list {
+			if n.Type == "file" {
+				out = append(out, prefix+n.Name)
+			}
+			walk(prefix+n.Name+"/", n.Children)
+		}
+	}
+	walk("", tree)
+	return out
+}
+
+// R225: files as resources, in pages, by template, with completion.
+func TestResources_R225(t *testing.T) {
+	updated := make(chan string, 64)
+	b := start(t, nil, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI }})
+	dir := b.root("code", guard.ReadWrite, "a.txt=text", "bin=\xff\x00", "sub/b.md=b")
+	b.connect("2025-11-25")
+	ctx := context.Background()
+	got := map[string]string{}
+	for r, err := range b.host.Resources(ctx, nil) {
+		must(t, err)
+		got[r.URI] = r.MIMEType
+	}
+	if got["file://"+dir] != "inode/directory" || got["file://"+dir+"/sub"] != "inode/directory" || got["file://"+dir+"/a.txt"] == "" || len(got) != 4 {
+		t.Errorf("resources: %v", got)
+	}
+	read := func(uri string) *mcp.ResourceContents {
+		t.Helper()
+		res, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: uri})
+		must(t, err)
+		return res.Contents[0]
+	}
+	if c := read("file://" + dir + "/a.txt"); c.Text != "text" {
+		t.Errorf("%+v", c)
+	}
+	if c := read("file://" + dir + "/bin"); string(c.Blob) != "\xff\x00" {
+		t.Errorf("%+v", c)
+	}
+	if c := read("file://" + dir + "/sub"); c.MIMEType != "inode/directory" || !strings.Contains(c.Text, dir+"/sub/b.md") {
+		t.Errorf("%+v", c)
+	}
+	if _, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: "file:///etc/passwd"}); err == nil || strings.Contains(err.Error(), "root:") {
+		t.Errorf("outside: %v", err)
+	}
+	res, err := b.host.Complete(ctx, &mcp.CompleteParams{
+		Ref:      &mcp.CompleteReference{Type: "ref/resource", URI: "file:///{+path}"},
+		Argument: mcp.CompleteParamsArgument{Name: "path", Value: strings.TrimPrefix(dir, "/") + "/s"},
+	})
+	must(t, err)
+	if v := res.Completion.Values; len(v) != 1 || v[0] != strings.TrimPrefix(dir, "/")+"/sub/" {
+		t.Errorf("completion: %q", v)
+	}
+	uri := "file://" + dir + "/sub"
+	must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}))
+	b.ok("write_file", m{"path": "code/sub/b.md", "content": "changed"})
+	if got := <-updated; got != uri {
+		t.Errorf("updated: %s", got)
+	}
+	must(t, b.host.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri}))
+}
+
+// The client's roots narrow what it reaches, never widen it, and leave nothing
+// when the last is taken back: over both kinds of protocol.
+func TestClientRoots(t *testing.T) {
+	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
+		t.Run(revision, func(t *testing.T) {
+			b := start(t, nil, nil)
+			dir := b.root("code", guard.ReadOnly, "a=1", "sub/b=2", "sub/up => ../a")
+			b.mcp.AddRoots(&mcp.Root{URI: "file://" + dir + "/sub"}, &mcp.Root{URI: "file:///etc"})
+			b.connect(revision)
+			b.ok("read_text_file", m{"path": "code/sub/b"})
+			b.refused("read_text_file", m{"path": "code/a"}, "outside the roots that the client names")
+			b.refused("read_text_file", m{"path": "code/sub/up"}, "outside the roots that the client names")
+			b.refused("read_text_file", m{"path": "/etc/passwd"}, "nobody approved")
+			b.mcp.RemoveRoots("file://"+dir+"/sub", "file:///etc")
+			for range 2000 { // until the change has arrived
+				if _, _, failed := b.call("read_text_file", m{"path": "code/sub/b"}); failed {
+					return
+				}
+			}
+			t.Error("an empty list of roots leaves everything")
+		})
+	}
+}

@@ -1,0 +1,403 @@
+package tools
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// walk goes through a tree depth first, each directory's names sorted, one page
+// of one directory at a time: what it holds grows with the depth, not with the
+// tree. Directories are listed without following links, so that whatever is
+// exchanged meanwhile, it stays where it began.
+type walk struct {
+	c        *call
+	levels   []level
+	rel      []string // names of the levels below the start
+	maxDepth int      // 0: no limit
+	after    []mark   // where an earlier answer ended
+	seen     int64
+	report   func(int64)
+}
+
+// level is one directory on the way down.
+type level struct {
+	path guard.Path
+	list []entry // of the page, those still to come
+	page string  // the cursor that gave the page
+	next string  // the cursor of the next one; "": there is none
+	last string  // the name taken last
+}
+
+// mark is a level in a cursor.
+type mark struct {
+	Page string `json:"p,omitempty"`
+	Name string `json:"n"`
+}
+
+var errWalkCursor = errors.New("arguments: cursor is not one of this answer; call again without it")
+
+// walk begins at a place; cursor is where an earlier answer ended.
+func (c *call) walk(at place, maxDepth int, cursor string) (*walk, error) {
+	w := &walk{c: c, maxDepth: maxDepth, report: c.progress()}
+	if cursor != "" {
+		raw, err := base64.RawURLEncoding.DecodeString(cursor)
+		if err == nil {
+			err = json.Unmarshal(raw, &w.after)
+		}
+		if err != nil || len(w.after) == 0 {
+			return nil, c.refuse(&guard.Error{Kind: names.Invalid, Err: errWalkCursor})
+		}
+	}
+	// Links of the path itself are followed once; below it none is.
+	start, err := c.s.cfg.Tree.Follow(c.ctx, c.s.caller, at.Path, true)
+	if err != nil {
+		return nil, err
+	}
+	return w, w.enter(start, "")
+}
+
+// enter opens a directory, going on where the cursor says.
+func (w *walk) enter(p guard.Path, name string) error {
+	v := level{path: p}
+	var m *mark
+	if d := len(w.levels); d < len(w.after) {
+		m = &w.after[d]
+		v.page, v.last = m.Page, m.Name
+	}
+	var err error
+	if v.list, v.next, err = w.c.page(p, v.page, false, false); err != nil {
+		return err
+	}
+	if m != nil {
+		i := 0
+		for i < len(v.list) && v.list[i].name <= m.Name {
+			i++
+		}
+		// The directory the earlier answer was in is gone into again.
+		down := len(w.levels)+1 < len(w.after) && i > 0 && v.list[i-1].name == m.Name
+		inner := entry{}
+		if down {
+			inner = v.list[i-1]
+		}
+		v.list = v.list[i:]
+		w.push(v, name)
+		if down {
+			return w.down(&inner)
+		}
+		w.after = nil
+		return nil
+	}
+	w.push(v, name)
+	return nil
+}
+
+func (w *walk) push(v level, name string) {
+	if len(w.levels) > 0 {
+		w.rel = append(w.rel, name)
+	}
+	w.levels = append(w.levels, v)
+}
+
+// down enters an entry that is a directory; one that cannot be read, or is none
+// any more, is passed over.
+func (w *walk) down(e *entry) error {
+	if w.maxDepth > 0 && len(w.levels) >= w.maxDepth {
+		w.after = nil
+		return nil
+	}
+	err := w.enter(e.path, e.name)
+	var ge *guard.Error
+	if errors.As(err, &ge) && ge.Kind != names.Rate && ge.Kind != names.Timeout && w.c.ctx.Err() == nil {
+		w.after = nil
+		return nil
+	}
+	return err
+}
+
+// next returns the next name; ok is false at the end. rel is its path below the
+// start.
+func (w *walk) next() (e entry, rel string, ok bool, err error) {
+	for len(w.levels) > 0 {
+		if w.seen++; w.seen%256 == 0 {
+			if err := w.c.ctx.Err(); err != nil {
+				return e, "", false, err
+			}
+			w.report(w.seen)
+		}
+		v := &w.levels[len(w.levels)-1]
+		if len(v.list) == 0 {
+			if v.next == "" {
+				w.levels = w.levels[:len(w.levels)-1]
+				w.rel = w.rel[:max(0, len(w.rel)-1)]
+				continue
+			}
+			v.page = v.next
+			if v.list, v.next, err = w.c.page(v.path, v.page, false, false); err != nil {
+				return e, "", false, err
+			}
+			continue
+		}
+		e = v.list[0]
+		v.list, v.last = v.list[1:], e.name
+		return e, strings.Join(append(w.rel[:len(w.rel):len(w.rel)], e.name), "/"), true, nil
+	}
+	return e, "", false, nil
+}
+
+// cursor is where the walk stands.
+func (w *walk) cursor() string {
+	marks := make([]mark, len(w.levels))
+	for i := range w.levels {
+		marks[i] = mark{w.levels[i].page, w.levels[i].last}
+	}
+	raw, _ := json.Marshal(marks) // strings: cannot fail
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+// Bounds of patterns: each is tried on each name.
+const (
+	maxPattern  = 1024 // bytes
+	maxPatterns = 64
+)
+
+// checkPattern refuses what doublestar does not read as minimatch does.
+func (c *call) checkPattern(field, p string) error {
+	bad := func(why string) error {
+		return c.refuse(invalid("arguments: %s %s %s; the syntax is * ? [a-z] {a,b} **", field, names.QuoteShort(p), why))
+	}
+	switch {
+	case len(p) > maxPattern:
+		return c.refuse(invalid("arguments: %s is longer than %d bytes", field, maxPattern))
+	case strings.HasPrefix(p, "!"):
+		return bad("begins with !: put what is not wanted into excludePatterns")
+	case strings.Contains(p, "..") && strings.Contains(p, "{"):
+		return bad("has a range in braces: write the list out")
+	}
+	for _, x := range []string{"+(", "@(", "!(", "?(", "*("} {
+		if strings.Contains(p, x) {
+			return bad("has an extended group " + x + "...): write alternatives in braces")
+		}
+	}
+	if !doublestar.ValidatePattern(p) {
+		return bad("is not a pattern")
+	}
+	return nil
+}
+
+func (c *call) checkPatterns(field string, list []string) error {
+	if len(list) > maxPatterns {
+		return c.refuse(invalid("arguments: %s has more than %d patterns", field, maxPatterns))
+	}
+	for _, p := range list {
+		if err := c.checkPattern(field, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func matchesAny(patterns []string, rel string) bool {
+	for _, p := range patterns {
+		if doublestar.MatchUnvalidated(p, rel) {
+			return true
+		}
+	}
+	return false
+}
+
+type searchArgs struct {
+	Path    string   `json:"path"`
+	Pattern string   `json:"pattern"`
+	Exclude []string `json:"excludePatterns"`
+	Cursor  string   `json:"cursor"`
+}
+
+func (c *call) searchFiles() (*result, error) {
+	var a searchArgs
+	if err := c.args(&a); err != nil {
+		return nil, err
+	}
+	if err := c.checkPattern("pattern", a.Pattern); err != nil {
+		return nil, err
+	}
+	if err := c.checkPatterns("excludePatterns", a.Exclude); err != nil {
+		return nil, err
+	}
+	at, err := c.place("path", a.Path)
+	if err != nil {
+		return nil, err
+	}
+	w, err := c.walk(at, 0, a.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	base := c.s.shown(at, w.levels[0].path)
+	for {
+		e, rel, ok, err := w.next()
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+		if matchesAny(a.Exclude, rel) {
+			continue
+		}
+		if doublestar.MatchUnvalidated(a.Pattern, rel) {
+			if b.Len() > 0 {
+				b.WriteByte('\n')
+			}
+			b.WriteString(shownName(base + "/" + rel))
+		}
+		if e.info.IsDir() {
+			if err := w.down(&e); err != nil {
+				return nil, err
+			}
+		}
+		if b.Len() >= c.s.cfg.Answer {
+			return &result{text: b.String(), note: goOn(w.cursor())}, nil
+		}
+	}
+	if b.Len() == 0 {
+		return &result{text: "No matches found"}, nil
+	}
+	return &result{text: b.String()}, nil
+}
+
+type treeArgs struct {
+	Path    string   `json:"path"`
+	Exclude []string `json:"excludePatterns"`
+	Depth   int      `json:"depth"`
+	Cursor  string   `json:"cursor"`
+}
+
+// directoryTree writes the tree as JSON while it walks. An answer that ends
+// before the tree does is whole JSON too; the next one begins with the
+// directories it is in.
+func (c *call) directoryTree() (*result, error) {
+	var a treeArgs
+	if err := c.args(&a); err != nil {
+		return nil, err
+	}
+	if a.Depth < 0 {
+		return nil, c.refuse(invalid("arguments: depth must be 0 (no limit) or more"))
+	}
+	if err := c.checkPatterns("excludePatterns", a.Exclude); err != nil {
+		return nil, err
+	}
+	var exclude []string
+	for _, p := range a.Exclude {
+		exclude = append(exclude, p)
+		if !strings.Contains(p, "*") {
+			exclude = append(exclude, "**/"+p, "**/"+p+"/**")
+		}
+	}
+	at, err := c.place("path", a.Path)
+	if err != nil {
+		return nil, err
+	}
+	w, err := c.walk(at, a.Depth, a.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	t := treeWriter{limit: c.s.cfg.Answer}
+	for _, name := range w.rel { // of an earlier answer
+		t.entry(t.depth, name, true)
+		t.depth++
+	}
+	for {
+		e, rel, ok, err := w.next()
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return &result{text: t.end()}, nil
+		}
+		if matchesAny(exclude, rel) {
+			continue
+		}
+		t.entry(len(w.rel), e.name, e.info.IsDir())
+		if e.info.IsDir() {
+			if err := w.down(&e); err != nil {
+				return nil, err
+			}
+		}
+		if t.b.Len() >= t.limit {
+			return &result{text: t.end(), note: goOn(w.cursor())}, nil
+		}
+	}
+}
+
+// treeWriter writes nested lists as JSON.stringify(tree, null, 2) does.
+type treeWriter struct {
+	b     strings.Builder
+	limit int
+	depth int   // of the level being written
+	count []int // entries of the levels that are open
+}
+
+func (t *treeWriter) indent(n int) { t.b.WriteString("\n" + strings.Repeat("  ", n)) }
+
+// entry writes one name of the level depth; deeper levels end before it. A
+// directory's list stays open for what is in it.
+func (t *treeWriter) entry(depth int, name string, dir bool) {
+	if len(t.count) == 0 {
+		t.b.WriteByte('[')
+		t.count = append(t.count, 0)
+	}
+	t.closeTo(depth)
+	if t.count[depth] > 0 {
+		t.b.WriteByte(',')
+	}
+	t.count[depth]++
+	in := 2*depth + 1
+	t.indent(in)
+	t.b.WriteByte('{')
+	t.indent(in + 1)
+	t.b.WriteString(`"name": `)
+	t.b.Write(wire.AppendString(nil, shownName(name)))
+	t.b.WriteByte(',')
+	t.indent(in + 1)
+	if !dir {
+		t.b.WriteString(`"type": "file"`)
+		t.indent(in)
+		t.b.WriteByte('}')
+		return
+	}
+	t.b.WriteString(`"type": "directory",`)
+	t.indent(in + 1)
+	t.b.WriteString(`"children": [`)
+	t.count = append(t.count, 0)
+}
+
+// closeTo ends the directories below a level.
+func (t *treeWriter) closeTo(depth int) {
+	for len(t.count) > depth+1 {
+		last := len(t.count) - 1
+		if t.count[last] > 0 {
+			t.indent(2 * last)
+		}
+		t.b.WriteByte(']')
+		t.indent(2*last - 1)
+		t.b.WriteByte('}')
+		t.count = t.count[:last]
+	}
+}
+
+func (t *treeWriter) end() string {
+	if len(t.count) == 0 {
+		return "[]"
+	}
+	t.closeTo(0)
+	t.b.WriteString("\n]")
+	return t.b.String()
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// serveFlags are the flags of `rootsfs serve`.
+type serveFlags struct {
+	mountFlags
+	http        httpFlags
+	ask         bool
+	clientRoots string
+}
+
+func newServeCmd(a *app) *cobra.Command {
+	f := &serveFlags{}
+	cmd := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Serve the approved roots as MCP tools and resources",
+		Long: `Serve the approved roots to an MCP host that knows only tools and resources, in
+the place of @modelcontextprotocol/server-filesystem: over standard input and
+output, or with --http over Streamable HTTP. Nothing is mounted. The host's model
+names files as ROOT/path, absolutely, or by file:// URI.
+
+Tools that no root allows are not offered: with read-only roots there is none that
+writes. The session is like that of a mount: "rootsfs status", "rootsfs revoke" and
+"rootsfs roots" work on it, and every operation is on record.
+
+A client that names roots of its own narrows what its session reaches, and never
+widens it; --client-roots ignore leaves them out of account. With --ask, a path
+that no root holds is put before the person at the host, or "rootsfs consent".
+
+--http listens on the loopback address unless another is named. Clients send the
+bearer token of --token-file; without the flag a token is made, shown once, and
+kept in a file that only you can read until the server ends. A public address needs a
+token and TLS (--tls-cert, --tls-key).`,
+		Example: `  rootsfs serve --root code=~/code:ro
+  rootsfs serve --root ~/code:ro --root out=~/out:rw --ask
+  rootsfs serve --root .:rw --http :8931
+  claude mcp add files -- rootsfs serve --root code=$HOME/code:ro`,
+		Args: nargs(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serveMCP(cmd, f) },
+	}
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; may be given again")
+	fs.StringVar(&f.config, "config", "", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration")
+	fs.StringVar(&f.name, "name", "", "`name` of the session (default: serve)")
+	fs.StringVar(&f.auditPaths, "audit-paths", "full", "paths in audit records: full, hash or none")
+	fs.IntVar(&f.auditKeep, "audit-keep", 0, "delete all but the newest `N` audit files of this session's name (0: keep all)")
+	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable roots")
+	fs.BoolVar(&f.ask, "ask", false, "ask the person at the host about paths that no root holds")
+	fs.StringVar(&f.clientRoots, "client-roots", "narrow", "what roots that the client names do: narrow or ignore")
+	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
+	fs.BoolVar(&f.debug, "debug", false, "log every refusal")
+	f.http.add(fs)
+	jsonFlag(a, cmd)
+	f.add(fs)
+	words(cmd, "audit-paths", "full", "hash", "none")
+	words(cmd, "client-roots", "narrow", "ignore")
+	return cmd
+}
+
+// serveMCP is the command.
+func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags) error {
+	if f.clientRoots != "narrow" && f.clientRoots != "ignore" {
+		return usage(fmt.Errorf("--client-roots %s: write narrow or ignore", shown(f.clientRoots)))
+	}
+	if err := f.http.check(); err != nil {
+		return err
+	}
+	f.cache, f.locks, f.posix, f.wakeups = "audit", "local", "safe", "auto"
+	opt, err := f.options(cmd, "")
+	if err != nil {
+		return err
+	}
+	opt.Unmounted, opt.NameFor = true, "serve"
+	opt.Flags = []string{"serve"}
+	if len(opt.Roots) == 0 && !f.ask {
+		return usage(errors.New("no root is approved; name one: --root NAME=PATH:ro"))
+	}
+	s, err := session.Start(cmd.Context(), opt)
+	if err != nil {
+		return err
+	}
+	stop, over := make(chan struct{}), make(chan error, 1)
+	go func() { over <- s.Run(stop) }()
+	err = a.converse(cmd.Context(), s, f)
+	close(stop)
+	return errors.Join(err, <-over)
+}
+
+// toolsConfig is what the tools of a session are made of, for one subject.
+func (f *serveFlags) toolsConfig(s *session.Session, subject guard.Subject) tools.Config {
+	cfg := tools.Config{
+		Registry: s.Registry(), Tree: s.Tree(), Subject: subject, IgnoreRoots: f.clientRoots == "ignore",
+		Version: readVersion().Version, Log: s.Log(),
+	}
+	cfg.Home, _ = os.UserHomeDir() // without one, ~ means nothing
+	if f.ask {
+		cfg.Ask = s.Broker().Session(subject)
+	}
+	return cfg
+}
+
+// converse serves until the host hangs up, the session ends or a signal comes.
+func (a *app) converse(ctx context.Context, s *session.Session, f *serveFlags) error {
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.Ended():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if f.http.addr != "" {
+		return a.serveHTTP(ctx, s, f)
+	}
+	t := tools.New(f.toolsConfig(s, guard.Subject(s.Name())))
+	defer t.Close()
+	err := t.MCP().Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(a.stdin), Writer: nopWriteCloser{a.stdout}})
+	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
+		err = nil // a signal, or the host hung up
+	}
+	return err
+}
+
+type nopWriteCloser struct{ io.Writer }
+
+func (nopWriteCloser) Close() error { return nil }
