@@ -26,15 +26,16 @@ func keep(point string, more []guard.Keep) ([]guard.Keep, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := []guard.Keep{
-		{Path: control.RuntimeDir(), What: "the session directory"},
-		{Path: state, What: "the directory of audit files and logs"},
-	}
-	if conf, err := config.DefaultPath(); err == nil {
-		all = append(all, guard.Keep{Path: filepath.Dir(conf), What: "the configuration"})
-	}
+	var all []guard.Keep
 	if point != "" {
 		all = append(all, guard.Keep{Path: point, What: "the mountpoint"})
+	}
+	all = append(all,
+		guard.Keep{Path: control.RuntimeDir(), What: "the session directory"},
+		guard.Keep{Path: state, What: "the directory of audit files and logs"},
+	)
+	if conf, err := config.DefaultPath(); err == nil {
+		all = append(all, guard.Keep{Path: filepath.Dir(conf), What: "the configuration"})
 	}
 	all = append(all, more...)
 	for i := range all {
