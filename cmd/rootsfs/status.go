@@ -143,6 +143,7 @@ func (a *app) saySession(st control.Status) {
 		a.sayRootFigures(st.Roots)
 	}
 	a.sayServers(st.Files)
+	a.sayQuotas(st.Subjects)
 	if st.Server != nil {
 		a.sayRecent(st.Recent)
 	}
@@ -289,4 +290,29 @@ func atPoint(point string) string {
 		return ", without a mount"
 	}
 	return " at " + shown(point)
+}
+
+// sayQuotas shows what servers have used of their quotas.
+func (a *app) sayQuotas(list []control.Quota) {
+	if len(list) == 0 {
+		return
+	}
+	of := func(limit int64, text string) string {
+		if limit == 0 {
+			return ""
+		}
+		return " of " + text
+	}
+	rows := [][]string{{"  QUOTA OF", "WRITTEN", "CREATED", "LARGEST FILE"}}
+	for _, u := range list {
+		largest := "-"
+		if u.MaxFile > 0 {
+			largest = size(u.MaxFile)
+		}
+		rows = append(rows, []string{
+			"  " + shown(u.Subject), size(u.Written) + of(u.MaxWritten, size(u.MaxWritten)),
+			fmt.Sprint(u.Created) + of(u.MaxCreated, fmt.Sprint(u.MaxCreated)), largest,
+		})
+	}
+	a.table(rows)
 }

@@ -23,7 +23,8 @@ type Config struct {
 	Resolved string // without links; "" when there is no file
 	Mount    Mount
 	Files    Files
-	Roots    []Root // the [[root]] blocks, in the file's order
+	Subjects map[guard.Subject]guard.Quota // of the [[subject]] blocks
+	Roots    []Root                        // the [[root]] blocks, in the file's order
 	Profiles map[string][]Root
 	Debounce time.Duration // never 0
 }

@@ -38,6 +38,12 @@
 //	watches = 64
 //	frame = "4M"                 # the longest message of a server
 //
+//	[[subject]]                  # what one server may use in all its roots together
+//	name = "editor"              # "*": every server without a block, each for itself
+//	max_file = "10M"
+//	max_written = "1G"           # while the session lives
+//	max_created = 100000         # names, likewise
+//
 //	[[files.allow]]              # granted when asked for, or when something below it is
 //	path = "~/src/app"
 //	mode = "ro"                  # the most that is granted so

@@ -44,6 +44,7 @@ func parse(file, home string, doc []byte) (*Config, error) {
 	c := &Config{Path: file, Debounce: DefaultDebounce, Profiles: map[string][]Root{}}
 	c.mount(top.table("mount"))
 	c.Files = readFiles(top.table("files"), home)
+	c.Subjects = readSubjects(top.tables("subject"))
 	var limits guard.Limits
 	readLimits(top.table("limits"), &limits)
 	defaults := Root{Limits: limits, Patterns: readPatterns(top.table("policy"), guard.Patterns{})}

@@ -81,7 +81,10 @@ type Status struct {
 	// of their questions wait for `rootsfs consent`.
 	Files     []broker.Stats `json:"files"`
 	Questions int            `json:"questions"`
-	Process   Process        `json:"process"`
+	// Subjects are the servers that have a quota of their own, and what they
+	// have used of it.
+	Subjects []Quota `json:"subjects,omitempty"`
+	Process  Process `json:"process"`
 	// Server is what `rootsfs run` started; left out in other sessions.
 	Server *Confined `json:"server,omitempty"`
 	// Recent are the last operations on record, the newest first.
@@ -121,6 +124,17 @@ type Operation struct {
 	Verdict string    `json:"verdict"`
 	Reason  string    `json:"reason,omitempty"`
 	PID     int32     `json:"pid,omitempty"`
+}
+
+// Quota is what a server has used of its quota, in all its roots together, while
+// the session lives. A limit of 0 is none.
+type Quota struct {
+	Subject    string `json:"subject"`
+	Written    int64  `json:"bytes_written"`
+	MaxWritten int64  `json:"max_written"`
+	Created    int64  `json:"names_created"`
+	MaxCreated int64  `json:"max_created"`
+	MaxFile    int64  `json:"max_file"`
 }
 
 // Process are the daemon's own figures, zero where the system does not tell.

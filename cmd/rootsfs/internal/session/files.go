@@ -23,6 +23,9 @@ func (s *Session) serveFiles() {
 		f = s.opt.Config.Files
 	}
 	s.setFiles(&f)
+	if s.opt.Config != nil {
+		s.reg.SetQuotas(s.opt.Config.Subjects)
+	}
 	s.frame = f.Frame
 	s.questions.By = "control"
 	s.broker = broker.New(broker.Config{

@@ -51,6 +51,12 @@ func (s *Session) Status() control.Status {
 		}
 		st.Roots = append(st.Roots, one)
 	}
+	for _, u := range s.reg.Usage() {
+		st.Subjects = append(st.Subjects, control.Quota{
+			Subject: string(u.Subject), Written: u.Written, Created: u.Created,
+			MaxFile: u.Quota.MaxFile, MaxWritten: u.Quota.MaxWritten, MaxCreated: u.Quota.MaxCreated,
+		})
+	}
 	st.Process, st.Files, st.Questions = process(roots), s.brokered(), len(s.questions.List())
 	st.Server, st.Recent = s.server.Load(), s.recent()
 	if s.mnt != nil {

@@ -136,6 +136,8 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 	}
 	if next != old {
 		s.setFiles(&next.Files)
+		s.reg.SetQuotas(next.Subjects)
+		ch.Widened = append(ch.Widened, config.WidenedSubjects(old.Subjects, next.Subjects)...)
 		ch.Widened = append(ch.Widened, config.WidenedFiles(&old.Files, &next.Files)...)
 	}
 	s.mu.Lock()
