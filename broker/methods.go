@@ -47,12 +47,7 @@ func (s *Session) path(field, p string) (guard.Path, error) {
 		s.refusedPath(field, err)
 		return q, err
 	}
-	if !s.sees(q.Root) {
-		err := &guard.Error{Kind: names.NoConsent} // whose root it is, is not this server's to know
-		s.refusedPath(field, err)
-		return q, err
-	}
-	return q, nil
+	return q, nil // the gate tells another's root and one that never was alike
 }
 
 // refusedPath puts a path on record that never got to the gate.
@@ -60,10 +55,10 @@ func (s *Session) refusedPath(field string, err error) {
 	_ = s.b.cfg.Registry.NoteRefusal(s.caller, guardError(err).Kind, field+": "+err.Error())
 }
 
-// sees reports whether a root is the session's to know of.
+// sees reports whether there is such a root that is the session's to know of.
 func (s *Session) sees(root guard.RootName) bool {
 	whose, ok := s.b.cfg.Registry.SubjectOf(root)
-	return !ok || whose == "" || whose == s.subject
+	return ok && (whose == "" || whose == s.subject)
 }
 
 func at(p guard.Path) vfs.At { return vfs.At{Path: p} }
@@ -162,7 +157,7 @@ func (s *Session) rename(r *request) (any, error) {
 // acrossRoots refuses a rename from one root to another, or to what is none.
 func (s *Session) acrossRoots(r *request, from, to guard.Path) error {
 	for _, q := range []guard.Path{from, to} {
-		if _, ok := s.b.cfg.Registry.SubjectOf(q.Root); !ok {
+		if !s.sees(q.Root) {
 			err := &guard.Error{Op: names.OpRename, Path: q, Kind: names.NoConsent}
 			s.refused(r, err)
 			return err

@@ -185,7 +185,7 @@ func (l *Lease) enter() error {
 		r = l.reg.snap.Load().byName[req.Path.Root]
 	}
 	if r == nil {
-		if l.reg.wasRevoked(req.Path.Root) {
+		if l.reg.wasRevoked(req.Path.Root, req.Caller.Subject) {
 			return &Error{Kind: names.Revoked}
 		}
 		return &Error{Kind: names.NoConsent}

@@ -269,7 +269,7 @@ func (g *Registry) shutLocked(batch []*shutting) {
 			continue
 		}
 		next.drop(r)
-		g.past[r.name] = true
+		g.past[r.name] = r.grant.Subject
 		g.tombs = append(g.tombs, tombstone{
 			dir: r.grant.Resolved, place: r.place, id: r.src.ID(), file: r.src.File(),
 			whose: r.grant.Subject, epoch: g.epochs.Load(),

@@ -112,7 +112,7 @@ type Registry struct {
 
 	mu    sync.Mutex // guards the fields below and the making of snapshots
 	views []View
-	past  map[RootName]bool // names that were ended in this session
+	past  map[RootName]Subject // names that were ended in this session
 	tombs []tombstone
 	rules Rules
 
@@ -156,7 +156,7 @@ func NewRegistry(cfg Config) *Registry {
 	if cfg.Deadline <= 0 {
 		cfg.Deadline = EndDeadline
 	}
-	g := &Registry{cfg: cfg, past: map[RootName]bool{}, rules: cfg.Rules}
+	g := &Registry{cfg: cfg, past: map[RootName]Subject{}, rules: cfg.Rules}
 	g.snap.Store(&snapshot{byName: map[RootName]*root{}, byDir: index{}, byPlace: index{}, byAsked: index{}})
 	return g
 }
@@ -233,10 +233,13 @@ func (g *Registry) commit(made []*root) (fenced []*root, err error) {
 	return fenced, nil
 }
 
-func (g *Registry) wasRevoked(name RootName) bool {
+// wasRevoked reports whether a root that has ended was one that who could know
+// of: others are told the same as if it had never been.
+func (g *Registry) wasRevoked(name RootName, who Subject) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.past[name]
+	whose, ok := g.past[name]
+	return ok && (whose == "" || whose == who)
 }
 
 // tell passes a change to every view, all at once, and joins their errors.

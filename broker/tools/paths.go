@@ -100,15 +100,18 @@ func (s *Server) parse(text string) (place, error) {
 	if err != nil {
 		return at, err
 	}
-	if whose, ok := s.cfg.Registry.SubjectOf(at.Root); ok && whose != "" && whose != s.cfg.Subject {
-		return at, &guard.Error{Kind: names.NoConsent} // whose root it is, is not this client's to know
-	}
 	return at, nil
+}
+
+// sees reports whether there is such a root that is the client's to know of.
+func (s *Server) sees(root guard.RootName) bool {
+	whose, ok := s.cfg.Registry.SubjectOf(root)
+	return ok && (whose == "" || whose == s.cfg.Subject)
 }
 
 func (s *Server) parseNamed(text string) (guard.Path, error) {
 	first, _, _ := strings.Cut(strings.TrimPrefix(text, "./"), "/")
-	if _, known := s.cfg.Registry.SubjectOf(guard.RootName(first)); known {
+	if s.sees(guard.RootName(first)) {
 		return names.ParsePath(strings.TrimPrefix(text, "./"))
 	}
 	if all := s.visible(); len(all) == 1 {

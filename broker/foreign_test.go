@@ -1,0 +1,58 @@
+package broker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// R127: whatever a server asks about another's root, live or revoked, it is told
+// what it is told about one that never was.
+func TestForeignRootsLookLikeNone(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("all", guard.ReadWrite, map[string]string{"f": "text"})
+	for _, name := range []guard.RootName{"live", "past"} {
+		l.grant(guard.Grant{Root: name, Dir: t.TempDir(), Subject: "alice", Policy: guard.Policy{Rights: guard.ReadWrite}})
+	}
+	if _, err := l.reg.Revoke(t.Context(), "past"); err != nil {
+		t.Fatal(err)
+	}
+	alice, p := l.connect("alice"), l.connect("bob")
+	alice.must("files/list", obj{"path": "live"}, nil)
+	if _, d := alice.fails("files/list", obj{"path": "past"}); d.Reason != names.Revoked.String() {
+		t.Errorf("alice's own: %+v", d)
+	}
+	requests := map[string]string{
+		"files/read": `{"path":"ROOT/f"}`, "files/stat": `{"path":"ROOT"}`, "files/list": `{"path":"ROOT","recursive":true}`,
+		"files/write": `{"path":"ROOT/f","content":"x","create":true}`, "files/create": `{"path":"ROOT/d/e","type":"directory"}`,
+		"files/delete": `{"path":"ROOT/f"}`, "files/watch": `{"path":"ROOT"}`,
+		"files/rename": `{"oldPath":"ROOT/f","newPath":"ROOT/g"}`, "files/copy": `{"oldPath":"ROOT/f","newPath":"ROOT/g"}`,
+		"files/rename to": `{"oldPath":"all/f","newPath":"ROOT/g"}`, "files/copy to": `{"oldPath":"all/f","newPath":"ROOT/g"}`,
+		"files/rename from": `{"oldPath":"ROOT/g","newPath":"all/g"}`, "files/copy from": `{"oldPath":"ROOT/g","newPath":"all/g"}`,
+		"files/write upload": `{"path":"ROOT/f","content":"x","create":true,"upload":true}`,
+		"files/consent":      `{"message":"m","requestedPaths":["ROOT/f"]}`,
+	}
+	for name, params := range requests {
+		method, _, _ := strings.Cut(name, " ")
+		ask := func(root string) string {
+			r := p.call(method, strings.ReplaceAll(params, "ROOT", root))
+			said := string(r.Result)
+			if r.Error != nil {
+				said = fmt.Sprintf("%d %s %s", r.Error.Code, r.Error.Message, r.Error.Data)
+			}
+			return strings.ReplaceAll(said, root, "ROOT")
+		}
+		none := ask("none")
+		if method != "files/consent" && !strings.Contains(none, names.NoConsent.String()) {
+			t.Errorf("%s: no such root: %s", name, none)
+		}
+		for _, root := range []string{"live", "past"} {
+			if said := ask(root); said != none {
+				t.Errorf("%s: %s root: %s\nno root: %s", name, root, said, none)
+			}
+		}
+	}
+}
