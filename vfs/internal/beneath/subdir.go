@@ -14,7 +14,7 @@ func OpenDirNames(l *guard.Lease, rel string) (int, error) {
 			return -1, err
 		}
 		// Without O_NOFOLLOW, so that a link is ELOOP, not ENOTDIR.
-		return open(l.Dir(), rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, resolveFlags(l))
+		return openQuietly(l.Dir(), rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, resolveFlags(l))
 	}
 	d, err := OpenDir(l, rel)
 	if err != nil {
@@ -30,5 +30,16 @@ func OpenDirNames(l *guard.Lease, rel string) (int, error) {
 // entered unless the grant allows it. The caller judges the name and shows what
 // was opened to the lease (CrossChild).
 func OpenSubdir(l *guard.Lease, dirfd int, name string) (int, error) {
-	return open(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, resolveFlags(l))
+	return openQuietly(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, resolveFlags(l))
+}
+
+// openQuietly is open for a reading that nobody asked for by itself, such as that
+// of what a moved directory holds: it leaves the access time alone where we may
+// (open(2), O_NOATIME: the owner or CAP_FOWNER).
+func openQuietly(dirfd int, rel string, flags, resolve uint64) (int, error) {
+	fd, err := open(dirfd, rel, flags|unix.O_NOATIME, resolve)
+	if err == unix.EPERM { //nolint:errorlint // bare errno
+		fd, err = open(dirfd, rel, flags, resolve)
+	}
+	return fd, err
 }
