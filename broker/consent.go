@@ -43,6 +43,7 @@ func (s *Session) consent(r *request) (any, error) {
 		q, err := s.b.parse(s.subject, path)
 		if g, ok := c.approved(q, rights); ok && err == nil {
 			c.approve(path, q.String(), g)
+			_ = s.b.cfg.Registry.NoteConsent(s.caller, guard.Allowed, q.String()+": approved already")
 		} else {
 			open = append(open, path)
 		}
@@ -50,7 +51,6 @@ func (s *Session) consent(r *request) (any, error) {
 	if len(open) > 0 {
 		// Before anything is opened: one question too many costs nothing.
 		if err := s.limits.ask(); err != nil {
-			s.refused(r, err)
 			return nil, err
 		}
 		for _, path := range open {
@@ -68,21 +68,21 @@ func (s *Session) checkConsent(p *wire.ConsentParams) (guard.Rights, error) {
 	rights := guard.ReadOnly
 	switch {
 	case len(p.RequestedPaths) == 0:
-		return 0, badParams{"params: requestedPaths is missing"}
+		return 0, badParams{text: "params: requestedPaths is missing"}
 	case len(p.RequestedPaths) > maxRequested:
-		return 0, badParams{fmt.Sprintf("params: requestedPaths has more than %d paths", maxRequested)}
+		return 0, badParams{text: fmt.Sprintf("params: requestedPaths has more than %d paths", maxRequested)}
 	case len(p.Message) > maxMessage:
-		return 0, badParams{fmt.Sprintf("params: message is longer than %d bytes", maxMessage)}
+		return 0, badParams{text: fmt.Sprintf("params: message is longer than %d bytes", maxMessage)}
 	}
 	for i, path := range p.RequestedPaths {
 		if len(path) > maxPath {
-			return 0, badParams{fmt.Sprintf("params: requestedPaths[%d] is longer than %d bytes", i, maxPath)}
+			return 0, badParams{text: fmt.Sprintf("params: requestedPaths[%d] is longer than %d bytes", i, maxPath)}
 		}
 	}
 	if p.Mode != "" {
 		var err error
 		if rights, err = guard.ParseMode(p.Mode); err != nil {
-			return 0, badParams{"params: mode: " + guardError(err).Text()}
+			return 0, badParams{text: "params: mode: " + guardError(err).Text()}
 		}
 	}
 	return rights, nil

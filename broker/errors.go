@@ -12,10 +12,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// badParams is a request that is refused before anything is looked at.
-type badParams struct{ text string }
+// badParams is a request that is refused before anything is looked at, or, with
+// the gate's error, for what the gate says of its parameters.
+type badParams struct {
+	text string
+	err  error // nil: the gate never saw it
+}
 
 func (e badParams) Error() string { return e.text }
+func (e badParams) Unwrap() error { return e.err }
 
 // hinted adds to an error what the peer can do instead, and what it may want to
 // know: the present state of a file in conflict, the limit it met.
@@ -112,6 +117,17 @@ func guardError(err error) *guard.Error {
 		return &guard.Error{Kind: names.KindOf(errno), Err: errno}
 	}
 	return &guard.Error{Kind: names.Internal}
+}
+
+// kindOf is the kind an error has on record. A bad parameter or an error that
+// has its JSON-RPC form already is the request's fault.
+func kindOf(err error) names.Kind {
+	var bad badParams
+	var rpc *rpcError
+	if errors.As(err, &bad) || errors.As(err, &rpc) {
+		return names.Invalid
+	}
+	return guardError(err).Kind
 }
 
 // reasonOf is what an error says without its operation and path.

@@ -117,7 +117,9 @@ func (c *lineConn) run() {
 		line, err := wire.ReadLine(r, nil, c.max) // a request keeps its line
 		switch {
 		case errors.Is(err, wire.ErrTooLong):
-			c.Complain(wire.CodeInvalidRequest, fmt.Sprintf("a line is longer than %d bytes", c.max))
+			why := fmt.Sprintf("a line is longer than %d bytes", c.max)
+			c.s.NoteRefusal(why)
+			c.Complain(wire.CodeInvalidRequest, why)
 			continue
 		case err != nil:
 			c.Ended(err) // half a line and a hang-up is a hang-up
@@ -136,6 +138,7 @@ func (c *lineConn) frame(line []byte) bool {
 	if err != nil {
 		why := names.Brief(err.Error())
 		c.logBad(why)
+		c.s.NoteRefusal("a line is no message: " + why)
 		c.Complain(wire.CodeParse, "not a JSON-RPC message: "+why)
 		return true
 	}

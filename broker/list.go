@@ -20,15 +20,15 @@ func (s *Session) list(r *request) (any, error) {
 	}
 	switch {
 	case p.Limit < 0 || p.Limit > vfs.MaxListLimit:
-		return nil, badParams{"params: limit must be from 1 to 10000"}
+		return nil, badParams{text: "params: limit must be from 1 to 10000"}
 	case p.Depth < 0:
-		return nil, badParams{"params: depth must not be negative"}
+		return nil, badParams{text: "params: depth must not be negative"}
 	case p.Depth > 0 && !p.Recursive:
-		return nil, badParams{"params: depth goes with recursive"}
+		return nil, badParams{text: "params: depth goes with recursive"}
 	}
 	if p.Path == "" || p.Path == "." || p.Path == "./" {
 		if p.Cursor != "" {
-			return nil, badParams{"params: the list of roots has one page; leave the cursor out"}
+			return nil, badParams{text: "params: the list of roots has one page; leave the cursor out"}
 		}
 		return s.listTop(), nil
 	}
@@ -42,7 +42,7 @@ func (s *Session) list(r *request) (any, error) {
 	})
 	if err != nil {
 		if ge := guardError(err); ge.Kind == names.Invalid && (p.Cursor != "" || p.Glob != "") {
-			return nil, badParams{"params: " + reasonOf(ge)}
+			return nil, badParams{"params: " + reasonOf(ge), err}
 		}
 		return nil, err
 	}

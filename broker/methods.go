@@ -40,19 +40,9 @@ func init() { // not a literal: the methods count themselves by it
 // file URI. field is its name, for the error.
 func (s *Session) path(field, p string) (guard.Path, error) {
 	if p == "" {
-		return guard.Path{}, badParams{"params: " + field + " is missing"}
+		return guard.Path{}, badParams{text: "params: " + field + " is missing"}
 	}
-	q, err := s.b.parse(s.subject, p)
-	if err != nil {
-		s.refusedPath(field, err)
-		return q, err
-	}
-	return q, nil // the gate tells another's root and one that never was alike
-}
-
-// refusedPath puts a path on record that never got to the gate.
-func (s *Session) refusedPath(field string, err error) {
-	_ = s.b.cfg.Registry.NoteRefusal(s.caller, guardError(err).Kind, field+": "+err.Error())
+	return s.b.parse(s.subject, p) // the gate tells another's root and one that never was alike
 }
 
 // sees reports whether there is such a root that is the session's to know of.
@@ -119,7 +109,7 @@ func (s *Session) create(r *request) (any, error) {
 		}
 		return &wire.CreateResult{Path: q.String(), Type: wire.TypeDirectory}, nil
 	}
-	return nil, badParams{"params: type must be file or directory"}
+	return nil, badParams{text: "params: type must be file or directory"}
 }
 
 func (s *Session) remove(r *request) (any, error) {
@@ -146,7 +136,7 @@ func (s *Session) rename(r *request) (any, error) {
 		return nil, err
 	}
 	if from.Root != to.Root {
-		return nil, s.acrossRoots(r, from, to)
+		return nil, s.acrossRoots(from, to)
 	}
 	if err := s.b.cfg.Tree.RenamePath(r.ctx, s.caller, from, to, p.Overwrite, p.IfMatch); err != nil {
 		return nil, s.conflict(r, err)
@@ -155,20 +145,16 @@ func (s *Session) rename(r *request) (any, error) {
 }
 
 // acrossRoots refuses a rename from one root to another, or to what is none.
-func (s *Session) acrossRoots(r *request, from, to guard.Path) error {
+func (s *Session) acrossRoots(from, to guard.Path) error {
 	for _, q := range []guard.Path{from, to} {
 		if !s.sees(q.Root) {
-			err := &guard.Error{Op: names.OpRename, Path: q, Kind: names.NoConsent}
-			s.refused(r, err)
-			return err
+			return &guard.Error{Op: names.OpRename, Path: q, Kind: names.NoConsent}
 		}
 	}
-	err := &hinted{
+	return &hinted{
 		err:  &guard.Error{Op: names.OpRename, Path: from, Kind: names.KindOf(unix.EXDEV), Err: unix.EXDEV},
 		hint: "a rename stays within one root: use files/copy and files/delete",
 	}
-	s.refused(r, err)
-	return err
 }
 
 func (s *Session) twoPaths(r *request) (p wire.RenameParams, from, to guard.Path, err error) {

@@ -29,11 +29,11 @@ func (s *Session) read(r *request) (any, error) {
 	}
 	switch {
 	case p.Encoding != "" && p.Encoding != wire.UTF8 && p.Encoding != wire.Base64:
-		return nil, badParams{"params: encoding must be utf-8 or base64"}
+		return nil, badParams{text: "params: encoding must be utf-8 or base64"}
 	case p.Offset < 0:
-		return nil, badParams{"params: offset must not be negative"}
+		return nil, badParams{text: "params: offset must not be negative"}
 	case length < 0:
-		return nil, badParams{"params: length must not be negative"}
+		return nil, badParams{text: "params: length must not be negative"}
 	case s.limits.MaxChunk > 0 && length > s.limits.MaxChunk:
 		return nil, &hinted{
 			err:   &guard.Error{Kind: names.Quota, Err: errors.New("length is more than one request may read")},

@@ -32,7 +32,7 @@ func parseCursor(s string) (c cursor, err error) {
 		err = wire.Decode(b, &c)
 	}
 	if err != nil || c.Offset <= 0 {
-		return c, badParams{"params: cursor is malformed; list again without one"}
+		return c, badParams{text: "params: cursor is malformed; list again without one"}
 	}
 	return c, nil
 }
@@ -56,7 +56,7 @@ func (s *Session) listRoots(r *request) (any, error) {
 			return nil, staleCursor(version, c.Version)
 		}
 		if c.Offset >= len(all) {
-			return nil, badParams{"params: cursor lies behind the end of the list"}
+			return nil, badParams{text: "params: cursor lies behind the end of the list"}
 		}
 		first = c.Offset
 	}

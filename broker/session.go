@@ -182,8 +182,9 @@ func (s *Session) take(f wire.Frame, size int, send sender) bool {
 		return s.cancelRequest(f.Params)
 	case !ours(f.Method):
 		return false
-	case !f.Call():
-		return true // nobody waits for an answer, and nothing of ours is a notification
+	case !f.Call(): // nobody waits for an answer, and nothing of ours is a notification
+		s.NoteRefusal(names.QuoteShort(f.Method) + " must be a request: it has no id")
+		return true
 	}
 	r := &request{id: f.ID, method: f.Method, params: f.Params, send: send, held: int64(size)}
 	if err := s.admit(r); err != nil {
@@ -283,13 +284,23 @@ func (s *Session) serve(r *request) {
 	s.letGo(r)
 }
 
-// dispatch finds the method and turns a bug in one into an error of its request.
-func (s *Session) dispatch(r *request) (result any, err error) {
+// dispatch runs the method of a request. Every error of one passes here, so this
+// is where those that the gate has not seen are put on record.
+func (s *Session) dispatch(r *request) (any, error) {
+	result, err := s.run(r)
+	if err != nil {
+		s.refused(r, err)
+	}
+	return result, err
+}
+
+// run finds the method and turns a bug in one into an error of its request.
+func (s *Session) run(r *request) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.b.cfg.Log.Error("panic in a files/* request", "method", r.method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			_ = s.b.cfg.Registry.Note(names.OpPanic, "", guard.Failed, r.method)
-			result, err = nil, &guard.Error{Kind: names.Internal}
+			result, err = nil, &guard.Error{Kind: names.Internal, Recorded: true}
 		}
 	}()
 	m, ok := methods[r.method]
@@ -298,17 +309,12 @@ func (s *Session) dispatch(r *request) (result any, err error) {
 		return nil, noRoots(r.method)
 	}
 	if err := s.limits.request(); err != nil { // also one that asks for nothing we have
-		s.refused(r, err)
 		return nil, err
 	}
 	if !ok {
 		return nil, unknownMethod(r.method)
 	}
-	result, err = m(s, r)
-	if _, bad := err.(badParams); bad { //nolint:errorlint // made by the method itself
-		s.refused(r, err)
-	}
-	return result, err
+	return m(s, r)
 }
 
 func unknownMethod(method string) error {
@@ -365,6 +371,7 @@ func (s *Session) encode(r *request, result any, err error) []byte {
 	frame := encodeReply(r.id, result, err)
 	if busy := s.holdFrame(r, int64(len(frame)), repeatable(result)); busy != nil {
 		release(frame)
+		s.refused(r, busy)
 		frame = encodeReply(r.id, nil, busy)
 	}
 	return frame
@@ -379,13 +386,12 @@ func repeatable(result any) bool {
 	return false
 }
 
-// refused puts a refusal on record that the gate never saw.
+// refused puts a request that was refused, or failed, on record, unless the gate
+// has done so.
 func (s *Session) refused(r *request, err error) {
-	kind := guardError(err).Kind
-	if _, ok := err.(badParams); ok { //nolint:errorlint // as above
-		kind = names.Invalid
+	if !guardError(err).Recorded {
+		_ = s.b.cfg.Registry.NoteRefusal(s.caller, kindOf(err), names.Brief(r.method)+": "+err.Error())
 	}
-	_ = s.b.cfg.Registry.NoteRefusal(s.caller, kind, r.method+": "+err.Error())
 }
 
 // notify sends a notification to the peer, if there is one.
@@ -412,7 +418,7 @@ func (s *Session) attach(send sender) {
 // decode reads a request's parameters, or refuses them.
 func decode(r *request, v any) error {
 	if err := wire.Decode(r.params, v); err != nil {
-		return badParams{err.Error()}
+		return badParams{text: err.Error()}
 	}
 	return nil
 }

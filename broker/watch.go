@@ -38,7 +38,7 @@ func (s *Session) watch(r *request) (any, error) {
 	for _, e := range p.Events {
 		k, ok := eventKinds[e]
 		if !ok {
-			return nil, badParams{"params: events may hold modified, created and deleted, not " + names.QuoteShort(e)}
+			return nil, badParams{text: "params: events may hold modified, created and deleted, not " + names.QuoteShort(e)}
 		}
 		mask |= k
 	}
@@ -95,7 +95,7 @@ func (s *Session) unwatch(r *request) (any, error) {
 	delete(s.watches, p.WatchID)
 	s.mu.Unlock()
 	if w == nil {
-		return nil, badParams{"params: there is no watch with this watchId"}
+		return nil, badParams{text: "params: there is no watch with this watchId"}
 	}
 	w.close()
 	return wire.Empty{}, nil

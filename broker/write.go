@@ -94,11 +94,11 @@ func content(p *wire.WriteParams) ([]byte, error) {
 	case wire.Base64:
 		data, err := base64.StdEncoding.Strict().DecodeString(p.Content)
 		if err != nil {
-			return nil, badParams{"params: content is not base64: " + err.Error()}
+			return nil, badParams{text: "params: content is not base64: " + err.Error()}
 		}
 		return data, nil
 	}
-	return nil, badParams{"params: encoding must be utf-8 or base64"}
+	return nil, badParams{text: "params: encoding must be utf-8 or base64"}
 }
 
 // checkWrite refuses combinations that do not mean one thing.
@@ -106,25 +106,25 @@ func checkWrite(p *wire.WriteParams) error {
 	upload := p.Upload || p.UploadID != ""
 	switch {
 	case p.Offset != nil && *p.Offset < 0:
-		return badParams{"params: offset must not be negative"}
+		return badParams{text: "params: offset must not be negative"}
 	case p.Offset != nil && p.Append:
-		return badParams{"params: offset and append contradict each other"}
+		return badParams{text: "params: offset and append contradict each other"}
 	case p.Truncate && p.Append:
-		return badParams{"params: truncate and append contradict each other"}
+		return badParams{text: "params: truncate and append contradict each other"}
 	case p.CreateOnly && p.IfMatch != "":
-		return badParams{"params: createOnly and ifMatch contradict each other"}
+		return badParams{text: "params: createOnly and ifMatch contradict each other"}
 	case p.Upload && p.UploadID != "":
-		return badParams{"params: upload begins one, uploadId goes on with one: write either"}
+		return badParams{text: "params: upload begins one, uploadId goes on with one: write either"}
 	case upload && (p.Append || p.Truncate):
-		return badParams{"params: an upload is a whole new file: append and truncate do not go with it"}
+		return badParams{text: "params: an upload is a whole new file: append and truncate do not go with it"}
 	case p.Last && !upload:
-		return badParams{"params: last is for uploads"}
+		return badParams{text: "params: last is for uploads"}
 	case p.Abandon && (p.UploadID == "" || p.Last || p.Content != "" || p.Offset != nil):
-		return badParams{"params: abandon goes with uploadId alone"}
+		return badParams{text: "params: abandon goes with uploadId alone"}
 	case p.Abandon:
 		return nil
 	case p.UploadID != "" && p.Offset == nil:
-		return badParams{"params: a further chunk of an upload needs its offset"}
+		return badParams{text: "params: a further chunk of an upload needs its offset"}
 	}
 	return nil
 }

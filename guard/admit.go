@@ -311,6 +311,7 @@ func (l *Lease) finish(n int64, err error) error {
 	if wrapped == nil {
 		return nil
 	}
+	wrapped.Recorded = true
 	return wrapped
 }
 

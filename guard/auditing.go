@@ -114,14 +114,17 @@ func (g *Registry) Note(op Op, root RootName, verdict Verdict, detail string) er
 }
 
 // NoteRefusal records a request that was refused before it could be put to the
-// gate: malformed, or one too many. detail is the front end's own words.
+// gate (malformed, or one too many), or that failed without it. detail is the
+// front end's own words.
 func (g *Registry) NoteRefusal(c Caller, kind Kind, detail string) error {
-	r := Record{
-		Time: time.Now(), Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID,
-		Verdict: Refused, Kind: kind, Errno: (&Error{Kind: kind}).Errno(), Detail: names.Brief(detail),
+	verdict := Failed
+	if kind.Refusal() || kind == names.Invalid || kind == names.TooLong {
+		verdict = Refused // what is malformed is not even tried
 	}
-	g.notify(Event{Kind: EventRefusal, Detail: r.Detail, Record: &r})
-	return g.record(r)
+	return g.record(Record{
+		Time: time.Now(), Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID,
+		Verdict: verdict, Kind: kind, Errno: (&Error{Kind: kind}).Errno(), Detail: detail,
+	})
 }
 
 // NoteConsent records what a person decided about a request for consent.

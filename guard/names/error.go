@@ -134,6 +134,9 @@ type Error struct {
 	// Limit is the amount that was not to be exceeded; zero where no limit is
 	// concerned or it is not to be told.
 	Limit int64
+	// Recorded means that the gate has seen to the audit's record of the error,
+	// so that a front end, which has others to record, does not do it again.
+	Recorded bool
 }
 
 // Error is "op path: what happened". The last part is the cause's text where

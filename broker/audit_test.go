@@ -1,0 +1,120 @@
+package broker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// since is the records after the first n that say no.
+func (r *records) since(n int) (no []guard.Record) {
+	for _, rec := range r.all()[n:] {
+		if rec.Verdict != guard.Allowed {
+			no = append(no, rec)
+		}
+	}
+	return no
+}
+
+// R084: whatever is refused or fails, before the gate or behind it, leaves one
+// record, of its kind.
+func TestEveryRefusalIsRecordedOnce(t *testing.T) {
+	l := newLab(t, func(c *Config) {
+		c.Limits.MaxChunk, c.Limits.MaxFile, c.Limits.Watches, c.Limits.Uploads = 1000, 5000, 1, 1
+	})
+	l.root("r", guard.ReadWrite, map[string]string{"f": "text", "bin": "\xff\xfe", "d/x": "", "gone": ""})
+	l.root("s", guard.ReadWrite, nil)
+	l.root("ro", guard.ReadOnly, map[string]string{"f": "text"})
+	l.grant(guard.Grant{Root: "theirs", Dir: t.TempDir(), Subject: "other", Policy: guard.Policy{Rights: guard.ReadOnly}})
+	p := l.connect("me")
+	p.must("files/watch", `{"path":"r"}`, nil)
+	p.must("files/write", `{"path":"r/u","create":true,"upload":true,"content":"abc"}`, nil)
+	long := strings.Repeat("x", 2000)
+	for _, c := range []struct {
+		method, params string
+		kind           names.Kind
+	}{
+		{"files/rename", `{"oldPath":"r/f","newPath":"s/f"}`, names.Invalid},
+		{"files/rename", `{"oldPath":"r/f","newPath":"none/f"}`, names.NoConsent},
+		{"files/rename", `{"oldPath":"r/f","newPath":"r/d/x"}`, names.Exist},
+		{"files/read", `{"path":"r/f","length":100000}`, names.Quota},
+		{"files/read", `{"path":"r/bin"}`, names.Quota},
+		{"files/read", `{"path":"r/bin","length":10}`, names.IO},
+		{"files/read", `{"path":"r/none","length":10}`, names.NotExist},
+		{"files/read", `{"path":"none/f","length":10}`, names.NoConsent},
+		{"files/read", `{"path":"theirs/f","length":10}`, names.NoConsent},
+		{"files/read", `{"path":"/etc/hostname","length":10}`, names.NoConsent},
+		{"files/read", `{"path":"r/../f","length":10}`, names.Invalid},
+		{"files/read", `{"path":5}`, names.Invalid},
+		{"files/read", `{"path":"r/f","length":-1}`, names.Invalid},
+		{"files/write", fmt.Sprintf(`{"path":"r/f","content":%q}`, long), names.Quota},
+		{"files/write", `{"path":"r/f","content":"x","offset":100000}`, names.Quota},
+		{"files/write", `{"path":"r/f","encoding":"base64","content":"%%"}`, names.Invalid},
+		{"files/write", `{"path":"r/f","content":"x","ifMatch":"other"}`, names.Conflict},
+		{"files/write", `{"path":"r/f","content":"x","offset":9223372036854775807}`, names.Invalid},
+		{"files/write", `{"path":"ro/f","content":"x"}`, names.ReadOnly},
+		{"files/write", `{"path":"r/u2","create":true,"upload":true,"content":"abc"}`, names.Quota},
+		{"files/write", `{"path":"r/u","uploadId":"none","offset":3,"content":"abc"}`, names.Conflict},
+		{"files/watch", `{"path":"r"}`, names.Quota},
+		{"files/watch", `{"path":"r","events":["moved"]}`, names.Invalid},
+		{"files/unwatch", `{"watchId":"none"}`, names.Invalid},
+		{"files/copy", `{"oldPath":"r/f","newPath":"ro/g"}`, names.ReadOnly},
+		{"files/copy", `{"oldPath":"r/f","newPath":"r/gone"}`, names.Exist},
+		{"files/create", `{"path":"r/x","type":"pipe"}`, names.Invalid},
+		{"files/create", `{"path":"r/no/x"}`, names.NotExist},
+		{"files/delete", `{"path":"r/d"}`, names.NotEmpty},
+		{"files/list", `{"path":"r","cursor":"none"}`, names.Invalid},
+		{"files/list", `{"path":"r","glob":"["}`, names.Invalid},
+		{"files/list", `{"path":"r","limit":-1}`, names.Invalid},
+		{"files/consent", `{"message":"m","requestedPaths":[]}`, names.Invalid},
+		{"roots/list", `{"cursor":"none"}`, names.Invalid},
+		{"files/evil", `{}`, names.Invalid},
+		{"fs.read", `{}`, names.Invalid},
+	} {
+		n := len(l.recs.all())
+		p.fails(c.method, c.params)
+		got := l.recs.since(n)
+		if len(got) != 1 || got[0].Kind != c.kind || got[0].Subject != "me" {
+			t.Errorf("%s %.80s: want one record of kind %v, have %+v", c.method, c.params, c.kind, got)
+		}
+	}
+}
+
+// R084: what gets no answer by its id, and what is no message, leaves a record, too.
+func TestRubbishIsRecorded(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
+	p := l.connectFrames("me", 10_000)
+	for _, line := range []string{
+		`{"jsonrpc":"2.0","method":"files/delete","params":{"path":"r/f"}}`,
+		`{"jsonrpc":"2.0","id":null,"method":"files/delete","params":{"path":"r/f"}}`,
+		`{"jsonrpc":"2.0","id":{"a":1},"method":"files/delete","params":{"path":"r/f"}}`,
+		`rubbish`,
+		`{"id":1,"id":2,"method":"files/delete"}`,
+		strings.Repeat("x", 20_000),
+	} {
+		n := len(l.recs.all())
+		p.raw(line + "\n")
+		p.must("files/stat", `{"path":"r/f"}`, nil) // frames are read in their order
+		got := l.recs.since(n)
+		if len(got) != 1 || got[0].Kind != names.Invalid || got[0].Verdict != guard.Refused || got[0].Subject != "me" {
+			t.Errorf("%.60s: %+v", line, got)
+		}
+	}
+}
+
+// R082: what is answered from an earlier consent is on record as other consents are.
+func TestConsentApprovedAlreadyIsRecorded(t *testing.T) {
+	l := newLab(t, nil)
+	dir := l.root("r", guard.ReadWrite, nil)
+	p := l.connect("me")
+	n := len(l.recs.all())
+	p.must("files/consent", map[string]any{"message": "m", "requestedPaths": []string{dir}}, nil)
+	got := l.recs.all()[n:]
+	if len(got) != 1 || got[0].Op != names.OpGrant || got[0].Verdict != guard.Allowed || got[0].Subject != "me" {
+		t.Errorf("%+v", got)
+	}
+}
