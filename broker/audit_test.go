@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -116,5 +117,39 @@ func TestConsentApprovedAlreadyIsRecorded(t *testing.T) {
 	got := l.recs.all()[n:]
 	if len(got) != 1 || got[0].Op != names.OpGrant || got[0].Verdict != guard.Allowed || got[0].Subject != "me" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// R082: an upload that never becomes a file is on record with what was sent for it,
+// however it ends.
+func TestUploadGivenUpIsRecorded(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadWrite, nil)
+	p := l.connect("me")
+	given := func(n int) (found []guard.Record) {
+		for _, rec := range l.recs.all()[n:] {
+			if rec.Op == names.OpClose {
+				found = append(found, rec)
+			}
+		}
+		return found
+	}
+	begin := func() (id string) {
+		var res wire.WriteResult
+		p.must("files/write", `{"path":"r/u","create":true,"upload":true,"content":"abc"}`, &res)
+		return res.UploadID
+	}
+	n := len(l.recs.all())
+	p.must("files/write", fmt.Sprintf(`{"path":"r/u","uploadId":%q,"abandon":true}`, begin()), nil)
+	begin()
+	p.s.Close()
+	got := given(n)
+	if len(got) != 2 {
+		t.Fatalf("want one of each of two uploads: %+v", got)
+	}
+	for _, rec := range got {
+		if rec.Path.String() != "r/u" || rec.Written != 3 || rec.Subject != "me" || rec.Detail == "" {
+			t.Errorf("%+v", rec)
+		}
 	}
 }

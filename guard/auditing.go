@@ -82,12 +82,14 @@ func (l *Lease) audit(n int64, e *Error) error {
 	return l.reg.record(rec)
 }
 
-// Closed records the end of an open file with the bytes that passed through it.
-// A close cannot fail for want of a record: the kernel does not wait for it.
-func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64) {
+// Closed records the end of an open file with the bytes that passed through it,
+// and in detail what else is to be said of it, "" for nothing. A close cannot
+// fail for want of a record: the kernel does not wait for it.
+func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail string) {
 	_ = g.record(Record{
 		Time: time.Now(), Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID,
 		Op: names.OpClose, Path: p, Verdict: Allowed, Read: read, Written: written,
+		Detail: detail,
 	})
 	_ = h
 }

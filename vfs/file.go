@@ -121,7 +121,7 @@ func (f *File) Unretain() { f.leave() }
 func (f *File) Close() {
 	f.leave()
 	if !f.quiet {
-		f.t.reg.Closed(f.hold.Load(), f.caller, f.at.Path, f.read.Load(), f.wrote.Load())
+		f.t.reg.Closed(f.hold.Load(), f.caller, f.at.Path, f.read.Load(), f.wrote.Load(), "")
 	}
 }
 

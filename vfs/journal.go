@@ -86,5 +86,5 @@ func absent(err error) error {
 // meant for opening), and sums plain writes into the record of a close. One
 // record with the bytes is what every such write leaves.
 func (t *Tree) recordWrite(h *guard.Hold, c guard.Caller, p guard.Path, n int64) {
-	t.reg.Closed(h, c, p, 0, n)
+	t.reg.Closed(h, c, p, 0, n, "")
 }

@@ -25,7 +25,8 @@ const maxGaps = 4096
 // methods may be called concurrently.
 type Upload struct {
 	t    *Tree
-	path guard.Path // without links
+	who  guard.Caller // who began it
+	path guard.Path   // without links
 	key  nameKey
 	cond IfMatch
 	old  *Info // what was there at the beginning
@@ -96,7 +97,7 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 	}
 	defer d.Close()
 	p := replacement{t: t, ctx: ctx, l: l, c: c, d: d, path: q, base: base, cond: cond}
-	u := &Upload{t: t, path: q, cond: cond, dir: -1, done: make(chan struct{})}
+	u := &Upload{t: t, who: c, path: q, cond: cond, dir: -1, done: make(chan struct{})}
 	if u.old, err = p.existing(); err != nil {
 		return nil, err
 	}
@@ -391,13 +392,23 @@ func sameState(a, b *Info) bool {
 	return a.ID() == b.ID() && a.Size == b.Size && a.Mode == b.Mode && a.Mtime == b.Mtime && a.Ctime == b.Ctime
 }
 
-// Abort ends the upload without a trace. After Commit it does nothing.
+// Abort ends the upload: nothing is left of it but the record that it was given
+// up, with the bytes that had come. After Commit it does nothing.
 func (u *Upload) Abort() {
+	if u.abort() {
+		u.t.reg.Closed(u.hold.Load(), u.who, u.path, 0, u.Size(), "an upload that was given up: nothing was changed")
+	}
+}
+
+// abort reports whether there was an upload to end.
+func (u *Upload) abort() bool {
 	u.busy.Lock()
 	defer u.busy.Unlock()
-	if !u.ended() {
-		u.close()
+	if u.ended() {
+		return false
 	}
+	u.close()
+	return true
 }
 
 // close ends the upload; the caller holds busy.
