@@ -2,6 +2,8 @@ package broker
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -150,6 +152,45 @@ func TestUploadGivenUpIsRecorded(t *testing.T) {
 	for _, rec := range got {
 		if rec.Path.String() != "r/u" || rec.Written != 3 || rec.Subject != "me" || rec.Detail == "" {
 			t.Errorf("%+v", rec)
+		}
+	}
+}
+
+// R082: a record is about the file that was reached, whatever links led there, and
+// says what was asked for.
+func TestRecordNamesWhatWasReached(t *testing.T) {
+	l := newLab(t, nil)
+	dir := l.root("r", guard.ReadWrite, map[string]string{"secret/keys.txt": "key", "secret/old": "", "secret/gone": "", "f": "text"})
+	for link, target := range map[string]string{"notes": "secret/keys.txt", "pub": "secret"} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := l.connect("me")
+	for _, c := range []struct{ method, params, path, path2, asked string }{
+		{"files/read", `{"path":"r/notes"}`, "r/secret/keys.txt", "", "r/notes"},
+		{"files/write", `{"path":"r/notes","content":"new"}`, "r/secret/keys.txt", "", "r/notes"},
+		{"files/write", `{"path":"r/notes","content":"more","append":true}`, "r/secret/keys.txt", "", "r/notes"},
+		{"files/create", `{"path":"r/pub/made"}`, "r/secret/made", "", "r/pub/made"},
+		{"files/list", `{"path":"r/pub"}`, "r/secret", "", "r/pub"},
+		{"files/rename", `{"oldPath":"r/pub/old","newPath":"r/moved"}`, "r/secret/old", "r/moved", "r/pub/old"},
+		{"files/rename", `{"oldPath":"r/moved","newPath":"r/pub/back"}`, "r/moved", "r/secret/back", "r/pub/back"},
+		{"files/copy", `{"oldPath":"r/notes","newPath":"r/copy"}`, "r/secret/keys.txt", "r/copy", "r/notes"},
+		{"files/delete", `{"path":"r/pub/gone"}`, "r/secret/gone", "", "r/pub/gone"},
+		{"files/read", `{"path":"r/pub/none"}`, "r/secret/none", "", "r/pub/none"}, // fails, and says so too
+		{"files/read", `{"path":"r/f"}`, "r/f", "", ""},
+	} {
+		n := len(l.recs.all())
+		p.call(c.method, c.params)
+		got := l.recs.all()[n:]
+		if len(got) != 1 {
+			t.Errorf("%s %s: %+v", c.method, c.params, got)
+			continue
+		}
+		rec := got[0]
+		said := c.asked == "" && rec.Detail == "" || c.asked != "" && strings.Contains(rec.Detail, "asked for "+c.asked)
+		if rec.Path.String() != c.path || rec.Path2.String() != c.path2 || !said {
+			t.Errorf("%s %s: %v %v %q", c.method, c.params, rec.Path, rec.Path2, rec.Detail)
 		}
 	}
 }

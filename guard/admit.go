@@ -363,6 +363,9 @@ func (l *Lease) wrap(err error) *Error {
 // it. The returned function must be called when the part has ended; Done is not
 // to be called on it.
 func (l *Lease) Detach() (*Lease, func()) {
+	if l.learned == nil {
+		l.learned = &learned{} // both have to know where links lead
+	}
 	d := *l
 	d.crossed, d.pinned, d.bytes = nil, true, 0
 	d.root.pins.Add(1)

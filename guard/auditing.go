@@ -2,6 +2,7 @@ package guard
 
 import (
 	"errors"
+	"strings"
 	"syscall"
 	"time"
 
@@ -42,6 +43,55 @@ func ordinary(op Op, e *Error) bool {
 	return false
 }
 
+// Reached tells the lease where the links of asked led, which is the request's
+// Path or Path2: that is the file the record is about. The last word counts.
+func (l *Lease) Reached(asked, q Path) {
+	if l.learned == nil {
+		l.learned = &learned{}
+	}
+	l.learned.mu.Lock()
+	defer l.learned.mu.Unlock()
+	if asked == l.req.Path {
+		l.learned.reached = q
+	}
+	if asked == l.req.Path2 {
+		l.learned.reached2 = q
+	}
+}
+
+// Asked is what a record of q says if asked was the path of the request, and its
+// links led to q; "" if it had none.
+func Asked(asked, q Path) string {
+	if asked == q {
+		return ""
+	}
+	return "asked for " + names.Escape(asked.String())
+}
+
+// place puts what was reached into a record, and what was asked into its detail.
+func (l *Lease) place(rec *Record) {
+	if l.learned == nil {
+		return
+	}
+	l.learned.mu.Lock()
+	q, q2 := l.learned.reached, l.learned.reached2
+	l.learned.mu.Unlock()
+	var said []string
+	for _, at := range []struct {
+		rec *Path
+		q   Path
+	}{{&rec.Path, q}, {&rec.Path2, q2}} {
+		if at.q.Root != "" && at.q != *at.rec {
+			said = append(said, Asked(*at.rec, at.q))
+			*at.rec = at.q
+		}
+	}
+	if rec.Detail != "" {
+		said = append(said, rec.Detail)
+	}
+	rec.Detail = strings.Join(said, "; ")
+}
+
 // audit writes the record the operation owes, if it owes one.
 func (l *Lease) audit(n int64, e *Error) error {
 	req := &l.req
@@ -79,6 +129,7 @@ func (l *Lease) audit(n int64, e *Error) error {
 			rec.Detail = by.Why()
 		}
 	}
+	l.place(&rec)
 	return l.reg.record(rec)
 }
 

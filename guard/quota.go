@@ -89,8 +89,10 @@ type learned struct {
 	notMade atomic.Bool  // the object existed already
 	charged atomic.Int64 // bytes of the quota taken since admission
 
-	mu     sync.Mutex // guards the field below
+	mu     sync.Mutex // guards the fields below
 	passed []*account // of nested roots, which have taken what the lease has
+	// reached is where the links of the request's paths led, zero without any.
+	reached, reached2 Path
 }
 
 // reserve takes what the operation may use from the quotas; settle gives back

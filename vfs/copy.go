@@ -62,14 +62,16 @@ func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path,
 			defer beneath.Close(in.fd)
 			in.path = old
 			res, err := followed(ctx, l, to, how.Overwrite, func(q2 guard.Path) (placed, error) {
-				return t.copyTo(ctx, l, c, in, q2, cond, how)
+				res, err := t.copyTo(ctx, l, c, in, q2, cond, how)
+				res.path = q2
+				return res, err
 			})
 			return res, about(to, err)
 		})
 		return res, res.size, err
 	})
 	if err == nil && res.existed {
-		t.recordWrite(res.hold, c, to, res.size)
+		t.recordWrite(res.hold, c, to, res.path, res.size)
 	}
 	return res.info, err
 }

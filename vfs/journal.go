@@ -84,7 +84,8 @@ func absent(err error) error {
 // recordWrite leaves the record of a successful whole-file write where the gate
 // leaves none: the gate suppresses it when the name existed (Lease.NotMade is
 // meant for opening), and sums plain writes into the record of a close. One
-// record with the bytes is what every such write leaves.
-func (t *Tree) recordWrite(h *guard.Hold, c guard.Caller, p guard.Path, n int64) {
-	t.reg.Closed(h, c, p, 0, n, "")
+// record with the bytes is what every such write leaves: of the file at q, to
+// which the links of asked led.
+func (t *Tree) recordWrite(h *guard.Hold, c guard.Caller, asked, q guard.Path, n int64) {
+	t.reg.Closed(h, c, q, 0, n, guard.Asked(asked, q))
 }

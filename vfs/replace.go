@@ -88,7 +88,11 @@ func (t *Tree) replaceFrom(ctx context.Context, c guard.Caller, at At, r io.Read
 ) (Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpReplace, Path: at.Path, Epoch: at.Epoch, Need: cond.need(), Names: 1}
 	res, err := do(ctx, t, req, nil, func(l *guard.Lease) (placed, int64, error) {
-		run := func(q guard.Path) (placed, error) { return t.replace(ctx, l, c, q, r, cond, charge) }
+		run := func(q guard.Path) (placed, error) {
+			res, err := t.replace(ctx, l, c, q, r, cond, charge)
+			res.path = q
+			return res, err
+		}
 		var res placed
 		var err error
 		if cond.Follow {
@@ -99,13 +103,14 @@ func (t *Tree) replaceFrom(ctx context.Context, c guard.Caller, at At, r io.Read
 		return res, res.size, err
 	})
 	if err == nil && res.existed {
-		t.recordWrite(res.hold, c, at.Path, res.size)
+		t.recordWrite(res.hold, c, at.Path, res.path, res.size)
 	}
 	return res.info, err
 }
 
 // placed is what became of a file that was to take a name.
 type placed struct {
+	path    guard.Path // the name, without links
 	info    Info
 	existed bool  // there was one before
 	size    int64 // how much was written

@@ -359,7 +359,7 @@ func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
 		return res, 0, err // the bytes were settled as they came
 	})
 	if err == nil {
-		u.t.recordWrite(res.hold, c, u.path, u.Size())
+		u.t.recordWrite(res.hold, c, u.path, u.path, u.Size())
 	}
 	if err == nil || final(err) {
 		u.close()

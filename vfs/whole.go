@@ -197,6 +197,7 @@ func (h *WriteHow) request(c guard.Caller, p guard.Path, n int) guard.Request {
 }
 
 type written struct {
+	path  guard.Path // without links
 	info  Info
 	quiet bool // the gate leaves no record
 	hold  *guard.Hold
@@ -220,14 +221,16 @@ func (t *Tree) WriteRange(ctx context.Context, c guard.Caller, p guard.Path, dat
 		}
 		w, err := followed(ctx, l, p, true, func(q guard.Path) (written, error) {
 			o := overwriting{t: t, ctx: ctx, l: l, c: c, how: how, path: q, wrote: &wrote}
-			return o.run(src)
+			w, err := o.run(src)
+			w.path = q
+			return w, err
 		})
 		w.hold = l.Hold()
 		return w, wrote.Load(), err
 	})
 	n := wrote.Load()
 	if err == nil && (w.quiet || req.Op == names.OpWrite) {
-		t.recordWrite(w.hold, c, p, n)
+		t.recordWrite(w.hold, c, p, w.path, n)
 	}
 	return int(n), w.info, err
 }
