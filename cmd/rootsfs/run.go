@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -59,10 +62,11 @@ refuses, unless --unconfined is given.
 
 The exit code is the command's own, or 128 and its signal's number. Run as root,
 the command runs as an unprivileged user.`,
-		Example: `  rootsfs run --root ~/code:ro -- npx -y @modelcontextprotocol/server-filesystem ~/code
+		Example: `  rootsfs run --root ~/code:ro -- mcp-server-filesystem ~/code
+  rootsfs run --root ~/code:ro --net --home ~/.cache/rootsfs/files -- npx -y @modelcontextprotocol/server-filesystem ~/code
   rootsfs run --root .:rw --net --env GITHUB_TOKEN --home ~/.cache/agent -- my-agent
   rootsfs run --root .:rw -- bash
-  rootsfs run --learn -- ./server      # what would it need?`,
+  rootsfs run --learn --root .:ro -- ./server      # what else would it need?`,
 		Args: nargs(1, -1, "the command"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runCommand(cmd, f, args) },
 	}
@@ -166,6 +170,9 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 			return usage(fmt.Errorf("--home: %w", err))
 		}
 		p.box.Home = home
+		// A root that reaches it would let the command make it a link, and the
+		// next run's HOME, which it may write, any directory of yours.
+		p.session.Keep = append(p.session.Keep, guard.Keep{Path: home, What: "the kept home of the command"})
 	}
 	return nil
 }
@@ -180,14 +187,23 @@ func (f *runFlags) places(p *plan) error {
 	if p.box.Map == sandbox.Same {
 		p.session.Mount.Layout = mount.Layout{ByPath: true, Tops: sandbox.TopDirs()}
 	}
+	if p.box.Home != "" {
+		if err := f.homeOutside(p); err != nil {
+			return err
+		}
+	}
 	dirs, err := sandbox.Interpreter(p.box.Args[0])
 	if err != nil {
 		return noCommand(err)
 	}
+	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return f.covered(p, dir) })
+	if root := f.writable(p); root != "" && len(dirs) > 0 {
+		// What a command may write must not decide what it is shown: a link or
+		// a first line that an earlier run left there would show it any file.
+		return usage(fmt.Errorf("the command lies in the writable root %s and needs %s outside of it: if that is meant, say --root %s:ro",
+			names.Quote(root), names.Quote(dirs[0]), shellWord(dirs[0])))
+	}
 	for i, dir := range dirs {
-		if f.covered(p, dir) {
-			continue
-		}
 		name := "interpreter"
 		if i > 0 {
 			name = fmt.Sprintf("interpreter-%d", i+1)
@@ -201,13 +217,78 @@ func (f *runFlags) places(p *plan) error {
 	return nil
 }
 
+// writable returns the writable root that the command lies in, as it is written
+// or where it leads; "" if there is none.
+func (f *runFlags) writable(p *plan) string {
+	path := p.box.Args[0]
+	if found, err := exec.LookPath(path); err == nil {
+		path = found
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	places := []string{path}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		places = append(places, real)
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		places = append(places, filepath.Join(dir, filepath.Base(path)))
+	}
+	for _, g := range p.session.Roots {
+		if !g.Policy.Rights.Mutating() {
+			continue
+		}
+		root := g.Dir
+		if real, err := filepath.EvalSymlinks(root); err == nil {
+			root = real
+		}
+		for _, place := range places {
+			if within(place, root) || within(place, g.Dir) {
+				return g.Dir
+			}
+		}
+	}
+	return ""
+}
+
+// within reports whether a path is a directory or lies in it.
+func within(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
+// homeOutside refuses a kept home that is reached through a root: what the
+// command can make a link there decides what its next HOME is.
+func (f *runFlags) homeOutside(p *plan) error {
+	for dir := filepath.Dir(p.box.Home); ; dir = filepath.Dir(dir) {
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			real = dir // not there yet
+		}
+		for _, g := range p.session.Roots {
+			root := g.Dir
+			if r, err := filepath.EvalSymlinks(root); err == nil {
+				root = r
+			}
+			if within(real, root) {
+				return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(
+					"--home %s is reached through the root %s, where the command could make it a link; choose a directory outside of the roots",
+					names.Quote(p.box.Home), names.Quote(g.Dir))}
+			}
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
+}
+
 // originInterpreter marks the roots nobody asked for by name.
 const originInterpreter = "interpreter of the command"
 
 // covered reports whether a directory lies in a root that is granted anyway.
 func (f *runFlags) covered(p *plan, dir string) bool {
 	for _, g := range p.session.Roots {
-		if rel, err := filepath.Rel(g.Dir, dir); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+		if within(dir, g.Dir) {
 			return true
 		}
 	}

@@ -178,6 +178,9 @@ func (r *runner) start(ctx context.Context, f *runFlags) error {
 		return noCommand(err)
 	}
 	r.report(&box)
+	for _, dir := range r.plan.implicit {
+		fmt.Fprintf(r.a.stderr, "rootsfs: shown as well, read-only, so that the command runs: %s\n", shown(dir))
+	}
 	return nil
 }
 

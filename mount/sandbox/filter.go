@@ -123,6 +123,7 @@ func program(w wants) ([]bpf.RawInstruction, error) {
 		unix.SYS_SOCKET:      socket(w),
 		unix.SYS_SOCKETPAIR:  socketpair(),
 		unix.SYS_IOCTL:       among(1, allow, refuse(unix.EPERM), unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCCONS),
+		unix.SYS_PRLIMIT64:   ownLimits(),
 		unix.SYS_PERSONALITY: among(0, refuse(unix.EPERM), allow, 0, 0xffffffff),
 	} {
 		calls = append(calls, call{nr, body})
@@ -146,6 +147,22 @@ func flagged(bits uint32, errno unix.Errno) []bpf.Instruction {
 		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: bits, SkipFalse: 1},
 		bpf.RetConstant{Val: refuse(errno)},
+		bpf.RetConstant{Val: allow},
+	}
+}
+
+// ownLimits permits prlimit to read limits, and to set the caller's own: with a
+// pid it sets those of any process of the uid, which without namespaces are the
+// user's and our own (no files any more, killed for their CPU time).
+func ownLimits() []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 5},
+		bpf.LoadAbsolute{Off: argLow(2), Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0, SkipTrue: 2},
+		bpf.LoadAbsolute{Off: argLow(2) + 4, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 1},
+		bpf.RetConstant{Val: refuse(unix.EPERM)},
 		bpf.RetConstant{Val: allow},
 	}
 }
