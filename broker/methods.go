@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"time"
@@ -221,8 +222,9 @@ func sizeOf(info *vfs.Info) int64 {
 // stamp is a time as seed 000 writes it: RFC 3339 in UTC.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// reporter sends notifications/progress, at most ten a second, when the peer
-// gave a token.
+// reporter sends notifications/progress, at most ten a second and one at a time,
+// when the peer gave a token. It does not wait: it is called by operations that a
+// revocation waits for.
 func (s *Session) reporter(r *request) func(done, total int64) {
 	token := strings.TrimSpace(string(r.progress))
 	if token == "" || token == "null" {
@@ -236,7 +238,46 @@ func (s *Session) reporter(r *request) func(done, total int64) {
 			if total > 0 {
 				p["total"] = total
 			}
-			s.notify(wire.Progress, p)
+			r.report(func() { s.notify(wire.Progress, p) })
 		}
+	}
+}
+
+// report calls send on the side, unless the peer has not taken the last progress
+// yet, or the request is through.
+func (r *request) report(send func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reporting != nil {
+		select {
+		case <-r.reporting:
+		default:
+			return
+		}
+	}
+	if r.through {
+		return
+	}
+	taken := make(chan struct{})
+	r.reporting = taken
+	go func() {
+		defer close(taken)
+		send()
+	}()
+}
+
+// reported ends the reports and waits until the peer has taken the last, which
+// comes before the answer, or ctx ends.
+func (r *request) reported(ctx context.Context) {
+	r.mu.Lock()
+	r.through = true
+	last := r.reporting
+	r.mu.Unlock()
+	if last == nil {
+		return
+	}
+	select {
+	case <-last:
+	case <-ctx.Done():
 	}
 }

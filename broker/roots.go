@@ -129,6 +129,7 @@ type announcer struct {
 	mu      sync.Mutex // guards the fields below
 	timer   *time.Timer
 	pending bool
+	sending bool // the peer has not taken the last one yet
 	quiet   bool // the timer runs: one was sent less than wait ago
 	off     bool
 }
@@ -156,7 +157,7 @@ func (a *announcer) change() {
 	if a.off {
 		return
 	}
-	if a.quiet {
+	if a.quiet || a.sending {
 		a.pending = true
 		return
 	}
@@ -166,12 +167,14 @@ func (a *announcer) change() {
 // sendLocked sends one and begins the quiet time. The sending itself is done by
 // a goroutine: the peer may be slow, and the registry waits for us.
 func (a *announcer) sendLocked() {
-	a.pending, a.quiet = false, true
-	a.s.wg.Add(1)
+	a.pending, a.quiet, a.sending = false, true, true
 	go func() {
-		defer a.s.wg.Done()
 		a.s.stats.notified.Add(1)
 		a.s.notify(wire.RootsChanged, nil)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.sending = false
+		a.againLocked()
 	}()
 	a.timer = time.AfterFunc(a.wait, a.elapsed)
 }
@@ -180,7 +183,12 @@ func (a *announcer) elapsed() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.quiet = false
-	if a.pending && !a.off {
+	a.againLocked()
+}
+
+// againLocked sends what is pending, when it may be.
+func (a *announcer) againLocked() {
+	if a.pending && !a.quiet && !a.sending && !a.off {
 		a.sendLocked()
 	}
 }

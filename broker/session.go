@@ -25,7 +25,10 @@ type Session struct {
 	started time.Time
 	ctx     context.Context // of everything the session does
 	cancel  context.CancelFunc
-	wg      sync.WaitGroup // requests, workers and notifiers
+	// wg counts what Close waits for: requests until they have their answer, and
+	// the keeping in step of SDK clients. Not who waits for the peer to take a
+	// frame: a peer may never read.
+	wg      sync.WaitGroup
 	workers workers
 	opening chan struct{} // an element for each path that is being opened, see maxOpening
 	stats   counters
@@ -76,7 +79,8 @@ func (b *Broker) Session(subject guard.Subject) *Session {
 func (s *Session) Subject() guard.Subject { return s.subject }
 
 // Close ends the session: what is under way is cancelled, watches and uploads
-// are given up. It returns when nothing of it is left.
+// are given up. It returns when nothing of it is left but frames that the peer
+// has not taken: who writes those waits until the connection is closed.
 func (s *Session) Close() {
 	s.mu.Lock()
 	if s.closed {
@@ -123,6 +127,10 @@ type request struct {
 	mu   sync.Mutex // guards the fields below
 	held int64      // bytes reserved for it
 	over bool       // given back
+	// reporting is closed when the peer has taken the last progress; nil: there
+	// was none.
+	reporting chan struct{}
+	through   bool // no progress is reported any more
 }
 
 // hold reserves room for contents that the answer will carry. A call to a file
@@ -209,7 +217,6 @@ func (s *Session) reject(r *request, err error) {
 	later := !s.closed && s.waiting < maxRejections
 	if later {
 		s.waiting++
-		s.wg.Add(1)
 	}
 	s.mu.Unlock()
 	if !later {
@@ -217,7 +224,6 @@ func (s *Session) reject(r *request, err error) {
 		return
 	}
 	go func() {
-		defer s.wg.Done()
 		s.answer(r, nil, err)
 		s.mu.Lock()
 		s.waiting--
@@ -260,6 +266,13 @@ func validID(id []byte) bool {
 
 // serve runs one request to its end.
 func (s *Session) serve(r *request) {
+	// Answered before the room is given back: what waits to be sent counts.
+	s.answer(s.finish(r))
+	s.letGo(r)
+}
+
+// finish runs one request until its answer is known.
+func (s *Session) finish(r *request) (_ *request, result any, err error) {
 	defer s.wg.Done()
 	var timedOut atomic.Bool
 	stop := func() {}
@@ -270,7 +283,7 @@ func (s *Session) serve(r *request) {
 		})
 		r.keepAlive, stop = func() { timer.Reset(limit) }, func() { timer.Stop() }
 	}
-	result, err := s.dispatch(r)
+	result, err = s.dispatch(r)
 	stop()
 	r.cancel()
 	if err != nil && timedOut.Load() {
@@ -279,9 +292,8 @@ func (s *Session) serve(r *request) {
 	s.mu.Lock()
 	delete(s.inflight, string(r.id))
 	s.mu.Unlock()
-	// Answered before the room is given back: what waits to be sent counts.
-	s.answer(r, result, err)
-	s.letGo(r)
+	r.reported(s.ctx)
+	return r, result, err
 }
 
 // dispatch runs the method of a request. Every error of one passes here, so this

@@ -1,10 +1,12 @@
 package broker
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
@@ -17,6 +19,9 @@ import (
 type watching struct {
 	s  *Session
 	id string
+	// sending has an element while a frame of the watch's is on its way to the
+	// peer, so that they keep their order.
+	sending chan struct{}
 
 	mu    sync.Mutex // guards the fields below
 	w     *vfs.Watch
@@ -46,7 +51,7 @@ func (s *Session) watch(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watching{s: s, id: newID()}
+	w := &watching{s: s, id: newID(), sending: make(chan struct{}, 1)}
 	if err := s.addWatch(w, q); err != nil {
 		return nil, err
 	}
@@ -112,25 +117,64 @@ func (w *watching) close() {
 	}
 }
 
-// emit sends the changes to the peer.
-func (w *watching) emit(events []vfs.Event) {
-	for _, e := range events {
-		p := wire.ChangedParams{
-			Path: e.Path.String(), Event: eventName(e.Kind), Timestamp: stamp(e.Time), WatchID: w.id,
-			MoveID: e.MoveID, Overflow: e.Overflow, Ended: e.Ended,
+// patience is how long a change of a root waits for a peer to take the event that
+// is on its way to it. One that reads does so in microseconds.
+const patience = 50 * time.Millisecond
+
+// emit sends the changes to the peer and waits until it has taken them, so that
+// what it does not take stays in the hub's bounded queue. When ctx ends no other
+// is begun, and soon nobody waits any more: one frame may still be on its way
+// then, and the last event, that of the watch's end, follows it.
+func (w *watching) emit(ctx context.Context, events []vfs.Event) {
+	taken := make(chan struct{})
+	go func() {
+		defer close(taken)
+		for i := range events {
+			w.send(ctx, &events[i])
 		}
-		if !utf8.ValidString(p.Path) {
-			p.RawPath = base64.StdEncoding.EncodeToString([]byte(p.Path))
-			p.Path = strings.ToValidUTF8(p.Path, "\uFFFD")
-		}
-		if e.Ended {
-			w.s.mu.Lock()
-			delete(w.s.watches, w.id)
-			w.s.mu.Unlock()
-		}
-		w.s.stats.notified.Add(1)
-		w.s.notify(wire.Changed, &p)
+	}()
+	select {
+	case <-taken:
+		return
+	case <-ctx.Done():
 	}
+	wait := time.NewTimer(patience)
+	defer wait.Stop()
+	select {
+	case <-taken:
+	case <-wait.C:
+	case <-w.s.ctx.Done():
+	}
+}
+
+// send sends one change, in its turn. One goroutine at most waits in it for each
+// emit, with one frame, and none after the connection's end.
+func (w *watching) send(ctx context.Context, e *vfs.Event) {
+	if e.Ended {
+		ctx = w.s.ctx // is sent however long it takes
+		w.s.mu.Lock()
+		delete(w.s.watches, w.id)
+		w.s.mu.Unlock()
+	}
+	select {
+	case w.sending <- struct{}{}:
+		defer func() { <-w.sending }()
+	case <-ctx.Done():
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	p := wire.ChangedParams{
+		Path: e.Path.String(), Event: eventName(e.Kind), Timestamp: stamp(e.Time), WatchID: w.id,
+		MoveID: e.MoveID, Overflow: e.Overflow, Ended: e.Ended,
+	}
+	if !utf8.ValidString(p.Path) {
+		p.RawPath = base64.StdEncoding.EncodeToString([]byte(p.Path))
+		p.Path = strings.ToValidUTF8(p.Path, "\uFFFD")
+	}
+	w.s.stats.notified.Add(1)
+	w.s.notify(wire.Changed, &p)
 }
 
 func eventName(k vfs.EventKind) string {

@@ -21,7 +21,7 @@ func (s *Session) start(r *request) {
 	select {
 	case s.workers.next <- r:
 	default:
-		s.wg.Go(func() { s.work(r) })
+		go s.work(r)
 	}
 }
 

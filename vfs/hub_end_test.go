@@ -1,6 +1,7 @@
 package vfs_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -213,7 +214,7 @@ func TestWatchEndsConcurrently(t *testing.T) {
 		wg.Go(x.w.Close)
 		wg.Go(func() { b.revoke("code") })
 		wg.Go(func() {
-			w, err := h.Watch(bg, who, b.at("d").Path, vfs.WatchOptions{}, func([]vfs.Event) {})
+			w, err := h.Watch(bg, who, b.at("d").Path, vfs.WatchOptions{}, func(context.Context, []vfs.Event) {})
 			if err == nil {
 				<-w.Done() // its root ends
 			}

@@ -1,6 +1,7 @@
 package vfs_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -49,7 +50,7 @@ func (b *bed) watch(h *vfs.Hub, rel string, o vfs.WatchOptions) *watcher {
 	return x
 }
 
-func (x *watcher) emit(events []vfs.Event) {
+func (x *watcher) emit(_ context.Context, events []vfs.Event) {
 	x.mu.Lock()
 	if x.in++; x.in > 1 {
 		x.Error("emit is called twice at a time")
@@ -285,7 +286,7 @@ func TestWatchRefuses(t *testing.T) {
 	b.must(os.Symlink("/", b.host("d/l")))
 	h := b.hub(vfs.HubOptions{})
 	try := func(rel string) error {
-		return second(h.Watch(bg, who, b.at(rel).Path, vfs.WatchOptions{Recursive: true}, func([]vfs.Event) {}))
+		return second(h.Watch(bg, who, b.at(rel).Path, vfs.WatchOptions{Recursive: true}, func(context.Context, []vfs.Event) {}))
 	}
 	b.wantKind(try("nothing"), names.NotExist)
 	b.wantKind(try("d/fifo"), names.Hidden)
@@ -317,7 +318,7 @@ func TestWatchLimit(t *testing.T) {
 	}
 	b.put("small/f", "")
 	h := b.hub(vfs.HubOptions{MaxWatches: 5})
-	_, err := h.Watch(bg, who, b.at("d").Path, vfs.WatchOptions{Recursive: true}, func([]vfs.Event) { t.Error("an event") })
+	_, err := h.Watch(bg, who, b.at("d").Path, vfs.WatchOptions{Recursive: true}, func(context.Context, []vfs.Event) { t.Error("an event") })
 	var limit *vfs.LimitError
 	if !errors.Is(err, names.Quota) || !errors.As(err, &limit) || limit.Limit != 5 {
 		t.Errorf("%v", err)

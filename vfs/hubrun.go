@@ -56,7 +56,8 @@ func (w *Watch) run() {
 	}
 	w.mu.Unlock()
 	if why != endClosed && !w.mute.Load() {
-		w.emit([]Event{{Path: w.path, Kind: Deleted, Time: time.Now().UTC(), Ended: true}})
+		w.cancel() // it is the last: nobody is to wait for who does not take it
+		w.emit(w.ctx, []Event{{Path: w.path, Kind: Deleted, Time: time.Now().UTC(), Ended: true}})
 	}
 	for _, ack := range acks {
 		close(ack)
@@ -139,7 +140,7 @@ func (w *Watch) report() {
 		return // what was gathered is thrown away there
 	}
 	if events := w.drain(); len(events) > 0 {
-		w.emit(events)
+		w.handOver(events)
 	}
 }
 

@@ -23,7 +23,7 @@ type Watch struct {
 	c      guard.Caller
 	path   guard.Path
 	o      WatchOptions
-	emit   func([]Event)
+	emit   func(context.Context, []Event)
 	ctx    context.Context
 	cancel context.CancelFunc
 	stop   chan struct{} // closed when the watch is to end
@@ -39,6 +39,7 @@ type Watch struct {
 	ending   endReason
 	raw      []rawEvent
 	urgent   bool
+	giveUp   context.CancelFunc // of the events being handed over; nil: none are
 	over     bool
 	narrows  []chan struct{}
 	judge    bool   // the root was narrowed
@@ -68,9 +69,13 @@ const (
 // alone. Some events may come twice. Links are not followed; names that the
 // caller may not see, special files and unfinished replacements are left out.
 //
+// The context of emit ends when the watch is to end or to judge everything anew:
+// whoever changes the root waits until emit returns. That of an event with Ended
+// has ended from the beginning.
+//
 // ctx bounds the setting up only. If there are not enough watches for all
 // directories the error is names.Quota with a *LimitError.
-func (h *Hub) Watch(ctx context.Context, c guard.Caller, p guard.Path, o WatchOptions, emit func([]Event)) (*Watch, error) {
+func (h *Hub) Watch(ctx context.Context, c guard.Caller, p guard.Path, o WatchOptions, emit func(context.Context, []Event)) (*Watch, error) {
 	if o.Events == 0 {
 		o.Events = AllEvents
 	}
@@ -174,8 +179,28 @@ func (w *Watch) narrow() <-chan struct{} {
 	}
 	ack := make(chan struct{})
 	w.narrows = append(w.narrows, ack)
+	if w.giveUp != nil {
+		w.giveUp()
+	}
 	w.poke()
 	return ack
+}
+
+// handOver gives events to the receiver, until they are not to be reported any
+// more.
+func (w *Watch) handOver(events []Event) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	w.mu.Lock()
+	w.giveUp = cancel
+	if w.judge {
+		cancel() // it was asked for since the events were looked at
+	}
+	w.mu.Unlock()
+	w.emit(ctx, events)
+	w.mu.Lock()
+	w.giveUp = nil
+	w.mu.Unlock()
 }
 
 // forget takes the watch out of the hub, when nothing is reported any more: a

@@ -335,7 +335,7 @@ func (s *Server) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error
 		return rpc(err)
 	}
 	k := subscription{req.Session, req.Params.URI}
-	w, err := s.hub.Watch(ctx, s.caller, at.Path, vfs.WatchOptions{Recursive: true}, func([]vfs.Event) {
+	w, err := s.hub.Watch(ctx, s.caller, at.Path, vfs.WatchOptions{Recursive: true}, func(context.Context, []vfs.Event) {
 		// Whoever hung up wants to know no more.
 		_ = s.mcp.ResourceUpdated(s.ctx, &mcp.ResourceUpdatedNotificationParams{URI: k.uri})
 	})
