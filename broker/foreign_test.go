@@ -1,10 +1,12 @@
 package broker
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -56,3 +58,41 @@ func TestForeignRootsLookLikeNone(t *testing.T) {
 		}
 	}
 }
+
+// R127: neither a notification nor the version of a list tells that somebody
+// else's roots change; one's own are told of.
+func TestForeignRootsChangeNothing(t *testing.T) {
+	l := newLab(t, func(c *Config) { c.PageSize = 1 })
+	l.root("a", guard.ReadOnly, nil)
+	l.root("b", guard.ReadOnly, nil)
+	alice, p := l.connect("alice"), l.connect("bob")
+	var before wire.RootsResult
+	p.must("roots/list", obj{}, &before)
+	dir := t.TempDir()
+	l.grant(guard.Grant{Root: "hers", Dir: dir, Subject: "alice", Policy: guard.Policy{Rights: guard.ReadWrite}})
+	alice.until(wire.RootsChanged, whatever)
+	if err := l.reg.Set(t.Context(), "hers", guard.ReadOnly); err != nil {
+		t.Fatal(err)
+	}
+	alice.until(wire.RootsChanged, whatever)
+	if _, err := l.reg.Revoke(t.Context(), "hers"); err != nil {
+		t.Fatal(err)
+	}
+	alice.until(wire.RootsChanged, whatever)
+	if n := p.s.Stats().Notified; n != 0 {
+		t.Errorf("%d notifications of another's roots", n)
+	}
+	var after wire.RootsResult
+	p.must("roots/list", obj{}, &after)
+	if after.NextCursor != before.NextCursor {
+		t.Errorf("the cursor moved from %s to %s", before.NextCursor, after.NextCursor)
+	}
+	p.must("roots/list", obj{"cursor": before.NextCursor}, nil)
+	l.grant(guard.Grant{Root: "his", Dir: dir, Subject: "bob", Policy: guard.Policy{Rights: guard.ReadOnly}})
+	p.until(wire.RootsChanged, whatever)
+	if e, _ := p.fails("roots/list", obj{"cursor": before.NextCursor}); e.Code != wire.CodeInvalidParams {
+		t.Errorf("a cursor of the old list: %+v", e)
+	}
+}
+
+func whatever(json.RawMessage) bool { return true }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// cursor is a place in one state of the list of roots (seed 004): the list's
-// version and how many have been sent.
+// cursor is a place in one state of the list of roots (seed 004): the version of
+// the session's own list and how many have been sent.
 type cursor struct {
 	Version uint64 `json:"v"`
 	Offset  int    `json:"o"`
@@ -44,8 +45,8 @@ func (s *Session) listRoots(r *request) (any, error) {
 	if err := decode(r, &p); err != nil {
 		return nil, err
 	}
-	version := s.b.cfg.Registry.Version()
 	all := s.visible()
+	version := s.roots.versionOf(all)
 	first := 0
 	if p.Cursor != "" {
 		c, err := parseCursor(p.Cursor)
@@ -59,9 +60,6 @@ func (s *Session) listRoots(r *request) (any, error) {
 			return nil, badParams{text: "params: cursor lies behind the end of the list"}
 		}
 		first = c.Offset
-	}
-	if now := s.b.cfg.Registry.Version(); now != version {
-		return nil, staleCursor(now, version) // changed between the two readings
 	}
 	end := min(first+s.b.cfg.PageSize, len(all))
 	res := &wire.RootsResult{Roots: make([]wire.Root, 0, end-first)}
@@ -132,6 +130,45 @@ type announcer struct {
 	sending bool // the peer has not taken the last one yet
 	quiet   bool // the timer runs: one was sent less than wait ago
 	off     bool
+	told    []listed // what the peer was last told of, or had from the beginning
+	seen    []listed // what version is of
+	version uint64
+}
+
+// listed is what makes one state of a session's list of roots: not the registry's
+// version, which moves with the roots of others (R127).
+type listed struct {
+	root   guard.RootName
+	epoch  uint64
+	rights guard.Rights
+}
+
+func listing(all []guard.Status) []listed {
+	out := make([]listed, len(all))
+	for i := range all {
+		out[i] = listed{all[i].Grant.Root, all[i].Epoch, all[i].Grant.Policy.Rights}
+	}
+	return out
+}
+
+// versionOf numbers the states of the session's list; it grows when that changes.
+func (a *announcer) versionOf(all []guard.Status) uint64 {
+	now := listing(all)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.version == 0 || !slices.Equal(now, a.seen) {
+		a.seen = now
+		a.version++
+	}
+	return a.version
+}
+
+// begin takes the list as it is for what the peer knows.
+func (a *announcer) begin() {
+	now := listing(a.s.visible())
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.told = now
 }
 
 func (a *announcer) init(s *Session, wait time.Duration) { a.s, a.wait = s, wait }
@@ -164,10 +201,16 @@ func (a *announcer) change() {
 	a.sendLocked()
 }
 
-// sendLocked sends one and begins the quiet time. The sending itself is done by
+// sendLocked sends one, if the session's own list has changed since the last, and
+// begins the quiet time. The sending itself is done by
 // a goroutine: the peer may be slow, and the registry waits for us.
 func (a *announcer) sendLocked() {
-	a.pending, a.quiet, a.sending = false, true, true
+	a.pending = false
+	now := listing(a.s.visible())
+	if slices.Equal(now, a.told) {
+		return // another's root
+	}
+	a.told, a.quiet, a.sending = now, true, true
 	go func() {
 		a.s.stats.notified.Add(1)
 		a.s.notify(wire.RootsChanged, nil)

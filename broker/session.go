@@ -418,13 +418,17 @@ func (s *Session) notify(method string, params any) {
 	_ = send(s.ctx, frame)
 }
 
-// attach makes send the way to the peer; detach undoes it.
+// attach makes send the way to the peer.
 func (s *Session) attach(send sender) {
 	s.mu.Lock()
+	first := s.peer == nil
 	if !s.closed {
 		s.peer = send
 	}
 	s.mu.Unlock()
+	if first {
+		s.roots.begin()
+	}
 }
 
 // decode reads a request's parameters, or refuses them.
