@@ -146,9 +146,8 @@ func rpc(err error) error {
 	}
 	e := &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
 	switch names.Reason(err) { //nolint:exhaustive // the others are failures
-	case names.NotExist, names.Hidden:
-		e.Code = mcp.CodeResourceNotFound
-	case names.Invalid, names.NoConsent, names.Escaped, names.TooLong:
+	case names.NotExist, names.Hidden, // as the SDK says since 1.7 that there is none
+		names.Invalid, names.NoConsent, names.Escaped, names.TooLong:
 	default:
 		e.Code = int64(wire.Number(names.Reason(err).Code()))
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
+
 type node struct {
 	Name, Type string
 	Children   []node

@@ -38,9 +38,8 @@ type front struct {
 
 // op is one operation; of a list, the answer is the names.
 type op struct {
-	what   string
-	p, q   string
-	exists bool // of create
+	what string
+	p, q string
 }
 
 var (

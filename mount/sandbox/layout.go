@@ -261,7 +261,3 @@ func (l *layout) rules() rules {
 	r.Write = append(append(r.Write, l.Tops...), l.Nested...)
 	return r
 }
-
-// goneForGood are the roots that cannot appear again after a revocation, or be
-// granted later: what lies at their path then is the host's own, read-only.
-func (l *layout) goneForGood() string { return strings.Join(l.Nested, ", ") }
