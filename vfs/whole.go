@@ -278,7 +278,8 @@ func (o *overwriting) run(data []byte) (written, error) {
 	if err != nil {
 		return written{}, err
 	}
-	if !made {
+	quiet := !made && o.how.Create // what reserved no name has nothing to give back
+	if quiet {
 		o.l.NotMade()
 	}
 	info, err := beneath.Stat(fd)
@@ -287,7 +288,7 @@ func (o *overwriting) run(data []byte) (written, error) {
 		o.l.Made(info.ID())
 		o.l.MadeName(d.Rel(dir.Rel()), base, info.ID(), false)
 	}
-	return written{info: info, quiet: !made && o.how.Create}, err
+	return written{info: info, quiet: quiet}, err
 }
 
 // open opens the file to be written, or makes it.
