@@ -24,10 +24,11 @@ test: need-go
 # Two halves at a time: what needs no mount beside what does. Packages with mounts
 # run one by one, because some look for others' holders of a mount.
 test-tree:
-	$(TEST) ./guard/... ./vfs/... ./broker/... ./integration/deps ./integration/files ./integration/proxy ./integration/policy ./integration/sandbox ./integration/bench
+	$(TEST) ./guard/... ./vfs/... ./broker/... ./integration/deps ./integration/files ./integration/proxy ./integration/policy ./integration/sandbox ./integration/bench \
+	  ./integration/race ./cmd/rootsfs/internal/...
 
 test-mounts:
-	$(TEST) $$($(GO) list ./integration/... | grep -Ev '/integration/(deps|files|proxy|policy|sandbox|bench)$$') ./cmd/... ./mount/...
+	$(TEST) $$($(GO) list ./integration/... | grep -Ev '/integration/(deps|files|proxy|policy|sandbox|bench|race)$$') ./cmd/rootsfs ./mount/...
 
 # The loops that `make test` runs shortened, in full.
 soak: need-go
