@@ -67,9 +67,12 @@ func give(roots []*root, weight int64) {
 	}
 }
 
-// wait waits until ctx or the operation's root ends.
+// wait waits until the operation's root ends, but not for ever. That ctx ends
+// counts for nothing: any signal to the caller's thread ends that of a request of
+// the kernel, and rename(2) and mkdir(2) know no EINTR. Others hold the lock only
+// while they make or move one name.
 func (l *Lease) wait(ctx context.Context, r *root, weight int64) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultTimeout)
 	defer cancel()
 	dead := l.root.dead
 	go func() {

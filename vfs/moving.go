@@ -137,7 +137,7 @@ func (m *move) place(d beneath.Dir, name, at, toDir, toName, to string, locked b
 
 // below judges everything in a directory, at its own place and at another.
 func (m *move) below(at, to string) error {
-	w := newWalker(m.ctx, m.l, at)
+	w := newWalker(context.WithoutCancel(m.ctx), m.l, at) // as Lease.Moving waits: rename(2) knows no EINTR
 	w.all = true
 	defer w.close()
 	if err := w.start(); err != nil {
