@@ -26,6 +26,11 @@ type flight struct {
 	unlock     bool       // a RELEASE that ends an flock
 	killPriv   bool       // a WRITE that must clear set-id bits
 	writeCache bool       // a WRITE of the kernel's page cache, not of a write(2)
+
+	asked context.Context // go-fuse's, whose Done is an INTERRUPT; nil: not entered
+	death chan struct{}   // closed when the caller is dying; nil: nobody has waited
+	over  chan struct{}   // closed at the end, if there is a death to wait for
+	ended bool
 }
 
 // flights are the requests in progress, found by the cancel channel that
@@ -64,6 +69,9 @@ func (fs *flights) end(cancel <-chan struct{}, f *flight) {
 	f.mu.Lock()
 	pinned, files := f.pinned, f.files
 	f.pinned, f.files = nil, nil
+	if f.ended = true; f.over != nil {
+		close(f.over)
+	}
 	f.mu.Unlock()
 	for _, file := range files {
 		file.Unretain()
@@ -76,6 +84,9 @@ func (fs *flights) end(cancel <-chan struct{}, f *flight) {
 // of returns the flight a handler runs in, nil when it was not called by the
 // kernel.
 func (fs *flights) of(ctx context.Context) *flight {
+	if f, ok := ctx.(*flight); ok {
+		return f
+	}
 	fc, ok := ctx.(*fuse.Context)
 	if !ok {
 		return nil
@@ -86,15 +97,17 @@ func (fs *flights) of(ctx context.Context) *flight {
 	return s.m[fc.Cancel]
 }
 
-// enter says which root a flight is about. It comes before the gate, so a
-// flight that has passed the gate can be found by its root.
-func (f *flight) enter(v *view) {
+// enter says which root a flight is about, and returns the context for its
+// operation. It comes before the gate, so a flight that has passed the gate can be
+// found by its root.
+func (f *flight) enter(ctx context.Context, v *view) context.Context {
 	if f == nil {
-		return
+		return ctx
 	}
 	f.mu.Lock()
-	f.view = v
+	f.view, f.asked = v, ctx
 	f.mu.Unlock()
+	return f
 }
 
 // drain waits until no flight about v is left. Flights that begin meanwhile are

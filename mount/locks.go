@@ -137,7 +137,7 @@ func lockOf(lk *fuse.FileLock, flags uint32) vfs.Lock {
 
 // Getlk tells which lock stands in the way.
 func (n *node) Getlk(ctx context.Context, fh fs.FileHandle, owner uint64, lk *fuse.FileLock, flags uint32, out *fuse.FileLock) syscall.Errno {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	f, errno := n.lockFile(ctx, c, fh, lockOwner{owner, flags&fuse.FUSE_LK_FLOCK != 0}, true)
 	if errno != 0 {
 		return errno
@@ -169,7 +169,7 @@ func (n *node) Setlkw(ctx context.Context, fh fs.FileHandle, owner uint64, lk *f
 func (n *node) setlk(ctx context.Context, fh fs.FileHandle, owner uint64, lk *fuse.FileLock, flags uint32,
 	lock func(*vfs.File, context.Context, guard.Caller, vfs.Lock) error,
 ) syscall.Errno {
-	_, c := n.enter(ctx)
+	_, _, c := n.enter(ctx) // fcntl(2), flock(2): a signal ends the waiting
 	l := lockOf(lk, flags)
 	f, errno := n.lockFile(ctx, c, fh, lockOwner{owner, l.Flock}, l.Type != unix.F_UNLCK)
 	if errno != 0 || f == nil {

@@ -15,11 +15,13 @@ import (
 )
 
 // enter begins a handler: it says which root the flight is about, before the
-// gate is asked, and who asks.
-func (n *node) enter(ctx context.Context) (*flight, guard.Caller) {
+// gate is asked, and who asks. The context it returns, for all but locks that are
+// waited for, ends with the caller and not with a signal that the caller survives
+// (flight.Done).
+func (n *node) enter(ctx context.Context) (context.Context, *flight, guard.Caller) {
 	f := n.view.m.raw.flights.of(ctx)
-	f.enter(n.view)
-	return f, n.view.m.caller(ctx)
+	c := n.view.m.caller(ctx)
+	return f.enter(ctx, n.view), f, c
 }
 
 func (n *node) tree() *vfs.Tree { return n.view.m.tree }
@@ -33,7 +35,7 @@ func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs
 	if inner := n.innerRoot(name); inner != "" {
 		return n.view.m.lookupRoot(ctx, &n.Inode, name, inner, out)
 	}
-	f, c := n.enter(ctx)
+	ctx, f, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
 		return nil, n.gone()
@@ -107,7 +109,7 @@ func (n *node) fillAttrOut(out *fuse.AttrOut, info *vfs.Info) {
 // Getattr reads the attributes, by an open file if there is one: the file may
 // have no name any more.
 func (n *node) Getattr(ctx context.Context, fh fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	info, err := n.stat(ctx, c, fh)
 	if err != nil {
 		return names.Errno(err)
@@ -137,7 +139,7 @@ func (n *node) stat(ctx context.Context, c guard.Caller, fh fs.FileHandle) (vfs.
 
 // Setattr changes attributes.
 func (n *node) Setattr(ctx context.Context, fh fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	at, file, errno := n.target(fh)
 	if errno != 0 {
 		return errno
@@ -204,7 +206,7 @@ func (m *Mount) attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
 
 // Readlink returns a link's target, if it stays in the root.
 func (n *node) Readlink(ctx context.Context) ([]byte, syscall.Errno) {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	var target string
 	errno := n.anyhow(func(at vfs.At, f *vfs.File) (err error) {
 		target, err = n.tree().Readlink(ctx, c, at, f)
@@ -230,7 +232,7 @@ func (n *node) anyhow(f func(at vfs.At, file *vfs.File) error) syscall.Errno {
 
 // Statfs describes the source's file system.
 func (n *node) Statfs(ctx context.Context, out *fuse.StatfsOut) syscall.Errno {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	return n.anyhow(func(at vfs.At, f *vfs.File) error {
 		st, err := n.tree().Statfs(ctx, c, at, f)
 		out.Blocks, out.Bfree, out.Bavail = st.Blocks, st.Bfree, st.Bavail
@@ -242,7 +244,7 @@ func (n *node) Statfs(ctx context.Context, out *fuse.StatfsOut) syscall.Errno {
 
 // Getxattr reads one extended attribute.
 func (n *node) Getxattr(ctx context.Context, attr string, dest []byte) (uint32, syscall.Errno) {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	sz := 0
 	errno := n.anyhow(func(at vfs.At, f *vfs.File) (err error) {
 		sz, err = n.tree().Getxattr(ctx, c, at, f, attr, dest)
@@ -253,7 +255,7 @@ func (n *node) Getxattr(ctx context.Context, attr string, dest []byte) (uint32, 
 
 // Listxattr lists the extended attributes.
 func (n *node) Listxattr(ctx context.Context, dest []byte) (uint32, syscall.Errno) {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	var list []byte
 	errno := n.anyhow(func(at vfs.At, f *vfs.File) (err error) {
 		list, err = n.tree().Listxattr(ctx, c, at, f)
@@ -270,7 +272,7 @@ func (n *node) Listxattr(ctx context.Context, dest []byte) (uint32, syscall.Errn
 
 // Setxattr sets one extended attribute.
 func (n *node) Setxattr(ctx context.Context, attr string, data []byte, flags uint32) syscall.Errno {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	own := n.writing()
 	errno := n.anyhow(func(at vfs.At, f *vfs.File) error {
 		return n.tree().Setxattr(ctx, c, at, f, attr, data, int(flags))
@@ -281,7 +283,7 @@ func (n *node) Setxattr(ctx context.Context, attr string, data []byte, flags uin
 
 // Removexattr removes one extended attribute.
 func (n *node) Removexattr(ctx context.Context, attr string) syscall.Errno {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	return n.anyhow(func(at vfs.At, f *vfs.File) error {
 		return n.tree().Removexattr(ctx, c, at, f, attr)
 	})

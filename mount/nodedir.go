@@ -22,7 +22,7 @@ type dirHandle struct {
 
 // OpendirHandle opens the directory for reading.
 func (n *node) OpendirHandle(ctx context.Context, _ uint32) (fs.FileHandle, uint32, syscall.Errno) {
-	f, c := n.enter(ctx)
+	ctx, f, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
 		if errno := n.gone(); errno != syscall.ENOENT {
@@ -48,7 +48,7 @@ func (n *node) OpendirHandle(ctx context.Context, _ uint32) (fs.FileHandle, uint
 
 // Readdirent implements fs.FileReaddirenter.
 func (d *dirHandle) Readdirent(ctx context.Context) (*fuse.DirEntry, syscall.Errno) {
-	_, c := d.node.enter(ctx)
+	ctx, _, c := d.node.enter(ctx)
 	if len(d.batch) == 0 && !d.end {
 		at, ok := d.node.place()
 		if !ok {
@@ -74,7 +74,7 @@ func (d *dirHandle) Lookup(ctx context.Context, name string, out *fuse.EntryOut)
 	if inner := d.node.innerRoot(name); inner != "" {
 		return d.node.view.m.lookupRoot(ctx, &d.node.Inode, name, inner, out)
 	}
-	f, c := d.node.enter(ctx)
+	ctx, f, c := d.node.enter(ctx)
 	at, ok := d.node.place()
 	if !ok || d.dir == nil {
 		return nil, orphan
@@ -91,7 +91,7 @@ func (d *dirHandle) Lookup(ctx context.Context, name string, out *fuse.EntryOut)
 
 // Seekdir implements fs.FileSeekdirer.
 func (d *dirHandle) Seekdir(ctx context.Context, off uint64) syscall.Errno {
-	_, c := d.node.enter(ctx)
+	ctx, _, c := d.node.enter(ctx)
 	if d.dir == nil {
 		return 0
 	}
@@ -108,7 +108,7 @@ func (d *dirHandle) Releasedir(context.Context, uint32) {
 
 // Fsyncdir implements fs.FileFsyncdirer.
 func (d *dirHandle) Fsyncdir(ctx context.Context, flags uint32) syscall.Errno {
-	_, c := d.node.enter(ctx)
+	ctx, _, c := d.node.enter(ctx)
 	if d.dir == nil {
 		return 0
 	}

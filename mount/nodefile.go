@@ -113,7 +113,7 @@ func (n *node) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, s
 	if n.view.m.opt.Level == Max {
 		return nil, 0, syscall.ENOSYS // the kernel then stops asking, for the whole mount
 	}
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	f, err := n.openAnyhow(ctx, c, int(flags))
 	if err != nil {
 		return nil, 0, names.Errno(err)
@@ -133,7 +133,7 @@ func noPages(f *vfs.File) uint32 {
 
 // Create makes a file and opens it.
 func (n *node) Create(ctx context.Context, name string, flags uint32, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
-	fl, c := n.enter(ctx)
+	ctx, fl, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
 		return nil, nil, 0, n.gone()
@@ -152,7 +152,7 @@ func (n *node) Create(ctx context.Context, name string, flags uint32, mode uint3
 
 // Tmpfile makes a file without a name and opens it.
 func (n *node) Tmpfile(ctx context.Context, flags uint32, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
-	fl, c := n.enter(ctx)
+	ctx, fl, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
 		return nil, nil, 0, n.gone()
@@ -181,7 +181,7 @@ func (n *node) opened(fl *flight, f *vfs.File, info *vfs.Info, created, watched 
 
 // Read reads through the gate into the reply's buffer.
 func (n *node) Read(ctx context.Context, fh fs.FileHandle, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	f, errno := n.file(ctx, c, fh, false)
 	if errno != 0 {
 		return nil, errno
@@ -195,7 +195,7 @@ func (n *node) Read(ctx context.Context, fh fs.FileHandle, dest []byte, off int6
 
 // Writev writes the request's pages.
 func (n *node) Writev(ctx context.Context, fh fs.FileHandle, data [][]byte, off int64) (uint32, syscall.Errno) {
-	fl, c := n.enter(ctx)
+	ctx, fl, c := n.enter(ctx)
 	f, errno := n.file(ctx, c, fh, true)
 	if errno != 0 {
 		return 0, errno
@@ -226,7 +226,7 @@ func (n *node) Write(ctx context.Context, fh fs.FileHandle, data []byte, off int
 
 // Flush answers close(2), when it is asked at all.
 func (n *node) Flush(ctx context.Context, fh fs.FileHandle) syscall.Errno {
-	fl, c := n.enter(ctx)
+	ctx, fl, c := n.enter(ctx)
 	h, ok := fh.(*handle)
 	if !ok {
 		return syscall.ENOSYS
@@ -239,7 +239,7 @@ func (n *node) Flush(ctx context.Context, fh fs.FileHandle) syscall.Errno {
 
 // Fsync writes a file, or a directory, to the disk.
 func (n *node) Fsync(ctx context.Context, fh fs.FileHandle, flags uint32) syscall.Errno {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	f, errno := n.file(ctx, c, fh, false)
 	if errno != 0 {
 		return errno
@@ -249,7 +249,7 @@ func (n *node) Fsync(ctx context.Context, fh fs.FileHandle, flags uint32) syscal
 
 // Allocate is fallocate(2).
 func (n *node) Allocate(ctx context.Context, fh fs.FileHandle, off uint64, size uint64, mode uint32) syscall.Errno {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	f, errno := n.file(ctx, c, fh, true)
 	if errno != 0 {
 		return errno
@@ -262,7 +262,7 @@ func (n *node) Allocate(ctx context.Context, fh fs.FileHandle, off uint64, size 
 
 // Lseek finds data and holes.
 func (n *node) Lseek(ctx context.Context, fh fs.FileHandle, off uint64, whence uint32) (uint64, syscall.Errno) {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	f, errno := n.file(ctx, c, fh, false)
 	if errno != 0 {
 		return 0, errno
@@ -273,7 +273,7 @@ func (n *node) Lseek(ctx context.Context, fh fs.FileHandle, off uint64, whence u
 
 // CopyFileRange copies within the source, where both files are of one root.
 func (n *node) CopyFileRange(ctx context.Context, fhIn fs.FileHandle, offIn uint64, out *fs.Inode, fhOut fs.FileHandle, offOut uint64, length uint64, _ uint64) (uint32, syscall.Errno) {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	to, ok := out.Operations().(*node)
 	if !ok || to.view != n.view {
 		return 0, syscall.EXDEV

@@ -14,7 +14,7 @@ import (
 
 // made answers a request that made a name in directory n.
 func (n *node) made(ctx context.Context, name string, out *fuse.EntryOut, make func(c guard.Caller, at vfs.At) (vfs.Info, error)) (*fs.Inode, syscall.Errno) {
-	f, c := n.enter(ctx)
+	ctx, f, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
 		return nil, n.gone()
@@ -58,7 +58,7 @@ func (n *node) Link(ctx context.Context, target fs.InodeEmbedder, name string, o
 	if !ok || old.view != n.view {
 		return nil, syscall.EXDEV
 	}
-	f, c := n.enter(ctx)
+	ctx, f, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
 		return nil, n.gone()
@@ -80,7 +80,7 @@ func (n *node) Link(ctx context.Context, target fs.InodeEmbedder, name string, o
 
 // Unlink removes a file's name.
 func (n *node) Unlink(ctx context.Context, name string) syscall.Errno {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
 		return n.gone()
@@ -90,7 +90,7 @@ func (n *node) Unlink(ctx context.Context, name string) syscall.Errno {
 
 // Rmdir removes an empty directory.
 func (n *node) Rmdir(ctx context.Context, name string) syscall.Errno {
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
 		return n.gone()
@@ -116,7 +116,7 @@ func (n *node) Rename(ctx context.Context, name string, newParent fs.InodeEmbedd
 	if !ok || to.view != n.view {
 		return syscall.EXDEV
 	}
-	_, c := n.enter(ctx)
+	ctx, _, c := n.enter(ctx)
 	from, ok1 := n.place()
 	dest, ok2 := to.place()
 	if !ok1 || !ok2 {

@@ -247,12 +247,12 @@ func (r *rawFS) mayRead(cancel <-chan struct{}, f *flight, in *fuse.ReadIn) fuse
 		return fuse.OK // the mountpoint's own list
 	}
 	h := d.(*dirHandle)
-	f.enter(h.node.view)
+	asked := &fuse.Context{Caller: in.Caller, Cancel: cancel}
+	ctx := f.enter(asked, h.node.view)
 	if h.dir == nil {
 		return fuse.OK
 	}
-	ctx := &fuse.Context{Caller: in.Caller, Cancel: cancel}
-	return fuse.Status(errnoOf(h.dir.Check(ctx, h.node.view.m.caller(ctx))))
+	return fuse.Status(errnoOf(h.dir.Check(ctx, h.node.view.m.caller(asked))))
 }
 
 // ReleaseDir forgets the handle before the bridge can give its number away.

@@ -48,8 +48,9 @@ func (m *Mount) lookupRoot(ctx context.Context, parent *fs.Inode, name string, r
 		return nil, syscall.ENOENT
 	}
 	f := m.raw.flights.of(ctx)
-	f.enter(v)
-	info, err := m.tree.Lstat(ctx, m.caller(ctx), vfs.At{Path: p, Epoch: v.epoch})
+	c := m.caller(ctx)
+	ctx = f.enter(ctx, v)
+	info, err := m.tree.Lstat(ctx, c, vfs.At{Path: p, Epoch: v.epoch})
 	if err != nil {
 		if names.Reason(err) == names.NoConsent {
 			return nil, syscall.ENOENT // another subject's: not this one's to know of

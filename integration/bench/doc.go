@@ -29,6 +29,8 @@
 //     are read back from the source directory with the clock stopped, tar is
 //     checked by its length, du against du of the source, git status must be
 //     clean. A peer that answers wrongly is "broken", never fast.
+//   - patterns-0 and patterns-50 are rootsfs at audit without any pattern and with
+//     fifty besides the built-in ones; they run the workloads about names.
 //   - The loopback runs without passthrough, which is native speed that nothing
 //     can revoke.
 //   - Sequential write includes its fsync; 4 KiB writes overwrite and do not sync.

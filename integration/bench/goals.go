@@ -10,6 +10,8 @@ const (
 	audit  = "rootsfs-audit"
 	maxLvl = "rootsfs-max"
 	tuned  = "bindfs-tuned"
+	// audit without any pattern, and with fifty and the built-in ones
+	noPatterns, manyPatterns = "patterns-0", "patterns-50"
 )
 
 // goals are the project's, against native. They are for -size full.
@@ -31,12 +33,13 @@ var goals = []struct {
 
 // inGoals reports whether a goal depends on a peer.
 func inGoals(peer string) bool {
-	return peer == native || peer == audit || peer == maxLvl || peer == tuned
+	return peer == native || peer == audit || peer == maxLvl || peer == tuned || peer == noPatterns || peer == manyPatterns
 }
 
 const (
 	revocationGoal = 0.100 // seconds, at audit, for the smaller holding
 	memoryGoal     = 1.3   // against the bare tree
+	patternsGoal   = 1.1   // fifty patterns against none
 )
 
 // status is how a goal came out.
@@ -87,7 +90,22 @@ func judgeGoals(r *report) []outcome {
 		}
 		all = append(all, judge(row.Workload+", "+audit+" ahead of "+tuned, limit, ok1 && ok2, fmt.Sprintf("%.2f", ours), ours < theirs))
 	}
+	all = append(all, judgePatterns(r)...)
 	return append(append(append(all, judgeRevocation(r)...), judgeMemory(r)...), append(append(judgeFiles(r), judgeStart(r)...), judgeProxy(r)...)...)
+}
+
+// judgePatterns compares fifty patterns with none, on the rows that have both.
+func judgePatterns(r *report) []outcome {
+	var all []outcome
+	for _, row := range r.Rows {
+		many, ok1 := row.ratio(manyPatterns)
+		none, ok2 := row.ratio(noPatterns)
+		if ok1 && ok2 {
+			all = append(all, judge(row.Workload+", 50 patterns against none", fmt.Sprintf("%.1f", patternsGoal), true,
+				fmt.Sprintf("%.2f", many/none), many <= patternsGoal*none))
+		}
+	}
+	return all
 }
 
 func judgeRevocation(r *report) []outcome {

@@ -32,6 +32,8 @@ type peer struct {
 	line bool   // prints a line when the mount answers; otherwise we poll
 	// rootsfs marks what only rootsfs has: revocation.
 	rootsfs bool
+	// names restricts it to the workloads about names: it shows what patterns cost.
+	names bool
 }
 
 // rootName is the name the source has in a rootsfs mount.
@@ -48,10 +50,38 @@ func (l *lab) peers() []peer {
 			},
 		})
 	}
+	ps = append(ps, l.patternPeer(noPatterns, []string{"--no-default-policy"}), l.patternPeer(manyPatterns, patternFlags()))
 	ps = append(ps, l.bindfsPeer("bindfs", nil), l.bindfsPeer("bindfs-tuned", tuning(l.bindfsVersion)))
 	return append(ps, peer{name: "loopback", skip: l.fuseMissing, line: true, argv: func(source, mnt string) []string {
 		return []string{l.self, childLoopback, source, mnt}
 	}})
+}
+
+// patternPeer is rootsfs at audit with other patterns than the built-in ones.
+func (l *lab) patternPeer(name string, flags []string) peer {
+	return peer{
+		name: name, skip: cmp.Or(l.fuseMissing, l.rootsfsMissing), sub: rootName, line: true, names: true,
+		argv: func(source, mnt string) []string {
+			argv := append([]string{l.rootsfs, "mount", "--cache", "audit"}, flags...)
+			return append(argv, "--root", rootName+"="+source+":rw", mnt)
+		},
+	}
+}
+
+// patternFlags are fifty patterns of all the shapes people write, on top of the
+// built-in ones. None matches a name of the fixtures, since every peer has to see
+// the same files; so each of them is judged to its end for every name.
+func patternFlags() []string {
+	var flags []string
+	for i := range 10 {
+		flags = append(flags,
+			"--hide", fmt.Sprintf("*.secret%d", i),
+			"--hide", fmt.Sprintf("/vault%d/", i),
+			"--deny", fmt.Sprintf("docs/**/private%d.*", i),
+			"--protect", fmt.Sprintf("release-%d-[0-9]*.lock", i),
+			"--protect", fmt.Sprintf("**/generated%d/*.pb.go", i))
+	}
+	return flags
 }
 
 func (l *lab) bindfsPeer(name string, options []string) peer {

@@ -70,7 +70,7 @@ func (l *lab) rows(ctx context.Context, r *report, chosen []workload, peers []pe
 func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, rep int, used map[string]time.Duration) error {
 	for i := range peers {
 		p := peers[(i+rep)%len(peers)]
-		if c := rows[0].Cells[p.name]; c != nil && c.Broken != "" {
+		if c := rows[0].Cells[p.name]; c != nil && c.Broken != "" || p.names && !w.names {
 			continue
 		}
 		if l.limit > 0 && used[p.name] > l.limit && !inGoals(p.name) {

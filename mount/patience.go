@@ -1,0 +1,100 @@
+package mount
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// A flight is also the context of its operation. The kernel sends an INTERRUPT
+// for every signal that reaches the thread that waits (fs/fuse/dev.c,
+// request_wait_answer), those that it handles included, and an answer of EINTR
+// goes to the program as it is: FUSE knows no restart. On a local file system
+// rename(2), mkdir(2), stat(2) and reads of files know no EINTR, so programs do
+// not expect it (Go's runtime sends itself a signal every few milliseconds). An
+// interrupted operation therefore goes on, unless its caller has been killed: the
+// kernel keeps that one until it is answered, so a source that hangs would keep
+// it.
+
+// deathPoll is how often a caller that has had a signal is looked at. The kernel
+// sends one INTERRUPT for a request, so the second signal may be the deadly one.
+const deathPoll = 50 * time.Millisecond
+
+// Done is closed when the thread that asked has been killed, not when it was
+// merely interrupted. It costs a goroutine until the flight ends, and is only
+// asked for by what waits.
+func (f *flight) Done() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.death == nil {
+		f.death = make(chan struct{})
+		if fc, ok := f.asked.(*fuse.Context); ok && fc.Pid != 0 && !f.ended { // 0: of a pid namespace that is not ours
+			f.over = make(chan struct{})
+			go awaitDeath(fc.Cancel, fc.Pid, f.death, f.over)
+		}
+	}
+	return f.death
+}
+
+// Err is context.Canceled after Done was closed.
+func (f *flight) Err() error {
+	f.mu.Lock()
+	death := f.death
+	f.mu.Unlock()
+	select {
+	case <-death:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+// Deadline implements context.Context: there is none.
+func (f *flight) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Value implements context.Context with what go-fuse knows of the request.
+func (f *flight) Value(key any) any { return f.asked.Value(key) }
+
+// awaitDeath closes death when the thread tid, after interrupted was closed, is
+// being killed. It ends at over.
+func awaitDeath(interrupted <-chan struct{}, tid uint32, death chan<- struct{}, over <-chan struct{}) {
+	select {
+	case <-over:
+		return
+	case <-interrupted:
+	}
+	for {
+		if killed(tid) {
+			close(death)
+			return
+		}
+		select {
+		case <-over:
+			return
+		case <-time.After(deathPoll):
+		}
+	}
+}
+
+// killed reports whether a thread is gone or about to: every signal that is going
+// to end a process is made a pending SIGKILL of each of its threads
+// (kernel/signal.c, complete_signal).
+func killed(tid uint32) bool {
+	status, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(tid), 10) + "/status")
+	if err != nil {
+		return os.IsNotExist(err)
+	}
+	for _, set := range []string{"\nSigPnd:", "\nShdPnd:"} {
+		_, rest, _ := bytes.Cut(status, []byte(set))
+		line, _, _ := bytes.Cut(rest, []byte("\n"))
+		if pending, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64); err == nil && pending&(1<<(unix.SIGKILL-1)) != 0 {
+			return true
+		}
+	}
+	return false
+}
