@@ -15,7 +15,9 @@ const (
 	exitNoSuch      = 4 // no such session or root
 	exitSystem      = 5 // the machine cannot: no FUSE, no confinement
 
-	exitNoCommand = 127 // of run: there is no such command, as shells say it
+	// Of run, as shells say it.
+	exitNotExecutable = 126 // the command is there and cannot be executed
+	exitNoCommand     = 127 // there is no such command
 )
 
 // exitError carries an exit code of its own. With a nil err nothing is printed

@@ -3,20 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -60,8 +55,13 @@ a Node under your home, becomes a read-only root; "rootsfs status" lists it, and
 how the command is confined. If this machine cannot confine it at all, run
 refuses, unless --unconfined is given.
 
-The exit code is the command's own, or 128 and its signal's number. Run as root,
-the command runs as an unprivileged user.`,
+The command works in the first root, or in --dir. What follows -- is the command's:
+a relative path there, its own included, is one from that directory, while those of
+--root and --home are from here.
+
+The exit code is the command's own, or 128 and its signal's number; 127 if it is not
+there, 126 if it cannot be executed. Run as root, the command runs as an
+unprivileged user.`,
 		Example: `  rootsfs run --root ~/code:ro -- mcp-server-filesystem ~/code
   rootsfs run --root ~/code:ro --net --home ~/.cache/rootsfs/files -- npx -y @modelcontextprotocol/server-filesystem ~/code
   rootsfs run --root .:rw --net --env GITHUB_TOKEN --home ~/.cache/agent -- my-agent
@@ -139,11 +139,17 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	if err := f.confinement(p, args); err != nil {
 		return nil, err
 	}
-	return p, f.places(p)
+	return p, p.places()
 }
 
 // confinement turns the flags about it into the sandbox's options.
 func (f *runFlags) confinement(p *plan, args []string) error {
+	if f.pids < sandbox.MinPids || f.pids > sandbox.MaxPids {
+		return usage(fmt.Errorf("--pids-max %d: choose %d to %d", f.pids, sandbox.MinPids, sandbox.MaxPids))
+	}
+	if f.dir != "" && (!filepath.IsAbs(f.dir) || filepath.Clean(f.dir) != f.dir) {
+		return usage(fmt.Errorf("--dir %s: write an absolute path without . and .., as it is inside", names.Quote(f.dir)))
+	}
 	p.box = sandbox.Options{Args: args, Net: f.net, PidsMax: f.pids, Dir: f.dir}
 	switch f.paths {
 	case "same":
@@ -175,124 +181,6 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 		p.session.Keep = append(p.session.Keep, guard.Keep{Path: home, What: "the kept home of the command"})
 	}
 	return nil
-}
-
-// places decides where the roots appear.
-func (f *runFlags) places(p *plan) error {
-	p.box.UID, p.box.GID = uint32(os.Geteuid()), uint32(os.Getegid())
-	if os.Geteuid() == 0 && p.box.Level != sandbox.None {
-		p.box.UID, p.box.GID = sandbox.DefaultID()
-	}
-	p.session.Mount.Owner = &guard.User{UID: p.box.UID, GID: p.box.GID}
-	if p.box.Map == sandbox.Same {
-		p.session.Mount.Layout = mount.Layout{ByPath: true, Tops: sandbox.TopDirs()}
-	}
-	if p.box.Home != "" {
-		if err := f.homeOutside(p); err != nil {
-			return err
-		}
-	}
-	dirs, err := sandbox.Interpreter(p.box.Args[0])
-	if err != nil {
-		return noCommand(err)
-	}
-	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return f.covered(p, dir) })
-	if root := f.writable(p); root != "" && len(dirs) > 0 {
-		// What a command may write must not decide what it is shown: a link or
-		// a first line that an earlier run left there would show it any file.
-		return usage(fmt.Errorf("the command lies in the writable root %s and needs %s outside of it: if that is meant, say --root %s:ro",
-			names.Quote(root), names.Quote(dirs[0]), shellWord(dirs[0])))
-	}
-	for i, dir := range dirs {
-		name := "interpreter"
-		if i > 0 {
-			name = fmt.Sprintf("interpreter-%d", i+1)
-		}
-		p.implicit = append(p.implicit, dir)
-		p.session.Roots = append(p.session.Roots, guard.Grant{
-			Root: guard.RootName(name), Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly},
-			Origin: originInterpreter, Implicit: true,
-		})
-	}
-	return nil
-}
-
-// writable returns the writable root that the command lies in, as it is written
-// or where it leads; "" if there is none.
-func (f *runFlags) writable(p *plan) string {
-	path := p.box.Args[0]
-	if found, err := exec.LookPath(path); err == nil {
-		path = found
-	}
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
-	}
-	places := []string{path}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		places = append(places, real)
-	}
-	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-		places = append(places, filepath.Join(dir, filepath.Base(path)))
-	}
-	for _, g := range p.session.Roots {
-		if !g.Policy.Rights.Mutating() {
-			continue
-		}
-		root := g.Dir
-		if real, err := filepath.EvalSymlinks(root); err == nil {
-			root = real
-		}
-		for _, place := range places {
-			if within(place, root) || within(place, g.Dir) {
-				return g.Dir
-			}
-		}
-	}
-	return ""
-}
-
-// within reports whether a path is a directory or lies in it.
-func within(path, dir string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
-}
-
-// homeOutside refuses a kept home that is reached through a root: what the
-// command can make a link there decides what its next HOME is.
-func (f *runFlags) homeOutside(p *plan) error {
-	for dir := filepath.Dir(p.box.Home); ; dir = filepath.Dir(dir) {
-		real, err := filepath.EvalSymlinks(dir)
-		if err != nil {
-			real = dir // not there yet
-		}
-		for _, g := range p.session.Roots {
-			root := g.Dir
-			if r, err := filepath.EvalSymlinks(root); err == nil {
-				root = r
-			}
-			if within(real, root) {
-				return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(
-					"--home %s is reached through the root %s, where the command could make it a link; choose a directory outside of the roots",
-					names.Quote(p.box.Home), names.Quote(g.Dir))}
-			}
-		}
-		if dir == filepath.Dir(dir) {
-			return nil
-		}
-	}
-}
-
-// originInterpreter marks the roots nobody asked for by name.
-const originInterpreter = "interpreter of the command"
-
-// covered reports whether a directory lies in a root that is granted anyway.
-func (f *runFlags) covered(p *plan, dir string) bool {
-	for _, g := range p.session.Roots {
-		if within(dir, g.Dir) {
-			return true
-		}
-	}
-	return false
 }
 
 // commandName is what to call the session of a command: a package's name for

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -181,16 +182,11 @@ func (r *runner) start(ctx context.Context, f *runFlags) error {
 	for _, dir := range r.plan.implicit {
 		fmt.Fprintf(r.a.stderr, "rootsfs: shown as well, read-only, so that the command runs: %s\n", shown(dir))
 	}
-	return nil
-}
-
-// noCommand gives the news that there is no such command the exit code that
-// shells give it.
-func noCommand(err error) error {
-	if names.Reason(err) == names.NotExist {
-		return &exitError{code: exitNoCommand, err: err}
+	if name := filepath.Base(box.Args[0]); hostconfig.Fetches(name) && !box.Net && box.Level != sandbox.None {
+		// It would say no more than that it cannot reach its registry.
+		fmt.Fprintf(r.a.stderr, "rootsfs: %s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)\n", names.Escape(name))
 	}
-	return err
+	return nil
 }
 
 func (r *runner) interactive() bool {

@@ -45,9 +45,9 @@ func runInit() {
 		_ = send(controlFD, message{Kind: kindStarted, Layers: p.layers, Notes: p.notes}, -1)
 		os.Exit(0)
 	}
-	pid, err := p.command()
+	pid, step, err := p.command()
 	if err != nil {
-		p.fail(stepCommand, err)
+		p.fail(step, err)
 	}
 	if err := send(controlFD, message{Kind: kindStarted, Layers: p.layers, Notes: p.notes}, -1); err != nil {
 		os.Exit(exitStage) // the caller is gone
@@ -281,8 +281,8 @@ func (p *initProc) limits() error {
 	return nil
 }
 
-// command starts the command from this very thread.
-func (p *initProc) command() (int, error) {
+// command starts the command from this very thread. step is where it failed.
+func (p *initProc) command() (pid int, step string, err error) {
 	attr := &syscall.ProcAttr{
 		Dir: p.conf.Dir, Env: p.conf.Env,
 		Sys: &syscall.SysProcAttr{Setsid: true},
@@ -298,11 +298,10 @@ func (p *initProc) command() (int, error) {
 	}
 	path, err := look(p.conf.Args[0], p.conf.Env)
 	if err != nil {
-		return 0, err
+		return 0, stepCommand, err
 	}
-	pid, err := syscall.ForkExec(path, p.conf.Args, attr)
-	if err != nil {
-		return 0, err
+	if pid, err = syscall.ForkExec(path, p.conf.Args, attr); err != nil {
+		return 0, p.blame(path, err), err
 	}
 	for i, f := range p.files {
 		f.Close()
@@ -315,7 +314,25 @@ func (p *initProc) command() (int, error) {
 		lim.Cur = lim.Max
 		_ = unix.Setrlimit(unix.RLIMIT_NPROC, &lim) // only for our own threads; see limits
 	}
-	return pid, nil
+	return pid, "", nil
+}
+
+// blame says what a failed start is to be blamed on: the error is the same for a
+// working directory, a program and an interpreter that are not there.
+func (p *initProc) blame(path string, err error) (step string) {
+	fd, derr := unix.Open(p.conf.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if derr != nil {
+		return stepDir
+	}
+	defer unix.Close(fd)
+	if unix.Faccessat(fd, ".", unix.X_OK, 0) != nil {
+		return stepDir
+	}
+	// A relative path is one from there.
+	if errors.Is(err, unix.ENOENT) && unix.Faccessat(fd, path, unix.F_OK, 0) == nil {
+		return stepInterpreter
+	}
+	return stepCommand
 }
 
 // look finds a command as the command itself would: inside, on its own PATH.

@@ -6,6 +6,8 @@ import (
 	"debug/elf"
 	"errors"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,37 +17,102 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
+// Needed is a file or directory that a command needs.
+type Needed struct {
+	Path string
+	// Through is the first place on the way to Path that was in doubt (see
+	// Interpreter): a link, a script, or a file beside them. "": none was.
+	Through string
+}
+
 // Interpreter returns what a command needs that the minimal root lacks: the
 // installation of a Node under ~/.nvm, of a pyenv, a virtual environment, a Go
 // toolchain, or a program's own file. It follows links, scripts' first lines
 // (also through env), virtual environments to the Python they were made from,
 // shims to the tool they belong to, and programs to their loader and libraries.
 // The paths are absolute and resolved, each a directory or a single file, none
-// within another, sorted. A command without a slash is looked for on PATH.
+// within another, sorted. A command without a slash is looked for on PATH; one
+// with a slash must be absolute.
+//
+// doubt says of a place, an absolute path whose directories are no links, whether
+// somebody else decides what is there; it is asked about every place that has a
+// part in finding something, and Needed.Through tells what it said. nil: nothing
+// is in doubt.
 //
 // It never returns a home directory or anything above one, nor a directory
 // that is known to hold more than one installation (~/.local): there it names
 // single files. It cannot know what a program opens by a name of its own
 // making; such a directory must be made a root by hand.
 //
-// The error is of kind NotExist if there is no such command.
-func Interpreter(path string) ([]string, error) {
+// The error is of kind NotExist if there is no such command, and has
+// ErrNotExecutable in its chain if it is not to be executed.
+func Interpreter(path string, doubt func(place string) bool) ([]Needed, error) {
 	found, err := exec.LookPath(path)
-	if err != nil && !errors.Is(err, exec.ErrDot) {
+	switch {
+	case err != nil && errors.Is(err, fs.ErrPermission):
+		return nil, notExecutable(path, "it is no program: make it executable with chmod +x")
+	case err != nil && !errors.Is(err, exec.ErrDot):
 		return nil, &names.Error{Kind: names.NotExist, Err: &cannotFind{path}}
 	}
 	if found, err = filepath.Abs(found); err != nil {
 		return nil, failed("find the working directory: %v", err)
 	}
-	s := &search{seen: map[string]bool{}}
-	s.file(found)
+	s := &search{doubt: doubt, seen: map[string]string{}, found: map[string]string{}}
+	s.file(found, "")
 	return s.result(), nil
 }
 
-// search collects an interpreter's files.
+// search collects an interpreter's files. Every file that is looked at comes with
+// the place in doubt through which it was found, "" for none; what leads on to
+// others hands that on.
 type search struct {
-	seen  map[string]bool
-	paths []string
+	doubt func(place string) bool
+	seen  map[string]string // what a path was found through; without doubt counts more
+	found map[string]string // likewise, of what is needed
+}
+
+// through returns what a path is found through, if what led to it was found
+// through via.
+func (s *search) through(path, via string) string {
+	if via != "" || s.doubt == nil {
+		return via
+	}
+	for _, place := range way(path) {
+		if s.doubt(place) {
+			return place
+		}
+	}
+	return ""
+}
+
+// way returns where the links on a path lie, those they lead to included, and
+// last where the path ends: whoever may change one of these places decides what
+// the path means.
+func way(path string) []string {
+	var places []string
+	at, rest := "/", strings.Split(path, "/")
+	for len(rest) > 0 {
+		next := filepath.Join(at, rest[0])
+		rest = rest[1:]
+		target, err := os.Readlink(next)
+		if err != nil || len(places) > maxLinks {
+			at = next
+			continue
+		}
+		places = append(places, next)
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return append(places, at)
+}
+
+// need notes what is needed.
+func (s *search) need(path, via string) {
+	if had, ok := s.found[path]; !ok || had != "" {
+		s.found[path] = via
+	}
 }
 
 // maxLinks is where the kernel gives up (MAXSYMLINKS).
@@ -53,21 +120,22 @@ const maxLinks = 40
 
 // file looks at one file and what it leads to. What cannot be read is left out:
 // then the command will not run either, and says so itself.
-func (s *search) file(path string) {
+func (s *search) file(path, via string) {
 	for range maxLinks {
-		if s.seen[path] {
+		via = s.through(path, via)
+		if had, ok := s.seen[path]; ok && (had == "" || via != "") {
 			return
 		}
-		s.seen[path] = true
+		s.seen[path] = via
 		if venv := venvOf(path); venv != "" {
-			s.venv(venv)
+			s.venv(venv, via)
 		}
 		target, err := os.Readlink(path)
 		if err != nil {
 			break
 		}
 		// The link itself is what PATH finds, so it must be there too.
-		s.add(path)
+		s.add(path, via)
 		if !filepath.IsAbs(target) {
 			target = filepath.Join(filepath.Dir(path), target)
 		}
@@ -77,7 +145,7 @@ func (s *search) file(path string) {
 	if err != nil {
 		return
 	}
-	s.add(real)
+	s.add(real, via)
 	f, err := os.Open(real)
 	if err != nil {
 		return
@@ -89,22 +157,22 @@ func (s *search) file(path string) {
 		return
 	}
 	if line, ok := bytes.CutPrefix(head[:n], []byte("#!")); ok {
-		s.script(string(line))
-		s.shim(real)
+		s.script(string(line), via)
+		s.shim(real, via)
 		return
 	}
-	s.elf(f, real)
+	s.elf(f, real, via)
 }
 
 // script follows a first line: "/usr/bin/env -S node --flag" leads to env and
 // to node.
-func (s *search) script(line string) {
+func (s *search) script(line, via string) {
 	line, _, _ = strings.Cut(line, "\n")
 	words := strings.Fields(line)
 	if len(words) == 0 {
 		return
 	}
-	s.file(words[0])
+	s.file(words[0], via)
 	if filepath.Base(words[0]) != "env" {
 		return
 	}
@@ -113,7 +181,7 @@ func (s *search) script(line string) {
 			continue
 		}
 		if p, err := exec.LookPath(w); err == nil && filepath.IsAbs(p) {
-			s.file(p)
+			s.file(p, via)
 		}
 		return
 	}
@@ -121,19 +189,19 @@ func (s *search) script(line string) {
 
 // shims are directories of scripts that choose a version: what they belong to
 // is the directory above.
-func (s *search) shim(path string) {
+func (s *search) shim(path, via string) {
 	dir := filepath.Dir(path)
 	if filepath.Base(dir) != "shims" {
 		return
 	}
 	if home := filepath.Dir(dir); !wide(home) {
-		s.paths = append(s.paths, home)
+		s.need(home, via)
 	}
 }
 
 // elf follows a program to its loader and to libraries that it names by places
 // of its own.
-func (s *search) elf(r io.ReaderAt, path string) {
+func (s *search) elf(r io.ReaderAt, path, via string) {
 	f, err := elf.NewFile(r)
 	if err != nil {
 		return
@@ -144,7 +212,7 @@ func (s *search) elf(r io.ReaderAt, path string) {
 			continue
 		}
 		if b, err := io.ReadAll(io.LimitReader(p.Open(), 4096)); err == nil {
-			s.file(strings.TrimRight(string(b), "\x00"))
+			s.file(strings.TrimRight(string(b), "\x00"), via)
 		}
 	}
 	libs, err := f.ImportedLibraries()
@@ -166,7 +234,7 @@ func (s *search) elf(r io.ReaderAt, path string) {
 		for _, lib := range libs {
 			if p := filepath.Join(dir, lib); filepath.IsAbs(p) {
 				if _, err := os.Stat(p); err == nil {
-					s.file(p)
+					s.file(p, via)
 				}
 			}
 		}
@@ -183,9 +251,11 @@ func venvOf(path string) string {
 }
 
 // venv adds a virtual environment and the Python it was made from.
-func (s *search) venv(dir string) {
-	s.paths = append(s.paths, dir)
-	f, err := os.Open(filepath.Join(dir, "pyvenv.cfg"))
+func (s *search) venv(dir, via string) {
+	conf := filepath.Join(dir, "pyvenv.cfg")
+	via = s.through(conf, via)
+	s.need(dir, via)
+	f, err := os.Open(conf)
 	if err != nil {
 		return
 	}
@@ -193,26 +263,31 @@ func (s *search) venv(dir string) {
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		key, value, ok := strings.Cut(lines.Text(), "=")
 		if ok && strings.TrimSpace(key) == "home" {
-			s.file(filepath.Join(strings.TrimSpace(value), "python3"))
+			s.file(filepath.Join(strings.TrimSpace(value), "python3"), via)
 		}
 	}
 }
 
 // add adds the installation that a file belongs to, or else the file alone.
-func (s *search) add(path string) {
+func (s *search) add(path, via string) {
 	if slices.ContainsFunc(systemDirs, func(d string) bool { return under(path, d) }) {
 		return
 	}
-	s.paths = append(s.paths, installation(path))
+	dir, because := installation(path)
+	if because != "" {
+		via = s.through(because, via)
+	}
+	s.need(dir, via)
 }
 
 // markers are names beside bin that make a directory one installation.
 var markers = []string{"lib/node_modules", "include/node", "lib/python3*", "conda-meta", "pkg/tool", "lib/modules", "lib/ruby", "lib/perl5", "lib/rustlib"}
 
 // installation is the directory that holds PREFIX/bin/program with its
-// libraries, if that is all it holds; the file itself if not.
-func installation(path string) string {
-	dir := filepath.Dir(path)
+// libraries, if that is all it holds, and the file beside it that says so; the
+// file itself if not.
+func installation(path string) (dir, because string) {
+	dir = filepath.Dir(path)
 	for range 4 { // PREFIX/lib/node_modules/npm/bin/npx-cli.js is four below
 		prefix := filepath.Dir(dir)
 		if wide(prefix) {
@@ -220,7 +295,7 @@ func installation(path string) string {
 		}
 		for _, m := range markers {
 			if hit, err := filepath.Glob(filepath.Join(prefix, m)); err == nil && len(hit) > 0 {
-				return prefix
+				return prefix, hit[0]
 			}
 		}
 		dir = prefix
@@ -228,13 +303,14 @@ func installation(path string) string {
 	// A package of Node's that is not in an installation: all of it.
 	for dir := filepath.Dir(path); !wide(dir); dir = filepath.Dir(dir) {
 		if filepath.Base(dir) == "node_modules" {
-			return dir
+			return dir, ""
 		}
-		if _, err := os.Stat(filepath.Join(dir, "package.json")); err == nil && filepath.Base(filepath.Dir(dir)) != "node_modules" {
-			return dir
+		mark := filepath.Join(dir, "package.json")
+		if _, err := os.Stat(mark); err == nil && filepath.Base(filepath.Dir(dir)) != "node_modules" {
+			return dir, mark
 		}
 	}
-	return path
+	return path, ""
 }
 
 // wide reports whether a directory holds more than one program's installation:
@@ -255,12 +331,11 @@ func wide(dir string) bool {
 }
 
 // result is what was found, without what lies in something else that was.
-func (s *search) result() []string {
-	slices.Sort(s.paths)
-	var out []string
-	for _, p := range slices.Compact(s.paths) {
-		if !slices.ContainsFunc(out, func(o string) bool { return under(p, o) }) {
-			out = append(out, p)
+func (s *search) result() []Needed {
+	var out []Needed
+	for _, p := range slices.Sorted(maps.Keys(s.found)) {
+		if !slices.ContainsFunc(out, func(o Needed) bool { return under(p, o.Path) }) {
+			out = append(out, Needed{p, s.found[p]})
 		}
 	}
 	return out

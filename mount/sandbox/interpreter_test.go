@@ -165,12 +165,13 @@ func TestInterpreter(t *testing.T) {
 			if strings.Contains(cmd, "/") || c.path == "" && c.files != nil {
 				cmd = filepath.Join(dir, cmd)
 			}
-			got, err := Interpreter(cmd)
+			needs, err := Interpreter(cmd, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i := range got {
-				got[i] = strings.TrimPrefix(got[i], dir+"/")
+			var got []string
+			for _, n := range needs {
+				got = append(got, strings.TrimPrefix(n.Path, dir+"/"))
 			}
 			if !slices.Equal(got, c.want) {
 				t.Errorf("Interpreter(%s) = %q, want %q", c.cmd, got, c.want)
@@ -197,15 +198,80 @@ func TestInterpreterLibraries(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
-	got, err := Interpreter(filepath.Join(dir, "app/bin/prog"))
-	want := []string{filepath.Join(dir, "app/bin/prog"), filepath.Join(dir, "app/libs/libf.so")}
+	got, err := Interpreter(filepath.Join(dir, "app/bin/prog"), nil)
+	want := []Needed{{Path: filepath.Join(dir, "app/bin/prog")}, {Path: filepath.Join(dir, "app/libs/libf.so")}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("Interpreter = %q, %v; want %q", got, err, want)
 	}
 }
 
+// What is found through a place that is in doubt says so, wherever on the way that
+// place is: the command, a link, a directory that is a link, a first line, the
+// configuration of a virtual environment, what makes a directory an installation.
+func TestInterpreterDoubt(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		cmd   string
+		want  string // what is needed, and through what
+	}{
+		{"nothing in doubt", map[string]string{"bin/run": "#!HOME/tool\n", "tool": "=/bin/true"}, "bin/run", "bin/run tool"},
+		{"the command", map[string]string{"rw/run": "#!HOME/tool\n", "tool": "=/bin/true"}, "rw/run", "rw/run(rw/run) tool(rw/run)"},
+		{"a link on the way", map[string]string{"bin/run": "->HOME/rw/link", "rw/link": "->HOME/tool", "tool": "=/bin/true"}, "bin/run", "bin/run(rw/link) rw/link(rw/link) tool(rw/link)"},
+		{
+			"a directory that is a link into it", map[string]string{"dir": "->HOME/rw/dir", "rw/dir": "->HOME/secret", "secret/run": "=/bin/true"}, "dir/run",
+			"secret/run(rw/dir)",
+		},
+		{"a first line in the middle", map[string]string{"bin/run": "#!HOME/rw/sh\n", "rw/sh": "#!HOME/tool\n", "tool": "=/bin/true"}, "bin/run", "bin/run rw/sh(rw/sh) tool(rw/sh)"},
+		{
+			"a virtual environment", map[string]string{"rw/v/pyvenv.cfg": "home = HOME/secret/bin\n", "v": "->rw/v", "rw/v/bin/python": "->/bin/true", "secret/bin/python3": "=/bin/true"}, "v/bin/python",
+			"secret/bin/python3(rw/v/bin/python) v(rw/v/bin/python)",
+		},
+		{
+			"what makes it an installation", map[string]string{"tool/bin/x": "=/bin/true", "tool/lib/rw/x": "", "tool/conda-meta": "->lib/rw"}, "tool/bin/x",
+			"tool(tool/lib/rw)",
+		},
+		{
+			"both ways", map[string]string{"bin/run": "#!/usr/bin/env -S HOME/tool\n", "tool": "#!HOME/rw/sh\n", "rw/sh": "#!HOME/tool\n"}, "tool",
+			"rw/sh(rw/sh) tool",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := home(t)
+			plant(t, dir, c.files)
+			needs, err := Interpreter(filepath.Join(dir, c.cmd), func(place string) bool { return slices.Contains(strings.Split(place, "/"), "rw") })
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, n := range needs {
+				text := strings.TrimPrefix(n.Path, dir+"/")
+				if n.Through != "" {
+					text += "(" + strings.TrimPrefix(n.Through, dir+"/") + ")"
+				}
+				got = append(got, text)
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("%s needs %s, want %s", c.cmd, strings.Join(got, " "), c.want)
+			}
+		})
+	}
+}
+
 func TestInterpreterMissing(t *testing.T) {
-	if _, err := Interpreter("no-such-command-anywhere"); !errors.Is(err, names.NotExist) || !strings.Contains(err.Error(), "no-such-command-anywhere") {
+	if _, err := Interpreter("no-such-command-anywhere", nil); !errors.Is(err, names.NotExist) || !strings.Contains(err.Error(), "no-such-command-anywhere") {
 		t.Errorf("%v; want a NotExist that names the command", err)
+	}
+}
+
+// A command that is there and is no program is told from one that is not there.
+func TestInterpreterNotExecutable(t *testing.T) {
+	dir := home(t)
+	path := filepath.Join(dir, "text")
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Interpreter(path, nil); !errors.Is(err, ErrNotExecutable) || errors.Is(err, names.NotExist) || !strings.Contains(err.Error(), "chmod +x") {
+		t.Errorf("%v; want one that says what to do", err)
 	}
 }

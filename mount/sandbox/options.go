@@ -66,9 +66,9 @@ const (
 	// DefaultPids is enough for npx, which starts some fifty threads, and for
 	// a build; a fork bomb of this size does no harm.
 	DefaultPids = 512
-	// minPids is what a shell with a pipe, or Node with its thread pool, needs.
-	minPids = 16
-	maxPids = 4 << 20 // the kernel's own limit of pids (PID_MAX_LIMIT)
+	// MinPids is what a shell with a pipe, or Node with its thread pool, needs.
+	MinPids = 16
+	MaxPids = 4 << 20 // the kernel's own limit of pids (PID_MAX_LIMIT)
 )
 
 // Options describe one confined command. The zero values are the defaults where
@@ -154,8 +154,8 @@ func (o *Options) check() error {
 	if o.PidsMax == 0 {
 		o.PidsMax = DefaultPids
 	}
-	if o.PidsMax < minPids || o.PidsMax > maxPids {
-		return invalid("PidsMax is %d: choose %d to %d", o.PidsMax, minPids, maxPids)
+	if o.PidsMax < MinPids || o.PidsMax > MaxPids {
+		return invalid("PidsMax is %d: choose %d to %d", o.PidsMax, MinPids, MaxPids)
 	}
 	if o.TmpSize == 0 {
 		o.TmpSize = defaultTmpSize()

@@ -11,6 +11,10 @@ import (
 // user on it, cannot be given the level that was asked for.
 var ErrCannot = errors.New("this machine cannot confine a command so")
 
+// ErrNotExecutable is in the chain of every error that says that a command is
+// there and cannot be executed.
+var ErrNotExecutable = errors.New("the command cannot be executed")
+
 // State is what became of a layer.
 type State string
 
@@ -61,6 +65,17 @@ func (e *cannotError) Unwrap() error { return ErrCannot }
 func cannot(format string, args ...any) error {
 	return &names.Error{Kind: names.Permission, Err: &cannotError{fmt.Sprintf(format, args...)}}
 }
+
+// notExecutable is the error for a command that is there and does not run.
+func notExecutable(name, why string) error {
+	return &names.Error{Kind: names.Permission, Err: &cannotRun{"the command " + names.Quote(name) + " cannot be executed: " + why}}
+}
+
+// cannotRun carries ErrNotExecutable without showing it.
+type cannotRun struct{ text string }
+
+func (e *cannotRun) Error() string { return e.text }
+func (e *cannotRun) Unwrap() error { return ErrNotExecutable }
 
 // failed is the error of a step that should have worked. The cause is printed,
 // not wrapped: names.Error would show an errno's words only, and here the step

@@ -91,6 +91,10 @@ const (
 const (
 	stepConfine = "confine"
 	stepCommand = "command"
+	// Not the command itself is at fault, but the directory it is to work in,
+	// or the interpreter that its first line names, or its loader.
+	stepDir         = "directory"
+	stepInterpreter = "interpreter"
 )
 
 // maxMessage bounds a packet; layers and notes are far below it.

@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Start starts a command, confined. It returns when the command's program is
@@ -58,7 +60,7 @@ func start(ctx context.Context, o Options, level Level) (*Process, error) {
 	l := &launch{o: &o}
 	where := places(&o, level)
 	l.conf = config{
-		Level: level, Args: o.Args, Dir: o.Dir, Env: complete(&o, where), Net: o.Net, Pids: o.PidsMax, Umask: umask(),
+		Level: level, Args: o.Args, Dir: o.Dir, Env: complete(&o, level, where), Net: o.Net, Pids: o.PidsMax, Umask: umask(),
 		Probe: o.probe, KeptHome: o.Home != "",
 	}
 	if l.conf.Dir == "" {
@@ -290,10 +292,10 @@ func (p *Process) await(l *launch) error {
 			p.left = m.Notes
 			return nil
 		case kindFailed:
-			if m.Step == stepCommand {
-				return commandError(l.o.Args[0], m)
+			if m.Step == stepConfine {
+				return cannot("%s", m.Error)
 			}
-			return cannot("%s", m.Error)
+			return commandError(l.o, m)
 		}
 	}
 }
@@ -306,9 +308,20 @@ func firstLayers() []Layer {
 	}
 }
 
-func commandError(name string, m message) error {
-	if unix.Errno(m.Errno) == unix.ENOENT {
+// commandError is why the command was not started.
+func commandError(o *Options, m message) error {
+	name, errno := o.Args[0], unix.Errno(m.Errno)
+	switch {
+	case m.Step == stepDir:
+		return invalid("the working directory %s cannot be entered inside (%v): choose a directory of a root", names.Quote(o.Dir), errno)
+	case m.Step == stepInterpreter:
+		return notExecutable(name, "the interpreter that its first line names, or its loader, is not there inside: make the directory that is installed in a root")
+	case errno == unix.ENOENT:
 		return notFound(name)
+	case errno == unix.EACCES:
+		return notExecutable(name, "permission denied; a program needs to be executable (chmod +x), and so does its interpreter")
+	case errno == unix.ENOEXEC:
+		return notExecutable(name, "its format is not understood: a script needs a first line such as #!/bin/sh")
 	}
 	return failed("start %q inside: %s", name, m.Error)
 }

@@ -244,11 +244,15 @@ func (p *proposer) notef(format string, args ...any) {
 }
 
 // fetchers are commands that fetch what they run.
-var fetchers = []string{"npx", "npm", "pnpm", "pnpx", "yarn", "bunx", "bun", "deno", "uvx", "uv", "pipx"}
+var fetchers = []string{"npx", "npm", "pnpm", "pnpx", "yarn", "bunx", "bun", "deno", "uvx", "uv", "pipx", "pip", "pip3"}
+
+// Fetches reports whether a command of this name, without a directory, fetches
+// what it runs, for which it needs the network.
+func Fetches(name string) bool { return slices.Contains(fetchers, name) }
 
 // remarks notes what wrapping changes for this server beside its files.
 func (p *proposer) remarks(s *Server) {
-	if base := filepath.Base(s.Command); slices.Contains(fetchers, base) {
+	if base := filepath.Base(s.Command); Fetches(base) {
 		p.Fetcher = base
 	}
 	if strings.ContainsAny(s.Command, " \t") && p.at.Look(s.Command) != File {

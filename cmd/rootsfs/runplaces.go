@@ -1,0 +1,187 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// places decides where the roots appear, and which roots the command needs beside
+// those that were asked for.
+func (p *plan) places() error {
+	p.box.UID, p.box.GID = uint32(os.Geteuid()), uint32(os.Getegid())
+	if os.Geteuid() == 0 && p.box.Level != sandbox.None {
+		p.box.UID, p.box.GID = sandbox.DefaultID()
+	}
+	p.session.Mount.Owner = &guard.User{UID: p.box.UID, GID: p.box.GID}
+	if p.box.Map == sandbox.Same {
+		p.session.Mount.Layout = mount.Layout{ByPath: true, Tops: sandbox.TopDirs()}
+	}
+	if p.box.Home != "" {
+		if err := p.homeOutside(); err != nil {
+			return err
+		}
+	}
+	command, err := p.command()
+	if err != nil {
+		return err
+	}
+	writable := p.writable()
+	needs, err := sandbox.Interpreter(command, func(place string) bool { return writable(place) != "" })
+	if err != nil && command != p.box.Args[0] {
+		err = fmt.Errorf("%w (a relative path behind -- is one from the command's working directory)", err)
+	}
+	if err != nil {
+		return noCommand(err)
+	}
+	for _, n := range needs {
+		if p.covered(n.Path) {
+			continue
+		}
+		if n.Through != "" {
+			// What a command may write must not decide what it is shown: a link
+			// or a first line that an earlier run left there would show it any
+			// file.
+			return usage(fmt.Errorf("the command is found through %s, which lies in the writable root %s, and needs %s outside of it: if that is meant, say --root %s:ro",
+				names.Quote(n.Through), names.Quote(writable(n.Through)), names.Quote(n.Path), shellWord(n.Path)))
+		}
+		p.need(n.Path)
+	}
+	return nil
+}
+
+// need makes a directory or file a root that nobody asked for by name.
+func (p *plan) need(path string) {
+	p.implicit = append(p.implicit, path)
+	name := "interpreter"
+	if n := len(p.implicit); n > 1 {
+		name = fmt.Sprintf("interpreter-%d", n)
+	}
+	p.session.Roots = append(p.session.Roots, guard.Grant{
+		Root: guard.RootName(name), Dir: path, Policy: guard.Policy{Rights: guard.ReadOnly},
+		Origin: originInterpreter, Implicit: true,
+	})
+}
+
+// originInterpreter marks the roots nobody asked for by name.
+const originInterpreter = "interpreter of the command"
+
+// command is where the command lies on the host. What stands behind -- is read as
+// the command reads it: a relative path is one from its working directory.
+func (p *plan) command() (string, error) {
+	name := p.box.Args[0]
+	if filepath.IsAbs(name) || !strings.Contains(name, "/") {
+		return name, nil
+	}
+	dir := p.workDir()
+	if dir == "" {
+		return "", usage(fmt.Errorf("the command %s is a relative path, and there is no root that it could be relative to: write it in full", names.Quote(name)))
+	}
+	return filepath.Join(dir, name), nil
+}
+
+// workDir is the command's working directory on the host, "" if it has none there.
+func (p *plan) workDir() string {
+	for _, g := range p.session.Roots {
+		dir := g.Dir
+		if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+			dir = filepath.Dir(dir)
+		}
+		switch {
+		case g.Implicit:
+		case p.box.Dir == "":
+			return dir
+		case p.box.Map == sandbox.Flat:
+			if rel, err := filepath.Rel(sandbox.DefaultFlatAt+"/"+string(g.Root), p.box.Dir); err == nil && filepath.IsLocal(rel) {
+				return filepath.Join(g.Dir, rel)
+			}
+		}
+	}
+	return p.box.Dir
+}
+
+// writable tells of a place, as sandbox.Interpreter asks, by which writable root
+// the command may change it, "" if by none.
+func (p *plan) writable() func(place string) string {
+	type root struct{ name, at string }
+	var roots []root
+	add := func(name string) {
+		roots = append(roots, root{name, name})
+		if real, err := filepath.EvalSymlinks(name); err == nil && real != name {
+			roots = append(roots, root{name, real})
+		}
+	}
+	for _, g := range p.session.Roots {
+		if g.Policy.Rights.Mutating() {
+			add(g.Dir)
+		}
+	}
+	if p.box.Home != "" {
+		add(p.box.Home) // which the command may write in each run
+	}
+	return func(place string) string {
+		for _, r := range roots {
+			if within(place, r.at) {
+				return r.name
+			}
+		}
+		return ""
+	}
+}
+
+// within reports whether a path is a directory or lies in it.
+func within(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// homeOutside refuses a kept home that is reached through a root: what the
+// command can make a link there decides what its next HOME is.
+func (p *plan) homeOutside() error {
+	for dir := filepath.Dir(p.box.Home); ; dir = filepath.Dir(dir) {
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			real = dir // not there yet
+		}
+		for _, g := range p.session.Roots {
+			root := g.Dir
+			if r, err := filepath.EvalSymlinks(root); err == nil {
+				root = r
+			}
+			if within(real, root) {
+				return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(
+					"--home %s is reached through the root %s, where the command could make it a link; choose a directory outside of the roots",
+					names.Quote(p.box.Home), names.Quote(g.Dir))}
+			}
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
+}
+
+// covered reports whether a path lies in a root that is granted anyway.
+func (p *plan) covered(path string) bool {
+	return slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return within(path, g.Dir) })
+}
+
+// noCommand gives the news that a command is not there, or does not run, the exit
+// codes that shells give them.
+func noCommand(err error) error {
+	switch {
+	case errors.Is(err, sandbox.ErrNotExecutable):
+		return &exitError{code: exitNotExecutable, err: err}
+	case names.Reason(err) == names.NotExist:
+		return &exitError{code: exitNoCommand, err: err}
+	}
+	return err
+}
