@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,7 +60,7 @@ func (g *Registry) Parse(who Subject, s string) (Path, error) {
 	}
 	if strings.HasPrefix(s, "/") {
 		if strings.IndexByte(s, 0) >= 0 {
-			return Path{}, &Error{Kind: names.Invalid}
+			return Path{}, &Error{Kind: names.Invalid, Err: errors.New("path has a NUL byte")}
 		}
 		return g.parseAbs(who, s)
 	}
@@ -69,7 +70,7 @@ func (g *Registry) Parse(who Subject, s string) (Path, error) {
 func (g *Registry) parseAbs(who Subject, s string) (Path, error) {
 	for elem := range strings.SplitSeq(s, "/") {
 		if elem == ".." {
-			return Path{}, &Error{Kind: names.Invalid}
+			return Path{}, &Error{Kind: names.Invalid, Err: errors.New(`path has the element ".."`)}
 		}
 	}
 	r, rel, ok := g.snap.Load().find(who, filepath.Clean(s))

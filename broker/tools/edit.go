@@ -3,6 +3,7 @@ package tools
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -17,9 +18,10 @@ import (
 // are held meanwhile.
 const maxEdit = 16 << 20
 
+// edit is one replacement; both texts are needed.
 type edit struct {
-	OldText string `json:"oldText"`
-	NewText string `json:"newText"`
+	OldText *string `json:"oldText"`
+	NewText *string `json:"newText"`
 }
 
 func (c *call) editFile() (*result, error) {
@@ -31,8 +33,16 @@ func (c *call) editFile() (*result, error) {
 	if err := c.args(&a); err != nil {
 		return nil, err
 	}
+	if a.Edits == nil {
+		return nil, c.missing("edits")
+	}
 	for i, e := range a.Edits {
-		if e.OldText == "" {
+		switch {
+		case e.OldText == nil:
+			return nil, c.missing(fmt.Sprintf("edits/%d/oldText", i))
+		case e.NewText == nil:
+			return nil, c.missing(fmt.Sprintf("edits/%d/newText", i))
+		case *e.OldText == "":
 			return nil, c.refuse(invalid("arguments: edits/%d/oldText is empty: give the text to be replaced", i))
 		}
 	}
@@ -40,7 +50,7 @@ func (c *call) editFile() (*result, error) {
 		for i, e := range a.Edits {
 			var ok bool
 			if text, ok = e.apply(text); !ok {
-				return "", hint(invalid("edits/%d: could not find exact match for edit:\n%s", i, e.OldText), "read the file again")
+				return "", hint(invalid("edits/%d: could not find exact match for edit:\n%s", i, *e.OldText), "read the file again")
 			}
 		}
 		return text, nil
@@ -75,7 +85,11 @@ func (c *call) changeText(field, path string, dryRun bool, change func(string) (
 			return nil, err
 		}
 	}
-	shown := diff(c.s.shown(at, at.Path), old, text)
+	real, err := c.s.cfg.Tree.Follow(c.ctx, c.s.caller, at.Path, true)
+	if err != nil {
+		return nil, err
+	}
+	shown := diff(c.s.shown(at, real), old, text)
 	if len(shown) > c.s.cfg.Answer {
 		return &result{text: string(whole([]byte(shown[:c.s.cfg.Answer]))), note: "The difference is longer than one answer; this is its beginning."}, nil
 	}
@@ -90,9 +104,9 @@ func unixEnds(text string) string { return strings.ReplaceAll(text, "\r\n", "\n"
 // is not replaced keeps its bytes; what is put in has the line ends of what was
 // there.
 func (e edit) apply(text string) (string, bool) {
-	from, to, ok := find(text, unixEnds(e.OldText))
+	from, to, ok := find(text, unixEnds(*e.OldText))
 	if ok {
-		return text[:from] + ends(unixEnds(e.NewText), text, from, to) + text[to:], true
+		return text[:from] + ends(unixEnds(*e.NewText), text, from, to) + text[to:], true
 	}
 	return e.applyLines(text)
 }
@@ -138,7 +152,7 @@ func ends(text, of string, from, to int) string {
 // applyLines is the way around differences in indentation, as server-filesystem
 // has it.
 func (e edit) applyLines(text string) (string, bool) {
-	old := strings.Split(unixEnds(e.OldText), "\n")
+	old := strings.Split(unixEnds(*e.OldText), "\n")
 	lines := strings.SplitAfter(text, "\n")
 	for i := 0; i+len(old) <= len(lines); i++ {
 		same := true
@@ -151,7 +165,7 @@ func (e edit) applyLines(text string) (string, bool) {
 		from := len(strings.Join(lines[:i], ""))
 		body := strings.Join(lines[i:i+len(old)], "")
 		to := from + len(strings.TrimSuffix(strings.TrimSuffix(body, "\n"), "\r"))
-		put := ends(strings.Join(indented(unixEnds(e.NewText), old, lines[i]), "\n"), text, from, to)
+		put := ends(strings.Join(indented(unixEnds(*e.NewText), old, lines[i]), "\n"), text, from, to)
 		return text[:from] + put + text[to:], true
 	}
 	return text, false
@@ -179,15 +193,23 @@ func indented(text string, old []string, first string) []string {
 
 func indent(line string) string { return line[:len(line)-len(strings.TrimLeft(line, " \t"))] }
 
+// Heads of hunks, and line numbers in them without a count: server-filesystem
+// writes a count of 1 out.
+var (
+	hunkHead = regexp.MustCompile(`(?m)^@@ .* @@$`)
+	lone     = regexp.MustCompile(`([-+]\d+)( )`)
+)
+
 // diff is the difference as server-filesystem shows it: a git-style patch in a
 // block of as many backticks as it needs.
 func diff(name, old, text string) string {
 	old, text = unixEnds(old), unixEnds(text)
 	name = shownName(name)
-	d, err := udiff.ToUnified(name+"\toriginal", name+"\tmodified", old, udiff.Strings(old, text), 4)
+	d, err := udiff.ToUnified(name+"\toriginal", name+"\tmodified", old, udiff.Lines(old, text), 4)
 	if err != nil || d == "" {
 		d = "--- " + name + "\toriginal\n+++ " + name + "\tmodified\n"
 	}
+	d = hunkHead.ReplaceAllStringFunc(d, func(head string) string { return lone.ReplaceAllString(head, "$1,1$2") })
 	d = "Index: " + name + "\n" + strings.Repeat("=", 67) + "\n" + d
 	ticks := "```"
 	for strings.Contains(d, ticks) {

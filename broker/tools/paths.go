@@ -37,7 +37,7 @@ func (s *Server) shown(at place, p guard.Path) string {
 // place reads a path argument. field is its name, for the error.
 func (c *call) place(field, text string) (place, error) {
 	if text == "" {
-		return place{}, c.refuse(invalid("arguments: %s is missing", field))
+		return place{}, c.missing(field)
 	}
 	at, err := c.s.parse(text)
 	if errors.Is(err, names.NoConsent) && c.s.cfg.Ask != nil && at.abs {

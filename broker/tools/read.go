@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/text/encoding/unicode"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -23,12 +24,16 @@ func (c *call) read(at place, off, length int64) ([]byte, *vfs.Info, error) {
 }
 
 // text makes what a client can be shown of bytes: what is not UTF-8 becomes
-// U+FFFD, as in server-filesystem, and lossy says so.
+// U+FFFD, as many as Node.js and browsers put there, and lossy says so.
 func text(data []byte) (s string, lossy bool) {
 	if utf8.Valid(data) {
 		return string(data), false
 	}
-	return string(bytes.ToValidUTF8(data, []byte("\uFFFD"))), true
+	shown, err := unicode.UTF8.NewDecoder().Bytes(data)
+	if err != nil { // it replaces what it cannot read, and so has none
+		shown = bytes.ToValidUTF8(data, []byte("\uFFFD"))
+	}
+	return string(shown), true
 }
 
 const lossyNote = "Bytes that are not UTF-8 are shown as U+FFFD; read_file_range with encoding base64 gives them as they are."
@@ -258,14 +263,24 @@ func (c *call) readMediaFile() (*result, error) {
 		return nil, hint(&guard.Error{Path: at.Path, Kind: names.Quota, Err: fmt.Errorf("the file has %d bytes, and one answer carries %d", info.Size, c.s.cfg.Answer)},
 			"read it in parts with read_file_range, encoding base64")
 	}
-	mime := mediaTypes[strings.ToLower(path.Ext(at.String()))]
+	real, err := c.s.cfg.Tree.Follow(c.ctx, c.s.caller, at.Path, true)
+	if err != nil {
+		return nil, err
+	}
+	mime := mediaTypes[strings.ToLower(extension(real))]
 	switch {
 	case strings.HasPrefix(mime, "image/"):
 		return &result{media: &mcp.ImageContent{Data: data, MIMEType: mime}}, nil
 	case mime != "":
 		return &result{media: &mcp.AudioContent{Data: data, MIMEType: mime}}, nil
 	}
-	return &result{media: &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: c.s.uri(at.Path), MIMEType: "application/octet-stream", Blob: data}}}, nil
+	return &result{media: &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: c.s.uri(real), MIMEType: "application/octet-stream", Blob: data}}}, nil
+}
+
+// extension is that of a file's name, as Node.js has it: a dot at the beginning
+// begins none.
+func extension(p guard.Path) string {
+	return path.Ext(strings.TrimLeft(path.Base(p.String()), "."))
 }
 
 // uri is the file URI of a place, as roots are told.

@@ -35,7 +35,7 @@ type grepArgs struct {
 	Regex      string   `json:"regex"`
 	IgnoreCase bool     `json:"ignoreCase"`
 	Include    string   `json:"include"`
-	Exclude    []string `json:"excludePatterns"`
+	Exclude    []string `json:"excludePatterns"` // grepCheck has both translated
 	Context    int      `json:"contextLines"`
 	Depth      int      `json:"depth"`
 	Max        int      `json:"max_results"`
@@ -56,12 +56,13 @@ func (c *call) grepCheck(a *grepArgs) (*regexp.Regexp, error) {
 	if a.Max == 0 {
 		a.Max = defaultMatches
 	}
+	var err error
 	if a.Include != "" {
-		if err := c.checkPattern("include", a.Include); err != nil {
+		if a.Include, err = c.pattern("include", a.Include); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.checkPatterns("excludePatterns", a.Exclude); err != nil {
+	if a.Exclude, err = c.patterns("excludePatterns", a.Exclude); err != nil {
 		return nil, err
 	}
 	text := a.Regex

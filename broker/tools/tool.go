@@ -103,6 +103,11 @@ func (c *call) args(v any) error {
 	return nil
 }
 
+// missing refuses a call that lacks an argument it needs.
+func (c *call) missing(field string) error {
+	return c.refuse(invalid("arguments: %s is missing", field))
+}
+
 // refuse puts a refusal on record that the gate never saw.
 func (c *call) refuse(err error) error {
 	_ = c.s.cfg.Registry.NoteRefusal(c.s.caller, names.Reason(err), c.req.Params.Name+": "+err.Error())

@@ -162,60 +162,9 @@ func (w *walk) cursor() string {
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// Bounds of patterns: each is tried on each name.
-const (
-	maxPattern  = 1024 // bytes
-	maxPatterns = 64
-)
-
-// checkPattern refuses what doublestar does not read as minimatch does.
-func (c *call) checkPattern(field, p string) error {
-	bad := func(why string) error {
-		return c.refuse(invalid("arguments: %s %s %s; the syntax is * ? [a-z] {a,b} **", field, names.QuoteShort(p), why))
-	}
-	switch {
-	case len(p) > maxPattern:
-		return c.refuse(invalid("arguments: %s is longer than %d bytes", field, maxPattern))
-	case strings.HasPrefix(p, "!"):
-		return bad("begins with !: put what is not wanted into excludePatterns")
-	case strings.Contains(p, "..") && strings.Contains(p, "{"):
-		return bad("has a range in braces: write the list out")
-	}
-	for _, x := range []string{"+(", "@(", "!(", "?(", "*("} {
-		if strings.Contains(p, x) {
-			return bad("has an extended group " + x + "...): write alternatives in braces")
-		}
-	}
-	if !doublestar.ValidatePattern(p) {
-		return bad("is not a pattern")
-	}
-	return nil
-}
-
-func (c *call) checkPatterns(field string, list []string) error {
-	if len(list) > maxPatterns {
-		return c.refuse(invalid("arguments: %s has more than %d patterns", field, maxPatterns))
-	}
-	for _, p := range list {
-		if err := c.checkPattern(field, p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func matchesAny(patterns []string, rel string) bool {
-	for _, p := range patterns {
-		if doublestar.MatchUnvalidated(p, rel) {
-			return true
-		}
-	}
-	return false
-}
-
 type searchArgs struct {
 	Path    string   `json:"path"`
-	Pattern string   `json:"pattern"`
+	Pattern *string  `json:"pattern"`
 	Exclude []string `json:"excludePatterns"`
 	Cursor  string   `json:"cursor"`
 }
@@ -225,10 +174,15 @@ func (c *call) searchFiles() (*result, error) {
 	if err := c.args(&a); err != nil {
 		return nil, err
 	}
-	if err := c.checkPattern("pattern", a.Pattern); err != nil {
+	if a.Pattern == nil {
+		return nil, c.missing("pattern")
+	}
+	pattern, err := c.pattern("pattern", *a.Pattern)
+	if err != nil {
 		return nil, err
 	}
-	if err := c.checkPatterns("excludePatterns", a.Exclude); err != nil {
+	exclude, err := c.patterns("excludePatterns", a.Exclude)
+	if err != nil {
 		return nil, err
 	}
 	at, err := c.place("path", a.Path)
@@ -249,10 +203,10 @@ func (c *call) searchFiles() (*result, error) {
 		if !ok {
 			break
 		}
-		if matchesAny(a.Exclude, rel) {
+		if matchesAny(exclude, rel) {
 			continue
 		}
-		if doublestar.MatchUnvalidated(a.Pattern, rel) {
+		if doublestar.MatchUnvalidated(pattern, rel) {
 			if b.Len() > 0 {
 				b.WriteByte('\n')
 			}
@@ -291,14 +245,13 @@ func (c *call) directoryTree() (*result, error) {
 	if a.Depth < 0 {
 		return nil, c.refuse(invalid("arguments: depth must be 0 (no limit) or more"))
 	}
-	if err := c.checkPatterns("excludePatterns", a.Exclude); err != nil {
+	exclude, err := c.patterns("excludePatterns", a.Exclude)
+	if err != nil {
 		return nil, err
 	}
-	var exclude []string
-	for _, p := range a.Exclude {
-		exclude = append(exclude, p)
+	for _, p := range exclude {
 		if !strings.Contains(p, "*") {
-			exclude = append(exclude, "**/"+p, "**/"+p+"/**")
+			exclude = append(exclude, "**/"+p)
 		}
 	}
 	at, err := c.place("path", a.Path)

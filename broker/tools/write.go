@@ -32,11 +32,14 @@ func (c *call) condition(at place) (vfs.IfMatch, error) {
 
 func (c *call) writeFile() (*result, error) {
 	var a struct {
-		Path    string `json:"path"`
-		Content string `json:"content"`
+		Path    string  `json:"path"`
+		Content *string `json:"content"`
 	}
 	if err := c.args(&a); err != nil {
 		return nil, err
+	}
+	if a.Content == nil {
+		return nil, c.missing("content")
 	}
 	at, err := c.place("path", a.Path)
 	if err != nil {
@@ -46,7 +49,7 @@ func (c *call) writeFile() (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.s.cfg.Tree.Replace(c.ctx, c.s.caller, vfs.At{Path: at.Path}, strings.NewReader(a.Content), cond); err != nil {
+	if _, err := c.s.cfg.Tree.Replace(c.ctx, c.s.caller, vfs.At{Path: at.Path}, strings.NewReader(*a.Content), cond); err != nil {
 		return nil, err
 	}
 	return &result{text: "Successfully wrote to " + a.Path}, nil
@@ -54,19 +57,26 @@ func (c *call) writeFile() (*result, error) {
 
 func (c *call) appendFile() (*result, error) {
 	var a struct {
-		Path    string `json:"path"`
-		Content string `json:"content"`
-		Create  bool   `json:"create"`
+		Path    string  `json:"path"`
+		Content *string `json:"content"`
+		Create  bool    `json:"create"`
 	}
 	if err := c.args(&a); err != nil {
 		return nil, err
+	}
+	if a.Content == nil {
+		return nil, c.missing("content")
 	}
 	at, err := c.place("path", a.Path)
 	if err != nil {
 		return nil, err
 	}
-	_, _, err = c.s.cfg.Tree.WriteRange(c.ctx, c.s.caller, at.Path, []byte(a.Content),
-		vfs.WriteHow{Append: true, Create: a.Create, Mode: newFile, RespectLocks: true})
+	cond, err := c.condition(at)
+	if err != nil {
+		return nil, err
+	}
+	_, _, err = c.s.cfg.Tree.WriteRange(c.ctx, c.s.caller, at.Path, []byte(*a.Content),
+		vfs.WriteHow{Append: true, Create: a.Create && !cond.MustExist, Mode: newFile, RespectLocks: true})
 	if err != nil {
 		return nil, err
 	}

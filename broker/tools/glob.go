@@ -1,0 +1,120 @@
+package tools
+
+import (
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Bounds of patterns: each is tried on each name.
+const (
+	maxPattern  = 1024 // bytes
+	maxPatterns = 64
+)
+
+// pattern reads a glob as minimatch does, which server-filesystem uses, and
+// returns it as doublestar takes it. What the two would not read alike is
+// refused.
+func (c *call) pattern(field, p string) (string, error) {
+	bad := func(why string) (string, error) {
+		return "", c.refuse(invalid("arguments: %s %s %s; the syntax is * ? [a-z] {a,b} **", field, names.QuoteShort(p), why))
+	}
+	switch {
+	case len(p) > maxPattern:
+		return "", c.refuse(invalid("arguments: %s is longer than %d bytes", field, maxPattern))
+	case strings.HasPrefix(p, "!"):
+		return bad("begins with !: put what is not wanted into excludePatterns")
+	case strings.Contains(p, "..") && strings.Contains(p, "{"):
+		return bad("has a range in braces: write the list out")
+	}
+	for _, x := range []string{"+(", "@(", "!(", "?(", "*("} {
+		if strings.Contains(p, x) {
+			return bad("has an extended group " + x + "...): write alternatives in braces")
+		}
+	}
+	if !doublestar.ValidatePattern(p) {
+		return bad("is not a pattern")
+	}
+	return below(plainBraces(p)), nil
+}
+
+func (c *call) patterns(field string, list []string) ([]string, error) {
+	if len(list) > maxPatterns {
+		return nil, c.refuse(invalid("arguments: %s has more than %d patterns", field, maxPatterns))
+	}
+	var out []string
+	for _, p := range list {
+		p, err := c.pattern(field, p)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// below makes dir/** mean what lies below the directory, and not itself, as
+// minimatch has it.
+func below(p string) string {
+	var b strings.Builder
+	for {
+		i := strings.Index(p, "/**")
+		if i < 0 {
+			return b.String() + p
+		}
+		i += len("/**")
+		b.WriteString(p[:i])
+		if p = p[i:]; p == "" || p[0] == ',' || p[0] == '}' {
+			b.WriteString("/*")
+		}
+	}
+}
+
+// plainBraces makes braces without a comma mean themselves, as in a shell.
+func plainBraces(p string) string {
+	type brace struct {
+		at    int
+		comma bool
+	}
+	var open []brace
+	plain := map[int]bool{}
+	class := false
+	for i := 0; i < len(p); i++ {
+		switch ch := p[i]; {
+		case ch == '\\':
+			i++
+		case class:
+			class = ch != ']'
+		case ch == '[':
+			class = true
+		case ch == '{':
+			open = append(open, brace{at: i})
+		case ch == ',' && len(open) > 0:
+			open[len(open)-1].comma = true
+		case ch == '}' && len(open) > 0:
+			last := open[len(open)-1]
+			if open = open[:len(open)-1]; !last.comma {
+				plain[last.at], plain[i] = true, true
+			}
+		}
+	}
+	var b strings.Builder
+	for i := range len(p) {
+		if plain[i] {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(p[i])
+	}
+	return b.String()
+}
+
+func matchesAny(patterns []string, rel string) bool {
+	for _, p := range patterns {
+		if doublestar.MatchUnvalidated(p, rel) {
+			return true
+		}
+	}
+	return false
+}

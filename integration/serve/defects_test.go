@@ -1,0 +1,223 @@
+package serve
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+)
+
+// one is a server with one writable root "w", and a directory outside.
+type one struct {
+	*side
+	home     *home
+	dir, out string
+}
+
+func newOne(t *testing.T, tree ...string) *one {
+	t.Helper()
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	o := &one{home: newHome(t), dir: filepath.Join(base, "w"), out: filepath.Join(base, "outside")}
+	guardtest.Tree(t, base, "", "w/", "w-sibling/f=sibling", "outside/f=secret")
+	guardtest.Tree(t, o.dir, o.out, tree...)
+	o.side = o.home.serve("--root", "w="+o.dir+":rw")
+	return o
+}
+
+func (o *one) file(name string) string {
+	o.t.Helper()
+	b, err := os.ReadFile(filepath.Join(o.dir, name))
+	must(o.t, err)
+	return string(b)
+}
+
+// outside must be as it was.
+func (o *one) untouched() {
+	o.t.Helper()
+	if got := state(o.t, o.out); got != "f -rw-r--r-- \"secret\"\n" {
+		o.t.Errorf("the outside is now %s", got)
+	}
+}
+
+// Where today's servers fail (lab/mcp.md), row by row; the swap race is in
+// swap_test.go. That server-filesystem fails them is shown in same_test.go.
+
+func TestDefect_DanglingLink(t *testing.T) {
+	o := newOne(t, "a=1", "in => new", "out => $OUT/new", "up => ../new", "deep => none/new", "loop => loop")
+	for _, link := range []string{"in", "out", "up", "deep", "loop"} {
+		path := "w/" + link
+		for tool, args := range map[string]m{
+			"write_file":       {"path": path, "content": "x"},
+			"append_file":      {"path": path, "content": "x", "create": true},
+			"edit_file":        {"path": path, "edits": edits("a", "b")},
+			"copy_file":        {"source": "w/a", "destination": path},
+			"create_directory": {"path": path},
+		} {
+			if a := o.tool(tool, args); !a.failed() {
+				t.Errorf("%s through %s: %s", tool, link, a)
+			}
+		}
+	}
+	o.untouched()
+	if got := state(t, o.dir); strings.Contains(got, "new -") || !strings.Contains(got, "in L") {
+		t.Errorf("a file was made, or a link lost: %s", got)
+	}
+}
+
+// Nothing opens a FIFO: the answer comes at once, and the next one, too.
+func TestDefect_FIFO(t *testing.T) {
+	o := newOne(t, "pipe|", "sock@", "link => pipe", "d/pipe|", "d/x=text", "a=1")
+	for _, path := range []string{"w/pipe", "w/sock", "w/link", "w/d/pipe", o.dir + "/pipe"} {
+		for tool, args := range map[string]m{
+			"read_text_file": {"path": path}, "read_media_file": {"path": path}, "read_file_range": {"path": path},
+			"write_file": {"path": path, "content": "x"}, "append_file": {"path": path, "content": "x"},
+			"edit_file": {"path": path, "edits": edits("a", "b")}, "copy_file": {"source": path, "destination": "w/copy"},
+			"search_within_files": {"path": path, "substring": "x"}, "get_file_info": {"path": path},
+		} {
+			if a := o.tool(tool, args); !a.failed() {
+				t.Errorf("%s %s: %s", tool, path, a)
+			}
+		}
+	}
+	if got := o.ok("read_multiple_files", m{"paths": []string{"w/pipe", "w/a"}}); !strings.Contains(got, "w/pipe: Error - ") || !strings.Contains(got, "w/a:\n1\n") {
+		t.Errorf("%q", got)
+	}
+	if got := o.ok("search_within_files", m{"path": "w", "substring": "text"}); got != "w/d/x:1: text" {
+		t.Errorf("%q", got)
+	}
+	if got := state(t, o.dir); !strings.Contains(got, "pipe p") {
+		t.Errorf("the FIFO is gone: %s", got)
+	}
+}
+
+func TestDefect_CRLF(t *testing.T) {
+	o := newOne(t, "crlf=one\r\ntwo\r\nthree\r\n", "mixed=one\r\ntwo\nthree\r\nfour")
+	o.ok("edit_file", m{"path": "w/crlf", "edits": edits("two\nthree", "2\n2.5\n3")})
+	o.ok("edit_file", m{"path": "w/mixed", "edits": edits("two", "2")})
+	if got := o.file("crlf"); got != "one\r\n2\r\n2.5\r\n3\r\n" {
+		t.Errorf("%q", got)
+	}
+	if got := o.file("mixed"); got != "one\r\n2\nthree\r\nfour" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestDefect_NotUTF8(t *testing.T) {
+	o := newOne(t, "latin=caf\xe9\n", "bin=\x00\xff\xfe")
+	for _, name := range []string{"latin", "bin"} {
+		before := o.file(name)
+		o.refused("edit_file", m{"path": "w/" + name, "edits": edits("caf", "tea")}, "not UTF-8")
+		o.refused("edit_file", m{"path": "w/" + name, "edits": edits("caf", "tea"), "dryRun": true}, "not UTF-8")
+		if got := o.file(name); got != before {
+			t.Errorf("%s became %q", name, got)
+		}
+	}
+}
+
+// An existing name is never overwritten unless that is asked for: file, link,
+// directory or FIFO.
+func TestDefect_Overwrite(t *testing.T) {
+	o := newOne(t, "a=new", "file=old", "link => file", "gone => nowhere", "dir/", "full/x=1", "pipe|")
+	for _, to := range []string{"file", "link", "gone", "dir", "full", "pipe", "a"} {
+		for _, tool := range []string{"move_file", "copy_file"} {
+			if a := o.tool(tool, m{"source": "w/a", "destination": "w/" + to}); !a.failed() {
+				t.Errorf("%s onto %s: %s", tool, to, a)
+			}
+		}
+	}
+	if o.file("a") != "new" || o.file("file") != "old" {
+		t.Error("something was overwritten")
+	}
+	o.ok("copy_file", m{"source": "w/a", "destination": "w/file", "overwrite": true})
+	if o.file("file") != "new" {
+		t.Error("not copied although asked to")
+	}
+	o.ok("move_file", m{"source": "w/full", "destination": "w/dir", "overwrite": true})
+	o.refused("move_file", m{"source": "w/a", "destination": "w/dir", "overwrite": true}, "directory")
+	if o.file("dir/x") != "1" {
+		t.Error("not moved although asked to")
+	}
+}
+
+func TestDefect_MoveOfALink(t *testing.T) {
+	o := newOne(t, "file=x", "link => file", "out => $OUT/f", "d/x=1", "way => d")
+	for from, target := range map[string]string{"link": "file", "out": o.out + "/f", "way": "d"} {
+		o.ok("move_file", m{"source": "w/" + from, "destination": "w/moved-" + from})
+		if got, err := os.Readlink(filepath.Join(o.dir, "moved-"+from)); err != nil || got != target {
+			t.Errorf("%s became %q, %v", from, got, err)
+		}
+	}
+	if o.file("file") != "x" || o.file("d/x") != "1" {
+		t.Error("what a link leads to was moved")
+	}
+	o.untouched()
+}
+
+// CVE-2025-53110 and CVE-2025-53109: a sibling whose name begins alike, and a
+// link that leads out.
+func TestDefect_SiblingAndLinkOut(t *testing.T) {
+	o := newOne(t, "a=1", "out => $OUT/f", "away => $OUT", "sib => ../w-sibling")
+	for _, path := range []string{
+		o.dir + "-sibling/f", o.dir + "-sibling", o.dir + "/../w-sibling/f", "file://" + o.dir + "-sibling/f", "w-sibling/f", "w/../w-sibling/f",
+		"w/out", "w/away/f", "w/sib/f", o.dir + "/out", o.out + "/f", "/etc/passwd", "/proc/self/environ", "w/./../../etc/passwd", "file:///etc/passwd",
+	} {
+		for tool, args := range map[string]m{
+			"read_text_file": {"path": path}, "get_file_info": {"path": path}, "write_file": {"path": path, "content": "x"},
+			"list_directory": {"path": path}, "move_file": {"source": "w/a", "destination": path}, "copy_file": {"source": path, "destination": "w/stolen"},
+			"search_within_files": {"path": path, "substring": "s"}, "directory_tree": {"path": path},
+		} {
+			a := o.tool(tool, args)
+			if !a.failed() {
+				t.Errorf("%s %s: %s", tool, path, a)
+			}
+			// A path of the host that was not asked for is told to nobody.
+			if text := strings.ReplaceAll(a.text(), path, ""); strings.Contains(text, filepath.Dir(o.dir)) || strings.Contains(text, "secret") {
+				t.Errorf("%s %s tells %s", tool, path, a.text())
+			}
+		}
+	}
+	o.untouched()
+	if got, err := os.ReadFile(o.dir + "-sibling/f"); err != nil || string(got) != "sibling" {
+		t.Errorf("the sibling: %q, %v", got, err)
+	}
+}
+
+// A hard link to a file outside is a file inside (design.md section 5): it is
+// read, and written by replacing the name, so that the file outside keeps what
+// it had.
+func TestDefect_HardLink(t *testing.T) {
+	o := newOne(t)
+	must(t, os.Link(filepath.Join(o.out, "f"), filepath.Join(o.dir, "hard")))
+	if got := o.ok("read_text_file", m{"path": "w/hard"}); got != "secret" {
+		t.Errorf("%q", got)
+	}
+	o.ok("write_file", m{"path": "w/hard", "content": "mine"})
+	if got := o.file("hard"); got != "mine" {
+		t.Errorf("%q", got)
+	}
+	o.untouched()
+}
+
+// The last revocation leaves nothing: R070.
+func TestDefect_Revoked(t *testing.T) {
+	o := newOne(t, "a=1")
+	o.ok("read_text_file", m{"path": "w/a"})
+	o.home.tell("revoke", "--all")
+	for _, path := range []string{"w/a", o.dir + "/a", "a"} {
+		if a := o.tool("read_text_file", m{"path": path}); !a.failed() || strings.Contains(a.text(), "1") {
+			t.Errorf("%s after the revocation: %s", path, a)
+		}
+		if a := o.tool("write_file", m{"path": path, "content": "2"}); !a.failed() {
+			t.Errorf("written after the revocation: %s", a)
+		}
+	}
+	if got := o.ok("list_allowed_directories", m{}); got != "Allowed directories:\n" {
+		t.Errorf("%q", got)
+	}
+	if o.file("a") != "1" {
+		t.Error("it was written")
+	}
+}

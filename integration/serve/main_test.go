@@ -1,0 +1,93 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/integration/files"
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
+)
+
+func TestMain(m *testing.M) { lab.Main(m, nil) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// peers installs the published peers once for all tests.
+var peers = sync.OnceValues(func() (*files.Peers, error) { return files.InstallPeers(context.Background()) })
+
+func needPeers(t testing.TB) *files.Peers {
+	t.Helper()
+	p, err := peers()
+	must(t, err)
+	return p
+}
+
+// rootsfs is the program, built once.
+var rootsfs = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "rootsfs-serve-test")
+	if err != nil {
+		return "", err
+	}
+	lab.After(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "rootsfs")
+	out, err := exec.Command("go", "build", "-o", path, "../../cmd/rootsfs").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+// home is where one test's sessions live: rootsfs commands that share it find
+// each other.
+type home struct {
+	t       testing.TB
+	program string
+	env     []string
+	dir     string
+}
+
+func newHome(t testing.TB) *home {
+	t.Helper()
+	program, err := rootsfs()
+	must(t, err)
+	h := &home{t: t, program: program, dir: t.TempDir()}
+	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
+		dir := filepath.Join(h.dir, v)
+		must(t, os.Mkdir(dir, 0o700))
+		h.env = append(h.env, v+"="+dir)
+	}
+	return h
+}
+
+// command is a rootsfs command.
+func (h *home) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(h.program, args...)
+	cmd.Env = append(os.Environ(), h.env...)
+	return cmd
+}
+
+// tell runs a rootsfs command that must succeed.
+func (h *home) tell(args ...string) string {
+	h.t.Helper()
+	out, err := h.command(args...).CombinedOutput()
+	if err != nil {
+		h.t.Fatalf("rootsfs %q: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// serve starts `rootsfs serve` over stdio.
+func (h *home) serve(args ...string) *side {
+	h.t.Helper()
+	return open(h.t, h.command(append([]string{"serve"}, args...)...))
+}

@@ -1,0 +1,371 @@
+package serve
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+)
+
+// comparison is one call that is put to both servers. In its arguments and in
+// the answers $R stands for a directory that both have, read-only in ours, and
+// $W for one that each has for itself, with the same in it.
+type comparison struct {
+	tool string
+	args m
+	// why is the reason for a difference, "" where there is none: then the
+	// answers are the same to the byte, and so is what became of $W. Two errors
+	// are the same whatever their texts: theirs are Node's, with host paths; ours
+	// name the root, and say what to do.
+	why          string
+	ours, theirs string // part of each text, where they differ
+	// noted is part of a second block that only ours has; the rest is the same.
+	noted  string
+	writes bool // $W is made anew before it
+}
+
+// Reasons that several rows have.
+const (
+	whyLossy   = "a note says that bytes are not shown as they are, and how to get them"
+	whySpecial = "FIFOs, sockets and devices are not there: to open one can hang"
+	whySecret  = "the built-in rules keep secrets out of reach"
+	whyLinks   = "a name is found wherever a listing shows it; to read through the link is refused"
+	whyPattern = "what the two glob libraries read differently is refused by name"
+	whyOrder   = "by bytes, as list_directory: the same on every machine, and in pages"
+	whyBytes   = "bytes stay as they are"
+)
+
+var readings = []comparison{
+	{tool: "read_text_file", args: m{"path": "$R/a.txt"}},
+	{tool: "read_file", args: m{"path": "$R/a.txt"}},
+	{tool: "read_text_file", args: m{"path": "$R/a.txt", "head": 2}},
+	{tool: "read_text_file", args: m{"path": "$R/a.txt", "head": 3}},
+	{tool: "read_text_file", args: m{"path": "$R/a.txt", "head": 99}},
+	{tool: "read_text_file", args: m{"path": "$R/a.txt", "head": 0}},
+	{tool: "read_text_file", args: m{"path": "$R/a.txt", "tail": 0}},
+	{tool: "read_text_file", args: m{"path": "$R/noeol", "head": 2}},
+	{tool: "read_text_file", args: m{"path": "$R/noeol", "tail": 1}},
+	{tool: "read_text_file", args: m{"path": "$R/noeol", "tail": 9}},
+	{tool: "read_text_file", args: m{"path": "$R/lines", "head": 2}},
+	{tool: "read_text_file", args: m{"path": "$R/empty"}},
+	{tool: "read_text_file", args: m{"path": "$R/empty", "head": 1}},
+	{tool: "read_text_file", args: m{"path": "$R/empty", "tail": 1}},
+	{tool: "read_text_file", args: m{"path": "$R/crlf"}},
+	{tool: "read_text_file", args: m{"path": "$R/crlf", "head": 1}},
+	{tool: "read_text_file", args: m{"path": "$R/bom"}},
+	{tool: "read_text_file", args: m{"path": "$R/in"}},
+	{tool: "read_text_file", args: m{"path": "$R/way/b.md"}},
+	{tool: "read_text_file", args: m{"path": "$R//sub/./b.md"}},
+	{tool: "read_text_file", args: m{"path": "$R/a.txt", "head": 1, "tail": 1}},
+	{tool: "read_text_file", args: m{"path": "$R/none"}},
+	{tool: "read_text_file", args: m{"path": "$R/sub"}},
+	{tool: "read_text_file", args: m{"path": "/etc/passwd"}},
+	{tool: "read_text_file", args: m{"path": "$R/../outside/f"}},
+	{tool: "read_text_file", args: m{"path": "$R-sibling/f"}},
+	{tool: "read_text_file", args: m{"path": "$R/links/out"}},
+	{tool: "read_text_file", args: m{"path": "$R/links/gone"}},
+	{tool: "read_text_file", args: m{"path": "C:\\a.txt"}},
+	{tool: "read_text_file", args: m{}},
+	{tool: "read_text_file", args: m{"path": 1}},
+	{tool: "read_text_file", args: m{"path": "$R/a.txt", "head": "2"}},
+	{tool: "read_text_file", args: m{"path": "$R/a.txt", "tail": 1}, why: "a newline at the end of a file ends its last line: it begins none",
+		ours: "three", theirs: ""},
+	{tool: "read_text_file", args: m{"path": "$R/crlf-open", "tail": 2}, why: whyBytes, ours: "one\r\ntwo", theirs: "one\ntwo"},
+	{tool: "read_text_file", args: m{"path": "$R/latin"}, why: whyLossy, noted: "U+FFFD"},
+	{tool: "read_text_file", args: m{"path": "$R/long"}, why: "an answer is bounded, and says how to go on", ours: "x", theirs: "x"},
+	{tool: "read_text_file", args: m{"path": "$R/a.txt", "head": -1}, why: "what cannot be meant is refused by name", ours: "head must be", theirs: ""},
+	{tool: "read_text_file", args: m{"path": "$R/a.txt", "lines": 1}, why: "an argument that nobody reads is a mistake of the model's", ours: `no field "lines"`, theirs: "one"},
+	{tool: "read_text_file", args: m{"path": "$R/sub/../a.txt"}, why: "sub could be a link: what .. is then, a name does not tell", ours: "..", theirs: "one"},
+	{tool: "read_text_file", args: m{"path": "a.txt"}, why: "with several roots, a name that begins with none is nobody's; theirs takes the first directory", ours: "approved", theirs: "one"},
+	{tool: "read_text_file", args: m{"path": "$R/cafe\u0301"}, why: "rules are judged by names, so another spelling is another name", ours: "no such file", theirs: "accent"},
+	{tool: "read_text_file", args: m{"path": "$R/secret/.env"}, why: whySecret, ours: "no such file", theirs: "SECRET"},
+	{tool: "read_text_file", args: m{"path": "$R/hard"}},
+
+	{tool: "read_media_file", args: m{"path": "$R/pic.png"}},
+	{tool: "read_media_file", args: m{"path": "$R/PIC.JPG"}},
+	{tool: "read_media_file", args: m{"path": "$R/snd.mp3"}},
+	{tool: "read_media_file", args: m{"path": "$R/data.bin"}},
+	{tool: "read_media_file", args: m{"path": "$R/sp ace#1%.bin"}},
+	{tool: "read_media_file", args: m{"path": "$R/caf\u00e9"}},
+	{tool: "read_media_file", args: m{"path": "$R/.png"}},
+	{tool: "read_media_file", args: m{"path": "$R/picture"}},
+	{tool: "read_media_file", args: m{"path": "$R/none.png"}},
+
+	{tool: "read_multiple_files", args: m{"paths": []string{"$R/a.txt", "$R/sub/b.md", "$R/empty"}}},
+	{tool: "read_multiple_files", args: m{"paths": []string{}}},
+	{tool: "read_multiple_files", args: m{"paths": []string{"$R/a.txt", "$R/none"}}, why: "the text of the error", ours: "no such file", theirs: "ENOENT"},
+
+	{tool: "list_directory", args: m{"path": "$R"}},
+	{tool: "list_directory", args: m{"path": "$R/sub"}},
+	{tool: "list_directory", args: m{"path": "$R/void"}},
+	{tool: "list_directory", args: m{"path": "$R/links"}},
+	{tool: "list_directory", args: m{"path": "$R/way"}},
+	{tool: "list_directory", args: m{"path": "$R/a.txt"}},
+	{tool: "list_directory", args: m{"path": "$R/none"}},
+	{tool: "list_directory", args: m{"path": "$R/secret"}, why: whySecret, ours: "[FILE] x", theirs: "[FILE] .env"},
+	{tool: "list_directory", args: m{"path": "$R/special"}, why: whySpecial, ours: "[FILE] plain", theirs: "[FILE] pipe"},
+	{tool: "list_directory_with_sizes", args: m{"path": "$R/sub"}},
+	{tool: "list_directory_with_sizes", args: m{"path": "$R/sizes"}},
+	{tool: "list_directory_with_sizes", args: m{"path": "$R/sizes", "sortBy": "size"}},
+	{tool: "list_directory_with_sizes", args: m{"path": "$R/sizes", "sortBy": "date"}},
+	{tool: "list_directory_with_sizes", args: m{"path": "$R/void"}},
+	{tool: "list_directory_with_sizes", args: m{"path": "$R/case"}, why: whyOrder, ours: "[FILE] B", theirs: "[FILE] a"},
+
+	{tool: "directory_tree", args: m{"path": "$R/sub"}},
+	{tool: "directory_tree", args: m{"path": "$R/void"}},
+	{tool: "directory_tree", args: m{"path": "$R/links"}},
+	{tool: "directory_tree", args: m{"path": "$R/glob"}},
+	{tool: "directory_tree", args: m{"path": "$R/glob", "excludePatterns": []string{"deep"}}},
+	{tool: "directory_tree", args: m{"path": "$R/glob", "excludePatterns": []string{"*.js"}}},
+	{tool: "directory_tree", args: m{"path": "$R/glob", "excludePatterns": []string{"**/*.js", ".dot"}}},
+	{tool: "directory_tree", args: m{"path": "$R/glob", "excludePatterns": []string{"a.js"}}},
+	{tool: "directory_tree", args: m{"path": "$R/glob", "excludePatterns": []string{"deep/**"}}},
+	{tool: "directory_tree", args: m{"path": "$R/a.txt"}},
+
+	{tool: "search_files", args: m{"path": "$R/sub", "pattern": "**"}},
+	{tool: "search_files", args: m{"path": "$R/way", "pattern": "**"}},
+	{tool: "search_files", args: m{"path": "$R/void", "pattern": "**"}},
+	{tool: "search_files", args: m{"path": "$R/none", "pattern": "**"}},
+	{tool: "search_files", args: m{"path": "$R/a.txt", "pattern": "**"}},
+	{tool: "search_files", args: m{"path": "$R/links", "pattern": "**"}, why: whyLinks, ours: "$R/links/out", theirs: "$R/links/here"},
+
+	{tool: "get_file_info", args: m{"path": "$R/info"}},
+	{tool: "get_file_info", args: m{"path": "$R/void"}},
+	{tool: "get_file_info", args: m{"path": "$R/toinfo"}},
+	{tool: "get_file_info", args: m{"path": "$R/none"}},
+	{tool: "list_allowed_directories", args: m{}, why: "a note has the names by which the roots go, and their modes", noted: "read (ro) is $R"},
+}
+
+// globs are patterns of search_files; the same are tried as exclusions of **.
+var globs = []string{
+	"*.js", "**/*.js", "**", "*", "**/*", "deep", "deep/**", "deep/*", "deep/**/*.js", "**/deep", "**/deep/**", "**/x/**/*", "*.{js,md}",
+	"{a,b}.js", "[ab].js", "[!a].js", "[^a].js", "[a-c]*", "?.js", "a*", "*a*", ".*", "**/.*", ".dot/*", "*.JS", "./a.js", "/a.js", "a.js/",
+	"deep/", "**/", "a\\.js", "\\*", "star\\*", "**.js", "deep**", "**deep/**", "***", "{a.js}", "{}", "[", "[]", "a{b", "", "#*", "**/**/c.js", "sp ace*", "\u00e9*",
+}
+
+// differing are the patterns among them that do not mean the same, and why.
+var differing = map[string]string{
+	"[": whyPattern, "[]": whyPattern, "a{b": whyPattern,
+	"#*": "a name may begin with #, which minimatch takes for a comment",
+}
+
+// Every tool of server-filesystem answers in ours what it answers there, on the
+// same tree; what differs is a row, with its reason.
+func TestSameAsServerFilesystem(t *testing.T) {
+	p := newPair(t)
+	t.Run("offered", p.offered)
+	for i := range readings {
+		p.compare(t, &readings[i])
+	}
+	for _, g := range globs {
+		p.compare(t, &comparison{tool: "search_files", args: m{"path": "$R/glob", "pattern": g}, why: differing[g]})
+		p.compare(t, &comparison{tool: "search_files", args: m{"path": "$R/glob", "pattern": "**", "excludePatterns": []string{g}}, why: differing[g]})
+	}
+	for i := range writings {
+		writings[i].writes = true
+		p.compare(t, &writings[i])
+	}
+}
+
+// pair is both servers.
+type pair struct {
+	ours, theirs *side
+	read         string // $R
+	mine, other  string // $W of each
+	outside      string
+}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	p := &pair{read: filepath.Join(base, "r"), mine: filepath.Join(base, "w1"), other: filepath.Join(base, "w2"), outside: filepath.Join(base, "outside")}
+	guardtest.Tree(t, base, "", "r/", "w1/", "w2/", "outside/f=outside", "r-sibling/f=sibling")
+	guardtest.Tree(t, p.read, p.outside, readable...)
+	must(t, os.WriteFile(filepath.Join(p.read, "long"), []byte(strings.Repeat("x", 5<<20)), 0o644))
+	must(t, os.Link(filepath.Join(p.outside, "f"), filepath.Join(p.read, "hard")))
+	h := newHome(t)
+	p.ours = h.serve("--root", "read="+p.read+":ro", "--root", "work="+p.mine+":rw")
+	p.theirs = open(t, needPeers(t).Server(t.Context(), "filesystem", io.Discard, p.read, p.other))
+	return p
+}
+
+var readable = []string{
+	"a.txt=one\ntwo\nthree\n", "empty=", "noeol=one\ntwo", "lines=\n\n\nx\n", "crlf=one\r\ntwo\r\n", "crlf-open=zero\r\none\r\ntwo",
+	"latin=caf\xe9 \xff\xfe \xe2\x82x \xf0\x9f\x98 \xed\xa0\x80 end\n", "bom=\ufeffx\n", "sub/b.md=b", "sub/deep/c.txt=c", "void/",
+	"pic.png=\x89PNG\xff", "PIC.JPG=\xff\xd8", "snd.mp3=ID3", "data.bin=\x00\x01", "sp ace#1%.bin=x", ".png=x", "caf\u00e9=accent", "secret/.env=SECRET", "secret/x=",
+	"in => a.txt", "way => sub", "picture => pic.png", "links/out => $OUT/f", "links/gone => nowhere", "links/here => ../a.txt", "links/dir => ../sub",
+	"special/pipe|", "special/plain=x", "case/B=x", "case/a=x",
+	"sizes/b0=", "sizes/b1=" + strings.Repeat("x", 1023), "sizes/b2=" + strings.Repeat("x", 1024), "sizes/b3=" + strings.Repeat("x", 1<<20),
+	"sizes/dir/x=1", "sizes/link => b2", "sizes/name-that-is-longer-than-thirty-characters=1",
+	"glob/a.js=", "glob/b.js=", "glob/c.md=", "glob/deep/a.js=", "glob/deep/x/c.js=", "glob/deep/x/y/d.md=", "glob/.dot/a.js=", "glob/.hidden=", "glob/star*=",
+	"glob/sp ace.txt=", "glob/\u00e9t\u00e9=", "glob/#x=", "glob/A.JS=", "glob/{a.js}=", "glob/ab=",
+	"0640 info=12345", "toinfo => info",
+}
+
+// compare puts one call to both.
+func (p *pair) compare(t *testing.T, c *comparison) {
+	t.Helper()
+	given, err := json.Marshal(c.args)
+	must(t, err)
+	t.Run(fmt.Sprintf("%s %s", c.tool, given), func(t *testing.T) {
+		if c.writes {
+			p.renew(t)
+		}
+		ours, theirs := p.ask(p.ours, c, p.mine), p.ask(p.theirs, c, p.other)
+		if c.noted != "" {
+			if !strings.Contains(ours.note(), c.noted) || !reflect.DeepEqual(ours.Content[:1], theirs.Content) || !reflect.DeepEqual(ours.StructuredContent, theirs.StructuredContent) {
+				t.Errorf("ours:\n%.1000s\ntheirs:\n%.1000s", ours, theirs)
+			}
+			return
+		}
+		same := ours.failed() && theirs.failed() || reflect.DeepEqual(ours, theirs)
+		one, two := state(t, p.mine), state(t, p.other)
+		if one != two {
+			same = false
+		}
+		switch {
+		case same && c.why != "":
+			t.Errorf("the row says that they differ (%s), and they do not:\n%.500s", c.why, ours)
+		case !same && c.why == "":
+			t.Errorf("ours:\n%.1000s\ntheirs:\n%.1000s\nafter ours:\n%s\nafter theirs:\n%s", ours, theirs, one, two)
+		case !strings.Contains(ours.text(), c.ours) || !strings.Contains(theirs.text(), c.theirs):
+			t.Errorf("%s: ours:\n%.1000s\ntheirs:\n%.1000s\nwant %q and %q", c.why, ours, theirs, c.ours, c.theirs)
+		}
+	})
+}
+
+// renew makes what is in $W, of both and outside.
+func (p *pair) renew(t *testing.T) {
+	for _, dir := range []string{p.mine, p.other} {
+		list, err := os.ReadDir(dir)
+		must(t, err)
+		for _, e := range list {
+			must(t, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+		guardtest.Tree(t, dir, p.outside, writable...)
+	}
+}
+
+// ask puts a call to one of them, and reads the answer with its directories
+// named alike.
+func (p *pair) ask(s *side, c *comparison, own string) *answer {
+	args, err := json.Marshal(c.args)
+	must(s.t, err)
+	text := strings.NewReplacer("$R", p.read, "$W", own).Replace(string(args))
+	r := s.call("tools/call", map[string]any{"name": c.tool, "arguments": json.RawMessage(text)})
+	r.Result = json.RawMessage(strings.NewReplacer(own, "$W", p.read, "$R").Replace(string(r.Result)))
+	return s.parse(c.tool, r)
+}
+
+// state is what a tree holds: names, kinds, modes, links and contents.
+func state(t testing.TB, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		text := ""
+		switch {
+		case info.Mode().IsRegular():
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			text = string(b)
+		case info.Mode()&fs.ModeSymlink != 0:
+			if text, err = os.Readlink(path); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(&all, "%s %v %q\n", strings.TrimPrefix(path, dir+"/"), info.Mode(), text)
+		return nil
+	}))
+	return all.String()
+}
+
+// listed is a tool as tools/list has it.
+type listed struct {
+	Name, Title  string
+	InputSchema  schema
+	OutputSchema any
+	Annotations  struct {
+		ReadOnlyHint, IdempotentHint   bool
+		DestructiveHint, OpenWorldHint *bool
+	}
+}
+
+type schema struct {
+	Type       string
+	Properties map[string]map[string]any
+	Required   []string
+}
+
+// more are arguments that tools of ours take beside theirs, all optional.
+var more = map[string][]string{
+	"list_directory": {"cursor"}, "list_directory_with_sizes": {"cursor"}, "directory_tree": {"cursor", "depth"}, "search_files": {"cursor"},
+	"move_file": {"overwrite"},
+}
+
+// offered compares tools/list: names, titles, arguments, annotations and output
+// schemas. Descriptions differ, because ours take paths by root too.
+func (p *pair) offered(t *testing.T) {
+	list := func(s *side) map[string]listed {
+		var res struct{ Tools []listed }
+		must(t, json.Unmarshal(s.call("tools/list", map[string]any{}).Result, &res))
+		out := map[string]listed{}
+		for _, l := range res.Tools {
+			out[l.Name] = l
+		}
+		return out
+	}
+	ours, theirs := list(p.ours), list(p.theirs)
+	if len(theirs) != 14 {
+		t.Errorf("server-filesystem has %d tools, and 14 are known", len(theirs))
+	}
+	for name, their := range theirs {
+		our, ok := ours[name]
+		if !ok {
+			t.Errorf("%s is missing", name)
+			continue
+		}
+		slices.Sort(our.InputSchema.Required)
+		slices.Sort(their.InputSchema.Required)
+		if our.Title != their.Title || !reflect.DeepEqual(our.Annotations, their.Annotations) || !slices.Equal(our.InputSchema.Required, their.InputSchema.Required) {
+			t.Errorf("%s: ours %+v, theirs %+v", name, our, their)
+		}
+		if o, ok := their.OutputSchema.(map[string]any); ok {
+			delete(o, "$schema") // names the version in which it is written
+		}
+		if !reflect.DeepEqual(our.OutputSchema, their.OutputSchema) {
+			t.Errorf("%s: the output schemas are %v and %v", name, our.OutputSchema, their.OutputSchema)
+		}
+		for arg, their := range their.InputSchema.Properties {
+			our := our.InputSchema.Properties[arg]
+			if their["description"] == nil {
+				delete(our, "description")
+			}
+			if !reflect.DeepEqual(our, their) {
+				t.Errorf("%s, argument %s: ours %v, theirs %v", name, arg, our, their)
+			}
+		}
+		for arg := range our.InputSchema.Properties {
+			if their.InputSchema.Properties[arg] == nil && !slices.Contains(more[name], arg) {
+				t.Errorf("%s takes %s, which is not on the list", name, arg)
+			}
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package serve
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// giveUp is when a test believes that an answer will not come.
+const giveUp = 30 * time.Second
+
+// side is an MCP server over stdio, spoken to without an SDK: what is compared
+// is what it wrote. Its methods may be called concurrently.
+type side struct {
+	t   testing.TB
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	log *bytes.Buffer // what it said on standard error; to be read when it has ended
+
+	mu      sync.Mutex // guards the fields below
+	last    int
+	waiting map[int]chan reply
+	notes   []string // methods of notifications
+}
+
+// reply is what came back: a result or an error, as it was written.
+type reply struct {
+	Result json.RawMessage
+	Error  json.RawMessage
+}
+
+// open starts a server and shakes hands, as a client without capabilities.
+func open(t testing.TB, cmd *exec.Cmd) *side {
+	t.Helper()
+	s := &side{t: t, cmd: cmd, log: &bytes.Buffer{}, waiting: map[int]chan reply{}}
+	cmd.Stderr = s.log
+	var err error
+	s.in, err = cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		s.read(out)
+	}()
+	t.Cleanup(func() {
+		_ = s.in.Close()
+		late := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
+		defer late.Stop()
+		<-read
+		if err := cmd.Wait(); err != nil && strings.Contains(cmd.Path, "rootsfs") {
+			t.Errorf("the server did not end well: %v\n%s", err, s.log)
+		}
+	})
+	r := s.call("initialize", map[string]any{
+		"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "test", "version": "1"},
+	})
+	if r.Result == nil {
+		t.Fatalf("initialize: %s", r.Error)
+	}
+	s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"})
+	return s
+}
+
+// read hands out answers until the server hangs up; those that wait then get
+// none.
+func (s *side) read(out io.Reader) {
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			break
+		}
+		var m struct {
+			ID     *int
+			Method string
+			reply
+		}
+		if err := json.Unmarshal(line, &m); err != nil {
+			s.t.Errorf("not a message: %v: %s", err, line)
+			continue
+		}
+		s.mu.Lock()
+		if m.ID == nil {
+			s.notes = append(s.notes, m.Method)
+		} else if c := s.waiting[*m.ID]; c != nil {
+			c <- m.reply
+			delete(s.waiting, *m.ID)
+		}
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.waiting {
+		close(c)
+	}
+	s.waiting = nil
+}
+
+func (s *side) send(message any) {
+	line, err := json.Marshal(message)
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = s.in.Write(append(line, '\n')) // one that has gone does not answer
+}
+
+// start sends a request; the channel is closed if no answer comes.
+func (s *side) start(method string, params any) <-chan reply {
+	c := make(chan reply, 1)
+	s.mu.Lock()
+	s.last++
+	id := s.last
+	if s.waiting == nil {
+		close(c)
+	} else {
+		s.waiting[id] = c
+	}
+	s.mu.Unlock()
+	s.send(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+	return c
+}
+
+// call waits for the answer.
+func (s *side) call(method string, params any) reply {
+	s.t.Helper()
+	select {
+	case r, ok := <-s.start(method, params):
+		if !ok {
+			s.t.Errorf("%s: the server has hung up", method)
+		}
+		return r
+	case <-time.After(giveUp):
+		s.t.Errorf("%s %v: no answer within %v", method, params, giveUp)
+		return reply{}
+	}
+}
+
+// block is one block of a tool's answer.
+type block struct {
+	Type     string `json:"type"`
+	Text     string `json:"text,omitempty"`
+	Data     string `json:"data,omitempty"`
+	MIMEType string `json:"mimeType,omitempty"`
+	Resource any    `json:"resource,omitempty"`
+}
+
+// answer is what a tool answered.
+type answer struct {
+	Content           []block        `json:"content"`
+	StructuredContent map[string]any `json:"structuredContent"`
+	IsError           bool           `json:"isError"`
+	RPC               string         `json:"-"` // the error, where there is no result
+}
+
+// failed reports whether the call did not succeed, in either way.
+func (a *answer) failed() bool { return a.IsError || a.RPC != "" }
+
+// text is what the first block says, or the error.
+func (a *answer) text() string {
+	if a.RPC != "" {
+		return a.RPC
+	}
+	if len(a.Content) == 0 {
+		return ""
+	}
+	return a.Content[0].Text
+}
+
+// note is what a second block says.
+func (a *answer) note() string {
+	if len(a.Content) < 2 {
+		return ""
+	}
+	return a.Content[1].Text
+}
+
+// tool calls a tool.
+func (s *side) tool(name string, args map[string]any) *answer {
+	s.t.Helper()
+	return s.parse(name, s.call("tools/call", map[string]any{"name": name, "arguments": args}))
+}
+
+func (s *side) parse(name string, r reply) *answer {
+	s.t.Helper()
+	a := &answer{RPC: string(r.Error)}
+	if r.Error == nil {
+		if err := json.Unmarshal(r.Result, a); err != nil {
+			s.t.Errorf("%s: %v: %s", name, err, r.Result)
+		}
+	}
+	return a
+}
+
+// ok calls a tool that must succeed and returns its text.
+func (s *side) ok(name string, args map[string]any) string {
+	s.t.Helper()
+	a := s.tool(name, args)
+	if a.failed() {
+		s.t.Errorf("%s %v: %s", name, args, a.text())
+	}
+	return a.text()
+}
+
+// refused calls a tool that must fail with a text that has why in it.
+func (s *side) refused(name string, args map[string]any, why string) {
+	s.t.Helper()
+	if a := s.tool(name, args); !a.failed() || !strings.Contains(a.text(), why) {
+		s.t.Errorf("%s %v: failed %t: %s; want an error with %q", name, args, a.failed(), a.text(), why)
+	}
+}
+
+type m = map[string]any
+
+func (a *answer) String() string {
+	text, _ := json.Marshal(a) // strings and what JSON was read into: cannot fail
+	return fmt.Sprintf("%s%s", text, a.RPC)
+}
