@@ -14,7 +14,7 @@ import (
 // reporting command takes --json.
 func TestEveryCommandIsExplained(t *testing.T) {
 	// These do something else than report.
-	noJSON := map[string]bool{"rootsfs": true, "roots": true, "audit": true, "consent": true, "metrics": true, "completion": true, "policy": true, "run": true, "help": true}
+	noJSON := map[string]bool{"rootsfs": true, "roots": true, "audit": true, "consent": true, "metrics": true, "completion": true, "policy": true, "config": true, "schema": true, "run": true, "help": true}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		if c.Hidden {
@@ -63,9 +63,12 @@ func TestRunInProcess(t *testing.T) {
 		{"allow --last --for 0", exitUsage, "", "rootsfs: --for 0s: write a positive duration, such as 30m\n"},
 		{"allow --last --for 1h --for-session", exitUsage, "", "rootsfs: --for and --for-session: use one of them\n"},
 		{"allow --last --for soon", exitUsage, "", "rootsfs: --for \"soon\": write a duration, such as 30m or 8h; see: rootsfs allow --help\n"},
+		{"config frobnicate", exitUsage, "", "rootsfs: unknown command \"frobnicate\"; see: rootsfs config --help\n"},
+		{"config schema", exitOK, "draft/2020-12/schema", ""},
 		{"consent frobnicate", exitUsage, "", "rootsfs: unknown command \"frobnicate\"; see: rootsfs consent --help\n"},
 		{"consent approve", exitUsage, "", "rootsfs: a question's id is missing; see: rootsfs consent approve --help\n"},
 		{"consent approve x --for 0", exitUsage, "", "rootsfs: --for 0s: write a duration of a second or more, such as 30m\n"},
+		{"consent approve x --idle 10ms", exitUsage, "", "rootsfs: --idle 10ms: write a duration from 1s to 8760h0m0s, such as 10m\n"},
 		{"consent approve x --only y", exitUsage, "", "rootsfs: --only \"y\": write whole numbers, as in 1,3; see: rootsfs consent approve --help\n"},
 		{"consent approve x --mode rx", exitUsage, "", "rootsfs: --mode: unknown mode \"rx\": write ro, rw, or a comma list of read, list, write, append, create, delete, rename, watch\n"},
 		{"consent deny", exitUsage, "", "rootsfs: name the question to deny, or use --all; see: rootsfs consent list\n"},

@@ -107,8 +107,8 @@ type Error struct {
 	File string
 	Line int    // counted from 1; 0: the file as a whole
 	Key  string // as in root.mode; "" where no key is concerned
-	More int    // further problems in the file
 	Err  error
+	Rest []*Error // further problems in the file, in its order
 }
 
 // Error is one line: FILE:LINE: KEY: what is wrong.
@@ -121,8 +121,8 @@ func (e *Error) Error() string {
 		s += ": " + names.Escape(e.Key)
 	}
 	s += ": " + e.Err.Error()
-	if e.More > 0 {
-		s += fmt.Sprintf(" (and %d more)", e.More)
+	if len(e.Rest) > 0 {
+		s += fmt.Sprintf(" (and %d more)", len(e.Rest))
 	}
 	return s
 }

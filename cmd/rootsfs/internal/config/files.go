@@ -41,7 +41,7 @@ const (
 )
 
 func readFiles(t table, home string) Files {
-	f := Files{Deny: t.word("consent", oneOf("ask", "deny")) == "deny"}
+	f := Files{Deny: t.oneOf("consent", "ask", "deny") == "deny"}
 	f.ConsentTimeout, _ = t.duration("consent_timeout", time.Second, longestAsk)
 	f.OpsPerSecond, _ = t.speed("ops_per_second")
 	f.BytesPerSecond, _ = t.size("bytes_per_second")

@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -40,8 +39,16 @@ func parse(file, home string, doc []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	top := table{r: r, m: m}
 	c := &Config{Path: file, Debounce: DefaultDebounce, Profiles: map[string][]Root{}}
+	parseInto(c, table{r: r, m: m}, home)
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// parseInto reads a document's tables.
+func parseInto(c *Config, top table, home string) {
 	c.mount(top.table("mount"))
 	c.Files = readFiles(top.table("files"), home)
 	c.Subjects = readSubjects(top.tables("subject"))
@@ -56,22 +63,16 @@ func parse(file, home string, doc []byte) (*Config, error) {
 	c.roots(top.tables("root"), home, defaults)
 	c.profiles(top.table("profile"), home, defaults)
 	top.done()
-	if err := r.err(); err != nil {
-		return nil, err
-	}
-	return c, nil
 }
 
 func (c *Config) mount(t table) {
 	c.Mount = Mount{
-		// The words of mount.ParseLevel and mount.ParseLocks; a test compares.
-		Cache: t.word("cache", oneOf("strict", "audit", "max")),
-		Locks: t.word("locks", oneOf("local", "host")),
-		Posix: t.word("posix", oneOf("safe", "full")),
-		AuditPaths: t.word("audit_paths", func(s string) error {
-			_, err := audit.ParsePathMode(s)
-			return err
-		}),
+		// The words of mount.ParseLevel, mount.ParseLocks and audit.ParsePathMode; a
+		// test compares.
+		Cache:      t.oneOf("cache", "strict", "audit", "max"),
+		Locks:      t.oneOf("locks", "local", "host"),
+		Posix:      t.oneOf("posix", "safe", "full"),
+		AuditPaths: t.oneOf("audit_paths", "full", "hash", "none"),
 		ReadOnly:   t.flag("read_only"),
 		AllowOther: t.flag("allow_other"),
 	}
@@ -88,11 +89,12 @@ func readLimits(t table, l *guard.Limits) {
 	if v, ok := t.count("burst", math.MaxInt32); ok {
 		l.Burst = int(v)
 	}
-	for key, dst := range map[string]*int64{
-		"bytes_in_flight": &l.BytesInFlight, "max_file": &l.MaxFile, "max_written": &l.MaxWritten,
-	} {
-		if v, ok := t.size(key); ok {
-			*dst = v
+	for _, s := range []struct {
+		key string
+		to  *int64
+	}{{"bytes_in_flight", &l.BytesInFlight}, {"max_file", &l.MaxFile}, {"max_written", &l.MaxWritten}} {
+		if v, ok := t.size(s.key); ok {
+			*s.to = v
 		}
 	}
 	if v, ok := t.count("max_created", math.MaxInt64); ok {
@@ -180,6 +182,7 @@ func readRoot(t table, home string, defaults Root) Root {
 
 // nameOf reads a root's name, or makes it from the path.
 func nameOf(t table, path string) guard.RootName {
+	t.note("name", textSchema)
 	name, given := get[string](t, "name", "text in quotes")
 	var n guard.RootName
 	var err error
@@ -202,17 +205,16 @@ func (c *Config) profiles(t table, home string, defaults Root) {
 	for _, r := range c.Roots {
 		known[string(r.Name)] = r
 	}
-	for name := range t.m {
+	t.each(func(name string, p table) {
 		if _, err := names.ParseRootName(name); err != nil {
 			t.fail(name, "%w", err)
 		}
-		p := table{t.r, t.sub(name), nil}
-		p.m, _ = t.m[name].(map[string]any)
 		if p.m == nil {
 			t.fail(name, "must be a table with roots = [...]")
-			continue
+			return
 		}
 		_, has := p.m["roots"]
+		p.note("roots", textsSchema)
 		list, _ := get[[]any](p, "roots", "a list of names and specs")
 		if !has {
 			p.fail("roots", "is missing: write roots = [...]")
@@ -239,7 +241,7 @@ func (c *Config) profiles(t table, home string, defaults Root) {
 		}
 		p.done()
 		c.Profiles[name] = set
-	}
+	})
 }
 
 func element(v any, known map[string]Root, home string, defaults Root) (Root, error) {

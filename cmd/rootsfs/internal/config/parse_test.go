@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/mount"
 )
 
@@ -154,7 +155,7 @@ func TestParseErrors(t *testing.T) {
 		{"wrong type", "[mount]\nread_only = \"yes\"\n", ":2: mount.read_only: must be true or false"},
 		{"wrong word", "[mount]\ncache = \"fast\"\n", `:2: mount.cache: "fast" is not one of strict, audit, max`},
 		{"audit keep", "[mount]\naudit_keep = -1\n", ":2: mount.audit_keep: -1 is not between 0 and"},
-		{"audit paths", "[mount]\naudit_paths = \"some\"\n", "full, hash or none"},
+		{"audit paths", "[mount]\naudit_paths = \"some\"\n", `"some" is not one of full, hash, none`},
 		{"mount no table", "mount = 3\n", ":1: mount: must be a table"},
 		{"root no array", "[root]\npath = \"/a\"\n", ":1: root: must be written as [[root]] blocks"},
 		{"root of texts", "root = [\"/a\"]\n", ":1: root: must be a table"},
@@ -267,6 +268,13 @@ func TestWordsOfMount(t *testing.T) {
 		_, perr := parse("/f", "", []byte("mount.locks = \""+w+"\""))
 		if (err == nil) != (perr == nil) {
 			t.Errorf("locks %s: mount says %v, config says %v", w, err, perr)
+		}
+	}
+	for _, w := range []string{"full", "hash", "none", "some"} {
+		_, err := audit.ParsePathMode(w)
+		_, perr := parse("/f", "", []byte("mount.audit_paths = \""+w+"\""))
+		if (err == nil) != (perr == nil) {
+			t.Errorf("paths %s: audit says %v, config says %v", w, err, perr)
 		}
 	}
 }

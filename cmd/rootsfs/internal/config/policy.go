@@ -16,10 +16,10 @@ func readPatterns(t table, p guard.Patterns) guard.Patterns {
 	}{{"hide", &p.Hide}, {"deny", &p.Deny}, {"protect", &p.Protect}, {"allow", &p.Allow}} {
 		*l.to = append(slices.Clip(*l.to), t.patterns(l.key)...)
 	}
-	if on, ok := get[bool](t, "respect_gitignore", "true or false"); ok {
+	if on, ok := t.given("respect_gitignore"); ok {
 		p.Gitignore = on
 	}
-	if on, ok := get[bool](t, "defaults", "true or false"); ok {
+	if on, ok := t.given("defaults"); ok {
 		p.NoDefaults = !on
 	}
 	t.done()
@@ -28,6 +28,7 @@ func readPatterns(t table, p guard.Patterns) guard.Patterns {
 
 // patterns takes a list of patterns, each with its line.
 func (t table) patterns(key string) (out []guard.Pattern) {
+	t.note(key, patternsSchema)
 	list, ok := get[[]any](t, key, "a list of patterns, as in .gitignore")
 	if !ok {
 		return nil

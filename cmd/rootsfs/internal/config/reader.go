@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -25,10 +26,14 @@ type reader struct {
 
 // table is one table of the document. Its getters return the zero value, after
 // noting the problem, for a value that is not as it should be.
+//
+// With a shape there is no document: the getters note in it what they would take
+// (see Schema), and return zero values.
 type table struct {
-	r    *reader
-	path []string
-	m    map[string]any
+	r     *reader
+	path  []string
+	m     map[string]any
+	shape *jsonschema.Schema
 }
 
 func (r *reader) fail(path []string, format string, args ...any) {
@@ -46,16 +51,16 @@ func show(path []string) string {
 	return strings.Join(words, ".")
 }
 
-// err is the first problem in the file's order.
+// err is the first problem in the file's order, which knows the others.
 func (r *reader) err() error {
 	if len(r.bad) == 0 {
 		return nil
 	}
-	first := slices.MinFunc(r.bad, func(a, b *Error) int {
+	slices.SortStableFunc(r.bad, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Key, b.Key))
 	})
-	first.More = len(r.bad) - 1
-	return first
+	r.bad[0].Rest = r.bad[1:]
+	return r.bad[0]
 }
 
 // decode reads the document's syntax.
@@ -104,17 +109,40 @@ func get[T any](t table, key, want string) (value T, ok bool) {
 }
 
 func (t table) text(key string) string {
+	t.note(key, textSchema)
 	s, _ := get[string](t, key, "text in quotes")
 	return s
 }
 
 func (t table) flag(key string) bool {
-	b, _ := get[bool](t, key, "true or false")
-	return b
+	on, _ := t.given(key)
+	return on
+}
+
+// given is flag that tells whether the key was there.
+func (t table) given(key string) (on, ok bool) {
+	t.note(key, flagSchema)
+	return get[bool](t, key, "true or false")
 }
 
 // word takes a text that check accepts.
 func (t table) word(key string, check func(string) error) string {
+	t.note(key, textSchema)
+	return t.checked(key, check)
+}
+
+// oneOf takes one of some words.
+func (t table) oneOf(key string, words ...string) string {
+	t.note(key, func() *jsonschema.Schema { return oneOfSchema(words) })
+	return t.checked(key, func(s string) error {
+		if slices.Contains(words, s) {
+			return nil
+		}
+		return fmt.Errorf("%s is not one of %s", names.Quote(s), strings.Join(words, ", "))
+	})
+}
+
+func (t table) checked(key string, check func(string) error) string {
 	s, ok := get[string](t, key, "text in quotes")
 	if !ok {
 		return ""
@@ -126,24 +154,40 @@ func (t table) word(key string, check func(string) error) string {
 	return s
 }
 
-// oneOf makes a check from a list of words.
-func oneOf(words ...string) func(string) error {
-	return func(s string) error {
-		if slices.Contains(words, s) {
-			return nil
-		}
-		return fmt.Errorf("%s is not one of %s", names.Quote(s), strings.Join(words, ", "))
-	}
-}
-
 // table takes a table; a missing one is empty.
 func (t table) table(key string) table {
+	if t.shape != nil {
+		in := object()
+		t.note(key, func() *jsonschema.Schema { return in })
+		return table{r: t.r, path: t.sub(key), shape: in}
+	}
 	m, _ := get[map[string]any](t, key, "a table")
-	return table{t.r, t.sub(key), m}
+	return table{r: t.r, path: t.sub(key), m: m}
+}
+
+// each calls f for the tables under names that the owner chose; with nil for what
+// is no table.
+func (t table) each(f func(name string, in table)) {
+	if t.shape != nil {
+		in := object()
+		in.Description = describe(show(t.sub("NAME")))
+		t.shape.AdditionalProperties = in
+		f("NAME", table{r: t.r, path: t.sub("NAME"), m: map[string]any{}, shape: in})
+		return
+	}
+	for name, v := range t.m {
+		m, _ := v.(map[string]any)
+		f(name, table{r: t.r, path: t.sub(name), m: m})
+	}
 }
 
 // tables takes an array of tables.
 func (t table) tables(key string) []table {
+	if t.shape != nil {
+		in := object()
+		t.note(key, func() *jsonschema.Schema { return &jsonschema.Schema{Type: "array", Items: in} })
+		return []table{{r: t.r, path: t.sub(key, index(0)), shape: in}}
+	}
 	list, _ := get[[]any](t, key, "written as [["+show(t.sub(key))+"]] blocks")
 	var out []table
 	for i, v := range list {
@@ -152,13 +196,18 @@ func (t table) tables(key string) []table {
 			t.r.fail(t.sub(key, index(i)), "must be a table: write [[%s]] blocks", show(t.sub(key)))
 			continue
 		}
-		out = append(out, table{t.r, t.sub(key, index(i)), m})
+		out = append(out, table{r: t.r, path: t.sub(key, index(i)), m: m})
 	}
 	return out
 }
 
 // count takes a number between 0 and limit.
 func (t table) count(key string, limit int64) (int64, bool) {
+	t.note(key, func() *jsonschema.Schema { return countSchema(limit) })
+	return t.number(key, limit)
+}
+
+func (t table) number(key string, limit int64) (int64, bool) {
 	n, ok := get[int64](t, key, "a whole number")
 	if ok && (n < 0 || n > limit) {
 		t.fail(key, "%d is not between 0 and the limit of %d", n, limit)
@@ -169,15 +218,17 @@ func (t table) count(key string, limit int64) (int64, bool) {
 
 // size takes a number of bytes, as a number or as a text with a unit.
 func (t table) size(key string) (int64, bool) {
+	t.note(key, sizeSchema)
 	if _, isText := t.m[key].(string); !isText {
 		if _, isNumber := t.m[key].(int64); !isNumber && t.m[key] != nil {
 			t.take(key)
 			t.fail(key, "must be a size: a number of bytes, or text as in \"10M\"")
 			return 0, false
 		}
-		return t.count(key, math.MaxInt64)
+		return t.number(key, math.MaxInt64)
 	}
-	n, err := ParseSize(t.text(key))
+	text, _ := get[string](t, key, "a size")
+	n, err := ParseSize(text)
 	if err != nil {
 		t.fail(key, "%w", err)
 	}
@@ -186,6 +237,7 @@ func (t table) size(key string) (int64, bool) {
 
 // speed takes a number of operations per second.
 func (t table) speed(key string) (float64, bool) {
+	t.note(key, speedSchema)
 	v, ok := t.take(key)
 	if !ok {
 		return 0, false
@@ -207,6 +259,7 @@ func (t table) speed(key string) (float64, bool) {
 
 // duration takes a text like "60s".
 func (t table) duration(key string, least, most time.Duration) (time.Duration, bool) {
+	t.note(key, func() *jsonschema.Schema { return durationSchema(describe(show(t.sub(key))), least, most) })
 	s, ok := get[string](t, key, `a duration in quotes, as in "60s" or "8h"`)
 	if !ok {
 		return 0, false
@@ -225,6 +278,7 @@ func (t table) duration(key string, least, most time.Duration) (time.Duration, b
 
 // moment takes a point in time: a TOML date-time with a zone, or the same text.
 func (t table) moment(key string) time.Time {
+	t.note(key, momentSchema)
 	v, ok := t.take(key)
 	if !ok {
 		return time.Time{}

@@ -1,0 +1,127 @@
+package config
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// keysOf lists the paths of a schema's keys.
+func keysOf(s *jsonschema.Schema, path string) (out []string) {
+	for key, p := range s.Properties {
+		at := strings.TrimPrefix(path+"."+key, ".")
+		out = append(append(out, at), keysOf(p, at)...)
+	}
+	if s.Items != nil {
+		out = append(out, keysOf(s.Items, path)...)
+	}
+	if a := s.AdditionalProperties; a != nil && a.Type == "object" {
+		out = append(append(out, path+".NAME"), keysOf(a, path+".NAME")...)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Every key of the schema is explained, nothing else is, and the example of the
+// package comment has the same keys.
+func TestSchemaIsExplained(t *testing.T) {
+	keys := keysOf(Schema(), "")
+	for _, k := range keys {
+		if describe(k) == "" {
+			t.Errorf("%s has no meaning in schema.go", k)
+		}
+	}
+	for k := range meanings {
+		if !slices.Contains(keys, k) {
+			t.Errorf("schema.go explains %s, which is no key", k)
+		}
+	}
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, _, _ := strings.Cut(string(doc), "# Promises")
+	in, shown := "", map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^//\t(?:\[\[?([a-z.]+)[^\n]*|([a-z_]+) = .*)$`).FindAllStringSubmatch(example, -1) {
+		if m[1] != "" {
+			in = m[1]
+			if strings.HasPrefix(in, "profile.") {
+				in = "profile.NAME"
+			}
+			continue
+		}
+		shown[in+"."+m[2]] = true
+	}
+	for _, k := range keys {
+		leaf := !slices.ContainsFunc(keys, func(o string) bool { return strings.HasPrefix(o, k+".") })
+		nested := strings.HasPrefix(k, "root.limits.") || strings.HasPrefix(k, "root.policy.")
+		if leaf && !nested && !shown[k] && k != "root.uri" && k != "root.expires" { // shown as what a key can be instead
+			t.Errorf("%s is not in the example of doc.go", k)
+		}
+	}
+	for k := range shown {
+		if !slices.Contains(keys, k) {
+			t.Errorf("doc.go shows %s, which the schema does not have", k)
+		}
+	}
+}
+
+// What is read is valid by the schema; what is refused for its keys, types and
+// words is not. The schema is looked at as others get it, as text.
+func TestSchemaAgreesWithTheReader(t *testing.T) {
+	text, err := SchemaJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s jsonschema.Schema
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := s.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const root = "[[root]]\npath = \"/srv/a\"\n"
+	for _, tc := range []struct {
+		doc   string
+		valid bool
+	}{
+		{"", true}, {whole, true}, {root, true},
+		{root + "mode = \"read,list\"\nsubject = \"x\"\npolicy = { hide = [\"a\", \"b\"], defaults = false }\n", true},
+		{"[limits]\ntimeout = \"1h30m\"\nidle = \"1.5h\"\nmax_file = \"3 KiB\"\nmax_written = 7\nops_per_second = 3\n", true},
+		{"[[subject]]\nname = \"*\"\nmax_created = 1\n", true},
+		{"[policy]\nhide = [\"x\"]\nrespect_gitignore = true\n", true},
+		{"[profile.p]\nroots = []\n", true},
+		{"[mount]\ncahce = \"max\"\n", false}, {"[mounts]\n", false}, {"[mount]\ncache = \"fast\"\n", false},
+		{"[mount]\nread_only = \"yes\"\n", false}, {"[mount]\naudit_keep = -1\n", false}, {"[mount]\naudit_keep = 1000001\n", false},
+		{"[limits]\nburst = 3000000000\n", false}, {"[limits]\nmax_file = \"10 elephants\"\n", false}, {"[limits]\nmax_file = 1.5\n", false},
+		{"[limits]\ntimeout = 60\n", false}, {"[limits]\ntimeout = \"soon\"\n", false}, {"[limits]\nops_per_second = -1\n", false},
+		{"[files]\nconsent = \"always\"\n", false}, {"[[files.allow]]\nmode = \"ro\"\n", false},
+		{"[[root]]\nname = \"a\"\n", false}, {root + "uri = \"file:///b\"\n", false}, {root + "[root.limits]\nx = 1\n", false},
+		{root + "for = \"1h\"\nexpires = 2030-01-01T00:00:00Z\n", false}, {"[[subject]]\nmax_file = 1\n", false},
+		{"[policy]\nhide = \"x\"\n", false}, {"[profile.p]\nroot = []\n", false}, {"[root]\npath = \"/a\"\n", false},
+	} {
+		m, err := decode("/f", []byte(tc.doc))
+		if err != nil {
+			t.Fatalf("%q: %v", tc.doc, err)
+		}
+		data, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var instance any
+		if err := json.Unmarshal(data, &instance); err != nil {
+			t.Fatal(err)
+		}
+		verr := schema.Validate(instance)
+		_, perr := parse("/etc/x/config.toml", "/home/me", []byte(tc.doc))
+		if (verr == nil) != tc.valid || (perr == nil) != tc.valid {
+			t.Errorf("%q: the schema says %v, the reader %v", tc.doc, verr, perr)
+		}
+	}
+}
