@@ -50,6 +50,7 @@ type Decision struct {
 	Path  string        `json:"path,omitempty"` // narrower than Resolved: a host path below it
 	Mode  string        `json:"mode,omitempty"` // narrower than asked
 	For   time.Duration `json:"for,omitempty"`  // 0: with the session
+	Idle  time.Duration `json:"idle,omitempty"` // ends when unused for so long; 0: not by that
 }
 
 // Asker puts a question to a person, or knows the answer. It returns when there

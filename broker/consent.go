@@ -312,6 +312,9 @@ func (c *consenting) grant(item Item, p *guard.Proposal, d Decision, by string) 
 	if d.For > 0 {
 		got.Expires = time.Now().Add(d.For)
 	}
+	if d.Idle > 0 {
+		got.Policy.Limits.Idle = d.Idle
+	}
 	q, err := c.s.b.cfg.Registry.Parse(c.s.subject, got.Resolved)
 	if g, ok := c.approved(q, got.Policy.Rights); ok && err == nil {
 		c.approve(shown, q.String(), g) // by another path, or named twice

@@ -115,7 +115,7 @@ func TestConsent(t *testing.T) {
 		t.Errorf("asked again: %+v", r)
 	}
 	// Narrowed: to a subdirectory, a mode, a time; a single file.
-	a.give = allow(Decision{Allow: true, Path: base + "/third/in", Mode: "ro", For: time.Hour}, Decision{Allow: true})
+	a.give = allow(Decision{Allow: true, Path: base + "/third/in", Mode: "ro", For: time.Hour, Idle: time.Minute}, Decision{Allow: true})
 	r = ask(p, "rw", base+"/third", base+"/single")
 	if !slices.Equal(r.ApprovedPaths, []string{base + "/third/in", base + "/single"}) || r.Approved[0].Mode != "ro" || r.Approved[0].Expires == "" || r.Approved[1].Mode != "rw" {
 		t.Errorf("narrowed: %+v", r)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 )
@@ -96,7 +97,7 @@ func (a *app) sayQuestion(q *control.Question) {
 	for i, line := range q.Lines {
 		a.say("  %d. %s", i+1, line)
 	}
-	a.say("  answer: rootsfs consent approve %s [--mode ro] [--for 1h] [--only N], or: rootsfs consent deny %s", shortID(q.ID), shortID(q.ID))
+	a.say("  answer: rootsfs consent approve %s [--mode ro] [--for 1h] [--idle 10m] [--only N], or: rootsfs consent deny %s", shortID(q.ID), shortID(q.ID))
 }
 
 // shortID is what is enough of an id for a person: 40 bits of chance.
@@ -217,6 +218,7 @@ func (c *countdown) clear() {
 type approveFlags struct {
 	path, mode string
 	forTime    time.Duration
+	idle       time.Duration
 	only       []int
 }
 
@@ -227,11 +229,12 @@ func newConsentApproveCmd(a *app) *cobra.Command {
 		Short: "Allow what a question asks for, or less",
 		Long: `Allow what a question asks for, as a root of the session. ID is the question's,
 or as much of its beginning as tells it apart. The flags allow less: a directory
-below the one that was asked for, a narrower mode, an end, or only some of the
-paths; the others are denied. More than was asked for is refused, and the
-question goes on waiting.`,
+below the one that was asked for, a narrower mode, an end at a time or when
+nothing has used it for a while, or only some of the paths; the others are denied.
+More than was asked for is refused, and the question goes on waiting.`,
 		Example: `  rootsfs consent approve 4kq
   rootsfs consent approve 4kq --mode ro --for 30m
+  rootsfs consent approve 4kq --idle 10m
   rootsfs consent approve 4kq --only 1 --path ~/src/app/docs`,
 		Args: nargs(1, 1, "a question's id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -247,6 +250,7 @@ question goes on waiting.`,
 	fs.StringVar(&f.path, "path", "", "allow only this `directory` or file, below what was asked for")
 	fs.StringVar(&f.mode, "mode", "", "allow only this `mode`: ro, rw or a list of rights, within what was asked for")
 	fs.DurationVar(&f.forTime, "for", 0, "revoke it after this `duration`, such as 30m (default: with the session)")
+	fs.DurationVar(&f.idle, "idle", 0, "revoke it when nothing has used it for this `duration`, such as 10m (the kernel's caches and files that are merely open do not count)")
 	fs.IntSliceVar(&f.only, "only", nil, "allow only the path with this `number`, from 1; may be a list")
 	words(cmd, "mode", "ro", "rw")
 	sessionFlag(a, cmd)
@@ -255,13 +259,16 @@ question goes on waiting.`,
 }
 
 func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerRequest, error) {
-	req := control.AnswerRequest{ID: id, Approve: true, Only: f.only, Mode: f.mode, ForMS: f.forTime.Milliseconds()}
+	req := control.AnswerRequest{ID: id, Approve: true, Only: f.only, Mode: f.mode,
+		ForMS: f.forTime.Milliseconds(), IdleMS: f.idle.Milliseconds()}
 	given := cmd.Flags().Changed
 	switch {
 	case id == "":
 		return req, usage(errors.New("the id is empty; see: rootsfs consent list"))
 	case given("for") && f.forTime < time.Second:
 		return req, usage(fmt.Errorf("--for %v: write a duration of a second or more, such as 30m", f.forTime))
+	case given("idle") && (f.idle < time.Second || f.idle > config.MaxIdle):
+		return req, usage(fmt.Errorf("--idle %v: write a duration from 1s to %v, such as 10m", f.idle, config.MaxIdle))
 	case given("only") && len(f.only) == 0:
 		return req, usage(errors.New("--only is empty: write the number of a path, as rootsfs consent list shows it"))
 	}

@@ -229,6 +229,26 @@ func TestConsentApprove_R087_R088_R089(t *testing.T) {
 	}
 }
 
+// What is approved with --idle ends, with a record, when nothing has used it for
+// that long.
+func TestConsentUntilIdle(t *testing.T) {
+	a := newAsker(t, "")
+	a.ask("", "ro", a.work+"/src/priv")
+	a.cli(exitOK, "consent", "approve", a.waiting(1)[0].ID, "--idle", "1s")
+	if res := a.told(); !res.Granted {
+		t.Fatalf("approved: %+v", res)
+	}
+	listed := func() bool {
+		return strings.Contains(a.cli(exitOK, "roots", "list", "--json"), `"name": "priv"`)
+	}
+	for end := time.Now().Add(30 * time.Second); listed(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("unused, it lives on")
+		}
+	}
+	a.contains("audit", a.cli(exitOK, "audit", "show", "--json"), `"op":"expire","root":"priv"`)
+}
+
 // A consent never widens: neither by --mode, nor to what the session's rules keep
 // out, which is not even asked.
 func TestConsentNeverWidens(t *testing.T) {

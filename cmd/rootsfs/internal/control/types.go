@@ -254,10 +254,12 @@ type AnswerRequest struct {
 	// Only are the items to be allowed, counted from 1; none stands for all.
 	Only []int `json:"only,omitempty"`
 	// Path and Mode are narrower than asked. ForMS is how long, in
-	// milliseconds; 0: as long as the session.
-	Path  string `json:"path,omitempty"`
-	Mode  string `json:"mode,omitempty"`
-	ForMS int64  `json:"for_ms,omitempty"`
+	// milliseconds; 0: as long as the session. IdleMS is for how long nothing
+	// may use the root before it ends, likewise; 0: that does not end it.
+	Path   string `json:"path,omitempty"`
+	Mode   string `json:"mode,omitempty"`
+	ForMS  int64  `json:"for_ms,omitempty"`
+	IdleMS int64  `json:"idle_ms,omitempty"`
 }
 
 // Answered tells what was decided of a question; paths are escaped.

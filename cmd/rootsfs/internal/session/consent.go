@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -93,6 +94,9 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 	if req.ForMS < 0 || req.ForMS > longestGrant.Milliseconds() {
 		return nil, invalid("a duration is between 0 (with the session) and %v", longestGrant)
 	}
+	if req.IdleMS < 0 || req.IdleMS > config.MaxIdle.Milliseconds() || req.IdleMS > 0 && req.IdleMS < 1000 {
+		return nil, invalid("a time without use is between 1s and %v, or 0 for none", config.MaxIdle)
+	}
 	if req.Path != "" {
 		req.Path = filepath.Clean(req.Path)
 	}
@@ -111,7 +115,8 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 		if req.Path != "" && !narrower(it, req.Path) {
 			return nil, invalid("%s is not below %s, which was asked for", names.Quote(req.Path), names.Quote(it.Resolved))
 		}
-		d[i] = broker.Decision{Allow: true, Path: req.Path, Mode: req.Mode, For: time.Duration(req.ForMS) * time.Millisecond}
+		d[i] = broker.Decision{Allow: true, Path: req.Path, Mode: req.Mode,
+			For: time.Duration(req.ForMS) * time.Millisecond, Idle: time.Duration(req.IdleMS) * time.Millisecond}
 	}
 	return d, nil
 }
