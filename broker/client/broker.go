@@ -23,10 +23,10 @@ type Options struct {
 	// Chunk is how many bytes of a file one request carries, 1 to 64 MiB.
 	// Default wire.DefaultChunk, the protocol's 1 MiB.
 	Chunk int
-	// AllowAbsolute lets absolute paths through to the client, which resolves
-	// them against its roots. By default they are refused here, before anything
-	// is sent: the protocol wants paths relative to roots.
-	AllowAbsolute bool
+	// RelativeOnly refuses absolute paths here, before anything is sent, for a
+	// server that is to keep to "root/path", as the protocol advises. By default
+	// the client judges them: it takes those inside its roots.
+	RelativeOnly bool
 }
 
 const maxChunk = 64 << 20 // base64 of it stays below what JSON decoders buffer comfortably

@@ -14,7 +14,8 @@
 //	// in a handler, with the handler's ctx:
 //	files, err := b.Files(req.Session)   // ErrNotSupported: no broker there
 //	granted, err := files.Consent(ctx, "to index the project", "/home/me/project")
-//	data, err := files.ReadFile(ctx, "project/README.md")
+//	data, err := files.ReadFile(ctx, "/home/me/project/README.md")
+//	data, err = files.ReadFile(ctx, granted.Approved[0].Root+"/README.md") // the same
 //
 // A [RootsService] keeps each session's roots, and [RootsService.Guard] answers
 // whether a path lies inside. It needs no Broker, but the SDK alone reads only

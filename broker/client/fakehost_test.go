@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -27,9 +28,11 @@ const legacy = "2025-11-25" // the last revision with a handshake
 // say. It is not the executor; what it lacks (patterns, races, quotas) is tested
 // there.
 type host struct {
-	caps string // the capabilities it declares, JSON; "" for a full set
-	seed bool   // knows the seed's methods and fields only
-	page int    // roots per page
+	caps    string // the capabilities it declares, JSON; "" for a full set
+	seed    bool   // knows the seed's methods and fields only
+	page    int    // roots per page
+	base    string // the absolute path that the roots lie in, written with slashes
+	windows bool   // reads absolute paths as Windows does
 
 	mu      sync.Mutex
 	dirs    map[string]*os.Root
@@ -62,7 +65,7 @@ func newHost(t testing.TB, files map[string]string) *host {
 
 // makeHost grants each directory it makes below dir.
 func makeHost(dir string, files map[string]string) (*host, []*os.Root, error) {
-	h := &host{dirs: map[string]*os.Root{}, hook: map[string]func(context.Context, json.RawMessage) (any, error){}, uploads: map[string]*bytes.Buffer{}, flying: map[string]context.CancelFunc{}}
+	h := &host{base: dir, dirs: map[string]*os.Root{}, hook: map[string]func(context.Context, json.RawMessage) (any, error){}, uploads: map[string]*bytes.Buffer{}, flying: map[string]context.CancelFunc{}}
 	for name, content := range files {
 		full := dir + "/" + name
 		if err := os.MkdirAll(path.Dir(full), 0o755); err != nil {
@@ -153,7 +156,11 @@ func failed(p string, err error) error {
 }
 
 func (h *host) dir(p string) (*os.Root, string, error) {
-	root, rel, _ := strings.Cut(p, "/")
+	inside, err := h.inside(p)
+	if err != nil {
+		return nil, "", err
+	}
+	root, rel, _ := strings.Cut(inside, "/")
 	h.mu.Lock()
 	r := h.dirs[root]
 	h.mu.Unlock()
@@ -164,6 +171,31 @@ func (h *host) dir(p string) (*os.Root, string, error) {
 		rel = "."
 	}
 	return r, rel, nil
+}
+
+// inside makes an absolute path one that begins with a root's name, as the forms
+// of this host's platform are read.
+func (h *host) inside(p string) (string, error) {
+	abs, err := p, error(nil)
+	switch {
+	case strings.HasPrefix(p, "file:") && h.windows:
+		abs, err = client.ParseWindowsURI(p)
+	case strings.HasPrefix(p, "file:"):
+		abs, err = names.ParseURI(p)
+	}
+	if h.windows {
+		abs = strings.ReplaceAll(abs, `\`, "/")
+	}
+	rest, ok := strings.CutPrefix(abs, h.base+"/")
+	switch {
+	case err != nil:
+		return "", fail(names.Invalid, "")
+	case ok:
+		return rest, nil
+	case abs != p || strings.HasPrefix(p, "/") || h.windows && strings.Contains(p, ":"):
+		return "", fail(names.NoConsent, "")
+	}
+	return p, nil
 }
 
 func etag(b []byte) string { return fmt.Sprintf("%d-%x", len(b), b[:min(len(b), 8)]) }
@@ -426,8 +458,11 @@ func (h *host) change(method string, params json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, to, _ := strings.Cut(p.NewPath, "/")
-	switch {
+	_, to, err := h.dir(p.NewPath)
+	if err != nil && p.NewPath != "" {
+		return nil, err
+	}
+	switch err = nil; {
 	case method == wire.Create && p.Type == wire.TypeDirectory && p.Parents:
 		err = r.MkdirAll(rel, 0o755)
 	case method == wire.Create && p.Type == wire.TypeDirectory:

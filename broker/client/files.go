@@ -7,7 +7,6 @@ import (
 	"errors"
 	"iter"
 	"path"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -16,9 +15,13 @@ import (
 )
 
 // Files makes the files/* calls of one session. Paths are "root/a/b": the root's
-// name, then elements. A path that climbs (".."), is absolute (unless
-// Options.AllowAbsolute) or could not be sent as it is (NUL, not UTF-8) is
-// refused before anything is sent.
+// name, then elements. Or they are absolute, as paths of the client's machine or
+// file URIs: the client takes those that lie in a root it announced or that
+// Consent was given for. It compares names, so the path has to begin as the root
+// does in roots/list, or as it was asked for; a link from elsewhere into a root
+// does not lead there. Answers and events name paths by their root. A path that
+// climbs (".."), or could not be sent as it is (NUL, not UTF-8, what Windows
+// would read as something else), is refused before anything is sent.
 //
 // Call with the context of the handler that needs the answer: it carries the
 // deadline, cancels, and over HTTP says on which stream to ask.
@@ -317,15 +320,18 @@ func (f *Files) Stat(ctx context.Context, name string) (wire.StatResult, error) 
 	}
 	r, err := do[wire.StatResult](ctx, f, wire.Stat, name, wire.StatParams{Path: name})
 	if isNotSupported(err) {
-		return f.statByList(ctx, path.Clean(name))
+		return f.statByList(ctx, name)
 	}
 	return r, err
 }
 
 func (f *Files) statByList(ctx context.Context, name string) (wire.StatResult, error) {
-	dir, base := path.Split(name)
-	for e, err := range f.List(ctx, strings.TrimSuffix(dir, "/"), ListOptions{Hidden: true}) {
-		if err != nil {
+	dir, base := splitLast(name)
+	for e, err := range f.List(ctx, dir, ListOptions{Hidden: true}) {
+		switch {
+		case err != nil && isAbsolute(name) && f.lists(ctx, name):
+			return wire.StatResult{Path: name, Type: wire.TypeDirectory}, nil // a root: it lies in none
+		case err != nil:
 			return wire.StatResult{}, err
 		}
 		if e.Name == base {
@@ -333,6 +339,14 @@ func (f *Files) statByList(ctx context.Context, name string) (wire.StatResult, e
 		}
 	}
 	return wire.StatResult{}, failedHere(wire.Stat, name, names.NotExist)
+}
+
+// lists reports whether a directory can be listed.
+func (f *Files) lists(ctx context.Context, dir string) bool {
+	for _, err := range f.List(ctx, dir, ListOptions{}) {
+		return err == nil
+	}
+	return true
 }
 
 // do sends one request, waits as the client asks and repeats it once where it

@@ -243,49 +243,6 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// R101: absolute and climbing paths are refused before anything is sent.
-func TestPathsRefusedHere(t *testing.T) {
-	h := newHost(t, map[string]string{"p/a": "x"})
-	f := filesOf(t, h, nil)
-	for _, p := range []string{"/etc/passwd", "../x", "p/../../x", "p/..", "..", `C:\x`, "c:/x", `\\server\share`, "file:///etc/passwd", "p/\x00", "p/\xff"} {
-		for name, call := range map[string]func() error{
-			"read":   func() error { _, err := f.ReadFile(bg, p); return err },
-			"write":  func() error { _, err := f.WriteFile(bg, p, nil, client.WriteOptions{}); return err },
-			"append": func() error { _, err := f.Append(bg, p, nil, false); return err },
-			"list": func() error {
-				for _, err := range f.List(bg, p, client.ListOptions{}) {
-					return err
-				}
-				return nil
-			},
-			"create": func() error { _, err := f.Create(bg, p, false); return err },
-			"delete": func() error { return f.Delete(bg, p, client.DeleteOptions{}) },
-			"rename": func() error { _, err := f.Rename(bg, "p/a", p, client.MoveOptions{}); return err },
-			"copy":   func() error { _, err := f.Copy(bg, p, "p/b", client.MoveOptions{}); return err },
-			"stat":   func() error { _, err := f.Stat(bg, p); return err },
-			"watch":  func() error { _, err := f.Watch(bg, p, client.WatchOptions{}); return err },
-			"fs": func() error {
-				if fs.ValidPath(p) { // there a drive is a name like others, below the root
-					p = "/" + p
-				}
-				_, err := f.FS(bg, "p").Open(p)
-				return err
-			},
-		} {
-			if err := call(); err == nil || !errors.Is(err, fs.ErrInvalid) {
-				t.Errorf("%s of %q: %v", name, p, err)
-			}
-		}
-	}
-	if len(h.log) != 0 {
-		t.Errorf("sent: %v", h.log)
-	}
-	abs := filesOf(t, h, &client.Options{AllowAbsolute: true})
-	if _, err := abs.ReadFile(bg, "/etc/passwd"); !errors.Is(err, names.NoConsent) || h.count(wire.Read) != 1 {
-		t.Errorf("allowed absolute paths are the client's to judge: %v", err)
-	}
-}
-
 // R112: what became unavailable is a clear error.
 func TestRootGone(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})

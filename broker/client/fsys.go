@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // FS is the client's files as an fs.FS, read-only. Names that are absolute or
@@ -22,20 +23,29 @@ type FS struct {
 	root string
 }
 
-// FS returns the tree below root; "" is the directory of all roots. ctx is the
-// context of all its requests, because package fs has no place for one.
+// FS returns the tree below root, a directory by any of its names (see Files); ""
+// is the directory of all roots. ctx is the context of all its requests, because
+// package fs has no place for one.
 func (f *Files) FS(ctx context.Context, root string) *FS {
-	return &FS{f: f, ctx: ctx, root: strings.TrimSuffix(root, "/")}
+	if root != "/" && !isFileURI(root) {
+		root = strings.TrimSuffix(root, "/")
+	}
+	return &FS{f: f, ctx: ctx, root: root}
 }
 
 func (t *FS) path(op, name string) (string, error) {
-	if !fs.ValidPath(name) {
+	if !fs.ValidPath(name) || isWindows(t.root) && strings.Contains(name, `\`) {
 		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
-	if name == "." {
+	switch {
+	case name == ".":
 		return t.root, nil
+	case t.root == "" || t.root == "/":
+		return t.root + name, nil
+	case isFileURI(t.root):
+		return strings.TrimSuffix(t.root, "/") + strings.TrimPrefix(names.FormatURI("/"+name), "file://"), nil
 	}
-	return strings.TrimPrefix(t.root+"/"+name, "/"), nil
+	return t.root + "/" + name, nil
 }
 
 func pathError(op, name string, err error) error {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -151,4 +153,96 @@ func testExecutor(t *testing.T, transports func(*client.Broker, *broker.Session)
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
+// R065, R066, R101: an absolute path is good where the host announced its root, or
+// consent was given for what it lies in, by the path of either; names alone are
+// compared, so a link from elsewhere leads to no root, and a refusal tells
+// nothing of the host.
+func TestExecutorAbsolutePaths(t *testing.T) {
+	base := t.TempDir()
+	for _, d := range []string{"granted", "consented", "closed"} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(base, d, "sub"), 0o755), os.WriteFile(filepath.Join(base, d, "sub", "a b"), []byte(d), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"asked": "consented", "stray": "granted", "granted/out": "../closed"} {
+		if err := os.Symlink(to, filepath.Join(base, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	defer reg.RevokeAll(bg)
+	if _, err := reg.Grant(bg, guard.Grant{Root: "p", Dir: filepath.Join(base, "granted"), Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	host := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg), Asker: allowAll{}})
+	defer host.Close()
+	b, s := client.New(nil), newServer()
+	st, ct := mcp.NewInMemoryTransports()
+	ss, err := s.Connect(bg, b.Transport(st), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cs, err := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil).Connect(bg, host.Session("server").Transport(ct), &mcp.ClientSessionOptions{ProtocolVersion: legacy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cs.Close()
+	f, err := b.Files(ss)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(path string) (string, names.Kind) {
+		data, err := f.ReadFile(bg, path)
+		if err != nil && (!errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), base)) {
+			t.Errorf("%s: %v", path, err)
+		}
+		return string(data), names.Reason(err)
+	}
+	if _, kind := read(base + "/consented/sub/a b"); kind != names.NoConsent {
+		t.Errorf("before the consent: %v", kind)
+	}
+	granted, err := f.Consent(bg, "to test", base+"/asked")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		base + "/granted/sub/a b":                                "granted",
+		names.FormatURI(base + "/granted/sub/a b"):               "granted",
+		base + "/asked/sub/a b":                                  "consented",
+		base + "/consented//./sub/a b":                           "consented",
+		names.FormatURI(granted.ApprovedPaths[0]) + "/sub/a%20b": "consented",
+		granted.Approved[0].Root + "/sub/a b":                    "consented",
+	} {
+		if got, _ := read(path); got != want {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
+	for path, want := range map[string]names.Kind{
+		"/etc/passwd":                 names.NoConsent,
+		base:                          names.NoConsent,
+		base + "/closed/sub/a b":      names.NoConsent,
+		base + "/grantedx":            names.NoConsent,
+		base + "/stray/sub/a b":       names.NoConsent,
+		base + "/granted/out/sub/a b": names.Escaped,
+	} {
+		if got, kind := read(path); got != "" || kind != want {
+			t.Errorf("%s: %q, %v", path, got, kind)
+		}
+	}
+	if err := fstest.TestFS(f.FS(bg, base+"/asked"), "sub/a b"); err != nil {
+		t.Error(err)
+	}
+	if err := fstest.TestFS(f.FS(bg, names.FormatURI(base+"/consented")), "sub/a b"); err != nil {
+		t.Error(err)
+	}
+}
+
+type allowAll struct{}
+
+func (allowAll) Ask(_ context.Context, q *broker.Question) (broker.Answer, error) {
+	a := broker.Answer{By: "test"}
+	for range q.Items {
+		a.Decisions = append(a.Decisions, broker.Decision{Allow: true})
+	}
+	return a, nil
+}
