@@ -99,6 +99,25 @@ func (p *Patterns) Check() error {
 	return nil
 }
 
+// Preview compiles the patterns for a look at a tree that is no root yet: with the
+// built-in protections and exact names, without .gitignore files. What rules would
+// ask of files is taken so that the rule holds.
+func (p *Patterns) Preview() (*pattern.Set, error) {
+	own, err := p.own()
+	if err != nil {
+		return nil, &Error{Kind: names.Invalid, Err: err}
+	}
+	var all []pattern.Rule
+	if !p.NoDefaults {
+		all = pattern.Builtin()
+	}
+	set, err := pattern.New(append(all, own...), pattern.Options{})
+	if err != nil {
+		return nil, &Error{Kind: names.Invalid, Err: err}
+	}
+	return set, nil
+}
+
 // Looker is a Source that can be asked about what lies beneath it. What a source
 // that cannot is not asked, holds. Paths are below the root, without links.
 type Looker interface {

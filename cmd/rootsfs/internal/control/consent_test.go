@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -49,6 +50,13 @@ func (a *asking) Answer(req AnswerRequest) (AnswerAnswer, error) {
 	return AnswerAnswer{Answered: []Answered{{ID: req.ID, Allowed: []string{req.Mode, fmt.Sprint(req.Only, req.ForMS)}}}}, nil
 }
 
+func (a *asking) Inside(_ context.Context, req InsideRequest) (InsideAnswer, error) {
+	if req.ID != "q1" {
+		return InsideAnswer{}, broker.ErrNoQuestion
+	}
+	return InsideAnswer{Files: int64(req.Item), Examples: []string{".env"}, Complete: true}, nil
+}
+
 func (a *asking) Metrics() prometheus.Gatherer {
 	reg := prometheus.NewRegistry()
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "rootsfs_test", Help: "For a test."})
@@ -67,6 +75,13 @@ func TestConsentOverTheSocket(t *testing.T) {
 	got, err := c.Answer(t.Context(), AnswerRequest{ID: "q1", Approve: true, Only: []int{2}, Mode: "ro", ForMS: 5})
 	if err != nil || len(got) != 1 || fmt.Sprint(got[0].Allowed) != "[ro [2] 5]" {
 		t.Errorf("%+v, %v", got, err)
+	}
+	in, err := c.Inside(t.Context(), InsideRequest{ID: "q1", Item: 7})
+	if err != nil || in.Files != 7 || !in.Complete || len(in.Examples) != 1 {
+		t.Errorf("what is inside: %+v, %v", in, err)
+	}
+	if _, err := c.Inside(t.Context(), InsideRequest{ID: "q2", Item: 1}); Classify(err) != NoSuch {
+		t.Errorf("inside of a question that is over: %v", err)
 	}
 	if _, err := c.Answer(t.Context(), AnswerRequest{ID: "q2"}); Classify(err) != NoSuch {
 		t.Errorf("a question that is over: %v (%s)", err, Classify(err))

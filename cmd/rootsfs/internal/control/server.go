@@ -36,6 +36,7 @@ type Owner interface {
 	// Profile switches to another set of roots of the configuration.
 	Profile(ctx context.Context, profile string) (ProfileAnswer, error)
 	policyOwner
+	insideOwner
 	// Unmount revokes everything and unmounts.
 	Unmount(ctx context.Context) (UnmountAnswer, error)
 	// Refused is the last refusal that a grant would have avoided, or nil.
@@ -199,6 +200,7 @@ func (s *Server) routes() http.Handler {
 		MaxRequestsInFlight: 4,
 	}))
 	s.policyRoutes(m)
+	s.insideRoutes(m)
 	m.HandleFunc("POST /v1/unmount", handle(func(ctx context.Context, _ struct{}) (UnmountAnswer, error) {
 		return s.owner.Unmount(ctx)
 	}))

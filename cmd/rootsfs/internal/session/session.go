@@ -71,6 +71,7 @@ type Session struct {
 	frame  int
 	// questions are those that wait for `rootsfs consent`.
 	questions broker.Queue
+	looks     chan struct{} // holds a token for each look at what a question asks for
 	spaces    spaces
 	server    atomic.Pointer[control.Confined] // nil: the session runs none
 	avail     *availability
@@ -109,7 +110,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	manyPs()
 	s := &Session{
 		opt: opt, started: time.Now(), ending: make(chan struct{}), endDone: make(chan struct{}),
-		past: map[guard.RootName]granted{}, perms: map[uint64]string{},
+		past: map[guard.RootName]granted{}, perms: map[uint64]string{}, looks: make(chan struct{}, insideLooks),
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	defer func() {

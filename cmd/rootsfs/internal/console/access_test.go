@@ -1,0 +1,301 @@
+package console
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+)
+
+// A link lets one browser in, once, for a while; the cookie is for no script and
+// no other site.
+func TestLinkOnce(t *testing.T) {
+	l := newLab(t)
+	nobody := &browser{l: l}
+	try := func(secret string) int {
+		r, _ := nobody.do("POST", "/api/enter", `{"link":"`+secret+`"}`, nil)
+		return r.StatusCode
+	}
+	_, secret, _ := strings.Cut(l.s.Link(), "#")
+	if len(secret) != 26 {
+		t.Errorf("the secret %q has no 128 bits", secret)
+	}
+	for _, wrong := range []string{"", "x", secret[1:], secret + "A", strings.ToLower(secret)} {
+		if got := try(wrong); got != 401 {
+			t.Errorf("%q: %d", wrong, got)
+		}
+	}
+	r, _ := nobody.do("POST", "/api/enter", `{"link":"`+secret+`"}`, nil)
+	if r.StatusCode != 200 {
+		t.Fatalf("wrong ones before void the link: %d", r.StatusCode)
+	}
+	c := r.Header.Get("Set-Cookie")
+	for _, want := range []string{"; HttpOnly", "; SameSite=Strict", "; Path=/", l.s.access.cookie + "="} {
+		if !strings.Contains(c, want) {
+			t.Errorf("the cookie %q is without %s", c, want)
+		}
+	}
+	if got := try(secret); got != 401 {
+		t.Errorf("a stolen link, used a second time: %d", got)
+	}
+	// A new link voids the one before; time voids any.
+	_, first, _ := strings.Cut(l.s.Link(), "#")
+	_, second, _ := strings.Cut(l.s.Link(), "#")
+	if try(first) != 401 {
+		t.Error("an earlier link still works")
+	}
+	l.s.access.mu.Lock()
+	l.s.access.linkUntil = time.Now().Add(-time.Second)
+	l.s.access.mu.Unlock()
+	if try(second) != 401 {
+		t.Error("a link works after its time")
+	}
+}
+
+// Every attack is turned away before anything is looked at (issue 8, 4).
+func TestAttacks(t *testing.T) {
+	l := newLab(t)
+	l.session("s", "code")
+	b := l.enter()
+	l.until("the session is seen", func() bool { return l.s.hub.Client("s") != nil })
+	body := `{"session":"s","all":true}`
+	set := func(k, v string) func(*http.Request) { return func(r *http.Request) { r.Header.Set(k, v) } }
+	del := func(k string) func(*http.Request) { return func(r *http.Request) { r.Header.Del(k) } }
+	host := func(h string) func(*http.Request) { return func(r *http.Request) { r.Host = h } }
+	port := l.s.access.host[strings.LastIndexByte(l.s.access.host, ':'):]
+	for _, tt := range []struct {
+		what string
+		do   func(*http.Request)
+		want int
+	}{
+		{"no cookie", del("Cookie"), 401},
+		{"another cookie", set("Cookie", l.s.access.cookie+"=AAAAAAAAAAAAAAAAAAAAAAAAAA"), 401},
+		{"an empty cookie", set("Cookie", l.s.access.cookie+"="), 401},
+		{"the cookie without its key", del(keyHeader), 401},
+		{"another key", set(keyHeader, "AAAAAAAAAAAAAAAAAAAAAAAAAA"), 401},
+		{"the key as the cookie", set("Cookie", l.s.access.cookie+"="+b.key), 401},
+		{"a foreign origin", set("Origin", "https://evil.example"), 403},
+		{"an origin on another port", set("Origin", "http://127.0.0.1:1"), 403},
+		{"an opaque origin", set("Origin", "null"), 403},
+		{"no origin", del("Origin"), 403},
+		{"a form's type", set("Content-Type", "application/x-www-form-urlencoded"), 403},
+		{"a simple type", set("Content-Type", "text/plain"), 403},
+		{"another site, says the browser", set("Sec-Fetch-Site", "cross-site"), 403},
+		{"another port, says the browser", set("Sec-Fetch-Site", "same-site"), 403},
+		{"a name that was rebound", host("evil.example" + port), 403},
+		{"localhost by name", host("localhost" + port), 403},
+		{"another port", host("127.0.0.1:1"), 403},
+		{"no port", host("127.0.0.1"), 403},
+	} {
+		if r, data := b.do("POST", "/api/revoke", body, tt.do); r.StatusCode != tt.want || strings.Contains(string(data), "code") {
+			t.Errorf("%s: %d %s, want %d", tt.what, r.StatusCode, data, tt.want)
+		}
+	}
+	// Reading needs the same, but for what a GET does not send.
+	for _, path := range []string{"/api/stream", "/api/history", "/api/verify", "/api/export?format=jsonl", "/api/policy?session=s", "/api/inside?session=s", "/api/nothing"} {
+		for what, do := range map[string]func(*http.Request){"no cookie": del("Cookie"), "no key": del(keyHeader)} {
+			if r, _ := b.do("GET", path, "", do); r.StatusCode != 401 {
+				t.Errorf("GET %s, %s: %d", path, what, r.StatusCode)
+			}
+		}
+		for what, do := range map[string]func(*http.Request){"origin": set("Origin", "https://evil.example"), "host": host("evil.example"), "site": set("Sec-Fetch-Site", "cross-site")} {
+			if r, _ := b.do("GET", path, "", do); r.StatusCode != 403 {
+				t.Errorf("GET %s, foreign %s: %d", path, what, r.StatusCode)
+			}
+		}
+	}
+	for _, method := range []string{"GET", "PUT", "DELETE", "OPTIONS"} {
+		if r, _ := b.do(method, "/api/revoke", "", nil); r.StatusCode == 200 {
+			t.Errorf("%s is taken for a POST", method)
+		}
+	}
+	st, err := l.s.hub.Client("s").Status(t.Context())
+	if err != nil || len(st.Roots) != 1 {
+		t.Errorf("one of them revoked the root: %+v, %v", st.Roots, err)
+	}
+}
+
+// Every answer keeps the page to itself, and itself from others.
+func TestHeaders(t *testing.T) {
+	l := newLab(t)
+	b := l.enter()
+	for _, path := range []string{"/", "/app.js", "/style.css", "/vendor/uPlot.js", "/nothing", "/../server.go", "/web/index.html", "/api/verify"} {
+		r, body := b.do("GET", path, "", nil)
+		csp := r.Header.Get("Content-Security-Policy")
+		if !strings.HasPrefix(csp, "default-src 'none'; script-src 'self'; style-src 'self'; ") || strings.Contains(csp, "unsafe") || !strings.Contains(csp, "frame-ancestors 'none'") {
+			t.Errorf("%s: %q", path, csp)
+		}
+		for k, v := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Cross-Origin-Resource-Policy": "same-origin"} {
+			if r.Header.Get(k) != v {
+				t.Errorf("%s: %s is %q", path, k, r.Header.Get(k))
+			}
+		}
+		if strings.Contains(path, "nothing") || strings.Contains(path, "server.go") || strings.HasPrefix(path, "/web") {
+			if r.StatusCode != 404 && r.StatusCode != 307 {
+				t.Errorf("%s: %d", path, r.StatusCode)
+			}
+		} else if r.StatusCode != 200 || len(body) == 0 {
+			t.Errorf("%s: %d", path, r.StatusCode)
+		}
+	}
+	_, page := b.do("GET", "/", "", nil)
+	for _, bad := range []string{"<style", " style=", " onclick", "http://", "https://", "<script>"} {
+		if strings.Contains(string(page), bad) {
+			t.Errorf("the page has %q", bad)
+		}
+	}
+}
+
+// Requests have bounds of size, and what is not understood is refused by name.
+func TestBounds(t *testing.T) {
+	l := newLab(t)
+	b := l.enter()
+	for body, want := range map[string]int{
+		`{"session":"` + strings.Repeat("x", maxBody) + `"}`: 413,
+		`{"all":true,"frobnicate":1}`:                        400,
+		`{"all":true}{"all":true}`:                           400,
+		`[`:                                                  400,
+		``:                                                   400,
+		`{}`:                                                 422,
+		`{"everything":true,"session":"s"}`:                  422,
+	} {
+		if r, data := b.do("POST", "/api/revoke", body, nil); r.StatusCode != want || !strings.HasPrefix(string(data), `{"error":`) {
+			t.Errorf("%.40s: %d %s, want %d", body, r.StatusCode, data, want)
+		}
+	}
+	if r, _ := b.do("GET", "/api/history?path="+strings.Repeat("x", 2*maxHeader), "", nil); r.StatusCode != 431 {
+		t.Errorf("an endless address: %d", r.StatusCode)
+	}
+	for _, q := range []string{"since=yesterday", "verdict=maybe", "limit=0", "limit=1001", "limit=x", "until=1"} {
+		if r, data := b.do("GET", "/api/history?"+q, "", nil); r.StatusCode != 400 || !strings.Contains(string(data), q[:5]) {
+			t.Errorf("%s: %d %s", q, r.StatusCode, data)
+		}
+	}
+	if r, _ := b.do("GET", "/api/export?format=xml", "", nil); r.StatusCode != 400 {
+		t.Errorf("an unknown format: %d", r.StatusCode)
+	}
+}
+
+// A thousand idle event streams do not keep the owner out: the oldest end.
+func TestManyStreams(t *testing.T) {
+	l := newLab(t)
+	b := l.enter()
+	var conns []net.Conn
+	defer func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}()
+	for range 1000 {
+		c, err := net.Dial("tcp", l.s.access.host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+		req := b.request("GET", "/api/stream", "", nil)
+		if err := req.Write(c); err != nil {
+			t.Fatal(err)
+		}
+		// Begun, before the next one: the first line has come.
+		if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.s.streams.mu.Lock()
+	n := len(l.s.streams.list)
+	l.s.streams.mu.Unlock()
+	if n > maxStreams {
+		t.Errorf("%d streams are kept", n)
+	}
+	var out []control.Ended
+	if r, data := b.do("GET", "/api/verify", "", nil); r.StatusCode != 200 {
+		t.Errorf("the owner is kept out: %d %s, %v", r.StatusCode, data, out)
+	}
+	// The newest still hear: the state is told every second once a session is live.
+	l.session("late", "x")
+	l.until("the newest stream hears", func() bool {
+		_ = conns[len(conns)-1].SetReadDeadline(time.Now().Add(20 * time.Second))
+		line, err := bufio.NewReader(conns[len(conns)-1]).ReadString('\n')
+		return err == nil && (strings.Contains(line, `"late"`) || len(line) > 0)
+	})
+}
+
+// Connections that say nothing are closed for those that do.
+func TestManySilentConnections(t *testing.T) {
+	l := newLab(t)
+	b := l.enter()
+	var conns []net.Conn
+	defer func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}()
+	for range 4 * maxConns {
+		c, err := net.Dial("tcp", l.s.access.host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	if r, data := b.do("GET", "/api/verify", "", nil); r.StatusCode != 200 {
+		t.Errorf("the owner is kept out: %d %s", r.StatusCode, data)
+	}
+	_ = conns[0].SetReadDeadline(time.Now().Add(20 * time.Second))
+	if n, err := conns[0].Read(make([]byte, 1)); n != 0 || err == nil || isTimeout(err) {
+		t.Errorf("the oldest silent connection lives: %d, %v", n, err)
+	}
+}
+
+func isTimeout(err error) bool {
+	ne, ok := err.(net.Error)
+	return ok && ne.Timeout()
+}
+
+// A browser that leaves, one that is too many, and one that has been away for long
+// are out.
+func TestLeaving(t *testing.T) {
+	l := newLab(t)
+	b := l.enter()
+	in := func(b *browser) bool {
+		r, _ := b.do("GET", "/api/verify", "", nil)
+		return r.StatusCode == 200
+	}
+	if !in(b) {
+		t.Fatal("not in")
+	}
+	if r, _ := b.do("POST", "/api/leave", "{}", nil); r.StatusCode != 200 || in(b) {
+		t.Error("in after leaving")
+	}
+	first := l.enter()
+	for range maxLogins {
+		l.enter()
+	}
+	if in(first) {
+		t.Error("the oldest of too many is in")
+	}
+	last := l.enter()
+	now := time.Now()
+	l.s.access.mu.Lock()
+	l.s.access.now = func() time.Time { return now.Add(loginFor + time.Minute) }
+	l.s.access.mu.Unlock()
+	if in(last) {
+		t.Error("in after having been away for long")
+	}
+}
+
+// It listens on the loopback address alone.
+func TestLoopbackOnly(t *testing.T) {
+	l := newLab(t)
+	addr, ok := l.s.l.Addr().(*net.TCPAddr)
+	if !ok || !addr.IP.IsLoopback() || addr.Port == 0 {
+		t.Errorf("listens on %v", l.s.l.Addr())
+	}
+	if got := fmt.Sprint(addr); got != l.s.access.host {
+		t.Errorf("%s, and expects to be called %s", got, l.s.access.host)
+	}
+}

@@ -1,0 +1,124 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+)
+
+// R094: a root, a session and everything are revoked, and the answer says what
+// ended and how fast.
+func TestRevoke_R094(t *testing.T) {
+	l := newLab(t)
+	one, two := l.session("one", "a", "b"), l.session("two", "c")
+	b := l.enter()
+	l.until("both are seen", func() bool { return len(l.s.hub.Names()) == 2 })
+	var r revocation
+	b.must("POST", "/api/revoke", `{"session":"one","names":["a"]}`, &r)
+	if len(r.Sessions) != 1 || len(r.Sessions[0].Ended) != 1 || r.Sessions[0].Ended[0].Root != "a" || r.Sessions[0].Ended[0].State != "revoked" || r.TookMS <= 0 {
+		t.Errorf("one root: %+v", r)
+	}
+	if left := one.Registry().Roots(); len(left) != 1 || left[0].Grant.Root != "b" {
+		t.Errorf("left: %+v", left)
+	}
+	b.must("POST", "/api/revoke", `{"session":"one","names":["nope"]}`, &r)
+	if !strings.Contains(r.Sessions[0].Error, `no root is named "nope"`) {
+		t.Errorf("an unknown root: %+v", r)
+	}
+	b.must("POST", "/api/revoke", `{"session":"gone","all":true}`, &r)
+	if !strings.Contains(r.Sessions[0].Error, `"gone" has ended`) {
+		t.Errorf("an unknown session: %+v", r)
+	}
+	b.must("POST", "/api/revoke", `{"everything":true}`, &r)
+	if len(r.Sessions) != 2 || len(one.Registry().Roots())+len(two.Registry().Roots()) != 0 {
+		t.Errorf("everything: %+v", r)
+	}
+}
+
+// R105, R116: a root is added and changed from the page, within the rules.
+func TestAddAndSet_R105_R116(t *testing.T) {
+	l := newLab(t)
+	s := l.session("s", "a")
+	dir := filepath.Join(l.work, "more")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b := l.enter()
+	l.until("it is seen", func() bool { return l.s.hub.Client("s") != nil })
+	var added control.AddAnswer
+	b.must("POST", "/api/add", fmt.Sprintf(`{"session":"s","path":%q,"mode":"ro","for_ms":3600000}`, dir), &added)
+	if len(added.Roots) != 1 || added.Roots[0].Name != "more" || added.Roots[0].Mode != "ro" || added.Roots[0].Expires == nil || added.Roots[0].Origin != "console" {
+		t.Errorf("%+v", added)
+	}
+	var set control.SetAnswer
+	b.must("POST", "/api/set", `{"session":"s","name":"more","mode":"rw"}`, &set)
+	if set.Root.Mode != "rw" {
+		t.Errorf("%+v", set)
+	}
+	for body, want := range map[string]string{
+		`{"session":"s","path":"more","mode":"ro"}`:                  "not absolute",
+		`{"session":"s","path":"/nonexistent/x","mode":"ro"}`:        "does not exist",
+		`{"session":"s","path":"/proc","mode":"ro"}`:                 "kernel interfaces",
+		`{"session":"s","path":"/etc","mode":"rw"}`:                  "system directory",
+		`{"session":"s","path":"/tmp","mode":"frobnicate"}`:          "unknown mode",
+		`{"session":"s","path":"/","mode":"ro"}`:                     "name:",
+		`{"session":"s","path":"/tmp","mode":"ro","for_ms":-1}`:      "for:",
+		`{"session":"gone","path":"/tmp","mode":"ro","for_ms":1}`:    "has ended",
+		`{"session":"s","path":"/tmp","mode":"ro","allow_system":1}`: "unknown field",
+	} {
+		if r, data := b.do("POST", "/api/add", body, nil); r.StatusCode < 400 || !strings.Contains(string(data), want) {
+			t.Errorf("%s: %d %s, want %q", body, r.StatusCode, data, want)
+		}
+	}
+	if n := len(s.Registry().Roots()); n != 2 {
+		t.Errorf("%d roots", n)
+	}
+	var p control.PolicyAnswer
+	b.must("GET", "/api/policy?session=s", "", &p)
+	if len(p.Roots) != 2 || len(p.Roots[0].Rules) < 20 {
+		t.Errorf("R136: the policy in force: %+v", p)
+	}
+}
+
+// R007, R083, R090: what happens is told as it happens, with the rule.
+func TestStream_R007_R083_R090(t *testing.T) {
+	l := newLab(t)
+	s := l.session("s", "a")
+	sub := l.s.hub.Subscribe()
+	defer sub.Close()
+	state := func(want func(live.Update) bool) {
+		t.Helper()
+		for range 200 {
+			u, ok := sub.Next(t.Context())
+			if !ok {
+				break
+			}
+			if data, err := json.Marshal(u); err != nil || len(data) > 1<<20 {
+				t.Fatalf("an update of %d bytes: %v", len(data), err)
+			}
+			if want(u) {
+				return
+			}
+		}
+		t.Fatal("it was never told")
+	}
+	state(func(u live.Update) bool {
+		return len(u.Sessions) == 1 && len(u.Sessions[0].Roots) == 1 && u.Sessions[0].Roots[0].Mode == "rw"
+	})
+	if _, err := s.Registry().Revoke(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	told := false
+	state(func(u live.Update) bool {
+		for _, e := range u.Events {
+			told = told || e.Session == "s" && e.Kind == "revoked" && e.Root == "a"
+		}
+		return told && len(u.Sessions) == 1 && len(u.Sessions[0].Roots) == 0
+	})
+}

@@ -1,0 +1,243 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Bounds of requests.
+const (
+	maxHeader     = 16 << 10
+	maxBody       = 64 << 10
+	headerTimeout = 5 * time.Second
+	bodyTimeout   = 10 * time.Second
+	writeTimeout  = 30 * time.Second // without progress
+	idleTimeout   = 2 * time.Minute
+	graceful      = 2 * time.Second
+)
+
+// Config is what a console is made of.
+type Config struct {
+	// Audit is where the records are.
+	Audit Audit
+	Log   *slog.Logger
+}
+
+// Server is one console. Make it with New.
+type Server struct {
+	cfg     Config
+	hub     *live.Hub
+	access  *access
+	streams streams
+	search  chan struct{} // holds a token for each search that runs
+	l       net.Listener
+}
+
+// New listens on the loopback address, on a port of the kernel's choice.
+func New(ctx context.Context, cfg Config) (*Server, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen on the loopback address: %w", err)
+	}
+	addr := l.Addr().(*net.TCPAddr)
+	return &Server{
+		cfg: cfg, hub: &live.Hub{}, l: l, search: make(chan struct{}, maxSearches),
+		access: &access{host: addr.String(), cookie: fmt.Sprintf("rootsfs-%d", addr.Port), now: time.Now},
+	}, nil
+}
+
+// Link makes a link that lets one browser in, once, within LinkFor. An earlier
+// one does not work any more.
+func (s *Server) Link() string { return "http://" + s.access.host + "/#" + s.access.newLink() }
+
+// Serve answers until ctx ends.
+func (s *Server) Serve(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	srv := &http.Server{
+		Handler: s.handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeader, ConnState: newConns().state,
+		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	failed := make(chan error, 2)
+	go func() { failed <- s.hub.Run(ctx) }()
+	go func() {
+		err := srv.Serve(s.l)
+		if errors.Is(err, http.ErrServerClosed) {
+			err = nil
+		}
+		failed <- err
+	}()
+	var err error
+	left := 2
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+		left--
+	}
+	cancel()
+	last, end := context.WithTimeout(context.WithoutCancel(ctx), graceful)
+	defer end()
+	if srv.Shutdown(last) != nil {
+		_ = srv.Close()
+	}
+	for range left {
+		err = errors.Join(err, <-failed)
+	}
+	return err
+}
+
+// handler is what every request passes: where it comes from, then who asks.
+func (s *Server) handler() http.Handler {
+	open := http.NewServeMux() // for whoever comes from the page's own origin
+	open.Handle("/", pages())
+	open.HandleFunc("POST /api/enter", s.enter)
+	open.Handle("/api/", s.members())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		protect(w.Header())
+		if why := s.access.foreign(r); why != "" {
+			s.cfg.Log.Warn("a request was turned away", "reason", why, "host", names.QuoteShort(r.Host), "origin", names.QuoteShort(r.Header.Get("Origin")))
+			fail(w, http.StatusForbidden, "refused: "+why)
+			return
+		}
+		// What a request sends has a limit of time; the answer may take longer.
+		rc := http.NewResponseController(w)
+		_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
+		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		open.ServeHTTP(w, r)
+	})
+}
+
+// protect sets what browsers are to keep from the page, and the page from others.
+func protect(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// members is the API, for those with both secrets.
+func (s *Server) members() http.Handler {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /api/stream", s.stream)
+	m.HandleFunc("GET /api/inside", s.inside)
+	m.HandleFunc("GET /api/policy", s.policy)
+	m.HandleFunc("GET /api/history", s.history)
+	m.HandleFunc("GET /api/verify", s.verify)
+	m.HandleFunc("GET /api/export", s.export)
+	m.HandleFunc("POST /api/revoke", do(s.revoke))
+	m.HandleFunc("POST /api/answer", do(s.answer))
+	m.HandleFunc("POST /api/add", do(s.add))
+	m.HandleFunc("POST /api/set", do(s.set))
+	m.HandleFunc("POST /api/leave", func(w http.ResponseWriter, r *http.Request) {
+		s.access.forget(r)
+		answer(w, struct{}{})
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.access.known(r) {
+			fail(w, http.StatusUnauthorized, "this browser is not let in; run: rootsfs console")
+			return
+		}
+		m.ServeHTTP(w, r)
+	})
+}
+
+// enter lets a browser in that has a link.
+func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		Link string `json:"link"`
+	}
+	if !read(w, r, &in) {
+		return
+	}
+	cookie, key, ok := s.access.redeem(in.Link)
+	if !ok {
+		s.cfg.Log.Warn("a link that was used before, is too old or was never given has been tried")
+		fail(w, http.StatusUnauthorized, "the link was used already, or is too old; press Enter where rootsfs console runs, for a new one")
+		return
+	}
+	http.SetCookie(w, &http.Cookie{Name: s.access.cookie, Value: cookie, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	answer(w, map[string]string{"key": key})
+}
+
+// read reads a request's body; it has answered if ok is false.
+func read(w http.ResponseWriter, r *http.Request, v any) (ok bool) {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	err := dec.Decode(v)
+	if err == nil && dec.Decode(&struct{}{}) != io.EOF {
+		err = errors.New("something follows the request")
+	}
+	if err == nil {
+		return true
+	}
+	var long *http.MaxBytesError
+	if errors.As(err, &long) {
+		fail(w, http.StatusRequestEntityTooLarge, "the request is too long")
+		return false
+	}
+	fail(w, http.StatusBadRequest, "request not understood: "+err.Error())
+	return false
+}
+
+// do makes a handler of a change.
+func do[In, Out any](f func(context.Context, In) (Out, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var in In
+		if !read(w, r, &in) {
+			return
+		}
+		rc := http.NewResponseController(w)
+		_ = rc.SetReadDeadline(time.Time{})
+		_ = rc.SetWriteDeadline(time.Now().Add(actTimeout + writeTimeout))
+		ctx, cancel := context.WithTimeout(r.Context(), actTimeout)
+		defer cancel()
+		out, err := f(ctx, in)
+		if err != nil {
+			failWith(w, err)
+			return
+		}
+		answer(w, out)
+	}
+}
+
+// actTimeout is how long a change may take: a revocation has a deadline of its
+// own, which is shorter.
+const actTimeout = time.Minute
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // a browser that went away wants no answer
+}
+
+func fail(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": text})
+}
+
+// failWith answers with a session's error.
+func failWith(w http.ResponseWriter, err error) {
+	status := http.StatusUnprocessableEntity
+	if control.Classify(err) == control.NoSuch {
+		status = http.StatusNotFound
+	}
+	fail(w, status, control.Text(err))
+}

@@ -1,0 +1,156 @@
+// Ask: what servers want, and the owner's answer.
+
+import { get, post } from "/api.js";
+import { changed, dismiss, drawn, store } from "/store.js";
+import { count, h, keyed, put, size, span, t } from "/dom.js";
+import { durations, options } from "/forms.js";
+
+// A question that has just come takes no answer for a moment: who was about to
+// press a key did not mean it.
+const settle = 700;
+
+class Ask extends HTMLElement {
+  connectedCallback() {
+    this.list = h("div", { class: "questions" });
+    this.none = h("section", { class: "empty" }, h("h2", {}, "Nobody asks"), h("p", {}, "When a server asks for a path that nobody approved, its question shows here."));
+    this.replaceChildren(h("h2", { class: "off-screen" }, "Questions of servers"), this.none, this.list);
+    this.stop = drawn(() => this.draw());
+    this.tick = setInterval(() => this.draw(), 1000);
+    this.draw();
+  }
+
+  disconnectedCallback() {
+    this.stop();
+    clearInterval(this.tick);
+  }
+
+  draw() {
+    this.none.hidden = store.questions.length > 0 || !store.connected;
+    keyed(this.list, store.questions, (q) => q.id, (q) => new QuestionCard(q), (e, q) => e.draw(q));
+  }
+}
+
+class QuestionCard extends HTMLElement {
+  constructor(q) {
+    super();
+    this.q = q;
+    this.came = Date.now();
+  }
+
+  connectedCallback() {
+    if (this.left) return;
+    const q = this.q;
+    const id = "q-" + q.id;
+    this.left = h("span", { class: "left", role: "timer", "aria-live": "off" });
+    this.bar = h("progress", { max: 1, "aria-label": "Time left" });
+    this.items = q.items.map((it, i) => this.item(it, i));
+    this.wrong = h("p", { class: "bad", role: "alert" });
+    this.outcome = h("p", { class: "outcome", role: "status" });
+    this.time = h("select", {}, options(durations, "0"));
+    this.path = h("input", { autocomplete: "off", spellcheck: false, placeholder: "all of it" });
+    this.forget = h("button", { type: "button", onclick: () => dismiss(q.id) }, "Dismiss");
+    const wants = (right) => q.items.some((it) => !it.problem && it.mode !== "ro" && right);
+    const key = (k) => h("kbd", {}, k);
+    this.buttons = [
+      h("button", { type: "button", class: "go", "data-key": "r", onclick: () => this.decide({ approve: true, mode: "ro" }) }, "Allow read-only ", key("r")),
+      wants(true) && h("button", { type: "button", class: "danger", "data-key": "w", onclick: () => this.decide({ approve: true }) }, "Allow as asked: ", t(this.modes()), " ", key("w")),
+      h("button", { type: "button", "data-key": "d", onclick: () => this.decide({}) }, "Deny ", key("d")),
+      h("button", { type: "button", "data-key": "m", onclick: () => this.decide({ remember: true }) }, "Deny and remember ", key("m")),
+    ].filter(Boolean);
+    this.form = h("div", { class: "answer" },
+      h("div", { class: "row" }, h("label", {}, "Only this, below what is asked for", this.path), h("label", {}, "For as long as", this.time)),
+      h("div", { class: "row" }, this.buttons));
+    this.card = h("section", { class: "card question", tabIndex: 0, "aria-labelledby": id, onkeydown: (e) => this.press(e) },
+      h("header", {}, h("h3", { id }, h("b", {}, t(q.server || q.subject || "A server")), " asks for access"), this.left),
+      this.bar,
+      h("p", { class: "who" }, "Subject ", t(q.subject || "(none)"), q.server ? [", which calls itself ", t(q.server)] : "", ", in session ", t(q.session)),
+      h("figure", { class: "purpose" }, h("figcaption", {}, "Its reason, in its own words, which nobody has checked"), h("blockquote", {}, q.message ? t(q.message) : h("span", { class: "soft" }, "none given"))),
+      h("ol", { class: "items" }, this.items), this.wrong, this.form, this.outcome);
+    this.replaceChildren(this.card);
+    this.lock(true);
+    setTimeout(() => this.lock(false), settle);
+  }
+
+  modes() {
+    return [...new Set(this.q.items.filter((it) => !it.problem).map((it) => it.mode))].join("; ");
+  }
+
+  // item shows one path: where it leads, and what is there.
+  item(it, i) {
+    const inside = h("p", { class: "inside soft" });
+    const box = h("input", { type: "checkbox", checked: !it.problem, disabled: !!it.problem, "aria-label": `Path ${i + 1}` });
+    const e = h("li", {},
+      h("label", { class: "pick" }, this.q.items.length > 1 ? box : "", t(it.resolved || it.requested, "path")),
+      h("span", { class: "badge " + (it.mode === "ro" ? "good" : "warn") }, t(it.mode)), it.file ? " this file alone" : " with everything below",
+      it.resolved && it.resolved !== it.requested ? h("p", { class: "soft" }, "asked for as ", t(it.requested)) : "",
+      it.problem ? h("p", { class: "bad" }, "Cannot be granted: ", t(it.problem)) : inside);
+    e.box = box;
+    if (!it.problem) this.look(i, inside);
+    return e;
+  }
+
+  async look(i, place) {
+    place.textContent = "looking at what is there";
+    try {
+      const a = await (await get("/api/inside", { session: this.q.session, id: this.q.id, item: i + 1 })).json();
+      place.replaceChildren(
+        h("b", {}, `${a.complete ? "" : "more than "}${count(a.files)} files, ${size(a.bytes)}`), ` in ${count(a.dirs)} directories. `,
+        a.withheld ? h("span", { class: "withheld" }, `The policy would hide ${count(a.withheld)} names, such as `, ...a.examples.slice(0, 3).flatMap((x, n) => [n ? ", " : "", t(x)]), ".") : "The policy would hide nothing there.");
+    } catch (e) {
+      place.replaceChildren("What is there could not be looked at: ", t(e.message));
+    }
+  }
+
+  press(e) {
+    if (e.ctrlKey || e.altKey || e.metaKey || e.repeat || /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName)) return;
+    const b = this.buttons.find((x) => x.dataset.key === e.key.toLowerCase());
+    if (!b || b.disabled) return;
+    e.preventDefault();
+    b.click();
+  }
+
+  lock(on) {
+    for (const b of this.buttons) b.disabled = on;
+  }
+
+  async decide(what) {
+    const q = this.q;
+    const body = { session: q.session, id: q.id, ...what };
+    if (what.approve) {
+      const which = this.items.flatMap((e, i) => (e.box.checked && !q.items[i].problem ? [i + 1] : []));
+      if (!which.length) return put(this.wrong, "Choose at least one path, or deny.");
+      Object.assign(body, { only: which, path: this.path.value.trim() || undefined, for_ms: Number(this.time.value) });
+    }
+    this.lock(true);
+    put(this.wrong, "");
+    try {
+      const r = await post("/api/answer", body);
+      const a = r.answered[0] ?? { allowed: [], denied: [] };
+      const said = [...a.allowed.map((p) => "Allowed: " + p), ...a.denied.map((p) => (what.remember ? "Denied, and remembered: " : "Denied: ") + p)];
+      store.over.set(q.id, said.join(". ") + ".");
+      changed();
+    } catch (e) {
+      put(this.wrong, e.message);
+      this.lock(false);
+    }
+  }
+
+  draw(q) {
+    const over = store.over.get(q.id);
+    const left = Date.parse(q.until) - Date.now();
+    put(this.left, over ? "over" : span(left) + " left");
+    this.bar.value = over ? 0 : Math.max(0, left / (Date.parse(q.until) - Date.parse(q.asked)));
+    this.bar.hidden = this.form.hidden = !!over;
+    this.card.classList.toggle("over", !!over);
+    this.card.classList.toggle("soon", !over && left < 15000);
+    if (over && !this.outcome.dataset.text) {
+      put(this.outcome, over);
+      this.outcome.append(" ", this.forget);
+      put(this.wrong, "");
+      if (document.activeElement === document.body) this.card.focus();
+    }
+  }
+}
+
+customElements.define("rf-ask", Ask);
+customElements.define("rf-question", QuestionCard);

@@ -1,0 +1,100 @@
+package live
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+)
+
+// follower follows one session.
+type follower struct {
+	hub    *Hub
+	info   control.Info
+	client *control.Client
+	cancel context.CancelFunc
+	nudge  chan struct{} // holds one: ask for the state soon
+
+	// guarded by hub.mu
+	known     bool // state has been asked for
+	state     Session
+	questions []control.Question
+	figures   figures
+}
+
+// run follows the session until ctx ends.
+func (f *follower) run(ctx context.Context) {
+	var both sync.WaitGroup
+	defer both.Wait()
+	both.Go(func() { f.again(ctx, f.events) })
+	both.Go(func() { f.again(ctx, f.ask) })
+	tick := time.NewTicker(Every)
+	defer tick.Stop()
+	for {
+		f.look(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-f.nudge:
+		}
+	}
+}
+
+// again repeats what follows a stream until ctx ends: the stream ends with the
+// session, and the hub finds out by itself that it is gone.
+func (f *follower) again(ctx context.Context, stream func(context.Context) error) {
+	for ctx.Err() == nil {
+		_ = stream(ctx) // what is wrong is told by the state
+		select {
+		case <-ctx.Done():
+		case <-time.After(Every):
+		}
+	}
+}
+
+func (f *follower) soon() {
+	select {
+	case f.nudge <- struct{}{}:
+	default:
+	}
+}
+
+func (f *follower) events(ctx context.Context) error {
+	return f.client.Events(ctx, nil, func(e control.Event) error {
+		f.hub.happened(Event{Session: f.info.Name, Event: e})
+		if e.Kind != "refusal" && e.Kind != "failure" {
+			f.soon() // the roots are others now
+		}
+		return nil
+	})
+}
+
+func (f *follower) ask(ctx context.Context) error {
+	return f.client.WatchQuestions(ctx, func(list []control.Question) error {
+		f.hub.mu.Lock()
+		defer f.hub.mu.Unlock()
+		f.questions = list
+		f.hub.markLocked(func(s *Subscriber) { s.asked = true })
+		return nil
+	})
+}
+
+// look asks for the state and notes it.
+func (f *follower) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	st, err := f.client.Status(ctx)
+	now := time.Now()
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	if err != nil {
+		f.state.Session, f.state.Point = f.info.Name, f.info.Point
+		f.state.Problem = err.Error()
+	} else {
+		f.state = f.figures.add(now, st)
+	}
+	f.known = true
+	f.hub.markLocked(func(s *Subscriber) { s.state = true })
+}

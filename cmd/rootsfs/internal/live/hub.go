@@ -1,0 +1,308 @@
+package live
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+)
+
+const (
+	// Interval is how long updates of one subscriber lie apart, at least.
+	Interval = 100 * time.Millisecond
+	// Every is how often the sessions are asked for their figures.
+	Every = time.Second
+	// MaxRoots is how many roots of one session are passed on.
+	MaxRoots = 200
+	// Backlog is how many events a subscriber may be behind, and how many of the
+	// past it begins with.
+	Backlog = 500
+	// callTimeout bounds a question to a session, which is stopped otherwise.
+	callTimeout = 5 * time.Second
+)
+
+// Session is the state of one session and its speed.
+type Session struct {
+	control.Status
+	// Problem says why the state is not of now; "" if it is.
+	Problem string `json:"problem,omitempty"`
+	// MoreRoots is how many roots there are beside those in Roots.
+	MoreRoots int `json:"more_roots,omitempty"`
+	// Rate is the speed of the whole session, Rates those of the roots in Roots.
+	Rate  Rate            `json:"rate"`
+	Rates map[string]Rate `json:"rates,omitempty"`
+}
+
+// Event is an event of a session.
+type Event struct {
+	Session string `json:"session"`
+	control.Event
+}
+
+// Question is a question that waits in a session.
+type Question struct {
+	Session string `json:"session"`
+	control.Question
+}
+
+// Update is what changed for one subscriber. Of what did not change the field is
+// nil.
+type Update struct {
+	At time.Time `json:"at"`
+	// Sessions are all there are now, by name.
+	Sessions []Session `json:"sessions,omitempty"`
+	// Empty says that there is no session, which Sessions cannot.
+	Empty bool `json:"empty,omitempty"`
+	// Questions are all that wait now, the oldest first; never nil if Asked.
+	Questions []Question `json:"questions,omitempty"`
+	Asked     bool       `json:"asked,omitempty"` // Questions is told
+	// Events are those since the last update, the oldest first; Lost is how many
+	// more there were.
+	Events []Event `json:"events,omitempty"`
+	Lost   int     `json:"lost,omitempty"`
+	// History is told once, in the first update: the figures so far, by session.
+	History map[string]History `json:"history,omitempty"`
+}
+
+// Hub follows the sessions while Run runs. The zero Hub is ready to use.
+type Hub struct {
+	mu       sync.Mutex // guards the fields below
+	subs     map[*Subscriber]struct{}
+	sessions map[string]*follower
+	past     []Event // the last events of all sessions, at most Backlog
+}
+
+// Run follows the sessions until ctx ends. The error is that of the directory of
+// the sessions, which cannot be read.
+func (h *Hub) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	tick := time.NewTicker(Every)
+	defer tick.Stop()
+	for {
+		list, err := control.List()
+		if err != nil {
+			return err
+		}
+		h.meet(ctx, list, &running)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// meet begins to follow sessions that are new, and leaves those that are gone.
+func (h *Hub) meet(ctx context.Context, list []control.Info, running *sync.WaitGroup) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sessions == nil {
+		h.sessions = map[string]*follower{}
+	}
+	changed := false
+	for name, f := range h.sessions {
+		same := func(in control.Info) bool { return in.Name == name && in.PID == f.info.PID && in.Start == f.info.Start }
+		if !slices.ContainsFunc(list, same) {
+			f.cancel()
+			delete(h.sessions, name)
+			changed = true
+		}
+	}
+	for _, in := range list {
+		if h.sessions[in.Name] != nil {
+			continue
+		}
+		f := &follower{hub: h, info: in, client: control.Dial(in), nudge: make(chan struct{}, 1)}
+		var own context.Context
+		own, f.cancel = context.WithCancel(ctx)
+		h.sessions[in.Name] = f
+		running.Go(func() { f.run(own) })
+		changed = true
+	}
+	if changed {
+		h.markLocked(func(s *Subscriber) { s.state, s.asked = true, true })
+	}
+}
+
+// markLocked notes something for every subscriber and wakes it; the caller holds
+// mu.
+func (h *Hub) markLocked(f func(*Subscriber)) {
+	for s := range h.subs {
+		f(s)
+		s.wake()
+	}
+}
+
+// Client returns a client of a live session, nil if there is none of that name.
+func (h *Hub) Client(session string) *control.Client {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f := h.sessions[session]; f != nil {
+		return f.client
+	}
+	return nil
+}
+
+// Names are the names of the live sessions, sorted.
+func (h *Hub) Names() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]string, 0, len(h.sessions))
+	for name := range h.sessions {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Refresh asks a session for its state now, not at the next turn.
+func (h *Hub) Refresh(session string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f := h.sessions[session]; f != nil {
+		f.soon()
+	}
+}
+
+// Subscriber is told what changes.
+type Subscriber struct {
+	hub    *Hub
+	ready  chan struct{} // holds one: something is to be told
+	last   time.Time     // of the last update; the reader's own
+	closed chan struct{}
+	once   sync.Once
+
+	// guarded by hub.mu
+	state, asked, fresh bool
+	events              []Event
+	lost                int
+}
+
+// Subscribe begins with the state there is and the last events.
+func (h *Hub) Subscribe() *Subscriber {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := &Subscriber{
+		hub: h, ready: make(chan struct{}, 1), closed: make(chan struct{}),
+		state: true, asked: true, fresh: true, events: slices.Clone(h.past),
+	}
+	s.wake()
+	if h.subs == nil {
+		h.subs = map[*Subscriber]struct{}{}
+	}
+	h.subs[s] = struct{}{}
+	return s
+}
+
+// Close ends the subscription; Next returns false then.
+func (s *Subscriber) Close() {
+	s.once.Do(func() {
+		s.hub.mu.Lock()
+		delete(s.hub.subs, s)
+		s.hub.mu.Unlock()
+		close(s.closed)
+	})
+}
+
+func (s *Subscriber) wake() {
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Next waits until there is something to tell. ok is false when ctx has ended or
+// the subscription is closed. It is called by one goroutine at a time.
+func (s *Subscriber) Next(ctx context.Context) (u Update, ok bool) {
+	pause := time.NewTimer(time.Until(s.last.Add(Interval)))
+	defer pause.Stop()
+	for _, wait := range []func() bool{
+		func() bool {
+			select {
+			case <-pause.C:
+				return true
+			case <-ctx.Done():
+			case <-s.closed:
+			}
+			return false
+		},
+		func() bool {
+			select {
+			case <-s.ready:
+				return true
+			case <-ctx.Done():
+			case <-s.closed:
+			}
+			return false
+		},
+	} {
+		if !wait() {
+			return Update{}, false
+		}
+	}
+	s.last = time.Now()
+	return s.hub.update(s), true
+}
+
+// update takes what a subscriber is to be told.
+func (h *Hub) update(s *Subscriber) Update {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	u := Update{At: time.Now(), Events: s.events, Lost: s.lost}
+	s.events, s.lost = nil, 0
+	if s.fresh {
+		u.History = map[string]History{}
+		for name, f := range h.sessions {
+			u.History[name] = f.figures.history()
+		}
+	}
+	if s.state {
+		for _, f := range h.sessions {
+			if f.known {
+				u.Sessions = append(u.Sessions, f.state)
+			}
+		}
+		slices.SortFunc(u.Sessions, func(a, b Session) int { return strings.Compare(a.Session, b.Session) })
+		u.Empty = len(h.sessions) == 0
+	}
+	if s.asked {
+		u.Asked = true
+		for name, f := range h.sessions {
+			for _, q := range f.questions {
+				u.Questions = append(u.Questions, Question{Session: name, Question: q})
+			}
+		}
+		slices.SortFunc(u.Questions, func(a, b Question) int { return a.Asked.Compare(b.Asked) })
+	}
+	s.state, s.asked, s.fresh = false, false, false
+	return u
+}
+
+// happened passes an event on.
+func (h *Hub) happened(e Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.past = pushed(h.past, e)
+	h.markLocked(func(s *Subscriber) {
+		if len(s.events) == Backlog {
+			s.lost++
+		}
+		s.lost += e.Lost
+		s.events = pushed(s.events, e)
+	})
+}
+
+// pushed appends to a list of the last Backlog events.
+func pushed(list []Event, e Event) []Event {
+	if len(list) == Backlog {
+		copy(list, list[1:])
+		list = list[:Backlog-1]
+	}
+	return append(list, e)
+}

@@ -1,0 +1,188 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+// Bounds of a look at what a question asks for.
+const (
+	insideNames    = 50_000          // looked at
+	insideFor      = 2 * time.Second // then it answers with what it has
+	insideExamples = 10
+	insideLooks    = 2 // at a time; one that hangs in its file system keeps its place
+)
+
+// Inside implements control.Owner. It looks at names, types and sizes, follows no
+// link and enters no other file system; nothing is opened but directories.
+func (s *Session) Inside(ctx context.Context, req control.InsideRequest) (control.InsideAnswer, error) {
+	q, err := s.question(req.ID)
+	if err != nil {
+		return control.InsideAnswer{}, err
+	}
+	if req.Item < 1 || req.Item > len(q.Items) {
+		return control.InsideAnswer{}, invalid("there is no item %d: it has %d", req.Item, len(q.Items))
+	}
+	it := &q.Items[req.Item-1]
+	if it.Problem != "" || it.Resolved == "" {
+		return control.InsideAnswer{}, invalid("item %d cannot be granted: %s", req.Item, names.Escape(it.Problem))
+	}
+	rules, err := s.withheld()
+	if err != nil {
+		return control.InsideAnswer{}, err
+	}
+	select {
+	case s.looks <- struct{}{}:
+	default:
+		return control.InsideAnswer{}, errors.New("others are being looked at; try again in a moment")
+	}
+	ctx, cancel := context.WithTimeout(ctx, insideFor)
+	defer cancel()
+	l := &look{ctx: ctx, rules: rules, left: insideNames, start: time.Now()}
+	l.out.Complete, l.out.Examples = true, []string{}
+	done := make(chan struct{})
+	go func() { // it may lie on a file system that hangs
+		defer func() { <-s.looks }()
+		defer close(done)
+		l.top(it.Resolved)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		l.stop()
+	}
+	return l.answer(), nil
+}
+
+// withheld are the rules that a root of a consent has: those built in, and what
+// the command line says of every root.
+func (s *Session) withheld() (*pattern.Set, error) {
+	grant := s.opt.Bound.Apply(guard.Grant{})
+	return grant.Policy.Patterns.Preview()
+}
+
+// look is one look at a tree.
+type look struct {
+	ctx   context.Context
+	rules *pattern.Set
+	left  int // names; the walk's own
+	dev   uint64
+	start time.Time
+
+	mu  sync.Mutex // guards the field below
+	out control.InsideAnswer
+}
+
+// count changes what is told.
+func (l *look) count(f func(*control.InsideAnswer)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f(&l.out)
+}
+
+func (l *look) stop() { l.count(func(a *control.InsideAnswer) { a.Complete = false }) }
+
+func (l *look) answer() (a control.InsideAnswer) {
+	l.count(func(out *control.InsideAnswer) {
+		out.TookMS = float64(time.Since(l.start).Microseconds()) / 1000
+		a = *out
+		a.Examples = append([]string{}, out.Examples...)
+	})
+	return a
+}
+
+// top looks at what was opened for the question, or what lies in its place now:
+// this is to inform a person, and grants nothing.
+func (l *look) top(resolved string) {
+	fd, err := unix.Open(resolved, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		l.stop()
+		return
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		l.stop()
+		return
+	}
+	l.dev = st.Dev
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		l.count(func(a *control.InsideAnswer) { a.Files, a.Bytes = 1, st.Size })
+		return
+	}
+	l.dir(fd, ".", "")
+}
+
+// dir looks at a directory, whose path below the top is rel.
+func (l *look) dir(parent int, name, rel string) {
+	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		l.stop() // not readable for us either
+		return
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	state := l.rules.At(rel)
+	for l.ctx.Err() == nil && l.left > 0 {
+		list, err := f.Readdirnames(256)
+		for _, n := range list {
+			if l.left--; l.left < 0 || l.ctx.Err() != nil {
+				break
+			}
+			l.name(fd, state, rel, n)
+		}
+		if err != nil { // io.EOF, or no more can be read
+			return
+		}
+	}
+	l.stop()
+}
+
+// name looks at one name of a directory.
+func (l *look) name(fd int, state *pattern.State, rel, name string) {
+	var st unix.Stat_t
+	if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return // gone meanwhile
+	}
+	kind := pattern.Other
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		kind = pattern.Dir
+	case unix.S_IFLNK:
+		kind = pattern.Link
+	}
+	at := path.Join(rel, name)
+	if v := state.Judge(rel, name, kind, nil); v.Effect == pattern.Hide || v.Effect == pattern.Deny {
+		l.count(func(a *control.InsideAnswer) {
+			a.Withheld++
+			if len(a.Examples) < insideExamples {
+				a.Examples = append(a.Examples, names.Escape(at))
+			}
+		})
+		return
+	}
+	if kind != pattern.Dir {
+		l.count(func(a *control.InsideAnswer) {
+			a.Files++
+			if st.Mode&unix.S_IFMT == unix.S_IFREG {
+				a.Bytes += st.Size
+			}
+		})
+		return
+	}
+	l.count(func(a *control.InsideAnswer) { a.Dirs++ })
+	if st.Dev == l.dev {
+		l.dir(fd, name, at)
+	}
+}
