@@ -138,7 +138,12 @@ func (g *Registry) GrantProposed(ctx context.Context, list []*Proposal, got []Gr
 		}
 		made = append(made, r)
 	}
+	release, err := g.holdMoves(ctx, made)
+	if err != nil {
+		return nil, g.refuseGrant(list[0].ask, err)
+	}
 	fenced, err := g.commit(made)
+	release()
 	if err != nil {
 		return nil, g.refuseGrant(list[0].ask, err)
 	}
@@ -168,7 +173,7 @@ func (g *Registry) ready(p *Proposal, got Grant) (*root, error) {
 		return nil, err
 	}
 	got.Policy.rules = rules
-	return newRoot(got, p.src, g.epochs.Add(1)), nil
+	return newRoot(got, p.src, g.epochs.Add(1), g.moves.of(p.src.ID())), nil
 }
 
 // granted does what follows once new roots are visible.

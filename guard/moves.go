@@ -3,9 +3,14 @@ package guard
 import (
 	"cmp"
 	"context"
+	"errors"
+	"maps"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"weak"
 
 	"golang.org/x/sync/semaphore"
 
@@ -17,53 +22,115 @@ import (
 // place and at the new. Nothing may be made meanwhile in what was looked at
 // already, so operations that make names share a lock with each other, and one
 // that moves a directory has it alone. Roots without patterns do without.
+//
+// The lock is the directory's, not the root's: roots of several subjects can be
+// one directory, or lie in each other, and what one server moves another could
+// fill. Who makes a name takes the lock of its root's directory; who moves one,
+// those of every root that overlaps with its own, whosever they are.
 
 // everybody is the weight of a mover, more than there are makers.
 const everybody = math.MaxInt64 / 2
 
-type moveLock struct{ sem *semaphore.Weighted }
+type moveLock struct {
+	order uint64 // everybody takes several in this order
+	sem   *semaphore.Weighted
+}
 
-func newMoveLock() moveLock { return moveLock{semaphore.NewWeighted(everybody)} }
+// moveLocks finds the lock of a directory, which lives as long as a root or an
+// operation has it.
+type moveLocks struct {
+	mu   sync.Mutex // guards the fields below
+	made uint64
+	m    map[Identity]weak.Pointer[moveLock]
+}
+
+func (m *moveLocks) of(id Identity) *moveLock {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if l := m.m[id].Value(); l != nil {
+		return l
+	}
+	if m.m == nil {
+		m.m = map[Identity]weak.Pointer[moveLock]{}
+	}
+	m.made++
+	l := &moveLock{m.made, semaphore.NewWeighted(everybody)}
+	m.m[id] = weak.Make(l)
+	runtime.AddCleanup(l, m.forget, id)
+	return l
+}
+
+func (m *moveLocks) forget(id Identity) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.m[id].Value() == nil { // not another one by now
+		delete(m.m, id)
+	}
+}
+
+// overlapping are the locks of the directories that some roots are, hold or lie
+// in, in the order they are taken in.
+func (s *snapshot) overlapping(roots ...*root) []*moveLock {
+	all := map[*moveLock]bool{}
+	for _, r := range roots {
+		all[r.moves] = true
+		for _, o := range s.byName {
+			_, in := o.lies(r.grant.Resolved, r.place)
+			_, holds := r.lies(o.grant.Resolved, o.place)
+			if in || holds {
+				all[o.moves] = true
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(all), func(a, b *moveLock) int { return cmp.Compare(a.order, b.order) })
+}
 
 // Making holds off the moving of directories while the operation resolves a
 // directory and makes a name in it.
 func (l *Lease) Making(ctx context.Context) (unlock func(), err error) {
-	return l.hold(ctx, 1, []*root{l.root})
-}
-
-// Moving holds off the making of names, in the root and in those nested in it,
-// while the operation looks at a directory and moves it.
-func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
-	all := []*root{l.root}
-	for _, f := range slices.Concat(l.fences.list, l.fences.peers) {
-		if f.root != nil && !slices.Contains(all, f.root) {
-			all = append(all, f.root)
-		}
-	}
-	// Everybody takes them in the same order.
-	slices.SortFunc(all, func(a, b *root) int { return cmp.Compare(a.epoch, b.epoch) })
-	return l.hold(ctx, everybody, all)
-}
-
-func (l *Lease) hold(ctx context.Context, weight int64, roots []*root) (unlock func(), err error) {
 	if !l.patterned {
 		return func() {}, nil
 	}
-	for i, r := range roots {
-		if r.moves.sem.TryAcquire(weight) {
+	return l.hold(ctx, 1, []*moveLock{l.root.moves})
+}
+
+// Moving holds off the making of names, in the root and in all that overlap with
+// it, while the operation looks at a directory and moves it.
+func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
+	if !l.patterned {
+		return func() {}, nil
+	}
+	for {
+		locks := l.reg.snap.Load().overlapping(l.root)
+		unlock, err := l.hold(ctx, everybody, locks)
+		if err != nil {
+			return nil, err
+		}
+		// A root that was granted while this waited may have a lock of its
+		// own; one that is granted later waits for these, see holdMoves.
+		if slices.Equal(locks, l.reg.snap.Load().overlapping(l.root)) {
+			return unlock, nil
+		}
+		unlock()
+	}
+}
+
+func (l *Lease) hold(ctx context.Context, weight int64, locks []*moveLock) (unlock func(), err error) {
+	for i, m := range locks {
+		if m.sem.TryAcquire(weight) {
 			continue
 		}
-		if err := l.wait(ctx, r, weight); err != nil {
-			give(roots[:i], weight)
+		if err := l.wait(ctx, m, weight); err != nil {
+			give(locks[:i], weight)
 			return nil, err
 		}
 	}
-	return func() { give(roots, weight) }, nil
+	return func() { give(locks, weight) }, nil
 }
 
-func give(roots []*root, weight int64) {
-	for _, r := range roots {
-		r.moves.sem.Release(weight)
+func give(locks []*moveLock, weight int64) {
+	for _, m := range locks {
+		m.sem.Release(weight)
 	}
 }
 
@@ -71,7 +138,7 @@ func give(roots []*root, weight int64) {
 // counts for nothing: any signal to the caller's thread ends that of a request of
 // the kernel, and rename(2) and mkdir(2) know no EINTR. Others hold the lock only
 // while they make or move one name.
-func (l *Lease) wait(ctx context.Context, r *root, weight int64) error {
+func (l *Lease) wait(ctx context.Context, m *moveLock, weight int64) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultTimeout)
 	defer cancel()
 	dead := l.root.dead
@@ -82,16 +149,32 @@ func (l *Lease) wait(ctx context.Context, r *root, weight int64) error {
 		case <-ctx.Done():
 		}
 	}()
-	err := r.moves.sem.Acquire(ctx, weight)
+	err := m.sem.Acquire(ctx, weight)
 	select {
 	case <-dead:
 		if err == nil {
-			r.moves.sem.Release(weight)
+			m.sem.Release(weight)
 		}
 		return &Error{Kind: names.Revoked}
 	default:
 	}
 	return err
+}
+
+// holdMoves waits until no directory is being moved that overlaps with roots about
+// to be granted, and holds such moves off until they are: through a new root
+// names could be made that nobody looked at.
+func (g *Registry) holdMoves(ctx context.Context, made []*root) (release func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.Deadline)
+	defer cancel()
+	locks := g.snap.Load().overlapping(made...)
+	for i, m := range locks {
+		if err := m.sem.Acquire(ctx, 1); err != nil {
+			give(locks[:i], 1)
+			return nil, &Error{Kind: names.Timeout, Err: errors.New("a directory is being moved there; try again in a moment")}
+		}
+	}
+	return func() { give(locks, 1) }, nil
 }
 
 // JudgeMove returns what judges the names in a directory that is to be moved from

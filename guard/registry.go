@@ -107,6 +107,7 @@ type Registry struct {
 	snap   atomic.Pointer[snapshot]
 	epochs atomic.Uint64
 
+	moves   moveLocks
 	quotas  quotas
 	bounded atomic.Bool // some subject has a quota
 

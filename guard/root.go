@@ -112,15 +112,15 @@ type root struct {
 	since    atomic.Int64 // when it was granted or renewed, likewise
 	made     madeFiles
 	repos    repos
-	moves    moveLock
+	moves    *moveLock
 	looking  atomic.Bool // a recheck waits, see lookAgain
 }
 
-func newRoot(g Grant, src Source, epoch uint64) *root {
+func newRoot(g Grant, src Source, epoch uint64, moves *moveLock) *root {
 	r := &root{
 		name: g.Root, epoch: epoch, grant: g, src: src, place: placeOf(src), asked: askedPath(&g),
 		dead: make(chan struct{}), ended: make(chan struct{}), changing: make(chan struct{}, 1),
-		moves: newMoveLock(),
+		moves: moves,
 	}
 	p := g.Policy
 	r.policy.Store(&p)
