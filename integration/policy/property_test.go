@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"context"
-	"errors"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -12,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -29,181 +25,45 @@ type world struct {
 	root, mirror string
 	rules        rules
 	fronts       []front
+	tallies      map[string]*tally
 }
 
-// front is one way to the root. Paths are below it.
-type front struct {
-	name string
-	do   func(o *op) ([]string, error)
+// tally counts what became of the operations through one front.
+type tally struct{ done, refused, failed int }
+
+func (w *world) tally(front string, refused bool, err error) {
+	t := w.tallies[front]
+	if t == nil {
+		t = &tally{}
+		w.tallies[front] = t
+	}
+	switch {
+	case refused:
+		t.refused++
+	case err == nil:
+		t.done++
+	default:
+		t.failed++ // as without a policy
+	}
 }
 
-// op is one operation; of a list, the answer is the names.
-type op struct {
-	what string
-	p, q string
-}
-
-var (
-	bg  = context.Background()
-	who = guard.Caller{Via: guard.ViaFiles}
-)
-
-// host does an operation by system calls below a directory.
-func host(dir string) func(o *op) ([]string, error) {
-	return func(o *op) ([]string, error) {
-		p, q := filepath.Join(dir, o.p), filepath.Join(dir, o.q)
-		switch o.what {
-		case "read":
-			_, err := os.ReadFile(p)
-			return nil, err
-		case "stat":
-			return nil, unix.Lstat(p, &unix.Stat_t{})
-		case "list":
-			list, err := os.ReadDir(p)
-			return entryNames(list), err
-		case "write":
-			return nil, os.WriteFile(p, []byte(o.p), 0o644)
-		case "mkdir":
-			return nil, unix.Mkdir(p, 0o755)
-		case "unlink":
-			return nil, unix.Unlink(p)
-		case "rmdir":
-			return nil, unix.Rmdir(p)
-		case "rename":
-			return nil, unix.Rename(p, q)
-		case "exchange":
-			return nil, unix.Renameat2(unix.AT_FDCWD, p, unix.AT_FDCWD, q, unix.RENAME_EXCHANGE)
-		case "link":
-			return nil, unix.Link(p, q)
-		case "chmod":
-			return nil, unix.Chmod(p, 0o755)
+// sum tells what was tried, and that each front has been tried in earnest.
+func (w *world) sum() {
+	all := 0
+	for _, f := range w.fronts {
+		t := w.tallies[f.name]
+		if t == nil || t.done == 0 || t.refused == 0 {
+			w.Errorf("%s: nothing was done, or nothing refused: %+v", f.name, t)
+			continue
 		}
-		return nil, errors.ErrUnsupported
+		all += t.done + t.refused + t.failed
+		w.Logf("%s: %d done, %d refused, %d failed as without a policy", f.name, t.done, t.refused, t.failed)
 	}
-}
-
-func entryNames(list []fs.DirEntry) (out []string) {
-	for _, e := range list {
-		out = append(out, e.Name())
-	}
-	return out
-}
-
-func path(rel string) guard.Path {
-	p, err := guard.NewPath("r", rel)
-	if err != nil {
-		panic(err)
-	}
-	return p
-}
-
-func at(rel string) (vfs.At, string) {
-	dir, base := path(rel).Split()
-	return vfs.At{Path: dir}, base
-}
-
-// calls does an operation by the tree's system calls.
-func calls(t *vfs.Tree) func(o *op) ([]string, error) {
-	return func(o *op) ([]string, error) {
-		dir, base := at(o.p)
-		dir2, base2 := at(o.q)
-		switch o.what {
-		case "read":
-			f, _, err := t.Open(bg, who, vfs.At{Path: path(o.p)}, unix.O_RDONLY)
-			if err == nil {
-				f.Close()
-			}
-			return nil, err
-		case "stat":
-			_, err := t.Lookup(bg, who, dir, base)
-			return nil, err
-		case "list":
-			return list(t, o.p)
-		case "write":
-			f, _, _, err := t.Create(bg, who, dir, base, unix.O_WRONLY, 0o644)
-			if err != nil {
-				return nil, err
-			}
-			defer f.Close()
-			_, err = f.WriteAt(bg, who, [][]byte{[]byte(o.p)}, 0, vfs.Writing{})
-			return nil, err
-		case "mkdir":
-			_, err := t.Mkdir(bg, who, dir, base, 0o755)
-			return nil, err
-		case "unlink":
-			return nil, t.Unlink(bg, who, dir, base)
-		case "rmdir":
-			return nil, t.Rmdir(bg, who, dir, base)
-		case "rename":
-			return nil, t.Rename(bg, who, dir, base, dir2, base2, 0)
-		case "exchange":
-			return nil, t.Rename(bg, who, dir, base, dir2, base2, vfs.RenameExchange)
-		case "link":
-			_, err := t.Link(bg, who, vfs.At{Path: path(o.p)}, nil, dir2, base2)
-			return nil, err
-		case "chmod":
-			mode := uint32(0o755)
-			_, err := t.Setattr(bg, who, vfs.At{Path: path(o.p)}, nil, vfs.Attrs{Mode: &mode})
-			return nil, err
-		}
-		return nil, errors.ErrUnsupported
-	}
-}
-
-func list(t *vfs.Tree, rel string) (out []string, err error) {
-	d, err := t.Opendir(bg, who, vfs.At{Path: path(rel)})
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	for {
-		entries, err := d.ReadDir(bg, who, vfs.At{Path: path(rel)})
-		if err != nil || len(entries) == 0 {
-			slices.Sort(out)
-			return out, err
-		}
-		for _, e := range entries {
-			if e.Name != "." && e.Name != ".." {
-				out = append(out, e.Name)
-			}
-		}
-	}
-}
-
-// whole does an operation as the broker's methods do.
-func whole(t *vfs.Tree) func(o *op) ([]string, error) {
-	tree := calls(t)
-	return func(o *op) ([]string, error) {
-		switch o.what {
-		case "read":
-			_, _, err := t.ReadChunk(bg, who, path(o.p), 0, 10, "", func(int64) error { return nil })
-			return nil, err
-		case "stat":
-			_, _, err := t.Stat(bg, who, path(o.p))
-			return nil, err
-		case "list":
-			page, err := t.List(bg, who, path(o.p), vfs.ListOptions{Hidden: true})
-			var out []string
-			for _, e := range page.Entries {
-				out = append(out, e.Name)
-			}
-			slices.Sort(out)
-			return out, err
-		case "write":
-			_, err := t.Replace(bg, who, vfs.At{Path: path(o.p)}, strings.NewReader(o.p), vfs.IfMatch{Follow: true, NoDurable: true, Mode: 0o644})
-			return nil, err
-		case "mkdir":
-			_, err := t.MkdirPath(bg, who, path(o.p), 0o755)
-			return nil, err
-		case "rename":
-			return nil, t.RenamePath(bg, who, path(o.p), path(o.q), true, "")
-		}
-		return tree(o)
-	}
+	w.Logf("%d operations, no disagreement", all)
 }
 
 func newWorld(t *testing.T, seed uint64, level mount.Level, all bool) *world {
-	w := &world{T: t, r: rand.New(rand.NewPCG(seed, 3)), root: t.TempDir(), mirror: t.TempDir()}
+	w := &world{T: t, r: rand.New(rand.NewPCG(seed, 3)), root: t.TempDir(), mirror: t.TempDir(), tallies: map[string]*tally{}}
 	w.reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	_, err := w.reg.Grant(bg, guard.Grant{Root: "r", Dir: w.root, Origin: "test",
 		Policy: guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: true}}})
@@ -221,9 +81,10 @@ func newWorld(t *testing.T, seed uint64, level mount.Level, all bool) *world {
 		}
 		<-m.Served()
 	})
-	w.fronts = []front{{"mount", host(filepath.Join(m.Point(), "r"))}}
+	w.fronts = []front{{"mount", allKinds, host(filepath.Join(m.Point(), "r"))}}
 	if all {
-		w.fronts = append(w.fronts, front{"tree", calls(m.Tree())}, front{"whole", whole(m.Tree())})
+		w.fronts = append(w.fronts, front{"tree", treeKinds, calls(m.Tree())}, front{"whole", allKinds, whole(m.Tree())},
+			front{"broker", fileKinds, brokered(connect(t, w.reg, m.Tree(), "server"))})
 	}
 	return w
 }
@@ -236,6 +97,18 @@ func (w *world) path() string {
 		list = append(list, words[w.r.IntN(len(words))])
 	}
 	return strings.Join(list, "/")
+}
+
+// existing is the path of something that is there, if anything is.
+func (w *world) existing() string {
+	paths := []string{w.path()}
+	_ = filepath.WalkDir(w.mirror, func(at string, _ fs.DirEntry, err error) error {
+		if err == nil && at != w.mirror {
+			paths = append(paths, at[len(w.mirror)+1:])
+		}
+		return nil
+	})
+	return paths[w.r.IntN(len(paths))]
 }
 
 func (w *world) pattern() string {
@@ -292,10 +165,15 @@ func (w *world) refused(o *op) bool {
 		return v >= deny
 	case "mkdir":
 		return w.rules.verdict(o.p, true) != none || pThere && v != none
-	case "write", "unlink", "rmdir", "chmod":
+	case "write", "unlink", "rmdir", "delete", "chmod":
 		return v != none
+	case "purge":
+		return v != none || len(w.matched(o.p)) > 0
 	}
 	qDir, qThere := w.isDir(o.q)
+	if o.what == "copy" {
+		return v >= deny || w.rules.verdict(o.q, false) != none || qThere && w.rules.verdict(o.q, qDir) != none
+	}
 	if !pThere || v != none || w.rules.verdict(o.q, pDir) != none || qThere && w.rules.verdict(o.q, qDir) != none {
 		return true
 	}
@@ -306,6 +184,38 @@ func (w *world) refused(o *op) bool {
 		return !qThere || w.rules.verdict(o.p, qDir) != none || w.moved(o.p, o.q) || w.moved(o.q, o.p)
 	}
 	return false
+}
+
+// matched are the paths, at p and below, that a pattern is about.
+func (w *world) matched(p string) (list []string) {
+	base := filepath.Join(w.mirror, p)
+	_ = filepath.WalkDir(base, func(at string, d fs.DirEntry, err error) error {
+		if rel := p + at[len(base):]; err == nil && w.rules.verdict(rel, d.IsDir()) != none {
+			list = append(list, rel)
+		}
+		return nil
+	})
+	return list
+}
+
+// follow takes from the mirror what a removal that was refused midway has taken
+// from the root.
+func (w *world) follow(p string) {
+	_ = filepath.WalkDir(filepath.Join(w.mirror, p), func(at string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if _, err := os.Lstat(w.root + at[len(w.mirror):]); err == nil {
+			return nil
+		}
+		if err := os.RemoveAll(at); err != nil {
+			w.Fatal(err)
+		}
+		if d.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	})
 }
 
 // moved reports whether a pattern is about something in a directory, where it is
@@ -327,13 +237,15 @@ func (w *world) step(seed uint64, n int) {
 	// No links: of a file with two names the kernel does not say which was used,
 	// so a mount judges by either, and either could have been used. The
 	// conformance suite has them.
-	kinds := []string{"read", "stat", "list", "write", "write", "mkdir", "mkdir", "unlink", "rmdir", "rename", "rename", "exchange", "chmod"}
-	o := &op{what: kinds[w.r.IntN(len(kinds))], p: w.path(), q: w.path()}
-	if o.p == o.q {
-		return
-	}
 	f := w.fronts[w.r.IntN(len(w.fronts))]
-	refused := w.refused(o)
+	o := &op{what: f.kinds[w.r.IntN(len(f.kinds))], p: w.path(), q: w.path()}
+	if w.r.IntN(2) == 0 {
+		o.p = w.existing()
+	}
+	for o.p == o.q {
+		o.q = w.path()
+	}
+	refused, kept := w.refused(o), w.matched(o.p)
 	got, err := f.do(o)
 	// The kernel says that a file was closed after close(2) has returned; until
 	// then the other fronts hold it for open.
@@ -349,9 +261,18 @@ func (w *world) step(seed uint64, n int) {
 		w.Errorf("seed %d step %d: %s: %s %s %s, rules %+v", seed, n, f.name, o.what, o.p, o.q, w.rules)
 		w.Fatalf(format, args...)
 	}
+	w.tally(f.name, refused, err)
 	if refused {
 		if err == nil && !w.oneFile(o) {
 			say("succeeded; the model refuses it")
+		}
+		for _, rel := range kept {
+			if _, err := os.Lstat(filepath.Join(w.root, rel)); err != nil {
+				say("took %s, which a pattern is about: %v", rel, err)
+			}
+		}
+		if o.what == "purge" {
+			w.follow(o.p)
 		}
 		return
 	}
@@ -400,9 +321,10 @@ func (w *world) same(seed uint64) {
 	}
 }
 
-// Random trees, policies and operations through a mount, the tree and what the
-// broker's methods call: what the slow model refuses is refused, and everything
-// else is as without a policy. Patterns change meanwhile. R110, R162.
+// Random trees, policies and operations through a mount, the tree, what the
+// broker's methods call, and the methods themselves over an MCP session: what the
+// slow model refuses is refused, and everything else is as without a policy.
+// Patterns change meanwhile. R110, R162.
 func TestAgainstModel(t *testing.T) {
 	if err := mount.CheckFUSE(); err != nil {
 		t.Skip(err)
@@ -433,6 +355,7 @@ func TestAgainstModel(t *testing.T) {
 					w.same(seed)
 				}
 			}
+			w.sum()
 		})
 	}
 }
