@@ -65,6 +65,10 @@ func spelledOut(err error) *wire.Error {
 		return &e
 	}
 	ge := guardError(err)
+	if ge.Kind == names.Hidden {
+		// What is hidden is not there, also for who reads reasons.
+		ge = &guard.Error{Path: ge.Path, Kind: names.NotExist}
+	}
 	data := wire.ErrorData{
 		Code: ge.Kind.Code(), Reason: ge.Kind.String(),
 		Retryable:    retryable(ge.Kind),

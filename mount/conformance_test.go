@@ -27,10 +27,13 @@ func TestConformance(t *testing.T) {
 
 func conform(t *testing.T, opt Options, atLeast int) {
 	guardtest.Run(t, guardtest.Suite{
-		Opener: vfs.Opener(),
+		Opener: vfs.Opener(), Subject: "peer",
 		Can: guardtest.Can{Attributes: true, Links: true, RawNames: true, GoneIsAbsent: true,
 			LearnsLater: opt.Level == Max, ReadOnlyByKernel: opt.ReadOnly},
-		Make:    func(t testing.TB, reg *guard.Registry) guardtest.Front { return mountFront(t, opt, reg) },
+		Make: func(t testing.TB, reg *guard.Registry) guardtest.Front {
+			opt.Subject = "peer"
+			return mountFront(t, opt, reg)
+		},
 		AtLeast: atLeast,
 	})
 }

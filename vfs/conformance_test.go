@@ -19,10 +19,10 @@ import (
 // R110.
 func TestConformance(t *testing.T) {
 	guardtest.Run(t, guardtest.Suite{
-		Opener: vfs.Opener(),
-		Can:    guardtest.Can{Parses: true, Attributes: true, Links: true, RawNames: true},
+		Opener: vfs.Opener(), Subject: peer.Subject,
+		Can: guardtest.Can{Parses: true, Attributes: true, Links: true, RawNames: true},
 		Make: func(_ testing.TB, reg *guard.Registry) guardtest.Front {
-			return &treeFront{reg, vfs.New(reg)}
+			return &treeFront{reg, vfs.New(reg), peer}
 		},
 		AtLeast: 300,
 	})
@@ -33,7 +33,11 @@ func TestConformance(t *testing.T) {
 type treeFront struct {
 	reg *guard.Registry
 	t   *vfs.Tree
+	who guard.Caller
 }
+
+// peer is the suite's caller.
+var peer = guard.Caller{Via: guard.ViaFiles, Subject: "peer"}
 
 var (
 	bg  = context.Background()
@@ -42,7 +46,7 @@ var (
 
 // place resolves the links of a path; those of the last element only if follow.
 func (f *treeFront) place(s string, follow bool) (vfs.At, error) {
-	p, err := f.reg.Parse("", s)
+	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return vfs.At{}, err
 	}
@@ -52,8 +56,8 @@ func (f *treeFront) place(s string, follow bool) (vfs.At, error) {
 	}
 	if p.IsRoot() && follow {
 		// A single-file root's own name may have become a link.
-		if info, err := f.t.Lstat(bg, who, vfs.At{Path: at}); err == nil && info.Type() == unix.S_IFLNK {
-			if _, err := f.t.Readlink(bg, who, vfs.At{Path: at}, nil); err != nil {
+		if info, err := f.t.Lstat(bg, f.who, vfs.At{Path: at}); err == nil && info.Type() == unix.S_IFLNK {
+			if _, err := f.t.Readlink(bg, f.who, vfs.At{Path: at}, nil); err != nil {
 				return vfs.At{}, err
 			}
 		}
@@ -76,7 +80,7 @@ func (f *treeFront) place(s string, follow bool) (vfs.At, error) {
 		if err != nil {
 			return vfs.At{}, err
 		}
-		info, err := f.t.Lookup(bg, who, vfs.At{Path: at}, elem)
+		info, err := f.t.Lookup(bg, f.who, vfs.At{Path: at}, elem)
 		if err != nil && (len(todo) > 0 || names.Errno(err) != unix.ENOENT || !follow && errors.Is(err, names.Hidden)) {
 			return vfs.At{}, err
 		}
@@ -87,7 +91,7 @@ func (f *treeFront) place(s string, follow bool) (vfs.At, error) {
 		if links++; links > 40 {
 			return vfs.At{}, unix.ELOOP
 		}
-		target, err := f.t.Readlink(bg, who, vfs.At{Path: next}, nil)
+		target, err := f.t.Readlink(bg, f.who, vfs.At{Path: next}, nil)
 		if err != nil {
 			return vfs.At{}, err
 		}
@@ -98,7 +102,7 @@ func (f *treeFront) place(s string, follow bool) (vfs.At, error) {
 
 // name resolves the directory of a path's last element.
 func (f *treeFront) name(s string) (vfs.At, string, error) {
-	p, err := f.reg.Parse("", s)
+	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return vfs.At{}, "", err
 	}
@@ -113,16 +117,16 @@ func (f *treeFront) open(s string, flags int, create bool) (*vfs.File, error) {
 		return nil, err
 	}
 	if !create || at.Path.IsRoot() {
-		file, _, err := f.t.Open(bg, who, at, flags)
+		file, _, err := f.t.Open(bg, f.who, at, flags)
 		return file, err
 	}
 	dir, base := at.Path.Split()
 	// As open(2) does in the kernel: what exists is opened, the rest made.
-	if _, err := f.t.Lookup(bg, who, vfs.At{Path: dir}, base); err == nil {
-		file, _, err := f.t.Open(bg, who, at, flags)
+	if _, err := f.t.Lookup(bg, f.who, vfs.At{Path: dir}, base); err == nil {
+		file, _, err := f.t.Open(bg, f.who, at, flags)
 		return file, err
 	}
-	file, _, _, err := f.t.Create(bg, who, vfs.At{Path: dir}, base, flags, 0o644)
+	file, _, _, err := f.t.Create(bg, f.who, vfs.At{Path: dir}, base, flags, 0o644)
 	return file, err
 }
 
@@ -133,7 +137,7 @@ func (f *treeFront) ReadFile(p string) ([]byte, error) {
 	}
 	defer file.Close()
 	buf := make([]byte, 1<<10)
-	n, err := file.ReadAt(bg, who, buf, 0)
+	n, err := file.ReadAt(bg, f.who, buf, 0)
 	return buf[:n], err
 }
 
@@ -146,7 +150,7 @@ func (f *treeFront) put(p string, flags int, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
-	_, err = file.WriteAt(bg, who, [][]byte{data}, 0, vfs.Writing{})
+	_, err = file.WriteAt(bg, f.who, [][]byte{data}, 0, vfs.Writing{})
 	return err
 }
 
@@ -156,7 +160,7 @@ func (f *treeFront) Append(p string, data []byte) error    { return f.put(p, uni
 func (f *treeFront) Mkdir(p string) error {
 	dir, base, err := f.name(p)
 	if err == nil {
-		_, err = f.t.Mkdir(bg, who, dir, base, 0o755)
+		_, err = f.t.Mkdir(bg, f.who, dir, base, 0o755)
 	}
 	return err
 }
@@ -166,10 +170,10 @@ func (f *treeFront) Remove(p string) error {
 	if err != nil {
 		return err
 	}
-	if info, err := f.t.Lookup(bg, who, dir, base); err == nil && info.IsDir() {
-		return f.t.Rmdir(bg, who, dir, base)
+	if info, err := f.t.Lookup(bg, f.who, dir, base); err == nil && info.IsDir() {
+		return f.t.Rmdir(bg, f.who, dir, base)
 	}
-	return f.t.Unlink(bg, who, dir, base)
+	return f.t.Unlink(bg, f.who, dir, base)
 }
 
 func (f *treeFront) Rename(p, q string) error {
@@ -181,7 +185,7 @@ func (f *treeFront) Rename(p, q string) error {
 	if err != nil {
 		return err
 	}
-	return f.t.Rename(bg, who, from, oldName, to, newName, 0)
+	return f.t.Rename(bg, f.who, from, oldName, to, newName, 0)
 }
 
 func (f *treeFront) Link(p, q string) error {
@@ -191,7 +195,7 @@ func (f *treeFront) Link(p, q string) error {
 	}
 	dir, base, err := f.name(q)
 	if err == nil {
-		_, err = f.t.Link(bg, who, old, nil, dir, base)
+		_, err = f.t.Link(bg, f.who, old, nil, dir, base)
 	}
 	return err
 }
@@ -199,7 +203,7 @@ func (f *treeFront) Link(p, q string) error {
 func (f *treeFront) Symlink(target, p string) error {
 	dir, base, err := f.name(p)
 	if err == nil {
-		_, err = f.t.Symlink(bg, who, target, dir, base)
+		_, err = f.t.Symlink(bg, f.who, target, dir, base)
 	}
 	return err
 }
@@ -209,7 +213,7 @@ func (f *treeFront) Readlink(p string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return f.t.Readlink(bg, who, at, nil)
+	return f.t.Readlink(bg, f.who, at, nil)
 }
 
 func (f *treeFront) Stat(p string) (guardtest.Info, error) {
@@ -217,7 +221,7 @@ func (f *treeFront) Stat(p string) (guardtest.Info, error) {
 	if err != nil {
 		return guardtest.Info{}, err
 	}
-	info, err := f.t.Lstat(bg, who, at)
+	info, err := f.t.Lstat(bg, f.who, at)
 	return guardtest.Info{Size: info.Size, Mode: info.Mode}, err
 }
 
@@ -226,14 +230,14 @@ func (f *treeFront) List(p string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := f.t.Opendir(bg, who, at)
+	d, err := f.t.Opendir(bg, f.who, at)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
 	list := []string{}
 	for {
-		entries, err := d.ReadDir(bg, who, at)
+		entries, err := d.ReadDir(bg, f.who, at)
 		if err != nil {
 			return nil, err
 		}
@@ -252,7 +256,7 @@ func (f *treeFront) List(p string) ([]string, error) {
 func (f *treeFront) setattr(p string, a vfs.Attrs) error {
 	at, err := f.place(p, true)
 	if err == nil {
-		_, err = f.t.Setattr(bg, who, at, nil, a)
+		_, err = f.t.Setattr(bg, f.who, at, nil, a)
 	}
 	return err
 }
@@ -263,7 +267,7 @@ func (f *treeFront) Truncate(p string, n int64) error  { return f.setattr(p, vfs
 func (f *treeFront) Setxattr(p, name string, value []byte) error {
 	at, err := f.place(p, false)
 	if err == nil {
-		err = f.t.Setxattr(bg, who, at, nil, name, value, 0)
+		err = f.t.Setxattr(bg, f.who, at, nil, name, value, 0)
 	}
 	return err
 }
@@ -274,6 +278,6 @@ func (f *treeFront) Getxattr(p, name string) ([]byte, error) {
 		return nil, err
 	}
 	buf := make([]byte, 256)
-	n, err := f.t.Getxattr(bg, who, at, nil, name, buf)
+	n, err := f.t.Getxattr(bg, f.who, at, nil, name, buf)
 	return buf[:n], err
 }

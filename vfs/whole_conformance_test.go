@@ -16,30 +16,30 @@ import (
 func TestWholeConformance(t *testing.T) {
 	for name, put := range map[string]func(f *wholeFront, p guard.Path, data []byte) error{
 		"range": func(f *wholeFront, p guard.Path, data []byte) error {
-			_, _, err := f.t.WriteRange(bg, who, p, data, vfs.WriteHow{Create: true, Truncate: true, Mode: 0o644})
+			_, _, err := f.t.WriteRange(bg, f.who, p, data, vfs.WriteHow{Create: true, Truncate: true, Mode: 0o644})
 			return err
 		},
 		"replace": func(f *wholeFront, p guard.Path, data []byte) error {
-			return second(f.t.Replace(bg, who, vfs.At{Path: p}, bytes.NewReader(data), vfs.IfMatch{Follow: true, Mode: 0o644}))
+			return second(f.t.Replace(bg, f.who, vfs.At{Path: p}, bytes.NewReader(data), vfs.IfMatch{Follow: true, Mode: 0o644}))
 		},
 		"upload": func(f *wholeFront, p guard.Path, data []byte) error {
-			u, err := f.t.BeginUpload(bg, who, p, vfs.IfMatch{Mode: 0o644})
+			u, err := f.t.BeginUpload(bg, f.who, p, vfs.IfMatch{Mode: 0o644})
 			if err != nil {
 				return err
 			}
 			defer u.Abort()
-			if _, err := u.WriteAt(bg, who, data, 0); err != nil {
+			if _, err := u.WriteAt(bg, f.who, data, 0); err != nil {
 				return err
 			}
-			return second(u.Commit(bg, who))
+			return second(u.Commit(bg, f.who))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			guardtest.Run(t, guardtest.Suite{
-				Opener: vfs.Opener(),
-				Can:    guardtest.Can{Parses: true, Attributes: true, Links: true, RawNames: true},
+				Opener: vfs.Opener(), Subject: peer.Subject,
+				Can: guardtest.Can{Parses: true, Attributes: true, Links: true, RawNames: true},
 				Make: func(_ testing.TB, reg *guard.Registry) guardtest.Front {
-					return &wholeFront{treeFront{reg, vfs.New(reg)}, put}
+					return &wholeFront{treeFront{reg, vfs.New(reg), peer}, put}
 				},
 				AtLeast: 300,
 			})
@@ -54,17 +54,17 @@ type wholeFront struct {
 }
 
 func (f *wholeFront) ReadFile(s string) ([]byte, error) {
-	p, err := f.reg.Parse("", s)
+	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return nil, err
 	}
 	buf := make([]byte, 1<<10)
-	n, _, err := f.t.ReadRange(bg, who, p, 0, buf, "")
+	n, _, err := f.t.ReadRange(bg, f.who, p, 0, buf, "")
 	return buf[:n], err
 }
 
 func (f *wholeFront) WriteFile(s string, data []byte) error {
-	p, err := f.reg.Parse("", s)
+	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return err
 	}
@@ -72,20 +72,20 @@ func (f *wholeFront) WriteFile(s string, data []byte) error {
 }
 
 func (f *wholeFront) Append(s string, data []byte) error {
-	p, err := f.reg.Parse("", s)
+	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return err
 	}
-	_, _, err = f.t.WriteRange(bg, who, p, data, vfs.WriteHow{Create: true, Append: true, Mode: 0o644})
+	_, _, err = f.t.WriteRange(bg, f.who, p, data, vfs.WriteHow{Create: true, Append: true, Mode: 0o644})
 	return err
 }
 
 func (f *wholeFront) Mkdir(s string) error {
-	p, err := f.reg.Parse("", s)
+	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return err
 	}
-	_, made, err := f.t.MkdirAll(bg, who, p, 0o755)
+	_, made, err := f.t.MkdirAll(bg, f.who, p, 0o755)
 	if err == nil && !made {
 		err = &guard.Error{Kind: names.Exist}
 	}
@@ -93,32 +93,32 @@ func (f *wholeFront) Mkdir(s string) error {
 }
 
 func (f *wholeFront) Remove(s string) error {
-	p, err := f.reg.Parse("", s)
+	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return err
 	}
-	return f.t.RemovePath(bg, who, p, false, "")
+	return f.t.RemovePath(bg, f.who, p, false, "")
 }
 
 func (f *wholeFront) Rename(s, s2 string) error {
-	p, err := f.reg.Parse("", s)
+	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return err
 	}
-	q, err := f.reg.Parse("", s2)
+	q, err := f.reg.Parse(f.who.Subject, s2)
 	if err != nil {
 		return err
 	}
-	return f.t.RenamePath(bg, who, p, q, true, "")
+	return f.t.RenamePath(bg, f.who, p, q, true, "")
 }
 
 // place replaces the test's own walk by the tree's.
 func (f *wholeFront) place(s string, last bool) (vfs.At, error) {
-	p, err := f.reg.Parse("", s)
+	p, err := f.reg.Parse(f.who.Subject, s)
 	if err != nil {
 		return vfs.At{}, err
 	}
-	q, err := f.t.Follow(bg, who, p, last)
+	q, err := f.t.Follow(bg, f.who, p, last)
 	return vfs.At{Path: q}, err
 }
 
@@ -127,7 +127,7 @@ func (f *wholeFront) Stat(s string) (guardtest.Info, error) {
 	if err != nil {
 		return guardtest.Info{}, err
 	}
-	info, err := f.t.Lstat(bg, who, at)
+	info, err := f.t.Lstat(bg, f.who, at)
 	return guardtest.Info{Size: info.Size, Mode: info.Mode}, err
 }
 
@@ -136,13 +136,13 @@ func (f *wholeFront) Readlink(s string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return f.t.Readlink(bg, who, at, nil)
+	return f.t.Readlink(bg, f.who, at, nil)
 }
 
 func (f *wholeFront) setattr(s string, a vfs.Attrs) error {
 	at, err := f.place(s, true)
 	if err == nil {
-		_, err = f.t.Setattr(bg, who, at, nil, a)
+		_, err = f.t.Setattr(bg, f.who, at, nil, a)
 	}
 	return err
 }
@@ -156,6 +156,6 @@ func (f *wholeFront) Symlink(target, s string) error {
 		return err
 	}
 	dir, base := at.Path.Split()
-	_, err = f.t.Symlink(bg, who, target, vfs.At{Path: dir}, base)
+	_, err = f.t.Symlink(bg, f.who, target, vfs.At{Path: dir}, base)
 	return err
 }

@@ -14,7 +14,7 @@ import (
 // Cases returns the suite's rows, without those of the rights matrix.
 func Cases() []Case {
 	all := slices.Concat(plainCases(), nameCases(), parsedCases(), escapeCases(), linkCases(),
-		specialCases(), readOnlyCases(), appendOnlyCases(), endedCases(), fileRootCases(), nestedCases(), mountCases(), policyCases())
+		specialCases(), readOnlyCases(), appendOnlyCases(), endedCases(), fileRootCases(), nestedCases(), mountCases(), policyCases(), limitCases())
 	seen := map[string]bool{}
 	for _, c := range all {
 		if seen[c.Name] {

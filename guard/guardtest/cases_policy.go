@@ -7,16 +7,28 @@ import (
 
 // policyCases are about patterns: what is hidden, denied and protected, and the
 // ways around that have to be none. Where a case is Unguarded, the bare call
-// succeeds: nothing but the pattern stops it.
+// succeeds; and so does the same call through the front end without the patterns,
+// in a case of its own: nothing but the rule stops it.
 func policyCases() []Case {
 	var all []Case
 	for _, group := range [][]Case{hideCases(), denyCases(), protectCases(), moveCases(), builtinCases(), repositoryCases()} {
 		for _, c := range group {
 			c.Name, c.Req = "policy/"+c.Name, "R110"
 			all = append(all, c)
+			if c.Unguarded {
+				all = append(all, c.withoutRule())
+			}
 		}
 	}
 	return all
+}
+
+// withoutRule is a refused case with no patterns in force.
+func (c Case) withoutRule() Case {
+	c.Name += "/without-the-rule"
+	c.Policy.Patterns = guard.Patterns{NoDefaults: true}
+	c.Want, c.Errno, c.Unguarded, c.Check = 0, 0, false, nil
+	return c
 }
 
 func patterns(p guard.Patterns) guard.Policy { return guard.Policy{Patterns: p} }

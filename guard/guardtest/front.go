@@ -57,6 +57,9 @@ type Can struct {
 	// GoneIsAbsent: a root that ended is not there any more (ENOENT), instead
 	// of refusing.
 	GoneIsAbsent bool
+	// KindsOnly: the front end tells the kind of an error and no errno, and
+	// NotExist of what is hidden.
+	KindsOnly bool
 }
 
 // Maker makes the front end of a registry, to which roots are granted later.

@@ -25,6 +25,9 @@ type Case struct {
 
 	Policy guard.Policy // of "code"; no rights mean read and write
 	File   string       // "code" is this one file of the tree
+	Whose  Whose        // whom "code" is for
+	// Subject: only a front end that speaks for a subject takes the case.
+	Subject bool
 	// More grants further roots, "" for the directory of the tree itself:
 	// name -> path below it.
 	More map[string]string
@@ -54,9 +57,21 @@ type Case struct {
 	Check func(e *Env)
 }
 
+// Whose says whom a root is granted to.
+type Whose uint8
+
+// The zero value is everybody.
+const (
+	Own     Whose = iota + 1 // the front end's subject
+	Another                  // a subject that the front end does not speak for
+)
+
+const another guard.Subject = "another"
+
 // Env is what one case runs in.
 type Env struct {
 	testing.TB
+	Subject  guard.Subject // the front end speaks for
 	Reg      *guard.Registry
 	Src, Out string // host paths of the tree and of the outside directory
 	Front    Front
@@ -105,6 +120,8 @@ type Suite struct {
 	Opener guard.Opener
 	Can    Can
 	Make   Maker
+	// Subject is whom the front end speaks for, "" for nobody in particular.
+	Subject guard.Subject
 	// AtLeast is how many cases have to run, so that a front end that can do
 	// nothing does not pass.
 	AtLeast int
@@ -120,11 +137,14 @@ func Run(t *testing.T, s Suite) {
 		if s.Can.ReadOnlyByKernel && (c.Policy.Rights == 0 || c.Policy.Rights.Mutating()) {
 			continue
 		}
+		if c.Subject && s.Subject == "" {
+			continue
+		}
 		if c.Parsed && !s.Can.Parses || c.Raw && !s.Can.RawNames || !fits(&c, s.Can) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
-			e := &Env{TB: t, Src: t.TempDir(), Out: t.TempDir(), Reg: reg, Records: rec, prefix: "c" + itoa(i) + "-"}
+			e := &Env{TB: t, Src: t.TempDir(), Out: t.TempDir(), Reg: reg, Records: rec, Subject: s.Subject, prefix: "c" + itoa(i) + "-"}
 			e.Front = prefixed{front, e.prefix}
 			if c.run(e, s.Can) {
 				ran++
@@ -234,7 +254,8 @@ func (c *Case) grants(e *Env) ([]guard.Grant, map[string]string) {
 		c.Policy.Rights = guard.ReadWrite
 	}
 	dirs := map[string]string{"code": filepath.Join(e.Src, c.File)}
-	grants := []guard.Grant{{Root: e.RootName("code"), Dir: dirs["code"], Policy: c.Policy, Origin: "test"}}
+	whose := map[Whose]guard.Subject{Own: e.Subject, Another: another}[c.Whose]
+	grants := []guard.Grant{{Root: e.RootName("code"), Dir: dirs["code"], Policy: c.Policy, Subject: whose, Origin: "test"}}
 	for name, rel := range c.More {
 		dirs[name] = filepath.Join(e.Src, rel)
 		p := guard.Policy{Rights: guard.ReadWrite}
@@ -262,17 +283,27 @@ func (c *Case) differs(err error, can Can) string {
 	if err == nil {
 		return fmt.Sprintf("succeeded, want %v", c.Want)
 	}
-	want := c.Errno
+	wanted, errno := c.Want, c.Errno
+	if can.KindsOnly {
+		// It tells no errno, and of what is hidden that there is nothing.
+		if errno != 0 && wanted != 0 {
+			errno = 0
+		}
+		if wanted == names.Hidden {
+			wanted = names.NotExist
+		}
+	}
+	want := errno
 	if want == 0 {
-		want = (&guard.Error{Kind: c.Want}).Errno()
+		want = (&guard.Error{Kind: wanted}).Errno()
 	}
 	got := names.Errno(err)
 	if got != want && !(c.Gone && can.GoneIsAbsent && got == syscall.ENOENT) {
 		return fmt.Sprintf("%v (%d), want %v", err, int(got), want)
 	}
 	var ge *guard.Error
-	if errors.As(err, &ge) && c.Want != 0 && ge.Kind != c.Want {
-		return fmt.Sprintf("refused as %v, want %v", ge.Kind, c.Want)
+	if errors.As(err, &ge) && wanted != 0 && ge.Kind != wanted {
+		return fmt.Sprintf("refused as %v, want %v", ge.Kind, wanted)
 	}
 	return ""
 }

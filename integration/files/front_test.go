@@ -18,7 +18,7 @@ import (
 )
 
 // can is what files/* expresses: no links, no attributes, and paths are text.
-var can = guardtest.Can{Parses: true}
+var can = guardtest.Can{Parses: true, KindsOnly: true}
 
 // The suite's cases over a real MCP session: a server on broker/client asks, a
 // host on broker executes, over each transport; and a server that speaks JSON
@@ -32,7 +32,7 @@ func TestConformance(t *testing.T) {
 	// One byte a chunk: what is longer is read in pieces and written as an upload.
 	t.Run("chunked", func(t *testing.T) { conform(t, "lines", &client.Options{Chunk: 1}, least) })
 	t.Run("raw", func(t *testing.T) {
-		guardtest.Run(t, guardtest.Suite{Opener: vfs.Opener(), Can: can, AtLeast: least,
+		guardtest.Run(t, guardtest.Suite{Opener: vfs.Opener(), Can: can, Subject: "peer", AtLeast: least,
 			Make: func(t testing.TB, reg *guard.Registry) guardtest.Front {
 				return &rawFront{p: connectRaw(t, newBroker(t, reg, nil))}
 			}})
@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 }
 
 func conform(t *testing.T, transport string, opts *client.Options, least int) {
-	guardtest.Run(t, guardtest.Suite{Opener: vfs.Opener(), Can: can, AtLeast: least,
+	guardtest.Run(t, guardtest.Suite{Opener: vfs.Opener(), Can: can, Subject: "peer", AtLeast: least,
 		Make: func(t testing.TB, reg *guard.Registry) guardtest.Front {
 			b := newBroker(t, reg, nil)
 			p := connect(t, b, transport, opts)

@@ -35,7 +35,7 @@ func TestHostilePaths(t *testing.T) {
 		path string
 		read names.Kind
 	}{
-		{"r/fifo", names.Hidden}, {"r/socket", names.Hidden}, {"r/device", names.Hidden},
+		{"r/fifo", names.NotExist}, {"r/socket", names.NotExist}, {"r/device", names.NotExist},
 		{"r/proc", names.Escaped}, {"r/fd", names.Escaped}, {"r/cwd", names.Escaped}, {"r/cwd/etc/passwd", names.Escaped},
 		{"r/dangling", names.Escaped}, {"r/nowhere", names.NotExist}, {"r/loop", names.Invalid}, {"r/loop/x", names.Invalid},
 		{"r/f\x00", names.Invalid}, {"r/\x00/f", names.Invalid}, {long, names.NotExist}, {long + strings.Repeat("b/", 4000), names.NotExist},

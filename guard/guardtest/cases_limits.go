@@ -1,0 +1,156 @@
+package guardtest
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// limitCases are about what bounds a grant besides rights and patterns: amounts,
+// whose it is, and idleness.
+func limitCases() []Case {
+	var all []Case
+	for _, group := range [][]Case{quotaCases(), subjectCases(), idleCases()} {
+		all = append(all, group...)
+	}
+	return all
+}
+
+// quotaCases: R055, R077, R193: what a root may be filled with. Amounts are exact,
+// what is not made is not counted, and what is removed is not given back.
+func quotaCases() []Case {
+	tree := []string{"a=hello", "sub/b=x", "empty/"}
+	row := func(name string, lim guard.Limits, c Case) Case {
+		c.Name, c.Req, c.Tree, c.Policy.Limits = "quota/"+name, "R193", tree, lim
+		c.Unguarded = c.Want != 0
+		return c
+	}
+	over := func(call Call, steps ...Call) Case {
+		return Case{Steps: steps, Call: call, Want: names.Quota}
+	}
+	tooLarge := func(call Call) Case { return Case{Call: call, Want: names.Quota, Errno: unix.EFBIG} }
+	file, written, made := guard.Limits{MaxFile: 10}, guard.Limits{MaxWritten: 10}, guard.Limits{MaxCreated: 2}
+	return []Case{
+		row("largest-file", file, Case{Call: write("code/a", "0123456789"), Check: func(e *Env) { e.Contents(e.Src+"/a", "0123456789") }}),
+		row("a-larger-file", file, tooLarge(write("code/a", "0123456789x"))),
+		row("a-larger-new-file", file, tooLarge(write("code/new", "0123456789x"))),
+		row("appended-too-large", file, tooLarge(appendTo("code/a", "56789x"))),
+		row("lengthened-too-large", file, tooLarge(truncate("code/a", 11))),
+		row("as-many-bytes", written, Case{Steps: []Call{write("code/a", "01234")}, Call: write("code/new", "56789"),
+			Check: func(e *Env) { e.Contents(e.Src+"/new", "56789") }}),
+		row("more-bytes", written, over(write("code/new", "6"), write("code/a", "0123456789"))),
+		row("more-bytes-appended", written, over(appendTo("code/a", "6"), appendTo("code/a", "0123456789"))),
+		row("bytes-are-not-given-back", written, over(write("code/new", "6"), write("code/a", "0123456789"), remove("code/a"))),
+		row("reading-is-free", written, Case{Steps: []Call{write("code/a", "0123456789")}, Call: read("code/a", "0123456789")}),
+		row("as-many-names", made, Case{Steps: []Call{mkdir("code/x")}, Call: write("code/new", "")}),
+		row("more-names", made, over(mkdir("code/z"), mkdir("code/x"), mkdir("code/y"))),
+		row("more-files", made, over(write("code/z", "z"), write("code/x", "x"), write("code/y", "y"))),
+		row("more-links", made, over(link("code/a", "code/z"), symlink("a", "code/x"), link("code/a", "code/y"))),
+		row("names-are-not-given-back", made, over(mkdir("code/z"), mkdir("code/x"), remove("code/x"), mkdir("code/x"))),
+		row("what-is-not-made-is-not-counted", made, Case{Call: mkdir("code/y"), Prepare: func(e *Env) {
+			for range 3 {
+				if e.Front.Mkdir("code/sub") == nil {
+					e.Error("made what was there")
+				}
+			}
+			e.Must(e.Front.Mkdir("code/x"))
+		}}),
+		row("renaming-makes-no-name", made, Case{Steps: []Call{rename("code/a", "code/b"), rename("code/b", "code/c"), rename("code/c", "code/d")}, Call: mkdir("code/y")}),
+	}
+}
+
+// subjectCases: R006, R127, R162: a root that is another's is as if nobody had
+// approved it; one's own is there, and bounds what is everybody's.
+func subjectCases() []Case {
+	tree := []string{"a=hello", "sub/b=x", "empty/"}
+	var all []Case
+	for _, c := range append(changes(), read("code/a", whatever), list("code"), stat("code/a")) {
+		all = append(all, Case{Name: "subject/another's " + c.Text, Req: "R006", Tree: tree, Whose: Another, Call: c,
+			Want: names.NoConsent, Gone: true, Unguarded: true})
+	}
+	own := func(name string, c Case) Case {
+		c.Name, c.Req, c.Tree, c.Subject = "subject/"+name, "R162", tree, true
+		return c
+	}
+	// mine grants the same directory to the front end's subject alone.
+	mine := func(p guard.Policy) func(e *Env) {
+		return func(e *Env) {
+			_, err := e.Reg.Grant(context.Background(), guard.Grant{Root: e.RootName("mine"), Dir: e.Src, Subject: e.Subject, Origin: "test", Policy: p})
+			e.Must(err)
+			e.Cleanup(func() { e.Revoke("mine") })
+		}
+	}
+	readOnly := mine(guard.Policy{Rights: guard.ReadOnly})
+	hides := mine(guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{Hide: guard.Texts("a")}})
+	return append(all,
+		own("one's-own", Case{Whose: Own, Call: read("code/a", "hello")}),
+		own("one's-own-written", Case{Whose: Own, Call: write("code/a", "new"), Check: func(e *Env) { e.Contents(e.Src+"/a", "new") }}),
+		own("one's-own-rights-bound-everybody's", Case{Prepare: readOnly, Call: write("code/a", "x"), Want: names.ReadOnly, Unguarded: true}),
+		own("one's-own-patterns-bound-everybody's", Case{Prepare: hides, Call: read("code/a", whatever), Want: names.Hidden, Unguarded: true}),
+		own("quota", Case{Prepare: allot(guard.Quota{MaxWritten: 3}), Steps: []Call{write("code/x", "012")},
+			Call: write("code/y", "3"), Want: names.Quota, Unguarded: true}),
+		own("quota-of-names", Case{Prepare: allot(guard.Quota{MaxCreated: 1}), Steps: []Call{mkdir("code/x")},
+			Call: mkdir("code/y"), Want: names.Quota, Unguarded: true}),
+		own("largest-file", Case{Prepare: allot(guard.Quota{MaxFile: 3}), Call: write("code/y", "0123"), Want: names.Quota,
+			Errno: unix.EFBIG, Unguarded: true}),
+		own("another's-quota", Case{Prepare: func(e *Env) {
+			e.Reg.SetQuotas(map[guard.Subject]guard.Quota{another: {MaxWritten: 1}})
+			e.Cleanup(func() { e.Reg.SetQuotas(nil) })
+		}, Call: write("code/y", "0123"), Check: func(e *Env) { e.Contents(e.Src+"/y", "0123") }}),
+	)
+}
+
+// allot gives the front end's subject a quota beside what it has used before.
+func allot(q guard.Quota) func(e *Env) {
+	return func(e *Env) {
+		e.Reg.SetQuotas(map[guard.Subject]guard.Quota{e.Subject: q})
+		e.Cleanup(func() { e.Reg.SetQuotas(nil) })
+		for _, u := range e.Reg.Usage() {
+			if u.Subject != e.Subject {
+				continue
+			}
+			if q.MaxWritten > 0 {
+				q.MaxWritten += u.Written
+			}
+			if q.MaxCreated > 0 {
+				q.MaxCreated += u.Created
+			}
+		}
+		e.Reg.SetQuotas(map[guard.Subject]guard.Quota{e.Subject: q})
+	}
+}
+
+// idleCases: R070: a root that nothing uses ends as one that is revoked.
+func idleCases() []Case {
+	tree := []string{"a=hello", "sub/b=x", "empty/"}
+	brief := guard.Policy{Limits: guard.Limits{Idle: time.Millisecond}}
+	var all []Case
+	for _, c := range append(changes(), read("code/a", whatever), list("code"), stat("code/a")) {
+		all = append(all, Case{Name: "idle/over " + c.Text, Req: "R070", Tree: tree, Policy: brief, Call: c, Want: names.Revoked, Gone: true,
+			Unguarded: true, Then: func(e *Env) { e.awaitEnd("code") }})
+	}
+	return append(all,
+		Case{Name: "idle/not-yet", Req: "R070", Tree: tree, Policy: guard.Policy{Limits: guard.Limits{Idle: time.Hour}}, Call: read("code/a", "hello")},
+		Case{Name: "idle/use-is-on-record", Req: "R070", Tree: tree, Policy: guard.Policy{Limits: guard.Limits{Idle: time.Hour}},
+			Call: read("code/sub/b", "x"), Check: func(e *Env) {
+				if st, ok := e.Reg.Lookup(e.RootName("code")); !ok || st.LastUse.IsZero() {
+					e.Errorf("last use: %+v", st)
+				}
+			}})
+}
+
+// awaitEnd waits until a root has ended by itself.
+func (e *Env) awaitEnd(name string) {
+	e.Helper()
+	for range 6000 {
+		if _, ok := e.Reg.Lookup(e.RootName(name)); !ok {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	e.Fatalf("the root %s has not ended", name)
+}
