@@ -156,6 +156,12 @@ func Run(t *testing.T, s Suite) {
 	}
 }
 
+// objects reports whether the front end cannot carry a policy.
+func (e *Env) objects(err error) bool {
+	var ge *guard.Error
+	return errors.As(err, &ge) && ge.Op == names.OpMount
+}
+
 func fits(c *Case, can Can) bool {
 	for _, call := range append(c.Steps, c.Call) {
 		if call.needs != nil && !call.needs(can) {
@@ -171,9 +177,8 @@ func (c *Case) run(e *Env, can Can) bool {
 	Tree(e, e.Src, e.Out, c.Tree...)
 	grants, dirs := c.grants(e)
 	if _, err := e.Reg.GrantAll(context.Background(), grants); err != nil {
-		var ge *guard.Error
-		if errors.As(err, &ge) && ge.Op == names.OpMount {
-			return false // the front end objects to the policy
+		if e.objects(err) {
+			return false
 		}
 		e.Fatal(err)
 	}
@@ -283,27 +288,36 @@ func (c *Case) differs(err error, can Can) string {
 	if err == nil {
 		return fmt.Sprintf("succeeded, want %v", c.Want)
 	}
-	wanted, errno := c.Want, c.Errno
 	if can.KindsOnly {
-		// It tells no errno, and of what is hidden that there is nothing.
-		if errno != 0 && wanted != 0 {
-			errno = 0
-		}
-		if wanted == names.Hidden {
-			wanted = names.NotExist
-		}
+		return c.otherKind(err)
 	}
-	want := errno
+	want := c.Errno
 	if want == 0 {
-		want = (&guard.Error{Kind: wanted}).Errno()
+		want = (&guard.Error{Kind: c.Want}).Errno()
 	}
 	got := names.Errno(err)
 	if got != want && !(c.Gone && can.GoneIsAbsent && got == syscall.ENOENT) {
 		return fmt.Sprintf("%v (%d), want %v", err, int(got), want)
 	}
 	var ge *guard.Error
-	if errors.As(err, &ge) && wanted != 0 && ge.Kind != wanted {
-		return fmt.Sprintf("refused as %v, want %v", ge.Kind, wanted)
+	if errors.As(err, &ge) && c.Want != 0 && ge.Kind != c.Want {
+		return fmt.Sprintf("refused as %v, want %v", ge.Kind, c.Want)
+	}
+	return ""
+}
+
+// otherKind is differs for a front end that tells kinds only, and of what is
+// hidden that it is not there.
+func (c *Case) otherKind(err error) string {
+	want, got := c.Want, names.Reason(err)
+	switch want { //nolint:exhaustive // the others are told as they are
+	case 0:
+		want = names.KindOf(c.Errno)
+	case names.Hidden:
+		want = names.NotExist
+	}
+	if got != want {
+		return fmt.Sprintf("refused as %v (%v), want %v", got, err, want)
 	}
 	return ""
 }

@@ -52,30 +52,6 @@ func conform(t *testing.T, transport string, opts *client.Options, least int) {
 // errNo stands for what files/* has no method for; the suite does not ask it.
 var errNo = errors.New("files/* has no such call")
 
-// numbered gives an error the errno that a mount would have answered. The wire
-// carries the kind, and in three places of the suite a kind has several.
-func numbered(err error, renames bool, paths ...string) error {
-	if err == nil {
-		return nil
-	}
-	kind := names.Reason(err)
-	dotted := slices.ContainsFunc(paths, func(p string) bool {
-		return p == "" || strings.Contains(p, "..") || strings.ContainsRune(p, 0)
-	})
-	var errno unix.Errno
-	switch {
-	case kind == names.IO:
-		errno = unix.EBUSY
-	case kind == names.Invalid && renames && !dotted:
-		errno = unix.EXDEV
-	case kind == names.Invalid && !dotted:
-		errno = unix.ELOOP
-	default:
-		return err
-	}
-	return &guard.Error{Kind: kind, Err: errno}
-}
-
 // clientFront is the front end that a Go server has.
 type clientFront struct {
 	rawFront
@@ -84,19 +60,18 @@ type clientFront struct {
 }
 
 func (c *clientFront) ReadFile(p string) ([]byte, error) {
-	b, err := c.f.ReadFile(c.ctx, p)
-	return b, numbered(err, false, p)
+	return c.f.ReadFile(c.ctx, p)
 }
 
 func (c *clientFront) WriteFile(p string, data []byte) error {
 	_, err := c.f.WriteFile(c.ctx, p, data, client.WriteOptions{Create: true})
-	return numbered(err, false, p)
+	return err
 }
 
 func (c *clientFront) Append(p string, data []byte) error {
 	for len(data) > 0 { // a byte at a time, so that any chunk size will do
 		if _, err := c.f.Append(c.ctx, p, data[:1], true); err != nil {
-			return numbered(err, false, p)
+			return err
 		}
 		data = data[1:]
 	}
@@ -105,16 +80,16 @@ func (c *clientFront) Append(p string, data []byte) error {
 
 func (c *clientFront) Mkdir(p string) error {
 	_, err := c.f.Mkdir(c.ctx, p, false)
-	return numbered(err, false, p)
+	return err
 }
 
 func (c *clientFront) Remove(p string) error {
-	return numbered(c.f.Delete(c.ctx, p, client.DeleteOptions{}), false, p)
+	return c.f.Delete(c.ctx, p, client.DeleteOptions{})
 }
 
 func (c *clientFront) Rename(p, q string) error {
 	_, err := c.f.Rename(c.ctx, p, q, client.MoveOptions{Overwrite: true})
-	return numbered(err, true, p, q)
+	return err
 }
 
 func (c *clientFront) Stat(p string) (guardtest.Info, error) {
@@ -123,7 +98,7 @@ func (c *clientFront) Stat(p string) (guardtest.Info, error) {
 		return guardtest.Info{Size: st.Size}, nil
 	}
 	dir, base := parent(p)
-	return lookedAt(err, p, func() bool {
+	return lookedAt(err, func() bool {
 		for e, err := range c.f.List(c.ctx, dir, client.ListOptions{Hidden: true}) {
 			if err == nil && e.Name == base && e.Type == wire.TypeSymlink {
 				return true
@@ -135,11 +110,11 @@ func (c *clientFront) Stat(p string) (guardtest.Info, error) {
 
 // lookedAt answers for files/stat, which follows links, what lstat(2) says: a
 // link that leads out is itself inside.
-func lookedAt(err error, p string, isLink func() bool) (guardtest.Info, error) {
+func lookedAt(err error, isLink func() bool) (guardtest.Info, error) {
 	if errors.Is(err, names.Escaped) && isLink() {
 		return guardtest.Info{Mode: unix.S_IFLNK}, nil
 	}
-	return guardtest.Info{}, numbered(err, false, p)
+	return guardtest.Info{}, err
 }
 
 func parent(p string) (dir, base string) {
@@ -151,7 +126,7 @@ func (c *clientFront) List(p string) ([]string, error) {
 	got := []string{}
 	for e, err := range c.f.List(c.ctx, p, client.ListOptions{Hidden: true}) {
 		if err != nil {
-			return nil, numbered(err, false, p)
+			return nil, err
 		}
 		got = append(got, e.Name)
 	}
@@ -162,34 +137,30 @@ func (c *clientFront) List(p string) ([]string, error) {
 // rawFront is the front end of a server that writes JSON itself.
 type rawFront struct{ p *raw }
 
-func (f *rawFront) do(method string, params, out any, paths ...string) error {
-	return numbered(f.p.ask(method, params, out), method == wire.Rename, paths...)
-}
-
 func (f *rawFront) ReadFile(p string) ([]byte, error) {
 	var r wire.ReadResult
-	err := f.do(wire.Read, wire.ReadParams{Path: p}, &r, p)
+	err := f.p.ask(wire.Read, wire.ReadParams{Path: p}, &r)
 	return []byte(r.Content), err
 }
 
 func (f *rawFront) WriteFile(p string, data []byte) error {
-	return f.do(wire.Write, wire.WriteParams{Path: p, Content: string(data), Create: true}, nil, p)
+	return f.p.ask(wire.Write, wire.WriteParams{Path: p, Content: string(data), Create: true}, nil)
 }
 
 func (f *rawFront) Append(p string, data []byte) error {
-	return f.do(wire.Write, wire.WriteParams{Path: p, Content: string(data), Create: true, Append: true}, nil, p)
+	return f.p.ask(wire.Write, wire.WriteParams{Path: p, Content: string(data), Create: true, Append: true}, nil)
 }
 
 func (f *rawFront) Mkdir(p string) error {
-	return f.do(wire.Create, wire.CreateParams{Path: p, Type: wire.TypeDirectory}, nil, p)
+	return f.p.ask(wire.Create, wire.CreateParams{Path: p, Type: wire.TypeDirectory}, nil)
 }
 
 func (f *rawFront) Remove(p string) error {
-	return f.do(wire.Delete, wire.DeleteParams{Path: p}, nil, p)
+	return f.p.ask(wire.Delete, wire.DeleteParams{Path: p}, nil)
 }
 
 func (f *rawFront) Rename(p, q string) error {
-	return f.do(wire.Rename, wire.RenameParams{OldPath: p, NewPath: q, Overwrite: true}, nil, p, q)
+	return f.p.ask(wire.Rename, wire.RenameParams{OldPath: p, NewPath: q, Overwrite: true}, nil)
 }
 
 func (f *rawFront) Stat(p string) (guardtest.Info, error) {
@@ -199,7 +170,7 @@ func (f *rawFront) Stat(p string) (guardtest.Info, error) {
 		return guardtest.Info{Size: r.Size}, nil
 	}
 	dir, base := parent(p)
-	return lookedAt(err, p, func() bool {
+	return lookedAt(err, func() bool {
 		var l wire.ListResult
 		_ = f.p.ask(wire.List, wire.ListParams{Path: dir, IncludeHidden: true}, &l)
 		return slices.ContainsFunc(l.Entries, func(e wire.Entry) bool { return e.Name == base && e.Type == wire.TypeSymlink })
@@ -210,7 +181,7 @@ func (f *rawFront) List(p string) ([]string, error) {
 	got, params := []string{}, wire.ListParams{Path: p, IncludeHidden: true}
 	for {
 		var r wire.ListResult
-		if err := f.do(wire.List, params, &r, p); err != nil {
+		if err := f.p.ask(wire.List, params, &r); err != nil {
 			return nil, err
 		}
 		for _, e := range r.Entries {
@@ -224,7 +195,7 @@ func (f *rawFront) List(p string) ([]string, error) {
 }
 
 func (f *rawFront) Truncate(p string, size int64) error {
-	return f.do(wire.Write, wire.WriteParams{Path: p, Offset: &size, Truncate: true}, nil, p)
+	return f.p.ask(wire.Write, wire.WriteParams{Path: p, Offset: &size, Truncate: true}, nil)
 }
 
 func (f *rawFront) Link(string, string) error               { return errNo }
