@@ -86,7 +86,7 @@ func (s *Session) Busy() bool {
 // NoteRefusal puts on record that a frame of the server's was refused before it
 // got to the session; what says why, and quotes nothing of the frame's unescaped.
 func (s *Session) NoteRefusal(what string) {
-	_ = s.b.cfg.Registry.NoteRefusal(s.caller, names.Invalid, what)
+	s.noted.add(names.Invalid, what)
 }
 
 // Consent asks for paths as a server does with files/consent, for a front end

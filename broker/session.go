@@ -33,6 +33,7 @@ type Session struct {
 	opening chan struct{} // an element for each path that is being opened, see maxOpening
 	stats   counters
 	roots   announcer
+	noted   *refusals // before the gate
 
 	mu       sync.Mutex // guards the fields below
 	inflight map[string]*request
@@ -64,6 +65,9 @@ func (b *Broker) Session(subject guard.Subject) *Session {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.roots.init(s, b.cfg.Debounce)
+	s.noted = newRefusals(func(kind names.Kind, detail string) {
+		_ = b.cfg.Registry.NoteRefusal(s.caller, kind, detail) // the request has failed already
+	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -106,6 +110,7 @@ func (s *Session) Close() {
 		f()
 	}
 	s.wg.Wait()
+	s.noted.flush()
 	s.b.mu.Lock()
 	delete(s.b.sessions, s)
 	s.b.mu.Unlock()
@@ -402,7 +407,7 @@ func repeatable(result any) bool {
 // has done so.
 func (s *Session) refused(r *request, err error) {
 	if !guardError(err).Recorded {
-		_ = s.b.cfg.Registry.NoteRefusal(s.caller, kindOf(err), names.Brief(r.method)+": "+err.Error())
+		s.noted.add(kindOf(err), names.Brief(r.method)+": "+err.Error())
 	}
 }
 

@@ -33,7 +33,7 @@ func BenchmarkPump(b *testing.B) {
 			b.SetBytes(int64(len(line)))
 			b.ReportAllocs()
 			p := &Proxy{auto: newDetector(On), host: newOutlet(discard{}), prefix: "rootsfs-x-"}
-			u := p.pump(&again{line: line, n: b.N}, p.host, p.fromServer, nil)
+			u := p.pump(&again{line: line, n: b.N}, p.host, p.fromServer, nil, nil)
 			u.bytes, u.limit = &p.stats.up, DefaultFrame
 			if err := u.run(); err != nil {
 				b.Fatal(err)

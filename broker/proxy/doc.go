@@ -20,7 +20,8 @@
 // matched in their exact spelling, however they are escaped.
 //
 // A message longer than Options.Frame is not carried. Whoever waits for it is
-// told by an error, if its id can be told, and the session goes on.
+// told by an error, if its id can be told, and the session goes on. Nor is a batch
+// of more than wire.MaxBatch messages: its sender is told.
 //
 // It does not promise that the host shows its user who asks: a server may send
 // forms of its own that look like ours, and a host that answers forms by itself

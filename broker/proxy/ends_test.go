@@ -269,3 +269,32 @@ func TestHangUps(t *testing.T) {
 		n.end()
 	})
 }
+
+// A batch has a bound in either direction: one message more is not carried and not
+// looked at, its sender is told, one record says so, and the session goes on. (A
+// line of half a million of them made as many records, for a minute after
+// everybody was gone.)
+func TestBatchOfTooMany(t *testing.T) {
+	l := newLab(t, nil)
+	n := l.connect(nil)
+	n.handshake(`{}`)
+	batch := func(messages int) string {
+		return "[" + strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/x"},`, messages-1) + `{"jsonrpc":"2.0","method":"notifications/y"}]` + "\n"
+	}
+	for _, way := range []struct{ from, to *end }{{n.host, n.server}, {n.server, n.host}} {
+		most := batch(wire.MaxBatch)
+		way.from.say(most)
+		way.to.hears(most)
+		way.from.say(batch(wire.MaxBatch + 1))
+		if m := way.from.message(); m.Error == nil || string(m.ID) != "null" || !strings.Contains(m.Error.Message, "send fewer") {
+			t.Errorf("the %s got %+v", way.from.name, m)
+		}
+		n.ping(way.from, way.to)
+	}
+	if got := l.audited("more than the 1000 messages"); got != 1 {
+		t.Errorf("%d records of the server's batch, want 1", got)
+	}
+	if st := n.p.Stats(); st.Refused != 2 {
+		t.Errorf("%+v", st)
+	}
+}

@@ -8,11 +8,19 @@ import (
 
 // examine puts the message of a line to look, or each of a batch (revision
 // 2025-03-26 has them), and returns what is to be carried instead of the line;
-// nil is nothing. pass: the line is carried as it came.
-func examine(line []byte, look func([]byte) ([]byte, bool)) (out []byte, pass bool) {
+// nil is nothing. pass: the line is carried as it came. A batch of more messages
+// than wire.MaxBatch is not looked at: many is told, and nothing is carried.
+func examine(line []byte, look func([]byte) ([]byte, bool), many func()) (out []byte, pass bool) {
 	i := blank(line, 0)
-	if i == len(line) || line[i] != '[' || !isList(line, i) {
+	if i == len(line) || line[i] != '[' {
 		return look(line)
+	}
+	switch messages, whole := isList(line, i); {
+	case !whole:
+		return look(line)
+	case messages > wire.MaxBatch:
+		many()
+		return nil, false
 	}
 	l, _ := open(line, i)
 	n, last := 0, i+1 // how many are carried; the end of those that passed
@@ -47,12 +55,16 @@ func examine(line []byte, look func([]byte) ([]byte, bool)) (out []byte, pass bo
 	return append(out, ']'), false
 }
 
-// isList reports whether the array at line[i:] is whole.
-func isList(line []byte, i int) bool {
+// isList reports how many messages the array at line[i:] has, and whether it is
+// whole.
+func isList(line []byte, i int) (messages int, whole bool) {
 	l, _ := open(line, i)
 	for l.next() {
+		if l.val.of(line)[0] == '{' {
+			messages++
+		}
 	}
-	return l.closed && blank(line, l.i) == len(line)
+	return messages, l.closed && blank(line, l.i) == len(line)
 }
 
 // errorReply is the frame of an error.

@@ -97,8 +97,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	for _, stream := range []any{p.opt.Host, p.opt.HostOut, p.opt.Server, p.opt.ServerOut} {
 		broker.Widen(stream)
 	}
-	down := p.pump(p.opt.Host, p.server, p.fromHost, p.hostTooLong)
-	up := p.pump(p.opt.ServerOut, p.host, p.fromServer, p.serverTooLong)
+	down := p.pump(p.opt.Host, p.server, p.fromHost, p.hostTooLong, func() { p.tooMany("host", p.host) })
+	up := p.pump(p.opt.ServerOut, p.host, p.fromServer, p.serverTooLong, func() { p.tooMany("server", p.server) })
 	down.asks, down.bytes, up.bytes = true, &p.stats.down, &p.stats.up
 	p.auto.onRaw = func() { go up.release() } // in its own time: the host may not be reading
 	downEnded, upEnded := make(chan error, 1), make(chan error, 1)
@@ -187,10 +187,10 @@ func real(err error) error {
 	return err
 }
 
-func (p *Proxy) pump(src io.Reader, dst *outlet, look func([]byte) ([]byte, bool), long func(*skim)) *pump {
+func (p *Proxy) pump(src io.Reader, dst *outlet, look func([]byte) ([]byte, bool), long func(*skim), many func()) *pump {
 	return &pump{
 		src: src, dst: dst, auto: p.auto, limit: p.opt.Frame,
-		look: func(line []byte) ([]byte, bool) { return examine(line, look) }, long: long,
+		look: func(line []byte) ([]byte, bool) { return examine(line, look, many) }, long: long,
 	}
 }
 

@@ -171,3 +171,14 @@ func (p *Proxy) tooLong(of string, s *skim, sender, other *outlet) {
 	reply := errorReply(id, wire.CodeInvalidRequest, why+"; send less at a time")
 	p.onTheSide(func() { _ = to.send(reply) })
 }
+
+// tooMany deals with a batch of more messages than are carried: its sender is told.
+func (p *Proxy) tooMany(of string, sender *outlet) {
+	why := fmt.Sprintf("a batch of the %s's has more than the %d messages that rootsfs carries", of, wire.MaxBatch)
+	p.noteRefused(of, why)
+	if of == "server" {
+		p.session.NoteRefusal(why)
+	}
+	reply := errorReply([]byte("null"), wire.CodeInvalidRequest, why+"; send fewer at a time")
+	p.onTheSide(func() { _ = sender.send(reply) })
+}

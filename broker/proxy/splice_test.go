@@ -146,7 +146,7 @@ func TestExamine(t *testing.T) {
 		`[{"a":1},`:                            `[{"a":1},`,
 		`[{"a":1}]]`:                           `[{"a":1}]]`,
 	} {
-		out, pass := examine([]byte(in), look)
+		out, pass := examine([]byte(in), look, func() { t.Errorf("%s: too many", in) })
 		if pass {
 			out = []byte(in)
 		}

@@ -65,6 +65,10 @@ func (c *LineConn) Ended(err error) {
 	close(c.in)
 }
 
+// MaxBatch is how many messages one batch may have. Each may cost an answer, and
+// whoever sends them need not read those.
+const MaxBatch = 1000
+
 // Frames calls frame for the message of a line, or for each of a batch (of
 // revision 2025-03-26), until it reports that the connection is closed.
 func (c *LineConn) Frames(line []byte, frame func([]byte) bool) bool {
@@ -78,6 +82,10 @@ func (c *LineConn) Frames(line []byte, frame func([]byte) bool) bool {
 	var list []json.RawMessage
 	if err := json.Unmarshal(t, &list); err != nil || len(list) == 0 {
 		c.Complain(CodeParse, "not a JSON-RPC batch")
+		return true
+	}
+	if len(list) > MaxBatch {
+		c.Complain(CodeInvalidRequest, fmt.Sprintf("a batch of more than %d messages; send fewer at a time", MaxBatch))
 		return true
 	}
 	for _, m := range list {

@@ -1,0 +1,48 @@
+package broker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// R084: however many requests a server has refused, each is on record, by itself or
+// in a count; and a flood of them makes few records.
+func TestRefusalsAreSummedUp(t *testing.T) {
+	l := newLab(t, nil)
+	p := l.connect("me")
+	const unknown, malformed = 15_000, 15_000
+	p.s.noted.pace.SetLimit(0) // as if all came within a moment
+	for range unknown {
+		p.s.refused(&request{method: "files/evil"}, unknownMethod("files/evil"))
+	}
+	for range malformed {
+		p.s.NoteRefusal("a line is no message")
+	}
+	p.s.Close()
+	single, summed := 0, map[string]int{}
+	for _, rec := range l.recs.all() {
+		if rec.Kind != names.Invalid || rec.Subject != "me" {
+			t.Fatalf("%+v", rec)
+		}
+		n := 0
+		if _, err := fmt.Sscanf(rec.Detail, "%d more within a second", &n); err != nil {
+			single++
+			continue
+		}
+		_, last, _ := strings.Cut(rec.Detail, "the last: ")
+		summed[last] += n
+	}
+	total := 0
+	for _, n := range summed {
+		total += n
+	}
+	if single != refusalBurst || single+total != unknown+malformed {
+		t.Errorf("%d records of single refusals and counts %v: want %d and together %d", single, summed, refusalBurst, unknown+malformed)
+	}
+	if summed["a line is no message"] == 0 {
+		t.Errorf("the counts say %v: want the last one's words", summed)
+	}
+}
