@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -190,5 +191,58 @@ func TestFetched(t *testing.T) {
 		if got := p.tool("write_file", map[string]any{"path": dir + "/a.txt", "content": "x"}); !strings.Contains(got, "EROFS") {
 			t.Errorf("%s: writing: %q", cache, got)
 		}
+	}
+}
+
+// R084: a server that floods the proxy with what is refused, and ends, leaves a
+// record of all of it, in counts, that is a fraction of what it wrote; and nothing
+// keeps the run alive.
+func TestFlood(t *testing.T) {
+	const lines = 200_000
+	at := newConfined(t).(*confined)
+	at.flags = []string{"--mcp", "on"}
+	cmd := commandOf(at.command("python3", "-c", fmt.Sprintf(`
+import sys
+sys.stdout.write("[" + ",".join(['{"jsonrpc":"2.0","id":1,"method":"files/evil"}'] * 1000000) + "]\n")
+for n in range(%d):
+    sys.stdout.write('{"jsonrpc":"2.0","id":%%d,"id":1,"method":"ping"}\n' %% n)
+`, lines)))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%.2000s", err, out)
+	}
+	state := ""
+	for _, e := range at.env {
+		if dir, ok := strings.CutPrefix(e, "XDG_STATE_HOME="); ok {
+			state = dir
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(state, "rootsfs/audit/*"))
+	must(t, err)
+	size, twice, batches := 0, 0, 0
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		must(t, err)
+		size += len(text)
+		for line := range strings.Lines(string(text)) {
+			var rec struct{ Detail string }
+			if json.Unmarshal([]byte(line), &rec) != nil {
+				continue // of another kind of file
+			}
+			n := 1
+			_, _ = fmt.Sscanf(rec.Detail, "%d more within a second", &n) // or it is one
+			switch {
+			case strings.Contains(rec.Detail, "a field twice"):
+				twice += n
+			case strings.Contains(rec.Detail, "more than the 1000 messages"):
+				batches += n
+			}
+		}
+	}
+	if twice != lines || batches != 1 {
+		t.Errorf("on record are %d messages and %d batches, want %d and 1", twice, batches, lines)
+	}
+	if size > 4<<20 {
+		t.Errorf("the record has %d bytes", size)
 	}
 }

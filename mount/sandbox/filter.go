@@ -114,6 +114,17 @@ func program(w wants) ([]bpf.RawInstruction, error) {
 			calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(unix.ENOSYS)}}})
 		}
 	}
+	if w.NoSetID {
+		// Its mode lies in memory, where no filter sees it; programs fall back to
+		// openat, as on older kernels.
+		calls = append(calls, call{unix.SYS_OPENAT2, []bpf.Instruction{bpf.RetConstant{Val: refuse(unix.ENOSYS)}}})
+		for nr, body := range modesOf {
+			calls = append(calls, call{nr, body()})
+		}
+		for nr, body := range modesHere {
+			calls = append(calls, call{nr, body()})
+		}
+	}
 	for nr, errno := range refusedHere {
 		calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(errno)}}})
 	}
@@ -148,6 +159,40 @@ func flagged(bits uint32, errno unix.Errno) []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: bits, SkipFalse: 1},
 		bpf.RetConstant{Val: refuse(errno)},
 		bpf.RetConstant{Val: allow},
+	}
+}
+
+// setID are the bits of a mode that give a program another's rights.
+const setID = unix.S_ISUID | unix.S_ISGID
+
+// modesOf are the calls that give a file its mode, with what is refused of them;
+// modesHere are those that only this architecture has.
+var modesOf = map[uint32]func() []bpf.Instruction{
+	unix.SYS_FCHMOD: modeIn(1), unix.SYS_FCHMODAT: modeIn(2), unix.SYS_FCHMODAT2: modeIn(2), unix.SYS_MKNODAT: modeIn(2), unix.SYS_OPENAT: createIn(2),
+}
+
+// modeIn refuses a mode with set-id bits in an argument.
+func modeIn(arg uint32) func() []bpf.Instruction {
+	return func() []bpf.Instruction {
+		return []bpf.Instruction{
+			bpf.LoadAbsolute{Off: argLow(arg), Size: 4},
+			bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: setID, SkipFalse: 1},
+			bpf.RetConstant{Val: refuse(unix.EPERM)},
+			bpf.RetConstant{Val: allow},
+		}
+	}
+}
+
+// createIn refuses it in the argument behind flags that make a file; without them
+// that argument is whatever was there before.
+func createIn(flags uint32) func() []bpf.Instruction {
+	const tmpfile = unix.O_TMPFILE &^ unix.O_DIRECTORY
+	return func() []bpf.Instruction {
+		return append([]bpf.Instruction{
+			bpf.LoadAbsolute{Off: argLow(flags), Size: 4},
+			bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.O_CREAT | tmpfile, SkipTrue: 1},
+			bpf.RetConstant{Val: allow},
+		}, modeIn(flags+1)()...)
 	}
 }
 

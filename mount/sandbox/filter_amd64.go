@@ -1,6 +1,9 @@
 package sandbox
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
 
 const filterArch = unix.AUDIT_ARCH_X86_64
 
@@ -9,4 +12,9 @@ var refusedHere = map[uint32]unix.Errno{
 	unix.SYS_IOPL: unix.EPERM, unix.SYS_IOPERM: unix.EPERM, unix.SYS_MODIFY_LDT: unix.EPERM,
 	unix.SYS_USELIB: unix.EPERM, unix.SYS__SYSCTL: unix.EPERM, unix.SYS_CREATE_MODULE: unix.EPERM,
 	unix.SYS_QUERY_MODULE: unix.EPERM, unix.SYS_GET_KERNEL_SYMS: unix.EPERM, unix.SYS_SYSFS: unix.EPERM, unix.SYS_USTAT: unix.EPERM,
+}
+
+// modesHere: see modesOf.
+var modesHere = map[uint32]func() []bpf.Instruction{
+	unix.SYS_CHMOD: modeIn(1), unix.SYS_MKNOD: modeIn(1), unix.SYS_CREAT: modeIn(1), unix.SYS_OPEN: createIn(1),
 }

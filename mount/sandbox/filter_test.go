@@ -188,3 +188,52 @@ func TestFilterNoIPC(t *testing.T) {
 		}
 	}
 }
+
+// modeCall is a call that gives a file a mode, its last argument.
+type modeCall struct {
+	name string
+	nr   uint32
+	args []uint64
+	make uint64 // flags before it that make a file; 0: it has none
+}
+
+// Where files stay on the host, none gets set-id bits, by whatever call; other
+// modes, and arguments that are no mode, pass.
+func TestFilterNoSetID(t *testing.T) {
+	run, open := machine(t, wants{NoSetID: true}), machine(t, wants{})
+	calls := []modeCall{
+		{"fchmod", unix.SYS_FCHMOD, []uint64{3, 0}, 0},
+		{"fchmodat", unix.SYS_FCHMODAT, []uint64{3, 1, 0}, 0},
+		{"fchmodat2", unix.SYS_FCHMODAT2, []uint64{3, 1, 0}, 0},
+		{"mknodat", unix.SYS_MKNODAT, []uint64{3, 1, 0}, 0},
+		{"openat", unix.SYS_OPENAT, []uint64{3, 1, 0, 0}, unix.O_CREAT},
+		{"openat of a file without a name", unix.SYS_OPENAT, []uint64{3, 1, 0, 0}, unix.O_TMPFILE},
+	}
+	calls = append(calls, modeCallsHere...)
+	for _, c := range calls {
+		last := len(c.args) - 1
+		if c.make != 0 {
+			c.args[last-1] = c.make | unix.O_WRONLY
+		}
+		for mode, want := range map[uint64]string{
+			0o755: "allow", 0o1777: "allow", 0o4755: "EPERM", 0o2755: "EPERM", 0o6000: "EPERM", high | 0o4000: "EPERM", 0o100000 | 0o4755: "EPERM", high | 0o644: "allow",
+		} {
+			c.args[last] = mode
+			if got := run(filterArch, c.nr, c.args...); got != want {
+				t.Errorf("%s of mode %#o: %s, want %s", c.name, mode, got, want)
+			}
+			if got := open(filterArch, c.nr, c.args...); got != "allow" {
+				t.Errorf("%s of mode %#o where it does not matter: %s", c.name, mode, got)
+			}
+		}
+		if c.make != 0 {
+			c.args[last-1], c.args[last] = unix.O_RDONLY|unix.O_DIRECTORY, 0o6755 // what happened to be there
+			if got := run(filterArch, c.nr, c.args...); got != "allow" {
+				t.Errorf("%s that makes nothing: %s", c.name, got)
+			}
+		}
+	}
+	if got := run(filterArch, unix.SYS_OPENAT2); got != "ENOSYS" {
+		t.Errorf("openat2: %s, want ENOSYS: its mode cannot be seen", got)
+	}
+}

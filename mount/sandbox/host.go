@@ -47,7 +47,7 @@ func (l *launch) onHost(level Level, where Places) error {
 	if landlockABI() == 0 {
 		return cannot("the kernel has no Landlock, or it is not enabled: add landlock to the lsm= parameter of its command line")
 	}
-	l.conf.Filter = wants{NoSockets: !o.Net, NoIPC: true}
+	l.conf.Filter = wants{NoSockets: !o.Net, NoIPC: true, NoSetID: true}
 	l.conf.Rules = o.hostRules(where)
 	l.conf.Pids += processes(o.UID)
 	// If the init is killed, what the command has left becomes ours to end.

@@ -260,7 +260,11 @@ func (p *initProc) confine() error {
 	if err := install(filter); err != nil {
 		return err
 	}
-	p.on("seccomp", "system calls that reach out of a sandbox; other architectures")
+	what := "system calls that reach out of a sandbox; other architectures"
+	if p.conf.Filter.NoSetID {
+		what += "; set-id files"
+	}
+	p.on("seccomp", what)
 	return nil
 }
 

@@ -78,6 +78,39 @@ func TestHome(t *testing.T) {
 	})
 }
 
+// What a command leaves in a kept home gives nobody its rights: no file there has
+// set-id bits, however it was to get them. One in memory is gone anyway.
+func TestHomeHasNoSetID(t *testing.T) {
+	atLevels(t, confining, func(t *testing.T, level Level) {
+		kept := private(t)
+		if os.Geteuid() == 0 {
+			uid, gid := DefaultID()
+			if err := os.Lchown(kept, int(uid), int(gid)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o := Options{Level: level, Home: kept, Private: private(t)}
+		out, _ := output(t, o, `cd ~; exec 2>/dev/null; cp /bin/true a && chmod 755 a && echo made
+			chmod 4755 a; chmod u+s a; chmod g+s a; install -m 4755 /bin/true b; cp a c; mknod -m 4755 d p; mkdir -m 2755 e
+			perl -e 'umask 0; sysopen(F, "f", 0101, 04755); chmod 04755, *F'; find . -perm /6000`)
+		if out != "made" {
+			t.Errorf("inside: %q", out)
+		}
+		err := filepath.WalkDir(kept, func(path string, d os.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if info, err := d.Info(); err != nil || info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
+				t.Errorf("%s is left: %v, %v", path, info.Mode(), err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // The private file system ends where it should, in bytes and in files.
 func TestTmpSize(t *testing.T) {
 	o := Options{Level: Namespaces, TmpSize: minTmpSize}

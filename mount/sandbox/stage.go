@@ -60,6 +60,9 @@ type config struct {
 type wants struct {
 	NoSockets bool `json:"noSockets,omitempty"` // but pairs of its own
 	NoIPC     bool `json:"noIPC,omitempty"`     // what is shared by uid
+	// NoSetID: files that others could run with this uid's rights, where what is
+	// made stays on the host.
+	NoSetID bool `json:"noSetID,omitempty"`
 }
 
 // message is what travels on the control socket, one per packet.

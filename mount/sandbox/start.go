@@ -62,6 +62,9 @@ func start(ctx context.Context, o Options, level Level) (*Process, error) {
 	l.conf = config{
 		Level: level, Args: o.Args, Dir: o.Dir, Env: complete(&o, level, where), Net: o.Net, Pids: o.PidsMax, Umask: umask(),
 		Probe: o.probe, KeptHome: o.Home != "",
+		// A mount without set-uid programs holds inside; outside, the files of
+		// a kept HOME are files like any others.
+		Filter: wants{NoSetID: o.Home != ""},
 	}
 	if l.conf.Dir == "" {
 		l.conf.Dir = where.Home

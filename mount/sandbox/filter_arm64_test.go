@@ -1,0 +1,4 @@
+package sandbox
+
+// modeCallsHere: this architecture has no further ones.
+var modeCallsHere []modeCall
