@@ -1,10 +1,13 @@
 package tools
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,6 +18,10 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/time/rate"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Defaults of HTTPOptions.
@@ -22,8 +29,15 @@ const (
 	DefaultBody     = 8 << 20
 	DefaultSessions = 100
 	DefaultIdle     = 30 * time.Minute
-	// bodyWithin is how long a client may take to send a request.
-	bodyWithin = 30 * time.Second
+	DefaultWithin   = 30 * time.Second
+)
+
+// Bounds of what refusals, of each status, leave in the log and in the audit
+// record: whoever knocks on the door all day fills no disk, and hides nobody else.
+const (
+	refusalsASecond = 0.2
+	refusalsAtOnce  = 20
+	maxWhy          = 200 // bytes
 )
 
 // HTTPOptions say who may reach a server over Streamable HTTP, and how much.
@@ -41,12 +55,16 @@ type HTTPOptions struct {
 	Sessions int           // at a time; more are refused
 	Body     int64         // bytes of one request
 	Idle     time.Duration // after which a session ends
-	Log      *slog.Logger
+	// Within is how long a client may take to send a request's body. How long the
+	// answer takes, or a stream of events stays open, it does not bound.
+	Within time.Duration
+	Log    *slog.Logger
 }
 
 // HTTP serves the tools over Streamable HTTP. Each request is checked for its
 // Host, its Origin and its token, in this order, before anything of it is read.
-// What is refused is logged. Requests of revision 2026-07-28 need no session;
+// What is refused is told to the log and to the audit record; of very many, some,
+// with their number. Requests of revision 2026-07-28 need no session;
 // those of older ones live in one, whose id holds 128 random bits.
 func (s *Server) HTTP(o HTTPOptions) http.Handler {
 	if o.Sessions <= 0 {
@@ -58,6 +76,9 @@ func (s *Server) HTTP(o HTTPOptions) http.Handler {
 	if o.Idle <= 0 {
 		o.Idle = DefaultIdle
 	}
+	if o.Within <= 0 {
+		o.Within = DefaultWithin
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -65,7 +86,7 @@ func (s *Server) HTTP(o HTTPOptions) http.Handler {
 	opts := mcp.StreamableHTTPOptions{MaxRequestBodyBytes: o.Body, SessionTimeout: o.Idle, Logger: o.Log}
 	single := opts
 	single.Stateless, single.PropagateRequestCancellation = true, true
-	d := &door{o: o, s: s, sessions: mcp.NewStreamableHTTPHandler(get, &opts), single: mcp.NewStreamableHTTPHandler(get, &single)}
+	d := &door{o: o, s: s, refused: map[int]*tally{}, sessions: mcp.NewStreamableHTTPHandler(get, &opts), single: mcp.NewStreamableHTTPHandler(get, &single)}
 	var h http.Handler = http.HandlerFunc(d.serve)
 	if o.Token != "" {
 		h = auth.RequireBearerToken(d.verify, nil)(h)
@@ -79,8 +100,33 @@ type door struct {
 	s                *Server
 	sessions, single http.Handler
 
-	mu      sync.Mutex // guards the field below
-	opening int        // sessions that begin just now
+	mu      sync.Mutex     // guards the fields below
+	opening int            // sessions that begin just now
+	refused map[int]*tally // by status
+}
+
+// tally is how many refusals were told of.
+type tally struct {
+	pace   *rate.Limiter
+	untold int // since the last that was
+}
+
+// due counts a refusal. It reports whether it is to be told of, and how many were
+// not since the last that was.
+func (d *door) due(status int) (others int, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := d.refused[status]
+	if t == nil {
+		t = &tally{pace: rate.NewLimiter(refusalsASecond, refusalsAtOnce)}
+		d.refused[status] = t
+	}
+	if !t.pace.Allow() {
+		t.untold++
+		return 0, false
+	}
+	others, t.untold = t.untold, 0
+	return others, true
 }
 
 // sessionless is the revision from which requests stand by themselves.
@@ -88,19 +134,41 @@ const sessionless = "2026-07-28"
 
 func (d *door) serve(w http.ResponseWriter, r *http.Request) {
 	// A client that sends slowly holds a connection, and no longer than that.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyWithin))
+	// net/http lifts the bound where the body ends. Where there is none it would
+	// take the deadline, when it passes, for a client that has gone.
+	if r.Body != http.NoBody {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(d.o.Within))
+	}
 	if r.Header.Get("Mcp-Protocol-Version") >= sessionless {
 		d.single.ServeHTTP(w, r)
 		return
 	}
 	if r.Method == http.MethodPost && r.Header.Get("Mcp-Session-Id") == "" {
+		if !d.whole(w, r) {
+			return
+		}
 		if !d.open() {
-			d.refuse(w, r, http.StatusServiceUnavailable, "too many sessions")
+			http.Error(w, "too many sessions", http.StatusServiceUnavailable)
 			return
 		}
 		defer d.opened()
 	}
 	d.sessions.ServeHTTP(w, r)
+}
+
+// whole waits for the whole of a request that begins a session, lest halves of
+// requests take all the room there is for sessions.
+func (d *door) whole(w http.ResponseWriter, r *http.Request) bool {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, d.o.Body))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		http.Error(w, fmt.Sprintf("the body is larger than %d bytes", large.Limit), http.StatusRequestEntityTooLarge)
+	case err != nil:
+		http.Error(w, "the body did not come whole, or not in time", http.StatusBadRequest)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return err == nil
 }
 
 // open finds room for one more session.
@@ -124,26 +192,43 @@ func (d *door) opened() {
 	d.mu.Unlock()
 }
 
-func (d *door) refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
-	d.o.Log.Warn("refused a request: "+why, "from", r.RemoteAddr, "host", r.Host, "origin", r.Header.Get("Origin"))
-	http.Error(w, why, status)
-}
-
+// check lets a request in, or not, and tells of what was refused, here or behind.
 func (d *door) check(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := &watched{ResponseWriter: w}
 		switch {
 		case !d.known(r.Host):
-			d.refuse(w, r, http.StatusForbidden, "the Host is not one of this server's names")
+			http.Error(rec, "the Host is not one of this server's names", http.StatusForbidden)
 		case !d.origin(r.Header.Get("Origin")):
-			d.refuse(w, r, http.StatusForbidden, "the Origin may not call this server")
+			http.Error(rec, "the Origin may not call this server", http.StatusForbidden)
 		default:
-			rec := &watched{ResponseWriter: w}
 			next.ServeHTTP(rec, r)
-			if rec.status == http.StatusUnauthorized || rec.status == http.StatusNotFound || rec.status == http.StatusRequestEntityTooLarge {
-				d.o.Log.Warn("refused a request", "status", rec.status, "from", r.RemoteAddr)
-			}
+		}
+		// 405 is how a client learns that there is no stream of events.
+		if rec.status >= http.StatusBadRequest && rec.status != http.StatusMethodNotAllowed {
+			d.tell(r, rec)
 		}
 	})
+}
+
+// tell puts a refusal into the log and on record.
+func (d *door) tell(r *http.Request, rec *watched) {
+	others, ok := d.due(rec.status)
+	if !ok {
+		return
+	}
+	why := strings.TrimSpace(rec.why)
+	short := func(s string) string { return s[:min(len(s), maxWhy)] }
+	d.o.Log.Warn("refused an HTTP request", "why", why, "status", rec.status, "from", r.RemoteAddr,
+		"host", short(r.Host), "origin", short(r.Header.Get("Origin")), "others", others)
+	kind := names.Permission
+	if rec.status == http.StatusBadRequest || rec.status == http.StatusNotFound {
+		kind = names.Invalid
+	}
+	// Of nobody in particular: who was refused has not shown who they are.
+	if err := d.s.cfg.Registry.NoteRefusal(guard.Caller{Via: guard.ViaTools}, kind, "HTTP request from "+r.RemoteAddr+": "+why); err != nil {
+		d.o.Log.Error("a refusal could not be recorded", "error", err)
+	}
 }
 
 // known reports whether a Host, or the host of an Origin, names this server.
@@ -184,20 +269,32 @@ func (d *door) origin(text string) bool {
 func (d *door) verify(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
 	have, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(d.o.Token))
 	if subtle.ConstantTimeCompare(have[:], want[:]) != 1 {
-		return nil, errors.Join(auth.ErrInvalidToken, errors.New("the bearer token is not this server's"))
+		return nil, fmt.Errorf("%w: it is not this server's", auth.ErrInvalidToken)
 	}
 	return &auth.TokenInfo{UserID: string(d.s.cfg.Subject), Expiration: time.Now().Add(time.Hour)}, nil
 }
 
-// watched remembers the status of an answer.
+// watched remembers the status of an answer and, of a refusal, its text.
 type watched struct {
 	http.ResponseWriter
 	status int
+	why    string
 }
 
 func (w *watched) WriteHeader(status int) {
 	w.status = status
+	if status >= http.StatusBadRequest {
+		// Connections are bounded too: they are for those who are let in.
+		w.Header().Set("Connection", "close")
+	}
 	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	if w.status >= http.StatusBadRequest {
+		w.why += string(p[:min(len(p), maxWhy-len(w.why))])
+	}
+	return w.ResponseWriter.Write(p)
 }
 
 // Unwrap is for http.ResponseController.

@@ -3,11 +3,20 @@ package tools_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -89,6 +98,119 @@ func TestHTTPRefuses_R072(t *testing.T) {
 	if full != 995 {
 		t.Errorf("%d of 1,000 sessions were refused, want all but 5", full)
 	}
+}
+
+// What is refused is told to the log and put on record, with the reason; of a
+// storm some, with how many they were.
+func TestHTTPTells_R072(t *testing.T) {
+	b := start(t, nil, nil)
+	var log lockedBuffer
+	site := b.site(tools.HTTPOptions{Log: slog.New(slog.NewJSONHandler(&log, nil))})
+	post(t, site, hello, func(r *http.Request) { r.Header.Del("Authorization") })
+	post(t, site, hello, func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") })
+	post(t, site, hello, func(r *http.Request) { r.Host = "evil.example\u202e" + strings.Repeat("x", 1000) })
+	for end := time.Now().Add(20 * time.Second); strings.Count(log.String(), "\n") < 3 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond) // it is told of after the answer
+	}
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	for i, why := range []string{"no bearer token", "invalid token: it is not", "the Host is not one"} {
+		if i >= len(lines) || !strings.Contains(lines[i], why) || !strings.Contains(lines[i], `"from":"127.0.0.1:`) || len(lines[i]) > 700 {
+			t.Errorf("line %d lacks %s: %s", i, why, lines)
+		}
+	}
+	const storm = 400
+	for range storm {
+		post(t, site, hello, func(r *http.Request) { r.Header.Del("Authorization") })
+	}
+	records := 0
+	for _, r := range b.recs.All() {
+		if r.Verdict == guard.Refused && strings.HasPrefix(r.Detail, "HTTP request from 127.0.0.1:") {
+			records++
+		}
+	}
+	lines = strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) < 20 || len(lines) > storm/2 || records != len(lines) {
+		t.Errorf("%d lines and %d records of %d refusals", len(lines), records, storm+3)
+	}
+}
+
+// lockedBuffer is written by many.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// A body that does not come is not waited for.
+func TestHTTPSlowBody(t *testing.T) {
+	b := start(t, nil, nil)
+	site := b.site(tools.HTTPOptions{Within: 100 * time.Millisecond})
+	c, err := net.Dial("tcp", site.Listener.Addr().String())
+	must(t, err)
+	defer c.Close()
+	_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+		"Accept: application/json, text/event-stream\r\nContent-Length: 1000\r\n\r\n{", token)
+	must(t, err)
+	must(t, c.SetReadDeadline(time.Now().Add(20*time.Second))) // only ends a failed test
+	answer, err := io.ReadAll(c)
+	if err != nil || bytes.Contains(answer, []byte(" 200 ")) {
+		t.Errorf("%q, %v", answer, err)
+	}
+}
+
+// The time for a body bounds neither a stream of events nor an answer.
+func TestHTTPStreamOutlivesTheBody(t *testing.T) {
+	changed := make(chan struct{}, 16)
+	b := start(t, nil, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} }})
+	b.root("code", guard.ReadOnly, "a=1")
+	const within = 100 * time.Millisecond
+	site := b.site(tools.HTTPOptions{Within: within})
+	var lost atomic.Int64 // streams that the client had to open again
+	var err error
+	b.host, err = b.mcp.Connect(context.Background(), &mcp.StreamableClientTransport{
+		Endpoint: site.URL, HTTPClient: &http.Client{Transport: streams{&lost}},
+	}, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	must(t, err)
+	defer b.host.Close()
+	slow := b.t.TempDir()
+	must(t, os.WriteFile(filepath.Join(slow, "f"), []byte("1"), 0o600))
+	_, err = b.reg.Grant(context.Background(), guard.Grant{Root: "slow", Dir: slow, Origin: "test",
+		Policy: guard.Policy{Rights: guard.ReadOnly, Limits: guard.Limits{OpsPerSecond: 4, Burst: 1}}})
+	must(t, err)
+	many := b.ok("read_multiple_files", m{"paths": slices.Repeat([]string{"slow/f"}, 4)})
+	if strings.Count(many, "slow/f:\n1\n") != 4 {
+		t.Errorf("%q", many)
+	}
+	b.root("out", guard.ReadWrite)
+	select {
+	case <-changed:
+	case <-time.After(20 * time.Second):
+		t.Error("no notification")
+	}
+	if n := lost.Load(); n != 1 {
+		t.Errorf("%d streams were opened, want 1", n)
+	}
+}
+
+// streams counts those that are opened.
+type streams struct{ n *atomic.Int64 }
+
+func (s streams) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet {
+		s.n.Add(1)
+	}
+	return bearer{}.RoundTrip(r)
 }
 
 // R003: the same answers over HTTP, in both kinds of protocol.

@@ -1,0 +1,271 @@
+package serve
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+
+// site is `rootsfs serve --http`.
+type site struct {
+	t     testing.TB
+	home  *home
+	cmd   *exec.Cmd
+	log   *log
+	url   string
+	token string
+}
+
+// log is what a program said on standard error.
+type log struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// http starts the program, which says where it is.
+func (h *home) http(args ...string) *site {
+	h.t.Helper()
+	s := &site{t: h.t, home: h, log: &log{}}
+	s.cmd = h.command(append([]string{"serve", "--http", "127.0.0.1:0", "--json"}, args...)...)
+	s.cmd.Stderr = s.log
+	out, err := s.cmd.StdoutPipe()
+	must(h.t, err)
+	must(h.t, s.cmd.Start())
+	h.t.Cleanup(func() {
+		_ = s.cmd.Process.Signal(os.Interrupt)
+		late := time.AfterFunc(giveUp, func() { _ = s.cmd.Process.Kill() })
+		defer late.Stop()
+		if err := s.cmd.Wait(); err != nil {
+			h.t.Errorf("the server did not end well: %v\n%s", err, s.log)
+		}
+	})
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	var said struct {
+		URL       string
+		TokenFile string `json:"token_file"`
+	}
+	if err != nil || json.Unmarshal(line, &said) != nil || said.URL == "" {
+		h.t.Fatalf("the server said %q, %v\n%s", line, err, s.log)
+	}
+	s.url = said.URL
+	if said.TokenFile != "" {
+		b, err := os.ReadFile(said.TokenFile)
+		must(h.t, err)
+		s.token = strings.TrimSpace(string(b))
+		if st, err := os.Stat(said.TokenFile); err != nil || st.Mode().Perm() != 0o600 {
+			h.t.Errorf("the token's file: %v, %v", st.Mode(), err)
+		}
+	}
+	return s
+}
+
+// post sends one request as a client does, but for what change changes.
+func (s *site) post(body io.Reader, change func(*http.Request)) (status int, session string) {
+	s.t.Helper()
+	r, err := http.NewRequest(http.MethodPost, s.url, body)
+	must(s.t, err)
+	for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + s.token} {
+		r.Header.Set(k, v)
+	}
+	if change != nil {
+		change(r)
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Errorf("no answer: %v", err)
+		return 0, ""
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, res.Body)
+	return res.StatusCode, res.Header.Get("Mcp-Session-Id")
+}
+
+// bearer sends a token with each request.
+type bearer string
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// client is a client on the Go SDK.
+func (s *site) client(revision string) *mcp.ClientSession {
+	s.t.Helper()
+	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	cs, err := c.Connect(context.Background(), &mcp.StreamableClientTransport{Endpoint: s.url, HTTPClient: &http.Client{Transport: bearer(s.token)}},
+		&mcp.ClientSessionOptions{ProtocolVersion: revision})
+	must(s.t, err)
+	s.t.Cleanup(func() { _ = cs.Close() })
+	return cs
+}
+
+// logs waits until something is in the log: it is written after the answer.
+func (s *site) logs(text string) {
+	s.t.Helper()
+	for end := time.Now().Add(giveUp); !strings.Contains(s.log.String(), text); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Errorf("%q is not in the log:\n%s", text, s.log)
+			return
+		}
+	}
+}
+
+func (s *site) lives() {
+	s.t.Helper()
+	cs := s.client("2025-11-25")
+	res, err := cs.CallTool(context.Background(), &mcp.CallToolParams{Name: "read_text_file", Arguments: m{"path": "r/a.txt"}})
+	if err != nil || res.IsError || res.Content[0].(*mcp.TextContent).Text != "text" {
+		s.t.Errorf("the server does not live: %+v, %v", res, err)
+	}
+}
+
+// R072: attacked over HTTP, the server refuses, stays within its bounds, says in
+// its log and in the audit record what it refused, and goes on serving.
+func TestHTTPAttacked_R072(t *testing.T) {
+	h := newHome(t)
+	dir := t.TempDir()
+	must(t, os.WriteFile(dir+"/a.txt", []byte("text"), 0o644))
+	s := h.http("--root", "r="+dir)
+	at, err := url.Parse(s.url)
+	must(t, err)
+	if host, _, _ := net.SplitHostPort(at.Host); host != "127.0.0.1" {
+		t.Fatalf("it listens on %s", at.Host)
+	}
+	large := strings.Repeat(" ", 9<<20)
+	for name, c := range map[string]struct {
+		status int
+		body   io.Reader
+		change func(*http.Request)
+		logged string
+	}{
+		"no token":             {401, strings.NewReader(hello), func(r *http.Request) { r.Header.Del("Authorization") }, "no bearer token"},
+		"wrong token":          {401, strings.NewReader(hello), func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+s.token[1:]) }, "invalid token"},
+		"longer token":         {401, strings.NewReader(hello), func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+s.token+"A") }, ""},
+		"token as password":    {401, strings.NewReader(hello), func(r *http.Request) { r.SetBasicAuth("rootsfs", s.token) }, ""},
+		"token in the query":   {401, strings.NewReader(hello), func(r *http.Request) { r.Header.Del("Authorization"); r.URL.RawQuery = "access_token=" + s.token }, ""},
+		"foreign Origin":       {403, strings.NewReader(hello), func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, "the Origin"},
+		"null Origin":          {403, strings.NewReader(hello), func(r *http.Request) { r.Header.Set("Origin", "null") }, ""},
+		"file Origin":          {403, strings.NewReader(hello), func(r *http.Request) { r.Header.Set("Origin", "file://localhost") }, ""},
+		"Origin that begins":   {403, strings.NewReader(hello), func(r *http.Request) { r.Header.Set("Origin", "http://localhost.evil.example") }, ""},
+		"foreign Host":         {403, strings.NewReader(hello), func(r *http.Request) { r.Host = "evil.example:" + at.Port() }, "the Host"},
+		"rebound Host":         {403, strings.NewReader(hello), func(r *http.Request) { r.Host = "localhost.evil.example" }, ""},
+		"foreign, and a token": {403, strings.NewReader(hello), func(r *http.Request) { r.Host = "127.0.0.1.evil.example" }, ""},
+		"oversized":            {413, strings.NewReader(large), nil, "large"},
+		"oversized, in chunks": {413, io.MultiReader(strings.NewReader(large)), nil, ""},
+		"no message":           {400, strings.NewReader("{"), nil, ""},
+		"another path":         {404, strings.NewReader(hello), func(r *http.Request) { r.URL.Path = "/etc/passwd" }, ""},
+	} {
+		if got, _ := s.post(c.body, c.change); got != c.status {
+			t.Errorf("%s: %d, want %d", name, got, c.status)
+		}
+		s.logs(c.logged)
+	}
+	s.lives()
+
+	// Half a request on many connections holds nobody up.
+	var slow []net.Conn
+	for i := range 200 {
+		c, err := net.Dial("tcp", at.Host)
+		must(t, err)
+		slow = append(slow, c)
+		text := "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n" +
+			"Authorization: Bearer " + s.token + "\r\nContent-Length: 100\r\n\r\n{"
+		_, err = io.WriteString(c, text[:len(text)-i%2*20])
+		must(t, err)
+	}
+	s.lives()
+	for _, c := range slow {
+		_ = c.Close()
+	}
+
+	// A session is guessed by nobody, and a thousand are not kept.
+	_, mine := s.post(strings.NewReader(hello), nil)
+	list := `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
+	for i := range 300 {
+		id := rand.Text()
+		if i%3 == 0 {
+			id = mine[:len(mine)-1] + string("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[i%32])
+		}
+		if got, _ := s.post(strings.NewReader(list), func(r *http.Request) { r.Header.Set("Mcp-Session-Id", id) }); got != 404 && id != mine {
+			t.Fatalf("a guess of %s for %s: %d", id, mine, got)
+		}
+	}
+	full := 0
+	for range 1000 {
+		if got, _ := s.post(strings.NewReader(hello), nil); got == http.StatusServiceUnavailable {
+			full++
+		}
+	}
+	if full < 890 || full > 910 {
+		t.Errorf("%d of 1,000 sessions were refused, want all but about 100", full)
+	}
+	s.logs("too many sessions")
+	r, err := http.NewRequest(http.MethodDelete, s.url, nil)
+	must(t, err)
+	r.Header.Set("Mcp-Session-Id", mine)
+	r.Header.Set("Authorization", "Bearer "+s.token)
+	res, err := http.DefaultClient.Do(r)
+	must(t, err)
+	must(t, res.Body.Close())
+	s.lives()
+	if n := strings.Count(s.log.String(), "\n"); n > 400 { // of more than 1,200 refusals
+
+		t.Errorf("the log has %d lines", n)
+	}
+	if strings.Contains(s.log.String(), s.token[:10]) {
+		t.Error("the token is in the log")
+	}
+	if shown := h.tell("audit", "show", "--json"); strings.Count(shown, "HTTP request from 127.0.0.1:") < 30 {
+		t.Errorf("the audit record has nothing of it: %.2000s", shown)
+	}
+}
+
+// What would let in anybody is not begun.
+func TestHTTPNotBegun(t *testing.T) {
+	h := newHome(t)
+	dir := t.TempDir()
+	for args, want := range map[string]string{
+		"--http 0.0.0.0:0":                     "give --tls-cert and --tls-key",
+		"--http :0 --no-token --token-file x":  "contradict",
+		"--http 192.0.2.1:0 --no-token":        "leave --no-token out",
+		"--http [::]:0 --no-token":             "leave --no-token out",
+		"--http nonsense":                      "write [HOST]:PORT",
+		"--no-token":                           "go with --http",
+		"--http :0 --token-file /etc/hostname": "can be read by others",
+		"--http :0 --max-sessions 0":           "above 0",
+	} {
+		out, err := h.command(append([]string{"serve", "--root", dir}, strings.Fields(args)...)...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v: %s; want %q", args, err, out, want)
+		}
+	}
+}
