@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,9 +13,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount"
 )
@@ -24,8 +23,8 @@ import (
 // A mount outlives the process that serves it, and so does its directory. So
 // that nothing of `rootsfs run` is left behind when that is killed, a janitor
 // watches over it: this program started again, which does nothing but wait for
-// the end of a pipe, and cleans up unless it was told that everything is in
-// order.
+// the end of a pipe (package janitor, before anything else), and cleans up
+// unless it was told that everything is in order.
 
 // private is the place of a confined command's mount: a directory that nobody
 // but this user, and as root the command's group, may enter, with the mountpoint
@@ -77,16 +76,14 @@ func (p *private) remove() {
 	_ = os.Remove(p.dir)
 }
 
-// janitor is the other process.
-type janitor struct {
+// watcher is the other process.
+type watcher struct {
 	pipe *os.File
 	cmd  *exec.Cmd
 }
 
-const janitorName = "janitor"
-
 // startJanitor starts one for a place.
-func startJanitor(p *private) (*janitor, error) {
+func startJanitor(p *private) (*watcher, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -98,7 +95,9 @@ func startJanitor(p *private) (*janitor, error) {
 		return nil, err
 	}
 	cmd := &exec.Cmd{
-		Path: exe, Args: []string{"rootsfs", janitorName, p.dir}, Env: append(os.Environ(), "GOGC=off"), Stdin: r,
+		Path: exe, Args: []string{"rootsfs", janitor.Name, p.dir}, Stdin: r,
+		// It waits, so one thread is enough.
+		Env: append(os.Environ(), "GOGC=off", "GOMAXPROCS=1"),
 		// Neither the terminal's signals nor those for our group are for it.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, Dir: "/",
 	}
@@ -106,32 +105,26 @@ func startJanitor(p *private) (*janitor, error) {
 		_ = w.Close()
 		return nil, fmt.Errorf("start the process that cleans up: %w", err)
 	}
-	return &janitor{pipe: w, cmd: cmd}, nil
+	return &watcher{pipe: w, cmd: cmd}, nil
 }
 
 // dismiss tells the janitor that there is nothing to do.
-func (j *janitor) dismiss() {
-	_, _ = io.WriteString(j.pipe, janitorDone)
+func (j *watcher) dismiss() {
+	_, _ = io.WriteString(j.pipe, janitor.Done)
 	_ = j.pipe.Close()
 	_ = j.cmd.Wait()
 }
 
-const janitorDone = "done\n"
-
 // newJanitorCmd is not for people.
 func newJanitorCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: janitorName + " DIRECTORY", Hidden: true, Args: nargs(1, 1, "the directory"),
+		Use: janitor.Name + " DIRECTORY", Hidden: true, Args: nargs(1, 1, "the directory"),
 		Short: "Clean up after a killed run (started by run itself)",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !strings.HasPrefix(filepath.Base(args[0]), "."+privatePrefix) {
 				return usage(errors.New("this is not the directory of a run"))
 			}
-			_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
-			line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
-			if line == janitorDone {
-				return nil
-			}
+			janitor.Wait()
 			return cleanAfter(cmd.Context(), args[0])
 		},
 	}

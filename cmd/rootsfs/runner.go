@@ -30,25 +30,23 @@ type runner struct {
 	a       *app
 	plan    *plan
 	place   *private
-	janitor *janitor
+	janitor *watcher
 	s       *session.Session
 	proc    *sandbox.Process
 	learned *learned
 	umask   int           // that we were started with
-	percent int           // GOGC
 	stop    chan struct{} // closed to end the session
 	over    chan error    // what the session ended with
 }
 
 // runCommand is `rootsfs run`.
 func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
-	// Somebody waits for the command to start: the garbage can wait until then.
-	percent := debug.SetGCPercent(-1)
+	collectLater()
 	p, err := f.plan(cmd, args)
 	if err != nil {
 		return err
 	}
-	r := &runner{a: a, plan: p, umask: umask(), percent: percent, stop: make(chan struct{}), over: make(chan error, 1)}
+	r := &runner{a: a, plan: p, umask: umask(), stop: make(chan struct{}), over: make(chan error, 1)}
 	exit, err := r.run(cmd.Context(), f)
 	if err != nil {
 		return err
@@ -57,6 +55,25 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 		return &exitError{code: code}
 	}
 	return nil
+}
+
+// While the start lasts no garbage is collected, unless there is more of it than
+// any start makes.
+const (
+	startLasts   = 2 * time.Second
+	startGarbage = 64 << 20 // bytes of memory in use
+)
+
+// collectLater leaves the garbage for later: somebody waits for the command to
+// start, and a short one has ended before a collection would be worth it.
+func collectLater() {
+	percent := debug.SetGCPercent(-1)
+	limit := debug.SetMemoryLimit(-1) // only asks
+	debug.SetMemoryLimit(min(limit, startGarbage))
+	time.AfterFunc(startLasts, func() {
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
+	})
 }
 
 // umask reads the process's, which can only be told by setting it.
@@ -97,7 +114,6 @@ func (r *runner) run(ctx context.Context, f *runFlags) (exit sandbox.Exit, err e
 	if err := r.start(ctx, f); err != nil {
 		return exit, err
 	}
-	debug.SetGCPercent(r.percent)
 	events, unsubscribe := r.s.Subscribe()
 	defer unsubscribe()
 	go r.relay(signals)

@@ -157,7 +157,7 @@ func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 	}
 	l.rootsfs = l.path("rootsfs")
 	build := exec.CommandContext(ctx, "go", "build", "-o", l.rootsfs, "./cmd/rootsfs")
-	build.Dir = module
+	build.Dir, build.Env = module, append(os.Environ(), "CGO_ENABLED=0") // as make build does
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build ./cmd/rootsfs: %w\n%s", err, out)
 	}
