@@ -39,6 +39,7 @@ func (s *Session) list(r *request) (any, error) {
 	page, err := s.b.cfg.Tree.List(r.ctx, s.caller, q, vfs.ListOptions{
 		Recursive: p.Recursive, Hidden: p.IncludeHidden, Glob: p.Glob, Depth: p.Depth, Limit: p.Limit, Cursor: p.Cursor, Follow: true,
 		NoInfo: p.Metadata != nil && !*p.Metadata, Weigh: weigh,
+		Room: func(n int64) error { return s.hold(r, n) },
 	})
 	if err != nil {
 		if ge := guardError(err); ge.Kind == names.Invalid && (p.Cursor != "" || p.Glob != "") {

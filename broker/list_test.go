@@ -3,7 +3,9 @@ package broker
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -91,5 +94,48 @@ func TestList_metadata(t *testing.T) {
 	}
 	if e, _ := p.fails("files/list", `{"path":"r","metadata":"no"}`); e.Code != wire.CodeInvalidParams {
 		t.Errorf("%+v", e)
+	}
+}
+
+// What a page takes counts among the bytes in flight while it is made: with
+// little room left it ends early, with none it is refused and may be asked for again.
+func TestListCountsItsPage(t *testing.T) {
+	const files, most = 2000, 1 << 20
+	all := map[string]string{}
+	for i := range files {
+		all[fmt.Sprintf("%s-%04d", strings.Repeat("n", 100), i)] = ""
+	}
+	l := newLab(t, func(c *Config) { c.Limits.BytesInFlight = most })
+	l.root("r", guard.ReadOnly, all)
+	p := l.connect("")
+	limits := p.s.limits
+	limits.hold(most - 300<<10) // of other requests
+	seen, pages := map[string]bool{}, 0
+	for cursor, more := "", true; more; pages++ {
+		var page wire.ListResult
+		p.must("files/list", map[string]any{"path": "r", "limit": 10_000, "cursor": cursor}, &page)
+		for _, e := range page.Entries {
+			seen[e.Name] = true
+		}
+		cursor, more = page.NextCursor, page.NextCursor != ""
+	}
+	if len(seen) != files || pages < 3 {
+		t.Errorf("%d entries on %d pages", len(seen), pages)
+	}
+	limits.hold(299 << 10)
+	if _, d := p.fails("files/list", `{"path":"r"}`); d.Reason != names.Rate.String() || !d.Retryable || d.RetryAfterMs <= 0 {
+		t.Errorf("without room: %+v", d)
+	}
+	limits.hold(-(most - 1<<10))
+	var page wire.ListResult
+	if p.must("files/list", `{"path":"r","limit":10000}`, &page); len(page.Entries) != files {
+		t.Errorf("with room: %d entries", len(page.Entries))
+	}
+	end := time.Now().Add(20 * time.Second) // given back when the answer has been taken
+	for p.s.Stats().HeldBytes != 0 {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes are held", p.s.Stats().HeldBytes)
+		}
+		time.Sleep(time.Millisecond)
 	}
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,70 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
+// reluctant connects a server that reads only what the test reads from out; line
+// sends a request of it.
+func (l *lab) reluctant() (s *Session, line func(id int, method, params string), out *bufio.Reader) {
+	l.t.Helper()
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	s = l.b.Session("")
+	conn, err := s.Lines(inR, outW, 0).Connect(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() {
+		_ = conn.Close()
+		_ = outR.Close()
+		_ = inW.Close()
+	})
+	return s, func(id int, method, params string) {
+		if _, err := fmt.Fprintf(inW, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", id, method, params); err != nil {
+			l.t.Fatal(err)
+		}
+	}, bufio.NewReader(outR)
+}
+
+// R043, R143: what one server replaces 500 times another that reads slowly is told
+// of a few times, the last of them after the last change.
+func TestReplacedOftenToldSeldom(t *testing.T) {
+	const times = 500
+	l := newLab(t, nil)
+	l.root("r", guard.ReadWrite, map[string]string{"f": "old"})
+	writer := l.connect("writer")
+	_, line, out := l.reluctant()
+	line(1, wire.Watch, `{"path":"r"}`)
+	if _, err := out.ReadBytes('\n'); err != nil {
+		t.Fatal(err)
+	}
+	for i := range times {
+		writer.must("files/write", fmt.Sprintf(`{"path":"r/f","content":"%d"}`, i), nil)
+	}
+	writer.must("files/create", `{"path":"r/end"}`, nil)
+	told := 0
+	for {
+		text, err := out.ReadBytes('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m struct{ Params wire.ChangedParams }
+		if err := json.Unmarshal(text, &m); err != nil {
+			t.Fatal(err)
+		}
+		switch p := m.Params; p.Path + " " + p.Event {
+		case "r/f modified":
+			told++
+			continue
+		case "r/end created":
+		default:
+			t.Fatalf("told of %s", text)
+		}
+		break
+	}
+	if told < 1 || told > 10 {
+		t.Errorf("told %d times", told)
+	}
+}
+
 // R005, R079: a server that reads nothing holds neither the revocation of a root
 // it watches, nor a narrowing of it, nor the end of its session and the broker's.
 func TestRevokeWithUnreadWatch(t *testing.T) {
@@ -21,27 +86,9 @@ func TestRevokeWithUnreadWatch(t *testing.T) {
 	narrowed := l.root("narrowed", guard.ReadWrite, nil)
 	l.root("other", guard.ReadOnly, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
-	inR, inW := io.Pipe()
-	outR, outW := io.Pipe()
-	s := l.b.Session("")
-	conn, err := s.Lines(inR, outW, 0).Connect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = conn.Close()
-		_ = outR.Close()
-		_ = inW.Close()
-	})
-	// What the peer sends goes through the pipe; it takes the answers to its
-	// watches, and then nothing.
-	line := func(id int, method, params string) {
-		if _, err := fmt.Fprintf(inW, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", id, method, params); err != nil {
-			t.Fatal(err)
-		}
-	}
+	// It takes the answers to its watches, and then nothing.
+	s, line, out := l.reluctant()
 	const watches = 20
-	out := bufio.NewReader(outR)
 	for i := range watches {
 		line(i, wire.Watch, `{"path":"r"}`)
 	}

@@ -104,7 +104,8 @@ func (w *Watch) judgePending() bool {
 // gathering is the events to be reported.
 type gathering struct {
 	list []gathered
-	last map[string]int // the latest event of a path that others may merge with
+	last map[string]int  // the latest event of a path that others may merge with
+	left map[uint32]bool // renames whose first half is in the list
 	over bool
 }
 
@@ -116,7 +117,19 @@ type gathered struct {
 // add gathers one event; the kinds that follow each other on one path merge. tree
 // says that what was deleted may have been a directory, whose paths then begin
 // anew.
+//
+// What came by a rename from a name that is not reported is a change like any
+// other: atomic writes end so, a hundred of them as one.
 func (g *gathering) add(e Event, cookie uint32, tree bool) {
+	switch {
+	case cookie == 0:
+	case e.Kind != Deleted && !g.left[cookie]:
+		cookie = 0
+	case e.Kind == Deleted && g.left == nil:
+		g.left = map[uint32]bool{cookie: true}
+	case e.Kind == Deleted:
+		g.left[cookie] = true
+	}
 	key := e.Path.Rel()
 	if i, ok := g.last[key]; ok {
 		have := &g.list[i]

@@ -63,6 +63,11 @@ type ListOptions struct {
 	// Weigh tells how many bytes an entry takes where the page is going: what
 	// has become 2 MiB is continued on another page. nil: as many as its path.
 	Weigh func(e *Listed) int
+	// Room, unless nil, is asked for memory before the page grows into it, in
+	// bytes, some dozens of KiB at a time; what it gave it is not given back.
+	// An error of it ends the page early, or is the listing's if there is no
+	// entry yet.
+	Room func(n int64) error
 }
 
 // List returns a part of a directory's names, or of the whole tree's below it,
@@ -133,6 +138,8 @@ type listing struct {
 	text    strings.Builder // holds paths of the page
 	bytes   int
 	scanned int
+	made    int64 // memory for paths, bytes
+	counted int64 // what Room was asked for
 }
 
 // pathText is how much room for paths is made at a time, bytes, unless one needs
@@ -227,12 +234,19 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 	if ls.bytes > lightPage && ls.o.Weigh != nil {
 		size = ls.o.Weigh(&ls.next)
 	}
-	if n := len(ls.page.Entries); n >= ls.o.Limit || n > 0 && ls.bytes+size > maxPageBytes {
+	n := len(ls.page.Entries)
+	if n >= ls.o.Limit || n > 0 && ls.bytes+size > maxPageBytes {
+		return true, nil
+	}
+	ahead := min(ls.o.Limit, len(w.top().names)) // known to come
+	if err := ls.room(max(n+1, ahead, cap(ls.page.Entries))); err != nil && n == 0 {
+		return false, err
+	} else if err != nil {
 		return true, nil
 	}
 	ls.bytes += size
-	if ls.page.Entries == nil { // room for what is known to come
-		ls.page.Entries = newEntries(min(ls.o.Limit, len(w.top().names)))
+	if ls.page.Entries == nil {
+		ls.page.Entries = newEntries(ahead)
 	}
 	w.take()
 	ls.page.Entries = append(ls.page.Entries, ls.next)
@@ -272,6 +286,7 @@ func (ls *listing) place(name string) string {
 	if b := &ls.text; b.Cap()-b.Len() < n {
 		*b = strings.Builder{} // what it made stays as it is
 		b.Grow(max(n, min(n*len(ls.w.top().names), pathText)))
+		ls.made += int64(b.Cap())
 	}
 	from := ls.text.Len()
 	if top != "" {

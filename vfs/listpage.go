@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"reflect"
 	"sync"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -44,4 +45,24 @@ func newEntries(n int) []Listed {
 		return *room
 	}
 	return make([]Listed, 0, n)
+}
+
+// roomStep is the least that Room is asked for at a time, bytes: small pages ask
+// once.
+const roomStep = 32 << 10
+
+var listedSize = int64(reflect.TypeFor[Listed]().Size())
+
+// room asks for the memory of a page of so many entries, with the paths so far.
+func (ls *listing) room(entries int) error {
+	need := ls.made + int64(entries)*listedSize
+	if ls.o.Room == nil || need <= ls.counted {
+		return nil
+	}
+	step := max(need-ls.counted, roomStep)
+	if err := ls.o.Room(step); err != nil {
+		return err
+	}
+	ls.counted += step
+	return nil
 }

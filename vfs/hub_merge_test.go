@@ -1,0 +1,71 @@
+package vfs_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// R043: changes that come faster than they are taken are told once, whatever makes
+// them: writes in place, replacements through the tree, an atomic save of the
+// host's from outside what is watched. The last state is told after the last
+// change, and renames keep their two halves in order.
+func TestWatchMergesReplacements(t *testing.T) {
+	const times = 500
+	for name, change := range map[string]func(b *bed, i int){
+		"replaced": func(b *bed, i int) {
+			b.must(second(b.replace("d/f", fmt.Sprint(i), vfs.IfMatch{})))
+		},
+		"uploaded": func(b *bed, i int) {
+			up := b.begin("d/f", vfs.IfMatch{})
+			b.must(piece(up, fmt.Sprint(i), 0))
+			b.must(second(up.Commit(bg, who)))
+		},
+		"written in place": func(b *bed, i int) { b.put("d/f", fmt.Sprint(i)) },
+		"saved by the host": func(b *bed, i int) {
+			b.put("elsewhere", fmt.Sprint(i))
+			b.must(os.Rename(b.host("elsewhere"), b.host("d/f")))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
+			b.put("d/f", "")
+			for _, at := range []string{"d", "d/f"} {
+				x := b.watch(b.hub(vfs.HubOptions{}), at, vfs.WatchOptions{})
+				busy := make(chan struct{})
+				x.holdUntil(busy)
+				change(b, 0)
+				x.until("the first", has(vfs.Modified, "d/f"))
+				for i := range times {
+					change(b, i)
+				}
+				if at == "d" {
+					b.must(os.Rename(b.host("d/f"), b.host("d/moved")))
+					b.put("d/f", "")
+				}
+				close(busy)
+				list := x.until("the last", func(list []vfs.Event) bool {
+					last := list[len(list)-1]
+					return at == "d" && has(vfs.Deleted, "d/f")(list) && last.Kind == vfs.Created && last.Path.Rel() == "d/f" || at != "d" && len(list) > 1
+				})
+				// One that was being handed over, those that waited, and one that
+				// came while these were looked at.
+				if len(list) > 10 {
+					t.Errorf("watching %s: %d changes are %d events", at, times, len(list))
+				}
+				if at == "d" {
+					n := len(list)
+					want := []string{"modified d/f", "deleted d/f", "created d/moved", "created d/f"}
+					if !slices.Equal(short(list[n-4:]), want) || list[n-3].MoveID == "" || list[n-3].MoveID != list[n-2].MoveID {
+						t.Errorf("they are %v", short(list))
+					}
+				}
+				x.w.Close()
+			}
+		})
+	}
+}
