@@ -291,17 +291,21 @@ func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerReq
 }
 
 func newConsentDenyCmd(a *app) *cobra.Command {
-	var all bool
+	var all, remember bool
 	cmd := &cobra.Command{
 		Use:   "deny ID | --all",
 		Short: "Deny what a question asks for",
 		Long: `Deny what a question asks for, or, with --all, every question that waits. ID is
 the question's, or as much of its beginning as tells it apart. The server learns
-that it was denied, and nothing else.`,
+that it was denied, and nothing else. With --remember, what the same server asks
+for there, and below, is denied without a question while the session lives.`,
 		Example: `  rootsfs consent deny 4kq
+  rootsfs consent deny 4kq --remember
   rootsfs consent deny --all`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
+			case all && remember:
+				return usage(errors.New("--all and --remember contradict each other: name the question"))
 			case all && len(args) > 0:
 				return usage(errors.New("--all and an id contradict each other: use one of them"))
 			case !all && (len(args) == 0 || args[0] == ""):
@@ -312,7 +316,7 @@ that it was denied, and nothing else.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := control.AnswerRequest{All: all}
+			req := control.AnswerRequest{All: all, Remember: remember}
 			if !all {
 				req.ID = args[0]
 			}
@@ -321,6 +325,7 @@ that it was denied, and nothing else.`,
 		ValidArgsFunction: a.completeQuestions,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every question that waits")
+	cmd.Flags().BoolVar(&remember, "remember", false, "deny the same again without asking, while the session lives")
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd

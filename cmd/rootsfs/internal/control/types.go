@@ -260,6 +260,9 @@ type AnswerRequest struct {
 	Mode   string `json:"mode,omitempty"`
 	ForMS  int64  `json:"for_ms,omitempty"`
 	IdleMS int64  `json:"idle_ms,omitempty"`
+	// Remember denies what the same server asks for there, and below, without a
+	// question, while the session lives. It goes with the denial of one question.
+	Remember bool `json:"remember,omitempty"`
 }
 
 // Answered tells what was decided of a question; paths are escaped.

@@ -33,6 +33,9 @@ func (s *Session) Questions() ([]control.Question, <-chan struct{}) {
 // on waiting.
 func (s *Session) Answer(req control.AnswerRequest) (control.AnswerAnswer, error) {
 	none := control.AnswerAnswer{}
+	if err := checkRemember(&req); err != nil {
+		return none, err
+	}
 	if req.All {
 		if req.ID != "" || req.Approve {
 			return none, invalid("all questions can only be denied, and without naming one")
@@ -53,6 +56,12 @@ func (s *Session) Answer(req control.AnswerRequest) (control.AnswerAnswer, error
 	d := make([]broker.Decision, len(q.Items))
 	if req.Approve {
 		if d, err = decide(q, req); err != nil {
+			return none, err
+		}
+	}
+	if req.Remember {
+		// Before the server is told: it may ask again at once.
+		if err := s.denials.add(q); err != nil {
 			return none, err
 		}
 	}

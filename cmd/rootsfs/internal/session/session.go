@@ -71,6 +71,7 @@ type Session struct {
 	frame  int
 	// questions are those that wait for `rootsfs consent`.
 	questions broker.Queue
+	denials   denials
 	looks     chan struct{} // holds a token for each look at what a question asks for
 	spaces    spaces
 	server    atomic.Pointer[control.Confined] // nil: the session runs none

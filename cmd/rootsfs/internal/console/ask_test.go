@@ -1,0 +1,206 @@
+package console
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// server is an MCP server that speaks files/* with a session.
+type server struct {
+	l       *lab
+	conn    net.Conn
+	answers <-chan wire.ConsentResult
+}
+
+func (l *lab) server(s *session.Session, subject guard.Subject) *server {
+	l.t.Helper()
+	ours, theirs := net.Pipe()
+	one := s.Broker().Session(subject)
+	conn, err := one.Lines(ours, ours, s.Frame()).Connect(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	go func() {
+		for {
+			if _, err := conn.Read(l.t.Context()); err != nil {
+				return
+			}
+		}
+	}()
+	answers := make(chan wire.ConsentResult, 10)
+	go func() {
+		defer close(answers)
+		for in := bufio.NewScanner(theirs); in.Scan(); {
+			var m struct {
+				ID     json.RawMessage
+				Result wire.ConsentResult
+			}
+			if json.Unmarshal(in.Bytes(), &m) == nil && m.ID != nil {
+				answers <- m.Result
+			}
+		}
+	}()
+	l.t.Cleanup(func() { _ = theirs.Close(); one.Close() })
+	return &server{l: l, conn: theirs, answers: answers}
+}
+
+func (v *server) ask(message, mode string, paths ...string) {
+	v.l.t.Helper()
+	params, err := json.Marshal(wire.ConsentParams{Message: message, Mode: mode, RequestedPaths: paths})
+	if err != nil {
+		v.l.t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(v.conn, `{"jsonrpc":"2.0","id":1,"method":"files/consent","params":%s}`+"\n", params); err != nil {
+		v.l.t.Fatal(err)
+	}
+}
+
+// waiting returns the one question that waits.
+func (l *lab) waiting() (q control.Question) {
+	l.t.Helper()
+	l.until("a question waits", func() bool {
+		c := l.s.hub.Client("s")
+		if c == nil {
+			return false
+		}
+		list, err := c.Questions(l.t.Context())
+		if err != nil || len(list) != 1 {
+			return false
+		}
+		q = list[0]
+		return true
+	})
+	return q
+}
+
+// tree makes files in a directory of the lab's.
+func (l *lab) tree(dir string, files ...string) string {
+	l.t.Helper()
+	for _, f := range files {
+		path := filepath.Join(l.work, dir, f)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			l.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("12345"), 0o600); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	return filepath.Join(l.work, dir)
+}
+
+// R068, R087, R088, R089: what a server asks for is shown with what is there, and
+// approved as it is, narrower, or denied.
+func TestAsk_R068_R087_R088_R089(t *testing.T) {
+	l := newLab(t)
+	v := l.server(l.session("s"), "indexer")
+	dir := l.tree("proj", "a.txt", "docs/b.md", ".env", "deep/.ssh/id_rsa", "deep/k.pem")
+	if err := os.Symlink("/etc", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	b := l.enter()
+	v.ask("to index\u202e it", "rw", dir)
+	q := l.waiting()
+	if q.Message != "to index\u202e it" || q.Items[0].Resolved != dir {
+		t.Errorf("%+v", q)
+	}
+	var in control.InsideAnswer
+	b.must("GET", "/api/inside?session=s&item=1&id="+q.ID, "", &in)
+	if in.Files != 3 || in.Dirs != 2 || in.Bytes != 10 || in.Withheld != 3 || len(in.Examples) != 3 || !in.Complete {
+		t.Errorf("what is inside: %+v", in)
+	}
+	for query, want := range map[string]int{"item=2&id=" + q.ID: 422, "item=x&id=" + q.ID: 400, "item=1&id=nope": 404} {
+		if r, data := b.do("GET", "/api/inside?session=s&"+query, "", nil); r.StatusCode != want {
+			t.Errorf("%s: %d %s", query, r.StatusCode, data)
+		}
+	}
+	// More than was asked for, and what cannot be meant, leave the question waiting.
+	answer := func(more string) (control.AnswerAnswer, string) {
+		r, data := b.do("POST", "/api/answer", fmt.Sprintf(`{"session":"s","id":%q%s}`, q.ID, more), nil)
+		var a control.AnswerAnswer
+		if r.StatusCode == 200 && json.Unmarshal(data, &a) != nil {
+			t.Errorf("%s", data)
+		}
+		return a, string(data)
+	}
+	for more, want := range map[string]string{
+		`,"approve":true,"path":"/etc"`:          "is not below",
+		`,"approve":true,"path":"docs"`:          "not absolute",
+		`,"approve":true,"path":"` + dir + `/x"`: "narrower path",
+		`,"approve":true,"only":[2]`:             "no item 2",
+		`,"approve":true,"remember":true`:        "remembered",
+		`,"approve":true,"mode":"frob"`:          "unknown mode",
+	} {
+		if _, said := answer(more); !strings.Contains(said, want) {
+			t.Errorf("%s: %s, want %q", more, said, want)
+		}
+	}
+	a, said := answer(`,"approve":true,"mode":"ro","for_ms":60000,"path":"` + dir + `/docs"`)
+	if len(a.Answered) != 1 || len(a.Answered[0].Allowed) != 1 || !strings.Contains(a.Answered[0].Allowed[0], "docs\" (ro)") {
+		t.Errorf("narrowed: %s", said)
+	}
+	got := <-v.answers
+	if !got.Granted || len(got.Approved) != 1 || got.Approved[0].Mode != "ro" || got.Approved[0].Expires == "" || got.ApprovedPaths[0] != dir+"/docs" {
+		t.Errorf("the server was told %+v", got)
+	}
+	// Denied: the server learns nothing else.
+	v.ask("again", "ro", dir)
+	q = l.waiting()
+	if a, said := answer(``); len(a.Answered) != 1 || len(a.Answered[0].Denied) != 1 {
+		t.Errorf("denied: %s", said)
+	}
+	if got := <-v.answers; got.Granted || got.Reason != "denied" {
+		t.Errorf("the server was told %+v", got)
+	}
+	if _, said := answer(``); !strings.Contains(said, "no such question") {
+		t.Errorf("answered twice: %s", said)
+	}
+}
+
+// What was denied for good is not asked again, there and below, of the same
+// server; of another it is, and beside it, too.
+func TestDenyAndRemember(t *testing.T) {
+	l := newLab(t)
+	s := l.session("s")
+	v := l.server(s, "indexer")
+	dir := l.tree("proj", "secret/a", "secret/deep/b", "secrets/c", "other/d")
+	b := l.enter()
+	v.ask("m", "ro", dir+"/secret")
+	q := l.waiting()
+	var a control.AnswerAnswer
+	b.must("POST", "/api/answer", fmt.Sprintf(`{"session":"s","id":%q,"remember":true}`, q.ID), &a)
+	if got := <-v.answers; got.Granted {
+		t.Errorf("%+v", got)
+	}
+	for _, path := range []string{dir + "/secret", dir + "/secret/deep", dir + "/other/../secret/a"} {
+		v.ask("please", "ro", path)
+		if got := <-v.answers; got.Granted || got.Reason != "denied" {
+			t.Errorf("%s: %+v", path, got)
+		}
+	}
+	// With something else beside it, the rest is asked for.
+	v.ask("m", "ro", dir+"/secret/deep", dir+"/secrets")
+	q = l.waiting()
+	if q.Items[0].Problem != "you denied it to this server for as long as the session lasts" || q.Items[1].Problem != "" {
+		t.Errorf("%+v", q.Items)
+	}
+	b.must("POST", "/api/answer", fmt.Sprintf(`{"session":"s","id":%q,"approve":true}`, q.ID), &a)
+	if got := <-v.answers; len(got.Approved) != 1 || got.ApprovedPaths[0] != dir+"/secrets" {
+		t.Errorf("%+v", got)
+	}
+	other := l.server(s, "other")
+	other.ask("m", "ro", dir+"/secret")
+	if q := l.waiting(); q.Items[0].Problem != "" || q.Subject != "other" {
+		t.Errorf("another server: %+v", q)
+	}
+}

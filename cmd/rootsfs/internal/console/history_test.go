@@ -1,0 +1,162 @@
+package console
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// records leaves records of a session in the lab: n of them, every third refused.
+func (l *lab) records(n int) {
+	l.t.Helper()
+	s := l.session("s", "a")
+	for i := range n {
+		kind, caller := names.Invalid, guard.Caller{Subject: "=cmd()", Via: guard.ViaFiles, PID: int32(i)}
+		detail := "request " + strings.Repeat("x", i%5)
+		if i%3 == 0 {
+			kind, detail = names.Permission, "\u202eevil\n<script>"
+		}
+		if err := s.Registry().NoteRefusal(caller, kind, detail); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// R007: the records are found by what they are about, counted over time, and what
+// servers chose is made visible.
+func TestHistory_R007(t *testing.T) {
+	l := newLab(t)
+	l.records(30)
+	b := l.enter()
+	search := func(v url.Values) (f Found) {
+		t.Helper()
+		b.must("GET", "/api/history?"+v.Encode(), "", &f)
+		return f
+	}
+	all := search(url.Values{})
+	if all.Matched < 31 || len(all.Entries) != all.Matched || !all.Complete || len(all.Sessions) == 0 {
+		t.Fatalf("%d records, %d shown", all.Matched, len(all.Entries))
+	}
+	for i := 1; i < len(all.Entries); i++ {
+		if all.Entries[i].Time.After(all.Entries[i-1].Time) {
+			t.Error("not the newest first")
+		}
+	}
+	sum := 0
+	for i := range all.Timeline.Allowed {
+		sum += all.Timeline.Allowed[i] + all.Timeline.Refused[i] + all.Timeline.Failed[i]
+	}
+	if sum != all.Matched || len(all.Timeline.Allowed) > buckets+1 {
+		t.Errorf("the timeline has %d of %d, in %d spans", sum, all.Matched, len(all.Timeline.Allowed))
+	}
+	if data, _ := json.Marshal(all); strings.Contains(string(data), "\u202e") || !strings.Contains(string(data), `\\u{202e}evil\\n`) {
+		t.Errorf("not made visible: %s", data)
+	}
+	refused := search(url.Values{"verdict": {"refused"}})
+	if refused.Matched != 30 {
+		t.Errorf("refused: %d", refused.Matched)
+	}
+	last := search(url.Values{"limit": {"7"}, "verdict": {"refused"}})
+	if len(last.Entries) != 7 || last.Matched != 30 || last.Entries[0].PID != 29 || last.Entries[6].PID != 23 {
+		t.Errorf("the last seven: %+v", last.Entries)
+	}
+	now := time.Now().UTC()
+	for want, v := range map[int]url.Values{
+		0:           {"session": {"nope"}},
+		30:          {"subject": {"=cmd()"}},
+		all.Matched: {"since": {now.Add(-time.Hour).Format(time.RFC3339)}, "until": {now.Add(time.Hour).Format(time.RFC3339)}},
+		1:           {"root": {"a"}, "op": {"grant"}},
+	} {
+		if f := search(v); f.Matched != want {
+			t.Errorf("%v: %d, want %d", v, f.Matched, want)
+		}
+	}
+	if f := search(url.Values{"until": {now.Add(-time.Hour).Format(time.RFC3339)}}); f.Matched != 0 || f.Entries == nil || f.Timeline.Allowed == nil {
+		t.Errorf("before there was anything: %+v", f)
+	}
+	if r, data := b.do("GET", "/api/history?path=[", "", nil); r.StatusCode != 422 || !strings.Contains(string(data), "malformed") {
+		t.Errorf("a bad pattern: %d %s", r.StatusCode, data)
+	}
+}
+
+// The chain is verified, and what was changed is found.
+func TestVerify(t *testing.T) {
+	l := newLab(t)
+	l.records(5)
+	b := l.enter()
+	var reports []audit.Report
+	b.must("GET", "/api/verify?session=s", "", &reports)
+	if len(reports) != 1 || !reports[0].OK || reports[0].Records < 6 {
+		t.Errorf("%+v", reports)
+	}
+	if r, _ := b.do("GET", "/api/verify?session=nope", "", nil); r.StatusCode != 404 {
+		t.Errorf("an unknown session: %d", r.StatusCode)
+	}
+	files, err := filepath.Glob(filepath.Join(l.s.cfg.Audit.Dir, "s-*.jsonl"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	data, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(files[0], []byte(strings.Replace(string(data), "request x", "request y", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.must("GET", "/api/verify", "", &reports)
+	if reports[0].OK || !strings.Contains(reports[0].Problem, "was changed") {
+		t.Errorf("changed: %+v", reports)
+	}
+}
+
+// The records leave as they were written, or as a table in which no text of a
+// server is a formula.
+func TestExport(t *testing.T) {
+	l := newLab(t)
+	l.records(9)
+	b := l.enter()
+	r, data := b.do("GET", "/api/export?format=jsonl&verdict=refused", "", nil)
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	if r.StatusCode != 200 || len(lines) != 9 || r.Header.Get("Content-Disposition") != "attachment" {
+		t.Fatalf("%d, %d lines", r.StatusCode, len(lines))
+	}
+	for _, line := range lines {
+		var e audit.Entry
+		if json.Unmarshal([]byte(line), &e) != nil || e.Hash == "" || e.Verdict != "refused" {
+			t.Errorf("%s", line)
+		}
+	}
+	_, data = b.do("GET", "/api/export?format=csv&verdict=refused", "", nil)
+	rows, err := csv.NewReader(strings.NewReader(string(data))).ReadAll()
+	if err != nil || len(rows) != 10 || strings.Join(rows[0], ",") != strings.Join(columns, ",") {
+		t.Fatalf("%v, %d rows", err, len(rows))
+	}
+	for _, row := range rows[1:] {
+		if row[3] != "'=cmd()" || strings.ContainsAny(strings.Join(row, ""), "\n\u202e") {
+			t.Errorf("%q", row)
+		}
+	}
+}
+
+// Searches have places; who finds none is told to come again.
+func TestSearchesAreBounded(t *testing.T) {
+	l := newLab(t)
+	b := l.enter()
+	for range maxSearches {
+		l.s.search <- struct{}{}
+	}
+	for _, path := range []string{"/api/history", "/api/verify", "/api/export?format=csv"} {
+		if r, _ := b.do("GET", path, "", nil); r.StatusCode != 429 || r.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: %d", path, r.StatusCode)
+		}
+	}
+}
