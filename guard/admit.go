@@ -208,6 +208,11 @@ func (l *Lease) enter() error {
 			return err
 		}
 	}
+	if r.once != nil {
+		if err := l.use(r); err != nil {
+			return err
+		}
+	}
 	if len(l.fences.peers) > 0 {
 		return l.meetPeers()
 	}
@@ -296,6 +301,7 @@ func (l *Lease) finish(n int64, err error) error {
 	if l.root != nil && !l.late {
 		l.settle(n, err)
 	}
+	l.endUses(err == nil || n > 0 || l.late)
 	wrapped := l.wrap(err)
 	if l.policy != nil && l.policy.Limits.Idle > 0 && l.root != nil && (wrapped == nil || !wrapped.Kind.Refusal()) {
 		l.root.lastUse.Store(time.Now().UnixNano()) // its end is use, too

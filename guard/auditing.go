@@ -142,7 +142,7 @@ func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail
 		Op: names.OpClose, Path: p, Verdict: Allowed, Read: read, Written: written,
 		Detail: detail,
 	})
-	_ = h
+	g.closed(h)
 }
 
 // record passes a record to the auditor. Its detail may repeat what a peer sent.

@@ -379,11 +379,14 @@ func (g *Registry) set(ctx context.Context, r *root, rights Rights) error {
 }
 
 func (g *Registry) recordEnd(r *root, to State, cause error) error {
-	op := map[State]Op{RevokedState: names.OpRevoke, ExpiredState: names.OpExpire, UnavailableState: names.OpUnavailable}[to]
+	op := map[State]Op{RevokedState: names.OpRevoke, ExpiredState: names.OpExpire, UnavailableState: names.OpUnavailable, SpentState: names.OpExpire}[to]
 	p, _ := names.NewPath(r.name, "")
 	rec := Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: op, Path: p,
 		Rights: r.policy.Load().Rights, Verdict: Allowed, Detail: r.grant.Resolved,
 		Read: r.read.Load(), Written: r.written.Load()}
+	if to == SpentState {
+		rec.Detail += ": its one use was made"
+	}
 	if cause != nil {
 		rec.Verdict, rec.Kind, rec.Detail = Failed, names.Timeout, cause.Error()
 	}
@@ -399,7 +402,7 @@ func (e Ended) detail() string {
 
 func endEvent(to State) EventKind {
 	switch to {
-	case ExpiredState:
+	case ExpiredState, SpentState:
 		return EventExpired
 	case UnavailableState:
 		return EventUnavailable

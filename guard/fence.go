@@ -220,6 +220,11 @@ func (l *Lease) cross(c *root, peer bool) error {
 			c.release(gen)
 		}
 		l.crossed = append(l.crossed, crossing{c, gen, peer})
+		if c.once != nil {
+			if err := l.use(c); err != nil {
+				return err
+			}
+		}
 		if err := l.pass(c); err != nil {
 			return err
 		}

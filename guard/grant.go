@@ -165,6 +165,10 @@ func (g *Registry) ready(p *Proposal, got Grant) (*root, error) {
 	if err := g.checkRules(&got, placeOf(p.src)); err != nil {
 		return nil, err
 	}
+	if got.Policy.Once && p.src.File() == "" {
+		return nil, &Error{Kind: names.Invalid, Err: fmt.Errorf(
+			"%s is a directory, and one use is granted of a single file: name the file", names.Quote(got.Resolved))}
+	}
 	if err := g.objection(nil, got.Policy); err != nil {
 		return nil, err
 	}

@@ -124,6 +124,7 @@ type Explanation struct {
 // does to opening.
 func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) Explanation {
 	l := &Lease{reg: g, req: Request{Caller: Caller{Subject: s, Via: ViaControl}, Op: op, Path: p, Need: need}}
+	defer l.endUses(false)
 	if err := l.enter(); err != nil {
 		return Explanation{Kind: names.Reason(err), Root: p.Root}
 	}

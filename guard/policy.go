@@ -91,6 +91,8 @@ type Policy struct {
 	// PosixFull lifts the hiding of special files and the stripping of
 	// set-id bits and security attributes: a trusted user's choice.
 	PosixFull bool
+	// Once grants one use of a single file; see once.go.
+	Once bool
 
 	rules *ruleset // of Patterns; made by the registry, nil: every name is as good as another
 }
@@ -142,7 +144,8 @@ func widened(ask, got *Grant) bool {
 	case got.AllowSystem && !ask.AllowSystem, got.AllowRootDir && !ask.AllowRootDir:
 		return true
 	case b.Rights == 0, b.Rights&^a.Rights != 0,
-		b.OtherFileSystems && !a.OtherFileSystems, b.PosixFull && !a.PosixFull:
+		b.OtherFileSystems && !a.OtherFileSystems, b.PosixFull && !a.PosixFull,
+		a.Once && !b.Once:
 		return true
 	case a.Patterns.widenedBy(&b.Patterns):
 		return true

@@ -89,6 +89,8 @@ type learned struct {
 	notMade atomic.Bool  // the object existed already
 	charged atomic.Int64 // bytes of the quota taken since admission
 
+	uses []*root // whose one use began with the operation
+
 	mu     sync.Mutex // guards the fields below
 	passed []*account // of nested roots, which have taken what the lease has
 	// reached is where the links of the request's paths led, zero without any.
@@ -107,7 +109,9 @@ func (l *Lease) reserve() error {
 		return nil
 	}
 	if req.Names > 0 || len(l.fences.list) > 0 || len(l.crossed) > 0 {
-		l.learned = &learned{}
+		if l.learned == nil {
+			l.learned = &learned{}
+		}
 	}
 	subject := l.reg.accountOf(req.Caller.Subject)
 	if err := l.root.fits(req.Size); err != nil {

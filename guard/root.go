@@ -53,6 +53,7 @@ const (
 	RevokedState
 	ExpiredState
 	UnavailableState
+	SpentState // granted for one use, which was made
 )
 
 func (s State) String() string {
@@ -65,6 +66,8 @@ func (s State) String() string {
 		return "expired"
 	case UnavailableState:
 		return "unavailable"
+	case SpentState:
+		return "spent"
 	}
 	return "none"
 }
@@ -114,6 +117,7 @@ type root struct {
 	repos    repos
 	moves    *moveLock
 	looking  atomic.Bool // a recheck waits, see lookAgain
+	once     *once       // nil: as many uses as anybody likes
 }
 
 func newRoot(g Grant, src Source, epoch uint64, moves *moveLock) *root {
@@ -130,6 +134,9 @@ func newRoot(g Grant, src Source, epoch uint64, moves *moveLock) *root {
 		r.expires.Store(g.Expires.UnixNano())
 	}
 	r.fences.Store(&fences{})
+	if p.Once {
+		r.once = &once{}
+	}
 	if p.Limits.OpsPerSecond > 0 {
 		burst := p.Limits.Burst
 		if burst <= 0 {

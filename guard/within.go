@@ -153,6 +153,9 @@ type Status struct {
 	// Repos are the directories, below the root, of repositories that the
 	// root's users made; their hooks and configuration are untrusted.
 	Repos []string
+	// Once says of a root for one use whether that was made: "unused", "in
+	// use" or "used"; "" of any other root.
+	Once string
 }
 
 // Roots lists the roots, by name. The result is the caller's own.
@@ -228,5 +231,8 @@ func (r *root) status() Status {
 		s.Nested = append(s.Nested, f.rel)
 	}
 	s.Repos = r.repos.tops()
+	if r.once != nil {
+		s.Once = r.once.state()
+	}
 	return s
 }

@@ -308,6 +308,8 @@ func takes(opt Options, old *guard.Policy, next guard.Policy) error {
 		return refuse("a --read-only mount takes only read-only roots: leave --read-only out, or make the root :ro")
 	case opt.Level != Max:
 		return nil
+	case next.Once:
+		return refuse("--cache max cannot grant one use of a file (opens are not asked): use --cache audit")
 	case old != nil && old.Rights != next.Rights:
 		return refuse("with --cache max a root's mode cannot change while it is mounted: revoke it and mount again, or use --cache audit")
 	case len(next.Deny) > 0:

@@ -108,6 +108,7 @@ func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, 
 	}
 	f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID()}, c, flags)
 	f.counted = writes
+	l.Opens()
 	return opened{f, info}, nil
 }
 
@@ -146,6 +147,9 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, quiet bool
 		}
 		o := opened{newFile(f.t, l, again, f.at, c, flags), Info{}}
 		o.f.quiet, o.f.counted = quiet, writes
+		if !quiet {
+			l.Opens()
+		}
 		return o, 0, nil
 	})
 	return o.f, err

@@ -59,9 +59,13 @@ create, delete, rename, watch. NAME is by default the path's last element.
 
 The flags that end or limit grants (--for, --until, --ops-per-second, --burst,
 --bytes-in-flight, --max-file, --max-written, --max-created, --timeout,
---one-file-system) hold for every --root, and for the roots of the configuration
-and its profiles as an upper bound: of the flag and what the file says, the
-stricter wins.
+--one-file-system) hold for every --root and --once, and for the roots of the
+configuration and its profiles as an upper bound: of the flag and what the file
+says, the stricter wins.
+
+--once FILE grants one use of a single file: one opening, until its last descriptor
+and mapping are gone, or one operation of a server that is served over files/*.
+Meanwhile nothing else opens it; afterwards it is revoked.
 
 --cache says how much the kernel may keep: audit (the default) keeps names,
 attributes and pages while the source is watched, and every open is recorded;
@@ -72,6 +76,7 @@ host can use those too. It shows a program that is kept from the rest what it
 may have.`,
 		Example: `  rootsfs mount --root code=.:ro --root out=./out:rw /mnt/work
   rootsfs mount --root auto --for 8h --daemon ~/agent
+  rootsfs mount --root .:ro --once ./plan.md:rw ~/agent   # one use of one file
   rootsfs mount --root logs=/var/log/app --max-file 10M --ops-per-second 200 /mnt/logs`,
 		Args: nargs(1, 1, "the mountpoint"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.mount(cmd, f, args[0]) },
@@ -241,7 +246,7 @@ func (f *mountFlags) allGrants(conf *config.Config, bound session.Bound) ([]guar
 			all = append(all, bound.Apply(r.Grant(now)))
 		}
 	}
-	mine, err := f.grants(f.roots, "command line")
+	mine, err := f.all(f.roots, "command line")
 	if err != nil {
 		return nil, err
 	}

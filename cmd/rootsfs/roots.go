@@ -72,9 +72,17 @@ func (a *app) sayRoots(roots []control.Root) {
 	}
 	rows := [][]string{{"ROOT", "MODE", "STATE", "EXPIRES", "PATH"}}
 	for _, r := range roots {
-		rows = append(rows, []string{shown(r.Name), r.Mode, r.State, expiry(r.Expires), shown(r.Resolved)})
+		rows = append(rows, []string{shown(r.Name), r.Mode, r.State, ends(&r), shown(r.Resolved)})
 	}
 	a.table(rows)
+}
+
+// ends says when a root ends by itself.
+func ends(r *control.Root) string {
+	if r.Once != "" {
+		return "once (" + r.Once + ")"
+	}
+	return expiry(r.Expires)
 }
 
 func expiry(t *time.Time) string {
@@ -87,7 +95,7 @@ func expiry(t *time.Time) string {
 func newRootsAddCmd(a *app) *cobra.Command {
 	f := &addFlags{}
 	cmd := &cobra.Command{
-		Use:   "add SPEC...",
+		Use:   "add [SPEC]...",
 		Short: "Approve roots: all of them, or none if one cannot be",
 		Long: `Approve roots in a live session; each appears in the mount at once. Several are
 one transaction: if one cannot be granted, none is. A SPEC is
@@ -101,8 +109,9 @@ System directories such as /etc may be writable only with --allow-system, given
 here for these roots, or to "rootsfs mount" for all of the session.`,
 		Example: `  rootsfs roots add docs=~/docs src=.:rw
   rootsfs roots add --for 30m tmp=/tmp/build:rw
+  rootsfs roots add --once ~/letter.txt      # one use of one file
   rootsfs roots add --save auto`,
-		Args: nargs(1, -1, "a root"),
+		Args: nargs(0, -1, "a root"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.rootsAdd(cmd.Context(), f, args)
 		},
@@ -126,9 +135,14 @@ type addFlags struct {
 }
 
 func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
-	grants, err := f.grants(specs, "command line")
-	if err != nil {
+	grants, err := f.all(specs, "command line")
+	switch {
+	case err != nil:
 		return err
+	case len(grants) == 0:
+		return usage(errors.New("a root is missing; see: rootsfs roots add --help"))
+	case f.save && len(f.once) > 0:
+		return usage(errors.New("--save and --once contradict each other: one use is not kept for the next session"))
 	}
 	if f.subject != "" {
 		if err := config.CheckSubject(f.subject); err != nil {
@@ -151,7 +165,7 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	done := a.waiting("adding " + plural(len(specs), "root"))
+	done := a.waiting("adding " + plural(len(grants), "root"))
 	list := asks(grants)
 	for i := range list {
 		list[i].AllowSystem, list[i].AllowRootDir, list[i].Subject = f.allowSystem, f.allowTop, f.subject
@@ -212,6 +226,7 @@ func asks(grants []guard.Grant) []control.Ask {
 		out[i] = control.Ask{
 			Name: string(g.Root), Path: g.Dir, Mode: g.Policy.Rights.String(), Limits: g.Policy.Limits,
 			OtherFS: g.Policy.OtherFileSystems, Patterns: g.Policy.Patterns, ApprovedBy: g.Origin,
+			Once: g.Policy.Once,
 		}
 		if !g.Expires.IsZero() {
 			out[i].Expires = &g.Expires

@@ -66,6 +66,7 @@ unprivileged user.`,
   rootsfs run --root ~/code:ro --net --home ~/.cache/rootsfs/files -- npx -y @modelcontextprotocol/server-filesystem ~/code
   rootsfs run --root .:rw --net --env GITHUB_TOKEN --home ~/.cache/agent -- my-agent
   rootsfs run --root .:rw -- bash
+  rootsfs run --root .:ro --once ~/letter.txt -- ./server      # read it once
   rootsfs run --learn --root .:ro -- ./server      # what else would it need?`,
 		Args: nargs(1, -1, "the command"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runCommand(cmd, f, args) },

@@ -32,6 +32,7 @@ type grantFlags struct {
 	idle     time.Duration
 	oneFS    bool
 	crossFS  bool
+	once     []string
 	patterns patternFlags
 	fs       *pflag.FlagSet // that they were added to
 }
@@ -50,6 +51,7 @@ func (g *grantFlags) add(fs *pflag.FlagSet) {
 	fs.DurationVar(&g.timeout, "timeout", guard.DefaultTimeout, "how long one operation may take")
 	fs.BoolVar(&g.oneFS, "one-file-system", true, "do not enter other file systems mounted inside a root")
 	fs.BoolVar(&g.crossFS, "cross-file-systems", false, "enter other file systems mounted inside a root")
+	fs.StringArrayVar(&g.once, "once", nil, "approve one use of a single file: `SPEC` is [NAME=]FILE[:MODE]; revoked after its last close, or one operation of a server; may be given again")
 	g.patterns.add(fs)
 }
 
@@ -214,6 +216,19 @@ func (g *grantFlags) grants(specs []string, origin string) ([]guard.Grant, error
 		out = append(out, one)
 	}
 	return out, nil
+}
+
+// all are the grants of SPECs, and those of --once.
+func (g *grantFlags) all(specs []string, origin string) ([]guard.Grant, error) {
+	out, err := g.grants(specs, origin)
+	if err != nil {
+		return nil, err
+	}
+	single, err := g.grants(g.once, origin)
+	for i := range single {
+		single[i].Policy.Once = true
+	}
+	return append(out, single...), err
 }
 
 // specGrant finds the directory and the name a SPEC asks for.

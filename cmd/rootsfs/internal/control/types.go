@@ -41,6 +41,9 @@ type Root struct {
 	Repos []string `json:"created_repositories,omitempty"`
 	// Lifted says what of the built-in protections is not in force.
 	Lifted string `json:"lifted_protections,omitempty"`
+	// Once says of a root for one use of a file whether that is "unused" or
+	// "in use"; left out of any other root.
+	Once string `json:"once,omitempty"`
 	// Free is what the owner may still write to the root's file system, in
 	// bytes; left out if it is not known.
 	Free *int64 `json:"free_bytes,omitempty"`
@@ -162,6 +165,7 @@ type Ask struct {
 	Subject   string `json:"subject,omitempty"` // the one server it is for; "": every one
 	OtherFS   bool   `json:"cross_file_systems,omitempty"`
 	PosixFull bool   `json:"posix_full,omitempty"`
+	Once      bool   `json:"once,omitempty"` // one use of a single file
 	// AllowSystem lets a system directory be writable, AllowRootDir "/" be a root.
 	AllowSystem  bool   `json:"allow_system,omitempty"`
 	AllowRootDir bool   `json:"allow_root_dir,omitempty"`

@@ -103,6 +103,7 @@ func (s *Session) describe(r guard.Status) control.Root {
 	if !r.Grant.Expires.IsZero() {
 		out.Expires = &r.Grant.Expires
 	}
+	out.Once = r.Once
 	if !r.LastUse.IsZero() {
 		out.LastUse = &r.LastUse
 	}
@@ -176,7 +177,7 @@ func toGrant(a control.Ask) (guard.Grant, error) {
 	}
 	g := guard.Grant{
 		Root: name, Dir: a.Path, Subject: guard.Subject(a.Subject), Origin: a.ApprovedBy, AllowSystem: a.AllowSystem, AllowRootDir: a.AllowRootDir,
-		Policy: guard.Policy{Rights: rights, Patterns: a.Patterns, Limits: a.Limits, OtherFileSystems: a.OtherFS, PosixFull: a.PosixFull},
+		Policy: guard.Policy{Rights: rights, Patterns: a.Patterns, Limits: a.Limits, OtherFileSystems: a.OtherFS, PosixFull: a.PosixFull, Once: a.Once},
 	}
 	if g.Origin == "" {
 		g.Origin = "control socket"

@@ -1,0 +1,73 @@
+package broker
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// R005, R139: a server that is granted one use of a file reads it once. What fails
+// or only looks is no use; of many requests at one moment one succeeds; the root is
+// gone afterwards, and the server is told.
+func TestOneUse(t *testing.T) {
+	l := newLab(t, nil)
+	file := filepath.Join(t.TempDir(), "letter")
+	if err := os.WriteFile(file, []byte("secret"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	grant := func(name string) {
+		l.grant(guard.Grant{Root: guard.RootName(name), Dir: file, Policy: guard.Policy{Rights: guard.ReadOnly, Once: true}})
+	}
+	ended := func(name string) {
+		t.Helper()
+		for range 20000 {
+			if _, ok := l.reg.Lookup(guard.RootName(name)); !ok {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+		t.Fatalf("%s never ended", name)
+	}
+	grant("letter")
+	p := l.connect("")
+	type obj = map[string]any
+	var st map[string]any
+	p.must("files/stat", obj{"path": "letter"}, &st)
+	if _, d := p.fails("files/write", obj{"path": "letter", "content": "x"}); d.Reason != "ReadOnly" {
+		t.Errorf("a write: %+v", d)
+	}
+	if _, d := p.fails("files/watch", obj{"path": "letter"}); d.Reason != "Permission" {
+		t.Errorf("a watch: %+v", d)
+	}
+	var read wire.ReadResult
+	p.must("files/read", obj{"path": "letter"}, &read)
+	if read.Content != "secret" {
+		t.Errorf("read %q", read.Content)
+	}
+	ended("letter")
+	if _, d := p.fails("files/read", obj{"path": "letter"}); d.Code != "PERMISSION_DENIED" {
+		t.Errorf("read again: %+v", d)
+	}
+
+	grant("again")
+	var wg sync.WaitGroup
+	var good atomic.Int64
+	for range 16 {
+		wg.Go(func() {
+			if p.call("files/read", obj{"path": "again"}).Error == nil {
+				good.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if good.Load() != 1 {
+		t.Errorf("%d of 16 read it", good.Load())
+	}
+	ended("again")
+}

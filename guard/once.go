@@ -1,0 +1,162 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A grant for one use (Policy.Once) is of a single file. Looking at it (its name,
+// its attributes) is no use. A use begins with the first operation that reads or
+// changes the file, and belongs to the subject and the front end it came from:
+//
+//   - An opening lasts until the last close: that of the last copy of the
+//     descriptor, and of the last mapping. What its subject does to the file
+//     meanwhile is part of it, but for opening it a second time.
+//   - Any other operation, as a server's files/read and files/write, is a use by
+//     itself. One that fails without having moved a byte was none.
+//
+// While there is a use, whatever would begin another is refused. When it is over
+// the root ends, with all that a revocation does; until that is done the use stays
+// taken, so that nothing comes in between. Watching such a file is refused.
+
+// once is the one use of a root.
+type once struct {
+	mu    sync.Mutex // guards the fields below
+	taken bool
+	over  bool    // the use was made
+	open  int     // files that are open
+	who   Subject // whose use it is, by
+	via   Via
+}
+
+var (
+	errUsed    = errors.New("the file was granted for one use, and that is being made")
+	errNoWatch = errors.New("the file was granted for one use, and cannot be watched")
+)
+
+// take admits an operation. began says that the use begins with it.
+func (o *once) take(req *Request) (began bool, err error) {
+	if a := accesses[req.Op]; a == ToLook || req.Op == names.OpGetxattr || req.Op == names.OpListxattr {
+		return false, nil
+	}
+	if req.Op == names.OpWatch {
+		return false, &Error{Kind: names.Permission, Err: errNoWatch}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.over:
+		return false, &Error{Kind: names.Revoked}
+	case !o.taken:
+		o.taken, o.who, o.via = true, req.Caller.Subject, req.Caller.Via
+		return true, nil
+	case o.open > 0 && o.who == req.Caller.Subject && o.via == req.Caller.Via && (req.Op != names.OpOpen || req.Quiet):
+		return false, nil
+	}
+	return false, &Error{Kind: names.Permission, Err: errUsed}
+}
+
+// opened makes the use last until closed.
+func (o *once) opened() {
+	o.mu.Lock()
+	o.open++
+	o.mu.Unlock()
+}
+
+// closed ends one opening; over says that it was the last.
+func (o *once) closed() (over bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.open == 0 {
+		return false
+	}
+	o.open--
+	o.over = o.open == 0
+	return o.over
+}
+
+// end ends the operation that began the use; over says that it was all of it.
+func (o *once) end(used bool) (over bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case !used:
+		o.taken = false
+	case o.open == 0:
+		o.over = true
+	}
+	return o.over
+}
+
+// state is what status says of the use.
+func (o *once) state() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.over:
+		return "used"
+	case o.taken:
+		return "in use"
+	}
+	return "unused"
+}
+
+// use takes the one use of a root for the operation, if it is the root's first.
+func (l *Lease) use(r *root) error {
+	if l.learned != nil && slices.Contains(l.learned.uses, r) {
+		return nil // admission begins anew after waiting
+	}
+	began, err := r.once.take(&l.req)
+	if began {
+		if l.learned == nil {
+			l.learned = &learned{}
+		}
+		l.learned.uses = append(l.learned.uses, r)
+	}
+	return err
+}
+
+// Opens says that the operation has opened a file which Closed will be told of:
+// a use of a grant for one use lasts until then.
+func (l *Lease) Opens() {
+	if l.root.once != nil {
+		l.root.once.opened()
+	}
+	for _, c := range l.crossed {
+		if c.root.once != nil {
+			c.root.once.opened()
+		}
+	}
+}
+
+// endUses ends the uses that began with the operation.
+func (l *Lease) endUses(used bool) {
+	if l.learned == nil || len(l.learned.uses) == 0 {
+		return
+	}
+	for _, r := range l.learned.uses {
+		if r.once.end(used) {
+			l.reg.spend(r)
+		}
+	}
+	l.learned.uses = nil
+}
+
+// closed is told of the end of a file that was opened under a hold.
+func (g *Registry) closed(h *Hold) {
+	for _, r := range append([]*root{h.root}, h.crossed...) {
+		if r.once != nil && r.once.closed() {
+			g.spend(r)
+		}
+	}
+}
+
+// spend ends a root whose one use was made. It does not wait: who calls is in the
+// middle of a request, which the ending waits for.
+func (g *Registry) spend(r *root) {
+	go func() { _, _ = g.end(context.Background(), r, SpentState) }() // its failure is in the event and the record
+}

@@ -1,0 +1,161 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// onceMount is a mount with a file in it that is granted for one use.
+func onceMount(t *testing.T, level Level, rights guard.Rights) (reg *guard.Registry, rec *guardtest.Recorder, name, src string) {
+	t.Helper()
+	rec = &guardtest.Recorder{}
+	reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: rec})
+	front := mountFront(t, Options{Level: level}, reg)
+	src = filepath.Join(t.TempDir(), "letter")
+	if err := os.WriteFile(src, []byte("secret"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := reg.Grant(context.Background(), guard.Grant{Root: "letter", Dir: src, Origin: "test", Policy: guard.Policy{Rights: rights, Once: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reg, rec, front.(guardtest.Bare).Host("letter"), src
+}
+
+func rootGone(reg *guard.Registry) func() bool {
+	return func() bool { _, ok := reg.Lookup("letter"); return !ok }
+}
+
+// R005, R139: one use of one file. Looking is none; one opening is, until the last
+// copy of its descriptor and its last mapping are gone, and meanwhile there is no
+// other; then everything is as after a revocation.
+func TestOneUseOfAFile(t *testing.T) {
+	for _, level := range []Level{Strict, Audit} {
+		t.Run(level.String(), func(t *testing.T) {
+			reg, rec, name, _ := onceMount(t, level, guard.ReadOnly)
+			for range 3 {
+				if info, err := os.Stat(name); err != nil || info.Size() != 6 {
+					t.Fatal(info, err)
+				}
+			}
+			f, err := os.Open(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Open(name); !errors.Is(err, unix.EACCES) {
+				t.Errorf("a second opening: %v, want EACCES", err)
+			}
+			if st, _ := reg.Lookup("letter"); st.Once != "in use" {
+				t.Errorf("status says %q", st.Once)
+			}
+			page, err := unix.Mmap(int(f.Fd()), 0, 6, unix.PROT_READ, unix.MAP_SHARED)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := unix.Dup(int(f.Fd()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = f.Close()
+			buf := make([]byte, 6)
+			if n, err := unix.Pread(again, buf, 0); n != 6 || err != nil {
+				t.Errorf("through the copy: %d, %v", n, err)
+			}
+			_ = unix.Close(again)
+			if string(page) != "secret" || rootGone(reg)() {
+				t.Error("the mapping does not keep the use")
+			}
+			if _, err := os.Open(name); !errors.Is(err, unix.EACCES) {
+				t.Errorf("opened while it is mapped: %v, want EACCES", err)
+			}
+			if err := unix.Munmap(page); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the end of the root", rootGone(reg))
+			if _, err := os.ReadFile(name); err == nil {
+				t.Error("read after its use")
+			}
+			expired := 0
+			for _, r := range rec.All() {
+				if r.Op == names.OpExpire && r.Path.Root == "letter" {
+					expired++
+				}
+			}
+			if expired != 1 {
+				t.Errorf("%d records of the end", expired)
+			}
+		})
+	}
+}
+
+// Of many who open the file at one moment, one gets it.
+func TestOneUseAmongMany(t *testing.T) {
+	reg, _, name, _ := onceMount(t, Audit, guard.ReadOnly)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var got []*os.File
+	for range 32 {
+		wg.Go(func() {
+			if f, err := os.Open(name); err == nil {
+				mu.Lock()
+				got = append(got, f)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if len(got) != 1 {
+		t.Errorf("%d opened it", len(got))
+	}
+	for _, f := range got {
+		_ = f.Close()
+	}
+	eventually(t, "the end of the root", rootGone(reg))
+}
+
+// A program that writes the file anew (open with O_TRUNC, write, close) makes one
+// use; one that is refused makes none.
+func TestOneUseForWriting(t *testing.T) {
+	reg, _, name, src := onceMount(t, Audit, guard.ReadWrite)
+	if err := os.Remove(name); err == nil {
+		t.Fatal("a root was removed")
+	}
+	if err := os.WriteFile(name, []byte("answer"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of the root", rootGone(reg))
+	if got := contents(src); got != "answer" {
+		t.Errorf("the source has %q", got)
+	}
+	reg, _, name, _ = onceMount(t, Audit, guard.ReadOnly)
+	if err := os.WriteFile(name, nil, 0o644); !errors.Is(err, unix.EROFS) {
+		t.Fatalf("%v, want EROFS", err)
+	}
+	if got := contents(name); got != "secret" {
+		t.Errorf("after a refusal: %q", got)
+	}
+	eventually(t, "the end of the root", rootGone(reg))
+}
+
+// Directories, and mounts that are not asked for opens, take no such grant.
+func TestOneUseRefused(t *testing.T) {
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	g := guard.Grant{Root: "d", Dir: t.TempDir(), Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly, Once: true}}
+	if _, err := reg.Grant(context.Background(), g); names.Reason(err) != names.Invalid {
+		t.Errorf("a directory: %v", err)
+	}
+	if takes(Options{Level: Max, ReadOnly: true}, nil, g.Policy) == nil {
+		t.Error("level max takes it")
+	}
+}
