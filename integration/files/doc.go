@@ -8,6 +8,6 @@
 // should; and kill it in the middle of uploads. ROOTSFS_SOAK=1 runs the loops in
 // full.
 //
-// Its only code outside tests is Peers, which the benchmark needs as well. It
-// promises nothing to anybody else.
+// Its only code outside tests is Peers, which other tests and the benchmark need
+// as well. It promises nothing to anybody else.
 package files

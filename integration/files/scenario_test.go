@@ -2,11 +2,10 @@ package files
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -27,52 +26,22 @@ const scenarioVar = "ROOTSFS_FILES_SCENARIO"
 // protocol. R001, R071.
 func TestConformanceScenarios(t *testing.T) {
 	p := needPeers(t)
-	node := p.Node22()
-	if node == "" {
-		t.Skip("the conformance package needs Node.js 22, which is pinned for linux/amd64 only")
-	}
 	self, err := os.Executable()
 	must(t, err)
 	for _, name := range []string{"initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry"} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 			defer cancel()
-			results := t.TempDir()
-			cmd := exec.CommandContext(ctx, node, p.Module("@modelcontextprotocol", "conformance", "dist", "index.js"),
-				"client", "--command", self, "--scenario", name, "--output-dir", results)
-			cmd.Env = append(os.Environ(), scenarioVar+"="+name)
-			out, _ := cmd.CombinedOutput() // the checks say what came of it
-			if failed, passed := checks(t, results); len(failed) > 0 || passed == 0 {
-				t.Errorf("%d checks passed, failed are %v\n%s", passed, failed, out)
+			all, out, err := p.Conformance(ctx, []string{scenarioVar + "=" + name}, "client", "--command", self, "--scenario", name)
+			if errors.Is(err, ErrNode22) {
+				t.Skip(err)
+			}
+			must(t, err)
+			if got := all[name]; got == nil || len(got.Failed) > 0 || got.Passed == 0 {
+				t.Errorf("%+v\n%s", got, out)
 			}
 		})
 	}
-}
-
-// checks reads what a scenario found. That a busy machine was late is no
-// failure; that a client was early is.
-func checks(t *testing.T, dir string) (failed []string, passed int) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*", "checks.json"))
-	must(t, err)
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		must(t, err)
-		var list []struct {
-			ID, Status, ErrorMessage string
-			Details                  struct{ VeryLate bool }
-		}
-		must(t, json.Unmarshal(text, &list))
-		for _, c := range list {
-			switch {
-			case c.Status == "SUCCESS":
-				passed++
-			case c.Status == "FAILURE" && !c.Details.VeryLate:
-				failed = append(failed, c.ID+": "+c.ErrorMessage)
-			}
-		}
-	}
-	return failed, passed
 }
 
 // playScenario is the client: a host with one root.
