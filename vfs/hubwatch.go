@@ -62,12 +62,13 @@ const (
 // emit is called from one goroutine per watch, with the events in the order in
 // which they happened, and never with a lock held. While it blocks, events are
 // kept, up to a bound; beyond it they are lost, which an event with Overflow
-// reports. Several modifications of a path within HubOptions.Coalesce are one
-// event, replacements among them, a creation followed by modifications is a creation,
-// and what came and went in the meantime may not be reported at all. A directory that appears is
-// reported with its contents, each Created, one that disappears by its own name
-// alone. Some events may come twice. Links are not followed; names that the
-// caller may not see, special files and unfinished replacements are left out.
+// reports. Several modifications of a path within HubOptions.Coalesce, atomic
+// replacements among them, are one event, a creation followed by modifications
+// is a creation, and what came and went in the meantime may not be reported at
+// all. A directory that appears is reported with its contents, each Created, one
+// that disappears by its own name alone. Some events may come twice. Links are
+// not followed; names that the caller may not see, special files and unfinished
+// replacements are left out.
 //
 // The context of emit ends when the watch is to end or to judge everything anew:
 // whoever changes the root waits until emit returns. That of an event with Ended

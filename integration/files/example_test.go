@@ -1,0 +1,129 @@
+package files
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+// The README's programs for a host and a server are those of example/, word for
+// word, and it shows no other Go code.
+func TestReadmePrograms(t *testing.T) {
+	data, err := os.ReadFile("../../README.md")
+	must(t, err)
+	var blocks []string
+	for _, part := range strings.Split(string(data), "\n```go\n")[1:] {
+		text, _, _ := strings.Cut(part, "\n```\n")
+		blocks = append(blocks, text+"\n")
+	}
+	programs := []string{"host", "server"}
+	if len(blocks) != len(programs) {
+		t.Fatalf("%d blocks of Go code", len(blocks))
+	}
+	for i, name := range programs {
+		source, err := os.ReadFile(filepath.Join("example", name, "main.go"))
+		must(t, err)
+		if blocks[i] != string(source) {
+			t.Errorf("the README's block %d is not example/%s/main.go: copy it there", i, name)
+		}
+	}
+}
+
+// buildExamples builds the README's programs.
+func buildExamples(t *testing.T) (host, server string) {
+	t.Helper()
+	bin := t.TempDir() + "/"
+	if out, err := exec.Command("go", "build", "-o", bin, "./example/...").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return bin + "host", bin + "server"
+}
+
+// onTerminal runs a command on a terminal of its own. It types each answer when
+// its prompt is shown, and returns all that was shown.
+func onTerminal(t *testing.T, cmd *exec.Cmd, answers ...[2]string) (shown string, err error) {
+	t.Helper()
+	tty, err := pty.Start(cmd)
+	must(t, err)
+	defer tty.Close()
+	kill := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	defer kill.Stop()
+	r := bufio.NewReader(tty)
+	for {
+		b, err := r.ReadByte()
+		if errors.Is(err, syscall.EIO) { // nobody has it open any more
+			return shown, cmd.Wait()
+		}
+		must(t, err)
+		shown += string(b)
+		if len(answers) > 0 && strings.HasSuffix(shown, answers[0][0]) {
+			_, err := tty.WriteString(answers[0][1] + "\n")
+			must(t, err)
+			answers = answers[1:]
+		}
+	}
+}
+
+// R027, R045, R098: the README's host starts the README's server;
+// the person approves what it asks for, by its real path; it reads, writes,
+// and is told of a change.
+func TestReadmeProgramsRun(t *testing.T) {
+	host, server := buildExamples(t)
+	dir, reports := t.TempDir(), t.TempDir()
+	file := filepath.Join(dir, "text")
+	must(t, os.WriteFile(file, []byte("one two three\n"), 0o644))
+	arguments := func(changes int) string {
+		b, err := json.Marshal(map[string]any{"file": file, "reports": reports, "changes": changes})
+		must(t, err)
+		return string(b)
+	}
+	const prompt = "only: "
+	shown, err := onTerminal(t, exec.Command(host, dir, "count", arguments(0), server), [2]string{prompt, "n"})
+	if err != nil || !strings.Contains(shown, "not approved: denied") || !strings.Contains(shown, "roots revoked: 1") {
+		t.Errorf("denied: %v\n%s", err, shown)
+	}
+	if _, err := os.Stat(filepath.Join(reports, "words.txt")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("written all the same: %v", err)
+	}
+	stop := make(chan struct{})
+	go func() { // somebody edits the file when the first report is there
+		for !strings.HasPrefix(read(filepath.Join(reports, "words.txt")), "3") {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		_ = os.WriteFile(file+".new", []byte("one two three four\n"), 0o644)
+		_ = os.Rename(file+".new", file)
+	}()
+	shown, err = onTerminal(t, exec.Command(host, dir, "count", arguments(1), server), [2]string{prompt, "y"})
+	close(stop)
+	for _, want := range []string{
+		`The server that calls itself "example-server 1" (example-server) asks for access to files.`,
+		`Its reason, in its own words: "to write down how many words ` + file + ` has"`,
+		`"` + reports + `" (directory, with everything below), read and WRITE`,
+		"words: 4, changes: 1", "roots revoked: 2",
+	} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%q is missing in\n%s", want, shown)
+		}
+	}
+	if got := read(filepath.Join(reports, "words.txt")); err != nil || got != "4\n" {
+		t.Errorf("%v, the report is %q\n%s", err, got, shown)
+	}
+}
+
+func read(path string) string {
+	b, _ := os.ReadFile(path) // what is not there is empty
+	return string(b)
+}
