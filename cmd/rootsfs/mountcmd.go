@@ -208,7 +208,12 @@ func (f *mountFlags) load(cmd *cobra.Command) (*config.Config, error) {
 			return nil, usage(err)
 		}
 	}
-	given := cmd.Flags().Changed
+	// What a command has no flag for is not for it: a confined command is never
+	// given posix full.
+	given := func(flag string) bool {
+		f := cmd.Flags().Lookup(flag)
+		return f == nil || f.Changed
+	}
 	for _, w := range []struct {
 		flag, word string
 		to         *string

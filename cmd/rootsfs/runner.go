@@ -246,6 +246,10 @@ func (r *runner) report(box *sandbox.Options) {
 	if rep.Level == sandbox.Namespaces {
 		return // what is left is what the flags ask for; status tells
 	}
+	if len(rep.Holes) == 0 {
+		fmt.Fprintf(r.a.stderr, "rootsfs: confined by %s; nothing is known that this does not stop\n", rep.Name)
+		return
+	}
 	fmt.Fprintf(r.a.stderr, "rootsfs: confined by %s only; not stopped:\n", rep.Name)
 	for _, h := range rep.Holes {
 		fmt.Fprintf(r.a.stderr, "rootsfs:   %s\n", h)

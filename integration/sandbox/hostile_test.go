@@ -42,32 +42,36 @@ var runs = []run{
 // their kernels lack what they attack.
 var unproven = []string{"write sysrq-trigger", "paste into the terminal (TIOCLINUX)"}
 
-// hostile runs the hostile program.
+// hostile runs the hostile program on a terminal, and then as a server that forges
+// consent.
 func (o *outside) hostile(r run) map[string]result {
 	t := o.t
 	t.Helper()
-	at := o.root
-	if r.level == bare || r.level == sandbox.Landlock {
-		at = o.tree + o.root // where the tree is on the host
-	}
+	at := o.rootInside(r)
 	o.Root, o.Link, o.SetUID, o.Parent = at, at+"/link", at+"/setuid", os.Getpid()
 	raw, err := json.Marshal(o.targets)
 	must(t, err)
-	opt := o.options(r.level, at+"/hostile", string(raw))
-	opt.Net = r.net
-	stdout, log, code := o.run(order{Bare: r.level == bare, Terminal: true, Options: opt})
+	ord := o.command(r, nil, "hostile", string(raw))
+	ord.Terminal = true
+	stdout, log, code := o.run(ord)
 	if code != 0 {
-		t.Fatalf("%s: the hostile program ended with %d:\n%s", r.name, code, log)
+		t.Fatalf("%s: the hostile program ended with %d:\n%s\n%s", r.name, code, log, stdout)
 	}
 	results := map[string]result{}
-	for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); {
-		var r result
-		must(t, json.Unmarshal(lines.Bytes(), &r))
-		if results[r.Name].Name == "" {
-			o.order = append(o.order, r.Name)
+	add := func(res result) {
+		if results[res.Name].Name == "" {
+			o.order = append(o.order, res.Name)
 		}
-		results[r.Name] = r
+		results[res.Name] = res
 	}
+	for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); {
+		var res result
+		if err := json.Unmarshal(lines.Bytes(), &res); err != nil {
+			t.Fatalf("%s: %v: %q\n%s", r.name, err, lines.Bytes(), log)
+		}
+		add(res)
+	}
+	add(o.forge(r))
 	return results
 }
 
@@ -174,12 +178,8 @@ func TestScript(t *testing.T) {
 func (o *outside) script(r run) []string {
 	t := o.t
 	t.Helper()
-	at := o.root
-	if r.level == bare || r.level == sandbox.Landlock {
-		at = o.tree + o.root
-	}
 	mark := fmt.Sprintf("0.%d", os.Getpid())
-	stdout, log, code := o.run(order{Bare: r.level == bare, Options: o.options(r.level, at+"/hostile.sh", o.Secret, o.Says, at, fmt.Sprint(o.Victim), o.TCP, mark)})
+	stdout, log, code := o.run(o.command(r, nil, "hostile.sh", o.Secret, o.Says, o.rootInside(r), fmt.Sprint(o.Victim), o.TCP, mark))
 	if code != 0 || strings.Count(stdout, "\n") != 30 {
 		t.Fatalf("%s: the script ended with %d after\n%s%s", r.name, code, stdout, log)
 	}

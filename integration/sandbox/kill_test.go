@@ -2,14 +2,14 @@ package sandbox
 
 import (
 	"bufio"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,41 +25,8 @@ const lingering = `sleep 1000 MARK & setsid sleep 1000 MARK & (setsid sh -c 'tra
 	while [ "$(grep -l MARK /proc/[0-9]*/cmdline 2>/dev/null | wc -l)" -lt 5 ]; do sleep 0.01; done
 	echo ready; exec sleep 1000 MARK`
 
-// chain returns a process and its only children, from parent to child, up to
-// the one whose command line has the mark, which is the command.
-func chain(t *testing.T, pid int, mark string) []int {
-	t.Helper()
-	all := []int{pid}
-	for range 8 {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		must(t, err)
-		if strings.Contains(string(b), mark) {
-			return all
-		}
-		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-		must(t, err)
-		next := 0
-		for _, l := range lists {
-			b, err := os.ReadFile(l)
-			must(t, err)
-			if f := strings.Fields(string(b)); len(f) > 0 {
-				_, err := fmt.Sscan(f[0], &next)
-				must(t, err)
-				break
-			}
-		}
-		if next == 0 {
-			break
-		}
-		pid = next
-		all = append(all, pid)
-	}
-	t.Fatalf("no process below %v has %s", all, mark)
-	return nil
-}
-
-// Whichever process of a confined command is killed, nothing of it is left: no
-// process, no mount, no file. R070.
+// Whichever process of a run is killed (rootsfs, its janitor, bwrap, the init, the
+// command), nothing of it is left: no process, no mount, no directory. R070.
 func TestKill(t *testing.T) {
 	for _, w := range everybody {
 		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
@@ -75,65 +42,109 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// killOne starts the command, kills the process at an index of its chain (the
-// caller of Start, perhaps bwrap, the init, the command), and looks for what is
-// left. It reports false if the chain is not that long.
+// killOne starts a run, kills the process at an index of those it consists of, and
+// looks for what is left. It reports false if there are not so many.
 func (o *outside) killOne(level sandbox.Level, index int) bool {
 	t := o.t
 	t.Helper()
 	mark := fmt.Sprintf("0.%d%d%d", os.Getpid(), level, index)
-	mounts := hostMounts(t)
 	o.files()
 	o.plant()
-	raw, err := json.Marshal(order{Options: o.options(level, "sh", "-c", strings.ReplaceAll(lingering, "MARK", mark))})
-	must(t, err)
-	cmd := exec.Command(filepath.Join(built(t), "driver"))
-	cmd.Env = []string{driverVar + "=" + string(raw), "PATH=" + os.Getenv("PATH")}
+	must(t, os.WriteFile(filepath.Join(o.root, "linger"), []byte("#!/bin/sh\n"+strings.ReplaceAll(lingering, "MARK", mark)), 0o755))
+	must(t, os.Chmod(filepath.Join(o.root, "linger"), 0o755))
+	cmd := o.driver(o.command(run{level: level}, []string{"--mcp", "off"}, "linger"))
 	cmd.Stderr = os.Stderr
-	if o.who.uid != 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(o.who.uid), Gid: uint32(o.who.uid)}}
-	}
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+	lines := bufio.NewReader(out)
+	if line, err := lines.ReadString('\n'); line != "ready\n" {
 		_ = cmd.Process.Kill()
 		t.Fatalf("the command said %q, %v", line, err)
 	}
-	pids := chain(t, cmd.Process.Pid, mark)
-	more := index < len(pids)
+	// It says so before it becomes the last of them.
+	o.gone("the command's start", func() bool { return len(holding(t, "/bin/sh\x00./linger\x00")) == 0 })
+	pids := parts(t, cmd.Process.Pid, mark)
+	more, janitor, dir := index < len(pids), false, ""
+	for i, pid := range pids {
+		if _, rest, ok := strings.Cut(cmdline(pid), "janitor\x00"); ok {
+			dir = strings.TrimSuffix(rest, "\x00")
+			janitor = janitor || i == index
+		}
+	}
+	if !strings.Contains(dir, "/.rootsfs-run-") {
+		t.Fatalf("%v have no janitor of a directory", pids)
+	}
 	if more {
 		kill(t, pids[index])
-	} else {
-		must(t, cmd.Process.Signal(unix.SIGTERM)) // the driver answers with Kill
 	}
-	_ = cmd.Wait() // with what code does not matter here
-	deadline := time.Now().Add(giveUp)
-	for left := holding(t, mark); len(left) > 0; left = holding(t, mark) {
-		if time.Now().After(deadline) {
-			for _, pid := range left {
-				kill(t, pid)
-			}
-			t.Fatalf("%s, process %d of %v killed: %v are left", level, index, pids, left)
-		}
-		time.Sleep(time.Millisecond)
+	if !more || janitor { // without whom the command goes on
+		must(t, cmd.Process.Signal(unix.SIGTERM))
 	}
-	if now := hostMounts(t); !slices.Equal(now, mounts) {
-		t.Errorf("%s, process %d killed: mounts were\n%q\nand are\n%q", level, index, mounts, now)
-	}
+	_, _ = io.Copy(io.Discard, lines) // until nobody holds it
+	_ = cmd.Wait()                    // with what code does not matter here
+	what := fmt.Sprintf("%s, process %d of %v killed", level, index, pids)
+	o.gone(what+": processes", func() bool { return len(holding(t, mark)) == 0 })
+	o.gone(what+": the mount", func() bool { return !strings.Contains(hostMounts(t), dir) })
+	o.gone(what+": directories", func() bool { return absent(dir) && absent(o.Session) })
 	return more
 }
 
-// hostMounts are those of this test's directories that the host sees.
-func hostMounts(t *testing.T) []string {
+func absent(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// parts are the processes that a run consists of, itself first and the command
+// last.
+func parts(t *testing.T, pid int, mark string) []int {
+	t.Helper()
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
+		must(t, err)
+		for _, l := range lists {
+			b, err := os.ReadFile(l)
+			if err != nil {
+				continue // a thread that has ended
+			}
+			for _, f := range strings.Fields(string(b)) {
+				child, err := strconv.Atoi(f)
+				must(t, err)
+				if strings.Contains(cmdline(child), mark) { // exec'd by then
+					return append(all, child)
+				}
+				all = append(all, child)
+			}
+		}
+	}
+	t.Fatalf("no process below %v has %s", all, mark)
+	return nil
+}
+
+func cmdline(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return "" // it has ended
+	}
+	return string(b)
+}
+
+// gone waits for something to be over; the bound only ends a test that has failed.
+func (o *outside) gone(what string, over func() bool) {
+	t := o.t
+	t.Helper()
+	for deadline := time.Now().Add(giveUp); !over(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: it is not over after %v", what, giveUp)
+		}
+	}
+}
+
+// hostMounts are those that the host sees.
+func hostMounts(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	must(t, err)
-	var all []string
-	for line := range strings.Lines(string(b)) {
-		if strings.Contains(line, "rootsfs-outside-") {
-			all = append(all, line)
-		}
-	}
-	return all
+	return string(b)
 }

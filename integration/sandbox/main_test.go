@@ -1,21 +1,19 @@
 package sandbox
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// The test binary is also the caller of Start, as another user (driver), and the
+// The test binary is also what starts a run as another user (driver), and the
 // process that the hostile program attacks (victim).
 const (
 	driverVar = "ROOTSFS_SANDBOX_DRIVER"
@@ -23,7 +21,6 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	sandbox.Main()
 	if raw, ok := os.LookupEnv(driverVar); ok {
 		os.Exit(drive(raw))
 	}
@@ -42,54 +39,65 @@ func TestMain(m *testing.M) {
 
 // order is what a driver is told.
 type order struct {
-	Bare    bool // without rootsfs
-	Options sandbox.Options
-	// Terminal passes standard input as a terminal.
+	Bare bool // what is started is the command itself, without rootsfs
+	Args []string
+	Env  []string
+	UID  int // whom to become
+	// Mounts are files to be others' place, in a mount namespace of this run's own:
+	// the machine's may be closed to its users, or not know this one.
+	Mounts map[string]string
+	// Terminal says that standard input is one.
 	Terminal bool
 }
 
-// drive starts what the order says with the streams it has itself, and ends as
-// that does.
+// drive becomes what the order says and starts what it says, with the streams and
+// the descriptors it has itself.
 func drive(raw string) int {
+	runtime.LockOSThread()
 	var o order
-	if err := json.Unmarshal([]byte(raw), &o); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 125
+	err := json.Unmarshal([]byte(raw), &o)
+	for at, from := range o.Mounts {
+		if err == nil {
+			err = unix.Mount(from, at, "", unix.MS_BIND, "")
+		}
 	}
-	if o.Bare {
-		return driveBare(&o)
+	if err == nil && o.UID != 0 {
+		err = become(o.UID)
 	}
-	o.Options.Stdin, o.Options.Stdout, o.Options.Stderr, o.Options.TTY = os.Stdin, os.Stdout, os.Stderr, o.Terminal
-	p, err := sandbox.Start(context.Background(), o.Options)
+	switch {
+	case err != nil:
+	case o.Bare:
+		err = driveBare(&o)
+	default:
+		err = unix.Exec(o.Args[0], o.Args, o.Env)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 125
 	}
-	ended := make(chan os.Signal, 1)
-	signal.Notify(ended, unix.SIGTERM)
-	go func() { <-ended; _ = p.Kill() }()
-	exit, err := p.Wait()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 125
-	}
-	return exit.Status()
+	return 0
 }
 
-func driveBare(o *order) int {
-	cmd := exec.Command(o.Options.Args[0], o.Options.Args[1:]...)
-	cmd.Env = o.Options.Env
+func become(id int) error {
+	if err := syscall.Setgroups(nil); err != nil {
+		return err
+	}
+	if err := syscall.Setresgid(id, id, id); err != nil {
+		return err
+	}
+	return syscall.Setresuid(id, id, id)
+}
+
+func driveBare(o *order) error {
+	cmd := exec.Command(o.Args[0], o.Args[1:]...)
+	cmd.Env = o.Env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	// What was inherited is inherited further, as exec does it by itself.
 	cmd.ExtraFiles = []*os.File{os.NewFile(3, "inherited")}
 	if o.Terminal {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	}
-	if err := cmd.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 125
-	}
-	return 0
+	return cmd.Run()
 }
 
 // victim holds what the hostile program wants, says that it is ready, and tells

@@ -3,9 +3,8 @@ package sandbox
 import (
 	"bufio"
 	"encoding/hex"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -16,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -47,17 +46,20 @@ type targets struct {
 	ShmKey                                        int
 	Shm                                           string
 	Pids                                          int
-	Host                                          string
+	Host, Control, Audit, Session                 string
 }
 
-// outside is everything that the hostile program must not reach, and the tree
-// with its one root.
+// outside is everything that the hostile program must not reach, and its one root.
 type outside struct {
 	t    *testing.T
 	who  who
 	base string // 0755
-	tree string
-	root string // a path inside
+	root string
+	home string   // HOME in the runs
+	env  []string // of rootsfs, with directories of its own for what it keeps
+	// mounts are what an ordinary user needs to mount: a /dev/fuse that everybody
+	// may open, and a name.
+	mounts map[string]string
 	targets
 	victimSays func() string // what the victim has heard so far
 	order      []string      // of attempts, as they were made first
@@ -77,16 +79,20 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// needRoot: the tests act as two users.
+// needRoot: the tests act as two users, and mount.
 func needRoot(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() == 0 {
-		return
+	err := mount.CheckFUSE()
+	if err == nil && os.Geteuid() != 0 {
+		err = errors.New("needs root: it acts as two users")
 	}
-	if os.Getenv("CI") != "" {
-		t.Fatal("CI must run this as root: it acts as two users")
+	switch {
+	case err == nil:
+	case os.Getenv("CI") != "":
+		t.Fatalf("CI must be able to run this: %v", err)
+	default:
+		t.Skip(err)
 	}
-	t.Skip("needs root: it acts as two users")
 }
 
 var builds struct {
@@ -95,8 +101,8 @@ var builds struct {
 	err  error
 }
 
-// built is a directory with the hostile program, and this test's own, where
-// everybody may execute them.
+// built is a directory with the hostile program, rootsfs, and this test's own
+// program, where everybody may execute them.
 func built(t *testing.T) string {
 	t.Helper()
 	builds.once.Do(func() {
@@ -106,10 +112,10 @@ func built(t *testing.T) string {
 		if builds.err = os.Chmod(builds.dir, 0o755); builds.err != nil {
 			return
 		}
-		cmd := exec.Command("go", "build", "-o", filepath.Join(builds.dir, "hostile"), "./hostile")
+		cmd := exec.Command("go", "build", "-o", builds.dir+"/", "./hostile", "../../cmd/rootsfs")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			builds.err = fmt.Errorf("build the hostile program: %w\n%s", err, out)
+			builds.err = fmt.Errorf("build the programs: %w\n%s", err, out)
 			return
 		}
 		builds.err = copyFile("/proc/self/exe", filepath.Join(builds.dir, "driver"), 0o755)
@@ -141,13 +147,14 @@ func newOutside(t *testing.T, w who) *outside {
 	o := &outside{t: t, who: w, base: base}
 	o.Says, o.Log = "the owner's secret "+t.Name(), "the host's log "+t.Name()
 	o.Pids = beyond
+	o.root, o.home = filepath.Join(base, "root"), filepath.Join(base, "home")
 	o.files()
-	must(t, os.Mkdir(o.private(), 0o700))
-	o.own(o.private())
 	o.plant()
+	o.place()
 	o.listen()
 	o.victim()
 	o.shared()
+	o.session()
 	var u unix.Utsname
 	must(t, unix.Uname(&u))
 	o.Host = unix.ByteSliceToString(u.Nodename[:])
@@ -168,8 +175,62 @@ func (o *outside) own(path string) {
 	must(o.t, os.Lchown(path, o.who.uid, o.who.uid))
 }
 
-// private is the caller's directory for levels without namespaces.
-func (o *outside) private() string { return filepath.Join(o.base, "run") }
+// place makes the directories that rootsfs keeps its things in, the caller's, and
+// what a caller needs to mount.
+func (o *outside) place() {
+	t := o.t
+	o.env = []string{"PATH=/usr/bin:/bin"}
+	for _, name := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
+		dir := filepath.Join(o.base, strings.ToLower(name))
+		must(t, os.Mkdir(dir, 0o700))
+		o.own(dir)
+		o.env = append(o.env, name+"="+dir)
+	}
+	o.Session = filepath.Join(o.base, "xdg_runtime_dir/rootsfs", sessionName)
+	if o.who.uid == 0 {
+		return
+	}
+	fuse, passwd := filepath.Join(o.base, "fuse"), filepath.Join(o.base, "passwd")
+	o.mounts = map[string]string{"/dev/fuse": fuse, "/etc/passwd": passwd}
+	must(t, unix.Mknod(fuse, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 229))))
+	must(t, os.Chmod(fuse, 0o666))
+	known, err := os.ReadFile("/etc/passwd")
+	must(t, err)
+	must(t, os.WriteFile(passwd, fmt.Appendf(known, "caller:x:%d:%d::/nonexistent:/bin/sh\n", o.who.uid, o.who.uid), 0o644))
+}
+
+// sessionName is that of the runs' sessions.
+const sessionName = "hostile"
+
+// session begins another session of the owner's, whose control socket and audit
+// file are there to be attacked.
+func (o *outside) session() {
+	t := o.t
+	dir := filepath.Join(o.base, "witness")
+	must(t, os.Mkdir(dir, 0o755))
+	cmd := o.driver(order{Args: o.rootsfs("serve", "--name", "witness", "--root", dir+":ro")})
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	cmd.Stderr = os.Stderr
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		must(t, in.Close())
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the other session: %v", err)
+		}
+	})
+	o.Control = filepath.Join(o.base, "xdg_runtime_dir/rootsfs/witness/control.sock")
+	for range 3000 {
+		logs, err := filepath.Glob(filepath.Join(o.base, "xdg_state_home/rootsfs/audit/witness*.jsonl"))
+		must(t, err)
+		if _, err := os.Stat(o.Control); err == nil && len(logs) == 1 {
+			o.Audit = logs[0]
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("the other session did not begin")
+}
 
 // files are those of the host. Each run finds them as if it were the first.
 func (o *outside) files() {
@@ -190,23 +251,19 @@ func (o *outside) files() {
 	o.Handle = fmt.Sprintf("%d:%s", h.Type(), hex.EncodeToString(h.Bytes()))
 }
 
-// plant makes the tree: a plain directory stands in for the mount.
+// plant makes the root, and a HOME. Each run finds them as if it were the first.
 func (o *outside) plant() {
-	t := o.t
-	parent := filepath.Join(o.base, "private")
-	must(t, os.RemoveAll(parent))
-	o.tree = filepath.Join(parent, "mnt")
-	o.root = "/srv/rootsfs-hostile"
-	dir := o.tree + o.root
-	must(t, os.MkdirAll(dir, 0o755))
-	o.give(dir, 0o755)
+	t, dir := o.t, o.root
+	for _, d := range []string{dir, o.home} {
+		must(t, os.RemoveAll(d))
+		must(t, os.Mkdir(d, 0o755))
+		o.give(d, 0o755)
+	}
 	must(t, copyFile(filepath.Join(built(t), "hostile"), filepath.Join(dir, "hostile"), 0o755))
 	must(t, copyFile("hostile/hostile.sh", filepath.Join(dir, "hostile.sh"), 0o755))
 	must(t, copyFile(filepath.Join(built(t), "hostile"), filepath.Join(dir, "setuid"), 0o755))
 	must(t, os.Chmod(filepath.Join(dir, "setuid"), 0o755|os.ModeSetuid))
 	must(t, os.Symlink(o.Secret, filepath.Join(dir, "link")))
-	must(t, os.Chmod(parent, 0o700))
-	o.own(parent)
 }
 
 // listen opens sockets that answer whoever gets through.
@@ -325,74 +382,4 @@ func (o *outside) shared() {
 	o.Shm = f.Name()
 	o.give(o.Shm, 0o666)
 	t.Cleanup(func() { must(t, os.Remove(o.Shm)) })
-}
-
-// result is what the hostile program prints for an attempt.
-type result struct {
-	Name   string
-	Worked bool
-	Detail string
-}
-
-// giveUp ends a run that hangs; it is never what a test waits for.
-const giveUp = 2 * time.Minute
-
-// options are those of a run at a level.
-func (o *outside) options(level sandbox.Level, args ...string) sandbox.Options {
-	return sandbox.Options{
-		Args: args, Level: level, Tree: o.tree, Roots: []string{o.root}, Dir: o.root, Private: o.private(), PidsMax: pidsMax,
-		Env: []string{"PATH=/usr/bin:/bin"},
-	}
-}
-
-// run starts a driver with an order and returns what came out of it and what the
-// log holds afterwards.
-func (o *outside) run(ord order) (stdout, log string, code int) {
-	t := o.t
-	t.Helper()
-	o.files()
-	o.plant()
-	raw, err := json.Marshal(ord)
-	must(t, err)
-	cmd := exec.Command(filepath.Join(built(t), "driver"))
-	cmd.Env = []string{driverVar + "=" + string(raw), "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
-	logFile, err := os.OpenFile(filepath.Join(o.base, "log"), os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o666)
-	must(t, err)
-	defer logFile.Close()
-	must(t, os.Chmod(logFile.Name(), 0o666))
-	_, err = logFile.WriteString(o.Log + "\n")
-	must(t, err)
-	cmd.Stderr = logFile
-	leak, err := os.Open(o.Secret)
-	must(t, err)
-	defer leak.Close()
-	cmd.ExtraFiles = []*os.File{leak} // as a careless host leaves it open
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if o.who.uid != 0 {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(o.who.uid), Gid: uint32(o.who.uid)}
-	}
-	if ord.Bare && o.who.uid == 0 {
-		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS // what it mounts is gone with it
-	}
-	if ord.Terminal {
-		master, slave, err := pty.Open()
-		must(t, err)
-		defer master.Close()
-		defer slave.Close()
-		must(t, slave.Chmod(0o666))
-		cmd.Stdin = slave
-	}
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	timer := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
-	b, err := io.ReadAll(out)
-	must(t, err)
-	_ = cmd.Wait() // its exit code is asked for below
-	if !timer.Stop() {
-		t.Fatalf("the run did not end within %v", giveUp)
-	}
-	text, err := os.ReadFile(logFile.Name())
-	must(t, err)
-	return string(b), strings.TrimPrefix(string(text), o.Log+"\n"), cmd.ProcessState.ExitCode()
 }

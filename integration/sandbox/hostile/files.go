@@ -44,6 +44,7 @@ func init() {
 		attempt{"write to the system", func(*targets) error { return writeSystem() }},
 		attempt{"make a device", makeDevice},
 		attempt{"run a set-uid program of a root", setUID},
+		attempt{"leave a set-uid program in HOME", leaveSetUID},
 		attempt{"read inherited descriptors", inherited},
 		attempt{"open the host's log through /proc/self/fd", readLog},
 		attempt{"read a shared file of /dev/shm", func(t *targets) error { b, err := os.ReadFile(t.Shm); return reveals(t, b, err) }},
@@ -182,6 +183,51 @@ func setUID(t *targets) error {
 		return errRefused
 	}
 	return nil
+}
+
+// leaveSetUID tries every call that gives a file a mode. What it leaves is looked
+// for by its own eyes: HOME is a directory of the host's.
+func leaveSetUID(*targets) error {
+	const mode = 0o4755
+	home := os.Getenv("HOME")
+	path := filepath.Join(home, "setid")
+	fd, err := unix.Open(path, unix.O_CREAT|unix.O_RDWR, 0o755)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	has := func(path string) bool {
+		var st unix.Stat_t
+		return unix.Stat(path, &st) == nil && st.Mode&unix.S_ISUID != 0
+	}
+	unix.Umask(0)
+	last := error(errRefused)
+	note := func(err error) {
+		if err != nil {
+			last = err
+		}
+	}
+	note(unix.Chmod(path, mode))
+	note(unix.Fchmod(fd, mode))
+	note(unix.Fchmodat(unix.AT_FDCWD, path, mode, 0))
+	note(unix.Fchmodat(unix.AT_FDCWD, path, mode, unix.AT_SYMLINK_NOFOLLOW))
+	_, err = unix.Open(path+"-open", unix.O_CREAT|unix.O_WRONLY, mode)
+	note(err)
+	how := &unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: mode}
+	_, err = unix.Openat2(unix.AT_FDCWD, path+"-open2", how)
+	note(err)
+	note(unix.Mknod(path+"-node", unix.S_IFREG|mode, 0))
+	if tmp, err := unix.Open(home, unix.O_TMPFILE|unix.O_WRONLY, mode); err == nil {
+		note(unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(tmp), unix.AT_FDCWD, path+"-tmp", unix.AT_SYMLINK_FOLLOW))
+	} else {
+		note(err)
+	}
+	for _, p := range []string{path, path + "-open", path + "-open2", path + "-node", path + "-tmp"} {
+		if has(p) {
+			return nil
+		}
+	}
+	return last
 }
 
 // inherited looks for a descriptor that this program did not open.

@@ -41,6 +41,9 @@ type targets struct {
 	Shm      string // a file in the host's /dev/shm
 	Pids     int    // the limit that was set
 	Host     string // the host's name
+	Control  string // the control socket of another session of the owner's
+	Audit    string // its audit file
+	Session  string // the directory of this very session, its control socket in it
 }
 
 // errRefused is an attempt that came out empty without an errno to show.
@@ -109,6 +112,7 @@ var helpers = map[string]func() int{
 	"-euid":    func() int { return os.Geteuid() & 0x7f },
 	"-foreign": func() int { return foreignCall() },
 	"-nothing": func() int { return 0 },
+	"-forge":   func() int { return forge() },
 }
 
 // again starts this program again and returns its exit code.

@@ -21,7 +21,15 @@ func init() {
 		attempt{"ptrace another process", trace},
 		attempt{"copy another process's descriptor", stealDescriptor},
 		attempt{"signal another process", signalVictim},
-		attempt{"read the owner's plane of rootsfs", func(t *targets) error { return readProc(t, "fd/3") }},
+		attempt{"open another process's file through /proc", func(t *targets) error { return readProc(t, "fd/3") }},
+		attempt{"connect to a control socket of rootsfs", owner},
+		attempt{"read an audit file of rootsfs", func(t *targets) error {
+			b, err := os.ReadFile(t.Audit)
+			if err == nil && len(b) == 0 {
+				return errRefused
+			}
+			return short(err)
+		}},
 		attempt{"attach shared memory", shm},
 		attempt{"read a key of the user's keyring", keyring},
 		attempt{"become root", func(*targets) error { return becomeRoot() }},
@@ -45,6 +53,15 @@ func seeOthers(*targets) error {
 }
 
 func proc(pid int, name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }
+
+// owner asks for what only the owner may command: another session, and this one.
+func owner(t *targets) error {
+	err := dialUnix(t.Control)
+	if err != nil && t.Session != "" && dialUnix(t.Session+"/control.sock") == nil {
+		return nil
+	}
+	return err
+}
 
 // isVictim reports whether a pid means the victim here too.
 func isVictim(t *targets) bool {

@@ -1,0 +1,168 @@
+package sandbox
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// host is the host of the forger: it has a user who can be asked.
+type host struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+	seen []string // all lines
+}
+
+type message struct {
+	ID     json.RawMessage
+	Method string
+	Params json.RawMessage
+	Result struct{ Content []struct{ Text string } }
+}
+
+func (h *host) say(format string, args ...any) {
+	h.t.Helper()
+	_, err := fmt.Fprintf(h.in, format+"\n", args...)
+	must(h.t, err)
+}
+
+// until reads to the first message that is wanted.
+func (h *host) until(what string, want func(m *message) bool) *message {
+	h.t.Helper()
+	for {
+		line, err := h.out.ReadString('\n')
+		if err != nil {
+			h.t.Fatalf("before %s: %v; the host read %q", what, err, h.seen)
+		}
+		h.seen = append(h.seen, line)
+		var m message
+		if json.Unmarshal([]byte(line), &m) == nil && want(&m) {
+			return &m
+		}
+	}
+}
+
+// answer is the text of the answer to a call.
+func (h *host) answer(id string) string {
+	h.t.Helper()
+	m := h.until("the answer to "+id, func(m *message) bool { return string(m.ID) == id && m.Method == "" })
+	if len(m.Result.Content) == 0 {
+		return h.seen[len(h.seen)-1]
+	}
+	return m.Result.Content[0].Text
+}
+
+// forge runs the hostile program as an MCP server that forges its host's consent.
+// The test even tells it the id of the question.
+func (o *outside) forge(r run) result {
+	t := o.t
+	t.Helper()
+	res := result{Name: "forge the host's consent"}
+	h := o.startHost(r)
+	h.say(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"h","version":"1"}}}`)
+	h.until("the greeting", func(m *message) bool { return string(m.ID) == "0" })
+	h.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	call := func(id, tool, question string) {
+		h.say(`{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":%q,"arguments":{"Dir":%q,"Secret":%q,"Says":%q,"Question":%q}}}`, id, tool, o.Dir, o.Secret, o.Says, question)
+	}
+	isQuestion := func(m *message) bool {
+		return m.Method == "elicitation/create" && strings.Contains(string(m.Params), o.Dir)
+	}
+	question := "none"
+	call("1", "ask", "")
+	if r.level != bare { // who would ask?
+		question = h.question(isQuestion)
+	}
+	call("2", "forge", question)
+	// The forger's own form, which the user falls for.
+	h.until("the forger's own form", func(m *message) bool { return string(m.ID) == `"mine"` })
+	h.say(`{"jsonrpc":"2.0","id":"mine","result":{"action":"accept","content":{"path1":"allow"}}}`)
+	h.answer("2")
+	if r.level != bare {
+		h.forwardedNothing(question)
+		h.say(`{"jsonrpc":"2.0","id":%q,"result":{"action":"decline"}}`, question)
+	}
+	call("3", "read", "")
+	res.Detail = h.answer("3")
+	if res.Worked = res.Detail == "works"; res.Worked {
+		res.Detail = ""
+	}
+	if r.level != bare {
+		o.honest(h, isQuestion, call)
+	}
+	must(t, h.in.Close())
+	_, _ = io.Copy(io.Discard, h.out) // what is on the way
+	must(t, h.cmd.Wait())
+	return res
+}
+
+// question is the id of the next one that rootsfs puts to the user.
+func (h *host) question(isQuestion func(*message) bool) (id string) {
+	h.t.Helper()
+	m := h.until("the question", isQuestion)
+	must(h.t, json.Unmarshal(m.ID, &id))
+	return id
+}
+
+// honest shows that it is the user's word that was missing: with it, the same
+// attempt succeeds.
+func (o *outside) honest(h *host, isQuestion func(*message) bool, call func(id, tool, question string)) {
+	o.t.Helper()
+	call("4", "ask", "")
+	h.say(`{"jsonrpc":"2.0","id":%q,"result":{"action":"accept","content":{"path1":"read only"}}}`, h.question(isQuestion))
+	text := ""
+	for n := 5; n < 500; n++ { // the grant is on its way
+		call(fmt.Sprint(n), "read", "")
+		if text = h.answer(fmt.Sprint(n)); text == "works" {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	o.t.Errorf("with the user's consent reading says %q: the attempt shows nothing", text)
+}
+
+// forwardedNothing looks for the question's id in what the host read beside the
+// question.
+func (h *host) forwardedNothing(question string) {
+	h.t.Helper()
+	n := 0
+	for _, line := range h.seen {
+		if strings.Contains(line, question) {
+			n++
+		}
+	}
+	if n != 1 {
+		h.t.Errorf("the host read the id of rootsfs's question %d times: %q", n, h.seen)
+	}
+}
+
+func (o *outside) startHost(r run) *host {
+	t := o.t
+	t.Helper()
+	o.files()
+	o.plant()
+	cmd := o.driver(o.command(r, nil, "hostile", "-forge"))
+	cmd.Stderr = os.Stderr
+	leak, err := os.Open(os.DevNull)
+	must(t, err)
+	defer leak.Close()
+	cmd.ExtraFiles = []*os.File{leak}
+	h := &host{t: t, cmd: cmd}
+	h.in, err = cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	h.out = bufio.NewReader(out)
+	must(t, cmd.Start())
+	timer := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() { timer.Stop() })
+	return h
+}

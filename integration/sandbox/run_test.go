@@ -1,0 +1,136 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// rootsfs is a command line of it.
+func (o *outside) rootsfs(args ...string) []string {
+	return append([]string{filepath.Join(built(o.t), "rootsfs")}, args...)
+}
+
+// driver is a process that carries an order out, as the caller.
+func (o *outside) driver(ord order) *exec.Cmd {
+	o.t.Helper()
+	ord.UID, ord.Mounts = o.who.uid, o.mounts
+	if ord.Env == nil {
+		ord.Env = o.env
+	}
+	raw, err := json.Marshal(ord)
+	must(o.t, err)
+	cmd := exec.Command(filepath.Join(built(o.t), "driver"))
+	cmd.Env = []string{driverVar + "=" + string(raw), "PATH=" + os.Getenv("PATH")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if ord.Bare || len(o.mounts) > 0 {
+		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS // what it mounts is gone with it
+	}
+	return cmd
+}
+
+// result is what the hostile program prints for an attempt.
+type result struct {
+	Name   string
+	Worked bool
+	Detail string
+}
+
+// giveUp ends a run that hangs; it is never what a test waits for.
+const giveUp = 2 * time.Minute
+
+// command is the order by which a run starts the hostile program, or another one
+// of the root, by its path there.
+func (o *outside) command(r run, more []string, args ...string) order {
+	if r.level == bare {
+		return order{Bare: true, Args: append([]string{o.root + "/" + args[0]}, args[1:]...), Env: append(o.env, "HOME="+o.home)}
+	}
+	flags := []string{"run", "--name", sessionName, "--level", r.level.String(), "--root", "root=" + o.root + ":rw", "--home", o.home,
+		"--pids-max", fmt.Sprint(pidsMax)}
+	if r.net {
+		flags = append(flags, "--net")
+	}
+	flags = append(append(flags, more...), "--", "./"+args[0])
+	return order{Args: o.rootsfs(append(flags, args[1:]...)...)}
+}
+
+// rootInside is where a run's command finds the root. At level Landlock that is a
+// place of the mount's own, in which it begins.
+func (o *outside) rootInside(r run) string {
+	if r.level == sandbox.Landlock {
+		return "."
+	}
+	return o.root
+}
+
+// run carries an order out and returns what came out of it and what the log holds
+// afterwards. With a terminal, that is standard input and output.
+func (o *outside) run(ord order) (stdout, log string, code int) {
+	t := o.t
+	t.Helper()
+	o.files()
+	o.plant()
+	cmd := o.driver(ord)
+	logFile, err := os.OpenFile(filepath.Join(o.base, "log"), os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o666)
+	must(t, err)
+	defer logFile.Close()
+	must(t, os.Chmod(logFile.Name(), 0o666))
+	_, err = logFile.WriteString(o.Log + "\n")
+	must(t, err)
+	cmd.Stderr = logFile
+	leak, err := os.Open(o.Secret)
+	must(t, err)
+	defer leak.Close()
+	cmd.ExtraFiles = []*os.File{leak} // as a careless host leaves it open
+	var out io.Reader
+	if ord.Terminal {
+		master, slave := terminal(t)
+		defer master.Close()
+		cmd.Stdin, cmd.Stdout, out = slave, slave, master
+		must(t, cmd.Start())
+		must(t, slave.Close())
+	} else {
+		out, err = cmd.StdoutPipe()
+		must(t, err)
+		must(t, cmd.Start())
+	}
+	timer := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
+	b, err := io.ReadAll(out)
+	if !errors.Is(err, unix.EIO) { // the end of a terminal
+		must(t, err)
+	}
+	_ = cmd.Wait() // its exit code is asked for below
+	if !timer.Stop() {
+		t.Fatalf("the run did not end within %v", giveUp)
+	}
+	text, err := os.ReadFile(logFile.Name())
+	must(t, err)
+	return string(b), strings.TrimPrefix(string(text), o.Log+"\n"), cmd.ProcessState.ExitCode()
+}
+
+// terminal is one that does not echo: what the hostile program types into it must
+// not look like its results.
+func terminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, slave, err := pty.Open()
+	must(t, err)
+	must(t, slave.Chmod(0o666))
+	state, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+	must(t, err)
+	state.Lflag &^= unix.ECHO
+	must(t, unix.IoctlSetTermios(int(slave.Fd()), unix.TCSETS, state))
+	return master, slave
+}
