@@ -15,6 +15,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/console"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 )
 
 func newConsoleCmd(a *app) *cobra.Command {
@@ -56,7 +57,7 @@ func (a *app) console(ctx context.Context, open, verbose bool) error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("harden the process: %w", err)
 	}
-	dir, err := config.AuditDir()
+	store, err := recordStore()
 	if err != nil {
 		return err
 	}
@@ -66,10 +67,7 @@ func (a *app) console(ctx context.Context, open, verbose bool) error {
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	s, err := console.New(ctx, console.Config{
-		Log:   log,
-		Audit: console.Audit{Dir: dir, Sessions: func() ([]string, error) { return auditSessions(dir) }, Anchor: config.AnchorPath},
-	})
+	s, err := console.New(ctx, console.Config{Log: log, Records: store})
 	if err != nil {
 		return err
 	}
@@ -87,6 +85,15 @@ func (a *app) console(ctx context.Context, open, verbose bool) error {
 	}
 	go a.moreLinks(s)
 	return s.Serve(ctx)
+}
+
+// recordStore is where the records of all sessions are.
+func recordStore() (*records.Store, error) {
+	dir, err := config.AuditDir()
+	if err != nil {
+		return nil, err
+	}
+	return &records.Store{Dir: dir, Sessions: func() ([]string, error) { return auditSessions(dir) }, Anchor: config.AnchorPath}, nil
 }
 
 func (a *app) sayLink(url string) error {

@@ -58,7 +58,7 @@ at any moment: whatever a program holds of it is dead when revoke returns.`,
 	cmd.AddCommand(
 		newMountCmd(a), newRunCmd(a), newServeCmd(a), newUnmountCmd(a), newRootsCmd(a), newRevokeCmd(a), newPolicyCmd(a), newConfigCmd(a),
 		newAllowCmd(a), newConsentCmd(a), newStatusCmd(a), newMetricsCmd(a), newAuditCmd(a), newDoctorCmd(a), newWrapCmd(a),
-		newConsoleCmd(a),
+		newConsoleCmd(a), newTopCmd(a),
 		newVersionCmd(a), newCompletionCmd(),
 		newJanitorCmd(),
 	)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/guard/audit"
 )
 
@@ -20,7 +22,7 @@ const exportFor = 5 * time.Minute
 func (s *Server) export(w http.ResponseWriter, r *http.Request) {
 	q, err := readQuery(r.URL.Query())
 	if err != nil {
-		fail(w, http.StatusBadRequest, err.Error())
+		fail(w, http.StatusBadRequest, control.Text(err))
 		return
 	}
 	var to exporter
@@ -46,7 +48,7 @@ func (s *Server) export(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), exportFor)
 	defer cancel()
 	rc, n := http.NewResponseController(w), 0
-	_, err = s.scan(ctx, &q, func(e *audit.Entry) error {
+	_, err = s.cfg.Records.Each(ctx, q, func(e *audit.Entry) error {
 		if n%1000 == 0 {
 			_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 		}
@@ -90,7 +92,7 @@ var columns = []string{"seq", "time", "session", "subject", "via", "uid", "pid",
 type table struct{ w *csv.Writer }
 
 func (t table) add(e *audit.Entry) error {
-	one := shownEntry(e)
+	one := records.Shown(e)
 	uid := ""
 	if one.UID != nil {
 		uid = strconv.FormatUint(uint64(*one.UID), 10)

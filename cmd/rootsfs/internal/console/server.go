@@ -13,6 +13,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -29,9 +30,8 @@ const (
 
 // Config is what a console is made of.
 type Config struct {
-	// Audit is where the records are.
-	Audit Audit
-	Log   *slog.Logger
+	Records *records.Store
+	Log     *slog.Logger
 }
 
 // Server is one console. Make it with New.

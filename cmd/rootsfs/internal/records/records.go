@@ -1,0 +1,278 @@
+// Package records reads the audit records of all the user's sessions for those who
+// look at them: it finds the last that match, counts them over time and verifies
+// their chains. It is package audit for people, with everything that a server chose
+// made visible.
+//
+// It promises bounded memory, whatever the records hold, and an end to a search
+// when its context ends. It does not promise to be fast: a search reads every
+// record from its beginning on.
+//
+// The exported functions may be called concurrently.
+package records
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Store is where the records of the sessions are.
+type Store struct {
+	Dir string
+	// Sessions lists those that left records, by name.
+	Sessions func() ([]string, error)
+	// Anchor is the path of a session's anchor.
+	Anchor func(session string) (string, error)
+}
+
+const (
+	// Most is how many entries one search returns at most.
+	Most       = 1000
+	buckets    = 60            // of a timeline
+	maxMinutes = 60 * 24 * 366 // that a timeline can be made of
+)
+
+// Entry is one record for people. Texts have everything invisible escaped.
+type Entry struct {
+	Seq     uint64    `json:"seq"`
+	Time    time.Time `json:"time"`
+	Session string    `json:"session"`
+	Subject string    `json:"subject,omitempty"`
+	Via     string    `json:"via,omitempty"`
+	UID     *uint32   `json:"uid,omitempty"`
+	PID     int32     `json:"pid,omitempty"`
+	Op      string    `json:"op"`
+	Root    string    `json:"root,omitempty"`
+	Path    string    `json:"path,omitempty"`  // with the root before it
+	Path2   string    `json:"path2,omitempty"` // of rename and link
+	Verdict string    `json:"verdict,omitempty"`
+	Kind    string    `json:"kind,omitempty"`
+	Errno   string    `json:"errno,omitempty"`
+	Read    int64     `json:"read,omitempty"`
+	Written int64     `json:"written,omitempty"`
+	Detail  string    `json:"detail,omitempty"`
+}
+
+// Shown is a record as people see it.
+func Shown(e *audit.Entry) Entry {
+	return Entry{
+		Seq: e.Seq, Time: e.Time, Session: e.Session, Subject: names.Escape(e.Subject), Via: e.Via, UID: e.UID, PID: e.PID,
+		Op: e.Op, Root: names.Escape(e.Root), Path: place(e.Root, e.Name(), e.PathHash),
+		Path2: second(e), Verdict: e.Verdict, Kind: e.Kind, Errno: e.Errno,
+		Read: e.Read, Written: e.Written, Detail: names.Escape(e.Detail),
+	}
+}
+
+// second is where the second path lies, "" if there is none.
+func second(e *audit.Entry) string {
+	if e.Name2() == "" && e.Path2Hash == "" {
+		return ""
+	}
+	return place(cmp.Or(e.Root2, e.Root), e.Name2(), e.Path2Hash)
+}
+
+func place(root, name, hash string) string {
+	switch {
+	case hash != "":
+		return names.Escape(root) + "/#" + names.Escape(hash)
+	case name != "":
+		return names.Escape(root + "/" + name)
+	}
+	return names.Escape(root)
+}
+
+// Timeline counts records in spans of the same length.
+type Timeline struct {
+	From    time.Time `json:"from"`
+	StepMS  int64     `json:"step_ms"`
+	Allowed []int     `json:"allowed"`
+	Refused []int     `json:"refused"`
+	Failed  []int     `json:"failed"`
+}
+
+// Found is the answer to a search.
+type Found struct {
+	Entries  []Entry  `json:"entries"` // the newest first
+	Matched  int      `json:"matched"` // of which Entries are the last
+	Timeline Timeline `json:"timeline"`
+	// Complete is false if the search's context ended before it did. Damaged counts
+	// lines that are no records.
+	Complete bool `json:"complete"`
+	Damaged  int  `json:"damaged,omitempty"`
+}
+
+// Query is what of the records is asked for: what the filter selects, without the
+// headers of files. Session "" is every one, Verdict "" any (or allowed, refused,
+// failed), Limit how many entries, from 1 to Most.
+type Query struct {
+	audit.Filter
+	Session, Verdict string
+	Limit            int
+}
+
+// Verdicts are those a query can ask for.
+var Verdicts = []string{"allowed", "refused", "failed"}
+
+// Check refuses what cannot be meant; the error names the field.
+func (q *Query) Check() error {
+	switch {
+	case q.Verdict != "" && !slices.Contains(Verdicts, q.Verdict):
+		return &names.Error{Kind: names.Invalid, Err: errors.New("verdict: there are allowed, refused and failed")}
+	case q.Limit < 1 || q.Limit > Most:
+		return &names.Error{Kind: names.Invalid, Err: fmt.Errorf("limit: write a number from 1 to %d", Most)}
+	}
+	return nil
+}
+
+// wants reports what the filter of the audit does not judge.
+func (q *Query) wants(e *audit.Entry) bool {
+	return e.Op != "session" && (q.Verdict == "" || e.Verdict == q.Verdict)
+}
+
+// Each calls f for the records that are asked for, the oldest first, and returns
+// how many lines were no records. The error is that of ctx when it has ended.
+func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (damaged int, err error) {
+	if err := q.Check(); err != nil {
+		return 0, err
+	}
+	files, err := audit.Files(s.Dir, q.Session)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	q.Denied = q.Verdict == "refused"
+	err = audit.ReadByTime(files, q.Filter, func(e audit.Entry) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !q.wants(&e) {
+			return nil
+		}
+		return f(&e)
+	})
+	var damage *audit.DamageError
+	if errors.As(err, &damage) {
+		for _, d := range damage.List {
+			if !d.Torn { // one that is being written at this moment is whole
+				damaged++
+			}
+		}
+		return damaged + damage.More, nil
+	}
+	return 0, err
+}
+
+// Find returns the last records that are asked for, and counts all of them.
+func (s *Store) Find(ctx context.Context, q Query) (Found, error) {
+	out := Found{Entries: []Entry{}, Complete: true}
+	var ring []Entry
+	count := counting{}
+	var err error
+	out.Damaged, err = s.Each(ctx, q, func(e *audit.Entry) error {
+		if len(ring) < q.Limit {
+			ring = append(ring, Shown(e))
+		} else {
+			ring[out.Matched%q.Limit] = Shown(e)
+		}
+		out.Matched++
+		count.add(e)
+		return nil
+	})
+	switch {
+	case err != nil && errors.Is(err, ctx.Err()):
+		out.Complete = false
+	case err != nil:
+		return Found{}, err
+	}
+	for i := range ring {
+		out.Entries = append(out.Entries, ring[(out.Matched-1-i)%len(ring)])
+	}
+	out.Timeline = count.timeline()
+	return out, nil
+}
+
+// Verify checks the chain of one session, or of all if session is "", one after
+// the other; told is called after each. Of a session that left no records the
+// error is names.NotExist.
+func (s *Store) Verify(ctx context.Context, session string, told func()) ([]audit.Report, error) {
+	list, err := s.Sessions()
+	if err != nil {
+		return nil, err
+	}
+	if session != "" {
+		if !slices.Contains(list, session) {
+			return nil, &names.Error{Op: names.OpRevoke, Kind: names.NotExist, Err: fmt.Errorf("session %s left no records", names.Quote(session))}
+		}
+		list = []string{session}
+	}
+	reports := []audit.Report{}
+	for _, one := range list {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		anchor, err := s.Anchor(one)
+		if err != nil {
+			return nil, err
+		}
+		r, err := audit.Verify(s.Dir, one, anchor)
+		if err != nil {
+			return nil, err
+		}
+		reports = append(reports, r)
+		told()
+	}
+	return reports, nil
+}
+
+// counting counts records by the minute.
+type counting map[int64]*[3]int
+
+func (c counting) add(e *audit.Entry) {
+	minute := e.Time.Unix() / 60
+	if c[minute] == nil {
+		if len(c) == maxMinutes {
+			return
+		}
+		c[minute] = &[3]int{}
+	}
+	switch e.Verdict {
+	case "refused":
+		c[minute][1]++
+	case "failed":
+		c[minute][2]++
+	default:
+		c[minute][0]++
+	}
+}
+
+// timeline sums the minutes up.
+func (c counting) timeline() Timeline {
+	t := Timeline{Allowed: []int{}, Refused: []int{}, Failed: []int{}}
+	if len(c) == 0 {
+		return t
+	}
+	first, last := int64(0), int64(0)
+	for m := range c {
+		if first == 0 || m < first {
+			first = m
+		}
+		last = max(last, m)
+	}
+	step := (last-first)/buckets + 1 // minutes
+	n := (last-first)/step + 1
+	t.From, t.StepMS = time.Unix(first*60, 0), step*time.Minute.Milliseconds()
+	t.Allowed, t.Refused, t.Failed = make([]int, n), make([]int, n), make([]int, n)
+	for m, k := range c {
+		i := (m - first) / step
+		t.Allowed[i] += k[0]
+		t.Refused[i] += k[1]
+		t.Failed[i] += k[2]
+	}
+	return t
+}

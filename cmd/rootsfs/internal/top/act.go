@@ -1,0 +1,184 @@
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// revoke ends roots of a session.
+func (m *model) revoke(session string, req control.RevokeRequest) tea.Cmd {
+	return m.do(session, func(ctx context.Context, c *control.Client) (string, error) {
+		start := time.Now()
+		ended, err := c.Revoke(ctx, req)
+		if err != nil {
+			return "", err
+		}
+		return sayEnded(session, ended, time.Since(start)), nil
+	})
+}
+
+func sayEnded(session string, ended []control.Ended, took time.Duration) string {
+	var parts []string
+	for _, e := range ended {
+		parts = append(parts, fmt.Sprintf("%s %s in %.1f ms", names.Escape(e.Root), e.State, e.TookMS))
+	}
+	if len(parts) == 0 {
+		return names.Escape(session) + ": there was no root to revoke"
+	}
+	if len(parts) > 4 {
+		parts = append(parts[:4], fmt.Sprintf("and %d more", len(parts)-4))
+	}
+	return fmt.Sprintf("%s: %s (%d in all, %v)", names.Escape(session), strings.Join(parts, ", "), len(ended), took.Round(100*time.Microsecond))
+}
+
+// everything ends every root of every session.
+func (m *model) everything() tea.Cmd {
+	var all []tea.Cmd
+	for _, name := range m.hub.Names() {
+		all = append(all, m.revoke(name, control.RevokeRequest{All: true}))
+	}
+	return func() tea.Msg { // one answer, not the last of many
+		var said []string
+		bad := false
+		results := make(chan tea.Msg)
+		for _, one := range all {
+			go func() { results <- one() }()
+		}
+		for range all {
+			switch r := (<-results).(type) {
+			case saidMsg:
+				said = append(said, r.text)
+			case badMsg:
+				said, bad = append(said, r.text), true
+			}
+		}
+		if len(said) == 0 {
+			said = append(said, "no session is live")
+		}
+		if bad {
+			return badMsg{strings.Join(said, "; ")}
+		}
+		return saidMsg{text: strings.Join(said, "; ")}
+	}
+}
+
+// setMode gives a root the other of ro and rw.
+func (m *model) setMode(r rootRow) tea.Cmd {
+	mode := "rw"
+	if r.root.Mode == "rw" {
+		mode = "ro"
+	}
+	return m.do(r.session, func(ctx context.Context, c *control.Client) (string, error) {
+		got, err := c.Set(ctx, r.root.Name, mode)
+		return names.Escape(got.Name) + " is " + got.Mode + " now", err
+	})
+}
+
+// answer decides the question in front.
+func (m *model) answer(req control.AnswerRequest) tea.Cmd {
+	q := m.questions[m.asked]
+	req.ID = q.ID
+	if req.Approve {
+		req.ForMS = spans[m.span].Milliseconds()
+		req.Path = m.path
+	}
+	return m.do(q.Session, func(ctx context.Context, c *control.Client) (string, error) {
+		if req.Path != "" {
+			if !filepath.IsAbs(req.Path) {
+				return "", errors.New("the narrower path is not absolute")
+			}
+			var err error
+			if req.Path, err = filepath.EvalSymlinks(req.Path); err != nil {
+				return "", fmt.Errorf("the narrower path: %w", err)
+			}
+		}
+		list, err := c.Answer(ctx, req)
+		var said []string
+		for _, a := range list {
+			for _, p := range a.Allowed {
+				said = append(said, "allowed "+p)
+			}
+			for _, p := range a.Denied {
+				said = append(said, "denied "+p)
+			}
+		}
+		if req.Remember {
+			said = append(said, "and remembered")
+		}
+		return strings.Join(said, ", "), err
+	})
+}
+
+// look asks what lies at an item of a question.
+func (m *model) look(q live.Question, i int) tea.Cmd {
+	return func() tea.Msg {
+		key := insideKey(q.ID, i)
+		ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
+		defer cancel()
+		c := m.hub.Client(q.Session)
+		if c == nil {
+			return nil
+		}
+		a, err := c.Inside(ctx, control.InsideRequest{ID: q.ID, Item: i + 1})
+		if err != nil {
+			return insideMsg{key, "what is there could not be looked at: " + clean(control.Text(err))}
+		}
+		more := ""
+		if !a.Complete {
+			more = "more than "
+		}
+		text := fmt.Sprintf("%s%d files, %s, in %d directories; the policy would hide %d names", more, a.Files, size(a.Bytes), a.Dirs, a.Withheld)
+		if len(a.Examples) > 0 {
+			text += ", such as " + strings.Join(a.Examples[:min(3, len(a.Examples))], ", ")
+		}
+		return insideMsg{key, text}
+	}
+}
+
+// find searches the records.
+func (m *model) find() tea.Cmd {
+	m.finding = true
+	q := records.Query{Filter: audit.Filter{Path: m.glob}, Limit: keptFound}
+	return func() tea.Msg {
+		ctx, cancel := context.WithTimeout(m.ctx, findFor)
+		defer cancel()
+		f, err := m.store.Find(ctx, q)
+		if err != nil {
+			return badMsg{control.Text(err)}
+		}
+		return foundMsg{f}
+	}
+}
+
+// verify checks the chains.
+func (m *model) verify() tea.Cmd {
+	return func() tea.Msg {
+		ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
+		defer cancel()
+		reports, err := m.store.Verify(ctx, "", func() {})
+		if err != nil {
+			return badMsg{control.Text(err)}
+		}
+		var whole, records uint64
+		for _, r := range reports {
+			if !r.OK {
+				return badMsg{fmt.Sprintf("%s: BROKEN at record %d: %s", names.Escape(r.Session), r.At, names.Escape(r.Problem))}
+			}
+			whole++
+			records += r.Records
+		}
+		return saidMsg{text: fmt.Sprintf("%d sessions, %d records: whole", whole, records)}
+	}
+}

@@ -1,0 +1,165 @@
+package top
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+)
+
+// maxTyped bounds a line that is typed, bytes.
+const maxTyped = 4096
+
+// press is a key; text is what it types, if it does.
+func (m *model) press(key, text string) tea.Cmd {
+	if key == "ctrl+c" {
+		return tea.Quit
+	}
+	if m.typing != typingNothing {
+		return m.typed(key, text)
+	}
+	switch key {
+	case "q":
+		return tea.Quit
+	case "1":
+		m.view = viewNow
+	case "2":
+		m.view = viewAsk
+	case "3":
+		m.view = viewHistory
+		return m.find()
+	case "tab":
+		m.view = (m.view + 1) % 3
+		if m.view == viewHistory {
+			return m.find()
+		}
+	case "E":
+		m.typing, m.text = typingSure, ""
+	default:
+		switch m.view {
+		case viewNow:
+			return m.pressNow(key)
+		case viewAsk:
+			return m.pressAsk(key)
+		case viewHistory:
+			return m.pressHistory(key)
+		}
+	}
+	return nil
+}
+
+func (m *model) pressNow(key string) tea.Cmd {
+	rows := m.rows()
+	switch key {
+	case "up", "k":
+		m.row = max(0, m.row-1)
+		return nil
+	case "down", "j":
+		m.row = max(0, min(m.row+1, len(rows)-1))
+		return nil
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	at := rows[m.row]
+	switch key {
+	case "x":
+		return m.revoke(at.session, control.RevokeRequest{Names: []string{at.root.Name}})
+	case "X":
+		return m.revoke(at.session, control.RevokeRequest{All: true})
+	case "m":
+		return m.setMode(at)
+	}
+	return nil
+}
+
+func (m *model) pressAsk(key string) tea.Cmd {
+	if len(m.questions) == 0 {
+		return nil
+	}
+	switch key {
+	case "up", "k":
+		m.asked = max(0, m.asked-1)
+		return m.bring()
+	case "down", "j":
+		m.asked = min(m.asked+1, len(m.questions)-1)
+		return m.bring()
+	case "t":
+		m.span = (m.span + 1) % len(spans)
+		return nil
+	case "n":
+		m.typing, m.text = typingPath, m.path
+		if m.text == "" {
+			m.text = m.questions[m.asked].Items[0].Resolved
+		}
+		return nil
+	}
+	if m.now.Sub(m.since) < Settle {
+		return nil
+	}
+	switch key {
+	case "r":
+		return m.answer(control.AnswerRequest{Approve: true, Mode: "ro"})
+	case "w":
+		return m.answer(control.AnswerRequest{Approve: true})
+	case "d":
+		return m.answer(control.AnswerRequest{})
+	case "D":
+		return m.answer(control.AnswerRequest{Remember: true})
+	}
+	return nil
+}
+
+func (m *model) pressHistory(key string) tea.Cmd {
+	switch key {
+	case "/":
+		m.typing, m.text = typingSearch, m.glob
+	case "v":
+		return m.verify()
+	case "enter":
+		return m.find()
+	}
+	return nil
+}
+
+// typed is a key while a line is typed.
+func (m *model) typed(key, text string) tea.Cmd {
+	what := m.typing
+	switch key {
+	case "esc":
+		m.typing = typingNothing
+		return nil
+	case "backspace":
+		_, n := utf8.DecodeLastRuneInString(m.text)
+		m.text = m.text[:len(m.text)-n]
+		return nil
+	case "ctrl+u":
+		m.text = ""
+		return nil
+	case "enter":
+		m.typing = typingNothing
+	default:
+		if what == typingSure {
+			m.typing = typingNothing
+			if key == "y" {
+				return m.everything()
+			}
+			return nil
+		}
+		if len(m.text)+len(text) <= maxTyped {
+			m.text += text
+		}
+		return nil
+	}
+	switch what {
+	case typingPath:
+		m.path = strings.TrimSpace(m.text)
+	case typingSearch:
+		m.glob = strings.TrimSpace(m.text)
+		return m.find()
+	case typingNothing, typingSure:
+	}
+	return nil
+}

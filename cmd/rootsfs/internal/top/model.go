@@ -1,0 +1,255 @@
+package top
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Settle is how long a question takes no answer after it came to the front.
+const Settle = 700 * time.Millisecond
+
+const (
+	keptEvents = 200
+	keptFound  = 200
+	actTimeout = time.Minute
+	findFor    = 20 * time.Second
+)
+
+// view is what is shown.
+type view int
+
+const (
+	viewNow view = iota
+	viewAsk
+	viewHistory
+)
+
+// typing is what a line of text is being typed for.
+type typing int
+
+const (
+	typingNothing typing = iota
+	typingPath           // a narrower path for the question in front
+	typingSearch         // a glob for the records
+	typingSure           // y, to revoke everything
+)
+
+// spans are for how long a consent can be given; 0: with the session.
+var spans = []time.Duration{0, 15 * time.Minute, time.Hour, 8 * time.Hour}
+
+// model is the state of the screen.
+type model struct {
+	hub   *live.Hub
+	store *records.Store
+	ctx   context.Context //nolint:containedctx // that of the whole run
+
+	width, height int
+	now           time.Time
+	view          view
+	sessions      []live.Session
+	questions     []live.Question
+	events        []live.Event // the newest first
+	lost          int
+	row           int // of the roots of all sessions
+	asked         int // which question is in front
+	front         string
+	since         time.Time // when front came to the front
+	inside        map[string]string
+	span          int // of spans
+	path          string
+	typing        typing
+	text          string
+	glob          string
+	found         records.Found
+	finding       bool
+	said          string
+	bad           bool
+}
+
+// Messages.
+type (
+	tickMsg   time.Time
+	saidMsg   struct{ text, id string } // id: of a question that is answered
+	badMsg    struct{ text string }
+	foundMsg  struct{ found records.Found }
+	insideMsg struct{ key, text string }
+)
+
+// Run shows the sessions until the user ends it or ctx ends. Input and output are
+// the terminal.
+func Run(ctx context.Context, store *records.Store) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m := &model{hub: &live.Hub{}, store: store, ctx: ctx, now: time.Now(), inside: map[string]string{}}
+	p := tea.NewProgram(m, tea.WithContext(ctx))
+	failed := make(chan error, 1)
+	go func() {
+		err := m.hub.Run(ctx)
+		failed <- err
+		if err != nil {
+			p.Quit()
+		}
+	}()
+	sub := m.hub.Subscribe()
+	defer sub.Close()
+	go func() {
+		for {
+			u, ok := sub.Next(ctx)
+			if !ok {
+				return
+			}
+			p.Send(u)
+		}
+	}()
+	_, err := p.Run()
+	ended := ctx.Err() != nil
+	cancel()
+	if herr := <-failed; herr != nil {
+		return herr
+	}
+	if ended {
+		return nil // a signal
+	}
+	return err
+}
+
+// Init implements tea.Model.
+func (m *model) Init() tea.Cmd { return tick() }
+
+func tick() tea.Cmd {
+	return tea.Tick(time.Second, func(t time.Time) tea.Msg { return tickMsg(t) })
+}
+
+// Update implements tea.Model.
+func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	m.now = time.Now()
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case tickMsg:
+		return m, tick()
+	case live.Update:
+		return m, m.take(msg)
+	case saidMsg:
+		m.said, m.bad = msg.text, false
+	case badMsg:
+		m.said, m.bad = msg.text, true
+	case foundMsg:
+		m.found, m.finding = msg.found, false
+	case insideMsg:
+		m.inside[msg.key] = msg.text
+	case tea.KeyPressMsg:
+		return m, m.press(msg.String(), msg.Key().Text)
+	}
+	return m, nil
+}
+
+// take notes an update.
+func (m *model) take(u live.Update) tea.Cmd {
+	if u.Sessions != nil || u.Empty {
+		m.sessions = u.Sessions
+		m.row = max(0, min(m.row, len(m.rows())-1))
+	}
+	for _, e := range u.Events {
+		m.events = append([]live.Event{e}, m.events[:min(len(m.events), keptEvents-1)]...)
+	}
+	m.lost += u.Lost
+	if !u.Asked {
+		return nil
+	}
+	m.questions = u.Questions
+	m.forget()
+	return m.settle()
+}
+
+// settle notes which question is in front now, and looks at what it asks for.
+func (m *model) settle() tea.Cmd {
+	m.asked = max(0, min(m.asked, len(m.questions)-1))
+	for i := range m.questions { // the one in front stays there
+		if m.questions[i].ID == m.front {
+			m.asked = i
+			return nil
+		}
+	}
+	return m.bring()
+}
+
+// bring brings the question at asked to the front.
+func (m *model) bring() tea.Cmd {
+	m.front, m.since, m.path, m.span = "", m.now, "", 0
+	if m.typing == typingPath {
+		m.typing = typingNothing
+	}
+	if len(m.questions) == 0 {
+		return nil
+	}
+	q := m.questions[m.asked]
+	m.front = q.ID
+	var looks []tea.Cmd
+	for i := range q.Items {
+		if _, known := m.inside[insideKey(q.ID, i)]; !known && q.Items[i].Problem == "" {
+			looks = append(looks, m.look(q, i))
+		}
+	}
+	return tea.Batch(looks...)
+}
+
+// forget drops what was learned of questions that are over.
+func (m *model) forget() {
+	for key := range m.inside {
+		id, _, _ := strings.Cut(key, "/")
+		live := false
+		for i := range m.questions {
+			live = live || m.questions[i].ID == id
+		}
+		if !live {
+			delete(m.inside, key)
+		}
+	}
+}
+
+func insideKey(id string, item int) string { return fmt.Sprintf("%s/%d", id, item) }
+
+// rootRow is a line of the list of roots.
+type rootRow struct {
+	session string
+	root    control.Root
+	rate    live.Rate
+}
+
+func (m *model) rows() []rootRow {
+	var out []rootRow
+	for _, s := range m.sessions {
+		for _, r := range s.Roots {
+			out = append(out, rootRow{s.Session, r, s.Rates[r.Name]})
+		}
+	}
+	return out
+}
+
+// do runs f beside the screen, with a session's client.
+func (m *model) do(session string, f func(context.Context, *control.Client) (string, error)) tea.Cmd {
+	return func() tea.Msg {
+		ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
+		defer cancel()
+		c := m.hub.Client(session)
+		if c == nil {
+			return badMsg{"session " + names.Quote(session) + " has ended"}
+		}
+		text, err := f(ctx, c)
+		m.hub.Refresh(session)
+		if err != nil {
+			return badMsg{control.Text(err)}
+		}
+		return saidMsg{text: text}
+	}
+}

@@ -1,0 +1,336 @@
+package top
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Styles by the terminal's own sixteen colours: its owner has chosen them.
+var (
+	bold   = lipgloss.NewStyle().Bold(true)
+	faint  = lipgloss.NewStyle().Faint(true)
+	good   = lipgloss.NewStyle().Foreground(lipgloss.Color("2"))
+	warn   = lipgloss.NewStyle().Foreground(lipgloss.Color("3"))
+	wrong  = lipgloss.NewStyle().Foreground(lipgloss.Color("1"))
+	chosen = lipgloss.NewStyle().Reverse(true)
+	none   = lipgloss.NewStyle()
+)
+
+// page is the lines of a screen. Every text is cut to the width before it is
+// styled; what is foreign has been escaped by whoever adds it.
+type page struct {
+	lines []string
+	width int
+}
+
+func (p *page) add(style lipgloss.Style, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	p.lines = append(p.lines, style.Render(ansi.Truncate(text, max(p.width, 1), "…")))
+}
+
+// wrapped adds a text that may take several lines, at most most.
+func (p *page) wrapped(style lipgloss.Style, indent, text string, most int) {
+	for i, line := range strings.Split(ansi.Wrap(text, max(p.width-len(indent), 10), " /"), "\n") {
+		if i == most {
+			p.add(faint, "%s…", indent)
+			return
+		}
+		p.add(style, "%s%s", indent, line)
+	}
+}
+
+// View implements tea.Model.
+func (m *model) View() tea.View {
+	p := &page{width: m.width}
+	m.head(p)
+	foot := &page{width: m.width}
+	m.foot(foot)
+	switch m.view {
+	case viewNow:
+		m.viewNow(p)
+	case viewAsk:
+		m.viewAsk(p)
+	case viewHistory:
+		m.viewHistory(p)
+	}
+	room := max(m.height-len(foot.lines), 1)
+	for len(p.lines) < room {
+		p.lines = append(p.lines, "")
+	}
+	v := tea.NewView(strings.Join(append(p.lines[:room], foot.lines...), "\n"))
+	v.AltScreen = true
+	v.WindowTitle = "rootsfs top"
+	return v
+}
+
+func (m *model) head(p *page) {
+	tabs := []string{"1 now", fmt.Sprintf("2 ask (%d)", len(m.questions)), "3 history"}
+	for i := range tabs {
+		if view(i) == m.view {
+			tabs[i] = "[" + tabs[i] + "]"
+		}
+	}
+	style := bold
+	if len(m.questions) > 0 {
+		style = bold.Inherit(warn)
+	}
+	p.add(style, "rootsfs   %s   %s", strings.Join(tabs, "   "), m.now.Format(time.TimeOnly))
+	p.add(none, "")
+}
+
+func (m *model) foot(p *page) {
+	if m.said != "" {
+		style := good
+		if m.bad {
+			style = wrong
+		}
+		p.add(style, "%s", clean(m.said))
+	}
+	switch m.typing {
+	case typingPath:
+		p.add(warn, "only this, below what is asked for: %s_   (enter, esc)", names.Escape(m.text))
+	case typingSearch:
+		p.add(warn, "path, such as *.md or src/**: %s_   (enter, esc)", names.Escape(m.text))
+	case typingSure:
+		p.add(wrong, "revoke every root of every session? y: yes; any other key: no")
+	case typingNothing:
+		p.add(faint, "%s", [...]string{
+			"up down: choose  x: revoke root  X: revoke session  E: revoke everything  m: ro or rw  tab  q: quit",
+			"r: allow read-only  w: allow as asked  n: narrow  t: for how long  d: deny  D: deny and remember  tab  q",
+			"/: search  enter: again  v: verify the chain  tab  q: quit",
+		}[m.view])
+	}
+}
+
+func (m *model) viewNow(p *page) {
+	if len(m.sessions) == 0 {
+		p.add(faint, "no session is live; start one: rootsfs mount --root PATH MOUNTPOINT")
+		return
+	}
+	at := 0
+	for i := range m.sessions {
+		s := &m.sessions[i]
+		m.session(p, s)
+		for _, r := range s.Roots {
+			style := none
+			if at == m.row {
+				style = chosen
+			}
+			rate := s.Rates[r.Name]
+			p.add(style, "  %-16s %-4s %-11s %6s/s %9s/s %8d ops %6d refused  %-12s %s", names.Escape(r.Name), r.Mode, r.State,
+				short(rate.Ops), size(int64(rate.Read+rate.Written)), r.Ops, r.Refused, m.ending(r.Expires), names.Escape(r.Resolved))
+			if q := quota("written", r.Written, r.Limits.MaxWritten, size) + quota("names", r.Created, r.Limits.MaxCreated, decimal); q != "" {
+				p.add(faint, "    %s", strings.TrimSpace(q))
+			}
+			at++
+		}
+		if s.MoreRoots > 0 {
+			p.add(faint, "  and %d roots more; see: rootsfs roots list", s.MoreRoots)
+		}
+		p.add(none, "")
+	}
+	m.refusals(p)
+}
+
+func (m *model) session(p *page, s *live.Session) {
+	what := names.Escape(s.Session)
+	if s.Point != "" {
+		what += " at " + names.Escape(s.Point)
+	}
+	if c := s.Server; c != nil {
+		what += fmt.Sprintf("  confined: %s, runs %s", c.Confinement, names.Escape(strings.Join(c.Command, " ")))
+	}
+	p.add(bold, "%s", what)
+	if s.Problem != "" {
+		p.add(wrong, "  no answer: %s", clean(s.Problem))
+	}
+	if s.ConfigError != "" {
+		p.add(wrong, "  the configuration is not in force: %s", clean(s.ConfigError))
+	}
+	p.add(faint, "  %s ops/s, %s/s read, %s/s written, %d in flight", short(s.Rate.Ops), size(int64(s.Rate.Read)), size(int64(s.Rate.Written)), s.Process.InFlight)
+	for _, f := range s.Files {
+		p.add(faint, "  server %s calls itself \"%s\": %d requests, %d refused", names.Escape(f.Subject), clean(f.Server), f.Requests, f.Refused)
+	}
+}
+
+// refusals are the last ones, as many as there is room for.
+func (m *model) refusals(p *page) {
+	p.add(bold, "last refusals")
+	n := 0
+	for _, e := range m.events {
+		if e.Kind != "refusal" && e.Kind != "failure" {
+			continue
+		}
+		p.add(none, "  %s %s: %s %s %s  %s", e.Time.Local().Format(time.TimeOnly), names.Escape(e.Session), e.Op, clean(e.Path), e.Reason, clean(e.Detail))
+		if n++; n == 20 {
+			break
+		}
+	}
+	if n == 0 {
+		p.add(faint, "  nothing was refused")
+	}
+	if m.lost > 0 {
+		p.add(faint, "  %d events came faster than they could be shown", m.lost)
+	}
+}
+
+func (m *model) viewAsk(p *page) {
+	if len(m.questions) == 0 {
+		p.add(faint, "nobody asks")
+		return
+	}
+	for i := range m.questions {
+		q := &m.questions[i]
+		style := bold
+		if i == m.asked {
+			style = bold.Reverse(true)
+		}
+		p.add(style, "%s asks, in session %s: %s left", names.Quote(who(q)), names.Escape(q.Session), until(q.Until.Sub(m.now)))
+		if i == m.asked {
+			m.question(p, q)
+		}
+	}
+}
+
+// clean makes sure of a text whose names have been escaped already.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != ' ' && !unicode.IsPrint(r) || unicode.Is(unicode.Cf, r) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+func who(q *live.Question) string {
+	if q.Server != "" {
+		return q.Server
+	}
+	return string(q.Subject)
+}
+
+func (m *model) question(p *page, q *live.Question) {
+	p.add(none, "  subject %s", names.Quote(string(q.Subject)))
+	p.add(none, "  its reason, in its own words, which nobody has checked:")
+	p.wrapped(warn, "    ", names.Quote(q.Message), 6)
+	for i := range q.Items {
+		it := &q.Items[i]
+		where := it.Resolved
+		if where == "" {
+			where = it.Requested
+		}
+		what := "with everything below"
+		if it.File {
+			what = "this file alone"
+		}
+		p.wrapped(bold, "  ", fmt.Sprintf("%d. %s  %s, %s", i+1, names.Quote(where), it.Mode, what), 4)
+		if it.Resolved != "" && it.Resolved != it.Requested {
+			p.wrapped(faint, "     ", "asked for as "+names.Quote(it.Requested), 3)
+		}
+		switch {
+		case it.Problem != "":
+			p.wrapped(wrong, "     ", "cannot be granted: "+clean(it.Problem), 2)
+		default:
+			text := m.inside[insideKey(q.ID, i)]
+			if text == "" {
+				text = "looking at what is there"
+			}
+			p.wrapped(faint, "     ", text, 3)
+		}
+	}
+	length := "as long as the session"
+	if spans[m.span] > 0 {
+		length = spans[m.span].String()
+	}
+	p.add(none, "  for: %s", length)
+	if m.path != "" {
+		p.wrapped(none, "  ", "only: "+names.Quote(m.path), 2)
+	}
+	p.add(none, "")
+}
+
+func (m *model) viewHistory(p *page) {
+	what := "all records"
+	if m.glob != "" {
+		what = "records of " + names.Quote(m.glob)
+	}
+	state := ""
+	switch {
+	case m.finding:
+		state = ", searching"
+	case !m.found.Complete:
+		state = ", not all were looked at"
+	}
+	p.add(bold, "%s: %d%s", what, m.found.Matched, state)
+	for i := range m.found.Entries {
+		e := &m.found.Entries[i]
+		style := none
+		switch e.Verdict {
+		case "refused":
+			style = wrong
+		case "failed":
+			style = warn
+		}
+		path := e.Path
+		if e.Path2 != "" {
+			path += " -> " + e.Path2
+		}
+		p.add(style, "%s  %-12s %-8s %-10s %s  %s", e.Time.Local().Format("01-02 15:04:05"), names.Escape(e.Session), names.Escape(e.Verdict), names.Escape(e.Op), path,
+			strings.TrimSpace(names.Escape(e.Kind)+" "+e.Detail))
+	}
+}
+
+func (m *model) ending(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return "ends " + until(t.Sub(m.now))
+}
+
+// until shows what is left of a time.
+func until(d time.Duration) string {
+	return max(0, d).Truncate(time.Second).String()
+}
+
+// quota shows how much of a limit is used, as a bar of ten places; "" without a
+// limit.
+func quota(what string, used, limit int64, show func(int64) string) string {
+	if limit <= 0 {
+		return ""
+	}
+	full := int(math.Round(10 * float64(min(used, limit)) / float64(limit)))
+	return fmt.Sprintf("%s [%s%s] %s of %s  ", what, strings.Repeat("#", full), strings.Repeat(".", 10-full), show(used), show(limit))
+}
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+func short(f float64) string {
+	if f >= 10 || f == 0 {
+		return strconv.FormatFloat(math.Round(f), 'f', 0, 64)
+	}
+	return strconv.FormatFloat(f, 'f', 1, 64)
+}
+
+// size shows a number of bytes.
+func size(n int64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return strconv.FormatInt(n, 10)
+	}
+	f, u := float64(n)/1024, 0
+	for f >= 1024 && u < len(units)-1 {
+		f, u = f/1024, u+1
+	}
+	return strconv.FormatFloat(f, 'f', 1, 64) + units[u:u+1]
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/top"
+)
+
+func newTopCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "top",
+		Short: "Show every session in the terminal: see, approve, revoke",
+		Long: `Show every live session with its roots and what happens in them, the questions of
+servers that wait for your consent, and the records, and revoke a root, a session or
+everything: what "rootsfs console" shows in a browser. The keys are in the last
+line. Leaving it ends nothing else.`,
+		Example: `  rootsfs top`,
+		Args:    nargs(0, 0, ""),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.top(cmd.Context()) },
+	}
+}
+
+func (a *app) top(ctx context.Context) error {
+	if in, ok := a.stdin.(*os.File); !ok || !isTerminal(in) || !isTerminal(a.stdout) {
+		return usage(errors.New("top needs a terminal; without one: rootsfs status --json, or rootsfs status --watch"))
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	store, err := recordStore()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	return top.Run(ctx, store)
+}

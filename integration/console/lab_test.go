@@ -1,0 +1,193 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+var binary string // rootsfs, built once
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "rootsfs-console-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	binary = filepath.Join(dir, "rootsfs")
+	code := 1
+	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/rootsfs").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build rootsfs: %v\n%s", err, out)
+	} else {
+		code = m.Run()
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// need skips the test where a program is missing, but not in CI.
+func need(t *testing.T, programs ...string) {
+	t.Helper()
+	missing := func(format string, args ...any) {
+		if os.Getenv("CI") != "" {
+			t.Fatalf(format, args...)
+		}
+		t.Skipf(format, args...)
+	}
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			missing("%s is needed: %v", p, err)
+		}
+	}
+	if err := mount.CheckFUSE(); err != nil {
+		missing("a real mount is needed: %v", err)
+	}
+}
+
+// lab is a place of its own with two sessions: "work", a mount, and "agent", a
+// confined server that speaks files/*.
+type lab struct {
+	t    *testing.T
+	work string
+	env  []string
+	next int // id of the server's next request
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	work, err := os.MkdirTemp("", "console-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{t: t, work: work, env: append(os.Environ(),
+		"HOME="+work, "XDG_RUNTIME_DIR="+work+"/run", "XDG_STATE_HOME="+work+"/state", "XDG_CONFIG_HOME="+work+"/config", "DBUS_SESSION_BUS_ADDRESS=")}
+	t.Cleanup(func() { _ = os.RemoveAll(work) })
+	for _, d := range []string{"run", "state", "config", "mnt", "code/docs", "out", "box", "ask/proj/docs", "ask/proj/.ssh", "ask/other"} {
+		if err := os.MkdirAll(filepath.Join(work, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{
+		"code/README.md": "# hello\n", "code/docs/guide.md": "guide\n", "ask/proj/a.txt": "a\n", "ask/proj/docs/b.md": "b\n",
+		"ask/proj/.env": "TOKEN=x\n", "ask/proj/.ssh/id_rsa": "key\n", "ask/other/c": "c\n",
+	} {
+		l.write(name, text)
+	}
+	server, err := os.ReadFile("server.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.write("box/server.py", string(server))
+	return l
+}
+
+func (l *lab) write(name, text string) {
+	l.t.Helper()
+	if err := os.WriteFile(filepath.Join(l.work, name), []byte(text), 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// rootsfs runs a command, which must succeed.
+func (l *lab) rootsfs(args ...string) string {
+	l.t.Helper()
+	cmd := exec.Command(binary, args...)
+	cmd.Env = l.env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		l.t.Fatalf("rootsfs %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// sessions begins both sessions.
+func (l *lab) sessions() {
+	l.t.Helper()
+	l.mount()
+	cmd := exec.Command(binary, "run", "--mcp", "on", "--name", "agent", "--root", "box="+l.work+"/box:rw", "--", "python3", l.work+"/box/server.py")
+	cmd.Env = l.env
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = io.Discard, io.Discard
+	if err := cmd.Start(); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() {
+		_ = stdin.Close() // the host hangs up
+		_ = cmd.Wait()    // how a server ends that was hung up on is not asked here
+	})
+	l.until("the server is live", func() bool {
+		out, _ := l.try("status", "--session", "agent", "--json")
+		return strings.Contains(out, `"requests"`)
+	})
+}
+
+// mount begins the session "work".
+func (l *lab) mount() {
+	l.t.Helper()
+	l.rootsfs("mount", "--daemon", "--name", "work", "--max-written", "20M", "--root", "code="+l.work+"/code:ro", "--root", "out="+l.work+"/out:rw", l.work+"/mnt")
+	l.t.Cleanup(func() { l.rootsfs("unmount", l.work+"/mnt") })
+}
+
+func (l *lab) try(args ...string) (string, error) {
+	cmd := exec.Command(binary, args...)
+	cmd.Env = l.env
+	out, err := cmd.Output()
+	return string(out), err
+}
+
+// ask makes the server ask for consent.
+func (l *lab) ask(message, mode string, paths ...string) {
+	l.t.Helper()
+	l.next++
+	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": l.next, "method": "files/consent",
+		"params": map[string]any{"message": message, "mode": mode, "requestedPaths": paths}})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	f, err := os.OpenFile(l.work+"/box/say", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.Write(append(line, '\n'))
+		_ = f.Close()
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// heard waits for the answer to the server's last request.
+func (l *lab) heard() string {
+	l.t.Helper()
+	found := ""
+	l.until("the server hears", func() bool {
+		data, _ := os.ReadFile(l.work + "/box/heard") // not there before the first answer
+		for line := range strings.Lines(string(data)) {
+			if strings.Contains(line, fmt.Sprintf(`"id":%d,`, l.next)) {
+				found = line
+			}
+		}
+		return found != ""
+	})
+	return found
+}
+
+// until waits for something that happens by itself. The limit only ends a test
+// that has failed.
+func (l *lab) until(what string, ok func() bool) {
+	l.t.Helper()
+	for end := time.Now().Add(40 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			l.t.Fatalf("never happened: %s", what)
+		}
+	}
+}

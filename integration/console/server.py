@@ -1,0 +1,26 @@
+# An MCP server for the tests, confined as any other: it sends the lines that the
+# test puts into the file "say" of its root, and keeps what it is told in "heard".
+import sys, threading, time, os
+
+here = os.path.dirname(os.path.abspath(__file__))
+
+def hear():
+    for line in sys.stdin:
+        with open(here + "/heard", "a") as f:
+            f.write(line)
+    os._exit(0)  # the host has hung up
+
+threading.Thread(target=hear, daemon=True).start()
+said = 0
+while True:
+    try:
+        with open(here + "/say") as f:
+            text = f.read()
+    except OSError:
+        text = ""
+    lines = text[said:].rpartition("\n")
+    if lines[0]:
+        sys.stdout.write(lines[0] + "\n")
+        sys.stdout.flush()
+        said += len(lines[0]) + 1
+    time.sleep(0.05)

@@ -1,0 +1,159 @@
+package console
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// screen is rootsfs top in a terminal of tmux.
+type screen struct {
+	*lab
+	server string // of tmux: its socket
+	last   string
+}
+
+func (l *lab) top() *screen {
+	l.t.Helper()
+	s := &screen{lab: l, server: filepath.Join(l.work, "tmux")}
+	s.tmux("-f", "/dev/null", "new-session", "-d", "-x", "150", "-y", "40", binary+" top; echo left with $?; sleep 60")
+	l.t.Cleanup(func() { s.tmux("kill-server") })
+	return s
+}
+
+func (s *screen) tmux(args ...string) string {
+	s.t.Helper()
+	cmd := exec.Command("tmux", append([]string{"-u", "-S", s.server}, args...)...)
+	cmd.Env = append(s.env, "TERM=xterm-256color", "LANG=C.UTF-8")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("tmux %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// press sends keys as a person would.
+func (s *screen) press(keys ...string) {
+	s.t.Helper()
+	s.tmux(append([]string{"send-keys"}, keys...)...)
+}
+
+// shows waits until all texts are on the screen.
+func (s *screen) shows(texts ...string) {
+	s.t.Helper()
+	for end := time.Now().Add(40 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		s.last = s.tmux("capture-pane", "-p")
+		missing := ""
+		for _, x := range texts {
+			if !strings.Contains(s.last, x) {
+				missing = x
+			}
+		}
+		if missing == "" {
+			return
+		}
+		if time.Now().After(end) {
+			s.t.Fatalf("never shown: %q\n%s", missing, s.last)
+		}
+	}
+}
+
+// answers presses a key until the question is no longer in front: it takes no
+// answer in its first moment.
+func (s *screen) answers(key, said string) {
+	s.t.Helper()
+	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
+		s.press(key)
+		time.Sleep(200 * time.Millisecond)
+		if s.last = s.tmux("capture-pane", "-p"); strings.Contains(s.last, said) {
+			return
+		}
+	}
+	s.t.Fatalf("%s never said %q\n%s", key, said, s.last)
+}
+
+// The terminal shows and does what the page does (issue 8, 3; R090, R087-R089,
+// R094, R136, R146).
+func TestTop(t *testing.T) {
+	need(t, "tmux", "python3")
+	l := newLab(t)
+	l.sessions()
+	s := l.top()
+	s.shows("rootsfs", "[1 now]", "work at "+l.work+"/mnt", "code", "ro", "live", "agent", "confined: namespaces", "written [..........] 0 of 20.0M", "nothing was refused")
+
+	// A refusal, with its reason and rule, as it happens; names cannot move the cursor.
+	if err := os.WriteFile(l.work+"/mnt/code/evil\x1b[2J\u202e", nil, 0o600); err == nil {
+		t.Error("written to a read-only root")
+	}
+	s.shows("create", `evil\u{1b}[2J\u{202e}`, "ReadOnly")
+
+	// A question: who, why, where, what is there; narrowed, for an hour.
+	l.ask("to index\x1b]0;owned\x07 it", "rw", l.work+"/ask/proj")
+	s.shows("2 ask (1)")
+	s.press("2")
+	s.shows("[2 ask (1)]", `to index\u{1b}]0;owned\u{7} it`, `"`+l.work+`/ask/proj"`, "2 files", "would hide 2 names", ".env", "left")
+	s.press("t", "t", "n")
+	s.shows("only this, below what is asked for: " + l.work + "/ask/proj_")
+	s.press("-l", "/docs")
+	s.press("Enter")
+	s.shows("for: 1h0m0s", `only: "`+l.work+`/ask/proj/docs"`)
+	s.answers("r", `allowed "`+l.work+`/ask/proj/docs" (ro)`)
+	if got := l.heard(); !strings.Contains(got, `"granted":true`) || !strings.Contains(got, `ask/proj/docs"`) || !strings.Contains(got, `"mode":"ro"`) {
+		t.Errorf("the server was told %s", got)
+	}
+	s.shows("nobody asks")
+
+	// Denied, and the same again without a question.
+	l.ask("please", "ro", l.work+"/ask/other")
+	s.shows("please")
+	s.answers("D", "and remembered")
+	if got := l.heard(); !strings.Contains(got, `"granted":false`) {
+		t.Errorf("the server was told %s", got)
+	}
+	l.ask("please again", "ro", l.work+"/ask/other/c")
+	if got := l.heard(); !strings.Contains(got, `"granted":false`) {
+		t.Errorf("the server was told %s", got)
+	}
+
+	// Records: searched, verified.
+	s.press("3")
+	s.shows("[3 history]", "all records", "refused")
+	s.press("/")
+	s.press("-l", "evil*")
+	s.press("Enter")
+	s.shows(`records of "evil*": 1`)
+	s.press("v")
+	s.shows("records: whole")
+
+	s.revoking()
+	s.press("q")
+	s.shows("left with 0")
+}
+
+// revoking revokes one root, and then everything, while a file is open.
+func (s *screen) revoking() {
+	s.t.Helper()
+	open, err := os.Open(s.work + "/mnt/code/README.md")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer open.Close()
+	s.press("1")
+	s.shows("[1 now]")
+	// The roots stand in the order of sessions: the agent's first.
+	s.press("m") // the first root of the agent changes its mode, or says why not
+	s.press("E")
+	s.shows("revoke every root of every session?")
+	s.press("n")
+	if _, err := open.ReadAt(make([]byte, 1), 0); err != nil {
+		s.t.Errorf("revoked without a yes: %v", err)
+	}
+	s.press("E", "y")
+	s.shows("code revoked in", "out revoked in", "box revoked in")
+	if _, err := open.ReadAt(make([]byte, 1), 0); err == nil {
+		s.t.Error("an open file lives after the revocation")
+	}
+}
