@@ -1,0 +1,145 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// hostile is what a server may call itself, say, and name a file.
+const hostile = "\x1b[31mred\u202e\nAllow? y\x07\u200b\xff" + "ab"
+
+// full is a model with something hostile in every place.
+func full(width, height int) *model {
+	m := &model{hub: &live.Hub{}, width: width, height: height, now: time.Now(), inside: map[string]string{}}
+	end := m.now.Add(time.Hour)
+	st := control.Status{
+		Session: "s", Point: "/mnt/" + hostile, ConfigError: hostile, Server: &control.Confined{Command: []string{hostile}, Confinement: "namespaces"},
+		Files: []broker.Stats{{Subject: hostile, Server: hostile}},
+	}
+	for i := range 30 {
+		st.Roots = append(st.Roots, control.Root{Name: fmt.Sprint("root", i, hostile), Resolved: "/" + strings.Repeat(hostile, 20), Mode: "ro", State: "live", Expires: &end,
+			Limits: guard.Limits{MaxWritten: 10, MaxCreated: 3}, Written: 1 << 40})
+	}
+	q := live.Question{Session: "s", Question: control.Question{Question: broker.Question{ID: "q", Server: hostile, Message: strings.Repeat(hostile, 50), Subject: hostile,
+		Asked: m.now, Until: end, Items: []broker.Item{{Requested: hostile, Resolved: "/" + hostile, Mode: "rw"}, {Requested: hostile, Problem: hostile}}}}}
+	two := q
+	two.ID = "r"
+	m.take(live.Update{Sessions: []live.Session{{Status: st, Problem: hostile}}, Asked: true, Questions: []live.Question{q, two},
+		Events: []live.Event{{Session: "s", Event: control.Event{Kind: "refusal", Op: "open", Path: hostile, Reason: "Permission", Detail: hostile}}}})
+	m.found = records.Found{Entries: []records.Entry{{Session: hostile, Op: hostile, Verdict: "refused", Path: "a"}}}
+	m.said, m.glob, m.text, m.path = hostile, hostile, hostile, "/"+hostile
+	return m
+}
+
+// Whatever servers say and files are called, the screen keeps its size, and the
+// terminal gets no control characters but those of the styles.
+func TestScreenIsSafe(t *testing.T) {
+	for _, size := range [][2]int{{150, 40}, {80, 24}, {20, 5}, {1, 1}, {0, 0}} {
+		for v := range viewHistory + 1 {
+			for ty := range typingSure + 1 {
+				m := full(size[0], size[1])
+				m.view, m.typing = v, ty
+				text := ansi.Strip(m.View().Content)
+				lines := strings.Split(text, "\n")
+				if len(lines) > max(size[1], 4) {
+					t.Errorf("%v, view %d: %d lines", size, v, len(lines))
+				}
+				for _, l := range lines {
+					if ansi.StringWidth(l) > max(size[0], 1) {
+						t.Errorf("%v, view %d: %d wide: %q", size, v, ansi.StringWidth(l), l)
+					}
+					if strings.ContainsAny(l, "\x1b\x07\u202e\u200b\r") {
+						t.Errorf("%v, view %d: %q", size, v, l)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Keys answer nothing in the first moment of a question, nor outside the view of
+// the questions, nor while a line is typed.
+func TestAnswersSettle(t *testing.T) {
+	key := func(m *model, k string) tea.Cmd {
+		_, cmd := m.Update(tea.KeyPressMsg{Text: k, Code: []rune(k)[0]})
+		return cmd
+	}
+	for _, k := range []string{"r", "w", "d", "D"} {
+		m := full(100, 30)
+		if m.view = viewAsk; key(m, k) != nil {
+			t.Errorf("%s answers at once", k)
+		}
+		m.since = time.Now().Add(-2 * Settle)
+		m.view = viewNow
+		if key(m, k) != nil {
+			t.Errorf("%s answers from another view", k)
+		}
+		m.view, m.typing = viewAsk, typingPath
+		if key(m, k) != nil {
+			t.Errorf("%s answers while a line is typed", k)
+		}
+		m.typing = typingNothing
+		if key(m, k) == nil {
+			t.Errorf("%s does not answer", k)
+		}
+		// The next one comes to the front when the first is over: it settles anew.
+		m.take(live.Update{Asked: true, Questions: m.questions[1:]})
+		if m.front != "r" || key(m, k) != nil {
+			t.Errorf("%s answers the next question (%s) at once", k, m.front)
+		}
+	}
+	// What was narrowed for one question does not hold for another.
+	m := full(100, 30)
+	m.path, m.span = "/x", 2
+	m.take(live.Update{Asked: true, Questions: m.questions[1:]})
+	if m.path != "" || m.span != 0 {
+		t.Errorf("the next question is narrowed to %q for %v", m.path, spans[m.span])
+	}
+	// One that came later does not take the front.
+	first := m.questions[0]
+	late := first
+	late.ID = "a"
+	m.take(live.Update{Asked: true, Questions: []live.Question{late, first}})
+	if m.front != "r" || m.asked != 1 {
+		t.Errorf("in front is %s", m.front)
+	}
+}
+
+// Ten thousand events leave what is kept bounded.
+func TestManyEvents(t *testing.T) {
+	m := full(100, 30)
+	for i := range 10_000 {
+		m.take(live.Update{Events: []live.Event{{Session: "s", Event: control.Event{Kind: "refusal", PID: int32(i)}}}})
+	}
+	if len(m.events) != keptEvents || m.events[0].PID != 9999 {
+		t.Errorf("%d events, the newest is %d", len(m.events), m.events[0].PID)
+	}
+}
+
+// Everything is revoked only after a yes.
+func TestEverythingAsks(t *testing.T) {
+	m := full(100, 30)
+	press := func(k string) tea.Cmd {
+		_, cmd := m.Update(tea.KeyPressMsg{Text: k, Code: []rune(k)[0]})
+		return cmd
+	}
+	for _, k := range []string{"n", "x", "Y", " "} {
+		if press("E") != nil || m.typing != typingSure || press(k) != nil || m.typing != typingNothing {
+			t.Errorf("%q is taken for a yes", k)
+		}
+	}
+	if press("E"); press("y") == nil {
+		t.Error("y is no yes")
+	}
+}
