@@ -31,6 +31,9 @@
 // under other paths than the host (broker.Config.FlatAt), roots/list and files/*
 // speak the server's; what the two tell each other beside that, they have to mean
 // alike. Since 2026-07-28 no request may come out of the blue: a host of that
-// revision is not asked for consent, but the session's other askers are. It
+// revision is asked for consent in the place of the answer to a call of its own
+// that is open (tools/call, prompts/get, resources/read), if it can show forms;
+// where none is, the session's other askers are asked. Which call a server's
+// question belongs to it does not say: it is put in the place of the latest. It
 // confines nobody.
 package proxy

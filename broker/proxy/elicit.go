@@ -65,21 +65,24 @@ func (q *questions) end() {
 // answer takes the host's answer to an id of ours. One that nobody waits for
 // came too late and is nobody's.
 func (q *questions) answer(b []byte, f *frame) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	id := string(meant(f.id.of(b)))
-	ch := q.waiting[id]
-	if ch == nil {
-		return
-	}
-	delete(q.waiting, id)
 	switch {
 	case !f.twice.absent(), f.result.absent() == f.err.absent():
-		ch <- response{err: errors.New("the host's answer is ambiguous")}
+		q.deliver(id, response{err: errors.New("the host's answer is ambiguous")})
 	case f.result.absent():
-		ch <- response{err: fmt.Errorf("the host answered with an error: %s", f.err.of(b))}
+		q.deliver(id, response{err: fmt.Errorf("the host answered with an error: %s", f.err.of(b))})
 	default:
-		ch <- response{result: bytes.Clone(f.result.of(b))}
+		q.deliver(id, response{result: bytes.Clone(f.result.of(b))})
+	}
+}
+
+// deliver gives an answer to whoever waits for it.
+func (q *questions) deliver(id string, r response) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ch := q.waiting[id]; ch != nil {
+		delete(q.waiting, id)
+		ch <- r
 	}
 }
 

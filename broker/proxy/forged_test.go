@@ -25,7 +25,7 @@ func (n *line) consents(id, dir string) message {
 	return m
 }
 
-func granted(t *testing.T, m message) wire.ConsentResult {
+func granted(t testing.TB, m message) wire.ConsentResult {
 	t.Helper()
 	var r wire.ConsentResult
 	if err := json.Unmarshal(m.Result, &r); err != nil {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -100,19 +101,27 @@ func (p *Proxy) request(b []byte, f *frame) (out []byte, pass bool) {
 		return nil, true
 	}
 	revision := string(meant(rev.of(b)))
+	if p.rounds.taken(f.id.of(b)) {
+		p.refuseHost(b, f, "a request of the host's has the id of a call that the server is still answering")
+		return nil, false
+	}
 	p.settled(b, f, revision)
-	out, refused := p.resume(b, f)
-	if refused {
+	out, kept := p.resume(b, f)
+	if kept {
 		return nil, false
 	}
 	out = advertise(out, patch{key: "params", members: []patch{{key: "_meta", members: []patch{
 		{key: mcp.MetaKeyClientCapabilities, members: p.capabilities(patch{key: "roots", value: []byte("{}")})},
 	}}}})
 	if revision >= noHandshake && answerable(f.id.of(b)) {
-		p.rounds.keep(f.id.of(b), out)
+		asks := slices.Contains(inRounds, string(meant(f.method.of(b)))) && asksForms(b, meta, mcp.MetaKeyClientCapabilities, "elicitation")
+		p.rounds.keep(f.id.of(b), out, asks)
 	}
 	return out, false
 }
+
+// inRounds are the requests that may be answered by a request for input (SEP-2322).
+var inRounds = []string{"tools/call", "prompts/get", "resources/read"}
 
 // settled notes what a request without handshake says of the host.
 func (p *Proxy) settled(b []byte, f *frame, revision string) {
@@ -120,7 +129,11 @@ func (p *Proxy) settled(b []byte, f *frame, revision string) {
 		p.greets(f.id.of(b))
 	}
 	p.session.Settled(revision, "")
-	p.askThroughHost(false)
+	if revision >= noHandshake {
+		p.session.AskThrough(inCalls{p})
+	} else {
+		p.session.AskThrough(nil)
+	}
 	p.attach()
 }
 

@@ -24,21 +24,30 @@ import (
 //	                its call comes back with requestState of ours, in whose place
 //	                the server's goes, and the roots are put among the answers
 //
+// What the session itself has to ask the host's user, it asks in the place of an
+// answer, too: see incall.go.
+//
 // Roots that cannot be listed end the call with an error at the host, and
 // nothing is repeated (R172).
 type rounds struct {
-	mu   sync.Mutex        // guards the fields below
-	host map[string]*round // by the host's id
-	ours map[string]*round // by the id of the repetition under way
-	held int               // bytes of all requests
+	mu    sync.Mutex        // guards the fields below, and the rounds
+	host  map[string]*round // by the host's id
+	ours  map[string]*round // by the server's id, where that is another one
+	asked map[string]*round // by the question in their place, see incall.go
+	held  int               // bytes of all requests and answers
+	seq   int
 }
 
 // round is one call of the host's that is not answered.
 type round struct {
-	hostID  []byte // raw
-	request []byte // as the server got it
-	id      string // key of the repetition under way; "" while there is none
-	n       int    // repetitions so far
+	hostID   []byte // raw
+	request  []byte // as the server got it
+	serverID []byte // raw: under which the server knows it; nil: the host's
+	n        int    // repetitions so far
+	seq      int    // its place among all calls
+	asks     bool   // the host may be asked something in the place of an answer
+	question string // that it was asked so, until it comes back; "": none
+	answer   []byte // the server's, that came meanwhile
 }
 
 const (
@@ -61,8 +70,9 @@ func idKey(id []byte) string {
 	return `"` + string(meant(id)) + `"`
 }
 
-// keep keeps a call. request is the message as the server gets it.
-func (r *rounds) keep(id, request []byte) {
+// keep keeps a call. request is the message as the server gets it; asks says that
+// the host may be asked something in the place of an answer.
+func (r *rounds) keep(id, request []byte, asks bool) {
 	key := idKey(id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,9 +83,10 @@ func (r *rounds) keep(id, request []byte) {
 		return
 	}
 	if r.host == nil {
-		r.host, r.ours = map[string]*round{}, map[string]*round{}
+		r.host, r.ours, r.asked = map[string]*round{}, map[string]*round{}, map[string]*round{}
 	}
-	r.host[key] = &round{hostID: bytes.Clone(id), request: bytes.Clone(request)}
+	r.seq++
+	r.host[key] = &round{hostID: bytes.Clone(id), request: bytes.Clone(request), asks: asks, seq: r.seq}
 	r.held += len(request)
 }
 
@@ -84,14 +95,14 @@ func (r *rounds) keep(id, request []byte) {
 func (r *rounds) answered(id []byte) *round {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.host) == 0 {
+	if len(r.host) == 0 && len(r.ours) == 0 {
 		return nil
 	}
 	key := idKey(id)
 	if o := r.ours[key]; o != nil {
 		return o
 	}
-	if h := r.host[key]; h != nil && h.id == "" {
+	if h := r.host[key]; h != nil && h.serverID == nil {
 		return h
 	}
 	return nil
@@ -105,11 +116,16 @@ func (r *rounds) forget(c *round) {
 }
 
 func (r *rounds) forgetLocked(c *round) {
-	if key := idKey(c.hostID); r.host[key] == c {
-		delete(r.host, key)
-		r.held -= len(c.request)
+	key := idKey(c.hostID)
+	if r.host[key] != c && r.asked[c.question] != c {
+		return // it was before
 	}
-	delete(r.ours, c.id)
+	if r.host[key] == c {
+		delete(r.host, key)
+	}
+	delete(r.asked, c.question)
+	delete(r.ours, idKey(c.serverID))
+	r.held -= len(c.request) + len(c.answer)
 }
 
 // repeat puts a call under a new id; it reports false if the host has given it
@@ -124,24 +140,24 @@ func (r *rounds) repeat(c *round, id string) (ok, often bool) {
 		r.forgetLocked(c)
 		return false, true
 	}
-	delete(r.ours, c.id)
-	c.id = `"` + id + `"`
+	delete(r.ours, idKey(c.serverID))
+	c.serverID = []byte(`"` + id + `"`)
 	c.n++
-	r.ours[c.id] = c
+	r.ours[string(c.serverID)] = c
 	return true, false
 }
 
-// cancelled ends the call of the host's id and returns the key under which the
-// server knows it, "" if that is the host's.
-func (r *rounds) cancelled(id []byte) string {
+// cancelled ends the call of the host's id and returns the one under which the
+// server knows it, nil if that is the host's.
+func (r *rounds) cancelled(id []byte) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.host[idKey(id)]
 	if c == nil {
-		return ""
+		return nil
 	}
 	r.forgetLocked(c)
-	return c.id
+	return c.serverID
 }
 
 // hostCancels tells the server by which id it knows the call.
@@ -150,11 +166,11 @@ func (p *Proxy) hostCancels(b []byte, f *frame) (out []byte, pass bool) {
 	if !ok {
 		return nil, true
 	}
-	key := p.rounds.cancelled(at.of(b))
-	if key == "" {
+	id := p.rounds.cancelled(at.of(b))
+	if id == nil {
 		return nil, true
 	}
-	return replaced(b, at, []byte(key)), false
+	return replaced(b, at, id), false
 }
 
 // wanted is one request of roots inside a result.
@@ -290,15 +306,19 @@ func (p *Proxy) askOthers(b []byte, f *frame, r *round, reqs span, keys []string
 
 // resume puts roots among the answers that the host comes back with, and the
 // server's requestState in the place of ours. Other requests stay as they are.
-// refused: the host was told why it is not carried.
-func (p *Proxy) resume(b []byte, f *frame) (out []byte, refused bool) {
+// kept: it is not carried; if that is a refusal, the host was told why.
+func (p *Proxy) resume(b []byte, f *frame) (out []byte, kept bool) {
 	at, ok := lookup(b, f.params, "requestState")
 	if !ok {
 		return b, false
 	}
-	text, ok := strings.CutPrefix(string(meant(at.of(b))), p.prefix)
+	state := string(meant(at.of(b)))
+	text, ok := strings.CutPrefix(state, p.prefix)
 	if !ok {
 		return b, false
+	}
+	if p.comesBack(b, f, state) {
+		return nil, true
 	}
 	var m memo
 	raw, err := base64.RawURLEncoding.DecodeString(text)

@@ -80,13 +80,15 @@ func (p *Proxy) response(b []byte, f *frame, mine bool) (out []byte, pass bool) 
 		return nil, false
 	case r == nil:
 		return nil, true
+	case p.rounds.defers(r, b):
+		return nil, false
 	case !f.result.absent():
 		if t, ok := lookup(b, f.result, "resultType"); ok && equal(t.of(b), "input_required") {
 			return p.inputRequired(b, f, r)
 		}
 	}
 	p.rounds.forget(r)
-	if !mine {
+	if idKey(id) == idKey(r.hostID) {
 		return nil, true
 	}
 	return replaced(b, f.id, r.hostID), false

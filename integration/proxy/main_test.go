@@ -133,6 +133,18 @@ func goServer() error {
 		c, err := f.Read(ctx, in.Path, client.ReadOptions{})
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(c.Data)}}}, nil, err
 	})
+	mcp.AddTool(s, &mcp.Tool{Name: "consent"}, func(ctx context.Context, req *mcp.CallToolRequest, in struct{ Path string }) (*mcp.CallToolResult, any, error) {
+		f, err := b.Files(req.Session)
+		if err != nil {
+			return nil, nil, err
+		}
+		granted, err := f.Consent(ctx, "to read", in.Path)
+		if err != nil {
+			return nil, nil, err
+		}
+		text, err := json.Marshal(granted)
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}}, nil, err
+	})
 	s.AddTool(&mcp.Tool{Name: "roots", InputSchema: map[string]any{"type": "object"}}, func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if r, ok := req.Params.InputResponses["r"].(*mcp.ListRootsResult); ok {
 			text, err := json.Marshal(r.Roots)

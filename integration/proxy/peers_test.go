@@ -214,6 +214,36 @@ func inGoServer(t *testing.T, newPlace placer) {
 	}
 }
 
+// A server on the Go SDK asks for consent while a tool is called, and the host's user
+// gives it: through a request of its own in the handshake's revisions, and in the
+// place of the tool's answer since 2026-07-28.
+func TestGoServerConsent(t *testing.T) { everywhere(t, inGoServerConsent) }
+
+func inGoServerConsent(t *testing.T, newPlace placer) {
+	for _, revision := range []string{handshake, modern} {
+		dir, other := tree(t, "hello"), tree(t, "other")
+		var asked []string
+		p := host(t, newPlace(t).command(goCommand(t)...), &mcp.ClientOptions{
+			ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				asked = append(asked, req.Params.Message)
+				if strings.Contains(req.Params.Message, other) {
+					return &mcp.ElicitResult{Action: "decline"}, nil
+				}
+				return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "read only"}}, nil
+			},
+		}, revision)
+		if got := p.tool("consent", map[string]any{"Path": dir}); !strings.Contains(got, dir) || len(asked) != 1 || !strings.Contains(asked[0], dir) {
+			t.Errorf("%s: consent: %s; the user was asked %q", revision, got, asked)
+		}
+		if got := p.tool("read", map[string]any{"Path": dir + "/a.txt"}); got != "hello" {
+			t.Errorf("%s: read: %s", revision, got)
+		}
+		if got := p.tool("consent", map[string]any{"Path": other}); strings.Contains(got, other) || len(asked) != 2 {
+			t.Errorf("%s: consent that was declined: %s; the user was asked %q", revision, got, asked)
+		}
+	}
+}
+
 // The MCP Inspector as host, in its CLI mode.
 func TestInspector(t *testing.T) { everywhere(t, inInspector) }
 

@@ -1,0 +1,230 @@
+package proxy_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// asked is what a host of 2026-07-28 gets in the place of an answer.
+type asked struct {
+	ResultType    string
+	InputRequests map[string]struct {
+		Method string
+		Params json.RawMessage
+	}
+	RequestState string
+}
+
+// consentInCall has the server ask for dir while it answers the host's call by an
+// id, and returns the question as the host gets it.
+func (n *line) consentInCall(id, dir string) asked {
+	n.t.Helper()
+	n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"ask","method":"files/consent","params":{"message":"please","requestedPaths":[%q]}}`+"\n", dir))
+	m := n.host.message()
+	var a asked
+	if err := json.Unmarshal(m.Result, &a); err != nil {
+		n.t.Fatalf("the host got %+v: %v", m, err)
+	}
+	q := a.InputRequests["rootsfs-consent"]
+	if string(m.ID) != id || a.ResultType != "input_required" || q.Method != "elicitation/create" || !strings.Contains(string(q.Params), dir) || a.RequestState == "" {
+		n.t.Fatalf("the host got %s %s", m.ID, m.Result)
+	}
+	return a
+}
+
+// again is the call, repeated with the user's answer.
+func (a *asked) again(id, answer string) string {
+	state, _ := json.Marshal(a.RequestState)
+	return call(id, `,"inputResponses":{"rootsfs-consent":`+answer+`},"requestState":`+string(state))
+}
+
+// decided is the answer to the server's files/consent, past what else it hears.
+func (n *line) decided() wire.ConsentResult {
+	n.t.Helper()
+	for {
+		if m := n.server.message(); string(m.ID) == `"ask"` {
+			return granted(n.t, m)
+		}
+	}
+}
+
+// A server asks for consent while it answers a call of a host of 2026-07-28: the
+// host's user is asked in the place of the answer, the server never sees the
+// question or the repeated call, and the host gets the answer by its new id.
+func TestModern_Consent(t *testing.T) {
+	l := newLab(t, nil)
+	n := l.connect(nil)
+	for i, c := range []struct {
+		answer  string
+		granted bool
+	}{{`{"action":"decline"}`, false}, {yes, true}, {`{"action":"cancel"}`, false}, {`[]`, false}} {
+		dir := t.TempDir()
+		first, second := fmt.Sprint(10*i+1), fmt.Sprint(10*i+2)
+		n.host.say(call(first, ""))
+		if m := n.server.message(); string(m.ID) != first {
+			t.Fatalf("the server got %+v", m)
+		}
+		a := n.consentInCall(first, dir)
+		n.ping(n.server, n.host) // nothing waits for the person
+		n.host.say(a.again(second, c.answer))
+		if r := n.decided(); r.Granted != c.granted {
+			t.Errorf("%s: %+v", c.answer, r)
+		}
+		n.server.say(`{"jsonrpc":"2.0", "id":` + first + `,"result":{"x":1e400}}` + "\n")
+		n.host.hears(`{"jsonrpc":"2.0", "id":` + second + `,"result":{"x":1e400}}` + "\n")
+		n.host.say(`{"jsonrpc":"2.0","method":"mark"}` + "\n")
+		n.server.hears(`{"jsonrpc":"2.0","method":"mark"}` + "\n") // and nothing before it
+	}
+	if st := n.p.Stats(); st.Asked != 4 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// A second question during the same call, and roots after it: the server knows the
+// call by one id, the host by three.
+func TestModern_ConsentTwice(t *testing.T) {
+	l := newLab(t, nil)
+	n := l.connect(nil)
+	n.host.say(call(`"a\"1"`, ""))
+	n.server.message()
+	a := n.consentInCall(`"a\"1"`, t.TempDir())
+	n.host.say(a.again("2", `{"action":"decline"}`))
+	n.decided()
+	dir := t.TempDir()
+	a = n.consentInCall("2", dir)
+	n.host.say(a.again("3", yes))
+	if r := n.decided(); !r.Granted {
+		t.Errorf("%+v", r)
+	}
+	n.server.say(`{"jsonrpc":"2.0","id":"a\"1","result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
+	again := n.server.message()
+	if p := n.params(again); !strings.Contains(string(p.InputResponses["roots"]), dir) {
+		t.Errorf("the call came again as %s", again.Params)
+	}
+	n.server.say(`{"jsonrpc":"2.0","id":` + string(again.ID) + `,"result":{"x":1}}` + "\n")
+	n.host.hears(`{"jsonrpc":"2.0","id":3,"result":{"x":1}}` + "\n")
+}
+
+// A server that answers before the host has come back: its answer is kept. One that
+// asks for input of the host's then is heard as well.
+func TestModern_ConsentLate(t *testing.T) {
+	l := newLab(t, func(c *broker.Config) { c.AskFor = 50 * time.Millisecond })
+	n := l.connect(nil)
+	for i, result := range []string{`{"x":1.0}`, `{"resultType":"input_required","inputRequests":{"e":{"method":"elicitation/create"}},"requestState":"s"}`} {
+		first, second := fmt.Sprint(10*i+1), fmt.Sprint(10*i+2)
+		n.host.say(call(first, ""))
+		n.server.message()
+		a := n.consentInCall(first, t.TempDir())
+		if r := n.decided(); r.Granted || r.Reason != "timeout" {
+			t.Errorf("nobody answered: %+v", r)
+		}
+		n.server.say(`{"jsonrpc":"2.0","id":` + first + `,"result":` + result + "}\n")
+		n.ping(n.server, n.host) // and nothing before it
+		n.host.say(a.again(second, yes))
+		n.host.hears(`{"jsonrpc":"2.0","id":` + second + `,"result":` + result + "}\n")
+	}
+	if roots := l.reg.Roots(); len(roots) != 0 {
+		t.Errorf("an answer that came too late granted %+v", roots)
+	}
+}
+
+// Where no call of the host's can carry the question, others are asked: the owner,
+// by the control socket.
+func TestModern_ConsentElsewhere(t *testing.T) {
+	byOwner := broker.AskerFunc(func(_ context.Context, q *broker.Question) (broker.Answer, error) {
+		return broker.Answer{By: "control", Decisions: []broker.Decision{{Allow: true}}}, nil
+	})
+	l := newLab(t, func(c *broker.Config) { c.Asker = broker.Chain(broker.AskHost, byOwner) })
+	n := l.connect(nil)
+	for name, open := range map[string]string{
+		"no call":                `{"jsonrpc":"2.0","method":"notifications/x","params":{` + modern + `}}`,
+		"one that takes no form": strings.Replace(strings.TrimSpace(call("1", "")), `"elicitation":{}`, `"elicitation":{"url":{}}`, 1),
+		"one that cannot ask":    `{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{` + modern + `}}`,
+	} {
+		n.host.say(open + "\n")
+		n.server.message()
+		n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":"ask","method":"files/consent","params":{"message":"please","requestedPaths":[%q]}}`+"\n", t.TempDir()))
+		if r := n.decided(); !r.Granted {
+			t.Errorf("%s: %+v", name, r)
+		}
+		n.ping(n.server, n.host) // the host was not asked
+	}
+}
+
+// A server cannot answer for the host: not by the prefix that it knows, not by an
+// answer of its own to the call, not by having the host bring its state back.
+func TestModern_ConsentForged(t *testing.T) {
+	l := newLab(t, nil)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("text"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n := l.connect(nil)
+	prefix := prefixOf(t, n)
+	n.host.say(call("1", ""))
+	n.server.message()
+	a := n.consentInCall("1", dir)
+	for _, frame := range []string{
+		`{"jsonrpc":"2.0","id":` + `"` + a.RequestState + `"` + `,"result":` + yes + `}`, // though it cannot know it
+		`{"jsonrpc":"2.0","id":"` + prefix + `aaaa","result":` + yes + `}`,
+		`{"jsonrpc":"2.0","id":1,"id":"` + prefix + `aaaa","result":` + yes + `}`,
+	} {
+		n.server.say(frame + "\n")
+		n.ping(n.server, n.host)
+	}
+	// An answer of its own with a state like ours, which the host brings back.
+	n.host.say(call("5", ""))
+	n.server.message()
+	n.server.say(`{"jsonrpc":"2.0","id":5,"result":{"resultType":"input_required","inputRequests":{"rootsfs-consent":{"method":"elicitation/create"}},"requestState":"` + prefix + `aaaa"}}` + "\n")
+	n.host.message()
+	n.host.say(call("6", `,"inputResponses":{"rootsfs-consent":`+yes+`},"requestState":"`+prefix+`aaaa"`))
+	if m := n.host.message(); m.Error == nil || string(m.ID) != "6" {
+		t.Errorf("the host got %+v", m)
+	}
+	if roots := l.reg.Roots(); len(roots) != 0 {
+		t.Fatalf("forged consent granted %+v", roots)
+	}
+	// A state that was used is used up.
+	n.host.say(a.again("2", `{"action":"decline"}`))
+	if r := n.decided(); r.Granted {
+		t.Errorf("%+v", r)
+	}
+	n.host.say(a.again("3", yes))
+	if m := n.host.message(); m.Error == nil || string(m.ID) != "3" {
+		t.Errorf("the host got %+v", m)
+	}
+	if roots := l.reg.Roots(); len(roots) != 0 {
+		t.Errorf("a state used twice granted %+v", roots)
+	}
+}
+
+// The host takes the call back by its new id, and the server is told its own; the
+// old id is not the host's again while the server works on it.
+func TestModern_ConsentCancel(t *testing.T) {
+	l := newLab(t, nil)
+	n := l.connect(nil)
+	n.host.say(call("1", ""))
+	n.server.message()
+	a := n.consentInCall("1", t.TempDir())
+	n.host.say(call("1", ""))
+	if m := n.host.message(); m.Error == nil || string(m.ID) != "1" || !strings.Contains(m.Error.Message, "still answering") {
+		t.Errorf("the host got %+v", m)
+	}
+	n.host.say(a.again("2", `{"action":"decline"}`))
+	n.decided()
+	n.host.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}` + "\n")
+	n.server.hears(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}` + "\n")
+	n.host.say(call("1", "")) // now it is free
+	if m := n.server.message(); string(m.ID) != "1" {
+		t.Errorf("the server got %+v", m)
+	}
+}
