@@ -43,7 +43,7 @@ func (c *call) editFile() (*result, error) {
 		case e.NewText == nil:
 			return nil, c.missing(fmt.Sprintf("edits/%d/newText", i))
 		case *e.OldText == "":
-			return nil, c.refuse(invalid("arguments: edits/%d/oldText is empty: give the text to be replaced", i))
+			return nil, invalid("arguments: edits/%d/oldText is empty: give the text to be replaced", i)
 		}
 	}
 	return c.changeText("path", a.Path, a.DryRun, func(text string) (string, error) {

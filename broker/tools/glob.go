@@ -19,11 +19,11 @@ const (
 // refused.
 func (c *call) pattern(field, p string) (string, error) {
 	bad := func(why string) (string, error) {
-		return "", c.refuse(invalid("arguments: %s %s %s; the syntax is * ? [a-z] {a,b} **", field, names.QuoteShort(p), why))
+		return "", invalid("arguments: %s %s %s; the syntax is * ? [a-z] {a,b} **", field, names.QuoteShort(p), why)
 	}
 	switch {
 	case len(p) > maxPattern:
-		return "", c.refuse(invalid("arguments: %s is longer than %d bytes", field, maxPattern))
+		return "", invalid("arguments: %s is longer than %d bytes", field, maxPattern)
 	case strings.HasPrefix(p, "!"):
 		return bad("begins with !: put what is not wanted into excludePatterns")
 	case strings.Contains(p, "..") && strings.Contains(p, "{"):
@@ -42,7 +42,7 @@ func (c *call) pattern(field, p string) (string, error) {
 
 func (c *call) patterns(field string, list []string) ([]string, error) {
 	if len(list) > maxPatterns {
-		return nil, c.refuse(invalid("arguments: %s has more than %d patterns", field, maxPatterns))
+		return nil, invalid("arguments: %s has more than %d patterns", field, maxPatterns)
 	}
 	var out []string
 	for _, p := range list {

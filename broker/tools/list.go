@@ -104,7 +104,7 @@ func (c *call) listWithSizes() (*result, error) {
 		return nil, err
 	}
 	if a.SortBy != "" && a.SortBy != "name" && a.SortBy != "size" {
-		return nil, c.refuse(invalid("arguments: sortBy must be name or size"))
+		return nil, invalid("arguments: sortBy must be name or size")
 	}
 	at, err := c.place("path", a.Path)
 	if err != nil {

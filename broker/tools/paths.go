@@ -46,13 +46,10 @@ func (c *call) place(field, text string) (place, error) {
 		}
 	}
 	if err != nil {
-		return place{}, c.refuse(err)
+		return place{}, err
 	}
 	if err := c.s.within(c.ctx, c.req.Session, &at); err != nil {
-		if errors.Is(err, client.ErrInputRequired) {
-			return place{}, err
-		}
-		return place{}, c.refuse(err)
+		return place{}, err
 	}
 	return at, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/text/encoding/unicode"
 
+	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -69,7 +70,7 @@ func (c *call) readTextFile() (*result, error) {
 		return nil, err
 	}
 	if head > 0 && tail > 0 {
-		return nil, c.refuse(invalid("arguments: head and tail contradict each other: give one of them"))
+		return nil, invalid("arguments: head and tail contradict each other: give one of them")
 	}
 	at, err := c.place("path", a.Path)
 	if err != nil {
@@ -90,7 +91,7 @@ func (c *call) lines(field string, n *float64) (int, error) {
 		return 0, nil
 	}
 	if *n < 0 || *n != float64(int(*n)) {
-		return 0, c.refuse(invalid("arguments: %s must be a whole number of lines, 0 or more", field))
+		return 0, invalid("arguments: %s must be a whole number of lines, 0 or more", field)
 	}
 	return int(*n), nil
 }
@@ -205,7 +206,7 @@ func (c *call) readMultipleFiles() (*result, error) {
 		return nil, err
 	}
 	if len(a.Paths) == 0 {
-		return nil, c.refuse(invalid("arguments: paths must name at least one file"))
+		return nil, invalid("arguments: paths must name at least one file")
 	}
 	parts := make([]string, len(a.Paths))
 	left := c.s.cfg.Answer
@@ -223,10 +224,13 @@ func (c *call) readMultipleFiles() (*result, error) {
 		if err == nil && info.Size > int64(len(data)) && len(data) == left {
 			err = hint(&guard.Error{Kind: names.Quota, Err: errors.New("the files are larger than one answer")}, "read it with read_text_file")
 		}
-		if c.ctx.Err() != nil {
+		switch {
+		case c.ctx.Err() != nil:
 			return nil, c.ctx.Err()
-		}
-		if err != nil {
+		case errors.Is(err, client.ErrInputRequired):
+			return nil, err
+		case err != nil:
+			c.s.refused(c.req.Params.Name, err)
 			parts[i] = p + ": Error - " + errorText(err)
 			continue
 		}
@@ -307,13 +311,13 @@ func (c *call) readFileRange() (*result, error) {
 	byLine := a.Start != nil || a.End != nil
 	switch {
 	case a.Encoding != "" && a.Encoding != "utf-8" && a.Encoding != "base64":
-		return nil, c.refuse(invalid("arguments: encoding must be utf-8 or base64"))
+		return nil, invalid("arguments: encoding must be utf-8 or base64")
 	case a.Offset < 0 || length < 0 || length > int64(c.s.cfg.Answer):
-		return nil, c.refuse(invalid("arguments: offset must be 0 or more, length from 0 to %d bytes", c.s.cfg.Answer))
+		return nil, invalid("arguments: offset must be 0 or more, length from 0 to %d bytes", c.s.cfg.Answer)
 	case byLine && (a.Length != nil || a.Encoding == "base64"):
-		return nil, c.refuse(invalid("arguments: startLine and endLine go with neither length nor base64"))
+		return nil, invalid("arguments: startLine and endLine go with neither length nor base64")
 	case byLine && (a.Start != nil && *a.Start < 1 || a.End != nil && *a.End < 1 || a.Start != nil && a.End != nil && *a.End < *a.Start):
-		return nil, c.refuse(invalid("arguments: startLine and endLine count from 1, and endLine is not before startLine"))
+		return nil, invalid("arguments: startLine and endLine count from 1, and endLine is not before startLine")
 	}
 	at, err := c.place("path", a.Path)
 	if err != nil {

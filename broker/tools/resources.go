@@ -9,7 +9,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -23,12 +22,10 @@ import (
 )
 
 const (
-	directoryType = "inode/directory"
-	fileURIs      = "file:///{+path}"
-	resourcePage  = 200
-	// maxSubscriptions bounds the watches of all sessions together.
-	maxSubscriptions = 1024
-	maxCompletions   = 100 // MCP, "Completion"
+	directoryType  = "inode/directory"
+	fileURIs       = "file:///{+path}"
+	resourcePage   = 200
+	maxCompletions = 100 // MCP, "Completion"
 )
 
 var fileTemplate = &mcp.ResourceTemplate{
@@ -57,7 +54,7 @@ func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 			cursor = p.Cursor
 		}
 		list.Resources, list.NextCursor, err = s.resources(ctx, cursor)
-		return list, rpc(err)
+		return list, s.rpc(err)
 	}
 }
 
@@ -139,11 +136,12 @@ func typeOf(name string) string {
 	return "text/plain"
 }
 
-// rpc makes an error of ours one of JSON-RPC.
-func rpc(err error) error {
+// rpc makes an error of ours one of JSON-RPC, and sees to its record.
+func (s *Server) rpc(err error) error {
 	if err == nil || errors.Is(err, client.ErrInputRequired) {
 		return err
 	}
+	s.refused("resource", err)
 	e := &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
 	switch names.Reason(err) { //nolint:exhaustive // the others are failures
 	case names.NotExist, names.Hidden, // as the SDK says since 1.7 that there is none
@@ -159,27 +157,27 @@ func rpc(err error) error {
 func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 	at, err := s.resourcePlace(ctx, req.Session, req.Params.URI)
 	if err != nil {
-		return nil, rpc(err)
+		return nil, s.rpc(err)
 	}
 	info, real, err := s.cfg.Tree.Stat(ctx, s.caller, at.Path)
 	if err != nil {
-		return nil, rpc(err)
+		return nil, s.rpc(err)
 	}
 	out := &mcp.ResourceContents{URI: req.Params.URI, MIMEType: directoryType}
 	if info.IsDir() {
 		page, err := s.cfg.Tree.List(ctx, s.caller, at.Path, vfs.ListOptions{Follow: true, NoInfo: true, Limit: vfs.MaxListLimit})
 		if err != nil {
-			return nil, rpc(err)
+			return nil, s.rpc(err)
 		}
 		out.Text = s.directory(&page)
 		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{out}}, nil
 	}
 	data, now, err := s.cfg.Tree.ReadChunk(ctx, s.caller, at.Path, 0, int64(s.cfg.Answer), "", func(int64) error { return nil })
 	if err != nil {
-		return nil, rpc(err)
+		return nil, s.rpc(err)
 	}
 	if now.Size > int64(len(data)) && len(data) == s.cfg.Answer {
-		return nil, rpc(hint(&guard.Error{Path: at.Path, Kind: names.Quota, Err: errors.New("the file is larger than one answer")}, "read it in parts with the tool read_file_range"))
+		return nil, s.rpc(hint(&guard.Error{Path: at.Path, Kind: names.Quota, Err: errors.New("the file is larger than one answer")}, "read it in parts with the tool read_file_range"))
 	}
 	out.MIMEType = typeOf(real.Rel())
 	if utf8.Valid(data) {
@@ -221,9 +219,6 @@ func (s *Server) resourcePlace(ctx context.Context, ss *mcp.ServerSession, uri s
 	at, err := s.parse(uri)
 	if err == nil {
 		err = s.within(ctx, ss, &at)
-	}
-	if err != nil {
-		_ = s.cfg.Registry.NoteRefusal(s.caller, names.Reason(err), "resource: "+err.Error())
 	}
 	return at, err
 }
@@ -271,89 +266,4 @@ func (s *Server) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.C
 	}
 	out.Completion.HasMore = out.Completion.HasMore || page.Next != ""
 	return out, nil
-}
-
-// subscriptions are the watches that sessions hold.
-type subscriptions struct {
-	mu     sync.Mutex // guards the fields below
-	m      map[subscription]*vfs.Watch
-	closed bool
-}
-
-type subscription struct {
-	ss  *mcp.ServerSession
-	uri string
-}
-
-func (u *subscriptions) add(k subscription, w *vfs.Watch) error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	switch {
-	case u.closed:
-		return &guard.Error{Kind: names.Revoked}
-	case len(u.m) >= maxSubscriptions:
-		return &guard.Error{Kind: names.Quota, Err: errors.New("too many subscriptions; unsubscribe from one")}
-	}
-	if u.m == nil {
-		u.m = map[subscription]*vfs.Watch{}
-	}
-	if old := u.m[k]; old != nil {
-		defer old.Close()
-	}
-	u.m[k] = w
-	return nil
-}
-
-// drop ends those that match.
-func (u *subscriptions) drop(which func(subscription) bool) {
-	u.mu.Lock()
-	var gone []*vfs.Watch
-	for k, w := range u.m {
-		if which(k) {
-			gone = append(gone, w)
-			delete(u.m, k)
-		}
-	}
-	u.mu.Unlock()
-	for _, w := range gone {
-		w.Close()
-	}
-}
-
-func (u *subscriptions) close() {
-	u.mu.Lock()
-	u.closed = true
-	u.mu.Unlock()
-	u.drop(func(subscription) bool { return true })
-}
-
-// subscribe watches a file, or a directory with all below it.
-func (s *Server) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error {
-	at, err := s.resourcePlace(ctx, req.Session, req.Params.URI)
-	if err != nil {
-		return rpc(err)
-	}
-	k := subscription{req.Session, req.Params.URI}
-	w, err := s.hub.Watch(ctx, s.caller, at.Path, vfs.WatchOptions{Recursive: true}, func(context.Context, []vfs.Event) {
-		// Whoever hung up wants to know no more.
-		_ = s.mcp.ResourceUpdated(s.ctx, &mcp.ResourceUpdatedNotificationParams{URI: k.uri})
-	})
-	if err == nil {
-		if err = s.subs.add(k, w); err != nil {
-			w.Close()
-		}
-	}
-	if err != nil {
-		return rpc(err)
-	}
-	go func() {
-		_ = k.ss.Wait() // how it ended does not matter
-		s.subs.drop(func(x subscription) bool { return x.ss == k.ss })
-	}()
-	return nil
-}
-
-func (s *Server) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error {
-	s.subs.drop(func(k subscription) bool { return k == subscription{req.Session, req.Params.URI} })
-	return nil
 }

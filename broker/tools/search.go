@@ -45,13 +45,13 @@ type grepArgs struct {
 func (c *call) grepCheck(a *grepArgs) (*regexp.Regexp, error) {
 	switch {
 	case (a.Substring == "") == (a.Regex == ""):
-		return nil, c.refuse(invalid("arguments: give substring or regex, one of them"))
+		return nil, invalid("arguments: give substring or regex, one of them")
 	case a.Context < 0 || a.Context > maxContext:
-		return nil, c.refuse(invalid("arguments: contextLines must be from 0 to %d", maxContext))
+		return nil, invalid("arguments: contextLines must be from 0 to %d", maxContext)
 	case a.Max < 0 || a.Max > maxMatches:
-		return nil, c.refuse(invalid("arguments: max_results must be from 1 to %d", maxMatches))
+		return nil, invalid("arguments: max_results must be from 1 to %d", maxMatches)
 	case a.Depth < 0:
-		return nil, c.refuse(invalid("arguments: depth must be 0 (no limit) or more"))
+		return nil, invalid("arguments: depth must be 0 (no limit) or more")
 	}
 	if a.Max == 0 {
 		a.Max = defaultMatches
@@ -70,7 +70,7 @@ func (c *call) grepCheck(a *grepArgs) (*regexp.Regexp, error) {
 		text = regexp.QuoteMeta(a.Substring)
 	}
 	if len(text) > maxPattern {
-		return nil, c.refuse(invalid("arguments: what is searched for is longer than %d bytes", maxPattern))
+		return nil, invalid("arguments: what is searched for is longer than %d bytes", maxPattern)
 	}
 	flags := "(?m)"
 	if a.IgnoreCase {
@@ -78,7 +78,7 @@ func (c *call) grepCheck(a *grepArgs) (*regexp.Regexp, error) {
 	}
 	re, err := regexp.Compile(flags + text)
 	if err != nil {
-		return nil, c.refuse(invalid("arguments: regex is not in RE2 syntax: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: ")))
+		return nil, invalid("arguments: regex is not in RE2 syntax: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
 	return re, nil
 }

@@ -28,6 +28,8 @@ type call struct {
 	s   *Server
 	ctx context.Context
 	req *mcp.CallToolRequest
+	// reporting has an element while a progress is on its way to the client.
+	reporting chan struct{}
 }
 
 // result is what a tool answers: text, which structured results repeat.
@@ -70,11 +72,14 @@ func (s *Server) handler(t *tool) mcp.ToolHandler {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(s.ctx, cancel)()
-		res, err := s.guarded(t, &call{s, ctx, req})
+		c := &call{s, ctx, req, make(chan struct{}, 1)}
+		res, err := s.guarded(t, c)
 		if errors.Is(err, client.ErrInputRequired) {
 			return nil, err // the middleware asks for the roots and calls again
 		}
+		c.reported()
 		if err != nil {
+			s.refused(t.def.Name, err)
 			out := &mcp.CallToolResult{}
 			out.SetError(errors.New(errorText(err)))
 			return out, nil
@@ -89,7 +94,7 @@ func (s *Server) guarded(t *tool, c *call) (res *result, err error) {
 		if p := recover(); p != nil {
 			s.cfg.Log.Error("panic in a tool", "tool", t.def.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			_ = s.cfg.Registry.Note(names.OpPanic, "", guard.Failed, t.def.Name)
-			res, err = nil, &guard.Error{Kind: names.Internal}
+			res, err = nil, &guard.Error{Kind: names.Internal, Recorded: true}
 		}
 	}()
 	return t.run(c)
@@ -98,20 +103,23 @@ func (s *Server) guarded(t *tool, c *call) (res *result, err error) {
 // args reads a call's arguments, or refuses them.
 func (c *call) args(v any) error {
 	if err := wire.Decode(c.req.Params.Arguments, v); err != nil {
-		return c.refuse(&guard.Error{Kind: names.Invalid, Err: errors.New("arguments" + strings.TrimPrefix(err.Error(), "params"))})
+		return &guard.Error{Kind: names.Invalid, Err: errors.New("arguments" + strings.TrimPrefix(err.Error(), "params"))}
 	}
 	return nil
 }
 
 // missing refuses a call that lacks an argument it needs.
 func (c *call) missing(field string) error {
-	return c.refuse(invalid("arguments: %s is missing", field))
+	return invalid("arguments: %s is missing", field)
 }
 
-// refuse puts a refusal on record that the gate never saw.
-func (c *call) refuse(err error) error {
-	_ = c.s.cfg.Registry.NoteRefusal(c.s.caller, names.Reason(err), c.req.Params.Name+": "+err.Error())
-	return err
+// refused puts what was refused, or failed, on record, unless the gate has done so.
+// Every error that a client is answered with comes here.
+func (s *Server) refused(what string, err error) {
+	var ge *guard.Error
+	if !errors.As(err, &ge) || !ge.Recorded {
+		_ = s.cfg.Registry.NoteRefusal(s.caller, names.Reason(err), names.Brief(what+": "+err.Error()))
+	}
 }
 
 // invalid is an argument whose form is right and whose value is not.
@@ -176,7 +184,8 @@ func remedy(k guard.Kind) string {
 }
 
 // progress tells the client how far a call is, if it wants to know: at most ten
-// times a second.
+// times a second, and not before it has taken the last. It does not wait: it is
+// called by operations that a revocation waits for.
 func (c *call) progress() func(done int64) {
 	token := c.req.Params.GetProgressToken()
 	if token == nil {
@@ -184,10 +193,28 @@ func (c *call) progress() func(done int64) {
 	}
 	var pace pacer
 	return func(done int64) {
-		if pace.due() {
+		if !pace.due() {
+			return
+		}
+		select {
+		case c.reporting <- struct{}{}:
+		default:
+			return
+		}
+		go func() {
 			// Whoever hung up wants to know no more.
 			_ = c.req.Session.NotifyProgress(c.ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: float64(done)})
-		}
+			<-c.reporting
+		}()
+	}
+}
+
+// reported waits until the client has taken the last progress, which comes before
+// the answer.
+func (c *call) reported() {
+	select {
+	case c.reporting <- struct{}{}:
+	case <-c.ctx.Done():
 	}
 }
 

@@ -53,7 +53,7 @@ func (c *call) walk(at place, maxDepth int, cursor string) (*walk, error) {
 			err = json.Unmarshal(raw, &w.after)
 		}
 		if err != nil || len(w.after) == 0 {
-			return nil, c.refuse(&guard.Error{Kind: names.Invalid, Err: errWalkCursor})
+			return nil, &guard.Error{Kind: names.Invalid, Err: errWalkCursor}
 		}
 	}
 	// Links of the path itself are followed once; below it none is.
@@ -243,7 +243,7 @@ func (c *call) directoryTree() (*result, error) {
 		return nil, err
 	}
 	if a.Depth < 0 {
-		return nil, c.refuse(invalid("arguments: depth must be 0 (no limit) or more"))
+		return nil, invalid("arguments: depth must be 0 (no limit) or more")
 	}
 	exclude, err := c.patterns("excludePatterns", a.Exclude)
 	if err != nil {

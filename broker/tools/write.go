@@ -185,7 +185,7 @@ func (c *call) moveAcross(from, to place, overwrite bool) error {
 		if !st.Grant.Policy.Rights.Mutating() {
 			kind = names.ReadOnly
 		}
-		return c.refuse(&guard.Error{Path: from.Path, Kind: kind})
+		return &guard.Error{Path: from.Path, Kind: kind}
 	}
 	if _, err := t.CopyFile(c.ctx, c.s.caller, from.Path, to.Path, vfs.CopyHow{Overwrite: overwrite, ETag: vfs.ETag(&info), Progress: c.progress()}); err != nil {
 		return err

@@ -1,0 +1,246 @@
+package tools_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// reluctant is a client that speaks JSON itself, and reads no more than the test
+// does.
+type reluctant struct {
+	t       *testing.T
+	w       io.Writer
+	r       *bufio.Reader
+	id      int
+	writing *watched
+}
+
+// watched is the server's way to it, which tells what the server begins to write.
+type watched struct {
+	io.WriteCloser
+	mu    sync.Mutex
+	begun string
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	w.begun += string(p)
+	w.mu.Unlock()
+	return w.WriteCloser.Write(p)
+}
+
+func (b *bench) reluctant(t *testing.T) *reluctant {
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	x := &reluctant{t: t, w: inW, r: bufio.NewReader(outR), writing: &watched{WriteCloser: outW}}
+	ss, err := b.srv.MCP().Connect(context.Background(), &mcp.IOTransport{Reader: inR, Writer: x.writing}, nil)
+	must(t, err)
+	t.Cleanup(func() {
+		_ = outR.Close() // or nobody could write the rest
+		_ = inW.Close()
+		_ = ss.Wait()
+	})
+	x.call("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"reluctant","version":"1"}}`)
+	_, err = io.WriteString(x.w, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
+	must(t, err)
+	return x
+}
+
+func (x *reluctant) send(method, params string) {
+	x.t.Helper()
+	x.id++
+	_, err := fmt.Fprintf(x.w, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", x.id, method, params)
+	must(x.t, err)
+}
+
+// call sends a request and reads until its answer.
+func (x *reluctant) call(method, params string) {
+	x.t.Helper()
+	x.send(method, params)
+	for {
+		line, err := x.r.ReadBytes('\n')
+		must(x.t, err)
+		var m struct {
+			ID    int
+			Error json.RawMessage
+		}
+		must(x.t, json.Unmarshal(line, &m))
+		if m.ID == x.id {
+			if m.Error != nil {
+				x.t.Fatalf("%s %s: %s", method, params, m.Error)
+			}
+			return
+		}
+	}
+}
+
+// until waits until the server has begun to write a text.
+func (x *reluctant) until(text string) {
+	x.t.Helper()
+	end := time.Now().Add(20 * time.Second)
+	for time.Now().Before(end) {
+		x.writing.mu.Lock()
+		found := strings.Contains(x.writing.begun, text)
+		x.writing.mu.Unlock()
+		if found {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	x.t.Fatalf("the server never wrote %s", text)
+}
+
+// R005: a client that subscribes and does not read holds neither the revocation of
+// a root, nor a narrowing, nor the server's end; and those of others go on.
+func TestRevokeWithUnreadSubscriptions(t *testing.T) {
+	told := make(chan string, 100)
+	b := start(t, nil, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { told <- r.Params.URI }})
+	dir := b.root("r", guard.ReadWrite, "f=1", "g=1")
+	narrowed := b.root("n", guard.ReadWrite, "f=1")
+	x := b.reluctant(t)
+	for _, p := range []string{dir + "/f", dir, narrowed} {
+		x.call("resources/subscribe", fmt.Sprintf(`{"uri":"file://%s"}`, p))
+	}
+	for _, p := range []string{dir, narrowed} {
+		must(t, os.WriteFile(filepath.Join(p, "f"), []byte("2"), 0o644))
+	}
+	x.until("resources/updated")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := b.reg.Set(ctx, "n", guard.ReadOnly); err != nil {
+		t.Errorf("narrowing: %v", err)
+	}
+	b.connect("2025-11-25")
+	must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: "file://" + dir + "/g"}))
+	must(t, os.WriteFile(dir+"/g", []byte("2"), 0o644))
+	if uri := <-told; uri != "file://"+dir+"/g" {
+		t.Errorf("told of %s", uri)
+	}
+	for _, root := range []guard.RootName{"r", "n"} {
+		if _, err := b.reg.Revoke(ctx, root); err != nil {
+			t.Errorf("revoke %s: %v", root, err)
+		}
+	}
+	if uri := <-told; uri != "file://"+dir+"/g" { // its end is a change, too
+		t.Errorf("told of %s", uri)
+	}
+	b.srv.Close() // returns, although nobody reads
+}
+
+// R005: a client that does not read the progress of its copy does not hold the
+// revocation of the root that is copied in.
+func TestRevokeWithUnreadProgress(t *testing.T) {
+	b := start(t, nil, nil)
+	dir := b.root("r", guard.ReadWrite)
+	must(t, os.WriteFile(dir+"/big", make([]byte, 32<<20), 0o644)) // more than one step of the copying
+	x := b.reluctant(t)
+	x.send("tools/call", `{"name":"copy_file","arguments":{"source":"r/big","destination":"r/copy"},"_meta":{"progressToken":1}}`)
+	x.until("notifications/progress")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := b.reg.Revoke(ctx, "r"); err != nil {
+		t.Errorf("revoke: %v", err)
+	}
+}
+
+// A session that subscribes and unsubscribes again and again costs no more than
+// one that does it once.
+func TestSubscribeAgainAndAgain(t *testing.T) {
+	b := start(t, nil, nil)
+	dir := b.root("r", guard.ReadOnly, "f=1")
+	b.connect("2025-11-25")
+	uri, ctx := "file://"+dir+"/f", context.Background()
+	once := func() {
+		must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}))
+		must(t, b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})) // in the place of the first
+		must(t, b.host.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri}))
+	}
+	once()
+	settled := runtime.NumGoroutine() + 50
+	for range 1100 { // more than there may be at a time
+		once()
+	}
+	end := time.Now().Add(20 * time.Second)
+	for runtime.NumGoroutine() > settled {
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines are left, of which there were %d", runtime.NumGoroutine(), settled-50)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// R084: what a tool or a resource refuses, or fails in, leaves one record, of its
+// kind, whether the gate saw it or not.
+func TestEveryRefusalIsRecordedOnce(t *testing.T) {
+	b := start(t, nil, nil)
+	dir := b.root("r", guard.ReadWrite, "f=text", "out => /etc/passwd", "d/x=1")
+	b.root("ro", guard.ReadOnly, "f=text")
+	b.connect("2025-11-25")
+	ctx := context.Background()
+	tool := func(name string, args m) func() error {
+		return func() error {
+			if text, _, failed := b.call(name, args); failed {
+				return errors.New(text)
+			}
+			return nil
+		}
+	}
+	read := func(uri string) func() error {
+		return func() error {
+			_, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: uri})
+			return err
+		}
+	}
+	for name, c := range map[string]struct {
+		run  func() error
+		kind names.Kind
+	}{
+		"no such argument":        {tool("read_text_file", m{"path": "r/f", "lines": 1}), names.Invalid},
+		"no path":                 {tool("read_text_file", m{"path": ""}), names.Invalid},
+		"contradiction":           {tool("read_text_file", m{"path": "r/f", "head": 1, "tail": 1}), names.Invalid},
+		"outside":                 {tool("read_text_file", m{"path": "/etc/passwd"}), names.NoConsent},
+		"no such root":            {tool("read_text_file", m{"path": "none/f"}), names.NoConsent},
+		"escape":                  {tool("read_text_file", m{"path": "r/out"}), names.Escaped},
+		"missing":                 {tool("read_text_file", m{"path": "r/none"}), names.NotExist},
+		"one of several":          {func() error { b.ok("read_multiple_files", m{"paths": []string{"r/f", "none/f"}}); return io.EOF }, names.NoConsent},
+		"read-only":               {tool("write_file", m{"path": "ro/f", "content": "x"}), names.ReadOnly},
+		"read-only, move":         {tool("move_file", m{"source": "ro/f", "destination": "r/g"}), names.ReadOnly},
+		"not empty":               {tool("delete_file", m{"path": "r/d"}), names.NotEmpty},
+		"no match":                {tool("edit_file", m{"path": "r/f", "edits": []m{{"oldText": "none", "newText": "x"}}}), names.Invalid},
+		"bad pattern":             {tool("search_files", m{"path": "r", "pattern": "!(a)"}), names.Invalid},
+		"resource outside":        {read("file:///etc/passwd"), names.NoConsent},
+		"resource escape":         {read("file://" + dir + "/out"), names.Escaped},
+		"subscription outside":    {func() error { return b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: "file:///etc"}) }, names.NoConsent},
+		"subscription to nothing": {func() error { return b.host.Subscribe(ctx, &mcp.SubscribeParams{URI: "file://" + dir + "/none"}) }, names.NotExist},
+	} {
+		before := len(b.recs.All())
+		if err := c.run(); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		var no []guard.Record
+		for _, rec := range b.recs.All()[before:] {
+			if rec.Verdict != guard.Allowed {
+				no = append(no, rec)
+			}
+		}
+		if len(no) != 1 || no[0].Kind != c.kind || no[0].Subject != "test" {
+			t.Errorf("%s: want one record of kind %v, have %+v", name, c.kind, no)
+		}
+	}
+}
