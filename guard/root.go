@@ -92,6 +92,10 @@ type root struct {
 	// pins keep src open for work that outlives its operation (a request to
 	// a hung file system that was answered early).
 	pins atomic.Int64
+	// running has an element for each operation in system calls, see
+	// Lease.Run; stopRunning takes one out.
+	running     chan struct{}
+	stopRunning func()
 
 	dead  chan struct{} // closed when the gate shuts
 	ended chan struct{} // closed when the ending is complete
@@ -126,6 +130,8 @@ func newRoot(g Grant, src Source, epoch uint64, moves *moveLock) *root {
 		dead: make(chan struct{}), ended: make(chan struct{}), changing: make(chan struct{}, 1),
 		moves: moves,
 	}
+	r.running = make(chan struct{}, MaxRunning)
+	r.stopRunning = func() { <-r.running }
 	p := g.Policy
 	r.policy.Store(&p)
 	r.bound(p.Limits.quota())

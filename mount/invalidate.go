@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -27,16 +28,22 @@ func (v *view) flush(ctx context.Context) error {
 	return notifyAll(ctx, dirty, func(n *node) { n.NotifyContent(0, 0) })
 }
 
-// invalidate takes back what the kernel holds of the root: after the flights
-// that passed the old gate have ended, the pages, attributes and names of every
-// node. From there the kernel's own locks order replies before notifications:
-// the parent's inode lock for names, the folio lock for pages, attr_version for
-// attributes.
+// invalidate takes back what the kernel holds of the root, after the flights that
+// passed the old gate have ended.
 //
-// Dropping the root's own name comes first: with it the kernel drops every name
-// below that nobody holds, and the inodes with them (fs/dcache.c d_invalidate),
-// which it says by FORGET. What is left after that is held by somebody, and is
-// told one by one.
+// The root's own name comes first: with it the kernel drops every name below that
+// nobody holds, and the inodes with them (fs/dcache.c d_invalidate), which it says
+// by FORGET. What is left after that is held by somebody and is told one by one:
+// pages and attributes, then names, then the pages and attributes again of what the
+// kernel did not know yet. For the answer to a look-up may still be on its way into
+// its tables: it holds the directory's lock, for which the taking back of a name
+// waits. The folio lock does the same for pages, attr_version for attributes.
+//
+// A program can hold a directory's lock for as long as it likes, by reading the
+// directory into memory that never comes (userfaultfd, a FUSE file of its own).
+// So names are not waited for without end, and without them all is taken back
+// that counts: a name that stays leads to an inode whose attributes have to be
+// asked for, of which the gate says no.
 func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 	err := v.m.raw.flights.drain(ctx, v)
 	if err != nil {
@@ -51,13 +58,19 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 		v.orphanWritable(v.all())
 	}
 	parent, entry := v.place()
-	parent.NotifyEntry(entry)
-	if root := v.rootNode(); root != nil {
-		root.NotifyContent(0, 0)
-	}
-	stuck := notifyAll(context.WithoutCancel(ctx), v.all(), (*node).takeBack)
+	dropped := inBackground(func() { parent.NotifyEntry(entry) })
+	waitFor(dropped, dropAfter)
+	ctx = context.WithoutCancel(ctx)
+	all := v.all()
+	var unknown unknownNodes
+	stuck := notifyAll(ctx, all, unknown.takeContent)
 	if stuck != nil {
 		stuck = errors.Join(stuck, v.m.abort())
+	} else if notifyAll(ctx, all, (*node).takeNames) != nil || !waitFor(dropped, stuckAfter) {
+		v.m.log.Warn("the kernel keeps names of a root, because a program's reading of a directory does not end; what they lead to is taken back",
+			"root", v.name)
+	} else {
+		stuck = notifyAll(ctx, unknown.nodes, (*node).takeContent)
 	}
 	if kind == guard.ChangeEnded {
 		v.closeKept()
@@ -65,15 +78,59 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 	return errors.Join(err, stuck)
 }
 
-// takeBack makes the kernel drop one node's pages, attributes and name. A node
-// that it has forgotten meanwhile is held by nobody.
-func (n *node) takeBack() {
-	if n.forgotten() || n.NotifyContent(0, 0) == syscall.ENOENT || !n.IsDir() {
+// unknownNodes are those that the kernel did not know when it was told.
+type unknownNodes struct {
+	mu    sync.Mutex // guards nodes
+	nodes []*node
+}
+
+func (u *unknownNodes) takeContent(n *node) {
+	if !n.forgotten() && n.NotifyContent(0, 0) == syscall.ENOENT {
+		u.mu.Lock()
+		u.nodes = append(u.nodes, n)
+		u.mu.Unlock()
+	}
+}
+
+// takeContent makes the kernel drop one node's pages and attributes. A node that
+// it has forgotten is held by nobody.
+func (n *node) takeContent() {
+	if !n.forgotten() {
+		n.NotifyContent(0, 0)
+	}
+}
+
+// takeNames makes the kernel drop the names in a directory. Every name of a file
+// is in some directory that the kernel knows.
+func (n *node) takeNames() {
+	if n.forgotten() || !n.IsDir() {
 		return
 	}
-	// Every name of a file is in some directory that the kernel knows.
 	for name := range n.Children() {
 		n.NotifyEntry(name)
+	}
+}
+
+// inBackground runs f, which may wait in the kernel for as long as some program
+// likes, and closes the channel when it is through.
+func inBackground(f func()) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	return done
+}
+
+// waitFor reports whether done was closed in time.
+func waitFor(done <-chan struct{}, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
 	}
 }
 
@@ -107,6 +164,10 @@ func (v *view) orphanWritable(all []*node) {
 const (
 	slowAfter  = 100 * time.Millisecond
 	stuckAfter = guard.EndDeadline / 2
+	// dropAfter is how long the dropping of the root's own name is waited for,
+	// before what is left is told one by one: well above what it takes for
+	// 100,000 inodes.
+	dropAfter = guard.EndDeadline / 4
 )
 
 // notifyAll calls f for every node from a few goroutines. How long that takes in

@@ -261,8 +261,10 @@ func (m *Mount) tellPlace(name guard.RootName) {
 			elem, rest, more := strings.Cut(way, "/")
 			child := at.GetChild(elem)
 			if !more || child == nil {
-				at.NotifyEntry(elem)
-				at.NotifyContent(0, 0)
+				waitFor(inBackground(func() {
+					at.NotifyContent(0, 0)
+					at.NotifyEntry(elem)
+				}), stuckAfter) // a program may hold the directory, see view.invalidate
 				break
 			}
 			at, way = child, rest

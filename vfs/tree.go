@@ -85,10 +85,13 @@ func do[T any](ctx context.Context, t *Tree, req guard.Request, drop func(T), f 
 	}
 	var v T
 	var n int64
-	if l.Remote() {
-		v, n, err = detached(ctx, l, drop, f)
-	} else {
-		v, n, err = guardPanic(l, f)
+	stop, err := l.Run(ctx)
+	switch {
+	case err != nil:
+	case l.Remote():
+		v, n, err = detached(ctx, l, stop, drop, f)
+	default:
+		v, n, err = guardPanic(l, stop, f)
 	}
 	if err = l.Done(n, err); err != nil {
 		var zero T
@@ -97,10 +100,12 @@ func do[T any](ctx context.Context, t *Tree, req guard.Request, drop func(T), f 
 	return v, nil
 }
 
-// guardPanic makes sure that a bug in one operation still settles its lease.
-func guardPanic[T any](l *guard.Lease, f func(l *guard.Lease) (T, int64, error)) (v T, n int64, err error) {
+// guardPanic makes sure that a bug in one operation still settles its lease and
+// gives its place back.
+func guardPanic[T any](l *guard.Lease, stop func(), f func(l *guard.Lease) (T, int64, error)) (v T, n int64, err error) {
 	done := false
 	defer func() {
+		stop()
 		if !done {
 			_ = l.Done(0, &guard.Error{Kind: names.Internal})
 		}
@@ -125,13 +130,14 @@ const (
 
 // detached runs f in a goroutine of its own and answers early when the root
 // ends, the context does, or the time for one operation is up.
-func detached[T any](ctx context.Context, l *guard.Lease, drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, int64, error) {
+func detached[T any](ctx context.Context, l *guard.Lease, stop func(), drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, int64, error) {
 	dl, release := l.Detach()
 	result := make(chan outcome[T], 1)
 	var state atomic.Int32
 	go func() {
 		defer release()
 		o := recovered(dl, f)
+		stop()
 		if state.CompareAndSwap(running, finished) {
 			result <- o
 			return

@@ -47,6 +47,8 @@ func (h *holder) call(cmd string, arg json.RawMessage) (any, error) {
 		return nil, some(n, err)
 	case "list":
 		return nil, rewindAndList(a.FD)
+	case "list for ever":
+		return nil, listForEver(a.FD)
 	case "copy":
 		off, off2 := a.Off, a.Off
 		return unix.CopyFileRange(a.FD, &off, a.FD2, &off2, a.Len, 0)

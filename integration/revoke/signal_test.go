@@ -4,10 +4,14 @@ import (
 	"context"
 	"os"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // signalled sends a signal to every thread of a child: a signal of the process
@@ -65,4 +69,30 @@ func TestKilledWhileSourceHangs(t *testing.T) {
 	if _, err := sc.reg.Revoke(context.Background(), "hang"); err != nil {
 		t.Errorf("revoke: %v", err)
 	}
+}
+
+// However many programs are killed while a source hangs, what they leave behind
+// holds a bounded number of the daemon's threads: Go ends a process with 10,000.
+func TestKilledProgramsHoldFewThreads(t *testing.T) {
+	sc := newHang(t, settings[0].level)
+	sc.slow.call("block", "lookup slow0", nil)
+	p, err := guard.NewPath("hang", "slow0")
+	must(t, err)
+	var all sync.WaitGroup
+	ctx, kill := context.WithCancel(context.Background())
+	for range 3 * guard.MaxRunning {
+		all.Go(func() {
+			_, _ = sc.m.Tree().Lstat(ctx, guard.Caller{Subject: "test", Via: guard.ViaFUSE}, vfs.At{Path: p})
+		})
+	}
+	sc.slow.await("lookup slow0", 1)
+	time.Sleep(200 * time.Millisecond) // what is not bounded has its thread by now
+	kill()
+	all.Wait()
+	tasks, err := os.ReadDir("/proc/self/task")
+	must(t, err)
+	if n := len(tasks); n > guard.MaxRunning+200 {
+		t.Errorf("%d threads for %d killed operations, want about %d", n, 3*guard.MaxRunning, guard.MaxRunning)
+	}
+	sc.slow.call("release", "*", nil)
 }

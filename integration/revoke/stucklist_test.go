@@ -1,0 +1,111 @@
+package revoke
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// From linux/userfaultfd.h.
+const (
+	uffdioAPI         = 0xc018aa3f
+	uffdioRegister    = 0xc020aa00
+	uffdAPI           = 0xaa
+	uffdModeMissing   = 1
+	neverMappedLength = 64 << 10
+)
+
+// listForEver begins to read a directory into memory that nobody provides: the
+// kernel holds the directory's lock until the process ends. It returns when the
+// reading is stuck.
+func listForEver(dir int) error {
+	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	api := struct{ api, features, ioctls uint64 }{api: uffdAPI}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, uffdioAPI, uintptr(unsafe.Pointer(&api))); errno != 0 {
+		return errno
+	}
+	addr, _, errno := unix.Syscall6(unix.SYS_MMAP, 0, neverMappedLength, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uintptr(0), 0)
+	if errno != 0 {
+		return errno
+	}
+	reg := struct{ start, length, mode, ioctls uint64 }{uint64(addr), neverMappedLength, uffdModeMissing, 0}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, uffdioRegister, uintptr(unsafe.Pointer(&reg))); errno != 0 {
+		return errno
+	}
+	go func() { _, _, _ = unix.Syscall(unix.SYS_GETDENTS64, uintptr(dir), addr, neverMappedLength) }()
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000)
+	if err == nil && n == 0 {
+		err = errors.New("the reading is not stuck")
+	}
+	return err
+}
+
+// A program that reads a directory into memory that never comes holds the
+// directory's lock in the kernel. No revocation waits for it, and everything else
+// that is held of the root is dead; the other roots live on.
+func TestStuckListingDoesNotHangRevoke(t *testing.T) {
+	for _, s := range []setting{settings[0], settings[1], settings[3]} {
+		for _, where := range []string{"", "code", "code/in"} {
+			t.Run(s.name+"/"+filepath.Base("top/"+where), func(t *testing.T) {
+				code, other := t.TempDir(), t.TempDir()
+				must(t, os.Mkdir(filepath.Join(code, "in"), 0o777))
+				must(t, os.WriteFile(filepath.Join(code, "in", "f"), []byte("0123456789"), 0o666))
+				must(t, os.WriteFile(filepath.Join(other, "f"), []byte("other"), 0o666))
+				l := newLab(t, mount.Options{Level: s.level}, grantOf("code", code, guard.ReadWrite), grantOf("other", other, guard.ReadWrite))
+				stuck, h := start(t, "holder", nil), start(t, "holder", nil)
+				var dir, held, third int
+				stuck.call("open", callArg{Path: filepath.Join(l.point, where), Flags: unix.O_RDONLY | unix.O_DIRECTORY}, &dir)
+				h.call("open", callArg{Path: l.in("code", "in", "f"), Flags: unix.O_RDWR}, &held)
+				h.call("open", callArg{Path: l.in("other", "f")}, &third)
+				h.call("map", callArg{FD: held, Len: 10, Flags: unix.PROT_WRITE}, nil)
+				err := stuck.try("list for ever", callArg{FD: dir}, nil)
+				if errors.Is(err, syscall.ENOSYS) {
+					t.Skip("this kernel has no userfaultfd")
+				}
+				must(t, err)
+				defer stuck.stop() // before the mount is taken away
+
+				if err := bounded(t, "revoke", func() error {
+					_, err := l.reg.Revoke(context.Background(), "code")
+					return err
+				}); err != nil {
+					t.Errorf("revoke: %v", err)
+				}
+				for _, c := range []struct {
+					cmd string
+					arg callArg
+				}{
+					{"read", callArg{FD: held, Len: 4}},
+					{"write", callArg{FD: held, Text: "x"}},
+					{"load", callArg{Off: 0}},
+					{"stat", callArg{FD: held}},
+				} {
+					if err := h.try(c.cmd, c.arg, nil); err == nil {
+						t.Errorf("%s works after the revocation", c.cmd)
+					}
+				}
+				if err := h.try("read", callArg{FD: third, Len: 4}, nil); err != nil {
+					t.Errorf("another root: %v", err)
+				}
+				if err := bounded(t, "revoking the rest", func() error {
+					_, err := l.reg.RevokeAll(context.Background())
+					return err
+				}); err != nil {
+					t.Errorf("revoke the rest: %v", err)
+				}
+			})
+		}
+	}
+}
