@@ -107,12 +107,15 @@ func (r *runner) run(ctx context.Context, f *runFlags) (exit sandbox.Exit, err e
 	}
 	defer r.janitor.dismiss()
 	defer r.place.remove()
-	if err := r.begin(ctx); err != nil {
-		return exit, err
+	b := r.begin(ctx)
+	startErr := r.start(ctx, f, b)
+	if <-b.done; b.err != nil {
+		return exit, b.err // and then the command was not started
 	}
+	go func() { r.over <- r.s.Run(r.stop) }()
 	defer func() { err = errors.Join(err, r.end()) }()
-	if err := r.start(ctx, f); err != nil {
-		return exit, err
+	if startErr != nil {
+		return exit, startErr
 	}
 	events, unsubscribe := r.s.Subscribe()
 	defer unsubscribe()
@@ -127,52 +130,19 @@ func (r *runner) run(ctx context.Context, f *runFlags) (exit sandbox.Exit, err e
 	return exit, err
 }
 
-// begin starts the session.
-func (r *runner) begin(ctx context.Context) error {
-	opt := r.plan.session
-	opt.Mount.Point = r.place.point
-	if r.plan.learn {
-		r.learned = newLearned()
-		opt.Mount.Layout.Missing = r.learned.missing
-		opt.Observe = r.learned.observe
-	}
-	done := r.a.waiting("mounting")
-	s, err := session.Start(ctx, opt)
-	done()
-	if err != nil {
-		return err
-	}
-	r.s = s
-	go func() { r.over <- s.Run(r.stop) }()
-	return nil
-}
-
 // end ends the session and waits for it.
 func (r *runner) end() error {
 	close(r.stop)
 	return <-r.over
 }
 
-// start starts the command.
-func (r *runner) start(ctx context.Context, f *runFlags) error {
+// start starts the command, when the session has begun.
+func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 	box := r.plan.box
-	box.Tree, box.Private = r.s.Point(), r.place.scratch
-	for _, st := range r.s.Registry().Roots() {
-		if box.Map == sandbox.Same {
-			box.Roots = append(box.Roots, st.Grant.Resolved)
-		}
-	}
-	if box.Dir == "" {
-		box.Dir = r.first()
-	}
+	box.Private = r.place.scratch
 	var err error
 	if box.Env, err = sandbox.Environ(f.env, sandbox.Places{}); err != nil {
 		return usage(fmt.Errorf("--env: %w", err))
-	}
-	if box.Home != "" {
-		if err := makeHome(box.Home, box.UID, box.GID); err != nil {
-			return err
-		}
 	}
 	if r.interactive() {
 		// Nobody speaks MCP to a terminal.
@@ -183,12 +153,16 @@ func (r *runner) start(ctx context.Context, f *runFlags) error {
 		box.Stdin, box.Stdout = os.Stdin, os.Stdout
 		box.TTY = r.interactive()
 	}
-	// The mount needs our umask to be 0; the command gets the one we were
-	// given. Nobody makes a file in between: it does not run yet.
-	unix.Umask(r.umask)
-	r.proc, err = sandbox.Start(ctx, box)
-	unix.Umask(0)
-	if err != nil {
+	// The mount needs our umask to be 0; the command gets the one we were given.
+	box.Umask = &r.umask
+	box.Mounted = func(o *sandbox.Options) error {
+		if err := b.wait(); err != nil {
+			return err
+		}
+		return r.locate(o)
+	}
+	box.Release = b.release
+	if r.proc, err = sandbox.Start(ctx, box); err != nil {
 		if errors.Is(err, sandbox.ErrCannot) {
 			return &control.Error{Text: err.Error(), Class: control.System}
 		}

@@ -3,8 +3,6 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"strings"
 
@@ -61,10 +59,10 @@ type builder struct {
 	notes  []string // what was left out, and why
 }
 
-// build makes the root described by l and moves this process into it. The mount
-// namespace must be this process's own. What it returns besides the error is
-// what was left out.
-func build(l *layout) ([]string, error) {
+// build makes the root described by a base and what tree returns, which may wait
+// for it, and moves this process into it. The mount namespace must be this
+// process's own. What it returns besides the error is what was left out.
+func build(base *layout, tree func() (*layout, error)) ([]string, error) {
 	// Nothing of ours may reach the host's namespace.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, step(err, "make the mounts private")
@@ -73,17 +71,27 @@ func build(l *layout) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{root: root, layout: l}
+	b := &builder{root: root, layout: base}
 	// Over the host's root: the one directory that is certainly there.
 	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return nil, step(err, "mount the new root")
 	}
-	for _, f := range []func() error{b.skeleton, b.privateFS, b.binds, b.devpts, b.proc, b.tree, b.pivot, b.seal, b.nested} {
+	if err := steps(b.own, b.skeleton, b.privateFS, b.binds, b.devpts, b.proc); err != nil {
+		return nil, err
+	}
+	if b.layout, err = tree(); err != nil {
+		return nil, err
+	}
+	return b.notes, steps(b.skeleton, b.binds, b.tree, b.pivot, b.seal, b.nested)
+}
+
+func steps(all ...func() error) error {
+	for _, f := range all {
 		if err := f(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return b.notes, nil
+	return nil
 }
 
 // newFS makes a file system that is mounted nowhere yet.
@@ -158,71 +166,6 @@ func (b *builder) rebind(from, at string, attrs uint64) error {
 	}
 	defer unix.Close(fd)
 	return b.attach(fd, at)
-}
-
-// skeleton makes directories, links and files.
-func (b *builder) skeleton() error {
-	for _, dir := range append([]string{scratch, emptyDir, sysDir}, b.layout.Dirs...) {
-		if err := unix.Mkdirat(b.root, dir[1:], 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
-			return step(err, "make %s", dir)
-		}
-	}
-	for _, l := range b.layout.Links {
-		if err := unix.Symlinkat(l.Target, b.root, l.At[1:]); err != nil && !errors.Is(err, unix.EEXIST) {
-			return step(err, "make the link %s", l.At)
-		}
-	}
-	for _, f := range append([]file{{At: emptyFile}}, b.layout.Files...) {
-		if err := b.write(f.At, f.Data); err != nil {
-			return err
-		}
-	}
-	for _, path := range b.layout.Copies {
-		data, err := readSmall(path)
-		if err != nil {
-			if !errors.Is(err, unix.ENOENT) {
-				b.notes = append(b.notes, fmt.Sprintf("%s is not there: %v", path, err))
-			}
-			continue
-		}
-		if err := b.write(path, data); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b *builder) write(path string, data []byte) error {
-	fd, err := unix.Openat(b.root, path[1:], unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
-	if err != nil {
-		return step(err, "make %s", path)
-	}
-	f := os.NewFile(uintptr(fd), path)
-	_, err = f.Write(data)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return step(err, "write %s", path)
-}
-
-// readSmall reads a regular file of the host's.
-func readSmall(path string) ([]byte, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, errors.New("it is not a regular file")
-	case info.Size() > copyMax:
-		return nil, fmt.Errorf("it has more than %d bytes", copyMax)
-	}
-	return io.ReadAll(io.LimitReader(f, copyMax))
 }
 
 // privateFS mounts the file system that the command can fill.

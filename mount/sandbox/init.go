@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -42,14 +41,17 @@ func runInit() {
 		p.fail(stepConfine, err)
 	}
 	if p.conf.Probe {
-		_ = send(controlFD, message{Kind: kindStarted, Layers: p.layers, Notes: p.notes}, -1)
+		_ = send(controlFD, message{Kind: kindStarted, Layers: p.layers, Notes: p.notes})
 		os.Exit(0)
+	}
+	if p.conf.Hold {
+		p.hold()
 	}
 	pid, step, err := p.command()
 	if err != nil {
 		p.fail(step, err)
 	}
-	if err := send(controlFD, message{Kind: kindStarted, Layers: p.layers, Notes: p.notes}, -1); err != nil {
+	if err := send(controlFD, message{Kind: kindStarted, Layers: p.layers, Notes: p.notes}); err != nil {
 		os.Exit(exitStage) // the caller is gone
 	}
 	go p.obey(pid)
@@ -63,7 +65,7 @@ func (p *initProc) fail(step string, err error) {
 	if errors.As(err, &errno) {
 		m.Errno = int(errno)
 	}
-	_ = send(controlFD, m, -1) // a caller that is gone has nobody to tell
+	_ = send(controlFD, m) // a caller that is gone has nobody to tell
 	os.Exit(exitStage)
 }
 
@@ -89,23 +91,6 @@ func (p *initProc) setUp() error {
 	}
 	unix.Umask(p.conf.Umask)
 	return nil
-}
-
-// configure reads what the caller wants.
-func (p *initProc) configure() error {
-	// Whatever else was inherited must not reach the command.
-	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return step(err, "mark inherited descriptors")
-	}
-	f := os.NewFile(configFD, "configuration")
-	defer f.Close()
-	if err := json.NewDecoder(f).Decode(&p.conf); err != nil {
-		return step(err, "read the configuration")
-	}
-	if p.conf.Stderr == 0 {
-		return nil
-	}
-	return step(unix.Dup3(p.conf.Stderr, 2, 0), "take over standard error")
 }
 
 // surround makes the command's surroundings.
@@ -134,7 +119,7 @@ func (p *initProc) namespaces() error {
 	} else {
 		p.on("network namespace", "a loopback interface only")
 	}
-	notes, err := build(p.conf.Layout)
+	notes, err := build(p.conf.Layout, p.tree)
 	p.notes = append(p.notes, notes...)
 	if err != nil {
 		return err
@@ -393,7 +378,7 @@ func (p *initProc) reap(pid int) {
 		if st.Signaled() {
 			m.Code, m.Signal = 0, int(st.Signal())
 		}
-		_ = send(controlFD, m, -1)
+		_ = send(controlFD, m)
 		p.end(0)
 	}
 }

@@ -90,13 +90,33 @@ type layout struct {
 	TmpSize int64 `json:"tmpSize"`
 }
 
+// passed are the descriptors of the layout that the caller has opened.
+func (l *layout) passed() []*int {
+	var fds []*int
+	if l.TreeFD != 0 {
+		fds = append(fds, &l.TreeFD)
+	}
+	for i := range l.Binds {
+		if l.Binds[i].FD != 0 {
+			fds = append(fds, &l.Binds[i].FD)
+		}
+	}
+	return fds
+}
+
 // devices are those that programs need and that reach nothing of the host.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
 // newLayout decides what appears inside and where. It looks at the host and
 // changes nothing.
 func newLayout(o *Options, places Places) (*layout, error) {
-	l := &layout{TreeFrom: o.Tree, TmpSize: o.TmpSize}
+	return newBase(o, places).with(o, places)
+}
+
+// newBase is the part of a layout that does not depend on the tree and its
+// roots: the system's directories, devices, /etc.
+func newBase(o *Options, places Places) *layout {
+	l := &layout{TmpSize: o.TmpSize}
 	for _, dir := range systemDirs {
 		l.system(dir)
 	}
@@ -108,14 +128,33 @@ func newLayout(o *Options, places Places) (*layout, error) {
 		link{"/dev/ptmx", "pts/ptmx"}, link{"/dev/fd", "/proc/self/fd"}, link{"/dev/stdin", "/proc/self/fd/0"},
 		link{"/dev/stdout", "/proc/self/fd/1"}, link{"/dev/stderr", "/proc/self/fd/2"})
 	l.etc(o, places)
-	l.tree(o)
-	l.private(o, places)
+	return l
+}
+
+// with is the whole layout: the base, and after it what depends on the tree.
+func (l *layout) with(o *Options, places Places) (*layout, error) {
+	whole := *l
+	for _, list := range []*[]string{&whole.Dirs, &whole.Copies} {
+		*list = slices.Clip(*list)
+	}
+	whole.Links, whole.Binds = slices.Clip(l.Links), slices.Clip(l.Binds)
+	whole.TreeFrom = o.Tree
+	whole.tree(o)
+	whole.private(o, places)
 	for _, p := range o.Interpreters {
-		if err := l.interpreter(o, p); err != nil {
+		if err := whole.interpreter(o, p); err != nil {
 			return nil, err
 		}
 	}
-	return l, nil
+	return &whole, nil
+}
+
+// after is what a whole layout has beyond its base.
+func (l *layout) after(base *layout) *layout {
+	rest := *l
+	rest.Dirs, rest.Links, rest.Binds = l.Dirs[len(base.Dirs):], l.Links[len(base.Links):], l.Binds[len(base.Binds):]
+	rest.Files, rest.Copies = l.Files[len(base.Files):], l.Copies[len(base.Copies):]
+	return &rest
 }
 
 // system shows one of the host's system directories, or the link that stands

@@ -123,6 +123,16 @@ type Options struct {
 	// streams above that are terminals.
 	TTY bool
 
+	// Umask is the command's; nil: the caller's own when Start is called.
+	Umask *int
+	// Mounted, if not nil, fills in Tree, Roots and Dir, and may wait for them:
+	// Start calls it once, when there is nothing left that it could do before.
+	// Its error is Start's.
+	Mounted func(*Options) error
+	// Release, if not nil, is waited for before the command's program is
+	// started, when all that confines it stands. Its error is Start's.
+	Release func() error
+
 	probe bool // only try the confinement; see Probe
 }
 
@@ -163,8 +173,10 @@ func (o *Options) check() error {
 	if o.TmpSize < minTmpSize {
 		return invalid("TmpSize is %d bytes: choose at least %d", o.TmpSize, minTmpSize)
 	}
-	if err := o.checkPaths(); err != nil {
-		return err
+	if o.Mounted == nil {
+		if err := o.checkPaths(); err != nil {
+			return err
+		}
 	}
 	for _, e := range o.Env {
 		if i := strings.IndexByte(e, '='); i <= 0 || strings.IndexByte(e, 0) >= 0 {
@@ -177,6 +189,19 @@ func (o *Options) check() error {
 		}
 	}
 	return o.checkIDs()
+}
+
+// mounted calls Mounted unless that was done, and checks what it filled in.
+func (o *Options) mounted() error {
+	f := o.Mounted
+	if f == nil {
+		return nil
+	}
+	o.Mounted = nil
+	if err := f(o); err != nil {
+		return err
+	}
+	return o.checkPaths()
 }
 
 func (o *Options) checkPaths() error {

@@ -19,7 +19,7 @@ func Probe(ctx context.Context) Report {
 		err := o.check()
 		if err == nil {
 			var p *Process
-			if p, err = start(ctx, o, level); err == nil {
+			if p, err = start(ctx, &o, level); err == nil {
 				_, err = p.Wait()
 				if best.Level == 0 {
 					best = p.Report()

@@ -72,7 +72,7 @@ func (p *Process) Signal(sig unix.Signal) error {
 	if p.closed {
 		return os.ErrProcessDone
 	}
-	err := send(p.sock, message{Kind: kindSignal, Signal: int(sig), Group: group}, -1)
+	err := send(p.sock, message{Kind: kindSignal, Signal: int(sig), Group: group})
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
 		return os.ErrProcessDone
 	}

@@ -33,8 +33,6 @@ const exitStage = 125
 type config struct {
 	Level Level    `json:"level"`
 	Args  []string `json:"args"`
-	Env   []string `json:"env"`
-	Dir   string   `json:"dir"`
 	Umask int      `json:"umask"`
 	Net   bool     `json:"net"`
 	Pids  int      `json:"pids"`
@@ -42,9 +40,12 @@ type config struct {
 	TTY    [3]bool `json:"tty"`
 	Rows   uint16  `json:"rows,omitempty"`
 	Cols   uint16  `json:"cols,omitempty"`
-	Layout *layout `json:"layout,omitempty"` // Namespaces
-	Rules  rules   `json:"rules"`
-	Filter wants   `json:"filter"`
+	Layout *layout `json:"layout,omitempty"` // Namespaces: the base
+	rest
+	Late   bool  `json:"late,omitempty"` // the rest comes over the control socket
+	Filter wants `json:"filter"`
+	// Hold: to be told when the command may be started.
+	Hold bool `json:"hold,omitempty"`
 	// SetID: the init itself changes to these (Bubblewrap as root).
 	SetID bool   `json:"setID,omitempty"`
 	UID   uint32 `json:"uid"`
@@ -54,6 +55,14 @@ type config struct {
 	Probe    bool `json:"probe,omitempty"` // end when all is confined
 	// Stderr is the command's standard error, where bwrap's own is another.
 	Stderr int `json:"stderr,omitempty"`
+}
+
+// rest is what the init is told of the tree and what depends on it.
+type rest struct {
+	Env   []string `json:"env"`
+	Dir   string   `json:"dir"`
+	Tree  *layout  `json:"tree,omitempty"` // Namespaces: what is beyond the base
+	Rules rules    `json:"rules"`
 }
 
 // wants is what the system call filter refuses beyond its lists.
@@ -82,7 +91,10 @@ type message struct {
 
 // The kinds of message.
 const (
+	kindRest     = "rest"     // to the init: carries a memory file with it, and what its layout names
 	kindTerminal = "terminal" // carries the master side of the pty
+	kindReady    = "ready"    // all but the command, which is held
+	kindRelease  = "release"  // to the init: start it
 	kindStarted  = "started"
 	kindExited   = "exited"
 	kindFailed   = "failed"
@@ -103,15 +115,18 @@ const (
 // maxMessage bounds a packet; layers and notes are far below it.
 const maxMessage = 64 << 10
 
-// send writes one packet, with a descriptor if fd is not negative.
-func send(sock int, m message, fd int) error {
+// maxPassed bounds the descriptors of a packet (SCM_MAX_FD of the kernel).
+const maxPassed = 253
+
+// send writes one packet, with descriptors.
+func send(sock int, m message, fds ...int) error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
 	var rights []byte
-	if fd >= 0 {
-		rights = unix.UnixRights(fd)
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
 	}
 	for {
 		err := unix.Sendmsg(sock, b, rights, nil, unix.MSG_NOSIGNAL)
@@ -121,30 +136,30 @@ func send(sock int, m message, fd int) error {
 	}
 }
 
-// receive waits for one packet; io.EOF when the other side is gone. The
-// descriptor is -1 if there is none.
-func receive(sock int) (message, int, error) {
+// receive waits for one packet and the descriptors that came with it; io.EOF
+// when the other side is gone.
+func receive(sock int) (message, []int, error) {
 	var m message
-	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4))
+	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*maxPassed))
 	for {
 		n, oobn, flags, _, err := unix.Recvmsg(sock, buf, oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			return m, -1, err
+			return m, nil, err
 		case n == 0:
-			return m, -1, io.EOF
-		case flags&unix.MSG_TRUNC != 0:
-			return m, -1, fmt.Errorf("a message has more than %d bytes", maxMessage)
+			return m, nil, io.EOF
+		case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+			return m, nil, fmt.Errorf("a message has more than %d bytes or %d descriptors", maxMessage, maxPassed)
 		}
-		fd := -1
+		var fds []int
 		if parts, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil && len(parts) == 1 {
-			if fds, err := unix.ParseUnixRights(&parts[0]); err == nil && len(fds) == 1 {
-				fd = fds[0]
+			if fds, err = unix.ParseUnixRights(&parts[0]); err != nil {
+				fds = nil
 			}
 		}
-		return m, fd, json.Unmarshal(buf[:n], &m)
+		return m, fds, json.Unmarshal(buf[:n], &m)
 	}
 }
 

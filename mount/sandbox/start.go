@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -31,11 +30,11 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 		return nil, err
 	}
 	if o.Level != 0 {
-		return start(ctx, o, o.Level)
+		return start(ctx, &o, o.Level)
 	}
 	var why []error
 	for level := Namespaces; level < None; level++ {
-		p, err := start(ctx, o, level)
+		p, err := start(ctx, &o, level)
 		if err == nil || !errors.Is(err, ErrCannot) {
 			return p, err
 		}
@@ -46,52 +45,75 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 
 // launch is what a level does to get its init running.
 type launch struct {
-	o    *Options
-	conf config
+	o     *Options
+	level Level
+	conf  config
 	// layout is what the command sees; nil: the host's own directories.
 	layout *layout
+	base   *layout // the part of it that is built before the tree is known
 	cmd    *exec.Cmd
-	files  []*os.File // passed to the init from firstFD on
+	files  []*os.File // passed to the init from firstFD on, or with the rest
 	says   *os.File   // what bwrap writes to its standard error
 }
 
 // start starts the command at one level.
-func start(ctx context.Context, o Options, level Level) (*Process, error) {
-	l := &launch{o: &o}
-	where := places(&o, level)
+func start(ctx context.Context, o *Options, level Level) (*Process, error) {
+	l := &launch{o: o, level: level}
 	l.conf = config{
-		Level: level, Args: o.Args, Dir: o.Dir, Env: complete(&o, level, where), Net: o.Net, Pids: o.PidsMax, Umask: umask(),
-		Probe: o.probe, KeptHome: o.Home != "",
+		Level: level, Args: o.Args, Net: o.Net, Pids: o.PidsMax, Probe: o.probe, KeptHome: o.Home != "", Hold: o.Release != nil,
 		// A mount without set-uid programs holds inside; outside, the files of
 		// a kept HOME are files like any others.
 		Filter: wants{NoSetID: o.Home != ""},
 	}
-	if l.conf.Dir == "" {
-		l.conf.Dir = where.Home
+	if o.Umask != nil {
+		l.conf.Umask = *o.Umask
+	} else {
+		l.conf.Umask = umask()
 	}
 	defer l.closeFiles()
 	l.cmd = &exec.Cmd{
 		// Not by its name, which may by now be another program's.
-		Path: "/proc/self/exe", Args: []string{"rootsfs: init"}, // It lives for long and makes little: no garbage to collect at its start.
+		Path: "/proc/self/exe", Args: []string{"rootsfs: init"},
+		// It lives for long and makes little: no garbage to collect at its
+		// start, and nothing for a second thread to do.
 		Env: []string{stageVar + "=" + stageInit, "GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=1"},
 		// A session of its own: the command has no terminal but ours.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
-	if err := l.prepare(level, where); err != nil {
+	// Root hands the tree in from outside. A user's init finds it in its own
+	// mount namespace, so it must be there before that is made.
+	l.conf.Late = level == Namespaces && os.Geteuid() == 0 && o.Mounted != nil
+	if !l.conf.Late {
+		if err := o.mounted(); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.prepare(); err != nil {
 		return nil, err
 	}
-	return l.run(ctx, level)
+	return l.run(ctx)
+}
+
+// places fills in what the tree's roots decide, and returns where the private
+// directories are.
+func (l *launch) places() Places {
+	where := places(l.o, l.level)
+	l.conf.Env, l.conf.Dir = complete(l.o, l.level, where), l.o.Dir
+	if l.conf.Dir == "" {
+		l.conf.Dir = where.Home
+	}
+	return where
 }
 
 // prepare does what differs between levels.
-func (l *launch) prepare(level Level, where Places) error {
-	switch level {
+func (l *launch) prepare() error {
+	switch l.level {
 	case Namespaces:
-		return l.namespaces(where)
+		return l.namespaces()
 	case Bubblewrap:
-		return l.bubblewrap(where)
+		return l.bubblewrap(l.places())
 	}
-	return l.onHost(level, where)
+	return l.onHost(l.level, l.places())
 }
 
 func (l *launch) closeFiles() {
@@ -110,54 +132,6 @@ func (l *launch) passFile(f *os.File) int {
 	return firstFD + len(l.files) - 1
 }
 
-// namespaces prepares level Namespaces: the init is started in new namespaces
-// with the capabilities over them that it needs to build the root.
-func (l *launch) namespaces(where Places) error {
-	o, attr := l.o, l.cmd.SysProcAttr
-	lay, err := newLayout(o, where)
-	if err != nil {
-		return err
-	}
-	attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
-	if !o.Net {
-		attr.Cloneflags |= unix.CLONE_NEWNET
-	}
-	// The command's own uid, and nobody else's: not even a uid 0 that owns the
-	// namespace.
-	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: int(o.UID), HostID: int(o.UID), Size: 1}}
-	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: int(o.GID), HostID: int(o.GID), Size: 1}}
-	attr.AmbientCaps = buildCaps
-	if os.Geteuid() == 0 {
-		attr.GidMappingsEnableSetgroups = true
-		attr.Credential = &syscall.Credential{Uid: o.UID, Gid: o.GID}
-		// What only root may enter is opened by root.
-		if lay.TreeFD, err = l.open(o.Tree); err != nil {
-			return cannot("bind the tree of roots: %v", err)
-		}
-		for i := range lay.Binds {
-			b := &lay.Binds[i]
-			if b.From != o.Home && !slices.Contains(o.Interpreters, b.From) {
-				continue
-			}
-			if b.FD, err = l.open(b.From); err != nil {
-				return failed("bind %s: %v", b.From, err)
-			}
-		}
-	}
-	l.layout, l.conf.Layout = lay, lay
-	l.conf.Rules = lay.rules()
-	return nil
-}
-
-// open makes a detached copy of a directory's mounts for the init to attach.
-func (l *launch) open(path string) (int, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
-	if err != nil {
-		return 0, err
-	}
-	return l.passFile(os.NewFile(uintptr(fd), path)), nil
-}
-
 // umask reads the caller's; there is no way to read it without setting it, but
 // /proc tells it.
 func umask() int {
@@ -173,7 +147,7 @@ func umask() int {
 }
 
 // run starts the init and waits until it has started the command.
-func (l *launch) run(ctx context.Context, level Level) (*Process, error) {
+func (l *launch) run(ctx context.Context) (*Process, error) {
 	// What this process has inherited without knowing must not be inherited
 	// further; its own descriptors are closed on execve anyway.
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
@@ -185,7 +159,7 @@ func (l *launch) run(ctx context.Context, level Level) (*Process, error) {
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "control socket")
 	defer theirs.Close()
-	p := &Process{control: os.NewFile(uintptr(pair[0]), "control socket"), sock: pair[0], level: level, done: make(chan struct{}), dead: make(chan struct{})}
+	p := &Process{control: os.NewFile(uintptr(pair[0]), "control socket"), sock: pair[0], level: l.level, done: make(chan struct{}), dead: make(chan struct{})}
 	if err := p.streams(l); err != nil {
 		p.control.Close()
 		return nil, err
@@ -209,7 +183,12 @@ func (l *launch) run(ctx context.Context, level Level) (*Process, error) {
 		return nil, spawnError(err)
 	}
 	stop := context.AfterFunc(ctx, p.kill)
-	err = p.await(l)
+	if l.conf.Late {
+		err = l.sendRest(p.sock)
+	}
+	if err == nil {
+		err = p.await(l)
+	}
 	if err == nil {
 		p.pid = p.findPID()
 		err = p.relay.start()
@@ -277,7 +256,7 @@ func spawnError(err error) error {
 // await waits for the init's word that the command runs.
 func (p *Process) await(l *launch) error {
 	for {
-		m, fd, err := receive(p.sock)
+		m, fds, err := receive(p.sock)
 		if err != nil && l.says != nil {
 			return cannot("bwrap: %s", l.bwrapSaid())
 		}
@@ -286,7 +265,15 @@ func (p *Process) await(l *launch) error {
 		}
 		switch m.Kind {
 		case kindTerminal:
-			p.relay.master = os.NewFile(uintptr(fd), "terminal")
+			if len(fds) != 1 {
+				return failed("the confined init has sent no terminal")
+			}
+			p.relay.master = os.NewFile(uintptr(fds[0]), "terminal")
+		case kindReady:
+			if err := l.o.Release(); err != nil {
+				return err
+			}
+			_ = send(p.sock, message{Kind: kindRelease}) // an init that has ended is noticed above
 		case kindStarted:
 			p.report = Report{
 				Level: p.level, Name: p.level.String(), UID: l.o.UID, GID: l.o.GID, Layers: append(firstLayers(), m.Layers...),

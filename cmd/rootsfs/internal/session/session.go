@@ -52,6 +52,10 @@ type Options struct {
 	// Observe is told of everything that happens in the registry. It is called
 	// in the middle of operations and must not wait; nil: nobody asks.
 	Observe func(guard.Event)
+	// Mounted is called by Start when the mount answers, before all else is ready;
+	// nil: nobody asks. The context ends when Start fails after that, and what
+	// holds the mount then must let go of it; or with the session.
+	Mounted func(context.Context, *Session)
 	// Logger makes the session's log, once its name is known.
 	Logger func(session string) (*slog.Logger, error)
 }
@@ -127,6 +131,9 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	}
 	if err := s.mount(); err != nil {
 		return nil, err
+	}
+	if opt.Mounted != nil {
+		opt.Mounted(ctx, s)
 	}
 	if err := s.audit.begin(); err != nil {
 		return nil, err

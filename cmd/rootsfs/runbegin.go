@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// beginning is a session while it starts. The confinement is built beside it:
+// the two wait for each other only where one needs the other, and the command
+// is started when both are there.
+type beginning struct {
+	mounted chan struct{}   // closed when the mount answers; runner.s and failing are set then
+	failing <-chan struct{} // closed when the session must be let go of
+	done    chan struct{}   // closed when it has started or failed; err is set then
+	err     error
+}
+
+// begin starts the session, beside the caller.
+func (r *runner) begin(ctx context.Context) *beginning {
+	opt := r.plan.session
+	opt.Mount.Point = r.place.point
+	if r.plan.learn {
+		r.learned = newLearned()
+		opt.Mount.Layout.Missing = r.learned.missing
+		opt.Observe = r.learned.observe
+	}
+	b := &beginning{mounted: make(chan struct{}), done: make(chan struct{})}
+	opt.Mounted = func(ctx context.Context, s *session.Session) {
+		r.s, b.failing = s, ctx.Done()
+		close(b.mounted)
+	}
+	go func() {
+		defer close(b.done)
+		done := r.a.waiting("mounting")
+		_, b.err = session.Start(ctx, opt)
+		done()
+	}()
+	return b
+}
+
+// wait waits for the mount.
+func (b *beginning) wait() error {
+	select {
+	case <-b.mounted:
+		return nil
+	case <-b.done: // without a mount only if it failed
+		return b.err
+	}
+}
+
+// release waits for the rest of the session. When that fails it does not wait
+// for the session's end, which waits for the command to let go of the mount.
+func (b *beginning) release() error {
+	select {
+	case <-b.done:
+		return b.err
+	case <-b.failing:
+		return errors.New("the session has ended before the command was started")
+	}
+}
+
+// locate fills in what depends on the session's mount, and makes the kept home:
+// not earlier, because the session may refuse it.
+func (r *runner) locate(box *sandbox.Options) error {
+	box.Tree = r.s.Point()
+	for _, st := range r.s.Registry().Roots() {
+		if box.Map == sandbox.Same {
+			box.Roots = append(box.Roots, st.Grant.Resolved)
+		}
+	}
+	if box.Dir == "" {
+		box.Dir = r.first()
+	}
+	if box.Home != "" {
+		return makeHome(box.Home, box.UID, box.GID)
+	}
+	return nil
+}

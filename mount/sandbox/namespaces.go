@@ -1,0 +1,108 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// What the caller does for level Namespaces. Where it can, it starts the init
+// before the tree is there: making the namespaces and the part of the root that
+// is the same for every tree takes most of a start, and mounting the tree most
+// of the rest.
+
+// namespaces prepares level Namespaces: the init is started in new namespaces
+// with the capabilities over them that it needs to build the root.
+func (l *launch) namespaces() error {
+	o, attr := l.o, l.cmd.SysProcAttr
+	attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	if !o.Net {
+		attr.Cloneflags |= unix.CLONE_NEWNET
+	}
+	// The command's own uid, and nobody else's: not even a uid 0 that owns the
+	// namespace.
+	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: int(o.UID), HostID: int(o.UID), Size: 1}}
+	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: int(o.GID), HostID: int(o.GID), Size: 1}}
+	attr.AmbientCaps = buildCaps
+	if os.Geteuid() == 0 {
+		attr.GidMappingsEnableSetgroups = true
+		attr.Credential = &syscall.Credential{Uid: o.UID, Gid: o.GID}
+	}
+	// The base is the same wherever the roots are.
+	l.base = newBase(o, places(o, l.level))
+	l.conf.Layout = l.base
+	if l.conf.Late {
+		return nil
+	}
+	return l.tree()
+}
+
+// tree decides what the command sees of the tree and of what depends on it.
+func (l *launch) tree() error {
+	o := l.o
+	where := l.places()
+	whole, err := l.base.with(o, where)
+	if err != nil {
+		return err
+	}
+	tree := whole.after(l.base)
+	l.layout, l.conf.Tree, l.conf.Rules = whole, tree, whole.rules()
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	// What only root may enter is opened by root.
+	if tree.TreeFD, err = l.open(o.Tree); err != nil {
+		return cannot("bind the tree of roots: %v", err)
+	}
+	for i := range tree.Binds {
+		b := &tree.Binds[i]
+		if b.From != o.Home && !slices.Contains(o.Interpreters, b.From) {
+			continue
+		}
+		if b.FD, err = l.open(b.From); err != nil {
+			return failed("bind %s: %v", b.From, err)
+		}
+	}
+	return nil
+}
+
+// sendRest tells the init, which has built the base meanwhile, of the tree.
+func (l *launch) sendRest(sock int) error {
+	if err := l.o.mounted(); err != nil {
+		return err
+	}
+	if err := l.tree(); err != nil {
+		return err
+	}
+	if len(l.files) >= maxPassed {
+		return invalid("Interpreters: there are %d, more than can be passed", len(l.files)-1)
+	}
+	// In the message the configuration itself comes first.
+	for i, fd := range l.conf.Tree.passed() {
+		*fd = i + 1
+	}
+	conf, err := memFile("the rest of the configuration", func(f *os.File) error { return json.NewEncoder(f).Encode(l.conf.rest) })
+	if err != nil {
+		return err
+	}
+	defer conf.Close()
+	fds := []int{int(conf.Fd())}
+	for _, f := range l.files {
+		fds = append(fds, int(f.Fd()))
+	}
+	// An init that has ended already has said why.
+	_ = send(sock, message{Kind: kindRest}, fds...)
+	return nil
+}
+
+// open makes a detached copy of a directory's mounts for the init to attach.
+func (l *launch) open(path string) (int, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return 0, err
+	}
+	return l.passFile(os.NewFile(uintptr(fd), path)), nil
+}

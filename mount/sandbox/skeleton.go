@@ -1,0 +1,85 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// own makes what hides and holds other things.
+func (b *builder) own() error {
+	for _, dir := range []string{scratch, emptyDir, sysDir} {
+		if err := unix.Mkdirat(b.root, dir[1:], 0o755); err != nil {
+			return step(err, "make %s", dir)
+		}
+	}
+	return b.write(emptyFile, nil)
+}
+
+// skeleton makes directories, links and files.
+func (b *builder) skeleton() error {
+	for _, dir := range b.layout.Dirs {
+		if err := unix.Mkdirat(b.root, dir[1:], 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+			return step(err, "make %s", dir)
+		}
+	}
+	for _, l := range b.layout.Links {
+		if err := unix.Symlinkat(l.Target, b.root, l.At[1:]); err != nil && !errors.Is(err, unix.EEXIST) {
+			return step(err, "make the link %s", l.At)
+		}
+	}
+	for _, f := range b.layout.Files {
+		if err := b.write(f.At, f.Data); err != nil {
+			return err
+		}
+	}
+	for _, path := range b.layout.Copies {
+		data, err := readSmall(path)
+		if err != nil {
+			if !errors.Is(err, unix.ENOENT) {
+				b.notes = append(b.notes, fmt.Sprintf("%s is not there: %v", path, err))
+			}
+			continue
+		}
+		if err := b.write(path, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) write(path string, data []byte) error {
+	fd, err := unix.Openat(b.root, path[1:], unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return step(err, "make %s", path)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	_, err = f.Write(data)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return step(err, "write %s", path)
+}
+
+// readSmall reads a regular file of the host's.
+func readSmall(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	case info.Size() > copyMax:
+		return nil, fmt.Errorf("it has more than %d bytes", copyMax)
+	}
+	return io.ReadAll(io.LimitReader(f, copyMax))
+}

@@ -1,0 +1,63 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// What the init is told: its configuration, the rest of it when the tree is
+// there, and that it may start the command.
+
+// configure reads what the caller wants.
+func (p *initProc) configure() error {
+	// Whatever else was inherited must not reach the command.
+	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return step(err, "mark inherited descriptors")
+	}
+	f := os.NewFile(configFD, "configuration")
+	defer f.Close()
+	if err := json.NewDecoder(f).Decode(&p.conf); err != nil {
+		return step(err, "read the configuration")
+	}
+	if p.conf.Stderr == 0 {
+		return nil
+	}
+	return step(unix.Dup3(p.conf.Stderr, 2, 0), "take over standard error")
+}
+
+// tree is the part of the layout that depends on the tree, once it is known.
+func (p *initProc) tree() (*layout, error) {
+	if !p.conf.Late {
+		return p.conf.Tree, nil
+	}
+	m, fds, err := receive(controlFD)
+	if err != nil || m.Kind != kindRest || len(fds) == 0 {
+		os.Exit(exitStage) // the caller is gone, or has no tree
+	}
+	f := os.NewFile(uintptr(fds[0]), "configuration")
+	defer f.Close()
+	if err := json.NewDecoder(f).Decode(&p.conf.rest); err != nil {
+		return nil, step(err, "read the rest of the configuration")
+	}
+	// What was passed is named by its place in the message.
+	l := p.conf.Tree
+	for _, fd := range l.passed() {
+		if *fd >= len(fds) {
+			return nil, step(unix.EBADF, "find what the caller has opened")
+		}
+		*fd = fds[*fd]
+	}
+	return l, nil
+}
+
+// hold waits for the word that the command may be started.
+func (p *initProc) hold() {
+	if send(controlFD, message{Kind: kindReady}) != nil {
+		os.Exit(exitStage) // the caller is gone
+	}
+	if m, _, err := receive(controlFD); err != nil || m.Kind != kindRelease {
+		os.Exit(exitStage)
+	}
+}
