@@ -128,10 +128,10 @@ type Options struct {
 	// Mounted, if not nil, fills in Tree, Roots and Dir, and may wait for them:
 	// Start calls it once, when there is nothing left that it could do before.
 	// Its error is Start's.
-	Mounted func(*Options) error
+	Mounted func(*Options) error `json:"-"`
 	// Release, if not nil, is waited for before the command's program is
 	// started, when all that confines it stands. Its error is Start's.
-	Release func() error
+	Release func() error `json:"-"`
 
 	probe bool // only try the confinement; see Probe
 }
