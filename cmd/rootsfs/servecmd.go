@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"slices"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 )
@@ -41,6 +41,10 @@ A client that names roots of its own narrows what its session reaches, and never
 widens it; --client-roots ignore leaves them out of account. With --ask, a path
 that no root holds is put before the person at the host, or "rootsfs consent".
 
+--session NAME serves the roots of a live session, such as that of a mount, which
+then answers the host itself: what is revoked or granted there is so here, at once,
+and the records are in one place.
+
 --http listens on the loopback address unless another is named. Clients send the
 bearer token of --token-file; without the flag a token is made, shown once, and
 kept in a file that only you can read until the server ends. A public address needs a
@@ -48,6 +52,7 @@ token and TLS (--tls-cert, --tls-key).`,
 		Example: `  rootsfs serve --root code=~/code:ro
   rootsfs serve --root ~/code:ro --root out=~/out:rw --ask
   rootsfs serve --root .:rw --http :8931
+  rootsfs serve --session work
   claude mcp add files -- rootsfs serve --root code=$HOME/code:ro`,
 		Args: nargs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serveMCP(cmd, f) },
@@ -67,6 +72,8 @@ token and TLS (--tls-cert, --tls-key).`,
 	f.http.add(fs)
 	jsonFlag(a, cmd)
 	f.add(fs)
+	sessionFlag(a, cmd)
+	cmd.Flags().Lookup("session").Usage = "serve the roots of this live `session`, by name or mountpoint, instead of a session of its own"
 	words(cmd, "audit-paths", "full", "hash", "none")
 	words(cmd, "client-roots", "narrow", "ignore")
 	return cmd
@@ -76,6 +83,9 @@ token and TLS (--tls-cert, --tls-key).`,
 func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags) error {
 	if f.clientRoots != "narrow" && f.clientRoots != "ignore" {
 		return usage(fmt.Errorf("--client-roots %s: write narrow or ignore", shown(f.clientRoots)))
+	}
+	if cmd.Flags().Changed("session") {
+		return a.share(cmd, f)
 	}
 	if err := f.http.check(); err != nil {
 		return err
@@ -101,17 +111,55 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags) error {
 	return errors.Join(err, <-over)
 }
 
-// toolsConfig is what the tools of a session are made of, for one subject.
-func (f *serveFlags) toolsConfig(s *session.Session, subject guard.Subject) tools.Config {
-	cfg := tools.Config{
-		Registry: s.Registry(), Tree: s.Tree(), Subject: subject, IgnoreRoots: f.clientRoots == "ignore",
-		Version: readVersion().Version, Log: s.Log(),
+// tools is how the tools are to be served.
+func (f *serveFlags) tools() control.ToolsRequest {
+	return control.ToolsRequest{Ask: f.ask, IgnoreRoots: f.clientRoots == "ignore"}
+}
+
+// share carries between the host and a live session that serves it: its roots,
+// its records, its end. The roots that flags would approve are that session's.
+func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
+	with := []string{"session", "ask", "client-roots", "json"}
+	cmd.Flags().Visit(func(given *pflag.Flag) {
+		if !slices.Contains(with, given.Name) && err == nil {
+			err = usage(fmt.Errorf("--session and --%s contradict each other: the roots, rules and log are those of the session, over standard input and output", given.Name))
+		}
+	})
+	if err != nil {
+		return err
 	}
-	cfg.Home, _ = os.UserHomeDir() // without one, ~ means nothing
-	if f.ask {
-		cfg.Ask = s.Broker().Session(subject)
+	c, err := a.client()
+	if err != nil {
+		return err
 	}
-	return cfg
+	ctx, cancel := interruptible(cmd.Context())
+	defer cancel()
+	stream, err := c.Tools(ctx, f.tools())
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	hungUp, over := make(chan struct{}), make(chan error, 1)
+	go func() {
+		_, _ = io.Copy(stream, a.stdin)
+		close(hungUp)
+		_ = stream.CloseWrite() // what is under way is still answered
+	}()
+	go func() {
+		_, err := io.Copy(a.stdout, stream)
+		over <- err
+	}()
+	select {
+	case err = <-over:
+	case <-ctx.Done():
+		return nil // a signal
+	}
+	select {
+	case <-hungUp:
+		return err
+	default:
+		return fmt.Errorf("%w: %s has ended", control.ErrNoSession, shown(c.Info().Name))
+	}
 }
 
 // converse serves until the host hangs up, the session ends or a signal comes.
@@ -128,13 +176,9 @@ func (a *app) converse(ctx context.Context, s *session.Session, f *serveFlags) e
 	if f.http.addr != "" {
 		return a.serveHTTP(ctx, s, f)
 	}
-	t := tools.New(f.toolsConfig(s, guard.Subject(s.Name())))
+	t := s.NewTools(guard.Subject(s.Name()), f.tools())
 	defer t.Close()
-	err := t.MCP().Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(a.stdin), Writer: nopWriteCloser{a.stdout}})
-	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
-		err = nil // a signal, or the host hung up
-	}
-	return err
+	return session.Converse(ctx, t, io.NopCloser(a.stdin), nopWriteCloser{a.stdout})
 }
 
 type nopWriteCloser struct{ io.Writer }

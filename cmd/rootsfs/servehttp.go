@@ -181,7 +181,7 @@ func (a *app) serveHTTP(ctx context.Context, s *session.Session, f *serveFlags) 
 	if file != "" && f.http.tokenFile == "" {
 		defer os.Remove(file)
 	}
-	t := tools.New(f.toolsConfig(s, guard.Subject(s.Name())))
+	t := s.NewTools(guard.Subject(s.Name()), f.tools())
 	defer t.Close()
 	hosts := f.http.hosts
 	if host, _, err := net.SplitHostPort(f.http.addr); err == nil {

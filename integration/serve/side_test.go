@@ -23,9 +23,11 @@ type side struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	log *bytes.Buffer // what it said on standard error; to be read when it has ended
+	// ended is closed when it hung up.
+	ended chan struct{}
 
 	mu      sync.Mutex // guards the fields below
-	last    int
+	last    int        // request
 	waiting map[int]chan reply
 	notes   []string // methods of notifications
 }
@@ -36,10 +38,27 @@ type reply struct {
 	Error  json.RawMessage
 }
 
-// open starts a server and shakes hands, as a client without capabilities.
+// open starts a server, which must end well when it is hung up on, and shakes
+// hands.
 func open(t testing.TB, cmd *exec.Cmd) *side {
 	t.Helper()
-	s := &side{t: t, cmd: cmd, log: &bytes.Buffer{}, waiting: map[int]chan reply{}}
+	s := start(t, cmd)
+	t.Cleanup(func() {
+		_ = s.in.Close()
+		late := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
+		defer late.Stop()
+		<-s.ended
+		if err := cmd.Wait(); err != nil && strings.Contains(cmd.Path, "rootsfs") {
+			t.Errorf("the server did not end well: %v\n%s", err, s.log)
+		}
+	})
+	return s
+}
+
+// start starts a server and shakes hands, as a client without capabilities.
+func start(t testing.TB, cmd *exec.Cmd) *side {
+	t.Helper()
+	s := &side{t: t, cmd: cmd, log: &bytes.Buffer{}, waiting: map[int]chan reply{}, ended: make(chan struct{})}
 	cmd.Stderr = s.log
 	var err error
 	s.in, err = cmd.StdinPipe()
@@ -47,20 +66,11 @@ func open(t testing.TB, cmd *exec.Cmd) *side {
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
-	read := make(chan struct{})
 	go func() {
-		defer close(read)
+		defer close(s.ended)
 		s.read(out)
 	}()
-	t.Cleanup(func() {
-		_ = s.in.Close()
-		late := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
-		defer late.Stop()
-		<-read
-		if err := cmd.Wait(); err != nil && strings.Contains(cmd.Path, "rootsfs") {
-			t.Errorf("the server did not end well: %v\n%s", err, s.log)
-		}
-	})
+	t.Cleanup(func() { _ = s.in.Close() })
 	r := s.call("initialize", map[string]any{
 		"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "test", "version": "1"},
 	})
@@ -117,8 +127,8 @@ func (s *side) send(message any) {
 	_, _ = s.in.Write(append(line, '\n')) // one that has gone does not answer
 }
 
-// start sends a request; the channel is closed if no answer comes.
-func (s *side) start(method string, params any) <-chan reply {
+// request sends one; the channel is closed if no answer comes.
+func (s *side) request(method string, params any) <-chan reply {
 	c := make(chan reply, 1)
 	s.mu.Lock()
 	s.last++
@@ -137,7 +147,7 @@ func (s *side) start(method string, params any) <-chan reply {
 func (s *side) call(method string, params any) reply {
 	s.t.Helper()
 	select {
-	case r, ok := <-s.start(method, params):
+	case r, ok := <-s.request(method, params):
 		if !ok {
 			s.t.Errorf("%s: the server has hung up", method)
 		}

@@ -49,7 +49,14 @@ func (o *owner) Profile(context.Context, string) (ProfileAnswer, error) {
 	return ProfileAnswer{}, o.err
 }
 func (o *owner) Unmount(context.Context) (UnmountAnswer, error) { return UnmountAnswer{}, o.err }
-func (o *owner) Refused() *Refusal                              { return nil }
+func (o *owner) Tools(req ToolsRequest) (func(io.ReadWriteCloser) error, error) {
+	return func(conn io.ReadWriteCloser) error {
+		defer conn.Close()
+		_, err := io.CopyN(conn, conn, 5)
+		return err
+	}, o.err
+}
+func (o *owner) Refused() *Refusal { return nil }
 func (o *owner) Subscribe() (<-chan Event, func()) {
 	o.subscribed.Store(true)
 	return o.events, func() {}
@@ -371,4 +378,34 @@ func (o *owner) Check(CheckRequest) (CheckAnswer, error) {
 
 func (o *owner) SetPatterns(context.Context, PatternsRequest) (RootPolicy, error) {
 	return RootPolicy{}, nil
+}
+
+// A connection becomes a stream in both directions, one of which can be ended; a
+// refusal comes back as an error.
+func TestTools(t *testing.T) {
+	o := &owner{}
+	_, c := serve(t, o)
+	s, err := c.Tools(context.Background(), ToolsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := io.WriteString(s, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(s); string(got) != "hello" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	o.err = &guard.Error{Kind: names.Quota, Err: errors.New("too many")}
+	if _, err := c.Tools(context.Background(), ToolsRequest{}); err == nil || !strings.Contains(err.Error(), "too many") {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := c.Tools(ctx, ToolsRequest{}); err == nil {
+		t.Error("begun although the context had ended")
+	}
 }

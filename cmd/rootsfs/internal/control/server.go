@@ -37,6 +37,7 @@ type Owner interface {
 	Profile(ctx context.Context, profile string) (ProfileAnswer, error)
 	policyOwner
 	insideOwner
+	toolsOwner
 	// Unmount revokes everything and unmounts.
 	Unmount(ctx context.Context) (UnmountAnswer, error)
 	// Refused is the last refusal that a grant would have avoided, or nil.
@@ -201,6 +202,7 @@ func (s *Server) routes() http.Handler {
 	}))
 	s.policyRoutes(m)
 	s.insideRoutes(m)
+	m.HandleFunc("POST /v1/tools", s.tools)
 	m.HandleFunc("POST /v1/unmount", handle(func(ctx context.Context, _ struct{}) (UnmountAnswer, error) {
 		return s.owner.Unmount(ctx)
 	}))

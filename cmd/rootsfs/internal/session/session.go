@@ -78,6 +78,7 @@ type Session struct {
 	denials   denials
 	looks     chan struct{} // holds a token for each look at what a question asks for
 	spaces    spaces
+	shared    atomic.Int64                     // MCP clients served over the control socket
 	server    atomic.Pointer[control.Confined] // nil: the session runs none
 	avail     *availability
 	reload    <-chan struct{} // closed when the configuration is not watched any more

@@ -1,0 +1,71 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// maxShared is how many MCP clients a session serves over its control socket at
+// a time.
+const maxShared = 64
+
+// sharedSubject is whom grants and records name for those clients.
+const sharedSubject = "serve"
+
+// NewTools makes MCP tools on the session's roots, for one subject. The caller
+// closes them.
+func (s *Session) NewTools(subject guard.Subject, req control.ToolsRequest) *tools.Server {
+	cfg := tools.Config{
+		Registry: s.reg, Tree: s.tree, Subject: subject, IgnoreRoots: req.IgnoreRoots, Version: s.opt.Version, Log: s.log,
+	}
+	cfg.Home, _ = os.UserHomeDir() // without one, ~ means nothing
+	if req.Ask {
+		cfg.Ask = s.broker.Session(subject)
+	}
+	return tools.New(cfg)
+}
+
+// Tools implements control.Owner.
+func (s *Session) Tools(req control.ToolsRequest) (func(io.ReadWriteCloser) error, error) {
+	if s.isEnding() {
+		return nil, errEnding
+	}
+	if s.shared.Add(1) > maxShared {
+		s.shared.Add(-1)
+		return nil, &guard.Error{Kind: names.Quota, Err: fmt.Errorf("%d MCP clients are served already; let one of them end", maxShared)}
+	}
+	return func(conn io.ReadWriteCloser) error {
+		defer s.shared.Add(-1)
+		defer conn.Close()
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		go func() {
+			select {
+			case <-s.ending:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		t := s.NewTools(sharedSubject, req)
+		defer t.Close()
+		return Converse(ctx, t, conn, conn)
+	}, nil
+}
+
+// Converse serves one MCP client over a pair of streams until it hangs up, or ctx
+// ends, neither of which is an error.
+func Converse(ctx context.Context, t *tools.Server, r io.ReadCloser, w io.WriteCloser) error {
+	err := t.MCP().Run(ctx, tools.Lines(r, w))
+	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
