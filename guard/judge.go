@@ -158,6 +158,16 @@ func (l *Lease) havePatterns() bool {
 	return l.policy.rules != nil || slices.ContainsFunc(l.fences.list, has) || slices.ContainsFunc(l.fences.peers, has)
 }
 
+// Hides reports whether names in the root may be hidden.
+func (l *Lease) Hides() bool {
+	if !l.patterned {
+		return false
+	}
+	hides := func(r *ruleset) bool { return r != nil && r.hides }
+	nested := func(f fence) bool { return hides(f.rules()) }
+	return hides(l.policy.rules) || slices.ContainsFunc(l.fences.list, nested) || slices.ContainsFunc(l.fences.peers, nested)
+}
+
 // JudgeDir judges a directory that the operation enters, and those above it.
 func (l *Lease) JudgeDir(rel string) error {
 	if !l.patterned || rel == "" {

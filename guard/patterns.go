@@ -190,7 +190,7 @@ func (p *Patterns) compile(src Source) (*ruleset, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
-	r := &ruleset{naming: naming}
+	r := &ruleset{naming: naming, hides: slices.ContainsFunc(all, func(r pattern.Rule) bool { return r.List.Effect() == pattern.Hide })}
 	if r.set, err = pattern.New(all, opt); err == nil && naming == MixedNames {
 		r.folded, err = pattern.New(all, pattern.Options{Fold: true})
 	}
@@ -203,6 +203,7 @@ func (p *Patterns) compile(src Source) (*ruleset, error) {
 // ruleset is what Patterns were compiled to.
 type ruleset struct {
 	naming Naming
+	hides  bool // some rule does
 	set    *pattern.Set
 	folded *pattern.Set // with MixedNames: for directories that fold
 }

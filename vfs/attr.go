@@ -133,7 +133,9 @@ func setattr(l *guard.Lease, fd int, open bool, before Info, a Attrs) (Info, err
 			return Info{}, err
 		}
 	}
-	return beneath.Stat(fd)
+	info, err := beneath.Stat(fd)
+	uncount(l, &info)
+	return info, err
 }
 
 func id(p *uint32) int {

@@ -163,8 +163,9 @@ func killPrivFor(c guard.Caller, fd int) error {
 // Stat returns the file's attributes.
 func (f *File) Stat(ctx context.Context, c guard.Caller) (Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetattr}
-	return onFile(ctx, f, req, func(_ *guard.Lease, fd int) (Info, int64, error) {
+	return onFile(ctx, f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
 		info, err := beneath.Stat(fd)
+		uncount(l, &info)
 		return info, 0, err
 	})
 }

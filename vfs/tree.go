@@ -225,12 +225,30 @@ func nodeFor(l *guard.Lease, at At, a guard.Access) (beneath.Dir, Info, error) {
 	return d, info, nil
 }
 
-// visible hides special files unless the grant shows them.
+// visible hides special files unless the grant shows them, and tells of a
+// directory no more than its names do.
 func visible(l *guard.Lease, info *Info) error {
 	if info.Special() && !l.PosixFull() {
 		return &guard.Error{Kind: names.Hidden}
 	}
+	uncount(l, info)
 	return nil
+}
+
+// The links of a directory are as many as there are directories in it, and its
+// size and blocks say on some file systems how many names. Where names may be
+// hidden they are told as file systems do that do not count, and as for a
+// directory that fits into one block.
+const (
+	uncountedLinks  = 1
+	uncountedSize   = 4096 // bytes
+	uncountedBlocks = uncountedSize / 512
+)
+
+func uncount(l *guard.Lease, info *Info) {
+	if info.IsDir() && info.Nlink > 0 && l.Hides() && !l.PosixFull() {
+		info.Nlink, info.Size, info.Blocks = uncountedLinks, uncountedSize, uncountedBlocks
+	}
 }
 
 // parentAt resolves the directory of a name, checks its identity, and judges the

@@ -1,0 +1,270 @@
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// The ways around a pattern that take more than one call, or calls that not every
+// front end has; the others are rows of guardtest, each tried with and without
+// the rule on every front. R110, R151.
+
+// What is protected gets no second name, whatever it is taken by.
+func TestNoLinkToWhatIsProtected(t *testing.T) {
+	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept")}, "kept=k", "free/")
+	through := func(flags, link int) func(dir string) error {
+		return func(dir string) error {
+			fd, err := unix.Open(dir+"/kept", flags, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			from := "/proc/self/fd/" + strconv.Itoa(fd)
+			if link == unix.AT_EMPTY_PATH {
+				return unix.Linkat(fd, "", unix.AT_FDCWD, dir+"/empty-path", link)
+			}
+			return unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, dir+"/by-descriptor"+strconv.Itoa(flags), link)
+		}
+	}
+	w.stopped("by its path", unix.EACCES, func(dir string) error { return unix.Link(dir+"/kept", dir+"/alias") })
+	w.stopped("by a descriptor", unix.EACCES, through(unix.O_RDONLY, unix.AT_SYMLINK_FOLLOW))
+	w.stopped("by a descriptor of the path", unix.EACCES, through(unix.O_PATH, unix.AT_SYMLINK_FOLLOW))
+	w.stopped("by a descriptor and no path", unix.EACCES, through(unix.O_RDONLY, unix.AT_EMPTY_PATH))
+	w.stopped("a file without a name", unix.EACCES, func(dir string) error {
+		fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY, 0o755)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.AT_FDCWD, dir+"/free/kept", unix.AT_SYMLINK_FOLLOW)
+	})
+	w.holds("on", "kept", "k")
+	for _, name := range []string{"alias", "free/kept", "empty-path"} {
+		if _, err := os.Lstat(filepath.Join(w.src["on"], name)); err == nil {
+			t.Errorf("%s is there", name)
+		}
+	}
+}
+
+// A directory takes what is in it along: it is not moved, exchanged or removed
+// where that would move or drop what a pattern is about.
+func TestNothingMovesOrDropsWhatIsMatched(t *testing.T) {
+	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept"), Hide: guard.Texts("secret")},
+		"a/in/kept=k", "b/in/kept=k", "c/in/kept=k", "d/in/secret=s", "e/in/secret=s", "f/kept=k", "g/secret=s", "x/", "y/", "z=z")
+	w.stopped("rename", unix.EACCES, func(dir string) error { return unix.Rename(dir+"/a", dir+"/a2") })
+	w.stopped("exchange", unix.EACCES, func(dir string) error {
+		return unix.Renameat2(unix.AT_FDCWD, dir+"/b", unix.AT_FDCWD, dir+"/x", unix.RENAME_EXCHANGE)
+	})
+	w.stopped("exchange with a file", unix.EACCES, func(dir string) error {
+		return unix.Renameat2(unix.AT_FDCWD, dir+"/z", unix.AT_FDCWD, dir+"/c", unix.RENAME_EXCHANGE)
+	})
+	w.stopped("rename of what seems empty", unix.EACCES, func(dir string) error { return unix.Rename(dir+"/d", dir+"/y/d") })
+	w.stopped("rm -r of what is protected", unix.EACCES, func(dir string) error { return os.RemoveAll(dir + "/f") })
+	w.stopped("rm -r of what seems empty", unix.ENOTEMPTY, func(dir string) error { return os.RemoveAll(dir + "/g") })
+	w.tried("files/rename", names.Permission, func(root string) error {
+		_, err := w.files.Rename(bg, root+"/e", root+"/e2", client.MoveOptions{})
+		return err
+	})
+	for rel, text := range map[string]string{"a/in/kept": "k", "b/in/kept": "k", "c/in/kept": "k", "d/in/secret": "s", "e/in/secret": "s", "f/kept": "k", "g/secret": "s"} {
+		w.holds("on", rel, text)
+	}
+	for _, c := range []struct {
+		rel  string
+		want names.Kind
+	}{{"f", names.Permission}, {"g", names.NotEmpty}} {
+		if err := w.files.Delete(bg, "on/"+c.rel, client.DeleteOptions{Recursive: true}); names.Reason(err) != c.want {
+			t.Errorf("files/delete of %s: %v, want %v", c.rel, err, c.want)
+		}
+	}
+	w.holds("on", "f/kept", "k")
+	w.holds("on", "g/secret", "s")
+}
+
+// A control file is brought into place by none of the calls that bring one.
+func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
+	for _, to := range []string{".git/config", ".git/commondir", ".git/config.worktree", ".git/hooks/pre-commit",
+		".git/modules/m/config", ".git/modules/m/hooks/post-checkout", ".git/worktrees/w/commondir", ".mcp.json", ".vscode/tasks.json",
+		".github/workflows/ci.yml", ".envrc", ".bashrc"} {
+		t.Run(to, func(t *testing.T) {
+			dir, base := filepath.Split(to)
+			tree := []string{"x=x", "y=y", ".git/HEAD=ref: refs/heads/main", ".git/hooks/", ".git/modules/m/hooks/", ".git/worktrees/w/", ".github/workflows/", ".vscode/", "evil/" + base + "=e"}
+			w := newTwin(t, guard.Patterns{}, tree...)
+			gone := func(root string) {
+				if err := os.Remove(filepath.Join(w.src[root], to)); err != nil && root == "off" {
+					t.Error(err)
+				}
+			}
+			each := func(name string, f func(root string) error) {
+				t.Helper()
+				w.tried(name, unix.EACCES, func(root string) error { return f(w.at(root, "")) })
+				gone("on")
+				gone("off")
+				w.holds("on", to, "")
+			}
+			each("creat", func(d string) error { return os.WriteFile(d+"/"+to, []byte("e"), 0o755) })
+			each("rename", func(d string) error { return unix.Rename(d+"/x", d+"/"+to) })
+			each("link", func(d string) error { return unix.Link(d+"/y", d+"/"+to) })
+			each("symlink", func(d string) error { return unix.Symlink("x", d+"/"+to) })
+			each("mknod", func(d string) error { return unix.Mknod(d+"/"+to, unix.S_IFREG|0o644, 0) })
+			each("mkdir", func(d string) error { return unix.Mkdir(d+"/"+to, 0o755) })
+			kinds := map[string]func(root string) error{
+				"files/write": func(r string) error {
+					_, err := w.files.WriteFile(bg, r+"/"+to, []byte("e"), client.WriteOptions{Create: true})
+					return err
+				},
+				"files/create": func(r string) error { _, err := w.files.Create(bg, r+"/"+to, true); return err },
+				"files/copy": func(r string) error {
+					_, err := w.files.Copy(bg, r+"/y", r+"/"+to, client.MoveOptions{})
+					return err
+				},
+				"files/rename": func(r string) error {
+					_, err := w.files.Rename(bg, r+"/y", r+"/"+to, client.MoveOptions{})
+					return err
+				},
+			}
+			for _, name := range []string{"files/write", "files/create", "files/copy", "files/rename"} {
+				w.tried(name, names.Permission, kinds[name])
+				gone("on")
+				gone("off")
+				w.holds("on", to, "")
+			}
+			if dir == "" || dir == ".git/" {
+				return
+			}
+			// The directory around it, with it inside: another's place is taken.
+			for _, root := range []string{"on", "off"} {
+				if err := os.RemoveAll(filepath.Join(w.src[root], dir)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.stopped("a directory with it", syscall.EACCES, func(d string) error { return unix.Rename(d+"/evil", d+"/"+filepath.Clean(dir)) })
+			w.holds("on", to, "")
+		})
+	}
+}
+
+// --respect-gitignore hides what the .gitignore files say at the grant: whoever
+// may write there does not bring it back, and the owner does.
+func TestGitignoreIsReadAtTheGrant(t *testing.T) {
+	p := guard.Patterns{NoDefaults: true, Gitignore: true}
+	w := newTwin(t, p, ".gitignore=*.log\nbuild/\n", "a.log=a", "build/x=b", "sub/.gitignore=local\n", "sub/local=l", "local=seen")
+	read := func(rel string) func(dir string) error {
+		return func(dir string) error { _, err := os.ReadFile(dir + "/" + rel); return err }
+	}
+	for _, rel := range []string{"a.log", "build/x", "sub/local"} {
+		w.stopped(rel, unix.ENOENT, read(rel))
+	}
+	if err := read("local")(w.at("on", "")); err != nil {
+		t.Errorf("what only a directory below ignores: %v", err)
+	}
+	if err := os.WriteFile(w.at("on", ".gitignore"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.stopped("a.log, when the server has emptied .gitignore", unix.ENOENT, read("a.log"))
+	if _, err := w.files.ReadFile(bg, "on/build/x"); names.Reason(err) != names.NotExist {
+		t.Errorf("files/read: %v", err)
+	}
+	if err := w.reg.SetPatterns(bg, "on", p); err != nil {
+		t.Fatal(err)
+	}
+	if err := read("a.log")(w.at("on", "")); err != nil {
+		t.Errorf("after the owner has had it read again: %v", err)
+	}
+}
+
+// The patterns of a root that lies in another hold through both names, and those
+// of the outer one through its own.
+func TestPatternsOfNestedRoots(t *testing.T) {
+	w := newTwin(t, guard.Patterns{Hide: guard.Texts("outer.hid")}, "in/outer.hid=o", "in/inner.hid=i", "in/kept=k", "in/d/kept=k", "d/")
+	for _, root := range []string{"on", "off"} {
+		inner := guard.Patterns{NoDefaults: true}
+		if root == "on" {
+			inner = guard.Patterns{Hide: guard.Texts("inner.hid"), Protect: guard.Texts("kept")}
+		}
+		w.grant(root+"-in", filepath.Join(w.src[root], "in"), inner)
+	}
+	read := func(root, rel string) error { _, err := os.ReadFile(w.at(root, rel)); return err }
+	w.tried("the inner root's, by the outer name", unix.ENOENT, func(root string) error { return read(root, "in/inner.hid") })
+	w.tried("by its own", unix.ENOENT, func(root string) error { return read(root+"-in", "inner.hid") })
+	w.tried("the outer root's, by the outer name", unix.ENOENT, func(root string) error { return read(root, "in/outer.hid") })
+	for _, root := range []string{"on", "off"} {
+		if err := read(root+"-in", "outer.hid"); err != nil {
+			t.Errorf("the inner root is a grant of its own: %v", err)
+		}
+	}
+	w.tried("written by the outer name", unix.EACCES, func(root string) error { return os.WriteFile(w.at(root, "in/kept"), nil, 0o644) })
+	w.tried("moved by the outer name", unix.EACCES, func(root string) error { return unix.Rename(w.at(root, "in/d"), w.at(root, "in/e")) })
+	w.tried("files/write by the outer name", names.Permission, func(root string) error {
+		_, err := w.files.WriteFile(bg, root+"/in/kept", []byte("x"), client.WriteOptions{})
+		return err
+	})
+}
+
+// Descriptors that carry no rights, and handles of files, lead to nothing that the
+// path would not.
+func TestDescriptorsAndHandles(t *testing.T) {
+	w := newTwin(t, guard.Patterns{Deny: guard.Texts("closed"), Hide: guard.Texts("secret")}, "closed=c", "secret=s", "later=l")
+	path := func(name string) func(dir string) error {
+		return func(dir string) error {
+			fd, err := unix.Open(dir+"/"+name, unix.O_PATH, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			again, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY, 0)
+			if err == nil {
+				unix.Close(again)
+			}
+			return err
+		}
+	}
+	w.stopped("O_PATH of what is denied, opened again", unix.EACCES, path("closed"))
+	w.stopped("O_PATH of what is hidden", unix.ENOENT, path("secret"))
+	handle := func(dir, name string) error {
+		_, _, err := unix.NameToHandleAt(unix.AT_FDCWD, dir+"/"+name, 0)
+		return err
+	}
+	w.stopped("a handle of what is hidden", unix.ENOENT, func(dir string) error { return handle(dir, "secret") })
+
+	// A handle that was taken before the rule is no good after it.
+	got := map[string]unix.FileHandle{}
+	for _, root := range []string{"on", "off"} {
+		h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, w.at(root, "later"), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[root] = h
+	}
+	if err := w.reg.SetPatterns(bg, "on", guard.Patterns{Hide: guard.Texts("later")}); err != nil {
+		t.Fatal(err)
+	}
+	open := func(root string) error {
+		dir, err := unix.Open(w.point, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(dir)
+		fd, err := unix.OpenByHandleAt(dir, got[root], unix.O_RDONLY)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		_, err = unix.Read(fd, make([]byte, 1))
+		return err
+	}
+	if err := open("on"); err == nil {
+		t.Error("what is hidden is read by a handle taken before")
+	}
+	if err := open("off"); err != nil {
+		t.Errorf("the handle of what is not hidden: %v", err)
+	}
+}
