@@ -117,6 +117,17 @@ func refusal(a Access, v pattern.Verdict) error {
 	return &Error{Kind: kind, Err: &Refusal{Effect: v.Effect, Rule: v.Rule}}
 }
 
+// AsMade makes of the refusal of a hidden name, on which an operation came that
+// makes what is missing of a path, the one it would have met if nothing were
+// there: the name may not be made. Other errors stay what they are.
+func AsMade(err error) error {
+	var r *Refusal
+	if errors.Is(err, names.Hidden) && errors.As(err, &r) {
+		return refusal(ToMake, pattern.Verdict{Effect: r.Effect, Rule: r.Rule})
+	}
+	return err
+}
+
 // Patterned reports whether names have to be judged at all.
 func (l *Lease) Patterned() bool { return l.patterned }
 

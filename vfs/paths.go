@@ -39,7 +39,7 @@ func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode 
 			if err == nil && !d.made {
 				l.NotMade()
 			}
-			return d, 0, err
+			return d, 0, guard.AsMade(err)
 		})
 		if err != nil || d.need == 0 {
 			return d.info, d.made, err

@@ -1,0 +1,354 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// Whoever asks learns nothing of what is hidden: not whether it is there, not by
+// an error's number or words, not by a count. Time is left out of account, and
+// that something in a directory changed shows in its times.
+
+// systemCalls are calls about a name, in a directory of the mount in which x and
+// the directory y lie.
+func systemCalls() map[string]func(dir, name string) error {
+	open := func(flags int) func(dir, name string) error {
+		return func(dir, name string) error {
+			fd, err := unix.Open(dir+"/"+name, flags, 0o600)
+			if err == nil {
+				unix.Close(fd)
+			}
+			return err
+		}
+	}
+	at := unix.AT_FDCWD
+	return map[string]func(dir, name string) error{
+		"lstat":     func(d, n string) error { return unix.Lstat(d+"/"+n, &unix.Stat_t{}) },
+		"stat":      func(d, n string) error { return unix.Stat(d+"/"+n, &unix.Stat_t{}) },
+		"stat in":   func(d, n string) error { return unix.Stat(d+"/"+n+"/in", &unix.Stat_t{}) },
+		"stat n/":   func(d, n string) error { return unix.Stat(d+"/"+n+"/", &unix.Stat_t{}) },
+		"access":    func(d, n string) error { return unix.Access(d+"/"+n, unix.W_OK) },
+		"open":      open(unix.O_RDONLY),
+		"open rw":   open(unix.O_RDWR),
+		"opath":     open(unix.O_PATH),
+		"opendir":   open(unix.O_DIRECTORY),
+		"creat":     open(unix.O_CREAT | unix.O_WRONLY),
+		"creat ex":  open(unix.O_CREAT | unix.O_EXCL | unix.O_WRONLY),
+		"tmpfile":   open(unix.O_TMPFILE | unix.O_WRONLY),
+		"creat in":  func(d, n string) error { return open(unix.O_CREAT|unix.O_WRONLY)(d, n+"/new") },
+		"mkdir":     func(d, n string) error { return unix.Mkdir(d+"/"+n, 0o755) },
+		"mkdir in":  func(d, n string) error { return unix.Mkdir(d+"/"+n+"/new", 0o755) },
+		"mknod":     func(d, n string) error { return unix.Mknod(d+"/"+n, unix.S_IFREG|0o644, 0) },
+		"symlink":   func(d, n string) error { return unix.Symlink("x", d+"/"+n) },
+		"readlink":  func(d, n string) error { _, err := unix.Readlink(d+"/"+n, make([]byte, 9)); return err },
+		"link to":   func(d, n string) error { return unix.Link(d+"/x", d+"/"+n) },
+		"link from": func(d, n string) error { return unix.Link(d+"/"+n, d+"/new-link") },
+		"unlink":    func(d, n string) error { return unix.Unlink(d + "/" + n) },
+		"rmdir":     func(d, n string) error { return unix.Rmdir(d + "/" + n) },
+		"mv from":   func(d, n string) error { return unix.Rename(d+"/"+n, d+"/new-name") },
+		"mv to":     func(d, n string) error { return unix.Rename(d+"/x", d+"/"+n) },
+		"mv y to":   func(d, n string) error { return unix.Rename(d+"/y", d+"/"+n) },
+		"mv new": func(d, n string) error {
+			return unix.Renameat2(at, d+"/x", at, d+"/"+n, unix.RENAME_NOREPLACE)
+		},
+		"exchange":  func(d, n string) error { return unix.Renameat2(at, d+"/x", at, d+"/"+n, unix.RENAME_EXCHANGE) },
+		"exchanged": func(d, n string) error { return unix.Renameat2(at, d+"/"+n, at, d+"/x", unix.RENAME_EXCHANGE) },
+		"chmod":     func(d, n string) error { return unix.Chmod(d+"/"+n, 0o600) },
+		"chown":     func(d, n string) error { return unix.Lchown(d+"/"+n, 1, 1) },
+		"utimes":    func(d, n string) error { return unix.Utimes(d+"/"+n, make([]unix.Timeval, 2)) },
+		"truncate":  func(d, n string) error { return unix.Truncate(d+"/"+n, 1) },
+		"getxattr":  func(d, n string) error { _, err := unix.Lgetxattr(d+"/"+n, "user.x", nil); return err },
+		"setxattr":  func(d, n string) error { return unix.Lsetxattr(d+"/"+n, "user.x", []byte("v"), 0) },
+		"listxattr": func(d, n string) error { _, err := unix.Llistxattr(d+"/"+n, nil); return err },
+		"rmxattr":   func(d, n string) error { return unix.Lremovexattr(d+"/"+n, "user.x") },
+		"statfs":    func(d, n string) error { return unix.Statfs(d+"/"+n, &unix.Statfs_t{}) },
+		"handle":    func(d, n string) error { _, _, err := unix.NameToHandleAt(at, d+"/"+n, 0); return err },
+		"inotify": func(d, n string) error {
+			fd, err := unix.InotifyInit1(0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			_, err = unix.InotifyAddWatch(fd, d+"/"+n, unix.IN_ALL_EVENTS)
+			return err
+		},
+		"openat2": func(d, n string) error {
+			fd, err := unix.Openat2(at, d+"/"+n, &unix.OpenHow{Flags: unix.O_RDONLY, Resolve: unix.RESOLVE_NO_SYMLINKS})
+			if err == nil {
+				unix.Close(fd)
+			}
+			return err
+		},
+	}
+}
+
+// requests are those of files/* about a name.
+func requests(f *client.Files) map[string]func(dir, name string) error {
+	second := func(_ any, err error) error { return err }
+	move := client.MoveOptions{Overwrite: true}
+	return map[string]func(d, n string) error{
+		"read":    func(d, n string) error { return second(f.ReadFile(bg, d+"/"+n)) },
+		"stat":    func(d, n string) error { return second(f.Stat(bg, d+"/"+n)) },
+		"stat in": func(d, n string) error { return second(f.Stat(bg, d+"/"+n+"/in")) },
+		"write":   func(d, n string) error { return second(f.WriteFile(bg, d+"/"+n, nil, client.WriteOptions{})) },
+		"write new": func(d, n string) error {
+			return second(f.WriteFile(bg, d+"/"+n, nil, client.WriteOptions{Create: true}))
+		},
+		"write at": func(d, n string) error { return second(f.WriteAt(bg, d+"/"+n, []byte("x"), 1)) },
+		"write if": func(d, n string) error {
+			return second(f.WriteFile(bg, d+"/"+n, nil, client.WriteOptions{IfMatch: "x"}))
+		},
+		"write in": func(d, n string) error {
+			return second(f.WriteFile(bg, d+"/"+n+"/new", nil, client.WriteOptions{Create: true}))
+		},
+		"append":     func(d, n string) error { return second(f.Append(bg, d+"/"+n, []byte("x"), false)) },
+		"append new": func(d, n string) error { return second(f.Append(bg, d+"/"+n, []byte("x"), true)) },
+		"create":     func(d, n string) error { return second(f.Create(bg, d+"/"+n, false)) },
+		"create all": func(d, n string) error { return second(f.Create(bg, d+"/"+n+"/new", true)) },
+		"mkdir":      func(d, n string) error { return second(f.Mkdir(bg, d+"/"+n, false)) },
+		"mkdir all":  func(d, n string) error { return second(f.Mkdir(bg, d+"/"+n, true)) },
+		"delete":     func(d, n string) error { return f.Delete(bg, d+"/"+n, client.DeleteOptions{}) },
+		"delete all": func(d, n string) error { return f.Delete(bg, d+"/"+n, client.DeleteOptions{Recursive: true}) },
+		"delete if":  func(d, n string) error { return f.Delete(bg, d+"/"+n, client.DeleteOptions{IfMatch: "x"}) },
+		"mv from":    func(d, n string) error { return second(f.Rename(bg, d+"/"+n, d+"/new", move)) },
+		"mv to":      func(d, n string) error { return second(f.Rename(bg, d+"/x", d+"/"+n, move)) },
+		"mv y to":    func(d, n string) error { return second(f.Rename(bg, d+"/y", d+"/"+n, client.MoveOptions{})) },
+		"cp from":    func(d, n string) error { return second(f.Copy(bg, d+"/"+n, d+"/new", move)) },
+		"cp to":      func(d, n string) error { return second(f.Copy(bg, d+"/x", d+"/"+n, move)) },
+		"cp new":     func(d, n string) error { return second(f.Copy(bg, d+"/x", d+"/"+n, client.MoveOptions{})) },
+		"list": func(d, n string) error {
+			for _, err := range f.List(bg, d+"/"+n, client.ListOptions{}) {
+				return err
+			}
+			return nil
+		},
+		"watch": func(d, n string) error {
+			ctx, cancel := context.WithCancel(bg)
+			defer cancel()
+			return second(f.Watch(ctx, d+"/"+n, client.WatchOptions{}))
+		},
+	}
+}
+
+// toolCalls are those of rootsfs serve about a name.
+func toolCalls(w *twin) map[string]func(dir, name string) error {
+	srv := tools.New(tools.Config{Registry: w.reg, Tree: w.tree, Subject: "host"})
+	ours, theirs := mcp.NewInMemoryTransports()
+	ss, err := srv.MCP().Connect(bg, theirs, nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	host, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(bg, ours, nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = host.Close(); _ = ss.Wait(); srv.Close() })
+	call := func(tool string, args map[string]any) error {
+		res, err := host.CallTool(bg, &mcp.CallToolParams{Name: tool, Arguments: args})
+		if err != nil || !res.IsError {
+			return err
+		}
+		return errors.New(res.Content[0].(*mcp.TextContent).Text)
+	}
+	all := map[string]func(d, n string) error{}
+	for _, tool := range []string{"read_text_file", "read_media_file", "list_directory", "list_directory_with_sizes", "directory_tree", "get_file_info", "create_directory", "delete_file"} {
+		all[tool] = func(d, n string) error { return call(tool, map[string]any{"path": d + "/" + n}) }
+	}
+	all["write_file"] = func(d, n string) error { return call("write_file", map[string]any{"path": d + "/" + n, "content": ""}) }
+	all["write_file in"] = func(d, n string) error {
+		return call("write_file", map[string]any{"path": d + "/" + n + "/new", "content": ""})
+	}
+	all["append_file"] = func(d, n string) error {
+		return call("append_file", map[string]any{"path": d + "/" + n, "content": "x"})
+	}
+	all["search_files"] = func(d, n string) error {
+		return call("search_files", map[string]any{"path": d + "/" + n, "pattern": "*"})
+	}
+	all["edit_file"] = func(d, n string) error {
+		return call("edit_file", map[string]any{"path": d + "/" + n, "edits": []map[string]string{{"oldText": "s", "newText": "t"}}})
+	}
+	for _, tool := range []string{"move_file", "copy_file"} {
+		all[tool+" from"] = func(d, n string) error {
+			return call(tool, map[string]any{"source": d + "/" + n, "destination": d + "/new"})
+		}
+		all[tool+" to"] = func(d, n string) error {
+			return call(tool, map[string]any{"source": d + "/x", "destination": d + "/" + n})
+		}
+	}
+	all["resources/read"] = func(d, n string) error {
+		_, err := host.ReadResource(bg, &mcp.ReadResourceParams{URI: "file://" + w.src[d[:strings.Index(d+"/", "/")]] + "/d/" + n})
+		return err
+	}
+	return all
+}
+
+// No call tells a hidden file or directory from one that is not there, on any
+// front. Without the rule most do, else they would show nothing.
+func TestHiddenIsToldFromAbsentByNoError(t *testing.T) {
+	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")},
+		"d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s", "d/secret-e/")
+	for name, front := range map[string]struct {
+		calls map[string]func(dir, name string) error
+		dir   func(root string) string
+	}{
+		"mount":   {systemCalls(), func(root string) string { return w.at(root, "d") }},
+		"files/*": {requests(w.files), func(root string) string { return root + "/d" }},
+		"tools":   {toolCalls(w), func(root string) string { return root + "/d" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			told := 0
+			for _, what := range slices.Sorted(maps.Keys(front.calls)) {
+				f := front.calls[what]
+				say := func(root, name string) string {
+					return neutral(f(front.dir(root), name), name)
+				}
+				absent := say("on", "secret-none")
+				for _, there := range []string{"secret-f", "secret-d", "secret-e"} {
+					if got := say("on", there); got != absent {
+						t.Errorf("%s of the hidden %s: %s; of one that is not there: %s", what, there, got, absent)
+					}
+				}
+				if absent == "no error" {
+					t.Errorf("%s of a name that is hidden succeeds", what)
+				}
+				if say("off", "secret-f") != say("off", "secret-none") {
+					told++
+				}
+				w.restore()
+			}
+			if told < len(front.calls)/2 {
+				t.Errorf("without the rule only %d of %d calls tell the two apart", told, len(front.calls))
+			}
+		})
+	}
+}
+
+// restore makes the tree of the root without rules what it was.
+func (w *twin) restore() {
+	w.Helper()
+	dir := filepath.Join(w.src["off"], "d")
+	for _, name := range []string{"secret-none", "new", "new-name", "new-link", "secret-f", "x", "y"} {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			w.Fatal(err)
+		}
+	}
+	for _, err := range []error{os.WriteFile(dir+"/x", []byte("x"), 0o644), os.WriteFile(dir+"/secret-f", []byte("s"), 0o644), os.Mkdir(dir+"/y", 0o755)} {
+		if err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// What may be looked at tells hidden names by no number either: a hidden name and
+// one that nobody ever heard of are answered alike.
+func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
+	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")}, "d/x=x", "d/secret-f=s")
+	for _, what := range []string{"read", "stat", "list", "append", "delete", "delete all", "mv from", "cp from", "watch"} {
+		f := requests(w.files)[what]
+		hidden, unheard := neutral(f("on/d", "secret-f"), "secret-f"), neutral(f("on/d", "unheard"), "unheard")
+		if hidden != unheard {
+			t.Errorf("files/* %s: %s; of any other name: %s", what, hidden, unheard)
+		}
+		var reply *client.Reply
+		if err := f("on/d", "secret-f"); !errors.As(err, &reply) || reply.Data.Reason != "NotExist" {
+			t.Errorf("files/* %s: the reason is %+v", what, reply)
+		}
+	}
+}
+
+// countable is all that can be counted of a directory.
+func (w *twin) countable(root, dir string) (text string, inodes []uint64) {
+	w.Helper()
+	var st unix.Stat_t
+	var fst unix.Statfs_t
+	if err := errors.Join(unix.Stat(w.at(root, dir), &st), unix.Statfs(w.at(root, dir), &fst)); err != nil {
+		w.Fatal(err)
+	}
+	fd, err := unix.Open(w.at(root, dir), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer unix.Close(fd)
+	buf, names := make([]byte, 64<<10), 0
+	for {
+		n, err := unix.Getdents(fd, buf)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if n == 0 {
+			break
+		}
+		for at := 0; at < n; at += int(buf[at+16]) | int(buf[at+17])<<8 {
+			names++
+			var ino uint64
+			for i := range 8 {
+				ino |= uint64(buf[at+i]) << (8 * i)
+			}
+			inodes = append(inodes, ino)
+		}
+	}
+	p, err := guard.NewPath(guard.RootName(root), dir)
+	if err != nil {
+		w.Fatal(err)
+	}
+	pages, entries, cursor := 0, 0, ""
+	for {
+		page, err := w.tree.List(bg, who, p, vfs.ListOptions{Limit: 1, Cursor: cursor})
+		if err != nil {
+			w.Fatal(err)
+		}
+		pages, entries = pages+1, entries+len(page.Entries)
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	return fmt.Sprintf("%d links, %d bytes, %d blocks, %d names, %d entries in %d pages, of %d inodes",
+		st.Nlink, st.Size, st.Blocks, names, entries, pages, fst.Files), inodes
+}
+
+// A directory with hidden names counts as one without: links, size, names, pages;
+// and no inode number is one of theirs.
+func TestHiddenIsNotCounted(t *testing.T) {
+	tree := []string{"plain/x=x", "plain/y/", "full/x=x", "full/y/"}
+	for i := range 300 {
+		tree = append(tree, fmt.Sprintf("full/secret-%d=%0100d", i, i), fmt.Sprintf("full/secret-dir-%d/", i))
+	}
+	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")}, tree...)
+	for _, root := range []string{"on", "off"} {
+		plain, _ := w.countable(root, "plain")
+		full, inodes := w.countable(root, "full")
+		var leaked int
+		list, err := os.ReadDir(filepath.Join(w.src[root], "full"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list {
+			info, err := e.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(e.Name(), "secret-") && slices.Contains(inodes, info.Sys().(*syscall.Stat_t).Ino) {
+				leaked++
+			}
+		}
+		if same := plain == full && leaked == 0; same != (root == "on") {
+			t.Errorf("%s: %s with hidden names, %s without; %d inode numbers of hidden ones", root, full, plain, leaked)
+		}
+	}
+}
