@@ -143,7 +143,7 @@ func (a *app) saySession(st control.Status) {
 		a.sayRootFigures(st.Roots)
 	}
 	a.sayServers(st.Files)
-	a.sayQuotas(st.Subjects)
+	a.sayQuotas(st.Roots, st.Subjects)
 	if st.Server != nil {
 		a.sayRecent(st.Recent)
 	}
@@ -292,27 +292,36 @@ func atPoint(point string) string {
 	return " at " + shown(point)
 }
 
-// sayQuotas shows what servers have used of their quotas.
-func (a *app) sayQuotas(list []control.Quota) {
-	if len(list) == 0 {
-		return
-	}
+// sayQuotas shows what has been used of quotas: those of roots, and those of
+// servers in all their roots together.
+func (a *app) sayQuotas(roots []control.Root, subjects []control.Quota) {
+	rows := [][]string{{"  QUOTA OF", "WRITTEN", "CREATED", "LARGEST FILE"}}
 	of := func(limit int64, text string) string {
 		if limit == 0 {
 			return ""
 		}
 		return " of " + text
 	}
-	rows := [][]string{{"  QUOTA OF", "WRITTEN", "CREATED", "LARGEST FILE"}}
-	for _, u := range list {
+	add := func(who string, u control.Quota) {
 		largest := "-"
 		if u.MaxFile > 0 {
 			largest = size(u.MaxFile)
 		}
 		rows = append(rows, []string{
-			"  " + shown(u.Subject), size(u.Written) + of(u.MaxWritten, size(u.MaxWritten)),
+			"  " + who, size(u.Written) + of(u.MaxWritten, size(u.MaxWritten)),
 			fmt.Sprint(u.Created) + of(u.MaxCreated, fmt.Sprint(u.MaxCreated)), largest,
 		})
 	}
-	a.table(rows)
+	for _, r := range roots {
+		if l := r.Limits; l.MaxWritten > 0 || l.MaxCreated > 0 || l.MaxFile > 0 {
+			add("root "+shown(r.Name), control.Quota{Written: r.Written, MaxWritten: l.MaxWritten,
+				Created: r.Created, MaxCreated: l.MaxCreated, MaxFile: l.MaxFile})
+		}
+	}
+	for _, u := range subjects {
+		add("server "+shown(u.Subject), u)
+	}
+	if len(rows) > 1 {
+		a.table(rows)
+	}
 }

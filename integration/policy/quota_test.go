@@ -1,0 +1,150 @@
+package policy
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// R193: programs in the mount and servers at the broker fill one root at the same
+// moment, beyond its last byte or name: they never have more together than the
+// quota, what status says is what was done, and what is left can be used.
+func TestQuotaOfMountAndBrokerTogether(t *testing.T) {
+	for name, lim := range map[string]guard.Limits{
+		"bytes": {MaxWritten: 200*piece + 4, MaxCreated: 1 << 20},
+		"names": {MaxWritten: 1 << 20, MaxCreated: 300},
+	} {
+		t.Run(name, func(t *testing.T) { fillTogether(t, lim) })
+	}
+}
+
+// piece is how many bytes each file gets.
+const piece = 7
+
+func fillTogether(t *testing.T, lim guard.Limits) {
+	if err := mount.CheckFUSE(); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("CI must be able to mount: %v", err)
+		}
+		t.Skip(err)
+	}
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	m, err := mount.New(reg, mount.Options{Point: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = reg.RevokeAll(bg)
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		<-m.Served()
+	})
+	src := t.TempDir()
+	if _, err := reg.Grant(bg, guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{
+		Rights: guard.ReadWrite, Limits: lim}}); err != nil {
+		t.Fatal(err)
+	}
+	reg.SetQuotas(map[guard.Subject]guard.Quota{"server": {MaxWritten: 100 * piece}})
+	server := connect(t, reg, m.Tree(), "server")
+	used := func() (written, created int64) {
+		st, ok := reg.Lookup("r")
+		if !ok {
+			t.Error("the root has gone")
+		}
+		return st.Written, st.Created
+	}
+
+	var wrote, served, made atomic.Int64
+	data := make([]byte, piece)
+	inMount := func(name string, data []byte) error {
+		fd, err := unix.Open(filepath.Join(m.Point(), "r", name), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o644)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		made.Add(1)
+		n, err := unix.Write(fd, data)
+		wrote.Add(int64(max(0, n)))
+		return err
+	}
+	byServer := func(name string, data []byte) error {
+		_, err := server.WriteFile(bg, "r/"+name, data, client.WriteOptions{CreateOnly: true})
+		if err == nil {
+			made.Add(1)
+			wrote.Add(int64(len(data)))
+			served.Add(int64(len(data)))
+		}
+		return err
+	}
+	var wg, watching sync.WaitGroup
+	stop := make(chan struct{})
+	watching.Go(func() {
+		for {
+			if w, c := used(); w > lim.MaxWritten || c > lim.MaxCreated {
+				t.Errorf("status tells %d bytes and %d names, more than there may be", w, c)
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	})
+	for i := range 4 {
+		for front, put := range map[string]func(string, []byte) error{"m": inMount, "b": byServer} {
+			wg.Go(func() {
+				for n := range 60 {
+					// Each is refused when there is no more; nothing else goes wrong.
+					if err := put(fmt.Sprintf("%s%d-%d", front, i, n), data); err != nil && names.Reason(err) != names.Quota {
+						t.Errorf("%s: %v", front, err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	close(stop)
+	watching.Wait()
+	// Who is refused has reserved for a moment what another could have had.
+	for n := 0; inMount(fmt.Sprintf("more%d", n), data) == nil; n++ {
+	}
+	if w, c := used(); w != wrote.Load() || c != made.Load() {
+		t.Errorf("status tells %d bytes and %d names; %d and %d were made", w, c, wrote.Load(), made.Load())
+	}
+	for _, u := range reg.Usage() {
+		if u.Subject == "server" && u.Written != served.Load() {
+			t.Errorf("status tells %d bytes of the server's; it wrote %d", u.Written, served.Load())
+		}
+	}
+	// What is left is there to the last, and no more.
+	w, c := used()
+	if c == lim.MaxCreated {
+		for what, err := range map[string]error{"mount": inMount("over", nil), "broker": byServer("over", nil)} {
+			if names.Reason(err) != names.Quota {
+				t.Errorf("one name more by the %s: %v", what, err)
+			}
+		}
+	} else if w != lim.MaxWritten-4 {
+		t.Errorf("%d bytes are used; the files should have filled it but for four", w)
+	} else if err := inMount("rest", data[:4]); err != nil {
+		t.Errorf("the last bytes: %v", err)
+	} else if err := inMount("over", data[:1]); names.Reason(err) != names.Quota {
+		t.Errorf("one byte more: %v", err)
+	}
+	if entries, err := os.ReadDir(src); err != nil || int64(len(entries)) != made.Load() {
+		t.Errorf("%d names are there, %v; %d were made", len(entries), err, made.Load())
+	}
+}
