@@ -112,6 +112,10 @@ func roCalls(dir string) map[string]func() error {
 var aclRead = []byte{2, 0, 0, 0,
 	1, 0, 4, 0, 255, 255, 255, 255, 4, 0, 4, 0, 255, 255, 255, 255, 32, 0, 4, 0, 255, 255, 255, 255}
 
+// uncounted leaves the links of directories out, which are not counted where names
+// may be hidden.
+const uncounted = ` | tr -s ' ' | sed -E 's/^(d[^ ]*) [0-9]+/\1/'`
+
 // In a read-only root every read works, and shows what the source holds.
 func TestReadOnlyReads(t *testing.T) {
 	for _, level := range everywhere {
@@ -122,10 +126,10 @@ func TestReadOnlyReads(t *testing.T) {
 			host.dir = b.src
 			for _, r := range []string{
 				"cat f d/g link hard", "grep -r -c '' . | sort", "grep -rl two . | sort",
-				"find . -type f -exec md5sum {} + | sort", "ls -lanR --time-style=full-iso d s", "du -ab --time . | sort -k3",
+				"find . -type f -exec md5sum {} + | sort", "ls -lanR --time-style=full-iso d s" + uncounted, "du -ab --time . | sort -k3",
 				"git -c safe.directory='*' log --stat", "git -c safe.directory='*' status --porcelain", "git -c safe.directory='*' diff HEAD",
 				"git -c safe.directory='*' fsck", "tar -cf - --sort=name . | md5sum", "getfattr -R -P -h -d --absolute-names s f",
-				"stat -c '%n %F %s %a %u %g %h %y %z %i' f d s/* link", "wc -c s/big s/sparse", "tail -c 20 s/big", "head -c 100 s/big",
+				"stat -c '%A %h %n %F %s %u %g %y %z %i' f d s/* link" + uncounted, "wc -c s/big s/sparse", "tail -c 20 s/big", "head -c 100 s/big",
 				"cmp f hard && test -r f && test -d d && test -L link && test -x s/run.sh && echo yes", "readlink link s/todir s/many/tofile s/broken",
 			} {
 				if got, want := b.sh(r), host.sh(r); got != want || want == "" && !strings.Contains(r, "fsck") && !strings.Contains(r, "diff") {

@@ -1,0 +1,90 @@
+package policy
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// rain sends a thread a signal that its process handles, as often as it can,
+// until it is called off. Go's runtime sends itself the same.
+func rain(tid int) (stop func()) {
+	over := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				_ = unix.Tgkill(os.Getpid(), tid, unix.SIGURG)
+				time.Sleep(100 * time.Microsecond)
+			}
+		}
+	})
+	return func() { close(over); wg.Wait() }
+}
+
+// rename(2) and mkdir(2) know no EINTR, and in a root with patterns the first
+// walks through all that it moves, while the second waits: signals that the
+// caller survives, however many, interrupt neither. With the walk's context that
+// of the request a rename was EINTR here within a few attempts.
+func TestSignalsDoNotInterruptMoves(t *testing.T) {
+	tree := []string{"other/"}
+	for i := range 40 {
+		for j := range 50 {
+			tree = append(tree, fmt.Sprintf("big/d%d/f%d=", i, j))
+		}
+	}
+	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept"), Hide: guard.Texts("**/deep/secret")}, tree...)
+	dir := w.at("on", "")
+	var wg sync.WaitGroup
+	moving := make(chan struct{})
+	thread := func(f func()) {
+		wg.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			defer rain(unix.Gettid())()
+			f()
+		})
+	}
+	thread(func() {
+		defer close(moving)
+		for i := range 20 {
+			from, to := dir+"/big", dir+"/other/big"
+			if i%2 == 1 {
+				from, to = to, from
+			}
+			if err := unix.Rename(from, to); err != nil {
+				t.Errorf("rename %d: %v", i, err)
+				return
+			}
+		}
+	})
+	thread(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-moving:
+				return
+			default:
+			}
+			name := filepath.Join(dir, fmt.Sprint("made", i))
+			if err := unix.Mkdir(name, 0o755); err != nil {
+				t.Errorf("mkdir %d: %v", i, err)
+				return
+			}
+		}
+	})
+	wg.Wait()
+	if err := unix.Rename(dir+"/big", dir+"/kept"); err != unix.EACCES { //nolint:errorlint // bare errno
+		t.Errorf("what the rule stops: %v", err)
+	}
+}
