@@ -20,7 +20,8 @@ const (
 )
 
 // Config is what a Broker is made of. Registry and Tree are required, and the
-// tree must be of that registry.
+// tree must be of that registry; beside a mount it should be the mount's, because
+// only the users of one tree lose no update of each other's.
 type Config struct {
 	Registry *guard.Registry
 	Tree     *vfs.Tree

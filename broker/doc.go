@@ -18,6 +18,14 @@
 // revoked root gave (watches, uploads, requests under way) is over when Revoke
 // returns.
 //
+// No update of a file is lost silently among the users of one tree: other sessions
+// and brokers on it, its mount (mount.Mount.Tree), the tools. A `rootsfs` session
+// has one tree for all of its fronts. An ifMatch is compared when none of them can
+// change the file any more, and what a program has open for writing in the mount is
+// not replaced. Two trees know nothing of each other, nor does a tree know when
+// processes of the host write: there the etag is compared immediately before the
+// new contents take the name, and what is written between the two is lost.
+//
 // It does not promise that roots/list restrains a server: roots over MCP are
 // advice. What restrains it is having no other way to the files.
 package broker

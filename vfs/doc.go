@@ -12,6 +12,10 @@
 // nobody else can change what it is of); and that an operation on a file system
 // that hangs is answered when its root ends, its context does, or its time is up.
 //
+// It promises nothing about updates between two Trees, nor between a Tree and
+// processes of the host: an etag is compared immediately before a replacement takes
+// the name, and what they write between the two is lost with the old file.
+//
 // It does not promise that a system call already handed to such a file system
 // has no effect later, and it sees a hard link to a file outside its root as
 // what it is: a file inside.
