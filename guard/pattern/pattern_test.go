@@ -206,3 +206,32 @@ func TestStatesAreBounded(t *testing.T) {
 		t.Errorf("%d states are kept", n)
 	}
 }
+
+// A tree as deep as a program likes to make it costs the memory of its paths
+// neither once nor for every level.
+func TestStatesOfDeepTreesAreBounded(t *testing.T) {
+	s := mustNew(t, Options{}, list(OwnHide, "secret"), list(OwnDeny, "/a/**/locked"))
+	for _, name := range []string{strings.Repeat("a", 255), "b"} {
+		path := "a"
+		for range 1000 {
+			path += "/" + name
+			if s.At(path).Judge(path, "secret", Other, nil).Effect != Hide {
+				t.Fatalf("a secret is not hidden at a depth of %d bytes", len(path))
+			}
+		}
+		if s.At(path+"/locked").Barrier().Effect != Deny {
+			t.Error("a pattern is forgotten in the depth")
+		}
+	}
+	s.states.mu.Lock()
+	defer s.states.mu.Unlock()
+	bytes := 0
+	for _, m := range []map[string]*State{s.states.now, s.states.old} {
+		for path := range m {
+			bytes += len(path)
+		}
+	}
+	if bytes > 2*(maxKeys+maxKey) {
+		t.Errorf("%d bytes of paths are kept", bytes)
+	}
+}

@@ -120,15 +120,23 @@ func (s *Set) name(n string) string {
 	return n
 }
 
-// maxStates bounds the directories whose states are kept: two generations of
-// this many, a hundred bytes each and the path.
-const maxStates = 8192
+// The directories whose states are kept are bounded by two generations of
+// maxStates, a hundred bytes each, with paths of maxKeys bytes together, none
+// longer than maxKey: in a tree as deep as a program likes to make it, paths alone
+// would be gigabytes, and looking for the nearest one that is kept would take longer
+// than going down from the root.
+const (
+	maxStates = 8192
+	maxKeys   = 2 << 20
+	maxKey    = 16 << 10
+)
 
 // cache keeps the states of directories by their path. States never become
 // wrong; the older half is forgotten when there are too many.
 type cache struct {
 	mu       sync.RWMutex // guards the fields below
 	now, old map[string]*State
+	keys     int // bytes of now's paths
 }
 
 func (c *cache) init() { c.now = map[string]*State{} }
@@ -146,8 +154,11 @@ func (c *cache) get(path string) (st *State, ok bool) {
 func (c *cache) put(path string, st *State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.now) >= maxStates {
-		c.old, c.now = c.now, map[string]*State{}
+	if len(c.now) >= maxStates || c.keys >= maxKeys {
+		c.old, c.now, c.keys = c.now, map[string]*State{}, 0
+	}
+	if _, ok := c.now[path]; !ok {
+		c.keys += len(path)
 	}
 	c.now[path] = st
 }
@@ -158,12 +169,14 @@ func (s *Set) At(path string) *State {
 	if path == "" {
 		return s.root
 	}
-	if st, ok := s.states.get(path); ok {
-		return st
+	if len(path) <= maxKey {
+		if st, ok := s.states.get(path); ok {
+			return st
+		}
 	}
 	// From the nearest directory above that is known.
 	st, from := s.root, 0
-	for i := len(path) - 1; i > 0; i-- {
+	for i := min(len(path)-1, maxKey); i > 0; i-- {
 		if path[i] != '/' {
 			continue
 		}
@@ -179,7 +192,9 @@ func (s *Set) At(path string) *State {
 		}
 		st = st.Enter(path[:max(0, from-1)], path[from:end])
 		from = end + 1
+		if end == len(path) && end <= maxKey {
+			s.states.put(path, st)
+		}
 	}
-	s.states.put(path, st)
 	return st
 }
