@@ -148,7 +148,7 @@ func (m *Mount) mountOptions() *fuse.MountOptions {
 	o := &fuse.MountOptions{
 		FsName: "rootsfs", Name: "rootsfs",
 		Options:       []string{"default_permissions"},
-		AllowOther:    m.opt.AllowOther || os.Geteuid() == 0,
+		AllowOther:    m.opt.AllowOther || os.Geteuid() == 0 && !m.opt.Private,
 		MaxBackground: 64,
 		MaxWrite:      512 << 10, // 1 MiB exceeds the pipe that splice goes through (measured)
 		EnableAcl:     true,

@@ -80,7 +80,8 @@ type Options struct {
 	Level      Level
 	Locks      Locks
 	ReadOnly   bool // MS_RDONLY on the mount itself
-	AllowOther bool // other users may enter; always so for a daemon of root
+	AllowOther bool // other users may enter; always so for a daemon of root, unless Private
+	Private    bool // other users may not enter a mount of root's
 	Subject    guard.Subject
 	// Tree is shared with the registry's other mounts and fronts, so that who
 	// changes a name as a whole excludes the others; nil: one of the mount's own.
