@@ -18,6 +18,7 @@ var recorded = [names.Ops]bool{
 	names.OpMkdir: true, names.OpMknod: true, names.OpSymlink: true, names.OpLink: true,
 	names.OpUnlink: true, names.OpRmdir: true, names.OpRename: true, names.OpSetattr: true,
 	names.OpTruncate: true, names.OpSetxattr: true, names.OpRemovexattr: true,
+	names.OpRestore: true, names.OpEmpty: true,
 	names.OpCopyFileRange: true, names.OpReplace: true, names.OpWatch: true, names.OpClose: true,
 }
 
@@ -74,7 +75,7 @@ func (l *Lease) place(rec *Record) {
 		return
 	}
 	l.learned.mu.Lock()
-	q, q2 := l.learned.reached, l.learned.reached2
+	q, q2, remark := l.learned.reached, l.learned.reached2, l.learned.remark
 	l.learned.mu.Unlock()
 	var said []string
 	for _, at := range []struct {
@@ -86,8 +87,10 @@ func (l *Lease) place(rec *Record) {
 			*at.rec = at.q
 		}
 	}
-	if rec.Detail != "" {
-		said = append(said, rec.Detail)
+	for _, text := range []string{rec.Detail, remark} {
+		if text != "" {
+			said = append(said, text)
+		}
 	}
 	rec.Detail = strings.Join(said, "; ")
 }

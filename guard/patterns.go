@@ -161,7 +161,7 @@ type Ignore struct {
 
 // compile makes the rules of a policy for a source. It may block where the
 // source does.
-func (p *Patterns) compile(src Source) (*ruleset, error) {
+func (p *Patterns) compile(src Source, trash bool) (*ruleset, error) {
 	own, err := p.own()
 	if err != nil {
 		return nil, &Error{Kind: names.Invalid, Err: err}
@@ -178,6 +178,9 @@ func (p *Patterns) compile(src Source) (*ruleset, error) {
 	var all []pattern.Rule
 	if !p.NoDefaults && src.File() == "" {
 		all = pattern.Builtin()
+	}
+	if (trash || !p.NoDefaults) && src.File() == "" {
+		all = append(all, pattern.Reserved(TrashName)...)
 	}
 	if p.Gitignore && src.File() == "" {
 		ignores, err := readIgnores(look, opt)

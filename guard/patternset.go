@@ -21,7 +21,7 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 	if r == nil {
 		return &Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s", names.Quote(string(name)))}
 	}
-	rules, err := p.compile(r.src)
+	rules, err := p.compile(r.src, r.grant.Policy.Trash.On)
 	if err != nil {
 		return err
 	}

@@ -93,6 +93,8 @@ type Policy struct {
 	PosixFull bool
 	// Once grants one use of a single file; see once.go.
 	Once bool
+	// Trash keeps what is removed.
+	Trash Trash
 
 	rules *ruleset // of Patterns; made by the registry, nil: every name is as good as another
 }
@@ -145,7 +147,7 @@ func widened(ask, got *Grant) bool {
 		return true
 	case b.Rights == 0, b.Rights&^a.Rights != 0,
 		b.OtherFileSystems && !a.OtherFileSystems, b.PosixFull && !a.PosixFull,
-		a.Once && !b.Once:
+		a.Once && !b.Once, a.Trash.On && !b.Trash.On:
 		return true
 	case a.Patterns.widenedBy(&b.Patterns):
 		return true

@@ -95,6 +95,7 @@ type learned struct {
 	passed []*account // of nested roots, which have taken what the lease has
 	// reached is where the links of the request's paths led, zero without any.
 	reached, reached2 Path
+	remark            string
 }
 
 // reserve takes what the operation may use from the quotas; settle gives back

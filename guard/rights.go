@@ -144,6 +144,10 @@ var needs = [names.Ops]need{
 	names.OpSetlk:         {any: anything},
 	names.OpWatch:         {all: Watch, any: anything},
 	names.OpReplace:       {any: Write | Create},
+	// The owner's own, who needs no right: vfs.Tree.TrashList and so on.
+	names.OpTrash:   {any: anything},
+	names.OpRestore: {any: anything},
+	names.OpEmpty:   {any: anything},
 }
 
 // missing returns the rights that have lacks for op with the extra need, and

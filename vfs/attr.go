@@ -51,6 +51,15 @@ func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a At
 		if a.Size == nil {
 			return setattr(l, fd, open, before, a)
 		}
+		if *a.Size == 0 && !own {
+			rel := at.Path.Rel()
+			if f != nil {
+				rel = f.at.Path.Rel()
+			}
+			if err := t.keepEmptied(ctx, l, fd, rel); err != nil {
+				return Info{}, err
+			}
+		}
 		// Shortening is writing: nobody replaces the file meanwhile.
 		if f != nil {
 			done, err := f.lend(ctx, l)

@@ -266,6 +266,9 @@ func (t *Tree) unlocked(m *move, replace bool) error {
 		return unix.EEXIST
 	}
 	move := func() error { return m.put(!absent) }
+	if !absent {
+		move = func() error { return t.replaceKept(m) }
+	}
 	if !absent && target.ID() != what.ID() {
 		done, err := t.writers.replace(m.ctx, m.l, target.ID())
 		if err != nil {
@@ -274,7 +277,7 @@ func (t *Tree) unlocked(m *move, replace bool) error {
 		replaced := false
 		defer func() { done(replaced && target.IsRegular() && target.Nlink <= 1) }()
 		move = func() error {
-			err := whileUnlocked(m.dst, m.newName, &target, func() error { return m.put(true) })
+			err := whileUnlocked(m.dst, m.newName, &target, func() error { return t.replaceKept(m) })
 			replaced = err == nil
 			return err
 		}
@@ -288,6 +291,34 @@ func (t *Tree) unlocked(m *move, replace bool) error {
 		err = about(m.asked, err)
 	}
 	return err
+}
+
+// keepReplaced keeps what is about to be replaced by a move, if anything is.
+func (t *Tree) keepReplaced(m *move, replaces bool) (*keeping, error) {
+	if !replaces {
+		return nil, nil
+	}
+	what, err := beneath.StatIn(m.src, m.oldName)
+	if err != nil {
+		return nil, err
+	}
+	target, err := beneath.StatIn(m.dst, m.newName)
+	if err == unix.ENOENT || err == nil && target.ID() == what.ID() { //nolint:errorlint // bare errno
+		return nil, nil // two names of one file: nothing is replaced
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.keep(m.ctx, m.l, m.dst, m.newName, relIn(m.dst, m.newDir, m.newName))
+}
+
+// replaceKept puts what is moved in the place of what has the name.
+func (t *Tree) replaceKept(m *move) error {
+	k, err := t.keepReplaced(m, true)
+	if err != nil {
+		return err
+	}
+	return k.end(m.put(true))
 }
 
 // put renames, over what is there only if replaces is set.

@@ -161,16 +161,25 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 
 // Unlink removes a file's name. A file that is itself a root is busy.
 func (t *Tree) Unlink(ctx context.Context, c guard.Caller, dir At, name string) error {
-	return t.remove(ctx, c, names.OpUnlink, dir, name, beneath.Unlink)
+	return t.remove(ctx, c, names.OpUnlink, dir, name, func(l *guard.Lease, d beneath.Dir, name string) error {
+		b, err := t.bin(ctx, l)
+		if err != nil {
+			return err
+		}
+		defer b.close()
+		return b.unlink(d, name, relIn(d, dir.Path, name))
+	})
 }
 
 // Rmdir removes an empty directory. One that is itself a root is busy.
 func (t *Tree) Rmdir(ctx context.Context, c guard.Caller, dir At, name string) error {
-	return t.remove(ctx, c, names.OpRmdir, dir, name, beneath.Rmdir)
+	return t.remove(ctx, c, names.OpRmdir, dir, name, func(_ *guard.Lease, d beneath.Dir, name string) error {
+		return beneath.Rmdir(d, name)
+	})
 }
 
 func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, name string,
-	f func(beneath.Dir, string) error,
+	f func(*guard.Lease, beneath.Dir, string) error,
 ) error {
 	p, err := t.child(op, dir, name)
 	if err != nil {
@@ -186,9 +195,17 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 		if err := movable(l, d, name); err != nil {
 			return struct{}{}, 0, err
 		}
-		return struct{}{}, 0, f(d, name)
+		return struct{}{}, 0, f(l, d, name)
 	})
 	return err
+}
+
+// relIn is the path of a name in the open directory that dir was resolved to.
+func relIn(d beneath.Dir, dir guard.Path, name string) string {
+	if at := d.Rel(dir.Rel()); at != "" {
+		return at + "/" + name
+	}
+	return name
 }
 
 // movable refuses names that may not be moved or removed: what is hidden, and
@@ -296,7 +313,11 @@ func (t *Tree) rename(m *move, oldDir, newDir At, flags uint32) error {
 	if m.l.Narrowest()&guard.Delete == 0 && flags == 0 {
 		flags = RenameNoReplace
 	}
-	if err := beneath.Rename(m.src, m.oldName, m.dst, m.newName, uint(flags)); err != nil {
+	k, err := t.keepReplaced(m, flags == 0)
+	if err != nil {
+		return err
+	}
+	if err := k.end(beneath.Rename(m.src, m.oldName, m.dst, m.newName, uint(flags))); err != nil {
 		return err
 	}
 	m.moved()

@@ -97,7 +97,10 @@ func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, 
 		}
 	}
 	if flags&unix.O_TRUNC != 0 {
-		if err = beneath.Truncate(fd, 0); err == nil {
+		if err = t.keepEmptied(ctx, l, fd, relIn(d, dir, base)); err == nil {
+			err = beneath.Truncate(fd, 0)
+		}
+		if err == nil {
 			info, err = beneath.Stat(fd)
 		}
 		if err != nil {
@@ -135,7 +138,10 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, quiet bool
 			err = beneath.Hold(again)
 		}
 		if err == nil && flags&unix.O_TRUNC != 0 {
-			if err = beneath.Truncate(again, 0); err != nil {
+			if err = f.t.keepEmptied(ctx, l, again, f.at.Path.Rel()); err == nil {
+				err = beneath.Truncate(again, 0)
+			}
+			if err != nil {
 				beneath.Close(again)
 			}
 		}

@@ -93,18 +93,25 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, rec
 		return err
 	}
 	info, err := inState(d, base, etag)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	b, err := t.bin(ctx, l)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	switch {
 	case !info.IsDir():
-		return whileUnlocked(d, base, &info, func() error { return beneath.Unlink(d, base) })
+		dir, _ := q.Split()
+		return whileUnlocked(d, base, &info, func() error { return b.unlink(d, base, relIn(d, dir, base)) })
 	case !recursive:
 		return beneath.Rmdir(d, base)
 	}
 	if err := t.holdsRoots(l, q); err != nil {
 		return err
 	}
-	r := remover{ctx: ctx, l: l, root: q.Root, rel: []byte(q.Rel()), buf: make([]byte, removeBuf)}
+	r := remover{ctx: ctx, l: l, root: q.Root, rel: []byte(q.Rel()), buf: make([]byte, removeBuf), bin: b}
 	return r.run(d, base)
 }
 
@@ -133,6 +140,7 @@ type remover struct {
 	levels  []removing
 	removed int64
 	reads   int
+	bin     *bin
 }
 
 // removing is one directory on the way down.
@@ -357,7 +365,7 @@ func (r *remover) entry(v *removing, rel, name string, typ uint32) error {
 		v.dirs = append(v.dirs, name)
 		return nil
 	}
-	err := unlinkUnlocked(v.d, name, typ)
+	err := unlinkUnlocked(v.d, name, typ, func() error { return r.bin.unlink(v.d, name, rel+"/"+name) })
 	switch err {
 	case nil:
 		v.gone = true

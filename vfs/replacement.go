@@ -316,6 +316,15 @@ func (p *replacement) imitate(fd int, old *Info) error {
 func (p *replacement) move(old *Info, agree func(*Info) error) error {
 	dir, _ := p.path.Split()
 	put := func() error { return p.t.place(p.s, p.d, dir, p.base, old != nil) }
+	if old != nil {
+		put = func() error {
+			k, err := p.t.keep(p.ctx, p.l, p.d, p.base, relIn(p.d, dir, p.base))
+			if err != nil {
+				return err
+			}
+			return k.end(p.t.place(p.s, p.d, dir, p.base, true))
+		}
+	}
 	err := error(nil)
 	if old == nil {
 		err = put()

@@ -23,6 +23,7 @@ type Tree struct {
 	writers writers // files that are open for writing
 	uploads uploads // in progress
 	journal journalling
+	bins    bins // what is kept of removed files
 }
 
 // New returns the tree of a registry.

@@ -41,10 +41,9 @@ func whileUnlocked(d beneath.Dir, base string, old *Info, f func() error) error 
 
 func nothing() error { return nil }
 
-// unlinkUnlocked removes a name that is no directory and, as far as its directory
-// told, of this type, unless its file is locked.
-func unlinkUnlocked(d beneath.Dir, name string, typ uint32) error {
-	remove := func() error { return beneath.Unlink(d, name) }
+// unlinkUnlocked has remove remove a name that is no directory and, as far as its
+// directory told, of this type, unless its file is locked.
+func unlinkUnlocked(d beneath.Dir, name string, typ uint32, remove func() error) error {
 	if typ != unix.S_IFREG {
 		return remove()
 	}

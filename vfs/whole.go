@@ -341,6 +341,10 @@ func (o *overwriting) existing(d beneath.Dir, base string) (int, error) {
 	if err == nil {
 		err = killPrivFor(o.c, fd)
 	}
+	if err == nil && o.how.Truncate && o.how.Off == 0 && !o.how.Append {
+		dir, _ := o.path.Split()
+		err = o.t.keepEmptied(o.ctx, o.l, fd, relIn(d, dir, base)) // all of it is replaced
+	}
 	if err != nil {
 		beneath.Close(fd)
 		return -1, err

@@ -14,7 +14,7 @@ import (
 // reporting command takes --json.
 func TestEveryCommandIsExplained(t *testing.T) {
 	// These do something else than report.
-	noJSON := map[string]bool{"rootsfs": true, "roots": true, "audit": true, "consent": true, "metrics": true, "completion": true, "policy": true, "config": true, "schema": true, "run": true, "help": true, "top": true}
+	noJSON := map[string]bool{"rootsfs": true, "roots": true, "audit": true, "consent": true, "metrics": true, "completion": true, "policy": true, "config": true, "trash": true, "schema": true, "run": true, "help": true, "top": true}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		if c.Hidden {
@@ -63,6 +63,10 @@ func TestRunInProcess(t *testing.T) {
 		{"allow --last --for 0", exitUsage, "", "rootsfs: --for 0s: write a positive duration, such as 30m\n"},
 		{"allow --last --for 1h --for-session", exitUsage, "", "rootsfs: --for and --for-session: use one of them\n"},
 		{"allow --last --for soon", exitUsage, "", "rootsfs: --for \"soon\": write a duration, such as 30m or 8h; see: rootsfs allow --help\n"},
+		{"trash frobnicate", exitUsage, "", "rootsfs: unknown command \"frobnicate\"; see: rootsfs trash --help\n"},
+		{"trash empty", exitUsage, "", "rootsfs: name what to remove for good, or use --all or --older-than; see: rootsfs trash list\n"},
+		{"trash empty --all x", exitUsage, "", "rootsfs: ids, --all and --older-than contradict each other: use one of them\n"},
+		{"roots add --trash-size 1G x", exitUsage, "", "rootsfs: --trash-size and --trash-age say nothing without --trash: write it, too\n"},
 		{"config frobnicate", exitUsage, "", "rootsfs: unknown command \"frobnicate\"; see: rootsfs config --help\n"},
 		{"config schema", exitOK, "draft/2020-12/schema", ""},
 		{"consent frobnicate", exitUsage, "", "rootsfs: unknown command \"frobnicate\"; see: rootsfs consent --help\n"},

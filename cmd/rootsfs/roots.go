@@ -226,7 +226,7 @@ func asks(grants []guard.Grant) []control.Ask {
 		out[i] = control.Ask{
 			Name: string(g.Root), Path: g.Dir, Mode: g.Policy.Rights.String(), Limits: g.Policy.Limits,
 			OtherFS: g.Policy.OtherFileSystems, Patterns: g.Policy.Patterns, ApprovedBy: g.Origin,
-			Once: g.Policy.Once,
+			Once: g.Policy.Once, Trash: g.Policy.Trash,
 		}
 		if !g.Expires.IsZero() {
 			out[i].Expires = &g.Expires
@@ -241,7 +241,7 @@ func (f *addFlags) saveRoots(grants []guard.Grant, file string) error {
 	for _, g := range grants {
 		r := config.Root{
 			Name: g.Root, Path: g.Dir, Subject: guard.Subject(f.subject), Rights: g.Policy.Rights, Patterns: g.Policy.Patterns,
-			CrossFileSystems: g.Policy.OtherFileSystems, AllowSystem: f.allowSystem, For: f.forTime,
+			CrossFileSystems: g.Policy.OtherFileSystems, AllowSystem: f.allowSystem, For: f.forTime, Trash: g.Policy.Trash,
 		}
 		if f.forTime == 0 {
 			r.Expires = g.Expires

@@ -33,6 +33,7 @@ type grantFlags struct {
 	oneFS    bool
 	crossFS  bool
 	once     []string
+	trash    trashFlags
 	patterns patternFlags
 	fs       *pflag.FlagSet // that they were added to
 }
@@ -53,6 +54,7 @@ func (g *grantFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&g.crossFS, "cross-file-systems", false, "enter other file systems mounted inside a root")
 	fs.StringArrayVar(&g.once, "once", nil, "approve one use of a single file: `SPEC` is [NAME=]FILE[:MODE]; revoked after its last close, or one operation of a server; may be given again")
 	g.patterns.add(fs)
+	g.trash.add(fs)
 }
 
 // given reports whether a flag was written, rather than left at its default.
@@ -102,6 +104,9 @@ func (g *grantFlags) policy() (guard.Policy, error) {
 		return p, usage(fmt.Errorf("--timeout %v: write a duration of up to 24h, such as 60s", g.timeout))
 	}
 	p.Limits = l
+	if p.Trash, err = g.trash.trash(); err != nil {
+		return p, err
+	}
 	p.Patterns, err = g.patterns.patterns()
 	return p, err
 }
@@ -167,7 +172,7 @@ func (g *grantFlags) bound(now time.Time) (session.Bound, error) {
 	if !g.given("timeout") {
 		b.Limits.Timeout = 0
 	}
-	b.Patterns = p.Patterns
+	b.Patterns, b.Trash = p.Patterns, p.Trash
 	b.Expires, err = g.expires(now)
 	return b, err
 }

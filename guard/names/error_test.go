@@ -235,8 +235,8 @@ func TestRetryAfter_R055(t *testing.T) {
 }
 
 func TestOpNames(t *testing.T) {
-	if Ops != int(OpPanic)+1 {
-		t.Errorf("Ops = %d, the last operation is %d", Ops, OpPanic)
+	if Ops != int(OpEmpty)+1 {
+		t.Errorf("Ops = %d, the last operation is %d", Ops, OpEmpty)
 	}
 	seen := map[string]Op{}
 	for o := OpNone; o < opCount; o++ {

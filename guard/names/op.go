@@ -54,6 +54,10 @@ const (
 	OpUnmount
 	OpReload
 	OpPanic
+	// Operations of the owner's on a root's trash.
+	OpTrash
+	OpRestore
+	OpEmpty
 	opCount
 )
 
@@ -64,6 +68,7 @@ var opNames = [opCount]string{
 	"getxattr", "listxattr", "setxattr", "removexattr", "statfs", "getlk", "setlk", "watch",
 	"replace", "close",
 	"grant", "revoke", "set", "expire", "unavailable", "mount", "unmount", "reload", "panic",
+	"trash", "restore", "empty",
 }
 
 // Ops is the number of operations; a table with one row for each has this length.

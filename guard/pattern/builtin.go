@@ -47,6 +47,12 @@ var gitControls = []struct{ texts, reason string }{
 // as they like; of the built-in rules only those about git hold there.
 var trees = []string{"node_modules/", "vendor/", "site-packages/"}
 
+// Reserved returns the rules for a name that is hidden anywhere, and that nothing
+// lifts.
+func Reserved(name string) []Rule {
+	return []Rule{{List: ReservedHide, Text: name, Reason: "what was removed is kept there (rootsfs trash)"}}
+}
+
 // Builtin returns the built-in rules.
 func Builtin() []Rule {
 	var out []Rule

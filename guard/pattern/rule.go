@@ -49,13 +49,15 @@ const (
 	// Except are directories in which the built-in lists do not hold, but for
 	// the rules with the condition Control.
 	Except
+	// ReservedHide: names that are hidden whatever the owner writes, see package guard.
+	ReservedHide
 	lists
 )
 
 // Effect is what the rules of the list do.
 func (l List) Effect() Effect {
 	switch l {
-	case BuiltinHide, Ignore, OwnHide:
+	case BuiltinHide, Ignore, OwnHide, ReservedHide:
 		return Hide
 	case OwnDeny:
 		return Deny

@@ -273,7 +273,7 @@ func (st *State) weigh(chain []held, facts Facts, path string) Verdict {
 
 // byStrictness are the lists in the order they decide in; among equals what the
 // owner wrote is named first.
-var byStrictness = [...]List{OwnHide, Ignore, BuiltinHide, OwnDeny, OwnProtect, BuiltinProtect}
+var byStrictness = [...]List{ReservedHide, OwnHide, Ignore, BuiltinHide, OwnDeny, OwnProtect, BuiltinProtect}
 
 // applies reports whether a rule of the built-in lists is meant here.
 func (st *State) applies(c *compiled) bool {

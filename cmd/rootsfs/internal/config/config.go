@@ -47,6 +47,7 @@ type Root struct {
 	Expires          time.Time      // zero: with the session
 	Limits           guard.Limits   // those of [limits] included
 	Patterns         guard.Patterns // those of [policy] included
+	Trash            guard.Trash    // that of [trash] included
 	CrossFileSystems bool
 	AllowSystem      bool // a system directory may be writable
 	Line             int  // of the file
@@ -56,7 +57,7 @@ type Root struct {
 func (r Root) Grant(now time.Time) guard.Grant {
 	g := guard.Grant{
 		Root: r.Name, Dir: r.Path, Subject: r.Subject, Expires: r.Expires, Origin: "configuration", AllowSystem: r.AllowSystem,
-		Policy: guard.Policy{Rights: r.Rights, Patterns: r.Patterns, Limits: r.Limits, OtherFileSystems: r.CrossFileSystems},
+		Policy: guard.Policy{Rights: r.Rights, Patterns: r.Patterns, Limits: r.Limits, Trash: r.Trash, OtherFileSystems: r.CrossFileSystems},
 	}
 	if r.For > 0 {
 		g.Expires = now.Add(r.For)

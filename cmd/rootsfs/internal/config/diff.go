@@ -155,6 +155,9 @@ func widened(old, new Root) []Widening {
 	if new.Patterns.WiderThan(old.Patterns) {
 		add("patterns take less away")
 	}
+	if old.Trash.On && !new.Trash.On {
+		add("keeps nothing of what is removed")
+	}
 	if new.AllowSystem && !old.AllowSystem {
 		add("may be writable though a system directory")
 	}

@@ -28,6 +28,11 @@
 //	respect_gitignore = false    # hides what .gitignore files name when the grant is made
 //	defaults = true              # the built-in protections
 //
+//	[trash]                      # what is removed from roots is kept, in .rootsfs-trash of each
+//	on = false                   # files that are unlinked, replaced or truncated to nothing
+//	size = "1G"                  # in each root; the oldest goes when there is more
+//	age = "720h"                 # what is older goes
+//
 //	[files]                      # what MCP servers get over files/*
 //	consent = "ask"              # ask (rootsfs consent), or deny what no allow block names
 //	consent_timeout = "2m"       # how long a question waits; then it is denied
@@ -61,6 +66,7 @@
 //	allow_system = false         # lets a system directory such as /etc be writable
 //	limits = { max_file = "1M" } # these keys only; the rest as in [limits]
 //	policy = { hide = ["tmp/"] } # after those of [policy]
+//	trash = { on = true }        # these keys only; the rest as in [trash]
 //
 //	[profile.review]             # `--profile review` uses these roots instead of all
 //	roots = ["code", "notes=~/notes:rw"]

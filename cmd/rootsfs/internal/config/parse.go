@@ -54,7 +54,8 @@ func parseInto(c *Config, top table, home string) {
 	c.Subjects = readSubjects(top.tables("subject"))
 	var limits guard.Limits
 	readLimits(top.table("limits"), &limits)
-	defaults := Root{Limits: limits, Patterns: readPatterns(top.table("policy"), guard.Patterns{})}
+	defaults := Root{Limits: limits, Patterns: readPatterns(top.table("policy"), guard.Patterns{}),
+		Trash: readTrash(top.table("trash"), guard.Trash{})}
 	reload := top.table("reload")
 	if d, ok := reload.duration("debounce", time.Millisecond, maxDebounce); ok {
 		c.Debounce = d
@@ -109,6 +110,23 @@ func readLimits(t table, l *guard.Limits) {
 	t.done()
 }
 
+// readTrash overwrites what the table names.
+func readTrash(t table, tr guard.Trash) guard.Trash {
+	if on, ok := t.given("on"); ok {
+		tr.On = on
+	}
+	if n, ok := t.size("size"); ok {
+		if tr.Size = n; n == 0 {
+			t.fail("size", "0 would keep nothing; write on = false")
+		}
+	}
+	if d, ok := t.duration("age", time.Second, MaxIdle); ok {
+		tr.Age = d
+	}
+	t.done()
+	return tr
+}
+
 func (c *Config) roots(blocks []table, home string, defaults Root) {
 	byName := map[guard.RootName]int{}
 	for _, t := range blocks {
@@ -152,6 +170,7 @@ func readRoot(t table, home string, defaults Root) Root {
 	}
 	readLimits(t.table("limits"), &root.Limits)
 	root.Patterns = readPatterns(t.table("policy"), defaults.Patterns)
+	root.Trash = readTrash(t.table("trash"), defaults.Trash)
 	_, hasPath := t.m["path"]
 	path, uri := t.text("path"), t.text("uri")
 	var err error
@@ -256,7 +275,7 @@ func element(v any, known map[string]Root, home string, defaults Root) (Root, er
 	if err != nil {
 		return Root{}, err
 	}
-	root := Root{Name: spec.Name, Rights: spec.Rights, Limits: defaults.Limits, Patterns: defaults.Patterns}
+	root := Root{Name: spec.Name, Rights: spec.Rights, Limits: defaults.Limits, Patterns: defaults.Patterns, Trash: defaults.Trash}
 	if root.Path, err = absolute(spec.Path, home); err != nil {
 		return Root{}, fmt.Errorf("no [[root]] is named %s, and as a spec: %w", names.Quote(s), err)
 	}

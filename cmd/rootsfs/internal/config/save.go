@@ -182,6 +182,10 @@ func block(r Root, defaults guard.Limits) (string, error) {
 		b.WriteString("allow_system = true\n")
 	}
 	b.WriteString(patternBlock(r.Patterns))
+	if t := r.Trash; t.On {
+		size, age := t.Bounds()
+		fmt.Fprintf(&b, "trash = { on = true, size = %d, age = %s }\n", size, quote(age.String()))
+	}
 	l, d := r.Limits, defaults
 	var list []string
 	add := func(key, value string, differs bool) {

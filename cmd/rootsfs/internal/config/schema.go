@@ -164,6 +164,11 @@ var meanings = map[string]string{
 	"policy.respect_gitignore": "hide what .gitignore files name when the grant is made",
 	"policy.defaults":          "the built-in protections",
 
+	"trash":      "whether roots keep what is removed, in .rootsfs-trash",
+	"trash.on":   "keep files that are unlinked, replaced or truncated to nothing",
+	"trash.size": "bytes that are kept in each root; the oldest goes when there is more",
+	"trash.age":  "what is older goes",
+
 	"files":                  "what MCP servers get over files/*",
 	"files.consent":          "ask the owner about paths that nobody approved, or deny",
 	"files.consent_timeout":  "how long a question waits; then it is denied",
@@ -198,6 +203,7 @@ var meanings = map[string]string{
 	"root.allow_system":       "a system directory such as /etc may be writable",
 	"root.limits":             "as [limits], for this root",
 	"root.policy":             "as [policy], after it, for this root",
+	"root.trash":              "as [trash], for this root",
 
 	"profile":            "sets of roots that --profile takes instead of all",
 	"profile.NAME":       "one set",

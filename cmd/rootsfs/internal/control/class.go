@@ -66,7 +66,8 @@ func classOf(g *guard.Error) Class {
 		return Usage
 	case g.Kind == names.Permission, g.Kind == names.NoConsent:
 		return NotApproved
-	case g.Kind == names.NotExist && (g.Op == names.OpRevoke || g.Op == names.OpSet || g.Op == names.OpUnavailable):
+	case g.Kind == names.NotExist && (g.Op == names.OpRevoke || g.Op == names.OpSet || g.Op == names.OpUnavailable ||
+		g.Op == names.OpRestore || g.Op == names.OpEmpty):
 		return NoSuch
 	}
 	return Failure

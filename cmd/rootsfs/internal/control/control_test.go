@@ -31,6 +31,7 @@ type owner struct {
 	err     error
 	events  chan Event
 	asking
+	trashOwner // nobody asks about it
 	subscribed atomic.Bool
 }
 

@@ -38,6 +38,7 @@ type Owner interface {
 	policyOwner
 	insideOwner
 	toolsOwner
+	trashOwner
 	// Unmount revokes everything and unmounts.
 	Unmount(ctx context.Context) (UnmountAnswer, error)
 	// Refused is the last refusal that a grant would have avoided, or nil.
@@ -203,6 +204,7 @@ func (s *Server) routes() http.Handler {
 	s.policyRoutes(m)
 	s.insideRoutes(m)
 	m.HandleFunc("POST /v1/tools", s.tools)
+	s.trashRoutes(m)
 	m.HandleFunc("POST /v1/unmount", handle(func(ctx context.Context, _ struct{}) (UnmountAnswer, error) {
 		return s.owner.Unmount(ctx)
 	}))

@@ -44,6 +44,8 @@ type Root struct {
 	// Once says of a root for one use of a file whether that is "unused" or
 	// "in use"; left out of any other root.
 	Once string `json:"once,omitempty"`
+	// Trash says how much of what is removed is kept; left out if nothing is.
+	Trash *guard.Trash `json:"trash,omitempty"`
 	// Free is what the owner may still write to the root's file system, in
 	// bytes; left out if it is not known.
 	Free *int64 `json:"free_bytes,omitempty"`
@@ -166,6 +168,8 @@ type Ask struct {
 	OtherFS   bool   `json:"cross_file_systems,omitempty"`
 	PosixFull bool   `json:"posix_full,omitempty"`
 	Once      bool   `json:"once,omitempty"` // one use of a single file
+	// Trash keeps what is removed.
+	Trash guard.Trash `json:"trash,omitzero"`
 	// AllowSystem lets a system directory be writable, AllowRootDir "/" be a root.
 	AllowSystem  bool   `json:"allow_system,omitempty"`
 	AllowRootDir bool   `json:"allow_root_dir,omitempty"`

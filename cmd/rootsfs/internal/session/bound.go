@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -16,6 +17,8 @@ type Bound struct {
 	// Patterns hide, deny and protect what they match besides what each root
 	// has; what they would lift is not lifted.
 	Patterns guard.Patterns
+	// Trash, if it is on, keeps what is removed in every root.
+	Trash guard.Trash
 }
 
 // Over reports that no root can begin within the bound at the moment now.
@@ -36,6 +39,9 @@ func (b Bound) Apply(g guard.Grant) guard.Grant {
 	p.Deny = slices.Concat(p.Deny, b.Patterns.Deny)
 	p.Protect = slices.Concat(p.Protect, b.Patterns.Protect)
 	p.Gitignore = p.Gitignore || b.Patterns.Gitignore
+	if t := &g.Policy.Trash; b.Trash.On {
+		t.On, t.Size, t.Age = true, cmp.Or(b.Trash.Size, t.Size), cmp.Or(b.Trash.Age, t.Age)
+	}
 	l, m := &g.Policy.Limits, b.Limits
 	if m.OpsPerSecond > 0 {
 		// A burst that is not given is one second's operations, so the

@@ -89,7 +89,7 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 		r.Ask = &control.Ask{
 			Name: string(g.Root), Path: g.Dir, Mode: r.Mode, Limits: g.Policy.Limits, Patterns: g.Policy.Patterns,
 			OtherFS: g.Policy.OtherFileSystems, PosixFull: g.Policy.PosixFull, ApprovedBy: "allow --last",
-			AllowSystem: g.AllowSystem, AllowRootDir: g.AllowRootDir, Once: g.Policy.Once,
+			AllowSystem: g.AllowSystem, AllowRootDir: g.AllowRootDir, Once: g.Policy.Once, Trash: g.Policy.Trash,
 		}
 		if !g.Expires.IsZero() {
 			r.Ask.Expires = &g.Expires

@@ -104,6 +104,10 @@ func (s *Session) describe(r guard.Status) control.Root {
 		out.Expires = &r.Grant.Expires
 	}
 	out.Once = r.Once
+	if t := r.Grant.Policy.Trash; t.On && !r.FileRoot {
+		t.Size, t.Age = t.Bounds()
+		out.Trash = &t
+	}
 	if !r.LastUse.IsZero() {
 		out.LastUse = &r.LastUse
 	}
@@ -170,6 +174,9 @@ func toGrant(a control.Ask) (guard.Grant, error) {
 		l.MaxWritten < 0 || l.MaxCreated < 0 || l.Timeout < 0 || l.Idle < 0 {
 		return invalid("a limit of root %s is negative", names.Quote(a.Name))
 	}
+	if a.Trash.Size < 0 || a.Trash.Age < 0 {
+		return invalid("a bound of the trash of root %s is negative", names.Quote(a.Name))
+	}
 	if a.Subject != "" {
 		if err := config.CheckSubject(a.Subject); err != nil {
 			return invalid("the subject of root %s: %w", names.Quote(a.Name), err)
@@ -177,7 +184,7 @@ func toGrant(a control.Ask) (guard.Grant, error) {
 	}
 	g := guard.Grant{
 		Root: name, Dir: a.Path, Subject: guard.Subject(a.Subject), Origin: a.ApprovedBy, AllowSystem: a.AllowSystem, AllowRootDir: a.AllowRootDir,
-		Policy: guard.Policy{Rights: rights, Patterns: a.Patterns, Limits: a.Limits, OtherFileSystems: a.OtherFS, PosixFull: a.PosixFull, Once: a.Once},
+		Policy: guard.Policy{Rights: rights, Patterns: a.Patterns, Limits: a.Limits, OtherFileSystems: a.OtherFS, PosixFull: a.PosixFull, Once: a.Once, Trash: a.Trash},
 	}
 	if g.Origin == "" {
 		g.Origin = "control socket"

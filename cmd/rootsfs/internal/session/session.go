@@ -218,6 +218,7 @@ func (s *Session) open(ctx context.Context) (err error) {
 	if s.srv, err = s.dir.Serve(s, s.log); err != nil {
 		return err
 	}
+	go s.pruneTrashes(ctx)
 	return s.publish(false)
 }
 

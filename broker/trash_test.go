@@ -1,0 +1,53 @@
+package broker
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// What a server deletes, renames over or writes anew over files/* is in the trash,
+// with its name, and it does not see that.
+func TestTrash(t *testing.T) {
+	var tree *vfs.Tree
+	l := newLab(t, func(c *Config) { tree = c.Tree })
+	dir := l.root("plain", guard.ReadWrite, map[string]string{"a": "one", "b": "two", "c": "three", "d/e": "four"})
+	if _, err := l.reg.Revoke(t.Context(), "plain"); err != nil {
+		t.Fatal(err)
+	}
+	l.grant(guard.Grant{Root: "r", Dir: dir, Policy: guard.Policy{Rights: guard.ReadWrite, Trash: guard.Trash{On: true}}})
+	p := l.connect("editor")
+	type obj = map[string]any
+	p.must("files/delete", obj{"path": "r/a"}, nil)
+	p.must("files/write", obj{"path": "r/b", "content": "x"}, nil)
+	p.must("files/rename", obj{"oldPath": "r/b", "newPath": "r/c", "overwrite": true}, nil)
+	p.must("files/delete", obj{"path": "r/d", "recursive": true}, nil)
+	list, err := tree.TrashList(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	for _, e := range list {
+		kept = append(kept, e.Path)
+		if e.Subject != "editor" || e.Via != "files" {
+			t.Errorf("who removed it: %+v", e)
+		}
+	}
+	if want := []string{"a", "b", "c", "d/e"}; !slices.Equal(kept, want) {
+		t.Errorf("kept %q, want %q", kept, want)
+	}
+	var page wire.ListResult
+	p.must("files/list", obj{"path": "r", "includeHidden": true, "recursive": true}, &page)
+	if len(page.Entries) != 1 || page.Entries[0].Name != "c" {
+		t.Errorf("seen: %+v", page.Entries)
+	}
+	if _, d := p.fails("files/read", obj{"path": "r/" + guard.TrashName + "/" + list[0].ID}); d.Code != "FILE_NOT_FOUND" {
+		t.Errorf("read from the trash: %+v", d)
+	}
+	if _, d := p.fails("files/create", obj{"path": "r/" + guard.TrashName, "type": "directory"}); d.Code != "PERMISSION_DENIED" {
+		t.Errorf("made the trash: %+v", d)
+	}
+}

@@ -1,0 +1,144 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// pruneEvery is how often trashes that nothing is added to are searched for what
+// is too old.
+const pruneEvery = 10 * time.Minute
+
+// pruneTrashes keeps the trashes within their bounds until ctx ends.
+func (s *Session) pruneTrashes(ctx context.Context) {
+	for {
+		for _, root := range TrashRoots(s.reg) {
+			if err := s.tree.TrashPrune(ctx, root); err != nil && ctx.Err() == nil {
+				s.log.Warn("the trash of a root cannot be kept within its bounds", "root", root, "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pruneEvery):
+		}
+	}
+}
+
+// TrashRoots are the live roots of a registry that keep what is removed.
+func TrashRoots(reg *guard.Registry) (out []guard.RootName) {
+	for _, st := range reg.Roots() {
+		if st.State == guard.Live && st.Grant.Policy.Trash.On && !st.FileRoot {
+			out = append(out, st.Grant.Root)
+		}
+	}
+	return out
+}
+
+// trashes are the named root, or all that have a trash.
+func trashes(reg *guard.Registry, name string) ([]guard.RootName, error) {
+	if name == "" {
+		return TrashRoots(reg), nil
+	}
+	if _, ok := reg.Lookup(guard.RootName(name)); !ok {
+		return nil, &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(name))}
+	}
+	return []guard.RootName{guard.RootName(name)}, nil
+}
+
+// Trash implements control.Owner.
+func (s *Session) Trash(ctx context.Context, req control.TrashRequest) (control.TrashAnswer, error) {
+	return ListTrash(ctx, s.reg, s.tree, req)
+}
+
+// Restore implements control.Owner.
+func (s *Session) Restore(ctx context.Context, req control.RestoreRequest) (control.RestoreAnswer, error) {
+	return RestoreTrash(ctx, s.reg, s.tree, req)
+}
+
+// Empty implements control.Owner.
+func (s *Session) Empty(ctx context.Context, req control.EmptyRequest) (vfs.Emptied, error) {
+	return EmptyTrash(ctx, s.reg, s.tree, req)
+}
+
+// ListTrash lists what the trashes of a registry's roots hold.
+func ListTrash(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.TrashRequest) (control.TrashAnswer, error) {
+	a := control.TrashAnswer{Files: []vfs.Trashed{}}
+	which, err := trashes(reg, req.Root)
+	for _, root := range which {
+		list, lerr := tree.TrashList(ctx, root)
+		a.Files, err = append(a.Files, list...), errors.Join(err, lerr)
+	}
+	return a, err
+}
+
+// RestoreTrash puts a kept file back.
+func RestoreTrash(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.RestoreRequest) (control.RestoreAnswer, error) {
+	which, err := trashes(reg, req.Root)
+	if err != nil {
+		return control.RestoreAnswer{}, err
+	}
+	err = &guard.Error{Op: names.OpRestore, Kind: names.NotExist, Err: fmt.Errorf("no trash has %s; see: rootsfs trash list", names.Quote(req.ID))}
+	for _, root := range which {
+		if req.Root == "" && !inTrash(ctx, tree, root, req.ID) {
+			continue
+		}
+		p, rerr := tree.TrashRestore(ctx, root, req.ID, req.To)
+		return control.RestoreAnswer{Root: string(p.Root), Path: names.Escape(p.Rel())}, rerr
+	}
+	return control.RestoreAnswer{}, err
+}
+
+func inTrash(ctx context.Context, tree *vfs.Tree, root guard.RootName, id string) bool {
+	list, err := tree.TrashList(ctx, root)
+	for i := range list {
+		if err == nil && list[i].Called(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// EmptyTrash removes kept files for good.
+func EmptyTrash(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.EmptyRequest) (vfs.Emptied, error) {
+	var sum vfs.Emptied
+	if req.OlderThanMS < 0 || req.OlderThanMS > longestGrant.Milliseconds() {
+		return sum, invalid("an age is between 0 and %v", longestGrant)
+	}
+	which, err := trashes(reg, req.Root)
+	if err != nil {
+		return sum, err
+	}
+	before := time.Now().Add(-time.Duration(req.OlderThanMS) * time.Millisecond)
+	left := req.IDs
+	for _, root := range which {
+		var mine, others []string
+		for _, id := range left {
+			if req.Root != "" || inTrash(ctx, tree, root, id) {
+				mine = append(mine, id)
+			} else {
+				others = append(others, id)
+			}
+		}
+		left = others
+		if len(req.IDs) > 0 && len(mine) == 0 {
+			continue
+		}
+		e, err := tree.TrashEmpty(ctx, root, mine, before)
+		sum.Files, sum.Bytes = sum.Files+e.Files, sum.Bytes+e.Bytes
+		if err != nil {
+			return sum, err
+		}
+	}
+	if len(left) > 0 {
+		return sum, &guard.Error{Op: names.OpEmpty, Kind: names.NotExist, Err: fmt.Errorf("no trash has %s; see: rootsfs trash list", names.Quote(left[0]))}
+	}
+	return sum, nil
+}

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// trashFlags are the flags about keeping what is removed, which `mount`, `run` and
+// `roots add` share.
+type trashFlags struct {
+	on   bool
+	size string
+	age  time.Duration
+}
+
+func (f *trashFlags) add(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.on, "trash", false, "keep what is removed, replaced or truncated, in "+guard.TrashName+" of the root (see: rootsfs trash)")
+	fs.StringVar(&f.size, "trash-size", "", "`size` of what is kept, per root; the oldest goes when there is more (default 1G)")
+	fs.DurationVar(&f.age, "trash-age", 0, "remove what is kept after this `duration` (default 720h)")
+}
+
+func (f *trashFlags) trash() (guard.Trash, error) {
+	t := guard.Trash{On: f.on, Age: f.age}
+	var err error
+	if t.Size, err = parseSize(f.size); err != nil {
+		return t, usage(fmt.Errorf("--trash-size: %w", err))
+	}
+	switch {
+	case !f.on && (f.size != "" || f.age != 0):
+		return t, usage(errors.New("--trash-size and --trash-age say nothing without --trash: write it, too"))
+	case f.age < 0 || f.age != 0 && f.age < time.Second || f.age > config.MaxIdle:
+		return t, usage(fmt.Errorf("--trash-age %v: write a duration from 1s to %v, such as 72h", f.age, config.MaxIdle))
+	}
+	return t, nil
+}
+
+func newTrashCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "trash",
+		Short: "List, restore and empty what was removed from roots",
+		Long: `A root with a trash (mount --trash, or trash = { on = true } in the configuration)
+keeps what is removed through it: unlinked files are moved to the directory
+` + guard.TrashName + ` of the root, which no server sees; files that are replaced or
+truncated to nothing are kept there as they were. What is more than the trash's
+size, or older than its age, goes for good.
+
+--root names a root of the session; a path, one with a slash in it, names the
+directory of a root itself, and no session is needed.`,
+		Example: `  rootsfs trash list
+  rootsfs trash restore 4kq2jx5n
+  rootsfs trash empty --older-than 72h`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage(fmt.Errorf("unknown command %q; see: rootsfs trash --help", args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newTrashListCmd(a), newTrashRestoreCmd(a), newTrashEmptyCmd(a))
+	return cmd
+}
+
+// trashRootFlag adds --root and --session.
+func trashRootFlag(a *app, cmd *cobra.Command, root *string) {
+	cmd.Flags().StringVar(root, "root", "", "only this `root`: its name in the session, or the path of its directory, which needs no session")
+	_ = cmd.RegisterFlagCompletionFunc("root", a.completeRoots(-1)) // fails only if there is no such flag
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+}
+
+// trashOwner is who does it: a session, or this process.
+type trashOwner interface {
+	Trash(ctx context.Context, req control.TrashRequest) (control.TrashAnswer, error)
+	Restore(ctx context.Context, req control.RestoreRequest) (control.RestoreAnswer, error)
+	Empty(ctx context.Context, req control.EmptyRequest) (vfs.Emptied, error)
+}
+
+// offline is the trash of a directory that no session need have.
+type offline struct {
+	reg  *guard.Registry
+	tree *vfs.Tree
+}
+
+func (o *offline) Trash(ctx context.Context, req control.TrashRequest) (control.TrashAnswer, error) {
+	return session.ListTrash(ctx, o.reg, o.tree, req)
+}
+
+func (o *offline) Restore(ctx context.Context, req control.RestoreRequest) (control.RestoreAnswer, error) {
+	return session.RestoreTrash(ctx, o.reg, o.tree, req)
+}
+
+func (o *offline) Empty(ctx context.Context, req control.EmptyRequest) (vfs.Emptied, error) {
+	return session.EmptyTrash(ctx, o.reg, o.tree, req)
+}
+
+// trashOf finds who does it, and the root's name there.
+func (a *app) trashOf(ctx context.Context, root string) (trashOwner, string, error) {
+	if !strings.Contains(root, "/") && root != "." && root != ".." && root != "~" {
+		c, err := a.client()
+		return c, root, err
+	}
+	if a.session != "" {
+		return nil, "", usage(errors.New("--session and a path in --root contradict each other: use one of them"))
+	}
+	g, err := specGrant(guard.Spec{Path: root})
+	if err != nil {
+		return nil, "", err
+	}
+	g.Origin, g.AllowSystem, g.AllowRootDir = "command line", true, true
+	g.Policy = guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: true}, Trash: guard.Trash{On: true}}
+	o := &offline{reg: guard.NewRegistry(guard.Config{Opener: vfs.Opener()})}
+	o.tree = vfs.New(o.reg)
+	if _, err := o.reg.Grant(ctx, g); err != nil {
+		return nil, "", err
+	}
+	return o, string(g.Root), nil
+}
+
+func newTrashListCmd(a *app) *cobra.Command {
+	var root string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show what is kept, the oldest first",
+		Long: `Show what the trashes of a session's roots hold, root by root and the oldest
+first: the id to restore it by, when and by which operation and server it was
+removed, its size, and the path it had.`,
+		Example: `  rootsfs trash list
+  rootsfs trash list --root ~/code --json`,
+		Args: nargs(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o, name, err := a.trashOf(cmd.Context(), root)
+			if err != nil {
+				return err
+			}
+			ans, err := o.Trash(cmd.Context(), control.TrashRequest{Root: name})
+			if err != nil {
+				return err
+			}
+			return a.report(ans.Files, func() { a.sayTrash(ans.Files) })
+		},
+	}
+	trashRootFlag(a, cmd, &root)
+	return cmd
+}
+
+func (a *app) sayTrash(list []vfs.Trashed) {
+	if len(list) == 0 {
+		a.say("nothing is kept")
+		return
+	}
+	rows := [][]string{{"ID", "REMOVED", "BY", "FOR", "SIZE", "PATH"}}
+	for i := range list {
+		e := &list[i]
+		path, whom := "(not known)", "-"
+		if e.Path != "" {
+			path = shown(e.Root + "/" + e.Path)
+		}
+		if e.Subject != "" {
+			whom = shown(string(e.Subject))
+		}
+		rows = append(rows, []string{e.Short(), e.Time.Local().Format("2006-01-02 15:04:05"), names.Escape(e.Op), whom, size(e.Size), path})
+	}
+	a.table(rows)
+}
+
+func newTrashRestoreCmd(a *app) *cobra.Command {
+	var root, to string
+	cmd := &cobra.Command{
+		Use:   "restore ID",
+		Short: "Put a kept file back",
+		Long: `Put a kept file back where it was, or, with --to, at another path below its root.
+Nothing is replaced: what has the path by now has to be moved away first. ID is
+that of trash list.`,
+		Example: `  rootsfs trash restore 4kq2jx5n
+  rootsfs trash restore 4kq2jx5n --to docs/old.md
+  rootsfs trash restore --root ~/code 4kq2jx5n`,
+		Args: nargs(1, 1, "an id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, name, err := a.trashOf(cmd.Context(), root)
+			if err != nil {
+				return err
+			}
+			ans, err := o.Restore(cmd.Context(), control.RestoreRequest{Root: name, ID: args[0], To: to})
+			if err != nil {
+				return err
+			}
+			return a.report(ans, func() { a.say("restored: %s", shown(ans.Root+"/"+ans.Path)) })
+		},
+		ValidArgsFunction: a.completeTrash,
+	}
+	cmd.Flags().StringVar(&to, "to", "", "the `path` below the root to put it at")
+	trashRootFlag(a, cmd, &root)
+	return cmd
+}
+
+func newTrashEmptyCmd(a *app) *cobra.Command {
+	var root string
+	var all bool
+	var age time.Duration
+	cmd := &cobra.Command{
+		Use:   "empty [ID]... | --all | --older-than DURATION",
+		Short: "Remove kept files for good",
+		Long: `Remove kept files for good: the named ones, all of them, or those that were
+removed longer ago than a duration; in every root of the session, or in the one
+that --root names.`,
+		Example: `  rootsfs trash empty --all
+  rootsfs trash empty --older-than 72h --root code
+  rootsfs trash empty 4kq2jx5n`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			given := 0
+			for _, is := range []bool{all, cmd.Flags().Changed("older-than"), len(args) > 0} {
+				if is {
+					given++
+				}
+			}
+			switch {
+			case given == 0:
+				return usage(errors.New("name what to remove for good, or use --all or --older-than; see: rootsfs trash list"))
+			case given > 1:
+				return usage(errors.New("ids, --all and --older-than contradict each other: use one of them"))
+			case age < 0:
+				return usage(fmt.Errorf("--older-than %v: write a duration of 0 or more, such as 72h", age))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, name, err := a.trashOf(cmd.Context(), root)
+			if err != nil {
+				return err
+			}
+			ans, err := o.Empty(cmd.Context(), control.EmptyRequest{Root: name, IDs: args, OlderThanMS: age.Milliseconds()})
+			if err != nil {
+				return err
+			}
+			return a.report(ans, func() { a.say("removed for good: %s, %s", plural(ans.Files, "file"), size(ans.Bytes)) })
+		},
+		ValidArgsFunction: a.completeTrash,
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "everything that is kept")
+	cmd.Flags().DurationVar(&age, "older-than", 0, "what was removed longer ago than this `duration`, such as 72h")
+	trashRootFlag(a, cmd, &root)
+	return cmd
+}
+
+// completeTrash offers the ids of what is kept.
+func (a *app) completeTrash(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
+	defer cancel()
+	root, _ := cmd.Flags().GetString("root")
+	o, name, err := a.trashOf(ctx, root)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ans, err := o.Trash(ctx, control.TrashRequest{Root: name})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for i := range ans.Files {
+		out = append(out, cobra.CompletionWithDesc(ans.Files[i].Short(), names.Escape(ans.Files[i].Path)))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}

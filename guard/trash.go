@@ -1,0 +1,92 @@
+package guard
+
+import (
+	"strings"
+	"time"
+)
+
+// A root may keep what is removed in it: instead of going, a file that is
+// unlinked, replaced or truncated to nothing is moved (or copied) to a directory
+// of the root that no front shows. The gate says where, package vfs does it.
+
+// TrashName is the name of that directory, at the top of the root. The name is
+// hidden anywhere in a root, by a rule that no Allow lifts: always where the root
+// keeps a trash, and otherwise unless the built-in rules are off.
+const TrashName = ".rootsfs-trash"
+
+// Trash says whether a root keeps what is removed, and how much of it. The zero
+// value keeps nothing. A root that is a single file has no trash.
+type Trash struct {
+	On   bool          `json:"on,omitempty"`
+	Size int64         `json:"size,omitempty"` // bytes; the oldest goes when there is more; 0: DefaultTrashSize
+	Age  time.Duration `json:"age,omitempty"`  // what is older goes; 0: DefaultTrashAge
+}
+
+// The bounds of a trash that names none.
+const (
+	DefaultTrashSize = 1 << 30
+	DefaultTrashAge  = 30 * 24 * time.Hour
+)
+
+// Bounds are how much is kept, in bytes, and for how long.
+func (t Trash) Bounds() (size int64, age time.Duration) {
+	size, age = t.Size, t.Age
+	if size <= 0 {
+		size = DefaultTrashSize
+	}
+	if age <= 0 {
+		age = DefaultTrashAge
+	}
+	return size, age
+}
+
+// Trash is where what the operation removes is kept: the descriptor of a root's
+// directory, valid as Dir is, and the path of that directory below the lease's
+// root. Of several roots that the operation passes it is the innermost that has a
+// trash; ok is false if none has.
+func (l *Lease) Trash() (dir int, below string, t Trash, ok bool) {
+	for i := len(l.crossed) - 1; i >= 0; i-- {
+		r := l.crossed[i].root
+		if p := r.policy.Load(); p.Trash.On && r.src.File() == "" {
+			return r.src.Fd(), l.pathOf(r), p.Trash, true
+		}
+	}
+	if l.policy.Trash.On && l.root.src.File() == "" {
+		return l.root.src.Fd(), "", l.policy.Trash, true
+	}
+	return -1, "", Trash{}, false
+}
+
+// pathOf is the path of a nested root below the lease's; "" of a peer.
+func (l *Lease) pathOf(r *root) string {
+	for i := range l.fences.list {
+		if f := &l.fences.list[i]; f.root == r {
+			return f.rel
+		}
+	}
+	return ""
+}
+
+// Below is the path rel of the lease's root as one below the directory dir of it.
+func Below(dir, rel string) string {
+	if dir == "" {
+		return rel
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(rel, dir), "/")
+}
+
+// Caller is who asked for the operation, Op what for.
+func (l *Lease) Caller() Caller { return l.req.Caller }
+
+// Op is the operation.
+func (l *Lease) Op() Op { return l.req.Op }
+
+// Remark adds to the detail of the operation's record. It holds no host path.
+func (l *Lease) Remark(text string) {
+	if l.learned == nil {
+		l.learned = &learned{}
+	}
+	l.learned.mu.Lock()
+	defer l.learned.mu.Unlock()
+	l.learned.remark = text
+}

@@ -1,0 +1,88 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// What programs remove, replace and truncate in the mount is in the trash; they
+// neither see it nor can make or enter it, open files go on, and what is restored
+// is there again.
+func TestTrash(t *testing.T) {
+	levels(t, func(t *testing.T, level Level) {
+		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+		tree := vfs.New(reg)
+		front := mountFront(t, Options{Level: level, Tree: tree}, reg)
+		src := t.TempDir()
+		for _, f := range []string{"removed", "replaced", "emptied", "new"} {
+			if err := os.WriteFile(filepath.Join(src, f), []byte(f), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx := context.Background()
+		_, err := reg.Grant(ctx, guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite, Trash: guard.Trash{On: true}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		host := front.(guardtest.Bare).Host
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := os.Open(host("r/removed"))
+		must(err)
+		defer f.Close()
+		must(os.Remove(host("r/removed")))
+		buf := make([]byte, 7)
+		if n, err := f.ReadAt(buf, 0); n != 7 || err != nil {
+			t.Errorf("the open file: %d, %v", n, err)
+		}
+		must(os.Rename(host("r/new"), host("r/replaced")))
+		must(os.WriteFile(host("r/emptied"), []byte("x"), 0o644))
+		if got := contents(host("r/emptied")) + contents(host("r/replaced")); got != "xnew" {
+			t.Errorf("afterwards: %q", got)
+		}
+		list, err := tree.TrashList(ctx, "r")
+		must(err)
+		var kept []string
+		for _, e := range list {
+			kept = append(kept, e.Path+"="+contents(filepath.Join(src, guard.TrashName, e.ID)))
+		}
+		if want := []string{"removed=removed", "replaced=replaced", "emptied=emptied"}; !slices.Equal(kept, want) {
+			t.Errorf("kept %q, want %q", kept, want)
+		}
+		if got, err := front.List("r"); err != nil || !slices.Equal(got, []string{"emptied", "replaced"}) {
+			t.Errorf("seen: %q, %v", got, err)
+		}
+		for what, err := range map[string]error{
+			"stat":  second(os.Stat(host("r/" + guard.TrashName))),
+			"open":  second(os.Open(host("r/" + guard.TrashName + "/" + list[0].ID))),
+			"chdir": os.Chdir(host("r/" + guard.TrashName)),
+		} {
+			if !errors.Is(err, unix.ENOENT) {
+				t.Errorf("%s: %v, want ENOENT", what, err)
+			}
+		}
+		if err := os.Mkdir(host("r/"+guard.TrashName), 0o700); !errors.Is(err, unix.EACCES) {
+			t.Errorf("mkdir: %v, want EACCES", err)
+		}
+		if _, err := tree.TrashRestore(ctx, "r", list[0].ID, ""); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "what was restored", func() bool { return contents(host("r/removed")) == "removed" })
+	})
+}
+
+func second[T any](_ T, err error) error { return err }

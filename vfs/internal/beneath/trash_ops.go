@@ -1,0 +1,64 @@
+package beneath
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// errTrash refuses a trash that somebody else has made, or may look into.
+var errTrash = errors.New("the root's trash is not a directory of the owner's own, with mode 0700: rename what has its name")
+
+// Trash opens the directory in which a root keeps what was removed; root is the
+// descriptor of the root's directory (Lease.Trash). It is made if make is set,
+// and otherwise ENOENT if there is none. One that is a link, lies on another file
+// system, belongs to another user or is open to others is refused.
+func Trash(root int, make bool) (Dir, Info, error) {
+	const how = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW
+	fd, err := open(root, guard.TrashName, how, stayBeneath|unix.RESOLVE_NO_XDEV)
+	if err == unix.ENOENT && make {
+		err = retry(func() error { return unix.Mkdirat(root, guard.TrashName, 0o700) })
+		if err == nil || err == unix.EEXIST {
+			fd, err = open(root, guard.TrashName, how, stayBeneath|unix.RESOLVE_NO_XDEV)
+		}
+	}
+	switch {
+	case err == unix.ENOENT || err == unix.EROFS || err == unix.EACCES || err == unix.ENOSPC || err == unix.EDQUOT:
+		return Dir{}, Info{}, err
+	case err != nil:
+		return Dir{}, Info{}, &guard.Error{Kind: names.Permission, Err: errTrash}
+	}
+	d, info, err := identified(fd)
+	if err != nil {
+		return Dir{}, Info{}, err
+	}
+	if int(info.UID) != unix.Geteuid() || info.Mode&0o077 != 0 {
+		d.Close()
+		return Dir{}, Info{}, &guard.Error{Kind: names.Permission, Err: errTrash}
+	}
+	return d, info, nil
+}
+
+// EachName calls f with every name in a directory but "." and "..".
+func EachName(d Dir, f func(name string)) error {
+	fd, err := OpenDirFD(d)
+	if err != nil {
+		return err
+	}
+	defer Close(fd)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := Getdents(fd, buf)
+		if err != nil || n == 0 {
+			return err
+		}
+		eachName(buf[:n], func(name string, _ uint32) {
+			if name != "." && name != ".." {
+				f(name)
+			}
+		})
+	}
+}

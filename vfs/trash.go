@@ -1,0 +1,450 @@
+package vfs
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// What a root with a trash (guard.Trash) removes is kept in the directory
+// guard.TrashName of the root:
+//
+//   - A name that is unlinked is moved there, by one rename: whatever has the name
+//     at that moment is what is kept.
+//   - A file that another replaces gets a second name there first, of the very file
+//     that was looked at, so that the name is never without a file. Where the
+//     source has no second names it is copied.
+//   - A file that is truncated to nothing is copied, by reference where the file
+//     system can.
+//
+// What is larger than the whole trash may be is not kept, and the record says so;
+// if a file that fits cannot be kept, the operation is refused. What is kept counts
+// towards no quota: the trash has a bound of its own, beyond which the oldest goes.
+//
+// Beside each file lies its note, a JSON object called as the file with ".json".
+
+// noteSuffix ends the names of notes.
+const noteSuffix = ".json"
+
+// stampFormat begins the names in the trash, so that they sort by time.
+const stampFormat = "20060102T150405.000000000"
+
+// entryCost is what an entry counts besides its contents, in bytes: the trash is
+// bounded in entries, too.
+const entryCost = 4096
+
+// trashNote is what is known of a kept file besides itself.
+type trashNote struct {
+	Path    string        `json:"path"`               // below the root
+	Raw     []byte        `json:"raw_path,omitempty"` // if the path is not UTF-8
+	Op      string        `json:"op"`
+	Subject guard.Subject `json:"subject,omitempty"`
+	Via     string        `json:"via"`
+	UID     uint32        `json:"uid"`
+	PID     int32         `json:"pid,omitempty"`
+}
+
+// bin is the trash as one operation uses it; nil keeps nothing.
+type bin struct {
+	t     *Tree
+	ctx   context.Context
+	l     *guard.Lease
+	d     beneath.Dir
+	id    guard.Identity
+	below string // path of the trash's root, below the lease's
+	size  int64
+	age   time.Duration
+}
+
+// bin opens the trash that an operation's removals go to; nil if there is none.
+func (t *Tree) bin(ctx context.Context, l *guard.Lease) (*bin, error) {
+	dir, below, how, ok := l.Trash()
+	if !ok {
+		return nil, nil
+	}
+	d, info, err := beneath.Trash(dir, true)
+	if err != nil {
+		return nil, err
+	}
+	b := &bin{t: t, ctx: ctx, l: l, d: d, id: info.ID(), below: below}
+	b.size, b.age = how.Bounds()
+	return b, nil
+}
+
+func (b *bin) close() {
+	if b != nil {
+		b.d.Close()
+	}
+}
+
+// note makes the note of an entry for a path below the lease's root, and with it
+// the entry's name.
+func (b *bin) note(rel string) (id string, err error) {
+	c := b.l.Caller()
+	n := trashNote{Path: guard.Below(b.below, rel), Op: b.l.Op().String(), Subject: c.Subject, Via: c.Via.String(), UID: c.UID, PID: c.PID}
+	if !utf8.ValidString(n.Path) {
+		n.Raw, n.Path = []byte(n.Path), strings.ToValidUTF8(n.Path, "\uFFFD")
+	}
+	text, err := json.Marshal(n)
+	if err != nil {
+		return "", err
+	}
+	id = time.Now().UTC().Format(stampFormat) + "-" + strings.ToLower(rand.Text()[:8])
+	fd, _, err := beneath.CreateFile(b.d, id+noteSuffix, unix.O_WRONLY, 0o600, beneath.Owner{})
+	if err != nil {
+		return "", err
+	}
+	defer beneath.Close(fd)
+	if _, err := beneath.Pwritev(fd, [][]byte{text}, 0, false); err != nil {
+		b.drop(id)
+		return "", err
+	}
+	return id, nil
+}
+
+// drop removes an entry. One that is gone already is as it should be.
+func (b *bin) drop(id string) {
+	_ = beneath.Unlink(b.d, id)
+	_ = beneath.Unlink(b.d, id+noteSuffix)
+}
+
+// kept ends the keeping of an entry.
+func (b *bin) kept(id string, size int64) {
+	b.l.Remark("kept in the trash as " + id)
+	b.added(size)
+}
+
+// unlink removes the name of what is no directory; rel is its path.
+func (b *bin) unlink(d beneath.Dir, name, rel string) error {
+	if b == nil {
+		return beneath.Unlink(d, name)
+	}
+	info, err := beneath.StatIn(d, name)
+	if err != nil || info.IsDir() {
+		return beneath.Unlink(d, name) // which says what is wrong
+	}
+	id, err := b.note(rel)
+	if err != nil {
+		return err
+	}
+	err = b.move(d, name, id)
+	if err == unix.EXDEV { //nolint:errorlint // bare errno
+		b.drop(id)
+		undo, err := b.keep(d, name, rel)
+		if err == nil {
+			if err = beneath.Unlink(d, name); err != nil {
+				undo()
+			}
+		}
+		return err
+	}
+	if err != nil {
+		b.drop(id)
+		return err
+	}
+	got, err := beneath.StatIn(b.d, id)
+	if err == nil && got.IsDir() {
+		// Exchanged for a directory by the host, at this moment.
+		if err := beneath.Rename(b.d, id, d, name, unix.RENAME_NOREPLACE); err == nil {
+			b.drop(id)
+		}
+		return unix.EISDIR
+	}
+	b.kept(id, got.Size)
+	return nil
+}
+
+// move gives a name a place in the trash.
+func (b *bin) move(d beneath.Dir, name, id string) error {
+	err := beneath.Rename(d, name, b.d, id, unix.RENAME_NOREPLACE)
+	if err == unix.EINVAL { //nolint:errorlint // bare errno
+		err = beneath.Rename(d, name, b.d, id, 0) // NFS; nobody else makes names like ours
+	}
+	return err
+}
+
+// keep keeps a file that is about to lose its name to another, or for which there
+// is no rename. undo is for when it does not after all.
+func (b *bin) keep(d beneath.Dir, name, rel string) (undo func(), err error) {
+	nothing := func() {}
+	fd, err := beneath.OpenChild(d, name)
+	if err == unix.ENOENT { //nolint:errorlint // bare errno
+		return nothing, nil
+	}
+	if err != nil {
+		return nothing, err
+	}
+	defer beneath.Close(fd)
+	info, err := beneath.Stat(fd)
+	if err != nil || info.IsDir() {
+		return nothing, err
+	}
+	id, err := b.note(rel)
+	if err != nil {
+		return nothing, err
+	}
+	_, err = beneath.Link(fd, b.d, id, beneath.Owner{})
+	switch err { //nolint:errorlint // bare errno
+	case nil:
+		b.kept(id, info.Size)
+		return func() { b.drop(id) }, nil
+	case unix.EXDEV, unix.EPERM, unix.EMLINK, unix.EOPNOTSUPP, unix.ENOSYS:
+		if info.IsRegular() {
+			return b.copied(fd, &info, id)
+		}
+	}
+	b.drop(id)
+	return nothing, err
+}
+
+// keeping is a file that is kept because another gets its name; nil: none is.
+type keeping struct {
+	b    *bin
+	undo func()
+}
+
+// keep keeps the file of a name that is about to get another, if there is a trash.
+func (t *Tree) keep(ctx context.Context, l *guard.Lease, d beneath.Dir, name, rel string) (*keeping, error) {
+	b, err := t.bin(ctx, l)
+	if err != nil || b == nil {
+		return nil, err
+	}
+	undo, err := b.keep(d, name, rel)
+	if err != nil {
+		b.close()
+		return nil, err
+	}
+	return &keeping{b, undo}, nil
+}
+
+// end is told how the replacement went, and returns that.
+func (k *keeping) end(err error) error {
+	if k == nil {
+		return err
+	}
+	if err != nil {
+		k.undo()
+	}
+	k.b.close()
+	return err
+}
+
+// keepEmptied keeps a copy of a file that is about to be truncated to nothing, if
+// there is a trash.
+func (t *Tree) keepEmptied(ctx context.Context, l *guard.Lease, fd int, rel string) error {
+	b, err := t.bin(ctx, l)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	return b.empties(fd, rel)
+}
+
+// empties keeps a copy of a regular file that is about to be truncated to nothing;
+// fd is open for it in any way.
+func (b *bin) empties(fd int, rel string) error {
+	if b == nil {
+		return nil
+	}
+	info, err := beneath.Stat(fd)
+	if err != nil || !info.IsRegular() || info.Size == 0 {
+		return err
+	}
+	id, err := b.note(rel)
+	if err == nil {
+		_, err = b.copied(fd, &info, id)
+	}
+	return err
+}
+
+// copied copies a file to the entry id, which has its note.
+func (b *bin) copied(fd int, info *Info, id string) (undo func(), err error) {
+	undo = func() { b.drop(id) }
+	if info.Size > b.size {
+		undo()
+		b.l.Remark("not kept: it is larger than the trash may be")
+		return func() {}, nil
+	}
+	in, err := beneath.Reopen(fd, unix.O_RDONLY)
+	if err != nil {
+		undo()
+		return nil, err
+	}
+	defer beneath.Close(in)
+	out, _, err := beneath.CreateFile(b.d, id, unix.O_RDWR, 0o600, beneath.Owner{})
+	if err == nil {
+		defer beneath.Close(out)
+		err = b.copyAll(in, out, info.Size)
+	}
+	if err == nil {
+		// As far as this process may; who restores it gets it as it can be.
+		_ = beneath.Chown(out, int(info.UID), int(info.GID))
+		_ = beneath.Chmod(out, info.Mode&0o777)
+		err = beneath.Utimes(out, beneath.Omit, beneath.At(info.ModTime()))
+	}
+	if err != nil {
+		undo()
+		return nil, err
+	}
+	b.kept(id, info.Size)
+	return undo, nil
+}
+
+// copyAll copies the first size bytes, or as many as there are by now.
+func (b *bin) copyAll(in, out int, size int64) error {
+	var buf []byte
+	for off := int64(0); off < size; {
+		if err := ended(b.ctx, b.l); err != nil {
+			return err
+		}
+		want := int(min(size-off, copyPiece))
+		n := 0
+		err := error(unix.EXDEV)
+		if buf == nil {
+			n, err = beneath.CopyFileRange(in, off, out, off, want)
+		}
+		switch err { //nolint:errorlint // bare errno
+		case unix.EXDEV, unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS:
+			if buf == nil {
+				buf = make([]byte, 256<<10)
+			}
+			if n, err = beneath.Pread(in, buf[:min(want, len(buf))], off); err == nil && n > 0 {
+				n, err = beneath.Pwritev(out, [][]byte{buf[:n]}, off, false)
+			}
+		}
+		if err != nil || n == 0 {
+			return err
+		}
+		off += int64(n)
+	}
+	return nil
+}
+
+// bins are what is known of the trashes, by the identity of their directories.
+type bins struct {
+	mu   sync.Mutex // guards the field below and what it holds
+	open map[guard.Identity]*binState
+}
+
+type binState struct {
+	bytes  int64
+	looked time.Time // zero: never
+	busy   bool
+}
+
+// lookEvery is how often a trash in use is searched for what is too old.
+const lookEvery = 10 * time.Minute
+
+// added counts an entry, and removes what has become too much or too old.
+func (b *bin) added(size int64) {
+	s := &b.t.bins
+	s.mu.Lock()
+	if s.open == nil {
+		s.open = map[guard.Identity]*binState{}
+	}
+	st := s.open[b.id]
+	if st == nil {
+		st = &binState{}
+		s.open[b.id] = st
+	}
+	st.bytes += size + entryCost
+	due := !st.busy && (st.bytes > b.size || time.Since(st.looked) > lookEvery)
+	st.busy = st.busy || due
+	s.mu.Unlock()
+	if !due {
+		return
+	}
+	left, err := b.prune()
+	s.mu.Lock()
+	if err == nil {
+		st.bytes, st.looked = left, time.Now()
+	}
+	st.busy = false
+	s.mu.Unlock()
+}
+
+// prune removes the oldest entries until nothing is too old, and what is left is
+// within the bound: then a tenth below it, so that this is not done for each
+// entry. It returns what is left, in bytes.
+func (b *bin) prune() (left int64, err error) {
+	ids, err := b.ids()
+	if err != nil {
+		return 0, err
+	}
+	sizes := make([]int64, len(ids))
+	for i, id := range ids {
+		sizes[i] = entryCost
+		if info, err := beneath.StatIn(b.d, id); err == nil {
+			sizes[i] += info.Size
+		}
+		left += sizes[i]
+	}
+	most := b.size
+	if left > most {
+		most -= most / 10
+	}
+	oldest := time.Now().Add(-b.age)
+	for i, id := range ids {
+		if at, _ := stampOf(id); left <= most && !at.Before(oldest) {
+			break
+		}
+		b.drop(id)
+		left -= sizes[i]
+	}
+	return left, nil
+}
+
+// ids are the names of the entries, the oldest first. A note without a file was
+// left by a daemon that died, or is being made: it is an entry that is empty.
+func (b *bin) ids() ([]string, error) {
+	seen := map[string]bool{}
+	err := beneath.EachName(b.d, func(name string) {
+		id := strings.TrimSuffix(name, noteSuffix)
+		if _, ok := stampOf(id); ok {
+			seen[id] = true
+		}
+	})
+	ids := make([]string, 0, len(seen))
+	for id := range seen {
+		ids = append(ids, id)
+	}
+	sort.Strings(ids)
+	return ids, err
+}
+
+// stampOf is when an entry was made; ok is false for a name that is none of ours.
+func stampOf(id string) (at time.Time, ok bool) {
+	if len(id) != len(stampFormat)+9 || id[len(stampFormat)] != '-' {
+		return time.Time{}, false
+	}
+	at, err := time.Parse(stampFormat, id[:len(stampFormat)])
+	return at, err == nil
+}
+
+// isTrash refuses paths that the trash itself is about, for the owner's restore.
+func isTrash(rel string) bool {
+	for name := range strings.SplitSeq(rel, "/") {
+		if name == guard.TrashName {
+			return true
+		}
+	}
+	return false
+}
+
+// noTrash is the error for a root that keeps none.
+func noTrash(op guard.Op, root guard.RootName) error {
+	return &guard.Error{Op: op, Kind: names.Invalid, Err: fmt.Errorf(
+		"root %s keeps no trash; it does with: rootsfs mount --trash, or trash = { on = true } in its [[root]] block", names.Quote(string(root)))}
+}

@@ -1,0 +1,305 @@
+package vfs_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+func trashBed(t *testing.T, remote bool, trash guard.Trash) *bed {
+	t.Helper()
+	trash.On = true
+	return newBed(t, remote, guard.Policy{Rights: guard.ReadWrite, Trash: trash})
+}
+
+// kept lists what is in the trash: path and contents, in the order of removal.
+func (b *bed) kept() (out []string) {
+	b.Helper()
+	list, err := b.t.TrashList(bg, "code")
+	b.must(err)
+	for _, e := range list {
+		data, err := os.ReadFile(b.host(guard.TrashName + "/" + e.ID))
+		if e.Type == "link" {
+			var target string
+			target, err = os.Readlink(b.host(guard.TrashName + "/" + e.ID))
+			data = []byte("-> " + target)
+		}
+		b.must(err)
+		out = append(out, e.Path+"="+string(data))
+	}
+	return out
+}
+
+func (b *bed) wantKept(want ...string) {
+	b.Helper()
+	if got := b.kept(); strings.Join(got, "|") != strings.Join(want, "|") {
+		b.Errorf("the trash holds %q, want %q", got, want)
+	}
+}
+
+func setSize(n int64) vfs.Attrs { return vfs.Attrs{Size: &n} }
+
+// Each way in which contents are lost keeps them: unlink, rename over, truncation,
+// replacement, recursive removal; and what loses nothing keeps nothing. On a local
+// source and on one whose requests run detached.
+func TestTrashKeeps(t *testing.T) {
+	for _, remote := range []bool{false, true} {
+		t.Run(fmt.Sprint("remote ", remote), func(t *testing.T) {
+			b := trashBed(t, remote, guard.Trash{})
+			dir := b.at("")
+			for _, f := range []string{"a", "b", "c", "d", "e", "f", "g", "new", "h", "tree/x", "tree/in/y"} {
+				b.put(f, f+"!")
+			}
+			b.must(os.Symlink("elsewhere", b.host("l")))
+			var want []string
+			lost := func(err error, path, text string) {
+				t.Helper()
+				b.must(err)
+				want = append(want, path+"="+text)
+				b.wantKept(want...)
+			}
+			lost(b.t.Unlink(bg, who, dir, "a"), "a", "a!")
+			lost(b.t.Unlink(bg, who, dir, "l"), "l", "-> elsewhere")
+			lost(b.t.Rename(bg, who, dir, "new", dir, "b", 0), "b", "b!")
+			b.contents("b", "new!")
+			f, _, err := b.t.Open(bg, who, b.at("c"), unix.O_WRONLY|unix.O_TRUNC)
+			lost(err, "c", "c!")
+			b.contents("c", "")
+			b.must(b.write(f, "c2", 0))
+			f.Close()
+			lost(second(b.t.Setattr(bg, who, b.at("d"), nil, setSize(0))), "d", "d!")
+			lost(second(b.t.Replace(bg, who, b.at("e"), strings.NewReader("e2"), vfs.IfMatch{})), "e", "e!")
+			b.contents("e", "e2")
+			_, _, err = b.t.WriteRange(bg, who, b.path("f"), []byte("f2"), vfs.WriteHow{Truncate: true})
+			lost(err, "f", "f!")
+			lost(b.t.RenamePath(bg, who, b.path("h"), b.path("g"), true, ""), "g", "g!")
+			lost(b.t.RemovePath(bg, who, b.path("g"), false, ""), "g", "h!")
+			lost(second(b.t.CopyFile(bg, who, b.path("e"), b.path("f"), vfs.CopyHow{Overwrite: true})), "f", "f2")
+			b.must(b.t.RemovePath(bg, who, b.path("tree"), true, ""))
+			if got := b.kept(); len(got) != len(want)+2 || !strings.Contains(strings.Join(got, "|"), "tree/in/y=tree/in/y!") {
+				t.Errorf("after a recursive removal: %q", got)
+			}
+			n := len(b.kept())
+			// Nothing is lost by these.
+			b.must(b.t.Rename(bg, who, dir, "b", dir, "moved", 0))
+			b.must(os.Link(b.host("moved"), b.host("second")))
+			b.must(b.t.Rename(bg, who, dir, "moved", dir, "second", 0)) // one file: nothing happens
+			b.must(second(b.t.Setattr(bg, who, b.at("d"), nil, setSize(0))))
+			b.must(second(b.t.Mkdir(bg, who, dir, "empty", 0o755)))
+			b.must(b.t.Rmdir(bg, who, dir, "empty"))
+			if err := b.t.Rename(bg, who, dir, "second", dir, "c", vfs.RenameNoReplace); names.Reason(err) != names.Exist {
+				t.Errorf("rename over without replacing: %v", err)
+			}
+			if err := b.t.Unlink(bg, who, dir, "nothing"); names.Reason(err) != names.NotExist {
+				t.Errorf("unlink of nothing: %v", err)
+			}
+			b.must(os.Mkdir(b.host("adir"), 0o755))
+			if err := b.t.Unlink(bg, who, dir, "adir"); names.Reason(err) != names.IsDir {
+				t.Errorf("unlink of a directory: %v", err)
+			}
+			if got := b.kept(); len(got) != n {
+				t.Errorf("kept for nothing: %q", got[n:])
+			}
+		})
+	}
+}
+
+// No front shows the trash, and nothing that the owner writes lifts that; nobody
+// makes the name, at the top or further down, and an entry cannot be had by its
+// path.
+func TestTrashIsHidden(t *testing.T) {
+	for name, p := range map[string]guard.Patterns{
+		"default": {}, "allowed": {Allow: guard.Texts(guard.TrashName, "/"+guard.TrashName+"/**", "*")}, "no defaults": {NoDefaults: true},
+		"taken back": {Hide: guard.Texts("!" + guard.TrashName)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Patterns: p, Trash: guard.Trash{On: true}})
+			b.put("a", "text")
+			b.put("in/b", "text")
+			b.must(b.t.Unlink(bg, who, b.at(""), "a"))
+			list, err := b.t.TrashList(bg, "code")
+			b.must(err)
+			b.wantKind(second(b.t.Lookup(bg, who, b.at(""), guard.TrashName)), names.Hidden)
+			b.wantKind(second(b.t.Lstat(bg, who, b.at(guard.TrashName+"/"+list[0].ID))), names.Hidden)
+			_, _, err = b.t.Open(bg, who, b.at(guard.TrashName+"/"+list[0].ID), unix.O_RDONLY)
+			b.wantKind(err, names.Hidden)
+			b.wantKind(b.t.Rename(bg, who, b.at(""), guard.TrashName, b.at(""), "mine", 0), names.Hidden)
+			for _, dir := range []string{"", "in"} {
+				b.wantKind(second(b.t.Mkdir(bg, who, b.at(dir), guard.TrashName, 0o700)), names.Permission)
+				b.wantKind(second(b.t.Symlink(bg, who, "x", b.at(dir), guard.TrashName)), names.Permission)
+				b.wantKind(b.t.Rename(bg, who, b.at("in"), "b", b.at(dir), guard.TrashName, 0), names.Permission)
+			}
+			if err := b.t.RemovePath(bg, who, b.path("in"), true, ""); err != nil {
+				t.Error(err)
+			}
+			if n := len(b.kept()); n != 2 {
+				t.Errorf("%d kept, want 2", n)
+			}
+		})
+	}
+}
+
+// A trash that somebody else has made, or others may look into, is not used: then
+// nothing is removed.
+func TestTrashOfSomebodyElse(t *testing.T) {
+	b := trashBed(t, false, guard.Trash{})
+	b.put("a", "text")
+	b.must(os.Mkdir(b.host("other"), 0o700))
+	for what, make := range map[string]func(string) error{
+		"a link":  func(p string) error { return os.Symlink("other", p) },
+		"a file":  func(p string) error { return os.WriteFile(p, nil, 0o600) },
+		"open":    func(p string) error { _ = os.Mkdir(p, 0o700); return os.Chmod(p, 0o755) },
+		"foreign": func(p string) error { _ = os.Mkdir(p, 0o700); return os.Chown(p, os.Geteuid()+1, -1) },
+	} {
+		if what == "foreign" && os.Geteuid() != 0 {
+			continue
+		}
+		b.must(os.RemoveAll(b.host(guard.TrashName)))
+		b.must(make(b.host(guard.TrashName)))
+		b.wantKind(b.t.Unlink(bg, who, b.at(""), "a"), names.Permission)
+		b.contents("a", "text")
+	}
+	if left, err := os.ReadDir(b.host("other")); err != nil || len(left) > 0 {
+		t.Error("something was put where the link leads")
+	}
+}
+
+// The trash is bounded in size, in entries and in age, the oldest going first; a
+// file larger than all of it is not kept.
+func TestTrashIsBounded(t *testing.T) {
+	b := trashBed(t, false, guard.Trash{Size: 100 << 10})
+	text := strings.Repeat("x", 10<<10)
+	for i := range 30 {
+		b.put(fmt.Sprint("f", i), text)
+		b.must(b.t.Unlink(bg, who, b.at(""), fmt.Sprint("f", i)))
+	}
+	list, err := b.t.TrashList(bg, "code")
+	b.must(err)
+	if n := len(list); n < 3 || n > 7 || list[n-1].Path != "f29" {
+		t.Errorf("%d kept, the last %+v", n, list[n-1])
+	}
+	b.put("big", strings.Repeat("x", 200<<10))
+	f, _, err := b.t.Open(bg, who, b.at("big"), unix.O_WRONLY|unix.O_TRUNC)
+	b.must(err)
+	f.Close()
+	for _, e := range second2(b.t.TrashList(bg, "code")) {
+		if e.Path == "big" {
+			t.Error("a copy larger than the trash was kept")
+		}
+	}
+	if rec := b.rec.All(); !strings.Contains(rec[len(rec)-2].Detail+rec[len(rec)-1].Detail, "larger than the trash") {
+		t.Error("the record does not say that it was not kept")
+	}
+
+	old := trashBed(t, false, guard.Trash{Age: time.Hour})
+	old.put("a", "text")
+	old.must(old.t.Unlink(bg, who, old.at(""), "a"))
+	e := second2(old.t.TrashList(bg, "code"))[0]
+	aged := time.Now().Add(-2*time.Hour).UTC().Format("20060102T150405.000000000") + "-" + e.Short()
+	dir := old.host(guard.TrashName)
+	old.must(os.Rename(filepath.Join(dir, e.ID), filepath.Join(dir, aged)))
+	old.must(os.Rename(filepath.Join(dir, e.ID+".json"), filepath.Join(dir, aged+".json")))
+	old.put("b", "text")
+	old.must(old.t.Unlink(bg, who, old.at(""), "b"))
+	old.must(old.t.TrashPrune(bg, "code"))
+	old.wantKept("b=text")
+}
+
+func second2[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// A kept file is put back where it was, with its mode and its contents, or
+// elsewhere; nothing is replaced. What is emptied is gone.
+func TestTrashRestore(t *testing.T) {
+	b := trashBed(t, false, guard.Trash{})
+	b.put("d/a", "one")
+	b.must(os.Chmod(b.host("d/a"), 0o640))
+	raw := "r\xff"
+	b.put(raw, "raw")
+	b.must(b.t.Unlink(bg, who, b.at("d"), "a"))
+	b.must(b.t.Unlink(bg, who, b.at(""), raw))
+	list := second2(b.t.TrashList(bg, "code"))
+	restore := func(i int, to string) error {
+		return second(b.t.TrashRestore(bg, "code", list[i].Short(), to))
+	}
+	b.put("d/a", "two")
+	b.wantKind(restore(0, ""), names.Exist)
+	b.contents("d/a", "two")
+	b.wantKind(restore(0, "nowhere/a"), names.Conflict)
+	b.wantKind(restore(0, "../a"), names.Invalid)
+	b.wantKind(restore(0, guard.TrashName+"/x"), names.Invalid)
+	b.must(restore(0, "d/old"))
+	b.contents("d/old", "one")
+	if info, err := os.Stat(b.host("d/old")); err != nil || info.Mode().Perm() != 0o640 {
+		t.Error(info.Mode(), err)
+	}
+	b.must(restore(1, ""))
+	b.contents(raw, "raw")
+	b.wantKept()
+	b.wantKind(restore(0, "x"), names.NotExist)
+	b.wantKind(second(b.t.TrashEmpty(bg, "code", []string{list[0].ID}, time.Time{})), names.NotExist)
+	b.must(b.t.Unlink(bg, who, b.at(""), raw))
+	e, err := b.t.TrashEmpty(bg, "code", nil, time.Now().Add(time.Hour))
+	if err != nil || e.Files != 1 || e.Bytes != 3 {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if left, err := os.ReadDir(b.host(guard.TrashName)); err != nil || len(left) > 0 {
+		t.Errorf("%v left, %v", left, err)
+	}
+	if err := second(newBed(t, false, guard.Policy{}).t.TrashList(bg, "code")); names.Reason(err) != names.Invalid {
+		t.Errorf("a root without a trash: %v", err)
+	}
+}
+
+// Many remove and replace at one moment, with a trash that is full: nothing is
+// lost that the trash has room for, and no half of an entry is left over.
+func TestTrashAmongMany(t *testing.T) {
+	b := trashBed(t, false, guard.Trash{})
+	const writers, each = 8, 40
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range each {
+				name := fmt.Sprintf("w%d-%d", w, i)
+				b.put(name, name)
+				var err error
+				switch i % 3 {
+				case 0:
+					err = b.t.Unlink(bg, who, b.at(""), name)
+				case 1:
+					err = second(b.t.Replace(bg, who, b.at(name), strings.NewReader("x"), vfs.IfMatch{NoDurable: true}))
+				case 2:
+					err = second(b.t.Setattr(bg, who, b.at(name), nil, setSize(0)))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	list := second2(b.t.TrashList(bg, "code"))
+	if len(list) != writers*each {
+		t.Errorf("%d kept, want %d", len(list), writers*each)
+	}
+	for _, e := range list {
+		if data, err := os.ReadFile(b.host(guard.TrashName + "/" + e.ID)); err != nil || !bytes.Equal(data, []byte(e.Path)) {
+			t.Errorf("%s: %q, %v", e.Path, data, err)
+		}
+	}
+}
