@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // A mount outlives the process that serves it, and so does its directory. So
@@ -66,6 +67,9 @@ func makePrivate(owner guard.User) (*private, error) {
 	}
 	return p, nil
 }
+
+// group is the name of the control group of the run, if it has one.
+func (p *private) group() string { return strings.TrimPrefix(filepath.Base(p.dir), ".") }
 
 // remove removes the place. What is still mounted there stays, and with it the
 // directories on the way.
@@ -148,6 +152,7 @@ func cleanAfter(ctx context.Context, dir string) error {
 		}
 	}
 	p.remove()
+	sandbox.ForgetMemory(p.group())
 	_, err := control.List() // which removes what dead sessions left
 	return err
 }

@@ -27,6 +27,7 @@ type runFlags struct {
 	unconfined bool
 	onRevoke   string
 	pids       int
+	memory     string
 	learn      bool
 	dir        string
 }
@@ -90,6 +91,7 @@ unprivileged user.`,
 	fs.BoolVar(&f.unconfined, "unconfined", false, "run even where the machine cannot confine: the command then reaches everything you do")
 	fs.StringVar(&f.onRevoke, "on-revoke", "announce", "when the last root is gone: announce it to the server, or stop the command")
 	fs.IntVar(&f.pids, "pids-max", sandbox.DefaultPids, "most processes and threads the command may have")
+	fs.StringVar(&f.memory, "memory-max", "", "most memory that the command and all it starts may have together, a `size` such as 2G (default: no limit)")
 	fs.BoolVar(&f.learn, "learn", false, "note what is refused, and propose at the end the roots and rights that would have sufficed")
 	fs.StringVar(&f.dir, "dir", "", "working `directory` inside (default: the first root)")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
@@ -148,10 +150,17 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 	if f.pids < sandbox.MinPids || f.pids > sandbox.MaxPids {
 		return usage(fmt.Errorf("--pids-max %d: choose %d to %d", f.pids, sandbox.MinPids, sandbox.MaxPids))
 	}
+	memory, err := parseSize(f.memory)
+	if err == nil && memory != 0 && memory < sandbox.MinMemory {
+		err = fmt.Errorf("choose at least %dM", sandbox.MinMemory>>20)
+	}
+	if err != nil {
+		return usage(fmt.Errorf("--memory-max %s: %w", names.Quote(f.memory), err))
+	}
 	if f.dir != "" && (!filepath.IsAbs(f.dir) || filepath.Clean(f.dir) != f.dir) {
 		return usage(fmt.Errorf("--dir %s: write an absolute path without . and .., as it is inside", names.Quote(f.dir)))
 	}
-	p.box = sandbox.Options{Args: args, Net: f.net, PidsMax: f.pids, Dir: f.dir}
+	p.box = sandbox.Options{Args: args, Net: f.net, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir}
 	switch f.paths {
 	case "same":
 	case "flat":

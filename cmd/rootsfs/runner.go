@@ -139,7 +139,7 @@ func (r *runner) end() error {
 // start starts the command, when the session has begun.
 func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 	box := r.plan.box
-	box.Private = r.place.scratch
+	box.Private, box.Group = r.place.scratch, r.place.group()
 	var err error
 	if box.Env, err = sandbox.Environ(f.env, sandbox.Places{}); err != nil {
 		return usage(fmt.Errorf("--env: %w", err))
@@ -217,6 +217,11 @@ func (r *runner) report(box *sandbox.Options) {
 		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: l.Detail})
 	}
 	r.s.SetServer(c)
+	for _, l := range rep.Layers {
+		if l.State == sandbox.NotAvailable {
+			fmt.Fprintf(r.a.stderr, "rootsfs: %s: not available: %s\n", l.Name, l.Detail)
+		}
+	}
 	if rep.Level == sandbox.Namespaces {
 		return // what is left is what the flags ask for; status tells
 	}

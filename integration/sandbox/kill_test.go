@@ -52,7 +52,7 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	o.plant()
 	must(t, os.WriteFile(filepath.Join(o.root, "linger"), []byte("#!/bin/sh\n"+strings.ReplaceAll(lingering, "MARK", mark)), 0o755))
 	must(t, os.Chmod(filepath.Join(o.root, "linger"), 0o755))
-	cmd := o.driver(o.command(run{level: level}, []string{"--mcp", "off"}, "linger"))
+	cmd := o.driver(o.command(run{level: level}, []string{"--mcp", "off", "--memory-max", "1G"}, "linger"))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	must(t, err)
@@ -87,7 +87,23 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	o.gone(what+": processes", func() bool { return len(holding(t, mark)) == 0 })
 	o.gone(what+": the mount", func() bool { return !strings.Contains(hostMounts(t), dir) })
 	o.gone(what+": directories", func() bool { return absent(dir) && absent(o.Session) })
+	group := strings.TrimPrefix(filepath.Base(dir), ".")
+	o.gone(what+": the control group", func() bool { return !strings.Contains(groups(t), group) })
 	return more
+}
+
+// groups are the control groups there are.
+func groups(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			all.WriteString(path + "\n")
+		}
+		return nil // some vanish meanwhile
+	})
+	must(t, err)
+	return all.String()
 }
 
 func absent(path string) bool {

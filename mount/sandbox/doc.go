@@ -17,8 +17,9 @@
 // What the tree shows is the tree's business (package guard). The system's
 // programs and libraries can be read: a secret in /usr is a secret no more.
 // Bugs of the kernel are not ours to hide, though the system call filter keeps
-// much of it out of reach; nor are side channels, or the time and memory that a
-// command may use.
+// much of it out of reach; nor are side channels, or the time that a command may
+// use. Its memory is bounded only if Options.MemoryMax says so, and a control group
+// can be made.
 //
 // # Model
 //

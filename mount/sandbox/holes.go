@@ -19,6 +19,9 @@ func holes(o *Options, level Level, layers []Layer) []string {
 	if o.Net {
 		out = append(out, "It can reach whatever this machine can reach by TCP and UDP, also services on the loopback interface.")
 	}
+	if o.MemoryMax > 0 && !on(limitName) {
+		out = append(out, "It can take more memory than it was to: there is no control group that limits it.")
+	}
 	if level == Namespaces || level == Bubblewrap {
 		if !on("landlock") {
 			out = append(out, "Landlock is missing: a mistake in the flags of a mount would have no second line behind it.")

@@ -63,6 +63,8 @@ const (
 const (
 	// DefaultFlatAt is where a Flat tree appears.
 	DefaultFlatAt = "/roots"
+	// MinMemory is what the init and a small program need, bytes.
+	MinMemory = 64 << 20
 	// DefaultPids is enough for npx, which starts some fifty threads, and for
 	// a build; a fork bomb of this size does no harm.
 	DefaultPids = 512
@@ -108,6 +110,14 @@ type Options struct {
 	Net bool
 	// PidsMax bounds processes and threads together; default DefaultPids.
 	PidsMax int
+	// MemoryMax bounds the memory of the command and all it starts, in bytes, what
+	// they write to directories in memory included; 0: no limit. The kernel ends a
+	// process of theirs when it is reached. Where no control group can be made for
+	// it there is none, and Report says so.
+	MemoryMax int64
+	// Group is the name of that control group, for ForgetMemory; needed with
+	// MemoryMax.
+	Group string
 	// UID and GID are whom the command runs as when the caller is root; the
 	// default is DefaultID. They are ignored for any other caller, whose
 	// command runs as the caller.
@@ -172,6 +182,9 @@ func (o *Options) check() error {
 	}
 	if o.TmpSize < minTmpSize {
 		return invalid("TmpSize is %d bytes: choose at least %d", o.TmpSize, minTmpSize)
+	}
+	if o.MemoryMax != 0 && (o.MemoryMax < MinMemory || o.Group == "" || strings.Contains(o.Group, "/")) {
+		return invalid("MemoryMax is %d bytes, for Group %s: choose at least %d, and a name without a slash", o.MemoryMax, names.Quote(o.Group), int64(MinMemory))
 	}
 	if o.Mounted == nil {
 		if err := o.checkPaths(); err != nil {

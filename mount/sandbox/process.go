@@ -20,6 +20,7 @@ type Process struct {
 	sock    int // control's descriptor, for calls that block
 	level   Level
 	report  Report
+	group   *memGroup
 	left    []string // what the init could not show, for tests and debugging
 	pid     int
 
@@ -141,6 +142,7 @@ func (p *Process) supervise(stop func() bool) {
 	if p.level == Landlock {
 		sweep()
 	}
+	p.group.remove()
 	p.relay.wait()
 	p.mu.Lock()
 	p.closed = true

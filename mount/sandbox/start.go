@@ -54,6 +54,8 @@ type launch struct {
 	cmd    *exec.Cmd
 	files  []*os.File // passed to the init from firstFD on, or with the rest
 	says   *os.File   // what bwrap writes to its standard error
+	group  *memGroup  // nil: there is none
+	memory Layer      // what limits memory; without a name, nothing was to
 }
 
 // start starts the command at one level.
@@ -91,7 +93,12 @@ func start(ctx context.Context, o *Options, level Level) (*Process, error) {
 	if err := l.prepare(); err != nil {
 		return nil, err
 	}
-	return l.run(ctx)
+	l.bound()
+	p, err := l.run(ctx)
+	if err != nil {
+		l.group.remove()
+	}
+	return p, err
 }
 
 // places fills in what the tree's roots decide, and returns where the private
@@ -159,7 +166,7 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "control socket")
 	defer theirs.Close()
-	p := &Process{control: os.NewFile(uintptr(pair[0]), "control socket"), sock: pair[0], level: l.level, done: make(chan struct{}), dead: make(chan struct{})}
+	p := &Process{control: os.NewFile(uintptr(pair[0]), "control socket"), sock: pair[0], level: l.level, group: l.group, done: make(chan struct{}), dead: make(chan struct{})}
 	if err := p.streams(l); err != nil {
 		p.control.Close()
 		return nil, err
@@ -211,7 +218,11 @@ func (p *Process) spawn(cmd *exec.Cmd) error {
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := startDumpable(cmd)
+		err := p.group.enter()
+		if err == nil {
+			err = startDumpable(cmd)
+		}
+		p.group.leave()
 		started <- err
 		if err == nil {
 			_ = cmd.Wait() // how it ended is asked below
@@ -275,9 +286,13 @@ func (p *Process) await(l *launch) error {
 			}
 			_ = send(p.sock, message{Kind: kindRelease}) // an init that has ended is noticed above
 		case kindStarted:
+			layers := append(firstLayers(), m.Layers...)
+			if l.memory.Name != "" {
+				layers = append(layers, l.memory)
+			}
 			p.report = Report{
-				Level: p.level, Name: p.level.String(), UID: l.o.UID, GID: l.o.GID, Layers: append(firstLayers(), m.Layers...),
-				Holes: holes(l.o, p.level, m.Layers), Notes: notes(l.o, p.level, l.layout),
+				Level: p.level, Name: p.level.String(), UID: l.o.UID, GID: l.o.GID, Layers: layers,
+				Holes: holes(l.o, p.level, layers), Notes: notes(l.o, p.level, l.layout),
 			}
 			p.left = m.Notes
 			return nil

@@ -29,6 +29,13 @@ func tree(t *testing.T, dirs ...string) string {
 // output runs a shell script inside and returns what it wrote.
 func output(t *testing.T, o Options, script string) (string, Exit) {
 	t.Helper()
+	_, out, exit := started(t, o, script)
+	return out, exit
+}
+
+// started is output with the process that has ended.
+func started(t *testing.T, o Options, script string) (*Process, string, Exit) {
+	t.Helper()
 	o.Args = []string{"sh", "-c", script}
 	if o.Tree == "" {
 		o.Tree = tree(t)
@@ -48,7 +55,7 @@ func output(t *testing.T, o Options, script string) (string, Exit) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.TrimSpace(string(out)), exit
+	return p, strings.TrimSpace(string(out)), exit
 }
 
 // confining are the levels that confine.

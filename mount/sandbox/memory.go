@@ -1,0 +1,216 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The memory of a command and of everything it starts is bounded together by a
+// control group of its own: a directory that is made inside the caller's group, or
+// beside it, because a version 2 group that has processes cannot have groups below
+// it with controllers. Whether one can be made is the machine's to say: root's
+// caller mostly can, an ordinary user's where systemd has delegated its groups.
+// Version 1 is kept by machines whose controllers are mounted so.
+
+// memGroup is a control group with a limit.
+type memGroup struct {
+	dir  string   // of the group
+	fd   *os.File // version 2: dir, for clone3
+	back string   // version 1: tasks of the group to return to
+}
+
+// ownProc tells of this process's groups; tests put another directory in its place.
+var ownProc = "/proc/self"
+
+// limitName is the layer.
+const limitName = "memory limit"
+
+// groupFiles are what limits the memory of a group: of the last of those, a kernel
+// without an account of swap has none.
+var groupFiles = map[bool][]struct{ name, value string }{
+	true:  {{"memory.max", ""}, {"memory.swap.max", "0"}},
+	false: {{"memory.limit_in_bytes", ""}, {"memory.memsw.limit_in_bytes", ""}},
+}
+
+// newMemGroup makes a group of a name with a limit in bytes.
+func newMemGroup(name string, limit int64) (*memGroup, error) {
+	err := errors.New("no memory controller is mounted")
+	for _, place := range groupPlaces(ownProc) {
+		var g *memGroup
+		if g, err = place.make(name, limit); err == nil {
+			return g, nil
+		}
+	}
+	return nil, err
+}
+
+// groupPlace is a directory in which a group could be made.
+type groupPlace struct {
+	dir string
+	own string // the caller's own group
+	two bool   // version
+}
+
+// groupPlaces are those for the process that a directory of /proc describes, the
+// best first.
+func groupPlaces(proc string) []groupPlace {
+	groups, err := os.ReadFile(filepath.Join(proc, "cgroup"))
+	if err != nil {
+		return nil
+	}
+	var places []groupPlace
+	for line := range strings.Lines(string(groups)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) != 3 || f[0] != "0" && f[1] != "memory" {
+			continue
+		}
+		two := f[0] == "0"
+		point := groupMount(proc, two)
+		if point == "" {
+			continue
+		}
+		own := filepath.Join(point, f[2])
+		places = append(places, groupPlace{own, own, two})
+		if two && own != point {
+			places = append(places, groupPlace{filepath.Dir(own), own, two})
+		}
+	}
+	return places
+}
+
+// groupMount is where groups are mounted, "" if they are not.
+func groupMount(proc string, two bool) string {
+	mounts, err := os.ReadFile(filepath.Join(proc, "mountinfo"))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(mounts)) {
+		before, after, ok := strings.Cut(line, " - ")
+		f, kind := strings.Fields(before), strings.Fields(after)
+		if !ok || len(f) < 5 || len(kind) < 3 {
+			continue
+		}
+		if two && kind[0] == "cgroup2" || !two && kind[0] == "cgroup" && strings.Contains(","+kind[2]+",", ",memory,") {
+			return f[4]
+		}
+	}
+	return ""
+}
+
+// make makes a group there. One that cannot limit memory is taken away again.
+func (p groupPlace) make(name string, limit int64) (*memGroup, error) {
+	dir := filepath.Join(p.dir, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	g := &memGroup{dir: dir}
+	err := g.limit(p.two, limit)
+	if err == nil && p.two {
+		// Who moves a process writes to the group that holds both.
+		err = unix.Access(filepath.Join(p.dir, "cgroup.procs"), unix.W_OK)
+	}
+	if err == nil && p.two {
+		g.fd, err = os.Open(dir)
+	}
+	if err != nil {
+		_ = os.Remove(dir) // nobody is in it
+		return nil, err
+	}
+	if !p.two {
+		g.back = filepath.Join(p.own, "tasks")
+	}
+	return g, nil
+}
+
+func (g *memGroup) limit(two bool, limit int64) error {
+	for i, f := range groupFiles[two] {
+		value := f.value
+		if value == "" {
+			value = strconv.FormatInt(limit, 10)
+		}
+		// Not made if it is not there: that would be a plain directory's file.
+		err := putFile(unix.AT_FDCWD, filepath.Join(g.dir, f.name), value)
+		if err != nil && (i == 0 || !errors.Is(err, unix.ENOENT)) {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
+	return nil
+}
+
+// enter makes what the calling thread starts a member; leave ends that for the
+// thread. Where clone3 puts a process into a group there is nothing to do.
+func (g *memGroup) enter() error {
+	if g == nil || g.fd != nil {
+		return nil
+	}
+	if err := moveThread(filepath.Join(g.dir, "tasks")); err != nil {
+		return failed("enter the control group: %v", err)
+	}
+	return nil
+}
+
+func (g *memGroup) leave() {
+	if g != nil && g.fd == nil {
+		_ = moveThread(g.back) // a thread that stays keeps the group until it ends
+	}
+}
+
+func moveThread(tasks string) error {
+	return putFile(unix.AT_FDCWD, tasks, strconv.Itoa(unix.Gettid()))
+}
+
+// remove removes the group when its processes are gone.
+func (g *memGroup) remove() {
+	if g == nil {
+		return
+	}
+	if g.fd != nil {
+		g.fd.Close()
+	}
+	removeGroup(g.dir)
+}
+
+// goneAfter is how long the kernel has to let go of processes that have ended.
+const goneAfter = 5 * time.Second
+
+func removeGroup(dir string) {
+	for end := time.Now().Add(goneAfter); ; time.Sleep(nap) {
+		err := os.Remove(dir)
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
+			return // one that is left is empty, and seen
+		}
+	}
+}
+
+// ForgetMemory removes the control group that Options.Group named, for a caller of
+// Start that was killed. It is called by a process of the same group.
+func ForgetMemory(group string) {
+	for _, p := range groupPlaces(ownProc) {
+		removeGroup(filepath.Join(p.dir, group))
+	}
+}
+
+// bound makes the group, if there is to be one. Where none can be made the command
+// runs without, and that is said. (A limit of each process's own is no substitute: it
+// would be the init's as well, whose runtime maps more than small commands need.)
+func (l *launch) bound() {
+	if l.o.MemoryMax == 0 {
+		return
+	}
+	g, err := newMemGroup(l.o.Group, l.o.MemoryMax)
+	if err != nil {
+		l.memory = Layer{limitName, NotAvailable, fmt.Sprintf("no control group can be made here (%v); for an ordinary user, systemd-run --user --scope gives one", err)}
+		return
+	}
+	l.group, l.memory = g, Layer{limitName, On, fmt.Sprintf("%d bytes for all processes together", l.o.MemoryMax)}
+	if g.fd != nil {
+		l.cmd.SysProcAttr.UseCgroupFD, l.cmd.SysProcAttr.CgroupFD = true, int(g.fd.Fd())
+	}
+}

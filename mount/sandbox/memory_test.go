@@ -1,0 +1,105 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// hungry takes some 300 MB in one process: tail keeps a line that does not end.
+const hungry = `exec 2>/dev/null; echo begun; head -c 300000000 /dev/zero | tail | wc -c`
+
+// Memory is bounded for all that the command starts together where the machine has
+// control groups for it; where not, that is said, as a layer and as a hole. No group
+// is left.
+func TestMemoryMax(t *testing.T) {
+	const limit = 128 << 20
+	run := func(t *testing.T, level Level, want State) {
+		o := Options{Level: level, Private: private(t), MemoryMax: limit, Group: "rootsfs-test-" + filepath.Base(t.TempDir())}
+		layer, holes, out := limited(t, o)
+		if had := strings.Contains(out, "300000000"); !strings.HasPrefix(out, "begun") || had != (want == NotAvailable) {
+			t.Errorf("inside: %q", out)
+		}
+		hole := slices.ContainsFunc(holes, func(h string) bool { return strings.Contains(h, "more memory") })
+		if layer.State != want || hole != (want == NotAvailable) {
+			t.Errorf("the layer is %+v, want %s; holes %q", layer, want, holes)
+		}
+		for _, p := range groupPlaces("/proc/self") {
+			if _, err := os.Stat(filepath.Join(p.dir, o.Group)); err == nil {
+				t.Errorf("%s is left in %s", o.Group, p.dir)
+			}
+		}
+	}
+	g, err := newMemGroup("rootsfs-test-possible", limit)
+	if err == nil {
+		g.remove()
+		atLevels(t, confining, func(t *testing.T, level Level) { run(t, level, On) })
+	} else {
+		t.Logf("this machine gives no control group: %v", err)
+	}
+	ownProc = t.TempDir() // and this one to nobody
+	defer func() { ownProc = "/proc/self" }()
+	run(t, Namespaces, NotAvailable)
+}
+
+// limited runs hungry and returns what it wrote and what the report says.
+func limited(t *testing.T, o Options) (limit Layer, holes []string, out string) {
+	t.Helper()
+	o.Tree = tree(t)
+	p, out, _ := started(t, o, hungry)
+	for _, l := range p.Report().Layers {
+		if l.Name == limitName {
+			limit = l
+		}
+	}
+	return limit, p.Report().Holes, out
+}
+
+func TestGroupPlaces(t *testing.T) {
+	const (
+		two = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+		one = "31 23 0:27 / /sys/fs/cgroup/memory rw,nosuid shared:10 - cgroup cgroup rw,memory\n32 23 0:28 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n"
+	)
+	for _, c := range []struct {
+		name, groups, mounts string
+		want                 []groupPlace
+	}{
+		{"a scope of a user", "0::/user.slice/app.slice/x.scope\n", two, []groupPlace{
+			{"/sys/fs/cgroup/user.slice/app.slice/x.scope", "/sys/fs/cgroup/user.slice/app.slice/x.scope", true},
+			{"/sys/fs/cgroup/user.slice/app.slice", "/sys/fs/cgroup/user.slice/app.slice/x.scope", true},
+		}},
+		{"the root group", "0::/\n", two, []groupPlace{{"/sys/fs/cgroup", "/sys/fs/cgroup", true}}},
+		{"version 1", "8:pids:/\n4:memory:/a:b\n", one, []groupPlace{{"/sys/fs/cgroup/memory/a:b", "/sys/fs/cgroup/memory/a:b", false}}},
+		{"not mounted", "0::/\n4:memory:/\n", "", nil},
+		{"nothing", "", two + one, nil},
+	} {
+		dir := t.TempDir()
+		put(t, filepath.Join(dir, "cgroup"), c.groups)
+		put(t, filepath.Join(dir, "mountinfo"), c.mounts)
+		if got := groupPlaces(dir); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+	if got := groupPlaces(t.TempDir()); got != nil {
+		t.Errorf("without a /proc: %+v", got)
+	}
+	// A directory that is no control group's is left as it was.
+	dir := t.TempDir()
+	if g, err := (groupPlace{dir, dir, true}).make("x", MinMemory); err == nil {
+		t.Errorf("%s became a group: %+v", dir, g)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v are left", left, err)
+	}
+}
+
+func TestMemoryMaxChecked(t *testing.T) {
+	for _, o := range []Options{{MemoryMax: MinMemory - 1, Group: "g"}, {MemoryMax: -1, Group: "g"}, {MemoryMax: MinMemory}, {MemoryMax: MinMemory, Group: "a/b"}} {
+		o.Args, o.Tree = []string{"true"}, "/usr"
+		if err := o.check(); err == nil || !strings.Contains(err.Error(), "MemoryMax") {
+			t.Errorf("%d %q: %v", o.MemoryMax, o.Group, err)
+		}
+	}
+}
