@@ -70,7 +70,7 @@ func newLab(t *testing.T) *lab {
 	l := &lab{t: t, work: work, env: append(os.Environ(),
 		"HOME="+work, "XDG_RUNTIME_DIR="+work+"/run", "XDG_STATE_HOME="+work+"/state", "XDG_CONFIG_HOME="+work+"/config", "DBUS_SESSION_BUS_ADDRESS=")}
 	t.Cleanup(func() { _ = os.RemoveAll(work) })
-	for _, d := range []string{"run", "state", "config", "mnt", "code/docs", "out", "box", "ask/proj/docs", "ask/proj/.ssh", "ask/other"} {
+	for _, d := range []string{"run", "state", "config", "mnt", "code/docs", "out", "box", "brief", "ask/proj/docs", "ask/proj/.ssh", "ask/other"} {
 		if err := os.MkdirAll(filepath.Join(work, d), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -86,6 +86,7 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	l.write("box/server.py", string(server))
+	l.write("brief/server.py", string(server))
 	return l
 }
 
@@ -108,11 +109,31 @@ func (l *lab) rootsfs(args ...string) string {
 	return string(out)
 }
 
-// sessions begins both sessions.
+// sessions begins "work" and "agent".
 func (l *lab) sessions() {
 	l.t.Helper()
 	l.mount()
-	cmd := exec.Command(binary, "run", "--mcp", "on", "--name", "agent", "--root", "box="+l.work+"/box:rw", "--", "python3", l.work+"/box/server.py")
+	l.server("agent", "box")
+}
+
+// brief begins one more server, in the directory brief, whose questions wait for a
+// few seconds only.
+func (l *lab) brief() {
+	l.t.Helper()
+	config := filepath.Join(l.work, "config/rootsfs")
+	if err := os.MkdirAll(config, 0o700); err != nil {
+		l.t.Fatal(err)
+	}
+	l.write("config/rootsfs/config.toml", "[files]\nconsent_timeout = \"5s\"\n")
+	l.server("brief", "brief")
+	l.write("config/rootsfs/config.toml", "")
+}
+
+// server begins a session with a confined server, which has the directory as its
+// root.
+func (l *lab) server(name, dir string) {
+	l.t.Helper()
+	cmd := exec.Command(binary, "run", "--mcp", "on", "--name", name, "--root", dir+"="+l.work+"/"+dir+":rw", "--", "python3", l.work+"/"+dir+"/server.py")
 	cmd.Env = l.env
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -127,7 +148,7 @@ func (l *lab) sessions() {
 		_ = cmd.Wait()    // how a server ends that was hung up on is not asked here
 	})
 	l.until("the server is live", func() bool {
-		out, _ := l.try("status", "--session", "agent", "--json")
+		out, _ := l.try("status", "--session", name, "--json")
 		return strings.Contains(out, `"requests"`)
 	})
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -149,6 +150,7 @@ func (s *Session) askOwner(ctx context.Context, q *broker.Question) (broker.Answ
 	s.hub.publish(control.Event{Time: q.Asked, Kind: "consent", Detail: fmt.Sprintf(
 		"asked for %s; answer with: rootsfs consent approve %s", what, q.ID)})
 	s.log.Info("a server asks for consent", "question", q.ID, "paths", what)
+	s.notices.Show("A server asks for access to files", fmt.Sprintf("%s, in session %s: %s", cmp.Or(q.Server, string(q.Subject), "a server"), s.dir.Name(), what))
 	a, err := s.questions.Ask(ctx, q)
 	end := "denied " + what
 	switch {

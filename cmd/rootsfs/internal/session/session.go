@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/notify"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -76,6 +77,7 @@ type Session struct {
 	// questions are those that wait for `rootsfs consent`.
 	questions broker.Queue
 	denials   denials
+	notices   *notify.Notifier
 	looks     chan struct{} // holds a token for each look at what a question asks for
 	spaces    spaces
 	shared    atomic.Int64                     // MCP clients served over the control socket
@@ -185,6 +187,7 @@ func (s *Session) prepare() (err error) {
 		s.log.Warn("sessions are kept elsewhere: "+why, "directory", dir, "remedy", "set XDG_RUNTIME_DIR to a directory of your own")
 	}
 	s.audit = &records{open: s.openAudit}
+	s.notices = notify.New(func(err error) { s.log.Debug("the desktop could not be told", "error", err) })
 	return nil
 }
 

@@ -70,7 +70,7 @@ func (m *model) everything() tea.Cmd {
 		if bad {
 			return badMsg{strings.Join(said, "; ")}
 		}
-		return saidMsg{text: strings.Join(said, "; ")}
+		return saidMsg{strings.Join(said, "; ")}
 	}
 }
 
@@ -179,6 +179,6 @@ func (m *model) verify() tea.Cmd {
 			whole++
 			records += r.Records
 		}
-		return saidMsg{text: fmt.Sprintf("%d sessions, %d records: whole", whole, records)}
+		return saidMsg{fmt.Sprintf("%d sessions, %d records: whole", whole, records)}
 	}
 }

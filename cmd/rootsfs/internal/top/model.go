@@ -78,7 +78,7 @@ type model struct {
 // Messages.
 type (
 	tickMsg   time.Time
-	saidMsg   struct{ text, id string } // id: of a question that is answered
+	saidMsg   struct{ text string }
 	badMsg    struct{ text string }
 	foundMsg  struct{ found records.Found }
 	insideMsg struct{ key, text string }
@@ -250,6 +250,6 @@ func (m *model) do(session string, f func(context.Context, *control.Client) (str
 		if err != nil {
 			return badMsg{control.Text(err)}
 		}
-		return saidMsg{text: text}
+		return saidMsg{text}
 	}
 }

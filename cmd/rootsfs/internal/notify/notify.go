@@ -1,0 +1,92 @@
+// Package notify tells the user of the desktop something, through the desktop's own
+// service (org.freedesktop.Notifications on the session bus), where there is one.
+//
+// It promises not to hold up who calls it and not to fail: without a bus, or with
+// one that does not answer, nothing is shown. Of the texts everything invisible is
+// escaped, and markup is shown as it is written, not followed. It does not promise
+// that anybody sees it, and takes no answer: a notification decides nothing.
+//
+// The exported functions may be called concurrently.
+package notify
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+const (
+	timeout = 5 * time.Second // of the whole call, connection included
+	// most is how much of a text is shown, bytes before it is escaped.
+	most = 300
+	// atATime bounds calls that a slow service keeps.
+	atATime = 4
+)
+
+// Notifier shows notifications. Make it with New.
+type Notifier struct {
+	running chan struct{}
+	// Failed is told why a notification could not be shown; nil: nobody.
+	Failed func(error)
+}
+
+// New returns a Notifier. failed may be nil.
+func New(failed func(error)) *Notifier {
+	return &Notifier{running: make(chan struct{}, atATime), Failed: failed}
+}
+
+// Show shows a notification, beside the caller. Of too many at a time the rest is
+// dropped. summary is ours; body holds foreign text.
+func (n *Notifier) Show(summary, body string) {
+	// The variable alone: godbus would otherwise start a bus of its own.
+	if os.Getenv("DBUS_SESSION_BUS_ADDRESS") == "" {
+		return
+	}
+	select {
+	case n.running <- struct{}{}:
+	default:
+		return
+	}
+	go func() {
+		defer func() { <-n.running }()
+		if err := show(summary, body); err != nil && n.Failed != nil {
+			n.Failed(err)
+		}
+	}()
+}
+
+func show(summary, body string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	// A connection of its own: kept open, it would end with the desktop.
+	conn, err := dbus.ConnectSessionBus(dbus.WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("the session bus: %w", err)
+	}
+	defer conn.Close()
+	service := conn.Object("org.freedesktop.Notifications", "/org/freedesktop/Notifications")
+	call := service.CallWithContext(ctx, "org.freedesktop.Notifications.Notify", 0,
+		"rootsfs", uint32(0), "dialog-password", summary, Text(body), []string{},
+		map[string]dbus.Variant{"urgency": dbus.MakeVariant(byte(1))}, int32(-1))
+	if call.Err != nil {
+		return fmt.Errorf("the desktop's notifications: %w", call.Err)
+	}
+	return nil
+}
+
+// markup is what notifications would take for it.
+var markup = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+
+// Text makes foreign text one for the body of a notification.
+func Text(s string) string {
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return markup.Replace(names.Escape(s))
+}

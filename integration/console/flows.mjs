@@ -1,0 +1,419 @@
+// Drives the console's page in Chromium. It is started by page_test.go, which gives
+// it a lab in LAB (JSON: work, binary, env, shots) and reads a line of JSON for each flow:
+// {"name", "ok", "error", "note"}. Waiting has long limits, which only end what has
+// failed.
+
+import { spawn } from "node:child_process";
+import fs from "node:fs";
+import { createRequire } from "node:module";
+import readline from "node:readline";
+import assert from "node:assert/strict";
+
+const lab = JSON.parse(process.env.LAB);
+const require = createRequire(lab.modules + "/");
+const { chromium } = require("playwright-core");
+const axe = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+const { work } = lab;
+
+const say = (r) => process.stdout.write(JSON.stringify(r) + "\n");
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+
+// What runs as script if it is ever taken for markup, and what turns text around.
+const evil = `<img src=x onerror="window.pwned=1"></script><script>window.pwned=1</script>\u202egnp.\u0007`;
+
+async function until(what, ok) {
+  for (let i = 0; i < 400; i++) {
+    const r = await ok();
+    if (r) return r;
+    await sleep(50);
+  }
+  throw new Error("never happened: " + what);
+}
+
+// The console, and its links: Enter gives another one.
+const proc = spawn(lab.binary, ["console", "--json"], { env: lab.env, stdio: ["pipe", "pipe", "inherit"] });
+const linesOut = readline.createInterface({ input: proc.stdout })[Symbol.asyncIterator]();
+const nextLink = async () => JSON.parse((await linesOut.next()).value).url;
+const newLink = () => {
+  proc.stdin.write("\n");
+  return nextLink();
+};
+
+let asked = 1000;
+// ask makes a server ask for consent, and returns what waits for its answer.
+function ask(box, message, mode, ...requestedPaths) {
+  const id = ++asked;
+  fs.appendFileSync(`${work}/${box}/say`, JSON.stringify({ jsonrpc: "2.0", id, method: "files/consent", params: { message, mode, requestedPaths } }) + "\n");
+  return () => until("the server hears", () => {
+    const text = fs.existsSync(`${work}/${box}/heard`) ? fs.readFileSync(`${work}/${box}/heard`, "utf8") : "";
+    const line = text.split("\n").find((l) => l.includes(`"id":${id},`));
+    return line && JSON.parse(line).result;
+  });
+}
+
+const browser = await chromium.launch({
+  executablePath: lab.chromium,
+  args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--js-flags=--expose-gc"],
+});
+const owner = await browser.newContext({ viewport: { width: 1200, height: 900 }, acceptDownloads: true });
+const wrong = []; // what the browser complained of
+
+async function open(view, options = {}) {
+  const page = await owner.newPage();
+  page.setDefaultTimeout(30000);
+  page.on("console", (m) => m.type() === "error" && wrong.push(m.text()));
+  page.on("pageerror", (e) => wrong.push(e.message));
+  if (options.dark) await page.emulateMedia({ colorScheme: "dark" });
+  if (options.init) await page.addInitScript(options.init);
+  if (options.size) await page.setViewportSize(options.size);
+  await page.goto(origin + "/#" + view);
+  await page.waitForSelector(`rf-${view}`);
+  return page;
+}
+
+const card = (page, text) => page.locator("rf-question", { hasText: text });
+const root = (page, name, within = page) => within.locator("rf-root", { has: page.locator("b", { hasText: new RegExp(`^${name}$`) }) });
+// ready waits until a question takes answers.
+const ready = (c) => c.locator("button[data-key=d]:enabled").waitFor();
+
+async function scan(page, where) {
+  await page.evaluate(axe);
+  const r = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  const bad = r.violations.filter((v) => v.impact === "serious" || v.impact === "critical");
+  assert.deepEqual(bad.map((v) => [where, v.id, v.nodes.map((n) => n.html.slice(0, 160)).slice(0, 4)]), []);
+  return r.passes?.length;
+}
+
+const link = await nextLink();
+const origin = new URL(link).origin;
+
+const flows = {
+  async "the link lets one browser in, once"() {
+    const page = await owner.newPage();
+    await page.goto(link);
+    await page.waitForSelector("rf-root");
+    assert.ok(!page.url().includes(link.split("#")[1]), "the secret stays in the address");
+    const cookies = await owner.cookies();
+    assert.ok(cookies.length === 1 && cookies[0].httpOnly && cookies[0].sameSite === "Strict", JSON.stringify(cookies));
+    const thief = await browser.newContext();
+    const stolen = await thief.newPage();
+    await stolen.goto(link);
+    await stolen.getByText("This browser is not let in").waitFor();
+    await stolen.getByText("used already").waitFor();
+    assert.equal(await stolen.locator("rf-root").count(), 0);
+    // The cookie alone, as another server on this address would see it, is of no use.
+    await thief.addCookies(cookies);
+    assert.equal(await stolen.evaluate(() => fetch("/api/verify").then((r) => r.status)), 401);
+    await thief.close();
+    await page.close();
+  },
+
+  // R007, R083, R090, R136, R146
+  async "sessions, roots and refusals show as they happen"() {
+    const page = await open("now");
+    await page.getByText("confined: namespaces").first().waitFor();
+    await root(page, "code").getByText("live").waitFor();
+    await root(page, "out").getByText("written 0 B of 20.0 MB").waitFor();
+    fs.writeFileSync(work + "/mnt/out/data", Buffer.alloc(3 << 20));
+    await root(page, "out").getByText("written 3.0 MB of 20.0 MB").waitFor();
+    assert.throws(() => fs.writeFileSync(work + "/mnt/code/" + evil.replaceAll("/", "_"), "x"));
+    const line = page.locator(".refusals li", { hasText: "window.pwned" });
+    await line.waitFor();
+    assert.match(await line.innerText(), /create.*<img src=x onerror=.*\\u\{202e\}gnp\.\\u\{7\}.*ReadOnly/s);
+    await until("the charts are drawn", () => page.locator(".chart canvas").count().then((n) => n >= 2));
+    await until("the charts say so", async () => /bytes|written/i.test(await page.locator(".chart").nth(1).getAttribute("aria-label")));
+    await page.getByText("Policy in force").first().click();
+    await page.getByText("environment files hold passwords").first().waitFor();
+    await page.close();
+  },
+
+  // R068, R087, R088, R089
+  async "consent is narrowed and approved, by the keyboard alone"() {
+    const told = ask("box", "to index " + evil, "rw", work + "/ask/proj");
+    const page = await open("now");
+    await page.locator("#asked:not([hidden])").waitFor();
+    await page.locator("nav a").nth(1).focus();
+    await page.keyboard.press("Enter");
+    const c = card(page, "to index");
+    await ready(c);
+    assert.ok((await c.locator("blockquote").innerText()).includes("to index <img src=x onerror=\"window.pwned=1\"></script>"));
+    assert.match(await c.locator("blockquote").innerText(), /\\u\{202e\}gnp\.\\u\{7\}/);
+    await c.getByText(work + "/ask/proj", { exact: true }).waitFor();
+    await c.getByText("2 files").waitFor();
+    await c.getByText("The policy would hide 2 names").waitFor();
+    assert.match(await c.locator(".left").innerText(), /^\d+m?\d*s? ?left$|left$/);
+    // From the top of the view to the question, into its fields, by Tab.
+    const at = () => page.evaluate(() => document.activeElement.tagName + "." + document.activeElement.className);
+    await until("the question has the focus", async () => {
+      await page.keyboard.press("Tab");
+      return (await at()).includes("question");
+    });
+    await until("the field has the focus", async () => {
+      await page.keyboard.press("Tab");
+      return (await at()).startsWith("INPUT");
+    });
+    await page.keyboard.type(work + "/ask/proj/docs");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("r");
+    const r = await told();
+    assert.ok(r.granted && r.approved[0].mode === "ro" && r.approved[0].expires && r.approvedPaths[0].endsWith("/docs"), JSON.stringify(r));
+    await c.getByText("Allowed:").waitFor();
+    await page.close();
+  },
+
+  async "consent is approved as asked, some of it"() {
+    const told = ask("box", "both please", "rw", work + "/ask/proj", work + "/ask/other");
+    const page = await open("ask");
+    const c = card(page, "both please");
+    await ready(c);
+    await c.locator("input[type=checkbox]").first().uncheck();
+    await c.locator("button[data-key=w]").click();
+    const r = await told();
+    assert.deepEqual([r.approvedPaths, r.approved[0].mode], [[work + "/ask/other"], "rw"]);
+    await page.close();
+  },
+
+  async "consent is denied, and remembered"() {
+    const told = ask("box", "no please", "ro", work + "/ask/proj");
+    const page = await open("ask");
+    const c = card(page, "no please");
+    await ready(c);
+    await c.locator("button[data-key=d]").click();
+    assert.deepEqual([(await told()).granted, (await told()).reason], [false, "denied"]);
+    await c.getByText("Denied:").waitFor();
+    const again = ask("box", "for good", "ro", work + "/ask/proj");
+    const d = card(page, "for good");
+    await ready(d);
+    await d.locator("button[data-key=m]").click();
+    assert.equal((await again()).granted, false);
+    const third = ask("box", "once more", "ro", work + "/ask/proj/a.txt");
+    assert.equal((await third()).granted, false);
+    assert.equal(await card(page, "once more").count(), 0);
+    await page.close();
+  },
+
+  async "a question just come takes no answer, and one that is over stays in its place"() {
+    const page = await open("ask", { init: () => { const late = setTimeout; globalThis.setTimeout = (f, ms, ...a) => late(f, ms === 700 ? 3e6 : ms, ...a); } });
+    const told = ask("brief", "quick", "ro", work + "/ask/other");
+    const c = card(page, "quick");
+    await c.waitFor();
+    assert.ok(await c.locator("button[data-key=r]").isDisabled());
+    await c.locator(".question").focus();
+    await page.keyboard.press("r");
+    assert.equal((await told()).reason, "timeout");
+    await c.getByText("Nobody answered in time").waitFor();
+    await c.getByText("Dismiss").click();
+    await until("it is gone", async () => (await c.count()) === 0);
+    await page.close();
+  },
+
+  // R007
+  async "the records are searched, verified and exported"() {
+    const page = await open("history");
+    await page.locator("tbody tr").first().waitFor();
+    await page.getByLabel("Verdict").selectOption("refused");
+    await page.getByLabel("Session", { exact: true }).fill("work");
+    await page.getByRole("button", { name: "Search" }).click();
+    await until("only refusals are left", async () => {
+      const texts = await page.locator("tbody tr td:nth-child(6)").allInnerTexts();
+      return texts.length > 0 && texts.every((x) => x === "refused");
+    });
+    assert.match(await page.locator("tbody").innerText(), /<img src=x onerror=/);
+    await page.getByRole("button", { name: "Verify the chain" }).click();
+    await page.getByText(/work: whole, \d+ records/).waitFor();
+    for (const [button, head] of [["Export CSV", "seq,time,"], ["Export JSON lines", '{"seq":']]) {
+      const [d] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: button }).click()]);
+      const text = fs.readFileSync(await d.path(), "utf8");
+      assert.ok(text.startsWith(head) && text.includes("window.pwned"), text.slice(0, 200));
+    }
+    await page.close();
+  },
+
+  async "notifications hold text and come only unseen"() {
+    const page = await open("now", { init: () => {
+      globalThis.shown = [];
+      globalThis.Notification = class { static permission = "granted"; constructor(title, o) { globalThis.shown.push([title, o.body]); } close() {} };
+      Object.defineProperty(document, "hidden", { get: () => globalThis.away === true });
+    } });
+    await root(page, "code").waitFor();
+    await page.evaluate(() => { globalThis.away = true; });
+    ask("brief", "notice me", "ro", work + "/ask/other");
+    const list = await until("a notification", () => page.evaluate(() => globalThis.shown.length && globalThis.shown));
+    assert.equal(list.length, 1);
+    assert.equal(list[0][0], "A server asks for access to files");
+    await page.close();
+  },
+
+  async "no serious finding of axe in any view, light and dark, and narrow"() {
+    const told = ask("box", "look at me", "rw", work + "/ask/other/c");
+    const seen = new Set();
+    for (const [dark, size] of [[false, undefined], [true, { width: 360, height: 740 }]]) {
+      for (const view of ["now", "ask", "history"]) {
+        const page = await open(view, { dark, size });
+        await page.locator({ now: "rf-root", ask: "rf-question .inside b", history: "tbody tr" }[view]).first().waitFor();
+        if (view === "ask") await ready(card(page, "look at me"));
+        await scan(page, `${view} ${dark ? "dark" : "light"}`);
+        const wide = await page.evaluate(() => document.scrollingElement.scrollWidth - innerWidth);
+        assert.ok(wide <= 0, `${view} is ${wide} pixels wider than the screen`);
+        seen.add(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));
+        if (view === "now" && !dark) { // the button goes before the system
+          await page.locator("#theme").click();
+          await page.locator("#theme").click();
+          assert.equal(await page.locator("#theme").getAttribute("aria-label"), "Theme: dark");
+          seen.add(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));
+          await page.locator("#theme").click();
+        }
+        await page.close();
+      }
+    }
+    assert.equal(seen.size, 2, "two themes: " + [...seen]);
+    const page = await open("ask");
+    await ready(card(page, "look at me"));
+    await card(page, "look at me").locator("button[data-key=d]").click();
+    await told();
+    await page.close();
+  },
+
+  // Ten thousand events in half of ten seconds, and a page that still answers.
+  async "a flood of events neither fills nor freezes the page"() {
+    const page = await open("now", { init: () => {
+      globalThis.frames = 0;
+      globalThis.draws = 0;
+      const raf = requestAnimationFrame;
+      const count = () => { globalThis.frames++; raf(count); };
+      raf(count);
+      globalThis.requestAnimationFrame = (f) => raf((t) => { globalThis.draws++; f(t); });
+    } });
+    await root(page, "code").waitFor();
+    const heap = () => page.evaluate(() => { globalThis.gc(); return performance.memory.usedJSHeapSize; });
+    const before = await heap();
+    const start = await page.evaluate(() => [globalThis.frames, globalThis.draws]);
+    const begun = Date.now();
+    let answers = 0;
+    for (let n = 0; n < 10000;) {
+      for (const stop = n + 250; n < stop; n++) {
+        try { fs.openSync(work + "/mnt/code/flood" + n, "w"); } catch (e) { assert.equal(e.code, "EROFS"); }
+      }
+      await page.evaluate(() => new Promise((done) => setTimeout(done))); // the page answers meanwhile
+      answers++;
+      await sleep(Math.max(0, begun + 0.4 * n - Date.now()));
+    }
+    const took = Date.now() - begun;
+    await page.locator(".refusals li", { hasText: "flood9999" }).waitFor();
+    const [frames, draws] = await page.evaluate(() => [globalThis.frames, globalThis.draws]);
+    assert.ok(draws - start[1] <= frames - start[0] + 1, `${draws - start[1]} draws in ${frames - start[0]} frames`);
+    assert.ok((await page.locator(".refusals li").count()) <= 16);
+    assert.ok((await page.evaluate(() => document.querySelectorAll("*").length)) < 3000);
+    const grown = (await heap()) - before;
+    assert.ok(grown < 20 << 20, `the heap has grown by ${grown} bytes`);
+    await page.close();
+    return `10000 refusals in ${took} ms: ${draws - start[1]} draws in ${frames - start[0]} frames, ${answers} answers, heap ${grown >= 0 ? "+" : ""}${(grown / 1048576).toFixed(1)} MB`;
+  },
+
+  // R105, R116
+  async "a root is added and its mode changed from the page"() {
+    const page = await open("now");
+    const s = page.locator("rf-session", { has: page.locator("h3", { hasText: "work" }) });
+    await s.getByRole("button", { name: "Add a root" }).click();
+    await page.getByLabel("Directory or file, absolute").fill(work + "/nope");
+    await page.getByRole("button", { name: "Approve" }).click();
+    await page.getByRole("alert").getByText("does not exist").waitFor();
+    await page.getByLabel("Directory or file, absolute").fill(work + "/ask/other");
+    await page.getByRole("button", { name: "Approve" }).click();
+    await s.locator("rf-root", { hasText: work + "/ask/other" }).waitFor();
+    assert.ok(fs.readdirSync(work + "/mnt").includes("other"));
+    await root(page, "other", s).locator("select").selectOption("rw");
+    await until("it can be written to", () => { try { fs.writeFileSync(work + "/mnt/other/new", "x"); return true; } catch { return false; } });
+    await page.close();
+  },
+
+  // R094: last, for what it ends.
+  async "what is revoked is dead in the hands of who holds it"() {
+    const held = fs.openSync(work + "/mnt/code/README.md");
+    const other = fs.openSync(work + "/mnt/out/data");
+    const read = (fd) => { try { return fs.readSync(fd, Buffer.alloc(1), 0, 1, 0); } catch (e) { return e.code; } };
+    assert.equal(read(held), 1);
+    const page = await open("now");
+    await root(page, "code").getByRole("button", { name: "Revoke" }).click();
+    await page.getByText(/code revoked in [\d.]+ ms/).waitFor();
+    assert.match(String(read(held)), /^E/);
+    assert.equal(read(other), 1);
+    await page.locator("#everything").click();
+    await page.keyboard.press("Escape");
+    assert.equal(read(other), 1);
+    await page.locator("#everything").click();
+    await page.getByRole("dialog").getByRole("button", { name: "Revoke everything" }).click();
+    await page.getByText(/Ended \d+ roots in [\d.]+ ms/).waitFor();
+    assert.match(String(read(other)), /^E/);
+    await until("the page knows", async () => (await page.locator("rf-root").count()) === 0);
+    fs.closeSync(held);
+    fs.closeSync(other);
+    await page.close();
+  },
+
+  async "nothing of a server ran as script, and the page broke no rule of its own"() {
+    const page = await open("ask");
+    assert.equal(await page.evaluate(() => globalThis.pwned), undefined);
+    assert.equal(await page.locator("img").count(), 0);
+    // Refusals that the flows provoked are told by the browser, too.
+    assert.deepEqual(wrong.filter((x) => !/status of (4\d\d)/.test(x)), []);
+    await page.close();
+  },
+};
+
+// shots writes the pictures of the README.
+async function shots() {
+  const first = await owner.newPage();
+  await first.goto(link);
+  await first.waitForSelector("rf-root");
+  await first.close();
+  const now = await open("now");
+  for (let i = 0; i < 60; i++) {
+    fs.writeFileSync(`${work}/mnt/out/report-${i % 7}.txt`, "x".repeat(20000 + 15000 * Math.round(Math.abs(Math.sin(i / 6)) * 10)));
+    for (let k = 0; k < (i % 12) * 3; k++) fs.readFileSync(work + "/mnt/code/docs/guide.md");
+    if (i % 9 === 3) try { fs.writeFileSync(work + "/mnt/code/README.md", "x"); } catch { /* that is the point */ }
+    if (i % 20 === 7) try { fs.readFileSync(work + "/mnt/code/.env"); } catch { /* the same */ }
+    await sleep(150);
+  }
+  ask("box", "To build a search index of your project, so that I can answer questions about it.", "rw", work + "/ask/proj");
+  await now.locator("#asked:not([hidden])").waitFor();
+  await sleep(1200);
+  await now.screenshot({ path: lab.shots + "/now.png" });
+  const dark = await open("ask", { dark: true });
+  await ready(card(dark, "search index"));
+  await card(dark, "search index").getByText("would hide").waitFor();
+  await dark.screenshot({ path: lab.shots + "/ask.png", clip: { x: 0, y: 0, width: 1200, height: 620 } });
+  const history = await open("history");
+  await history.locator("tbody tr").first().waitFor();
+  await history.getByRole("button", { name: "Verify the chain" }).click();
+  await history.getByText(/work: whole/).waitFor();
+  await sleep(300);
+  await history.screenshot({ path: lab.shots + "/history.png" });
+  const phone = await open("ask", { size: { width: 390, height: 844 } });
+  await ready(card(phone, "search index"));
+  await card(phone, "search index").getByText("would hide").waitFor();
+  await phone.screenshot({ path: lab.shots + "/phone.png", fullPage: true });
+}
+
+try {
+  if (lab.shots) {
+    await shots();
+  } else {
+    for (const [name, run] of Object.entries(flows)) {
+      if (process.env.FLOWS && !name.includes("one browser") && !new RegExp(process.env.FLOWS).test(name)) continue; // while writing one
+      try {
+        say({ name, ok: true, note: await run() });
+      } catch (e) {
+        const pages = owner.pages();
+        say({ name, ok: false, error: String(e.stack ?? e) + "\n" + wrong.join("\n") + "\n" + ((await pages.at(-1)?.locator("main").innerText().catch(() => "")) ?? "").slice(0, 1500) });
+        for (const p of pages) await p.close();
+      }
+    }
+  }
+} finally {
+  await browser.close();
+  proc.kill("SIGINT");
+}
