@@ -5,7 +5,7 @@ PKGS    := ./...
 # -p 1: suites that mount, watch and kill share one machine.
 TEST    := $(GO) test -race -p 1 -timeout 9m
 
-.PHONY: all build demo test test-core test-peers test-rest soak bench fuzz lint clean need-go need-root
+.PHONY: all build demo test test-core test-peers test-rest soak screenshots bench fuzz lint clean need-go need-root
 
 all: build
 
@@ -42,6 +42,10 @@ test-rest:
 # The loops that `make test` runs shortened, in full.
 soak: need-go
 	ROOTSFS_SOAK=1 $(GO) test -race -p 1 -timeout 3h ./vfs/... ./mount/... ./integration/...
+
+# The pictures of the console in the README, by Chromium; look at them.
+screenshots: need-go
+	ROOTSFS_SCREENSHOTS=1 CI=true $(GO) test -count 1 -timeout 5m -run TestScreenshots ./integration/console
 
 bench: build
 	$(GO) run ./integration/bench $(BENCHFLAGS)

@@ -248,7 +248,7 @@ const flows = {
   },
 
   async "no serious finding of axe in any view, light and dark, and narrow"() {
-    const told = ask("box", "look at me", "rw", work + "/ask/other/c");
+    const told = ask("box", "look at me", "rw", work + "/ask/more");
     const seen = new Set();
     for (const [dark, size] of [[false, undefined], [true, { width: 360, height: 740 }]]) {
       for (const view of ["now", "ask", "history"]) {
