@@ -22,7 +22,7 @@ const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 const evil = `<img src=x onerror="window.pwned=1"></script><script>window.pwned=1</script>\u202egnp.\u0007`;
 
 async function until(what, ok) {
-  for (let i = 0; i < 400; i++) {
+  for (let i = 0; i < 1200; i++) {
     const r = await ok();
     if (r) return r;
     await sleep(50);
@@ -61,7 +61,7 @@ const wrong = []; // what the browser complained of
 
 async function open(view, options = {}) {
   const page = await owner.newPage();
-  page.setDefaultTimeout(30000);
+  page.setDefaultTimeout(60000);
   page.on("console", (m) => m.type() === "error" && wrong.push(m.text()));
   page.on("pageerror", (e) => wrong.push(e.message));
   if (options.dark) await page.emulateMedia({ colorScheme: "dark" });

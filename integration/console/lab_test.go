@@ -206,7 +206,7 @@ func (l *lab) heard() string {
 // that has failed.
 func (l *lab) until(what string, ok func() bool) {
 	l.t.Helper()
-	for end := time.Now().Add(40 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			l.t.Fatalf("never happened: %s", what)
 		}

@@ -44,7 +44,7 @@ func (s *screen) press(keys ...string) {
 // shows waits until all texts are on the screen.
 func (s *screen) shows(texts ...string) {
 	s.t.Helper()
-	for end := time.Now().Add(40 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		s.last = s.tmux("capture-pane", "-p")
 		missing := ""
 		for _, x := range texts {
@@ -65,7 +65,7 @@ func (s *screen) shows(texts ...string) {
 // answer in its first moment.
 func (s *screen) answers(key, said string) {
 	s.t.Helper()
-	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
 		s.press(key)
 		time.Sleep(200 * time.Millisecond)
 		if s.last = s.tmux("capture-pane", "-p"); strings.Contains(s.last, said) {
