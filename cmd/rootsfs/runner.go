@@ -130,9 +130,12 @@ func (r *runner) run(ctx context.Context, f *runFlags) (exit sandbox.Exit, err e
 	return exit, err
 }
 
-// end ends the session and waits for it.
+// end ends the session and waits for it. While it finishes its audit log, the
+// place goes.
 func (r *runner) end() error {
 	close(r.stop)
+	<-r.s.Ended()
+	r.place.remove()
 	return <-r.over
 }
 

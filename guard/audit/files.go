@@ -10,19 +10,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
-	"sync"
+	"strings"
 	"time"
 )
 
 // startLayout is the time in file names: its text sorts as the time does.
 const startLayout = "20060102T150405.000000000Z"
 
-var fileName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(.+)-(\d{8}T\d{6}\.\d{9}Z)(?:\.([1-9]\d{0,8}))?\.jsonl$`)
-})
+// startForm is how startLayout's digits lie: 0 stands for any.
+const startForm = "00000000T000000.000000000Z"
 
 // logName is a parsed file name.
 type logName struct {
@@ -30,16 +28,40 @@ type logName struct {
 	n              int // 0: the file that Open began
 }
 
+// parseName reads SESSION-START.jsonl and SESSION-START.N.jsonl. It is by hand:
+// it is asked of every file in the directory, of which there may be thousands,
+// at every start of a session.
 func parseName(base string) (logName, bool) {
-	m := fileName().FindStringSubmatch(base)
-	if m == nil || !sessionName().MatchString(m[1]) {
+	rest, ok := strings.CutSuffix(base, ".jsonl")
+	n := 0
+	if ok && !strings.HasSuffix(rest, "Z") {
+		i := strings.LastIndexByte(rest, '.')
+		if n, ok = number9(rest[i+1:]); i >= 0 {
+			rest = rest[:i]
+		}
+	}
+	at := len(rest) - len(startForm)
+	if !ok || at < 2 || rest[at-1] != '-' || !hasForm(rest[at:], startForm) || !wellNamed(rest[:at-1]) {
 		return logName{}, false
 	}
-	n := 0
-	if m[3] != "" {
-		n, _ = strconv.Atoi(m[3]) // at most nine digits
+	return logName{session: rest[:at-1], start: rest[at:], n: n}, true
+}
+
+// number9 reads a number from 1 to nine digits without leading zeros.
+func number9(s string) (int, bool) {
+	n, err := strconv.Atoi(s)
+	return n, err == nil && len(s) <= 9 && s[0] >= '1' && s[0] <= '9'
+}
+
+// hasForm reports whether a text of ASCII has the bytes of a form, and digits
+// where that has 0.
+func hasForm(s, form string) bool {
+	for i := range len(form) {
+		if digit := s[i] >= '0' && s[i] <= '9'; form[i] == '0' && !digit || form[i] != '0' && s[i] != form[i] {
+			return false
+		}
 	}
-	return logName{session: m[1], start: m[2], n: n}, true
+	return true
 }
 
 func (n logName) String() string {
@@ -76,6 +98,9 @@ func listNames(dir, session string) ([]logName, error) {
 	}
 	var list []logName
 	for _, e := range entries {
+		if session != "" && !strings.HasPrefix(e.Name(), session+"-") {
+			continue // quickly: there may be thousands of others
+		}
 		n, ok := parseName(e.Name())
 		if ok && e.Type().IsRegular() && (session == "" || n.session == session) {
 			list = append(list, n)

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
-	"sync"
+	"strings"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -82,9 +81,21 @@ type Options struct {
 	KeyFile string
 }
 
-var sessionName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+@-]{0,127}$`)
-})
+// maxName is the longest name of a session, bytes.
+const maxName = 128
+
+// wellNamed reports whether a session's name can be part of a file's: letters,
+// digits and "._+@-", beginning with a letter or digit.
+func wellNamed(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		plain := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !plain && (i == 0 || strings.IndexByte("._+@-", c) < 0) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxName
+}
 
 func (o *Options) normalize() error {
 	invalid := func(format string, args ...any) error {
@@ -95,7 +106,7 @@ func (o *Options) normalize() error {
 		return invalid("no directory")
 	case o.Anchor == "":
 		return invalid("no anchor file")
-	case !sessionName().MatchString(o.Session):
+	case !wellNamed(o.Session):
 		return invalid("session name %s cannot be part of a file name", names.Quote(o.Session))
 	case int(o.Paths) >= len(pathModes):
 		return invalid("unknown path mode %d", o.Paths)

@@ -57,6 +57,11 @@ type Options struct {
 	// nil: nobody asks. The context ends when Start fails after that, and what
 	// holds the mount then must let go of it; or with the session.
 	Mounted func(context.Context, *Session)
+	// Leave makes Run return when the mount is out of the tree, whoever holds
+	// something in it: the caller knows that all who could have ended, or ends
+	// now itself, and the kernel ends the mount with it. The kernel lets go of
+	// a mount that nobody holds some timer ticks later.
+	Leave bool
 	// Logger makes the session's log, once its name is known.
 	Logger func(session string) (*slog.Logger, error)
 }
@@ -305,16 +310,26 @@ func (s *Session) Run(stop <-chan struct{}) error {
 		s.lost()
 	}
 	<-s.endDone
+	if !s.leaves() {
+		s.waitServed()
+	}
+	s.cancel()
+	s.close()
+	s.log.Info("ended", "session", s.dir.Name())
+	return s.endErr
+}
+
+// leaves reports that nobody is waited for who holds the mount.
+func (s *Session) leaves() bool { return s.opt.Leave && s.endErr == nil }
+
+// waitServed waits until nobody holds the unmounted mount.
+func (s *Session) waitServed() {
 	select {
 	case <-s.served():
 	case <-time.After(heldAfter):
 		s.log.Warn("still held; refusing everything until the last holder is gone", "mountpoint", s.Point())
 		<-s.served()
 	}
-	s.cancel()
-	s.close()
-	s.log.Info("ended", "session", s.dir.Name())
-	return s.endErr
 }
 
 // heldAfter is how long an unmounted session waits before it says that
@@ -339,8 +354,10 @@ func (s *Session) end(why string) {
 			s.log.Error("cannot unmount; everything in the mount is refused", "error", closeErr)
 		}
 		s.endErr = errors.Join(err, closeErr)
-		if err := s.publish(closeErr == nil); err != nil {
-			s.log.Error("the session file could not be brought up to date", "error", err)
+		if !s.leaves() { // for as long as it is held
+			if err := s.publish(closeErr == nil); err != nil {
+				s.log.Error("the session file could not be brought up to date", "error", err)
+			}
 		}
 		verdict := guard.Allowed
 		if s.endErr != nil {
