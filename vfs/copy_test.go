@@ -189,7 +189,7 @@ func TestCopyKeepsHoles(t *testing.T) {
 			if st, _ := b.reg.Lookup(to.Root); st.Written < 2*piece || st.Written > 8*piece {
 				t.Errorf("%v: charged %d", to, st.Written)
 			}
-			b.must(b.t.RemovePath(bg, who, to, false, ""))
+			b.must(b.t.RemovePath(bg, who, to, vfs.RemoveHow{}))
 		}
 	})
 }

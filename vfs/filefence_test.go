@@ -60,7 +60,7 @@ func TestFileRootInsideRoot(t *testing.T) {
 		}
 		reads(0)
 		changes(names.ReadOnly)
-		if err := b.t.RemovePath(bg, who, dir.Path, true, ""); err == nil {
+		if err := b.t.RemovePath(bg, who, dir.Path, vfs.RemoveHow{Recursive: true}); err == nil {
 			t.Error("removed with its directory")
 		}
 		if err := second(b.t.Link(bg, who, at, nil, dir, "hard")); names.Errno(err) != unix.EROFS {

@@ -175,7 +175,7 @@ func TestWholeSwapRace(t *testing.T) {
 		_, _ = b.t.CopyFile(bg, who, b.path("d/f"), b.path("copy"), vfs.CopyHow{Overwrite: true})
 		_ = b.t.RenamePath(bg, who, b.path("d/x"), b.path("x"+strconv.Itoa(i)), false, "")
 		_, _ = b.t.CreateFile(bg, who, b.path("d/sub/deep/y"), 0o644, true)
-		_ = b.t.RemovePath(bg, who, b.path("d/sub"), true, "")
+		_ = b.t.RemovePath(bg, who, b.path("d/sub"), vfs.RemoveHow{Recursive: true})
 		if got, err := os.ReadFile(b.host("d/f")); err == nil && string(got) == "outside" {
 			leaked++ // the bare call was led out
 		}

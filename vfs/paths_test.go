@@ -128,8 +128,8 @@ func TestDeepPaths(t *testing.T) {
 	if err != nil || string(buf[:n]) != "deep" {
 		t.Errorf("%q, %v", buf[:n], err)
 	}
-	b.wantKind(b.t.RemovePath(bg, who, b.path("d"), false, ""), names.NotEmpty)
-	b.must(b.t.RemovePath(bg, who, b.path("d"), true, ""))
+	b.wantKind(b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveHow{}), names.NotEmpty)
+	b.must(b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveHow{Recursive: true}))
 	if got := b.hostNames(); got != "l" {
 		t.Errorf("left %q", got)
 	}
@@ -252,7 +252,7 @@ func TestWholeInNestedRoot(t *testing.T) {
 	b.wantKind(err, names.Permission)
 	b.wantKind(b.t.RenamePath(bg, who, b.path("in/g"), b.path("in/f"), true, ""), names.Exist)
 	b.wantKind(second(b.t.CopyFile(bg, who, b.path("a"), b.path("in/f"), vfs.CopyHow{Overwrite: true})), names.Permission)
-	b.wantKind(b.t.RemovePath(bg, who, b.path("in/f"), false, ""), names.Permission)
+	b.wantKind(b.t.RemovePath(bg, who, b.path("in/f"), vfs.RemoveHow{}), names.Permission)
 	b.contents("in/f", "kept")
 	_, err = b.replace("in/new", "x", vfs.IfMatch{})
 	b.must(err)

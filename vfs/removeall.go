@@ -46,10 +46,18 @@ func (p *Partial) Error() string {
 		p.Removed, names.Escape(p.At.String()), (&guard.Error{Kind: p.Kind}).Text())
 }
 
+// RemoveHow says how RemovePath removes.
+type RemoveHow struct {
+	Recursive bool
+	ETag      string // the path itself must be in this state; "": any
+	// Progress, unless nil, is told how many names a recursive removal has removed
+	// so far, one call at a time, and not after RemovePath has returned.
+	Progress func(removed int64)
+}
+
 // RemovePath removes a file, a link (never what it leads to) or a directory;
-// one that is not empty only if recursive is set. Roots are not removed, nor
-// directories that hold one; nor files that somebody holds locked (Locked). The
-// etag, unless "", is that of the path itself.
+// one that is not empty only if Recursive is set. Roots are not removed, nor
+// directories that hold one; nor files that somebody holds locked (Locked).
 //
 // A recursive removal judges each name, follows no link, enters no other file
 // system, and can be cancelled. It stops at the first name that cannot be
@@ -57,21 +65,24 @@ func (p *Partial) Error() string {
 // and then the directory that holds it is not empty. A directory that somebody
 // moves out of the root meanwhile is left as soon as that is noticed: before the
 // next reading of names, or in very deep places one of the next.
-func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, recursive bool, etag string) error {
+func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, how RemoveHow) error {
+	tell, mute := telling(how.Progress)
+	defer mute()
+	how.Progress = tell
 	req := guard.Request{Caller: c, Op: names.OpUnlink, Path: p}
-	if recursive {
+	if how.Recursive {
 		req.Op = names.OpRmdir
 	}
 	_, err := do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
 		none, err := followed(ctx, l, p, false, func(q guard.Path) (struct{}, error) {
-			return struct{}{}, t.removePath(ctx, l, q, recursive, etag)
+			return struct{}{}, t.removePath(ctx, l, q, how)
 		})
 		return none, 0, err
 	})
 	return err
 }
 
-func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, recursive bool, etag string) error {
+func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how RemoveHow) error {
 	if q.IsRoot() {
 		return isRoot()
 	}
@@ -92,7 +103,7 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, rec
 	if err := movable(l, d, base); err != nil {
 		return err
 	}
-	info, err := inState(d, base, etag)
+	info, err := inState(d, base, how.ETag)
 	if err != nil {
 		return err
 	}
@@ -105,13 +116,13 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, rec
 	case !info.IsDir():
 		dir, _ := q.Split()
 		return whileUnlocked(d, base, &info, func() error { return b.unlink(d, base, relIn(d, dir, base)) })
-	case !recursive:
+	case !how.Recursive:
 		return beneath.Rmdir(d, base)
 	}
 	if err := t.holdsRoots(l, q); err != nil {
 		return err
 	}
-	r := remover{ctx: ctx, l: l, root: q.Root, rel: []byte(q.Rel()), buf: make([]byte, removeBuf), bin: b}
+	r := remover{ctx: ctx, l: l, root: q.Root, rel: []byte(q.Rel()), buf: make([]byte, removeBuf), bin: b, tell: how.Progress}
 	return r.run(d, base)
 }
 
@@ -139,6 +150,7 @@ type remover struct {
 	buf     []byte
 	levels  []removing
 	removed int64
+	tell    func(removed int64)
 	reads   int
 	bin     *bin
 }
@@ -271,6 +283,7 @@ func (r *remover) finish(top beneath.Dir, base, rel string) *stopped {
 		return &stopped{rel, err}
 	}
 	r.removed++
+	r.tell(r.removed)
 	return nil
 }
 
@@ -370,6 +383,7 @@ func (r *remover) entry(v *removing, rel, name string, typ uint32) error {
 	case nil:
 		v.gone = true
 		r.removed++
+		r.tell(r.removed)
 		return nil
 	case unix.EISDIR, unix.EPERM:
 		// A directory by now? Then the next reading tells.

@@ -84,9 +84,9 @@ func TestTrashKeeps(t *testing.T) {
 			_, _, err = b.t.WriteRange(bg, who, b.path("f"), []byte("f2"), vfs.WriteHow{Truncate: true})
 			lost(err, "f", "f!")
 			lost(b.t.RenamePath(bg, who, b.path("h"), b.path("g"), true, ""), "g", "g!")
-			lost(b.t.RemovePath(bg, who, b.path("g"), false, ""), "g", "h!")
+			lost(b.t.RemovePath(bg, who, b.path("g"), vfs.RemoveHow{}), "g", "h!")
 			lost(second(b.t.CopyFile(bg, who, b.path("e"), b.path("f"), vfs.CopyHow{Overwrite: true})), "f", "f2")
-			b.must(b.t.RemovePath(bg, who, b.path("tree"), true, ""))
+			b.must(b.t.RemovePath(bg, who, b.path("tree"), vfs.RemoveHow{Recursive: true}))
 			if got := b.kept(); len(got) != len(want)+2 || !strings.Contains(strings.Join(got, "|"), "tree/in/y=tree/in/y!") {
 				t.Errorf("after a recursive removal: %q", got)
 			}
@@ -140,7 +140,7 @@ func TestTrashIsHidden(t *testing.T) {
 				b.wantKind(second(b.t.Symlink(bg, who, "x", b.at(dir), guard.TrashName)), names.Permission)
 				b.wantKind(b.t.Rename(bg, who, b.at("in"), "b", b.at(dir), guard.TrashName, 0), names.Permission)
 			}
-			if err := b.t.RemovePath(bg, who, b.path("in"), true, ""); err != nil {
+			if err := b.t.RemovePath(bg, who, b.path("in"), vfs.RemoveHow{Recursive: true}); err != nil {
 				t.Error(err)
 			}
 			if n := len(b.kept()); n != 2 {

@@ -97,7 +97,7 @@ func (f *wholeFront) Remove(s string) error {
 	if err != nil {
 		return err
 	}
-	return f.t.RemovePath(bg, f.who, p, false, "")
+	return f.t.RemovePath(bg, f.who, p, vfs.RemoveHow{})
 }
 
 func (f *wholeFront) Rename(s, s2 string) error {

@@ -50,7 +50,7 @@ func TestNotReplacedWhileWritten(t *testing.T) {
 		b.must(err)
 		_, err = b.replace("new", "x", vfs.IfMatch{})
 		b.wantKind(err, names.Locked)
-		b.must(b.t.RemovePath(bg, who, b.path("new"), false, "")) // no update is lost by that
+		b.must(b.t.RemovePath(bg, who, b.path("new"), vfs.RemoveHow{})) // no update is lost by that
 		f.Close()
 		r := b.open("f", unix.O_RDONLY)
 		defer r.Close()
@@ -82,7 +82,7 @@ func TestLentFile(t *testing.T) {
 	g := b.open("gone", unix.O_RDWR)
 	defer g.Close()
 	g.Lend()
-	b.must(b.t.RemovePath(bg, who, b.path("gone"), false, ""))
+	b.must(b.t.RemovePath(bg, who, b.path("gone"), vfs.RemoveHow{}))
 	b.must(b.write(g, "as POSIX has it", 0))
 }
 

@@ -104,6 +104,9 @@ func New(cfg Config) *Server {
 	})
 	s.mcp.AddReceivingMiddleware(s.roots.Middleware(), s.listing)
 	s.mcp.AddResourceTemplate(fileTemplate, s.readResource)
+	if err := mcp.AddReceivingCustomMethod(s.mcp, directoryRead, s.readDirectory); err != nil {
+		panic(err) // the SDK has the method: then this one goes
+	}
 	cfg.Registry.AddView(s.hub)
 	cfg.Registry.AddView(s)
 	s.offer()

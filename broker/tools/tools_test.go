@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 )
@@ -202,5 +204,78 @@ func TestTreeAndSearch(t *testing.T) {
 	slices.Sort(seen)
 	if want := []string{"a.go", "b/x.go", "b/y.txt", "n/m/z.go"}; !slices.Equal(seen, want) {
 		t.Errorf("the tree has %q, want %q", seen, want)
+	}
+}
+
+// Long operations tell how far they are, to a client that asks for it.
+func TestProgress(t *testing.T) {
+	told := make(chan float64, 1024)
+	b := start(t, nil, &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { told <- r.Params.Progress }})
+	b.root("out", guard.ReadWrite, "d/a/x=1", "d/b/y=2", "big="+strings.Repeat("x", 1<<20))
+	b.connect("2025-11-25")
+	for _, c := range []struct {
+		tool string
+		args m
+	}{
+		{"copy_file", m{"source": "out/big", "destination": "out/copy"}},
+		{"read_multiple_files", m{"paths": []string{"out/d/a/x"}}},
+		{"delete_file", m{"path": "out/d", "recursive": true}},
+	} {
+		params := &mcp.CallToolParams{Name: c.tool, Arguments: c.args}
+		params.SetProgressToken(c.tool)
+		res, err := b.host.CallTool(context.Background(), params)
+		if err != nil || res.IsError {
+			t.Errorf("%s: %+v, %v", c.tool, res, err)
+		}
+		select {
+		case n := <-told:
+			if n <= 0 {
+				t.Errorf("%s told %v", c.tool, n)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s told nothing", c.tool)
+		}
+		for len(told) > 0 {
+			<-told
+		}
+	}
+}
+
+// With Ask, the person at the host decides about a path that no root holds: what
+// they grant holds from then on, and no more than it.
+func TestAsk(t *testing.T) {
+	var asked []string
+	say := "accept"
+	b := start(t, func(c *tools.Config) {
+		br := broker.New(broker.Config{Registry: c.Registry, Tree: c.Tree, Asker: broker.AskHost})
+		t.Cleanup(br.Close)
+		c.Ask = br.Session("test")
+	}, &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+		asked = append(asked, req.Params.Message)
+		if say == "accept" {
+			return &mcp.ElicitResult{Action: "accept", Content: m{"path1": "read only"}}, nil
+		}
+		return &mcp.ElicitResult{Action: say}, nil
+	}})
+	b.root("code", guard.ReadOnly, "a=1")
+	b.connect("2025-11-25") // later revisions have no requests of a server's own
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("granted"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "g"), []byte("other"), 0o600))
+	say = "decline"
+	b.refused("read_text_file", m{"path": dir + "/f"}, "nobody approved")
+	say = "accept"
+	for range 2 {
+		if got := b.ok("read_text_file", m{"path": dir + "/f"}); got != "granted" || len(asked) != 2 || !strings.Contains(asked[1], dir) {
+			t.Errorf("%q, asked %q", got, asked)
+		}
+	}
+	b.refused("write_file", m{"path": dir + "/f", "content": "x"}, "")
+	say = "decline"
+	b.refused("read_text_file", m{"path": dir + "/g"}, "nobody approved")
+	n := len(asked)
+	b.refused("read_text_file", m{"path": "nowhere/g"}, "")
+	if len(asked) != n {
+		t.Errorf("asked about what is no path of the host: %q", asked[n:])
 	}
 }

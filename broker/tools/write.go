@@ -112,7 +112,7 @@ func (c *call) deleteFile() (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = c.s.cfg.Tree.RemovePath(c.ctx, c.s.caller, at.Path, a.Recursive, "")
+	err = c.s.cfg.Tree.RemovePath(c.ctx, c.s.caller, at.Path, vfs.RemoveHow{Recursive: a.Recursive, Progress: c.progress()})
 	if errors.Is(err, names.NotEmpty) && !a.Recursive {
 		return nil, hint(err, "set recursive to delete what is in it")
 	}
@@ -190,7 +190,7 @@ func (c *call) moveAcross(from, to place, overwrite bool) error {
 	if _, err := t.CopyFile(c.ctx, c.s.caller, from.Path, to.Path, vfs.CopyHow{Overwrite: overwrite, ETag: vfs.ETag(&info), Progress: c.progress()}); err != nil {
 		return err
 	}
-	err = t.RemovePath(c.ctx, c.s.caller, from.Path, false, vfs.ETag(&info))
+	err = t.RemovePath(c.ctx, c.s.caller, from.Path, vfs.RemoveHow{ETag: vfs.ETag(&info)})
 	if err != nil {
 		return hint(err, "the copy was made, and the old name is still there")
 	}

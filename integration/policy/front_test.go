@@ -227,7 +227,7 @@ func whole(t *vfs.Tree) func(o *op) ([]string, error) {
 			_, err := t.MkdirPath(bg, who, path(o.p), 0o755)
 			return nil, err
 		case "delete", "purge":
-			return nil, t.RemovePath(bg, who, path(o.p), o.what == "purge", "")
+			return nil, t.RemovePath(bg, who, path(o.p), vfs.RemoveHow{Recursive: o.what == "purge"})
 		case "rename":
 			return nil, t.RenamePath(bg, who, path(o.p), path(o.q), true, "")
 		case "copy":
