@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -300,4 +301,17 @@ func connect(t *testing.T, reg *guard.Registry, tree *vfs.Tree, subject guard.Su
 		t.Fatal(err)
 	}
 	return files
+}
+
+// needFUSE skips a test where nothing can be mounted, which in CI is an error.
+func needFUSE(t *testing.T) {
+	t.Helper()
+	err := mount.CheckFUSE()
+	switch {
+	case err == nil:
+	case os.Getenv("CI") != "":
+		t.Fatalf("CI must be able to mount: %v", err)
+	default:
+		t.Skip(err)
+	}
 }

@@ -326,9 +326,7 @@ func (w *world) same(seed uint64) {
 // slow model refuses is refused, and everything else is as without a policy.
 // Patterns change meanwhile. R110, R162.
 func TestAgainstModel(t *testing.T) {
-	if err := mount.CheckFUSE(); err != nil {
-		t.Skip(err)
-	}
+	needFUSE(t)
 	steps := 2000
 	if os.Getenv("ROOTSFS_SOAK") != "" {
 		steps = 100_000

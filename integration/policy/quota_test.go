@@ -34,12 +34,7 @@ func TestQuotaOfMountAndBrokerTogether(t *testing.T) {
 const piece = 7
 
 func fillTogether(t *testing.T, lim guard.Limits) {
-	if err := mount.CheckFUSE(); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("CI must be able to mount: %v", err)
-		}
-		t.Skip(err)
-	}
+	needFUSE(t)
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	m, err := mount.New(reg, mount.Options{Point: t.TempDir()})
 	if err != nil {

@@ -29,12 +29,7 @@ type twin struct {
 
 func newTwin(t *testing.T, p guard.Patterns, tree ...string) *twin {
 	t.Helper()
-	if err := mount.CheckFUSE(); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("CI must be able to mount: %v", err)
-		}
-		t.Skip(err)
-	}
+	needFUSE(t)
 	w := &twin{T: t, reg: guard.NewRegistry(guard.Config{Opener: vfs.Opener()}), src: map[string]string{}}
 	m, err := mount.New(w.reg, mount.Options{Point: t.TempDir()})
 	if err != nil {
