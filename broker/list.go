@@ -50,14 +50,20 @@ func (s *Session) list(r *request) (any, error) {
 	return &listResult{page: page, bare: p.Metadata != nil && !*p.Metadata}, nil
 }
 
-// weigh is how much of an answer the name and path of an entry take.
+// longestEntry is how long the JSON of an entry may be without its name and path.
+const longestEntry = 112
+
+// weigh is how long the JSON of an entry may be, bytes.
 func weigh(l *vfs.Listed) int {
-	path := l.Path.String()
-	n := wire.EncodedLen(l.Name) + wire.EncodedLen(path)
-	if !utf8.ValidString(path) {
-		n += base64.StdEncoding.EncodedLen(len(l.Name)) + base64.StdEncoding.EncodedLen(len(path))
+	rel := l.Path.Rel()
+	if utf8.ValidString(rel) { // the name stands at the path's end, too
+		dir := rel[:len(rel)-len(l.Name)]
+		return longestEntry + wire.EncodedLen(string(l.Path.Root)) + wire.EncodedLen(dir) + 2*wire.EncodedLen(l.Name)
 	}
-	return n
+	path := l.Path.String()
+	const keys = len(`,"rawName":"","rawPath":""`)
+	return longestEntry + keys + wire.EncodedLen(lossy(l.Name)) + wire.EncodedLen(lossy(path)) +
+		base64.StdEncoding.EncodedLen(len(l.Name)) + base64.StdEncoding.EncodedLen(len(path))
 }
 
 // listResult is a wire.ListResult that writes itself.

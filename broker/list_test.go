@@ -51,6 +51,12 @@ func TestListResult_appendJSON(t *testing.T) {
 		}
 	}
 	check(r, want)
+	for i := range r.page.Entries {
+		e := &r.page.Entries[i]
+		if json, weight := len(r.appendEntry(nil, e)), weigh(e); json > weight || weight > json+longestEntry {
+			t.Errorf("%q: %d bytes are taken for %d", e.Name, json, weight)
+		}
+	}
 	bare := wire.ListResult{NextCursor: want.NextCursor}
 	for _, e := range want.Entries {
 		e.Size, e.MTime = 0, ""
@@ -100,7 +106,7 @@ func TestList_metadata(t *testing.T) {
 // What a page takes counts among the bytes in flight while it is made: with
 // little room left it ends early, with none it is refused and may be asked for again.
 func TestListCountsItsPage(t *testing.T) {
-	const files, most = 2000, 1 << 20
+	const files, most = 2000, 2 << 20
 	all := map[string]string{}
 	for i := range files {
 		all[fmt.Sprintf("%s-%04d", strings.Repeat("n", 100), i)] = ""
@@ -118,24 +124,52 @@ func TestListCountsItsPage(t *testing.T) {
 			seen[e.Name] = true
 		}
 		cursor, more = page.NextCursor, page.NextCursor != ""
+		p.givenBack(most - 300<<10)
 	}
-	if len(seen) != files || pages < 3 {
+	if len(seen) != files || pages < 4 {
 		t.Errorf("%d entries on %d pages", len(seen), pages)
 	}
-	limits.hold(299 << 10)
+	limits.hold(299 << 10) // there is room for the first step of a page, and no other
 	if _, d := p.fails("files/list", `{"path":"r"}`); d.Reason != names.Rate.String() || !d.Retryable || d.RetryAfterMs <= 0 {
 		t.Errorf("without room: %+v", d)
 	}
+	p.givenBack(most - 1<<10)
 	limits.hold(-(most - 1<<10))
 	var page wire.ListResult
 	if p.must("files/list", `{"path":"r","limit":10000}`, &page); len(page.Entries) != files {
 		t.Errorf("with room: %d entries", len(page.Entries))
 	}
-	end := time.Now().Add(20 * time.Second) // given back when the answer has been taken
-	for p.s.Stats().HeldBytes != 0 {
+	p.givenBack(0)
+}
+
+// givenBack waits until no more is held than this: that of an answer is given back
+// when the answer has been taken.
+func (p *peer) givenBack(left int64) {
+	p.t.Helper()
+	end := time.Now().Add(20 * time.Second)
+	for p.s.Stats().HeldBytes > left {
 		if time.Now().After(end) {
-			t.Fatalf("%d bytes are held", p.s.Stats().HeldBytes)
+			p.t.Fatalf("%d bytes are held", p.s.Stats().HeldBytes)
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// The JSON of a page is counted before it is made: names of which every byte takes
+// six do not make an answer several times as large as what was counted.
+func TestListCountsItsFrame(t *testing.T) {
+	const most = 1 << 20
+	all := map[string]string{}
+	for i := range 1000 {
+		all[fmt.Sprintf("%s%04d", strings.Repeat("\x01", 240), i)] = ""
+	}
+	l := newLab(t, func(c *Config) { c.Limits.BytesInFlight = most })
+	l.root("r", guard.ReadOnly, all)
+	p := l.connect("")
+	p.s.limits.hold(most / 2) // of another request
+	got := p.call("files/list", `{"path":"r"}`)
+	var page wire.ListResult
+	if got.Error != nil || json.Unmarshal(got.Result, &page) != nil || page.NextCursor == "" || len(got.Result) > most/2 {
+		t.Errorf("%+v, %d entries in %d bytes", got.Error, len(page.Entries), len(got.Result))
 	}
 }

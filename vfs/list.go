@@ -21,9 +21,6 @@ const (
 	// maxPageBytes bounds what the entries of one page weigh: the paths of a
 	// tree that is thousands of levels deep are long.
 	maxPageBytes = 2 << 20
-	// lightPage is up to where nothing is weighed: in JSON a byte may take six,
-	// and a name stands there twice.
-	lightPage = maxPageBytes / 12
 	// maxPageScan bounds the names looked at for one page, so that a pattern
 	// that matches little does not hold the root for long.
 	maxPageScan = 100_000
@@ -63,10 +60,10 @@ type ListOptions struct {
 	// Weigh tells how many bytes an entry takes where the page is going: what
 	// has become 2 MiB is continued on another page. nil: as many as its path.
 	Weigh func(e *Listed) int
-	// Room, unless nil, is asked for memory before the page grows into it, in
-	// bytes, some dozens of KiB at a time; what it gave it is not given back.
-	// An error of it ends the page early, or is the listing's if there is no
-	// entry yet.
+	// Room, unless nil, is asked for memory before the page grows into it, for
+	// the page and for what Weigh says, in bytes, some dozens of KiB at a time;
+	// what it gave is not given back. An error of it ends the page early, or is
+	// the listing's if there is no entry yet.
 	Room func(n int64) error
 }
 
@@ -231,7 +228,7 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 		return false, nil
 	}
 	size := len(ls.next.Path.Rel())
-	if ls.bytes > lightPage && ls.o.Weigh != nil {
+	if ls.o.Weigh != nil {
 		size = ls.o.Weigh(&ls.next)
 	}
 	n := len(ls.page.Entries)
@@ -239,7 +236,7 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 		return true, nil
 	}
 	ahead := min(ls.o.Limit, len(w.top().names)) // known to come
-	if err := ls.room(max(n+1, ahead, cap(ls.page.Entries))); err != nil && n == 0 {
+	if err := ls.room(max(n+1, ahead, cap(ls.page.Entries)), size); err != nil && n == 0 {
 		return false, err
 	} else if err != nil {
 		return true, nil

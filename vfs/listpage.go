@@ -53,9 +53,13 @@ const roomStep = 32 << 10
 
 var listedSize = int64(reflect.TypeFor[Listed]().Size())
 
-// room asks for the memory of a page of so many entries, with the paths so far.
-func (ls *listing) room(entries int) error {
+// room asks for the memory of a page with room for so many entries, with the paths
+// so far, and for what they and the next, of this weight, become elsewhere.
+func (ls *listing) room(entries, weight int) error {
 	need := ls.made + int64(entries)*listedSize
+	if ls.o.Weigh != nil {
+		need += int64(ls.bytes + weight)
+	}
 	if ls.o.Room == nil || need <= ls.counted {
 		return nil
 	}

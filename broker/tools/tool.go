@@ -68,12 +68,12 @@ func (s *Server) handler(t *tool) mcp.ToolHandler {
 		if err := s.room.Acquire(ctx, 1); err != nil {
 			return nil, err
 		}
-		defer s.room.Release(1)
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(s.ctx, cancel)()
 		c := &call{s, ctx, req, make(chan struct{}, 1)}
 		res, err := s.guarded(t, c)
+		s.room.Release(1) // one that does not read holds nobody's room
 		if errors.Is(err, client.ErrInputRequired) {
 			return nil, err // the middleware asks for the roots and calls again
 		}
