@@ -38,6 +38,8 @@ func (s *Session) consent(r *request) (any, error) {
 	}
 	c := &consenting{s: s, r: r, rights: rights, res: &wire.ConsentResult{ApprovedPaths: []string{}}}
 	defer c.close()
+	s.stats.asked.Add(int64(len(p.RequestedPaths)))
+	defer func() { s.stats.given.Add(int64(len(c.res.ApprovedPaths))) }()
 	var open []string
 	for _, path := range p.RequestedPaths {
 		q, err := s.b.parse(s.subject, path)

@@ -11,6 +11,7 @@ import (
 // counters are a session's figures since its beginning.
 type counters struct {
 	requests, refused, failed, read, written, notified atomic.Int64
+	asked, given                                       atomic.Int64 // paths, by files/consent
 
 	mu     sync.Mutex // guards the field below
 	method map[string]int64
@@ -53,6 +54,8 @@ type Stats struct {
 	Read      int64            `json:"bytes_read"`
 	Written   int64            `json:"bytes_written"`
 	Notified  int64            `json:"notifications"`
+	Asked     int64            `json:"paths_asked"` // for consent to
+	Given     int64            `json:"paths_given"`
 	Methods   map[string]int64 `json:"methods,omitempty"`
 }
 
@@ -69,6 +72,7 @@ func (s *Session) Stats() Stats {
 	s.limits.mu.Unlock()
 	c := &s.stats
 	st.Requests, st.Refused, st.Failed = c.requests.Load(), c.refused.Load(), c.failed.Load()
+	st.Asked, st.Given = c.asked.Load(), c.given.Load()
 	st.Read, st.Written, st.Notified = c.read.Load(), c.written.Load(), c.notified.Load()
 	c.mu.Lock()
 	st.Methods = make(map[string]int64, len(c.method))

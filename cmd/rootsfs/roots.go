@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 func newRootsCmd(a *app) *cobra.Command {
@@ -184,6 +185,7 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 		for _, r := range roots {
 			a.say("%s (%s) is %s", shown(r.Name), r.Mode, shown(r.Resolved))
 		}
+		a.sayUnseen(ctx, c, roots)
 		switch {
 		case made:
 			a.say("saved in %s, which is new", shown(file))
@@ -191,6 +193,19 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 			a.say("saved in %s", shown(file))
 		}
 	})
+}
+
+// sayUnseen tells of roots that the session's command cannot see at their paths.
+func (a *app) sayUnseen(ctx context.Context, c *control.Client, roots []control.Root) {
+	st, err := c.Status(ctx)
+	if err != nil || st.Server == nil {
+		return // it ended meanwhile, or there is no command
+	}
+	for _, r := range roots {
+		if !sandbox.Appears(r.Resolved, st.Server.Closed) {
+			fmt.Fprintf(a.stderr, "rootsfs: the running command does not see %s, which is a directory at the top, or lies in one that is its own or the system's: it reaches the root by files/* only, or start it anew with the root\n", shown(r.Resolved))
+		}
+	}
 }
 
 // addResult is what roots add --json prints.

@@ -171,6 +171,9 @@ func (a *app) sayConfined(c *control.Confined) {
 	for _, h := range c.Holes {
 		a.say("  not stopped: %s", h)
 	}
+	for _, n := range c.Notes {
+		a.say("  note: %s", n)
+	}
 }
 
 // sayRecent tells of the last operations, the newest first.
@@ -210,7 +213,7 @@ func (a *app) sayServers(list []broker.Stats) {
 	if len(list) == 0 {
 		return
 	}
-	rows := [][]string{{"  SERVER", "CALLS ITSELF", "SINCE", "REQUESTS", "IN FLIGHT", "REFUSED", "FAILED", "READ", "WRITTEN", "WATCHES", "UPLOADS"}}
+	rows := [][]string{{"  SERVER", "CALLS ITSELF", "SINCE", "REQUESTS", "IN FLIGHT", "REFUSED", "FAILED", "READ", "WRITTEN", "WATCHES", "UPLOADS", "ASKED", "GIVEN"}}
 	for _, v := range list {
 		subject, name := "-", "-"
 		if v.Subject != "" {
@@ -222,6 +225,7 @@ func (a *app) sayServers(list []broker.Stats) {
 		rows = append(rows, []string{
 			"  " + subject, name, v.Started.Local().Format(time.TimeOnly), fmt.Sprint(v.Requests), fmt.Sprint(v.InFlight),
 			fmt.Sprint(v.Refused), fmt.Sprint(v.Failed), size(v.Read), size(v.Written), fmt.Sprint(v.Watches), fmt.Sprint(v.Uploads),
+			fmt.Sprint(v.Asked), fmt.Sprint(v.Given),
 		})
 	}
 	a.table(rows)

@@ -175,21 +175,24 @@ for line in sys.stdin:
 }
 
 // A server that is fetched from a cold cache, with the network that it needs for
-// that, and from a warm one.
+// that, and then started from what HOME has kept, without one.
 func TestFetched(t *testing.T) {
 	if _, err := exec.LookPath("npx"); err != nil {
 		t.Skip("npx is missing")
 	}
 	dir, home := tree(t, "hello"), t.TempDir()
-	for _, cache := range []string{"cold", "warm"} {
+	for _, c := range []struct {
+		cache string
+		flags []string
+	}{{"cold", []string{"--net", "--home", home}}, {"warm", []string{"--home", home}}} {
 		at := newConfined(t, Root{"work", "ro", dir})
-		at.(*confined).flags = []string{"--net", "--home", home}
+		at.(*confined).flags = c.flags
 		p := host(t, at.command("npx", "-y", "@modelcontextprotocol/server-filesystem@2026.8.31", dir), nil, handshake)
 		if got := p.tool("read_text_file", map[string]any{"path": dir + "/a.txt"}); got != "hello" {
-			t.Errorf("%s: it read %q", cache, got)
+			t.Errorf("%s: it read %q", c.cache, got)
 		}
 		if got := p.tool("write_file", map[string]any{"path": dir + "/a.txt", "content": "x"}); !strings.Contains(got, "EROFS") {
-			t.Errorf("%s: writing: %q", cache, got)
+			t.Errorf("%s: writing: %q", c.cache, got)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -51,19 +52,34 @@ func notes(o *Options, level Level, lay *layout) []string {
 		}
 		return out
 	}
-	if len(lay.Nested) > 0 {
-		out = append(out, "These roots lie in directories of the system and cannot appear again after they are revoked, until the command is started anew: "+strings.Join(lay.Nested, ", ")+".")
+	fixed := slices.Clone(lay.Nested)
+	for _, r := range o.Roots {
+		if slices.Contains(lay.Tops, r) {
+			fixed = append(fixed, r)
+		}
 	}
-	if o.Map == Same {
-		var mine []string
-		for _, dir := range treeDirs {
-			if !slices.Contains(lay.Tops, dir) {
-				mine = append(mine, dir)
-			}
-		}
-		if len(mine) > 0 {
-			out = append(out, "Private, so that a root granted later below it does not appear: "+strings.Join(mine, ", ")+".")
-		}
+	if len(fixed) > 0 {
+		out = append(out, "These roots are directories at the top, or lie in directories of the system, and do not appear again after they are revoked, until the command is started anew: "+strings.Join(fixed, ", ")+".")
 	}
 	return out
+}
+
+// rootless are the places inside where no root appears that is granted after the
+// start: the directories of the system, and those that are the command's own.
+func rootless(o *Options, lay *layout) []string {
+	if lay == nil || o.Map == Flat {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Concat(systemDirs, ownDirs), func(dir string) bool { return slices.Contains(lay.Tops, dir) })
+}
+
+// Appears reports whether a root that is granted after the start appears at its own
+// path inside. closed is Report.Closed. The directories at the top are bound when
+// the command starts: what is below one of them follows the roots, and what one of
+// them is does not.
+func Appears(path string, closed []string) bool {
+	if len(closed) == 0 {
+		return true
+	}
+	return filepath.Dir(path) != "/" && !slices.ContainsFunc(closed, func(dir string) bool { return under(path, dir) })
 }

@@ -51,6 +51,9 @@ type Report struct {
 	Holes []string `json:"holes,omitempty"`
 	// Notes are limits of what the command sees, each a sentence.
 	Notes []string `json:"notes,omitempty"`
+	// Closed are places inside where no further root appears; see Appears. Empty:
+	// every root appears.
+	Closed []string `json:"closed,omitempty"`
 	// Levels is what Probe found, strongest first.
 	Levels []Reach `json:"levels,omitempty"`
 }

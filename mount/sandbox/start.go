@@ -293,6 +293,7 @@ func (p *Process) await(l *launch) error {
 			p.report = Report{
 				Level: p.level, Name: p.level.String(), UID: l.o.UID, GID: l.o.GID, Layers: layers,
 				Holes: holes(l.o, p.level, layers), Notes: notes(l.o, p.level, l.layout),
+				Closed: rootless(l.o, l.layout),
 			}
 			p.left = m.Notes
 			return nil

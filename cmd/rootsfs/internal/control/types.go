@@ -109,6 +109,10 @@ type Confined struct {
 	Holes       []string `json:"holes"`
 	Map         string   `json:"map"` // same or flat
 	Net         bool     `json:"net"`
+	// Notes are limits of what it sees; Closed the places inside where no further
+	// root appears.
+	Notes  []string `json:"notes,omitempty"`
+	Closed []string `json:"closed,omitempty"`
 	// Interpreters are the roots that were granted so that the command runs.
 	Interpreters []string `json:"interpreters,omitempty"`
 }
