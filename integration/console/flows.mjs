@@ -140,7 +140,7 @@ const flows = {
     assert.ok((await c.locator("blockquote").innerText()).includes("to index <img src=x onerror=\"window.pwned=1\"></script>"));
     assert.match(await c.locator("blockquote").innerText(), /\\u\{202e\}gnp\.\\u\{7\}/);
     await c.getByText(work + "/ask/proj", { exact: true }).waitFor();
-    await c.getByText("2 files").waitFor();
+    await c.getByText("2 files, 4 B").waitFor();
     await c.getByText("The policy would hide 2 names").waitFor();
     assert.match(await c.locator(".left").innerText(), /^\d+m?\d*s? ?left$|left$/);
     // From the top of the view to the question, into its fields, by Tab.
@@ -381,17 +381,20 @@ async function shots() {
   ask("box", "To build a search index of your project, so that I can answer questions about it.", "rw", work + "/ask/proj");
   await now.locator("#asked:not([hidden])").waitFor();
   await sleep(1200);
-  await now.screenshot({ path: lab.shots + "/now.png" });
+  await now.screenshot({ path: lab.shots + "/now.png", fullPage: true });
   const dark = await open("ask", { dark: true });
   await ready(card(dark, "search index"));
   await card(dark, "search index").getByText("would hide").waitFor();
   await dark.screenshot({ path: lab.shots + "/ask.png", clip: { x: 0, y: 0, width: 1200, height: 620 } });
   const history = await open("history");
-  await history.locator("tbody tr").first().waitFor();
+  await history.getByLabel("Session", { exact: true }).fill("work");
+  await history.getByLabel("Path", { exact: true }).fill("{README.md,.env,report-1.txt}");
+  await history.getByRole("button", { name: "Search" }).click();
+  await history.locator("tbody tr", { hasText: "README.md" }).first().waitFor();
   await history.getByRole("button", { name: "Verify the chain" }).click();
   await history.getByText(/work: whole/).waitFor();
   await sleep(300);
-  await history.screenshot({ path: lab.shots + "/history.png" });
+  await history.screenshot({ path: lab.shots + "/history.png", clip: { x: 0, y: 0, width: 1200, height: 760 } });
   const phone = await open("ask", { size: { width: 390, height: 844 } });
   await ready(card(phone, "search index"));
   await card(phone, "search index").getByText("would hide").waitFor();

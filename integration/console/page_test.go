@@ -152,10 +152,12 @@ func TestScreenshots(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	s := l.top()
-	s.shows("2 ask (1)")
+	s.shows("2 ask (1)", "out", "of 20.0M")
+	text := strings.TrimRight(s.last, " \n") + "\n\n"
 	s.press("2")
-	s.shows("would hide")
-	if err := os.WriteFile(filepath.Join(shots, "top.txt"), []byte(s.last), 0o644); err != nil {
+	s.shows("would hide: 2")
+	text += strings.TrimRight(s.last, " \n") + "\n"
+	if err := os.WriteFile(filepath.Join(shots, "top.txt"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -94,7 +94,7 @@ func TestTop(t *testing.T) {
 	l.ask("to index\x1b]0;owned\x07 it", "rw", l.work+"/ask/proj")
 	s.shows("2 ask (1)")
 	s.press("2")
-	s.shows("[2 ask (1)]", `to index\u{1b}]0;owned\u{7} it`, `"`+l.work+`/ask/proj"`, "2 files", "would hide 2 names", ".env", "left")
+	s.shows("[2 ask (1)]", `to index\u{1b}]0;owned\u{7} it`, `"`+l.work+`/ask/proj"`, "files: 2 (4B), directories below: 1", "would hide: 2", ".env", "left")
 	s.press("t", "t", "n")
 	s.shows("only this, below what is asked for: " + l.work + "/ask/proj_")
 	s.press("-l", "/docs")

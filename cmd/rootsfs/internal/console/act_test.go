@@ -122,3 +122,27 @@ func TestStream_R007_R083_R090(t *testing.T) {
 		return told && len(u.Sessions) == 1 && len(u.Sessions[0].Roots) == 0
 	})
 }
+
+// Who opens the page sees the refusals from before, too (R146).
+func TestEarlierRefusals_R146(t *testing.T) {
+	l := newLab(t)
+	l.records(4)
+	sub := l.s.hub.Subscribe()
+	defer sub.Close()
+	seen := 0
+	for range 200 {
+		u, ok := sub.Next(t.Context())
+		if !ok {
+			break
+		}
+		for _, e := range u.Events {
+			if e.Kind == "refusal" && e.Reason != "" {
+				seen++
+			}
+		}
+		if seen >= 4 {
+			return
+		}
+	}
+	t.Fatalf("%d of 4 refusals are told", seen)
+}

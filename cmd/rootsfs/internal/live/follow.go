@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ type follower struct {
 	state     Session
 	questions []control.Question
 	figures   figures
+	begun     time.Time // of the first state
 }
 
 // run follows the session until ctx ends.
@@ -94,7 +96,28 @@ func (f *follower) look(ctx context.Context) {
 		f.state.Problem = err.Error()
 	} else {
 		f.state = f.figures.add(now, st)
+		if f.begun.IsZero() {
+			f.begun = now
+			f.recallLocked(st.Recent)
+		}
 	}
 	f.known = true
 	f.hub.markLocked(func(s *Subscriber) { s.state = true })
+}
+
+// recallLocked tells of refusals from before the hub followed the session; the
+// caller holds hub.mu. One that is told by the stream, too, is told twice at most.
+func (f *follower) recallLocked(recent []control.Operation) {
+	for i := len(recent) - 1; i >= 0; i-- { // the newest is the first
+		op := &recent[i]
+		kind := map[string]string{"refused": "refusal", "failed": "failure"}[op.Verdict]
+		if kind == "" {
+			continue
+		}
+		e := Event{Session: f.info.Name, Event: control.Event{Time: op.Time, Kind: kind, Op: op.Op, Path: op.Path, Reason: op.Reason, PID: op.PID}}
+		if slices.ContainsFunc(f.hub.past, func(p Event) bool { return p.Session == e.Session && p.Time.Equal(e.Time) && p.Op == e.Op }) {
+			continue
+		}
+		f.hub.passLocked(e)
+	}
 }

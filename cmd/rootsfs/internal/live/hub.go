@@ -288,6 +288,11 @@ func (h *Hub) update(s *Subscriber) Update {
 func (h *Hub) happened(e Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.passLocked(e)
+}
+
+// passLocked keeps an event and tells every subscriber; the caller holds mu.
+func (h *Hub) passLocked(e Event) {
 	h.past = pushed(h.past, e)
 	h.markLocked(func(s *Subscriber) {
 		if len(s.events) == Backlog {

@@ -16,7 +16,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/audit"
@@ -34,9 +36,9 @@ type Store struct {
 
 const (
 	// Most is how many entries one search returns at most.
-	Most       = 1000
-	buckets    = 60            // of a timeline
-	maxMinutes = 60 * 24 * 366 // that a timeline can be made of
+	Most     = 1000
+	buckets  = 60   // of a timeline
+	maxSpans = 5000 // that a timeline is made of
 )
 
 // Entry is one record for people. Texts have everything invisible escaped.
@@ -66,8 +68,22 @@ func Shown(e *audit.Entry) Entry {
 		Seq: e.Seq, Time: e.Time, Session: e.Session, Subject: names.Escape(e.Subject), Via: e.Via, UID: e.UID, PID: e.PID,
 		Op: e.Op, Root: names.Escape(e.Root), Path: place(e.Root, e.Name(), e.PathHash),
 		Path2: second(e), Verdict: e.Verdict, Kind: e.Kind, Errno: e.Errno,
-		Read: e.Read, Written: e.Written, Detail: names.Escape(e.Detail),
+		Read: e.Read, Written: e.Written, Detail: visible(e.Detail),
 	}
+}
+
+// visible escapes what cannot be seen of a text in which names have been quoted
+// already, or that is a server's own.
+func visible(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r == '"' || r == '\\' {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(names.Escape(string(r)))
+		}
+	}
+	return b.String()
 }
 
 // second is where the second path lies, "" if there is none.
@@ -172,7 +188,7 @@ func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (
 func (s *Store) Find(ctx context.Context, q Query) (Found, error) {
 	out := Found{Entries: []Entry{}, Complete: true}
 	var ring []Entry
-	count := counting{}
+	count := newCounting()
 	var err error
 	out.Damaged, err = s.Each(ctx, q, func(e *audit.Entry) error {
 		if len(ring) < q.Limit {
@@ -230,46 +246,62 @@ func (s *Store) Verify(ctx context.Context, session string, told func()) ([]audi
 	return reports, nil
 }
 
-// counting counts records by the minute.
-type counting map[int64]*[3]int
+// counting counts records by spans of unit seconds, which grow with the time that
+// the records cover: there are never more than maxSpans of them.
+type counting struct {
+	unit int64
+	n    map[int64]*[3]int // by the number of the span; allowed, refused, failed
+}
 
-func (c counting) add(e *audit.Entry) {
-	minute := e.Time.Unix() / 60
-	if c[minute] == nil {
-		if len(c) == maxMinutes {
-			return
-		}
-		c[minute] = &[3]int{}
-	}
+func newCounting() *counting { return &counting{unit: 1, n: map[int64]*[3]int{}} }
+
+func (c *counting) add(e *audit.Entry) {
+	which := 0
 	switch e.Verdict {
 	case "refused":
-		c[minute][1]++
+		which = 1
 	case "failed":
-		c[minute][2]++
-	default:
-		c[minute][0]++
+		which = 2
+	}
+	c.at(e.Time.Unix() / c.unit)[which]++
+	for len(c.n) > maxSpans { // folding once is not enough where they lie apart
+		c.fold()
 	}
 }
 
-// timeline sums the minutes up.
-func (c counting) timeline() Timeline {
+func (c *counting) at(span int64) *[3]int {
+	if c.n[span] == nil {
+		c.n[span] = &[3]int{}
+	}
+	return c.n[span]
+}
+
+// fold makes one span of ten.
+func (c *counting) fold() {
+	old := c.n
+	c.unit, c.n = 10*c.unit, map[int64]*[3]int{}
+	for span, k := range old {
+		to := c.at(span / 10)
+		for i := range k {
+			to[i] += k[i]
+		}
+	}
+}
+
+// timeline sums the spans up.
+func (c *counting) timeline() Timeline {
 	t := Timeline{Allowed: []int{}, Refused: []int{}, Failed: []int{}}
-	if len(c) == 0 {
+	if len(c.n) == 0 {
 		return t
 	}
-	first, last := int64(0), int64(0)
-	for m := range c {
-		if first == 0 || m < first {
-			first = m
-		}
-		last = max(last, m)
-	}
-	step := (last-first)/buckets + 1 // minutes
+	all := slices.Sorted(maps.Keys(c.n))
+	first, last := all[0], all[len(all)-1]
+	step := (last-first)/buckets + 1
 	n := (last-first)/step + 1
-	t.From, t.StepMS = time.Unix(first*60, 0), step*time.Minute.Milliseconds()
+	t.From, t.StepMS = time.Unix(first*c.unit, 0), step*c.unit*time.Second.Milliseconds()
 	t.Allowed, t.Refused, t.Failed = make([]int, n), make([]int, n), make([]int, n)
-	for m, k := range c {
-		i := (m - first) / step
+	for span, k := range c.n {
+		i := (span - first) / step
 		t.Allowed[i] += k[0]
 		t.Refused[i] += k[1]
 		t.Failed[i] += k[2]

@@ -139,7 +139,7 @@ func (m *model) look(q live.Question, i int) tea.Cmd {
 		if !a.Complete {
 			more = "more than "
 		}
-		text := fmt.Sprintf("%s%d files, %s, in %d directories; the policy would hide %d names", more, a.Files, size(a.Bytes), a.Dirs, a.Withheld)
+		text := fmt.Sprintf("%sfiles: %d (%sB), directories below: %d, names that the policy would hide: %d", more, a.Files, size(a.Bytes), a.Dirs, a.Withheld)
 		if len(a.Examples) > 0 {
 			text += ", such as " + strings.Join(a.Examples[:min(3, len(a.Examples))], ", ")
 		}

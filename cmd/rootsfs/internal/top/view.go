@@ -160,7 +160,11 @@ func (m *model) session(p *page, s *live.Session) {
 	}
 	p.add(faint, "  %s ops/s, %s/s read, %s/s written, %d in flight", short(s.Rate.Ops), size(int64(s.Rate.Read)), size(int64(s.Rate.Written)), s.Process.InFlight)
 	for _, f := range s.Files {
-		p.add(faint, "  server %s calls itself \"%s\": %d requests, %d refused", names.Escape(f.Subject), clean(f.Server), f.Requests, f.Refused)
+		itself := ""
+		if f.Server != "" {
+			itself = " calls itself \"" + clean(f.Server) + "\""
+		}
+		p.add(faint, "  server %s%s: %d requests, %d refused", names.Escape(f.Subject), itself, f.Requests, f.Refused)
 	}
 }
 

@@ -2,7 +2,7 @@
 
 import { get, post } from "/api.js";
 import { changed, dismiss, drawn, store } from "/store.js";
-import { count, h, keyed, put, size, span, t } from "/dom.js";
+import { h, keyed, many, put, size, span, t } from "/dom.js";
 import { durations, options } from "/forms.js";
 
 // A question that has just come takes no answer for a moment: who was about to
@@ -94,8 +94,8 @@ class QuestionCard extends HTMLElement {
     try {
       const a = await (await get("/api/inside", { session: this.q.session, id: this.q.id, item: i + 1 })).json();
       place.replaceChildren(
-        h("b", {}, `${a.complete ? "" : "more than "}${count(a.files)} files, ${size(a.bytes)}`), ` in ${count(a.dirs)} directories. `,
-        a.withheld ? h("span", { class: "withheld" }, `The policy would hide ${count(a.withheld)} names, such as `, ...a.examples.slice(0, 3).flatMap((x, n) => [n ? ", " : "", t(x)]), ".") : "The policy would hide nothing there.");
+        h("b", {}, `${a.complete ? "" : "more than "}${many(a.files, "file")}, ${size(a.bytes)}`), ` in ${many(a.dirs, "directory", "directories")} below. `,
+        a.withheld ? h("span", { class: "withheld" }, `The policy would hide ${many(a.withheld, "name")}, such as `, ...a.examples.slice(0, 3).flatMap((x, n) => [n ? ", " : "", t(x)]), ".") : "The policy would hide nothing there.");
     } catch (e) {
       place.replaceChildren("What is there could not be looked at: ", t(e.message));
     }

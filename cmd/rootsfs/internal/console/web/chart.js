@@ -2,6 +2,7 @@
 
 import uPlot from "/vendor/uPlot.js";
 import { color } from "/theme.js";
+import { clock } from "/dom.js";
 
 // Chart is one of them. lines are {label, color: a custom property, pick}.
 export class Chart {
@@ -26,10 +27,10 @@ export class Chart {
     this.plot = new uPlot({
       width: Math.max(this.place.clientWidth, 60), height: this.height,
       legend: { show: false }, cursor: { show: false }, select: { show: false },
-      padding: this.axes ? [6, 8, 0, 0] : [2, 0, 2, 0],
-      scales: { x: { time: true }, y: { range: (_, min, max) => [0, Math.max(max * 1.1, 1)] } },
+      padding: this.axes ? [6, 28, 0, 0] : [2, 0, 2, 0],
+      scales: { x: { time: true }, y: { range: (_, min, max) => [0, Math.max(max * 1.1, 4)] } },
       axes: this.axes
-        ? [{ ...axis, space: 80 }, { ...axis, size: 58, space: 28, values: (_, list) => list.map((v) => this.show(v)) }]
+        ? [{ ...axis, space: 90, values: (_, list) => list.map((at) => clock(at * 1000)) }, { ...axis, size: 58, space: 28, values: (_, list) => list.map((v) => this.show(v)) }]
         : [{ show: false }, { show: false }],
       series: [{}, ...this.lines.map((l) => ({ label: l.label, stroke: color(l.color), width: 1.5, fill: color(l.color, 0.13), points: { show: false } }))],
     }, this.data ?? [[], ...this.lines.map(() => [])], this.place);

@@ -98,6 +98,9 @@ export function size(n) {
 
 export const count = (n) => Number(n).toLocaleString("en");
 
+// many shows a count with its noun.
+export const many = (n, one, more = one + "s") => `${count(n)} ${n === 1 ? one : more}`;
+
 // span shows a length of time given in milliseconds.
 export function span(ms) {
   const s = Math.max(0, Math.ceil(ms / 1000));

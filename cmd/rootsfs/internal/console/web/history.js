@@ -1,7 +1,7 @@
 // History: the records, searched, counted over time, verified and taken along.
 
 import { get } from "/api.js";
-import { count, h, moment, put, size, t } from "/dom.js";
+import { count, h, many, moment, put, size, t } from "/dom.js";
 import { options } from "/forms.js";
 import { Timeline } from "/timeline.js";
 
@@ -62,7 +62,7 @@ class History extends HTMLElement {
       this.timeline.draw(a.timeline);
       this.sessions.replaceChildren(...a.sessions.map((value) => h("option", { value })));
       const shown = a.entries.length < a.matched ? `, the last ${count(a.entries.length)} shown` : "";
-      put(this.said, `${count(a.matched)} records${shown}.` + (a.complete ? "" : " The search took too long: there may be more; narrow it.") + (a.damaged ? ` ${count(a.damaged)} lines are no records: verify the chain.` : ""));
+      put(this.said, `${many(a.matched, "record")}${shown}.` + (a.complete ? "" : " The search took too long: there may be more; narrow it.") + (a.damaged ? ` ${count(a.damaged)} lines are no records: verify the chain.` : ""));
     } catch (e) {
       put(this.said, "Not done: " + e.message);
     }
@@ -73,7 +73,7 @@ class History extends HTMLElement {
     try {
       const list = await (await get("/api/verify", { session: this.form.elements.session.value.trim() })).json();
       this.verdicts.replaceChildren(h("ul", { class: "plain" }, list.map((r) => h("li", { class: r.ok ? "good" : "bad" },
-        r.ok ? "✓ " : "✗ ", t(r.session), r.ok ? `: whole, ${count(r.records)} records` + (r.anchored ? `, anchored at ${count(r.anchored_at)}` : ", without an anchor")
+        r.ok ? "✓ " : "✗ ", t(r.session), r.ok ? `: whole, ${many(r.records, "record")}` + (r.anchored ? `, anchored at ${count(r.anchored_at)}` : ", without an anchor")
           : [": BROKEN", r.at ? ` at record ${count(r.at)}` : "", ": ", t(r.problem)]))));
       if (!list.length) put(this.verdicts, "There are no records yet.");
     } catch (e) {

@@ -1,7 +1,7 @@
 // One root of a session.
 
 import { store } from "/store.js";
-import { count, h, moment, plain, put, size, span, t } from "/dom.js";
+import { count, h, many, moment, plain, put, size, span, t } from "/dom.js";
 import { Chart } from "/chart.js";
 import { post } from "/api.js";
 import { sayEnded, sayError } from "/said.js";
@@ -73,7 +73,7 @@ export class RootRow extends HTMLElement {
     put(this.state, r.state);
     this.state.className = "badge " + (r.state === "live" ? "good" : "bad");
     put(this.path, r.resolved || r.path);
-    const facts = [r.fs_type, `${count(r.ops)} operations`, `${count(r.refused)} refused`, `${size(r.bytes_read)} read`, `${size(r.bytes_written)} written`];
+    const facts = [r.fs_type, many(r.ops, "operation"), `${count(r.refused)} refused`, `${size(r.bytes_read)} read`, `${size(r.bytes_written)} written`];
     if (r.expires) facts.push(`ends in ${span(Date.parse(r.expires) - Date.now())} (${moment(r.expires)})`);
     if (r.subject) facts.push("for " + r.subject);
     if (r.approved_by) facts.push("approved by " + r.approved_by);

@@ -1,6 +1,7 @@
 // What was done, told where screen readers hear it, until the next.
 
-import { h, t } from "/dom.js";
+import { h, many, t } from "/dom.js";
+import { store } from "/store.js";
 
 const place = document.getElementById("said");
 
@@ -14,6 +15,12 @@ export function sayError(e) {
   place.firstElementChild.classList.add("bad");
 }
 
+// had says what a root was used for until it ended, as far as the page knows.
+function had(session, name) {
+  const r = store.sessions.find((s) => s.session === session)?.roots?.find((x) => x.name === name);
+  return r ? `, after ${many(r.ops, "operation")}, ${r.refused} refused; ${r.in_flight} in flight` : "";
+}
+
 // sayEnded tells how a revocation went: what ended, how fast, what did not.
 export function sayEnded(r) {
   const lines = [];
@@ -24,11 +31,10 @@ export function sayEnded(r) {
       if (lines.length < 20) {
         lines.push(h("li", {}, t(s.session), ": ", t(e.root), e.error
           ? [h("span", { class: "bad" }, ` ${e.state}, but not everything could be taken back: `), t(e.error)]
-          : ` ${e.state} in ${e.took_ms.toFixed(1)} ms`));
+          : ` ${e.state} in ${e.took_ms.toFixed(1)} ms`, had(s.session, e.root)));
       }
     }
     if (s.error) lines.push(h("li", { class: "bad" }, t(s.session), ": ", t(s.error)));
   }
-  const what = roots === 1 ? "1 root" : `${roots} roots`;
-  say(h("strong", {}, `Ended ${what} in ${r.took_ms.toFixed(1)} ms.`), h("ul", {}, lines));
+  say(h("strong", {}, `Ended ${many(roots, "root")} in ${r.took_ms.toFixed(1)} ms.`), h("ul", {}, lines));
 }

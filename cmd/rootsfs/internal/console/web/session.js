@@ -1,7 +1,7 @@
 // One session: what it is, its roots, its servers, its last refusals.
 
 import { store } from "/store.js";
-import { clock, count, h, keyed, put, size, t } from "/dom.js";
+import { clock, count, h, keyed, many, put, size, t } from "/dom.js";
 import { Chart } from "/chart.js";
 import { RootRow } from "/root.js";
 import { addRoot, showPolicy } from "/forms.js";
@@ -28,7 +28,7 @@ export class SessionCard extends HTMLElement {
     this.servers = h("ul", { class: "plain" });
     this.quotas = h("ul", { class: "plain" });
     this.refusals = h("ol", { class: "refusals plain" });
-    this.noRefusals = h("p", { class: "soft" }, "Nothing was refused.");
+    this.noRefusals = h("p", { class: "soft small" }, "Nothing was refused.");
     this.ops = h("div", { class: "chart" });
     this.bytes = h("div", { class: "chart" });
     this.policy = h("div", {});
@@ -84,7 +84,7 @@ export class SessionCard extends HTMLElement {
     this.drawFacts(s);
     const roots = s.roots ?? [];
     keyed(this.roots, roots, (r) => r.name + "\n" + r.epoch, (r) => new RootRow(this.name, r.name), (e, r) => e.draw(r, s));
-    put(this.more, s.more_roots ? `and ${count(s.more_roots)} roots more; see: rootsfs roots list --session ${s.session}` : roots.length ? "" : "No roots: nothing can be reached.");
+    put(this.more, s.more_roots ? `and ${many(s.more_roots, "root")} more; see: rootsfs roots list --session ${s.session}` : roots.length ? "" : "No roots: nothing can be reached.");
     this.more.hidden = !this.more.dataset.text;
     this.revokeAll.disabled = roots.length === 0;
     this.drawServers(s);
@@ -119,7 +119,7 @@ export class SessionCard extends HTMLElement {
     const list = (s.files ?? []).map((f, i) => ({ ...f, i }));
     const text = (f) => [
       h("b", {}, t(f.subject || "a server")), f.server ? [" calls itself ", t(f.server)] : "",
-      `: ${count(f.requests)} requests, ${count(f.refused)} refused, ${size(f.bytes_read)} read, ${size(f.bytes_written)} written`,
+      `: ${many(f.requests, "request")}, ${count(f.refused)} refused, ${size(f.bytes_read)} read, ${size(f.bytes_written)} written`,
     ].flat();
     keyed(this.servers, list.length ? list : [{ i: -1 }], (f) => f.i + f.subject, () => h("li", {}),
       (e, f) => f.i < 0 ? put(e, "None speaks files/* now.") : e.replaceChildren(...text(f)));

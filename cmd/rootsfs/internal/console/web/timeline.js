@@ -2,7 +2,7 @@
 
 import uPlot from "/vendor/uPlot.js";
 import { color } from "/theme.js";
-import { count } from "/dom.js";
+import { count, moment } from "/dom.js";
 
 export class Timeline {
   constructor(place) {
@@ -30,13 +30,15 @@ export class Timeline {
     const failed = t.failed;
     const refused = t.refused.map((n, i) => n + failed[i]);
     const all = t.allowed.map((n, i) => n + refused[i]);
+    const covers = t.allowed.length * t.step_ms;
+    const [begin, end] = covers > 86400000 ? [5, 16] : covers > 600000 ? [11, 16] : [11, 19];
     const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 22 };
-    const bars = uPlot.paths.bars({ size: [0.8, 40], align: 1 });
+    const bars = uPlot.paths.bars({ size: [0.9, 60], align: 1 });
     const one = (label, of) => ({ label, stroke: color(of), fill: color(of), width: 0, paths: bars, points: { show: false } });
     this.plot = new uPlot({
       width: Math.max(this.place.clientWidth, 60), height: 110, legend: { show: false }, cursor: { show: false }, select: { show: false },
-      padding: [6, 8, 0, 0], axes: [{ ...axis, space: 80 }, { ...axis, size: 48, space: 28 }],
-      scales: { x: { time: true, range: () => [xs[0], xs.at(-1) + t.step_ms / 1000] }, y: { range: (_, min, max) => [0, Math.max(max * 1.1, 1)] } },
+      padding: [6, 28, 0, 0], axes: [{ ...axis, space: 100, values: (_, list) => list.map((at) => moment(at * 1000).slice(begin, end)) }, { ...axis, size: 48, space: 28 }],
+      scales: { x: { time: true, range: () => [xs[0], xs.at(-1) + t.step_ms / 1000] }, y: { range: (_, min, max) => [0, Math.max(max * 1.1, 4)] } },
       series: [{}, one("allowed", "--accent"), one("refused", "--bad"), one("failed", "--warn")],
     }, [xs, all, refused, failed], this.place);
   }

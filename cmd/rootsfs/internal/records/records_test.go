@@ -1,0 +1,46 @@
+package records
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/audit"
+)
+
+// However long the time and however many the records, a timeline has every one of
+// them, in a bounded number of spans.
+func TestTimeline(t *testing.T) {
+	verdicts := []string{"allowed", "refused", "failed", ""}
+	for _, tt := range []struct {
+		records int
+		every   time.Duration
+	}{{0, 0}, {1, 0}, {7, 0}, {100, time.Second}, {20_000, time.Second}, {30_000, time.Hour}, {20_000, 365 * 24 * time.Hour / 100}} {
+		c, at := newCounting(), time.Unix(1_700_000_000, 0)
+		for i := range tt.records {
+			c.add(&audit.Entry{Time: at, Verdict: verdicts[i%4]})
+			at = at.Add(tt.every)
+			if len(c.n) > maxSpans+1 {
+				t.Fatalf("%d spans are kept", len(c.n))
+			}
+		}
+		line := c.timeline()
+		sum := [3]int{}
+		for i := range line.Allowed {
+			sum[0] += line.Allowed[i]
+			sum[1] += line.Refused[i]
+			sum[2] += line.Failed[i]
+		}
+		if want := [3]int{(tt.records+3)/4 + tt.records/4, (tt.records + 2) / 4, (tt.records + 1) / 4}; sum != want {
+			t.Errorf("%+v: %v, want %v", tt, sum, want)
+		}
+		if len(line.Allowed) > buckets+1 || len(line.Refused) != len(line.Allowed) || line.Allowed == nil {
+			t.Errorf("%+v: %d spans", tt, len(line.Allowed))
+		}
+		if tt.records > 1 {
+			end := line.From.Add(time.Duration(line.StepMS*int64(len(line.Allowed))) * time.Millisecond)
+			if line.From.After(time.Unix(1_700_000_000, 0)) || end.Before(at.Add(-tt.every)) {
+				t.Errorf("%+v: from %v to %v", tt, line.From, end)
+			}
+		}
+	}
+}

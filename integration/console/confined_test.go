@@ -1,0 +1,75 @@
+package console
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// prober asks a console for everything a program could, without its secrets, and
+// says how each request ended.
+const prober = `
+import sys, http.client
+port = int(sys.argv[1])
+for method, path, host in [("GET", "/api/stream", "127.0.0.1"), ("GET", "/api/history", "127.0.0.1"), ("POST", "/api/revoke", "127.0.0.1"),
+                           ("POST", "/api/enter", "127.0.0.1"), ("GET", "/api/history", "evil.example")]:
+    try:
+        c = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        headers = {"Host": "%s:%d" % (host, port), "Origin": "http://%s:%d" % (host, port), "Content-Type": "application/json"}
+        body = None if method == "GET" else "{}"
+        c.request(method, path, body, headers)
+        print(c.getresponse().status)
+    except OSError as e:
+        print(type(e).__name__)
+`
+
+// A confined server has no way to the console; one with the network has one, and
+// gets nothing there.
+func TestConfinedServer(t *testing.T) {
+	need(t, "python3")
+	l := newLab(t)
+	l.write("box/probe.py", prober)
+	cmd := exec.CommandContext(t.Context(), binary, "console", "--json")
+	cmd.Env = l.env
+	cmd.Stdin = nil
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the console ended with %v", err)
+		}
+	}()
+	var first struct{ URL string }
+	if err := json.NewDecoder(bufio.NewReader(out)).Decode(&first); err != nil {
+		t.Fatal(err)
+	}
+	address, _, _ := strings.Cut(strings.TrimPrefix(first.URL, "http://"), "/")
+	port := address[strings.LastIndexByte(address, ':')+1:]
+	for _, tt := range []struct{ net, want string }{
+		{"", "ConnectionRefusedError ConnectionRefusedError ConnectionRefusedError ConnectionRefusedError ConnectionRefusedError"},
+		{"--net", "401 401 401 401 403"},
+	} {
+		args := []string{"run", "--mcp", "off", "--root", "box=" + l.work + "/box:ro"}
+		if tt.net != "" {
+			args = append(args, tt.net)
+		}
+		run := exec.CommandContext(t.Context(), binary, append(args, "--", "python3", l.work+"/box/probe.py", port)...)
+		run.Env = l.env
+		got, err := run.Output()
+		if err != nil {
+			t.Fatalf("rootsfs %v: %v", args, err)
+		}
+		if strings.Join(strings.Fields(string(got)), " ") != tt.want {
+			t.Errorf("%q: %s, want %s", tt.net, strings.Fields(string(got)), tt.want)
+		}
+	}
+}
