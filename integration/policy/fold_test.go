@@ -1,0 +1,79 @@
+package policy
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Where the source takes several spellings for one name, a pattern holds for each
+// of them: whatever case or Unicode form is asked for, and whichever the file was
+// made with, in the mount and at the broker. R110.
+func TestPatternsHoldForEverySpelling(t *testing.T) {
+	const nfc, nfd = "caf\u00e9", "cafe\u0301"
+	src := map[string]string{"on": mountFolding(t), "off": mountFolding(t)}
+	w := newTwin(t, guard.Patterns{NoDefaults: true})
+	for root, dir := range src {
+		for _, err := range []error{
+			os.WriteFile(dir+"/secret", []byte("s"), 0o644), os.WriteFile(dir+"/"+nfd, []byte("c"), 0o644),
+			os.WriteFile(dir+"/Kept", []byte("k"), 0o644), os.Mkdir(dir+"/Vault", 0o755), os.WriteFile(dir+"/Vault/in", []byte("v"), 0o644),
+			os.WriteFile(dir+"/plain", []byte("p"), 0o644), os.Mkdir(dir+"/empty", 0o755),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := os.Stat(dir + "/SECRET"); err != nil {
+			t.Fatalf("the file system does not fold: %v", err)
+		}
+		p := guard.Patterns{NoDefaults: true}
+		if root == "on" {
+			p.Hide, p.Protect = guard.Texts("Secret", nfc, "/vault/"), guard.Texts("KEPT")
+		}
+		w.grant("f"+root, dir, p)
+	}
+	mounted := func(root string) string { return w.at("f"+root, "") }
+	read := func(name string) func(root string) error {
+		return func(root string) error { _, err := os.ReadFile(filepath.Join(mounted(root), name)); return err }
+	}
+	for _, name := range []string{"secret", "SECRET", "sEcReT", nfc, nfd, "CAFE\u0301", "VAULT/in", "vault/IN"} {
+		w.tried("reading "+name, unix.ENOENT, read(name))
+		w.tried("files/read of "+name, names.NotExist, func(root string) error {
+			_, err := w.files.ReadFile(bg, "f"+root+"/"+name)
+			return err
+		})
+	}
+	spellings := []string{"kept", "KEPT", "kEpT"}
+	for _, name := range spellings {
+		w.tried("writing "+name, unix.EACCES, func(root string) error { return os.WriteFile(filepath.Join(mounted(root), name), []byte("k"), 0o644) })
+	}
+	for _, name := range spellings { // each exchanges the file
+		w.tried("files/write of "+name, names.Permission, func(root string) error {
+			_, err := w.files.WriteFile(bg, "f"+root+"/"+name, []byte("k"), client.WriteOptions{})
+			return err
+		})
+	}
+	w.tried("making a hidden name", unix.EACCES, func(root string) error { return unix.Mkdir(mounted(root)+"/empty/SeCrEt", 0o755) })
+	w.tried("a rename to it", unix.EACCES, func(root string) error {
+		return unix.Rename(mounted(root)+"/plain", mounted(root)+"/empty/kePT")
+	})
+	w.tried("a rename of it", unix.EACCES, func(root string) error {
+		return unix.Rename(mounted(root)+"/KEPT", mounted(root)+"/free")
+	})
+	w.tried("removing it", unix.ENOENT, func(root string) error { return unix.Unlink(mounted(root) + "/SECRET") })
+	list, err := os.ReadDir(mounted("on"))
+	var got []string
+	for _, e := range list {
+		got = append(got, e.Name())
+	}
+	if want := "[Kept empty plain]"; err != nil || fmt.Sprint(got) != want {
+		t.Errorf("listed are %v, %v; want %s", got, err, want)
+	}
+}
