@@ -56,7 +56,8 @@ type builder struct {
 	root   int // the new root's descriptor
 	limits int // /proc/sys/user, which is hidden by the time it is needed
 	layout *layout
-	notes  []string // what was left out, and why
+	notes  []string        // what was left out, and why
+	made   map[string]bool // directories, by mkdirs
 }
 
 // build makes the root described by a base and what tree returns, which may wait
@@ -71,7 +72,7 @@ func build(base *layout, tree func() (*layout, error)) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{root: root, layout: base}
+	b := &builder{root: root, layout: base, made: map[string]bool{}}
 	// Over the host's root: the one directory that is certainly there.
 	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return nil, step(err, "mount the new root")

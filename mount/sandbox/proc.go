@@ -103,9 +103,10 @@ func (b *builder) sysctls(proc int) error {
 
 // mkdirs makes rel and its parents below dir.
 func (b *builder) mkdirs(dir, rel string) error {
-	if rel == "." {
+	if rel == "." || b.made[dir+"/"+rel] {
 		return nil
 	}
+	b.made[dir+"/"+rel] = true
 	if err := b.mkdirs(dir, filepath.Dir(rel)); err != nil {
 		return err
 	}
@@ -144,18 +145,14 @@ func (b *builder) maskProc(proc int) error {
 	if uuidErr == nil {
 		defer unix.Close(uuid)
 	}
+	if err := b.empties(); err != nil {
+		return err
+	}
 	for _, e := range entries {
 		if !hiddenProc(e) {
 			continue
 		}
-		name, over := e.Name(), emptyFile
-		if e.IsDir() {
-			over = emptyDir
-		}
-		if name == "sys" {
-			over = sysDir
-		}
-		if err := b.rebind(over, "/proc/"+name, closed|unix.MOUNT_ATTR_NOEXEC); err != nil {
+		if err := b.mask(proc, e); err != nil {
 			return err
 		}
 	}
@@ -163,4 +160,38 @@ func (b *builder) maskProc(proc int) error {
 		return b.attach(uuid, "/proc/sys/"+sysctlUUID)
 	}
 	return nil
+}
+
+// hiddenFlags are those of what hides something.
+const hiddenFlags = closed | unix.MOUNT_ATTR_NOEXEC
+
+// empties mounts what hides over itself, so that its copies have the flags.
+func (b *builder) empties() error {
+	for _, path := range []string{emptyDir, emptyFile} {
+		if err := b.rebind(path, path, hiddenFlags); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mask hides one entry of /proc.
+func (b *builder) mask(proc int, e os.DirEntry) error {
+	name, over := e.Name(), emptyFile
+	switch {
+	case name == "sys":
+		return b.rebind(sysDir, "/proc/"+name, hiddenFlags)
+	case e.IsDir():
+		over = emptyDir
+	case e.Type()&os.ModeSymlink != 0: // what it leads to
+		return b.rebind(over, "/proc/"+name, hiddenFlags)
+	}
+	// There are some thirty, so with as few calls as can be.
+	fd, err := unix.OpenTree(b.root, over[1:], unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return step(err, "copy the mount of %s", over)
+	}
+	defer unix.Close(fd)
+	err = unix.MoveMount(fd, "", proc, name, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	return step(err, "mount /proc/%s", name)
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,14 +51,18 @@ func (b *builder) skeleton() error {
 	return nil
 }
 
+// write and readSmall do without os.File, which would try to poll each of these
+// files: there are some fifty of them, in every start.
 func (b *builder) write(path string, data []byte) error {
 	fd, err := unix.Openat(b.root, path[1:], unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
 	if err != nil {
 		return step(err, "make %s", path)
 	}
-	f := os.NewFile(uintptr(fd), path)
-	_, err = f.Write(data)
-	if cerr := f.Close(); err == nil {
+	n, err := unix.Write(fd, data)
+	if err == nil && n < len(data) {
+		err = io.ErrShortWrite // the file system is full
+	}
+	if cerr := unix.Close(fd); err == nil {
 		err = cerr
 	}
 	return step(err, "write %s", path)
@@ -70,16 +74,29 @@ func readSmall(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	info, err := f.Stat()
-	switch {
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	switch err := unix.Fstat(fd, &st); {
 	case err != nil:
 		return nil, err
-	case !info.Mode().IsRegular():
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return nil, errors.New("it is not a regular file")
-	case info.Size() > copyMax:
+	case st.Size > copyMax:
 		return nil, fmt.Errorf("it has more than %d bytes", copyMax)
 	}
-	return io.ReadAll(io.LimitReader(f, copyMax))
+	data := make([]byte, 0, st.Size+1) // and one, to see its end
+	for len(data) <= copyMax {
+		data = slices.Grow(data, 1)
+		n, err := unix.Read(fd, data[len(data):cap(data)])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil, err
+		case n == 0:
+			return data, nil
+		default:
+			data = data[:len(data)+n]
+		}
+	}
+	return data[:copyMax], nil // it has grown meanwhile
 }
