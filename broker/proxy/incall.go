@@ -83,7 +83,7 @@ func (r *rounds) ask(question string) (c *round, hostID []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, open := range r.host {
-		if open.asks && (c == nil || open.seq > c.seq) {
+		if open.asks && !open.over && (c == nil || open.seq > c.seq) {
 			c = open
 		}
 	}
@@ -101,11 +101,13 @@ func (r *rounds) ask(question string) (c *round, hostID []byte) {
 }
 
 // defers keeps the server's answer to a call whose host has not come back. It
-// reports false if the host waits for it.
+// reports false if the host waits for it; then nobody is asked in its place any
+// more.
 func (r *rounds) defers(c *round, answer []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.question == "" {
+		c.over = true
 		return false
 	}
 	if c.answer == nil {

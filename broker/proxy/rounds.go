@@ -48,6 +48,7 @@ type round struct {
 	asks     bool   // the host may be asked something in the place of an answer
 	question string // that it was asked so, until it comes back; "": none
 	answer   []byte // the server's, that came meanwhile
+	over     bool   // the server's answer is being dealt with
 }
 
 const (
@@ -143,6 +144,7 @@ func (r *rounds) repeat(c *round, id string) (ok, often bool) {
 	delete(r.ours, idKey(c.serverID))
 	c.serverID = []byte(`"` + id + `"`)
 	c.n++
+	c.over = false
 	r.ours[string(c.serverID)] = c
 	return true, false
 }
