@@ -88,20 +88,46 @@ func TestReadmeIsComplete(t *testing.T) {
 	}
 }
 
-// Every built-in rule stands in the README, with its reason.
+// The README's table is the list of the built-in rules: effect, pattern, where it
+// holds and why, no more and no fewer.
 func TestReadmeHasTheBuiltinRules(t *testing.T) {
 	data, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range pattern.Builtin() {
-		text := strings.TrimPrefix(strings.TrimPrefix(r.Text, "**/"), "/")
-		found := false
-		for line := range strings.Lines(string(data)) {
-			found = found || strings.Contains(line, "`"+text+"`") && strings.Contains(line, r.Reason)
+	_, table, _ := strings.Cut(string(data), "| effect | patterns | where | why |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	listed := map[string]bool{}
+	for line := range strings.Lines(table) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		if len(cells) != 4 || strings.HasPrefix(line, "|--") {
+			continue
 		}
-		if !found {
-			t.Errorf("%s (%s) is not in the README", r.Text, r.Reason)
+		for text := range strings.FieldsSeq(cells[1]) {
+			listed[strings.Join([]string{strings.TrimSpace(cells[0]), strings.Trim(text, "`"), cells[2], strings.TrimSpace(cells[3])}, " | ")] = true
+		}
+	}
+	places := map[pattern.Condition]string{
+		pattern.Always: "anywhere", pattern.AtTop: "at the root and at the top of repositories",
+		pattern.Control: "unless the root's users made the repository", pattern.Tokens: "while it holds a token",
+	}
+	built := map[string]bool{}
+	for _, r := range pattern.Builtin() {
+		effect, place := r.List.Effect().String(), places[r.Condition]
+		if r.List == pattern.Except {
+			effect = "except"
+		}
+		if strings.HasPrefix(r.Text, "/") { // its twin holds at the top of repositories
+			place = places[pattern.AtTop]
+		}
+		row := strings.Join([]string{effect, strings.TrimPrefix(strings.TrimPrefix(r.Text, "**/"), "/"), place, r.Reason}, " | ")
+		if built[row] = true; !listed[row] {
+			t.Errorf("not in the README: %s", row)
+		}
+	}
+	for row := range listed {
+		if !built[row] {
+			t.Errorf("in the README, and no built-in rule: %s", row)
 		}
 	}
 }
