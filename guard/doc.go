@@ -24,7 +24,10 @@
 // been told. Granting the same directory again makes a new epoch: handles of
 // the old one stay dead. A root nested in another is judged by both policies,
 // and revoking the inner one leaves a tombstone, so that revocation never
-// widens what the outer one reaches.
+// widens what the outer one reaches. Roots of several subjects may be one
+// directory, or overlap: while one of them moves a directory, nobody makes a name
+// in it through another, so that no two servers together bring into place what a
+// pattern keeps from each.
 //
 // # Non-promises
 //
@@ -35,5 +38,6 @@
 // descriptor is Linux's (package vfs).
 //
 // All exported methods may be called concurrently. No lock is held across a
-// system call, an Auditor, an Approver or a View.
+// system call, an Auditor, an Approver or a View, but for those of Lease.Making
+// and Lease.Moving, which are held across the operation.
 package guard

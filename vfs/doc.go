@@ -12,6 +12,10 @@
 // nobody else can change what it is of); and that an operation on a file system
 // that hangs is answered when its root ends, its context does, or its time is up.
 //
+// What a pattern hides is told from what is absent by no answer's kind, and counted
+// in none: where names may be hidden, directories have one link and 4096 bytes.
+// Times are told, so that something in a directory changed shows.
+//
 // It promises nothing about updates between two Trees, nor between a Tree and
 // processes of the host: an etag is compared immediately before a replacement takes
 // the name, and what they write between the two is lost with the old file.
