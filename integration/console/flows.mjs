@@ -77,12 +77,13 @@ const root = (page, name, within = page) => within.locator("rf-root", { has: pag
 // ready waits until a question takes answers.
 const ready = (c) => c.locator("button[data-key=d]:enabled").waitFor();
 
+// scan reports serious findings. Of many rows of a kind some are enough.
 async function scan(page, where) {
+  await page.evaluate(() => document.querySelectorAll("tbody tr:nth-child(n+12)").forEach((e) => e.remove()));
   await page.evaluate(axe);
-  const r = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  const r = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"], runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] }));
   const bad = r.violations.filter((v) => v.impact === "serious" || v.impact === "critical");
   assert.deepEqual(bad.map((v) => [where, v.id, v.nodes.map((n) => n.html.slice(0, 160)).slice(0, 4)]), []);
-  return r.passes?.length;
 }
 
 const link = await nextLink();
@@ -251,23 +252,25 @@ const flows = {
     const told = ask("box", "look at me", "rw", work + "/ask/more");
     const seen = new Set();
     for (const [dark, size] of [[false, undefined], [true, { width: 360, height: 740 }]]) {
+      const page = await open("now", { dark, size });
       for (const view of ["now", "ask", "history"]) {
-        const page = await open(view, { dark, size });
+        await page.locator(`nav a[data-view=${view}]`).click();
         await page.locator({ now: "rf-root", ask: "rf-question .inside b", history: "tbody tr" }[view]).first().waitFor();
         if (view === "ask") await ready(card(page, "look at me"));
         await scan(page, `${view} ${dark ? "dark" : "light"}`);
         const wide = await page.evaluate(() => document.scrollingElement.scrollWidth - innerWidth);
         assert.ok(wide <= 0, `${view} is ${wide} pixels wider than the screen`);
-        seen.add(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));
-        if (view === "now" && !dark) { // the button goes before the system
-          await page.locator("#theme").click();
-          await page.locator("#theme").click();
-          assert.equal(await page.locator("#theme").getAttribute("aria-label"), "Theme: dark");
-          seen.add(await page.evaluate(() => getComputedStyle(document.body).backgroundColor));
-          await page.locator("#theme").click();
-        }
-        await page.close();
       }
+      const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+      seen.add(await paper());
+      if (!dark) { // the button goes before the system
+        await page.locator("#theme").click();
+        await page.locator("#theme").click();
+        assert.equal(await page.locator("#theme").getAttribute("aria-label"), "Theme: dark");
+        seen.add(await paper());
+        await page.locator("#theme").click();
+      }
+      await page.close();
     }
     assert.equal(seen.size, 2, "two themes: " + [...seen]);
     const page = await open("ask");
@@ -277,7 +280,7 @@ const flows = {
     await page.close();
   },
 
-  // Ten thousand events in half of ten seconds, and a page that still answers.
+  // Ten thousand events in a few seconds, and a page that still answers.
   async "a flood of events neither fills nor freezes the page"() {
     const page = await open("now", { init: () => {
       globalThis.frames = 0;
@@ -299,7 +302,7 @@ const flows = {
       }
       await page.evaluate(() => new Promise((done) => setTimeout(done))); // the page answers meanwhile
       answers++;
-      await sleep(Math.max(0, begun + 0.4 * n - Date.now()));
+      await sleep(Math.max(0, begun + 0.2 * n - Date.now()));
     }
     const took = Date.now() - begun;
     await page.locator(".refusals li", { hasText: "flood9999" }).waitFor();
@@ -408,7 +411,9 @@ try {
     for (const [name, run] of Object.entries(flows)) {
       if (process.env.FLOWS && !name.includes("one browser") && !new RegExp(process.env.FLOWS).test(name)) continue; // while writing one
       try {
-        say({ name, ok: true, note: await run() });
+        const begun = Date.now();
+        const note = await run();
+        say({ name, ok: true, note: `${Date.now() - begun} ms${note ? "; " + note : ""}` });
       } catch (e) {
         const pages = owner.pages();
         say({ name, ok: false, error: String(e.stack ?? e) + "\n" + wrong.join("\n") + "\n" + ((await pages.at(-1)?.locator("main").innerText().catch(() => "")) ?? "").slice(0, 1500) });

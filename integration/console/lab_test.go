@@ -124,7 +124,7 @@ func (l *lab) brief() {
 	if err := os.MkdirAll(config, 0o700); err != nil {
 		l.t.Fatal(err)
 	}
-	l.write("config/rootsfs/config.toml", "[files]\nconsent_timeout = \"5s\"\n")
+	l.write("config/rootsfs/config.toml", "[files]\nconsent_timeout = \"3s\"\n")
 	l.server("brief", "brief")
 	l.write("config/rootsfs/config.toml", "")
 }
