@@ -56,7 +56,8 @@ func newWatch(path string, recursive bool) *watch {
 // an event says Ended; then the channel is closed, and in the first case the
 // client is told. Over HTTP give it a context that outlives the handler's and
 // descends from it (context.WithoutCancel), because the events are meant for
-// after the request.
+// after the request. A client that names no watch in its notifications is
+// understood only where it spells paths as name does.
 func (f *Files) Watch(ctx context.Context, name string, o WatchOptions) (<-chan Event, error) {
 	if err := f.check(name); err != nil {
 		return nil, refusedHere(names.OpWatch, err)
