@@ -2,11 +2,13 @@ package tools
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,20 +25,42 @@ const maxFrame = 32 << 20
 // hung up.
 const patience = 3 * time.Second
 
-// Lines is a transport over a pair of streams, one JSON object a line, as MCP's
-// stdio has it. It is several times faster than the SDK's (lab/mcp.md). A line
-// that is no message, or too long, costs that line and not the session. What was
-// asked before the client hung up is answered, for a moment.
-func Lines(r io.ReadCloser, w io.WriteCloser) mcp.Transport { return &lines{r, w} }
+// Run serves one client over a pair of streams, one JSON object a line, as MCP's
+// stdio has it, until it hangs up or ctx ends. A line that is no message, or too
+// long, costs that line and not the session. What was asked before the client hung
+// up is answered, for a moment.
+//
+// Calls of tools, in the revisions that begin with a handshake, are taken out of
+// the lines and answered here: through the SDK, which reads and writes each message
+// several times, they would take several times as long (lab/mcp.md).
+func (s *Server) Run(ctx context.Context, r io.ReadCloser, w io.WriteCloser) error {
+	t := &lines{s: s, r: r, w: w}
+	ss, err := s.mcp.Connect(ctx, t, nil)
+	if err != nil {
+		return err
+	}
+	t.conn.session.Store(ss)
+	defer context.AfterFunc(ctx, func() { _ = ss.Close() })()
+	err = ss.Wait()
+	if ctx.Err() != nil || errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
 
+// lines is the transport.
 type lines struct {
-	r io.ReadCloser
-	w io.WriteCloser
+	s    *Server
+	r    io.ReadCloser
+	w    io.WriteCloser
+	conn *lineConn
 }
 
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
-	c := &lineConn{LineConn: wire.NewLineConn(t.r, t.w), idle: make(chan struct{}, 1)}
+	c := &lineConn{LineConn: wire.NewLineConn(t.r, t.w), s: t.s, idle: make(chan struct{}, 1), calls: map[string]context.CancelFunc{}}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	t.conn = c
 	go c.run(t.r)
 	return c, nil
 }
@@ -44,13 +68,26 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 // lineConn is the connection; wire.LineConn reads and closes.
 type lineConn struct {
 	*wire.LineConn
+	s       *Server
+	session atomic.Pointer[mcp.ServerSession] // nil until it is known
+	ctx     context.Context                   // of the calls that are answered here
+	end     context.CancelFunc
 	passed  atomic.Int64 // messages handed over, and those that then were taken
 	taken   atomic.Int64
 	pending atomic.Int64  // requests without an answer
 	idle    chan struct{} // told when one of them changes
+
+	mu    sync.Mutex                    // guards the field below
+	calls map[string]context.CancelFunc // that are answered here, by id
 }
 
 var _ mcp.Connection = (*lineConn)(nil)
+
+// Close implements mcp.Connection.
+func (c *lineConn) Close() error {
+	c.end()
+	return c.LineConn.Close()
+}
 
 // Read implements mcp.Connection.
 func (c *lineConn) Read(ctx context.Context) (jsonrpc.Message, error) {
@@ -72,10 +109,109 @@ func (c *lineConn) tell() {
 	}
 }
 
-// pass hands a message over.
-func (c *lineConn) pass(frame []byte) bool {
+// frame answers a call, or hands a message over to the SDK: also every one that is
+// not exactly what it should be.
+func (c *lineConn) frame(line []byte) bool {
+	if ss := c.session.Load(); ss != nil && bytes.Contains(line[:min(len(line), methodWithin)], []byte(`"method"`)) {
+		p := ss.InitializeParams()
+		if f, err := wire.ReadFrame(line); err == nil && p != nil && p.ProtocolVersion < sessionless {
+			switch f.Method {
+			case "tools/call":
+				if c.call(ss, f) {
+					return true
+				}
+			case "notifications/cancelled":
+				if c.cancelled(f) {
+					return true
+				}
+			}
+		}
+	}
 	c.passed.Add(1)
-	return c.Pass(frame)
+	return c.Pass(line)
+}
+
+// methodWithin is how far from the beginning of a line its method is looked for,
+// bytes: it does not matter for what is written otherwise, which the SDK takes.
+const methodWithin = 256
+
+// call begins a call; ok is false where it is the SDK's.
+func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame) (ok bool) {
+	var p struct {
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
+		Meta      map[string]any  `json:"_meta"`
+	}
+	if !f.Call() || wire.Decode(f.Params, &p) != nil {
+		return false
+	}
+	t := c.s.offered(p.Name)
+	if t == nil {
+		return false
+	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	id := string(f.ID)
+	c.mu.Lock()
+	_, taken := c.calls[id]
+	if !taken {
+		c.calls[id] = cancel
+	}
+	c.mu.Unlock()
+	if taken {
+		cancel()
+		return false
+	}
+	c.pending.Add(1)
+	go func() {
+		defer c.tell()
+		defer c.pending.Add(-1)
+		defer cancel()
+		res, err := c.s.answer(ctx, t, &mcp.CallToolRequest{Session: ss, Params: &mcp.CallToolParamsRaw{Name: p.Name, Arguments: p.Arguments, Meta: p.Meta}})
+		c.mu.Lock()
+		_, wanted := c.calls[id]
+		delete(c.calls, id)
+		c.mu.Unlock()
+		if !wanted {
+			return // it was cancelled, and who cancels wants no answer
+		}
+		b := wire.AppendReply(make([]byte, 0, roomFor(res)), f.ID)
+		if err != nil {
+			b = append(wire.AppendString(append(b, `,"error":{"code":-32603,"message":`...), errorText(err)), "}}"...)
+		} else {
+			b = append(res.append(wire.AppendResult(b)), '}')
+		}
+		_ = c.Send(b) // whoever hung up wants no answer
+	}()
+	return true
+}
+
+// roomFor is about how long the answer will be.
+func roomFor(r *result) int {
+	if r == nil {
+		return 256
+	}
+	return 2*(len(r.text)+len(r.text)/8) + len(r.note) + 256
+}
+
+// cancelled ends a call; ok is false where it is the SDK's.
+func (c *lineConn) cancelled(f wire.Frame) (ok bool) {
+	var p struct {
+		RequestID json.RawMessage `json:"requestId"`
+		Reason    string          `json:"reason"`
+		Meta      map[string]any  `json:"_meta"`
+	}
+	if wire.Decode(f.Params, &p) != nil {
+		return false
+	}
+	c.mu.Lock()
+	cancel := c.calls[string(p.RequestID)]
+	delete(c.calls, string(p.RequestID))
+	c.mu.Unlock()
+	if cancel == nil {
+		return false
+	}
+	cancel()
+	return true
 }
 
 // settle waits until what was asked is answered.
@@ -102,7 +238,7 @@ func (c *lineConn) run(from io.Reader) {
 			c.settle()
 			c.Ended(err) // half a line and a hang-up is a hang-up
 			return
-		case !c.Frames(line, c.pass):
+		case !c.Frames(line, c.frame):
 			c.Ended(io.EOF)
 			return
 		}

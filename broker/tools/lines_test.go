@@ -4,10 +4,11 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -18,8 +19,8 @@ func TestLines(t *testing.T) {
 	b.root("code", guard.ReadOnly, "a=one <&>\u2028 \"two\"")
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
-	ss, err := b.srv.MCP().Connect(context.Background(), tools.Lines(in, out), nil)
-	must(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- b.srv.Run(context.Background(), in, out) }()
 	answers := bufio.NewReader(fromServer)
 	ask := func(line string) string {
 		t.Helper()
@@ -32,7 +33,7 @@ func TestLines(t *testing.T) {
 	if got := ask(hello); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":1,"result":{`) {
 		t.Errorf("%s", got)
 	}
-	_, err = io.WriteString(toServer, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n\n")
+	_, err := io.WriteString(toServer, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n\n")
 	must(t, err)
 	for line, want := range map[string]string{
 		"nonsense": `"id":null,"error":`,
@@ -42,14 +43,69 @@ func TestLines(t *testing.T) {
 		`{"jsonrpc":"2.0","id":9007199254740991,"method":"nothing"}`: `"id":9007199254740991`,
 		`[{"jsonrpc":"2.0","id":7,"method":"ping"}]`:                 `{"jsonrpc":"2.0","id":7,"result":{}}`,
 		strings.Repeat("x", 33<<20):                                  "longer than",
-		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"code/a"}}}`: `"id":3,"result":{`,
+		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"code/a"}}}`:    `"id":3,"result":{"content":[{"type":"text","text":"one <&>  \"two\""}],"structuredContent":{"content":"one <&>  \"two\""}}}`,
+		`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"code/none"}}}`: `code/none: no such file or directory"}],"isError":true}}`,
+		`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"write_file","arguments":{}}}`:                       `"id":5,"error":{"code":-32602`,
+		`{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"read_text_file","name":"x"}}`:                       `"id":6,"error":`,
 	} {
 		if got := ask(line); !strings.Contains(got, want) || strings.Count(got, "\n") != 1 {
 			t.Errorf("%.80s: %s; want %s", line, got, want)
 		}
 	}
 	must(t, toServer.Close())
-	if err := ss.Wait(); err != nil {
+	if err := <-ended; err != nil {
+		t.Errorf("the session ended with %v", err)
+	}
+}
+
+// A call over lines can be cancelled, is then not answered, and takes nothing of
+// the session along.
+func TestLinesCancel(t *testing.T) {
+	b := start(t, nil, nil)
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("1"), 0o600))
+	_, err := b.reg.Grant(context.Background(), guard.Grant{Root: "slow", Dir: dir, Origin: "test",
+		Policy: guard.Policy{Rights: guard.ReadOnly, Limits: guard.Limits{OpsPerSecond: 0.05, Burst: 1}}})
+	must(t, err)
+	in, toServer := io.Pipe()
+	fromServer, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- b.srv.Run(context.Background(), in, out) }()
+	answers := bufio.NewReader(fromServer)
+	for _, line := range []string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`} {
+		_, err := io.WriteString(toServer, line+"\n")
+		must(t, err)
+	}
+	next := func() string {
+		t.Helper()
+		line, err := answers.ReadString('\n')
+		must(t, err)
+		return line
+	}
+	next()
+	// The second operation waits for many seconds.
+	for _, line := range []string{
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"slow/f"}}}`,
+		`{"jsonrpc":"2.0","id":"4","method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"slow/f"}}}`,
+	} {
+		_, err := io.WriteString(toServer, line+"\n")
+		must(t, err)
+	}
+	first := next()
+	for _, id := range []string{"2", `"4"`} {
+		if strings.Contains(first, `"id":`+id+",") {
+			continue
+		}
+		_, err := io.WriteString(toServer, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+id+`,"reason":"test"}}`+"\n")
+		must(t, err)
+	}
+	_, err = io.WriteString(toServer, `{"jsonrpc":"2.0","id":9,"method":"ping"}`+"\n")
+	must(t, err)
+	if got := next(); !strings.Contains(got, `"id":9`) {
+		t.Errorf("a cancelled call was answered: %s", got)
+	}
+	must(t, toServer.Close())
+	if err := <-ended; err != nil {
 		t.Errorf("the session ended with %v", err)
 	}
 }

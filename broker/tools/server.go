@@ -64,7 +64,7 @@ type Server struct {
 	room   *semaphore.Weighted // calls
 	ctx    context.Context
 	cancel context.CancelFunc
-	offers offered
+	offers offers
 	narrow narrowing
 	subs   subscriptions
 }
@@ -138,8 +138,8 @@ func (s *Server) Invalidate(context.Context, guard.Change) error {
 
 var _ guard.View = (*Server)(nil)
 
-// offered is what clients were last told of.
-type offered struct {
+// offers is what clients were last told of.
+type offers struct {
 	mu    sync.Mutex      // held while the two are brought in step
 	tools map[string]bool // those that some root allows
 	roots map[string]bool // URIs
@@ -176,6 +176,17 @@ func (s *Server) offer() {
 		}
 	}
 	s.offers.tools, s.offers.roots = tools, roots
+}
+
+// offered is a tool that some root allows now, or nil.
+func (s *Server) offered(name string) *tool {
+	i := slices.IndexFunc(catalog, func(t tool) bool { return t.def.Name == name })
+	s.offers.mu.Lock()
+	defer s.offers.mu.Unlock()
+	if i < 0 || !s.offers.tools[name] {
+		return nil
+	}
+	return &catalog[i]
 }
 
 // visible are the live roots that the subject may know of, by name.

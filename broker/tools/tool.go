@@ -39,7 +39,8 @@ type result struct {
 	// know of the first.
 	note string
 	// media is in the place of text.
-	media mcp.Content
+	media  mcp.Content
+	failed bool // text says why
 }
 
 // texted is the structured form of a text, as server-filesystem has it.
@@ -49,6 +50,10 @@ type texted struct {
 
 func (r *result) wire() *mcp.CallToolResult {
 	out := &mcp.CallToolResult{}
+	if r.failed {
+		out.SetError(errors.New(r.text))
+		return out
+	}
 	if r.media != nil {
 		out.Content = []mcp.Content{r.media}
 		out.StructuredContent = map[string]any{"content": out.Content}
@@ -62,30 +67,65 @@ func (r *result) wire() *mcp.CallToolResult {
 	return out
 }
 
+// append writes the result as JSON, the same as of wire: a long text is escaped
+// once, although it stands there twice.
+func (r *result) append(b []byte) []byte {
+	if r.media != nil {
+		text, err := json.Marshal(r.wire())
+		if err != nil { // strings and bytes: it has none
+			text = []byte("{}")
+		}
+		return append(b, text...)
+	}
+	const block = `{"type":"text","text":`
+	b = append(b, `{"content":[`+block...)
+	from := len(b)
+	b = wire.AppendString(b, strings.ToValidUTF8(r.text, "\uFFFD"))
+	to := len(b)
+	b = append(b, '}')
+	if r.note != "" {
+		b = append(wire.AppendString(append(b, ","+block...), strings.ToValidUTF8(r.note, "\uFFFD")), '}')
+	}
+	if r.failed {
+		return append(b, `],"isError":true}`...)
+	}
+	b = append(b, `],"structuredContent":{"content":`...)
+	b = append(b, b[from:to]...)
+	return append(b, "}}"...)
+}
+
 // handler is a row as the SDK calls it.
 func (s *Server) handler(t *tool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		if err := s.room.Acquire(ctx, 1); err != nil {
-			return nil, err
-		}
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(s.ctx, cancel)()
-		c := &call{s, ctx, req, make(chan struct{}, 1)}
-		res, err := s.guarded(t, c)
-		s.room.Release(1) // one that does not read holds nobody's room
-		if errors.Is(err, client.ErrInputRequired) {
-			return nil, err // the middleware asks for the roots and calls again
-		}
-		c.reported()
+		res, err := s.answer(ctx, t, req)
 		if err != nil {
-			s.refused(t.def.Name, err)
-			out := &mcp.CallToolResult{}
-			out.SetError(errors.New(errorText(err)))
-			return out, nil
+			return nil, err // of client.ErrInputRequired, the middleware asks for the roots and calls again
 		}
 		return res.wire(), nil
 	}
+}
+
+// answer runs a tool. What it refuses, or fails at, is a result; an error says
+// that there is none.
+func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest) (*result, error) {
+	if err := s.room.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	c := &call{s, ctx, req, make(chan struct{}, 1)}
+	res, err := s.guarded(t, c)
+	s.room.Release(1) // one that does not read holds nobody's room
+	if errors.Is(err, client.ErrInputRequired) {
+		return nil, err
+	}
+	c.reported()
+	if err != nil {
+		s.refused(t.def.Name, err)
+		return &result{text: errorText(err), failed: true}, nil
+	}
+	return res, nil
 }
 
 // guarded turns a bug in a tool into an error of its call.

@@ -179,7 +179,7 @@ func (a *app) converse(ctx context.Context, s *session.Session, f *serveFlags) e
 	}
 	t := s.NewTools(guard.Subject(s.Name()), f.tools())
 	defer t.Close()
-	return session.Converse(ctx, t, io.NopCloser(a.stdin), nopWriteCloser{a.stdout})
+	return t.Run(ctx, io.NopCloser(a.stdin), nopWriteCloser{a.stdout})
 }
 
 type nopWriteCloser struct{ io.Writer }

@@ -25,6 +25,7 @@ type report struct {
 	Files       []*filesRow   `json:"files,omitempty"`
 	FilesMemory *filesMemory  `json:"filesMemory,omitempty"`
 	Proxy       []*proxyRow   `json:"proxy,omitempty"`
+	Serve       []*filesRow   `json:"serve,omitempty"`
 	Starts      *starts       `json:"starts,omitempty"`
 	Goals       []outcome     `json:"goals"`
 	Skipped     []string      `json:"skipped,omitempty"` // what was not measured, and why
@@ -107,6 +108,9 @@ func (r *report) broken() []string {
 		add(row.Name, row.Broken)
 	}
 	for _, row := range r.Proxy {
+		add(row.Name, row.Broken)
+	}
+	for _, row := range r.Serve {
 		add(row.Name, row.Broken)
 	}
 	if r.FilesMemory != nil {

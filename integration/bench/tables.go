@@ -33,6 +33,7 @@ func (r *report) markdown() string {
 	section(&b, "Memory", r.memoryTable())
 	section(&b, "Files over MCP", r.filesTable())
 	section(&b, "The stdio proxy", r.proxyTable())
+	section(&b, "Tools", r.serveTable())
 	section(&b, "Start", r.startTable())
 	title := "Goals"
 	if r.Size.Name != "full" {

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -56,16 +55,6 @@ func (s *Session) Tools(req control.ToolsRequest) (func(io.ReadWriteCloser) erro
 		}()
 		t := s.NewTools(sharedSubject, req)
 		defer t.Close()
-		return Converse(ctx, t, conn, conn)
+		return t.Run(ctx, conn, conn)
 	}, nil
-}
-
-// Converse serves one MCP client over a pair of streams until it hangs up, or ctx
-// ends, neither of which is an error.
-func Converse(ctx context.Context, t *tools.Server, r io.ReadCloser, w io.WriteCloser) error {
-	err := t.MCP().Run(ctx, tools.Lines(r, w))
-	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }

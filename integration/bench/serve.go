@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/rootsfs/rootsfs/integration/files"
+)
+
+// The rows of `rootsfs serve`: calls of tools that server-filesystem has, too, on
+// the same files, both servers over stdio, both asked by this process in the same
+// way (see lineHost), in turns.
+
+// serveCase is one call, repeated.
+type serveCase struct {
+	name   string
+	tool   string
+	dir    string // below the work directory
+	file   string // in it; "": the directory itself
+	args   map[string]any
+	least  int // bytes of the text that comes back
+	atOnce int
+	limit  float64 // how many times as fast as server-filesystem
+}
+
+// serveCases are the rows. The trees are a tenth in other sizes than full.
+func serveCases(full bool) []serveCase {
+	tree, search := 20_000, 50_000
+	if !full {
+		tree, search = tree/10, search/10
+	}
+	return []serveCase{
+		{"serve read_text_file 1 KB, 1 at a time", "read_text_file", "files", "1k", nil, 1 << 10, 1, 2},
+		{"serve read_text_file 1 KB, 32 at a time", "read_text_file", "files", "1k", nil, 1 << 10, 32, 2},
+		{"serve read_text_file 1 MB, 1 at a time", "read_text_file", "files", "1m", nil, 1 << 20, 1, 3},
+		{"serve read_text_file 1 MB, 32 at a time", "read_text_file", "files", "1m", nil, 1 << 20, 32, 3},
+		{fmt.Sprintf("serve directory_tree of %d files", tree), "directory_tree", fmt.Sprintf("serve-%d", tree), "", nil, tree * 40, 1, 5},
+		{fmt.Sprintf("serve search_files over %d", search), "search_files", fmt.Sprintf("serve-%d", search), "", map[string]any{"pattern": "**/*-7.txt"}, search / 100 * 10, 1, 5},
+	}
+}
+
+// chooseServe are the rows that are wanted.
+func chooseServe(wanted *regexp.Regexp, full bool) (cases []serveCase) {
+	for _, c := range serveCases(full) {
+		if wanted.MatchString(c.name) {
+			cases = append(cases, c)
+		}
+	}
+	return cases
+}
+
+// serveRows measures the chosen rows. Without server-filesystem there are none,
+// which the report says.
+func (l *lab) serveRows(ctx context.Context, r *report, wanted *regexp.Regexp, span time.Duration) error {
+	cases := chooseServe(wanted, r.Size.Name == "full")
+	if len(cases) == 0 {
+		return nil
+	}
+	peers, err := files.InstallPeers(ctx)
+	if err != nil {
+		r.Skipped = append(r.Skipped, "serve: "+err.Error())
+		return nil //nolint:nilerr // it is in the report
+	}
+	if err := makeFiles(l.path("files")); err != nil {
+		return err
+	}
+	for _, c := range cases {
+		if err := makeMany(l.path(c.dir), c.dir); err != nil {
+			return err
+		}
+		row := &filesRow{Name: c.name, Limit: c.limit}
+		r.Serve = append(r.Serve, row)
+		if err := l.serveRow(ctx, row, r, &c, peers, span); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serveRow starts both servers on one directory and measures one row.
+func (l *lab) serveRow(ctx context.Context, row *filesRow, r *report, c *serveCase, peers *files.Peers, span time.Duration) (err error) {
+	dir := l.path(c.dir)
+	serve := exec.CommandContext(ctx, l.rootsfs, "serve", "--root", rootName+"="+dir)
+	env, err := l.privateHome()
+	if err != nil {
+		return err
+	}
+	serve.Env = append(os.Environ(), env...)
+	var both []*lineHost
+	for _, cmd := range []*exec.Cmd{serve, peers.Server(ctx, "filesystem", io.Discard, dir)} {
+		p, err := newLineHost(ctx, cmd)
+		if err != nil {
+			row.Broken = err.Error()
+			break
+		}
+		both = append(both, p)
+	}
+	defer func() {
+		for _, p := range both {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	for rep := 0; rep < r.Repetitions && row.Broken == ""; rep++ {
+		fmt.Fprintf(l.log, "bench: %4.0f s  %s %d/%d\n", time.Since(r.When).Seconds(), row.Name, rep+1, r.Repetitions)
+		for i := range both {
+			which := (i + rep) % len(both)
+			out, err := both[which].tool(ctx, dir, c, load{AtOnce: c.atOnce, Span: span})
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err != nil {
+				row.Broken = err.Error()
+				break
+			}
+			if which == 0 {
+				row.Ours, row.P99 = append(row.Ours, out.PerSecond), append(row.P99, out.P99)
+			} else {
+				row.Theirs = append(row.Theirs, out.PerSecond)
+			}
+		}
+	}
+	return nil
+}
+
+// arguments are those of the call, with the path.
+func (c *serveCase) arguments(dir string) map[string]any {
+	args := map[string]any{"path": filepath.Join(dir, c.file)}
+	maps.Copy(args, c.args)
+	return args
+}
+
+// makeMany makes the files of a tree named serve-N, a hundred in a directory,
+// unless they are there.
+func makeMany(dir, name string) error {
+	var n int
+	if _, err := fmt.Sscanf(name, "serve-%d", &n); err != nil {
+		return nil //nolint:nilerr // another directory
+	}
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	temp := dir + ".new"
+	if err := os.RemoveAll(temp); err != nil { // of a run that was interrupted
+		return err
+	}
+	for i := range n {
+		sub := filepath.Join(temp, fmt.Sprintf("d%02d", i/10_000), fmt.Sprintf("e%02d", i/100%100))
+		if i%100 == 0 {
+			if err := os.MkdirAll(sub, 0o755); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(filepath.Join(sub, fmt.Sprintf("file-%d.txt", i%100)), []byte("x"), 0o644); err != nil {
+			return err
+		}
+	}
+	return os.Rename(temp, dir)
+}
+
+func judgeServe(r *report) []outcome {
+	var all []outcome
+	for _, row := range r.Serve {
+		all = append(all, judge(row.Name+", against "+filesTheirs, fmt.Sprintf("at least %.1f", row.Limit), row.ratio() > 0,
+			fmt.Sprintf("%.2f", row.ratio()), row.ratio() >= row.Limit))
+	}
+	return all
+}
+
+func (r *report) serveTable() string {
+	if len(r.Serve) == 0 {
+		return ""
+	}
+	table := [][]string{{"rootsfs serve over stdio", "calls/s", filesTheirs, "times as fast", "99 of 100 within"}}
+	for _, row := range r.Serve {
+		line := []string{row.Name, "BROKEN", "-", "-", "-"}
+		if row.Broken == "" {
+			line = []string{row.Name, fmt.Sprintf("%.1f", median(row.Ours)), fmt.Sprintf("%.1f", median(row.Theirs)),
+				fmt.Sprintf("%.1f", row.ratio()), fmt.Sprint(row.p99().Round(10 * time.Microsecond))}
+		}
+		table = append(table, line)
+	}
+	return format(table)
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// maxAnswer bounds what a server may answer, bytes.
+const maxAnswer = 64 << 20
+
+// lineHost is a host that costs next to nothing, so that what is measured is the
+// server: of an answer it reads the id, the length and whether it is an error. It
+// may be used concurrently.
+type lineHost struct {
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *wire.LineWriter
+	done chan struct{} // closed when the server has hung up
+
+	mu      sync.Mutex // guards the fields below
+	last    int
+	waiting map[int]chan answered
+}
+
+type answered struct {
+	size int
+	err  error
+}
+
+// newLineHost starts a server and shakes hands.
+func newLineHost(ctx context.Context, cmd *exec.Cmd) (*lineHost, error) {
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	broker.Widen(in)
+	broker.Widen(out)
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	h := &lineHost{cmd: cmd, in: in, out: wire.NewLineWriter(in), done: make(chan struct{}), waiting: map[int]chan answered{}}
+	go h.read(out)
+	if _, err := h.call(ctx, []byte(`"method":"initialize","params":{"protocolVersion":"`+filesRevision+`","capabilities":{},"clientInfo":{"name":"bench-host","version":"1"}}`)); err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	return h, h.out.Write([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
+}
+
+// read hands out answers until the server hangs up.
+func (h *lineHost) read(out io.Reader) {
+	defer close(h.done)
+	r := bufio.NewReaderSize(out, 64<<10)
+	var line []byte
+	for {
+		var err error
+		if line, err = wire.ReadLine(r, line, maxAnswer); err != nil {
+			return
+		}
+		id, ok := idOf(line)
+		if !ok {
+			continue // a notification
+		}
+		a := answered{size: len(line)}
+		if bytes.Contains(line, []byte(`"isError":true`)) || bytes.Contains(line, []byte(`"error":{`)) {
+			a.err = fmt.Errorf("the server answered %.300s", line)
+		}
+		h.mu.Lock()
+		c := h.waiting[id]
+		delete(h.waiting, id)
+		h.mu.Unlock()
+		if c != nil {
+			c <- a
+		}
+	}
+}
+
+// idOf finds the id of an answer: servers write it at its beginning or at its end.
+func idOf(line []byte) (int, bool) {
+	const near = 64
+	for _, part := range [][]byte{line[:min(len(line), near)], line[max(0, len(line)-near):]} {
+		i := bytes.LastIndex(part, []byte(`"id":`))
+		if i < 0 {
+			continue
+		}
+		digits := part[i+len(`"id":`):]
+		n := 0
+		for n < len(digits) && digits[n] >= '0' && digits[n] <= '9' {
+			n++
+		}
+		if id, err := strconv.Atoi(string(digits[:n])); err == nil {
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+// call sends a request, of which rest is what comes after the id, and returns how
+// long the answer is.
+func (h *lineHost) call(ctx context.Context, rest []byte) (int, error) {
+	c := make(chan answered, 1)
+	h.mu.Lock()
+	h.last++
+	id := h.last
+	h.waiting[id] = c
+	h.mu.Unlock()
+	frame := fmt.Appendf(make([]byte, 0, len(rest)+64), `{"jsonrpc":"2.0","id":%d,%s}`, id, rest)
+	if err := h.out.Write(frame); err != nil {
+		return 0, err
+	}
+	select {
+	case a := <-c:
+		return a.size, a.err
+	case <-h.done:
+		return 0, errors.New("the server hung up")
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// tool makes the calls of a row. A structured answer repeats its text.
+func (h *lineHost) tool(ctx context.Context, dir string, c *serveCase, l load) (loaded, error) {
+	params, err := json.Marshal(map[string]any{"name": c.tool, "arguments": c.arguments(dir)})
+	if err != nil {
+		return loaded{}, err
+	}
+	rest := append([]byte(`"method":"tools/call","params":`), params...)
+	return l.run(ctx, func(ctx context.Context) error {
+		n, err := h.call(ctx, rest)
+		if err == nil && n < 2*c.least {
+			err = fmt.Errorf("%s answered %d bytes", c.tool, n)
+		}
+		return err
+	})
+}
+
+// close hangs up and waits for the server to end.
+func (h *lineHost) close() error {
+	err := h.in.Close()
+	<-h.done
+	return errors.Join(err, h.cmd.Wait())
+}
