@@ -186,6 +186,37 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// A request without an end is ended, whoever sends it.
+func TestEndlessRequest(t *testing.T) {
+	l := newLab(t)
+	b := l.enter()
+	for what, who := range map[string]*browser{"the owner": b, "a stranger": {l: l}} {
+		req := b.request("POST", "/api/revoke", "", nil)
+		if who != b {
+			req.Header.Del(keyHeader)
+		}
+		c, err := net.Dial("tcp", l.s.access.host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "POST /api/revoke HTTP/1.1\r\nHost: %s\r\nTransfer-Encoding: chunked\r\n", l.s.access.host)
+		if err := req.Header.Write(c); err != nil {
+			t.Fatal(err)
+		}
+		_, err = fmt.Fprint(c, "\r\n")
+		sent := 0
+		chunk := "1000\r\n" + strings.Repeat(" ", 0x1000) + "\r\n"
+		for ; err == nil && sent < 1<<30; sent += len(chunk) {
+			_ = c.SetWriteDeadline(time.Now().Add(30 * time.Second))
+			_, err = fmt.Fprint(c, chunk)
+		}
+		_ = c.Close()
+		if err == nil || isTimeout(err) || sent > 64<<20 {
+			t.Errorf("%s may send %d bytes: %v", what, sent, err)
+		}
+	}
+}
+
 // A thousand idle event streams do not keep the owner out: the oldest end.
 func TestManyStreams(t *testing.T) {
 	l := newLab(t)

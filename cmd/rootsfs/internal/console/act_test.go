@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 )
 
-// R094: a root, a session and everything are revoked, and the answer says what
+// R008, R094: a root, a session and everything are revoked, and the answer says what
 // ended and how fast.
-func TestRevoke_R094(t *testing.T) {
+func TestRevoke_R008_R094(t *testing.T) {
 	l := newLab(t)
 	one, two := l.session("one", "a", "b"), l.session("two", "c")
 	b := l.enter()
@@ -26,6 +26,9 @@ func TestRevoke_R094(t *testing.T) {
 	}
 	if left := one.Registry().Roots(); len(left) != 1 || left[0].Grant.Root != "b" {
 		t.Errorf("left: %+v", left)
+	}
+	if len(two.Registry().Roots()) != 1 {
+		t.Error("another session's root has ended, too")
 	}
 	b.must("POST", "/api/revoke", `{"session":"one","names":["nope"]}`, &r)
 	if !strings.Contains(r.Sessions[0].Error, `no root is named "nope"`) {

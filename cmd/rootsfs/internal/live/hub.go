@@ -56,9 +56,9 @@ type Update struct {
 	Sessions []Session `json:"sessions,omitempty"`
 	// Empty says that there is no session, which Sessions cannot.
 	Empty bool `json:"empty,omitempty"`
-	// Questions are all that wait now, the oldest first; never nil if Asked.
+	// Questions are all that wait now, the oldest first, if Asked is set.
 	Questions []Question `json:"questions,omitempty"`
-	Asked     bool       `json:"asked,omitempty"` // Questions is told
+	Asked     bool       `json:"asked,omitempty"`
 	// Events are those since the last update, the oldest first; Lost is how many
 	// more there were.
 	Events []Event `json:"events,omitempty"`

@@ -49,11 +49,11 @@ class QuestionCard extends HTMLElement {
     this.time = h("select", {}, options(durations, "0"));
     this.path = h("input", { autocomplete: "off", spellcheck: false, placeholder: "all of it" });
     this.forget = h("button", { type: "button", onclick: () => dismiss(q.id) }, "Dismiss");
-    const wants = (right) => q.items.some((it) => !it.problem && it.mode !== "ro" && right);
+    const more = q.items.some((it) => !it.problem && it.mode !== "ro");
     const key = (k) => h("kbd", {}, k);
     this.buttons = [
       h("button", { type: "button", class: "go", "data-key": "r", onclick: () => this.decide({ approve: true, mode: "ro" }) }, "Allow read-only ", key("r")),
-      wants(true) && h("button", { type: "button", class: "danger", "data-key": "w", onclick: () => this.decide({ approve: true }) }, "Allow as asked: ", t(this.modes()), " ", key("w")),
+      more && h("button", { type: "button", class: "danger", "data-key": "w", onclick: () => this.decide({ approve: true }) }, "Allow as asked: ", t(this.modes()), " ", key("w")),
       h("button", { type: "button", "data-key": "d", onclick: () => this.decide({}) }, "Deny ", key("d")),
       h("button", { type: "button", "data-key": "m", onclick: () => this.decide({ remember: true }) }, "Deny and remember ", key("m")),
     ].filter(Boolean);

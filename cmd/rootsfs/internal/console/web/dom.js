@@ -74,7 +74,12 @@ export function keyed(parent, list, keyOf, make, update) {
     else parent.insertBefore(e, at);
     update?.(e, item);
   }
-  for (const e of have.values()) e.remove();
+  // What is left stands behind the last that is wanted, also where two have one key.
+  while (at) {
+    const next = at.nextElementSibling;
+    at.remove();
+    at = next;
+  }
 }
 
 // put sets text if it is another: writing the same wakes screen readers.

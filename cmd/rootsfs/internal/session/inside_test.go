@@ -1,0 +1,74 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// A look at what a question asks for follows no link, does not enter what the
+// policy hides, and ends when it has seen enough or its time is up.
+func TestLook(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{"a/b", ".ssh/deep", "empty"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 20 {
+		for _, d := range []string{"a/b", ".ssh/deep"} {
+			if err := os.WriteFile(filepath.Join(dir, d, fmt.Sprint("f", i)), []byte("xy"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for link, to := range map[string]string{"up": "..", "a/self": ".", "out": "/"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	patterns := guard.Patterns{Deny: guard.Texts("empty/")}
+	rules, err := patterns.Preview()
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		what     string
+		ctx      context.Context
+		left     int
+		at       string
+		complete bool
+		files    int64
+		dirs     int64
+		withheld int64
+	}{
+		{"all of it", t.Context(), 1000, dir, true, 23, 2, 2},
+		{"a file", t.Context(), 1000, dir + "/a/b/f1", true, 1, 0, 0},
+		{"what is gone", t.Context(), 1000, dir + "/gone", false, 0, 0, 0},
+		{"a link", t.Context(), 1000, dir + "/up", true, 1, 0, 0},
+		{"no time", over, 1000, dir, false, 0, 0, 0},
+	} {
+		l := &look{ctx: tt.ctx, rules: rules, left: tt.left, start: time.Now()}
+		l.out.Complete = true
+		l.top(tt.at)
+		if a := l.answer(); a.Complete != tt.complete || a.Files != tt.files || a.Dirs != tt.dirs || a.Withheld != tt.withheld || int(a.Withheld) != len(a.Examples) {
+			t.Errorf("%s: %+v", tt.what, a)
+		}
+	}
+	few := &look{ctx: t.Context(), rules: rules, left: 6, start: time.Now()}
+	few.out.Complete = true
+	few.top(dir)
+	if a := few.answer(); a.Complete || a.Files+a.Dirs+a.Withheld > 6 || a.Files+a.Dirs+a.Withheld == 0 {
+		t.Errorf("six names: %+v", a)
+	}
+	if _, err := (&guard.Patterns{Hide: guard.Texts("[")}).Preview(); err == nil {
+		t.Error("a pattern that cannot be meant is taken")
+	}
+}
