@@ -168,7 +168,7 @@ func (n *node) target(fh fs.FileHandle) (vfs.At, *vfs.File, syscall.Errno) {
 		return at, nil, 0
 	}
 	if f := n.anyFile(); f != nil {
-		return vfs.At{Path: f.Path(), ID: n.id(), Epoch: n.view.epoch}, f, 0
+		return vfs.At{Path: f.Path(), ID: n.id(), Epoch: n.view.epoch, Nameless: true}, f, 0
 	}
 	return vfs.At{}, nil, orphan
 }
@@ -225,7 +225,7 @@ func (n *node) anyhow(f func(at vfs.At, file *vfs.File) error) syscall.Errno {
 		}
 	}
 	if have := n.anyFile(); have != nil {
-		return names.Errno(f(vfs.At{Path: have.Path(), ID: n.id(), Epoch: n.view.epoch}, have))
+		return names.Errno(f(vfs.At{Path: have.Path(), ID: n.id(), Epoch: n.view.epoch, Nameless: true}, have))
 	}
 	return errno
 }

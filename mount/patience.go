@@ -81,20 +81,29 @@ func awaitDeath(interrupted <-chan struct{}, tid uint32, death chan<- struct{}, 
 	}
 }
 
-// killed reports whether a thread is gone or about to: every signal that is going
-// to end a process is made a pending SIGKILL of each of its threads
-// (kernel/signal.c, complete_signal).
+// coreSignals end a process with a core dump, unless it handles them.
+const coreSignals = 1<<(unix.SIGQUIT-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGABRT-1) | 1<<(unix.SIGBUS-1) |
+	1<<(unix.SIGFPE-1) | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGSYS-1) | 1<<(unix.SIGXCPU-1) | 1<<(unix.SIGXFSZ-1)
+
+// killed reports whether a thread is gone or about to. A signal that is going to
+// end a process is made a pending SIGKILL of each of its threads
+// (kernel/signal.c, complete_signal), but for those that dump a core.
 func killed(tid uint32) bool {
 	status, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(tid), 10) + "/status")
 	if err != nil {
-		return os.IsNotExist(err)
+		// With hidepid it is merely not shown.
+		return os.IsNotExist(err) && unix.Kill(int(tid), 0) == unix.ESRCH
 	}
-	for _, set := range []string{"\nSigPnd:", "\nShdPnd:"} {
-		_, rest, _ := bytes.Cut(status, []byte(set))
+	set := func(name string) uint64 {
+		_, rest, _ := bytes.Cut(status, []byte("\n"+name+":"))
 		line, _, _ := bytes.Cut(rest, []byte("\n"))
-		if pending, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64); err == nil && pending&(1<<(unix.SIGKILL-1)) != 0 {
-			return true
+		n, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64)
+		if err != nil {
+			return 0 // another kernel's format: it is not known to die
 		}
+		return n
 	}
-	return false
+	pending := set("SigPnd") | set("ShdPnd")
+	return pending&(1<<(unix.SIGKILL-1)) != 0 ||
+		pending&coreSignals&^set("SigCgt")&^set("SigIgn")&^set("SigBlk") != 0
 }

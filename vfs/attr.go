@@ -80,6 +80,14 @@ func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a At
 	})
 }
 
+// nameless refuses a file that has a name.
+func nameless(info *Info) error {
+	if info.Nlink != 0 {
+		return unix.ESTALE
+	}
+	return nil
+}
+
 // onNode runs an operation on the descriptor of a place, or of an open file.
 func (t *Tree) onNode(ctx context.Context, req guard.Request, at At, f *File,
 	g func(l *guard.Lease, fd int, open bool, info Info) (Info, error),
@@ -87,6 +95,9 @@ func (t *Tree) onNode(ctx context.Context, req guard.Request, at At, f *File,
 	if f != nil {
 		return onFile(ctx, f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
 			info, err := beneath.Stat(fd)
+			if err == nil && at.Nameless {
+				err = nameless(&info)
+			}
 			if err != nil {
 				return Info{}, 0, err
 			}

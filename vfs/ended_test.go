@@ -73,7 +73,7 @@ func TestFileInNestedRoot(t *testing.T) {
 		if n, err := out.CopyTo(bg, who, 0, in, 0, 5); err == nil {
 			t.Errorf("copied %d bytes into a read-only root", n)
 		}
-		again, err := in.Reopen(bg, who, unix.O_RDONLY, false)
+		again, err := in.Reopen(bg, who, unix.O_RDONLY, true)
 		b.must(err)
 		defer again.Close()
 		b.revoke("in")

@@ -1,6 +1,7 @@
 package vfs_test
 
 import (
+	"os"
 	"testing"
 	"time"
 )
@@ -16,6 +17,12 @@ func noLeak(t testing.TB, before, extra int) {
 		now = openFDs(t)
 	}
 	if now > before+extra {
-		t.Errorf("%d descriptors were open before, %d are now", before, now)
+		var open []string
+		entries, _ := os.ReadDir("/proc/self/fd")
+		for _, e := range entries {
+			to, _ := os.Readlink("/proc/self/fd/" + e.Name())
+			open = append(open, e.Name()+" "+to)
+		}
+		t.Errorf("%d descriptors were open before, %d are now: %q", before, now, open)
 	}
 }

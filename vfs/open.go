@@ -115,13 +115,22 @@ func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, 
 	return opened{f, info}, nil
 }
 
-// Reopen opens a file once more through one that is open, whether or not it
-// still has a name; not for writing if the name was given to another file
-// (ESTALE), because nobody would find what is written.
-// quiet leaves no record: the new description serves an operation, not a program.
+// Reopen opens a file once more through one that is open. quiet leaves no record:
+// the new description serves an operation, not a program. Programs get one only of
+// a file without a name (see At.Nameless), and none for writing if the name was
+// given to another file, because nobody would find what is written (ESTALE).
 func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, quiet bool) (*File, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet}
 	o, err := onFileDrop(ctx, f, req, dropOpened, func(l *guard.Lease, fd int) (opened, int64, error) {
+		if !quiet {
+			info, err := beneath.Stat(fd)
+			if err == nil {
+				err = nameless(&info)
+			}
+			if err != nil {
+				return opened{}, 0, err
+			}
+		}
 		writes := !quiet && flags&unix.O_ACCMODE != unix.O_RDONLY
 		if writes {
 			if err := f.t.writers.enter(ctx, l, f.at.ID); err != nil {

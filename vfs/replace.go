@@ -24,7 +24,9 @@ var etagKey = sync.OnceValue(func() []byte {
 })
 
 // ETag names one state of a file: it changes whenever the file's contents or
-// attributes do, or another file takes its place.
+// attributes do, or another file takes its place. That of a file that somebody has
+// open for writing is another one than it has afterwards, so nobody can go by it
+// who read in the middle of a write.
 func ETag(info *Info) string {
 	mac := hmac.New(sha256.New, etagKey())
 	var b [56]byte
@@ -33,6 +35,9 @@ func ETag(info *Info) string {
 		binary.LittleEndian.PutUint64(b[i*8:], v)
 	}
 	mac.Write(b[:])
+	if info.Writing {
+		mac.Write([]byte("w"))
+	}
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:18])
 }
 

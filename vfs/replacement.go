@@ -215,6 +215,13 @@ func (p *replacement) commit(agree func(old *Info) error) (placed, error) {
 	if err == nil && !p.cond.NoDurable {
 		err = beneath.Fsync(p.s.fd, false)
 	}
+	// Whoever opens the new file for writing waits until its etag has been
+	// taken, or the etag would be good for writes that its receiver never saw.
+	settle := func() {}
+	if err == nil {
+		settle, err = p.unsettled()
+	}
+	defer func() { settle() }()
 	if err == nil {
 		err = p.move(old, agree)
 	}
@@ -231,6 +238,19 @@ func (p *replacement) commit(agree func(old *Info) error) (placed, error) {
 		p.l.MadeName(p.d.Rel(dir.Rel()), p.base, res.info.ID(), false)
 	}
 	return res, err
+}
+
+// unsettled keeps writers from the staged file until settle is called.
+func (p *replacement) unsettled() (settle func(), err error) {
+	info, err := beneath.Stat(p.s.fd)
+	if err != nil {
+		return func() {}, err
+	}
+	done, err := p.t.writers.replace(p.ctx, p.l, info.ID())
+	if err != nil {
+		return func() {}, err
+	}
+	return func() { done(false) }, nil
 }
 
 // again judges the name once more, in roots with patterns: while the contents

@@ -47,10 +47,17 @@ func Opener() guard.Opener { return beneath.Opener{} }
 //
 // Epoch, unless 0, is the lifetime of the root in which the front end learned of
 // the place; in another lifetime the operation is refused.
+//
+// Nameless is for a place that is known to be the file's no more, when the
+// operation is given an open file to go by: it is refused with ESTALE if the file
+// has a name somewhere. One that was moved may lie outside of the root by now, or
+// where the patterns say something else; only what was removed belongs to those
+// who have it open.
 type At struct {
-	Path  guard.Path
-	ID    guard.Identity
-	Epoch uint64
+	Path     guard.Path
+	ID       guard.Identity
+	Epoch    uint64
+	Nameless bool
 }
 
 // request begins the description of an operation at a place, or at a name in it.

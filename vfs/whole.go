@@ -79,7 +79,10 @@ type chunk struct {
 // during the reading is read again, so that no chunk is a mixture; if it keeps
 // changing, or is not in the state ifMatch names (unless ""), it is a Conflict.
 // What stat(2) cannot tell apart, the reading cannot: one write(2) that is in the
-// middle of its bytes the whole time, or times the file system keeps too coarse.
+// middle of its bytes the whole time, or times the file system keeps too coarse. Of
+// a file that is open for writing through this Tree, or in the middle of a
+// WriteRange, the attributes say so (Info.Writing), and their etag is good for
+// reading on, but for no replacement.
 // Only regular files are read; others are refused at once, unopened.
 func (t *Tree) ReadRange(ctx context.Context, c guard.Caller, p guard.Path, off int64, buf []byte, ifMatch string) (int, Info, error) {
 	got, err := t.readChunk(ctx, c, p, off, int64(len(buf)), ifMatch, func(l *guard.Lease, _ int64) ([]byte, error) {
@@ -128,15 +131,18 @@ func (t *Tree) readChunk(ctx context.Context, c guard.Caller, p guard.Path, off,
 			if err != nil {
 				return chunk{}, err
 			}
-			return readState(fd, off, buf, ifMatch)
+			return t.readState(fd, off, buf, ifMatch)
 		})
 		return ck, int64(ck.n), err
 	})
 }
 
-func readState(fd int, off int64, buf []byte, ifMatch string) (chunk, error) {
+func (t *Tree) readState(fd int, off int64, buf []byte, ifMatch string) (chunk, error) {
 	before, err := beneath.Stat(fd)
 	for range readTries {
+		// After the times and before the bytes: a writer that has closed the
+		// file by now had written all that the times tell of.
+		before.Writing = err == nil && t.writers.busy(before.ID()) != nil
 		if err == nil && ifMatch != "" && ifMatch != ETag(&before) {
 			err = &guard.Error{Kind: names.Conflict}
 		}
@@ -152,6 +158,7 @@ func readState(fd int, off int64, buf []byte, ifMatch string) (chunk, error) {
 			return chunk{}, err
 		}
 		if sameState(&before, &after) {
+			after.Writing = before.Writing
 			return chunk{n, after, buf}, nil
 		}
 		before = after
@@ -271,6 +278,11 @@ func (o *overwriting) run(data []byte) (written, error) {
 		return written{}, err
 	}
 	defer beneath.Close(fd)
+	id, since, err := o.t.writers.begin(o.ctx, o.l, fd)
+	if err != nil {
+		return written{}, err
+	}
+	defer o.t.writers.leave(id)
 	err = o.write(fd, data)
 	if err != nil && made && o.wrote.Load() == 0 {
 		_ = beneath.Unlink(d, base) // nothing came of it
@@ -283,6 +295,7 @@ func (o *overwriting) run(data []byte) (written, error) {
 		o.l.NotMade()
 	}
 	info, err := beneath.Stat(fd)
+	info.Writing = !o.t.writers.alone(id, since) // others may have written before the times were read
 	if err == nil && made {
 		dir, _ := o.path.Split()
 		o.l.Made(info.ID())

@@ -25,7 +25,8 @@ import (
 // through a mapping there and the kernel has not yet written back is refused then,
 // too: msync(2) and fsync(2) tell of it.
 //
-// Writing in place (WriteRange) replaces nothing and is not concerned.
+// Writing in place (WriteRange) replaces nothing; it is one of those who have the
+// file open.
 
 // writers knows the files that are open for writing.
 type writers struct {
@@ -39,7 +40,8 @@ type writers struct {
 }
 
 type beingWritten struct {
-	open int
+	open    int
+	entered uint64 // how often somebody came while open was not 0
 	// replacing is not nil while the file is being replaced, and closed
 	// afterwards.
 	replacing chan struct{}
@@ -74,8 +76,34 @@ func (w *writers) tidyLocked(id guard.Identity) {
 func (w *writers) enter(ctx context.Context, l *guard.Lease, id guard.Identity) error {
 	return w.settled(ctx, l, id, func(f *beingWritten) error {
 		f.open++
+		f.entered++
 		return nil
 	})
+}
+
+// begin is enter for a descriptor; since is for alone.
+func (w *writers) begin(ctx context.Context, l *guard.Lease, fd int) (id guard.Identity, since uint64, err error) {
+	info, err := beneath.Stat(fd)
+	if err != nil {
+		return id, 0, err
+	}
+	id = info.ID()
+	err = w.settled(ctx, l, id, func(f *beingWritten) error {
+		f.open++
+		f.entered++
+		if since = f.entered; f.open > 1 {
+			since = 0 // not alone from the first
+		}
+		return nil
+	})
+	return id, since, err
+}
+
+// alone reports whether the writer that began then has been the only one.
+func (w *writers) alone(id guard.Identity, since uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.fileLocked(id).entered == since
 }
 
 func (w *writers) leave(id guard.Identity) {

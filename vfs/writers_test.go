@@ -152,3 +152,31 @@ func (b *bed) count(t *testing.T) bool {
 	}
 	return true
 }
+
+// The etag of what was read while somebody had the file open for writing is good
+// for reading on, and for no replacement: the times may have been those of a write
+// whose bytes were still to come. So is that of a write in place beside another.
+func TestETagOfAFileBeingWritten(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		b.put("n", "old")
+		f := b.open("n", unix.O_RDWR)
+		buf := make([]byte, 3)
+		_, during, err := b.t.ReadRange(bg, who, b.path("n"), 0, buf, "")
+		b.must(err)
+		_, _, err = b.t.ReadRange(bg, who, b.path("n"), 1, buf, vfs.ETag(&during))
+		b.must(err)
+		_, beside, err := b.t.WriteRange(bg, who, b.path("n"), []byte("N"), vfs.WriteHow{})
+		b.must(err)
+		f.Close()
+		for what, info := range map[string]vfs.Info{"read": during, "written": beside} {
+			_, err := b.t.Replace(bg, who, b.at("n"), bytes.NewReader(nil), vfs.IfMatch{ETag: vfs.ETag(&info)})
+			if names.Reason(err) != names.Conflict {
+				t.Errorf("replaced on the etag of what was %s while it was open for writing: %v", what, err)
+			}
+		}
+		_, alone, err := b.t.WriteRange(bg, who, b.path("n"), []byte("n"), vfs.WriteHow{})
+		b.must(err)
+		b.must(second(b.t.Replace(bg, who, b.at("n"), bytes.NewReader([]byte("new")), vfs.IfMatch{ETag: vfs.ETag(&alone)})))
+		b.contents("n", "new")
+	})
+}

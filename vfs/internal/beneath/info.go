@@ -25,6 +25,10 @@ type Info struct {
 	Mtime   unix.StatxTimestamp
 	Ctime   unix.StatxTimestamp
 	Btime   unix.StatxTimestamp // zero where the file system has none
+	// Writing is set by the tree where it matters: somebody has the file open
+	// for writing, so that its times may already be those of a write(2) whose
+	// bytes are still to come (mm/filemap.c updates them first).
+	Writing bool
 }
 
 // ID is the file's identity.

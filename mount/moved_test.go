@@ -1,0 +1,85 @@
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// A file that the owner moved out of the root stays readable to who has it open,
+// as anywhere; but an open descriptor is no way to more: not to a new open, for
+// writing least of all, and not to its attributes. The same where the patterns hide
+// what it is called now. One that was removed belongs to those who have it open.
+func TestMovedFileIsNotReopened(t *testing.T) {
+	for _, level := range []Level{Strict, Audit} { // at max opens are not asked
+		for _, c := range []struct {
+			name, to string
+			reopens  bool
+		}{
+			{"moved out", "../outside/f", false},
+			{"renamed to a hidden name", ".env", false},
+			{"removed", "", true},
+		} {
+			t.Run(level.String()+"/"+c.name, func(t *testing.T) {
+				base := t.TempDir()
+				src := filepath.Join(base, "src")
+				for _, dir := range []string{src, filepath.Join(base, "outside")} {
+					if err := os.Mkdir(dir, 0o755); err != nil {
+						t.Fatal(err)
+					}
+				}
+				m := newTestMount(t, guard.ReadWrite, func(o *Options, g *guard.Grant) { o.Level, g.Dir = level, src })
+				at := filepath.Join(src, "f")
+				if err := os.WriteFile(at, []byte("secret"), 0o666); err != nil {
+					t.Fatal(err)
+				}
+				f, err := os.Open(filepath.Join(m.root, "f"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				if c.to == "" {
+					err = os.Remove(filepath.Join(m.root, "f"))
+				} else {
+					to := filepath.Join(src, c.to)
+					err = os.Rename(at, to)
+					at = to
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				proc := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+				for _, flags := range []int{unix.O_RDWR, unix.O_WRONLY | unix.O_TRUNC, unix.O_RDONLY} {
+					again, err := unix.Open(proc, flags|unix.O_CLOEXEC, 0)
+					if err == nil {
+						unix.Close(again)
+					}
+					if (err == nil) != c.reopens {
+						t.Errorf("reopening with %#o: %v, want success: %v", flags, err, c.reopens)
+					}
+				}
+				if err := unix.Setxattr(proc, "user.x", []byte("y"), 0); (err == nil) != c.reopens && !errors.Is(err, unix.ENOTSUP) {
+					t.Errorf("setxattr: %v, want success: %v", err, c.reopens)
+				}
+				if err := f.Chmod(0o600); (err == nil) != c.reopens {
+					t.Errorf("chmod: %v, want success: %v", err, c.reopens)
+				}
+				if c.reopens {
+					return // and was truncated
+				}
+				if got, err := os.ReadFile(at); err != nil || string(got) != "secret" {
+					t.Errorf("the moved file holds %q, %v", got, err)
+				}
+				if info, err := os.Stat(at); err != nil || info.Mode().Perm() == 0o600 {
+					t.Errorf("the moved file is %v, %v", info, err)
+				}
+			})
+		}
+	}
+}
