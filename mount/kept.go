@@ -73,7 +73,7 @@ func (n *node) openAnyhow(ctx context.Context, c guard.Caller, flags int) (*vfs.
 	if have == nil {
 		return nil, err
 	}
-	return have.Reopen(ctx, c, flags, false)
+	return have.Reopen(ctx, c, flags, vfs.Reopening{Read: n.view.m.opt.Level == Max})
 }
 
 func (n *node) retain(ctx context.Context, f *vfs.File) (*vfs.File, syscall.Errno) {

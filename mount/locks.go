@@ -56,13 +56,13 @@ func (n *node) lockFile(ctx context.Context, c guard.Caller, fh fs.FileHandle, o
 	}
 	// A write lock takes a description open for writing; POSIX owners may come
 	// with another descriptor next time, so the widest that can be had.
-	f, err := h.file.Reopen(ctx, c, unix.O_RDWR, true)
+	f, err := h.file.Reopen(ctx, c, unix.O_RDWR, vfs.Reopening{Quiet: true})
 	if err != nil {
 		mode := unix.O_RDONLY
 		if !h.file.Readable() {
 			mode = unix.O_WRONLY
 		}
-		if f, err = h.file.Reopen(ctx, c, mode, true); err != nil {
+		if f, err = h.file.Reopen(ctx, c, mode, vfs.Reopening{Quiet: true}); err != nil {
 			return nil, names.Errno(err)
 		}
 	}

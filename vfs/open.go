@@ -115,14 +115,24 @@ func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, 
 	return opened{f, info}, nil
 }
 
-// Reopen opens a file once more through one that is open. quiet leaves no record:
-// the new description serves an operation, not a program. Programs get one only of
-// a file without a name (see At.Nameless), and none for writing if the name was
-// given to another file, because nobody would find what is written (ESTALE).
-func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, quiet bool) (*File, error) {
+// Reopening says what Reopen is for.
+type Reopening struct {
+	Quiet bool // leaves no record: it serves an operation, not a program
+	// Read lets a file that has a name (see At.Nameless) be opened for reading:
+	// for a front end that is not asked when a program opens, so that it cannot
+	// tell a new open from the use of an old one.
+	Read bool
+}
+
+// Reopen opens a file once more through one that is open. Programs get one only of
+// a file without a name, and none for writing if the name was given to another
+// file, because nobody would find what is written (ESTALE).
+func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopening) (*File, error) {
+	quiet := how.Quiet
 	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet}
 	o, err := onFileDrop(ctx, f, req, dropOpened, func(l *guard.Lease, fd int) (opened, int64, error) {
-		if !quiet {
+		writes := !quiet && flags&unix.O_ACCMODE != unix.O_RDONLY
+		if !quiet && (writes || !how.Read) {
 			info, err := beneath.Stat(fd)
 			if err == nil {
 				err = nameless(&info)
@@ -131,7 +141,6 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, quiet bool
 				return opened{}, 0, err
 			}
 		}
-		writes := !quiet && flags&unix.O_ACCMODE != unix.O_RDONLY
 		if writes {
 			if err := f.t.writers.enter(ctx, l, f.at.ID); err != nil {
 				return opened{}, 0, err
