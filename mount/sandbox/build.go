@@ -345,3 +345,18 @@ func (b *builder) seal() error {
 	err := unix.MountSetattr(b.root, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 	return step(err, "make the new root read-only")
 }
+
+// loopback brings the interface up that a new network namespace has.
+func loopback() error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return step(err, "open a socket")
+	}
+	defer unix.Close(s)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return step(err, "name the loopback interface")
+	}
+	req.SetUint16(unix.IFF_UP)
+	return step(unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req), "bring the loopback interface up")
+}

@@ -97,6 +97,22 @@ func TestNotReleased(t *testing.T) {
 	})
 }
 
+// No signal that a command sends to its init ends or stops that. At level None
+// nothing keeps the signals away from it.
+func TestInitOutlivesSignals(t *testing.T) {
+	o := Options{Level: None, Private: private(t)}
+	if os.Geteuid() == 0 {
+		o.UID, o.GID = DefaultID()
+	}
+	// 9 and 19 are SIGKILL and SIGSTOP, which no program outlives; 32 to 34 are
+	// the C libraries' own, which Go leaves as they are.
+	out, exit := output(t, o, `sent=0; for n in $(seq 64); do case $n in 9|19|32|33|34) ;; *) kill -$n $PPID 2>/dev/null && sent=$((sent+1));; esac; sleep 0.01; done
+		test $sent -ge 59 && kill -0 $PPID && echo alive`)
+	if out != "alive" || exit != (Exit{}) {
+		t.Errorf("inside: %q, %+v", out, exit)
+	}
+}
+
 // living are our children that have not ended.
 func living() []int {
 	return slices.DeleteFunc(children(os.Getpid()), func(pid int) bool {
