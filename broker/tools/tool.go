@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -80,11 +81,11 @@ func (r *result) append(b []byte) []byte {
 	const block = `{"type":"text","text":`
 	b = append(b, `{"content":[`+block...)
 	from := len(b)
-	b = wire.AppendString(b, strings.ToValidUTF8(r.text, "\uFFFD"))
+	b = wire.AppendString(b, valid(r.text))
 	to := len(b)
 	b = append(b, '}')
 	if r.note != "" {
-		b = append(wire.AppendString(append(b, ","+block...), strings.ToValidUTF8(r.note, "\uFFFD")), '}')
+		b = append(wire.AppendString(append(b, ","+block...), valid(r.note)), '}')
 	}
 	if r.failed {
 		return append(b, `],"isError":true}`...)
@@ -92,6 +93,14 @@ func (r *result) append(b []byte) []byte {
 	b = append(b, `],"structuredContent":{"content":`...)
 	b = append(b, b[from:to]...)
 	return append(b, "}}"...)
+}
+
+// valid is a text as JSON takes it; nearly every one is already.
+func valid(text string) string {
+	if utf8.ValidString(text) {
+		return text
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
 // handler is a row as the SDK calls it.

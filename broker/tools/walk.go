@@ -263,6 +263,7 @@ func (c *call) directoryTree() (*result, error) {
 		return nil, err
 	}
 	t := treeWriter{limit: c.s.cfg.Answer}
+	t.b.Grow(treeRoom)
 	for _, name := range w.rel { // of an earlier answer
 		t.entry(t.depth, name, true)
 		t.depth++
@@ -289,6 +290,9 @@ func (c *call) directoryTree() (*result, error) {
 		}
 	}
 }
+
+// treeRoom is what a tree begins with, bytes: it grows by copying.
+const treeRoom = 256 << 10
 
 // treeWriter writes nested lists as JSON.stringify(tree, null, 2) does.
 type treeWriter struct {

@@ -120,7 +120,9 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("harden the process: %w", err)
 	}
-	manyPs()
+	if !opt.Unmounted {
+		manyPs()
+	}
 	s := &Session{
 		opt: opt, started: time.Now(), ending: make(chan struct{}), endDone: make(chan struct{}),
 		past: map[guard.RootName]granted{}, perms: map[uint64]string{}, looks: make(chan struct{}, insideLooks),
