@@ -16,11 +16,14 @@ import (
 type entry struct {
 	name string
 	path guard.Path
-	info vfs.Info
+	typ  uint32 // S_IFMT
+	size int64
 }
 
+func (e *entry) isDir() bool { return e.typ == unix.S_IFDIR }
+
 func (e *entry) kind() string {
-	if e.info.IsDir() {
+	if e.isDir() {
 		return "[DIR]"
 	}
 	return "[FILE]"
@@ -37,8 +40,9 @@ func (c *call) page(p guard.Path, cursor string, info, follow bool) ([]entry, st
 	}
 	defer page.Release()
 	list := make([]entry, len(page.Entries))
-	for i, e := range page.Entries {
-		list[i] = entry{e.Name, e.Path, e.Info}
+	for i := range page.Entries { // not copied whole: that costs more than the rest
+		e := &page.Entries[i]
+		list[i] = entry{e.Name, e.Path, uint32(e.Info.Type()), e.Info.Size}
 	}
 	slices.SortFunc(list, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	return list, page.Next, nil
@@ -115,17 +119,17 @@ func (c *call) listWithSizes() (*result, error) {
 		return nil, err
 	}
 	for i := range list {
-		if list[i].info.Type() != unix.S_IFLNK {
+		if list[i].typ != unix.S_IFLNK {
 			continue
 		}
 		// A link's size is that of what it leads to, where it leads inside.
-		list[i].info.Size = 0
+		list[i].size = 0
 		if to, _, err := c.s.cfg.Tree.Stat(c.ctx, c.s.caller, list[i].path); err == nil {
-			list[i].info.Size = to.Size
+			list[i].size = to.Size
 		}
 	}
 	if a.SortBy == "size" {
-		slices.SortStableFunc(list, func(a, b entry) int { return int(min(1, max(-1, b.info.Size-a.info.Size))) })
+		slices.SortStableFunc(list, func(a, b entry) int { return int(min(1, max(-1, b.size-a.size))) })
 	}
 	return &result{text: sized(list), note: goOn(next)}, nil
 }
@@ -137,11 +141,11 @@ func sized(list []entry) string {
 	for i := range list {
 		e := &list[i]
 		size := ""
-		if e.info.IsDir() {
+		if e.isDir() {
 			dirs++
 		} else {
-			files, total = files+1, total+e.info.Size
-			size = fmt.Sprintf("%10s", formatSize(e.info.Size))
+			files, total = files+1, total+e.size
+			size = fmt.Sprintf("%10s", formatSize(e.size))
 		}
 		name := shownName(e.name)
 		fmt.Fprintf(&b, "%s %s%s %s\n", e.kind(), name, strings.Repeat(" ", max(0, 30-len(utf16.Encode([]rune(name))))), size)

@@ -123,7 +123,7 @@ func (c *call) searchWithinFiles() (*result, error) {
 		if matchesAny(a.Exclude, rel) {
 			continue
 		}
-		switch e.info.Type() {
+		switch e.typ {
 		case unix.S_IFDIR:
 			err = w.down(&e)
 		case unix.S_IFREG:

@@ -212,7 +212,7 @@ func (c *call) searchFiles() (*result, error) {
 			}
 			b.WriteString(shownName(base + "/" + rel))
 		}
-		if e.info.IsDir() {
+		if e.isDir() {
 			if err := w.down(&e); err != nil {
 				return nil, err
 			}
@@ -279,8 +279,8 @@ func (c *call) directoryTree() (*result, error) {
 		if matchesAny(exclude, rel) {
 			continue
 		}
-		t.entry(len(w.rel), e.name, e.info.IsDir())
-		if e.info.IsDir() {
+		t.entry(len(w.rel), e.name, e.isDir())
+		if e.isDir() {
 			if err := w.down(&e); err != nil {
 				return nil, err
 			}
