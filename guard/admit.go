@@ -202,6 +202,9 @@ func (l *Lease) enter() error {
 		return r.gone()
 	}
 	l.root, l.gen, l.policy, l.fences = r, gen, r.policy.Load(), r.fences.Load()
+	if l.reg.suspended.Load() != nil && l.reg.isSuspended(&req.Caller) {
+		return &Error{Kind: names.Suspended} // after acquire: who is not counted yet is told
+	}
 	l.patterned = l.havePatterns()
 	for _, h := range []*Hold{req.Held, req.Held2} {
 		if err := l.holding(h); err != nil {

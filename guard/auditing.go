@@ -155,6 +155,9 @@ func (g *Registry) record(rec Record) error {
 		// The owner hears of it whether or not the log can take it.
 		g.notify(Event{Kind: EventRefusal, Root: rec.Path.Root, Record: &rec})
 	}
+	if rec.Verdict == Refused {
+		g.offended(&rec)
+	}
 	if g.cfg.Auditor == nil {
 		return nil
 	}

@@ -74,6 +74,10 @@ const (
 	EventRefusal     EventKind = "refusal"
 	// EventRepository: a root's user has made a repository in it.
 	EventRepository EventKind = "repository"
+	// A subject was refused too often; it is suspended for that; it goes on.
+	EventAbuse     EventKind = "abuse"
+	EventSuspended EventKind = "suspended"
+	EventResumed   EventKind = "resumed"
 )
 
 // Event tells observers what changed. Record is set for refusals.
@@ -110,6 +114,9 @@ type Registry struct {
 	moves   moveLocks
 	quotas  quotas
 	bounded atomic.Bool // some subject has a quota
+
+	abuse     abuse
+	suspended atomic.Pointer[map[Subject]Suspension] // nil: nobody; written under mu
 
 	mu    sync.Mutex // guards the fields below and the making of snapshots
 	views []View

@@ -165,7 +165,7 @@ func (w *Watch) do(x *work) (retry bool, why endReason) {
 		return false, endGone
 	}
 	switch names.Reason(err) {
-	case names.Revoked, names.NoConsent, names.Permission, names.ReadOnly, names.Unavailable, names.Hidden:
+	case names.Revoked, names.NoConsent, names.Permission, names.ReadOnly, names.Unavailable, names.Hidden, names.Suspended:
 		return false, endRoot
 	}
 	w.kill(w.base)

@@ -77,6 +77,8 @@ func TestRunInProcess(t *testing.T) {
 		{"consent approve x --mode rx", exitUsage, "", "rootsfs: --mode: unknown mode \"rx\": write ro, rw, or a comma list of read, list, write, append, create, delete, rename, watch\n"},
 		{"consent deny", exitUsage, "", "rootsfs: name the question to deny, or use --all; see: rootsfs consent list\n"},
 		{"consent deny --all x", exitUsage, "", "rootsfs: --all and an id contradict each other: use one of them\n"},
+		{"revoke --all --subject a", exitUsage, "", "rootsfs: --subject contradicts names and --all: use one of them\n"},
+		{"mount --abuse-suspend /mnt", exitUsage, "", "rootsfs: --abuse-suspend says nothing without a bound: write --abuse-escapes or --abuse-refusals, too\n"},
 		{"revoke --all a", exitUsage, "", "rootsfs: --all and names contradict each other: use one of them\n"},
 		{"roots add", exitUsage, "", "rootsfs: a root is missing; see: rootsfs roots add --help\n"},
 		{"roots add --save --once x", exitUsage, "", "rootsfs: --save and --once contradict each other: one use is not kept for the next session\n"},

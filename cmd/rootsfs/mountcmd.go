@@ -21,6 +21,8 @@ import (
 // mountFlags are the flags of `rootsfs mount`.
 type mountFlags struct {
 	grantFlags
+	abuse       abuseFlags
+	subject     string
 	roots       []string
 	config      string
 	profile     string
@@ -67,6 +69,9 @@ says, the stricter wins.
 and mapping are gone, or one operation of a server that is served over files/*.
 Meanwhile nothing else opens it; afterwards it is revoked.
 
+With --subject the mount is for one server: what it does is on record under that
+name, quotas and abuse are counted for it, and roots of others are not there.
+
 --cache says how much the kernel may keep: audit (the default) keeps names,
 attributes and pages while the source is watched, and every open is recorded;
 strict asks for everything every time; max does not ask for opens either.
@@ -102,7 +107,9 @@ may have.`,
 	fs.BoolVar(&f.daemon, "daemon", false, "return when the mount answers; the session goes on in the background")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
 	fs.BoolVar(&f.debug, "debug", false, "log every request of the kernel")
+	fs.StringVar(&f.subject, "subject", "", "mount for this one `server`: every --root is for it alone, and it sees those and everybody's")
 	f.add(fs)
+	f.abuse.add(fs)
 	jsonFlag(a, cmd)
 	words(cmd, "cache", "strict", "audit", "max")
 	words(cmd, "locks", "local", "host")
@@ -181,6 +188,15 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 	}
 	o.Rules = guard.Rules{AllowSystem: f.allowSystem, AllowRootDir: f.allowTop}
 	o.Keep, o.Config, o.Profile = conf.Keep(), conf, f.profile
+	if o.Abuse, o.AbuseFixed, err = f.abuse.over(conf.Abuse); err != nil {
+		return o, err
+	}
+	if f.subject != "" {
+		if err := config.CheckSubject(f.subject); err != nil {
+			return o, usage(fmt.Errorf("--subject: %w", err))
+		}
+		o.Mount.Subject = guard.Subject(f.subject)
+	}
 	if o.Bound, err = f.bound(time.Now()); err != nil {
 		return o, err
 	}
@@ -255,6 +271,9 @@ func (f *mountFlags) allGrants(conf *config.Config, bound session.Bound) ([]guar
 	mine, err := f.all(f.roots, "command line")
 	if err != nil {
 		return nil, err
+	}
+	for i := range mine {
+		mine[i].Subject = guard.Subject(f.subject)
 	}
 	all = append(all, mine...)
 	for i := range all {

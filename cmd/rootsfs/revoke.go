@@ -12,10 +12,12 @@ import (
 
 func newRevokeCmd(a *app) *cobra.Command {
 	var all bool
+	var subject string
 	cmd := &cobra.Command{
-		Use:   "revoke NAME... | --all",
+		Use:   "revoke NAME... | --subject SERVER | --all",
 		Short: "End roots: whatever programs hold of them is dead",
-		Long: `End the named roots, or all of them, while the session goes on. When revoke
+		Long: `End the named roots, those that are for one server alone (--subject; what is
+everybody's it keeps), or all of them, while the session goes on. When revoke
 returns, every descriptor, mapping, directory handle, working directory and lock
 that programs hold in them is dead, and what they wrote is on the source.
 Granting the same directory again does not wake any of it. If one of the names is
@@ -24,22 +26,28 @@ not that of a root, nothing is revoked.
 If something could not be taken back within the deadline, because the source
 does not answer, revoke says what, and the exit code is 1.`,
 		Example: `  rootsfs revoke out
+  rootsfs revoke --subject editor
   rootsfs revoke --all --session work --json`,
 		Args: func(c *cobra.Command, args []string) error {
 			if all && len(args) > 0 {
 				return usage(errors.New("--all and names contradict each other: use one of them"))
 			}
-			if !all && len(args) == 0 {
+			if subject != "" && (all || len(args) > 0) {
+				return usage(errors.New("--subject contradicts names and --all: use one of them"))
+			}
+			if !all && subject == "" && len(args) == 0 {
 				return usage(errors.New("name the roots to revoke, or use --all; see: rootsfs roots list"))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.revoke(cmd.Context(), control.RevokeRequest{Names: args, All: all})
+			return a.revoke(cmd.Context(), control.RevokeRequest{Names: args, All: all, Subject: subject})
 		},
 		ValidArgsFunction: a.completeRoots(-1),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every root of the session")
+	cmd.Flags().StringVar(&subject, "subject", "", "the roots that are for this `server` alone")
+	subjectCompletion(a, cmd)
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd

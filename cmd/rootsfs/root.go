@@ -56,7 +56,7 @@ at any moment: whatever a program holds of it is dead when revoke returns.`,
 	cmd.SetVersionTemplate(v.line() + "\n")
 	cmd.SetHelpCommand(newHelpCmd())
 	cmd.AddCommand(
-		newMountCmd(a), newRunCmd(a), newServeCmd(a), newUnmountCmd(a), newRootsCmd(a), newRevokeCmd(a), newPolicyCmd(a), newConfigCmd(a), newTrashCmd(a),
+		newMountCmd(a), newRunCmd(a), newServeCmd(a), newUnmountCmd(a), newRootsCmd(a), newRevokeCmd(a), newResumeCmd(a), newPolicyCmd(a), newConfigCmd(a), newTrashCmd(a),
 		newAllowCmd(a), newConsentCmd(a), newStatusCmd(a), newMetricsCmd(a), newAuditCmd(a), newDoctorCmd(a), newWrapCmd(a),
 		newConsoleCmd(a), newTopCmd(a),
 		newVersionCmd(a), newCompletionCmd(),

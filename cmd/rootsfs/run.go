@@ -97,6 +97,7 @@ unprivileged user.`,
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
 	fs.BoolVar(&f.debug, "debug", false, "log every request of the kernel")
 	f.add(fs)
+	f.abuse.add(fs)
 	words(cmd, "cache", "strict", "audit", "max")
 	words(cmd, "audit-paths", "full", "hash", "none")
 	words(cmd, "mcp", "auto", "on", "off")

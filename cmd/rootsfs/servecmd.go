@@ -77,6 +77,7 @@ token and TLS (--tls-cert, --tls-key).`,
 	f.add(fs)
 	sessionFlag(a, cmd)
 	cmd.Flags().Lookup("session").Usage = "serve the roots of this live `session`, by name or mountpoint, instead of a session of its own"
+	f.abuse.add(fs)
 	words(cmd, "audit-paths", "full", "hash", "none")
 	words(cmd, "client-roots", "narrow", "ignore")
 	return cmd

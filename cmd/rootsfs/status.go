@@ -130,6 +130,13 @@ func (a *app) saySession(st control.Status) {
 	p := st.Process
 	a.say("  using %.1f s of CPU, %s of memory, %d of %d descriptors; %s in progress",
 		p.CPU, size(p.Resident), p.FDs, p.FDLimit, plural(int(p.InFlight), "operation"))
+	for _, s := range st.Suspended {
+		whom := "whoever has no name"
+		if s.Subject != "" {
+			whom = shown(s.Subject)
+		}
+		a.say("  suspended: %s, since %s: %s; everything is refused until: rootsfs resume", whom, s.Since.Local().Format(time.TimeOnly), names.Escape(s.Why))
+	}
 	if st.Questions > 0 {
 		verb := "waits"
 		if st.Questions > 1 {

@@ -38,6 +38,7 @@ const (
 	Internal
 	Hidden
 	Unavailable
+	Suspended // the subject was refused too often
 	kindCount
 )
 
@@ -86,6 +87,7 @@ var kinds = [kindCount]struct {
 	Internal:    {"Internal", syscall.EIO, IOError, "internal error"},
 	Hidden:      {"Hidden", syscall.ENOENT, FileNotFound, "no such file or directory"},
 	Unavailable: {"Unavailable", syscall.ESTALE, IOError, "the root's directory is gone or was replaced; approve it again"},
+	Suspended:   {"Suspended", syscall.EACCES, PermissionDenied, "suspended after too many refusals; only the owner can end that (rootsfs resume)"},
 }
 
 // String is the kind's name, as in error.data.reason.
@@ -112,7 +114,7 @@ func (k Kind) Code() Code {
 // --denied shows.
 func (k Kind) Refusal() bool {
 	switch k {
-	case Escaped, Permission, ReadOnly, Revoked, NoConsent, Hidden, Quota, Rate:
+	case Escaped, Permission, ReadOnly, Revoked, NoConsent, Hidden, Quota, Rate, Suspended:
 		return true
 	}
 	return false

@@ -42,6 +42,7 @@ var kindRows = []struct {
 	{Internal, "Internal", syscall.EIO, "IO_ERROR", false},
 	{Hidden, "Hidden", syscall.ENOENT, "FILE_NOT_FOUND", true},
 	{Unavailable, "Unavailable", syscall.ESTALE, "IO_ERROR", false},
+	{Suspended, "Suspended", syscall.EACCES, "PERMISSION_DENIED", true},
 }
 
 // R049 to R055: the seven codes, and which kind gives which.
@@ -235,8 +236,8 @@ func TestRetryAfter_R055(t *testing.T) {
 }
 
 func TestOpNames(t *testing.T) {
-	if Ops != int(OpEmpty)+1 {
-		t.Errorf("Ops = %d, the last operation is %d", Ops, OpEmpty)
+	if Ops != int(OpResume)+1 {
+		t.Errorf("Ops = %d, the last operation is %d", Ops, OpResume)
 	}
 	seen := map[string]Op{}
 	for o := OpNone; o < opCount; o++ {

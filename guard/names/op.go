@@ -58,6 +58,10 @@ const (
 	OpTrash
 	OpRestore
 	OpEmpty
+	// Of a subject that was refused too often: they appear in audit records only.
+	OpAbuse
+	OpSuspend
+	OpResume
 	opCount
 )
 
@@ -68,7 +72,7 @@ var opNames = [opCount]string{
 	"getxattr", "listxattr", "setxattr", "removexattr", "statfs", "getlk", "setlk", "watch",
 	"replace", "close",
 	"grant", "revoke", "set", "expire", "unavailable", "mount", "unmount", "reload", "panic",
-	"trash", "restore", "empty",
+	"trash", "restore", "empty", "abuse", "suspend", "resume",
 }
 
 // Ops is the number of operations; a table with one row for each has this length.

@@ -23,6 +23,7 @@ type Config struct {
 	Resolved string // without links; "" when there is no file
 	Mount    Mount
 	Files    Files
+	Abuse    guard.Abuse                   // of [abuse]
 	Subjects map[guard.Subject]guard.Quota // of the [[subject]] blocks
 	Roots    []Root                        // the [[root]] blocks, in the file's order
 	Profiles map[string][]Root

@@ -53,6 +53,11 @@
 //	path = "~/src/app"
 //	mode = "ro"                  # the most that is granted so
 //
+//	[abuse]                      # of one server, in a minute; more raise an event (0: never)
+//	escapes = 30                 # attempts to leave a root
+//	refusals = 600               # these and all other refusals
+//	suspend = false              # more also suspend the server, until `rootsfs resume`
+//
 //	[reload]
 //	debounce = "250ms"           # how long changes of this file are gathered
 //

@@ -52,6 +52,7 @@ func parseInto(c *Config, top table, home string) {
 	c.mount(top.table("mount"))
 	c.Files = readFiles(top.table("files"), home)
 	c.Subjects = readSubjects(top.tables("subject"))
+	c.Abuse = readAbuse(top.table("abuse"))
 	var limits guard.Limits
 	readLimits(top.table("limits"), &limits)
 	defaults := Root{Limits: limits, Patterns: readPatterns(top.table("policy"), guard.Patterns{}),

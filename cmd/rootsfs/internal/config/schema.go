@@ -188,6 +188,11 @@ var meanings = map[string]string{
 	"subject.max_written": "bytes that it may write while the session lives",
 	"subject.max_created": "names that it may create while the session lives",
 
+	"abuse":          "when a server that is refused again and again is told of",
+	"abuse.escapes":  "attempts of one server to leave a root, in a minute; 0: no bound",
+	"abuse.refusals": "refusals of one server, in a minute; 0: no bound",
+	"abuse.suspend":  "who goes beyond is refused everything until rootsfs resume",
+
 	"reload":          "how changes of this file are taken up",
 	"reload.debounce": "how long changes are gathered",
 

@@ -32,6 +32,37 @@ func readSubjects(blocks []table) map[guard.Subject]guard.Quota {
 	return out
 }
 
+// readAbuse reads when a server that is refused again and again is told of, or
+// suspended.
+func readAbuse(t table) guard.Abuse {
+	var a guard.Abuse
+	escapes, _ := t.count("escapes", guard.MaxAbuse)
+	refusals, _ := t.count("refusals", guard.MaxAbuse)
+	a.Escapes, a.Refusals, a.Suspend = int(escapes), int(refusals), t.flag("suspend")
+	if a.Suspend && a.Escapes == 0 && a.Refusals == 0 {
+		t.fail("suspend", "says nothing without a bound; write escapes or refusals, too")
+	}
+	t.done()
+	return a
+}
+
+// WidenedAbuse lists what of the bounds on refusals is less strict than before.
+func WidenedAbuse(old, new guard.Abuse) []Widening {
+	var list []Widening
+	for _, l := range []struct {
+		key      string
+		old, new int
+	}{{"escapes", old.Escapes, new.Escapes}, {"refusals", old.Refusals, new.Refusals}} {
+		if l.old != 0 && (l.new == 0 || l.new > l.old) {
+			list = append(list, Widening{What: fmt.Sprintf("abuse.%s %d -> %s", l.key, l.old, orNone(l.new != 0, l.new))})
+		}
+	}
+	if old.Suspend && !new.Suspend {
+		list = append(list, Widening{What: "abuse.suspend true -> false"})
+	}
+	return list
+}
+
 // WidenedSubjects lists which servers may use more than before.
 func WidenedSubjects(old, new map[guard.Subject]guard.Quota) []Widening {
 	var list []Widening

@@ -67,7 +67,7 @@ func classOf(g *guard.Error) Class {
 	case g.Kind == names.Permission, g.Kind == names.NoConsent:
 		return NotApproved
 	case g.Kind == names.NotExist && (g.Op == names.OpRevoke || g.Op == names.OpSet || g.Op == names.OpUnavailable ||
-		g.Op == names.OpRestore || g.Op == names.OpEmpty):
+		g.Op == names.OpRestore || g.Op == names.OpEmpty || g.Op == names.OpResume):
 		return NoSuch
 	}
 	return Failure

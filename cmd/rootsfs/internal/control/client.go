@@ -152,6 +152,12 @@ func (c *Client) Set(ctx context.Context, name, mode string) (Root, error) {
 	return a.Root, err
 }
 
+// Resume lets suspended servers go on.
+func (c *Client) Resume(ctx context.Context, req ResumeRequest) (a ResumeAnswer, err error) {
+	err = c.call(ctx, http.MethodPost, "/v1/resume", req, &a)
+	return a, err
+}
+
 // Renew gives a live root another end.
 func (c *Client) Renew(ctx context.Context, req RenewRequest) (Root, error) {
 	var a SetAnswer

@@ -33,6 +33,8 @@ type Owner interface {
 	Set(ctx context.Context, name, mode string) (Root, error)
 	// Renew gives a live root another end.
 	Renew(ctx context.Context, req RenewRequest) (Root, error)
+	// Resume lets suspended servers go on.
+	Resume(req ResumeRequest) (ResumeAnswer, error)
 	// Profile switches to another set of roots of the configuration.
 	Profile(ctx context.Context, profile string) (ProfileAnswer, error)
 	policyOwner
@@ -185,6 +187,9 @@ func (s *Server) routes() http.Handler {
 	m.HandleFunc("POST /v1/renew", handle(func(ctx context.Context, req RenewRequest) (SetAnswer, error) {
 		r, err := s.owner.Renew(ctx, req)
 		return SetAnswer{Root: r}, err
+	}))
+	m.HandleFunc("POST /v1/resume", handle(func(_ context.Context, req ResumeRequest) (ResumeAnswer, error) {
+		return s.owner.Resume(req)
 	}))
 	m.HandleFunc("POST /v1/profile", handle(func(ctx context.Context, req ProfileRequest) (ProfileAnswer, error) {
 		return s.owner.Profile(ctx, req.Profile)

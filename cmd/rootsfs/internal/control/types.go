@@ -89,7 +89,10 @@ type Status struct {
 	// Subjects are the servers that have a quota of their own, and what they
 	// have used of it.
 	Subjects []Quota `json:"subjects,omitempty"`
-	Process  Process `json:"process"`
+	// Suspended are the servers that were refused too often; everything they
+	// ask for is refused until rootsfs resume.
+	Suspended []Suspended `json:"suspended,omitempty"`
+	Process   Process     `json:"process"`
 	// Server is what `rootsfs run` started; left out in other sessions.
 	Server *Confined `json:"server,omitempty"`
 	// Recent are the last operations on record, the newest first.
@@ -146,6 +149,24 @@ type Quota struct {
 	MaxFile    int64  `json:"max_file"`
 }
 
+// Suspended is one server that is suspended; "" is whoever has no name.
+type Suspended struct {
+	Subject string    `json:"subject"`
+	Since   time.Time `json:"since"`
+	Why     string    `json:"why"`
+}
+
+// ResumeRequest lets suspended servers go on: the named one, or all.
+type ResumeRequest struct {
+	Subject string `json:"subject,omitempty"`
+	All     bool   `json:"all,omitempty"`
+}
+
+// ResumeAnswer tells who goes on.
+type ResumeAnswer struct {
+	Resumed []string `json:"resumed"`
+}
+
 // Process are the daemon's own figures, zero where the system does not tell.
 type Process struct {
 	CPU      float64 `json:"cpu_seconds"`
@@ -190,10 +211,12 @@ type AddAnswer struct {
 	Roots []Root `json:"roots"`
 }
 
-// RevokeRequest ends roots: the named ones, or all.
+// RevokeRequest ends roots: the named ones, those that are for one server alone,
+// or all.
 type RevokeRequest struct {
-	Names []string `json:"names,omitempty"`
-	All   bool     `json:"all,omitempty"`
+	Names   []string `json:"names,omitempty"`
+	All     bool     `json:"all,omitempty"`
+	Subject string   `json:"subject,omitempty"`
 }
 
 // Ended reports one root's ending. Error is empty when everything that was

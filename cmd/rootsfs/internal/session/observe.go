@@ -34,6 +34,8 @@ func (s *Session) observe(e guard.Event) {
 	case guard.EventUnavailable:
 		s.log.Warn("a root has become unavailable: its directory is gone, was replaced or cannot be read",
 			"root", e.Root, "remedy", "put it back, then approve it again: rootsfs roots add")
+	case guard.EventAbuse, guard.EventSuspended, guard.EventResumed:
+		s.log.Warn("a server was refused too often: "+string(e.Kind), "detail", e.Detail, "see", "rootsfs status; rootsfs resume")
 	case guard.EventRepository:
 		s.log.Warn("a repository was created in a root", "root", e.Root, "detail", e.Detail)
 	case guard.EventExpired, guard.EventRevoked, guard.EventAdded, guard.EventChanged:

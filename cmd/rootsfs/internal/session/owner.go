@@ -57,6 +57,9 @@ func (s *Session) Status() control.Status {
 			MaxFile: u.Quota.MaxFile, MaxWritten: u.Quota.MaxWritten, MaxCreated: u.Quota.MaxCreated,
 		})
 	}
+	for _, s := range s.reg.Suspended() {
+		st.Suspended = append(st.Suspended, control.Suspended{Subject: string(s.Subject), Since: s.Since, Why: s.Why})
+	}
 	st.Process, st.Files, st.Questions = process(roots), s.brokered(), len(s.questions.List())
 	st.Server, st.Recent = s.server.Load(), s.recent()
 	if s.mnt != nil {
@@ -230,10 +233,19 @@ func (s *Session) Renew(ctx context.Context, req control.RenewRequest) (control.
 
 // Revoke implements control.Owner.
 func (s *Session) Revoke(ctx context.Context, req control.RevokeRequest) ([]control.Ended, error) {
-	if req.All == (len(req.Names) > 0) {
-		return nil, &guard.Error{Kind: names.Invalid, Err: errors.New("name the roots to revoke, or all of them, not both")}
+	given := 0
+	for _, is := range []bool{req.All, len(req.Names) > 0, req.Subject != ""} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return nil, &guard.Error{Kind: names.Invalid, Err: errors.New("name the roots to revoke, or a server, or say all of them: one of these")}
 	}
 	defer s.avail.update()
+	if req.Subject != "" {
+		return s.revokeOf(ctx, guard.Subject(req.Subject))
+	}
 	if req.All {
 		return s.revokeAll(ctx)
 	}
@@ -244,6 +256,28 @@ func (s *Session) Revoke(ctx context.Context, req control.RevokeRequest) ([]cont
 		}
 	}
 	return s.revokeMany(ctx, which)
+}
+
+// Resume implements control.Owner.
+func (s *Session) Resume(req control.ResumeRequest) (control.ResumeAnswer, error) {
+	a := control.ResumeAnswer{Resumed: []string{}}
+	if req.All && req.Subject != "" {
+		return a, &guard.Error{Kind: names.Invalid, Err: errors.New("name a server, or say all of them, not both")}
+	}
+	which := []guard.Subject{guard.Subject(req.Subject)}
+	if req.All {
+		which = nil
+		for _, s := range s.reg.Suspended() {
+			which = append(which, s.Subject)
+		}
+	}
+	for _, who := range which {
+		if err := s.reg.Resume(who); err != nil {
+			return a, err
+		}
+		a.Resumed = append(a.Resumed, string(who))
+	}
+	return a, nil
 }
 
 // Set implements control.Owner.

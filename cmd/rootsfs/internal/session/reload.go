@@ -137,6 +137,10 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 	if next != old {
 		s.setFiles(&next.Files)
 		s.reg.SetQuotas(next.Subjects)
+		if !s.opt.AbuseFixed {
+			s.reg.SetAbuse(next.Abuse)
+			ch.Widened = append(ch.Widened, config.WidenedAbuse(old.Abuse, next.Abuse)...)
+		}
 		ch.Widened = append(ch.Widened, config.WidenedSubjects(old.Subjects, next.Subjects)...)
 		ch.Widened = append(ch.Widened, config.WidenedFiles(&old.Files, &next.Files)...)
 	}

@@ -37,6 +37,21 @@ func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
 	return all, errors.Join(errs...)
 }
 
+// revokeOf ends the roots that are for one subject alone.
+func (s *Session) revokeOf(ctx context.Context, who guard.Subject) ([]control.Ended, error) {
+	var which []guard.RootName
+	for _, st := range s.reg.Roots() {
+		if st.Grant.Subject == who {
+			which = append(which, st.Grant.Root)
+		}
+	}
+	if len(which) == 0 {
+		return nil, &guard.Error{Op: names.OpRevoke, Kind: names.NotExist, Err: fmt.Errorf(
+			"no root is for the server %s alone; see: rootsfs roots list --json", names.Quote(string(who)))}
+	}
+	return s.revokeMany(ctx, which)
+}
+
 // revokeMany ends the named roots, or none if one of them is not there. The
 // error is one sentence however many roots it is about.
 func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]control.Ended, error) {

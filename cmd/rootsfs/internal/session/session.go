@@ -38,7 +38,11 @@ type Options struct {
 	Unmounted bool
 	Roots     []guard.Grant // with an Origin each
 	PosixFull bool          // of every root, those added later included
-	Bound     Bound         // of configured roots that are granted later; those among Roots are within it
+	// Abuse is when servers are told of, or suspended; with AbuseFixed, whatever
+	// the configuration comes to say.
+	Abuse      guard.Abuse
+	AbuseFixed bool
+	Bound      Bound // of configured roots that are granted later; those among Roots are within it
 	// Config is the configuration whose roots are among Roots. Its file is
 	// watched; nil: there is none.
 	Config     *config.Config
@@ -207,6 +211,7 @@ func (s *Session) grantFirst(ctx context.Context) error {
 		Opener: vfs.Opener(), Auditor: s.audit, Observe: s.observe, Rules: s.opt.Rules,
 	})
 	s.reg.Keep(keeps...)
+	s.reg.SetAbuse(s.opt.Abuse)
 	if len(s.opt.Roots) == 0 {
 		return nil
 	}

@@ -1,0 +1,35 @@
+package broker
+
+import (
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// R093: a server that asks too often for what it may not have is suspended, also
+// from asking for consent; others are not; resumed, it goes on.
+func TestSuspendedServer(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})
+	l.reg.SetAbuse(guard.Abuse{Refusals: 5, Suspend: true})
+	bad, good := l.connect("bad"), l.connect("good")
+	type obj = map[string]any
+	for range 6 {
+		if _, d := bad.fails("files/write", obj{"path": "r/f", "content": "x"}); d.Reason != "ReadOnly" {
+			t.Errorf("%+v", d)
+		}
+	}
+	for method, params := range map[string]obj{
+		"files/read": {"path": "r/f"}, "files/list": {"path": "r"}, "files/stat": {"path": "r/f"},
+		"files/consent": {"requestedPaths": []string{"/tmp"}},
+	} {
+		if _, d := bad.fails(method, params); d.Reason != "Suspended" || d.Code != "PERMISSION_DENIED" {
+			t.Errorf("%s: %+v", method, d)
+		}
+	}
+	good.must("files/read", obj{"path": "r/f"}, nil)
+	if err := l.reg.Resume("bad"); err != nil {
+		t.Fatal(err)
+	}
+	bad.must("files/read", obj{"path": "r/f"}, nil)
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+func newResumeCmd(a *app) *cobra.Command {
+	var subject string
+	cmd := &cobra.Command{
+		Use:   "resume",
+		Short: "Let servers go on that were suspended",
+		Long: `Let servers go on that were suspended because they were refused too often
+(--abuse-suspend, or suspend = true in [abuse]): the one that --subject names, or
+every one. What they were refused before is forgotten. "rootsfs status" shows who
+is suspended and why, "rootsfs audit show --denied" what they tried.`,
+		Example: `  rootsfs resume
+  rootsfs resume --subject editor --json`,
+		Args: nargs(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			ans, err := c.Resume(cmd.Context(), control.ResumeRequest{Subject: subject, All: !cmd.Flags().Changed("subject")})
+			if err != nil {
+				return err
+			}
+			return a.report(ans, func() {
+				if len(ans.Resumed) == 0 {
+					a.say("nobody is suspended")
+				}
+				for _, s := range ans.Resumed {
+					if s == "" {
+						a.say("whoever has no name goes on")
+						continue
+					}
+					a.say("%s goes on", shown(s))
+				}
+			})
+		},
+	}
+	cmd.Flags().StringVar(&subject, "subject", "", "only this `server`, by the name it has in status")
+	subjectCompletion(a, cmd)
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+// subjectCompletion completes --subject with the session's servers.
+func subjectCompletion(a *app, cmd *cobra.Command) {
+	// It fails only if there is no such flag.
+	_ = cmd.RegisterFlagCompletionFunc("subject", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
+		defer cancel()
+		c, err := a.client()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		st, err := c.Status(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		seen := map[string]bool{"": true}
+		var out []string
+		add := func(s string) {
+			if !seen[s] {
+				seen[s], out = true, append(out, s)
+			}
+		}
+		for _, s := range st.Suspended {
+			add(s.Subject)
+		}
+		for _, r := range st.Roots {
+			add(r.Subject)
+		}
+		for _, f := range st.Files {
+			add(string(f.Subject))
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// abuseFlags are the flags about servers that are refused too often, which `mount`
+// and `run` share.
+type abuseFlags struct {
+	escapes, refusals int
+	suspend           bool
+	fs                *pflag.FlagSet
+}
+
+func (f *abuseFlags) add(fs *pflag.FlagSet) {
+	f.fs = fs
+	fs.IntVar(&f.escapes, "abuse-escapes", 0, "raise an event when one server tries to leave a root more than `N` times a minute (0: never)")
+	fs.IntVar(&f.refusals, "abuse-refusals", 0, "raise an event when one server is refused more than `N` times a minute (0: never)")
+	fs.BoolVar(&f.suspend, "abuse-suspend", false, "suspend such a server, too, until rootsfs resume")
+}
+
+// given reports whether a flag was written; a command without these flags has none.
+func (f *abuseFlags) given(flag string) bool { return f.fs != nil && f.fs.Changed(flag) }
+
+// over is what the flags make of the configuration's bounds; fixed says that they
+// say something.
+func (f *abuseFlags) over(a guard.Abuse) (_ guard.Abuse, fixed bool, err error) {
+	for _, n := range []struct {
+		flag  string
+		value int
+		to    *int
+	}{{"abuse-escapes", f.escapes, &a.Escapes}, {"abuse-refusals", f.refusals, &a.Refusals}} {
+		if !f.given(n.flag) {
+			continue
+		}
+		if n.value < 0 || n.value > guard.MaxAbuse {
+			return a, false, usage(fmt.Errorf("--%s %d: write a number from 0 (never) to %d", n.flag, n.value, guard.MaxAbuse))
+		}
+		*n.to, fixed = n.value, true
+	}
+	if f.given("abuse-suspend") {
+		a.Suspend, fixed = f.suspend, true
+	}
+	if a.Suspend && fixed && a.Escapes == 0 && a.Refusals == 0 {
+		return a, false, usage(errors.New("--abuse-suspend says nothing without a bound: write --abuse-escapes or --abuse-refusals, too"))
+	}
+	return a, fixed, nil
+}

@@ -1,0 +1,219 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A subject that is refused again and again is looking for a way out. The gate
+// counts each subject's escapes (attempts to leave a root) and refusals; more than
+// so many a minute raise an event and leave a record, and may suspend the subject:
+// then every operation of it is refused, until the owner resumes it. What it had
+// been shown before is taken back as when its rights are taken away, so that the
+// kernel does not answer for us. What it has stored in mappings, and not synced, is
+// refused with the rest.
+//
+// Requests beyond a speed limit are no refusals here, nor are those of a subject
+// that is suspended already. The subject "" is everybody who has no name: the users
+// of a mount that is for no one subject.
+
+// Abuse bounds what a subject may be refused. Zero is no bound.
+type Abuse struct {
+	// Escapes and Refusals (escapes included) are how many there may be in a
+	// minute: so many at once, and after that as they are spread over a minute.
+	Escapes, Refusals int
+	Suspend           bool // who goes beyond is suspended
+}
+
+// MaxAbuse is the largest bound.
+const MaxAbuse = 1_000_000
+
+// Suspension is one subject that is suspended.
+type Suspension struct {
+	Subject Subject
+	Since   time.Time
+	Why     string
+}
+
+// abuse is what the registry knows of its subjects' refusals.
+type abuse struct {
+	mu     sync.Mutex // guards the fields below
+	bounds Abuse
+	counts map[Subject]*offences
+}
+
+type offences struct {
+	escapes, refusals *rate.Limiter // nil: no bound
+	told              time.Time     // when an event was raised last
+}
+
+// maxOffenders bounds the memory for subjects that were refused; the names of
+// subjects are the session's own, so there are few.
+const maxOffenders = 4096
+
+// SetAbuse puts bounds in force. Counting begins anew; who is suspended stays so.
+func (g *Registry) SetAbuse(a Abuse) {
+	g.abuse.mu.Lock()
+	defer g.abuse.mu.Unlock()
+	if g.abuse.bounds == a {
+		return
+	}
+	g.abuse.bounds, g.abuse.counts = a, nil
+}
+
+func (a *abuse) limiter(n int) *rate.Limiter {
+	if n <= 0 {
+		return nil
+	}
+	return rate.NewLimiter(rate.Limit(float64(n)/60), n)
+}
+
+// count counts one refusal; why is not "" if it is one too many and has to be told
+// of, which is once a minute.
+func (a *abuse) count(rec *Record) (why string, suspend bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.bounds.Escapes <= 0 && a.bounds.Refusals <= 0 {
+		return "", false
+	}
+	o := a.counts[rec.Subject]
+	if o == nil {
+		if a.counts == nil || len(a.counts) >= maxOffenders {
+			a.counts = map[Subject]*offences{}
+		}
+		o = &offences{escapes: a.limiter(a.bounds.Escapes), refusals: a.limiter(a.bounds.Refusals)}
+		a.counts[rec.Subject] = o
+	}
+	if rec.Kind == names.Escaped && o.escapes != nil && !o.escapes.Allow() {
+		why = fmt.Sprintf("more than %d attempts to leave a root in a minute", a.bounds.Escapes)
+	}
+	if o.refusals != nil && !o.refusals.Allow() && why == "" {
+		why = fmt.Sprintf("more than %d refusals in a minute", a.bounds.Refusals)
+	}
+	if why == "" || time.Since(o.told) < time.Minute && !a.bounds.Suspend {
+		return "", false
+	}
+	o.told = time.Now()
+	return why, a.bounds.Suspend
+}
+
+// offended takes note of a refusal. It is called in the middle of operations.
+func (g *Registry) offended(rec *Record) {
+	if rec.Via == ViaControl || rec.Kind == names.Suspended || rec.Kind == names.Rate {
+		return
+	}
+	why, suspend := g.abuse.count(rec)
+	switch {
+	case why == "":
+	case suspend:
+		g.suspend(rec.Subject, why)
+	default:
+		g.notify(Event{Kind: EventAbuse, Detail: called(rec.Subject) + why})
+		_ = g.record(Record{Time: time.Now(), Subject: rec.Subject, Via: ViaControl, Op: names.OpAbuse, Verdict: Allowed, Detail: why})
+	}
+}
+
+func called(s Subject) string {
+	if s == "" {
+		return "who has no name: "
+	}
+	return names.Quote(string(s)) + ": "
+}
+
+// suspend shuts the gate to a subject at once; what it was shown is taken back on
+// the side, because the caller is one of the operations that waits for.
+func (g *Registry) suspend(s Subject, why string) {
+	g.mu.Lock()
+	old := g.suspended.Load()
+	if old != nil {
+		if _, already := (*old)[s]; already {
+			g.mu.Unlock()
+			return
+		}
+	}
+	next := map[Subject]Suspension{s: {Subject: s, Since: time.Now(), Why: why}}
+	if old != nil {
+		maps.Copy(next, *old)
+	}
+	g.suspended.Store(&next)
+	g.mu.Unlock()
+	g.notify(Event{Kind: EventSuspended, Detail: called(s) + why})
+	_ = g.record(Record{Time: time.Now(), Subject: s, Via: ViaControl, Op: names.OpSuspend, Verdict: Allowed, Detail: why})
+	go func() { _ = g.takeBack(context.Background(), s) }() // what cannot be is in the record
+}
+
+// takeBack makes views judge anew what a subject was shown.
+func (g *Registry) takeBack(ctx context.Context, s Subject) error {
+	var errs []error
+	for _, r := range g.snap.Load().byName {
+		if r.grant.Subject == "" || r.grant.Subject == s {
+			errs = append(errs, g.narrowed(ctx, r))
+		}
+	}
+	err := errors.Join(errs...)
+	if err != nil {
+		_ = g.record(Record{Time: time.Now(), Subject: s, Via: ViaControl, Op: names.OpSuspend, Verdict: Failed, Kind: names.Timeout,
+			Detail: "not everything it was shown could be taken back: " + err.Error()})
+	}
+	return err
+}
+
+// isSuspended reports whether a caller's subject is suspended. The owner's own
+// operations go on.
+func (g *Registry) isSuspended(c *Caller) bool {
+	list := g.suspended.Load()
+	if list == nil || c.Via == ViaControl {
+		return false
+	}
+	_, ok := (*list)[c.Subject]
+	return ok
+}
+
+// Suspended lists the subjects that are suspended, by name.
+func (g *Registry) Suspended() []Suspension {
+	list := g.suspended.Load()
+	if list == nil {
+		return nil
+	}
+	return slices.SortedFunc(maps.Values(*list), func(a, b Suspension) int { return strings.Compare(string(a.Subject), string(b.Subject)) })
+}
+
+// IsSuspended reports whether a subject is.
+func (g *Registry) IsSuspended(s Subject) bool { return g.isSuspended(&Caller{Subject: s}) }
+
+// Resume lets a suspended subject go on, and forgets what it was refused. It is on
+// record before it holds.
+func (g *Registry) Resume(s Subject) error {
+	if !g.IsSuspended(s) {
+		return &Error{Op: names.OpResume, Kind: names.NotExist, Err: fmt.Errorf(
+			"the server %s is not suspended; see: rootsfs status", names.Quote(string(s)))}
+	}
+	if err := g.record(Record{Time: time.Now(), Subject: s, Via: ViaControl, Op: names.OpResume, Verdict: Allowed}); err != nil {
+		return errors.Join(errors.New("that it goes on cannot be recorded, so it does not"), err)
+	}
+	g.abuse.mu.Lock()
+	delete(g.abuse.counts, s)
+	g.abuse.mu.Unlock()
+	g.mu.Lock()
+	if old := g.suspended.Load(); old != nil {
+		next := maps.Clone(*old)
+		delete(next, s)
+		g.suspended.Store(&next)
+		if len(next) == 0 {
+			g.suspended.Store(nil)
+		}
+	}
+	g.mu.Unlock()
+	g.notify(Event{Kind: EventResumed, Detail: strings.TrimSuffix(called(s), ": ")})
+	return nil
+}

@@ -1,0 +1,124 @@
+package guard_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// as is a request of a subject.
+func as(t *testing.T, s guard.Subject, op guard.Op) guard.Request {
+	t.Helper()
+	r := req(t, op)
+	r.Caller.Subject = s
+	return r
+}
+
+// R093: too many refusals raise one event a minute and leave a record; that is all
+// where nobody is to be suspended. Each subject counts for itself.
+func TestAbuseIsTold(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})
+	s.SetAbuse(guard.Abuse{Refusals: 10})
+	for range 10 {
+		wantKind(t, s.once(as(t, "a", names.OpUnlink), 0), names.ReadOnly)
+		wantKind(t, s.once(as(t, "b", names.OpRead), 0), 0)
+	}
+	if n := s.seen(guard.EventAbuse); n != 0 {
+		t.Fatalf("%d events at the bound", n)
+	}
+	for range 20 {
+		wantKind(t, s.once(as(t, "a", names.OpUnlink), 0), names.ReadOnly)
+	}
+	if n := s.seen(guard.EventAbuse); n != 1 || len(s.rec.Of(names.OpAbuse)) != 1 || s.rec.Of(names.OpAbuse)[0].Subject != "a" {
+		t.Errorf("%d events, records %+v", n, s.rec.Of(names.OpAbuse))
+	}
+	wantKind(t, s.once(as(t, "a", names.OpRead), 0), 0)
+	if len(s.Suspended()) != 0 {
+		t.Error("suspended without having been asked to")
+	}
+}
+
+// R093: escapes have a bound of their own; who goes beyond is suspended: everything
+// is refused, what it was shown is taken back, others and the owner go on, until it
+// is resumed.
+func TestAbuseSuspends(t *testing.T) {
+	s := newSetup(t, nil)
+	v := &view{}
+	s.AddView(v)
+	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})
+	s.SetAbuse(guard.Abuse{Escapes: 3, Refusals: 1000, Suspend: true})
+	escape := func() error {
+		l, err := s.Admit(bg, as(t, "a", names.OpReadlink))
+		if err != nil {
+			return err
+		}
+		return l.Done(0, &guard.Error{Kind: names.Escaped})
+	}
+	for range 4 {
+		wantKind(t, escape(), names.Escaped)
+	}
+	for range 3 {
+		wantKind(t, escape(), names.Suspended)
+		wantKind(t, s.once(as(t, "a", names.OpLookup), 0), names.Suspended)
+	}
+	wantKind(t, s.once(as(t, "", names.OpRead), 0), 0)
+	wantKind(t, s.once(as(t, "b", names.OpRead), 0), 0)
+	owner := as(t, "a", names.OpGetattr)
+	owner.Caller.Via = guard.ViaControl
+	wantKind(t, s.once(owner, 0), 0)
+	list := s.Suspended()
+	if len(list) != 1 || list[0].Subject != "a" || list[0].Why != "more than 3 attempts to leave a root in a minute" || list[0].Since.IsZero() {
+		t.Errorf("%+v", list)
+	}
+	for range 20000 {
+		if calls := v.all(); len(calls) > 0 && calls[len(calls)-1] == "narrowed" {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if calls := v.all(); calls[len(calls)-1] != "narrowed" {
+		t.Errorf("nothing was taken back: %q", calls)
+	}
+	if n := s.seen(guard.EventSuspended); n != 1 || len(s.rec.Of(names.OpSuspend)) != 1 {
+		t.Errorf("%d events, %d records", n, len(s.rec.Of(names.OpSuspend)))
+	}
+	wantKind(t, s.Resume("b"), names.NotExist)
+	wantKind(t, s.Resume("a"), 0)
+	wantKind(t, s.Resume("a"), names.NotExist)
+	wantKind(t, s.once(as(t, "a", names.OpRead), 0), 0)
+	for range 3 { // counted anew
+		wantKind(t, escape(), names.Escaped)
+	}
+	wantKind(t, s.once(as(t, "a", names.OpRead), 0), 0)
+	if s.seen(guard.EventResumed) != 1 || len(s.rec.Of(names.OpResume)) != 1 {
+		t.Error("the resumption is not told of")
+	}
+}
+
+// Once a suspension can be seen no operation of the subject is admitted, however
+// many are on their way.
+func TestSuspendedAmongMany(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadOnly})
+	s.SetAbuse(guard.Abuse{Refusals: 50, Suspend: true})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 200 {
+				_ = s.once(as(t, "a", names.OpUnlink), 0)
+				before := s.IsSuspended("a")
+				if err := s.once(as(t, "a", names.OpRead), 0); before && names.Reason(err) != names.Suspended {
+					t.Errorf("admitted: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if len(s.Suspended()) != 1 || s.seen(guard.EventSuspended) != 1 {
+		t.Errorf("%+v, %d events", s.Suspended(), s.seen(guard.EventSuspended))
+	}
+}

@@ -1,0 +1,79 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// R093: the users of a mount who try to leave a root too often are suspended: what
+// they hold open, what the kernel had kept and what it would answer by itself are
+// refused; resumed, they go on. Another subject's mount of the same directory does
+// not notice.
+func TestSuspendedMount(t *testing.T) {
+	levels(t, func(t *testing.T, level Level) {
+		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+		tree, src := vfs.New(reg), t.TempDir()
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(os.WriteFile(filepath.Join(src, "f"), []byte("text"), 0o644))
+		must(os.Symlink("/etc/passwd", filepath.Join(src, "out")))
+		hosts := map[guard.Subject]func(string) string{}
+		for _, who := range []guard.Subject{"bad", "good"} {
+			hosts[who] = mountFront(t, Options{Level: level, Subject: who, Tree: tree}, reg).(guardtest.Bare).Host
+		}
+		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
+		must(err)
+		reg.SetAbuse(guard.Abuse{Escapes: 5, Suspend: true})
+		bad, good := hosts["bad"], hosts["good"]
+		f, err := os.Open(bad("r/f"))
+		must(err)
+		defer f.Close()
+		page, err := unix.Mmap(int(f.Fd()), 0, 4, unix.PROT_READ, unix.MAP_SHARED)
+		must(err)
+		defer func() { _ = unix.Munmap(page) }()
+		if contents(bad("r/f")) != "text" || string(page) != "text" {
+			t.Fatal("nothing to take back")
+		}
+		for range 50 {
+			if _, err := os.ReadFile(bad("r/out")); err == nil {
+				t.Fatal("escaped")
+			}
+		}
+		if !reg.IsSuspended("bad") {
+			t.Fatal("not suspended")
+		}
+		buf := make([]byte, 4)
+		eventually(t, "the open file's end", func() bool { _, err := f.ReadAt(buf, 0); return err != nil })
+		for what, err := range map[string]error{
+			"stat": second(os.Stat(bad("r/f"))), "open": second(os.Open(bad("r/f"))), "list": second(os.ReadDir(bad("r"))),
+			"create": os.WriteFile(bad("r/new"), nil, 0o644), "remove": os.Remove(bad("r/f")),
+		} {
+			if !errors.Is(err, unix.EACCES) {
+				t.Errorf("%s: %v, want EACCES", what, err)
+			}
+		}
+		if got := contents(good("r/f")); got != "text" {
+			t.Errorf("the other server reads %q", got)
+		}
+		must(reg.Resume("bad"))
+		if got := contents(bad("r/f")); got != "text" {
+			t.Errorf("resumed, it reads %q", got)
+		}
+		if n, err := f.ReadAt(buf, 0); n != 4 || err != nil {
+			t.Errorf("resumed, the open file: %d, %v", n, err)
+		}
+	})
+}

@@ -1,0 +1,114 @@
+package vfs
+
+import (
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// How a trash is kept within its bounds.
+
+// bins are what is known of the trashes, by the identity of their directories.
+type bins struct {
+	mu   sync.Mutex // guards the field below and what it holds
+	open map[guard.Identity]*binState
+}
+
+type binState struct {
+	bytes  int64
+	looked time.Time // zero: never
+	busy   bool
+}
+
+// lookEvery is how often a trash in use is searched for what is too old.
+const lookEvery = 10 * time.Minute
+
+// added counts an entry, and removes what has become too much or too old.
+func (b *bin) added(size int64) {
+	s := &b.t.bins
+	s.mu.Lock()
+	if s.open == nil {
+		s.open = map[guard.Identity]*binState{}
+	}
+	st := s.open[b.id]
+	if st == nil {
+		st = &binState{}
+		s.open[b.id] = st
+	}
+	st.bytes += size + entryCost
+	due := !st.busy && (st.bytes > b.size || time.Since(st.looked) > lookEvery)
+	st.busy = st.busy || due
+	s.mu.Unlock()
+	if !due {
+		return
+	}
+	left, err := b.prune()
+	s.mu.Lock()
+	if err == nil {
+		st.bytes, st.looked = left, time.Now()
+	}
+	st.busy = false
+	s.mu.Unlock()
+}
+
+// prune removes the oldest entries until nothing is too old, and what is left is
+// within the bound: then a tenth below it, so that this is not done for each
+// entry. It returns what is left, in bytes.
+func (b *bin) prune() (left int64, err error) {
+	ids, err := b.ids()
+	if err != nil {
+		return 0, err
+	}
+	sizes := make([]int64, len(ids))
+	for i, id := range ids {
+		sizes[i] = entryCost
+		if info, err := beneath.StatIn(b.d, id); err == nil {
+			sizes[i] += info.Size
+		}
+		left += sizes[i]
+	}
+	most := b.size
+	if left > most {
+		most -= most / 10
+	}
+	oldest := time.Now().Add(-b.age)
+	for i, id := range ids {
+		if at, _ := stampOf(id); left <= most && !at.Before(oldest) {
+			break
+		}
+		b.drop(id)
+		left -= sizes[i]
+	}
+	return left, nil
+}
+
+// ids are the names of the entries, the oldest first. A note without a file was
+// left by a daemon that died, or is being made: it is an entry that is empty.
+func (b *bin) ids() ([]string, error) {
+	seen := map[string]bool{}
+	err := beneath.EachName(b.d, func(name string) {
+		id := strings.TrimSuffix(name, noteSuffix)
+		if _, ok := stampOf(id); ok {
+			seen[id] = true
+		}
+	})
+	ids := make([]string, 0, len(seen))
+	for id := range seen {
+		ids = append(ids, id)
+	}
+	sort.Strings(ids)
+	return ids, err
+}
+
+// stampOf is when an entry was made; ok is false for a name that is none of ours.
+func stampOf(id string) (at time.Time, ok bool) {
+	if len(id) != len(stampFormat)+9 || id[len(stampFormat)] != '-' {
+		return time.Time{}, false
+	}
+	at, err := time.Parse(stampFormat, id[:len(stampFormat)])
+	return at, err == nil
+}
