@@ -149,11 +149,12 @@ func (g *Registry) suspend(s Subject, why string) {
 	g.mu.Unlock()
 	g.notify(Event{Kind: EventSuspended, Detail: called(s) + why})
 	_ = g.record(Record{Time: time.Now(), Subject: s, Via: ViaControl, Op: names.OpSuspend, Verdict: Allowed, Detail: why})
-	go func() { _ = g.takeBack(context.Background(), s) }() // what cannot be is in the record
+	go func() { _ = g.TakeBack(context.Background(), s) }() // what cannot be is in the record
 }
 
-// takeBack makes views judge anew what a subject was shown.
-func (g *Registry) takeBack(ctx context.Context, s Subject) error {
+// TakeBack makes views judge anew what a subject was shown, of its roots and of
+// everybody's: when it returns, what the gate refuses the subject is dead.
+func (g *Registry) TakeBack(ctx context.Context, s Subject) error {
 	var errs []error
 	for _, r := range g.snap.Load().byName {
 		if r.grant.Subject == "" || r.grant.Subject == s {

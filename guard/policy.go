@@ -17,6 +17,9 @@ const (
 	ViaFiles
 	ViaTools
 	ViaControl
+	// ViaGone is a front end that was shut: whatever still comes through it is
+	// refused as after a revocation.
+	ViaGone
 )
 
 func (v Via) String() string {
@@ -29,6 +32,8 @@ func (v Via) String() string {
 		return "tools"
 	case ViaControl:
 		return "control"
+	case ViaGone:
+		return "gone"
 	}
 	return "none"
 }

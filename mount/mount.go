@@ -39,6 +39,7 @@ type Mount struct {
 	delivery  *delivery          // of what watcher reports
 	noWatches sync.Once
 	refs      atomic.Int64  // see maxRefs
+	shut      atomic.Bool   // see Shut
 	served    chan struct{} // closed when the kernel's connection has ended
 
 	mu    sync.Mutex // guards the fields below
@@ -226,7 +227,7 @@ func (m *Mount) Close() error {
 // it when the root is first looked up. nil means there is no such root.
 func (m *Mount) view(name guard.RootName) *view {
 	st, ok := m.reg.Lookup(name)
-	if !ok {
+	if !ok || m.shut.Load() {
 		return nil
 	}
 	m.mu.Lock()

@@ -20,8 +20,8 @@ import (
 // (flight.Done).
 func (n *node) enter(ctx context.Context) (context.Context, *flight, guard.Caller) {
 	f := n.view.m.raw.flights.of(ctx)
-	c := n.view.m.caller(ctx)
-	return f.enter(ctx, n.view), f, c
+	in := f.enter(ctx, n.view)
+	return in, f, n.view.m.caller(ctx) // after it counts as one about the view: see Shut
 }
 
 func (n *node) tree() *vfs.Tree { return n.view.m.tree }

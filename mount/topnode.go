@@ -48,8 +48,9 @@ func (m *Mount) lookupRoot(ctx context.Context, parent *fs.Inode, name string, r
 		return nil, syscall.ENOENT
 	}
 	f := m.raw.flights.of(ctx)
-	c := m.caller(ctx)
-	ctx = f.enter(ctx, v)
+	in := f.enter(ctx, v)
+	c := m.caller(ctx) // after it counts as one about the view: see Shut
+	ctx = in
 	info, err := m.tree.Lstat(ctx, c, vfs.At{Path: p, Epoch: v.epoch})
 	if err != nil {
 		if names.Reason(err) == names.NoConsent {
@@ -171,6 +172,9 @@ func (t *topNode) Setxattr(context.Context, string, []byte, uint32) syscall.Errn
 // caller is who the kernel says asks.
 func (m *Mount) caller(ctx context.Context) guard.Caller {
 	c := guard.Caller{Subject: m.opt.Subject, Via: guard.ViaFUSE}
+	if m.shut.Load() {
+		c.Via = guard.ViaGone
+	}
 	if fc, ok := ctx.(*fuse.Context); ok {
 		c.UID, c.GID, c.PID = fc.Uid, fc.Gid, int32(fc.Pid)
 		if m.opt.Owner != nil {

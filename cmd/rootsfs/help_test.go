@@ -78,6 +78,8 @@ func TestRunInProcess(t *testing.T) {
 		{"consent deny", exitUsage, "", "rootsfs: name the question to deny, or use --all; see: rootsfs consent list\n"},
 		{"consent deny --all x", exitUsage, "", "rootsfs: --all and an id contradict each other: use one of them\n"},
 		{"revoke --all --subject a", exitUsage, "", "rootsfs: --subject contradicts names and --all: use one of them\n"},
+		{"mount --session x /mnt", exitUsage, "", "rootsfs: --session mounts a live session once more for one server: say which with --subject\n"},
+		{"mount --session x --subject s --daemon /mnt", exitUsage, "", "rootsfs: --daemon: of a session as a whole, which is live: leave it out with --session\n"},
 		{"mount --abuse-suspend /mnt", exitUsage, "", "rootsfs: --abuse-suspend says nothing without a bound: write --abuse-escapes or --abuse-refusals, too\n"},
 		{"revoke --all a", exitUsage, "", "rootsfs: --all and names contradict each other: use one of them\n"},
 		{"roots add", exitUsage, "", "rootsfs: a root is missing; see: rootsfs roots add --help\n"},

@@ -70,7 +70,9 @@ and mapping are gone, or one operation of a server that is served over files/*.
 Meanwhile nothing else opens it; afterwards it is revoked.
 
 With --subject the mount is for one server: what it does is on record under that
-name, quotas and abuse are counted for it, and roots of others are not there.
+name, quotas and abuse are counted for it, and roots of others are not there. With
+--session too, a live session is mounted once more, for that server, and the command
+returns: several servers with policies of their own share directories and a session.
 
 --cache says how much the kernel may keep: audit (the default) keeps names,
 attributes and pages while the source is watched, and every open is recorded;
@@ -80,6 +82,7 @@ Mounting confines nobody: a program that can reach the roots' own paths on the
 host can use those too. It shows a program that is kept from the rest what it
 may have.`,
 		Example: `  rootsfs mount --root code=.:ro --root out=./out:rw /mnt/work
+  rootsfs mount --session work --subject reviewer --root theirs=.:ro ~/review
   rootsfs mount --root auto --for 8h --daemon ~/agent
   rootsfs mount --root .:ro --once ./plan.md:rw ~/agent   # one use of one file
   rootsfs mount --root logs=/var/log/app --max-file 10M --ops-per-second 200 /mnt/logs`,
@@ -110,6 +113,7 @@ may have.`,
 	fs.StringVar(&f.subject, "subject", "", "mount for this one `server`: every --root is for it alone, and it sees those and everybody's")
 	f.add(fs)
 	f.abuse.add(fs)
+	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	words(cmd, "cache", "strict", "audit", "max")
 	words(cmd, "locks", "local", "host")
@@ -129,6 +133,9 @@ func words(cmd *cobra.Command, flag string, list ...string) {
 func (a *app) mount(cmd *cobra.Command, f *mountFlags, point string) error {
 	if point == "" {
 		return usage(errors.New("the mountpoint is empty; write the path of an empty directory"))
+	}
+	if a.session != "" {
+		return a.mountOnce(cmd, f, point)
 	}
 	opt, err := f.options(cmd, point)
 	if err != nil {

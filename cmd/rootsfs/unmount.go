@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,8 @@ func newUnmountCmd(a *app) *cobra.Command {
 		Short:   "Revoke every root of a session and unmount it",
 		Long: `End the session mounted at MOUNTPOINT (its name will do, too): every root is
 revoked, so that whatever programs still hold is dead, and then it is unmounted.
+A mount that a session has for one server (mount --session) is taken down alone:
+what was shown there is dead, and the session goes on.
 If something still holds the mount it leaves the tree all the same and refuses
 everything; its daemon ends with the last holder.
 
@@ -70,6 +73,9 @@ func (a *app) unmount(ctx context.Context, where string) error {
 	c := control.Dial(in)
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
+	if point := control.ResolvePoint(where); point != in.Point && slices.Contains(in.Mounts, point) {
+		return a.unmountOne(ctx, c, in.Name, point)
+	}
 	done := a.waiting("revoking and unmounting")
 	answer, err := c.Unmount(ctx)
 	if err == nil && !answer.Held || errors.Is(err, control.ErrNoSession) {
@@ -91,6 +97,23 @@ func (a *app) unmount(ctx context.Context, where string) error {
 		a.say("unmounted %s; %s revoked", shown(in.Point), plural(len(answer.Ended), "root"))
 		if answer.Held {
 			a.say("something still holds the mount: everything is refused there, and session %s ends with the last holder", in.Name)
+		}
+	})
+}
+
+// unmountOne takes down a mount that a session has for one server.
+func (a *app) unmountOne(ctx context.Context, c *control.Client, session, point string) error {
+	done := a.waiting("taking back what it shows, and unmounting")
+	ans, err := c.UnmountOne(ctx, control.UnmountOneRequest{Point: point})
+	done()
+	if err != nil {
+		return err
+	}
+	res := unmountResult{Session: session, Point: point, UnmountAnswer: control.UnmountAnswer{Held: ans.Held}}
+	return a.report(res, func() {
+		a.say("unmounted %s; session %s goes on", shown(point), session)
+		if ans.Held {
+			a.say("something still holds the mount: everything is refused there")
 		}
 	})
 }

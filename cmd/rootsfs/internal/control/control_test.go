@@ -31,7 +31,8 @@ type owner struct {
 	err     error
 	events  chan Event
 	asking
-	trashOwner // nobody asks about it
+	trashOwner // nobody asks about these
+	mountOwner
 	subscribed atomic.Bool
 }
 

@@ -38,6 +38,8 @@ type Info struct {
 	// Detached: unmounted, but held by somebody; the session refuses
 	// everything and ends with the last holder.
 	Detached bool `json:"detached,omitempty"`
+	// Mounts are where else the session is mounted, for one server each.
+	Mounts []string `json:"mounts,omitempty"`
 
 	path string // of the directory
 }
@@ -201,7 +203,7 @@ func Find(which string) (Info, error) {
 	}
 	point := ResolvePoint(which)
 	for _, in := range attached(all) {
-		if in.Point == point {
+		if in.Point == point || slices.Contains(in.Mounts, point) {
 			return in, nil
 		}
 	}
@@ -224,7 +226,7 @@ func At(point string) (Info, error) {
 		return Info{}, err
 	}
 	for _, in := range attached(all) {
-		if in.Point == point {
+		if in.Point == point || slices.Contains(in.Mounts, point) {
 			return in, nil
 		}
 	}

@@ -41,6 +41,7 @@ type Owner interface {
 	insideOwner
 	toolsOwner
 	trashOwner
+	mountOwner
 	// Unmount revokes everything and unmounts.
 	Unmount(ctx context.Context) (UnmountAnswer, error)
 	// Refused is the last refusal that a grant would have avoided, or nil.
@@ -210,6 +211,7 @@ func (s *Server) routes() http.Handler {
 	s.insideRoutes(m)
 	m.HandleFunc("POST /v1/tools", s.tools)
 	s.trashRoutes(m)
+	s.mountRoutes(m)
 	m.HandleFunc("POST /v1/unmount", handle(func(ctx context.Context, _ struct{}) (UnmountAnswer, error) {
 		return s.owner.Unmount(ctx)
 	}))

@@ -82,6 +82,8 @@ type Status struct {
 	// directories have one-second timeouts too.
 	Watches        int64 `json:"watched_directories"`
 	WatchesRefused int64 `json:"watches_refused"`
+	// Mounts are the further mounts, each for one server.
+	Mounts []SubjectMount `json:"mounts,omitempty"`
 	// Files are the servers that are served over files/*, Questions how many
 	// of their questions wait for `rootsfs consent`.
 	Files     []broker.Stats `json:"files"`

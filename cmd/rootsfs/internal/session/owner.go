@@ -57,6 +57,9 @@ func (s *Session) Status() control.Status {
 			MaxFile: u.Quota.MaxFile, MaxWritten: u.Quota.MaxWritten, MaxCreated: u.Quota.MaxCreated,
 		})
 	}
+	for _, one := range s.mounts() {
+		st.Mounts = append(st.Mounts, one.shown())
+	}
 	for _, s := range s.reg.Suspended() {
 		st.Suspended = append(st.Suspended, control.Suspended{Subject: string(s.Subject), Since: s.Since, Why: s.Why})
 	}

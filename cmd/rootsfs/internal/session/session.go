@@ -96,6 +96,7 @@ type Session struct {
 	started   time.Time
 	info      mount.Info
 	gone      <-chan struct{} // the mount has left the tree
+	ctx       context.Context // ends with the session
 	cancel    context.CancelFunc
 
 	ending  chan struct{} // closed when the ending begins
@@ -111,6 +112,7 @@ type Session struct {
 	lacks guard.Rights // what last was refused for want of, when its remedy is "set"
 	conf  confState
 	perms map[uint64]string // by epoch
+	more  []*oneMount
 	allow []preapproved
 	// noAsking: what is not pre-approved is denied.
 	noAsking bool
@@ -132,6 +134,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 		past: map[guard.RootName]granted{}, perms: map[uint64]string{}, looks: make(chan struct{}, insideLooks),
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
+	s.ctx = ctx
 	defer func() {
 		if err != nil {
 			s.undo()
@@ -239,9 +242,13 @@ func (s *Session) open(ctx context.Context) (err error) {
 
 // publish writes session.json.
 func (s *Session) publish(detached bool) error {
+	var more []string
+	for _, one := range s.mounts() {
+		more = append(more, one.mnt.Point())
+	}
 	return s.dir.Publish(control.Info{
 		Started: s.started, Point: s.Point(), Version: s.opt.Version, Options: s.opt.Flags,
-		Detached: detached,
+		Detached: detached, Mounts: more,
 	})
 }
 
@@ -355,6 +362,9 @@ func (s *Session) end(why string) {
 		s.ended = ended
 		if err != nil {
 			s.log.Error("not everything could be taken back", "error", err)
+		}
+		for _, one := range s.mounts() {
+			err = errors.Join(err, s.takeDown(ctx, one, why))
 		}
 		closeErr := s.unmount()
 		if closeErr != nil {
