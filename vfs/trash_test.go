@@ -303,3 +303,28 @@ func TestTrashAmongMany(t *testing.T) {
 		}
 	}
 }
+
+// A root with a trash that lies in another root keeps what is removed by its name in
+// the other, in its own trash, at its own path; what lies beside it does not.
+func TestTrashOfNestedRoot(t *testing.T) {
+	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
+	b.put("in/d/a", "one")
+	b.put("in/d/b", "two")
+	b.put("beside", "three")
+	b.grant("inner", "in", guard.Policy{Rights: guard.ReadWrite, Trash: guard.Trash{On: true}})
+	b.must(b.t.Unlink(bg, who, b.at("in/d"), "a"))
+	b.must(b.t.Unlink(bg, who, b.at(""), "beside"))
+	b.must(b.t.RemovePath(bg, who, b.path("in/d"), true, ""))
+	list, err := b.t.TrashList(bg, "inner")
+	b.must(err)
+	if len(list) != 2 || list[0].Path != "d/a" || list[1].Path != "d/b" {
+		t.Errorf("kept: %+v", list)
+	}
+	if _, err := os.Lstat(b.host(guard.TrashName)); err == nil {
+		t.Error("the outer root has a trash")
+	}
+	b.wantKind(second(b.t.Lookup(bg, who, b.at("in"), guard.TrashName)), names.Hidden)
+	b.must(os.Mkdir(b.host("in/d"), 0o755))
+	b.must(second(b.t.TrashRestore(bg, "inner", list[0].ID, "")))
+	b.contents("in/d/a", "one")
+}
