@@ -314,7 +314,7 @@ func TestTrashOfNestedRoot(t *testing.T) {
 	b.grant("inner", "in", guard.Policy{Rights: guard.ReadWrite, Trash: guard.Trash{On: true}})
 	b.must(b.t.Unlink(bg, who, b.at("in/d"), "a"))
 	b.must(b.t.Unlink(bg, who, b.at(""), "beside"))
-	b.must(b.t.RemovePath(bg, who, b.path("in/d"), true, ""))
+	b.must(b.t.RemovePath(bg, who, b.path("in/d"), vfs.RemoveHow{Recursive: true}))
 	list, err := b.t.TrashList(bg, "inner")
 	b.must(err)
 	if len(list) != 2 || list[0].Path != "d/a" || list[1].Path != "d/b" {
