@@ -14,7 +14,7 @@ import (
 
 // made answers a request that made a name in directory n.
 func (n *node) made(ctx context.Context, name string, out *fuse.EntryOut, make func(c guard.Caller, at vfs.At) (vfs.Info, error)) (*fs.Inode, syscall.Errno) {
-	ctx, f, c := n.enter(ctx)
+	_, f, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
 		return nil, n.gone()
