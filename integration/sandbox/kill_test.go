@@ -64,17 +64,20 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	}
 	// It says so before it becomes the last of them.
 	o.gone("the command's start", func() bool { return len(holding(t, "/bin/sh\x00./linger\x00")) == 0 })
-	pids := parts(t, cmd.Process.Pid, mark)
-	more, janitor, dir := index < len(pids), false, ""
-	for i, pid := range pids {
-		if _, rest, ok := strings.Cut(cmdline(pid), "janitor\x00"); ok {
-			dir = strings.TrimSuffix(rest, "\x00")
-			janitor = janitor || i == index
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // of a test that has failed
+	var pids []int
+	janitor, dir := false, ""
+	o.gone("the janitor's start", func() bool { // it may come after the command's
+		pids, janitor, dir = parts(t, cmd.Process.Pid, mark), false, ""
+		for i, pid := range pids {
+			if _, rest, ok := strings.Cut(cmdline(pid), "janitor\x00"); ok {
+				dir = strings.TrimSuffix(rest, "\x00")
+				janitor = janitor || i == index
+			}
 		}
-	}
-	if !strings.Contains(dir, "/.rootsfs-run-") {
-		t.Fatalf("%v have no janitor of a directory", pids)
-	}
+		return strings.Contains(dir, "/.rootsfs-run-")
+	})
+	more := index < len(pids)
 	if more {
 		kill(t, pids[index])
 	}
