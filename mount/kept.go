@@ -73,7 +73,11 @@ func (n *node) openAnyhow(ctx context.Context, c guard.Caller, flags int) (*vfs.
 	if have == nil {
 		return nil, err
 	}
-	return have.Reopen(ctx, c, flags, vfs.Reopening{Read: n.view.m.opt.Level == Max})
+	f, again := have.Reopen(ctx, c, flags, vfs.Reopening{Read: n.view.m.opt.Level == Max})
+	if names.Errno(again) == syscall.EBADF {
+		return nil, err // closed meanwhile: there is nothing to go by
+	}
+	return f, again
 }
 
 func (n *node) retain(ctx context.Context, f *vfs.File) (*vfs.File, syscall.Errno) {

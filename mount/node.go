@@ -225,7 +225,10 @@ func (n *node) anyhow(f func(at vfs.At, file *vfs.File) error) syscall.Errno {
 		}
 	}
 	if have := n.anyFile(); have != nil {
-		return names.Errno(f(vfs.At{Path: have.Path(), ID: n.id(), Epoch: n.view.epoch, Nameless: true}, have))
+		again := names.Errno(f(vfs.At{Path: have.Path(), ID: n.id(), Epoch: n.view.epoch, Nameless: true}, have))
+		if again != syscall.EBADF { // closed meanwhile: there is nothing to go by
+			return again
+		}
 	}
 	return errno
 }
