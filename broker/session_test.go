@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,29 +236,38 @@ func TestCancel(t *testing.T) {
 	close(a.finish)
 }
 
+// testMethod is what files/test does: a method that tests can have do anything. It
+// is there from the start, because sessions of other tests may still look methods up.
+var testMethod atomic.Pointer[func(*Session, *request) (any, error)]
+
+func init() {
+	methods["files/test"] = func(s *Session, r *request) (any, error) { return (*testMethod.Load())(s, r) }
+}
+
+func does(f func(*Session, *request) (any, error)) { testMethod.Store(&f) }
+
 // Each request has a time limit (R079); one that hangs is answered with TIMEOUT.
 func TestTimeout(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.Timeout = 50 * time.Millisecond })
 	p := l.connect("")
-	methods["files/test"] = func(_ *Session, r *request) (any, error) {
+	does(func(_ *Session, r *request) (any, error) {
 		<-r.ctx.Done()
 		return nil, r.ctx.Err()
-	}
-	defer delete(methods, "files/test")
+	})
 	if e, d := p.fails("files/test", `{}`); d.Code != names.TimeoutCode || e.Code != -31005 || !d.Retryable {
 		t.Errorf("%+v %+v", e, d)
 	}
 	// A limit that a busy machine keeps: what follows is to be answered in time.
 	p = newLab(t, func(c *Config) { c.Limits.Timeout = 2 * time.Second }).connect("")
-	methods["files/test"] = func(_ *Session, r *request) (any, error) {
+	does(func(_ *Session, r *request) (any, error) {
 		for range 12 { // longer than the limit, with bytes moving
 			time.Sleep(200 * time.Millisecond)
 			r.alive()
 		}
 		return wire.Empty{}, r.ctx.Err()
-	}
+	})
 	p.must("files/test", `{}`, nil)
-	methods["files/test"] = func(*Session, *request) (any, error) { panic("a bug") }
+	does(func(*Session, *request) (any, error) { panic("a bug") })
 	if e, d := p.fails("files/test", `{}`); d.Reason != "Internal" || e.Code != wire.CodeInternal || strings.Contains(e.Message, "bug") {
 		t.Errorf("R025: a panic: %+v %+v", e, d)
 	}
