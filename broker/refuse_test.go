@@ -24,6 +24,9 @@ func TestEveryMethodRefuses(t *testing.T) {
 		wire.Copy:   {`{"oldPath":PATH,"newPath":"r/new"}`, `{"oldPath":"r/f","newPath":PATH}`},
 	}
 	for method := range methods {
+		if method == testOnly {
+			continue
+		}
 		if _, ok := with[method]; !ok && method != wire.Consent && method != wire.Unwatch && method != wire.RootsList {
 			t.Errorf("%s is not tried", method)
 		}

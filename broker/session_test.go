@@ -236,12 +236,14 @@ func TestCancel(t *testing.T) {
 	close(a.finish)
 }
 
-// testMethod is what files/test does: a method that tests can have do anything. It
+// testMethod is what testOnly does: a method that tests can have do anything. It
 // is there from the start, because sessions of other tests may still look methods up.
+const testOnly = "files/test"
+
 var testMethod atomic.Pointer[func(*Session, *request) (any, error)]
 
 func init() {
-	methods["files/test"] = func(s *Session, r *request) (any, error) { return (*testMethod.Load())(s, r) }
+	methods[testOnly] = func(s *Session, r *request) (any, error) { return (*testMethod.Load())(s, r) }
 }
 
 func does(f func(*Session, *request) (any, error)) { testMethod.Store(&f) }
