@@ -142,7 +142,7 @@ func (t *Tree) readState(fd int, off int64, buf []byte, ifMatch string) (chunk, 
 	for range readTries {
 		// After the times and before the bytes: a writer that has closed the
 		// file by now had written all that the times tell of.
-		before.Writing = err == nil && t.writers.busy(before.ID()) != nil
+		before.Writing = err == nil && t.writers.writing(before.ID())
 		if err == nil && ifMatch != "" && ifMatch != ETag(&before) {
 			err = &guard.Error{Kind: names.Conflict}
 		}
@@ -282,7 +282,7 @@ func (o *overwriting) run(data []byte) (written, error) {
 	if err != nil {
 		return written{}, err
 	}
-	defer o.t.writers.leave(id)
+	defer o.t.writers.end(id)
 	err = o.write(fd, data)
 	if err != nil && made && o.wrote.Load() == 0 {
 		_ = beneath.Unlink(d, base) // nothing came of it

@@ -25,8 +25,8 @@ import (
 // through a mapping there and the kernel has not yet written back is refused then,
 // too: msync(2) and fsync(2) tell of it.
 //
-// Writing in place (WriteRange) replaces nothing; it is one of those who have the
-// file open.
+// Writing in place (WriteRange) replaces nothing and is not concerned, but for the
+// etags of those who read meanwhile.
 
 // writers knows the files that are open for writing.
 type writers struct {
@@ -41,7 +41,8 @@ type writers struct {
 
 type beingWritten struct {
 	open    int
-	entered uint64 // how often somebody came while open was not 0
+	inPlace int    // runs of WriteRange, for which a replacement waits by the name
+	entered uint64 // how often somebody came while there was a writer
 	// replacing is not nil while the file is being replaced, and closed
 	// afterwards.
 	replacing chan struct{}
@@ -66,7 +67,7 @@ func (w *writers) fileLocked(id guard.Identity) *beingWritten {
 }
 
 func (w *writers) tidyLocked(id guard.Identity) {
-	if f := w.files[id]; f != nil && f.open == 0 && f.replacing == nil {
+	if f := w.files[id]; f != nil && f.open == 0 && f.inPlace == 0 && f.replacing == nil {
 		delete(w.files, id)
 	}
 }
@@ -81,7 +82,7 @@ func (w *writers) enter(ctx context.Context, l *guard.Lease, id guard.Identity) 
 	})
 }
 
-// begin is enter for a descriptor; since is for alone.
+// begin counts a run of WriteRange until end; since is for alone.
 func (w *writers) begin(ctx context.Context, l *guard.Lease, fd int) (id guard.Identity, since uint64, err error) {
 	info, err := beneath.Stat(fd)
 	if err != nil {
@@ -89,14 +90,29 @@ func (w *writers) begin(ctx context.Context, l *guard.Lease, fd int) (id guard.I
 	}
 	id = info.ID()
 	err = w.settled(ctx, l, id, func(f *beingWritten) error {
-		f.open++
+		f.inPlace++
 		f.entered++
-		if since = f.entered; f.open > 1 {
+		if since = f.entered; f.open+f.inPlace > 1 {
 			since = 0 // not alone from the first
 		}
 		return nil
 	})
 	return id, since, err
+}
+
+func (w *writers) end(id guard.Identity) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fileLocked(id).inPlace--
+	w.tidyLocked(id)
+}
+
+// writing reports whether anybody may be in the middle of a write to the file.
+func (w *writers) writing(id guard.Identity) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.files[id]
+	return f != nil && f.open+f.inPlace > 0
 }
 
 // alone reports whether the writer that began then has been the only one.
