@@ -86,13 +86,14 @@ func (a *abuse) count(rec *Record) (why string, suspend bool) {
 	if a.bounds.Escapes <= 0 && a.bounds.Refusals <= 0 {
 		return "", false
 	}
-	o := a.counts[rec.Subject]
+	who := rec.Subject.Principal()
+	o := a.counts[who]
 	if o == nil {
 		if a.counts == nil || len(a.counts) >= maxOffenders {
 			a.counts = map[Subject]*offences{}
 		}
 		o = &offences{escapes: a.limiter(a.bounds.Escapes), refusals: a.limiter(a.bounds.Refusals)}
-		a.counts[rec.Subject] = o
+		a.counts[who] = o
 	}
 	if rec.Kind == names.Escaped && o.escapes != nil && !o.escapes.Allow() {
 		why = fmt.Sprintf("more than %d attempts to leave a root in a minute", a.bounds.Escapes)
@@ -116,7 +117,7 @@ func (g *Registry) offended(rec *Record) {
 	switch {
 	case why == "":
 	case suspend:
-		g.suspend(rec.Subject, why)
+		g.suspend(rec.Subject.Principal(), why)
 	default:
 		g.notify(Event{Kind: EventAbuse, Detail: called(rec.Subject) + why})
 		_ = g.record(Record{Time: time.Now(), Subject: rec.Subject, Via: ViaControl, Op: names.OpAbuse, Verdict: Allowed, Detail: why})
@@ -157,7 +158,7 @@ func (g *Registry) suspend(s Subject, why string) {
 func (g *Registry) TakeBack(ctx context.Context, s Subject) error {
 	var errs []error
 	for _, r := range g.snap.Load().byName {
-		if r.grant.Subject == "" || r.grant.Subject == s {
+		if s.Of(r.grant.Subject) || r.grant.Subject.Of(s) {
 			errs = append(errs, g.narrowed(ctx, r))
 		}
 	}
@@ -177,6 +178,9 @@ func (g *Registry) isSuspended(c *Caller) bool {
 		return false
 	}
 	_, ok := (*list)[c.Subject]
+	if !ok {
+		_, ok = (*list)[c.Subject.Principal()]
+	}
 	return ok
 }
 
@@ -195,6 +199,11 @@ func (g *Registry) IsSuspended(s Subject) bool { return g.isSuspended(&Caller{Su
 // Resume lets a suspended subject go on, and forgets what it was refused. It is on
 // record before it holds.
 func (g *Registry) Resume(s Subject) error {
+	if list := g.suspended.Load(); list != nil {
+		if _, itself := (*list)[s]; !itself {
+			s = s.Principal() // of whom all sessions are
+		}
+	}
 	if !g.IsSuspended(s) {
 		return &Error{Op: names.OpResume, Kind: names.NotExist, Err: fmt.Errorf(
 			"the server %s is not suspended; see: rootsfs status", names.Quote(string(s)))}

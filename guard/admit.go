@@ -193,7 +193,7 @@ func (l *Lease) enter() error {
 		}
 		return &Error{Kind: names.NoConsent}
 	}
-	if r.grant.Subject != "" && r.grant.Subject != req.Caller.Subject {
+	if !req.Caller.Subject.Of(r.grant.Subject) {
 		return &Error{Kind: names.NoConsent}
 	}
 	if req.Epoch != 0 && req.Epoch != r.epoch {

@@ -290,7 +290,7 @@ func (g *Registry) pruneTombs(s *snapshot) {
 	g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool {
 		lies := false
 		s.around(t.dir, t.place, func(*root) { lies = true })
-		s.beside(t.dir, t.place, func(o *root) { lies = lies || t.whose != "" && o.grant.Subject == "" })
+		s.beside(t.dir, t.place, func(o *root) { lies = lies || t.whose.below(o.grant.Subject) })
 		return !lies
 	})
 }

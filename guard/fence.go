@@ -39,7 +39,7 @@ type fence struct {
 }
 
 // concerns reports whether callers of a subject meet the fence.
-func (f *fence) concerns(who Subject) bool { return f.whose == "" || f.whose == who }
+func (f *fence) concerns(who Subject) bool { return who.Of(f.whose) }
 
 func fenceOf(r *root, rel string) fence {
 	return fence{id: r.src.ID(), name: r.src.File(), rel: rel, root: r, whose: r.grant.Subject}
@@ -84,7 +84,7 @@ func (g *Registry) fence(s *snapshot, changed []*root) []*root {
 // roots and reports whether they changed.
 func (g *Registry) refence(s *snapshot, dirs, places []string, o *root) bool {
 	next := &fences{peers: g.peers(s, o)}
-	mine := func(whose Subject) bool { return whose == "" || o.grant.Subject == "" || whose == o.grant.Subject }
+	mine := func(whose Subject) bool { return whose.Of(o.grant.Subject) || o.grant.Subject.Of(whose) }
 	add := func(at string, sorted []string, m index) {
 		first, _ := slices.BinarySearch(sorted, strings.TrimSuffix(at, "/")+"/")
 		for _, d := range sorted[first:] {
@@ -122,18 +122,16 @@ func (g *Registry) refence(s *snapshot, dirs, places []string, o *root) bool {
 }
 
 // peers are the roots of single subjects, and what is left of such, at the
-// directory of a root that is everybody's.
+// directory of a root that is everybody's; and those of a subject's sessions at
+// one that is the subject's.
 func (g *Registry) peers(s *snapshot, o *root) (list []fence) {
-	if o.grant.Subject != "" {
-		return nil
-	}
 	s.beside(o.grant.Resolved, o.place, func(r *root) {
-		if r.grant.Subject != "" && !slices.ContainsFunc(list, func(f fence) bool { return f.root == r }) {
+		if r.grant.Subject.below(o.grant.Subject) && !slices.ContainsFunc(list, func(f fence) bool { return f.root == r }) {
 			list = append(list, fenceOf(r, ""))
 		}
 	})
 	for _, t := range g.tombs {
-		if t.whose != "" && t.id == o.src.ID() && t.file == o.src.File() {
+		if t.whose.below(o.grant.Subject) && t.id == o.src.ID() && t.file == o.src.File() {
 			list = append(list, t.fence(""))
 		}
 	}
@@ -187,7 +185,7 @@ func (l *Lease) crossAt(id Identity, name string) (domain uint64, err error) {
 // been taken from everybody.
 func (l *Lease) grantedSince(t *fence, who Subject) bool {
 	return slices.ContainsFunc(l.fences.list, func(f fence) bool {
-		return f.id == t.id && f.name == t.name && f.root != nil && f.whose == who && f.root.epoch > t.epoch
+		return f.id == t.id && f.name == t.name && f.root != nil && who.Of(f.whose) && f.whose.below(t.whose) && f.root.epoch > t.epoch
 	})
 }
 
@@ -195,7 +193,7 @@ func (l *Lease) grantedSince(t *fence, who Subject) bool {
 // operation through the root that is everybody's.
 func (l *Lease) meetPeers() error {
 	for _, p := range l.fences.peers {
-		if p.whose != l.req.Caller.Subject {
+		if !l.req.Caller.Subject.Of(p.whose) {
 			continue
 		}
 		if p.root == nil {

@@ -40,7 +40,7 @@ func (m index) of(at string, who Subject) *root {
 func (m index) live(at string, who Subject) *root {
 	var found *root
 	for _, r := range m[at] {
-		if State(r.state.Load()) == Live && (r.grant.Subject == who || r.grant.Subject == "" && found == nil) {
+		if State(r.state.Load()) == Live && who.Of(r.grant.Subject) && (found == nil || r.grant.Subject.below(found.grant.Subject)) {
 			found = r
 		}
 	}

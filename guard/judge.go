@@ -283,7 +283,7 @@ func (l *Lease) eachRules(rel string, f func(r *root, set *ruleset, rel string) 
 	for i := range l.fences.peers {
 		n := &l.fences.peers[i]
 		set := n.rules()
-		if set == nil || n.whose != l.req.Caller.Subject {
+		if set == nil || !l.req.Caller.Subject.Of(n.whose) {
 			continue
 		}
 		if err := f(n.root, set, rel); err != nil {

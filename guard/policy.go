@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// Subject is the server a grant is for; "" is every caller of the session.
-type Subject string
-
 // Via is the front end an operation came through.
 type Via uint8
 

@@ -333,7 +333,7 @@ func (g *Registry) accountOf(s Subject) *account {
 	}
 	g.quotas.mu.Lock()
 	defer g.quotas.mu.Unlock()
-	return g.quotas.ofLocked(s)
+	return g.quotas.ofLocked(s.Principal())
 }
 
 // Usage is what a subject has used of its quota.

@@ -233,7 +233,7 @@ func (g *Registry) commit(made []*root) (fenced []*root, err error) {
 		next.put(r)
 		delete(g.past, r.name)
 		g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool {
-			return t.id == r.src.ID() && t.file == r.src.File() && (r.grant.Subject == "" || r.grant.Subject == t.whose)
+			return t.id == r.src.ID() && t.file == r.src.File() && t.whose.Of(r.grant.Subject)
 		})
 	}
 	fenced = g.fence(next, made)
@@ -247,7 +247,7 @@ func (g *Registry) wasRevoked(name RootName, who Subject) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	whose, ok := g.past[name]
-	return ok && (whose == "" || whose == who)
+	return ok && who.Of(whose)
 }
 
 // tell passes a change to every view, all at once, and joins their errors.

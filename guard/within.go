@@ -176,10 +176,9 @@ func (g *Registry) RootsOf(who Subject) []Status {
 	var out []Status
 	for _, r := range snap.byName {
 		switch {
-		case r.grant.Subject == who:
-		case r.grant.Subject != "":
+		case !who.Of(r.grant.Subject):
 			continue
-		case who != "" && State(r.state.Load()) == Live && slices.ContainsFunc(r.fences.Load().peers, func(f fence) bool { return f.whose == who }):
+		case State(r.state.Load()) == Live && slices.ContainsFunc(r.fences.Load().peers, func(f fence) bool { return who.Of(f.whose) }):
 			continue
 		}
 		out = append(out, r.status())

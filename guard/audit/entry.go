@@ -10,6 +10,7 @@ import (
 
 	"github.com/bmatcuk/doublestar/v4"
 
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -134,7 +135,7 @@ func (f *Filter) match(e *Entry) bool {
 	case !f.Until.IsZero() && !e.Time.Before(f.Until):
 	case f.Root != "" && e.Root != f.Root && e.Root2 != f.Root:
 	case f.Session != "" && e.Session != f.Session:
-	case f.Subject != "" && e.Subject != f.Subject:
+	case !guard.Subject(e.Subject).Of(guard.Subject(f.Subject)):
 	case f.Op != "" && e.Op != f.Op:
 	case f.Denied && e.Verdict != "refused":
 	case f.Path != "" && !globs(f.Path, e.Root, e.Name()) && !globs(f.Path, e.root2(), e.Name2()):

@@ -37,11 +37,11 @@ func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
 	return all, errors.Join(errs...)
 }
 
-// revokeOf ends the roots that are for one subject alone.
+// revokeOf ends the roots that are for one subject alone, or for a session of it.
 func (s *Session) revokeOf(ctx context.Context, who guard.Subject) ([]control.Ended, error) {
 	var which []guard.RootName
 	for _, st := range s.reg.Roots() {
-		if st.Grant.Subject == who {
+		if who != "" && st.Grant.Subject.Of(who) {
 			which = append(which, st.Grant.Root)
 		}
 	}

@@ -1,0 +1,42 @@
+package guard
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Subject is the server a grant is for; "" is every caller of the session. One
+// that is served several sessions at a time has a subject for each of them (see
+// InSession).
+type Subject string
+
+// inSession stands between the name of a subject and the number of its session.
+const inSession = "#"
+
+// InSession is the subject's n-th session, a subject too. What is granted to the
+// subject is granted to all its sessions; what is granted to one of them is that
+// one's only. Quotas, the counting of refusals and suspension are the subject's,
+// so that a new session begins none of them anew. A subject that has no name has
+// no sessions.
+func (s Subject) InSession(n uint64) Subject {
+	if s == "" {
+		return s
+	}
+	return Subject(fmt.Sprintf("%s%s%d", s.Principal(), inSession, n))
+}
+
+// Principal is the subject whose session this is, or the subject itself.
+func (s Subject) Principal() Subject {
+	if i := strings.LastIndex(string(s), inSession); i > 0 {
+		return s[:i]
+	}
+	return s
+}
+
+// Of reports whether what is granted to whose is granted to this subject.
+func (s Subject) Of(whose Subject) bool {
+	return whose == "" || s == whose || len(s) > len(whose) && s.Principal() == whose
+}
+
+// below reports whether the subject is one of several that whose stands for.
+func (s Subject) below(whose Subject) bool { return s != whose && s.Of(whose) }

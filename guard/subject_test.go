@@ -1,0 +1,111 @@
+package guard_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+func TestSubjectOf(t *testing.T) {
+	one, two := guard.Subject("serve").InSession(1), guard.Subject("serve").InSession(2)
+	for _, c := range []struct {
+		who, whose guard.Subject
+		want       bool
+	}{
+		{one, "", true}, {one, "serve", true}, {one, one, true}, {one, two, false},
+		{one, "serv", false}, {one, "server", false}, {"serve", one, false}, {"serve", "serve", true},
+		{"", "", true}, {"", one, false}, {"", "serve", false}, {"#1", "", true}, {"#1", "#", false},
+	} {
+		if got := c.who.Of(c.whose); got != c.want {
+			t.Errorf("%q of %q: %v", c.who, c.whose, got)
+		}
+	}
+	if one.InSession(2) != two || guard.Subject("").InSession(1) != "" || one.Principal() != "serve" {
+		t.Errorf("%q %q", one.InSession(2), guard.Subject("").InSession(1))
+	}
+}
+
+// A session has what its subject has, and what it won for itself no other has.
+func TestGrantsOfASession(t *testing.T) {
+	const one, two = "serve#1", "serve#2"
+	s := newSetup(t, nil)
+	grantTo(t, s, "all", "/all", "", guard.ReadOnly)
+	grantTo(t, s, "whole", "/whole", "serve", guard.ReadWrite)
+	grantTo(t, s, "own", "/own", one, guard.ReadOnly)
+	for _, c := range []struct {
+		who, root string
+		want      names.Kind
+	}{
+		{one, "all", 0}, {one, "whole", 0}, {one, "own", 0},
+		{two, "all", 0}, {two, "whole", 0}, {two, "own", names.NoConsent},
+		{"serve", "own", names.NoConsent}, {"other#1", "whole", names.NoConsent}, {"", "own", names.NoConsent},
+	} {
+		wantKind(t, s.as(t, c.who, c.root, names.OpRead), c.want)
+		p, err := s.Parse(guard.Subject(c.who), "/"+c.root+"/x")
+		if wantKind(t, err, c.want); err == nil && p.String() != c.root+"/x" {
+			t.Errorf("%s: %v", c.who, p)
+		}
+	}
+	for who, want := range map[guard.Subject][]string{one: {"all", "own", "whole"}, two: {"all", "whole"}, "serve": {"all", "whole"}, "other#1": {"all"}} {
+		var got []string
+		for _, st := range s.RootsOf(who) {
+			got = append(got, string(st.Grant.Root))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q knows of %q, want %q", who, got, want)
+		}
+	}
+}
+
+// A session's own grant of a directory bounds that session by either name, and no
+// other; what is revoked for it stays revoked for it only.
+func TestSessionsGrantBesideItsSubjects(t *testing.T) {
+	const one, two = "serve#1", "serve#2"
+	s := newSetup(t, nil)
+	grantTo(t, s, "whole", "/dir", "serve", guard.ReadWrite)
+	grantTo(t, s, "own", "/dir", one, guard.ReadOnly)
+	wantKind(t, s.as(t, one, "whole", names.OpUnlink), names.ReadOnly)
+	wantKind(t, s.as(t, two, "whole", names.OpUnlink), 0)
+	wantKind(t, s.as(t, "serve", "whole", names.OpUnlink), 0)
+	if p, err := s.Parse(one, "/dir/x"); err != nil || p.Root != "own" {
+		t.Errorf("%v, %v", p, err)
+	}
+	if p, err := s.Parse(two, "/dir/x"); err != nil || p.Root != "whole" {
+		t.Errorf("%v, %v", p, err)
+	}
+	if _, err := s.Revoke(bg, "own"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, s.as(t, one, "whole", names.OpRead), names.Revoked)
+	wantKind(t, s.as(t, two, "whole", names.OpRead), 0)
+}
+
+// A new session begins no quota and no suspension anew.
+func TestSessionsShareTheirSubjectsBounds(t *testing.T) {
+	s := newSetup(t, nil)
+	s.SetQuotas(map[guard.Subject]guard.Quota{guard.AnySubject: {MaxCreated: 1}})
+	grantTo(t, s, "all", "/all", "", guard.ReadWrite)
+	create := func(who guard.Subject) error {
+		q := of(t, req(t, names.OpCreate), who, "all")
+		q.Names = 1
+		return s.once(q, 0)
+	}
+	wantKind(t, create("serve#1"), 0)
+	wantKind(t, create("serve#2"), names.Quota)
+	wantKind(t, create("other#1"), 0)
+	s.SetAbuse(guard.Abuse{Refusals: 1, Suspend: true})
+	for range 2 {
+		wantKind(t, s.as(t, "serve#1", "nowhere", names.OpRead), names.NoConsent)
+	}
+	wantKind(t, s.as(t, "serve#2", "all", names.OpRead), names.Suspended)
+	wantKind(t, s.as(t, "other#1", "all", names.OpRead), 0)
+	if list := s.Suspended(); len(list) != 1 || list[0].Subject != "serve" {
+		t.Errorf("%+v", list)
+	}
+	if err := s.Resume("serve#2"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, s.as(t, "serve#1", "all", names.OpRead), 0)
+}
