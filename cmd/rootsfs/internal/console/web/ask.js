@@ -1,7 +1,7 @@
 // Ask: what servers want, and the owner's answer.
 
 import { get, post } from "/api.js";
-import { changed, dismiss, drawn, store } from "/store.js";
+import { answer, dismiss, drawn, store } from "/store.js";
 import { h, keyed, many, put, size, span, t } from "/dom.js";
 import { durations, options } from "/forms.js";
 
@@ -124,11 +124,10 @@ class QuestionCard extends HTMLElement {
     this.lock(true);
     put(this.wrong, "");
     try {
-      const r = await post("/api/answer", body);
-      const a = r.answered[0] ?? { allowed: [], denied: [] };
-      const said = [...a.allowed.map((p) => "Allowed: " + p), ...a.denied.map((p) => (what.remember ? "Denied, and remembered: " : "Denied: ") + p)];
-      store.over.set(q.id, said.join(". ") + ".");
-      changed();
+      await answer(q, async () => {
+        const a = (await post("/api/answer", body)).answered[0] ?? { allowed: [], denied: [] };
+        return [...a.allowed.map((p) => "Allowed: " + p), ...a.denied.map((p) => (what.remember ? "Denied, and remembered: " : "Denied: ") + p)].join(". ") + ".";
+      });
     } catch (e) {
       put(this.wrong, e.message);
       this.lock(false);

@@ -8,6 +8,8 @@ export const store = {
   sessions: [],
   questions: [],
   over: new Map(), // questions that have ended, kept in their place: id -> outcome
+  listed: [], // the questions that waited when that was last told
+  answering: new Set(), // those that this page is answering
   events: [], // the newest first
   lost: 0,
   series: new Map(), // session -> {times, total, rates}
@@ -75,20 +77,33 @@ function point(s, at) {
 // questions keeps those that have ended in their place until they are dismissed:
 // what is below must not move under a finger that is about to decide.
 function questions(list) {
+  store.listed = list;
   const now = new Map(list.map((q) => [q.id, q]));
   const kept = [];
   for (const q of store.questions) {
-    if (now.has(q.id)) {
-      kept.push(now.get(q.id));
-      now.delete(q.id);
-      continue;
-    }
-    if (!store.over.has(q.id)) {
-      store.over.set(q.id, Date.now() >= Date.parse(q.until) - 500 ? "Nobody answered in time: denied." : "Answered elsewhere, or withdrawn.");
-    }
-    kept.push(q);
+    kept.push(now.get(q.id) ?? q);
+    if (!now.delete(q.id)) ended(q);
   }
   store.questions = kept.concat([...now.values()]).slice(-100);
+}
+
+// ended says what came of a question that waits no more. The stream may say so
+// before this page's own answer has come back, which then tells more.
+function ended(q) {
+  if (store.over.has(q.id) || store.answering.has(q.id)) return;
+  store.over.set(q.id, Date.now() >= Date.parse(q.until) - 500 ? "Nobody answered in time: denied." : "Answered elsewhere, or withdrawn.");
+}
+
+// answer waits for what answers a question, which is to return the outcome.
+export async function answer(q, send) {
+  store.answering.add(q.id);
+  try {
+    store.over.set(q.id, await send());
+  } finally {
+    store.answering.delete(q.id);
+    questions(store.listed);
+    changed();
+  }
 }
 
 export function dismiss(id) {
