@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -126,6 +127,7 @@ func serve(raw string, in io.Reader, out io.Writer) error {
 type Mount struct {
 	Point string
 	Level string
+	info  mount.Info
 	cmd   *exec.Cmd
 	stdin io.Closer
 }
@@ -200,6 +202,9 @@ func Start(t testing.TB, level string, roots []Root, opts ...Option) *Mount {
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
 		t.Fatalf("the daemon said %q, %v", line, err)
 	}
+	if m.info, err = mount.Find(c.Point); err != nil {
+		t.Fatal(err)
+	}
 	return m
 }
 
@@ -218,7 +223,7 @@ func (m *Mount) stop(t testing.TB) {
 			t.Errorf("daemon: %v", err)
 		}
 	case <-time.After(giveUp):
-		t.Errorf("the daemon did not end within %v (pid %d): killing it", giveUp, m.cmd.Process.Pid)
+		t.Errorf("the daemon did not end within %v (pid %d): killing it; its mount is held by %q", giveUp, m.cmd.Process.Pid, m.holders())
 		_ = m.cmd.Process.Signal(syscall.SIGQUIT) // says where it hangs
 		select {
 		case <-ended:
@@ -232,6 +237,31 @@ func (m *Mount) stop(t testing.TB) {
 		}
 		_ = unix.Unmount(m.Point, unix.MNT_DETACH)
 	}
+}
+
+// holders are the processes that have a part of the mount, which is detached: it
+// has no name any more, but it has its number and its device.
+func (m *Mount) holders() []string {
+	var out []string
+	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*")
+	maps, _ := filepath.Glob("/proc/[0-9]*/maps")
+	tables, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
+	major, minor, _ := strings.Cut(m.info.Dev, ":")
+	a, _ := strconv.Atoi(major)
+	b, _ := strconv.Atoi(minor)
+	for sign, names := range map[string][]string{
+		fmt.Sprintf("mnt_id:\t%d\n", m.info.ID): files,
+		fmt.Sprintf(" %02x:%02x ", a, b):        maps,
+		" " + m.info.Dev + " ":                  tables,
+	} {
+		for _, name := range names {
+			if text, err := os.ReadFile(name); err == nil && strings.Contains(string(text), sign) {
+				command, _ := os.ReadFile("/proc/" + strings.Split(name, "/")[2] + "/cmdline")
+				out = append(out, fmt.Sprintf("%s of %q", name, command))
+			}
+		}
+	}
+	return out
 }
 
 // Mounted reports whether a mount is at a path.
