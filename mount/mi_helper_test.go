@@ -18,6 +18,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // The tests mount in child processes, this test binary started again: a mount
@@ -135,7 +137,7 @@ func tempPoint(t *testing.T, name string, uid int) string {
 		}
 		if all, err := Mounts(); err != nil {
 			t.Error(err)
-		} else if in, ok := covering(all, point); ok && within(base, in.Point) {
+		} else if in, ok := covering(all, point); ok && names.Under(in.Point, base) {
 			t.Errorf("mount left at %q", in.Point)
 		} else if err := os.RemoveAll(base); err != nil {
 			t.Error(err)

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Bounds of the search for who holds a mount: it only makes an error message
@@ -94,7 +96,7 @@ func findHolders(in Info, emit func(string) bool) {
 func holds(proc string, in Info) string {
 	inside := func(link string) (string, bool) {
 		target, err := os.Readlink(filepath.Join(proc, link))
-		if err != nil || !within(in.Point, target) {
+		if err != nil || !names.Under(target, in.Point) {
 			return "", false
 		}
 		return target, true

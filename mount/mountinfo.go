@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // FSType is what the kernel calls a mount of ours: the file system "fuse" with
@@ -109,7 +111,7 @@ func covering(all []Info, path string) (Info, bool) {
 		next := -1
 		for i, in := range all {
 			below := cur < 0 && isTop(in) || cur >= 0 && in.Parent == all[cur].ID && i != cur
-			if below && within(in.Point, path) && (next < 0 || len(in.Point) < len(all[next].Point)) {
+			if below && names.Under(path, in.Point) && (next < 0 || len(in.Point) < len(all[next].Point)) {
 				next = i
 			}
 		}
@@ -122,13 +124,6 @@ func covering(all []Info, path string) (Info, bool) {
 		return Info{}, false
 	}
 	return all[cur], true
-}
-
-// within reports whether path is dir or lies below it, by name. Both are
-// absolute and clean.
-func within(dir, path string) bool {
-	return dir == path || dir == "/" ||
-		strings.HasPrefix(path, dir) && path[len(dir)] == '/'
 }
 
 func parseMountinfo(data []byte) ([]Info, error) {

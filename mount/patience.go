@@ -89,15 +89,13 @@ const coreSignals = 1<<(unix.SIGQUIT-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGTRAP-
 // end a process is made a pending SIGKILL of each of its threads
 // (kernel/signal.c, complete_signal), but for those that dump a core.
 func killed(tid uint32) bool {
-	status, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(tid), 10) + "/status")
+	status, err := statusOf(tid)
 	if err != nil {
 		// With hidepid it is merely not shown.
 		return os.IsNotExist(err) && unix.Kill(int(tid), 0) == unix.ESRCH
 	}
 	set := func(name string) uint64 {
-		_, rest, _ := bytes.Cut(status, []byte("\n"+name+":"))
-		line, _, _ := bytes.Cut(rest, []byte("\n"))
-		n, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64)
+		n, err := strconv.ParseUint(status.field(name), 16, 64)
 		if err != nil {
 			return 0 // another kernel's format: it is not known to die
 		}
@@ -106,4 +104,18 @@ func killed(tid uint32) bool {
 	pending := set("SigPnd") | set("ShdPnd")
 	return pending&(1<<(unix.SIGKILL-1)) != 0 ||
 		pending&coreSignals&^set("SigCgt")&^set("SigIgn")&^set("SigBlk") != 0
+}
+
+// procStatus is what proc_pid_status(5) says of a process or a thread.
+type procStatus []byte
+
+func statusOf(id uint32) (procStatus, error) {
+	return os.ReadFile("/proc/" + strconv.FormatUint(uint64(id), 10) + "/status")
+}
+
+// field is the text of one line, "" if there is none of that name.
+func (s procStatus) field(name string) string {
+	_, rest, _ := bytes.Cut(s, []byte("\n"+name+":"))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	return string(bytes.TrimSpace(line))
 }

@@ -2,8 +2,6 @@ package mount
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -194,20 +192,14 @@ func groupsOf(pid uint32) []uint32 {
 	if pid == 0 {
 		return nil
 	}
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	status, err := statusOf(pid)
 	if err != nil {
 		return nil
 	}
 	var out []uint32
-	for line := range strings.Lines(string(b)) {
-		rest, ok := strings.CutPrefix(line, "Groups:")
-		if !ok {
-			continue
-		}
-		for f := range strings.FieldsSeq(rest) {
-			if gid, err := strconv.ParseUint(f, 10, 32); err == nil {
-				out = append(out, uint32(gid))
-			}
+	for f := range strings.FieldsSeq(status.field("Groups")) {
+		if gid, err := strconv.ParseUint(f, 10, 32); err == nil {
+			out = append(out, uint32(gid))
 		}
 	}
 	return out

@@ -50,20 +50,40 @@ func (a *app) completeRoots(limit int, then ...string) cobra.CompletionFunc {
 		if limit >= 0 && len(args) >= limit {
 			return then, cobra.ShellCompDirectiveNoFileComp
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
-		defer cancel()
+		return completing(a.asking(func(ctx context.Context, c *control.Client) ([]string, error) {
+			st, err := c.Status(ctx)
+			if err != nil {
+				return nil, err
+			}
+			var out []string
+			for _, r := range st.Roots {
+				out = append(out, cobra.CompletionWithDesc(r.Name, r.Mode+" "+names.Escape(r.Resolved)))
+			}
+			return out, nil
+		}))
+	}
+}
+
+// completing offers the words that f finds in a moment, and nothing, rather than
+// an error in the middle of somebody's typing, when it fails. File names are never
+// what is meant.
+func completing(f func(context.Context) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
+	defer cancel()
+	out, err := f(ctx)
+	if err != nil {
+		out = nil
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// asking is for what the session has to be asked.
+func (a *app) asking(f func(context.Context, *control.Client) ([]string, error)) func(context.Context) ([]string, error) {
+	return func(ctx context.Context) ([]string, error) {
 		c, err := a.client()
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil, err
 		}
-		st, err := c.Status(ctx)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var out []string
-		for _, r := range st.Roots {
-			out = append(out, cobra.CompletionWithDesc(r.Name, r.Mode+" "+names.Escape(r.Resolved)))
-		}
-		return out, cobra.ShellCompDirectiveNoFileComp
+		return f(ctx, c)
 	}
 }

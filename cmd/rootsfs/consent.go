@@ -363,20 +363,16 @@ func (a *app) completeQuestions(_ *cobra.Command, args []string, _ string) ([]st
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
-	defer cancel()
-	c, err := a.client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	list, err := c.Questions(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var out []string
-	for _, q := range list {
-		what, _, _ := strings.Cut(strings.Join(q.Lines, "; "), "\n")
-		out = append(out, cobra.CompletionWithDesc(q.ID, what))
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
+	return completing(a.asking(func(ctx context.Context, c *control.Client) ([]string, error) {
+		list, err := c.Questions(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var out []string
+		for _, q := range list {
+			what, _, _ := strings.Cut(strings.Join(q.Lines, "; "), "\n")
+			out = append(out, cobra.CompletionWithDesc(q.ID, what))
+		}
+		return out, nil
+	}))
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -147,17 +148,7 @@ func shown(s string) string {
 }
 
 // size shows a number of bytes.
-func size(n int64) string {
-	const units = "KMGTPE"
-	if n < 1024 {
-		return strconv.FormatInt(n, 10)
-	}
-	f, u := float64(n)/1024, 0
-	for f >= 1024 && u < len(units)-1 {
-		f, u = f/1024, u+1
-	}
-	return strconv.FormatFloat(f, 'f', 1, 64) + units[u:u+1]
-}
+func size(n int64) string { return config.FormatSize(n) }
 
 // plural shows a count with its noun.
 func plural(n int, noun string) string {

@@ -58,33 +58,29 @@ is suspended and why, "rootsfs audit show --denied" what they tried.`,
 func subjectCompletion(a *app, cmd *cobra.Command) {
 	// It fails only if there is no such flag.
 	_ = cmd.RegisterFlagCompletionFunc("subject", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
-		defer cancel()
-		c, err := a.client()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		st, err := c.Status(ctx)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		seen := map[string]bool{"": true}
-		var out []string
-		add := func(s string) {
-			if !seen[s] {
-				seen[s], out = true, append(out, s)
+		return completing(a.asking(func(ctx context.Context, c *control.Client) ([]string, error) {
+			st, err := c.Status(ctx)
+			if err != nil {
+				return nil, err
 			}
-		}
-		for _, s := range st.Suspended {
-			add(s.Subject)
-		}
-		for _, r := range st.Roots {
-			add(r.Subject)
-		}
-		for _, f := range st.Files {
-			add(string(f.Subject))
-		}
-		return out, cobra.ShellCompDirectiveNoFileComp
+			seen := map[string]bool{"": true}
+			var out []string
+			add := func(s string) {
+				if !seen[s] {
+					seen[s], out = true, append(out, s)
+				}
+			}
+			for _, s := range st.Suspended {
+				add(s.Subject)
+			}
+			for _, r := range st.Roots {
+				add(r.Subject)
+			}
+			for _, f := range st.Files {
+				add(string(f.Subject))
+			}
+			return out, nil
+		}))
 	})
 }
 

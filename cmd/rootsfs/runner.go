@@ -46,7 +46,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{a: a, plan: p, umask: umask(), stop: make(chan struct{}), over: make(chan error, 1)}
+	r := &runner{a: a, plan: p, umask: sandbox.Umask(), stop: make(chan struct{}), over: make(chan error, 1)}
 	exit, err := r.run(cmd.Context(), f)
 	if err != nil {
 		return err
@@ -74,13 +74,6 @@ func collectLater() {
 		debug.SetGCPercent(percent)
 		debug.SetMemoryLimit(limit)
 	})
-}
-
-// umask reads the process's, which can only be told by setting it.
-func umask() int {
-	mask := unix.Umask(0o077)
-	unix.Umask(mask)
-	return mask
 }
 
 // exitOf is the command's own exit code, or, as shells say it, 128 and the

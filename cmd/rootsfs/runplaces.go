@@ -130,18 +130,12 @@ func (p *plan) writable() func(place string) string {
 	}
 	return func(place string) string {
 		for _, r := range roots {
-			if within(place, r.at) {
+			if names.Under(place, r.at) {
 				return r.name
 			}
 		}
 		return ""
 	}
-}
-
-// within reports whether a path is a directory or lies in it.
-func within(path, dir string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && filepath.IsLocal(rel)
 }
 
 // homeOutside refuses a kept home that is reached through a root: what the
@@ -157,7 +151,7 @@ func (p *plan) homeOutside() error {
 			if r, err := filepath.EvalSymlinks(root); err == nil {
 				root = r
 			}
-			if within(real, root) {
+			if names.Under(real, root) {
 				return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(
 					"--home %s is reached through the root %s, where the command could make it a link; choose a directory outside of the roots",
 					names.Quote(p.box.Home), names.Quote(g.Dir))}
@@ -171,7 +165,7 @@ func (p *plan) homeOutside() error {
 
 // covered reports whether a path lies in a root that is granted anyway.
 func (p *plan) covered(path string) bool {
-	return slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return within(path, g.Dir) })
+	return slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return names.Under(path, g.Dir) })
 }
 
 // noCommand gives the news that a command is not there, or does not run, the exit

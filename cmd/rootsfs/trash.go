@@ -258,20 +258,20 @@ that --root names.`,
 
 // completeTrash offers the ids of what is kept.
 func (a *app) completeTrash(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
-	defer cancel()
-	root, _ := cmd.Flags().GetString("root")
-	o, name, err := a.trashOf(ctx, root)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ans, err := o.Trash(ctx, control.TrashRequest{Root: name})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var out []string
-	for i := range ans.Files {
-		out = append(out, cobra.CompletionWithDesc(ans.Files[i].Short(), names.Escape(ans.Files[i].Path)))
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
+	return completing(func(ctx context.Context) ([]string, error) {
+		root, _ := cmd.Flags().GetString("root")
+		o, name, err := a.trashOf(ctx, root)
+		if err != nil {
+			return nil, err
+		}
+		ans, err := o.Trash(ctx, control.TrashRequest{Root: name})
+		if err != nil {
+			return nil, err
+		}
+		var out []string
+		for i := range ans.Files {
+			out = append(out, cobra.CompletionWithDesc(ans.Files[i].Short(), names.Escape(ans.Files[i].Path)))
+		}
+		return out, nil
+	})
 }

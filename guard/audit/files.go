@@ -41,7 +41,7 @@ func parseName(base string) (logName, bool) {
 		}
 	}
 	at := len(rest) - len(startForm)
-	if !ok || at < 2 || rest[at-1] != '-' || !hasForm(rest[at:], startForm) || !wellNamed(rest[:at-1]) {
+	if !ok || at < 2 || rest[at-1] != '-' || !hasForm(rest[at:], startForm) || !WellNamed(rest[:at-1], maxName) {
 		return logName{}, false
 	}
 	return logName{session: rest[:at-1], start: rest[at:], n: n}, true

@@ -84,9 +84,11 @@ type Options struct {
 // maxName is the longest name of a session, bytes.
 const maxName = 128
 
-// wellNamed reports whether a session's name can be part of a file's: letters,
-// digits and "._+@-", beginning with a letter or digit.
-func wellNamed(s string) bool {
+// WellNamed reports whether a session's name can be part of a file's: at most
+// most bytes of letters, digits and "._+@-", beginning with a letter or digit.
+// (To compile an expression for it took as long as all else that is done to find
+// a session's place.)
+func WellNamed(s string, most int) bool {
 	for i := range len(s) {
 		c := s[i]
 		plain := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
@@ -94,7 +96,7 @@ func wellNamed(s string) bool {
 			return false
 		}
 	}
-	return s != "" && len(s) <= maxName
+	return s != "" && len(s) <= most
 }
 
 func (o *Options) normalize() error {
@@ -106,7 +108,7 @@ func (o *Options) normalize() error {
 		return invalid("no directory")
 	case o.Anchor == "":
 		return invalid("no anchor file")
-	case !wellNamed(o.Session):
+	case !WellNamed(o.Session, maxName):
 		return invalid("session name %s cannot be part of a file name", names.Quote(o.Session))
 	case int(o.Paths) >= len(pathModes):
 		return invalid("unknown path mode %d", o.Paths)

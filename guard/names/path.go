@@ -125,6 +125,15 @@ func (p Path) Split() (dir Path, base string) {
 	return Path{Root: p.Root, rel: p.rel[:i]}, p.rel[i+1:]
 }
 
+// Under reports whether path is dir or lies below it, by name alone. Both are
+// absolute and clean; nothing lies under "".
+func Under(path, dir string) bool {
+	if dir == "" {
+		return false
+	}
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
 // Has reports whether q is p or lies below it.
 func (p Path) Has(q Path) bool {
 	if p.Root != q.Root {

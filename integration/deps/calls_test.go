@@ -34,8 +34,7 @@ var exceptions = map[string]string{
 	"mount/mi_holders.go":      "reads /proc for who holds the mount",
 	"mount/mi_abort.go":        "opens the connection's entry in /sys/fs/fuse",
 	"mount/mi_watch.go":        "polls /proc/self/mountinfo",
-	"mount/topnode.go":         "reads a caller's supplementary groups from /proc",
-	"mount/patience.go":        "reads a caller's pending signals from /proc",
+	"mount/patience.go":        "reads a caller's pending signals and supplementary groups from /proc",
 	"mount/mi_error.go":        "looks at the mountpoint to explain an error",
 }
 

@@ -84,12 +84,12 @@ func (l *launch) bwrapNamespaces() []string {
 func (l *launch) bwrapRoot(lay *layout) ([]string, error) {
 	args := []string{"--dev", "/dev"}
 	for _, dir := range lay.Dirs {
-		if !under(dir, "/dev") {
+		if !names.Under(dir, "/dev") {
 			args = append(args, "--perms", "0755", "--dir", dir)
 		}
 	}
 	for _, k := range lay.Links {
-		if !under(k.At, "/dev") {
+		if !names.Under(k.At, "/dev") {
 			args = append(args, "--symlink", k.Target, k.At)
 		}
 	}

@@ -105,7 +105,7 @@ func complete(o *Options, level Level, where Places) []string {
 func insidePath(o *Options, path string) string {
 	var kept []string
 	for _, dir := range filepath.SplitList(path) {
-		below := func(top string) bool { return under(dir, top) }
+		below := func(top string) bool { return names.Under(dir, top) }
 		if slices.ContainsFunc(systemDirs, below) || slices.ContainsFunc(o.Interpreters, below) ||
 			slices.ContainsFunc(o.Roots, below) || o.Map == Flat && below(o.FlatAt) || below(privateDir) {
 			kept = append(kept, dir)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"sync"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // hostName is what the command's machine is called.
@@ -93,7 +95,7 @@ func userName(uid uint32) string {
 // shell is the shell of passwd: the caller's, if it is a system's.
 func shell() string {
 	s := os.Getenv("SHELL")
-	if under(s, "/bin") || under(s, "/usr/bin") {
+	if names.Under(s, "/bin") || names.Under(s, "/usr/bin") {
 		if _, err := os.Stat(s); err == nil && filepath.Clean(s) == s && !hasControl(s) {
 			return s
 		}

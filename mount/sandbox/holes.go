@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // holes are what stays possible at a level, each a sentence that a person can
@@ -81,5 +83,5 @@ func Appears(path string, closed []string) bool {
 	if len(closed) == 0 {
 		return true
 	}
-	return filepath.Dir(path) != "/" && !slices.ContainsFunc(closed, func(dir string) bool { return under(path, dir) })
+	return filepath.Dir(path) != "/" && !slices.ContainsFunc(closed, func(dir string) bool { return names.Under(path, dir) })
 }

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // onHost prepares levels Landlock and None, where the command sees the host's
@@ -61,12 +63,12 @@ func (l *launch) onHost(level Level, where Places) error {
 // it.
 func (o *Options) toHost(p string) string {
 	if o.Map == Flat {
-		if under(p, o.FlatAt) {
+		if names.Under(p, o.FlatAt) {
 			return o.Tree + strings.TrimPrefix(p, o.FlatAt)
 		}
 		return p
 	}
-	if slices.ContainsFunc(o.Roots, func(r string) bool { return under(p, r) }) {
+	if slices.ContainsFunc(o.Roots, func(r string) bool { return names.Under(p, r) }) {
 		return o.Tree + p
 	}
 	return p

@@ -270,7 +270,7 @@ func (s *search) venv(dir, via string) {
 
 // add adds the installation that a file belongs to, or else the file alone.
 func (s *search) add(path, via string) {
-	if slices.ContainsFunc(systemDirs, func(d string) bool { return under(path, d) }) {
+	if slices.ContainsFunc(systemDirs, func(d string) bool { return names.Under(path, d) }) {
 		return
 	}
 	dir, because := installation(path)
@@ -324,17 +324,17 @@ func wide(dir string) bool {
 	if err != nil {
 		return false
 	}
-	if real, err := filepath.EvalSymlinks(home); err == nil && under(real, dir) {
+	if real, err := filepath.EvalSymlinks(home); err == nil && names.Under(real, dir) {
 		return true
 	}
-	return under(home, dir) || slices.Contains([]string{".local", ".config", ".cache"}, filepath.Base(dir)) && filepath.Dir(dir) == home
+	return names.Under(home, dir) || slices.Contains([]string{".local", ".config", ".cache"}, filepath.Base(dir)) && filepath.Dir(dir) == home
 }
 
 // result is what was found, without what lies in something else that was.
 func (s *search) result() []Needed {
 	var out []Needed
 	for _, p := range slices.Sorted(maps.Keys(s.found)) {
-		if !slices.ContainsFunc(out, func(o Needed) bool { return under(p, o.Path) }) {
+		if !slices.ContainsFunc(out, func(o Needed) bool { return names.Under(p, o.Path) }) {
 			out = append(out, Needed{p, s.found[p]})
 		}
 	}

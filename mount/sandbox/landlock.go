@@ -7,6 +7,8 @@ import (
 
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Landlock is applied to one thread, the one that starts the command. Package
@@ -94,7 +96,7 @@ func restrict(r rules) (Layer, error) {
 	}
 	for _, p := range r.Write {
 		rights := uint64(writeRights)
-		if under(p, "/dev") {
+		if names.Under(p, "/dev") {
 			rights |= ll.AccessFSIoctlDev
 		}
 		if err := addRule(set, p, rights&attr.HandledAccessFS); err != nil {

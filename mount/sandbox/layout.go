@@ -198,12 +198,12 @@ func (l *layout) tree(o *Options) {
 	}
 	l.hostLinks()
 	for _, dir := range treeDirs {
-		if slices.ContainsFunc(o.Roots, func(r string) bool { return under(r, dir) }) {
+		if slices.ContainsFunc(o.Roots, func(r string) bool { return names.Under(r, dir) }) {
 			l.Tops = append(l.Tops, dir)
 		}
 	}
 	for _, r := range o.Roots {
-		if r != "/" && !slices.ContainsFunc(l.Tops, func(t string) bool { return under(r, t) }) {
+		if r != "/" && !slices.ContainsFunc(l.Tops, func(t string) bool { return names.Under(r, t) }) {
 			l.Nested = append(l.Nested, r)
 		}
 	}
@@ -254,13 +254,13 @@ func (l *layout) interpreter(o *Options, p string) error {
 	if l.inSystem(p) {
 		return nil
 	}
-	if slices.ContainsFunc(l.Tops, func(t string) bool { return under(p, t) }) {
-		if slices.ContainsFunc(o.Roots, func(r string) bool { return under(p, r) }) {
+	if slices.ContainsFunc(l.Tops, func(t string) bool { return names.Under(p, t) }) {
+		if slices.ContainsFunc(o.Roots, func(r string) bool { return names.Under(p, r) }) {
 			return nil
 		}
 		return invalid("Interpreters: %s would lie in a directory of the tree: make it a root instead", names.Quote(p))
 	}
-	if slices.ContainsFunc([]string{"/etc", "/proc", "/dev", "/sys"}, func(d string) bool { return under(p, d) }) || p == "/" {
+	if slices.ContainsFunc([]string{"/etc", "/proc", "/dev", "/sys"}, func(d string) bool { return names.Under(p, d) }) || p == "/" {
 		return invalid("Interpreters: %s cannot be shown: it is a directory that every command gets one of its own of", names.Quote(p))
 	}
 	l.Binds = append(l.Binds, bind{From: p, To: p})
@@ -271,7 +271,7 @@ func (l *layout) interpreter(o *Options, p string) error {
 // shown as it is.
 func (l *layout) inSystem(p string) bool {
 	for _, b := range l.Binds {
-		if slices.Contains(systemDirs, b.To) && under(p, b.To) {
+		if slices.Contains(systemDirs, b.To) && names.Under(p, b.To) {
 			return true
 		}
 	}

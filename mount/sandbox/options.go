@@ -269,8 +269,3 @@ func (o *Options) checkIDs() error {
 	}
 	return nil
 }
-
-// under reports whether path is dir or lies below it.
-func under(path, dir string) bool {
-	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
-}

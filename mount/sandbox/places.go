@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Places are the directories that belong to one command alone, as paths inside.
@@ -54,7 +56,7 @@ func places(o *Options, level Level) Places {
 		return p
 	}
 	p := Places{Home: placeHome, Tmp: "/tmp", Runtime: placeRuntime}
-	if o.Map == Same && slices.ContainsFunc(o.Roots, func(r string) bool { return under(r, "/tmp") }) {
+	if o.Map == Same && slices.ContainsFunc(o.Roots, func(r string) bool { return names.Under(r, "/tmp") }) {
 		p.Tmp = placeTmp
 	}
 	return p

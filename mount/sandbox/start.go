@@ -70,7 +70,7 @@ func start(ctx context.Context, o *Options, level Level) (*Process, error) {
 	if o.Umask != nil {
 		l.conf.Umask = *o.Umask
 	} else {
-		l.conf.Umask = umask()
+		l.conf.Umask = Umask()
 	}
 	defer l.closeFiles()
 	l.cmd = &exec.Cmd{
@@ -139,9 +139,9 @@ func (l *launch) passFile(f *os.File) int {
 	return firstFD + len(l.files) - 1
 }
 
-// umask reads the caller's; there is no way to read it without setting it, but
-// /proc tells it.
-func umask() int {
+// Umask reads the process's own; there is no system call that reads it without
+// setting it, but /proc tells it. Where it does not, it is taken to be 022.
+func Umask() int {
 	var mask int
 	b, err := os.ReadFile("/proc/self/status")
 	if err == nil {

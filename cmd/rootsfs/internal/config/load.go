@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Load reads and checks the file at path. A missing file is an error that wraps
@@ -29,7 +31,7 @@ func Load(path string) (*Config, error) {
 	c.Resolved = resolved
 	for _, set := range append(mapValues(c.Profiles), c.Roots) {
 		for _, r := range set {
-			if reaches(r.Path, resolved) {
+			if names.Under(resolved, r.Path) {
 				return nil, &Error{File: path, Line: r.Line, Key: "root.path", Err: fmt.Errorf(
 					"%q contains this configuration file (%q), which no root may; choose a directory that does not", r.Path, resolved)}
 			}

@@ -138,7 +138,7 @@ func (c *Config) roots(blocks []table, home string, defaults Root) {
 		} else {
 			byName[root.Name] = root.Line
 		}
-		if reaches(root.Path, c.Path) {
+		if names.Under(c.Path, root.Path) {
 			t.fail("path", "%s contains this configuration file, which no root may; choose a directory that does not", names.Quote(root.Path))
 		}
 		c.Roots = append(c.Roots, root)
@@ -250,7 +250,7 @@ func (c *Config) profiles(t table, home string, defaults Root) {
 				continue
 			case taken[root.Name]:
 				t.r.fail(at, "the name %s is in this list twice", names.Quote(string(root.Name)))
-			case reaches(root.Path, c.Path):
+			case names.Under(c.Path, root.Path):
 				t.r.fail(at, "%s contains this configuration file, which no root may", names.Quote(root.Path))
 			}
 			if root.Line == 0 {
@@ -302,14 +302,6 @@ func absolute(path, home string) (string, error) {
 		return "", fmt.Errorf("path %s is relative; write an absolute one, or one that begins with ~/", names.Quote(path))
 	}
 	return filepath.Clean(path), nil
-}
-
-// reaches reports whether file is dir or lies in it, by name.
-func reaches(dir, file string) bool {
-	if dir == "" {
-		return false
-	}
-	return dir == file || strings.HasPrefix(file, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // homeDir is what ~ stands for, "" if nothing.

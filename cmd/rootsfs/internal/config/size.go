@@ -35,3 +35,17 @@ func ParseSize(s string) (int64, error) {
 	}
 	return int64(n) << shift, nil
 }
+
+// FormatSize shows a number of bytes, not negative, to two figures or more: "1.5K".
+// The units are those of ParseSize, and P and E.
+func FormatSize(n int64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return strconv.FormatInt(n, 10)
+	}
+	f, u := float64(n)/1024, 0
+	for f >= 1024 && u < len(units)-1 {
+		f, u = f/1024, u+1
+	}
+	return strconv.FormatFloat(f, 'f', 1, 64) + units[u:u+1]
+}

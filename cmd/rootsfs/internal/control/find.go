@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -47,23 +48,10 @@ type Info struct {
 // maxName is the longest name of a session, bytes.
 const maxName = 64
 
-// wellNamed is CheckName without words. (To compile an expression for it took as
-// long as all else that is done to find a session's place.)
-func wellNamed(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		plain := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		if !plain && (i == 0 || strings.IndexByte("._+@-", c) < 0) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= maxName
-}
-
 // CheckName says whether s can name a session: it is a file's name, part of the
 // audit files' names and a word on the command line.
 func CheckName(s string) error {
-	if !wellNamed(s) {
+	if !audit.WellNamed(s, maxName) {
 		return fmt.Errorf("session name %s: use 1 to 64 letters, digits, '.', '_', '-', '+' or '@', beginning with a letter or digit", names.Quote(s))
 	}
 	return nil

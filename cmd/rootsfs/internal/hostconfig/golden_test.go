@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -39,7 +41,7 @@ func place(path string) Place {
 		},
 		Project: func(dir string) string {
 			for _, p := range []string{"/home/u/srv", "/home/u/code"} {
-				if within(dir, p) {
+				if names.Under(dir, p) {
 					return p
 				}
 			}

@@ -143,7 +143,7 @@ func looksRelative(s string) bool {
 func (p *proposer) relative(t target, from string) {
 	switch path := filepath.Join(p.cwd, t.path); {
 	case p.at.Look(path) == Nothing:
-	case !within(path, p.cwd):
+	case !names.Under(path, p.cwd):
 		p.notef("%s leads out of the directory that the server is started in: name what it needs with --root", from)
 	default:
 		p.add(target{".", p.cwd}, "the directory it is started in, for "+from)
@@ -205,9 +205,9 @@ func (p *proposer) add(t target, from string) {
 		if slices.ContainsFunc(p.Roots, func(r Root) bool { return r.Spec == spec }) {
 			return
 		}
-	case slices.Contains(p.paths, path), slices.ContainsFunc(given, func(dir string) bool { return within(path, dir) }):
+	case slices.Contains(p.paths, path), slices.ContainsFunc(given, func(dir string) bool { return names.Under(path, dir) }):
 		return
-	case within(p.at.Home, path):
+	case names.Under(p.at.Home, path):
 		p.notef("%s is your home directory, or holds it, where rootsfs keeps its own files: name directories inside with --root", from)
 		return
 	default:
@@ -232,11 +232,6 @@ func (p *proposer) name(path string) string {
 		return ""
 	}
 	return string(name) + "="
-}
-
-// within reports whether path is dir or below it.
-func within(path, dir string) bool {
-	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
 func (p *proposer) notef(format string, args ...any) {

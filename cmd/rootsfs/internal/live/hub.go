@@ -222,32 +222,22 @@ func (s *Subscriber) wake() {
 func (s *Subscriber) Next(ctx context.Context) (u Update, ok bool) {
 	pause := time.NewTimer(time.Until(s.last.Add(Interval)))
 	defer pause.Stop()
-	for _, wait := range []func() bool{
-		func() bool {
-			select {
-			case <-pause.C:
-				return true
-			case <-ctx.Done():
-			case <-s.closed:
-			}
-			return false
-		},
-		func() bool {
-			select {
-			case <-s.ready:
-				return true
-			case <-ctx.Done():
-			case <-s.closed:
-			}
-			return false
-		},
-	} {
-		if !wait() {
-			return Update{}, false
-		}
+	if !await(ctx, s, pause.C) || !await(ctx, s, s.ready) {
+		return Update{}, false
 	}
 	s.last = time.Now()
 	return s.hub.update(s), true
+}
+
+// await reports whether something came before ctx or the subscription ended.
+func await[T any](ctx context.Context, s *Subscriber, c <-chan T) bool {
+	select {
+	case <-c:
+		return true
+	case <-ctx.Done():
+	case <-s.closed:
+	}
+	return false
 }
 
 // update takes what a subscriber is to be told.

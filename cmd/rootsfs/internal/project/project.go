@@ -126,7 +126,7 @@ func detect(dir, home string) (path, kind string, err error) {
 // contains reports whether dir is the root directory, home, or lies above it:
 // where the search ends.
 func contains(dir, home string) bool {
-	return dir == "/" || dir == home || strings.HasPrefix(home, dir+"/")
+	return dir == "/" || names.Under(home, dir)
 }
 
 // top says what dir is the top of.

@@ -2,12 +2,12 @@ package session
 
 import (
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // denials are what the owner denied and does not want to be asked again while
@@ -56,7 +56,7 @@ func (d *denials) covers(s guard.Subject, it *broker.Item) bool {
 
 func (d *denials) coversLocked(s guard.Subject, path string) bool {
 	for _, dir := range d.list[s] {
-		if path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") {
+		if names.Under(path, dir) {
 			return true
 		}
 	}

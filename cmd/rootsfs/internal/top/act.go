@@ -10,6 +10,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
@@ -139,7 +140,7 @@ func (m *model) look(q live.Question, i int) tea.Cmd {
 		if !a.Complete {
 			more = "more than "
 		}
-		text := fmt.Sprintf("%sfiles: %d (%sB), directories below: %d, names that the policy would hide: %d", more, a.Files, size(a.Bytes), a.Dirs, a.Withheld)
+		text := fmt.Sprintf("%sfiles: %d (%sB), directories below: %d, names that the policy would hide: %d", more, a.Files, config.FormatSize(a.Bytes), a.Dirs, a.Withheld)
 		if len(a.Examples) > 0 {
 			text += ", such as " + strings.Join(a.Examples[:min(3, len(a.Examples))], ", ")
 		}

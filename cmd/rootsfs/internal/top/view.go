@@ -12,6 +12,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -129,8 +130,8 @@ func (m *model) viewNow(p *page) {
 			}
 			rate := s.Rates[r.Name]
 			p.add(style, "  %-16s %-4s %-11s %6s/s %9s/s %8d ops %6d refused  %-12s %s", names.Escape(r.Name), r.Mode, r.State,
-				short(rate.Ops), size(int64(rate.Read+rate.Written)), r.Ops, r.Refused, m.ending(r.Expires), names.Escape(r.Resolved))
-			if q := quota("written", r.Written, r.Limits.MaxWritten, size) + quota("names", r.Created, r.Limits.MaxCreated, decimal); q != "" {
+				short(rate.Ops), config.FormatSize(int64(rate.Read+rate.Written)), r.Ops, r.Refused, m.ending(r.Expires), names.Escape(r.Resolved))
+			if q := quota("written", r.Written, r.Limits.MaxWritten, config.FormatSize) + quota("names", r.Created, r.Limits.MaxCreated, decimal); q != "" {
 				p.add(faint, "    %s", strings.TrimSpace(q))
 			}
 			at++
@@ -158,7 +159,7 @@ func (m *model) session(p *page, s *live.Session) {
 	if s.ConfigError != "" {
 		p.add(wrong, "  the configuration is not in force: %s", clean(s.ConfigError))
 	}
-	p.add(faint, "  %s ops/s, %s/s read, %s/s written, %d in flight", short(s.Rate.Ops), size(int64(s.Rate.Read)), size(int64(s.Rate.Written)), s.Process.InFlight)
+	p.add(faint, "  %s ops/s, %s/s read, %s/s written, %d in flight", short(s.Rate.Ops), config.FormatSize(int64(s.Rate.Read)), config.FormatSize(int64(s.Rate.Written)), s.Process.InFlight)
 	for _, f := range s.Files {
 		itself := ""
 		if f.Server != "" {
@@ -324,17 +325,4 @@ func short(f float64) string {
 		return strconv.FormatFloat(math.Round(f), 'f', 0, 64)
 	}
 	return strconv.FormatFloat(f, 'f', 1, 64)
-}
-
-// size shows a number of bytes.
-func size(n int64) string {
-	const units = "KMGTPE"
-	if n < 1024 {
-		return strconv.FormatInt(n, 10)
-	}
-	f, u := float64(n)/1024, 0
-	for f >= 1024 && u < len(units)-1 {
-		f, u = f/1024, u+1
-	}
-	return strconv.FormatFloat(f, 'f', 1, 64) + units[u:u+1]
 }
