@@ -22,10 +22,12 @@ func newConsentCmd(a *app) *cobra.Command {
 		Short: "Answer servers that ask for access to files",
 		Long: `Answer the MCP servers that ask, through files/consent, for paths that nobody
 approved. A question waits for its answer (files.consent_timeout, 2m by default);
-one that nobody answers is denied. What is allowed becomes a root of the session.`,
+one that nobody answers is denied. What is allowed becomes a root of the session. A denial can be remembered, so that the
+same is not asked again.`,
 		Example: `  rootsfs consent list
   rootsfs consent approve 4kq --mode ro --for 1h
-  rootsfs consent deny 4kq`,
+  rootsfs consent deny 4kq
+  rootsfs consent denials`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usage(fmt.Errorf("unknown command %q; see: rootsfs consent --help", args[0]))
@@ -34,7 +36,8 @@ one that nobody answers is denied. What is allowed becomes a root of the session
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newConsentListCmd(a), newConsentApproveCmd(a), newConsentDenyCmd(a))
+	cmd.AddCommand(newConsentListCmd(a), newConsentApproveCmd(a), newConsentDenyCmd(a),
+		newConsentDenialsCmd(a), newConsentForgetCmd(a))
 	return cmd
 }
 
@@ -126,9 +129,9 @@ func (a *app) watchQuestions(ctx context.Context, c *control.Client) error {
 	lists := make(chan []control.Question)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- c.WatchQuestions(ctx, func(list []control.Question) error {
+		ended <- c.WatchQuestions(ctx, func(a control.WaitingAnswer) error {
 			select {
-			case lists <- list:
+			case lists <- a.Questions:
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
@@ -298,7 +301,8 @@ func newConsentDenyCmd(a *app) *cobra.Command {
 		Long: `Deny what a question asks for, or, with --all, every question that waits. ID is
 the question's, or as much of its beginning as tells it apart. The server learns
 that it was denied, and nothing else. With --remember, what the same server asks
-for there, and below, is denied without a question while the session lives.`,
+for there, and below, is denied without a question while the session lives, or
+until "rootsfs consent forget".`,
 		Example: `  rootsfs consent deny 4kq
   rootsfs consent deny 4kq --remember
   rootsfs consent deny --all`,

@@ -34,7 +34,7 @@ func TestReadmeIsComplete(t *testing.T) {
 	for begin, typ := range map[string]reflect.Type{
 		"`status --json`": reflect.TypeFor[control.Status](), "`roots list --json`": reflect.TypeFor[control.Root](),
 		"`audit show --json`": reflect.TypeFor[audit.Entry](), "`process` of": reflect.TypeFor[control.Process](),
-		"`files` of": reflect.TypeFor[broker.Stats](), "`items` of": reflect.TypeFor[broker.Item](),
+		"`consent denials --json`": reflect.TypeFor[control.Denial](), "`files` of": reflect.TypeFor[broker.Stats](), "`items` of questions": reflect.TypeFor[broker.Item](),
 		"`server` of": reflect.TypeFor[control.Confined](), "`wrap --json`": reflect.TypeFor[wrapResult](), "`servers` of": reflect.TypeFor[wrapServer](),
 	} {
 		cells := row(begin)

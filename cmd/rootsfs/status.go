@@ -147,6 +147,9 @@ func (a *app) saySession(st control.Status) {
 		}
 		a.say("  %s of servers %s for your consent; see: rootsfs consent list", plural(st.Questions, "question"), verb)
 	}
+	if st.Denials > 0 {
+		a.say("  %s remembered, without a question; see: rootsfs consent denials", plural(st.Denials, "denial"))
+	}
 	if len(st.Roots) == 0 {
 		a.say("  no roots")
 	} else {

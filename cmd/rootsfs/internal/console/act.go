@@ -106,6 +106,22 @@ func (s *Server) answer(ctx context.Context, in answering) (control.AnswerAnswer
 	return control.AnswerAnswer{Answered: list}, err
 }
 
+// forgetting lifts a denial of a session.
+type forgetting struct {
+	Session string `json:"session"`
+	control.ForgetRequest
+}
+
+func (s *Server) forget(ctx context.Context, in forgetting) (control.ForgetAnswer, error) {
+	c, err := s.client(in.Session)
+	if err != nil {
+		return control.ForgetAnswer{}, err
+	}
+	list, err := c.Forget(ctx, in.ForgetRequest)
+	s.hub.Refresh(in.Session)
+	return control.ForgetAnswer{Forgotten: list}, err
+}
+
 // adding approves one more root in a session.
 type adding struct {
 	Session string `json:"session"`

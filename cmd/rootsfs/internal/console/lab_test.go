@@ -159,6 +159,16 @@ func (b *browser) do(method, path, body string, change func(*http.Request)) (*ht
 	return r, data
 }
 
+// open begins an answer that goes on.
+func (b *browser) open(path string) (io.ReadCloser, error) {
+	b.l.t.Helper()
+	r, err := http.DefaultTransport.RoundTrip(b.request("GET", path, "", nil))
+	if err != nil {
+		return nil, err
+	}
+	return r.Body, nil
+}
+
 // must is do for what works; out is filled with the answer.
 func (b *browser) must(method, path, body string, out any) {
 	b.l.t.Helper()

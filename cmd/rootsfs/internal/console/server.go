@@ -144,6 +144,7 @@ func (s *Server) members() http.Handler {
 	m.HandleFunc("GET /api/export", s.export)
 	m.HandleFunc("POST /api/revoke", do(s.revoke))
 	m.HandleFunc("POST /api/answer", do(s.answer))
+	m.HandleFunc("POST /api/forget", do(s.forget))
 	m.HandleFunc("POST /api/add", do(s.add))
 	m.HandleFunc("POST /api/set", do(s.set))
 	m.HandleFunc("POST /api/leave", func(w http.ResponseWriter, r *http.Request) {

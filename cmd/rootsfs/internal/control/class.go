@@ -30,7 +30,8 @@ func Classify(err error) Class {
 	switch {
 	case errors.As(err, &remote):
 		return remote.Class
-	case errors.Is(err, ErrNoSession), errors.Is(err, mount.ErrNotMounted), errors.Is(err, broker.ErrNoQuestion):
+	case errors.Is(err, ErrNoSession), errors.Is(err, mount.ErrNotMounted), errors.Is(err, broker.ErrNoQuestion),
+		errors.Is(err, ErrNoDenial):
 		return NoSuch
 	case errors.Is(err, mount.ErrNoFUSE):
 		return System

@@ -199,11 +199,11 @@ func (c *Client) Answer(ctx context.Context, req AnswerRequest) ([]Answered, err
 	return a.Answered, err
 }
 
-// WatchQuestions calls f with the questions that wait, at once and whenever one
-// comes or goes, until ctx or the session ends, which is no error, or f returns
-// one.
-func (c *Client) WatchQuestions(ctx context.Context, f func([]Question) error) error {
-	return follow(ctx, c, "/v1/consent/watch", nil, func(a QuestionsAnswer) error { return f(a.Questions) })
+// WatchQuestions calls f with the questions that wait, and the denials that are
+// remembered, at once and whenever one comes or goes, until ctx or the session
+// ends, which is no error, or f returns one.
+func (c *Client) WatchQuestions(ctx context.Context, f func(WaitingAnswer) error) error {
+	return follow(ctx, c, "/v1/consent/watch", nil, f)
 }
 
 // Metrics copies the session's figures to w, in Prometheus' text format.

@@ -19,6 +19,37 @@ type asking struct {
 	mu      sync.Mutex // guards the fields below
 	list    []Question
 	changed chan struct{}
+	denied  []Denial
+	lifted  chan struct{}
+}
+
+func (a *asking) deny(ids ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.denied = nil
+	for _, id := range ids {
+		a.denied = append(a.denied, Denial{ID: id, Subject: "v", Path: "/" + id})
+	}
+	if a.lifted != nil {
+		close(a.lifted)
+	}
+	a.lifted = nil
+}
+
+func (a *asking) Denials() ([]Denial, <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lifted == nil {
+		a.lifted = make(chan struct{})
+	}
+	return a.denied, a.lifted
+}
+
+func (a *asking) Forget(req ForgetRequest) (ForgetAnswer, error) {
+	if req.ID != "d1" {
+		return ForgetAnswer{}, ErrNoDenial
+	}
+	return ForgetAnswer{Forgotten: []Denial{{ID: req.ID}}}, nil
 }
 
 func (a *asking) put(ids ...string) {
@@ -83,6 +114,16 @@ func TestConsentOverTheSocket(t *testing.T) {
 	if _, err := c.Inside(t.Context(), InsideRequest{ID: "q2", Item: 1}); Classify(err) != NoSuch {
 		t.Errorf("inside of a question that is over: %v", err)
 	}
+	o.deny("d1")
+	if list, err := c.Denials(t.Context()); err != nil || len(list) != 1 || list[0].Path != "/d1" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if list, err := c.Forget(t.Context(), ForgetRequest{ID: "d1"}); err != nil || len(list) != 1 || list[0].ID != "d1" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if _, err := c.Forget(t.Context(), ForgetRequest{ID: "d2"}); Classify(err) != NoSuch {
+		t.Errorf("a denial that is none: %v (%s)", err, Classify(err))
+	}
 	if _, err := c.Answer(t.Context(), AnswerRequest{ID: "q2"}); Classify(err) != NoSuch {
 		t.Errorf("a question that is over: %v (%s)", err, Classify(err))
 	}
@@ -94,26 +135,31 @@ func TestQuestionsAreFollowed(t *testing.T) {
 	_, c := serve(t, o)
 	o.put("q1")
 	var seen []string
-	err := c.WatchQuestions(t.Context(), func(list []Question) error {
-		for _, q := range list {
+	err := c.WatchQuestions(t.Context(), func(a WaitingAnswer) error {
+		for _, q := range a.Questions {
 			seen = append(seen, q.ID)
 		}
-		switch len(list) {
+		for _, d := range a.Denials {
+			seen = append(seen, d.ID)
+		}
+		switch len(a.Questions) + 10*len(a.Denials) {
 		case 1:
 			o.put("q1", "q2")
 		case 2:
+			o.deny("d1")
+		case 12:
 			o.put()
-		case 0:
+		case 10:
 			close(o.events) // as at the end of a session
 		}
 		return nil
 	})
-	if err != nil || strings.Join(seen, " ") != "q1 q1 q2" {
+	if err != nil || strings.Join(seen, " ") != "q1 q1 q2 q1 q2 d1 d1" {
 		t.Errorf("%v, %v", seen, err)
 	}
 	stop := errors.New("enough")
 	o.put("q3")
-	if err := c.WatchQuestions(t.Context(), func([]Question) error { return stop }); err != stop {
+	if err := c.WatchQuestions(t.Context(), func(WaitingAnswer) error { return stop }); err != stop {
 		t.Errorf("the caller's own end: %v", err)
 	}
 }

@@ -39,6 +39,7 @@ type Owner interface {
 	Profile(ctx context.Context, profile string) (ProfileAnswer, error)
 	policyOwner
 	insideOwner
+	denialsOwner
 	toolsOwner
 	trashOwner
 	mountOwner
@@ -209,6 +210,7 @@ func (s *Server) routes() http.Handler {
 	}))
 	s.policyRoutes(m)
 	s.insideRoutes(m)
+	s.denialsRoutes(m)
 	m.HandleFunc("POST /v1/tools", s.tools)
 	s.trashRoutes(m)
 	s.mountRoutes(m)
@@ -296,8 +298,8 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// questions streams the list of questions, anew whenever it changes, until the
-// session or the peer ends.
+// questions streams the questions, and the denials that are remembered, anew
+// whenever either changes, until the session or the peer ends.
 func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
 	over, cancel := s.owner.Subscribe()
 	defer cancel()
@@ -307,7 +309,8 @@ func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
 	}
 	for {
 		list, changed := s.owner.Questions()
-		if send(QuestionsAnswer{Questions: list}) != nil {
+		denials, lifted := s.owner.Denials()
+		if send(WaitingAnswer{QuestionsAnswer{list}, DenialsAnswer{denials}}) != nil {
 			return
 		}
 		for waiting := true; waiting; {
@@ -319,6 +322,8 @@ func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
 					return
 				}
 			case <-changed:
+				waiting = false
+			case <-lifted:
 				waiting = false
 			}
 		}

@@ -88,6 +88,8 @@ type Status struct {
 	// of their questions wait for `rootsfs consent`.
 	Files     []broker.Stats `json:"files"`
 	Questions int            `json:"questions"`
+	// Denials is how many denials are remembered: rootsfs consent denials.
+	Denials int `json:"denials"`
 	// Subjects are the servers that have a quota of their own, and what they
 	// have used of it.
 	Subjects []Quota `json:"subjects,omitempty"`
@@ -282,6 +284,12 @@ type QuestionsAnswer struct {
 	Questions []Question `json:"questions"`
 }
 
+// WaitingAnswer is a line of the stream of questions.
+type WaitingAnswer struct {
+	QuestionsAnswer
+	DenialsAnswer
+}
+
 // AnswerRequest decides a question: the one with the id, or the only one whose
 // id begins so. All denies every question that waits.
 type AnswerRequest struct {
@@ -298,7 +306,8 @@ type AnswerRequest struct {
 	ForMS  int64  `json:"for_ms,omitempty"`
 	IdleMS int64  `json:"idle_ms,omitempty"`
 	// Remember denies what the same server asks for there, and below, without a
-	// question, while the session lives. It goes with the denial of one question.
+	// question, while the session lives (see Denial). It goes with the denial of
+	// one question.
 	Remember bool `json:"remember,omitempty"`
 }
 

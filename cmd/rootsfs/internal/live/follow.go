@@ -21,6 +21,7 @@ type follower struct {
 	known     bool // state has been asked for
 	state     Session
 	questions []control.Question
+	denials   []control.Denial
 	figures   figures
 	begun     time.Time // of the first state
 }
@@ -74,10 +75,10 @@ func (f *follower) events(ctx context.Context) error {
 }
 
 func (f *follower) ask(ctx context.Context) error {
-	return f.client.WatchQuestions(ctx, func(list []control.Question) error {
+	return f.client.WatchQuestions(ctx, func(a control.WaitingAnswer) error {
 		f.hub.mu.Lock()
 		defer f.hub.mu.Unlock()
-		f.questions = list
+		f.questions, f.denials = a.Questions, a.Denials
 		f.hub.markLocked(func(s *Subscriber) { s.asked = true })
 		return nil
 	})

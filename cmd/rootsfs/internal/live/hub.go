@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -48,6 +49,12 @@ type Question struct {
 	control.Question
 }
 
+// Denial is a denial that a session remembers.
+type Denial struct {
+	Session string `json:"session"`
+	control.Denial
+}
+
 // Update is what changed for one subscriber. Of what did not change the field is
 // nil.
 type Update struct {
@@ -56,8 +63,10 @@ type Update struct {
 	Sessions []Session `json:"sessions,omitempty"`
 	// Empty says that there is no session, which Sessions cannot.
 	Empty bool `json:"empty,omitempty"`
-	// Questions are all that wait now, the oldest first, if Asked is set.
+	// Questions are all that wait now, the oldest first, and Denials all that are
+	// remembered, likewise, if Asked is set.
 	Questions []Question `json:"questions,omitempty"`
+	Denials   []Denial   `json:"denials,omitempty"`
 	Asked     bool       `json:"asked,omitempty"`
 	// Events are those since the last update, the oldest first; Lost is how many
 	// more there were.
@@ -267,8 +276,12 @@ func (h *Hub) update(s *Subscriber) Update {
 			for _, q := range f.questions {
 				u.Questions = append(u.Questions, Question{Session: name, Question: q})
 			}
+			for _, d := range f.denials {
+				u.Denials = append(u.Denials, Denial{Session: name, Denial: d})
+			}
 		}
 		slices.SortFunc(u.Questions, func(a, b Question) int { return a.Asked.Compare(b.Asked) })
+		slices.SortFunc(u.Denials, func(a, b Denial) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID)) })
 	}
 	s.state, s.asked, s.fresh = false, false, false
 	return u

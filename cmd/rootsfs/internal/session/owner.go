@@ -64,6 +64,8 @@ func (s *Session) Status() control.Status {
 		st.Suspended = append(st.Suspended, control.Suspended{Subject: string(s.Subject), Since: s.Since, Why: s.Why})
 	}
 	st.Process, st.Files, st.Questions = process(roots), s.brokered(), len(s.questions.List())
+	denied, _ := s.denials.list()
+	st.Denials = len(denied)
 	st.Server, st.Recent = s.server.Load(), s.recent()
 	if s.mnt != nil {
 		src := s.mnt.SourceStatus()

@@ -1,8 +1,14 @@
 package session
 
 import (
+	"crypto/rand"
+	"errors"
+	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
@@ -13,8 +19,9 @@ import (
 // denials are what the owner denied and does not want to be asked again while
 // the session lives: paths, and all that lies below, by subject.
 type denials struct {
-	mu   sync.Mutex // guards the field below
-	list map[guard.Subject][]string
+	mu      sync.Mutex       // guards the fields below
+	have    []control.Denial // the oldest first
+	changed chan struct{}    // closed at every change
 }
 
 // maxDenials bounds what is remembered of one subject.
@@ -24,18 +31,75 @@ const maxDenials = 1000
 func (d *denials) add(q *broker.Question) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.list[q.Subject])+len(q.Items) > maxDenials {
-		return invalid("more than %d denials of one server cannot be remembered; deny without remembering, or end the server", maxDenials)
+	n := len(q.Items)
+	for i := range d.have {
+		if d.have[i].Subject == string(q.Subject) {
+			n++
+		}
 	}
-	if d.list == nil {
-		d.list = map[guard.Subject][]string{}
+	if n > maxDenials {
+		return invalid("more than %d denials of one server cannot be remembered; lift some (rootsfs consent forget), deny without remembering, or end the server", maxDenials)
 	}
 	for i := range q.Items {
 		if path := placeOf(&q.Items[i]); !d.coversLocked(q.Subject, path) {
-			d.list[q.Subject] = append(d.list[q.Subject], path)
+			d.have = append(d.have, control.Denial{ID: strings.ToLower(rand.Text()), Since: time.Now(), Subject: string(q.Subject), Path: path})
 		}
 	}
+	d.changeLocked()
 	return nil
+}
+
+// list returns what is remembered, the oldest first; changed is closed when that
+// is no longer all, or more than all.
+func (d *denials) list() (all []control.Denial, changed <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.changed == nil {
+		d.changed = make(chan struct{})
+	}
+	return append([]control.Denial{}, d.have...), d.changed
+}
+
+func (d *denials) changeLocked() {
+	if d.changed != nil {
+		close(d.changed)
+		d.changed = nil
+	}
+}
+
+// find returns those that a request names: all, or the one whose id is, or alone
+// begins with, what was written.
+func (d *denials) find(req control.ForgetRequest) ([]control.Denial, error) {
+	all, _ := d.list()
+	switch {
+	case req.All && req.ID != "":
+		return nil, invalid("name a denial, or say all of them, not both")
+	case req.All:
+		return all, nil
+	case req.ID == "":
+		return nil, invalid("name the denial to lift; see: rootsfs consent denials")
+	}
+	found := slices.DeleteFunc(all, func(one control.Denial) bool { return !strings.HasPrefix(one.ID, req.ID) })
+	switch len(found) {
+	case 0:
+		return nil, fmt.Errorf("%w %s; see: rootsfs consent denials", control.ErrNoDenial, names.Quote(req.ID))
+	case 1:
+		return found, nil
+	}
+	return nil, invalid("%d denials begin with %s; write more of the id", len(found), names.Quote(req.ID))
+}
+
+// forget lifts one; false: somebody else just has.
+func (d *denials) forget(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := slices.IndexFunc(d.have, func(one control.Denial) bool { return one.ID == id })
+	if i < 0 {
+		return false
+	}
+	d.have = slices.Delete(d.have, i, i+1)
+	d.changeLocked()
+	return true
 }
 
 // placeOf is where an item leads, or, where it could not be opened, what was
@@ -55,8 +119,8 @@ func (d *denials) covers(s guard.Subject, it *broker.Item) bool {
 }
 
 func (d *denials) coversLocked(s guard.Subject, path string) bool {
-	for _, dir := range d.list[s] {
-		if names.Under(path, dir) {
+	for i := range d.have {
+		if d.have[i].Subject == string(s) && names.Under(path, d.have[i].Path) {
 			return true
 		}
 	}
@@ -64,7 +128,7 @@ func (d *denials) coversLocked(s guard.Subject, path string) bool {
 }
 
 // problemDenied is why an item cannot be granted that was denied for good.
-const problemDenied = "you denied it to this server for as long as the session lasts"
+const problemDenied = "you denied it to this server for as long as the session lasts; to be asked again: rootsfs consent forget"
 
 // withoutDenied is a question without hope for what was denied before; all
 // reports that there is nothing else in it.
@@ -88,4 +152,28 @@ func checkRemember(req *control.AnswerRequest) error {
 		return invalid("what is remembered is the denial of one question")
 	}
 	return nil
+}
+
+// Denials implements control.Owner.
+func (s *Session) Denials() ([]control.Denial, <-chan struct{}) { return s.denials.list() }
+
+// Forget implements control.Owner. What cannot be recorded is not lifted.
+func (s *Session) Forget(req control.ForgetRequest) (control.ForgetAnswer, error) {
+	a := control.ForgetAnswer{Forgotten: []control.Denial{}}
+	which, err := s.denials.find(req)
+	if err != nil {
+		return a, err
+	}
+	var bad error
+	for _, one := range which {
+		detail := fmt.Sprintf("subject %s may ask again: %s", one.Subject, one.Path)
+		if err := s.reg.Note(names.OpSet, "", guard.Allowed, detail); err != nil {
+			bad = errors.Join(bad, fmt.Errorf("not lifted, because it cannot be recorded: %w", err))
+			break
+		}
+		if s.denials.forget(one.ID) {
+			a.Forgotten = append(a.Forgotten, one)
+		}
+	}
+	return a, bad
 }

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+)
+
+// What was denied for good is listed, and lifted: nothing is granted by that, but
+// the owner is asked again. That it was lifted is on record.
+func TestDenialsAreListedAndLifted(t *testing.T) {
+	a := newAsker(t, "")
+	a.contains("nothing yet", a.cli(exitOK, "consent", "denials"), "no denial is remembered", "--remember")
+	if got := a.cli(exitOK, "consent", "denials", "--json"); got != "[]\n" {
+		t.Errorf("nothing yet: %q", got)
+	}
+	a.contains("nothing to lift", a.cli(exitOK, "consent", "forget", "--all"), "no denial is remembered")
+	odd := a.work + "/src/\u202eodd\nname"
+	a.ask("", "ro", a.work+"/src/priv", odd)
+	a.cli(exitOK, "consent", "deny", a.waiting(1)[0].ID, "--remember")
+	if res := a.told(); res.Granted {
+		t.Fatalf("%+v", res)
+	}
+	var list []control.Denial
+	if err := json.Unmarshal([]byte(a.cli(exitOK, "consent", "denials", "--json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 2 || list[0].Path != a.work+"/src/priv" || list[1].Path != odd || list[0].Subject != "indexer" || list[0].Since.IsZero() || len(list[0].ID) != 26 {
+		t.Fatalf("%+v", list)
+	}
+	text := a.cli(exitOK, "consent", "denials")
+	a.contains("denials", text, list[0].ID[:8]+"  ", "indexer", a.work+"/src/priv\n", `src/\u{202e}odd\nname"`, "rootsfs consent forget "+list[0].ID[:8])
+	if strings.Contains(text, "\u202e") {
+		t.Errorf("a name turns the line around: %q", text)
+	}
+	a.contains("status", a.cli(exitOK, "status"), "2 denials remembered", "rootsfs consent denials")
+	a.contains("completion", a.cli(exitOK, "__complete", "consent", "forget", ""), list[0].ID+"\tindexer: "+a.work+"/src/priv", ":4")
+
+	a.contains("no such", a.cli(exitNoSuch, "consent", "forget", "zzzz0"), "no remembered denial has the id", "rootsfs consent denials")
+	a.ask("", "ro", a.work+"/src/priv")
+	if res := a.told(); res.Granted || res.Reason != "denied" {
+		t.Errorf("still denied: %+v", res)
+	}
+	a.contains("lifted", a.cli(exitOK, "consent", "forget", list[0].ID[:8]), "indexer may ask again: "+a.work+"/src/priv")
+	a.contains("lifted twice", a.cli(exitNoSuch, "consent", "forget", list[0].ID), "no remembered denial has the id")
+	a.ask("", "ro", a.work+"/src/priv")
+	q := a.waiting(1)[0]
+	a.cli(exitOK, "consent", "approve", q.ID)
+	if res := a.told(); !res.Granted {
+		t.Errorf("asked again, and approved: %+v", res)
+	}
+	a.contains("the rest", a.cli(exitOK, "consent", "forget", "--all", "--json"), list[1].ID)
+	if got := a.cli(exitOK, "consent", "denials", "--json"); got != "[]\n" {
+		t.Errorf("all lifted: %q", got)
+	}
+	a.contains("on record", a.cli(exitOK, "audit", "show"), `subject indexer may ask again: `+a.work+`/src/priv`, `src/\u{202e}odd\nname`)
+}

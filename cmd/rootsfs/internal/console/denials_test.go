@@ -1,0 +1,82 @@
+package console
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+)
+
+// updates follows the stream until ok says enough.
+func (b *browser) updates(what string, ok func(live.Update) bool) {
+	b.l.t.Helper()
+	r, err := b.open("/api/stream")
+	if err != nil {
+		b.l.t.Fatal(err)
+	}
+	defer r.Close()
+	end := time.AfterFunc(time.Minute, func() { _ = r.Close() })
+	defer end.Stop()
+	in := bufio.NewReader(r)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			b.l.t.Fatalf("never happened: %s: %v", what, err)
+		}
+		var u live.Update
+		if err := json.Unmarshal(line, &u); err != nil {
+			b.l.t.Fatal(err)
+		}
+		if ok(u) {
+			return
+		}
+	}
+}
+
+// Denials that are remembered come with the stream, and are lifted from the page.
+func TestForget(t *testing.T) {
+	l := newLab(t)
+	v := l.server(l.session("s"), "indexer")
+	dir := l.tree("proj", "secret/a")
+	b := l.enter()
+	v.ask("m", "ro", dir)
+	q := l.waiting()
+	var a control.AnswerAnswer
+	b.must("POST", "/api/answer", fmt.Sprintf(`{"session":"s","id":%q,"remember":true}`, q.ID), &a)
+	<-v.answers
+	var d live.Denial
+	b.updates("the denial is told", func(u live.Update) bool {
+		if len(u.Denials) == 1 {
+			d = u.Denials[0]
+		}
+		return len(u.Denials) == 1
+	})
+	if d.Session != "s" || d.Subject != "indexer" || d.Path != dir || d.ID == "" {
+		t.Errorf("%+v", d)
+	}
+	for body, want := range map[string]int{
+		`{"session":"s","id":"nope"}`:            404,
+		`{"session":"s"}`:                        422,
+		`{"session":"s","id":"a","all":true}`:    422,
+		`{"session":"gone","all":true}`:          404,
+		`{"session":"s","all":true,"more":true}`: 400,
+	} {
+		if r, data := b.do("POST", "/api/forget", body, nil); r.StatusCode != want {
+			t.Errorf("%s: %d %s, want %d", body, r.StatusCode, data, want)
+		}
+	}
+	var f control.ForgetAnswer
+	b.must("POST", "/api/forget", fmt.Sprintf(`{"session":"s","id":%q}`, d.ID), &f)
+	if len(f.Forgotten) != 1 || f.Forgotten[0].Path != dir {
+		t.Errorf("%+v", f)
+	}
+	b.updates("it is told to be gone", func(u live.Update) bool { return u.Asked && len(u.Denials) == 0 })
+	v.ask("m", "ro", dir+"/secret")
+	if q := l.waiting(); q.Items[0].Problem != "" {
+		t.Errorf("asked again: %+v", q.Items)
+	}
+}
