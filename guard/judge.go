@@ -358,10 +358,7 @@ func (f *rootFacts) Top(dir string) bool {
 
 // Made implements pattern.Facts.
 func (f *rootFacts) Made(path string) bool {
-	return f.repos.around(path, func(rel string) (Identity, bool) {
-		got, err := f.look(rel)
-		return got.ID, err == nil
-	})
+	return f.repos.around(path, false, f.identity)
 }
 
 // maxNpmrc is how much of a file is searched for tokens; what is longer is taken

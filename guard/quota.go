@@ -85,9 +85,9 @@ func take(counter *atomic.Int64, n, limit int64) bool {
 // learned is what an operation finds out while it runs. A detached part shares
 // it with the lease it was taken from.
 type learned struct {
-	repo    atomic.Bool  // a repository was made
-	notMade atomic.Bool  // the object existed already
-	charged atomic.Int64 // bytes of the quota taken since admission
+	repo    atomic.Pointer[string] // where a repository was made, below the root
+	notMade atomic.Bool            // the object existed already
+	charged atomic.Int64           // bytes of the quota taken since admission
 
 	uses []*root // whose one use began with the operation
 

@@ -13,14 +13,26 @@ import (
 // They are remembered for the lifetime of the root, by path and identity, told
 // to the owner, and not trusted: their hooks and configuration are a server's.
 // Those of an earlier lifetime are protected like the owner's, as they are now.
+//
+// A bare repository is told by what it holds, not by its name: a directory becomes
+// one when the last of the names that git looks for comes to be in it. No rule is
+// about it, so that it is remembered changes no verdict: else who completed a
+// directory of the owner's to one would lift what is protected below.
 
 // maxRepos bounds what is remembered of one root; what is made beyond it is
 // protected like any other.
 const maxRepos = 4096
 
 type repos struct {
-	mu sync.RWMutex        // guards the field below
-	m  map[string]Identity // by path below the root
+	mu sync.RWMutex    // guards the field below
+	m  map[string]repo // by path below the root
+}
+
+// repo is a part of a repository that is remembered as one: its .git, what stands
+// for a worktree or a submodule inside that, or the directory that is a bare one.
+type repo struct {
+	id   Identity
+	bare bool
 }
 
 // made reports whether what lies at a path was made by the root's users.
@@ -28,37 +40,56 @@ func (r *repos) made(rel string, id Identity) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	have, ok := r.m[rel]
-	return ok && have == id
+	return ok && !have.bare && have.id == id
 }
 
 // around reports whether a path is, or lies in, something made by the root's
-// users that is still what it was; look tells what is there now.
-func (r *repos) around(path string, look func(rel string) (Identity, bool)) bool {
-	var at []string
+// users that is still what it was; look tells what is there now. bare counts bare
+// repositories, too.
+func (r *repos) around(path string, bare bool, look func(rel string) (Identity, bool)) bool {
+	at := map[string]repo{}
 	r.mu.RLock()
 	if len(r.m) > 0 {
 		for end := len(path); end > 0; end = strings.LastIndexByte(path[:end], '/') {
-			if _, ok := r.m[path[:end]]; ok {
-				at = append(at, path[:end])
+			if have, ok := r.m[path[:end]]; ok && (bare || !have.bare) {
+				at[path[:end]] = have
 			}
+		}
+		if have, ok := r.m[""]; ok && bare {
+			at[""] = have
 		}
 	}
 	r.mu.RUnlock()
-	return slices.ContainsFunc(at, func(rel string) bool {
-		id, ok := look(rel)
-		return ok && r.made(rel, id)
-	})
+	for rel, have := range at {
+		if id, ok := look(rel); ok && id == have.id {
+			return true
+		}
+	}
+	return false
 }
 
-func (r *repos) add(rel string, id Identity) {
+func (r *repos) add(rel string, made repo) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.m == nil {
-		r.m = map[string]Identity{}
+		r.m = map[string]repo{}
 	}
 	if _, known := r.m[rel]; known || len(r.m) < maxRepos {
-		r.m[rel] = id
+		r.m[rel] = made
 	}
+}
+
+// drop forgets what has been removed.
+func (r *repos) drop(rel string) {
+	r.mu.RLock()
+	none := len(r.m) == 0
+	r.mu.RUnlock()
+	if none {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.m, rel)
 }
 
 // move follows a rename; with exchange both names hold something afterwards.
@@ -68,8 +99,8 @@ func (r *repos) move(from, to string, exchange bool) {
 	if len(r.m) == 0 {
 		return
 	}
-	next := make(map[string]Identity, len(r.m))
-	for rel, id := range r.m {
+	next := make(map[string]repo, len(r.m))
+	for rel, made := range r.m {
 		switch {
 		case rel == from || strings.HasPrefix(rel, from+"/"):
 			rel = to + rel[len(from):]
@@ -78,22 +109,29 @@ func (r *repos) move(from, to string, exchange bool) {
 		case rel == to || strings.HasPrefix(rel, to+"/"):
 			continue
 		}
-		next[rel] = id
+		next[rel] = made
 	}
 	r.m = next
 }
 
-// tops are the directories of the repositories made, sorted.
+// tops are the directories of the repositories made, sorted: that of a worktree's
+// or a submodule's inside a .git is itself one.
 func (r *repos) tops() (out []string) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for rel := range r.m {
-		if dir, base := splitRel(rel); base == gitDir {
-			out = append(out, dir)
-		}
+		out = append(out, repoTop(rel))
 	}
 	slices.Sort(out)
-	return out
+	return slices.Compact(out)
+}
+
+// repoTop is how the owner is told of something that is remembered.
+func repoTop(rel string) string {
+	if dir, base := splitRel(rel); base == gitDir {
+		return dir
+	}
+	return rel
 }
 
 const gitDir = ".git"
@@ -126,19 +164,85 @@ func (l *Lease) MadeName(dirRel, name string, id Identity, dir bool) {
 		return
 	}
 	_ = l.eachRules(under(dirRel, name), func(r *root, _ *ruleset, rel string) error {
-		if r.policy.Load().NoDefaults || !gitPart(rel, dir) || (*rootFacts)(r).Made(rel) {
+		if !r.policy.Load().NoDefaults && gitPart(rel, dir) && !(*rootFacts)(r).Made(rel) {
+			l.remember(r, rel, repo{id: id})
+		}
+		return nil
+	})
+	l.NamedAnew(dirRel, name)
+}
+
+// NamedAnew tells the lease that something has come to have a name which nothing
+// had: with it the directory may have become a bare repository. MadeName includes
+// it.
+func (l *Lease) NamedAnew(dirRel, name string) {
+	if !l.patterned || !barePart(name) {
+		return
+	}
+	_ = l.eachRules(under(dirRel, name), func(r *root, _ *ruleset, rel string) error {
+		dir, _ := splitRel(rel)
+		f := (*rootFacts)(r)
+		if r.policy.Load().NoDefaults || !f.bare(dir) || r.repos.around(dir, true, f.identity) {
 			return nil
 		}
-		r.repos.add(rel, id)
-		if _, base := splitRel(rel); base == gitDir && r == l.root && l.learned != nil {
-			l.learned.repo.Store(true)
+		if id, ok := f.identity(dir); ok {
+			l.remember(r, dir, repo{id: id, bare: true})
 		}
 		return nil
 	})
 }
 
+// bareParts are what git takes a directory for a repository by: the first and the
+// second, or the first and the others.
+var bareParts = []string{"HEAD", "commondir", "objects", "refs"}
+
+// barePart reports whether a name is one of bareParts, in any case: the source may
+// take one for the other.
+func barePart(name string) bool {
+	return slices.ContainsFunc(bareParts, func(part string) bool { return strings.EqualFold(part, name) })
+}
+
+// bare reports whether git would take a directory itself for a repository.
+func (f *rootFacts) bare(dir string) bool {
+	has := func(name string) bool {
+		_, err := f.look(under(dir, name))
+		return err == nil
+	}
+	return has(bareParts[0]) && (has(bareParts[1]) || has(bareParts[2]) && has(bareParts[3]))
+}
+
+// identity is what lies at a path.
+func (f *rootFacts) identity(rel string) (Identity, bool) {
+	got, err := f.look(rel)
+	return got.ID, err == nil
+}
+
+// remember keeps in mind what the operation has made in r.
+func (l *Lease) remember(r *root, rel string, made repo) {
+	r.repos.add(rel, made)
+	if r != l.root {
+		return
+	}
+	if l.learned == nil {
+		l.learned = &learned{}
+	}
+	top := repoTop(rel)
+	l.learned.repo.Store(&top)
+}
+
 // untrusted is what the record of a repository's making says.
 const untrusted = "a repository created by the server: its hooks and configuration are untrusted"
+
+// RemovedName tells the lease that the operation has removed a name.
+func (l *Lease) RemovedName(rel string) {
+	if !l.patterned {
+		return
+	}
+	_ = l.eachRules(rel, func(r *root, _ *ruleset, rel string) error {
+		r.repos.drop(rel)
+		return nil
+	})
+}
 
 // MovedName tells the lease that the operation has moved a name, or with exchange
 // two.
@@ -157,12 +261,12 @@ func (l *Lease) MovedName(from, to string, exchange bool) {
 	}
 }
 
-func (l *Lease) madeRepo() bool { return l.learned != nil && l.learned.repo.Load() }
+func (l *Lease) madeRepo() bool { return l.learned != nil && l.learned.repo.Load() != nil }
 
 // noteRepo tells the owner of a new repository.
 func (l *Lease) noteRepo() {
 	if l.madeRepo() {
-		dir, _ := l.req.Path.Split()
-		l.reg.notify(Event{Kind: EventRepository, Root: l.root.name, Detail: names.Escape(dir.String()) + ": " + untrusted})
+		at, _ := names.NewPath(l.root.name, *l.learned.repo.Load())
+		l.reg.notify(Event{Kind: EventRepository, Root: l.root.name, Detail: names.Escape(at.String()) + ": " + untrusted})
 	}
 }

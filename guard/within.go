@@ -151,7 +151,9 @@ type Status struct {
 	ID        Identity
 	Nested    []string // relative paths of nested roots and tombstones
 	// Repos are the directories, below the root, of repositories that the
-	// root's users made; their hooks and configuration are untrusted.
+	// root's users made, "" for the root itself; their hooks and configuration
+	// are untrusted. A bare one's is itself listed, as are .git/modules/NAME
+	// and .git/worktrees/NAME in a repository that somebody else made.
 	Repos []string
 	// Once says of a root for one use whether that was made: "unused", "in
 	// use" or "used"; "" of any other root.

@@ -31,6 +31,7 @@ type move struct {
 	asked   guard.Path // the old path as a peer gave it, for errors
 	// exchange: what is at the new place comes to the old.
 	exchange bool
+	over     bool // something has the new name already; found out with patterns only
 }
 
 // lockMove keeps the making and moving of names apart: shared if what is moved is
@@ -81,6 +82,7 @@ func (m *move) judge(locked bool) error {
 	}
 	// What has the new name already is judged as what it is.
 	if _, err := beneath.StatIn(m.dst, m.newName); err == nil {
+		m.over = true
 		if err := beneath.Judge(m.l, m.dst, m.newDir.Rel(), m.newName, m.into()); err != nil {
 			return err
 		}
@@ -105,6 +107,9 @@ func (m *move) moved() {
 	to, err2 := m.path(m.dst, m.newDir, m.newName)
 	if err == nil && err2 == nil {
 		m.l.MovedName(from, to, m.exchange)
+		if !m.over {
+			m.l.NamedAnew(m.dst.Rel(m.newDir.Rel()), m.newName)
+		}
 	}
 }
 

@@ -137,7 +137,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 				return Info{}, 0, err
 			}
 			defer f.leave()
-			info, err := beneath.Link(fd, d, name, owner(c))
+			info, err := linked(l, fd, d, dir, name, owner(c))
 			return info, 0, err
 		}
 		src, info, err := nodeFor(l, old, guard.ToChange)
@@ -154,9 +154,18 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 		if src.Domain != d.Domain {
 			return Info{}, 0, unix.EXDEV
 		}
-		info, err = beneath.Link(src.FD, d, name, owner(c))
+		info, err = linked(l, src.FD, d, dir, name, owner(c))
 		return info, 0, err
 	})
+}
+
+// linked makes a second name of an open file.
+func linked(l *guard.Lease, fd int, d beneath.Dir, dir At, name string, who beneath.Owner) (Info, error) {
+	info, err := beneath.Link(fd, d, name, who)
+	if err == nil {
+		l.NamedAnew(d.Rel(dir.Path.Rel()), name)
+	}
+	return info, err
 }
 
 // Unlink removes a file's name. A file that is itself a root is busy.
@@ -195,7 +204,11 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 		if err := movable(l, d, name); err != nil {
 			return struct{}{}, 0, err
 		}
-		return struct{}{}, 0, f(l, d, name)
+		err = f(l, d, name)
+		if err == nil {
+			l.RemovedName(relIn(d, dir.Path, name))
+		}
+		return struct{}{}, 0, err
 	})
 	return err
 }

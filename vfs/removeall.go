@@ -115,14 +115,24 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 	switch {
 	case !info.IsDir():
 		dir, _ := q.Split()
-		return whileUnlocked(d, base, &info, func() error { return b.unlink(d, base, relIn(d, dir, base)) })
+		err = whileUnlocked(d, base, &info, func() error { return b.unlink(d, base, relIn(d, dir, base)) })
 	case !how.Recursive:
-		return beneath.Rmdir(d, base)
+		err = beneath.Rmdir(d, base)
+	default:
+		return t.removeAll(ctx, l, q, d, base, b, how.Progress)
 	}
+	if err == nil {
+		l.RemovedName(q.Rel())
+	}
+	return err
+}
+
+// removeAll removes a directory with all that is in it.
+func (t *Tree) removeAll(ctx context.Context, l *guard.Lease, q guard.Path, d beneath.Dir, base string, b *bin, tell func(int64)) error {
 	if err := t.holdsRoots(l, q); err != nil {
 		return err
 	}
-	r := remover{ctx: ctx, l: l, root: q.Root, rel: []byte(q.Rel()), buf: make([]byte, removeBuf), bin: b, tell: how.Progress}
+	r := remover{ctx: ctx, l: l, root: q.Root, rel: []byte(q.Rel()), buf: make([]byte, removeBuf), bin: b, tell: tell}
 	return r.run(d, base)
 }
 
@@ -282,6 +292,7 @@ func (r *remover) finish(top beneath.Dir, base, rel string) *stopped {
 	if err := beneath.Rmdir(parent, name); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
 		return &stopped{rel, err}
 	}
+	r.l.RemovedName(rel)
 	r.removed++
 	r.tell(r.removed)
 	return nil
@@ -381,6 +392,7 @@ func (r *remover) entry(v *removing, rel, name string, typ uint32) error {
 	err := unlinkUnlocked(v.d, name, typ, func() error { return r.bin.unlink(v.d, name, rel+"/"+name) })
 	switch err {
 	case nil:
+		r.l.RemovedName(rel + "/" + name)
 		v.gone = true
 		r.removed++
 		r.tell(r.removed)

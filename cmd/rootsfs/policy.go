@@ -104,7 +104,7 @@ func (a *app) policyShow(ctx context.Context, root string) error {
 				a.say("  %s", r.Lifted)
 			}
 			for _, dir := range r.Repos {
-				a.say("  %s: a repository created by the server: its hooks are untrusted", shown(r.Root+"/"+dir))
+				a.say("  created by the server: %s: its hooks are untrusted", repository(r.Root, dir))
 			}
 			a.sayRules(r.Rules)
 		}

@@ -22,8 +22,9 @@ func newStatusCmd(a *app) *cobra.Command {
 		Long: `Show each live session (or the one that --session names): where it is mounted,
 its roots with mode, state, file system and expiry, how many operations there
 were, how many were refused, how many bytes were read and written, and how much
-is free; the servers that are served over files/*, and what they use; and what
-the daemon itself uses.
+is free; the repositories that servers made in them, whose hooks are untrusted;
+the servers that are served over files/*, and what they use; and what the daemon
+itself uses.
 
 With --watch, events of one session follow as they happen: roots that come, go
 or change, their directories' permissions, and every refusal with the operation,
@@ -154,6 +155,7 @@ func (a *app) saySession(st control.Status) {
 		a.say("  no roots")
 	} else {
 		a.sayRootFigures(st.Roots)
+		a.sayRepos(st.Roots)
 	}
 	a.sayServers(st.Files)
 	a.sayQuotas(st.Roots, st.Subjects)
@@ -218,6 +220,26 @@ func (a *app) sayRootFigures(roots []control.Root) {
 		})
 	}
 	a.table(rows)
+}
+
+// mostRepos is how many of a root's repositories the status names.
+const mostRepos = 10
+
+// sayRepos tells of the repositories that servers made.
+func (a *app) sayRepos(roots []control.Root) {
+	for _, r := range roots {
+		for _, dir := range r.Repos[:min(len(r.Repos), mostRepos)] {
+			a.say("  created by the server: %s: its hooks are untrusted", repository(r.Name, dir))
+		}
+		if more := len(r.Repos) - mostRepos; more > 0 {
+			a.say("  created by the server: %d more repositories in %s; see: rootsfs policy show", more, shown(r.Name))
+		}
+	}
+}
+
+// repository is the path of one, which can be the root itself.
+func repository(root, dir string) string {
+	return shown(strings.TrimSuffix(root+"/"+dir, "/"))
 }
 
 // sayServers shows who is served over files/*. What a server calls itself is

@@ -159,6 +159,68 @@ func TestGitOfOnesOwn(t *testing.T) {
 	}
 }
 
+// Repositories that lie in no directory called .git, or in another's, are told
+// too, until they are gone; those of the owner's are not. R139.
+func TestGitWithoutADirectoryOfItsOwn(t *testing.T) {
+	need(t, "git")
+	s := newShell(t, func(s *shell) {
+		s.run("", "git", "init", "-q", "-b", "main", "mine")
+		s.write("mine/a.txt", "1\n")
+		s.run("mine", "git", "add", ".")
+		s.run("mine", "git", "commit", "-qm", "one")
+		s.run("", "git", "clone", "-q", "--bare", "mine", "mine.git")
+	})
+	told := func(want string) {
+		t.Helper()
+		st, _ := s.reg.Lookup("r")
+		if got := strings.Join(st.Repos, " "); got != want {
+			t.Errorf("created by the server: %q, want %q", got, want)
+		}
+	}
+	s.run("mine.git", "git", "symbolic-ref", "HEAD", "refs/heads/other") // replaces HEAD
+	s.run("mine.git", "git", "symbolic-ref", "HEAD", "refs/heads/main")
+	s.run("mine.git", "git", "gc", "-q")
+	told("")
+	s.run("", "git", "init", "-q", "--bare", "a.git")
+	s.run("", "git", "clone", "-q", "--bare", "mine", "b.git")
+	s.run("", "git", "init", "-q", "--separate-git-dir", "apart", "work")
+	s.run("b.git", "git", "worktree", "add", "-q", "../tree", "main")
+	told("a.git apart b.git tree work")
+	s.run("mine", "git", "worktree", "add", "-q", "wt")
+	s.run("mine", "mkdir", "-p", ".git/modules/libs")
+	s.run("mine", "git", "-c", "protocol.file.allow=always", "clone", "-q", "--separate-git-dir", ".git/modules/libs/m", "../b.git", "m")
+	told("a.git apart b.git mine/.git/modules/libs mine/.git/worktrees/wt mine/m mine/wt tree work")
+	s.run("mine", "git", "worktree", "remove", "wt")
+	s.run("", "rm", "-rf", "a.git", "tree", "work")
+	s.run("", "mv", "b.git", "c.git")
+	told("apart c.git mine/.git/modules/libs mine/m")
+	for name, script := range map[string]string{
+		"linked":   "mkdir -p l/refs l/objects && echo x > x && ln x l/HEAD",
+		"moved":    "mkdir -p m/refs m/o && echo x > m/HEAD && mv m/o m/objects",
+		"divided":  "mkdir d && echo ../apart > d/commondir && echo x > d/HEAD",
+		"symbolic": "mkdir s && ln -s ../c.git/objects s/objects && mkdir s/refs && echo x > s/HEAD",
+	} {
+		if out, err := s.try("", "sh", "-c", script); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+	told("apart c.git d l m mine/.git/modules/libs mine/m s")
+}
+
+// A directory of the owner's that the root's user completes to a bare repository
+// is told, and what is protected in it stays protected. R139.
+func TestABareRepositoryLiftsNothing(t *testing.T) {
+	need(t, "git")
+	s := newShell(t, func(s *shell) { s.run("", "git", "init", "-q", "-b", "main", "mine") })
+	s.run("mine", "sh", "-c", "mkdir objects refs && echo ref: refs/heads/main > HEAD")
+	if st, _ := s.reg.Lookup("r"); len(st.Repos) != 1 || st.Repos[0] != "mine" {
+		t.Errorf("created by the server: %q", st.Repos)
+	}
+	if out, err := s.try("mine", "sh", "-c", "echo x > .git/hooks/post-merge"); err == nil {
+		t.Errorf("a hook in the owner's repository: %s", out)
+	}
+}
+
 // npm does its work in a root with the built-in protections. R151.
 func TestNpm(t *testing.T) {
 	need(t, "npm")

@@ -37,7 +37,9 @@ type Root struct {
 	Limits  guard.Limits `json:"limits"`
 	Nested  []string     `json:"nested,omitempty"` // directories inside judged apart: other roots, or revoked ones
 	// Repos are directories of repositories created by the root's users, ""
-	// for the root itself: their hooks and configuration are untrusted.
+	// for the root itself: their hooks and configuration are untrusted. That of
+	// a bare one is itself listed, as are .git/modules/NAME and
+	// .git/worktrees/NAME in a repository that somebody else made.
 	Repos []string `json:"created_repositories,omitempty"`
 	// Lifted says what of the built-in protections is not in force.
 	Lifted string `json:"lifted_protections,omitempty"`
