@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
@@ -26,6 +27,8 @@ func must(t testing.TB, err error) {
 type bench struct {
 	t    testing.TB
 	reg  *guard.Registry
+	cfg  tools.Config
+	ask  *broker.Broker // asks for those who come over HTTP; nil: nobody does
 	srv  *tools.Server
 	mcp  *mcp.Client
 	host *mcp.ClientSession
@@ -41,7 +44,7 @@ func start(t testing.TB, configure func(*tools.Config), options *mcp.ClientOptio
 	if configure != nil {
 		configure(&cfg)
 	}
-	b.srv = tools.New(cfg)
+	b.cfg, b.srv = cfg, tools.New(cfg)
 	b.mcp = mcp.NewClient(&mcp.Implementation{Name: "test-host", Version: "1"}, options)
 	t.Cleanup(func() {
 		b.srv.Close()

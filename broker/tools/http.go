@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,6 +43,11 @@ const (
 
 // HTTPOptions say who may reach a server over Streamable HTTP, and how much.
 type HTTPOptions struct {
+	// Registry puts refusals on record. It is required.
+	Registry *guard.Registry
+	// Subject is whom clients are served as: each session as one of its sessions
+	// (guard.Subject.InSession).
+	Subject guard.Subject
 	// Token is the bearer token that clients have to send. "" asks for none,
 	// which is for callers that let in nobody but their own.
 	Token string
@@ -61,12 +67,25 @@ type HTTPOptions struct {
 	Log    *slog.Logger
 }
 
-// HTTP serves the tools over Streamable HTTP. Each request is checked for its
-// Host, its Origin and its token, in this order, before anything of it is read.
+// HTTP serves tools over Streamable HTTP, each session by a Server of its own and
+// to a subject of its own. It may be used concurrently. Each request is checked for
+// its Host, its Origin and its token, in this order, before anything of it is read.
 // What is refused is told to the log and to the audit record; of very many, some,
 // with their number. Requests of revision 2026-07-28 need no session;
 // those of older ones live in one, whose id holds 128 random bits.
-func (s *Server) HTTP(o HTTPOptions) http.Handler {
+type HTTP struct {
+	o                HTTPOptions
+	handler          http.Handler
+	sessions, single http.Handler
+	clients          clients
+
+	mu      sync.Mutex     // guards the field below
+	refused map[int]*tally // by status
+}
+
+// NewHTTP serves subjects by the Servers that open makes of them, which it closes.
+// Close it.
+func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	if o.Sessions <= 0 {
 		o.Sessions = DefaultSessions
 	}
@@ -82,28 +101,27 @@ func (s *Server) HTTP(o HTTPOptions) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	get := func(*http.Request) *mcp.Server { return s.mcp }
 	opts := mcp.StreamableHTTPOptions{MaxRequestBodyBytes: o.Body, SessionTimeout: o.Idle, Logger: o.Log}
 	single := opts
 	single.Stateless, single.PropagateRequestCancellation = true, true
-	d := &door{o: o, s: s, refused: map[int]*tally{}, sessions: mcp.NewStreamableHTTPHandler(get, &opts), single: mcp.NewStreamableHTTPHandler(get, &single)}
-	var h http.Handler = http.HandlerFunc(d.serve)
-	if o.Token != "" {
-		h = auth.RequireBearerToken(d.verify, nil)(h)
+	h := &HTTP{
+		o: o, refused: map[int]*tally{}, clients: clients{open: open, most: o.Sessions},
+		sessions: mcp.NewStreamableHTTPHandler(server, &opts), single: mcp.NewStreamableHTTPHandler(server, &single),
 	}
-	return d.check(h)
+	var inner http.Handler = http.HandlerFunc(h.serve)
+	if o.Token != "" {
+		inner = auth.RequireBearerToken(h.verify, nil)(inner)
+	}
+	h.handler = h.check(inner)
+	return h
 }
 
-// door is what stands between the network and the SDK.
-type door struct {
-	o                HTTPOptions
-	s                *Server
-	sessions, single http.Handler
+// ServeHTTP implements http.Handler.
+func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.handler.ServeHTTP(w, r) }
 
-	mu      sync.Mutex     // guards the fields below
-	opening int            // sessions that begin just now
-	refused map[int]*tally // by status
-}
+// Close ends every session, and lets none begin. It returns when their Servers
+// are closed.
+func (h *HTTP) Close() { h.clients.close() }
 
 // tally is how many refusals were told of.
 type tally struct {
@@ -113,13 +131,13 @@ type tally struct {
 
 // due counts a refusal. It reports whether it is to be told of, and how many were
 // not since the last that was.
-func (d *door) due(status int) (others int, ok bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	t := d.refused[status]
+func (h *HTTP) due(status int) (others int, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.refused[status]
 	if t == nil {
 		t = &tally{pace: rate.NewLimiter(refusalsASecond, refusalsAtOnce)}
-		d.refused[status] = t
+		h.refused[status] = t
 	}
 	if !t.pace.Allow() {
 		t.untold++
@@ -132,34 +150,45 @@ func (d *door) due(status int) (others int, ok bool) {
 // sessionless is the revision from which requests stand by themselves.
 const sessionless = "2026-07-28"
 
-func (d *door) serve(w http.ResponseWriter, r *http.Request) {
+func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	// A client that sends slowly holds a connection, and no longer than that.
 	// net/http lifts the bound where the body ends. Where there is none it would
 	// take the deadline, when it passes, for a client that has gone.
 	if r.Body != http.NoBody {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(d.o.Within))
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.o.Within))
 	}
-	if r.Header.Get("Mcp-Protocol-Version") >= sessionless {
-		d.single.ServeHTTP(w, r)
-		return
-	}
-	if r.Method == http.MethodPost && r.Header.Get("Mcp-Session-Id") == "" {
-		if !d.whole(w, r) {
+	switch {
+	case r.Header.Get("Mcp-Protocol-Version") >= sessionless:
+		u := h.clients.user(h.subject(r))
+		if u == nil {
+			http.Error(w, "too many clients", http.StatusServiceUnavailable)
 			return
 		}
-		if !d.open() {
+		defer h.clients.leave(u)
+		h.single.ServeHTTP(w, with(r, u.srv))
+	case r.Method == http.MethodPost && r.Header.Get("Mcp-Session-Id") == "":
+		if !h.whole(w, r) {
+			return
+		}
+		s := h.clients.begin(h.subject(r))
+		if s == nil {
 			http.Error(w, "too many sessions", http.StatusServiceUnavailable)
 			return
 		}
-		defer d.opened()
+		h.sessions.ServeHTTP(w, with(r, s))
+		go h.clients.endWith(s)
+	default:
+		h.sessions.ServeHTTP(w, r)
 	}
-	d.sessions.ServeHTTP(w, r)
 }
+
+// subject is whom a request is served as, before it is known which session it is of.
+func (h *HTTP) subject(*http.Request) guard.Subject { return h.o.Subject }
 
 // whole waits for the whole of a request that begins a session, lest halves of
 // requests take all the room there is for sessions.
-func (d *door) whole(w http.ResponseWriter, r *http.Request) bool {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, d.o.Body))
+func (h *HTTP) whole(w http.ResponseWriter, r *http.Request) bool {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.o.Body))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -171,68 +200,47 @@ func (d *door) whole(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil
 }
 
-// open finds room for one more session.
-func (d *door) open() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n := d.opening
-	for range d.s.mcp.Sessions() {
-		n++
-	}
-	if n >= d.o.Sessions {
-		return false
-	}
-	d.opening++
-	return true
-}
-
-func (d *door) opened() {
-	d.mu.Lock()
-	d.opening--
-	d.mu.Unlock()
-}
-
 // check lets a request in, or not, and tells of what was refused, here or behind.
-func (d *door) check(next http.Handler) http.Handler {
+func (h *HTTP) check(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &watched{ResponseWriter: w}
 		switch {
-		case !d.known(r.Host):
+		case !h.known(r.Host):
 			http.Error(rec, "the Host is not one of this server's names", http.StatusForbidden)
-		case !d.origin(r.Header.Get("Origin")):
+		case !h.origin(r.Header.Get("Origin")):
 			http.Error(rec, "the Origin may not call this server", http.StatusForbidden)
 		default:
 			next.ServeHTTP(rec, r)
 		}
 		// 405 is how a client learns that there is no stream of events.
 		if rec.status >= http.StatusBadRequest && rec.status != http.StatusMethodNotAllowed {
-			d.tell(r, rec)
+			h.tell(r, rec)
 		}
 	})
 }
 
 // tell puts a refusal into the log and on record.
-func (d *door) tell(r *http.Request, rec *watched) {
-	others, ok := d.due(rec.status)
+func (h *HTTP) tell(r *http.Request, rec *watched) {
+	others, ok := h.due(rec.status)
 	if !ok {
 		return
 	}
 	why := strings.TrimSpace(rec.why)
 	short := func(s string) string { return s[:min(len(s), maxWhy)] }
-	d.o.Log.Warn("refused an HTTP request", "why", why, "status", rec.status, "from", r.RemoteAddr,
+	h.o.Log.Warn("refused an HTTP request", "why", why, "status", rec.status, "from", r.RemoteAddr,
 		"host", short(r.Host), "origin", short(r.Header.Get("Origin")), "others", others)
 	kind := names.Permission
 	if rec.status == http.StatusBadRequest || rec.status == http.StatusNotFound {
 		kind = names.Invalid
 	}
 	// Of nobody in particular: who was refused has not shown who they are.
-	if err := d.s.cfg.Registry.NoteRefusal(guard.Caller{Via: guard.ViaTools}, kind, "HTTP request from "+r.RemoteAddr+": "+why); err != nil {
-		d.o.Log.Error("a refusal could not be recorded", "error", err)
+	if err := h.o.Registry.NoteRefusal(guard.Caller{Via: guard.ViaTools}, kind, "HTTP request from "+r.RemoteAddr+": "+why); err != nil {
+		h.o.Log.Error("a refusal could not be recorded", "error", err)
 	}
 }
 
 // known reports whether a Host, or the host of an Origin, names this server.
-func (d *door) known(host string) bool {
+func (h *HTTP) known(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		name = h
@@ -244,34 +252,29 @@ func (d *door) known(host string) bool {
 	if ip := net.ParseIP(name); ip != nil && ip.IsLoopback() {
 		return true
 	}
-	for _, h := range d.o.Hosts {
-		if strings.EqualFold(h, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.o.Hosts, func(own string) bool { return strings.EqualFold(own, name) })
 }
 
-func (d *door) origin(text string) bool {
+func (h *HTTP) origin(text string) bool {
 	if text == "" {
 		return true // no browser
 	}
-	for _, o := range d.o.Origins {
+	for _, o := range h.o.Origins {
 		if strings.EqualFold(o, text) {
 			return true
 		}
 	}
 	u, err := url.Parse(text)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && d.known(u.Host)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && h.known(u.Host)
 }
 
 // verify compares digests, so that the time tells nothing of the token.
-func (d *door) verify(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
-	have, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(d.o.Token))
+func (h *HTTP) verify(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
+	have, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(h.o.Token))
 	if subtle.ConstantTimeCompare(have[:], want[:]) != 1 {
 		return nil, fmt.Errorf("%w: it is not this server's", auth.ErrInvalidToken)
 	}
-	return &auth.TokenInfo{UserID: string(d.s.cfg.Subject), Expiration: time.Now().Add(time.Hour)}, nil
+	return &auth.TokenInfo{UserID: string(h.o.Subject), Expiration: time.Now().Add(time.Hour)}, nil
 }
 
 // watched remembers the status of an answer and, of a refusal, its text.

@@ -39,12 +39,18 @@ func (bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (b *bench) site(o tools.HTTPOptions) *httptest.Server {
-	o.Token = token
-	site := httptest.NewServer(b.srv.HTTP(o))
-	b.t.Cleanup(func() {
-		for ss := range b.srv.MCP().Sessions() {
-			_ = ss.Close()
+	o.Token, o.Registry, o.Subject = token, b.reg, b.cfg.Subject
+	h := tools.NewHTTP(func(who guard.Subject) *tools.Server {
+		cfg := b.cfg
+		cfg.Subject = who
+		if b.ask != nil {
+			cfg.Ask = b.ask.Session(who)
 		}
+		return tools.New(cfg)
+	}, o)
+	site := httptest.NewServer(h)
+	b.t.Cleanup(func() {
+		h.Close()
 		site.CloseClientConnections()
 		site.Close()
 	})

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -34,8 +36,13 @@ type Config struct {
 	// Subject is whom grants and audit records name; empty means no server in
 	// particular.
 	Subject guard.Subject
+	// Hub is what subscriptions are watched by, a view of the registry; servers
+	// that share one share its inotify instance. nil: the server has its own.
+	Hub *vfs.Hub
 	// Ask, unless nil, is asked about absolute paths that no root holds, before
-	// they are refused; see broker.Session.Consent.
+	// they are refused; see broker.Session.Consent. It is of the same subject and
+	// ends with the server, and so do the roots it won, if the subject is a
+	// session (guard.Subject.InSession).
 	Ask *broker.Session
 	// IgnoreRoots leaves the client's roots out of account. Otherwise they
 	// narrow what its session reaches, from the first list that names any.
@@ -60,6 +67,7 @@ type Server struct {
 	caller guard.Caller
 	mcp    *mcp.Server
 	hub    *vfs.Hub
+	own    *vfs.Hub // hub, if it is to be closed; else nil
 	roots  *client.RootsService
 	room   *semaphore.Weighted // calls
 	ctx    context.Context
@@ -86,9 +94,14 @@ func New(cfg Config) *Server {
 	s := &Server{
 		cfg:    cfg,
 		caller: guard.Caller{Subject: cfg.Subject, Via: guard.ViaTools, UID: cfg.UID, GID: cfg.GID},
-		hub:    vfs.NewHub(cfg.Tree, vfs.HubOptions{}),
+		hub:    cfg.Hub,
 		roots:  client.NewRootsService(nil),
 		room:   semaphore.NewWeighted(int64(cfg.InFlight)),
+	}
+	if s.hub == nil {
+		s.own = vfs.NewHub(cfg.Tree, vfs.HubOptions{})
+		s.hub = s.own
+		cfg.Registry.AddView(s.own)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "rootsfs", Title: "rootsfs", Version: cfg.Version}, &mcp.ServerOptions{
@@ -107,7 +120,6 @@ func New(cfg Config) *Server {
 	if err := mcp.AddReceivingCustomMethod(s.mcp, directoryRead, s.readDirectory); err != nil {
 		panic(err) // the SDK has the method: then this one goes
 	}
-	cfg.Registry.AddView(s.hub)
 	cfg.Registry.AddView(s)
 	s.offer()
 	return s
@@ -121,9 +133,38 @@ const instructions = `Files are named by the root they lie in: "name/path", as l
 func (s *Server) Close() {
 	s.cancel()
 	s.cfg.Registry.RemoveView(s)
-	s.cfg.Registry.RemoveView(s.hub)
 	s.subs.close()
-	s.hub.Close()
+	if s.own != nil {
+		s.cfg.Registry.RemoveView(s.own)
+		s.own.Close()
+	}
+	if s.cfg.Ask != nil {
+		s.endConsents()
+	}
+}
+
+// endConsents takes back what consent gave to this session alone: no other will
+// ever have it, and the owner would go on seeing it.
+func (s *Server) endConsents() {
+	s.cfg.Ask.Close()
+	if s.cfg.Subject.Principal() == s.cfg.Subject {
+		return
+	}
+	// A call may be granting something just now. One that hangs in its source is
+	// not waited for: it has been cancelled.
+	ctx, cancel := context.WithTimeout(context.Background(), guard.EndDeadline)
+	defer cancel()
+	if s.room.Acquire(ctx, int64(s.cfg.InFlight)) == nil {
+		defer s.room.Release(int64(s.cfg.InFlight))
+	}
+	for _, st := range s.cfg.Registry.RootsOf(s.cfg.Subject) {
+		if st.Grant.Subject != s.cfg.Subject {
+			continue
+		}
+		if _, err := s.cfg.Registry.Revoke(context.Background(), st.Grant.Root); err != nil && !errors.Is(err, names.NotExist) {
+			s.cfg.Log.Warn("a root that a client's session won did not end well", "root", st.Grant.Root, "error", err)
+		}
+	}
 }
 
 // MCP is the server of the SDK, to be connected to any transport.
@@ -151,6 +192,9 @@ func (s *Server) offer() {
 	defer s.offers.mu.Unlock()
 	tools, roots := map[string]bool{}, map[string]bool{}
 	var rights guard.Rights
+	if s.cfg.Ask != nil {
+		rights = guard.ReadWrite // what a person may allow
+	}
 	for _, st := range s.visible() {
 		rights |= st.Grant.Policy.Rights
 		roots[rootURI(&st)] = true

@@ -181,16 +181,17 @@ func (a *app) serveHTTP(ctx context.Context, s *session.Session, f *serveFlags) 
 	if file != "" && f.http.tokenFile == "" {
 		defer os.Remove(file)
 	}
-	t := s.NewTools(guard.Subject(s.Name()), f.tools())
-	defer t.Close()
 	hosts := f.http.hosts
 	if host, _, err := net.SplitHostPort(f.http.addr); err == nil {
 		hosts = append(hosts, host)
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/mcp", t.HTTP(tools.HTTPOptions{
+	front := tools.NewHTTP(func(who guard.Subject) *tools.Server { return s.NewTools(who, f.tools()) }, tools.HTTPOptions{
+		Registry: s.Registry(), Subject: guard.Subject(s.Name()),
 		Token: token, Hosts: hosts, Origins: f.http.origins, Sessions: f.http.sessions, Log: s.Log(),
-	}))
+	})
+	defer front.Close()
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", front)
 	srv := &http.Server{
 		Handler: mux, ReadHeaderTimeout: httpWithin, IdleTimeout: httpIdle, MaxHeaderBytes: httpHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx },

@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // serveFiles makes the broker, through which MCP servers are served files/* on
@@ -29,6 +30,8 @@ func (s *Session) serveFiles() {
 	}
 	s.frame = f.Frame
 	s.questions.By = "control"
+	s.watching = vfs.NewHub(s.tree, vfs.HubOptions{})
+	s.reg.AddView(s.watching)
 	s.broker = broker.New(broker.Config{
 		Registry: s.reg, Tree: s.tree, Log: s.log,
 		Asker:  broker.Chain(broker.AskerFunc(s.askConfig), broker.AskHost, broker.AskerFunc(s.askOwner)),

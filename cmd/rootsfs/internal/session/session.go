@@ -90,6 +90,8 @@ type Session struct {
 	looks     chan struct{} // holds a token for each look at what a question asks for
 	spaces    spaces
 	shared    atomic.Int64                     // MCP clients served over the control socket
+	sharings  atomic.Uint64                    // all there ever were
+	watching  *vfs.Hub                         // for MCP clients that are served tools
 	server    atomic.Pointer[control.Confined] // nil: the session runs none
 	avail     *availability
 	reload    <-chan struct{} // closed when the configuration is not watched any more
@@ -268,6 +270,10 @@ func (s *Session) undo() {
 
 func (s *Session) close() {
 	s.hub.close()
+	if s.watching != nil {
+		s.reg.RemoveView(s.watching)
+		s.watching.Close()
+	}
 	s.journal.close()
 	if s.srv != nil {
 		s.srv.Close()

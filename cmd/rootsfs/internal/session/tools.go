@@ -16,14 +16,15 @@ import (
 // a time.
 const maxShared = 64
 
-// sharedSubject is whom grants and records name for those clients.
-const sharedSubject = "serve"
+// sharedSubject is whom grants and records name for those clients, each as a
+// session of it.
+const sharedSubject guard.Subject = "serve"
 
 // NewTools makes MCP tools on the session's roots, for one subject. The caller
-// closes them.
+// closes them, before the session.
 func (s *Session) NewTools(subject guard.Subject, req control.ToolsRequest) *tools.Server {
 	cfg := tools.Config{
-		Registry: s.reg, Tree: s.tree, Subject: subject, IgnoreRoots: req.IgnoreRoots, Version: s.opt.Version, Log: s.log,
+		Registry: s.reg, Tree: s.tree, Hub: s.watching, Subject: subject, IgnoreRoots: req.IgnoreRoots, Version: s.opt.Version, Log: s.log,
 	}
 	cfg.Home, _ = os.UserHomeDir() // without one, ~ means nothing
 	if req.Ask {
@@ -53,7 +54,7 @@ func (s *Session) Tools(req control.ToolsRequest) (func(io.ReadWriteCloser) erro
 			case <-ctx.Done():
 			}
 		}()
-		t := s.NewTools(sharedSubject, req)
+		t := s.NewTools(sharedSubject.InSession(s.sharings.Add(1)), req)
 		defer t.Close()
 		return t.Run(ctx, conn, conn)
 	}, nil

@@ -1,0 +1,114 @@
+package tools_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// person is who sits at one host: answers its forms, and counts them.
+type person struct {
+	allow  bool
+	asked  atomic.Int64
+	client *mcp.ClientSession
+}
+
+func (p *person) elicit(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+	p.asked.Add(1)
+	if !p.allow {
+		return &mcp.ElicitResult{Action: "decline"}, nil
+	}
+	return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "allow", "minutes": 0}}, nil
+}
+
+// reads calls read_text_file.
+func (p *person) reads(t *testing.T, path string) (text string, ok bool) {
+	t.Helper()
+	res, err := p.client.CallTool(context.Background(), &mcp.CallToolParams{Name: "read_text_file", Arguments: m{"path": path}})
+	if err != nil {
+		return err.Error(), false
+	}
+	return res.Content[0].(*mcp.TextContent).Text, !res.IsError
+}
+
+// asking makes a bench with hosts over HTTP, each with a person.
+func asking(t *testing.T, revision string, people ...*person) *bench {
+	t.Helper()
+	b := start(t, nil, nil)
+	b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost, AskFor: 20 * time.Second})
+	t.Cleanup(b.ask.Close)
+	site := b.site(tools.HTTPOptions{})
+	for _, p := range people {
+		c := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, &mcp.ClientOptions{ElicitationHandler: p.elicit})
+		var err error
+		p.client, err = c.Connect(context.Background(), &mcp.StreamableClientTransport{
+			Endpoint: site.URL, HTTPClient: &http.Client{Transport: bearer{}},
+		}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+		must(t, err)
+		t.Cleanup(func() { _ = p.client.Close() })
+	}
+	return b
+}
+
+// won are the roots that consent gave to a session.
+func (b *bench) won(who guard.Subject) (list []guard.RootName) {
+	for _, st := range b.reg.Roots() {
+		if st.Grant.Subject == who {
+			list = append(list, st.Grant.Root)
+		}
+	}
+	return list
+}
+
+// Each HTTP session asks its own person, has what that person gave, and nobody
+// else has it. It is taken back when the session ends.
+func TestHTTPSessionsAskTheirOwn(t *testing.T) {
+	yes, no := &person{allow: true}, &person{}
+	b := asking(t, "2025-11-25", yes, no)
+	path := filepath.Join(t.TempDir(), "f")
+	must(t, os.WriteFile(path, []byte("outside"), 0o600))
+	if text, ok := yes.reads(t, path); !ok || text != "outside" {
+		t.Errorf("allowed: %q", text)
+	}
+	if text, ok := no.reads(t, path); ok || strings.Contains(text, "outside") {
+		t.Errorf("denied: %q", text)
+	}
+	if text, ok := yes.reads(t, path); !ok || text != "outside" {
+		t.Errorf("allowed before: %q", text)
+	}
+	if y, n := yes.asked.Load(), no.asked.Load(); y != 1 || n != 1 {
+		t.Errorf("asked %d and %d times, want once each", y, n)
+	}
+	if one, two := b.won("test#1"), b.won("test#2"); len(one) != 1 || len(two) != 0 {
+		t.Fatalf("the sessions have %q and %q", one, two)
+	}
+	name := b.won("test#1")[0]
+	if text, ok := no.reads(t, string(name)); ok {
+		t.Errorf("by the root's name: %q", text)
+	}
+	must(t, yes.client.Close())
+	for end := time.Now().Add(20 * time.Second); len(b.won("test#1")) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the root outlives its session")
+		}
+	}
+	var records []string
+	for _, r := range b.recs.All() {
+		records = append(records, string(r.Subject))
+	}
+	if !slices.Contains(records, "test#1") || !slices.Contains(records, "test#2") {
+		t.Errorf("the records are of %q", records)
+	}
+}
