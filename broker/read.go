@@ -52,11 +52,14 @@ func (s *Session) read(r *request) (any, error) {
 
 // readAt reads up to length bytes, holding room for them.
 func (s *Session) readAt(r *request, p *wire.ReadParams, q guard.Path, off, length int64) ([]byte, *vfs.Info, error) {
-	data, info, err := s.b.cfg.Tree.ReadChunk(r.ctx, s.caller, q, off, length, p.IfMatch, func(n int64) error {
+	data, info, err := s.b.cfg.Tree.ReadChunk(r.ctx, s.caller, q, off, length, p.IfMatch, func(n int64) ([]byte, error) {
 		if err := s.limits.transfer(n); err != nil {
-			return err
+			return nil, err
 		}
-		return s.hold(r, 2*n) // the bytes and their encoding
+		if err := s.hold(r, 2*n); err != nil { // the bytes and their encoding
+			return nil, err
+		}
+		return make([]byte, n), nil
 	})
 	if err != nil {
 		return nil, nil, s.conflict(r, err)

@@ -97,17 +97,14 @@ func (t *Tree) ReadRange(ctx context.Context, c guard.Caller, p guard.Path, off 
 	return got.n, got.info, err
 }
 
-// ReadChunk is ReadRange of at most length bytes into memory of its own, no more
-// of it than the file has: before it is made, room is asked with the number of
-// bytes, and an error of it ends the reading.
-func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off, length int64, ifMatch string, room func(n int64) error) ([]byte, Info, error) {
+// ReadChunk is ReadRange of at most length bytes into memory that room gives, no
+// more of it than the file has (but for small files). An error of room ends the
+// reading. The memory is the caller's again when the reading has succeeded; after an
+// error it may still be written to.
+func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off, length int64, ifMatch string, room func(n int64) ([]byte, error)) ([]byte, Info, error) {
 	got, err := t.readChunk(ctx, c, p, off, length, ifMatch, func(_ *guard.Lease, left int64) ([]byte, error) {
 		// Some file systems say 0 for files they make up as they are read.
-		n := min(length, max(left, 4096))
-		if err := room(n); err != nil {
-			return nil, err
-		}
-		return make([]byte, n), nil
+		return room(min(length, max(left, 4096)))
 	})
 	return got.data[:got.n], got.info, err
 }

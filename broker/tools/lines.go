@@ -174,23 +174,16 @@ func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame) (ok bool) {
 		if !wanted {
 			return // it was cancelled, and who cancels wants no answer
 		}
-		b := wire.AppendReply(make([]byte, 0, roomFor(res)), f.ID)
 		if err != nil {
-			b = append(wire.AppendString(append(b, `,"error":{"code":-32603,"message":`...), errorText(err)), "}}"...)
-		} else {
-			b = append(res.append(wire.AppendResult(b)), '}')
+			b := append(wire.AppendReply(nil, f.ID), `,"error":{"code":-32603,"message":`...)
+			_ = c.Send(append(wire.AppendString(b, errorText(err)), "}}"...))
+			return
 		}
+		b := res.frame(f.ID)
 		_ = c.Send(b) // whoever hung up wants no answer
+		giveBack(b)
 	}()
 	return true
-}
-
-// roomFor is about how long the answer will be.
-func roomFor(r *result) int {
-	if r == nil {
-		return 256
-	}
-	return 2*(len(r.text)+len(r.text)/8) + len(r.note) + 256
 }
 
 // cancelled ends a call; ok is false where it is the SDK's.

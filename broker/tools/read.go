@@ -20,21 +20,21 @@ import (
 
 // read reads a part of a file, no more than an answer carries.
 func (c *call) read(at place, off, length int64) ([]byte, *vfs.Info, error) {
-	data, info, err := c.s.cfg.Tree.ReadChunk(c.ctx, c.s.caller, at.Path, off, length, "", func(int64) error { return nil })
+	data, info, err := c.s.cfg.Tree.ReadChunk(c.ctx, c.s.caller, at.Path, off, length, "", lend)
 	return data, &info, err
 }
 
 // text makes what a client can be shown of bytes: what is not UTF-8 becomes
 // U+FFFD, as many as Node.js and browsers put there, and lossy says so.
-func text(data []byte) (s string, lossy bool) {
+func text(data []byte) (shown []byte, lossy bool) {
 	if utf8.Valid(data) {
-		return string(data), false
+		return data, false
 	}
 	shown, err := unicode.UTF8.NewDecoder().Bytes(data)
 	if err != nil { // it replaces what it cannot read, and so has none
 		shown = bytes.ToValidUTF8(data, []byte("\uFFFD"))
 	}
-	return string(shown), true
+	return shown, true
 }
 
 const lossyNote = "Bytes that are not UTF-8 are shown as U+FFFD; read_file_range with encoding base64 gives them as they are."
@@ -109,10 +109,11 @@ func (c *call) readWhole(at place) (*result, error) {
 	return textResult(data, next), nil
 }
 
+// textResult is the result that data are; they are its own from now on.
 func textResult(data []byte, note string) *result {
 	r := &result{note: note}
 	var lossy bool
-	if r.text, lossy = text(data); lossy {
+	if r.data, lossy = text(data); lossy {
 		r.note = strings.TrimSpace(lossyNote + " " + note)
 	}
 	return r
@@ -236,7 +237,8 @@ func (c *call) readMultipleFiles() (*result, error) {
 		}
 		left -= len(data)
 		shown, _ := text(data)
-		parts[i] = p + ":\n" + shown + "\n"
+		parts[i] = p + ":\n" + string(shown) + "\n"
+		giveBack(data)
 		report(int64(i + 1))
 	}
 	return &result{text: strings.Join(parts, "\n---\n")}, nil

@@ -172,7 +172,7 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 		out.Text = s.directory(&page)
 		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{out}}, nil
 	}
-	data, now, err := s.cfg.Tree.ReadChunk(ctx, s.caller, at.Path, 0, int64(s.cfg.Answer), "", func(int64) error { return nil })
+	data, now, err := s.cfg.Tree.ReadChunk(ctx, s.caller, at.Path, 0, int64(s.cfg.Answer), "", lend)
 	if err != nil {
 		return nil, s.rpc(err)
 	}

@@ -168,6 +168,9 @@ func (g *grep) result(cursor string) *result {
 // file searches one file. That it cannot be read is no error of the search.
 func (g *grep) file(p guard.Path) error {
 	data, _, err := g.c.read(place{Path: p}, 0, maxSearched+1)
+	if err == nil {
+		defer giveBack(data)
+	}
 	if g.c.ctx.Err() != nil {
 		return g.c.ctx.Err()
 	}

@@ -36,6 +36,8 @@ type call struct {
 // result is what a tool answers: text, which structured results repeat.
 type result struct {
 	text string
+	// data, unless nil, is in the place of text: UTF-8, in memory of its own.
+	data []byte
 	// note is a second block of text for the reader: how to go on, what to
 	// know of the first.
 	note string
@@ -59,13 +61,27 @@ func (r *result) wire() *mcp.CallToolResult {
 		out.Content = []mcp.Content{r.media}
 		out.StructuredContent = map[string]any{"content": out.Content}
 	} else {
-		out.Content = []mcp.Content{&mcp.TextContent{Text: r.text}}
-		out.StructuredContent = texted{r.text}
+		shown := r.text
+		if r.data != nil {
+			shown = string(r.data)
+		}
+		out.Content = []mcp.Content{&mcp.TextContent{Text: shown}}
+		out.StructuredContent = texted{shown}
 	}
 	if r.note != "" {
 		out.Content = append(out.Content, &mcp.TextContent{Text: r.note})
 	}
 	return out
+}
+
+// frame is the answer to a request. What is in it belongs to nobody any more once
+// it is sent (giveBack).
+func (r *result) frame(id []byte) []byte {
+	b, _ := lend(int64(2*(len(r.text)+len(r.data))*9/8 + len(r.note) + len(id) + 256)) // about as long
+	b = append(r.append(wire.AppendResult(wire.AppendReply(b[:0], id))), '}')
+	giveBack(r.data)
+	r.data = nil
+	return b
 }
 
 // append writes the result as JSON, the same as of wire: a long text is escaped
@@ -81,7 +97,11 @@ func (r *result) append(b []byte) []byte {
 	const block = `{"type":"text","text":`
 	b = append(b, `{"content":[`+block...)
 	from := len(b)
-	b = wire.AppendString(b, valid(r.text))
+	if r.data != nil {
+		b = wire.AppendString(b, r.data)
+	} else {
+		b = wire.AppendString(b, valid(r.text))
+	}
 	to := len(b)
 	b = append(b, '}')
 	if r.note != "" {

@@ -263,7 +263,8 @@ func (c *call) directoryTree() (*result, error) {
 		return nil, err
 	}
 	t := treeWriter{limit: c.s.cfg.Answer}
-	t.b.Grow(treeRoom)
+	t.b, _ = lend(treeRoom)
+	t.b = t.b[:0]
 	for _, name := range w.rel { // of an earlier answer
 		t.entry(t.depth, name, true)
 		t.depth++
@@ -274,7 +275,7 @@ func (c *call) directoryTree() (*result, error) {
 			return nil, err
 		}
 		if !ok {
-			return &result{text: t.end()}, nil
+			return &result{data: t.end()}, nil
 		}
 		if matchesAny(exclude, rel) {
 			continue
@@ -285,54 +286,61 @@ func (c *call) directoryTree() (*result, error) {
 				return nil, err
 			}
 		}
-		if t.b.Len() >= t.limit {
-			return &result{text: t.end(), note: goOn(w.cursor())}, nil
+		if len(t.b) >= t.limit {
+			return &result{data: t.end(), note: goOn(w.cursor())}, nil
 		}
 	}
 }
 
-// treeRoom is what a tree begins with, bytes: it grows by copying.
+// treeRoom is what a tree begins with at least, bytes: it grows by copying.
 const treeRoom = 256 << 10
 
 // treeWriter writes nested lists as JSON.stringify(tree, null, 2) does.
 type treeWriter struct {
-	b     strings.Builder
+	b     []byte
 	limit int
 	depth int   // of the level being written
 	count []int // entries of the levels that are open
 }
 
-func (t *treeWriter) indent(n int) { t.b.WriteString("\n" + strings.Repeat("  ", n)) }
+const blanks = "                                                                "
+
+// indent begins a line.
+func (t *treeWriter) indent(n int) {
+	t.b = append(t.b, '\n')
+	for n *= 2; n > len(blanks); n -= len(blanks) {
+		t.b = append(t.b, blanks...)
+	}
+	t.b = append(t.b, blanks[:n]...)
+}
 
 // entry writes one name of the level depth; deeper levels end before it. A
 // directory's list stays open for what is in it.
 func (t *treeWriter) entry(depth int, name string, dir bool) {
 	if len(t.count) == 0 {
-		t.b.WriteByte('[')
+		t.b = append(t.b, '[')
 		t.count = append(t.count, 0)
 	}
 	t.closeTo(depth)
 	if t.count[depth] > 0 {
-		t.b.WriteByte(',')
+		t.b = append(t.b, ',')
 	}
 	t.count[depth]++
 	in := 2*depth + 1
 	t.indent(in)
-	t.b.WriteByte('{')
+	t.b = append(t.b, '{')
 	t.indent(in + 1)
-	t.b.WriteString(`"name": `)
-	t.b.Write(wire.AppendString(nil, shownName(name)))
-	t.b.WriteByte(',')
+	t.b = append(wire.AppendString(append(t.b, `"name": `...), shownName(name)), ',')
 	t.indent(in + 1)
 	if !dir {
-		t.b.WriteString(`"type": "file"`)
+		t.b = append(t.b, `"type": "file"`...)
 		t.indent(in)
-		t.b.WriteByte('}')
+		t.b = append(t.b, '}')
 		return
 	}
-	t.b.WriteString(`"type": "directory",`)
+	t.b = append(t.b, `"type": "directory",`...)
 	t.indent(in + 1)
-	t.b.WriteString(`"children": [`)
+	t.b = append(t.b, `"children": [`...)
 	t.count = append(t.count, 0)
 }
 
@@ -343,18 +351,17 @@ func (t *treeWriter) closeTo(depth int) {
 		if t.count[last] > 0 {
 			t.indent(2 * last)
 		}
-		t.b.WriteByte(']')
+		t.b = append(t.b, ']')
 		t.indent(2*last - 1)
-		t.b.WriteByte('}')
+		t.b = append(t.b, '}')
 		t.count = t.count[:last]
 	}
 }
 
-func (t *treeWriter) end() string {
+func (t *treeWriter) end() []byte {
 	if len(t.count) == 0 {
-		return "[]"
+		return append(t.b, "[]"...)
 	}
 	t.closeTo(0)
-	t.b.WriteString("\n]")
-	return t.b.String()
+	return append(t.b, "\n]"...)
 }

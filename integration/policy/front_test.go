@@ -208,7 +208,7 @@ func whole(t *vfs.Tree) func(o *op) ([]string, error) {
 	return func(o *op) ([]string, error) {
 		switch o.what {
 		case "read":
-			_, _, err := t.ReadChunk(bg, who, path(o.p), 0, 10, "", func(int64) error { return nil })
+			_, _, err := t.ReadChunk(bg, who, path(o.p), 0, 10, "", func(n int64) ([]byte, error) { return make([]byte, n), nil })
 			return nil, err
 		case "stat":
 			_, _, err := t.Stat(bg, who, path(o.p))
