@@ -204,13 +204,13 @@ func tellChanged(ev vfs.SourceEvent) {
 	switch {
 	case ev.Name == "":
 		if !n.echo() {
-			n.NotifyContent(0, 0)
+			n.notifyContent()
 		}
 	case ev.Created, ev.Deleted:
 		// The name first: the kernel's lock on the directory makes this wait
 		// for look-ups in progress. Then the directory's list and times.
-		n.NotifyEntry(ev.Name)
-		n.NotifyContent(0, 0)
+		n.notifyEntry(ev.Name)
+		n.notifyContent()
 	case ev.Changed:
 		n.childChanged(ev.Name)
 	}
@@ -218,10 +218,10 @@ func tellChanged(ev vfs.SourceEvent) {
 
 // childChanged passes on that a file's contents or attributes changed.
 func (n *node) childChanged(name string) {
-	child := n.GetChild(name)
+	child := n.getChild(name)
 	if child == nil {
 		// Unknown, or being looked up at this moment.
-		n.NotifyEntry(name)
+		n.notifyEntry(name)
 		return
 	}
 	cn, ok := child.Operations().(*node)
@@ -240,14 +240,16 @@ func tellAll(n *node) {
 		if name, parent := n.Parent(); parent != nil {
 			parent.NotifyEntry(name)
 		}
-		for name, child := range n.Children() {
-			n.NotifyEntry(name)
-			if !child.IsDir() {
-				child.NotifyContent(0, 0)
+		for _, at := range n.inodes() {
+			for name, child := range at.Children() {
+				at.NotifyEntry(name)
+				if !child.IsDir() {
+					child.NotifyContent(0, 0)
+				}
 			}
 		}
 	}
-	n.NotifyContent(0, 0)
+	n.notifyContent()
 }
 
 // warnStuck tells the owner of a directory that is stuck.

@@ -25,7 +25,7 @@ func (v *view) flush(ctx context.Context) error {
 			dirty = append(dirty, n)
 		}
 	}
-	return notifyAll(ctx, dirty, func(n *node) { n.NotifyContent(0, 0) })
+	return notifyAll(ctx, dirty, func(n *node) { n.notifyContent() })
 }
 
 // invalidate takes back what the kernel holds of the root, after the flights that
@@ -57,8 +57,7 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 	if kind == guard.ChangeNarrowed {
 		v.orphanWritable(v.all())
 	}
-	parent, entry := v.place()
-	dropped := inBackground(func() { parent.NotifyEntry(entry) })
+	dropped := inBackground(v.dropNames)
 	waitFor(dropped, dropAfter)
 	ctx = context.WithoutCancel(ctx)
 	all := v.all()
@@ -74,6 +73,7 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 	}
 	if kind == guard.ChangeEnded {
 		v.closeKept()
+		v.unshow()
 	}
 	return errors.Join(err, stuck)
 }
@@ -85,7 +85,7 @@ type unknownNodes struct {
 }
 
 func (u *unknownNodes) takeContent(n *node) {
-	if !n.forgotten() && n.NotifyContent(0, 0) == syscall.ENOENT {
+	if !n.forgotten() && n.notifyContent() == syscall.ENOENT {
 		u.mu.Lock()
 		u.nodes = append(u.nodes, n)
 		u.mu.Unlock()
@@ -96,7 +96,7 @@ func (u *unknownNodes) takeContent(n *node) {
 // it has forgotten is held by nobody.
 func (n *node) takeContent() {
 	if !n.forgotten() {
-		n.NotifyContent(0, 0)
+		n.notifyContent()
 	}
 }
 
@@ -106,8 +106,10 @@ func (n *node) takeNames() {
 	if n.forgotten() || !n.IsDir() {
 		return
 	}
-	for name := range n.Children() {
-		n.NotifyEntry(name)
+	for _, at := range n.inodes() {
+		for name := range at.Children() {
+			at.NotifyEntry(name)
+		}
 	}
 }
 

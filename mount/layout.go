@@ -28,8 +28,11 @@ type Layout struct {
 	// Otherwise each root is under its name, at the top.
 	ByPath bool
 	// Tops are names at the top that are there without any root below, when
-	// ByPath: whoever binds them somewhere sees the roots that come later.
+	// ByPath, and stay the same directories: whoever binds them somewhere sees
+	// the roots that come later, below them or in their very place.
 	Tops []string
+	// Spare is how many spare directories there are, when ByPath: see Mount.Show.
+	Spare int
 	// Missing is told, when ByPath, of each path that was looked for in a
 	// directory of ours and is not there: what a program wanted that nobody
 	// granted. It may be called concurrently and must not wait. nil: nobody
@@ -196,7 +199,7 @@ func (t *topNode) lookupPlace(ctx context.Context, name string, out *fuse.EntryO
 			f("/" + path.Join(t.path, name))
 		}
 		return nil, syscall.ENOENT
-	case what.root != "":
+	case what.root != "" && (what.file || t.path != "" || !t.m.isFixed(name)):
 		return t.m.lookupRoot(ctx, &t.Inode, name, what.root, out)
 	case what.target != "":
 		if !what.live {
@@ -207,22 +210,7 @@ func (t *topNode) lookupPlace(ctx context.Context, name string, out *fuse.EntryO
 		l.fill(&out.Attr)
 		return child, 0
 	}
-	child := t.GetChild(name)
-	if child != nil {
-		if _, ours := child.Operations().(*topNode); !ours {
-			child = nil // a root was here, or a link
-		}
-	}
-	if child == nil {
-		d := &topNode{m: t.m, path: path.Join(t.path, name), ino: t.m.ownIno()}
-		child = t.NewPersistentInode(ctx, d, fs.StableAttr{Mode: unix.S_IFDIR, Ino: d.ino, Gen: t.m.gens.Add(1)})
-	}
-	child.Operations().(*topNode).fill(&out.Attr)
-	if t.m.opt.Level != Strict {
-		out.SetEntryTimeout(keepTimeout)
-		out.SetAttrTimeout(keepTimeout)
-	}
-	return child, 0
+	return t.ours(ctx, path.Join(t.path, name), out), 0
 }
 
 // ownIno numbers the directories and links of ours beside the mountpoint, apart
@@ -260,6 +248,10 @@ func (m *Mount) tellPlace(name guard.RootName) {
 		for {
 			elem, rest, more := strings.Cut(way, "/")
 			child := at.GetChild(elem)
+			if !more && child != nil && at == &m.root.Inode && m.isFixed(elem) {
+				tellShown(child)
+				break
+			}
 			if !more || child == nil {
 				waitFor(inBackground(func() {
 					at.NotifyContent(0, 0)

@@ -21,17 +21,19 @@ import (
 
 // Mount is one mount of a registry's roots. It is a guard.View.
 type Mount struct {
-	opt       Options
-	reg       *guard.Registry
-	tree      *vfs.Tree
-	log       *slog.Logger
-	raw       *rawFS
-	srv       *fuse.Server
-	root      *topNode
-	info      Info // the mount in mountinfo
-	gens      atomic.Uint64
-	inos      atomic.Uint64 // see ownIno
-	places    places        // when opt.Layout.ByPath
+	opt    Options
+	reg    *guard.Registry
+	tree   *vfs.Tree
+	log    *slog.Logger
+	raw    *rawFS
+	srv    *fuse.Server
+	root   *topNode
+	info   Info // the mount in mountinfo
+	gens   atomic.Uint64
+	inos   atomic.Uint64 // see ownIno
+	places places        // when opt.Layout.ByPath
+	// spares are the roots that the spare directories show.
+	spares    []atomic.Pointer[guard.RootName]
 	start     time.Time
 	user      guard.User // the daemon's
 	keptFiles keptFiles
@@ -104,6 +106,7 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 func (m *Mount) serve() error {
 	m.root = &topNode{m: m, ino: topIno}
 	m.places.m = m
+	m.spares = make([]atomic.Pointer[guard.RootName], m.opt.Layout.Spare)
 	negative := keepTimeout
 	fsOpt := &fs.Options{
 		NullPermissions: true,

@@ -112,7 +112,7 @@ func (n *node) removed(ctx context.Context, c guard.Caller, name string, remove 
 
 // Rename moves a name within the root.
 func (n *node) Rename(ctx context.Context, name string, newParent fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
-	to, ok := newParent.(*node)
+	to, ok := nodeOf(ctx, newParent)
 	if !ok || to.view != n.view {
 		return syscall.EXDEV
 	}

@@ -29,10 +29,19 @@ type topNode struct {
 func (t *topNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	// No answer here is kept: which roots there are may change at any time.
 	out.SetEntryTimeout(1)
-	if t.m.opt.Layout.ByPath {
-		return t.lookupPlace(ctx, name, out)
+	if !t.m.opt.Layout.ByPath {
+		return t.m.lookupRoot(ctx, &t.Inode, name, guard.RootName(name), out)
 	}
-	return t.m.lookupRoot(ctx, &t.Inode, name, guard.RootName(name), out)
+	switch n, errno := t.shown(ctx); {
+	case errno != 0:
+		return nil, errno
+	case n != nil:
+		return n.Lookup(ctx, name, out)
+	}
+	if child, ok := t.spareEntry(ctx, name, out); ok {
+		return child, 0
+	}
+	return t.lookupPlace(ctx, name, out)
 }
 
 // lookupRoot answers a look-up whose answer is a root.
@@ -73,8 +82,14 @@ func (m *Mount) lookupRoot(ctx context.Context, parent *fs.Inode, name string, r
 	return child, 0
 }
 
-// OpendirHandle lists the roots as they are at this moment.
-func (t *topNode) OpendirHandle(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
+// OpendirHandle lists the roots as they are at this moment, or the root that is here.
+func (t *topNode) OpendirHandle(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	switch n, errno := t.shown(ctx); {
+	case errno != 0:
+		return nil, 0, errno
+	case n != nil:
+		return n.OpendirHandle(ctx, flags)
+	}
 	return &topDir{list: t.entries()}, 0, 0
 }
 
@@ -101,8 +116,17 @@ func (d *topDir) Seekdir(_ context.Context, off uint64) syscall.Errno {
 	return 0
 }
 
-// Getattr describes the directory.
-func (t *topNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+// Getattr describes the directory, or the root that is here: by the directory's own
+// number, for it is the same all the time.
+func (t *topNode) Getattr(ctx context.Context, fh fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	switch n, errno := t.shown(ctx); {
+	case errno != 0:
+		return errno
+	case n != nil:
+		errno := n.Getattr(ctx, fh, out)
+		out.Ino = t.ino
+		return errno
+	}
 	t.fill(&out.Attr)
 	if t.m.opt.Level != Strict {
 		out.SetTimeout(keepTimeout)
@@ -113,58 +137,6 @@ func (t *topNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut)
 func (t *topNode) fill(out *fuse.Attr) {
 	t.m.fillOwn(out, unix.S_IFDIR|0o555, t.ino)
 	out.Nlink = 2
-}
-
-// Statfs describes no file system: the roots may lie on different ones.
-func (t *topNode) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
-	out.Bsize, out.Frsize, out.NameLen = 4096, 4096, names.MaxElement
-	return 0
-}
-
-// The mountpoint takes no names.
-func (t *topNode) Mkdir(context.Context, string, uint32, *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	return nil, syscall.EROFS
-}
-
-// Create refuses.
-func (t *topNode) Create(context.Context, string, uint32, uint32, *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
-	return nil, nil, 0, syscall.EROFS
-}
-
-// Mknod refuses.
-func (t *topNode) Mknod(context.Context, string, uint32, uint32, *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	return nil, syscall.EROFS
-}
-
-// Symlink refuses.
-func (t *topNode) Symlink(context.Context, string, string, *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	return nil, syscall.EROFS
-}
-
-// Link refuses.
-func (t *topNode) Link(context.Context, fs.InodeEmbedder, string, *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	return nil, syscall.EROFS
-}
-
-// Unlink refuses (the bridge's default would succeed silently).
-func (t *topNode) Unlink(context.Context, string) syscall.Errno { return syscall.EROFS }
-
-// Rmdir refuses.
-func (t *topNode) Rmdir(context.Context, string) syscall.Errno { return syscall.EROFS }
-
-// Rename refuses.
-func (t *topNode) Rename(context.Context, string, fs.InodeEmbedder, string, uint32) syscall.Errno {
-	return syscall.EROFS
-}
-
-// Setattr refuses.
-func (t *topNode) Setattr(context.Context, fs.FileHandle, *fuse.SetAttrIn, *fuse.AttrOut) syscall.Errno {
-	return syscall.EROFS
-}
-
-// Setxattr refuses.
-func (t *topNode) Setxattr(context.Context, string, []byte, uint32) syscall.Errno {
-	return syscall.EROFS
 }
 
 // caller is who the kernel says asks.

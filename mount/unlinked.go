@@ -23,7 +23,7 @@ const maxRefs = 4096
 // it; the returned function is told whether the name has gone.
 func (n *node) removing(ctx context.Context, c guard.Caller, name string) (done func(gone bool)) {
 	nothing := func(bool) {}
-	child := n.GetChild(name)
+	child := n.getChild(name)
 	if child == nil {
 		return nothing
 	}

@@ -3,6 +3,7 @@ package mount
 import (
 	"container/list"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -32,6 +33,7 @@ type view struct {
 	root      *node
 	parent    *fs.Inode // where root was found last; nil: nobody has looked
 	entry     string
+	shown     []*topNode // fixed directories that show root, or have shown it
 	ended     bool
 }
 
@@ -195,8 +197,8 @@ func (n *node) OnForget() {
 // name that was cached for an hour was never taken back.) The caller holds mu.
 func (n *node) overLocked() bool {
 	//lint:ignore SA1019 OnForget alone does not tell that the node came back.
-	if n.ended || n.pins > 0 || !n.Inode.Forgotten() {
-		return false
+	if n.ended || n.pins > 0 || !n.Inode.Forgotten() || n == n.view.root && len(n.view.shown) > 0 && !n.view.ended {
+		return false // the last: the kernel knows it as another
 	}
 	n.view.nodes.remove(n)
 	delete(n.view.displaced, n)
@@ -240,6 +242,9 @@ func (n *node) place() (vfs.At, bool) {
 	size := 0
 	for at := &n.Inode; ; {
 		cur, isNode := at.Operations().(*node)
+		if top, ok := at.Operations().(*topNode); ok && n.view.isShownIn(top) {
+			break
+		}
 		if !isNode {
 			return vfs.At{}, false
 		}
@@ -268,14 +273,39 @@ func (n *node) place() (vfs.At, bool) {
 	return vfs.At{Path: p, ID: n.id(), Epoch: n.view.epoch}, true
 }
 
-// place is the directory that shows the root, and the name there.
-func (v *view) place() (*fs.Inode, string) {
+// dropNames makes the kernel drop the root's own name, or, where that must stay,
+// the names in it, and with them all below that nobody holds.
+func (v *view) dropNames() {
 	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.parent == nil {
-		return &v.m.root.Inode, string(v.name) // as absent as anywhere
+	parent, entry, shown := v.parent, v.entry, slices.Clone(v.shown)
+	v.mu.Unlock()
+	if parent == nil && !v.m.opt.Layout.ByPath {
+		parent, entry = &v.m.root.Inode, string(v.name) // as absent as anywhere
 	}
-	return v.parent, v.entry
+	if parent != nil {
+		if outer, ok := parent.Operations().(*node); ok {
+			outer.notifyEntry(entry)
+		} else {
+			parent.NotifyEntry(entry)
+		}
+	}
+	for _, t := range shown {
+		for name := range t.Children() {
+			t.NotifyEntry(name)
+		}
+	}
+}
+
+// unshow lets go of the node of an ended root that the kernel knew as a directory
+// of ours only, and so does not forget.
+func (v *view) unshow() {
+	v.mu.Lock()
+	n := v.root
+	over := n != nil && len(v.shown) > 0 && n.overLocked()
+	v.mu.Unlock()
+	if over {
+		n.release()
+	}
 }
 
 func (v *view) rootNode() *node {

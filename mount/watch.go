@@ -141,6 +141,10 @@ func (n *node) parentWatched() bool {
 		return false
 	}
 	p, ok := parent.Operations().(*node)
+	if top, fixed := parent.Operations().(*topNode); fixed {
+		p = n.view.shownIn(top)
+		ok = p != nil
+	}
 	if !ok {
 		return false
 	}
@@ -286,7 +290,7 @@ func (n *node) written(o *ownChange, touch vfs.Touch) {
 	}
 	o.mu.Unlock()
 	if foreign || check && !n.echo() {
-		go n.NotifyContent(0, 0) // not from here: the kernel waits for our answer
+		go n.notifyContent() // not from here: the kernel waits for our answer
 	}
 }
 

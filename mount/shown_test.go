@@ -1,0 +1,247 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// fixedDir is a mount with a fixed directory, held the way that a bind of it holds
+// it, and the directory of the host that is granted as root "top" shows in it.
+func fixedDir(t *testing.T, spare bool) (m *testMount, at, host string) {
+	t.Helper()
+	host, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	o := Layout{ByPath: true, Spare: 1}
+	at = SparePath(0)
+	if !spare {
+		if os.Geteuid() != 0 {
+			t.Skip("a directory in / needs root")
+		}
+		host, err = os.MkdirTemp("/", "rootsfs-shown-")
+		must(t, err)
+		t.Cleanup(func() { must(t, os.RemoveAll(host)) })
+		o = Layout{ByPath: true, Tops: []string{host[1:]}}
+		at = host[1:]
+	}
+	must(t, os.WriteFile(filepath.Join(host, "f"), []byte("f"), 0o644))
+	must(t, os.Mkdir(filepath.Join(host, "sub"), 0o755))
+	m = newTestMount(t, guard.ReadOnly, func(opt *Options, _ *guard.Grant) { opt.Layout = o })
+	fd, err := unix.Open(filepath.Join(m.Point(), at), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	must(t, err)
+	t.Cleanup(func() { unix.Close(fd) })
+	if spare {
+		must(t, m.Show(0, "top"))
+	}
+	return m, "/proc/self/fd/" + strconv.Itoa(fd), host
+}
+
+func bothKinds(t *testing.T, f func(t *testing.T, spare bool)) {
+	t.Run("top", func(t *testing.T) { f(t, false) })
+	t.Run("spare", func(t *testing.T) { f(t, true) })
+}
+
+// A fixed directory is the same inode before, while and after a root is in it; it
+// shows each such root at once, with the root's own rights, and nothing without.
+func TestShown(t *testing.T) {
+	bothKinds(t, func(t *testing.T, spare bool) {
+		m, at, host := fixedDir(t, spare)
+		ino := inode(t, at)
+		for _, rights := range []guard.Rights{guard.ReadOnly, guard.ReadWrite, guard.ReadWrite} {
+			if got := listed(t, at); len(got) != 0 {
+				t.Fatalf("without a root there is %v", got)
+			}
+			if err := os.WriteFile(at+"/new", nil, 0o644); !errors.Is(err, unix.EROFS) {
+				t.Errorf("making a file without a root: %v", err)
+			}
+			m.grant(t, "top", host, rights)
+			if b, err := os.ReadFile(at + "/f"); err != nil || string(b) != "f" {
+				t.Fatalf("in the root: %q, %v", b, err)
+			}
+			if got := listed(t, at); !slices.Equal(got, []string{"f", "sub"}) {
+				t.Errorf("listed: %v", got)
+			}
+			if got := inode(t, at); got != ino {
+				t.Errorf("its number is %d, was %d", got, ino)
+			}
+			changes(t, at, host, rights)
+			held, err := os.Open(at + "/f")
+			must(t, err)
+			dir, err := os.Open(at)
+			must(t, err)
+			_, err = m.reg.Revoke(context.Background(), "top")
+			must(t, err)
+			if n, err := held.Read(make([]byte, 1)); err == nil {
+				t.Errorf("%d bytes of an open file after the revocation", n)
+			}
+			if list, err := dir.ReadDir(-1); err == nil && len(list) > 0 {
+				t.Errorf("an open directory lists %v after the revocation", list)
+			}
+			if _, err := os.Stat(at + "/f"); !errors.Is(err, unix.ENOENT) {
+				t.Errorf("a name after the revocation: %v", err)
+			}
+			held.Close()
+			dir.Close()
+		}
+		if got := inode(t, at); got != ino {
+			t.Errorf("its number is %d, was %d", got, ino)
+		}
+	})
+}
+
+func inode(t *testing.T, path string) uint64 {
+	t.Helper()
+	var st unix.Stat_t
+	must(t, unix.Stat(path, &st))
+	return st.Ino
+}
+
+// changes tries what changes a directory, and takes it back.
+func changes(t *testing.T, at, host string, rights guard.Rights) {
+	t.Helper()
+	try := func(what string, err error) {
+		t.Helper()
+		if (err == nil) != rights.Mutating() || err != nil && !errors.Is(err, unix.EROFS) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	try("create", os.WriteFile(at+"/new", []byte("new"), 0o644))
+	try("rename", os.Rename(at+"/f", at+"/sub/moved"))
+	if rights.Mutating() {
+		try("rename back", os.Rename(at+"/sub/moved", at+"/f"))
+	}
+	try("link", os.Link(at+"/f", at+"/link"))
+	try("symlink", os.Symlink("f", at+"/sym"))
+	try("mkdir", os.Mkdir(at+"/dir", 0o755))
+	try("chmod", os.Chmod(at+"/.", 0o700))
+	try("set an attribute", unix.Setxattr(at+"/.", "user.x", []byte("y"), 0))
+	try("mknod", unix.Mknod(at+"/node", unix.S_IFREG|0o644, 0))
+	if rights.Mutating() {
+		if b, err := os.ReadFile(host + "/new"); err != nil || string(b) != "new" {
+			t.Errorf("on the host: %q, %v", b, err)
+		}
+		if st, err := os.Stat(host); err != nil || st.Mode().Perm() != 0o700 {
+			t.Errorf("on the host: %v, %v", st.Mode(), err)
+		}
+		if b := make([]byte, 1); !has(t, at, "user.x", b) || b[0] != 'y' {
+			t.Errorf("the attribute is %q", b)
+		}
+	}
+	for _, name := range []string{"new", "link", "sym", "node"} {
+		try("unlink "+name, unlinked(rights, at+"/"+name))
+	}
+	try("rmdir", unlinked(rights, at+"/dir"))
+}
+
+func has(t *testing.T, at, attr string, b []byte) bool {
+	t.Helper()
+	n, err := unix.Getxattr(at+"/.", attr, b)
+	return err == nil && n == len(b)
+}
+
+// unlinked removes what was made; where nothing could be, there is nothing to try.
+func unlinked(rights guard.Rights, path string) error {
+	if !rights.Mutating() {
+		return unix.EROFS
+	}
+	return os.Remove(path)
+}
+
+// What the host changes in the root is seen through the fixed directory as through
+// any other: names, contents, and what was absent.
+func TestShownFollowsHost(t *testing.T) {
+	bothKinds(t, func(t *testing.T, spare bool) {
+		m, at, host := fixedDir(t, spare)
+		m.grant(t, "top", host, guard.ReadOnly)
+		for i := range 3 {
+			name := "/n" + strconv.Itoa(i)
+			if _, err := os.Stat(at + name); !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+			must(t, os.WriteFile(host+name, []byte("one"), 0o644))
+			soon(t, "a new file", func() bool { b, _ := os.ReadFile(at + name); return string(b) == "one" })
+			must(t, os.WriteFile(host+name, []byte("three"), 0o644))
+			soon(t, "new contents", func() bool { b, _ := os.ReadFile(at + name); return string(b) == "three" })
+			must(t, os.Remove(host+name))
+			soon(t, "a removal", func() bool { _, err := os.Stat(at + name); return os.IsNotExist(err) })
+			soon(t, "the list", func() bool { return slices.Equal(listed(t, at), []string{"f", "sub"}) })
+		}
+	})
+}
+
+func soon(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s of the host's is not seen", what)
+		}
+	}
+}
+
+// A root in the one that a fixed directory shows has its own rights, whichever was
+// there first, and stays when the outer one goes.
+func TestShownInner(t *testing.T) {
+	m, at, host := fixedDir(t, false)
+	must(t, os.WriteFile(host+"/sub/g", []byte("g"), 0o644))
+	inner := func() {
+		t.Helper()
+		if b, err := os.ReadFile(at + "/sub/g"); err != nil || string(b) != "g" {
+			t.Errorf("in the inner root: %q, %v", b, err)
+		}
+		if err := os.WriteFile(at+"/sub/made", nil, 0o644); !errors.Is(err, unix.EROFS) {
+			t.Errorf("writing in the inner root: %v", err)
+		}
+	}
+	m.grant(t, "in", host+"/sub", guard.ReadOnly)
+	inner()
+	m.grant(t, "top", host, guard.ReadWrite)
+	inner()
+	must(t, os.WriteFile(at+"/made", nil, 0o644))
+	_, err := m.reg.Revoke(context.Background(), "top")
+	must(t, err)
+	inner()
+	if _, err := os.Stat(at + "/f"); !os.IsNotExist(err) {
+		t.Errorf("the outer root after its revocation: %v", err)
+	}
+	m.grant(t, "top", host, guard.ReadWrite)
+	_, err = m.reg.Revoke(context.Background(), "in")
+	must(t, err)
+	if _, err := os.ReadFile(at + "/sub/g"); !errors.Is(err, unix.EACCES) {
+		t.Errorf("what was revoked, by way of the outer root: %v", err)
+	}
+	must(t, os.WriteFile(at+"/made", []byte("again"), 0o644))
+}
+
+// A spare directory shows what it is told to, one after the other, and none that
+// there is no directory for can be told.
+func TestShow(t *testing.T) {
+	m, at, host := fixedDir(t, true)
+	m.grant(t, "top", host, guard.ReadOnly)
+	m.grant(t, "in", host+"/sub", guard.ReadOnly)
+	for _, c := range []struct {
+		root guard.RootName
+		want []string
+	}{{"top", []string{"f", "sub"}}, {"in", nil}, {"top", []string{"f", "sub"}}, {"", nil}, {"nobody", nil}} {
+		must(t, m.Show(0, c.root))
+		if got := listed(t, at); !slices.Equal(got, c.want) && len(got)+len(c.want) > 0 {
+			t.Errorf("showing %q: %v, want %v", c.root, got, c.want)
+		}
+	}
+	for _, i := range []int{-1, 1} {
+		if err := m.Show(i, "top"); err == nil {
+			t.Errorf("there is a spare directory %d", i)
+		}
+	}
+	if slices.Contains(listed(t, m.Point()), spareDir) {
+		t.Error("spare directories are listed")
+	}
+}
