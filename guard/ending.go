@@ -343,6 +343,9 @@ func (g *Registry) set(ctx context.Context, r *root, rights Rights) error {
 	old := r.policy.Load()
 	next := *old
 	next.Rights = rights
+	if err := next.Trash.keeps(r.src, r.grant.Resolved, rights); err != nil {
+		return err
+	}
 	if err := g.objection(old, next); err != nil {
 		return err
 	}

@@ -169,6 +169,9 @@ func (g *Registry) ready(p *Proposal, got Grant) (*root, error) {
 		return nil, &Error{Kind: names.Invalid, Err: fmt.Errorf(
 			"%s is a directory, and one use is granted of a single file: name the file", names.Quote(got.Resolved))}
 	}
+	if err := got.Policy.Trash.keeps(p.src, got.Resolved, got.Policy.Rights); err != nil {
+		return nil, err
+	}
 	if err := g.objection(nil, got.Policy); err != nil {
 		return nil, err
 	}

@@ -1,8 +1,11 @@
 package guard
 
 import (
+	"fmt"
 	"strings"
 	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // A root may keep what is removed in it: instead of going, a file that is
@@ -15,7 +18,8 @@ import (
 const TrashName = ".rootsfs-trash"
 
 // Trash says whether a root keeps what is removed, and how much of it. The zero
-// value keeps nothing. A root that is a single file has no trash.
+// value keeps nothing. A root that is a single file has no directory to keep
+// things in: it is not granted with a trash and rights to change it.
 type Trash struct {
 	On   bool          `json:"on,omitempty"`
 	Size int64         `json:"size,omitempty"` // bytes; the oldest goes when there is more; 0: DefaultTrashSize
@@ -38,6 +42,16 @@ func (t Trash) Bounds() (size int64, age time.Duration) {
 		age = DefaultTrashAge
 	}
 	return size, age
+}
+
+// keeps refuses a promise that cannot be kept: a trash of a single file that may be
+// changed.
+func (t Trash) keeps(src Source, resolved string, rights Rights) error {
+	if !t.On || src.File() == "" || !rights.Mutating() {
+		return nil
+	}
+	return &Error{Kind: names.Invalid, Err: fmt.Errorf("%s is a single file, and such a root has no trash: "+
+		"name its directory, make it read-only (:ro), or turn its trash off (no --trash; trash = { on = false } in its [[root]] block)", names.Quote(resolved))}
 }
 
 // Trash is where what the operation removes is kept: the descriptor of a root's
