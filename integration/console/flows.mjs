@@ -177,22 +177,32 @@ const flows = {
     await page.close();
   },
 
-  async "consent is denied, and remembered"() {
-    const told = ask("box", "no please", "ro", work + "/ask/proj");
+  async "consent is denied, and remembered, and asked for again"() {
+    const told = ask("desk", "no please", "ro", work + "/ask/proj");
     const page = await open("ask");
     const c = card(page, "no please");
     await ready(c);
     await c.locator("button[data-key=d]").click();
     assert.deepEqual([(await told()).granted, (await told()).reason], [false, "denied"]);
     await c.getByText("Denied:").waitFor();
-    const again = ask("box", "for good", "ro", work + "/ask/proj");
+    const again = ask("desk", "for good", "ro", work + "/ask/proj");
     const d = card(page, "for good");
     await ready(d);
     await d.locator("button[data-key=m]").click();
     assert.equal((await again()).granted, false);
-    const third = ask("box", "once more", "ro", work + "/ask/proj/a.txt");
+    const third = ask("desk", "once more", "ro", work + "/ask/proj/a.txt");
     assert.equal((await third()).granted, false);
     assert.equal(await card(page, "once more").count(), 0);
+    const kept = page.locator("rf-denials li", { hasText: work + "/ask/proj" });
+    await kept.waitFor();
+    await scan(page, "denials");
+    await kept.getByRole("button", { name: "Ask me again" }).click();
+    await page.getByText("may ask again about").waitFor();
+    await kept.waitFor({ state: "detached" });
+    const fourth = ask("desk", "and again", "ro", work + "/ask/proj");
+    await ready(card(page, "and again"));
+    await card(page, "and again").locator("button[data-key=d]").click();
+    assert.equal((await fourth()).granted, false);
     await page.close();
   },
 

@@ -70,7 +70,7 @@ func newLab(t *testing.T) *lab {
 	l := &lab{t: t, work: work, env: append(os.Environ(),
 		"HOME="+work, "XDG_RUNTIME_DIR="+work+"/run", "XDG_STATE_HOME="+work+"/state", "XDG_CONFIG_HOME="+work+"/config", "DBUS_SESSION_BUS_ADDRESS=")}
 	t.Cleanup(func() { _ = os.RemoveAll(work) })
-	for _, d := range []string{"run", "state", "config", "mnt", "code/docs", "out", "box", "brief", "ask/proj/docs", "ask/proj/.ssh", "ask/other", "ask/more"} {
+	for _, d := range []string{"run", "state", "config", "mnt", "code/docs", "out", "box", "brief", "desk", "ask/proj/docs", "ask/proj/.ssh", "ask/other", "ask/more"} {
 		if err := os.MkdirAll(filepath.Join(work, d), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -87,6 +87,7 @@ func newLab(t *testing.T) *lab {
 	}
 	l.write("box/server.py", string(server))
 	l.write("brief/server.py", string(server))
+	l.write("desk/server.py", string(server))
 	return l
 }
 

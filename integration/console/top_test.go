@@ -117,6 +117,18 @@ func TestTop(t *testing.T) {
 	if got := l.heard(); !strings.Contains(got, `"granted":false`) {
 		t.Errorf("the server was told %s", got)
 	}
+	// Until the owner wants to be asked again.
+	s.shows("denied without a question, there and below (1)", "1. ", `in agent: "`+l.work+`/ask/other"`)
+	s.press("f")
+	s.shows("with the number: _")
+	s.press("1", "Enter")
+	s.shows("may ask again about")
+	l.ask("and again", "ro", l.work+"/ask/other/c")
+	s.shows("and again")
+	s.answers("d", "denied ")
+	if got := l.heard(); !strings.Contains(got, `"granted":false`) {
+		t.Errorf("the server was told %s", got)
+	}
 
 	// Records: searched, verified.
 	s.press("3")

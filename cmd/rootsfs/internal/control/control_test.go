@@ -33,10 +33,12 @@ type owner struct {
 	asking
 	trashOwner // nobody asks about these
 	mountOwner
+	figures    Figures
 	subscribed atomic.Bool
 }
 
-func (o *owner) Status() Status { return Status{Session: "s", Roots: []Root{{Name: "a"}}} }
+func (o *owner) Status() Status               { return Status{Session: "s", Roots: []Root{{Name: "a"}}} }
+func (o *owner) Figures(after uint64) Figures { return o.figures.After(after) }
 func (o *owner) Add(_ context.Context, asks []Ask) ([]Root, error) {
 	o.added = asks
 	return []Root{{Name: asks[0].Name}}, o.err

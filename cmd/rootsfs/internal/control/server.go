@@ -40,6 +40,7 @@ type Owner interface {
 	policyOwner
 	insideOwner
 	denialsOwner
+	figuresOwner
 	toolsOwner
 	trashOwner
 	mountOwner
@@ -211,6 +212,7 @@ func (s *Server) routes() http.Handler {
 	s.policyRoutes(m)
 	s.insideRoutes(m)
 	s.denialsRoutes(m)
+	s.figuresRoutes(m)
 	m.HandleFunc("POST /v1/tools", s.tools)
 	s.trashRoutes(m)
 	s.mountRoutes(m)

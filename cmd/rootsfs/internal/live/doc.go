@@ -5,8 +5,8 @@
 // # Promises
 //
 //   - Memory is bounded whatever happens: a subscriber that does not read loses
-//     events and is told how many, figures over time are a ring, and of a session's
-//     roots the first MaxRoots are passed on.
+//     events and is told how many, and of a session's roots the first MaxRoots are
+//     passed on. Figures over time are the session's own (control.Figures).
 //   - A subscriber hears of what changed at most every Interval, however much it
 //     is: state is told as it is then, not once for each change.
 //   - Sessions that begin later are found, and those that have ended leave, within
@@ -15,7 +15,6 @@
 // # Not promised
 //
 // Texts of servers are passed on as they are; whoever shows them makes them safe.
-// Figures over time begin when the hub does, and again when a root is granted anew.
 //
 // The exported functions may be called concurrently.
 package live

@@ -16,14 +16,15 @@ type follower struct {
 	client *control.Client
 	cancel context.CancelFunc
 	nudge  chan struct{} // holds one: ask for the state soon
+	last   uint64        // point of the figures that is known; run's own
 
 	// guarded by hub.mu
 	known     bool // state has been asked for
 	state     Session
 	questions []control.Question
 	denials   []control.Denial
-	figures   figures
-	begun     time.Time // of the first state
+	figures   control.Figures
+	begun     bool // the first state was noted
 }
 
 // run follows the session until ctx ends.
@@ -89,21 +90,37 @@ func (f *follower) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	st, err := f.client.Status(ctx)
-	now := time.Now()
+	var more control.Figures
+	if err == nil {
+		more, err = f.client.Figures(ctx, f.last)
+	}
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
 	if err != nil {
 		f.state.Session, f.state.Point = f.info.Name, f.info.Point
 		f.state.Problem = err.Error()
 	} else {
-		f.state = f.figures.add(now, st)
-		if f.begun.IsZero() {
-			f.begun = now
+		f.last = more.Last
+		f.figures.Add(more)
+		f.state = stateOf(st, &f.figures)
+		if !f.begun {
+			f.begun = true
 			f.recallLocked(st.Recent)
 		}
 	}
 	f.known = true
 	f.hub.markLocked(func(s *Subscriber) { s.state = true })
+}
+
+// stateOf is what is passed on of a session.
+func stateOf(st control.Status, f *control.Figures) Session {
+	out := Session{Status: st}
+	out.Rate, out.Rates = f.Now()
+	if len(st.Roots) > MaxRoots {
+		out.MoreRoots = len(st.Roots) - MaxRoots
+		out.Roots = st.Roots[:MaxRoots]
+	}
+	return out
 }
 
 // recallLocked tells of refusals from before the hub followed the session; the

@@ -15,9 +15,9 @@ const (
 	// Interval is how long updates of one subscriber lie apart, at least.
 	Interval = 100 * time.Millisecond
 	// Every is how often the sessions are asked for their figures.
-	Every = time.Second
+	Every = control.FiguresEvery
 	// MaxRoots is how many roots of one session are passed on.
-	MaxRoots = 200
+	MaxRoots = control.FiguresRoots
 	// Backlog is how many events a subscriber may be behind, and how many of the
 	// past it begins with.
 	Backlog = 500
@@ -33,8 +33,8 @@ type Session struct {
 	// MoreRoots is how many roots there are beside those in Roots.
 	MoreRoots int `json:"more_roots,omitempty"`
 	// Rate is the speed of the whole session, Rates those of the roots in Roots.
-	Rate  Rate            `json:"rate"`
-	Rates map[string]Rate `json:"rates,omitempty"`
+	Rate  control.Rate            `json:"-"`
+	Rates map[string]control.Rate `json:"-"`
 }
 
 // Event is an event of a session.
@@ -72,8 +72,9 @@ type Update struct {
 	// more there were.
 	Events []Event `json:"events,omitempty"`
 	Lost   int     `json:"lost,omitempty"`
-	// History is told once, in the first update: the figures so far, by session.
-	History map[string]History `json:"history,omitempty"`
+	// Figures are the speeds since the last update, by session: in the first, those
+	// of the last minutes.
+	Figures map[string]control.Figures `json:"figures,omitempty"`
 }
 
 // Hub follows the sessions while Run runs. The zero Hub is ready to use.
@@ -188,9 +189,10 @@ type Subscriber struct {
 	once   sync.Once
 
 	// guarded by hub.mu
-	state, asked, fresh bool
-	events              []Event
-	lost                int
+	state, asked bool
+	told         map[*follower]uint64 // the last point of the figures
+	events       []Event
+	lost         int
 }
 
 // Subscribe begins with the state there is and the last events.
@@ -199,7 +201,7 @@ func (h *Hub) Subscribe() *Subscriber {
 	defer h.mu.Unlock()
 	s := &Subscriber{
 		hub: h, ready: make(chan struct{}, 1), closed: make(chan struct{}),
-		state: true, asked: true, fresh: true, events: slices.Clone(h.past),
+		state: true, asked: true, events: slices.Clone(h.past),
 	}
 	s.wake()
 	if h.subs == nil {
@@ -255,18 +257,19 @@ func (h *Hub) update(s *Subscriber) Update {
 	defer h.mu.Unlock()
 	u := Update{At: time.Now(), Events: s.events, Lost: s.lost}
 	s.events, s.lost = nil, 0
-	if s.fresh {
-		u.History = map[string]History{}
-		for name, f := range h.sessions {
-			u.History[name] = f.figures.history()
-		}
-	}
 	if s.state {
-		for _, f := range h.sessions {
-			if f.known {
-				u.Sessions = append(u.Sessions, f.state)
+		told := make(map[*follower]uint64, len(h.sessions))
+		u.Figures = map[string]control.Figures{}
+		for name, f := range h.sessions {
+			if !f.known {
+				continue
+			}
+			u.Sessions = append(u.Sessions, f.state)
+			if told[f] = f.figures.Last; told[f] != s.told[f] {
+				u.Figures[name] = f.figures.After(s.told[f])
 			}
 		}
+		s.told = told
 		slices.SortFunc(u.Sessions, func(a, b Session) int { return strings.Compare(a.Session, b.Session) })
 		u.Empty = len(h.sessions) == 0
 	}
@@ -283,7 +286,7 @@ func (h *Hub) update(s *Subscriber) Update {
 		slices.SortFunc(u.Questions, func(a, b Question) int { return a.Asked.Compare(b.Asked) })
 		slices.SortFunc(u.Denials, func(a, b Denial) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID)) })
 	}
-	s.state, s.asked, s.fresh = false, false, false
+	s.state, s.asked = false, false
 	return u
 }
 

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ func TestEventsAreBounded(t *testing.T) {
 	h := &Hub{}
 	s := h.Subscribe()
 	defer s.Close()
-	if u, ok := s.Next(t.Context()); !ok || !u.Empty || !u.Asked || u.History == nil {
+	if u, ok := s.Next(t.Context()); !ok || !u.Empty || !u.Asked {
 		t.Fatalf("the first update: %+v, %v", u, ok)
 	}
 	for i := range 10_000 {
@@ -62,51 +63,56 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// Speeds are made of counters; a root that was granted anew begins again, and the
-// rings have an end.
-func TestFigures(t *testing.T) {
-	var f figures
-	at := time.Unix(1000, 0)
-	root := func(epoch uint64, ops, read int64) control.Status {
-		return control.Status{Roots: []control.Root{{Name: "a", Epoch: epoch, Ops: ops, BytesRead: read}}}
+// Every subscriber is told every point once, whenever it came.
+func TestFiguresAreToldOnce(t *testing.T) {
+	f := &follower{known: true}
+	h := &Hub{sessions: map[string]*follower{"s": f}}
+	point := func(n uint64) {
+		f.figures.Add(control.Figures{Last: n, Times: []int64{int64(n)}, Total: []control.Rate{{Ops: float64(n)}}, Rates: map[string][]control.Rate{}})
+		f.state = stateOf(control.Status{}, &f.figures)
+		h.mu.Lock()
+		h.markLocked(func(s *Subscriber) { s.state = true })
+		h.mu.Unlock()
 	}
-	for _, step := range []struct {
-		st   control.Status
-		want Rate
-	}{
-		{root(1, 100, 1000), Rate{}}, // how long that took is not known
-		{root(1, 110, 3000), Rate{Ops: 5, Read: 1000}},
-		{root(1, 110, 3000), Rate{}},
-		{root(2, 7, 70), Rate{}}, // granted anew
-		{root(2, 9, 70), Rate{Ops: 1}},
-	} {
-		at = at.Add(2 * time.Second)
-		s := f.add(at, step.st)
-		if s.Rate != step.want || s.Rates["a"] != step.want {
-			t.Errorf("%+v: %+v, want %+v", step.st.Roots, s.Rate, step.want)
+	one := h.Subscribe()
+	defer one.Close()
+	told := func(s *Subscriber, want string) {
+		t.Helper()
+		u, _ := s.Next(t.Context())
+		if got := fmt.Sprint(u.Figures["s"].Times); got != want || len(u.Sessions) != 1 {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	for range 2 * Points {
-		at = at.Add(time.Second)
-		f.add(at, root(2, 9, 70))
+	point(1)
+	told(one, "[1]")
+	point(2)
+	point(3)
+	told(one, "[2 3]")
+	two := h.Subscribe()
+	defer two.Close()
+	told(two, "[1 2 3]")
+	point(4)
+	told(one, "[4]")
+	told(two, "[4]")
+	if f.state.Rate.Ops != 4 {
+		t.Errorf("now: %+v", f.state.Rate)
 	}
-	st := root(2, 9, 70)
-	st.Roots = append(st.Roots, control.Root{Name: "late", Epoch: 3})
-	f.add(at.Add(time.Second), st)
-	h := f.history()
-	if len(h.Times) != Points || len(h.Total) != Points || len(h.Rates["a"]) != Points || len(h.Rates["late"]) != Points {
-		t.Errorf("%d times, %d, %d, %d", len(h.Times), len(h.Total), len(h.Rates["a"]), len(h.Rates["late"]))
-	}
+	// A state out of turn tells nothing of it again; another session of the same
+	// name begins anew.
+	h.mu.Lock()
+	h.markLocked(func(s *Subscriber) { s.state = true })
+	h.mu.Unlock()
+	told(one, "[]")
+	f = &follower{known: true}
+	h.sessions["s"] = f
+	point(1)
+	told(one, "[1]")
 }
 
 // Of very many roots the first are passed on, and how many there are more.
 func TestManyRoots(t *testing.T) {
-	var f figures
 	st := control.Status{Roots: make([]control.Root, MaxRoots+5)}
-	for i := range st.Roots {
-		st.Roots[i].Epoch, st.Roots[i].Name = uint64(i), string(rune('a'+i))
-	}
-	if s := f.add(time.Now(), st); len(s.Roots) != MaxRoots || s.MoreRoots != 5 || len(s.Rates) != MaxRoots {
-		t.Errorf("%d roots, %d more, %d speeds", len(s.Roots), s.MoreRoots, len(s.Rates))
+	if s := stateOf(st, &control.Figures{}); len(s.Roots) != MaxRoots || s.MoreRoots != 5 {
+		t.Errorf("%d roots, %d more", len(s.Roots), s.MoreRoots)
 	}
 }

@@ -17,7 +17,8 @@ import (
 )
 
 // denials are what the owner denied and does not want to be asked again while
-// the session lives: paths, and all that lies below, by subject.
+// the session lives: paths, and all that lies below, by subject. A server that is
+// served again is the same: denials are those of guard.Subject.Principal.
 type denials struct {
 	mu      sync.Mutex       // guards the fields below
 	have    []control.Denial // the oldest first
@@ -33,7 +34,7 @@ func (d *denials) add(q *broker.Question) error {
 	defer d.mu.Unlock()
 	n := len(q.Items)
 	for i := range d.have {
-		if d.have[i].Subject == string(q.Subject) {
+		if d.have[i].Subject == string(q.Subject.Principal()) {
 			n++
 		}
 	}
@@ -42,7 +43,7 @@ func (d *denials) add(q *broker.Question) error {
 	}
 	for i := range q.Items {
 		if path := placeOf(&q.Items[i]); !d.coversLocked(q.Subject, path) {
-			d.have = append(d.have, control.Denial{ID: strings.ToLower(rand.Text()), Since: time.Now(), Subject: string(q.Subject), Path: path})
+			d.have = append(d.have, control.Denial{ID: strings.ToLower(rand.Text()), Since: time.Now(), Subject: string(q.Subject.Principal()), Path: path})
 		}
 	}
 	d.changeLocked()
@@ -120,7 +121,7 @@ func (d *denials) covers(s guard.Subject, it *broker.Item) bool {
 
 func (d *denials) coversLocked(s guard.Subject, path string) bool {
 	for i := range d.have {
-		if d.have[i].Subject == string(s) && names.Under(path, d.have[i].Path) {
+		if d.have[i].Subject == string(s.Principal()) && names.Under(path, d.have[i].Path) {
 			return true
 		}
 	}

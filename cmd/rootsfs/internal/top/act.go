@@ -122,6 +122,14 @@ func (m *model) answer(req control.AnswerRequest) tea.Cmd {
 	})
 }
 
+// lift has the owner asked again about what was denied for good.
+func (m *model) lift(d live.Denial) tea.Cmd {
+	return m.do(d.Session, func(ctx context.Context, c *control.Client) (string, error) {
+		_, err := c.Forget(ctx, control.ForgetRequest{ID: d.ID})
+		return names.Quote(d.Subject) + " may ask again about " + names.Quote(d.Path), err
+	})
+}
+
 // look asks what lies at an item of a question.
 func (m *model) look(q live.Question, i int) tea.Cmd {
 	return func() tea.Msg {

@@ -1,12 +1,15 @@
 package top
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // maxTyped bounds a line that is typed, bytes.
@@ -76,6 +79,11 @@ func (m *model) pressNow(key string) tea.Cmd {
 }
 
 func (m *model) pressAsk(key string) tea.Cmd {
+	if key == "f" && len(m.denials) > 0 {
+		// The list stands still while a number is typed.
+		m.typing, m.text, m.listed = typingForget, "", m.denials
+		return nil
+	}
 	if len(m.questions) == 0 {
 		return nil
 	}
@@ -159,6 +167,13 @@ func (m *model) typed(key, text string) tea.Cmd {
 	case typingSearch:
 		m.glob = strings.TrimSpace(m.text)
 		return m.find()
+	case typingForget:
+		n, err := strconv.Atoi(strings.TrimSpace(m.text))
+		if err != nil || n < 1 || n > len(m.listed) {
+			m.said, m.bad = fmt.Sprintf("there is no denial %s: write a number from 1 to %d", names.QuoteShort(m.text), len(m.listed)), true
+			return nil
+		}
+		return m.lift(m.listed[n-1])
 	case typingNothing, typingSure:
 	}
 	return nil

@@ -41,6 +41,7 @@ const (
 	typingPath           // a narrower path for the question in front
 	typingSearch         // a glob for the records
 	typingSure           // y, to revoke everything
+	typingForget         // the number of a denial to be lifted
 )
 
 // spans are for how long a consent can be given; 0: with the session.
@@ -56,8 +57,11 @@ type model struct {
 	now           time.Time
 	view          view
 	sessions      []live.Session
+	figures       map[string]control.Figures
 	questions     []live.Question
-	events        []live.Event // the newest first
+	denials       []live.Denial
+	listed        []live.Denial // as they were when one was to be chosen
+	events        []live.Event  // the newest first
 	lost          int
 	row           int // of the roots of all sessions
 	asked         int // which question is in front
@@ -157,6 +161,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 func (m *model) take(u live.Update) tea.Cmd {
 	if u.Sessions != nil || u.Empty {
 		m.sessions = u.Sessions
+		m.keepFigures(u.Figures)
 		m.row = max(0, min(m.row, len(m.rows())-1))
 	}
 	for _, e := range u.Events {
@@ -166,9 +171,22 @@ func (m *model) take(u live.Update) tea.Cmd {
 	if !u.Asked {
 		return nil
 	}
-	m.questions = u.Questions
+	m.questions, m.denials = u.Questions, u.Denials
 	m.forget()
 	return m.settle()
+}
+
+// keepFigures appends the speeds of sessions, and drops those of sessions that are
+// gone.
+func (m *model) keepFigures(more map[string]control.Figures) {
+	figures := make(map[string]control.Figures, len(m.sessions))
+	for i := range m.sessions {
+		name := m.sessions[i].Session
+		f := m.figures[name]
+		f.Add(more[name])
+		figures[name] = f
+	}
+	m.figures = figures
 }
 
 // settle notes which question is in front now, and looks at what it asks for.
@@ -223,7 +241,7 @@ func insideKey(id string, item int) string { return fmt.Sprintf("%s/%d", id, ite
 type rootRow struct {
 	session string
 	root    control.Root
-	rate    live.Rate
+	rate    control.Rate
 }
 
 func (m *model) rows() []rootRow {

@@ -36,7 +36,9 @@ func full(width, height int) *model {
 	two := q
 	two.ID = "r"
 	m.take(live.Update{Sessions: []live.Session{{Status: st, Problem: hostile}}, Asked: true, Questions: []live.Question{q, two},
-		Events: []live.Event{{Session: "s", Event: control.Event{Kind: "refusal", Op: "open", Path: hostile, Reason: "Permission", Detail: hostile}}}})
+		Denials: []live.Denial{{Session: "s", Denial: control.Denial{ID: "d", Subject: hostile, Path: "/" + hostile}}},
+		Figures: map[string]control.Figures{"s": {Last: 2, Times: []int64{1, 2}, Total: []control.Rate{{Ops: 1}, {Ops: 1 << 40, Read: 1 << 60}}}},
+		Events:  []live.Event{{Session: "s", Event: control.Event{Kind: "refusal", Op: "open", Path: hostile, Reason: "Permission", Detail: hostile}}}})
 	m.found = records.Found{Entries: []records.Entry{{Session: hostile, Op: hostile, Verdict: "refused", Path: "a"}}}
 	m.said, m.glob, m.text, m.path = hostile, hostile, hostile, "/"+hostile
 	return m
@@ -47,7 +49,7 @@ func full(width, height int) *model {
 func TestScreenIsSafe(t *testing.T) {
 	for _, size := range [][2]int{{150, 40}, {80, 24}, {20, 5}, {1, 1}, {0, 0}} {
 		for v := range viewHistory + 1 {
-			for ty := range typingSure + 1 {
+			for ty := range typingForget + 1 {
 				m := full(size[0], size[1])
 				m.view, m.typing = v, ty
 				text := ansi.Strip(m.View().Content)
@@ -113,6 +115,41 @@ func TestAnswersSettle(t *testing.T) {
 	m.take(live.Update{Asked: true, Questions: []live.Question{late, first}})
 	if m.front != "r" || m.asked != 1 {
 		t.Errorf("in front is %s", m.front)
+	}
+}
+
+// A denial is lifted by its number, in the list as it was when that was asked for.
+func TestForget(t *testing.T) {
+	m := full(100, 30)
+	m.view = viewAsk
+	press := func(keys ...string) (cmd tea.Cmd) {
+		for _, k := range keys {
+			cmd = m.press(k, k)
+		}
+		return cmd
+	}
+	press("f")
+	if m.typing != typingForget {
+		t.Fatal("f asks for no number")
+	}
+	first := m.denials[0]
+	m.take(live.Update{Asked: true, Questions: m.questions, Denials: []live.Denial{{Denial: control.Denial{ID: "other"}}, first}})
+	if len(m.listed) != 1 || m.listed[0].ID != first.ID {
+		t.Errorf("the list moved under the finger: %+v", m.listed)
+	}
+	for _, wrong := range []string{"", "0", "2", "x", "-1", "99999999999999999999"} {
+		m.typing, m.text, m.listed = typingForget, wrong, m.listed[:1]
+		if press("enter") != nil || !m.bad {
+			t.Errorf("%q is taken for a number", wrong)
+		}
+	}
+	m.typing, m.text = typingForget, ""
+	if press("1", "enter") == nil || m.typing != typingNothing {
+		t.Error("nothing is lifted")
+	}
+	m.denials = nil
+	if press("f"); m.typing != typingNothing {
+		t.Error("there is none, and one is asked for")
 	}
 }
 

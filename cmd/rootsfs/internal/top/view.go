@@ -103,12 +103,14 @@ func (m *model) foot(p *page) {
 		p.add(warn, "only this, below what is asked for: %s_   (enter, esc)", names.Escape(m.text))
 	case typingSearch:
 		p.add(warn, "path, such as *.md or src/**: %s_   (enter, esc)", names.Escape(m.text))
+	case typingForget:
+		p.add(warn, "ask me again about the denial with the number: %s_   (enter, esc)", names.Escape(m.text))
 	case typingSure:
 		p.add(wrong, "revoke every root of every session? y: yes; any other key: no")
 	case typingNothing:
 		p.add(faint, "%s", [...]string{
 			"up down: choose  x: revoke root  X: revoke session  E: revoke everything  m: ro or rw  tab  q: quit",
-			"r: allow read-only  w: allow as asked  n: narrow  t: for how long  d: deny  D: deny and remember  tab  q",
+			"r: allow read-only  w: allow as asked  n: narrow  t: for how long  d: deny  D: deny and remember  f: forget a denial  tab  q",
 			"/: search  enter: again  v: verify the chain  tab  q: quit",
 		}[m.view])
 	}
@@ -160,6 +162,7 @@ func (m *model) session(p *page, s *live.Session) {
 		p.add(wrong, "  the configuration is not in force: %s", clean(s.ConfigError))
 	}
 	p.add(faint, "  %s ops/s, %s/s read, %s/s written, %d in flight", short(s.Rate.Ops), config.FormatSize(int64(s.Rate.Read)), config.FormatSize(int64(s.Rate.Written)), s.Process.InFlight)
+	m.charts(p, s.Session)
 	for _, f := range s.Files {
 		itself := ""
 		if f.Server != "" {
@@ -193,7 +196,6 @@ func (m *model) refusals(p *page) {
 func (m *model) viewAsk(p *page) {
 	if len(m.questions) == 0 {
 		p.add(faint, "nobody asks")
-		return
 	}
 	for i := range m.questions {
 		q := &m.questions[i]
@@ -205,6 +207,24 @@ func (m *model) viewAsk(p *page) {
 		if i == m.asked {
 			m.question(p, q)
 		}
+	}
+	m.denied(p)
+}
+
+// denied lists the denials that are remembered.
+func (m *model) denied(p *page) {
+	list := m.denials
+	if m.typing == typingForget {
+		list = m.listed
+	}
+	if len(list) == 0 {
+		return
+	}
+	p.add(none, "")
+	p.add(bold, "denied without a question, there and below (%d); f: ask me again", len(list))
+	for i := range list {
+		d := &list[i]
+		p.add(none, "  %d. %s in %s: %s  since %s", i+1, names.Quote(d.Subject), names.Escape(d.Session), names.Quote(d.Path), d.Since.Local().Format(time.TimeOnly))
 	}
 }
 

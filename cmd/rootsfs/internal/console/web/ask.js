@@ -4,6 +4,7 @@ import { get, post } from "/api.js";
 import { answer, dismiss, drawn, store } from "/store.js";
 import { h, keyed, many, put, size, span, t } from "/dom.js";
 import { durations, options } from "/forms.js";
+import { Denials } from "/denials.js";
 
 // A question that has just come takes no answer for a moment: who was about to
 // press a key did not mean it.
@@ -12,8 +13,9 @@ const settle = 700;
 class Ask extends HTMLElement {
   connectedCallback() {
     this.list = h("div", { class: "questions" });
+    this.denials = new Denials();
     this.none = h("section", { class: "empty" }, h("h2", {}, "Nobody asks"), h("p", {}, "When a server asks for a path that nobody approved, its question shows here."));
-    this.replaceChildren(h("h2", { class: "off-screen" }, "Questions of servers"), this.none, this.list);
+    this.replaceChildren(h("h2", { class: "off-screen" }, "Questions of servers"), this.none, this.list, this.denials);
     this.stop = drawn(() => this.draw());
     this.tick = setInterval(() => this.draw(), 1000);
     this.draw();
@@ -27,6 +29,7 @@ class Ask extends HTMLElement {
   draw() {
     this.none.hidden = store.questions.length > 0 || !store.connected;
     keyed(this.list, store.questions, (q) => q.id, (q) => new QuestionCard(q), (e, q) => e.draw(q));
+    this.denials.draw();
   }
 }
 

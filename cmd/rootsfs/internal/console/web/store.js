@@ -3,10 +3,12 @@
 
 const mostEvents = 500;
 const points = 300;
+const mostQuestions = 100; // that wait, or are over and were not dismissed
 
 export const store = {
   sessions: [],
   questions: [],
+  denials: [], // that sessions remember
   over: new Map(), // questions that have ended, kept in their place: id -> outcome
   listed: [], // the questions that waited when that was last told
   answering: new Set(), // those that this page is answering
@@ -39,14 +41,16 @@ export function changed() {
 
 // take notes an update of the stream.
 export function take(u) {
-  if (u.history) for (const [name, h] of Object.entries(u.history)) store.series.set(name, fromHistory(h));
+  for (const [name, f] of Object.entries(u.figures ?? {})) if (f.times.length) figures(name, f);
   if (u.sessions || u.empty) {
     store.sessions = u.sessions ?? [];
-    for (const s of store.sessions) point(s, Date.parse(u.at));
     const live = new Set(store.sessions.map((s) => s.session));
     for (const name of store.series.keys()) if (!live.has(name)) store.series.delete(name);
   }
-  if (u.asked) questions(u.questions ?? []);
+  if (u.asked) {
+    store.denials = u.denials ?? [];
+    questions(u.questions ?? []);
+  }
   if (u.events) {
     store.events = u.events.reverse().concat(store.events).slice(0, mostEvents);
   }
@@ -54,24 +58,18 @@ export function take(u) {
   changed();
 }
 
-function fromHistory(h) {
-  return { times: h.times ?? [], total: h.total ?? [], rates: new Map(Object.entries(h.rates ?? {})) };
-}
-
-// point appends the speeds of now to a session's series.
-function point(s, at) {
-  if (!store.series.has(s.session)) store.series.set(s.session, { times: [], total: [], rates: new Map() });
-  const line = store.series.get(s.session);
-  const last = line.times.at(-1) ?? 0;
-  if (at - last < 500) return; // an update out of turn, or the last of the history
-  const lines = new Map();
-  for (const [root, rate] of Object.entries(s.rates ?? {})) {
-    const old = line.rates.get(root) ?? line.times.map(() => rate);
-    lines.set(root, [...old.slice(1 - points), rate]);
-  }
-  line.times = [...line.times.slice(1 - points), at];
-  line.total = [...line.total.slice(1 - points), s.rate];
-  line.rates = lines;
+// figures appends what a session tells of its speeds. Where the times begin anew,
+// so do the series: another session of that name, or a clock that was set back.
+function figures(name, f) {
+  let line = store.series.get(name);
+  if (!line || f.times[0] <= line.times.at(-1)) line = { times: [], total: [], rates: new Map() };
+  const add = (old, more) => old.concat(more).slice(-points);
+  const none = line.times.map(() => ({ ops: 0, refused: 0, read: 0, written: 0 }));
+  store.series.set(name, {
+    times: add(line.times, f.times),
+    total: add(line.total, f.total),
+    rates: new Map(Object.entries(f.rates).map(([root, more]) => [root, add(line.rates.get(root) ?? none, more)])),
+  });
 }
 
 // questions keeps those that have ended in their place until they are dismissed:
@@ -84,7 +82,15 @@ function questions(list) {
     kept.push(now.get(q.id) ?? q);
     if (!now.delete(q.id)) ended(q);
   }
-  store.questions = kept.concat([...now.values()]).slice(-100);
+  // Of too many, those that are over go first.
+  const all = kept.concat([...now.values()]);
+  let over = all.length - mostQuestions;
+  store.questions = all.filter((q) => {
+    if (over <= 0 || !store.over.has(q.id)) return true;
+    over--;
+    store.over.delete(q.id);
+    return false;
+  });
 }
 
 // ended says what came of a question that waits no more. The stream may say so

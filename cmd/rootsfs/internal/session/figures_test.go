@@ -1,0 +1,61 @@
+package session
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// Speeds are made of counters; a root that was granted anew begins again.
+func TestFigures(t *testing.T) {
+	var f figures
+	at := time.Unix(1000, 0)
+	root := func(epoch uint64, ops, read int64) []guard.Status {
+		return []guard.Status{{Grant: guard.Grant{Root: "a"}, Epoch: epoch, Ops: ops, BytesRead: read}}
+	}
+	for i, step := range []struct {
+		roots []guard.Status
+		want  control.Rate
+	}{
+		{root(1, 100, 1000), control.Rate{}}, // how long that took is not known
+		{root(1, 110, 3000), control.Rate{Ops: 5, Read: 1000}},
+		{root(1, 110, 3000), control.Rate{}},
+		{root(1, 111, 3001), control.Rate{Ops: 0.5, Read: 0.5}},
+		{root(2, 7, 70), control.Rate{}}, // granted anew
+		{root(2, 9, 70), control.Rate{Ops: 1}},
+	} {
+		at = at.Add(2 * time.Second)
+		f.add(at, step.roots)
+		total, roots := f.kept.Now()
+		if total != step.want || roots["a"] != step.want || f.kept.Last != uint64(i+1) {
+			t.Errorf("%+v: %+v and %+v, want %+v", step.roots, total, roots, step.want)
+		}
+	}
+}
+
+// However many roots there are, and for however long, what is kept is bounded; the
+// total is that of all.
+func TestFiguresAreBounded(t *testing.T) {
+	var f figures
+	at := time.Unix(1000, 0)
+	roots := make([]guard.Status, 2*control.FiguresRoots)
+	for range control.FiguresKept + 10 {
+		for i := range roots {
+			roots[i].Grant.Root, roots[i].Epoch = guard.RootName(fmt.Sprintf("%04d", i)), uint64(i)
+			roots[i].Ops++
+		}
+		at = at.Add(time.Second)
+		f.add(at, roots)
+	}
+	total, each := f.kept.Now()
+	if len(f.kept.Times) != control.FiguresKept || len(each) != control.FiguresRoots || len(f.kept.Rates["0000"]) != control.FiguresKept || total.Ops != float64(len(roots)) {
+		t.Errorf("%d points, %d roots, %v operations a second", len(f.kept.Times), len(each), total.Ops)
+	}
+	f.add(at.Add(time.Second), nil)
+	if _, each := f.kept.Now(); len(each) != 0 || len(f.last) != 0 {
+		t.Errorf("%d roots that have ended are kept", len(each)+len(f.last))
+	}
+}
