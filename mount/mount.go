@@ -120,7 +120,7 @@ func (m *Mount) serve() error {
 		return err
 	}
 	m.raw = &rawFS{RawFileSystem: fs.NewNodeFS(m.root, fsOpt), wake: wake}
-	srv, err := fuse.NewServer(m.raw, m.opt.Point, m.mountOptions())
+	srv, err := newServer(m.raw, m.opt.Point, m.mountOptions())
 	if err != nil {
 		wake.close()
 		return cannotMount(m.opt.Point, err)
