@@ -31,13 +31,13 @@ type initProc struct {
 // aborts when it cannot have a thread.
 const sparePids = 64
 
-func runInit() {
+func runInit(inside bool) {
 	// The main goroutine stays on the main thread: it is the one that carries
 	// the mount namespace's root, the bounding set, and the parent of the
 	// command (whose death signal is tied to a thread).
 	runtime.LockOSThread()
 	p := &initProc{spare: sparePids}
-	if err := p.setUp(); err != nil {
+	if err := p.setUp(inside); err != nil {
 		p.fail(stepConfine, err)
 	}
 	if p.conf.Probe {
@@ -79,16 +79,22 @@ var deadly = []os.Signal{
 }
 
 // setUp does everything before the command.
-func (p *initProc) setUp() error {
-	if err := p.configure(); err != nil {
+func (p *initProc) setUp(inside bool) error {
+	begin := p.configure
+	if inside {
+		begin = p.resume
+	}
+	if err := begin(); err != nil {
 		return err
 	}
 	// Signals from inside must not end this process, and those it is sent
 	// from outside come over the control socket.
 	signal.Notify(make(chan os.Signal, 1), deadly...)
 	unix.Umask(0o022)
-	if err := p.surround(); err != nil {
-		return err
+	if !inside {
+		if err := p.surround(); err != nil {
+			return err
+		}
 	}
 	if err := p.terminal(); err != nil {
 		return err
@@ -134,7 +140,13 @@ func (p *initProc) namespaces() error {
 		return err
 	}
 	p.on("minimal root", "read-only; /proc of its own, six devices")
-	return step(unix.Sethostname([]byte(hostName)), "set the host name")
+	if err := unix.Sethostname([]byte(hostName)); err != nil {
+		return step(err, "set the host name")
+	}
+	if dynamic {
+		return p.again()
+	}
+	return nil
 }
 
 // bubblewrap says what bwrap has made, and gives the private directories, which

@@ -19,12 +19,21 @@ import (
 const stageVar = "ROOTSFS_SANDBOX_STAGE"
 
 const (
-	stageInit = "init"
+	stageInit   = "init"
+	stageInside = "inside" // the init, in the root that it has built
 
 	controlFD = 3
 	configFD  = 4
 	firstFD   = 5
 )
+
+// initEnv is the environment of an init. It lives for long and makes little: no
+// garbage to collect at its start, and nothing for a second thread to do. The
+// runtime would keep files of its control group open, of the host's mounts (again
+// says what that does).
+func initEnv(stage string) []string {
+	return []string{stageVar + "=" + stage, "GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}
+}
 
 // exitStage is the exit code of a stage that failed; nobody but us sees it.
 const exitStage = 125
@@ -177,8 +186,8 @@ func Main() {
 		os.Exit(exitStage)
 	}
 	switch stage {
-	case stageInit:
-		runInit()
+	case stageInit, stageInside:
+		runInit(stage == stageInside)
 	default:
 		fmt.Fprintf(os.Stderr, "%s names no stage: unset it\n", stageVar)
 	}

@@ -76,9 +76,7 @@ func start(ctx context.Context, o *Options, level Level) (*Process, error) {
 	l.cmd = &exec.Cmd{
 		// Not by its name, which may by now be another program's.
 		Path: "/proc/self/exe", Args: []string{"rootsfs: init"},
-		// It lives for long and makes little: no garbage to collect at its
-		// start, and nothing for a second thread to do.
-		Env: []string{stageVar + "=" + stageInit, "GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=1"},
+		Env: initEnv(stageInit),
 		// A session of its own: the command has no terminal but ours.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}

@@ -12,9 +12,8 @@ import (
 
 // configure reads what the caller wants.
 func (p *initProc) configure() error {
-	// Whatever else was inherited must not reach the command.
-	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return step(err, "mark inherited descriptors")
+	if err := markInherited(); err != nil {
+		return err
 	}
 	f := os.NewFile(configFD, "configuration")
 	defer f.Close()
@@ -25,6 +24,11 @@ func (p *initProc) configure() error {
 		return nil
 	}
 	return step(unix.Dup3(p.conf.Stderr, 2, 0), "take over standard error")
+}
+
+// markInherited keeps what was inherited from the command.
+func markInherited() error {
+	return step(unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC), "mark inherited descriptors")
 }
 
 // tree is the part of the layout that depends on the tree, once it is known.
