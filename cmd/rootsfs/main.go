@@ -15,13 +15,8 @@
 // host's own paths can use those. The text of human output may change.
 package main
 
-import (
-	"os"
-
-	"github.com/rootsfs/rootsfs/mount/sandbox"
-)
+import "os"
 
 func main() {
-	sandbox.Main() // does not return in a process that is to be confined
 	os.Exit(run(os.Args[1:], stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
 }

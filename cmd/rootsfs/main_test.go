@@ -17,13 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/mount"
-	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // TestMain makes this binary two programs for the scripts: rootsfs itself, and
 // code, which runs a command and compares its exit code.
 func TestMain(m *testing.M) {
-	sandbox.Main()
 	testscript.Main(m, map[string]func(){
 		"rootsfs": main,
 		"code":    func() { os.Exit(code(os.Args[1:])) },

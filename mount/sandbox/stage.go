@@ -53,6 +53,9 @@ type config struct {
 	rest
 	Late   bool  `json:"late,omitempty"` // the rest comes over the control socket
 	Filter wants `json:"filter"`
+	// Slack is the command's timer slack in nanoseconds: the caller's, while the
+	// init has one of its own.
+	Slack uintptr `json:"slack"`
 	// Hold: to be told when the command may be started.
 	Hold bool `json:"hold,omitempty"`
 	// SetID: the init itself changes to these (Bubblewrap as root).
@@ -172,10 +175,10 @@ func receive(sock int) (message, []int, error) {
 	}
 }
 
-// Main must be the first thing in main: in a process that is one of this
-// package's own stages it does the stage's work and never returns. In any other
-// process it does nothing.
-func Main() {
+// A stage does its work here and never gets any further: what is initialised after
+// this package, and main itself, is not for it (half of what it would take to get
+// there, measured). In any other process this does nothing.
+func init() {
 	stage, ok := os.LookupEnv(stageVar)
 	if !ok {
 		return

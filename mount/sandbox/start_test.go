@@ -5,14 +5,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
-)
 
-func TestMain(m *testing.M) {
-	Main()
-	os.Exit(m.Run())
-}
+	"golang.org/x/sys/unix"
+)
 
 // tree is a plain directory that stands in for a mount, in a private directory.
 func tree(t *testing.T, dirs ...string) string {
@@ -104,6 +103,28 @@ func TestShell(t *testing.T) {
 		}
 		if exit != (Exit{Code: 7}) {
 			t.Errorf("exit %+v, want code 7", exit)
+		}
+	})
+}
+
+// The command's timer slack is the caller's, and not the one that its init starts
+// with: sleeps inside are as exact as outside.
+func TestTimerSlack(t *testing.T) {
+	atLevels(t, append([]Level{None}, confining...), func(t *testing.T, level Level) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		was := timerSlack()
+		for _, slack := range []uintptr{was, 777777} {
+			if err := unix.Prctl(unix.PR_SET_TIMERSLACK, slack, 0, 0, 0); err != nil {
+				t.Fatal(err)
+			}
+			out, exit := output(t, Options{Level: level, Private: private(t)}, `cat /proc/self/timerslack_ns`)
+			if want := strconv.Itoa(int(slack)); out != want || exit != (Exit{}) {
+				t.Errorf("the command has a timer slack of %q ns (%+v), the caller one of %s", out, exit, want)
+			}
+		}
+		if err := unix.Prctl(unix.PR_SET_TIMERSLACK, was, 0, 0, 0); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

@@ -20,6 +20,10 @@ func (p *initProc) configure() error {
 	if err := json.NewDecoder(f).Decode(&p.conf); err != nil {
 		return step(err, "read the configuration")
 	}
+	// Of this thread, which starts the command; the runtime's keep theirs.
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, p.conf.Slack, 0, 0, 0); err != nil {
+		return step(err, "set the timer slack")
+	}
 	if p.conf.Stderr == 0 {
 		return nil
 	}
