@@ -78,6 +78,7 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	if m.tree == nil {
 		m.tree = vfs.New(reg)
 	}
+	m.tree.AwaitCloses(closeNews)
 	if m.keptFiles.max = opt.MaxOpen; m.keptFiles.max <= 0 {
 		m.keptFiles.max = defaultMaxOpen
 	}
@@ -274,6 +275,10 @@ func (m *Mount) ino(id guard.Identity) uint64 {
 	}
 	return ino
 }
+
+// closeNews is how long after close(2) the kernel's word of it may come, on a busy
+// machine too.
+const closeNews = 500 * time.Millisecond
 
 // topIno is the inode number of the mountpoint itself.
 const topIno = 1

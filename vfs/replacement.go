@@ -37,7 +37,7 @@ func (p *replacement) early(old *Info) error {
 	if old == nil {
 		return nil
 	}
-	if err := p.t.writers.busy(old.ID()); err != nil || !p.cond.RespectLocks {
+	if err := p.t.writers.busy(p.ctx, p.l, old.ID()); err != nil || !p.cond.RespectLocks {
 		return err
 	}
 	return whileUnlocked(p.d, p.base, old, nothing)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,7 +19,9 @@ import (
 // afterwards with it, without anybody noticing. So a replacement is refused
 // (Locked) while the file is open for writing through the same Tree; and an
 // opening that begins during a replacement waits for its end, and then finds the
-// new file. Within one Tree that is exact, whatever the timing.
+// new file. Within one Tree that is exact, whatever the timing. A mount hears of
+// the end of a descriptor a little after close(2) has returned (nobody waits for the
+// answer to FUSE_RELEASE); AwaitCloses is for that.
 //
 // Mount level Max is not told who opens files. The descriptors it keeps are lent
 // (File.Lend): they count only while an operation runs on them, and take no more
@@ -30,6 +34,8 @@ import (
 
 // writers knows the files that are open for writing.
 type writers struct {
+	patience atomic.Int64 // nanoseconds; see AwaitCloses
+
 	mu    sync.Mutex // guards the fields below
 	files map[guard.Identity]*beingWritten
 	// gone are the latest files that were replaced, for lent descriptors of
@@ -41,8 +47,9 @@ type writers struct {
 
 type beingWritten struct {
 	open    int
-	inPlace int    // runs of WriteRange, for which a replacement waits by the name
-	entered uint64 // how often somebody came while there was a writer
+	inPlace int           // runs of WriteRange, for which a replacement waits by the name
+	entered uint64        // how often somebody came while there was a writer
+	left    chan struct{} // not nil while somebody waits for open to be 0, closed then
 	// replacing is not nil while the file is being replaced, and closed
 	// afterwards.
 	replacing chan struct{}
@@ -125,13 +132,52 @@ func (w *writers) alone(id guard.Identity, since uint64) bool {
 func (w *writers) leave(id guard.Identity) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fileLocked(id).open--
+	f := w.fileLocked(id)
+	if f.open--; f.open == 0 && f.left != nil {
+		close(f.left)
+		f.left = nil
+	}
 	w.tidyLocked(id)
+}
+
+// busy refuses a file that is open for writing, and stays so for a moment.
+func (w *writers) busy(ctx context.Context, l *guard.Lease, id guard.Identity) error {
+	var late <-chan time.Time
+	for {
+		w.mu.Lock()
+		f := w.files[id]
+		if f == nil || f.open == 0 {
+			w.mu.Unlock()
+			return nil
+		}
+		if f.left == nil {
+			f.left = make(chan struct{})
+		}
+		left := f.left
+		w.mu.Unlock()
+		if late == nil {
+			timer := time.NewTimer(time.Duration(w.patience.Load()))
+			defer timer.Stop()
+			late = timer.C
+		}
+		select {
+		case <-left:
+		case <-late:
+			return inUse()
+		case <-l.Dead():
+			return &guard.Error{Kind: names.Revoked}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // replace claims a file that is about to be replaced; done ends that. It refuses
 // one that is open for writing.
 func (w *writers) replace(ctx context.Context, l *guard.Lease, id guard.Identity) (done func(replaced bool), err error) {
+	if err := w.busy(ctx, l, id); err != nil {
+		return nil, err
+	}
 	over := make(chan struct{})
 	err = w.settled(ctx, l, id, func(f *beingWritten) error {
 		if f.open > 0 {
@@ -155,17 +201,12 @@ func (w *writers) replace(ctx context.Context, l *guard.Lease, id guard.Identity
 	}, nil
 }
 
-func inUse() error { return &guard.Error{Kind: names.Locked, Err: errInUse} }
+// AwaitCloses says that descriptors may have been closed up to d before their File
+// is: what would replace a file that is open for writing waits that long before it
+// is refused. 0, the default, is for front ends that close at once.
+func (t *Tree) AwaitCloses(d time.Duration) { t.writers.patience.Store(int64(d)) }
 
-// busy refuses a file that is open for writing.
-func (w *writers) busy(id guard.Identity) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if f := w.files[id]; f != nil && f.open > 0 {
-		return inUse()
-	}
-	return nil
-}
+func inUse() error { return &guard.Error{Kind: names.Locked, Err: errInUse} }
 
 // settled runs f, holding mu, when nobody is replacing the file.
 func (w *writers) settled(ctx context.Context, l *guard.Lease, id guard.Identity, f func(*beingWritten) error) error {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,6 +57,36 @@ func TestNotReplacedWhileWritten(t *testing.T) {
 		r := b.open("f", unix.O_RDONLY)
 		defer r.Close()
 		attempts(0)
+	})
+}
+
+// R095: where closes are heard of late, a replacement waits for one that is on its
+// way, and so does what only begins a replacement.
+func TestReplacedAfterLateClose(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		b.tree("f=text")
+		b.t.AwaitCloses(time.Minute)
+		for _, replace := range []func() error{
+			func() error { return second(b.replace("f", "new", vfs.IfMatch{})) },
+			func() error { return second(b.t.BeginUpload(bg, who, b.path("f"), vfs.IfMatch{})) },
+		} {
+			f, g := b.open("f", unix.O_WRONLY), b.open("f", unix.O_RDWR)
+			time.AfterFunc(10*time.Millisecond, f.Close)
+			time.AfterFunc(20*time.Millisecond, g.Close)
+			b.must(replace())
+		}
+		b.t.AwaitCloses(time.Millisecond)
+		f := b.open("f", unix.O_WRONLY)
+		defer f.Close()
+		b.wantKind(second(b.replace("f", "x", vfs.IfMatch{})), names.Locked)
+		ctx, cancel := context.WithCancel(bg)
+		cancel()
+		b.t.AwaitCloses(time.Hour)
+		if _, err := b.t.Replace(ctx, who, b.at("f"), strings.NewReader("x"), vfs.IfMatch{}); err == nil {
+			t.Error("replaced for a caller who is gone")
+		}
+		time.AfterFunc(10*time.Millisecond, func() { b.must(second(b.reg.Revoke(bg, "code"))) })
+		b.wantKind(second(b.replace("f", "x", vfs.IfMatch{})), names.Revoked)
 	})
 }
 
