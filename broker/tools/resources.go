@@ -7,7 +7,7 @@ import (
 	"errors"
 	"mime"
 	"path"
-	"strconv"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -33,63 +33,121 @@ var fileTemplate = &mcp.ResourceTemplate{
 	Description: "The contents of a file, or the names in a directory, by absolute path.",
 }
 
-func rootURI(st *guard.Status) string { return names.FormatURI(st.Grant.Resolved) }
-
 // listing answers resources/list, whose pages are read from the tree: the roots,
 // and in each the names directly in it. What lies deeper is reached through the
 // template.
 func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		p, ok := req.GetParams().(*mcp.ListResourcesParams)
-		if method != "resources/list" || !ok {
-			return next(ctx, method, req)
+		ss, _ := req.GetSession().(*mcp.ServerSession)
+		switch p := req.GetParams().(type) {
+		case *mcp.SubscriptionsListenParams:
+			if p != nil && p.Notifications != nil && p.Notifications.ResourcesListChanged {
+				s.changes.begin(ss)
+			}
+		case *mcp.ListResourcesParams:
+			if method != "resources/list" {
+				break
+			}
+			res, err := next(ctx, method, &mcp.ListResourcesRequest{Session: ss, Params: &mcp.ListResourcesParams{}})
+			list, ok := res.(*mcp.ListResourcesResult)
+			if err != nil || !ok {
+				return res, err
+			}
+			cursor := ""
+			if p != nil {
+				cursor = p.Cursor
+			}
+			s.changes.ready(ctx)
+			list.Resources, list.NextCursor, err = s.resources(ctx, ss, cursor)
+			return list, s.rpc(err)
 		}
-		res, err := next(ctx, method, &mcp.ListResourcesRequest{Session: req.GetSession().(*mcp.ServerSession), Params: &mcp.ListResourcesParams{}})
-		list, ok := res.(*mcp.ListResourcesResult)
-		if err != nil || !ok {
-			return res, err
-		}
-		cursor := ""
-		if p != nil {
-			cursor = p.Cursor
-		}
-		list.Resources, list.NextCursor, err = s.resources(ctx, cursor)
-		return list, s.rpc(err)
+		return next(ctx, method, req)
 	}
 }
 
-// resources is one page: of the roots first, then of each root in turn.
-func (s *Server) resources(ctx context.Context, cursor string) ([]*mcp.Resource, string, error) {
-	all := s.visible()
-	out := []*mcp.Resource{}
-	which, inner := -1, ""
-	if cursor != "" {
-		raw, err := base64.RawURLEncoding.DecodeString(cursor)
-		n, rest, _ := strings.Cut(string(raw), " ")
-		root := guard.RootName(rest)
-		if i := strings.IndexByte(rest, ' '); i >= 0 {
-			root, inner = guard.RootName(rest[i+1:]), rest[:i]
+// top is a place with which resources/list begins: a root, or what the client's own
+// roots leave of one.
+type top struct {
+	guard.Path
+	file   bool
+	rights guard.Rights
+}
+
+// tops are those of a session, by name. In requests of revision 2026-07-28 the
+// client's roots do not come with a list, so that it is not narrowed: what is read
+// by it is.
+func (s *Server) tops(ctx context.Context, ss *mcp.ServerSession) ([]top, error) {
+	scope, all, err := s.scope(ctx, ss)
+	if errors.Is(err, client.ErrInputRequired) {
+		all, err = true, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []top
+	for _, st := range s.visible() {
+		if all {
+			out = append(out, top{guard.Path{Root: st.Grant.Root}, st.FileRoot, st.Grant.Policy.Rights})
+			continue
 		}
-		var nerr error
-		if which, nerr = strconv.Atoi(n); err != nil || nerr != nil || which < 0 || which >= len(all) || all[which].Grant.Root != root {
+		for _, p := range scope {
+			if p.Root != st.Grant.Root || slices.ContainsFunc(out, func(t top) bool { return t.Path == p }) {
+				continue
+			}
+			t := top{p, st.FileRoot, st.Grant.Policy.Rights}
+			if p.Rel() != "" {
+				info, _, err := s.cfg.Tree.Stat(ctx, s.caller, p)
+				if err != nil {
+					continue // the client names what is not there
+				}
+				t.file = !info.IsDir()
+			}
+			out = append(out, t)
+		}
+	}
+	return out, nil
+}
+
+// listCursor is a place in resources/list.
+type listCursor struct {
+	Top   int    `json:"t"`
+	Path  string `json:"p"` // of the top, which may have changed
+	Inner string `json:"i,omitempty"`
+}
+
+func (l listCursor) String() string {
+	b, _ := json.Marshal(l) // strings and a number: cannot fail
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// resources is one page: of the tops first, then of what is in each in turn.
+func (s *Server) resources(ctx context.Context, ss *mcp.ServerSession, cursor string) ([]*mcp.Resource, string, error) {
+	all, err := s.tops(ctx, ss)
+	if err != nil {
+		return nil, "", err
+	}
+	out := []*mcp.Resource{}
+	var at listCursor
+	if cursor == "" {
+		for i := range all {
+			out = append(out, s.resource(all[i].Path, all[i].String(), !all[i].file, 0))
+		}
+	} else {
+		raw, err := base64.RawURLEncoding.DecodeString(cursor)
+		if err != nil || json.Unmarshal(raw, &at) != nil || at.Top < 0 || at.Top >= len(all) || all[at.Top].String() != at.Path {
 			return nil, "", invalid("cursor is not one of this list, or the roots changed: list again without it")
 		}
 	}
-	if which < 0 {
-		for i := range all {
-			out = append(out, s.resource(guard.Path{Root: all[i].Grant.Root}, string(all[i].Grant.Root), !all[i].FileRoot, 0))
-		}
-		which = 0
-	}
-	for ; which < len(all); which++ {
-		if all[which].FileRoot || all[which].Grant.Policy.Rights&guard.List == 0 {
+	for ; at.Top < len(all); at.Top++ {
+		here := &all[at.Top]
+		if at.Path = here.String(); here.file || here.rights&guard.List == 0 {
 			continue
 		}
 		if len(out) > 0 && len(out) >= resourcePage {
-			break
+			return out, at.String(), nil
 		}
-		page, err := s.cfg.Tree.List(ctx, s.caller, guard.Path{Root: all[which].Grant.Root}, vfs.ListOptions{Limit: resourcePage, Cursor: inner})
-		inner = ""
+		page, err := s.cfg.Tree.List(ctx, s.caller, here.Path, vfs.ListOptions{Limit: resourcePage, Cursor: at.Inner})
+		at.Inner = ""
 		if err != nil {
 			if cursor != "" && errors.Is(err, names.Invalid) {
 				return nil, "", err
@@ -102,22 +160,11 @@ func (s *Server) resources(ctx context.Context, cursor string) ([]*mcp.Resource,
 				out = append(out, s.resource(e.Path, e.Name, e.Info.IsDir(), e.Info.Size))
 			}
 		}
-		if inner = page.Next; inner != "" {
-			break
-		}
-		if len(out) >= resourcePage {
-			which++
-			break
+		if at.Inner = page.Next; at.Inner != "" {
+			return out, at.String(), nil
 		}
 	}
-	if which >= len(all) {
-		return out, "", nil
-	}
-	text := strconv.Itoa(which) + " "
-	if inner != "" {
-		text += inner + " "
-	}
-	return out, base64.RawURLEncoding.EncodeToString([]byte(text + string(all[which].Grant.Root))), nil
+	return out, "", nil
 }
 
 func (s *Server) resource(p guard.Path, name string, dir bool, size int64) *mcp.Resource {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -75,6 +76,8 @@ type Server struct {
 	offers offers
 	narrow narrowing
 	subs   subscriptions
+	// changes tells of those of resources/list.
+	changes *lister
 }
 
 // New makes a server and lets the registry tell it of changes. Close it.
@@ -95,7 +98,6 @@ func New(cfg Config) *Server {
 		cfg:    cfg,
 		caller: guard.Caller{Subject: cfg.Subject, Via: guard.ViaTools, UID: cfg.UID, GID: cfg.GID},
 		hub:    cfg.Hub,
-		roots:  client.NewRootsService(nil),
 		room:   semaphore.NewWeighted(int64(cfg.InFlight)),
 	}
 	if s.hub == nil {
@@ -104,18 +106,22 @@ func New(cfg Config) *Server {
 		cfg.Registry.AddView(s.own)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.changes = newLister(s)
+	s.roots = client.NewRootsService(&client.RootsOptions{OnRefresh: func(*mcp.ServerSession, client.Snapshot) { s.changes.look() }})
 	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "rootsfs", Title: "rootsfs", Version: cfg.Version}, &mcp.ServerOptions{
 		Instructions:       instructions,
 		Logger:             cfg.Log,
 		SubscribeHandler:   s.subscribe,
 		UnsubscribeHandler: s.unsubscribe,
 		CompletionHandler:  s.complete,
+		InitializedHandler: func(_ context.Context, r *mcp.InitializedRequest) { s.changes.begin(r.Session) },
 		Capabilities: &mcp.ServerCapabilities{
 			Tools:     &mcp.ToolCapabilities{ListChanged: true},
 			Resources: &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
 		},
 	})
 	s.mcp.AddReceivingMiddleware(s.roots.Middleware(), s.listing)
+	s.mcp.AddSendingMiddleware(s.changes.sending)
 	s.mcp.AddResourceTemplate(fileTemplate, s.readResource)
 	if err := mcp.AddReceivingCustomMethod(s.mcp, directoryRead, s.readDirectory); err != nil {
 		panic(err) // the SDK has the method: then this one goes
@@ -133,6 +139,7 @@ const instructions = `Files are named by the root they lie in: "name/path", as l
 func (s *Server) Close() {
 	s.cancel()
 	s.cfg.Registry.RemoveView(s)
+	s.changes.end()
 	s.subs.close()
 	if s.own != nil {
 		s.cfg.Registry.RemoveView(s.own)
@@ -183,21 +190,27 @@ var _ guard.View = (*Server)(nil)
 type offers struct {
 	mu    sync.Mutex      // held while the two are brought in step
 	tools map[string]bool // those that some root allows
-	roots map[string]bool // URIs
+	roots map[guard.RootName]offeredRoot
+}
+
+// offeredRoot is what of a root decides about lists of resources.
+type offeredRoot struct {
+	epoch  uint64
+	rights guard.Rights
 }
 
 // offer brings what is offered in step with the roots.
 func (s *Server) offer() {
 	s.offers.mu.Lock()
 	defer s.offers.mu.Unlock()
-	tools, roots := map[string]bool{}, map[string]bool{}
+	tools, roots := map[string]bool{}, map[guard.RootName]offeredRoot{}
 	var rights guard.Rights
 	if s.cfg.Ask != nil {
 		rights = guard.ReadWrite // what a person may allow
 	}
 	for _, st := range s.visible() {
 		rights |= st.Grant.Policy.Rights
-		roots[rootURI(&st)] = true
+		roots[st.Grant.Root] = offeredRoot{st.Epoch, st.Grant.Policy.Rights & (guard.List | guard.Watch)}
 	}
 	for i := range catalog {
 		t := &catalog[i]
@@ -209,15 +222,8 @@ func (s *Server) offer() {
 			s.mcp.RemoveTools(t.def.Name)
 		}
 	}
-	for uri := range roots {
-		if !s.offers.roots[uri] {
-			s.mcp.AddResource(&mcp.Resource{URI: uri, Name: uri, MIMEType: directoryType}, s.readResource)
-		}
-	}
-	for uri := range s.offers.roots {
-		if !roots[uri] {
-			s.mcp.RemoveResources(uri)
-		}
+	if !maps.Equal(roots, s.offers.roots) {
+		s.changes.note()
 	}
 	s.offers.tools, s.offers.roots = tools, roots
 }
