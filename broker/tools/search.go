@@ -39,6 +39,7 @@ type grepArgs struct {
 	Context    int      `json:"contextLines"`
 	Depth      int      `json:"depth"`
 	Max        int      `json:"max_results"`
+	Ignore     *bool    `json:"respect_gitignore"` // nil: true
 	Cursor     string   `json:"cursor"`
 }
 
@@ -85,7 +86,7 @@ func (c *call) grepCheck(a *grepArgs) (*regexp.Regexp, error) {
 
 // searchWithinFiles goes through the text files of a tree. What the policy hides
 // is not there for it either; files that are not text, or too large, are passed
-// over.
+// over. What git ignores is left out as by ripgrep, unless it is named itself.
 func (c *call) searchWithinFiles() (*result, error) {
 	var a grepArgs
 	if err := c.args(&a); err != nil {
@@ -108,7 +109,10 @@ func (c *call) searchWithinFiles() (*result, error) {
 		}
 		return g.result(""), nil
 	}
-	w, err := c.walk(at, a.Depth, a.Cursor)
+	if a.Ignore == nil || *a.Ignore {
+		g.ignores = &ignores{c: c}
+	}
+	w, err := c.walkBut(at, a.Depth, a.Cursor, g.ignores)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +124,7 @@ func (c *call) searchWithinFiles() (*result, error) {
 		if !ok {
 			return g.result(""), nil
 		}
-		if matchesAny(a.Exclude, rel) {
+		if g.ignores != nil && g.ignores.ignored(len(w.levels)-1, &e) || matchesAny(a.Exclude, rel) {
 			continue
 		}
 		switch e.typ {
@@ -150,6 +154,7 @@ type grep struct {
 	b       strings.Builder
 	matches int
 	skipped int
+	ignores *ignores // nil: git's ignored files are searched too
 }
 
 func (g *grep) full() bool { return g.matches >= g.a.Max || g.b.Len() >= g.c.s.cfg.Answer }
@@ -161,6 +166,9 @@ func (g *grep) result(cursor string) *result {
 	}
 	if g.skipped > 0 {
 		r.note = strings.TrimSpace(fmt.Sprintf("%d files were passed over: they are no text, larger than %d bytes, or cannot be read. %s", g.skipped, maxSearched, r.note))
+	}
+	if g.ignores != nil && g.ignores.large > 0 {
+		r.note = strings.TrimSpace(fmt.Sprintf("%d .gitignore files are too large to be respected. %s", g.ignores.large, r.note))
 	}
 	return r
 }

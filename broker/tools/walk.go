@@ -25,6 +25,7 @@ type walk struct {
 	after    []mark   // where an earlier answer ended
 	seen     int64
 	report   func(int64)
+	ignores  *ignores // is told of each directory; nil: nothing is ignored
 }
 
 // level is one directory on the way down.
@@ -46,7 +47,12 @@ var errWalkCursor = errors.New("arguments: cursor is not one of this answer; cal
 
 // walk begins at a place; cursor is where an earlier answer ended.
 func (c *call) walk(at place, maxDepth int, cursor string) (*walk, error) {
-	w := &walk{c: c, maxDepth: maxDepth, report: c.progress()}
+	return c.walkBut(at, maxDepth, cursor, nil)
+}
+
+// walkBut is walk for who leaves something out.
+func (c *call) walkBut(at place, maxDepth int, cursor string, but *ignores) (*walk, error) {
+	w := &walk{c: c, maxDepth: maxDepth, report: c.progress(), ignores: but}
 	if cursor != "" {
 		raw, err := base64.RawURLEncoding.DecodeString(cursor)
 		if err == nil {
@@ -75,6 +81,11 @@ func (w *walk) enter(p guard.Path, name string) error {
 	var err error
 	if v.list, v.next, err = w.c.page(p, v.page, false, false); err != nil {
 		return err
+	}
+	if w.ignores != nil {
+		if err := w.ignores.enter(len(w.levels), p, v.list, v.page == "" && v.next == ""); err != nil {
+			return err
+		}
 	}
 	if m != nil {
 		i := 0

@@ -1,0 +1,195 @@
+package tools_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// finds are the files, below a place, that a search looks into; each has "x".
+func (b *bench) finds(path string, more m) (out []string) {
+	b.t.Helper()
+	args := m{"path": path, "substring": "x", "max_results": 10000}
+	for k, v := range more {
+		args[k] = v
+	}
+	text := b.ok("search_within_files", args)
+	if text == "No matches found" {
+		return nil
+	}
+	for line := range strings.Lines(text) {
+		name, _, _ := strings.Cut(line, ":")
+		name = strings.TrimPrefix(name, path+"/")
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// A search leaves out what git does, in a tree with nested files, negations, anchors,
+// patterns for directories, and .git/info/exclude.
+func TestSearchRespectsGitignore(t *testing.T) {
+	git, err := exec.LookPath("git")
+	if err != nil && os.Getenv("CI") == "" {
+		t.Skip("git is not here")
+	}
+	must(t, err)
+	b := start(t, nil, nil)
+	dir := b.root("code", guard.ReadOnly)
+	b.connect("")
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(git, args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "HOME="+dir)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %q: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	run("init", "-q")
+	guardtest.Tree(t, dir, "", "a.txt=x", "a.log=x", "keep.log=x", "build/out=x", "build/deep/out=x", "src/build/x=x",
+		"src/a.log=x", "src/keep.log=x", "src/gen/a=x", "src/gen/keep/b=x", "src/sub/todo=x", "src/sub/todo.txt=x",
+		"logs/a/b.txt=x", "logs/keep/c.txt=x", "data/a.csv=x", "data/b.csv=x", "excluded=x", "src/excluded=x",
+		"#hash=x", "!bang=x", "space =x", ".dot/f=x", "only/build=x", "docs/a/b/c.md=x", "docs/c.md=x")
+	for file, text := range map[string]string{
+		".gitignore":        "# comment\n*.log\n!keep.log\n/build/\nlogs/*\n!logs/keep/\n\\#hash\n\\!bang\ndocs/**/c.md\nonly/build/\nx x=x\nspace\\ \n",
+		"src/.gitignore":    "gen/\n!gen/keep/\n!a.log\n/sub/todo\nx=x\n",
+		"data/.gitignore":   "*\n!b.csv\n!.gitignore\n# x\n",
+		".git/info/exclude": "excluded\n!a.log\n",
+	} {
+		must(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
+	}
+	var want []string
+	for name := range strings.SplitSeq(strings.TrimSuffix(run("ls-files", "-z", "-co", "--exclude-standard"), "\x00"), "\x00") {
+		if text := b.file(dir, name); strings.Contains(text, "x") {
+			want = append(want, name)
+		}
+	}
+	slices.Sort(want)
+	if len(want) < 10 || slices.Contains(want, "a.log") || !slices.Contains(want, "src/a.log") {
+		t.Fatalf("the tree shows little: %q", want)
+	}
+	if got := b.finds("code", nil); !slices.Equal(got, want) {
+		t.Errorf("searched %q\ngit has   %q", got, want)
+	}
+	// From a directory below it is the same.
+	for _, sub := range []string{"src", "data", "docs", "logs", "src/sub", ".dot"} {
+		var below []string
+		for _, name := range want {
+			if rest, ok := strings.CutPrefix(name, sub+"/"); ok {
+				below = append(below, rest)
+			}
+		}
+		if got := b.finds("code/"+sub, nil); !slices.Equal(got, below) {
+			t.Errorf("%s: searched %q, git has %q", sub, got, below)
+		}
+	}
+	// Who names what is ignored gets it; who asks for everything, everything.
+	if got := b.finds("code/build", nil); !slices.Equal(got, []string{"deep/out", "out"}) {
+		t.Errorf("an ignored directory that is named: %q", got)
+	}
+	if got := b.ok("search_within_files", m{"path": "code/a.log", "substring": "x"}); got != "code/a.log:1: x" {
+		t.Errorf("an ignored file that is named: %q", got)
+	}
+	all := b.finds("code", m{"respect_gitignore": false})
+	for _, name := range append(want, "a.log", "build/deep/out", "excluded", "src/gen/a") {
+		if !slices.Contains(all, name) {
+			t.Errorf("%s is left out although all was asked for", name)
+		}
+	}
+	b.paged(t, want) // the cursor goes on with the same rules
+}
+
+// paged checks that a search in small steps finds the same.
+func (b *bench) paged(t *testing.T, want []string) {
+	t.Helper()
+	var got []string
+	args := m{"path": "code", "substring": "x", "max_results": 1}
+	for range 1000 {
+		text, note, failed := b.call("search_within_files", args)
+		if failed {
+			t.Fatal(text)
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(text, "code/"), ":")
+		if text != "No matches found" && !slices.Contains(got, name) {
+			got = append(got, name)
+		}
+		i := strings.LastIndex(note, " ")
+		if i < 0 {
+			break
+		}
+		args["cursor"] = note[i+1:]
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("in steps %q\nwant     %q", got, want)
+	}
+}
+
+// The files with patterns are the subject's: hidden ones, those outside the
+// client's roots, links and what lies outside a nested repository say nothing; and a
+// root needs no repository.
+func TestSearchReadsIgnoresAsItsSubject(t *testing.T) {
+	b := start(t, nil, nil)
+	outside := filepath.Join(t.TempDir(), "rules")
+	must(t, os.WriteFile(outside, []byte("*\n"), 0o600))
+	dir := b.root("code", guard.ReadOnly, ".gitignore=*.log\n", "a.log=x", "a=x", "in/.gitignore=b\n", "in/a.log=x", "in/b=x", "in/c=x",
+		"repo/.git/HEAD=x", "repo/a.log=x", "repo/.gitignore=c\n", "repo/c=x", "linked/a=x", "large/a=x")
+	must(t, os.Symlink(outside, filepath.Join(dir, "linked/.gitignore")))
+	must(t, os.WriteFile(filepath.Join(dir, "large/.gitignore"), []byte("a\n"+strings.Repeat("#", 1<<20)), 0o600))
+	b.connect("2025-11-25")
+	want := []string{"a", "in/c", "large/a", "linked/a", "repo/a.log"}
+	if got := b.finds("code", nil); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if _, note, _ := b.call("search_within_files", m{"path": "code", "substring": "x"}); !strings.Contains(note, "1 .gitignore files are too large") {
+		t.Errorf("note %q", note)
+	}
+
+	hidden := start(t, nil, nil)
+	tree := t.TempDir()
+	guardtest.Tree(t, tree, "", ".gitignore=a\n", "a=x", "b=x")
+	_, err := hidden.reg.Grant(t.Context(), guard.Grant{Root: "code", Dir: tree, Origin: "test", Policy: guard.Policy{
+		Rights: guard.ReadOnly, Patterns: guard.Patterns{Hide: []guard.Pattern{{Text: ".gitignore"}}}}})
+	must(t, err)
+	hidden.connect("")
+	if got := hidden.finds("code", nil); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("a hidden .gitignore counts: %q", got)
+	}
+
+	narrowed := start(t, nil, nil)
+	top := narrowed.root("code", guard.ReadOnly, ".gitignore=*.log\n", "in/a.log=x")
+	narrowed.mcp.AddRoots(&mcp.Root{URI: names.FormatURI(top + "/in")})
+	narrowed.connect("2025-11-25")
+	if got := narrowed.finds("code/in", nil); !slices.Equal(got, []string{"a.log"}) {
+		t.Errorf("what lies above the client's roots counts: %q", got)
+	}
+}
+
+// A directory of more names than a page has its .gitignore respected too.
+func TestSearchRespectsGitignoreOfLargeDirectory(t *testing.T) {
+	b := start(t, nil, nil)
+	dir := b.root("code", guard.ReadOnly, ".gitignore=f*\n", "z=x")
+	for i := range 12_000 {
+		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint("f", i)), nil, 0o600))
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o600))
+	b.connect("")
+	if got := b.finds("code", nil); !slices.Equal(got, []string{"z"}) {
+		t.Errorf("%q", got)
+	}
+}
