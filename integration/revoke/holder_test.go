@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	programs "github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
 // holder is a process that holds everything of one root.
@@ -165,8 +167,8 @@ func (h *holder) mapFile(name string, flags, prot int) ([]byte, error) {
 
 // bindAway goes to a bind copy of the root in this process's own namespace.
 func bindAway(a holdArg) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make private: %w", err)
+	if err := programs.LetGo(a.Mount); err != nil {
+		return err
 	}
 	if err := unix.Mount(a.Root, a.Bind, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind: %w", err)
