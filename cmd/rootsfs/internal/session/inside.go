@@ -21,7 +21,8 @@ const (
 	insideNames    = 50_000          // looked at
 	insideFor      = 2 * time.Second // then it answers with what it has
 	insideExamples = 10
-	insideLooks    = 2 // at a time; one that hangs in its file system keeps its place
+	insideWait     = 10 * time.Second // for its turn
+	insideLooks    = 2                // at a time; one that hangs in its file system keeps its place
 )
 
 // Inside implements control.Owner. It looks at names, types and sizes, follows no
@@ -42,10 +43,14 @@ func (s *Session) Inside(ctx context.Context, req control.InsideRequest) (contro
 	if err != nil {
 		return control.InsideAnswer{}, err
 	}
+	turn := time.NewTimer(insideWait)
+	defer turn.Stop()
 	select {
 	case s.looks <- struct{}{}:
-	default:
+	case <-turn.C:
 		return control.InsideAnswer{}, errors.New("others are being looked at; try again in a moment")
+	case <-ctx.Done():
+		return control.InsideAnswer{}, ctx.Err()
 	}
 	ctx, cancel := context.WithTimeout(ctx, insideFor)
 	defer cancel()

@@ -2,6 +2,7 @@ package top
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -27,20 +28,19 @@ func (m *model) press(key, text string) tea.Cmd {
 	case "q":
 		return tea.Quit
 	case "1":
-		m.view = viewNow
+		return m.see(viewNow)
 	case "2":
-		m.view = viewAsk
+		return m.see(viewAsk)
 	case "3":
-		m.view = viewHistory
-		return m.find()
+		return m.see(viewHistory)
 	case "tab":
-		m.view = (m.view + 1) % 3
-		if m.view == viewHistory {
-			return m.find()
-		}
+		return m.see((m.view + 1) % 3)
 	case "E":
 		m.typing, m.text = typingSure, ""
 	default:
+		if m.pressScroll(key) {
+			return nil
+		}
 		switch m.view {
 		case viewNow:
 			return m.pressNow(key)
@@ -57,13 +57,17 @@ func (m *model) pressNow(key string) tea.Cmd {
 	rows := m.rows()
 	switch key {
 	case "up", "k":
-		m.row = max(0, m.row-1)
+		m.choose(rows, m.row-1)
 		return nil
 	case "down", "j":
-		m.row = max(0, min(m.row+1, len(rows)-1))
+		m.choose(rows, m.row+1)
 		return nil
 	}
-	if len(rows) == 0 {
+	if len(rows) == 0 || !slices.Contains([]string{"x", "X", "m"}, key) {
+		return nil
+	}
+	if m.now.Sub(m.moved) < Settle {
+		m.said, m.bad = "the root that was chosen has just ended, and another stands in its place: look again", true
 		return nil
 	}
 	at := rows[m.row]
@@ -107,6 +111,10 @@ func (m *model) pressAsk(key string) tea.Cmd {
 	if m.now.Sub(m.since) < Settle {
 		return nil
 	}
+	if why := m.unseen(); why != "" && (key == "r" || key == "w") {
+		m.said, m.bad = why, true
+		return nil
+	}
 	switch key {
 	case "r":
 		return m.answer(control.AnswerRequest{Approve: true, Mode: "ro"})
@@ -122,6 +130,10 @@ func (m *model) pressAsk(key string) tea.Cmd {
 
 func (m *model) pressHistory(key string) tea.Cmd {
 	switch key {
+	case "up", "k":
+		m.scroll.turn(-1)
+	case "down", "j":
+		m.scroll.turn(1)
 	case "/":
 		m.typing, m.text = typingSearch, m.glob
 	case "v":

@@ -63,7 +63,10 @@ type model struct {
 	listed        []live.Denial // as they were when one was to be chosen
 	events        []live.Event  // the newest first
 	lost          int
-	row           int // of the roots of all sessions
+	row           int       // of the roots of all sessions
+	chosen        rootKey   // what row stands for
+	moved         time.Time // when row came to stand for another by itself
+	scroll        scroll
 	asked         int // which question is in front
 	front         string
 	since         time.Time // when front came to the front
@@ -93,7 +96,7 @@ type (
 func Run(ctx context.Context, store *records.Store) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &model{hub: &live.Hub{}, store: store, ctx: ctx, now: time.Now(), inside: map[string]string{}}
+	m := &model{hub: &live.Hub{}, store: store, ctx: ctx, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
 	p := tea.NewProgram(m, tea.WithContext(ctx))
 	failed := make(chan error, 1)
 	go func() {
@@ -139,6 +142,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
+		m.scroll.begin() // the lines are others now
 	case tickMsg:
 		return m, tick()
 	case live.Update:
@@ -162,7 +166,7 @@ func (m *model) take(u live.Update) tea.Cmd {
 	if u.Sessions != nil || u.Empty {
 		m.sessions = u.Sessions
 		m.keepFigures(u.Figures)
-		m.row = max(0, min(m.row, len(m.rows())-1))
+		m.rechoose()
 	}
 	for _, e := range u.Events {
 		m.events = append([]live.Event{e}, m.events[:min(len(m.events), keptEvents-1)]...)
@@ -204,6 +208,9 @@ func (m *model) settle() tea.Cmd {
 // bring brings the question at asked to the front.
 func (m *model) bring() tea.Cmd {
 	m.front, m.since, m.path, m.span = "", m.now, "", 0
+	if m.view == viewAsk {
+		m.scroll.begin()
+	}
 	if m.typing == typingPath {
 		m.typing = typingNothing
 	}
@@ -236,6 +243,42 @@ func (m *model) forget() {
 }
 
 func insideKey(id string, item int) string { return fmt.Sprintf("%s/%d", id, item) }
+
+// rootKey is what makes a root the same one, wherever it stands in the list.
+type rootKey struct {
+	session, name string
+	epoch         uint64
+}
+
+func (r *rootRow) key() rootKey { return rootKey{r.session, r.root.Name, r.root.Epoch} }
+
+// choose brings the mark to a row, as somebody wants it.
+func (m *model) choose(rows []rootRow, row int) {
+	m.row, m.chosen, m.moved = max(0, min(row, len(rows)-1)), rootKey{}, time.Time{}
+	m.scroll.follow = true
+	if len(rows) > 0 {
+		m.chosen = rows[m.row].key()
+	}
+}
+
+// rechoose keeps the mark on its root when the list has changed. Where that root
+// is gone, another comes under it, which a key does not end in the first moment.
+func (m *model) rechoose() {
+	rows := m.rows()
+	for i := range rows {
+		if rows[i].key() == m.chosen {
+			m.row = i
+			return
+		}
+	}
+	first := m.chosen == rootKey{}
+	follow := m.scroll.follow
+	m.choose(rows, m.row)
+	m.scroll.follow = follow
+	if !first {
+		m.moved = m.now
+	}
+}
 
 // rootRow is a line of the list of roots.
 type rootRow struct {

@@ -2,6 +2,8 @@ package top
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +85,7 @@ func TestAnswersSettle(t *testing.T) {
 			t.Errorf("%s answers at once", k)
 		}
 		m.since = time.Now().Add(-2 * Settle)
+		readAll(m)
 		m.view = viewNow
 		if key(m, k) != nil {
 			t.Errorf("%s answers from another view", k)
@@ -150,6 +153,143 @@ func TestForget(t *testing.T) {
 	m.denials = nil
 	if press("f"); m.typing != typingNothing {
 		t.Error("there is none, and one is asked for")
+	}
+}
+
+// Nothing of a text is lost where a line ends, and no line is too long.
+func TestExact(t *testing.T) {
+	for range 2000 {
+		var b strings.Builder
+		for range rand.IntN(100) {
+			b.WriteByte("ab  /:,"[rand.IntN(7)])
+		}
+		p := &page{width: 12 + rand.IntN(20)}
+		p.exact(none, "  ", b.String())
+		got := ""
+		for _, l := range p.lines {
+			l = ansi.Strip(l)
+			if ansi.StringWidth(l) > p.width {
+				t.Fatalf("%q is %d wide", l, ansi.StringWidth(l))
+			}
+			got += strings.TrimPrefix(l, "  ")
+		}
+		if got != b.String() {
+			t.Fatalf("%q, shown as %q", b.String(), got)
+		}
+		p.lines = nil
+		p.wrapped(none, "  ", b.String(), math.MaxInt)
+		for _, l := range p.lines {
+			if strings.Contains(l, "…") {
+				t.Fatalf("%q is cut in %q", l, b.String())
+			}
+		}
+	}
+}
+
+// readAll turns the pages of a question until its end.
+func readAll(m *model) (pages int) {
+	m.see(viewAsk)
+	for m.View(); !m.scroll.whole(); m.View() {
+		m.press("pgdown", "")
+		pages++
+	}
+	return pages
+}
+
+// What would be granted has been on the screen before it is: every path, and its
+// end, however many and long.
+func TestAllowNeedsAllOnTheScreen(t *testing.T) {
+	for _, size := range [][2]int{{80, 24}, {40, 15}, {20, 8}} {
+		m := full(size[0], size[1])
+		q := &m.questions[0]
+		q.Items = nil
+		for i := range 32 {
+			q.Items = append(q.Items, broker.Item{Resolved: fmt.Sprintf("/%s/end%d", strings.Repeat("deep/", 20), i), Mode: "rw"})
+		}
+		m.view = viewAsk
+		m.bring()
+		m.View()
+		m.since = time.Now().Add(-2 * Settle)
+		for _, k := range []string{"r", "w"} {
+			if m.press(k, k) != nil || !m.bad {
+				t.Errorf("%v: %s allows what was not on the screen", size, k)
+			}
+		}
+		if m.press("d", "d") == nil {
+			t.Errorf("%v: it cannot be denied unread", size)
+		}
+		m.said = ""
+		seen := ""
+		for n := 0; !m.scroll.whole(); n++ {
+			seen += ansi.Strip(m.View().Content) + "\n"
+			m.press("pgdown", "")
+			if n > 5000 {
+				t.Fatalf("%v: no end: %+v", size, m.scroll)
+			}
+		}
+		text := strings.Join(strings.Fields(seen), "")
+		for i := range 32 {
+			if !strings.Contains(text, fmt.Sprintf("end%d\"", i)) {
+				t.Errorf("%v: path %d was never shown to its end", size, i)
+			}
+		}
+		if m.press("r", "r") == nil {
+			t.Errorf("%v: read, and cannot be allowed: %s", size, m.said)
+		}
+		// Another size is another text; another question, too.
+		m.Update(tea.WindowSizeMsg{Width: size[0] - 1, Height: 6})
+		if m.View(); m.press("r", "r") != nil {
+			t.Errorf("%v: read at another size", size)
+		}
+	}
+}
+
+// The mark stays on its root wherever that comes to stand; where it has ended, a key
+// ends nothing else in the first moment.
+func TestTheMarkStays(t *testing.T) {
+	m := &model{hub: &live.Hub{}, width: 80, height: 10, now: time.Now(), scroll: scroll{follow: true}}
+	list := func(names ...string) {
+		st := control.Status{Session: "s"}
+		for i, n := range names {
+			st.Roots = append(st.Roots, control.Root{Name: n, Epoch: uint64(n[0]), Resolved: fmt.Sprint("/", i)})
+		}
+		m.take(live.Update{Sessions: []live.Session{{Status: st}}})
+	}
+	at := func() string { return m.rows()[m.row].root.Name }
+	list("b", "c")
+	m.press("down", "")
+	if at() != "c" || m.press("x", "x") == nil {
+		t.Fatalf("chosen is %s", at())
+	}
+	list("a", "b", "c", "d")
+	if at() != "c" || m.press("x", "x") == nil {
+		t.Errorf("the mark has moved to %s", at())
+	}
+	list("a", "b", "d")
+	for _, k := range []string{"x", "X", "m"} {
+		if m.press(k, k) != nil || !m.bad {
+			t.Errorf("%s ends %s, which nobody chose", k, at())
+		}
+	}
+	m.press("up", "")
+	if at() != "b" || m.press("x", "x") == nil {
+		t.Errorf("chosen anew is %s", at())
+	}
+	// However many there are, the chosen one is on the screen.
+	var many []string
+	for i := range 100 {
+		many = append(many, fmt.Sprintf("%c-%d", 'A'+i/10, i))
+	}
+	list(many...)
+	for range 60 {
+		m.press("down", "")
+		if text := ansi.Strip(m.View().Content); !strings.Contains(text, at()+" ") {
+			t.Fatalf("%s is not on the screen:\n%s", at(), text)
+		}
+	}
+	m.press("home", "")
+	if text := ansi.Strip(m.View().Content); !strings.Contains(text, "A-0 ") {
+		t.Errorf("not the beginning:\n%s", text)
 	}
 }
 

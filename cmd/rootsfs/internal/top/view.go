@@ -8,11 +8,11 @@ import (
 	"time"
 	"unicode"
 
-	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -42,7 +42,18 @@ func (p *page) add(style lipgloss.Style, format string, args ...any) {
 
 // wrapped adds a text that may take several lines, at most most.
 func (p *page) wrapped(style lipgloss.Style, indent, text string, most int) {
-	for i, line := range strings.Split(ansi.Wrap(text, max(p.width-len(indent), 10), " /"), "\n") {
+	width := max(p.width-len(indent), 10)
+	// Wrap alone leaves lines that are a little longer.
+	p.broken(style, indent, ansi.Hardwrap(ansi.Wrap(text, width, " /"), width, false), most)
+}
+
+// exact adds a text whole, with every space of it, in as many lines as it takes.
+func (p *page) exact(style lipgloss.Style, indent, text string) {
+	p.broken(style, indent, ansi.Hardwrap(text, max(p.width-len(indent), 10), true), math.MaxInt)
+}
+
+func (p *page) broken(style lipgloss.Style, indent, text string, most int) {
+	for i, line := range strings.Split(text, "\n") {
 		if i == most {
 			p.add(faint, "%s…", indent)
 			return
@@ -51,28 +62,22 @@ func (p *page) wrapped(style lipgloss.Style, indent, text string, most int) {
 	}
 }
 
-// View implements tea.Model.
-func (m *model) View() tea.View {
-	p := &page{width: m.width}
-	m.head(p)
-	foot := &page{width: m.width}
-	m.foot(foot)
-	switch m.view {
-	case viewNow:
-		m.viewNow(p)
-	case viewAsk:
-		m.viewAsk(p)
-	case viewHistory:
-		m.viewHistory(p)
+// typed adds a line that is being typed, of which the end is what matters.
+func (p *page) typed(what, text string) {
+	line := what + names.Escape(text) + "_   (enter, esc)"
+	if over := ansi.StringWidth(line) - max(p.width, 1); over > 0 {
+		line = ansi.TruncateLeft(line, over+1, "…")
 	}
-	room := max(m.height-len(foot.lines), 1)
-	for len(p.lines) < room {
-		p.lines = append(p.lines, "")
+	p.add(warn, "%s", line)
+}
+
+// note adds a text in as many lines as it takes, up to most, where there is room.
+func (m *model) note(p *page, style lipgloss.Style, text string, most int) {
+	if m.height < 12 {
+		p.add(style, "%s", text)
+		return
 	}
-	v := tea.NewView(strings.Join(append(p.lines[:room], foot.lines...), "\n"))
-	v.AltScreen = true
-	v.WindowTitle = "rootsfs top"
-	return v
+	p.wrapped(style, "", text, most)
 }
 
 func (m *model) head(p *page) {
@@ -96,23 +101,23 @@ func (m *model) foot(p *page) {
 		if m.bad {
 			style = wrong
 		}
-		p.add(style, "%s", clean(m.said))
+		m.note(p, style, clean(m.said), 3)
 	}
 	switch m.typing {
 	case typingPath:
-		p.add(warn, "only this, below what is asked for: %s_   (enter, esc)", names.Escape(m.text))
+		p.typed("only this, below what is asked for: ", m.text)
 	case typingSearch:
-		p.add(warn, "path, such as *.md or src/**: %s_   (enter, esc)", names.Escape(m.text))
+		p.typed("path, such as *.md or src/**: ", m.text)
 	case typingForget:
-		p.add(warn, "ask me again about the denial with the number: %s_   (enter, esc)", names.Escape(m.text))
+		p.typed("ask me again about the denial with the number: ", m.text)
 	case typingSure:
 		p.add(wrong, "revoke every root of every session? y: yes; any other key: no")
 	case typingNothing:
-		p.add(faint, "%s", [...]string{
-			"up down: choose  x: revoke root  X: revoke session  E: revoke everything  m: ro or rw  tab  q: quit",
-			"r: allow read-only  w: allow as asked  n: narrow  t: for how long  d: deny  D: deny and remember  f: forget a denial  tab  q",
-			"/: search  enter: again  v: verify the chain  tab  q: quit",
-		}[m.view])
+		m.note(p, faint, [...]string{
+			"up down: choose  x: revoke root  X: revoke session  E: revoke everything  m: ro or rw  tab: views  q: quit",
+			"r: allow read-only  w: allow as asked  n: narrow  t: for how long  d: deny  D: deny and remember  f: forget a denial  tab: views  q: quit",
+			"up down PgUp PgDn  /: search  enter: again  v: verify the chain  tab: views  q: quit",
+		}[m.view], 4)
 	}
 }
 
@@ -125,14 +130,9 @@ func (m *model) viewNow(p *page) {
 	for i := range m.sessions {
 		s := &m.sessions[i]
 		m.session(p, s)
-		for _, r := range s.Roots {
-			style := none
-			if at == m.row {
-				style = chosen
-			}
-			rate := s.Rates[r.Name]
-			p.add(style, "  %-16s %-4s %-11s %6s/s %9s/s %8d ops %6d refused  %-12s %s", names.Escape(r.Name), r.Mode, r.State,
-				short(rate.Ops), config.FormatSize(int64(rate.Read+rate.Written)), r.Ops, r.Refused, m.ending(r.Expires), names.Escape(r.Resolved))
+		for i := range s.Roots {
+			r := &s.Roots[i]
+			m.root(p, r, s.Rates[r.Name], at == m.row)
 			if q := quota("written", r.Written, r.Limits.MaxWritten, config.FormatSize) + quota("names", r.Created, r.Limits.MaxCreated, decimal); q != "" {
 				p.add(faint, "    %s", strings.TrimSpace(q))
 			}
@@ -144,6 +144,30 @@ func (m *model) viewNow(p *page) {
 		p.add(none, "")
 	}
 	m.refusals(p)
+}
+
+// root adds the line of a root. On a narrow screen the chosen one has more lines,
+// with what there is no room for.
+func (m *model) root(p *page, r *control.Root, rate control.Rate, here bool) {
+	style := none
+	if here {
+		style, m.scroll.at = chosen, len(p.lines)
+	}
+	bytes := config.FormatSize(int64(rate.Read + rate.Written))
+	name, path := names.Escape(r.Name), names.Escape(r.Resolved)
+	switch {
+	case p.width >= 120:
+		p.add(style, "  %-16s %-4s %-11s %6s/s %9s/s %8d ops %6d refused  %-12s %s", name, r.Mode, r.State,
+			short(rate.Ops), bytes, r.Ops, r.Refused, m.ending(r.Expires), path)
+		return
+	case p.width >= 64:
+		p.add(style, "  %-12s %-3s %-5s %5s/s %7s/s %4d refused  %s", name, r.Mode, r.State, short(rate.Ops), bytes, r.Refused, path)
+	default:
+		p.add(style, "  %-8s %-3s %-5s %s", name, r.Mode, r.State, path)
+	}
+	if here {
+		p.wrapped(none, "    ", fmt.Sprintf("%s: %d ops, %d refused, end: %s", path, r.Ops, r.Refused, m.ending(r.Expires)), 3)
+	}
 }
 
 func (m *model) session(p *page, s *live.Session) {
@@ -201,11 +225,12 @@ func (m *model) viewAsk(p *page) {
 		q := &m.questions[i]
 		style := bold
 		if i == m.asked {
-			style = bold.Reverse(true)
+			style, m.scroll.at = bold.Reverse(true), len(p.lines)
 		}
 		p.add(style, "%s asks, in session %s: %s left", names.Quote(who(q)), names.Escape(q.Session), until(q.Until.Sub(m.now)))
 		if i == m.asked {
 			m.question(p, q)
+			m.scroll.end = len(p.lines)
 		}
 	}
 	m.denied(p)
@@ -259,7 +284,8 @@ func (m *model) question(p *page, q *live.Question) {
 		if it.File {
 			what = "this file alone"
 		}
-		p.wrapped(bold, "  ", fmt.Sprintf("%d. %s  %s, %s", i+1, names.Quote(where), it.Mode, what), 4)
+		// Whole, however long: this is what would be granted.
+		p.exact(bold, "  ", fmt.Sprintf("%d. %s  %s, %s", i+1, names.Quote(where), it.Mode, what))
 		if it.Resolved != "" && it.Resolved != it.Requested {
 			p.wrapped(faint, "     ", "asked for as "+names.Quote(it.Requested), 3)
 		}
@@ -280,7 +306,7 @@ func (m *model) question(p *page, q *live.Question) {
 	}
 	p.add(none, "  for: %s", length)
 	if m.path != "" {
-		p.wrapped(none, "  ", "only: "+names.Quote(m.path), 2)
+		p.exact(none, "  ", "only: "+names.Quote(m.path))
 	}
 	p.add(none, "")
 }

@@ -1,0 +1,127 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// scroll is which lines of what is between head and foot are on the screen.
+type scroll struct {
+	top    int  // the first that is shown
+	room   int  // how many there is room for
+	lines  int  // how many there are
+	follow bool // the line at is kept on the screen, until somebody scrolls
+	at     int  // the chosen root, or the first line of the question in front
+	// end is the line after the question in front, seen the one after the last that
+	// was shown of it, from its first on without a gap.
+	end, seen int
+}
+
+// turn shows another part.
+func (s *scroll) turn(by int) {
+	s.follow = false
+	s.top = max(0, min(s.top+by, s.lines-s.room))
+}
+
+// page is how far a key turns: a line stays, so that nothing is passed over.
+func (s *scroll) page() int { return max(1, s.room-2) }
+
+// begin starts from the top, as another view does.
+func (s *scroll) begin() { *s = scroll{follow: true} }
+
+// show cuts what is on the screen out of the lines, and notes what that was. The
+// last line tells how many there are below.
+func (s *scroll) show(p *page, room int, ask bool) []string {
+	s.room, s.lines = room, len(p.lines)
+	if s.follow {
+		switch {
+		case ask || s.at < s.top:
+			s.top = s.at
+		case s.at >= s.top+room-1:
+			s.top = s.at - room + 2
+		}
+	}
+	s.top = max(0, min(s.top, s.lines-room))
+	last := min(s.top+room, s.lines)
+	out := append([]string{}, p.lines[s.top:last]...)
+	if below := s.lines - last; below > 0 && room > 1 {
+		more := &page{width: p.width}
+		more.add(warn, "  %d lines more below: PgDn", below+1)
+		out[len(out)-1] = more.lines[0]
+		last--
+	}
+	if s.top <= max(s.seen, s.at) {
+		s.seen = max(s.seen, last)
+	}
+	for len(out) < room {
+		out = append(out, "")
+	}
+	return out
+}
+
+// whole reports that the question in front has been on the screen to its end.
+func (s *scroll) whole() bool { return s.seen >= s.end }
+
+// pressScroll is a key that turns the page; false: it is none.
+func (m *model) pressScroll(key string) bool {
+	switch key {
+	case "pgdown", "space", " ", "ctrl+f":
+		m.scroll.turn(m.scroll.page())
+	case "pgup", "b", "ctrl+b":
+		m.scroll.turn(-m.scroll.page())
+	case "home", "g":
+		m.scroll.turn(-m.scroll.lines)
+	default:
+		return false
+	}
+	return true
+}
+
+// see shows a view from its beginning.
+func (m *model) see(v view) tea.Cmd {
+	m.view = v
+	m.scroll.begin()
+	if v == viewHistory {
+		return m.find()
+	}
+	return nil
+}
+
+// body is what lies between head and foot, all of it.
+func (m *model) body() *page {
+	p := &page{width: m.width}
+	switch m.view {
+	case viewNow:
+		m.viewNow(p)
+	case viewAsk:
+		m.viewAsk(p)
+	case viewHistory:
+		m.viewHistory(p)
+	}
+	return p
+}
+
+// View implements tea.Model.
+func (m *model) View() tea.View {
+	head := &page{width: m.width}
+	m.head(head)
+	foot := &page{width: m.width}
+	m.foot(foot)
+	room := max(m.height-len(head.lines)-len(foot.lines), 1)
+	lines := append(head.lines, m.scroll.show(m.body(), room, m.view == viewAsk)...)
+	lines = lines[:max(1, min(len(lines), m.height-len(foot.lines)))]
+	v := tea.NewView(strings.Join(append(lines, foot.lines...), "\n"))
+	v.AltScreen = true
+	v.WindowTitle = "rootsfs top"
+	return v
+}
+
+// unseen says why what is asked for cannot be allowed yet; "" if it can.
+func (m *model) unseen() string {
+	if m.scroll.whole() {
+		return ""
+	}
+	return fmt.Sprintf("not all of the question has been on the screen: PgDn shows the other %d lines; then allow", m.scroll.end-m.scroll.seen)
+}
