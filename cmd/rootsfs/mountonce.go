@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -25,15 +26,16 @@ func (a *app) mountOnce(cmd *cobra.Command, f *mountFlags, point string) error {
 		return usage(errors.New("--session mounts a live session once more for one server: say which with --subject"))
 	}
 	var wrong []string
+	where := ""
 	cmd.Flags().Visit(func(given *pflag.Flag) {
 		for _, name := range ofTheSession {
 			if given.Name == name {
-				wrong = append(wrong, "--"+name)
+				wrong, where = append(wrong, "--"+name), cmp.Or(where, f.abuse.elsewhere(name))
 			}
 		}
 	})
 	if len(wrong) > 0 {
-		return usage(fmt.Errorf("%s: of a session as a whole, which is live: leave it out with --session", strings.Join(wrong, ", ")))
+		return usage(fmt.Errorf("%s: of a session as a whole, which is live: leave it out with --session%s", strings.Join(wrong, ", "), where))
 	}
 	grants, err := f.all(f.roots, "command line")
 	if err != nil {

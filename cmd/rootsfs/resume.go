@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -101,6 +102,15 @@ func (f *abuseFlags) add(fs *pflag.FlagSet) {
 
 // given reports whether a flag was written; a command without these flags has none.
 func (f *abuseFlags) given(flag string) bool { return f.fs != nil && f.fs.Changed(flag) }
+
+// elsewhere says where what such a flag asks for is set in a session that lives
+// already; "" of other flags.
+func (f *abuseFlags) elsewhere(flag string) string {
+	if !strings.HasPrefix(flag, "abuse-") {
+		return ""
+	}
+	return "; set it where the session is started, or at once in [abuse] of its configuration"
+}
 
 // over is what the flags make of the configuration's bounds; fixed says that they
 // say something.

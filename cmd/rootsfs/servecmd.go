@@ -143,7 +143,7 @@ func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
 	with := []string{"session", "ask", "client-roots", "json"}
 	cmd.Flags().Visit(func(given *pflag.Flag) {
 		if !slices.Contains(with, given.Name) && err == nil {
-			err = usage(fmt.Errorf("--session and --%s contradict each other: the roots, rules and log are those of the session, over standard input and output", given.Name))
+			err = usage(fmt.Errorf("--session and --%s contradict each other: the roots, rules and log are those of the session, over standard input and output%s", given.Name, f.abuse.elsewhere(given.Name)))
 		}
 	})
 	if err != nil {
