@@ -60,6 +60,15 @@ type IfMatch struct {
 	LastWins bool
 }
 
+// access is what a write on the condition does to the name: one that makes no file
+// tells nothing of what is hidden there.
+func (m IfMatch) access() guard.Access {
+	if m.MustExist || m.ETag != "" {
+		return guard.ToChange
+	}
+	return guard.ToMake
+}
+
 // need are the rights the condition alone takes.
 func (m IfMatch) need() (need guard.Rights) {
 	if m.MustExist {
@@ -125,7 +134,7 @@ type placed struct {
 func (t *Tree) replace(ctx context.Context, l *guard.Lease, c guard.Caller, q guard.Path, r io.Reader, cond IfMatch,
 	charge func(ctx context.Context, n, size int64) error,
 ) (placed, error) {
-	d, base, err := beneath.Parent(l, q)
+	d, base, err := beneath.ParentFor(l, q, cond.access())
 	if err != nil {
 		return placed{}, err
 	}

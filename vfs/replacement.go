@@ -261,7 +261,7 @@ func (p *replacement) again() (release func(), err error) {
 	if err != nil || !p.l.Patterned() {
 		return release, err
 	}
-	d, _, err := beneath.ParentFor(p.l, p.path, guard.ToMake)
+	d, _, err := beneath.ParentFor(p.l, p.path, p.cond.access())
 	if err == nil {
 		var now, then Info
 		if now, err = beneath.Stat(d.FD); err == nil {

@@ -91,7 +91,7 @@ func (t *Tree) BeginUpload(ctx context.Context, c guard.Caller, p guard.Path, co
 }
 
 func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q guard.Path, cond IfMatch) (*Upload, error) {
-	d, base, err := beneath.Parent(l, q)
+	d, base, err := beneath.ParentFor(l, q, cond.access())
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +217,7 @@ func gate[T any](ctx context.Context, u *Upload, req guard.Request, f func(l *gu
 
 // parent is the directory the file will appear in, if it is still the same.
 func (u *Upload) parent(l *guard.Lease) (beneath.Dir, string, error) {
-	d, base, err := beneath.ParentFor(l, u.path, guard.ToMake)
+	d, base, err := beneath.ParentFor(l, u.path, u.cond.access())
 	if err != nil {
 		return d, base, err
 	}

@@ -181,6 +181,14 @@ type WriteHow struct {
 	Room func(size int64) error
 }
 
+// access is as that of IfMatch.
+func (h *WriteHow) access() guard.Access {
+	if h.Create && h.ETag == "" {
+		return guard.ToMake
+	}
+	return guard.ToChange
+}
+
 func (h *WriteHow) request(c guard.Caller, p guard.Path, n int) guard.Request {
 	// OpReplace, for the record: one with the bytes written. It takes Write
 	// or Create, which a root for appending only has not.
@@ -256,7 +264,7 @@ func (o *overwriting) run(data []byte) (written, error) {
 		return written{}, err
 	}
 	defer release()
-	d, base, err := beneath.Parent(o.l, o.path)
+	d, base, err := beneath.ParentFor(o.l, o.path, o.how.access())
 	if err != nil {
 		return written{}, err
 	}

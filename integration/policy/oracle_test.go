@@ -255,19 +255,38 @@ func (w *twin) restore() {
 	}
 }
 
-// What may be looked at tells hidden names by no number either: a hidden name and
-// one that nobody ever heard of are answered alike.
+// A hidden name and one that nobody ever heard of are answered alike, on any
+// front, by all calls that make nothing of that name: else the answer would tell
+// that a pattern is about it. R164.
 func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
-	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")}, "d/x=x", "d/secret-f=s")
-	for _, what := range []string{"read", "stat", "list", "append", "delete", "delete all", "mv from", "cp from", "watch"} {
-		f := requests(w.files)[what]
-		hidden, unheard := neutral(f("on/d", "secret-f"), "secret-f"), neutral(f("on/d", "unheard"), "unheard")
-		if hidden != unheard {
-			t.Errorf("files/* %s: %s; of any other name: %s", what, hidden, unheard)
-		}
-		var reply *client.Reply
-		if err := f("on/d", "secret-f"); !errors.As(err, &reply) || reply.Data.Reason != "NotExist" {
-			t.Errorf("files/* %s: the reason is %+v", what, reply)
+	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")}, "d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s")
+	make := map[string]bool{ // what makes the name, which is refused if it is hidden
+		"creat": true, "creat ex": true, "mkdir": true, "mknod": true, "symlink": true, "link to": true,
+		"mv to": true, "mv y to": true, "mv new": true, "write new": true, "append new": true, "create": true,
+		"write in": true, "create all": true, "mkdir all": true, "cp to": true, "cp new": true,
+		"create_directory": true, "write_file": true, "write_file in": true, "move_file to": true, "copy_file to": true,
+	}
+	for name, front := range map[string]struct {
+		calls map[string]func(dir, name string) error
+		dir   string
+	}{
+		"mount": {systemCalls(), w.at("on", "d")}, "files/*": {requests(w.files), "on/d"}, "tools": {toolCalls(w), "on/d"},
+	} {
+		for _, what := range slices.Sorted(maps.Keys(front.calls)) {
+			if make[what] {
+				continue
+			}
+			say := func(name string) string { return neutral(front.calls[what](front.dir, name), name) }
+			unheard := say("unheard")
+			for _, hidden := range []string{"secret-f", "secret-d", "secret-none"} {
+				if got := say(hidden); got != unheard {
+					t.Errorf("%s, %s of %s: %s; of any other name: %s", name, what, hidden, got, unheard)
+				}
+			}
+			var reply *client.Reply
+			if err := front.calls[what](front.dir, "secret-f"); errors.As(err, &reply) && reply.Data.Reason != "NotExist" {
+				t.Errorf("%s, %s: the reason is %+v", name, what, reply)
+			}
 		}
 	}
 }
