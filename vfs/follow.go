@@ -88,6 +88,8 @@ type follower struct {
 	todo  []step // in reverse: the next is the last
 	links int
 	climb int
+	// linked: the element that was looked at last stood in a link's target.
+	linked bool
 }
 
 func follow(ctx context.Context, l *guard.Lease, p guard.Path, last bool) (guard.Path, error) {
@@ -192,6 +194,7 @@ func (w *follower) up() error {
 // enter takes the next element. done means that it is the path's last one, and
 // not a link or directory; it then stays in todo.
 func (w *follower) enter(next step, final bool) (done bool, err error) {
+	w.linked = next.link
 	rel := w.rel()
 	// What is passed has to be readable; what the path ends at is judged by the
 	// operation itself, for what that does.

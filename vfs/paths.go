@@ -39,7 +39,7 @@ func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode 
 			if err == nil && !d.made {
 				l.NotMade()
 			}
-			return d, 0, guard.AsMade(err)
+			return d, 0, err
 		})
 		if err != nil || d.need == 0 {
 			return d.info, d.made, err
@@ -58,17 +58,27 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 	w := follower{ctx: ctx, l: l}
 	defer func() { w.d.Close() }()
 	err = w.walk(p, true)
+	if !w.linked {
+		err = guard.AsMade(err) // behind a link nothing is made, whatever the name
+	}
 	switch {
 	case err == nil && l.File() != "":
 		return madeDir{}, unix.EEXIST
 	case err == nil && len(w.todo) == 0:
 		if err := l.JudgeDir(w.rel()); err != nil {
+			if !w.linked {
+				err = guard.AsMade(err)
+			}
 			return madeDir{}, err
 		}
 		info, err := beneath.Stat(w.d.FD)
 		return madeDir{info: info}, err
 	case err == nil:
-		if err := beneath.Judge(l, w.d, w.rel(), w.todo[0].name, guard.ToMake); err != nil {
+		access := guard.ToMake
+		if w.linked {
+			access = guard.ToLook
+		}
+		if err := beneath.Judge(l, w.d, w.rel(), w.todo[0].name, access); err != nil {
 			return madeDir{}, err
 		}
 		_, err := beneath.StatIn(w.d, w.todo[0].name)

@@ -154,7 +154,7 @@ func toolCalls(w *twin) map[string]func(dir, name string) error {
 	if err != nil {
 		w.Fatal(err)
 	}
-	host, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(bg, ours, nil)
+	host, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(bg, ours, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -191,9 +191,26 @@ func toolCalls(w *twin) map[string]func(dir, name string) error {
 			return call(tool, map[string]any{"source": d + "/x", "destination": d + "/" + n})
 		}
 	}
+	uri := func(d, n string) string { return "file://" + w.src[d[:strings.Index(d+"/", "/")]] + "/d/" + n }
 	all["resources/read"] = func(d, n string) error {
-		_, err := host.ReadResource(bg, &mcp.ReadResourceParams{URI: "file://" + w.src[d[:strings.Index(d+"/", "/")]] + "/d/" + n})
+		_, err := host.ReadResource(bg, &mcp.ReadResourceParams{URI: uri(d, n)})
 		return err
+	}
+	all["resources/subscribe"] = func(d, n string) error {
+		err := host.Subscribe(bg, &mcp.SubscribeParams{URI: uri(d, n)})
+		return errors.Join(err, host.Unsubscribe(bg, &mcp.UnsubscribeParams{URI: uri(d, n)}))
+	}
+	all["completion/complete"] = func(d, n string) error {
+		var text string
+		for _, typed := range []string{n[:len(n)-1], n, n + "/"} {
+			arg := mcp.CompleteParamsArgument{Name: "path", Value: strings.TrimPrefix(uri(d, typed), "file:///")}
+			res, err := host.Complete(bg, &mcp.CompleteParams{Ref: &mcp.CompleteReference{Type: "ref/resource", URI: "file:///{+path}"}, Argument: arg})
+			if err != nil {
+				return err
+			}
+			text += fmt.Sprintln(res.Completion.Values, res.Completion.Total, res.Completion.HasMore)
+		}
+		return errors.New(text)
 	}
 	return all
 }
@@ -259,7 +276,8 @@ func (w *twin) restore() {
 // front, by all calls that make nothing of that name: else the answer would tell
 // that a pattern is about it. R164.
 func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
-	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")}, "d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s")
+	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")},
+		"d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s", "d/secret-l => x")
 	make := map[string]bool{ // what makes the name, which is refused if it is hidden
 		"creat": true, "creat ex": true, "mkdir": true, "mknod": true, "symlink": true, "link to": true,
 		"mv to": true, "mv y to": true, "mv new": true, "write new": true, "append new": true, "create": true,
@@ -271,6 +289,7 @@ func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
 		dir   string
 	}{
 		"mount": {systemCalls(), w.at("on", "d")}, "files/*": {requests(w.files), "on/d"}, "tools": {toolCalls(w), "on/d"},
+		"files/*, absolute": {requests(w.files), w.src["on"] + "/d"},
 	} {
 		for _, what := range slices.Sorted(maps.Keys(front.calls)) {
 			if make[what] {
@@ -278,7 +297,7 @@ func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
 			}
 			say := func(name string) string { return neutral(front.calls[what](front.dir, name), name) }
 			unheard := say("unheard")
-			for _, hidden := range []string{"secret-f", "secret-d", "secret-none"} {
+			for _, hidden := range []string{"secret-f", "secret-d", "secret-l", "secret-none"} {
 				if got := say(hidden); got != unheard {
 					t.Errorf("%s, %s of %s: %s; of any other name: %s", name, what, hidden, got, unheard)
 				}
@@ -286,6 +305,46 @@ func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
 			var reply *client.Reply
 			if err := front.calls[what](front.dir, "secret-f"); errors.As(err, &reply) && reply.Data.Reason != "NotExist" {
 				t.Errorf("%s, %s: the reason is %+v", name, what, reply)
+			}
+		}
+	}
+}
+
+// Nor does a link tell what lies behind it, nor a path that leads through a hidden
+// name and out of it again. R164.
+func TestHiddenIsLikeAnyAbsentNameBehindALink(t *testing.T) {
+	links := map[string]string{"to-file": "secret-f", "to-dir": "secret-d", "to-link": "secret-l", "to-none": "secret-none", "to-unheard": "unheard"}
+	tree := []string{"d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s", "d/secret-l => x"}
+	for name, target := range links {
+		tree = append(tree, "d/"+name+" => "+target)
+	}
+	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")}, tree...)
+	for name, front := range map[string]struct {
+		calls map[string]func(dir, name string) error
+		which string
+		dir   string
+	}{
+		"mount":   {systemCalls(), "stat,stat in,stat n/,access,open,open rw,opath,opendir,openat2,chmod,utimes,truncate,getxattr,statfs,inotify,mkdir in,creat in", w.at("on", "d")},
+		"files/*": {requests(w.files), "read,stat,stat in,write,write at,write if,append,list,watch,cp from,write in,create all", "on/d"},
+		"tools":   {toolCalls(w), "read_text_file,read_media_file,list_directory,directory_tree,get_file_info,search_files,edit_file,copy_file from,write_file in", "on/d"},
+	} {
+		for what := range strings.SplitSeq(front.which, ",") {
+			f := front.calls[what]
+			if f == nil {
+				t.Fatalf("%s has no %s", name, what)
+			}
+			say := func(name string) string { return neutral(f(front.dir, name), name, links[name]) }
+			unheard := say("to-unheard")
+			for link := range links {
+				if got := say(link); got != unheard {
+					t.Errorf("%s, %s %s: %s; to any other name: %s", name, what, link, got, unheard)
+				}
+			}
+			through := func(name string) string { return neutral(f(front.dir, name+"/../x"), name) }
+			for _, hidden := range []string{"secret-f", "secret-d", "secret-l", "secret-none"} {
+				if got := through(hidden); got != through("unheard") {
+					t.Errorf("%s, %s through %s: %s; through any other name: %s", name, what, hidden, got, through("unheard"))
+				}
 			}
 		}
 	}
