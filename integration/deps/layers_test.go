@@ -80,6 +80,7 @@ var layers = []layer{
 	{"mount", []string{"guard", "guard/names", "vfs"}, nil, "a front end says who asks and where; the tree does the rest; siblings never import each other"},
 	{"broker/wire", []string{"guard/names"}, nil, "both ends speak it, also on platforms without a monitor"},
 	{"broker/client", []string{"guard/names", "broker/wire"}, nil, "what a server imports must not bring the monitor along"},
+	{"broker/tools", []string{"guard", "guard/names", "guard/audit", "guard/pattern", "vfs", "broker", "broker/"}, nil, "a search leaves out what .gitignore files name, which decides nothing"},
 	{"broker", []string{"guard", "guard/names", "guard/audit", "vfs", "broker", "broker/"}, nil, "a front end; siblings never import each other"},
 	{"cmd", []string{""}, nil, "commands put everything together"},
 	{"integration", []string{""}, nil, "tests of the whole may use all of it"},
