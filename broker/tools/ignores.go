@@ -164,7 +164,7 @@ func (g *ignores) look(p guard.Path) (list []entry, err error) {
 		}
 		for i := range page.Entries {
 			e := &page.Entries[i]
-			list = append(list, entry{e.Name, e.Path, uint32(e.Info.Type()), e.Info.Size})
+			list = append(list, entry{name: e.Name, path: e.Path, typ: uint32(e.Info.Type()), size: e.Info.Size})
 		}
 		cursor = page.Next
 		page.Release()

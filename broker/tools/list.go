@@ -18,6 +18,8 @@ type entry struct {
 	path guard.Path
 	typ  uint32 // S_IFMT
 	size int64
+	// ahead is the listing of a directory that a walk will come to.
+	ahead *future
 }
 
 func (e *entry) isDir() bool { return e.typ == unix.S_IFDIR }
@@ -42,7 +44,7 @@ func (c *call) page(p guard.Path, cursor string, info, follow bool) ([]entry, st
 	list := make([]entry, len(page.Entries))
 	for i := range page.Entries { // not copied whole: that costs more than the rest
 		e := &page.Entries[i]
-		list[i] = entry{e.Name, e.Path, uint32(e.Info.Type()), e.Info.Size}
+		list[i] = entry{name: e.Name, path: e.Path, typ: uint32(e.Info.Type()), size: e.Info.Size}
 	}
 	slices.SortFunc(list, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	return list, page.Next, nil

@@ -112,10 +112,11 @@ func (c *call) searchWithinFiles() (*result, error) {
 	if a.Ignore == nil || *a.Ignore {
 		g.ignores = &ignores{c: c}
 	}
-	w, err := c.walkBut(at, a.Depth, a.Cursor, g.ignores)
+	w, err := c.walk(at, walkHow{a.Depth, a.Exclude, g.ignores}, a.Cursor)
 	if err != nil {
 		return nil, err
 	}
+	defer w.close()
 	for {
 		e, rel, ok, err := w.next()
 		if err != nil {
@@ -123,9 +124,6 @@ func (c *call) searchWithinFiles() (*result, error) {
 		}
 		if !ok {
 			return g.result(""), nil
-		}
-		if g.ignores != nil && g.ignores.ignored(len(w.levels)-1, &e) || matchesAny(a.Exclude, rel) {
-			continue
 		}
 		switch e.typ {
 		case unix.S_IFDIR:

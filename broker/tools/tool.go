@@ -161,12 +161,17 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest) 
 func (s *Server) guarded(t *tool, c *call) (res *result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.cfg.Log.Error("panic in a tool", "tool", t.def.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			_ = s.cfg.Registry.Note(names.OpPanic, "", guard.Failed, t.def.Name)
-			res, err = nil, &guard.Error{Kind: names.Internal, Recorded: true}
+			res, err = nil, s.bug(t.def.Name, p)
 		}
 	}()
 	return t.run(c)
+}
+
+// bug tells of a panic, which is recovered from, and is the error of its call.
+func (s *Server) bug(what string, p any) error {
+	s.cfg.Log.Error("panic in a tool", "tool", what, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	_ = s.cfg.Registry.Note(names.OpPanic, "", guard.Failed, what)
+	return &guard.Error{Kind: names.Internal, Recorded: true}
 }
 
 // args reads a call's arguments, or refuses them.

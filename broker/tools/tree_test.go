@@ -22,10 +22,6 @@ type node struct {
 // leaves are the files of a tree, by path.
 func leaves(t *testing.T, text string) (out []string) {
 	t.Helper()
-	var tree []node
-	if err := json.Unmarshal([]byte(text), &tree); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
 	var walk func(prefix string, list []node)
 	walk = func(prefix string, list []node) {
 		for _, n := range list {
@@ -35,8 +31,16 @@ func leaves(t *testing.T, text string) (out []string) {
 			walk(prefix+n.Name+"/", n.Children)
 		}
 	}
-	walk("", tree)
+	walk("", treeOf(t, text))
 	return out
+}
+
+func treeOf(t *testing.T, text string) (tree []node) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &tree); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return tree
 }
 
 type directoryParams struct {

@@ -14,27 +14,36 @@ import (
 )
 
 // walk goes through a tree depth first, each directory's names sorted, one page
-// of one directory at a time: what it holds grows with the depth, not with the
-// tree. Directories are listed without following links, so that whatever is
-// exchanged meanwhile, it stays where it began.
+// of one directory at a time, and of a few that come next: what it holds grows with
+// the depth, not with the tree. Directories are listed without following links, so
+// that whatever is exchanged meanwhile, it stays where it began. Who has one closes
+// it.
 type walk struct {
-	c        *call
-	levels   []level
-	rel      []string // names of the levels below the start
-	maxDepth int      // 0: no limit
-	after    []mark   // where an earlier answer ended
-	seen     int64
-	report   func(int64)
-	ignores  *ignores // is told of each directory; nil: nothing is ignored
+	c      *call
+	how    walkHow
+	levels []level
+	after  []mark // where an earlier answer ended
+	begin  int    // of the part of a path below the start
+	ahead  ahead
+	seen   int64
+	report func(int64)
+}
+
+// walkHow is what a walk leaves out, with all that lies below it.
+type walkHow struct {
+	depth   int // levels that it goes down; 0: no limit
+	exclude []string
+	ignores *ignores // is told of each directory; nil: nothing is ignored
 }
 
 // level is one directory on the way down.
 type level struct {
-	path guard.Path
-	list []entry // of the page, those still to come
-	page string  // the cursor that gave the page
-	next string  // the cursor of the next one; "": there is none
-	last string  // the name taken last
+	path  guard.Path
+	list  []entry // of the page, those still to come
+	asked int     // of these, from the first on, those looked at to be listed ahead
+	page  string  // the cursor that gave the page
+	next  string  // the cursor of the next one; "": there is none
+	last  string  // the name taken last
 }
 
 // mark is a level in a cursor.
@@ -46,13 +55,8 @@ type mark struct {
 var errWalkCursor = errors.New("arguments: cursor is not one of this answer; call again without it")
 
 // walk begins at a place; cursor is where an earlier answer ended.
-func (c *call) walk(at place, maxDepth int, cursor string) (*walk, error) {
-	return c.walkBut(at, maxDepth, cursor, nil)
-}
-
-// walkBut is walk for who leaves something out.
-func (c *call) walkBut(at place, maxDepth int, cursor string, but *ignores) (*walk, error) {
-	w := &walk{c: c, maxDepth: maxDepth, report: c.progress(), ignores: but}
+func (c *call) walk(at place, how walkHow, cursor string) (*walk, error) {
+	w := &walk{c: c, how: how, report: c.progress()}
 	if cursor != "" {
 		raw, err := base64.RawURLEncoding.DecodeString(cursor)
 		if err == nil {
@@ -67,23 +71,36 @@ func (c *call) walkBut(at place, maxDepth int, cursor string, but *ignores) (*wa
 	if err != nil {
 		return nil, err
 	}
-	return w, w.enter(start, "")
+	if !start.IsRoot() {
+		w.begin = len(start.Rel()) + 1
+	}
+	w.ahead.begin(c)
+	err = w.enter(&entry{path: start})
+	if err != nil {
+		w.close()
+	}
+	return w, err
 }
 
 // enter opens a directory, going on where the cursor says.
-func (w *walk) enter(p guard.Path, name string) error {
-	v := level{path: p}
+func (w *walk) enter(dir *entry) error {
+	v := level{path: dir.path}
 	var m *mark
 	if d := len(w.levels); d < len(w.after) {
 		m = &w.after[d]
 		v.page, v.last = m.Page, m.Name
 	}
 	var err error
-	if v.list, v.next, err = w.c.page(p, v.page, false, false); err != nil {
+	if f := w.ahead.take(dir); f != nil {
+		v.list, v.next, err = f.list, f.next, f.err
+	} else {
+		v.list, v.next, err = w.c.page(v.path, v.page, false, false)
+	}
+	if err != nil {
 		return err
 	}
-	if w.ignores != nil {
-		if err := w.ignores.enter(len(w.levels), p, v.list, v.page == "" && v.next == ""); err != nil {
+	if w.how.ignores != nil {
+		if err := w.how.ignores.enter(len(w.levels), v.path, v.list, v.page == "" && v.next == ""); err != nil {
 			return err
 		}
 	}
@@ -99,32 +116,36 @@ func (w *walk) enter(p guard.Path, name string) error {
 			inner = v.list[i-1]
 		}
 		v.list = v.list[i:]
-		w.push(v, name)
+		w.levels = append(w.levels, v)
 		if down {
 			return w.down(&inner)
 		}
 		w.after = nil
 		return nil
 	}
-	w.push(v, name)
+	w.levels = append(w.levels, v)
 	return nil
 }
 
-func (w *walk) push(v level, name string) {
-	if len(w.levels) > 0 {
-		w.rel = append(w.rel, name)
-	}
-	w.levels = append(w.levels, v)
+// below reports whether directories of the innermost one are gone into.
+func (w *walk) below() bool { return w.how.depth == 0 || len(w.levels) < w.how.depth }
+
+// leaves reports whether a name of a level is left out.
+func (w *walk) leaves(level int, e *entry) bool {
+	return w.how.ignores != nil && w.how.ignores.ignored(level, e) || matchesAny(w.how.exclude, w.rel(e))
 }
+
+// rel is the path of a name below the start.
+func (w *walk) rel(e *entry) string { return e.path.Rel()[w.begin:] }
 
 // down enters an entry that is a directory; one that cannot be read, or is none
 // any more, is passed over.
 func (w *walk) down(e *entry) error {
-	if w.maxDepth > 0 && len(w.levels) >= w.maxDepth {
+	if !w.below() {
 		w.after = nil
 		return nil
 	}
-	err := w.enter(e.path, e.name)
+	err := w.enter(e)
 	var ge *guard.Error
 	if errors.As(err, &ge) && ge.Kind != names.Rate && ge.Kind != names.Timeout && w.c.ctx.Err() == nil {
 		w.after = nil
@@ -133,9 +154,10 @@ func (w *walk) down(e *entry) error {
 	return err
 }
 
-// next returns the next name; ok is false at the end. rel is its path below the
-// start.
+// next returns the next name that is not left out; ok is false at the end. rel is
+// its path below the start.
 func (w *walk) next() (e entry, rel string, ok bool, err error) {
+	w.ahead.pass()
 	for len(w.levels) > 0 {
 		if w.seen++; w.seen%256 == 0 {
 			if err := w.c.ctx.Err(); err != nil {
@@ -147,7 +169,6 @@ func (w *walk) next() (e entry, rel string, ok bool, err error) {
 		if len(v.list) == 0 {
 			if v.next == "" {
 				w.levels = w.levels[:len(w.levels)-1]
-				w.rel = w.rel[:max(0, len(w.rel)-1)]
 				continue
 			}
 			v.page = v.next
@@ -157,8 +178,15 @@ func (w *walk) next() (e entry, rel string, ok bool, err error) {
 			continue
 		}
 		e = v.list[0]
-		v.list, v.last = v.list[1:], e.name
-		return e, strings.Join(append(w.rel[:len(w.rel):len(w.rel)], e.name), "/"), true, nil
+		v.list, v.asked, v.last = v.list[1:], max(0, v.asked-1), e.name
+		if w.leaves(len(w.levels)-1, &e) {
+			continue
+		}
+		w.ahead.passing = e.ahead
+		if e.isDir() {
+			w.lookAhead()
+		}
+		return e, w.rel(&e), true, nil
 	}
 	return e, "", false, nil
 }
@@ -200,10 +228,11 @@ func (c *call) searchFiles() (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := c.walk(at, 0, a.Cursor)
+	w, err := c.walk(at, walkHow{exclude: exclude}, a.Cursor)
 	if err != nil {
 		return nil, err
 	}
+	defer w.close()
 	var b strings.Builder
 	base := c.s.shown(at, w.levels[0].path)
 	for {
@@ -213,9 +242,6 @@ func (c *call) searchFiles() (*result, error) {
 		}
 		if !ok {
 			break
-		}
-		if matchesAny(exclude, rel) {
-			continue
 		}
 		if doublestar.MatchUnvalidated(pattern, rel) {
 			if b.Len() > 0 {
@@ -269,29 +295,27 @@ func (c *call) directoryTree() (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := c.walk(at, a.Depth, a.Cursor)
+	w, err := c.walk(at, walkHow{depth: a.Depth, exclude: exclude}, a.Cursor)
 	if err != nil {
 		return nil, err
 	}
+	defer w.close()
 	t := treeWriter{limit: c.s.cfg.Answer}
 	t.b, _ = lend(treeRoom)
 	t.b = t.b[:0]
-	for _, name := range w.rel { // of an earlier answer
-		t.entry(t.depth, name, true)
-		t.depth++
+	for depth := range w.levels[1:] { // of an earlier answer
+		_, name := w.levels[depth+1].path.Split()
+		t.entry(depth, name, true)
 	}
 	for {
-		e, rel, ok, err := w.next()
+		e, _, ok, err := w.next()
 		if err != nil {
 			return nil, err
 		}
 		if !ok {
 			return &result{data: t.end()}, nil
 		}
-		if matchesAny(exclude, rel) {
-			continue
-		}
-		t.entry(len(w.rel), e.name, e.isDir())
+		t.entry(len(w.levels)-1, e.name, e.isDir())
 		if e.isDir() {
 			if err := w.down(&e); err != nil {
 				return nil, err
@@ -310,7 +334,6 @@ const treeRoom = 256 << 10
 type treeWriter struct {
 	b     []byte
 	limit int
-	depth int   // of the level being written
 	count []int // entries of the levels that are open
 }
 

@@ -1,0 +1,96 @@
+package tools
+
+import (
+	"context"
+	"sync"
+)
+
+// maxAhead is how many directories a walk lists before it comes to them. What they
+// hold is at most so many pages; where an answer ends before, it was in vain.
+const maxAhead = 4
+
+// ahead lists directories that a walk is about to enter while it does something
+// else: each is listed once all the same, by the same operation, as by the walk.
+type ahead struct {
+	c       *call // with a context of its own
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	waiting int     // futures that nobody has taken
+	passing *future // of the name that next returned
+}
+
+// future is a listing that is being made; who has received from done may read the
+// rest.
+type future struct {
+	done chan struct{}
+	list []entry
+	next string
+	err  error
+}
+
+func (a *ahead) begin(c *call) {
+	own := *c
+	own.ctx, a.cancel = context.WithCancel(c.ctx)
+	a.c = &own
+}
+
+// list begins to list a directory.
+func (a *ahead) list(e *entry) {
+	f := &future{done: make(chan struct{})}
+	e.ahead = f
+	a.waiting++
+	p := e.path
+	a.running.Go(func() {
+		defer close(f.done)
+		defer func() {
+			if p := recover(); p != nil {
+				f.err = a.c.s.bug("listing ahead", p)
+			}
+		}()
+		f.list, f.next, f.err = a.c.page(p, "", false, false)
+	})
+}
+
+// take waits for the listing of a directory; nil: there is none.
+func (a *ahead) take(e *entry) *future {
+	f := e.ahead
+	if f == nil {
+		return nil
+	}
+	if a.passing == f {
+		a.passing = nil
+	}
+	a.waiting--
+	<-f.done
+	return f
+}
+
+// pass forgets the listing of a directory that was not entered.
+func (a *ahead) pass() {
+	if a.passing != nil {
+		a.passing = nil
+		a.waiting--
+	}
+}
+
+// lookAhead begins to list the directories that come next but one: the next is the
+// walk's own to list, unless it was one of these before.
+func (w *walk) lookAhead() {
+	below := w.below()
+	for i := len(w.levels) - 1; i >= 0 && w.ahead.waiting < maxAhead; i-- {
+		v := &w.levels[i]
+		for ; v.asked < len(v.list) && w.ahead.waiting < maxAhead; v.asked++ {
+			e := &v.list[v.asked]
+			if e.isDir() && below && !w.leaves(i, e) {
+				w.ahead.list(e)
+			}
+		}
+		below = true // what is above was entered
+	}
+}
+
+// close ends what is still listed ahead.
+func (w *walk) close() {
+	w.ahead.cancel()
+	w.ahead.running.Wait()
+}

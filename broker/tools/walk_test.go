@@ -1,0 +1,158 @@
+package tools_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// grow makes a tree of some hundred names that a seed stands for.
+func grow(t *testing.T, dir string, rnd *rand.Rand, depth int) {
+	t.Helper()
+	for i := range rnd.IntN(9) {
+		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("f%d.txt", i)), []byte("text\n"), 0o600))
+	}
+	if rnd.IntN(3) == 0 {
+		must(t, os.Symlink(".", filepath.Join(dir, "loop")))
+	}
+	for i := range rnd.IntN(6) {
+		if depth > 0 {
+			sub := filepath.Join(dir, []string{"a", "b.d", "e0", "g", "skip", "z"}[i])
+			must(t, os.Mkdir(sub, 0o700))
+			grow(t, sub, rnd, depth-1)
+		}
+	}
+}
+
+// walked are the names of a tree in the order of a walk, without those called
+// skip, and how many directories it goes into.
+func walked(t *testing.T, dir, rel string, depth int) (list []string, dirs int) {
+	t.Helper()
+	entries, err := os.ReadDir(dir) // sorted
+	must(t, err)
+	for _, e := range entries {
+		if e.Name() == "skip" {
+			continue
+		}
+		list = append(list, path.Join(rel, e.Name()))
+		if e.IsDir() && depth != 1 {
+			in, n := walked(t, filepath.Join(dir, e.Name()), path.Join(rel, e.Name()), depth-1)
+			list, dirs = append(list, in...), dirs+n
+		}
+	}
+	return list, dirs + 1
+}
+
+// all calls a tool until its answer is whole; each part goes to add.
+func (b *bench) all(name string, args m, add func(text string)) (calls int) {
+	b.t.Helper()
+	for {
+		calls++
+		text, note, failed := b.call(name, args)
+		if failed {
+			b.t.Fatalf("%s: %s", name, text)
+		}
+		add(text)
+		_, cursor, more := strings.Cut(note, "cursor ")
+		if !more {
+			return calls
+		}
+		args["cursor"] = cursor
+	}
+}
+
+// A walk gives every name once, in order, wherever an answer ends, and goes into
+// each directory once: what is listed before it is asked for is not listed again,
+// and what is excluded, or too deep, not at all.
+func TestWalk(t *testing.T) {
+	for seed := range uint64(4) {
+		for _, limit := range []int{0, 3000} {
+			b := start(t, func(c *tools.Config) { c.Answer = limit }, nil)
+			dir := b.root("code", guard.ReadOnly)
+			grow(t, dir, rand.New(rand.NewPCG(seed, 1)), 4)
+			must(t, os.MkdirAll(filepath.Join(dir, "a/b/c/d"), 0o700)) // never empty
+			b.connect("2025-11-25")
+			for _, depth := range []int{0, 2} {
+				want, dirs := walked(t, dir, "", depth)
+				before := len(b.recs.Of(names.OpOpendir))
+				var got []string
+				calls := b.all("directory_tree", m{"path": "code", "depth": depth, "excludePatterns": []string{"**/skip"}}, func(text string) {
+					got = append(got, named(t, text)...)
+				})
+				slices.Sort(got) // a part repeats the directories it is in
+				sorted := slices.Sorted(slices.Values(want))
+				if calls == 1 && !slices.Equal(got, sorted) || !slices.Equal(slices.Compact(got), sorted) {
+					t.Errorf("seed %d, depth %d, %d answers: %d names, want %d", seed, depth, calls, len(got), len(want))
+				}
+				if n := len(b.recs.Of(names.OpOpendir)) - before; calls == 1 && n != dirs {
+					t.Errorf("seed %d, depth %d: %d directories were listed, of %d", seed, depth, n, dirs)
+				}
+			}
+			want, _ := walked(t, dir, "code", 0)
+			var got []string
+			calls := b.all("search_files", m{"path": "code", "pattern": "**", "excludePatterns": []string{"**/skip"}}, func(text string) {
+				got = append(got, strings.Split(text, "\n")...)
+			})
+			if !slices.Equal(got, want) {
+				t.Errorf("seed %d, %d answers: found %q, want %q", seed, calls, got, want)
+			}
+		}
+	}
+}
+
+// named are all names of a tree, by path.
+func named(t *testing.T, text string) (out []string) {
+	t.Helper()
+	var walk func(prefix string, list []node)
+	walk = func(prefix string, list []node) {
+		for _, n := range list {
+			out = append(out, prefix+n.Name)
+			walk(prefix+n.Name+"/", n.Children)
+		}
+	}
+	walk("", treeOf(t, text))
+	return out
+}
+
+// A walk goes no further than its answer does, but for a few directories: it never
+// loads a tree. Their listings are what it holds.
+func TestWalkHoldsLittle(t *testing.T) {
+	b := start(t, func(c *tools.Config) { c.Answer = 2000 }, nil)
+	dir := b.root("code", guard.ReadOnly)
+	for i := range 400 {
+		sub := filepath.Join(dir, fmt.Sprintf("d%03d", i))
+		must(t, os.Mkdir(sub, 0o700))
+		must(t, os.WriteFile(filepath.Join(sub, "f.txt"), []byte("text\n"), 0o600))
+	}
+	b.connect("2025-11-25")
+	const ahead = 4
+	for name, args := range map[string]m{
+		"directory_tree":      {"path": "code"},
+		"search_files":        {"path": "code", "pattern": "**"},
+		"search_within_files": {"path": "code", "substring": "text"},
+	} {
+		before := len(b.recs.Of(names.OpOpendir))
+		text, note, failed := b.call(name, args)
+		if failed || !strings.Contains(note, "cursor") {
+			t.Errorf("%s: %s %s", name, text, note)
+		}
+		entered := map[string]bool{}
+		for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune("/\" \n", r) }) {
+			if len(word) == 4 && strings.HasPrefix(word, "d") {
+				entered[word] = true
+			}
+		}
+		if n := len(b.recs.Of(names.OpOpendir)) - before; n > 1+len(entered)+ahead || len(entered) < 10 {
+			t.Errorf("%s: %d directories were listed for %d", name, n, len(entered))
+		}
+	}
+}
