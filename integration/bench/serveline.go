@@ -16,8 +16,13 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// maxAnswer bounds what a server may answer, bytes.
-const maxAnswer = 64 << 20
+// Bounds, bytes. Looking for an error in a longer answer would cost more than the
+// server does; those are longer than any error because whoever asks says how long
+// they are at least.
+const (
+	maxAnswer = 64 << 20 // what a server may answer
+	maxError  = 64 << 10 // an answer that may be an error
+)
 
 // lineHost is a host that costs next to nothing, so that what is measured is the
 // server: of an answer it reads the id, the length and whether it is an error. It
@@ -76,7 +81,7 @@ func (h *lineHost) read(out io.Reader) {
 			continue // a notification
 		}
 		a := answered{size: len(line)}
-		if bytes.Contains(line, []byte(`"isError":true`)) || bytes.Contains(line, []byte(`"error":{`)) {
+		if len(line) <= maxError && (bytes.Contains(line, []byte(`"isError":true`)) || bytes.Contains(line, []byte(`"error":{`))) {
 			a.err = fmt.Errorf("the server answered %.300s", line)
 		}
 		h.mu.Lock()
