@@ -355,8 +355,10 @@ func (s *Session) waitServed() {
 }
 
 // heldAfter is how long an unmounted session waits before it says that
-// somebody holds it: without holders the kernel lets go within milliseconds.
-const heldAfter = 500 * time.Millisecond
+// somebody holds it: without holders the kernel lets go within milliseconds, but
+// whoever is just making a mount namespace (a container that starts, a run of our
+// own) has copies of all mounts for a moment.
+const heldAfter = 2 * time.Second
 
 // end revokes every root and unmounts, once; every caller returns when that is
 // done.
