@@ -30,7 +30,7 @@ const settle = 100 * time.Millisecond
 // write in it would be an event, and it tells nothing more.
 type availability struct {
 	s       *Session
-	watcher *fsnotify.Watcher // nil: none to be had, rechecks only
+	watcher *fsnotify.Watcher // nil: not yet, or none to be had: rechecks only
 	done    chan struct{}
 	changed chan struct{}
 	seen    uint64 // highest epoch that sync has met; of the one goroutine that calls it
@@ -41,24 +41,52 @@ type availability struct {
 	busy    map[guard.RootName]bool // being looked at
 }
 
-func watchRoots(ctx context.Context, s *Session) (*availability, error) {
+// watchAfter is when a session begins to watch: not before it has lasted for a
+// moment. A short run would wait for the kernel to let go of its watches, which
+// takes longer than all else at its end (10 ms, measured).
+const watchAfter = 250 * time.Millisecond
+
+// outlasts waits, and reports whether the session goes on after that.
+func outlasts(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+func watchRoots(ctx context.Context, s *Session) *availability {
 	a := &availability{
 		s: s, done: make(chan struct{}), changed: make(chan struct{}, 1),
 		busy: map[guard.RootName]bool{}, parents: map[string]bool{},
 	}
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		s.log.Warn("roots are only looked at now and then: inotify is not to be had",
-			"every", RecheckEvery, "error", err, "remedy", "raise fs.inotify.max_user_instances")
-	} else {
-		a.watcher = w
-	}
-	a.sync()
 	for _, st := range s.reg.Roots() {
 		a.notePermissions(st)
 	}
 	go a.run(ctx)
-	return a, nil
+	return a
+}
+
+// watch begins to watch, and looks at all that there is.
+func (a *availability) watch(ctx context.Context) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		a.s.log.Warn("roots are only looked at now and then: inotify is not to be had",
+			"every", RecheckEvery, "error", err, "remedy", "raise fs.inotify.max_user_instances")
+	} else {
+		a.watcher = w
+	}
+	a.resync(ctx)
+}
+
+// resync watches what there is now, and looks at what is new.
+func (a *availability) resync(ctx context.Context) {
+	for _, name := range a.sync() {
+		a.recheck(ctx, name) // what happened before it was watched
+	}
 }
 
 // close waits until nothing of it runs any more. The context must have ended.
@@ -74,6 +102,10 @@ func (a *availability) update() {
 
 func (a *availability) run(ctx context.Context) {
 	defer close(a.done)
+	if !outlasts(ctx, watchAfter) {
+		return
+	}
+	a.watch(ctx)
 	var events <-chan fsnotify.Event
 	var errs <-chan error
 	if a.watcher != nil {
@@ -91,9 +123,7 @@ func (a *availability) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.changed:
-			for _, name := range a.sync() {
-				a.recheck(ctx, name) // what happened before it was watched
-			}
+			a.resync(ctx)
 		case e := <-events:
 			for _, name := range a.rootsAt(e.Name) {
 				if len(due) == 0 {

@@ -24,15 +24,29 @@ type confState struct {
 	problem  string // why the file's present state is not in force
 }
 
-// watchConfig applies the configuration's changes from now on.
-func (s *Session) watchConfig(ctx context.Context) (<-chan struct{}, error) {
+// watchConfig applies the configuration's changes, those of before included, from
+// soon on. The channel is closed when it has stopped; nil if there is nothing to
+// watch.
+func (s *Session) watchConfig(ctx context.Context) <-chan struct{} {
 	s.mu.Lock()
 	s.conf.current, s.conf.profile = s.opt.Config, s.opt.Profile
 	s.conf.changing = make(chan struct{}, 1)
 	s.mu.Unlock()
 	if s.opt.Config == nil {
-		return nil, nil
+		return nil
 	}
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		if outlasts(ctx, watchAfter) {
+			s.followConfig(ctx)
+		}
+	}()
+	return stopped
+}
+
+// followConfig applies the configuration's changes until the context ends.
+func (s *Session) followConfig(ctx context.Context) {
 	done, err := config.Watch(ctx, s.opt.Config.Path, s.opt.Config.Debounce, func(c *config.Config, err error) {
 		s.reloaded(ctx, c, err)
 	})
@@ -41,13 +55,13 @@ func (s *Session) watchConfig(ctx context.Context) (<-chan struct{}, error) {
 		// inconvenient.
 		s.log.Warn("changes of the configuration are not noticed", "error", err)
 		s.setProblem(err.Error())
-		return nil, nil
+		return
 	}
 	// What was written between the first reading and the watch.
 	if now, err := config.LoadIfPresent(s.opt.Config.Path); err == nil {
 		s.reloaded(ctx, now, nil)
 	}
-	return done, nil
+	<-done
 }
 
 // reloaded is told of each new state of the file. One that cannot be used

@@ -95,7 +95,7 @@ type Session struct {
 	watching  *vfs.Hub                         // for MCP clients that are served tools
 	server    atomic.Pointer[control.Confined] // nil: the session runs none
 	avail     *availability
-	reload    <-chan struct{} // closed when the configuration is not watched any more
+	reload    <-chan struct{} // closed when the configuration is not watched any more; nil: it never is
 	started   time.Time
 	info      mount.Info
 	gone      <-chan struct{} // the mount has left the tree
@@ -230,12 +230,8 @@ func (s *Session) open(ctx context.Context) (err error) {
 	if err := s.watchMount(ctx); err != nil {
 		return err
 	}
-	if s.avail, err = watchRoots(ctx, s); err != nil {
-		return err
-	}
-	if s.reload, err = s.watchConfig(ctx); err != nil {
-		return err
-	}
+	s.avail = watchRoots(ctx, s)
+	s.reload = s.watchConfig(ctx)
 	if s.srv, err = s.dir.Serve(s, s.log); err != nil {
 		return err
 	}
