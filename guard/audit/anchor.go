@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 )
 
@@ -73,20 +74,36 @@ func readSmall(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxAnchor))
 }
 
-// writeAnchor replaces the anchor: after a crash or a power failure the file
-// holds the old or the new content whole.
-func writeAnchor(path string, a anchor) error {
+// writeAnchor replaces the anchor, after what it says is on disk has been synced:
+// after a crash or a power failure the file holds the old or the new content whole.
+// The syncs run side by side, because each waits for the disk.
+func writeAnchor(path string, a anchor, syncs ...func() error) error {
 	b, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}
-	temp, err := writeTemp(path, append(b, '\n'))
-	if err != nil {
-		return err
+	errs := make([]error, len(syncs))
+	var wg sync.WaitGroup
+	for i, f := range syncs {
+		wg.Go(func() { errs[i] = f() })
 	}
-	if err := os.Rename(temp, path); err != nil {
+	temp, err := writeTemp(path, append(b, '\n'))
+	wg.Wait()
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	// The first name in a directory is to stay. Where one is replaced, either
+	// will do.
+	_, was := os.Lstat(path)
+	if err = errors.Join(errs...); err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
 		os.Remove(temp)
 		return err
+	}
+	if was == nil {
+		return nil
 	}
 	return syncDir(filepath.Dir(path))
 }

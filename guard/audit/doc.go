@@ -65,7 +65,8 @@
 //     about a second of refusals, and the allowed records since.
 //   - write(2) is not fsync(2): a crash of the process loses at most 100 ms of
 //     allowed records, a power failure whatever the kernel had not written since
-//     the last anchor. A line torn by a crash is reported, not repaired.
+//     the last anchor, and it may bring the anchor before that back, whole. A line
+//     torn by a crash is reported, not repaired.
 //   - Every file is kept unless Options.Keep asks for pruning, which deletes the
 //     oldest files and tells Options.Pruned. What they held is gone and can no
 //     longer be verified; the chain then begins in the middle, the newest

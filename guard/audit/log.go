@@ -30,6 +30,10 @@ type Log struct {
 	cur      sink   // guarded by amu; changed with wmu held too
 	anchored mark   // guarded by amu: what the anchor file holds
 	curName  string // guarded by amu: base name of cur
+	fresh    bool   // guarded by amu: cur's name has not been synced
+
+	begun    chan struct{} // closed when the first anchor was tried; beginErr is set then
+	beginErr error
 
 	mu       sync.Mutex // guards the fields below
 	enc      *encoder
@@ -193,6 +197,16 @@ func (l *Log) tick() {
 	if !l.closed {
 		l.wakeLocked(retryDelay)
 	}
+}
+
+// Anchored waits for the anchor that Open begins with, and returns its error. After
+// an Open without Options.AnchorLater it returns nil at once.
+func (l *Log) Anchored() error {
+	<-l.begun
+	if l.beginErr != nil {
+		return fmt.Errorf("audit: %w", l.beginErr)
+	}
+	return nil
 }
 
 // Path is the current file.

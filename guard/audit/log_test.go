@@ -359,3 +359,56 @@ func TestAnchorFails(t *testing.T) {
 		t.Errorf("close: %v, status %+v", err, l.Last())
 	}
 }
+
+// With AnchorLater a log takes records at once, and Anchored says what became of
+// the first anchor.
+func TestAnchorLater(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		create func(path string) (sink, error)
+		ok     bool
+	}{
+		{"anchored", createFile, true},
+		{"the disk fails", func(path string) (sink, error) {
+			f, err := createFile(path)
+			return unsynced{f}, err
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := options(t)
+			o.AnchorLater = true
+			l, err := open(o, tt.create)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustRecord(t, l, refusal(t, "a"))
+			if err := l.Anchored(); (err == nil) != tt.ok {
+				t.Errorf("anchored: %v", err)
+			}
+			if a, err := readAnchor(o.Anchor); err != nil || (a != nil) != tt.ok {
+				t.Errorf("anchor %+v, %v", a, err)
+			}
+			if err := l.Close(); (err == nil) != tt.ok {
+				t.Errorf("close: %v", err)
+			}
+			if tt.ok {
+				mustVerify(t, o)
+			} else if left, _ := filepath.Glob(filepath.Join(filepath.Dir(o.Anchor), ".*")); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+			// Without AnchorLater it is Open's error.
+			o.AnchorLater = false
+			if l, err = open(o, tt.create); (err == nil) != tt.ok {
+				t.Errorf("open: %v", err)
+			}
+			if err == nil {
+				mustClose(t, l)
+			}
+		})
+	}
+}
+
+// unsynced is a sink on a disk that fails.
+type unsynced struct{ sink }
+
+func (unsynced) Sync() error { return syscall.EIO }

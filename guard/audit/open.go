@@ -42,7 +42,7 @@ func open(o Options, create func(string) (sink, error)) (_ *Log, err error) {
 			lock.Close()
 		}
 	}()
-	l := &Log{opts: o, create: create, lock: lock}
+	l := &Log{opts: o, create: create, lock: lock, begun: make(chan struct{})}
 	last, err := l.resume()
 	if err != nil {
 		return nil, err
@@ -51,10 +51,13 @@ func open(o Options, create func(string) (sink, error)) (_ *Log, err error) {
 	l.flusher = stopped(l.tick)
 	l.anchorer = stopped(l.anchorTick)
 	l.beginLocked() // nobody else has l yet
-	if err = l.flush(); err == nil {
-		l.amu.Lock()
-		err = l.anchorAmuLocked()
-		l.amu.Unlock()
+	if err = l.flush(); err != nil {
+		err = fmt.Errorf("audit: %w", err)
+	} else {
+		go l.begin()
+		if !o.AnchorLater {
+			err = l.Anchored()
+		}
 	}
 	if err != nil {
 		l.anchorer.Stop()
@@ -64,9 +67,17 @@ func open(o Options, create func(string) (sink, error)) (_ *Log, err error) {
 			l.cur.Close()
 			l.cur = nil
 		}
-		return nil, fmt.Errorf("audit: %w", err)
+		return nil, err
 	}
 	return l, nil
+}
+
+// begin writes the first anchor.
+func (l *Log) begin() {
+	defer close(l.begun)
+	l.amu.Lock()
+	defer l.amu.Unlock()
+	l.beginErr = l.anchorAmuLocked()
 }
 
 // stopped makes a timer that runs f when it is Reset.

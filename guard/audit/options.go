@@ -76,6 +76,9 @@ type Options struct {
 	// Anchor is the file that holds the number and hash of the last anchored
 	// line; its directory is created with mode 0700. One session, one anchor.
 	Anchor string
+	// AnchorLater makes Open return when the new file's header is written, while
+	// it is still being anchored; see Log.Anchored.
+	AnchorLater bool
 	// KeyFile holds the key of PathsHash, by default "audit.key" beside the
 	// anchor. It is made with random contents and mode 0600 when absent.
 	KeyFile string

@@ -83,8 +83,7 @@ func (l *Log) switchWmuLocked(base string, prune []string) error {
 		_ = l.anchorAmuLocked()
 		_ = l.cur.Close() // synced just now; nothing is left to fail
 	}
-	l.cur, l.curName = next, base
-	_ = syncDir(l.opts.Dir) // what it protects from is not promised
+	l.cur, l.curName, l.fresh = next, base, true
 	for _, old := range prune {
 		// What stays behind is deleted by the next Open.
 		path := filepath.Join(l.opts.Dir, old)
@@ -136,19 +135,23 @@ func (l *Log) anchorAmuLocked() error {
 	if m == l.anchored || l.cur == nil {
 		return nil
 	}
-	err := l.cur.Sync()
-	if err == nil {
-		err = writeAnchor(l.opts.Anchor, anchor{
-			Format:  formatVersion,
-			Session: l.opts.Session,
-			Count:   m.seq,
-			Hash:    hex.EncodeToString(m.hash[:]),
-			File:    l.curName,
-			Time:    time.Now().UTC(),
+	syncs := []func() error{l.cur.Sync}
+	if l.fresh {
+		syncs = append(syncs, func() error {
+			_ = syncDir(l.opts.Dir) // what it protects from is not promised
+			return nil
 		})
 	}
+	err := writeAnchor(l.opts.Anchor, anchor{
+		Format:  formatVersion,
+		Session: l.opts.Session,
+		Count:   m.seq,
+		Hash:    hex.EncodeToString(m.hash[:]),
+		File:    l.curName,
+		Time:    time.Now().UTC(),
+	}, syncs...)
 	if err == nil {
-		l.anchored = m
+		l.anchored, l.fresh = m, false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

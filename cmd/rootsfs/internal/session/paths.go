@@ -76,6 +76,7 @@ func (s *Session) openAudit() (*audit.Log, error) {
 	}
 	l, err := audit.Open(audit.Options{
 		Dir: dir, Session: session, Paths: s.opt.AuditPaths, Anchor: anchor, Keep: s.opt.AuditKeep,
+		AnchorLater: true, // Start waits for it when it has done all else
 		Pruned: func(path string) {
 			s.log.Warn("an old audit file was deleted, because audit_keep asks for it", "file", path, "audit_keep", s.opt.AuditKeep)
 		},

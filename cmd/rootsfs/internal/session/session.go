@@ -165,6 +165,9 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.audit.opened().Anchored(); err != nil {
+		return nil, fmt.Errorf("the audit log cannot be opened: %w", err)
+	}
 	s.log.Info("begun", "session", s.dir.Name(), "mountpoint", s.Point(), "roots", len(opt.Roots))
 	return s, nil
 }
