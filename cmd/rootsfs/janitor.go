@@ -112,8 +112,11 @@ func startJanitor(p *private) (*watcher, error) {
 	return &watcher{pipe: w, cmd: cmd}, nil
 }
 
-// dismiss tells the janitor that there is nothing to do.
+// dismiss tells the janitor, if there is one, that there is nothing to do.
 func (j *watcher) dismiss() {
+	if j == nil {
+		return
+	}
 	_, _ = io.WriteString(j.pipe, janitor.Done)
 	_ = j.pipe.Close()
 	_ = j.cmd.Wait()

@@ -18,7 +18,7 @@ type beginning struct {
 	err     error
 }
 
-// begin starts the session, beside the caller.
+// begin starts the session, beside the caller, after the janitor of its mount.
 func (r *runner) begin(ctx context.Context) *beginning {
 	opt := r.plan.session
 	opt.Mount.Point = r.place.point
@@ -35,6 +35,9 @@ func (r *runner) begin(ctx context.Context) *beginning {
 	}
 	go func() {
 		defer close(b.done)
+		if r.janitor, b.err = startJanitor(r.place); b.err != nil {
+			return
+		}
 		done := r.a.waiting("mounting")
 		_, b.err = session.Start(ctx, opt)
 		done()

@@ -94,13 +94,9 @@ func (r *runner) run(ctx context.Context, f *runFlags) (exit sandbox.Exit, err e
 	if r.place, err = makePrivate(*r.plan.session.Mount.Owner); err != nil {
 		return exit, err
 	}
-	if r.janitor, err = startJanitor(r.place); err != nil {
-		r.place.remove()
-		return exit, err
-	}
-	defer r.janitor.dismiss()
-	defer r.place.remove()
 	b := r.begin(ctx)
+	defer func() { r.janitor.dismiss() }() // which b has started
+	defer r.place.remove()
 	startErr := r.start(ctx, f, b)
 	if <-b.done; b.err != nil {
 		return exit, b.err // and then the command was not started

@@ -41,10 +41,11 @@ type availability struct {
 	busy    map[guard.RootName]bool // being looked at
 }
 
-// watchAfter is when a session begins to watch: not before it has lasted for a
-// moment. A short run would wait for the kernel to let go of its watches, which
-// takes longer than all else at its end (10 ms, measured).
-const watchAfter = 250 * time.Millisecond
+// lasting is how long a session has gone on when it is no short run. What only
+// longer ones need waits for that: a short one would have to wait for the kernel to
+// let go of its watches, which takes longer than all else at its end (10 ms,
+// measured).
+const lasting = 250 * time.Millisecond
 
 // outlasts waits, and reports whether the session goes on after that.
 func outlasts(ctx context.Context, d time.Duration) bool {
@@ -102,7 +103,7 @@ func (a *availability) update() {
 
 func (a *availability) run(ctx context.Context) {
 	defer close(a.done)
-	if !outlasts(ctx, watchAfter) {
+	if !outlasts(ctx, lasting) {
 		return
 	}
 	a.watch(ctx)

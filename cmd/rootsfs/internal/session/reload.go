@@ -38,7 +38,7 @@ func (s *Session) watchConfig(ctx context.Context) <-chan struct{} {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		if outlasts(ctx, watchAfter) {
+		if outlasts(ctx, lasting) {
 			s.followConfig(ctx)
 		}
 	}()
