@@ -175,7 +175,7 @@ func (g *Registry) ready(p *Proposal, got Grant) (*root, error) {
 	if err := g.objection(nil, got.Policy); err != nil {
 		return nil, err
 	}
-	rules, err := got.Policy.compile(p.src, got.Policy.Trash.On)
+	rules, err := got.Policy.compile(p.src)
 	if err != nil {
 		return nil, err
 	}

@@ -161,7 +161,7 @@ type Ignore struct {
 
 // compile makes the rules of a policy for a source. It may block where the
 // source does.
-func (p *Patterns) compile(src Source, trash bool) (*ruleset, error) {
+func (p *Policy) compile(src Source) (*ruleset, error) {
 	own, err := p.own()
 	if err != nil {
 		return nil, &Error{Kind: names.Invalid, Err: err}
@@ -174,12 +174,15 @@ func (p *Patterns) compile(src Source, trash bool) (*ruleset, error) {
 	if look != nil {
 		naming = look.Naming()
 	}
+	if p.OtherFileSystems {
+		naming = max(naming, FoldedNames) // what is mounted inside may take them otherwise
+	}
 	opt := pattern.Options{Fold: naming >= FoldedNames}
 	var all []pattern.Rule
 	if !p.NoDefaults && src.File() == "" {
 		all = pattern.Builtin()
 	}
-	if (trash || !p.NoDefaults) && src.File() == "" {
+	if (p.Trash.On || !p.NoDefaults) && src.File() == "" {
 		all = append(all, pattern.Reserved(TrashName)...)
 	}
 	if p.Gitignore && src.File() == "" {

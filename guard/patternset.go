@@ -21,7 +21,9 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 	if r == nil {
 		return &Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s", names.Quote(string(name)))}
 	}
-	rules, err := p.compile(r.src, r.grant.Policy.Trash.On)
+	asked := r.grant.Policy
+	asked.Patterns = p
+	rules, err := asked.compile(r.src)
 	if err != nil {
 		return err
 	}

@@ -77,3 +77,39 @@ func TestPatternsHoldForEverySpelling(t *testing.T) {
 		t.Errorf("listed are %v, %v; want %s", got, err, want)
 	}
 }
+
+// So they do in what is mounted inside a root whose own file system takes names as
+// they are, where a root crosses file systems. R110.
+func TestPatternsHoldForEverySpellingInMountsInside(t *testing.T) {
+	w := newTwin(t, guard.Patterns{NoDefaults: true})
+	for _, root := range []string{"on", "off"} {
+		dir := t.TempDir()
+		if err := os.Mkdir(dir+"/sub", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		mountFoldingAt(t, dir+"/sub")
+		for _, name := range []string{"/sub/Secret", "/sub/kept"} {
+			if err := os.WriteFile(dir+name, []byte("s"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := guard.Policy{Rights: guard.ReadWrite, OtherFileSystems: true, Patterns: guard.Patterns{NoDefaults: true}}
+		if root == "on" {
+			p.Hide, p.Protect = guard.Texts("secret"), guard.Texts("/sub/Kept")
+		}
+		if _, err := w.reg.Grant(bg, guard.Grant{Root: guard.RootName("x" + root), Dir: dir, Origin: "test", Policy: p}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"secret", "SECRET", "Secret"} {
+		w.tried("reading "+name, unix.ENOENT, func(root string) error {
+			_, err := os.ReadFile(w.at("x"+root, "sub/"+name))
+			return err
+		})
+		w.tried("files/read of "+name, names.NotExist, func(root string) error {
+			_, err := w.files.ReadFile(bg, "x"+root+"/sub/"+name)
+			return err
+		})
+	}
+	w.tried("writing KEPT", unix.EACCES, func(root string) error { return os.WriteFile(w.at("x"+root, "sub/KEPT"), nil, 0o644) })
+}

@@ -141,8 +141,14 @@ func (n *foldNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
 // mountFolding shows a new directory as a file system that folds names.
 func mountFolding(t *testing.T) (point string) {
 	t.Helper()
-	needFUSE(t)
 	point = t.TempDir()
+	mountFoldingAt(t, point)
+	return point
+}
+
+func mountFoldingAt(t *testing.T, point string) {
+	t.Helper()
+	needFUSE(t)
 	none := time.Duration(0)
 	srv, err := fs.Mount(point, &foldNode{path: t.TempDir()}, &fs.Options{
 		EntryTimeout: &none, AttrTimeout: &none,
@@ -156,5 +162,4 @@ func mountFolding(t *testing.T) (point string) {
 			t.Error(err)
 		}
 	})
-	return point
 }

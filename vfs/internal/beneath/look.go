@@ -195,7 +195,7 @@ func eachName(buf []byte, f func(name string, typ uint32)) {
 // namings are how file systems take names; those that are not here may take
 // several spellings for one. magic numbers of statfs(2) and linux/magic.h.
 var namings = map[int64]guard.Naming{
-	unix.XFS_SUPER_MAGIC: guard.ExactNames, unix.BTRFS_SUPER_MAGIC: guard.ExactNames,
+	unix.XFS_SUPER_MAGIC: guard.ExactNames /* see xfsNaming */, unix.BTRFS_SUPER_MAGIC: guard.ExactNames,
 	unix.RAMFS_MAGIC: guard.ExactNames, unix.SQUASHFS_MAGIC: guard.ExactNames, 0xE0F5E1E2: guard.ExactNames, // erofs
 	// Those with casefold have it per directory.
 	unix.EXT4_SUPER_MAGIC: guard.MixedNames, unix.F2FS_SUPER_MAGIC: guard.MixedNames, unix.TMPFS_MAGIC: guard.MixedNames,

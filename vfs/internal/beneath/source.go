@@ -185,6 +185,9 @@ func (s *source) readFSType() error {
 	if s.naming, known = namings[magic]; !known {
 		s.naming = guard.FoldedNames
 	}
+	if magic == unix.XFS_SUPER_MAGIC {
+		s.naming = xfsNaming(Dir{FD: s.fd})
+	}
 	if n, ok := remoteTypes[magic]; ok {
 		s.fsType, s.remote = n, true
 	} else if n, ok := localTypes[magic]; ok {

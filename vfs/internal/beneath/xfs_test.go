@@ -1,0 +1,44 @@
+package beneath
+
+import (
+	"encoding/binary"
+	"os"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// An XFS says itself whether it ignores case; one that says nothing may. The call's
+// number tells the kernel how much room there is for the answer.
+func TestXFSNaming(t *testing.T) {
+	if size := uint32(xfsIocGeometry) >> 16 & 0x3fff; size != uint32(unsafe.Sizeof(xfsGeometry{})) {
+		t.Errorf("the call asks for %d bytes, there is room for %d", size, unsafe.Sizeof(xfsGeometry{}))
+	}
+	const ordinary = 0x77ccca // of a file system that mkfs.xfs makes
+	for flags, want := range map[uint32]guard.Naming{ordinary: guard.ExactNames, ordinary | 1<<12: guard.FoldedNames, 0: guard.ExactNames} {
+		var g xfsGeometry
+		binary.NativeEndian.PutUint32(g[92:], flags)
+		if got := g.naming(); got != want {
+			t.Errorf("flags %#x: %v, want %v", flags, got, want)
+		}
+	}
+	// What is no XFS does not answer. ROOTSFS_XFS names a directory on one.
+	dir, want := t.TempDir(), guard.FoldedNames
+	var st unix.Statfs_t
+	if at := os.Getenv("ROOTSFS_XFS"); at != "" {
+		dir, want = at, guard.ExactNames
+	} else if err := unix.Statfs(dir, &st); err != nil || st.Type == unix.XFS_SUPER_MAGIC {
+		want = guard.ExactNames
+	}
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if got := xfsNaming(Dir{FD: fd}); got != want {
+		t.Errorf("%s: %v, want %v", dir, got, want)
+	}
+}
