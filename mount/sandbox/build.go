@@ -57,13 +57,14 @@ type builder struct {
 	limits int // /proc/sys/user, which is hidden by the time it is needed
 	layout *layout
 	notes  []string        // what was left out, and why
+	kept   *kept           // nil: nothing is shown later
 	made   map[string]bool // directories, by mkdirs
 }
 
 // build makes the root described by a base and what tree returns, which may wait
 // for it, and moves this process into it. The mount namespace must be this
-// process's own. What it returns besides the error is what was left out.
-func build(base *layout, tree func() (*layout, error)) ([]string, error) {
+// process's own. The builder it returns has what was left out.
+func build(base *layout, tree func() (*layout, error)) (*builder, error) {
 	// Nothing of ours may reach the host's namespace.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, step(err, "make the mounts private")
@@ -83,7 +84,7 @@ func build(base *layout, tree func() (*layout, error)) ([]string, error) {
 	if b.layout, err = tree(); err != nil {
 		return nil, err
 	}
-	return b.notes, steps(b.skeleton, b.binds, b.tree, b.pivot, b.seal, b.nested)
+	return b, steps(b.skeleton, b.binds, b.tree, b.pivot, b.seal, b.nested)
 }
 
 func steps(all ...func() error) error {
@@ -291,6 +292,9 @@ func (b *builder) tree() error {
 	if l.FlatAt != "" {
 		return b.part(from, l.FlatAt)
 	}
+	if err := b.keep(from); err != nil {
+		return err
+	}
 	for _, top := range l.Tops {
 		if err := b.part(from+top, top); errors.Is(err, unix.ENOENT) {
 			b.notes = append(b.notes, top+" is empty: the tree does not show it")
@@ -341,6 +345,9 @@ func (b *builder) seal() error {
 	defer unix.Close(b.root)
 	if err := unix.Chmod(scratch, 0); err != nil {
 		return step(err, "close %s", scratch)
+	}
+	if err := b.keepRoot(); err != nil {
+		return err
 	}
 	err := unix.MountSetattr(b.root, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 	return step(err, "make the new root read-only")

@@ -2,11 +2,8 @@ package sandbox
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // holes are what stays possible at a level, each a sentence that a person can
@@ -54,34 +51,26 @@ func notes(o *Options, level Level, lay *layout) []string {
 		}
 		return out
 	}
-	fixed := slices.Clone(lay.Nested)
-	for _, r := range o.Roots {
-		if slices.Contains(lay.Tops, r) {
-			fixed = append(fixed, r)
-		}
-	}
-	if len(fixed) > 0 {
-		out = append(out, "These roots are directories at the top, or lie in directories of the system, and do not appear again after they are revoked, until the command is started anew: "+strings.Join(fixed, ", ")+".")
+	if len(lay.Nested) > 0 && (level != Namespaces || len(lay.Spare) == 0) {
+		out = append(out, "These roots lie in directories of the system, and do not appear again after they are revoked, until the command is started anew: "+strings.Join(lay.Nested, ", ")+".")
 	}
 	return out
 }
 
-// rootless are the places inside where no root appears that is granted after the
-// start: the directories of the system, and those that are the command's own.
-func rootless(o *Options, lay *layout) []string {
-	if lay == nil || o.Map == Flat {
-		return nil
+// appears are the places inside where roots appear by themselves, and those where none
+// does that is granted after the start.
+func (l *launch) appears() (follows, closed []string) {
+	switch {
+	case l.layout == nil || l.o.Map == Flat:
+		return nil, nil
+	case l.level != Namespaces || len(l.layout.Spare) == 0:
+		closed = []string{"/"}
 	}
-	return slices.DeleteFunc(slices.Concat(systemDirs, ownDirs), func(dir string) bool { return slices.Contains(lay.Tops, dir) })
+	return slices.Clone(l.layout.Tops), closed
 }
 
 // Appears reports whether a root that is granted after the start appears at its own
-// path inside. closed is Report.Closed. The directories at the top are bound when
-// the command starts: what is below one of them follows the roots, and what one of
-// them is does not.
-func Appears(path string, closed []string) bool {
-	if len(closed) == 0 {
-		return true
-	}
-	return filepath.Dir(path) != "/" && !slices.ContainsFunc(closed, func(dir string) bool { return names.Under(path, dir) })
+// path inside, by what a Report says of its places.
+func Appears(path string, r Report) bool {
+	return follows(path, r.Follows) || !follows(path, r.Closed)
 }

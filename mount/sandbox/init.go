@@ -25,6 +25,7 @@ type initProc struct {
 	notes  []string
 	files  [3]*os.File // the command's standard streams
 	spare  int         // pids for the init's own threads
+	kept   *kept       // to show more of the tree later; nil: nothing is
 }
 
 // sparePids is what the init may use beyond the command's limit: the runtime
@@ -134,11 +135,11 @@ func (p *initProc) namespaces() error {
 	} else {
 		p.on("network namespace", "a loopback interface only")
 	}
-	notes, err := build(p.conf.Layout, p.tree)
-	p.notes = append(p.notes, notes...)
+	b, err := build(p.conf.Layout, p.tree)
 	if err != nil {
 		return err
 	}
+	p.notes, p.kept = append(p.notes, b.notes...), b.kept
 	p.on("minimal root", "read-only; /proc of its own, six devices")
 	if err := unix.Sethostname([]byte(hostName)); err != nil {
 		return step(err, "set the host name")
@@ -243,7 +244,11 @@ func (p *initProc) confine() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return step(err, "close /proc/1")
 	}
-	layer, err := restrict(p.conf.Rules)
+	treeFD := -1
+	if p.kept != nil {
+		treeFD = p.kept.tree
+	}
+	layer, err := restrict(p.conf.Rules, treeFD)
 	if err != nil {
 		return err
 	}
@@ -356,7 +361,12 @@ func (p *initProc) obey(pid int) {
 		if err != nil {
 			p.end(exitStage)
 		}
-		if m.Kind != kindSignal {
+		switch m.Kind {
+		case kindBind, kindUnbind:
+			p.later(m)
+			continue
+		case kindSignal:
+		default:
 			continue
 		}
 		to := pid

@@ -22,6 +22,8 @@ import (
 type rules struct {
 	Read  []string `json:"read"`
 	Write []string `json:"write"`
+	// Spare may be written to as well; relative to the tree.
+	Spare []string `json:"spare,omitempty"`
 	// NoNet also refuses TCP and UDP; it is for levels without a network
 	// namespace, where there is no loopback interface of the command's own.
 	NoNet bool `json:"noNet,omitempty"`
@@ -59,8 +61,9 @@ func landlockABI() int {
 }
 
 // restrict confines the calling thread, and what is started from it, to the
-// rules, as far as this kernel can. no_new_privs must be set.
-func restrict(r rules) (Layer, error) {
+// rules, as far as this kernel can; tree is what their Spare is relative to.
+// no_new_privs must be set.
+func restrict(r rules, tree int) (Layer, error) {
 	layer := Layer{Name: "landlock"}
 	abi := landlockABI()
 	if abi == 0 {
@@ -90,7 +93,7 @@ func restrict(r rules) (Layer, error) {
 	}
 	defer unix.Close(set)
 	for _, p := range r.Read {
-		if err := addRule(set, p, readRights&attr.HandledAccessFS); err != nil {
+		if err := addRule(set, unix.AT_FDCWD, p, readRights&attr.HandledAccessFS); err != nil {
 			return layer, err
 		}
 	}
@@ -99,7 +102,12 @@ func restrict(r rules) (Layer, error) {
 		if names.Under(p, "/dev") {
 			rights |= ll.AccessFSIoctlDev
 		}
-		if err := addRule(set, p, rights&attr.HandledAccessFS); err != nil {
+		if err := addRule(set, unix.AT_FDCWD, p, rights&attr.HandledAccessFS); err != nil {
+			return layer, err
+		}
+	}
+	for _, p := range r.Spare {
+		if err := addRule(set, tree, p, writeRights&attr.HandledAccessFS); err != nil {
 			return layer, err
 		}
 	}
@@ -112,8 +120,8 @@ func restrict(r rules) (Layer, error) {
 
 // addRule permits rights on a file, or on a directory and all below it. What is
 // not there, or not for this uid, needs no permission.
-func addRule(set int, path string, rights uint64) error {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+func addRule(set, dir int, path string, rights uint64) error {
+	fd, err := unix.Openat(dir, path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOTDIR) {
 		return nil
 	}

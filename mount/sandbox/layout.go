@@ -86,6 +86,8 @@ type layout struct {
 	// the tree has it; Nested likewise, over what a system directory shows.
 	Tops   []string `json:"tops,omitempty"`
 	Nested []string `json:"nested,omitempty"`
+	// Spare are Options.Spare, where something can be shown later.
+	Spare []string `json:"spare,omitempty"`
 
 	TmpSize int64 `json:"tmpSize"`
 }
@@ -139,6 +141,9 @@ func (l *layout) with(o *Options, places Places) (*layout, error) {
 	}
 	whole.Links, whole.Binds = slices.Clip(l.Links), slices.Clip(l.Binds)
 	whole.TreeFrom = o.Tree
+	if o.Map == Same {
+		whole.Spare = o.Spare
+	}
 	whole.tree(o)
 	whole.private(o, places)
 	for _, p := range o.Interpreters {
@@ -297,5 +302,6 @@ func (l *layout) rules() rules {
 		r.Write = append(r.Write, l.FlatAt)
 	}
 	r.Write = append(append(r.Write, l.Tops...), l.Nested...)
+	r.Spare = l.Spare
 	return r
 }

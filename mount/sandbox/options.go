@@ -92,6 +92,10 @@ type Options struct {
 	// for Map Same: they decide whether /tmp, /var and /run are private or
 	// the tree's, and which paths below system directories are replaced.
 	Roots []string
+	// Spare are directories of the tree, by their paths in it, in which it shows
+	// nothing yet: with them Process.Bind can show roots, in Map Same at level
+	// Namespaces, that come where no directory was bound at the start.
+	Spare []string
 	// Env is the command's environment (see Environ). Start adds what names
 	// the private places, unless Env has it.
 	Env []string

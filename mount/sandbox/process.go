@@ -23,6 +23,7 @@ type Process struct {
 	group   *memGroup
 	left    []string // what the init could not show, for tests and debugging
 	pid     int
+	later   later
 
 	relay  relay
 	ours   [3]*os.File   // the caller's ends of streams that were not given
@@ -126,8 +127,11 @@ func (p *Process) supervise(stop func() bool) {
 		if err != nil {
 			break
 		}
-		if m.Kind == kindExited {
+		switch m.Kind {
+		case kindExited:
 			p.exit, ended = Exit{m.Code, unix.Signal(m.Signal)}, true
+		case kindDone:
+			p.later.answered(m)
 		}
 	}
 	<-p.dead

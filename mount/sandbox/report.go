@@ -51,9 +51,12 @@ type Report struct {
 	Holes []string `json:"holes,omitempty"`
 	// Notes are limits of what the command sees, each a sentence.
 	Notes []string `json:"notes,omitempty"`
-	// Closed are places inside where no further root appears; see Appears. Empty:
-	// every root appears.
-	Closed []string `json:"closed,omitempty"`
+	// Follows are the directories inside in which each root appears, whenever it
+	// is granted; Closed those in which none does that is granted later, but for
+	// Follows: see Appears. Without Closed every root appears, with Process.Bind
+	// where it does not follow.
+	Follows []string `json:"follows,omitempty"`
+	Closed  []string `json:"closed,omitempty"`
 	// Levels is what Probe found, strongest first.
 	Levels []Reach `json:"levels,omitempty"`
 }

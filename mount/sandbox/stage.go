@@ -99,6 +99,10 @@ type message struct {
 	Error  string   `json:"error,omitempty"`
 	Errno  int      `json:"errno,omitempty"`
 	Step   string   `json:"step,omitempty"` // one of the steps below
+	// To the init: what to show of the tree, and where. The answer has the same
+	// Code.
+	From string `json:"from,omitempty"`
+	At   string `json:"at,omitempty"`
 }
 
 // The kinds of message.
@@ -111,6 +115,9 @@ const (
 	kindExited   = "exited"
 	kindFailed   = "failed"
 	kindSignal   = "signal"
+	kindBind     = "bind"   // to the init
+	kindUnbind   = "unbind" // to the init
+	kindDone     = "done"   // one of these two, or Error
 )
 
 // The steps at which an init can fail: the caller falls back to another level

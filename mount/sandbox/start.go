@@ -320,7 +320,11 @@ func (p *Process) await(l *launch) error {
 			p.report = Report{
 				Level: p.level, Name: p.level.String(), UID: l.o.UID, GID: l.o.GID, Layers: layers,
 				Holes: holes(l.o, p.level, layers), Notes: notes(l.o, p.level, l.layout),
-				Closed: rootless(l.o, l.layout),
+			}
+			p.report.Follows, p.report.Closed = l.appears()
+			p.later.can = l.level == Namespaces && len(l.layout.Spare) > 0
+			if p.later.can {
+				p.later.single, p.later.answers = l.layout.Nested, make(chan message, 1)
 			}
 			p.left = m.Notes
 			return nil

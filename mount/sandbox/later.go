@@ -1,0 +1,101 @@
+package sandbox
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Roots that are granted while the command runs, the caller's side: most appear by
+// themselves, because the directory they lie in was bound at the start. For the
+// others the init binds a part of the tree when it is told to (laterinit.go).
+
+// answerLimit is how long the init has to do what it is told: it needs a few
+// system calls, on a machine that may be busy.
+const answerLimit = 20 * time.Second
+
+// later is what the caller keeps for it.
+type later struct {
+	can     bool
+	follows []string // directories inside that follow the tree
+	single  []string // roots bound one by one at the start
+
+	mu      sync.Mutex   // one question at a time; guards the field below
+	asked   int          // questions so far
+	answers chan message // from supervise
+}
+
+// Follows reports whether what the tree shows at a path is at that path inside by
+// itself, whenever it comes.
+func (p *Process) Follows(path string) bool { return follows(path, p.report.Follows) }
+
+func follows(path string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return names.Under(path, dir) })
+}
+
+// Single are the roots that Start has bound one by one. They do not follow the
+// tree: one that has ended stays as it was until Unbind, or Bind again.
+func (p *Process) Single() []string { return slices.Clone(p.later.single) }
+
+// CanBind reports whether Bind can work: at level Namespaces, with Options.Spare.
+func (p *Process) CanBind() bool { return p.later.can }
+
+// Bind shows a file or directory of the tree, by its path there, at a path inside,
+// over whatever is there. What it is to lie in is made where it can be: in what is
+// the command's own. The command may write there if the tree lets it, and from is
+// one of Options.Spare, or lies in a place where it may write anyway (Landlock's
+// rules are the ones it was started with). It returns when that is so.
+func (p *Process) Bind(from, at string) error {
+	return p.ask(message{Kind: kindBind, From: from, At: at})
+}
+
+// Unbind takes away what Bind, or Start (see Single), has shown at a path.
+func (p *Process) Unbind(at string) error { return p.ask(message{Kind: kindUnbind, At: at}) }
+
+// ask has the init do something, and waits until it has.
+func (p *Process) ask(m message) error {
+	l := &p.later
+	if !l.can {
+		return cannot("nothing can be shown at %s while the command runs: its confinement was not made for it", m.At)
+	}
+	if !filepath.IsAbs(m.At) || filepath.Clean(m.At) != m.At || m.At == "/" || strings.IndexByte(m.At, 0) >= 0 {
+		return invalid("%q is not an absolute path without . and .. below /", m.At)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked++
+	m.Code = l.asked
+	if err := send(p.sock, m); err != nil {
+		return failed("ask for %s inside: %v", m.At, err)
+	}
+	limit := time.NewTimer(answerLimit)
+	defer limit.Stop()
+	for {
+		select {
+		case a := <-l.answers:
+			switch {
+			case a.Code != m.Code: // to a question that was given up
+			case a.Error != "":
+				return failed("%s inside: %s", m.At, a.Error)
+			default:
+				return nil
+			}
+		case <-p.dead:
+			return failed("%s inside: the command has ended", m.At)
+		case <-limit.C:
+			return failed("%s inside: no answer within %v", m.At, answerLimit)
+		}
+	}
+}
+
+// answered passes the init's answer on; it never waits.
+func (l *later) answered(m message) {
+	select {
+	case l.answers <- m:
+	default: // nobody asks any more
+	}
+}

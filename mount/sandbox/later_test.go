@@ -1,0 +1,203 @@
+package sandbox
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// inner is a shell inside that is talked to.
+type inner struct {
+	t   *testing.T
+	p   *Process
+	out *bufio.Reader
+}
+
+func startShell(t *testing.T, o Options) *inner {
+	t.Helper()
+	o.Args = []string{"sh"}
+	p, err := Start(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &inner{t, p, bufio.NewReader(p.Stdout())}
+	t.Cleanup(func() {
+		p.Stdin().Close()
+		if exit, err := p.Wait(); err != nil || exit.Signal != 0 {
+			t.Errorf("the shell ended with %+v, %v", exit, err)
+		}
+		p.Stdout().Close()
+		p.Stderr().Close()
+	})
+	return s
+}
+
+// do runs a line and returns what it said.
+func (s *inner) do(format string, args ...any) string {
+	s.t.Helper()
+	fmt.Fprintf(s.p.Stdin(), "{ %s; } 2>&1; echo; echo '<end>'\n", fmt.Sprintf(format, args...))
+	var said strings.Builder
+	for {
+		line, err := s.out.ReadString('\n')
+		if err != nil {
+			s.t.Fatalf("after %q: %v", said.String(), err)
+		}
+		if line == "<end>\n" {
+			return strings.TrimSpace(said.String())
+		}
+		said.WriteString(line)
+	}
+}
+
+func (s *inner) want(want, format string, args ...any) {
+	s.t.Helper()
+	if got := s.do(format, args...); got != want {
+		s.t.Errorf("%s: %q, want %q", fmt.Sprintf(format, args...), got, want)
+	}
+}
+
+// spareTree has two spare directories that the command may write to, and a file.
+func spareTree(t *testing.T) string {
+	t.Helper()
+	point := tree(t, "spare/0", "spare/1", "spare/2", "home/u/code")
+	for i := range 3 {
+		dir := fmt.Sprintf("%s/spare/%d", point, i)
+		put(t, dir+"/f", fmt.Sprint("of ", i))
+		if err := os.Chmod(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, point+"/note", "a note")
+	return point
+}
+
+// What is bound while the command runs is there at once, at its path and nowhere
+// else, can be written to, and is gone after Unbind with all that was made for it:
+// at the top, in the system's directories, and in the command's own. R063.
+func TestBind(t *testing.T) {
+	o := Options{Level: Namespaces, Tree: spareTree(t), Spare: []string{"spare/0", "spare/1"}, Roots: []string{"/home/u/code"}}
+	s := startShell(t, o)
+	all := "ls -d /* /etc/* /var/* /var/lib/* /run/* /tmp/* /private/* 2>/dev/null; ls -A /usr/share /usr/local | wc -l; cat /etc/hostname"
+	before := s.do("%s", all)
+	for _, at := range []string{"/no-such-top", "/no-such-top/x/y", "/usr/share", "/usr/local/bin", "/etc/new", "/etc/new/x", "/etc", "/var/lib/x", "/run/x/y", "/tmp/x", "/tmp", "/private/tmp/x"} {
+		for range 2 {
+			was := s.do("cat %s/f", at)
+			if err := s.p.Bind("spare/0", at); err != nil {
+				t.Fatalf("%s: %v", at, err)
+			}
+			s.want("of 0", "cat %s/f", at)
+			s.want("new", "cd %s && echo new >made && cat made && rm made", at)
+			s.want("f", "ls -A %s", at)
+			s.want("nodev,nosuid", "sed -n 's,.* %s \\(.*\\) - .*,\\1,p' /proc/self/mountinfo | tail -1 | tr , '\\n' | grep -E '^no(dev|suid)' | sort | paste -sd,", at)
+			// Another one in its place.
+			if err := s.p.Bind("spare/1", at); err != nil {
+				t.Fatalf("%s again: %v", at, err)
+			}
+			s.want("of 1", "cat %s/f", at)
+			// What the command holds does not keep it.
+			s.do("cd %s", at)
+			if err := s.p.Unbind(at); err != nil {
+				t.Fatal(err)
+			}
+			s.do("cd /")
+			s.want(was, "cat %s/f", at)
+		}
+		s.want(before, "%s", all)
+	}
+}
+
+// A file is bound over a file, and a place in the other is one, too.
+func TestBindFile(t *testing.T) {
+	o := Options{Level: Namespaces, Tree: spareTree(t), Spare: []string{"spare/0"}}
+	s := startShell(t, o)
+	for _, at := range []string{"/etc/note", "/no-such-file", "/etc/passwd", "/tmp/note"} {
+		was := s.do("cat %s", at)
+		if err := s.p.Bind("note", at); err != nil {
+			t.Fatalf("%s: %v", at, err)
+		}
+		s.want("a note", "cat %s", at)
+		if err := s.p.Unbind(at); err != nil {
+			t.Fatal(err)
+		}
+		s.want(was, "cat %s", at)
+	}
+	for what, c := range map[string]struct{ from, at string }{
+		"a directory over a file": {"spare/0", "/etc/passwd"}, "a file over a directory": {"note", "/usr"},
+		"something that is not there": {"none", "/x"}, "something outside the tree": {"../x", "/x"}, "by an absolute path": {"/etc", "/x"},
+		"at the root": {"spare/0", "/"}, "at a relative path": {"spare/0", "x"}, "behind a file": {"spare/0", "/etc/passwd/x"},
+	} {
+		if err := s.p.Bind(c.from, c.at); err == nil {
+			t.Errorf("%s can be bound", what)
+		}
+	}
+	s.want("none", "ls -d /x 2>/dev/null || echo none")
+}
+
+// Only what was named as spare may be written to where the command may not write
+// anyway: Landlock's rules are those of the start.
+func TestBindWhatIsNotSpare(t *testing.T) {
+	if landlockABI() == 0 {
+		t.Skip("the kernel has no Landlock")
+	}
+	o := Options{Level: Namespaces, Tree: spareTree(t), Spare: []string{"spare/0"}}
+	s := startShell(t, o)
+	if err := s.p.Bind("spare/2", "/no-such-top"); err != nil {
+		t.Fatal(err)
+	}
+	s.want("of 2", "cat /no-such-top/f")
+	if got := s.do("echo x >/no-such-top/made"); !strings.Contains(got, "Permission denied") {
+		t.Errorf("writing to what is not spare: %q", got)
+	}
+	s.want("none", "cat /.rootsfs/tree/note 2>/dev/null; ls /.rootsfs 2>/dev/null; chmod 755 /.rootsfs 2>/dev/null || echo none")
+}
+
+// A root that Start has bound by itself can be taken away, and bound again.
+func TestUnbindSingle(t *testing.T) {
+	point := spareTree(t)
+	put(t, filepath.Join(point, "usr/share/doc/f"), "of the start")
+	o := Options{Level: Namespaces, Tree: point, Spare: []string{"spare/0"}, Roots: []string{"/usr/share/doc"}}
+	s := startShell(t, o)
+	s.want("of the start", "cat /usr/share/doc/f")
+	if got := s.p.Single(); len(got) != 1 || got[0] != "/usr/share/doc" || s.p.Follows(got[0]) || !s.p.Follows("/home/x") {
+		t.Errorf("single: %q", got)
+	}
+	if err := s.p.Unbind("/usr/share/doc"); err != nil {
+		t.Fatal(err)
+	}
+	s.want("gone", "cat /usr/share/doc/f 2>/dev/null || echo gone")
+	if err := s.p.Bind("spare/0", "/usr/share/doc"); err != nil {
+		t.Fatal(err)
+	}
+	s.want("of 0", "cat /usr/share/doc/f")
+}
+
+// A command cannot have a bind made elsewhere by what it puts in the way in its own
+// directories, nor keep it from being taken away.
+func TestBindHostile(t *testing.T) {
+	o := Options{Level: Namespaces, Tree: spareTree(t), Spare: []string{"spare/0"}}
+	s := startShell(t, o)
+	s.do("ln -s /etc /tmp/link; ln -s /proc/self/root /tmp/magic; echo >/tmp/file; mkdir /tmp/dir; mkfifo /tmp/fifo")
+	for _, at := range []string{"/tmp/link", "/tmp/link/x", "/tmp/magic/etc", "/tmp/file", "/tmp/file/x", "/tmp/fifo"} {
+		if err := s.p.Bind("spare/0", at); err == nil {
+			t.Errorf("bound at %s", at)
+		}
+	}
+	if err := s.p.Bind("spare/0", "/tmp/dir/x"); err != nil {
+		t.Fatal(err)
+	}
+	s.want("of 0", "mv /tmp/dir /tmp/moved; ln -s /usr /tmp/dir; cat /tmp/moved/x/f")
+	if err := s.p.Unbind("/tmp/dir/x"); err != nil {
+		t.Fatal(err)
+	}
+	s.want("gone", "cat /tmp/moved/x/f 2>/dev/null || echo gone")
+	// One that is full of processes can still be shown something.
+	s.do("ulimit -u 3 2>/dev/null; for i in 1 2 3 4 5 6 7 8; do sleep 100 & done 2>/dev/null")
+	if err := s.p.Bind("spare/0", "/late"); err != nil {
+		t.Fatal(err)
+	}
+	s.want("of 0", "while read -r l; do echo \"$l\"; done </late/f; read -r l </late/f || echo \"$l\"")
+}

@@ -1,0 +1,224 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Roots that are granted while the command runs, the init's side: it keeps the
+// whole tree, and a way to write to the minimal root, and binds what it is told to.
+
+// lateAt is where the init keeps the whole tree.
+const lateAt = scratch + "/tree"
+
+// kept is what the init needs to show more of the tree later.
+type kept struct {
+	tree int // the tree
+	root int // the minimal root, where it can be written to
+	// bound are the things shown later.
+	bound map[string]*shownLater
+}
+
+type shownLater struct {
+	under int     // what it is mounted on
+	made  []place // what was made for that, the outermost first
+}
+
+// place is a name in a directory.
+type place struct {
+	dir  int
+	name string
+	file bool
+}
+
+// keep binds the tree where nobody gets to it, and keeps it.
+func (b *builder) keep(from string) error {
+	if len(b.layout.Spare) == 0 {
+		return nil
+	}
+	if err := b.part(from, lateAt); err != nil {
+		return err
+	}
+	fd, err := b.open(lateAt, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return step(err, "find the tree of roots")
+	}
+	b.kept = &kept{tree: fd, bound: map[string]*shownLater{}}
+	return nil
+}
+
+// keepRoot keeps a way to write to the minimal root, before that is closed.
+func (b *builder) keepRoot() (err error) {
+	if b.kept == nil {
+		return nil
+	}
+	b.kept.root, err = unix.OpenTree(b.root, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	return step(err, "copy the mount of the new root")
+}
+
+// later does what the caller asks for, and answers. The thread it runs on is not
+// the one that was confined, so it may mount: see confine.
+func (p *initProc) later(m message) {
+	err := errors.New("this confinement was not made for it")
+	if p.kept != nil {
+		if m.Kind == kindBind {
+			err = p.kept.bind(m.From, m.At)
+		} else {
+			err = p.kept.unbind(m.At)
+		}
+	}
+	a := message{Kind: kindDone, Code: m.Code}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	_ = send(controlFD, a) // a caller that is gone needs no answer
+}
+
+// bind shows a part of the tree. Everything is named by descriptors, since what
+// lies on the way may be the command's.
+func (k *kept) bind(from, at string) error {
+	if k.bound[at] != nil {
+		if err := k.unbind(at); err != nil {
+			return err
+		}
+	}
+	src, err := unix.Openat2(k.tree, from, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return step(err, "find %s in the tree", from)
+	}
+	defer unix.Close(src)
+	var st unix.Stat_t
+	if err := unix.Fstat(src, &st); err != nil {
+		return step(err, "look at %s in the tree", from)
+	}
+	s := &shownLater{}
+	if s.under, err = k.point(at, st.Mode&unix.S_IFMT != unix.S_IFDIR, s); err == nil {
+		// Not by open_tree: nested has forbidden what it would take.
+		err = step(unix.Mount(ownFD(src), ownFD(s.under), "", unix.MS_BIND, ""), "mount %s", at)
+	}
+	if err != nil {
+		s.remove()
+		return err
+	}
+	k.bound[at] = s
+	return nil
+}
+
+func ownFD(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// inside opens a path as the command would see it, but follows no link.
+func inside(path string) (int, error) {
+	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
+}
+
+// point finds what a mount at a path goes on, and makes it if it is not there.
+func (k *kept) point(at string, file bool, s *shownLater) (int, error) {
+	fd, err := inside(at)
+	dir := "/"
+	for rest := at[1:]; errors.Is(err, unix.ENOENT); {
+		name, more, deeper := strings.Cut(rest, "/")
+		next, nextErr := inside(filepath.Join(dir, name))
+		if errors.Is(nextErr, unix.ENOENT) {
+			next, nextErr = k.make(dir, name, file && !deeper, s)
+		}
+		if nextErr != nil {
+			return -1, step(nextErr, "make %s", filepath.Join(dir, name))
+		}
+		if !deeper {
+			fd, err = next, nil
+			break
+		}
+		unix.Close(next)
+		dir, rest = filepath.Join(dir, name), more
+	}
+	if err != nil {
+		return -1, step(err, "find %s", at)
+	}
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	switch isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR; {
+	case err != nil:
+	case file && isDir:
+		err = unix.EISDIR
+	case !file && !isDir:
+		err = unix.ENOTDIR
+	default:
+		return fd, nil
+	}
+	unix.Close(fd)
+	return -1, step(err, "mount on %s", at)
+}
+
+// make makes a name in a directory: of the minimal root's, which is read-only for
+// everybody else, or of the command's own.
+func (k *kept) make(dir, name string, file bool, s *shownLater) (int, error) {
+	parent, err := inside(dir)
+	if err != nil {
+		return -1, err
+	}
+	var here, root unix.Stat_t
+	if err := errors.Join(unix.Fstat(parent, &here), unix.Fstat(k.root, &root)); err != nil {
+		unix.Close(parent)
+		return -1, err
+	}
+	if here.Dev == root.Dev {
+		unix.Close(parent)
+		// What is at the root's top is where it seems to be: of the binds
+		// only those of /proc are of its own file system.
+		if parent, err = unix.Openat2(k.root, dir, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS}); err != nil {
+			return -1, err
+		}
+	}
+	if file {
+		err = unix.Mknodat(parent, name, unix.S_IFREG|0o644, 0)
+	} else {
+		err = unix.Mkdirat(parent, name, 0o755)
+	}
+	if err != nil {
+		unix.Close(parent)
+		return -1, err
+	}
+	s.made = append(s.made, place{parent, name, file})
+	return inside(filepath.Join(dir, name))
+}
+
+// remove lets go of what something is mounted on, and removes what was made for it
+// as far as nobody has put anything there.
+func (s *shownLater) remove() {
+	if s.under > 0 {
+		unix.Close(s.under)
+	}
+	for _, m := range slices.Backward(s.made) {
+		flags := unix.AT_REMOVEDIR
+		if m.file {
+			flags = 0
+		}
+		_ = unix.Unlinkat(m.dir, m.name, flags)
+		unix.Close(m.dir)
+	}
+}
+
+// unbind takes away what is shown at a path.
+func (k *kept) unbind(at string) error {
+	s := k.bound[at]
+	if s == nil { // since the start
+		fd, err := inside(at)
+		if err != nil {
+			return step(err, "find %s", at)
+		}
+		s = &shownLater{under: fd}
+	}
+	// Whoever is in it keeps it, with what the tree says to that.
+	err := unix.Unmount(ownFD(s.under), unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) { // nothing is mounted there any more
+		return step(err, "unmount %s", at)
+	}
+	delete(k.bound, at)
+	s.remove()
+	return nil
+}
