@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -201,9 +202,13 @@ func (a *app) sayUnseen(ctx context.Context, c *control.Client, roots []control.
 	if err != nil || st.Server == nil {
 		return // it ended meanwhile, or there is no command
 	}
+	seen := sandbox.Report{Follows: st.Server.Follows, Closed: st.Server.Closed}
 	for _, r := range roots {
-		if !sandbox.Appears(r.Resolved, st.Server.Closed) {
-			fmt.Fprintf(a.stderr, "rootsfs: the running command does not see %s, which is a directory at the top, or lies in one that is its own or the system's: it reaches the root by files/* only, or start it anew with the root\n", shown(r.Resolved))
+		switch {
+		case !sandbox.Appears(r.Resolved, seen):
+			fmt.Fprintf(a.stderr, "rootsfs: the running command does not see %s: it reaches the root by files/* only, or start it anew with the root\n", shown(r.Resolved))
+		case slices.Contains(st.Server.Fixed, r.Resolved):
+			fmt.Fprintf(a.stderr, "rootsfs: the running command can only read %s: it writes there by files/* only, or start it anew with the root\n", shown(r.Resolved))
 		}
 	}
 }

@@ -69,10 +69,11 @@ func (b *beginning) release() error {
 // locate fills in what depends on the session's mount, and makes the kept home:
 // not earlier, because the session may refuse it.
 func (r *runner) locate(box *sandbox.Options) error {
-	box.Tree = r.s.Point()
+	box.Tree, r.epochs = r.s.Point(), map[string]uint64{}
 	for _, st := range r.s.Registry().Roots() {
 		if box.Map == sandbox.Same {
 			box.Roots = append(box.Roots, st.Grant.Resolved)
+			r.epochs[st.Grant.Resolved] = st.Epoch
 		}
 	}
 	if box.Dir == "" {

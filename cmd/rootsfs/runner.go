@@ -34,9 +34,11 @@ type runner struct {
 	s       *session.Session
 	proc    *sandbox.Process
 	learned *learned
-	umask   int           // that we were started with
-	stop    chan struct{} // closed to end the session
-	over    chan error    // what the session ended with
+	told    control.Confined  // what status was told at the start
+	epochs  map[string]uint64 // of the roots that the command found, by their paths
+	umask   int               // that we were started with
+	stop    chan struct{}     // closed to end the session
+	over    chan error        // what the session ended with
 }
 
 // runCommand is `rootsfs run`.
@@ -106,6 +108,7 @@ func (r *runner) run(ctx context.Context, f *runFlags) (exit sandbox.Exit, err e
 	if startErr != nil {
 		return exit, startErr
 	}
+	defer r.showLater()()
 	events, unsubscribe := r.s.Subscribe()
 	defer unsubscribe()
 	go r.relay(signals)
@@ -201,7 +204,7 @@ func (r *runner) report(box *sandbox.Options) {
 	c := control.Confined{
 		Command: box.Args, PID: r.proc.PID(), Started: time.Now(), UID: rep.UID, Confinement: rep.Name,
 		Map: "same", Net: box.Net, Layers: []control.Layer{}, Holes: rep.Holes, Interpreters: r.plan.implicit,
-		Notes: rep.Notes, Closed: rep.Closed,
+		Notes: rep.Notes, Follows: rep.Follows, Closed: rep.Closed,
 	}
 	if box.Map == sandbox.Flat {
 		c.Map = "flat"
@@ -209,6 +212,7 @@ func (r *runner) report(box *sandbox.Options) {
 	for _, l := range rep.Layers {
 		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: l.Detail})
 	}
+	r.told = c
 	r.s.SetServer(c)
 	for _, l := range rep.Layers {
 		if l.State == sandbox.NotAvailable {

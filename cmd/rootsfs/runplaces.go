@@ -24,7 +24,12 @@ func (p *plan) places() error {
 	}
 	p.session.Mount.Owner = &guard.User{UID: p.box.UID, GID: p.box.GID}
 	if p.box.Map == sandbox.Same {
-		p.session.Mount.Layout = mount.Layout{ByPath: true, Tops: sandbox.TopDirs()}
+		// /tmp, /var and /run are bound if a root lies there at the start.
+		tops := append(sandbox.TopDirs(), "tmp", "var", "run")
+		p.session.Mount.Layout = mount.Layout{ByPath: true, Tops: tops, Spare: spareDirs}
+		for i := range spareDirs {
+			p.box.Spare = append(p.box.Spare, mount.SparePath(i))
+		}
 	}
 	if p.box.Home != "" {
 		if err := p.homeOutside(); err != nil {

@@ -21,8 +21,8 @@ const answerLimit = 20 * time.Second
 // later is what the caller keeps for it.
 type later struct {
 	can     bool
-	follows []string // directories inside that follow the tree
 	single  []string // roots bound one by one at the start
+	writes  []string // where Landlock lets the command write
 
 	mu      sync.Mutex   // one question at a time; guards the field below
 	asked   int          // questions so far
@@ -40,6 +40,10 @@ func follows(path string, dirs []string) bool {
 // Single are the roots that Start has bound one by one. They do not follow the
 // tree: one that has ended stays as it was until Unbind, or Bind again.
 func (p *Process) Single() []string { return slices.Clone(p.later.single) }
+
+// Writes reports whether what Bind shows at a path may be written to, if the tree
+// lets it and whatever it shows.
+func (p *Process) Writes(at string) bool { return follows(filepath.Dir(at), p.later.writes) }
 
 // CanBind reports whether Bind can work: at level Namespaces, with Options.Spare.
 func (p *Process) CanBind() bool { return p.later.can }

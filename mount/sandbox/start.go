@@ -324,7 +324,7 @@ func (p *Process) await(l *launch) error {
 			p.report.Follows, p.report.Closed = l.appears()
 			p.later.can = l.level == Namespaces && len(l.layout.Spare) > 0
 			if p.later.can {
-				p.later.single, p.later.answers = l.layout.Nested, make(chan message, 1)
+				p.later.single, p.later.writes, p.later.answers = l.layout.Nested, l.conf.Rules.Write, make(chan message, 1)
 			}
 			p.left = m.Notes
 			return nil

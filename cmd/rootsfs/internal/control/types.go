@@ -118,10 +118,13 @@ type Confined struct {
 	Holes       []string `json:"holes"`
 	Map         string   `json:"map"` // same or flat
 	Net         bool     `json:"net"`
-	// Notes are limits of what it sees; Closed the places inside where no further
-	// root appears.
-	Notes  []string `json:"notes,omitempty"`
-	Closed []string `json:"closed,omitempty"`
+	// Notes are limits of what it sees. A root that is granted later appears in
+	// the directories of Follows, and does not in those of Closed otherwise; those
+	// of Fixed it sees and cannot write to, before it is started anew.
+	Notes   []string `json:"notes,omitempty"`
+	Follows []string `json:"follows,omitempty"`
+	Closed  []string `json:"closed,omitempty"`
+	Fixed   []string `json:"fixed,omitempty"`
 	// Interpreters are the roots that were granted so that the command runs.
 	Interpreters []string `json:"interpreters,omitempty"`
 }

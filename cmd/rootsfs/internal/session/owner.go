@@ -96,6 +96,9 @@ func (s *Session) recent() []control.Operation {
 // SetServer tells `rootsfs status` what the session confines.
 func (s *Session) SetServer(c control.Confined) { s.server.Store(&c) }
 
+// Show has a spare directory of the session's mount show a root: see mount.Mount.
+func (s *Session) Show(spare int, root guard.RootName) error { return s.mnt.Show(spare, root) }
+
 func (s *Session) describe(r guard.Status) control.Root {
 	s.mu.Lock()
 	perm := s.perms[r.Epoch]

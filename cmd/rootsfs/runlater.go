@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Most roots that are granted while the command runs appear by themselves: the
+// directory at the top that they lie in, or are, was bound when it started. The
+// others are bound one by one: those in the system's and the command's own
+// directories, and directories that were made at the top since.
+
+// spareDirs is how many of those there can be at a time, besides single files.
+// Each costs the start a look-up and a rule of Landlock's.
+const spareDirs = 8
+
+// laterRoots has the command see them. It is a guard.View: when a grant is
+// answered, its root is there.
+type laterRoots struct {
+	r *runner
+
+	mu    sync.Mutex // guards the fields below; held while the command's init works
+	bound map[string]boundRoot
+	spare [spareDirs]guard.RootName
+}
+
+// boundRoot is what is bound at a path inside.
+type boundRoot struct {
+	name  guard.RootName
+	epoch uint64
+	spare int // the directory that shows it; -1: it is bound itself
+}
+
+// showLater begins to; the function it returns ends it.
+func (r *runner) showLater() (end func()) {
+	if !r.proc.CanBind() {
+		return func() {}
+	}
+	l := &laterRoots{r: r, bound: map[string]boundRoot{}}
+	for _, at := range r.proc.Single() {
+		l.bound[at] = boundRoot{epoch: r.epochs[at], spare: -1}
+	}
+	r.s.Registry().AddView(l)
+	l.follow() // what has changed since the start
+	return func() { r.s.Registry().RemoveView(l) }
+}
+
+// Invalidate implements guard.View.
+func (l *laterRoots) Invalidate(_ context.Context, c guard.Change) error {
+	switch c.Kind {
+	case guard.ChangeAdded:
+		l.follow()
+	case guard.ChangeEnded:
+		// The mount refuses already: what stood there before may come back
+		// when it will.
+		go l.follow()
+	}
+	return nil
+}
+
+// follow makes what is bound what is granted.
+func (l *laterRoots) follow() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	want := l.wanted()
+	for at, b := range l.bound {
+		st, ok := want[at]
+		if ok && (b.epoch == st.Epoch || b.spare >= 0 && b.name == st.Grant.Root) {
+			continue
+		}
+		l.check(at, l.r.proc.Unbind(at))
+		delete(l.bound, at)
+		if b.spare >= 0 {
+			l.spare[b.spare] = ""
+			l.check(at, l.r.s.Show(b.spare, ""))
+		}
+	}
+	c := l.r.told
+	for _, at := range slices.Sorted(maps.Keys(want)) {
+		st := want[at]
+		if _, have := l.bound[at]; !have && !l.check(at, l.bind(at, st)) {
+			c.Closed = append(slices.Clip(c.Closed), at)
+		} else if st.FileRoot && st.Grant.Policy.Rights.Mutating() && !l.r.proc.Writes(at) {
+			c.Fixed = append(c.Fixed, at)
+		}
+	}
+	l.r.s.SetServer(c)
+}
+
+// check logs what the command could not be shown, and reports whether it could.
+func (l *laterRoots) check(at string, err error) bool {
+	select {
+	case <-l.r.proc.Done():
+		return true // there is nobody to see anything
+	default:
+	}
+	if err != nil {
+		l.r.s.Log().Warn("a root cannot be shown to the running command as it should", "path", names.Escape(at), "error", err)
+	}
+	return err == nil
+}
+
+// wanted are the roots that are to be bound, by path: those that do not appear by
+// themselves, or in another.
+func (l *laterRoots) wanted() map[string]guard.Status {
+	roots := l.r.s.Registry().RootsOf(l.r.plan.session.Mount.Subject)
+	slices.SortFunc(roots, func(a, b guard.Status) int { return strings.Compare(a.Grant.Resolved, b.Grant.Resolved) })
+	want := map[string]guard.Status{}
+	for _, st := range roots {
+		at := st.Grant.Resolved
+		inAnother := func(outer string) bool { return names.Under(at, outer) }
+		if at != "/" && !l.r.proc.Follows(at) && !slices.ContainsFunc(slices.Collect(maps.Keys(want)), inAnother) {
+			want[at] = st
+		}
+	}
+	return want
+}
+
+// bind binds one.
+func (l *laterRoots) bind(at string, st guard.Status) error {
+	b := boundRoot{name: st.Grant.Root, epoch: st.Epoch, spare: -1}
+	from := strings.TrimPrefix(at, "/")
+	if !st.FileRoot {
+		if b.spare = slices.Index(l.spare[:], ""); b.spare < 0 {
+			return fmt.Errorf("%d such directories are shown already: start the command anew", spareDirs)
+		}
+		if err := l.r.s.Show(b.spare, b.name); err != nil {
+			return err
+		}
+		from = l.r.plan.box.Spare[b.spare]
+	}
+	if err := l.r.proc.Bind(from, at); err != nil {
+		if b.spare >= 0 {
+			_ = l.r.s.Show(b.spare, "") // it could show the root
+		}
+		return err
+	}
+	if b.spare >= 0 {
+		l.spare[b.spare] = b.name
+	}
+	l.bound[at] = b
+	return nil
+}
