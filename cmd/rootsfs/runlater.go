@@ -29,6 +29,8 @@ type laterRoots struct {
 	mu    sync.Mutex // guards the fields below; held while the command's init works
 	bound map[string]boundRoot
 	spare [spareDirs]guard.RootName
+	// unseen are those that could not be shown, with the reason.
+	unseen map[string]error
 }
 
 // boundRoot is what is bound at a path inside.
@@ -43,7 +45,7 @@ func (r *runner) showLater() (end func()) {
 	if !r.proc.CanBind() {
 		return func() {}
 	}
-	l := &laterRoots{r: r, bound: map[string]boundRoot{}}
+	l := &laterRoots{r: r, bound: map[string]boundRoot{}, unseen: map[string]error{}}
 	for _, at := range r.proc.Single() {
 		l.bound[at] = boundRoot{epoch: r.epochs[at], spare: -1}
 	}
@@ -75,36 +77,42 @@ func (l *laterRoots) follow() {
 		if ok && (b.epoch == st.Epoch || b.spare >= 0 && b.name == st.Grant.Root) {
 			continue
 		}
-		l.check(at, l.r.proc.Unbind(at))
+		l.warn(at, l.r.proc.Unbind(at))
 		delete(l.bound, at)
 		if b.spare >= 0 {
 			l.spare[b.spare] = ""
-			l.check(at, l.r.s.Show(b.spare, ""))
+			l.warn(at, l.r.s.Show(b.spare, ""))
 		}
 	}
-	c := l.r.told
+	c, unseen := l.r.told, map[string]error{}
 	for _, at := range slices.Sorted(maps.Keys(want)) {
 		st := want[at]
-		if _, have := l.bound[at]; !have && !l.check(at, l.bind(at, st)) {
-			c.Closed = append(slices.Clip(c.Closed), at)
+		var err error
+		if _, have := l.bound[at]; !have {
+			err = l.bind(at, st)
+		}
+		if err != nil {
+			c.Closed, unseen[at] = append(slices.Clip(c.Closed), at), err
+			if l.unseen[at] == nil {
+				l.warn(at, err)
+			}
 		} else if st.FileRoot && st.Grant.Policy.Rights.Mutating() && !l.r.proc.Writes(at) {
 			c.Fixed = append(c.Fixed, at)
 		}
 	}
+	l.unseen = unseen
 	l.r.s.SetServer(c)
 }
 
-// check logs what the command could not be shown, and reports whether it could.
-func (l *laterRoots) check(at string, err error) bool {
+// warn logs what the command could not be shown, as long as there is one.
+func (l *laterRoots) warn(at string, err error) {
 	select {
 	case <-l.r.proc.Done():
-		return true // there is nobody to see anything
 	default:
+		if err != nil {
+			l.r.s.Log().Warn("the running command does not see a root as it should", "path", names.Escape(at), "error", err)
+		}
 	}
-	if err != nil {
-		l.r.s.Log().Warn("a root cannot be shown to the running command as it should", "path", names.Escape(at), "error", err)
-	}
-	return err == nil
 }
 
 // wanted are the roots that are to be bound, by path: those that do not appear by

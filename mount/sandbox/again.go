@@ -20,14 +20,20 @@ type underway struct {
 	Conf   config   `json:"conf"`
 	Layers []Layer  `json:"layers"`
 	Notes  []string `json:"notes"`
+	// Tree and Root are the descriptors of kept; 0: nothing is kept.
+	Tree int `json:"tree,omitempty"`
+	Root int `json:"root,omitempty"`
 }
 
 // again goes on as a new program in the root that has been built. It returns only
 // an error.
 func (p *initProc) again() error {
-	f, err := memFile("what was reached", func(f *os.File) error {
-		return json.NewEncoder(f).Encode(underway{p.conf, p.layers, p.notes})
-	})
+	u, pass := underway{Conf: p.conf, Layers: p.layers, Notes: p.notes}, []int{controlFD, configFD}
+	if p.kept != nil {
+		u.Tree, u.Root = p.kept.tree, p.kept.root
+		pass = append(pass, u.Tree, u.Root)
+	}
+	f, err := memFile("what was reached", func(f *os.File) error { return json.NewEncoder(f).Encode(u) })
 	if err != nil {
 		return err
 	}
@@ -36,7 +42,7 @@ func (p *initProc) again() error {
 			return step(err, "pass on what was reached")
 		}
 	}
-	for _, fd := range []int{controlFD, configFD} {
+	for _, fd := range pass {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
 			return step(err, "pass on what was reached")
 		}
@@ -56,5 +62,8 @@ func (p *initProc) resume() error {
 		return step(err, "read what was reached")
 	}
 	p.conf, p.layers, p.notes = u.Conf, u.Layers, u.Notes
+	if u.Tree != 0 {
+		p.kept = newKept(u.Tree, u.Root)
+	}
 	return nil
 }

@@ -34,6 +34,7 @@ func (l *launch) bubblewrap(where Places) error {
 	if err != nil {
 		return err
 	}
+	lay.Spare = nil // bwrap leaves the init no right to mount anything
 	args := l.bwrapNamespaces()
 	more, err := l.bwrapRoot(lay)
 	if err != nil {

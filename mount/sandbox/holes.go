@@ -51,7 +51,7 @@ func notes(o *Options, level Level, lay *layout) []string {
 		}
 		return out
 	}
-	if len(lay.Nested) > 0 && (level != Namespaces || len(lay.Spare) == 0) {
+	if len(lay.Nested) > 0 && len(lay.Spare) == 0 {
 		out = append(out, "These roots lie in directories of the system, and do not appear again after they are revoked, until the command is started anew: "+strings.Join(lay.Nested, ", ")+".")
 	}
 	return out
@@ -63,7 +63,7 @@ func (l *launch) appears() (follows, closed []string) {
 	switch {
 	case l.layout == nil || l.o.Map == Flat:
 		return nil, nil
-	case l.level != Namespaces || len(l.layout.Spare) == 0:
+	case len(l.layout.Spare) == 0:
 		closed = []string{"/"}
 	}
 	return slices.Clone(l.layout.Tops), closed

@@ -20,9 +20,9 @@ const answerLimit = 20 * time.Second
 
 // later is what the caller keeps for it.
 type later struct {
-	can     bool
-	single  []string // roots bound one by one at the start
-	writes  []string // where Landlock lets the command write
+	can    bool
+	single []string // roots bound one by one at the start
+	writes []string // where Landlock lets the command write
 
 	mu      sync.Mutex   // one question at a time; guards the field below
 	asked   int          // questions so far

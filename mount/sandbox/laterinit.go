@@ -36,6 +36,10 @@ type place struct {
 	file bool
 }
 
+func newKept(tree, root int) *kept {
+	return &kept{tree: tree, root: root, bound: map[string]*shownLater{}}
+}
+
 // keep binds the tree where nobody gets to it, and keeps it.
 func (b *builder) keep(from string) error {
 	if len(b.layout.Spare) == 0 {
@@ -48,7 +52,7 @@ func (b *builder) keep(from string) error {
 	if err != nil {
 		return step(err, "find the tree of roots")
 	}
-	b.kept = &kept{tree: fd, bound: map[string]*shownLater{}}
+	b.kept = newKept(fd, -1)
 	return nil
 }
 

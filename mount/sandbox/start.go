@@ -322,8 +322,7 @@ func (p *Process) await(l *launch) error {
 				Holes: holes(l.o, p.level, layers), Notes: notes(l.o, p.level, l.layout),
 			}
 			p.report.Follows, p.report.Closed = l.appears()
-			p.later.can = l.level == Namespaces && len(l.layout.Spare) > 0
-			if p.later.can {
+			if p.later.can = l.layout != nil && len(l.layout.Spare) > 0; p.later.can {
 				p.later.single, p.later.writes, p.later.answers = l.layout.Nested, l.conf.Rules.Write, make(chan message, 1)
 			}
 			p.left = m.Notes

@@ -1,0 +1,260 @@
+package sandbox
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// talk is a shell inside that is talked to.
+type talk struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func (o *outside) talk(level sandbox.Level, flags ...string) *talk {
+	o.t.Helper()
+	args := append([]string{"run", "--name", sessionName, "--level", level.String(), "--mcp", "off"}, flags...)
+	cmd := o.driver(order{Args: o.rootsfs(append(args, "--", "sh")...)})
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	must(o.t, err)
+	out, err := cmd.StdoutPipe()
+	must(o.t, err)
+	must(o.t, cmd.Start())
+	s := &talk{o.t, cmd, in, bufio.NewReader(out)}
+	o.t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			o.t.Errorf("the run: %v", err)
+		}
+	})
+	s.want("hello", "echo hello")
+	return s
+}
+
+// do runs a line inside and returns what it said.
+func (s *talk) do(line string) string {
+	s.t.Helper()
+	fmt.Fprintf(s.in, "{ %s; } 2>&1; echo; echo '<end>'\n", line)
+	var said strings.Builder
+	for {
+		l, err := s.out.ReadString('\n')
+		if err != nil {
+			s.t.Fatalf("%s: %q, %v", line, said.String(), err)
+		}
+		if l == "<end>\n" {
+			return strings.TrimSpace(said.String())
+		}
+		said.WriteString(l)
+	}
+}
+
+func (s *talk) want(want, line string) {
+	s.t.Helper()
+	if got := s.do(line); got != want {
+		s.t.Errorf("%s: %q, want %q", line, got, want)
+	}
+}
+
+// owner runs a command of the owner's.
+func (o *outside) owner(args ...string) string {
+	o.t.Helper()
+	out, err := o.driver(order{Args: o.rootsfs(args...)}).CombinedOutput()
+	if err != nil {
+		o.t.Fatalf("rootsfs %q: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// place is a directory of the host's for one class of places; those of before are
+// made before the command starts.
+func (o *outside) places() (before, after []string) {
+	t := o.t
+	make := func(parent string) string {
+		dir, err := os.MkdirTemp(parent, "rootsfs-later-")
+		must(t, err)
+		t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+		must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("of the host"), 0o644))
+		must(t, os.Chmod(dir, 0o755))
+		must(t, os.Chmod(filepath.Join(dir, "f"), 0o644))
+		o.own(dir)
+		o.own(filepath.Join(dir, "f"))
+		return dir
+	}
+	before = []string{make("/")}
+	for _, parent := range []string{"/", "/srv", "/opt", "/usr/local", "/usr/share", "/etc", "/var/lib", "/var/tmp", "/run", "/tmp"} {
+		if _, err := os.Stat(parent); err == nil {
+			after = append(after, make(parent))
+		}
+	}
+	return before, after
+}
+
+// A root that is granted while the command runs is there when that is answered, at
+// its own path and wherever that is: a directory at the top that was there before
+// or was not, in the system's directories, in the command's own. It can be written
+// to if it is granted so; revoked, it is dead at once, and what is held of it; and
+// nothing else appears with it. R063.
+func TestLater(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			before, _ := o.places()
+			s := o.talk(sandbox.Namespaces)
+			_, after := o.places()
+			all := "ls -A / /etc /run /tmp /var /var/tmp /srv /opt; ls /usr/share /usr/local | grep -v rootsfs-later"
+			found := s.do(all)
+			for _, dir := range append(before, after...) {
+				for _, mode := range []string{"ro", "rw"} {
+					if said := o.owner("roots", "add", "--session", sessionName, "--allow-system", "late="+dir+":"+mode); strings.Contains(said, "running command") {
+						t.Errorf("%s: %s", dir, said)
+					}
+					s.want("of the host", "cat "+dir+"/f")
+					s.want(dir+"\nf", "cd "+dir+" && pwd && ls -A")
+					if got := s.do("echo made >" + dir + "/made && cat " + dir + "/made && rm " + dir + "/made"); (got == "made") != (mode == "rw") {
+						t.Errorf("writing to %s, %s: %q", dir, mode, got)
+					}
+					s.do("cd " + dir + "; exec 5<f")
+					o.owner("revoke", "--session", sessionName, "late")
+					if got := s.do("cat <&5; cat ./f"); strings.Contains(got, "of the host") {
+						t.Errorf("%s after it was revoked: %s", dir, got)
+					}
+					s.do("exec 5<&-; cd /")
+					if !strings.HasPrefix(dir, "/usr") { // which everybody may read
+						if got := s.do("cat " + dir + "/f"); strings.Contains(got, "of the host") {
+							t.Errorf("%s after it was revoked: %s", dir, got)
+						}
+					}
+				}
+			}
+			o.gone("what was made for the roots", func() bool { return s.do(all) == found })
+			status := o.owner("status", "--session", sessionName)
+			if strings.Contains(status, "note:") {
+				t.Errorf("status: %s", status)
+			}
+		})
+	}
+}
+
+// So do those that were there from the start, when they are revoked and granted
+// again, and all of several at once, one in another.
+func TestLaterAgain(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			before, after := o.places()
+			all := append(before, after...)
+			var flags []string
+			for i, dir := range all {
+				must(t, os.Mkdir(filepath.Join(dir, "sub"), 0o755))
+				o.own(filepath.Join(dir, "sub"))
+				must(t, os.WriteFile(filepath.Join(dir, "sub/g"), []byte("deep"), 0o644))
+				flags = append(flags, "--root", fmt.Sprintf("r%d=%s:rw", i, dir))
+			}
+			s := o.talk(sandbox.Namespaces, append(flags, "--allow-system")...)
+			for range 2 {
+				for i, dir := range all {
+					s.want("of the host", "cat "+dir+"/f")
+					o.owner("revoke", "--session", sessionName, fmt.Sprint("r", i))
+					if got := s.do("ls " + dir + "/sub/.."); strings.Contains(got, "f\n") && !strings.HasPrefix(dir, "/usr") {
+						t.Errorf("%s after it was revoked: %q", dir, got)
+					}
+					o.owner("roots", "add", "--session", sessionName, fmt.Sprintf("s%d=%s/sub", i, dir))
+					s.want("deep", "cat "+dir+"/sub/g")
+				}
+				for i, dir := range all {
+					if said := o.owner("roots", "add", "--session", sessionName, "--allow-system", fmt.Sprintf("r%d=%s:rw", i, dir)); strings.Contains(said, "running command") {
+						t.Errorf("%s: %s", dir, said)
+					}
+					s.want("of the host", "cat "+dir+"/f")
+					s.want("deep", "cat "+dir+"/sub/g")
+					s.want("refused", "echo x 2>/dev/null >"+dir+"/sub/g || echo refused")
+					s.want("made", "echo made >"+dir+"/made && cat "+dir+"/made && rm "+dir+"/made")
+					o.owner("revoke", "--session", sessionName, fmt.Sprint("s", i))
+					if got := s.do("cat " + dir + "/sub/g"); strings.Contains(got, "deep") {
+						t.Errorf("%s/sub after it was revoked, by way of the root around it: %q", dir, got)
+					}
+				}
+				for i := range all { // which takes the mark of the revocation away
+					o.owner("revoke", "--session", sessionName, fmt.Sprint("r", i))
+				}
+				for i, dir := range all {
+					o.owner("roots", "add", "--session", sessionName, "--allow-system", fmt.Sprintf("r%d=%s:rw", i, dir))
+				}
+			}
+		})
+	}
+}
+
+// Where it cannot be (at the weaker levels, and for more than there is room for), it
+// is said, and the roots are granted all the same.
+func TestLaterTold(t *testing.T) {
+	o := newOutside(t, everybody[0])
+	s := o.talk(sandbox.Bubblewrap)
+	before, after := o.places()
+	for i, dir := range append(before, after...) {
+		said := o.owner("roots", "add", "--session", sessionName, "--allow-system", fmt.Sprintf("r%d=%s", i, dir))
+		follows := strings.HasPrefix(dir, "/srv/") || strings.HasPrefix(dir, "/opt/")
+		if seen := s.do("cat "+dir+"/f") == "of the host"; seen != follows && !strings.HasPrefix(dir, "/usr") {
+			t.Errorf("%s is seen: %v", dir, seen)
+		}
+		if told := strings.Contains(said, "the running command does not see"); told == follows {
+			t.Errorf("%s: %s", dir, said)
+		}
+	}
+}
+
+func TestLaterBounds(t *testing.T) {
+	o := newOutside(t, everybody[0])
+	s := o.talk(sandbox.Namespaces)
+	var dirs []string
+	seenOf := func(dirs []string) (n int) {
+		for _, dir := range dirs {
+			if s.do("cat "+dir+"/f") == "of the host" {
+				n++
+			}
+		}
+		return n
+	}
+	told := 0
+	for i := range 12 {
+		dir, err := os.MkdirTemp("/etc", "rootsfs-later-")
+		must(t, err)
+		t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+		must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("of the host"), 0o644))
+		dirs = append(dirs, dir)
+		said := o.owner("roots", "add", "--session", sessionName, fmt.Sprintf("r%d=%s", i, dir))
+		seen := s.do("cat "+dir+"/f") == "of the host"
+		if not := strings.Contains(said, "the running command does not see"); not == seen {
+			t.Errorf("the %dth is seen: %v; said: %s", i+1, seen, said)
+		} else if not {
+			told++
+		}
+	}
+	if told == 0 || told == len(dirs) {
+		t.Errorf("%d of %d were told of", told, len(dirs))
+	}
+	// One that goes makes room.
+	o.owner("revoke", "--session", sessionName, "r0")
+	o.gone("the wait of another", func() bool { return seenOf(dirs[1:]) == len(dirs)-told })
+	// A single file is seen; where the rules of the start do not let it be written to,
+	// that is said.
+	file := filepath.Join("/etc", filepath.Base(dirs[0])+".conf")
+	must(t, os.WriteFile(file, []byte("of a file"), 0o644))
+	t.Cleanup(func() { must(t, os.Remove(file)) })
+	said := o.owner("roots", "add", "--session", sessionName, "--allow-system", "file="+file+":rw")
+	s.want("of a file", "cat "+file)
+	if got := s.do("echo x >" + file); !strings.Contains(got, "Permission denied") || !strings.Contains(said, "can only read") {
+		t.Errorf("writing to a single file: %q; said: %s", got, said)
+	}
+}
