@@ -21,6 +21,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/time/rate"
 
+	"github.com/rootsfs/rootsfs/broker/tools/oauth"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -51,6 +52,10 @@ type HTTPOptions struct {
 	// Token is the bearer token that clients have to send. "" asks for none,
 	// which is for callers that let in nobody but their own.
 	Token string
+	// OAuth, unless nil, is asked about tokens in the place of Token. Then each
+	// subject of the issuer's is a subject of its own, oauth:SUB, and a session is
+	// its subject's and client's.
+	OAuth *oauth.Verifier
 	// Hosts are the names, without port, by which clients may call the server,
 	// beside those of the loopback: what else stands in Host is refused, so that
 	// a foreign site cannot have its name resolved to us (DNS rebinding).
@@ -109,7 +114,10 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 		sessions: mcp.NewStreamableHTTPHandler(server, &opts), single: mcp.NewStreamableHTTPHandler(server, &single),
 	}
 	var inner http.Handler = http.HandlerFunc(h.serve)
-	if o.Token != "" {
+	switch {
+	case o.OAuth != nil:
+		inner = o.OAuth.Require(inner)
+	case o.Token != "":
 		inner = auth.RequireBearerToken(h.verify, nil)(inner)
 	}
 	h.handler = h.check(inner)
@@ -118,6 +126,22 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 
 // ServeHTTP implements http.Handler.
 func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.handler.ServeHTTP(w, r) }
+
+// Metadata tells clients where to get a token (oauth.WellKnown). It asks for none,
+// and may be called from any page.
+func (h *HTTP) Metadata() http.Handler {
+	if h.o.OAuth == nil {
+		return http.NotFoundHandler()
+	}
+	meta := h.o.OAuth.Metadata()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !h.known(r.Host) {
+			http.Error(w, "the Host is not one of this server's names", http.StatusForbidden)
+			return
+		}
+		meta.ServeHTTP(w, r)
+	})
+}
 
 // Close ends every session, and lets none begin. It returns when their Servers
 // are closed.
@@ -157,6 +181,12 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Body != http.NoBody {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.o.Within))
 	}
+	if info := auth.TokenInfoFromContext(r.Context()); h.o.OAuth != nil && info != nil {
+		// No stream of events outlives the token that it was asked for with.
+		ctx, cancel := context.WithDeadline(r.Context(), info.Expiration.Add(oauth.Skew))
+		defer cancel()
+		r = r.WithContext(ctx)
+	}
 	switch {
 	case r.Header.Get("Mcp-Protocol-Version") >= sessionless:
 		u := h.clients.user(h.subject(r))
@@ -183,7 +213,14 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // subject is whom a request is served as, before it is known which session it is of.
-func (h *HTTP) subject(*http.Request) guard.Subject { return h.o.Subject }
+func (h *HTTP) subject(r *http.Request) guard.Subject {
+	info := auth.TokenInfoFromContext(r.Context())
+	if h.o.OAuth == nil || info == nil {
+		return h.o.Subject
+	}
+	// A subject may call itself as it likes; it is no session of another's.
+	return guard.Subject("oauth:" + strings.NewReplacer("%", "%25", "#", "%23").Replace(oauth.Subject(info)))
+}
 
 // whole waits for the whole of a request that begins a session, lest halves of
 // requests take all the room there is for sessions.
@@ -289,6 +326,9 @@ func (w *watched) WriteHeader(status int) {
 	if status >= http.StatusBadRequest {
 		// Connections are bounded too: they are for those who are let in.
 		w.Header().Set("Connection", "close")
+	}
+	if status == http.StatusUnauthorized && w.Header().Get("WWW-Authenticate") == "" {
+		w.Header().Set("WWW-Authenticate", "Bearer") // HTTP asks for it
 	}
 	w.ResponseWriter.WriteHeader(status)
 }

@@ -32,10 +32,25 @@ const (
 // bearer sends the token.
 type bearer struct{}
 
-func (bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+func (bearer) RoundTrip(r *http.Request) (*http.Response, error) { return sends(token).RoundTrip(r) }
+
+// sends sends a token.
+type sends string
+
+func (s sends) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Authorization", "Bearer "+string(s))
 	return http.DefaultTransport.RoundTrip(r)
+}
+
+// over connects the client with a token.
+func (b *bench) over(site *httptest.Server, token, revision string) *mcp.ClientSession {
+	b.t.Helper()
+	cs, err := b.mcp.Connect(context.Background(), &mcp.StreamableClientTransport{
+		Endpoint: site.URL, HTTPClient: &http.Client{Transport: sends(token)},
+	}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	must(b.t, err)
+	return cs
 }
 
 func (b *bench) site(o tools.HTTPOptions) *httptest.Server {

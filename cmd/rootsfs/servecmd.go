@@ -51,10 +51,19 @@ and the records are in one place.
 --http listens on the loopback address unless another is named. Clients send the
 bearer token of --token-file; without the flag a token is made, shown once, and
 kept in a file that only you can read until the server ends. A public address needs a
-token and TLS (--tls-cert, --tls-key).`,
+token and TLS (--tls-cert, --tls-key).
+
+--oauth-issuer takes the access tokens of an OAuth 2.1 authorization server instead:
+JWTs that its keys signed, for this server (--oauth-audience, by default the URL that
+clients call) and with every --oauth-scope. Each of its users is a subject, oauth:SUB,
+whom roots can be granted to ("rootsfs roots add --subject") and who has no other's.
+
+Each client's session is a subject by itself, such as serve#1: what a person allows in
+one, no other has, and it ends with the session.`,
 		Example: `  rootsfs serve --root code=~/code:ro
   rootsfs serve --root ~/code:ro --root out=~/out:rw --ask
   rootsfs serve --root .:rw --http :8931
+  rootsfs serve --root ~/code:ro --http :8931 --oauth-issuer https://login.example --oauth-scope files
   rootsfs serve --session work
   claude mcp add files -- rootsfs serve --root code=$HOME/code:ro`,
 		Args: nargs(0, 0, ""),

@@ -9,8 +9,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/broker/tools/oauth"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
@@ -30,6 +33,8 @@ type httpFlags struct {
 	hosts, origins             []string
 	sessions                   int
 	noToken                    bool
+	issuer                     string // of tokens
+	audiences, scopes          []string
 }
 
 func (f *httpFlags) add(fs *pflag.FlagSet) {
@@ -40,16 +45,22 @@ func (f *httpFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.key, "tls-key", "", "`file` with the certificate's key, PEM")
 	fs.StringArrayVar(&f.hosts, "host", nil, "a `name` by which clients may call the server, beside localhost; may be given again")
 	fs.StringArrayVar(&f.origins, "origin", nil, "a web `origin` whose pages may call, such as https://app.example; may be given again")
+	fs.StringVar(&f.issuer, "oauth-issuer", "", "take access tokens of the OAuth authorization server at this `URL` instead of one bearer token")
+	fs.StringArrayVar(&f.audiences, "oauth-audience", nil, "`name` of this server that tokens are issued for (default: the URLs by which clients call it); may be given again")
+	fs.StringArrayVar(&f.scopes, "oauth-scope", nil, "a `scope` that tokens must have; may be given again")
 	fs.IntVar(&f.sessions, "max-sessions", tools.DefaultSessions, "most sessions at a time")
 }
 
 // check refuses what would let in anybody.
 func (f *httpFlags) check() error {
 	if f.addr == "" {
-		if f.tokenFile != "" || f.cert != "" || f.key != "" || f.noToken {
-			return usage(errors.New("--token-file, --no-token, --tls-cert and --tls-key go with --http"))
+		if f.tokenFile != "" || f.cert != "" || f.key != "" || f.noToken || f.issuer != "" {
+			return usage(errors.New("--token-file, --no-token, --oauth-issuer, --tls-cert and --tls-key go with --http"))
 		}
 		return nil
+	}
+	if err := f.checkOAuth(); err != nil {
+		return err
 	}
 	host, _, err := net.SplitHostPort(f.addr)
 	if err != nil {
@@ -74,6 +85,46 @@ func (f *httpFlags) check() error {
 	return nil
 }
 
+// checkOAuth refuses what cannot be meant about tokens of an issuer.
+func (f *httpFlags) checkOAuth() error {
+	switch {
+	case f.issuer == "" && len(f.audiences)+len(f.scopes) > 0:
+		return usage(errors.New("--oauth-audience and --oauth-scope go with --oauth-issuer"))
+	case f.issuer == "":
+		return nil
+	case f.noToken || f.tokenFile != "":
+		return usage(errors.New("--oauth-issuer says whose tokens are taken: leave --token-file and --no-token out"))
+	case slices.Contains(f.audiences, "") || slices.Contains(f.scopes, ""):
+		return usage(errors.New("--oauth-audience and --oauth-scope: write a name"))
+	}
+	if err := oauth.CheckURL(f.issuer); err != nil {
+		return usage(fmt.Errorf("--oauth-issuer %s %w", shown(f.issuer), err))
+	}
+	return nil
+}
+
+// resources are the URLs of the server by each of its names. The port is the
+// listener's: by another one somebody else may be meant.
+func (f *httpFlags) resources(at *url.URL) []string {
+	host, port := at.Hostname(), at.Port()
+	hosts := slices.Concat([]string{host}, f.names())
+	if loopback(host) {
+		hosts = append(hosts, "localhost", "127.0.0.1", "::1")
+	}
+	var list []string
+	for _, h := range hosts {
+		u := *at
+		u.Host = net.JoinHostPort(h, port)
+		if u.Scheme == "https" && port == "443" || u.Scheme == "http" && port == "80" {
+			u.Host = strings.TrimSuffix(u.Host, ":"+port)
+		}
+		if !slices.Contains(list, u.String()) {
+			list = append(list, u.String())
+		}
+	}
+	return list
+}
+
 // loopback reports whether a host of --http is this machine only, by its text: a
 // name may come to mean another address.
 func loopback(host string) bool {
@@ -94,7 +145,7 @@ const (
 
 // token is the token of the file, or a new one in a file of the session's.
 func (f *httpFlags) token(s *session.Session) (token, path string, err error) {
-	if f.noToken {
+	if f.noToken || f.issuer != "" {
 		return "", "", nil
 	}
 	if f.tokenFile != "" {
@@ -154,17 +205,21 @@ type servingMessage struct {
 	URL       string `json:"url"`
 	Session   string `json:"session"`
 	TokenFile string `json:"token_file,omitempty"`
+	Issuer    string `json:"issuer,omitempty"`
 }
 
 // serving says where the server is; a token that was made is shown this once.
-func (a *app) serving(url, session, file, token string, made bool) {
+func (a *app) serving(m servingMessage, token string, made bool) {
 	if a.json {
 		// Whoever reads has gone away if this fails; the server has not.
-		_ = a.line(servingMessage{url, session, file})
+		_ = a.line(m)
 		return
 	}
-	a.say("serving at %s; session %s", url, session)
+	a.say("serving at %s; session %s", m.URL, m.Session)
+	file := m.TokenFile
 	switch {
+	case m.Issuer != "":
+		a.say("clients send an access token of %s", shown(m.Issuer))
 	case file != "" && made:
 		a.say("bearer token, shown this once and kept in %s: %s", shown(file), token)
 	case file != "":
@@ -181,37 +236,68 @@ func (a *app) serveHTTP(ctx context.Context, s *session.Session, f *serveFlags) 
 	if file != "" && f.http.tokenFile == "" {
 		defer os.Remove(file)
 	}
-	hosts := f.http.hosts
-	if host, _, err := net.SplitHostPort(f.http.addr); err == nil {
-		hosts = append(hosts, host)
+	l, at, err := f.http.listen(ctx)
+	if err != nil {
+		return err
 	}
-	front := tools.NewHTTP(func(who guard.Subject) *tools.Server { return s.NewTools(who, f.tools()) }, tools.HTTPOptions{
+	defer l.Close()
+	opt := tools.HTTPOptions{
 		Registry: s.Registry(), Subject: guard.Subject(s.Name()),
-		Token: token, Hosts: hosts, Origins: f.http.origins, Sessions: f.http.sessions, Log: s.Log(),
-	})
+		Token: token, Hosts: f.http.names(), Origins: f.http.origins, Sessions: f.http.sessions, Log: s.Log(),
+	}
+	if f.http.issuer != "" {
+		opt.OAuth, err = oauth.New(ctx, oauth.Config{
+			Issuer: f.http.issuer, Audiences: f.http.audiences, Scopes: f.http.scopes, Resources: f.http.resources(at),
+		})
+		if err != nil {
+			return fmt.Errorf("--oauth-issuer: %w", err)
+		}
+	}
+	front := tools.NewHTTP(func(who guard.Subject) *tools.Server { return s.NewTools(who, f.tools()) }, opt)
 	defer front.Close()
 	mux := http.NewServeMux()
-	mux.Handle("/mcp", front)
-	srv := &http.Server{
-		Handler: mux, ReadHeaderTimeout: httpWithin, IdleTimeout: httpIdle, MaxHeaderBytes: httpHeader,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.http.addr)
-	if err != nil {
-		return fmt.Errorf("--http: %w", err)
-	}
-	url := "http://" + l.Addr().String() + "/mcp"
-	l = netutil.LimitListener(l, httpConns*f.http.sessions)
-	if f.http.cert != "" {
-		pair, err := tls.LoadX509KeyPair(f.http.cert, f.http.key)
-		if err != nil {
-			_ = l.Close()
-			return usage(fmt.Errorf("--tls-cert: %w", err))
+	mux.Handle(at.Path, front)
+	mux.Handle(oauth.WellKnown, front.Metadata())
+	mux.Handle(oauth.WellKnown+at.Path, front.Metadata())
+	a.serving(servingMessage{at.String(), s.Name(), file, f.http.issuer}, token, f.http.tokenFile == "")
+	return serveOn(ctx, l, mux)
+}
+
+// listen opens the port, and returns where it is.
+func (f *httpFlags) listen(ctx context.Context) (l net.Listener, at *url.URL, err error) {
+	var pair tls.Certificate
+	at = &url.URL{Scheme: "http", Path: "/mcp"}
+	if f.cert != "" {
+		at.Scheme = "https"
+		if pair, err = tls.LoadX509KeyPair(f.cert, f.key); err != nil {
+			return nil, nil, usage(fmt.Errorf("--tls-cert: %w", err))
 		}
-		url = "https" + strings.TrimPrefix(url, "http")
+	}
+	if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", f.addr); err != nil {
+		return nil, nil, fmt.Errorf("--http: %w", err)
+	}
+	at.Host = l.Addr().String()
+	l = netutil.LimitListener(l, httpConns*f.sessions)
+	if f.cert != "" {
 		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
 	}
-	a.serving(url, s.Name(), file, token, f.http.tokenFile == "")
+	return l, at, nil
+}
+
+// names are those by which clients may call, beside the loopback's.
+func (f *httpFlags) names() []string {
+	if host, _, err := net.SplitHostPort(f.addr); err == nil {
+		return append(slices.Clone(f.hosts), host)
+	}
+	return f.hosts
+}
+
+// serveOn serves until ctx ends.
+func serveOn(ctx context.Context, l net.Listener, h http.Handler) (err error) {
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: httpWithin, IdleTimeout: httpIdle, MaxHeaderBytes: httpHeader,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
 	over := make(chan error, 1)
 	go func() { over <- srv.Serve(l) }()
 	select {

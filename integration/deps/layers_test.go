@@ -82,6 +82,7 @@ var layers = []layer{
 	{"broker/client", []string{"guard/names", "broker/wire"}, nil, "what a server imports must not bring the monitor along"},
 	{"broker/tools", []string{"guard", "guard/names", "guard/audit", "guard/pattern", "vfs", "broker", "broker/"}, nil, "a search leaves out what .gitignore files name, which decides nothing"},
 	{"broker", []string{"guard", "guard/names", "guard/audit", "vfs", "broker", "broker/"}, nil, "a front end; siblings never import each other"},
+	{"broker/tools", []string{"guard", "guard/names", "guard/pattern", "vfs", "broker", "broker/"}, nil, "a front end, which reads .gitignore files by the one engine for patterns"},
 	{"cmd", []string{""}, nil, "commands put everything together"},
 	{"integration", []string{""}, nil, "tests of the whole may use all of it"},
 }

@@ -1,0 +1,169 @@
+package oauth
+
+import (
+	"context"
+	"crypto/rsa"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"golang.org/x/time/rate"
+)
+
+// Bounds of keys. A key that the issuer withdrew is believed no longer than
+// keysFresh while the issuer answers, and keysKept while it does not.
+const (
+	keysFresh   = 10 * time.Minute
+	keysKept    = time.Hour
+	maxKeySet   = 1 << 20 // bytes
+	maxKeys     = 64
+	maxTried    = 8    // of a token that does not say by which it was signed
+	leastRSA    = 2048 // bits
+	fetchEvery  = 10 * time.Second
+	fetchAtOnce = 3
+)
+
+// keys are the issuer's.
+type keys struct {
+	url    string
+	client *http.Client
+	pace   *rate.Limiter // of asking for them
+
+	asking sync.Mutex // held while they are asked for
+
+	mu      sync.Mutex // guards the fields below
+	list    []jose.JSONWebKey
+	fetched time.Time
+}
+
+func (k *keys) init(url string, client *http.Client) {
+	k.url, k.client = url, client
+	k.pace = rate.NewLimiter(rate.Every(fetchEvery), fetchAtOnce)
+}
+
+// open reads a token's claims if a key of the issuer's signed it.
+func (k *keys) open(ctx context.Context, t *jwt.JSONWebToken, c *claims) bool {
+	h := t.Headers[0]
+	list, at := k.now()
+	if time.Since(at) > keysFresh {
+		list, at = k.newer(ctx, at)
+	}
+	if opens(list, &h, t, c) {
+		return true
+	}
+	// The issuer may have changed its keys. Not so for a token whose key is known,
+	// and which it has not signed.
+	for i := range list {
+		if h.KeyID != "" && list[i].KeyID == h.KeyID {
+			return false
+		}
+	}
+	list, _ = k.newer(ctx, at)
+	return opens(list, &h, t, c)
+}
+
+// opens tries the keys that a token may have been signed with.
+func opens(list []jose.JSONWebKey, h *jose.Header, t *jwt.JSONWebToken, c *claims) bool {
+	tried := 0
+	for i := range list {
+		key := &list[i]
+		if h.KeyID != "" && key.KeyID != h.KeyID || key.Algorithm != "" && key.Algorithm != h.Algorithm {
+			continue
+		}
+		if tried++; tried > maxTried {
+			return false
+		}
+		*c = claims{}
+		if t.Claims(key.Key, c) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// now are the keys that are known, and since when; none that are too old.
+func (k *keys) now() ([]jose.JSONWebKey, time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if time.Since(k.fetched) > keysKept {
+		return nil, k.fetched
+	}
+	return k.list, k.fetched
+}
+
+// newer are keys that were asked for after a moment, if that may be asked for now;
+// else those that are known. Of several who want them one asks.
+func (k *keys) newer(ctx context.Context, than time.Time) ([]jose.JSONWebKey, time.Time) {
+	k.asking.Lock()
+	defer k.asking.Unlock()
+	if list, at := k.now(); at.After(than) || !k.pace.Allow() {
+		return list, at
+	}
+	// Others wait for this, too: it does not end with one request.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askWithin)
+	defer cancel()
+	_ = k.fetch(ctx) // then those that are known go on, for a while
+	return k.now()
+}
+
+// fetch asks the issuer for its keys.
+func (k *keys) fetch(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/jwk-set+json, application/json")
+	res, err := k.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", k.url, res.Status)
+	}
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxKeySet))
+	if err != nil {
+		return err
+	}
+	list, err := parseKeys(body)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.list, k.fetched = list, time.Now()
+	return nil
+}
+
+// parseKeys reads the public keys of a set that are for signatures. What is of an
+// unknown kind is passed over, as RFC 7517 has it.
+func parseKeys(body []byte) ([]jose.JSONWebKey, error) {
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(body, &set); err != nil {
+		return nil, fmt.Errorf("what it has is no set of keys: %w", err)
+	}
+	var list []jose.JSONWebKey
+	for _, raw := range set.Keys {
+		var key jose.JSONWebKey
+		if json.Unmarshal(raw, &key) != nil || !key.Valid() || !key.IsPublic() || key.Use != "" && key.Use != "sig" {
+			continue
+		}
+		if n, ok := key.Key.(*rsa.PublicKey); ok && n.N.BitLen() < leastRSA {
+			continue
+		}
+		if list = append(list, key); len(list) == maxKeys {
+			break
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("it has no public key for signatures")
+	}
+	return list, nil
+}

@@ -1,0 +1,225 @@
+// Package oauth lets a server of MCP tools over HTTP be a protected resource of
+// OAuth 2.1 (MCP, "Authorization"): it verifies access tokens of one issuer and
+// describes the resource (RFC 9728), so that clients find the issuer.
+//
+// It promises that a token is taken only if it is a JWT that a key of the issuer's
+// signed with an algorithm of a list that has neither "none" nor secrets in it, is of
+// that issuer, for one of this server's audiences, names a subject, and is within its
+// time; that keys and metadata come over https alone, unless the issuer is on the
+// loopback; that new keys of the issuer are found, and old ones forgotten, and that no
+// stream of forged tokens makes it ask the issuer more often than every few seconds.
+//
+// It does not promise to notice that the issuer withdrew a token before its time:
+// tokens are to be short-lived. Opaque tokens, which would have to be shown to the
+// issuer, are refused.
+package oauth
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/modelcontextprotocol/go-sdk/auth"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Bounds of what is asked for and taken.
+const (
+	askWithin  = 10 * time.Second // one answer of the issuer's
+	Skew       = 30 * time.Second // by which clocks may differ
+	maxSubject = 200              // bytes
+	maxToken   = 16 << 10         // bytes
+)
+
+// algorithms are those of signatures that are believed.
+var algorithms = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+}
+
+// Config says whose tokens are taken.
+type Config struct {
+	// Issuer is the URL of the authorization server, as it stands in its tokens.
+	Issuer string
+	// Resources are the URLs by which clients call this server; at least one.
+	Resources []string
+	// Audiences are names of this server, one of which has to stand in a token;
+	// default: Resources.
+	Audiences []string
+	// Scopes have to stand in a token, all of them.
+	Scopes []string
+	// Client asks the issuer; nil: one of this package's.
+	Client *http.Client
+}
+
+// Verifier verifies tokens. It may be used concurrently.
+type Verifier struct {
+	cfg  Config
+	keys keys
+}
+
+// New finds the issuer's keys.
+func New(ctx context.Context, cfg Config) (*Verifier, error) {
+	if len(cfg.Resources) == 0 {
+		return nil, errors.New("oauth: no resource")
+	}
+	if len(cfg.Audiences) == 0 {
+		cfg.Audiences = cfg.Resources
+	}
+	if err := CheckURL(cfg.Issuer); err != nil {
+		return nil, fmt.Errorf("the issuer %s %w", names.Quote(cfg.Issuer), err)
+	}
+	if cfg.Client == nil {
+		cfg.Client = client()
+	}
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	meta, err := auth.GetAuthServerMetadata(ctx, cfg.Issuer, cfg.Client)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("ask the issuer %s for its metadata: %w", names.Quote(cfg.Issuer), err)
+	case meta == nil:
+		return nil, fmt.Errorf("the issuer %s has no metadata at /.well-known/oauth-authorization-server or openid-configuration", names.Quote(cfg.Issuer))
+	case meta.Issuer != cfg.Issuer: // byte for byte, as in tokens
+		return nil, fmt.Errorf("the issuer calls itself %s: write that", names.Quote(meta.Issuer))
+	case meta.JWKSURI == "":
+		return nil, fmt.Errorf("the issuer %s names no keys (jwks_uri): only tokens that are JWTs can be verified", names.Quote(cfg.Issuer))
+	}
+	if err := CheckURL(meta.JWKSURI); err != nil {
+		return nil, fmt.Errorf("the issuer's jwks_uri %s %w", names.Quote(meta.JWKSURI), err)
+	}
+	v := &Verifier{cfg: cfg}
+	v.keys.init(meta.JWKSURI, cfg.Client)
+	if err := v.keys.fetch(ctx); err != nil {
+		return nil, fmt.Errorf("ask the issuer %s for its keys: %w", names.Quote(cfg.Issuer), err)
+	}
+	return v, nil
+}
+
+// client asks issuers: of redirections it follows none, because an issuer says where
+// its things are, and because they could lead from https to elsewhere. The SDK refuses
+// private addresses to a client that does not dial itself; the owner has named this one.
+func client() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: askWithin}).DialContext
+	return &http.Client{Transport: t, Timeout: askWithin, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return errors.New("it redirects, which is not followed")
+	}}
+}
+
+// CheckURL refuses a URL that would not be asked: one that is neither https nor on
+// the loopback, or that has a query, a fragment or a password. The error goes on a
+// sentence.
+func CheckURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		return errors.New("is no URL: write https://HOST/...")
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.User != nil:
+		return errors.New("has a query, a fragment or a user in it: leave that out")
+	case u.Scheme == "http" && !loopback(u.Hostname()):
+		return errors.New("is not https: whoever is on the way could let anybody in")
+	}
+	return nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// claims are those of an access token (RFC 9068) that matter here. Some issuers write
+// scopes as a list, or call them scp.
+type claims struct {
+	jwt.Claims
+	Scope  words  `json:"scope"`
+	Scp    words  `json:"scp"`
+	Client string `json:"client_id"`
+	Azp    string `json:"azp"`
+}
+
+// words is a list, or a text with spaces.
+type words []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *words) UnmarshalJSON(b []byte) error {
+	var text string
+	if json.Unmarshal(b, &text) == nil {
+		*w = strings.Fields(text)
+		return nil
+	}
+	return json.Unmarshal(b, (*[]string)(w))
+}
+
+// Verify implements auth.TokenVerifier. UserID of the result tells both the subject
+// and its client, so that a session can be bound to them; Subject tells the first.
+// Every error is an auth.ErrInvalidToken, whose text names the reason and nothing of
+// the token's.
+func (v *Verifier) Verify(ctx context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
+	bad := func(why string) (*auth.TokenInfo, error) { return nil, fmt.Errorf("%w: %s", auth.ErrInvalidToken, why) }
+	if len(token) > maxToken {
+		return bad("it is too long")
+	}
+	t, err := jwt.ParseSigned(token, algorithms)
+	if err != nil || len(t.Headers) != 1 {
+		return bad("it is no JWT with a signature of an accepted algorithm")
+	}
+	if !accessToken(t.Headers[0].ExtraHeaders[jose.HeaderType]) {
+		return bad("its type is not that of an access token")
+	}
+	var c claims
+	if !v.keys.open(ctx, t, &c) {
+		return bad("no key of the issuer's signed it")
+	}
+	switch err := c.ValidateWithLeeway(jwt.Expected{Issuer: v.cfg.Issuer, AnyAudience: v.cfg.Audiences}, Skew); {
+	case errors.Is(err, jwt.ErrInvalidIssuer):
+		return bad("it is of another issuer")
+	case errors.Is(err, jwt.ErrInvalidAudience):
+		return bad("it is for another audience")
+	case errors.Is(err, jwt.ErrExpired):
+		return bad("it has expired")
+	case err != nil:
+		return bad("it is not valid yet")
+	case c.Expiry == nil:
+		return bad("it does not expire")
+	case c.Subject == "" || len(c.Subject) > maxSubject || !utf8.ValidString(c.Subject) || strings.IndexFunc(c.Subject, unicode.IsControl) >= 0:
+		return bad("its subject is missing, too long, or no text")
+	}
+	if c.Client == "" {
+		c.Client = c.Azp
+	}
+	return &auth.TokenInfo{
+		Scopes: slices.Concat(c.Scope, c.Scp), Expiration: c.Expiry.Time(),
+		UserID: c.Subject + "\n" + c.Client, Extra: map[string]any{subjectKey: c.Subject},
+	}, nil
+}
+
+const subjectKey = "sub"
+
+// Subject is whom a token that was verified is of.
+func Subject(info *auth.TokenInfo) string {
+	s, _ := info.Extra[subjectKey].(string)
+	return s
+}
+
+// accessToken reports whether a token of this type (typ) may be one: what the issuer
+// signed for another purpose, such as an event, is none.
+func accessToken(typ any) bool {
+	text, ok := typ.(string)
+	if typ == nil {
+		return true
+	}
+	text = strings.TrimPrefix(strings.ToLower(text), "application/")
+	return ok && (text == "at+jwt" || text == "jwt")
+}

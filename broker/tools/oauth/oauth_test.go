@@ -1,0 +1,248 @@
+package oauth_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+
+	"github.com/rootsfs/rootsfs/broker/tools/oauth"
+	"github.com/rootsfs/rootsfs/broker/tools/oauth/issuer"
+)
+
+type m = map[string]any
+
+const here = "http://127.0.0.1:8931/mcp"
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func verifier(t *testing.T, i *issuer.Issuer, change func(*oauth.Config)) *oauth.Verifier {
+	t.Helper()
+	cfg := oauth.Config{Issuer: i.URL, Resources: []string{here}}
+	if change != nil {
+		change(&cfg)
+	}
+	v, err := oauth.New(t.Context(), cfg)
+	must(t, err)
+	return v
+}
+
+func TestVerify(t *testing.T) {
+	i := issuer.New(t)
+	v := verifier(t, i, nil)
+	now := time.Now()
+	type token = func() string
+	claim := func(name string, value any) token {
+		return func() string { return i.Token(here, m{name: value}) }
+	}
+	raw := func(head, body string) token {
+		b := base64.RawURLEncoding
+		return func() string { return b.EncodeToString([]byte(head)) + "." + b.EncodeToString([]byte(body)) + "." }
+	}
+	all := `{"iss":"` + i.URL + `","sub":"a","aud":"` + here + `","exp":99999999999}`
+	for name, c := range map[string]struct {
+		token token
+		why   string // "": it is taken
+	}{
+		"good":          {claim("x", 1), ""},
+		"several":       {claim("aud", []string{"other", here}), ""},
+		"typed":         {func() string { return i.Typed("at+jwt", here, nil) }, ""},
+		"just expired":  {claim("exp", now.Add(-5*time.Second).Unix()), ""}, // clocks differ
+		"not ours":      {claim("aud", "http://127.0.0.1:8932/mcp"), "another audience"},
+		"no audience":   {claim("aud", nil), "another audience"},
+		"other issuer":  {claim("iss", i.URL+"/"), "another issuer"},
+		"no issuer":     {claim("iss", nil), "another issuer"},
+		"expired":       {claim("exp", now.Add(-time.Minute).Unix()), "has expired"},
+		"for ever":      {claim("exp", nil), "does not expire"},
+		"not yet":       {claim("nbf", now.Add(time.Hour).Unix()), "not valid yet"},
+		"of the future": {claim("iat", now.Add(time.Hour).Unix()), "not valid yet"},
+		"no subject":    {claim("sub", nil), "its subject"},
+		"long subject":  {claim("sub", strings.Repeat("a", 201)), "its subject"},
+		"control":       {claim("sub", "a\nb"), "its subject"},
+		"an event":      {func() string { return i.Typed("secevent+jwt", here, nil) }, "its type"},
+		"none":          {raw(`{"alg":"none"}`, all), "accepted algorithm"},
+		"None":          {raw(`{"alg":"None","typ":"JWT"}`, all), "accepted algorithm"},
+		"a secret":      {func() string { return i.Secret(here) }, "accepted algorithm"},
+		"another's key": {func() string { return i.Forged(here, i.KeyID()) }, "no key of the issuer's"},
+		"key in itself": {func() string { return i.Embedded(here) }, "no key of the issuer's"},
+		"cut off":       {func() string { s := i.Token(here, nil); return s[:len(s)-4] }, "no key of the issuer's"},
+		"changed": {func() string {
+			p := strings.Split(i.Token(here, nil), ".")
+			q := strings.Split(i.Token(here, m{"sub": "root"}), ".")
+			return p[0] + "." + q[1] + "." + p[2]
+		}, "no key of the issuer's"},
+		"rubbish":  {func() string { return "rubbish" }, "no JWT"},
+		"opaque":   {func() string { return strings.Repeat("x", 64) }, "no JWT"},
+		"too long": {func() string { return strings.Repeat("x", 20000) }, "too long"},
+	} {
+		info, err := v.Verify(t.Context(), c.token(), nil)
+		switch {
+		case c.why == "" && (err != nil || oauth.Subject(info) != "alice"):
+			t.Errorf("%s: %+v, %v", name, info, err)
+		case c.why != "" && (!errors.Is(err, auth.ErrInvalidToken) || !strings.Contains(err.Error(), c.why)):
+			t.Errorf("%s: %v; want %q", name, err, c.why)
+		}
+	}
+}
+
+// A token's client is part of who its session is of, its scopes may be a text or a
+// list, under either name.
+func TestClaims(t *testing.T) {
+	i := issuer.New(t)
+	v := verifier(t, i, nil)
+	ids := map[string]bool{}
+	for _, c := range []m{{"client_id": "one"}, {"client_id": "two"}, {"azp": "three"}, {"sub": "bob"}, {"sub": "bob", "client_id": "one"}} {
+		info, err := v.Verify(t.Context(), i.Token(here, c), nil)
+		must(t, err)
+		ids[info.UserID] = true
+	}
+	if len(ids) != 5 {
+		t.Errorf("%v", ids)
+	}
+	for _, c := range []m{{"scope": "files read"}, {"scp": []string{"files", "read"}}, {"scp": "files read"}} {
+		info, err := v.Verify(t.Context(), i.Token(here, c), nil)
+		if err != nil || strings.Join(info.Scopes, " ") != "files read" {
+			t.Errorf("%v: %+v, %v", c, info, err)
+		}
+	}
+	own := verifier(t, i, func(c *oauth.Config) { c.Audiences = []string{"api"} })
+	if _, err := own.Verify(t.Context(), i.Token("api", nil), nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := own.Verify(t.Context(), i.Token(here, nil), nil); err == nil {
+		t.Error("an audience that was not named")
+	}
+}
+
+// New keys are found; old ones are forgotten with that; forged tokens make it ask
+// no more than a few times.
+func TestKeysChange(t *testing.T) {
+	i := issuer.New(t)
+	v := verifier(t, i, nil)
+	old := i.Token(here, nil)
+	i.Rotate()
+	if _, err := v.Verify(t.Context(), i.Token(here, nil), nil); err != nil {
+		t.Errorf("with the new key: %v", err)
+	}
+	if _, err := v.Verify(t.Context(), old, nil); err == nil {
+		t.Error("with the key that was withdrawn")
+	}
+	before := i.Asked()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				if _, err := v.Verify(context.Background(), i.Forged(here, rand.Text()), nil); err == nil {
+					t.Error("a forged token")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := i.Asked() - before; n > 20 {
+		t.Errorf("400 forged tokens made it ask %d times", n)
+	}
+	if _, err := v.Verify(t.Context(), i.Token(here, nil), nil); err != nil {
+		t.Errorf("after the storm: %v", err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	i := issuer.New(t)
+	weak := func(change func(m)) string {
+		var site *httptest.Server
+		site = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			meta := i.Metadata()
+			meta["issuer"] = site.URL
+			change(meta)
+			issuer.Answer(w, meta)
+		}))
+		t.Cleanup(site.Close)
+		return site.URL
+	}
+	away := httptest.NewServer(http.RedirectHandler(i.URL, http.StatusFound))
+	t.Cleanup(away.Close)
+	for url, why := range map[string]string{
+		"":                                      "is no URL",
+		"issuer.example":                        "is no URL",
+		"ftp://issuer.example":                  "is no URL",
+		"http://issuer.example":                 "is not https",
+		"https://issuer.example?a":              "has a query",
+		"https://u:p@issuer.example":            "a user in it",
+		i.URL + "/":                             "metadata",
+		weak(func(m m) { m["issuer"] = i.URL }): "does not match",
+		weak(func(m m) { delete(m, "jwks_uri") }):                    "names no keys",
+		weak(func(m m) { m["jwks_uri"] = "http://issuer.example/" }): "is not https",
+		weak(func(m m) { m["jwks_uri"] = away.URL }):                 "redirects",
+		weak(func(m m) { m["jwks_uri"] = i.URL + "/empty" }):         "no public key",
+		away.URL: "redirects",
+	} {
+		if _, err := oauth.New(t.Context(), oauth.Config{Issuer: url, Resources: []string{here}}); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v; want %q", url, err, why)
+		}
+	}
+}
+
+// Who brings no token, or one that does not do, is told where to get one, and why.
+func TestRequire(t *testing.T) {
+	i := issuer.New(t)
+	v := verifier(t, i, func(c *oauth.Config) {
+		c.Scopes = []string{"files"}
+		c.Resources = []string{here, "http://files.example/mcp"}
+	})
+	h := v.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(oauth.Subject(auth.TokenInfoFromContext(r.Context()))))
+	}))
+	const meta = `resource_metadata="http://127.0.0.1:8931/.well-known/oauth-protected-resource/mcp"`
+	for name, c := range map[string]struct {
+		token     string
+		status    int
+		challenge []string
+		not       string
+	}{
+		"good":      {i.Token(here, m{"scope": "files"}), 200, nil, "Bearer"},
+		"none":      {"", 401, []string{meta, `scope="files"`}, "error="},
+		"bad":       {"x", 401, []string{meta, `error="invalid_token"`}, "insufficient"},
+		"too small": {i.Token(here, m{"scope": "other"}), 403, []string{meta, `scope="files"`, `error="insufficient_scope"`}, "invalid_token"},
+	} {
+		r := httptest.NewRequest(http.MethodPost, here, nil)
+		if c.token != "" {
+			r.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		got := w.Header().Get("WWW-Authenticate")
+		for _, part := range c.challenge {
+			if !strings.Contains(got, part) {
+				t.Errorf("%s: %q lacks %s", name, got, part)
+			}
+		}
+		if w.Code != c.status || strings.Contains(got, c.not) || c.status == 200 && w.Body.String() != "alice" {
+			t.Errorf("%s: %d, %q, %q", name, w.Code, got, w.Body)
+		}
+	}
+	for host, want := range map[string]string{"127.0.0.1:8931": here, "files.example": "http://files.example/mcp", "elsewhere": here} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		v.Metadata().ServeHTTP(w, r)
+		for _, part := range []string{`"resource":"` + want + `"`, `"authorization_servers":["` + i.URL + `"]`, `"scopes_supported":["files"]`} {
+			if w.Code != 200 || !strings.Contains(w.Body.String(), part) {
+				t.Errorf("%s: %d %s lacks %s", host, w.Code, w.Body, part)
+			}
+		}
+	}
+}

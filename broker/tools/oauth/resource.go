@@ -1,0 +1,81 @@
+package oauth
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+)
+
+// WellKnown is where a resource is described (RFC 9728), before its path.
+const WellKnown = "/.well-known/oauth-protected-resource"
+
+// Resource is the URL by which a request names this server: the audience or resource
+// with the request's Host. A request by another name is told of the first resource.
+func (v *Verifier) Resource(r *http.Request) string {
+	for _, a := range slices.Concat(v.cfg.Audiences, v.cfg.Resources) {
+		if u, err := url.Parse(a); err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) {
+			return a
+		}
+	}
+	return v.cfg.Resources[0]
+}
+
+// Metadata describes the resource to those who want to know where to get a token.
+func (v *Verifier) Metadata() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		auth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
+			Resource: v.Resource(r), AuthorizationServers: []string{v.cfg.Issuer}, ScopesSupported: v.cfg.Scopes,
+			BearerMethodsSupported: []string{"header"}, ResourceName: "rootsfs",
+		}).ServeHTTP(w, r)
+	})
+}
+
+// Require lets requests through that carry a token, which next finds by
+// auth.TokenInfoFromContext. Others are told where to get one.
+func (v *Verifier) Require(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		opts := &auth.RequireBearerTokenOptions{Scopes: v.cfg.Scopes, ClockSkew: Skew, ResourceMetadataURL: v.described(r)}
+		auth.RequireBearerToken(v.Verify, opts)(next).ServeHTTP(&challenging{ResponseWriter: w, sent: r.Header.Get("Authorization") != ""}, r)
+	})
+}
+
+// described is the URL of the resource's description, "" if it has none.
+func (v *Verifier) described(r *http.Request) string {
+	u, err := url.Parse(v.Resource(r))
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	u.Path = WellKnown + strings.TrimSuffix(u.Path, "/")
+	return u.String()
+}
+
+// challenging adds to the challenge of a refusal why it was one, as RFC 6750 has it.
+type challenging struct {
+	http.ResponseWriter
+	sent bool // a token
+}
+
+const challenge = "WWW-Authenticate"
+
+// WriteHeader implements http.ResponseWriter.
+func (c *challenging) WriteHeader(status int) {
+	if have := c.Header().Get(challenge); have != "" {
+		switch {
+		case status == http.StatusForbidden:
+			c.Header().Set(challenge, have+`, error="insufficient_scope"`)
+		case status == http.StatusUnauthorized && c.sent:
+			c.Header().Set(challenge, have+`, error="invalid_token"`)
+		}
+	}
+	c.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (c *challenging) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// Flush implements http.Flusher, which event streams need.
+func (c *challenging) Flush() { _ = http.NewResponseController(c.ResponseWriter).Flush() }

@@ -1,0 +1,155 @@
+package tools_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/broker/tools/oauth"
+	"github.com/rootsfs/rootsfs/broker/tools/oauth/issuer"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+const audience = "rootsfs-test"
+
+// trusting makes a bench over HTTP that takes an issuer's tokens.
+func trusting(t *testing.T) (*bench, *httptest.Server, *issuer.Issuer) {
+	t.Helper()
+	i := issuer.New(t)
+	v, err := oauth.New(t.Context(), oauth.Config{Issuer: i.URL, Audiences: []string{audience}, Resources: []string{"http://localhost/mcp"}, Scopes: []string{"files"}})
+	must(t, err)
+	b := start(t, nil, nil)
+	return b, b.site(tools.HTTPOptions{OAuth: v}), i
+}
+
+// with changes a request to carry a token, and a session's id.
+func with(token, session string) func(*http.Request) {
+	return func(r *http.Request) {
+		r.Header.Set("Authorization", "Bearer "+token)
+		if session != "" {
+			r.Header.Set("Mcp-Session-Id", session)
+		}
+	}
+}
+
+// A session is its subject's, through one client, whatever token they come with;
+// nobody else has it, and the bearer token of the server is none.
+func TestOAuthSessions(t *testing.T) {
+	b, site, i := trusting(t)
+	b.root("code", guard.ReadOnly, "a=1")
+	tokenOf := func(sub, client string) string {
+		return i.Token(audience, m{"sub": sub, "client_id": client, "scope": "files"})
+	}
+	const call = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"code/a"}}}`
+	status, session := post(t, site, hello, with(tokenOf("alice", "one"), ""))
+	if status != http.StatusOK || session == "" {
+		t.Fatalf("%d", status)
+	}
+	post(t, site, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, with(tokenOf("alice", "one"), session))
+	for name, c := range map[string]struct {
+		token, session string
+		status         int
+	}{
+		"another token of hers": {tokenOf("alice", "one"), session, 200},
+		"another client":        {tokenOf("alice", "two"), session, 403},
+		"another subject":       {tokenOf("bob", "one"), session, 403},
+		"a guessed session":     {tokenOf("alice", "one"), "AAAAAAAAAAAAAAAAAAAAAAAAAA", 404},
+		"the server's token":    {token, session, 401},
+		"no scope":              {i.Token(audience, m{"client_id": "one"}), session, 403},
+		"for somebody else":     {i.Token("other", m{"client_id": "one", "scope": "files"}), session, 401},
+	} {
+		if got, _ := post(t, site, call, with(c.token, c.session)); got != c.status {
+			t.Errorf("%s: %d, want %d", name, got, c.status)
+		}
+	}
+	post(t, site, hello, with(tokenOf("alice#1", "one"), "")) // who calls herself as a session
+	var whose []string
+	for _, r := range b.recs.All() {
+		if r.Via == guard.ViaTools && r.Verdict == guard.Allowed {
+			whose = append(whose, string(r.Subject))
+		}
+	}
+	if got := strings.Join(whose, " "); !strings.Contains(got, "oauth:alice#1") || strings.Contains(got, "bob") {
+		t.Errorf("the records are of %q", whose)
+	}
+}
+
+// What the owner granted to one subject of the issuer's the others do not have.
+func TestOAuthSubjects(t *testing.T) {
+	b, site, i := trusting(t)
+	dir := t.TempDir()
+	_, err := b.reg.Grant(context.Background(), guard.Grant{Root: "hers", Dir: dir, Subject: "oauth:alice", Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
+	must(t, err)
+	for sub, want := range map[string]bool{"alice": true, "bob": false, "alice#1": false, "alice%231": false} {
+		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
+			if got := b.listed(site, i.Token(audience, m{"sub": sub, "scope": "files"}), revision); strings.Contains(got, dir) != want {
+				t.Errorf("%s, %s: %s", sub, revision, got)
+			}
+		}
+	}
+}
+
+// listed is what list_allowed_directories says.
+func (b *bench) listed(site *httptest.Server, token, revision string) string {
+	b.t.Helper()
+	cs := b.over(site, token, revision)
+	defer cs.Close()
+	b.host = cs
+	return b.ok("list_allowed_directories", m{})
+}
+
+// A stream of events ends with the token that it was asked for with.
+func TestOAuthStreamEndsWithItsToken(t *testing.T) {
+	_, site, i := trusting(t)
+	// Within the time by which clocks may differ, so that not much of it is left.
+	old := i.Token(audience, m{"scope": "files", "exp": time.Now().Add(3*time.Second - oauth.Skew).Unix()})
+	status, session := post(t, site, hello, with(old, ""))
+	if status != http.StatusOK {
+		t.Fatalf("%d", status)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, site.URL, nil)
+	must(t, err)
+	with(old, session)(r)
+	r.Header.Set("Accept", "text/event-stream")
+	res, err := http.DefaultClient.Do(r)
+	must(t, err)
+	defer res.Body.Close()
+	over := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, res.Body)
+		over <- err
+	}()
+	select {
+	case <-over:
+	case <-time.After(60 * time.Second):
+		t.Error("the stream goes on")
+	}
+	if got, _ := post(t, site, hello, with(old, session)); got != http.StatusUnauthorized {
+		t.Errorf("the token is taken: %d", got)
+	}
+}
+
+// Where to get a token everybody may know, by the names of the server.
+func TestOAuthMetadata(t *testing.T) {
+	i := issuer.New(t)
+	v, err := oauth.New(t.Context(), oauth.Config{Issuer: i.URL, Resources: []string{"http://localhost/mcp"}})
+	must(t, err)
+	b := start(t, nil, nil)
+	h := tools.NewHTTP(func(guard.Subject) *tools.Server { return tools.New(b.cfg) }, tools.HTTPOptions{Registry: b.reg, OAuth: v})
+	defer h.Close()
+	for host, status := range map[string]int{"localhost": 200, "evil.example": 403} {
+		r := httptest.NewRequest(http.MethodGet, oauth.WellKnown, nil)
+		r.Host = host
+		r.Header.Set("Origin", "https://app.example")
+		w := httptest.NewRecorder()
+		h.Metadata().ServeHTTP(w, r)
+		if w.Code != status || status == 200 && !strings.Contains(w.Body.String(), i.URL) {
+			t.Errorf("%s: %d %s", host, w.Code, w.Body)
+		}
+	}
+}
