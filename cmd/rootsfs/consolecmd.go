@@ -2,12 +2,12 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
-	"os/exec"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,6 +32,10 @@ The link that is printed works once, for five minutes; pressing Enter makes
 another one. Whoever has the link before you open it can do what the page can:
 do not send it to anybody. From another machine, forward the port with ssh -L,
 under the same number.
+
+With --open the browser is started with a file that leads to the link. Where it is
+not allowed to read that (one in a snap, say), or there is none, open the link by
+hand.
 
 In a terminal, "rootsfs top" does the same.`,
 		Example: `  rootsfs console
@@ -76,11 +80,13 @@ func (a *app) console(ctx context.Context, open, verbose bool) error {
 		return err
 	}
 	if open {
-		done, err := openPage(ctx, link)
-		if err != nil {
-			a.fail(fmt.Errorf("the browser could not be started: %w; open the link by hand", err))
+		byHand := func(err error) { a.fail(fmt.Errorf("no browser was opened: %w; open the link by hand", err)) }
+		if err := noBrowser(os.Geteuid()); err != nil {
+			byHand(err)
+		} else if gone, err := openPage(ctx, link, func() bool { return s.Waits(link) }, byHand); err != nil {
+			byHand(err)
 		} else {
-			defer done()
+			defer func() { cancel(); <-gone }()
 		}
 	}
 	go a.moreLinks(s)
@@ -96,13 +102,26 @@ func recordStore() (*records.Store, error) {
 	return &records.Store{Dir: dir, Sessions: func() ([]string, error) { return auditSessions(dir) }, Anchor: config.AnchorPath}, nil
 }
 
-func (a *app) sayLink(url string) error {
+func (a *app) sayLink(link string) error {
 	if a.json {
-		return a.line(consoleMessage{url, time.Now().Add(console.LinkFor)})
+		return a.line(consoleMessage{link, time.Now().Add(console.LinkFor)})
 	}
-	a.say("%s", url)
+	a.say("%s", link)
 	a.say("open it in a browser on this machine; it works once, within %v. Enter: another link. Ctrl-C: the end", console.LinkFor)
+	if port := portOf(link); os.Getenv("SSH_CONNECTION") != "" && port != "" {
+		host, _ := os.Hostname() // without one the line is still of use
+		a.say("you are here over ssh; on your own machine first: ssh -L %s:127.0.0.1:%s %s", port, port, cmp.Or(host, "HOST"))
+	}
 	return nil
+}
+
+// portOf is the port of a link.
+func portOf(link string) string {
+	u, err := url.Parse(link)
+	if err != nil {
+		return ""
+	}
+	return u.Port()
 }
 
 // moreLinks prints a new link for every line that is entered.
@@ -115,34 +134,4 @@ func (a *app) moreLinks(s *console.Server) {
 			return
 		}
 	}
-}
-
-// openPage starts the browser with a file that leads to the link: the link itself
-// on a command line could be read by every user of the machine.
-func openPage(ctx context.Context, link string) (done func(), err error) {
-	state, err := config.StateDir()
-	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return nil, err
-	}
-	f, err := os.CreateTemp(state, "console-*.html") // 0600
-	if err != nil {
-		return nil, err
-	}
-	name := f.Name()
-	done = func() { _ = os.Remove(name) }
-	_, err = fmt.Fprintf(f, "<!doctype html><meta charset=utf-8><title>rootsfs</title><meta http-equiv=refresh content=\"0; url=%s\">\n", link)
-	if err = errors.Join(err, f.Close()); err == nil {
-		browser := exec.CommandContext(ctx, "xdg-open", name)
-		if err = browser.Start(); err == nil {
-			go func() { _ = browser.Wait() }() // how it ended is the desktop's affair
-		}
-	}
-	if err != nil {
-		done()
-		return nil, err
-	}
-	return done, nil
 }
