@@ -24,10 +24,9 @@ const (
 	// maxPageScan bounds the names looked at for one page, so that a pattern
 	// that matches little does not hold the root for long.
 	maxPageScan = 100_000
-	// maxGlob bounds a pattern, in bytes, and maxGlobForms how many patterns
-	// its braces stand for: each is tried on each name.
-	maxGlob      = 1024
-	maxGlobForms = 256
+	// maxGlob bounds a pattern, in bytes; names.MaxGlobForms what its braces
+	// stand for.
+	maxGlob = 1024
 )
 
 // ListOptions say what List lists. The zero value lists one level, without
@@ -110,8 +109,8 @@ func (o *ListOptions) check() error {
 		return invalid("the pattern is longer than %d bytes", maxGlob)
 	case o.Glob != "" && !doublestar.ValidatePattern(o.Glob):
 		return invalid("%s is not a pattern; see the doublestar syntax: * ? [a-z] {a,b} **", names.Quote(o.Glob))
-	case globForms(o.Glob) > maxGlobForms:
-		return invalid("the braces of the pattern stand for more than %d patterns", maxGlobForms)
+	case names.GlobForms(o.Glob) > names.MaxGlobForms:
+		return invalid("the braces of the pattern stand for more than %d patterns", names.MaxGlobForms)
 	}
 	if o.Limit == 0 {
 		o.Limit = DefaultListLimit
@@ -369,19 +368,4 @@ func (g *glob) below(rel string) bool {
 		i++
 	}
 	return i < len(g.lead) || !g.whole
-}
-
-// globForms is an upper bound of how many patterns the braces of one stand for.
-func globForms(pattern string) int {
-	forms, commas := 1, 0
-	for i := 0; i < len(pattern) && forms <= maxGlobForms; i++ {
-		switch pattern[i] {
-		case ',':
-			commas++
-		case '}':
-			forms *= commas + 1
-			commas = 0
-		}
-	}
-	return forms
 }

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -36,6 +37,9 @@ func (c *call) pattern(field, p string) (string, error) {
 	}
 	if !doublestar.ValidatePattern(p) {
 		return bad("is not a pattern")
+	}
+	if names.GlobForms(p) > names.MaxGlobForms {
+		return bad(fmt.Sprintf("has braces that stand for more than %d patterns", names.MaxGlobForms))
 	}
 	return below(plainBraces(p)), nil
 }

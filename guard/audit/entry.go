@@ -118,13 +118,23 @@ type Filter struct {
 	// has no slash, on the path's last element or the name of a root itself. A
 	// path that was not written in full is matched by its root's name alone.
 	Path string
+	// Stop, unless nil, is asked now and then, also where nothing is selected: an
+	// error ends the reading and is returned.
+	Stop func() error
 }
+
+// stopEvery is how many lines are read between two questions of Filter.Stop.
+const stopEvery = 256
 
 // check reports a pattern that cannot be judged.
 func (f *Filter) check() error {
 	if f.Path != "" && !doublestar.ValidatePattern(f.Path) {
 		return &names.Error{Kind: names.Invalid, Err: fmt.Errorf(
 			"audit: pattern %s is malformed", names.Quote(f.Path))}
+	}
+	if names.GlobForms(f.Path) > names.MaxGlobForms {
+		return &names.Error{Kind: names.Invalid, Err: fmt.Errorf(
+			"audit: the braces of pattern %s stand for more than %d patterns: search for fewer at a time", names.QuoteShort(f.Path), names.MaxGlobForms)}
 	}
 	return nil
 }
