@@ -110,6 +110,11 @@ func readFile(path string, f *Filter, fn func(Entry) error, damage *DamageError)
 	defer file.Close()
 	r := newLineReader(file)
 	for n := 1; ; n++ {
+		if f.Stop != nil && n%stopEvery == 1 {
+			if err := f.Stop(); err != nil {
+				return err
+			}
+		}
 		line, err := r.next()
 		switch {
 		case errors.Is(err, io.EOF):

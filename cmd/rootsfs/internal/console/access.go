@@ -88,18 +88,14 @@ func (a *access) redeem(text string) (cookie, key string, ok bool) {
 
 // known reports whether a request has the cookie and the key of a login.
 func (a *access) known(r *http.Request) bool {
-	c, err := r.Cookie(a.cookie)
-	if err != nil {
-		return false
-	}
 	key := r.Header.Get(keyHeader)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now, found := a.now(), false
 	for _, in := range a.logins {
 		// Both are compared, and every login, whatever the first says.
-		both := in.cookie.is(c.Value)
-		both = in.key.is(key) && both
+		both := in.key.is(key)
+		both = a.has(r, in) && both
 		if both && now.Before(in.until) {
 			in.until, found = now.Add(loginFor), true
 		}
@@ -107,16 +103,22 @@ func (a *access) known(r *http.Request) bool {
 	return found
 }
 
+// has reports whether a request has a login's cookie. Another server on the
+// loopback address can have set one of the same name beside it.
+func (a *access) has(r *http.Request, in *login) bool {
+	found := false
+	for _, c := range r.CookiesNamed(a.cookie) {
+		found = in.cookie.is(c.Value) || found
+	}
+	return found
+}
+
 // forget ends the login of a request.
 func (a *access) forget(r *http.Request) {
-	c, err := r.Cookie(a.cookie)
-	if err != nil {
-		return
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, in := range a.logins {
-		if in.cookie.is(c.Value) {
+		if a.has(r, in) {
 			in.until = time.Time{}
 		}
 	}

@@ -57,6 +57,48 @@ func TestLinkOnce(t *testing.T) {
 	}
 }
 
+// A scanner that fetches what it finds in a message does not use a link up: the
+// secret is behind the #, and only a POST trades it.
+func TestPrefetchUsesNoLink(t *testing.T) {
+	l := newLab(t)
+	nobody := &browser{l: l}
+	link := l.s.Link()
+	_, secret, _ := strings.Cut(link, "#")
+	for _, method := range []string{"GET", "HEAD"} {
+		for _, path := range []string{"/", "/?" + secret, "/" + secret, "/%23" + secret, "/api/enter", "/api/enter?link=" + secret} {
+			nobody.do(method, path, "", nil)
+		}
+	}
+	if !l.s.Waits(link) {
+		t.Error("the link was used up")
+	}
+	if r, _ := nobody.do("POST", "/api/enter", `{"link":"`+secret+`"}`, nil); r.StatusCode != 200 || l.s.Waits(link) {
+		t.Errorf("%d", r.StatusCode)
+	}
+}
+
+// A cookie that somebody else fixed, such as another server on the loopback address,
+// neither lets anybody in nor keeps the owner out.
+func TestFixedCookie(t *testing.T) {
+	l := newLab(t)
+	fixed := l.s.access.cookie + "=AAAAAAAAAAAAAAAAAAAAAAAAAA"
+	_, secret, _ := strings.Cut(l.s.Link(), "#")
+	thief := &browser{l: l}
+	r, _ := thief.do("POST", "/api/enter", `{"link":"`+secret+`"}`, func(r *http.Request) { r.Header.Set("Cookie", fixed) })
+	if c := r.Cookies(); r.StatusCode != 200 || len(c) != 1 || c[0].Value == "AAAAAAAAAAAAAAAAAAAAAAAAAA" {
+		t.Errorf("the cookie was taken over: %d, %v", r.StatusCode, c)
+	}
+	b := l.enter()
+	for _, cookies := range []string{fixed + "; " + l.s.access.cookie + "=" + b.cookie, l.s.access.cookie + "=" + b.cookie + "; " + fixed} {
+		if r, _ := b.do("GET", "/api/verify", "", func(r *http.Request) { r.Header.Set("Cookie", cookies) }); r.StatusCode != 200 {
+			t.Errorf("beside another cookie of the name: %d", r.StatusCode)
+		}
+	}
+	if r, _ := b.do("POST", "/api/leave", "{}", func(r *http.Request) { r.Header.Set("Cookie", fixed) }); r.StatusCode != 401 {
+		t.Errorf("shown out by a cookie that is none: %d", r.StatusCode)
+	}
+}
+
 // Every attack is turned away before anything is looked at (issue 8, 4).
 func TestAttacks(t *testing.T) {
 	l := newLab(t)
@@ -85,6 +127,10 @@ func TestAttacks(t *testing.T) {
 		{"no origin", del("Origin"), 403},
 		{"a form's type", set("Content-Type", "application/x-www-form-urlencoded"), 403},
 		{"a simple type", set("Content-Type", "text/plain"), 403},
+		{"no type", del("Content-Type"), 403},
+		{"a form with files", set("Content-Type", "multipart/form-data; boundary=x"), 403},
+		{"a type that hides another", set("Content-Type", "text/plain; application/json"), 403},
+		{"several types", func(r *http.Request) { r.Header["Content-Type"] = []string{"text/plain", "application/json"} }, 403},
 		{"another site, says the browser", set("Sec-Fetch-Site", "cross-site"), 403},
 		{"another port, says the browser", set("Sec-Fetch-Site", "same-site"), 403},
 		{"a name that was rebound", host("evil.example" + port), 403},

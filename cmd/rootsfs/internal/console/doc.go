@@ -16,7 +16,8 @@
 //     loopback address, such as one that a confined program runs with --net, gets
 //     to see the cookie if the owner opens it, and can do nothing with it.
 //
-// Besides, every request must be addressed to this very host and port (rebinding
+// Connections of other users of the machine (but root) are closed unread. Besides,
+// every request must be addressed to this very host and port (rebinding
 // of names), come from its own origin if it says where it comes from, and every
 // change is a POST of JSON with that origin.
 //
@@ -26,7 +27,8 @@
 //     page (Content-Security-Policy) allows scripts, styles and connections of its
 //     own origin only.
 //   - Requests are bounded: sizes of header and body, time to send them, number of
-//     connections and of event streams. Of too many, the oldest idle ones end.
+//     connections and of event streams. Of too many connections those without the
+//     secrets end first, of too many streams the oldest.
 //   - Without both secrets the API says nothing but that they are missing. What
 //     anybody on the machine can get are the files of the page, which are those of
 //     the binary.

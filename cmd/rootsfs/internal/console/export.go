@@ -5,8 +5,8 @@ import (
 	"context"
 	"encoding/csv"
 	"net/http"
+	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
@@ -113,11 +113,11 @@ func (t table) end() error {
 	return t.w.Error()
 }
 
+// formula is what a spreadsheet takes for the beginning of one: at the beginning of
+// a cell, also behind spaces and in the wide forms of East Asia, or behind what
+// begins a cell where the list separator is another.
+var formula = regexp.MustCompile("(^|[;|])([ \u3000]*)([=+\\-@\uFF1D\uFF0B\uFF0D\uFF20\t\r\n])")
+
 // noFormula keeps a spreadsheet from taking a text for a formula: file names are
-// chosen by servers.
-func noFormula(s string) string {
-	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
-		return "'" + s
-	}
-	return s
-}
+// chosen by servers. A quotation mark before it makes it text.
+func noFormula(s string) string { return formula.ReplaceAllString(s, "$1$2'$3") }

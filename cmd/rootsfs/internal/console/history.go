@@ -91,9 +91,9 @@ func (s *Server) verify(w http.ResponseWriter, r *http.Request) {
 	}
 	defer done()
 	rc := http.NewResponseController(w)
-	reports, err := s.cfg.Records.Verify(r.Context(), r.URL.Query().Get("session"), func() {
-		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
-	})
+	_ = rc.SetWriteDeadline(time.Time{}) // of the answer, not of the reading
+	reports, err := s.cfg.Records.Verify(r.Context(), r.URL.Query().Get("session"))
+	_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if err != nil {
 		failWith(w, err)
 		return

@@ -1,15 +1,20 @@
 package console
 
 import (
+	"bytes"
+	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -144,6 +149,89 @@ func TestExport(t *testing.T) {
 		if row[3] != "'=cmd()" || strings.ContainsAny(strings.Join(row, ""), "\n\u202e") {
 			t.Errorf("%q", row)
 		}
+	}
+}
+
+// What a spreadsheet would take for a formula is text, wherever it begins a cell:
+// also behind spaces, in wide forms, and where the list separator is another.
+func TestNoFormula(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", "a": "a", "src/a-b.txt": "src/a-b.txt", "x=1": "x=1", "a;b|c": "a;b|c",
+		"=cmd()": "'=cmd()", "+1": "'+1", "-1": "'-1", "@SUM(1)": "'@SUM(1)", "\t=1": "'\t=1", "\r=1": "'\r=1", "\n=1": "'\n=1",
+		"  =1": "  '=1", "\u3000=1": "\u3000'=1", "\uff1d1": "'\uff1d1", "\uff0b1": "'\uff0b1", "\uff0d1": "'\uff0d1", "\uff201": "'\uff201",
+		"a;=cmd|'/c calc'!A1": "a;'=cmd|'/c calc'!A1", "a; @x|-y": "a; '@x|'-y", "==1": "'==1",
+	} {
+		if got := noFormula(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+// What lies in the directory of the records and is none does not hold a search up
+// and is not followed; a file that is gone, cut or nonsense is counted.
+func TestOddFilesAmongTheRecords(t *testing.T) {
+	l := newLab(t)
+	l.records(9)
+	b := l.enter()
+	dir := l.s.cfg.Records.Dir
+	name := func(session string) string { return filepath.Join(dir, session+"-20260101T000000.000000000Z.jsonl") }
+	outside := filepath.Join(l.work, "outside")
+	line := `{"seq":1,"time":"2026-01-01T00:00:00Z","session":"x","op":"open","path":"outside","verdict":"allowed"}` + "\n"
+	if err := errors.Join(
+		syscall.Mkfifo(name("fifo"), 0o600),
+		os.WriteFile(outside, []byte(line), 0o600),
+		os.Symlink(outside, name("link")),
+		os.Symlink("/dev/zero", name("zero")),
+		os.Mkdir(name("directory"), 0o700),
+		os.WriteFile(name("nonsense"), []byte("\x00\x01\n{}\n[1]\n"+line), 0o600),
+		os.WriteFile(name("endless"), bytes.Repeat([]byte("x"), 5<<20), 0o600),
+		os.WriteFile(name("cut"), []byte(line+line[:40]), 0o600),
+		os.WriteFile(name("empty"), nil, 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	var f found
+	b.must("GET", "/api/history?op=open", "", &f)
+	if f.Matched != 2 || f.Damaged != 3 || !f.Complete {
+		t.Errorf("%d records, %d damaged, complete: %v", f.Matched, f.Damaged, f.Complete)
+	}
+	for _, e := range f.Entries {
+		if e.Session != "x" {
+			t.Errorf("%+v", e)
+		}
+	}
+	r, data := b.do("GET", "/api/export?format=csv&op=open", "", nil)
+	if rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll(); r.StatusCode != 200 || err != nil || len(rows) != 3 {
+		t.Errorf("%d, %v, %d rows", r.StatusCode, err, len(rows))
+	}
+	var reports []audit.Report
+	b.must("GET", "/api/verify", "", &reports)
+	bad := 0
+	for _, r := range reports {
+		if !r.OK {
+			bad++
+		}
+	}
+	if bad == 0 || len(reports) < 3 {
+		t.Errorf("%+v", reports)
+	}
+}
+
+// A search ends with who wants it, also one that finds nothing; a pattern that would
+// be tried for ever is refused.
+func TestSearchesEnd(t *testing.T) {
+	l := newLab(t)
+	l.records(9)
+	b := l.enter()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	f, err := l.s.cfg.Records.Find(over, records.Query{Filter: audit.Filter{Subject: "nobody"}, Limit: 10})
+	if err != nil || f.Complete {
+		t.Errorf("after the end: %+v, %v", f, err)
+	}
+	r, data := b.do("GET", "/api/history?path="+url.QueryEscape(strings.Repeat("{a,aa}", 40)+"b"), "", nil)
+	if r.StatusCode != 422 || !strings.Contains(string(data), "more than 256 patterns") {
+		t.Errorf("%d %s", r.StatusCode, data)
 	}
 }
 

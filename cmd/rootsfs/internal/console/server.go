@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -41,6 +42,7 @@ type Server struct {
 	hub     *live.Hub
 	access  *access
 	streams streams
+	conns   *conns
 	search  chan struct{} // holds a token for each search that runs
 	l       net.Listener
 }
@@ -53,7 +55,9 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	addr := l.Addr().(*net.TCPAddr)
 	return &Server{
-		cfg: cfg, hub: &live.Hub{}, l: l, search: make(chan struct{}, maxSearches),
+		cfg: cfg, hub: &live.Hub{}, conns: newConns(),
+		l:      &ownListener{Listener: l, log: cfg.Log, uid: uint32(os.Geteuid())},
+		search: make(chan struct{}, maxSearches),
 		access: &access{host: addr.String(), cookie: fmt.Sprintf("rootsfs-%d", addr.Port), now: time.Now},
 	}, nil
 }
@@ -74,7 +78,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	defer cancel()
 	srv := &http.Server{
 		Handler: s.handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeader, ConnState: newConns().state,
+		MaxHeaderBytes: maxHeader, ConnState: s.conns.state, ConnContext: withConn,
 		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
@@ -163,6 +167,7 @@ func (s *Server) members() http.Handler {
 			fail(w, http.StatusUnauthorized, "this browser is not let in; run: rootsfs console")
 			return
 		}
+		s.conns.trustOf(r)
 		m.ServeHTTP(w, r)
 	})
 }

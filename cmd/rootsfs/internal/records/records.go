@@ -162,11 +162,8 @@ func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}
-	q.Denied = q.Verdict == "refused"
+	q.Denied, q.Stop = q.Verdict == "refused", ctx.Err
 	err = audit.ReadByTime(files, q.Filter, func(e audit.Entry) error {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
 		if !q.wants(&e) {
 			return nil
 		}
@@ -214,9 +211,8 @@ func (s *Store) Find(ctx context.Context, q Query) (Found, error) {
 }
 
 // Verify checks the chain of one session, or of all if session is "", one after
-// the other; told is called after each. Of a session that left no records the
-// error is names.NotExist.
-func (s *Store) Verify(ctx context.Context, session string, told func()) ([]audit.Report, error) {
+// the other. Of a session that left no records the error is names.NotExist.
+func (s *Store) Verify(ctx context.Context, session string) ([]audit.Report, error) {
 	list, err := s.Sessions()
 	if err != nil {
 		return nil, err
@@ -241,7 +237,6 @@ func (s *Store) Verify(ctx context.Context, session string, told func()) ([]audi
 			return nil, err
 		}
 		reports = append(reports, r)
-		told()
 	}
 	return reports, nil
 }

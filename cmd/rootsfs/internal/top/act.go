@@ -176,7 +176,7 @@ func (m *model) verify() tea.Cmd {
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
 		defer cancel()
-		reports, err := m.store.Verify(ctx, "", func() {})
+		reports, err := m.store.Verify(ctx, "")
 		if err != nil {
 			return badMsg{control.Text(err)}
 		}
