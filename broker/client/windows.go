@@ -1,7 +1,6 @@
 package client
 
 import (
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -160,33 +159,14 @@ func foldWindows(s string) string {
 }
 
 func unescapeWindows(whole, s string) (string, error) {
-	if strings.IndexByte(s, '%') < 0 {
-		return s, nil
+	text, why := names.Unescape(s, `/\`)
+	if why == "" && !utf8.ValidString(text) {
+		why = "is not UTF-8"
 	}
-	out := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			out = append(out, s[i])
-			continue
-		}
-		if i+2 >= len(s) {
-			return "", badWindows(whole, "ends inside a percent form")
-		}
-		v, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
-		c := byte(v)
-		switch {
-		case err != nil:
-			return "", badWindows(whole, "has a malformed percent form")
-		case c == 0 || c == '/' || c == '\\':
-			return "", badWindows(whole, "has the percent form of a separator or NUL")
-		}
-		out = append(out, c)
-		i += 2
+	if why != "" {
+		return "", badWindows(whole, why)
 	}
-	if !utf8.Valid(out) {
-		return "", badWindows(whole, "is not UTF-8")
-	}
-	return string(out), nil
+	return text, nil
 }
 
 func badWindows(s, why string) error {

@@ -25,9 +25,9 @@ func ParseURI(s string) (hostPath string, err error) {
 	if strings.HasPrefix(rest, "//") {
 		return "", badURI(s, "is a Windows network (UNC) form")
 	}
-	p, err := unescape(s, rest)
-	if err != nil {
-		return "", err
+	p, why := Unescape(rest, "/")
+	if why != "" {
+		return "", badURI(s, why)
 	}
 	if isDrive(p) {
 		return "", badURI(s, "is a Windows drive form")
@@ -90,11 +90,12 @@ func splitURI(s string) (authority, rest string, err error) {
 	return after[:slash], after[slash:], nil
 }
 
-// unescape undoes percent-encoding, refusing malformed forms and those of the
-// slash and of NUL, which would change where elements end.
-func unescape(whole, s string) (string, error) {
+// Unescape undoes percent-encoding (RFC 3986, section 2.1). Forms that would change
+// where elements end are refused: those of NUL and of the bytes in separators. why
+// says what is wrong with s, "" if nothing is.
+func Unescape(s, separators string) (text, why string) {
 	if strings.IndexByte(s, '%') < 0 {
-		return s, nil
+		return s, ""
 	}
 	out := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
@@ -103,20 +104,20 @@ func unescape(whole, s string) (string, error) {
 			continue
 		}
 		if i+2 >= len(s) {
-			return "", badURI(whole, "ends inside a percent form")
+			return "", "ends inside a percent form"
 		}
 		v, err := strconv.ParseUint(s[i+1:i+3], 16, 8)
 		if err != nil {
-			return "", badURI(whole, "has the malformed percent form "+Quote(s[i:i+3]))
+			return "", "has the malformed percent form " + Quote(s[i:i+3])
 		}
 		c := byte(v)
-		if c == 0 || c == '/' {
-			return "", badURI(whole, "has the percent form "+s[i:i+3]+", which may not appear in a path")
+		if c == 0 || strings.IndexByte(separators, c) >= 0 {
+			return "", "has the percent form " + s[i:i+3] + " of a separator or of NUL, which may not appear in a path"
 		}
 		out = append(out, c)
 		i += 2
 	}
-	return string(out), nil
+	return string(out), ""
 }
 
 // isLocalhost compares ASCII letters only. EqualFold alone would take the long s
