@@ -2,7 +2,10 @@ package tools
 
 import (
 	"context"
+	"runtime"
 	"sync"
+
+	"github.com/rootsfs/rootsfs/guard"
 )
 
 // maxAhead is how many directories a walk lists before it comes to them. What they
@@ -14,6 +17,8 @@ const maxAhead = 4
 type ahead struct {
 	c       *call // with a context of its own
 	cancel  context.CancelFunc
+	todo    chan *future
+	workers int
 	running sync.WaitGroup
 	waiting int     // futures that nobody has taken
 	passing *future // of the name that next returned
@@ -22,6 +27,7 @@ type ahead struct {
 // future is a listing that is being made; who has received from done may read the
 // rest.
 type future struct {
+	path guard.Path
 	done chan struct{}
 	list []entry
 	next string
@@ -31,24 +37,34 @@ type future struct {
 func (a *ahead) begin(c *call) {
 	own := *c
 	own.ctx, a.cancel = context.WithCancel(c.ctx)
-	a.c = &own
+	a.c, a.todo = &own, make(chan *future, maxAhead)
 }
 
 // list begins to list a directory.
 func (a *ahead) list(e *entry) {
-	f := &future{done: make(chan struct{})}
-	e.ahead = f
+	e.ahead = &future{path: e.path, done: make(chan struct{})}
 	a.waiting++
-	p := e.path
-	a.running.Go(func() {
-		defer close(f.done)
-		defer func() {
-			if p := recover(); p != nil {
-				f.err = a.c.s.bug("listing ahead", p)
+	if a.workers < min(maxAhead, runtime.GOMAXPROCS(0)) {
+		a.workers++
+		a.running.Go(func() {
+			for f := range a.todo {
+				f.make(a.c)
 			}
-		}()
-		f.list, f.next, f.err = a.c.page(p, "", false, false)
-	})
+		})
+	}
+	a.todo <- e.ahead
+}
+
+func (f *future) make(c *call) {
+	defer close(f.done)
+	defer func() {
+		if p := recover(); p != nil {
+			f.err = c.s.bug("listing ahead", p)
+		}
+	}()
+	if f.err = c.ctx.Err(); f.err == nil {
+		f.list, f.next, f.err = c.page(f.path, "", false, false)
+	}
 }
 
 // take waits for the listing of a directory; nil: there is none.
@@ -92,5 +108,6 @@ func (w *walk) lookAhead() {
 // close ends what is still listed ahead.
 func (w *walk) close() {
 	w.ahead.cancel()
+	close(w.ahead.todo)
 	w.ahead.running.Wait()
 }

@@ -29,38 +29,74 @@ func TestLinesAnswersApart(t *testing.T) {
 		want[i] = strings.Repeat(line, (100<<10)*(i+1)/len(line))
 		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), []byte(want[i]), 0o600))
 	}
+	x := b.lines(t)
+	go func() {
+		for id := range files * rounds {
+			x.ask(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"code/%d"}}}`, id, id%files))
+		}
+	}()
+	for range files * rounds {
+		if got := x.answer(); got.text(t) != want[got.ID%files] {
+			t.Errorf("the answer to %d is not its file", got.ID)
+		}
+	}
+}
+
+// lineClient speaks JSON itself, a line at a time.
+type lineClient struct {
+	t       *testing.T
+	to      io.Writer
+	answers *bufio.Reader
+}
+
+// lines begins a session over lines, which ends with the test.
+func (b *bench) lines(t *testing.T) *lineClient {
+	t.Helper()
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
 	ended := make(chan error, 1)
 	go func() { ended <- b.srv.Run(context.Background(), in, out) }()
-	answers := bufio.NewReader(fromServer)
-	_, err := io.WriteString(toServer, hello+"\n")
-	must(t, err)
-	_, err = answers.ReadString('\n')
-	must(t, err)
-	go func() {
-		_, _ = io.WriteString(toServer, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
-		for id := range files * rounds {
-			_, _ = fmt.Fprintf(toServer, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"code/%d"}}}`+"\n", id, id%files)
+	t.Cleanup(func() {
+		_ = toServer.Close()
+		if err := <-ended; err != nil {
+			t.Errorf("the session ended with %v", err)
 		}
-	}()
-	for range files * rounds {
-		line, err := answers.ReadBytes('\n')
-		must(t, err)
-		var m struct {
-			ID     int
-			Result struct {
-				Content           []struct{ Text string }
-				StructuredContent struct{ Content string }
-			}
-		}
-		must(t, json.Unmarshal(line, &m))
-		if r := m.Result; len(r.Content) != 1 || r.Content[0].Text != want[m.ID%files] || r.StructuredContent.Content != want[m.ID%files] {
-			t.Errorf("the answer to %d is not its file", m.ID)
-		}
+	})
+	x := &lineClient{t, toServer, bufio.NewReader(fromServer)}
+	x.ask(hello)
+	x.answer()
+	x.ask(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	return x
+}
+
+func (x *lineClient) ask(line string) {
+	if _, err := io.WriteString(x.to, line+"\n"); err != nil {
+		x.t.Error(err)
 	}
-	must(t, toServer.Close())
-	if err := <-ended; err != nil {
-		t.Errorf("the session ended with %v", err)
+}
+
+// toolAnswer is the answer to a call of a tool.
+type toolAnswer struct {
+	ID     int
+	Result struct {
+		Content           []struct{ Text string }
+		StructuredContent struct{ Content string }
 	}
+}
+
+func (x *lineClient) answer() (a toolAnswer) {
+	x.t.Helper()
+	line, err := x.answers.ReadBytes('\n')
+	must(x.t, err)
+	must(x.t, json.Unmarshal(line, &a))
+	return a
+}
+
+// text is the one text of an answer, which stands there twice.
+func (a *toolAnswer) text(t *testing.T) string {
+	t.Helper()
+	if r := a.Result; len(r.Content) != 1 || r.Content[0].Text != r.StructuredContent.Content {
+		t.Fatalf("the answer to %d: %.200v", a.ID, a.Result)
+	}
+	return a.Result.Content[0].Text
 }

@@ -33,11 +33,12 @@ type call struct {
 	reporting chan struct{}
 }
 
-// result is what a tool answers: text, which structured results repeat.
+// result is what a tool answers: text, which structured results repeat. A long one
+// is in another form, in memory of its own (see buffers).
 type result struct {
-	text string
-	// data, unless nil, is in the place of text: UTF-8, in memory of its own.
-	data []byte
+	text   string
+	data   []byte // unless nil, the text: UTF-8
+	quoted []byte // unless nil, the text: as a JSON string, with its quotes
 	// note is a second block of text for the reader: how to go on, what to
 	// know of the first.
 	note string
@@ -61,10 +62,7 @@ func (r *result) wire() *mcp.CallToolResult {
 		out.Content = []mcp.Content{r.media}
 		out.StructuredContent = map[string]any{"content": out.Content}
 	} else {
-		shown := r.text
-		if r.data != nil {
-			shown = string(r.data)
-		}
+		shown := r.shown()
 		out.Content = []mcp.Content{&mcp.TextContent{Text: shown}}
 		out.StructuredContent = texted{shown}
 	}
@@ -74,13 +72,27 @@ func (r *result) wire() *mcp.CallToolResult {
 	return out
 }
 
+// shown is the text.
+func (r *result) shown() (text string) {
+	switch {
+	case r.quoted != nil:
+		_ = json.Unmarshal(r.quoted, &text) // it is a string
+	case r.data != nil:
+		text = string(r.data)
+	default:
+		text = r.text
+	}
+	return text
+}
+
 // frame is the answer to a request. What is in it belongs to nobody any more once
 // it is sent (giveBack).
 func (r *result) frame(id []byte) []byte {
-	b, _ := lend(int64(2*(len(r.text)+len(r.data))*9/8 + len(r.note) + len(id) + 256)) // about as long
+	b, _ := lend(int64(2*(len(r.text)+len(r.data))*9/8 + 2*len(r.quoted) + len(r.note) + len(id) + 256)) // about as long
 	b = append(r.append(wire.AppendResult(wire.AppendReply(b[:0], id))), '}')
 	giveBack(r.data)
-	r.data = nil
+	giveBack(r.quoted)
+	r.data, r.quoted = nil, nil
 	return b
 }
 
@@ -97,9 +109,12 @@ func (r *result) append(b []byte) []byte {
 	const block = `{"type":"text","text":`
 	b = append(b, `{"content":[`+block...)
 	from := len(b)
-	if r.data != nil {
+	switch {
+	case r.quoted != nil:
+		b = append(b, r.quoted...)
+	case r.data != nil:
 		b = wire.AppendString(b, r.data)
-	} else {
+	default:
 		b = wire.AppendString(b, valid(r.text))
 	}
 	to := len(b)

@@ -302,7 +302,7 @@ func (c *call) directoryTree() (*result, error) {
 	defer w.close()
 	t := treeWriter{limit: c.s.cfg.Answer}
 	t.b, _ = lend(treeRoom)
-	t.b = t.b[:0]
+	t.b = append(t.b[:0], '"')
 	for depth := range w.levels[1:] { // of an earlier answer
 		_, name := w.levels[depth+1].path.Split()
 		t.entry(depth, name, true)
@@ -313,7 +313,7 @@ func (c *call) directoryTree() (*result, error) {
 			return nil, err
 		}
 		if !ok {
-			return &result{data: t.end()}, nil
+			return &result{quoted: t.end()}, nil
 		}
 		t.entry(len(w.levels)-1, e.name, e.isDir())
 		if e.isDir() {
@@ -322,7 +322,7 @@ func (c *call) directoryTree() (*result, error) {
 			}
 		}
 		if len(t.b) >= t.limit {
-			return &result{data: t.end(), note: goOn(w.cursor())}, nil
+			return &result{quoted: t.end(), note: goOn(w.cursor())}, nil
 		}
 	}
 }
@@ -330,7 +330,8 @@ func (c *call) directoryTree() (*result, error) {
 // treeRoom is what a tree begins with at least, bytes: it grows by copying.
 const treeRoom = 256 << 10
 
-// treeWriter writes nested lists as JSON.stringify(tree, null, 2) does.
+// treeWriter writes nested lists as JSON.stringify(tree, null, 2) does, and that as
+// a JSON string: every line of it has something to be escaped, which is known here.
 type treeWriter struct {
 	b     []byte
 	limit int
@@ -341,7 +342,7 @@ const blanks = "                                                                
 
 // indent begins a line.
 func (t *treeWriter) indent(n int) {
-	t.b = append(t.b, '\n')
+	t.b = append(t.b, `\n`...)
 	for n *= 2; n > len(blanks); n -= len(blanks) {
 		t.b = append(t.b, blanks...)
 	}
@@ -364,17 +365,20 @@ func (t *treeWriter) entry(depth int, name string, dir bool) {
 	t.indent(in)
 	t.b = append(t.b, '{')
 	t.indent(in + 1)
-	t.b = append(wire.AppendString(append(t.b, `"name": `...), shownName(name)), ',')
+	t.b = append(t.b, `\"name\": \"`...)
+	var room [64]byte
+	t.b = wire.AppendText(t.b, wire.AppendText(room[:0], shownName(name)))
+	t.b = append(t.b, `\",`...)
 	t.indent(in + 1)
 	if !dir {
-		t.b = append(t.b, `"type": "file"`...)
+		t.b = append(t.b, `\"type\": \"file\"`...)
 		t.indent(in)
 		t.b = append(t.b, '}')
 		return
 	}
-	t.b = append(t.b, `"type": "directory",`...)
+	t.b = append(t.b, `\"type\": \"directory\",`...)
 	t.indent(in + 1)
-	t.b = append(t.b, `"children": [`...)
+	t.b = append(t.b, `\"children\": [`...)
 	t.count = append(t.count, 0)
 }
 
@@ -392,10 +396,11 @@ func (t *treeWriter) closeTo(depth int) {
 	}
 }
 
+// end is the whole string.
 func (t *treeWriter) end() []byte {
 	if len(t.count) == 0 {
-		return append(t.b, "[]"...)
+		return append(t.b, `[]"`...)
 	}
 	t.closeTo(0)
-	return append(t.b, "\n]"...)
+	return append(t.b, `\n]"`...)
 }

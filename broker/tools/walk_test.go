@@ -156,3 +156,30 @@ func TestWalkHoldsLittle(t *testing.T) {
 		}
 	}
 }
+
+// A tree is the same JSON, whatever is in its names, over lines and through the SDK.
+func TestTreeOfOddNames(t *testing.T) {
+	b := start(t, nil, nil)
+	dir := b.root("code", guard.ReadOnly)
+	odd := []string{`"`, `\`, `a\"b`, "line\nline", "tab\tbell\a\x7f", "<&>'", "caf\xe9", "\u2028 größer 😀", `{"type":"x"}`, strings.Repeat(`\`, 200)}
+	for _, name := range odd {
+		must(t, os.MkdirAll(filepath.Join(dir, "d"+name), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, "d"+name, name), nil, 0o600))
+	}
+	var want []string
+	for _, name := range odd {
+		name = strings.ToValidUTF8(name, "\uFFFD")
+		want = append(want, "d"+name, "d"+name+"/"+name)
+	}
+	slices.Sort(want)
+	b.connect("2025-11-25")
+	text := b.ok("directory_tree", m{"path": "code"})
+	if got := slices.Sorted(slices.Values(named(t, text))); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	x := b.lines(t)
+	x.ask(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"directory_tree","arguments":{"path":"code"}}}`)
+	if got := x.answer(); got.text(t) != text {
+		t.Errorf("over lines: %s, want %s", got.text(t), text)
+	}
+}

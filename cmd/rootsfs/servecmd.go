@@ -129,7 +129,7 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags) error {
 // looking for that little after every few calls costs more than the calls
 // (measured: 1 MB reads and trees take half as long).
 const (
-	garbagePercent = 800
+	garbagePercent = 400
 	garbageLimit   = 512 << 20 // bytes, from which on it is collected as usual
 )
 
