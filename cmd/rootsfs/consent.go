@@ -22,8 +22,8 @@ func newConsentCmd(a *app) *cobra.Command {
 		Short: "Answer servers that ask for access to files",
 		Long: `Answer the MCP servers that ask, through files/consent, for paths that nobody
 approved. A question waits for its answer (files.consent_timeout, 2m by default);
-one that nobody answers is denied. What is allowed becomes a root of the session. A denial can be remembered, so that the
-same is not asked again.`,
+one that nobody answers is denied. What is allowed becomes a root of the session. A
+denial can be remembered, so that the same is not asked again.`,
 		Example: `  rootsfs consent list
   rootsfs consent approve 4kq --mode ro --for 1h
   rootsfs consent deny 4kq
