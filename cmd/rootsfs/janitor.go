@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
@@ -138,24 +140,35 @@ func newJanitorCmd() *cobra.Command {
 }
 
 // cleanAfter removes what a killed run left: its mount, its directories, its session.
+// Nobody can serve the mount any more, so it is taken away whether the kernel calls
+// its connection ended or not: a process that was being started in that moment may
+// hold the connection's descriptor, and a mount that waits for answers is not stale.
 func cleanAfter(ctx context.Context, dir string) error {
 	p := &private{dir: dir, point: filepath.Join(dir, "tree", "mnt"), scratch: filepath.Join(dir, "home")}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
-		err := mount.ClearStale(p.point)
-		if err == nil || errors.Is(err, mount.ErrNotMounted) {
+		err := mount.Detach(p.point, true)
+		if errors.Is(err, mount.ErrNotMounted) || names.Reason(err) == names.NotExist {
+			err = nil
+		}
+		// Those of its processes that are on their way out may be writing still.
+		if p.remove(); p.gone() {
 			break
 		}
-		// Its processes may be on their way out, and answer still.
 		select {
 		case <-ctx.Done():
-			return err
+			return errors.Join(err, fmt.Errorf("%s is left", names.Quote(dir)))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	p.remove()
 	sandbox.ForgetMemory(p.group())
 	_, err := control.List() // which removes what dead sessions left
 	return err
+}
+
+// gone reports whether nothing is left of the place.
+func (p *private) gone() bool {
+	_, err := os.Lstat(p.dir)
+	return errors.Is(err, fs.ErrNotExist)
 }

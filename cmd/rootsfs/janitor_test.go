@@ -1,13 +1,20 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
 )
 
 // A janitor that is told Done has initialised nothing that only the rest of the
@@ -48,6 +55,60 @@ func TestJanitorWaitsEarly(t *testing.T) {
 				if strings.Contains(trace.String(), late) == c.early {
 					t.Errorf("%q in the trace: %v", late, c.early)
 				}
+			}
+		})
+	}
+}
+
+// What a killed run left goes also when somebody holds the connection of its mount,
+// which then answers nothing and is not stale, and when something keeps a directory
+// of it for a while. R070.
+func TestCleanAfter(t *testing.T) {
+	if err := mount.CheckFUSE(); err != nil || os.Geteuid() != 0 {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("CI must be able to run this: root, and %v", err)
+		}
+		t.Skip("needs root, and ", err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	for name, keep := range map[string]func(t *testing.T, p *private){
+		"nothing": func(*testing.T, *private) {},
+		"a held connection": func(t *testing.T, p *private) {
+			fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { fuse.Close() })
+			data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd())
+			if err := unix.Mount("rootsfs", p.point, mount.FSType, unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a directory in use": func(t *testing.T, p *private) {
+			if err := unix.Mount("none", p.scratch, "tmpfs", 0, ""); err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(200*time.Millisecond, func() { _ = unix.Unmount(p.scratch, 0) })
+		},
+		"a directory that is gone": func(t *testing.T, p *private) {
+			if err := os.RemoveAll(filepath.Dir(p.point)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := makePrivate(guard.User{UID: 65600, GID: 65600})
+			if err != nil {
+				t.Fatal(err)
+			}
+			keep(t, p)
+			t.Cleanup(func() { // of a test that has failed
+				_ = unix.Unmount(p.point, unix.MNT_DETACH)
+				_ = unix.Unmount(p.scratch, unix.MNT_DETACH)
+				p.remove()
+			})
+			if err := cleanAfter(context.Background(), p.dir); err != nil || !p.gone() {
+				t.Errorf("%v; gone: %v", err, p.gone())
 			}
 		})
 	}

@@ -47,23 +47,25 @@ func TestKill(t *testing.T) {
 func (o *outside) killOne(level sandbox.Level, index int) bool {
 	t := o.t
 	t.Helper()
-	mark := fmt.Sprintf("0.%d%d%d", os.Getpid(), level, index)
+	mark := fmt.Sprintf("0.%07d%d%02d", os.Getpid(), level, index) // in nobody else's
+	tag := fmt.Sprintf("is-%d-%d-%d", os.Getpid(), level, index)
 	o.files()
 	o.plant()
 	must(t, os.WriteFile(filepath.Join(o.root, "linger"), []byte("#!/bin/sh\n"+strings.ReplaceAll(lingering, "MARK", mark)), 0o755))
 	must(t, os.Chmod(filepath.Join(o.root, "linger"), 0o755))
-	cmd := o.driver(o.command(run{level: level}, []string{"--mcp", "off", "--memory-max", "1G"}, "linger"))
+	cmd := o.driver(o.command(run{level: level}, []string{"--mcp", "off", "--memory-max", "1G"}, "linger", tag))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	must(t, cmd.Start())
+	defer time.AfterFunc(giveUp, func() { out.Close(); _ = cmd.Process.Kill() }).Stop() // of a test that has failed
 	lines := bufio.NewReader(out)
 	if line, err := lines.ReadString('\n'); line != "ready\n" {
 		_ = cmd.Process.Kill()
 		t.Fatalf("the command said %q, %v", line, err)
 	}
 	// It says so before it becomes the last of them.
-	o.gone("the command's start", func() bool { return len(holding(t, "/bin/sh\x00./linger\x00")) == 0 })
+	o.gone("the command's start", func() bool { return len(holding(t, "/bin/sh\x00./linger\x00"+tag+"\x00")) == 0 })
 	t.Cleanup(func() { _ = cmd.Process.Kill() }) // of a test that has failed
 	var pids []int
 	janitor, dir := false, ""
@@ -84,8 +86,10 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	if !more || janitor { // without whom the command goes on
 		must(t, cmd.Process.Signal(unix.SIGTERM))
 	}
-	_, _ = io.Copy(io.Discard, lines) // until nobody holds it
-	_ = cmd.Wait()                    // with what code does not matter here
+	if _, err := io.Copy(io.Discard, lines); err != nil { // until nobody holds it
+		t.Errorf("%s, process %d of %v killed: somebody holds its output after %v", level, index, pids, giveUp)
+	}
+	_ = cmd.Wait() // with what code does not matter here
 	what := fmt.Sprintf("%s, process %d of %v killed", level, index, pids)
 	o.gone(what+": processes", func() bool { return len(holding(t, mark)) == 0 })
 	o.gone(what+": the mount", func() bool { return !strings.Contains(hostMounts(t), dir) })

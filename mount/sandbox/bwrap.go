@@ -78,6 +78,8 @@ func (l *launch) bwrapNamespaces() []string {
 	// Root needs no user namespace for the others, and the tree lies where
 	// only root may go; the init changes to the command's uid by itself.
 	l.conf.SetID, l.conf.UID, l.conf.GID = true, l.o.UID, l.o.GID
+	// The limit counts all of that uid's where it is not of a user namespace.
+	l.conf.Pids += processes(l.o.UID)
 	return args
 }
 

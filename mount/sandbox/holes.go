@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 )
@@ -21,6 +22,9 @@ func holes(o *Options, level Level, layers []Layer) []string {
 	}
 	if o.MemoryMax > 0 && !on(limitName) {
 		out = append(out, "It can take more memory than it was to: there is no control group that limits it.")
+	}
+	if level == Bubblewrap && os.Geteuid() == 0 {
+		out = append(out, fmt.Sprintf("Its uid (%d) is not its own: the limit of processes counts all of that uid's.", o.UID))
 	}
 	if level == Namespaces || level == Bubblewrap {
 		if !on("landlock") {

@@ -1,0 +1,34 @@
+package sandbox
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// What others run as the command's uid does not take its processes from it: two
+// commands of root's have the same one. At level Bubblewrap they failed to start.
+func TestLimitBesideOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("another uid's processes need root")
+	}
+	uid, gid := DefaultID()
+	for range MinPids + 4 {
+		cmd := &exec.Cmd{Path: "/bin/sleep", Args: []string{"sleep", "1000"}, SysProcAttr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	}
+	atLevels(t, confining, func(t *testing.T, level Level) {
+		p, out, exit := started(t, Options{Level: level, PidsMax: MinPids, Private: private(t)}, "echo $(echo a | cat)")
+		if out != "a" || exit != (Exit{}) {
+			t.Errorf("%q, %+v", out, exit)
+		}
+		if told := strings.Contains(strings.Join(p.Report().Holes, " "), "counts all of that uid's"); told != (level != Namespaces) {
+			t.Errorf("%v told that the limit is shared: %v", level, told)
+		}
+	})
+}
