@@ -30,6 +30,8 @@ type Request struct {
 	// will be made: what quotas are reserved for.
 	Bytes, Size int64
 	Names       int64
+	// Look says that nothing but attributes is asked for, although Op reads.
+	Look bool
 	// Quiet suppresses the record of success, for operations that are one
 	// step of another.
 	Quiet bool
@@ -167,7 +169,7 @@ func (l *Lease) judged() error {
 func (l *Lease) judgeHeld() error {
 	req := &l.req
 	if h := req.Held; h != nil && h.verdict.Effect != pattern.None {
-		if err := refusal(accessOf(req.Op, req.Need, false), h.verdict); err != nil {
+		if err := refusal(req.access(false), h.verdict); err != nil {
 			return err
 		}
 	}

@@ -56,7 +56,14 @@ func accessOf(op Op, need Rights, makes bool) Access {
 }
 
 // Access is what the operation does to the name it is about.
-func (l *Lease) Access() Access { return accessOf(l.req.Op, l.req.Need, l.req.Names > 0) }
+func (l *Lease) Access() Access { return l.req.access(l.req.Names > 0) }
+
+func (r *Request) access(makes bool) Access {
+	if r.Look {
+		return ToLook
+	}
+	return accessOf(r.Op, r.Need, makes)
+}
 
 // Refusal is the cause of an error by which a pattern refused an operation. Its
 // text tells a server no more than it may know; Rule is for the owner.

@@ -19,7 +19,7 @@ import (
 func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) error {
 	r := g.snap.Load().byName[name]
 	if r == nil {
-		return &Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s", names.Quote(string(name)))}
+		return &Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(string(name)))}
 	}
 	asked := r.grant.Policy
 	asked.Patterns = p
@@ -44,7 +44,7 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 	}
 	root, _ := names.NewPath(r.name, "")
 	rec := Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpSet, Path: root,
-		Rights: next.Rights, Verdict: Allowed, Detail: "patterns: " + p.summary() + lifted(&p)}
+		Rights: next.Rights, Verdict: Allowed, Detail: "patterns: " + p.Summary() + lifted(&p)}
 	// Any change may widen: it is on record before it holds.
 	if err := g.record(rec); err != nil {
 		return err
@@ -85,8 +85,8 @@ func (l *Lease) Current() error {
 	return nil
 }
 
-// summary counts the patterns.
-func (p *Patterns) summary() string {
+// Summary counts the patterns.
+func (p *Patterns) Summary() string {
 	text := fmt.Sprintf("%d deny, %d hide, %d protect, %d allow", len(p.Deny), len(p.Hide), len(p.Protect), len(p.Allow))
 	if p.Gitignore {
 		text += ", .gitignore"

@@ -179,7 +179,7 @@ func stamp(t *time.Time, now bool) beneath.Stamp {
 // and trusted.* steer the kernel outside our mount too (capabilities, overlayfs),
 // so they take full POSIX.
 func xattrAllowed(l *guard.Lease, name string, change bool) error {
-	if strings.HasPrefix(name, "user.") || name == "system.posix_acl_access" || name == "system.posix_acl_default" || l.PosixFull() {
+	if strings.HasPrefix(name, userAttr) || aclNames[name] || l.PosixFull() {
 		return nil
 	}
 	if change {
@@ -188,11 +188,20 @@ func xattrAllowed(l *guard.Lease, name string, change bool) error {
 	return unix.ENODATA
 }
 
+// userAttr begins the names of attributes that are anybody's.
+const userAttr = "user."
+
+// aclNames are the attributes that hold an ACL.
+var aclNames = map[string]bool{"system.posix_acl_access": true, "system.posix_acl_default": true}
+
 // Getxattr reads an attribute into buf; with an empty buf it returns the size.
 // A file system without attributes has none (EOPNOTSUPP stays, so that callers
 // may stop asking).
 func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, name string, buf []byte) (int, error) {
 	req := at.request(c, names.OpGetxattr, at.Path)
+	// Those of the system say what a file is and who may read it, as its mode does:
+	// "ls -l" asks. The user's are contents.
+	req.Look = !strings.HasPrefix(name, userAttr)
 	own := buf
 	n := 0
 	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (Info, error) {

@@ -62,6 +62,7 @@ the rules that every root begins with are listed, without a session.`,
 	}
 	cmd.Flags().BoolVar(&builtin, "builtin", false, "the rules that every root begins with")
 	cmd.Flags().StringVar(&root, "root", "", "only this `root`")
+	_ = cmd.RegisterFlagCompletionFunc("root", a.completeRoots(-1)) // fails only if there is no such flag
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd
@@ -93,7 +94,7 @@ func (a *app) policyShow(ctx context.Context, root string) error {
 			}
 		}
 		if len(kept) == 0 {
-			return &names.Error{Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(root))}
+			return &names.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(root))}
 		}
 		ans.Roots = kept
 	}
@@ -177,7 +178,9 @@ and 3 if it is refused.`,
 	}
 	cmd.Flags().StringVar(&op, "op", "read", "the `operation`: read, write, append, list, stat, create, mkdir, delete, rename, watch, or a name of the audit log")
 	cmd.Flags().StringVar(&root, "root", "", "PATH is below this `root`")
+	_ = cmd.RegisterFlagCompletionFunc("root", a.completeRoots(-1)) // as above
 	cmd.Flags().StringVar(&subject, "subject", "", "ask for this `server`")
+	subjectCompletion(a, cmd)
 	words(cmd, "op", "read", "write", "append", "list", "stat", "create", "mkdir", "delete", "rename", "watch")
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
@@ -194,6 +197,8 @@ func checked(c *control.CheckAnswer) string {
 		return s + "allowed"
 	case c.Lacks != "":
 		return s + fmt.Sprintf("refused: root %s lacks the right %s; rootsfs roots set gives it", shown(c.Root), c.Lacks)
+	case c.Reason == names.NoConsent.String():
+		return s + "refused: no root of the session holds it; see: rootsfs roots list"
 	case c.Rule != nil:
 		text := fmt.Sprintf("refused: %s %s (%s)", c.Rule.Effect, names.Quote(c.Rule.Pattern), where(c.Rule))
 		if why := join(c.Rule.Reason, c.Rule.When); why != "" {
@@ -228,13 +233,25 @@ is dead, and what the kernel had kept is as they say.`,
 			if err != nil {
 				return err
 			}
-			return a.report(got, func() { a.say("%s has %s now", shown(got.Root), plural(len(got.Rules), "rule")) })
+			return a.report(got, func() {
+				a.say("%s has %s now, %d of them your own: %s", shown(got.Root), plural(len(got.Rules), "rule"), own(got.Rules), p.Summary())
+			})
 		},
 	}
 	f.add(cmd.Flags())
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd
+}
+
+// own counts the rules that are not built in.
+func own(rules []control.PolicyRule) (n int) {
+	for _, r := range rules {
+		if r.From != control.BuiltIn {
+			n++
+		}
+	}
+	return n
 }
 
 // expectations is the file of `policy test`.
@@ -246,7 +263,7 @@ type expectation struct {
 	Path    string `toml:"path"`
 	Op      string `toml:"op"`
 	Subject string `toml:"subject"`
-	Allowed bool   `toml:"allowed"`
+	Allowed *bool  `toml:"allowed"`
 	Effect  string `toml:"effect"` // of the rule that decides, "" for any
 }
 
@@ -287,12 +304,38 @@ func readExpectations(file string) ([]expectation, error) {
 	var e expectations
 	dec := toml.NewDecoder(strings.NewReader(string(doc))).DisallowUnknownFields()
 	if err := dec.Decode(&e); err != nil {
-		return nil, usage(fmt.Errorf("%s: %w", names.Quote(file), err))
+		return nil, usage(fmt.Errorf("%s: %w", names.Quote(file), located(err)))
 	}
 	if len(e.Expect) == 0 {
-		return nil, usage(fmt.Errorf("%s has no [[expect]] block", names.Quote(file)))
+		return nil, usage(fmt.Errorf("%s has no [[expect]] block; see: rootsfs policy test --help", names.Quote(file)))
+	}
+	for i, one := range e.Expect {
+		for _, must := range []struct {
+			key     string
+			missing bool
+		}{{"path", one.Path == ""}, {"op", one.Op == ""}, {"allowed", one.Allowed == nil}} {
+			if must.missing {
+				return nil, usage(fmt.Errorf("%s: expectation %d has no %s; see: rootsfs policy test --help", names.Quote(file), i+1, must.key))
+			}
+		}
 	}
 	return e.Expect, nil
+}
+
+// located says where in a TOML file a mistake is.
+func located(err error) error {
+	var unknown *toml.StrictMissingError
+	var wrong *toml.DecodeError
+	switch {
+	case errors.As(err, &unknown) && len(unknown.Errors) > 0:
+		wrong = &unknown.Errors[0]
+		row, _ := wrong.Position()
+		return fmt.Errorf("line %d: unknown key %s", row, names.Quote(strings.Join(wrong.Key(), ".")))
+	case errors.As(err, &wrong):
+		row, _ := wrong.Position()
+		return fmt.Errorf("line %d: %w", row, err)
+	}
+	return err
 }
 
 func (a *app) policyTest(ctx context.Context, file string) error {
@@ -310,8 +353,8 @@ func (a *app) policyTest(ctx context.Context, file string) error {
 		if err != nil {
 			return fmt.Errorf("expectation %d: %w", i+1, err)
 		}
-		r := tested{Got: got, Want: "refused", OK: got.Allowed == e.Allowed}
-		if e.Allowed {
+		r := tested{Got: got, Want: "refused", OK: got.Allowed == *e.Allowed}
+		if *e.Allowed {
 			r.Want = "allowed"
 		}
 		if e.Effect != "" {

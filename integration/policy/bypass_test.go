@@ -2,8 +2,10 @@ package policy
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -266,5 +268,31 @@ func TestDescriptorsAndHandles(t *testing.T) {
 	}
 	if err := open("off"); err != nil {
 		t.Errorf("the handle of what is not hidden: %v", err)
+	}
+}
+
+// What is denied can be looked at as any file whose modes keep one out: "ls -l", which
+// asks for its ACL, has nothing to complain of. Other attributes are contents.
+func TestDeniedIsListedWithoutComplaint(t *testing.T) {
+	w := newTwin(t, guard.Patterns{NoDefaults: true, Deny: guard.Texts("closed", "shut/")}, "closed=c", "shut/in=s", "x=x")
+	for _, name := range []string{"closed", "shut"} {
+		acl := func(root string) error {
+			_, err := unix.Lgetxattr(w.at(root, name), "system.posix_acl_access", nil)
+			return err
+		}
+		if on, off := acl("on"), acl("off"); on != off { //nolint:errorlint // bare errnos
+			t.Errorf("the ACL of %s: %v, without the rule %v", name, on, off)
+		}
+		if err := unix.Setxattr(filepath.Join(w.src["on"], name), "user.note", []byte("n"), 0); err != nil {
+			t.Logf("%s: %v", name, err) // the file system has none
+			continue
+		}
+		if _, err := unix.Lgetxattr(w.at("on", name), "user.note", make([]byte, 9)); err != unix.EACCES { //nolint:errorlint // a bare errno
+			t.Errorf("an attribute of %s: %v", name, err)
+		}
+	}
+	out, err := exec.Command("ls", "-l", w.at("on", "")).CombinedOutput()
+	if text := string(out); err != nil || strings.Contains(text, "denied") || !strings.Contains(text, "closed") {
+		t.Errorf("ls -l: %v\n%s", err, text)
 	}
 }

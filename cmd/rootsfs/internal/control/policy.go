@@ -8,11 +8,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
+// BuiltIn is where a rule comes from that every root begins with.
+const BuiltIn = "built in"
+
 // PolicyRule is one rule in force.
 type PolicyRule struct {
 	Effect  string `json:"effect"` // hide, deny, protect, allow
 	Pattern string `json:"pattern"`
-	// From is "built in", "command line", or the file, and Line its line.
+	// From is BuiltIn, "command line", or the file, and Line its line.
 	From   string `json:"from"`
 	Line   int    `json:"line,omitempty"`
 	Dir    string `json:"dir,omitempty"`  // the pattern is written for, below the root
@@ -28,9 +31,9 @@ func Rules(list []*guard.Rule) []PolicyRule {
 		switch {
 		case r.List == pattern.Except:
 			one.Effect = "except"
-			one.From = "built in"
+			one.From = BuiltIn
 		case r.Builtin():
-			one.From = "built in"
+			one.From = BuiltIn
 		case r.File != "":
 			one.From, one.Line = r.File, r.Line
 		}

@@ -37,6 +37,9 @@ func CheckPolicy(reg *guard.Registry, req control.CheckRequest) (control.CheckAn
 		return control.CheckAnswer{}, err
 	}
 	p, err := reg.Parse(guard.Subject(req.Subject), req.Path)
+	if names.Reason(err) == names.NoConsent { // an answer, too
+		return control.CheckAnswer{Path: names.Escape(req.Path), Op: req.Op, Reason: names.NoConsent.String()}, nil
+	}
 	if err != nil {
 		return control.CheckAnswer{}, err
 	}
