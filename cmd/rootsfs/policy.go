@@ -197,6 +197,8 @@ func checked(c *control.CheckAnswer) string {
 		return s + "allowed"
 	case c.Lacks != "":
 		return s + fmt.Sprintf("refused: root %s lacks the right %s; rootsfs roots set gives it", shown(c.Root), c.Lacks)
+	case c.Reason == names.NoConsent.String() && c.Root != "":
+		return s + fmt.Sprintf("refused: root %s is for another server; see: rootsfs roots list, and name it with --subject", shown(c.Root))
 	case c.Reason == names.NoConsent.String():
 		return s + "refused: no root of the session holds it; see: rootsfs roots list"
 	case c.Rule != nil:

@@ -124,6 +124,7 @@ here for these roots, or to "rootsfs mount" for all of the session.`,
 	cmd.Flags().BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	cmd.Flags().BoolVar(&f.allowTop, "allow-root-dir", false, "let / be a root")
 	cmd.Flags().StringVar(&f.subject, "subject", "", "grant to this one `server` only, by the name it has in status; one directory can be a root for several, each with its own mode")
+	subjectCompletion(a, cmd)
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd

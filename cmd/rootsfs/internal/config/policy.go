@@ -45,13 +45,27 @@ func (t table) patterns(key string) (out []guard.Pattern) {
 			continue
 		}
 		one := guard.Pattern{Text: text, File: t.r.file, Line: t.r.lines.line(at)}
-		if err := (&guard.Patterns{Hide: []guard.Pattern{one}}).Check(); err != nil {
+		if err := only(key, guard.Pattern{Text: text}).Check(); err != nil { // the place is said already
 			t.r.fail(at, "%w", err)
 			continue
 		}
 		out = append(out, one)
 	}
 	return out
+}
+
+// only is a policy of one pattern, in the list of that key.
+func only(key string, one guard.Pattern) *guard.Patterns {
+	list := []guard.Pattern{one}
+	switch key {
+	case "deny":
+		return &guard.Patterns{Deny: list}
+	case "protect":
+		return &guard.Patterns{Protect: list}
+	case "allow":
+		return &guard.Patterns{Allow: list}
+	}
+	return &guard.Patterns{Hide: list}
 }
 
 // samePatterns compares what patterns say, not where they stand.

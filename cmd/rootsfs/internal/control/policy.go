@@ -80,7 +80,7 @@ type CheckAnswer struct {
 	Allowed bool   `json:"allowed"`
 	Reason  string `json:"reason,omitempty"` // the kind of refusal
 	Lacks   string `json:"lacks,omitempty"`  // rights
-	Root    string `json:"root"`             // whose policy decided
+	Root    string `json:"root"`             // whose policy decided; "" if no root holds the path
 	// Rule decided; Lifted would have, had Rule not taken it back.
 	Rule   *PolicyRule `json:"rule,omitempty"`
 	Lifted *PolicyRule `json:"lifted,omitempty"`
