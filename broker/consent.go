@@ -229,6 +229,9 @@ func (c *consenting) ask(message string) {
 	s.mu.Lock()
 	server, host := s.server, s.host
 	s.mu.Unlock()
+	if c.r.host != nil {
+		host = c.r.host
+	}
 	q := &Question{
 		ID: newID(), Asked: now, Until: now.Add(s.b.cfg.AskFor), Subject: s.subject, Server: server,
 		Message: message, Items: c.items, host: host,

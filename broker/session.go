@@ -128,6 +128,7 @@ type request struct {
 	keepAlive func() // bytes moved: the timeout begins anew
 	send      sender
 	progress  json.RawMessage
+	host      Elicitor // asks the person about this one; nil: that of the session does
 
 	mu   sync.Mutex // guards the fields below
 	held int64      // bytes reserved for it

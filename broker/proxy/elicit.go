@@ -6,21 +6,17 @@ import (
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/internal/waiting"
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
 // questions are requests of ours that the host has not answered.
-type questions struct {
-	mu      sync.Mutex // guards the fields below
-	waiting map[string]chan response
-	over    bool
-}
+type questions struct{ waiting.List[response] }
 
 // response is an answer of the host's, apart from the buffer it was read into.
 type response struct {
@@ -32,35 +28,15 @@ var errNoAnswer = errors.New("the host has ended")
 
 // open makes room for the answer to id.
 func (q *questions) open(id string) (<-chan response, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.over {
+	answer, ok := q.Open(id)
+	if !ok {
 		return nil, errNoAnswer
 	}
-	if q.waiting == nil {
-		q.waiting = map[string]chan response{}
-	}
-	ch := make(chan response, 1)
-	q.waiting[id] = ch
-	return ch, nil
-}
-
-func (q *questions) close(id string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.waiting, id)
+	return answer, nil
 }
 
 // end answers all that wait: there is no host any more.
-func (q *questions) end() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.over = true
-	for _, ch := range q.waiting {
-		ch <- response{err: errNoAnswer}
-	}
-	q.waiting = nil
-}
+func (q *questions) end() { q.End(response{err: errNoAnswer}) }
 
 // answer takes the host's answer to an id of ours. One that nobody waits for
 // came too late and is nobody's.
@@ -68,21 +44,11 @@ func (q *questions) answer(b []byte, f *frame) {
 	id := string(meant(f.id.of(b)))
 	switch {
 	case !f.twice.absent(), f.result.absent() == f.err.absent():
-		q.deliver(id, response{err: errors.New("the host's answer is ambiguous")})
+		q.Deliver(id, response{err: errors.New("the host's answer is ambiguous")})
 	case f.result.absent():
-		q.deliver(id, response{err: fmt.Errorf("the host answered with an error: %s", f.err.of(b))})
+		q.Deliver(id, response{err: fmt.Errorf("the host answered with an error: %s", f.err.of(b))})
 	default:
-		q.deliver(id, response{result: bytes.Clone(f.result.of(b))})
-	}
-}
-
-// deliver gives an answer to whoever waits for it.
-func (q *questions) deliver(id string, r response) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if ch := q.waiting[id]; ch != nil {
-		delete(q.waiting, id)
-		ch <- r
+		q.Deliver(id, response{result: bytes.Clone(f.result.of(b))})
 	}
 }
 
@@ -112,7 +78,7 @@ func (h forms) Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.Elici
 	if err != nil {
 		return nil, err
 	}
-	defer h.p.asked.close(id)
+	defer h.p.asked.Close(id)
 	h.p.stats.asked.Add(1)
 	// On the side: a host that does not read must not keep the question open for
 	// longer than it lasts.

@@ -53,7 +53,7 @@ func (h inCalls) Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.Eli
 	if err != nil {
 		return nil, err
 	}
-	defer p.asked.close(id)
+	defer p.asked.Close(id)
 	c, hostID := p.rounds.ask(id)
 	if c == nil {
 		return nil, errNoCall
@@ -169,7 +169,7 @@ func (p *Proxy) comesBack(b []byte, f *frame, question string) bool {
 	if at, ok := lookup(b, f.params, "inputResponses", askedAs); ok {
 		said = response{result: bytes.Clone(at.of(b))}
 	}
-	p.asked.deliver(question, said)
+	p.asked.Deliver(question, said)
 	if answer == nil {
 		return true
 	}

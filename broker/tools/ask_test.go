@@ -112,3 +112,68 @@ func TestHTTPSessionsAskTheirOwn(t *testing.T) {
 		t.Errorf("the records are of %q", records)
 	}
 }
+
+// chooser is a person who decides by the path that the form shows.
+type chooser struct {
+	allow  string
+	asked  atomic.Int64
+	client *mcp.ClientSession
+}
+
+func (p *chooser) elicit(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+	p.asked.Add(1)
+	if !strings.Contains(req.Params.Message, p.allow) {
+		return &mcp.ElicitResult{Action: "decline"}, nil
+	}
+	return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "read only"}}, nil
+}
+
+// Under revision 2026-07-28 the question is the result of the call, which comes back
+// with the answer: what is allowed is done, what is denied is not asked again in that
+// call, and each of several paths is asked about once.
+func TestAskInsideACall(t *testing.T) {
+	for name, connect := range map[string]func(*bench, string){"stdio": (*bench).overStdio, "http": (*bench).overHTTP} {
+		t.Run(name, func(t *testing.T) {
+			p := &chooser{allow: "yes"}
+			b := start(t, func(c *tools.Config) {
+				c.Subject = guard.Subject("test").InSession(7)
+			}, &mcp.ClientOptions{ElicitationHandler: p.elicit})
+			b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost, AskFor: 30 * time.Second})
+			t.Cleanup(b.ask.Close)
+			b.askingItself()
+			connect(b, "2026-07-28")
+			dir := t.TempDir()
+			paths := []string{dir + "/no-1", dir + "/yes-1", dir + "/no-2", dir + "/yes-2"}
+			for _, f := range paths {
+				must(t, os.WriteFile(f, []byte("of "+filepath.Base(f)), 0o600))
+			}
+			text := b.ok("read_multiple_files", m{"paths": paths})
+			for _, f := range paths {
+				if got, want := strings.Contains(text, "of "+filepath.Base(f)), strings.Contains(f, "yes"); got != want {
+					t.Errorf("%s: %v in %q", f, got, text)
+				}
+			}
+			if n := p.asked.Load(); n != 4 {
+				t.Errorf("asked %d times, want 4", n)
+			}
+			if got := b.ok("read_text_file", m{"path": dir + "/yes-1"}); got != "of yes-1" || p.asked.Load() != 4 {
+				t.Errorf("%q, asked %d times", got, p.asked.Load())
+			}
+			b.refused("read_text_file", m{"path": dir + "/no-1"}, "nobody approved")
+			res, err := b.host.CallTool(context.Background(), &mcp.CallToolParams{Name: "read_text_file", Arguments: m{"path": dir + "/no-2"}, RequestState: "made up",
+				InputResponses: mcp.InputResponseMap{"rootsfs-consent": &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "allow"}}}})
+			if err == nil && !res.IsError {
+				t.Errorf("an answer to no question: %+v", res)
+			}
+		})
+	}
+}
+
+// A client without forms is not asked, and told so.
+func TestAskInsideWithoutForms(t *testing.T) {
+	b := start(t, nil, nil)
+	b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost})
+	t.Cleanup(b.ask.Close)
+	b.overHTTP("2026-07-28")
+	b.refused("read_text_file", m{"path": t.TempDir() + "/f"}, "nobody approved")
+}

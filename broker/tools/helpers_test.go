@@ -55,6 +55,14 @@ func start(t testing.TB, configure func(*tools.Config), options *mcp.ClientOptio
 	return b
 }
 
+// askingItself makes the server that is not over HTTP ask, too.
+func (b *bench) askingItself() {
+	b.srv.Close()
+	cfg := b.cfg
+	cfg.Ask = b.ask.Session(cfg.Subject)
+	b.srv = tools.New(cfg)
+}
+
 // connect begins the session, in the revision, "" for the newest.
 func (b *bench) connect(revision string) *bench {
 	b.t.Helper()

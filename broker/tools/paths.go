@@ -11,7 +11,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker/client"
-	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -52,22 +51,6 @@ func (c *call) place(field, text string) (place, error) {
 		return place{}, err
 	}
 	return at, nil
-}
-
-// consent asks the person at the host for a path that nobody approved.
-func (c *call) consent(host string) error {
-	c.s.cfg.Ask.AskThrough(c.req.Session)
-	mode := "ro"
-	if !c.reads() {
-		mode = "rw"
-	}
-	res, err := c.s.cfg.Ask.Consent(c.ctx, wire.ConsentParams{
-		Message: "The tool " + c.req.Params.Name + " is to be used on this path.", RequestedPaths: []string{host}, Mode: mode,
-	})
-	if err == nil && !res.Granted {
-		err = &guard.Error{Kind: names.NoConsent}
-	}
-	return err
 }
 
 // reads reports whether the tool called changes nothing.

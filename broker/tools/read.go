@@ -228,7 +228,7 @@ func (c *call) readMultipleFiles() (*result, error) {
 		switch {
 		case c.ctx.Err() != nil:
 			return nil, c.ctx.Err()
-		case errors.Is(err, client.ErrInputRequired):
+		case errors.Is(err, client.ErrInputRequired) || asksInside(err):
 			return nil, err
 		case err != nil:
 			c.s.refused(c.req.Params.Name, err)

@@ -76,6 +76,7 @@ type Server struct {
 	offers offers
 	narrow narrowing
 	subs   subscriptions
+	rounds rounds
 	// changes tells of those of resources/list.
 	changes *lister
 }
@@ -141,6 +142,7 @@ func (s *Server) Close() {
 	s.cfg.Registry.RemoveView(s)
 	s.changes.end()
 	s.subs.close()
+	s.rounds.end()
 	if s.own != nil {
 		s.cfg.Registry.RemoveView(s.own)
 		s.own.Close()
@@ -163,6 +165,15 @@ func (s *Server) endConsents() {
 	defer cancel()
 	if s.room.Acquire(ctx, int64(s.cfg.InFlight)) == nil {
 		defer s.room.Release(int64(s.cfg.InFlight))
+	}
+	asked := make(chan struct{})
+	go func() {
+		s.rounds.asking.Wait()
+		close(asked)
+	}()
+	select {
+	case <-asked:
+	case <-ctx.Done():
 	}
 	for _, st := range s.cfg.Registry.RootsOf(s.cfg.Subject) {
 		if st.Grant.Subject != s.cfg.Subject {

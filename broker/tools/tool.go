@@ -31,6 +31,8 @@ type call struct {
 	req *mcp.CallToolRequest
 	// reporting has an element while a progress is on its way to the client.
 	reporting chan struct{}
+	// decided is what was said, earlier in this call, of paths that no root holds.
+	decided map[string]error
 }
 
 // result is what a tool answers: text, which structured results repeat. A long one
@@ -143,6 +145,10 @@ func (s *Server) handler(t *tool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		res, err := s.answer(ctx, t, req)
 		if err != nil {
+			var need *inputNeeded
+			if errors.As(err, &need) {
+				return need.result(), nil
+			}
 			return nil, err // of client.ErrInputRequired, the middleware asks for the roots and calls again
 		}
 		return res.wire(), nil
@@ -158,10 +164,10 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	c := &call{s, ctx, req, make(chan struct{}, 1)}
+	c := &call{s: s, ctx: ctx, req: req, reporting: make(chan struct{}, 1)}
 	res, err := s.guarded(t, c)
 	s.room.Release(1) // one that does not read holds nobody's room
-	if errors.Is(err, client.ErrInputRequired) {
+	if errors.Is(err, client.ErrInputRequired) || asksInside(err) {
 		return nil, err
 	}
 	c.reported()
@@ -179,6 +185,11 @@ func (s *Server) guarded(t *tool, c *call) (res *result, err error) {
 			res, err = nil, s.bug(t.def.Name, p)
 		}
 	}()
+	if req := c.req.Params; req.RequestState != "" {
+		if err := c.back(); err != nil {
+			return nil, err
+		}
+	}
 	return t.run(c)
 }
 

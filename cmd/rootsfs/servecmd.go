@@ -41,8 +41,8 @@ writes. The session is like that of a mount: "rootsfs status", "rootsfs revoke" 
 
 A client that names roots of its own narrows what its session reaches, and never
 widens it; --client-roots ignore leaves them out of account. With --ask, a path
-that no root holds is put before the person at the host, or, where the host cannot
-ask (as in revision 2026-07-28), waits for "rootsfs consent".
+that no root holds is put before the person at the host, or, where the host has no
+forms, waits for "rootsfs consent"; and every tool is offered.
 
 --session NAME serves the roots of a live session, such as that of a mount, which
 then answers the host itself: what is revoked or granted there is so here, at once,

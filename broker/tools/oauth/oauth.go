@@ -125,7 +125,7 @@ func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		return errors.New("is no URL: write https://HOST/...")
+		return errors.New("is no URL: write https://HOST")
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.User != nil:
 		return errors.New("has a query, a fragment or a user in it: leave that out")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
