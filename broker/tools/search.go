@@ -2,7 +2,6 @@ package tools
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -13,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Bounds of a search in files.
@@ -174,16 +172,12 @@ func (g *grep) result(cursor string) *result {
 // file searches one file. That it cannot be read is no error of the search.
 func (g *grep) file(p guard.Path) error {
 	data, _, err := g.c.read(place{Path: p}, 0, maxSearched+1)
-	if err == nil {
-		defer giveBack(data)
+	if err != nil {
+		g.skipped++
+		return g.c.passOver(g.at.Path, err)
 	}
-	if g.c.ctx.Err() != nil {
-		return g.c.ctx.Err()
-	}
-	if errors.Is(err, names.Rate) {
-		return err
-	}
-	if err != nil || len(data) > maxSearched || bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0 { // as git tells binary files
+	defer giveBack(data)
+	if len(data) > maxSearched || bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0 { // as git tells binary files
 		g.skipped++
 		return nil
 	}

@@ -23,7 +23,8 @@ type walk struct {
 	how    walkHow
 	levels []level
 	after  []mark // where an earlier answer ended
-	begin  int    // of the part of a path below the start
+	start  guard.Path
+	begin  int // of the part of a path below the start
 	ahead  ahead
 	seen   int64
 	report func(int64)
@@ -67,16 +68,15 @@ func (c *call) walk(at place, how walkHow, cursor string) (*walk, error) {
 		}
 	}
 	// Links of the path itself are followed once; below it none is.
-	start, err := c.s.cfg.Tree.Follow(c.ctx, c.s.caller, at.Path, true)
-	if err != nil {
+	var err error
+	if w.start, err = c.s.cfg.Tree.Follow(c.ctx, c.s.caller, at.Path, true); err != nil {
 		return nil, err
 	}
-	if !start.IsRoot() {
-		w.begin = len(start.Rel()) + 1
+	if !w.start.IsRoot() {
+		w.begin = len(w.start.Rel()) + 1
 	}
 	w.ahead.begin(c)
-	err = w.enter(&entry{path: start})
-	if err != nil {
+	if err = w.enter(&entry{path: w.start}); err != nil {
 		w.close()
 	}
 	return w, err
@@ -146,12 +146,30 @@ func (w *walk) down(e *entry) error {
 		return nil
 	}
 	err := w.enter(e)
-	var ge *guard.Error
-	if errors.As(err, &ge) && ge.Kind != names.Rate && ge.Kind != names.Timeout && w.c.ctx.Err() == nil {
-		w.after = nil
+	if err == nil {
 		return nil
 	}
-	return err
+	w.after = nil
+	return w.c.passOver(w.start, err)
+}
+
+// passOver is nil for an error that is about one name of a tree, without which the
+// call goes on. One that all the rest of the tree will meet ends it: what it has by
+// then would pass for the whole.
+func (c *call) passOver(start guard.Path, err error) error {
+	var ge *guard.Error
+	if !errors.As(err, &ge) || c.ctx.Err() != nil {
+		return err
+	}
+	switch ge.Kind { //nolint:exhaustive // the others are about the name
+	case names.Rate, names.Timeout:
+		return err
+	case names.Revoked, names.NoConsent, names.Suspended, names.Unavailable:
+		// Of a root nested there, or of the tree's own?
+		_, _, err = c.s.cfg.Tree.Stat(c.ctx, c.s.caller, start)
+		return err
+	}
+	return nil
 }
 
 // next returns the next name that is not left out; ok is false at the end. rel is

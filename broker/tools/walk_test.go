@@ -1,6 +1,7 @@
 package tools_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
@@ -181,5 +183,53 @@ func TestTreeOfOddNames(t *testing.T) {
 	x.ask(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"directory_tree","arguments":{"path":"code"}}}`)
 	if got := x.answer(); got.text(t) != text {
 		t.Errorf("over lines: %s, want %s", got.text(t), text)
+	}
+}
+
+// R005: nothing is listed or read after a revocation has returned, by the walk or
+// ahead of it, and no answer passes for whole that a revocation has cut.
+func TestRevokeDuringWalk(t *testing.T) {
+	for tool, args := range map[string]m{
+		"directory_tree":      {"path": "code"},
+		"search_within_files": {"path": "code", "substring": "x", "max_results": 1000},
+	} {
+		t.Run(tool, func(t *testing.T) {
+			b := start(t, nil, nil)
+			dir := b.root("code", guard.ReadOnly)
+			for i := range 300 {
+				sub := filepath.Join(dir, fmt.Sprintf("d%03d", i))
+				must(t, os.Mkdir(sub, 0o700))
+				must(t, os.WriteFile(filepath.Join(sub, "last"), []byte("x"), 0o600))
+			}
+			b.connect("2025-11-25")
+			done := func() int {
+				return len(slices.DeleteFunc(b.recs.All(), func(r guard.Record) bool {
+					return r.Verdict != guard.Allowed || r.Op != names.OpOpendir && r.Op != names.OpOpen
+				}))
+			}
+			ended := make(chan string)
+			go func() {
+				for {
+					text, _, failed := b.call(tool, args)
+					if n := strings.Count(text, "last"); failed || n != 300 {
+						ended <- fmt.Sprintf("%.80q, %d of 300", text, n)
+						return
+					}
+				}
+			}()
+			for end := time.Now().Add(time.Minute); done() < 50 && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+			_, err := b.reg.Revoke(context.Background(), "code")
+			must(t, err)
+			before := done()
+			// The tool is gone with the last root.
+			if text := <-ended; !strings.Contains(text, "revoked") && !strings.Contains(text, "unknown tool") {
+				t.Errorf("the call that was under way answered %s", text)
+			}
+			if n := done(); n != before || before < 50 {
+				t.Errorf("%d operations succeeded before the revocation returned, %d in all", before, n)
+			}
+		})
 	}
 }
