@@ -32,6 +32,7 @@ for method, path, host in [("GET", "/api/stream", "127.0.0.1"), ("GET", "/api/hi
 // gets nothing there: it lacks the secrets, and where it runs as another user, as
 // those that root starts do, it is not even heard.
 func TestConfinedServer(t *testing.T) {
+	t.Parallel()
 	need(t, "python3")
 	l := newLab(t)
 	l.write("box/probe.py", prober)

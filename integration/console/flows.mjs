@@ -57,11 +57,11 @@ const browser = await chromium.launch({
     "--disable-component-update", "--disable-sync", "--js-flags=--expose-gc"],
 });
 const owner = await browser.newContext({ viewport: { width: 1200, height: 900 }, acceptDownloads: true });
+owner.setDefaultTimeout(60000);
 const wrong = []; // what the browser complained of
 
 async function open(view, options = {}) {
   const page = await owner.newPage();
-  page.setDefaultTimeout(60000);
   page.on("console", (m) => m.type() === "error" && wrong.push(m.text()));
   page.on("pageerror", (e) => wrong.push(e.message));
   if (options.dark) await page.emulateMedia({ colorScheme: "dark" });
@@ -98,6 +98,7 @@ const flows = {
     const cookies = await owner.cookies();
     assert.ok(cookies.length === 1 && cookies[0].httpOnly && cookies[0].sameSite === "Strict", JSON.stringify(cookies));
     const thief = await browser.newContext();
+    thief.setDefaultTimeout(60000);
     const stolen = await thief.newPage();
     await stolen.goto(link);
     await stolen.getByText("This browser is not let in").waitFor();
@@ -144,8 +145,9 @@ const flows = {
     await c.getByText("2 files, 4 B").waitFor();
     await c.getByText("The policy would hide 2 names").waitFor();
     assert.match(await c.locator(".left").innerText(), /^\d+m?\d*s? ?left$|left$/);
-    // From the top of the view to the question, into its fields, by Tab.
-    const at = () => page.evaluate(() => document.activeElement.tagName + "." + document.activeElement.className);
+    // From the top of the view to the question, past those of other flows, into its
+    // fields, by Tab.
+    const at = () => c.evaluate((e) => e.contains(document.activeElement) ? document.activeElement.tagName + "." + document.activeElement.className : "");
     await until("the question has the focus", async () => {
       await page.keyboard.press("Tab");
       return (await at()).includes("question");
@@ -252,9 +254,13 @@ const flows = {
     await root(page, "code").waitFor();
     await page.evaluate(() => { globalThis.away = true; });
     ask("brief", "notice me", "ro", work + "/ask/other");
-    const list = await until("a notification", () => page.evaluate(() => globalThis.shown.length && globalThis.shown));
-    assert.equal(list.length, 1);
-    assert.equal(list[0][0], "A server asks for access to files");
+    // Other flows ask, too, meanwhile; this server's name is its own.
+    const list = await until("a notification", async () => {
+      const all = await page.evaluate(() => globalThis.shown);
+      return all.some(([, body]) => body === "brief") && all;
+    });
+    assert.equal(list.filter(([, body]) => body === "brief").length, 1);
+    for (const [title] of list) assert.equal(title, "A server asks for access to files");
     await page.close();
   },
 
@@ -318,7 +324,7 @@ const flows = {
     await page.locator(".refusals li", { hasText: "flood9999" }).waitFor();
     const [frames, draws] = await page.evaluate(() => [globalThis.frames, globalThis.draws]);
     assert.ok(draws - start[1] <= frames - start[0] + 1, `${draws - start[1]} draws in ${frames - start[0]} frames`);
-    assert.ok((await page.locator(".refusals li").count()) <= 16);
+    for (const list of await page.locator(".refusals").all()) assert.ok((await list.locator("li").count()) <= 8);
     assert.ok((await page.evaluate(() => document.querySelectorAll("*").length)) < 3000);
     const grown = (await heap()) - before;
     assert.ok(grown < 20 << 20, `the heap has grown by ${grown} bytes`);
@@ -414,22 +420,40 @@ async function shots() {
   await phone.screenshot({ path: lab.shots + "/phone.png", fullPage: true });
 }
 
+// Those that measure the page, change what others look at or end it run alone, after
+// the others and in this order.
+const first = "the link lets one browser in, once";
+const alone = [
+  "a question just come takes no answer, and one that is over stays in its place",
+  "a flood of events neither fills nor freezes the page",
+  "a root is added and its mode changed from the page",
+  "what is revoked is dead in the hands of who holds it",
+  "nothing of a server ran as script, and the page broke no rule of its own",
+];
+
+async function one(name) {
+  if (process.env.FLOWS && name !== first && !new RegExp(process.env.FLOWS).test(name)) return; // while writing one
+  try {
+    const begun = Date.now();
+    const note = await flows[name]();
+    say({ name, ok: true, note: `${Date.now() - begun} ms${note ? "; " + note : ""}` });
+  } catch (e) {
+    const texts = [];
+    for (const p of owner.pages()) texts.push((await p.locator("main").innerText({ timeout: 5000 }).catch(() => "")).slice(0, 1500));
+    say({ name, ok: false, error: [e.stack ?? e, ...wrong, ...texts].join("\n") });
+  }
+}
+
 try {
   if (lab.shots) {
     await shots();
   } else {
-    for (const [name, run] of Object.entries(flows)) {
-      if (process.env.FLOWS && !name.includes("one browser") && !new RegExp(process.env.FLOWS).test(name)) continue; // while writing one
-      try {
-        const begun = Date.now();
-        const note = await run();
-        say({ name, ok: true, note: `${Date.now() - begun} ms${note ? "; " + note : ""}` });
-      } catch (e) {
-        const pages = owner.pages();
-        say({ name, ok: false, error: String(e.stack ?? e) + "\n" + wrong.join("\n") + "\n" + ((await pages.at(-1)?.locator("main").innerText().catch(() => "")) ?? "").slice(0, 1500) });
-        for (const p of pages) await p.close();
-      }
-    }
+    await one(first);
+    const rest = Object.keys(flows).filter((name) => name !== first && !alone.includes(name));
+    await Promise.all([1, 2, 3].map(async () => {
+      while (rest.length) await one(rest.shift());
+    }));
+    for (const name of alone) await one(name);
   }
 } finally {
   await browser.close();

@@ -118,16 +118,17 @@ func (l *lab) sessions() {
 }
 
 // brief begins one more server, in the directory brief, whose questions wait for a
-// few seconds only.
+// few seconds only: long enough to be seen on a slow machine. Those of the servers
+// that come after it wait for longer than any test.
 func (l *lab) brief() {
 	l.t.Helper()
 	config := filepath.Join(l.work, "config/rootsfs")
 	if err := os.MkdirAll(config, 0o700); err != nil {
 		l.t.Fatal(err)
 	}
-	l.write("config/rootsfs/config.toml", "[files]\nconsent_timeout = \"3s\"\n")
+	l.write("config/rootsfs/config.toml", "[files]\nconsent_timeout = \"8s\"\n")
 	l.server("brief", "brief")
-	l.write("config/rootsfs/config.toml", "")
+	l.write("config/rootsfs/config.toml", "[files]\nconsent_timeout = \"15m\"\n")
 }
 
 // server begins a session with a confined server, which has the directory as its

@@ -92,6 +92,7 @@ func environ(list []string) map[string]string {
 // TestPage runs the flows of flows.mjs, each of which says which requirements it
 // shows (issue 8, 1 and 4).
 func TestPage(t *testing.T) {
+	t.Parallel()
 	need(t, "chromium", "node", "npm", "python3")
 	dir := modules(t)
 	vendored(t, dir)

@@ -78,6 +78,7 @@ func (s *screen) answers(key, said string) {
 // The terminal shows and does what the page does (issue 8, 3; R090, R087-R089,
 // R094, R136, R146).
 func TestTop(t *testing.T) {
+	t.Parallel()
 	need(t, "tmux", "python3")
 	l := newLab(t)
 	l.sessions()
