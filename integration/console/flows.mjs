@@ -381,6 +381,17 @@ const flows = {
     assert.deepEqual(wrong.filter((x) => !/status of (4\d\d)/.test(x)), []);
     await page.close();
   },
+
+  async "a page whose console has ended says so, and shows what it knew"() {
+    const page = await open("now");
+    await page.locator("rf-session h3", { hasText: "work" }).waitFor();
+    assert.ok(await page.locator("#lost").isHidden());
+    proc.kill("SIGINT");
+    await page.locator("#lost", { hasText: "Not connected since" }).waitFor();
+    await page.getByText("not connected", { exact: true }).waitFor();
+    await page.locator("rf-session h3", { hasText: "work" }).waitFor();
+    await page.close();
+  },
 };
 
 // shots writes the pictures of the README.
@@ -429,6 +440,7 @@ const alone = [
   "a root is added and its mode changed from the page",
   "what is revoked is dead in the hands of who holds it",
   "nothing of a server ran as script, and the page broke no rule of its own",
+  "a page whose console has ended says so, and shows what it knew",
 ];
 
 async function one(name) {

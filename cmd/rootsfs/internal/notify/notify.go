@@ -15,6 +15,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/godbus/dbus/v5"
 
@@ -83,10 +84,23 @@ func show(summary, body string) error {
 // markup is what notifications would take for it.
 var markup = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// Text makes foreign text one for the body of a notification.
+// Text makes foreign text one for the body of a notification. Names in it may have
+// been quoted already: quotation marks and backslashes stay as they are.
 func Text(s string) string {
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}
-	return markup.Replace(names.Escape(s))
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteRune(r)
+		case r == utf8.RuneError:
+			_, n := utf8.DecodeRuneInString(s[i:])
+			b.WriteString(names.Escape(s[i : i+n]))
+		default:
+			b.WriteString(names.Escape(string(r)))
+		}
+	}
+	return markup.Replace(b.String())
 }

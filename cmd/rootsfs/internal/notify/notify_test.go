@@ -9,14 +9,17 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Foreign text can neither be followed nor turn around what is ours.
 func TestText(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain":                     "plain",
-		`<a href="x">y</a> & z`:     `&lt;a href=\"x\"&gt;y&lt;/a&gt; &amp; z`,
+		`<a href="x">y</a> & z`:     `&lt;a href="x"&gt;y&lt;/a&gt; &amp; z`,
 		"\u202eevil\n\x1b[2J":       `\u{202e}evil\n\u{1b}[2J`,
+		names.Quote("/a\u202e\"b"):  `"/a\u{202e}\"b"`, // quoted already
 		strings.Repeat("x", 1000):   strings.Repeat("x", most) + "…",
 		"\xff" + "not UTF-8 \u200b": `\xffnot UTF-8 \u{200b}`,
 	} {

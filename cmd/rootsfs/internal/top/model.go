@@ -225,7 +225,8 @@ func (m *model) bring() tea.Cmd {
 			looks = append(looks, m.look(q, i))
 		}
 	}
-	return tea.Batch(looks...)
+	// One after the other: of many, most would find no place to be looked at.
+	return tea.Sequence(looks...)
 }
 
 // forget drops what was learned of questions that are over.

@@ -2,7 +2,7 @@
 
 import { enter, follow, key, post, Failure } from "/api.js";
 import { drawn, changed, store, take, waiting } from "/store.js";
-import { h, plain, put, t } from "/dom.js";
+import { clock, h, plain, put, t } from "/dom.js";
 import { say, sayEnded, sayError } from "/said.js";
 import { notices } from "/notices.js";
 import { themes } from "/theme.js";
@@ -39,7 +39,14 @@ function head() {
   const link = document.getElementById("link");
   put(link, store.connected ? "live" : "not connected");
   link.classList.toggle("off", !store.connected);
+  const lost = document.getElementById("lost");
+  // A moment is nobody's concern, and nothing is known before the first answer.
+  lost.hidden = store.connected || !since || Date.now() - since < patience;
+  if (!lost.hidden) put(lost, `Not connected since ${clock(since)}: what is shown is as it was then. If the console has ended, start it again in a terminal: rootsfs console`);
 }
+
+const patience = 3000;
+let since = 0; // when the connection was lost
 
 async function everything() {
   const sure = document.getElementById("sure");
@@ -70,6 +77,7 @@ async function stay() {
     try {
       await follow((u) => {
         store.connected = true;
+        since = 0;
         pause = 500;
         take(u);
         notices();
@@ -81,8 +89,10 @@ async function stay() {
         return stranger("The console that this page belonged to has ended, or another browser was let in instead.");
       }
     }
+    if (store.connected) since = Date.now();
     store.connected = false;
     changed();
+    setTimeout(changed, patience + 100);
     await new Promise((done) => setTimeout(done, pause));
   }
 }

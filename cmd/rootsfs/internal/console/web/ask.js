@@ -72,6 +72,7 @@ class QuestionCard extends HTMLElement {
     this.replaceChildren(this.card);
     this.lock(true);
     setTimeout(() => this.lock(false), settle);
+    this.looks();
   }
 
   modes() {
@@ -80,7 +81,7 @@ class QuestionCard extends HTMLElement {
 
   // item shows one path: where it leads, and what is there.
   item(it, i) {
-    const inside = h("p", { class: "inside soft" });
+    const inside = h("p", { class: "inside soft" }, "to be looked at");
     const box = h("input", { type: "checkbox", checked: !it.problem, disabled: !!it.problem, "aria-label": `Path ${i + 1}` });
     const e = h("li", {},
       h("label", { class: "pick" }, this.q.items.length > 1 ? box : "", t(it.resolved || it.requested, "path")),
@@ -88,8 +89,16 @@ class QuestionCard extends HTMLElement {
       it.resolved && it.resolved !== it.requested ? h("p", { class: "soft" }, "asked for as ", t(it.requested)) : "",
       it.problem ? h("p", { class: "bad" }, "Cannot be granted: ", t(it.problem)) : inside);
     e.box = box;
-    if (!it.problem) this.look(i, inside);
+    e.inside = inside;
     return e;
+  }
+
+  // looks asks what is at each path, one after the other: of many, most would find
+  // no place to be looked at.
+  async looks() {
+    for (const [i, e] of this.items.entries()) {
+      if (!this.q.items[i].problem && !store.over.has(this.q.id)) await this.look(i, e.inside);
+    }
   }
 
   async look(i, place) {
