@@ -189,7 +189,7 @@ func TestExact(t *testing.T) {
 // readAll turns the pages of a question until its end.
 func readAll(m *model) (pages int) {
 	m.see(viewAsk)
-	for m.View(); !m.scroll.whole(); m.View() {
+	for m.View(); m.scroll.missing() > 0; m.View() {
 		m.press("pgdown", "")
 		pages++
 	}
@@ -220,7 +220,8 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 		}
 		m.said = ""
 		seen := ""
-		for n := 0; !m.scroll.whole(); n++ {
+		m.View()
+		for n := 0; m.scroll.missing() > 0; n++ {
 			seen += ansi.Strip(m.View().Content) + "\n"
 			m.press("pgdown", "")
 			if n > 5000 {
@@ -235,6 +236,18 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 		}
 		if m.press("r", "r") == nil {
 			t.Errorf("%v: read, and cannot be allowed: %s", size, m.said)
+		}
+		// What is learned later, and is not on the screen, is not read.
+		m.inside[insideKey(m.front, 0)] = "names that the policy would hide: 7"
+		if m.View(); m.press("r", "r") != nil {
+			t.Errorf("%v: what came later was not read", size)
+		}
+		for n := 0; m.scroll.missing() > 0 && n < 5000; n++ {
+			m.press("pgup", "")
+			m.View()
+		}
+		if m.press("r", "r") == nil {
+			t.Errorf("%v: read again, and cannot be allowed: %s", size, m.said)
 		}
 		// Another size is another text; another question, too.
 		m.Update(tea.WindowSizeMsg{Width: size[0] - 1, Height: 6})

@@ -14,9 +14,12 @@ type scroll struct {
 	lines  int  // how many there are
 	follow bool // the line at is kept on the screen, until somebody scrolls
 	at     int  // the chosen root, or the first line of the question in front
-	// end is the line after the question in front, seen the one after the last that
-	// was shown of it, from its first on without a gap.
-	end, seen int
+	// end is the line after the question in front; text are its lines, but the first,
+	// which counts down, and shown those that have been on the screen: by what they
+	// say, because what is looked up meanwhile moves them.
+	end   int
+	text  []string
+	shown map[string]bool
 }
 
 // turn shows another part.
@@ -52,8 +55,8 @@ func (s *scroll) show(p *page, room int, ask bool) []string {
 		out[len(out)-1] = more.lines[0]
 		last--
 	}
-	if s.top <= max(s.seen, s.at) {
-		s.seen = max(s.seen, last)
+	if ask {
+		s.note(p.lines, last)
 	}
 	for len(out) < room {
 		out = append(out, "")
@@ -61,8 +64,30 @@ func (s *scroll) show(p *page, room int, ask bool) []string {
 	return out
 }
 
-// whole reports that the question in front has been on the screen to its end.
-func (s *scroll) whole() bool { return s.seen >= s.end }
+// note keeps what of the question in front is on the screen, to the line last.
+func (s *scroll) note(lines []string, last int) {
+	if s.shown == nil {
+		s.shown = map[string]bool{}
+	}
+	from := min(s.at+1, s.end)
+	s.text = lines[from:s.end]
+	for i := max(from, s.top); i < min(last, s.end); i++ {
+		s.shown[lines[i]] = true
+	}
+}
+
+// missing is how many lines of the question in front have not been on the screen.
+func (s *scroll) missing() (n int) {
+	if s.shown == nil {
+		return 1 // nothing has been on the screen yet
+	}
+	for _, line := range s.text {
+		if !s.shown[line] {
+			n++
+		}
+	}
+	return n
+}
 
 // pressScroll is a key that turns the page; false: it is none.
 func (m *model) pressScroll(key string) bool {
@@ -120,8 +145,9 @@ func (m *model) View() tea.View {
 
 // unseen says why what is asked for cannot be allowed yet; "" if it can.
 func (m *model) unseen() string {
-	if m.scroll.whole() {
+	n := m.scroll.missing()
+	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("not all of the question has been on the screen: PgDn shows the other %d lines; then allow", m.scroll.end-m.scroll.seen)
+	return fmt.Sprintf("not all of the question has been on the screen: PgDn shows the other %d lines; then allow", n)
 }
