@@ -107,7 +107,7 @@ func (l *laterRoots) follow() {
 // warn logs what the command could not be shown, as long as there is one.
 func (l *laterRoots) warn(at string, err error) {
 	select {
-	case <-l.r.proc.Done():
+	case <-l.r.proc.Ended():
 	default:
 		if err != nil {
 			l.r.s.Log().Warn("the running command does not see a root as it should", "path", names.Escape(at), "error", err)

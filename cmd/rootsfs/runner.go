@@ -37,8 +37,9 @@ type runner struct {
 	told    control.Confined  // what status was told at the start
 	epochs  map[string]uint64 // of the roots that the command found, by their paths
 	umask   int               // that we were started with
-	stop    chan struct{}     // closed to end the session
-	over    chan error        // what the session ended with
+	stop    chan struct{}     // closed to end the session, by finish
+	finish  func()
+	over    chan error // what the session ended with
 }
 
 // runCommand is `rootsfs run`.
@@ -49,6 +50,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 		return err
 	}
 	r := &runner{a: a, plan: p, umask: sandbox.Umask(), stop: make(chan struct{}), over: make(chan error, 1)}
+	r.finish = sync.OnceFunc(func() { close(r.stop) })
 	exit, err := r.run(cmd.Context(), f)
 	if err != nil {
 		return err
@@ -114,9 +116,19 @@ func (r *runner) run(ctx context.Context, f *runFlags) (exit sandbox.Exit, err e
 	go r.relay(signals)
 	go func() {
 		<-r.s.Ended()
-		_ = r.proc.Kill() // whoever ended the session ended this, too
+		if !r.ended() {
+			_ = r.proc.Kill() // whoever ended the session ended this, too
+		}
 	}()
 	go r.follow(events)
+	if !r.plan.learn { // whose proposal is about the session as it was
+		go func() {
+			// While the rest of what runs inside is killed, which takes the
+			// kernel a while.
+			<-r.proc.Ended()
+			r.finish()
+		}()
+	}
 	exit, err = r.converse(ctx)
 	r.learned.propose(r.a, r.s)
 	return exit, err
@@ -125,7 +137,7 @@ func (r *runner) run(ctx context.Context, f *runFlags) (exit sandbox.Exit, err e
 // end ends the session and waits for it. While it finishes its audit log, the
 // place goes.
 func (r *runner) end() error {
-	close(r.stop)
+	r.finish()
 	<-r.s.Ended()
 	r.place.remove()
 	return <-r.over
@@ -252,11 +264,21 @@ func (r *runner) relay(signals <-chan os.Signal) {
 func (r *runner) follow(events <-chan control.Event) {
 	for e := range events {
 		gone := e.Kind == string(guard.EventRevoked) || e.Kind == string(guard.EventExpired) || e.Kind == string(guard.EventUnavailable)
-		if !gone || !r.plan.stop || r.rooted() {
+		if !gone || !r.plan.stop || r.rooted() || r.ended() {
 			continue
 		}
 		_ = r.proc.Signal(unix.SIGTERM)
 		time.AfterFunc(stopAfter, func() { _ = r.proc.Kill() })
+	}
+}
+
+// ended reports whether the command has ended by itself.
+func (r *runner) ended() bool {
+	select {
+	case <-r.proc.Ended():
+		return true
+	default:
+		return false
 	}
 }
 

@@ -28,6 +28,7 @@ type Process struct {
 	relay  relay
 	ours   [3]*os.File   // the caller's ends of streams that were not given
 	theirs [3]*os.File   // the command's ends, until it has them
+	ended  chan struct{} // closed when the command has ended
 	dead   chan struct{} // closed when the init has ended
 	done   chan struct{} // closed when all is over; exit and err are set then
 	exit   Exit
@@ -81,6 +82,10 @@ func (p *Process) Signal(sig unix.Signal) error {
 	return err
 }
 
+// Ended is closed when the command has ended. What it started and left behind is
+// being killed then: Wait waits for that.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
 // Kill ends the command and everything it started, at once.
 func (p *Process) Kill() error {
 	p.kill()
@@ -132,12 +137,18 @@ func (p *Process) supervise(stop func() bool) {
 		}
 		switch m.Kind {
 		case kindExited:
-			p.exit, ended = Exit{m.Code, unix.Signal(m.Signal)}, true
+			if !ended {
+				p.exit, ended = Exit{m.Code, unix.Signal(m.Signal)}, true
+				close(p.ended)
+			}
 		case kindDone:
 			p.later.answered(m)
 		}
 	}
 	<-p.dead
+	if !ended {
+		close(p.ended)
+	}
 	stop()
 	if !ended {
 		// The kernel killed the command with its init.

@@ -165,7 +165,7 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "control socket")
 	defer theirs.Close()
-	p := &Process{control: os.NewFile(uintptr(pair[0]), "control socket"), sock: pair[0], level: l.level, group: l.group, done: make(chan struct{}), dead: make(chan struct{})}
+	p := &Process{control: os.NewFile(uintptr(pair[0]), "control socket"), sock: pair[0], level: l.level, group: l.group, ended: make(chan struct{}), done: make(chan struct{}), dead: make(chan struct{})}
 	if err := p.streams(l); err != nil {
 		p.control.Close()
 		return nil, err
