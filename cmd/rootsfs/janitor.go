@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -34,6 +35,7 @@ import (
 // as its only entry, since Landlock's rules hold on to a mountpoint's parent.
 type private struct {
 	dir, point string
+	mu         sync.Mutex // held while it is removed
 	// scratch is for levels without namespaces, which put HOME and TMPDIR there.
 	scratch string
 }
@@ -76,6 +78,8 @@ func (p *private) group() string { return strings.TrimPrefix(filepath.Base(p.dir
 // remove removes the place. What is still mounted there stays, and with it the
 // directories on the way.
 func (p *private) remove() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	_ = os.Remove(p.point) // each fails if something is left, which is then to be seen
 	_ = os.Remove(filepath.Dir(p.point))
 	_ = os.RemoveAll(p.scratch)
@@ -102,8 +106,8 @@ func startJanitor(p *private) (*watcher, error) {
 	}
 	cmd := &exec.Cmd{
 		Path: exe, Args: []string{"rootsfs", janitor.Name, p.dir}, Stdin: r,
-		// It waits, so one thread is enough.
-		Env: append(os.Environ(), "GOGC=off", "GOMAXPROCS=1"),
+		// It waits, so one thread is enough, however many there could be.
+		Env: append(os.Environ(), "GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"),
 		// Neither the terminal's signals nor those for our group are for it.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, Dir: "/",
 	}

@@ -15,7 +15,11 @@
 // host's own paths can use those. The text of human output may change.
 package main
 
-import "os"
+import (
+	"os"
+
+	_ "github.com/rootsfs/rootsfs/cmd/rootsfs/internal/early"
+)
 
 func main() {
 	os.Exit(run(os.Args[1:], stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr}))

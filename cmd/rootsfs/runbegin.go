@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
@@ -18,7 +19,8 @@ type beginning struct {
 	err     error
 }
 
-// begin starts the session, beside the caller, after the janitor of its mount.
+// begin starts the session, beside the caller. Nothing is mounted before the janitor
+// watches, which is started beside both.
 func (r *runner) begin(ctx context.Context) *beginning {
 	opt := r.plan.session
 	opt.Mount.Point = r.place.point
@@ -28,6 +30,13 @@ func (r *runner) begin(ctx context.Context) *beginning {
 		opt.Mount.Layout.Missing = r.learned.missing
 		opt.Observe = r.learned.observe
 	}
+	watched := make(chan error, 1)
+	go func() {
+		var err error
+		r.janitor, err = startJanitor(r.place)
+		watched <- err
+	}()
+	opt.Mounting = sync.OnceValue(func() error { return <-watched })
 	b := &beginning{mounted: make(chan struct{}), done: make(chan struct{})}
 	opt.Mounted = func(ctx context.Context, s *session.Session) {
 		r.s, b.failing = s, ctx.Done()
@@ -35,12 +44,10 @@ func (r *runner) begin(ctx context.Context) *beginning {
 	}
 	go func() {
 		defer close(b.done)
-		if r.janitor, b.err = startJanitor(r.place); b.err != nil {
-			return
-		}
 		done := r.a.waiting("mounting")
 		_, b.err = session.Start(ctx, opt)
 		done()
+		_ = opt.Mounting() // there is a janitor now, or never
 	}()
 	return b
 }

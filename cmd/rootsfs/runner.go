@@ -127,6 +127,8 @@ func (r *runner) run(ctx context.Context, f *runFlags) (exit sandbox.Exit, err e
 			// kernel a while.
 			<-r.proc.Ended()
 			r.finish()
+			<-r.s.Ended()
+			r.place.remove()
 		}()
 	}
 	exit, err = r.converse(ctx)

@@ -65,6 +65,10 @@ func (p *initProc) hold() {
 	if send(controlFD, message{Kind: kindReady}) != nil {
 		os.Exit(exitStage) // the caller is gone
 	}
+	// Meanwhile the kernel may ask the tree's server for the way to where the
+	// command works. What is wrong with it shows when the command goes there.
+	var st unix.Stat_t
+	_ = unix.Stat(p.conf.Dir, &st)
 	if m, _, err := receive(controlFD); err != nil || m.Kind != kindRelease {
 		os.Exit(exitStage)
 	}

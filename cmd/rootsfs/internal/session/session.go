@@ -57,6 +57,9 @@ type Options struct {
 	// Observe is told of everything that happens in the registry. It is called
 	// in the middle of operations and must not wait; nil: nobody asks.
 	Observe func(guard.Event)
+	// Mounting is called by Start before it mounts; an error of it ends Start. nil:
+	// nobody asks.
+	Mounting func() error
 	// Mounted is called by Start when the mount answers, before all else is ready;
 	// nil: nobody asks. The context ends when Start fails after that, and what
 	// holds the mount then must let go of it; or with the session.
@@ -148,6 +151,11 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	}
 	if err := s.grantFirst(ctx); err != nil {
 		return nil, err
+	}
+	if opt.Mounting != nil {
+		if err := opt.Mounting(); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.mount(); err != nil {
 		return nil, err
