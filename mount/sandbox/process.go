@@ -109,9 +109,6 @@ func (p *Process) Resize(rows, cols uint16) error {
 	return nil
 }
 
-// Done is closed when the command's init has ended, and with it the command.
-func (p *Process) Done() <-chan struct{} { return p.dead }
-
 // Wait waits until the command and everything it started have ended and what
 // they wrote to streams of Options has been written there. The error says that
 // nobody knows how the command ended.
