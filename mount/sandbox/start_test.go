@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -125,6 +126,46 @@ func TestTimerSlack(t *testing.T) {
 		}
 		if err := unix.Prctl(unix.PR_SET_TIMERSLACK, was, 0, 0, 0); err != nil {
 			t.Fatal(err)
+		}
+	})
+}
+
+// Ended tells of the command's end, whatever it has left behind, and of its death
+// with its init.
+func TestEnded(t *testing.T) {
+	atLevels(t, append([]Level{None}, confining...), func(t *testing.T, level Level) {
+		for _, tt := range []struct {
+			name, script string
+			kill         bool
+			want         Exit
+		}{
+			{"by itself", "sleep 300 & exit 3", false, Exit{Code: 3}},
+			{"killed", "exec sleep 300", true, Exit{Signal: unix.SIGKILL}},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				p, err := Start(context.Background(), Options{Level: level, Private: private(t), Tree: tree(t), Args: []string{"sh", "-c", tt.script}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tt.kill {
+					select {
+					case <-p.Ended():
+						t.Error("it has ended before it was killed")
+					default:
+					}
+					if err := p.Kill(); err != nil {
+						t.Error(err)
+					}
+				}
+				select {
+				case <-p.Ended():
+				case <-time.After(time.Minute):
+					t.Error("nothing tells of the end")
+				}
+				if got, err := p.Wait(); err != nil || got != tt.want {
+					t.Errorf("exit %+v, %v; want %+v", got, err, tt.want)
+				}
+			})
 		}
 	})
 }
