@@ -45,6 +45,7 @@ type Hold struct {
 	fenceGen uint64
 	crossed  []*root // outermost first
 	verdict  pattern.Verdict
+	again    string // below the root: where the verdict is found anew each time; see judgeHeld
 }
 
 // Stale reports whether nested roots or patterns changed since the hold was
@@ -165,21 +166,6 @@ func (l *Lease) judged() error {
 	return l.judgeHeld()
 }
 
-// judgeHeld judges open files by what was found when they were opened.
-func (l *Lease) judgeHeld() error {
-	req := &l.req
-	if h := req.Held; h != nil && h.verdict.Effect != pattern.None {
-		if err := refusal(req.access(false), h.verdict); err != nil {
-			return err
-		}
-	}
-	// The second file is the one that is written, or given another name.
-	if h := req.Held2; h != nil && h.verdict.Effect != pattern.None {
-		return refusal(ToChange, h.verdict)
-	}
-	return nil
-}
-
 // enter finds the root, checks whom it is for and takes the in-flight reference.
 func (l *Lease) enter() error {
 	req := &l.req
@@ -284,7 +270,10 @@ func (l *Lease) Hold() *Hold { return l.HoldAt(l.req.Path) }
 // HoldAt is Hold for a file that lies elsewhere, as behind a link.
 func (l *Lease) HoldAt(p Path) *Hold {
 	h := l.HoldNameless()
-	h.verdict = l.effect(p.Rel())
+	var byContents bool
+	if h.verdict, byContents = l.effect(p.Rel()); byContents {
+		h.again = p.Rel()
+	}
 	return h
 }
 

@@ -300,19 +300,49 @@ func (l *Lease) eachRules(rel string, f func(r *root, set *ruleset, rel string) 
 	return nil
 }
 
-// effect is what the patterns say of a path, for an open file.
-func (l *Lease) effect(rel string) (v pattern.Verdict) {
-	if !l.patterned || rel == "" {
+// judgeHeld judges open files by what was found when they were opened, or, where
+// that is about what is in the file, by what is in it now: a secret may have come
+// to it since.
+func (l *Lease) judgeHeld() error {
+	req := &l.req
+	if v := l.heldVerdict(req.Held); v.Effect != pattern.None {
+		if err := refusal(req.access(false), v); err != nil {
+			return err
+		}
+	}
+	// The second file is the one that is written, or given another name.
+	if v := l.heldVerdict(req.Held2); v.Effect != pattern.None {
+		return refusal(ToChange, v)
+	}
+	return nil
+}
+
+func (l *Lease) heldVerdict(h *Hold) pattern.Verdict {
+	switch {
+	case h == nil:
 		return pattern.Verdict{}
+	case h.again == "":
+		return h.verdict
+	}
+	v, _ := l.effect(h.again)
+	return v
+}
+
+// effect is what the patterns say of a path, for an open file. byContents says
+// that they had to look into it.
+func (l *Lease) effect(rel string) (v pattern.Verdict, byContents bool) {
+	if !l.patterned || rel == "" {
+		return pattern.Verdict{}, false
 	}
 	_ = l.eachRules(rel, func(r *root, set *ruleset, rel string) error {
 		dir, base := splitRel(rel)
-		if got := set.judge(r, (*rootFacts)(r), dir, base, pattern.Unknown); got.Effect > v.Effect {
+		facts := lookedInto{(*rootFacts)(r), &byContents}
+		if got := set.judge(r, facts, dir, base, pattern.Unknown); got.Effect > v.Effect {
 			v = got
 		}
 		return nil
 	})
-	return v
+	return v, byContents
 }
 
 func under(dir, name string) string {
@@ -325,80 +355,4 @@ func under(dir, name string) string {
 func splitRel(rel string) (dir, base string) {
 	i := strings.LastIndexByte(rel, '/')
 	return rel[:max(0, i)], rel[i+1:]
-}
-
-// rootFacts answers what built-in rules ask about a root's files. What cannot be
-// found out holds.
-type rootFacts root
-
-var _ pattern.Facts = (*rootFacts)(nil)
-
-func (f *rootFacts) look(rel string) (Looked, error) {
-	if s, ok := f.src.(Looker); ok {
-		return s.Look(rel)
-	}
-	return Looked{}, errCannotLook
-}
-
-func (f *rootFacts) foldsAt(dir string) bool {
-	s, ok := f.src.(Looker)
-	return !ok || s.FoldsAt(dir)
-}
-
-var errCannotLook = errors.New("the source cannot be asked")
-
-// IsDir implements pattern.Facts.
-func (f *rootFacts) IsDir(path string) bool {
-	got, err := f.look(path)
-	return err == nil && got.Dir || err != nil && !errors.Is(err, names.NotExist)
-}
-
-// Top implements pattern.Facts.
-func (f *rootFacts) Top(dir string) bool {
-	git := under(dir, ".git")
-	got, err := f.look(git)
-	if err != nil {
-		return !errors.Is(err, names.NotExist)
-	}
-	return !f.repos.made(git, got.ID)
-}
-
-// Made implements pattern.Facts.
-func (f *rootFacts) Made(path string) bool {
-	return f.repos.around(path, false, f.identity)
-}
-
-// maxNpmrc is how much of a file is searched for tokens; what is longer is taken
-// to hold one.
-const maxNpmrc = 64 << 10
-
-// Tokens implements pattern.Facts.
-func (f *rootFacts) Tokens(path string) bool {
-	s, ok := f.src.(Looker)
-	if !ok {
-		return true
-	}
-	head, err := s.Head(path, maxNpmrc)
-	if err != nil {
-		return !errors.Is(err, names.NotExist)
-	}
-	return len(head) == maxNpmrc || hasTokens(string(head))
-}
-
-// hasTokens reports whether an .npmrc holds credentials rather than the names of
-// environment variables that do.
-func hasTokens(text string) bool {
-	for line := range strings.Lines(text) {
-		key, value, ok := strings.Cut(line, "=")
-		key, value = strings.ToLower(strings.TrimSpace(key)), strings.Trim(strings.TrimSpace(value), `"'`)
-		if !ok || value == "" || strings.HasPrefix(value, "${") && strings.HasSuffix(value, "}") {
-			continue
-		}
-		for _, secret := range []string{"_authtoken", "_auth", "_password"} {
-			if strings.HasSuffix(key, secret) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -2,10 +2,13 @@ package mount
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -117,4 +120,60 @@ func store(t *testing.T, page []byte, text string) {
 	if _, err := unix.Read(int(r.Fd()), page[:len(text)]); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A token that comes to a file is hidden from who has the file open, too: from its
+// reads, and from what a listing of its attributes would tell. R110.
+func TestTokenComesToAnOpenFile(t *testing.T) {
+	levels(t, func(t *testing.T, level Level) {
+		src := t.TempDir()
+		rc := filepath.Join(src, ".npmrc")
+		if err := os.WriteFile(rc, []byte("save-exact=true\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+		front := mountFront(t, Options{Level: level}, reg)
+		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: src, Origin: "test",
+			Policy: guard.Policy{Rights: guard.ReadWrite}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(front.(guardtest.Bare).Host("r/.npmrc"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		buf := make([]byte, 100)
+		if n, _ := f.ReadAt(buf, 0); string(buf[:n]) != "save-exact=true\n" {
+			t.Fatalf("before there is a token: %q", buf[:n])
+		}
+		if err := os.WriteFile(rc, []byte("//r/:_authToken=secret\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		// The kernel keeps a page until the source watch has told of the change; what
+		// it keeps holds no token.
+		until := func(what string, done func(text string, err error) bool) {
+			t.Helper()
+			for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+				n, err := f.ReadAt(buf, 0)
+				switch {
+				case strings.Contains(string(buf[:n]), "secret"):
+					t.Fatalf("the token is read: %q", buf[:n])
+				case done(string(buf[:n]), err):
+					return
+				case time.Now().After(deadline):
+					t.Fatalf("%s: %q, %v", what, buf[:n], err)
+				}
+			}
+		}
+		until("reads go on", func(_ string, err error) bool { return errors.Is(err, unix.ENOENT) })
+		if info, err := f.Stat(); err == nil && info.Size() == int64(len("//r/:_authToken=secret\n")) {
+			t.Error("its size is told")
+		}
+
+		if err := os.WriteFile(rc, []byte("save-exact=false\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		until("without a token it is not read", func(text string, _ error) bool { return text == "save-exact=false\n" })
+	})
 }

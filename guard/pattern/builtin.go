@@ -40,6 +40,8 @@ var gitControls = []struct{ texts, reason string }{
 	{".git/hooks .git/modules/**/hooks", "git runs hooks as the owner"},
 	{".git/config .git/config.worktree .git/modules/**/config .git/modules/**/config.worktree .git/worktrees/*/config.worktree",
 		"git runs the programs it names (pagers, editors, fsmonitor, filters)"},
+	{".git/config.lock .git/config.worktree.lock .git/modules/**/config.lock .git/modules/**/config.worktree.lock .git/worktrees/*/config.worktree.lock",
+		"git writes the next configuration there and gives it the name in the end: who has it open writes on"},
 	{".git/commondir .git/modules/**/commondir .git/worktrees/*/commondir", "leads git to another configuration"},
 }
 
@@ -73,9 +75,11 @@ func Builtin() []Rule {
 	for _, g := range gitControls {
 		add(BuiltinProtect, "**/", g.texts, g.reason, Control)
 	}
+	const gitmodules = "names the repositories that git fetches, and commands for them; git writes it under the other name"
 	const leads = "where it is a file or a link it leads git to another repository; where it is a directory, another would take its place"
 	out = append(out,
-		Rule{List: BuiltinProtect, Text: "**/.gitmodules", Condition: AtTop, Reason: "names the repositories that git fetches, and commands for them"},
+		Rule{List: BuiltinProtect, Text: "**/.gitmodules", Condition: AtTop, Reason: gitmodules},
+		Rule{List: BuiltinProtect, Text: "**/.gitmodules.lock", Condition: AtTop, Reason: gitmodules},
 		Rule{List: BuiltinProtect, Text: "**/.git", Condition: Control, Self: true, Reason: leads})
 	for _, t := range trees {
 		out = append(out, Rule{List: Except, Text: t, Reason: "other people's code: the built-in rules, but for those about git, do not hold in it"})

@@ -1,0 +1,105 @@
+package guard
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+// rootFacts answers what built-in rules ask about a root's files. What cannot be
+// found out holds.
+type rootFacts root
+
+var _ pattern.Facts = (*rootFacts)(nil)
+
+func (f *rootFacts) look(rel string) (Looked, error) {
+	if s, ok := f.src.(Looker); ok {
+		return s.Look(rel)
+	}
+	return Looked{}, errCannotLook
+}
+
+func (f *rootFacts) foldsAt(dir string) bool {
+	s, ok := f.src.(Looker)
+	return !ok || s.FoldsAt(dir)
+}
+
+var errCannotLook = errors.New("the source cannot be asked")
+
+// IsDir implements pattern.Facts.
+func (f *rootFacts) IsDir(path string) bool {
+	got, err := f.look(path)
+	return err == nil && got.Dir || err != nil && !errors.Is(err, names.NotExist)
+}
+
+// Top implements pattern.Facts.
+func (f *rootFacts) Top(dir string) bool {
+	git := under(dir, ".git")
+	got, err := f.look(git)
+	if err != nil {
+		return !errors.Is(err, names.NotExist)
+	}
+	return !f.repos.made(git, got.ID)
+}
+
+// Made implements pattern.Facts.
+func (f *rootFacts) Made(path string) bool {
+	return f.repos.around(path, false, f.identity)
+}
+
+// maxNpmrc is how much of a file is searched for tokens; what is longer is taken
+// to hold one.
+const maxNpmrc = 64 << 10
+
+// Tokens implements pattern.Facts.
+func (f *rootFacts) Tokens(path string) bool {
+	s, ok := f.src.(Looker)
+	if !ok {
+		return true
+	}
+	head, err := s.Head(path, maxNpmrc)
+	if err != nil {
+		return !errors.Is(err, names.NotExist)
+	}
+	return len(head) == maxNpmrc || hasTokens(string(head))
+}
+
+// variable is a value that npm takes from its environment, and nothing else.
+var variable = regexp.MustCompile(`^\$\{[^{}]*\}$`)
+
+// hasTokens reports whether an .npmrc holds credentials rather than the names of
+// environment variables that do. It reads lines, quotes and lists (KEY[]) as npm.
+func hasTokens(text string) bool {
+	lines := strings.FieldsFunc(text, func(c rune) bool { return c == '\n' || c == '\r' })
+	for _, line := range lines {
+		key, value, ok := strings.Cut(line, "=")
+		key = strings.TrimSuffix(strings.ToLower(strings.Trim(key, " \t\"'")), "[]")
+		value = strings.Trim(value, " \t\"'")
+		if !ok || value == "" || variable.MatchString(value) {
+			continue
+		}
+		if strings.Contains(value, "PRIVATE KEY") {
+			return true
+		}
+		for _, secret := range []string{"_authtoken", "_auth", "_password"} {
+			if strings.HasSuffix(key, secret) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// lookedInto notes that a file's contents were asked about.
+type lookedInto struct {
+	*rootFacts
+	yes *bool
+}
+
+func (f lookedInto) Tokens(path string) bool {
+	*f.yes = true
+	return f.rootFacts.Tokens(path)
+}
