@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -149,8 +150,9 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 		Short: "Say whether an operation is allowed, and by which rule not",
 		Long: `Say what the gate would answer to an operation on PATH, which is ROOT/PATH, an
 absolute path inside a root, or with --root a path below that root. Nothing is
-done, and whether the file exists is not said. The exit code is 0 if it is allowed
-and 3 if it is refused.`,
+done, and whether the file exists is not said; nor is what lies in a directory
+looked at, which is neither moved nor removed while a pattern is about something in
+it. The exit code is 0 if it is allowed and 3 if it is refused.`,
 		Example: `  rootsfs policy check code/.env --op read
   rootsfs policy check --root code .git/hooks/pre-commit --op create --json`,
 		Args: nargs(1, 1, "the path"),
@@ -193,6 +195,8 @@ func checked(c *control.CheckAnswer) string {
 	switch {
 	case c.Allowed && c.Lifted != nil:
 		return s + fmt.Sprintf("allowed: %s (%s) lifts %s %s (%s)", names.Quote(c.Rule.Pattern), where(c.Rule), c.Lifted.Effect, names.Quote(c.Lifted.Pattern), where(c.Lifted))
+	case c.Allowed && slices.Contains([]string{"rename", "delete", "rmdir"}, c.Op):
+		return s + "allowed; a directory, if no pattern is about anything in it"
 	case c.Allowed:
 		return s + "allowed"
 	case c.Lacks != "":
@@ -319,6 +323,9 @@ func readExpectations(file string) ([]expectation, error) {
 			if must.missing {
 				return nil, usage(fmt.Errorf("%s: expectation %d has no %s; see: rootsfs policy test --help", names.Quote(file), i+1, must.key))
 			}
+		}
+		if !slices.Contains([]string{"", pattern.Hide.String(), pattern.Deny.String(), pattern.Protect.String()}, one.Effect) {
+			return nil, usage(fmt.Errorf("%s: expectation %d: effect %s: write hide, deny or protect, or leave it out", names.Quote(file), i+1, names.Quote(one.Effect)))
 		}
 	}
 	return e.Expect, nil

@@ -107,9 +107,19 @@ func (o *offline) Empty(ctx context.Context, req control.EmptyRequest) (vfs.Empt
 	return session.EmptyTrash(ctx, o.reg, o.tree, req)
 }
 
-// trashOf finds who does it, and the root's name there.
-func (a *app) trashOf(ctx context.Context, root string) (trashOwner, string, error) {
-	if !strings.Contains(root, "/") && root != "." && root != ".." && root != "~" {
+// isTrashPath reports whether a --root is the path of a directory.
+func isTrashPath(root string) bool {
+	return strings.Contains(root, "/") || root == "." || root == ".." || root == "~"
+}
+
+// trashOf finds who does it, and the root's name there. A path has the built-in
+// rules: what lies in a trash there, and where it says it was, may be a server's
+// own work. noDefaults turns them off.
+func (a *app) trashOf(ctx context.Context, root string, noDefaults bool) (trashOwner, string, error) {
+	if !isTrashPath(root) {
+		if noDefaults {
+			return nil, "", usage(errors.New("--no-default-policy is for a --root that is a path: the session's policy holds; restore with --to, or change it with: rootsfs policy set"))
+		}
 		c, err := a.client()
 		return c, root, err
 	}
@@ -121,7 +131,7 @@ func (a *app) trashOf(ctx context.Context, root string) (trashOwner, string, err
 		return nil, "", err
 	}
 	g.Origin, g.AllowSystem, g.AllowRootDir = "command line", true, true
-	g.Policy = guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: true}, Trash: guard.Trash{On: true}}
+	g.Policy = guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: noDefaults}, Trash: guard.Trash{On: true}}
 	o := &offline{reg: guard.NewRegistry(guard.Config{Opener: vfs.Opener()})}
 	o.tree = vfs.New(o.reg)
 	if _, err := o.reg.Grant(ctx, g); err != nil {
@@ -142,7 +152,7 @@ removed, its size, and the path it had.`,
   rootsfs trash list --root ~/code --json`,
 		Args: nargs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o, name, err := a.trashOf(cmd.Context(), root)
+			o, name, err := a.trashOf(cmd.Context(), root, isTrashPath(root))
 			if err != nil {
 				return err
 			}
@@ -179,23 +189,27 @@ func (a *app) sayTrash(list []vfs.Trashed) {
 
 func newTrashRestoreCmd(a *app) *cobra.Command {
 	var root, to string
+	var noDefaults bool
 	cmd := &cobra.Command{
 		Use:   "restore ID",
 		Short: "Put a kept file back",
 		Long: `Put a kept file back where it was, or, with --to, at another path below its root.
 Nothing is replaced: what has the path by now has to be moved away first. ID is
-that of trash list.`,
+that of trash list. Nothing is put where the policy hides, denies or protects it:
+that of the session, or, where --root is a path, the built-in one.`,
 		Example: `  rootsfs trash restore 4kq2jx5n
   rootsfs trash restore 4kq2jx5n --to docs/old.md
   rootsfs trash restore --root ~/code 4kq2jx5n`,
 		Args: nargs(1, 1, "an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, name, err := a.trashOf(cmd.Context(), root)
+			o, name, err := a.trashOf(cmd.Context(), root, noDefaults)
 			if err != nil {
 				return err
 			}
 			ans, err := o.Restore(cmd.Context(), control.RestoreRequest{Root: name, ID: args[0], To: to})
-			if err != nil {
+			if errors.Is(err, names.Permission) && isTrashPath(root) && !noDefaults {
+				return fmt.Errorf("%w; put it elsewhere with --to, or, if you know the file, use --no-default-policy", err)
+			} else if err != nil {
 				return err
 			}
 			return a.report(ans, func() { a.say("restored: %s", shown(ans.Root+"/"+ans.Path)) })
@@ -203,6 +217,7 @@ that of trash list.`,
 		ValidArgsFunction: a.completeTrash,
 	}
 	cmd.Flags().StringVar(&to, "to", "", "the `path` below the root to put it at")
+	cmd.Flags().BoolVar(&noDefaults, "no-default-policy", false, "with a path as --root: put it also where the built-in rules would not")
 	trashRootFlag(a, cmd, &root)
 	return cmd
 }
@@ -238,7 +253,7 @@ that --root names.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, name, err := a.trashOf(cmd.Context(), root)
+			o, name, err := a.trashOf(cmd.Context(), root, isTrashPath(root))
 			if err != nil {
 				return err
 			}
@@ -260,7 +275,7 @@ that --root names.`,
 func (a *app) completeTrash(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return completing(func(ctx context.Context) ([]string, error) {
 		root, _ := cmd.Flags().GetString("root")
-		o, name, err := a.trashOf(ctx, root)
+		o, name, err := a.trashOf(ctx, root, isTrashPath(root))
 		if err != nil {
 			return nil, err
 		}

@@ -176,7 +176,7 @@ func compile(r *Rule, fold bool) (*compiled, error) {
 	}
 	anchored := strings.Contains(text, "/")
 	text = strings.TrimPrefix(text, "/")
-	if text == "" {
+	if strings.TrimSpace(text) == "" {
 		return nil, errors.New("the pattern names nothing; write a name or a path as in .gitignore")
 	}
 	elems, err := split(text, !anchored, fold)

@@ -2,6 +2,7 @@ package pattern
 
 import (
 	"fmt"
+	"strconv"
 	"sync"
 )
 
@@ -43,8 +44,15 @@ func (e *Error) Error() string {
 	if e.Rule.File != "" {
 		at = fmt.Sprintf("%s:%d: ", e.Rule.File, e.Rule.Line)
 	}
-	return fmt.Sprintf("%s%s %q: %v", at, e.Rule.List, e.Rule.Text, e.Err)
+	text := strconv.Quote(e.Rule.Text)
+	if len(e.Rule.Text) > longText {
+		text = strconv.Quote(e.Rule.Text[:longText]) + "…"
+	}
+	return fmt.Sprintf("%s%s %s: %v", at, e.Rule.List, text, e.Err)
 }
+
+// longText is how much of a pattern an error shows, in bytes.
+const longText = 200
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
