@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rootsfs/rootsfs/guard"
 )
@@ -27,11 +28,12 @@ type ahead struct {
 // future is a listing that is being made; who has received from done may read the
 // rest.
 type future struct {
-	path guard.Path
-	done chan struct{}
-	list []entry
-	next string
-	err  error
+	path  guard.Path
+	begun atomic.Bool // somebody makes it
+	done  chan struct{}
+	list  []entry
+	next  string
+	err   error
 }
 
 func (a *ahead) begin(c *call) {
@@ -55,7 +57,11 @@ func (a *ahead) list(e *entry) {
 	a.todo <- e.ahead
 }
 
+// make makes the listing, unless somebody does already.
 func (f *future) make(c *call) {
+	if f.begun.Swap(true) {
+		return
+	}
 	defer close(f.done)
 	defer func() {
 		if p := recover(); p != nil {
@@ -67,7 +73,8 @@ func (f *future) make(c *call) {
 	}
 }
 
-// take waits for the listing of a directory; nil: there is none.
+// take waits for the listing of a directory, or makes it if nobody has begun to, as
+// on a machine that has much else to do; nil: there is none.
 func (a *ahead) take(e *entry) *future {
 	f := e.ahead
 	if f == nil {
@@ -77,6 +84,7 @@ func (a *ahead) take(e *entry) *future {
 		a.passing = nil
 	}
 	a.waiting--
+	f.make(a.c)
 	<-f.done
 	return f
 }

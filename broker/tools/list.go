@@ -41,12 +41,16 @@ func (c *call) page(p guard.Path, cursor string, info, follow bool) ([]entry, st
 		return nil, "", err
 	}
 	defer page.Release()
-	list := make([]entry, len(page.Entries))
-	for i := range page.Entries { // not copied whole: that costs more than the rest
-		e := &page.Entries[i]
+	// Not the entries are moved, nor copied whole: that costs more than the rest.
+	order := make([]*vfs.Listed, len(page.Entries))
+	for i := range page.Entries {
+		order[i] = &page.Entries[i]
+	}
+	slices.SortFunc(order, func(a, b *vfs.Listed) int { return strings.Compare(a.Name, b.Name) })
+	list := make([]entry, len(order))
+	for i, e := range order {
 		list[i] = entry{name: e.Name, path: e.Path, typ: uint32(e.Info.Type()), size: e.Info.Size}
 	}
-	slices.SortFunc(list, func(a, b entry) int { return strings.Compare(a.name, b.name) })
 	return list, page.Next, nil
 }
 
@@ -95,7 +99,7 @@ func (c *call) listDirectory() (*result, error) {
 }
 
 // shownName is a name as text.
-func shownName(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
+func shownName(name string) string { return valid(name) }
 
 func goOn(cursor string) string {
 	if cursor == "" {
