@@ -115,9 +115,8 @@ func TestHTTPSessionsAskTheirOwn(t *testing.T) {
 
 // chooser is a person who decides by the path that the form shows.
 type chooser struct {
-	allow  string
-	asked  atomic.Int64
-	client *mcp.ClientSession
+	allow string
+	asked atomic.Int64
 }
 
 func (p *chooser) elicit(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {

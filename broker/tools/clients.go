@@ -12,12 +12,11 @@ import (
 
 // clients are the Servers of those who are served over HTTP.
 type clients struct {
-	open func(guard.Subject) *Server
-	most int // sessions at a time, and users
+	open func(guard.Subject) *Server // for a session of the subject
+	most int                         // sessions at a time, and users
 
 	mu     sync.Mutex       // guards the fields below
 	live   map[*Server]bool // of sessions
-	begun  uint64           // sessions, all there ever were
 	users  map[guard.Subject]*user
 	ending sync.WaitGroup // Servers that are being closed
 	closed bool
@@ -30,10 +29,6 @@ type user struct {
 	refs int // requests under way
 }
 
-// apart is the session that requests without one are taken for; others have
-// higher numbers.
-const apart = 0
-
 // begin makes the Server of one more session; nil: there is no room for it.
 func (c *clients) begin(who guard.Subject) *Server {
 	c.mu.Lock()
@@ -41,8 +36,6 @@ func (c *clients) begin(who guard.Subject) *Server {
 		c.mu.Unlock()
 		return nil
 	}
-	c.begun++
-	n := c.begun
 	if c.live == nil {
 		c.live = map[*Server]bool{}
 	}
@@ -50,7 +43,7 @@ func (c *clients) begin(who guard.Subject) *Server {
 	c.live[room] = true
 	c.ending.Add(1)
 	c.mu.Unlock()
-	s := c.open(who.InSession(n))
+	s := c.open(who)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.live, room)
@@ -92,7 +85,7 @@ func (c *clients) user(who guard.Subject) *user {
 		if c.users == nil {
 			c.users = map[guard.Subject]*user{}
 		}
-		u = &user{srv: c.open(who.InSession(apart))}
+		u = &user{srv: c.open(who)}
 		c.users[who] = u
 	}
 	u.refs++

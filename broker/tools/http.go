@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
@@ -52,6 +53,9 @@ type HTTPOptions struct {
 	// Token is the bearer token that clients have to send. "" asks for none,
 	// which is for callers that let in nobody but their own.
 	Token string
+	// Number gives sessions their numbers, none twice; nil: from 1 on. Front ends
+	// of one registry and Subject need one that they share.
+	Number func() uint64
 	// OAuth, unless nil, is asked about tokens in the place of Token. Then each
 	// subject of the issuer's is a subject of its own, oauth:SUB, and a session is
 	// its subject's and client's.
@@ -106,11 +110,15 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Number == nil {
+		var n atomic.Uint64
+		o.Number = func() uint64 { return n.Add(1) }
+	}
 	opts := mcp.StreamableHTTPOptions{MaxRequestBodyBytes: o.Body, SessionTimeout: o.Idle, Logger: o.Log}
 	single := opts
 	single.Stateless, single.PropagateRequestCancellation = true, true
 	h := &HTTP{
-		o: o, refused: map[int]*tally{}, clients: clients{open: open, most: o.Sessions},
+		o: o, refused: map[int]*tally{}, clients: clients{open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) }, most: o.Sessions},
 		sessions: mcp.NewStreamableHTTPHandler(server, &opts), single: mcp.NewStreamableHTTPHandler(server, &single),
 	}
 	var inner http.Handler = http.HandlerFunc(h.serve)

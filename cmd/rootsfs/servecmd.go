@@ -46,7 +46,8 @@ forms, waits for "rootsfs consent"; and every tool is offered.
 
 --session NAME serves the roots of a live session, such as that of a mount, which
 then answers the host itself: what is revoked or granted there is so here, at once,
-and the records are in one place.
+and the records are in one place. With --http, too: this program then has the port and
+no more.
 
 --http listens on the loopback address unless another is named. Clients send the
 bearer token of --token-file; without the flag a token is made, shown once, and
@@ -65,6 +66,7 @@ one, no other has, and it ends with the session.`,
   rootsfs serve --root .:rw --http :8931
   rootsfs serve --root ~/code:ro --http :8931 --oauth-issuer https://login.example --oauth-scope files
   rootsfs serve --session work
+  rootsfs serve --session work --http :8931
   claude mcp add files -- rootsfs serve --root code=$HOME/code:ro`,
 		Args: nargs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serveMCP(cmd, f) },
@@ -150,11 +152,16 @@ func (f *serveFlags) tools() control.ToolsRequest {
 // its records, its end. The roots that flags would approve are that session's.
 func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
 	with := []string{"session", "ask", "client-roots", "json"}
+	network := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(httpFlags).add(network)
 	cmd.Flags().Visit(func(given *pflag.Flag) {
-		if !slices.Contains(with, given.Name) && err == nil {
-			err = usage(fmt.Errorf("--session and --%s contradict each other: the roots, rules and log are those of the session, over standard input and output%s", given.Name, f.abuse.elsewhere(given.Name)))
+		if !slices.Contains(with, given.Name) && network.Lookup(given.Name) == nil && err == nil {
+			err = usage(fmt.Errorf("--session and --%s contradict each other: the roots, rules and log are those of the session%s", given.Name, f.abuse.elsewhere(given.Name)))
 		}
 	})
+	if err == nil {
+		err = f.http.check()
+	}
 	if err != nil {
 		return err
 	}
@@ -164,6 +171,9 @@ func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
 	}
 	ctx, cancel := interruptible(cmd.Context())
 	defer cancel()
+	if f.http.addr != "" {
+		return a.shareHTTP(ctx, c, f)
+	}
 	stream, err := c.Tools(ctx, f.tools())
 	if err != nil {
 		return err

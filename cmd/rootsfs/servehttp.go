@@ -8,13 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/net/netutil"
@@ -23,6 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 )
@@ -132,19 +131,15 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Bounds of connections.
+// Bounds of connections and tokens.
 const (
-	httpHeader    = 16 << 10
-	httpWithin    = 10 * time.Second // of the header
-	httpIdle      = 2 * time.Minute
-	httpConns     = 4 // for each session: its stream and its calls
-	httpGraceful  = 3 * time.Second
+	httpConns     = 4  // for each session: its stream and its calls
 	leastToken    = 16 // bytes
 	greatestToken = 4096
 )
 
 // token is the token of the file, or a new one in a file of the session's.
-func (f *httpFlags) token(s *session.Session) (token, path string, err error) {
+func (f *httpFlags) token(session string) (token, path string, err error) {
 	if f.noToken || f.issuer != "" {
 		return "", "", nil
 	}
@@ -159,7 +154,7 @@ func (f *httpFlags) token(s *session.Session) (token, path string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", "", fmt.Errorf("make the directory of the token: %w", err)
 	}
-	token, path = rand.Text(), filepath.Join(dir, s.Name()+".token")
+	token, path = rand.Text(), filepath.Join(dir, session+".token")
 	// Never into a file that is there: its mode, or a link, would be another's.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", "", fmt.Errorf("remove the last token: %w", err)
@@ -227,9 +222,19 @@ func (a *app) serving(m servingMessage, token string, made bool) {
 	}
 }
 
-// serveHTTP serves until ctx ends, then lets calls end for a moment.
-func (a *app) serveHTTP(ctx context.Context, s *session.Session, f *serveFlags) error {
-	token, file, err := f.http.token(s)
+// request is how the session is to serve, at a URL.
+func (f *serveFlags) request(at *url.URL, token string) control.HTTPRequest {
+	h := &f.http
+	return control.HTTPRequest{
+		ToolsRequest: f.tools(), Path: at.Path, Token: token, Hosts: h.names(), Origins: h.origins, Sessions: h.sessions,
+		Issuer: h.issuer, Audiences: h.audiences, Scopes: h.scopes, Resources: h.resources(at),
+	}
+}
+
+// overHTTP opens the port and has serve serve on it until ctx ends. session is the
+// name of the session that does.
+func (a *app) overHTTP(ctx context.Context, session string, f *serveFlags, serve func(ctx context.Context, l net.Listener, req control.HTTPRequest, ready func()) error) error {
+	token, file, err := f.http.token(session)
 	if err != nil {
 		return err
 	}
@@ -241,26 +246,74 @@ func (a *app) serveHTTP(ctx context.Context, s *session.Session, f *serveFlags) 
 		return err
 	}
 	defer l.Close()
-	opt := tools.HTTPOptions{
-		Registry: s.Registry(), Subject: guard.Subject(s.Name()),
-		Token: token, Hosts: f.http.names(), Origins: f.http.origins, Sessions: f.http.sessions, Log: s.Log(),
-	}
-	if f.http.issuer != "" {
-		opt.OAuth, err = oauth.New(ctx, oauth.Config{
-			Issuer: f.http.issuer, Audiences: f.http.audiences, Scopes: f.http.scopes, Resources: f.http.resources(at),
-		})
+	return serve(ctx, l, f.request(at, token), func() {
+		a.serving(servingMessage{at.String(), session, file, f.http.issuer}, token, f.http.tokenFile == "")
+	})
+}
+
+// serveHTTP serves a session of this program's own.
+func (a *app) serveHTTP(ctx context.Context, s *session.Session, f *serveFlags) error {
+	return a.overHTTP(ctx, s.Name(), f, func(ctx context.Context, l net.Listener, req control.HTTPRequest, ready func()) error {
+		front, err := s.NewFront(ctx, guard.Subject(s.Name()), req)
 		if err != nil {
-			return fmt.Errorf("--oauth-issuer: %w", err)
+			return err
 		}
+		defer front.Close()
+		ready()
+		return front.Serve(ctx, l)
+	})
+}
+
+// shareHTTP carries clients' connections to a live session, which serves them.
+func (a *app) shareHTTP(ctx context.Context, c *control.Client, f *serveFlags) error {
+	return a.overHTTP(ctx, c.Info().Name, f, func(ctx context.Context, l net.Listener, req control.HTTPRequest, ready func()) error {
+		id, front, err := c.HTTP(ctx, req)
+		if err != nil {
+			return err
+		}
+		defer front.Close()
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		go func() {
+			_, _ = io.Copy(io.Discard, front) // until the session ends
+			cancel(fmt.Errorf("%w: %s has ended", control.ErrNoSession, shown(c.Info().Name)))
+		}()
+		defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+		ready()
+		for {
+			conn, err := l.Accept()
+			switch {
+			case ctx.Err() != nil:
+				if err := context.Cause(ctx); errors.Is(err, control.ErrNoSession) {
+					return err
+				}
+				return nil // a signal
+			case err != nil:
+				return fmt.Errorf("--http: %w", err)
+			}
+			go carry(ctx, c, id, conn)
+		}
+	})
+}
+
+// carry carries one client's connection.
+func carry(ctx context.Context, c *control.Client, front string, conn net.Conn) {
+	defer conn.Close()
+	stream, err := c.HTTPClient(ctx, front, conn.RemoteAddr().String())
+	if err != nil {
+		return // the client sees its connection end
 	}
-	front := tools.NewHTTP(func(who guard.Subject) *tools.Server { return s.NewTools(who, f.tools()) }, opt)
-	defer front.Close()
-	mux := http.NewServeMux()
-	mux.Handle(at.Path, front)
-	mux.Handle(oauth.WellKnown, front.Metadata())
-	mux.Handle(oauth.WellKnown+at.Path, front.Metadata())
-	a.serving(servingMessage{at.String(), s.Name(), file, f.http.issuer}, token, f.http.tokenFile == "")
-	return serveOn(ctx, l, mux)
+	defer stream.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = io.Copy(stream, conn)
+		_ = stream.CloseWrite()
+	}()
+	_, _ = io.Copy(conn, stream)
+	_ = conn.Close() // whoever closes first ends both directions
+	<-over
 }
 
 // listen opens the port, and returns where it is.
@@ -290,28 +343,4 @@ func (f *httpFlags) names() []string {
 		return append(slices.Clone(f.hosts), host)
 	}
 	return f.hosts
-}
-
-// serveOn serves until ctx ends.
-func serveOn(ctx context.Context, l net.Listener, h http.Handler) (err error) {
-	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: httpWithin, IdleTimeout: httpIdle, MaxHeaderBytes: httpHeader,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
-	over := make(chan error, 1)
-	go func() { over <- srv.Serve(l) }()
-	select {
-	case err = <-over:
-	case <-ctx.Done():
-		last, cancel := context.WithTimeout(context.Background(), httpGraceful)
-		defer cancel()
-		if srv.Shutdown(last) != nil {
-			_ = srv.Close() // event streams do not end by themselves
-		}
-		err = <-over
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
 }

@@ -53,6 +53,12 @@ func (l *log) String() string {
 // http starts the program, which says where it is.
 func (h *home) http(args ...string) *site {
 	h.t.Helper()
+	return h.httpEnding(0, args...)
+}
+
+// httpEnding is http for a program that ends with a code.
+func (h *home) httpEnding(code int, args ...string) *site {
+	h.t.Helper()
 	s := &site{t: h.t, home: h, log: &log{}}
 	s.cmd = h.command(append([]string{"serve", "--http", "127.0.0.1:0", "--json"}, args...)...)
 	s.cmd.Stderr = s.log
@@ -63,7 +69,7 @@ func (h *home) http(args ...string) *site {
 		_ = s.cmd.Process.Signal(os.Interrupt)
 		late := time.AfterFunc(giveUp, func() { _ = s.cmd.Process.Kill() })
 		defer late.Stop()
-		if err := s.cmd.Wait(); err != nil {
+		if err := s.cmd.Wait(); s.cmd.ProcessState.ExitCode() != code {
 			h.t.Errorf("the server did not end well: %v\n%s", err, s.log)
 		}
 	})

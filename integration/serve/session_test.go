@@ -2,11 +2,14 @@ package serve
 
 import (
 	"errors"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
@@ -57,4 +60,52 @@ func TestSharedSession_R070(t *testing.T) {
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 4 || !strings.Contains(s.log.String(), "no such session: work has ended") {
 		t.Errorf("it ended with %v: %s", err, s.log)
 	}
+}
+
+// The same over HTTP: the live session answers clients whose connections another
+// program carries; the revocation ends what they have, its end the program.
+func TestSharedSessionOverHTTP_R070(t *testing.T) {
+	lab.NeedFUSE(t)
+	h := newHome(t)
+	base := lab.Dir(t)
+	point, dir := filepath.Join(base, "mnt"), filepath.Join(base, "r")
+	for _, d := range []string{point, dir} {
+		must(t, os.Mkdir(d, 0o755))
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("text"), 0o644))
+	h.tell("mount", "--daemon", "--name", "work", "--root", "r="+dir, point)
+	t.Cleanup(func() {
+		if lab.Mounted(point) {
+			h.tell("unmount", point)
+		}
+	})
+	s := h.httpEnding(4, "--session", "work")
+	s.lives()
+	for name, c := range map[string]struct {
+		status int
+		change func(*http.Request)
+	}{
+		"no token":     {401, func(r *http.Request) { r.Header.Del("Authorization") }},
+		"foreign host": {403, func(r *http.Request) { r.Host = "evil.example" }},
+		"guessed id":   {404, func(r *http.Request) { r.Header.Set("Mcp-Session-Id", "AAAAAAAAAAAAAAAAAAAAAAAAAA") }},
+		"another path": {404, func(r *http.Request) { r.URL.Path = "/v1/status" }},
+	} {
+		if got, _ := s.post(strings.NewReader(hello), c.change); got != c.status {
+			t.Errorf("%s: %d, want %d", name, got, c.status)
+		}
+	}
+	// One client that is served from here on, of each kind of protocol.
+	old, single := s.client("2025-11-25"), s.client("2026-07-28")
+	h.tell("revoke", "--session", "work", "r")
+	for _, cs := range []*mcp.ClientSession{old, single} {
+		res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "read_text_file", Arguments: m{"path": "r/a.txt"}})
+		if err == nil && !res.IsError {
+			t.Errorf("after the revocation: %+v", res)
+		}
+	}
+	if got := h.tell("audit", "show", "--session", "work", "--denied"); !strings.Contains(got, "HTTP request from 127.0.0.1:") {
+		t.Errorf("what was refused is not on record by where it came from:\n%s", got)
+	}
+	h.tell("unmount", point)
+	s.logs("no such session: work has ended")
 }

@@ -60,8 +60,9 @@ func (o *owner) Tools(req ToolsRequest) (func(io.ReadWriteCloser) error, error) 
 		return err
 	}, o.err
 }
-func (o *owner) Resume(ResumeRequest) (ResumeAnswer, error) { return ResumeAnswer{}, o.err }
-func (o *owner) Refused() *Refusal                          { return nil }
+func (o *owner) HTTP(context.Context, HTTPRequest) (Front, error) { return nil, o.err }
+func (o *owner) Resume(ResumeRequest) (ResumeAnswer, error)       { return ResumeAnswer{}, o.err }
+func (o *owner) Refused() *Refusal                                { return nil }
 func (o *owner) Subscribe() (<-chan Event, func()) {
 	o.subscribed.Store(true)
 	return o.events, func() {}

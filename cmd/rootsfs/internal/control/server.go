@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,6 +43,7 @@ type Owner interface {
 	denialsOwner
 	figuresOwner
 	toolsOwner
+	httpOwner
 	trashOwner
 	mountOwner
 	// Unmount revokes everything and unmounts.
@@ -72,9 +74,10 @@ const (
 
 // Server answers on a session's socket.
 type Server struct {
-	http  *http.Server
-	owner Owner
-	log   *slog.Logger
+	http   *http.Server
+	owner  Owner
+	log    *slog.Logger
+	fronts sync.Map // Front, by id
 }
 
 // Serve answers on the directory's socket until Close.
@@ -214,6 +217,8 @@ func (s *Server) routes() http.Handler {
 	s.denialsRoutes(m)
 	s.figuresRoutes(m)
 	m.HandleFunc("POST /v1/tools", s.tools)
+	m.HandleFunc("POST /v1/http", s.front)
+	m.HandleFunc("POST /v1/http/client", s.frontClient)
 	s.trashRoutes(m)
 	s.mountRoutes(m)
 	m.HandleFunc("POST /v1/unmount", handle(func(ctx context.Context, _ struct{}) (UnmountAnswer, error) {

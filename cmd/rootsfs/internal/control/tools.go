@@ -81,12 +81,20 @@ func (c *Client) Tools(ctx context.Context, in ToolsRequest) (Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://session/v1/tools", bytes.NewReader(body))
+	return c.turn(ctx, "/v1/tools", toolsProtocol, body, nil)
+}
+
+// turn makes a connection to the session one of another protocol.
+func (c *Client) turn(ctx context.Context, path, protocol string, body []byte, header map[string]string) (Stream, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://session"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", toolsProtocol)
+	req.Header.Set("Upgrade", protocol)
+	for k, v := range header {
+		req.Header.Set(k, v)
+	}
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,128 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/broker/tools/oauth"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// Bounds of connections.
+const (
+	httpHeader   = 16 << 10
+	httpWithin   = 10 * time.Second // of the header
+	httpIdle     = 2 * time.Minute
+	httpGraceful = 3 * time.Second
+)
+
+// Front serves MCP over HTTP on a session's roots.
+type Front struct {
+	s     *Session
+	tools *tools.HTTP
+	http  *http.Server
+	conns chan net.Conn // of clients whose connections are carried here
+	over  chan struct{} // closed when it is closed
+	once  sync.Once
+}
+
+// NewFront makes a front end for clients as sessions of a subject. Close it.
+func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req control.HTTPRequest) (*Front, error) {
+	opt := tools.HTTPOptions{
+		Registry: s.reg, Subject: subject, Number: func() uint64 { return s.sharings.Add(1) },
+		Token: req.Token, Hosts: req.Hosts, Origins: req.Origins, Sessions: req.Sessions, Log: s.log,
+	}
+	if req.Issuer != "" {
+		v, err := oauth.New(ctx, oauth.Config{Issuer: req.Issuer, Audiences: req.Audiences, Scopes: req.Scopes, Resources: req.Resources})
+		if err != nil {
+			return nil, fmt.Errorf("--oauth-issuer: %w", err)
+		}
+		opt.OAuth = v
+	}
+	f := &Front{s: s, conns: make(chan net.Conn), over: make(chan struct{})}
+	f.tools = tools.NewHTTP(func(who guard.Subject) *tools.Server { return s.NewTools(who, req.ToolsRequest) }, opt)
+	mux := http.NewServeMux()
+	mux.Handle(req.Path, f.tools)
+	mux.Handle(oauth.WellKnown, f.tools.Metadata())
+	mux.Handle(oauth.WellKnown+req.Path, f.tools.Metadata())
+	f.http = &http.Server{Handler: mux, ReadHeaderTimeout: httpWithin, IdleTimeout: httpIdle, MaxHeaderBytes: httpHeader}
+	return f, nil
+}
+
+// Serve serves on a port until ctx ends, then lets calls end for a moment.
+func (f *Front) Serve(ctx context.Context, l net.Listener) (err error) {
+	over := make(chan error, 1)
+	go func() { over <- f.http.Serve(l) }()
+	select {
+	case err = <-over:
+	case <-ctx.Done():
+		last, cancel := context.WithTimeout(context.Background(), httpGraceful)
+		defer cancel()
+		if f.http.Shutdown(last) != nil {
+			_ = f.http.Close() // event streams do not end by themselves
+		}
+		err = <-over
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Close ends every connection and every session of a client's.
+func (f *Front) Close() {
+	f.once.Do(func() { close(f.over) })
+	_ = f.http.Close()
+	f.tools.Close()
+}
+
+// Done implements control.Front.
+func (f *Front) Done() <-chan struct{} { return f.s.ending }
+
+// Take implements control.Front.
+func (f *Front) Take(conn net.Conn) {
+	select {
+	case f.conns <- conn:
+	case <-f.over:
+		_ = conn.Close()
+	}
+}
+
+// carried is the listener of connections that are carried here.
+type carried struct{ f *Front }
+
+func (c carried) Accept() (net.Conn, error) {
+	select {
+	case conn := <-c.f.conns:
+		return conn, nil
+	case <-c.f.over:
+		return nil, net.ErrClosed
+	}
+}
+
+func (carried) Close() error   { return nil }
+func (carried) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: "control"} }
+
+// HTTP implements control.Owner.
+func (s *Session) HTTP(ctx context.Context, req control.HTTPRequest) (control.Front, error) {
+	if s.isEnding() {
+		return nil, errEnding
+	}
+	f, err := s.NewFront(ctx, sharedSubject, req)
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		if err := f.http.Serve(carried{f}); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			s.log.Error("MCP over HTTP has failed", "error", err)
+		}
+	}()
+	return f, nil
+}
