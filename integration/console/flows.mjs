@@ -159,6 +159,7 @@ const flows = {
     await page.keyboard.type(work + "/ask/proj/docs");
     await page.keyboard.press("Tab");
     await page.keyboard.press("ArrowDown");
+    await until("a time is chosen", () => c.locator("select").inputValue().then((v) => v !== "0"));
     await page.keyboard.press("Tab");
     await page.keyboard.press("r");
     const r = await told();
@@ -176,6 +177,25 @@ const flows = {
     await c.locator("button[data-key=w]").click();
     const r = await told();
     assert.deepEqual([r.approvedPaths, r.approved[0].mode], [[work + "/ask/other"], "rw"]);
+    await page.close();
+  },
+
+  async "a key allows nothing whose end is not on the screen"() {
+    const told = ask("box", "a long list", "ro", ...["proj", "other", "more", "proj/docs"].map((d) => `${work}/ask/${d}`));
+    const page = await open("ask", { size: { width: 400, height: 300 } });
+    const c = card(page, "a long list");
+    await ready(c);
+    await c.locator(".question").focus();
+    await page.evaluate(() => scrollTo(0, 0));
+    await page.keyboard.press("r");
+    await c.getByText("Not all of the question was on the screen").waitFor();
+    // What is found at the paths meanwhile may push the buttons down once more.
+    await until("it is allowed", async () => {
+      await page.keyboard.press("r");
+      return (await c.getByText("Allowed:").count()) > 0;
+    });
+    const r = await told();
+    assert.ok(r.granted && r.approvedPaths.length === 4, JSON.stringify(r));
     await page.close();
   },
 
@@ -431,10 +451,12 @@ async function shots() {
   await phone.screenshot({ path: lab.shots + "/phone.png", fullPage: true });
 }
 
-// Those that measure the page, change what others look at or end it run alone, after
-// the others and in this order.
+// Those that have the keyboard, measure the page, change what others look at or end
+// it run alone, after the others and in this order.
 const first = "the link lets one browser in, once";
 const alone = [
+  "consent is narrowed and approved, by the keyboard alone",
+  "a key allows nothing whose end is not on the screen",
   "a question just come takes no answer, and one that is over stays in its place",
   "a flood of events neither fills nor freezes the page",
   "a root is added and its mode changed from the page",

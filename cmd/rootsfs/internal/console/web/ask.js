@@ -118,6 +118,14 @@ class QuestionCard extends HTMLElement {
     const b = this.buttons.find((x) => x.dataset.key === e.key.toLowerCase());
     if (!b || b.disabled) return;
     e.preventDefault();
+    // What is allowed stands above the buttons: who does not see them has not come to
+    // its end.
+    const { top, bottom } = b.getBoundingClientRect();
+    if ("rw".includes(b.dataset.key) && (top < 0 || bottom > innerHeight + 1)) {
+      put(this.wrong, "Not all of the question was on the screen. Read it to its end, then press the key again.");
+      b.scrollIntoView({ block: "center" });
+      return;
+    }
     b.click();
   }
 
