@@ -115,7 +115,7 @@ func TestInitOutlivesSignals(t *testing.T) {
 
 // living are our children that have not ended.
 func living() []int {
-	return slices.DeleteFunc(children(os.Getpid()), func(pid int) bool {
+	return slices.DeleteFunc(byParent()[os.Getpid()], func(pid int) bool {
 		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 		return err != nil || strings.HasPrefix(field(string(b), "State:"), "Z")
 	})

@@ -1,8 +1,10 @@
 package sandbox
 
 import (
+	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,14 +15,36 @@ import (
 // nap is between two looks at what is still dying.
 const nap = time.Millisecond
 
-// killChildren kills and reaps every child of this process until there is none:
-// those of a killed one become ours, because we are their subreaper. A child
-// can make more as long as it lives, but not once it is killed.
+// rounds bounds how often killAll looks for what it has not stopped yet.
+const rounds = 20
+
+// killAll kills what find finds, which must not be able to go on making more: all
+// are stopped before the first is killed. While they can, they are found, and those
+// that are stopped keep what they count for their limit. Otherwise processes that
+// fork as fast as they can outrun whoever kills them one by one (measured: a
+// minute).
+func killAll(find func() []int) {
+	stopped := map[int]bool{}
+	for range rounds {
+		before := len(stopped)
+		for _, pid := range find() {
+			stopped[pid] = true
+			_ = unix.Kill(pid, unix.SIGSTOP) // it may have ended
+		}
+		if len(stopped) == before {
+			break
+		}
+	}
+	for _, pid := range find() {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+}
+
+// killChildren kills and reaps every descendant of this process until there is
+// none: those of a killed one become ours, because we are their subreaper.
 func killChildren() {
 	for {
-		for _, pid := range children(os.Getpid()) {
-			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
-		}
+		killAll(func() []int { return descendants(os.Getpid()) })
 		for {
 			pid, err := unix.Wait4(-1, nil, unix.WALL|unix.WNOHANG, nil)
 			if errors.Is(err, unix.ECHILD) {
@@ -38,32 +62,41 @@ func killChildren() {
 // children now, and known by a filter more than we have ourselves.
 func sweep() {
 	own := filters(os.Getpid())
+	orphans := func() []int {
+		return slices.DeleteFunc(descendants(os.Getpid()), func(pid int) bool { return filters(pid) <= own })
+	}
 	for {
-		left := 0
-		for _, pid := range children(os.Getpid()) {
-			if filters(pid) <= own {
-				continue
-			}
-			left++
-			_ = unix.Kill(pid, unix.SIGKILL)               // it may have ended
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // what it leaves is found in the next round
-		}
-		if left == 0 {
+		killAll(orphans)
+		left := orphans()
+		if len(left) == 0 {
 			return
+		}
+		for _, pid := range left {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // what it leaves is found in the next round
 		}
 		time.Sleep(nap)
 	}
 }
 
-// children are the pids of a process's children. They are taken from each
-// process's own file: /proc/PID/task/TID/children leaves some out when others
-// end meanwhile (proc(5)).
-func children(parent int) []int {
+// descendants are the pids of a process's children, and of theirs.
+func descendants(of int) []int {
+	by := byParent()
+	all := slices.Clone(by[of])
+	for i := 0; i < len(all); i++ {
+		all = append(all, by[all[i]]...)
+	}
+	return all
+}
+
+// byParent are the pids of all processes by those of their parents. They are taken
+// from each process's own file: /proc/PID/task/TID/children leaves some out when
+// others end meanwhile (proc(5)).
+func byParent() map[int][]int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	var all []int
+	all := map[int][]int{}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -74,9 +107,12 @@ func children(parent int) []int {
 			continue // it has ended
 		}
 		// "pid (name) state ppid": the name may hold anything, so from its end.
-		_, rest, _ := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
-		if f := strings.Fields(rest); len(f) > 1 && f[1] == strconv.Itoa(parent) {
-			all = append(all, pid)
+		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		if len(f) < 2 {
+			continue
+		}
+		if parent, err := strconv.Atoi(f[1]); err == nil {
+			all[parent] = append(all[parent], pid)
 		}
 	}
 	return all
