@@ -72,8 +72,12 @@ func (n logName) String() string {
 	return s + ".jsonl"
 }
 
+// compareNames compares no more than it must: most names differ in their times.
 func compareNames(a, b logName) int {
-	return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.session, b.session), cmp.Compare(a.n, b.n))
+	if c := strings.Compare(a.start, b.start); c != 0 {
+		return c
+	}
+	return cmp.Or(strings.Compare(a.session, b.session), cmp.Compare(a.n, b.n))
 }
 
 // Files returns the audit files of a session in dir, in the order in which they
@@ -92,7 +96,7 @@ func Files(dir, session string) ([]string, error) {
 }
 
 func listNames(dir, session string) ([]logName, error) {
-	entries, err := os.ReadDir(dir)
+	entries, err := readDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
@@ -108,6 +112,16 @@ func listNames(dir, session string) ([]logName, error) {
 	}
 	sortNames(list)
 	return list, nil
+}
+
+// readDir is os.ReadDir without its sorting, which would be for nothing.
+func readDir(dir string) ([]fs.DirEntry, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.ReadDir(-1)
 }
 
 // nextStart is the start time for a new run: now, or just after the latest
