@@ -54,7 +54,10 @@ func (a *ahead) list(e *entry) {
 			}
 		})
 	}
-	a.todo <- e.ahead
+	select {
+	case a.todo <- e.ahead:
+	default: // the workers are behind: who takes it makes it
+	}
 }
 
 // make makes the listing, unless somebody does already.
