@@ -247,6 +247,10 @@ func (m *move) allowed(etag string) error {
 		return about(m.asked, err)
 	}
 	if err := movable(m.l, m.dst, m.newName); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
+		// A name that a pattern hides is refused alike whatever has it.
+		if refused := beneath.Judge(m.l, m.dst, m.newDir.Rel(), m.newName, m.into()); refused != nil {
+			return refused
+		}
 		return err
 	}
 	if etag == "" {

@@ -300,34 +300,53 @@ func (b *bin) copied(fd int, info *Info, id string) (undo func(), err error) {
 	return undo, nil
 }
 
-// copyAll copies the first size bytes, or as many as there are by now.
+// copyAll copies the first size bytes, or as many as there are by now. Holes stay
+// holes: a file without contents must not cost what it is long.
 func (b *bin) copyAll(in, out int, size int64) error {
-	var buf []byte
-	for off := int64(0); off < size; {
-		if err := ended(b.ctx, b.l); err != nil {
+	r := fdReader{fd: in}
+	for r.off < size {
+		from, to := r.data(size)
+		n, err := b.copyPart(in, out, from, to)
+		if err != nil || n < to-from {
 			return err
 		}
-		want := int(min(size-off, copyPiece))
-		n := 0
+		r.off = to
+	}
+	now, err := beneath.Stat(in)
+	if err != nil {
+		return err
+	}
+	return beneath.Truncate(out, min(size, now.Size))
+}
+
+// copyPart copies what lies between two offsets; n is less where the file ends.
+func (b *bin) copyPart(in, out int, from, to int64) (n int64, err error) {
+	var buf []byte
+	for off := from; off < to; off = from + n {
+		if err := ended(b.ctx, b.l); err != nil {
+			return n, err
+		}
+		want := int(min(to-off, copyPiece))
+		got := 0
 		err := error(unix.EXDEV)
 		if buf == nil {
-			n, err = beneath.CopyFileRange(in, off, out, off, want)
+			got, err = beneath.CopyFileRange(in, off, out, off, want)
 		}
 		switch err { //nolint:errorlint // bare errno
 		case unix.EXDEV, unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS:
 			if buf == nil {
 				buf = make([]byte, 256<<10)
 			}
-			if n, err = beneath.Pread(in, buf[:min(want, len(buf))], off); err == nil && n > 0 {
-				n, err = beneath.Pwritev(out, [][]byte{buf[:n]}, off, false)
+			if got, err = beneath.Pread(in, buf[:min(want, len(buf))], off); err == nil && got > 0 {
+				got, err = beneath.Pwritev(out, [][]byte{buf[:got]}, off, false)
 			}
 		}
-		if err != nil || n == 0 {
-			return err
+		if err != nil || got == 0 {
+			return n, err
 		}
-		off += int64(n)
+		n += int64(got)
 	}
-	return nil
+	return n, nil
 }
 
 // isTrash refuses paths that the trash itself is about, for the owner's restore.

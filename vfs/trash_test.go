@@ -222,6 +222,43 @@ func TestTrashIsBounded(t *testing.T) {
 	old.wantKept("b=text")
 }
 
+// What is truncated costs the trash no more of the disk than it did: a server that
+// cuts long files without contents would fill it with zeros, beside its quota.
+func TestTrashKeepsHoles(t *testing.T) {
+	b := trashBed(t, false, guard.Trash{})
+	const long = 64 << 20
+	b.put("sparse", "head")
+	b.must(os.Truncate(b.host("sparse"), long))
+	h, err := os.OpenFile(b.host("sparse"), os.O_WRONLY, 0)
+	b.must(err)
+	b.must(second(h.WriteAt([]byte("middle"), long/2)))
+	b.must(h.Close())
+	var st unix.Stat_t
+	b.must(unix.Stat(b.host("sparse"), &st))
+	if st.Blocks*512 > long/4 {
+		t.Skip("a file system without holes")
+	}
+	f, _, err := b.t.Open(bg, who, b.at("sparse"), unix.O_WRONLY|unix.O_TRUNC)
+	b.must(err)
+	f.Close()
+	list := second2(b.t.TrashList(bg, "code"))
+	if len(list) != 1 || list[0].Size != long {
+		t.Fatalf("the trash holds %+v", list)
+	}
+	kept := b.host(guard.TrashName + "/" + list[0].ID)
+	b.must(unix.Stat(kept, &st))
+	if st.Blocks*512 > long/4 {
+		t.Errorf("the copy takes %d bytes of the disk", st.Blocks*512)
+	}
+	data := second2(os.ReadFile(kept))
+	want := make([]byte, long)
+	copy(want, "head")
+	copy(want[long/2:], "middle")
+	if !bytes.Equal(data, want) {
+		t.Error("the copy is another file")
+	}
+}
+
 func second2[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
