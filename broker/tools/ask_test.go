@@ -2,6 +2,7 @@ package tools_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -27,6 +28,9 @@ type person struct {
 
 func (p *person) elicit(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	p.asked.Add(1)
+	if !strings.Contains(req.Params.Message, "editor-of-theirs") {
+		return nil, errors.New("the form does not say who asks: " + req.Params.Message)
+	}
 	if !p.allow {
 		return &mcp.ElicitResult{Action: "decline"}, nil
 	}
@@ -51,7 +55,7 @@ func asking(t *testing.T, revision string, people ...*person) *bench {
 	t.Cleanup(b.ask.Close)
 	site := b.site(tools.HTTPOptions{})
 	for _, p := range people {
-		c := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, &mcp.ClientOptions{ElicitationHandler: p.elicit})
+		c := mcp.NewClient(&mcp.Implementation{Name: "editor-of-theirs", Version: "1"}, &mcp.ClientOptions{ElicitationHandler: p.elicit})
 		var err error
 		p.client, err = c.Connect(context.Background(), &mcp.StreamableClientTransport{
 			Endpoint: site.URL, HTTPClient: &http.Client{Transport: bearer{}},

@@ -213,8 +213,8 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "too many sessions", http.StatusServiceUnavailable)
 			return
 		}
+		defer func() { go h.clients.endWith(s) }() // also if the SDK panics
 		h.sessions.ServeHTTP(w, with(r, s))
-		go h.clients.endWith(s)
 	default:
 		h.sessions.ServeHTTP(w, r)
 	}

@@ -115,7 +115,7 @@ func New(cfg Config) *Server {
 		SubscribeHandler:   s.subscribe,
 		UnsubscribeHandler: s.unsubscribe,
 		CompletionHandler:  s.complete,
-		InitializedHandler: func(_ context.Context, r *mcp.InitializedRequest) { s.changes.begin(r.Session) },
+		InitializedHandler: func(_ context.Context, r *mcp.InitializedRequest) { s.begins(r.Session) },
 		Capabilities: &mcp.ServerCapabilities{
 			Tools:     &mcp.ToolCapabilities{ListChanged: true},
 			Resources: &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
@@ -130,6 +130,14 @@ func New(cfg Config) *Server {
 	cfg.Registry.AddView(s)
 	s.offer()
 	return s
+}
+
+// begins is told of a session's beginning.
+func (s *Server) begins(ss *mcp.ServerSession) {
+	if p := ss.InitializeParams(); s.cfg.Ask != nil && p != nil && p.ClientInfo != nil {
+		s.cfg.Ask.Settled("", p.ClientInfo.Name) // the person is told who asks
+	}
+	s.changes.begin(ss)
 }
 
 const instructions = `Files are named by the root they lie in: "name/path", as list_allowed_directories tells, ` +
