@@ -84,7 +84,7 @@ func TestRunInProcess(t *testing.T) {
 		{"mount --session x /mnt", exitUsage, "", "rootsfs: --session mounts a live session once more for one server: say which with --subject\n"},
 		{"mount --session x --subject s --daemon /mnt", exitUsage, "", "rootsfs: --daemon: of a session as a whole, which is live: leave it out with --session\n"},
 		{"mount --session x --subject s --abuse-escapes 3 --abuse-suspend /mnt", exitUsage, "", "rootsfs: --abuse-escapes, --abuse-suspend: of a session as a whole, which is live: leave it out with --session; set it where the session is started, or at once in [abuse] of its configuration\n"},
-		{"serve --session x --abuse-escapes 3", exitUsage, "", "rootsfs: --session and --abuse-escapes contradict each other: the roots, rules and log are those of the session, over standard input and output; set it where the session is started, or at once in [abuse] of its configuration\n"},
+		{"serve --session x --abuse-escapes 3", exitUsage, "", "rootsfs: --session and --abuse-escapes contradict each other: the roots, rules and log are those of the session; set it where the session is started, or at once in [abuse] of its configuration\n"},
 		{"mount --abuse-suspend /mnt", exitUsage, "", "rootsfs: --abuse-suspend says nothing without a bound: write --abuse-escapes or --abuse-refusals, too\n"},
 		{"revoke --all a", exitUsage, "", "rootsfs: --all and names contradict each other: use one of them\n"},
 		{"roots add", exitUsage, "", "rootsfs: a root is missing; see: rootsfs roots add --help\n"},
