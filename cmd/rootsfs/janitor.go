@@ -82,7 +82,7 @@ func (p *private) remove() {
 	defer p.mu.Unlock()
 	_ = os.Remove(p.point) // each fails if something is left, which is then to be seen
 	_ = os.Remove(filepath.Dir(p.point))
-	_ = os.RemoveAll(p.scratch)
+	_ = removeAll(p.scratch)
 	_ = os.Remove(p.dir)
 }
 
