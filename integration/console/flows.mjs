@@ -32,6 +32,13 @@ async function until(what, ok) {
 
 // The console, and its links: Enter gives another one.
 const proc = spawn(lab.binary, ["console", "--json"], { env: lab.env, stdio: ["pipe", "pipe", "inherit"] });
+// A test that has failed interrupts: the console is not to outlive it.
+for (const signal of ["SIGINT", "SIGTERM"]) {
+  process.on(signal, () => {
+    proc.kill("SIGINT");
+    process.exit(1);
+  });
+}
 const linesOut = readline.createInterface({ input: proc.stdout })[Symbol.asyncIterator]();
 const nextLink = async () => JSON.parse((await linesOut.next()).value).url;
 const newLink = () => {
