@@ -284,6 +284,8 @@ func TestTrashRestore(t *testing.T) {
 	b.wantKind(restore(0, ""), names.Exist)
 	b.contents("d/a", "two")
 	b.wantKind(restore(0, "nowhere/a"), names.Conflict)
+	b.must(os.Symlink(t.TempDir(), b.host("planted")))
+	b.wantKind(restore(0, "planted/a"), names.Conflict)
 	b.wantKind(restore(0, "../a"), names.Invalid)
 	b.wantKind(restore(0, guard.TrashName+"/x"), names.Invalid)
 	b.must(restore(0, "d/old"))

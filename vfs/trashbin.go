@@ -185,6 +185,9 @@ func (t *Tree) TrashRestore(ctx context.Context, root guard.RootName, id, to str
 		if err == unix.ENOENT || err == unix.ENOTDIR { //nolint:errorlint // bare errno
 			return refuse(names.Conflict, "the directory of "+names.Quote(to)+" is gone: make it, or use --to")
 		}
+		if err == unix.ELOOP { //nolint:errorlint // bare errno
+			return refuse(names.Conflict, "the directory of "+names.Quote(to)+" is a link by now, which is not followed: use --to")
+		}
 		if err != nil {
 			return guard.Path{}, err
 		}
