@@ -10,9 +10,10 @@
 // the mount; that links are followed only where they stay inside their root;
 // that special files are refused unopened; that an answer is bounded, and says
 // how to go on where it ends before the end; that no path outside the roots
-// appears in one; that tools which no root allows are not offered; that every
-// refusal and failure is on record once; and that no client holds a revocation by
-// not reading.
+// appears in one; that tools which no root allows are not offered, unless a person
+// can be asked; that over HTTP each session is a subject by itself, whose consents no
+// other has and which end with it; that every refusal and failure is on record once;
+// and that no client holds a revocation by not reading.
 //
 // It does not promise that a listing of a directory that changes meanwhile is
 // of one moment, nor that a client's roots, by which a session may be narrowed,
