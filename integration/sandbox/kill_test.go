@@ -72,6 +72,11 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	o.gone("the janitor's start", func() bool { // it may come after the command's
 		pids, janitor, dir = parts(t, cmd.Process.Pid, mark), false, ""
 		for i, pid := range pids {
+			// The command is on its way from the shell to the last of them, and a
+			// child of the shell's was taken for it: in an execve there is no line.
+			if line := cmdline(pid); i < len(pids)-1 && (line == "" || strings.Contains(line, mark)) {
+				return false
+			}
 			if _, rest, ok := strings.Cut(cmdline(pid), "janitor\x00"); ok {
 				dir = strings.TrimSuffix(rest, "\x00")
 				janitor = janitor || i == index
