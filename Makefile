@@ -26,8 +26,8 @@ test: need-go
 # Three parts of about the same length at a time, the packages of each one by one:
 # on two processors a third keeps them busy while others wait. What is listed
 # nowhere is part of the rest, so that no package can be forgotten.
-CORE  := guard vfs broker cmd/rootsfs/internal integration/deps integration/policy
-PEERS := integration/posix integration/programs integration/proxy integration/serve integration/files integration/race integration/bench
+CORE  := guard vfs broker cmd/rootsfs/internal integration/deps integration/policy integration/serve mount/sandbox
+PEERS := integration/posix integration/programs integration/proxy integration/files integration/race integration/bench
 
 test-core:
 	$(TEST) $(CORE:%=./%/...)
