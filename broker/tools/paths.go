@@ -161,7 +161,7 @@ func (s *Server) scope(ctx context.Context, ss *mcp.ServerSession) (scope []guar
 		// A client's root around one of ours holds all of it.
 		host, err := names.ParseURI(r.URI)
 		for i := range visible {
-			if err == nil && (host == "/" || strings.HasPrefix(visible[i].Grant.Resolved+"/", host+"/")) {
+			if err == nil && names.Under(visible[i].Grant.Resolved, host) {
 				if p, err := guard.NewPath(visible[i].Grant.Root, ""); err == nil {
 					scope = append(scope, p)
 				}

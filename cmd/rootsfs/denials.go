@@ -120,19 +120,15 @@ func (a *app) completeDenials(_ *cobra.Command, args []string, _ string) ([]stri
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
-	defer cancel()
-	c, err := a.client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	list, err := c.Denials(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var out []string
-	for _, d := range list {
-		out = append(out, cobra.CompletionWithDesc(d.ID, deniedTo(d)+": "+shown(d.Path)))
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
+	return completing(a.asking(func(ctx context.Context, c *control.Client) ([]string, error) {
+		list, err := c.Denials(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var out []string
+		for _, d := range list {
+			out = append(out, cobra.CompletionWithDesc(d.ID, deniedTo(d)+": "+shown(d.Path)))
+		}
+		return out, nil
+	}))
 }
