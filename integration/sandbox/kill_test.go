@@ -42,6 +42,49 @@ func TestKill(t *testing.T) {
 	}
 }
 
+// stopping is a command that stops what it can, by a shell's means, and leaves a
+// child behind in a session of its own.
+const stopping = `setsid sleep 1000 MARK &
+	for pid in $PPID 1 -$PPID -1; do kill -s STOP -- $pid 2>/dev/null; done
+	echo ready; exec sleep 1000 MARK`
+
+// A command cannot keep what ends it from doing so: it stops what it can, rootsfs is
+// killed as a host kills a server that does not end, and nothing is left. At level
+// Landlock it stopped its init, which then ended nothing. R070.
+func TestStopped(t *testing.T) {
+	for _, w := range everybody {
+		o := newOutside(t, w)
+		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
+			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
+				o.t = t
+				mark := fmt.Sprintf("0.%07d%d77", os.Getpid(), level) // in nobody else's
+				o.files()
+				o.plant()
+				must(t, os.WriteFile(filepath.Join(o.root, "stop"), []byte("#!/bin/sh\n"+strings.ReplaceAll(stopping, "MARK", mark)), 0o755))
+				cmd := o.driver(o.command(run{level: level}, []string{"--mcp", "off"}, "stop"))
+				cmd.Stderr = os.Stderr
+				out, err := cmd.StdoutPipe()
+				must(t, err)
+				must(t, cmd.Start())
+				defer time.AfterFunc(giveUp, func() { out.Close(); _ = cmd.Process.Kill() }).Stop() // of a test that has failed
+				if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+					_ = cmd.Process.Kill()
+					t.Fatalf("the command said %q, %v", line, err)
+				}
+				must(t, cmd.Process.Kill())
+				_ = cmd.Wait()
+				over := func() bool { return len(holding(t, mark)) == 0 }
+				t.Cleanup(func() {
+					for _, pid := range holding(t, mark) { // of a test that has failed
+						kill(t, pid)
+					}
+				})
+				o.gone("what the command has left", over)
+			})
+		}
+	}
+}
+
 // killOne starts a run, kills the process at an index of those it consists of, and
 // looks for what is left. It reports false if there are not so many.
 func (o *outside) killOne(level sandbox.Level, index int) bool {

@@ -128,12 +128,19 @@ func program(w wants) ([]bpf.RawInstruction, error) {
 	for nr, errno := range refusedHere {
 		calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(errno)}}})
 	}
+	ioctls := []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCCONS}
+	if w.Init != 0 {
+		ioctls = append(ioctls, ownerIoctls...)
+		for nr, body := range signals(w.Init) {
+			calls = append(calls, call{nr, body})
+		}
+	}
 	for nr, body := range map[uint32][]bpf.Instruction{
 		unix.SYS_CLONE:       flagged(nsFlags, unix.EPERM),
 		unix.SYS_UNSHARE:     flagged(nsFlags|unix.CLONE_NEWTIME, unix.EPERM),
 		unix.SYS_SOCKET:      socket(w),
 		unix.SYS_SOCKETPAIR:  socketpair(),
-		unix.SYS_IOCTL:       among(1, allow, refuse(unix.EPERM), unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCCONS),
+		unix.SYS_IOCTL:       among(1, allow, refuse(unix.EPERM), ioctls...),
 		unix.SYS_PRLIMIT64:   ownLimits(),
 		unix.SYS_PERSONALITY: among(0, refuse(unix.EPERM), allow, 0, 0xffffffff),
 	} {

@@ -189,6 +189,55 @@ func TestFilterNoIPC(t *testing.T) {
 	}
 }
 
+// Where the init has no pid namespace, no call sends it a signal, by whatever name
+// it has there; everybody else gets theirs.
+func TestFilterSignals(t *testing.T) {
+	const pid, other = 4711, 4712
+	run, open := machine(t, wants{Init: pid}), machine(t, wants{})
+	minus := func(n int32) uint64 { return uint64(uint32(-n)) }
+	for _, c := range []struct {
+		name string
+		nr   uint32
+		args []uint64
+		want string
+	}{
+		{"kill", unix.SYS_KILL, []uint64{pid}, "EPERM"},
+		{"kill, high bit", unix.SYS_KILL, []uint64{high | pid}, "EPERM"},
+		{"kill its group", unix.SYS_KILL, []uint64{minus(pid)}, "EPERM"},
+		{"kill its group, in 64 bits", unix.SYS_KILL, []uint64{^uint64(pid) + 1}, "EPERM"},
+		{"kill everybody", unix.SYS_KILL, []uint64{minus(1)}, "EPERM"},
+		{"kill another", unix.SYS_KILL, []uint64{other}, "allow"},
+		{"kill another group", unix.SYS_KILL, []uint64{minus(other)}, "allow"},
+		{"kill the group of its own", unix.SYS_KILL, []uint64{0}, "allow"},
+		{"tkill", unix.SYS_TKILL, []uint64{pid}, "EPERM"},
+		{"tkill another", unix.SYS_TKILL, []uint64{other}, "allow"},
+		{"tgkill", unix.SYS_TGKILL, []uint64{pid, pid}, "EPERM"},
+		{"tgkill another", unix.SYS_TGKILL, []uint64{other, other}, "allow"},
+		{"sigqueue", unix.SYS_RT_SIGQUEUEINFO, []uint64{pid}, "EPERM"},
+		{"sigqueue another", unix.SYS_RT_SIGQUEUEINFO, []uint64{other}, "allow"},
+		{"sigqueue a thread", unix.SYS_RT_TGSIGQUEUEINFO, []uint64{pid, pid}, "EPERM"},
+		{"sigqueue another thread", unix.SYS_RT_TGSIGQUEUEINFO, []uint64{other, other}, "allow"},
+		{"by a pidfd", unix.SYS_PIDFD_SEND_SIGNAL, []uint64{5}, "ENOSYS"},
+		{"by a file's owner", unix.SYS_FCNTL, []uint64{5, unix.F_SETOWN, pid}, "EPERM"},
+		{"by a file's owning group", unix.SYS_FCNTL, []uint64{5, unix.F_SETOWN, minus(pid)}, "EPERM"},
+		{"by a file's owner, high bits", unix.SYS_FCNTL, []uint64{5, high | unix.F_SETOWN, high | pid}, "EPERM"},
+		{"by a file's owner in memory", unix.SYS_FCNTL, []uint64{5, unix.F_SETOWN_EX, 0x7fff0000}, "EPERM"},
+		{"another owner", unix.SYS_FCNTL, []uint64{5, unix.F_SETOWN, other}, "allow"},
+		{"another fcntl", unix.SYS_FCNTL, []uint64{5, unix.F_DUPFD, pid}, "allow"},
+		{"by a socket's owner", unix.SYS_IOCTL, []uint64{5, fiosetown, 0x7fff0000}, "EPERM"},
+		{"by a socket's owner, the other name", unix.SYS_IOCTL, []uint64{5, unix.SIOCSPGRP, 0x7fff0000}, "EPERM"},
+		{"another ioctl", unix.SYS_IOCTL, []uint64{5, unix.TCGETS, pid}, "allow"},
+		{"TIOCSTI", unix.SYS_IOCTL, []uint64{5, unix.TIOCSTI}, "EPERM"},
+	} {
+		if got := run(filterArch, c.nr, c.args...); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+		if got := open(filterArch, c.nr, c.args...); got != "allow" && c.name != "TIOCSTI" {
+			t.Errorf("%s, in a pid namespace: %s, want allow", c.name, got)
+		}
+	}
+}
+
 // modeCall is a call that gives a file a mode, its last argument.
 type modeCall struct {
 	name string

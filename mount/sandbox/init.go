@@ -214,11 +214,14 @@ func (p *initProc) terminal() error {
 // The init's other threads keep capabilities over the namespaces: confining them
 // would take longer than all the rest (see landlock.go). The command cannot
 // reach them: it may not trace this process, which is not dumpable and has no
-// directory in its /proc, nor, from Landlock's ABI 6 on, signal it, and it holds
-// no descriptor of it.
+// directory in its /proc, nor stop it by a signal (as pid 1 it hears none that it
+// has not asked for; elsewhere see filter_signals.go), and it holds no descriptor of it.
 func (p *initProc) confine() error {
 	if err := p.limits(); err != nil {
 		return err
+	}
+	if pid := os.Getpid(); pid != 1 {
+		p.conf.Filter.Init = uint32(pid)
 	}
 	filter, err := program(p.conf.Filter)
 	if err != nil {

@@ -84,6 +84,9 @@ type wants struct {
 	// NoSetID: files that others could run with this uid's rights, where what is
 	// made stays on the host.
 	NoSetID bool `json:"noSetID,omitempty"`
+	// Init is the pid of the init where it is to be out of reach of signals; 0: the
+	// kernel sees to that. The init fills it in.
+	Init uint32 `json:"-"`
 }
 
 // message is what travels on the control socket, one per packet.

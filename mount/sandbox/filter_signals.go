@@ -1,0 +1,50 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	"slices"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// Where there is no pid namespace the kernel does not protect the init from what it
+// has started, and Landlock keeps signals inside the domain, in which the init's main
+// thread is, too (its others are not). A stopped init would neither end anything nor
+// pass a signal on.
+
+// signals are the calls by which a process could send the init a signal; nr is the
+// number that names it there.
+func signals(pid uint32) map[uint32][]bpf.Instruction {
+	toIt := func(arg uint32, more ...uint32) []bpf.Instruction {
+		return among(arg, allow, refuse(unix.EPERM), slices.Concat([]uint32{pid}, more)...)
+	}
+	const everybody = 0xffffffff // -1
+	return map[uint32][]bpf.Instruction{
+		unix.SYS_KILL:  toIt(0, -pid, everybody), // its process group is its own
+		unix.SYS_TKILL: toIt(0), unix.SYS_TGKILL: toIt(1),
+		unix.SYS_RT_SIGQUEUEINFO: toIt(0), unix.SYS_RT_TGSIGQUEUEINFO: toIt(1),
+		// A descriptor does not say whose it is; libraries fall back to kill.
+		unix.SYS_PIDFD_SEND_SIGNAL: {bpf.RetConstant{Val: refuse(unix.ENOSYS)}},
+		unix.SYS_FCNTL:             owners(pid),
+	}
+}
+
+// ownerIoctls name whom a socket's signals go to, as F_SETOWN_EX does: in memory,
+// where no filter sees it.
+var ownerIoctls = []uint32{fiosetown, unix.SIOCSPGRP}
+
+const fiosetown = 0x8901 // FIOSETOWN in asm-generic/sockios.h
+
+// owners refuses to have the signals of a file, of whatever kind (F_SETSIG), go to
+// the init.
+func owners(pid uint32) []bpf.Instruction {
+	return append([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: argLow(1), Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.F_SETOWN_EX, SkipFalse: 1},
+		bpf.RetConstant{Val: refuse(unix.EPERM)},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.F_SETOWN, SkipTrue: 1},
+		bpf.RetConstant{Val: allow},
+	}, among(2, allow, refuse(unix.EPERM), pid, -pid)...)
+}
