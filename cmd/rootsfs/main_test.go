@@ -19,11 +19,12 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// TestMain makes this binary two programs for the scripts: rootsfs itself, and
-// code, which runs a command and compares its exit code.
+// TestMain makes this binary three programs: rootsfs itself; code, which runs a
+// command and compares its exit code; and panics.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"rootsfs": main,
+		"panics":  panics,
 		"code":    func() { os.Exit(code(os.Args[1:])) },
 	})
 }

@@ -98,8 +98,15 @@ func (r *runner) run(ctx context.Context, f *runFlags) (exit sandbox.Exit, err e
 	if r.place, err = makePrivate(*r.plan.session.Mount.Owner); err != nil {
 		return exit, err
 	}
+	exit, err = r.attended(ctx, f, signals)
+	// Not deferred: what a panic leaves is the janitor's to clean up.
+	r.janitor.dismiss()
+	return exit, err
+}
+
+// attended is all of run that the janitor cleans up after.
+func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	b := r.begin(ctx)
-	defer func() { r.janitor.dismiss() }() // which b has started
 	defer r.place.remove()
 	startErr := r.start(ctx, f, b)
 	if <-b.done; b.err != nil {

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// panics is a program of TestMain: rootsfs whose standard error panics at the first
+// line it is to show. Before that it says which directory its janitor watches over.
+func panics() {
+	os.Exit(run(os.Args[1:], stdio{in: os.Stdin, out: os.Stdout, err: panicking{}}))
+}
+
+type panicking struct{}
+
+func (panicking) Write([]byte) (int, error) {
+	tasks, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, task := range tasks {
+		list, _ := os.ReadFile(task)
+		for _, pid := range strings.Fields(string(list)) {
+			line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+			if args := strings.Split(string(line), "\x00"); len(args) > 2 && args[1] == janitor.Name {
+				_, _ = os.Stdout.WriteString(args[2])
+			}
+		}
+	}
+	panic("as the test wants it")
+}
+
+// A run that panics leaves its mount and its directory to its janitor, which takes
+// them away: nothing says to it on the way out that everything is in order. R070.
+func TestPanicLeavesNothing(t *testing.T) {
+	if err := mount.CheckFUSE(); err != nil {
+		t.Skip("real mounts are needed: ", err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	if err := os.Chmod(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// A command by this name, without a network, is a line on standard error.
+	npx := filepath.Join(root, "npx")
+	if err := os.WriteFile(npx, []byte("#!/bin/sh\nsleep 100\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	cmd := &exec.Cmd{
+		Path: exe, Args: []string{"panics", "run", "--name", "panics-" + strconv.Itoa(os.Getpid()), "--root", root, "--", npx},
+		Env: append(os.Environ(), "XDG_STATE_HOME="+t.TempDir(), "GOTRACEBACK=single"), Stderr: &said,
+	}
+	out, err := cmd.Output()
+	if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(said.String(), "as the test wants it") {
+		t.Fatalf("it did not panic: %v, %q\n%s", err, out, said.String())
+	}
+	p := &private{dir: string(out)}
+	if !strings.HasPrefix(filepath.Base(p.dir), "."+privatePrefix) {
+		t.Fatalf("no janitor watched over a place: %q\n%s", out, said.String())
+	}
+	for end := time.Now().Add(30 * time.Second); !p.gone(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			_ = mount.Detach(filepath.Join(p.dir, "tree", "mnt"), true)
+			t.Fatalf("%s is left", p.dir)
+		}
+	}
+}
