@@ -24,7 +24,8 @@ import (
 // refused with the rest.
 //
 // Requests beyond a speed limit are no refusals here, nor are those of a subject
-// that is suspended already. The subject "" is everybody who has no name: the users
+// that is suspended already, nor the look-up of a name that is hidden: what is not
+// there is looked for in good faith, by git status and by every shell. The subject "" is everybody who has no name: the users
 // of a mount that is for no one subject.
 
 // Abuse bounds what a subject may be refused. Zero is no bound.
@@ -110,7 +111,7 @@ func (a *abuse) count(rec *Record) (why string, suspend bool) {
 
 // offended takes note of a refusal. It is called in the middle of operations.
 func (g *Registry) offended(rec *Record) {
-	if rec.Via == ViaControl || rec.Kind == names.Suspended || rec.Kind == names.Rate {
+	if rec.Via == ViaControl || rec.Kind == names.Suspended || rec.Kind == names.Rate || rec.Kind == names.Hidden {
 		return
 	}
 	why, suspend := g.abuse.count(rec)

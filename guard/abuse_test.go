@@ -99,6 +99,37 @@ func TestAbuseSuspends(t *testing.T) {
 	}
 }
 
+// R093: to look for what is hidden is no refusal, as git and every shell does it by
+// the dozen; it stays on record. To make it is one.
+func TestHiddenIsNoAbuse(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadWrite})
+	s.SetAbuse(guard.Abuse{Refusals: 5, Suspend: true})
+	judged := func(op guard.Op) error {
+		l, err := s.Admit(bg, as(t, "a", op))
+		if err != nil {
+			return err
+		}
+		return l.Done(0, l.Judge("", ".env"))
+	}
+	for range 50 {
+		wantKind(t, judged(names.OpLookup), names.Hidden)
+		wantKind(t, judged(names.OpOpen), names.Hidden)
+	}
+	if len(s.Suspended()) != 0 {
+		t.Fatalf("suspended: %+v", s.Suspended())
+	}
+	if n := len(s.rec.Of(names.OpLookup)); n != 50 {
+		t.Errorf("%d records of what was looked for", n)
+	}
+	for range 6 {
+		wantKind(t, judged(names.OpCreate), names.Permission)
+	}
+	if len(s.Suspended()) != 1 {
+		t.Error("making hidden names is not counted")
+	}
+}
+
 // Once a suspension can be seen no operation of the subject is admitted, however
 // many are on their way.
 func TestSuspendedAmongMany(t *testing.T) {

@@ -252,11 +252,11 @@ func makes(op Op) pattern.Type {
 	return pattern.Unknown
 }
 
-// begins reports whether the operation begins a repository, which anybody may
-// who may make names: the name .git is protected where it is, and may be made
-// where it is not.
+// begins reports whether the operation begins a repository, or a rebase in one,
+// which anybody may who may make names: the name .git is protected where it is, and
+// may be made where it is not.
 func (l *Lease) begins(r *pattern.Rule, f *rootFacts, rel string) bool {
-	if !r.Builtin() || !r.Self {
+	if !r.Builtin() || !r.Begins {
 		return false
 	}
 	switch l.req.Op { //nolint:exhaustive // the others make no repository

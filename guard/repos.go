@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -114,16 +115,40 @@ func (r *repos) move(from, to string, exchange bool) {
 	r.m = next
 }
 
-// tops are the directories of the repositories made, sorted: that of a worktree's
-// or a submodule's inside a .git is itself one.
-func (r *repos) tops() (out []string) {
+// tops are the directories of the repositories made that are still what they were,
+// sorted: that of a worktree's or a submodule's inside a .git is itself one.
+func (r *repos) tops(look func(rel string) (Identity, bool)) (out []string) {
 	r.mu.RLock()
-	defer r.mu.RUnlock()
-	for rel := range r.m {
-		out = append(out, repoTop(rel))
+	all := maps.Clone(r.m)
+	r.mu.RUnlock()
+	for rel, have := range all {
+		if id, ok := look(rel); ok && id == have.id {
+			out = append(out, repoTop(rel))
+		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// madeRepos are the repositories that the root's users have made. What the owner
+// has put in the place of one since is the owner's. A source on which looking may
+// take for ever, and one that nobody may look at any more, is believed.
+func (r *root) madeRepos() []string {
+	f := (*rootFacts)(r)
+	if !r.src.Remote() {
+		if gen, ok := r.acquire(); ok {
+			defer r.release(gen)
+			return r.repos.tops(f.identity)
+		}
+	}
+	return r.repos.tops(func(rel string) (Identity, bool) { return r.repos.of(rel) })
+}
+
+func (r *repos) of(rel string) (Identity, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	have, ok := r.m[rel]
+	return have.id, ok
 }
 
 // repoTop is how the owner is told of something that is remembered.
@@ -137,8 +162,8 @@ func repoTop(rel string) string {
 const gitDir = ".git"
 
 // gitPart reports whether what is made at a path is a part of a repository that
-// git looks after as a whole: the .git of one, or what stands for a worktree or
-// a submodule inside it.
+// git looks after as a whole: the .git of one, what stands for a worktree or a
+// submodule inside it, or for a rebase that has begun.
 func gitPart(rel string, dir bool) bool {
 	elems := strings.Split(rel, "/")
 	for i := len(elems) - 1; i >= 0; i-- {
@@ -149,26 +174,51 @@ func gitPart(rel string, dir bool) bool {
 		switch {
 		case len(in) == 0:
 			return true
-		case !dir || len(in) < 2:
+		case !dir:
 			return false
+		case in[0] == "worktrees":
+			return len(in) == 2 || len(in) == 3 && isWork(in[2])
 		}
-		return in[0] == "worktrees" && len(in) == 2 || in[0] == "modules"
+		return len(in) == 1 && isWork(in[0]) || len(in) > 1 && in[0] == "modules"
 	}
 	return false
 }
 
-// MadeName tells the lease what the operation has made, and at what name: a
-// repository of the root's users is remembered as theirs.
-func (l *Lease) MadeName(dirRel, name string, id Identity, dir bool) {
-	if !l.patterned {
-		return
-	}
-	_ = l.eachRules(under(dirRel, name), func(r *root, _ *ruleset, rel string) error {
-		if !r.policy.Load().NoDefaults && gitPart(rel, dir) && !(*rootFacts)(r).Made(rel) {
-			l.remember(r, rel, repo{id: id})
+// isWork reports whether git keeps in a directory of this name what it has begun:
+// commands that it runs when told to go on.
+func isWork(name string) bool {
+	return name == "rebase-merge" || name == "rebase-apply" || name == "sequencer"
+}
+
+// eachRoot calls f with the roots that a path lies in, and the path below each: the
+// operation's own, and those nested around it that concern the caller.
+func (l *Lease) eachRoot(rel string, f func(r *root, rel string)) {
+	f(l.root, rel)
+	for i := range l.fences.list {
+		n := &l.fences.list[i]
+		if n.root != nil && n.name == "" && n.concerns(l.req.Caller.Subject) && strings.HasPrefix(rel, n.rel+"/") {
+			f(n.root, rel[len(n.rel)+1:])
 		}
-		return nil
-	})
+	}
+	for i := range l.fences.peers {
+		n := &l.fences.peers[i]
+		if n.root != nil && l.req.Caller.Subject.Of(n.whose) {
+			f(n.root, rel)
+		}
+	}
+}
+
+// MadeName tells the lease what the operation has made, and at what name: a
+// repository of the root's users is remembered as theirs, also where nothing is
+// protected, because the owner is told of it.
+func (l *Lease) MadeName(dirRel, name string, id Identity, dir bool) {
+	if strings.Contains(name, gitDir) || strings.Contains(dirRel, gitDir) { // rarely
+		l.eachRoot(under(dirRel, name), func(r *root, rel string) {
+			if gitPart(rel, dir) && !(*rootFacts)(r).Made(rel) {
+				l.remember(r, rel, repo{id: id})
+			}
+		})
+	}
 	l.NamedAnew(dirRel, name)
 }
 
@@ -176,19 +226,18 @@ func (l *Lease) MadeName(dirRel, name string, id Identity, dir bool) {
 // had: with it the directory may have become a bare repository. MadeName includes
 // it.
 func (l *Lease) NamedAnew(dirRel, name string) {
-	if !l.patterned || !barePart(name) {
+	if !barePart(name) {
 		return
 	}
-	_ = l.eachRules(under(dirRel, name), func(r *root, _ *ruleset, rel string) error {
+	l.eachRoot(under(dirRel, name), func(r *root, rel string) {
 		dir, _ := splitRel(rel)
 		f := (*rootFacts)(r)
-		if r.policy.Load().NoDefaults || !f.bare(dir) || r.repos.around(dir, true, f.identity) {
-			return nil
+		if !f.bare(dir) || r.repos.around(dir, true, f.identity) {
+			return
 		}
 		if id, ok := f.identity(dir); ok {
 			l.remember(r, dir, repo{id: id, bare: true})
 		}
-		return nil
 	})
 }
 
@@ -235,21 +284,12 @@ const untrusted = "a repository created by the server: its hooks and configurati
 
 // RemovedName tells the lease that the operation has removed a name.
 func (l *Lease) RemovedName(rel string) {
-	if !l.patterned {
-		return
-	}
-	_ = l.eachRules(rel, func(r *root, _ *ruleset, rel string) error {
-		r.repos.drop(rel)
-		return nil
-	})
+	l.eachRoot(rel, func(r *root, rel string) { r.repos.drop(rel) })
 }
 
 // MovedName tells the lease that the operation has moved a name, or with exchange
 // two.
 func (l *Lease) MovedName(from, to string, exchange bool) {
-	if !l.patterned {
-		return
-	}
 	l.root.repos.move(from, to, exchange)
 	for i := range l.fences.list {
 		n := &l.fences.list[i]

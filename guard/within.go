@@ -231,7 +231,7 @@ func (r *root) status() Status {
 	for _, f := range r.fences.Load().list {
 		s.Nested = append(s.Nested, f.rel)
 	}
-	s.Repos = r.repos.tops()
+	s.Repos = r.madeRepos()
 	if r.once != nil {
 		s.Once = r.once.state()
 	}

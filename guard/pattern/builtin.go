@@ -45,6 +45,14 @@ var gitControls = []struct{ texts, reason string }{
 	{".git/commondir .git/modules/**/commondir .git/worktrees/*/commondir", "leads git to another configuration"},
 }
 
+// gitWork are the directories of what git has begun and not ended. They are
+// protected as gitControls are, but may be made where they are not: git makes them
+// to begin, and what the root's users have begun is theirs to go on with.
+const (
+	gitWork       = ".git/rebase-merge .git/rebase-apply .git/sequencer .git/worktrees/*/rebase-merge .git/worktrees/*/rebase-apply .git/worktrees/*/sequencer"
+	gitWorkReason = "git rebase --continue runs the commands that are listed there"
+)
+
 // trees hold other people's code, where names mean nothing and tools come and go
 // as they like; of the built-in rules only those about git hold there.
 var trees = []string{"node_modules/", "vendor/", "site-packages/"}
@@ -80,7 +88,12 @@ func Builtin() []Rule {
 	out = append(out,
 		Rule{List: BuiltinProtect, Text: "**/.gitmodules", Condition: AtTop, Reason: gitmodules},
 		Rule{List: BuiltinProtect, Text: "**/.gitmodules.lock", Condition: AtTop, Reason: gitmodules},
-		Rule{List: BuiltinProtect, Text: "**/.git", Condition: Control, Self: true, Reason: leads})
+		Rule{List: BuiltinProtect, Text: "**/.git", Condition: Control, Self: true, Begins: true, Reason: leads})
+	for _, text := range strings.Fields(gitWork) {
+		out = append(out,
+			Rule{List: BuiltinProtect, Text: "**/" + text, Condition: Control, Self: true, Begins: true, Reason: gitWorkReason},
+			Rule{List: BuiltinProtect, Text: "**/" + text + "/**", Condition: Control, Reason: gitWorkReason})
+	}
 	for _, t := range trees {
 		out = append(out, Rule{List: Except, Text: t, Reason: "other people's code: the built-in rules, but for those about git, do not hold in it"})
 	}

@@ -25,8 +25,8 @@ func Fold(name string) string {
 
 // foldText is Fold for a part of a name.
 func foldText(s string) string {
-	if Plain(s) {
-		return s
+	if ascii(s) {
+		return strings.ToLower(s)
 	}
 	s = cases.Fold().String(norm.NFD.String(s))
 	s = norm.NFD.String(s)
@@ -41,6 +41,16 @@ func foldText(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// ascii reports whether only the case of letters can be folded.
+func ascii(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // Plain reports whether folding changes nothing but dots and spaces at the end,

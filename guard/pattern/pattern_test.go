@@ -2,8 +2,11 @@ package pattern
 
 import (
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/bmatcuk/doublestar/v4"
 )
 
 // world is Facts from tables.
@@ -134,14 +137,14 @@ func TestVerdictNamesItsRule(t *testing.T) {
 
 func TestBadPatterns(t *testing.T) {
 	for _, text := range []string{
-		"", "!", "/", "//", "a//b", "a/../b", "./a", "#a", "a\x00b", "a\nb", "[", "[a", "a[[:nope:]]", `a*\`,
+		"", "!", "/", "//", "a//b", "a/../b", "./a", "#a", "a\x00b", "a\nb", "[", "[a", "a[[:nope:]]", `a*\`, "[z-a]", "x[a9-0]*", `[\--\!]`, "[!é-a]",
 		strings.Repeat("a", MaxLength+1), strings.Repeat("a/", MaxElements+1) + "b", "\xff*",
 	} {
 		if err := Check(text); err == nil {
 			t.Errorf("%q was taken", text)
 		}
 	}
-	for _, text := range []string{`\#a`, `\!a`, "a/", "/a", "**", "**/a", "a/**", "{a,b}", "[]a]", "[!a]", "[[:digit:]]", "\xff", "a**b", `a\*`} {
+	for _, text := range []string{`\#a`, `\!a`, "a/", "/a", "**", "**/a", "a/**", "{a,b}", "[]a]", "[!a]", "[[:digit:]]", "[a-a]", "[a-]", "[-a]", "[]-a]", "[!z-]", "\xff", "a**b", `a\*`} {
 		if err := Check(text); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -180,17 +183,57 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// The hot path makes no garbage: a name that no pattern is about.
+// The hot path makes no garbage: a name that no pattern is about, among many
+// patterns, also where names are folded.
 func TestNoAllocation(t *testing.T) {
-	s := mustNew(t, Options{}, list(OwnHide, ".env*", "*.pem", "id_rsa", "/build/", "a/**/z", "[Tt]est?"), list(OwnProtect, ".git/config"))
-	s.At("src/pkg/deep")
-	if n := testing.AllocsPerRun(1000, func() {
-		st := s.At("src/pkg/deep")
-		if st.Barrier().Effect != None || st.Judge("src/pkg/deep", "main.go", Unknown, nil).Effect != None {
-			t.Fatal("matched")
+	for _, fold := range []bool{false, true} {
+		s := mustNew(t, Options{Fold: fold}, Builtin(), fifty(), list(OwnHide, "a/**/z", "[Tt]est?"))
+		s.At("src/pkg/deep")
+		if n := testing.AllocsPerRun(1000, func() {
+			st := s.At("src/pkg/deep")
+			if st.Barrier().Effect != None || st.Judge("src/pkg/deep", "main.go", Unknown, nil).Effect != None {
+				t.Fatal("matched")
+			}
+		}); n != 0 {
+			t.Errorf("folding %v: %v allocations", fold, n)
 		}
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
+	}
+}
+
+// What globs are sorted by holds of every name that they match.
+func TestEnds(t *testing.T) {
+	for pattern, want := range map[string][2]string{
+		"release-[0-9]*.lock": {"release-", ".lock"}, "a?b": {"a", "b"}, "[ab]c": {"", "c"}, `a\*b*\{c`: {"a", "{c"},
+		"x*[ab]": {"x", ""}, "a*\ufffdb": {"a", "b"}, "a\ufffd*b": {"a", "b"}, "a[]]b*c": {"a", "c"}, "*é?ü": {"", "ü"},
+	} {
+		c, err := compile(&Rule{Text: pattern}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := c.elems[0]; e.kind != glob || e.head != want[0] || e.tail != want[1] {
+			t.Errorf("%q begins with %q and ends with %q", pattern, e.head, e.tail)
+		}
+	}
+	r := rand.New(rand.NewPCG(7, 11))
+	alphabet := []string{"a", "b", "*", "?", "[ab]", "[!a]", `\*`, `\a`, "é", "\ufffd"}
+	word := func(from []string) (s string) {
+		for range 1 + r.IntN(6) {
+			s += from[r.IntN(len(from))]
+		}
+		return s
+	}
+	matched := 0
+	for range 200_000 {
+		text, name := word(alphabet), word([]string{"a", "b", "*", "é", "\ufffd", "\xc3"})
+		head, tail := ends(text)
+		if doublestar.MatchUnvalidated(text, name) {
+			if matched++; strings.ContainsAny(text, `*?[\`) && (len(name) < len(head)+len(tail) || !strings.HasPrefix(name, head) || !strings.HasSuffix(name, tail)) {
+				t.Fatalf("%q matches %q, and is taken to begin with %q and to end with %q", text, name, head, tail)
+			}
+		}
+	}
+	if matched < 1000 {
+		t.Errorf("%d matches only", matched)
 	}
 }
 

@@ -24,12 +24,12 @@ type Set struct {
 }
 
 // floating are the patterns that may begin in any directory, by what is known
-// of their first name.
+// of their first name: a name is compared with few of them, however many there are.
 type floating struct {
 	literals map[string][]int32
 	suffixes [256][]int32 // by the last byte
 	prefixes [256][]int32 // by the first
-	globs    []int32
+	globs    []int32      // those that may begin and end with anything
 }
 
 // Error says which rule cannot be used.
@@ -92,14 +92,23 @@ func New(rules []Rule, o Options) (*Set, error) {
 }
 
 func (s *Set) float(rule int32, e *elem) {
-	switch {
-	case e.kind == literal:
+	head, tail := e.head, e.tail
+	switch e.kind {
+	case literal:
 		s.literals[e.text] = append(s.literals[e.text], rule)
-	case e.kind == suffix && e.text != "":
-		b := e.text[len(e.text)-1]
+		return
+	case suffix:
+		tail = e.text
+	case prefix:
+		head = e.text
+	case anyName, glob:
+	}
+	switch {
+	case tail != "":
+		b := tail[len(tail)-1]
 		s.suffixes[b] = append(s.suffixes[b], rule)
-	case e.kind == prefix && e.text != "":
-		s.prefixes[e.text[0]] = append(s.prefixes[e.text[0]], rule)
+	case head != "":
+		s.prefixes[head[0]] = append(s.prefixes[head[0]], rule)
 	default:
 		s.globs = append(s.globs, rule)
 	}

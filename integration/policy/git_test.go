@@ -21,11 +21,16 @@ type shell struct {
 
 func newShell(t *testing.T, prepare func(s *shell)) *shell {
 	t.Helper()
+	return newShellOf(t, guard.Policy{Rights: guard.ReadWrite}, prepare)
+}
+
+func newShellOf(t *testing.T, policy guard.Policy, prepare func(s *shell)) *shell {
+	t.Helper()
 	needFUSE(t)
 	s := &shell{T: t, reg: guard.NewRegistry(guard.Config{Opener: vfs.Opener()}), src: t.TempDir()}
 	s.point = s.src // until it is mounted
 	prepare(s)
-	_, err := s.reg.Grant(bg, guard.Grant{Root: "r", Dir: s.src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
+	_, err := s.reg.Grant(bg, guard.Grant{Root: "r", Dir: s.src, Origin: "test", Policy: policy})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,6 +210,92 @@ func TestGitWithoutADirectoryOfItsOwn(t *testing.T) {
 		}
 	}
 	told("apart c.git d l m mine/.git/modules/libs mine/m s")
+}
+
+// What git has begun in a repository of the owner's, and runs commands of when told
+// to go on, is the owner's: nothing is written or made in it. A rebase of the root's
+// user runs to its end, and is told of while it lasts. R139, R151.
+func TestGitRebaseOfTheOwners(t *testing.T) {
+	need(t, "git")
+	begin := func(s *shell, dir string) { // a rebase that stops at a conflict
+		s.run("", "git", "init", "-q", "-b", "main", dir)
+		s.write(dir+"/a.txt", "1\n")
+		s.run(dir, "git", "add", ".")
+		s.run(dir, "git", "commit", "-qm", "one")
+		s.run(dir, "git", "checkout", "-qb", "side")
+		s.write(dir+"/a.txt", "2\n")
+		s.run(dir, "git", "commit", "-qam", "two")
+		s.run(dir, "git", "checkout", "-q", "main")
+		s.write(dir+"/a.txt", "3\n")
+		s.run(dir, "git", "commit", "-qam", "three")
+	}
+	s := newShell(t, func(s *shell) {
+		begin(s, "stopped")
+		if out, err := s.try("stopped", "git", "rebase", "side"); err == nil {
+			s.Fatalf("no conflict: %s", out)
+		}
+		begin(s, "mine")
+	})
+	for name, script := range map[string]string{
+		"another list":       "echo 'exec touch evil' > .git/rebase-merge/git-rebase-todo",
+		"more of it":         "echo 'exec touch evil' >> .git/rebase-merge/git-rebase-todo",
+		"a list by a rename": "echo 'exec touch evil' > x && mv x .git/rebase-merge/git-rebase-todo",
+		"a file beside it":   "echo x > .git/rebase-merge/strategy",
+		"the directory":      "mv .git/rebase-merge .git/aside",
+		"one made elsewhere": "mkdir x.d && mv x.d .git/rebase-apply",
+		"a link to another":  "mkdir y.d && ln -s ../y.d .git/sequencer",
+	} {
+		if out, err := s.try("stopped", "sh", "-c", script); err == nil {
+			t.Errorf("%s: it went through: %s", name, out)
+		}
+	}
+	told := func(want string) {
+		t.Helper()
+		st, _ := s.reg.Lookup("r")
+		if got := strings.Join(st.Repos, " "); got != want {
+			t.Errorf("created by the server: %q, want %q", got, want)
+		}
+	}
+	told("")
+	if out, err := s.try("mine", "git", "rebase", "side"); err == nil {
+		t.Fatalf("no conflict: %s", out)
+	}
+	told("mine/.git/rebase-merge")
+	s.write("mine/a.txt", "4\n")
+	s.run("mine", "git", "add", "a.txt")
+	s.run("mine", "git", "-c", "core.editor=true", "rebase", "--continue")
+	told("")
+}
+
+// Where nothing is protected the owner is told what repositories the root's user
+// made, too; and nowhere that one is the server's which the owner has replaced. R139.
+func TestGitIsToldWithoutProtection(t *testing.T) {
+	need(t, "git")
+	for _, off := range []bool{false, true} {
+		s := newShellOf(t, guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: off}}, func(*shell) {})
+		s.run("", "git", "init", "-q", "one")
+		s.run("", "git", "init", "-q", "two")
+		s.run("", "mv", "two", "three")
+		s.run("", "git", "init", "-q", "four")
+		s.run("", "rm", "-rf", "four")
+		told := func(want string) {
+			t.Helper()
+			st, _ := s.reg.Lookup("r")
+			if got := strings.Join(st.Repos, " "); got != want {
+				t.Errorf("no defaults %v: created by the server: %q, want %q", off, got, want)
+			}
+		}
+		told("one three")
+		git := filepath.Join(s.src, "one", ".git")
+		if err := os.Rename(git, git+".old"); err != nil {
+			t.Fatal(err)
+		}
+		told("three")
+		if err := os.Mkdir(git, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		told("three")
+	}
 }
 
 // A directory of the owner's that the root's user completes to a bare repository
