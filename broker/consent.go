@@ -238,6 +238,8 @@ func (c *consenting) ask(message string) {
 	}
 	ans, err := s.b.cfg.Asker.Ask(ctx, q)
 	switch {
+	case err != nil && c.r.ctx.Err() != nil:
+		c.denied("timeout", "withdrawn: whoever asked waits no more")
 	case err != nil && (ctx.Err() != nil || errors.Is(err, ErrUnanswered)):
 		c.denied("timeout", "nobody answered")
 	case err != nil:

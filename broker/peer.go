@@ -92,12 +92,15 @@ func (s *Session) NoteRefusal(what string) {
 // Consent asks for paths as a server does with files/consent, for a front end
 // whose client does not speak it. What is approved already is not asked again. host
 // is the way to the person at the host for this question, for AskHost; nil: there is
-// none but that of AskThrough.
+// none but that of AskThrough. The end of ctx, or of the session, withdraws the question.
 func (s *Session) Consent(ctx context.Context, host Elicitor, p wire.ConsentParams) (*wire.ConsentResult, error) {
 	params, err := json.Marshal(&p)
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
 	r := &request{method: wire.Consent, params: params, ctx: ctx, host: host}
 	res, err := s.dispatch(r)
 	s.stats.count(r.method, err)

@@ -73,8 +73,8 @@ func (u *Queue) List() []Question {
 	return all
 }
 
-// ErrNoQuestion means that a question is over: answered, or too old.
-var ErrNoQuestion = errors.New("no such question; it was answered already, or nobody answered in time")
+// ErrNoQuestion means that a question is over: answered, too old, or withdrawn.
+var ErrNoQuestion = errors.New("no such question; it was answered already, nobody answered in time, or whoever asked waits no more")
 
 // Answer decides a question. Each is answered once.
 func (u *Queue) Answer(id string, a Answer) error {

@@ -18,13 +18,23 @@ import (
 // question, and closing it must end a Read that waits.
 type Terminal struct {
 	Open func() (io.ReadWriteCloser, error)
-	mu   sync.Mutex // one question at a time
+	once sync.Once
+	free chan struct{} // has an element while no question is on the terminal
 }
 
-// Ask implements Asker. Without a terminal the question is unanswered.
+// Ask implements Asker. Without a terminal the question is unanswered. One that waits
+// for its turn ends with ctx like one that is asked.
 func (t *Terminal) Ask(ctx context.Context, q *Question) (Answer, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.once.Do(func() {
+		t.free = make(chan struct{}, 1)
+		t.free <- struct{}{}
+	})
+	select {
+	case <-t.free:
+		defer func() { t.free <- struct{}{} }()
+	case <-ctx.Done():
+		return Answer{}, ErrUnanswered
+	}
 	if ctx.Err() != nil {
 		return Answer{}, ErrUnanswered
 	}

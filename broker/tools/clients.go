@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"sync"
 
@@ -12,14 +13,22 @@ import (
 
 // clients are the Servers of those who are served over HTTP.
 type clients struct {
-	open func(guard.Subject) *Server // for a session of the subject
-	most int                         // sessions at a time, and users
+	open   func(guard.Subject) *Server // for a session of the subject
+	most   int                         // sessions at a time, and users
+	wanted wanted
 
-	mu     sync.Mutex       // guards the fields below
-	live   map[*Server]bool // of sessions
-	users  map[guard.Subject]*user
-	ending sync.WaitGroup // Servers that are being closed
-	closed bool
+	mu      sync.Mutex           // guards the fields below
+	live    map[*Server]identity // of sessions
+	users   map[guard.Subject]*user
+	ending  sync.WaitGroup // Servers that are being closed
+	leaving bool           // nobody is asked any more
+	closed  bool
+}
+
+// identity is whose a session is.
+type identity struct {
+	subject guard.Subject
+	user    string // auth.TokenInfo.UserID: the session is no other's
 }
 
 // user is a subject whose requests stand by themselves. All of them are one
@@ -30,24 +39,28 @@ type user struct {
 }
 
 // begin makes the Server of one more session; nil: there is no room for it.
-func (c *clients) begin(who guard.Subject) *Server {
+func (c *clients) begin(whose identity) *Server {
 	c.mu.Lock()
 	if c.closed || len(c.live) >= c.most {
 		c.mu.Unlock()
 		return nil
 	}
 	if c.live == nil {
-		c.live = map[*Server]bool{}
+		c.live = map[*Server]identity{}
 	}
 	room := new(Server) // holds the place meanwhile
-	c.live[room] = true
+	c.live[room] = whose
 	c.ending.Add(1)
 	c.mu.Unlock()
-	s := c.open(who)
+	s := c.open(whose.subject)
+	s.wanted = &c.wanted
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.live, room)
-	c.live[s] = true
+	c.live[s] = whose
+	if c.leaving {
+		s.withdraw()
+	}
 	return s
 }
 
@@ -56,6 +69,7 @@ func (c *clients) endWith(s *Server) {
 	defer c.ending.Done()
 	for ss := range s.mcp.Sessions() {
 		if c.isClosed() {
+			s.cancel()
 			_ = ss.Close()
 		}
 		_ = ss.Wait() // how it ended does not matter
@@ -70,6 +84,29 @@ func (c *clients) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closed
+}
+
+// cancel ends what a session has under way: the SDK, told to close it, waits for
+// that. Of another user's session it ends nothing.
+func (c *clients) cancel(session, user string) {
+	c.mu.Lock()
+	live := maps.Clone(c.live)
+	c.mu.Unlock()
+	for s, whose := range live {
+		if s.mcp != nil && whose.user == user && s.is(session) {
+			s.cancel()
+		}
+	}
+}
+
+// is reports whether the server has a session of this id.
+func (s *Server) is(session string) bool {
+	for ss := range s.mcp.Sessions() {
+		if ss.ID() == session {
+			return true
+		}
+	}
+	return false
 }
 
 // user returns the Server for a subject's requests without a session, to be left;
@@ -87,6 +124,9 @@ func (c *clients) user(who guard.Subject) *user {
 		}
 		u = &user{srv: c.open(who)}
 		c.users[who] = u
+		if c.leaving {
+			u.srv.withdraw()
+		}
 	}
 	u.refs++
 	return u
@@ -112,23 +152,43 @@ func (c *clients) forgetLocked() bool {
 	return false
 }
 
+// allLocked are the Servers of the sessions that have begun, and of users.
+func (c *clients) allLocked() (list []*Server) {
+	for s := range c.live {
+		if s.mcp != nil {
+			list = append(list, s)
+		}
+	}
+	for _, u := range c.users {
+		list = append(list, u.srv)
+	}
+	return list
+}
+
+// withdraw takes back every question to a person, and has none put any more.
+func (c *clients) withdraw() {
+	c.mu.Lock()
+	c.leaving = true
+	all := c.allLocked()
+	c.mu.Unlock()
+	for _, s := range all {
+		s.withdraw()
+	}
+}
+
 // close ends all sessions and waits for that.
 func (c *clients) close() {
 	c.mu.Lock()
-	c.closed = true
-	live, users := c.live, c.users
-	c.users = nil
-	all := make([]*Server, 0, len(live)+len(users))
-	for s := range live {
-		if s.mcp != nil {
-			all = append(all, s)
-		}
-	}
-	for _, u := range users {
-		all = append(all, u.srv)
+	c.closed, c.leaving = true, true
+	all := c.allLocked()
+	for _, u := range c.users {
 		c.ending.Go(u.srv.Close)
 	}
+	c.users = nil
 	c.mu.Unlock()
+	for _, s := range all {
+		s.cancel() // all of them, before one is waited for
+	}
 	for _, s := range all {
 		for ss := range s.mcp.Sessions() {
 			_ = ss.Close()

@@ -94,15 +94,21 @@ func (c *call) consent(host string) error {
 	p := ss.InitializeParams()
 	switch {
 	case p == nil || p.ProtocolVersion < sessionless:
-		return c.askFor(c.ctx, host, ss)
+		ctx, cancel := c.whileWanted()
+		defer cancel()
+		return c.askFor(ctx, host, ss)
 	case p.Capabilities == nil || p.Capabilities.Elicitation == nil || p.Capabilities.Elicitation.Form == nil && p.Capabilities.Elicitation.URL != nil:
 		return c.askFor(c.ctx, host, nobody{}) // it waits for "rootsfs consent"
 	}
 	return c.askInside(host)
 }
 
-// askFor asks through a host, and waits.
+// askFor asks through a host, and waits. The question ends with ctx, and when the
+// server withdraws its questions.
 func (c *call) askFor(ctx context.Context, host string, through broker.Elicitor) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.s.asking, cancel)()
 	mode := "ro"
 	if !c.reads() {
 		mode = "rw"

@@ -12,7 +12,8 @@
 // how to go on where it ends before the end; that no path outside the roots
 // appears in one; that tools which no root allows are not offered, unless a person
 // can be asked; that over HTTP each session is a subject by itself, whose consents no
-// other has and which end with it; that every refusal and failure is on record once;
+// other has and which end with it; that a question to a person is withdrawn when nobody
+// waits for its answer any more; that every refusal and failure is on record once;
 // and that no client holds a revocation by not reading.
 //
 // It does not promise that a listing of a directory that changes meanwhile is

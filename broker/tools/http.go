@@ -87,6 +87,8 @@ type HTTP struct {
 	handler          http.Handler
 	sessions, single http.Handler
 	clients          clients
+	leaving          context.Context // ends by Withdraw
+	leave            context.CancelFunc
 
 	mu      sync.Mutex     // guards the field below
 	refused map[int]*tally // by status
@@ -121,6 +123,7 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 		o: o, refused: map[int]*tally{}, clients: clients{open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) }, most: o.Sessions},
 		sessions: mcp.NewStreamableHTTPHandler(server, &opts), single: mcp.NewStreamableHTTPHandler(server, &single),
 	}
+	h.leaving, h.leave = context.WithCancel(context.Background())
 	var inner http.Handler = http.HandlerFunc(h.serve)
 	switch {
 	case o.OAuth != nil:
@@ -151,9 +154,20 @@ func (h *HTTP) Metadata() http.Handler {
 	})
 }
 
-// Close ends every session, and lets none begin. It returns when their Servers
-// are closed.
-func (h *HTTP) Close() { h.clients.close() }
+// Withdraw takes back every question that waits for a person, lets none be put any
+// more, and ends the streams of events: what is left are calls that end by themselves.
+// It does not wait, and comes before Close where those are to be waited for.
+func (h *HTTP) Withdraw() {
+	h.clients.withdraw()
+	h.leave()
+}
+
+// Close ends every session with what it has under way, and lets none begin. It
+// returns when their Servers are closed.
+func (h *HTTP) Close() {
+	h.leave()
+	h.clients.close()
+}
 
 // tally is how many refusals were told of.
 type tally struct {
@@ -195,6 +209,12 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
+	if streams(r) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(h.leaving, cancel)()
+		r = r.WithContext(ctx)
+	}
 	switch {
 	case r.Header.Get("Mcp-Protocol-Version") >= sessionless:
 		u := h.clients.user(h.subject(r))
@@ -208,16 +228,35 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 		if !h.whole(w, r) {
 			return
 		}
-		s := h.clients.begin(h.subject(r))
+		s := h.clients.begin(identity{h.subject(r), userOf(r)})
 		if s == nil {
 			http.Error(w, "too many sessions", http.StatusServiceUnavailable)
 			return
 		}
 		defer func() { go h.clients.endWith(s) }() // also if the SDK panics
+		defer h.clients.wanted.follow(r)()
 		h.sessions.ServeHTTP(w, with(r, s))
 	default:
+		if r.Method == http.MethodDelete {
+			h.clients.cancel(r.Header.Get("Mcp-Session-Id"), userOf(r))
+		}
+		defer h.clients.wanted.follow(r)()
 		h.sessions.ServeHTTP(w, r)
 	}
+}
+
+// streams reports whether a request is answered by a stream of events that ends
+// with the client.
+func streams(r *http.Request) bool {
+	return r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen"
+}
+
+// userOf is who a request has shown to be.
+func userOf(r *http.Request) string {
+	if info := auth.TokenInfoFromContext(r.Context()); info != nil {
+		return info.UserID
+	}
+	return ""
 }
 
 // subject is whom a request is served as, before it is known which session it is of.

@@ -54,6 +54,12 @@ func (b *bench) over(site *httptest.Server, token, revision string) *mcp.ClientS
 }
 
 func (b *bench) site(o tools.HTTPOptions) *httptest.Server {
+	b.t.Helper()
+	site, _ := b.siteOf(o)
+	return site
+}
+
+func (b *bench) siteOf(o tools.HTTPOptions) (*httptest.Server, *tools.HTTP) {
 	o.Token, o.Registry, o.Subject = token, b.reg, b.cfg.Subject
 	h := tools.NewHTTP(func(who guard.Subject) *tools.Server {
 		cfg := b.cfg
@@ -69,7 +75,7 @@ func (b *bench) site(o tools.HTTPOptions) *httptest.Server {
 		site.CloseClientConnections()
 		site.Close()
 	})
-	return site
+	return site, h
 }
 
 // post sends one request and returns its status and the session it began.
@@ -81,7 +87,7 @@ func post(t *testing.T, site *httptest.Server, body string, change func(*http.Re
 		r.Header.Set(k, v)
 	}
 	change(r)
-	res, err := http.DefaultClient.Do(r)
+	res, err := (&http.Client{Timeout: enough}).Do(r)
 	must(t, err)
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, res.Body)

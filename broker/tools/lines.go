@@ -28,7 +28,8 @@ const patience = 3 * time.Second
 // Run serves one client over a pair of streams, one JSON object a line, as MCP's
 // stdio has it, until it hangs up or ctx ends. A line that is no message, or too
 // long, costs that line and not the session. What was asked before the client hung
-// up is answered, for a moment.
+// up is answered, for a moment; questions to a person are withdrawn at once, and the
+// server asks no more. The end of ctx ends what is under way, too.
 //
 // Calls of tools, in the revisions that begin with a handshake, are taken out of
 // the lines and answered here: through the SDK, which reads and writes each message
@@ -40,7 +41,10 @@ func (s *Server) Run(ctx context.Context, r io.ReadCloser, w io.WriteCloser) err
 		return err
 	}
 	t.conn.session.Store(ss)
-	defer context.AfterFunc(ctx, func() { _ = ss.Close() })()
+	defer context.AfterFunc(ctx, func() {
+		s.cancel() // the SDK waits for what is under way
+		_ = ss.Close()
+	})()
 	err = ss.Wait()
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
 		return nil
@@ -228,6 +232,7 @@ func (c *lineConn) run(from io.Reader) {
 		case errors.Is(err, wire.ErrTooLong):
 			c.Complain(wire.CodeInvalidRequest, fmt.Sprintf("a line is longer than %d bytes", maxFrame))
 		case err != nil:
+			c.s.withdraw()
 			c.settle()
 			c.Ended(err) // half a line and a hang-up is a hang-up
 			return

@@ -73,10 +73,14 @@ type Server struct {
 	room   *semaphore.Weighted // calls
 	ctx    context.Context
 	cancel context.CancelFunc
-	offers offers
-	narrow narrowing
-	subs   subscriptions
-	rounds rounds
+	// asking ends before ctx, by withdraw: no person is asked any more.
+	asking   context.Context
+	withdraw context.CancelFunc
+	wanted   *wanted // whose answers are waited for; nil: everybody's
+	offers   offers
+	narrow   narrowing
+	subs     subscriptions
+	rounds   rounds
 	// changes tells of those of resources/list.
 	changes *lister
 }
@@ -107,6 +111,7 @@ func New(cfg Config) *Server {
 		cfg.Registry.AddView(s.own)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.asking, s.withdraw = context.WithCancel(s.ctx)
 	s.changes = newLister(s)
 	s.roots = client.NewRootsService(&client.RootsOptions{OnRefresh: func(*mcp.ServerSession, client.Snapshot) { s.changes.look() }})
 	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "rootsfs", Title: "rootsfs", Version: cfg.Version}, &mcp.ServerOptions{

@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -157,6 +158,8 @@ func (s *Session) askOwner(ctx context.Context, q *broker.Question) (broker.Answ
 	a, err := s.questions.Ask(ctx, q)
 	end := "denied " + what
 	switch {
+	case errors.Is(ctx.Err(), context.Canceled) && err != nil:
+		end = "withdrawn: whoever asked for " + what + " waits no more"
 	case err != nil:
 		end = "nobody answered for " + what
 	case anyAllowed(a):

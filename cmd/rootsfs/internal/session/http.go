@@ -56,17 +56,19 @@ func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req contr
 	return f, nil
 }
 
-// Serve serves on a port until ctx ends, then lets calls end for a moment.
+// Serve serves on a port until ctx ends, then withdraws questions that wait for a
+// person and lets other calls end for a moment.
 func (f *Front) Serve(ctx context.Context, l net.Listener) (err error) {
 	over := make(chan error, 1)
 	go func() { over <- f.http.Serve(l) }()
 	select {
 	case err = <-over:
 	case <-ctx.Done():
+		f.tools.Withdraw()
 		last, cancel := context.WithTimeout(context.Background(), httpGraceful)
 		defer cancel()
 		if f.http.Shutdown(last) != nil {
-			_ = f.http.Close() // event streams do not end by themselves
+			_ = f.http.Close() // a call that takes its time, or a client that does not read
 		}
 		err = <-over
 	}

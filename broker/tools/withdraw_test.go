@@ -1,0 +1,216 @@
+package tools_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// enough bounds what hangs; the questions wait for much longer.
+const enough = 30 * time.Second
+
+// queued makes a bench whose questions wait for the owner, as with "rootsfs consent".
+func queued(t *testing.T) (*bench, *broker.Queue) {
+	b, u := start(t, nil, nil), &broker.Queue{By: "test"}
+	b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.Chain(broker.AskHost, u), AskFor: time.Hour})
+	t.Cleanup(b.ask.Close)
+	return b, u
+}
+
+// waits until there are n questions, and returns one's id.
+func waits(t *testing.T, u *broker.Queue, n int) (id string) {
+	t.Helper()
+	for end := time.Now().Add(enough); ; time.Sleep(time.Millisecond) {
+		list := u.List()
+		if len(list) == n {
+			if n > 0 {
+				id = list[0].ID
+			}
+			return id
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d questions wait, want %d", len(list), n)
+		}
+	}
+}
+
+// gone checks that a question is over, for whoever answers late, too.
+func gone(t *testing.T, u *broker.Queue, id string) {
+	t.Helper()
+	waits(t, u, 0)
+	if err := u.Answer(id, broker.Answer{Decisions: []broker.Decision{{Allow: true}}}); !errors.Is(err, broker.ErrNoQuestion) {
+		t.Errorf("a late answer: %v", err)
+	}
+}
+
+// readsOutside is the call that is asked about.
+func readsOutside(id int, meta string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"/usr"}%s}}`, id, meta)
+}
+
+// send sends one request, whose answer nobody reads before ctx ends.
+func send(ctx context.Context, t *testing.T, site *httptest.Server, session, body string) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, site.URL, strings.NewReader(body))
+	must(t, err)
+	for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + token} {
+		r.Header.Set(k, v)
+	}
+	if session != "" {
+		r.Header.Set("Mcp-Session-Id", session)
+	} else {
+		r.Header.Set("Mcp-Protocol-Version", "2026-07-28")
+		r.Header.Set("Mcp-Method", "tools/call")
+		r.Header.Set("Mcp-Name", "read_text_file")
+	}
+	go func() {
+		if res, err := http.DefaultClient.Do(r); err == nil {
+			_, _ = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+		}
+	}()
+}
+
+// A question to the owner ends with what it is asked for: the connection of its
+// request, the request, the session, the server.
+func TestHTTPWithdrawsQuestions(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, site *httptest.Server, h *tools.HTTP, session string, hangUp func()){
+		"disconnect": func(_ *testing.T, _ *httptest.Server, _ *tools.HTTP, _ string, hangUp func()) { hangUp() },
+		"cancelled": func(t *testing.T, site *httptest.Server, _ *tools.HTTP, session string, _ func()) {
+			status, _ := post(t, site, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`,
+				func(r *http.Request) { r.Header.Set("Mcp-Session-Id", session) })
+			if status != http.StatusAccepted {
+				t.Error(status)
+			}
+		},
+		"delete": func(t *testing.T, site *httptest.Server, _ *tools.HTTP, session string, _ func()) {
+			status, _ := post(t, site, "", func(r *http.Request) {
+				r.Method = http.MethodDelete
+				r.Header.Set("Mcp-Session-Id", session)
+			})
+			if status != http.StatusNoContent {
+				t.Error(status)
+			}
+		},
+		"withdraw": func(_ *testing.T, _ *httptest.Server, h *tools.HTTP, _ string, _ func()) { h.Withdraw() },
+		"close":    func(_ *testing.T, _ *httptest.Server, h *tools.HTTP, _ string, _ func()) { h.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, u := queued(t)
+			site, h := b.siteOf(tools.HTTPOptions{})
+			status, session := post(t, site, hello, func(*http.Request) {})
+			if status != http.StatusOK {
+				t.Fatal(status)
+			}
+			ctx, hangUp := context.WithCancel(t.Context())
+			defer hangUp()
+			send(ctx, t, site, session, readsOutside(7, ""))
+			id := waits(t, u, 1)
+			end(t, site, h, session, hangUp)
+			gone(t, u, id)
+		})
+	}
+}
+
+// The same for a request of 2026-07-28 whose client has no forms: the connection is
+// all there is of it.
+func TestHTTPWithdrawsQuestionsInside(t *testing.T) {
+	const meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"url":{}}}}`
+	for name, end := range map[string]func(h *tools.HTTP, hangUp func()){
+		"disconnect": func(_ *tools.HTTP, hangUp func()) { hangUp() },
+		"withdraw":   func(h *tools.HTTP, _ func()) { h.Withdraw() },
+		"close":      func(h *tools.HTTP, _ func()) { h.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, u := queued(t)
+			site, h := b.siteOf(tools.HTTPOptions{})
+			ctx, hangUp := context.WithCancel(t.Context())
+			defer hangUp()
+			send(ctx, t, site, "", readsOutside(7, meta))
+			id := waits(t, u, 1)
+			end(h, hangUp)
+			gone(t, u, id)
+		})
+	}
+}
+
+// Nobody ends what another user's session has under way.
+func TestHTTPDeleteOfAnothers(t *testing.T) {
+	b, u := queued(t)
+	site, _ := b.siteOf(tools.HTTPOptions{})
+	_, session := post(t, site, hello, func(*http.Request) {})
+	send(t.Context(), t, site, session, readsOutside(7, ""))
+	waits(t, u, 1)
+	for _, other := range []string{"", session[1:], strings.ToLower(session)} {
+		if status, _ := post(t, site, "", func(r *http.Request) {
+			r.Method = http.MethodDelete
+			r.Header.Set("Mcp-Session-Id", other)
+		}); status < 400 {
+			t.Errorf("%q: %d", other, status)
+		}
+	}
+	waits(t, u, 1)
+}
+
+// Over standard streams a question ends when the host hangs up, and when the program
+// is told to end, in both kinds of protocol.
+func TestStdioWithdrawsQuestions(t *testing.T) {
+	const meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"url":{}}}}`
+	for revision, lines := range map[string][]string{
+		"2025-11-25": {hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, readsOutside(7, "")},
+		"2026-07-28": {readsOutside(7, meta)},
+	} {
+		for name, hangsUp := range map[string]bool{"hangs up": true, "signal": false} {
+			t.Run(revision+" "+name, func(t *testing.T) {
+				b, u := queued(t)
+				cfg := b.cfg
+				cfg.Subject, cfg.Ask = guard.Subject("test").InSession(1), b.ask.Session("test#1")
+				srv := tools.New(cfg)
+				defer srv.Close()
+				ours, theirs, err := os.Pipe()
+				must(t, err)
+				defer theirs.Close()
+				ctx, signal := context.WithCancel(t.Context())
+				defer signal()
+				over := make(chan error, 1)
+				var said lockedBuffer
+				go func() { over <- srv.Run(ctx, ours, nowhere{&said}) }()
+				for _, line := range lines {
+					_, err := io.WriteString(theirs, line+"\n")
+					must(t, err)
+				}
+				id := waits(t, u, 1)
+				if hangsUp {
+					must(t, theirs.Close())
+				} else {
+					signal()
+				}
+				gone(t, u, id)
+				select {
+				case err := <-over:
+					must(t, err)
+					if hangsUp && !strings.Contains(said.String(), `"id":7`) { // it was answered, not given up
+						t.Errorf("no answer in %s", &said)
+					}
+				case <-time.After(enough):
+					t.Error("it serves on")
+				}
+			})
+		}
+	}
+}
+
+// nowhere is where answers go.
+type nowhere struct{ *lockedBuffer }
+
+func (nowhere) Close() error { return nil }

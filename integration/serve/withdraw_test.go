@@ -1,0 +1,107 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// question waits until the owner is asked n questions, and returns one's id.
+func (h *home) question(n int) (id string) {
+	h.t.Helper()
+	for end := time.Now().Add(giveUp); ; time.Sleep(20 * time.Millisecond) {
+		var list []struct{ ID string }
+		out := h.tell("consent", "list", "--json")
+		if err := json.Unmarshal([]byte(out), &list); err != nil {
+			h.t.Fatalf("%v: %s", err, out)
+		}
+		if len(list) == n {
+			if n > 0 {
+				id = list[0].ID
+			}
+			return id
+		}
+		if time.Now().After(end) {
+			h.t.Fatalf("%d questions wait, want %d", len(list), n)
+		}
+	}
+}
+
+// asks sends a call that the owner is asked about, whose answer nobody reads.
+func (s *site) asks(ctx context.Context, session, path string) {
+	s.t.Helper()
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":%q}}}`, path)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, strings.NewReader(body))
+	must(s.t, err)
+	for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + s.token, "Mcp-Session-Id": session} {
+		r.Header.Set(k, v)
+	}
+	go func() {
+		if res, err := http.DefaultClient.Do(r); err == nil {
+			<-ctx.Done()
+			_ = res.Body.Close()
+		}
+	}()
+}
+
+// Whoever hung up waits for no answer: the owner's question is gone at once, a late
+// answer says so, and neither the session nor the program waits for it to time out.
+func TestQuestionsAreWithdrawn(t *testing.T) {
+	outside := t.TempDir() + "/f"
+	must(t, os.WriteFile(outside, []byte("outside"), 0o644))
+	for name, shared := range map[string]bool{"own session": false, "shared session": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newHome(t)
+			root := "r=" + t.TempDir()
+			var s *site
+			if shared {
+				base := start(t, h.command("serve", "--root", root, "--name", "base"))
+				defer func() {
+					_ = base.in.Close()
+					must(t, base.cmd.Wait())
+				}()
+				s = h.http("--session", "base", "--ask")
+			} else {
+				s = h.http("--root", root, "--ask")
+			}
+			_, session := s.post(strings.NewReader(hello), nil)
+			ctx, hangUp := context.WithCancel(t.Context())
+			s.asks(ctx, session, outside)
+			id := h.question(1)
+			hangUp()
+			h.question(0)
+			out, err := h.command("consent", "approve", id).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "whoever asked waits no more") {
+				t.Errorf("a late answer: %v: %s", err, out)
+			}
+			s.asks(t.Context(), session, outside)
+			h.question(1)
+			if status, _ := s.post(nil, func(r *http.Request) {
+				r.Method = http.MethodDelete
+				r.Header.Set("Mcp-Session-Id", session)
+			}); status != http.StatusNoContent {
+				t.Errorf("DELETE: %d", status)
+			}
+			h.question(0)
+			// The last waits when the program is told to end, which http checks it does.
+			_, session = s.post(strings.NewReader(hello), nil)
+			s.asks(t.Context(), session, outside)
+			h.question(1)
+			must(t, s.cmd.Process.Signal(syscall.SIGTERM))
+		})
+	}
+}
+
+// The same where the host's standard input ends.
+func TestStdioQuestionIsWithdrawn(t *testing.T) {
+	h := newHome(t)
+	s := open(t, h.command("serve", "--root", "r="+t.TempDir(), "--ask")) // which checks that it ends
+	s.request("tools/call", m{"name": "read_text_file", "arguments": m{"path": "/usr"}})
+	h.question(1)
+}
