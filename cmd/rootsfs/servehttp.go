@@ -2,25 +2,20 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/net/netutil"
-	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
@@ -131,69 +126,8 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Bounds of connections and tokens.
-const (
-	httpConns     = 4  // for each session: its stream and its calls
-	leastToken    = 16 // bytes
-	greatestToken = 4096
-)
-
-// token is the token of the file, or a new one in a file of the session's.
-func (f *httpFlags) token(session string) (token, path string, err error) {
-	if f.noToken || f.issuer != "" {
-		return "", "", nil
-	}
-	if f.tokenFile != "" {
-		token, err = readToken(f.tokenFile)
-		return token, f.tokenFile, err
-	}
-	dir, err := config.StateDir()
-	if err != nil {
-		return "", "", err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", "", fmt.Errorf("make the directory of the token: %w", err)
-	}
-	token, path = rand.Text(), filepath.Join(dir, session+".token")
-	// Never into a file that is there: its mode, or a link, would be another's.
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", "", fmt.Errorf("remove the last token: %w", err)
-	}
-	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if err == nil {
-		_, err = io.WriteString(out, token+"\n")
-		err = errors.Join(err, out.Close())
-	}
-	if err != nil {
-		return "", "", fmt.Errorf("keep the token: %w", err)
-	}
-	return token, path, nil
-}
-
-// readToken reads a token that others cannot read.
-func readToken(path string) (string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", usage(fmt.Errorf("--token-file: %w", err))
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return "", usage(fmt.Errorf("--token-file: %w", err))
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return "", usage(fmt.Errorf("--token-file %s can be read by others; chmod 600 %s", shown(path), shellWord(path)))
-	}
-	text, err := io.ReadAll(io.LimitReader(file, greatestToken))
-	if err != nil {
-		return "", usage(fmt.Errorf("--token-file: %w", err))
-	}
-	token := strings.TrimSpace(string(text))
-	if len(token) < leastToken || strings.ContainsAny(token, " \t\r\n") {
-		return "", usage(fmt.Errorf("--token-file %s: write one token of %d characters or more, such as of: openssl rand -hex 16", shown(path), leastToken))
-	}
-	return token, nil
-}
+// httpConns is how many connections there are for each session: its stream and its calls.
+const httpConns = 4
 
 // servingMessage is the line with --json.
 type servingMessage struct {
@@ -234,18 +168,16 @@ func (f *serveFlags) request(at *url.URL, token string) control.HTTPRequest {
 // overHTTP opens the port and has serve serve on it until ctx ends. session is the
 // name of the session that does.
 func (a *app) overHTTP(ctx context.Context, session string, f *serveFlags, serve func(ctx context.Context, l net.Listener, req control.HTTPRequest, ready func()) error) error {
-	token, file, err := f.http.token(session)
-	if err != nil {
-		return err
-	}
-	if file != "" && f.http.tokenFile == "" {
-		defer os.Remove(file)
-	}
 	l, at, err := f.http.listen(ctx)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
+	token, file, done, err := f.http.token(session)
+	if err != nil {
+		return err
+	}
+	defer done()
 	return serve(ctx, l, f.request(at, token), func() {
 		a.serving(servingMessage{at.String(), session, file, f.http.issuer}, token, f.http.tokenFile == "")
 	})

@@ -30,6 +30,7 @@ type site struct {
 	log   *log
 	url   string
 	token string
+	file  string // of the token
 }
 
 // log is what a program said on standard error.
@@ -85,7 +86,7 @@ func (h *home) httpEnding(code int, args ...string) *site {
 	if said.TokenFile != "" {
 		b, err := os.ReadFile(said.TokenFile)
 		must(h.t, err)
-		s.token = strings.TrimSpace(string(b))
+		s.token, s.file = strings.TrimSpace(string(b)), said.TokenFile
 		if st, err := os.Stat(said.TokenFile); err != nil || st.Mode().Perm() != 0o600 {
 			h.t.Errorf("the token's file: %v, %v", st.Mode(), err)
 		}
@@ -253,6 +254,35 @@ func TestHTTPAttacked_R072(t *testing.T) {
 	if shown := h.tell("audit", "show", "--json"); strings.Count(shown, "HTTP request from 127.0.0.1:") < 30 {
 		t.Errorf("the audit record has nothing of it: %.2000s", shown)
 	}
+}
+
+// Two servers of one name have a token each, whatever becomes of the other.
+func TestHTTPTokensOfOneName(t *testing.T) {
+	h := newHome(t)
+	dir := t.TempDir()
+	must(t, os.WriteFile(dir+"/a.txt", []byte("text"), 0o644))
+	s := h.http("--root", "r="+dir, "--name", "t4")
+	shared := h.httpEnding(0, "--session", "t4")
+	kept := func(s *site) {
+		t.Helper()
+		b, err := os.ReadFile(s.file)
+		if err != nil || strings.TrimSpace(string(b)) != s.token {
+			t.Errorf("%q, %v; want the token", b, err)
+		}
+	}
+	kept(s)
+	kept(shared)
+	must(t, shared.cmd.Process.Signal(os.Interrupt))
+	for end := time.Now().Add(giveUp); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(shared.file); os.IsNotExist(err) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("its token outlives it")
+		}
+	}
+	kept(s)
+	s.lives()
 }
 
 // What would let in anybody is not begun.
