@@ -59,8 +59,10 @@
 //
 // The proxy rows are calls of server-filesystem with and without the proxy (a
 // process of its own, package integration/proxy, without confinement) between it
-// and the MCP Go SDK, each for a second in turn. The proxy's latency is the
-// difference of the medians.
+// and the MCP Go SDK, each for a tenth of a second in turn, ten times in a
+// repetition. A cell is the median over these turns of the ratio (or, for the
+// latency, of the difference) of neighbours in time, because a machine that others
+// use changes its speed by more than any proxy costs.
 //
 // The serve rows are calls of tools of `rootsfs serve` and of server-filesystem on
 // the same files, each for a second in turn (a call that takes longer is one

@@ -35,7 +35,12 @@ const (
 	proxyDelayRow = "proxy read 1 KB, 1 at a time"
 )
 
-// proxyRow is one case; the samples are one per repetition.
+// proxyTurns is how often the two take turns within a repetition, each for a part
+// of its time. The speed of a machine that others use changes fourfold from one
+// second to the next (measured), so only neighbours in time can be compared.
+const proxyTurns = 10
+
+// proxyRow is one case; the samples are one per turn, each with its neighbour.
 type proxyRow struct {
 	Name    string          `json:"name"`
 	With    []float64       `json:"perSecond"`
@@ -47,16 +52,20 @@ type proxyRow struct {
 
 func (r *proxyRow) measured() bool { return r.Broken == "" && len(r.With) > 0 && len(r.Without) > 0 }
 
-// share is how much of the throughput is left.
-func (r *proxyRow) share() float64 { return median(r.With) / median(r.Without) }
+// share is how much of the throughput is left: the median of the turns.
+func (r *proxyRow) share() float64 {
+	all := make([]float64, len(r.With))
+	for i := range all {
+		all[i] = r.With[i] / r.Without[i]
+	}
+	return median(all)
+}
 
-// delay is what the proxy adds to a call.
-func (r *proxyRow) delay() time.Duration { return middle(r.Medians) - middle(r.Plain) }
-
-func middle(ds []time.Duration) time.Duration {
-	all := make([]float64, len(ds))
-	for i, d := range ds {
-		all[i] = float64(d)
+// delay is what the proxy adds to a call: the median of the turns.
+func (r *proxyRow) delay() time.Duration {
+	all := make([]float64, len(r.Medians))
+	for i := range all {
+		all[i] = float64(r.Medians[i] - r.Plain[i])
 	}
 	return time.Duration(median(all))
 }
@@ -105,31 +114,42 @@ func (l *lab) proxyRows(ctx context.Context, r *report, wanted *regexp.Regexp, s
 	return nil
 }
 
-// proxyRow repeats one case, the two taking turns.
+// proxyRow repeats one case, the two taking turns. A turn in which one of them
+// fails breaks the row.
 func (l *lab) proxyRow(ctx context.Context, row *proxyRow, r *report, with, plain filesPeer, span time.Duration) error {
 	for _, c := range proxyCases {
 		if c.name != row.Name {
 			continue
 		}
-		c.load.Span = span
-		for rep := range r.Repetitions {
-			fmt.Fprintf(l.log, "bench: %4.0f s  %s %d/%d\n", time.Since(r.When).Seconds(), row.Name, rep+1, r.Repetitions)
-			for i := range 2 {
-				peer, perSecond, medians := with, &row.With, &row.Medians
-				if (i+rep)%2 == 1 {
-					peer, perSecond, medians = plain, &row.Without, &row.Plain
-				}
-				out, err := peer.do(ctx, c.load)
+		c.load.Span = span / proxyTurns
+		for turn := range r.Repetitions * proxyTurns {
+			if turn%proxyTurns == 0 {
+				fmt.Fprintf(l.log, "bench: %4.0f s  %s %d/%d\n", time.Since(r.When).Seconds(), row.Name, turn/proxyTurns+1, r.Repetitions)
+			}
+			if err := row.turn(ctx, c.load, turn, with, plain); err != nil {
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
-				if err != nil {
-					row.Broken = err.Error()
-					return nil
-				}
-				*perSecond, *medians = append(*perSecond, out.PerSecond), append(*medians, out.Median)
+				row.Broken = err.Error()
+				return nil
 			}
 		}
+	}
+	return nil
+}
+
+// turn measures the two one after the other, every other time the one first.
+func (r *proxyRow) turn(ctx context.Context, work load, n int, with, plain filesPeer) error {
+	for i := range 2 {
+		peer, perSecond, medians := with, &r.With, &r.Medians
+		if (i+n)%2 == 1 {
+			peer, perSecond, medians = plain, &r.Without, &r.Plain
+		}
+		out, err := peer.do(ctx, work)
+		if err != nil {
+			return err
+		}
+		*perSecond, *medians = append(*perSecond, out.PerSecond), append(*medians, out.Median)
 	}
 	return nil
 }
