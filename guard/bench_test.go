@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -32,5 +33,72 @@ func BenchmarkAdmit(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// What the gate has to do with a file that is made: without patterns, with the
+// built-in ones, and with fifty besides them.
+func BenchmarkMaking(b *testing.B) {
+	var fifty []guard.Pattern
+	for i := range 10 {
+		for _, shape := range []string{"*.secret%d", "/vault%d/", "docs/**/private%d.*", "release-%d-[0-9]*.lock", "**/generated%d/*.pb.go"} {
+			fifty = append(fifty, guard.Texts(fmt.Sprintf(shape, i))...)
+		}
+	}
+	for _, with := range []struct {
+		name string
+		guard.Patterns
+	}{{"none", guard.Patterns{NoDefaults: true}}, {"builtin", guard.Patterns{}}, {"fifty", guard.Patterns{Hide: fifty}}} {
+		b.Run(with.name, func(b *testing.B) {
+			s := newSetup(b, nil)
+			s.grant(b, "r", "/r", guard.Policy{Patterns: with.Patterns})
+			r := req(b, names.OpCreate)
+			r.Path, r.Names = path(b, "r", "src/deep/inside/file.go"), 1
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := makeFile(s, r); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// makeFile asks the gate what package vfs asks it when it makes a file.
+func makeFile(s *setup, r guard.Request) error {
+	l, err := s.Admit(bg, r)
+	if err != nil {
+		return err
+	}
+	unlock, err := l.Making(bg)
+	if err != nil {
+		return l.Done(0, err)
+	}
+	defer unlock()
+	dir, base := r.Path.Split()
+	if err = l.JudgeDir(dir.Rel()); err == nil {
+		err = l.Judge(dir.Rel(), base)
+	}
+	l.MadeName(dir.Rel(), base, guard.Identity{Ino: 1}, false)
+	l.Hold()
+	return l.Done(0, err)
+}
+
+// Patterns that are about none of the names cost no memory.
+func TestMakingAllocatesAsWithoutPatterns(t *testing.T) {
+	var allocs []float64
+	for _, p := range []guard.Patterns{{NoDefaults: true}, {Hide: guard.Texts("*.secret", "docs/**/x", "a[0-9]b")}} {
+		s := newSetup(t, func(c *guard.Config) { c.Auditor = nil })
+		s.grant(t, "r", "/r", guard.Policy{Patterns: p})
+		r := req(t, names.OpCreate)
+		r.Path, r.Names = path(t, "r", "src/deep/inside/file.go"), 1
+		allocs = append(allocs, testing.AllocsPerRun(100, func() {
+			if err := makeFile(s, r); err != nil {
+				t.Fatal(err)
+			}
+		}))
+	}
+	if allocs[1] != allocs[0] {
+		t.Errorf("%v allocations without patterns and with them", allocs)
 	}
 }

@@ -96,10 +96,10 @@ func hasTokens(text string) bool {
 // lookedInto notes that a file's contents were asked about.
 type lookedInto struct {
 	*rootFacts
-	yes *bool
+	yes bool
 }
 
-func (f lookedInto) Tokens(path string) bool {
-	*f.yes = true
+func (f *lookedInto) Tokens(path string) bool {
+	f.yes = true
 	return f.rootFacts.Tokens(path)
 }

@@ -336,10 +336,14 @@ func (l *Lease) effect(rel string) (v pattern.Verdict, byContents bool) {
 	}
 	_ = l.eachRules(rel, func(r *root, set *ruleset, rel string) error {
 		dir, base := splitRel(rel)
-		facts := lookedInto{(*rootFacts)(r), &byContents}
+		if set.silent(dir, base) {
+			return nil // nearly always, and then nothing is allocated
+		}
+		facts := &lookedInto{rootFacts: (*rootFacts)(r)}
 		if got := set.judge(r, facts, dir, base, pattern.Unknown); got.Effect > v.Effect {
 			v = got
 		}
+		byContents = byContents || facts.yes
 		return nil
 	})
 	return v, byContents

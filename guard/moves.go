@@ -32,8 +32,9 @@ import (
 const everybody = math.MaxInt64 / 2
 
 type moveLock struct {
-	order uint64 // everybody takes several in this order
-	sem   *semaphore.Weighted
+	order  uint64 // everybody takes several in this order
+	sem    *semaphore.Weighted
+	unmake func() // gives back what Making took
 }
 
 // moveLocks finds the lock of a directory, which lives as long as a root or an
@@ -54,7 +55,8 @@ func (m *moveLocks) of(id Identity) *moveLock {
 		m.m = map[Identity]weak.Pointer[moveLock]{}
 	}
 	m.made++
-	l := &moveLock{m.made, semaphore.NewWeighted(everybody)}
+	l := &moveLock{order: m.made, sem: semaphore.NewWeighted(everybody)}
+	l.unmake = func() { l.sem.Release(1) }
 	m.m[id] = weak.Make(l)
 	runtime.AddCleanup(l, m.forget, id)
 	return l
@@ -91,7 +93,13 @@ func (l *Lease) Making(ctx context.Context) (unlock func(), err error) {
 	if !l.patterned {
 		return func() {}, nil
 	}
-	return l.hold(ctx, 1, []*moveLock{l.root.moves})
+	m := l.root.moves
+	if !m.sem.TryAcquire(1) {
+		if err := l.wait(ctx, m, 1); err != nil {
+			return nil, err
+		}
+	}
+	return m.unmake, nil
 }
 
 // Moving holds off the making of names, in the root and in all that overlap with
@@ -102,7 +110,7 @@ func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
 	}
 	for {
 		locks := l.reg.snap.Load().overlapping(l.root)
-		unlock, err := l.hold(ctx, everybody, locks)
+		unlock, err := l.hold(ctx, locks)
 		if err != nil {
 			return nil, err
 		}
@@ -115,17 +123,18 @@ func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-func (l *Lease) hold(ctx context.Context, weight int64, locks []*moveLock) (unlock func(), err error) {
+// hold takes all of some locks.
+func (l *Lease) hold(ctx context.Context, locks []*moveLock) (unlock func(), err error) {
 	for i, m := range locks {
-		if m.sem.TryAcquire(weight) {
+		if m.sem.TryAcquire(everybody) {
 			continue
 		}
-		if err := l.wait(ctx, m, weight); err != nil {
-			give(locks[:i], weight)
+		if err := l.wait(ctx, m, everybody); err != nil {
+			give(locks[:i], everybody)
 			return nil, err
 		}
 	}
-	return func() { give(locks, weight) }, nil
+	return func() { give(locks, everybody) }, nil
 }
 
 func give(locks []*moveLock, weight int64) {

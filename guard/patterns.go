@@ -236,6 +236,12 @@ func (r *ruleset) judge(of *root, f pattern.Facts, dir, name string, t pattern.T
 	return v
 }
 
+// silent reports whether no rule is about a name.
+func (r *ruleset) silent(dir, name string) bool {
+	return r.set.At(dir).Silent(name) &&
+		(r.folded == nil || pattern.Plain(name) && pattern.Plain(dir) || r.folded.At(dir).Silent(name))
+}
+
 // readIgnores reads the .gitignore files of a source. As git does, it does not
 // look into directories that are ignored.
 func readIgnores(look Looker, opt pattern.Options) ([]pattern.Rule, error) {

@@ -112,6 +112,17 @@ func (st *State) Judge(dir, name string, t Type, facts Facts) Verdict {
 	return st.weigh(st.chain(dir, rules, t), facts, path)
 }
 
+// Silent reports whether no rule is about a name in the directory, whatever lies
+// there: Judge would say None, and ask Facts nothing.
+func (st *State) Silent(name string) bool {
+	if st.barrier.Effect != None || len(st.held) > 0 {
+		return false
+	}
+	var room [8]int32
+	rules, _ := st.match(st.set.name(name), room[:0])
+	return len(rules) == 0
+}
+
 // match compares a name with the patterns of the directory: rules are those that
 // match it, in order, appended to room; items those it has half matched.
 func (st *State) match(name string, room []int32) (rules []int32, items []item) {

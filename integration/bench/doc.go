@@ -13,7 +13,8 @@
 // starts the peer on the source directory (so no other daemon is alive and no
 // state of an earlier run is left in it), prepares, times, stops the peer. For
 // a workload the repetitions are outermost and the peers take turns inside each
-// repetition, in a rotating order, so that a noisy minute hits all alike. A
+// repetition, in an order that rotates and is turned round every other time, so
+// that a noisy minute, and what the one before has left to the disk, hits all alike. A
 // cell is the median of the repetitions divided by the native median. Peers that
 // no goal depends on (strict, plain bindfs, loopback) are not repeated after they
 // used up -limit on a workload; those cells are named under the table.

@@ -128,3 +128,30 @@ func TestTarSize(t *testing.T) {
 		}
 	}
 }
+
+// Everybody runs once in a repetition, at every place, and behind everybody beside it
+// from both sides.
+func TestTurns(t *testing.T) {
+	const n = 3
+	places, before := map[[2]int]int{}, map[[2]int]int{}
+	for rep := range 2 * n {
+		order := make([]int, n)
+		for i := range order {
+			order[i] = turn(i, rep, n)
+			places[[2]int{i, order[i]}]++
+			if i > 0 {
+				before[[2]int{order[i-1], order[i]}]++
+			}
+		}
+	}
+	for a := range n {
+		for b := range n {
+			if places[[2]int{a, b}] != 2 {
+				t.Errorf("%d is %d times at place %d", b, places[[2]int{a, b}], a)
+			}
+			if a != b && before[[2]int{a, b}] != 2 {
+				t.Errorf("%d runs %d times behind %d", b, before[[2]int{a, b}], a)
+			}
+		}
+	}
+}

@@ -69,7 +69,7 @@ func (l *lab) rows(ctx context.Context, r *report, chosen []workload, peers []pe
 // this workload; used holds what each has used. Only an interruption is an error.
 func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, rep int, used map[string]time.Duration) error {
 	for i := range peers {
-		p := peers[(i+rep)%len(peers)]
+		p := peers[turn(i, rep, len(peers))]
 		if c := rows[0].Cells[p.name]; c != nil && c.Broken != "" || p.names && !w.names {
 			continue
 		}
@@ -90,6 +90,17 @@ func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, 
 		}
 	}
 	return nil
+}
+
+// turn is whose turn it is as the i-th of n in a repetition: the order rotates, and
+// is turned round every other time. Who only rotates always runs behind the same
+// one, and is measured with what that has left to the disk.
+func turn(i, rep, n int) int {
+	at := (i + rep/2) % n
+	if rep%2 == 1 {
+		at = n - 1 - at
+	}
+	return at
 }
 
 // add notes one run: a peer that broke in any phase is broken in all of them.
