@@ -37,7 +37,8 @@ func forge() int {
 			text := "asked"
 			switch p.Name {
 			case "ask":
-				s.say(`{"jsonrpc":"2.0","id":"ask","method":"files/consent","params":{"message":"please","requestedPaths":[%q]}}`, p.Arguments.Dir)
+				// Another id each time: the last question's answer may be on its way.
+				s.say(`{"jsonrpc":"2.0","id":"ask-%s","method":"files/consent","params":{"message":"please","requestedPaths":[%q]}}`, m.ID, p.Arguments.Dir)
 			case "forge":
 				s.forgeries(p.Arguments.Question)
 				text = "forged"
