@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,7 +46,7 @@ type targets struct {
 	Pathname, Abstract, TCP, UDP, MPTCP, Log      string
 	ShmKey                                        int
 	Shm                                           string
-	Pids                                          int
+	Pids, Inotify                                 int
 	Host, Control, Audit, Session                 string
 }
 
@@ -147,6 +148,10 @@ func newOutside(t *testing.T, w who) *outside {
 	o := &outside{t: t, who: w, base: base}
 	o.Says, o.Log = "the owner's secret "+t.Name(), "the host's log "+t.Name()
 	o.Pids = beyond
+	instances, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances")
+	must(t, err)
+	o.Inotify, err = strconv.Atoi(strings.TrimSpace(string(instances)))
+	must(t, err)
 	o.root, o.home = filepath.Join(base, "root"), filepath.Join(base, "home")
 	o.files()
 	o.plant()

@@ -26,6 +26,12 @@ func holes(o *Options, level Level, layers []Layer) []string {
 	if level == Bubblewrap && os.Geteuid() == 0 {
 		out = append(out, fmt.Sprintf("Its uid (%d) is not its own: the limit of processes counts all of that uid's.", o.UID))
 	}
+	switch {
+	case level != Namespaces:
+		out = append(out, fmt.Sprintf("It can take all the inotify instances and watches, and all the room in pipes, that the kernel gives to its uid (%d).", o.UID))
+	case os.Geteuid() != 0:
+		out = append(out, fmt.Sprintf("It can take all the room in pipes that the kernel gives to its uid (%d); new pipes of that uid's are small then.", o.UID))
+	}
 	if level == Namespaces || level == Bubblewrap {
 		if !on("landlock") {
 			out = append(out, "Landlock is missing: a mistake in the flags of a mount would have no second line behind it.")

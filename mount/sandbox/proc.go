@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,6 +34,16 @@ var sysctls = []string{
 
 const sysctlUUID = "kernel/random/uuid"
 
+// shares are what the kernel counts by user and not by namespace, with their limits
+// of a namespace. The command gets a part: it could leave the user's other programs,
+// and as root the machine's, without any.
+var shares = map[string]string{
+	"fs/inotify/max_user_instances": "max_inotify_instances", "fs/inotify/max_user_watches": "max_inotify_watches",
+}
+
+// sharePart: one part in so many is the command's.
+const sharePart = 4
+
 // nestedLimits are the counters of namespaces that may be made below this one.
 var nestedLimits = []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"}
 
@@ -44,11 +56,11 @@ func (b *builder) proc() error {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := b.sysctls(fd); err != nil {
-		return err
-	}
 	if b.limits, err = unix.Openat(fd, "sys/user", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
 		return step(err, "find the limits of namespaces")
+	}
+	if err := b.sysctls(fd); err != nil {
+		return err
 	}
 	if err := b.attach(fd, "/proc"); err != nil {
 		return err
@@ -94,11 +106,30 @@ func (b *builder) sysctls(proc int) error {
 		if err := b.mkdirs(sysDir, filepath.Dir(name)); err != nil {
 			return err
 		}
-		if err := b.write(sysDir+"/"+name, buf[:n]); err != nil {
+		data := buf[:n]
+		if limit := shares[name]; limit != "" {
+			data = b.share(limit, data)
+		}
+		if err := b.write(sysDir+"/"+name, data); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// share bounds what the command may have of something to its part of what the user
+// has, and returns that.
+func (b *builder) share(limit string, all []byte) []byte {
+	n, err := strconv.Atoi(strings.TrimSpace(string(all)))
+	if err != nil {
+		return all // it has no bound
+	}
+	part := strconv.Itoa(max(n/sharePart, 1))
+	if err := putFile(b.limits, limit, part); err != nil {
+		b.notes = append(b.notes, limit+" cannot be set: "+err.Error())
+		return all
+	}
+	return []byte(part + "\n")
 }
 
 // mkdirs makes rel and its parents below dir.

@@ -40,6 +40,7 @@ type targets struct {
 	ShmKey   int    // a shared memory segment
 	Shm      string // a file in the host's /dev/shm
 	Pids     int    // the limit that was set
+	Inotify  int    // how many inotify instances a user may have
 	Host     string // the host's name
 	Control  string // the control socket of another session of the owner's
 	Audit    string // its audit file

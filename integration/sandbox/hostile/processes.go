@@ -35,6 +35,7 @@ func init() {
 		attempt{"become root", func(*targets) error { return becomeRoot() }},
 		attempt{"keep a capability", capability},
 		attempt{"fork without bound", forkBomb},
+		attempt{"take the user's inotify instances", takeInotify},
 	)
 }
 
@@ -216,4 +217,23 @@ func forkSleep() (int, error) {
 	}
 	defer p.Release()
 	return p.Pid, nil
+}
+
+// takeInotify works if it gets more than half of what the user has; it goes no
+// further, because others need some.
+func takeInotify(t *targets) error {
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}()
+	for len(fds) <= t.Inotify/2 {
+		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+		if err != nil {
+			return err
+		}
+		fds = append(fds, fd)
+	}
+	return nil
 }
