@@ -40,6 +40,7 @@ func (r *runner) begin(ctx context.Context) *beginning {
 	b := &beginning{mounted: make(chan struct{}), done: make(chan struct{})}
 	opt.Mounted = func(ctx context.Context, s *session.Session) {
 		r.s, b.failing = s, ctx.Done()
+		r.events, r.unsubscribe = s.Subscribe()
 		close(b.mounted)
 	}
 	go func() {

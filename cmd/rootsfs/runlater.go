@@ -24,7 +24,9 @@ const spareDirs = 8
 // laterRoots has the command see them. It is a guard.View: when a grant is
 // answered, its root is there.
 type laterRoots struct {
-	r *runner
+	r     *runner
+	ready chan struct{} // closed by begin
+	can   bool          // set before that
 
 	mu    sync.Mutex // guards the fields below; held while the command's init works
 	bound map[string]boundRoot
@@ -40,18 +42,27 @@ type boundRoot struct {
 	spare int // the directory that shows it; -1: it is bound itself
 }
 
-// showLater begins to; the function it returns ends it.
-func (r *runner) showLater() (end func()) {
-	if !r.proc.CanBind() {
-		return func() {}
+// watchRoots begins to, before the command is started: who grants a root between
+// that and begin is answered after begin.
+func (r *runner) watchRoots() {
+	if r.later == nil {
+		r.later = &laterRoots{r: r, ready: make(chan struct{}), bound: map[string]boundRoot{}, unseen: map[string]error{}}
+		r.s.Registry().AddView(r.later)
 	}
-	l := &laterRoots{r: r, bound: map[string]boundRoot{}, unseen: map[string]error{}}
-	for _, at := range r.proc.Single() {
-		l.bound[at] = boundRoot{epoch: r.epochs[at], spare: -1}
+}
+
+// begin is called when the command runs, or will never.
+func (l *laterRoots) begin() {
+	if l == nil {
+		return // it came to nothing before
 	}
-	r.s.Registry().AddView(l)
-	l.follow() // what has changed since the start
-	return func() { r.s.Registry().RemoveView(l) }
+	if l.can = l.r.proc != nil && l.r.proc.CanBind(); l.can {
+		for _, at := range l.r.proc.Single() {
+			l.bound[at] = boundRoot{epoch: l.r.epochs[at], spare: -1}
+		}
+	}
+	close(l.ready)
+	l.follow() // what has changed since the roots were bound
 }
 
 // Invalidate implements guard.View.
@@ -69,6 +80,10 @@ func (l *laterRoots) Invalidate(_ context.Context, c guard.Change) error {
 
 // follow makes what is bound what is granted.
 func (l *laterRoots) follow() {
+	<-l.ready
+	if !l.can {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	want := l.wanted()

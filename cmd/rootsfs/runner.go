@@ -33,6 +33,7 @@ type runner struct {
 	janitor *watcher
 	s       *session.Session
 	proc    *sandbox.Process
+	later   *laterRoots
 	learned *learned
 	told    control.Confined  // what status was told at the start
 	epochs  map[string]uint64 // of the roots that the command found, by their paths
@@ -40,6 +41,11 @@ type runner struct {
 	stop    chan struct{}     // closed to end the session, by finish
 	finish  func()
 	over    chan error // what the session ended with
+
+	// events are those of the session, from its mount on: a root that ends before
+	// the command runs ends it, too, if that was asked for.
+	events      <-chan control.Event
+	unsubscribe func()
 }
 
 // runCommand is `rootsfs run`.
@@ -117,9 +123,8 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 	if startErr != nil {
 		return exit, startErr
 	}
-	defer r.showLater()()
-	events, unsubscribe := r.s.Subscribe()
-	defer unsubscribe()
+	defer func() { r.s.Registry().RemoveView(r.later) }()
+	defer r.unsubscribe()
 	go r.relay(signals)
 	go func() {
 		<-r.s.Ended()
@@ -127,7 +132,7 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 			_ = r.proc.Kill() // whoever ended the session ended this, too
 		}
 	}()
-	go r.follow(events)
+	go r.follow()
 	if !r.plan.learn { // whose proposal is about the session as it was
 		go func() {
 			// While the rest of what runs inside is killed, which takes the
@@ -177,14 +182,22 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 		}
 		return r.locate(o)
 	}
-	box.Release = b.release
+	box.Release = func() error {
+		if err := b.release(); err != nil {
+			return err
+		}
+		r.watchRoots()
+		return nil
+	}
 	if r.proc, err = sandbox.Start(ctx, box); err != nil {
+		r.later.begin()
 		if errors.Is(err, sandbox.ErrCannot) {
 			return &control.Error{Text: err.Error(), Class: control.System}
 		}
 		return noCommand(err)
 	}
 	r.report(&box)
+	r.later.begin()
 	for _, dir := range r.plan.implicit {
 		fmt.Fprintf(r.a.stderr, "rootsfs: shown as well, read-only, so that the command runs: %s\n", shown(dir))
 	}
@@ -270,8 +283,8 @@ func (r *runner) relay(signals <-chan os.Signal) {
 }
 
 // follow ends the command with its last root, if that was asked for.
-func (r *runner) follow(events <-chan control.Event) {
-	for e := range events {
+func (r *runner) follow() {
+	for e := range r.events {
 		gone := e.Kind == string(guard.EventRevoked) || e.Kind == string(guard.EventExpired) || e.Kind == string(guard.EventUnavailable)
 		if !gone || !r.plan.stop || r.rooted() || r.ended() {
 			continue
