@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -243,6 +244,8 @@ func (g *Registry) shut(r *root, to State) (outers []*root) {
 	g.shutMu.Lock()
 	g.toShut = append(g.toShut, me)
 	g.shutMu.Unlock()
+	// On one processor each would come first: those that end beside it go before.
+	runtime.Gosched()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !me.done {
