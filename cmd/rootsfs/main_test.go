@@ -81,6 +81,7 @@ func TestScripts(t *testing.T) {
 			// sleep for a second before it ends.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			env.Defer(func() { sweep(t, env.WorkDir) })
+			env.Defer(func() { showLogs(env) })
 			return os.WriteFile(filepath.Join(env.WorkDir, "src", "hello"), []byte("hello\n"), 0o644)
 		},
 		Condition: func(cond string) (bool, error) {
@@ -115,23 +116,56 @@ func sweep(t *testing.T, work string) {
 
 // eventually [!] COMMAND... runs a command until it succeeds (or fails), for
 // things that happen by themselves. The limit is far beyond what they take; it
-// only ends a test that has failed.
+// only ends a test that has failed, and then what the command looked at is shown.
 func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) > 0 && args[0] == "!" {
 		neg, args = true, args[1:]
 	}
-	if len(args) == 0 {
-		ts.Fatalf("usage: eventually [!] COMMAND...")
+	if len(args) == 0 || args[0] == "exec" {
+		ts.Fatalf("usage: eventually [!] COMMAND..., a program and not one of the script's commands")
 	}
-	for end := time.Now().Add(30 * time.Second); ; {
+	for end := time.Now().Add(time.Minute); ; {
 		err := ts.Exec(args[0], args[1:]...)
 		if (err == nil) != neg {
 			return
 		}
 		if time.Now().After(end) {
-			ts.Fatalf("never happened: %v", args)
+			showInput(ts, args)
+			ts.Fatalf("never happened: %v (%v)", args, err)
 		}
 		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// showInput logs what a command that tells nothing by itself has looked at: the
+// files that are among its arguments, and what a shell's pipe began with.
+func showInput(ts *testscript.TestScript, args []string) {
+	for _, arg := range args[1:] {
+		if data, err := os.ReadFile(ts.MkAbs(arg)); err == nil {
+			ts.Logf("%s holds:\n%s", arg, data)
+		}
+	}
+	if args[0] != "sh" {
+		return
+	}
+	script := strings.TrimLeft(args[len(args)-1], "! ")
+	if i := strings.LastIndex(script, "|"); i > 0 && !strings.HasSuffix(script[:i], "|") {
+		ts.Logf("of that, %s says:", script[:i])
+		if err := ts.Exec("sh", "-c", script[:i]); err != nil {
+			ts.Logf("%v", err)
+		}
+	}
+}
+
+// showLogs logs what the daemons of a script that has failed have said.
+func showLogs(env *testscript.Env) {
+	if t, ok := env.T().(interface{ Failed() bool }); !ok || !t.Failed() {
+		return
+	}
+	logs, _ := filepath.Glob(filepath.Join(env.WorkDir, "state/rootsfs/*.log")) // the pattern is good
+	for _, log := range logs {
+		data, err := os.ReadFile(log)
+		env.T().Log(fmt.Sprintf("%s: %v\n%s", filepath.Base(log), err, data[max(0, len(data)-8<<10):]))
 	}
 }
 
@@ -158,12 +192,16 @@ func signalSession(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// running counts a zombie as gone: its parent may not be one that reaps.
+// running counts a zombie as gone: its parent may not be one that reaps. One whose
+// other threads still end is none: it has its files, locks and connections.
 func running(pid int) bool {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is good
+	for _, task := range tasks {
+		data, err := os.ReadFile(task)
+		_, rest, _ := strings.Cut(string(data), ") ")
+		if err == nil && !slices.Contains([]string{"Z", "X"}, rest[:min(1, len(rest))]) {
+			return true
+		}
 	}
-	_, rest, _ := strings.Cut(string(data), ") ")
-	return !slices.Contains([]string{"Z", "X"}, rest[:min(1, len(rest))])
+	return false
 }
