@@ -88,7 +88,8 @@ func stopped(f func()) *time.Timer {
 }
 
 // takeLock keeps a second Log of the session away, whose lines would fork the
-// chain. The lock ends with the process.
+// chain. The lock ends with the process. The file names the session's latest one, as
+// a hint to the next Open (latest.go).
 func takeLock(o Options) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(o.Dir, "."+o.Session+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -109,8 +110,10 @@ func (l *Log) resume() (mark, error) {
 		return mark{}, err
 	}
 	l.found = a
-	list, err := listNames(l.opts.Dir, l.opts.Session)
-	if err != nil {
+	var list []logName
+	if newest, ok := l.latest(a); ok {
+		list = []logName{newest}
+	} else if list, err = listNames(l.opts.Dir, l.opts.Session); err != nil {
 		return mark{}, err
 	}
 	l.name = logName{session: l.opts.Session, start: nextStart(time.Now(), list)}
@@ -153,24 +156,33 @@ func (l *Log) resume() (mark, error) {
 // lastMark is the last line on disk that reads as one; the zero mark if there
 // is none. Its hash is not checked here: that is Verify's work.
 func (l *Log) lastMark() (mark, error) {
-	for i := len(l.names) - 1; i >= 0; i-- {
-		f, err := os.Open(filepath.Join(l.opts.Dir, l.names[i]))
-		if err != nil {
-			return mark{}, fmt.Errorf("audit: %w", err)
+	for _, base := range slices.Backward(l.names) {
+		m, found, err := lastMark(filepath.Join(l.opts.Dir, base))
+		if err != nil || found {
+			return m, err
 		}
-		line, _, err := lastLine(f)
-		f.Close()
-		if err != nil && !errors.Is(err, errLong) {
-			return mark{}, fmt.Errorf("audit: %w", err)
-		}
-		if line == nil {
-			continue // empty, or torn in its first line
-		}
-		s, err := parseSeal(line)
-		if err != nil {
-			return mark{}, nil
-		}
-		return mark{seq: s.seq, hash: s.hash}, nil
 	}
 	return mark{}, nil
+}
+
+// lastMark is the last complete line of a file; the zero mark if that cannot be
+// read as one, and not found if there is none.
+func lastMark(path string) (m mark, found bool, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return mark{}, false, fmt.Errorf("audit: %w", err)
+	}
+	defer f.Close()
+	line, _, err := lastLine(f)
+	if err != nil && !errors.Is(err, errLong) {
+		return mark{}, false, fmt.Errorf("audit: %w", err)
+	}
+	if line == nil {
+		return mark{}, false, nil // empty, or torn in its first line
+	}
+	s, err := parseSeal(line)
+	if err != nil {
+		return mark{}, true, nil
+	}
+	return mark{seq: s.seq, hash: s.hash}, true, nil
 }

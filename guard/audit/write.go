@@ -72,6 +72,9 @@ func (l *Log) writeWmuLocked() error {
 // first; the new one is created before that, so that a disk without room for it
 // costs no sync at each attempt.
 func (l *Log) switchWmuLocked(base string, prune []string) error {
+	if err := l.noteLatest(base); err != nil {
+		return err
+	}
 	next, err := l.create(filepath.Join(l.opts.Dir, base))
 	if err != nil {
 		return err
