@@ -39,3 +39,21 @@ func TestStageStartsEarly(t *testing.T) {
 		})
 	}
 }
+
+// What is to begin early is initialised before nine tenths of the program.
+func TestEarlyIsEarly(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, "-test.run", "^$")
+	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	before, after, found := strings.Cut(string(out), "init github.com/rootsfs/rootsfs/cmd/rootsfs/internal/early ")
+	if n, m := strings.Count(before, "init "), strings.Count(after, "init "); !found || n > m/5 {
+		t.Errorf("%d packages before it, %d after it:\n%s", n, m, out)
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
 
 // A dynamically linked program has its loader and its libraries mapped, which it
@@ -47,7 +49,7 @@ func (p *initProc) again() error {
 			return step(err, "pass on what was reached")
 		}
 	}
-	return step(unix.Exec("/proc/self/exe", os.Args, initEnv(stageInside)), "start again in the new root")
+	return step(unix.Exec("/proc/self/exe", os.Args, ahead.Env(stageInside)), "start again in the new root")
 }
 
 // resume takes over what again has left.

@@ -7,11 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// buildCaps are what building the root takes, all of them over our own
-// namespaces only: mounts and the host name, the loopback interface, the
-// limits of nested namespaces, and the dropping of capabilities.
-var buildCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE, unix.CAP_SETPCAP}
-
 // secureBits: uid 0 means nothing, and nobody can change that again. (There is
 // no uid 0 inside; this is for the day when there is.)
 const secureBits = 1<<0 | 1<<1 | // SECBIT_NOROOT, _LOCKED

@@ -32,13 +32,16 @@ type initProc struct {
 // aborts when it cannot have a thread.
 const sparePids = 64
 
-func runInit(inside bool) {
+func runInit(stage string) {
 	// The main goroutine stays on the main thread: it is the one that carries
 	// the mount namespace's root, the bounding set, and the parent of the
 	// command (whose death signal is tied to a thread).
 	runtime.LockOSThread()
 	p := &initProc{spare: sparePids}
-	if err := p.setUp(inside); err != nil {
+	if stage == stageAhead {
+		p.summoned()
+	}
+	if err := p.setUp(stage == stageInside); err != nil {
 		p.fail(stepConfine, err)
 	}
 	if p.conf.Probe {

@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"os"
 	"slices"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
 
 // What the caller does for level Namespaces. Where it can, it starts the init
@@ -17,20 +18,9 @@ import (
 // namespaces prepares level Namespaces: the init is started in new namespaces
 // with the capabilities over them that it needs to build the root.
 func (l *launch) namespaces() error {
-	o, attr := l.o, l.cmd.SysProcAttr
-	attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
-	if !o.Net {
-		attr.Cloneflags |= unix.CLONE_NEWNET
-	}
-	// The command's own uid, and nobody else's: not even a uid 0 that owns the
-	// namespace.
-	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: int(o.UID), HostID: int(o.UID), Size: 1}}
-	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: int(o.GID), HostID: int(o.GID), Size: 1}}
-	attr.AmbientCaps = buildCaps
-	if os.Geteuid() == 0 {
-		attr.GidMappingsEnableSetgroups = true
-		attr.Credential = &syscall.Credential{Uid: o.UID, Gid: o.GID}
-	}
+	o := l.o
+	l.kind = ahead.Kind{Net: o.Net, UID: o.UID, GID: o.GID}
+	l.cmd.SysProcAttr = l.kind.Attr()
 	// The base is the same wherever the roots are.
 	l.base = newBase(o, places(o, l.level))
 	l.conf.Layout = l.base

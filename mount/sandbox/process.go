@@ -3,7 +3,6 @@ package sandbox
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"sync"
 
 	"github.com/creack/pty"
@@ -15,7 +14,8 @@ import (
 // Process is a confined command that was started. Its methods may be called
 // concurrently.
 type Process struct {
-	cmd     *exec.Cmd // the init
+	proc    *os.Process             // the init
+	state   func() *os.ProcessState // how it ended, once dead is closed
 	control *os.File
 	sock    int // control's descriptor, for calls that block
 	level   Level
@@ -93,7 +93,7 @@ func (p *Process) Kill() error {
 }
 
 func (p *Process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.proc.Kill() // it may have ended
 }
 
 // Resize tells the command's terminal its size, which the command hears of by
@@ -150,8 +150,8 @@ func (p *Process) supervise(stop func() bool) {
 	if !ended {
 		// The kernel killed the command with its init.
 		p.exit = Exit{Signal: unix.SIGKILL}
-		if ws, ok := p.cmd.ProcessState.Sys().(unix.WaitStatus); ok && !ws.Signaled() {
-			p.err = failed("the confined init failed (code %d); how the command ended is not known", ws.ExitStatus())
+		if st := p.state(); st != nil && st.Exited() {
+			p.err = failed("the confined init failed (code %d); how the command ended is not known", st.ExitCode())
 		}
 	}
 	if p.level == Landlock {
@@ -191,7 +191,7 @@ func (p *Process) abandon() {
 // findPID finds the command, which is the init's one child so far; the init is
 // bwrap's at level Bubblewrap.
 func (p *Process) findPID() int {
-	pid := p.cmd.Process.Pid
+	pid := p.proc.Pid
 	if p.level == Bubblewrap {
 		if init := onlyChild(pid); init != 0 {
 			pid = init

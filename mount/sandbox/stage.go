@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
 
 // A stage is this program started again: a Go process cannot fork, because only
@@ -16,24 +18,17 @@ import (
 // on configFD, and after those what the caller had to open for it.
 
 // stageVar names the stage. It never reaches a command.
-const stageVar = "ROOTSFS_SANDBOX_STAGE"
+const stageVar = ahead.StageVar
 
 const (
 	stageInit   = "init"
 	stageInside = "inside" // the init, in the root that it has built
+	stageAhead  = ahead.StageAhead
 
 	controlFD = 3
 	configFD  = 4
 	firstFD   = 5
 )
-
-// initEnv is the environment of an init. It lives for long and makes little: no
-// garbage to collect at its start, and nothing for a second thread to do. The
-// runtime would keep files of its control group open, of the host's mounts (again
-// says what that does).
-func initEnv(stage string) []string {
-	return []string{stageVar + "=" + stage, "GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}
-}
 
 // exitStage is the exit code of a stage that failed; nobody but us sees it.
 const exitStage = 125
@@ -110,6 +105,7 @@ type message struct {
 
 // The kinds of message.
 const (
+	kindBegin    = "begin"    // to an init that was started ahead: carries the configuration and the streams
 	kindRest     = "rest"     // to the init: carries a memory file with it, and what its layout names
 	kindTerminal = "terminal" // carries the master side of the pty
 	kindReady    = "ready"    // all but the command, which is held
@@ -199,8 +195,8 @@ func init() {
 		os.Exit(exitStage)
 	}
 	switch stage {
-	case stageInit, stageInside:
-		runInit(stage == stageInside)
+	case stageInit, stageInside, stageAhead:
+		runInit(stage)
 	default:
 		fmt.Fprintf(os.Stderr, "%s names no stage: unset it\n", stageVar)
 	}

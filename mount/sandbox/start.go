@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
 
 // Start starts a command, confined. It returns when the command's program is
@@ -50,7 +51,8 @@ type launch struct {
 	conf  config
 	// layout is what the command sees; nil: the host's own directories.
 	layout *layout
-	base   *layout // the part of it that is built before the tree is known
+	base   *layout    // the part of it that is built before the tree is known
+	kind   ahead.Kind // of an init that may have been started already; see Late
 	cmd    *exec.Cmd
 	files  []*os.File // passed to the init from firstFD on, or with the rest
 	says   *os.File   // what bwrap writes to its standard error
@@ -63,7 +65,7 @@ func start(ctx context.Context, o *Options, level Level) (*Process, error) {
 	l := &launch{o: o, level: level}
 	l.conf = config{
 		Level: level, Args: o.Args, Net: o.Net, Pids: o.PidsMax, Probe: o.probe, KeptHome: o.Home != "", Hold: o.Release != nil,
-		Slack: timerSlack(),
+		Slack: ahead.TimerSlack(),
 		// A mount without set-uid programs holds inside; outside, the files of
 		// a kept HOME are files like any others.
 		Filter: wants{NoSetID: o.Home != ""},
@@ -75,15 +77,16 @@ func start(ctx context.Context, o *Options, level Level) (*Process, error) {
 	}
 	defer l.closeFiles()
 	l.cmd = &exec.Cmd{
-		// Not by its name, which may by now be another program's.
-		Path: "/proc/self/exe", Args: []string{"rootsfs: init"},
-		Env: initEnv(stageInit),
+		Path: ahead.Program, Args: ahead.Args, Env: ahead.Env(stageInit),
 		// A session of its own: the command has no terminal but ours.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	// Root hands the tree in from outside. A user's init finds it in its own
 	// mount namespace, so it must be there before that is made.
 	l.conf.Late = level == Namespaces && os.Geteuid() == 0 && o.Mounted != nil
+	if !l.conf.Late || o.MemoryMax != 0 { // its group is to be there first
+		ahead.Forget()
+	}
 	if !l.conf.Late {
 		if err := o.mounted(); err != nil {
 			return nil, err
@@ -159,34 +162,15 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, failed("mark inherited descriptors: %v", err)
 	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, failed("make a socket pair: %v", err)
+	p := &Process{level: l.level, group: l.group, ended: make(chan struct{}), done: make(chan struct{})}
+	err := p.streams(l)
+	if err == nil {
+		err = p.startInit(l)
 	}
-	theirs := os.NewFile(uintptr(pair[1]), "control socket")
-	defer theirs.Close()
-	p := &Process{control: os.NewFile(uintptr(pair[0]), "control socket"), sock: pair[0], level: l.level, group: l.group, ended: make(chan struct{}), done: make(chan struct{}), dead: make(chan struct{})}
-	if err := p.streams(l); err != nil {
-		p.control.Close()
-		return nil, err
-	}
-	if l.says != nil {
-		l.conf.Stderr = l.passFile(p.theirs[2])
-		l.cmd.Stderr, p.theirs[2] = l.says, nil
-	}
-	conf, err := memFile("the configuration", func(f *os.File) error { return json.NewEncoder(f).Encode(l.conf) })
-	if err != nil {
-		p.abandon()
-		return nil, err
-	}
-	l.cmd.ExtraFiles = append([]*os.File{theirs, conf}, l.files...)
-	err = p.spawn(l.cmd)
-	conf.Close()
-	theirs.Close() // or its end would never be seen
 	p.closeTheirs()
 	if err != nil {
 		p.abandon()
-		return nil, spawnError(err)
+		return nil, err
 	}
 	stop := context.AfterFunc(ctx, p.kill)
 	if l.conf.Late {
@@ -210,6 +194,55 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 	return p, nil
 }
 
+// startInit starts the init, or takes the one that was started already, and tells
+// it what to do.
+func (p *Process) startInit(l *launch) error {
+	if l.says != nil {
+		l.conf.Stderr = l.passFile(p.theirs[2])
+		l.cmd.Stderr, p.theirs[2] = l.says, nil
+	}
+	conf, err := memFile("the configuration", func(f *os.File) error { return json.NewEncoder(f).Encode(l.conf) })
+	if err != nil {
+		return err
+	}
+	defer conf.Close()
+	if l.conf.Late && p.summon(ahead.Take(l.kind), conf) {
+		return nil
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return failed("make a socket pair: %v", err)
+	}
+	p.control, p.sock, p.dead = os.NewFile(uintptr(pair[0]), "control socket"), pair[0], make(chan struct{})
+	theirs := os.NewFile(uintptr(pair[1]), "control socket")
+	defer theirs.Close() // or its end would never be seen
+	l.cmd.ExtraFiles = append([]*os.File{theirs, conf}, l.files...)
+	if err := p.spawn(l.cmd); err != nil {
+		return spawnError(err)
+	}
+	return nil
+}
+
+// summon gives an init that waits for it, if there is one, its configuration and the
+// command's streams. It reports whether there is.
+func (p *Process) summon(i *ahead.Init, conf *os.File) bool {
+	if i == nil {
+		return false
+	}
+	fds := []int{int(conf.Fd())}
+	for _, f := range p.theirs {
+		fds = append(fds, int(f.Fd()))
+	}
+	sock := int(i.Control.Fd())
+	if send(sock, message{Kind: kindBegin}, fds...) != nil {
+		i.Drop()
+		return false
+	}
+	p.control, p.sock, p.proc, p.dead = i.Control, sock, i.Process, i.Dead
+	p.state = func() *os.ProcessState { return i.State }
+	return true
+}
+
 // spawn starts the init from a thread that lives as long as the init: the
 // kernel sends the death signal when that thread ends, not the process.
 func (p *Process) spawn(cmd *exec.Cmd) error {
@@ -219,45 +252,18 @@ func (p *Process) spawn(cmd *exec.Cmd) error {
 		defer runtime.UnlockOSThread()
 		err := p.group.enter()
 		if err == nil {
-			err = unhurried(func() error { return startDumpable(cmd) })
+			ahead.Unhurried(func() { err = startDumpable(cmd) })
 		}
 		p.group.leave()
+		p.proc = cmd.Process
 		started <- err
 		if err == nil {
 			_ = cmd.Wait() // how it ended is asked below
 			close(p.dead)
 		}
 	}()
-	p.cmd = cmd
+	p.state = func() *os.ProcessState { return cmd.ProcessState }
 	return <-started
-}
-
-// initSlack is the init's timer slack, in nanoseconds.
-const initSlack = 1e6
-
-// unhurried starts the init with a timer slack that only it has, and its command
-// has not (see config.Slack). While a Go program does anything at all, its monitor
-// (sysmon) wakes up every 20 microseconds, and takes the processor away from
-// whoever is in a system call just then, which costs two more switches. An init
-// makes a few hundred system calls one after the other: with the usual slack of 50
-// microseconds a twentieth of the processor time of a start went into that (measured).
-// The caller holds on to its thread.
-func unhurried(start func() error) error {
-	if was := timerSlack(); unix.Prctl(unix.PR_SET_TIMERSLACK, initSlack, 0, 0, 0) == nil {
-		defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, was, 0, 0, 0) }()
-	}
-	return start()
-}
-
-// timerSlack is the calling thread's, in nanoseconds, which is the process's:
-// nothing else here changes it. 0, for the kernel's default, if it cannot be read.
-func timerSlack() uintptr {
-	// The result may be more than an int32.
-	ns, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_GET_TIMERSLACK, 0, 0)
-	if errno != 0 {
-		return 0
-	}
-	return ns
 }
 
 // startDumpable starts the init. Until it has executed its program it shares our

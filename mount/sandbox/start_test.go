@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
 
 // tree is a plain directory that stands in for a mount, in a private directory.
@@ -114,7 +116,7 @@ func TestTimerSlack(t *testing.T) {
 	atLevels(t, append([]Level{None}, confining...), func(t *testing.T, level Level) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		was := timerSlack()
+		was := ahead.TimerSlack()
 		for _, slack := range []uintptr{was, 777777} {
 			if err := unix.Prctl(unix.PR_SET_TIMERSLACK, slack, 0, 0, 0); err != nil {
 				t.Fatal(err)

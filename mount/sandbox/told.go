@@ -10,6 +10,22 @@ import (
 // What the init is told: its configuration, the rest of it when the tree is
 // there, and that it may start the command.
 
+// summoned waits until the caller of an init that was started ahead knows what it is
+// to do: its configuration and the command's standard streams come to where they
+// would have been from the start.
+func (p *initProc) summoned() {
+	m, fds, err := receive(controlFD)
+	if err != nil || m.Kind != kindBegin || len(fds) != 4 {
+		os.Exit(exitStage) // there is nothing to do
+	}
+	for i, at := range []int{configFD, 0, 1, 2} {
+		if err := unix.Dup3(fds[i], at, 0); err != nil {
+			p.fail(stepConfine, step(err, "take over what was passed"))
+		}
+		unix.Close(fds[i])
+	}
+}
+
 // configure reads what the caller wants.
 func (p *initProc) configure() error {
 	if err := markInherited(); err != nil {

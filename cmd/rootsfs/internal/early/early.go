@@ -8,6 +8,9 @@
 // profile, and its samples cost a hundredth of the start of a process, of which
 // `rootsfs run` has three (measured).
 //
+// For a `rootsfs run` of root's the init of its command is started at once, and
+// becomes ready while the rest of the program is initialised (package ahead).
+//
 // # Not promised
 //
 // Nothing else is changed by importing it.

@@ -1,0 +1,107 @@
+package sandbox
+
+import (
+	"context"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
+)
+
+// An init that was started ahead is the one that the command gets, if it is of the
+// right kind and there is nothing to be done before; otherwise it ends, and the
+// command gets one of its own.
+func TestAhead(t *testing.T) {
+	if os.Geteuid() != 0 {
+		if os.Getenv("CI") != "" {
+			t.Fatal("CI must be able to run this: root")
+		}
+		t.Skip("only root's inits are started ahead")
+	}
+	uid, gid := DefaultID()
+	point := tree(t, "d")
+	put(t, point+"/d/f", "there")
+	late := func(o *Options) error { o.Tree = point; return nil }
+	for _, c := range []struct {
+		name  string
+		kind  ahead.Kind
+		o     Options
+		taken bool
+	}{
+		{"taken", ahead.Kind{UID: uid, GID: gid}, Options{Mounted: late}, true},
+		{"taken, with a network", ahead.Kind{Net: true, UID: uid, GID: gid}, Options{Mounted: late, Net: true}, true},
+		{"with a network", ahead.Kind{Net: true, UID: uid, GID: gid}, Options{Mounted: late}, false},
+		{"without a network", ahead.Kind{UID: uid, GID: gid}, Options{Mounted: late, Net: true}, false},
+		{"another uid", ahead.Kind{UID: uid, GID: gid}, Options{Mounted: late, UID: uid + 1}, false},
+		{"the tree is there", ahead.Kind{UID: uid, GID: gid}, Options{Tree: point}, false},
+		{"another level", ahead.Kind{UID: uid, GID: gid}, Options{Mounted: late, Level: Landlock, Private: private(t)}, false},
+		{"bounded memory", ahead.Kind{UID: uid, GID: gid}, Options{Mounted: late, MemoryMax: MinMemory, Group: "rootsfs-test-ahead"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := c.o
+			o.Map = Flat
+			if o.Level == 0 {
+				o.Level = Namespaces
+			}
+			o.Dir, o.Args = DefaultFlatAt+"/d", []string{"sh", "-c", "cat f; echo $((3 + 4)) >&2; exit 9"}
+			ahead.Begin(c.kind)
+			begun := waiting(t)
+			p, err := Start(context.Background(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Stdin().Close()
+			if taken := p.proc.Pid == begun; taken != c.taken {
+				t.Errorf("taken: %v", taken)
+			}
+			out, _ := io.ReadAll(p.Stdout())
+			said, _ := io.ReadAll(p.Stderr())
+			if exit, err := p.Wait(); err != nil || exit != (Exit{Code: 9}) || string(out) != "there" || string(said) != "7\n" {
+				t.Errorf("%+v, %v, %q, %q", exit, err, out, said)
+			}
+			p.Stdout().Close()
+			p.Stderr().Close()
+			if left := living(); len(left) != 0 {
+				t.Errorf("processes %v are left", left)
+			}
+		})
+	}
+}
+
+// An init that was started ahead and is not needed ends when its caller says so, and
+// a second one is not begun while there is one.
+func TestAheadForgotten(t *testing.T) {
+	if os.Geteuid() != 0 {
+		ahead.Begin(ahead.Kind{})
+		if ahead.Take(ahead.Kind{}) != nil {
+			t.Error("an ordinary user has one")
+		}
+		return
+	}
+	uid, gid := DefaultID()
+	for range 2 {
+		ahead.Begin(ahead.Kind{UID: uid, GID: gid})
+		ahead.Begin(ahead.Kind{UID: uid, GID: gid})
+		waiting(t)
+		ahead.Forget()
+		if left := living(); len(left) != 0 {
+			t.Errorf("processes %v are left", left)
+		}
+		ahead.Forget() // there is none
+	}
+}
+
+// waiting is the one child that waits, once it is there.
+func waiting(t *testing.T) int {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		if list := living(); len(list) == 1 {
+			return list[0]
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the children are %v, want one", living())
+		}
+	}
+}
