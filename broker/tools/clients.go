@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"sync"
@@ -9,19 +10,22 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // clients are the Servers of those who are served over HTTP.
 type clients struct {
-	open   func(guard.Subject) *Server // for a session of the subject
-	most   int                         // sessions at a time, and users
-	wanted wanted
+	open      func(guard.Subject) *Server // for a session of the subject
+	most      int                         // sessions at a time, and users
+	mostOfOne int                         // sessions at a time of one subject
+	wanted    wanted
 
 	mu      sync.Mutex           // guards the fields below
 	live    map[*Server]identity // of sessions
 	users   map[guard.Subject]*user
-	ending  sync.WaitGroup // Servers that are being closed
-	leaving bool           // nobody is asked any more
+	busy    map[guard.Subject]int // requests under way, where they are bounded
+	ending  sync.WaitGroup        // Servers that are being closed
+	leaving bool                  // nobody is asked any more
 	closed  bool
 }
 
@@ -38,12 +42,12 @@ type user struct {
 	refs int // requests under way
 }
 
-// begin makes the Server of one more session; nil: there is no room for it.
-func (c *clients) begin(whose identity) *Server {
+// begin makes the Server of one more session; nil: there is no room for it, and why.
+func (c *clients) begin(whose identity) (s *Server, status int, why string) {
 	c.mu.Lock()
-	if c.closed || len(c.live) >= c.most {
+	if status, why = c.fullLocked(whose.subject); why != "" {
 		c.mu.Unlock()
-		return nil
+		return nil, status, why
 	}
 	if c.live == nil {
 		c.live = map[*Server]identity{}
@@ -52,7 +56,7 @@ func (c *clients) begin(whose identity) *Server {
 	c.live[room] = whose
 	c.ending.Add(1)
 	c.mu.Unlock()
-	s := c.open(whose.subject)
+	s = c.open(whose.subject)
 	s.wanted = &c.wanted
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +65,51 @@ func (c *clients) begin(whose identity) *Server {
 	if c.leaving {
 		s.withdraw()
 	}
-	return s
+	return s, 0, ""
+}
+
+// fullLocked says why a subject can have no session more; "" if it can.
+func (c *clients) fullLocked(who guard.Subject) (status int, why string) {
+	own := 0
+	for _, whose := range c.live {
+		if whose.subject == who {
+			own++
+		}
+	}
+	switch {
+	case c.closed:
+		return http.StatusServiceUnavailable, "the server is ending"
+	case len(c.live) >= c.most:
+		return http.StatusServiceUnavailable, fmt.Sprintf("too many sessions: there are %d, the most at a time; end one", len(c.live))
+	case own >= c.mostOfOne:
+		return http.StatusTooManyRequests, fmt.Sprintf("too many sessions: %s has %d, the most of one user at a time; end one", names.QuoteShort(string(who)), own)
+	}
+	return 0, ""
+}
+
+// requests is how many one subject may have under way.
+func (c *clients) requests() int { return SessionRequests * c.mostOfOne }
+
+// enter counts a request of a subject's, which exit ends; false: there are too many.
+func (c *clients) enter(who guard.Subject) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy == nil {
+		c.busy = map[guard.Subject]int{}
+	}
+	if c.busy[who] >= c.requests() {
+		return false
+	}
+	c.busy[who]++
+	return true
+}
+
+func (c *clients) exit(who guard.Subject) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy[who]--; c.busy[who] == 0 {
+		delete(c.busy, who)
+	}
 }
 
 // endWith closes the Server of a session when that has ended, or did not begin.

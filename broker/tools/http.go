@@ -20,7 +20,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"golang.org/x/time/rate"
 
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
 	"github.com/rootsfs/rootsfs/guard"
@@ -31,16 +30,13 @@ import (
 const (
 	DefaultBody     = 8 << 20
 	DefaultSessions = 100
+	// DefaultUserSessions is for each subject of an issuer's.
+	DefaultUserSessions = 10
+	// SessionRequests is how many requests a session is reckoned to have under way:
+	// its stream of events and its calls.
+	SessionRequests = 4
 	DefaultIdle     = 30 * time.Minute
 	DefaultWithin   = 30 * time.Second
-)
-
-// Bounds of what refusals, of each status, leave in the log and in the audit
-// record: whoever knocks on the door all day fills no disk, and hides nobody else.
-const (
-	refusalsASecond = 0.2
-	refusalsAtOnce  = 20
-	maxWhy          = 200 // bytes
 )
 
 // HTTPOptions say who may reach a server over Streamable HTTP, and how much.
@@ -67,7 +63,13 @@ type HTTPOptions struct {
 	// Origins are web origins (scheme://host:port) whose pages may call; those
 	// of Hosts and the loopback may anyway.
 	Origins  []string
-	Sessions int           // at a time; more are refused
+	Sessions int // at a time; more are refused
+	// UserSessions is how many of them one subject of OAuth has at a time, and
+	// SessionRequests times as many requests; 0: DefaultUserSessions.
+	UserSessions int
+	// Admitted, unless nil, is told of each request that has shown who it is from,
+	// before it is served. It must not wait.
+	Admitted func(*http.Request)
 	Body     int64         // bytes of one request
 	Idle     time.Duration // after which a session ends
 	// Within is how long a client may take to send a request's body. How long the
@@ -100,6 +102,9 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	if o.Sessions <= 0 {
 		o.Sessions = DefaultSessions
 	}
+	if o.UserSessions <= 0 {
+		o.UserSessions = DefaultUserSessions
+	}
 	if o.Body <= 0 {
 		o.Body = DefaultBody
 	}
@@ -120,8 +125,12 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	single := opts
 	single.Stateless, single.PropagateRequestCancellation = true, true
 	h := &HTTP{
-		o: o, refused: map[int]*tally{}, clients: clients{open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) }, most: o.Sessions},
+		o: o, refused: map[int]*tally{},
+		clients:  clients{open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) }, most: o.Sessions, mostOfOne: o.Sessions},
 		sessions: mcp.NewStreamableHTTPHandler(server, &opts), single: mcp.NewStreamableHTTPHandler(server, &single),
+	}
+	if o.OAuth != nil { // otherwise all are one subject
+		h.clients.mostOfOne = min(o.Sessions, o.UserSessions)
 	}
 	h.leaving, h.leave = context.WithCancel(context.Background())
 	var inner http.Handler = http.HandlerFunc(h.serve)
@@ -169,39 +178,31 @@ func (h *HTTP) Close() {
 	h.clients.close()
 }
 
-// tally is how many refusals were told of.
-type tally struct {
-	pace   *rate.Limiter
-	untold int // since the last that was
-}
-
-// due counts a refusal. It reports whether it is to be told of, and how many were
-// not since the last that was.
-func (h *HTTP) due(status int) (others int, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	t := h.refused[status]
-	if t == nil {
-		t = &tally{pace: rate.NewLimiter(refusalsASecond, refusalsAtOnce)}
-		h.refused[status] = t
-	}
-	if !t.pace.Allow() {
-		t.untold++
-		return 0, false
-	}
-	others, t.untold = t.untold, 0
-	return others, true
-}
-
 // sessionless is the revision from which requests stand by themselves.
 const sessionless = "2026-07-28"
 
+// serve serves a request that was let in.
 func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
+	if h.o.Admitted != nil {
+		h.o.Admitted(r)
+	}
+	if r.ContentLength > h.o.Body { // and is not waited for
+		tooLarge(w, h.o.Body)
+		return
+	}
 	// A client that sends slowly holds a connection, and no longer than that.
 	// net/http lifts the bound where the body ends. Where there is none it would
 	// take the deadline, when it passes, for a client that has gone.
 	if r.Body != http.NoBody {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.o.Within))
+	}
+	whose := identity{h.subject(r), userOf(r)}
+	if h.o.OAuth != nil {
+		if !h.clients.enter(whose.subject) {
+			http.Error(w, fmt.Sprintf("%s has %d requests under way, the most of one user: wait for one", names.QuoteShort(string(whose.subject)), h.clients.requests()), http.StatusTooManyRequests)
+			return
+		}
+		defer h.clients.exit(whose.subject)
 	}
 	if info := auth.TokenInfoFromContext(r.Context()); h.o.OAuth != nil && info != nil {
 		// No stream of events outlives the token that it was asked for with.
@@ -215,9 +216,14 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 		defer context.AfterFunc(h.leaving, cancel)()
 		r = r.WithContext(ctx)
 	}
+	h.route(w, r, whose)
+}
+
+// route serves a request by the Server that it is for.
+func (h *HTTP) route(w http.ResponseWriter, r *http.Request, whose identity) {
 	switch {
 	case r.Header.Get("Mcp-Protocol-Version") >= sessionless:
-		u := h.clients.user(h.subject(r))
+		u := h.clients.user(whose.subject)
 		if u == nil {
 			http.Error(w, "too many clients", http.StatusServiceUnavailable)
 			return
@@ -228,9 +234,9 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 		if !h.whole(w, r) {
 			return
 		}
-		s := h.clients.begin(identity{h.subject(r), userOf(r)})
+		s, status, why := h.clients.begin(whose)
 		if s == nil {
-			http.Error(w, "too many sessions", http.StatusServiceUnavailable)
+			http.Error(w, why, status)
 			return
 		}
 		defer func() { go h.clients.endWith(s) }() // also if the SDK panics
@@ -238,11 +244,15 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 		h.sessions.ServeHTTP(w, with(r, s))
 	default:
 		if r.Method == http.MethodDelete {
-			h.clients.cancel(r.Header.Get("Mcp-Session-Id"), userOf(r))
+			h.clients.cancel(r.Header.Get("Mcp-Session-Id"), whose.user)
 		}
 		defer h.clients.wanted.follow(r)()
 		h.sessions.ServeHTTP(w, r)
 	}
+}
+
+func tooLarge(w http.ResponseWriter, limit int64) {
+	http.Error(w, fmt.Sprintf("the body is larger than %d bytes", limit), http.StatusRequestEntityTooLarge)
 }
 
 // streams reports whether a request is answered by a stream of events that ends
@@ -276,7 +286,7 @@ func (h *HTTP) whole(w http.ResponseWriter, r *http.Request) bool {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		http.Error(w, fmt.Sprintf("the body is larger than %d bytes", large.Limit), http.StatusRequestEntityTooLarge)
+		tooLarge(w, large.Limit)
 	case err != nil:
 		http.Error(w, "the body did not come whole, or not in time", http.StatusBadRequest)
 	}
@@ -301,26 +311,6 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 			h.tell(r, rec)
 		}
 	})
-}
-
-// tell puts a refusal into the log and on record.
-func (h *HTTP) tell(r *http.Request, rec *watched) {
-	others, ok := h.due(rec.status)
-	if !ok {
-		return
-	}
-	why := strings.TrimSpace(rec.why)
-	short := func(s string) string { return s[:min(len(s), maxWhy)] }
-	h.o.Log.Warn("refused an HTTP request", "why", why, "status", rec.status, "from", r.RemoteAddr,
-		"host", short(r.Host), "origin", short(r.Header.Get("Origin")), "others", others)
-	kind := names.Permission
-	if rec.status == http.StatusBadRequest || rec.status == http.StatusNotFound {
-		kind = names.Invalid
-	}
-	// Of nobody in particular: who was refused has not shown who they are.
-	if err := h.o.Registry.NoteRefusal(guard.Caller{Via: guard.ViaTools}, kind, "HTTP request from "+r.RemoteAddr+": "+why); err != nil {
-		h.o.Log.Error("a refusal could not be recorded", "error", err)
-	}
 }
 
 // known reports whether a Host, or the host of an Origin, names this server.
@@ -360,35 +350,3 @@ func (h *HTTP) verify(_ context.Context, token string, _ *http.Request) (*auth.T
 	}
 	return &auth.TokenInfo{UserID: string(h.o.Subject), Expiration: time.Now().Add(time.Hour)}, nil
 }
-
-// watched remembers the status of an answer and, of a refusal, its text.
-type watched struct {
-	http.ResponseWriter
-	status int
-	why    string
-}
-
-func (w *watched) WriteHeader(status int) {
-	w.status = status
-	if status >= http.StatusBadRequest {
-		// Connections are bounded too: they are for those who are let in.
-		w.Header().Set("Connection", "close")
-	}
-	if status == http.StatusUnauthorized && w.Header().Get("WWW-Authenticate") == "" {
-		w.Header().Set("WWW-Authenticate", "Bearer") // HTTP asks for it
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *watched) Write(p []byte) (int, error) {
-	if w.status >= http.StatusBadRequest {
-		w.why += string(p[:min(len(p), maxWhy-len(w.why))])
-	}
-	return w.ResponseWriter.Write(p)
-}
-
-// Unwrap is for http.ResponseController.
-func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// Flush implements http.Flusher, which event streams need.
-func (w *watched) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }

@@ -20,11 +20,17 @@ const audience = "rootsfs-test"
 // trusting makes a bench over HTTP that takes an issuer's tokens.
 func trusting(t *testing.T) (*bench, *httptest.Server, *issuer.Issuer) {
 	t.Helper()
+	return trustingWith(t, tools.HTTPOptions{})
+}
+
+func trustingWith(t *testing.T, o tools.HTTPOptions) (*bench, *httptest.Server, *issuer.Issuer) {
+	t.Helper()
 	i := issuer.New(t)
 	v, err := oauth.New(t.Context(), oauth.Config{Issuer: i.URL, Audiences: []string{audience}, Resources: []string{"http://localhost/mcp"}, Scopes: []string{"files"}})
 	must(t, err)
 	b := start(t, nil, nil)
-	return b, b.site(tools.HTTPOptions{OAuth: v}), i
+	o.OAuth = v
+	return b, b.site(o), i
 }
 
 // with changes a request to carry a token, and a session's id.

@@ -57,7 +57,8 @@ token and TLS (--tls-cert, --tls-key).
 --oauth-issuer takes the access tokens of an OAuth 2.1 authorization server instead:
 JWTs that its keys signed, for this server (--oauth-audience, by default the URL that
 clients call) and with every --oauth-scope. Each of its users is a subject, oauth:SUB,
-whom roots can be granted to ("rootsfs roots add --subject") and who has no other's.
+whom roots can be granted to ("rootsfs roots add --subject") and who has no other's, nor
+more sessions at a time than --max-user-sessions.
 
 Each client's session is a subject by itself, such as serve#1: what a person allows in
 one, no other has, and it ends with the session.`,

@@ -25,7 +25,7 @@ import (
 type httpFlags struct {
 	addr, cert, key, tokenFile string
 	hosts, origins             []string
-	sessions                   int
+	sessions, userSessions     int
 	noToken                    bool
 	issuer                     string // of tokens
 	audiences, scopes          []string
@@ -43,6 +43,7 @@ func (f *httpFlags) add(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.audiences, "oauth-audience", nil, "`name` of this server that tokens are issued for (default: the URLs by which clients call it); may be given again")
 	fs.StringArrayVar(&f.scopes, "oauth-scope", nil, "a `scope` that tokens must have; may be given again")
 	fs.IntVar(&f.sessions, "max-sessions", tools.DefaultSessions, "most sessions at a time")
+	fs.IntVar(&f.userSessions, "max-user-sessions", tools.DefaultUserSessions, "most sessions at a time of one user of the OAuth issuer's, who has four times as many requests under way")
 }
 
 // check refuses what would let in anybody.
@@ -82,8 +83,12 @@ func (f *httpFlags) check() error {
 // checkOAuth refuses what cannot be meant about tokens of an issuer.
 func (f *httpFlags) checkOAuth() error {
 	switch {
+	case f.userSessions < 1:
+		return usage(errors.New("--max-user-sessions: write a number above 0"))
 	case f.issuer == "" && len(f.audiences)+len(f.scopes) > 0:
 		return usage(errors.New("--oauth-audience and --oauth-scope go with --oauth-issuer"))
+	case f.issuer == "" && f.userSessions != tools.DefaultUserSessions:
+		return usage(errors.New("--max-user-sessions goes with --oauth-issuer: without it all clients are one user"))
 	case f.issuer == "":
 		return nil
 	case f.noToken || f.tokenFile != "":
@@ -126,8 +131,9 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// httpConns is how many connections there are for each session: its stream and its calls.
-const httpConns = 4
+// carrying is how many connections more than the session keeps are on their way to it,
+// or to their end, at a time.
+const carrying = 64
 
 // servingMessage is the line with --json.
 type servingMessage struct {
@@ -160,7 +166,7 @@ func (a *app) serving(m servingMessage, token string, made bool) {
 func (f *serveFlags) request(at *url.URL, token string) control.HTTPRequest {
 	h := &f.http
 	return control.HTTPRequest{
-		ToolsRequest: f.tools(), Path: at.Path, Token: token, Hosts: h.names(), Origins: h.origins, Sessions: h.sessions,
+		ToolsRequest: f.tools(), Path: at.Path, Token: token, Hosts: h.names(), Origins: h.origins, Sessions: h.sessions, UserSessions: h.userSessions,
 		Issuer: h.issuer, Audiences: h.audiences, Scopes: h.scopes, Resources: h.resources(at),
 	}
 }
@@ -210,6 +216,8 @@ func (a *app) shareHTTP(ctx context.Context, c *control.Client, f *serveFlags) e
 			_, _ = io.Copy(io.Discard, front) // until the session ends
 			cancel(fmt.Errorf("%w: %s has ended", control.ErrNoSession, shown(c.Info().Name)))
 		}()
+		// The session closes what is too much, so that there is room soon.
+		l = netutil.LimitListener(l, tools.SessionRequests*f.http.sessions+carrying)
 		defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 		ready()
 		for {
@@ -262,7 +270,6 @@ func (f *httpFlags) listen(ctx context.Context) (l net.Listener, at *url.URL, er
 		return nil, nil, fmt.Errorf("--http: %w", err)
 	}
 	at.Host = l.Addr().String()
-	l = netutil.LimitListener(l, httpConns*f.sessions)
 	if f.cert != "" {
 		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
 	}

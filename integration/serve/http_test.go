@@ -298,10 +298,75 @@ func TestHTTPNotBegun(t *testing.T) {
 		"--no-token":                           "go with --http",
 		"--http :0 --token-file /etc/hostname": "can be read by others",
 		"--http :0 --max-sessions 0":           "above 0",
+		"--http :0 --max-user-sessions 0":      "above 0",
+		"--http :0 --max-user-sessions 3":      "goes with --oauth-issuer",
 	} {
 		out, err := h.command(append([]string{"serve", "--root", dir}, strings.Fields(args)...)...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v: %s; want %q", args, err, out, want)
 		}
+	}
+}
+
+// Connections that show nothing hold nobody up, however many there are and whatever
+// they are at, and the log tells of them.
+func TestHTTPSilentConnections(t *testing.T) {
+	for name, shared := range map[string]bool{"own session": false, "shared session": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newHome(t)
+			dir := t.TempDir()
+			must(t, os.WriteFile(dir+"/a.txt", []byte("text"), 0o644))
+			var s *site
+			var at *log
+			if shared {
+				base := start(t, h.command("serve", "--root", "r="+dir, "--name", "base"))
+				t.Cleanup(func() {
+					_ = base.in.Close()
+					_ = base.cmd.Wait()
+				})
+				s = h.http("--session", "base", "--max-sessions", "8")
+			} else {
+				s = h.http("--root", "r="+dir, "--max-sessions", "8")
+				at = s.log
+			}
+			u, err := url.Parse(s.url)
+			must(t, err)
+			stop, flood := make(chan struct{}), sync.WaitGroup{}
+			defer flood.Wait()
+			defer close(stop)
+			flood.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if c, err := net.Dial("tcp", u.Host); err == nil {
+						defer c.Close()
+						if i%2 == 0 {
+							_, _ = io.WriteString(c, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+						}
+					}
+					time.Sleep(200 * time.Millisecond)
+				}
+			})
+			slow := make([]net.Conn, 60)
+			for i := range slow {
+				slow[i], err = net.Dial("tcp", u.Host)
+				must(t, err)
+				defer slow[i].Close()
+			}
+			// The oldest of them is closed before anybody's patience with it is over.
+			must(t, slow[0].SetReadDeadline(time.Now().Add(giveUp)))
+			if _, err := slow[0].Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+				t.Errorf("the oldest is open: %v", err)
+			}
+			for range 5 {
+				s.lives()
+			}
+			if at != nil {
+				s.logs("too many connections")
+			}
+		})
 	}
 }

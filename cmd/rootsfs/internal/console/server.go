@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/conns"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
@@ -28,6 +29,9 @@ const (
 	writeTimeout  = 30 * time.Second // without progress
 	idleTimeout   = 2 * time.Minute
 	graceful      = 2 * time.Second
+	// maxConns is how many connections there are at a time. A browser keeps six to a
+	// host, and a stream.
+	maxConns = 128
 )
 
 // Config is what a console is made of.
@@ -42,7 +46,7 @@ type Server struct {
 	hub     *live.Hub
 	access  *access
 	streams streams
-	conns   *conns
+	conns   *conns.Bound
 	search  chan struct{} // holds a token for each search that runs
 	l       net.Listener
 }
@@ -55,7 +59,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	addr := l.Addr().(*net.TCPAddr)
 	return &Server{
-		cfg: cfg, hub: &live.Hub{}, conns: newConns(),
+		cfg: cfg, hub: &live.Hub{}, conns: conns.New(maxConns, cfg.Log),
 		l:      &ownListener{Listener: l, log: cfg.Log, uid: uint32(os.Geteuid())},
 		search: make(chan struct{}, maxSearches),
 		access: &access{host: addr.String(), cookie: fmt.Sprintf("rootsfs-%d", addr.Port), now: time.Now},
@@ -78,10 +82,11 @@ func (s *Server) Serve(ctx context.Context) error {
 	defer cancel()
 	srv := &http.Server{
 		Handler: s.handler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeader, ConnState: s.conns.state, ConnContext: withConn,
-		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		MaxHeaderBytes: maxHeader,
+		ErrorLog:       slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
+		BaseContext:    func(net.Listener) context.Context { return ctx },
 	}
+	s.conns.Watch(srv)
 	failed := make(chan error, 2)
 	go func() { failed <- s.hub.Run(ctx) }()
 	go func() {
@@ -167,7 +172,7 @@ func (s *Server) members() http.Handler {
 			fail(w, http.StatusUnauthorized, "this browser is not let in; run: rootsfs console")
 			return
 		}
-		s.conns.trustOf(r)
+		s.conns.Trust(r)
 		m.ServeHTTP(w, r)
 	})
 }

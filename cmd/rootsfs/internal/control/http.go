@@ -30,16 +30,18 @@ const (
 // have it.
 type HTTPRequest struct {
 	ToolsRequest
-	ID        string   `json:"id"` // of the front end; nobody can guess it
-	Path      string   `json:"path"`
-	Token     string   `json:"token,omitempty"`
-	Hosts     []string `json:"hosts,omitempty"`
-	Origins   []string `json:"origins,omitempty"`
-	Sessions  int      `json:"sessions"`
-	Issuer    string   `json:"issuer,omitempty"`
-	Audiences []string `json:"audiences,omitempty"`
-	Scopes    []string `json:"scopes,omitempty"`
-	Resources []string `json:"resources,omitempty"`
+	ID       string   `json:"id"` // of the front end; nobody can guess it
+	Path     string   `json:"path"`
+	Token    string   `json:"token,omitempty"`
+	Hosts    []string `json:"hosts,omitempty"`
+	Origins  []string `json:"origins,omitempty"`
+	Sessions int      `json:"sessions"`
+	// UserSessions is how many of them one user of the issuer's has; 0: the default.
+	UserSessions int      `json:"user_sessions,omitempty"`
+	Issuer       string   `json:"issuer,omitempty"`
+	Audiences    []string `json:"audiences,omitempty"`
+	Scopes       []string `json:"scopes,omitempty"`
+	Resources    []string `json:"resources,omitempty"`
 }
 
 // Front is one front end of a session.

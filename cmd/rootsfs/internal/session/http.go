@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/conns"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 )
@@ -18,7 +20,7 @@ import (
 // Bounds of connections.
 const (
 	httpHeader   = 16 << 10
-	httpWithin   = 10 * time.Second // of the header
+	httpWithin   = 5 * time.Second // of the header
 	httpIdle     = 2 * time.Minute
 	httpGraceful = 3 * time.Second
 )
@@ -35,9 +37,11 @@ type Front struct {
 
 // NewFront makes a front end for clients as sessions of a subject. Close it.
 func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req control.HTTPRequest) (*Front, error) {
+	bound := conns.New(tools.SessionRequests*req.Sessions, s.log)
 	opt := tools.HTTPOptions{
 		Registry: s.reg, Subject: subject, Number: func() uint64 { return s.sharings.Add(1) },
-		Token: req.Token, Hosts: req.Hosts, Origins: req.Origins, Sessions: req.Sessions, Log: s.log,
+		Token: req.Token, Hosts: req.Hosts, Origins: req.Origins, Sessions: req.Sessions, UserSessions: req.UserSessions,
+		Admitted: bound.Trust, Log: s.log,
 	}
 	if req.Issuer != "" {
 		v, err := oauth.New(ctx, oauth.Config{Issuer: req.Issuer, Audiences: req.Audiences, Scopes: req.Scopes, Resources: req.Resources})
@@ -52,7 +56,9 @@ func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req contr
 	mux.Handle(req.Path, f.tools)
 	mux.Handle(oauth.WellKnown, f.tools.Metadata())
 	mux.Handle(oauth.WellKnown+req.Path, f.tools.Metadata())
-	f.http = &http.Server{Handler: mux, ReadHeaderTimeout: httpWithin, IdleTimeout: httpIdle, MaxHeaderBytes: httpHeader}
+	f.http = &http.Server{Handler: mux, ReadHeaderTimeout: httpWithin, IdleTimeout: httpIdle, MaxHeaderBytes: httpHeader,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
+	bound.Watch(f.http)
 	return f, nil
 }
 

@@ -1,0 +1,123 @@
+package tools_test
+
+import (
+	"bufio"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/tools"
+)
+
+// One subject of the issuer's does not take every session, nor every connection: it is
+// told which bound it has met, and so is the log; the others are served.
+func TestOAuthUserIsBounded(t *testing.T) {
+	var log lockedBuffer
+	_, site, i := trustingWith(t, tools.HTTPOptions{Sessions: 8, UserSessions: 3, Within: time.Hour, Log: slog.New(slog.NewJSONHandler(&log, nil))})
+	tokenOf := func(sub string) string { return i.Token(audience, m{"sub": sub, "scope": "files"}) }
+	var session string
+	for n := range 6 {
+		status, id := post(t, site, hello, with(tokenOf("alice"), ""))
+		if want := map[bool]int{true: 200, false: 429}[n < 3]; status != want {
+			t.Errorf("session %d of alice: %d, want %d", n+1, status, want)
+		}
+		if id != "" {
+			session = id
+		}
+	}
+	if status, _ := post(t, site, hello, with(tokenOf("bob"), "")); status != 200 {
+		t.Errorf("bob: %d", status)
+	}
+	// One that ends makes room.
+	if status, _ := post(t, site, "", func(r *http.Request) {
+		with(tokenOf("alice"), session)(r)
+		r.Method = http.MethodDelete
+	}); status != http.StatusNoContent {
+		t.Errorf("DELETE: %d", status)
+	}
+	for end := time.Now().Add(enough); ; time.Sleep(10 * time.Millisecond) { // it is closed beside
+		status, id := post(t, site, hello, with(tokenOf("alice"), ""))
+		if session = id; status == 200 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d: no room", status)
+		}
+	}
+	// Requests that are not whole stay under way.
+	half := func() {
+		c, err := net.Dial("tcp", site.Listener.Addr().String())
+		must(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+			"Accept: application/json, text/event-stream\r\nContent-Length: 10\r\n\r\n{", tokenOf("alice"))
+		must(t, err)
+	}
+	for range tools.SessionRequests * 3 {
+		half()
+	}
+	const list = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
+	for end := time.Now().Add(enough); ; time.Sleep(10 * time.Millisecond) { // until all of them have come
+		if status, _ := post(t, site, list, with(tokenOf("alice"), session)); status == http.StatusTooManyRequests {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("no bound of requests")
+		}
+		half() // this one may have taken the place of one of them
+	}
+	if status, _ := post(t, site, hello, with(tokenOf("bob"), "")); status != 200 {
+		t.Errorf("bob: %d", status)
+	}
+	for end := time.Now().Add(enough); ; time.Sleep(10 * time.Millisecond) {
+		said := log.String()
+		if strings.Contains(said, `\"oauth:alice\" has 3, the most of one user`) && strings.Contains(said, `\"oauth:alice\" has 12 requests under way`) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the log does not name the bounds:\n%s", said)
+		}
+	}
+}
+
+// A body that is too large by its own header is refused by that, not awaited.
+func TestHTTPTooLargeByItsHeader(t *testing.T) {
+	b := start(t, nil, nil)
+	site := b.site(tools.HTTPOptions{Within: time.Hour})
+	for _, session := range []string{"", "Mcp-Session-Id: x\r\n", "Mcp-Protocol-Version: 2026-07-28\r\n"} {
+		c, err := net.Dial("tcp", site.Listener.Addr().String())
+		must(t, err)
+		defer c.Close()
+		_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+			"Accept: application/json, text/event-stream\r\n%sContent-Length: 99999999999\r\n\r\n", token, session)
+		must(t, err)
+		must(t, c.SetReadDeadline(time.Now().Add(enough)))
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		must(t, err)
+		if res.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("%q: %s", session, res.Status)
+		}
+		_ = res.Body.Close()
+	}
+}
+
+// Who was let in is told of once for each request, and nobody else is.
+func TestHTTPAdmitted(t *testing.T) {
+	b := start(t, nil, nil)
+	admitted := make(chan *http.Request, 10)
+	site := b.site(tools.HTTPOptions{Admitted: func(r *http.Request) { admitted <- r }})
+	post(t, site, hello, func(r *http.Request) { r.Header.Del("Authorization") })
+	post(t, site, hello, func(r *http.Request) { r.Host = "evil.example" })
+	post(t, site, hello, func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") })
+	if n := len(admitted); n != 0 {
+		t.Errorf("%d of the refused", n)
+	}
+	post(t, site, hello, func(*http.Request) {})
+	if n := len(admitted); n != 1 {
+		t.Errorf("%d of one", n)
+	}
+}

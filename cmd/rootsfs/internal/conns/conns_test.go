@@ -1,0 +1,174 @@
+package conns
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	most   = 8
+	enough = 20 * time.Second // bounds what hangs
+)
+
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) lines() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Count(b.b.String(), "too many connections")
+}
+
+// lab is a server that trusts whoever asks for /member, and answers /stream with
+// something and then waits.
+type lab struct {
+	t    *testing.T
+	b    *Bound
+	addr string
+	log  *buffer
+}
+
+func newLab(t *testing.T) *lab {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &buffer{}
+	b := New(most, slog.New(slog.NewTextHandler(log, nil)))
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stranger" {
+			return
+		}
+		b.Trust(r)
+		if r.URL.Path == "/stream" {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}
+	})}
+	b.Watch(srv)
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	return &lab{t, b, l.Addr().String(), log}
+}
+
+func (l *lab) dial() net.Conn {
+	l.t.Helper()
+	c, err := net.Dial("tcp", l.addr)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetReadDeadline(time.Now().Add(enough))
+	return c
+}
+
+// ask sends a request, and reads the head of its answer.
+func (l *lab) ask(c net.Conn, path string) error {
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path); err != nil {
+		return err
+	}
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err == nil && path != "/stream" {
+		_ = res.Body.Close()
+	}
+	return err
+}
+
+func (l *lab) must(c net.Conn, path string) {
+	l.t.Helper()
+	if err := l.ask(c, path); err != nil {
+		l.t.Errorf("%s: %v", path, err)
+	}
+}
+
+// idle waits until n are between requests: the server notes it after the answer.
+func (l *lab) idle(n int) {
+	l.t.Helper()
+	for end := time.Now().Add(enough); ; time.Sleep(time.Millisecond) {
+		l.b.mu.Lock()
+		have := l.b.idle.Len()
+		l.b.mu.Unlock()
+		if have == n {
+			return
+		}
+		if time.Now().After(end) {
+			l.t.Fatalf("%d are idle, want %d", have, n)
+		}
+	}
+}
+
+// closed waits until the server has closed a connection.
+func closed(t *testing.T, c net.Conn) {
+	t.Helper()
+	_, err := c.Read(make([]byte, 1))
+	if ne, late := err.(net.Error); err == nil || late && ne.Timeout() {
+		t.Errorf("it is open: %v", err)
+	}
+}
+
+// Strangers crowd out strangers, the oldest first, at whatever they are, and not
+// those who were let in; the log is told, and not of each.
+func TestStrangers(t *testing.T) {
+	l := newLab(t)
+	stream, member := l.dial(), l.dial()
+	l.must(stream, "/stream")
+	l.must(member, "/member")
+	answered := l.dial()
+	l.must(answered, "/stranger") // which makes it none of those let in
+	half := l.dial()
+	if _, err := fmt.Fprint(half, "GET / HTTP/1.1\r\nX-Slow: "); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 * most {
+		l.dial()
+	}
+	closed(t, answered)
+	closed(t, half)
+	l.must(member, "/member")
+	fresh := l.dial()
+	l.must(fresh, "/member")
+	_ = stream.SetReadDeadline(time.Now())
+	if _, err := stream.Read(make([]byte, 1)); err == nil || !err.(net.Error).Timeout() {
+		t.Errorf("the stream has ended: %v", err)
+	}
+	if n := l.log.lines(); n < 1 || n > 10 {
+		t.Errorf("%d lines in the log", n)
+	}
+}
+
+// Where all were let in, one that is idle goes; where all of those are in use, the one
+// that came last.
+func TestMembers(t *testing.T) {
+	l := newLab(t)
+	var all []net.Conn
+	for range most {
+		c := l.dial()
+		l.must(c, "/member")
+		all = append(all, c)
+		l.idle(len(all))
+	}
+	for _, c := range all {
+		l.must(l.dial(), "/stream")
+		closed(t, c)
+	}
+	for range 3 {
+		closed(t, l.dial())
+	}
+}
