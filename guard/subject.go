@@ -3,12 +3,26 @@ package guard
 import (
 	"fmt"
 	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Subject is the server a grant is for; "" is every caller of the session. One
 // that is served several sessions at a time has a subject for each of them (see
 // InSession).
 type Subject string
+
+// longestSubject is the length of a subject's name, bytes.
+const longestSubject = 255
+
+// Named reports whether this is a name that a person can know a subject by, and no
+// other subject's by the look of it: 1 to 255 bytes of UTF-8 of which every character
+// is seen (names.Shows), without a space at either end, and not "*", which stands for
+// all. A registry takes any text; those who let strangers choose one check it.
+func (s Subject) Named() bool {
+	text := string(s)
+	return text != "" && len(text) <= longestSubject && text != "*" && names.Shows(text) && text == strings.TrimSpace(text)
+}
 
 // inSession stands between the name of a subject and the number of its session.
 const inSession = "#"

@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -108,4 +109,19 @@ func TestSessionsShareTheirSubjectsBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantKind(t, s.as(t, "serve#1", "all", names.OpRead), 0)
+}
+
+// A subject's name is seen as it is.
+func TestSubjectNamed(t *testing.T) {
+	long := strings.Repeat("a", 255)
+	for _, name := range []string{"a", "serve#1", "auth0|12 3", `CORP\alice`, "o'\"x\"", "ärger", "日本", "a*", long} {
+		if !guard.Subject(name).Named() {
+			t.Errorf("%q is none", name)
+		}
+	}
+	for _, name := range []string{"", " ", "*", " a", "a ", "a\nb", "a\x00", "\x1b[1m", "al\u202eice", "a\u200bb", "a\u2028b", "a\u00a0b", "\ufeffa", "a\xff", long + "a"} {
+		if guard.Subject(name).Named() {
+			t.Errorf("%q is one", name)
+		}
+	}
 }

@@ -261,6 +261,12 @@ func Escape(s string) string {
 	return b.String()
 }
 
+// Shows reports whether a text is UTF-8 of which a person sees every character: Escape
+// would change none of it but a backslash or a quotation mark.
+func Shows(s string) bool {
+	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !showable(r) }) < 0
+}
+
 // showable excludes format characters (category Cf holds the bidirectional
 // controls and zero-width characters) and every kind of separator but space.
 func showable(r rune) bool {

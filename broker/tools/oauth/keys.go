@@ -46,14 +46,14 @@ func (k *keys) init(url string, client *http.Client) {
 	k.pace = rate.NewLimiter(rate.Every(fetchEvery), fetchAtOnce)
 }
 
-// open reads a token's claims if a key of the issuer's signed it.
-func (k *keys) open(ctx context.Context, t *jwt.JSONWebToken, c *claims) bool {
+// signed reports whether a key of the issuer's signed a token.
+func (k *keys) signed(ctx context.Context, t *jwt.JSONWebToken) bool {
 	h := t.Headers[0]
 	list, at := k.now()
 	if time.Since(at) > keysFresh {
 		list, at = k.newer(ctx, at)
 	}
-	if opens(list, &h, t, c) {
+	if opens(list, &h, t) {
 		return true
 	}
 	// The issuer may have changed its keys. Not so for a token whose key is known,
@@ -64,11 +64,11 @@ func (k *keys) open(ctx context.Context, t *jwt.JSONWebToken, c *claims) bool {
 		}
 	}
 	list, _ = k.newer(ctx, at)
-	return opens(list, &h, t, c)
+	return opens(list, &h, t)
 }
 
 // opens tries the keys that a token may have been signed with.
-func opens(list []jose.JSONWebKey, h *jose.Header, t *jwt.JSONWebToken, c *claims) bool {
+func opens(list []jose.JSONWebKey, h *jose.Header, t *jwt.JSONWebToken) bool {
 	tried := 0
 	for i := range list {
 		key := &list[i]
@@ -78,8 +78,7 @@ func opens(list []jose.JSONWebKey, h *jose.Header, t *jwt.JSONWebToken, c *claim
 		if tried++; tried > maxTried {
 			return false
 		}
-		*c = claims{}
-		if t.Claims(key.Key, c) == nil {
+		if t.Claims(key.Key) == nil { // which reads none of them yet
 			return true
 		}
 	}

@@ -4,13 +4,16 @@
 //
 // It promises that a token is taken only if it is a JWT that a key of the issuer's
 // signed with an algorithm of a list that has neither "none" nor secrets in it, is of
-// that issuer, for one of this server's audiences, names a subject, and is within its
-// time; that keys and metadata come over https alone, unless the issuer is on the
+// that issuer, for one of this server's audiences, names a subject (guard.Subject.Named),
+// and is within its time; that one which is called an access token (typ at+jwt) has what
+// RFC 9068 requires, and one which is called nothing has no claim that only ID tokens of
+// OpenID Connect have (nonce, at_hash, c_hash, s_hash); that keys and metadata come over https alone, unless the issuer is on the
 // loopback; that new keys of the issuer are found, and old ones forgotten, and that no
 // stream of forged tokens makes it ask the issuer more often than every few seconds.
 //
 // It does not promise to notice that the issuer withdrew a token before its time:
-// tokens are to be short-lived. Opaque tokens, which would have to be shown to the
+// tokens are to be short-lived. Nor can it tell an ID token that has none of those claims
+// and is for an audience of this server's: Scopes do, of which ID tokens have none. Opaque tokens, which would have to be shown to the
 // issuer, are refused.
 package oauth
 
@@ -19,6 +22,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -26,12 +30,12 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/modelcontextprotocol/go-sdk/auth"
 
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -147,6 +151,11 @@ type claims struct {
 	Scp    words  `json:"scp"`
 	Client string `json:"client_id"`
 	Azp    string `json:"azp"`
+	// What ID tokens have and access tokens have not.
+	Nonce  json.RawMessage `json:"nonce"`
+	AtHash json.RawMessage `json:"at_hash"`
+	CHash  json.RawMessage `json:"c_hash"`
+	SHash  json.RawMessage `json:"s_hash"`
 }
 
 // words is a list, or a text with spaces.
@@ -164,8 +173,8 @@ func (w *words) UnmarshalJSON(b []byte) error {
 
 // Verify implements auth.TokenVerifier. UserID of the result tells both the subject
 // and its client, so that a session can be bound to them; Subject tells the first.
-// Every error is an auth.ErrInvalidToken, whose text names the reason and nothing of
-// the token's.
+// Every error is an auth.ErrInvalidToken, whose text names the reason, and nothing of
+// the token's but a subject that is no name, escaped.
 func (v *Verifier) Verify(ctx context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
 	bad := func(why string) (*auth.TokenInfo, error) { return nil, fmt.Errorf("%w: %s", auth.ErrInvalidToken, why) }
 	if len(token) > maxToken {
@@ -175,26 +184,19 @@ func (v *Verifier) Verify(ctx context.Context, token string, _ *http.Request) (*
 	if err != nil || len(t.Headers) != 1 {
 		return bad("it is no JWT with a signature of an accepted algorithm")
 	}
-	if !accessToken(t.Headers[0].ExtraHeaders[jose.HeaderType]) {
+	typed, ok := accessToken(t.Headers[0].ExtraHeaders[jose.HeaderType])
+	if !ok {
 		return bad("its type is not that of an access token")
 	}
-	var c claims
-	if !v.keys.open(ctx, t, &c) {
+	if !v.keys.signed(ctx, t) {
 		return bad("no key of the issuer's signed it")
 	}
-	switch err := c.ValidateWithLeeway(jwt.Expected{Issuer: v.cfg.Issuer, AnyAudience: v.cfg.Audiences}, Skew); {
-	case errors.Is(err, jwt.ErrInvalidIssuer):
-		return bad("it is of another issuer")
-	case errors.Is(err, jwt.ErrInvalidAudience):
-		return bad("it is for another audience")
-	case errors.Is(err, jwt.ErrExpired):
-		return bad("it has expired")
-	case err != nil:
-		return bad("it is not valid yet")
-	case c.Expiry == nil:
-		return bad("it does not expire")
-	case c.Subject == "" || len(c.Subject) > maxSubject || !utf8.ValidString(c.Subject) || strings.IndexFunc(c.Subject, unicode.IsControl) >= 0:
-		return bad("its subject is missing, too long, or no text")
+	c, why := read(t)
+	if why == "" {
+		why = v.wrong(c, typed)
+	}
+	if why != "" {
+		return bad(why)
 	}
 	if c.Client == "" {
 		c.Client = c.Azp
@@ -205,6 +207,55 @@ func (v *Verifier) Verify(ctx context.Context, token string, _ *http.Request) (*
 	}, nil
 }
 
+// wrong says why claims are not those of a token for this server; "" if they are.
+func (v *Verifier) wrong(c *claims, typed bool) string {
+	switch err := c.ValidateWithLeeway(jwt.Expected{Issuer: v.cfg.Issuer, AnyAudience: v.cfg.Audiences}, Skew); {
+	case errors.Is(err, jwt.ErrInvalidIssuer):
+		return "it is of another issuer"
+	case errors.Is(err, jwt.ErrInvalidAudience):
+		return "it is for another audience"
+	case errors.Is(err, jwt.ErrExpired):
+		return "it has expired"
+	case err != nil:
+		return "it is not valid yet"
+	case c.Expiry == nil:
+		return "it does not expire"
+	case c.Subject == "":
+		return "its subject is missing"
+	case len(c.Subject) > maxSubject:
+		return fmt.Sprintf("its subject is longer than %d bytes", maxSubject)
+	case !guard.Subject(c.Subject).Named():
+		return "its subject " + names.QuoteShort(c.Subject) + " is no name: control or invisible characters, a space at an end, or * alone"
+	case strings.IndexFunc(c.Client+c.Azp, unicode.IsControl) >= 0:
+		return "its client_id or azp has control characters" // UserID is of two parts
+	case typed && (c.Client == "" || c.IssuedAt == nil || c.ID == ""):
+		return "it is of the type at+jwt and lacks client_id, iat or jti (RFC 9068, 2.2)"
+	case !typed && c.identifies():
+		return "it is an ID token, which tells a client who logged in: send the access token"
+	}
+	return ""
+}
+
+// read reads the claims of a token whose signature was verified, or says what is wrong
+// with them.
+func read(t *jwt.JSONWebToken) (c *claims, why string) {
+	var all map[string]json.RawMessage
+	if err := t.UnsafeClaimsWithoutVerification(&all); err != nil {
+		return nil, "its claims are no JSON object"
+	}
+	c = &claims{}
+	if t.UnsafeClaimsWithoutVerification(c) == nil {
+		return c, ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		one, err := json.Marshal(map[string]json.RawMessage{name: all[name]})
+		if err == nil && json.Unmarshal(one, &claims{}) != nil {
+			return nil, "its claim " + names.QuoteShort(name) + " is not of the form that RFC 7519 or 9068 gives it"
+		}
+	}
+	return nil, "its claims are malformed"
+}
+
 const subjectKey = "sub"
 
 // Subject is whom a token that was verified is of.
@@ -213,13 +264,25 @@ func Subject(info *auth.TokenInfo) string {
 	return s
 }
 
-// accessToken reports whether a token of this type (typ) may be one: what the issuer
-// signed for another purpose, such as an event, is none.
-func accessToken(typ any) bool {
-	text, ok := typ.(string)
+// accessToken reports whether a token of this type (typ) may be one, and whether that
+// says so (RFC 9068): what the issuer signed for another purpose, such as an event, is
+// none. Many issuers give their access tokens no type, or that of every JWT.
+func accessToken(typ any) (typed, ok bool) {
+	text, is := typ.(string)
 	if typ == nil {
-		return true
+		return false, true
 	}
 	text = strings.TrimPrefix(strings.ToLower(text), "application/")
-	return ok && (text == "at+jwt" || text == "jwt")
+	return text == "at+jwt", is && (text == "at+jwt" || text == "jwt")
+}
+
+// identifies reports whether the claims are those of an ID token (OpenID Connect Core,
+// 2 and 3.3.2.11): its audience is the client, which may be called as this server is.
+func (c *claims) identifies() bool {
+	for _, only := range []json.RawMessage{c.Nonce, c.AtHash, c.CHash, c.SHash} {
+		if only != nil {
+			return true
+		}
+	}
+	return false
 }

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -150,10 +148,18 @@ const maxSubject = 255
 
 // checkSubject refuses what no server is called.
 func checkSubject(s string) error {
-	if s == "" || len(s) > maxSubject || !utf8.ValidString(s) || strings.IndexFunc(s, unicode.IsControl) >= 0 {
-		return fmt.Errorf("%s is no name of a server: write 1 to %d bytes without control characters, or leave the key out for every server", names.Quote(s), maxSubject)
+	if !guard.Subject(s).Named() {
+		return fmt.Errorf("%s is no name of a server: write 1 to %d bytes without control or invisible characters, no space at either end, or leave the key out for every server", names.Quote(s), maxSubject)
 	}
 	return nil
+}
+
+// checkSubjects is checkSubject where "*" stands for all.
+func checkSubjects(s string) error {
+	if s == "*" {
+		return nil
+	}
+	return checkSubject(s)
 }
 
 // CheckSubject refuses a server's name that the configuration would refuse.

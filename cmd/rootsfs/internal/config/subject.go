@@ -15,7 +15,7 @@ import (
 func readSubjects(blocks []table) map[guard.Subject]guard.Quota {
 	out := map[guard.Subject]guard.Quota{}
 	for _, t := range blocks {
-		name := guard.Subject(t.word("name", checkSubject))
+		name := guard.Subject(t.word("name", checkSubjects))
 		var q guard.Quota
 		q.MaxFile, _ = t.size("max_file")
 		q.MaxWritten, _ = t.size("max_written")
