@@ -97,6 +97,7 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 		}
 		defer done()
 		n, err := write(l, fd, src, off, appending, w)
+		f.t.grew(l, fd, f.at.ID)
 		return n, int64(n), err
 	})
 	f.wrote.Add(int64(n))
@@ -213,7 +214,9 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 			}
 			defer unlock()
 		}
-		return none, req.Bytes, beneath.Fallocate(fd, mode, off, length)
+		err = beneath.Fallocate(fd, mode, off, length)
+		f.t.grew(l, fd, f.at.ID)
+		return none, req.Bytes, err
 	})
 	return err
 }
@@ -266,6 +269,7 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 			return 0, 0, err
 		}
 		n, err := beneath.CopyFileRange(fd, offIn, outFD, offOut, int(n))
+		f.t.grew(l, outFD, out.at.ID)
 		return int64(n), int64(n), err
 	}
 	var done int64

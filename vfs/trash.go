@@ -27,7 +27,8 @@ import (
 //   - A file that is truncated to nothing is copied, by reference where the file
 //     system can.
 //
-// What is larger than the whole trash may be is not kept, and the record says so;
+// What takes more of the disk than nine tenths of what the trash may is not kept, and
+// the record says so;
 // if a file that fits cannot be kept, the operation is refused. What is kept counts
 // towards no quota: the trash has a bound of its own, beyond which the oldest goes.
 //
@@ -114,14 +115,30 @@ func (b *bin) note(rel string) (id string, err error) {
 
 // drop removes an entry. One that is gone already is as it should be.
 func (b *bin) drop(id string) {
+	b.t.bins.growing.drop(b.id, id)
 	_ = beneath.Unlink(b.d, id)
 	_ = beneath.Unlink(b.d, id+noteSuffix)
 }
 
-// kept ends the keeping of an entry.
-func (b *bin) kept(id string, size int64) {
+// kept ends the keeping of an entry. written says that it may still be written: it
+// has been given a place in the trash, and was not copied.
+func (b *bin) kept(id string, info *Info, written bool) {
 	b.l.Remark("kept in the trash as " + id)
+	size := b.usage(info)
+	if written && info.IsRegular() && (info.Nlink > 1 || b.t.writers.writing(info.ID())) &&
+		!b.t.bins.growing.add(info.ID(), keptOpen{bin: b.id, entry: id, counted: size}) {
+		b.lookSoon()
+	}
 	b.added(size)
+}
+
+// tooLarge reports whether a file is too large to be kept, and says so in the record.
+func (b *bin) tooLarge(info *Info) bool {
+	if b.usage(info) <= b.largest() {
+		return false
+	}
+	b.l.Remark("not kept: it is larger than the trash may be")
+	return true
 }
 
 // unlink removes the name of what is no directory; rel is its path.
@@ -130,7 +147,7 @@ func (b *bin) unlink(d beneath.Dir, name, rel string) error {
 		return beneath.Unlink(d, name)
 	}
 	info, err := beneath.StatIn(d, name)
-	if err != nil || info.IsDir() {
+	if err != nil || info.IsDir() || b.tooLarge(&info) {
 		return beneath.Unlink(d, name) // which says what is wrong
 	}
 	id, err := b.note(rel)
@@ -160,7 +177,9 @@ func (b *bin) unlink(d beneath.Dir, name, rel string) error {
 		}
 		return unix.EISDIR
 	}
-	b.kept(id, got.Size)
+	if err == nil {
+		b.kept(id, &got, true)
+	}
 	return nil
 }
 
@@ -186,7 +205,7 @@ func (b *bin) keep(d beneath.Dir, name, rel string) (undo func(), err error) {
 	}
 	defer beneath.Close(fd)
 	info, err := beneath.Stat(fd)
-	if err != nil || info.IsDir() {
+	if err != nil || info.IsDir() || b.tooLarge(&info) {
 		return nothing, err
 	}
 	id, err := b.note(rel)
@@ -196,7 +215,7 @@ func (b *bin) keep(d beneath.Dir, name, rel string) (undo func(), err error) {
 	_, err = beneath.Link(fd, b.d, id, beneath.Owner{})
 	switch err { //nolint:errorlint // bare errno
 	case nil:
-		b.kept(id, info.Size)
+		b.kept(id, &info, true)
 		return func() { b.drop(id) }, nil
 	case unix.EXDEV, unix.EPERM, unix.EMLINK, unix.EOPNOTSUPP, unix.ENOSYS:
 		if info.IsRegular() {
@@ -270,9 +289,8 @@ func (b *bin) empties(fd int, rel string) error {
 // copied copies a file to the entry id, which has its note.
 func (b *bin) copied(fd int, info *Info, id string) (undo func(), err error) {
 	undo = func() { b.drop(id) }
-	if info.Size > b.size {
+	if b.tooLarge(info) {
 		undo()
-		b.l.Remark("not kept: it is larger than the trash may be")
 		return func() {}, nil
 	}
 	in, err := beneath.Reopen(fd, unix.O_RDONLY)
@@ -296,7 +314,10 @@ func (b *bin) copied(fd int, info *Info, id string) (undo func(), err error) {
 		undo()
 		return nil, err
 	}
-	b.kept(id, info.Size)
+	if now, err := beneath.Stat(out); err == nil {
+		*info = now
+	}
+	b.kept(id, info, false)
 	return undo, nil
 }
 

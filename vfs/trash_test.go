@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -220,6 +221,110 @@ func TestTrashIsBounded(t *testing.T) {
 	old.must(old.t.Unlink(bg, who, old.at(""), "b"))
 	old.must(old.t.TrashPrune(bg, "code"))
 	old.wantKept("b=text")
+}
+
+// total is what the files of the trash take of the disk, and which of the names are
+// among them.
+func (b *bed) total(of ...string) (bytes int64, there []string) {
+	b.Helper()
+	for _, e := range second2(b.t.TrashList(bg, "code")) {
+		var st unix.Stat_t
+		b.must(unix.Stat(b.host(guard.TrashName+"/"+e.ID), &st))
+		bytes += st.Blocks * 512
+		if slices.Contains(of, e.Path) {
+			there = append(there, e.Path)
+		}
+	}
+	return bytes, there
+}
+
+// What grows after it was removed counts at once, however it grows: through a
+// descriptor, or by another name that it has. One that becomes larger than the whole
+// trash may be goes, and nothing else.
+func TestTrashCountsWhatGrows(t *testing.T) {
+	const bound, piece = 1 << 20, 64 << 10
+	text := strings.Repeat("x", piece)
+	grow := map[string]func(b *bed) (write func(off int64) error){
+		"descriptor": func(b *bed) func(int64) error {
+			f := b.open("big", unix.O_WRONLY)
+			b.Cleanup(f.Close)
+			b.must(b.t.Unlink(bg, who, b.at(""), "big"))
+			return func(off int64) error { return b.write(f, text, off) }
+		},
+		"replaced": func(b *bed) func(int64) error {
+			f := b.open("big", unix.O_WRONLY)
+			b.Cleanup(f.Close)
+			b.put("other", "x")
+			b.must(b.t.Rename(bg, who, b.at(""), "other", b.at(""), "big", 0))
+			return func(off int64) error { return b.write(f, text, off) }
+		},
+		"allocated": func(b *bed) func(int64) error {
+			f := b.open("big", unix.O_WRONLY)
+			b.Cleanup(f.Close)
+			b.must(b.t.Unlink(bg, who, b.at(""), "big"))
+			return func(off int64) error { return f.Allocate(bg, who, 0, off, piece) }
+		},
+		"second name": func(b *bed) func(int64) error {
+			b.must(os.Link(b.host("big"), b.host("second")))
+			b.must(b.t.Unlink(bg, who, b.at(""), "big"))
+			return func(off int64) error {
+				_, _, err := b.t.WriteRange(bg, who, b.path("second"), []byte(text), vfs.WriteHow{Off: off})
+				return err
+			}
+		},
+	}
+	for name, begin := range grow {
+		t.Run(name, func(t *testing.T) {
+			b := trashBed(t, false, guard.Trash{Size: bound})
+			b.put("old", strings.Repeat("o", bound/2))
+			b.must(b.t.Unlink(bg, who, b.at(""), "old"))
+			b.put("young", strings.Repeat("y", bound/4))
+			b.must(b.t.Unlink(bg, who, b.at(""), "young"))
+			b.put("big", "x")
+			write := begin(b)
+			for off := int64(0); off < 13*piece; off += piece {
+				b.must(write(off))
+				if n, _ := b.total(); n > bound+piece {
+					t.Fatalf("the trash takes %d bytes, %d are its bound", n, bound)
+				}
+			}
+			if _, there := b.total("old", "young", "big"); !slices.Equal(there, []string{"big"}) {
+				t.Errorf("when it fills the trash the others go: there is %q", there)
+			}
+			b.put("last", "z")
+			b.must(b.t.Unlink(bg, who, b.at(""), "last"))
+			for off := int64(13 * piece); off <= bound; off += piece {
+				b.must(write(off))
+			}
+			if _, there := b.total("big", "last"); !slices.Equal(there, []string{"last"}) {
+				t.Errorf("what outgrew the trash goes alone: there is %q", there)
+			}
+		})
+	}
+}
+
+// A file that is long and takes nothing of the disk drives nothing out of the trash.
+func TestTrashCountsNoHoles(t *testing.T) {
+	const bound = 1 << 20
+	b := trashBed(t, false, guard.Trash{Size: bound})
+	b.put("precious", strings.Repeat("p", bound/2))
+	b.must(b.t.Unlink(bg, who, b.at(""), "precious"))
+	for i := range 5 {
+		b.put("hole", "")
+		b.must(os.Truncate(b.host("hole"), bound-1+int64(i)*bound))
+		b.must(b.t.Unlink(bg, who, b.at(""), "hole"))
+	}
+	b.must(b.t.TrashPrune(bg, "code"))
+	if _, there := b.total("precious"); len(there) != 1 {
+		t.Error("it was driven out")
+	}
+	// What does take more than there is room for drives nothing out either.
+	b.put("huge", strings.Repeat("h", bound+1<<16))
+	b.must(b.t.Unlink(bg, who, b.at(""), "huge"))
+	b.must(b.t.TrashPrune(bg, "code"))
+	if _, there := b.total("precious", "huge"); !slices.Equal(there, []string{"precious"}) {
+		t.Errorf("there is %q", there)
+	}
 }
 
 // What is truncated costs the trash no more of the disk than it did: a server that

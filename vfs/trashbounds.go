@@ -14,6 +14,8 @@ import (
 
 // bins are what is known of the trashes, by the identity of their directories.
 type bins struct {
+	growing growing
+
 	mu   sync.Mutex // guards the field below and what it holds
 	open map[guard.Identity]*binState
 }
@@ -22,6 +24,16 @@ type binState struct {
 	bytes  int64
 	looked time.Time // zero: never
 	busy   bool
+}
+
+// lookSoon has the trash searched when the next entry comes to it.
+func (b *bin) lookSoon() {
+	s := &b.t.bins
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.open[b.id]; st != nil {
+		st.looked = time.Time{}
+	}
 }
 
 // lookEvery is how often a trash in use is searched for what is too old.
@@ -55,9 +67,14 @@ func (b *bin) added(size int64) {
 	s.mu.Unlock()
 }
 
+// largest is what a file may take of the disk to be kept: what is left of it when it
+// has driven out everything else, see prune.
+func (b *bin) largest() int64 { return b.size - b.size/10 - entryCost }
+
 // prune removes the oldest entries until nothing is too old, and what is left is
 // within the bound: then a tenth below it, so that this is not done for each
-// entry. It returns what is left, in bytes.
+// entry. What has become too large to be kept goes first, and alone.
+// It returns what is left, in bytes.
 func (b *bin) prune() (left int64, err error) {
 	ids, err := b.ids()
 	if err != nil {
@@ -67,7 +84,14 @@ func (b *bin) prune() (left int64, err error) {
 	for i, id := range ids {
 		sizes[i] = entryCost
 		if info, err := beneath.StatIn(b.d, id); err == nil {
-			sizes[i] += info.Size
+			size := b.usage(&info)
+			if size > b.largest() {
+				b.drop(id)
+				sizes[i] = 0
+				continue
+			}
+			b.t.bins.growing.counts(info.ID(), b.id, size)
+			sizes[i] += size
 		}
 		left += sizes[i]
 	}

@@ -289,6 +289,7 @@ func (o *overwriting) run(data []byte) (written, error) {
 	}
 	defer o.t.writers.end(id)
 	err = o.write(fd, data)
+	o.t.grew(o.l, fd, id)
 	if err != nil && made && o.wrote.Load() == 0 {
 		_ = beneath.Unlink(d, base) // nothing came of it
 	}
