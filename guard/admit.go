@@ -260,6 +260,9 @@ func (l *Lease) Dead() <-chan struct{} { return l.root.dead }
 // Timeout is how long the operation may take.
 func (l *Lease) Timeout() time.Duration { return l.policy.timeout() }
 
+// Began is when the operation was put to the gate.
+func (l *Lease) Began() time.Time { return l.start }
+
 // Epoch is the grant's lifetime number.
 func (l *Lease) Epoch() uint64 { return l.root.epoch }
 

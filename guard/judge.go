@@ -317,6 +317,12 @@ func (l *Lease) judgeHeld() error {
 	return nil
 }
 
+// JudgeNow judges an open file by the path below the root that it has now.
+func (l *Lease) JudgeNow(a Access, rel string) error {
+	v, _ := l.effect(rel)
+	return refusal(a, v)
+}
+
 func (l *Lease) heldVerdict(h *Hold) pattern.Verdict {
 	switch {
 	case h == nil:

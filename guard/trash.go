@@ -44,10 +44,24 @@ func (t Trash) Bounds() (size int64, age time.Duration) {
 	return size, age
 }
 
-// keeps refuses a promise that cannot be kept: a trash of a single file that may be
-// changed.
+// TrashKeeper is a Source that knows whether it could keep a trash.
+type TrashKeeper interface {
+	// KeepsTrash says what is in the way of it, nil if nothing is.
+	KeepsTrash() error
+}
+
+// keeps refuses a promise that cannot be kept, where something may be removed: a
+// trash of a single file, or one in the place of which there is something else.
 func (t Trash) keeps(src Source, resolved string, rights Rights) error {
-	if !t.On || src.File() == "" || !rights.Mutating() {
+	if !t.On || !rights.Mutating() {
+		return nil
+	}
+	if src.File() == "" {
+		if k, ok := src.(TrashKeeper); ok {
+			if err := k.KeepsTrash(); err != nil {
+				return &Error{Kind: names.Reason(err), Err: fmt.Errorf("%s cannot have a trash: %w", names.Quote(resolved), err)}
+			}
+		}
 		return nil
 	}
 	return &Error{Kind: names.Invalid, Err: fmt.Errorf("%s is a single file, and such a root has no trash: "+

@@ -260,6 +260,9 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 			}
 			defer out.leave()
 		}
+		if err := out.judgeNow(l, outFD, guard.ToChange); err != nil {
+			return 0, 0, err
+		}
 		done, err := out.lend(ctx, l)
 		if err != nil {
 			return 0, 0, err
@@ -308,6 +311,9 @@ func copyOnce(ctx context.Context, f *File, req guard.Request, g func(l *guard.L
 				return 0, 0, err
 			}
 			defer f.leave()
+		}
+		if err := f.judgeNow(l, f.fd, guard.ToRead); err != nil {
+			return 0, 0, err
 		}
 		return g(l, f.fd)
 	})

@@ -176,6 +176,14 @@ func TestTrashOfSomebodyElse(t *testing.T) {
 		b.must(make(b.host(guard.TrashName)))
 		b.wantKind(b.t.Unlink(bg, who, b.at(""), "a"), names.Permission)
 		b.contents("a", "text")
+		// Who would grant it with a trash is told at once; without, or where nothing may
+		// be removed, it is no matter.
+		for _, p := range []guard.Policy{{Rights: guard.ReadWrite, Trash: guard.Trash{On: true}}, {Rights: guard.ReadOnly, Trash: guard.Trash{On: true}}, {Rights: guard.ReadWrite}} {
+			_, err := guard.NewRegistry(guard.Config{Opener: vfs.Opener()}).Grant(bg, guard.Grant{Root: "again", Dir: b.src, Policy: p, Origin: "test"})
+			if bad := p.Trash.On && p.Rights.Mutating(); bad != (names.Reason(err) == names.Permission) || !bad && err != nil {
+				t.Errorf("%s: %+v: %v", what, p, err)
+			}
+		}
 	}
 	if left, err := os.ReadDir(b.host("other")); err != nil || len(left) > 0 {
 		t.Error("something was put where the link leads")

@@ -66,6 +66,8 @@ func TestRunInProcess(t *testing.T) {
 		{"trash frobnicate", exitUsage, "", "rootsfs: unknown command \"frobnicate\"; see: rootsfs trash --help\n"},
 		{"trash empty", exitUsage, "", "rootsfs: name what to remove for good, or use --all or --older-than; see: rootsfs trash list\n"},
 		{"trash empty --all x", exitUsage, "", "rootsfs: ids, --all and --older-than contradict each other: use one of them\n"},
+		{"roots add --trash-age 0 x", exitUsage, "", "rootsfs: --trash-size and --trash-age say nothing without --trash: write it, too\n"},
+		{"roots add --trash --trash-age 0 x", exitUsage, "", "rootsfs: --trash-age 0s: write a duration from 1s to 8760h0m0s, such as 72h\n"},
 		{"roots add --trash-size 1G x", exitUsage, "", "rootsfs: --trash-size and --trash-age say nothing without --trash: write it, too\n"},
 		{"config frobnicate", exitUsage, "", "rootsfs: unknown command \"frobnicate\"; see: rootsfs config --help\n"},
 		{"config schema", exitOK, "draft/2020-12/schema", ""},

@@ -21,12 +21,14 @@ import (
 // trashFlags are the flags about keeping what is removed, which `mount`, `run` and
 // `roots add` share.
 type trashFlags struct {
+	fs   *pflag.FlagSet
 	on   bool
 	size string
 	age  time.Duration
 }
 
 func (f *trashFlags) add(fs *pflag.FlagSet) {
+	f.fs = fs
 	fs.BoolVar(&f.on, "trash", false, "keep what is removed, replaced or truncated, in "+guard.TrashName+" of the root (see: rootsfs trash)")
 	fs.StringVar(&f.size, "trash-size", "", "`size` of what is kept, per root; the oldest goes when there is more (default 1G)")
 	fs.DurationVar(&f.age, "trash-age", 0, "remove what is kept after this `duration` (default 720h)")
@@ -34,14 +36,15 @@ func (f *trashFlags) add(fs *pflag.FlagSet) {
 
 func (f *trashFlags) trash() (guard.Trash, error) {
 	t := guard.Trash{On: f.on, Age: f.age}
+	aged := f.fs.Changed("trash-age")
 	var err error
 	if t.Size, err = parseSize(f.size); err != nil {
 		return t, usage(fmt.Errorf("--trash-size: %w", err))
 	}
 	switch {
-	case !f.on && (f.size != "" || f.age != 0):
+	case !f.on && (f.fs.Changed("trash-size") || aged):
 		return t, usage(errors.New("--trash-size and --trash-age say nothing without --trash: write it, too"))
-	case f.age < 0 || f.age != 0 && f.age < time.Second || f.age > config.MaxIdle:
+	case aged && (f.age < time.Second || f.age > config.MaxIdle):
 		return t, usage(fmt.Errorf("--trash-age %v: write a duration from 1s to %v, such as 72h", f.age, config.MaxIdle))
 	}
 	return t, nil

@@ -144,6 +144,14 @@ func readableFile(dirfd int, base string) error {
 	return unix.Close(rd)
 }
 
+// Deleted is what the kernel writes behind the path of a file that has lost the name
+// it was opened by.
+const Deleted = " (deleted)"
+
+// PathOf asks the kernel for the path by which what a descriptor refers to was opened,
+// as it is now, on the host. It is not for the eyes of a server.
+func PathOf(fd int) (string, error) { return fdPath(fd) }
+
 // fdPath asks the kernel where a descriptor lies.
 func fdPath(fd int) (string, error) {
 	p, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))

@@ -10,7 +10,7 @@ import (
 )
 
 // errTrash refuses a trash that somebody else has made, or may look into.
-var errTrash = errors.New("the root's trash is not a directory of the owner's own, with mode 0700: rename what has its name")
+var errTrash = errors.New("the root's trash is not a directory of the owner's own, with mode 0700: rename what is called " + guard.TrashName + " there, or do without a trash")
 
 // Trash opens the directory in which a root keeps what was removed; root is the
 // descriptor of the root's directory (Lease.Trash). It is made if make is set,
@@ -40,6 +40,20 @@ func Trash(root int, make bool) (Dir, Info, error) {
 		return Dir{}, Info{}, &guard.Error{Kind: names.Permission, Err: errTrash}
 	}
 	return d, info, nil
+}
+
+var _ guard.TrashKeeper = (*source)(nil)
+
+// KeepsTrash implements guard.TrashKeeper.
+func (s *source) KeepsTrash() error {
+	d, _, err := Trash(s.fd, false)
+	if err == nil {
+		d.Close()
+	}
+	if err == unix.ENOENT {
+		return nil // it is made when it is needed
+	}
+	return err
 }
 
 // EachName calls f with every name in a directory but "." and "..".

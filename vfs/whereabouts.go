@@ -1,0 +1,114 @@
+package vfs
+
+import (
+	"strings"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// An open file was judged by the name it was opened by. The host may have given it
+// another since: an editor writes a temporary file and renames it, a person moves one
+// away. So what reads or writes an open file in a root with patterns looks, now and
+// then, at what the file is called, and is judged by that. A program that held a
+// temporary file open before it became .mcp.json does not write to .mcp.json.
+//
+// What the kernel tells (the link in /proc/self/fd) is the name that the file was
+// opened by, wherever it has been moved. A file that lost that name and has another
+// one (link(2), then unlink(2)) is not written any more, because nobody can tell what
+// it is called; one that was kept in a trash, or has no name at all, belongs to those
+// who have it open.
+
+// lookAgain is how long a look at a file's name counts. Who could write before the
+// host renames the file has written what he likes by then; what matters is that it
+// ends.
+const lookAgain = 10 * time.Millisecond
+
+// judgeNow judges the file by the name it has now, for an access. fd is its descriptor.
+func (f *File) judgeNow(l *guard.Lease, fd int, a guard.Access) error {
+	if !l.Patterned() || a == guard.ToLook || f.at.Path.IsRoot() {
+		return nil
+	}
+	now := l.Began().UnixNano()
+	if now-f.looked.Load() < int64(lookAgain) {
+		return nil
+	}
+	if err := f.judgeName(l, fd, a); err != nil {
+		return err
+	}
+	f.looked.Store(now)
+	return nil
+}
+
+func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) error {
+	gone := &guard.Error{Kind: names.Revoked}
+	path, err := beneath.PathOf(fd)
+	if err != nil {
+		return gone
+	}
+	if seen := f.called.Load(); seen != nil && *seen == path {
+		return nil
+	}
+	info, err := beneath.Stat(fd)
+	if err != nil {
+		return err
+	}
+	if info.Nlink == 0 {
+		return nil
+	}
+	rel, below, err := relNow(l, path)
+	switch {
+	case err != nil:
+		return err
+	case strings.HasSuffix(path, beneath.Deleted) && !f.isAt(l, rel):
+		if a != guard.ToRead && !f.isAt(l, f.at.Path.Rel()) && !f.t.bins.growing.has(info.ID()) {
+			return gone
+		}
+		return nil
+	case !below:
+		return gone // the host has moved it out of the root
+	}
+	if rel != f.at.Path.Rel() && !inTrash(l, rel) { // where it was opened the hold says it
+		if err := l.JudgeNow(a, rel); err != nil {
+			return err
+		}
+		if l.JudgeNow(guard.ToChange, rel) != nil {
+			return nil // may be read, and is judged anew for whoever writes
+		}
+	}
+	f.called.Store(&path)
+	return nil
+}
+
+// relNow is a path of the host below the lease's root, as that lies now.
+func relNow(l *guard.Lease, path string) (rel string, below bool, err error) {
+	root, err := beneath.PathOf(l.Dir())
+	if err != nil {
+		return "", false, err
+	}
+	rel, below = strings.CutPrefix(path, strings.TrimSuffix(root, "/")+"/")
+	return rel, below, nil
+}
+
+// isAt reports whether the file lies at a path below the root.
+func (f *File) isAt(l *guard.Lease, rel string) bool {
+	p, err := guard.NewPath(f.at.Path.Root, rel)
+	if err != nil {
+		return false
+	}
+	d, err := beneath.NodeFor(l, p, guard.ToLook)
+	if err != nil {
+		return false
+	}
+	defer d.Close()
+	info, err := beneath.Stat(d.FD)
+	return err == nil && info.ID() == f.at.ID
+}
+
+// inTrash reports whether a path is that of a file in the trash the operation has.
+func inTrash(l *guard.Lease, rel string) bool {
+	_, below, _, ok := l.Trash()
+	return ok && strings.HasPrefix(guard.Below(below, rel), guard.TrashName+"/")
+}

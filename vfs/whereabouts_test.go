@@ -1,0 +1,113 @@
+package vfs_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// What the host gives another name while a program has it open is judged by that name
+// from then on: what has become protected is not written, what has become hidden not
+// read either, nor what has left the root. R110.
+func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
+	const ok = names.Kind(0)
+	outside := t.TempDir()
+	for _, tt := range []struct {
+		name        string
+		moves       func(b *bed) error // by the host, unless it goes through b.t
+		write, read names.Kind
+	}{
+		{"nothing", func(*bed) error { return nil }, ok, ok},
+		{"protected", func(b *bed) error { return os.Rename(b.host("tmp"), b.host(".mcp.json")) }, names.Permission, ok},
+		{"in what is protected", func(b *bed) error { return os.Rename(b.host("tmp"), b.host(".vscode/tasks.json")) }, names.Permission, ok},
+		{"with its directory", func(b *bed) error { return os.Rename(b.host("dir"), b.host(".claude")) }, names.Permission, ok},
+		{"hidden", func(b *bed) error { return os.Rename(b.host("tmp"), b.host(".env")) }, names.Hidden, names.Hidden},
+		{"denied", func(b *bed) error { return os.Rename(b.host("tmp"), b.host("denied")) }, names.Permission, names.Permission},
+		{"outside", func(*bed) error { return nil }, names.Revoked, names.Revoked},
+		{"linked", func(b *bed) error {
+			if err := os.Link(b.host("tmp"), b.host(".mcp.json")); err != nil {
+				return err
+			}
+			return os.Remove(b.host("tmp"))
+		}, names.Revoked, ok},
+		{"elsewhere", func(b *bed) error { return os.Rename(b.host("tmp"), b.host("dir/other (deleted)")) }, ok, ok},
+		{"by itself", func(b *bed) error { return b.t.Rename(bg, who, b.at(""), "tmp", b.at("dir"), "mine", 0) }, ok, ok},
+		{"unlinked", func(b *bed) error { return b.t.Unlink(bg, who, b.at(""), "tmp") }, ok, ok},
+		{"unlinked by the host", func(b *bed) error { return os.Remove(b.host("tmp")) }, ok, ok},
+		{"replaced", func(b *bed) error { return b.t.Rename(bg, who, b.at("dir"), "new", b.at(""), "tmp", 0) }, ok, ok},
+	} {
+		for _, trash := range []bool{false, true} {
+			t.Run(tt.name, func(t *testing.T) {
+				b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Trash: guard.Trash{On: trash}, Patterns: guard.Patterns{Deny: guard.Texts("denied")}})
+				b.must(os.Mkdir(b.host(".vscode"), 0o755))
+				b.put("tmp", "text")
+				b.put("dir/file", "text")
+				b.put("dir/new", "new")
+				at := "tmp"
+				if tt.name == "with its directory" {
+					at = "dir/file"
+				}
+				f := b.open(at, unix.O_RDWR)
+				defer f.Close()
+				b.must(b.write(f, "T", 0))
+				if tt.name == "outside" {
+					b.must(os.Rename(b.host("tmp"), filepath.Join(outside, "tmp")))
+				}
+				b.must(tt.moves(b))
+				time.Sleep(30 * time.Millisecond) // a look at the name counts for a moment
+				for range 2 {
+					b.wantKind(b.write(f, "evil", 0), tt.write)
+					_, err := f.ReadAt(bg, who, make([]byte, 4), 0)
+					b.wantKind(err, tt.read)
+					time.Sleep(30 * time.Millisecond)
+				}
+			})
+		}
+	}
+	// Where there are no patterns, what is open is open.
+	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: true}})
+	b.put("tmp", "text")
+	f := b.open("tmp", unix.O_RDWR)
+	defer f.Close()
+	b.must(os.Rename(b.host("tmp"), b.host(".mcp.json")))
+	time.Sleep(30 * time.Millisecond)
+	b.must(b.write(f, "mine", 0))
+}
+
+// Moving the root moves no file in it.
+func TestOpenFilesOfAMovedRoot(t *testing.T) {
+	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
+	b.put("a", "text")
+	f := b.open("a", unix.O_RDWR)
+	defer f.Close()
+	b.must(os.Rename(b.src, b.src+".moved"))
+	defer func() { _ = os.Rename(b.src+".moved", b.src) }()
+	time.Sleep(30 * time.Millisecond)
+	b.must(b.write(f, "more", 0))
+}
+
+// Both files of a copy are judged by their names.
+func TestCopyIntoAnOpenFileThatWasRenamed(t *testing.T) {
+	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
+	b.put("in", "evil")
+	b.put("tmp", "text")
+	in, out := b.open("in", unix.O_RDONLY), b.open("tmp", unix.O_WRONLY)
+	defer in.Close()
+	defer out.Close()
+	b.must(os.Rename(b.host("tmp"), b.host(".mcp.json")))
+	time.Sleep(30 * time.Millisecond)
+	_, err := in.CopyTo(bg, who, 0, out, 0, 4)
+	b.wantKind(err, names.Permission)
+	b.must(os.Rename(b.host("in"), b.host(".env")))
+	b.must(os.Rename(b.host(".mcp.json"), b.host("plain")))
+	time.Sleep(30 * time.Millisecond)
+	_, err = in.CopyTo(bg, who, 0, out, 0, 4)
+	b.wantKind(err, names.Hidden)
+	b.contents("plain", "text")
+}
