@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -49,7 +50,10 @@ func (c *call) editFile() (*result, error) {
 	return c.changeText("path", a.Path, a.DryRun, func(text string) (string, error) {
 		for i, e := range a.Edits {
 			var ok bool
-			if text, ok = e.apply(text); !ok {
+			if text, ok = e.apply(c.ctx, text); c.ctx.Err() != nil {
+				return "", c.ctx.Err()
+			}
+			if !ok {
 				return "", hint(invalid("edits/%d: could not find exact match for edit:\n%s", i, *e.OldText), "read the file again")
 			}
 		}
@@ -103,12 +107,12 @@ func unixEnds(text string) string { return strings.ReplaceAll(text, "\r\n", "\n"
 // end, otherwise by whole lines without regard to white space around them. What
 // is not replaced keeps its bytes; what is put in has the line ends of what was
 // there.
-func (e edit) apply(text string) (string, bool) {
+func (e edit) apply(ctx context.Context, text string) (string, bool) {
 	from, to, ok := find(text, unixEnds(*e.OldText))
 	if ok {
 		return text[:from] + ends(unixEnds(*e.NewText), text, from, to) + text[to:], true
 	}
-	return e.applyLines(text)
+	return e.applyLines(ctx, text)
 }
 
 // find looks for a text with Unix line ends where some lines may end in CR LF.
@@ -150,16 +154,17 @@ func ends(text, of string, from, to int) string {
 }
 
 // applyLines is the way around differences in indentation, as server-filesystem
-// has it.
-func (e edit) applyLines(text string) (string, bool) {
+// has it. It takes the lines of the file times those of the edit at the worst, and
+// ends with ctx.
+func (e edit) applyLines(ctx context.Context, text string) (string, bool) {
 	old := strings.Split(unixEnds(*e.OldText), "\n")
 	lines := strings.SplitAfter(text, "\n")
-	for i := 0; i+len(old) <= len(lines); i++ {
-		same := true
-		for j := range old {
-			same = same && strings.TrimSpace(old[j]) == strings.TrimSpace(lines[i+j])
+	for i := 0; i+len(old) <= len(lines) && ctx.Err() == nil; i++ {
+		same := 0
+		for same < len(old) && strings.TrimSpace(old[same]) == strings.TrimSpace(lines[i+same]) {
+			same++
 		}
-		if !same {
+		if same < len(old) {
 			continue
 		}
 		from := len(strings.Join(lines[:i], ""))

@@ -199,6 +199,10 @@ func lastLines(data []byte, n int) int {
 	}
 }
 
+// maxPaths bounds the files of one call: one that is not there has its line in the
+// answer, too, and its audit record.
+const maxPaths = 1000
+
 func (c *call) readMultipleFiles() (*result, error) {
 	var a struct {
 		Paths []string `json:"paths"`
@@ -206,8 +210,11 @@ func (c *call) readMultipleFiles() (*result, error) {
 	if err := c.args(&a); err != nil {
 		return nil, err
 	}
-	if len(a.Paths) == 0 {
+	switch {
+	case len(a.Paths) == 0:
 		return nil, invalid("arguments: paths must name at least one file")
+	case len(a.Paths) > maxPaths:
+		return nil, invalid("arguments: paths names %d files, and one call reads %d: read the others with another", len(a.Paths), maxPaths)
 	}
 	parts := make([]string, len(a.Paths))
 	left := c.s.cfg.Answer

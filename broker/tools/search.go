@@ -2,9 +2,12 @@ package tools
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"path"
 	"regexp"
+	"regexp/syntax"
 	"strings"
 	"unicode/utf8"
 
@@ -25,6 +28,9 @@ const (
 	// shownLine is how much of a line is shown, bytes; lines of minified code
 	// are megabytes.
 	shownLine = 500
+	// maxBlind is how much work, in instructions of the pattern for each byte, is done
+	// without a look at whether anybody still wants it: seconds, at the worst.
+	maxBlind = 1 << 28
 )
 
 type grepArgs struct {
@@ -41,43 +47,93 @@ type grepArgs struct {
 	Cursor     string   `json:"cursor"`
 }
 
-func (c *call) grepCheck(a *grepArgs) (*regexp.Regexp, error) {
+// finder is what is searched for.
+type finder struct {
+	*regexp.Regexp
+	steps int // at the most, for each byte
+}
+
+// compile reads a regular expression. It is read twice, because how long it became
+// is not to be had of the first.
+func compile(text string) (f finder, err error) {
+	if f.Regexp, err = regexp.Compile(text); err != nil {
+		return f, err
+	}
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return f, err
+	}
+	prog, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return f, err
+	}
+	f.steps = len(prog.Inst)
+	if _, whole := f.LiteralPrefix(); whole {
+		f.steps = 1
+	}
+	return f, nil
+}
+
+// find is where the first match in data is. A long search ends with ctx: package
+// regexp, given bytes, would go on for hours, and whoever ends the session would wait.
+func (f finder) find(ctx context.Context, data []byte) ([]int, error) {
+	if len(data) < maxBlind/f.steps {
+		return f.FindIndex(data), ctx.Err()
+	}
+	m := f.FindReaderIndex(&wantedRunes{Reader: bytes.NewReader(data), ctx: ctx})
+	return m, ctx.Err()
+}
+
+// wantedRunes end when ctx does.
+type wantedRunes struct {
+	*bytes.Reader
+	ctx context.Context
+	n   int
+}
+
+// ReadRune implements io.RuneReader.
+func (w *wantedRunes) ReadRune() (r rune, size int, err error) {
+	if w.n++; w.n%64 == 0 && w.ctx.Err() != nil {
+		return 0, 0, io.EOF
+	}
+	return w.Reader.ReadRune()
+}
+
+func (c *call) grepCheck(a *grepArgs) (re finder, err error) {
 	switch {
 	case (a.Substring == "") == (a.Regex == ""):
-		return nil, invalid("arguments: give substring or regex, one of them")
+		return re, invalid("arguments: give substring or regex, one of them")
 	case a.Context < 0 || a.Context > maxContext:
-		return nil, invalid("arguments: contextLines must be from 0 to %d", maxContext)
+		return re, invalid("arguments: contextLines must be from 0 to %d", maxContext)
 	case a.Max < 0 || a.Max > maxMatches:
-		return nil, invalid("arguments: max_results must be from 1 to %d", maxMatches)
+		return re, invalid("arguments: max_results must be from 1 to %d", maxMatches)
 	case a.Depth < 0:
-		return nil, invalid("arguments: depth must be 0 (no limit) or more")
+		return re, invalid("arguments: depth must be 0 (no limit) or more")
 	}
 	if a.Max == 0 {
 		a.Max = defaultMatches
 	}
-	var err error
 	if a.Include != "" {
 		if a.Include, err = c.pattern("include", a.Include); err != nil {
-			return nil, err
+			return re, err
 		}
 	}
 	if a.Exclude, err = c.patterns("excludePatterns", a.Exclude); err != nil {
-		return nil, err
+		return re, err
 	}
 	text := a.Regex
 	if text == "" {
 		text = regexp.QuoteMeta(a.Substring)
 	}
 	if len(text) > maxPattern {
-		return nil, invalid("arguments: what is searched for is longer than %d bytes", maxPattern)
+		return re, invalid("arguments: what is searched for is longer than %d bytes", maxPattern)
 	}
 	flags := "(?m)"
 	if a.IgnoreCase {
 		flags = "(?mi)"
 	}
-	re, err := regexp.Compile(flags + text)
-	if err != nil {
-		return nil, invalid("arguments: regex is not in RE2 syntax: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	if re, err = compile(flags + text); err != nil {
+		return re, invalid("arguments: regex is not in RE2 syntax: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
 	return re, nil
 }
@@ -144,7 +200,7 @@ func (c *call) searchWithinFiles() (*result, error) {
 type grep struct {
 	c       *call
 	a       *grepArgs
-	re      *regexp.Regexp
+	re      finder
 	literal []byte
 	at      place
 	b       strings.Builder
@@ -187,7 +243,10 @@ func (g *grep) file(p guard.Path) error {
 	shown := shownName(g.c.s.shown(g.at, p))
 	line, counted, from := 1, 0, 0
 	for from <= len(data) && !g.full() {
-		m := g.re.FindIndex(data[from:])
+		m, err := g.re.find(g.c.ctx, data[from:])
+		if err != nil {
+			return err
+		}
 		if m == nil {
 			return nil
 		}
