@@ -81,6 +81,6 @@ func auditDetails(e *audit.Entry) []string {
 	add(e.Subject != "", "subject %s", shown(e.Subject))
 	add(e.Via != "" && e.Via != "none", "%s", names.Escape(e.Via))
 	add(e.UID != nil && e.PID != 0, "pid %d", e.PID)
-	add(e.Detail != "", "%s", names.Escape(e.Detail))
+	add(e.Detail != "", "%s", names.EscapeQuoted(e.Detail))
 	return d
 }

@@ -106,7 +106,7 @@ func (a *app) policyShow(ctx context.Context, root string) error {
 				a.say("  %s", r.Lifted)
 			}
 			for _, dir := range r.Repos {
-				a.say("  created by the server: %s: its hooks are untrusted", repository(r.Root, dir))
+				a.say("  created by the server: %s", repository(r.Root, dir))
 			}
 			a.sayRules(r.Rules)
 		}
@@ -342,9 +342,19 @@ func located(err error) error {
 		return fmt.Errorf("line %d: unknown key %s", row, names.Quote(strings.Join(wrong.Key(), ".")))
 	case errors.As(err, &wrong):
 		row, _ := wrong.Position()
-		return fmt.Errorf("line %d: %w", row, err)
+		if keys := wrong.Key(); len(keys) > 0 && expectTypes[keys[len(keys)-1]] != "" {
+			key := keys[len(keys)-1]
+			return fmt.Errorf("line %d: %s must be %s", row, key, expectTypes[key])
+		}
+		return fmt.Errorf("line %d: %s", row, strings.TrimPrefix(names.Escape(err.Error()), "toml: "))
 	}
 	return err
+}
+
+// expectTypes are what the keys of an expectation take.
+var expectTypes = map[string]string{
+	"path": "text in quotes", "op": "text in quotes", "subject": "text in quotes", "effect": "text in quotes",
+	"allowed": "true or false", "expect": "blocks that begin with [[expect]]",
 }
 
 func (a *app) policyTest(ctx context.Context, file string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 
@@ -229,7 +230,7 @@ const mostRepos = 10
 func (a *app) sayRepos(roots []control.Root) {
 	for _, r := range roots {
 		for _, dir := range r.Repos[:min(len(r.Repos), mostRepos)] {
-			a.say("  created by the server: %s: its hooks are untrusted", repository(r.Name, dir))
+			a.say("  created by the server: %s", repository(r.Name, dir))
 		}
 		if more := len(r.Repos) - mostRepos; more > 0 {
 			a.say("  created by the server: %d more repositories in %s; see: rootsfs policy show", more, shown(r.Name))
@@ -237,9 +238,15 @@ func (a *app) sayRepos(roots []control.Root) {
 	}
 }
 
-// repository is the path of one, which can be the root itself.
+// repository tells of one, which can be the root itself, or of what git has begun in
+// one.
 func repository(root, dir string) string {
-	return shown(strings.TrimSuffix(root+"/"+dir, "/"))
+	at := shown(strings.TrimSuffix(root+"/"+dir, "/"))
+	switch path.Base(dir) {
+	case "rebase-merge", "rebase-apply", "sequencer":
+		return at + ": git rebase --continue runs what it lists, which is untrusted"
+	}
+	return at + ": its hooks are untrusted"
 }
 
 // sayServers shows who is served over files/*. What a server calls itself is
@@ -318,7 +325,7 @@ func (a *app) sayEvent(e control.Event) {
 		parts = append(parts, shown(e.Root))
 	}
 	if e.Detail != "" {
-		parts = append(parts, names.Escape(e.Detail))
+		parts = append(parts, names.EscapeQuoted(e.Detail))
 	}
 	a.say("%s", strings.Join(parts, "  "))
 }

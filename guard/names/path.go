@@ -169,8 +169,9 @@ func checkElement(s string) error {
 
 // Quote makes untrusted text safe to show on one line: control characters,
 // line and paragraph separators, bidirectional controls and bytes that are not
-// UTF-8 appear as escapes. Text without any of them is returned in double
-// quotes unchanged. Every approver, status line and log uses it, so that a file
+// UTF-8 appear as escapes, and so do backslashes and quotation marks, so that no
+// name looks like the escapes of another. Text without any of them is returned in
+// double quotes unchanged. Every approver, status line and log uses it, so that a file
 // name can neither forge a line nor turn the text around.
 func Quote(s string) string {
 	var b strings.Builder
@@ -257,6 +258,22 @@ func Escape(s string) string {
 			b.WriteByte('}')
 		}
 		i += n
+	}
+	return b.String()
+}
+
+// EscapeQuoted is Escape for a text in which names have been quoted already, or that
+// is somebody's own: backslashes and quotation marks stay as they are.
+func EscapeQuoted(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		_, n := utf8.DecodeRuneInString(s)
+		if s[0] == '"' || s[0] == '\\' {
+			b.WriteByte(s[0])
+		} else {
+			b.WriteString(Escape(s[:n]))
+		}
+		s = s[n:]
 	}
 	return b.String()
 }

@@ -192,6 +192,17 @@ func TestQuoteShort(t *testing.T) {
 	}
 }
 
+// What has been quoted is not quoted again, and shows nothing that Escape would not.
+func TestEscapeQuoted(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", `hide "\\[a" (command line)`: `hide "\\[a" (command line)`, "a\nb\xff": `a\nb\xff`, "\u202eä": `\u{202e}ä`,
+	} {
+		if got := EscapeQuoted(in); got != want || !Shows(got) {
+			t.Errorf("EscapeQuoted(%q) = %s, want %s", in, got, want)
+		}
+	}
+}
+
 func TestQuote(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                 "",

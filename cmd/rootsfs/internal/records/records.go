@@ -18,7 +18,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/audit"
@@ -68,22 +67,8 @@ func Shown(e *audit.Entry) Entry {
 		Seq: e.Seq, Time: e.Time, Session: e.Session, Subject: names.Escape(e.Subject), Via: e.Via, UID: e.UID, PID: e.PID,
 		Op: e.Op, Root: names.Escape(e.Root), Path: place(e.Root, e.Name(), e.PathHash),
 		Path2: second(e), Verdict: e.Verdict, Kind: e.Kind, Errno: e.Errno,
-		Read: e.Read, Written: e.Written, Detail: visible(e.Detail),
+		Read: e.Read, Written: e.Written, Detail: names.EscapeQuoted(e.Detail),
 	}
-}
-
-// visible escapes what cannot be seen of a text in which names have been quoted
-// already, or that is a server's own.
-func visible(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if r == '"' || r == '\\' {
-			b.WriteRune(r)
-		} else {
-			b.WriteString(names.Escape(string(r)))
-		}
-	}
-	return b.String()
 }
 
 // second is where the second path lies, "" if there is none.
