@@ -39,12 +39,15 @@ func (o *hangs) OpenRoot(path string) (guard.Source, error) {
 func TestConsentOnHungFileSystem(t *testing.T) {
 	o := newHangs()
 	a := &answers{give: allow(Decision{Allow: true})}
-	l := newLabOn(t, o, func(c *Config) { c.Asker, c.Limits.Consents, c.Limits.Timeout = a, -1, 20*time.Millisecond })
+	l := newLabOn(t, o, func(c *Config) { c.Asker, c.Limits.Consents, c.Limits.Timeout = a, -1, 100*time.Millisecond })
 	p := l.connect("")
 	for range 3 * maxOpening {
 		if _, d := p.fails("files/consent", obj{"message": "m", "requestedPaths": []string{"/hangs/x"}}); d.Code != names.TimeoutCode {
 			t.Errorf("%+v", d)
 		}
+	}
+	for i := 0; len(o.asked) < maxOpening && i < 3000; i++ { // a goroutine that has not run yet
+		time.Sleep(10 * time.Millisecond)
 	}
 	if n := len(o.asked); n != maxOpening {
 		t.Errorf("%d openings hang, want %d", n, maxOpening)

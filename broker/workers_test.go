@@ -22,7 +22,7 @@ func TestWorkers(t *testing.T) {
 	p := l.connect("")
 	waiting := func(want func(int) bool) int {
 		t.Helper()
-		for range 500 { // the bound only ends a test that has failed
+		for range 3000 { // the bound only ends a test that has failed
 			if want(len(p.s.workers.idle)) {
 				break
 			}
@@ -68,7 +68,7 @@ func TestWorkers_memory(t *testing.T) {
 	}
 	for range 2 { // by a new goroutine, and by one that waits
 		held := ask()
-		for i := 0; held.Value() != nil && i < 500; i++ { // the answer comes before the wait
+		for i := 0; held.Value() != nil && i < 3000; i++ { // the answer comes before the wait
 			runtime.GC()
 			time.Sleep(10 * time.Millisecond)
 		}

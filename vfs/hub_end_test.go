@@ -194,7 +194,7 @@ func TestWatchLeavesNothing(t *testing.T) {
 	}
 	h.Close()
 	<-all[9].w.Done()
-	for i := 0; runtime.NumGoroutine() > routines && i < 500; i++ {
+	for i := 0; runtime.NumGoroutine() > routines && i < 3000; i++ {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if n := runtime.NumGoroutine(); n > routines {

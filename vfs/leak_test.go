@@ -12,7 +12,7 @@ import (
 func noLeak(t testing.TB, before, extra int) {
 	t.Helper()
 	now := openFDs(t)
-	for i := 0; now > before+extra && i < 500; i++ {
+	for i := 0; now > before+extra && i < 3000; i++ {
 		time.Sleep(10 * time.Millisecond)
 		now = openFDs(t)
 	}

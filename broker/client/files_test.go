@@ -168,7 +168,7 @@ func TestTimeoutAndCancel(t *testing.T) {
 		gone <- struct{}{}
 		return nil, ctx.Err()
 	})
-	f := filesOf(t, h, &client.Options{Timeout: 20 * time.Millisecond})
+	f := filesOf(t, h, &client.Options{Timeout: 200 * time.Millisecond})
 	_, err := f.ReadFile(bg, "p/a")
 	if !errors.Is(err, names.Timeout) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("got %v", err)
@@ -210,7 +210,7 @@ func TestRetry(t *testing.T) {
 		{"not retryable", 1, fail(names.Quota, "p", after(5, false)), 0, 1, false},
 		{"no time", 1, fail(names.Rate, "p", after(0, true)), 0, 1, false},
 		{"longer than allowed", 1, fail(names.Rate, "p", after(60_000, true)), 0, 1, false},
-		{"later than the deadline", 1, fail(names.Rate, "p", after(5_000, true)), time.Second, 1, false},
+		{"later than the deadline", 1, fail(names.Rate, "p", after(9_900, true)), 9 * time.Second, 1, false},
 		{"another code", 1, fail(names.Locked, "p", after(5, true)), 0, 1, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

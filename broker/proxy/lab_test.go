@@ -75,7 +75,7 @@ func newLab(t testing.TB, change func(*broker.Config)) *lab {
 // settle waits until no more goroutines run than before; the bound only ends a
 // failed test.
 func settle(t testing.TB, before int) {
-	for range 500 {
+	for range 3000 {
 		if runtime.NumGoroutine() <= before {
 			return
 		}

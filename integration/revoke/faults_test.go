@@ -41,7 +41,7 @@ func killOnce(t *testing.T, s setting, how string) {
 	w := start(t, "holder", nil)
 	must(t, w.send(how, callArg{Path: filepath.Join(point, "code", "log")}))
 	// Killed in the middle: progress, not time, says when.
-	for range 4000 {
+	for range 30_000 {
 		if data, err := os.ReadFile(filepath.Join(src, "log")); err == nil && records(data) > 50 {
 			break
 		}

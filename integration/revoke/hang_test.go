@@ -18,7 +18,7 @@ import (
 
 // hangLimit tells a hang from slowness: several deadlines of one ending, far
 // below the sixty seconds after which an operation is given up by itself.
-const hangLimit = 15 * time.Second
+const hangLimit = 30 * time.Second
 
 // bounded runs f, which must not hang.
 func bounded(t *testing.T, what string, f func() error) error {

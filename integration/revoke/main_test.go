@@ -133,7 +133,7 @@ func (c *child) stop() {
 	})
 	select {
 	case <-c.done:
-	case <-time.After(5 * time.Second):
+	case <-time.After(10 * time.Second):
 		c.t.Logf("child %s (pid %d) is stuck", c.name, c.cmd.Process.Pid)
 	}
 }

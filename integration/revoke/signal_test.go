@@ -62,7 +62,7 @@ func TestKilledWhileSourceHangs(t *testing.T) {
 		c.stop()
 		select {
 		case <-c.done:
-		default:
+		case <-time.After(callTimeout):
 			t.Error("a killed program stays while the source hangs")
 		}
 	}

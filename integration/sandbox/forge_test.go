@@ -119,7 +119,7 @@ func (o *outside) honest(h *host, isQuestion func(*message) bool, call func(id, 
 	call("4", "ask", "")
 	h.say(`{"jsonrpc":"2.0","id":%q,"result":{"action":"accept","content":{"path1":"read only"}}}`, h.question(isQuestion))
 	text := ""
-	for n := 5; n < 500; n++ { // the grant is on its way
+	for n, end := 5, time.Now().Add(giveUp); time.Now().Before(end); n++ { // the grant is on its way
 		call(fmt.Sprint(n), "read", "")
 		if text = h.answer(fmt.Sprint(n)); text == "works" {
 			return

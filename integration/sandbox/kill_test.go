@@ -96,7 +96,7 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	o.plant()
 	must(t, os.WriteFile(filepath.Join(o.root, "linger"), []byte("#!/bin/sh\n"+strings.ReplaceAll(lingering, "MARK", mark)), 0o755))
 	must(t, os.Chmod(filepath.Join(o.root, "linger"), 0o755))
-	cmd := o.driver(o.command(run{level: level}, []string{"--mcp", "off", "--memory-max", "1G"}, "linger", tag))
+	cmd := o.driver(o.command(run{level: level}, []string{"--mcp", "off", "--memory-max", "1G", "--pids-max", "1000"}, "linger", tag))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	must(t, err)
@@ -113,7 +113,7 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	var pids []int
 	janitor, dir := false, ""
 	o.gone("the janitor's start", func() bool { // it may come after the command's
-		pids, janitor, dir = parts(t, cmd.Process.Pid, mark), false, ""
+		pids, janitor, dir = parts(t, cmd.Process.Pid, mark), false, "" // none: no dir either
 		for i, pid := range pids {
 			// The command is on its way from the shell to the last of them, and a
 			// child of the shell's was taken for it: in an execve there is no line.
@@ -167,7 +167,8 @@ func absent(path string) bool {
 }
 
 // parts are the processes that a run consists of, itself first and the command
-// last.
+// last; none where the command is not seen: in an execve it has no command line,
+// and lists of children are not exact while processes come and go (proc(5)).
 func parts(t *testing.T, pid int, mark string) []int {
 	t.Helper()
 	all := []int{pid}
@@ -189,7 +190,6 @@ func parts(t *testing.T, pid int, mark string) []int {
 			}
 		}
 	}
-	t.Fatalf("no process below %v has %s", all, mark)
 	return nil
 }
 
