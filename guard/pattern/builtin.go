@@ -24,11 +24,15 @@ var secrets = []struct{ texts, reason string }{
 // controls are protected, at the root and in the top directory of each
 // repository: other programs run what they say, with the owner's rights.
 var controls = []struct{ texts, reason string }{
-	{".mcp.json .claude .cursor .windsurf .codex .gemini .aider.conf.yml", "tells an AI client which programs to start and what they may do"},
-	{".vscode .idea .zed *.code-workspace", "editors run its tasks, and use the interpreters and tools it names"},
+	{".mcp.json .claude .cursor .windsurf .codex .gemini .aider.conf.yml .roo .kilocode .kiro .amazonq .qwen .continue .junie .trae .opencode opencode.json opencode.jsonc .crush.json crush.json", "tells an AI client which programs to start and what they may do"},
+	{".vscode .idea .zed .helix *.code-workspace", "editors run its tasks, and use the interpreters and tools it names"},
+	{".devcontainer .devcontainer.json", "editors run its initializeCommand on the host before they enter the container"},
+	{".exrc .nvimrc .nvim.lua", "vim runs it where exrc is set"},
 	{".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin .zlogout .kshrc .cshrc .tcshrc .login .config/fish",
 		"the owner's shell runs it at its start or end"},
 	{".envrc .direnv", "direnv runs it when the owner enters the directory"},
+	{".mise.toml mise.toml .mise .config/mise .config/mise.toml", "mise runs its hooks when the owner enters the directory"},
+	{".pre-commit-config.yaml lefthook.yml .lefthook.yml", "the hooks that it names run when the owner commits"},
 	{".github/workflows .github/actions .gitlab-ci.yml .gitlab/ci .circleci .buildkite .woodpecker .woodpecker.yml .forgejo/workflows .gitea/workflows .drone.yml .travis.yml Jenkinsfile azure-pipelines.yml bitbucket-pipelines.yml",
 		"runs on the project's build machines, with their secrets"},
 	{".config/systemd .config/autostart", "started when the owner logs in"},

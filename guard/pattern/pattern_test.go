@@ -156,6 +156,28 @@ func TestBadPatterns(t *testing.T) {
 	}
 }
 
+// Files by which another program runs what they say are protected at the root and at
+// the top of repositories, and nowhere else: in other people's code least of all.
+func TestControlFiles(t *testing.T) {
+	s := mustNew(t, Options{}, Builtin())
+	facts := world{tops: map[string]bool{"lib": true, "node_modules/x": true}, made: map[string]bool{}}
+	for _, name := range []string{
+		".mcp.json", ".roo/mcp.json", ".kiro/hooks/x", "opencode.json", ".vscode/tasks.json", ".helix/languages.toml", ".devcontainer/devcontainer.json",
+		".devcontainer.json", ".nvim.lua", ".envrc", "mise.toml", ".config/mise/config.toml", ".pre-commit-config.yaml", ".github/workflows/ci.yml",
+	} {
+		for _, dir := range []string{"", "lib/"} {
+			if got := judge(s, dir+name, facts); got.Effect != Protect {
+				t.Errorf("%s%s: %v", dir, name, got.Effect)
+			}
+		}
+		for _, dir := range []string{"docs/", "node_modules/x/"} {
+			if got := judge(s, dir+name, facts); got.Effect != None {
+				t.Errorf("%s%s: %v", dir, name, got.Effect)
+			}
+		}
+	}
+}
+
 // Other spellings of one name, as file systems that fold names take them.
 func TestFold(t *testing.T) {
 	s := mustNew(t, Options{Fold: true}, list(OwnHide, ".env", "Straße", "/Sub/*.PEM", "café"))
