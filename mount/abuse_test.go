@@ -41,10 +41,7 @@ func TestSuspendedMount(t *testing.T) {
 		f, err := os.Open(bad("r/f"))
 		must(err)
 		defer f.Close()
-		page, err := unix.Mmap(int(f.Fd()), 0, 4, unix.PROT_READ, unix.MAP_SHARED)
-		must(err)
-		defer func() { _ = unix.Munmap(page) }()
-		must(load(t, page))
+		must(mapped(t, f, 4, unix.PROT_READ).load())
 		for range 50 {
 			if _, err := os.ReadFile(bad("r/out")); err == nil {
 				t.Fatal("escaped")

@@ -59,10 +59,7 @@ func TestOneUseOfAFile(t *testing.T) {
 			if st, _ := reg.Lookup("letter"); st.Once != "in use" {
 				t.Errorf("status says %q", st.Once)
 			}
-			page, err := unix.Mmap(int(f.Fd()), 0, 6, unix.PROT_READ, unix.MAP_SHARED)
-			if err != nil {
-				t.Fatal(err)
-			}
+			page := mapped(t, f, 6, unix.PROT_READ)
 			again, err := unix.Dup(int(f.Fd()))
 			if err != nil {
 				t.Fatal(err)
@@ -73,15 +70,13 @@ func TestOneUseOfAFile(t *testing.T) {
 				t.Errorf("through the copy: %d, %v", n, err)
 			}
 			_ = unix.Close(again)
-			if load(t, page) != nil || rootGone(reg)() {
+			if page.load() != nil || rootGone(reg)() {
 				t.Error("the mapping does not keep the use")
 			}
 			if _, err := os.Open(name); !errors.Is(err, unix.EACCES) {
 				t.Errorf("opened while it is mapped: %v, want EACCES", err)
 			}
-			if err := unix.Munmap(page); err != nil {
-				t.Fatal(err)
-			}
+			page.unmap()
 			eventually(t, "the end of the root", rootGone(reg))
 			if _, err := os.ReadFile(name); err == nil {
 				t.Error("read after its use")

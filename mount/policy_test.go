@@ -59,12 +59,9 @@ func TestPatternsChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer b.Close()
-		page, err := unix.Mmap(int(b.Fd()), 0, 4, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-		if err != nil {
+		if err := mapped(t, b, 4, unix.PROT_READ|unix.PROT_WRITE).store("mapp"); err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = unix.Munmap(page) }()
-		store(t, page, "mapp")
 		buf := make([]byte, 4)
 		if _, err := a.ReadAt(buf, 0); err != nil {
 			t.Fatal(err)
@@ -101,25 +98,6 @@ func TestPatternsChange(t *testing.T) {
 			t.Errorf("what is free again is not written: %v", err)
 		}
 	})
-}
-
-// store writes into a mapping of a file of our own mount from within a system
-// call. A fault of the goroutine itself would stop the process for good where the
-// garbage collector waits for it, and with that the mount that is to answer.
-func store(t *testing.T, page []byte, text string) {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	defer w.Close()
-	if _, err := w.WriteString(text); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := unix.Read(int(r.Fd()), page[:len(text)]); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A token that comes to a file is hidden from who has the file open, too: from its

@@ -37,16 +37,14 @@ func TestShutOneOfTwo(t *testing.T) {
 			f, err := os.OpenFile(goes("r/f"), os.O_RDWR, 0)
 			must(err)
 			defer f.Close()
-			page, err := unix.Mmap(int(f.Fd()), 0, 4, unix.PROT_READ, unix.MAP_SHARED)
-			must(err)
-			defer func() { _ = unix.Munmap(page) }()
+			page := mapped(t, f, 4, unix.PROT_READ)
 			dir, err := os.Open(goes("r"))
 			must(err)
 			defer dir.Close()
 			other, err := os.Open(stays("r/f"))
 			must(err)
 			defer other.Close()
-			must(load(t, page))
+			must(page.load())
 			must(m.Shut(context.Background()))
 			buf := make([]byte, 4)
 			for what, err := range map[string]error{
@@ -57,7 +55,7 @@ func TestShutOneOfTwo(t *testing.T) {
 					t.Errorf("%s succeeds through the mount that was shut", what)
 				}
 			}
-			if load(t, page) == nil {
+			if page.load() == nil {
 				t.Error("the mapping can be read")
 			}
 			if n, err := other.ReadAt(buf, 0); n != 4 || err != nil {
@@ -69,21 +67,8 @@ func TestShutOneOfTwo(t *testing.T) {
 			must(m.Close())
 			_ = f.Close()
 			_ = dir.Close()
-			_ = unix.Munmap(page)
+			page.unmap()
 			<-m.Served()
 		})
 	}
-}
-
-// load has the kernel read a mapping, so that a page that is not to be had is an
-// error and no signal.
-func load(t *testing.T, page []byte) error {
-	t.Helper()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	defer w.Close()
-	return second(unix.Write(int(w.Fd()), page))
 }
