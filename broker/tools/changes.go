@@ -201,19 +201,28 @@ func (l *lister) seen(_ context.Context, events []vfs.Event) {
 	}
 }
 
-// sending sees to it that a session has one announcement on its way at most.
+// sending sees to it that a session has one announcement on its way at most, and that
+// the log does not fill with what nobody heard: a client need not listen to events.
 func (l *lister) sending(next mcp.MethodHandler) mcp.MethodHandler {
+	told := func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		if err != nil && strings.HasPrefix(method, "notifications/") {
+			l.s.cfg.Log.Debug("a client did not hear of a change", "method", method, "error", err)
+			return nil, nil //nolint:nilnil // a notification has no result
+		}
+		return res, err
+	}
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		ss, ok := req.GetSession().(*mcp.ServerSession)
 		if method != listChanged || !ok {
-			return next(ctx, method, req)
+			return told(ctx, method, req)
 		}
 		l.mu.Lock()
 		_, busy := l.sent[ss]
 		l.sent[ss] = busy
 		l.mu.Unlock()
 		if busy {
-			return nil, nil //nolint:nilnil // a notification has no result
+			return nil, nil //nolint:nilnil // as above
 		}
 		defer func() {
 			l.mu.Lock()
@@ -224,6 +233,6 @@ func (l *lister) sending(next mcp.MethodHandler) mcp.MethodHandler {
 				l.note()
 			}
 		}()
-		return next(ctx, method, req)
+		return told(ctx, method, req)
 	}
 }

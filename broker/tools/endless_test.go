@@ -1,8 +1,14 @@
 package tools_test
 
 import (
+	"crypto/rand"
 	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -66,5 +72,63 @@ func TestReadMultipleFilesIsBounded(t *testing.T) {
 	b.refused("read_multiple_files", m{"paths": slices.Repeat([]string{"code/none"}, 1001)}, "paths names 1001 files, and one call reads 1000")
 	if n := len(b.recs.All()) - before; n != 1 {
 		t.Errorf("%d records of one refusal", n)
+	}
+}
+
+// A client that does not read its answers holds the end of its session, and their
+// memory, for a bounded time.
+func TestHTTPUnreadAnswer(t *testing.T) {
+	b := start(t, nil, nil)
+	b.root("code", guard.ReadOnly, "big="+strings.Repeat("x", tools.DefaultAnswer-1))
+	site := b.site(tools.HTTPOptions{Taking: time.Second})
+	status, session := post(t, site, hello, func(*http.Request) {})
+	if status != http.StatusOK {
+		t.Fatal(status)
+	}
+	c, err := net.Dial("tcp", site.Listener.Addr().String())
+	must(t, err)
+	defer c.Close()
+	must(t, c.(*net.TCPConn).SetReadBuffer(1)) // the least there is
+	const body = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"code/big"}}}`
+	_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+		"Accept: application/json, text/event-stream\r\nMcp-Session-Id: %s\r\nContent-Length: %d\r\n\r\n%s", token, session, len(body), body)
+	must(t, err)
+	_, err = c.Read(make([]byte, 1)) // the answer has begun
+	must(t, err)
+	status, _ = post(t, site, "", func(r *http.Request) {
+		r.Method = http.MethodDelete
+		r.Header.Set("Mcp-Session-Id", session)
+	})
+	if status != http.StatusNoContent {
+		t.Error(status)
+	}
+}
+
+// A client that subscribes, and has no stream of events, does not fill the log.
+func TestHTTPNobodyListens(t *testing.T) {
+	var log lockedBuffer
+	b := start(t, func(c *tools.Config) {
+		c.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}, nil)
+	dir := b.root("code", guard.ReadOnly, "a=1")
+	site := b.site(tools.HTTPOptions{})
+	_, session := post(t, site, hello, func(*http.Request) {})
+	in := func(r *http.Request) { r.Header.Set("Mcp-Session-Id", session) }
+	for _, body := range []string{
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"file://` + dir + `/a"}}`,
+	} {
+		if status, _ := post(t, site, body, in); status >= http.StatusBadRequest {
+			t.Fatal(status)
+		}
+	}
+	for end := time.Now().Add(enough); !strings.Contains(log.String(), "resources/updated"); time.Sleep(10 * time.Millisecond) {
+		must(t, os.WriteFile(filepath.Join(dir, "a"), []byte(rand.Text()), 0o600))
+		if time.Now().After(end) {
+			t.Fatal("the change is not told of")
+		}
+	}
+	if text := log.String(); strings.Contains(text, "level=WARN") {
+		t.Error(text)
 	}
 }

@@ -75,6 +75,9 @@ type HTTPOptions struct {
 	// Within is how long a client may take to send a request's body. How long the
 	// answer takes, or a stream of events stays open, it does not bound.
 	Within time.Duration
+	// Taking is how long a client may take to take the next 64 KiB of an answer, or an
+	// event: one that does not read holds its session's end, and memory.
+	Taking time.Duration
 	Log    *slog.Logger
 }
 
@@ -113,6 +116,9 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	}
 	if o.Within <= 0 {
 		o.Within = DefaultWithin
+	}
+	if o.Taking <= 0 {
+		o.Taking = DefaultWithin
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -297,7 +303,7 @@ func (h *HTTP) whole(w http.ResponseWriter, r *http.Request) bool {
 // check lets a request in, or not, and tells of what was refused, here or behind.
 func (h *HTTP) check(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &watched{ResponseWriter: w}
+		rec := &watched{ResponseWriter: w, taking: h.o.Taking}
 		switch {
 		case !h.known(r.Host):
 			http.Error(rec, "the Host is not one of this server's names", http.StatusForbidden)
@@ -306,6 +312,7 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 		default:
 			next.ServeHTTP(rec, r)
 		}
+		rec.waits() // for the end of the answer
 		// 405 is how a client learns that there is no stream of events.
 		if rec.status >= http.StatusBadRequest && rec.status != http.StatusMethodNotAllowed {
 			h.tell(r, rec)

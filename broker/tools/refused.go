@@ -2,7 +2,9 @@ package tools
 
 import (
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/time/rate"
 
@@ -62,9 +64,14 @@ func (h *HTTP) tell(r *http.Request, rec *watched) {
 	}
 }
 
-// watched remembers the status of an answer and, of a refusal, its text.
+// piece is how much of an answer a client has to take at a time, bytes.
+const piece = 64 << 10
+
+// watched remembers the status of an answer and, of a refusal, its text. A client that
+// takes no piece of it within the time loses its connection.
 type watched struct {
 	http.ResponseWriter
+	taking time.Duration
 	status int
 	why    string
 }
@@ -81,15 +88,31 @@ func (w *watched) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *watched) Write(p []byte) (int, error) {
+func (w *watched) Write(p []byte) (n int, err error) {
 	if w.status >= http.StatusBadRequest {
 		w.why += string(p[:min(len(p), maxWhy-len(w.why))])
 	}
-	return w.ResponseWriter.Write(p)
+	for part := range slices.Chunk(p, piece) {
+		w.waits()
+		m, err := w.ResponseWriter.Write(part)
+		if n += m; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// waits waits for the client anew. Where the connection has no deadlines, whoever made
+// it sees to that.
+func (w *watched) waits() {
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.taking))
 }
 
 // Unwrap is for http.ResponseController.
 func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Flush implements http.Flusher, which event streams need.
-func (w *watched) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+func (w *watched) Flush() {
+	w.waits()
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+}

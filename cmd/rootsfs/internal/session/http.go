@@ -57,7 +57,8 @@ func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req contr
 	mux.Handle(oauth.WellKnown, f.tools.Metadata())
 	mux.Handle(oauth.WellKnown+req.Path, f.tools.Metadata())
 	f.http = &http.Server{Handler: mux, ReadHeaderTimeout: httpWithin, IdleTimeout: httpIdle, MaxHeaderBytes: httpHeader,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
+		WriteTimeout: tools.DefaultWithin, // package tools puts it off while the client reads
+		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 	bound.Watch(f.http)
 	return f, nil
 }
