@@ -56,12 +56,15 @@ type HTTPOptions struct {
 	// subject of the issuer's is a subject of its own, oauth:SUB, and a session is
 	// its subject's and client's.
 	OAuth *oauth.Verifier
-	// Hosts are the names, without port, by which clients may call the server,
-	// beside those of the loopback: what else stands in Host is refused, so that
-	// a foreign site cannot have its name resolved to us (DNS rebinding).
+	// Port is the one that clients call the server at; "": any.
+	Port string
+	// Hosts are the names by which clients may call the server, at Port, or at their
+	// own (NAME:PORT), beside those of the loopback: what else stands in Host is
+	// refused, so that a foreign site cannot have its name resolved to us (DNS
+	// rebinding), and neither has another server of this machine.
 	Hosts []string
 	// Origins are web origins (scheme://host:port) whose pages may call; those
-	// of Hosts and the loopback may anyway.
+	// that the server itself has by Hosts and Port may anyway.
 	Origins  []string
 	Sessions int // at a time; more are refused
 	// UserSessions is how many of them one subject of OAuth has at a time, and
@@ -127,7 +130,8 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 		var n atomic.Uint64
 		o.Number = func() uint64 { return n.Add(1) }
 	}
-	opts := mcp.StreamableHTTPOptions{MaxRequestBodyBytes: o.Body, SessionTimeout: o.Idle, Logger: o.Log}
+	opts := mcp.StreamableHTTPOptions{MaxRequestBodyBytes: o.Body, SessionTimeout: o.Idle, Logger: o.Log,
+		DisableLocalhostProtection: true} // check does that, for every name of the server
 	single := opts
 	single.Stateless, single.PropagateRequestCancellation = true, true
 	h := &HTTP{
@@ -161,7 +165,7 @@ func (h *HTTP) Metadata() http.Handler {
 	}
 	meta := h.o.OAuth.Metadata()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !h.known(r.Host) {
+		if !h.addressed(r) {
 			http.Error(w, "the Host is not one of this server's names", http.StatusForbidden)
 			return
 		}
@@ -201,6 +205,9 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	// take the deadline, when it passes, for a client that has gone.
 	if r.Body != http.NoBody {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.o.Within))
+	}
+	if !h.well(w, r) {
+		return
 	}
 	whose := identity{h.subject(r), userOf(r)}
 	if h.o.OAuth != nil {
@@ -305,7 +312,7 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &watched{ResponseWriter: w, taking: h.o.Taking}
 		switch {
-		case !h.known(r.Host):
+		case !h.addressed(r):
 			http.Error(rec, "the Host is not one of this server's names", http.StatusForbidden)
 		case !h.origin(r.Header.Get("Origin")):
 			http.Error(rec, "the Origin may not call this server", http.StatusForbidden)
@@ -320,21 +327,32 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 	})
 }
 
-// known reports whether a Host, or the host of an Origin, names this server.
-func (h *HTTP) known(host string) bool {
-	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		name = h
+// known reports whether a host (NAME[:PORT]) is one of this server's. Without a port
+// it is at one of the ports that defaults names.
+func (h *HTTP) known(host string, defaults ...string) bool {
+	name, ports := host, defaults
+	if n, p, err := net.SplitHostPort(host); err == nil {
+		name = n
+		if p != "" {
+			ports = []string{p}
+		}
 	}
-	name = strings.ToLower(strings.Trim(name, "[]"))
-	if name == "localhost" {
+	name = strings.Trim(name, "[]")
+	own := h.o.Port == "" || slices.Contains(ports, h.o.Port)
+	if ip := net.ParseIP(name); own && (strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()) {
 		return true
 	}
-	if ip := net.ParseIP(name); ip != nil && ip.IsLoopback() {
-		return true
-	}
-	return slices.ContainsFunc(h.o.Hosts, func(own string) bool { return strings.EqualFold(own, name) })
+	return slices.ContainsFunc(h.o.Hosts, func(entry string) bool {
+		if n, p, err := net.SplitHostPort(entry); err == nil {
+			return strings.EqualFold(n, name) && slices.Contains(ports, p)
+		}
+		return own && strings.EqualFold(strings.Trim(entry, "[]"), name)
+	})
 }
+
+// addressed reports whether a request's Host names this server. Without a port it is
+// that of http or of https, which an intermediary may have taken away.
+func (h *HTTP) addressed(r *http.Request) bool { return h.known(r.Host, "80", "443") }
 
 func (h *HTTP) origin(text string) bool {
 	if text == "" {
@@ -346,7 +364,11 @@ func (h *HTTP) origin(text string) bool {
 		}
 	}
 	u, err := url.Parse(text)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && h.known(u.Host)
+	if err != nil {
+		return false
+	}
+	port, web := map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	return web && h.known(u.Host, port)
 }
 
 // verify compares digests, so that the time tells nothing of the token.

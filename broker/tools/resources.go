@@ -33,13 +33,17 @@ var fileTemplate = &mcp.ResourceTemplate{
 	Description: "The contents of a file, or the names in a directory, by absolute path.",
 }
 
-// listing answers resources/list, whose pages are read from the tree: the roots,
+// listing checks what the SDK does not, and answers resources/list, whose pages are read from the tree: the roots,
 // and in each the names directly in it. What lies deeper is reached through the
 // template.
 func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		ss, _ := req.GetSession().(*mcp.ServerSession)
 		switch p := req.GetParams().(type) {
+		case *mcp.SetLoggingLevelParams:
+			if err := s.checkLevel(p); err != nil {
+				return nil, err
+			}
 		case *mcp.SubscriptionsListenParams:
 			if p != nil && p.Notifications != nil && p.Notifications.ResourcesListChanged {
 				s.changes.begin(ss)

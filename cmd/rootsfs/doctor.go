@@ -309,7 +309,11 @@ func checkSessions(ctx context.Context) []check {
 			checks = append(checks, s.warn("wait, or end process "+strconv.Itoa(in.PID), "does not answer: %s", oneLine(err)))
 			continue
 		}
-		checks = append(checks, s.ok("process %d, %s, mounted at %s", in.PID, plural(len(st.Roots), "root"), shown(in.Point)))
+		where := "without a mount"
+		if in.Point != "" {
+			where = "mounted at " + shown(in.Point)
+		}
+		checks = append(checks, s.ok("process %d, %s, %s", in.PID, plural(len(st.Roots), "root"), where))
 	}
 	if gone := before - subdirs(c.Path); gone > 0 {
 		checks = append(checks, c.ok("%d live; what %d ended ones had left was removed", len(live), gone))

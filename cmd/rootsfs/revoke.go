@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -64,7 +65,7 @@ func (a *app) revoke(ctx context.Context, req control.RevokeRequest) error {
 	ended, err := c.Revoke(ctx, req)
 	done()
 	if err != nil && len(ended) == 0 {
-		return err
+		return orSession(err, req.Names)
 	}
 	if rerr := a.report(control.RevokeAnswer{Ended: ended}, func() { a.sayEnded(ended) }); rerr != nil {
 		return rerr
@@ -73,6 +74,20 @@ func (a *app) revoke(ctx context.Context, req control.RevokeRequest) error {
 		return &exitError{code: exitFailure, err: fmt.Errorf("%w; every new access is refused all the same", err)}
 	}
 	return nil
+}
+
+// orSession tells whoever named a session in the place of a root how to end that.
+func orSession(err error, roots []string) error {
+	if exitCode(err) != exitNoSuch {
+		return err
+	}
+	all, _ := control.List()
+	for _, in := range all {
+		if slices.Contains(roots, in.Name) {
+			return fmt.Errorf("%w; %s is a session: rootsfs unmount %s ends it, rootsfs revoke --all --session %s its roots alone", err, in.Name, in.Name, in.Name)
+		}
+	}
+	return err
 }
 
 // sayEnded tells how roots ended.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -37,7 +38,7 @@ func (f *httpFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.noToken, "no-token", false, "ask clients for no token: on the loopback only, where every local user then gets in")
 	fs.StringVar(&f.cert, "tls-cert", "", "certificate `file`, PEM")
 	fs.StringVar(&f.key, "tls-key", "", "`file` with the certificate's key, PEM")
-	fs.StringArrayVar(&f.hosts, "host", nil, "a `name` by which clients may call the server, beside localhost; may be given again")
+	fs.StringArrayVar(&f.hosts, "host", nil, "a `name` by which clients may call the server, beside localhost, at its own port or as NAME:PORT; may be given again")
 	fs.StringArrayVar(&f.origins, "origin", nil, "a web `origin` whose pages may call, such as https://app.example; may be given again")
 	fs.StringVar(&f.issuer, "oauth-issuer", "", "take access tokens of the OAuth authorization server at this `URL` instead of one bearer token")
 	fs.StringArrayVar(&f.audiences, "oauth-audience", nil, "`name` of this server that tokens are issued for (default: the URLs by which clients call it); may be given again")
@@ -57,9 +58,15 @@ func (f *httpFlags) check() error {
 	if err := f.checkOAuth(); err != nil {
 		return err
 	}
-	host, _, err := net.SplitHostPort(f.addr)
+	host, port, err := net.SplitHostPort(f.addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
 	if err != nil {
-		return usage(fmt.Errorf("--http %s: write [HOST]:PORT, such as :8931", shown(f.addr)))
+		return usage(fmt.Errorf("--http %s: write [HOST]:PORT, such as :8931, with a port up to 65535", shown(f.addr)))
+	}
+	if err := f.checkNames(); err != nil {
+		return err
 	}
 	if host == "" {
 		f.addr = "localhost" + f.addr
@@ -76,6 +83,25 @@ func (f *httpFlags) check() error {
 		return usage(fmt.Errorf("--http %s is no loopback address: leave --no-token out", shown(f.addr)))
 	case f.cert == "":
 		return usage(fmt.Errorf("--http %s is no loopback address: the token would pass unencrypted; give --tls-cert and --tls-key", shown(f.addr)))
+	}
+	return nil
+}
+
+// checkNames refuses names that no request could have.
+func (f *httpFlags) checkNames() error {
+	for _, h := range f.hosts {
+		name, port, err := net.SplitHostPort(h)
+		if err != nil {
+			name, port = strings.Trim(h, "[]"), "1"
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || name == "" || strings.ContainsAny(name, "/@ ") || strings.Contains(name, ":") && net.ParseIP(name) == nil {
+			return usage(fmt.Errorf("--host %s: write NAME or NAME:PORT, such as files.example:443", shown(h)))
+		}
+	}
+	for _, o := range f.origins {
+		if u, err := url.Parse(o); err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+			return usage(fmt.Errorf("--origin %s: write SCHEME://HOST[:PORT], such as https://app.example, without anything behind it", shown(o)))
+		}
 	}
 	return nil
 }
@@ -113,7 +139,10 @@ func (f *httpFlags) resources(at *url.URL) []string {
 	var list []string
 	for _, h := range hosts {
 		u := *at
-		u.Host = net.JoinHostPort(h, port)
+		u.Host = net.JoinHostPort(strings.Trim(h, "[]"), port)
+		if _, _, err := net.SplitHostPort(h); err == nil {
+			u.Host = h // with a port of its own
+		}
 		if u.Scheme == "https" && port == "443" || u.Scheme == "http" && port == "80" {
 			u.Host = strings.TrimSuffix(u.Host, ":"+port)
 		}
@@ -166,7 +195,7 @@ func (a *app) serving(m servingMessage, token string, made bool) {
 func (f *serveFlags) request(at *url.URL, token string) control.HTTPRequest {
 	h := &f.http
 	return control.HTTPRequest{
-		ToolsRequest: f.tools(), Path: at.Path, Token: token, Hosts: h.names(), Origins: h.origins, Sessions: h.sessions, UserSessions: h.userSessions,
+		ToolsRequest: f.tools(), Path: at.Path, Port: at.Port(), Token: token, Hosts: h.names(), Origins: h.origins, Sessions: h.sessions, UserSessions: h.userSessions,
 		Issuer: h.issuer, Audiences: h.audiences, Scopes: h.scopes, Resources: h.resources(at),
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,9 @@ func newUnmountCmd(a *app) *cobra.Command {
 		Use:     "unmount MOUNTPOINT",
 		Aliases: []string{"umount"},
 		Short:   "Revoke every root of a session and unmount it",
-		Long: `End the session mounted at MOUNTPOINT (its name will do, too): every root is
-revoked, so that whatever programs still hold is dead, and then it is unmounted.
+		Long: `End the session mounted at MOUNTPOINT (its name will do, too, and is how one of
+"rootsfs serve" is ended, which has no mount): every root is revoked, so that whatever
+programs still hold is dead, and then it is unmounted.
 A mount that a session has for one server (mount --session) is taken down alone:
 what was shown there is dead, and the session goes on.
 If something still holds the mount it leaves the tree all the same and refuses
@@ -39,7 +41,7 @@ cleared away. A mount that is not a rootsfs mount of yours is left alone.`,
 			}
 			var out []string
 			for _, in := range all {
-				out = append(out, cobra.CompletionWithDesc(in.Point, in.Name))
+				out = append(out, cobra.CompletionWithDesc(cmp.Or(in.Point, in.Name), in.Name))
 			}
 			return out, cobra.ShellCompDirectiveNoFileComp
 		},
@@ -94,6 +96,10 @@ func (a *app) unmount(ctx context.Context, where string) error {
 	}
 	res := unmountResult{Session: in.Name, Point: in.Point, UnmountAnswer: answer}
 	return a.report(res, func() {
+		if in.Point == "" { // such as of `rootsfs serve`
+			a.say("ended session %s; %s revoked", in.Name, plural(len(answer.Ended), "root"))
+			return
+		}
 		a.say("unmounted %s; %s revoked", shown(in.Point), plural(len(answer.Ended), "root"))
 		if answer.Held {
 			a.say("something still holds the mount: everything is refused there, and session %s ends with the last holder", in.Name)

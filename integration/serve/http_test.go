@@ -185,6 +185,9 @@ func TestHTTPAttacked_R072(t *testing.T) {
 		"Origin that begins":   {403, strings.NewReader(hello), func(r *http.Request) { r.Header.Set("Origin", "http://localhost.evil.example") }, ""},
 		"foreign Host":         {403, strings.NewReader(hello), func(r *http.Request) { r.Host = "evil.example:" + at.Port() }, "the Host"},
 		"rebound Host":         {403, strings.NewReader(hello), func(r *http.Request) { r.Host = "localhost.evil.example" }, ""},
+		"another port's Host":  {403, strings.NewReader(hello), func(r *http.Request) { r.Host = "localhost:1" }, ""},
+		"another port's page":  {403, strings.NewReader(hello), func(r *http.Request) { r.Header.Set("Origin", "http://localhost:1") }, ""},
+		"null":                 {400, strings.NewReader("null"), nil, "a message is a JSON object"},
 		"foreign, and a token": {403, strings.NewReader(hello), func(r *http.Request) { r.Host = "127.0.0.1.evil.example" }, ""},
 		"oversized":            {413, strings.NewReader(large), nil, "large"},
 		"oversized, in chunks": {413, io.MultiReader(strings.NewReader(large)), nil, ""},
@@ -204,7 +207,7 @@ func TestHTTPAttacked_R072(t *testing.T) {
 		c, err := net.Dial("tcp", at.Host)
 		must(t, err)
 		slow = append(slow, c)
-		text := "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n" +
+		text := "POST /mcp HTTP/1.1\r\nHost: " + at.Host + "\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n" +
 			"Authorization: Bearer " + s.token + "\r\nContent-Length: 100\r\n\r\n{"
 		_, err = io.WriteString(c, text[:len(text)-i%2*20])
 		must(t, err)
@@ -300,6 +303,12 @@ func TestHTTPNotBegun(t *testing.T) {
 		"--http :0 --max-sessions 0":           "above 0",
 		"--http :0 --max-user-sessions 0":      "above 0",
 		"--http :0 --max-user-sessions 3":      "goes with --oauth-issuer",
+		"--http :99999":                        "write [HOST]:PORT",
+		"--http :-1":                           "write [HOST]:PORT",
+		"--http :0 --host https://a.example":   "write NAME or NAME:PORT",
+		"--http :0 --host a.example:99999":     "write NAME or NAME:PORT",
+		"--http :0 --origin https://a/b":       "write SCHEME://HOST[:PORT]",
+		"--http :0 --origin localhost:6274":    "write SCHEME://HOST[:PORT]",
 	} {
 		out, err := h.command(append([]string{"serve", "--root", dir}, strings.Fields(args)...)...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), want) {

@@ -248,7 +248,10 @@ func listNames(all []Info) string {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		fmt.Fprintf(&b, "%s at %s", in.Name, names.Escape(in.Point))
+		b.WriteString(in.Name)
+		if in.Point != "" {
+			b.WriteString(" at " + names.Escape(in.Point))
+		}
 	}
 	return b.String()
 }

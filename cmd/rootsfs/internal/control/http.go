@@ -33,6 +33,7 @@ type HTTPRequest struct {
 	ID       string   `json:"id"` // of the front end; nobody can guess it
 	Path     string   `json:"path"`
 	Token    string   `json:"token,omitempty"`
+	Port     string   `json:"port"` // that clients call
 	Hosts    []string `json:"hosts,omitempty"`
 	Origins  []string `json:"origins,omitempty"`
 	Sessions int      `json:"sessions"`

@@ -40,7 +40,7 @@ func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req contr
 	bound := conns.New(tools.SessionRequests*req.Sessions, s.log)
 	opt := tools.HTTPOptions{
 		Registry: s.reg, Subject: subject, Number: func() uint64 { return s.sharings.Add(1) },
-		Token: req.Token, Hosts: req.Hosts, Origins: req.Origins, Sessions: req.Sessions, UserSessions: req.UserSessions,
+		Token: req.Token, Port: req.Port, Hosts: req.Hosts, Origins: req.Origins, Sessions: req.Sessions, UserSessions: req.UserSessions,
 		Admitted: bound.Trust, Log: s.log,
 	}
 	if req.Issuer != "" {

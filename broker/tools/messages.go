@@ -1,0 +1,105 @@
+package tools
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// well checks of a request's body what the SDK lets pass: a message is an object, and
+// a batch, of the revisions that have batches, is one of messages that can be told apart.
+// The rest is the SDK's to judge. A body that is refused has been answered.
+func (h *HTTP) well(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method != http.MethodPost {
+		return true
+	}
+	body := &started{Reader: bufio.NewReader(http.MaxBytesReader(w, r.Body, h.o.Body)), Closer: r.Body}
+	r.Body = body
+	first, err := body.first()
+	switch {
+	case err != nil || first == '{':
+		return true // the SDK says what it lacks
+	case first != '[':
+		http.Error(w, "a message is a JSON object", http.StatusBadRequest)
+		return false
+	case !h.whole(w, r):
+		return false
+	}
+	batch, _ := io.ReadAll(r.Body) // which is in memory
+	r.Body = io.NopCloser(bytes.NewReader(batch))
+	if err := checkBatch(batch); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return false
+	}
+	return true
+}
+
+// started is a body whose beginning has been looked at.
+type started struct {
+	*bufio.Reader
+	io.Closer
+}
+
+// first is what a body begins with, white space aside, which is left out.
+func (s *started) first() (byte, error) {
+	for {
+		c, err := s.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
+			return c, s.UnreadByte()
+		}
+	}
+}
+
+// checkBatch refuses a batch of which a request would get no answer of its own.
+func checkBatch(body []byte) error {
+	var list []json.RawMessage
+	switch err := json.Unmarshal(body, &list); {
+	case err != nil || len(list) == 0:
+		return errors.New("not a JSON-RPC batch")
+	case len(list) > wire.MaxBatch:
+		return fmt.Errorf("a batch of more than %d messages; send fewer at a time", wire.MaxBatch)
+	}
+	ids := map[jsonrpc.ID]bool{}
+	for _, m := range list {
+		msg, err := jsonrpc.DecodeMessage(m)
+		if err != nil {
+			return errors.New("a member of the batch is no JSON-RPC message")
+		}
+		r, ok := msg.(*jsonrpc.Request)
+		if !ok || !r.IsCall() {
+			continue
+		}
+		if ids[r.ID] {
+			return fmt.Errorf("two requests of the batch have the id %s: give each its own", names.QuoteShort(fmt.Sprint(r.ID.Raw())))
+		}
+		ids[r.ID] = true
+	}
+	return nil
+}
+
+// levels are those of logging/setLevel.
+var levels = []mcp.LoggingLevel{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// checkLevel refuses a level that is none, which the SDK takes.
+func (s *Server) checkLevel(p *mcp.SetLoggingLevelParams) error {
+	if p != nil && slices.Contains(levels, p.Level) {
+		return nil
+	}
+	err := invalid("level: write debug, info, notice, warning, error, critical, alert or emergency")
+	s.refused("logging/setLevel", err)
+	return &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
+}

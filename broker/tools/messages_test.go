@@ -1,0 +1,120 @@
+package tools_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/tools"
+)
+
+// answered is what a request of a session is answered with.
+func answered(t *testing.T, site *httptest.Server, session, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL, strings.NewReader(body))
+	must(t, err)
+	for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + token, "Mcp-Session-Id": session} {
+		r.Header.Set(k, v)
+	}
+	res, err := (&http.Client{Timeout: enough}).Do(r)
+	must(t, err)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	must(t, err)
+	return res.StatusCode, string(text)
+}
+
+// Every request of a batch has an answer, or the batch has none; what is no object is
+// no message.
+func TestHTTPMessages(t *testing.T) {
+	b := start(t, nil, nil)
+	site := b.site(tools.HTTPOptions{Body: 64 << 10})
+	_, session := post(t, site, strings.Replace(hello, "2025-11-25", "2025-03-26", 1), func(*http.Request) {})
+	answered(t, site, session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	const ping = `{"jsonrpc":"2.0","id":ID,"method":"ping"}`
+	batch := func(ids ...string) string {
+		var list []string
+		for _, id := range ids {
+			list = append(list, strings.Replace(ping, "ID", id, 1))
+		}
+		return "[" + strings.Join(list, ",") + "]"
+	}
+	for body, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		batch("1", "2"):                             {200, `"id":2`},
+		batch("1", `"1"`):                           {200, `"id":"1"`},
+		" \r\n" + batch("1"):                        {200, `"id":1`},
+		" \n" + strings.Replace(ping, "ID", "7", 1): {200, `"id":7`},
+		batch("7", "7"):                             {400, "two requests of the batch have the id \"7\""},
+		batch("7", "7.0"):                           {400, "two requests of the batch have the id \"7\""},
+		batch(`"a"`, "1", `"a"`):                    {400, `have the id "a"`},
+		"[]":                                        {400, "not a JSON-RPC batch"},
+		"[null]":                                    {400, "no JSON-RPC message"},
+		"[" + strings.Repeat("{},", 1000) + "{}]": {400, "more than 1000"},
+		"null": {400, "a message is a JSON object"},
+		"7":    {400, "a message is a JSON object"},
+		`"x"`:  {400, "a message is a JSON object"},
+		"":     {400, "non-empty body"},
+		"  ":   {400, "non-empty body"},
+		"{":    {400, "malformed"},
+		"{}":   {400, "malformed"},
+	} {
+		if status, text := answered(t, site, session, body); status != want.status || !strings.Contains(text, want.text) {
+			t.Errorf("%.60s: %d %s; want %d, %s", body, status, text, want.status, want.text)
+		}
+	}
+	r := func(r *http.Request) {
+		r.Body = io.NopCloser(strings.NewReader(strings.Repeat(" ", 65<<10) + hello))
+		r.ContentLength = -1
+	}
+	if status, _ := post(t, site, hello, r); status != http.StatusRequestEntityTooLarge {
+		t.Errorf("white space without end: %d", status)
+	}
+}
+
+// A level of the log that is none is refused by its name.
+func TestSetLevel(t *testing.T) {
+	b := start(t, nil, nil).connect("2025-11-25")
+	must(t, b.host.SetLoggingLevel(context.Background(), &mcp.SetLoggingLevelParams{Level: "warning"}))
+	for _, level := range []mcp.LoggingLevel{"zz", "", "WARNING"} {
+		var e *jsonrpc.Error
+		err := b.host.SetLoggingLevel(context.Background(), &mcp.SetLoggingLevelParams{Level: level})
+		if !errors.As(err, &e) || e.Code != jsonrpc.CodeInvalidParams || !strings.Contains(e.Message, "level: write debug") {
+			t.Errorf("%q: %v", level, err)
+		}
+	}
+}
+
+// Another server of this machine is another site: its pages, and who means it, are
+// refused, unless the owner named them.
+func TestHTTPPort(t *testing.T) {
+	b := start(t, nil, nil)
+	site := b.site(tools.HTTPOptions{Port: "8931", Hosts: []string{"files.example", "front.example:443", "::1"}, Origins: []string{"http://localhost:6274"}})
+	for host, want := range map[string]int{
+		"localhost:8931": 200, "127.0.0.1:8931": 200, "[::1]:8931": 200, "LOCALHOST:8931": 200, "files.example:8931": 200,
+		"front.example": 200, "front.example:443": 200,
+		"localhost": 403, "localhost:80": 403, "localhost:8932": 403, "127.0.0.1": 403, "[::1]:1": 403, "files.example": 403,
+		"front.example:8931": 403, "other.example:8931": 403, "localhost:08931": 403,
+	} {
+		if got, _ := post(t, site, hello, func(r *http.Request) { r.Host = host }); got != want {
+			t.Errorf("Host %s: %d, want %d", host, got, want)
+		}
+	}
+	for origin, want := range map[string]int{
+		"http://localhost:8931": 200, "https://127.0.0.1:8931": 200, "http://localhost:6274": 200, "https://front.example": 200, "http://files.example:8931": 200,
+		"http://localhost": 403, "http://localhost:3000": 403, "http://127.0.0.1:6274": 403, "http://front.example": 403, "ftp://localhost:8931": 403, "https://files.example": 403,
+	} {
+		if got, _ := post(t, site, hello, func(r *http.Request) { r.Host = "localhost:8931"; r.Header.Set("Origin", origin) }); got != want {
+			t.Errorf("Origin %s: %d, want %d", origin, got, want)
+		}
+	}
+}

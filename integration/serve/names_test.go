@@ -1,0 +1,38 @@
+package serve
+
+import (
+	"strings"
+	"testing"
+)
+
+// Sessions without a mount are named by commands that have to choose, and who names one
+// in the place of a root is told how it is ended, which works.
+func TestSessionsWithoutMount(t *testing.T) {
+	h := newHome(t)
+	root := "r=" + t.TempDir()
+	one := start(t, h.command("serve", "--root", root, "--name", "t4"))
+	two := start(t, h.command("serve", "--root", root, "--name", "t5"))
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"consent list", 4, "several are live (t4, t5); say which"},
+		{"status --session zzz", 4, "live are t4, t5"},
+		{"revoke --session t4 t4", 4, "t4 is a session: rootsfs unmount t4 ends it, rootsfs revoke --all --session t4 its roots alone"},
+		{"revoke --session t4 x", 4, "see: rootsfs roots list\n"},
+		{"__complete unmount t", 0, "t4\tt4"},
+		{"unmount t4", 0, "ended session t4; 1 root revoked"},
+		{"unmount t5 --json", 0, `"session": "t5"`},
+	} {
+		cmd := h.command(strings.Fields(c.args)...)
+		out, _ := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != c.code || !strings.Contains(string(out), c.want) {
+			t.Errorf("rootsfs %s: exit %d: %s; want %d, %q", c.args, got, out, c.code, c.want)
+		}
+	}
+	for _, s := range []*side{one, two} {
+		<-s.ended
+		must(t, s.cmd.Wait())
+	}
+}
