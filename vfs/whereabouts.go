@@ -18,7 +18,8 @@ import (
 // What the kernel tells (the link in /proc/self/fd) is the name that the file was
 // opened by, wherever it has been moved. A file that lost that name and has another
 // one (link(2), then unlink(2)) is not written any more, because nobody can tell what
-// it is called; one that was kept in a trash, or has no name at all, belongs to those
+// it is called. Nor is one deeper than PATH_MAX, of which the kernel tells nothing, once
+// it is not where it was opened any more. One that was kept in a trash, or has no name at all, belongs to those
 // who have it open.
 
 // lookAgain is how long a look at a file's name counts. Who could write before the
@@ -46,6 +47,11 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) error {
 	gone := &guard.Error{Kind: names.Revoked}
 	path, err := beneath.PathOf(fd)
 	if err != nil {
+		// No path is that long (proc(5) has a page for it), or none leads there from
+		// here: then it must still be where it was opened.
+		if f.isAt(l, f.at.Path.Rel()) {
+			return nil
+		}
 		return gone
 	}
 	if seen := f.called.Load(); seen != nil && *seen == path {

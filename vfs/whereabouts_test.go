@@ -3,6 +3,7 @@ package vfs_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // What the host gives another name while a program has it open is judged by that name
@@ -90,6 +92,30 @@ func TestOpenFilesOfAMovedRoot(t *testing.T) {
 	defer func() { _ = os.Rename(b.src+".moved", b.src) }()
 	time.Sleep(30 * time.Millisecond)
 	b.must(b.write(f, "more", 0))
+}
+
+// What lies deeper than any path can say is read and written on, as long as it is
+// where it was opened.
+func TestOpenFilesBeyondAnyPath(t *testing.T) {
+	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
+	deep, err := guard.NewPath(b.at("").Path.Root, strings.Repeat(strings.Repeat("d", 250)+"/", 20)+"file")
+	b.must(err)
+	_, err = b.t.CreateFile(bg, who, deep, 0o644, true)
+	b.must(err)
+	f, _, err := b.t.Open(bg, who, vfs.At{Path: deep}, unix.O_RDWR)
+	b.must(err)
+	defer f.Close()
+	for _, text := range []string{"one", "two"} {
+		time.Sleep(30 * time.Millisecond) // a look at the name counts for a moment
+		b.must(b.write(f, text, 0))
+		got := make([]byte, 3)
+		if _, err := f.ReadAt(bg, who, got, 0); err != nil || string(got) != text {
+			t.Errorf("read %q, %v; want %q", got, err, text)
+		}
+	}
+	b.must(os.Rename(b.host(strings.Repeat("d", 250)), b.host("elsewhere")))
+	time.Sleep(30 * time.Millisecond)
+	b.wantKind(b.write(f, "evil", 0), names.Revoked)
 }
 
 // Both files of a copy are judged by their names.

@@ -36,13 +36,14 @@ func (f *trashFlags) add(fs *pflag.FlagSet) {
 
 func (f *trashFlags) trash() (guard.Trash, error) {
 	t := guard.Trash{On: f.on, Age: f.age}
-	aged := f.fs.Changed("trash-age")
+	given := func(flag string) bool { return f.fs != nil && f.fs.Changed(flag) }
+	aged := given("trash-age")
 	var err error
 	if t.Size, err = parseSize(f.size); err != nil {
 		return t, usage(fmt.Errorf("--trash-size: %w", err))
 	}
 	switch {
-	case !f.on && (f.fs.Changed("trash-size") || aged):
+	case !f.on && (given("trash-size") || aged):
 		return t, usage(errors.New("--trash-size and --trash-age say nothing without --trash: write it, too"))
 	case aged && (f.age < time.Second || f.age > config.MaxIdle):
 		return t, usage(fmt.Errorf("--trash-age %v: write a duration from 1s to %v, such as 72h", f.age, config.MaxIdle))
