@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -286,6 +287,17 @@ func (g *Registry) shutLocked(batch []*shutting) {
 	for _, b := range batch {
 		b.done, b.outers = true, outers
 	}
+}
+
+// Forget drops what is kept of the ended roots of a subject that nobody will be any
+// more, such as a session that is over (Subject.InSession), so that sessions may come
+// and go for as long as the registry lives. Whoever calls it knows that nothing is under
+// way for the subject: from then on its ended roots are as if they had never been.
+func (g *Registry) Forget(who Subject) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool { return t.whose == who })
+	maps.DeleteFunc(g.past, func(_ RootName, whose Subject) bool { return whose == who })
 }
 
 // pruneTombs drops tombstones that no root contains. The caller holds mu.

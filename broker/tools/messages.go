@@ -17,6 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
+//lint:file-ignore SA1019 logging/setLevel is deprecated since 2026-07-28 (SEP-2577) and works on, which is why it is checked
+
 // well checks of a request's body what the SDK lets pass: a message is an object, and
 // a batch, of the revisions that have batches, is one of messages that can be told apart.
 // The rest is the SDK's to judge. A body that is refused has been answered.
@@ -94,9 +96,11 @@ func checkBatch(body []byte) error {
 // levels are those of logging/setLevel.
 var levels = []mcp.LoggingLevel{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// checkLevel refuses a level that is none, which the SDK takes.
-func (s *Server) checkLevel(p *mcp.SetLoggingLevelParams) error {
-	if p != nil && slices.Contains(levels, p.Level) {
+// checkLevel refuses a level that is none, which the SDK takes. Of other parameters it
+// says nothing.
+func (s *Server) checkLevel(params mcp.Params) error {
+	p, ok := params.(*mcp.SetLoggingLevelParams)
+	if !ok || p != nil && slices.Contains(levels, p.Level) {
 		return nil
 	}
 	err := invalid("level: write debug, info, notice, warning, error, critical, alert or emergency")

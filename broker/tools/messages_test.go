@@ -15,6 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 )
 
+//lint:file-ignore SA1019 logging/setLevel is deprecated since 2026-07-28 (SEP-2577) and works on, which is why it is checked
+
 // answered is what a request of a session is answered with.
 func answered(t *testing.T, site *httptest.Server, session, body string) (int, string) {
 	t.Helper()

@@ -39,11 +39,10 @@ var fileTemplate = &mcp.ResourceTemplate{
 func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		ss, _ := req.GetSession().(*mcp.ServerSession)
+		if err := s.checkLevel(req.GetParams()); err != nil {
+			return nil, err
+		}
 		switch p := req.GetParams().(type) {
-		case *mcp.SetLoggingLevelParams:
-			if err := s.checkLevel(p); err != nil {
-				return nil, err
-			}
 		case *mcp.SubscriptionsListenParams:
 			if p != nil && p.Notifications != nil && p.Notifications.ResourcesListChanged {
 				s.changes.begin(ss)

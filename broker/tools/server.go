@@ -176,7 +176,8 @@ func (s *Server) endConsents() {
 	// not waited for: it has been cancelled.
 	ctx, cancel := context.WithTimeout(context.Background(), guard.EndDeadline)
 	defer cancel()
-	if s.room.Acquire(ctx, int64(s.cfg.InFlight)) == nil {
+	over := s.room.Acquire(ctx, int64(s.cfg.InFlight)) == nil // nothing is under way
+	if over {
 		defer s.room.Release(int64(s.cfg.InFlight))
 	}
 	asked := make(chan struct{})
@@ -187,6 +188,7 @@ func (s *Server) endConsents() {
 	select {
 	case <-asked:
 	case <-ctx.Done():
+		over = false
 	}
 	for _, st := range s.cfg.Registry.RootsOf(s.cfg.Subject) {
 		if st.Grant.Subject != s.cfg.Subject {
@@ -194,7 +196,11 @@ func (s *Server) endConsents() {
 		}
 		if _, err := s.cfg.Registry.Revoke(context.Background(), st.Grant.Root); err != nil && !errors.Is(err, names.NotExist) {
 			s.cfg.Log.Warn("a root that a client's session won did not end well", "root", st.Grant.Root, "error", err)
+			over = false
 		}
+	}
+	if over {
+		s.cfg.Registry.Forget(s.cfg.Subject)
 	}
 }
 
