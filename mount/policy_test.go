@@ -155,3 +155,51 @@ func TestTokenComesToAnOpenFile(t *testing.T) {
 		until("without a token it is not read", func(text string, _ error) bool { return text == "save-exact=false\n" })
 	})
 }
+
+// A file that a program has open, and that the host gives a protected name, takes no
+// more writes: not through the descriptor, and not through a mapping. It is read on.
+// R110.
+func TestOpenFileBecomesProtected(t *testing.T) {
+	levels(t, func(t *testing.T, level Level) {
+		src := t.TempDir()
+		tmp, final := filepath.Join(src, "mcp.tmp"), filepath.Join(src, ".mcp.json")
+		if err := os.WriteFile(tmp, []byte("the host's"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+		front := mountFront(t, Options{Level: level}, reg)
+		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(front.(guardtest.Bare).Host("r/mcp.tmp"), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		page := mapped(t, f, 4, unix.PROT_READ|unix.PROT_WRITE)
+		if _, err := f.WriteAt([]byte("THE"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(tmp, final); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond) // a look at the name counts for a moment
+		if _, err := f.WriteAt([]byte("evil"), 0); err == nil {
+			err = f.Sync()
+			if err == nil {
+				t.Error("it is written through the descriptor")
+			}
+		}
+		if err := page.store("EVIL"); err == nil && f.Sync() == nil {
+			t.Error("it is written through a mapping")
+		}
+		buf := make([]byte, 10)
+		if _, err := f.ReadAt(buf, 0); err != nil {
+			t.Errorf("it is not read any more: %v", err)
+		}
+		if got, err := os.ReadFile(final); err != nil || string(got) != "THE host's" {
+			t.Errorf("the file holds %q, %v", got, err)
+		}
+	})
+}

@@ -36,56 +36,58 @@ func (f *File) judgeNow(l *guard.Lease, fd int, a guard.Access) error {
 	if now-f.looked.Load() < int64(lookAgain) {
 		return nil
 	}
-	if err := f.judgeName(l, fd, a); err != nil {
-		return err
+	all, err := f.judgeName(l, fd, a)
+	if all {
+		f.looked.Store(now)
 	}
-	f.looked.Store(now)
-	return nil
+	return err
 }
 
-func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) error {
+// judgeName looks at the file's name. all says that by it everything may be done with
+// the file, so that the look counts for whoever comes next, whatever he does.
+func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err error) {
 	gone := &guard.Error{Kind: names.Revoked}
 	path, err := beneath.PathOf(fd)
 	if err != nil {
 		// No path is that long (proc(5) has a page for it), or none leads there from
 		// here: then it must still be where it was opened.
 		if f.isAt(l, f.at.Path.Rel()) {
-			return nil
+			return true, nil
 		}
-		return gone
+		return false, gone
 	}
 	if seen := f.called.Load(); seen != nil && *seen == path {
-		return nil
+		return true, nil
 	}
 	info, err := beneath.Stat(fd)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if info.Nlink == 0 {
-		return nil
+		return true, nil
 	}
 	rel, below, err := relNow(l, path)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case strings.HasSuffix(path, beneath.Deleted) && !f.isAt(l, rel):
 		if a != guard.ToRead && !f.isAt(l, f.at.Path.Rel()) && !f.t.bins.growing.has(info.ID()) {
-			return gone
+			return false, gone
 		}
-		return nil
+		return a != guard.ToRead, nil
 	case !below:
-		return gone // the host has moved it out of the root
+		return false, gone // the host has moved it out of the root
 	}
 	if rel != f.at.Path.Rel() && !inTrash(l, rel) { // where it was opened the hold says it
 		if err := l.JudgeNow(a, rel); err != nil {
-			return err
+			return false, err
 		}
 		if l.JudgeNow(guard.ToChange, rel) != nil {
-			return nil // may be read, and is judged anew for whoever writes
+			return false, nil // it may be read, no more
 		}
 	}
 	f.called.Store(&path)
-	return nil
+	return true, nil
 }
 
 // relNow is a path of the host below the lease's root, as that lies now.
