@@ -61,7 +61,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 whether the configuration is good and each of its roots can be mounted. For each
 PATH, tell what kind of file system it is, whether changes there are noticed, and
 whether it may be a root. Nothing is changed, apart from the directories of
-sessions whose process is gone.
+sessions, and the mounts of runs, whose process is gone.
 
 Exit code 0: all is well, or there are warnings only. 5: something that is
 needed is missing; what to do stands below it.`,
@@ -294,6 +294,7 @@ const answerTime = 5 * time.Second
 // checkSessions looks for what dead daemons left, and at the live ones.
 func checkSessions(ctx context.Context) []check {
 	c := check{Name: "sessions", Path: control.RuntimeDir()}
+	runs := clearLeft()
 	before := subdirs(c.Path)
 	live, err := control.List() // removes what dead daemons left
 	if err != nil {
@@ -315,7 +316,7 @@ func checkSessions(ctx context.Context) []check {
 		}
 		checks = append(checks, s.ok("process %d, %s, %s", in.PID, plural(len(st.Roots), "root"), where))
 	}
-	if gone := before - subdirs(c.Path); gone > 0 {
+	if gone := max(before-subdirs(c.Path), runs); gone > 0 { // a killed run leaves a session, too
 		checks = append(checks, c.ok("%d live; what %d ended ones had left was removed", len(live), gone))
 	} else {
 		checks = append(checks, c.ok("%d live, nothing left behind", len(live)))

@@ -38,24 +38,24 @@ type private struct {
 	mu         sync.Mutex // held while it is removed
 	// scratch is for levels without namespaces, which put HOME and TMPDIR there.
 	scratch string
+	lock    *os.File // see clearLeft
 }
 
 const privatePrefix = "rootsfs-run-"
 
 // makePrivate makes the place.
 func makePrivate(owner guard.User) (*private, error) {
-	base := "/run"
 	if os.Geteuid() != 0 {
-		var err error
-		if base, err = control.EnsureRuntimeDir(); err != nil {
+		if _, err := control.EnsureRuntimeDir(); err != nil {
 			return nil, err
 		}
 	}
-	dir, err := os.MkdirTemp(base, "."+privatePrefix)
+	dir, err := os.MkdirTemp(privateBase(), "."+privatePrefix)
 	if err != nil {
 		return nil, &control.Error{Text: fmt.Sprintf("no place for the private mount: %v", err), Class: control.System}
 	}
-	p := &private{dir: dir, point: filepath.Join(dir, "tree", "mnt"), scratch: filepath.Join(dir, "home")}
+	p := privateAt(dir)
+	p.lock = lockPlace(dir)
 	err = errors.Join(
 		os.MkdirAll(p.point, 0o700), os.Mkdir(p.scratch, 0o700),
 		os.Chown(p.scratch, int(owner.UID), int(owner.GID)),
@@ -148,7 +148,7 @@ func newJanitorCmd() *cobra.Command {
 // its connection ended or not: a process that was being started in that moment may
 // hold the connection's descriptor, and a mount that waits for answers is not stale.
 func cleanAfter(ctx context.Context, dir string) error {
-	p := &private{dir: dir, point: filepath.Join(dir, "tree", "mnt"), scratch: filepath.Join(dir, "home")}
+	p := privateAt(dir)
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {

@@ -149,6 +149,7 @@ func (a *app) mount(cmd *cobra.Command, f *mountFlags, point string) error {
 		// Under systemd the manager is told instead, and keeps the process.
 		return a.spawn(cmd.Context())
 	}
+	clearLeft()
 	err = a.serve(cmd.Context(), opt, f, d)
 	if err != nil && d != nil {
 		d.failed(err)

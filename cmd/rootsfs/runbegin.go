@@ -30,6 +30,7 @@ func (r *runner) begin(ctx context.Context) *beginning {
 		opt.Mount.Layout.Missing = r.learned.missing
 		opt.Observe = r.learned.observe
 	}
+	go clearLeft() // by the way: nothing of this run waits for it
 	watched := make(chan error, 1)
 	go func() {
 		var err error

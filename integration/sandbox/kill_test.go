@@ -85,6 +85,47 @@ func TestStopped(t *testing.T) {
 	}
 }
 
+// A run that is killed together with its janitor, or before it has one, leaves its
+// mount and its directories for the next command to take away. R070.
+func TestKillWithJanitor(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			o.plant()
+			cmd := o.driver(order{Args: o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--", "sh", "-c", "echo ready; exec sleep 1000")})
+			cmd.Stderr = os.Stderr
+			out, err := cmd.StdoutPipe()
+			must(t, err)
+			must(t, cmd.Start())
+			if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+				_ = cmd.Process.Kill()
+				t.Fatalf("the command said %q, %v", line, err)
+			}
+			dir := ""
+			o.gone("the janitor's start", func() bool {
+				for _, pid := range children(t, cmd.Process.Pid) {
+					if _, rest, ok := strings.Cut(cmdline(pid), "janitor\x00"); ok && dir == "" {
+						dir = strings.TrimSuffix(rest, "\x00")
+						kill(t, pid)
+					}
+				}
+				return dir != ""
+			})
+			must(t, cmd.Process.Kill())
+			_ = cmd.Wait()
+			if absent(dir) {
+				t.Fatalf("%s is gone: the test shows nothing", dir)
+			}
+			long := time.Now().Add(-time.Hour) // until then it may be one that is being made
+			must(t, os.Chtimes(dir, long, long))
+			o.gone("what it left", func() bool {
+				_ = o.driver(order{Args: o.rootsfs("doctor")}).Run() // whatever else it finds
+				return absent(dir) && absent(o.Session) && !strings.Contains(hostMounts(t), dir)
+			})
+		})
+	}
+}
+
 // killOne starts a run, kills the process at an index of those it consists of, and
 // looks for what is left. It reports false if there are not so many.
 func (o *outside) killOne(level sandbox.Level, index int) bool {
@@ -173,24 +214,33 @@ func parts(t *testing.T, pid int, mark string) []int {
 	t.Helper()
 	all := []int{pid}
 	for i := 0; i < len(all); i++ {
-		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
-		must(t, err)
-		for _, l := range lists {
-			b, err := os.ReadFile(l)
-			if err != nil {
-				continue // a thread that has ended
+		for _, child := range children(t, all[i]) {
+			if strings.Contains(cmdline(child), mark) { // exec'd by then
+				return append(all, child)
 			}
-			for _, f := range strings.Fields(string(b)) {
-				child, err := strconv.Atoi(f)
-				must(t, err)
-				if strings.Contains(cmdline(child), mark) { // exec'd by then
-					return append(all, child)
-				}
-				all = append(all, child)
-			}
+			all = append(all, child)
 		}
 	}
 	return nil
+}
+
+// children are the processes that a process has started.
+func children(t *testing.T, pid int) (all []int) {
+	t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	must(t, err)
+	for _, l := range lists {
+		b, err := os.ReadFile(l)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		for _, f := range strings.Fields(string(b)) {
+			child, err := strconv.Atoi(f)
+			must(t, err)
+			all = append(all, child)
+		}
+	}
+	return all
 }
 
 func cmdline(pid int) string {
