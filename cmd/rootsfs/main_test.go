@@ -124,7 +124,8 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 || args[0] == "exec" {
 		ts.Fatalf("usage: eventually [!] COMMAND..., a program and not one of the script's commands")
 	}
-	for end := time.Now().Add(time.Minute); ; {
+	pause := 10 * time.Millisecond // and more and more: each try is a process or three
+	for end := time.Now().Add(time.Minute); ; pause = min(2*pause, 200*time.Millisecond) {
 		err := ts.Exec(args[0], args[1:]...)
 		if (err == nil) != neg {
 			return
@@ -133,7 +134,7 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 			showInput(ts, args)
 			ts.Fatalf("never happened: %v (%v)", args, err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 

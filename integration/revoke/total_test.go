@@ -202,7 +202,7 @@ func TestEndingIsTotal(t *testing.T) {
 	for _, s := range settings {
 		for _, e := range endings {
 			t.Run(s.name+"/"+e.name, func(t *testing.T) {
-				n := reps(2, 25)
+				n := reps(1, 25)
 				tally := &tally{after: map[string]int{}, woken: map[string]int{}}
 				for range n {
 					if !t.Run("rep", func(t *testing.T) { endOnce(t, s, e, tally) }) {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -257,9 +258,18 @@ func (o *outside) gone(what string, over func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(giveUp); !over(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: it is not over after %v", what, giveUp)
+			t.Fatalf("%s: it is not over after %v; processes of rootsfs are %q", what, giveUp, processes(t))
 		}
 	}
+}
+
+// processes are those of rootsfs and of what its tests start, as far as they show.
+func processes(t *testing.T) (all []string) {
+	t.Helper()
+	for _, pid := range slices.Concat(holding(t, "rootsfs"), holding(t, "linger")) {
+		all = append(all, fmt.Sprintf("%d: %s", pid, strings.ReplaceAll(cmdline(pid), "\x00", " ")))
+	}
+	return all
 }
 
 // hostMounts are those that the host sees.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +18,7 @@ const hungry = `exec 2>/dev/null; echo begun; head -c 300000000 /dev/zero | tail
 func TestMemoryMax(t *testing.T) {
 	const limit = 128 << 20
 	run := func(t *testing.T, level Level, want State) {
-		o := Options{Level: level, Private: private(t), MemoryMax: limit, Group: "rootsfs-test-" + filepath.Base(t.TempDir())}
+		o := Options{Level: level, Private: private(t), MemoryMax: limit, Group: fmt.Sprintf("rootsfs-test-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))}
 		layer, holes, out := limited(t, o)
 		if had := strings.Contains(out, "300000000"); !strings.HasPrefix(out, "begun") || had != (want == NotAvailable) {
 			t.Errorf("inside: %q", out)
@@ -32,7 +33,7 @@ func TestMemoryMax(t *testing.T) {
 			}
 		}
 	}
-	g, err := newMemGroup("rootsfs-test-possible", limit)
+	g, err := newMemGroup(fmt.Sprint("rootsfs-test-possible-", os.Getpid()), limit)
 	if err == nil {
 		g.remove()
 		atLevels(t, confining, func(t *testing.T, level Level) { run(t, level, On) })
