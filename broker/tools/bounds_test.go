@@ -48,13 +48,13 @@ func TestOAuthUserIsBounded(t *testing.T) {
 			t.Fatalf("%d: no room", status)
 		}
 	}
-	// Requests that are not whole stay under way.
+	// Requests whose body has not begun stay under way.
 	half := func() {
 		c, err := net.Dial("tcp", site.Listener.Addr().String())
 		must(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
-			"Accept: application/json, text/event-stream\r\nContent-Length: 10\r\n\r\n{", tokenOf("alice"))
+			"Accept: application/json, text/event-stream\r\nContent-Length: 10\r\n\r\n", tokenOf("alice"))
 		must(t, err)
 	}
 	for range tools.SessionRequests * 3 {

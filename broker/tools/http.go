@@ -166,7 +166,7 @@ func (h *HTTP) Metadata() http.Handler {
 	meta := h.o.OAuth.Metadata()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.addressed(r) {
-			http.Error(w, "the Host is not one of this server's names", http.StatusForbidden)
+			http.Error(w, foreignHost, http.StatusForbidden)
 			return
 		}
 		meta.ServeHTTP(w, r)
@@ -206,9 +206,6 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Body != http.NoBody {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.o.Within))
 	}
-	if !h.well(w, r) {
-		return
-	}
 	whose := identity{h.subject(r), userOf(r)}
 	if h.o.OAuth != nil {
 		if !h.clients.enter(whose.subject) {
@@ -216,6 +213,9 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer h.clients.exit(whose.subject)
+	}
+	if !h.well(w, r) { // which waits for the body to begin
+		return
 	}
 	if info := auth.TokenInfoFromContext(r.Context()); h.o.OAuth != nil && info != nil {
 		// No stream of events outlives the token that it was asked for with.
@@ -313,9 +313,9 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 		rec := &watched{ResponseWriter: w, taking: h.o.Taking}
 		switch {
 		case !h.addressed(r):
-			http.Error(rec, "the Host is not one of this server's names", http.StatusForbidden)
+			http.Error(rec, foreignHost, http.StatusForbidden)
 		case !h.origin(r.Header.Get("Origin")):
-			http.Error(rec, "the Origin may not call this server", http.StatusForbidden)
+			http.Error(rec, "the Origin may not call this server; its owner can let it: --origin ORIGIN", http.StatusForbidden)
 		default:
 			next.ServeHTTP(rec, r)
 		}
@@ -326,6 +326,8 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 		}
 	})
 }
+
+const foreignHost = "the Host is not one of this server's names and ports; its owner can add one: --host NAME:PORT"
 
 // known reports whether a host (NAME[:PORT]) is one of this server's. Without a port
 // it is at one of the ports that defaults names.
