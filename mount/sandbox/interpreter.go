@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -13,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -51,6 +54,8 @@ func Interpreter(path string, doubt func(place string) bool) ([]Needed, error) {
 	switch {
 	case err != nil && errors.Is(err, fs.ErrPermission):
 		return nil, notExecutable(path, "it is no program: make it executable with chmod +x")
+	case err != nil && !errors.Is(err, exec.ErrDot) && !strings.Contains(path, "/"):
+		return nil, &names.Error{Kind: names.NotExist, Err: &notInstalled{path}}
 	case err != nil && !errors.Is(err, exec.ErrDot):
 		return nil, &names.Error{Kind: names.NotExist, Err: &cannotFind{path}}
 	}
@@ -60,6 +65,27 @@ func Interpreter(path string, doubt func(place string) bool) ([]Needed, error) {
 	s := &search{doubt: doubt, seen: map[string]string{}, found: map[string]string{}}
 	s.file(found, "")
 	return s.result(), nil
+}
+
+// notInstalled is a command that is not found here, outside.
+type notInstalled struct{ name string }
+
+func (e *notInstalled) Error() string {
+	return "the command " + names.Quote(e.name) + " is in no directory of PATH: install it, or write its full path"
+}
+
+// openRegular opens a file to look into. What a command may write can be anything by
+// now: a named pipe would be waited for.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, fmt.Errorf("%s is not a regular file", names.Quote(path))
+	}
+	return f, nil
 }
 
 // search collects an interpreter's files. Every file that is looked at comes with
@@ -121,6 +147,9 @@ const maxLinks = 40
 // file looks at one file and what it leads to. What cannot be read is left out:
 // then the command will not run either, and says so itself.
 func (s *search) file(path, via string) {
+	if names.Under(path, "/proc") {
+		return // of the process that looks: the command finds another there
+	}
 	for range maxLinks {
 		via = s.through(path, via)
 		if had, ok := s.seen[path]; ok && (had == "" || via != "") {
@@ -146,7 +175,7 @@ func (s *search) file(path, via string) {
 		return
 	}
 	s.add(real, via)
-	f, err := os.Open(real)
+	f, err := openRegular(real)
 	if err != nil {
 		return
 	}
@@ -255,7 +284,7 @@ func (s *search) venv(dir, via string) {
 	conf := filepath.Join(dir, "pyvenv.cfg")
 	via = s.through(conf, via)
 	s.need(dir, via)
-	f, err := os.Open(conf)
+	f, err := openRegular(conf)
 	if err != nil {
 		return
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -273,5 +275,26 @@ func TestInterpreterNotExecutable(t *testing.T) {
 	}
 	if _, err := Interpreter(path, nil); !errors.Is(err, ErrNotExecutable) || errors.Is(err, names.NotExist) || !strings.Contains(err.Error(), "chmod +x") {
 		t.Errorf("%v; want one that says what to do", err)
+	}
+}
+
+// What an earlier run may have left in the command's place is not waited for, and
+// does not lead to rootsfs itself.
+func TestInterpreterPlanted(t *testing.T) {
+	dir := t.TempDir()
+	pipe, script, env := filepath.Join(dir, "pipe"), filepath.Join(dir, "script"), filepath.Join(dir, "venv")
+	program := filepath.Join(env, "bin", "program")
+	if err := errors.Join(unix.Mkfifo(pipe, 0o755), os.WriteFile(script, []byte("#!/proc/self/exe version\n"), 0o755),
+		os.MkdirAll(filepath.Dir(program), 0o755), unix.Mkfifo(filepath.Join(env, "pyvenv.cfg"), 0o644), os.WriteFile(program, []byte("x"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{pipe: pipe, script: script, program: env} {
+		needs, err := Interpreter(path, nil)
+		if err != nil || len(needs) != 1 || needs[0].Path != want {
+			t.Errorf("%s needs %v, %v; want %s", path, needs, err, want)
+		}
+	}
+	if _, err := Interpreter("rootsfs-nowhere", nil); names.Reason(err) != names.NotExist || !strings.Contains(err.Error(), "in no directory of PATH") {
+		t.Errorf("a command that is not installed: %v", err)
 	}
 }
