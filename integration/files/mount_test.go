@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -44,7 +45,10 @@ func mounted(t *testing.T, level mount.Level) (h *host, point string) {
 // condition of the etag. Whatever the order, each step is either refused aloud or
 // counted.
 func TestMountAndBrokersCount(t *testing.T) {
-	const steps = 60
+	steps := 20
+	if lab.Soak() {
+		steps = 60
+	}
 	for _, level := range []mount.Level{mount.Strict, mount.Audit, mount.Max} {
 		t.Run(level.String(), func(t *testing.T) {
 			h, point := mounted(t, level)
