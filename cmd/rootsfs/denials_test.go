@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 )
@@ -54,6 +55,10 @@ func TestDenialsAreListedAndLifted(t *testing.T) {
 	a.contains("the rest", a.cli(exitOK, "consent", "forget", "--all", "--json"), list[1].ID)
 	if got := a.cli(exitOK, "consent", "denials", "--json"); got != "[]\n" {
 		t.Errorf("all lifted: %q", got)
+	}
+	// What was allowed is written a little later.
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(a.cli(exitOK, "audit", "show"), "may ask again") && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
 	}
 	a.contains("on record", a.cli(exitOK, "audit", "show"), `subject indexer may ask again: `+a.work+`/src/priv`, `src/\u{202e}odd\nname`)
 }
