@@ -33,6 +33,13 @@ func (p *initProc) again() error {
 	u, pass := underway{Conf: p.conf, Layers: p.layers, Notes: p.notes}, []int{controlFD, configFD}
 	if p.kept != nil {
 		u.Tree, u.Root = p.kept.tree, p.kept.root
+		for _, fd := range []*int{&u.Tree, &u.Root} {
+			// Either may have the number that the configuration is to have.
+			var err error
+			if *fd, err = unix.FcntlInt(uintptr(*fd), unix.F_DUPFD_CLOEXEC, firstFD); err != nil {
+				return step(err, "pass on what was reached")
+			}
+		}
 		pass = append(pass, u.Tree, u.Root)
 	}
 	f, err := memFile("what was reached", func(f *os.File) error { return json.NewEncoder(f).Encode(u) })

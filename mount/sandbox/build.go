@@ -59,12 +59,13 @@ type builder struct {
 	notes  []string        // what was left out, and why
 	kept   *kept           // nil: nothing is shown later
 	made   map[string]bool // directories, by mkdirs
+	// detached tells when the host's root is gone; see pivot.
+	detached chan error
 }
 
-// build makes the root described by a base and what tree returns, which may wait
-// for it, and moves this process into it. The mount namespace must be this
-// process's own. The builder it returns has what was left out.
-func build(base *layout, tree func() (*layout, error)) (*builder, error) {
+// outline begins a root: what is the same for every command. The mount namespace
+// must be this process's own.
+func outline() (*builder, error) {
 	// Nothing of ours may reach the host's namespace.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, step(err, "make the mounts private")
@@ -73,18 +74,26 @@ func build(base *layout, tree func() (*layout, error)) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{root: root, layout: base, made: map[string]bool{}}
+	b := &builder{root: root, made: map[string]bool{}}
 	// Over the host's root: the one directory that is certainly there.
 	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return nil, step(err, "mount the new root")
 	}
-	if err := steps(b.own, b.skeleton, b.privateFS, b.binds, b.devpts, b.proc); err != nil {
-		return nil, err
+	return b, steps(b.own, b.devpts, b.proc)
+}
+
+// build makes the root described by a base and what tree returns, which may wait
+// for it, out of its outline, and moves this process into it. What was left out is in
+// b.notes. The host's root is still being let go of when it returns; see letGo.
+func (b *builder) build(base *layout, tree func() (*layout, error)) (err error) {
+	b.layout = base
+	if err := steps(b.skeleton, b.privateFS, b.binds); err != nil {
+		return err
 	}
 	if b.layout, err = tree(); err != nil {
-		return nil, err
+		return err
 	}
-	return b, steps(b.skeleton, b.binds, b.tree, b.pivot, b.seal, b.nested)
+	return steps(b.skeleton, b.binds, b.tree, b.pivot, b.seal, b.nested)
 }
 
 func steps(all ...func() error) error {
@@ -350,7 +359,16 @@ func (b *builder) pivot() error {
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return step(err, "pivot_root")
 	}
-	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+	// The kernel takes its time (it waits until nobody looks at what was mounted,
+	// which is gone from the tree by then), so the rest is done meanwhile.
+	b.detached = make(chan error, 1)
+	go func() { b.detached <- unix.Unmount(".", unix.MNT_DETACH) }()
+	return nil
+}
+
+// letGo waits until the host's root is gone. Nothing is started before that.
+func (b *builder) letGo() error {
+	if err := <-b.detached; err != nil {
 		return step(err, "let go of the host's root")
 	}
 	return step(unix.Chdir("/"), "enter the new root")

@@ -29,11 +29,10 @@
 // while packages are still being initialised: whatever imports this package is such
 // a program, and needs to do nothing for it. A program of root's that knows early that
 // it will call Start can have the init started before that (package ahead). The init
-// makes itself a root directory
-// with mount calls on detached trees (build.go), drops everything it could use to
-// get out (caps.go, landlock.go, filter.go), starts the command, and waits: as pid 1
-// it takes everything with it. Between it and the caller there is one socket; when
-// that ends, so does the init.
+// makes itself a root directory with mount calls on detached trees (build.go), drops
+// everything it could use to get out (caps.go, landlock.go, filter.go), starts the
+// command, and waits: as pid 1 it takes everything with it. Between it and the caller
+// there is one socket; when that ends, so does the init.
 //
 // Works on Linux 5.13 and newer, on amd64 and arm64.
 package sandbox

@@ -26,6 +26,9 @@ type initProc struct {
 	files  [3]*os.File // the command's standard streams
 	spare  int         // pids for the init's own threads
 	kept   *kept       // to show more of the tree later; nil: nothing is
+	// builder is of the root; nil: it is not of our making, or was by an earlier stage.
+	builder *builder
+	settled bool
 }
 
 // sparePids is what the init may use beyond the command's limit: the runtime
@@ -39,6 +42,11 @@ func runInit(stage string) {
 	runtime.LockOSThread()
 	p := &initProc{spare: sparePids}
 	if stage == stageAhead {
+		p.identify()
+		// Meanwhile, what is the same for every command.
+		if err := p.outline(); err != nil {
+			p.fail(stepConfine, err)
+		}
 		p.summoned()
 	}
 	if err := p.setUp(stage == stageInside); err != nil {
@@ -91,10 +99,7 @@ func (p *initProc) setUp(inside bool) error {
 	if err := begin(); err != nil {
 		return err
 	}
-	// Signals from inside must not end this process, and those it is sent
-	// from outside come over the control socket.
-	signal.Notify(make(chan os.Signal, 1), deadly...)
-	unix.Umask(0o022)
+	p.settle()
 	if !inside {
 		if err := p.surround(); err != nil {
 			return err
@@ -108,8 +113,25 @@ func (p *initProc) setUp(inside bool) error {
 			return err
 		}
 	}
+	if p.builder != nil {
+		if err := p.builder.letGo(); err != nil {
+			return err
+		}
+	}
 	unix.Umask(p.conf.Umask)
 	return nil
+}
+
+// settle makes this process what it is while it builds and waits.
+func (p *initProc) settle() {
+	if p.settled {
+		return
+	}
+	p.settled = true
+	// Signals from inside must not end this process, and those it is sent
+	// from outside come over the control socket.
+	signal.Notify(make(chan os.Signal, 1), deadly...)
+	unix.Umask(0o022)
 }
 
 // surround makes the command's surroundings.
@@ -123,13 +145,29 @@ func (p *initProc) surround() error {
 	return step(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "become a subreaper")
 }
 
-// namespaces builds the root and finishes the namespaces this process is in.
-func (p *initProc) namespaces() error {
+// outline finishes the namespaces this process is in as far as they are the same for
+// every command, and begins to build the root.
+func (p *initProc) outline() (err error) {
+	p.settle()
 	p.on("namespaces", "user, mount, pid, ipc, uts")
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		p.layers = append(p.layers, Layer{"cgroup namespace", NotAvailable, err.Error()})
 	} else {
 		p.on("cgroup namespace", "")
+	}
+	if err := unix.Sethostname([]byte(hostName)); err != nil {
+		return step(err, "set the host name")
+	}
+	p.builder, err = outline()
+	return err
+}
+
+// namespaces builds the root and finishes the namespaces this process is in.
+func (p *initProc) namespaces() error {
+	if p.builder == nil { // it was not started ahead
+		if err := p.outline(); err != nil {
+			return err
+		}
 	}
 	if p.conf.Net {
 		p.layers = append(p.layers, Layer{"network namespace", Off, "the host's network"})
@@ -138,16 +176,16 @@ func (p *initProc) namespaces() error {
 	} else {
 		p.on("network namespace", "a loopback interface only")
 	}
-	b, err := build(p.conf.Layout, p.tree)
-	if err != nil {
+	b := p.builder
+	if err := b.build(p.conf.Layout, p.tree); err != nil {
 		return err
 	}
 	p.notes, p.kept = append(p.notes, b.notes...), b.kept
 	p.on("minimal root", "read-only; /proc of its own, six devices")
-	if err := unix.Sethostname([]byte(hostName)); err != nil {
-		return step(err, "set the host name")
-	}
 	if dynamic {
+		if err := b.letGo(); err != nil {
+			return err
+		}
 		return p.again()
 	}
 	return nil

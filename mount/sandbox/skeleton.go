@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// own makes what hides and holds other things.
+// own makes what hides and holds other things, and where those are mounted that are
+// the same everywhere.
 func (b *builder) own() error {
-	for _, dir := range []string{scratch, emptyDir, sysDir} {
+	for _, dir := range []string{scratch, emptyDir, sysDir, "/proc", "/dev", "/dev/pts"} {
 		if err := unix.Mkdirat(b.root, dir[1:], 0o755); err != nil {
 			return step(err, "make %s", dir)
 		}
