@@ -199,6 +199,7 @@ func cannotMount(point string, err error) error {
 
 // Point is where the mount is; Info is its line of mountinfo.
 func (m *Mount) Point() string { return m.opt.Point }
+func (m *Mount) Info() Info    { return m.info } //nolint:revive // see Point
 
 // Tree is the guarded tree that the mount serves, for the session's other fronts.
 func (m *Mount) Tree() *vfs.Tree { return m.tree }

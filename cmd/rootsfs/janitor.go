@@ -90,6 +90,7 @@ func (p *private) remove() {
 type watcher struct {
 	pipe *os.File
 	cmd  *exec.Cmd
+	told sync.Once
 }
 
 // startJanitor starts one for a place.
@@ -118,13 +119,20 @@ func startJanitor(p *private) (*watcher, error) {
 	return &watcher{pipe: w, cmd: cmd}, nil
 }
 
-// dismiss tells the janitor, if there is one, that there is nothing to do.
+// tell tells the janitor that there is nothing to do.
+func (j *watcher) tell() {
+	j.told.Do(func() {
+		_, _ = io.WriteString(j.pipe, janitor.Done)
+		_ = j.pipe.Close()
+	})
+}
+
+// dismiss tells the janitor, if there is one, and waits until it has ended.
 func (j *watcher) dismiss() {
 	if j == nil {
 		return
 	}
-	_, _ = io.WriteString(j.pipe, janitor.Done)
-	_ = j.pipe.Close()
+	j.tell()
 	_ = j.cmd.Wait()
 }
 

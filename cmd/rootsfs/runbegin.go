@@ -25,6 +25,7 @@ func (r *runner) begin(ctx context.Context) *beginning {
 	opt := r.plan.session
 	opt.Mount.Point = r.place.point
 	opt.Leave = true // nobody else reaches the place, and the command has ended by then
+	opt.AnchorLater = true
 	if r.plan.learn {
 		r.learned = newLearned()
 		opt.Mount.Layout.Missing = r.learned.missing

@@ -141,6 +141,11 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 			r.finish()
 			<-r.s.Ended()
 			r.place.remove()
+			if r.place.gone() && r.plan.box.MemoryMax == 0 {
+				// Nothing is left but the session's name, which any command
+				// clears away, so the janitor ends while we do.
+				r.janitor.tell()
+			}
 		}()
 	}
 	exit, err = r.converse(ctx)

@@ -98,8 +98,11 @@ func (d *Dir) Serve(owner Owner, log *slog.Logger) (*Server, error) {
 		u.SetUnlinkOnClose(false) // Dir.Remove does
 	}
 	s := &Server{owner: owner, log: log}
+	// Made for the first who asks: most short runs end without one.
+	routes := sync.OnceValue(s.routes)
 	s.http = &http.Server{
-		Handler: s.routes(), ReadHeaderTimeout: headerTimeout, IdleTimeout: goneAfter,
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes().ServeHTTP(w, r) }),
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: goneAfter,
 		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	go func() {

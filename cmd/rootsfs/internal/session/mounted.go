@@ -70,9 +70,7 @@ func (s *Session) Tree() *vfs.Tree { return s.tree }
 // watchMount records the mount and notices when it goes away.
 func (s *Session) watchMount(ctx context.Context) (err error) {
 	if s.mnt != nil {
-		if s.info, err = mount.Find(s.mnt.Point()); err != nil {
-			return err
-		}
+		s.info = s.mnt.Info()
 		if s.gone, err = mount.WatchGone(ctx, s.info.ID); err != nil {
 			return err
 		}

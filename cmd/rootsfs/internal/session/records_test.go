@@ -2,11 +2,16 @@ package session
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -96,5 +101,45 @@ func TestRegistryHasTheRules(t *testing.T) {
 	ask = guard.Grant{Root: "etc", Dir: "/etc", Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}
 	if _, err := s.Registry().Grant(t.Context(), ask); !errors.Is(err, names.Permission) {
 		t.Errorf("a writable system directory: %v", err)
+	}
+}
+
+// An audit log that cannot be anchored keeps a session from starting, or, where the
+// anchor may come later, ends it; the reason is told either way.
+func TestUnanchored(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a full file system")
+	}
+	for _, later := range []bool{false, true} {
+		t.Run(map[bool]string{false: "at once", true: "later"}[later], func(t *testing.T) {
+			work := t.TempDir()
+			t.Setenv("XDG_STATE_HOME", filepath.Join(work, "state"))
+			t.Setenv("XDG_RUNTIME_DIR", work)
+			anchor, err := config.AnchorPath("full")
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := filepath.Dir(anchor)
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Mount("none", dir, "tmpfs", 0, "nr_inodes=1"); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+			s, err := Start(t.Context(), Options{
+				Name: "full", Unmounted: true, AnchorLater: later,
+				Logger: func(string) (*slog.Logger, error) { return slog.New(slog.DiscardHandler), nil },
+			})
+			if err == nil {
+				if !later {
+					t.Error("it was started")
+				}
+				err = s.Run(make(chan struct{})) // which nobody closes
+			}
+			if err == nil || !strings.Contains(err.Error(), "audit log cannot be opened") || !errors.Is(err, unix.ENOSPC) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }

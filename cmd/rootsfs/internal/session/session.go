@@ -69,6 +69,10 @@ type Options struct {
 	// now itself, and the kernel ends the mount with it. The kernel lets go of
 	// a mount that nobody holds some timer ticks later.
 	Leave bool
+	// AnchorLater makes Start return while the audit log, which has the records, is
+	// still being anchored for the first time. If it cannot be, the session ends,
+	// and Run says why.
+	AnchorLater bool
 	// Logger makes the session's log, once its name is known.
 	Logger func(session string) (*slog.Logger, error)
 }
@@ -133,7 +137,8 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 		return nil, fmt.Errorf("harden the process: %w", err)
 	}
 	if !opt.Unmounted {
-		manyPs()
+		// What is more than a short run is worth the threads that it makes.
+		time.AfterFunc(lasting, manyPs)
 	}
 	s := &Session{
 		opt: opt, started: time.Now(), ending: make(chan struct{}), endDone: make(chan struct{}),
@@ -173,8 +178,10 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.audit.opened().Anchored(); err != nil {
-		return nil, fmt.Errorf("the audit log cannot be opened: %w", err)
+	if opt.AnchorLater {
+		go s.anchored()
+	} else if err := s.unanchored(); err != nil {
+		return nil, err
 	}
 	s.log.Info("begun", "session", s.dir.Name(), "mountpoint", s.Point(), "roots", len(opt.Roots))
 	return s, nil
@@ -345,7 +352,23 @@ func (s *Session) Run(stop <-chan struct{}) error {
 	s.cancel()
 	s.close()
 	s.log.Info("ended", "session", s.dir.Name())
-	return s.endErr
+	return errors.Join(s.unanchored(), s.endErr)
+}
+
+// anchored ends the session if its audit log cannot be anchored.
+func (s *Session) anchored() {
+	if err := s.unanchored(); err != nil {
+		s.log.Error("ending: revoking every root, then unmounting", "error", err)
+		s.end("the audit log could not be anchored")
+	}
+}
+
+// unanchored says why the audit log could not be anchored when it was opened.
+func (s *Session) unanchored() error {
+	if err := s.audit.opened().Anchored(); err != nil {
+		return fmt.Errorf("the audit log cannot be opened: %w", err)
+	}
+	return nil
 }
 
 // leaves reports that nobody is waited for who holds the mount.
