@@ -32,6 +32,9 @@
 //     clean. A peer that answers wrongly is "broken", never fast.
 //   - patterns-0 and patterns-50 are rootsfs at audit without any pattern and with
 //     fifty besides the built-in ones; they run the workloads about names.
+//   - What patterns cost a creation is judged by turns of two hundred files at a time
+//     through both of them, mounted side by side: the disk makes more of a
+//     difference to whole passes than the patterns do. The row has the passes.
 //   - The loopback runs without passthrough, which is native speed that nothing
 //     can revoke.
 //   - Sequential write includes its fsync; 4 KiB writes overwrite and do not sync.

@@ -154,6 +154,11 @@ func measureAll(ctx context.Context, o options, stderr io.Writer) (r *report, er
 	if err := l.rows(ctx, r, r.chooseWorkloads(o.only, l.root), peers); err != nil {
 		return nil, err
 	}
+	if o.only.MatchString(turnsName) {
+		if err := l.patternTurns(ctx, r, peers); err != nil {
+			return nil, err
+		}
+	}
 	if o.only.MatchString(revocationName) {
 		if r.Revocations, err = l.revoke(ctx, peers, o.n); err != nil {
 			return nil, err

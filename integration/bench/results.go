@@ -27,6 +27,7 @@ type report struct {
 	Proxy       []*proxyRow   `json:"proxy,omitempty"`
 	Serve       []*filesRow   `json:"serve,omitempty"`
 	Starts      *starts       `json:"starts,omitempty"`
+	Turns       *turns        `json:"turns,omitempty"`
 	Goals       []outcome     `json:"goals"`
 	Skipped     []string      `json:"skipped,omitempty"` // what was not measured, and why
 }
@@ -97,6 +98,9 @@ func (r *report) broken() []string {
 	}
 	if r.Starts != nil {
 		add(startName, r.Starts.Broken)
+	}
+	if r.Turns != nil {
+		add(turnsName+" in turns", r.Turns.Broken)
 	}
 	for _, v := range r.Revocations {
 		add(fmt.Sprintf("%s, %d inodes, %s", revocationName, v.Inodes, v.Peer), v.Broken)

@@ -34,6 +34,7 @@ func (r *report) markdown() string {
 	section(&b, "Files over MCP", r.filesTable())
 	section(&b, "The stdio proxy", r.proxyTable())
 	section(&b, "Tools", r.serveTable())
+	section(&b, "Fifty patterns", r.turnsTable())
 	section(&b, "Start", r.startTable())
 	title := "Goals"
 	if r.Size.Name != "full" {
