@@ -59,6 +59,38 @@ func TestLongWorkEndsWithItsSession(t *testing.T) {
 	}
 }
 
+// A root that is taken back in the middle of a search ends it, and what was found in
+// what was read before is not told.
+func TestRevokeEndsSearch(t *testing.T) {
+	b := start(t, nil, nil)
+	b.root("code", guard.ReadOnly, "big=y\n"+strings.Repeat("x\n", 4<<20))
+	b.connect("2025-11-25")
+	said := make(chan string, 1)
+	go func() {
+		text, _, failed := b.call("search_within_files", m{"path": "code/big", "regex": strings.Repeat("[x\n]{0,900}y|", 50) + "z"})
+		if !failed {
+			text = "answered: " + text
+		}
+		said <- text
+	}()
+	read := func(r guard.Record) bool { return strings.HasSuffix(r.Path.String(), "/big") }
+	for end := time.Now().Add(enough); !slices.ContainsFunc(b.recs.All(), read); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the file is not read")
+		}
+	}
+	_, err := b.reg.Revoke(t.Context(), "code")
+	must(t, err)
+	select {
+	case got := <-said:
+		if !strings.Contains(got, "revoked") || strings.Contains(got, "answered") {
+			t.Error(got)
+		}
+	case <-time.After(enough):
+		t.Error("it goes on")
+	}
+}
+
 // One request does not fill the audit log, nor the memory, with the names of files
 // that are not there.
 func TestReadMultipleFilesIsBounded(t *testing.T) {

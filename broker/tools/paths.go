@@ -50,6 +50,7 @@ func (c *call) place(field, text string) (place, error) {
 	if err := c.s.within(c.ctx, c.req.Session, &at); err != nil {
 		return place{}, err
 	}
+	c.use(at.Root)
 	return at, nil
 }
 

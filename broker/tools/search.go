@@ -2,7 +2,6 @@ package tools
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"path"
@@ -74,26 +73,27 @@ func compile(text string) (f finder, err error) {
 	return f, nil
 }
 
-// find is where the first match in data is. A long search ends with ctx: package
-// regexp, given bytes, would go on for hours, and whoever ends the session would wait.
-func (f finder) find(ctx context.Context, data []byte) ([]int, error) {
+// find is where the first match in data is. A long search ends with what over says:
+// package regexp, given bytes, would go on for hours, and whoever ends the session, or
+// takes the root back, would wait.
+func (f finder) find(over func() error, data []byte) ([]int, error) {
 	if len(data) < maxBlind/f.steps {
-		return f.FindIndex(data), ctx.Err()
+		return f.FindIndex(data), over()
 	}
-	m := f.FindReaderIndex(&wantedRunes{Reader: bytes.NewReader(data), ctx: ctx})
-	return m, ctx.Err()
+	m := f.FindReaderIndex(&wantedRunes{Reader: bytes.NewReader(data), over: over})
+	return m, over()
 }
 
-// wantedRunes end when ctx does.
+// wantedRunes end when the work is over.
 type wantedRunes struct {
 	*bytes.Reader
-	ctx context.Context
-	n   int
+	over func() error
+	n    int
 }
 
 // ReadRune implements io.RuneReader.
 func (w *wantedRunes) ReadRune() (r rune, size int, err error) {
-	if w.n++; w.n%64 == 0 && w.ctx.Err() != nil {
+	if w.n++; w.n%64 == 0 && w.over() != nil {
 		return 0, 0, io.EOF
 	}
 	return w.Reader.ReadRune()
@@ -243,7 +243,7 @@ func (g *grep) file(p guard.Path) error {
 	shown := shownName(g.c.s.shown(g.at, p))
 	line, counted, from := 1, 0, 0
 	for from <= len(data) && !g.full() {
-		m, err := g.re.find(g.c.ctx, data[from:])
+		m, err := g.re.find(g.c.over, data[from:])
 		if err != nil {
 			return err
 		}

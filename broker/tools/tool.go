@@ -31,6 +31,8 @@ type call struct {
 	req *mcp.CallToolRequest
 	// reporting has an element while a progress is on its way to the client.
 	reporting chan struct{}
+	// used are the roots of the arguments, with the epochs they had.
+	used map[guard.RootName]uint64
 	// decided is what was said, earlier in this call, of paths that no root holds.
 	decided map[string]error
 }
@@ -190,7 +192,39 @@ func (s *Server) guarded(t *tool, c *call) (res *result, err error) {
 			return nil, err
 		}
 	}
-	return t.run(c)
+	if res, err = t.run(c); err == nil && t.def.Annotations.ReadOnlyHint {
+		err = c.revoked()
+	}
+	return res, err
+}
+
+// use notes a root of an argument.
+func (c *call) use(root guard.RootName) {
+	if st, ok := c.s.cfg.Registry.Lookup(root); ok {
+		if c.used == nil {
+			c.used = map[guard.RootName]uint64{}
+		}
+		c.used[root] = st.Epoch
+	}
+}
+
+// revoked is an error once one of the roots has been taken back since: what was
+// read before that is in no answer after it.
+func (c *call) revoked() error {
+	for root, epoch := range c.used {
+		if st, ok := c.s.cfg.Registry.Lookup(root); !ok || st.Epoch != epoch {
+			return &guard.Error{Op: names.OpRead, Path: guard.Path{Root: root}, Kind: names.Revoked}
+		}
+	}
+	return nil
+}
+
+// over is why the call's work is not wanted any more; nil: it is.
+func (c *call) over() error {
+	if err := c.ctx.Err(); err != nil {
+		return err
+	}
+	return c.revoked()
 }
 
 // bug tells of a panic, which is recovered from, and is the error of its call.
