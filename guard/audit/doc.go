@@ -39,7 +39,10 @@
 // both in lower-case hexadecimal. The anchor, a file in the state directory,
 // holds the number and the hash of a line that is on disk. It is replaced
 // atomically after the log was synced: at most once a second after refusals and
-// failures, and at once on Open, rotation and Close.
+// failures, and at once on Open (beside it with Options.AnchorLater), rotation and
+// Close. The session's lock file, .SESSION.lock, names its latest file, so that the
+// next Open need not list the directory; it is believed where the anchor and the end
+// of that file say the same.
 //
 // # Promises
 //
@@ -66,7 +69,10 @@
 //   - write(2) is not fsync(2): a crash of the process loses at most 100 ms of
 //     allowed records, a power failure whatever the kernel had not written since
 //     the last anchor, and it may bring the anchor before that back, whole. A line
-//     torn by a crash is reported, not repaired.
+//     torn by a crash is reported, not repaired. One between the beginning of a file
+//     and its first anchor may lose both the anchor and the lock file's word of a file
+//     that is there: the next Open then numbers its lines as that file did, and Verify
+//     reports it.
 //   - Every file is kept unless Options.Keep asks for pruning, which deletes the
 //     oldest files and tells Options.Pruned. What they held is gone and can no
 //     longer be verified; the chain then begins in the middle, the newest
