@@ -207,6 +207,16 @@ func (g *Registry) SubjectOf(name RootName) (Subject, bool) {
 	return r.grant.Subject, true
 }
 
+// EpochOf returns the lifetime number of one root. It costs a look-up, and may be
+// asked in a loop.
+func (g *Registry) EpochOf(name RootName) (uint64, bool) {
+	r := g.snap.Load().byName[name]
+	if r == nil {
+		return 0, false
+	}
+	return r.epoch, true
+}
+
 // Version is the number of the current snapshot; it grows with every change of
 // the set of roots.
 func (g *Registry) Version() uint64 { return g.snap.Load().version }

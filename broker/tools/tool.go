@@ -200,11 +200,11 @@ func (s *Server) guarded(t *tool, c *call) (res *result, err error) {
 
 // use notes a root of an argument.
 func (c *call) use(root guard.RootName) {
-	if st, ok := c.s.cfg.Registry.Lookup(root); ok {
+	if epoch, ok := c.s.cfg.Registry.EpochOf(root); ok {
 		if c.used == nil {
 			c.used = map[guard.RootName]uint64{}
 		}
-		c.used[root] = st.Epoch
+		c.used[root] = epoch
 	}
 }
 
@@ -212,7 +212,7 @@ func (c *call) use(root guard.RootName) {
 // read before that is in no answer after it.
 func (c *call) revoked() error {
 	for root, epoch := range c.used {
-		if st, ok := c.s.cfg.Registry.Lookup(root); !ok || st.Epoch != epoch {
+		if now, ok := c.s.cfg.Registry.EpochOf(root); !ok || now != epoch {
 			return &guard.Error{Op: names.OpRead, Path: guard.Path{Root: root}, Kind: names.Revoked}
 		}
 	}
