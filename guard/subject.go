@@ -12,8 +12,8 @@ import (
 // InSession).
 type Subject string
 
-// longestSubject is the length of a subject's name, bytes.
-const longestSubject = 255
+// MaxSubject bounds a subject's name (Named), in bytes, as that of a root is bounded.
+const MaxSubject = 255
 
 // Named reports whether this is a name that a person can know a subject by, and no
 // other subject's by the look of it: 1 to 255 bytes of UTF-8 of which every character
@@ -21,7 +21,7 @@ const longestSubject = 255
 // all. A registry takes any text; those who let strangers choose one check it.
 func (s Subject) Named() bool {
 	text := string(s)
-	return text != "" && len(text) <= longestSubject && text != "*" && names.Shows(text) && text == strings.TrimSpace(text)
+	return text != "" && len(text) <= MaxSubject && text != "*" && names.Shows(text) && text == strings.TrimSpace(text)
 }
 
 // inSession stands between the name of a subject and the number of its session.

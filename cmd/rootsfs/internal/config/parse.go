@@ -143,13 +143,10 @@ func (c *Config) roots(blocks []table, home string, defaults Root) {
 	}
 }
 
-// maxSubject bounds a server's name, in bytes, as that of a root is bounded.
-const maxSubject = 255
-
 // checkSubject refuses what no server is called.
 func checkSubject(s string) error {
 	if !guard.Subject(s).Named() {
-		return fmt.Errorf("%s is no name of a server: write 1 to %d bytes without control or invisible characters, no space at either end, or leave the key out for every server", names.Quote(s), maxSubject)
+		return fmt.Errorf("%s is no name of a server: write 1 to %d bytes without control or invisible characters, no space at either end, or leave the key out for every server", names.Quote(s), guard.MaxSubject)
 	}
 	return nil
 }
