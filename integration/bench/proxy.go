@@ -53,13 +53,7 @@ type proxyRow struct {
 func (r *proxyRow) measured() bool { return r.Broken == "" && len(r.With) > 0 && len(r.Without) > 0 }
 
 // share is how much of the throughput is left: the median of the turns.
-func (r *proxyRow) share() float64 {
-	all := make([]float64, len(r.With))
-	for i := range all {
-		all[i] = r.With[i] / r.Without[i]
-	}
-	return median(all)
-}
+func (r *proxyRow) share() float64 { return medianRatio(r.With, r.Without) }
 
 // delay is what the proxy adds to a call: the median of the turns.
 func (r *proxyRow) delay() time.Duration {

@@ -34,13 +34,7 @@ type turns struct {
 func (t *turns) measured() bool { return t != nil && t.Broken == "" && len(t.Many) > 0 }
 
 // ratio is what the patterns cost: the median of the turns.
-func (t *turns) ratio() float64 {
-	all := make([]float64, len(t.Many))
-	for i := range all {
-		all[i] = t.Many[i] / t.None[i]
-	}
-	return median(all)
-}
+func (t *turns) ratio() float64 { return medianRatio(t.Many, t.None) }
 
 // patternTurns measures them, if both peers are among those chosen.
 func (l *lab) patternTurns(ctx context.Context, r *report, peers []peer) (err error) {
