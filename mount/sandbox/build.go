@@ -338,15 +338,19 @@ func glance(dir string) {
 
 // part binds one path of the tree at a path inside.
 func (b *builder) part(from, at string) error {
-	fd, err := clone(unix.AT_FDCWD, from, shown)
-	if err != nil {
-		return step(err, "bind %s of the tree of roots", at)
+	for try := 1; ; try++ {
+		fd, err := clone(unix.AT_FDCWD, from, shown)
+		if err != nil {
+			return step(err, "bind %s of the tree of roots", at)
+		}
+		if err = b.place(fd, at); err == nil {
+			err = b.attach(fd, at)
+		}
+		unix.Close(fd)
+		if !vanished(err) || try == bindTries {
+			return err
+		}
 	}
-	defer unix.Close(fd)
-	if err := b.place(fd, at); err != nil {
-		return err
-	}
-	return b.attach(fd, at)
 }
 
 // pivot makes the new root this process's root and lets go of the host's.

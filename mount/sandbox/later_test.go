@@ -137,6 +137,44 @@ func TestBindFile(t *testing.T) {
 	s.want("none", "ls -d /x 2>/dev/null || echo none")
 }
 
+// What is in the tree is bound although its name is being taken back and given again
+// all the while, as the server of a tree does when a root is granted or revoked.
+func TestBindWhileNamesChange(t *testing.T) {
+	point := spareTree(t)
+	o := Options{Level: Namespaces, Tree: point, Spare: []string{"spare/0"}}
+	s := startShell(t, o)
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			err := os.WriteFile(point+"/new", []byte("a note"), 0o644)
+			if err == nil {
+				err = os.Rename(point+"/new", point+"/note")
+			}
+			if err != nil {
+				stopped <- err
+				return
+			}
+		}
+	}()
+	for range 300 {
+		if err := s.p.Bind("note", "/etc/note"); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+	s.want("a note", "cat /etc/note")
+}
+
 // Only what was named as spare may be written to where the command may not write
 // anyway: Landlock's rules are those of the start.
 func TestBindWhatIsNotSpare(t *testing.T) {

@@ -83,6 +83,11 @@ func (p *initProc) later(m message) {
 	_ = send(controlFD, a) // a caller that is gone needs no answer
 }
 
+// bindTries is how often a mount is tried whose ends have gone between being found
+// and being used: the tree's server takes names back when it likes, and the command
+// may remove what is its own. Each try takes some microseconds.
+const bindTries = 128
+
 // bind shows a part of the tree. Everything is named by descriptors, since what
 // lies on the way may be the command's.
 func (k *kept) bind(from, at string) error {
@@ -91,27 +96,42 @@ func (k *kept) bind(from, at string) error {
 			return err
 		}
 	}
+	for try := 1; ; try++ {
+		again, err := k.bindOnce(from, at)
+		if err == nil || !again || try == bindTries {
+			return err
+		}
+	}
+}
+
+// bindOnce is bind; again tells that it may well work the next time.
+func (k *kept) bindOnce(from, at string) (again bool, err error) {
 	src, err := unix.Openat2(k.tree, from, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
-		return step(err, "find %s in the tree", from)
+		return false, step(err, "find %s in the tree", from)
 	}
 	defer unix.Close(src)
 	var st unix.Stat_t
 	if err := unix.Fstat(src, &st); err != nil {
-		return step(err, "look at %s in the tree", from)
+		return vanished(err), step(err, "look at %s in the tree", from)
 	}
 	s := &shownLater{}
 	if s.under, err = k.point(at, st.Mode&unix.S_IFMT != unix.S_IFDIR, s); err == nil {
 		// Not by open_tree: nested has forbidden what it would take.
 		err = step(unix.Mount(ownFD(src), ownFD(s.under), "", unix.MS_BIND, ""), "mount %s", at)
+		again = vanished(err)
 	}
 	if err != nil {
 		s.remove()
-		return err
+		return again, err
 	}
 	k.bound[at] = s
-	return nil
+	return false, nil
 }
+
+// vanished reports whether an error says that something is not there any more
+// that was found before.
+func vanished(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) }
 
 func ownFD(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
