@@ -54,6 +54,7 @@ func runInit(stage string) {
 	}
 	if p.conf.Probe {
 		_ = send(controlFD, message{Kind: kindStarted, Layers: p.layers, Notes: p.notes})
+		_ = send(controlFD, message{Kind: kindExited}) // or this would be an init that failed
 		os.Exit(0)
 	}
 	if p.conf.Hold {
