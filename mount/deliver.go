@@ -2,7 +2,10 @@ package mount
 
 import (
 	"sync"
+	"syscall"
 	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
 
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -37,6 +40,7 @@ type dirQueue struct {
 	all    bool      // instead of events: too many, or nobody knows which
 	since  time.Time // when the present call began
 	stuck  bool
+	told   chan struct{} // closed when nothing is left to tell; nil: nobody asked
 }
 
 const (
@@ -61,6 +65,22 @@ func newDelivery(tell func(vfs.SourceEvent), tellAll, warn func(*node)) *deliver
 func (d *delivery) put(n *node, ev vfs.SourceEvent) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.putLocked(n, ev)
+}
+
+// putTold is put; the channel is closed when all that there was to tell of n has
+// been told.
+func (d *delivery) putTold(n *node, ev vfs.SourceEvent) <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q := d.putLocked(n, ev)
+	if q.told == nil {
+		q.told = make(chan struct{})
+	}
+	return q.told
+}
+
+func (d *delivery) putLocked(n *node, ev vfs.SourceEvent) *dirQueue {
 	q := d.queueLocked(n)
 	switch {
 	case q.all:
@@ -70,6 +90,7 @@ func (d *delivery) put(n *node, ev vfs.SourceEvent) {
 		q.events = append(q.events, ev)
 	}
 	d.startLocked()
+	return q
 }
 
 // putAll says that anything in n may have changed.
@@ -123,6 +144,9 @@ func (d *delivery) work() {
 			d.ready = append(d.ready, q)
 		} else {
 			delete(d.queues, q.n)
+			if q.told != nil {
+				close(q.told)
+			}
 		}
 		if wasStuck {
 			if d.running >= workers {
@@ -209,10 +233,25 @@ func tellChanged(ev vfs.SourceEvent) {
 	case ev.Created, ev.Deleted:
 		// The name first: the kernel's lock on the directory makes this wait
 		// for look-ups in progress. Then the directory's list and times.
-		n.notifyEntry(ev.Name)
+		errno := n.notifyEntry(ev.Name)
+		if child := n.getChild(ev.Name); errno == syscall.ENOENT && ev.Deleted && ev.IsDir && child != nil {
+			dropBelow(child, map[*fs.Inode]bool{})
+		}
 		n.notifyContent()
 	case ev.Changed:
 		n.childChanged(ev.Name)
+	}
+}
+
+// dropBelow takes back the names in a directory whose own name has been taken back
+// before: while somebody was on the way through it, so that what is below it stayed
+// and keeps it where it was. seen ends it where old names make a circle.
+func dropBelow(dir *fs.Inode, seen map[*fs.Inode]bool) {
+	seen[dir] = true
+	for name, child := range dir.Children() {
+		if dir.NotifyEntry(name) == syscall.ENOENT && child.IsDir() && !seen[child] {
+			dropBelow(child, seen)
+		}
 	}
 }
 

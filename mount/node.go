@@ -49,7 +49,10 @@ func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs
 		return nil, names.Errno(err)
 	}
 	child := n.child(f, &info, false)
-	child.Operations().(*node).fillEntryIn(out, &info, watched)
+	found := child.Operations().(*node)
+	found.met(n, name)
+	found.awaitLetGo()
+	found.fillEntryIn(out, &info, watched)
 	return child, 0
 }
 

@@ -85,7 +85,9 @@ func (d *dirHandle) Lookup(ctx context.Context, name string, out *fuse.EntryOut)
 		return nil, names.Errno(err)
 	}
 	child := d.node.child(f, &info, false)
-	child.Operations().(*node).fillEntryIn(out, &info, d.watched)
+	found := child.Operations().(*node)
+	found.met(d.node, name)
+	found.fillEntryIn(out, &info, d.watched)
 	return child, 0
 }
 

@@ -168,12 +168,16 @@ func (n *node) notifyContent() syscall.Errno {
 	return errno
 }
 
-// notifyEntry makes the kernel drop a name in the directory.
-func (n *node) notifyEntry(name string) {
-	n.NotifyEntry(name)
+// notifyEntry makes the kernel drop a name in the directory. It says ENOENT if the
+// kernel does not know the name.
+func (n *node) notifyEntry(name string) syscall.Errno {
+	errno := n.NotifyEntry(name)
 	for _, t := range n.shownAt() {
-		t.NotifyEntry(name)
+		if also := t.NotifyEntry(name); errno == syscall.ENOENT {
+			errno = also
+		}
 	}
+	return errno
 }
 
 // getChild is what is known under a name in the directory.

@@ -104,7 +104,8 @@ func (t nodeTable) remove(n *node) {
 // nodeExt is what only some nodes have, so that a million looked-up files do
 // not carry it.
 type nodeExt struct {
-	watch atomic.Pointer[dirWatch] // of a directory
+	watch   atomic.Pointer[dirWatch] // of a directory
+	leaving atomic.Pointer[leaving]  // of a directory, see node.met
 
 	ref atomic.Pointer[vfs.File] // of a file without a name, see removing
 

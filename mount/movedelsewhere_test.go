@@ -1,0 +1,68 @@
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// A directory that the host (or another front) has moved, and that the kernel first
+// meets at its new place while it holds the lock of a rename between directories, is
+// renamed like any other: ESTALE was the answer, every time, because the kernel cannot
+// move what it knows of the directory while the lock is held. Also where it is moved
+// back into the directory that it came from, whose lock the kernel then holds, and
+// where it came from the top of the root.
+func TestRenameOfADirectoryMovedElsewhere(t *testing.T) {
+	const rounds = 10
+	levels(t, func(t *testing.T, level Level) {
+		m := newTestMount(t, guard.ReadWrite, func(o *Options, _ *guard.Grant) { o.Level = level })
+		for i, c := range []struct{ from, to string }{
+			{"a/x", "c/z"}, {"a/x", "a/z"}, {"a/x", "a/x"}, {"x", "z"},
+		} {
+			refused := 0
+			for round := range rounds {
+				id := fmt.Sprintf("%d.%d", i, round)
+				if renameMoved(t, m, id, c.from+id, c.to+id) {
+					refused++
+				}
+			}
+			// On a busy machine the kernel may be told too late once in a while.
+			if refused > rounds/2 {
+				t.Errorf("from %s to %s: %d of %d were refused at first", c.from, c.to, refused, rounds)
+			}
+		}
+	})
+}
+
+// renameMoved moves a directory on the host and then through the mount. It reports
+// whether that needed another try.
+func renameMoved(t *testing.T, m *testMount, id, from, to string) (refused bool) {
+	t.Helper()
+	host := func(name string) string { return filepath.Join(m.src, name) }
+	seen := func(name string) string { return filepath.Join(m.root, name) }
+	for _, dir := range []string{from + "/deep", "a", "b", "c"} {
+		must(t, os.MkdirAll(host(dir), 0o755))
+	}
+	must(t, os.WriteFile(host(from+"/deep/f"), []byte(id), 0o644))
+	for _, name := range []string{"a", "b", "c", from + "/deep/f"} {
+		_, err := os.Stat(seen(name))
+		must(t, err)
+	}
+	must(t, os.Rename(host(from), host("b/y"+id)))
+	err := os.Rename(seen("b/y"+id), seen(to))
+	for try := 0; errors.Is(err, unix.ESTALE) && try < 20; try++ {
+		refused = true
+		err = os.Rename(seen("b/y"+id), seen(to))
+	}
+	must(t, err)
+	if got, err := os.ReadFile(seen(to + "/deep/f")); err != nil || string(got) != id {
+		t.Errorf("%s to %s: read %q, %v", from, to, got, err)
+	}
+	return refused
+}
