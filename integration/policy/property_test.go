@@ -256,14 +256,6 @@ func (w *world) step(seed uint64, n int) {
 		time.Sleep(time.Millisecond)
 		got, err = f.do(o)
 	}
-	// A directory that another front has moved, and that the kernel first meets at its
-	// new place while it holds the lock of a rename: it cannot move what it knows of it
-	// there (d_splice_alias in fs/dcache.c). A look at it before does it.
-	if f.name == "mount" && o.what == "rename" && names.Errno(err) == syscall.ESTALE {
-		_, _ = f.do(&op{what: "stat", p: o.p})
-		_, _ = f.do(&op{what: "stat", p: o.q})
-		got, err = f.do(o)
-	}
 	say := func(format string, args ...any) {
 		w.Helper()
 		w.Errorf("seed %d step %d: %s: %s %s %s, rules %+v", seed, n, f.name, o.what, o.p, o.q, w.rules)
