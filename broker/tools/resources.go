@@ -23,7 +23,8 @@ import (
 
 const (
 	directoryType  = "inode/directory"
-	fileURIs       = "file:///{+path}"
+	fileScheme     = "file:"
+	fileURIs       = fileScheme + "///{+path}"
 	resourcePage   = 200
 	maxCompletions = 100 // MCP, "Completion"
 )
@@ -46,6 +47,12 @@ func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 		case *mcp.SubscriptionsListenParams:
 			if p != nil && p.Notifications != nil && p.Notifications.ResourcesListChanged {
 				s.changes.begin(ss)
+			}
+		case *mcp.ReadResourceParams:
+			// The SDK compares it with the template byte for byte; a scheme is
+			// the same in either case (RFC 3986, section 3.1).
+			if p != nil && isFileURI(p.URI) {
+				p.URI = fileScheme + p.URI[len(fileScheme):]
 			}
 		case *mcp.ListResourcesParams:
 			if method != "resources/list" {
@@ -292,9 +299,14 @@ func (s *Server) directory(page *vfs.Page) string {
 	return string(b)
 }
 
+// isFileURI reports whether a URI has the scheme of files, in whatever case.
+func isFileURI(uri string) bool {
+	return len(uri) >= len(fileScheme) && strings.EqualFold(uri[:len(fileScheme)], fileScheme)
+}
+
 // resourcePlace is the place of a URI.
 func (s *Server) resourcePlace(ctx context.Context, ss *mcp.ServerSession, uri string) (place, error) {
-	if len(uri) < 5 || !strings.EqualFold(uri[:5], "file:") {
+	if !isFileURI(uri) {
 		return place{}, invalid("the URI must begin with file:///")
 	}
 	at, err := s.parse(uri)

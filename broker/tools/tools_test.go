@@ -54,6 +54,7 @@ func TestRead_R223_R224(t *testing.T) {
 	b.refused("read_text_file", m{"path": "code/sub"}, "directory")
 	b.refused("list_directory", m{"path": "code/a.txt"}, "not a directory")
 	b.refused("read_text_file", m{"path": "code/a.txt", "head": -1}, "head must be")
+	b.refused("read_text_file", m{"path": "code/a.txt", "head": "1"}, "head must be a number, not string")
 	b.refused("read_text_file", m{"path": "code/a.txt", "lines": 1}, `no field "lines"`)
 	got := b.ok("read_multiple_files", m{"paths": []string{"code/sub/b.txt", "code/none"}})
 	if got != "code/sub/b.txt:\nb\n\n---\ncode/none: Error - code/none: no such file or directory" {

@@ -70,8 +70,10 @@ func TestResources_R225(t *testing.T) {
 		must(t, err)
 		return res.Contents[0]
 	}
-	if c := read("file://" + dir + "/a.txt"); c.Text != "text" {
-		t.Errorf("%+v", c)
+	for _, scheme := range []string{"file", "FILE", "File"} { // RFC 3986, section 3.1
+		if c := read(scheme + "://" + dir + "/a.txt"); c.Text != "text" {
+			t.Errorf("%s: %+v", scheme, c)
+		}
 	}
 	if c := read("file://" + dir + "/bin"); string(c.Blob) != "\xff\x00" {
 		t.Errorf("%+v", c)
