@@ -209,6 +209,9 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 	enter := typ == 0 || typ == unix.S_IFDIR
 	if enter = enter && (ls.o.Depth == 0 || len(w.levels) < ls.o.Depth); enter || ls.glob.pattern != "" {
 		rel := ls.rel(name)
+		if len(rel) > ls.glob.longest {
+			return false, ls.glob.tooLong(len(rel))
+		}
 		enter = enter && ls.glob.below(rel)
 		if !ls.glob.match(rel) {
 			w.take()
@@ -330,10 +333,12 @@ type glob struct {
 	// path; whole says that there are no others.
 	lead  []string
 	whole bool
+	// longest is the path, in bytes, that may be compared with it.
+	longest int
 }
 
 func newGlob(pattern string) glob {
-	g := glob{pattern: pattern}
+	g := glob{pattern: pattern, longest: names.GlobPath(pattern)}
 	if pattern == "" || strings.ContainsAny(pattern, `{[\`) {
 		return g // an element may hold a slash: nothing is cut off
 	}
@@ -346,6 +351,11 @@ func newGlob(pattern string) glob {
 		g.lead = append(g.lead, elem)
 	}
 	return g
+}
+
+func (g *glob) tooLong(path int) error {
+	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(
+		"the pattern is too much to be compared with a path of %d bytes: write fewer braces, or list less deep", path)}
 }
 
 func (g *glob) match(rel string) bool {

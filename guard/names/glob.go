@@ -20,3 +20,15 @@ func GlobForms(glob string) int {
 	}
 	return forms
 }
+
+// maxGlobWork bounds one comparison of a path with a glob, in forms times bytes of
+// the glob times bytes of the path: some tenths of a second. Nothing can stop a
+// comparison, and a directory thousands of levels deep has a path of megabytes.
+const maxGlobWork = 1 << 27
+
+// GlobPath is how long a path may be, in bytes, to be compared with a glob of at most
+// MaxGlobForms forms. What PATH_MAX admits fits every glob of 128 bytes, and every one
+// of 1,024 bytes and 32 forms.
+func GlobPath(glob string) int {
+	return maxGlobWork / max(1, GlobForms(glob)*len(glob))
+}

@@ -23,3 +23,20 @@ func TestGlobForms(t *testing.T) {
 		t.Errorf("nested: %d is no upper bound", got)
 	}
 }
+
+// What a kernel takes as a path can be compared with every glob that somebody would
+// write, and what lies very deep not with every one.
+func TestGlobPath(t *testing.T) {
+	const pathMax = 4096
+	for glob, fits := range map[string]int{
+		"": 1 << 20, "**/*.go": 1 << 20, "**/*.{ts,tsx,js,jsx}": 1 << 20, strings.Repeat("{a,b}", 8) + strings.Repeat("*", 88): pathMax,
+		strings.Repeat("{a,b}", 5) + strings.Repeat("*/", 499): pathMax,
+	} {
+		if got := GlobPath(glob); got < fits {
+			t.Errorf("%.30s: %d bytes, want at least %d", glob, got, fits)
+		}
+	}
+	if got := GlobPath("**/" + strings.Repeat("{*,a*}/", 8) + strings.Repeat("*/", 200)); got > 4096 || got < 255 {
+		t.Errorf("a glob of 256 forms and 459 bytes is compared with paths of %d bytes", got)
+	}
+}
