@@ -129,7 +129,7 @@ func (c *consenting) consider(path string) error {
 	var prop *guard.Proposal
 	if err == nil {
 		c.looked = true
-		prop, err = c.propose(host, c.rights, time.Time{})
+		prop, err = c.propose(host, nil)
 	}
 	if err != nil && c.r.ctx.Err() != nil {
 		return c.r.ctx.Err()
@@ -150,10 +150,10 @@ func (c *consenting) consider(path string) error {
 // no more than these.
 const maxOpening = 4
 
-// propose opens a path. It may lie on a file system that hangs, so that is done
-// on the side: the request is answered when its time is up, and what is opened
-// too late is closed.
-func (c *consenting) propose(host string, rights guard.Rights, expires time.Time) (*guard.Proposal, error) {
+// propose opens a path, which has to lie in the directory in unless that is nil. It
+// may lie on a file system that hangs, so that is done on the side: the request is
+// answered when its time is up, and what is opened too late is closed.
+func (c *consenting) propose(host string, in *guard.Identity) (*guard.Proposal, error) {
 	name, err := guard.DefaultName(host)
 	if err != nil {
 		return nil, err
@@ -170,11 +170,13 @@ func (c *consenting) propose(host string, rights guard.Rights, expires time.Time
 		err error
 	}
 	done := make(chan opened)
-	reg, subject, opening := c.s.b.cfg.Registry, c.s.subject, c.s.opening
+	reg, subject, rights, opening := c.s.b.cfg.Registry, c.s.subject, c.rights, c.s.opening
 	go func() {
-		p, err := reg.Propose(guard.Grant{
-			Root: name, Dir: host, Subject: subject, Expires: expires, Policy: guard.Policy{Rights: rights},
-		})
+		p, err := reg.Propose(guard.Grant{Root: name, Dir: host, Subject: subject, Policy: guard.Policy{Rights: rights}})
+		if err == nil && in != nil && !p.Below(*in) {
+			p.Close()
+			err = errNotBelow
+		}
 		<-opening
 		select {
 		case done <- opened{p, err}:
@@ -237,10 +239,10 @@ func (c *consenting) ask(message string) {
 		Message: message, Items: c.items, host: host,
 	}
 	ans, err := s.b.cfg.Asker.Ask(ctx, q)
-	switch {
-	case err != nil && c.r.ctx.Err() != nil:
+	switch { // an answer that comes too late is none
+	case c.r.ctx.Err() != nil:
 		c.denied("timeout", "withdrawn: whoever asked waits no more")
-	case err != nil && (ctx.Err() != nil || errors.Is(err, ErrUnanswered)):
+	case ctx.Err() != nil || errors.Is(err, ErrUnanswered):
 		c.denied("timeout", "nobody answered")
 	case err != nil:
 		c.denied("denied", "the question could not be put: "+err.Error())
@@ -305,7 +307,7 @@ func (c *consenting) grant(item Item, p *guard.Proposal, d Decision, by string) 
 	shown := item.Requested
 	if d.Path != "" && d.Path != item.Resolved {
 		var err error
-		if p, err = c.narrow(item, d.Path); err != nil {
+		if p, err = c.narrow(item, p.ID(), d.Path); err != nil {
 			return err
 		}
 		shown = p.Ask().Resolved
@@ -342,15 +344,21 @@ func (c *consenting) grant(item Item, p *guard.Proposal, d Decision, by string) 
 	return nil
 }
 
-// narrow opens a path below the one that was shown.
-func (c *consenting) narrow(item Item, path string) (*guard.Proposal, error) {
-	p, err := c.propose(path, c.rights, time.Time{})
+var errNotBelow = &guard.Error{Kind: names.NoConsent, Err: errors.New("the narrower path is not below what was asked for")}
+
+// narrow opens a path below the one that was shown: below that very directory,
+// which may have another path by the time the person answers.
+func (c *consenting) narrow(item Item, shown guard.Identity, path string) (*guard.Proposal, error) {
+	if item.File {
+		return nil, errNotBelow
+	}
+	p, err := c.propose(path, &shown)
 	if err != nil {
 		return nil, err
 	}
 	rel, err := filepath.Rel(item.Resolved, p.Ask().Resolved)
-	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") || item.File {
-		return nil, &guard.Error{Kind: names.NoConsent, Err: errors.New("the narrower path is not below what was asked for")}
+	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+		return nil, errNotBelow
 	}
 	return p, nil
 }

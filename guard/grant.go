@@ -57,6 +57,28 @@ func (p *Proposal) Ask() Grant { return p.ask }
 // File reports whether the path is a single file.
 func (p *Proposal) File() bool { return p.src != nil && p.src.File() != "" }
 
+// ID is the identity of the directory that was opened.
+func (p *Proposal) ID() Identity {
+	if p.src == nil {
+		return Identity{}
+	}
+	return p.src.ID()
+}
+
+// below is a Source that can tell what it lies in.
+type below interface {
+	// Below reports whether the directory is the one with this identity or
+	// lies in it, now and by its descriptor, whatever its path says.
+	Below(top Identity) bool
+}
+
+// Below reports whether what was opened is, or lies in, the directory with this
+// identity, as below says. A Source that cannot tell does not.
+func (p *Proposal) Below(top Identity) bool {
+	b, ok := p.src.(below)
+	return ok && b.Below(top)
+}
+
 // Named gives the root another name, and returns p.
 func (p *Proposal) Named(root RootName) *Proposal {
 	p.ask.Root = root

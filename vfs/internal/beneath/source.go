@@ -99,6 +99,34 @@ func (s *source) Check() error {
 	return nil
 }
 
+// maxUp bounds the climbing of Below: no path is longer that can be opened at once.
+const maxUp = 4096
+
+// Below implements what guard.Proposal.Below asks for: it climbs from the
+// directory's descriptor, so that no name on the way can mean something else.
+func (s *source) Below(top guard.Identity) bool {
+	fd, at := -1, s.fd
+	defer func() { _ = unix.Close(fd) }()
+	last := guard.Identity{}
+	for range maxUp {
+		info, err := Stat(at)
+		switch {
+		case err != nil || info.ID() == last: // the top of all
+			return false
+		case info.ID() == top:
+			return true
+		}
+		last = info.ID()
+		up, err := unix.Openat(at, "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return false
+		}
+		_ = unix.Close(fd)
+		fd, at = up, up
+	}
+	return false
+}
+
 // becomeFile exchanges the file's descriptor for its directory's: replacing the
 // file by rename, as editors do, then keeps working.
 func (s *source) becomeFile(file Info) error {

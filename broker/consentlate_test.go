@@ -1,0 +1,111 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// An answer that comes when the question is over grants nothing, also from an Asker
+// that does not notice: the request was cancelled, the session closed, or the time
+// was up.
+func TestConsentLateAnswer(t *testing.T) {
+	for name, end := range map[string]func(p *peer, id string){
+		"cancelled": func(p *peer, id string) {
+			p.raw(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}` + "\n")
+		},
+		"closed":  func(p *peer, _ string) { p.s.Close() },
+		"in time": func(*peer, string) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begun, answered := make(chan struct{}, 1), make(chan struct{})
+			l := newLab(t, func(c *Config) {
+				c.AskFor = time.Second
+				c.Asker = AskerFunc(func(ctx context.Context, _ *Question) (Answer, error) {
+					defer close(answered)
+					begun <- struct{}{}
+					<-ctx.Done()
+					return Answer{Decisions: []Decision{{Allow: true}}, By: "late"}, nil
+				})
+			})
+			p := l.connect("alice")
+			id, ch := p.send("files/consent", obj{"message": "m", "requestedPaths": []string{t.TempDir()}})
+			<-begun
+			end(p, id)
+			<-answered
+			if name == "in time" {
+				if r := <-ch; r.Error != nil || !strings.Contains(string(r.Result), `"granted":false`) || !strings.Contains(string(r.Result), `"reason":"timeout"`) {
+					t.Errorf("%s %+v", r.Result, r.Error)
+				}
+			}
+			p.s.Close() // what was asked is decided
+			if got := l.reg.RootsOf("alice"); len(got) != 0 {
+				t.Errorf("granted: %+v", got)
+			}
+			if rec := l.recs.last(names.OpGrant); rec.Op != 0 {
+				t.Errorf("on record: %+v", rec)
+			}
+		})
+	}
+}
+
+// A person who narrows the question says what of the directory that was shown is to
+// be had: not what has its path, or that of the narrower one, by then.
+func TestConsentNarrowsWhatWasShown(t *testing.T) {
+	for name, swap := range map[string]func(base string) error{
+		"the directory is another": func(base string) error {
+			return errors.Join(os.Rename(base+"/shown", base+"/moved"), os.Rename(base+"/secret", base+"/shown"))
+		},
+		"a link leads to another": func(base string) error {
+			return errors.Join(os.Rename(base+"/shown", base+"/moved"), os.Symlink("secret", base+"/shown"))
+		},
+		"the narrower is a link": func(base string) error {
+			return errors.Join(os.RemoveAll(base+"/shown/sub"), os.Symlink("../secret/sub", base+"/shown/sub"))
+		},
+		"a file": func(base string) error { return os.Rename(base+"/secret", base+"/shown/other") },
+		"":       func(string) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &answers{}
+			l := newLab(t, func(c *Config) { c.Asker = a })
+			base := t.TempDir()
+			for _, d := range []string{"shown", "secret"} {
+				if err := os.MkdirAll(filepath.Join(base, d, "sub"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(base, d, "sub/f"), []byte(d), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			narrower := base + "/shown/sub"
+			if name == "a file" { // is in it, and is narrower too
+				narrower += "/f"
+			}
+			a.give = func(*Question) (Answer, error) {
+				return Answer{Decisions: []Decision{{Allow: true, Path: narrower}}, By: "test"}, swap(base)
+			}
+			p := l.connect("")
+			r := ask(p, "", base+"/shown")
+			if may := name == "" || name == "a file"; r.Granted != may {
+				t.Errorf("granted: %+v", r)
+			}
+			for _, root := range r.Approved {
+				path := root.Root
+				if name == "" {
+					path += "/f"
+				}
+				var read wire.ReadResult
+				if p.must("files/read", obj{"path": path}, &read); read.Content != "shown" {
+					t.Errorf("%q is read through a consent for another directory", read.Content)
+				}
+			}
+		})
+	}
+}
