@@ -139,6 +139,36 @@ func TestLimitsOfEveryWrite(t *testing.T) {
 	}
 }
 
+// R055, R077: a last chunk that leaves its upload open has been written, and counts:
+// nobody gets past the limit by sending every chunk as the last.
+func TestLimitOfLastChunks(t *testing.T) {
+	const maxWritten = 1000
+	l := newLab(t, func(c *Config) { c.Limits.MaxWritten = maxWritten })
+	dir := l.root("r", guard.ReadWrite, nil)
+	p := l.connect("")
+	var up wire.WriteResult
+	p.must(wire.Write, `{"path":"r/u","create":true,"upload":true,"content":""}`, &up)
+	chunk := func(off, n int) wire.ErrorData {
+		_, d := p.fails(wire.Write, obj{"path": "r/u", "uploadId": up.UploadID, "offset": off, "content": strings.Repeat("x", n), "last": true})
+		return d
+	}
+	for i := range 2 {
+		if d := chunk(1+400*i, 400); d.Reason != "Invalid" || !strings.Contains(d.Hint, "still open") {
+			t.Errorf("a gap: %+v", d)
+		}
+	}
+	if d := chunk(801, 400); d.Code != names.QuotaExceeded || d.Limit != maxWritten {
+		t.Errorf("beyond the limit: %+v", d)
+	}
+	if got := p.s.Stats().Written; got != 800 {
+		t.Errorf("written %d", got)
+	}
+	p.must(wire.Write, obj{"path": "r/u", "uploadId": up.UploadID, "offset": 0, "content": "x", "last": true}, nil)
+	if st, err := os.Stat(filepath.Join(dir, "u")); err != nil || st.Size() != 801 {
+		t.Errorf("%v, %v", st, err)
+	}
+}
+
 // A copy goes at the session's speed instead of being refused as a request is.
 func TestCopyAtTheLimit(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.BytesPerSecond, c.Limits.MaxChunk = 1<<20, 1<<20 })

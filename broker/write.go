@@ -48,14 +48,20 @@ func (s *Session) write(r *request) (any, error) {
 	}
 	res, err := s.put(r, &p, q, data)
 	if err != nil {
-		s.limits.unwritten(n)
+		kept := int64(0)
+		if res != nil {
+			kept = res.BytesWritten
+		}
+		s.limits.unwritten(n - kept)
+		s.stats.written.Add(kept)
 		return nil, s.conflict(r, err)
 	}
 	s.stats.written.Add(n)
 	return res, nil
 }
 
-// put chooses the way to write.
+// put chooses the way to write. A result beside an error tells how many bytes were
+// written all the same and stay.
 func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte) (*wire.WriteResult, error) {
 	switch {
 	case p.Upload || p.UploadID != "":
@@ -70,7 +76,7 @@ func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte
 		}
 		n, info, err := s.b.cfg.Tree.WriteRange(r.ctx, s.caller, q, data, how)
 		if err != nil {
-			return nil, err
+			return &wire.WriteResult{BytesWritten: int64(n)}, err
 		}
 		return &wire.WriteResult{BytesWritten: int64(n), Size: info.Size, ETag: vfs.ETag(&info)}, nil
 	}
@@ -187,12 +193,14 @@ func (s *Session) uploadChunk(r *request, p *wire.WriteParams, q guard.Path, dat
 	if p.Offset != nil {
 		off = *p.Offset
 	}
-	res := &wire.WriteResult{BytesWritten: int64(len(data)), UploadID: id}
-	if _, err := u.up.WriteAt(r.ctx, s.caller, data, off); err != nil {
-		if p.Upload { // the peer does not know its id
-			s.forget(id, u)
-		}
+	res := &wire.WriteResult{UploadID: id}
+	n, err := u.up.WriteAt(r.ctx, s.caller, data, off)
+	res.BytesWritten = int64(n)
+	if err != nil && p.Upload { // the peer does not know its id
+		s.forget(id, u)
 		return nil, err
+	} else if err != nil {
+		return res, err
 	}
 	res.Size = u.up.Size()
 	if !p.Last {
@@ -206,7 +214,7 @@ func (s *Session) uploadChunk(r *request, p *wire.WriteParams, q guard.Path, dat
 	case err != nil && u.done:
 		return nil, &hinted{err: err, hint: beginAgain, final: true}
 	case err != nil: // what is wrong may pass, or can be sent
-		return nil, &hinted{err: err, hint: "the upload is still open: send what is missing, or this last chunk again"}
+		return res, &hinted{err: err, hint: "the upload is still open: send what is missing, or this last chunk again"}
 	}
 	res.Size, res.ETag = info.Size, vfs.ETag(&info)
 	return res, nil
