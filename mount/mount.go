@@ -193,8 +193,11 @@ func (m *Mount) panicked(p any) fuse.Status {
 }
 
 func cannotMount(point string, err error) error {
-	return &guard.Error{Op: names.OpMount, Kind: names.IO, Err: fmt.Errorf(
-		"cannot mount at %s: %w; `rootsfs doctor` says what is missing", names.Quote(point), err)}
+	remedy := "`rootsfs doctor` says what is missing"
+	if errors.Is(err, unix.EPERM) {
+		remedy = "whoever is root in a container needs the right to mount (--cap-add SYS_ADMIN), and a security module must let it be used"
+	}
+	return mountErrorf(ErrNoFUSE, "cannot mount at %s: %v; %s", shellQuote(point), err, remedy)
 }
 
 // Point is where the mount is; Info is its line of mountinfo.

@@ -54,7 +54,7 @@ TERM and the like. HOME, TMPDIR and caches are private and gone afterwards; --ho
 DIR keeps one. An interpreter that lies outside the system's directories, such as
 a Node under your home, becomes a read-only root; "rootsfs status" lists it, and
 how the command is confined. If this machine cannot confine it at all, run
-refuses, unless --unconfined is given.
+refuses; --unconfined starts it without any confinement, here and anywhere.
 
 The command works in the first root, or in --dir. What follows -- is the command's:
 a relative path there, its own included, is one from that directory, while those of
@@ -88,7 +88,7 @@ unprivileged user.`,
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
 	fs.StringVar(&f.paths, "map", "same", "where roots appear inside: same (their own paths) or flat (/roots/NAME)")
 	fs.StringVar(&f.level, "level", "", "demand this confinement: namespaces, bubblewrap or landlock (default: the strongest there is)")
-	fs.BoolVar(&f.unconfined, "unconfined", false, "run even where the machine cannot confine: the command then reaches everything you do")
+	fs.BoolVar(&f.unconfined, "unconfined", false, "do not confine the command, for a machine that cannot: it then reaches everything you do")
 	fs.StringVar(&f.onRevoke, "on-revoke", "announce", "when the last root is gone: announce it to the server, or stop the command")
 	fs.IntVar(&f.pids, "pids-max", sandbox.DefaultPids, "most processes and threads the command may have")
 	fs.StringVar(&f.memory, "memory-max", "", "most memory that the command and all it starts may have together, a `size` such as 2G (default: no limit)")

@@ -197,7 +197,7 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 	if r.proc, err = sandbox.Start(ctx, box); err != nil {
 		r.later.begin()
 		if errors.Is(err, sandbox.ErrCannot) {
-			return &control.Error{Text: err.Error(), Class: control.System}
+			return r.refusal(err)
 		}
 		return noCommand(err)
 	}
@@ -211,6 +211,15 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 		fmt.Fprintf(r.a.stderr, "rootsfs: %s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)\n", names.Escape(name))
 	}
 	return nil
+}
+
+// refusal is what is said where the command cannot be confined as it is to be.
+func (r *runner) refusal(err error) error {
+	what := "leave --level out for the strongest that there is"
+	if r.plan.box.Level == 0 {
+		what = "`rootsfs doctor` says what would help; --unconfined starts it without any confinement"
+	}
+	return &control.Error{Text: "nothing was started: " + err.Error() + "; " + what, Class: control.System}
 }
 
 func (r *runner) interactive() bool {
@@ -258,14 +267,16 @@ func (r *runner) report(box *sandbox.Options) {
 			fmt.Fprintf(r.a.stderr, "rootsfs: %s: not available: %s\n", l.Name, l.Detail)
 		}
 	}
-	if rep.Level == sandbox.Namespaces {
+	switch {
+	case rep.Level == sandbox.Namespaces:
 		return // what is left is what the flags ask for; status tells
-	}
-	if len(rep.Holes) == 0 {
+	case rep.Level == sandbox.None:
+		fmt.Fprintf(r.a.stderr, "rootsfs: NOT CONFINED, as --unconfined says:\n")
+	case len(rep.Holes) == 0:
 		fmt.Fprintf(r.a.stderr, "rootsfs: confined by %s; nothing is known that this does not stop\n", rep.Name)
-		return
+	default:
+		fmt.Fprintf(r.a.stderr, "rootsfs: confined by %s only; not stopped:\n", rep.Name)
 	}
-	fmt.Fprintf(r.a.stderr, "rootsfs: confined by %s only; not stopped:\n", rep.Name)
 	for _, h := range rep.Holes {
 		fmt.Fprintf(r.a.stderr, "rootsfs:   %s\n", h)
 	}

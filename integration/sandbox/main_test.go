@@ -50,6 +50,8 @@ type order struct {
 	Mounts map[string]string
 	// Terminal says that standard input is one.
 	Terminal bool
+	// Weak is what the machine is to be without; see weaken.
+	Weak []string
 }
 
 // drive becomes what the order says and starts what it says, with the streams and
@@ -65,6 +67,9 @@ func drive(raw string) int {
 		if err == nil {
 			err = unix.Mount(from, at, "", unix.MS_BIND, "")
 		}
+	}
+	if err == nil && len(o.Weak) > 0 {
+		err = weaken(o.Weak)
 	}
 	if err == nil && o.UID != 0 {
 		err = become(o.UID)

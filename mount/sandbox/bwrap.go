@@ -197,5 +197,5 @@ func (l *launch) bwrapSaid() string {
 		return "it did not say why"
 	}
 	said, _, _ := strings.Cut(strings.TrimSpace(string(b[:n])), "\n")
-	return names.Escape(said)
+	return names.Escape(strings.TrimPrefix(said, "bwrap: "))
 }

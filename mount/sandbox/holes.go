@@ -20,6 +20,9 @@ func holes(o *Options, level Level, layers []Layer) []string {
 	if o.Net {
 		out = append(out, "It can reach whatever this machine can reach by TCP and UDP, also services on the loopback interface.")
 	}
+	if slices.ContainsFunc(layers, func(l Layer) bool { return l.Name == coreName && l.State == NotAvailable }) {
+		out = append(out, coreHole())
+	}
 	if o.MemoryMax > 0 && !on(limitName) {
 		out = append(out, "It can take more memory than it was to: there is no control group that limits it.")
 	}

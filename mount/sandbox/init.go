@@ -311,18 +311,29 @@ func (p *initProc) confine() error {
 
 // limits bounds what the command can use up. The init needs threads of its own
 // when the command has used everything, so the hard limit, which only it raises
-// its soft one to, is a little higher.
+// its soft one to, is a little higher. Nobody here can raise the hard limits that
+// rootsfs was started with.
 func (p *initProc) limits() error {
-	most := uint64(p.conf.Pids)
-	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most, Max: most + uint64(p.spare)}); err != nil {
+	var had unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &had); err != nil {
+		return step(err, "ask for the limit of processes")
+	}
+	spare := uint64(p.spare)
+	most := min(uint64(p.conf.Pids)+spare, had.Max)
+	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most - min(spare, most), Max: most}); err != nil {
 		return step(err, "limit the number of processes")
 	}
 	// Not 0: that would not stop a core_pattern with a pipe, which runs a
 	// program of the host's as root on what crashed here; 1 does (core(5)).
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1}); err != nil {
+	switch err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1}); {
+	case errors.Is(err, unix.EPERM):
+		p.on("limits", "processes and threads")
+		p.layers = append(p.layers, Layer{coreName, NotAvailable, "the hard limit of core files is 0, which cannot be raised to 1 here"})
+	case err != nil:
 		return step(err, "forbid core dumps")
+	default:
+		p.on("limits", "processes and threads, core dumps")
 	}
-	p.on("limits", "processes and threads, core dumps")
 	return nil
 }
 

@@ -30,6 +30,11 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	if o.Level != None {
+		if err := checkProcesses(); err != nil {
+			return nil, err
+		}
+	}
 	if o.Level != 0 {
 		return start(ctx, &o, o.Level)
 	}
@@ -41,7 +46,7 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 		}
 		why = append(why, fmt.Errorf("%s: %w", level, err))
 	}
-	return nil, cannot("no level of confinement can be reached here (%v); a command started without any could reach everything you can", errors.Join(why...))
+	return nil, cannot("no level of confinement can be reached here (%v)", errors.Join(why...))
 }
 
 // launch is what a level does to get its init running.
@@ -206,6 +211,7 @@ func (p *Process) startInit(l *launch) error {
 		return err
 	}
 	defer conf.Close()
+	allowCore(0)
 	if l.conf.Late && p.summon(ahead.Take(l.kind), conf) {
 		return nil
 	}
@@ -233,6 +239,7 @@ func (p *Process) summon(i *ahead.Init, conf *os.File) bool {
 	for _, f := range p.theirs {
 		fds = append(fds, int(f.Fd()))
 	}
+	allowCore(i.Process.Pid)
 	sock := int(i.Control.Fd())
 	if send(sock, message{Kind: kindBegin}, fds...) != nil {
 		i.Drop()
@@ -320,6 +327,7 @@ func (p *Process) await(l *launch) error {
 			_ = send(p.sock, message{Kind: kindRelease}) // an init that has ended is noticed above
 		case kindStarted:
 			layers := append(firstLayers(), m.Layers...)
+			settleCore(layers)
 			if l.memory.Name != "" {
 				layers = append(layers, l.memory)
 			}

@@ -1,0 +1,152 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Machines that cannot confine, or not by everything: system calls are refused to
+// rootsfs and to all it starts, as a container's profile or an old kernel does it.
+
+// weaken makes this thread's machine one without namespaces, landlock or mounts.
+func weaken(what []string) error {
+	const (
+		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		has   = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
+		ret   = unix.BPF_RET | unix.BPF_K
+
+		seccompErrno, seccompAllow = 0x00050000, 0x7fff0000 // linux/seccomp.h
+		number, firstArg           = 0, 16                  // struct seccomp_data
+		newNamespace               = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID
+	)
+	p := []unix.SockFilter{{Code: load, K: number}}
+	refuse := func(errno unix.Errno, calls ...uint32) {
+		for _, nr := range calls {
+			p = append(p, unix.SockFilter{Code: equal, Jf: 1, K: nr}, unix.SockFilter{Code: ret, K: seccompErrno | uint32(errno)})
+		}
+	}
+	for _, w := range what {
+		switch w {
+		case "namespaces":
+			refuse(unix.EPERM, unix.SYS_UNSHARE)
+			refuse(unix.ENOSYS, unix.SYS_CLONE3)
+			p = append(p, unix.SockFilter{Code: equal, Jf: 4, K: unix.SYS_CLONE}, unix.SockFilter{Code: load, K: firstArg},
+				unix.SockFilter{Code: has, Jf: 1, K: newNamespace}, unix.SockFilter{Code: ret, K: seccompErrno | uint32(unix.EPERM)},
+				unix.SockFilter{Code: load, K: number})
+		case "landlock":
+			refuse(unix.ENOSYS, unix.SYS_LANDLOCK_CREATE_RULESET)
+		case "mounts":
+			refuse(unix.EPERM, unix.SYS_MOUNT)
+		default:
+			return fmt.Errorf("no machine is without %q", w)
+		}
+	}
+	p = append(p, unix.SockFilter{Code: ret, K: seccompAllow})
+	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
+	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
+}
+
+// weakRun is what came of a run on such a machine; the command says that it ran, and
+// as whom.
+func (o *outside) weakRun(weak []string, wrapper []string, flags ...string) (stdout, log string, code int) {
+	args := append([]string{"run", "--name", sessionName, "--root", "root=" + o.root + ":rw"}, flags...)
+	args = append(slices.Clone(wrapper), o.rootsfs(append(args, "--", "sh", "-c", "echo ran; id -u")...)...)
+	return o.run(order{Args: args, Weak: weak})
+}
+
+// placeOf is the private place of a run, in what its audit log says of its mount.
+var placeOf = regexp.MustCompile(`/[^ "]*/\.rootsfs-run-[0-9]+`)
+
+// nothingLeft looks for the places of all runs so far, and returns how many there were.
+func (o *outside) nothingLeft() int {
+	t := o.t
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(o.base, "xdg_state_home/rootsfs/audit", sessionName+"-*.jsonl"))
+	must(t, err)
+	places := map[string]bool{}
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		must(t, err)
+		for _, place := range placeOf.FindAllString(string(text), -1) {
+			places[place] = true
+			if !absent(place) || strings.Contains(hostMounts(t), place+"/") {
+				t.Errorf("%s is left", place)
+			}
+		}
+	}
+	if !absent(o.Session) {
+		t.Error("the session is left")
+	}
+	return len(places)
+}
+
+// Where no level can be reached, nothing is started and nothing is left: the error
+// says of each level what is missing, and what can be done. --unconfined starts the
+// command, and says what that means. R063.
+func TestRefused(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			none := []string{"namespaces", "landlock"}
+			for _, c := range []struct {
+				what  string
+				weak  []string
+				flags []string
+				want  []string
+			}{
+				{"no level", none, nil, []string{
+					"nothing was started", "namespaces: namespaces are refused", "bubblewrap: bwrap: ", "landlock: the kernel has no Landlock", "--unconfined", "rootsfs doctor"}},
+				{"namespaces asked for", none, []string{"--level", "namespaces"}, []string{"nothing was started", "namespaces are refused", "leave --level out"}},
+				{"landlock asked for", none, []string{"--level", "landlock", "--unconfined"}, []string{"nothing was started", "no Landlock", "leave --level out"}},
+				{"no mounts", []string{"mounts"}, nil, []string{"cannot mount at "}},
+			} {
+				stdout, log, code := o.weakRun(c.weak, nil, c.flags...)
+				if stdout != "" || code != 5 {
+					t.Errorf("%s: exit code %d, the command said %q", c.what, code, stdout)
+				}
+				for _, want := range c.want {
+					if !strings.Contains(log, want) {
+						t.Errorf("%s: %q is missing in: %s", c.what, want, log)
+					}
+				}
+				o.nothingLeft()
+			}
+			stdout, log, code := o.weakRun(none, nil, "--unconfined")
+			if want := fmt.Sprintf("ran\n%d\n", w.uid); stdout != want || code != 0 || !strings.Contains(log, "NOT CONFINED") || !strings.Contains(log, "can do whatever you can") {
+				t.Errorf("unconfined: exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
+			}
+			if n := o.nothingLeft(); n < 4 {
+				t.Errorf("%d places of runs were looked for", n)
+			}
+		})
+	}
+}
+
+// Hard limits of the user's, as administrators set them, are no reason not to
+// confine: of processes there are fewer then, and no core files at all.
+func TestHardLimits(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			for _, level := range []string{"namespaces", "bubblewrap", "landlock"} {
+				stdout, log, code := o.weakRun(nil, []string{"/usr/bin/prlimit", "--nproc=300:300", "--core=0:0"}, "--level", level)
+				if want := fmt.Sprintf("ran\n%d\n", w.commandUID()); stdout != want || code != 0 {
+					t.Errorf("%s: exit code %d, the command said %q, rootsfs: %s", level, code, stdout, log)
+				}
+			}
+			stdout, log, code := o.weakRun(nil, []string{"/usr/bin/prlimit", "--nproc=40:40"})
+			if stdout != "" || code != 5 || !strings.Contains(log, "the limit of processes of this user is 40 (ulimit -Hu)") {
+				t.Errorf("too few processes: exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
+			}
+		})
+	}
+}

@@ -1,0 +1,52 @@
+package sandbox
+
+import (
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The limits that rootsfs was started with (ulimit -H, limits.conf, LimitNPROC= and
+// LimitCORE= of systemd) are the init's as well. A namespace's root cannot raise them.
+
+// coreName is the layer that is told of where core dumps are not forbidden.
+const coreName = "core dumps"
+
+// checkProcesses refuses a limit of processes that leaves nothing for a command.
+func checkProcesses() error {
+	const least = MinPids + sparePids
+	var have unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NPROC, &have) == nil && have.Max < least {
+		return cannot("the limit of processes of this user is %d (ulimit -Hu), and confining takes %d: have it raised", have.Max, least)
+	}
+	return nil
+}
+
+// allowCore lets an init of root's forbid core dumps, which a hard limit of 0 would
+// keep it from: see limits. pid 0 is this process, from which others have theirs.
+func allowCore(pid int) {
+	var have unix.Rlimit
+	if os.Geteuid() == 0 && unix.Prlimit(pid, unix.RLIMIT_CORE, nil, &have) == nil && have.Max == 0 {
+		_ = unix.Prlimit(pid, unix.RLIMIT_CORE, &unix.Rlimit{Cur: 0, Max: 1}, nil) // the init says that it could not
+	}
+}
+
+// settleCore says where core dumps are not forbidden and come to nothing all the same.
+func settleCore(layers []Layer) {
+	for i, l := range layers {
+		if l.Name == coreName && coreHole() == "" {
+			layers[i] = Layer{coreName, Off, "the hard limit of core files is 0, and no program is run on them"}
+		}
+	}
+}
+
+// coreHole is what a command can do where core dumps are not forbidden; "" where no
+// program is run on them.
+func coreHole() string {
+	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
+	if err == nil && !strings.HasPrefix(string(pattern), "|") {
+		return ""
+	}
+	return "When it crashes, the program that kernel.core_pattern names is run on what is left of it, outside and as root: the hard limit of core files is 0 (ulimit -Hc), where 1 would keep that from happening."
+}
