@@ -4,6 +4,7 @@ import (
 	"context"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -167,6 +168,12 @@ func (t *topNode) entries() []fuse.DirEntry {
 			if st.State == guard.Live {
 				add(string(st.Grant.Root), rootMode(st.FileRoot), st.ID)
 			}
+		}
+		return list
+	}
+	if t.path == spareDir {
+		for i := range t.m.spares {
+			add(strconv.Itoa(i), unix.S_IFDIR, guard.Identity{})
 		}
 		return list
 	}

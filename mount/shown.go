@@ -27,7 +27,8 @@ import (
 // Fixed are the directories of Layout.Tops, and the spare ones, which have no
 // place of their own and show what Show says.
 
-// spareDir is the top directory of the spare ones. It is not listed.
+// spareDir is the top directory of the spare ones. It is not listed; they are listed
+// in it, for one call instead of one for each (READDIRPLUS).
 const spareDir = ".rootsfs-spare"
 
 // SparePath is where a spare directory is, relative to the mountpoint.

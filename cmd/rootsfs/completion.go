@@ -22,7 +22,7 @@ var shells = map[string]func(*cobra.Command, io.Writer) error{
 
 // newCompletionCmd replaces cobra's own, which shows its help for a shell it does
 // not know, and succeeds.
-func newCompletionCmd() *cobra.Command {
+func newCompletionCmd(*app) *cobra.Command {
 	list := []string{"bash", "fish", "powershell", "zsh"}
 	return &cobra.Command{
 		Use:   "completion SHELL",

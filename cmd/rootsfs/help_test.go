@@ -38,6 +38,25 @@ func TestEveryCommandIsExplained(t *testing.T) {
 	walk(newRootCmd(newApp(nil, stdio{})))
 }
 
+// A command line that begins with a command's name has that command, and every
+// other one has all of them.
+func TestCommands(t *testing.T) {
+	for _, c := range commands {
+		root := newRootCmd(newApp([]string{c.name, "--help"}, stdio{}))
+		if got, _, err := root.Find([]string{c.name}); err != nil || got.Name() != c.name || got == root {
+			t.Errorf("%s: found %v, %v", c.name, got.Name(), err)
+		}
+	}
+	for _, args := range [][]string{nil, {"help", "run"}, {"--help"}, {"nosuch"}, {cobra.ShellCompRequestCmd, "r"}} {
+		root := newRootCmd(newApp(args, stdio{}))
+		for _, c := range commands {
+			if got, _, err := root.Find([]string{c.name}); err != nil || got.Name() != c.name {
+				t.Errorf("%q: no %s", args, c.name)
+			}
+		}
+	}
+}
+
 // run is testable in process.
 func TestRunInProcess(t *testing.T) {
 	for _, tt := range []struct {

@@ -137,7 +137,7 @@ func (j *watcher) dismiss() {
 }
 
 // newJanitorCmd is not for people.
-func newJanitorCmd() *cobra.Command {
+func newJanitorCmd(*app) *cobra.Command {
 	return &cobra.Command{
 		Use: janitor.Name + " DIRECTORY", Hidden: true, Args: nargs(1, 1, "the directory"),
 		Short: "Clean up after a killed run (started by run itself)",

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -55,14 +56,35 @@ at any moment: whatever a program holds of it is dead when revoke returns.`,
 	cmd.Version = v.Version
 	cmd.SetVersionTemplate(v.line() + "\n")
 	cmd.SetHelpCommand(newHelpCmd())
-	cmd.AddCommand(
-		newMountCmd(a), newRunCmd(a), newServeCmd(a), newUnmountCmd(a), newRootsCmd(a), newRevokeCmd(a), newResumeCmd(a), newPolicyCmd(a), newConfigCmd(a), newTrashCmd(a),
-		newAllowCmd(a), newConsentCmd(a), newStatusCmd(a), newMetricsCmd(a), newAuditCmd(a), newDoctorCmd(a), newWrapCmd(a),
-		newConsoleCmd(a), newTopCmd(a),
-		newVersionCmd(a), newCompletionCmd(),
-		newJanitorCmd(),
-	)
+	a.addCommands(cmd)
 	return cmd
+}
+
+// commands are all there are, in the order of the help.
+var commands = []struct {
+	name string
+	make func(*app) *cobra.Command
+}{
+	{"mount", newMountCmd}, {"run", newRunCmd}, {"serve", newServeCmd}, {"unmount", newUnmountCmd}, {"roots", newRootsCmd},
+	{"revoke", newRevokeCmd}, {"resume", newResumeCmd}, {"policy", newPolicyCmd}, {"config", newConfigCmd}, {"trash", newTrashCmd},
+	{"allow", newAllowCmd}, {"consent", newConsentCmd}, {"status", newStatusCmd}, {"metrics", newMetricsCmd}, {"audit", newAuditCmd},
+	{"doctor", newDoctorCmd}, {"wrap", newWrapCmd}, {"console", newConsoleCmd}, {"top", newTopCmd}, {"version", newVersionCmd},
+	{"completion", newCompletionCmd}, {janitor.Name, newJanitorCmd},
+}
+
+// addCommands adds the one that the command line begins with; if it begins with none
+// of them, all. To make them all takes half a millisecond, which whoever waits for
+// the start of a command need not wait for.
+func (a *app) addCommands(root *cobra.Command) {
+	for _, c := range commands {
+		if len(a.args) > 0 && a.args[0] == c.name {
+			root.AddCommand(c.make(a))
+			return
+		}
+	}
+	for _, c := range commands {
+		root.AddCommand(c.make(a))
+	}
 }
 
 // flagError says what a flag's value should have been, in words of ours: those of

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -31,7 +32,6 @@ func (r *runner) begin(ctx context.Context) *beginning {
 		opt.Mount.Layout.Missing = r.learned.missing
 		opt.Observe = r.learned.observe
 	}
-	go clearLeft() // by the way: nothing of this run waits for it
 	watched := make(chan error, 1)
 	go func() {
 		var err error
@@ -44,6 +44,7 @@ func (r *runner) begin(ctx context.Context) *beginning {
 		r.s, b.failing = s, ctx.Done()
 		r.events, r.unsubscribe = s.Subscribe()
 		close(b.mounted)
+		runtime.Gosched() // whoever waits for it is in more of a hurry than we are
 	}
 	go func() {
 		defer close(b.done)

@@ -115,6 +115,7 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 	b := r.begin(ctx)
 	defer r.place.remove()
 	startErr := r.start(ctx, f, b)
+	go clearLeft() // by the way: nothing of this run waits for it
 	if <-b.done; b.err != nil {
 		return exit, b.err // and then the command was not started
 	}

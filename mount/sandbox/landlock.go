@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
@@ -105,6 +106,9 @@ func restrict(r rules, tree int) (Layer, error) {
 		if err := addRule(set, unix.AT_FDCWD, p, rights&attr.HandledAccessFS); err != nil {
 			return layer, err
 		}
+	}
+	if len(r.Spare) > 0 {
+		glance(tree, path.Dir(r.Spare[0]))
 	}
 	for _, p := range r.Spare {
 		if err := addRule(set, tree, p, writeRights&attr.HandledAccessFS); err != nil {

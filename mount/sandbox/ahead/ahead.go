@@ -147,8 +147,10 @@ var (
 	begun chan *Init // nil: there is none; closed without one: it could not be started
 )
 
-// Begin starts an init, beside the caller. A second one is not started.
-func Begin(k Kind) {
+// Begin starts an init, beside the caller, and calls then when it runs or cannot be
+// had: for what else can be done beside the caller, and is in less of a hurry. A
+// second init is not started.
+func Begin(k Kind, then func()) {
 	mu.Lock()
 	defer mu.Unlock()
 	if begun != nil || os.Geteuid() != 0 {
@@ -166,6 +168,7 @@ func Begin(k Kind) {
 			found <- i
 		}
 		close(found)
+		then()
 		if i != nil {
 			i.State, _ = i.Process.Wait()
 			close(i.Dead)
