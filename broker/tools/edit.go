@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/aymanbagabas/go-udiff"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -93,7 +90,10 @@ func (c *call) changeText(field, path string, dryRun bool, change func(string) (
 	if err != nil {
 		return nil, err
 	}
-	shown := diff(c.s.shown(at, real), old, text)
+	shown, err := diff(c.ctx, c.s.shown(at, real), old, text, c.s.cfg.Answer)
+	if err != nil {
+		return nil, err
+	}
 	if len(shown) > c.s.cfg.Answer {
 		return &result{text: string(whole([]byte(shown[:c.s.cfg.Answer]))), note: "The difference is longer than one answer; this is its beginning."}, nil
 	}
@@ -197,28 +197,3 @@ func indented(text string, old []string, first string) []string {
 }
 
 func indent(line string) string { return line[:len(line)-len(strings.TrimLeft(line, " \t"))] }
-
-// Heads of hunks, and line numbers in them without a count: server-filesystem
-// writes a count of 1 out.
-var (
-	hunkHead = regexp.MustCompile(`(?m)^@@ .* @@$`)
-	lone     = regexp.MustCompile(`([-+]\d+)( )`)
-)
-
-// diff is the difference as server-filesystem shows it: a git-style patch in a
-// block of as many backticks as it needs.
-func diff(name, old, text string) string {
-	old, text = unixEnds(old), unixEnds(text)
-	name = shownName(name)
-	d, err := udiff.ToUnified(name+"\toriginal", name+"\tmodified", old, udiff.Lines(old, text), 4)
-	if err != nil || d == "" {
-		d = "--- " + name + "\toriginal\n+++ " + name + "\tmodified\n"
-	}
-	d = hunkHead.ReplaceAllStringFunc(d, func(head string) string { return lone.ReplaceAllString(head, "$1,1$2") })
-	d = "Index: " + name + "\n" + strings.Repeat("=", 67) + "\n" + d
-	ticks := "```"
-	for strings.Contains(d, ticks) {
-		ticks += "`"
-	}
-	return ticks + "diff\n" + d + ticks + "\n\n"
-}

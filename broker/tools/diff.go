@@ -1,0 +1,194 @@
+package tools
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/aymanbagabas/go-udiff"
+)
+
+// diffWindow is how much of each text is compared in one go, bytes. The library
+// cannot be interrupted: this is how long a request that has ended lingers.
+const diffWindow = 256 << 10
+
+// diffContext is how many unchanged lines a hunk shows before and after a change.
+const diffContext = 4
+
+// diff is the difference as server-filesystem shows it: a git-style patch in a
+// block of as many backticks as it needs. It ends with ctx. Of a difference longer
+// than enough bytes there need not be more than that.
+func diff(ctx context.Context, name, old, text string, enough int) (string, error) {
+	old, text = unixEnds(old), unixEnds(text)
+	changes, err := lineChanges(ctx, old, text, diffWindow, enough)
+	if err != nil {
+		return "", err
+	}
+	name = shownName(name)
+	var b strings.Builder
+	fmt.Fprintf(&b, "Index: %s\n%s\n--- %[1]s\toriginal\n+++ %[1]s\tmodified\n", name, strings.Repeat("=", 67))
+	writeHunks(&b, old, changes)
+	ticks := strings.Repeat("`", max(3, longestRun(b.String(), '`')+1))
+	return ticks + "diff\n" + b.String() + ticks + "\n\n", ctx.Err()
+}
+
+// lineChanges are the changes, in whole lines and in order, that make new of old,
+// or the first of them that tell of enough bytes. Texts longer than window are
+// compared piece by piece, so that what was put in or taken out in one go, and is
+// longer than that, may be told as a change of more lines than necessary, unless it
+// is all that changed.
+func lineChanges(ctx context.Context, old, text string, window, enough int) (out []udiff.Edit, err error) {
+	at, end := sameEnds(old, text)
+	old, text = old[:len(old)-end], text[at:len(text)-end]
+	told := 0
+	add := func(from, to int, put string) {
+		told += to - from + len(put)
+		if n := len(out); n > 0 && out[n-1].End == from {
+			out[n-1].End, out[n-1].New = to, out[n-1].New+put
+			return
+		}
+		out = append(out, udiff.Edit{Start: from, End: to, New: put})
+	}
+	for told < enough && at < len(old) && text != "" {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		a, b := firstLines(old[at:], window), firstLines(text, window)
+		rest := at+len(a) < len(old) || len(b) < len(text)
+		from, put := len(a), len(b) // how much of them is through with
+		edits := udiff.Lines(a, b)
+		if n := len(edits); rest && n > 0 && edits[n-1].End == len(a) && edits[n-1].Start > len(a)/2 {
+			// What it says of the end may be due to where the pieces end.
+			from, put = edits[n-1].Start, len(b)-len(edits[n-1].New)
+			edits = edits[:n-1]
+		}
+		for _, e := range edits {
+			add(at+e.Start, at+e.End, e.New)
+		}
+		at, text = at+from, text[put:]
+	}
+	if told < enough && (at < len(old) || text != "") {
+		add(at, len(old), text)
+	}
+	return out, ctx.Err()
+}
+
+// sameEnds is how many bytes of whole lines two texts have in common at their
+// beginnings and, behind those, at their ends.
+func sameEnds(a, b string) (start, end int) {
+	for start < min(len(a), len(b)) && a[start] == b[start] {
+		start++
+	}
+	if start == len(a) && start == len(b) {
+		return start, 0
+	}
+	start = strings.LastIndexByte(a[:start], '\n') + 1
+	a, b = a[start:], b[start:]
+	for end < min(len(a), len(b)) && a[len(a)-1-end] == b[len(b)-1-end] {
+		end++
+	}
+	begins := func(text string) bool { return end == len(text) || text[len(text)-end-1] == '\n' }
+	if begins(a) && begins(b) {
+		return start, end
+	}
+	_, rest, _ := strings.Cut(a[len(a)-end:], "\n")
+	return start, len(rest)
+}
+
+// firstLines are the whole lines in the first n bytes of a text, one at least.
+func firstLines(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	if i := strings.LastIndexByte(text[:n], '\n'); i >= 0 {
+		return text[:i+1]
+	}
+	if i := strings.IndexByte(text, '\n'); i >= 0 {
+		return text[:i+1]
+	}
+	return text
+}
+
+// writeHunks writes the hunks of a patch, each with its context; changes that are
+// not farther apart than that share one. Every count is written out, as
+// server-filesystem does.
+func writeHunks(b *strings.Builder, old string, changes []udiff.Edit) {
+	seen, line, grown := 0, 1, 0 // bytes of old passed; the line there; lines that the new text has more until there
+	for len(changes) > 0 {
+		n := 1
+		for n < len(changes) && linesAfter(old, changes[n-1].End, 2*diffContext) >= changes[n].Start {
+			n++
+		}
+		from := linesBefore(old, changes[0].Start, diffContext)
+		to := linesAfter(old, changes[n-1].End, diffContext)
+		line += strings.Count(old[seen:from], "\n")
+		var body strings.Builder
+		minus, plus, at := 0, 0, from
+		for _, e := range changes[:n] {
+			same := writeLines(&body, ' ', old[at:e.Start])
+			minus += same + writeLines(&body, '-', old[e.Start:e.End])
+			plus += same + writeLines(&body, '+', e.New)
+			at = e.End
+		}
+		same := writeLines(&body, ' ', old[at:to])
+		minus, plus = minus+same, plus+same
+		fmt.Fprintf(b, "@@ -%s +%s @@\n%s", lineSpan(line, minus), lineSpan(line+grown, plus), body.String())
+		line, grown, seen = line+minus, grown+plus-minus, to
+		changes = changes[n:]
+	}
+}
+
+// lineSpan are n lines from one on, as heads of hunks have it.
+func lineSpan(from, n int) string {
+	if n == 0 {
+		from--
+	}
+	return fmt.Sprintf("%d,%d", from, n)
+}
+
+// writeLines writes each line of a text behind a mark, and says how many there are.
+func writeLines(b *strings.Builder, mark byte, text string) (n int) {
+	for line := range strings.Lines(text) {
+		b.WriteByte(mark)
+		b.WriteString(line)
+		if !strings.HasSuffix(line, "\n") {
+			b.WriteString("\n\\ No newline at end of file\n")
+		}
+		n++
+	}
+	return n
+}
+
+// linesBefore is where the n lines before the line at a place begin.
+func linesBefore(text string, at, n int) int {
+	for ; n > 0 && at > 0; n-- {
+		at = strings.LastIndexByte(text[:at-1], '\n') + 1
+	}
+	return at
+}
+
+// linesAfter is where the n lines from a place on end.
+func linesAfter(text string, at, n int) int {
+	for ; n > 0 && at < len(text); n-- {
+		i := strings.IndexByte(text[at:], '\n')
+		if i < 0 {
+			return len(text)
+		}
+		at += i + 1
+	}
+	return at
+}
+
+// longestRun is how often c follows itself in a text at most.
+func longestRun(text string, c byte) (longest int) {
+	run := 0
+	for i := range len(text) {
+		if text[i] != c {
+			run = 0
+			continue
+		}
+		run++
+		longest = max(longest, run)
+	}
+	return longest
+}
