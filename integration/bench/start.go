@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -41,6 +43,12 @@ func (l *lab) startRows(ctx context.Context, r *report) error {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return err
 	}
+	env, err := l.privateHome()
+	if err != nil {
+		return err
+	}
+	// Sessions are where everybody's are, in memory.
+	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "XDG_RUNTIME_DIR=") })
 	r.Starts = &starts{}
 	for rep := range r.Repetitions {
 		fmt.Fprintf(l.log, "bench: %4.0f s  %s %d/%d\n", time.Since(r.When).Seconds(), startName, rep+1, r.Repetitions)
@@ -53,8 +61,10 @@ func (l *lab) startRows(ctx context.Context, r *report) error {
 				{&plain, []string{program}},
 				{&confined, []string{l.rootsfs, "run", "--name", "bench-start", "--root", root, "--", program}},
 			} {
+				cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
+				cmd.Env = append(os.Environ(), env...)
 				began := time.Now()
-				out, err := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...).CombinedOutput()
+				out, err := cmd.CombinedOutput()
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
