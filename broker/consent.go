@@ -327,6 +327,9 @@ func (c *consenting) grant(item Item, p *guard.Proposal, d Decision, by string) 
 	if d.Idle > 0 {
 		got.Policy.Limits.Idle = d.Idle
 	}
+	// One at a time: another question may be answered for the same directory now.
+	c.s.b.naming.Lock()
+	defer c.s.b.naming.Unlock()
 	q, err := c.s.b.cfg.Registry.Parse(c.s.subject, got.Resolved)
 	if g, ok := c.approved(q, got.Policy.Rights); ok && err == nil {
 		c.approve(shown, q.String(), g) // by another path, or named twice
@@ -364,12 +367,9 @@ func (c *consenting) narrow(item Item, shown guard.Identity, path string) (*guar
 }
 
 // grantNamed grants a proposal, under its own name or, if that is taken, with a
-// number behind it.
+// number behind it. The caller holds the broker's naming.
 func (c *consenting) grantNamed(p *guard.Proposal, got guard.Grant) (guard.Grant, error) {
-	b := c.s.b
-	b.naming.Lock()
-	defer b.naming.Unlock()
-	base := string(got.Root)
+	b, base := c.s.b, string(got.Root)
 	for n := 2; ; n++ {
 		if _, taken := b.cfg.Registry.Lookup(got.Root); !taken {
 			break

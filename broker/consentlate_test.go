@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -107,5 +108,37 @@ func TestConsentNarrowsWhatWasShown(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Many questions for one directory, all answered with yes at one moment: each is
+// told so, and there is one root.
+func TestConsentAtOnce(t *testing.T) {
+	const at, rounds = 20, 10
+	for range rounds {
+		var all sync.WaitGroup
+		all.Add(at)
+		l := newLab(t, func(c *Config) {
+			c.Limits.Consents = -1
+			c.Asker = AskerFunc(func(context.Context, *Question) (Answer, error) {
+				all.Done()
+				all.Wait()
+				return Answer{Decisions: []Decision{{Allow: true}}, By: "test"}, nil
+			})
+		})
+		p, dir := l.connect("alice"), t.TempDir()
+		var told []chan reply
+		for range at {
+			_, ch := p.send("files/consent", obj{"message": "m", "requestedPaths": []string{dir}})
+			told = append(told, ch)
+		}
+		for _, ch := range told {
+			if r := <-ch; r.Error != nil || !strings.Contains(string(r.Result), `"granted":true`) {
+				t.Errorf("%s %+v", r.Result, r.Error)
+			}
+		}
+		if got := l.reg.RootsOf("alice"); len(got) != 1 {
+			t.Errorf("%d roots", len(got))
+		}
 	}
 }
