@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // HTTP filters the traffic of a Streamable HTTP client: give an http.Client with
@@ -261,6 +262,7 @@ func (e *events) ours(event []byte) bool {
 	}
 	f, err := wire.ReadFrame(data)
 	if err != nil {
+		e.s.NoteRefusal("an event is no message: " + names.Brief(err.Error()))
 		return false // the SDK says what it thinks of it
 	}
 	if f.Method == "" {

@@ -199,7 +199,7 @@ func TestEvents(t *testing.T) {
 	const before, after = ": comment\n\nid: 1\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\"}\n\n", "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\r\n\r\ndata: no json\n\n"
 	const ours = "id: 2\ndata: {\"jsonrpc\":\"2.0\",\"id\":\"a\",\ndata: \"method\":\"files/read\",\"params\":{\"path\":\"r/f\"}}\n\n"
 	for _, size := range []int{1, 2, 3, 7, 1000} {
-		s := l.b.Session("")
+		s, n := l.b.Session(""), len(l.recs.all())
 		answers := make(chan string, 1)
 		send := func(_ context.Context, frame []byte) error { answers <- string(frame); return nil }
 		r, w := io.Pipe()
@@ -215,6 +215,10 @@ func TestEvents(t *testing.T) {
 		got, err := io.ReadAll(newEvents(r, s, send))
 		if err != nil || string(got) != before+after {
 			t.Errorf("pieces of %d: %q, %v", size, got, err)
+		}
+		// R084: what is no message is on record.
+		if no := l.recs.since(n); len(no) != 1 || !strings.Contains(no[0].Detail, "an event is no message") {
+			t.Errorf("pieces of %d: on record: %+v", size, no)
 		}
 		if a := <-answers; !strings.Contains(a, `"id":"a"`) || !strings.Contains(a, `"content":"text"`) {
 			t.Errorf("answer %s", a)
