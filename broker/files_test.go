@@ -283,7 +283,7 @@ func TestUpload(t *testing.T) {
 	}
 	// One upload of a file at a time, others are told.
 	p.must("files/write", `{"path":"w/big","content":"1","upload":true}`, &first)
-	if _, d := p.fails("files/write", `{"path":"w/big","content":"2","upload":true}`); d.Code != names.ConcurrencyConflict {
+	if _, d := p.fails("files/write", `{"path":"w/big","content":"2","upload":true}`); d.Code != names.ConcurrencyConflict || !d.Retryable || strings.Contains(d.Hint, "read it again") {
 		t.Errorf("second upload: %+v", d)
 	}
 	p.must("files/write", `{"path":"w/other","content":"1","upload":true,"create":true}`, nil)

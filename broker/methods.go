@@ -190,6 +190,8 @@ func (s *Session) conflict(r *request, err error) error {
 	case h.hint != "":
 	case ge.Kind == names.Exist:
 		h.hint = "it exists already: set overwrite, or take another name"
+	case errors.Is(ge, vfs.ErrUploading):
+		h.hint = "try again when it has ended"
 	case ge.Kind == names.Conflict:
 		h.hint = "it changed meanwhile: read it again and repeat with its etag"
 	case ge.Kind == names.Locked:

@@ -16,6 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
+// ErrUploading is the cause of the names.Conflict of a second upload to one name.
+var ErrUploading = errors.New("another upload of this file is in progress")
+
 // maxGaps bounds the pieces of an upload that do not touch: each is remembered.
 const maxGaps = 4096
 
@@ -108,7 +111,7 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 		return nil, err
 	}
 	if !t.uploads.begin(u.key) {
-		return nil, &guard.Error{Kind: names.Conflict, Err: errors.New("another upload of this file is in progress")}
+		return nil, &guard.Error{Kind: names.Conflict, Err: ErrUploading}
 	}
 	if u.s, err = p.stage(u.old); err == nil {
 		err = u.keep(d)
