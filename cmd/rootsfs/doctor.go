@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
@@ -286,70 +284,6 @@ func checkState() check {
 		return c.warn("free some space, or set XDG_STATE_HOME", "only %s are free; operations fail when their record cannot be written", size(free))
 	}
 	return c.ok("audit files can be written")
-}
-
-// answerTime is how long a session may take to say how it is.
-const answerTime = 5 * time.Second
-
-// checkSessions looks for what dead daemons left, and at the live ones.
-func checkSessions(ctx context.Context) []check {
-	c := check{Name: "sessions", Path: control.RuntimeDir()}
-	runs := clearLeft()
-	before := subdirs(c.Path)
-	live, err := control.List() // removes what dead daemons left
-	if err != nil {
-		return append(checkMounts(nil, nil), c.fail("as it says", "%s", oneLine(err)))
-	}
-	var checks []check
-	for _, in := range live {
-		s := check{Name: "session", Path: in.Name}
-		ctx, cancel := context.WithTimeout(ctx, answerTime)
-		st, err := control.Dial(in).Status(ctx)
-		cancel()
-		if err != nil {
-			checks = append(checks, s.warn("wait, or end process "+strconv.Itoa(in.PID), "does not answer: %s", oneLine(err)))
-			continue
-		}
-		where := "without a mount"
-		if in.Point != "" {
-			where = "mounted at " + shown(in.Point)
-		}
-		checks = append(checks, s.ok("process %d, %s, %s", in.PID, plural(len(st.Roots), "root"), where))
-	}
-	if gone := max(before-subdirs(c.Path), runs); gone > 0 { // a killed run leaves a session, too
-		checks = append(checks, c.ok("%d live; what %d ended ones had left was removed", len(live), gone))
-	} else {
-		checks = append(checks, c.ok("%d live, nothing left behind", len(live)))
-	}
-	mounts, err := mount.Ours()
-	return append(checks, checkMounts(mounts, err)...)
-}
-
-func subdirs(dir string) int {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return 0
-	}
-	return len(entries)
-}
-
-// checkMounts looks for mounts whose daemon is gone.
-func checkMounts(mounts []mount.Info, err error) []check {
-	c := check{Name: "mounts"}
-	if err != nil {
-		return []check{c.warn("mount /proc", "cannot be listed: %s", oneLine(err))}
-	}
-	var checks []check
-	stale := 0
-	for _, m := range mounts {
-		if !mount.Stale(m.Point) {
-			continue
-		}
-		stale++
-		s := check{Name: "mount", Path: m.Point}
-		checks = append(checks, s.warn("rootsfs unmount "+shellWord(m.Point), "its daemon is gone: every access fails"))
-	}
-	return append(checks, c.ok("%d of rootsfs, %d without a daemon", len(mounts), stale))
 }
 
 // shellWord is a path for a command that is shown to be copied.

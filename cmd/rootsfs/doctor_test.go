@@ -6,11 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
 )
 
 // What doctor says of a path: R141 (availability), and the rules of design.md
@@ -113,6 +116,30 @@ func TestCountDirs(t *testing.T) {
 	}
 	if deviceOf("/proc/self") != deviceOf("/proc") || deviceOf("/nowhere") != 0 {
 		t.Error("deviceOf is wrong")
+	}
+}
+
+// Mounts that hang are asked side by side: each is given five seconds. What is said
+// of them is in their order.
+func TestMountsAreAskedSideBySide(t *testing.T) {
+	mounts := []mount.Info{{Point: "/a"}, {Point: "/b"}, {Point: "/c"}}
+	var asked sync.WaitGroup
+	asked.Add(len(mounts))
+	told := make(chan []check, 1)
+	go func() {
+		told <- checkMounts(mounts, nil, func(point string) bool {
+			asked.Done()
+			asked.Wait() // nobody has an answer before all have been asked
+			return point != "/b"
+		})
+	}()
+	select {
+	case got := <-told:
+		if len(got) != 3 || got[0].Path != "/a" || got[1].Path != "/c" || got[2].Detail != "3 of rootsfs, 2 without a daemon" {
+			t.Errorf("%+v", got)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("they are asked one after the other")
 	}
 }
 

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// answerTime is how long a session may take to say how it is.
+const answerTime = 5 * time.Second
+
+// checkSessions looks for what dead daemons left, and at the live ones.
+func checkSessions(ctx context.Context) []check {
+	c := check{Name: "sessions", Path: control.RuntimeDir()}
+	runs := clearLeft()
+	before := subdirs(c.Path)
+	live, err := control.List() // removes what dead daemons left
+	if err != nil {
+		return append(checkMounts(nil, nil, mount.Stale), c.fail("as it says", "%s", oneLine(err)))
+	}
+	checks := sideBySide(live, func(in control.Info) check { return checkSession(ctx, in) })
+	if gone := max(before-subdirs(c.Path), runs); gone > 0 { // a killed run leaves a session, too
+		checks = append(checks, c.ok("%d live; what %d ended ones had left was removed", len(live), gone))
+	} else {
+		checks = append(checks, c.ok("%d live, nothing left behind", len(live)))
+	}
+	mounts, err := mount.Ours()
+	return append(checks, checkMounts(mounts, err, mount.Stale)...)
+}
+
+func checkSession(ctx context.Context, in control.Info) check {
+	s := check{Name: "session", Path: in.Name}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	st, err := control.Dial(in).Status(ctx)
+	if err != nil {
+		return s.warn("wait, or end process "+strconv.Itoa(in.PID), "does not answer: %s", oneLine(err))
+	}
+	where := "without a mount"
+	if in.Point != "" {
+		where = "mounted at " + shown(in.Point)
+	}
+	return s.ok("process %d, %s, %s", in.PID, plural(len(st.Roots), "root"), where)
+}
+
+// sideBySide asks all at once, for each may take as long as it is given before it
+// counts as hanging. The answers are in the order of the list.
+func sideBySide[T, R any](list []T, ask func(T) R) []R {
+	out := make([]R, len(list))
+	var all sync.WaitGroup
+	for i, x := range list {
+		all.Go(func() { out[i] = ask(x) })
+	}
+	all.Wait()
+	return out
+}
+
+func subdirs(dir string) int {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	return len(entries)
+}
+
+// checkMounts looks for mounts whose daemon is gone, as gone says by mountpoint.
+func checkMounts(mounts []mount.Info, err error, gone func(string) bool) []check {
+	c := check{Name: "mounts"}
+	if err != nil {
+		return []check{c.warn("mount /proc", "cannot be listed: %s", oneLine(err))}
+	}
+	var checks []check
+	stale := 0
+	for i, gone := range sideBySide(mounts, func(m mount.Info) bool { return gone(m.Point) }) {
+		if !gone {
+			continue
+		}
+		stale++
+		s := check{Name: "mount", Path: mounts[i].Point}
+		checks = append(checks, s.warn("rootsfs unmount "+shellWord(mounts[i].Point), "its daemon is gone: every access fails"))
+	}
+	return append(checks, c.ok("%d of rootsfs, %d without a daemon", len(mounts), stale))
+}
