@@ -82,9 +82,7 @@ func (h forms) Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.Elici
 	h.p.stats.asked.Add(1)
 	// On the side: a host that does not read must not keep the question open for
 	// longer than it lasts.
-	h.p.onTheSide(func() {
-		_ = h.p.host.send(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"%s","method":"elicitation/create","params":%s}`, id, body))
-	})
+	h.p.tell(h.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"%s","method":"elicitation/create","params":%s}`, id, body))
 	select {
 	case r := <-answer:
 		if r.err != nil {
@@ -92,9 +90,7 @@ func (h forms) Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.Elici
 		}
 		return readForm(r.result)
 	case <-ctx.Done():
-		h.p.onTheSide(func() {
-			_ = h.p.host.send(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"%s","params":{"requestId":"%s","reason":"nobody answered"}}`, wire.Cancelled, id))
-		})
+		h.p.tell(h.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"%s","params":{"requestId":"%s","reason":"nobody answered"}}`, wire.Cancelled, id))
 		return nil, ctx.Err()
 	}
 }

@@ -209,6 +209,31 @@ func TestHalfClose_Answers(t *testing.T) {
 	}
 }
 
+// stuck is a stream that nobody reads and whose Close does not end a Write, like a
+// standard output that is a pipe.
+type stuck chan struct{}
+
+func (s stuck) Write([]byte) (int, error) { <-s; return 0, io.ErrClosedPipe }
+func (s stuck) Close() error              { return nil }
+
+// The last thing that a server sends is a message that is not carried: whoever waits
+// for it is told before the end.
+func TestHalfClose_LastMessageTooLong(t *testing.T) {
+	l := newLab(t, nil)
+	for range 100 {
+		n := l.connect(func(o *proxy.Options) { o.Frame = 1000 })
+		n.server.say(`{"jsonrpc":"2.0","id":7,"result":"` + strings.Repeat("x", 1000) + `"}`)
+		_ = n.server.in.Close()
+		if m := n.host.message(); string(m.ID) != "7" || m.Error == nil || !strings.Contains(m.Error.Message, "longer than the 1000 bytes") {
+			t.Fatalf("the host got %+v", m)
+		}
+		if _, err := n.host.r.ReadByte(); !errors.Is(err, io.EOF) {
+			t.Fatalf("then %v", err)
+		}
+		n.end()
+	}
+}
+
 // Peers that stop reading, an end from outside, a server known to be gone.
 func TestHangUps(t *testing.T) {
 	l := newLab(t, nil)
@@ -229,6 +254,40 @@ func TestHangUps(t *testing.T) {
 			_, err := io.WriteString(n.server.in, "x\n")
 			return err != nil
 		})
+	})
+	t.Run("the server reads no more, the host sends nothing that is carried", func(t *testing.T) {
+		n := l.connect(func(o *proxy.Options) { o.Frame = 1000 })
+		_ = n.server.out.Close()
+		n.until("the host is told", func() bool {
+			_, err := io.WriteString(n.host.in, "of a line without an end ")
+			return err != nil
+		})
+	})
+	t.Run("the host reads no more, the server sends nothing that is carried", func(t *testing.T) {
+		for _, what := range []string{"of a line without an end ", `{"jsonrpc":"2.0","id":1,"method":"roots/list"}` + "\n"} {
+			n := l.connect(func(o *proxy.Options) { o.Frame = 1000 })
+			_ = n.host.out.Close()
+			go func() { _, _ = io.Copy(io.Discard, n.server.r) }() // it does read
+			n.until("the server is told", func() bool {
+				_, err := io.WriteString(n.server.in, what)
+				return err != nil
+			})
+		}
+	})
+	t.Run("the host reads nothing", func(t *testing.T) {
+		out := make(stuck)
+		defer close(out)
+		n := l.connect(func(o *proxy.Options) { o.Frame, o.HostOut = 1000, out })
+		for range 3 { // of which one waits, and the others for it
+			n.server.say(`{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", 1000) + `"}` + "\n")
+		}
+		n.until("all is read", func() bool { return n.p.Stats().TooLong == 3 })
+		why := errors.New("enough")
+		n.cancel(why)
+		if err := <-n.done; !errors.Is(err, why) {
+			t.Errorf("Run: %v", err)
+		}
+		n.done <- nil
 	})
 	t.Run("context", func(t *testing.T) {
 		n := l.connect(nil)

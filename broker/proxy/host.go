@@ -164,7 +164,7 @@ func (p *Proxy) refuseHost(b []byte, f *frame, why string) {
 	p.noteRefused("host", why)
 	if id := f.id.of(b); answerable(id) && !f.method.absent() {
 		reply := errorReply(id, wire.CodeInvalidRequest, why+"; it was not passed on: send it again without")
-		p.onTheSide(func() { _ = p.host.send(reply) })
+		p.tell(p.host, reply)
 	}
 }
 

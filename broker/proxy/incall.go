@@ -59,10 +59,8 @@ func (h inCalls) Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.Eli
 		return nil, errNoCall
 	}
 	p.stats.asked.Add(1)
-	p.onTheSide(func() {
-		_ = p.host.send(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"input_required","inputRequests":{"%s":{"method":"elicitation/create","params":%s}},"requestState":"%s"}}`,
-			hostID, askedAs, body, id))
-	})
+	p.tell(p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"input_required","inputRequests":{"%s":{"method":"elicitation/create","params":%s}},"requestState":"%s"}}`,
+		hostID, askedAs, body, id))
 	select {
 	case r := <-answer:
 		if r.err != nil {
@@ -179,7 +177,7 @@ func (p *Proxy) comesBack(b []byte, f *frame, question string) bool {
 			out = answer
 		}
 		if out != nil {
-			p.onTheSide(func() { _ = p.host.send(out) })
+			p.tell(p.host, out)
 		}
 	}
 	return true

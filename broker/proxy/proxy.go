@@ -112,6 +112,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}()
 	go func() {
 		err := up.run()
+		p.host.settle() // whoever waited for what was not carried is told so
 		p.host.close()
 		_ = p.opt.ServerOut.Close()
 		upEnded <- err
@@ -126,7 +127,15 @@ func (p *Proxy) Run(ctx context.Context) error {
 	p.over = true
 	p.mu.Unlock()
 	p.session.Close()
-	p.wg.Wait()
+	settled := make(chan struct{})
+	go func() {
+		defer close(settled)
+		p.wg.Wait()
+	}()
+	select {
+	case <-settled:
+	case <-ctx.Done(): // a write that closing does not end
+	}
 	return err
 }
 
@@ -198,24 +207,37 @@ func (p *Proxy) pump(src io.Reader, dst *outlet, look func([]byte) ([]byte, bool
 // Whoever makes more of them necessary waits for it.
 const maxLater = 256
 
+// tell sends a frame of ours to a peer, on the side.
+func (p *Proxy) tell(to *outlet, frame []byte) {
+	to.owe(1)
+	called := p.onTheSide(func() {
+		defer to.owe(-1)
+		_ = to.send(frame) // a peer that is gone needs none
+	})
+	if !called {
+		to.owe(-1)
+	}
+}
+
 // onTheSide calls f, which may wait for a peer, without making the reader of a
-// direction wait.
-func (p *Proxy) onTheSide(f func()) {
+// direction wait; not when all is over, which it reports.
+func (p *Proxy) onTheSide(f func()) (called bool) {
 	select {
 	case p.later <- struct{}{}:
 	default:
 		f()
-		return
+		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {
-		return
+		return false
 	}
 	p.wg.Go(func() {
 		f()
 		<-p.later
 	})
+	return true
 }
 
 // newID makes an id for a request of ours. Its 128 bits cannot be guessed.

@@ -6,6 +6,8 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 )
 
 // pump carries one direction. It reads as much as there is, looks at each line
@@ -29,6 +31,7 @@ type pump struct {
 	start, end int        // what is read and not dealt with
 	seen       int        // up to here no line ends
 	mid        bool       // in a line whose beginning has passed
+	idle       bool       // nothing of what was read last has been written
 }
 
 const (
@@ -60,11 +63,18 @@ func (u *pump) step() (rerr, err error) {
 	return rerr, u.deal(rerr != nil)
 }
 
+// read reads once. A peer that has hung up is noticed by writing to it; a source
+// of which nothing is carried (one endless line) would go on without end, so then
+// it is looked for.
 func (u *pump) read() error {
 	u.mu.Lock()
 	u.roomLocked()
-	free := u.buf[u.end:]
+	free, idle := u.buf[u.end:], u.idle
+	u.idle = true
 	u.mu.Unlock()
+	if idle && u.dst.hungUp() {
+		return unix.EPIPE
+	}
 	n, err := u.src.Read(free)
 	u.mu.Lock()
 	u.end += n
@@ -121,9 +131,17 @@ func (u *pump) deal(last bool) error {
 	return nil
 }
 
+func (u *pump) write(b []byte) error {
+	if len(b) > 0 {
+		u.idle = false
+	}
+	_, err := u.dst.Write(b)
+	return err
+}
+
 // pass passes n bytes on as they are.
 func (u *pump) pass(n int) error {
-	_, err := u.dst.Write(u.buf[u.start : u.start+n])
+	err := u.write(u.buf[u.start : u.start+n])
 	u.start += n
 	u.seen = max(u.seen, u.start)
 	return err
@@ -143,7 +161,7 @@ func (u *pump) rest() error {
 func (u *pump) lines(last bool) (more bool, err error) {
 	run := u.start // from here to start, what passes as it came
 	flush := func() error {
-		_, err := u.dst.Write(u.buf[run:u.start])
+		err := u.write(u.buf[run:u.start])
 		run = u.start
 		return err
 	}
@@ -179,7 +197,7 @@ func (u *pump) lines(last bool) (more bool, err error) {
 			run = u.start
 			if out != nil {
 				out = append(out[:len(out):len(out)], line[len(body):]...)
-				if _, err := u.dst.Write(out); err != nil {
+				if err := u.write(out); err != nil {
 					return false, err
 				}
 			}

@@ -264,7 +264,7 @@ func (p *Proxy) listed(roots []wanted) ([]patch, *wire.Error) {
 // endCall answers a call of the host's with an error.
 func (p *Proxy) endCall(id []byte, code int, why string) {
 	reply := errorReply(id, code, why)
-	p.onTheSide(func() { _ = p.host.send(reply) })
+	p.tell(p.host, reply)
 }
 
 // withParams composes a request anew: with another id, if one is given, and its

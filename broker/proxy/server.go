@@ -134,7 +134,7 @@ func (p *Proxy) refuseServer(b []byte, f *frame, why string) {
 		}
 		to = p.host
 	}
-	p.onTheSide(func() { _ = to.send(errorReply(id, wire.CodeInvalidRequest, why+"; it was not passed on")) })
+	p.tell(to, errorReply(id, wire.CodeInvalidRequest, why+"; it was not passed on"))
 }
 
 // noteRefused counts and logs. A peer can make many: the log tells of the first,
@@ -171,7 +171,7 @@ func (p *Proxy) tooLong(of string, s *skim, sender, other *outlet) {
 		to = sender
 	}
 	reply := errorReply(id, wire.CodeInvalidRequest, why+"; send less at a time")
-	p.onTheSide(func() { _ = to.send(reply) })
+	p.tell(to, reply)
 }
 
 // tooMany deals with a batch of more messages than are carried: its sender is told.
@@ -182,5 +182,5 @@ func (p *Proxy) tooMany(of string, sender *outlet) {
 		p.session.NoteRefusal(why)
 	}
 	reply := errorReply([]byte("null"), wire.CodeInvalidRequest, why+"; send fewer at a time")
-	p.onTheSide(func() { _ = sender.send(reply) })
+	p.tell(sender, reply)
 }
