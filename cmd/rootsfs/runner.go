@@ -41,6 +41,9 @@ type runner struct {
 	stop    chan struct{}     // closed to end the session, by finish
 	finish  func()
 	over    chan error // what the session ended with
+	// asked is closed when a signal has asked the command to end, insisted with a
+	// second one.
+	asked, insisted chan struct{}
 
 	// events are those of the session, from its mount on: a root that ends before
 	// the command runs ends it, too, if that was asked for.
@@ -55,7 +58,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{a: a, plan: p, umask: sandbox.Umask(), stop: make(chan struct{}), over: make(chan error, 1)}
+	r := &runner{a: a, plan: p, umask: sandbox.Umask(), stop: make(chan struct{}), over: make(chan error, 1), asked: make(chan struct{}), insisted: make(chan struct{})}
 	r.finish = sync.OnceFunc(func() { close(r.stop) })
 	exit, err := r.run(cmd.Context(), f)
 	if err != nil {
@@ -290,6 +293,12 @@ func (r *runner) relay(signals <-chan os.Signal) {
 	for sig := range signals {
 		if slices.Contains([]os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}, sig) {
 			asked++
+			switch asked {
+			case 1:
+				close(r.asked)
+			case 2:
+				close(r.insisted)
+			}
 		}
 		if asked > 1 {
 			_ = r.proc.Kill()
@@ -329,31 +338,6 @@ func (r *runner) rooted() bool {
 	return slices.ContainsFunc(r.s.Registry().Roots(), func(st guard.Status) bool {
 		return st.State == guard.Live && !st.Grant.Implicit
 	})
-}
-
-// converse carries what the command and its host say to each other until the
-// command has ended.
-func (r *runner) converse(ctx context.Context) (exit sandbox.Exit, err error) {
-	if r.plan.mcp == proxy.Off {
-		return r.proc.Wait()
-	}
-	gone := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		exit, err = r.proc.Wait()
-		close(gone)
-	})
-	subject := guard.Subject(r.s.Name())
-	broken := proxy.Run(ctx, proxy.Options{
-		Host: proxy.Stdin(), HostOut: os.Stdout, Server: r.proc.Stdin(), ServerOut: r.proc.Stdout(),
-		Session: r.s.Broker().Session(subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Log: r.s.Log(),
-	})
-	if broken != nil {
-		fmt.Fprintf(r.a.stderr, "rootsfs: the conversation broke off: %s\n", names.Escape(broken.Error()))
-		_ = r.proc.Signal(unix.SIGTERM)
-	}
-	wg.Wait()
-	return exit, err
 }
 
 // makeHome makes the directory that is kept as HOME, for the user it is for.

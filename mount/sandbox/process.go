@@ -29,6 +29,8 @@ type Process struct {
 	ours   [3]*os.File   // the caller's ends of streams that were not given
 	theirs [3]*os.File   // the command's ends, until it has them
 	ended  chan struct{} // closed when the command has ended
+	unread chan struct{} // closed by Leave
+	leave  sync.Once
 	dead   chan struct{} // closed when the init has ended
 	done   chan struct{} // closed when all is over; exit and err are set then
 	exit   Exit
@@ -96,6 +98,10 @@ func (p *Process) kill() {
 	_ = p.proc.Kill() // it may have ended
 }
 
+// Leave has Wait not wait any more for what the command wrote to streams of Options
+// to be taken by whoever is to read them. It may be called at any time, and again.
+func (p *Process) Leave() { p.leave.Do(func() { close(p.unread) }) }
+
 // Resize tells the command's terminal its size, which the command hears of by
 // SIGWINCH. It does nothing without a terminal; with one that is relayed from
 // the caller's, changes of that one's size are passed on without it.
@@ -110,8 +116,8 @@ func (p *Process) Resize(rows, cols uint16) error {
 }
 
 // Wait waits until the command and everything it started have ended and what
-// they wrote to streams of Options has been written there. The error says that
-// nobody knows how the command ended.
+// they wrote to streams of Options has been written there (but see Leave). The error
+// says that nobody knows how the command ended.
 func (p *Process) Wait() (Exit, error) {
 	<-p.done
 	return p.exit, p.err
@@ -158,7 +164,7 @@ func (p *Process) supervise(stop func() bool) {
 		sweep()
 	}
 	p.group.remove()
-	p.relay.wait()
+	p.relay.wait(p.unread)
 	p.mu.Lock()
 	p.closed = true
 	p.control.Close()

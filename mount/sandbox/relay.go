@@ -154,9 +154,18 @@ func (r *relay) copyIn(into *os.File) {
 	}
 }
 
-// wait waits until everything is copied and gives the terminal back.
-func (r *relay) wait() {
-	r.writers.Wait()
+// wait waits until everything is copied, or unread is closed, and gives the terminal
+// back. A write that nobody reads keeps its goroutine.
+func (r *relay) wait(unread <-chan struct{}) {
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		r.writers.Wait()
+	}()
+	select {
+	case <-copied:
+	case <-unread:
+	}
 	if r.stdin != nil && r.wake[1] != 0 {
 		unix.Close(r.wake[1])
 		if r.into != nil {

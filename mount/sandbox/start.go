@@ -167,7 +167,7 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, failed("mark inherited descriptors: %v", err)
 	}
-	p := &Process{level: l.level, group: l.group, ended: make(chan struct{}), done: make(chan struct{})}
+	p := &Process{level: l.level, group: l.group, ended: make(chan struct{}), unread: make(chan struct{}), done: make(chan struct{})}
 	err := p.streams(l)
 	if err == nil {
 		err = p.startInit(l)

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker/proxy"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// errUnread ends a conversation in which nobody listens.
+var errUnread = errors.New("nobody has read what the command wrote before it was ended")
+
+// unread calls leave when what the command wrote is not waited for any more: it was
+// asked to end and has, and whoever asked has had time to read the rest.
+func (r *runner) unread(leave func(), over <-chan struct{}) {
+	for _, c := range []<-chan struct{}{r.asked, r.proc.Ended()} {
+		select {
+		case <-c:
+		case <-over:
+			return
+		}
+	}
+	limit := time.NewTimer(stopAfter)
+	defer limit.Stop()
+	select {
+	case <-r.insisted:
+	case <-limit.C:
+	case <-over:
+		return
+	}
+	leave()
+}
+
+// converse carries what the command and its host say to each other until the
+// command has ended.
+func (r *runner) converse(ctx context.Context) (exit sandbox.Exit, err error) {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	go r.unread(func() {
+		r.proc.Leave()
+		giveUp(errUnread)
+	}, ctx.Done())
+	if r.plan.mcp == proxy.Off {
+		return r.proc.Wait()
+	}
+	gone := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		exit, err = r.proc.Wait()
+		close(gone)
+	})
+	subject := guard.Subject(r.s.Name())
+	broken := proxy.Run(ctx, proxy.Options{
+		Host: proxy.Stdin(), HostOut: os.Stdout, Server: r.proc.Stdin(), ServerOut: r.proc.Stdout(),
+		Session: r.s.Broker().Session(subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Log: r.s.Log(),
+	})
+	if broken != nil && !errors.Is(broken, errUnread) { // who would read that?
+		fmt.Fprintf(r.a.stderr, "rootsfs: the conversation broke off: %s\n", names.Escape(broken.Error()))
+		_ = r.proc.Signal(unix.SIGTERM)
+	}
+	wg.Wait()
+	return exit, err
+}
