@@ -108,7 +108,7 @@ func (w *walk) lookAhead() {
 		v := &w.levels[i]
 		for ; v.asked < len(v.list) && w.ahead.waiting < maxAhead; v.asked++ {
 			e := &v.list[v.asked]
-			if e.isDir() && below && !w.leaves(i, e) {
+			if e.isDir() && below && len(w.rel(e)) <= w.longest && !w.leaves(i, e) {
 				w.ahead.list(e)
 			}
 		}

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -112,6 +113,15 @@ func plainBraces(p string) string {
 		b.WriteByte(p[i])
 	}
 	return b.String()
+}
+
+// longest is how long a path may be, in bytes, to be compared with all of these.
+func longest(patterns []string) int {
+	bytes := math.MaxInt
+	for _, p := range patterns {
+		bytes = min(bytes, names.GlobPath(p))
+	}
+	return bytes / len(patterns)
 }
 
 func matchesAny(patterns []string, rel string) bool {

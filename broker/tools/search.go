@@ -166,7 +166,7 @@ func (c *call) searchWithinFiles() (*result, error) {
 	if a.Ignore == nil || *a.Ignore {
 		g.ignores = &ignores{c: c}
 	}
-	w, err := c.walk(at, walkHow{a.Depth, a.Exclude, g.ignores}, a.Cursor)
+	w, err := c.walk(at, walkHow{a.Depth, a.Exclude, g.ignores, a.Include}, a.Cursor)
 	if err != nil {
 		return nil, err
 	}

@@ -25,8 +25,11 @@ type walk struct {
 	start  guard.Path
 	begin  int // of the part of a path below the start
 	ahead  ahead
-	seen   int64
-	report func(int64)
+	// longest is the path, in bytes, that may be compared with all the patterns:
+	// nothing can stop a comparison.
+	longest int
+	seen    int64
+	report  func(int64)
 }
 
 // walkHow is what a walk leaves out, with all that lies below it.
@@ -34,6 +37,7 @@ type walkHow struct {
 	depth   int // levels that it goes down; 0: no limit
 	exclude []string
 	ignores *ignores // is told of each directory; nil: nothing is ignored
+	match   string   // what the caller compares each path with
 }
 
 // level is one directory on the way down.
@@ -56,7 +60,7 @@ var errWalkCursor = errors.New("arguments: cursor is not one of this answer; cal
 
 // walk begins at a place; cursor is where an earlier answer ended.
 func (c *call) walk(at place, how walkHow, cursor string) (*walk, error) {
-	w := &walk{c: c, how: how, report: c.progress()}
+	w := &walk{c: c, how: how, report: c.progress(), longest: longest(append([]string{how.match}, how.exclude...))}
 	if cursor != "" {
 		raw, err := base64.RawURLEncoding.DecodeString(cursor)
 		if err == nil {
@@ -176,10 +180,10 @@ func (c *call) passOver(start guard.Path, err error) error {
 func (w *walk) next() (e entry, rel string, ok bool, err error) {
 	w.ahead.pass()
 	for len(w.levels) > 0 {
+		if err := w.c.ctx.Err(); err != nil {
+			return e, "", false, err
+		}
 		if w.seen++; w.seen%256 == 0 {
-			if err := w.c.ctx.Err(); err != nil {
-				return e, "", false, err
-			}
 			w.report(w.seen)
 		}
 		v := &w.levels[len(w.levels)-1]
@@ -196,6 +200,10 @@ func (w *walk) next() (e entry, rel string, ok bool, err error) {
 		}
 		e = v.list[0]
 		v.list, v.asked, v.last = v.list[1:], max(0, v.asked-1), e.name
+		if rel := w.rel(&e); len(rel) > w.longest {
+			return e, "", false, invalid("arguments: the patterns are too much to be compared with a path of %d bytes: "+
+				"write fewer of them or fewer braces, or search less deep", len(rel))
+		}
 		if w.leaves(len(w.levels)-1, &e) {
 			continue
 		}
@@ -245,7 +253,7 @@ func (c *call) searchFiles() (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := c.walk(at, walkHow{exclude: exclude}, a.Cursor)
+	w, err := c.walk(at, walkHow{exclude: exclude, match: pattern}, a.Cursor)
 	if err != nil {
 		return nil, err
 	}
