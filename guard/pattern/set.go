@@ -15,12 +15,17 @@ type Options struct {
 
 // Set is a compiled list of rules.
 type Set struct {
+	*program
+	states cache
+}
+
+// program is what rules were compiled to. It never changes.
+type program struct {
 	rules []*compiled
 	fold  bool
 	root  *State
 	plain *State // of directories that nothing is known of
 	floating
-	states cache
 }
 
 // floating are the patterns that may begin in any directory, by what is known
@@ -71,27 +76,37 @@ func New(rules []Rule, o Options) (*Set, error) {
 	if len(rules) > MaxRules {
 		return nil, &Error{Rule: rules[MaxRules], Err: fmt.Errorf("it is beyond the limit of %d patterns for one root", MaxRules)}
 	}
-	s := &Set{fold: o.Fold, floating: floating{literals: map[string][]int32{}}}
-	s.root, s.plain = &State{set: s}, &State{set: s}
-	for i := range rules {
-		r := rules[i]
-		c, err := compile(&r, o.Fold)
-		if err != nil {
-			return nil, &Error{Rule: r, Err: err}
-		}
-		n := int32(len(s.rules))
-		s.rules = append(s.rules, c)
-		if c.elems[0].sticky {
-			s.float(n, &c.elems[0])
-		} else {
-			s.root.items = append(s.root.items, item{rule: n})
-		}
+	p, err := builtin.program(rules, o.Fold)
+	if err != nil {
+		return nil, err
 	}
+	s := &Set{program: p}
 	s.states.init()
 	return s, nil
 }
 
-func (s *Set) float(rule int32, e *elem) {
+// newProgram compiles rules, each by means of compile.
+func newProgram(rules []Rule, fold bool, compile func(*Rule, bool) (*compiled, error)) (*program, error) {
+	p := &program{fold: fold, floating: floating{literals: map[string][]int32{}}}
+	p.root, p.plain = &State{set: p}, &State{set: p}
+	for i := range rules {
+		r := rules[i]
+		c, err := compile(&r, fold)
+		if err != nil {
+			return nil, &Error{Rule: r, Err: err}
+		}
+		n := int32(len(p.rules))
+		p.rules = append(p.rules, c)
+		if c.elems[0].sticky {
+			p.float(n, &c.elems[0])
+		} else {
+			p.root.items = append(p.root.items, item{rule: n})
+		}
+	}
+	return p, nil
+}
+
+func (s *program) float(rule int32, e *elem) {
 	head, tail := e.head, e.tail
 	switch e.kind {
 	case literal:
@@ -130,7 +145,7 @@ func (s *Set) Folds() bool { return s.fold }
 func (s *Set) Root() *State { return s.root }
 
 // name is what of a name is compared.
-func (s *Set) name(n string) string {
+func (s *program) name(n string) string {
 	if s.fold {
 		return Fold(n)
 	}

@@ -7,7 +7,7 @@ import (
 
 // State is what is known of one directory.
 type State struct {
-	set   *Set
+	set   *program
 	items []item // half matched patterns
 	held  []held // what was said of the directory, or of one above, and holds in it
 	// barrier is what keeps everybody out of the directory.
@@ -157,7 +157,7 @@ func (st *State) match(name string, room []int32) (rules []int32, items []item) 
 }
 
 // take moves an item over the name it has matched.
-func (s *Set) take(it item, rules []int32, items []item) ([]int32, []item) {
+func (s *program) take(it item, rules []int32, items []item) ([]int32, []item) {
 	if int(it.pos) == len(s.rules[it.rule].elems)-1 {
 		return append(rules, it.rule), items
 	}

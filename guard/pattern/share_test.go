@@ -1,0 +1,59 @@
+package pattern
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// What is built in is compiled once for all roots, and once for each way of
+// comparing names; what the owner wrote is each root's own.
+func TestBuiltinRulesAreCompiledOnce(t *testing.T) {
+	set := func(o Options, more ...Rule) *Set {
+		t.Helper()
+		s, err := New(append(append(Builtin(), Reserved("trash")...), more...), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	own := func(text string) Rule { return Rule{List: OwnDeny, Text: text} }
+	a, b, folded := set(Options{}), set(Options{}), set(Options{Fold: true})
+	if a.program != b.program {
+		t.Error("equal rules were compiled twice")
+	}
+	if a.program == folded.program || a.Folds() || !folded.Folds() {
+		t.Error("rules for folded names are those for exact ones")
+	}
+	a.At("deep/down")
+	if _, ok := b.states.get("deep/down"); ok {
+		t.Error("two roots share the states of their directories")
+	}
+	c, d := set(Options{}, own("x")), set(Options{}, own("y"))
+	if c.program == d.program || c.rules[len(c.rules)-1].Text != "x" || d.rules[len(d.rules)-1].Text != "y" {
+		t.Error("two roots share what the owner wrote for one")
+	}
+	for i := range a.rules {
+		if c.rules[i] != a.rules[i] || d.rules[i] != a.rules[i] {
+			t.Fatalf("rule %d, %s, was compiled again", i, a.rules[i].Text)
+		}
+	}
+}
+
+// However many lists of built-in rules there are, few are kept, and none of the
+// owner's.
+func TestFewCompiledRulesAreKept(t *testing.T) {
+	var s sharedRules
+	for i := range 3 * maxPrograms {
+		if _, err := s.program(Builtin()[i:], false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.program(append(Builtin(), Rule{List: OwnHide, Text: fmt.Sprint(i)}), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(s.programs) != maxPrograms || len(s.rules) != len(Builtin()) ||
+		slices.ContainsFunc(s.programs, func(p sharedProgram) bool { return !p.rules[0].Builtin() }) {
+		t.Errorf("%d programs and %d rules are kept", len(s.programs), len(s.rules))
+	}
+}
