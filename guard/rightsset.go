@@ -1,0 +1,96 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Set changes a root's rights while it is in use. What a narrower policy
+// forbids is dead when Set returns, as after a revocation.
+func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error {
+	r := g.snap.Load().byName[name]
+	if r == nil {
+		return &Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(string(name)))}
+	}
+	if rights == 0 || rights&^ReadWrite != 0 {
+		return &Error{Op: names.OpSet, Kind: names.Invalid, Err: errors.New("no rights are left; use revoke to end a root")}
+	}
+	g.mu.Lock()
+	rules := g.rules
+	g.mu.Unlock()
+	if err := rules.with(&r.grant).Check(r.grant.Resolved, rights); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
+	defer cancel()
+	if err := r.lock(ctx); err != nil {
+		return fmt.Errorf("root %s is being changed: %w", name, err)
+	}
+	defer r.unlock()
+	if State(r.state.Load()) != Live {
+		return r.gone()
+	}
+	return g.set(ctx, r, rights)
+}
+
+func (g *Registry) set(ctx context.Context, r *root, rights Rights) error {
+	old := r.policy.Load()
+	next := *old
+	next.Rights = rights
+	if err := next.Trash.keeps(r.src, r.grant.Resolved, rights); err != nil {
+		return err
+	}
+	if err := g.objection(old, next); err != nil {
+		return err
+	}
+	c := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeWidened}
+	detail := old.Rights.String() + " -> " + rights.String()
+	if old.Rights&^rights != 0 {
+		c.Kind = ChangeNarrowed
+	}
+	p, _ := names.NewPath(r.name, "")
+	rec := Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpSet, Path: p,
+		Rights: rights, Verdict: Allowed, Detail: detail}
+	if c.Kind == ChangeWidened {
+		// A widening is on record before it holds.
+		if err := g.record(rec); err != nil {
+			return err
+		}
+		r.policy.Store(&next)
+		g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
+		return g.tell(ctx, c)
+	}
+	outers := g.outersOf(r)
+	g.flush(ctx, c, r)
+	for _, o := range outers {
+		g.flush(ctx, Change{Root: o.name, Epoch: o.epoch, Kind: ChangeNarrowed}, o)
+	}
+	r.policy.Store(&next)
+	err := errors.Join(r.drain(ctx), g.tell(ctx, c))
+	for _, o := range outers {
+		err = errors.Join(err, g.narrowed(ctx, o))
+	}
+	err = errors.Join(err, g.record(rec))
+	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
+	return err
+}
+
+// narrowed makes views judge a root anew after its fences changed.
+func (g *Registry) narrowed(ctx context.Context, r *root) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
+	defer cancel()
+	c := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeNarrowed}
+	if err := r.lock(ctx); err != nil {
+		return fmt.Errorf("root %s is being changed: %w", r.name, err)
+	}
+	defer r.unlock()
+	if State(r.state.Load()) != Live {
+		return nil
+	}
+	g.flush(ctx, c, r)
+	return errors.Join(r.drain(ctx), g.tell(ctx, c))
+}
