@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -130,6 +131,13 @@ func (a *app) saySession(st control.Status) {
 	}
 	if st.WatchesRefused > 0 {
 		a.say("  some directories could not be watched (%d times): changes there are seen after up to a second; raise fs.inotify.max_user_watches", st.WatchesRefused)
+	}
+	if st.Stuck > 0 {
+		what := "a directory"
+		if st.Stuck > 1 {
+			what = strconv.Itoa(st.Stuck) + " directories"
+		}
+		a.say("  a program has begun to read %s in the mount and does not end: changes that the host makes there may be seen only when it is ended", what)
 	}
 	a.sayConfined(st.Server)
 	p := st.Process

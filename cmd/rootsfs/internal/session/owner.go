@@ -68,13 +68,24 @@ func (s *Session) Status() control.Status {
 	st.Denials = len(denied)
 	st.Server, st.Recent = s.server.Load(), s.recent()
 	if s.mnt != nil {
-		src := s.mnt.SourceStatus()
-		for _, r := range src.Loose {
-			st.Unwatched = append(st.Unwatched, string(r))
-		}
-		st.Watches, st.WatchesRefused = src.Watched, src.Refused
+		addWatching(&st, s.mnt.SourceStatus())
+	}
+	for _, one := range s.mounts() {
+		addWatching(&st, one.mnt.SourceStatus())
 	}
 	return st
+}
+
+// addWatching adds how well the sources are watched for one mount.
+func addWatching(st *control.Status, src mount.SourceStatus) {
+	for _, r := range src.Loose {
+		if !slices.Contains(st.Unwatched, string(r)) {
+			st.Unwatched = append(st.Unwatched, string(r))
+		}
+	}
+	st.Watches += src.Watched
+	st.WatchesRefused += src.Refused
+	st.Stuck += src.Stuck
 }
 
 // recent tells of the last operations.
