@@ -290,8 +290,8 @@ func (o *overwriting) run(data []byte) (written, error) {
 	defer o.t.writers.end(id)
 	err = o.write(fd, data)
 	o.t.grew(o.l, fd, id)
-	if err != nil && made && o.wrote.Load() == 0 {
-		_ = beneath.Unlink(d, base) // nothing came of it
+	if err != nil && made && o.wrote.Load() == 0 && o.t.writers.alone(id, since) {
+		takeBack(d, base, id)
 	}
 	if err != nil {
 		return written{}, err
@@ -308,6 +308,14 @@ func (o *overwriting) run(data []byte) (written, error) {
 		o.l.MadeName(d.Rel(dir.Rel()), base, info.ID(), false)
 	}
 	return written{info: info, quiet: quiet}, err
+}
+
+// takeBack removes a file that was made for what then was not written, unless
+// another has its name by now, or somebody else has written to it.
+func takeBack(d beneath.Dir, base string, made guard.Identity) {
+	if now, err := beneath.StatIn(d, base); err == nil && now.ID() == made && now.Size == 0 {
+		_ = beneath.Unlink(d, base)
+	}
 }
 
 // open opens the file to be written, or makes it.
