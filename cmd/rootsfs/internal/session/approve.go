@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -89,6 +91,20 @@ func sameDir(asks []guard.Grant, err error) error {
 				names.Quote(dir.dir), names.Quote(string(b.Root)), b.Origin, names.Quote(string(a.Root)), a.Origin)}
 		}
 		first[dir] = a
+	}
+	return err
+}
+
+// absent tells which of the first grants of a session is of what is not there, and
+// who asked for it, if that is why they failed; otherwise err says it well.
+func absent(asks []guard.Grant, err error) error {
+	if !errors.Is(err, names.NotExist) {
+		return err
+	}
+	for _, a := range asks {
+		if _, gone := os.Stat(a.Dir); errors.Is(gone, fs.ErrNotExist) {
+			return &guard.Error{Kind: names.NotExist, Err: fmt.Errorf("the root %s (%s): %w", names.Quote(string(a.Root)), a.Origin, err)}
+		}
 	}
 	return err
 }

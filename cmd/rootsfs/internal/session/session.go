@@ -240,7 +240,7 @@ func (s *Session) grantFirst(ctx context.Context) error {
 		return nil
 	}
 	_, err = s.grantAll(ctx, s.opt.Roots)
-	return sameDir(s.opt.Roots, err)
+	return absent(s.opt.Roots, sameDir(s.opt.Roots, err))
 }
 
 // open makes a session known and lets it be commanded.
