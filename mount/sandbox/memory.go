@@ -166,6 +166,28 @@ func moveThread(tasks string) error {
 	return putFile(unix.AT_FDCWD, tasks, strconv.Itoa(unix.Gettid()))
 }
 
+// kills is how many processes the kernel has ended because of the limit. (Before
+// version 4.13 it does not tell.)
+func (g *memGroup) kills() (n int) {
+	if g == nil {
+		return 0
+	}
+	file := "memory.oom_control"
+	if g.fd != nil {
+		file = "memory.events"
+	}
+	text, err := os.ReadFile(filepath.Join(g.dir, file))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, _ = strconv.Atoi(strings.TrimSpace(value)) // the kernel's own number
+		}
+	}
+	return n
+}
+
 // remove removes the group when its processes are gone.
 func (g *memGroup) remove() {
 	if g == nil {

@@ -19,7 +19,10 @@ func TestMemoryMax(t *testing.T) {
 	const limit = 128 << 20
 	run := func(t *testing.T, level Level, want State) {
 		o := Options{Level: level, Private: private(t), MemoryMax: limit, Group: fmt.Sprintf("rootsfs-test-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))}
-		layer, holes, out := limited(t, o)
+		layer, holes, out, kills := limited(t, o)
+		if (kills > 0) != (want == On) {
+			t.Errorf("the kernel ended %d processes", kills)
+		}
 		if had := strings.Contains(out, "300000000"); !strings.HasPrefix(out, "begun") || had != (want == NotAvailable) {
 			t.Errorf("inside: %q", out)
 		}
@@ -46,7 +49,7 @@ func TestMemoryMax(t *testing.T) {
 }
 
 // limited runs hungry and returns what it wrote and what the report says.
-func limited(t *testing.T, o Options) (limit Layer, holes []string, out string) {
+func limited(t *testing.T, o Options) (limit Layer, holes []string, out string, kills int) {
 	t.Helper()
 	o.Tree = tree(t)
 	p, out, _ := started(t, o, hungry)
@@ -55,7 +58,19 @@ func limited(t *testing.T, o Options) (limit Layer, holes []string, out string) 
 			limit = l
 		}
 	}
-	return limit, p.Report().Holes, out
+	return limit, p.Report().Holes, out, p.MemoryKills()
+}
+
+// Whoever fills the private directories is told that they are full before the memory
+// is, which nobody but the init could be ended for.
+func TestMemoryMaxOfFiles(t *testing.T) {
+	for _, level := range []Level{Namespaces, Bubblewrap} {
+		o := Options{Level: level, MemoryMax: 128 << 20, Group: fmt.Sprintf("rootsfs-test-%d-files-%s", os.Getpid(), level)}
+		p, out, exit := started(t, o, `head -c 200000000 /dev/zero 2>/dev/null >$TMPDIR/full; echo $?; stat -c %s $TMPDIR/full`)
+		if out != "1\n67108864" || exit != (Exit{}) || p.MemoryKills() != 0 {
+			t.Errorf("%s: %q, %+v, %d processes were ended", level, out, exit, p.MemoryKills())
+		}
+	}
 }
 
 func TestGroupPlaces(t *testing.T) {

@@ -107,7 +107,8 @@ type Options struct {
 	// not contain Tree. Only levels Landlock and None need it.
 	Private string
 	// TmpSize bounds what the command can write into private directories in
-	// memory, in bytes; default: a quarter of the memory, at most 2 GiB.
+	// memory, in bytes; default: a quarter of the memory, at most 2 GiB, and at most
+	// half of MemoryMax.
 	TmpSize int64
 	// Net gives the host's network; without it there is a loopback interface
 	// of the command's own (none at all at level Landlock).
@@ -183,6 +184,11 @@ func (o *Options) check() error {
 	}
 	if o.TmpSize == 0 {
 		o.TmpSize = defaultTmpSize()
+		if o.MemoryMax != 0 {
+			// Full directories are an error of whoever fills them; full memory
+			// ends the init, if the directories are all that there is.
+			o.TmpSize = min(o.TmpSize, max(o.MemoryMax/2, minTmpSize))
+		}
 	}
 	if o.TmpSize < minTmpSize {
 		return invalid("TmpSize is %d bytes: choose at least %d", o.TmpSize, minTmpSize)

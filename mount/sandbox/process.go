@@ -35,6 +35,7 @@ type Process struct {
 	done   chan struct{} // closed when all is over; exit and err are set then
 	exit   Exit
 	err    error
+	kills  int // see MemoryKills
 
 	mu     sync.Mutex // guards closed
 	closed bool       // of control
@@ -163,6 +164,7 @@ func (p *Process) supervise(stop func() bool) {
 	if p.level == Landlock {
 		sweep()
 	}
+	p.kills = p.group.kills()
 	p.group.remove()
 	p.relay.wait(p.unread)
 	p.mu.Lock()
@@ -171,6 +173,10 @@ func (p *Process) supervise(stop func() bool) {
 	p.mu.Unlock()
 	close(p.done)
 }
+
+// MemoryKills is, after Wait, how many processes the kernel has ended because
+// Options.MemoryMax was reached. The init may have been among them, and with it all.
+func (p *Process) MemoryKills() int { <-p.done; return p.kills }
 
 // closeTheirs closes the command's ends of the streams.
 func (p *Process) closeTheirs() {
