@@ -45,7 +45,7 @@ func holes(o *Options, level Level, layers []Layer) []string {
 		"It can look at names, sizes, times and extended attributes of files outside the roots, and change modes, owners, times and attributes of those that its user owns (chmod, utime, setxattr): Landlock does not cover these calls.",
 		"It can change the priority, the scheduling and the processors of every process of its uid.",
 		"It can enter directories outside the roots and watch them with inotify, though it cannot list or read them.",
-		fmt.Sprintf("It can fill the file system that its HOME and TMPDIR are on (%s), which others use, too.", o.Private),
+		"It can fill the file system that its HOME and TMPDIR are on, which others use, too.",
 		"It can see every process in /proc, with its arguments, and what else everybody may read there.",
 		fmt.Sprintf("Its uid (%d) is not its own: the limit of processes counts all of that uid's.", o.UID),
 		"What it leaves running in the background is ended by rootsfs, not by the kernel: killing rootsfs and its init with SIGKILL in the same moment leaves it behind, still confined.",
