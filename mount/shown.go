@@ -53,6 +53,10 @@ func (m *Mount) Show(i int, root guard.RootName) error {
 	return nil
 }
 
+// Retell makes the kernel ask again for what is at a root's place: for whoever has
+// bound a root that is a single file, and would keep the one that it was.
+func (m *Mount) Retell(root guard.RootName) { m.tellPlace(root) }
+
 // tellShown makes the kernel ask again for what is in a fixed directory, and what
 // that is like. Never for its name: whoever has bound it would find it removed.
 func tellShown(dir *fs.Inode) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -27,6 +28,7 @@ func (r *runner) begin(ctx context.Context) *beginning {
 	opt.Mount.Point = r.place.point
 	opt.Leave = true // nobody else reaches the place, and the command has ended by then
 	opt.AnchorLater = true
+	opt.Looked = r.later.looked
 	if r.plan.learn {
 		r.learned = newLearned()
 		opt.Mount.Layout.Missing = r.learned.missing
@@ -80,11 +82,11 @@ func (b *beginning) release() error {
 // locate fills in what depends on the session's mount, and makes the kept home:
 // not earlier, because the session may refuse it.
 func (r *runner) locate(box *sandbox.Options) error {
-	box.Tree, r.epochs = r.s.Point(), map[string]uint64{}
+	box.Tree, r.found, r.files = r.s.Point(), map[string]guard.Status{}, map[string]fileID{}
 	for _, st := range r.s.Registry().Roots() {
-		if box.Map == sandbox.Same {
-			box.Roots = append(box.Roots, st.Grant.Resolved)
-			r.epochs[st.Grant.Resolved] = st.Epoch
+		if at := st.Grant.Resolved; box.Map == sandbox.Same {
+			box.Roots = append(box.Roots, at)
+			r.found[at], r.files[at] = st, fileNow(st)
 		}
 	}
 	if box.Dir == "" {

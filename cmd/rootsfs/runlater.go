@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -25,6 +27,7 @@ const spareDirs = 8
 // answered, its root is there.
 type laterRoots struct {
 	r     *runner
+	watch sync.Once
 	ready chan struct{} // closed by begin
 	can   bool          // set before that
 
@@ -39,26 +42,42 @@ type laterRoots struct {
 type boundRoot struct {
 	name  guard.RootName
 	epoch uint64
-	spare int // the directory that shows it; -1: it is bound itself
+	spare int    // the directory that shows it; -1: it is bound itself
+	file  fileID // of a single file
+}
+
+// fileID tells a file from one that has taken its name.
+type fileID struct {
+	dev, ino uint64
+	born     unix.StatxTimestamp
+}
+
+// fileNow is the file that is at a root's place on the host, none for other roots and
+// where looking could hang.
+func fileNow(st guard.Status) (id fileID) {
+	var x unix.Statx_t
+	if st.FileRoot && !st.Remote && unix.Statx(unix.AT_FDCWD, st.Grant.Resolved, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BTIME, &x) == nil {
+		id = fileID{unix.Mkdev(x.Dev_major, x.Dev_minor), x.Ino, x.Btime}
+	}
+	return id
 }
 
 // watchRoots begins to, before the command is started: who grants a root between
 // that and begin is answered after begin.
 func (r *runner) watchRoots() {
-	if r.later == nil {
-		r.later = &laterRoots{r: r, ready: make(chan struct{}), bound: map[string]boundRoot{}, unseen: map[string]error{}}
-		r.s.Registry().AddView(r.later)
-	}
+	r.later.watch.Do(func() { r.s.Registry().AddView(r.later) })
+}
+
+func newLaterRoots(r *runner) *laterRoots {
+	return &laterRoots{r: r, ready: make(chan struct{}), bound: map[string]boundRoot{}, unseen: map[string]error{}}
 }
 
 // begin is called when the command runs, or will never.
 func (l *laterRoots) begin() {
-	if l == nil {
-		return // it came to nothing before
-	}
 	if l.can = l.r.proc != nil && l.r.proc.CanBind(); l.can {
 		for _, at := range l.r.proc.Single() {
-			l.bound[at] = boundRoot{epoch: l.r.epochs[at], spare: -1}
+			was := l.r.found[at]
+			l.bound[at] = boundRoot{name: was.Grant.Root, epoch: was.Epoch, spare: -1, file: l.r.files[at]}
 		}
 	}
 	close(l.ready)
@@ -78,6 +97,26 @@ func (l *laterRoots) Invalidate(_ context.Context, c guard.Change) error {
 	return nil
 }
 
+// looked is told that the place of a root was looked at, because it may have changed.
+// A single file that was replaced is bound anew: what is bound is a file, not a name.
+func (l *laterRoots) looked(name guard.RootName) {
+	select {
+	case <-l.ready:
+	default:
+		return // follow comes later
+	}
+	st, ok := l.r.s.Registry().Lookup(name)
+	if !ok || !st.FileRoot || l.r.proc == nil || l.r.proc.Follows(st.Grant.Resolved) {
+		return
+	}
+	l.mu.Lock()
+	b, have := l.bound[st.Grant.Resolved]
+	l.mu.Unlock()
+	if !have || b.file != fileNow(st) {
+		l.follow()
+	}
+}
+
 // follow makes what is bound what is granted.
 func (l *laterRoots) follow() {
 	<-l.ready
@@ -89,8 +128,12 @@ func (l *laterRoots) follow() {
 	want := l.wanted()
 	for at, b := range l.bound {
 		st, ok := want[at]
-		if ok && (b.epoch == st.Epoch || b.spare >= 0 && b.name == st.Grant.Root) {
+		replaced := ok && b.spare < 0 && b.file != fileNow(st)
+		if ok && !replaced && (b.epoch == st.Epoch || b.spare >= 0 && b.name == st.Grant.Root) {
 			continue
+		}
+		if replaced {
+			l.r.s.Retell(st.Grant.Root)
 		}
 		l.warn(at, l.r.proc.Unbind(at))
 		delete(l.bound, at)
@@ -148,7 +191,7 @@ func (l *laterRoots) wanted() map[string]guard.Status {
 
 // bind binds one.
 func (l *laterRoots) bind(at string, st guard.Status) error {
-	b := boundRoot{name: st.Grant.Root, epoch: st.Epoch, spare: -1}
+	b := boundRoot{name: st.Grant.Root, epoch: st.Epoch, spare: -1, file: fileNow(st)}
 	from := strings.TrimPrefix(at, "/")
 	if !st.FileRoot {
 		if b.spare = slices.Index(l.spare[:], ""); b.spare < 0 {

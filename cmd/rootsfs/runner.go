@@ -35,12 +35,15 @@ type runner struct {
 	proc    *sandbox.Process
 	later   *laterRoots
 	learned *learned
-	told    control.Confined  // what status was told at the start
-	epochs  map[string]uint64 // of the roots that the command found, by their paths
-	umask   int               // that we were started with
-	stop    chan struct{}     // closed to end the session, by finish
-	finish  func()
-	over    chan error // what the session ended with
+	told    control.Confined // what status was told at the start
+	umask   int              // that we were started with
+	// found are the roots that the command found, by their paths, and files those of
+	// them that are single files.
+	found  map[string]guard.Status
+	files  map[string]fileID
+	stop   chan struct{} // closed to end the session, by finish
+	finish func()
+	over   chan error // what the session ended with
 	// asked is closed when a signal has asked the command to end, insisted with a
 	// second one.
 	asked, insisted chan struct{}
@@ -59,6 +62,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 		return err
 	}
 	r := &runner{a: a, plan: p, umask: sandbox.Umask(), stop: make(chan struct{}), over: make(chan error, 1), asked: make(chan struct{}), insisted: make(chan struct{})}
+	r.later = newLaterRoots(r)
 	r.finish = sync.OnceFunc(func() { close(r.stop) })
 	exit, err := r.run(cmd.Context(), f)
 	if err != nil {

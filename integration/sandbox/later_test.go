@@ -196,6 +196,43 @@ func TestLaterAgain(t *testing.T) {
 	}
 }
 
+// A root that is a single file stays the file of that name when the host replaces it,
+// as editors do, also where it is bound by itself: there since the start, or later.
+func TestLaterReplaced(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			dir, err := os.MkdirTemp("/etc", "rootsfs-later-")
+			must(t, err)
+			t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+			must(t, os.Chmod(dir, 0o755))
+			place := func(name, text string) string {
+				made := filepath.Join(dir, "new")
+				must(t, os.WriteFile(made, []byte(text), 0o644))
+				o.own(made)
+				must(t, os.Rename(made, filepath.Join(dir, name)))
+				return filepath.Join(dir, name)
+			}
+			first, second := place("first", "one"), place("second", "one")
+			s := o.talk(sandbox.Namespaces, "--root", "first="+first)
+			o.owner("roots", "add", "--session", sessionName, "second="+second)
+			for _, text := range []string{"one", "two", "three"} {
+				place("first", text)
+				place("second", text)
+				for _, at := range []string{first, second} {
+					o.gone(at+" as it was before", func() bool { return s.do("cat "+at) == text })
+				}
+			}
+			o.owner("revoke", "--session", sessionName, "first", "second")
+			for _, at := range []string{first, second} {
+				if got := s.do("cat " + at); strings.Contains(got, "three") {
+					t.Errorf("%s after it was revoked: %q", at, got)
+				}
+			}
+		})
+	}
+}
+
 // Where it cannot be (at the weaker levels, and for more than there is room for), it
 // is said, and the roots are granted all the same.
 func TestLaterTold(t *testing.T) {

@@ -66,7 +66,7 @@ func notes(o *Options, level Level, lay *layout) []string {
 		return out
 	}
 	if len(lay.Nested) > 0 && len(lay.Spare) == 0 {
-		out = append(out, "These roots lie in directories of the system, and do not appear again after they are revoked, until the command is started anew: "+strings.Join(lay.Nested, ", ")+".")
+		out = append(out, "These roots lie in directories of the system, and do not appear again after they are revoked, or files after they are replaced, until the command is started anew: "+strings.Join(lay.Nested, ", ")+".")
 	}
 	return out
 }

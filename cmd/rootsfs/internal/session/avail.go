@@ -241,6 +241,9 @@ func (a *availability) recheck(ctx context.Context, name guard.RootName) {
 		if now, ok := a.s.reg.Lookup(name); ok && now.State == guard.Live {
 			a.notePermissions(now)
 		}
+		if f := a.s.opt.Looked; f != nil {
+			f(name)
+		}
 	}
 	if !st.Remote {
 		look()

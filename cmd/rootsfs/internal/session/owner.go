@@ -110,6 +110,9 @@ func (s *Session) SetServer(c control.Confined) { s.server.Store(&c) }
 // Show has a spare directory of the session's mount show a root: see mount.Mount.
 func (s *Session) Show(spare int, root guard.RootName) error { return s.mnt.Show(spare, root) }
 
+// Retell has the kernel ask again for what is at a root's place: see mount.Mount.
+func (s *Session) Retell(root guard.RootName) { s.mnt.Retell(root) }
+
 func (s *Session) describe(r guard.Status) control.Root {
 	s.mu.Lock()
 	perm := s.perms[r.Epoch]

@@ -57,6 +57,9 @@ type Options struct {
 	// Observe is told of everything that happens in the registry. It is called
 	// in the middle of operations and must not wait; nil: nobody asks.
 	Observe func(guard.Event)
+	// Looked is told of each live root whose place was looked at again, because it
+	// may have changed. It may be called concurrently; nil: nobody asks.
+	Looked func(guard.RootName)
 	// Mounting is called by Start before it mounts; an error of it ends Start. nil:
 	// nobody asks.
 	Mounting func() error
