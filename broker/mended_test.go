@@ -139,6 +139,30 @@ func TestLimitsOfEveryWrite(t *testing.T) {
 	}
 }
 
+// R092: what is wrong with a path is said, and not only that it is invalid.
+func TestInvalidSaysWhy(t *testing.T) {
+	l := newLab(t, nil)
+	dir := l.root("r", guard.ReadWrite, map[string]string{"d/e/": "", "f": ""})
+	l.root("s", guard.ReadWrite, nil)
+	if err := os.Symlink("loop", filepath.Join(dir, "loop")); err != nil {
+		t.Fatal(err)
+	}
+	p := l.connect("")
+	for _, c := range []struct{ method, params, why string }{
+		{wire.Read, `{"path":"r/loop"}`, "in a circle"},
+		{wire.List, `{"path":"r/loop/x"}`, "in a circle"},
+		{wire.Create, `{"path":"r/loop/x"}`, "in a circle"},
+		{wire.Rename, `{"oldPath":"r/d","newPath":"r/d/e/d"}`, "into itself"},
+		{wire.Rename, `{"oldPath":"r/d","newPath":"r/d/e/d","overwrite":true}`, "into itself"},
+		{wire.Rename, `{"oldPath":"r/f","newPath":"s/f"}`, "different roots"},
+		{wire.Copy, `{"oldPath":"r/f","newPath":"r/f","overwrite":true}`, "onto itself"},
+	} {
+		if e, d := p.fails(c.method, c.params); d.Reason != "Invalid" || !strings.Contains(e.Message, c.why) || strings.Contains(e.Message, dir) {
+			t.Errorf("%s %s: %q %+v", c.method, c.params, e.Message, d)
+		}
+	}
+}
+
 // R055, R077: a last chunk that leaves its upload open has been written, and counts:
 // nobody gets past the limit by sending every chunk as the last.
 func TestLimitOfLastChunks(t *testing.T) {

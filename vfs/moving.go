@@ -3,6 +3,7 @@ package vfs
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -192,6 +193,8 @@ func (m *move) enter(w *walker, name string, typ pattern.Type) error {
 	return &guard.Error{Kind: names.Permission, Err: errUnread}
 }
 
+var errIntoItself = errors.New("a directory cannot be moved into itself")
+
 // renamePath is RenamePath between two paths without links.
 func (t *Tree) renamePath(m *move, q, q2 guard.Path, replace bool, etag string) error {
 	locked := false
@@ -233,7 +236,11 @@ func (t *Tree) renamePath(m *move, q, q2 guard.Path, replace bool, etag string) 
 	if err := m.judge(locked); err != nil {
 		return err
 	}
-	if err := t.unlocked(m, replace); err != nil {
+	err = t.unlocked(m, replace)
+	if err == unix.EINVAL && strings.HasPrefix(q2.Rel(), q.Rel()+"/") { //nolint:errorlint // bare errno
+		err = &guard.Error{Kind: names.Invalid, Err: errIntoItself}
+	}
+	if err != nil {
 		return err
 	}
 	m.moved()

@@ -169,6 +169,9 @@ func (e *Error) what() string {
 		if e.Kind == IO || e.Kind == Other {
 			return errno.Error()
 		}
+		if words := invalidBecause[errno]; words != "" && e.Kind == Invalid {
+			return words
+		}
 		return e.Text() + e.bound()
 	case errors.As(e.Err, &pathErr):
 		return e.Text()
@@ -177,6 +180,12 @@ func (e *Error) what() string {
 		return cause
 	}
 	return e.Text()
+}
+
+// invalidBecause says of what is Invalid what is wrong with it, where the errno tells.
+var invalidBecause = map[syscall.Errno]string{
+	syscall.ELOOP: "the links on the way lead in a circle, or are too many",
+	syscall.EXDEV: "the two paths lie in different roots or file systems",
 }
 
 // bound tells the limit, where there is one.
