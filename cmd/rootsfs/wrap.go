@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -146,6 +147,9 @@ func (a *app) wrap(f *wrapFlags, arg string) error {
 	w.res = wrapResult{File: w.file.path, Format: string(w.conf.Format), Undo: f.undo}
 	if w.file.target != w.file.path {
 		w.res.Target = w.file.target
+	}
+	if st, ok := w.file.info.Sys().(*syscall.Stat_t); ok {
+		w.res.Links = int(st.Nlink) - 1
 	}
 	if err := w.known(); err != nil {
 		return err
@@ -295,7 +299,7 @@ func (w *wrapping) homeOf(s *hostconfig.Server) string {
 	}, s.Name)
 	dir := filepath.Join(w.home, strings.TrimLeft(safe, ".")+"-")
 	path := strings.TrimSuffix(dir, "-")
-	for n := 2; path == w.home || slices.ContainsFunc(w.res.Servers, func(r wrapServer) bool { return r.Home == path }); n++ {
+	for n := 2; path == w.home || strings.HasSuffix(path, "/") || slices.ContainsFunc(w.res.Servers, func(r wrapServer) bool { return r.Home == path }); n++ {
 		path = dir + strconv.Itoa(n)
 	}
 	return path

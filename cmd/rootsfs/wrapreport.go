@@ -22,6 +22,7 @@ type wrapResult struct {
 	Written bool         `json:"written"`
 	Backup  string       `json:"backup,omitempty"` // what it was
 	Exact   bool         `json:"exact"`            // undo: it is what it was before, byte for byte
+	Links   int          `json:"links,omitempty"`  // other names of the file, where it stays what it was
 	Diff    string       `json:"diff"`             // with keys and tokens blotted out
 	Servers []wrapServer `json:"servers"`
 }
@@ -189,5 +190,8 @@ func (a *app) sayWritten(w *wrapping) {
 	default:
 		a.say("written: %s; what it was: %s", shown(w.file.path), shown(w.res.Backup))
 		a.say("start the host again; to undo: rootsfs wrap --undo %s", path)
+	}
+	if w.res.Written && w.res.Links > 0 {
+		a.say("NOTE: the file has %s (hard links), where it is as it was: if the host reads it there, change that, too", plural(w.res.Links, "other name"))
 	}
 }

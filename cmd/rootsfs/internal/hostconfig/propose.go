@@ -66,6 +66,7 @@ func (c *Config) Propose(s *Server, at Place) Proposal {
 	if s.Dir != "" {
 		p.directory(s.Dir)
 	}
+	p.command(s)
 	for _, a := range s.Args {
 		p.argument(a)
 	}
@@ -109,6 +110,21 @@ func (p *proposer) directory(text string) {
 	if ok && (t.path == "" || p.at.Look(t.path) == Dir) {
 		p.cwd = t.path
 		p.add(t, "its working directory "+names.Quote(text))
+	}
+}
+
+// command looks at a command that is a relative path: inside, too, it is one from the
+// directory that the server is started in, which is its first root.
+func (p *proposer) command(s *Server) {
+	t, ok := p.expand(s.Command)
+	if !ok || t.path == "" || filepath.IsAbs(t.path) || !strings.Contains(t.path, "/") {
+		return
+	}
+	switch from := "its command " + names.Quote(s.Command); {
+	case filepath.IsAbs(p.cwd):
+		p.relative(t, from)
+	case len(p.Roots) == 0:
+		p.notef("%s is a relative path, which leads nowhere without a root: write it in full", from)
 	}
 }
 
