@@ -44,8 +44,8 @@ type runner struct {
 	stop   chan struct{} // closed to end the session, by finish
 	finish func()
 	over   chan error // what the session ended with
-	// asked is closed when a signal has asked the command to end, insisted with a
-	// second one.
+	// asked is closed when a signal has asked the command to end, insisted with
+	// another one, a second later or more.
 	asked, insisted chan struct{}
 
 	// events are those of the session, from its mount on: a root that ends before
@@ -293,21 +293,23 @@ func (r *runner) report(box *sandbox.Options) {
 	}
 }
 
-// relay passes our signals on. A second one of the kind that asks to end kills:
-// whoever sends it has waited for long enough.
+// relay passes our signals on. One of the kind that asks to end kills if it insists
+// on an earlier one: whoever sends it has waited for long enough.
 func (r *runner) relay(signals <-chan os.Signal) {
-	asked := 0
+	var asking request
+	insisted := false
 	for sig := range signals {
 		if slices.Contains([]os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}, sig) {
-			asked++
-			switch asked {
-			case 1:
+			first, insists := asking.hear(time.Now())
+			if first {
 				close(r.asked)
-			case 2:
+			}
+			if insists && !insisted {
+				insisted = true
 				close(r.insisted)
 			}
 		}
-		if asked > 1 {
+		if insisted {
 			_ = r.proc.Kill()
 			continue
 		}

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"runtime/pprof"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -45,32 +43,6 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *mountFlags, d *
 	err = s.Run(stop)
 	notifySystemd("STOPPING=1")
 	return err
-}
-
-// onSignal returns a channel that is closed by the first signal to end; the
-// second one ends the process at once. SIGQUIT, which would end a Go program
-// with its mount left behind, is one of them, and writes what every goroutine
-// is doing to standard error, which is the log of a daemon. A daemon ignores the
-// end of a terminal it does not have.
-func onSignal(daemon bool) <-chan struct{} {
-	signals := make(chan os.Signal, 4)
-	which := []os.Signal{os.Interrupt, unix.SIGTERM, unix.SIGQUIT}
-	if daemon {
-		signal.Ignore(unix.SIGHUP)
-	} else {
-		which = append(which, unix.SIGHUP)
-	}
-	signal.Notify(signals, which...)
-	stop := make(chan struct{})
-	go func() {
-		if <-signals == unix.SIGQUIT {
-			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2) // there is no other place to report to
-		}
-		close(stop)
-		<-signals
-		os.Exit(exitFailure)
-	}()
-	return stop
 }
 
 // mountedLine is what is printed when the mount answers.
