@@ -262,8 +262,14 @@ func (e *events) ours(event []byte) bool {
 	}
 	f, err := wire.ReadFrame(data)
 	if err != nil {
-		e.s.NoteRefusal("an event is no message: " + names.Brief(err.Error()))
-		return false // the SDK says what it thinks of it
+		why := "an event is no message: " + names.Brief(err.Error())
+		e.s.NoteRefusal(why)
+		id, method := wire.Asked(data)
+		if !ours(method) {
+			return false // the SDK says what it thinks of it
+		}
+		e.s.reject(&request{id: id, method: method, send: e.send}, &rpcError{wire.Error{Code: wire.CodeParse, Message: why}})
+		return true
 	}
 	if f.Method == "" {
 		e.s.incomingFrame(data)

@@ -119,7 +119,7 @@ func (c *lineConn) run() {
 		case errors.Is(err, wire.ErrTooLong):
 			why := fmt.Sprintf("a line is longer than %d bytes", c.max)
 			c.s.NoteRefusal(why)
-			c.Complain(wire.CodeInvalidRequest, why)
+			c.Complain(line, wire.CodeInvalidRequest, why)
 			continue
 		case err != nil:
 			c.Ended(err) // half a line and a hang-up is a hang-up
@@ -139,7 +139,7 @@ func (c *lineConn) frame(line []byte) bool {
 		why := names.Brief(err.Error())
 		c.logBad(why)
 		c.s.NoteRefusal("a line is no message: " + why)
-		c.Complain(wire.CodeParse, "not a JSON-RPC message: "+why)
+		c.Complain(line, wire.CodeParse, "not a JSON-RPC message: "+why)
 		return true
 	}
 	if f.Method == "" {

@@ -207,3 +207,39 @@ func TestBriefAnswers(t *testing.T) {
 		t.Errorf("%d bytes of log", log.bytes.Load())
 	}
 }
+
+// A request that cannot be read, or is too long, is answered by its id where that can
+// be told: whoever asked does not wait in vain (R025, R091).
+func TestUnreadableIsAnswered(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
+	p := l.connectFrames("", 64<<10)
+	for id, c := range map[string]struct {
+		line string
+		code int
+	}{
+		`"a"`: {`{"method":"files/write","params":{"path":"r/f","content":"\ud800"},"jsonrpc":"2.0","id":"a"}`, wire.CodeParse},
+		`2`:   {"{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"files/read\",\"params\":{\"path\":\"r/\xff\"}}", wire.CodeParse},
+		`"c"`: {`{"jsonrpc":"2.0","id":"c","method":"files/write","params":{"path":"r/f","content":"` + strings.Repeat("x", 70<<10) + `"}}`, wire.CodeInvalidRequest},
+	} {
+		ch := make(chan reply, 1)
+		p.mu.Lock()
+		p.replies[id] = ch
+		p.mu.Unlock()
+		p.raw(c.line + "\n")
+		select {
+		case r := <-ch:
+			if r.Error == nil || r.Error.Code != c.code {
+				t.Errorf("%.60q: %+v", c.line, r.Error)
+			}
+		case s := <-p.stray:
+			t.Errorf("%.60q: %s", c.line, s)
+		case <-time.After(time.Minute):
+			t.Fatalf("%.60q: no answer", c.line)
+		}
+	}
+	var r wire.ReadResult
+	if p.must("files/read", `{"path":"r/f"}`, &r); r.Content != "text" {
+		t.Errorf("%+v", r)
+	}
+}

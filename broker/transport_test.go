@@ -227,6 +227,25 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// A request of ours that cannot be read is answered in its place, too; the SDK would
+// say that it does not know the method.
+func TestEventsUnreadable(t *testing.T) {
+	l := newLab(t, nil)
+	s := l.b.Session("")
+	answers := make(chan string, 1)
+	send := func(_ context.Context, frame []byte) error { answers <- string(frame); return nil }
+	const theirs = "data: {\"jsonrpc\":\"2.0\",\"id\":8,\"method\":\"ping\",\"params\":{\"a\":\"\\ud800\"}}\n\n"
+	const mine = "data: {\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"files/read\",\"params\":{\"path\":\"\\ud800\"}}\n\n"
+	got, err := io.ReadAll(newEvents(io.NopCloser(strings.NewReader(mine+theirs)), s, send))
+	if err != nil || string(got) != theirs {
+		t.Errorf("passed on: %q, %v", got, err)
+	}
+	if a := <-answers; !strings.Contains(a, `"id":7`) || !strings.Contains(a, "-32700") {
+		t.Errorf("answer %s", a)
+	}
+	s.Close()
+}
+
 // Over Streamable HTTP the answers are POSTs of the same session, with its
 // headers (R071, R072).
 func TestHTTP(t *testing.T) {

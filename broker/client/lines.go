@@ -111,13 +111,13 @@ func (l *lineConn) tooLong(head []byte) {
 			return
 		}
 	}
-	l.Complain(wire.CodeInvalidRequest, why)
+	l.Complain(head, wire.CodeInvalidRequest, why)
 }
 
 // frame hands one message to the SDK.
 func (l *lineConn) frame(line []byte) bool {
 	if _, err := wire.ReadFrame(line); err != nil {
-		l.Complain(wire.CodeParse, "not a JSON-RPC message: "+err.Error())
+		l.Complain(line, wire.CodeParse, "not a JSON-RPC message: "+err.Error())
 		return true
 	}
 	return l.Pass(line)

@@ -230,7 +230,7 @@ func (c *lineConn) run(from io.Reader) {
 		line, err := wire.ReadLine(r, nil, maxFrame) // a request keeps its line
 		switch {
 		case errors.Is(err, wire.ErrTooLong):
-			c.Complain(wire.CodeInvalidRequest, fmt.Sprintf("a line is longer than %d bytes", maxFrame))
+			c.Complain(line, wire.CodeInvalidRequest, fmt.Sprintf("a line is longer than %d bytes", maxFrame))
 		case err != nil:
 			c.s.withdraw()
 			c.settle()

@@ -81,17 +81,17 @@ func (c *LineConn) Frames(line []byte, frame func([]byte) bool) bool {
 	}
 	var list []json.RawMessage
 	if err := json.Unmarshal(t, &list); err != nil || len(list) == 0 {
-		c.Complain(CodeParse, "not a JSON-RPC batch")
+		c.Complain(nil, CodeParse, "not a JSON-RPC batch")
 		return true
 	}
 	if len(list) > MaxBatch {
-		c.Complain(CodeInvalidRequest, fmt.Sprintf("a batch of more than %d messages; send fewer at a time", MaxBatch))
+		c.Complain(nil, CodeInvalidRequest, fmt.Sprintf("a batch of more than %d messages; send fewer at a time", MaxBatch))
 		return true
 	}
 	for _, m := range list {
 		switch {
 		case len(m) == 0 || m[0] != '{':
-			c.Complain(CodeInvalidRequest, "a member of the batch is no object")
+			c.Complain(nil, CodeInvalidRequest, "a member of the batch is no object")
 		case !frame(m):
 			return false
 		}
@@ -104,7 +104,7 @@ func (c *LineConn) Frames(line []byte, frame func([]byte) bool) bool {
 func (c *LineConn) Pass(frame []byte) bool {
 	msg, err := jsonrpc.DecodeMessage(frame)
 	if err != nil {
-		c.Complain(CodeInvalidRequest, "not a JSON-RPC message")
+		c.Complain(nil, CodeInvalidRequest, "not a JSON-RPC message")
 		return true
 	}
 	select {
@@ -115,11 +115,16 @@ func (c *LineConn) Pass(frame []byte) bool {
 	}
 }
 
-// Complain answers what has no id that could be read. One goroutine sends the
-// complaints; when too many wait for it, Complain does, so that whoever sends
-// rubbish and does not read is not read any more.
-func (c *LineConn) Complain(code int, text string) {
-	w := bytes.NewBuffer(append(AppendReply(nil, []byte("null")), `,"error":`...))
+// Complain answers what could not be read, by the id that stands in line if it can
+// be told (Asked). One goroutine sends the complaints; when too many wait for it,
+// Complain does, so that whoever sends rubbish and does not read is not read any
+// more.
+func (c *LineConn) Complain(line []byte, code int, text string) {
+	id, _ := Asked(line)
+	if id == nil {
+		id = []byte("null")
+	}
+	w := bytes.NewBuffer(append(AppendReply(nil, id), `,"error":`...))
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	if enc.Encode(Error{Code: code, Message: names.Brief(text)}) != nil {

@@ -139,6 +139,46 @@ func ReadFrame(line []byte) (Frame, error) {
 	return f, nil
 }
 
+// longestAsked bounds an id that is repeated to say what is wrong with a message,
+// bytes of JSON.
+const longestAsked = 1024
+
+// Asked reads, of a line that ReadFrame has refused or of the beginning of one that
+// is too long, which request it is: its method and its id, raw, so that whoever
+// waits for the answer can be told. Both are empty where that cannot be said for
+// certain: the line is no request, or says it twice, or what is wrong stands before.
+func Asked(line []byte) (id []byte, method string) {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(line), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
+		return nil, ""
+	}
+	ids, methods := 0, 0
+	for dec.PeekKind() == '"' && ids+methods <= 2 {
+		key, err := dec.ReadToken()
+		if err != nil {
+			break
+		}
+		name := key.String()
+		val, err := dec.ReadValue()
+		if err != nil {
+			break
+		}
+		switch name {
+		case "id":
+			id = bytes.Clone(val)
+			ids++
+		case "method":
+			_ = json.Unmarshal(val, &method) // "": no method
+			methods++
+		}
+	}
+	whole := ids == 1 && methods == 1 && method != "" && len(id) <= longestAsked && jsontext.Value(id).IsValid()
+	if !whole || id[0] != '"' && id[0] != '-' && (id[0] < '0' || id[0] > '9') {
+		return nil, ""
+	}
+	return id, method
+}
+
 func frameError(err error) error {
 	var syn *jsontext.SyntacticError
 	if errors.As(err, &syn) {
