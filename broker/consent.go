@@ -154,7 +154,7 @@ const maxOpening = 4
 // may lie on a file system that hangs, so that is done on the side: the request is
 // answered when its time is up, and what is opened too late is closed.
 func (c *consenting) propose(host string, in *guard.Identity) (*guard.Proposal, error) {
-	name, err := guard.DefaultName(host)
+	name, err := rootName(host)
 	if err != nil {
 		return nil, err
 	}
@@ -195,21 +195,6 @@ func (c *consenting) propose(host string, in *guard.Identity) (*guard.Proposal, 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// hostPath reads a path of files/consent: absolute, or a file URI. Relative ones
-// have no meaning the two sides agree on before there is a root.
-func hostPath(p string) (string, error) {
-	if len(p) >= 5 && strings.EqualFold(p[:5], "file:") {
-		return names.ParseURI(p)
-	}
-	switch {
-	case strings.IndexByte(p, 0) >= 0:
-		return "", invalid("the path has a NUL byte")
-	case !filepath.IsAbs(p):
-		return "", invalid("the path is not absolute")
-	}
-	return p, nil
 }
 
 // ask puts the question and grants what was allowed.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -141,4 +142,48 @@ func TestConsentAtOnce(t *testing.T) {
 			t.Errorf("%d roots", len(got))
 		}
 	}
+}
+
+// R030, R068: whatever a directory or a file is called, consent can be given for it,
+// and it is read by its root's name and by its path.
+func TestConsentNamesRoots(t *testing.T) {
+	l := newLab(t, func(c *Config) {
+		c.Limits.Consents = -1
+		c.Asker = AskerFunc(allowAll)
+	})
+	p, base := l.connect("alice"), t.TempDir()
+	long := strings.Repeat("報告", 40)
+	roots := map[string]bool{}
+	for _, name := range []string{long, long + "2", strings.Repeat("n", 255), "a\nb", "a\x01b", "x\u202ey", "-rf", "a:b", "a=b", " ", ".hidden", "~", "*", "a%2Fb", "..."} {
+		for _, file := range []bool{false, true} {
+			at := filepath.Join(base, map[bool]string{false: "d", true: "f"}[file], name)
+			f := at
+			if !file {
+				f = filepath.Join(at, "f")
+			}
+			if err := errors.Join(os.MkdirAll(filepath.Dir(f), 0o755), os.WriteFile(f, []byte(name), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			r := ask(p, "", at)
+			if !r.Granted || roots[r.Approved[0].Root] {
+				t.Errorf("%q: %+v", name, r)
+				continue
+			}
+			root := r.Approved[0].Root
+			roots[root] = true
+			if !file {
+				root += "/f"
+			}
+			for _, path := range []string{root, f} {
+				var read wire.ReadResult
+				if p.must("files/read", obj{"path": path}, &read); read.Content != name {
+					t.Errorf("%q by %q: %q", name, path, read.Content)
+				}
+			}
+		}
+	}
+}
+
+func allowAll(_ context.Context, q *Question) (Answer, error) {
+	return Answer{Decisions: slices.Repeat([]Decision{{Allow: true}}, len(q.Items)), By: "test"}, nil
 }
