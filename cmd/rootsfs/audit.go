@@ -32,12 +32,7 @@ asks for the oldest to be deleted; "audit verify" then says what is gone.`,
 		Example: `  rootsfs audit show --since 10m --denied
   rootsfs audit follow --root code
   rootsfs audit verify`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage(fmt.Errorf("unknown command %q; see: rootsfs audit --help", args[0]))
-			}
-			return nil
-		},
+		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newAuditShowCmd(a), newAuditFollowCmd(a), newAuditVerifyCmd(a))

@@ -60,7 +60,7 @@ func newHelpCmd() *cobra.Command {
 				return usage(errors.New("no such command; see: rootsfs help"))
 			}
 			if len(rest) > 0 {
-				return usage(fmt.Errorf("unknown command %q; see: %s --help", strings.Join(args, " "), c.CommandPath()))
+				return unknownCommand(c, rest[0])
 			}
 			c.InitDefaultHelpFlag()
 			return c.Help()

@@ -28,12 +28,7 @@ the JSON Schema of configurations. The file is
 $XDG_CONFIG_HOME/rootsfs/config.toml, by default ~/.config/rootsfs/config.toml.`,
 		Example: `  rootsfs config check
   rootsfs config schema >config.schema.json`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage(fmt.Errorf("unknown command %q; see: rootsfs config --help", args[0]))
-			}
-			return nil
-		},
+		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newConfigCheckCmd(a), newConfigSchemaCmd(a))

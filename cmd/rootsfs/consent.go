@@ -28,12 +28,7 @@ denial can be remembered, so that the same is not asked again.`,
   rootsfs consent approve 4kq --mode ro --for 1h
   rootsfs consent deny 4kq
   rootsfs consent denials`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage(fmt.Errorf("unknown command %q; see: rootsfs consent --help", args[0]))
-			}
-			return nil
-		},
+		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newConsentListCmd(a), newConsentApproveCmd(a), newConsentDenyCmd(a),

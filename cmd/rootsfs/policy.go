@@ -30,12 +30,7 @@ start; --allow lifts that, and the audit log says so.`,
 		Example: `  rootsfs policy show
   rootsfs policy check code/.env --op read
   rootsfs policy set code --hide '*.sql' --allow .env.test`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage(fmt.Errorf("unknown command %q; see: rootsfs policy --help", args[0]))
-			}
-			return nil
-		},
+		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPolicyShowCmd(a), newPolicyCheckCmd(a), newPolicyTestCmd(a), newPolicySetCmd(a))

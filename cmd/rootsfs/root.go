@@ -40,17 +40,10 @@ at any moment: whatever a program holds of it is dead when revoke returns.`,
   rootsfs revoke out
   rootsfs unmount /mnt/work`,
 		SilenceErrors: true, SilenceUsage: true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage(fmt.Errorf("unknown command %q; see: rootsfs help", args[0]))
-			}
-			return nil
-		},
+		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usage(fmt.Errorf("%w; see: %s --help", flagError(err), c.CommandPath()))
-	})
+	cmd.SetFlagErrorFunc(a.flagError)
 	cmd.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return emptyFlags(c) }
 	v := readVersion()
 	cmd.Version = v.Version
@@ -87,9 +80,8 @@ func (a *app) addCommands(root *cobra.Command) {
 	}
 }
 
-// flagError says what a flag's value should have been, in words of ours: those of
-// strconv and time name functions.
-func flagError(err error) error {
+// valueError says what a flag's value should have been.
+func valueError(err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
 		return err
@@ -124,7 +116,7 @@ func nargs(least, most int, what string) cobra.PositionalArgs {
 		case len(args) < least:
 			return usage(fmt.Errorf("%s is missing; see: %s --help", what, c.CommandPath()))
 		case most >= 0 && len(args) > most:
-			return usage(fmt.Errorf("%q is one argument too many; see: %s --help", args[most], c.CommandPath()))
+			return usage(fmt.Errorf("%q is one argument too many%s; see: %s --help", args[most], rootHint(c), c.CommandPath()))
 		}
 		return nil
 	}

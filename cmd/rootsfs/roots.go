@@ -28,12 +28,7 @@ func newRootsCmd(a *app) *cobra.Command {
   rootsfs roots add docs=~/docs
   rootsfs roots set out ro
   rootsfs roots remove docs`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage(fmt.Errorf("unknown command %q; see: rootsfs roots --help", args[0]))
-			}
-			return nil
-		},
+		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newRootsListCmd(a), newRootsAddCmd(a), newRootsRemoveCmd(a), newRootsSetCmd(a), newRootsRenewCmd(a), newRootsProfileCmd(a))

@@ -69,7 +69,7 @@ unprivileged user.`,
   rootsfs run --root .:rw -- bash
   rootsfs run --root .:ro --once ~/letter.txt -- ./server      # read it once
   rootsfs run --learn --root .:ro -- ./server      # what else would it need?`,
-		Args: nargs(1, -1, "the command"),
+		Args: runArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runCommand(cmd, f, args) },
 	}
 	fs := cmd.Flags()

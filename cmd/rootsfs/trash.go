@@ -66,12 +66,7 @@ directory of a root itself, and no session is needed.`,
 		Example: `  rootsfs trash list
   rootsfs trash restore 4kq2jx5n
   rootsfs trash empty --older-than 72h`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage(fmt.Errorf("unknown command %q; see: rootsfs trash --help", args[0]))
-			}
-			return nil
-		},
+		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newTrashListCmd(a), newTrashRestoreCmd(a), newTrashEmptyCmd(a))
