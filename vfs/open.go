@@ -184,7 +184,8 @@ type opened struct {
 	info Info
 }
 
-// dropOpened closes a file that was opened after its opener had been answered.
+// dropOpened closes a file that was opened and whose opener gets an error, or has
+// been answered.
 func dropOpened(o opened) {
 	if o.f != nil {
 		o.f.quiet = true

@@ -84,7 +84,8 @@ func (a At) stale(err error) error {
 // lease; it returns how many bytes it moved. On file systems that can hang, f
 // runs detached with a lease of its own, so f may only touch memory that it
 // owns or that its result hands over; if the operation has been answered before
-// f is through, drop is given the late result.
+// f is through, drop is given the late result. So it is given a result that the
+// gate does not let out, because the audit log cannot take the record.
 func do[T any](ctx context.Context, t *Tree, req guard.Request, drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, error) {
 	l, err := t.reg.Admit(ctx, req)
 	if err != nil {
@@ -101,7 +102,11 @@ func do[T any](ctx context.Context, t *Tree, req guard.Request, drop func(T), f 
 	default:
 		v, n, err = guardPanic(l, stop, f)
 	}
+	worked := err == nil
 	if err = l.Done(n, err); err != nil {
+		if worked && drop != nil {
+			drop(v) // what cannot be recorded has not happened
+		}
 		var zero T
 		return zero, err
 	}

@@ -88,7 +88,8 @@ func (w *SourceWatcher) Watch(ctx context.Context, t *Tree, c guard.Caller, at A
 		return 0, ErrNoWatches
 	}
 	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: at.Path, Epoch: at.Epoch, Quiet: true}
-	wd, err := do(ctx, t, req, nil, func(l *guard.Lease) (int32, int64, error) {
+	drop := func(wd int32) { w.Unwatch(wd, dir) }
+	wd, err := do(ctx, t, req, drop, func(l *guard.Lease) (int32, int64, error) {
 		d, err := dirAt(l, at)
 		if err != nil {
 			return 0, 0, err
