@@ -21,13 +21,17 @@ func TestSuspendedServer(t *testing.T) {
 	}
 	for method, params := range map[string]obj{
 		"files/read": {"path": "r/f"}, "files/list": {"path": "r"}, "files/stat": {"path": "r/f"},
-		"files/consent": {"requestedPaths": []string{"/tmp"}},
+		"files/consent": {"requestedPaths": []string{"/tmp"}}, "roots/list": {},
 	} {
 		if _, d := bad.fails(method, params); d.Reason != "Suspended" || d.Code != "PERMISSION_DENIED" {
 			t.Errorf("%s: %+v", method, d)
 		}
 	}
+	if _, d := bad.fails("files/list", obj{}); d.Reason != "Suspended" {
+		t.Errorf("the roots: %+v", d)
+	}
 	good.must("files/read", obj{"path": "r/f"}, nil)
+	good.must("roots/list", obj{}, nil)
 	if err := l.reg.Resume("bad"); err != nil {
 		t.Fatal(err)
 	}

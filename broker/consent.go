@@ -36,8 +36,8 @@ func (s *Session) consent(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.b.cfg.Registry.IsSuspended(s.subject) {
-		return nil, &guard.Error{Op: names.OpGrant, Kind: names.Suspended} // nor is anybody bothered for it
+	if err := s.suspended(names.OpGrant); err != nil {
+		return nil, err // nor is anybody bothered for it
 	}
 	c := &consenting{s: s, r: r, rights: rights, res: &wire.ConsentResult{ApprovedPaths: []string{}}}
 	defer c.close()

@@ -30,6 +30,9 @@ func (s *Session) list(r *request) (any, error) {
 		if p.Cursor != "" {
 			return nil, badParams{text: "params: the list of roots has one page; leave the cursor out"}
 		}
+		if err := s.suspended(names.OpOpendir); err != nil {
+			return nil, err
+		}
 		return s.listTop(), nil
 	}
 	q, err := s.path("path", p.Path)

@@ -52,6 +52,14 @@ func (s *Session) sees(root guard.RootName) bool {
 	return ok && s.subject.Of(whose)
 }
 
+// suspended refuses a suspended server what does not pass the gate.
+func (s *Session) suspended(op names.Op) error {
+	if s.b.cfg.Registry.IsSuspended(s.subject) {
+		return &guard.Error{Op: op, Kind: names.Suspended}
+	}
+	return nil
+}
+
 func at(p guard.Path) vfs.At { return vfs.At{Path: p} }
 
 func (s *Session) stat(r *request) (any, error) {

@@ -45,6 +45,9 @@ func (s *Session) listRoots(r *request) (any, error) {
 	if err := decode(r, &p); err != nil {
 		return nil, err
 	}
+	if err := s.suspended(names.OpNone); err != nil {
+		return nil, err
+	}
 	all := s.visible()
 	version := s.roots.versionOf(all)
 	first := 0
