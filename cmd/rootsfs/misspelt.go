@@ -124,3 +124,13 @@ func runArgs(c *cobra.Command, args []string) error {
 	}
 	return nil
 }
+
+// unsetEnv tells of variables that --env names and that are not set here: the command
+// does without, and says nothing of why it does not work.
+func (a *app) unsetEnv(list []string) {
+	for _, name := range list {
+		if _, set := os.LookupEnv(name); !set && !strings.ContainsAny(name, "=*") {
+			fmt.Fprintf(a.stderr, "rootsfs: --env %s: not set here, so the command does not get it\n", names.Escape(name))
+		}
+	}
+}

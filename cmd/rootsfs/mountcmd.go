@@ -223,14 +223,14 @@ func (f *mountFlags) load(cmd *cobra.Command) (*config.Config, error) {
 	path, err := f.config, error(nil)
 	if path != "" {
 		if conf, err = config.Load(path); err != nil {
-			return nil, usage(err)
+			return nil, badConfig(path, err)
 		}
 	} else {
 		if path, err = config.DefaultPath(); err != nil {
 			return nil, err
 		}
 		if conf, err = config.LoadIfPresent(path); err != nil {
-			return nil, usage(err)
+			return nil, badConfig(path, err)
 		}
 	}
 	// What a command has no flag for is not for it: a confined command is never
@@ -260,6 +260,16 @@ func (f *mountFlags) load(cmd *cobra.Command) (*config.Config, error) {
 		f.allowOther = conf.Mount.AllowOther
 	}
 	return conf, nil
+}
+
+// badConfig says where the other mistakes of a configuration are told, of which an
+// error has room for one.
+func badConfig(path string, err error) error {
+	var bad *config.Error
+	if errors.As(err, &bad) && len(bad.Rest) > 0 {
+		err = fmt.Errorf("%w; see all: rootsfs config check %s", err, names.Escape(path))
+	}
+	return usage(err)
 }
 
 // allGrants are the configured roots, within the bound, and those of the command

@@ -126,7 +126,7 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	if p.session, err = f.options(cmd, ""); err != nil {
 		return nil, err
 	}
-	p.session.NameFor = commandName(args)
+	p.session.NameFor, p.session.Stopped = commandName(args), "the command has ended"
 	switch f.mcp {
 	case "auto":
 		p.mcp = proxy.Auto

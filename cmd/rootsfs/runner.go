@@ -181,6 +181,7 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 	if box.Env, err = sandbox.Environ(f.env, sandbox.Places{}); err != nil {
 		return usage(fmt.Errorf("--env: %w", err))
 	}
+	r.a.unsetEnv(f.env)
 	if r.interactive() {
 		// Nobody speaks MCP to a terminal.
 		r.plan.mcp = proxy.Off
@@ -319,11 +320,16 @@ func (r *runner) relay(signals <-chan os.Signal) {
 
 // follow ends the command with its last root, if that was asked for.
 func (r *runner) follow() {
+	told := false
 	for e := range r.events {
 		gone := e.Kind == string(guard.EventRevoked) || e.Kind == string(guard.EventExpired) || e.Kind == string(guard.EventUnavailable)
 		if !gone || !r.plan.stop || r.rooted() || r.ended() {
 			continue
 		}
+		if !told {
+			fmt.Fprintln(r.a.stderr, "rootsfs: the last root is gone: the command is told to end, as --on-revoke stop says")
+		}
+		told = true
 		_ = r.proc.Signal(unix.SIGTERM)
 		time.AfterFunc(stopAfter, func() { _ = r.proc.Kill() })
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -97,14 +98,14 @@ func openLog(name string) (*os.File, string, error) {
 		return nil, "", err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, "", fmt.Errorf("make the directory of the log: %w", err)
+		return nil, "", fmt.Errorf("make the directory of the log: %w", config.Unwritable(err))
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		if errors.Is(err, unix.ELOOP) {
 			return nil, "", fmt.Errorf("the log %s is a link: remove it", names.Quote(path))
 		}
-		return nil, "", fmt.Errorf("open the log: %w", err)
+		return nil, "", fmt.Errorf("open the log: %w", config.Unwritable(err))
 	}
 	return f, path, nil
 }

@@ -112,7 +112,7 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags) error {
 		return err
 	}
 	opt.Unmounted, opt.NameFor = true, "serve"
-	opt.Flags = []string{"serve"}
+	opt.Flags, opt.Stopped = []string{"serve"}, "the host hung up, or a signal came"
 	if len(opt.Roots) == 0 && !f.ask {
 		return usage(errors.New("no root is approved; name one: --root NAME=PATH:ro"))
 	}
@@ -216,6 +216,9 @@ func (a *app) converse(ctx context.Context, s *session.Session, f *serveFlags) e
 	}()
 	if f.http.addr != "" {
 		return a.serveHTTP(ctx, s, f)
+	}
+	if in, ok := a.stdin.(*os.File); ok && isTerminal(in) {
+		fmt.Fprintln(a.stderr, "rootsfs: waiting for an MCP host to speak on standard input, which is a terminal; see: rootsfs serve --help. Ctrl-C: the end")
 	}
 	t := s.NewTools(guard.Subject(s.Name()), f.tools())
 	defer t.Close()

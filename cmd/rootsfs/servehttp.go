@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/net/netutil"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
@@ -296,6 +297,9 @@ func (f *httpFlags) listen(ctx context.Context) (l net.Listener, at *url.URL, er
 		}
 	}
 	if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", f.addr); err != nil {
+		if errors.Is(err, unix.EADDRINUSE) {
+			err = fmt.Errorf("%w; choose another port, or :0 for any that is free", err)
+		}
 		return nil, nil, fmt.Errorf("--http: %w", err)
 	}
 	at.Host = l.Addr().String()

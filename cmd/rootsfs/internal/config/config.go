@@ -1,10 +1,13 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -169,6 +172,15 @@ func AnchorPath(session string) (string, error) {
 		return "", err
 	}
 	return filepath.Join(dir, "anchors", session+".anchor"), nil
+}
+
+// Unwritable adds to an error about a file in StateDir what to do, where it is that
+// this user, or nobody, may write there. Another error, or nil, it returns as it is.
+func Unwritable(err error) error {
+	if !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	return fmt.Errorf("%w; set XDG_STATE_HOME to a directory that you can write in", err)
 }
 
 func xdg(variable, fallback string) (string, error) {

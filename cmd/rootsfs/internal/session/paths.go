@@ -82,7 +82,7 @@ func (s *Session) openAudit() (*audit.Log, error) {
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the audit log cannot be opened: %w", err)
+		return nil, fmt.Errorf("the audit log cannot be opened: %w", config.Unwritable(err))
 	}
 	return l, nil
 }

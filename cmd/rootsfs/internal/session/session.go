@@ -72,6 +72,9 @@ type Options struct {
 	// now itself, and the kernel ends the mount with it. The kernel lets go of
 	// a mount that nobody holds some timer ticks later.
 	Leave bool
+	// Stopped is what goes on record as the reason when Run's stop is closed; "": a
+	// signal.
+	Stopped string
 	// AnchorLater makes Start return while the audit log, which has the records, is
 	// still being anchored for the first time. If it cannot be, the session ends,
 	// and Run says why.
@@ -341,7 +344,7 @@ func (s *Session) Run(stop <-chan struct{}) error {
 	select {
 	case <-stop:
 		s.log.Info("stopping: revoking every root, then unmounting")
-		s.end("stopped by a signal")
+		s.end(cmp.Or(s.opt.Stopped, "stopped by a signal"))
 	case <-s.ending:
 	case <-s.gone:
 		s.lost()
@@ -423,7 +426,11 @@ func (s *Session) end(why string) {
 		if s.endErr != nil {
 			verdict = guard.Failed
 		}
-		if err := s.reg.Note(names.OpUnmount, "", verdict, s.Point()+": "+why); err != nil {
+		detail := why
+		if point := s.Point(); point != "" {
+			detail = point + ": " + why
+		}
+		if err := s.reg.Note(names.OpUnmount, "", verdict, detail); err != nil {
 			s.log.Error("the unmount could not be recorded", "error", err)
 		}
 		s.hub.publish(control.Event{Time: time.Now(), Kind: "unmounted", Detail: why})
