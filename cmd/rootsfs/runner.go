@@ -37,6 +37,7 @@ type runner struct {
 	learned *learned
 	told    control.Confined // what status was told at the start
 	umask   int              // that we were started with
+	refused bool             // for want of the confinement that was asked for
 	// found are the roots that the command found, by their paths, and files those of
 	// them that are single files.
 	found  map[string]guard.Status
@@ -128,6 +129,10 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 	}
 	go func() { r.over <- r.s.Run(r.stop) }()
 	defer func() { err = errors.Join(err, r.end()) }()
+	if r.refused {
+		// It is refused whether that can be recorded or not.
+		_ = r.s.Registry().Note(names.OpRun, "", guard.Refused, "no confinement that was asked for can be had here")
+	}
 	if startErr != nil {
 		return exit, startErr
 	}
@@ -213,6 +218,10 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 		}
 		return noCommand(err)
 	}
+	if err := r.record(); err != nil {
+		r.later.begin()
+		return err
+	}
 	r.report(&box)
 	r.later.begin()
 	for _, dir := range r.plan.implicit {
@@ -225,8 +234,32 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 	return nil
 }
 
+// record puts on record how the command is confined. A command that cannot be on
+// record is ended.
+func (r *runner) record() error {
+	rep := r.proc.Report()
+	how := "confined by " + rep.Name
+	if rep.Level == sandbox.None {
+		how = "not confined"
+	}
+	for _, l := range rep.Layers {
+		if l.State == sandbox.NotAvailable {
+			how += ", without " + l.Name
+		}
+	}
+	err := r.s.Registry().Note(names.OpRun, "", guard.Allowed, fmt.Sprintf("%s, uid %d", how, rep.UID))
+	if err == nil {
+		return nil
+	}
+	_ = r.proc.Kill()
+	r.proc.Leave()
+	_, _ = r.proc.Wait() // what is left of it is of no interest
+	return fmt.Errorf("the command was ended: that it was started cannot be recorded: %w", err)
+}
+
 // refusal is what is said where the command cannot be confined as it is to be.
 func (r *runner) refusal(err error) error {
+	r.refused = true
 	what := "leave --level out for the strongest that there is"
 	if r.plan.box.Level == 0 {
 		what = "`rootsfs doctor` says what would help; --unconfined starts it without any confinement"

@@ -236,8 +236,8 @@ func TestRetryAfter_R055(t *testing.T) {
 }
 
 func TestOpNames(t *testing.T) {
-	if Ops != int(OpResume)+1 {
-		t.Errorf("Ops = %d, the last operation is %d", Ops, OpResume)
+	if Ops != int(OpRun)+1 {
+		t.Errorf("Ops = %d, the last operation is %d", Ops, OpRun)
 	}
 	seen := map[string]Op{}
 	for o := OpNone; o < opCount; o++ {
@@ -266,6 +266,7 @@ func TestOpNames(t *testing.T) {
 		OpSetlk: "setlk", OpWatch: "watch", OpReplace: "replace", OpClose: "close",
 		OpGrant: "grant", OpRevoke: "revoke", OpSet: "set", OpExpire: "expire", OpUnavailable: "unavailable",
 		OpMount: "mount", OpUnmount: "unmount", OpReload: "reload", OpPanic: "panic",
+		OpResume: "resume", OpRun: "run",
 		opCount: fmt.Sprintf("op(%d)", Ops), 255: "op(255)",
 	} {
 		if o.String() != want {

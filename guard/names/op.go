@@ -62,6 +62,8 @@ const (
 	OpAbuse
 	OpSuspend
 	OpResume
+	// A command that was started over the roots, or was not: in audit records only.
+	OpRun
 	opCount
 )
 
@@ -73,6 +75,7 @@ var opNames = [opCount]string{
 	"replace", "close",
 	"grant", "revoke", "set", "expire", "unavailable", "mount", "unmount", "reload", "panic",
 	"trash", "restore", "empty", "abuse", "suspend", "resume",
+	"run",
 }
 
 // Ops is the number of operations; a table with one row for each has this length.

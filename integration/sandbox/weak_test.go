@@ -127,6 +127,18 @@ func TestRefused(t *testing.T) {
 			if n := o.nothingLeft(); n < 4 {
 				t.Errorf("%d places of runs were looked for", n)
 			}
+			_, _, _ = o.weakRun(none[:1], nil)
+			var recorded []string
+			for line := range strings.Lines(o.owner("audit", "show", "--session", sessionName)) {
+				if f := strings.Fields(line); len(f) > 4 && f[3] == "run" {
+					recorded = append(recorded, f[2]+": "+strings.Trim(strings.Join(f[5:], " "), "()"))
+				}
+			}
+			refused := "refused: Other, control, no confinement that was asked for can be had here"
+			want := []string{refused, refused, refused, fmt.Sprintf("allowed: control, not confined, uid %d", w.uid), fmt.Sprintf("allowed: control, confined by landlock, uid %d", w.commandUID())}
+			if !slices.Equal(recorded, want) {
+				t.Errorf("on record are %q, want %q", recorded, want)
+			}
 		})
 	}
 }
