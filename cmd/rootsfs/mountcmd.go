@@ -134,6 +134,10 @@ func (a *app) mount(cmd *cobra.Command, f *mountFlags, point string) error {
 	if point == "" {
 		return usage(errors.New("the mountpoint is empty; write the path of an empty directory"))
 	}
+	point, err := inHome(point)
+	if err != nil {
+		return usage(fmt.Errorf("mountpoint %w", err))
+	}
 	if a.session != "" {
 		return a.mountOnce(cmd, f, point)
 	}
@@ -220,7 +224,10 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 // given.
 func (f *mountFlags) load(cmd *cobra.Command) (*config.Config, error) {
 	var conf *config.Config
-	path, err := f.config, error(nil)
+	path, err := inHome(f.config)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--config %w", err))
+	}
 	if path != "" {
 		if conf, err = config.Load(path); err != nil {
 			return nil, badConfig(path, err)

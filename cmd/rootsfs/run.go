@@ -182,7 +182,10 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 		p.box.Level = sandbox.None
 	}
 	if f.home != "" {
-		home, err := filepath.Abs(f.home)
+		home, err := inHome(f.home)
+		if err == nil {
+			home, err = filepath.Abs(home)
+		}
 		if err != nil {
 			return usage(fmt.Errorf("--home: %w", err))
 		}

@@ -236,6 +236,20 @@ func (g *grantFlags) all(specs []string, origin string) ([]guard.Grant, error) {
 	return append(out, single...), err
 }
 
+// inHome is a path with the ~ that the shell has left to us: in quotes, behind = as
+// in name=~/docs, or because a host started us by its configuration, without a shell.
+// Taken as it stands it would name, and make, a directory called ~.
+func inHome(path string) (string, error) {
+	if path != "~" && !strings.HasPrefix(path, "~/") {
+		return path, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("%s: HOME is not set: write the path in full", names.Quote(path))
+	}
+	return filepath.Join(home, path[1:]), nil
+}
+
 // specGrant finds the directory and the name a SPEC asks for.
 func specGrant(spec guard.Spec) (guard.Grant, error) {
 	dir, err := cwd()
@@ -248,13 +262,8 @@ func specGrant(spec guard.Spec) (guard.Grant, error) {
 			return guard.Grant{}, err
 		}
 	}
-	if path == "~" || strings.HasPrefix(path, "~/") {
-		// The shell leaves the ~ of name=~/docs to us.
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return guard.Grant{}, fmt.Errorf("root %s: HOME is not set: write the path in full", names.Quote(path))
-		}
-		path = filepath.Join(home, path[1:])
+	if path, err = inHome(path); err != nil {
+		return guard.Grant{}, fmt.Errorf("root %w", err)
 	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)

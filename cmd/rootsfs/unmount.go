@@ -63,6 +63,10 @@ func (a *app) unmount(ctx context.Context, where string) error {
 	if where == "" { // which would mean the working directory
 		return usage(errors.New("the mountpoint is empty; see what is mounted: rootsfs status"))
 	}
+	where, err := inHome(where)
+	if err != nil {
+		return usage(fmt.Errorf("mountpoint %w", err))
+	}
 	in, err := control.At(control.ResolvePoint(where))
 	if errors.Is(err, control.ErrNoSession) {
 		if in, err = control.Find(where); errors.Is(err, control.ErrNoSession) || where == "" {

@@ -196,7 +196,7 @@ func Find(which string) (Info, error) {
 		}
 	}
 	if len(all) == 0 {
-		return Info{}, fmt.Errorf("%w: %s (none is live)", ErrNoSession, names.Quote(which))
+		return Info{}, fmt.Errorf("%w: %s (none is live); start one: rootsfs mount --root PATH MOUNTPOINT", ErrNoSession, names.Quote(which))
 	}
 	return Info{}, fmt.Errorf("%w: %s; live are %s", ErrNoSession, names.Quote(which), listNames(all))
 }
