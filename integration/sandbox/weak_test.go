@@ -159,6 +159,10 @@ func TestHardLimits(t *testing.T) {
 			if stdout != "" || code != 5 || !strings.Contains(log, "the limit of processes of this user is 40 (ulimit -Hu)") {
 				t.Errorf("too few processes: exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
 			}
+			said, err := o.driver(order{Args: append([]string{"/usr/bin/prlimit", "--nproc=40:40"}, o.rootsfs("doctor")...)}).Output()
+			if !strings.Contains(string(said), "rootsfs run cannot confine a command: namespaces: the limit of processes of this user is 40") {
+				t.Errorf("doctor: %s, %v", said, err)
+			}
 		})
 	}
 }

@@ -16,7 +16,7 @@ func Probe(ctx context.Context) Report {
 		r := Reach{Level: level, Name: level.String()}
 		// Any directory stands in for the tree: nothing is started.
 		o := Options{Args: []string{"true"}, Tree: "/usr", Map: Flat, Level: level, probe: true}
-		err := o.check()
+		err := errors.Join(o.check(), checkProcesses())
 		if err == nil {
 			var p *Process
 			if p, err = start(ctx, &o, level); err == nil {
