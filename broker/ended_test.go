@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
@@ -31,6 +32,32 @@ func TestNothingBeginsAfterClose(t *testing.T) {
 	if n, dirs := l.b.hub.Counts(); n != 0 || dirs != 0 {
 		t.Errorf("%d watches, on %d directories", n, dirs)
 	}
+}
+
+// Whoever closes a session that is being closed already finds it closed, too: what
+// it held is free when Close returns.
+func TestCloseTwice(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadWrite, nil)
+	p, other := l.connect(""), l.connect("")
+	const begin = `{"path":"r/u","create":true,"upload":true,"content":"x"}`
+	var up wire.WriteResult
+	p.must("files/write", begin, &up)
+	p.s.mu.Lock()
+	u := p.s.uploads[up.UploadID]
+	p.s.mu.Unlock()
+	u.mu.Lock() // a chunk is being written
+	go p.s.Close()
+	for closing := false; !closing; time.Sleep(time.Millisecond) {
+		p.s.mu.Lock()
+		closing = p.s.closed
+		p.s.mu.Unlock()
+	}
+	time.AfterFunc(100*time.Millisecond, u.mu.Unlock)
+	p.s.Close()
+	other.must("files/write", begin, nil)
+	l.b.Close()
+	l.b.Session("late").Close() // one that never began
 }
 
 // However many come at once, no more uploads begin than the limit says.

@@ -26,6 +26,7 @@ type Session struct {
 	wg      sync.WaitGroup
 	workers workers
 	opening chan struct{} // an element for each path that is being opened, see maxOpening
+	ended   chan struct{} // closed when Close has done its work
 	stats   counters
 	roots   announcer
 	noted   *refusals // before the gate
@@ -55,7 +56,7 @@ func (b *Broker) Session(subject guard.Subject) *Session {
 	s := &Session{
 		b: b, subject: subject, started: time.Now(),
 		caller: guard.Caller{Subject: subject, Via: guard.ViaFiles, UID: b.cfg.UID, GID: b.cfg.GID},
-		limits: newLimiter(b.cfg.Limits), workers: newWorkers(), opening: make(chan struct{}, maxOpening),
+		limits: newLimiter(b.cfg.Limits), workers: newWorkers(), opening: make(chan struct{}, maxOpening), ended: make(chan struct{}),
 		inflight: map[string]*request{}, watches: map[string]*watching{}, uploads: map[string]*uploading{}, revoked: map[string]guard.Path{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -68,6 +69,7 @@ func (b *Broker) Session(subject guard.Subject) *Session {
 	if b.closed {
 		s.closed = true
 		s.cancel()
+		close(s.ended)
 		return s
 	}
 	b.sessions[s] = true
@@ -79,14 +81,16 @@ func (s *Session) Subject() guard.Subject { return s.subject }
 
 // Close ends the session: what is under way is cancelled, watches and uploads
 // are given up. It returns when nothing of it is left but frames that the peer
-// has not taken: who writes those waits until the connection is closed.
+// has not taken: who writes those waits until the connection is closed. So it does
+// for whoever comes while another closes it, as the end of a connection does.
 func (s *Session) Close() {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		s.wg.Wait()
+		<-s.ended
 		return
 	}
+	defer close(s.ended)
 	s.closed = true
 	s.peer = nil
 	undo := s.bound
