@@ -76,7 +76,10 @@ be opened.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := ""
 			if len(args) > 0 {
-				file = args[0]
+				var err error
+				if file, err = inHome(args[0]); err != nil {
+					return usage(err)
+				}
 			}
 			return a.configCheck(cmd.Context(), file, cmd.Flags().Changed("profile"), profile)
 		},

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -250,6 +251,23 @@ func inHome(path string) (string, error) {
 	return filepath.Join(home, path[1:]), nil
 }
 
+// capitalMode refuses a path that is not there and that would be one with a mode
+// behind it, were the mode in small letters.
+func capitalMode(path string) error {
+	i := strings.LastIndexByte(path, ':')
+	if i < 0 {
+		return nil
+	}
+	mode := strings.ToLower(path[i+1:])
+	if _, err := guard.ParseMode(mode); err != nil || mode == path[i+1:] {
+		return nil
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return usage(fmt.Errorf("root %s: a mode is written in small letters: %s", names.Quote(path), mode))
+}
+
 // specGrant finds the directory and the name a SPEC asks for.
 func specGrant(spec guard.Spec) (guard.Grant, error) {
 	dir, err := cwd()
@@ -267,6 +285,9 @@ func specGrant(spec guard.Spec) (guard.Grant, error) {
 	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
+	}
+	if err := capitalMode(path); err != nil {
+		return guard.Grant{}, err
 	}
 	g := guard.Grant{Root: spec.Name, Dir: filepath.Clean(path)}
 	if g.Root == "" {

@@ -35,7 +35,10 @@ func openHostFile(arg string) (*hostFile, error) {
 	if arg == "" {
 		return nil, usage(errors.New("the configuration file's path is empty"))
 	}
-	path, err := filepath.Abs(arg)
+	path, err := inHome(arg)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
 	if err != nil {
 		return nil, err
 	}
