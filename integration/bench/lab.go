@@ -156,19 +156,12 @@ func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 		return nil
 	}
 	l.rootsfs = l.path("rootsfs")
-	linked := l.rootsfs + ".linked"
-	build := exec.CommandContext(ctx, "go", "build", "-o", linked, "./cmd/rootsfs")
+	build := exec.CommandContext(ctx, "go", "build", "-o", l.rootsfs, "./cmd/rootsfs")
 	build.Dir, build.Env = module, append(os.Environ(), "CGO_ENABLED=0") // as make build does
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build ./cmd/rootsfs: %w\n%s", err, out)
 	}
-	// Copied, as whoever installs it does. What the linker has written page by page
-	// lies in single pages in memory, and starts a twentieth later (measured).
-	out, err := exec.CommandContext(ctx, "cp", "--remove-destination", linked, l.rootsfs).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("cp: %w: %s", err, out)
-	}
-	return os.Remove(linked)
+	return nil
 }
 
 // firstLines returns what a command says, on one line; an empty string if it

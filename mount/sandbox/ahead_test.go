@@ -46,7 +46,7 @@ func TestAhead(t *testing.T) {
 				o.Level = Namespaces
 			}
 			o.Dir, o.Args = DefaultFlatAt+"/d", []string{"sh", "-c", "cat f; echo $((3 + 4)) >&2; exit 9"}
-			ahead.Begin(c.kind, func() {})
+			ahead.Begin(c.kind)
 			begun := waiting(t)
 			p, err := Start(context.Background(), o)
 			if err != nil {
@@ -74,7 +74,7 @@ func TestAhead(t *testing.T) {
 // a second one is not begun while there is one.
 func TestAheadForgotten(t *testing.T) {
 	if os.Geteuid() != 0 {
-		ahead.Begin(ahead.Kind{}, func() {})
+		ahead.Begin(ahead.Kind{})
 		if ahead.Take(ahead.Kind{}) != nil {
 			t.Error("an ordinary user has one")
 		}
@@ -82,8 +82,8 @@ func TestAheadForgotten(t *testing.T) {
 	}
 	uid, gid := DefaultID()
 	for range 2 {
-		ahead.Begin(ahead.Kind{UID: uid, GID: gid}, func() {})
-		ahead.Begin(ahead.Kind{UID: uid, GID: gid}, func() {})
+		ahead.Begin(ahead.Kind{UID: uid, GID: gid})
+		ahead.Begin(ahead.Kind{UID: uid, GID: gid})
 		waiting(t)
 		ahead.Forget()
 		if left := living(); len(left) != 0 {

@@ -11,8 +11,6 @@ import (
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
-
-	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
 
 // The init builds what confines the command, confines itself by the same means,
@@ -33,9 +31,6 @@ type initProc struct {
 	settled bool
 }
 
-// initHeap is about what an init allocates, in bytes.
-const initHeap = 1 << 20
-
 // sparePids is what the init may use beyond the command's limit: the runtime
 // aborts when it cannot have a thread.
 const sparePids = 64
@@ -45,7 +40,6 @@ func runInit(stage string) {
 	// the mount namespace's root, the bounding set, and the parent of the
 	// command (whose death signal is tied to a thread).
 	runtime.LockOSThread()
-	ahead.Prefault(initHeap)
 	p := &initProc{spare: sparePids}
 	if stage == stageAhead {
 		p.identify()

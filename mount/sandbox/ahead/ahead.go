@@ -147,10 +147,8 @@ var (
 	begun chan *Init // nil: there is none; closed without one: it could not be started
 )
 
-// Begin starts an init, beside the caller, and calls then when it runs or cannot be
-// had: for what else can be done beside the caller, and is in less of a hurry. A
-// second init is not started.
-func Begin(k Kind, then func()) {
+// Begin starts an init, beside the caller. A second one is not started.
+func Begin(k Kind) {
 	mu.Lock()
 	defer mu.Unlock()
 	if begun != nil || os.Geteuid() != 0 {
@@ -168,7 +166,6 @@ func Begin(k Kind, then func()) {
 			found <- i
 		}
 		close(found)
-		then()
 		if i != nil {
 			i.State, _ = i.Process.Wait()
 			close(i.Dead)

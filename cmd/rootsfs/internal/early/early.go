@@ -9,8 +9,7 @@
 // `rootsfs run` has three (measured).
 //
 // For a `rootsfs run` of root's the init of its command is started at once, and
-// becomes ready while the rest of the program is initialised (package ahead), as does
-// the memory that a run needs.
+// becomes ready while the rest of the program is initialised (package ahead).
 //
 // # Not promised
 //

@@ -10,12 +10,9 @@ import (
 // too late; a test compares the two).
 const commandID = 65600
 
-// runHeap is about what a run allocates until its command has started, in bytes.
-const runHeap = 3 << 20
-
 func init() {
 	if k, ok := kindFor(os.Args); ok {
-		ahead.Begin(k, func() { ahead.Prefault(runHeap) })
+		ahead.Begin(k)
 	}
 }
 
