@@ -62,10 +62,10 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 			var s *site
 			if shared {
 				base := start(t, h.command("serve", "--root", root, "--name", "base"))
-				defer func() {
+				t.Cleanup(func() { // after the program below has ended, which http waits for
 					_ = base.in.Close()
 					must(t, base.cmd.Wait())
-				}()
+				})
 				s = h.http("--session", "base", "--ask")
 			} else {
 				s = h.http("--root", root, "--ask")
