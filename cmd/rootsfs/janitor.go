@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
@@ -175,8 +176,20 @@ func cleanAfter(ctx context.Context, dir string) error {
 		}
 	}
 	sandbox.ForgetMemory(p.group())
+	awaitParent(ctx)
 	_, err := control.List() // which removes what dead sessions left
 	return err
+}
+
+// awaitParent waits until the killed run has let go of all it had. Its session would
+// still pass for a live one before, and stay.
+func awaitParent(ctx context.Context) {
+	run := []unix.PollFd{{Fd: int32(janitor.Parent()), Events: unix.POLLIN}}
+	for run[0].Fd >= 0 && run[0].Revents == 0 && ctx.Err() == nil {
+		if _, err := unix.Poll(run, 100); err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
 }
 
 // gone reports whether nothing is left of the place.

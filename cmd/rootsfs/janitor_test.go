@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount"
@@ -111,5 +112,81 @@ func TestCleanAfter(t *testing.T) {
 				t.Errorf("%v; gone: %v", err, p.gone())
 			}
 		})
+	}
+}
+
+// The pipe of a killed run ends while the kernel still closes what else it had, its
+// session's lock too: the janitor waits for its end, or the session would pass for a
+// live one and stay. R070.
+func TestJanitorAwaitsTheEnd(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	base, err := control.EnsureRuntimeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, begun := filepath.Join(base, "victim"), filepath.Join(t.TempDir(), "begun")
+	program := filepath.Join(t.TempDir(), "rootsfs") // whose name says that it is to be rootsfs
+	if err := os.Symlink(exe, program); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(session, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p, err := makePrivate(guard.User{UID: 65600, GID: 65600})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.remove) // of a test that has failed
+	p.lock.Close()
+	pipe, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	// The shell is the run: it has the lock, and ends when the place has gone.
+	run := exec.Command("sh", "-c", `exec 9<"$1" 3<&0 0<&-; flock 9; "$0" `+janitor.Name+` "$2" <&3 3<&- 9<&- & exec 3<&-; echo >"$3"; while [ -e "$2" ]; do sleep 0.01; done; sleep 0.3`,
+		program, session, p.dir, begun)
+	run.Stdin, run.Stderr = pipe, os.Stderr
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pipe.Close()
+	await(t, "the shell", func() bool { _, err := os.Stat(begun); return err == nil })
+	await(t, "the janitor", func() bool { return len(janitorsOf(t, p.dir)) == 1 })
+	w.Close()
+	if err := run.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the end of the session", func() bool { _, err := os.Stat(session); return os.IsNotExist(err) })
+	await(t, "the janitor's end", func() bool { return len(janitorsOf(t, p.dir)) == 0 })
+}
+
+// janitorsOf are the processes that watch over a place and wait for their pipe, or
+// clean up.
+func janitorsOf(t *testing.T, dir string) (pids []string) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if b, err := os.ReadFile(f); err == nil && strings.Contains(string(b), "\x00"+janitor.Name+"\x00"+dir+"\x00") {
+			pids = append(pids, f)
+		}
+	}
+	return pids
+}
+
+// await waits for something; the bound only ends a test that has failed.
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s has not come", what)
+		}
 	}
 }

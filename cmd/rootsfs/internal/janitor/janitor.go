@@ -22,6 +22,7 @@ package janitor
 import (
 	"os"
 	"syscall"
+	"unsafe"
 )
 
 const (
@@ -31,8 +32,12 @@ const (
 	Done = "done\n"
 )
 
-// waited: the pipe has ended, and nobody said Done.
-var waited bool
+var (
+	// waited: the pipe has ended, and nobody said Done.
+	waited bool
+	// parent is a descriptor of the process that started this one; -1: none.
+	parent = -1
+)
 
 func init() {
 	if len(os.Args) == 3 && os.Args[1] == Name {
@@ -40,8 +45,36 @@ func init() {
 	}
 }
 
-// prSetDumpable is PR_SET_DUMPABLE of prctl(2).
-const prSetDumpable = 4
+const (
+	prSetDumpable = 4    // PR_SET_DUMPABLE of prctl(2)
+	sysPidfdOpen  = 434  // pidfd_open(2), the same number on every architecture
+	pollHup       = 0x10 // POLLHUP of poll(2)
+)
+
+// Parent is a descriptor of the process that started the janitor (pidfd_open(2)), by
+// which its end can be waited for; -1 if there is none. The pipe ends earlier: while
+// the kernel closes one descriptor of a killed process after the other, among them
+// those that are its locks.
+func Parent() int { return parent }
+
+// meet fills in parent.
+func meet() {
+	fd, _, errno := syscall.RawSyscall(sysPidfdOpen, uintptr(syscall.Getppid()), 0, 0)
+	if errno != 0 {
+		return // an older kernel, or it has ended
+	}
+	stdin := struct {
+		fd              int32
+		events, revents int16
+	}{}
+	var now syscall.Timespec
+	_, _, errno = syscall.RawSyscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&stdin)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+	if errno != 0 || stdin.revents&pollHup != 0 {
+		_ = syscall.Close(int(fd)) // it was not there any more, so this is another
+		return
+	}
+	parent = int(fd)
+}
 
 // Wait waits for the end of standard input and ends the process if Done came
 // before. In a janitor it has happened before main, and returns at once.
@@ -52,6 +85,7 @@ func Wait() {
 	// Not for the command it cleans up after to look into, or to take the pipe
 	// from. It can only fail on kernels that know no such attribute.
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetDumpable, 0, 0)
+	meet()
 	said := make([]byte, 0, len(Done))
 	for len(said) < cap(said) {
 		n, err := syscall.Read(0, said[len(said):cap(said)])
