@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -109,7 +110,8 @@ func startJanitor(p *private) (*watcher, error) {
 	cmd := &exec.Cmd{
 		Path: exe, Args: []string{"rootsfs", janitor.Name, p.dir}, Stdin: r,
 		// It waits, so one thread is enough, however many there could be.
-		Env: append(os.Environ(), "GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"),
+		Env: append(os.Environ(), "GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0",
+			janitor.OfVar+"="+strconv.Itoa(os.Getpid())),
 		// Neither the terminal's signals nor those for our group are for it.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, Dir: "/",
 	}

@@ -148,7 +148,7 @@ func TestJanitorAwaitsTheEnd(t *testing.T) {
 	}
 	defer w.Close()
 	// The shell is the run: it has the lock, and ends when the place has gone.
-	run := exec.Command("sh", "-c", `exec 9<"$1" 3<&0 0<&-; flock 9; "$0" `+janitor.Name+` "$2" <&3 3<&- 9<&- & exec 3<&-; echo >"$3"; while [ -e "$2" ]; do sleep 0.01; done; sleep 0.3`,
+	run := exec.Command("sh", "-c", `exec 9<"$1" 3<&0 0<&-; flock 9; `+janitor.OfVar+`=$$ "$0" `+janitor.Name+` "$2" <&3 3<&- 9<&- & exec 3<&-; echo >"$3"; while [ -e "$2" ]; do sleep 0.01; done; sleep 0.3`,
 		program, session, p.dir, begun)
 	run.Stdin, run.Stderr = pipe, os.Stderr
 	if err := run.Start(); err != nil {

@@ -21,13 +21,15 @@ package janitor
 
 import (
 	"os"
+	"strconv"
 	"syscall"
-	"unsafe"
 )
 
 const (
 	// Name is the command's name.
 	Name = "janitor"
+	// OfVar is the variable that tells it the pid of who has started it.
+	OfVar = "ROOTSFS_JANITOR_OF"
 	// Done is what the janitor is told when there is nothing to clean up.
 	Done = "done\n"
 )
@@ -46,9 +48,8 @@ func init() {
 }
 
 const (
-	prSetDumpable = 4    // PR_SET_DUMPABLE of prctl(2)
-	sysPidfdOpen  = 434  // pidfd_open(2), the same number on every architecture
-	pollHup       = 0x10 // POLLHUP of poll(2)
+	prSetDumpable = 4   // PR_SET_DUMPABLE of prctl(2)
+	sysPidfdOpen  = 434 // pidfd_open(2), the same number on every architecture
 )
 
 // Parent is a descriptor of the process that started the janitor (pidfd_open(2)), by
@@ -57,20 +58,16 @@ const (
 // those that are its locks.
 func Parent() int { return parent }
 
-// meet fills in parent.
+// meet fills in parent. One that is not this process's parent any more has ended,
+// and with it its descriptors.
 func meet() {
-	fd, _, errno := syscall.RawSyscall(sysPidfdOpen, uintptr(syscall.Getppid()), 0, 0)
+	pid := syscall.Getppid()
+	fd, _, errno := syscall.RawSyscall(sysPidfdOpen, uintptr(pid), 0, 0)
 	if errno != 0 {
 		return // an older kernel, or it has ended
 	}
-	stdin := struct {
-		fd              int32
-		events, revents int16
-	}{}
-	var now syscall.Timespec
-	_, _, errno = syscall.RawSyscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&stdin)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
-	if errno != 0 || stdin.revents&pollHup != 0 {
-		_ = syscall.Close(int(fd)) // it was not there any more, so this is another
+	if of, _ := syscall.Getenv(OfVar); of != strconv.Itoa(pid) || syscall.Getppid() != pid {
+		_ = syscall.Close(int(fd))
 		return
 	}
 	parent = int(fd)
