@@ -124,14 +124,11 @@ func (g *Registry) lookAgain(ctx context.Context, r *root) {
 // end is the one way a root ends.
 func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 	start := time.Now()
-	// The ending completes even if the asker goes away: half a revocation
-	// would be none.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
-	defer cancel()
-	if err := r.lock(ctx); err != nil {
-		return Ended{Root: r.name}, fmt.Errorf("root %s is being changed: %w", r.name, err)
+	ctx, letGo, err := g.hold(ctx, r)
+	if err != nil {
+		return Ended{Root: r.name}, err
 	}
-	defer r.unlock()
+	defer letGo()
 	if State(r.state.Load()) != Live {
 		return g.endAgain(r, to)
 	}
@@ -143,7 +140,7 @@ func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 	outers := g.outersOf(r)
 	g.flush(ctx, change, r)
 	for _, o := range outers {
-		g.flush(ctx, Change{Root: o.name, Epoch: o.epoch, Kind: ChangeNarrowed}, o)
+		g.flush(ctx, o.narrowing(), o)
 	}
 
 	for _, o := range g.shut(r, to) {

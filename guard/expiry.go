@@ -74,12 +74,11 @@ func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) 
 	if !expires.IsZero() && !expires.After(now) {
 		return refuse(names.Invalid, "the new end of root %s is in the past", names.Quote(string(name)))
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
-	defer cancel()
-	if err := r.lock(ctx); err != nil {
-		return fmt.Errorf("root %s is being changed: %w", name, err)
+	ctx, letGo, err := g.hold(ctx, r)
+	if err != nil {
+		return err
 	}
-	defer r.unlock()
+	defer letGo()
 	if State(r.state.Load()) != Live {
 		return r.gone()
 	}

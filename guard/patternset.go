@@ -27,12 +27,11 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
-	defer cancel()
-	if err := r.lock(ctx); err != nil {
-		return fmt.Errorf("root %s is being changed: %w", name, err)
+	ctx, letGo, err := g.hold(ctx, r)
+	if err != nil {
+		return err
 	}
-	defer r.unlock()
+	defer letGo()
 	if State(r.state.Load()) != Live {
 		return r.gone()
 	}
@@ -42,38 +41,24 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 	if err := g.objection(old, next); err != nil {
 		return err
 	}
-	root, _ := names.NewPath(r.name, "")
-	rec := Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpSet, Path: root,
+	top, _ := names.NewPath(r.name, "")
+	rec := Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpSet, Path: top,
 		Rights: next.Rights, Verdict: Allowed, Detail: "patterns: " + p.Summary() + lifted(&p)}
 	// Any change may widen: it is on record before it holds.
 	if err := g.record(rec); err != nil {
 		return err
 	}
-	err = g.repattern(ctx, r, next)
+	err = g.narrow(ctx, r, func(outers []*root) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		r.policy.Store(&next)
+		for _, o := range append(outers, r) {
+			f := o.fences.Load()
+			o.fences.Store(&fences{gen: f.gen + 1, list: f.list, peers: f.peers})
+		}
+	})
 	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: rec.Detail})
 	return err
-}
-
-// repattern puts patterns in force; the caller holds changing.
-func (g *Registry) repattern(ctx context.Context, r *root, next Policy) error {
-	c := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeNarrowed}
-	outers := g.outersOf(r)
-	g.flush(ctx, c, r)
-	for _, o := range outers {
-		g.flush(ctx, Change{Root: o.name, Epoch: o.epoch, Kind: ChangeNarrowed}, o)
-	}
-	g.mu.Lock()
-	r.policy.Store(&next)
-	for _, o := range append(outers, r) {
-		f := o.fences.Load()
-		o.fences.Store(&fences{gen: f.gen + 1, list: f.list, peers: f.peers})
-	}
-	g.mu.Unlock()
-	errs := []error{r.drain(ctx), g.tell(ctx, c)}
-	for _, o := range outers {
-		errs = append(errs, g.narrowed(ctx, o))
-	}
-	return errors.Join(errs...)
 }
 
 // Current reports whether the patterns are still those the operation was admitted

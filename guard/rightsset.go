@@ -25,12 +25,11 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 	if err := rules.with(&r.grant).Check(r.grant.Resolved, rights); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
-	defer cancel()
-	if err := r.lock(ctx); err != nil {
-		return fmt.Errorf("root %s is being changed: %w", name, err)
+	ctx, letGo, err := g.hold(ctx, r)
+	if err != nil {
+		return err
 	}
-	defer r.unlock()
+	defer letGo()
 	if State(r.state.Load()) != Live {
 		return r.gone()
 	}
@@ -64,33 +63,42 @@ func (g *Registry) set(ctx context.Context, r *root, rights Rights) error {
 		g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
 		return g.tell(ctx, c)
 	}
-	outers := g.outersOf(r)
-	g.flush(ctx, c, r)
-	for _, o := range outers {
-		g.flush(ctx, Change{Root: o.name, Epoch: o.epoch, Kind: ChangeNarrowed}, o)
-	}
-	r.policy.Store(&next)
-	err := errors.Join(r.drain(ctx), g.tell(ctx, c))
-	for _, o := range outers {
-		err = errors.Join(err, g.narrowed(ctx, o))
-	}
+	err := g.narrow(ctx, r, func([]*root) { r.policy.Store(&next) })
 	err = errors.Join(err, g.record(rec))
 	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
 	return err
 }
 
+// narrow puts in force, by put, what may forbid more than before. What it forbids is
+// dead then, through the live roots around r, too, which put is told. The caller holds r.
+func (g *Registry) narrow(ctx context.Context, r *root, put func(outers []*root)) error {
+	c, outers := r.narrowing(), g.outersOf(r)
+	g.flush(ctx, c, r)
+	for _, o := range outers {
+		g.flush(ctx, o.narrowing(), o)
+	}
+	put(outers)
+	errs := []error{r.drain(ctx), g.tell(ctx, c)}
+	for _, o := range outers {
+		errs = append(errs, g.narrowed(ctx, o))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *root) narrowing() Change {
+	return Change{Root: r.name, Epoch: r.epoch, Kind: ChangeNarrowed}
+}
+
 // narrowed makes views judge a root anew after its fences changed.
 func (g *Registry) narrowed(ctx context.Context, r *root) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
-	defer cancel()
-	c := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeNarrowed}
-	if err := r.lock(ctx); err != nil {
-		return fmt.Errorf("root %s is being changed: %w", r.name, err)
+	ctx, letGo, err := g.hold(ctx, r)
+	if err != nil {
+		return err
 	}
-	defer r.unlock()
+	defer letGo()
 	if State(r.state.Load()) != Live {
 		return nil
 	}
-	g.flush(ctx, c, r)
-	return errors.Join(r.drain(ctx), g.tell(ctx, c))
+	g.flush(ctx, r.narrowing(), r)
+	return errors.Join(r.drain(ctx), g.tell(ctx, r.narrowing()))
 }

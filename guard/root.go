@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -204,17 +205,19 @@ func (r *root) closeWhenUnused() {
 	_ = r.src.Close() // an O_PATH descriptor: nothing to lose
 }
 
-// lock takes the right to change the root.
-func (r *root) lock(ctx context.Context) error {
+// hold takes the right to change a root, until the caller lets go of it. What is
+// begun with the context it returns is finished even if the asker goes away (half a
+// revocation would be none), but waits for nobody beyond Config.Deadline.
+func (g *Registry) hold(ctx context.Context, r *root) (_ context.Context, letGo func(), _ error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
 	select {
 	case r.changing <- struct{}{}:
-		return nil
+		return ctx, func() { <-r.changing; cancel() }, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		cancel()
+		return nil, nil, fmt.Errorf("root %s is being changed: %w", r.name, ctx.Err())
 	}
 }
-
-func (r *root) unlock() { <-r.changing }
 
 // gone is the error for an operation on a root that is not live.
 func (r *root) gone() *Error {
