@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -82,11 +81,11 @@ func (b *beginning) release() error {
 // locate fills in what depends on the session's mount, and makes the kept home:
 // not earlier, because the session may refuse it.
 func (r *runner) locate(box *sandbox.Options) error {
-	box.Tree, r.found, r.files = r.s.Point(), map[string]guard.Status{}, map[string]fileID{}
+	box.Tree, r.found = r.s.Point(), map[string]boundRoot{}
 	for _, st := range r.s.Registry().Roots() {
 		if at := st.Grant.Resolved; box.Map == sandbox.Same {
 			box.Roots = append(box.Roots, at)
-			r.found[at], r.files[at] = st, fileNow(st)
+			r.found[at] = itself(st)
 		}
 	}
 	if box.Dir == "" {

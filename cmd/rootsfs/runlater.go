@@ -46,6 +46,11 @@ type boundRoot struct {
 	file  fileID // of a single file
 }
 
+// itself is a root that is bound itself, as it is now.
+func itself(st guard.Status) boundRoot {
+	return boundRoot{name: st.Grant.Root, epoch: st.Epoch, spare: -1, file: fileNow(st)}
+}
+
 // fileID tells a file from one that has taken its name.
 type fileID struct {
 	dev, ino uint64
@@ -76,8 +81,7 @@ func newLaterRoots(r *runner) *laterRoots {
 func (l *laterRoots) begin() {
 	if l.can = l.r.proc != nil && l.r.proc.CanBind(); l.can {
 		for _, at := range l.r.proc.Single() {
-			was := l.r.found[at]
-			l.bound[at] = boundRoot{name: was.Grant.Root, epoch: was.Epoch, spare: -1, file: l.r.files[at]}
+			l.bound[at] = l.r.found[at]
 		}
 	}
 	close(l.ready)
@@ -191,7 +195,7 @@ func (l *laterRoots) wanted() map[string]guard.Status {
 
 // bind binds one.
 func (l *laterRoots) bind(at string, st guard.Status) error {
-	b := boundRoot{name: st.Grant.Root, epoch: st.Epoch, spare: -1, file: fileNow(st)}
+	b := itself(st)
 	from := strings.TrimPrefix(at, "/")
 	if !st.FileRoot {
 		if b.spare = slices.Index(l.spare[:], ""); b.spare < 0 {

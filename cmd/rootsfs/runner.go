@@ -35,16 +35,13 @@ type runner struct {
 	proc    *sandbox.Process
 	later   *laterRoots
 	learned *learned
-	told    control.Confined // what status was told at the start
-	umask   int              // that we were started with
-	refused bool             // for want of the confinement that was asked for
-	// found are the roots that the command found, by their paths, and files those of
-	// them that are single files.
-	found  map[string]guard.Status
-	files  map[string]fileID
-	stop   chan struct{} // closed to end the session, by finish
-	finish func()
-	over   chan error // what the session ended with
+	told    control.Confined     // what status was told at the start
+	umask   int                  // that we were started with
+	refused bool                 // for want of the confinement that was asked for
+	found   map[string]boundRoot // the roots that the command found, by their paths
+	stop    chan struct{}        // closed to end the session, by finish
+	finish  func()
+	over    chan error // what the session ended with
 	// asked is closed when a signal has asked the command to end, insisted with
 	// another one, a second later or more.
 	asked, insisted chan struct{}
