@@ -320,9 +320,9 @@ func (b *builder) tree() error {
 	return nil
 }
 
-// glance reads a directory of the tree, by its path from at. Its server then tells the kernel of all
-// that is there at once (READDIRPLUS), where each look-up would wait for it, a
-// dozen times. If it cannot be read, they do.
+// glance reads a directory of the tree, by its path from at. Its server then tells
+// the kernel of all that is there at once (READDIRPLUS), where each look-up would wait
+// for it, a dozen times. If it cannot be read, they do.
 func glance(at int, dir string) {
 	fd, err := unix.Openat(at, dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

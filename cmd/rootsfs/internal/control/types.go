@@ -79,9 +79,9 @@ type Status struct {
 	// host nobody reports, so that the kernel keeps what it knows for one
 	// second only.
 	Unwatched []string `json:"unwatched,omitempty"`
-	// Watches counts directories whose changes are reported, in all mounts of
-	// the session, WatchesRefused the times a watch could not be had (fs.inotify.max_user_watches); those
-	// directories have one-second timeouts too.
+	// Watches counts directories whose changes are reported, in all mounts of the
+	// session, WatchesRefused the times a watch could not be had
+	// (fs.inotify.max_user_watches); those directories have one-second timeouts too.
 	Watches        int64 `json:"watched_directories"`
 	WatchesRefused int64 `json:"watches_refused"`
 	// Stuck counts the directories that a program keeps the kernel from taking
