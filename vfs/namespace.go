@@ -2,14 +2,12 @@ package vfs
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
@@ -94,78 +92,6 @@ func (t *Tree) Mknod(ctx context.Context, c guard.Caller, dir At, name string, m
 		}
 		return beneath.Mknod(d, name, mode&unix.S_IFMT|umasked(c, d, safeMode(l, mode&07777)), dev, owner(c))
 	})
-}
-
-// Symlink makes a symbolic link; its target is text, judged when it is read.
-func (t *Tree) Symlink(ctx context.Context, c guard.Caller, target string, dir At, name string) (Info, error) {
-	return t.make(ctx, c, names.OpSymlink, dir, name, func(_ *guard.Lease, d beneath.Dir) (Info, error) {
-		return beneath.Symlink(target, d, name, owner(c))
-	})
-}
-
-// Link gives a file another name. f is an open file for it, or nil; a file
-// without a name (O_TMPFILE) can only be linked through f.
-func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At, name string) (Info, error) {
-	p, err := t.child(names.OpLink, dir, name)
-	if err != nil {
-		return Info{}, err
-	}
-	req := guard.Request{Caller: c, Op: names.OpLink, Path: p, Epoch: dir.Epoch, Path2: old.Path, Names: 1}
-	if f != nil {
-		if err := f.fresh(ctx, c); err != nil {
-			return Info{}, err
-		}
-		req.Held2 = f.hold.Load()
-	}
-	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
-		unlock, err := l.Making(ctx)
-		if err != nil {
-			return Info{}, 0, err
-		}
-		defer unlock()
-		d, err := parentAt(l, dir, name)
-		if err != nil {
-			return Info{}, 0, err
-		}
-		defer d.Close()
-		if f != nil {
-			if req.Held2.Domain() != d.Domain {
-				return Info{}, 0, unix.EXDEV
-			}
-			fd, err := f.enter()
-			if err != nil {
-				return Info{}, 0, err
-			}
-			defer f.leave()
-			info, err := linked(l, fd, d, dir, name, owner(c))
-			return info, 0, err
-		}
-		src, info, err := nodeFor(l, old, guard.ToChange)
-		if err != nil {
-			return Info{}, 0, err
-		}
-		defer src.Close()
-		if info.Type() == unix.S_IFLNK {
-			err = l.JudgeAs(guard.ToMake, d.Rel(dir.Path.Rel()), name, pattern.Link)
-		}
-		if err != nil {
-			return Info{}, 0, err
-		}
-		if src.Domain != d.Domain {
-			return Info{}, 0, unix.EXDEV
-		}
-		info, err = linked(l, src.FD, d, dir, name, owner(c))
-		return info, 0, err
-	})
-}
-
-// linked makes a second name of an open file.
-func linked(l *guard.Lease, fd int, d beneath.Dir, dir At, name string, who beneath.Owner) (Info, error) {
-	info, err := beneath.Link(fd, d, name, who)
-	if err == nil {
-		l.NamedAnew(d.Rel(dir.Path.Rel()), name)
-	}
-	return info, err
 }
 
 // Unlink removes a file's name. A file that is itself a root is busy.
@@ -335,86 +261,4 @@ func (t *Tree) rename(m *move, oldDir, newDir At, flags uint32) error {
 	}
 	m.moved()
 	return nil
-}
-
-// Readlink returns a link's target; f is a reference to the link if it has no
-// name any more, else nil. A target that leaves the root, or could, is refused:
-// the kernel would walk it in the caller's namespace, outside.
-func (t *Tree) Readlink(ctx context.Context, c guard.Caller, at At, f *File) (string, error) {
-	req := at.request(c, names.OpReadlink, at.Path)
-	var target string
-	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, info Info) (Info, error) {
-		if info.Type() != unix.S_IFLNK {
-			return Info{}, unix.EINVAL
-		}
-		text, err := beneath.Readlink(fd)
-		if err == nil && !l.PosixFull() {
-			dir, _ := at.Path.Split()
-			if info.Nlink > 1 {
-				// The link has other names, and the kernel may be walking
-				// from one that lies less deep: judged from the top.
-				dir = guard.Path{Root: at.Path.Root}
-			}
-			err = staysInside(l, dir, text)
-		}
-		target = text
-		return Info{}, err
-	})
-	if err != nil {
-		return "", err
-	}
-	return target, nil
-}
-
-// staysInside judges a link's target by its text. Leading ".." elements climb
-// real directories, so counting them is exact. A later ".." undoes a name,
-// which is exact too as long as that name is a directory and not a link to a
-// shallower place; so those names are looked at.
-func staysInside(l *guard.Lease, dir guard.Path, target string) error {
-	leaves := &guard.Error{Kind: names.Escaped}
-	if strings.HasPrefix(target, "/") {
-		return leaves
-	}
-	var at []string
-	if !dir.IsRoot() {
-		at = strings.Split(dir.Rel(), "/")
-	}
-	elems := strings.Split(target, "/")
-	climbsLater := false
-	for i, named := 0, false; i < len(elems); i++ {
-		switch elems[i] {
-		case "", ".":
-		case "..":
-			climbsLater = climbsLater || named
-		default:
-			named = true
-		}
-	}
-	for i, e := range elems {
-		switch e {
-		case "", ".":
-			continue
-		case "..":
-			if len(at) == 0 {
-				return leaves
-			}
-			at = at[:len(at)-1]
-			continue
-		}
-		at = append(at, e)
-		if climbsLater && i < len(elems)-1 && isLink(l, strings.Join(at, "/")) {
-			return leaves
-		}
-	}
-	return nil
-}
-
-// isLink reports whether rel is, or passes through, a symbolic link.
-func isLink(l *guard.Lease, rel string) bool {
-	d, err := beneath.OpenDir(l, rel)
-	if err != nil {
-		return err != unix.ENOENT //nolint:errorlint // bare errno
-	}
-	d.Close()
-	return false
 }

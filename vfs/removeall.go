@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -44,111 +43,6 @@ type Partial struct {
 func (p *Partial) Error() string {
 	return fmt.Sprintf("%d names were removed, then %s: %s",
 		p.Removed, names.Escape(p.At.String()), (&guard.Error{Kind: p.Kind}).Text())
-}
-
-// RemoveHow says how RemovePath removes.
-type RemoveHow struct {
-	Recursive bool
-	ETag      string // the path itself must be in this state; "": any
-	// Progress, unless nil, is told how many names a recursive removal has removed
-	// so far, one call at a time, and not after RemovePath has returned.
-	Progress func(removed int64)
-}
-
-// RemovePath removes a file, a link (never what it leads to) or a directory;
-// one that is not empty only if Recursive is set. Roots are not removed, nor
-// directories that hold one; nor files that somebody holds locked (Locked).
-//
-// A recursive removal judges each name, follows no link, enters no other file
-// system, and can be cancelled. It stops at the first name that cannot be
-// removed, with a *Partial as the error's cause. What is hidden is left alone,
-// and then the directory that holds it is not empty. A directory that somebody
-// moves out of the root meanwhile is left as soon as that is noticed: before the
-// next reading of names, or in very deep places one of the next.
-func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, how RemoveHow) error {
-	tell, mute := telling(how.Progress)
-	defer mute()
-	how.Progress = tell
-	req := guard.Request{Caller: c, Op: names.OpUnlink, Path: p}
-	if how.Recursive {
-		req.Op = names.OpRmdir
-	}
-	_, err := do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
-		none, err := followed(ctx, l, p, false, func(q guard.Path) (struct{}, error) {
-			return struct{}{}, t.removePath(ctx, l, q, how)
-		})
-		return none, 0, err
-	})
-	return err
-}
-
-func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how RemoveHow) error {
-	if q.IsRoot() {
-		return isRoot()
-	}
-	d, base, err := beneath.Parent(l, q)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	key, err := keyOf(d, base)
-	if err != nil {
-		return err
-	}
-	unlock, err := t.locks.lock(ctx, l, key)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := movable(l, d, base); err != nil {
-		return err
-	}
-	info, err := inState(d, base, how.ETag)
-	if err != nil {
-		return err
-	}
-	b, err := t.bin(ctx, l)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	switch {
-	case !info.IsDir():
-		dir, _ := q.Split()
-		err = whileUnlocked(d, base, &info, func() error { return b.unlink(d, base, relIn(d, dir, base)) })
-	case !how.Recursive:
-		err = beneath.Rmdir(d, base)
-	default:
-		return t.removeAll(ctx, l, q, d, base, b, how.Progress)
-	}
-	if err == nil {
-		l.RemovedName(q.Rel())
-	}
-	return err
-}
-
-// removeAll removes a directory with all that is in it.
-func (t *Tree) removeAll(ctx context.Context, l *guard.Lease, q guard.Path, d beneath.Dir, base string, b *bin, tell func(int64)) error {
-	if err := t.holdsRoots(l, q); err != nil {
-		return err
-	}
-	r := remover{ctx: ctx, l: l, root: q.Root, rel: []byte(q.Rel()), buf: make([]byte, removeBuf), bin: b, tell: tell}
-	return r.run(d, base)
-}
-
-// holdsRoots refuses a directory that other roots lie in, before any of it is
-// gone.
-func (t *Tree) holdsRoots(l *guard.Lease, q guard.Path) error {
-	st, ok := t.reg.Lookup(q.Root)
-	if !ok || !l.Fenced() {
-		return nil
-	}
-	for _, rel := range st.Nested {
-		if strings.HasPrefix(rel, q.Rel()+"/") {
-			return &guard.Error{Kind: names.Permission, Err: errors.New("the directory holds another root")}
-		}
-	}
-	return nil
 }
 
 // remover is one recursive removal, depth first.

@@ -1,0 +1,251 @@
+package vfs
+
+import (
+	"bytes"
+	"context"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// WriteHow says where and on what condition WriteRange writes.
+type WriteHow struct {
+	Off        int64 // ignored with Append
+	Append     bool  // at the end, wherever that is; takes the right to append only
+	Truncate   bool  // the file ends after what was written
+	Create     bool  // make the file if it is not there
+	CreateOnly bool  // make it; if it is there, refuse
+	ETag       string
+	Mode       uint32 // of a new file
+	// RespectLocks is that of IfMatch; the lock of flock(2) is held while
+	// writing.
+	RespectLocks bool
+	// Room, unless nil, is asked with the size that the file has to have for
+	// the data, which of an append only the file tells; an error of it refuses
+	// the write.
+	Room func(size int64) error
+}
+
+// access is as that of IfMatch.
+func (h *WriteHow) access() guard.Access {
+	if h.Create && h.ETag == "" {
+		return guard.ToMake
+	}
+	return guard.ToChange
+}
+
+func (h *WriteHow) request(c guard.Caller, p guard.Path, n int) guard.Request {
+	// OpReplace, for the record: one with the bytes written. It takes Write
+	// or Create, which a root for appending only has not.
+	req := guard.Request{Caller: c, Op: names.OpReplace, Path: p, Need: guard.Write, Bytes: int64(n), Size: h.Off + int64(n)}
+	if h.Create {
+		req.Need = 0 // to make a file takes Create; existing looks at the rest
+	}
+	if h.Append {
+		req.Op, req.Need, req.Size = names.OpWrite, guard.Append, 0
+	}
+	if h.Create {
+		req.Names = 1
+	}
+	if h.CreateOnly {
+		req.Need |= guard.Create
+	}
+	return req
+}
+
+type written struct {
+	path  guard.Path // without links
+	info  Info
+	quiet bool // the gate leaves no record
+	hold  *guard.Hold
+}
+
+// WriteRange writes data into a file in place, excluding Replace, uploads and
+// other calls of its kind on the same name; what readers see meanwhile is for
+// the source's kernel to say. It returns how many bytes were written, also when
+// it fails midway (a full disk), and the file's attributes afterwards.
+func (t *Tree) WriteRange(ctx context.Context, c guard.Caller, p guard.Path, data []byte, how WriteHow) (int, Info, error) {
+	if how.Off < 0 && !how.Append || how.Off+int64(len(data)) < how.Off {
+		return 0, Info{}, &guard.Error{Op: names.OpWrite, Path: p, Kind: names.Invalid, Err: unix.EINVAL}
+	}
+	how.Create = how.Create || how.CreateOnly
+	req := how.request(c, p, len(data))
+	var wrote atomic.Int64 // also of a failure, which has no result
+	w, err := do(ctx, t, req, nil, func(l *guard.Lease) (written, int64, error) {
+		src := data
+		if l.Remote() {
+			src = bytes.Clone(data)
+		}
+		w, err := followed(ctx, l, p, true, func(q guard.Path) (written, error) {
+			o := overwriting{t: t, ctx: ctx, l: l, c: c, how: how, path: q, wrote: &wrote}
+			w, err := o.run(src)
+			w.path = q
+			return w, err
+		})
+		w.hold = l.Hold()
+		return w, wrote.Load(), err
+	})
+	n := wrote.Load()
+	if err == nil && (w.quiet || req.Op == names.OpWrite) {
+		t.recordWrite(w.hold, c, p, w.path, n)
+	}
+	return int(n), w.info, err
+}
+
+// overwriting is one run of WriteRange.
+type overwriting struct {
+	t     *Tree
+	ctx   context.Context
+	l     *guard.Lease
+	c     guard.Caller
+	how   WriteHow
+	path  guard.Path
+	wrote *atomic.Int64
+}
+
+func (o *overwriting) run(data []byte) (written, error) {
+	release, err := o.l.Making(o.ctx)
+	if err != nil {
+		return written{}, err
+	}
+	defer release()
+	d, base, err := beneath.ParentFor(o.l, o.path, o.how.access())
+	if err != nil {
+		return written{}, err
+	}
+	defer d.Close()
+	key, err := keyOf(d, base)
+	if err != nil {
+		return written{}, err
+	}
+	unlock, err := o.t.locks.lock(o.ctx, o.l, key)
+	if err != nil {
+		return written{}, err
+	}
+	defer unlock()
+	fd, made, err := o.open(d, base)
+	if err != nil {
+		return written{}, err
+	}
+	defer beneath.Close(fd)
+	id, since, err := o.t.writers.begin(o.ctx, o.l, fd)
+	if err != nil {
+		return written{}, err
+	}
+	defer o.t.writers.end(id)
+	err = o.write(fd, data)
+	o.t.grew(o.l, fd, id)
+	if err != nil && made && o.wrote.Load() == 0 && o.t.writers.alone(id, since) {
+		takeBack(d, base, id)
+	}
+	if err != nil {
+		return written{}, err
+	}
+	quiet := !made && o.how.Create // what reserved no name has nothing to give back
+	if quiet {
+		o.l.NotMade()
+	}
+	info, err := beneath.Stat(fd)
+	info.Writing = !o.t.writers.alone(id, since) // others may have written before the times were read
+	if err == nil && made {
+		dir, _ := o.path.Split()
+		o.l.Made(info.ID())
+		o.l.MadeName(d.Rel(dir.Rel()), base, info.ID(), false)
+	}
+	return written{info: info, quiet: quiet}, err
+}
+
+// takeBack removes a file that was made for what then was not written, unless
+// another has its name by now, or somebody else has written to it.
+func takeBack(d beneath.Dir, base string, made guard.Identity) {
+	if now, err := beneath.StatIn(d, base); err == nil && now.ID() == made && now.Size == 0 {
+		_ = beneath.Unlink(d, base)
+	}
+}
+
+// open opens the file to be written, or makes it.
+func (o *overwriting) open(d beneath.Dir, base string) (fd int, made bool, err error) {
+	for range maxExchanges {
+		fd, err = o.existing(d, base)
+		if err != unix.ENOENT || !o.how.Create { //nolint:errorlint // bare errno
+			return fd, false, err
+		}
+		if o.how.ETag != "" {
+			return -1, false, unix.ENOENT
+		}
+		if o.l.Narrowest()&guard.Create == 0 {
+			return -1, false, o.l.Denied(guard.Create)
+		}
+		mode := umasked(o.c, d, safeMode(o.l, o.how.Mode&0o777))
+		fd, _, err = beneath.CreateFile(d, base, unix.O_WRONLY, mode, owner(o.c))
+		if err != unix.EEXIST || o.how.CreateOnly { //nolint:errorlint // bare errno
+			return fd, true, err
+		}
+		// Made by somebody else between the two calls.
+	}
+	return -1, false, &guard.Error{Kind: names.Conflict}
+}
+
+func (o *overwriting) existing(d beneath.Dir, base string) (int, error) {
+	info, err := beneath.StatIn(d, base)
+	if err != nil {
+		return -1, err
+	}
+	if o.how.CreateOnly {
+		return -1, unix.EEXIST
+	}
+	if err := visible(o.l, &info); err != nil {
+		return -1, err
+	}
+	if o.l.Narrowest()&guard.Write == 0 && !o.how.Append {
+		return -1, o.l.Denied(guard.Write)
+	}
+	fd, info, err := beneath.OpenFile(d, base, unix.O_WRONLY)
+	if err != nil {
+		return -1, err
+	}
+	if o.how.ETag != "" && o.how.ETag != ETag(&info) {
+		err = &guard.Error{Kind: names.Conflict}
+	}
+	if err == nil && o.how.RespectLocks {
+		err = claim(fd)
+	}
+	if err == nil {
+		err = killPrivFor(o.c, fd)
+	}
+	if err == nil && o.how.Truncate && o.how.Off == 0 && !o.how.Append {
+		dir, _ := o.path.Split()
+		err = o.t.keepEmptied(o.ctx, o.l, fd, relIn(d, dir, base)) // all of it is replaced
+	}
+	if err != nil {
+		beneath.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func (o *overwriting) write(fd int, data []byte) error {
+	n := int64(len(data))
+	switch {
+	case o.how.Append:
+		unlock, err := o.t.growing(o.ctx, o.l, fd, n, o.how.Room)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	case o.how.Room != nil:
+		if err := o.how.Room(o.how.Off + n); err != nil {
+			return err
+		}
+	}
+	w, err := beneath.Pwritev(fd, [][]byte{data}, o.how.Off, o.how.Append)
+	o.wrote.Store(int64(w))
+	if err == nil && o.how.Truncate && !o.how.Append {
+		err = beneath.Truncate(fd, o.how.Off+int64(w))
+	}
+	return err
+}
