@@ -1,0 +1,100 @@
+package sandbox
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// sparePids is what the init may use beyond the command's limit: the runtime
+// aborts when it cannot have a thread.
+const sparePids = 64
+
+// confine drops what this thread, from which the command is started, has and
+// could get. The order matters: what a later step needs must not be taken by an
+// earlier one.
+//
+// The init's other threads keep capabilities over the namespaces: confining them
+// would take longer than all the rest (see landlock.go). The command cannot
+// reach them: it may not trace this process, which is not dumpable and has no
+// directory in its /proc, nor stop it by a signal (as pid 1 it hears none that it
+// has not asked for; elsewhere see filter_signals.go), and it holds no descriptor of it.
+func (p *initProc) confine() error {
+	if err := p.limits(); err != nil {
+		return err
+	}
+	if pid := os.Getpid(); pid != 1 {
+		p.conf.Filter.Init = uint32(pid)
+	}
+	filter, err := program(p.conf.Filter)
+	if err != nil {
+		return err
+	}
+	note, err := dropCaps(&p.conf)
+	if err != nil {
+		return err
+	}
+	p.on("capabilities", "none in any set"+note)
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return step(err, "set no_new_privs")
+	}
+	p.on("no_new_privs", "set-uid programs gain nothing")
+	// After the capabilities: dropping them clears both. Without a pid
+	// namespace the init must live to end the command; it hears of its
+	// caller's end by the socket.
+	if os.Getpid() == 1 {
+		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+			return step(err, "tie this process to its parent")
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return step(err, "close /proc/1")
+	}
+	treeFD := -1
+	if p.kept != nil {
+		treeFD = p.kept.tree
+	}
+	layer, err := restrict(p.conf.Rules, treeFD)
+	if err != nil {
+		return err
+	}
+	p.layers = append(p.layers, layer)
+	if err := install(filter); err != nil {
+		return err
+	}
+	what := "system calls that reach out of a sandbox; other architectures"
+	if p.conf.Filter.NoSetID {
+		what += "; set-id files"
+	}
+	p.on("seccomp", what)
+	return nil
+}
+
+// limits bounds what the command can use up. The init needs threads of its own
+// when the command has used everything, so the hard limit, which only it raises
+// its soft one to, is a little higher. Nobody here can raise the hard limits that
+// rootsfs was started with.
+func (p *initProc) limits() error {
+	var had unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &had); err != nil {
+		return step(err, "ask for the limit of processes")
+	}
+	spare := uint64(p.spare)
+	most := min(uint64(p.conf.Pids)+spare, had.Max)
+	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most - min(spare, most), Max: most}); err != nil {
+		return step(err, "limit the number of processes")
+	}
+	// Not 0: that would not stop a core_pattern with a pipe, which runs a
+	// program of the host's as root on what crashed here; 1 does (core(5)).
+	switch err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1}); {
+	case errors.Is(err, unix.EPERM):
+		p.on("limits", "processes and threads")
+		p.layers = append(p.layers, Layer{coreName, NotAvailable, "the hard limit of core files is 0, which cannot be raised to 1 here"})
+	case err != nil:
+		return step(err, "forbid core dumps")
+	default:
+		p.on("limits", "processes and threads, core dumps")
+	}
+	return nil
+}
