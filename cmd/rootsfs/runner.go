@@ -231,39 +231,6 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 	return nil
 }
 
-// record puts on record how the command is confined. A command that cannot be on
-// record is ended.
-func (r *runner) record() error {
-	rep := r.proc.Report()
-	how := "confined by " + rep.Name
-	if rep.Level == sandbox.None {
-		how = "not confined"
-	}
-	for _, l := range rep.Layers {
-		if l.State == sandbox.NotAvailable {
-			how += ", without " + l.Name
-		}
-	}
-	err := r.s.Registry().Note(names.OpRun, "", guard.Allowed, fmt.Sprintf("%s, uid %d", how, rep.UID))
-	if err == nil {
-		return nil
-	}
-	_ = r.proc.Kill()
-	r.proc.Leave()
-	_, _ = r.proc.Wait() // what is left of it is of no interest
-	return fmt.Errorf("the command was ended: that it was started cannot be recorded: %w", err)
-}
-
-// refusal is what is said where the command cannot be confined as it is to be.
-func (r *runner) refusal(err error) error {
-	r.refused = true
-	what := "leave --level out for the strongest that there is"
-	if r.plan.box.Level == 0 {
-		what = "`rootsfs doctor` says what would help; --unconfined starts it without any confinement"
-	}
-	return &control.Error{Text: "nothing was started: " + err.Error() + "; " + what, Class: control.System}
-}
-
 func (r *runner) interactive() bool {
 	return isTerminal(os.Stdin) && isTerminal(os.Stdout)
 }
@@ -286,42 +253,6 @@ func (r *runner) first() string {
 		return st.Grant.Resolved
 	}
 	return ""
-}
-
-// report tells `rootsfs status` what was reached, and the person, what was not.
-func (r *runner) report(box *sandbox.Options) {
-	rep := r.proc.Report()
-	c := control.Confined{
-		Command: box.Args, PID: r.proc.PID(), Started: time.Now(), UID: rep.UID, Confinement: rep.Name,
-		Map: "same", Net: box.Net, Layers: []control.Layer{}, Holes: rep.Holes, Interpreters: r.plan.implicit,
-		Notes: rep.Notes, Follows: rep.Follows, Closed: rep.Closed,
-	}
-	if box.Map == sandbox.Flat {
-		c.Map = "flat"
-	}
-	for _, l := range rep.Layers {
-		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: l.Detail})
-	}
-	r.told = c
-	r.s.SetServer(c)
-	for _, l := range rep.Layers {
-		if l.State == sandbox.NotAvailable {
-			fmt.Fprintf(r.a.stderr, "rootsfs: %s: not available: %s\n", l.Name, l.Detail)
-		}
-	}
-	switch {
-	case rep.Level == sandbox.Namespaces:
-		return // what is left is what the flags ask for; status tells
-	case rep.Level == sandbox.None:
-		fmt.Fprintf(r.a.stderr, "rootsfs: NOT CONFINED, as --unconfined says:\n")
-	case len(rep.Holes) == 0:
-		fmt.Fprintf(r.a.stderr, "rootsfs: confined by %s; nothing is known that this does not stop\n", rep.Name)
-	default:
-		fmt.Fprintf(r.a.stderr, "rootsfs: confined by %s only; not stopped:\n", rep.Name)
-	}
-	for _, h := range rep.Holes {
-		fmt.Fprintf(r.a.stderr, "rootsfs:   %s\n", h)
-	}
 }
 
 // relay passes our signals on. One of the kind that asks to end kills if it insists

@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -20,7 +19,6 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/notify"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
-	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -276,46 +274,6 @@ func (s *Session) publish(detached bool) error {
 	})
 }
 
-// undo takes back what Start did.
-func (s *Session) undo() {
-	s.cancel()
-	s.closeBroker()
-	if s.mnt != nil {
-		_, _ = s.reg.RevokeAll(context.Background())
-		_ = s.mnt.Close()
-		<-s.mnt.Served()
-	} else if s.reg != nil {
-		_, _ = s.reg.RevokeAll(context.Background())
-	}
-	s.close()
-}
-
-func (s *Session) close() {
-	s.hub.close()
-	if s.watching != nil {
-		s.reg.RemoveView(s.watching)
-		s.watching.Close()
-	}
-	s.journal.close()
-	if s.srv != nil {
-		s.srv.Close()
-	}
-	if s.avail != nil {
-		s.avail.close()
-	}
-	if s.reload != nil {
-		<-s.reload
-	}
-	if s.audit != nil {
-		if err := s.audit.close(); err != nil && s.log != nil {
-			s.log.Error("the audit log could not be finished", "error", err)
-		}
-	}
-	if s.dir != nil {
-		_ = s.dir.Remove() // the next command that meets it removes it
-	}
-}
-
 // Name is the session's name; Point where it is mounted.
 func (s *Session) Name() string { return s.dir.Name() }
 
@@ -336,104 +294,3 @@ func (s *Session) Log() *slog.Logger { return s.log }
 
 // Registry is the session's registry.
 func (s *Session) Registry() *guard.Registry { return s.reg }
-
-// Run serves until the session has ended: because stop was closed, the owner
-// asked, or somebody unmounted. It returns when nobody holds anything in the
-// mount any more. The error says what could not be taken back.
-func (s *Session) Run(stop <-chan struct{}) error {
-	select {
-	case <-stop:
-		s.log.Info("stopping: revoking every root, then unmounting")
-		s.end(cmp.Or(s.opt.Stopped, "stopped by a signal"))
-	case <-s.ending:
-	case <-s.gone:
-		s.lost()
-	case <-s.aborted():
-		s.lost()
-	}
-	<-s.endDone
-	if !s.leaves() {
-		s.waitServed()
-	}
-	s.cancel()
-	s.close()
-	s.log.Info("ended", "session", s.dir.Name())
-	return errors.Join(s.unanchored(), s.endErr)
-}
-
-// anchored ends the session if its audit log cannot be anchored.
-func (s *Session) anchored() {
-	if err := s.unanchored(); err != nil {
-		s.log.Error("ending: revoking every root, then unmounting", "error", err)
-		s.end("the audit log could not be anchored")
-	}
-}
-
-// unanchored says why the audit log could not be anchored when it was opened.
-func (s *Session) unanchored() error {
-	if err := s.audit.opened().Anchored(); err != nil {
-		return fmt.Errorf("the audit log cannot be opened: %w", err)
-	}
-	return nil
-}
-
-// leaves reports that nobody is waited for who holds the mount.
-func (s *Session) leaves() bool { return s.opt.Leave && s.endErr == nil }
-
-// waitServed waits until nobody holds the unmounted mount.
-func (s *Session) waitServed() {
-	select {
-	case <-s.served():
-	case <-time.After(heldAfter):
-		s.log.Warn("still held; refusing everything until the last holder is gone", "mountpoint", s.Point())
-		<-s.served()
-	}
-}
-
-// heldAfter is how long an unmounted session waits before it says that
-// somebody holds it: without holders the kernel lets go within milliseconds, but
-// whoever is just making a mount namespace (a container that starts, a run of our
-// own) has copies of all mounts for a moment.
-const heldAfter = 2 * time.Second
-
-// end revokes every root and unmounts, once; every caller returns when that is
-// done.
-func (s *Session) end(why string) {
-	s.endOnce.Do(func() {
-		defer close(s.endDone)
-		close(s.ending)
-		ctx := context.Background()
-		s.closeBroker()
-		ended, err := s.revokeAll(ctx)
-		s.ended = ended
-		if err != nil {
-			s.log.Error("not everything could be taken back", "error", err)
-		}
-		for _, one := range s.mounts() {
-			err = errors.Join(err, s.takeDown(ctx, one, why))
-		}
-		closeErr := s.unmount()
-		if closeErr != nil {
-			s.log.Error("cannot unmount; everything in the mount is refused", "error", closeErr)
-		}
-		s.endErr = errors.Join(err, closeErr)
-		if !s.leaves() { // for as long as it is held
-			if err := s.publish(closeErr == nil); err != nil {
-				s.log.Error("the session file could not be brought up to date", "error", err)
-			}
-		}
-		verdict := guard.Allowed
-		if s.endErr != nil {
-			verdict = guard.Failed
-		}
-		detail := why
-		if point := s.Point(); point != "" {
-			detail = point + ": " + why
-		}
-		if err := s.reg.Note(names.OpUnmount, "", verdict, detail); err != nil {
-			s.log.Error("the unmount could not be recorded", "error", err)
-		}
-		s.hub.publish(control.Event{Time: time.Now(), Kind: "unmounted", Detail: why})
-	})
-	<-s.endDone
-}
