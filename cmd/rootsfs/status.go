@@ -122,6 +122,27 @@ func (a *app) saySession(st control.Status) {
 	if st.ConfigError != "" {
 		a.say("  the configuration is not in force: %s", names.Escape(st.ConfigError))
 	}
+	a.sayLate(st)
+	a.sayConfined(st.Server)
+	p := st.Process
+	a.say("  using %.1f s of CPU, %s of memory, %d of %d descriptors; %s in progress",
+		p.CPU, size(p.Resident), p.FDs, p.FDLimit, plural(int(p.InFlight), "operation"))
+	a.sayWaiting(st)
+	if len(st.Roots) == 0 {
+		a.say("  no roots")
+	} else {
+		a.sayRootFigures(st.Roots)
+		a.sayRepos(st.Roots)
+	}
+	a.sayServers(st.Files)
+	a.sayQuotas(st.Roots, st.Subjects)
+	if st.Server != nil {
+		a.sayRecent(st.Recent)
+	}
+}
+
+// sayLate tells which changes of the host the mount may show late, and why.
+func (a *app) sayLate(st control.Status) {
 	if len(st.Unwatched) > 0 {
 		list := make([]string, len(st.Unwatched))
 		for i, n := range st.Unwatched {
@@ -139,10 +160,10 @@ func (a *app) saySession(st control.Status) {
 		}
 		a.say("  a program has begun to read %s in the mount and does not end: changes that the host makes there may be seen only when it is ended", what)
 	}
-	a.sayConfined(st.Server)
-	p := st.Process
-	a.say("  using %.1f s of CPU, %s of memory, %d of %d descriptors; %s in progress",
-		p.CPU, size(p.Resident), p.FDs, p.FDLimit, plural(int(p.InFlight), "operation"))
+}
+
+// sayWaiting tells what waits for a word of the owner.
+func (a *app) sayWaiting(st control.Status) {
 	for _, s := range st.Suspended {
 		whom := "whoever has no name"
 		if s.Subject != "" {
@@ -159,17 +180,6 @@ func (a *app) saySession(st control.Status) {
 	}
 	if st.Denials > 0 {
 		a.say("  %s remembered, without a question; see: rootsfs consent denials", plural(st.Denials, "denial"))
-	}
-	if len(st.Roots) == 0 {
-		a.say("  no roots")
-	} else {
-		a.sayRootFigures(st.Roots)
-		a.sayRepos(st.Roots)
-	}
-	a.sayServers(st.Files)
-	a.sayQuotas(st.Roots, st.Subjects)
-	if st.Server != nil {
-		a.sayRecent(st.Recent)
 	}
 }
 

@@ -101,10 +101,26 @@ func program(w wants) ([]bpf.RawInstruction, error) {
 		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: lastCall, SkipFalse: 1},
 		bpf.RetConstant{Val: refuse(unix.ENOSYS)},
 	}
-	type call struct {
-		nr   uint32
-		body []bpf.Instruction
+	calls := judged(w)
+	// The same program every time: it is compared in tests and in memory.
+	slices.SortFunc(calls, func(a, b call) int { return cmp.Compare(a.nr, b.nr) })
+	for _, c := range calls {
+		// A body returns, so nothing runs on into the next one.
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: c.nr, SkipTrue: uint8(len(c.body))})
+		p = append(p, c.body...)
 	}
+	p = append(p, bpf.RetConstant{Val: allow})
+	return bpf.Assemble(p)
+}
+
+// call is what becomes of one system call: a body that always returns.
+type call struct {
+	nr   uint32
+	body []bpf.Instruction
+}
+
+// judged are the calls that are not simply allowed, in no order.
+func judged(w wants) []call {
 	var calls []call
 	for nr, errno := range refused {
 		calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(errno)}}})
@@ -146,15 +162,7 @@ func program(w wants) ([]bpf.RawInstruction, error) {
 	} {
 		calls = append(calls, call{nr, body})
 	}
-	// The same program every time: it is compared in tests and in memory.
-	slices.SortFunc(calls, func(a, b call) int { return cmp.Compare(a.nr, b.nr) })
-	for _, c := range calls {
-		// A body always returns, so nothing runs on into the next one.
-		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: c.nr, SkipTrue: uint8(len(c.body))})
-		p = append(p, c.body...)
-	}
-	p = append(p, bpf.RetConstant{Val: allow})
-	return bpf.Assemble(p)
+	return calls
 }
 
 // flagged refuses a call whose first argument has one of the bits. All of these
