@@ -22,6 +22,9 @@ const (
 	fuseConf   = "/etc/fuse.conf"
 )
 
+// fuseNumber is what makes a node the FUSE device, whatever it is called.
+var fuseNumber = unix.Mkdev(10, 229)
+
 // helperTimeout bounds a run of fusermount3. Unmounting can wait for dirty
 // pages to be written, so it is generous.
 const helperTimeout = 30 * time.Second
@@ -114,24 +117,34 @@ func busyError(in Info, helperSaid string) error {
 }
 
 // CheckFUSE says whether this process can mount with FUSE at all: the device
-// is there and can be opened, and anybody but root has the set-user-id helper
+// is there, is that device and can be opened, and anybody but root has the set-user-id helper
 // fusermount3. The error wraps ErrNoFUSE and names what to install or load. It
 // opens /dev/fuse, which is harmless, and mounts nothing.
 func CheckFUSE() error {
 	return fuseCheck{
-		device: fuseDevice, uid: os.Geteuid(), look: exec.LookPath, noNewPrivs: noNewPrivs(),
+		device: fuseDevice, number: fuseNumber, uid: os.Geteuid(), look: exec.LookPath, noNewPrivs: noNewPrivs(),
 	}.run()
 }
 
 // fuseCheck holds what CheckFUSE depends on, for tests.
 type fuseCheck struct {
 	device     string
+	number     uint64
 	uid        int
 	look       func(string) (string, error)
 	noNewPrivs bool
 }
 
 func (c fuseCheck) run() error {
+	// Not opened before it is known for what it is: to open another device can
+	// do something.
+	var st unix.Stat_t
+	if err := unix.Stat(c.device, &st); err != nil {
+		return c.deviceError(err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != c.number {
+		return c.anotherError(&st)
+	}
 	// Asked of users too: fusermount3 opens the device with the rights of the
 	// user who runs it (measured: mode 0600 gives "Permission denied").
 	fd, err := unix.Open(c.device, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -174,6 +187,21 @@ func (c fuseCheck) deviceError(err error) error {
 		return mountErrorf(ErrNoFUSE, "%s may not be opened (%v): a container or a security module withholds it; start the container with --device /dev/fuse --cap-add SYS_ADMIN", d, err)
 	}
 	return mountErrorf(ErrNoFUSE, "%s cannot be opened: %v", d, err)
+}
+
+// anotherError tells what stands where the device should be. A runtime of containers
+// that is told to show a device that is not there makes a directory of the name.
+func (c fuseCheck) anotherError(st *unix.Stat_t) error {
+	what := "a special file"
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		what = "a regular file"
+	case unix.S_IFDIR:
+		what = "a directory"
+	case unix.S_IFCHR:
+		what = fmt.Sprintf("another device (%d, %d)", unix.Major(st.Rdev), unix.Minor(st.Rdev))
+	}
+	return mountErrorf(ErrNoFUSE, "%s is %s and not the FUSE device, which is the character device 10, 229: put it right: mv %[1]s %[1]s.old && mknod -m 0666 %[1]s c 10 229 && modprobe fuse (in a container, start it with --device /dev/fuse)", shellQuote(c.device), what)
 }
 
 // lookHelper prefers version 3, as go-fuse does when it mounts.

@@ -282,7 +282,7 @@ func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerReq
 		}
 		// Links on the way to it are undone, as they were in what is shown.
 		if req.Path, err = filepath.EvalSymlinks(g.Dir); err != nil {
-			return req, usage(fmt.Errorf("--path: %w", err))
+			return req, fmt.Errorf("--path: %w", err)
 		}
 	}
 	return req, nil

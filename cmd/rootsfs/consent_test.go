@@ -209,7 +209,7 @@ func TestConsentApprove_R087_R088_R089(t *testing.T) {
 	a.contains("completion", a.cli(exitOK, "__complete", "consent", "approve", ""), id+"\t\""+a.work+"/src/priv\" (directory", ":4")
 
 	// What cannot be meant leaves the question waiting.
-	a.contains("no such id", a.cli(exitNoSuch, "consent", "approve", "zzzz0"), "no such question")
+	a.contains("no such id", a.cli(exitNoSuch, "consent", "approve", "zzzz0"), "no such question", "see: rootsfs consent list")
 	a.contains("wider", a.cli(exitUsage, "consent", "approve", id, "--only", "2"), "item 2 cannot be granted")
 	a.contains("no item", a.cli(exitUsage, "consent", "approve", id, "--only", "3"), "there is no item 3: it has 2")
 	a.contains("elsewhere", a.cli(exitUsage, "consent", "approve", id, "--path", a.work+"/src"), "is not below")

@@ -17,7 +17,6 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -35,6 +34,7 @@ type runner struct {
 	proc    *sandbox.Process
 	later   *laterRoots
 	learned *learned
+	could   string               // see couldConfine
 	told    control.Confined     // what status was told at the start
 	umask   int                  // that we were started with
 	refused bool                 // for want of the confinement that was asked for
@@ -208,6 +208,7 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 		r.watchRoots()
 		return nil
 	}
+	r.could = couldConfine(ctx, box.Level)
 	if r.proc, err = sandbox.Start(ctx, box); err != nil {
 		r.later.begin()
 		if errors.Is(err, sandbox.ErrCannot) {
@@ -221,13 +222,7 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 	}
 	r.report(&box)
 	r.later.begin()
-	for _, dir := range r.plan.implicit {
-		fmt.Fprintf(r.a.stderr, "rootsfs: shown as well, read-only, so that the command runs: %s\n", shown(dir))
-	}
-	if name := filepath.Base(box.Args[0]); hostconfig.Fetches(name) && !box.Net && box.Level != sandbox.None {
-		// It would say no more than that it cannot reach its registry.
-		fmt.Fprintf(r.a.stderr, "rootsfs: %s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)\n", names.Escape(name))
-	}
+	r.hints(&box)
 	return nil
 }
 

@@ -42,7 +42,7 @@ func (p *plan) places() error {
 	}
 	writable := p.writable()
 	needs, err := sandbox.Interpreter(command, func(place string) bool { return writable(place) != "" })
-	if err != nil && command != p.box.Args[0] {
+	if err != nil && command != p.box.Args[0] && !filepath.IsAbs(p.box.Args[0]) {
 		err = fmt.Errorf("%w (a relative path behind -- is one from the command's working directory)", err)
 	}
 	if err != nil {
@@ -84,8 +84,11 @@ const originInterpreter = "interpreter of the command"
 // the command reads it: a relative path is one from its working directory.
 func (p *plan) command() (string, error) {
 	name := p.box.Args[0]
-	if filepath.IsAbs(name) || !strings.Contains(name, "/") {
+	switch {
+	case !strings.Contains(name, "/"):
 		return name, nil
+	case filepath.IsAbs(name):
+		return p.outside(name), nil
 	}
 	dir := p.workDir()
 	if dir == "" {
@@ -96,22 +99,33 @@ func (p *plan) command() (string, error) {
 
 // workDir is the command's working directory on the host, "" if it has none there.
 func (p *plan) workDir() string {
+	if p.box.Dir != "" {
+		return p.outside(p.box.Dir)
+	}
 	for _, g := range p.session.Roots {
-		dir := g.Dir
-		if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-			dir = filepath.Dir(dir)
+		if g.Implicit {
+			continue
 		}
-		switch {
-		case g.Implicit:
-		case p.box.Dir == "":
-			return dir
-		case p.box.Map == sandbox.Flat:
-			if rel, err := filepath.Rel(sandbox.DefaultFlatAt+"/"+string(g.Root), p.box.Dir); err == nil && filepath.IsLocal(rel) {
-				return filepath.Join(g.Dir, rel)
-			}
+		if info, err := os.Stat(g.Dir); err == nil && !info.IsDir() {
+			return filepath.Dir(g.Dir)
+		}
+		return g.Dir
+	}
+	return ""
+}
+
+// outside is what an absolute path inside is on the host. Only --map flat has roots at
+// paths of its own.
+func (p *plan) outside(path string) string {
+	if p.box.Map != sandbox.Flat {
+		return path
+	}
+	for _, g := range p.session.Roots {
+		if rel, err := filepath.Rel(sandbox.DefaultFlatAt+"/"+string(g.Root), path); err == nil && filepath.IsLocal(rel) && !g.Implicit {
+			return filepath.Join(g.Dir, rel)
 		}
 	}
-	return p.box.Dir
+	return path
 }
 
 // writable tells of a place, as sandbox.Interpreter asks, by which writable root

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
@@ -68,7 +71,7 @@ func (r *runner) report(box *sandbox.Options) {
 	case rep.Level == sandbox.Namespaces:
 		return // what is left is what the flags ask for; status tells
 	case rep.Level == sandbox.None:
-		fmt.Fprintf(r.a.stderr, "rootsfs: NOT CONFINED, as --unconfined says:\n")
+		fmt.Fprintf(r.a.stderr, "rootsfs: NOT CONFINED, as --unconfined says%s:\n", r.could)
 	case len(rep.Holes) == 0:
 		fmt.Fprintf(r.a.stderr, "rootsfs: confined by %s; nothing is known that this does not stop\n", rep.Name)
 	default:
@@ -76,5 +79,34 @@ func (r *runner) report(box *sandbox.Options) {
 	}
 	for _, h := range rep.Holes {
 		fmt.Fprintf(r.a.stderr, "rootsfs:   %s\n", h)
+	}
+}
+
+// couldConfine is what --unconfined is said to have given away, where it was given on
+// a machine that could confine: the flag may have been copied from another one.
+func couldConfine(ctx context.Context, level sandbox.Level) string {
+	if level != sandbox.None {
+		return ""
+	}
+	if best := sandbox.Strongest(ctx); best != sandbox.None {
+		return fmt.Sprintf(", although %s would confine it here (leave --unconfined out)", best)
+	}
+	return ""
+}
+
+// hints says what the person may not know, or may have forgotten.
+func (r *runner) hints(box *sandbox.Options) {
+	for _, dir := range r.plan.implicit {
+		fmt.Fprintf(r.a.stderr, "rootsfs: shown as well, read-only, so that the command runs: %s\n", shown(dir))
+	}
+	if box.Level == sandbox.None {
+		return
+	}
+	if len(r.plan.session.Roots) == len(r.plan.implicit) && !r.plan.learn {
+		fmt.Fprintf(r.a.stderr, "rootsfs: no root: the command is shown nothing of yours; write --root PATH before --, or, while it runs: rootsfs roots add PATH --session %s\n", r.s.Name())
+	}
+	if name := filepath.Base(box.Args[0]); hostconfig.Fetches(name) && !box.Net {
+		// It would say no more than that it cannot reach its registry.
+		fmt.Fprintf(r.a.stderr, "rootsfs: %s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)\n", names.Escape(name))
 	}
 }

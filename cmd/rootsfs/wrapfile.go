@@ -333,10 +333,13 @@ func wrapSpecs(specs []string) ([]string, error) {
 		if path != "auto" && !strings.HasPrefix(path, "${") {
 			g, err := specGrant(spec)
 			if err != nil {
-				return nil, usage(err)
+				return nil, err
 			}
-			if _, err := os.Stat(g.Dir); err != nil {
-				return nil, usage(fmt.Errorf("--root %s: %s: %w", names.Quote(text), names.Quote(g.Dir), cause(err)))
+			switch _, err := os.Stat(g.Dir); {
+			case errors.Is(err, fs.ErrNotExist): // with the exit code of a start
+				return nil, fmt.Errorf("--root %s: %s does not exist; create it first, or check the spelling", names.Quote(text), names.Quote(g.Dir))
+			case err != nil:
+				return nil, fmt.Errorf("--root %s: %s: %w", names.Quote(text), names.Quote(g.Dir), cause(err))
 			}
 			if name = g.Root; path != "~" && !strings.HasPrefix(path, "~/") {
 				path = g.Dir

@@ -54,6 +54,8 @@ func Interpreter(path string, doubt func(place string) bool) ([]Needed, error) {
 	switch {
 	case err != nil && errors.Is(err, fs.ErrPermission):
 		return nil, notExecutable(path, "it is no program: make it executable with chmod +x")
+	case errors.Is(err, unix.EISDIR):
+		return nil, notExecutable(path, "it is a directory: write the path of a program")
 	case err != nil && !errors.Is(err, exec.ErrDot) && !strings.Contains(path, "/"):
 		return nil, &names.Error{Kind: names.NotExist, Err: &notInstalled{path}}
 	case err != nil && !errors.Is(err, exec.ErrDot):

@@ -84,7 +84,7 @@ func (s *Session) question(id string) (*broker.Question, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, broker.ErrNoQuestion
+		return nil, fmt.Errorf("%w; see: rootsfs consent list", broker.ErrNoQuestion)
 	case 1:
 		return &found[0], nil
 	}
