@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 )
@@ -9,7 +11,7 @@ import (
 // Exit codes. Scripts depend on them.
 const (
 	exitOK          = 0
-	exitFailure     = 1 // what was asked could not be done
+	exitFailure     = 1 // what was asked could not be done; a path that is not there is no wrong usage
 	exitUsage       = 2 // what was written cannot be meant
 	exitNotApproved = 3 // the rules or the owner refuse
 	exitNoSuch      = 4 // no such session or root
@@ -19,6 +21,26 @@ const (
 	exitNotExecutable = 126 // the command is there and cannot be executed
 	exitNoCommand     = 127 // there is no such command
 )
+
+// exitTexts are what the help and the README say of them.
+var exitTexts = [...]string{
+	exitOK:          "done",
+	exitFailure:     "failed; also if a path that was named, such as a root's, is not there",
+	exitUsage:       "wrong usage, or a configuration that cannot be used",
+	exitNotApproved: "not approved",
+	exitNoSuch:      "no such session, root or question",
+	exitSystem:      "the system cannot (no FUSE, no confinement, no permission)",
+}
+
+// exitHelp is the part of the help about them.
+func exitHelp() string {
+	var b strings.Builder
+	b.WriteString("Exit codes, but for those of the command that run starts:\n")
+	for code, text := range exitTexts {
+		fmt.Fprintf(&b, "  %d  %s\n", code, text)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
 
 // exitError carries an exit code of its own. With a nil err nothing is printed
 // any more.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"reflect"
 	"regexp"
@@ -53,6 +54,11 @@ func TestReadmeIsComplete(t *testing.T) {
 			if !slices.Contains(fields, m[1]) && !strings.HasPrefix(begin, "`"+m[1]) && !slices.Contains([]string{"roots", "spec", "from"}, m[1]) {
 				t.Errorf("%s: there is no %s", begin, m[1])
 			}
+		}
+	}
+	for code, meaning := range exitTexts {
+		if want := fmt.Sprintf("| %d | %s |\n", code, meaning); !strings.Contains(text, want) {
+			t.Errorf("the README lacks %q", want)
 		}
 	}
 	// The example in internal/config's package comment has every key once.

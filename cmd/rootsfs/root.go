@@ -34,7 +34,9 @@ func newRootCmd(a *app) *cobra.Command {
 		Short: "Approved directories as a file system that can be revoked",
 		Long: `rootsfs shows programs the directories you approve (roots), and nothing else.
 Each root has a mode, is read-only unless you say otherwise, and can be revoked
-at any moment: whatever a program holds of it is dead when revoke returns.`,
+at any moment: whatever a program holds of it is dead when revoke returns.
+
+` + exitHelp(),
 		Example: `  rootsfs mount --root code=.:ro --root out=./out:rw /mnt/work
   rootsfs status
   rootsfs revoke out

@@ -346,7 +346,7 @@ func wrapSpecs(specs []string) ([]string, error) {
 			}
 		}
 		if other, ok := taken[name]; ok && name != "" {
-			return nil, usage(fmt.Errorf("--root %s: the name %s is taken by %s; write NAME= before one of them", names.Quote(text), names.Quote(string(name)), names.Quote(other)))
+			return nil, fmt.Errorf("--root %s: the name %s is taken by %s; write NAME= before one of them", names.Quote(text), names.Quote(string(name)), names.Quote(other))
 		}
 		taken[name] = text
 		if spec.Name != "" {
