@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -168,23 +167,14 @@ func TestShownFollowsHost(t *testing.T) {
 				t.Fatal(err)
 			}
 			must(t, os.WriteFile(host+name, []byte("one"), 0o644))
-			soon(t, "a new file", func() bool { b, _ := os.ReadFile(at + name); return string(b) == "one" })
+			eventually(t, "a new file", func() bool { b, _ := os.ReadFile(at + name); return string(b) == "one" })
 			must(t, os.WriteFile(host+name, []byte("three"), 0o644))
-			soon(t, "new contents", func() bool { b, _ := os.ReadFile(at + name); return string(b) == "three" })
+			eventually(t, "new contents", func() bool { b, _ := os.ReadFile(at + name); return string(b) == "three" })
 			must(t, os.Remove(host+name))
-			soon(t, "a removal", func() bool { _, err := os.Stat(at + name); return os.IsNotExist(err) })
-			soon(t, "the list", func() bool { return slices.Equal(listed(t, at), []string{"f", "sub"}) })
+			eventually(t, "a removal", func() bool { _, err := os.Stat(at + name); return os.IsNotExist(err) })
+			eventually(t, "the list", func() bool { return slices.Equal(listed(t, at), []string{"f", "sub"}) })
 		}
 	})
-}
-
-func soon(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s of the host's is not seen", what)
-		}
-	}
 }
 
 // A root in the one that a fixed directory shows has its own rights, whichever was

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -166,16 +165,15 @@ func (a *asker) cli(want int, args ...string) string {
 // waiting returns the questions once there are n.
 func (a *asker) waiting(n int) []control.Question {
 	a.t.Helper()
-	for {
-		var list []control.Question
+	var list []control.Question
+	await(a.t, plural(n, "question"), func() bool {
+		list = nil
 		if err := json.Unmarshal([]byte(a.cli(exitOK, "consent", "list", "--json")), &list); err != nil {
 			a.t.Fatal(err)
 		}
-		if len(list) == n {
-			return list
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return len(list) == n
+	})
+	return list
 }
 
 func (a *asker) contains(what, got string, want ...string) {
@@ -238,15 +236,10 @@ func TestConsentUntilIdle(t *testing.T) {
 	if res := a.told(); !res.Granted {
 		t.Fatalf("approved: %+v", res)
 	}
-	over := func() bool { // the record follows when the root has left the list
+	await(t, "its end, unused, and the record of it", func() bool { // which follows when the root has left the list
 		return !strings.Contains(a.cli(exitOK, "roots", "list", "--json"), `"name": "priv"`) &&
 			strings.Contains(a.cli(exitOK, "audit", "show", "--json"), `"op":"expire","root":"priv"`)
-	}
-	for end := time.Now().Add(30 * time.Second); !over(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("unused, it lives on, or its end is not on record")
-		}
-	}
+	})
 }
 
 // A consent never widens: neither by --mode, nor to what the session's rules keep
@@ -349,9 +342,9 @@ func TestConsentByConfiguration(t *testing.T) {
 	if err := os.WriteFile(file, []byte("[[files.allow]]\npath = \""+a.work+"/pre2\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for !strings.Contains(a.cli(exitOK, "audit", "show"), "widened: files.consent deny -> ask; files.allow ") {
-		time.Sleep(10 * time.Millisecond)
-	}
+	await(t, "the record of the reload", func() bool {
+		return strings.Contains(a.cli(exitOK, "audit", "show"), "widened: files.consent deny -> ask; files.allow ")
+	})
 	a.connect("other") // with its own six questions a minute
 	a.ask("", "ro", a.work+"/pre2")
 	if res := a.told(); !res.Granted {

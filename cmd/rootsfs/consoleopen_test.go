@@ -23,17 +23,6 @@ func fakeOpen(t *testing.T, script string) (dir string) {
 	return dir
 }
 
-// happens waits for something that happens by itself; the limit only ends a test
-// that has failed.
-func happens(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never happened: %s", what)
-		}
-	}
-}
-
 // The browser is started with a file that only its owner can read: no user of the
 // machine finds the link among the arguments. The file is gone when the link was
 // used. Ctrl-C here does not reach the browser.
@@ -46,7 +35,7 @@ func TestTheLinkIsInNoArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out string
-	happens(t, "the browser runs", func() bool {
+	await(t, "the browser", func() bool {
 		data, err := os.ReadFile(filepath.Join(dir, "out"))
 		out = string(data)
 		return err == nil
@@ -67,7 +56,7 @@ func TestTheLinkIsInNoArguments(t *testing.T) {
 		t.Errorf("%d files while the link waits", left())
 	}
 	used.Store(true)
-	happens(t, "the file is gone", func() bool { return left() == 0 })
+	await(t, "the file's end", func() bool { return left() == 0 })
 }
 
 // Whoever is left without a browser is told why, and how to go on.

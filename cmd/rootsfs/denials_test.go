@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 )
@@ -57,8 +56,6 @@ func TestDenialsAreListedAndLifted(t *testing.T) {
 		t.Errorf("all lifted: %q", got)
 	}
 	// What was allowed is written a little later.
-	for end := time.Now().Add(20 * time.Second); !strings.Contains(a.cli(exitOK, "audit", "show"), "may ask again") && time.Now().Before(end); {
-		time.Sleep(20 * time.Millisecond)
-	}
+	await(t, "the record", func() bool { return strings.Contains(a.cli(exitOK, "audit", "show"), "may ask again") })
 	a.contains("on record", a.cli(exitOK, "audit", "show"), `subject indexer may ask again: `+a.work+`/src/priv`, `src/\u{202e}odd\nname`)
 }

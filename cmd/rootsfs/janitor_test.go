@@ -180,13 +180,3 @@ func janitorsOf(t *testing.T, dir string) (pids []string) {
 	}
 	return pids
 }
-
-// await waits for something; the bound only ends a test that has failed.
-func await(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s has not come", what)
-		}
-	}
-}
