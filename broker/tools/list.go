@@ -174,13 +174,7 @@ func formatSize(n int64) string {
 }
 
 func (c *call) getFileInfo() (*result, error) {
-	var a struct {
-		Path string `json:"path"`
-	}
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
-	at, err := c.place("path", a.Path)
+	at, err := c.onePlace()
 	if err != nil {
 		return nil, err
 	}

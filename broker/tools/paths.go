@@ -54,6 +54,17 @@ func (c *call) place(field, text string) (place, error) {
 	return at, nil
 }
 
+// onePlace reads the arguments of a tool that takes one path and nothing else.
+func (c *call) onePlace() (place, error) {
+	var a struct {
+		Path string `json:"path"`
+	}
+	if err := c.args(&a); err != nil {
+		return place{}, err
+	}
+	return c.place("path", a.Path)
+}
+
 // reads reports whether the tool called changes nothing.
 func (c *call) reads() bool {
 	i := slices.IndexFunc(catalog, func(t tool) bool { return t.def.Name == c.req.Params.Name })

@@ -258,13 +258,7 @@ var mediaTypes = map[string]string{
 }
 
 func (c *call) readMediaFile() (*result, error) {
-	var a struct {
-		Path string `json:"path"`
-	}
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
-	at, err := c.place("path", a.Path)
+	at, err := c.onePlace()
 	if err != nil {
 		return nil, err
 	}

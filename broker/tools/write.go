@@ -30,6 +30,19 @@ func (c *call) condition(at place) (vfs.IfMatch, error) {
 	return cond, nil
 }
 
+// target is the file that content is for, and on what condition it is written.
+func (c *call) target(path string, content *string) (place, vfs.IfMatch, error) {
+	if content == nil {
+		return place{}, vfs.IfMatch{}, c.missing("content")
+	}
+	at, err := c.place("path", path)
+	if err != nil {
+		return place{}, vfs.IfMatch{}, err
+	}
+	cond, err := c.condition(at)
+	return at, cond, err
+}
+
 func (c *call) writeFile() (*result, error) {
 	var a struct {
 		Path    string  `json:"path"`
@@ -38,14 +51,7 @@ func (c *call) writeFile() (*result, error) {
 	if err := c.args(&a); err != nil {
 		return nil, err
 	}
-	if a.Content == nil {
-		return nil, c.missing("content")
-	}
-	at, err := c.place("path", a.Path)
-	if err != nil {
-		return nil, err
-	}
-	cond, err := c.condition(at)
+	at, cond, err := c.target(a.Path, a.Content)
 	if err != nil {
 		return nil, err
 	}
@@ -64,14 +70,7 @@ func (c *call) appendFile() (*result, error) {
 	if err := c.args(&a); err != nil {
 		return nil, err
 	}
-	if a.Content == nil {
-		return nil, c.missing("content")
-	}
-	at, err := c.place("path", a.Path)
-	if err != nil {
-		return nil, err
-	}
-	cond, err := c.condition(at)
+	at, cond, err := c.target(a.Path, a.Content)
 	if err != nil {
 		return nil, err
 	}
@@ -84,20 +83,14 @@ func (c *call) appendFile() (*result, error) {
 }
 
 func (c *call) createDirectory() (*result, error) {
-	var a struct {
-		Path string `json:"path"`
-	}
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
-	at, err := c.place("path", a.Path)
+	at, err := c.onePlace()
 	if err != nil {
 		return nil, err
 	}
 	if _, _, err := c.s.cfg.Tree.MkdirAll(c.ctx, c.s.caller, at.Path, 0o755); err != nil {
 		return nil, err
 	}
-	return &result{text: "Successfully created directory " + a.Path}, nil
+	return &result{text: "Successfully created directory " + at.asked}, nil
 }
 
 func (c *call) deleteFile() (*result, error) {
