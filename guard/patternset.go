@@ -19,7 +19,7 @@ import (
 func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) error {
 	r := g.snap.Load().byName[name]
 	if r == nil {
-		return &Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(string(name)))}
+		return NoRoot(name)
 	}
 	asked := r.grant.Policy
 	asked.Patterns = p

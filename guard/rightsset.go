@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -14,7 +13,7 @@ import (
 func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error {
 	r := g.snap.Load().byName[name]
 	if r == nil {
-		return &Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(string(name)))}
+		return NoRoot(name)
 	}
 	if rights == 0 || rights&^ReadWrite != 0 {
 		return &Error{Op: names.OpSet, Kind: names.Invalid, Err: errors.New("no rights are left; use revoke to end a root")}

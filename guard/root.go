@@ -219,6 +219,11 @@ func (g *Registry) hold(ctx context.Context, r *root) (_ context.Context, letGo 
 	}
 }
 
+// NoRoot is the error of asking for a root, by a name that none has.
+func NoRoot(name RootName) error {
+	return &Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(string(name)))}
+}
+
 // gone is the error for an operation on a root that is not live.
 func (r *root) gone() *Error {
 	if State(r.state.Load()) == UnavailableState {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
@@ -90,7 +91,7 @@ func (a *app) policyShow(ctx context.Context, root string) error {
 			}
 		}
 		if len(kept) == 0 {
-			return &names.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(root))}
+			return guard.NoRoot(guard.RootName(root))
 		}
 		ans.Roots = kept
 	}

@@ -44,8 +44,7 @@ func CheckPolicy(reg *guard.Registry, req control.CheckRequest) (control.CheckAn
 		return control.CheckAnswer{}, err
 	}
 	if _, ok := reg.Lookup(p.Root); !ok {
-		return control.CheckAnswer{}, &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf(
-			"no root is named %s; see: rootsfs roots list", names.Quote(string(p.Root)))}
+		return control.CheckAnswer{}, guard.NoRoot(p.Root)
 	}
 	e := reg.Explain(guard.Subject(req.Subject), op, p, need)
 	a := control.CheckAnswer{Path: p.String(), Op: req.Op, Allowed: e.Allowed, Root: string(e.Root)}

@@ -48,7 +48,7 @@ func trashes(reg *guard.Registry, name string) ([]guard.RootName, error) {
 		return TrashRoots(reg), nil
 	}
 	if _, ok := reg.Lookup(guard.RootName(name)); !ok {
-		return nil, &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(name))}
+		return nil, guard.NoRoot(guard.RootName(name))
 	}
 	return []guard.RootName{guard.RootName(name)}, nil
 }
