@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -179,6 +180,17 @@ func (b *browser) must(method, path, body string, out any) {
 	if err := json.Unmarshal(data, out); err != nil {
 		b.l.t.Fatalf("%s %s: %v: %s", method, path, err, data)
 	}
+}
+
+// dial connects to the console; the connection is closed with the test.
+func (l *lab) dial() net.Conn {
+	l.t.Helper()
+	c, err := net.Dial("tcp", l.s.access.host)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 // until waits for something that happens by itself. The limit only ends a test

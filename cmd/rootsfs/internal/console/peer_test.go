@@ -69,22 +69,9 @@ func TestAnotherUserIsTurnedAway(t *testing.T) {
 func TestManySlowRequests(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()
-	var conns []net.Conn
-	defer func() {
-		for _, c := range conns {
-			_ = c.Close()
-		}
-	}()
 	more := func(n int) {
 		for range n {
-			c, err := net.Dial("tcp", l.s.access.host)
-			if err != nil {
-				t.Fatal(err)
-			}
-			conns = append(conns, c)
-			if _, err := fmt.Fprint(c, "GET / HTTP/1.1\r\nX-Slow: "); err != nil {
-				continue // turned away already
-			}
+			_, _ = fmt.Fprint(l.dial(), "GET / HTTP/1.1\r\nX-Slow: ") // or it is turned away already
 		}
 	}
 	more(2 * maxConns)
@@ -116,18 +103,8 @@ func TestStrangersDoNotEndTheStream(t *testing.T) {
 	if _, err := in.ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	var conns []net.Conn
-	defer func() {
-		for _, c := range conns {
-			_ = c.Close()
-		}
-	}()
 	for range 3 * maxConns {
-		c, err := net.Dial("tcp", l.s.access.host)
-		if err != nil {
-			t.Fatal(err)
-		}
-		conns = append(conns, c)
+		l.dial()
 	}
 	l.session("late", "x")
 	for {
