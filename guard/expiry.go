@@ -74,7 +74,7 @@ func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) 
 	if !expires.IsZero() && !expires.After(now) {
 		return refuse(names.Invalid, "the new end of root %s is in the past", names.Quote(string(name)))
 	}
-	ctx, letGo, err := g.hold(ctx, r)
+	_, letGo, err := g.hold(ctx, r)
 	if err != nil {
 		return err
 	}
