@@ -25,6 +25,10 @@ const (
 type Config struct {
 	Registry *guard.Registry
 	Tree     *vfs.Tree
+	// Hub is what files/watch watches by, a view of the registry, which stays its
+	// owner's: those who are served by one Hub share its room fairly. nil: the
+	// broker has its own.
+	Hub *vfs.Hub
 	// Asker decides about files/consent for paths that nobody approved; nil
 	// refuses them.
 	Asker Asker
@@ -101,6 +105,7 @@ func (l Limits) withDefaults() Limits {
 type Broker struct {
 	cfg Config
 	hub *vfs.Hub
+	own *vfs.Hub // hub, if it is to be closed; else nil
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[*Session]bool
@@ -126,9 +131,12 @@ func New(cfg Config) *Broker {
 		cfg.UID, cfg.GID = uint32(os.Geteuid()), uint32(os.Getegid())
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
-	b := &Broker{cfg: cfg, sessions: map[*Session]bool{}}
-	b.hub = vfs.NewHub(cfg.Tree, vfs.HubOptions{})
-	cfg.Registry.AddView(b.hub)
+	b := &Broker{cfg: cfg, hub: cfg.Hub, sessions: map[*Session]bool{}}
+	if b.hub == nil {
+		b.own = vfs.NewHub(cfg.Tree, vfs.HubOptions{})
+		b.hub = b.own
+		cfg.Registry.AddView(b.own)
+	}
 	cfg.Registry.AddView(b)
 	return b
 }
@@ -146,8 +154,10 @@ func (b *Broker) Close() {
 		s.Close()
 	}
 	b.cfg.Registry.RemoveView(b)
-	b.cfg.Registry.RemoveView(b.hub)
-	b.hub.Close()
+	if b.own != nil {
+		b.cfg.Registry.RemoveView(b.own)
+		b.own.Close()
+	}
 }
 
 // Sessions lists the live sessions, in no order.

@@ -60,7 +60,7 @@ func (s *Session) watch(r *request) (any, error) {
 		s.mu.Lock()
 		delete(s.watches, w.id)
 		s.mu.Unlock()
-		return nil, err
+		return nil, noRoom(err)
 	}
 	w.mu.Lock()
 	w.w = opened
@@ -70,6 +70,15 @@ func (s *Session) watch(r *request) (any, error) {
 		opened.Close()
 	}
 	return &wire.WatchResult{WatchID: w.id}, nil
+}
+
+// noRoom says what to do where the directories are too many.
+func noRoom(err error) error {
+	var limit *vfs.LimitError
+	if errors.As(err, &limit) {
+		return &hinted{err: err, limit: limit.Limit, hint: "watch fewer directories, or end a watch with files/unwatch"}
+	}
+	return err
 }
 
 // addWatch makes room for a watch, before it can send: the peer may unwatch at

@@ -59,15 +59,22 @@ type Event struct {
 // HubOptions bound a Hub.
 type HubOptions struct {
 	// MaxWatches is how many directories all watches of the hub may watch
-	// together; 0 stands for 8,192. The user's inotify watches bound it too.
+	// together, a directory counted once for each watch that it is in; 0 stands
+	// for 65,536. A fifth of the user's inotify watches bounds it too, which
+	// leaves a mount beside the hub its own.
 	MaxWatches int
+	// MaxEach is how many of those one subject may have, in all its sessions; 0
+	// stands for 8,192. It may also have no more than it leaves to all the
+	// others, so that those who come later find room.
+	MaxEach int
 	// Coalesce is how long changes are gathered before they are reported; 0
 	// stands for 50 ms.
 	Coalesce time.Duration
 }
 
 const (
-	defaultMaxWatches = 8192
+	defaultMaxWatches = 65536
+	defaultMaxEach    = 8192
 	defaultCoalesce   = 50 * time.Millisecond
 )
 
@@ -93,6 +100,7 @@ type Hub struct {
 	o    HubOptions
 	seed maphash.Seed
 	key  [32]byte // makes MoveIDs
+	room hubRoom
 
 	mu      sync.Mutex // guards the fields below
 	src     *SourceWatcher
@@ -107,10 +115,14 @@ func NewHub(t *Tree, o HubOptions) *Hub {
 	if o.MaxWatches <= 0 {
 		o.MaxWatches = defaultMaxWatches
 	}
+	if o.MaxEach <= 0 {
+		o.MaxEach = defaultMaxEach
+	}
 	if o.Coalesce <= 0 {
 		o.Coalesce = defaultCoalesce
 	}
 	h := &Hub{t: t, o: o, seed: maphash.MakeSeed(), watches: map[*Watch]struct{}{}}
+	h.room = hubRoom{all: min(int64(o.MaxWatches), watchRoom().hub), one: int64(o.MaxEach), held: map[guard.Subject]int64{}}
 	_, _ = rand.Read(h.key[:]) // never fails, see crypto/rand
 	return h
 }
@@ -130,7 +142,8 @@ func (h *Hub) Close() {
 	}
 }
 
-// Counts returns how many watches there are, and how many directories they watch.
+// Counts returns how many watches there are, and how many directories they watch,
+// each counted once.
 func (h *Hub) Counts() (watches int, dirs int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,7 +182,6 @@ func (h *Hub) source() (*SourceWatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	src.limit = min(src.limit, int64(h.o.MaxWatches))
 	h.mu.Lock()
 	spare := src
 	if h.src == nil && !h.closed {

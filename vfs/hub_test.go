@@ -317,7 +317,7 @@ func TestWatchLimit(t *testing.T) {
 		b.put(fmt.Sprintf("d/%d/f", i), "")
 	}
 	b.put("small/f", "")
-	h := b.hub(vfs.HubOptions{MaxWatches: 5})
+	h := b.hub(vfs.HubOptions{MaxEach: 5})
 	_, err := h.Watch(bg, who, b.at("d").Path, vfs.WatchOptions{Recursive: true}, func(context.Context, []vfs.Event) { t.Error("an event") })
 	var limit *vfs.LimitError
 	if !errors.Is(err, names.Quota) || !errors.As(err, &limit) || limit.Limit != 5 {

@@ -43,12 +43,9 @@ type look struct {
 
 // drop ends the watching of what was found and not adopted.
 func (x *look) drop() {
-	stand := &Watch{watchState: watchState{src: x.src}}
 	for _, s := range x.at {
-		if s.kid != nil {
-			stand.kill(s.kid)
-			s.kid = nil
-		}
+		s.kid.kill()
+		s.kid = nil
 	}
 }
 
@@ -69,7 +66,7 @@ func (x *look) run(ctx context.Context, l *guard.Lease, base *hubDir, order map[
 		if err := x.dir(ctx, sc, d, order[d], ask); err != nil && !passable(err) {
 			return err
 		}
-		x.full = x.full || sc.full
+		x.full = x.full || sc.full != nil
 	}
 	return nil
 }

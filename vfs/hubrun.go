@@ -44,7 +44,7 @@ func (w *Watch) run() {
 	w.delay.Stop()
 	why := w.loop()
 	w.delay.Stop()
-	w.kill(w.base)
+	w.base.kill()
 	if why == endGone {
 		w.report()
 	}
@@ -168,7 +168,7 @@ func (w *Watch) do(x *work) (retry bool, why endReason) {
 	case names.Revoked, names.NoConsent, names.Permission, names.ReadOnly, names.Unavailable, names.Hidden, names.Suspended:
 		return false, endRoot
 	}
-	w.kill(w.base)
+	w.base.kill()
 	w.base = nil
 	return true, endNot
 }
@@ -187,9 +187,9 @@ func admitWatch[T any](w *Watch, drop func(T), f func(ctx context.Context, l *gu
 // again watches everything anew, after events were lost or the root was
 // narrowed, and only then has the receiver look again.
 func (w *Watch) again() error {
-	src, file := w.src, w.file
+	src, file, spare := w.src, w.file, w.base.size()
 	set, err := admitWatch(w, w.drop, func(ctx context.Context, l *guard.Lease) (*setup, error) {
-		return w.setUp(ctx, l, src, true, file)
+		return w.setUp(ctx, l, src, true, file, spare)
 	})
 	switch names.Reason(err) { //nolint:exhaustive // the others are handled by do
 	case names.NotExist, names.NotDir, names.Invalid, names.Escaped:
@@ -199,10 +199,10 @@ func (w *Watch) again() error {
 		return err
 	}
 	if set.base.id != w.id || set.base.only != "" != file {
-		w.kill(set.base)
+		set.base.kill()
 		return errWatchedGone
 	}
-	w.kill(w.base)
+	w.base.kill()
 	w.base, w.out.over = set.base, true
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 // the others belong to the watch's goroutine.
 type hubDir struct {
 	w      *Watch
+	src    *SourceWatcher
 	parent *hubDir // nil: where the watch begins
 	name   string  // of the root-relative path of the beginning, if there is no parent
 	only   string  // the one name of interest, "" for all
@@ -81,26 +82,45 @@ func (d *hubDir) adopt(name string, kid *hubDir) {
 // lose ends the watching of what lies below a name that has gone.
 func (d *hubDir) lose(name string) {
 	if kid := d.kids[name]; kid != nil {
-		d.w.kill(kid)
+		kid.kill()
 		delete(d.kids, name)
 	}
 }
 
-// kill ends the watching of a directory and of all below it.
-func (w *Watch) kill(d *hubDir) {
+// kill ends the watching of d, if there is one, and of all below it, and gives back
+// their room.
+func (d *hubDir) kill() {
+	if d == nil {
+		return
+	}
+	w, n := d.w, int64(0)
 	todo := []*hubDir{d}
 	for len(todo) > 0 {
 		d := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if d == nil || d.dead {
+		if d.dead {
 			continue
 		}
 		d.dead = true
-		w.src.Unwatch(d.wd, d)
+		n++
+		d.src.Unwatch(d.wd, d)
 		for _, kid := range d.kids {
 			todo = append(todo, kid)
 		}
 	}
+	w.h.room.add(w.c.Subject, -n)
+}
+
+// size is how many directories are watched from d on down.
+func (d *hubDir) size() (n int64) {
+	if d == nil || d.dead {
+		return 0
+	}
+	n = 1
+	for _, kid := range d.kids {
+		n += kid.size()
+	}
+	return n
 }
 
 // setup is a freshly watched tree, made by an operation; a lease's goroutine
@@ -115,20 +135,20 @@ type setup struct {
 // drop undoes a setup that came too late.
 func (w *Watch) drop(s *setup) {
 	if s != nil {
-		stand := &Watch{watchState: watchState{src: s.src}}
-		stand.kill(s.base)
+		s.base.kill()
 	}
 }
 
 // setUp watches the path, and the directories below it if asked to. again says
 // that it was watched before: then a part will do if there are not enough
 // watches, and a file that is watched need not be there; file says that it is one.
-func (w *Watch) setUp(ctx context.Context, l *guard.Lease, src *SourceWatcher, again, file bool) (*setup, error) {
+// spare is how many directories that watch has: it keeps their room.
+func (w *Watch) setUp(ctx context.Context, l *guard.Lease, src *SourceWatcher, again, file bool, spare int64) (*setup, error) {
 	s := &setup{src: src, epoch: l.Epoch(), dead: l.Hold().Dead()}
-	sc := &scan{w: w, l: l, src: src, refused: map[guard.Identity]error{}}
+	sc := &scan{w: w, l: l, src: src, spare: spare, refused: map[guard.Identity]error{}}
 	err := w.setUpOne(ctx, s, sc, again && file)
-	if err == nil && sc.full && (s.base == nil || !again) {
-		err = &guard.Error{Kind: names.Quota, Err: &LimitError{What: "directories can be watched", Limit: src.limit}}
+	if err == nil && sc.full != nil && (s.base == nil || !again) {
+		err = &guard.Error{Kind: names.Quota, Err: sc.full}
 	}
 	if err == nil && s.base == nil {
 		err = unix.EACCES
@@ -175,8 +195,9 @@ type scan struct {
 	l       *guard.Lease
 	src     *SourceWatcher
 	refused map[guard.Identity]error
-	full    bool // watches ran out
-	report  bool // paths are gathered
+	spare   int64       // directories that need no room: the tree that this one replaces has it
+	full    *LimitError // why no more can be watched; nil: they can
+	report  bool        // paths are gathered
 	paths   []string
 	over    bool // there were too many of them
 }
@@ -194,24 +215,39 @@ func (s *scan) watch(fd int, d *hubDir) (*hubDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.src.count.Load() >= s.src.limit {
-		s.src.full.Add(1)
-		s.full = true
+	if !s.take() {
 		return nil, nil
 	}
-	d.w, d.id = s.w, info.ID()
-	d.wd, err = s.src.add(beneath.Dir{FD: fd}, d)
+	d.w, d.src, d.id = s.w, s.src, info.ID()
+	if d.wd, err = s.src.add(beneath.Dir{FD: fd}, d); err == nil {
+		return d, nil
+	}
+	s.w.h.room.add(s.w.c.Subject, -1)
 	switch {
 	case errors.Is(err, unix.ENOSPC):
 		s.src.full.Add(1)
-		s.full = true
+		s.full = &LimitError{What: "directories can be watched: the user's inotify watches are used up (fs.inotify.max_user_watches)", Limit: s.src.count.Load()}
 		return nil, nil
-	case err != nil && passable(err):
+	case passable(err):
 		return nil, nil
-	case err != nil:
-		return nil, err
 	}
-	return d, nil
+	return nil, err
+}
+
+// take makes room for one directory.
+func (s *scan) take() bool {
+	room, subject := &s.w.h.room, s.w.c.Subject
+	if s.spare > 0 {
+		s.spare--
+		room.add(subject, 1)
+		return true
+	}
+	limit, ok := room.take(subject)
+	if !ok {
+		s.src.full.Add(1)
+		s.full = &LimitError{What: "directories can be watched by one server at present", Limit: limit}
+	}
+	return ok
 }
 
 // file watches the one name the path is, in the directory above it.
@@ -244,7 +280,7 @@ func (s *scan) tree(wk *walker, parent *hubDir, name string) (base *hubDir, err 
 	done := false
 	defer func() {
 		if !done {
-			s.w.drop(&setup{src: s.src, base: base})
+			base.kill()
 			base = nil
 		}
 	}()
@@ -291,7 +327,7 @@ func (s *scan) tree(wk *walker, parent *hubDir, name string) (base *hubDir, err 
 
 // enter goes into a subdirectory and watches it; nil means that it does not.
 func (s *scan) enter(wk *walker, d *hubDir, name string) (*hubDir, error) {
-	if s.full {
+	if s.full != nil {
 		return nil, nil
 	}
 	ok, err := wk.enter(name)
@@ -308,7 +344,7 @@ func (s *scan) enter(wk *walker, d *hubDir, name string) (*hubDir, error) {
 		return nil, err
 	}
 	// A name that is renamed while its directory is read may come twice.
-	s.w.drop(&setup{src: s.src, base: d.kids[name]})
+	d.kids[name].kill()
 	d.adopt(name, kid)
 	return kid, nil
 }

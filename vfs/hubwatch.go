@@ -103,7 +103,7 @@ func (w *Watch) begin(ctx context.Context) error {
 		if err != nil {
 			return nil, 0, err
 		}
-		s, err := w.setUp(ctx, l, src, false, false)
+		s, err := w.setUp(ctx, l, src, false, false, 0)
 		return s, 0, err
 	})
 	if err != nil {
@@ -116,7 +116,7 @@ func (w *Watch) begin(ctx context.Context) error {
 	w.started = ok
 	w.mu.Unlock()
 	if !ok {
-		w.kill(set.base)
+		set.base.kill()
 		return &guard.Error{Op: names.OpWatch, Path: w.path, Kind: names.Revoked}
 	}
 	w.poke()

@@ -3,7 +3,9 @@ package vfs
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,7 +48,7 @@ type SourceWatcher struct {
 	full  atomic.Int64 // directories that could not be watched for want of watches
 
 	mu   sync.Mutex // guards the fields below
-	dirs map[int32][]any
+	dirs map[int32]watchers
 	done chan struct{}
 }
 
@@ -58,24 +60,34 @@ func NewSourceWatcher(emit func(SourceEvent), lost func()) (*SourceWatcher, erro
 	if err != nil {
 		return nil, err
 	}
-	w := &SourceWatcher{ino: ino, emit: emit, lost: lost, limit: watchLimit(), dirs: map[int32][]any{}, done: make(chan struct{})}
+	w := &SourceWatcher{ino: ino, emit: emit, lost: lost, limit: watchRoom().mount, dirs: map[int32]watchers{}, done: make(chan struct{})}
 	go w.run()
 	return w, nil
 }
 
-// watchLimit leaves a fifth of the user's watches to the user's other programs.
-func watchLimit() int64 {
+// room is how many directories may be watched, of the user's inotify watches.
+type room struct {
+	mount int64 // by a mount, for its own coherence
+	hub   int64 // by a hub, for what servers ask for
+}
+
+// watchRoom reads what the user may have and divides it.
+func watchRoom() room {
 	const fallback = 8192 // the kernel's default before 5.11
 	b, err := os.ReadFile("/proc/sys/fs/inotify/max_user_watches")
 	if err != nil {
-		return fallback
+		return divide(fallback)
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 	if err != nil {
-		return fallback
+		return divide(fallback)
 	}
-	return n * 4 / 5
+	return divide(n)
 }
+
+// divide leaves a fifth of n watches to the user's other programs, and another to
+// what servers ask for, so that no server takes from a mount what keeps it true.
+func divide(n int64) room { return room{mount: n / 5 * 3, hub: n / 5} }
 
 // ErrNoWatches means that the user's inotify watches are used up.
 var ErrNoWatches = errors.New("no inotify watches are left")
@@ -114,10 +126,12 @@ func (w *SourceWatcher) add(d beneath.Dir, dir any) (int32, error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(w.dirs[wd]) == 0 {
+	x, known := w.dirs[wd]
+	if !known {
 		w.count.Add(1)
 	}
-	w.dirs[wd] = append(w.dirs[wd], dir)
+	x.add(dir)
+	w.dirs[wd] = x
 	return wd, nil
 }
 
@@ -125,22 +139,59 @@ func (w *SourceWatcher) add(d beneath.Dir, dir any) (int32, error) {
 func (w *SourceWatcher) Unwatch(wd int32, dir any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	list := w.dirs[wd]
-	for i, d := range list {
-		if d == dir {
-			list = append(list[:i:i], list[i+1:]...)
-			break
-		}
-	}
-	if len(list) > 0 {
-		w.dirs[wd] = list
+	x, ok := w.dirs[wd]
+	if !ok {
 		return
 	}
-	if _, ok := w.dirs[wd]; ok {
+	if x.remove(dir); x.empty() {
 		delete(w.dirs, wd)
 		w.count.Add(-1)
 		w.ino.Remove(wd)
+		return
 	}
+	w.dirs[wd] = x
+}
+
+// watchers are those who watch one directory. Mostly that is one, for which a map
+// would be large; but it may be all the watches of a server, and each of them ends
+// without a look at the others.
+type watchers struct {
+	few  []any // never changed, but replaced
+	many map[any]struct{}
+}
+
+const fewWatchers = 8
+
+func (x *watchers) empty() bool { return len(x.few)+len(x.many) == 0 }
+
+func (x *watchers) add(dir any) {
+	switch {
+	case x.many != nil:
+		x.many[dir] = struct{}{}
+	case len(x.few) < fewWatchers:
+		x.few = append(slices.Clip(x.few), dir)
+	default:
+		x.many = map[any]struct{}{dir: {}}
+		for _, d := range x.few {
+			x.many[d] = struct{}{}
+		}
+		x.few = nil
+	}
+}
+
+func (x *watchers) remove(dir any) {
+	delete(x.many, dir)
+	if i := slices.Index(x.few, dir); i >= 0 {
+		x.few = slices.Delete(slices.Clone(x.few), i, i+1)
+	}
+}
+
+// list is who watches now; it stays as it is.
+func (x *watchers) list() []any {
+	if x.many == nil {
+		return x.few
+	}
+	return slices.AppendSeq(make([]any, 0, len(x.many)), maps.Keys(x.many))
 }
 
 // Counts returns how many directories are watched, and how often one could not
@@ -185,7 +236,8 @@ func (w *SourceWatcher) deliver(e beneath.NotifyEvent) {
 		return
 	}
 	w.mu.Lock()
-	dirs := w.dirs[e.WD]
+	x := w.dirs[e.WD]
+	dirs := x.list()
 	if e.Mask&unix.IN_IGNORED != 0 {
 		if _, ok := w.dirs[e.WD]; ok {
 			delete(w.dirs, e.WD)

@@ -83,8 +83,8 @@ func TestJudgeWatches(t *testing.T) {
 		want        string
 	}{
 		{1000, 0, true, 0, checkOK, "1000 directories can be watched; give paths"},
-		{1000, 800, true, 1, checkOK, "there are 800"},
-		{1000, 801, true, 1, checkWarn, "there are 801; those beyond"},
+		{1000, 600, true, 1, checkOK, "there are 600"},
+		{1000, 601, true, 1, checkWarn, "there are 601; those beyond"},
 		{1000, 5000, false, 1, checkWarn, "at least 5000"},
 		{100_000, 5000, false, 1, checkOK, "at least 5000"},
 	} {

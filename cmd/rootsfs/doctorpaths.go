@@ -175,8 +175,8 @@ func judgeWatches(limit, dirs int, whole bool, paths int) check {
 	switch {
 	case paths == 0:
 		return c.ok("%d directories can be watched; give paths to compare", limit)
-	// Others of this user's watch too: a fifth is left to them.
-	case dirs > limit-limit/5:
+	// Others of this user's watch too, and servers do: a fifth is left to each.
+	case dirs > limit/5*3:
 		return c.warn("sysctl fs.inotify.max_user_watches="+strconv.Itoa(max(2*dirs, 65536))+" (and in /etc/sysctl.d to keep it)",
 			"%d directories can be watched, there are %s%d; those beyond are seen after up to one second", limit, least, dirs)
 	}

@@ -79,6 +79,7 @@ func Diff(old, new *Config, profile string) (Changes, error) {
 		{"files.max_file", old.Files.MaxFile == new.Files.MaxFile},
 		{"files.max_written", old.Files.MaxWritten == new.Files.MaxWritten},
 		{"files.watches", old.Files.Watches == new.Files.Watches},
+		{"files.watched_directories", old.Files.WatchedDirs == new.Files.WatchedDirs},
 		{"files.frame", old.Files.Frame == new.Files.Frame},
 		{"reload.debounce", old.Debounce == new.Debounce},
 	} {

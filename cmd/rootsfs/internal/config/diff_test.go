@@ -44,8 +44,8 @@ func TestDiff(t *testing.T) {
 			`!files.allow "/srv/a", mode rw !files.allow "/srv/b", mode ro`},
 		{"pre-approved no more", "[[files.allow]]\npath = \"/srv/a\"\n", "", ""},
 		{"asked again", "files.consent = \"deny\"\n", "", "!files.consent deny -> ask"},
-		{"limits of servers", "", "[files]\nconsent_timeout = \"1m\"\nops_per_second = 1\nbytes_per_second = 2\nmax_file = 3\nmax_written = 4\nwatches = 5\nframe = \"64K\"\n",
-			"files.consent_timeout files.ops_per_second files.bytes_per_second files.max_file files.max_written files.watches files.frame"},
+		{"limits of servers", "", "[files]\nconsent_timeout = \"1m\"\nops_per_second = 1\nbytes_per_second = 2\nmax_file = 3\nmax_written = 4\nwatches = 5\nwatched_directories = 6\nframe = \"64K\"\n",
+			"files.consent_timeout files.ops_per_second files.bytes_per_second files.max_file files.max_written files.watches files.watched_directories files.frame"},
 		{"settings", "mount.cache = \"max\"\n", "mount.read_only = true\nreload.debounce = \"1s\"\n", "mount.cache mount.read_only reload.debounce"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -41,6 +41,7 @@
 //	max_file = "10M"
 //	max_written = "1G"           # while the server is connected
 //	watches = 64
+//	watched_directories = 8192
 //	frame = "4M"                 # the longest message of a server
 //
 //	[[subject]]                  # what one server may use in all its roots together

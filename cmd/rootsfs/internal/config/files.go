@@ -20,6 +20,7 @@ type Files struct {
 	MaxFile        int64
 	MaxWritten     int64
 	Watches        int
+	WatchedDirs    int
 	Frame          int     // the longest message taken from a server, in bytes
 	Allow          []Allow // the [[files.allow]] blocks
 }
@@ -50,6 +51,11 @@ func readFiles(t table, home string) Files {
 	if n, ok := t.count("watches", maxWatches); ok {
 		if f.Watches = int(n); n == 0 {
 			t.fail("watches", "0 would be none; write a number from 1 on, or deny the right to watch in a root's mode")
+		}
+	}
+	if n, ok := t.count("watched_directories", maxWatches); ok {
+		if f.WatchedDirs = int(n); n == 0 {
+			t.fail("watched_directories", "0 would be none; write a number from 1 on, or deny the right to watch in a root's mode")
 		}
 	}
 	if n, ok := t.size("frame"); ok {

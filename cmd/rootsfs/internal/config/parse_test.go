@@ -43,6 +43,7 @@ bytes_per_second = "1M"
 max_file = 7
 max_written = "2K"
 watches = 3
+watched_directories = 30
 frame = "64K"
 
 [[files.allow]]
@@ -82,8 +83,8 @@ func TestParse(t *testing.T) {
 		t.Errorf("mount: %+v", c.Mount)
 	}
 	files := Files{Deny: true, ConsentTimeout: 30 * time.Second, OpsPerSecond: 0.5, BytesPerSecond: 1 << 20, MaxFile: 7, MaxWritten: 2048,
-		Watches: 3, Frame: 64 << 10,
-		Allow: []Allow{{"/home/me/src", guard.ReadOnly, 30}, {"/srv/data", guard.ReadWrite, 32}}}
+		Watches: 3, WatchedDirs: 30, Frame: 64 << 10,
+		Allow: []Allow{{"/home/me/src", guard.ReadOnly, 31}, {"/srv/data", guard.ReadWrite, 33}}}
 	if !reflect.DeepEqual(c.Files, files) {
 		t.Errorf("files: %+v", c.Files)
 	}
@@ -91,8 +92,8 @@ func TestParse(t *testing.T) {
 	first, second := common, common
 	first.MaxFile, first.MaxCreated = 1<<20, 5
 	second.OpsPerSecond = 0.5
-	code := Root{Name: "code", Path: "/home/me/src/app", Rights: guard.ReadWrite, For: 8 * time.Hour, Limits: first, Line: 36}
-	srv := Root{Name: "with space#", Path: "/srv/with space#", Rights: guard.ReadOnly, Limits: second, CrossFileSystems: true, Line: 43,
+	code := Root{Name: "code", Path: "/home/me/src/app", Rights: guard.ReadWrite, For: 8 * time.Hour, Limits: first, Line: 37}
+	srv := Root{Name: "with space#", Path: "/srv/with space#", Rights: guard.ReadOnly, Limits: second, CrossFileSystems: true, Line: 44,
 		Expires: time.Date(2030, 1, 31, 17, 0, 0, 0, time.UTC)}
 	equalRoots(t, "roots", c.Roots, []Root{code, srv})
 	review, err := c.Select("review")
@@ -100,8 +101,8 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	equalRoots(t, "review", review, []Root{code,
-		{Name: "notes", Path: "/home/me/notes", Rights: guard.ReadWrite, Limits: common, Line: 51},
-		{Name: "data", Path: "/srv/data", Rights: guard.ReadOnly, Limits: common, Line: 51}})
+		{Name: "notes", Path: "/home/me/notes", Rights: guard.ReadWrite, Limits: common, Line: 52},
+		{Name: "data", Path: "/srv/data", Rights: guard.ReadOnly, Limits: common, Line: 52}})
 	if none, err := c.Select("none"); err != nil || len(none) != 0 {
 		t.Errorf("none: %v, %v", none, err)
 	}
@@ -197,6 +198,7 @@ func TestParseErrors(t *testing.T) {
 		{"profile auto", "[profile.p]\nroots = [\"auto\"]\n", "is relative"},
 		{"consent word", "[files]\nconsent = \"always\"\n", `:2: files.consent: "always" is not one of ask, deny`},
 		{"consent timeout", "[files]\nconsent_timeout = \"1ms\"\n", ":2: files.consent_timeout: 1ms is not between 1s"},
+		{"no watched directories", "[files]\nwatched_directories = 0\n", ":2: files.watched_directories: 0 would be none"},
 		{"no watches", "[files]\nwatches = 0\n", ":2: files.watches: 0 would be none"},
 		{"frame too small", "[files]\nframe = 100\n", ":2: files.frame: 100 bytes is not between"},
 		{"frame too large", "[files]\nframe = \"2G\"\n", ":2: files.frame: "},

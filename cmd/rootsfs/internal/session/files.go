@@ -31,10 +31,10 @@ func (s *Session) serveFiles() {
 	}
 	s.frame = f.Frame
 	s.questions.By = "control"
-	s.watching = vfs.NewHub(s.tree, vfs.HubOptions{})
+	s.watching = vfs.NewHub(s.tree, vfs.HubOptions{MaxEach: f.WatchedDirs})
 	s.reg.AddView(s.watching)
 	s.broker = broker.New(broker.Config{
-		Registry: s.reg, Tree: s.tree, Log: s.log,
+		Registry: s.reg, Tree: s.tree, Hub: s.watching, Log: s.log,
 		Asker:  broker.Chain(broker.AskerFunc(s.askConfig), broker.AskHost, broker.AskerFunc(s.askOwner)),
 		AskFor: f.ConsentTimeout, Terms: s.opt.Bound.Apply,
 		UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), FlatAt: s.opt.FlatAt,

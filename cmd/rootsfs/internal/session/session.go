@@ -103,7 +103,7 @@ type Session struct {
 	spaces    spaces
 	shared    atomic.Int64                     // MCP clients served over the control socket
 	sharings  atomic.Uint64                    // all there ever were
-	watching  *vfs.Hub                         // for MCP clients that are served tools
+	watching  *vfs.Hub                         // of all servers and MCP clients
 	server    atomic.Pointer[control.Confined] // nil: the session runs none
 	avail     *availability
 	reload    <-chan struct{} // closed when the configuration is not watched any more; nil: it never is

@@ -1,0 +1,176 @@
+package vfs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// watchAs watches recursively, for a subject.
+func (b *bed) watchAs(h *vfs.Hub, s guard.Subject, rel string) (*vfs.Watch, error) {
+	c := who
+	c.Subject = s
+	return h.Watch(bg, c, b.at(rel).Path, vfs.WatchOptions{Recursive: true}, func(context.Context, []vfs.Event) {})
+}
+
+// R008: what one server watches leaves room for what others watch, whatever it
+// watches, and however many sessions it begins; its error names the limit. What it
+// gives back can be taken again.
+func TestOneServerLeavesWatchesToOthers(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	const dirs = 10 // in each of them
+	for _, d := range []string{"a", "b", "c", "d"} {
+		for i := range dirs - 1 {
+			b.put(fmt.Sprintf("%s/%d/f", d, i), "")
+		}
+	}
+	h := b.hub(vfs.HubOptions{MaxWatches: 8 * dirs})
+	var hostile []*vfs.Watch
+	for n := uint64(0); ; n++ {
+		w, err := b.watchAs(h, guard.Subject("hostile").InSession(n), "a")
+		if err != nil {
+			var limit *vfs.LimitError
+			if !errors.Is(err, names.Quota) || !errors.As(err, &limit) || limit.Limit != 4*dirs {
+				t.Fatal(err)
+			}
+			break
+		}
+		hostile = append(hostile, w)
+	}
+	if n := len(hostile); n != 4 {
+		t.Errorf("it has %d watches", n)
+	}
+	// Each of those who come later has half of what is left, and whoever else
+	// comes finds room, too.
+	for i, want := range []int{2, 1} {
+		who, have := guard.Subject(fmt.Sprint("server", i)), 0
+		for ; have < 8; have++ {
+			if _, err := b.watchAs(h, who, string("bc"[i])); err != nil {
+				break
+			}
+		}
+		if have != want {
+			t.Errorf("%s has %d watches, want %d", who, have, want)
+		}
+	}
+	if _, err := b.watchAs(h, "late", "d/0"); err != nil {
+		t.Errorf("who comes last: %v", err)
+	}
+	hostile[0].Close()
+	hostile[1].Close()
+	if _, err := b.watchAs(h, "hostile", "a/1"); err != nil {
+		t.Errorf("after it gave room back: %v", err)
+	}
+	b.revoke("code")
+	b.grant("code", "", guard.Policy{})
+	for i := range 4 {
+		if _, err := b.watchAs(h, "other", "a"); err != nil {
+			t.Errorf("watch %d after the end of all: %v", i, err)
+		}
+	}
+}
+
+// The limit of each is the owner's to set.
+func TestMaxEach(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	b.put("d/1/f", "")
+	b.put("d/2/f", "")
+	h := b.hub(vfs.HubOptions{MaxEach: 4})
+	_, err := b.watchAs(h, "s", "d")
+	b.must(err)
+	var limit *vfs.LimitError
+	if _, err := b.watchAs(h, "s", "d"); !errors.As(err, &limit) || limit.Limit != 4 {
+		t.Errorf("%v", err)
+	}
+	_, err = b.watchAs(h, "other", "d")
+	b.must(err)
+}
+
+// A watch keeps its room when it judges everything anew, also when others have
+// taken meanwhile what was left.
+func TestWatchKeepsItsRoom(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	for i := range 9 {
+		b.put(fmt.Sprintf("d/%d/f", i), "")
+	}
+	h := b.hub(vfs.HubOptions{MaxWatches: 20})
+	x := b.watch(h, "d", vfs.WatchOptions{Recursive: true})
+	for _, s := range []guard.Subject{"a", "b", "c"} {
+		for i := range 9 {
+			if _, err := b.watchAs(h, s, fmt.Sprintf("d/%d", i)); err != nil {
+				break
+			}
+		}
+	}
+	for range 3 {
+		b.must(b.reg.Set(bg, "code", guard.ReadOnly))
+		b.must(b.reg.Set(bg, "code", guard.ReadWrite))
+	}
+	x.until("to look again", overflowed)
+	for i := range 9 {
+		name := fmt.Sprintf("d/%d/new", i)
+		b.put(name, "")
+		x.until("going on", has(vfs.Created, name))
+	}
+}
+
+// R070: a revocation ends as many watches of one directory as there may be, and each
+// is told. What that takes for one does not grow with how many there are: it once
+// did, and 1,500 of a hundred directories were more than its deadline's work.
+func TestRevokeEndsManyWatches(t *testing.T) {
+	few, some := endMany(t, 150)
+	many, all := endMany(t, 3000)
+	if some < 64 || all < some {
+		t.Fatalf("only %d and %d watches could be had", some, all)
+	}
+	t.Logf("ending one of %d watches allocates %d bytes, one of %d %d", some, few, all, many)
+	if many > 4*few+1024 {
+		t.Errorf("ending one of %d watches takes %d bytes, ending one of %d takes %d", some, few, all, many)
+	}
+}
+
+// endMany revokes a root with that many watches, or the most one subject may have,
+// and returns what was allocated meanwhile for each of them, and how many they were.
+func endMany(t *testing.T, watches int) (perWatch uint64, n int) {
+	b := &bed{TB: t, rec: &guardtest.Recorder{}, src: t.TempDir()}
+	b.reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: b.rec, Deadline: time.Minute})
+	b.t = vfs.New(b.reg)
+	b.grant("code", "", guard.Policy{})
+	for i := range 4 {
+		b.put(fmt.Sprintf("d/%d/f", i), "")
+	}
+	h := b.hub(vfs.HubOptions{MaxWatches: 1 << 20, MaxEach: 1 << 20})
+	var ended atomic.Int64
+	for n < watches {
+		_, err := h.Watch(bg, who, b.at("d").Path, vfs.WatchOptions{Recursive: true}, func(_ context.Context, list []vfs.Event) {
+			if len(list) == 1 && list[0].Ended {
+				ended.Add(1)
+			}
+		})
+		if errors.Is(err, names.Quota) {
+			break // a machine with few inotify watches
+		}
+		b.must(err)
+		n++
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	b.revoke("code")
+	runtime.ReadMemStats(&after)
+	if got := ended.Load(); got != int64(n) {
+		t.Errorf("%d of %d watches were told of their end", got, n)
+	}
+	if n, dirs := h.Counts(); n != 0 || dirs != 0 {
+		t.Errorf("%d watches on %d directories are left", n, dirs)
+	}
+	return (after.TotalAlloc - before.TotalAlloc) / uint64(max(n, 1)), n
+}
