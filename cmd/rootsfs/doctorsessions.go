@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -75,14 +78,34 @@ func checkMounts(mounts []mount.Info, err error, gone func(string) bool) []check
 		return []check{c.warn("mount /proc", "cannot be listed: %s", oneLine(err))}
 	}
 	var checks []check
-	stale := 0
-	for i, gone := range sideBySide(mounts, func(m mount.Info) bool { return gone(m.Point) }) {
-		if !gone {
-			continue
-		}
-		stale++
-		s := check{Name: "mount", Path: mounts[i].Point}
-		checks = append(checks, s.warn("rootsfs unmount "+shellWord(mounts[i].Point), "its daemon is gone: every access fails"))
+	for _, point := range without(mounts, gone) {
+		s := check{Name: "mount", Path: point}
+		checks = append(checks, s.warn("rootsfs unmount "+shellWord(point), staleText))
 	}
-	return append(checks, c.ok("%d of rootsfs, %d without a daemon", len(mounts), stale))
+	return append(checks, c.ok("%d of rootsfs, %d without a daemon", len(mounts), len(checks)))
+}
+
+// staleText is what a mount without a daemon is good for.
+const staleText = "its daemon is gone: every access fails"
+
+// without returns the mountpoints of those whose daemon is gone.
+func without(mounts []mount.Info, gone func(string) bool) []string {
+	var points []string
+	for i, gone := range sideBySide(mounts, func(m mount.Info) bool { return gone(m.Point) }) {
+		if gone {
+			points = append(points, mounts[i].Point)
+		}
+	}
+	return points
+}
+
+// staleMounts are the mountpoints that dead daemons left, as far as they have to be
+// unmounted: not those of runs, which are taken away by what starts or checks next.
+func staleMounts(live []control.Info) ([]string, error) {
+	mounts, err := mount.Ours()
+	mounts = slices.DeleteFunc(mounts, func(m mount.Info) bool {
+		return strings.HasPrefix(m.Point, filepath.Join(privateBase(), "."+privatePrefix)) ||
+			slices.ContainsFunc(live, func(in control.Info) bool { return in.Point == m.Point || slices.Contains(in.Mounts, m.Point) })
+	})
+	return slices.Compact(slices.Sorted(slices.Values(without(mounts, mount.Stale)))), err
 }

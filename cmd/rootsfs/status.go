@@ -26,7 +26,8 @@ its roots with mode, state, file system and expiry, how many operations there
 were, how many were refused, how many bytes were read and written, and how much
 is free; the repositories that servers made in them, whose hooks are untrusted;
 the servers that are served over files/*, and what they use; and what the daemon
-itself uses.
+itself uses. Last come mounts that a dead daemon left, which are no sessions: with
+--json, "stale" is true, and nothing but "mountpoint" means anything.
 
 With --watch, events of one session follow as they happen: roots that come, go
 or change, their directories' permissions, and every refusal with the operation,
@@ -78,6 +79,13 @@ func (a *app) status(ctx context.Context) error {
 		}
 		list = append(list, st)
 	}
+	if a.session == "" {
+		left, err := staleMounts(which)
+		for _, point := range left {
+			list = append(list, control.Status{Point: point, Stale: true, Roots: []control.Root{}, Files: []broker.Stats{}, Recent: []control.Operation{}})
+		}
+		errs = append(errs, err)
+	}
 	done()
 	if err := a.report(list, func() { a.sayStatus(list) }); err != nil {
 		return err
@@ -86,12 +94,16 @@ func (a *app) status(ctx context.Context) error {
 }
 
 func (a *app) sayStatus(list []control.Status) {
-	if len(list) == 0 {
+	if len(list) == 0 || list[0].Stale { // the live ones come first
 		a.say("no live session; start one: rootsfs mount --root PATH MOUNTPOINT")
 	}
 	for i, st := range list {
-		if i > 0 {
+		if i > 0 && !list[i-1].Stale {
 			a.say("")
+		}
+		if st.Stale {
+			a.say("mount at %s: %s; do: rootsfs unmount %s", shown(st.Point), staleText, shellWord(st.Point))
+			continue
 		}
 		a.saySession(st)
 	}

@@ -71,7 +71,10 @@ type Status struct {
 	ConfigError string `json:"config_error,omitempty"`
 	// Mounted is false once the mount has left the tree; the daemon then
 	// stays until the last holder of something in it is gone.
-	Mounted bool   `json:"mounted"`
+	Mounted bool `json:"mounted"`
+	// Stale: this is no session, but what a dead daemon left mounted at Point. No
+	// session says that of itself; rootsfs status adds them.
+	Stale   bool   `json:"stale,omitempty"`
 	Audit   string `json:"audit_file,omitempty"`
 	AuditOK bool   `json:"audit_ok"`
 	Roots   []Root `json:"roots"`
