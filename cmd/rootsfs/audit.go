@@ -228,7 +228,7 @@ func (a *app) auditShow(dir, session string, filter audit.Filter, limit int) err
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	out := bufio.NewWriterSize(a.stdout, 64<<10)
+	out := bufio.NewWriterSize(a, 64<<10)
 	var last [][]byte // with a limit: a ring of what may yet be shown
 	n := 0
 	err = audit.ReadByTime(files, filter, func(e audit.Entry) error {
@@ -293,7 +293,7 @@ later. With --since it begins with the records since then.`,
 
 func (a *app) auditFollow(ctx context.Context, dir, session string, filter audit.Filter) error {
 	return audit.Follow(ctx, dir, session, filter, func(e audit.Entry) error {
-		_, err := a.stdout.Write(a.auditLine(&e, session == "", filter.Op))
+		_, err := a.Write(a.auditLine(&e, session == "", filter.Op))
 		return err
 	})
 }

@@ -185,7 +185,7 @@ func (a *app) sayChanges(old, now []control.Question) error {
 			a.sayQuestion(q)
 		}
 	}
-	return nil
+	return a.lost()
 }
 
 // countdown is the last line of a terminal.
@@ -201,13 +201,13 @@ func (c *countdown) show(list []control.Question) {
 	}
 	first := slices.MinFunc(list, func(a, b control.Question) int { return a.Until.Compare(b.Until) })
 	text := "  " + shortID(first.ID) + ": " + left(first.Until)
-	fmt.Fprintf(c.a.stdout, "\r%-*s", c.width, text)
+	fmt.Fprintf(c.a, "\r%-*s", c.width, text)
 	c.width = len(text)
 }
 
 func (c *countdown) clear() {
 	if c.width > 0 {
-		fmt.Fprintf(c.a.stdout, "\r%*s\r", c.width, "")
+		fmt.Fprintf(c.a, "\r%*s\r", c.width, "")
 		c.width = 0
 	}
 }

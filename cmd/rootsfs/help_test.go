@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"net"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // R092: every command says what it does at length, with examples, and every
@@ -134,6 +137,37 @@ func TestRunInProcess(t *testing.T) {
 		if got != tt.want || !strings.Contains(out.String(), tt.out) || errs.String() != tt.err {
 			t.Errorf("%q: exit %d, out %q, err %q", tt.args, got, out.String(), errs.String())
 		}
+	}
+}
+
+// full is a standard output that takes nothing, as /dev/full.
+type full struct{}
+
+func (full) Write([]byte) (int, error) {
+	return 0, &fs.PathError{Op: "write", Path: "/dev/stdout", Err: unix.ENOSPC}
+}
+
+// Results that could not be written are a failure that is said, once, by whatever
+// command and in whatever way it prints.
+func TestFullOutput(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	for _, args := range []string{
+		"version", "version --json", "--version", "help", "help run", "mount --help", "completion bash", "completion zsh", "completion fish",
+		"config schema", "policy show --builtin", "status", "status --json", "doctor",
+	} {
+		var errs bytes.Buffer
+		got := run(strings.Fields(args), stdio{in: strings.NewReader(""), out: full{}, err: &errs})
+		const want = "standard output cannot be written: no space left on device; what was to be shown is lost\n"
+		if got == exitOK || !strings.HasSuffix(errs.String(), want) || strings.Count(errs.String(), "space left") != 1 || strings.Count(errs.String(), "\n") != 1 {
+			t.Errorf("%q: exit %d, %q", args, got, errs.String())
+		}
+	}
+	// A command's own failure keeps its exit code.
+	a := newApp(nil, stdio{out: full{}})
+	a.say("x")
+	if got := exitCode(a.told(usage(errors.New("y")))); got != exitUsage {
+		t.Errorf("exit %d", got)
 	}
 }
 

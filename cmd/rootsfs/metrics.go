@@ -30,7 +30,7 @@ the session's control socket answers the same.`,
 			if err := c.Metrics(ctx, &buf); err != nil {
 				return err
 			}
-			_, err = buf.WriteTo(a.stdout)
+			_, err = buf.WriteTo(a)
 			return err
 		},
 	}

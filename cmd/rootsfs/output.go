@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -27,6 +30,7 @@ import (
 //     escaped: a file's name cannot forge a line.
 //   - Whatever takes more than a second says that it is still at it, on standard
 //     error, if that is a terminal.
+//   - What could not be written to standard output is a failure, and said.
 //   - No colours.
 
 // stdio is where a run reads and writes.
@@ -43,6 +47,9 @@ type app struct {
 	json           bool     // --json
 	session        string   // --session
 	tty            bool     // standard error is a terminal
+
+	mu        sync.Mutex // guards the field below
+	unwritten error      // the first that standard output answered with
 }
 
 func newApp(args []string, io stdio) *app {
@@ -58,9 +65,41 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
+// Write writes to standard output, for everything that prints results: what is wrong
+// with it then shows in the exit code. Safe for concurrent use.
+func (a *app) Write(p []byte) (int, error) {
+	n, err := a.stdout.Write(p)
+	if err != nil {
+		a.mu.Lock()
+		a.unwritten = cmp.Or(a.unwritten, err)
+		a.mu.Unlock()
+	}
+	return n, err
+}
+
+// lost is what was wrong when results could not be written, nil if all were.
+func (a *app) lost() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.unwritten
+}
+
+// told adds to a command's error that results could not be written.
+func (a *app) told(err error) error {
+	lost := a.lost()
+	if lost == nil {
+		return err
+	}
+	said := fmt.Errorf("standard output cannot be written: %w; what was to be shown is lost", cause(lost))
+	if err == nil || errors.Is(err, lost) {
+		return said
+	}
+	return errors.Join(err, said)
+}
+
 // say prints a line for people.
 func (a *app) say(format string, args ...any) {
-	fmt.Fprintf(a.stdout, format+"\n", args...)
+	fmt.Fprintf(a, format+"\n", args...)
 }
 
 // report prints v as JSON if that was asked for, and otherwise calls human.
@@ -69,7 +108,7 @@ func (a *app) report(v any, human func()) error {
 		human()
 		return nil
 	}
-	enc := json.NewEncoder(a.stdout)
+	enc := json.NewEncoder(a)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
@@ -77,18 +116,18 @@ func (a *app) report(v any, human func()) error {
 
 // line prints v as one line of JSON, for streams.
 func (a *app) line(v any) error {
-	enc := json.NewEncoder(a.stdout)
+	enc := json.NewEncoder(a)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
 }
 
 // table prints aligned columns; the first row is the heading.
 func (a *app) table(rows [][]string) {
-	tw := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	tw := tabwriter.NewWriter(a, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
 		fmt.Fprintln(tw, strings.Join(r, "\t"))
 	}
-	_ = tw.Flush() // standard output has nobody to report its own failure to
+	_ = tw.Flush() // Write remembers what is wrong
 }
 
 // fail prints an error as the one line it is allowed.

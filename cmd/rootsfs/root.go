@@ -19,9 +19,9 @@ func run(args []string, io stdio) int {
 	cmd := newRootCmd(a)
 	cmd.SetArgs(args)
 	cmd.SetIn(io.in)
-	cmd.SetOut(io.out)
+	cmd.SetOut(a)
 	cmd.SetErr(io.err)
-	err := cmd.ExecuteContext(context.Background())
+	err := a.told(cmd.ExecuteContext(context.Background()))
 	if err != nil {
 		a.fail(err)
 	}

@@ -327,14 +327,14 @@ func (a *app) watch(ctx context.Context) error {
 			return a.line(st)
 		}
 		a.saySession(st)
-		return nil
+		return a.lost()
 	}
 	err = c.Events(ctx, begun, func(e control.Event) error {
 		if a.json {
 			return a.line(e)
 		}
 		a.sayEvent(e)
-		return nil
+		return a.lost()
 	})
 	if ctx.Err() != nil {
 		return nil
