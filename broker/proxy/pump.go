@@ -31,6 +31,7 @@ type pump struct {
 	start, end int        // what is read and not dealt with
 	seen       int        // up to here no line ends
 	mid        bool       // in a line whose beginning has passed
+	first      opening    // the line at start, while nothing is decided
 	idle       bool       // nothing of what was read last has been written
 }
 

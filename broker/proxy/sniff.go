@@ -53,23 +53,77 @@ func (d *detector) decide(s state) bool { return d.v.CompareAndSwap(int32(undeci
 // whether more has to be read first.
 func (u *pump) sniff(last bool) (more bool, err error) {
 	line, whole := u.line(last)
-	i := blank(line, 0)
-	switch {
-	case i == len(line):
-		if whole {
-			return false, u.pass(len(line))
-		}
-		return true, nil
-	case speaksRPC(line):
-		if whole {
-			u.auto.decide(isMCP)
-			return false, nil
-		}
+	o := &u.first
+	o.look(line)
+	switch over := whole || len(line) > u.limit; {
+	case o.rpc() && over:
+		u.auto.decide(isMCP)
+	case whole && !o.begun:
+		err = u.pass(len(line))
+	case over, o.foreign():
+		err = u.foreign(line, whole)
+	default:
 		return true, nil // its end is on the way
-	case whole, line[i] != '{' && line[i] != '[', len(line) > u.limit, value(line, i) >= 0:
-		return false, u.foreign(line, whole)
 	}
-	return true, nil
+	*o = opening{}
+	return false, err
+}
+
+// opening is what is known of a line that comes in parts: whether it is, or may yet
+// become, a message. Each byte is looked at once, and once more when the first object
+// or array ends, however many parts there are.
+type opening struct {
+	read  int  // of the line, what was looked at
+	begun bool // with something else than white space
+	kind  byte // the first that is none
+
+	depth           int
+	quoted, escaped bool
+	end             int  // where the object or array ends, as nested has it; 0: not yet
+	speaks          bool // what ends there is a message, or a batch
+	behind          bool // something follows it
+
+	work int // bytes that were looked at, for the test that counts them
+}
+
+// look looks at what is new in the line.
+func (o *opening) look(line []byte) {
+	for ; o.read < len(line); o.read++ {
+		c := line[o.read]
+		o.work++
+		white := blank(line[:o.read+1], o.read) > o.read
+		if !o.begun && !white {
+			o.begun, o.kind = true, c
+		}
+		switch {
+		case o.kind != '{' && o.kind != '[':
+		case o.end > 0:
+			o.behind = o.behind || !white
+		case o.escaped:
+			o.escaped = false
+		case o.quoted:
+			o.escaped, o.quoted = c == '\\', c != '"'
+		case c == '"':
+			o.quoted = true
+		case c == '{' || c == '[':
+			o.depth++
+		case c == '}' || c == ']':
+			if o.depth--; o.depth == 0 {
+				o.end = o.read + 1
+				o.speaks = speaksRPC(line[:o.end])
+				o.work += o.end
+			}
+		}
+	}
+}
+
+// rpc reports whether the line, as far as it has come, is a message of JSON-RPC 2.0, or
+// begins with a batch of them.
+func (o *opening) rpc() bool { return o.speaks && (o.kind == '[' || !o.behind) }
+
+// foreign reports whether the line will never be one.
+func (o *opening) foreign() bool {
+	return o.begun && o.kind != '{' && o.kind != '[' || o.end > 0 && !o.rpc()
 }
 
 // foreign deals with a line that is no message of MCP.
