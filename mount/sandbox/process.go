@@ -5,7 +5,6 @@ import (
 	"os"
 	"sync"
 
-	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -102,19 +101,6 @@ func (p *Process) kill() {
 // Leave has Wait not wait any more for what the command wrote to streams of Options
 // to be taken by whoever is to read them. It may be called at any time, and again.
 func (p *Process) Leave() { p.leave.Do(func() { close(p.unread) }) }
-
-// Resize tells the command's terminal its size, which the command hears of by
-// SIGWINCH. It does nothing without a terminal; with one that is relayed from
-// the caller's, changes of that one's size are passed on without it.
-func (p *Process) Resize(rows, cols uint16) error {
-	if p.relay.master == nil {
-		return nil
-	}
-	if err := pty.Setsize(p.relay.master, &pty.Winsize{Rows: rows, Cols: cols}); err != nil {
-		return failed("resize the command's terminal: %v", err)
-	}
-	return nil
-}
 
 // Wait waits until the command and everything it started have ended and what
 // they wrote to streams of Options has been written there (but see Leave). The error

@@ -25,6 +25,7 @@ type relay struct {
 
 	wake    [2]int // a pipe that ends the copying of stdin
 	winch   chan os.Signal
+	sizing  sync.WaitGroup // passes sizes on
 	writers sync.WaitGroup
 	reader  sync.WaitGroup
 }
@@ -109,11 +110,11 @@ func (r *relay) start() error {
 		})
 		r.winch = make(chan os.Signal, 1)
 		signal.Notify(r.winch, unix.SIGWINCH)
-		go func() {
+		r.sizing.Go(func() {
 			for range r.winch {
 				_ = pty.InheritSize(r.screen, r.master) // the next one will do
 			}
-		}()
+		})
 	}
 	return nil
 }
@@ -181,6 +182,7 @@ func (r *relay) restore() {
 	if r.winch != nil {
 		signal.Stop(r.winch)
 		close(r.winch)
+		r.sizing.Wait() // or it would use descriptors that are another's by then
 	}
 	if r.raw != nil {
 		_ = term.Restore(int(r.stdin.Fd()), r.raw) // it may have been hung up

@@ -56,10 +56,13 @@ func TestTerminal(t *testing.T) {
 	}
 	typed("echo name=$(tty) size=$(stty size)")
 	until("name=/dev/pts/0 size=33 77")
-	if err := p.Resize(40, 100); err != nil {
+	if err := pty.Setsize(master, &pty.Winsize{Rows: 40, Cols: 100}); err != nil {
 		t.Fatal(err)
 	}
-	typed("echo new=$(stty size)")
+	if err := unix.Kill(unix.Getpid(), unix.SIGWINCH); err != nil { // as the kernel tells whom the terminal belongs to
+		t.Fatal(err)
+	}
+	typed(`until [ "$(stty size)" = "40 100" ]; do sleep 0.01; done; echo new=$(stty size)`)
 	until("new=40 100")
 	// The job itself says that it has the terminal.
 	typed("sh -c \"echo wai''ting; exec sleep 1000\"")
