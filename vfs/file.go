@@ -83,8 +83,8 @@ func (f *File) Appending() bool { return f.flags&unix.O_APPEND != 0 }
 // when it is written back, and readers would see it meanwhile.
 func (f *File) NoOverwriting() bool { return f.ahead }
 
-// Epoch is the lifetime of the root it was opened under.
-func (f *File) Epoch() uint64 { _, e := f.hold.Load().Root(); return e }
+// epoch is the lifetime of the root it was opened under.
+func (f *File) epoch() uint64 { _, e := f.hold.Load().Root(); return e }
 
 // Dead is closed when that root ends.
 func (f *File) Dead() <-chan struct{} { return f.hold.Load().Dead() }
@@ -184,7 +184,7 @@ func (f *File) fresh(ctx context.Context, c guard.Caller) error {
 func (f *File) refence(ctx context.Context, req guard.Request) error {
 	look := guard.Request{Caller: req.Caller, Op: names.OpLookup, Path: req.Path}
 	hold, err := do(ctx, f.t, look, nil, func(l *guard.Lease) (*guard.Hold, int64, error) {
-		if l.Epoch() != f.Epoch() {
+		if l.Epoch() != f.epoch() {
 			return nil, 0, &guard.Error{Kind: names.Revoked}
 		}
 		d, err := beneath.Node(l, req.Path)

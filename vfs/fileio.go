@@ -245,7 +245,7 @@ func (f *File) Lseek(ctx context.Context, c guard.Caller, off int64, whence int)
 func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *File, offOut int64, n int64) (int64, error) {
 	req := guard.Request{Caller: c, Op: names.OpCopyFileRange, Need: guard.Write, Path2: out.at.Path, Bytes: n, Size: offOut + n}
 	across := &guard.Error{Op: req.Op, Path: f.at.Path, Kind: names.Invalid, Err: unix.EXDEV}
-	if f.at.Path.Root != out.at.Path.Root || f.Epoch() != out.Epoch() || out.Appending() {
+	if f.at.Path.Root != out.at.Path.Root || f.epoch() != out.epoch() || out.Appending() {
 		return 0, across
 	}
 	outFD, err := out.enter()

@@ -55,9 +55,6 @@ type IfMatch struct {
 	// process, or an open file of a mount that forwards its locks, holds any
 	// lock that a writer's would conflict with: of flock(2), of fcntl(2).
 	RespectLocks bool
-	// LastWins lets Upload.Commit go through although the file changed since
-	// BeginUpload. ETag, if given, still has to match.
-	LastWins bool
 }
 
 // access is what a write on the condition does to the name: one that makes no file

@@ -237,9 +237,8 @@ func second[T any](_ T, err error) error { return err }
 
 // Commit flushes the file to the disk and gives it its name, atomically. If what
 // has the name now is not what had it at the beginning, the upload has lost
-// (Conflict), unless the condition says LastWins. A gap, or an error that may
-// pass, leaves the upload open; after success, a conflict, a refused condition
-// or the end of the root it is over.
+// (Conflict). A gap, or an error that may pass, leaves the upload open; after
+// success, a conflict, a refused condition or the end of the root it is over.
 func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
 	u.busy.Lock()
 	defer u.busy.Unlock()
@@ -286,7 +285,7 @@ func final(err error) bool {
 
 // agree compares what is there with what was there at the beginning.
 func (u *Upload) agree(now *Info) error {
-	if u.cond.LastWins || now == nil && u.old == nil {
+	if now == nil && u.old == nil {
 		return nil
 	}
 	if now == nil || u.old == nil || !sameState(now, u.old) {

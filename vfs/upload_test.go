@@ -194,9 +194,6 @@ func TestUploadConflicts(t *testing.T) {
 		overtaken("written on the host", "f", func() { b.put("f", "host") }, vfs.IfMatch{}, names.Conflict)
 		overtaken("removed", "f", func() { b.must(os.Remove(b.host("f"))) }, vfs.IfMatch{}, names.Conflict)
 		overtaken("made", "f", func() { b.put("f", "made") }, vfs.IfMatch{}, names.Conflict)
-		overtaken("last wins", "f", func() { b.put("f", "host") }, vfs.IfMatch{LastWins: true}, 0)
-		b.contents("f", "upload")
-		overtaken("last wins, but for the etag", "f", func() { b.put("f", "host") }, vfs.IfMatch{LastWins: true, ETag: b.tag("f")}, names.Conflict)
 		overtaken("new, made meanwhile", "n", func() { b.put("n", "x") }, vfs.IfMatch{MustBeNew: true}, names.Exist)
 		overtaken("the directory was exchanged", "sub/x", func() {
 			b.must(os.Rename(b.host("sub"), b.host("sub2")))

@@ -63,7 +63,7 @@ func openTarget(l *guard.Lease, q guard.Path) (fd int, info Info, domain uint64,
 	return fd, info, d.Domain, err
 }
 
-// readTries is how often ReadRange begins again when the file changes under it.
+// readTries is how often ReadChunk begins again when the file changes under it.
 const readTries = 3
 
 type chunk struct {
@@ -72,9 +72,9 @@ type chunk struct {
 	data []byte
 }
 
-// ReadRange reads into buf from off, and describes the file as it was meanwhile:
-// fewer bytes than asked for mean the end, and a file that is changed in place
-// during the reading is read again, so that no chunk is a mixture; if it keeps
+// ReadChunk reads at most length bytes from off, and describes the file as it was
+// meanwhile: fewer bytes than asked for mean the end, and a file that is changed in
+// place during the reading is read again, so that no chunk is a mixture; if it keeps
 // changing, or is not in the state ifMatch names (unless ""), it is a Conflict.
 // What stat(2) cannot tell apart, the reading cannot: one write(2) that is in the
 // middle of its bytes the whole time, or times the file system keeps too coarse. Of
@@ -82,47 +82,25 @@ type chunk struct {
 // WriteRange, the attributes say so (Info.Writing), and their etag is good for
 // reading on, but for no replacement.
 // Only regular files are read; others are refused at once, unopened.
-func (t *Tree) ReadRange(ctx context.Context, c guard.Caller, p guard.Path, off int64, buf []byte, ifMatch string) (int, Info, error) {
-	got, err := t.readChunk(ctx, c, p, off, int64(len(buf)), ifMatch, func(l *guard.Lease, _ int64) ([]byte, error) {
-		if l.Remote() {
-			return make([]byte, len(buf)), nil // a call answered early must not write into the caller's buffer
-		}
-		return buf, nil
-	})
-	if err == nil && got.n > 0 && &got.data[0] != &buf[0] {
-		copy(buf, got.data[:got.n])
-	}
-	return got.n, got.info, err
-}
-
-// ReadChunk is ReadRange of at most length bytes into memory that room gives, no
-// more of it than the file has (but for small files). An error of room ends the
-// reading. The memory is the caller's again when the reading has succeeded; after an
-// error it may still be written to.
+//
+// It reads into memory that room gives, no more of it than the file has (but for
+// small files). An error of room ends the reading. The memory is the caller's again
+// when the reading has succeeded; after an error it may still be written to.
 func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off, length int64, ifMatch string, room func(n int64) ([]byte, error)) ([]byte, Info, error) {
-	got, err := t.readChunk(ctx, c, p, off, length, ifMatch, func(_ *guard.Lease, left int64) ([]byte, error) {
-		// Some file systems say 0 for files they make up as they are read.
-		return room(min(length, max(left, 4096)))
-	})
-	return got.data[:got.n], got.info, err
-}
-
-func (t *Tree) readChunk(ctx context.Context, c guard.Caller, p guard.Path, off, length int64, ifMatch string,
-	room func(l *guard.Lease, left int64) ([]byte, error),
-) (chunk, error) {
 	if off < 0 || length < 0 {
-		return chunk{}, &guard.Error{Op: names.OpOpen, Path: p, Kind: names.Invalid}
+		return nil, Info{}, &guard.Error{Op: names.OpOpen, Path: p, Kind: names.Invalid}
 	}
 	// OpOpen, for the record: one open with the bytes read.
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: p, Need: guard.Read, Bytes: length}
-	return do(ctx, t, req, nil, func(l *guard.Lease) (chunk, int64, error) {
+	got, err := do(ctx, t, req, nil, func(l *guard.Lease) (chunk, int64, error) {
 		ck, err := followed(ctx, l, p, true, func(q guard.Path) (chunk, error) {
 			fd, info, _, err := openTarget(l, q)
 			if err != nil {
 				return chunk{}, err
 			}
 			defer beneath.Close(fd)
-			buf, err := room(l, max(0, info.Size-off))
+			// Some file systems say 0 for files they make up as they are read.
+			buf, err := room(min(length, max(info.Size-off, 4096)))
 			if err != nil {
 				return chunk{}, err
 			}
@@ -130,6 +108,7 @@ func (t *Tree) readChunk(ctx context.Context, c guard.Caller, p guard.Path, off,
 		})
 		return ck, int64(ck.n), err
 	})
+	return got.data[:got.n], got.info, err
 }
 
 func (t *Tree) readState(fd int, off int64, buf []byte, ifMatch string) (chunk, error) {

@@ -58,9 +58,8 @@ func (f *wholeFront) ReadFile(s string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	buf := make([]byte, 1<<10)
-	n, _, err := f.t.ReadRange(bg, f.who, p, 0, buf, "")
-	return buf[:n], err
+	got, _, err := f.t.ReadChunk(bg, f.who, p, 0, 1<<10, "", func(n int64) ([]byte, error) { return make([]byte, n), nil })
+	return got, err
 }
 
 func (f *wholeFront) WriteFile(s string, data []byte) error {

@@ -36,7 +36,7 @@ func (b *bed) oneRecord(mark int, what string, read, written int64) {
 	}
 }
 
-func TestReadRange(t *testing.T) {
+func TestReadChunk(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.tree("f=0123456789", "l => f", "d/", "dl => d", "out => $OUT/secret", "fifo|", "sock@", "dev%", "flink => fifo")
 		tag := b.tag("f")
@@ -68,14 +68,14 @@ func TestReadRange(t *testing.T) {
 			{rel: "dev", size: 4, kind: names.Hidden},
 		} {
 			buf := make([]byte, c.size)
-			n, info, err := b.t.ReadRange(bg, who, b.path(c.rel), c.off, buf, c.match)
+			n, info, err := b.readRange(b.path(c.rel), c.off, buf, c.match)
 			b.wantKind(err, c.kind)
 			if err == nil && (string(buf[:n]) != c.want || info.Size != 10) {
 				t.Errorf("%s at %d: %q of %d bytes, want %q", c.rel, c.off, buf[:n], info.Size, c.want)
 			}
 		}
 		mark := len(b.rec.All())
-		_, _, err := b.t.ReadRange(bg, who, b.path("l"), 0, make([]byte, 4), "")
+		_, _, err := b.readRange(b.path("l"), 0, make([]byte, 4), "")
 		b.must(err)
 		b.oneRecord(mark, "read", 4, 0)
 	})
@@ -83,18 +83,18 @@ func TestReadRange(t *testing.T) {
 
 // A special file is refused also where it is shown: nothing waits for a FIFO's
 // writer.
-func TestReadRangeOfSpecialFile(t *testing.T) {
+func TestReadChunkOfSpecialFile(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, PosixFull: true})
 	b.tree("fifo|", "dev%")
 	for _, rel := range []string{"fifo", "dev"} {
-		_, _, err := b.t.ReadRange(bg, who, b.path(rel), 0, make([]byte, 4), "")
+		_, _, err := b.readRange(b.path(rel), 0, make([]byte, 4), "")
 		b.wantKind(err, names.Invalid)
 	}
 }
 
 // R073: what is told of a file is what was read of it: while it grows, each
 // reading of the whole has as many bytes as its size says, or is a conflict.
-func TestReadRangeOfChangingFile(t *testing.T) {
+func TestReadChunkOfChangingFile(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("f", "")
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -117,7 +117,7 @@ func TestReadRangeOfChangingFile(t *testing.T) {
 	}()
 	buf := make([]byte, 1<<20)
 	for range 300 {
-		n, info, err := b.t.ReadRange(bg, who, b.path("f"), 0, buf, "")
+		n, info, err := b.readRange(b.path("f"), 0, buf, "")
 		if err != nil {
 			b.wantKind(err, names.Conflict)
 		} else if int64(n) != info.Size {

@@ -57,10 +57,10 @@ func Hold(fd int) error {
 	return unix.ENFILE
 }
 
-// Room is for operations that leave something behind before they have a
+// room is for operations that leave something behind before they have a
 // descriptor: it says whether one could be kept. It costs system calls only when
 // descriptors are scarce.
-func Room() error {
+func room() error {
 	if !descriptors.scarce.Load() {
 		return nil
 	}

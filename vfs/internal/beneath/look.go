@@ -250,10 +250,10 @@ func parentOf(rel string) string {
 	return ""
 }
 
-// SpelledIn returns how the file that name refers to may really be spelled in an
+// spelledIn returns how the file that name refers to may really be spelled in an
 // open directory: nothing if name itself stands there or refers to nothing, else
 // every name of that file.
-func SpelledIn(d Dir, name string) (out []string, err error) {
+func spelledIn(d Dir, name string) (out []string, err error) {
 	info, err := StatIn(Dir{FD: d.FD, across: true}, name)
 	if err != nil {
 		if err == unix.ENOENT { //nolint:errorlint // bare errno

@@ -94,7 +94,7 @@ func openable(i *Info) error {
 
 // CreateFile makes the file called base, which must not exist, and opens it.
 func CreateFile(d Dir, base string, flags int, mode uint32, o Owner) (int, Info, error) {
-	if err := Room(); err != nil {
+	if err := room(); err != nil {
 		return -1, Info{}, err
 	}
 	fd := -1

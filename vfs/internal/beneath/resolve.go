@@ -104,7 +104,7 @@ func ParentFor(l *guard.Lease, p guard.Path, a guard.Access) (Dir, string, error
 		}
 		return Dir{}, "", &guard.Error{Kind: names.Invalid, Err: unix.EBUSY}
 	}
-	d, base, err := ParentUnjudged(l, p)
+	d, base, err := parentUnjudged(l, p)
 	if err != nil {
 		return Dir{}, "", err
 	}
@@ -116,8 +116,8 @@ func ParentFor(l *guard.Lease, p guard.Path, a guard.Access) (Dir, string, error
 	return d, base, nil
 }
 
-// ParentUnjudged is Parent for who judges the name otherwise.
-func ParentUnjudged(l *guard.Lease, p guard.Path) (Dir, string, error) {
+// parentUnjudged is Parent for who judges the name otherwise.
+func parentUnjudged(l *guard.Lease, p guard.Path) (Dir, string, error) {
 	if p.IsRoot() {
 		return Parent(l, p)
 	}
@@ -142,7 +142,7 @@ func Judge(l *guard.Lease, d Dir, rel, name string, a guard.Access) error {
 	if err := l.JudgeAs(a, d.Rel(rel), name, pattern.Unknown); err != nil || !l.Spells(name) {
 		return err
 	}
-	real, err := SpelledIn(d, name)
+	real, err := spelledIn(d, name)
 	for _, r := range real {
 		if err == nil {
 			err = l.JudgeAs(a, d.Rel(rel), r, pattern.Unknown)
@@ -315,7 +315,7 @@ func spelling(l *guard.Lease, d Dir, at, name string, enter bool) (string, error
 	if !l.Spells(name) {
 		return asked, nil
 	}
-	real, err := SpelledIn(d, name)
+	real, err := spelledIn(d, name)
 	for _, r := range real {
 		asked = join(at, r)
 		if err == nil && enter {
