@@ -262,7 +262,7 @@ func (f *addFlags) saveRoots(grants []guard.Grant, file string) error {
 		if f.forTime == 0 {
 			r.Expires = g.Expires
 		}
-		if err := config.SaveWith(file, r, func(l *guard.Limits) { f.override(l, g.Policy.Limits) }); err != nil {
+		if err := config.Save(file, r, func(l *guard.Limits) { f.override(l, g.Policy.Limits) }); err != nil {
 			return err
 		}
 	}

@@ -17,9 +17,6 @@ type Changes struct {
 	Changed        []Change
 	// Widened says what gives more than before: to be announced and audited.
 	Widened []Widening
-	// Settings names the keys of [mount], [reload] and the limits of [files]
-	// that differ. They hold from the next mount on.
-	Settings []string
 }
 
 // Change is a root that is in both under one name.
@@ -44,50 +41,9 @@ func (w Widening) String() string {
 	return names.Escape(string(w.Root)) + ": " + w.What
 }
 
-// Empty reports that the two configurations mean the same.
+// Empty reports that nothing lies between them.
 func (c *Changes) Empty() bool {
-	return len(c.Added)+len(c.Removed)+len(c.Changed)+len(c.Widened)+len(c.Settings) == 0
-}
-
-// Diff compares the roots that two configurations select under a profile, and
-// the settings. It fails if the new one has no such profile.
-func Diff(old, new *Config, profile string) (Changes, error) {
-	before, err := old.Select(profile)
-	if err != nil {
-		before = nil
-	}
-	after, err := new.Select(profile)
-	if err != nil {
-		return Changes{}, err
-	}
-	c := DiffRoots(before, after)
-	c.Widened = append(c.Widened, WidenedFiles(&old.Files, &new.Files)...)
-	for _, s := range []struct {
-		key  string
-		same bool
-	}{
-		{"mount.cache", old.Mount.Cache == new.Mount.Cache},
-		{"mount.locks", old.Mount.Locks == new.Mount.Locks},
-		{"mount.posix", old.Mount.Posix == new.Mount.Posix},
-		{"mount.audit_paths", old.Mount.AuditPaths == new.Mount.AuditPaths},
-		{"mount.audit_keep", old.Mount.AuditKeep == new.Mount.AuditKeep},
-		{"mount.read_only", old.Mount.ReadOnly == new.Mount.ReadOnly},
-		{"mount.allow_other", old.Mount.AllowOther == new.Mount.AllowOther},
-		{"files.consent_timeout", old.Files.ConsentTimeout == new.Files.ConsentTimeout},
-		{"files.ops_per_second", old.Files.OpsPerSecond == new.Files.OpsPerSecond},
-		{"files.bytes_per_second", old.Files.BytesPerSecond == new.Files.BytesPerSecond},
-		{"files.max_file", old.Files.MaxFile == new.Files.MaxFile},
-		{"files.max_written", old.Files.MaxWritten == new.Files.MaxWritten},
-		{"files.watches", old.Files.Watches == new.Files.Watches},
-		{"files.watched_directories", old.Files.WatchedDirs == new.Files.WatchedDirs},
-		{"files.frame", old.Files.Frame == new.Files.Frame},
-		{"reload.debounce", old.Debounce == new.Debounce},
-	} {
-		if !s.same {
-			c.Settings = append(c.Settings, s.key)
-		}
-	}
-	return c, nil
+	return len(c.Added)+len(c.Removed)+len(c.Changed)+len(c.Widened) == 0
 }
 
 // DiffRoots compares two sets of roots, as for a switch of profiles. Roots are

@@ -26,13 +26,13 @@ import (
 // a name that is taken, or a path that may not be a root, is an error and
 // changes nothing. Two Saves exclude each other; an editor's save between our
 // reading and our replacing is noticed unless it falls into the rename itself.
-func Save(path string, root Root) error {
-	return SaveWith(path, root, func(l *guard.Limits) { *l = root.Limits })
-}
-
-// SaveWith is Save for a root whose limits are those of the file's [limits]
-// after set has changed some of them; root.Limits is not looked at.
-func SaveWith(path string, root Root, set func(*guard.Limits)) error {
+//
+// set changes the limits that [limits] gives the root to those it is to have; nil:
+// they are root.Limits, which is not looked at otherwise.
+func Save(path string, root Root, set func(*guard.Limits)) error {
+	if set == nil {
+		set = func(l *guard.Limits) { *l = root.Limits }
+	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return &Error{File: path, Err: err}

@@ -34,7 +34,7 @@ func TestSave(t *testing.T) {
 			if err := os.Chmod(path, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if err := Save(path, tc.root); err != nil {
+			if err := Save(path, tc.root, nil); err != nil {
 				t.Fatal(err)
 			}
 			text, err := os.ReadFile(path)
@@ -70,7 +70,7 @@ func onlyFile(t *testing.T, path string) {
 
 func TestSaveNew(t *testing.T) {
 	path := filepath.Join(home(t), ".config/rootsfs/config.toml")
-	if err := Save(path, Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly}); err != nil {
+	if err := Save(path, Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly}, nil); err != nil {
 		t.Fatal(err)
 	}
 	c, err := Load(path)
@@ -91,7 +91,7 @@ func TestSaveLink(t *testing.T) {
 	if err := os.Symlink("dot/c.toml", path); err != nil {
 		t.Fatal(err)
 	}
-	if err := Save(path, Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly}); err != nil {
+	if err := Save(path, Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if link, err := os.Readlink(path); err != nil || link != "dot/c.toml" {
@@ -104,7 +104,7 @@ func TestSaveLink(t *testing.T) {
 	if err := os.Remove(target); err != nil {
 		t.Fatal(err)
 	}
-	if err := Save(path, Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly}); err == nil || !strings.Contains(err.Error(), "link to nothing") {
+	if err := Save(path, Root{Name: "b", Path: "/srv/b", Rights: guard.ReadOnly}, nil); err == nil || !strings.Contains(err.Error(), "link to nothing") {
 		t.Errorf("dangling: %v", err)
 	}
 }
@@ -129,7 +129,7 @@ func TestSaveRefused(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			path := filepath.Join(home(t), "config.toml")
 			write(t, path, tc.old)
-			err := Save(path, tc.root)
+			err := Save(path, tc.root, nil)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), path) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
@@ -144,7 +144,7 @@ func TestSaveRefused(t *testing.T) {
 	if err := os.Chmod(path, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := Save(path, good); err == nil || !strings.Contains(err.Error(), "chmod go-w") {
+	if err := Save(path, good, nil); err == nil || !strings.Contains(err.Error(), "chmod go-w") {
 		t.Errorf("untrusted: %v", err)
 	}
 }
@@ -156,7 +156,7 @@ func TestSaveMany(t *testing.T) {
 	const n = 8
 	for i := range n {
 		wg.Go(func() {
-			if err := Save(path, Root{Name: guard.RootName(rune('a' + i)), Path: "/srv/x", Rights: guard.ReadOnly}); err != nil {
+			if err := Save(path, Root{Name: guard.RootName(rune('a' + i)), Path: "/srv/x", Rights: guard.ReadOnly}, nil); err != nil {
 				t.Error(err)
 			}
 		})

@@ -18,24 +18,24 @@ import (
 // type and its bounds. So the schema names what is read, no more and no less.
 // What no getter knows (which keys exclude each other) is added by constrain.
 
-// SchemaID names the schema, for editors.
-const SchemaID = "https://github.com/rootsfs/rootsfs/config.schema.json"
+// schemaID names the schema, for editors.
+const schemaID = "https://github.com/rootsfs/rootsfs/config.schema.json"
 
-// Schema is the JSON Schema (draft 2020-12) of the configuration, for editors and
+// schema is the JSON Schema (draft 2020-12) of the configuration, for editors and
 // other tools. A document that Load accepts is valid by it; of those that are, Load
 // refuses some that a schema cannot tell: a path that is relative, a name that is
 // taken twice, a file in another's hands. Date-times of TOML count as text.
-func Schema() *jsonschema.Schema {
+func schema() *jsonschema.Schema {
 	top := object()
 	parseInto(&Config{Profiles: map[string][]Root{}}, table{r: &reader{lines: &lines{}}, shape: top}, "/home/me")
 	constrain(top)
-	top.ID, top.Schema = SchemaID, "https://json-schema.org/draft/2020-12/schema"
+	top.ID, top.Schema = schemaID, "https://json-schema.org/draft/2020-12/schema"
 	top.Title, top.Description = "rootsfs configuration", "~/.config/rootsfs/config.toml; see rootsfs config --help"
 	return top
 }
 
 // SchemaJSON is the schema as text, indented.
-func SchemaJSON() ([]byte, error) { return json.MarshalIndent(Schema(), "", "  ") }
+func SchemaJSON() ([]byte, error) { return json.MarshalIndent(schema(), "", "  ") }
 
 // object is a table that takes no keys but those that are noted.
 func object() *jsonschema.Schema {

@@ -30,7 +30,7 @@ func keysOf(s *jsonschema.Schema, path string) (out []string) {
 // Every key of the schema is explained, nothing else is, and the example of the
 // package comment has the same keys.
 func TestSchemaIsExplained(t *testing.T) {
-	keys := keysOf(Schema(), "")
+	keys := keysOf(schema(), "")
 	for _, k := range keys {
 		if describe(k) == "" {
 			t.Errorf("%s has no meaning in schema.go", k)

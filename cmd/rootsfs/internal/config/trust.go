@@ -17,20 +17,6 @@ import (
 // maxLinks is the kernel's own bound on links in one path.
 const maxLinks = 40
 
-// CheckTrusted reports why the file at path could have been written by somebody
-// other than the user or root; nil if it could not. See the package comment for
-// the rule.
-func CheckTrusted(path string) error {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return &Error{File: path, Err: err}
-	}
-	if _, err := trusted(path, os.Geteuid()); err != nil {
-		return &Error{File: path, Err: err}
-	}
-	return nil
-}
-
 // trusted walks to path as the kernel would, one element at a time, and checks
 // each directory that is passed and the file in the end. It returns the path
 // without links.

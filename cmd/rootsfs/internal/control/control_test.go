@@ -268,7 +268,7 @@ func TestSessionDirectory(t *testing.T) {
 	if err := d.Publish(Info{Point: "/mnt/work"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Create("work"); !errors.Is(err, ErrTaken) {
+	if _, err := Create("work"); !errors.Is(err, errTaken) {
 		t.Errorf("the name was taken twice: %v", err)
 	}
 	other, err := CreateFor("/somewhere/work")
@@ -361,7 +361,7 @@ func TestNames(t *testing.T) {
 		"/mnt/work": "work", "/mnt/my work": "my-work", "/": "session", "/x/.hidden": "hidden",
 		"/x/häuser": "h-user", "/x/" + strings.Repeat("n", 100): strings.Repeat("n", 56),
 	} {
-		got := NameFor(point)
+		got := nameFor(point)
 		if got != want {
 			t.Errorf("%q: %q, want %q", point, got, want)
 		}

@@ -57,8 +57,8 @@ func CheckName(s string) error {
 	return nil
 }
 
-// NameFor makes a session name of a mountpoint's base name.
-func NameFor(point string) string {
+// nameFor makes a session name of a mountpoint's base name.
+func nameFor(point string) string {
 	base := strings.Map(func(r rune) rune {
 		if r < 0x80 && (strings.ContainsRune("._-+@", r) || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z') {
 			return r
@@ -76,14 +76,14 @@ func NameFor(point string) string {
 // CreateFor is Create with a name made of the mountpoint's, and of a number if
 // that name is taken.
 func CreateFor(point string) (*Dir, error) {
-	base := NameFor(point)
+	base := nameFor(point)
 	for n := 1; ; n++ {
 		name := base
 		if n > 1 {
 			name = base + "-" + strconv.Itoa(n)
 		}
 		d, err := Create(name)
-		if err == nil || !errors.Is(err, ErrTaken) || n == 1000 {
+		if err == nil || !errors.Is(err, errTaken) || n == 1000 {
 			return d, err
 		}
 	}
@@ -272,10 +272,4 @@ func startTime(pid int) uint64 {
 	}
 	n, _ := strconv.ParseUint(f[19], 10, 64)
 	return n
-}
-
-// Alive reports whether the session's process still runs.
-func (in Info) Alive() bool {
-	s := startTime(in.PID)
-	return s != 0 && s == in.Start
 }

@@ -73,7 +73,7 @@ func show(summary, body string) error {
 	defer conn.Close()
 	service := conn.Object("org.freedesktop.Notifications", "/org/freedesktop/Notifications")
 	call := service.CallWithContext(ctx, "org.freedesktop.Notifications.Notify", 0,
-		"rootsfs", uint32(0), "dialog-password", summary, Text(body), []string{},
+		"rootsfs", uint32(0), "dialog-password", summary, text(body), []string{},
 		map[string]dbus.Variant{"urgency": dbus.MakeVariant(byte(1))}, int32(-1))
 	if call.Err != nil {
 		return fmt.Errorf("the desktop's notifications: %w", call.Err)
@@ -84,9 +84,9 @@ func show(summary, body string) error {
 // markup is what notifications would take for it.
 var markup = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// Text makes foreign text one for the body of a notification. Names in it may have
+// text makes foreign text one for the body of a notification. Names in it may have
 // been quoted already: quotation marks and backslashes stay as they are.
-func Text(s string) string {
+func text(s string) string {
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}

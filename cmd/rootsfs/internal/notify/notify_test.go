@@ -23,7 +23,7 @@ func TestText(t *testing.T) {
 		strings.Repeat("x", 1000):   strings.Repeat("x", most) + "…",
 		"\xff" + "not UTF-8 \u200b": `\xffnot UTF-8 \u{200b}`,
 	} {
-		if got := Text(in); got != want {
+		if got := text(in); got != want {
 			t.Errorf("%.40q: %q, want %q", in, got, want)
 		}
 	}

@@ -118,13 +118,13 @@ type Query struct {
 	Limit            int
 }
 
-// Verdicts are those a query can ask for.
-var Verdicts = []string{"allowed", "refused", "failed"}
+// verdicts are those a query can ask for.
+var verdicts = []string{"allowed", "refused", "failed"}
 
 // Check refuses what cannot be meant; the error names the field.
 func (q *Query) Check() error {
 	switch {
-	case q.Verdict != "" && !slices.Contains(Verdicts, q.Verdict):
+	case q.Verdict != "" && !slices.Contains(verdicts, q.Verdict):
 		return &names.Error{Kind: names.Invalid, Err: errors.New("verdict: there are allowed, refused and failed")}
 	case q.Limit < 1 || q.Limit > Most:
 		return &names.Error{Kind: names.Invalid, Err: fmt.Errorf("limit: write a number from 1 to %d", Most)}

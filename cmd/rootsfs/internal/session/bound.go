@@ -21,8 +21,8 @@ type Bound struct {
 	Trash guard.Trash
 }
 
-// Over reports that no root can begin within the bound at the moment now.
-func (b Bound) Over(now time.Time) bool {
+// over reports that no root can begin within the bound at the moment now.
+func (b Bound) over(now time.Time) bool {
 	return !b.Expires.IsZero() && !now.Before(b.Expires)
 }
 

@@ -46,7 +46,7 @@ func TestBound(t *testing.T) {
 	if one.Policy.OtherFileSystems {
 		t.Error("other file systems are entered")
 	}
-	if (Bound{}).Over(now) || !(Bound{Expires: now}).Over(now) || (Bound{Expires: late}).Over(now) {
+	if (Bound{}).over(now) || !(Bound{Expires: now}).over(now) || (Bound{Expires: late}).over(now) {
 		t.Error("Over is wrong")
 	}
 }

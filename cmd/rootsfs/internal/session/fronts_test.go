@@ -43,7 +43,7 @@ func serve(t *testing.T, s *Session, name string) *client.Files {
 // returns how a call failed, "" if it did not.
 func agent(t *testing.T, s *Session) func(tool string, args map[string]any) string {
 	t.Helper()
-	srv := tools.New(tools.Config{Registry: s.Registry(), Tree: s.Tree()})
+	srv := tools.New(tools.Config{Registry: s.Registry(), Tree: s.tree})
 	t.Cleanup(srv.Close)
 	st, ct := mcp.NewInMemoryTransports()
 	_, err := srv.MCP().Connect(t.Context(), st, nil)
@@ -68,7 +68,7 @@ func agent(t *testing.T, s *Session) func(tool string, args map[string]any) stri
 // any of the others has written.
 func TestFrontsShareOneTree(t *testing.T) {
 	s, work := start(t, "r")
-	if s.Tree() != s.mnt.Tree() {
+	if s.tree != s.mnt.Tree() {
 		t.Error("the mount has a tree of its own")
 	}
 	must(t, s.Registry().Set(context.Background(), "r", guard.ReadWrite))

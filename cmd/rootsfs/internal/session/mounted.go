@@ -64,9 +64,6 @@ func (s *Session) mount() (err error) {
 	return nil
 }
 
-// Tree is the guarded tree over the session's roots.
-func (s *Session) Tree() *vfs.Tree { return s.tree }
-
 // watchMount records the mount and notices when it goes away.
 func (s *Session) watchMount(ctx context.Context) (err error) {
 	if s.mnt != nil {

@@ -49,7 +49,7 @@ func (s *Session) Mount(ctx context.Context, req control.MountRequest) (control.
 	}
 	out := control.MountAnswer{SubjectMount: one.shown(), Roots: []control.Root{}}
 	if len(asks) > 0 {
-		if out.Roots, err = s.Grant(ctx, asks); err != nil {
+		if out.Roots, err = s.grant(ctx, asks); err != nil {
 			return none, errors.Join(err, s.takeDown(ctx, one, "its roots could not be granted"))
 		}
 	}

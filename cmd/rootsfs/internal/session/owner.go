@@ -151,11 +151,11 @@ func (s *Session) Add(ctx context.Context, asks []control.Ask) ([]control.Root, 
 			return nil, err
 		}
 	}
-	return s.Grant(ctx, grants)
+	return s.grant(ctx, grants)
 }
 
-// Grant adds roots, all or none, to the running session.
-func (s *Session) Grant(ctx context.Context, grants []guard.Grant) ([]control.Root, error) {
+// grant adds roots, all or none, to the running session.
+func (s *Session) grant(ctx context.Context, grants []guard.Grant) ([]control.Root, error) {
 	for i := range grants {
 		grants[i].Policy.PosixFull = grants[i].Policy.PosixFull || s.opt.PosixFull
 	}

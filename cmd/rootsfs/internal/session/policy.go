@@ -27,11 +27,11 @@ func (s *Session) policyOf(st guard.Status) control.RootPolicy {
 
 // Check implements control.Owner.
 func (s *Session) Check(req control.CheckRequest) (control.CheckAnswer, error) {
-	return CheckPolicy(s.reg, req)
+	return checkPolicy(s.reg, req)
 }
 
-// CheckPolicy says what the gate of a registry would say.
-func CheckPolicy(reg *guard.Registry, req control.CheckRequest) (control.CheckAnswer, error) {
+// checkPolicy says what the gate of a registry would say.
+func checkPolicy(reg *guard.Registry, req control.CheckRequest) (control.CheckAnswer, error) {
 	op, need, err := parseOp(req.Op)
 	if err != nil {
 		return control.CheckAnswer{}, err

@@ -188,7 +188,7 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 		}
 	}
 	if len(first) > 0 {
-		if _, err := s.Grant(ctx, first); err != nil {
+		if _, err := s.grant(ctx, first); err != nil {
 			return err
 		}
 	}
@@ -218,7 +218,7 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 		errs = append(errs, ignoreGone(err))
 	}
 	if len(then) > 0 {
-		_, err := s.Grant(ctx, then)
+		_, err := s.grant(ctx, then)
 		errs = append(errs, err)
 	}
 	s.avail.update()
@@ -237,7 +237,7 @@ func (s *Session) askWithin(r config.Root, now time.Time) guard.Grant {
 
 // expired reports that a configured root's time is over, or the bound's.
 func (s *Session) expired(r config.Root, now time.Time) bool {
-	return r.Expired(now) || s.opt.Bound.Over(now)
+	return r.Expired(now) || s.opt.Bound.over(now)
 }
 
 // has reports that a root is in force already, as after `roots add --save`.

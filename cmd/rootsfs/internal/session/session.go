@@ -32,7 +32,7 @@ type Options struct {
 	Flags   []string      // for people who look at session.json
 	Mount   mount.Options // Point as it was written; Log is filled in
 	// Unmounted makes a session without a mount: its roots are reached through
-	// Tree only. Mount is not looked at then.
+	// its other fronts only. Mount is not looked at then.
 	Unmounted bool
 	Roots     []guard.Grant // with an Origin each
 	PosixFull bool          // of every root, those added later included

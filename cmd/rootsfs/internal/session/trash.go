@@ -19,7 +19,7 @@ const pruneEvery = 10 * time.Minute
 // pruneTrashes keeps the trashes within their bounds until ctx ends.
 func (s *Session) pruneTrashes(ctx context.Context) {
 	for {
-		for _, root := range TrashRoots(s.reg) {
+		for _, root := range trashRoots(s.reg) {
 			if err := s.tree.TrashPrune(ctx, root); err != nil && ctx.Err() == nil {
 				s.log.Warn("the trash of a root cannot be kept within its bounds", "root", root, "error", err)
 			}
@@ -32,8 +32,8 @@ func (s *Session) pruneTrashes(ctx context.Context) {
 	}
 }
 
-// TrashRoots are the live roots of a registry that keep what is removed.
-func TrashRoots(reg *guard.Registry) (out []guard.RootName) {
+// trashRoots are the live roots of a registry that keep what is removed.
+func trashRoots(reg *guard.Registry) (out []guard.RootName) {
 	for _, st := range reg.Roots() {
 		if st.State == guard.Live && st.Grant.Policy.Trash.On && !st.FileRoot {
 			out = append(out, st.Grant.Root)
@@ -45,7 +45,7 @@ func TrashRoots(reg *guard.Registry) (out []guard.RootName) {
 // trashes are the named root, or all that have a trash.
 func trashes(reg *guard.Registry, name string) ([]guard.RootName, error) {
 	if name == "" {
-		return TrashRoots(reg), nil
+		return trashRoots(reg), nil
 	}
 	if _, ok := reg.Lookup(guard.RootName(name)); !ok {
 		return nil, guard.NoRoot(guard.RootName(name))
