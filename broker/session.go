@@ -76,9 +76,6 @@ func (b *Broker) Session(subject guard.Subject) *Session {
 	return s
 }
 
-// Subject is whom the session serves.
-func (s *Session) Subject() guard.Subject { return s.subject }
-
 // Close ends the session: what is under way is cancelled, watches and uploads
 // are given up. It returns when nothing of it is left but frames that the peer
 // has not taken: who writes those waits until the connection is closed. So it does

@@ -15,11 +15,11 @@ import (
 // connectionsDir is where the fusectl file system belongs.
 const connectionsDir = "/sys/fs/fuse/connections"
 
-// ConnectionID returns the kernel's number of the FUSE connection behind the
+// connectionID returns the kernel's number of the FUSE connection behind the
 // rootsfs mount at point: the directory's name below /sys/fs/fuse/connections.
 // It asks the mount's daemon nothing. The error wraps ErrNotMounted or
 // ErrNotOurs.
-func ConnectionID(point string) (uint, error) {
+func connectionID(point string) (uint, error) {
 	resolved, err := resolvePoint(point)
 	if err != nil {
 		return 0, mountpointError(point, err)

@@ -38,7 +38,7 @@ func TestAbortStoppedDaemon(t *testing.T) {
 	point := tempPoint(t, "m", 0)
 	cmd := serve(t, point, "rootsfs")
 	stop(t, cmd.Process)
-	id, err := ConnectionID(point)
+	id, err := connectionID(point)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,11 +116,11 @@ func stop(t *testing.T, p *os.Process) {
 func TestConnectionIDRefuses(t *testing.T) {
 	requireMounts(t)
 	point := tempPoint(t, "m", 0)
-	if _, err := ConnectionID(point); !errors.Is(err, ErrNotMounted) {
+	if _, err := connectionID(point); !errors.Is(err, ErrNotMounted) {
 		t.Errorf("nothing mounted: %v", err)
 	}
 	mountTmpfs(t, point)
-	if _, err := ConnectionID(point); !errors.Is(err, ErrNotOurs) {
+	if _, err := connectionID(point); !errors.Is(err, ErrNotOurs) {
 		t.Errorf("tmpfs: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ const FSType = "fuse.rootsfs"
 const mountinfoFile = "/proc/self/mountinfo"
 
 // What is wrong with a mount. The errors of Find, CheckMountpoint, ClearStale,
-// Detach, Abort, ConnectionID, CheckFUSE and CheckAllowOther are one line that
+// Detach, Abort, CheckFUSE and CheckAllowOther are one line that
 // names the path and the remedy; these values say, through errors.Is, which
 // kind it is.
 var (

@@ -140,12 +140,12 @@ func TestBadPatterns(t *testing.T) {
 		"", "!", "/", "//", "a//b", "a/../b", "./a", "#a", "a\x00b", "a\nb", "[", "[a", "a[[:nope:]]", `a*\`, "[z-a]", "x[a9-0]*", `[\--\!]`, "[!é-a]",
 		strings.Repeat("a", MaxLength+1), strings.Repeat("a/", MaxElements+1) + "b", "\xff*",
 	} {
-		if err := Check(text); err == nil {
+		if _, err := compile(&Rule{Text: text}, false); err == nil {
 			t.Errorf("%q was taken", text)
 		}
 	}
 	for _, text := range []string{`\#a`, `\!a`, "a/", "/a", "**", "**/a", "a/**", "{a,b}", "[]a]", "[!a]", "[[:digit:]]", "[a-a]", "[a-]", "[-a]", "[]-a]", "[!z-]", "\xff", "a**b", `a\*`} {
-		if err := Check(text); err != nil {
+		if _, err := compile(&Rule{Text: text}, false); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -158,12 +158,6 @@ type compiled struct {
 	dirOnly bool
 }
 
-// Check reports what is wrong with a pattern, nil if nothing is.
-func Check(text string) error {
-	_, err := compile(&Rule{Text: text}, false)
-	return err
-}
-
 // compile takes a rule apart.
 func compile(r *Rule, fold bool) (*compiled, error) {
 	text := strings.TrimPrefix(r.Text, "!")

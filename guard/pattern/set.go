@@ -138,12 +138,6 @@ func (s *Set) Rules() []*Rule {
 	return out
 }
 
-// Folds reports whether the set was made for names of many spellings.
-func (s *Set) Folds() bool { return s.fold }
-
-// Root is the state of the root directory.
-func (s *Set) Root() *State { return s.root }
-
 // name is what of a name is compared.
 func (s *program) name(n string) string {
 	if s.fold {

@@ -13,9 +13,9 @@ import (
 // WellKnown is where a resource is described (RFC 9728), before its path.
 const WellKnown = "/.well-known/oauth-protected-resource"
 
-// Resource is the URL by which a request names this server: the audience or resource
+// resource is the URL by which a request names this server: the audience or resource
 // with the request's Host. A request by another name is told of the first resource.
-func (v *Verifier) Resource(r *http.Request) string {
+func (v *Verifier) resource(r *http.Request) string {
 	for _, a := range slices.Concat(v.cfg.Audiences, v.cfg.Resources) {
 		if u, err := url.Parse(a); err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) {
 			return a
@@ -28,7 +28,7 @@ func (v *Verifier) Resource(r *http.Request) string {
 func (v *Verifier) Metadata() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		auth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
-			Resource: v.Resource(r), AuthorizationServers: []string{v.cfg.Issuer}, ScopesSupported: v.cfg.Scopes,
+			Resource: v.resource(r), AuthorizationServers: []string{v.cfg.Issuer}, ScopesSupported: v.cfg.Scopes,
 			BearerMethodsSupported: []string{"header"}, ResourceName: "rootsfs",
 		}).ServeHTTP(w, r)
 	})
@@ -45,7 +45,7 @@ func (v *Verifier) Require(next http.Handler) http.Handler {
 
 // described is the URL of the resource's description, "" if it has none.
 func (v *Verifier) described(r *http.Request) string {
-	u, err := url.Parse(v.Resource(r))
+	u, err := url.Parse(v.resource(r))
 	if err != nil || u.Host == "" {
 		return ""
 	}
