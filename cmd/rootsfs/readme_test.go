@@ -91,6 +91,11 @@ func TestReadmeIsComplete(t *testing.T) {
 		if c.Name() != "help" && !c.Hidden && !strings.Contains(text, "rootsfs "+c.Name()) {
 			t.Errorf("no command %s", c.Name())
 		}
+		for _, sub := range c.Commands() {
+			if !regexp.MustCompile(`(?m)^    rootsfs ` + c.Name() + ` .*\b` + sub.Name() + `\b`).MatchString(text) {
+				t.Errorf("the list of commands lacks %s", sub.CommandPath())
+			}
+		}
 	}
 }
 
