@@ -65,7 +65,7 @@ func (f *auditFlags) add(a *app, cmd *cobra.Command) {
 
 // auditSessionFlag adds a --session that also takes sessions of the past.
 func auditSessionFlag(a *app, cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.session, "session", "", "this `session` only: its name, also if it has ended, or the mountpoint of a live one")
+	pathVar(cmd.Flags(), &a.session, "session", "this `session` only: its name, also if it has ended, or the mountpoint of a live one")
 	_ = cmd.RegisterFlagCompletionFunc("session", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		dir, err := config.AuditDir()
 		if err != nil {

@@ -66,6 +66,12 @@ needed is missing; what to do stands below it.`,
 		Example: `  rootsfs doctor
   rootsfs doctor ~/src /mnt/nas --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for i := range args {
+				var err error
+				if args[i], err = inHome(args[i]); err != nil {
+					return usage(err)
+				}
+			}
 			conf, checks := checkConfig(file)
 			defer a.waiting("checking")()
 			checks = append(append(checkSystem(), checkConfinement(cmd.Context())), checks...)
@@ -79,7 +85,7 @@ needed is missing; what to do stands below it.`,
 		},
 	}
 	jsonFlag(a, cmd)
-	cmd.Flags().StringVar(&file, "config", "", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	pathVar(cmd.Flags(), &file, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
 	return cmd
 }
 

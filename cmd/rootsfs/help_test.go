@@ -3,13 +3,16 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,6 +42,46 @@ func TestEveryCommandIsExplained(t *testing.T) {
 		}
 	}
 	walk(newRootCmd(newApp(nil, stdio{})))
+}
+
+// Every flag that takes a path takes ~ for the home directory, also where no shell has
+// seen it.
+func TestEveryPathMayBeginInHome(t *testing.T) {
+	inRoot := map[string]bool{"rootsfs trash restore --to": true}
+	seen := 0
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			what, _ := pflag.UnquoteUsage(f)
+			if !slices.Contains([]string{"file", "directory", "path", "session"}, what) || inRoot[c.CommandPath()+" --"+f.Name] {
+				return
+			}
+			seen++
+			if _, ok := f.Value.(pathValue); !ok {
+				t.Errorf("%s --%s: make it with pathVar", c.CommandPath(), f.Name)
+			}
+		})
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRootCmd(newApp(nil, stdio{})))
+	if seen < 20 {
+		t.Errorf("only %d flags take a path", seen)
+	}
+	t.Setenv("HOME", "/home/x")
+	for in, want := range map[string]string{"~": "/home/x", "~/a": "/home/x/a", "a/~": "a/~", "~b": "~b", "/~/": "/~/"} {
+		var got string
+		if err := (pathValue{&got}).Set(in); err != nil || got != want {
+			t.Errorf("%s: %s, %v", in, got, err)
+		}
+	}
+	t.Setenv("HOME", "")
+	var errs bytes.Buffer
+	const want = "rootsfs: --config \"~/c\": HOME is not set: write the path in full; see: rootsfs doctor --help\n"
+	if got := run([]string{"doctor", "--config", "~/c"}, stdio{in: strings.NewReader(""), out: io.Discard, err: &errs}); got != exitUsage || errs.String() != want {
+		t.Errorf("exit %d, %q", got, errs.String())
+	}
 }
 
 // A command line that begins with a command's name has that command, and every

@@ -94,7 +94,7 @@ may have.`,
 	}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; may be given again")
-	fs.StringVar(&f.config, "config", "", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	pathVar(fs, &f.config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
 	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration")
 	fs.StringVar(&f.name, "name", "", "`name` of the session (default: of the mountpoint)")
 	fs.StringVar(&f.cache, "cache", "audit", "cache `level`: strict, audit or max")
@@ -224,10 +224,8 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 // given.
 func (f *mountFlags) load(cmd *cobra.Command) (*config.Config, error) {
 	var conf *config.Config
-	path, err := inHome(f.config)
-	if err != nil {
-		return nil, usage(fmt.Errorf("--config %w", err))
-	}
+	var err error
+	path := f.config
 	if path != "" {
 		if conf, err = config.Load(path); err != nil {
 			return nil, badConfig(path, err)

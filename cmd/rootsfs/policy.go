@@ -157,9 +157,11 @@ it. The exit code is 0 if it is allowed and 3 if it is refused.`,
 			if err != nil {
 				return err
 			}
-			req := control.CheckRequest{Path: args[0], Op: op, Subject: subject}
+			req := control.CheckRequest{Op: op, Subject: subject}
 			if root != "" {
 				req.Path = root + "/" + strings.TrimPrefix(args[0], "/")
+			} else if req.Path, err = inHome(args[0]); err != nil {
+				return usage(err)
 			}
 			ans, err := c.Check(cmd.Context(), req)
 			if err != nil {
@@ -299,6 +301,10 @@ The exit code is 0 if all hold, and 1 if one does not.`,
 }
 
 func readExpectations(file string) ([]expectation, error) {
+	file, err := inHome(file)
+	if err != nil {
+		return nil, usage(err)
+	}
 	doc, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err

@@ -92,6 +92,9 @@ func valueError(err error) error {
 		"duration": "a duration, such as 30m or 8h", "int": "a whole number", "int64": "a whole number",
 		"intSlice": "whole numbers, as in 1,3", "float64": "a number", "bool": "true or false",
 	}[bad.GetFlag().Value.Type()]
+	if bad.GetFlag().Value.Type() == (pathValue{}).Type() {
+		return fmt.Errorf("--%s %w", bad.GetFlag().Name, bad.Unwrap())
+	}
 	if want == "" {
 		return err
 	}
@@ -131,7 +134,7 @@ func jsonFlag(a *app, cmd *cobra.Command) {
 
 // sessionFlag adds --session.
 func sessionFlag(a *app, cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.session, "session", "", "the live `session`: its name or mountpoint (may be left out if there is only one)")
+	pathVar(cmd.Flags(), &a.session, "session", "the live `session`: its name or mountpoint (may be left out if there is only one)")
 	// It fails only if there is no such flag.
 	_ = cmd.RegisterFlagCompletionFunc("session", completeSessions)
 }

@@ -115,7 +115,7 @@ here for these roots, or to "rootsfs mount" for all of the session.`,
 	}
 	f.add(cmd.Flags())
 	cmd.Flags().BoolVar(&f.save, "save", false, "write the roots to the configuration, too")
-	cmd.Flags().StringVar(&f.config, "config", "", "configuration `file` for --save (default $XDG_CONFIG_HOME/rootsfs/config.toml)")
+	pathVar(cmd.Flags(), &f.config, "config", "configuration `file` for --save (default $XDG_CONFIG_HOME/rootsfs/config.toml)")
 	cmd.Flags().BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	cmd.Flags().BoolVar(&f.allowTop, "allow-root-dir", false, "let / be a root")
 	cmd.Flags().StringVar(&f.subject, "subject", "", "grant to this one `server` only, by the name it has in status; one directory can be a root for several, each with its own mode")

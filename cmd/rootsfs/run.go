@@ -75,7 +75,7 @@ unprivileged user.`,
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // what follows the command is the command's
 	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; may be given again")
-	fs.StringVar(&f.config, "config", "", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	pathVar(fs, &f.config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
 	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration")
 	fs.StringVar(&f.name, "name", "", "`name` of the session (default: of the command)")
 	fs.StringVar(&f.cache, "cache", "audit", "cache `level`: strict, audit or max")
@@ -83,7 +83,7 @@ unprivileged user.`,
 	fs.IntVar(&f.auditKeep, "audit-keep", 0, "delete all but the newest `N` audit files of this session's name (0: keep all)")
 	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable roots")
 	fs.StringArrayVar(&f.env, "env", nil, "pass on the environment's `NAME`, or set NAME=VALUE; may be given again")
-	fs.StringVar(&f.home, "home", "", "keep the command's HOME in `directory` between runs")
+	pathVar(fs, &f.home, "home", "keep the command's HOME in `directory` between runs")
 	fs.BoolVar(&f.net, "net", false, "give the command the host's network")
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
 	fs.StringVar(&f.paths, "map", "same", "where roots appear inside: same (their own paths) or flat (/roots/NAME)")
@@ -93,7 +93,7 @@ unprivileged user.`,
 	fs.IntVar(&f.pids, "pids-max", sandbox.DefaultPids, "most processes and threads the command may have")
 	fs.StringVar(&f.memory, "memory-max", "", "most memory that the command and all it starts may have together, a `size` such as 2G (default: no limit)")
 	fs.BoolVar(&f.learn, "learn", false, "note what is refused, and propose at the end the roots and rights that would have sufficed")
-	fs.StringVar(&f.dir, "dir", "", "working `directory` inside (default: the first root)")
+	pathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
 	fs.BoolVar(&f.debug, "debug", false, "log every request of the kernel")
 	f.add(fs)
@@ -182,10 +182,7 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 		p.box.Level = sandbox.None
 	}
 	if f.home != "" {
-		home, err := inHome(f.home)
-		if err == nil {
-			home, err = filepath.Abs(home)
-		}
+		home, err := filepath.Abs(f.home)
 		if err != nil {
 			return usage(fmt.Errorf("--home: %w", err))
 		}

@@ -74,7 +74,7 @@ one, no other has, and it ends with the session.`,
 	}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; may be given again")
-	fs.StringVar(&f.config, "config", "", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	pathVar(fs, &f.config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
 	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration")
 	fs.StringVar(&f.name, "name", "", "`name` of the session (default: serve)")
 	fs.StringVar(&f.auditPaths, "audit-paths", "full", "paths in audit records: full, hash or none")

@@ -35,10 +35,10 @@ type httpFlags struct {
 
 func (f *httpFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.addr, "http", "", "serve over Streamable HTTP at `ADDR`, [HOST]:PORT; without HOST on the loopback")
-	fs.StringVar(&f.tokenFile, "token-file", "", "`file` with the bearer token that clients send (default: one is made)")
+	pathVar(fs, &f.tokenFile, "token-file", "`file` with the bearer token that clients send (default: one is made)")
 	fs.BoolVar(&f.noToken, "no-token", false, "ask clients for no token: on the loopback only, where every local user then gets in")
-	fs.StringVar(&f.cert, "tls-cert", "", "certificate `file`, PEM")
-	fs.StringVar(&f.key, "tls-key", "", "`file` with the certificate's key, PEM")
+	pathVar(fs, &f.cert, "tls-cert", "certificate `file`, PEM")
+	pathVar(fs, &f.key, "tls-key", "`file` with the certificate's key, PEM")
 	fs.StringArrayVar(&f.hosts, "host", nil, "a `name` by which clients may call the server, beside localhost, at its own port or as NAME:PORT; may be given again")
 	fs.StringArrayVar(&f.origins, "origin", nil, "a web `origin` whose pages may call, such as https://app.example; may be given again")
 	fs.StringVar(&f.issuer, "oauth-issuer", "", "take access tokens of the OAuth authorization server at this `URL` instead of one bearer token")
@@ -293,7 +293,7 @@ func (f *httpFlags) listen(ctx context.Context) (l net.Listener, at *url.URL, er
 	if f.cert != "" {
 		at.Scheme = "https"
 		if pair, err = tls.LoadX509KeyPair(f.cert, f.key); err != nil {
-			return nil, nil, usage(fmt.Errorf("--tls-cert: %w", err))
+			return nil, nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
 		}
 	}
 	if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", f.addr); err != nil {

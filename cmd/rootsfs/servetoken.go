@@ -139,19 +139,19 @@ func (t *tokenFile) remove() {
 func readToken(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return "", usage(fmt.Errorf("--token-file: %w", err))
+		return "", fmt.Errorf("--token-file: %w", err)
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return "", usage(fmt.Errorf("--token-file: %w", err))
+		return "", fmt.Errorf("--token-file: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return "", usage(fmt.Errorf("--token-file %s can be read by others; chmod 600 %s", shown(path), shellWord(path)))
 	}
 	text, err := io.ReadAll(io.LimitReader(file, greatestToken))
 	if err != nil {
-		return "", usage(fmt.Errorf("--token-file: %w", err))
+		return "", fmt.Errorf("--token-file: %w", err)
 	}
 	token := strings.TrimSpace(string(text))
 	if len(token) < leastToken || strings.ContainsAny(token, " \t\r\n") {

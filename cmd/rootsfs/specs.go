@@ -237,20 +237,6 @@ func (g *grantFlags) all(specs []string, origin string) ([]guard.Grant, error) {
 	return append(out, single...), err
 }
 
-// inHome is a path with the ~ that the shell has left to us: in quotes, behind = as
-// in name=~/docs, or because a host started us by its configuration, without a shell.
-// Taken as it stands it would name, and make, a directory called ~.
-func inHome(path string) (string, error) {
-	if path != "~" && !strings.HasPrefix(path, "~/") {
-		return path, nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("%s: HOME is not set: write the path in full", names.Quote(path))
-	}
-	return filepath.Join(home, path[1:]), nil
-}
-
 // capitalMode refuses a path that is not there and that would be one with a mode
 // behind it, were the mode in small letters.
 func capitalMode(path string) error {

@@ -314,7 +314,7 @@ func wrapProgram(given string) (string, error) {
 		return "", err
 	}
 	if _, err := exec.LookPath(path); err != nil {
-		return "", usage(fmt.Errorf("--rootsfs %s: there is no program: write the path of rootsfs, or a bare name that the host looks up", names.Quote(given)))
+		return "", fmt.Errorf("--rootsfs %s: there is no program: write the path of rootsfs, or a bare name that the host looks up", names.Quote(given))
 	}
 	return path, nil
 }
