@@ -249,7 +249,7 @@ func tellChanged(ev vfs.SourceEvent) {
 func dropBelow(dir *fs.Inode, seen map[*fs.Inode]bool) {
 	seen[dir] = true
 	for name, child := range dir.Children() {
-		if dir.NotifyEntry(name) == syscall.ENOENT && child.IsDir() && !seen[child] {
+		if dropName(dir, name) == syscall.ENOENT && child.IsDir() && !seen[child] {
 			dropBelow(child, seen)
 		}
 	}
@@ -276,12 +276,15 @@ func tellAll(n *node) {
 	if !n.forgotten() && n.IsDir() {
 		// With its own name go those below it that nobody holds, also the
 		// ones that are cached as absent, of which we know nothing.
-		if name, parent := n.Parent(); parent != nil {
-			parent.NotifyEntry(name)
-		}
+		n.takeOwnName(func() {
+			n.awaitLookups()
+			if name, parent := n.Parent(); parent != nil {
+				parent.NotifyEntry(name)
+			}
+		})
 		for _, at := range n.inodes() {
 			for name, child := range at.Children() {
-				at.NotifyEntry(name)
+				dropName(at, name)
 				if !child.IsDir() {
 					child.NotifyContent(0, 0)
 				}

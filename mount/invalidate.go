@@ -108,7 +108,7 @@ func (n *node) takeNames() {
 	}
 	for _, at := range n.inodes() {
 		for name := range at.Children() {
-			at.NotifyEntry(name)
+			dropName(at, name)
 		}
 	}
 }

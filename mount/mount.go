@@ -33,16 +33,17 @@ type Mount struct {
 	inos   atomic.Uint64 // see ownIno
 	places places        // when opt.Layout.ByPath
 	// spares are the roots that the spare directories show.
-	spares    []atomic.Pointer[guard.RootName]
-	start     time.Time
-	user      guard.User // the daemon's
-	keptFiles keptFiles
-	watcher   *vfs.SourceWatcher // nil: nothing is watched
-	delivery  *delivery          // of what watcher reports
-	noWatches sync.Once
-	refs      atomic.Int64  // see maxRefs
-	shut      atomic.Bool   // see Shut
-	served    chan struct{} // closed when the kernel's connection has ended
+	spares     []atomic.Pointer[guard.RootName]
+	start      time.Time
+	user       guard.User // the daemon's
+	keptFiles  keptFiles
+	watcher    *vfs.SourceWatcher // nil: nothing is watched
+	delivery   *delivery          // of what watcher reports
+	noWatches  sync.Once
+	lostEvents sync.Once     // for the log
+	refs       atomic.Int64  // see maxRefs
+	shut       atomic.Bool   // see Shut
+	served     chan struct{} // closed when the kernel's connection has ended
 
 	mu    sync.Mutex // guards the fields below
 	views map[guard.RootName]*view

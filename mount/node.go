@@ -43,7 +43,7 @@ func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs
 	watched := n.watched()
 	info, err := n.tree().Lookup(ctx, c, at, name)
 	if err != nil {
-		if !watched || names.Reason(err) != names.NotExist {
+		if !watched || n.nameless() || names.Reason(err) != names.NotExist {
 			out.SetEntryTimeout(1) // not kept: the bridge keeps ENOENT only without a timeout of ours
 		}
 		return nil, names.Errno(err)
@@ -51,6 +51,7 @@ func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs
 	child := n.child(f, &info, false)
 	found := child.Operations().(*node)
 	found.met(n, name)
+	found.hasOwnName()
 	found.awaitLetGo()
 	found.fillEntryIn(out, &info, watched)
 	return child, 0

@@ -87,6 +87,7 @@ func (d *dirHandle) Lookup(ctx context.Context, name string, out *fuse.EntryOut)
 	child := d.node.child(f, &info, false)
 	found := child.Operations().(*node)
 	found.met(d.node, name)
+	found.hasOwnName()
 	found.fillEntryIn(out, &info, d.watched)
 	return child, 0
 }

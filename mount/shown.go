@@ -176,9 +176,9 @@ func (n *node) notifyContent() syscall.Errno {
 // notifyEntry makes the kernel drop a name in the directory. It says ENOENT if the
 // kernel does not know the name.
 func (n *node) notifyEntry(name string) syscall.Errno {
-	errno := n.NotifyEntry(name)
+	errno := dropName(&n.Inode, name)
 	for _, t := range n.shownAt() {
-		if also := t.NotifyEntry(name); errno == syscall.ENOENT {
+		if also := dropName(&t.Inode, name); errno == syscall.ENOENT {
 			errno = also
 		}
 	}

@@ -70,6 +70,7 @@ func (m *Mount) lookupRoot(ctx context.Context, parent *fs.Inode, name string, r
 	v.mu.Lock()
 	v.root, v.parent, v.entry = n, parent, name
 	v.mu.Unlock()
+	n.hasOwnName()
 	n.awaitLetGo()
 	n.fillEntry(out, &info)
 	switch {

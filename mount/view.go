@@ -109,9 +109,12 @@ type nodeExt struct {
 
 	ref atomic.Pointer[vfs.File] // of a file without a name, see removing
 
-	mu   sync.Mutex // guards the fields below
-	open []*handle  // open files
-	own  *ownChange // of a file changed through the mount
+	nameless atomic.Bool // of a directory, see takeOwnName; set under mu
+
+	mu     sync.Mutex // guards the fields below
+	taking int        // calls that are taking back the name of a directory
+	open   []*handle  // open files
+	own    *ownChange // of a file changed through the mount
 	// locks are the owners' descriptions on the source, see locks.go.
 	locks map[lockOwner]*lockHolder
 
@@ -287,12 +290,12 @@ func (v *view) dropNames() {
 		if outer, ok := parent.Operations().(*node); ok {
 			outer.notifyEntry(entry)
 		} else {
-			parent.NotifyEntry(entry)
+			dropName(parent, entry)
 		}
 	}
 	for _, t := range shown {
 		for name := range t.Children() {
-			t.NotifyEntry(name)
+			dropName(&t.Inode, name)
 		}
 	}
 }

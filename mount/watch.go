@@ -222,6 +222,10 @@ func (m *Mount) sourceChanged(ev vfs.SourceEvent) {
 
 // sourceLost is called when the kernel dropped events: anything may be stale.
 func (m *Mount) sourceLost() {
+	m.lostEvents.Do(func() {
+		m.log.Warn("more changed on the source at a time than the kernel tells of; what it keeps of it is taken back, now and whenever it happens again",
+			"remedy", "raise fs.inotify.max_queued_events")
+	})
 	m.mu.Lock()
 	views := make([]*view, 0, len(m.views))
 	for _, v := range m.views {

@@ -1,0 +1,188 @@
+package mount
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// lockedLog keeps what is logged while it is looked at.
+type lockedLog struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// holdNoise opens the directory of loseEvents, which is watched as long as somebody
+// holds it.
+func (m *testMount) holdNoise(t *testing.T) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(m.root, "noise"))
+	must(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+	_, err = f.Readdirnames(0)
+	must(t, err)
+}
+
+// loseEvents makes the kernel drop what change does, and whatever else happens
+// meanwhile, from the queue of the source's events: nobody reads it until it has
+// overflowed and change is done.
+func (m *testMount) loseEvents(t *testing.T, change func()) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	must(t, err)
+	room, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	must(t, err)
+	// Whoever reads the queue waits here with the first event.
+	d := m.Mount.delivery
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	noise := filepath.Join(m.src, "noise")
+	must(t, os.WriteFile(filepath.Join(noise, "0"), nil, 0o644))
+	for i := range room { // two events each, and the reader may have taken a buffer's full
+		must(t, os.Rename(filepath.Join(noise, strconv.Itoa(i)), filepath.Join(noise, strconv.Itoa(i+1))))
+	}
+	must(t, os.Remove(filepath.Join(noise, strconv.Itoa(room))))
+	change()
+}
+
+// When the kernel drops news of the source it keeps nothing that may be stale:
+// contents, attributes, names, names that were absent, listings; also of what a
+// program holds open, and when it happens again.
+func TestCoherentAfterLostEvents(t *testing.T) {
+	var log lockedLog
+	m := newTestMount(t, guard.ReadWrite, func(o *Options, _ *guard.Grant) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	host := func(name string) string { return filepath.Join(m.src, name) }
+	seen := func(name string) string { return filepath.Join(m.root, name) }
+	for _, d := range []string{"noise", "d", "d/e", "held"} {
+		must(t, os.Mkdir(host(d), 0o755))
+		must(t, os.WriteFile(host(d+"/f"), []byte("one"), 0o644))
+		must(t, os.WriteFile(host(d+"/g"), []byte("one"), 0o644))
+	}
+	must(t, os.WriteFile(host("f"), []byte("one"), 0o644))
+	m.holdNoise(t)
+	dir, err := unix.Open(seen("held"), unix.O_PATH|unix.O_DIRECTORY, 0)
+	must(t, err)
+	defer unix.Close(dir)
+	held, err := os.Open(seen("d/f"))
+	must(t, err)
+	defer held.Close()
+	// at looks below the held directory, without its name.
+	at := func(name string) (st unix.Stat_t, err error) {
+		err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		return st, err
+	}
+	for round, text := range []string{"two", "one", "two", "one"} {
+		// What the kernel is to know, and must forget.
+		for _, d := range []string{"", "d/", "d/e/", "held/"} {
+			_ = contents(seen(d + "f"))
+			_, _ = os.Stat(seen(d + "g"))
+			_, _ = os.Stat(seen(d + "new"))
+			_, _ = os.ReadDir(seen(d))
+		}
+		_, _ = at("late")
+		_, _ = at("g")
+		late := round%2 == 0
+		m.loseEvents(t, func() {
+			for _, d := range []string{"", "d/", "d/e/", "held/"} {
+				must(t, os.WriteFile(host(d+"f"), []byte(text), 0o644)) // of equal size
+			}
+			if late {
+				must(t, os.WriteFile(host("held/late"), nil, 0o644))
+				must(t, os.Rename(host("d/g"), host("d/new")))
+				must(t, os.Remove(host("held/g")))
+				must(t, os.Chmod(host("d/e/g"), 0o600))
+			} else {
+				must(t, os.Remove(host("held/late")))
+				must(t, os.Rename(host("d/new"), host("d/g")))
+				must(t, os.WriteFile(host("held/g"), nil, 0o644))
+				must(t, os.Chmod(host("d/e/g"), 0o644))
+			}
+		})
+		is := func(name string) bool { _, err := os.Lstat(seen(name)); return err == nil }
+		below := func(name string) bool { _, err := at(name); return err == nil }
+		eventually(t, "what is held, names below it", func() bool { return below("late") == late && below("g") != late })
+		for _, d := range []string{"", "d/", "d/e/", "held/"} {
+			eventually(t, "contents in "+d, func() bool { return contents(seen(d+"f")) == text })
+		}
+		eventually(t, "contents of an open file", func() bool {
+			b := make([]byte, 3)
+			_, _ = held.ReadAt(b, 0)
+			return string(b) == text
+		})
+		eventually(t, "a rename", func() bool { return is("d/new") == late && is("d/g") != late })
+		eventually(t, "attributes", func() bool {
+			st, err := os.Stat(seen("d/e/g"))
+			return err == nil && (st.Mode() == 0o600) == late
+		})
+		eventually(t, "a listing", func() bool {
+			var list []string
+			es, err := os.ReadDir(seen("held"))
+			for _, e := range es {
+				list = append(list, e.Name())
+			}
+			want := "f g"
+			if late {
+				want = "f late"
+			}
+			return err == nil && strings.Join(list, " ") == want
+		})
+	}
+	if !strings.Contains(log.String(), "max_queued_events") {
+		t.Error("no events were lost")
+	}
+}
+
+// The same in a directory that its holder alone still reaches without a look at its
+// name, which the kernel dropped when events were lost before.
+func TestHeldDirectoryAfterLostEvents(t *testing.T) {
+	m := newTestMount(t, guard.ReadWrite, nil)
+	for _, d := range []string{"noise", "held", "held/in"} {
+		must(t, os.Mkdir(filepath.Join(m.src, d), 0o755))
+		must(t, os.WriteFile(filepath.Join(m.src, d, "f"), nil, 0o644))
+	}
+	m.holdNoise(t)
+	dir, err := unix.Open(filepath.Join(m.root, "held"), unix.O_PATH|unix.O_DIRECTORY, 0)
+	must(t, err)
+	defer unix.Close(dir)
+	is := func(name string) bool {
+		var st unix.Stat_t
+		return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+	}
+	for round := range 4 {
+		name := strconv.Itoa(round)
+		for _, d := range []string{"", "in/"} {
+			if is(d+name) || !is(d+"f") {
+				t.Fatal("it is not as it was made")
+			}
+		}
+		m.loseEvents(t, func() {
+			for _, d := range []string{"held/", "held/in/"} {
+				must(t, os.WriteFile(filepath.Join(m.src, d+name), nil, 0o644))
+			}
+		})
+		for _, d := range []string{"", "in/"} {
+			eventually(t, "what was absent, in round "+name, func() bool { return is(d + name) })
+		}
+	}
+}
