@@ -49,7 +49,8 @@ type Event struct {
 	// replaced, Modified at the new one), else "". It tells nothing else.
 	MoveID string
 	// Overflow is set on a Modified of the watched path when events were
-	// lost: list again. Everything from then on is reported.
+	// lost: list again. Everything from then on is reported, but where the
+	// watch has become larger than its room: then it comes again and again.
 	Overflow bool
 	// Ended is set on a watch's last event, a Deleted of the watched path:
 	// the path, the root or the right to watch is gone.
@@ -70,12 +71,16 @@ type HubOptions struct {
 	// Coalesce is how long changes are gathered before they are reported; 0
 	// stands for 50 ms.
 	Coalesce time.Duration
+	// Lacking is how often a watch that has become larger than its room has its
+	// receiver look again, and tries for more; 0 stands for 10 s.
+	Lacking time.Duration
 }
 
 const (
 	defaultMaxWatches = 65536
 	defaultMaxEach    = 8192
 	defaultCoalesce   = 50 * time.Millisecond
+	defaultLacking    = 10 * time.Second
 )
 
 // LimitError says which limit was reached; it is the cause of names.Quota errors.
@@ -120,6 +125,9 @@ func NewHub(t *Tree, o HubOptions) *Hub {
 	}
 	if o.Coalesce <= 0 {
 		o.Coalesce = defaultCoalesce
+	}
+	if o.Lacking <= 0 {
+		o.Lacking = defaultLacking
 	}
 	h := &Hub{t: t, o: o, seed: maphash.MakeSeed(), watches: map[*Watch]struct{}{}}
 	h.room = hubRoom{all: min(int64(o.MaxWatches), watchRoom().hub), one: int64(o.MaxEach), held: map[guard.Subject]int64{}}

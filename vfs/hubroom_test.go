@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -120,6 +121,32 @@ func TestWatchKeepsItsRoom(t *testing.T) {
 		name := fmt.Sprintf("d/%d/new", i)
 		b.put(name, "")
 		x.until("going on", has(vfs.Created, name))
+	}
+}
+
+// A watch that has become larger than its room does not keep that to itself: its
+// receiver is told to look again and again, until there is room for all of it.
+func TestWatchBeyondItsRoom(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	b.put("d/f", "")
+	b.put("other/f", "")
+	h := b.hub(vfs.HubOptions{MaxEach: 3, Lacking: 10 * time.Millisecond})
+	other := b.watch(h, "other", vfs.WatchOptions{})
+	x := b.watch(h, "d", vfs.WatchOptions{Recursive: true})
+	b.must(os.MkdirAll(b.host("d/1/2"), 0o755))
+	for range 3 {
+		x.until("to look again", overflowed)
+		x.forget()
+	}
+	other.w.Close()
+	for i := 0; ; i++ {
+		name := fmt.Sprint("d/1/2/", i)
+		b.put(name, "")
+		list := x.until("anything", func(list []vfs.Event) bool { return overflowed(list) || has(vfs.Created, name)(list) })
+		if has(vfs.Created, name)(list) {
+			return // what changes there is told of again
+		}
+		x.forget()
 	}
 }
 

@@ -28,6 +28,7 @@ type watchState struct {
 	base  *hubDir // nil: it has to be watched anew
 	out   gathering
 	delay *time.Timer // runs while something is gathered
+	lack  *time.Timer // runs while a part is not watched for want of room; nil: all is
 }
 
 const (
@@ -44,6 +45,7 @@ func (w *Watch) run() {
 	w.delay.Stop()
 	why := w.loop()
 	w.delay.Stop()
+	w.lacks(false)
 	w.base.kill()
 	if why == endGone {
 		w.report()
@@ -204,7 +206,21 @@ func (w *Watch) again() error {
 	}
 	w.base.kill()
 	w.base, w.out.over = set.base, true
+	w.lacks(false)
+	w.lacks(set.part)
 	return nil
+}
+
+// lacks notes whether a part is not watched for want of room. Nothing is reported of
+// that, so the receiver is to look again every so often, and we with it.
+func (w *Watch) lacks(part bool) {
+	switch {
+	case part && w.lack == nil:
+		w.lack = time.AfterFunc(w.h.o.Lacking, w.overflow)
+	case !part && w.lack != nil:
+		w.lack.Stop()
+		w.lack = nil
+	}
 }
 
 // process looks at what raw events are about and gathers what is to be reported.
@@ -251,7 +267,10 @@ func (w *Watch) process(raw []rawEvent) error {
 		}
 	}
 	found.drop() // what was watched and not adopted
-	w.out.over = w.out.over || found.full
+	if found.full {
+		w.out.over = true
+		w.lacks(true)
+	}
 	if found.gone {
 		return errWatchedGone
 	}

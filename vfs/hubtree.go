@@ -128,6 +128,7 @@ func (d *hubDir) size() (n int64) {
 type setup struct {
 	src   *SourceWatcher
 	base  *hubDir
+	part  bool // the rest of it found no room
 	epoch uint64
 	dead  <-chan struct{}
 }
@@ -157,6 +158,7 @@ func (w *Watch) setUp(ctx context.Context, l *guard.Lease, src *SourceWatcher, a
 		w.drop(s)
 		return nil, err
 	}
+	s.part = sc.full != nil
 	return s, nil
 }
 

@@ -1,0 +1,80 @@
+package vfs_test
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// loseEvents fills the kernel's queue of a hub that does not read it, with what
+// happens in the directory "noise", which has to be watched; what change then does
+// the kernel tells nobody.
+func (b *bed) loseEvents(h *vfs.Hub, change func()) {
+	b.Helper()
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	b.must(err)
+	room, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	b.must(err)
+	release := h.HoldReader()
+	defer release()
+	b.put("noise/0", "")
+	for i := range room { // two events each; one buffer's full may have been read
+		b.must(os.Rename(b.host("noise/"+strconv.Itoa(i)), b.host("noise/"+strconv.Itoa(i+1))))
+	}
+	b.must(os.Remove(b.host("noise/" + strconv.Itoa(room))))
+	change()
+}
+
+// forget lets until see only what comes from now on.
+func (x *watcher) forget() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.list = nil
+}
+
+// R043: when the kernel drops what one server's storm of changes does, every other
+// is told to look again, also where nothing of the storm happened; what came into
+// being unseen is watched from then on, a watched path that went unseen has ended, and
+// it is the same when it happens again.
+func TestWatchesAfterLostEvents(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	for _, d := range []string{"noise", "flat", "deep/a", "goes"} {
+		b.put(d+"/f", "")
+	}
+	h := b.hub(vfs.HubOptions{})
+	b.watch(h, "noise", vfs.WatchOptions{})
+	flat := b.watch(h, "flat", vfs.WatchOptions{})
+	deep := b.watch(h, "deep", vfs.WatchOptions{Recursive: true})
+	file := b.watch(h, "flat/f", vfs.WatchOptions{Events: vfs.Modified})
+	goes := b.watch(h, "goes", vfs.WatchOptions{})
+	for round := range 3 {
+		dir := "deep/a/" + strconv.Itoa(round)
+		flat.forget()
+		deep.forget()
+		file.forget()
+		b.loseEvents(h, func() {
+			b.must(os.MkdirAll(b.host(dir+"/below"), 0o755))
+			b.put("flat/f", strconv.Itoa(round))
+			if round == 0 {
+				b.must(os.Rename(b.host("goes"), b.host("gone")))
+			}
+		})
+		for _, x := range []*watcher{flat, deep, file} {
+			x.until("to look again", overflowed)
+		}
+		b.put(dir+"/below/f", "")
+		deep.until("what is in a directory that came unseen", has(vfs.Created, dir+"/below/f"))
+		b.put("flat/g", strconv.Itoa(round))
+		flat.until("going on", func(list []vfs.Event) bool {
+			return has(vfs.Created, "flat/g")(list) || has(vfs.Modified, "flat/g")(list)
+		})
+	}
+	<-goes.w.Done()
+	if list := goes.events(); len(list) == 0 || !list[len(list)-1].Ended {
+		t.Errorf("of a directory that went unseen: %v", short(list))
+	}
+}
