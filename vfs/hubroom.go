@@ -24,14 +24,14 @@ type hubRoom struct {
 }
 
 // take makes room for one directory more. If there is none, limit is how many s may
-// watch now.
-func (r *hubRoom) take(s guard.Subject) (limit int64, ok bool) {
+// watch now. soon is how many of its directories are about to be given back.
+func (r *hubRoom) take(s guard.Subject, soon int64) (limit int64, ok bool) {
 	s = s.Principal()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	have := r.held[s]
 	limit = min(r.one, (r.all-(r.taken-have)+1)/2)
-	if have >= limit {
+	if have-soon >= limit {
 		return limit, false
 	}
 	r.addLocked(s, 1)

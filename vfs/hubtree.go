@@ -146,7 +146,7 @@ func (w *Watch) drop(s *setup) {
 // spare is how many directories that watch has: it keeps their room.
 func (w *Watch) setUp(ctx context.Context, l *guard.Lease, src *SourceWatcher, again, file bool, spare int64) (*setup, error) {
 	s := &setup{src: src, epoch: l.Epoch(), dead: l.Hold().Dead()}
-	sc := &scan{w: w, l: l, src: src, spare: spare, refused: map[guard.Identity]error{}}
+	sc := &scan{w: w, l: l, src: src, old: spare, spare: spare, refused: map[guard.Identity]error{}}
 	err := w.setUpOne(ctx, s, sc, again && file)
 	if err == nil && sc.full != nil && (s.base == nil || !again) {
 		err = &guard.Error{Kind: names.Quota, Err: sc.full}
@@ -197,7 +197,8 @@ type scan struct {
 	l       *guard.Lease
 	src     *SourceWatcher
 	refused map[guard.Identity]error
-	spare   int64       // directories that need no room: the tree that this one replaces has it
+	old     int64       // directories of the tree that this one replaces
+	spare   int64       // of those, how many have not given their room to one of this
 	full    *LimitError // why no more can be watched; nil: they can
 	report  bool        // paths are gathered
 	paths   []string
@@ -244,7 +245,7 @@ func (s *scan) take() bool {
 		room.add(subject, 1)
 		return true
 	}
-	limit, ok := room.take(subject)
+	limit, ok := room.take(subject, s.old)
 	if !ok {
 		s.src.full.Add(1)
 		s.full = &LimitError{What: "directories can be watched by one server at present", Limit: limit}
