@@ -18,6 +18,7 @@ import (
 // roots, and what it was refused in them. A nil one notes nothing.
 type learned struct {
 	mu     sync.Mutex // guards the fields below
+	begun  bool       // see begin
 	sought map[string]int
 	lacked map[guard.RootName]*lack
 	more   bool // than maxSought
@@ -37,11 +38,25 @@ func newLearned() *learned {
 	return &learned{sought: map[string]int{}, lacked: map[guard.RootName]*lack{}}
 }
 
+// begin is called when the command is about to be started: what was looked for before
+// that is what its init looked for, which is our own program.
+func (l *learned) begin() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begun = true
+}
+
 // missing notes a path that was looked for in a directory of ours, where
 // nothing is.
 func (l *learned) missing(path string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.begun {
+		return
+	}
 	if _, known := l.sought[path]; !known && len(l.sought) >= maxSought {
 		l.more = true
 		return

@@ -69,9 +69,14 @@ func (a *app) sayRoots(roots []control.Root) {
 	}
 	rows := [][]string{{"ROOT", "MODE", "STATE", "EXPIRES", "PATH"}}
 	for _, r := range roots {
-		rows = append(rows, []string{shown(r.Name), r.Mode, r.State, ends(&r), shown(r.Resolved)})
+		rows = append(rows, []string{shown(r.Name), r.Mode, r.State, ends(&r), whereFor(&r)})
 	}
 	a.table(rows)
+}
+
+// whereFor is a root's directory, and whom it is for if that is one server alone.
+func whereFor(r *control.Root) string {
+	return shown(r.Resolved) + prefixed(", for ", r.Subject)
 }
 
 // ends says when a root ends by itself.

@@ -206,6 +206,7 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 			return err
 		}
 		r.watchRoots()
+		r.learned.begin()
 		return nil
 	}
 	r.could = couldConfine(ctx, box.Level)

@@ -246,8 +246,8 @@ func (a *app) sayRootFigures(roots []control.Root) {
 			free = size(*r.Free)
 		}
 		rows = append(rows, []string{
-			"  " + shown(r.Name), r.Mode, r.State, r.FSType, free, expiry(r.Expires),
-			fmt.Sprint(r.Ops), fmt.Sprint(r.Refused), size(r.BytesRead), size(r.Written), shown(r.Resolved),
+			"  " + shown(r.Name), r.Mode, r.State, r.FSType, free, ends(&r),
+			fmt.Sprint(r.Ops), fmt.Sprint(r.Refused), size(r.BytesRead), size(r.Written), whereFor(&r),
 		})
 	}
 	a.table(rows)

@@ -119,7 +119,7 @@ func (a *app) unmountOne(ctx context.Context, c *control.Client, session, point 
 	if err != nil {
 		return err
 	}
-	res := unmountResult{Session: session, Point: point, UnmountAnswer: control.UnmountAnswer{Held: ans.Held}}
+	res := unmountResult{Session: session, Point: point, UnmountAnswer: control.UnmountAnswer{Ended: []control.Ended{}, Held: ans.Held}}
 	return a.report(res, func() {
 		a.say("unmounted %s; session %s goes on", shown(point), session)
 		if ans.Held {
@@ -145,7 +145,7 @@ func (a *app) unmountStale(where string) error {
 	}
 	// The daemon is gone, and with it what it had not written; its directory
 	// in the runtime directory was removed when the sessions were listed.
-	return a.report(unmountResult{Point: point, Stale: true}, func() {
+	return a.report(unmountResult{Point: point, Stale: true, UnmountAnswer: control.UnmountAnswer{Ended: []control.Ended{}}}, func() {
 		a.say("cleared the stale mount at %s", shown(point))
 	})
 }

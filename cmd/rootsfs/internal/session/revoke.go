@@ -18,7 +18,7 @@ const together = 64
 
 // revokeAll ends every root, those that are granted meanwhile included.
 func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
-	var all []control.Ended
+	all := []control.Ended{} // in JSON an empty list, not null
 	var errs []error
 	for range 10 { // whoever adds roots faster than this is refused once the session ends
 		var which []guard.RootName
@@ -47,7 +47,7 @@ func (s *Session) revokeOf(ctx context.Context, who guard.Subject) ([]control.En
 	}
 	if len(which) == 0 {
 		return nil, &guard.Error{Op: names.OpRevoke, Kind: names.NotExist, Err: fmt.Errorf(
-			"no root is for the server %s alone; see: rootsfs roots list --json", names.Quote(string(who)))}
+			"no root is for the server %s alone; see: rootsfs roots list", names.Quote(string(who)))}
 	}
 	return s.revokeMany(ctx, which)
 }
