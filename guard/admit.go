@@ -187,6 +187,9 @@ func (l *Lease) enter() error {
 	if req.Epoch != 0 && req.Epoch != r.epoch {
 		return &Error{Kind: names.Revoked}
 	}
+	if l.reg.overdue(r) {
+		return r.gone()
+	}
 	gen, ok := r.acquire()
 	if !ok {
 		r.refused.Add(1)

@@ -21,10 +21,11 @@
 //
 // After Revoke has returned, Admit grants nothing for that root, no operation
 // admitted before is still running in the caller's sight, and every View has
-// been told. Granting the same directory again makes a new epoch: handles of
-// the old one stay dead. A root nested in another is judged by both policies,
-// and revoking the inner one leaves a tombstone, so that revocation never
-// widens what the outer one reaches. Roots of several subjects may be one
+// been told. A grant ends when the wall's clock shows its end, or when as much time
+// has passed as was left to it, whichever comes first. Granting the same directory
+// again makes a new epoch: handles of the old one stay dead. A root nested in
+// another is judged by both policies, and revoking the inner one leaves a
+// tombstone, so that revocation never widens what the outer one reaches. Roots of several subjects may be one
 // directory, or overlap: while one of them moves a directory, nobody makes a name
 // in it through another, so that no two servers together bring into place what a
 // pattern keeps from each.

@@ -132,7 +132,7 @@ func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 	if State(r.state.Load()) != Live {
 		return g.endAgain(r, to)
 	}
-	if to == ExpiredState && !r.over(time.Now()) {
+	if to == ExpiredState && !r.over(g.clock.now()) {
 		g.arm(r) // renewed, or used, at the last moment
 		return Ended{Root: r.name}, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -13,6 +14,9 @@ import (
 // (Limits.Idle), with all that a revocation does. Use is what comes to the gate
 // and is not refused: what the kernel answers from its caches is not seen, nor is
 // a file that is merely open.
+//
+// The clocks are looked at once a minute, and at every operation: a root whose time
+// passed while the machine slept, or because the clock was set, is refused at once.
 
 // arm starts the clock of a root's end, or sets it anew.
 func (g *Registry) arm(r *root) {
@@ -22,42 +26,85 @@ func (g *Registry) arm(r *root) {
 		r.timer.Stop()
 		r.timer = nil
 	}
-	due, ok := r.due(time.Now())
+	left, ok := r.left(g.clock.now())
 	if !ok || State(r.state.Load()) != Live {
 		return
 	}
-	r.timer = time.AfterFunc(time.Until(due), func() {
-		if !r.over(time.Now()) {
-			g.arm(r) // it was used meanwhile
+	r.timer = time.AfterFunc(min(left, g.clock.look), func() {
+		if !r.over(g.clock.now()) {
+			g.arm(r) // it was used meanwhile, or is not to end yet
 			return
 		}
 		_, _ = g.end(context.Background(), r, ExpiredState)
 	})
 }
 
-// due is when the root has to be looked at next; ok is false for never.
-func (r *root) due(now time.Time) (at time.Time, ok bool) {
+// lateBy is how long the timer of a root's end may take to fire, before operations
+// notice by themselves that the root should have ended.
+const lateBy = time.Second
+
+// overdue reports that the root should have ended a while ago, so that the operation
+// that asks is refused, and sees to the end. The writing back of what is dirty, which belongs to the ending, still passes.
+func (g *Registry) overdue(r *root) bool {
+	if r.expires.Load() == 0 && r.policy.Load().Limits.Idle <= 0 || r.flushing.Load() != 0 {
+		return false
+	}
+	left, ok := r.left(g.clock.now())
+	if !ok || left > -lateBy {
+		return false
+	}
+	r.refused.Add(1)
+	if r.late.CompareAndSwap(false, true) {
+		go func() {
+			_, _ = g.end(context.Background(), r, ExpiredState) // its failure is in the event and the record
+			r.late.Store(false)
+		}()
+	}
+	return true
+}
+
+// left is how long it is until the root has to be looked at, which is not after its
+// end; ok is false for ever.
+func (r *root) left(now instant) (left time.Duration, ok bool) {
 	if n := r.expires.Load(); n != 0 {
-		at, ok = time.Unix(0, n), true
+		left, ok = time.Duration(min(n-now.wall, r.runsOut.Load()-now.own)), true
 	}
 	idle := r.policy.Load().Limits.Idle
 	if idle <= 0 {
-		return at, ok
+		return left, ok
 	}
-	from := time.Unix(0, max(r.lastUse.Load(), r.since.Load()))
+	for _, at := range []*atomic.Int64{&r.lastUse, &r.since} {
+		// Used at a time to come: the clock was set back. It counts from now.
+		if t := at.Load(); t > now.wall {
+			at.CompareAndSwap(t, now.wall)
+		}
+	}
+	from := max(r.lastUse.Load(), r.since.Load())
 	if r.inflight[0].Load()+r.inflight[1].Load()+r.waiting.Load() > 0 {
-		from = now // what takes long is use
+		from = now.wall // what takes long is use
 	}
-	if by := from.Add(idle); !ok || by.Before(at) {
+	if by := time.Duration(from-now.wall) + idle; !ok || by < left {
 		return by, true
 	}
-	return at, true
+	return left, true
 }
 
 // over reports that the root's time is up.
-func (r *root) over(now time.Time) bool {
-	due, ok := r.due(now)
-	return ok && !due.After(now)
+func (r *root) over(now instant) bool {
+	left, ok := r.left(now)
+	return ok && left <= 0
+}
+
+// endAt sets the root's end; the zero time is that of the session.
+func (r *root) endAt(t time.Time, now instant) {
+	r.since.Store(now.wall)
+	if t.IsZero() {
+		r.expires.Store(0)
+		return
+	}
+	end := now.at(t)
+	r.runsOut.Store(end.own)
+	r.expires.Store(end.wall)
 }
 
 // Renew gives a live root another end: the zero time is that of the session. It
@@ -70,8 +117,8 @@ func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) 
 	if r == nil {
 		return refuse(names.NotExist, "no root is named %s; one that has ended is granted again with: rootsfs roots add", names.Quote(string(name)))
 	}
-	now := time.Now()
-	if !expires.IsZero() && !expires.After(now) {
+	now := g.clock.now()
+	if !expires.IsZero() && expires.UnixNano() <= now.wall {
 		return refuse(names.Invalid, "the new end of root %s is in the past", names.Quote(string(name)))
 	}
 	_, letGo, err := g.hold(ctx, r)
@@ -90,12 +137,11 @@ func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) 
 	detail += ending(at)
 	p, _ := names.NewPath(r.name, "")
 	// A later end is on record before it holds.
-	if err := g.record(Record{Time: now, Subject: r.grant.Subject, Via: ViaControl, Op: names.OpSet, Path: p,
+	if err := g.record(Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpSet, Path: p,
 		Rights: r.policy.Load().Rights, Verdict: Allowed, Detail: detail}); err != nil {
 		return errors.Join(errors.New("the renewal cannot be recorded, so it is not made"), err)
 	}
-	r.expires.Store(at)
-	r.since.Store(now.UnixNano())
+	r.endAt(expires, g.clock.now())
 	g.arm(r)
 	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
 	return nil

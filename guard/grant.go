@@ -111,7 +111,7 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 	if ask.Policy.Rights&^ReadWrite != 0 || ask.Policy.Rights == 0 {
 		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant names no rights; write ro, rw or a list of rights")}
 	}
-	if !ask.Expires.IsZero() && !ask.Expires.After(time.Now()) {
+	if !ask.Expires.IsZero() && ask.Expires.UnixNano() <= g.clock.now().wall {
 		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant has already expired")}
 	}
 	src, err := g.cfg.Opener.OpenRoot(ask.Dir)
@@ -202,7 +202,7 @@ func (g *Registry) ready(p *Proposal, got Grant) (*root, error) {
 		return nil, err
 	}
 	got.Policy.rules = rules
-	return newRoot(got, p.src, g.epochs.Add(1), g.moves.of(p.src.ID())), nil
+	return newRoot(got, p.src, g.epochs.Add(1), g.moves.of(p.src.ID()), g.clock.now()), nil
 }
 
 // granted does what follows once new roots are visible.

@@ -110,6 +110,7 @@ type Registry struct {
 	cfg    Config
 	snap   atomic.Pointer[snapshot]
 	epochs atomic.Uint64
+	clock  clock
 
 	moves   moveLocks
 	quotas  quotas
@@ -164,7 +165,7 @@ func NewRegistry(cfg Config) *Registry {
 	if cfg.Deadline <= 0 {
 		cfg.Deadline = EndDeadline
 	}
-	g := &Registry{cfg: cfg, past: map[RootName]Subject{}, rules: cfg.Rules}
+	g := &Registry{cfg: cfg, clock: newClock(), past: map[RootName]Subject{}, rules: cfg.Rules}
 	g.snap.Store(&snapshot{byName: map[RootName]*root{}, byDir: index{}, byPlace: index{}, byAsked: index{}})
 	return g
 }

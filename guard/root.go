@@ -117,7 +117,9 @@ type root struct {
 	fences   atomic.Pointer[fences]
 	timer    *time.Timer  // guarded by Registry.mu
 	expires  atomic.Int64 // nanoseconds since 1970; 0: with the session
-	since    atomic.Int64 // when it was granted or renewed, likewise
+	runsOut  atomic.Int64 // the same end by the process's clock, see instant
+	since    atomic.Int64 // when it was granted or renewed, nanoseconds since 1970
+	late     atomic.Bool  // it is overdue, and somebody ends it
 	made     madeFiles
 	repos    repos
 	moves    *moveLock
@@ -125,7 +127,7 @@ type root struct {
 	once     *once       // nil: as many uses as anybody likes
 }
 
-func newRoot(g Grant, src Source, epoch uint64, moves *moveLock) *root {
+func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *root {
 	r := &root{
 		name: g.Root, epoch: epoch, grant: g, src: src, place: placeOf(src), asked: askedPath(&g),
 		dead: make(chan struct{}), ended: make(chan struct{}), changing: make(chan struct{}, 1),
@@ -136,10 +138,7 @@ func newRoot(g Grant, src Source, epoch uint64, moves *moveLock) *root {
 	p := g.Policy
 	r.policy.Store(&p)
 	r.bound(p.Limits.quota())
-	r.since.Store(time.Now().UnixNano())
-	if !g.Expires.IsZero() {
-		r.expires.Store(g.Expires.UnixNano())
-	}
+	r.endAt(g.Expires, now)
 	r.fences.Store(&fences{})
 	if p.Once {
 		r.once = &once{}

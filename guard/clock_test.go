@@ -1,0 +1,107 @@
+package guard_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// wall is a wall's clock that can be set: off what the machine's shows, or stopped.
+type wall struct {
+	stopped time.Time
+	off     atomic.Int64
+}
+
+func (w *wall) now() time.Time {
+	if !w.stopped.IsZero() {
+		return w.stopped
+	}
+	return time.Now().Add(time.Duration(w.off.Load()))
+}
+
+// granted is a registry by that clock, with a root that ends in so long by it.
+func (w *wall) granted(t *testing.T, look time.Duration, l guard.Limits, in time.Duration) *setup {
+	t.Helper()
+	s := newSetup(t, nil)
+	s.SetWall(w.now, look)
+	ask := guard.Grant{Root: "r", Dir: "/a", Policy: guard.Policy{Rights: guard.ReadWrite, Limits: l}, Origin: "test"}
+	if in != 0 {
+		ask.Expires = w.now().Add(in)
+	}
+	_, err := s.Grant(bg, ask)
+	wantKind(t, err, 0)
+	return s
+}
+
+// R070: a grant lasts no longer than it was given when the wall's clock is set back,
+// or does not move at all; nor does one that was renewed.
+func TestClockSetBack(t *testing.T) {
+	t.Run("granted", func(t *testing.T) {
+		w := &wall{stopped: time.Now()}
+		gone(t, w.granted(t, time.Minute, guard.Limits{}, 50*time.Millisecond), "r")
+	})
+	t.Run("renewed", func(t *testing.T) {
+		w := &wall{stopped: time.Now()}
+		s := w.granted(t, time.Minute, guard.Limits{}, time.Hour)
+		wantKind(t, s.Renew(bg, "r", w.now().Add(50*time.Millisecond)), 0)
+		gone(t, s, "r")
+	})
+	t.Run("not used", func(t *testing.T) {
+		w := &wall{}
+		s := w.granted(t, 10*time.Millisecond, guard.Limits{Idle: time.Second}, 0)
+		_ = s.once(req(t, names.OpRead), 0) // on a slow machine it may have ended
+		w.off.Store(int64(-time.Hour))
+		gone(t, s, "r")
+	})
+}
+
+// R070: what was to end while the machine slept, or before the time that the clock was
+// set to, is refused to whoever comes first, and ends by itself when nobody comes.
+func TestClockSetForward(t *testing.T) {
+	for name, l := range map[string]guard.Limits{"end": {}, "not used": {Idle: 30 * time.Minute}} {
+		in := time.Duration(0)
+		if l.Idle == 0 {
+			in = 30 * time.Minute
+		}
+		t.Run(name+", asked", func(t *testing.T) {
+			w := &wall{}
+			s := w.granted(t, time.Hour, l, in)
+			wantKind(t, s.once(req(t, names.OpRead), 0), 0)
+			w.off.Store(int64(time.Hour))
+			wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
+			gone(t, s, "r")
+		})
+		t.Run(name+", not asked", func(t *testing.T) {
+			w := &wall{}
+			s := w.granted(t, 10*time.Millisecond, l, in)
+			w.off.Store(int64(time.Hour))
+			gone(t, s, "r")
+		})
+	}
+}
+
+// flusher writes back what is dirty when it is told to.
+type flusher struct{ write func() error }
+
+func (f *flusher) Invalidate(context.Context, guard.Change) error { return nil }
+func (f *flusher) Flush(_ context.Context, c guard.Change) error  { return f.write() }
+
+// What is dirty when a root ends late is still written back.
+func TestOverdueFlushes(t *testing.T) {
+	w := &wall{}
+	s := w.granted(t, time.Hour, guard.Limits{}, 30*time.Minute)
+	written := make(chan error, 1)
+	s.AddView(&flusher{func() error {
+		err := s.once(req(t, names.OpWrite), 1)
+		written <- err
+		return err
+	}})
+	w.off.Store(int64(time.Hour))
+	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
+	wantKind(t, <-written, 0)
+	gone(t, s, "r")
+}
