@@ -110,10 +110,18 @@ type crossing struct {
 // once, audits and releases. A refusal is audited here.
 func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
 	l := &Lease{reg: g, req: req, start: time.Now()}
-	if err := l.admit(ctx); err != nil {
-		if err == ErrRefence { //nolint:errorlint // our own sentinel, never wrapped here
-			return nil, err
+	decided := false
+	defer func() {
+		if !decided {
+			l.release() // it panics: no revocation waits for what is not under way
 		}
+	}()
+	err := l.admit(ctx)
+	decided = true
+	if err == ErrRefence { //nolint:errorlint // our own sentinel, never wrapped here
+		return nil, err
+	}
+	if err != nil {
 		return nil, l.finish(0, err)
 	}
 	return l, nil
@@ -236,13 +244,6 @@ func (l *Lease) holding(h *Hold) error {
 	return nil
 }
 
-func denied(lacks, have Rights) error {
-	if lacks.Mutating() && !have.Mutating() {
-		return &Error{Kind: names.ReadOnly}
-	}
-	return &Error{Kind: names.Permission}
-}
-
 // Dir is the root's descriptor, for package beneath to resolve from. It is
 // valid until Done, and never to be closed.
 func (l *Lease) Dir() int { return l.root.src.Fd() }
@@ -301,6 +302,7 @@ func (l *Lease) HoldNameless() *Hold {
 func (l *Lease) Done(n int64, err error) error { return l.finish(n, err) }
 
 func (l *Lease) finish(n int64, err error) error {
+	defer l.release() // at last, also when an auditor panics
 	if l.root != nil && !l.late {
 		l.settle(n, err)
 	}
@@ -316,7 +318,6 @@ func (l *Lease) finish(n int64, err error) error {
 		wrapped = &Error{Op: l.req.Op, Path: l.req.Path, Kind: names.IO,
 			Err: errors.New("the audit log cannot take the record")}
 	}
-	l.release()
 	if wrapped == nil {
 		return nil
 	}

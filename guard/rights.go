@@ -172,3 +172,10 @@ func missing(op Op, extra, have Rights) (lacks Rights, ok bool) {
 	}
 	return 0, true
 }
+
+func denied(lacks, have Rights) error {
+	if lacks.Mutating() && !have.Mutating() {
+		return &Error{Kind: names.ReadOnly}
+	}
+	return &Error{Kind: names.Permission}
+}

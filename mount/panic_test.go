@@ -1,0 +1,50 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// A panic in a handler is EIO for its caller and a record for the owner. The mount
+// lives on, and nothing is left that a revocation would wait for.
+func TestPanicInAHandler(t *testing.T) {
+	rec := &guardtest.Recorder{}
+	var bug atomic.Bool
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: rec, Observe: func(e guard.Event) {
+		if e.Kind == guard.EventRefusal && bug.CompareAndSwap(true, false) {
+			panic("a bug")
+		}
+	}})
+	src := t.TempDir()
+	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
+		t.Fatal(err)
+	}
+	front := mountFront(t, Options{}, reg).(guardtest.Bare)
+	file := filepath.Join(front.Host("code"), "f")
+	make := func() error { return os.WriteFile(file, nil, 0o644) }
+	bug.Store(true)
+	if err := make(); !errors.Is(err, unix.EIO) || bug.Load() {
+		t.Errorf("the caller gets %v, want EIO", err)
+	}
+	if told := rec.Of(names.OpPanic); len(told) != 1 || !strings.Contains(told[0].Detail, "a bug") {
+		t.Errorf("on record: %+v", told)
+	}
+	if err := make(); !errors.Is(err, unix.EROFS) {
+		t.Errorf("afterwards: %v, want EROFS", err)
+	}
+	if _, err := reg.RevokeAll(context.Background()); err != nil {
+		t.Errorf("the revocation: %v", err)
+	}
+}
