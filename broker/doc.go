@@ -10,22 +10,27 @@
 //	Transport  wraps any mcp.Transport, or speaks lines itself (faster)
 //	HTTP       filters the event streams of a Streamable HTTP client
 //
-// It promises that every request either passes the gate exactly once per file it
-// touches or is refused before, with an error of one of the protocol's seven
-// codes; that no host path outside the roots appears in an answer; that a bad
-// frame, an unknown method, a flood or a hang-up costs the connection nothing
-// but an error; that memory held for requests is bounded; and that what a
-// revoked root gave (watches, uploads, requests under way) is over when Revoke
-// returns.
+// # Promises
+//
+// Every request either passes the gate exactly once per file it touches or is
+// refused before, with an error of one of the protocol's seven codes. No host path
+// outside the roots appears in an answer. A bad frame, an unknown method, a flood or
+// a hang-up costs the connection nothing but an error. Memory held for requests is
+// bounded. What a revoked root gave (watches, uploads, requests under way) is over
+// when Revoke returns.
 //
 // No update of a file is lost silently among the users of one tree: other sessions
 // and brokers on it, its mount (mount.Mount.Tree), the tools. A `rootsfs` session
 // has one tree for all of its fronts. An ifMatch is compared when none of them can
 // change the file any more, and what a program has open for writing in the mount is
-// not replaced. Two trees know nothing of each other, nor does a tree know when
-// processes of the host write: there the etag is compared immediately before the
-// new contents take the name, and what is written between the two is lost.
+// not replaced.
 //
-// It does not promise that roots/list restrains a server: roots over MCP are
-// advice. What restrains it is having no other way to the files.
+// # Not promised
+//
+// Two trees know nothing of each other, nor does a tree know when processes of the
+// host write: there the etag is compared immediately before the new contents take the
+// name, and what is written between the two is lost.
+//
+// roots/list restrains no server: roots over MCP are advice. What restrains it is
+// having no other way to the files.
 package broker

@@ -30,7 +30,7 @@
 // in it through another, so that no two servers together bring into place what a
 // pattern keeps from each.
 //
-// # Non-promises
+// # Not promised
 //
 // Within answers about names at the time of the question; what a path means
 // when it is opened a moment later only package vfs can promise. The package

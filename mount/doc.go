@@ -1,12 +1,15 @@
 // Package mount shows the guarded tree to the kernel, as a FUSE file system.
 //
-// It promises that every request passes the gate once (package vfs sees to it);
-// that when Invalidate returns for an ended root, nothing the kernel was given
-// for it works any more: descriptors, mappings, working directories, directory
-// handles, cached names, attributes and pages; that no file is ever passed
-// through (a passed-through descriptor cannot be revoked); that dirty pages
-// written before a revocation are saved; that a panic in a handler is EIO for
-// its caller and a record for the owner.
+// # Promises
+//
+// Every request passes the gate once (package vfs sees to it). When Invalidate
+// returns for an ended root, nothing the kernel was given for it works any more:
+// descriptors, mappings, working directories, directory handles, cached names,
+// attributes and pages. No file is ever passed through (a passed-through descriptor
+// cannot be revoked). Dirty pages written before a revocation are saved. A panic in a
+// handler is EIO for its caller and a record for the owner.
+//
+// # Not promised
 //
 // It does not confine anybody: a process that can reach the source some other
 // way still can (package mount/sandbox is for that). Stores that a process of

@@ -33,7 +33,7 @@
 // A [Guard] compares elements, never prefixes, denies what it cannot resolve,
 // and denies everything when there are no roots.
 //
-// # Non-promises
+// # Not promised
 //
 // A Guard answers about this moment. Between the answer and an open by name the
 // path may come to mean something else; only who opens beneath a descriptor can

@@ -9,31 +9,35 @@
 // initialize, and since revision 2026-07-28 in the _meta of every request, only
 // the members that announce roots and files/* are spliced in.
 //
-// It promises that the server gets no roots but the session's, and the host no
-// request for files or roots; that consent asked through the host's
-// elicitation/create is answered by the host and nobody else: ids of ours are 128
-// random bits behind a prefix that each proxy draws for itself, and a message of
-// the server's that uses the prefix, or has one of its outermost keys twice, is
-// not passed on; that neither direction waits for the other, nor for a request
-// that the session answers; and that its memory is bounded, by two lines of
-// Options.Frame, the session's limits and those of calls being repeated. Keys are
-// matched in their exact spelling, however they are escaped.
+// # Promises
 //
-// A message longer than Options.Frame is not carried. Whoever waits for it is
-// told by an error, if its id can be told, and the session goes on. Nor is a batch
-// of more than wire.MaxBatch messages: its sender is told.
+//   - The server gets no roots but the session's, and the host no request for files
+//     or roots.
+//   - Consent asked through the host's elicitation/create is answered by the host and
+//     nobody else: ids of ours are 128 random bits behind a prefix that each proxy
+//     draws for itself, and a message of the server's that uses the prefix, or has one
+//     of its outermost keys twice, is not passed on. Keys are matched in their exact
+//     spelling, however they are escaped.
+//   - Neither direction waits for the other, nor for a request that the session
+//     answers.
+//   - Memory is bounded, by two lines of Options.Frame, the session's limits and those
+//     of calls being repeated.
+//   - A message longer than Options.Frame is not carried. Whoever waits for it is told
+//     by an error, if its id can be told, and the session goes on. Nor is a batch of
+//     more than wire.MaxBatch messages: its sender is told.
 //
-// It does not promise that the host shows its user who asks: a server may send
-// forms of its own that look like ours, and a host that answers forms by itself
-// answers these. It does not look into what the peers say to each other: paths in
-// the arguments and results of tools pass as they are, because a string that looks
-// like one may as well be the contents of a file. Where the server sees its roots
-// under other paths than the host (broker.Config.FlatAt), roots/list and files/*
-// speak the server's; what the two tell each other beside that, they have to mean
-// alike. Since 2026-07-28 no request may come out of the blue: a host of that
-// revision is asked for consent in the place of the answer to a call of its own
-// that is open (tools/call, prompts/get, resources/read), if it can show forms;
-// where none is, the session's other askers are asked. Which call a server's
-// question belongs to it does not say: it is put in the place of the latest. It
-// confines nobody.
+// # Not promised
+//
+// That the host shows its user who asks: a server may send forms of its own that look
+// like ours, and a host that answers forms by itself answers these. It does not look
+// into what the peers say to each other: paths in the arguments and results of tools
+// pass as they are, because a string that looks like one may as well be the contents
+// of a file. Where the server sees its roots under other paths than the host
+// (broker.Config.FlatAt), roots/list and files/* speak the server's; what the two tell
+// each other beside that, they have to mean alike. Since 2026-07-28 no request may come
+// out of the blue: a host of that revision is asked for consent in the place of the
+// answer to a call of its own that is open (tools/call, prompts/get, resources/read), if
+// it can show forms; where none is, the session's other askers are asked. Which call a
+// server's question belongs to it does not say: it is put in the place of the latest.
+// It confines nobody.
 package proxy

@@ -8,7 +8,13 @@
 // "ours" is an addition: optional in a request, ignorable in a result, so a peer
 // that knows the seed only never meets one it has to understand.
 //
-// The package promises that Decode refuses what is not exactly a value of the
-// type (unknown fields, repeated keys, numbers as strings, keys in another case,
-// anything after the value), naming the field. It does not judge the values.
+// # Promises
+//
+// Decode refuses what is not exactly a value of the type (unknown fields, repeated
+// keys, numbers as strings, keys in another case, anything after the value), naming
+// the field.
+//
+// # Not promised
+//
+// It does not judge the values.
 package wire

@@ -40,7 +40,15 @@
 // and states are immutable and may be used concurrently; Set.At keeps the states
 // of the directories that were asked for.
 //
-// # Non-promises
+// # Promises
+//
+// A pattern of the owner's that cannot be understood is an error that says why, and
+// none that means nothing; in a .gitignore it means nothing, as with git. What is
+// understood means what it means to git, but for the precedence above. No pattern and
+// no name makes the package panic, and rules are bounded (MaxRules, MaxElements,
+// MaxLength).
+//
+// # Not promised
 //
 // A set made for exact names (Options.Fold unset) knows no other spelling of a
 // name: on file systems that take `.ENV` for `.env` the caller has to ask for

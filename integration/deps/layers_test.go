@@ -193,6 +193,22 @@ func TestShape(t *testing.T) {
 		if len(p.GoFiles) > 0 && p.Doc == "" {
 			t.Errorf("%s has no package comment", p.ImportPath)
 		}
+		if len(p.GoFiles) == 0 || forTests(p.ImportPath) {
+			continue
+		}
+		text := ""
+		for _, name := range p.GoFiles {
+			b, err := os.ReadFile(filepath.Join(p.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text += string(b)
+		}
+		for _, heading := range []string{"# Promises", "# Not promised"} {
+			if !strings.Contains(text, "\n// "+heading+"\n//\n") {
+				t.Errorf("%s: the package comment lacks %q", p.ImportPath, heading)
+			}
+		}
 	}
 	allowed := []string{"broker", "cmd", "guard", "integration", "mount", "vfs"}
 	entries, err := os.ReadDir(top(t))
@@ -205,6 +221,11 @@ func TestShape(t *testing.T) {
 		}
 		t.Errorf("top-level directory %s: design.md section 2 knows only %s", e.Name(), strings.Join(allowed, ", "))
 	}
+}
+
+// forTests reports whether a package is there for tests, or for show.
+func forTests(path string) bool {
+	return strings.Contains(path, "/integration/") || strings.HasSuffix(path, "/guardtest") || strings.HasSuffix(path, "/oauth/issuer")
 }
 
 // ignored reports whether git does not track a name: what a build leaves behind.

@@ -1,6 +1,13 @@
-// Package waiting hands answers to those who wait for them. It promises that of
-// several answers to one question the first is taken, that one which nobody waits
-// for is nobody's, and that delivering does not wait.
+// Package waiting hands answers to those who wait for them.
+//
+// # Promises
+//
+// Of several answers to one question the first is taken, one which nobody waits for is
+// nobody's, and delivering does not wait.
+//
+// # Not promised
+//
+// Who waits bounds that by itself: a question stays open until it is closed.
 package waiting
 
 import "sync"

@@ -2,19 +2,25 @@
 // OAuth 2.1 (MCP, "Authorization"): it verifies access tokens of one issuer and
 // describes the resource (RFC 9728), so that clients find the issuer.
 //
-// It promises that a token is taken only if it is a JWT that a key of the issuer's
-// signed with an algorithm of a list that has neither "none" nor secrets in it, is of
-// that issuer, for one of this server's audiences, names a subject (guard.Subject.Named),
-// and is within its time; that one which is called an access token (typ at+jwt) has what
-// RFC 9068 requires, and one which is called nothing has no claim that only ID tokens of
-// OpenID Connect have (nonce, at_hash, c_hash, s_hash); that keys and metadata come over https alone, unless the issuer is on the
-// loopback; that new keys of the issuer are found, and old ones forgotten, and that no
-// stream of forged tokens makes it ask the issuer more often than every few seconds.
+// # Promises
 //
-// It does not promise to notice that the issuer withdrew a token before its time:
-// tokens are to be short-lived. Nor can it tell an ID token that has none of those claims
-// and is for an audience of this server's: Scopes do, of which ID tokens have none. Opaque tokens, which would have to be shown to the
-// issuer, are refused.
+//   - A token is taken only if it is a JWT that a key of the issuer's signed with an
+//     algorithm of a list that has neither "none" nor secrets in it, is of that issuer,
+//     for one of this server's audiences, names a subject (guard.Subject.Named), and is
+//     within its time.
+//   - One which is called an access token (typ at+jwt) has what RFC 9068 requires, and
+//     one which is called nothing has no claim that only ID tokens of OpenID Connect
+//     have (nonce, at_hash, c_hash, s_hash).
+//   - Keys and metadata come over https alone, unless the issuer is on the loopback.
+//   - New keys of the issuer are found, and old ones forgotten, and no stream of forged
+//     tokens makes it ask the issuer more often than every few seconds.
+//
+// # Not promised
+//
+// That the issuer withdrew a token before its time is not noticed: tokens are to be
+// short-lived. Nor can it tell an ID token that has none of those claims and is for an
+// audience of this server's: Scopes do, of which ID tokens have none. Opaque tokens,
+// which would have to be shown to the issuer, are refused.
 package oauth
 
 import (

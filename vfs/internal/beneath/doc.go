@@ -3,12 +3,15 @@
 // lease is the only source of a root's descriptor, so nothing can be opened
 // without having passed the gate.
 //
-// It promises that a resolution starts at the root's descriptor, never leaves
-// it, follows no link (RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS,
-// RESOLVE_NO_SYMLINKS, and RESOLVE_NO_XDEV unless the grant allows other file
-// systems), shows nested roots on the way to the lease, and that what an
-// operation then does, it does to the descriptor that was resolved, or to one
-// name in it.
+// # Promises
+//
+// A resolution starts at the root's descriptor, never leaves it, follows no link
+// (RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, and RESOLVE_NO_XDEV
+// unless the grant allows other file systems), and shows nested roots on the way to
+// the lease. What an operation then does, it does to the descriptor that was
+// resolved, or to one name in it.
+//
+// # Not promised
 //
 // It does not decide anything (package guard does) and knows nothing of mounts
 // or protocols. It cannot cancel a system call that a file system does not

@@ -1,12 +1,18 @@
 // Package conns bounds the connections of an HTTP server whose clients have to show
 // who they are.
 //
-// It promises that there are never more than so many; that of too many, the oldest
-// that has shown no secret is closed, whatever it is at, and only where there is none,
-// the one of those let in that has been idle longest: whoever opens many without the
-// secret crowds out the likes of them, and nobody waits for a slow one to end; and that
-// the log tells of it, some lines a minute at most. It does not promise that one of
-// those who are let in leaves room for the others: that is for the server to bound.
+// # Promises
+//
+// There are never more than so many. Of too many, the oldest that has shown no secret
+// is closed, whatever it is at, and only where there is none, the one of those let in
+// that has been idle longest: whoever opens many without the secret crowds out the
+// likes of them, and nobody waits for a slow one to end. The log tells of it, some
+// lines a minute at most.
+//
+// # Not promised
+//
+// One of those who are let in need not leave room for the others: that is for the
+// server to bound.
 package conns
 
 import (

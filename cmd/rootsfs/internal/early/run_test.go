@@ -1,12 +1,25 @@
 package early
 
 import (
+	"flag"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
+
+// Nobody can ask the program for a profile of its memory, and no samples are taken for
+// one.
+func TestMemoryIsNotProfiled(t *testing.T) {
+	if f := flag.Lookup("test.memprofile"); f.Value.String() != "" {
+		t.Skip("the tests are asked for one")
+	}
+	if runtime.MemProfileRate != 0 {
+		t.Errorf("a sample for every %d bytes", runtime.MemProfileRate)
+	}
+}
 
 // Which init is started ahead, if any, is decided by the flags before the command.
 func TestKindFor(t *testing.T) {

@@ -1,10 +1,15 @@
 // Package notify tells the user of the desktop something, through the desktop's own
 // service (org.freedesktop.Notifications on the session bus), where there is one.
 //
-// It promises not to hold up who calls it and not to fail: without a bus, or with
-// one that does not answer, nothing is shown. Of the texts everything invisible is
-// escaped, and markup is shown as it is written, not followed. It does not promise
-// that anybody sees it, and takes no answer: a notification decides nothing.
+// # Promises
+//
+// Who calls it is not held up, and nothing fails: without a bus, or with one that does
+// not answer, nothing is shown. Of the texts everything invisible is escaped, and
+// markup is shown as it is written, not followed.
+//
+// # Not promised
+//
+// That anybody sees it. It takes no answer: a notification decides nothing.
 //
 // The exported functions may be called concurrently.
 package notify

@@ -1,17 +1,20 @@
 // Package project finds the repository or project that a directory belongs to,
 // for `--root auto`.
 //
-// It promises never to answer with the file system's root, the home directory,
-// or a directory that contains the home directory, and not to be misled by a
-// marker that another user put into a directory everybody can write to, such as
-// the one for temporary files. The nearest repository wins over every project
-// file, so that a module in a repository means the repository; without one, the
-// nearest workspace wins over the nearest project file, because its members
-// need one another.
+// # Promises
 //
-// It looks at names and owners only, and runs nothing. It does not promise that
-// a version control system would agree: a marker is taken at its word. The
-// answer is about this moment.
+// The answer is never the file system's root, the home directory, or a directory that
+// contains the home directory, and no marker misleads it that another user put into a
+// directory everybody can write to, such as the one for temporary files. The nearest
+// repository wins over every project file, so that a module in a repository means the
+// repository; without one, the nearest workspace wins over the nearest project file,
+// because its members need one another. It looks at names and owners only, and runs
+// nothing.
+//
+// # Not promised
+//
+// A version control system may not agree: a marker is taken at its word. The answer is
+// about this moment.
 package project
 
 import (

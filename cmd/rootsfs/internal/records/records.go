@@ -3,9 +3,14 @@
 // their chains. It is package audit for people, with everything that a server chose
 // made visible.
 //
-// It promises bounded memory, whatever the records hold, and an end to a search
-// when its context ends. It does not promise to be fast: a search reads every
-// record from its beginning on.
+// # Promises
+//
+// Memory is bounded, whatever the records hold, and a search ends when its context
+// ends.
+//
+// # Not promised
+//
+// It is not fast: a search reads every record from its beginning on.
 //
 // The exported functions may be called concurrently.
 package records
