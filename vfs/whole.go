@@ -84,8 +84,10 @@ type chunk struct {
 // Only regular files are read; others are refused at once, unopened.
 //
 // It reads into memory that room gives, no more of it than the file has (but for
-// small files). An error of room ends the reading. The memory is the caller's again
-// when the reading has succeeded; after an error it may still be written to.
+// small files); room is asked again, and what it gave before is not used, when the
+// file has grown meanwhile. An error of room ends the reading. The memory is the
+// caller's again when the reading has succeeded; after an error it may still be
+// written to.
 func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off, length int64, ifMatch string, room func(n int64) ([]byte, error)) ([]byte, Info, error) {
 	if off < 0 || length < 0 {
 		return nil, Info{}, &guard.Error{Op: names.OpOpen, Path: p, Kind: names.Invalid}
@@ -99,12 +101,19 @@ func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off,
 				return chunk{}, err
 			}
 			defer beneath.Close(fd)
-			// Some file systems say 0 for files they make up as they are read.
-			buf, err := room(min(length, max(info.Size-off, 4096)))
-			if err != nil {
-				return chunk{}, err
+			for range readTries {
+				// Some file systems say 0 for files they make up as they are read.
+				buf, err := room(min(length, max(info.Size-off, 4096)))
+				if err != nil {
+					return chunk{}, err
+				}
+				ck, err := t.readState(fd, off, buf, ifMatch)
+				if err != nil || ck.n < len(buf) || int64(ck.n) == length || ck.info.Size <= off+int64(ck.n) {
+					return ck, err
+				}
+				info = ck.info // it has grown: its state is not that of the beginning alone
 			}
-			return t.readState(fd, off, buf, ifMatch)
+			return chunk{}, &guard.Error{Kind: names.Conflict}
 		})
 		return ck, int64(ck.n), err
 	})

@@ -128,6 +128,27 @@ func TestReadChunkOfChangingFile(t *testing.T) {
 	<-done
 }
 
+// R073: a file that grows between the look at its size and the reading is read to its
+// end: the beginning alone, with the etag of the whole, would let an editor of it
+// (edit_file) replace the rest by nothing.
+func TestReadChunkReadsWhatItsETagIsOf(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		text := strings.Repeat("x", 5000)
+		b.put("f", text)
+		grow := sync.OnceFunc(func() {
+			text += "more"
+			b.put("f", text)
+		})
+		got, info, err := b.t.ReadChunk(bg, who, b.path("f"), 0, 1<<20, "", func(n int64) ([]byte, error) {
+			grow()
+			return make([]byte, n), nil
+		})
+		if err != nil || string(got) != text || info.Size != int64(len(text)) {
+			t.Errorf("%d bytes of a file of %d, %v; want %d", len(got), info.Size, err, len(text))
+		}
+	})
+}
+
 func TestWriteRange(t *testing.T) {
 	eachSource(t, func(t *testing.T, remote bool) {
 		for _, c := range []struct {
