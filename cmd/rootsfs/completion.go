@@ -1,14 +1,19 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -50,10 +55,11 @@ live sessions and roots. SHELL is bash, fish, powershell or zsh.`,
 // newHelpCmd replaces cobra's own, which succeeds for a command there is not.
 func newHelpCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:     "help [COMMAND]...",
-		Short:   "Show what a command does",
-		Long:    "Show what a command does, as COMMAND --help does.",
-		Example: "  rootsfs help roots add",
+		Use:               "help [COMMAND]...",
+		Short:             "Show what a command does",
+		Long:              "Show what a command does, as COMMAND --help does.",
+		Example:           "  rootsfs help roots add",
+		ValidArgsFunction: completeCommands,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, rest, err := cmd.Root().Find(args)
 			if err != nil || c == nil {
@@ -65,5 +71,81 @@ func newHelpCmd() *cobra.Command {
 			c.InitDefaultHelpFlag()
 			return c.Help()
 		},
+	}
+}
+
+// completeCommands offers the commands below those that are named already.
+func completeCommands(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, rest, err := cmd.Root().Find(args)
+	if err != nil || len(rest) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			out = append(out, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeProfiles offers the profiles of the configuration that a flag or an argument
+// names, or of the default one.
+func completeProfiles(file func(args []string) string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return completing(func(context.Context) ([]string, error) { return profilesOf(file(args)) })
+	}
+}
+
+func profilesOf(file string) ([]string, error) {
+	load := config.Load
+	if file == "" {
+		var err error
+		if file, err = config.DefaultPath(); err != nil {
+			return nil, err
+		}
+		load = config.LoadIfPresent
+	}
+	conf, err := load(file)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(conf.Profiles)), nil
+}
+
+// completeEnv offers the names of the variables that are set here, and no values, which
+// may be secrets.
+func completeEnv(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var out []string
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeNoFiles says, of what has no completion of its own, where no file can be
+// meant: the shell would offer those of the directory.
+func completeNoFiles(c *cobra.Command) {
+	if c.ValidArgsFunction == nil && len(c.ValidArgs) == 0 && c.Args != nil && c.Args(c, []string{"x"}) != nil {
+		c.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if _, has := c.GetFlagCompletionFunc(f.Name); has {
+			return
+		}
+		what, _ := pflag.UnquoteUsage(f)
+		complete := cobra.NoFileCompletions
+		switch what {
+		case "file", "path", "pattern", "glob", "SPEC":
+			return
+		case "directory":
+			complete = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
+		}
+		_ = c.RegisterFlagCompletionFunc(f.Name, complete) // it fails only if there is no such flag
+	})
+	for _, sub := range c.Commands() {
+		completeNoFiles(sub)
 	}
 }

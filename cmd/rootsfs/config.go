@@ -88,6 +88,9 @@ be opened.`,
 		},
 	}
 	cmd.Flags().StringVar(&profile, "profile", "", "try only the roots of this `profile`")
+	_ = cmd.RegisterFlagCompletionFunc("profile", completeProfiles(func(args []string) string { // as for words
+		return slices.Concat(args, []string{""})[0]
+	}))
 	jsonFlag(a, cmd)
 	return cmd
 }

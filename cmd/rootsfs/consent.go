@@ -245,7 +245,7 @@ More than was asked for is refused, and the question goes on waiting.`,
 		ValidArgsFunction: a.completeQuestions,
 	}
 	fs := cmd.Flags()
-	pathVar(fs, &f.path, "path", "allow only this `directory` or file, below what was asked for")
+	pathVar(fs, &f.path, "path", "allow only this `path`, of a directory or file below what was asked for")
 	fs.StringVar(&f.mode, "mode", "", "allow only this `mode`: ro, rw or a list of rights, within what was asked for")
 	fs.DurationVar(&f.forTime, "for", 0, "revoke it after this `duration`, such as 30m (default: with the session)")
 	fs.DurationVar(&f.idle, "idle", 0, "revoke it when nothing has used it for this `duration`, such as 10m (the kernel's caches and files that are merely open do not count)")

@@ -115,12 +115,18 @@ may have.`,
 	f.abuse.add(fs)
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
+	profileCompletion(cmd, &f.config)
 	words(cmd, "cache", "strict", "audit", "max")
 	words(cmd, "locks", "local", "host")
 	words(cmd, "posix", "safe", "full")
 	words(cmd, "wakeups", "auto", "fast", "normal")
 	words(cmd, "audit-paths", "full", "hash", "none")
 	return cmd
+}
+
+// profileCompletion completes --profile from the configuration that --config names.
+func profileCompletion(cmd *cobra.Command, file *string) {
+	_ = cmd.RegisterFlagCompletionFunc("profile", completeProfiles(func([]string) string { return *file })) // as for words
 }
 
 // words completes a flag with fixed words.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -79,6 +80,9 @@ func (a *app) addCommands(root *cobra.Command) {
 	}
 	for _, c := range commands {
 		root.AddCommand(c.make(a))
+	}
+	if len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd) {
+		completeNoFiles(root)
 	}
 }
 

@@ -357,6 +357,15 @@ sets stay as they are, handles and all. Roots given on the command line stay.`,
 				a.say("profile %s: %s added, %d removed, %d changed", shown(ans.Profile), plural(len(ans.Added), "root"), len(ans.Removed), len(ans.Changed))
 			})
 		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return completing(a.asking(func(ctx context.Context, c *control.Client) ([]string, error) {
+				st, err := c.Status(ctx)
+				if err != nil || len(args) > 0 {
+					return nil, err
+				}
+				return profilesOf(st.Config)
+			}))
+		},
 	}
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)

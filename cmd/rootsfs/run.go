@@ -98,6 +98,8 @@ unprivileged user.`,
 	fs.BoolVar(&f.debug, "debug", false, "log every request of the kernel")
 	f.add(fs)
 	f.abuse.add(fs)
+	profileCompletion(cmd, &f.config)
+	_ = cmd.RegisterFlagCompletionFunc("env", completeEnv) // as for words
 	words(cmd, "cache", "strict", "audit", "max")
 	words(cmd, "audit-paths", "full", "hash", "none")
 	words(cmd, "mcp", "auto", "on", "off")

@@ -90,6 +90,7 @@ one, no other has, and it ends with the session.`,
 	sessionFlag(a, cmd)
 	cmd.Flags().Lookup("session").Usage = "serve the roots of this live `session`, by name or mountpoint, instead of a session of its own"
 	f.abuse.add(fs)
+	profileCompletion(cmd, &f.config)
 	words(cmd, "audit-paths", "full", "hash", "none")
 	words(cmd, "client-roots", "narrow", "ignore")
 	return cmd

@@ -88,6 +88,7 @@ func (f *wrapFlags) add(cmd *cobra.Command) {
 	fs.BoolVar(&f.dryRun, "dry-run", false, "show the change and do not make it")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	// They fail only if there is no such flag.
+	_ = cmd.RegisterFlagCompletionFunc("env", completeEnv)
 	_ = cmd.RegisterFlagCompletionFunc("server", completeServers)
 	_ = cmd.RegisterFlagCompletionFunc("root", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveFilterDirs
