@@ -121,14 +121,11 @@ func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) 
 	if !expires.IsZero() && expires.UnixNano() <= now.wall {
 		return refuse(names.Invalid, "the new end of root %s is in the past", names.Quote(string(name)))
 	}
-	_, letGo, err := g.hold(ctx, r)
+	_, letGo, err := g.holdLive(ctx, r)
 	if err != nil {
 		return err
 	}
 	defer letGo()
-	if State(r.state.Load()) != Live {
-		return r.gone()
-	}
 	detail := "ends " + ending(r.expires.Load()) + " -> "
 	at := int64(0)
 	if !expires.IsZero() {

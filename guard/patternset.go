@@ -27,14 +27,11 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 	if err != nil {
 		return err
 	}
-	ctx, letGo, err := g.hold(ctx, r)
+	ctx, letGo, err := g.holdLive(ctx, r)
 	if err != nil {
 		return err
 	}
 	defer letGo()
-	if State(r.state.Load()) != Live {
-		return r.gone()
-	}
 	old := r.policy.Load()
 	next := *old
 	next.Patterns, next.rules = p, rules

@@ -24,14 +24,11 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 	if err := rules.with(&r.grant).Check(r.grant.Resolved, rights); err != nil {
 		return err
 	}
-	ctx, letGo, err := g.hold(ctx, r)
+	ctx, letGo, err := g.holdLive(ctx, r)
 	if err != nil {
 		return err
 	}
 	defer letGo()
-	if State(r.state.Load()) != Live {
-		return r.gone()
-	}
 	return g.set(ctx, r, rights)
 }
 

@@ -218,6 +218,16 @@ func (g *Registry) hold(ctx context.Context, r *root) (_ context.Context, letGo 
 	}
 }
 
+// holdLive is hold of a root that has to be live.
+func (g *Registry) holdLive(ctx context.Context, r *root) (_ context.Context, letGo func(), _ error) {
+	ctx, letGo, err := g.hold(ctx, r)
+	if err == nil && State(r.state.Load()) != Live {
+		letGo()
+		return nil, nil, r.gone()
+	}
+	return ctx, letGo, err
+}
+
 // NoRoot is the error of asking for a root, by a name that none has.
 func NoRoot(name RootName) error {
 	return &Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(string(name)))}
