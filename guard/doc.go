@@ -25,10 +25,10 @@
 // has passed as was left to it, whichever comes first. Granting the same directory
 // again makes a new epoch: handles of the old one stay dead. A root nested in
 // another is judged by both policies, and revoking the inner one leaves a
-// tombstone, so that revocation never widens what the outer one reaches. Roots of several subjects may be one
-// directory, or overlap: while one of them moves a directory, nobody makes a name
-// in it through another, so that no two servers together bring into place what a
-// pattern keeps from each.
+// tombstone, so that revocation never widens what the outer one reaches. Roots of
+// several subjects may be one directory, or overlap: while one of them moves a
+// directory, nobody makes a name in it through another, so that no two servers
+// together bring into place what a pattern keeps from each.
 //
 // # Not promised
 //

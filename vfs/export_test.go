@@ -1,5 +1,7 @@
 package vfs
 
+import "time"
+
 // HoldReader keeps the hub from reading what the kernel tells it, until release is
 // called.
 func (h *Hub) HoldReader() (release func()) {
@@ -9,4 +11,9 @@ func (h *Hub) HoldReader() (release func()) {
 	}
 	src.mu.Lock()
 	return src.mu.Unlock
+}
+
+// LookedAt is how long ago the file's name was looked at.
+func (f *File) LookedAt() time.Duration {
+	return time.Since(f.t.began) - time.Duration(f.looked.Load())
 }

@@ -29,7 +29,7 @@ type File struct {
 	ref    bool // a reference (O_PATH), not an open file
 	made   bool // the file was made when it was opened
 	ahead  bool // what is there cannot be overwritten through it, see NoOverwriting
-	// looked is when the file's name was looked at last, in nanoseconds since 1970;
+	// looked is when the file's name was looked at last, see Tree.since;
 	// called the latest by which all may be done with it, nil for none.
 	looked atomic.Int64
 	called atomic.Pointer[string]
@@ -42,7 +42,7 @@ func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int) 
 	f := &File{t: t, fd: fd, at: at, caller: c, flags: flags}
 	f.users.Store(1)
 	f.hold.Store(l.HoldAt(at.Path))
-	f.looked.Store(l.Began().UnixNano())
+	f.looked.Store(t.since(l))
 	f.ahead = f.Writable() && l.Narrowest()&guard.Write == 0
 	return f
 }

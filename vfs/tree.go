@@ -19,6 +19,7 @@ type Info = beneath.Info
 // Tree is the guarded tree over the roots of one registry.
 type Tree struct {
 	reg     *guard.Registry
+	began   time.Time
 	locks   keyed   // names that are being changed as a whole
 	writers writers // files that are open for writing
 	uploads uploads // in progress
@@ -29,7 +30,7 @@ type Tree struct {
 // New returns the tree of a registry.
 func New(reg *guard.Registry) *Tree {
 	beneath.Prepare()
-	return &Tree{reg: reg}
+	return &Tree{reg: reg, began: time.Now()}
 }
 
 // MaxKept is how many files, directories and references can be open at most

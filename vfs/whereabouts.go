@@ -27,12 +27,16 @@ import (
 // ends.
 const lookAgain = 10 * time.Millisecond
 
+// since is when an operation began, in nanoseconds since the tree did: by a clock
+// that nobody sets back.
+func (t *Tree) since(l *guard.Lease) int64 { return int64(l.Began().Sub(t.began)) }
+
 // judgeNow judges the file by the name it has now, for an access. fd is its descriptor.
 func (f *File) judgeNow(l *guard.Lease, fd int, a guard.Access) error {
 	if !l.Patterned() || a == guard.ToLook || f.at.Path.IsRoot() {
 		return nil
 	}
-	now := l.Began().UnixNano()
+	now := f.t.since(l)
 	if now-f.looked.Load() < int64(lookAgain) {
 		return nil
 	}

@@ -138,3 +138,22 @@ func TestCopyIntoAnOpenFileThatWasRenamed(t *testing.T) {
 	b.wantKind(err, names.Hidden)
 	b.contents("plain", "text")
 }
+
+// When a name was looked at is not kept by the wall's clock: one that is set back by an
+// hour would leave an open file's new name unjudged for that long.
+func TestLooksAreByTheProcessClock(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	b.put("f", "")
+	f := b.open("f", unix.O_RDWR)
+	defer f.Close()
+	check := func(when string) {
+		t.Helper()
+		if ago := f.LookedAt(); ago < 0 || ago > time.Hour {
+			t.Errorf("%s: looked at %v ago", when, ago)
+		}
+	}
+	check("opened")
+	time.Sleep(20 * time.Millisecond) // the look at its opening counts no more
+	b.must(b.write(f, "x", 0))
+	check("written")
+}
