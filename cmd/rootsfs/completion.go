@@ -33,8 +33,10 @@ func newCompletionCmd(*app) *cobra.Command {
 		Use:   "completion SHELL",
 		Short: "Print the completion of commands, flags, sessions and roots for a shell",
 		Long: `Print a script that makes the shell complete commands, flags, and the names of
-live sessions and roots. SHELL is bash, fish, powershell or zsh.`,
-		Example: `  source <(rootsfs completion bash)
+live sessions and roots. SHELL is bash, fish, powershell or zsh. In bash it needs the
+package bash-completion, in zsh compinit.`,
+		Example: `  source <(rootsfs completion bash)      # in ~/.bashrc
+  source <(rootsfs completion zsh)       # in ~/.zshrc, after compinit
   rootsfs completion fish >~/.config/fish/completions/rootsfs.fish`,
 		ValidArgs: list,
 		Args: func(_ *cobra.Command, args []string) error {

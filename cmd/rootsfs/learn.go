@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // learned is what `run --learn` notes: what the command looked for beside its
@@ -86,9 +87,23 @@ func (l *learned) observe(e guard.Event) {
 	have.times++
 }
 
+// blind says why what a command looks for beside its roots does not reach us, "" if it
+// does.
+func blind(box *sandbox.Options, level sandbox.Level) string {
+	switch {
+	case level == sandbox.None:
+		return "a command that is not confined"
+	case level == sandbox.Landlock:
+		return "confinement by landlock"
+	case box.Map == sandbox.Flat:
+		return "--map flat"
+	}
+	return ""
+}
+
 // propose prints the roots and rights that would have sufficed, as far as that
-// can be told from what was refused. It grants nothing.
-func (l *learned) propose(a *app, s *session.Session) {
+// can be told from what was refused. It grants nothing. blind is why that is little.
+func (l *learned) propose(a *app, s *session.Session, blind string) {
 	if l == nil {
 		return
 	}
@@ -109,8 +124,13 @@ func (l *learned) propose(a *app, s *session.Session) {
 		lines = append(lines, fmt.Sprintf("--root %s   # looked for %s", shellWord(path+":ro"), plural(l.sought[path], "time")))
 	}
 	say := func(format string, args ...any) { fmt.Fprintf(a.stderr, "rootsfs: "+format+"\n", args...) }
-	if len(lines) == 0 {
+	unseen := "what it looked for beside its roots is not seen with " + blind
+	switch {
+	case len(lines) == 0 && blind == "":
 		say("learned: nothing was refused that a root or a right would have allowed")
+		return
+	case len(lines) == 0:
+		say("learned: nothing was refused in its roots; %s", unseen)
 		return
 	}
 	say("learned: to allow what was refused in this run, add (nothing has been granted):")
@@ -118,6 +138,9 @@ func (l *learned) propose(a *app, s *session.Session) {
 		say("  %s", line)
 	}
 	say("leave out what the command can do without; what it looks for inside a new root shows in another --learn run")
+	if blind != "" {
+		say("%s", unseen)
+	}
 	if l.more {
 		say("it looked for more than %d paths; the rest is not listed", maxSought)
 	}

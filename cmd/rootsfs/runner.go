@@ -162,7 +162,7 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 	if n := r.proc.MemoryKills(); n > 0 {
 		fmt.Fprintf(r.a.stderr, "rootsfs: the limit of %d bytes of memory (--memory-max) was reached: the kernel ended %s\n", r.plan.box.MemoryMax, plural(n, "process"))
 	}
-	r.learned.propose(r.a, r.s)
+	r.learned.propose(r.a, r.s, blind(&r.plan.box, r.proc.Report().Level))
 	return exit, err
 }
 
