@@ -29,14 +29,23 @@ func near(typed string, words []string) []string {
 
 // unknownCommand is the error of a word that is no command below c.
 func unknownCommand(c *cobra.Command, typed string) error {
-	var all []string
+	var all, below []string
 	for _, sub := range c.Commands() {
 		if sub.IsAvailableCommand() {
 			all = append(all, sub.Name())
 		}
+		for _, one := range sub.Commands() {
+			if one.Name() == typed {
+				below = append(below, sub.Name()+" "+typed)
+			}
+		}
 	}
 	meant := ""
-	if m := near(typed, all); len(m) > 0 {
+	m := near(typed, all)
+	if len(m) == 0 {
+		m = below
+	}
+	if len(m) > 0 {
 		meant = ": did you mean " + strings.Join(m, " or ")
 	}
 	return usage(fmt.Errorf("unknown command %q%s; see: %s --help", typed, meant, c.CommandPath()))
@@ -68,6 +77,9 @@ func meantFlag(c *cobra.Command, missing *pflag.NotExistError) string {
 	typed := missing.GetSpecifiedName()
 	if short := missing.GetSpecifiedShortnames(); short != "" {
 		typed, _, _ = strings.Cut(short, "=") // -root was one dash too few
+	}
+	if !c.HasParent() {
+		return ": flags stand behind the command, as in rootsfs status --json"
 	}
 	if len(typed) < 2 {
 		return ""
