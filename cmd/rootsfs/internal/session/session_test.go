@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// start begins a session in directories of its own and ends it with the test.
-func start(t *testing.T, roots ...string) (*Session, string) {
+// places are options of a session in directories of its own, which lie in work.
+func places(t *testing.T, roots ...string) (opt Options, work string) {
 	t.Helper()
 	if err := mount.CheckFUSE(); err != nil {
 		t.Skip("a real mount is needed: ", err)
@@ -38,7 +38,7 @@ func start(t *testing.T, roots ...string) (*Session, string) {
 			t.Setenv(v.name, dir)
 		}
 	}
-	opt := Options{
+	opt = Options{
 		Mount:  mount.Options{Point: filepath.Join(work, "mnt")},
 		Logger: func(string) (*slog.Logger, error) { return slog.New(slog.DiscardHandler), nil },
 	}
@@ -49,6 +49,13 @@ func start(t *testing.T, roots ...string) (*Session, string) {
 		}
 		opt.Roots = append(opt.Roots, guard.Grant{Root: guard.RootName(r), Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
 	}
+	return opt, work
+}
+
+// start begins a session in directories of its own and ends it with the test.
+func start(t *testing.T, roots ...string) (*Session, string) {
+	t.Helper()
+	opt, work := places(t, roots...)
 	s, err := Start(context.Background(), opt)
 	if err != nil {
 		t.Fatal(err)
@@ -63,6 +70,46 @@ func start(t *testing.T, roots ...string) (*Session, string) {
 		}
 	})
 	return s, work
+}
+
+// A session that cannot begin, however far it has come, leaves nothing behind: no
+// mount, no session, no audit file.
+func TestStartLeavesNothing(t *testing.T) {
+	no := errors.New("no")
+	for name, change := range map[string]func(o *Options, work string){
+		"without a log":    func(o *Options, _ string) { o.Logger = func(string) (*slog.Logger, error) { return nil, no } },
+		"without a root":   func(o *Options, work string) { o.Roots[0].Dir = filepath.Join(work, "none") },
+		"before it mounts": func(o *Options, _ string) { o.Mounting = func() error { return no } },
+		"without an audit log": func(o *Options, work string) {
+			o.Mounted = func(context.Context, *Session) { // its directory cannot be made
+				if err := os.WriteFile(filepath.Join(work, "state/rootsfs"), nil, 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opt, work := places(t, "r")
+			change(&opt, work)
+			if s, err := Start(context.Background(), opt); err == nil {
+				s.end("the test")
+				t.Fatal("it began")
+			}
+			if table, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(table), work) {
+				t.Errorf("a mount is left, %v", err)
+			}
+			err := filepath.WalkDir(work, func(p string, d os.DirEntry, err error) error {
+				made := p == filepath.Join(work, "state/rootsfs") // by the test
+				if err == nil && !made && (!d.IsDir() || filepath.Dir(p) == filepath.Join(work, "run/rootsfs")) {
+					t.Errorf("%s is left", p)
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // R149: while thousands of roots are being added, calls are answered: of the
