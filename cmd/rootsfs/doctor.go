@@ -132,7 +132,7 @@ func checkSystem() []check {
 func checkFUSE() check {
 	c := check{Name: "fuse"}
 	if err := mount.CheckFUSE(); err != nil {
-		return c.fail("install or load what it names, then run doctor again", "%s", oneLine(err))
+		return c.fail("do as it says, then run doctor again", "%s", oneLine(err))
 	}
 	if os.Geteuid() == 0 {
 		return c.ok("/dev/fuse can be opened; root needs no fusermount3")

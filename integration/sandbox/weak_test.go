@@ -121,7 +121,7 @@ func TestRefused(t *testing.T) {
 				o.nothingLeft()
 			}
 			stdout, log, code := o.weakRun(none, nil, "--unconfined")
-			if want := fmt.Sprintf("ran\n%d\n", w.uid); stdout != want || code != 0 || !strings.Contains(log, "NOT CONFINED") || !strings.Contains(log, "can do whatever you can") {
+			if want := fmt.Sprintf("ran\n%d\n", w.uid); stdout != want || code != 0 || !strings.Contains(log, "NOT CONFINED") || !strings.Contains(log, "can do whatever you can") || strings.Contains(log, "would confine it here") {
 				t.Errorf("unconfined: exit code %d, the command said %q, rootsfs: %s", code, stdout, log)
 			}
 			if n := o.nothingLeft(); n < 4 {
