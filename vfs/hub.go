@@ -60,8 +60,8 @@ type Event struct {
 // HubOptions bound a Hub.
 type HubOptions struct {
 	// MaxWatches is how many directories all watches of the hub may watch
-	// together, a directory counted once for each watch that it is in; 0 stands
-	// for 65,536. A fifth of the user's inotify watches bounds it too, which
+	// together, a directory counted once for each watch that it is in, and once
+	// more for each thousand names that the watch knows in it; 0 stands for 65,536. A fifth of the user's inotify watches bounds it too, which
 	// leaves a mount beside the hub its own.
 	MaxWatches int
 	// MaxEach is how many of those one subject may have, in all its sessions; 0
@@ -72,7 +72,8 @@ type HubOptions struct {
 	// stands for 50 ms.
 	Coalesce time.Duration
 	// Lacking is how often a watch that has become larger than its room has its
-	// receiver look again, and tries for more; 0 stands for 10 s.
+	// receiver look again, and tries for more, in the end eight times that; 0
+	// stands for 10 s.
 	Lacking time.Duration
 }
 

@@ -8,7 +8,8 @@ import (
 
 // hubRoom shares out the directories that a hub watches. Each is counted once for
 // every watch it is in, because each costs memory there, and time when the watch
-// ends, even where the watches of one inode are one to the kernel.
+// ends, even where the watches of one inode are one to the kernel; and once more for
+// every namesEach names in it.
 //
 // A subject has at most as much as it leaves to all the others: half of what they
 // have not taken. So whoever comes finds room, whatever the others have taken, and

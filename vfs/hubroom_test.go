@@ -150,6 +150,37 @@ func TestWatchBeyondItsRoom(t *testing.T) {
 	}
 }
 
+// Directories of many names take more of a server's room, at first and when they
+// grow: what is kept of each name is memory.
+func TestNamesTakeRoom(t *testing.T) {
+	b := newBed(t, false, guard.Policy{})
+	many(b, "large", 3500)
+	many(b, "grows", 900)
+	h := b.hub(vfs.HubOptions{MaxEach: 5, Lacking: 10 * time.Millisecond})
+	first, err := b.watchAs(h, "s", "large") // 4 of 5
+	b.must(err)
+	var limit *vfs.LimitError
+	if _, err := b.watchAs(h, "s", "large"); !errors.As(err, &limit) || limit.Limit != 5 {
+		t.Errorf("%v", err)
+	}
+	first.Close()
+	var all []*watcher
+	for range 5 {
+		all = append(all, b.watch(h, "grows", vfs.WatchOptions{}))
+	}
+	many(b, "grows/more", 10)
+	for i := range 300 {
+		b.put(fmt.Sprint("grows/new", i), "")
+	}
+	for _, x := range all {
+		x.until("to look again", overflowed)
+		x.w.Close()
+	}
+	first, err = b.watchAs(h, "s", "large")
+	b.must(err) // all of the room was given back
+	first.Close()
+}
+
 // R070: a revocation ends as many watches of one directory as there may be, and each
 // is told. What that takes for one does not grow with how many there are: it once
 // did, and 1,500 of a hundred directories were more than its deadline's work.

@@ -29,6 +29,8 @@ type watchState struct {
 	out   gathering
 	delay *time.Timer // runs while something is gathered
 	lack  *time.Timer // runs while a part is not watched for want of room; nil: all is
+	// lacked is how often that was found again.
+	lacked int
 }
 
 const (
@@ -206,9 +208,19 @@ func (w *Watch) again() error {
 	}
 	w.base.kill()
 	w.base, w.out.over = set.base, true
+	since := w.lacked
 	w.lacks(false)
-	w.lacks(set.part)
+	if set.part {
+		w.lacked = min(since+1, mostLacked)
+		w.lacks(true)
+	}
 	return nil
+}
+
+// takeRoom makes room for what has appeared.
+func (w *Watch) takeRoom() bool {
+	_, ok := w.h.room.take(w.c.Subject, 0)
+	return ok
 }
 
 // lacks notes whether a part is not watched for want of room. Nothing is reported of
@@ -216,12 +228,16 @@ func (w *Watch) again() error {
 func (w *Watch) lacks(part bool) {
 	switch {
 	case part && w.lack == nil:
-		w.lack = time.AfterFunc(w.h.o.Lacking, w.overflow)
+		w.lack = time.AfterFunc(w.h.o.Lacking<<w.lacked, w.overflow)
 	case !part && w.lack != nil:
 		w.lack.Stop()
-		w.lack = nil
+		w.lack, w.lacked = nil, 0
 	}
 }
+
+// mostLacked bounds how often the time between two looks doubles: each is at all that
+// is watched.
+const mostLacked = 3
 
 // process looks at what raw events are about and gathers what is to be reported.
 func (w *Watch) process(raw []rawEvent) error {
@@ -332,7 +348,10 @@ func (w *Watch) appeared(r *rawEvent, p guard.Path, s *seen) {
 	switch known := r.dir.knows(r.Name); {
 	case !known:
 		e.Kind = Created
-		r.dir.learn(r.Name)
+		if !r.dir.learn(r.Name, w.takeRoom) {
+			w.out.over = true
+			w.lacks(true)
+		}
 	case r.Created && !r.Moved:
 		return // the look at its directory has shown it already
 	}

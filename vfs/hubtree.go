@@ -31,8 +31,13 @@ type hubDir struct {
 	// a replacement can be told from a creation, and the end of what was
 	// never reported is not reported either.
 	known map[uint64]struct{}
+	more  int64 // room taken for them, see namesEach
 	kids  map[string]*hubDir
 }
+
+// namesEach is how many known names are counted as one directory more: a watch of a
+// directory with a million names is not to cost what one of an empty one does.
+const namesEach = 1000
 
 func (d *hubDir) rel() string {
 	if d.parent == nil {
@@ -63,11 +68,19 @@ func (d *hubDir) knows(name string) bool {
 	return ok
 }
 
-func (d *hubDir) learn(name string) {
+// learn makes a name known, if there is room for it, which take makes.
+func (d *hubDir) learn(name string, take func() bool) bool {
 	if d.known == nil {
 		d.known = map[uint64]struct{}{}
 	}
+	if int64(len(d.known)) >= (d.more+1)*namesEach {
+		if !take() {
+			return false
+		}
+		d.more++
+	}
 	d.known[d.hash(name)] = struct{}{}
+	return true
 }
 
 func (d *hubDir) unlearn(name string) { delete(d.known, d.hash(name)) }
@@ -102,7 +115,7 @@ func (d *hubDir) kill() {
 			continue
 		}
 		d.dead = true
-		n++
+		n += 1 + d.more
 		d.src.Unwatch(d.wd, d)
 		for _, kid := range d.kids {
 			todo = append(todo, kid)
@@ -111,12 +124,12 @@ func (d *hubDir) kill() {
 	w.h.room.add(w.c.Subject, -n)
 }
 
-// size is how many directories are watched from d on down.
+// size is how much room what is watched from d on down takes.
 func (d *hubDir) size() (n int64) {
 	if d == nil || d.dead {
 		return 0
 	}
-	n = 1
+	n = 1 + d.more
 	for _, kid := range d.kids {
 		n += kid.size()
 	}
@@ -143,7 +156,7 @@ func (w *Watch) drop(s *setup) {
 // setUp watches the path, and the directories below it if asked to. again says
 // that it was watched before: then a part will do if there are not enough
 // watches, and a file that is watched need not be there; file says that it is one.
-// spare is how many directories that watch has: it keeps their room.
+// spare is how much room that watch has: it keeps it.
 func (w *Watch) setUp(ctx context.Context, l *guard.Lease, src *SourceWatcher, again, file bool, spare int64) (*setup, error) {
 	s := &setup{src: src, epoch: l.Epoch(), dead: l.Hold().Dead()}
 	sc := &scan{w: w, l: l, src: src, old: spare, spare: spare, refused: map[guard.Identity]error{}}
@@ -197,8 +210,8 @@ type scan struct {
 	l       *guard.Lease
 	src     *SourceWatcher
 	refused map[guard.Identity]error
-	old     int64       // directories of the tree that this one replaces
-	spare   int64       // of those, how many have not given their room to one of this
+	old     int64       // room of the tree that this one replaces
+	spare   int64       // of that, what this one has not taken over
 	full    *LimitError // why no more can be watched; nil: they can
 	report  bool        // paths are gathered
 	paths   []string
@@ -237,7 +250,7 @@ func (s *scan) watch(fd int, d *hubDir) (*hubDir, error) {
 	return nil, err
 }
 
-// take makes room for one directory.
+// take makes room for one directory, or for namesEach names.
 func (s *scan) take() bool {
 	room, subject := &s.w.h.room, s.w.c.Subject
 	if s.spare > 0 {
@@ -248,7 +261,7 @@ func (s *scan) take() bool {
 	limit, ok := room.take(subject, s.old)
 	if !ok {
 		s.src.full.Add(1)
-		s.full = &LimitError{What: "directories can be watched by one server at present", Limit: limit}
+		s.full = &LimitError{What: "directories, or thousands of names in them, can be watched by one server at present", Limit: limit}
 	}
 	return ok
 }
@@ -266,7 +279,7 @@ func (s *scan) file() (*hubDir, error) {
 		return nil, err
 	}
 	if now := s.see(d.FD, dir.Rel(), base); now.exists && !now.hidden {
-		h.learn(base)
+		h.learn(base, s.take)
 	}
 	return h, nil
 }
@@ -311,7 +324,7 @@ func (s *scan) tree(wk *walker, parent *hubDir, name string) (base *hubDir, err 
 		if typ == 0 {
 			continue
 		}
-		d.learn(name)
+		d.learn(name, s.take)
 		s.gather(wk, prefix, name)
 		if typ != unix.S_IFDIR || !s.w.o.Recursive {
 			continue

@@ -252,7 +252,8 @@ type UnwatchParams struct {
 }
 
 // ChangedParams is one change. Overflow on the watched directory itself means
-// that changes were lost: list it again. The two halves of a rename share
+// that changes were lost: list it again. It comes again and again while the watch
+// is of more directories than the server may watch. The two halves of a rename share
 // MoveID.
 type ChangedParams struct {
 	Path      string `json:"path"`
