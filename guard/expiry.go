@@ -44,7 +44,8 @@ func (g *Registry) arm(r *root) {
 const lateBy = time.Second
 
 // overdue reports that the root should have ended a while ago, so that the operation
-// that asks is refused, and sees to the end. The writing back of what is dirty, which belongs to the ending, still passes.
+// that asks is refused, and sees to the end. The writing back of what is dirty, which
+// belongs to the ending, still passes.
 func (g *Registry) overdue(r *root) bool {
 	if r.expires.Load() == 0 && r.policy.Load().Limits.Idle <= 0 || r.flushing.Load() != 0 {
 		return false

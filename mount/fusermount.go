@@ -117,9 +117,9 @@ func busyError(in Info, helperSaid string) error {
 }
 
 // CheckFUSE says whether this process can mount with FUSE at all: the device
-// is there, is that device and can be opened, and anybody but root has the set-user-id helper
-// fusermount3. The error wraps ErrNoFUSE and names what to install or load. It
-// opens /dev/fuse, which is harmless, and mounts nothing.
+// is there, is that device and can be opened, and anybody but root has the
+// set-user-id helper fusermount3. The error wraps ErrNoFUSE and names what to install
+// or load. It opens /dev/fuse, which is harmless, and mounts nothing.
 func CheckFUSE() error {
 	return fuseCheck{
 		device: fuseDevice, number: fuseNumber, uid: os.Geteuid(), look: exec.LookPath, noNewPrivs: noNewPrivs(),

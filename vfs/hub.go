@@ -61,8 +61,9 @@ type Event struct {
 type HubOptions struct {
 	// MaxWatches is how many directories all watches of the hub may watch
 	// together, a directory counted once for each watch that it is in, and once
-	// more for each thousand names that the watch knows in it; 0 stands for 65,536. A fifth of the user's inotify watches bounds it too, which
-	// leaves a mount beside the hub its own.
+	// more for each thousand names that the watch knows in it; 0 stands for
+	// 65,536. A fifth of the user's inotify watches bounds it too, which leaves a
+	// mount beside the hub its own.
 	MaxWatches int
 	// MaxEach is how many of those one subject may have, in all its sessions; 0
 	// stands for 8,192. It may also have no more than it leaves to all the
