@@ -94,7 +94,7 @@ type Rule struct {
 	Line int
 	// Base is the directory the pattern is written for, "" for the root.
 	Base      string
-	Reason    string // why it is built in
+	Reason    string // why it is built in; of rules by Builtin and Reserved only
 	Condition Condition
 	// Self: the match says nothing of what lies below.
 	Self bool

@@ -2,6 +2,7 @@ package pattern
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 )
@@ -15,8 +16,8 @@ type Options struct {
 
 // Set is a compiled list of rules.
 type Set struct {
-	*program
-	states cache
+	program func() *program
+	states  cache
 }
 
 // program is what rules were compiled to. It never changes.
@@ -76,12 +77,19 @@ func New(rules []Rule, o Options) (*Set, error) {
 	if len(rules) > MaxRules {
 		return nil, &Error{Rule: rules[MaxRules], Err: fmt.Errorf("it is beyond the limit of %d patterns for one root", MaxRules)}
 	}
-	p, err := builtin.program(rules, o.Fold)
-	if err != nil {
-		return nil, err
-	}
-	s := &Set{program: p}
+	s := &Set{}
 	s.states.init()
+	if slices.ContainsFunc(rules, func(r Rule) bool { return !r.Builtin() }) {
+		p, err := newProgram(rules, o.Fold, builtin.compile)
+		if err != nil {
+			return nil, err
+		}
+		s.program = func() *program { return p }
+		return s, nil
+	}
+	// Nothing is wrong with what is built in, and a short run may never come to ask.
+	rules = slices.Clone(rules)
+	s.program = sync.OnceValue(func() *program { return builtin.program(rules, o.Fold) })
 	return s, nil
 }
 
@@ -131,8 +139,9 @@ func (s *program) float(rule int32, e *elem) {
 
 // Rules are those the set was made of, in order. The caller does not change them.
 func (s *Set) Rules() []*Rule {
-	out := make([]*Rule, len(s.rules))
-	for i, c := range s.rules {
+	rules := s.program().rules
+	out := make([]*Rule, len(rules))
+	for i, c := range rules {
 		out[i] = c.Rule
 	}
 	return out
@@ -193,7 +202,7 @@ func (c *cache) put(path string, st *State) {
 // slashes at its ends; "" is the root.
 func (s *Set) At(path string) *State {
 	if path == "" {
-		return s.root
+		return s.program().root
 	}
 	if len(path) <= maxKey {
 		if st, ok := s.states.get(path); ok {
@@ -201,7 +210,7 @@ func (s *Set) At(path string) *State {
 		}
 	}
 	// From the nearest directory above that is known.
-	st, from := s.root, 0
+	st, from := s.program().root, 0
 	for i := min(len(path)-1, maxKey); i > 0; i-- {
 		if path[i] != '/' {
 			continue

@@ -19,10 +19,10 @@ func TestBuiltinRulesAreCompiledOnce(t *testing.T) {
 	}
 	own := func(text string) Rule { return Rule{List: OwnDeny, Text: text} }
 	a, b, folded := set(Options{}), set(Options{}), set(Options{Fold: true})
-	if a.program != b.program {
+	if a.program() != b.program() {
 		t.Error("equal rules were compiled twice")
 	}
-	if a.program == folded.program || a.fold || !folded.fold {
+	if a.program() == folded.program() || a.program().fold || !folded.program().fold {
 		t.Error("rules for folded names are those for exact ones")
 	}
 	a.At("deep/down")
@@ -30,12 +30,12 @@ func TestBuiltinRulesAreCompiledOnce(t *testing.T) {
 		t.Error("two roots share the states of their directories")
 	}
 	c, d := set(Options{}, own("x")), set(Options{}, own("y"))
-	if c.program == d.program || c.rules[len(c.rules)-1].Text != "x" || d.rules[len(d.rules)-1].Text != "y" {
+	if last := func(s *Set) string { r := s.Rules(); return r[len(r)-1].Text }; c.program() == d.program() || last(c) != "x" || last(d) != "y" {
 		t.Error("two roots share what the owner wrote for one")
 	}
-	for i := range a.rules {
-		if c.rules[i] != a.rules[i] || d.rules[i] != a.rules[i] {
-			t.Fatalf("rule %d, %s, was compiled again", i, a.rules[i].Text)
+	for i, r := range a.program().rules {
+		if c.program().rules[i] != r || d.program().rules[i] != r {
+			t.Fatalf("rule %d, %s, was compiled again", i, r.Text)
 		}
 	}
 }
@@ -45,10 +45,8 @@ func TestBuiltinRulesAreCompiledOnce(t *testing.T) {
 func TestFewCompiledRulesAreKept(t *testing.T) {
 	var s sharedRules
 	for i := range 3 * maxPrograms {
-		if _, err := s.program(Builtin()[i:], false); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.program(append(Builtin(), Rule{List: OwnHide, Text: fmt.Sprint(i)}), false); err != nil {
+		s.program(Builtin()[i:], false)
+		if _, err := newProgram(append(Builtin(), Rule{List: OwnHide, Text: fmt.Sprint(i)}), false, s.compile); err != nil {
 			t.Fatal(err)
 		}
 	}
