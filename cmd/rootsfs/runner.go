@@ -17,6 +17,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/early"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -88,6 +89,7 @@ func collectLater() {
 	time.AfterFunc(startLasts, func() {
 		debug.SetGCPercent(percent)
 		debug.SetMemoryLimit(limit)
+		early.Hurry()
 	})
 }
 

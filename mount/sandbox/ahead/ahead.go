@@ -261,7 +261,14 @@ const (
 
 	// initSlack is the init's timer slack, in nanoseconds.
 	initSlack = 1e6
+
+	// MonitorSlack is that of this process's own monitor, and of the threads that it
+	// starts, where somebody has set it so. Nothing else comes to just that.
+	MonitorSlack = 300_001
 )
+
+// Slack is the timer slack that this process began with, in nanoseconds.
+var Slack = threadSlack()
 
 // Unhurried starts an init with a timer slack that only it has, and its command
 // has not (see config.Slack of package sandbox). While a Go program does anything at
@@ -271,16 +278,24 @@ const (
 // 50 microseconds a twentieth of the processor time of a start went into that
 // (measured). The caller holds on to its thread.
 func Unhurried(start func()) {
-	was := TimerSlack()
+	was := threadSlack()
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, prSetTimerslack, initSlack, 0); errno == 0 {
 		defer func() { _, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetTimerslack, was, 0) }()
 	}
 	start()
 }
 
-// TimerSlack is the calling thread's, in nanoseconds, which is the process's:
-// nothing else here changes it. 0, for the kernel's default, if it cannot be read.
+// TimerSlack is the calling thread's, in nanoseconds, but for threads that the monitor
+// has started, which have the process's. 0, for the kernel's default, if it cannot be
+// read.
 func TimerSlack() uintptr {
+	if ns := threadSlack(); ns != MonitorSlack {
+		return ns
+	}
+	return Slack
+}
+
+func threadSlack() uintptr {
 	// The result may be more than an int32.
 	ns, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, prGetTimerslack, 0, 0)
 	if errno != 0 {

@@ -9,7 +9,8 @@
 // `rootsfs run` has three (measured).
 //
 // For a `rootsfs run` of root's the init of its command is started at once, and
-// becomes ready while the rest of the program is initialised (package ahead).
+// becomes ready while the rest of the program is initialised (package ahead), and the
+// runtime's monitor may be late until Hurry.
 //
 // # Not promised
 //

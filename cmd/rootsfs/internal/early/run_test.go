@@ -2,9 +2,12 @@ package early
 
 import (
 	"flag"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
@@ -18,6 +21,44 @@ func TestMemoryIsNotProfiled(t *testing.T) {
 	}
 	if runtime.MemProfileRate != 0 {
 		t.Errorf("a sample for every %d bytes", runtime.MemProfileRate)
+	}
+}
+
+// The monitor may be late from calm to Hurry, where this process may say so, and then
+// no thread of ours is any more. Meanwhile nobody takes what it has for the process's.
+func TestCalm(t *testing.T) {
+	late := func() (n int) {
+		for _, tid := range threads() {
+			if slack(tid) == ahead.MonitorSlack {
+				n++
+			}
+		}
+		return n
+	}
+	want := 0
+	if os.Geteuid() == 0 {
+		want = 1
+	}
+	calm()
+	if n := late(); n < want || want == 0 && n != 0 {
+		t.Errorf("%d threads may be late", n)
+	}
+	runtime.LockOSThread() // and left to end with the goroutine
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, ahead.MonitorSlack, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := ahead.TimerSlack(); got != ahead.Slack || got == ahead.MonitorSlack {
+		t.Errorf("a thread of the monitor's: %d, want the process's %d", got, ahead.Slack)
+	}
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 777_777, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := ahead.TimerSlack(); got != 777_777 {
+		t.Errorf("a thread with one of its own: %d", got)
+	}
+	Hurry()
+	if n := late(); n != 0 {
+		t.Errorf("%d threads may still be late", n)
 	}
 }
 
