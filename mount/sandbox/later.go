@@ -73,8 +73,8 @@ func (p *Process) ask(m message) error {
 	defer l.mu.Unlock()
 	l.asked++
 	m.Code = l.asked
-	if err := send(p.sock, m); err != nil {
-		return failed("ask for %s inside: %v", m.At, err)
+	if err := p.tell(m); err != nil {
+		return failed("ask for %s inside: %w", m.At, err)
 	}
 	limit := time.NewTimer(answerLimit)
 	defer limit.Stop()

@@ -72,16 +72,33 @@ func (p *Process) Stderr() *os.File { return p.ours[2] } //nolint:revive // see 
 // SIGQUIT, SIGHUP) go to its process group, as they would from there.
 func (p *Process) Signal(sig unix.Signal) error {
 	group := sig == unix.SIGINT || sig == unix.SIGQUIT || sig == unix.SIGHUP
+	return p.tell(message{Kind: kindSignal, Signal: int(sig), Group: group})
+}
+
+// tell sends the init a message, while the command may be running: later the
+// descriptor's number may be somebody else's.
+func (p *Process) tell(m message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return os.ErrProcessDone
 	}
-	err := send(p.sock, message{Kind: kindSignal, Signal: int(sig), Group: group})
+	err := send(p.sock, m)
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
 		return os.ErrProcessDone
 	}
 	return err
+}
+
+// hangUp has the init hear that nobody will tell it anything any more. The init of
+// level Bubblewrap may outlive bwrap: the kernel's death signal needs a sender that
+// may send it, and a bwrap of root's has given its capabilities away.
+func (p *Process) hangUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		_ = unix.Shutdown(p.sock, unix.SHUT_WR) // it may have ended
+	}
 }
 
 // Ended is closed when the command has ended. What it started and left behind is
@@ -113,11 +130,8 @@ func (p *Process) Wait() (Exit, error) {
 // supervise runs for as long as the command.
 func (p *Process) supervise(stop func() bool) {
 	go func() {
-		// The init of level Bubblewrap may outlive bwrap: the kernel's death
-		// signal needs a sender that may send it, and a bwrap of root's has
-		// given its capabilities away. This it hears in any case.
 		<-p.dead
-		_ = unix.Shutdown(p.sock, unix.SHUT_WR) // it may have ended
+		p.hangUp()
 	}()
 	ended := false
 	for {

@@ -1,0 +1,41 @@
+package sandbox
+
+import (
+	"errors"
+	"io"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// When all is over the number of the control socket may be that of another command's:
+// that one is told nothing, and does not take its caller for gone.
+func TestNothingIsToldToAnotherSocket(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	p := &Process{sock: pair[0], closed: true}
+	p.hangUp()
+	p.later.can = true
+	if err := p.Signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("a signal: %v", err)
+	}
+	if err := p.Bind("spare/0", "/x"); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("a bind: %v", err)
+	}
+	p.closed = false
+	if err := p.tell(message{Kind: kindRelease}); err != nil {
+		t.Error(err)
+	}
+	if m, _, err := receive(pair[1]); err != nil || m.Kind != kindRelease {
+		t.Errorf("the first that is heard is %q, %v", m.Kind, err)
+	}
+	p.hangUp()
+	if _, _, err := receive(pair[1]); !errors.Is(err, io.EOF) {
+		t.Errorf("after the end: %v", err)
+	}
+}
