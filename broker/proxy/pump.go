@@ -133,9 +133,10 @@ func (u *pump) deal(last bool) error {
 }
 
 func (u *pump) write(b []byte) error {
-	if len(b) > 0 {
-		u.idle = false
+	if len(b) == 0 {
+		return nil // and waits for nobody: a frame of ours may be on its way, unread
 	}
+	u.idle = false
 	_, err := u.dst.Write(b)
 	return err
 }
