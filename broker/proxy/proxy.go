@@ -40,7 +40,10 @@ type Options struct {
 	// waiting for its process: what it wrote is still delivered, but nobody waits
 	// for the host any more. Nil: it is not known.
 	Gone <-chan struct{}
-	Log  *slog.Logger
+	// Drained is called, if there is one, when all that the server wrote has been
+	// dealt with, whether the host has read it or not.
+	Drained func()
+	Log     *slog.Logger
 }
 
 // Proxy carries one connection between a host and a server.
@@ -112,6 +115,9 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}()
 	go func() {
 		err := up.run()
+		if p.opt.Drained != nil {
+			p.opt.Drained()
+		}
 		p.host.settle() // whoever waited for what was not carried is told so
 		p.host.close()
 		_ = p.opt.ServerOut.Close()

@@ -50,8 +50,10 @@ func (r *runner) converse(ctx context.Context) (exit sandbox.Exit, err error) {
 		giveUp(errUnread)
 	}, ctx.Done())
 	if r.plan.mcp == proxy.Off {
+		r.drain()
 		return r.proc.Wait()
 	}
+	defer r.drain()
 	gone := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -61,7 +63,7 @@ func (r *runner) converse(ctx context.Context) (exit sandbox.Exit, err error) {
 	subject := guard.Subject(r.s.Name())
 	broken := proxy.Run(ctx, proxy.Options{
 		Host: proxy.Stdin(), HostOut: os.Stdout, Server: r.proc.Stdin(), ServerOut: r.proc.Stdout(),
-		Session: r.s.Broker().Session(subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Log: r.s.Log(),
+		Session: r.s.Broker().Session(subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Drained: r.drain, Log: r.s.Log(),
 	})
 	if broken != nil && !errors.Is(broken, errUnread) { // who would read that?
 		fmt.Fprintf(r.a.stderr, "rootsfs: the conversation broke off: %s\n", names.Escape(broken.Error()))

@@ -42,6 +42,9 @@ type runner struct {
 	found   map[string]boundRoot // the roots that the command found, by their paths
 	stop    chan struct{}        // closed to end the session, by finish
 	finish  func()
+	// drained is closed, by drain, when all that the command said has been heard.
+	drained chan struct{}
+	drain   func()
 	over    chan error // what the session ended with
 	// asked is closed when a signal has asked the command to end, insisted with
 	// another one, a second later or more.
@@ -60,9 +63,10 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{a: a, plan: p, umask: sandbox.Umask(), stop: make(chan struct{}), over: make(chan error, 1), asked: make(chan struct{}), insisted: make(chan struct{})}
+	r := &runner{a: a, plan: p, umask: sandbox.Umask(), stop: make(chan struct{}), drained: make(chan struct{}), over: make(chan error, 1), asked: make(chan struct{}), insisted: make(chan struct{})}
 	r.later = newLaterRoots(r)
 	r.finish = sync.OnceFunc(func() { close(r.stop) })
+	r.drain = sync.OnceFunc(func() { close(r.drained) })
 	exit, err := r.run(cmd.Context(), f)
 	if err != nil {
 		return err
@@ -150,6 +154,10 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 			// While the rest of what runs inside is killed, which takes the
 			// kernel a while.
 			<-r.proc.Ended()
+			select {
+			case <-r.drained: // what was refused to it is on record
+			case <-time.After(stopAfter):
+			}
 			r.finish()
 			<-r.s.Ended()
 			r.place.remove()
