@@ -25,7 +25,7 @@ const filesRevision = "2025-11-25"
 
 // load is what one of the files rows does for a while: the same call again and
 // again, so many at a time. It ends after Count calls, or after Span if Count is
-// 0, counting only what was answered by then.
+// 0, but not before there was one.
 type load struct {
 	Path    string `json:"path"`
 	Bytes   int    `json:"bytes"`   // a read that must return so many
@@ -59,7 +59,7 @@ func (l load) run(ctx context.Context, call func(context.Context) error) (loaded
 		if d > 0 {
 			took = append(took, d)
 		}
-		if ctx.Err() != nil || l.Count > 0 && begun == l.Count || l.Count == 0 && time.Since(start) >= l.Span {
+		if ctx.Err() != nil || l.Count > 0 && begun == l.Count || l.Count == 0 && begun > 0 && time.Since(start) >= l.Span {
 			return false
 		}
 		begun++
