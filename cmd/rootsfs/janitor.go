@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
@@ -24,6 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
+	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
 
 // A mount outlives the process that serves it, and so does its directory. So
@@ -88,55 +86,89 @@ func (p *private) remove() {
 	_ = os.Remove(p.dir)
 }
 
-// watcher is the other process.
+// watcher is the other process: a janitor, or while the run starts what stands in for
+// one (janitor.StandIn).
 type watcher struct {
-	pipe *os.File
-	cmd  *exec.Cmd
-	told sync.Once
+	args, env []string
+	run       *os.File // a descriptor of this process
+
+	mu      sync.Mutex // guards the fields below
+	over    bool
+	standIn *janitor.StandIn
+	cmd     *exec.Cmd
+	relief  *time.Timer
 }
 
 // startJanitor starts one for a place.
 func startJanitor(p *private) (*watcher, error) {
-	r, w, err := os.Pipe()
+	self, err := janitor.Self()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("watch over this process: %w", err)
 	}
-	defer r.Close()
-	exe, err := os.Executable()
-	if err != nil {
-		_ = w.Close()
-		return nil, err
-	}
-	cmd := &exec.Cmd{
-		Path: exe, Args: []string{"rootsfs", janitor.Name, p.dir}, Stdin: r,
+	w := &watcher{
+		run: self, args: []string{"rootsfs", janitor.Name, p.dir},
 		// It waits, so one thread is enough, however many there could be.
-		Env: append(os.Environ(), "GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0",
-			janitor.OfVar+"="+strconv.Itoa(os.Getpid())),
+		env: append(os.Environ(), "GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"),
+	}
+	if w.standIn, err = janitor.Begin(int(self.Fd()), ahead.Program, w.args, w.env); err == nil {
+		w.relief = time.AfterFunc(startLasts, w.relieve)
+		return w, nil
+	}
+	if err := w.start(); err != nil {
+		_ = self.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// start starts the program.
+func (w *watcher) start() error {
+	cmd := &exec.Cmd{
+		Path: ahead.Program, Args: w.args, Env: w.env, Stdin: w.run, Dir: "/",
 		// Neither the terminal's signals nor those for our group are for it.
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, Dir: "/",
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if err := cmd.Start(); err != nil {
-		_ = w.Close()
-		return nil, fmt.Errorf("start the process that cleans up: %w", err)
+		return fmt.Errorf("start the process that cleans up: %w", err)
 	}
-	return &watcher{pipe: w, cmd: cmd}, nil
+	w.cmd = cmd
+	return nil
 }
 
-// tell tells the janitor that there is nothing to do.
-func (j *watcher) tell() {
-	j.told.Do(func() {
-		_, _ = io.WriteString(j.pipe, janitor.Done)
-		_ = j.pipe.Close()
-	})
-}
-
-// dismiss tells the janitor, if there is one, and waits until it has ended.
-func (j *watcher) dismiss() {
-	if j == nil {
+// relieve has a janitor take the place of what stands in for it, which stays if there
+// can be none.
+func (w *watcher) relieve() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over || w.start() != nil {
 		return
 	}
-	j.tell()
-	_ = j.cmd.Wait()
+	w.standIn.End()
+	w.standIn = nil
+}
+
+// dismiss ends the janitor, if there is one, and waits until it has ended.
+func (w *watcher) dismiss() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return
+	}
+	w.over = true
+	if w.relief != nil {
+		w.relief.Stop()
+	}
+	if w.standIn != nil {
+		w.standIn.End()
+	}
+	if w.cmd != nil {
+		_ = w.cmd.Process.Kill() // it may have ended
+		_ = w.cmd.Wait()
+	}
+	_ = w.run.Close()
 }
 
 // newJanitorCmd is not for people.
@@ -178,20 +210,8 @@ func cleanAfter(ctx context.Context, dir string) error {
 		}
 	}
 	sandbox.ForgetMemory(p.group())
-	awaitParent(ctx)
 	_, err := control.List() // which removes what dead sessions left
 	return err
-}
-
-// awaitParent waits until the killed run has let go of all it had. Its session would
-// still pass for a live one before, and stay.
-func awaitParent(ctx context.Context) {
-	run := []unix.PollFd{{Fd: int32(janitor.Parent()), Events: unix.POLLIN}}
-	for run[0].Fd >= 0 && run[0].Revents == 0 && ctx.Err() == nil {
-		if _, err := unix.Poll(run, 100); err != nil && !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
 }
 
 // gone reports whether nothing is left of the place.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,43 +19,71 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// A janitor that is told Done has initialised nothing that only the rest of the
-// program needs; one that is not goes on to clean up.
+// A janitor that waits, or is ended while it does, has initialised nothing that only
+// the rest of the program needs; one whose run has ended goes on to clean up.
 func TestJanitorWaitsEarly(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name, said string
-		code       int
-		early      bool
+		name  string
+		ended bool
+		code  int
 	}{
-		{"done", janitor.Done, 0, true},
-		{"done and more", janitor.Done + "x", 0, true},
-		{"killed", "", exitUsage, false}, // the directory is none of a run
-		{"killed while it spoke", "do", exitUsage, false},
-		{"something else", "stop\n", exitUsage, false},
+		{"dismissed", false, -1},
+		{"killed", true, exitUsage}, // the directory is none of a run
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var trace strings.Builder
+			run := exec.Command("sleep", "1000")
+			if err := run.Start(); err != nil {
+				t.Fatal(err)
+			}
+			end := func() { _ = run.Process.Kill(); _ = run.Wait() }
+			defer end()
+			fd, err := unix.PidfdOpen(run.Process.Pid, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			of := os.NewFile(uintptr(fd), "the run")
+			defer of.Close()
+			file := filepath.Join(t.TempDir(), "trace")
+			trace, err := os.Create(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer trace.Close()
 			cmd := &exec.Cmd{
 				Path: exe, Args: []string{"rootsfs", janitor.Name, filepath.Join(t.TempDir(), "none")},
-				Env: append(os.Environ(), "GODEBUG=inittrace=1"), Stdin: strings.NewReader(c.said), Stderr: &trace,
+				Env: append(os.Environ(), "GODEBUG=inittrace=1"), Stdin: of, Stderr: trace,
 			}
-			code := 0
-			if err := cmd.Run(); err != nil {
-				code = cmd.ProcessState.ExitCode()
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
 			}
-			if code != c.code {
-				t.Errorf("exit code %d, want %d:\n%s", code, c.code, trace.String())
+			defer cmd.Process.Kill() // of a test that has failed
+			await(t, "the wait", func() bool {
+				in, _ := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", cmd.Process.Pid))
+				return strings.HasPrefix(string(in), strconv.Itoa(unix.SYS_PPOLL)+" ")
+			})
+			if c.ended {
+				end()
+			} else {
+				_ = cmd.Process.Kill()
 			}
-			if !strings.Contains(trace.String(), "init os ") {
-				t.Fatalf("no trace of what was initialised:\n%s", trace.String())
+			_ = cmd.Wait()
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code := cmd.ProcessState.ExitCode(); code != c.code {
+				t.Errorf("exit code %d, want %d:\n%s", code, c.code, b)
+			}
+			if !strings.Contains(string(b), "init os ") {
+				t.Fatalf("no trace of what was initialised:\n%s", b)
 			}
 			for _, late := range []string{"init net/http ", "init encoding/json ", "init github.com/spf13/cobra "} {
-				if strings.Contains(trace.String(), late) == c.early {
-					t.Errorf("%q in the trace: %v", late, c.early)
+				if strings.Contains(string(b), late) != c.ended {
+					t.Errorf("%q in the trace: %v", late, !c.ended)
 				}
 			}
 		})
@@ -115,9 +144,8 @@ func TestCleanAfter(t *testing.T) {
 	}
 }
 
-// The pipe of a killed run ends while the kernel still closes what else it had, its
-// session's lock too: the janitor waits for its end, or the session would pass for a
-// live one and stay. R070.
+// The janitor waits until the killed run has let go of all it had, its session's lock
+// too, or the session would pass for a live one and stay. R070.
 func TestJanitorAwaitsTheEnd(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -128,7 +156,7 @@ func TestJanitorAwaitsTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, begun := filepath.Join(base, "victim"), filepath.Join(t.TempDir(), "begun")
+	session := filepath.Join(base, "victim")
 	program := filepath.Join(t.TempDir(), "rootsfs") // whose name says that it is to be rootsfs
 	if err := os.Symlink(exe, program); err != nil {
 		t.Fatal(err)
@@ -142,27 +170,87 @@ func TestJanitorAwaitsTheEnd(t *testing.T) {
 	}
 	t.Cleanup(p.remove) // of a test that has failed
 	p.lock.Close()
-	pipe, w, err := os.Pipe()
+	// The shell is the run: it has the lock.
+	run := exec.Command("sh", "-c", `exec 9<"$0"; flock 9; echo; read -r end`, session)
+	in, err := run.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close()
-	// The shell is the run: it has the lock, and ends when the place has gone.
-	run := exec.Command("sh", "-c", `exec 9<"$1" 3<&0 0<&-; flock 9; `+janitor.OfVar+`=$$ "$0" `+janitor.Name+` "$2" <&3 3<&- 9<&- & exec 3<&-; echo >"$3"; while [ -e "$2" ]; do sleep 0.01; done; sleep 0.3`,
-		program, session, p.dir, begun)
-	run.Stdin, run.Stderr = pipe, os.Stderr
+	out, err := run.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := run.Start(); err != nil {
 		t.Fatal(err)
 	}
-	pipe.Close()
-	await(t, "the shell", func() bool { _, err := os.Stat(begun); return err == nil })
-	await(t, "the janitor", func() bool { return len(janitorsOf(t, p.dir)) == 1 })
-	w.Close()
-	if err := run.Wait(); err != nil {
+	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the end of the session", func() bool { _, err := os.Stat(session); return os.IsNotExist(err) })
-	await(t, "the janitor's end", func() bool { return len(janitorsOf(t, p.dir)) == 0 })
+	fd, err := unix.PidfdOpen(run.Process.Pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := os.NewFile(uintptr(fd), "the run")
+	cmd := &exec.Cmd{Path: program, Args: []string{"rootsfs", janitor.Name, p.dir}, Stdin: of, Stderr: os.Stderr}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	of.Close()
+	await(t, "the wait", func() bool {
+		in, _ := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", cmd.Process.Pid))
+		return strings.HasPrefix(string(in), strconv.Itoa(unix.SYS_PPOLL)+" ")
+	})
+	if p.gone() {
+		t.Error("it has not waited")
+	}
+	in.Close()
+	_ = run.Wait()
+	if err := cmd.Wait(); err != nil || !p.gone() {
+		t.Errorf("the janitor: %v; the place is gone: %v", err, p.gone())
+	}
+	if _, err := os.Stat(session); !os.IsNotExist(err) {
+		t.Errorf("the session: %v", err)
+	}
+}
+
+// What stands in for a janitor gives way to one, once, and either is gone when it is
+// dismissed; a janitor that was killed harms nobody.
+func TestRelieve(t *testing.T) {
+	p, err := makePrivate(guard.User{UID: 65600, GID: 65600})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.remove()
+	w, err := startJanitor(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.standIn == nil {
+		t.Skip("nothing stands in on this processor")
+	}
+	first := w.standIn.Pid
+	w.relieve()
+	if w.standIn != nil || w.cmd == nil {
+		t.Fatalf("after it was relieved: %+v", w)
+	}
+	if err := unix.Kill(first, 0); err != unix.ESRCH {
+		t.Errorf("what stood in is left: %v", err)
+	}
+	await(t, "the janitor", func() bool { return len(janitorsOf(t, p.dir)) == 1 })
+	w.dismiss()
+	w.dismiss()
+	w.relieve()
+	if left := janitorsOf(t, p.dir); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	if p.gone() {
+		t.Error("a janitor that was dismissed has cleaned up")
+	}
+	if w, err = startJanitor(p); err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Kill(w.standIn.Pid, unix.SIGKILL)
+	w.dismiss()
 }
 
 // janitorsOf are the processes that watch over a place and wait for their pipe, or

@@ -164,7 +164,7 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 			if r.place.gone() && r.plan.box.MemoryMax == 0 {
 				// Nothing is left but the session's name, which any command
 				// clears away, so the janitor ends while we do.
-				r.janitor.tell()
+				r.janitor.dismiss()
 			}
 		}()
 	}

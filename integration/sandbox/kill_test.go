@@ -86,6 +86,45 @@ func TestStopped(t *testing.T) {
 	}
 }
 
+// A run that has lasted for a while has a janitor of its own program, which does what
+// one that stood in for it would have done. R070.
+func TestKillLater(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			o.plant()
+			cmd := o.driver(order{Args: o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--", "sh", "-c", "echo ready; exec sleep 1000")})
+			cmd.Stderr = os.Stderr
+			out, err := cmd.StdoutPipe()
+			must(t, err)
+			must(t, cmd.Start())
+			if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+				_ = cmd.Process.Kill()
+				t.Fatalf("the command said %q, %v", line, err)
+			}
+			o.gone("what stands in for the janitor", func() bool {
+				n, own := 0, false
+				for _, pid := range children(t, cmd.Process.Pid) {
+					if watches(pid) {
+						n++
+						own = strings.Contains(cmdline(pid), "\x00janitor\x00")
+					}
+				}
+				return n == 1 && own
+			})
+			dir := place(t, cmd.Process.Pid)
+			must(t, cmd.Process.Kill())
+			_ = cmd.Wait()
+			if dir == "" {
+				t.Fatal("the run had no place")
+			}
+			o.gone("what it left", func() bool {
+				return absent(dir) && absent(o.Session) && !strings.Contains(hostMounts(t), dir)
+			})
+		})
+	}
+}
+
 // A run that is killed together with its janitor, or before it has one, leaves its
 // mount and its directories for the next command to take away. R070.
 func TestKillWithJanitor(t *testing.T) {
@@ -102,17 +141,18 @@ func TestKillWithJanitor(t *testing.T) {
 				_ = cmd.Process.Kill()
 				t.Fatalf("the command said %q, %v", line, err)
 			}
-			dir := ""
-			o.gone("the janitor's start", func() bool {
-				for _, pid := range children(t, cmd.Process.Pid) {
-					if _, rest, ok := strings.Cut(cmdline(pid), "janitor\x00"); ok && dir == "" {
-						dir = strings.TrimSuffix(rest, "\x00")
-						kill(t, pid)
-					}
+			killed := false
+			for _, pid := range children(t, cmd.Process.Pid) {
+				if watches(pid) {
+					killed = true
+					kill(t, pid)
 				}
-				return dir != ""
-			})
+			}
+			dir := place(t, cmd.Process.Pid)
 			must(t, cmd.Process.Kill())
+			if !killed || dir == "" {
+				t.Fatalf("a janitor was killed: %v, of %q", killed, dir)
+			}
 			_ = cmd.Wait()
 			if absent(dir) {
 				t.Fatalf("%s is gone: the test shows nothing", dir)
@@ -162,12 +202,12 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 			if line := cmdline(pid); i < len(pids)-1 && (line == "" || strings.Contains(line, mark)) {
 				return false
 			}
-			if _, rest, ok := strings.Cut(cmdline(pid), "janitor\x00"); ok {
-				dir = strings.TrimSuffix(rest, "\x00")
+			if watches(pid) {
+				dir = place(t, cmd.Process.Pid)
 				janitor = janitor || i == index
 			}
 		}
-		return strings.Contains(dir, "/.rootsfs-run-")
+		return dir != ""
 	})
 	more := index < len(pids)
 	if more {
@@ -223,6 +263,25 @@ func parts(t *testing.T, pid int, mark string) []int {
 		}
 	}
 	return nil
+}
+
+// watches reports whether a process is a run's janitor, or what stands in for it.
+func watches(pid int) bool {
+	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return string(comm) == "rootsfs-janitor\n" || strings.Contains(cmdline(pid), "\x00janitor\x00")
+}
+
+// place is the directory of a run, which has its lock; "" if there is none yet.
+func place(t *testing.T, pid int) string {
+	t.Helper()
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	must(t, err)
+	for _, fd := range fds {
+		if dir, _ := os.Readlink(fd); strings.HasPrefix(filepath.Base(dir), ".rootsfs-run-") {
+			return dir
+		}
+	}
+	return ""
 }
 
 // children are the processes that a process has started.

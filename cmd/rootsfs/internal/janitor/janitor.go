@@ -1,16 +1,21 @@
 // Package janitor is the waiting part of the process that cleans up after a
 // killed `rootsfs run`: this program started again as `rootsfs janitor DIR`,
-// with the end of a pipe as its standard input.
+// with a descriptor of the run (pidfd_open(2)) as its standard input.
 //
 // # Promises
 //
 // In such a process the wait happens while packages are still being
-// initialised, and a process that was told that everything is in order ends
-// there. What remains to be initialised, which is nine tenths of it and several
+// initialised, and whoever finds that there is nothing to clean up ends it there,
+// by SIGKILL. What remains to be initialised, which is nine tenths of it and several
 // times the processor time of the wait, is only needed to clean up. Go
 // initialises packages in the order of their import paths as far as their own
 // imports let it (language specification, "Program initialization"), so this
 // package comes early as long as it imports no more than it does.
+//
+// It waits until the run has let go of all it had, its locks too, and not just of
+// one descriptor: the kernel closes those of a killed process one after the other.
+//
+// While a run starts, a process that is no program yet stands in for it (StandIn).
 //
 // Importing it changes nothing for other command lines.
 //
@@ -21,25 +26,15 @@ package janitor
 
 import (
 	"os"
-	"strconv"
 	"syscall"
+	"unsafe"
 )
 
-const (
-	// Name is the command's name.
-	Name = "janitor"
-	// OfVar is the variable that tells it the pid of who has started it.
-	OfVar = "ROOTSFS_JANITOR_OF"
-	// Done is what the janitor is told when there is nothing to clean up.
-	Done = "done\n"
-)
+// Name is the command's name.
+const Name = "janitor"
 
-var (
-	// waited: the pipe has ended, and nobody said Done.
-	waited bool
-	// parent is a descriptor of the process that started this one; -1: none.
-	parent = -1
-)
+// waited: the run has ended.
+var waited bool
 
 func init() {
 	if len(os.Args) == 3 && os.Args[1] == Name {
@@ -50,51 +45,37 @@ func init() {
 const (
 	prSetDumpable = 4   // PR_SET_DUMPABLE of prctl(2)
 	sysPidfdOpen  = 434 // pidfd_open(2), the same number on every architecture
+	pollIn        = 1   // POLLIN of poll(2)
 )
 
-// Parent is a descriptor of the process that started the janitor (pidfd_open(2)), by
-// which its end can be waited for; -1 if there is none. The pipe ends earlier: while
-// the kernel closes one descriptor of a killed process after the other, among them
-// those that are its locks.
-func Parent() int { return parent }
-
-// meet fills in parent. One that is not this process's parent any more has ended,
-// and with it its descriptors.
-func meet() {
-	pid := syscall.Getppid()
-	fd, _, errno := syscall.RawSyscall(sysPidfdOpen, uintptr(pid), 0, 0)
+// Self is a descriptor of this process, for a janitor to wait for its end.
+func Self() (*os.File, error) {
+	fd, _, errno := syscall.RawSyscall(sysPidfdOpen, uintptr(syscall.Getpid()), 0, 0)
 	if errno != 0 {
-		return // an older kernel, or it has ended
+		return nil, os.NewSyscallError("pidfd_open", errno)
 	}
-	if of, _ := syscall.Getenv(OfVar); of != strconv.Itoa(pid) || syscall.Getppid() != pid {
-		_ = syscall.Close(int(fd))
-		return
-	}
-	parent = int(fd)
+	return os.NewFile(fd, "this process"), nil
 }
 
-// Wait waits for the end of standard input and ends the process if Done came
-// before. In a janitor it has happened before main, and returns at once.
+// pollFd is struct pollfd of poll(2).
+type pollFd struct {
+	fd              int32
+	events, revents int16
+}
+
+// Wait waits for the end of the process that standard input is a descriptor of. In a
+// janitor it has happened before main, and returns at once. Whatever else standard
+// input is, it does not wait for.
 func Wait() {
 	if waited {
 		return
 	}
-	// Not for the command it cleans up after to look into, or to take the pipe
-	// from. It can only fail on kernels that know no such attribute.
+	// Not for the command it cleans up after to look into. It can only fail on kernels
+	// that know no such attribute.
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetDumpable, 0, 0)
-	meet()
-	said := make([]byte, 0, len(Done))
-	for len(said) < cap(said) {
-		n, err := syscall.Read(0, said[len(said):cap(said)])
-		if err == syscall.EINTR {
-			continue
-		}
-		if n <= 0 {
+	for run := (pollFd{events: pollIn}); ; {
+		if _, _, errno := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&run)), 1, 0, 0, 0, 0); errno != syscall.EINTR {
 			break
-		}
-		said = said[:len(said)+n]
-		if string(said) == Done {
-			os.Exit(0)
 		}
 	}
 	waited = true
