@@ -137,8 +137,11 @@ func (m *Mount) serve() error {
 		}
 		close(m.served)
 	}()
-	if err := srv.WaitMount(); err != nil {
-		return cannotMount(m.opt.Point, err)
+	// The kernel has said INIT, so the mount is there.
+	if !m.opt.Outside {
+		if err := srv.WaitMount(); err != nil {
+			return cannotMount(m.opt.Point, err)
+		}
 	}
 	info, err := Find(m.opt.Point)
 	if err != nil {

@@ -179,7 +179,7 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 	if err != nil {
 		return o, err
 	}
-	o.Mount = mount.Options{Point: point, ReadOnly: f.readOnly, AllowOther: f.allowOther, Debug: f.debug}
+	o.Mount = mount.Options{Point: point, ReadOnly: f.readOnly, AllowOther: f.allowOther, Debug: f.debug, Outside: true}
 	o.Mount.Private = cmd.Flags().Changed("allow-other") && !f.allowOther
 	if o.Mount.Level, err = mount.ParseLevel(f.cache); err != nil {
 		return o, usage(fmt.Errorf("--cache: %w", err))

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -83,6 +84,54 @@ func TestStopped(t *testing.T) {
 				o.gone("what the command has left", over)
 			})
 		}
+	}
+}
+
+// A run that is killed at any moment of its start ends at once, and leaves no mount and
+// no process; at most, before it has a janitor, a directory, which the next run takes
+// away. It once opened a file of its own mount: killed with that, it could not end.
+func TestKillAtStart(t *testing.T) {
+	const kills = 80
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			o.plant()
+			tag := fmt.Sprintf("at-start-%d", os.Getpid()) // in nobody else's
+			start := func(command ...string) *exec.Cmd {
+				args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag, "--")
+				cmd := o.driver(order{Args: append(args, command...)})
+				must(t, cmd.Start())
+				return cmd
+			}
+			began := time.Now()
+			must(t, start("true").Wait())
+			whole := time.Since(began)
+			var places []string
+			for i := range kills {
+				cmd := start("sleep", "1000", tag)
+				time.Sleep(whole * time.Duration(i) / kills)
+				// Stopped, it makes no place after this has looked for one.
+				must(t, cmd.Process.Signal(unix.SIGSTOP))
+				place := place(t, cmd.Process.Pid)
+				if place != "" {
+					places = append(places, place)
+				}
+				must(t, cmd.Process.Kill())
+				ended := make(chan struct{})
+				go func() { _ = cmd.Wait(); close(ended) }()
+				select {
+				case <-ended:
+				case <-time.After(giveUp):
+					_ = unix.Unmount(filepath.Join(place, "tree", "mnt"), unix.MNT_FORCE)
+					t.Fatalf("killed %v after its start, a run does not end", whole*time.Duration(i)/kills)
+				}
+			}
+			o.gone("processes", func() bool { return len(holding(t, tag)) == 0 })
+			for _, place := range places {
+				o.gone("mounts", func() bool { return !strings.Contains(hostMounts(t), place) })
+				must(t, os.RemoveAll(place))
+			}
+		})
 	}
 }
 
