@@ -28,17 +28,23 @@ func newServer(files fuse.RawFileSystem, point string, opts *fuse.MountOptions) 
 	return srv, err
 }
 
-// openDevices are this process's descriptors of fuseDevice.
+// openDevices are this process's descriptors of fuseDevice that a child would inherit.
 func openDevices() []int {
 	const dir = "/proc/self/fd/"
 	list, _ := os.ReadDir(dir)
 	var fds []int
 	for _, e := range list {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		// Nearly all are marked, and need not be looked at any further.
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
+			continue
+		}
 		// Not followed: that would ask somebody's daemon.
 		if target, err := os.Readlink(dir + e.Name()); err == nil && target == fuseDevice {
-			if fd, err := strconv.Atoi(e.Name()); err == nil {
-				fds = append(fds, fd)
-			}
+			fds = append(fds, fd)
 		}
 	}
 	return fds

@@ -19,12 +19,13 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// TestMain makes this binary three programs: rootsfs itself; code, which runs a
-// command and compares its exit code; and panics.
+// TestMain makes this binary four programs: rootsfs itself; code, which runs a
+// command and compares its exit code; panics; and hears.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"rootsfs": main,
 		"panics":  panics,
+		"hears":   hears,
 		"code":    func() { os.Exit(code(os.Args[1:])) },
 	})
 }

@@ -59,6 +59,7 @@ type runner struct {
 // runCommand is `rootsfs run`.
 func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	collectLater()
+	heard := hearSignals()
 	p, err := f.plan(cmd, args)
 	if err != nil {
 		return err
@@ -67,7 +68,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	r.later = newLaterRoots(r)
 	r.finish = sync.OnceFunc(func() { close(r.stop) })
 	r.drain = sync.OnceFunc(func() { close(r.drained) })
-	exit, err := r.run(cmd.Context(), f)
+	exit, err := r.run(cmd.Context(), f, <-heard)
 	if err != nil {
 		return err
 	}
@@ -106,12 +107,36 @@ func exitOf(e sandbox.Exit) int {
 	return e.Code
 }
 
+// hearSignals begins to catch the signals that are passed on, beside the caller, as it
+// takes a switch between threads for each of them; who receives their channel has them
+// from then on, until the process ends. Before that they do what they ever do to a Go
+// program: nothing has been made that would be left.
+func hearSignals() <-chan (<-chan os.Signal) {
+	heard := make(chan (<-chan os.Signal))
+	go func() {
+		deadly := []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}
+		deadly = slices.DeleteFunc(deadly, signal.Ignored) // nohup(1)
+		signals := make(chan os.Signal, 16)
+		signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
+		for {
+			select {
+			case heard <- signals:
+				return
+			case sig := <-signals:
+				if slices.Contains(deadly, sig) {
+					signal.Reset(sig)
+					_ = unix.Kill(os.Getpid(), sig.(unix.Signal)) // ourselves
+					select {}
+				}
+			}
+		}
+	}()
+	return heard
+}
+
 // run makes everything, waits for the command, and takes everything down again,
 // in the opposite order.
-func (r *runner) run(ctx context.Context, f *runFlags) (exit sandbox.Exit, err error) {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
-	defer signal.Stop(signals)
+func (r *runner) run(ctx context.Context, f *runFlags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	if r.place, err = makePrivate(*r.plan.session.Mount.Owner); err != nil {
 		return exit, err
 	}

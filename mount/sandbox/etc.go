@@ -3,8 +3,10 @@ package sandbox
 import (
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -64,15 +66,24 @@ func (l *layout) etc(o *Options, places Places) {
 
 // etcDirsHere are those of etcDirs that this host has.
 func etcDirsHere() []string {
+	list := sync.OnceValue(func() []os.DirEntry {
+		entries, _ := os.ReadDir("/etc") // what cannot be read is not shown
+		return entries
+	})
 	var dirs []string
-	for _, pattern := range etcDirs {
-		found, err := filepath.Glob("/etc/" + pattern)
-		if err != nil {
-			continue // no such pattern is in the list
+	add := func(dir string) {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			dirs = append(dirs, dir)
 		}
-		for _, dir := range found {
-			if info, err := os.Stat(dir); err == nil && info.IsDir() {
-				dirs = append(dirs, dir)
+	}
+	for _, pattern := range etcDirs {
+		if !strings.Contains(pattern, "*") {
+			add("/etc/" + pattern)
+			continue
+		}
+		for _, e := range list() {
+			if ok, _ := path.Match(pattern, e.Name()); ok { // the list has no bad pattern
+				add("/etc/" + e.Name())
 			}
 		}
 	}
