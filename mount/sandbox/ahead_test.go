@@ -2,12 +2,15 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
+	"github.com/rootsfs/rootsfs/mount/sandbox/callproc/atstart"
 )
 
 // An init that was started ahead is the one that the command gets, if it is of the
@@ -67,6 +70,49 @@ func TestAhead(t *testing.T) {
 				t.Errorf("processes %v are left", left)
 			}
 		})
+	}
+}
+
+// A command has the limit of descriptors that this process was started with, and no
+// capability, whoever started its init, and an init that cannot have its uid leaves
+// nothing.
+func TestAheadLikeAnyInit(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root's inits are started ahead")
+	}
+	uid, gid := DefaultID()
+	said := map[bool]string{}
+	for _, taken := range []bool{false, true} {
+		point := tree(t, "d")
+		o := Options{Map: Flat, Level: Namespaces, Mounted: func(o *Options) error { o.Tree = point; return nil }}
+		o.Dir, o.Args = DefaultFlatAt+"/d", []string{"sh", "-c", "ulimit -Sn; ulimit -Hn; id -u; id -G; grep -E '^(Cap|Sig(Blk|Ign)|Umask|NoNewPrivs)' /proc/self/status; ls /proc/self/fd | wc -l"}
+		if taken {
+			ahead.Begin(ahead.Kind{UID: uid, GID: gid})
+		}
+		p, err := Start(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Stdin().Close()
+		out, _ := io.ReadAll(p.Stdout())
+		said[taken] = string(out)
+		if exit, err := p.Wait(); err != nil || exit != (Exit{}) {
+			t.Errorf("%+v, %v", exit, err)
+		}
+		p.Stdout().Close()
+		p.Stderr().Close()
+	}
+	if want := fmt.Sprintf("%d\n%d\n%d\n%d\n", atstart.NoFile.Cur, atstart.NoFile.Max, uid, gid); said[true] != said[false] || !strings.HasPrefix(said[true], want) {
+		t.Errorf("started ahead:\n%s\nstarted later:\n%s\nwant first:\n%s", said[true], said[false], want)
+	}
+	none := ahead.Kind{UID: ^uint32(0), GID: gid}
+	ahead.Begin(none)
+	if i := ahead.Take(none); i != nil {
+		i.Drop()
+		t.Error("an init has a uid that there is not")
+	}
+	if left := living(); len(left) != 0 {
+		t.Errorf("processes %v are left", left)
 	}
 }
 

@@ -36,7 +36,6 @@ func runInit(stage string) {
 	runtime.LockOSThread()
 	p := &initProc{spare: sparePids}
 	if stage == stageAhead {
-		p.identify()
 		// Meanwhile, what is the same for every command.
 		if err := p.outline(); err != nil {
 			p.fail(stepConfine, err)

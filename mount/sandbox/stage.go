@@ -97,8 +97,6 @@ type message struct {
 	Error  string   `json:"error,omitempty"`
 	Errno  int      `json:"errno,omitempty"`
 	Step   string   `json:"step,omitempty"` // one of the steps below
-	UID    uint32   `json:"uid,omitempty"`  // to an init that was started ahead: who to be
-	GID    uint32   `json:"gid,omitempty"`
 	// To the init: what to show of the tree, and where. The answer has the same
 	// Code.
 	From string `json:"from,omitempty"`
@@ -107,7 +105,6 @@ type message struct {
 
 // The kinds of message.
 const (
-	kindIdentity = ahead.KindIdentity
 	kindBegin    = "begin"    // to an init that was started ahead: carries the configuration and the streams
 	kindRest     = "rest"     // to the init: carries a memory file with it, and what its layout names
 	kindTerminal = "terminal" // carries the master side of the pty

@@ -2,27 +2,13 @@ package sandbox
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
 // What the init is told: its configuration, the rest of it when the tree is
 // there, and that it may start the command.
-
-// identify makes an init that was started ahead the one that it is to be, when that is
-// mapped. Its namespaces know no other uid.
-func (p *initProc) identify() {
-	m, _, err := receive(controlFD)
-	if err != nil || m.Kind != kindIdentity {
-		os.Exit(exitStage) // there is nothing to do
-	}
-	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(int(m.GID), int(m.GID), int(m.GID)), syscall.Setresuid(int(m.UID), int(m.UID), int(m.UID))); err != nil {
-		p.fail(stepConfine, step(err, "change to uid %d", m.UID))
-	}
-}
 
 // summoned waits until the caller of an init that was started ahead knows what it is
 // to do: its configuration and the command's standard streams come to where they

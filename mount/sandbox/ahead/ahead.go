@@ -24,7 +24,6 @@ package ahead
 import (
 	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"syscall"
 )
@@ -33,10 +32,6 @@ import (
 const (
 	StageVar   = "ROOTSFS_SANDBOX_STAGE"
 	StageAhead = "ahead" // waits for its configuration on the control socket
-
-	// KindIdentity is the message that tells an init its uid and gid, which are
-	// mapped by then.
-	KindIdentity = "identity"
 
 	// Program is this very one. Not by its name, which may by now be another's.
 	Program = "/proc/self/exe"
@@ -97,41 +92,6 @@ func (k Kind) Attr() *syscall.SysProcAttr {
 	return attr
 }
 
-// bare is Attr without what makes the runtime copy this process: as vfork does, the
-// init shares our memory until it executes its program, where a copy, of a program
-// that is being initialised, would have every page that is written to from then on
-// copied, too (a third of what its initialisation takes, measured). So nobody waits
-// in the new process for the mapping of its uid: it is made when the program runs,
-// and the init changes to its uid by itself. (It keeps the capabilities that this
-// takes, over namespaces in which there is one uid.) From the start its capabilities
-// are those over its own namespaces, and no others.
-func (k Kind) bare() *syscall.SysProcAttr {
-	attr := k.Attr()
-	attr.Cloneflags |= syscall.CLONE_VM | syscall.CLONE_VFORK
-	attr.AmbientCaps = append([]uintptr{capSetgid, capSetuid}, buildCaps...)
-	attr.UidMappings, attr.GidMappings, attr.Credential, attr.GidMappingsEnableSetgroups = nil, nil, nil, false
-	return attr
-}
-
-// settle maps the uid and gid of an init that was started bare, and tells it who to
-// be.
-func (k Kind) settle(pid int, sock int) error {
-	dir, uid, gid := "/proc/"+strconv.Itoa(pid)+"/", strconv.Itoa(int(k.UID)), strconv.Itoa(int(k.GID))
-	for _, f := range [][2]string{{"uid_map", uid + " " + uid + " 1"}, {"gid_map", gid + " " + gid + " 1"}} {
-		fd, err := syscall.Open(dir+f[0], syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		_, err = syscall.Write(fd, []byte(f[1]))
-		_ = syscall.Close(fd)
-		if err != nil {
-			return err
-		}
-	}
-	_, err := syscall.Write(sock, []byte(`{"kind":"`+KindIdentity+`","uid":`+uid+`,"gid":`+gid+`}`))
-	return err
-}
-
 // Init is one that was started.
 type Init struct {
 	Process *os.Process
@@ -139,7 +99,8 @@ type Init struct {
 	Dead    chan struct{} // closed when the init has ended and was waited for
 	State   *os.ProcessState
 
-	kind Kind
+	kind   Kind
+	launch *launch // which it reads until it executes its program
 }
 
 var (
@@ -209,55 +170,9 @@ func (i *Init) Drop() {
 	<-i.Dead
 }
 
-// start starts one, and returns nil if it cannot be had.
-func start(k Kind) *Init {
-	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	defer syscall.Close(pair[1])
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err == nil {
-		defer null.Close()
-		// What this process has inherited without knowing must not be inherited
-		// further.
-		if _, _, errno := syscall.RawSyscall(sysCloseRange, 3, ^uintptr(0), closeRangeCloexec); errno != 0 {
-			err = errno
-		}
-	}
-	pid := 0
-	if err == nil {
-		fd := null.Fd()
-		Unhurried(func() {
-			pid, err = syscall.ForkExec(Program, Args, &syscall.ProcAttr{
-				Env: Env(StageAhead), Sys: k.bare(),
-				// The last keeps the number of the configuration free.
-				Files: []uintptr{fd, fd, fd, uintptr(pair[1]), fd},
-			})
-		})
-	}
-	if err != nil {
-		_ = syscall.Close(pair[0])
-		return nil
-	}
-	err = k.settle(pid, pair[0])
-	process, found := os.FindProcess(pid)
-	if err == nil {
-		err = found
-	}
-	if err != nil {
-		_ = syscall.Close(pair[0]) // which ends it
-		_, _ = syscall.Wait4(pid, nil, 0, nil)
-		return nil
-	}
-	return &Init{Process: process, Control: os.NewFile(uintptr(pair[0]), "control socket"), Dead: make(chan struct{}), kind: k}
-}
-
 const (
-	sysCloseRange     = 436 // close_range(2), the same number on every architecture
-	closeRangeCloexec = 4
-	prSetTimerslack   = 29 // PR_SET_TIMERSLACK of prctl(2)
-	prGetTimerslack   = 30
+	prSetTimerslack = 29 // PR_SET_TIMERSLACK of prctl(2)
+	prGetTimerslack = 30
 
 	// initSlack is the init's timer slack, in nanoseconds.
 	initSlack = 1e6
