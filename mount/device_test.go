@@ -1,6 +1,8 @@
 package mount
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -14,17 +16,31 @@ import (
 // this process starts gets it.
 func TestChildrenDoNotGetTheConnection(t *testing.T) {
 	newTestMount(t, guard.ReadOnly, nil)
-	fds := openDevices()
-	if len(fds) == 0 {
-		t.Fatal("no descriptor of the connection was found")
+	if fds := openDevices(); len(fds) != 0 {
+		t.Errorf("a child would inherit the descriptors %v", fds)
 	}
-	for _, fd := range fds {
-		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
-			t.Errorf("descriptor %d: flags %d, %v", fd, flags, err)
-		}
+	open, err := exec.Command("ls", "-l", fmt.Sprintf("/proc/%d/fd", os.Getpid())).Output()
+	if err != nil || !strings.Contains(string(open), fuseDevice) {
+		t.Fatalf("this process has %s, %v: none of the connection", open, err)
 	}
 	out, err := exec.Command("ls", "-l", "/proc/self/fd").Output()
 	if err != nil || strings.Contains(string(out), fuseDevice) {
 		t.Errorf("a child has %s, %v", out, err)
+	}
+}
+
+// A descriptor of the device that a child would inherit is found.
+func TestOpenDevices(t *testing.T) {
+	fd, err := unix.Open(fuseDevice, unix.O_RDWR, 0)
+	if err != nil {
+		t.Skip("real mounts are needed: ", err)
+	}
+	defer unix.Close(fd)
+	if fds := openDevices(); len(fds) != 1 || fds[0] != fd {
+		t.Errorf("found %v, want %d", fds, fd)
+	}
+	unix.CloseOnExec(fd)
+	if fds := openDevices(); len(fds) != 0 {
+		t.Errorf("found %v, which nobody inherits", fds)
 	}
 }

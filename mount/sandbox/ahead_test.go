@@ -116,6 +116,32 @@ func TestAheadLikeAnyInit(t *testing.T) {
 	}
 }
 
+// An init that was started ahead and could not become a program is not waited for: the
+// one that is started instead says what is wrong.
+func TestAheadThatMayNotExecute(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root's inits are started ahead")
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(exe, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(exe, 0o755)
+	uid, gid := DefaultID()
+	ahead.Begin(ahead.Kind{UID: uid, GID: gid})
+	point := tree(t, "d")
+	o := Options{Map: Flat, Level: Namespaces, Args: []string{"true"}, Mounted: func(o *Options) error { o.Tree = point; return nil }}
+	if p, err := Start(context.Background(), o); err == nil || !strings.Contains(err.Error(), "may not execute this program") {
+		t.Errorf("%v, %v", p, err)
+	}
+	if left := living(); len(left) != 0 {
+		t.Errorf("processes %v are left", left)
+	}
+}
+
 // An init that was started ahead and is not needed ends when its caller says so, and
 // a second one is not begun while there is one.
 func TestAheadForgotten(t *testing.T) {

@@ -36,6 +36,9 @@ func runInit(stage string) {
 	runtime.LockOSThread()
 	p := &initProc{spare: sparePids}
 	if stage == stageAhead {
+		if send(controlFD, message{Kind: kindAwake}) != nil {
+			os.Exit(exitStage) // the caller is gone
+		}
 		// Meanwhile, what is the same for every command.
 		if err := p.outline(); err != nil {
 			p.fail(stepConfine, err)

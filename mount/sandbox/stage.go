@@ -105,6 +105,7 @@ type message struct {
 
 // The kinds of message.
 const (
+	kindAwake    = "awake"    // from an init that was started ahead: it is there
 	kindBegin    = "begin"    // to an init that was started ahead: carries the configuration and the streams
 	kindRest     = "rest"     // to the init: carries a memory file with it, and what its layout names
 	kindTerminal = "terminal" // carries the master side of the pty

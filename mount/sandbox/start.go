@@ -239,8 +239,13 @@ func (p *Process) summon(i *ahead.Init, conf *os.File) bool {
 	for _, f := range p.theirs {
 		fds = append(fds, int(f.Fd()))
 	}
-	allowCore(i.Process.Pid)
 	sock := int(i.Control.Fd())
+	// One that could not become a program says nothing; why, the next one tells.
+	if m, _, err := receive(sock); err != nil || m.Kind != kindAwake {
+		i.Drop()
+		return false
+	}
+	allowCore(i.Process.Pid)
 	if send(sock, message{Kind: kindBegin}, fds...) != nil {
 		i.Drop()
 		return false
