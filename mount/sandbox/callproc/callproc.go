@@ -11,8 +11,9 @@
 //
 // # Not promised
 //
-// Anything about the caller's memory: the list, and all it points to, must stay as they
-// are until the process has ended or executed a program. Whatever changes the memory of
+// Anything about the caller's memory: the list, and all it points to, must stay as and
+// where they are, so not on the stack of a goroutine, until the process has ended or
+// executed a program. Whatever changes the memory of
 // the process changes it here: to change credentials, for one, makes this process one
 // that is not dumped (prctl(2), PR_SET_DUMPABLE). Nobody waits for the process but the
 // caller.

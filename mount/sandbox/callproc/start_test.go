@@ -25,6 +25,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// held is what the processes read: where nobody moves it, and nobody frees it.
+var held []any
+
+func hold[T any](v T) *T {
+	p := &v
+	held = append(held, p)
+	return p
+}
+
 // wait is how a process has ended.
 func wait(t *testing.T, pid int) (status unix.WaitStatus) {
 	t.Helper()
@@ -38,29 +47,24 @@ func wait(t *testing.T, pid int) (status unix.WaitStatus) {
 	}
 }
 
-func path(t *testing.T, s string) (*byte, uintptr) {
+func path(t *testing.T, s string) uintptr {
 	t.Helper()
 	p, err := unix.BytePtrFromString(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p, uintptr(unsafe.Pointer(p))
+	return uintptr(unsafe.Pointer(*hold(p)))
 }
 
 // The calls are made in their order, the first that fails is the last, and what they
 // change of descriptors and directories is not changed here.
 func TestStart(t *testing.T) {
 	dir := t.TempDir()
-	var kept []*byte
-	at := func(name string) uintptr {
-		p, a := path(t, name)
-		kept = append(kept, p)
-		return a
-	}
+	at := func(name string) uintptr { return path(t, name) }
 	mkdir := func(name string) Call {
 		return Call{Nr: unix.SYS_MKDIRAT, Args: [5]uintptr{atCWD, at(name), 0o700}}
 	}
-	var mask uint64
+	mask := hold(uint64(0))
 	calls := []Call{
 		{Nr: unix.SYS_CHDIR, Args: [5]uintptr{at(dir)}},
 		mkdir("a"),
@@ -70,7 +74,7 @@ func TestStart(t *testing.T) {
 		mkdir("a/c"),
 		{Nr: unix.SYS_EXIT_GROUP, Args: [5]uintptr{7}},
 	}
-	pid, err := Start(0, calls, &mask)
+	pid, err := Start(0, calls, mask)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,42 +92,42 @@ func TestStart(t *testing.T) {
 	if wd, err := os.Getwd(); err != nil || wd == dir {
 		t.Errorf("this process is in %q, %v", wd, err)
 	}
-	pid, err = Start(0, calls[len(calls)-1:], &mask)
+	pid, err = Start(0, calls[len(calls)-1:], mask)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if status := wait(t, pid); status.ExitStatus() != 7 {
 		t.Errorf("one that ends by itself: %#x", status)
 	}
-	if _, err := Start(unix.CLONE_THREAD, calls, &mask); err == nil {
+	if _, err := Start(unix.CLONE_THREAD, calls, mask); err == nil {
 		t.Error("a thread was started")
 	}
-	runtime.KeepAlive(kept)
 	runtime.KeepAlive(calls)
 }
 
 // The list decides by itself which signals the program gets that it executes: those of
 // the caller's mask, without handlers.
 func TestSignals(t *testing.T) {
-	sh, program := path(t, "/bin/sh")
+	program := path(t, "/bin/sh")
 	args, err := syscall.SlicePtrFromStrings([]string{"sh", "-c", "kill -TERM $$; exit 3"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := []*byte{nil}
+	env := *hold([]*byte{nil})
+	hold(args)
 	for _, c := range []struct {
 		name    string
 		restore bool
 		signal  unix.Signal
 		code    int
 	}{{"blocked", false, 0, 3}, {"as here", true, unix.SIGTERM, -1}} {
-		var mask uint64
+		mask := hold(uint64(0))
 		exec := Call{Nr: unix.SYS_EXECVE, Args: [5]uintptr{program, uintptr(unsafe.Pointer(&args[0])), uintptr(unsafe.Pointer(&env[0]))}}
 		calls := []Call{exec}
 		if c.restore {
-			calls = []Call{{Nr: unix.SYS_RT_SIGPROCMASK, Args: [5]uintptr{2, uintptr(unsafe.Pointer(&mask)), 0, 8}}, exec}
+			calls = []Call{{Nr: unix.SYS_RT_SIGPROCMASK, Args: [5]uintptr{2, uintptr(unsafe.Pointer(mask)), 0, 8}}, exec}
 		}
-		pid, err := Start(0, calls, &mask)
+		pid, err := Start(0, calls, mask)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,8 +136,6 @@ func TestSignals(t *testing.T) {
 		}
 		runtime.KeepAlive(calls)
 	}
-	runtime.KeepAlive(sh)
-	runtime.KeepAlive(env)
 }
 
 // What Go's runtime has raised is known as it was.
