@@ -27,8 +27,8 @@ import (
 // A mount outlives the process that serves it, and so does its directory. So
 // that nothing of `rootsfs run` is left behind when that is killed, a janitor
 // watches over it: this program started again, which does nothing but wait for
-// the end of a pipe (package janitor, before anything else), and cleans up
-// unless it was told that everything is in order.
+// the end of the run (package janitor, before anything else) and then cleans up, unless
+// it was ended before because everything is in order.
 
 // private is the place of a confined command's mount: a directory that nobody
 // but this user, and as root the command's group, may enter, with the mountpoint

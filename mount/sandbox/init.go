@@ -138,7 +138,8 @@ func (p *initProc) settle() {
 // runtime has handlers, which end the process. To ask for the signals would cost two
 // switches between threads for each of them, as the main goroutine is tied to one
 // here: a fourteenth of the start (measured). The command inherits nothing of it: what
-// is not ignored by name is not ignored after execve(2).
+// is not ignored by name is not ignored after execve(2). A fault of this process itself
+// ends it, and with it all that is inside, without the trace that a panic would leave.
 func ignoreAsInit() {
 	var byDefault [4]uint64 // struct sigaction of the kernel: SIG_DFL, no flags, no mask
 	for _, sig := range deadly {

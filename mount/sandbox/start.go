@@ -245,6 +245,12 @@ func (p *Process) summon(i *ahead.Init, conf *os.File) bool {
 		i.Drop()
 		return false
 	}
+	// It has changed its uid while it shared our memory, and by that whether we are
+	// dumped (prctl(2), PR_SET_DUMPABLE); we are not to be.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		i.Drop()
+		return false
+	}
 	allowCore(i.Process.Pid)
 	if send(sock, message{Kind: kindBegin}, fds...) != nil {
 		i.Drop()

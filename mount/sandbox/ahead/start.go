@@ -3,6 +3,7 @@ package ahead
 import (
 	"errors"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 	"unsafe"
@@ -93,7 +94,10 @@ func start(k Kind) *Init {
 	process, found := os.FindProcess(pid)
 	if err = errors.Join(err, found); err != nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
-		_, _ = syscall.Wait4(pid, nil, 0, nil)
+		for waited := error(syscall.EINTR); waited == syscall.EINTR; {
+			_, waited = syscall.Wait4(pid, nil, 0, nil)
+		}
+		runtime.KeepAlive(l)
 		return nil
 	}
 	opened = opened[1:]
@@ -121,8 +125,9 @@ func (k Kind) launch(null, sock int, pipe [2]int) (*launch, error) {
 		l.calls = append(l.calls, c)
 	}
 	call(syscall.SYS_PRCTL, prSetTimerslack, initSlack) // see Unhurried
-	// Its uid is mapped when there is a byte to read; if there never will be, the
-	// next call fails.
+	// Its uid is mapped when there is a byte to read. If there never will be, the next
+	// call fails, or, when this process has ended in between, the init finds nobody to
+	// say to that it is there.
 	call(syscall.SYS_CLOSE, uintptr(pipe[1]))
 	call(syscall.SYS_READ, uintptr(pipe[0]), at(unsafe.Pointer(&l.word)), uintptr(len(l.word)))
 	call(syscall.SYS_SETGROUPS, 0, 0)
@@ -144,7 +149,9 @@ func (k Kind) launch(null, sock int, pipe [2]int) (*launch, error) {
 		call(syscall.SYS_DUP3, uintptr(from), uintptr(fd))
 	}
 	call(sysCloseRange, spareFD+1, ^uintptr(0))
-	call(syscall.SYS_SETRLIMIT, syscall.RLIMIT_NOFILE, at(unsafe.Pointer(&l.noFile)))
+	if l.noFile.Max != 0 { // if it could be asked for
+		call(syscall.SYS_SETRLIMIT, syscall.RLIMIT_NOFILE, at(unsafe.Pointer(&l.noFile)))
+	}
 	call(syscall.SYS_RT_SIGPROCMASK, 2 /* SIG_SETMASK */, at(unsafe.Pointer(&l.mask)), 0, unsafe.Sizeof(l.mask))
 	call(syscall.SYS_EXECVE, at(unsafe.Pointer(l.program)), at(unsafe.Pointer(&l.args[0])), at(unsafe.Pointer(&l.env[0])))
 	return l, nil

@@ -20,7 +20,8 @@ func begin(args *cloneArgs, first *Call) (pid int)
 
 // Start starts a process that makes the calls, and returns its pid. flags are those of
 // clone3(2) beside the ones that make the process what it is. The signal mask of the
-// caller's thread is put into mask before, for calls that want it.
+// caller's thread is put into mask before, for calls that want it; it is not to lie on a
+// stack then.
 func Start(flags uintptr, calls []Call, mask *uint64) (int, error) {
 	args := &cloneArgs{flags: uint64(flags) | syscall.CLONE_VM | cloneClearSighand, exitSignal: uint64(syscall.SIGCHLD)}
 	runtime.LockOSThread()

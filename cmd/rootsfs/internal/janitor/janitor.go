@@ -64,8 +64,8 @@ type pollFd struct {
 }
 
 // Wait waits for the end of the process that standard input is a descriptor of. In a
-// janitor it has happened before main, and returns at once. Whatever else standard
-// input is, it does not wait for.
+// janitor it has happened before main, and returns at once. Where that cannot be waited
+// for, it ends this process: what lives must not be cleaned up after.
 func Wait() {
 	if waited {
 		return
@@ -74,9 +74,14 @@ func Wait() {
 	// that know no such attribute.
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetDumpable, 0, 0)
 	for run := (pollFd{events: pollIn}); ; {
-		if _, _, errno := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&run)), 1, 0, 0, 0, 0); errno != syscall.EINTR {
-			break
+		_, _, errno := syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&run)), 1, 0, 0, 0, 0)
+		if errno == syscall.EINTR {
+			continue
 		}
+		if errno != 0 || run.revents&pollIn == 0 {
+			os.Exit(1) // nobody knows whether the run has ended
+		}
+		waited = true
+		return
 	}
-	waited = true
 }

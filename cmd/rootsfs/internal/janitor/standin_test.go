@@ -183,7 +183,22 @@ func TestStandInWithoutProgram(t *testing.T) {
 		t.Error("a variable with a zero byte was taken")
 	}
 	// The first of its calls fails: it never was one.
-	s, err := Begin(1<<20, "/nowhere", []string{"nothing"}, nil)
+	if s, err := Begin(1<<20, "/nowhere", []string{"nothing"}, nil); err == nil {
+		t.Errorf("%d waits for the end of no process", s.Pid)
+	}
+	// One that waits and then cannot become anything ends.
+	run := exec.Command("sleep", "1000")
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(run.Process.Pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	s, err := Begin(fd, "/nowhere", []string{"nothing"}, nil)
+	_ = run.Process.Kill()
+	_ = run.Wait()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,8 @@
 
 package atstart
 
-// getNoFile asks the kernel (prlimit(2)), which cannot refuse.
+// getNoFile asks the kernel (prlimit(2)). A filter of system calls may refuse, which
+// leaves zeros.
 //
 //go:noescape
 func getNoFile(r *Rlimit)
