@@ -24,6 +24,9 @@
 // cached), until the dead mount is detached, which `rootsfs unmount` does, and
 // its last holder is gone. Nothing reaches the source any more.
 //
+// A detached mount (Options.Detached) is in no mount namespace but those of whom it is
+// given to, and the kernel takes it away with them.
+//
 // Whoever holds a directory's lock in the kernel (a reading of it that is stopped
 // half-way) delays what the host changes in that directory, and in no other; see
 // SourceStatus.Stuck. Files, directories and references beyond vfs.MaxKept are

@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ type Mount struct {
 	raw    *rawFS
 	srv    *fuse.Server
 	root   *topNode
-	info   Info // the mount in mountinfo
+	at     atomic.Pointer[Info] // where it is mounted; of a detached one only Dev
 	gens   atomic.Uint64
 	inos   atomic.Uint64 // see ownIno
 	places places        // when opt.Layout.ByPath
@@ -48,10 +49,13 @@ type Mount struct {
 	mu    sync.Mutex // guards the fields below
 	views map[guard.RootName]*view
 	devs  []uint64 // see devIndex
+	// detached is a mount that is nowhere; nil: it is somewhere, or others have it.
+	detached *os.File
 }
 
-// New mounts the registry's roots at opt.Point and serves them until Close, or
-// until somebody else unmounts. When it returns, the mount answers.
+// New mounts the registry's roots at opt.Point, or detached, and serves them until
+// Close, or until somebody else unmounts. When it returns, the mount answers. The error
+// wraps ErrNotDetached if that is why.
 func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	if opt.Level == 0 {
 		opt.Level = Audit
@@ -122,10 +126,10 @@ func (m *Mount) serve() error {
 		return err
 	}
 	m.raw = &rawFS{RawFileSystem: fs.NewNodeFS(m.root, fsOpt), wake: wake}
-	srv, err := newServer(m.raw, m.opt.Point, m.mountOptions())
+	srv, err := m.newServer()
 	if err != nil {
 		wake.close()
-		return cannotMount(m.opt.Point, err)
+		return err
 	}
 	m.srv = srv
 	go func() {
@@ -138,19 +142,40 @@ func (m *Mount) serve() error {
 		close(m.served)
 	}()
 	// The kernel has said INIT, so the mount is there.
-	if !m.opt.Outside {
+	if !m.opt.Outside && !m.opt.Detached {
 		if err := srv.WaitMount(); err != nil {
 			return cannotMount(m.opt.Point, err)
 		}
 	}
-	info, err := Find(m.opt.Point)
+	info := Info{FSType: FSType}
+	if m.opt.Detached {
+		info.Dev, err = deviceOf(int(m.detached.Fd()))
+	} else {
+		info, err = Find(m.opt.Point)
+	}
 	if err != nil {
-		_ = srv.Unmount()
+		_ = m.Close()
 		return err
 	}
-	m.info = info
+	m.at.Store(&info)
 	m.readAhead()
 	return nil
+}
+
+func (m *Mount) newServer() (*fuse.Server, error) {
+	opts := m.mountOptions()
+	if m.opt.Detached {
+		srv, err := m.newDetached(opts)
+		if err != nil && !errors.Is(err, ErrNotDetached) {
+			err = cannotMount("", err)
+		}
+		return srv, err
+	}
+	srv, err := newServer(m.raw, m.opt.Point, opts)
+	if err != nil {
+		return nil, cannotMount(m.opt.Point, err)
+	}
+	return srv, nil
 }
 
 func (m *Mount) mountOptions() *fuse.MountOptions {
@@ -201,12 +226,16 @@ func cannotMount(point string, err error) error {
 	if errors.Is(err, unix.EPERM) {
 		remedy = "whoever is root in a container needs the right to mount (--cap-add SYS_ADMIN), and a security module must let it be used"
 	}
-	return mountErrorf(ErrNoFUSE, "cannot mount at %s: %v; %s", shellQuote(point), err, remedy)
+	if point != "" {
+		point = " at " + shellQuote(point)
+	}
+	return mountErrorf(ErrNoFUSE, "cannot mount%s: %v; %s", point, err, remedy)
 }
 
-// Point is where the mount is; Info is its line of mountinfo.
-func (m *Mount) Point() string { return m.opt.Point }
-func (m *Mount) Info() Info    { return m.info } //nolint:revive // see Point
+// Point is where the mount is, "" for a detached one; Info is its line of mountinfo, of
+// which a detached mount has FSType and Dev.
+func (m *Mount) Point() string { return m.at.Load().Point }
+func (m *Mount) Info() Info    { return *m.at.Load() } //nolint:revive // see Point
 
 // Tree is the guarded tree that the mount serves, for the session's other fronts.
 func (m *Mount) Tree() *vfs.Tree { return m.tree }
@@ -228,7 +257,11 @@ func (m *Mount) Close() error {
 		return nil
 	default:
 	}
-	err := Detach(m.opt.Point, true)
+	m.LetGo()
+	if m.opt.Detached && (m.at.Load() == nil || m.Point() == "") {
+		return nil // the kernel ends it with the last copy
+	}
+	err := Detach(cmp.Or(m.Info().Point, m.opt.Point), true)
 	if errors.Is(err, ErrNotMounted) {
 		return nil // somebody else detached it
 	}

@@ -76,7 +76,11 @@ func (l Locks) String() string {
 
 // Options describe one mount.
 type Options struct {
-	Point      string // an existing, empty directory; resolved
+	Point string // an existing, empty directory; resolved
+	// Detached makes a mount that is in no mount namespace until Attach, or until
+	// somebody attaches a Copy, and that the kernel takes away with the last of these.
+	// Point is not looked at then.
+	Detached   bool
 	Level      Level
 	Locks      Locks
 	ReadOnly   bool // MS_RDONLY on the mount itself

@@ -16,7 +16,7 @@ const readAheadKiB = 1024
 // (process_init_reply in fs/fuse/inode.c takes the smaller value), so the
 // backing device's attribute is the one way, and it is root's.
 func (m *Mount) readAhead() {
-	fd, err := unix.Open("/sys/class/bdi/"+m.info.Dev+"/read_ahead_kb", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open("/sys/class/bdi/"+m.Info().Dev+"/read_ahead_kb", unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
 		_, err = unix.Write(fd, fmt.Appendf(nil, "%d", readAheadKiB))
 		_ = unix.Close(fd)

@@ -24,13 +24,14 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
 
-// A mount outlives the process that serves it, and so does its directory. So
-// that nothing of `rootsfs run` is left behind when that is killed, a janitor
-// watches over it: this program started again, which does nothing but wait for
-// the end of the run (package janitor, before anything else) and then cleans up, unless
-// it was ended before because everything is in order.
+// A mount outlives the process that serves it, and so does its directory, if it has
+// one, and the session's. So that nothing of `rootsfs run` is left behind when that is
+// killed, a janitor watches over it: this program started again, which does nothing but
+// wait for the end of the run (package janitor, before anything else) and then cleans
+// up, unless it was ended before because everything is in order.
 
-// private is the place of a confined command's mount: a directory that nobody
+// private is the place of a confined command's mount, where that is not detached (see
+// placeless): a directory that nobody
 // but this user, and as root the command's group, may enter, with the mountpoint
 // as its only entry, since Landlock's rules hold on to a mountpoint's parent.
 type private struct {
@@ -72,12 +73,18 @@ func makePrivate(owner guard.User) (*private, error) {
 	return p, nil
 }
 
+// noPlace is what a janitor is told in the place of a directory when there is none.
+const noPlace = "-"
+
 // group is the name of the control group of the run, if it has one.
 func (p *private) group() string { return strings.TrimPrefix(filepath.Base(p.dir), ".") }
 
 // remove removes the place. What is still mounted there stays, and with it the
 // directories on the way.
 func (p *private) remove() {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = os.Remove(p.point) // each fails if something is left, which is then to be seen
@@ -99,14 +106,18 @@ type watcher struct {
 	relief  *time.Timer
 }
 
-// startJanitor starts one for a place.
+// startJanitor starts one for a run and its place, if it has one.
 func startJanitor(p *private) (*watcher, error) {
+	dir := noPlace
+	if p != nil {
+		dir = p.dir
+	}
 	self, err := janitor.Self()
 	if err != nil {
 		return nil, fmt.Errorf("watch over this process: %w", err)
 	}
 	w := &watcher{
-		run: self, args: []string{"rootsfs", janitor.Name, p.dir},
+		run: self, args: []string{"rootsfs", janitor.Name, dir},
 		// It waits, so one thread is enough, however many there could be.
 		env: append(os.Environ(), "GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"),
 	}
@@ -147,13 +158,17 @@ func (w *watcher) relieve() {
 	w.standIn = nil
 }
 
-// dismiss ends the janitor, if there is one, and waits until it has ended.
-func (w *watcher) dismiss() {
+// end ends the janitor, if there is one, and does not wait for its end.
+func (w *watcher) end() {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.endLocked()
+}
+
+func (w *watcher) endLocked() {
 	if w.over {
 		return
 	}
@@ -162,10 +177,26 @@ func (w *watcher) dismiss() {
 		w.relief.Stop()
 	}
 	if w.standIn != nil {
-		w.standIn.End()
+		w.standIn.Kill()
 	}
 	if w.cmd != nil {
 		_ = w.cmd.Process.Kill() // it may have ended
+	}
+}
+
+// dismiss ends the janitor, if there is one, and waits until it has ended. It is called
+// once.
+func (w *watcher) dismiss() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endLocked()
+	if w.standIn != nil {
+		w.standIn.Wait()
+	}
+	if w.cmd != nil {
 		_ = w.cmd.Wait()
 	}
 	_ = w.run.Close()
@@ -174,13 +205,16 @@ func (w *watcher) dismiss() {
 // newJanitorCmd is not for people.
 func newJanitorCmd(*app) *cobra.Command {
 	return &cobra.Command{
-		Use: janitor.Name + " DIRECTORY", Hidden: true, Args: nargs(1, 1, "the directory"),
+		Use: janitor.Name + " DIRECTORY|-", Hidden: true, Args: nargs(1, 1, "the directory"),
 		Short: "Clean up after a killed run (started by run itself)",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !strings.HasPrefix(filepath.Base(args[0]), "."+privatePrefix) {
+			if args[0] != noPlace && !strings.HasPrefix(filepath.Base(args[0]), "."+privatePrefix) {
 				return usage(errors.New("this is not the directory of a run"))
 			}
 			janitor.Wait()
+			if args[0] == noPlace {
+				return clearSessions()
+			}
 			return cleanAfter(cmd.Context(), args[0])
 		},
 	}
@@ -210,12 +244,20 @@ func cleanAfter(ctx context.Context, dir string) error {
 		}
 	}
 	sandbox.ForgetMemory(p.group())
-	_, err := control.List() // which removes what dead sessions left
+	return clearSessions()
+}
+
+// clearSessions removes what dead sessions left.
+func clearSessions() error {
+	_, err := control.List() // which does that by the way
 	return err
 }
 
 // gone reports whether nothing is left of the place.
 func (p *private) gone() bool {
+	if p == nil {
+		return true
+	}
 	_, err := os.Lstat(p.dir)
 	return errors.Is(err, fs.ErrNotExist)
 }

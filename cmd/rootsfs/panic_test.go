@@ -52,7 +52,7 @@ func TestPanicLeavesNothing(t *testing.T) {
 	}
 	var said strings.Builder
 	cmd := &exec.Cmd{
-		Path: exe, Args: []string{"panics", "run", "--name", "panics-" + strconv.Itoa(os.Getpid()), "--root", root, "--", npx},
+		Path: exe, Args: []string{"panics", "run", "--name", "panics-" + strconv.Itoa(os.Getpid()), "--root", root, "--memory-max", "1G", "--", npx},
 		Env: append(os.Environ(), "XDG_STATE_HOME="+t.TempDir(), "GOTRACEBACK=single"), Stderr: &said,
 	}
 	out, err := cmd.Output()

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"runtime"
 	"sync"
 
@@ -24,7 +25,11 @@ type beginning struct {
 // watches, which is started beside both.
 func (r *runner) begin(ctx context.Context) *beginning {
 	opt := r.plan.session
-	opt.Mount.Point = r.place.point
+	if r.place == nil {
+		opt.Mount.Detached, opt.Place = true, r.takePlace
+	} else {
+		opt.Mount.Point = r.place.point
+	}
 	opt.Leave = true // nobody else reaches the place, and the command has ended by then
 	opt.AnchorLater = true
 	opt.Looked = r.later.looked
@@ -67,6 +72,41 @@ func (b *beginning) wait() error {
 	}
 }
 
+// placeless reports that the mount is for nobody but the command's own namespaces, so
+// that it can do without a place on the host, and with it without anything that would be
+// left of it. A control group is named like the place.
+func (p *plan) placeless() bool {
+	return os.Geteuid() == 0 && p.box.MemoryMax == 0 && (p.box.Level == 0 || p.box.Level == sandbox.Namespaces)
+}
+
+// takePlace makes a place for the mount after all, and has a janitor watch over it.
+func (r *runner) takePlace() (string, error) {
+	place, err := makePrivate(*r.plan.session.Mount.Owner)
+	if err != nil {
+		return "", err
+	}
+	watch, err := startJanitor(place)
+	if err != nil {
+		place.remove()
+		return "", err
+	}
+	r.janitor.dismiss()
+	r.place, r.janitor = place, watch
+	return place.point, nil
+}
+
+// attach gives the mount a place, for a level of confinement that cannot do without.
+func (r *runner) attach(box *sandbox.Options, b *beginning) error {
+	if <-b.done; b.err != nil {
+		return b.err
+	}
+	if err := r.s.Attach(); err != nil {
+		return err
+	}
+	box.Tree, box.Private = r.s.Point(), r.place.scratch
+	return nil
+}
+
 // release waits for the rest of the session. When that fails it does not wait
 // for the session's end, which waits for the command to let go of the mount.
 func (b *beginning) release() error {
@@ -81,7 +121,15 @@ func (b *beginning) release() error {
 // locate fills in what depends on the session's mount, and makes the kept home:
 // not earlier, because the session may refuse it.
 func (r *runner) locate(box *sandbox.Options) error {
-	box.Tree, r.found = r.s.Point(), map[string]boundRoot{}
+	r.found = map[string]boundRoot{}
+	var err error
+	if box.Detached, err = r.s.MountCopy(); err != nil {
+		return err
+	}
+	box.Tree = r.s.Point()
+	if r.place != nil {
+		box.Private = r.place.scratch
+	}
 	for _, st := range r.s.Registry().Roots() {
 		if at := st.Grant.Resolved; box.Map == sandbox.Same {
 			box.Roots = append(box.Roots, at)

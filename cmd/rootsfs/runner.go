@@ -24,12 +24,12 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// runner is one `rootsfs run` while it lasts: a session at a private place, a
+// runner is one `rootsfs run` while it lasts: a session with a private mount, a
 // confined process, and, for one that speaks MCP, a proxy between that and us.
 type runner struct {
 	a       *app
 	plan    *plan
-	place   *private
+	place   *private // of the mount; nil: it needs none
 	janitor *watcher
 	s       *session.Session
 	proc    *sandbox.Process
@@ -137,8 +137,10 @@ func hearSignals() <-chan (<-chan os.Signal) {
 // run makes everything, waits for the command, and takes everything down again,
 // in the opposite order.
 func (r *runner) run(ctx context.Context, f *runFlags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
-	if r.place, err = makePrivate(*r.plan.session.Mount.Owner); err != nil {
-		return exit, err
+	if !r.plan.placeless() {
+		if r.place, err = makePrivate(*r.plan.session.Mount.Owner); err != nil {
+			return exit, err
+		}
 	}
 	exit, err = r.attended(ctx, f, signals)
 	// Not deferred: what a panic leaves is the janitor's to clean up.
@@ -149,7 +151,7 @@ func (r *runner) run(ctx context.Context, f *runFlags, signals <-chan os.Signal)
 // attended is all of run that the janitor cleans up after.
 func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	b := r.begin(ctx)
-	defer r.place.remove()
+	defer func() { r.place.remove() }() // which it may get while it starts
 	startErr := r.start(ctx, f, b)
 	go clearLeft() // by the way: nothing of this run waits for it
 	if <-b.done; b.err != nil {
@@ -189,7 +191,7 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 			if r.place.gone() && r.plan.box.MemoryMax == 0 {
 				// Nothing is left but the session's name, which any command
 				// clears away, so the janitor ends while we do.
-				r.janitor.dismiss()
+				r.janitor.end()
 			}
 		}()
 	}
@@ -213,7 +215,9 @@ func (r *runner) end() error {
 // start starts the command, when the session has begun.
 func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 	box := r.plan.box
-	box.Private, box.Group = r.place.scratch, r.place.group()
+	if r.place != nil {
+		box.Private, box.Group = r.place.scratch, r.place.group()
+	}
 	var err error
 	if box.Env, err = sandbox.Environ(f.env, sandbox.Places{}); err != nil {
 		return usage(fmt.Errorf("--env: %w", err))
@@ -236,10 +240,12 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 		}
 		return r.locate(o)
 	}
+	box.Attach = func(o *sandbox.Options) error { return r.attach(o, b) }
 	box.Release = func() error {
 		if err := b.release(); err != nil {
 			return err
 		}
+		r.s.LetGo() // the command's init has the mount, and nobody else needs it
 		r.watchRoots()
 		r.learned.begin()
 		return nil

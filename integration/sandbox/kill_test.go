@@ -27,6 +27,18 @@ const lingering = `sleep 1000 MARK & setsid sleep 1000 MARK & (setsid sh -c 'tra
 	while [ "$(grep -l MARK /proc/[0-9]*/cmdline 2>/dev/null | wc -l)" -lt 5 ]; do sleep 0.01; done
 	echo ready; exec sleep 1000 MARK`
 
+// A run of root's has a place on the host, with a mount, only if it needs one, which a
+// limit of memory makes it do; a user's always has.
+var placed, placeless = []string{"--memory-max", "1G"}, []string(nil)
+
+// kinds are the runs that somebody can start, in this respect.
+func (w who) kinds() [][]string {
+	if w.uid == 0 {
+		return [][]string{placeless, placed}
+	}
+	return [][]string{placed}
+}
+
 // Whichever process of a run is killed (rootsfs, its janitor, bwrap, the init, the
 // command), nothing of it is left: no process, no mount, no directory. R070.
 func TestKill(t *testing.T) {
@@ -34,9 +46,11 @@ func TestKill(t *testing.T) {
 		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 				o := newOutside(t, w)
-				for i := 0; ; i++ {
-					if !o.killOne(level, i) {
-						break
+				for _, kind := range w.kinds() {
+					if kind == nil && level != sandbox.Namespaces {
+						continue
+					}
+					for i := 0; o.killOne(level, i, kind); i++ {
 					}
 				}
 			})
@@ -97,18 +111,20 @@ func TestKillAtStart(t *testing.T) {
 			o := newOutside(t, w)
 			o.plant()
 			tag := fmt.Sprintf("at-start-%d", os.Getpid()) // in nobody else's
-			start := func(command ...string) *exec.Cmd {
-				args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag, "--")
+			kinds := w.kinds()
+			start := func(kind []string, command ...string) *exec.Cmd {
+				args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag)
+				args = append(append(args, kind...), "--")
 				cmd := o.driver(order{Args: append(args, command...)})
 				must(t, cmd.Start())
 				return cmd
 			}
 			began := time.Now()
-			must(t, start("true").Wait())
+			must(t, start(kinds[0], "true").Wait())
 			whole := time.Since(began)
 			var places []string
 			for i := range kills {
-				cmd := start("sleep", "1000", tag)
+				cmd := start(kinds[i%len(kinds)], "sleep", "1000", tag)
 				time.Sleep(whole * time.Duration(i) / kills)
 				// Stopped, it makes no place after this has looked for one.
 				must(t, cmd.Process.Signal(unix.SIGSTOP))
@@ -138,87 +154,98 @@ func TestKillAtStart(t *testing.T) {
 // A run that has lasted for a while has a janitor of its own program, which does what
 // one that stood in for it would have done. R070.
 func TestKillLater(t *testing.T) {
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			o := newOutside(t, w)
-			o.plant()
-			cmd := o.driver(order{Args: o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--", "sh", "-c", "echo ready; exec sleep 1000")})
-			cmd.Stderr = os.Stderr
-			out, err := cmd.StdoutPipe()
-			must(t, err)
-			must(t, cmd.Start())
-			if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-				_ = cmd.Process.Kill()
-				t.Fatalf("the command said %q, %v", line, err)
-			}
-			o.gone("what stands in for the janitor", func() bool {
-				n, own := 0, false
-				for _, pid := range children(t, cmd.Process.Pid) {
-					if watches(pid) {
-						n++
-						own = strings.Contains(cmdline(pid), "\x00janitor\x00")
-					}
+	eachKind(t, func(t *testing.T, o *outside, kind []string) {
+		cmd := o.ready(kind)
+		o.gone("what stands in for the janitor", func() bool {
+			n, own := 0, false
+			for _, pid := range children(t, cmd.Process.Pid) {
+				if watches(pid) {
+					n++
+					own = strings.Contains(cmdline(pid), "\x00janitor\x00")
 				}
-				return n == 1 && own
-			})
-			dir := place(t, cmd.Process.Pid)
-			must(t, cmd.Process.Kill())
-			_ = cmd.Wait()
-			if dir == "" {
-				t.Fatal("the run had no place")
 			}
-			o.gone("what it left", func() bool {
-				return absent(dir) && absent(o.Session) && !strings.Contains(hostMounts(t), dir)
-			})
+			return n == 1 && own
 		})
+		dir := place(t, cmd.Process.Pid)
+		must(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		if (dir == "") != (kind == nil) {
+			t.Fatalf("the place of the run: %q", dir)
+		}
+		o.gone("what it left", func() bool { return absent(o.Session) && o.placeGone(dir) })
+	})
+}
+
+// eachKind runs a test for every kind of run that anybody can start.
+func eachKind(t *testing.T, f func(t *testing.T, o *outside, kind []string)) {
+	for _, w := range everybody {
+		for _, kind := range w.kinds() {
+			t.Run(w.name+strings.Join(kind, ""), func(t *testing.T) {
+				o := newOutside(t, w)
+				o.plant()
+				f(t, o, kind)
+			})
+		}
 	}
+}
+
+// ready starts a run and waits until its command is there.
+func (o *outside) ready(kind []string) *exec.Cmd {
+	t := o.t
+	t.Helper()
+	args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root)
+	cmd := o.driver(order{Args: append(append(args, kind...), "--", "sh", "-c", "echo ready; exec sleep 1000")})
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		_ = cmd.Process.Kill()
+		t.Fatalf("the command said %q, %v", line, err)
+	}
+	return cmd
+}
+
+// placeGone reports that nothing is left of the place of a run, if it had one.
+func (o *outside) placeGone(dir string) bool {
+	return dir == "" || absent(dir) && !strings.Contains(hostMounts(o.t), dir)
 }
 
 // A run that is killed together with its janitor, or before it has one, leaves its
 // mount and its directories for the next command to take away. R070.
 func TestKillWithJanitor(t *testing.T) {
-	for _, w := range everybody {
-		t.Run(w.name, func(t *testing.T) {
-			o := newOutside(t, w)
-			o.plant()
-			cmd := o.driver(order{Args: o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--", "sh", "-c", "echo ready; exec sleep 1000")})
-			cmd.Stderr = os.Stderr
-			out, err := cmd.StdoutPipe()
-			must(t, err)
-			must(t, cmd.Start())
-			if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-				_ = cmd.Process.Kill()
-				t.Fatalf("the command said %q, %v", line, err)
+	eachKind(t, func(t *testing.T, o *outside, kind []string) {
+		cmd := o.ready(kind)
+		killed := false
+		for _, pid := range children(t, cmd.Process.Pid) {
+			if watches(pid) {
+				killed = true
+				kill(t, pid)
 			}
-			killed := false
-			for _, pid := range children(t, cmd.Process.Pid) {
-				if watches(pid) {
-					killed = true
-					kill(t, pid)
-				}
-			}
-			dir := place(t, cmd.Process.Pid)
-			must(t, cmd.Process.Kill())
-			if !killed || dir == "" {
-				t.Fatalf("a janitor was killed: %v, of %q", killed, dir)
-			}
-			_ = cmd.Wait()
-			if absent(dir) {
-				t.Fatalf("%s is gone: the test shows nothing", dir)
-			}
+		}
+		dir := place(t, cmd.Process.Pid)
+		must(t, cmd.Process.Kill())
+		if !killed || (dir == "") != (kind == nil) {
+			t.Fatalf("a janitor was killed: %v, of %q", killed, dir)
+		}
+		_ = cmd.Wait()
+		if absent(o.Session) {
+			t.Fatal("the session is gone: the test shows nothing")
+		}
+		if dir != "" {
 			long := time.Now().Add(-time.Hour) // until then it may be one that is being made
 			must(t, os.Chtimes(dir, long, long))
-			o.gone("what it left", func() bool {
-				_ = o.driver(order{Args: o.rootsfs("doctor")}).Run() // whatever else it finds
-				return absent(dir) && absent(o.Session) && !strings.Contains(hostMounts(t), dir)
-			})
+		}
+		o.gone("what it left", func() bool {
+			_ = o.driver(order{Args: o.rootsfs("doctor")}).Run() // whatever else it finds
+			return absent(o.Session) && o.placeGone(dir)
 		})
-	}
+	})
 }
 
 // killOne starts a run, kills the process at an index of those it consists of, and
 // looks for what is left. It reports false if there are not so many.
-func (o *outside) killOne(level sandbox.Level, index int) bool {
+func (o *outside) killOne(level sandbox.Level, index int, kind []string) bool {
 	t := o.t
 	t.Helper()
 	mark := fmt.Sprintf("0.%07d%d%02d", os.Getpid(), level, index) // in nobody else's
@@ -227,7 +254,7 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	o.plant()
 	must(t, os.WriteFile(filepath.Join(o.root, "linger"), []byte("#!/bin/sh\n"+strings.ReplaceAll(lingering, "MARK", mark)), 0o755))
 	must(t, os.Chmod(filepath.Join(o.root, "linger"), 0o755))
-	cmd := o.driver(o.command(run{level: level}, []string{"--mcp", "off", "--memory-max", "1G", "--pids-max", "1000"}, "linger", tag))
+	cmd := o.driver(o.command(run{level: level}, append([]string{"--mcp", "off", "--pids-max", "1000"}, kind...), "linger", tag))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	must(t, err)
@@ -244,6 +271,7 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	var pids []int
 	janitor, dir := false, ""
 	o.gone("the janitor's start", func() bool { // it may come after the command's
+		var watched bool
 		pids, janitor, dir = parts(t, cmd.Process.Pid, mark), false, "" // none: no dir either
 		for i, pid := range pids {
 			// The command is on its way from the shell to the last of them, and a
@@ -252,11 +280,11 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 				return false
 			}
 			if watches(pid) {
-				dir = place(t, cmd.Process.Pid)
+				watched, dir = true, place(t, cmd.Process.Pid)
 				janitor = janitor || i == index
 			}
 		}
-		return dir != ""
+		return watched && (dir == "") == (kind == nil)
 	})
 	more := index < len(pids)
 	if more {
@@ -271,10 +299,12 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	_ = cmd.Wait() // with what code does not matter here
 	what := fmt.Sprintf("%s, process %d of %v killed", level, index, pids)
 	o.gone(what+": processes", func() bool { return len(holding(t, mark)) == 0 })
-	o.gone(what+": the mount", func() bool { return !strings.Contains(hostMounts(t), dir) })
-	o.gone(what+": directories", func() bool { return absent(dir) && absent(o.Session) })
-	group := strings.TrimPrefix(filepath.Base(dir), ".")
-	o.gone(what+": the control group", func() bool { return !strings.Contains(groups(t), group) })
+	o.gone(what+": its place", func() bool { return o.placeGone(dir) })
+	o.gone(what+": directories", func() bool { return absent(o.Session) })
+	if dir != "" {
+		group := strings.TrimPrefix(filepath.Base(dir), ".")
+		o.gone(what+": the control group", func() bool { return !strings.Contains(groups(t), group) })
+	}
 	return more
 }
 

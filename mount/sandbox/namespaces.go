@@ -44,7 +44,7 @@ func (l *launch) tree() error {
 		return nil
 	}
 	// What only root may enter is opened by root.
-	if tree.TreeFD, err = l.open(o.Tree); err != nil {
+	if tree.TreeFD, err = l.openTree(); err != nil {
 		return cannot("bind the tree of roots: %v", err)
 	}
 	for i := range tree.Binds {
@@ -61,7 +61,8 @@ func (l *launch) tree() error {
 
 // sendRest tells the init, which has built the base meanwhile, of the tree.
 func (l *launch) sendRest(sock int) error {
-	if err := l.o.mounted(); err != nil {
+	o := l.o
+	if err := o.mounted(); err != nil {
 		return err
 	}
 	if err := l.tree(); err != nil {
@@ -85,7 +86,21 @@ func (l *launch) sendRest(sock int) error {
 	}
 	// An init that has ended already has said why.
 	_ = send(sock, message{Kind: kindRest}, fds...)
+	l.closeFiles() // the tree among them, which is the init's from now on
+	o.letGo()
 	return nil
+}
+
+// openTree is open of the tree.
+func (l *launch) openTree() (int, error) {
+	if l.o.Detached == nil || l.o.Tree != "" {
+		return l.open(l.o.Tree)
+	}
+	fd, err := unix.OpenTree(int(l.o.Detached.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return 0, err
+	}
+	return l.passFile(os.NewFile(uintptr(fd), "the tree")), nil
 }
 
 // open makes a detached copy of a directory's mounts for the init to attach.

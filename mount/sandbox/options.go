@@ -85,7 +85,14 @@ type Options struct {
 	// Tree is the mountpoint of the private mount, resolved, the sole entry of
 	// a directory that only the caller (uid) may enter.
 	Tree string
-	Map  Map
+	// Detached is the tree as a mount that is nowhere (fsmount(2)), in the place of
+	// Tree, when the caller is root: the init gets a copy of it (open_tree(2), Linux
+	// 6.15). Start closes it before it calls Release.
+	Detached *os.File
+	// Attach is called for a Detached tree where the level needs it at a path, at most
+	// once: it fills in Tree and Private.
+	Attach func(*Options) error `json:"-"`
+	Map    Map
 	// FlatAt is where a Flat tree appears; default DefaultFlatAt.
 	FlatAt string
 	// Roots are the absolute paths inside of the roots granted at the start,
@@ -227,12 +234,31 @@ func (o *Options) mounted() error {
 	return o.checkPaths()
 }
 
+// attached has a Detached tree attached.
+func (o *Options) attached() error {
+	if o.Tree != "" || o.Attach == nil {
+		return nil
+	}
+	if err := o.Attach(o); err != nil {
+		return err
+	}
+	return o.checkPaths()
+}
+
+// letGo closes a Detached tree.
+func (o *Options) letGo() {
+	if o.Detached != nil {
+		o.Detached.Close()
+		o.Detached = nil
+	}
+}
+
 func (o *Options) checkPaths() error {
 	fields := []struct {
 		name, path string
 		needed     bool
 	}{
-		{"Tree", o.Tree, true}, {"Dir", o.Dir, false}, {"Home", o.Home, false},
+		{"Tree", o.Tree, o.Detached == nil}, {"Dir", o.Dir, false}, {"Home", o.Home, false},
 		{"Private", o.Private, false}, {"FlatAt", o.FlatAt, true},
 	}
 	for _, p := range o.Roots {

@@ -35,6 +35,7 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 			return nil, err
 		}
 	}
+	defer o.letGo()
 	if o.Level != 0 {
 		return start(ctx, &o, o.Level)
 	}
@@ -97,6 +98,11 @@ func start(ctx context.Context, o *Options, level Level) (*Process, error) {
 			return nil, err
 		}
 	}
+	if level != Namespaces {
+		if err := o.attached(); err != nil {
+			return nil, err
+		}
+	}
 	if err := l.prepare(); err != nil {
 		return nil, err
 	}
@@ -134,6 +140,7 @@ func (l *launch) closeFiles() {
 	for _, f := range l.files {
 		f.Close()
 	}
+	l.files = nil
 	if l.says != nil {
 		l.says.Close()
 	}

@@ -39,7 +39,7 @@ func output(t *testing.T, o Options, script string) (string, Exit) {
 func started(t *testing.T, o Options, script string) (*Process, string, Exit) {
 	t.Helper()
 	o.Args = []string{"sh", "-c", script}
-	if o.Tree == "" {
+	if o.Tree == "" && o.Mounted == nil {
 		o.Tree = tree(t)
 	}
 	p, err := Start(context.Background(), o)

@@ -91,9 +91,17 @@ func said(pipe int) bool {
 	}
 }
 
-// End ends it, unless it has become a janitor, and waits until it has.
+// End ends it, and waits until it has.
 func (s *StandIn) End() {
-	_ = syscall.Kill(s.Pid, syscall.SIGKILL)
+	s.Kill()
+	s.Wait()
+}
+
+// Kill ends it. It must not have been waited for.
+func (s *StandIn) Kill() { _ = syscall.Kill(s.Pid, syscall.SIGKILL) }
+
+// Wait waits until it has ended, once.
+func (s *StandIn) Wait() {
 	for {
 		if _, err := syscall.Wait4(s.Pid, nil, 0, nil); err != syscall.EINTR {
 			return

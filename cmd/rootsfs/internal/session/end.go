@@ -21,7 +21,7 @@ func (s *Session) Run(stop <-chan struct{}) error {
 		s.log.Info("stopping: revoking every root, then unmounting")
 		s.end(cmp.Or(s.opt.Stopped, "stopped by a signal"))
 	case <-s.ending:
-	case <-s.gone:
+	case <-s.left():
 		s.lost()
 	case <-s.aborted():
 		s.lost()
@@ -102,8 +102,8 @@ func (s *Session) end(why string) {
 			verdict = guard.Failed
 		}
 		detail := why
-		if point := s.Point(); point != "" {
-			detail = point + ": " + why
+		if where := s.where(); where != "" {
+			detail = where + ": " + why
 		}
 		if err := s.reg.Note(names.OpUnmount, "", verdict, detail); err != nil {
 			s.log.Error("the unmount could not be recorded", "error", err)

@@ -1,11 +1,14 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
@@ -26,6 +29,9 @@ func (s *Session) checkMount() (err error) {
 			return &control.Error{Text: err.Error(), Class: control.System}
 		}
 	}
+	if s.opt.Mount.Detached {
+		return nil
+	}
 	s.opt.Mount.Point, err = checkPoint(s.opt.Mount.Point)
 	return err
 }
@@ -44,10 +50,18 @@ func checkPoint(path string) (string, error) {
 
 // point is where the session is to be mounted; "": nowhere.
 func (s *Session) point() string {
-	if s.opt.Unmounted {
+	if s.opt.Unmounted || s.opt.Mount.Detached {
 		return ""
 	}
 	return s.opt.Mount.Point
+}
+
+// where is where the mount is, for the record; "": nowhere.
+func (s *Session) where() string {
+	if s.mnt == nil {
+		return ""
+	}
+	return cmp.Or(s.Point(), "detached")
 }
 
 // mount makes the mount, and the tree.
@@ -57,22 +71,70 @@ func (s *Session) mount() (err error) {
 		return nil
 	}
 	s.opt.Mount.Log = s.log
-	if s.mnt, err = mount.New(s.reg, s.opt.Mount); err != nil {
+	s.mnt, err = mount.New(s.reg, s.opt.Mount)
+	if errors.Is(err, mount.ErrNotDetached) {
+		s.log.Debug("the mount gets a place", "error", err)
+		s.opt.Mount.Detached = false
+		if err = s.takePlace(); err == nil {
+			s.mnt, err = mount.New(s.reg, s.opt.Mount)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	s.tree = s.mnt.Tree()
 	return nil
 }
 
+// takePlace has the caller make a place for the mount.
+func (s *Session) takePlace() error {
+	point, err := s.opt.Place()
+	if err != nil {
+		return err
+	}
+	if s.opt.Mount.Point, err = checkPoint(point); err != nil {
+		return err
+	}
+	s.reg.Keep(guard.Keep{Path: s.opt.Mount.Point, What: "the mountpoint"})
+	return nil
+}
+
+// MountCopy returns a copy of the session's mount while that is detached (see
+// mount.Mount), nil if it has a place.
+func (s *Session) MountCopy() (*os.File, error) {
+	if s.Point() != "" {
+		return nil, nil
+	}
+	return s.mnt.Copy()
+}
+
+// Attach gives a detached mount a place. Start must have returned.
+func (s *Session) Attach() error {
+	if err := s.takePlace(); err != nil {
+		return err
+	}
+	if err := s.mnt.Attach(s.opt.Mount.Point); err != nil {
+		return err
+	}
+	if err := s.watchMount(s.ctx); err != nil {
+		return err
+	}
+	return s.publish(false)
+}
+
+// LetGo leaves a detached mount to those who have a copy of it.
+func (s *Session) LetGo() { s.mnt.LetGo() }
+
 // watchMount records the mount and notices when it goes away.
-func (s *Session) watchMount(ctx context.Context) (err error) {
-	if s.mnt != nil {
-		s.info = s.mnt.Info()
-		if s.gone, err = mount.WatchGone(ctx, s.info.ID); err != nil {
+func (s *Session) watchMount(ctx context.Context) error {
+	if s.Point() != "" {
+		gone, err := mount.WatchGone(ctx, s.mnt.Info().ID)
+		if err != nil {
 			return err
 		}
+		s.gone.Store(&gone)
 	}
-	if err := s.reg.Note(names.OpMount, "", guard.Allowed, strings.TrimSpace(strings.Join(append([]string{s.Point()}, s.opt.Flags...), " "))); err != nil {
+	if err := s.reg.Note(names.OpMount, "", guard.Allowed, strings.TrimSpace(strings.Join(append([]string{s.where()}, s.opt.Flags...), " "))); err != nil {
 		return fmt.Errorf("the mount cannot be recorded: %w", err)
 	}
 	return nil
@@ -86,13 +148,41 @@ func (s *Session) served() <-chan struct{} {
 	return s.mnt.Served()
 }
 
-// aborted is closed when the mount has ended; nil if there is none.
-func (s *Session) aborted() <-chan struct{} {
-	if s.mnt == nil {
-		return nil
+// left is closed when the mount has left the tree of mounts; nil if it is not in it.
+func (s *Session) left() <-chan struct{} {
+	if gone := s.gone.Load(); gone != nil {
+		return *gone
 	}
-	return s.mnt.Served()
+	return nil
 }
+
+// aborted is closed when the mount has ended; nil if there is none. A detached one ends
+// with whoever has it, who is expected to end the session; until then, or somewhat
+// later, everything in it is refused as it is.
+func (s *Session) aborted() <-chan struct{} {
+	switch {
+	case s.mnt == nil:
+		return nil
+	case s.Point() != "":
+		return s.mnt.Served()
+	}
+	late := make(chan struct{})
+	go func() {
+		select {
+		case <-s.mnt.Served():
+			select {
+			case <-time.After(abortedAfter):
+				close(late)
+			case <-s.ending:
+			}
+		case <-s.ending:
+		}
+	}()
+	return late
+}
+
+// abortedAfter is how long whoever has a detached mount has to end the session.
+const abortedAfter = 10 * time.Second
 
 // lost ends a session whose mount was taken away: unmounted by somebody, or its
 // connection aborted.
@@ -101,7 +191,7 @@ func (s *Session) lost() {
 		return // it was the owner
 	}
 	why := "unmounted by somebody else"
-	if s.inTable() {
+	if s.Point() == "" || s.inTable() {
 		why = "the connection with the kernel was aborted"
 	}
 	s.log.Warn(why + ": revoking every root")
@@ -112,14 +202,21 @@ func (s *Session) lost() {
 func (s *Session) inTable() bool {
 	all, err := mount.Mounts()
 	return err == nil && slices.ContainsFunc(all, func(in mount.Info) bool {
-		return in.ID == s.info.ID && in.Dev == s.info.Dev
+		was := s.mnt.Info()
+		return in.ID == was.ID && in.Dev == was.Dev
 	})
 }
 
 // unmount takes the mount out of the tree unless somebody has done so: what is
 // mounted there by then would be somebody else's.
 func (s *Session) unmount() error {
-	if s.mnt == nil || !s.inTable() {
+	if s.mnt == nil {
+		return nil
+	}
+	if s.Point() == "" {
+		return s.mnt.Close()
+	}
+	if !s.inTable() {
 		return nil
 	}
 	// Not Mount.Close: after an aborted connection it has nothing to close,

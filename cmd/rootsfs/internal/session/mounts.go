@@ -71,7 +71,7 @@ func (s *Session) mountFor(req control.MountRequest) (opt mount.Options, err err
 		opt = s.opt.Mount
 	}
 	// The session's own may be arranged for the one process that it is for.
-	opt.Layout, opt.Owner = mount.Layout{}, nil
+	opt.Layout, opt.Owner, opt.Detached = mount.Layout{}, nil, false
 	opt.Subject, opt.Tree, opt.Log, opt.ReadOnly = guard.Subject(req.Subject), s.tree, s.log, req.ReadOnly
 	if req.Cache != "" {
 		if opt.Level, err = mount.ParseLevel(req.Cache); err != nil {

@@ -39,7 +39,7 @@ func (s *Session) Status() control.Status {
 	}
 	st.Profile, st.Config, st.ConfigError = s.confStatus()
 	select {
-	case <-s.gone:
+	case <-s.left():
 		st.Mounted = false
 	default:
 	}

@@ -61,6 +61,9 @@ type Options struct {
 	// Mounting is called by Start before it mounts; an error of it ends Start. nil:
 	// nobody asks.
 	Mounting func() error
+	// Place makes a place for a mount that was to be detached and cannot be, or must
+	// not be any more (see Session.Attach); needed if Mount.Detached is set.
+	Place func() (point string, err error)
 	// Mounted is called by Start when the mount answers, before all else is ready;
 	// nil: nobody asks. The context ends when Start fails after that, and what
 	// holds the mount then must let go of it; or with the session.
@@ -108,9 +111,8 @@ type Session struct {
 	avail     *availability
 	reload    <-chan struct{} // closed when the configuration is not watched any more; nil: it never is
 	started   time.Time
-	info      mount.Info
-	gone      <-chan struct{} // the mount has left the tree
-	ctx       context.Context // ends with the session
+	gone      atomic.Pointer[<-chan struct{}] // see left
+	ctx       context.Context                 // ends with the session
 	cancel    context.CancelFunc
 
 	ending  chan struct{} // closed when the ending begins

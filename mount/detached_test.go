@@ -1,0 +1,132 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// newDetachedMount is newTestMount of a mount that is nowhere, with a file "a".
+func newDetachedMount(t *testing.T) *testMount {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root has detached mounts")
+	}
+	m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) { o.Detached, o.Point = true, "" })
+	if err := os.WriteFile(filepath.Join(m.src, "a"), []byte("hello"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// readAt reads a file by a directory's descriptor.
+func readAt(t *testing.T, dir *os.File, name string) (string, error) {
+	t.Helper()
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	return string(b), err
+}
+
+func mounted(t *testing.T, dev string) bool {
+	t.Helper()
+	all, err := Mounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(all, func(in Info) bool { return in.Dev == dev })
+}
+
+// A detached mount is in no table of mounts, is read by whoever has a copy, obeys the
+// gate, and ends with the last copy.
+func TestDetachedMount(t *testing.T) {
+	m := newDetachedMount(t)
+	if m.Point() != "" || m.Info().Dev == "" || mounted(t, m.Info().Dev) {
+		t.Errorf("it is somewhere: %+v", m.Info())
+	}
+	dir, err := m.Copy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.LetGo()
+	if _, err := m.Copy(); !errors.Is(err, ErrNotDetached) {
+		t.Errorf("a copy of what was let go of: %v", err)
+	}
+	if got, err := readAt(t, dir, "code/a"); got != "hello" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if _, err := m.reg.Revoke(context.Background(), "code"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readAt(t, dir, "code/a"); err == nil {
+		t.Errorf("read %q of a revoked root", got)
+	}
+	select {
+	case <-m.Served():
+		t.Fatal("it has ended before the last copy")
+	default:
+	}
+	if err := dir.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-m.Served()
+}
+
+// One that is attached is like one that was made there.
+func TestAttachedMount(t *testing.T) {
+	m := newDetachedMount(t)
+	point := t.TempDir()
+	if err := m.Attach(filepath.Join(point, "none")); err == nil {
+		t.Error("attached to what is not there")
+	}
+	if err := m.Attach(point); err != nil {
+		t.Fatal(err)
+	}
+	if in := m.Info(); m.Point() != point || in.Point != point || in.FSType != FSType || !mounted(t, in.Dev) {
+		t.Errorf("it is at %q: %+v", m.Point(), in)
+	}
+	if got, err := os.ReadFile(filepath.Join(point, "code/a")); string(got) != "hello" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if err := m.Attach(t.TempDir()); !errors.Is(err, ErrNotDetached) {
+		t.Errorf("attached twice: %v", err)
+	}
+	if err := m.Close(); err != nil || mounted(t, m.Info().Dev) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+// One that nobody wants ends when it is closed; one that is read-only says so.
+func TestDetachedReadOnly(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has detached mounts")
+	}
+	m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) { o.Detached, o.ReadOnly, o.Point = true, true, "" })
+	dir, err := m.Copy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil || st.Flags&unix.ST_RDONLY == 0 || st.Flags&(unix.ST_NOSUID|unix.ST_NODEV) != unix.ST_NOSUID|unix.ST_NODEV {
+		t.Errorf("flags %#x, %v", st.Flags, err)
+	}
+	if err := dir.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	<-m.Served()
+}
