@@ -155,13 +155,18 @@ func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 		l.rootsfsMissing = "no cmd/rootsfs in the module of the current directory; give -rootsfs PATH"
 		return nil
 	}
+	// As make build does, which says why.
+	linked := l.path("rootsfs.linked")
 	l.rootsfs = l.path("rootsfs")
-	build := exec.CommandContext(ctx, "go", "build", "-o", l.rootsfs, "./cmd/rootsfs")
-	build.Dir, build.Env = module, append(os.Environ(), "CGO_ENABLED=0") // as make build does
+	build := exec.CommandContext(ctx, "go", "build", "-o", linked, "./cmd/rootsfs")
+	build.Dir, build.Env = module, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build ./cmd/rootsfs: %w\n%s", err, out)
 	}
-	return nil
+	if out, err := exec.CommandContext(ctx, "cp", linked, l.rootsfs).CombinedOutput(); err != nil {
+		return fmt.Errorf("cp %s: %w\n%s", linked, err, out)
+	}
+	return os.Remove(linked)
 }
 
 // firstLines returns what a command says, on one line; an empty string if it

@@ -56,11 +56,42 @@ type builder struct {
 	root   int // the new root's descriptor
 	limits int // /proc/sys/user, which is hidden by the time it is needed
 	layout *layout
-	notes  []string        // what was left out, and why
-	kept   *kept           // nil: nothing is shown later
-	made   map[string]bool // directories, by mkdirs
+	notes  []string // what was left out, and why
+	kept   *kept    // nil: nothing is shown later
 	// detached tells when the host's root is gone; see pivot.
 	detached chan error
+	aside    []*task // what has been begun by beside
+}
+
+// task is work that is done beside the rest.
+type task struct {
+	notes []string // what was left out, and why
+	err   error
+	done  chan struct{}
+}
+
+// beside has something done that nothing waits for before join. It must not use what
+// the rest changes of the builder.
+func (b *builder) beside(work func(*task) error) {
+	t := &task{done: make(chan struct{})}
+	b.aside = append(b.aside, t)
+	go func() {
+		defer close(t.done)
+		t.err = work(t)
+	}()
+}
+
+// join waits for what is done beside.
+func (b *builder) join() error {
+	for _, t := range b.aside {
+		<-t.done
+		if t.err != nil {
+			return t.err
+		}
+		b.notes = append(b.notes, t.notes...)
+	}
+	b.aside = nil
+	return nil
 }
 
 // outline begins a root: what is the same for every command. The mount namespace
@@ -74,7 +105,7 @@ func outline() (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{root: root, made: map[string]bool{}}
+	b := &builder{root: root}
 	// Over the host's root: the one directory that is certainly there.
 	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return nil, step(err, "mount the new root")
@@ -93,7 +124,7 @@ func (b *builder) build(base *layout, tree func() (*layout, error)) (err error) 
 	if b.layout, err = tree(); err != nil {
 		return err
 	}
-	return steps(b.skeleton, b.binds, b.tree, b.pivot, b.seal, b.nested)
+	return steps(b.skeleton, b.binds, b.tree, b.join, b.pivot, b.seal, b.nested)
 }
 
 func steps(all ...func() error) error {

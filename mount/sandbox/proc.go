@@ -59,9 +59,21 @@ func (b *builder) proc() error {
 	if b.limits, err = unix.Openat(fd, "sys/user", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
 		return step(err, "find the limits of namespaces")
 	}
-	if err := b.sysctls(fd); err != nil {
+	if err := b.mkdirs(map[string]bool{}, filepath.Dir(sysctlUUID)); err != nil {
 		return err
 	}
+	if err := b.write(sysDir+"/"+sysctlUUID, nil); err != nil { // for maskProc
+		return err
+	}
+	// Below what is about to be hidden.
+	sys, err := unix.Openat(fd, "sys", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return step(err, "find the sysctls")
+	}
+	b.beside(func(t *task) error {
+		defer unix.Close(sys)
+		return b.sysctls(t, sys)
+	})
 	if err := b.attach(fd, "/proc"); err != nil {
 		return err
 	}
@@ -91,9 +103,10 @@ func putFile(dirfd int, path, value string) error {
 	return err
 }
 
-func (b *builder) sysctls(proc int) error {
-	for _, name := range append(sysctls, sysctlUUID) {
-		fd, err := unix.Openat(proc, "sys/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+func (b *builder) sysctls(t *task, sys int) error {
+	made := map[string]bool{}
+	for _, name := range sysctls {
+		fd, err := unix.Openat(sys, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			continue // another kernel's
 		}
@@ -103,12 +116,12 @@ func (b *builder) sysctls(proc int) error {
 		if err != nil {
 			continue
 		}
-		if err := b.mkdirs(sysDir, filepath.Dir(name)); err != nil {
+		if err := b.mkdirs(made, filepath.Dir(name)); err != nil {
 			return err
 		}
 		data := buf[:n]
 		if limit := shares[name]; limit != "" {
-			data = b.share(limit, data)
+			data = b.share(t, limit, data)
 		}
 		if err := b.write(sysDir+"/"+name, data); err != nil {
 			return err
@@ -119,33 +132,33 @@ func (b *builder) sysctls(proc int) error {
 
 // share bounds what the command may have of something to its part of what the user
 // has, and returns that.
-func (b *builder) share(limit string, all []byte) []byte {
+func (b *builder) share(t *task, limit string, all []byte) []byte {
 	n, err := strconv.Atoi(strings.TrimSpace(string(all)))
 	if err != nil {
 		return all // it has no bound
 	}
 	part := strconv.Itoa(max(n/sharePart, 1))
 	if err := putFile(b.limits, limit, part); err != nil {
-		b.notes = append(b.notes, limit+" cannot be set: "+err.Error())
+		t.notes = append(t.notes, limit+" cannot be set: "+err.Error())
 		return all
 	}
 	return []byte(part + "\n")
 }
 
-// mkdirs makes rel and its parents below dir.
-func (b *builder) mkdirs(dir, rel string) error {
-	if rel == "." || b.made[dir+"/"+rel] {
+// mkdirs makes rel and its parents below sysDir, unless they have been made.
+func (b *builder) mkdirs(made map[string]bool, rel string) error {
+	if rel == "." || made[rel] {
 		return nil
 	}
-	b.made[dir+"/"+rel] = true
-	if err := b.mkdirs(dir, filepath.Dir(rel)); err != nil {
+	made[rel] = true
+	if err := b.mkdirs(made, filepath.Dir(rel)); err != nil {
 		return err
 	}
-	err := unix.Mkdirat(b.root, dir[1:]+"/"+rel, 0o755)
-	if errors.Is(err, unix.EEXIST) {
+	err := unix.Mkdirat(b.root, sysDir[1:]+"/"+rel, 0o755)
+	if errors.Is(err, unix.EEXIST) { // what maskProc needs
 		return nil
 	}
-	return step(err, "make %s/%s", dir, rel)
+	return step(err, "make %s/%s", sysDir, rel)
 }
 
 // hiddenProc says whether an entry of /proc is hidden.

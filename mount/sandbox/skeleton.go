@@ -37,11 +37,18 @@ func (b *builder) skeleton() error {
 			return err
 		}
 	}
-	for _, path := range b.layout.Copies {
+	copies := b.layout.Copies
+	b.beside(func(t *task) error { return b.copies(t, copies) })
+	return nil
+}
+
+// copies copies files of the host's.
+func (b *builder) copies(t *task, paths []string) error {
+	for _, path := range paths {
 		data, err := readSmall(path)
 		if err != nil {
 			if !errors.Is(err, unix.ENOENT) {
-				b.notes = append(b.notes, fmt.Sprintf("%s is not there: %v", path, err))
+				t.notes = append(t.notes, fmt.Sprintf("%s is not there: %v", path, err))
 			}
 			continue
 		}
@@ -55,7 +62,11 @@ func (b *builder) skeleton() error {
 // write and readSmall do without os.File, which would try to poll each of these
 // files: there are some fifty of them, in every start.
 func (b *builder) write(path string, data []byte) error {
-	fd, err := unix.Openat(b.root, path[1:], unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
+	// Nothing is written to what has been mounted in the new root meanwhile.
+	fd, err := unix.Openat2(b.root, path[1:], &unix.OpenHow{
+		Flags: unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_CLOEXEC, Mode: 0o644,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
+	})
 	if err != nil {
 		return step(err, "make %s", path)
 	}

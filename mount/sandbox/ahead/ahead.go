@@ -41,11 +41,11 @@ const (
 var Args = []string{"rootsfs: init"}
 
 // Env is the environment of an init. It lives for long and makes little: no
-// garbage to collect at its start, and nothing for a second thread to do. The
+// garbage to collect at its start, and two threads' work at most (builder.beside). The
 // runtime would keep files of its control group open, of the host's mounts (again.go
 // of package sandbox says what that does).
 func Env(stage string) []string {
-	return []string{StageVar + "=" + stage, "GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}
+	return []string{StageVar + "=" + stage, "GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=2", "GODEBUG=containermaxprocs=0"}
 }
 
 // Kind is what an init is started with.
