@@ -44,7 +44,7 @@ func checkSession(ctx context.Context, in control.Info) check {
 	if err != nil {
 		return s.warn("wait, or end process "+strconv.Itoa(in.PID), "does not answer: %s", oneLine(err))
 	}
-	where := "without a mount"
+	where := "without a mountpoint"
 	if in.Point != "" {
 		where = "mounted at " + shown(in.Point)
 	}

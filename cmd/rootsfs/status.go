@@ -363,7 +363,7 @@ func (a *app) sayEvent(e control.Event) {
 // atPoint is the mountpoint of a session; one of `rootsfs serve` has none.
 func atPoint(point string) string {
 	if point == "" {
-		return ", without a mount"
+		return ", without a mountpoint"
 	}
 	return " at " + shown(point)
 }

@@ -91,7 +91,7 @@ func (a *app) unmount(ctx context.Context, where string) error {
 		stop()
 	}
 	done()
-	if errors.Is(err, control.ErrNoSession) {
+	if errors.Is(err, control.ErrNoSession) && in.Point != "" {
 		// It was killed, or ended by itself, this very moment.
 		return a.unmountStale(in.Point)
 	}
