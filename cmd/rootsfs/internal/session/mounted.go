@@ -75,7 +75,7 @@ func (s *Session) mount() (err error) {
 	if errors.Is(err, mount.ErrNotDetached) {
 		s.log.Debug("the mount gets a place", "error", err)
 		s.opt.Mount.Detached = false
-		if err = s.takePlace(); err == nil {
+		if s.opt.Mount.Point, err = s.takePlace(); err == nil {
 			s.mnt, err = mount.New(s.reg, s.opt.Mount)
 		}
 	}
@@ -87,16 +87,15 @@ func (s *Session) mount() (err error) {
 }
 
 // takePlace has the caller make a place for the mount.
-func (s *Session) takePlace() error {
-	point, err := s.opt.Place()
-	if err != nil {
-		return err
+func (s *Session) takePlace() (point string, err error) {
+	if point, err = s.opt.Place(); err != nil {
+		return "", err
 	}
-	if s.opt.Mount.Point, err = checkPoint(point); err != nil {
-		return err
+	if point, err = checkPoint(point); err != nil {
+		return "", err
 	}
-	s.reg.Keep(guard.Keep{Path: s.opt.Mount.Point, What: "the mountpoint"})
-	return nil
+	s.reg.Keep(guard.Keep{Path: point, What: "the mountpoint"})
+	return point, nil
 }
 
 // MountCopy returns a copy of the session's mount while that is detached (see
@@ -110,10 +109,11 @@ func (s *Session) MountCopy() (*os.File, error) {
 
 // Attach gives a detached mount a place. Start must have returned.
 func (s *Session) Attach() error {
-	if err := s.takePlace(); err != nil {
+	point, err := s.takePlace()
+	if err != nil {
 		return err
 	}
-	if err := s.mnt.Attach(s.opt.Mount.Point); err != nil {
+	if err := s.mnt.Attach(point); err != nil {
 		return err
 	}
 	if err := s.watchMount(s.ctx); err != nil {
