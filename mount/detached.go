@@ -133,7 +133,7 @@ func (m *Mount) Attach(point string) error {
 	m.detached = nil
 	info, err := Find(point)
 	if err != nil {
-		_ = Detach(point, true)
+		_ = unix.Unmount(point, unix.MNT_DETACH) // which Detach would have to find
 		return err
 	}
 	m.at.Store(&info)

@@ -80,6 +80,7 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 		user:   guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())},
 		served: make(chan struct{}), views: map[guard.RootName]*view{},
 	}
+	m.at.Store(&Info{})
 	if m.tree == nil {
 		m.tree = vfs.New(reg)
 	}
@@ -258,7 +259,7 @@ func (m *Mount) Close() error {
 	default:
 	}
 	m.LetGo()
-	if m.opt.Detached && (m.at.Load() == nil || m.Point() == "") {
+	if m.opt.Detached && m.Point() == "" {
 		return nil // the kernel ends it with the last copy
 	}
 	err := Detach(cmp.Or(m.Info().Point, m.opt.Point), true)

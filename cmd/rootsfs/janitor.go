@@ -31,9 +31,9 @@ import (
 // up, unless it was ended before because everything is in order.
 
 // private is the place of a confined command's mount, where that is not detached (see
-// placeless): a directory that nobody
-// but this user, and as root the command's group, may enter, with the mountpoint
-// as its only entry, since Landlock's rules hold on to a mountpoint's parent.
+// placeless): a directory that nobody but this user, and as root the command's group,
+// may enter, with the mountpoint as its only entry, since Landlock's rules hold on to a
+// mountpoint's parent.
 type private struct {
 	dir, point string
 	mu         sync.Mutex // held while it is removed

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -97,8 +98,8 @@ func (r *runner) takePlace() (string, error) {
 
 // attach gives the mount a place, for a level of confinement that cannot do without.
 func (r *runner) attach(box *sandbox.Options, b *beginning) error {
-	if <-b.done; b.err != nil {
-		return b.err
+	if err := b.release(); err != nil {
+		return err
 	}
 	if err := r.s.Attach(); err != nil {
 		return err
@@ -114,16 +115,20 @@ func (b *beginning) release() error {
 	case <-b.done:
 		return b.err
 	case <-b.failing:
-		return errors.New("the session has ended before the command was started")
+		return errEndedBefore
 	}
 }
+
+var errEndedBefore = errors.New("the session has ended before the command was started")
 
 // locate fills in what depends on the session's mount, and makes the kept home:
 // not earlier, because the session may refuse it.
 func (r *runner) locate(box *sandbox.Options) error {
 	r.found = map[string]boundRoot{}
 	var err error
-	if box.Detached, err = r.s.MountCopy(); err != nil {
+	if box.Detached, err = r.s.MountCopy(); errors.Is(err, mount.ErrNotDetached) {
+		return errEndedBefore // and let go of its mount
+	} else if err != nil {
 		return err
 	}
 	box.Tree = r.s.Point()

@@ -215,7 +215,7 @@ func (r *runner) end() error {
 // start starts the command, when the session has begun.
 func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 	box := r.plan.box
-	if r.place != nil {
+	if !r.plan.placeless() { // it may get a place at any moment
 		box.Private, box.Group = r.place.scratch, r.place.group()
 	}
 	var err error

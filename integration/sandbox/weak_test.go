@@ -46,6 +46,8 @@ func weaken(what []string) error {
 			refuse(unix.ENOSYS, unix.SYS_LANDLOCK_CREATE_RULESET)
 		case "mounts":
 			refuse(unix.EPERM, unix.SYS_MOUNT, unix.SYS_FSOPEN)
+		case "detached mounts":
+			refuse(unix.EPERM, unix.SYS_FSOPEN)
 		default:
 			return fmt.Errorf("no machine is without %q", w)
 		}
@@ -138,6 +140,29 @@ func TestRefused(t *testing.T) {
 			want := []string{refused, refused, refused, fmt.Sprintf("allowed: control, not confined, uid %d", w.uid), fmt.Sprintf("allowed: control, confined by landlock, uid %d", w.commandUID())}
 			if !slices.Equal(recorded, want) {
 				t.Errorf("on record are %q, want %q", recorded, want)
+			}
+		})
+	}
+}
+
+// A run that has to do without a detached mount, or without the level that it was for,
+// gets a place for it; if the session fails then, it ends like any other.
+func TestPlaceAfterAll(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			for _, weak := range []string{"detached mounts", "namespaces"} {
+				stdout, log, code := o.weakRun([]string{weak}, nil)
+				if want := fmt.Sprintf("ran\n%d\n", w.commandUID()); stdout != want || code != 0 {
+					t.Errorf("no %s: exit code %d, the command said %q, rootsfs: %s", weak, code, stdout, log)
+				}
+				stdout, log, code = o.weakRun([]string{weak}, []string{"/usr/bin/env", "XDG_STATE_HOME=/dev/null"})
+				if stdout != "" || code == 0 || !strings.Contains(log, "the audit log cannot be opened") {
+					t.Errorf("no %s and no audit log: exit code %d, the command said %q, rootsfs: %s", weak, code, stdout, log)
+				}
+			}
+			if n := o.nothingLeft(); n != 2 {
+				t.Errorf("%d places of runs were looked for", n)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -83,15 +84,14 @@ func (b *builder) beside(work func(*task) error) {
 
 // join waits for what is done beside.
 func (b *builder) join() error {
+	var err error
 	for _, t := range b.aside {
 		<-t.done
-		if t.err != nil {
-			return t.err
-		}
+		err = cmp.Or(err, t.err)
 		b.notes = append(b.notes, t.notes...)
 	}
 	b.aside = nil
-	return nil
+	return err
 }
 
 // outline begins a root: what is the same for every command. The mount namespace
@@ -124,7 +124,9 @@ func (b *builder) build(base *layout, tree func() (*layout, error)) (err error) 
 	if b.layout, err = tree(); err != nil {
 		return err
 	}
-	return steps(b.skeleton, b.binds, b.tree, b.join, b.pivot, b.seal, b.nested)
+	// What is copied comes from the host, and goes to the new root, which the tree's
+	// directories may hide from now on.
+	return steps(b.join, b.skeleton, b.join, b.binds, b.tree, b.pivot, b.seal, b.nested)
 }
 
 func steps(all ...func() error) error {

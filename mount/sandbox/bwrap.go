@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -104,9 +103,7 @@ func (l *launch) bwrapRoot(lay *layout) ([]string, error) {
 		args = append(args, "--perms", "0644", "--ro-bind-data", strconv.Itoa(l.passFile(m)), f.At)
 	}
 	for _, c := range lay.Copies {
-		if real, err := filepath.EvalSymlinks(c); err == nil {
-			args = append(args, "--ro-bind-try", real, c)
-		}
+		args = append(args, "--ro-bind-try", c.From, c.To)
 	}
 	size := strconv.FormatInt(lay.TmpSize, 10)
 	args = append(args, "--size", size, "--tmpfs", privateDir, "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm")

@@ -46,14 +46,11 @@ func (l *layout) etc(o *Options, places Places) {
 	)
 	l.Links = append(l.Links, link{"/etc/mtab", "/proc/self/mounts"})
 	for _, n := range etcFiles {
-		if info, err := os.Stat("/etc/" + n); err == nil && info.Mode().IsRegular() {
-			l.mkdir(filepath.Dir("/etc/" + n))
-			l.Copies = append(l.Copies, "/etc/"+n)
-		}
+		l.copy("/etc/" + n)
 	}
 	if o.Net {
 		for _, n := range etcNetFiles {
-			l.Copies = append(l.Copies, "/etc/"+n)
+			l.copy("/etc/" + n)
 		}
 	} else {
 		l.Files = append(l.Files, file{"/etc/hosts", []byte("127.0.0.1 localhost " + hostName + "\n::1 localhost ip6-localhost " + hostName + "\n")})
@@ -61,6 +58,21 @@ func (l *layout) etc(o *Options, places Places) {
 	for _, dir := range etcDirsHere() {
 		l.mkdir(dir)
 		l.Binds = append(l.Binds, bind{From: dir, To: dir, Optional: true})
+	}
+}
+
+// copy adds a copy of a file of the host's at the same path, if it is there.
+func (l *layout) copy(path string) {
+	info, err := os.Lstat(path)
+	from := path
+	if err == nil && info.Mode()&os.ModeSymlink != 0 {
+		if from, err = filepath.EvalSymlinks(path); err == nil {
+			info, err = os.Lstat(from)
+		}
+	}
+	if err == nil && info.Mode().IsRegular() {
+		l.mkdir(filepath.Dir(path))
+		l.Copies = append(l.Copies, copied{from, path})
 	}
 }
 

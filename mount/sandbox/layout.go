@@ -65,16 +65,22 @@ type file struct {
 	Data []byte `json:"data"`
 }
 
+// copied is a file of the host's that is copied to a path inside. From has no links: the
+// init resolves it below the new root, where a link with .. in it would lead there.
+type copied struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
 // layout is the minimal root, before it is built: by build.go with system calls,
 // by bwrap.go as arguments.
 type layout struct {
 	Dirs  []string `json:"dirs"` // in an order in which they can be made
 	Links []link   `json:"links"`
 	Files []file   `json:"files"`
-	// Copies are host files copied to the same path, links followed, if they
-	// exist and can be read: small, and replaced by renaming on the host, so
-	// that a bind mount would not follow them anyway.
-	Copies []string `json:"copies"`
+	// Copies are copied if they exist and can be read: small, and replaced by
+	// renaming on the host, so that a bind mount would not follow them anyway.
+	Copies []copied `json:"copies"`
 	Binds  []bind   `json:"binds"`
 	// Places are binds of directories in privateDir: /tmp and the like.
 	Places []bind `json:"places"`
@@ -136,9 +142,7 @@ func newBase(o *Options, places Places) *layout {
 // with is the whole layout: the base, and after it what depends on the tree.
 func (l *layout) with(o *Options, places Places) (*layout, error) {
 	whole := *l
-	for _, list := range []*[]string{&whole.Dirs, &whole.Copies} {
-		*list = slices.Clip(*list)
-	}
+	whole.Dirs, whole.Copies = slices.Clip(l.Dirs), slices.Clip(l.Copies)
 	whole.Links, whole.Binds = slices.Clip(l.Links), slices.Clip(l.Binds)
 	whole.TreeFrom = o.Tree
 	if o.Map == Same {

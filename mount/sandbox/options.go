@@ -87,7 +87,7 @@ type Options struct {
 	Tree string
 	// Detached is the tree as a mount that is nowhere (fsmount(2)), in the place of
 	// Tree, when the caller is root: the init gets a copy of it (open_tree(2), Linux
-	// 6.15). Start closes it before it calls Release.
+	// 6.15). Start closes it, when Mounted has given it, before it calls Release.
 	Detached *os.File
 	// Attach is called for a Detached tree where the level needs it at a path, at most
 	// once: it fills in Tree and Private.
@@ -239,7 +239,9 @@ func (o *Options) attached() error {
 	if o.Tree != "" || o.Attach == nil {
 		return nil
 	}
-	if err := o.Attach(o); err != nil {
+	err := o.Attach(o)
+	o.letGo()
+	if err != nil {
 		return err
 	}
 	return o.checkPaths()

@@ -37,22 +37,23 @@ func (b *builder) skeleton() error {
 			return err
 		}
 	}
-	copies := b.layout.Copies
-	b.beside(func(t *task) error { return b.copies(t, copies) })
+	if copies := b.layout.Copies; len(copies) > 0 {
+		b.beside(func(t *task) error { return b.copies(t, copies) })
+	}
 	return nil
 }
 
 // copies copies files of the host's.
-func (b *builder) copies(t *task, paths []string) error {
-	for _, path := range paths {
-		data, err := readSmall(path)
+func (b *builder) copies(t *task, files []copied) error {
+	for _, f := range files {
+		data, err := readSmall(f.From)
 		if err != nil {
 			if !errors.Is(err, unix.ENOENT) {
-				t.notes = append(t.notes, fmt.Sprintf("%s is not there: %v", path, err))
+				t.notes = append(t.notes, fmt.Sprintf("%s is not there: %v", f.To, err))
 			}
 			continue
 		}
-		if err := b.write(path, data); err != nil {
+		if err := b.write(f.To, data); err != nil {
 			return err
 		}
 	}

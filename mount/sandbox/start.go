@@ -27,6 +27,7 @@ import (
 // The caller should not hold a lock that the server of Tree needs: the tree is
 // looked at before Start returns.
 func Start(ctx context.Context, o Options) (*Process, error) {
+	defer o.letGo()
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -35,7 +36,6 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 			return nil, err
 		}
 	}
-	defer o.letGo()
 	if o.Level != 0 {
 		return start(ctx, &o, o.Level)
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
@@ -156,33 +155,14 @@ func (s *Session) left() <-chan struct{} {
 	return nil
 }
 
-// aborted is closed when the mount has ended; nil if there is none. A detached one ends
-// with whoever has it, who is expected to end the session; until then, or somewhat
-// later, everything in it is refused as it is.
+// aborted is closed when the mount has ended; nil if there is none, or if it is
+// detached: that ends with those who have it, and the session when the caller says so.
 func (s *Session) aborted() <-chan struct{} {
-	switch {
-	case s.mnt == nil:
+	if s.mnt == nil || s.Point() == "" {
 		return nil
-	case s.Point() != "":
-		return s.mnt.Served()
 	}
-	late := make(chan struct{})
-	go func() {
-		select {
-		case <-s.mnt.Served():
-			select {
-			case <-time.After(abortedAfter):
-				close(late)
-			case <-s.ending:
-			}
-		case <-s.ending:
-		}
-	}()
-	return late
+	return s.mnt.Served()
 }
-
-// abortedAfter is how long whoever has a detached mount has to end the session.
-const abortedAfter = 10 * time.Second
 
 // lost ends a session whose mount was taken away: unmounted by somebody, or its
 // connection aborted.
@@ -191,7 +171,7 @@ func (s *Session) lost() {
 		return // it was the owner
 	}
 	why := "unmounted by somebody else"
-	if s.Point() == "" || s.inTable() {
+	if s.inTable() {
 		why = "the connection with the kernel was aborted"
 	}
 	s.log.Warn(why + ": revoking every root")

@@ -1,0 +1,44 @@
+package sandbox
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// What is copied of /etc is there in every run, links that lead up and down again too,
+// whatever roots lie over it.
+func TestCopies(t *testing.T) {
+	var want []string
+	for _, name := range etcFiles {
+		if info, err := os.Stat("/etc/" + name); err == nil && info.Mode().IsRegular() && info.Size() <= copyMax {
+			want = append(want, "/etc/"+name)
+		}
+	}
+	if len(want) < 5 {
+		t.Skipf("this host has only %q", want)
+	}
+	script := "for f in " + strings.Join(want, " ") + `; do test -e "$f" || echo "$f is not there"; done`
+	atLevels(t, []Level{Namespaces, Bubblewrap}, func(t *testing.T, level Level) {
+		for range 5 {
+			o := Options{Level: level, Tree: tree(t, "home/u/code"), Roots: []string{"/home/u/code"}}
+			if out, exit := output(t, o, script); out != "" || exit != (Exit{}) {
+				t.Fatalf("%s, %+v", out, exit)
+			}
+		}
+	})
+}
+
+// A root may be /etc, or lie in it: it is what the command sees then.
+func TestRootsInEtc(t *testing.T) {
+	atLevels(t, []Level{Namespaces}, func(t *testing.T, level Level) {
+		for range 10 {
+			point := tree(t, "etc/ssl")
+			put(t, point+"/etc/ssl/mine", "mine")
+			o := Options{Level: level, Tree: point, Roots: []string{"/etc/ssl", "/etc"}}
+			if out, exit := output(t, o, "cat /etc/ssl/mine; test ! -e /etc/nsswitch.conf"); out != "mine" || exit != (Exit{}) {
+				t.Fatalf("inside: %q, %+v", out, exit)
+			}
+		}
+	})
+}
