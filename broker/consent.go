@@ -171,8 +171,12 @@ func (c *consenting) propose(host string, in *guard.Identity) (*guard.Proposal, 
 	}
 	done := make(chan opened)
 	reg, subject, rights, opening := c.s.b.cfg.Registry, c.s.subject, c.rights, c.s.opening
+	ask := guard.Grant{Root: name, Dir: host, Subject: subject, Policy: guard.Policy{Rights: rights}}
+	if in != nil {
+		ask.Origin = "consent" // the owner has named the path: links on it are judged
+	}
 	go func() {
-		p, err := reg.Propose(guard.Grant{Root: name, Dir: host, Subject: subject, Policy: guard.Policy{Rights: rights}})
+		p, err := reg.Propose(ask)
 		if err == nil && in != nil && !p.Below(*in) {
 			p.Close()
 			err = errNotBelow

@@ -119,7 +119,11 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 		return nil, err
 	}
 	ask.Resolved = src.Resolved()
-	if err := g.checkRules(ask, placeOf(src)); err != nil {
+	err = g.checkRules(ask, placeOf(src))
+	if err == nil && ask.Origin != "" { // an Approver is shown where the path led
+		err = g.checkLinks(ask.Dir, src)
+	}
+	if err != nil {
 		_ = src.Close()
 		return nil, err
 	}
@@ -202,6 +206,9 @@ func (g *Registry) ready(p *Proposal, got Grant) (*root, error) {
 		return nil, err
 	}
 	got.Policy.rules = rules
+	if err := g.remember(got.Resolved, got.Policy.Rights); err != nil {
+		return nil, err
+	}
 	return newRoot(got, p.src, g.epochs.Add(1), g.moves.of(p.src.ID()), g.clock.now()), nil
 }
 

@@ -98,6 +98,9 @@ type Config struct {
 	// Observe is called for every event, after the change, without a lock
 	// held; it must not block.
 	Observe func(Event)
+	// History remembers what programs could write; nil: only this registry's live
+	// roots count.
+	History History
 	// Deadline bounds the waiting of one ending (default EndDeadline).
 	Deadline time.Duration
 }

@@ -29,6 +29,9 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 		return err
 	}
 	defer letGo()
+	if err := g.remember(r.grant.Resolved, rights); err != nil {
+		return err
+	}
 	return g.set(ctx, r, rights)
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/vfs"
 )
 
 func newConfigCmd(a *app) *cobra.Command {
@@ -219,7 +219,10 @@ func (p *configProblem) line(file string) string {
 // takes it back.
 func tryGrants(ctx context.Context, conf *config.Config, profile string) (set configSet, errs []error) {
 	set = configSet{Profile: profile, Roots: []configRoot{}}
-	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Rules: doctorRules(conf)})
+	reg, err := written.Registry(doctorRules(conf))
+	if err != nil {
+		return configSet{}, []error{err}
+	}
 	defer func() { _, _ = reg.RevokeAll(context.WithoutCancel(ctx)) }() // nobody holds anything of it
 	roots, err := conf.Select(profile)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -281,7 +281,7 @@ func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerReq
 			return req, err
 		}
 		// Links on the way to it are undone, as they were in what is shown.
-		if req.Path, err = filepath.EvalSymlinks(g.Dir); err != nil {
+		if req.Path, err = written.Resolve(g.Dir); err != nil {
 			return req, fmt.Errorf("--path: %w", err)
 		}
 	}

@@ -298,6 +298,9 @@ func (f *mountFlags) allGrants(conf *config.Config, bound session.Bound) ([]guar
 		}
 	}
 	mine, err := f.all(f.roots, "command line")
+	if err == nil && !f.daemon { // which has no terminal
+		err = askLinks(mine)
+	}
 	if err != nil {
 		return nil, err
 	}

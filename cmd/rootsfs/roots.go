@@ -152,6 +152,9 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 			return usage(fmt.Errorf("--subject: %w", err))
 		}
 	}
+	if err := askLinks(grants); err != nil {
+		return err
+	}
 	file, made := "", false
 	if f.save {
 		// Before anything is granted: a grant whose saving cannot be meant is

@@ -26,7 +26,7 @@ func (Opener) OpenRoot(path string) (guard.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.Open(abs, unix.O_PATH|unix.O_CLOEXEC, 0)
+	fd, links, err := openPath(abs)
 	if err != nil {
 		return nil, rootError(abs, err)
 	}
@@ -40,7 +40,7 @@ func (Opener) OpenRoot(path string) (guard.Source, error) {
 		_ = unix.Close(fd)
 		return nil, rootError(abs, err)
 	}
-	s := &source{asked: abs, resolved: resolved, fd: fd, id: info.ID()}
+	s := &source{asked: abs, resolved: resolved, fd: fd, id: info.ID(), links: links}
 	switch {
 	case info.IsDir():
 		err = readableDir(fd)
@@ -68,15 +68,17 @@ type source struct {
 	fsType                string
 	remote                bool
 	naming                guard.Naming
+	links                 []guard.Link // passed on the way
 	once                  sync.Once
 }
 
-func (s *source) Fd() int            { return s.fd }
-func (s *source) ID() guard.Identity { return s.id }
-func (s *source) Resolved() string   { return s.resolved }
-func (s *source) File() string       { return s.file }
-func (s *source) FSType() string     { return s.fsType }
-func (s *source) Remote() bool       { return s.remote }
+func (s *source) Fd() int             { return s.fd }
+func (s *source) ID() guard.Identity  { return s.id }
+func (s *source) Resolved() string    { return s.resolved }
+func (s *source) File() string        { return s.file }
+func (s *source) FSType() string      { return s.fsType }
+func (s *source) Remote() bool        { return s.remote }
+func (s *source) Links() []guard.Link { return s.links }
 
 // Close closes the descriptor, once.
 func (s *source) Close() error {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -97,7 +98,7 @@ func (s *Server) answer(ctx context.Context, in answering) (control.AnswerAnswer
 		if !filepath.IsAbs(in.Path) {
 			return control.AnswerAnswer{}, fmt.Errorf("the narrower path %s is not absolute", names.Quote(in.Path))
 		}
-		if in.Path, err = filepath.EvalSymlinks(in.Path); err != nil {
+		if in.Path, err = written.Resolve(in.Path); err != nil {
 			return control.AnswerAnswer{}, fmt.Errorf("the narrower path: %w", err)
 		}
 	}

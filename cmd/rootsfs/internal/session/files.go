@@ -104,9 +104,15 @@ type preapproved struct {
 // The paths are resolved now, not when a server asks: between the two, a server
 // that may write next to a path could have made it a link to another place.
 func (s *Session) setFiles(f *config.Files) {
-	allow := make([]preapproved, len(f.Allow))
-	for i, a := range f.Allow {
-		allow[i] = preapproved{resolve(a.Path), a.Rights}
+	var allow []preapproved
+	for _, a := range f.Allow {
+		// A path that is not there yet, or cannot be looked at, covers what it names.
+		if err := s.reg.CheckLinks(a.Path); errors.As(err, new(*guard.LinkError)) {
+			s.log.Error("a path of [[files.allow]] allows nothing", "error", err)
+			s.note(guard.Refused, "files.allow: "+err.Error())
+			continue
+		}
+		allow = append(allow, preapproved{resolve(a.Path), a.Rights})
 	}
 	s.mu.Lock()
 	s.allow, s.noAsking = allow, f.Deny

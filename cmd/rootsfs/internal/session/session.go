@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/notify"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/mount"
@@ -237,8 +238,12 @@ func (s *Session) grantFirst(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	history, err := written.Open()
+	if err != nil {
+		return err
+	}
 	s.reg = guard.NewRegistry(guard.Config{
-		Opener: vfs.Opener(), Auditor: s.audit, Observe: s.observe, Rules: s.opt.Rules,
+		Opener: vfs.Opener(), Auditor: s.audit, Observe: s.observe, Rules: s.opt.Rules, History: history,
 	})
 	s.reg.Keep(keeps...)
 	s.reg.SetAbuse(s.opt.Abuse)

@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -101,7 +102,7 @@ func (m *model) answer(req control.AnswerRequest) tea.Cmd {
 				return "", errors.New("the narrower path is not absolute")
 			}
 			var err error
-			if req.Path, err = filepath.EvalSymlinks(req.Path); err != nil {
+			if req.Path, err = written.Resolve(req.Path); err != nil {
 				return "", fmt.Errorf("the narrower path: %w", err)
 			}
 		}

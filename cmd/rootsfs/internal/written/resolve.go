@@ -1,0 +1,37 @@
+package written
+
+import (
+	"path/filepath"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// Registry returns a registry for a command that tries grants, which no program is
+// ever given. It judges links by what programs could write, and remembers nothing.
+func Registry(rules guard.Rules) (*guard.Registry, error) {
+	d, err := Open()
+	if err != nil {
+		return nil, err
+	}
+	return guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Rules: rules, History: d.ReadOnly()}), nil
+}
+
+// CheckLinks returns an error with a *guard.LinkError in its chain if path passes a
+// link that a program or another user can change. The end of path need not exist.
+func CheckLinks(path string) error {
+	reg, err := Registry(guard.Rules{})
+	if err != nil {
+		return err
+	}
+	return reg.CheckLinks(path)
+}
+
+// Resolve is filepath.EvalSymlinks for a path that the owner approves: CheckLinks
+// first.
+func Resolve(path string) (string, error) {
+	if err := CheckLinks(path); err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(path)
+}

@@ -1,0 +1,216 @@
+// Package written remembers the directories that programs were allowed to write, in
+// all sessions of the owner: in one of them a program may have left a link that is to
+// lead another grant.
+//
+// # Promises
+//
+// A directory is in the file before a program can write it. Sessions and commands
+// that use the file at the same time do not lose each other's lines.
+//
+// # Not promised
+//
+// The file holds the newest directories, see maxDirs. A directory that was renamed
+// is not known by its new path; the roots of a live session are, by their place.
+package written
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// maxDirs is how many directories are kept when there are twice as many.
+const maxDirs = 10_000
+
+// Dirs are the directories in one file. It implements guard.History.
+type Dirs struct {
+	path string
+
+	mu   sync.Mutex // guards the fields below
+	set  map[string]bool
+	list []string // in the order of the file
+	ino  uint64   // of the file that was read
+	size int64    // how much of it
+}
+
+var _ guard.History = (*Dirs)(nil)
+
+// Open returns the owner's. Nothing is read before it is needed.
+func Open() (*Dirs, error) {
+	dir, err := config.StateDir()
+	if err != nil {
+		return nil, err
+	}
+	return &Dirs{path: filepath.Join(dir, "writable"), set: map[string]bool{}}, nil
+}
+
+// ReadOnly returns a view that remembers nothing, for commands that only try a grant.
+func (d *Dirs) ReadOnly() guard.History { return readOnly{d} }
+
+type readOnly struct{ *Dirs }
+
+func (readOnly) Writable(string) error { return nil }
+
+// Writable implements guard.History.
+func (d *Dirs) Writable(dir string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.holderLocked(dir) != "" {
+		return nil
+	}
+	err := d.addLocked(dir)
+	if err != nil {
+		return fmt.Errorf("a writable root is put on record first, which failed: %w", config.Unwritable(err))
+	}
+	return nil
+}
+
+// Writer implements guard.History. If the file cannot be read, everything counts as
+// written by programs.
+func (d *Dirs) Writer(path string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f, err := os.OpenFile(d.path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return ""
+	case err == nil:
+		err = d.readLocked(f)
+		f.Close()
+	}
+	if err != nil {
+		return "/"
+	}
+	return d.holderLocked(path)
+}
+
+// holderLocked returns the directory that path is or lies in.
+func (d *Dirs) holderLocked(path string) string {
+	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
+		if d.set[at] {
+			return at
+		}
+		if at == "/" || at == "." {
+			return ""
+		}
+	}
+}
+
+// addLocked puts a directory into the file, unless it lies in one that is there.
+func (d *Dirs) addLocked(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(d.path), 0o700); err != nil {
+		return err
+	}
+	f, err := d.openToWrite()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := d.readLocked(f); err != nil {
+		return err
+	}
+	if d.holderLocked(dir) != "" {
+		return nil
+	}
+	if len(d.list) >= 2*maxDirs {
+		return d.replaceLocked(append(d.list[len(d.list)-maxDirs:], dir))
+	}
+	line := strconv.Quote(dir) + "\n"
+	if _, err := f.WriteString(line); err != nil {
+		return err
+	}
+	d.size += int64(len(line))
+	d.noteLocked(dir)
+	return nil
+}
+
+// openToWrite opens the file and locks it against others who write.
+func (d *Dirs) openToWrite() (*os.File, error) {
+	for {
+		f, err := os.OpenFile(d.path, os.O_RDWR|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil && !errors.Is(err, unix.EINTR) {
+			f.Close()
+			return nil, err
+		}
+		mine, err := f.Stat()
+		now, nowErr := os.Lstat(d.path)
+		if err == nil && nowErr == nil && os.SameFile(mine, now) {
+			return f, nil
+		}
+		f.Close() // it was replaced in between
+	}
+}
+
+// readLocked reads what has been added to the file since the last time.
+func (d *Dirs) readLocked(f *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Ino != d.ino || st.Size < d.size {
+		d.set, d.list, d.ino, d.size = map[string]bool{}, nil, st.Ino, 0
+	}
+	if st.Size == d.size {
+		return nil
+	}
+	r := bufio.NewReader(io.NewSectionReader(f, d.size, st.Size-d.size))
+	for {
+		line, err := r.ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // a line that is still being written is read the next time
+		}
+		if err != nil {
+			return err
+		}
+		d.size += int64(len(line))
+		if dir, err := strconv.Unquote(strings.TrimSuffix(line, "\n")); err == nil {
+			d.noteLocked(dir)
+		}
+	}
+}
+
+func (d *Dirs) noteLocked(dir string) {
+	if !d.set[dir] {
+		d.set[dir] = true
+		d.list = append(d.list, dir)
+	}
+}
+
+// replaceLocked puts a new file in the place of the one that is locked.
+func (d *Dirs) replaceLocked(list []string) error {
+	tmp := d.path + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	for _, dir := range list {
+		_, _ = w.WriteString(strconv.Quote(dir) + "\n") // Flush tells
+	}
+	if err = w.Flush(); err == nil {
+		err = f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(tmp, d.path)
+	}
+	d.ino = 0 // to be read again
+	return err
+}

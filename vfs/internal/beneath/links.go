@@ -1,0 +1,179 @@
+package beneath
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// maxPathLinks is where the kernel gives up (MAXSYMLINKS).
+const maxPathLinks = 40
+
+// openPath opens an absolute path without reading from it, and returns the links
+// that it passed. One system call does it where there are none.
+func openPath(path string) (fd int, links []guard.Link, err error) {
+	fd, err = unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != unix.ELOOP { //nolint:errorlint // bare errno
+		return fd, nil, err
+	}
+	w := linkWalk{fd: -1, todo: strings.Split(path, "/")}
+	if err = w.run(); err != nil {
+		w.close()
+		return -1, nil, err
+	}
+	return w.fd, w.links, nil
+}
+
+// linkWalk resolves a path one name at a time, each from the descriptor of the
+// directory before it. So the link that is judged is the link that is followed.
+type linkWalk struct {
+	fd    int // what has been reached
+	todo  []string
+	links []guard.Link
+}
+
+func (w *linkWalk) close() {
+	if w.fd >= 0 {
+		_ = unix.Close(w.fd)
+		w.fd = -1
+	}
+}
+
+// enter makes fd what has been reached.
+func (w *linkWalk) enter(fd int) {
+	w.close()
+	w.fd = fd
+}
+
+// run walks until nothing is left to do. After an error, todo begins with the name
+// that could not be opened, below fd.
+func (w *linkWalk) run() error {
+	if err := w.toTop(); err != nil {
+		return err
+	}
+	for len(w.todo) > 0 {
+		name := w.todo[0]
+		if name == "" || name == "." {
+			w.todo = w.todo[1:]
+			continue
+		}
+		// As a directory first: what is mounted on demand is mounted by that alone.
+		fd, err := unix.Openat(w.fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err == unix.ENOTDIR { //nolint:errorlint // bare errno
+			fd, err = unix.Openat(w.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		}
+		if err != nil {
+			return err
+		}
+		info, err := statOf(fd)
+		if err != nil {
+			_ = unix.Close(fd)
+			return err
+		}
+		if info.Mode&unix.S_IFMT != unix.S_IFLNK {
+			w.todo = w.todo[1:]
+			w.enter(fd)
+			continue
+		}
+		err = w.follow(name, fd, &info)
+		_ = unix.Close(fd)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *linkWalk) toTop() error {
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		w.enter(fd)
+	}
+	return err
+}
+
+// follow notes a link in the directory that has been reached, and puts its target in
+// its place.
+func (w *linkWalk) follow(name string, fd int, info *unix.Stat_t) error {
+	if len(w.links) >= maxPathLinks {
+		return unix.ELOOP
+	}
+	dir, err := statOf(w.fd)
+	if err != nil {
+		return err
+	}
+	at, err := fdPath(w.fd)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", buf)
+	if err != nil {
+		return err
+	}
+	link := guard.Link{Path: filepath.Join(at, name), Others: others(&dir, info)}
+	if p := place(w.fd, at); p != "" {
+		link.Place = p + "/" + name
+	}
+	w.links = append(w.links, link)
+	target := string(buf[:n])
+	w.todo = append(strings.Split(target, "/"), w.todo[1:]...)
+	if filepath.IsAbs(target) {
+		return w.toTop()
+	}
+	return nil
+}
+
+func statOf(fd int) (st unix.Stat_t, err error) {
+	err = retry(func() error { return unix.Fstat(fd, &st) })
+	return st, err
+}
+
+// others names who else than this process's user and root can put another link in
+// the place of one, or made it; "" if nobody can.
+func others(dir, link *unix.Stat_t) string {
+	mine := func(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
+	switch {
+	case !mine(dir.Uid):
+		return fmt.Sprintf("user %d", dir.Uid)
+	case !mine(link.Uid):
+		return fmt.Sprintf("user %d", link.Uid)
+	case dir.Mode&unix.S_ISVTX != 0:
+		return ""
+	case dir.Mode&0o002 != 0:
+		return "every user"
+	case dir.Mode&0o020 == 0 || dir.Gid == 0 || ownGroup(dir.Gid):
+		return ""
+	}
+	return fmt.Sprintf("group %d", dir.Gid)
+}
+
+// ownGroup reports whether a group is this process's user alone, as distributions
+// make one for each user (pam_umask(8), usergroups).
+func ownGroup(gid uint32) bool {
+	return int(gid) == os.Getegid() && os.Getegid() == os.Geteuid()
+}
+
+// Trace implements what guard.Registry.CheckLinks asks for.
+func (Opener) Trace(path string) (resolved string, links []guard.Link, err error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", nil, err
+	}
+	w := linkWalk{fd: -1, todo: strings.Split(abs, "/")}
+	defer w.close()
+	err = w.run()
+	if err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
+		return "", nil, rootError(abs, err)
+	}
+	at, err := fdPath(w.fd)
+	if err != nil {
+		return "", nil, rootError(abs, err)
+	}
+	return filepath.Join(append([]string{at}, w.todo...)...), w.links, nil
+}

@@ -1,0 +1,141 @@
+package beneath
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Every link that a path passes is told, with who can change it, and the descriptor
+// is of what the kernel would open.
+func TestLinksOfAPath(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make directories of others")
+	}
+	base := t.TempDir()
+	if err := os.Chmod(base, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	at := func(rel string) string { return filepath.Join(base, rel) }
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range []struct {
+		name     string
+		mode     uint32
+		uid, gid int
+	}{
+		{"mine", 0o755, 0, 0}, {"secret", 0o755, 0, 0}, {"secret/deep", 0o755, 0, 0}, {"theirs", 0o755, 4711, 4711},
+		{"all", 0o777, 0, 0}, {"sticky", 0o1777, 0, 0}, {"group", 0o775, 0, 4711}, {"roots", 0o775, 0, 0},
+	} {
+		must(os.Mkdir(at(d.name), 0o755))
+		must(os.Chown(at(d.name), d.uid, d.gid))
+		must(unix.Chmod(at(d.name), d.mode))
+	}
+	for _, dir := range []string{"mine", "theirs", "all", "sticky", "group", "roots"} {
+		must(os.Symlink(at("secret"), at(dir+"/l")))
+	}
+	must(os.Symlink("../secret", at("mine/up")))
+	must(os.Symlink("../all/l/deep", at("mine/chain")))
+	must(os.Symlink(at("secret"), at("sticky/their")))
+	must(os.Lchown(at("sticky/their"), 4711, 4711))
+	must(os.Symlink("loop", at("mine/loop")))
+	for _, c := range []struct {
+		path, leads string
+		links       []string // Path: Others
+	}{
+		{"secret", "secret", nil},
+		{"secret/../secret", "secret", nil},
+		{"mine/l", "secret", []string{"mine/l: "}},
+		{"mine/up/deep", "secret/deep", []string{"mine/up: "}},
+		{"roots/l", "secret", []string{"roots/l: "}},
+		{"theirs/l", "secret", []string{"theirs/l: user 4711"}},
+		{"all/l/deep", "secret/deep", []string{"all/l: every user"}},
+		{"sticky/l", "secret", []string{"sticky/l: "}},
+		{"sticky/their", "secret", []string{"sticky/their: user 4711"}},
+		{"group/l", "secret", []string{"group/l: group 4711"}},
+		{"mine/chain", "secret/deep", []string{"mine/chain: ", "all/l: every user"}},
+	} {
+		s, err := Opener{}.OpenRoot(at(c.path))
+		must(err)
+		links := s.(*source).Links()
+		if s.Resolved() != at(c.leads) {
+			t.Errorf("%s leads to %s", c.path, s.Resolved())
+		}
+		must(s.Close())
+		resolved, traced, err := Opener{}.Trace(at(c.path))
+		must(err)
+		if resolved != at(c.leads) || !slices.Equal(links, traced) {
+			t.Errorf("%s is traced to %s by %v, and opened by %v", c.path, resolved, traced, links)
+		}
+		var got []string
+		for _, l := range links {
+			rel, err := filepath.Rel(base, l.Path)
+			must(err)
+			got = append(got, rel+": "+l.Others)
+		}
+		if !slices.Equal(got, c.links) {
+			t.Errorf("%s passes %q, want %q", c.path, got, c.links)
+		}
+	}
+	if _, err := (Opener{}).OpenRoot(at("mine/loop")); err == nil {
+		t.Error("a loop was opened")
+	}
+	if _, links, err := (Opener{}).Trace(at("all/l/none/at/all")); err != nil || len(links) != 1 {
+		t.Errorf("a path that ends nowhere: %v, %v", links, err)
+	}
+}
+
+// While a directory of the path is exchanged for a link all the time, what was opened
+// without passing a link is never where the link leads.
+func TestLinksRace(t *testing.T) {
+	base := t.TempDir()
+	at := func(rel string) string { return filepath.Join(base, rel) }
+	for _, d := range []string{"work/dir/end", "secret/end"} {
+		if err := os.MkdirAll(at(d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(at("secret"), at("work/link")); err != nil {
+		t.Fatal(err)
+	}
+	var secret unix.Stat_t
+	if err := unix.Stat(at("secret/end"), &secret); err != nil {
+		t.Fatal(err)
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = unix.Renameat2(unix.AT_FDCWD, at("work/dir"), unix.AT_FDCWD, at("work/link"), unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	defer func() { close(stop); <-done }()
+	seen := map[bool]int{}
+	for range 3000 {
+		s, err := Opener{}.OpenRoot(at("work/dir/end"))
+		if err != nil {
+			continue // it may lose against the exchange; nothing is opened then
+		}
+		links := s.(*source).Links()
+		if leaked := s.ID().Ino == secret.Ino; leaked != (len(links) > 0) {
+			t.Fatalf("opened %s, by the links %v", s.Resolved(), links)
+		}
+		seen[len(links) > 0]++
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("without a link %d times, with one %d times", seen[false], seen[true])
+}
