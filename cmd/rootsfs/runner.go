@@ -352,15 +352,3 @@ func (r *runner) rooted() bool {
 		return st.State == guard.Live && !st.Grant.Implicit
 	})
 }
-
-// makeHome makes the directory that is kept as HOME, for the user it is for.
-func makeHome(dir string, uid, gid uint32) error {
-	err := os.MkdirAll(dir, 0o700)
-	if err == nil && os.Geteuid() == 0 {
-		err = os.Lchown(dir, int(uid), int(gid))
-	}
-	if err != nil {
-		return fmt.Errorf("--home: %w", err)
-	}
-	return nil
-}

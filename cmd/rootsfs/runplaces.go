@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
@@ -32,7 +31,7 @@ func (p *plan) places() error {
 		}
 	}
 	if p.box.Home != "" {
-		if err := p.homeOutside(); err != nil {
+		if err := p.checkHome(); err != nil {
 			return err
 		}
 	}
@@ -154,31 +153,6 @@ func (p *plan) writable() func(place string) string {
 			}
 		}
 		return ""
-	}
-}
-
-// homeOutside refuses a kept home that is reached through a root: what the
-// command can make a link there decides what its next HOME is.
-func (p *plan) homeOutside() error {
-	for dir := filepath.Dir(p.box.Home); ; dir = filepath.Dir(dir) {
-		real, err := filepath.EvalSymlinks(dir)
-		if err != nil {
-			real = dir // not there yet
-		}
-		for _, g := range p.session.Roots {
-			root := g.Dir
-			if r, err := filepath.EvalSymlinks(root); err == nil {
-				root = r
-			}
-			if names.Under(real, root) {
-				return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(
-					"--home %s is reached through the root %s, where the command could make it a link; choose a directory outside of the roots",
-					names.Quote(p.box.Home), names.Quote(g.Dir))}
-			}
-		}
-		if dir == filepath.Dir(dir) {
-			return nil
-		}
 	}
 }
 

@@ -180,7 +180,7 @@ func TestFetched(t *testing.T) {
 	if _, err := exec.LookPath("npx"); err != nil {
 		t.Skip("npx is missing")
 	}
-	dir, home := tree(t, "hello"), t.TempDir()
+	dir, home := tree(t, "hello"), filepath.Join(t.TempDir(), "home")
 	for _, c := range []struct {
 		cache string
 		flags []string

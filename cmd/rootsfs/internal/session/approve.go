@@ -41,7 +41,7 @@ func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Gra
 	s.mu.Unlock()
 	for i := range asks {
 		if g := &asks[i]; err != nil && g.Origin == originConfig {
-			err = s.systemDir(err, g, resolve(g.Dir), g.Policy.Rights, "write allow_system = true in its [[root]] block")
+			err = s.systemDir(err, g, Resolve(g.Dir), g.Policy.Rights, "write allow_system = true in its [[root]] block")
 		}
 	}
 	return got, err
@@ -83,7 +83,7 @@ func sameDir(asks []guard.Grant, err error) error {
 	}
 	first := map[place]guard.Grant{}
 	for _, a := range asks {
-		dir := place{resolve(a.Dir), a.Subject}
+		dir := place{Resolve(a.Dir), a.Subject}
 		b, twice := first[dir]
 		if twice && a.Root != b.Root {
 			return &guard.Error{Kind: names.Exist, Err: fmt.Errorf(

@@ -112,7 +112,7 @@ func (s *Session) setFiles(f *config.Files) {
 			s.note(guard.Refused, "files.allow: "+err.Error())
 			continue
 		}
-		allow = append(allow, preapproved{resolve(a.Path), a.Rights})
+		allow = append(allow, preapproved{Resolve(a.Path), a.Rights})
 	}
 	s.mu.Lock()
 	s.allow, s.noAsking = allow, f.Deny

@@ -19,9 +19,9 @@ func LogFile(session string) (string, error) {
 	return filepath.Join(dir, session+".log"), nil
 }
 
-// keep lists the places of the owner's plane that no root may touch. Those that
+// Keeps lists the places of the owner's plane that no root may touch. Those that
 // do not exist yet count too: a root must not come to hold them later.
-func keep(point string, more []guard.Keep) ([]guard.Keep, error) {
+func Keeps(point string, more []guard.Keep) ([]guard.Keep, error) {
 	state, err := config.StateDir()
 	if err != nil {
 		return nil, err
@@ -39,13 +39,13 @@ func keep(point string, more []guard.Keep) ([]guard.Keep, error) {
 	}
 	all = append(all, more...)
 	for i := range all {
-		all[i].Path = resolve(all[i].Path)
+		all[i].Path = Resolve(all[i].Path)
 	}
 	return all, nil
 }
 
-// resolve follows the links of the part of path that exists.
-func resolve(path string) string {
+// Resolve follows the links of the part of path that exists.
+func Resolve(path string) string {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return path

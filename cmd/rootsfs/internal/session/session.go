@@ -234,7 +234,7 @@ func (s *Session) prepare() (err error) {
 }
 
 func (s *Session) grantFirst(ctx context.Context) error {
-	keeps, err := keep(s.point(), s.opt.Keep)
+	keeps, err := Keeps(s.point(), s.opt.Keep)
 	if err != nil {
 		return err
 	}
