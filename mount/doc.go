@@ -30,7 +30,8 @@
 // Whoever holds a directory's lock in the kernel (a reading of it that is stopped
 // half-way) delays what the host changes in that directory, and in no other; see
 // SourceStatus.Stuck. Files, directories and references beyond vfs.MaxKept are
-// refused with ENFILE, so that the owner's commands find descriptors.
+// refused with ENFILE, so that the owner's commands find descriptors. With
+// Options.AllowOther each user has a share of these, and gets EMFILE beyond it.
 //
 // # Model
 //

@@ -197,7 +197,7 @@ func TestOwner(t *testing.T) {
 	}
 	const server = 61999
 	m, code := byPath(t, func(o *Options, g *guard.Grant) {
-		o.Owner = &guard.User{UID: server, GID: server}
+		o.Owner, o.AllowOther = &guard.User{UID: server, GID: server}, true
 		g.Policy.Rights = guard.ReadWrite
 	})
 	must(t, os.Chmod(filepath.Dir(m.Point()), 0o755)) // of the test's directory

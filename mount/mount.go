@@ -85,6 +85,9 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 		m.tree = vfs.New(reg)
 	}
 	m.tree.AwaitCloses(closeNews)
+	if opt.AllowOther && opt.Owner == nil {
+		m.tree.ShareAmongUsers()
+	}
 	if m.keptFiles.max = opt.MaxOpen; m.keptFiles.max <= 0 {
 		m.keptFiles.max = defaultMaxOpen
 	}
@@ -183,7 +186,7 @@ func (m *Mount) mountOptions() *fuse.MountOptions {
 	o := &fuse.MountOptions{
 		FsName: "rootsfs", Name: "rootsfs",
 		Options:       []string{"default_permissions"},
-		AllowOther:    m.opt.AllowOther || os.Geteuid() == 0 && !m.opt.Private,
+		AllowOther:    m.opt.AllowOther,
 		MaxBackground: 64,
 		MaxWrite:      512 << 10, // 1 MiB exceeds the pipe that splice goes through (measured)
 		EnableAcl:     true,

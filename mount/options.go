@@ -80,12 +80,14 @@ type Options struct {
 	// Detached makes a mount that is in no mount namespace until Attach, or until
 	// somebody attaches a Copy, and that the kernel takes away with the last of these.
 	// Point is not looked at then.
-	Detached   bool
-	Level      Level
-	Locks      Locks
-	ReadOnly   bool // MS_RDONLY on the mount itself
-	AllowOther bool // other users may enter; always so for a daemon of root, unless Private
-	Private    bool // other users may not enter a mount of root's
+	Detached bool
+	Level    Level
+	Locks    Locks
+	ReadOnly bool // MS_RDONLY on the mount itself
+	// AllowOther lets the processes of other users into the mount. Without it the kernel
+	// refuses everybody, root too, whose uid, effective uid and saved uid are not all the
+	// daemon's.
+	AllowOther bool
 	Subject    guard.Subject
 	// Tree is shared with the registry's other mounts and fronts, so that who
 	// changes a name as a whole excludes the others; nil: one of the mount's own.

@@ -291,7 +291,7 @@ func (t *Tree) openFollowed(ctx context.Context, c guard.Caller, p guard.Path) (
 			if err != nil {
 				return opened{}, err
 			}
-			return opened{newFile(t, l, fd, At{Path: q, ID: info.ID()}, c, unix.O_RDONLY), info}, nil
+			return opened{newFile(t, l, fd, At{Path: q, ID: info.ID()}, c, unix.O_RDONLY, noSlot), info}, nil
 		})
 		return o, 0, err
 	})

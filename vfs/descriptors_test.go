@@ -11,16 +11,36 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R060: whoever holds as many files as there can be is refused further ones
-// (ENFILE) while there are descriptors left for the owner: a root is looked at,
-// found to be the same, and ended; nothing is left behind by what was refused,
-// and when files are closed others can be opened.
-func TestHeldFilesLeaveDescriptorsForTheOwner(t *testing.T) {
+// holds are the ways in which a caller makes a Tree keep a descriptor; i tells the
+// calls apart.
+var holds = map[string]func(b *bed, c guard.Caller, i int) (closer interface{ Close() }, err error){
+	"open": func(b *bed, c guard.Caller, _ int) (interface{ Close() }, error) {
+		f, _, err := b.t.Open(bg, c, b.at("f"), unix.O_RDONLY)
+		return f, err
+	},
+	"create": func(b *bed, c guard.Caller, i int) (interface{ Close() }, error) {
+		f, _, _, err := b.t.Create(bg, c, b.at("d"), fmt.Sprint(i), unix.O_RDWR, 0o644)
+		return f, err
+	},
+	"tmpfile": func(b *bed, c guard.Caller, _ int) (interface{ Close() }, error) {
+		f, _, err := b.t.Tmpfile(bg, c, b.at("d"), unix.O_RDWR, 0o644)
+		return f, err
+	},
+	"opendir": func(b *bed, c guard.Caller, _ int) (interface{ Close() }, error) {
+		return b.t.Opendir(bg, c, b.at("d"))
+	},
+	"ref": func(b *bed, c guard.Caller, i int) (interface{ Close() }, error) {
+		return b.t.Ref(bg, c, b.at([]string{"f", ""}[i%2])) // of a name, and of the root itself
+	},
+}
+
+// fewDescriptors lowers the process's limit of descriptors for one test.
+func fewDescriptors(t *testing.T, limit uint64) {
+	t.Helper()
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
 		t.Fatal(err)
 	}
-	const limit = 256
 	low := unix.Rlimit{Cur: limit, Max: old.Max}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
 		t.Fatal(err)
@@ -29,27 +49,82 @@ func TestHeldFilesLeaveDescriptorsForTheOwner(t *testing.T) {
 		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old)
 		vfs.New(nil) // the others' limit again
 	})
-	if openFDs(t) > limit/4 {
+	if uint64(openFDs(t)) > limit/4 {
 		t.Skip("too many descriptors are open already")
 	}
-	for kind, hold := range map[string]func(b *bed, i int) (closer interface{ Close() }, err error){
-		"open": func(b *bed, _ int) (interface{ Close() }, error) {
-			f, _, err := b.t.Open(bg, who, b.at("f"), unix.O_RDONLY)
-			return f, err
-		},
-		"create": func(b *bed, i int) (interface{ Close() }, error) {
-			f, _, _, err := b.t.Create(bg, who, b.at("d"), fmt.Sprint(i), unix.O_RDWR, 0o644)
-			return f, err
-		},
-		"tmpfile": func(b *bed, _ int) (interface{ Close() }, error) {
-			f, _, err := b.t.Tmpfile(bg, who, b.at("d"), unix.O_RDWR, 0o644)
-			return f, err
-		},
-		"opendir": func(b *bed, _ int) (interface{ Close() }, error) { return b.t.Opendir(bg, who, b.at("d")) },
-		"ref": func(b *bed, i int) (interface{ Close() }, error) {
-			return b.t.Ref(bg, who, b.at([]string{"f", ""}[i%2])) // of a name, and of the root itself
-		},
-	} {
+}
+
+// Of a mount that several users may enter, no user can take the daemon's descriptors
+// from the others: whoever opens all that can be opened is refused (EMFILE) while the
+// next user still opens files, and the one after that; what is closed can be opened
+// again, and what was refused has made no file and keeps no room.
+func TestDescriptorsAreShared(t *testing.T) {
+	const limit = 256
+	fewDescriptors(t, limit)
+	for kind, hold := range holds {
+		t.Run(kind, func(t *testing.T) {
+			b := newBed(t, false, guard.Policy{})
+			b.t.ShareAmongUsers()
+			b.put("f", "x")
+			b.must(os.MkdirAll(b.host("d"), 0o777))
+			b.must(os.Chmod(b.host("d"), 0o777))
+			i := 0
+			fill := func(uid uint32) (held []interface{ Close() }) {
+				t.Helper()
+				c := guard.Caller{Via: guard.ViaFUSE, UID: uid, GID: uid}
+				for {
+					i++
+					f, err := hold(b, c, i)
+					if err != nil {
+						b.wantErrno(err, unix.EMFILE)
+						return held
+					}
+					if held = append(held, f); len(held) > limit {
+						t.Fatal("there is no bound")
+					}
+				}
+			}
+			first, second, third := fill(61001), fill(61002), fill(61003)
+			if len(first) > limit/2 || len(second) < len(first)/3 || len(third) < len(second)/3 {
+				t.Errorf("the users hold %d, %d and %d of %d", len(first), len(second), len(third), limit)
+			}
+			for _, f := range append(first, third...) {
+				f.Close()
+			}
+			again := fill(61001)
+			if len(again) < len(first)/2 || len(again) > limit/2 {
+				t.Errorf("after closing %d, the user holds %d", len(first), len(again))
+			}
+			if kind == "create" {
+				made, err := os.ReadDir(b.host("d"))
+				b.must(err)
+				if want := len(first) + len(second) + len(third) + len(again); len(made) != want {
+					t.Errorf("%d files were made for %d that were opened", len(made), want)
+				}
+			}
+			for _, f := range append(again, second...) {
+				f.Close()
+			}
+			if got := fill(61004); len(got) != len(first) {
+				t.Errorf("when all is closed, a user holds %d, and the first %d", len(got), len(first))
+			} else {
+				for _, f := range got {
+					f.Close()
+				}
+			}
+			b.revoke("code")
+		})
+	}
+}
+
+// R060: whoever holds as many files as there can be is refused further ones
+// (ENFILE) while there are descriptors left for the owner: a root is looked at,
+// found to be the same, and ended; nothing is left behind by what was refused,
+// and when files are closed others can be opened.
+func TestHeldFilesLeaveDescriptorsForTheOwner(t *testing.T) {
+	const limit = 256
+	fewDescriptors(t, limit)
+	for kind, hold := range holds {
 		t.Run(kind, func(t *testing.T) {
 			b := newBed(t, false, guard.Policy{})
 			b.put("f", "x")
@@ -63,7 +138,7 @@ func TestHeldFilesLeaveDescriptorsForTheOwner(t *testing.T) {
 			var err error
 			for i := 0; i < 2*limit && err == nil; i++ {
 				var f interface{ Close() }
-				if f, err = hold(b, i); err == nil {
+				if f, err = hold(b, who, i); err == nil {
 					held = append(held, f)
 				}
 			}
@@ -83,7 +158,7 @@ func TestHeldFilesLeaveDescriptorsForTheOwner(t *testing.T) {
 			held[0].Close()
 			held[1].Close()
 			held = held[2:]
-			f, err := hold(b, 10*limit)
+			f, err := hold(b, who, 10*limit)
 			b.must(err)
 			f.Close()
 			b.revoke("code")

@@ -35,6 +35,11 @@ const direntBuf = 32 << 10
 func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error) {
 	req := at.request(c, names.OpOpendir, at.Path)
 	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+		room, err := t.users.reserve(c)
+		if err != nil {
+			return opened{}, 0, err
+		}
+		defer room.release()
 		d, err := dirAt(l, at)
 		if err != nil {
 			return opened{}, 0, err
@@ -53,7 +58,7 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 			return opened{}, 0, err
 		}
 		// The identity is needed when the place has to be judged anew.
-		f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID(), Epoch: at.Epoch}, c, unix.O_RDONLY)
+		f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID(), Epoch: at.Epoch}, c, unix.O_RDONLY, room)
 		f.quiet = true
 		return opened{f, info}, 0, nil
 	})

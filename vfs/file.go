@@ -36,11 +36,14 @@ type File struct {
 	// counted: it is one of Tree.writers until it is closed; lent: while an
 	// operation runs.
 	counted, lent bool
+	room          *slot // what the file takes from its opener's share
 }
 
-func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int) *File {
+func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, room *slot) *File {
 	f := &File{t: t, fd: fd, at: at, caller: c, flags: flags}
 	f.users.Store(1)
+	room.take()
+	f.room = room
 	f.hold.Store(l.HoldAt(at.Path))
 	f.looked.Store(t.since(l))
 	f.ahead = f.Writable() && l.Narrowest()&guard.Write == 0
@@ -52,6 +55,11 @@ func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int) 
 func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 	req := at.request(c, names.OpGetattr, at.Path)
 	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+		room, err := t.users.reserve(c)
+		if err != nil {
+			return opened{}, 0, err
+		}
+		defer room.release()
 		d, info, err := nodeAt(l, at)
 		if err != nil {
 			return opened{}, 0, err
@@ -60,7 +68,7 @@ func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 		if err != nil {
 			return opened{}, 0, err
 		}
-		f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID()}, c, unix.O_RDONLY)
+		f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID()}, c, unix.O_RDONLY, room)
 		f.quiet, f.ref = true, true
 		return opened{f, info}, 0, nil
 	})
@@ -106,6 +114,7 @@ func (f *File) enter() (int, error) {
 func (f *File) leave() {
 	if f.users.Add(-1) == 0 {
 		beneath.Close(f.fd)
+		f.room.closed()
 		if f.counted {
 			f.t.writers.leave(f.at.ID)
 		}

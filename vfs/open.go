@@ -60,9 +60,13 @@ func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*Fil
 
 // open is one try of Open; ESTALE means that the name was given to another file.
 func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, flags int) (opened, error) {
+	room, err := t.users.reserve(c)
+	if err != nil {
+		return opened{}, err
+	}
+	defer room.release()
 	dir, base := at.Path.Split()
 	var d beneath.Dir
-	var err error
 	if at.Path.IsRoot() {
 		if l.File() == "" {
 			return opened{}, unix.EISDIR
@@ -109,7 +113,7 @@ func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, 
 			return opened{}, err
 		}
 	}
-	f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID()}, c, flags)
+	f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID()}, c, flags, room)
 	f.counted = writes
 	l.Opens()
 	return opened{f, info}, nil
@@ -131,6 +135,11 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 	quiet := how.Quiet
 	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet}
 	o, err := onFileDrop(ctx, f, req, dropOpened, func(l *guard.Lease, fd int) (opened, int64, error) {
+		room, err := f.t.users.reserve(c)
+		if err != nil {
+			return opened{}, 0, err
+		}
+		defer room.release()
 		writes := !quiet && flags&unix.O_ACCMODE != unix.O_RDONLY
 		if !quiet && (writes || !how.Read) {
 			info, err := beneath.Stat(fd)
@@ -169,7 +178,7 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 			}
 			return opened{}, 0, err
 		}
-		o := opened{newFile(f.t, l, again, f.at, c, flags), Info{}}
+		o := opened{newFile(f.t, l, again, f.at, c, flags, room), Info{}}
 		o.f.quiet, o.f.counted = quiet, writes
 		if !quiet {
 			l.Opens()
@@ -203,6 +212,11 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1}
 	for range 8 {
 		o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+			room, err := t.users.reserve(c)
+			if err != nil {
+				return opened{}, 0, err
+			}
+			defer room.release()
 			unlock, err := l.Making(ctx)
 			if err != nil {
 				return opened{}, 0, err
@@ -236,7 +250,7 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 			}
 			// Before the hold, which is to know whose it is.
 			l.MadeName(d.Rel(dir.Path.Rel()), name, info.ID(), false)
-			o := madeFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags, info)
+			o := madeFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags, info, room)
 			o.f.counted = writes
 			return o, 0, nil
 		})
@@ -259,6 +273,11 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, mode uint32) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpTmpfile, Path: dir.Path, Epoch: dir.Epoch, Names: 1}
 	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+		room, err := t.users.reserve(c)
+		if err != nil {
+			return opened{}, 0, err
+		}
+		defer room.release()
 		d, err := dirAt(l, dir)
 		if err != nil {
 			return opened{}, 0, err
@@ -271,7 +290,7 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 		if err != nil {
 			return opened{}, 0, err
 		}
-		o := madeFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags, info)
+		o := madeFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags, info, room)
 		o.f.hold.Store(l.HoldNameless()) // what is said of the directory is not said of the file
 		if o.f.counted = o.f.Writable(); o.f.counted {
 			// It may get a name; until then nobody replaces it, and this does not wait.
@@ -287,9 +306,9 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 }
 
 // madeFile is the open file of one that the operation has made.
-func madeFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, info Info) opened {
+func madeFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, info Info, room *slot) opened {
 	l.Made(info.ID())
-	f := newFile(t, l, fd, at, c, flags)
+	f := newFile(t, l, fd, at, c, flags, room)
 	f.made = true
 	return opened{f, info}
 }

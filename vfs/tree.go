@@ -25,6 +25,7 @@ type Tree struct {
 	uploads uploads // in progress
 	journal journalling
 	bins    bins // what is kept of removed files
+	users   userShares
 }
 
 // New returns the tree of a registry.

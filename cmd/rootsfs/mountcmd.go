@@ -104,7 +104,7 @@ may have.`,
 	fs.StringVar(&f.auditPaths, "audit-paths", "full", "paths in audit records: full, hash or none")
 	fs.IntVar(&f.auditKeep, "audit-keep", 0, "delete all but the newest `N` audit files of this session's name (0: keep all; a file holds 64M)")
 	fs.BoolVar(&f.readOnly, "read-only", false, "make the mount itself read-only")
-	fs.BoolVar(&f.allowOther, "allow-other", false, "let other users into the mount (needs user_allow_other in /etc/fuse.conf; a mount of root's does, unless =false)")
+	fs.BoolVar(&f.allowOther, "allow-other", false, "let other users into the mount (unless root mounts, this needs user_allow_other in /etc/fuse.conf)")
 	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable roots")
 	fs.BoolVar(&f.allowTop, "allow-root-dir", false, "let / be a root")
 	fs.BoolVar(&f.daemon, "daemon", false, "return when the mount answers; the session goes on in the background")
@@ -180,7 +180,6 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 		return o, err
 	}
 	o.Mount = mount.Options{Point: point, ReadOnly: f.readOnly, AllowOther: f.allowOther, Debug: f.debug, Outside: true}
-	o.Mount.Private = cmd.Flags().Changed("allow-other") && !f.allowOther
 	if o.Mount.Level, err = mount.ParseLevel(f.cache); err != nil {
 		return o, usage(fmt.Errorf("--cache: %w", err))
 	}
@@ -221,7 +220,7 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 	if o.Roots, err = f.allGrants(conf, o.Bound); err != nil {
 		return o, err
 	}
-	o.Flags = f.describe(o.Mount.Private)
+	o.Flags = f.describe()
 	o.Logger = func(name string) (*slog.Logger, error) { return f.logger(name) }
 	return o, nil
 }
@@ -315,16 +314,13 @@ func (f *mountFlags) allGrants(conf *config.Config, bound session.Bound) ([]guar
 }
 
 // describe lists what differs from the defaults, for session.json.
-func (f *mountFlags) describe(private bool) []string {
+func (f *mountFlags) describe() []string {
 	out := []string{"--cache=" + f.cache, "--locks=" + f.locks, "--posix=" + f.posix}
 	if f.readOnly {
 		out = append(out, "--read-only")
 	}
 	if f.allowOther {
 		out = append(out, "--allow-other")
-	}
-	if private {
-		out = append(out, "--allow-other=false")
 	}
 	return out
 }

@@ -16,7 +16,7 @@ import (
 // ofTheSession are the flags of mount that say something of a whole session, so
 // nothing of one more mount of a live one.
 var ofTheSession = []string{
-	"config", "profile", "name", "locks", "wakeups", "posix", "audit-paths", "audit-keep", "allow-other", "daemon", "verbose", "debug",
+	"config", "profile", "name", "locks", "wakeups", "posix", "audit-paths", "audit-keep", "daemon", "verbose", "debug",
 	"abuse-escapes", "abuse-refusals", "abuse-suspend",
 }
 
@@ -45,7 +45,7 @@ func (a *app) mountOnce(cmd *cobra.Command, f *mountFlags, point string) error {
 	for i := range list {
 		list[i].AllowSystem, list[i].AllowRootDir = f.allowSystem, f.allowTop
 	}
-	req := control.MountRequest{Subject: f.subject, ReadOnly: f.readOnly, Roots: list}
+	req := control.MountRequest{Subject: f.subject, ReadOnly: f.readOnly, AllowOther: f.allowOther, Roots: list}
 	if req.Point, err = filepath.Abs(point); err != nil {
 		return err
 	}

@@ -22,6 +22,8 @@ func (p *plan) places() error {
 		p.box.UID, p.box.GID = sandbox.DefaultID()
 	}
 	p.session.Mount.Owner = &guard.User{UID: p.box.UID, GID: p.box.GID}
+	// Root's command runs as another user, and nobody else can reach its mount.
+	p.session.Mount.AllowOther = p.box.UID != uint32(os.Geteuid())
 	if p.box.Map == sandbox.Same {
 		// /tmp, /var and /run are bound if a root lies there at the start.
 		tops := append(sandbox.TopDirs(), "tmp", "var", "run")

@@ -99,6 +99,21 @@ func createSetgid(s *scene) {
 			}
 		}
 	}
+	// The directory of a team: who is let in by a supplementary group only.
+	s.createAs(directory, "team", 0o2770, cred{bob.uid, carol.gid, nil})
+	for _, k := range s.kinds() {
+		if k.device {
+			continue
+		}
+		p := "team/" + k.name
+		s.ok(k.make(s.as(alice.in(carol.gid)), p, 0o750), "make a %s as a member of the team", k.name)
+		s.owner(p, alice.uid, carol.gid)
+		if k.name == directory.name {
+			s.mode(p, 0o2750)
+		} else if k.name != symlink.name {
+			s.mode(p, 0o750)
+		}
+	}
 	s.must(s.root.Chmod("d", 0o777), "chmod")
 	s.ok(s.as(alice).Mkdir("d/plain", 0o755), "mkdir without the bit")
 	s.owner("d/plain", alice.uid, alice.gid)

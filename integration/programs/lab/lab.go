@@ -107,7 +107,7 @@ func serve(raw string, in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
-	m, err := mount.New(reg, mount.Options{Point: c.Point, Level: level, ReadOnly: c.ReadOnly})
+	m, err := mount.New(reg, mount.Options{Point: c.Point, Level: level, ReadOnly: c.ReadOnly, AllowOther: os.Getuid() == 0})
 	if err != nil {
 		return err
 	}

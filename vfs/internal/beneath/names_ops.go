@@ -19,7 +19,9 @@ type Owner struct {
 // uid to an ordinary user's drops the file-system capabilities with it; where
 // the caller has its right through a supplementary group, which FUSE does not
 // tell, f is refused here although the kernel allowed it, and fix is then used
-// instead: f as root, followed by a change of owner.
+// instead: f as root, followed by a change of owner. fix runs with the caller's
+// file-system gid, so that the kernel chooses the group of what is made: the
+// caller's, or the directory's where that has the set-group-id bit.
 func (o Owner) as(f func() error, fix func() error) error {
 	if unix.Geteuid() != 0 || o.UID == 0 && o.GID == 0 {
 		return f()
@@ -28,9 +30,10 @@ func (o Owner) as(f func() error, fix func() error) error {
 	if err != unix.EACCES && err != unix.EPERM || fix == nil {
 		return err
 	}
-	return fix()
+	return Owner{UID: 0, GID: o.GID}.onThread(fix)
 }
 
+// onThread runs f with the owner's file-system ids.
 func (o Owner) onThread(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -142,10 +145,10 @@ func keepSetgid(fd int, info *Info, mode uint32) error {
 	return nil
 }
 
-// own gives a file just made to the owner and restores the bits that a change
-// of owner clears.
+// own gives a file just made to the owner's uid and restores the bits that a
+// change of owner clears. The file has its group already, see Owner.as.
 func (o Owner) own(fd int, mode uint32) error {
-	if err := unix.Fchownat(fd, "", int(o.UID), int(o.GID), unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := unix.Fchownat(fd, "", int(o.UID), -1, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
 	if mode&(unix.S_ISUID|unix.S_ISGID) != 0 {

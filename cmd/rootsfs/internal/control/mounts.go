@@ -19,7 +19,10 @@ type MountRequest struct {
 	Subject  string `json:"subject"`
 	Cache    string `json:"cache,omitempty"` // "": as the session's own mount
 	ReadOnly bool   `json:"read_only,omitempty"`
-	Roots    []Ask  `json:"roots,omitempty"`
+	// AllowOther lets other users in; they may enter anyway if they may enter the
+	// session's own mount.
+	AllowOther bool  `json:"allow_other,omitempty"`
+	Roots      []Ask `json:"roots,omitempty"`
 }
 
 // MountAnswer is the mount, and the roots that were granted for it.

@@ -71,6 +71,12 @@ func (s *Session) mountFor(req control.MountRequest) (opt mount.Options, err err
 		opt = s.opt.Mount
 	}
 	// The session's own may be arranged for the one process that it is for.
+	opt.AllowOther = req.AllowOther || opt.AllowOther && opt.Owner == nil
+	if opt.AllowOther {
+		if err := mount.CheckAllowOther(); err != nil {
+			return opt, &control.Error{Text: err.Error(), Class: control.System}
+		}
+	}
 	opt.Layout, opt.Owner, opt.Detached = mount.Layout{}, nil, false
 	opt.Subject, opt.Tree, opt.Log, opt.ReadOnly = guard.Subject(req.Subject), s.tree, s.log, req.ReadOnly
 	if req.Cache != "" {
