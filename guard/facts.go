@@ -37,17 +37,40 @@ func (f *rootFacts) IsDir(path string) bool {
 
 // Top implements pattern.Facts.
 func (f *rootFacts) Top(dir string) bool {
-	git := under(dir, ".git")
-	got, err := f.look(git)
-	if err != nil {
-		return !errors.Is(err, names.NotExist)
+	for _, name := range vcsTops {
+		top := under(dir, name)
+		got, err := f.look(top)
+		if err != nil && !errors.Is(err, names.NotExist) || err == nil && !f.repos.made(top, got.ID) {
+			return true
+		}
 	}
-	return !f.repos.made(git, got.ID)
+	return false
 }
 
-// Made implements pattern.Facts.
+// vcsTops are the names by which version control systems know a project.
+var vcsTops = pattern.Tops()
+
+// Bare implements pattern.Facts.
+func (f *rootFacts) Bare(dir string, parts []string) bool {
+	for _, name := range parts {
+		if _, err := f.look(under(dir, name)); errors.Is(err, names.NotExist) {
+			return false
+		}
+	}
+	return !f.repos.around(dir, true, f.identity)
+}
+
+// Made implements pattern.Facts. A database's journals belong to the database.
 func (f *rootFacts) Made(path string) bool {
-	return f.repos.around(path, false, f.identity)
+	if f.repos.around(path, false, f.identity) {
+		return true
+	}
+	for _, suffix := range [...]string{"-journal", "-wal"} {
+		if database, ok := strings.CutSuffix(path, suffix); ok {
+			return f.repos.around(database, false, f.identity)
+		}
+	}
+	return false
 }
 
 // maxNpmrc is how much of a file is searched for tokens; what is longer is taken

@@ -228,7 +228,7 @@ func (l *Lease) JudgeAs(a Access, dirRel, name string, t pattern.Type) error {
 func (l *Lease) judgeIn(r *root, set *ruleset, a Access, dir, base string, t pattern.Type) error {
 	f := (*rootFacts)(r)
 	v := set.judge(r, f, dir, base, t)
-	if a == ToMake && v.Effect == pattern.Protect && l.begins(v.Rule, f, under(dir, base)) {
+	if v.Effect == pattern.Protect && l.excepts(a, v.Rule, f, under(dir, base)) {
 		return nil
 	}
 	if a == ToMake && v.Effect == pattern.None && t == pattern.Link {
@@ -251,6 +251,19 @@ func makes(op Op) pattern.Type {
 	}
 	return pattern.Unknown
 }
+
+// excepts reports whether a rule that protects a name lets the operation do this to
+// it all the same.
+func (l *Lease) excepts(a Access, r *pattern.Rule, f *rootFacts, rel string) bool {
+	if r.Builtin() && r.Stays {
+		return a == ToMake || !removes(l.req.Op)
+	}
+	return a == ToMake && l.begins(r, f, rel)
+}
+
+// removes reports whether an operation takes a name away, from what it is about or,
+// of a rename, to another place.
+func removes(op Op) bool { return op == names.OpUnlink || op == names.OpRmdir || op == names.OpRename }
 
 // begins reports whether the operation begins a repository, or a rebase in one,
 // which anybody may who may make names: the name .git is protected where it is, and
@@ -346,7 +359,11 @@ func (l *Lease) effect(rel string) (v pattern.Verdict, byContents bool) {
 			return nil // nearly always, and then nothing is allocated
 		}
 		facts := &lookedInto{rootFacts: (*rootFacts)(r)}
-		if got := set.judge(r, facts, dir, base, pattern.Unknown); got.Effect > v.Effect {
+		got := set.judge(r, facts, dir, base, pattern.Unknown)
+		if got.Effect == pattern.Protect && got.Rule.Stays {
+			got = pattern.Verdict{} // nothing is removed by an open file
+		}
+		if got.Effect > v.Effect {
 			v = got
 		}
 		byContents = byContents || facts.yes

@@ -131,7 +131,7 @@ func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) Explanation {
 		if v.Effect != pattern.None || v.Lifted != nil {
 			out.Verdict, out.Root = v, r.name
 		}
-		if a == ToMake && v.Effect == pattern.Protect && l.begins(v.Rule, (*rootFacts)(r), rel) {
+		if v.Effect == pattern.Protect && l.excepts(a, v.Rule, (*rootFacts)(r), rel) {
 			return nil
 		}
 		return refusal(a, v)

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
 // Repositories that the root's users make themselves work: what git runs for
@@ -16,9 +17,11 @@ import (
 // Those of an earlier lifetime are protected like the owner's, as they are now.
 //
 // A bare repository is told by what it holds, not by its name: a directory becomes
-// one when the last of the names that git looks for comes to be in it. No rule is
-// about it, so that it is remembered changes no verdict: else who completed a
-// directory of the owner's to one would lift what is protected below.
+// one when the last of the names that git looks for comes to be in it. That it is
+// remembered lifts the rules about such directories (pattern.GitDir) for this one,
+// and no other rule: else who completed a directory of the owner's to one would lift
+// what is protected below. A repository of the owner's cannot be completed again, as
+// the names it is known by are neither removed nor moved.
 
 // maxRepos bounds what is remembered of one root; what is made beyond it is
 // protected like any other.
@@ -45,20 +48,25 @@ func (r *repos) made(rel string, id Identity) bool {
 }
 
 // around reports whether a path is, or lies in, something made by the root's
-// users that is still what it was; look tells what is there now. bare counts bare
-// repositories, too.
+// users that is still what it was; look tells what is there now. With bare, a bare
+// repository counts for itself and for those of its submodules and worktrees, not
+// for what else lies in its directory: that may be the owner's.
 func (r *repos) around(path string, bare bool, look func(rel string) (Identity, bool)) bool {
 	at := map[string]repo{}
+	add := func(top string) {
+		have, ok := r.m[top]
+		below := strings.TrimPrefix(path[len(top):], "/")
+		own := below == "" || strings.HasPrefix(below, "modules/") || strings.HasPrefix(below, "worktrees/")
+		if ok && (!have.bare || bare && own) {
+			at[top] = have
+		}
+	}
 	r.mu.RLock()
 	if len(r.m) > 0 {
 		for end := len(path); end > 0; end = strings.LastIndexByte(path[:end], '/') {
-			if have, ok := r.m[path[:end]]; ok && (bare || !have.bare) {
-				at[path[:end]] = have
-			}
+			add(path[:end])
 		}
-		if have, ok := r.m[""]; ok && bare {
-			at[""] = have
-		}
+		add("")
 	}
 	r.mu.RUnlock()
 	for rel, have := range at {
@@ -153,7 +161,7 @@ func (r *repos) of(rel string) (Identity, bool) {
 
 // repoTop is how the owner is told of something that is remembered.
 func repoTop(rel string) string {
-	if dir, base := splitRel(rel); base == gitDir {
+	if dir, base := splitRel(rel); slices.Contains(vcsTops, base) {
 		return dir
 	}
 	return rel
@@ -161,27 +169,45 @@ func repoTop(rel string) string {
 
 const gitDir = ".git"
 
-// gitPart reports whether what is made at a path is a part of a repository that
-// git looks after as a whole: the .git of one, what stands for a worktree or a
-// submodule inside it, or for a rebase that has begun.
-func gitPart(rel string, dir bool) bool {
+// vcsPart reports whether what is made at a path is a part of a repository that its
+// tool looks after as a whole: the .git or .hg of one, what stands for a worktree or
+// a submodule inside a git directory, or for a rebase that has begun. gitDir tells of
+// a directory that is not called .git whether it is one of git's.
+func vcsPart(rel string, dir bool, gitDirAt func(rel string) bool) bool {
 	elems := strings.Split(rel, "/")
-	for i := len(elems) - 1; i >= 0; i-- {
-		if elems[i] != gitDir {
-			continue
+	last := elems[len(elems)-1]
+	if slices.Contains(vcsTops, last) || !dir && strings.HasSuffix(last, ".fossil") {
+		return true
+	}
+	for i := len(elems) - 1; dir && i >= 0; i-- {
+		if elems[i] == gitDir {
+			return inGitDir(elems[i+1:])
 		}
-		in := elems[i+1:]
-		switch {
-		case len(in) == 0:
+		if inGitDir(elems[i:]) && gitDirAt(strings.Join(elems[:i], "/")) {
 			return true
-		case !dir:
-			return false
-		case in[0] == "worktrees":
-			return len(in) == 2 || len(in) == 3 && isWork(in[2])
 		}
-		return len(in) == 1 && isWork(in[0]) || len(in) > 1 && in[0] == "modules"
 	}
 	return false
+}
+
+// inGitDir reports whether a directory with this path below one of git's is a part of
+// its own.
+func inGitDir(in []string) bool {
+	switch {
+	case len(in) == 0:
+		return false
+	case in[0] == "worktrees":
+		return len(in) == 2 || len(in) == 3 && isWork(in[2])
+	}
+	return len(in) == 1 && isWork(in[0]) || len(in) > 1 && in[0] == "modules"
+}
+
+// mayBePart reports whether vcsPart has to be asked about a path: rarely.
+func mayBePart(dirRel, name string) bool {
+	if slices.Contains(vcsTops, name) || isWork(name) || strings.HasSuffix(name, ".fossil") {
+		return true
+	}
+	return strings.Contains(dirRel, "modules") || strings.HasSuffix(dirRel, "worktrees")
 }
 
 // isWork reports whether git keeps in a directory of this name what it has begun:
@@ -212,9 +238,10 @@ func (l *Lease) eachRoot(rel string, f func(r *root, rel string)) {
 // repository of the root's users is remembered as theirs, also where nothing is
 // protected, because the owner is told of it.
 func (l *Lease) MadeName(dirRel, name string, id Identity, dir bool) {
-	if strings.Contains(name, gitDir) || strings.Contains(dirRel, gitDir) { // rarely
+	if mayBePart(dirRel, name) {
 		l.eachRoot(under(dirRel, name), func(r *root, rel string) {
-			if gitPart(rel, dir) && !(*rootFacts)(r).Made(rel) {
+			f := (*rootFacts)(r)
+			if vcsPart(rel, dir, f.bare) && !r.repos.around(rel, true, f.identity) {
 				l.remember(r, rel, repo{id: id})
 			}
 		})
@@ -241,23 +268,29 @@ func (l *Lease) NamedAnew(dirRel, name string) {
 	})
 }
 
-// bareParts are what git takes a directory for a repository by: the first and the
-// second, or the first and the others.
-var bareParts = []string{"HEAD", "commondir", "objects", "refs"}
-
-// barePart reports whether a name is one of bareParts, in any case: the source may
-// take one for the other.
+// barePart reports whether a name is one of those by which a directory is known as a
+// repository, in any case: the source may take one for the other.
 func barePart(name string) bool {
 	return slices.ContainsFunc(bareParts, func(part string) bool { return strings.EqualFold(part, name) })
 }
 
-// bare reports whether git would take a directory itself for a repository.
+var (
+	gitParts  = pattern.GitDir.Parts()
+	svnParts  = pattern.SvnDir.Parts()
+	bareParts = slices.Concat(gitParts, svnParts, []string{"commondir"})
+)
+
+// bare reports whether a tool would take a directory itself for a repository. A
+// directory of git's that leads to another has a commondir instead of the rest.
 func (f *rootFacts) bare(dir string) bool {
 	has := func(name string) bool {
 		_, err := f.look(under(dir, name))
 		return err == nil
 	}
-	return has(bareParts[0]) && (has(bareParts[1]) || has(bareParts[2]) && has(bareParts[3]))
+	all := func(parts []string) bool {
+		return !slices.ContainsFunc(parts, func(name string) bool { return !has(name) })
+	}
+	return all(gitParts) || has(gitParts[0]) && has("commondir") || all(svnParts)
 }
 
 // identity is what lies at a path.

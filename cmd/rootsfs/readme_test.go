@@ -121,6 +121,8 @@ func TestReadmeHasTheBuiltinRules(t *testing.T) {
 	places := map[pattern.Condition]string{
 		pattern.Always: "anywhere", pattern.AtTop: "at the root and at the top of repositories",
 		pattern.Control: "unless the root's users made the repository", pattern.Tokens: "while it holds a token",
+		pattern.GitDir: "in a directory with `HEAD`, `objects` and `refs`, unless the root's users made it",
+		pattern.SvnDir: "in a directory with `format`, `db` and `locks`, unless the root's users made it",
 	}
 	built := map[string]bool{}
 	for _, r := range pattern.Builtin() {

@@ -38,27 +38,8 @@ var controls = []struct{ texts, reason string }{
 	{".config/systemd .config/autostart", "started when the owner logs in"},
 }
 
-// gitControls are protected wherever a repository is, unless the root's users
-// made it themselves.
-var gitControls = []struct{ texts, reason string }{
-	{".git/hooks .git/modules/**/hooks", "git runs hooks as the owner"},
-	{".git/config .git/config.worktree .git/modules/**/config .git/modules/**/config.worktree .git/worktrees/*/config.worktree",
-		"git runs the programs it names (pagers, editors, fsmonitor, filters)"},
-	{".git/config.lock .git/config.worktree.lock .git/modules/**/config.lock .git/modules/**/config.worktree.lock .git/worktrees/*/config.worktree.lock",
-		"git writes the next configuration there and gives it the name in the end: who has it open writes on"},
-	{".git/commondir .git/modules/**/commondir .git/worktrees/*/commondir", "leads git to another configuration"},
-}
-
-// gitWork are the directories of what git has begun and not ended. They are
-// protected as gitControls are, but may be made where they are not: git makes them
-// to begin, and what the root's users have begun is theirs to go on with.
-const (
-	gitWork       = ".git/rebase-merge .git/rebase-apply .git/sequencer .git/worktrees/*/rebase-merge .git/worktrees/*/rebase-apply .git/worktrees/*/sequencer"
-	gitWorkReason = "git rebase --continue runs the commands that are listed there"
-)
-
 // trees hold other people's code, where names mean nothing and tools come and go
-// as they like; of the built-in rules only those about git hold there.
+// as they like; of the built-in rules only those about version control hold there.
 var trees = []string{"node_modules/", "vendor/", "site-packages/"}
 
 // Reserved returns the rules for a name that is hidden anywhere, and that nothing
@@ -84,22 +65,13 @@ func Builtin() []Rule {
 		add(BuiltinProtect, "**/", g.texts, g.reason, AtTop)
 		add(BuiltinProtect, "/", g.texts, g.reason, Always)
 	}
-	for _, g := range gitControls {
-		add(BuiltinProtect, "**/", g.texts, g.reason, Control)
-	}
+	out = append(out, vcsRules()...)
 	const gitmodules = "names the repositories that git fetches, and commands for them; git writes it under the other name"
-	const leads = "where it is a file or a link it leads git to another repository; where it is a directory, another would take its place"
 	out = append(out,
 		Rule{List: BuiltinProtect, Text: "**/.gitmodules", Condition: AtTop, Reason: gitmodules},
-		Rule{List: BuiltinProtect, Text: "**/.gitmodules.lock", Condition: AtTop, Reason: gitmodules},
-		Rule{List: BuiltinProtect, Text: "**/.git", Condition: Control, Self: true, Begins: true, Reason: leads})
-	for _, text := range strings.Fields(gitWork) {
-		out = append(out,
-			Rule{List: BuiltinProtect, Text: "**/" + text, Condition: Control, Self: true, Begins: true, Reason: gitWorkReason},
-			Rule{List: BuiltinProtect, Text: "**/" + text + "/**", Condition: Control, Reason: gitWorkReason})
-	}
+		Rule{List: BuiltinProtect, Text: "**/.gitmodules.lock", Condition: AtTop, Reason: gitmodules})
 	for _, t := range trees {
-		out = append(out, Rule{List: Except, Text: t, Reason: "other people's code: the built-in rules, but for those about git, do not hold in it"})
+		out = append(out, Rule{List: Except, Text: t, Reason: "other people's code: the built-in rules, but for those about version control, do not hold in it"})
 	}
 	return out
 }

@@ -11,12 +11,13 @@ import (
 
 // world is Facts from tables.
 type world struct {
-	dirs, tops, made, tokens map[string]bool
+	dirs, tops, made, bare, tokens map[string]bool
 }
 
-func (w world) IsDir(p string) bool  { return w.dirs[p] }
-func (w world) Top(p string) bool    { return w.tops[p] }
-func (w world) Tokens(p string) bool { return w.tokens[p] }
+func (w world) IsDir(p string) bool                  { return w.dirs[p] }
+func (w world) Top(p string) bool                    { return w.tops[p] }
+func (w world) Bare(dir string, parts []string) bool { return w.bare[dir] && parts[0] == "HEAD" }
+func (w world) Tokens(p string) bool                 { return w.tokens[p] }
 func (w world) Made(p string) bool {
 	for m := range w.made {
 		if p == m || strings.HasPrefix(p, m+"/") {

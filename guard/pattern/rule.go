@@ -46,7 +46,7 @@ const (
 	OwnDeny
 	OwnProtect
 	// Except are directories in which the built-in lists do not hold, but for
-	// the rules with the condition Control.
+	// those about version control (see Condition.vcs).
 	Except
 	// ReservedHide: names that are hidden whatever the owner writes, see package guard.
 	ReservedHide
@@ -82,7 +82,14 @@ const (
 	Control
 	// Tokens: the file holds credentials.
 	Tokens
+	// GitDir and SvnDir: the directory in which the pattern begins to match is a
+	// repository by what it holds (Parts), which the root's users did not make.
+	GitDir
+	SvnDir
 )
+
+// vcs reports whether a rule with the condition is one about version control.
+func (c Condition) vcs() bool { return c == Control || c == GitDir || c == SvnDir }
 
 // Rule is one pattern and where it comes from.
 type Rule struct {
@@ -100,6 +107,9 @@ type Rule struct {
 	Self bool
 	// Begins: what it protects may be made where it is not (Self).
 	Begins bool
+	// Stays: what it protects may be changed and replaced, but neither removed nor
+	// moved away (Self).
+	Stays bool
 }
 
 // Negated reports whether the rule takes back others of its list.

@@ -46,6 +46,9 @@ type Facts interface {
 	// Top reports whether the directory is the top of a repository that the
 	// root's users did not make themselves.
 	Top(dir string) bool
+	// Bare reports whether the directory holds all of the parts by which a
+	// repository is known, and is none that the root's users made themselves.
+	Bare(dir string, parts []string) bool
 	// Made reports whether the path lies in what belongs to a repository that
 	// the root's users made themselves.
 	Made(path string) bool
@@ -256,7 +259,9 @@ func (st *State) weigh(chain []held, facts Facts, path string) Verdict {
 	for i := len(chain) - 1; i >= 0; i-- {
 		h := chain[i]
 		c := st.set.rules[h.rule]
-		if by[c.List] == nil && st.applies(c) && (facts == nil || holds(c.Rule, h, facts, path)) {
+		// A rule that lets more pass gives way to any other of its list.
+		open := by[c.List] == nil || by[c.List].Stays && !c.Stays
+		if open && st.applies(c) && (facts == nil || holds(c.Rule, h, facts, path)) {
 			by[c.List] = c.Rule
 		}
 	}
@@ -289,16 +294,17 @@ var byStrictness = [...]List{ReservedHide, OwnHide, Ignore, BuiltinHide, OwnDeny
 // applies reports whether a rule of the built-in lists is meant here.
 func (st *State) applies(c *compiled) bool {
 	builtin := c.List == BuiltinHide || c.List == BuiltinProtect
-	return !builtin || !st.except || c.Condition == Control
+	return !builtin || !st.except || c.Condition.vcs()
 }
 
 // nothing are facts by which no condition holds.
 type nothing struct{}
 
-func (nothing) IsDir(string) bool  { return false }
-func (nothing) Top(string) bool    { return false }
-func (nothing) Made(string) bool   { return true }
-func (nothing) Tokens(string) bool { return false }
+func (nothing) IsDir(string) bool          { return false }
+func (nothing) Top(string) bool            { return false }
+func (nothing) Bare(string, []string) bool { return false }
+func (nothing) Made(string) bool           { return true }
+func (nothing) Tokens(string) bool         { return false }
 
 // holds asks for a rule's condition. h.depth is that of the directory in which
 // the rule matched.
@@ -310,6 +316,8 @@ func holds(r *Rule, h held, facts Facts, path string) bool {
 		return !facts.Made(path)
 	case Tokens:
 		return facts.Tokens(path)
+	case GitDir, SvnDir:
+		return facts.Bare(head(path, int(h.depth)), r.Condition.Parts()) && !facts.Made(path)
 	}
 	return true
 }

@@ -1,0 +1,195 @@
+package pattern
+
+import "strings"
+
+// What version control systems execute, in one table: the files from which a tool
+// takes commands, and those that lead it to such a file elsewhere. Whoever writes one
+// of them runs programs as the owner, the next time the owner uses the tool. They are
+// protected unless the root's users made the repository themselves.
+//
+// integration/policy/vcs_test.go has a row for each of these, and runs the tools that
+// are installed.
+
+// vcs is one version control system.
+type vcs struct {
+	// tops are the names by which the tool knows the top of a project. They are
+	// protected themselves, and may be made where they are not: a link or another
+	// directory in the place of one would lead the tool to other files.
+	tops  string
+	leads string // why tops are protected
+	runs  []reasons
+	// begun are further files that may be made where they are not.
+	begun []reasons
+}
+
+// reasons are patterns and why they are built in.
+type reasons struct{ texts, reason string }
+
+const (
+	fossilRuns = "fossil runs the programs that its settings name"
+	cvsRuns    = "cvs runs the programs it names (CVS_RSH)"
+)
+
+// systems is the table. What is not in it executes nothing that lies in a project:
+// of a Subversion working copy (.svn) the hooks lie in the repository, see bares, and
+// tunnels are configured in the owner's home directory; RCS and SCCS have neither.
+var systems = []vcs{
+	// git(1): hooks run at commits, merges, checkouts and pushes; the configuration
+	// names pagers, editors, filters, fsmonitor and aliases. git writes it as
+	// config.lock and renames that. The repositories of submodules lie in
+	// .git/modules, and of worktrees a part in .git/worktrees.
+	{".git", "where it is a file or a link it leads git to another repository; where it is a directory, another would take its place", []reasons{
+		{".git/hooks .git/modules/**/hooks", "git runs hooks as the owner"},
+		{".git/config .git/config.worktree .git/modules/**/config .git/modules/**/config.worktree .git/worktrees/*/config.worktree",
+			"git runs the programs it names (pagers, editors, fsmonitor, filters)"},
+		{".git/config.lock .git/config.worktree.lock .git/modules/**/config.lock .git/modules/**/config.worktree.lock .git/worktrees/*/config.worktree.lock",
+			"git writes the next configuration there and gives it the name in the end: who has it open writes on"},
+		{".git/commondir .git/modules/**/commondir .git/worktrees/*/commondir", "leads git to another configuration"},
+	}, nil},
+	// hg(1): [hooks], [alias], [extensions] and [ui] of hgrc run programs and load
+	// Python. A repository made by `hg share` reads the hgrc of the one that
+	// sharedpath names.
+	{".hg", "where it is a link it leads hg to another repository; where it is a directory, another would take its place", []reasons{
+		{".hg/hgrc .hg/hgrc-not-shared", "hg runs the hooks and aliases it names, and loads its extensions"},
+		{".hg/sharedpath", "leads hg to another configuration"},
+	}, nil},
+	// sl(1), a descendant of hg, which also works in .git/sl of a git repository.
+	{".sl", "where it is a link it leads sl to another repository; where it is a directory, another would take its place", []reasons{
+		{".sl/config .sl/hgrc .git/sl/config .git/sl/hgrc", "sl runs the hooks and aliases it names"},
+		{".sl/sharedpath", "leads sl to another configuration"},
+	}, nil},
+	// jj(1): fix.tools, merge-tools, ui.editor, ui.pager and signing name programs.
+	// Since version 0.38 the configuration lies in the home directory, found by an
+	// identifier. .jj/repo of a further workspace is a file that names the first
+	// one's, and git_target the git repository, whose hooks and configuration git
+	// uses when jj calls it.
+	{".jj", "where it is a link it leads jj to another repository; where it is a directory, another would take its place", []reasons{
+		{".jj/repo/config.toml .jj/workspace-config.toml", "jj runs the programs it names (fix.tools, editors, pagers)"},
+		{".jj/repo/config-id .jj/config-id .jj/workspace-config-id .jj/repo/store/git_target", "leads jj to another configuration"},
+		{".jj/repo/store/git/hooks .jj/repo/store/git/config", "git runs the programs it names when jj calls git"},
+	}, nil},
+	// bzr(1) and brz(1): post_commit of branch.conf names a Python function, and
+	// external_merge and bzr.mergetool.* commands. location leads to another branch.
+	{".bzr", "where it is a link it leads bzr to another repository; where it is a directory, another would take its place", []reasons{
+		{".bzr/branch/branch.conf .bzr/branches/**/branch.conf .bzr/control.conf", "bzr runs the commands it names (post_commit, merge tools)"},
+		{".bzr/branch/location", "leads bzr to another configuration"},
+	}, nil},
+	// pijul(1): [hooks] record of the repository's configuration.
+	{".pijul", "where it is a link it leads pijul to another repository; where it is a directory, another would take its place", []reasons{
+		{".pijul/config .pijul/config.toml", "pijul runs the hooks it names"},
+	}, nil},
+	// darcs(1): prehook, posthook and "external-merge" of defaults; test of prefs.
+	{"_darcs", "where it is a link it leads darcs to another repository; where it is a directory, another would take its place", []reasons{
+		{"_darcs/prefs/defaults _darcs/prefs/prefs", "darcs runs the hooks and the test it names"},
+	}, nil},
+	// mtn(1): monotonerc is a Lua program.
+	{"_MTN", "where it is a link it leads mtn to another workspace; where it is a directory, another would take its place", []reasons{
+		{"_MTN/monotonerc _MTN/options", "mtn runs it, or the one it leads to"},
+	}, nil},
+	// fossil(1): the checkout's database names the repository's, whose settings
+	// (editor, pager-command, diff-command, ssh-command) and hooks are commands.
+	// SQLite plays a journal into a database that lies beside it.
+	{".fslckout _FOSSIL_", "leads fossil to a repository, whose settings name programs", []reasons{
+		{".fslckout-journal .fslckout-wal _FOSSIL_-journal _FOSSIL_-wal *.fossil-journal *.fossil-wal", fossilRuns},
+	}, []reasons{{"*.fossil", fossilRuns}}},
+	// repo(1) is a Python program that it runs from .repo/repo; what it checks out
+	// are git repositories.
+	{".repo", "where it is a link it leads repo to another client; where it is a directory, another would take its place", []reasons{
+		{".repo/repo .repo/hooks .repo/**/*.git/hooks .repo/**/*.git/config .repo/manifest.xml .repo/local_manifests", "repo runs it, or the hooks and programs it names"},
+	}, nil},
+	// cvs(1): the repository's name may say which program to reach it by
+	// (:ext;CVS_RSH=PROGRAM:). p4(1) takes its editor and diff from .p4config.
+	{"", "", []reasons{
+		{"CVS/Checkin.prog CVS/Update.prog", cvsRuns},
+		{".p4config .p4enviro", "p4 runs the programs it names (P4EDITOR, P4DIFF)"},
+		{".hgsub", "names the repositories that hg fetches, and by which tool"},
+	}, []reasons{{"CVS/Root", cvsRuns}}},
+}
+
+// gitWork are the directories of what git has begun and not ended. They are
+// protected as the rest is, but may be made where they are not: git makes them to
+// begin, and what the root's users have begun is theirs to go on with.
+const (
+	gitWork       = ".git/rebase-merge .git/rebase-apply .git/sequencer .git/worktrees/*/rebase-merge .git/worktrees/*/rebase-apply .git/worktrees/*/sequencer .git/modules/**/rebase-merge .git/modules/**/rebase-apply .git/modules/**/sequencer"
+	gitWorkReason = "git rebase --continue runs the commands that are listed there"
+)
+
+// bare is a kind of repository that is known by what a directory holds, and not by
+// a name: made by `git init --bare`, `git init --separate-git-dir`, `svnadmin create`.
+type bare struct {
+	condition Condition
+	parts     string // all of these: they can be replaced, and neither removed nor moved
+	runs      []reasons
+	begun     string // as gitWork
+}
+
+const partsReason = "a repository is known by it: what is protected would be no more, if it were moved away"
+
+var bares = []bare{
+	{GitDir, "HEAD objects refs", []reasons{
+		{"hooks", "git runs hooks as the owner"},
+		{"config config.worktree config.lock config.worktree.lock worktrees/*/config.worktree worktrees/*/config.worktree.lock",
+			"git runs the programs it names (pagers, editors, fsmonitor, filters)"},
+		{"commondir worktrees/*/commondir", "leads git to another configuration"},
+	}, "rebase-merge rebase-apply sequencer worktrees/*/rebase-merge worktrees/*/rebase-apply worktrees/*/sequencer"},
+	// svn(1) runs the hooks of a repository that it reaches as file://.
+	{SvnDir, "format db locks", []reasons{
+		{"hooks conf", "svn and svnserve run hooks, with the environment that conf says"},
+	}, ""},
+}
+
+// Parts are the names by which the directory of a condition is known as a
+// repository, nil for other conditions.
+func (c Condition) Parts() []string {
+	for _, b := range bares {
+		if b.condition == c {
+			return strings.Fields(b.parts)
+		}
+	}
+	return nil
+}
+
+// Tops are the names by which version control systems know the top of a project.
+func Tops() []string {
+	var out []string
+	for _, s := range systems {
+		out = append(out, strings.Fields(s.tops)...)
+	}
+	return out
+}
+
+// vcsRules are the rules of the table.
+func vcsRules() []Rule {
+	var out []Rule
+	add := func(texts, reason string, c Condition, change func(*Rule)) {
+		for text := range strings.FieldsSeq(texts) {
+			r := Rule{List: BuiltinProtect, Text: "**/" + text, Condition: c, Reason: reason}
+			change(&r)
+			out = append(out, r)
+		}
+	}
+	all := func(*Rule) {}
+	begins := func(r *Rule) { r.Self, r.Begins = true, true }
+	stays := func(r *Rule) { r.Self, r.Stays = true, true }
+	below := func(r *Rule) { r.Text += "/**" }
+	for _, s := range systems {
+		for _, g := range s.runs {
+			add(g.texts, g.reason, Control, all)
+		}
+		for _, g := range s.begun {
+			add(g.texts, g.reason, Control, begins)
+		}
+		add(s.tops, s.leads, Control, begins)
+	}
+	add(gitWork, gitWorkReason, Control, begins)
+	add(gitWork, gitWorkReason, Control, below)
+	for _, b := range bares {
+		for _, g := range b.runs {
+			add(g.texts, g.reason, b.condition, all)
+		}
+		add(b.parts, partsReason, b.condition, stays)
+		add(b.begun, gitWorkReason, b.condition, begins)
+		add(b.begun, gitWorkReason, b.condition, below)
+	}
+	return out
+}

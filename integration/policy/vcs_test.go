@@ -1,0 +1,234 @@
+package policy
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+// planted is one way to have a version control system run a program: what prepares
+// the owner's repository, what a server writes there, and the owner's command that
+// runs it. The program makes the file "ran" in the root.
+type planted struct {
+	name    string
+	tool    string
+	prepare string // a script, run by the owner
+	plant   string // a script of the server's; $EVIL is a program
+	owner   string // a script of the owner's that runs the program
+	rule    string // the rule that refuses plant
+}
+
+const (
+	gitRepo = "git init -q -b main; echo 1 >a; git add a; git commit -qm one; "
+	// gitStopped is a rebase that has stopped at an edit.
+	gitStopped = "git checkout -qb side; echo 2 >a; git commit -qam two; GIT_SEQUENCE_EDITOR=\"sed -i s/^pick/edit/\" git rebase -qi HEAD~1; "
+	submodule  = "git init -q -b main up; (cd up; echo 1 >a; git add a; git commit -qm one); git init -q -b main; git -c protocol.file.allow=always submodule add -q ./up lib; git commit -qm two; "
+	apart      = "git init -q -b main --separate-git-dir apart work; cd work; echo 1 >a; git add a; git commit -qm one; "
+	hgRepo     = "hg init -q; echo 1 >a; hg add -q a; hg commit -qm one; "
+	execTodo   = "{ echo exec $EVIL; cat %/git-rebase-todo; } >new; mv new %/git-rebase-todo || cat new >%/git-rebase-todo"
+)
+
+func todo(dir string) string { return strings.ReplaceAll(execTodo, "%", dir) }
+
+var plantings = []planted{
+	{"a hook", "git", gitRepo, "mkdir -p .git/hooks; cp $EVIL .git/hooks/pre-commit", "git commit --allow-empty -qm x", ".git/hooks"},
+	{"the configuration", "git", gitRepo, "printf '[core]\\nfsmonitor=%s\\n' $EVIL >>.git/config", "git status", ".git/config"},
+	{"a rebase", "git", gitRepo + gitStopped, todo(".git/rebase-merge"), "git rebase --continue", ".git/rebase-merge/**"},
+	{"a submodule's hook", "git", submodule, "mkdir -p .git/modules/lib/hooks; cp $EVIL .git/modules/lib/hooks/pre-commit", "cd lib; git commit --allow-empty -qm x", ".git/modules/**/hooks"},
+	{"a submodule's rebase", "git", submodule + "(cd lib; " + gitStopped + "true); ", todo(".git/modules/lib/rebase-merge"), "cd lib; git rebase --continue", ".git/modules/**/rebase-merge/**"},
+	{"a hook of a git directory apart", "git", apart, "mkdir -p apart/hooks; cp $EVIL apart/hooks/pre-commit", "cd work; git commit --allow-empty -qm x", "hooks"},
+	{"the configuration of one", "git", apart, "printf '[core]\\nfsmonitor=%s\\n' $EVIL >>apart/config", "cd work; git status", "config"},
+	{"a rebase in one", "git", apart + gitStopped, todo("apart/rebase-merge"), "cd work; git rebase --continue", "rebase-merge/**"},
+	{"one that is hidden for a moment", "git", apart, "mv apart/HEAD h && cp $EVIL apart/hooks/pre-commit && mv h apart/HEAD", "cd work; git commit --allow-empty -qm x", "HEAD"},
+	{"one that is moved", "git", apart, "mv apart b && mkdir -p b/hooks && cp $EVIL b/hooks/pre-commit && mv b apart", "cd work; git commit --allow-empty -qm x", ""},
+	{"a bare repository's hook", "git", "git init -q --bare b.git; git init -q -b main w; (cd w; git commit --allow-empty -qm one); ", "mkdir -p b.git/hooks; cp $EVIL b.git/hooks/update", "cd w; git push -q ../b.git main", "hooks"},
+	{"a hook of hg", "hg", hgRepo, "printf '[hooks]\\npre-status=%s\\n' $EVIL >>.hg/hgrc", "hg status", ".hg/hgrc"},
+	{"hg's configuration elsewhere", "hg", hgRepo, "hg init -q other; printf '[hooks]\\npre-status=%s\\n' $EVIL >other/.hg/hgrc; echo shared >>.hg/requires; printf %s \"$PWD/other/.hg\" >.hg/sharedpath", "hg status", ".hg/sharedpath"},
+	{"an alias of jj", "jj", "jj git init -q .; ", "printf '[aliases]\\nx=[\"util\",\"exec\",\"--\",\"%s\"]\\n' $EVIL >>.jj/repo/config.toml", "jj x", ".jj/repo/config.toml"},
+	{"a hook of svn", "svn", "svnadmin create r; svn checkout -q file://$PWD/r w; ", "cp $EVIL r/hooks/start-commit", "cd w; svn mkdir -q d; svn commit -qm x", "hooks"},
+	{"a hook of sl", "sl", "sl init -q .; ", "printf '[hooks]\\npre-status=%s\\n' $EVIL >>.sl/config", "sl status", ".sl/config"},
+	{"a hook of bzr", "brz", "brz init -q; ", "printf 'post_commit = os.system\\n' >>.bzr/branch/branch.conf", "brz commit -q --unchanged -m x", ".bzr/branch/branch.conf"},
+	{"a hook of pijul", "pijul", "pijul init; ", "printf '[hooks]\\nrecord=[\"%s\"]\\n' $EVIL >>.pijul/config", "pijul record -am x", ".pijul/config"},
+	{"a hook of darcs", "darcs", "darcs init; ", "echo status posthook $EVIL >>_darcs/prefs/defaults", "darcs whatsnew", "_darcs/prefs/defaults"},
+	{"a setting of fossil", "fossil", "fossil init r.fossil; fossil open --force r.fossil; ", "fossil settings diff-command $EVIL", "echo 1 >a; fossil add a; fossil diff", "*.fossil"},
+	{"a hook of mtn", "mtn", "mtn db init -d db.mtn; mtn -d db.mtn -b b setup .; ", "printf 'os.execute(\"%s\")\\n' $EVIL >_MTN/monotonerc", "mtn status", "_MTN/monotonerc"},
+	{"repo's own program", "repo", "", "mkdir -p .repo/repo; cp $EVIL .repo/repo/main.py", "repo status", ".repo/repo"},
+	{"the program that reaches CVS", "cvs", "cvs -d $PWD/c init; mkdir c/m; cvs -Qd $PWD/c checkout m; ", "echo \":ext;CVS_RSH=$EVIL:h:/c\" >m/CVS/Root", "cd m; cvs update", "CVS/Root"},
+	{"the editor of p4", "p4", "", "echo P4EDITOR=$EVIL >.p4config", "P4CONFIG=.p4config p4 change", ".p4config"},
+}
+
+// documentedOnly are the tools that a test machine has only by chance: of these the
+// refusal is shown anyway, and that the tool runs the program where it is there.
+var documentedOnly = []string{"jj", "svn", "sl", "brz", "pijul", "darcs", "fossil", "mtn", "repo", "cvs", "p4"}
+
+// What version control systems execute in the owner's repositories a server cannot
+// write: where nothing is protected, each tool runs the program that was planted, and
+// with the built-in rules it does not get there. R151.
+func TestVersionControlRunsNothingOfTheServers(t *testing.T) {
+	for _, p := range plantings {
+		t.Run(p.tool+": "+p.name, func(t *testing.T) {
+			if _, err := exec.LookPath(p.tool); err != nil {
+				if slices.Contains(documentedOnly, p.tool) {
+					p.refusedByName(t)
+					return
+				}
+				need(t, p.tool)
+			}
+			if dir := p.bed(t); !p.runs(t, dir, dir) {
+				t.Errorf("without protection the program does not run: the test shows nothing")
+			}
+			var src string
+			s := newShell(t, func(s *shell) { src = s.src; p.prepareIn(t, src) })
+			if p.runs(t, s.point, src) {
+				t.Error("the program runs")
+			}
+		})
+	}
+}
+
+// script runs a script in a directory, as a server or the owner would.
+func script(t *testing.T, dir, text, evil string) (string, error) {
+	t.Helper()
+	cmd := exec.Command("/bin/sh", "-c", `cd "$0" && eval "$1"`, dir, text)
+	cmd.Env = append(os.Environ(), "EVIL="+evil, "HOME="+t.TempDir(), "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
+		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b", "GIT_EDITOR=true", "HGRCPATH=", "HGUSER=a", "EMAIL=a <a@b>")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (p *planted) bed(t *testing.T) string {
+	dir := t.TempDir()
+	p.prepareIn(t, dir)
+	return dir
+}
+
+func (p *planted) prepareIn(t *testing.T, dir string) {
+	t.Helper()
+	if out, err := script(t, dir, "set -e; "+p.prepare+"true", ""); err != nil {
+		t.Fatalf("%s: %v\n%s", p.prepare, err, out)
+	}
+}
+
+// runs plants the program through one path of the root and runs the owner's command
+// in another, and reports whether the program ran.
+func (p *planted) runs(t *testing.T, through, src string) bool {
+	t.Helper()
+	evil := filepath.Join(t.TempDir(), "evil")
+	ran := evil + ".ran"
+	if err := os.WriteFile(evil, []byte("#!/bin/sh\ntouch "+ran+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	planted, err := script(t, through, p.plant, evil)
+	owner, _ := script(t, src, p.owner, evil)
+	_, missing := os.Lstat(ran)
+	if through == src && missing != nil {
+		t.Logf("planting: %v\n%s\nthe owner's command:\n%s", err, planted, owner)
+	}
+	return missing == nil
+}
+
+// refusedByName shows for a tool that is not installed that what its documentation
+// says it executes cannot be made or changed.
+func (p *planted) refusedByName(t *testing.T) {
+	name := strings.TrimPrefix(p.rule, "*")
+	at := strings.NewReplacer("**", "x").Replace(name)
+	dir := filepath.Dir(at)
+	s := newShell(t, func(s *shell) {
+		if p.tool == "svn" {
+			at, dir = "r/hooks", "r"
+			s.run("", "mkdir", "-p", "r/db", "r/locks", "r/hooks")
+			s.write("r/format", "5\n")
+			return
+		}
+		s.run("", "mkdir", "-p", dir)
+		if p.tool == "fossil" {
+			s.write(at, "x")
+		}
+	})
+	if out, err := s.try("", "sh", "-c", "echo x >"+at+" || echo x >"+at+"/x"); err == nil {
+		t.Errorf("%s was written: %s", at, out)
+	}
+	for _, name := range []string{at, at + "/x"} {
+		if b, err := os.ReadFile(filepath.Join(s.src, name)); err == nil && string(b) == "x\n" || err != nil && !errors.Is(err, os.ErrNotExist) && !strings.Contains(err.Error(), "directory") {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
+}
+
+// Every rule about version control has a row in plantings, or its tool has.
+func TestEveryToolIsPlanted(t *testing.T) {
+	tools := map[string]bool{}
+	rules := map[string]bool{}
+	for _, p := range plantings {
+		tools[p.tool], rules[p.rule] = true, true
+	}
+	for _, r := range pattern.Builtin() {
+		switch r.Condition { //nolint:exhaustive // the others are about something else
+		case pattern.Control, pattern.GitDir, pattern.SvnDir:
+		default:
+			continue
+		}
+		tool, _, runs := strings.Cut(r.Reason, " ")
+		if tool == "bzr" {
+			tool = "brz" // its successor
+		}
+		if runs = strings.Contains(r.Reason, " runs "); runs && !tools[tool] {
+			t.Errorf("%s: nothing shows that %s runs it", r.Text, tool)
+		}
+	}
+	for name := range rules {
+		if name != "" && !slices.ContainsFunc(pattern.Builtin(), func(r pattern.Rule) bool { return strings.TrimPrefix(r.Text, "**/") == name }) {
+			t.Errorf("there is no rule %s", name)
+		}
+	}
+}
+
+// The top of a project is known by any version control system's directory: what
+// editors and agents run there is protected.
+func TestTopsOfProjects(t *testing.T) {
+	s := newShell(t, func(s *shell) {
+		for _, top := range pattern.Tops() {
+			s.run("", "mkdir", "-p", "p"+top+"/"+top, "p"+top+"/.vscode")
+		}
+		s.run("", "mkdir", "-p", "plain/.vscode")
+	})
+	for _, top := range pattern.Tops() {
+		for _, file := range []string{".vscode/tasks.json", ".mcp.json", ".envrc"} {
+			if out, err := s.try("p"+top, "sh", "-c", "echo x >"+file); err == nil {
+				t.Errorf("%s at the top of a project with %s was written: %s", file, top, out)
+			}
+		}
+	}
+	s.run("plain", "sh", "-c", "echo x >.vscode/tasks.json")
+}
+
+// A server's work in the owner's repositories goes on, and repositories of its own work
+// whole, also those that lie in no directory called .git. R139.
+func TestWorkInRepositoriesOfAllKinds(t *testing.T) {
+	need(t, "git")
+	s := newShell(t, func(s *shell) {
+		s.run("", "sh", "-ec", apart)
+		s.run("", "git", "init", "-q", "--bare", "-b", "main", "mine.git")
+	})
+	s.run("work", "sh", "-ec", "echo 2 >b; git add b; git commit -qm two; git checkout -qb side HEAD~1; echo 3 >c; git add c; git commit -qm three; git rebase -q main; git worktree add -q ../wt main; git gc -q; git fsck; git symbolic-ref HEAD refs/heads/main; git reset -q --hard; git push -q ../mine.git main")
+	s.run("wt", "sh", "-ec", "git checkout -qb more; echo 4 >d; git add d; git commit -qm four")
+	s.run("", "sh", "-ec", "git init -q --bare own.git; cp mine.git/HEAD own.git/hooks/post-update; git -C own.git config a.b c; git clone -q mine.git clone; git init -q --separate-git-dir own work2; cd work2; git config a.b c; echo x >../own/hooks/post-commit; git commit --allow-empty -qm x; git worktree add -q ../wt2; git mv -h >/dev/null 2>&1 || true")
+	s.run("", "mv", "own.git", "moved.git")
+	s.run("", "rm", "-rf", "moved.git")
+	s.run("", "sh", "-ec", "mkdir -p ordinary/objects ordinary/hooks; echo x >ordinary/config; echo x >ordinary/hooks/x; mv ordinary/objects ordinary/o")
+	if _, err := exec.LookPath("hg"); err == nil {
+		s.run("", "sh", "-ec", "export HGRCPATH= HGUSER=a; hg init h; cd h; echo 1 >a; hg add -q a; hg commit -m one; echo '[ui]' >.hg/hgrc; cd ..; hg clone -q h h2; cd h2; echo 2 >>a; hg commit -m two; hg push -q")
+		st, _ := s.reg.Lookup("r")
+		for _, want := range []string{"h", "h2", "own"} {
+			if !slices.Contains(st.Repos, want) {
+				t.Errorf("%s is not told as created by the server: %q", want, st.Repos)
+			}
+		}
+	}
+}
