@@ -31,6 +31,9 @@ func (m *Mount) newDetached(opts *fuse.MountOptions) (*fuse.Server, error) {
 	mnt, err := openDetached(dev, opts)
 	if err != nil {
 		_ = unix.Close(dev)
+		if !lacksMounts(err) {
+			return nil, fmt.Errorf("make a detached mount: %w", err)
+		}
 		return nil, fmt.Errorf("%w: %w", ErrNotDetached, err)
 	}
 	// From here on the device is go-fuse's, which closes it when it fails. It is to take
@@ -43,6 +46,13 @@ func (m *Mount) newDetached(opts *fuse.MountOptions) (*fuse.Server, error) {
 	}
 	m.detached = os.NewFile(uintptr(mnt), "detached mount")
 	return srv, nil
+}
+
+// lacksMounts reports whether an error says that the kernel has no detached mounts, or
+// gives this process none. A resource that is used up is neither.
+func lacksMounts(err error) bool {
+	return slices.ContainsFunc([]unix.Errno{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EINVAL, unix.EOPNOTSUPP, unix.ENODEV},
+		func(e unix.Errno) bool { return errors.Is(err, e) })
 }
 
 // openDetached makes the mount of a connection, with what go-fuse gives to mount(2).

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -87,7 +88,7 @@ unprivileged user.`,
 	fs.BoolVar(&f.net, "net", false, "give the command the host's network")
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
 	fs.StringVar(&f.paths, "map", "same", "where roots appear inside: same (their own paths) or flat (/roots/NAME)")
-	fs.StringVar(&f.level, "level", "", "demand this confinement: namespaces, bubblewrap or landlock (default: the strongest there is)")
+	fs.StringVar(&f.level, "level", "", "demand this confinement: namespaces, bubblewrap or landlock (default: run.level of the configuration, or the strongest there is)")
 	fs.BoolVar(&f.unconfined, "unconfined", false, "do not confine the command, for a machine that cannot: it then reaches everything you do")
 	fs.StringVar(&f.onRevoke, "on-revoke", "announce", "when the last root is gone: announce it to the server, or stop the command")
 	fs.IntVar(&f.pids, "pids-max", sandbox.DefaultPids, "most processes and threads the command may have")
@@ -115,7 +116,9 @@ type plan struct {
 	box     sandbox.Options
 	mcp     proxy.Mode
 	stop    bool // when the last root is gone
-	learn   bool
+	// pinned is the configuration that demands the level, "" if none does.
+	pinned string
+	learn  bool
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
 }
@@ -183,6 +186,9 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 	} else if f.unconfined {
 		p.box.Level = sandbox.None
 	}
+	if err := f.pinLevel(p); err != nil {
+		return err
+	}
 	if f.home != "" {
 		home, err := filepath.Abs(f.home)
 		if err != nil {
@@ -192,6 +198,28 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 		// A root that reaches it would let the command make it a link, and the
 		// next run's HOME, which it may write, any directory of yours.
 		p.session.Keep = append(p.session.Keep, guard.Keep{Path: home, What: "the kept home of the command"})
+	}
+	return nil
+}
+
+// pinLevel takes the level that the configuration demands, unless a flag demands a
+// stronger one.
+func (f *runFlags) pinLevel(p *plan) error {
+	conf := p.session.Config
+	if conf == nil || conf.Run.Level == "" {
+		return nil
+	}
+	level, err := sandbox.ParseLevel(conf.Run.Level)
+	if err != nil {
+		return err
+	}
+	if p.box.Level == 0 {
+		p.box.Level, p.pinned = level, conf.Path
+		return nil
+	}
+	if p.box.Level > level {
+		return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf("%s is weaker than the confinement that %s demands (run.level = %q); leave the flag out, or change the file",
+			p.box.Level, names.Quote(conf.Path), conf.Run.Level)}
 	}
 	return nil
 }

@@ -253,7 +253,7 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 	r.could = couldConfine(ctx, box.Level)
 	if r.proc, err = sandbox.Start(ctx, box); err != nil {
 		r.later.begin()
-		if errors.Is(err, sandbox.ErrCannot) {
+		if errors.Is(err, sandbox.ErrCannot) || errors.Is(err, sandbox.ErrNotConfined) {
 			return r.refusal(err)
 		}
 		return noCommand(err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -40,7 +41,12 @@ func (r *runner) record() error {
 func (r *runner) refusal(err error) error {
 	r.refused = true
 	what := "leave --level out for the strongest that there is"
-	if r.plan.box.Level == 0 {
+	switch {
+	case errors.Is(err, sandbox.ErrNotConfined):
+		what = "nothing weaker was tried, since this machine has that level; remove the cause and start again"
+	case r.plan.pinned != "":
+		what = fmt.Sprintf("%s demands this level (run.level)", names.Quote(r.plan.pinned))
+	case r.plan.box.Level == 0:
 		what = "`rootsfs doctor` says what would help; --unconfined starts it without any confinement"
 	}
 	return &control.Error{Text: "nothing was started: " + err.Error() + "; " + what, Class: control.System}

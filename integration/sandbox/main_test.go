@@ -20,6 +20,7 @@ import (
 const (
 	driverVar = "ROOTSFS_SANDBOX_DRIVER"
 	victimVar = "ROOTSFS_SANDBOX_VICTIM"
+	fillVar   = "ROOTSFS_SANDBOX_FILL" // keeps descriptors in flight
 )
 
 func TestMain(m *testing.M) {
@@ -28,6 +29,9 @@ func TestMain(m *testing.M) {
 	}
 	if secret, ok := os.LookupEnv(victimVar); ok {
 		os.Exit(victim(secret))
+	}
+	if _, ok := os.LookupEnv(fillVar); ok {
+		os.Exit(fill())
 	}
 	code := m.Run()
 	if builds.dir != "" {

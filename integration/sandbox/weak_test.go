@@ -49,7 +49,17 @@ func weaken(what []string) error {
 		case "detached mounts":
 			refuse(unix.EPERM, unix.SYS_FSOPEN)
 		default:
-			return fmt.Errorf("no machine is without %q", w)
+			f, err := faultOf(w)
+			if err != nil {
+				return err
+			}
+			if f.arg < 0 {
+				refuse(f.errno, f.nr)
+				continue
+			}
+			p = append(p, unix.SockFilter{Code: equal, Jf: 4, K: f.nr}, unix.SockFilter{Code: load, K: firstArg + 8*uint32(f.arg)},
+				unix.SockFilter{Code: f.cond, Jf: 1, K: f.value}, unix.SockFilter{Code: ret, K: seccompErrno | uint32(f.errno)},
+				unix.SockFilter{Code: load, K: number})
 		}
 	}
 	p = append(p, unix.SockFilter{Code: ret, K: seccompAllow})
@@ -57,12 +67,50 @@ func weaken(what []string) error {
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
 }
 
+// fault is an error that a system call ends with: always, or with an argument.
+type fault struct {
+	nr, value uint32
+	errno     unix.Errno
+	arg       int // -1: always
+	cond      uint16
+}
+
+// faultOf reads a fault, such as "pivot_root=ENOMEM". A clone that makes no namespace
+// is left alone.
+func faultOf(s string) (fault, error) {
+	const equal, has = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
+	calls := map[string]fault{
+		"ioctl TIOCGPTN": {nr: unix.SYS_IOCTL, arg: 1, cond: equal, value: unix.TIOCGPTN},
+		"clone":          {nr: unix.SYS_CLONE, arg: 0, cond: has, value: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID},
+		"clone3":         {nr: unix.SYS_CLONE3, arg: -1},
+		"unshare":        {nr: unix.SYS_UNSHARE, arg: -1}, "fsconfig": {nr: unix.SYS_FSCONFIG, arg: -1}, "move_mount": {nr: unix.SYS_MOVE_MOUNT, arg: -1},
+		"open_tree": {nr: unix.SYS_OPEN_TREE, arg: -1}, "pivot_root": {nr: unix.SYS_PIVOT_ROOT, arg: -1},
+		"landlock_create_ruleset": {nr: unix.SYS_LANDLOCK_CREATE_RULESET, arg: -1},
+	}
+	errnos := map[string]unix.Errno{
+		"EPERM": unix.EPERM, "ENOSYS": unix.ENOSYS, "ENOSPC": unix.ENOSPC, "EUSERS": unix.EUSERS, "EAGAIN": unix.EAGAIN, "ENFILE": unix.ENFILE, "EMFILE": unix.EMFILE,
+		"ENOMEM": unix.ENOMEM, "EDQUOT": unix.EDQUOT, "ENOBUFS": unix.ENOBUFS,
+	}
+	name, errno, _ := strings.Cut(s, "=")
+	f, known := calls[name]
+	f.errno = errnos[errno]
+	if !known || f.errno == 0 {
+		return f, fmt.Errorf("no machine is without %q", s)
+	}
+	return f, nil
+}
+
+// weakOrder is the order of a run on such a machine.
+func (o *outside) weakOrder(weak []string, wrapper []string, flags ...string) order {
+	args := append([]string{"run", "--name", sessionName, "--root", "root=" + o.root + ":rw"}, flags...)
+	args = append(slices.Clone(wrapper), o.rootsfs(append(args, "--", "sh", "-c", "echo ran; id -u")...)...)
+	return order{Args: args, Weak: weak}
+}
+
 // weakRun is what came of a run on such a machine; the command says that it ran, and
 // as whom.
 func (o *outside) weakRun(weak []string, wrapper []string, flags ...string) (stdout, log string, code int) {
-	args := append([]string{"run", "--name", sessionName, "--root", "root=" + o.root + ":rw"}, flags...)
-	args = append(slices.Clone(wrapper), o.rootsfs(append(args, "--", "sh", "-c", "echo ran; id -u")...)...)
-	return o.run(order{Args: args, Weak: weak})
+	return o.run(o.weakOrder(weak, wrapper, flags...))
 }
 
 // placeOf is the private place of a run, in what its audit log says of its mount.

@@ -50,7 +50,7 @@ func holes(o *Options, level Level, layers []Layer) []string {
 		fmt.Sprintf("Its uid (%d) is not its own: the limit of processes counts all of that uid's.", o.UID),
 		"What it leaves running in the background is ended by rootsfs, not by the kernel: killing rootsfs and its init with SIGKILL in the same moment leaves it behind, still confined.",
 	)
-	if landlockABI() < scopesABI {
+	if abi, err := landlockABI(); err != nil || abi < scopesABI {
 		out = append(out, "It can send signals to other processes of its uid: this kernel's Landlock has no scopes (Linux 6.12 does).")
 	}
 	return out

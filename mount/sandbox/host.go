@@ -46,7 +46,9 @@ func (l *launch) onHost(level Level, where Places) error {
 	if os.Geteuid() == 0 {
 		l.cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SETPCAP} // for the bounding set
 	}
-	if landlockABI() == 0 {
+	if abi, err := landlockABI(); err != nil {
+		return unable(err, "%v", err)
+	} else if abi == 0 {
 		return cannot("the kernel has no Landlock, or it is not enabled: add landlock to the lsm= parameter of its command line")
 	}
 	l.conf.Filter = wants{NoSockets: !o.Net, NoIPC: true, NoSetID: true}

@@ -27,6 +27,8 @@ type initProc struct {
 	// builder is of the root; nil: it is not of our making, or was by an earlier stage.
 	builder *builder
 	settled bool
+	// cgroupErr is why there is no cgroup namespace.
+	cgroupErr error
 }
 
 func runInit(stage string) {
@@ -164,11 +166,7 @@ func (p *initProc) surround() error {
 func (p *initProc) outline() (err error) {
 	p.settle()
 	p.on("namespaces", "user, mount, pid, ipc, uts")
-	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
-		p.layers = append(p.layers, Layer{"cgroup namespace", NotAvailable, err.Error()})
-	} else {
-		p.on("cgroup namespace", "")
-	}
+	p.cgroupErr = unix.Unshare(unix.CLONE_NEWCGROUP)
 	if err := unix.Sethostname([]byte(hostName)); err != nil {
 		return step(err, "set the host name")
 	}
@@ -182,6 +180,14 @@ func (p *initProc) namespaces() error {
 		if err := p.outline(); err != nil {
 			return err
 		}
+	}
+	switch err := p.cgroupErr; {
+	case err == nil:
+		p.on("cgroup namespace", "")
+	case lacksByKind(err), errors.Is(err, unix.ENOSPC) && p.conf.NoCgroups:
+		p.layers = append(p.layers, Layer{"cgroup namespace", NotAvailable, err.Error()})
+	default:
+		return step(err, "make a cgroup namespace")
 	}
 	if p.conf.Net {
 		p.layers = append(p.layers, Layer{"network namespace", Off, "the host's network"})

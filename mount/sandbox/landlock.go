@@ -53,12 +53,12 @@ const (
 )
 
 // landlockABI is the version the kernel has; 0: none.
-func landlockABI() int {
+func landlockABI() (int, error) {
 	v, err := ll.LandlockGetABIVersion()
-	if err != nil {
-		return 0
+	if err != nil && lacksByKind(err) {
+		return 0, nil
 	}
-	return v
+	return v, step(err, "ask for Landlock")
 }
 
 // restrict confines the calling thread, and what is started from it, to the
@@ -66,7 +66,10 @@ func landlockABI() int {
 // no_new_privs must be set.
 func restrict(r rules, tree int) (Layer, error) {
 	layer := Layer{Name: "landlock"}
-	abi := landlockABI()
+	abi, err := landlockABI()
+	if err != nil {
+		return layer, err
+	}
 	if abi == 0 {
 		layer.State, layer.Detail = NotAvailable, "the kernel has no Landlock, or it is not enabled"
 		return layer, nil

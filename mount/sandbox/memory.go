@@ -222,17 +222,21 @@ func ForgetMemory(group string) {
 // bound makes the group, if there is to be one. Where none can be made the command
 // runs without, and that is said. (A limit of each process's own is no substitute: it
 // would be the init's as well, whose runtime maps more than small commands need.)
-func (l *launch) bound() {
+func (l *launch) bound() error {
 	if l.o.MemoryMax == 0 {
-		return
+		return nil
 	}
 	g, err := newMemGroup(l.o.Group, l.o.MemoryMax)
+	if exhausted(err) != "" {
+		return unable(err, "make a control group: %v", err)
+	}
 	if err != nil {
 		l.memory = Layer{limitName, NotAvailable, fmt.Sprintf("no control group can be made here (%v); for an ordinary user, systemd-run --user --scope gives one", err)}
-		return
+		return nil
 	}
 	l.group, l.memory = g, Layer{limitName, On, fmt.Sprintf("%d bytes for all processes together", l.o.MemoryMax)}
 	if g.fd != nil {
 		l.cmd.SysProcAttr.UseCgroupFD, l.cmd.SysProcAttr.CgroupFD = true, int(g.fd.Fd())
 	}
+	return nil
 }

@@ -45,7 +45,7 @@ func (l *launch) tree() error {
 	}
 	// What only root may enter is opened by root.
 	if tree.TreeFD, err = l.openTree(); err != nil {
-		return cannot("bind the tree of roots: %v", err)
+		return unable(err, "bind the tree of roots: %v", err)
 	}
 	for i := range tree.Binds {
 		b := &tree.Binds[i]
@@ -84,8 +84,11 @@ func (l *launch) sendRest(sock int) error {
 	for _, f := range l.files {
 		fds = append(fds, int(f.Fd()))
 	}
-	// An init that has ended already has said why.
-	_ = send(sock, message{Kind: kindRest}, fds...)
+	err = send(sock, message{Kind: kindRest}, fds...)
+	if exhausted(err) != "" {
+		return unable(err, "pass the tree of roots: %v", err)
+	}
+	// Otherwise the init has ended already, and has said why.
 	l.closeFiles() // the tree among them, which is the init's from now on
 	o.letGo()
 	return nil

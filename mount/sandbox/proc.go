@@ -86,7 +86,11 @@ func (b *builder) nested() error {
 	defer unix.Close(b.limits)
 	for _, kind := range nestedLimits {
 		// A kernel without that kind of namespace has no limit for it.
-		if err := putFile(b.limits, "max_"+kind+"_namespaces", "0"); err != nil && !errors.Is(err, unix.ENOENT) {
+		err := putFile(b.limits, "max_"+kind+"_namespaces", "0")
+		if exhausted(err) != "" {
+			return step(err, "forbid nested %s namespaces", kind)
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) {
 			b.notes = append(b.notes, "the limit of nested "+kind+" namespaces cannot be set: "+err.Error())
 		}
 	}
@@ -107,6 +111,9 @@ func (b *builder) sysctls(t *task, sys int) error {
 	made := map[string]bool{}
 	for _, name := range sysctls {
 		fd, err := unix.Openat(sys, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if exhausted(err) != "" {
+			return step(err, "read %s", name)
+		}
 		if err != nil {
 			continue // another kernel's
 		}
@@ -121,7 +128,9 @@ func (b *builder) sysctls(t *task, sys int) error {
 		}
 		data := buf[:n]
 		if limit := shares[name]; limit != "" {
-			data = b.share(t, limit, data)
+			if data, err = b.share(t, limit, data); err != nil {
+				return err
+			}
 		}
 		if err := b.write(sysDir+"/"+name, data); err != nil {
 			return err
@@ -132,17 +141,19 @@ func (b *builder) sysctls(t *task, sys int) error {
 
 // share bounds what the command may have of something to its part of what the user
 // has, and returns that.
-func (b *builder) share(t *task, limit string, all []byte) []byte {
+func (b *builder) share(t *task, limit string, all []byte) ([]byte, error) {
 	n, err := strconv.Atoi(strings.TrimSpace(string(all)))
 	if err != nil {
-		return all // it has no bound
+		return all, nil // it has no bound
 	}
 	part := strconv.Itoa(max(n/sharePart, 1))
-	if err := putFile(b.limits, limit, part); err != nil {
+	if err := putFile(b.limits, limit, part); exhausted(err) != "" {
+		return nil, step(err, "set %s", limit)
+	} else if err != nil {
 		t.notes = append(t.notes, limit+" cannot be set: "+err.Error())
-		return all
+		return all, nil
 	}
-	return []byte(part + "\n")
+	return []byte(part + "\n"), nil
 }
 
 // mkdirs makes rel and its parents below sysDir, unless they have been made.

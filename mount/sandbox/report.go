@@ -72,6 +72,17 @@ func cannot(format string, args ...any) error {
 	return &names.Error{Kind: names.Permission, Err: &cannotError{fmt.Sprintf(format, args...)}}
 }
 
+// notConfinedError carries ErrNotConfined without showing it.
+type notConfinedError struct{ text string }
+
+func (e *notConfinedError) Error() string { return e.text }
+func (e *notConfinedError) Unwrap() error { return ErrNotConfined }
+
+// notConfined is the error of a start that failed at a level that the machine has.
+func notConfined(level Level, text string) error {
+	return &names.Error{Kind: names.IO, Err: &notConfinedError{fmt.Sprintf("%s: %s", level, text)}}
+}
+
 // notExecutable is the error for a command that is there and does not run.
 func notExecutable(name, why string) error {
 	return &names.Error{Kind: names.Permission, Err: &cannotRun{"the command " + names.Quote(name) + " cannot be executed: " + why}}

@@ -39,7 +39,9 @@ type config struct {
 	Args  []string `json:"args"`
 	Umask int      `json:"umask"`
 	Net   bool     `json:"net"`
-	Pids  int      `json:"pids"`
+	// NoCgroups: the machine allows no cgroup namespaces.
+	NoCgroups bool `json:"noCgroups,omitempty"`
+	Pids      int  `json:"pids"`
 	// TTY says for each standard stream whether it is to be a terminal.
 	TTY    [3]bool `json:"tty"`
 	Rows   uint16  `json:"rows,omitempty"`
@@ -163,7 +165,8 @@ func receive(sock int) (message, []int, error) {
 	for {
 		n, oobn, flags, _, err := unix.Recvmsg(sock, buf, oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
-		case errors.Is(err, unix.EINTR):
+		// ECONNRESET comes before what the peer had sent, if it ended without reading all.
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNRESET):
 			continue
 		case err != nil:
 			return m, nil, err

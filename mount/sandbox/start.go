@@ -22,7 +22,9 @@ import (
 //
 // With Options.Level zero it takes the strongest level that works, and Report
 // says which; a level that was asked for by name is that level or an error with
-// ErrCannot in its chain. None is taken only by name.
+// ErrCannot in its chain. A weaker level is taken only where the machine lacks the
+// stronger one; a start that fails for another reason, such as a resource that is used
+// up, is an error with ErrNotConfined in its chain. None is taken only by name.
 //
 // The caller should not hold a lock that the server of Tree needs: the tree is
 // looked at before Start returns.
@@ -66,12 +68,18 @@ type launch struct {
 	memory Layer      // what limits memory; without a name, nothing was to
 }
 
-// start starts the command at one level.
+// start starts the command at one level, and judges why it could not.
 func start(ctx context.Context, o *Options, level Level) (*Process, error) {
+	p, err := startAt(ctx, o, level)
+	return p, judge(ctx, o, level, err)
+}
+
+// startAt starts the command at one level.
+func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	l := &launch{o: o, level: level}
 	l.conf = config{
 		Level: level, Args: o.Args, Net: o.Net, Pids: o.PidsMax, Probe: o.probe, KeptHome: o.Home != "", Hold: o.Release != nil,
-		Slack: ahead.TimerSlack(),
+		Slack: ahead.TimerSlack(), NoCgroups: noneAllowed("cgroup"),
 		// A mount without set-uid programs holds inside; outside, the files of
 		// a kept HOME are files like any others.
 		Filter: wants{NoSetID: o.Home != ""},
@@ -106,7 +114,9 @@ func start(ctx context.Context, o *Options, level Level) (*Process, error) {
 	if err := l.prepare(); err != nil {
 		return nil, err
 	}
-	l.bound()
+	if err := l.bound(); err != nil {
+		return nil, err
+	}
 	p, err := l.run(ctx)
 	if err != nil {
 		l.group.remove()
@@ -313,13 +323,13 @@ func spawnError(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {
 		switch errno {
-		case unix.EPERM, unix.EINVAL, unix.ENOSPC, unix.EUSERS, unix.ENOSYS:
-			return cannot("namespaces are refused: %v; see what `rootsfs doctor` says", errno)
+		case unix.EPERM, unix.EINVAL, unix.ENOSYS:
+			return unable(err, "namespaces are refused: %v; see what `rootsfs doctor` says", errno)
 		case unix.EACCES:
-			return cannot("the uid that the command is to run as may not execute this program: %v; install rootsfs where everybody may execute it", errno)
+			return unable(err, "the uid that the command is to run as may not execute this program: %v; install rootsfs where everybody may execute it", errno)
 		}
 	}
-	return failed("start the confined init: %v", err)
+	return unable(err, "start the confined init: %v", err)
 }
 
 // await waits for the init's word that the command runs.
@@ -327,7 +337,8 @@ func (p *Process) await(l *launch) error {
 	for {
 		m, fds, err := receive(p.sock)
 		if err != nil && l.says != nil {
-			return cannot("bwrap: %s", l.bwrapSaid())
+			said := l.bwrapSaid()
+			return &unableError{text: "bwrap: " + said, said: said}
 		}
 		if err != nil {
 			return failed("the confined init ended before it had started the command: %v", err)
@@ -361,7 +372,7 @@ func (p *Process) await(l *launch) error {
 			return nil
 		case kindFailed:
 			if m.Step == stepConfine {
-				return cannot("%s", m.Error)
+				return unable(unix.Errno(m.Errno), "%s", m.Error)
 			}
 			return commandError(l.o, m)
 		}

@@ -25,6 +25,7 @@ type Config struct {
 	Path     string // as it was asked for, absolute
 	Resolved string // without links; "" when there is no file
 	Mount    Mount
+	Run      Run
 	Files    Files
 	Abuse    guard.Abuse                   // of [abuse]
 	Subjects map[guard.Subject]guard.Quota // of the [[subject]] blocks
@@ -39,6 +40,13 @@ type Mount struct {
 	Cache, Locks, Posix, AuditPaths string
 	ReadOnly, AllowOther            bool
 	AuditKeep                       int // audit files of a session's name; 0: all
+}
+
+// Run holds what `rootsfs run` must keep to.
+type Run struct {
+	// Level is the confinement that a run has at least, as --level takes it; "": the
+	// strongest there is.
+	Level string
 }
 
 // Root is a root the owner wrote down, which counts as consent.

@@ -10,6 +10,9 @@
 //	read_only = false
 //	allow_other = false
 //
+//	[run]                        # what every `rootsfs run` keeps to
+//	level = "namespaces"         # or bubblewrap, landlock: this or a stronger one, or nothing starts
+//
 //	[limits]                     # for every root that does not say otherwise
 //	ops_per_second = 2000        # operations; more wait
 //	burst = 4000                 # operations that need not wait

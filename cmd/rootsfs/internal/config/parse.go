@@ -48,6 +48,9 @@ func parse(file, home string, doc []byte) (*Config, error) {
 // parseInto reads a document's tables.
 func parseInto(c *Config, top table, home string) {
 	c.mount(top.table("mount"))
+	run := top.table("run")
+	c.Run.Level = run.oneOf("level", "namespaces", "bubblewrap", "landlock") // the words of sandbox.ParseLevel
+	run.done()
 	c.Files = readFiles(top.table("files"), home)
 	c.Subjects = readSubjects(top.tables("subject"))
 	c.Abuse = readAbuse(top.table("abuse"))

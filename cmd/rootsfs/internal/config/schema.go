@@ -146,6 +146,9 @@ var meanings = map[string]string{
 	"mount.allow_other": "let other users into the mount",
 	"mount.audit_keep":  "audit files of a session's name that are kept; 0: all",
 
+	"run":       "what every rootsfs run keeps to",
+	"run.level": "confine by this level or a stronger one, or start nothing",
+
 	"limits":                 "for every root that does not say otherwise",
 	"limits.ops_per_second":  "operations; more wait",
 	"limits.burst":           "operations that need not wait",

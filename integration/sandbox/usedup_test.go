@@ -1,0 +1,150 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// usedUp are resources that a program can use up, as the system calls and errors by
+// which a run meets them, and the words that the run's error must contain.
+var usedUp = []struct {
+	what     string
+	weak     []string
+	terminal bool
+	want     string
+}{
+	{"ptys", []string{"ioctl TIOCGPTN=ENOSPC"}, true, "open a terminal: no space left on device"},
+	{"namespaces", []string{"clone3=ENOSYS", "clone=ENOSPC"}, false, "no space left on device"},
+	{"namespaces, counted by user", []string{"clone3=ENOSYS", "clone=EUSERS"}, false, "too many users"},
+	{"processes", []string{"clone3=ENOSYS", "clone=EAGAIN"}, false, "resource temporarily unavailable"},
+	{"cgroup namespaces", []string{"unshare=ENOSPC"}, false, "no space left on device"},
+	{"open files of the machine", []string{"move_mount=ENFILE"}, false, "too many open files in system"},
+	{"descriptors", []string{"open_tree=EMFILE"}, false, "too many open files"},
+	{"memory", []string{"pivot_root=ENOMEM"}, false, "cannot allocate memory"},
+	{"memory for Landlock's rules", []string{"landlock_create_ruleset=ENOMEM"}, false, "cannot allocate memory"},
+	{"quota", []string{"pivot_root=EDQUOT"}, false, "disk quota exceeded"},
+	{"buffers", []string{"pivot_root=ENOBUFS"}, false, "no buffer space available"},
+	{"memory, of bwrap", []string{"unshare=EPERM", "fsconfig=EPERM", "pivot_root=ENOMEM"}, false, "bubblewrap: bwrap: pivot_root: Cannot allocate memory"},
+}
+
+// A resource that is used up is an error, and never a weaker confinement: nothing is
+// started, and the error names the resource. Issue 17, item 7.
+func TestUsedUp(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			for _, c := range usedUp {
+				ord := o.weakOrder(c.weak, nil)
+				ord.Terminal = c.terminal
+				stdout, log, code := o.run(ord)
+				if stdout != "" || code != 5 {
+					t.Errorf("%s used up: exit code %d, the command said %q", c.what, code, stdout)
+				}
+				if !strings.Contains(log, c.want) || !strings.Contains(log, "nothing was started") && !strings.Contains(log, "cannot mount") {
+					t.Errorf("%s used up: %q is missing in: %s", c.what, c.want, log)
+				}
+				o.nothingLeft()
+			}
+		})
+	}
+}
+
+// A machine whose limit of user namespaces is 0 has none, although the kernel's error is
+// the one of namespaces that are used up. Issue 17, item 7.
+func TestNoNamespacesAllowed(t *testing.T) {
+	o := newOutside(t, everybody[1])
+	zero := filepath.Join(o.base, "zero")
+	must(t, os.WriteFile(zero, []byte("0\n"), 0o644))
+	o.mounts["/proc/sys/user/max_user_namespaces"] = zero
+	stdout, log, code := o.weakRun([]string{"clone3=ENOSYS", "clone=ENOSPC"}, nil)
+	if stdout != "ran\n1001\n" || code != 0 || !strings.Contains(log, "confined by landlock only") {
+		t.Errorf("exit code %d, the command said %q: %s", code, stdout, log)
+	}
+}
+
+// flights is how many descriptors fill keeps in flight.
+const flights = 400
+
+// fill keeps descriptors in flight, which the kernel counts by user, until standard
+// input ends.
+func fill() int {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return 1
+	}
+	fds := make([]int, 100)
+	for i := range fds {
+		fds[i] = pair[0]
+	}
+	for range flights / len(fds) {
+		if err := unix.Sendmsg(pair[0], []byte("x"), unix.UnixRights(fds...), nil, 0); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+	}
+	fmt.Println("ready")
+	_, _ = os.Stdin.Read(make([]byte, 1))
+	return 0
+}
+
+// Another process of the command's user has as many descriptors in flight as the user
+// may: a run with a terminal, whose init passes one, is refused or confined as ever.
+// Issue 17, item 7.
+func TestDescriptorsInFlight(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			cmd := exec.Command(filepath.Join(built(t), "driver"))
+			cmd.Env = []string{fillVar + "=1"}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.commandUID()), Gid: uint32(w.commandUID())}}
+			in, err := cmd.StdinPipe()
+			must(t, err)
+			out, err := cmd.StdoutPipe()
+			must(t, err)
+			must(t, cmd.Start())
+			defer func() { must(t, in.Close()); must(t, cmd.Wait()) }()
+			said := make([]byte, 64)
+			n, err := out.Read(said)
+			must(t, err)
+			if string(said[:n]) != "ready\n" {
+				t.Fatalf("the descriptors: %s", said[:n])
+			}
+			ord := o.weakOrder(nil, []string{"/usr/bin/prlimit", "--nofile=256:256"})
+			ord.Terminal = true
+			stdout, log, code := o.run(ord)
+			if stdout != "" || code != 5 || !strings.Contains(log, "too many references") {
+				t.Errorf("exit code %d, the command said %q: %s", code, stdout, log)
+			}
+		})
+	}
+}
+
+// A level that the configuration pins is that level or an error, and one that --level
+// names on the command line must be at least as strong. Issue 17, item 7.
+func TestPinnedLevel(t *testing.T) {
+	o := newOutside(t, everybody[0])
+	conf := filepath.Join(o.base, "pinned.toml")
+	must(t, os.WriteFile(conf, []byte("[run]\nlevel = \"namespaces\"\n"), 0o600))
+	lacks := []string{"namespaces"}
+	stdout, log, code := o.weakRun(lacks, nil, "--config", conf)
+	if stdout != "" || code != 5 || !strings.Contains(log, "namespaces are refused") || !strings.Contains(log, "pinned.toml") {
+		t.Errorf("pinned, and not there: exit code %d, the command said %q: %s", code, stdout, log)
+	}
+	for _, weaker := range [][]string{{"--level", "landlock"}, {"--unconfined"}} {
+		stdout, log, code = o.weakRun(nil, nil, append([]string{"--config", conf}, weaker...)...)
+		if stdout != "" || code != 3 || !strings.Contains(log, "pinned.toml") {
+			t.Errorf("pinned, and %q: exit code %d, the command said %q: %s", weaker, code, stdout, log)
+		}
+	}
+	stdout, log, code = o.weakRun(nil, nil, "--config", conf)
+	if code != 0 || !strings.HasPrefix(stdout, "ran\n") {
+		t.Errorf("pinned, and there: exit code %d, the command said %q: %s", code, stdout, log)
+	}
+}
