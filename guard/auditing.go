@@ -76,6 +76,7 @@ func (l *Lease) place(rec *Record) {
 	}
 	l.learned.mu.Lock()
 	q, q2, remark := l.learned.reached, l.learned.reached2, l.learned.remark
+	rec.Target = names.Brief(l.learned.target)
 	l.learned.mu.Unlock()
 	var said []string
 	for _, at := range []struct {

@@ -96,6 +96,7 @@ type learned struct {
 	// reached is where the links of the request's paths led, zero without any.
 	reached, reached2 Path
 	remark            string
+	target            string // see RefusedLink
 }
 
 // reserve takes what the operation may use from the quotas; settle gives back

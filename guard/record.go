@@ -48,6 +48,9 @@ type Record struct {
 	Written  int64
 	Duration time.Duration
 	Detail   string
+	// Target is where a link that was refused leads, as the link says it. It may be a
+	// host path: it is told to the owner while the session lives, and not logged.
+	Target string
 }
 
 // Auditor takes records. An error means the record was not taken: an operation

@@ -118,3 +118,13 @@ func (l *Lease) Remark(text string) {
 	defer l.learned.mu.Unlock()
 	l.learned.remark = text
 }
+
+// RefusedLink tells the operation's record where a link leads.
+func (l *Lease) RefusedLink(target string) {
+	if l.learned == nil {
+		l.learned = &learned{}
+	}
+	l.learned.mu.Lock()
+	defer l.learned.mu.Unlock()
+	l.learned.target = target
+}

@@ -189,6 +189,22 @@ func (g *Registry) RootsOf(who Subject) []Status {
 	return out
 }
 
+// Dir returns the resolved path of a root.
+func (g *Registry) Dir(name RootName) (string, bool) {
+	r := g.snap.Load().byName[name]
+	if r == nil {
+		return "", false
+	}
+	return r.grant.Resolved, true
+}
+
+// Holds reports whether an absolute, clean path lies in a live root that a subject
+// sees and that is not "/". Names are compared; nothing is looked up.
+func (g *Registry) Holds(who Subject, p string) bool {
+	r, _, ok := g.snap.Load().find(who, p)
+	return ok && r.grant.Resolved != "/"
+}
+
 // Lookup returns one root's status.
 func (g *Registry) Lookup(name RootName) (Status, bool) {
 	r := g.snap.Load().byName[name]

@@ -208,12 +208,12 @@ func (m *Mount) attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
 	return a
 }
 
-// Readlink returns a link's target, if it stays in the root.
+// Readlink returns a link's target, if it stays in the root or leads to what is visible.
 func (n *node) Readlink(ctx context.Context) ([]byte, syscall.Errno) {
 	ctx, _, c := n.enter(ctx)
 	var target string
 	errno := n.anyhow(func(at vfs.At, f *vfs.File) (err error) {
-		target, err = n.tree().Readlink(ctx, c, at, f)
+		target, err = n.tree().ReadlinkWhere(ctx, c, at, f, n.view.m.shows())
 		return err
 	})
 	return []byte(target), errno

@@ -97,7 +97,13 @@ type Options struct {
 	// alone: its file system is the mount, and the registry decides what it may
 	// do. Files it makes are the daemon's own user's. nil: as on the source.
 	Owner *guard.User
-	Log   *slog.Logger
+	// Visible reports whether a process that uses the mount sees a place outside of
+	// the link's root by itself, so that a link that leads there is shown: dest is
+	// absolute and clean, and "" stands for a place in a live root of the Subject
+	// when Layout.ByPath. relative tells that the target is. It may be called
+	// concurrently. nil: links that leave their root are refused.
+	Visible func(dest string, relative bool) bool
+	Log     *slog.Logger
 	// Debug logs every FUSE request.
 	Debug   bool
 	Wakeups Wakeups

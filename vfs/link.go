@@ -88,6 +88,17 @@ func linked(l *guard.Lease, fd int, d beneath.Dir, dir At, name string, who bene
 // name any more, else nil. A target that leaves the root, or could, is refused:
 // the kernel would walk it in the caller's namespace, outside.
 func (t *Tree) Readlink(ctx context.Context, c guard.Caller, at At, f *File) (string, error) {
+	return t.ReadlinkWhere(ctx, c, at, f, nil)
+}
+
+// Shows reports whether a target that leaves the root is shown as it is. dir is the
+// directory, in the root, that holds the link; several that the link also has other
+// names, which may lie in other directories.
+type Shows func(dir guard.Path, target string, several bool) bool
+
+// ReadlinkWhere is Readlink for a caller in a namespace of its own, in which shows
+// says where a target may lead. nil: nowhere out of the root.
+func (t *Tree) ReadlinkWhere(ctx context.Context, c guard.Caller, at At, f *File, shows Shows) (string, error) {
 	req := at.request(c, names.OpReadlink, at.Path)
 	var target string
 	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, info Info) (Info, error) {
@@ -97,12 +108,20 @@ func (t *Tree) Readlink(ctx context.Context, c guard.Caller, at At, f *File) (st
 		text, err := beneath.Readlink(fd)
 		if err == nil && !l.PosixFull() {
 			dir, _ := at.Path.Split()
+			holder := dir
 			if info.Nlink > 1 {
 				// The link has other names, and the kernel may be walking
 				// from one that lies less deep: judged from the top.
 				dir = guard.Path{Root: at.Path.Root}
 			}
 			err = staysInside(l, dir, text)
+			if names.Reason(err) == names.Escaped {
+				if shows != nil && shows(holder, text, info.Nlink > 1) {
+					err = nil
+				} else {
+					l.RefusedLink(text)
+				}
+			}
 		}
 		target = text
 		return Info{}, err

@@ -101,40 +101,36 @@ func blind(box *sandbox.Options, level sandbox.Level) string {
 	return ""
 }
 
-// propose prints the roots and rights that would have sufficed, as far as that
-// can be told from what was refused. It grants nothing. blind is why that is little.
-func (l *learned) propose(a *app, s *session.Session, blind string) {
+// propose prints the roots and rights that would have sufficed, as far as that can be
+// told from what was refused. It grants nothing. links are those that were refused;
+// blind is why the rest is little.
+func (l *learned) propose(a *app, s *session.Session, links []refusedLink, blind string) {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var lines []string
-	for _, name := range slices.Sorted(maps.Keys(l.lacked)) {
-		st, ok := s.Registry().Lookup(name)
-		lack := l.lacked[name]
-		if !ok || lack.rights&^st.Grant.Policy.Rights == 0 {
-			continue // a file's own permissions
-		}
-		mode := st.Grant.Policy.Rights | lack.rights
-		lines = append(lines, fmt.Sprintf("--root %s   # %s, such as %s",
-			shellWord(string(name)+"="+st.Grant.Dir+":"+mode.String()), plural(lack.times, "refusal"), lack.example))
-	}
-	for _, path := range l.existing() {
-		lines = append(lines, fmt.Sprintf("--root %s   # looked for %s", shellWord(path+":ro"), plural(l.sought[path], "time")))
-	}
+	p := l.proposal(s.Registry(), links)
 	say := func(format string, args ...any) { fmt.Fprintf(a.stderr, "rootsfs: "+format+"\n", args...) }
+	defer func() {
+		for _, text := range p.notes {
+			say("%s", text)
+		}
+	}()
 	unseen := "what it looked for beside its roots is not seen with " + blind
 	switch {
-	case len(lines) == 0 && blind == "":
+	case len(p.lines) == 0 && len(p.notes) == 0 && blind == "":
 		say("learned: nothing was refused that a root or a right would have allowed")
 		return
-	case len(lines) == 0:
+	case len(p.lines) == 0 && blind != "":
 		say("learned: nothing was refused in its roots; %s", unseen)
+		return
+	case len(p.lines) == 0:
+		say("learned: nothing is proposed")
 		return
 	}
 	say("learned: to allow what was refused in this run, add (nothing has been granted):")
-	for _, line := range lines {
+	for _, line := range p.lines {
 		say("  %s", line)
 	}
 	say("leave out what the command can do without; what it looks for inside a new root shows in another --learn run")
@@ -146,18 +142,63 @@ func (l *learned) propose(a *app, s *session.Session, blind string) {
 	}
 }
 
+// proposal is what is said at the end: flags to add, and what no flag is proposed for.
+type proposal struct{ lines, notes []string }
+
+func (l *learned) proposal(reg *guard.Registry, links []refusedLink) (p proposal) {
+	for _, name := range slices.Sorted(maps.Keys(l.lacked)) {
+		st, ok := reg.Lookup(name)
+		lack := l.lacked[name]
+		if !ok || lack.rights&^st.Grant.Policy.Rights == 0 {
+			continue // a file's own permissions
+		}
+		mode := st.Grant.Policy.Rights | lack.rights
+		p.lines = append(p.lines, fmt.Sprintf("--root %s   # %s, such as %s",
+			shellWord(string(name)+"="+st.Grant.Dir+":"+mode.String()), plural(lack.times, "refusal"), lack.example))
+	}
+	homes := homeDirs()
+	home := func(path string) bool {
+		return slices.ContainsFunc(homes, func(dir string) bool { return names.Under(dir, path) })
+	}
+	var roots []string
+	found, skipped := l.existing(home)
+	for _, path := range skipped {
+		p.notes = append(p.notes, fmt.Sprintf("it looked for %s, which is or holds a home directory and is not proposed: name directories inside", shown(path)))
+	}
+	for _, path := range found {
+		roots = append(roots, path)
+		p.lines = append(p.lines, fmt.Sprintf("--root %s   # looked for %s", shellWord(path+":ro"), plural(l.sought[path], "time")))
+	}
+	for _, r := range links {
+		_, err := os.Lstat(r.dest)
+		switch {
+		case reg.Holds("", r.dest), sandbox.Namespaces.Shows(r.dest):
+			p.notes = append(p.notes, fmt.Sprintf("%v, which was refused; --links visible shows such a link", r))
+		case err != nil, home(r.dest), slices.ContainsFunc(roots, func(dir string) bool { return names.Under(r.dest, dir) }):
+			p.notes = append(p.notes, fmt.Sprintf("%v, which was refused", r))
+		default:
+			roots = append(roots, r.dest)
+			p.lines = append(p.lines, fmt.Sprintf("--root %s   # %v", shellWord(r.dest+":ro"), r))
+		}
+	}
+	return p
+}
+
 // existing are the sought paths that there are on the host, without those below
-// another one.
-func (l *learned) existing() []string {
-	var out []string
+// another one, and apart from them those that skip is true of.
+func (l *learned) existing(skip func(path string) bool) (found, skipped []string) {
 	for _, path := range slices.Sorted(maps.Keys(l.sought)) {
 		if _, err := os.Lstat(path); err != nil {
 			continue
 		}
-		if n := len(out); n > 0 && strings.HasPrefix(path, out[n-1]+string(filepath.Separator)) {
+		if skip(path) {
+			skipped = append(skipped, path)
 			continue
 		}
-		out = append(out, path)
+		if n := len(found); n > 0 && strings.HasPrefix(path, found[n-1]+string(filepath.Separator)) {
+			continue
+		}
+		found = append(found, path)
 	}
-	return out
+	return found, skipped
 }

@@ -31,6 +31,7 @@ type runFlags struct {
 	memory     string
 	learn      bool
 	dir        string
+	links      string
 }
 
 func newRunCmd(a *app) *cobra.Command {
@@ -88,6 +89,7 @@ unprivileged user.`,
 	fs.BoolVar(&f.net, "net", false, "give the command the host's network")
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
 	fs.StringVar(&f.paths, "map", "same", "where roots appear inside: same (their own paths) or flat (/roots/NAME)")
+	fs.StringVar(&f.links, "links", "visible", "links that leave a root: visible shows those that lead to what the command sees anyway (system directories, other roots); strict refuses all")
 	fs.StringVar(&f.level, "level", "", "demand this confinement: namespaces, bubblewrap or landlock (default: run.level of the configuration, or the strongest there is)")
 	fs.BoolVar(&f.unconfined, "unconfined", false, "do not confine the command, for a machine that cannot: it then reaches everything you do")
 	fs.StringVar(&f.onRevoke, "on-revoke", "announce", "when the last root is gone: announce it to the server, or stop the command")
@@ -105,6 +107,7 @@ unprivileged user.`,
 	words(cmd, "audit-paths", "full", "hash", "none")
 	words(cmd, "mcp", "auto", "on", "off")
 	words(cmd, "map", "same", "flat")
+	words(cmd, "links", "visible", "strict")
 	words(cmd, "level", "namespaces", "bubblewrap", "landlock")
 	words(cmd, "on-revoke", "announce", "stop")
 	return cmd
@@ -119,6 +122,8 @@ type plan struct {
 	// pinned is the configuration that demands the level, "" if none does.
 	pinned string
 	learn  bool
+	// strictLinks: no link that leaves its root is shown.
+	strictLinks bool
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
 }
@@ -174,6 +179,9 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 		p.session.FlatAt = sandbox.DefaultFlatAt
 	default:
 		return usage(fmt.Errorf("--map %s: write same or flat", names.Quote(f.paths)))
+	}
+	if p.strictLinks = f.links == "strict"; !p.strictLinks && f.links != "visible" {
+		return usage(fmt.Errorf("--links %s: write visible or strict", names.Quote(f.links)))
 	}
 	if f.level != "" {
 		level, err := sandbox.ParseLevel(f.level)

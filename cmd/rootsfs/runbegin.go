@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
@@ -34,10 +35,17 @@ func (r *runner) begin(ctx context.Context) *beginning {
 	opt.Leave = true // nobody else reaches the place, and the command has ended by then
 	opt.AnchorLater = true
 	opt.Looked = r.later.looked
+	if !r.plan.strictLinks {
+		opt.Mount.Visible = r.links.visible
+	}
+	opt.Observe = r.links.observe
 	if r.plan.learn {
 		r.learned = newLearned()
 		opt.Mount.Layout.Missing = r.learned.missing
-		opt.Observe = r.learned.observe
+		opt.Observe = func(e guard.Event) {
+			r.links.observe(e)
+			r.learned.observe(e)
+		}
 	}
 	watched := make(chan error, 1)
 	go func() {

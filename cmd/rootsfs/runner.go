@@ -35,6 +35,7 @@ type runner struct {
 	proc    *sandbox.Process
 	later   *laterRoots
 	learned *learned
+	links   linkRule             // of the private mount
 	could   string               // see couldConfine
 	told    control.Confined     // what status was told at the start
 	umask   int                  // that we were started with
@@ -199,7 +200,7 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 	if n := r.proc.MemoryKills(); n > 0 {
 		fmt.Fprintf(r.a.stderr, "rootsfs: the limit of %d bytes of memory (--memory-max) was reached: the kernel ended %s\n", r.plan.box.MemoryMax, plural(n, "process"))
 	}
-	r.learned.propose(r.a, r.s, blind(&r.plan.box, r.proc.Report().Level))
+	r.learned.propose(r.a, r.s, r.links.list(r.s.Registry()), blind(&r.plan.box, r.proc.Report().Level))
 	return exit, err
 }
 
@@ -240,6 +241,7 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 		}
 		return r.locate(o)
 	}
+	box.Chosen = r.links.chosen
 	box.Attach = func(o *sandbox.Options) error { return r.attach(o, b) }
 	box.Release = func() error {
 		if err := b.release(); err != nil {
@@ -256,7 +258,7 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 		if errors.Is(err, sandbox.ErrCannot) || errors.Is(err, sandbox.ErrNotConfined) {
 			return r.refusal(err)
 		}
-		return noCommand(err)
+		return r.links.explain(func() *guard.Registry { return r.s.Registry() }, box.Args[0], noCommand(err))
 	}
 	if err := r.record(); err != nil {
 		r.later.begin()

@@ -231,6 +231,9 @@ func (a *app) sayRecent(list []control.Operation) {
 	for _, op := range list[:min(len(list), 5)] {
 		verdict := op.Verdict
 		if op.Reason != "" {
+			if op.Detail != "" { // escaped already
+				op.Reason += ": " + op.Detail
+			}
 			verdict += " (" + op.Reason + ")"
 		}
 		rows = append(rows, []string{"  " + op.Time.Local().Format(time.TimeOnly), op.Op, op.Path, op.Via, verdict})

@@ -151,6 +151,9 @@ type Options struct {
 	// Start calls it once, when there is nothing left that it could do before.
 	// Its error is Start's.
 	Mounted func(*Options) error `json:"-"`
+	// Chosen, if not nil, is told of the level before a start at that level is tried:
+	// the last one is the command's.
+	Chosen func(Level) `json:"-"`
 	// Release, if not nil, is waited for before the command's program is
 	// started, when all that confines it stands. Its error is Start's.
 	Release func() error `json:"-"`

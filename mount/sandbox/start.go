@@ -76,6 +76,9 @@ func start(ctx context.Context, o *Options, level Level) (*Process, error) {
 
 // startAt starts the command at one level.
 func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
+	if o.Chosen != nil {
+		o.Chosen(level)
+	}
 	l := &launch{o: o, level: level}
 	l.conf = config{
 		Level: level, Args: o.Args, Net: o.Net, Pids: o.PidsMax, Probe: o.probe, KeptHome: o.Home != "", Hold: o.Release != nil,

@@ -150,6 +150,7 @@ type Operation struct {
 	Via     string    `json:"via"`
 	Verdict string    `json:"verdict"`
 	Reason  string    `json:"reason,omitempty"`
+	Detail  string    `json:"detail,omitempty"` // of a link that was refused: where it leads
 	PID     int32     `json:"pid,omitempty"`
 }
 

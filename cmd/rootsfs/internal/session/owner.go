@@ -98,6 +98,9 @@ func (s *Session) recent() []control.Operation {
 		}
 		if rec.Verdict != guard.Allowed {
 			op.Reason = rec.Kind.String()
+			if rec.Target != "" {
+				op.Detail = "the link leads to " + names.Quote(rec.Target)
+			}
 		}
 		out = append(out, op)
 	}
