@@ -19,14 +19,15 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// TestMain makes this binary four programs: rootsfs itself; code, which runs a
-// command and compares its exit code; panics; and hears.
+// TestMain makes this binary five programs: rootsfs itself; code, which runs a
+// command and compares its exit code; panics; hears; and nowatches.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"rootsfs": main,
-		"panics":  panics,
-		"hears":   hears,
-		"code":    func() { os.Exit(code(os.Args[1:])) },
+		"rootsfs":   main,
+		"panics":    panics,
+		"hears":     hears,
+		"nowatches": nowatches,
+		"code":      func() { os.Exit(code(os.Args[1:])) },
 	})
 }
 

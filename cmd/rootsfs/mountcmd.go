@@ -51,8 +51,9 @@ func newMountCmd(a *app) *cobra.Command {
 MOUNTPOINT/NAME. The command stays in the foreground, prints one line when the
 mount answers, and on SIGINT, SIGTERM or SIGQUIT revokes every root and unmounts
 (SIGQUIT first logs what it was doing). Another signal, a second later or more,
-ends it at once. With --daemon it returns when the mount answers; the session goes
-on in the background and logs to $XDG_STATE_HOME/rootsfs/SESSION.log.
+ends it at once. On SIGUSR1 it revokes every root and goes on.
+With --daemon it returns when the mount answers; the session goes on in the background
+and logs to $XDG_STATE_HOME/rootsfs/SESSION.log.
 
 A root is written [NAME=]PATH[:MODE]. PATH is a directory, a single file or a
 file:// URI; "auto" is the repository or project around the working directory.

@@ -25,7 +25,13 @@ Granting the same directory again does not wake any of it. If one of the names i
 not that of a root, nothing is revoked.
 
 If something could not be taken back within the deadline, because the source
-does not answer, revoke says what, and the exit code is 1.`,
+does not answer, revoke says what, and the exit code is 1.
+
+revoke works while a program has used up what the kernel counts for your user.
+Where the session does not answer on its socket, revoke --all sends SIGUSR1 to its
+process, which revokes every root. Where you can start no process any more, do it
+with your shell's own kill:
+  read -r pid <$XDG_RUNTIME_DIR/rootsfs/SESSION/pid; kill -USR1 $pid`,
 		Example: `  rootsfs revoke out
   rootsfs revoke --subject editor
   rootsfs revoke --all --session work --json`,
@@ -63,6 +69,10 @@ func (a *app) revoke(ctx context.Context, req control.RevokeRequest) error {
 	defer cancel()
 	done := a.waiting("revoking")
 	ended, err := c.Revoke(ctx, req)
+	if req.All && control.Unreachable(err) {
+		// Whatever keeps the socket from answering, a signal gets through.
+		ended, err = c.RevokeBySignal(ctx)
+	}
 	done()
 	if err != nil && len(ended) == 0 {
 		return orSession(err, req.Names)

@@ -62,6 +62,7 @@ The command works in the first root, or in --dir. What follows -- is the command
 a relative path there, its own included, is one from that directory, while those of
 --root and --home are from here.
 
+Signals to rootsfs reach the command, but for SIGUSR1, which revokes every root.
 The exit code is the command's own, or 128 and its signal's number; 127 if it is not
 there, 126 if it cannot be executed. Run as root, the command runs as an
 unprivileged user.`,

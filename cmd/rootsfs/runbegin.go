@@ -33,7 +33,7 @@ func (r *runner) begin(ctx context.Context) *beginning {
 		opt.Mount.Point = r.place.point
 	}
 	opt.Leave = true // nobody else reaches the place, and the command has ended by then
-	opt.AnchorLater = true
+	opt.AnchorLater, opt.Signal = true, true
 	opt.Looked = r.later.looked
 	if !r.plan.strictLinks {
 		opt.Mount.Visible = r.links.visible

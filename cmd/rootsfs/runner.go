@@ -294,12 +294,27 @@ func (r *runner) first() string {
 	return ""
 }
 
-// relay passes our signals on. One of the kind that asks to end kills if it insists
-// on an earlier one: whoever sends it has waited for long enough.
+// relay passes our signals on, but for SIGUSR1, by which the owner revokes every root.
+// One of the kind that asks to end kills if it insists on an earlier one: whoever sends
+// it has waited for long enough.
 func (r *runner) relay(signals <-chan os.Signal) {
 	var asking request
 	insisted := false
+	revoke := make(chan struct{}, 1)
+	defer close(revoke)
+	go func() {
+		for range revoke {
+			r.s.RevokeBySignal(context.Background())
+		}
+	}()
 	for sig := range signals {
+		if sig == unix.SIGUSR1 {
+			select {
+			case revoke <- struct{}{}:
+			default: // one that waits is enough
+			}
+			continue
+		}
 		if slices.Contains([]os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}, sig) {
 			first, insists := asking.hear(time.Now())
 			if first {

@@ -18,7 +18,8 @@ import (
 
 // serve runs a session until it ends. d is set in a daemon.
 func (a *app) serve(ctx context.Context, opt session.Options, f *mountFlags, d *daemon) error {
-	stop := onSignal(d != nil)
+	stop, revokes := onSignal(d != nil), revokeOnSignal()
+	opt.Signal = true
 	if d != nil {
 		opt.Logger = func(name string) (*slog.Logger, error) { return d.logger(f, name) }
 	}
@@ -28,6 +29,7 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *mountFlags, d *
 	if err != nil {
 		return err
 	}
+	revokes(s)
 	line := mountedLine(s)
 	switch {
 	case d != nil:

@@ -118,10 +118,13 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags) error {
 		return usage(errors.New("no root is approved; name one: --root NAME=PATH:ro"))
 	}
 	garbage()
+	revokes := revokeOnSignal()
+	opt.Signal = true
 	s, err := session.Start(cmd.Context(), opt)
 	if err != nil {
 		return err
 	}
+	revokes(s)
 	stop, over := make(chan struct{}), make(chan error, 1)
 	go func() { over <- s.Run(stop) }()
 	err = a.converse(cmd.Context(), s, f)

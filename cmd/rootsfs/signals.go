@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/signal"
 	"runtime/pprof"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 )
 
 // sameBreath is how long after the first signal another one still says the same:
@@ -53,6 +56,20 @@ func onSignal(daemon bool) <-chan struct{} {
 		os.Exit(exitFailure)
 	}()
 	return stop
+}
+
+// revokeOnSignal catches SIGUSR1 from now on, which would end the process. The returned
+// function says what session revokes its roots then, also for signals that have come.
+func revokeOnSignal() func(*session.Session) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGUSR1)
+	return func(s *session.Session) {
+		go func() {
+			for range signals {
+				s.RevokeBySignal(context.Background())
+			}
+		}()
+	}
 }
 
 // obey calls end at the first signal and returns when one insists.

@@ -86,9 +86,7 @@ func (a *app) unmount(ctx context.Context, where string) error {
 	answer, err := c.Unmount(ctx)
 	if err == nil && !answer.Held || errors.Is(err, control.ErrNoSession) {
 		// The name and the directory are free when the daemon has ended.
-		wait, stop := context.WithTimeout(ctx, 10*time.Second)
-		_ = c.WaitEnded(wait)
-		stop()
+		c.WaitEnded(ctx, 10*time.Second)
 	}
 	done()
 	if errors.Is(err, control.ErrNoSession) && in.Point != "" {

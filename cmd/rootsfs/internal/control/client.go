@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -19,57 +20,135 @@ import (
 )
 
 // Client talks to one session. It may be used by many goroutines.
-type Client struct {
-	info Info
-	http *http.Client
-}
+type Client struct{ info Info }
 
 // dialTimeout bounds the connection alone: a socket of the same machine answers
 // at once or its daemon is stopped.
 const dialTimeout = 5 * time.Second
 
 // Dial returns a client of a session that Find, At or List returned.
-func Dial(in Info) *Client {
-	c := &Client{info: in}
-	c.http = &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return c.dial(ctx)
-		},
-	}}
-	return c
-}
+func Dial(in Info) *Client { return &Client{info: in} }
 
 // Info is what the client was made for.
 func (c *Client) Info() Info { return c.info }
 
+// dial connects for a stream that lasts, which the runtime's poller waits for.
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
-	fd, err := openPrivate(c.info.path)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s has ended", ErrNoSession, names.Quote(c.info.Name))
-	}
-	defer unix.Close(fd)
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
+	conn, err := c.reach(func(path string) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "unix", path) })
+	if err != nil {
+		return nil, err
+	}
+	uid, err := peerUID(conn)
+	return conn, c.checkPeer(conn, uid, err)
+}
+
+// connect connects for one request: by blocking calls, which need neither a poller
+// nor a thread of their own (see rawConn).
+func (c *Client) connect() (net.Conn, error) {
+	uid := -1
+	conn, err := c.reach(func(path string) (net.Conn, error) {
+		raw, err := connectRaw(path, dialTimeout)
+		if err != nil {
+			return nil, err
+		}
+		cred, err := unix.GetsockoptUcred(raw.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil {
+			_ = raw.Close()
+			return nil, os.NewSyscallError("getsockopt", err)
+		}
+		uid = int(cred.Uid)
+		return raw, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return conn, c.checkPeer(conn, uid, nil)
+}
+
+// reach calls f with a path of the session's socket.
+func (c *Client) reach(f func(path string) (net.Conn, error)) (net.Conn, error) {
+	fd, err := openPrivate(c.info.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s has ended", ErrNoSession, names.Quote(c.info.Name))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("session %s cannot be reached: %w", names.Quote(c.info.Name), err)
+	}
+	defer unix.Close(fd)
 	d := Dir{fd: fd}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.fdPath(socketFile))
+	conn, err := f(d.fdPath(socketFile))
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
 		// It listens before it is published, so it is on its way out.
 		return nil, c.endingError()
 	}
 	if err != nil {
-		var errno unix.Errno
-		if errors.As(err, &errno) {
-			err = errno // the address in the error is a number of no use
-		}
-		return nil, fmt.Errorf("session %s does not answer on its control socket: %w", names.Quote(c.info.Name), err)
-	}
-	uid, err := peerUID(conn)
-	if err != nil || uid != os.Geteuid() {
-		_ = conn.Close()
-		return nil, fmt.Errorf("session %s is served by the user with id %d, not by you", names.Quote(c.info.Name), uid)
+		// The address in the error is a number of no use.
+		return nil, fmt.Errorf("session %s does not answer on its control socket: %w", names.Quote(c.info.Name), errnoOf(err))
 	}
 	return conn, nil
+}
+
+// checkPeer closes a connection that another user's process answers.
+func (c *Client) checkPeer(conn net.Conn, uid int, err error) error {
+	if err == nil && uid == os.Geteuid() {
+		return nil
+	}
+	_ = conn.Close()
+	return fmt.Errorf("session %s is served by the user with id %d, not by you", names.Quote(c.info.Name), uid)
+}
+
+// send sends one request and returns the answer, whose body the caller closes. When
+// ctx ends, so do the request and the body.
+func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequest(method, "http://session"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	conn, err := c.connect()
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	resp, err := exchange(conn, req)
+	if err != nil {
+		stop()
+		_ = conn.Close()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, c.callError(err)
+	}
+	resp.Body = answerBody{resp.Body, func() { stop(); _ = conn.Close() }}
+	return resp, nil
+}
+
+// exchange writes a request and reads the beginning of the answer.
+func exchange(conn net.Conn, req *http.Request) (*http.Response, error) {
+	req.Close = true
+	writeErr := req.Write(conn)
+	// Who refuses a request need not read it to its end.
+	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
+	if err != nil && writeErr != nil {
+		err = writeErr
+	}
+	return resp, err
+}
+
+// answerBody is the body of an answer that has a connection of its own.
+type answerBody struct {
+	io.ReadCloser
+	end func()
+}
+
+// Close ends the connection, whatever of the answer is unread.
+func (b answerBody) Close() error {
+	b.end()
+	return nil
 }
 
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
@@ -77,34 +156,29 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://session"+path, bytes.NewReader(body))
+	resp, err := c.send(ctx, method, path, body)
 	if err != nil {
 		return err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return c.callError(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return c.remoteError(resp)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		return fmt.Errorf("session %s broke off its answer: %w", names.Quote(c.info.Name), err)
 	}
 	return nil
 }
 
-// callError takes net/http's prefix (Get "http://session/...") off, and says
-// plainly that the session went away.
+// callError says plainly that the session went away.
 func (c *Client) callError(err error) error {
 	for _, broken := range []error{unix.ECONNRESET, unix.EPIPE, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, broken) {
 			return c.endingError()
 		}
-	}
-	if inner := errors.Unwrap(err); inner != nil {
-		return inner
 	}
 	return err
 }
@@ -229,13 +303,9 @@ func (c *Client) Events(ctx context.Context, begun func() error, f func(Event) e
 
 // get asks for something whose answer is read by the caller, who closes it.
 func (c *Client) get(ctx context.Context, path string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://session"+path, nil)
+	resp, err := c.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return nil, err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, c.callError(err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
@@ -269,18 +339,17 @@ func follow[T any](ctx context.Context, c *Client, path string, begun func() err
 	}
 }
 
-// WaitEnded returns when the session's directory is gone or another's, or ctx
-// ends.
-func (c *Client) WaitEnded(ctx context.Context) error {
-	for {
+// WaitEnded returns when the session's directory is gone or another's, when limit has
+// passed, or when ctx ends.
+func (c *Client) WaitEnded(ctx context.Context, limit time.Duration) {
+	for end := time.Now().Add(limit); time.Now().Before(end) && ctx.Err() == nil; pause() {
 		in, ok := look(c.info.path, c.info.Name)
 		if !ok || in.PID != c.info.PID || in.Start != c.info.Start {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(10 * time.Millisecond):
+			return
 		}
 	}
 }
+
+// pause lets some milliseconds pass without a timer of the runtime's, which takes a
+// poller.
+func pause() { _, _ = unix.Poll(nil, 5) }

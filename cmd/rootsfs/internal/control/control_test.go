@@ -1,14 +1,12 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,10 +66,14 @@ func (o *owner) Subscribe() (<-chan Event, func()) {
 	return o.events, func() {}
 }
 
-// TestMain: as a child with ROOTSFS_TEST_DIAL set, only try that socket.
+// TestMain: as a child with ROOTSFS_TEST_DIAL set, only try that socket; with starveVar
+// set, be a session that is starved.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("ROOTSFS_TEST_DIAL"); path != "" {
 		os.Exit(dialChild(path))
+	}
+	if of := os.Getenv(starveVar); of != "" {
+		os.Exit(starvedChild(of))
 	}
 	os.Exit(m.Run())
 }
@@ -237,11 +239,7 @@ func TestStrictRequests(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			o := &owner{}
 			_, c := serve(t, o)
-			req, err := http.NewRequest(tt.method, "http://session"+tt.path, bytes.NewReader([]byte(tt.body)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp, err := c.http.Do(req)
+			resp, err := c.send(t.Context(), tt.method, tt.path, []byte(tt.body))
 			if err != nil {
 				t.Fatal(err)
 			}

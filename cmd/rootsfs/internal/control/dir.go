@@ -202,7 +202,7 @@ func (d *Dir) Name() string { return d.name }
 // clear removes what a session leaves in its directory, and nothing else: a
 // name that is not known is not ours to delete.
 func (d *Dir) clear() {
-	for _, f := range []string{infoFile, infoFile + ".new", socketFile} {
+	for _, f := range []string{infoFile, infoFile + ".new", socketFile, pidFile, pidFile + ".new", revokedFile, revokedFile + ".new"} {
 		_ = unix.Unlinkat(d.fd, f, 0)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -41,6 +40,8 @@ type Info struct {
 	Detached bool `json:"detached,omitempty"`
 	// Mounts are where else the session is mounted, for one server each.
 	Mounts []string `json:"mounts,omitempty"`
+	// Signal says that SIGUSR1 revokes every root; see RevokeBySignal.
+	Signal bool `json:"sigusr1_revokes"`
 
 	path string // of the directory
 }
@@ -96,14 +97,10 @@ func (d *Dir) Publish(in Info) error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(d.path, infoFile+".new")
-	if err := os.WriteFile(tmp, append(data, '\n'), 0o600); err != nil {
-		return fmt.Errorf("write the session file: %w", err)
+	if err := d.publishPID(); err != nil {
+		return err
 	}
-	if err := os.Rename(tmp, filepath.Join(d.path, infoFile)); err != nil {
-		return fmt.Errorf("write the session file: %w", err)
-	}
-	return nil
+	return d.replace(infoFile, append(data, '\n'))
 }
 
 // List returns the live sessions of this user, by name, and removes what dead
@@ -148,13 +145,9 @@ func look(path, name string) (Info, bool) {
 		return Info{}, false
 	}
 	defer unix.Close(fd)
-	f, err := os.Open(filepath.Join(path, infoFile))
-	if err != nil {
-		return Info{}, false
-	}
-	defer f.Close()
+	data, err := readFile(filepath.Join(path, infoFile), maxInfo)
 	var in Info
-	if err := json.NewDecoder(io.LimitReader(f, maxInfo)).Decode(&in); err != nil {
+	if err != nil || json.Unmarshal(data, &in) != nil {
 		return Info{}, false
 	}
 	in.Name, in.path = name, path
@@ -259,7 +252,7 @@ func listNames(all []Info) string {
 // startTime is field 22 of /proc/PID/stat: with the pid it names a process for
 // as long as the machine is up. 0 if it cannot be read.
 func startTime(pid int) uint64 {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	data, err := readFile("/proc/"+strconv.Itoa(pid)+"/stat", 4<<10)
 	if err != nil {
 		return 0
 	}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -82,31 +80,24 @@ type Server struct {
 
 // Serve answers on the directory's socket until Close.
 func (d *Dir) Serve(owner Owner, log *slog.Logger) (*Server, error) {
-	// The path may be longer than a socket address can be (107 bytes); the
-	// descriptor's is not, and no link can come between.
-	l, err := net.Listen("unix", d.fdPath(socketFile))
+	l, err := d.listen(log)
 	if err != nil {
-		return nil, fmt.Errorf("open the control socket in %s: %w", names.Quote(d.path), err)
-	}
-	// Not by umask, which is the whole process's: files are being made in the
-	// mount meanwhile. Until here the directory's mode keeps others out.
-	if err := os.Chmod(filepath.Join(d.path, socketFile), 0o600); err != nil {
-		_ = l.Close()
-		return nil, fmt.Errorf("close the control socket to others: %w", err)
-	}
-	if u, ok := l.(*net.UnixListener); ok {
-		u.SetUnlinkOnClose(false) // Dir.Remove does
+		return nil, err
 	}
 	s := &Server{owner: owner, log: log}
 	// Made for the first who asks: most short runs end without one.
 	routes := sync.OnceValue(s.routes)
 	s.http = &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes().ServeHTTP(w, r) }),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked(r)
+			routes().ServeHTTP(w, r)
+		}),
+		ConnContext:       withConn,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: goneAfter,
 		MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	go func() {
-		if err := s.http.Serve(peerListener{Listener: l, log: log, uid: os.Geteuid()}); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("the control socket has failed", "error", err)
 		}
 	}()
@@ -123,30 +114,6 @@ func (s *Server) Close() {
 	defer cancel()
 	if s.http.Shutdown(ctx) != nil {
 		_ = s.http.Close()
-	}
-}
-
-// peerListener lets in only connections of the session's user and of root. The
-// modes of socket and directory already say so; this is what the kernel itself
-// recorded of the peer, whatever happened to the modes.
-type peerListener struct {
-	net.Listener
-	log *slog.Logger
-	uid int
-}
-
-func (l peerListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		uid, err := peerUID(c)
-		if err == nil && (uid == l.uid || uid == 0) {
-			return c, nil
-		}
-		l.log.Warn("a foreign user was turned away from the control socket", "uid", uid, "error", err)
-		_ = c.Close()
 	}
 }
 

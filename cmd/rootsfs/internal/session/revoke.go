@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
@@ -35,6 +36,21 @@ func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
 		all, errs = append(all, ended...), append(errs, err)
 	}
 	return all, errors.Join(errs...)
+}
+
+// RevokeBySignal ends every root, for an owner who has sent SIGUSR1, and says in the
+// session's directory what came of it.
+func (s *Session) RevokeBySignal(ctx context.Context) {
+	s.log.Warn("SIGUSR1: revoking every root")
+	ended, err := s.Revoke(ctx, control.RevokeRequest{All: true})
+	a := control.SignalRevoked{Time: time.Now(), Ended: ended}
+	if err != nil {
+		a.Error = control.Text(err)
+		s.log.Error("SIGUSR1: not everything could be taken back", "error", err)
+	}
+	if err := s.dir.PublishRevoked(a); err != nil {
+		s.log.Error("SIGUSR1: what came of it could not be written", "error", err)
+	}
 }
 
 // revokeOf ends the roots that are for one subject alone, or for a session of it.

@@ -81,6 +81,8 @@ type Options struct {
 	// still being anchored for the first time. If it cannot be, the session ends,
 	// and Run says why.
 	AnchorLater bool
+	// Signal says that the caller has RevokeBySignal called at SIGUSR1.
+	Signal bool
 	// Logger makes the session's log, once its name is known.
 	Logger func(session string) (*slog.Logger, error)
 }
@@ -277,7 +279,7 @@ func (s *Session) publish(detached bool) error {
 	}
 	return s.dir.Publish(control.Info{
 		Started: s.started, Point: s.Point(), Version: s.opt.Version, Options: s.opt.Flags,
-		Detached: detached, Mounts: more,
+		Detached: detached, Mounts: more, Signal: s.opt.Signal,
 	})
 }
 

@@ -1,0 +1,161 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// SIGUSR1 to a session's process revokes every root. It takes no socket, no descriptor
+// and, by a shell's built-in kill, no process. The file pid in the session's directory
+// has the number; the session writes what came of it to revoked.json.
+
+const (
+	pidFile     = "pid"
+	revokedFile = "revoked.json"
+)
+
+// SignalRevoked is what revoked.json holds.
+type SignalRevoked struct {
+	Time  time.Time `json:"time"`
+	Ended []Ended   `json:"ended"`
+	Error string    `json:"error,omitempty"`
+}
+
+// PublishRevoked writes what became of the roots after a signal.
+func (d *Dir) PublishRevoked(a SignalRevoked) error {
+	data, err := json.MarshalIndent(a, "", "  ")
+	if err != nil {
+		return err
+	}
+	return d.replace(revokedFile, append(data, '\n'))
+}
+
+// replace writes a file of the session's directory as a whole.
+func (d *Dir) replace(name string, data []byte) error {
+	tmp := filepath.Join(d.path, name+".new")
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		return fmt.Errorf("write the session file: %w", err)
+	}
+	if err := os.Rename(tmp, filepath.Join(d.path, name)); err != nil {
+		return fmt.Errorf("write the session file: %w", err)
+	}
+	return nil
+}
+
+// Unreachable reports whether an error of a client's call says that the session could
+// not be asked, or has not answered; what it refused is not that.
+func Unreachable(err error) bool {
+	var remote *Error
+	return err != nil && !errors.As(err, &remote) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// signalTimeout bounds how long a session has to say what became of its roots.
+const signalTimeout = 10 * time.Second
+
+// RevokeBySignal ends every root of the session by SIGUSR1, and returns when the session
+// has said how. The error wraps ErrNoSession if the session has ended.
+func (c *Client) RevokeBySignal(ctx context.Context) ([]Ended, error) {
+	before := c.revoked()
+	if err := c.signal(unix.SIGUSR1); err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(signalTimeout); time.Now().Before(end); {
+		if a := c.revoked(); a != nil && (before == nil || a.Time.After(before.Time)) {
+			if a.Error != "" {
+				return a.Ended, &Error{Text: a.Error, Class: Failure, Ended: a.Ended}
+			}
+			return a.Ended, nil
+		}
+		if in, ok := look(c.info.path, c.info.Name); !ok || in.Start != c.info.Start {
+			return nil, c.endingError()
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		pause()
+	}
+	return nil, fmt.Errorf("session %s was sent SIGUSR1 and has not said within %v that its roots are revoked: end it: kill -KILL %d",
+		names.Quote(c.info.Name), signalTimeout, c.info.PID)
+}
+
+// revoked is what the session has said last, nil if nothing.
+func (c *Client) revoked() *SignalRevoked {
+	data, err := readFile(filepath.Join(c.info.path, revokedFile), maxBody)
+	var a SignalRevoked
+	if err != nil || json.Unmarshal(data, &a) != nil {
+		return nil
+	}
+	return &a
+}
+
+// signal sends the session's process a signal, and nobody else: the process is held
+// before it is compared with the one that the session began as.
+func (c *Client) signal(sig unix.Signal) error {
+	if !c.info.Signal {
+		return fmt.Errorf("session %s is of an older version, which SIGUSR1 would kill: end it: kill -TERM %d", names.Quote(c.info.Name), c.info.PID)
+	}
+	pidfd, err := unix.PidfdOpen(c.info.PID, 0)
+	if err == nil {
+		defer unix.Close(pidfd)
+	} else if errors.Is(err, unix.ESRCH) {
+		return c.endingError()
+	}
+	start := startTime(c.info.PID)
+	switch {
+	case start != 0 && start != c.info.Start:
+		return c.endingError()
+	case start == 0:
+		return fmt.Errorf("session %s: its process %d cannot be looked at in /proc: send it SIGUSR1: kill -USR1 %[2]d", names.Quote(c.info.Name), c.info.PID)
+	case err == nil:
+		err = unix.PidfdSendSignal(pidfd, sig, nil, 0)
+	default: // for want of a descriptor, or of a kernel that has these
+		err = unix.Kill(c.info.PID, sig)
+	}
+	if errors.Is(err, unix.ESRCH) {
+		return c.endingError()
+	}
+	if err != nil {
+		return fmt.Errorf("session %s: signal its process %d: %w", names.Quote(c.info.Name), c.info.PID, err)
+	}
+	return nil
+}
+
+// readFile reads at most limit bytes of a file, by blocking calls alone: os.ReadFile
+// asks the runtime's poller first.
+func readFile(path string, limit int) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	var out bytes.Buffer
+	for buf := make([]byte, 4<<10); out.Len() < limit; {
+		n, err := unix.Read(fd, buf)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil, &os.PathError{Op: "read", Path: path, Err: err}
+		case n == 0:
+			return out.Bytes(), nil
+		default:
+			out.Write(buf[:n])
+		}
+	}
+	return out.Bytes()[:limit], nil
+}
+
+// publishPID writes the file for shells.
+func (d *Dir) publishPID() error {
+	return d.replace(pidFile, []byte(strconv.Itoa(os.Getpid())+"\n"))
+}

@@ -1,0 +1,365 @@
+package control
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// The control socket must answer whatever a program has used up. Its listener waits in
+// accept4(2) on a thread of its own, so it needs no epoll watch; it survives every
+// error; it keeps descriptors in reserve for when there is no other; and connections
+// for which no watch is left are served by blocking calls (rawConn), a few at a time.
+
+const (
+	// maxConns bounds the connections that are served at a time, and a quarter of the
+	// limit of descriptors does. Streams of `serve` and MCP clients are among them.
+	maxConns = 16 << 10
+	// maxRawConns bounds those of them that keep threads waiting, two each.
+	maxRawConns = 16
+	// reserveFDs are kept for the owner's next connections.
+	reserveFDs = 8
+	backlog    = 128
+)
+
+// Waits between attempts to accept while that fails.
+const (
+	leastBackoff = 5 * time.Millisecond
+	mostBackoff  = 250 * time.Millisecond
+)
+
+// listener is the net.Listener of a control socket. It lets in only connections of the
+// session's user and of root. The modes of socket and directory already say so; this is
+// what the kernel itself recorded of the peer, whatever happened to the modes.
+type listener struct {
+	fd   int
+	uid  int
+	log  *slog.Logger
+	pace *rate.Limiter // of lines in the log
+	most int           // connections at a time
+
+	mu      sync.Mutex // guards the fields below
+	used    bool       // Accept was called, and closes the socket in the end
+	closed  bool
+	reserve []int      // descriptors to give up for a connection
+	all     *list.List // of *ownerConn, the oldest first
+	raw     int        // how many of them are served by blocking calls
+}
+
+// ownerConn is one accepted connection.
+type ownerConn struct {
+	net.Conn
+	l       *listener
+	element *list.Element
+	raw     bool
+	asked   bool // it has sent a whole request
+}
+
+// listen opens the socket of a session's directory.
+func (d *Dir) listen(log *slog.Logger) (*listener, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the control socket in %s: %w", names.Quote(d.path), err)
+	}
+	// The path may be longer than a socket address can be (107 bytes); the
+	// descriptor's is not, and no link can come between.
+	err = unix.Bind(fd, &unix.SockaddrUnix{Name: d.fdPath(socketFile)})
+	if err == nil {
+		// Not by umask, which is the whole process's: files are being made in the
+		// mount meanwhile. Until here the directory's mode keeps others out.
+		err = unix.Fchmodat(d.fd, socketFile, 0o600, 0)
+	}
+	if err == nil {
+		err = unix.Listen(fd, backlog)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("open the control socket in %s: %w", names.Quote(d.path), err)
+	}
+	l := &listener{fd: fd, uid: os.Geteuid(), log: log, pace: rate.NewLimiter(0.1, 3), most: maxConns, all: list.New()}
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
+		l.most = max(2*maxRawConns, int(min(limit.Cur/4, maxConns)))
+	}
+	l.refillLocked() // nobody else has it yet
+	return l, nil
+}
+
+// Accept implements net.Listener. Its error is always net.ErrClosed. One goroutine calls
+// it, and no more after that error.
+func (l *listener) Accept() (net.Conn, error) {
+	if !l.begin() {
+		return nil, net.ErrClosed
+	}
+	// Coming back from accept4 takes no other thread then.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for wait := leastBackoff; ; {
+		fd, err := l.accept()
+		switch {
+		case l.finish(fd):
+			return nil, net.ErrClosed
+		case err == nil:
+			wait = leastBackoff
+			if c := l.admit(fd); c != nil {
+				return c, nil
+			}
+			continue
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
+			continue
+		}
+		if l.pending() {
+			if l.pace.Allow() {
+				l.log.Error("the control socket cannot accept a connection; trying again", "error", err)
+			}
+			l.makeRoom(err)
+		}
+		time.Sleep(wait)
+		wait = min(2*wait, mostBackoff)
+	}
+}
+
+// begin notes that the socket is in use, unless it is closed.
+func (l *listener) begin() bool {
+	if l.finish(-1) {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.used = !l.closed
+	return l.used
+}
+
+// finish reports whether the listener was closed. It then closes the socket, if it is
+// in use, and the descriptor that was accepted last, if there is one.
+func (l *listener) finish(fd int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		return false
+	}
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+	if l.used {
+		l.used = false
+		_ = unix.Close(l.fd)
+	}
+	return true
+}
+
+// accept accepts a connection; when no descriptor is left, with one of the reserve's.
+// The kernel takes the number before it waits, so nobody else gets it meanwhile.
+func (l *listener) accept() (int, error) {
+	fd, _, err := unix.Accept4(l.fd, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+	for (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) && l.giveUpOne() {
+		fd, _, err = unix.Accept4(l.fd, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+	}
+	return fd, err
+}
+
+// pending reports whether somebody waits to be accepted: without a descriptor the
+// kernel says so at once, whether anybody does or not.
+func (l *listener) pending() bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}}, 0)
+	return n > 0 || err != nil
+}
+
+// makeRoom closes a connection for one that waits, if descriptors are what is missing.
+func (l *listener) makeRoom(err error) {
+	if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
+		return
+	}
+	l.mu.Lock()
+	victim := l.victimLocked(nil, false)
+	l.mu.Unlock()
+	if victim != nil {
+		_ = victim.Close()
+	}
+}
+
+// giveUpOne closes a descriptor of the reserve, if there is one.
+func (l *listener) giveUpOne() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(l.reserve)
+	if n == 0 {
+		return false
+	}
+	_ = unix.Close(l.reserve[n-1])
+	l.reserve = l.reserve[:n-1]
+	return true
+}
+
+// refillLocked fills the reserve as far as there are descriptors. Each is a file of its
+// own: the limit of the whole machine is one of files.
+func (l *listener) refillLocked() {
+	for !l.closed && len(l.reserve) < reserveFDs {
+		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+		if err != nil {
+			return
+		}
+		l.reserve = append(l.reserve, fd)
+	}
+}
+
+// admit makes a connection of an accepted descriptor; nil: it was turned away.
+func (l *listener) admit(fd int) net.Conn {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil || int(cred.Uid) != l.uid && cred.Uid != 0 {
+		uid := -1
+		if err == nil {
+			uid = int(cred.Uid)
+		}
+		l.log.Warn("a foreign user was turned away from the control socket", "uid", uid, "error", err)
+		_ = unix.Close(fd)
+		return nil
+	}
+	c := &ownerConn{l: l}
+	if polled := pollConn(fd); polled != nil {
+		c.Conn = polled
+	} else {
+		c.Conn, c.raw = &rawConn{fd: fd, slice: abortSlice}, true
+	}
+	if victim := l.add(c); victim != nil {
+		_ = victim.Close()
+	}
+	return c
+}
+
+// pollConn hands a descriptor over to the runtime's poller; nil: there is no watch, or
+// no descriptor, left, and fd is still the caller's.
+func pollConn(fd int) net.Conn {
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	f := os.NewFile(uintptr(dup), "control connection")
+	conn, err := net.FileConn(f) // with a duplicate of its own
+	_ = f.Close()
+	if err != nil {
+		return nil
+	}
+	_ = unix.Close(fd)
+	return conn
+}
+
+// add counts a connection and returns the one that is to go for it, if one is.
+func (l *listener) add(c *ownerConn) *ownerConn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.element = l.all.PushBack(c)
+	if c.raw {
+		l.raw++
+	}
+	if l.raw > maxRawConns {
+		return l.victimLocked(c, true)
+	}
+	if l.all.Len() > l.most {
+		return l.victimLocked(c, false)
+	}
+	return nil
+}
+
+// victimLocked chooses who goes for a newcomer, and counts it no more, as its end may
+// take a moment: the oldest connection that has asked nothing, else the oldest.
+func (l *listener) victimLocked(newest *ownerConn, raw bool) *ownerConn {
+	var oldest *ownerConn
+	for e := l.all.Front(); e != nil; e = e.Next() {
+		c := e.Value.(*ownerConn)
+		if c == newest || raw && !c.raw {
+			continue
+		}
+		if !c.asked {
+			oldest = c
+			break
+		}
+		if oldest == nil {
+			oldest = c
+		}
+	}
+	if oldest != nil {
+		l.forgetLocked(oldest)
+	}
+	return oldest
+}
+
+func (l *listener) forgetLocked(c *ownerConn) {
+	if c.element == nil {
+		return
+	}
+	l.all.Remove(c.element)
+	c.element = nil
+	if c.raw {
+		l.raw--
+	}
+}
+
+// Close implements net.Conn.
+func (c *ownerConn) Close() error {
+	err := c.Conn.Close()
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	c.l.forgetLocked(c)
+	c.l.refillLocked()
+	return err
+}
+
+// CloseWrite ends the direction to the client.
+func (c *ownerConn) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// connKey is under which a request's context has its connection.
+type connKey struct{}
+
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, conn)
+}
+
+// asked notes that a request's connection has sent it whole.
+func asked(r *http.Request) {
+	if c, ok := r.Context().Value(connKey{}).(*ownerConn); ok {
+		c.l.mu.Lock()
+		c.asked = true
+		c.l.mu.Unlock()
+	}
+}
+
+// Close implements net.Listener. The thread that waits in accept4 is woken by the end
+// of the socket.
+func (l *listener) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return net.ErrClosed
+	}
+	l.closed = true
+	for _, fd := range l.reserve {
+		_ = unix.Close(fd)
+	}
+	l.reserve = nil
+	if !l.used {
+		return os.NewSyscallError("close", unix.Close(l.fd))
+	}
+	return os.NewSyscallError("shutdown", unix.Shutdown(l.fd, unix.SHUT_RDWR))
+}
+
+// Addr implements net.Listener.
+func (l *listener) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
