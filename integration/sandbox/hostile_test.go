@@ -26,6 +26,10 @@ type run struct {
 	works []string
 }
 
+// shown are the attempts that work at every level, because a link to what is visible
+// by itself is shown.
+var shown = []string{"follow a link to a system program"}
+
 var runs = []run{
 	{name: "without rootsfs", level: bare},
 	{name: "landlock", level: sandbox.Landlock, works: []string{
@@ -114,7 +118,7 @@ func judge(t *testing.T, r run, results map[string]result, want int) {
 		t.Errorf("%s: %d attempts were made, want %d", r.name, len(results), want)
 	}
 	for name, res := range results {
-		switch may := slices.Contains(r.works, name); {
+		switch may := slices.Contains(r.works, name) || slices.Contains(shown, name); {
 		case res.Worked && !may:
 			t.Errorf("%s: %q works", r.name, name)
 		case !res.Worked && may:
