@@ -8,11 +8,12 @@ import (
 // Which roots appear when they are granted after the start: all of them with spare
 // directories; without, what is, or is below, a directory that was bound.
 func TestAppears(t *testing.T) {
-	o := Options{Level: Namespaces, Tree: tree(t, "home/u/code", "tmp/x", "usr/share", "spare"), Roots: []string{"/home/u/code", "/tmp/x", "/home", "/usr/share"}}
+	o := Options{Level: Namespaces, Tree: tree(t, "home/u/code", "tmp/x", "tmp/a/b/c", "usr/share", "spare"), Roots: []string{"/home/u/code", "/tmp/x", "/tmp/a/b/c", "/home", "/usr/share"}}
 	p, _, _ := started(t, o, "true")
 	r := p.Report()
 	for path, want := range map[string]bool{
-		"/home/u/other": true, "/srv/x": true, "/home": true, "/tmp/y": true, // a root was there from the start
+		"/home/u/other": true, "/srv/x": true, "/home": true, "/tmp/a/y": true, // a root was there from the start
+		"/tmp/y": false, "/tmp/a": false, "/tmp/x": false,
 		"/no-such-top": false, "/usr/share": false, "/etc/x": false, "/var/lib/x": false, "/run/x": false, "/private/x": false,
 	} {
 		if got := Appears(path, r); got != want {

@@ -33,8 +33,12 @@ type later struct {
 // itself, whenever it comes.
 func (p *Process) Follows(path string) bool { return follows(path, p.report.Follows) }
 
+// follows reports whether a path is or lies in one of the directories. One in /tmp
+// (tmpTops) itself does not become a root by itself.
 func follows(path string, dirs []string) bool {
-	return slices.ContainsFunc(dirs, func(dir string) bool { return names.Under(path, dir) })
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		return names.Under(path, dir) && (path != dir || filepath.Dir(dir) != "/tmp")
+	})
 }
 
 // Single are the roots that Start has bound one by one. They do not follow the

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -21,8 +22,9 @@ const privateDir = "/private"
 // ownDirs are made by us inside, whatever the host has there.
 var ownDirs = []string{"/etc", "/proc", "/dev", "/sys", privateDir, "/tmp", "/var", "/run"}
 
-// treeDirs are those of ownDirs that become the tree's when a root lies in them.
-var treeDirs = []string{"/tmp", "/var", "/run"}
+// treeDirs are those of ownDirs that become the tree's when a root lies in them. Of
+// /tmp only the directories in it do: the rest is the command's to write in.
+var treeDirs = []string{"/var", "/run"}
 
 // TopDirs returns the names of the host's top-level directories that the minimal
 // root does not use, sorted. Start binds the tree's directory of each name over
@@ -211,6 +213,7 @@ func (l *layout) tree(o *Options) {
 			l.Tops = append(l.Tops, dir)
 		}
 	}
+	l.Tops = append(l.Tops, tmpTops(o.Roots)...)
 	for _, r := range o.Roots {
 		if r != "/" && !slices.ContainsFunc(l.Tops, func(t string) bool { return names.Under(r, t) }) {
 			l.Nested = append(l.Nested, r)
@@ -218,6 +221,20 @@ func (l *layout) tree(o *Options) {
 	}
 	slices.Sort(l.Nested) // an outer one is bound before what lies in it
 	l.Nested = slices.Compact(l.Nested)
+}
+
+// tmpTops are the directories in /tmp that have roots below them. One that is a root
+// itself is none: it is bound as that root.
+func tmpTops(roots []string) []string {
+	var tops []string
+	for _, r := range roots {
+		rel, ok := strings.CutPrefix(r, "/tmp/")
+		if first, _, deeper := strings.Cut(rel, "/"); ok && deeper && !slices.Contains(roots, "/tmp/"+first) && !slices.Contains(roots, "/tmp") {
+			tops = append(tops, "/tmp/"+first)
+		}
+	}
+	slices.Sort(tops)
+	return slices.Compact(tops)
 }
 
 // hostLinks repeats the host's links in /, so that a path through one of them
@@ -242,9 +259,7 @@ func (l *layout) hostLinks() {
 func (l *layout) private(o *Options, places Places) {
 	mine := func(dir string) bool { return !slices.Contains(l.Tops, dir) }
 	l.Places = append(l.Places, bind{From: placeShm, To: "/dev/shm", Write: true})
-	if mine("/tmp") {
-		l.Places = append(l.Places, bind{From: placeTmp, To: "/tmp", Write: true})
-	}
+	l.Places = append(l.Places, bind{From: placeTmp, To: "/tmp", Write: true})
 	if mine("/run") {
 		l.Places = append(l.Places, bind{From: placeRun, To: "/run", Write: true})
 	}

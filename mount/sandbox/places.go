@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Places are the directories that belong to one command alone, as paths inside.
@@ -56,7 +54,7 @@ func places(o *Options, level Level) Places {
 		return p
 	}
 	p := Places{Home: placeHome, Tmp: "/tmp", Runtime: placeRuntime}
-	if o.Map == Same && slices.ContainsFunc(o.Roots, func(r string) bool { return names.Under(r, "/tmp") }) {
+	if o.Map == Same && slices.Contains(o.Roots, "/tmp") {
 		p.Tmp = placeTmp
 	}
 	return p
