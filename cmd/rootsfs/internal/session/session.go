@@ -89,17 +89,18 @@ type Options struct {
 
 // Session is one running session.
 type Session struct {
-	opt    Options
-	dir    *control.Dir
-	log    *slog.Logger
-	audit  *records
-	reg    *guard.Registry
-	mnt    *mount.Mount // nil: there is none
-	tree   *vfs.Tree
-	srv    *control.Server
-	hub    hub
-	broker *broker.Broker
-	frame  int
+	opt     Options
+	dir     *control.Dir
+	log     *slog.Logger
+	audit   *records
+	reg     *guard.Registry
+	history *history
+	mnt     *mount.Mount // nil: there is none
+	tree    *vfs.Tree
+	srv     *control.Server
+	hub     hub
+	broker  *broker.Broker
+	frame   int
 	// questions are those that wait for `rootsfs consent`.
 	questions broker.Queue
 	denials   denials
@@ -180,6 +181,9 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if err := s.audit.begin(); err != nil {
 		return nil, err
 	}
+	if err := s.history.begin(); err != nil {
+		return nil, err
+	}
 	s.serveFiles()
 	if err := s.keepJournal(ctx); err != nil {
 		return nil, err
@@ -240,12 +244,13 @@ func (s *Session) grantFirst(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	history, err := written.Open()
+	dirs, err := written.Open()
 	if err != nil {
 		return err
 	}
+	s.history = &history{Dirs: dirs}
 	s.reg = guard.NewRegistry(guard.Config{
-		Opener: vfs.Opener(), Auditor: s.audit, Observe: s.observe, Rules: s.opt.Rules, History: history,
+		Opener: vfs.Opener(), Auditor: s.audit, Observe: s.observe, Rules: s.opt.Rules, History: s.history,
 	})
 	s.reg.Keep(keeps...)
 	s.reg.SetAbuse(s.opt.Abuse)
