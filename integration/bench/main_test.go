@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -20,7 +22,55 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(exitOK)
 	}
-	os.Exit(m.Run())
+	os.Exit(testAway(m))
+}
+
+// testAway runs the tests with a home directory of their own and fails if one of them
+// makes anything there, as a rootsfs does that is started without directories of its own.
+func testAway(m *testing.M) int {
+	home, err := os.MkdirTemp("", "bench-home-")
+	if err != nil {
+		println(err.Error())
+		return exitBroken
+	}
+	defer os.RemoveAll(home)
+	env, err := exec.Command("go", "env", "GOPATH", "GOCACHE", "GOMODCACHE").Output()
+	cache, cacheErr := os.UserCacheDir() // where the peers are installed
+	if err := errors.Join(err, cacheErr); err != nil {
+		println(err.Error())
+		return exitBroken
+	}
+	dirs := strings.Split(string(env), "\n")
+	for name, value := range map[string]string{
+		"GOPATH": dirs[0], "GOCACHE": dirs[1], "GOMODCACHE": dirs[2], "XDG_CACHE_HOME": cache, "npm_config_cache": npmCache(),
+		"XDG_CONFIG_HOME": "", "XDG_STATE_HOME": "", "XDG_DATA_HOME": "", "XDG_RUNTIME_DIR": "", "HOME": home,
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			println(err.Error())
+			return exitBroken
+		}
+	}
+	code := m.Run()
+	_ = filepath.WalkDir(home, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Name() == "go" && filepath.Base(filepath.Dir(path)) == ".config" {
+			return filepath.SkipDir // the go command's own
+		}
+		if err == nil && !d.IsDir() {
+			println("FAIL: a test wrote into the user's home directory: " + path)
+			code = 1
+		}
+		return nil
+	})
+	return code
+}
+
+// npmCache is where npm keeps what it has fetched.
+func npmCache() string {
+	if dir := os.Getenv("npm_config_cache"); dir != "" {
+		return dir
+	}
+	home, _ := os.UserHomeDir()
+	return filepath.Join(home, ".npm")
 }
 
 // tiny is small enough for every workload on every peer in a test.

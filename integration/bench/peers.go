@@ -123,10 +123,8 @@ func (l *lab) start(ctx context.Context, p peer, source string) (*mounted, error
 		return nil, err
 	}
 	m := &mounted{dir: filepath.Join(mnt, p.sub), mnt: mnt}
-	if p.rootsfs {
-		if m.env, err = l.privateHome(); err != nil {
-			return nil, err
-		}
+	if m.env, err = l.privateHome(filepath.Base(mnt)); err != nil {
+		return nil, errors.Join(err, os.Remove(mnt))
 	}
 	if m.process, err = l.spawn.launch(p.name, p.argv(source, mnt), m.env); err != nil {
 		return nil, errors.Join(err, os.Remove(mnt))
@@ -140,12 +138,13 @@ func (l *lab) start(ctx context.Context, p peer, source string) (*mounted, error
 	return m, nil
 }
 
-// privateHome gives rootsfs empty directories for its configuration, sessions
-// and records, so that neither the user's settings nor an earlier run count.
-func (l *lab) privateHome() ([]string, error) {
+// privateHome gives a peer, by its name among those that run at the same time, empty
+// directories for its configuration, sessions and records, so that neither the user's
+// settings nor an earlier run count, and nothing is written into the user's own.
+func (l *lab) privateHome(peer string) ([]string, error) {
 	var env []string
 	for _, name := range []string{"RUNTIME_DIR", "CONFIG_HOME", "STATE_HOME", "DATA_HOME", "CACHE_HOME"} {
-		dir := l.path("home", strings.ToLower(name))
+		dir := l.path("home", peer, strings.ToLower(name))
 		if err := os.RemoveAll(dir); err != nil {
 			return nil, err
 		}

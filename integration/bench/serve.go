@@ -89,7 +89,7 @@ func (l *lab) serveRows(ctx context.Context, r *report, wanted *regexp.Regexp, s
 func (l *lab) serveRow(ctx context.Context, row *filesRow, r *report, c *serveCase, peers *files.Peers, span time.Duration) (err error) {
 	dir := l.path(c.dir)
 	serve := exec.CommandContext(ctx, l.rootsfs, "serve", "--root", rootName+"="+dir)
-	env, err := l.privateHome()
+	env, err := l.privateHome("serve")
 	if err != nil {
 		return err
 	}

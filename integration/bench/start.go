@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -43,12 +41,17 @@ func (l *lab) startRows(ctx context.Context, r *report) error {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return err
 	}
-	env, err := l.privateHome()
+	env, err := l.privateHome("start")
 	if err != nil {
 		return err
 	}
-	// Sessions are where everybody's are, in memory.
-	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "XDG_RUNTIME_DIR=") })
+	// Sessions are in memory, as everybody's are.
+	sessions, err := os.MkdirTemp("/dev/shm", "rootsfs-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(sessions)
+	env = append(env, "XDG_RUNTIME_DIR="+sessions)
 	r.Starts = &starts{}
 	for rep := range r.Repetitions {
 		fmt.Fprintf(l.log, "bench: %4.0f s  %s %d/%d\n", time.Since(r.When).Seconds(), startName, rep+1, r.Repetitions)
