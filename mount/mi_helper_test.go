@@ -47,6 +47,8 @@ func init() {
 		err = childRefused(os.Getenv(childDirEnv))
 	case "user":
 		err = childUser(os.Getenv(childDirEnv))
+	case "own":
+		err = childReadsOwn(os.Getenv(childDirEnv))
 	default:
 		err = fmt.Errorf("unknown %s", childEnv)
 	}

@@ -153,7 +153,10 @@ func (m *Mount) serve() error {
 	}
 	info := Info{FSType: FSType}
 	if m.opt.Detached {
-		info.Dev, err = deviceOf(int(m.detached.Fd()))
+		mnt := int(m.detached.Fd())
+		if info.Dev, err = deviceOf(mnt); err == nil {
+			err = answerPoll(mnt)
+		}
 	} else {
 		info, err = Find(m.opt.Point)
 	}

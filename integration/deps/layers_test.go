@@ -80,7 +80,7 @@ var layers = []layer{
 	{"mount/sandbox/callproc", []string{}, []string{}, "what it imports is initialised before its users can begin"},
 	{"mount/sandbox/ahead", []string{"mount/sandbox/callproc", "mount/sandbox/callproc/"}, []string{}, "what it imports is initialised before it can begin"},
 	{"mount/sandbox", []string{"guard", "guard/names", "mount/sandbox/ahead"}, nil, "confining a child is apart from serving the tree"},
-	{"mount", []string{"guard", "guard/names", "vfs"}, nil, "a front end says who asks and where; the tree does the rest; siblings never import each other"},
+	{"mount", []string{"guard", "guard/names", "vfs", "mount/sandbox/callproc"}, nil, "a front end says who asks and where; the tree does the rest; siblings never import each other"},
 	{"broker/wire", []string{"guard/names"}, nil, "both ends speak it, also on platforms without a monitor"},
 	{"broker/client", []string{"guard/names", "broker/wire"}, nil, "what a server imports must not bring the monitor along"},
 	{"broker/tools", []string{"guard", "guard/names", "guard/audit", "guard/pattern", "vfs", "broker", "broker/"}, nil, "a search leaves out what .gitignore files name, which decides nothing"},

@@ -1,0 +1,135 @@
+package mount
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// childReadsOwn mounts detached, attaches, and reads a file of the mount in this very
+// process, which has one processor: what no program should do, and what must not hang
+// the machine if one does.
+func childReadsOwn(dir string) error {
+	runtime.GOMAXPROCS(1)
+	src, point := filepath.Join(dir, "src"), filepath.Join(dir, "mnt")
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	_, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: src, Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
+	if err != nil {
+		return err
+	}
+	m, err := New(reg, Options{Detached: true, Outside: true})
+	if err != nil {
+		return err
+	}
+	if err := m.Attach(point); err != nil {
+		return err
+	}
+	fmt.Println(m.Info().Dev)
+	text, err := os.ReadFile(filepath.Join(point, "code/a"))
+	if err != nil || string(text) != "hello" {
+		return fmt.Errorf("read %q: %w", text, err)
+	}
+	fmt.Println("read")
+	if _, err := reg.RevokeAll(context.Background()); err != nil {
+		return err
+	}
+	return m.Close()
+}
+
+// Go's runtime asks for POLL of every file that it opens, and holds one of its
+// processors meanwhile: with the answer still to come, the process that serves the
+// mount could not give it. Issue 17 item 2.
+func TestDetachedMountReadByItsServer(t *testing.T) {
+	requireMounts(t)
+	dir := t.TempDir()
+	for _, sub := range []string{"src", "mnt"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "src/a"), []byte("hello"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), childEnv+"=own", childDirEnv+"="+dir)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(dir, "mnt"), unix.MNT_DETACH) })
+	in := bufio.NewReader(out)
+	dev, err := in.ReadString('\n')
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	hung := time.AfterFunc(30*time.Second, func() {
+		t.Errorf("the process hangs; aborting its connection: %v", Abort(strings.TrimSpace(dev)))
+	})
+	rest, _ := io.ReadAll(in)
+	err = cmd.Wait()
+	hung.Stop()
+	if err != nil || string(rest) != "read\n" {
+		t.Errorf("%q, %v: %s", rest, err, stderr.String())
+	}
+}
+
+// debugLog keeps what a mount logs with Options.Debug.
+type debugLog struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *debugLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *debugLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// POLL of a detached mount is answered with ENOSYS when New returns, before anyone can
+// have a copy of the mount, and this process opens nothing for it.
+func TestDetachedMountAnswersPoll(t *testing.T) {
+	requireMounts(t)
+	log := &debugLog{}
+	m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) {
+		o.Detached, o.Outside, o.Point, o.Debug = true, true, "", true
+		o.Log = slog.New(slog.NewTextHandler(log, nil))
+	})
+	text := log.String()
+	if !strings.Contains(text, ": POLL ") || !strings.Contains(text, "function not implemented") {
+		t.Errorf("the kernel has not been told that there is no POLL:\n%s", text)
+	}
+	for line := range strings.Lines(text) {
+		if _, who, ok := strings.Cut(line, ": POLL "); ok && strings.Contains(who, fmt.Sprintf(" p%d ", os.Getpid())) {
+			t.Errorf("this process asked: %s", line)
+		}
+	}
+	m.LetGo()
+	<-m.Served() // nothing of the process that polled is left
+}
