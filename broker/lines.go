@@ -96,6 +96,8 @@ type lines struct {
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c := &lineConn{lines: t, LineConn: wire.NewLineConn(t.r, t.w)}
+	// The SDK queues what it is handed. What is ours the session bounds.
+	c.Bound(&wire.Room{Calls: t.s.limits.InFlight, Bytes: t.s.limits.BytesInFlight}, nil, t.s.NoteRefusal)
 	t.s.attach(c.send)
 	go c.run()
 	return c, nil
@@ -163,6 +165,9 @@ func (c *lineConn) logBad(why string) {
 
 // Write implements mcp.Connection.
 func (c *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
+	if r, ok := msg.(*jsonrpc.Response); ok {
+		defer c.Answered(r.ID)
+	}
 	out, keep := c.s.rewritten(msg)
 	if !keep {
 		return nil

@@ -48,6 +48,8 @@ type HTTPHandler struct {
 	getServer func(*http.Request) *mcp.Server
 	opts      HTTPOptions
 
+	bodies wire.Room // of requests that have no answer yet
+
 	mu       sync.Mutex // guards sessions
 	sessions map[string]*httpSession
 }
@@ -73,7 +75,35 @@ func (b *Broker) HTTPHandler(getServer func(*http.Request) *mcp.Server, opts *HT
 	if h.opts.MaxBody <= 0 {
 		h.opts.MaxBody = 8 << 20
 	}
+	h.bodies.Bytes = mostBodies * h.opts.MaxBody
 	return h
+}
+
+// Bounds of the bodies of requests without an answer: so many of the longest together;
+// a small one is not counted, because it may be what ends a call; and for how long a
+// request waits for room.
+const (
+	mostBodies  = 32
+	smallBody   = 64 << 10 // bytes
+	waitForRoom = 30 * time.Second
+)
+
+// hold waits for room for a request's body, before anything of it is read. It reports
+// false when the request was refused.
+func (h *HTTPHandler) hold(w http.ResponseWriter, req *http.Request) (leave func(), ok bool) {
+	n := req.ContentLength
+	if n < 0 || n > h.opts.MaxBody {
+		n = h.opts.MaxBody
+	}
+	switch {
+	case n <= smallBody:
+		return func() {}, true
+	case !h.bodies.Wait(n, req.Context().Done(), waitForRoom):
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "too many requests, or too large ones, have no answer yet; repeat this one later", http.StatusServiceUnavailable)
+		return nil, false
+	}
+	return func() { h.bodies.Leave(n) }, true
 }
 
 // ServeHTTP implements http.Handler.
@@ -190,6 +220,11 @@ func (h *HTTPHandler) begin(w http.ResponseWriter, req *http.Request) {
 func (h *HTTPHandler) post(w http.ResponseWriter, req *http.Request, s *httpSession) {
 	s.use(1, h.opts.IdleTimeout)
 	defer s.use(-1, h.opts.IdleTimeout)
+	leave, ok := h.hold(w, req)
+	if !ok {
+		return
+	}
+	defer leave()
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		var tooLarge *http.MaxBytesError

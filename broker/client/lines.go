@@ -19,6 +19,13 @@ import (
 // send without having been asked for a chunk.
 const minFrame = 32 << 20
 
+// mostCalls is how many calls of a client's have no answer at a time, and mostFrames of
+// how many longest lines they are; more are refused.
+const (
+	mostCalls  = 1024
+	mostFrames = 4
+)
+
 // Stdio is Lines on this program's standard input and output, as MCP has it.
 func (b *Broker) Stdio() mcp.Transport {
 	return b.Lines(os.Stdin, keptOpen{os.Stdout}, 0)
@@ -53,6 +60,9 @@ type lines struct {
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	l := &lineConn{lines: t, LineConn: wire.NewLineConn(t.r, t.w)}
+	// The SDK queues what it is handed. A call's handler may wait for an answer that
+	// comes behind further calls, so none of those holds up the reading.
+	l.Bound(&wire.Room{Calls: mostCalls, Bytes: mostFrames * int64(t.max)}, nil, func(string) {})
 	l.conn = newConn(t.broker, l)
 	t.broker.add(l.conn)
 	go l.run()
@@ -125,6 +135,9 @@ func (l *lineConn) frame(line []byte) bool {
 
 // Write implements mcp.Connection.
 func (l *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
+	if r, ok := msg.(*jsonrpc.Response); ok {
+		defer l.Answered(r.ID)
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}

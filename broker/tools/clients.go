@@ -6,9 +6,11 @@ import (
 	"maps"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -23,9 +25,10 @@ type clients struct {
 	mu      sync.Mutex           // guards the fields below
 	live    map[*Server]identity // of sessions
 	users   map[guard.Subject]*user
-	busy    map[guard.Subject]int // requests under way, where they are bounded
-	ending  sync.WaitGroup        // Servers that are being closed
-	leaving bool                  // nobody is asked any more
+	busy    map[guard.Subject]*load
+	bodies  wire.Room      // of all subjects' requests
+	ending  sync.WaitGroup // Servers that are being closed
+	leaving bool           // nobody is asked any more
 	closed  bool
 }
 
@@ -87,29 +90,69 @@ func (c *clients) fullLocked(who guard.Subject) (status int, why string) {
 	return 0, ""
 }
 
+// load is what one subject has under way.
+type load struct {
+	requests int
+	bodies   wire.Room // of its requests
+}
+
+// Bounds of the bodies of requests that have no answer yet, bytes: of one subject, and
+// of all together. A body up to smallBody is not counted: it may be what ends a call.
+const (
+	subjectBodies = 64 << 20
+	allBodies     = 256 << 20
+	smallBody     = 64 << 10
+)
+
 // requests is how many one subject may have under way.
 func (c *clients) requests() int { return SessionRequests * c.mostOfOne }
 
-// enter counts a request of a subject's, which exit ends; false: there are too many.
-func (c *clients) enter(who guard.Subject) bool {
+// enter counts a request of a subject's, which exit ends; nil: there are more than most.
+func (c *clients) enter(who guard.Subject, most int) *load {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.busy == nil {
-		c.busy = map[guard.Subject]int{}
+		c.busy = map[guard.Subject]*load{}
 	}
-	if c.busy[who] >= c.requests() {
-		return false
+	l := c.busy[who]
+	switch {
+	case l == nil:
+		l = &load{bodies: wire.Room{Bytes: subjectBodies}}
+		c.busy[who] = l
+	case most > 0 && l.requests >= most:
+		return nil
 	}
-	c.busy[who]++
-	return true
+	l.requests++
+	return l
 }
 
 func (c *clients) exit(who guard.Subject) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.busy[who]--; c.busy[who] == 0 {
+	if l := c.busy[who]; l.requests > 1 {
+		l.requests--
+	} else {
 		delete(c.busy, who)
 	}
+}
+
+// hold waits, for so long at most, until there is room for a body of n bytes, before
+// anything of it is read; leave gives the room back. It reports false if there is none.
+func (c *clients) hold(l *load, n int64, done <-chan struct{}, long time.Duration) (leave func(), ok bool) {
+	if n <= smallBody {
+		return func() {}, true
+	}
+	if !l.bodies.Wait(n, done, long) {
+		return nil, false
+	}
+	if !c.bodies.Wait(n, done, long) {
+		l.bodies.Leave(n)
+		return nil, false
+	}
+	return func() {
+		c.bodies.Leave(n)
+		l.bodies.Leave(n)
+	}, true
 }
 
 // endWith closes the Server of a session when that has ended, or did not begin.

@@ -109,6 +109,8 @@ func (c *call) askFor(ctx context.Context, host string, through broker.Elicitor)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.s.asking, cancel)()
+	c.s.questions.Add(1)
+	defer c.s.questions.Add(-1)
 	mode := "ro"
 	if !c.reads() {
 		mode = "rw"

@@ -22,6 +22,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
+	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -136,7 +137,7 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	single.Stateless, single.PropagateRequestCancellation = true, true
 	h := &HTTP{
 		o: o, refused: map[int]*tally{},
-		clients:  clients{open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) }, most: o.Sessions, mostOfOne: o.Sessions},
+		clients:  clients{bodies: wire.Room{Bytes: allBodies}, open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) }, most: o.Sessions, mostOfOne: o.Sessions},
 		sessions: mcp.NewStreamableHTTPHandler(server, &opts), single: mcp.NewStreamableHTTPHandler(server, &single),
 	}
 	if o.OAuth != nil { // otherwise all are one subject
@@ -200,19 +201,29 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 		tooLarge(w, h.o.Body)
 		return
 	}
+	whose := identity{h.subject(r), userOf(r)}
+	most := 0
+	if h.o.OAuth != nil {
+		most = h.clients.requests()
+	}
+	l := h.clients.enter(whose.subject, most)
+	if l == nil {
+		http.Error(w, fmt.Sprintf("%s has %d requests under way, the most of one user: wait for one", names.QuoteShort(string(whose.subject)), most), http.StatusTooManyRequests)
+		return
+	}
+	defer h.clients.exit(whose.subject)
+	leave, ok := h.clients.hold(l, h.length(r), r.Context().Done(), h.o.Within)
+	if !ok {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, fmt.Sprintf("requests of more than %d bytes have no answer yet, the most at a time: repeat this one when there is one less", subjectBodies), http.StatusServiceUnavailable)
+		return
+	}
+	defer leave()
 	// A client that sends slowly holds a connection, and no longer than that.
 	// net/http lifts the bound where the body ends. Where there is none it would
 	// take the deadline, when it passes, for a client that has gone.
 	if r.Body != http.NoBody {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.o.Within))
-	}
-	whose := identity{h.subject(r), userOf(r)}
-	if h.o.OAuth != nil {
-		if !h.clients.enter(whose.subject) {
-			http.Error(w, fmt.Sprintf("%s has %d requests under way, the most of one user: wait for one", names.QuoteShort(string(whose.subject)), h.clients.requests()), http.StatusTooManyRequests)
-			return
-		}
-		defer h.clients.exit(whose.subject)
 	}
 	if !h.well(w, r) { // which waits for the body to begin
 		return
@@ -230,6 +241,14 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(ctx)
 	}
 	h.route(w, r, whose)
+}
+
+// length is how long a request's body is, or may become.
+func (h *HTTP) length(r *http.Request) int64 {
+	if r.ContentLength < 0 {
+		return h.o.Body
+	}
+	return r.ContentLength
 }
 
 // route serves a request by the Server that it is for.

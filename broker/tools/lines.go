@@ -16,10 +16,20 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // maxFrame is the longest line taken, bytes: what write_file can be given.
 const maxFrame = 32 << 20
+
+// maxHeld is how much calls that have no answer yet hold of their lines, bytes, and
+// waitingCalls how many of them there are for each that runs. A client that sends more
+// is not read meanwhile.
+const (
+	maxHeld      = 2 * maxFrame
+	waitingCalls = 4
+)
 
 // patience is how long requests under way are waited for when the client has
 // hung up.
@@ -27,7 +37,9 @@ const patience = 3 * time.Second
 
 // Run serves one client over a pair of streams, one JSON object a line, as MCP's
 // stdio has it, until it hangs up or ctx ends. A line that is no message, or too
-// long, costs that line and not the session. What was asked before the client hung
+// long, costs that line and not the session. What calls without an answer hold is
+// bounded: a client that sends more is not read until one of them has its answer, and
+// is refused what it sends while an answer of its own is waited for. What was asked before the client hung
 // up is answered, for a moment; questions to a person are withdrawn at once, and the
 // server asks no more. The end of ctx ends what is under way, too.
 //
@@ -63,6 +75,9 @@ type lines struct {
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c := &lineConn{LineConn: wire.NewLineConn(t.r, t.w), s: t.s, idle: make(chan struct{}, 1), calls: map[string]context.CancelFunc{}}
+	c.Bound(&wire.Room{Calls: waitingCalls * t.s.cfg.InFlight, Bytes: maxHeld},
+		func() bool { return t.s.questions.Load() == 0 },
+		func(why string) { t.s.refused("a request", &guard.Error{Kind: names.Rate, Err: errors.New(why)}) })
 	c.ctx, c.end = context.WithCancel(context.Background())
 	t.conn = c
 	go c.run(t.r)
@@ -121,7 +136,7 @@ func (c *lineConn) frame(line []byte) bool {
 		if f, err := wire.ReadFrame(line); err == nil && p != nil && p.ProtocolVersion < sessionless {
 			switch f.Method {
 			case "tools/call":
-				if c.call(ss, f) {
+				if c.call(ss, f, len(line)) {
 					return true
 				}
 			case "notifications/cancelled":
@@ -139,8 +154,8 @@ func (c *lineConn) frame(line []byte) bool {
 // bytes: it does not matter for what is written otherwise, which the SDK takes.
 const methodWithin = 256
 
-// call begins a call; ok is false where it is the SDK's.
-func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame) (ok bool) {
+// call begins a call, whose line has size bytes; ok is false where it is the SDK's.
+func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool) {
 	var p struct {
 		Name      string          `json:"name"`
 		Arguments json.RawMessage `json:"arguments"`
@@ -165,10 +180,18 @@ func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame) (ok bool) {
 		cancel()
 		return false
 	}
+	if !c.Enter(f.ID, size) {
+		c.mu.Lock()
+		delete(c.calls, id)
+		c.mu.Unlock()
+		cancel()
+		return true
+	}
 	c.pending.Add(1)
 	go func() {
 		defer c.tell()
 		defer c.pending.Add(-1)
+		defer c.Leave(size)
 		defer cancel()
 		res, err := c.s.answer(ctx, t, &mcp.CallToolRequest{Session: ss, Params: &mcp.CallToolParamsRaw{Name: p.Name, Arguments: p.Arguments, Meta: p.Meta}})
 		c.mu.Lock()
@@ -249,6 +272,7 @@ func (c *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	r, ok := msg.(*jsonrpc.Response)
 	if ok {
 		defer func() {
+			c.Answered(r.ID)
 			c.pending.Add(-1)
 			c.tell()
 		}()

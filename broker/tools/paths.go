@@ -149,7 +149,9 @@ func (s *Server) scope(ctx context.Context, ss *mcp.ServerSession) (scope []guar
 	if s.cfg.IgnoreRoots || ss == nil {
 		return nil, true, nil
 	}
+	s.questions.Add(1) // the client may be asked for its roots
 	snap, err := s.roots.Snapshot(ctx, ss)
+	s.questions.Add(-1)
 	switch {
 	case errors.Is(err, client.ErrNotSupported):
 		return nil, true, nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sync/semaphore"
@@ -83,6 +84,8 @@ type Server struct {
 	rounds   rounds
 	// changes tells of those of resources/list.
 	changes *lister
+	// questions are those to the client, or to a person, that have no answer yet.
+	questions atomic.Int64
 }
 
 // New makes a server and lets the registry tell it of changes. Close it.

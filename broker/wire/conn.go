@@ -29,6 +29,14 @@ type LineConn struct {
 
 	complaints chan []byte // frames of Complain
 	complain   sync.Once   // starts who sends them
+
+	// Of Bound; nil: nothing is bounded.
+	room    *Room
+	canWait func() bool
+	refused func(why string)
+
+	mu   sync.Mutex           // guards the field below
+	held map[jsonrpc.ID]int64 // bytes of the requests that the SDK has
 }
 
 // maxComplaints is how many complaints wait for a peer that does not read.
@@ -100,11 +108,14 @@ func (c *LineConn) Frames(line []byte, frame func([]byte) bool) bool {
 }
 
 // Pass hands one message to the SDK; it reports false when the connection is
-// closed.
+// closed. A request for which there is no room (Bound) is refused instead.
 func (c *LineConn) Pass(frame []byte) bool {
 	msg, err := jsonrpc.DecodeMessage(frame)
 	if err != nil {
 		c.Complain(nil, CodeInvalidRequest, "not a JSON-RPC message")
+		return true
+	}
+	if r, ok := msg.(*jsonrpc.Request); ok && r.IsCall() && !c.enter(r, len(frame)) {
 		return true
 	}
 	select {
@@ -116,11 +127,18 @@ func (c *LineConn) Pass(frame []byte) bool {
 }
 
 // Complain answers what could not be read, by the id that stands in line if it can
-// be told (Asked). One goroutine sends the complaints; when too many wait for it,
+// be told (Asked): see complainTo.
+//
+// One goroutine sends the complaints; when too many wait for it,
 // Complain does, so that whoever sends rubbish and does not read is not read any
 // more.
 func (c *LineConn) Complain(line []byte, code int, text string) {
 	id, _ := Asked(line)
+	c.complainTo(id, code, text)
+}
+
+// complainTo answers a request by its id; nil: it is not known.
+func (c *LineConn) complainTo(id []byte, code int, text string) {
 	if id == nil {
 		id = []byte("null")
 	}

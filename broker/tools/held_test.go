@@ -1,0 +1,433 @@
+package tools_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+const (
+	heldLine  = 7 << 20  // bytes of each call's line
+	heldCalls = 18       // and how many there are: 126 MiB
+	heldBound = 64 << 20 // what a server says it holds of calls without an answer
+)
+
+// gate is an auditor that takes no record until it is opened: until then no operation
+// ends.
+type gate struct {
+	shut sync.RWMutex
+	once sync.Once
+}
+
+// Record implements guard.Auditor.
+func (g *gate) Record(guard.Record) error {
+	g.shut.RLock()
+	defer g.shut.RUnlock()
+	return nil
+}
+
+func (g *gate) open() { g.once.Do(g.shut.Unlock) }
+
+// gated is a bench whose operations in the root "slow" wait for the gate.
+func gated(t *testing.T) (*bench, *gate) {
+	t.Helper()
+	g := &gate{}
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: g})
+	b := start(t, func(c *tools.Config) { c.Registry, c.Tree, c.IgnoreRoots = reg, vfs.New(reg), true }, nil)
+	_, err := reg.Grant(t.Context(), guard.Grant{Root: "slow", Dir: t.TempDir(), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
+	must(t, err)
+	g.shut.Lock()
+	t.Cleanup(g.open)
+	return b, g
+}
+
+// still waits until a number has reached least, and then until it stays, or is most.
+func still(t *testing.T, n func() int64, least, most int64) int64 {
+	t.Helper()
+	late := time.After(enough)
+	for last, same := int64(-1), 0; ; time.Sleep(10 * time.Millisecond) {
+		now := n()
+		if same++; now != last {
+			last, same = now, 0
+		}
+		if now >= most || now >= least && same == 50 {
+			return now
+		}
+		select {
+		case <-late:
+			t.Fatalf("%d have been read, not %d", now, least)
+		default:
+		}
+	}
+}
+
+// pipelined is a client that sends one line after the other, as fast as they are read.
+type pipelined struct {
+	lines  []string // before the calls
+	line   func(n int) []byte
+	next   int
+	rest   []byte
+	end    chan struct{} // closed: the stream ends
+	sent   atomic.Int64
+	mu     sync.Mutex     // guards the fields below
+	seen   map[int]string // answers, by id
+	answer *sync.Cond
+}
+
+func newPipelined(line func(int) []byte, lines ...string) *pipelined {
+	p := &pipelined{lines: lines, line: line, end: make(chan struct{}), seen: map[int]string{}}
+	p.answer = sync.NewCond(&p.mu)
+	return p
+}
+
+// Read implements io.Reader: what the server reads.
+func (p *pipelined) Read(b []byte) (int, error) {
+	if len(p.rest) == 0 {
+		switch i := p.next; {
+		case i < len(p.lines):
+			p.rest = []byte(p.lines[i] + "\n")
+		case i < len(p.lines)+heldCalls:
+			p.rest = append(p.line(1000+i-len(p.lines)), '\n')
+		default:
+			<-p.end
+			return 0, io.EOF
+		}
+		p.next++
+	}
+	n := copy(b, p.rest)
+	p.rest = p.rest[n:]
+	p.sent.Add(int64(n))
+	return n, nil
+}
+
+func (*pipelined) Close() error { return nil }
+
+// answers is the server's way to it.
+type answers struct {
+	p    *pipelined
+	rest []byte
+}
+
+func (a *answers) Write(b []byte) (int, error) {
+	a.rest = append(a.rest, b...)
+	for {
+		line, rest, ok := bytes.Cut(a.rest, []byte("\n"))
+		if !ok {
+			return len(b), nil
+		}
+		var id int
+		if i := bytes.Index(line, []byte(`"id":`)); i >= 0 {
+			_, _ = fmt.Sscanf(string(line[i:]), `"id":%d`, &id)
+		}
+		a.p.mu.Lock()
+		if id >= 1000 {
+			a.p.seen[id] = string(line)
+		}
+		a.p.answer.Broadcast()
+		a.p.mu.Unlock()
+		a.rest = bytes.Clone(rest)
+	}
+}
+
+func (*answers) Close() error { return nil }
+
+// all waits until every call has an answer.
+func (p *pipelined) all(t *testing.T) {
+	t.Helper()
+	over := false
+	late := time.AfterFunc(enough, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		over = true
+		p.answer.Broadcast()
+	})
+	defer late.Stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.seen) < heldCalls && !over {
+		p.answer.Wait()
+	}
+	if over {
+		t.Fatalf("%d calls have an answer, not all", len(p.seen))
+	}
+}
+
+const noHandshakeMeta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
+
+// Issue 17, item 18: a client that sends call after call without reading is not read
+// any further than its server holds, whether a call is answered here or by the SDK,
+// and each of its calls is done.
+func TestStdioHoldsBoundedCalls(t *testing.T) {
+	text := strings.Repeat("x", heldLine-400)
+	for name, c := range map[string]struct {
+		lines []string
+		call  string
+	}{
+		"2025-11-25":               {[]string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`}, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"write_file","arguments":{"path":"slow/f%[1]d","content":"%s"}}}`},
+		"2025-11-25, method last":  {[]string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`}, `{"jsonrpc":"2.0","id":%d,"params":{"name":"write_file","arguments":{"path":"slow/f%[1]d","content":"%s"}},"method":"tools/call"}`},
+		"2026-07-28":               {nil, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"write_file","arguments":{"path":"slow/f%[1]d","content":"%s"}` + noHandshakeMeta + `}}`},
+		"2025-11-25, unknown tool": {[]string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`}, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"none","arguments":{"path":"slow/f%[1]d","content":"%s"}}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, g := gated(t)
+			p := newPipelined(func(n int) []byte { return fmt.Appendf(nil, c.call, n, text) }, c.lines...)
+			over := make(chan error, 1)
+			go func() { over <- b.srv.Run(t.Context(), p, &answers{p: p}) }()
+			if !strings.Contains(name, "unknown") { // those have an answer at once
+				if n := still(t, p.sent.Load, heldBound-heldLine, heldCalls*(heldLine-1000)); n > heldBound+2*heldLine {
+					t.Errorf("the server has read %d MiB of calls without an answer; it is to hold %d", n>>20, heldBound>>20)
+				}
+			}
+			g.open()
+			p.all(t)
+			for id, line := range p.seen {
+				if !strings.Contains(line, `"result"`) && !strings.Contains(name, "unknown") || strings.Contains(line, `"isError":true`) {
+					t.Errorf("%d: %.200s", id, line)
+				}
+			}
+			close(p.end)
+			must(t, <-over)
+		})
+	}
+}
+
+// A client that reads none of its answers is not read without end either.
+func TestStdioHoldsBoundedUnread(t *testing.T) {
+	b := start(t, func(c *tools.Config) { c.InFlight = 2 }, nil)
+	b.root("r", guard.ReadOnly, "f=1")
+	unread, theirs := io.Pipe()
+	defer unread.Close()
+	ours, w := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	over := make(chan error, 1)
+	go func() { over <- b.srv.Run(ctx, ours, theirs) }()
+	_, err := io.WriteString(w, hello+"\n")
+	must(t, err)
+	_, err = unread.Read(make([]byte, 64<<10))
+	must(t, err)
+	var taken atomic.Int64
+	stop := make(chan struct{})
+	go func() {
+		defer close(stop)
+		for n := range 100_000 {
+			if _, err := fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"r/f"}}}`+"\n", n); err != nil {
+				return
+			}
+			taken.Add(1)
+		}
+	}()
+	// It takes what it holds, and the refusals that wait to be read.
+	for last, same := int64(-1), 0; same < 200; time.Sleep(10 * time.Millisecond) {
+		if n := taken.Load(); n == last {
+			same++
+		} else {
+			last, same = n, 0
+		}
+		if taken.Load() == 100_000 {
+			t.Fatal("it has read all of the calls")
+		}
+	}
+	_ = w.Close()
+	<-stop
+	cancel()
+	_ = unread.Close()
+	must(t, <-over)
+}
+
+// What frees the calls in flight is read although no further call has room: the answer to
+// the server's own question, and a cancellation. Calls beyond the bound are refused while
+// somebody is asked.
+func TestStdioAnswersPassBoundedCalls(t *testing.T) {
+	for _, how := range []string{"answer", "cancel"} {
+		t.Run(how, func(t *testing.T) {
+			b := start(t, func(c *tools.Config) { c.InFlight, c.Subject = 1, guard.Subject("test").InSession(1) }, nil)
+			b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost, AskFor: time.Hour})
+			t.Cleanup(b.ask.Close)
+			b.askingItself()
+			ours, w := io.Pipe()
+			r, theirs := io.Pipe()
+			over := make(chan error, 1)
+			go func() { over <- b.srv.Run(t.Context(), ours, theirs) }()
+			x := newTalker(t, w, r)
+			x.say(strings.Replace(hello, `"capabilities":{}`, `"capabilities":{"elicitation":{}}`, 1))
+			x.next(`"id":1,`)
+			x.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			path := b.root("elsewhere", guard.ReadOnly, "f=1")
+			_, err := b.reg.Revoke(t.Context(), "elsewhere")
+			must(t, err)
+			const call = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"%s/f"}}}`
+			x.say(fmt.Sprintf(call, 1000, path))
+			asked := x.next(`"elicitation/create"`)
+			var id string
+			for _, part := range strings.Split(asked, ",") {
+				if v, ok := strings.CutPrefix(strings.Trim(part, "{}"), `"id":`); ok {
+					id = v
+				}
+			}
+			for n := range 50 {
+				x.say(fmt.Sprintf(call, 1001+n, path))
+			}
+			x.next("too many calls")
+			if how == "cancel" {
+				x.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1000}}`)
+				x.next(`"notifications/cancelled"`) // the question is taken back
+				for n := range 50 {
+					x.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, 1001+n))
+				}
+				x.say(`{"jsonrpc":"2.0","id":7,"method":"ping"}`)
+				x.next(`"id":7,`)
+			} else {
+				x.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"action":"accept","content":{"path1":"allow","minutes":0}}}`)
+				if got := x.next(`"id":1000,`); strings.Contains(got, "isError") {
+					t.Error(got)
+				}
+			}
+			must(t, w.Close())
+			_ = r.Close()
+			must(t, <-over)
+		})
+	}
+}
+
+// talker is a client that speaks JSON itself, and always reads.
+type talker struct {
+	t     *testing.T
+	w     io.Writer
+	lines chan string
+}
+
+func newTalker(t *testing.T, w io.Writer, r io.Reader) *talker {
+	x := &talker{t: t, w: w, lines: make(chan string, 10_000)}
+	go func() {
+		defer close(x.lines)
+		var rest []byte
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := r.Read(buf)
+			rest = append(rest, buf[:n]...)
+			for {
+				line, more, ok := bytes.Cut(rest, []byte("\n"))
+				if !ok {
+					break
+				}
+				x.lines <- string(line)
+				rest = bytes.Clone(more)
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return x
+}
+
+func (x *talker) say(line string) {
+	x.t.Helper()
+	_, err := io.WriteString(x.w, line+"\n")
+	must(x.t, err)
+}
+
+// next is the next line with a text in it.
+func (x *talker) next(text string) string {
+	x.t.Helper()
+	late := time.After(enough)
+	for {
+		select {
+		case line, ok := <-x.lines:
+			if !ok {
+				x.t.Fatalf("no line with %s, and the server has hung up", text)
+			}
+			if strings.Contains(line, text) {
+				return line
+			}
+		case <-late:
+			x.t.Fatalf("no line with %s", text)
+		}
+	}
+}
+
+// counted counts what is read of connections.
+type counted struct {
+	net.Listener
+	n *atomic.Int64
+}
+
+func (l counted) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return countedConn{c, l.n}, nil
+}
+
+type countedConn struct {
+	net.Conn
+	n *atomic.Int64
+}
+
+func (c countedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// Issue 17, item 18: over HTTP, too, the bodies of requests without an answer are
+// bounded together; small requests pass meanwhile, and all are done.
+func TestHTTPHoldsBoundedBodies(t *testing.T) {
+	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
+		t.Run(revision, func(t *testing.T) {
+			b, g := gated(t)
+			h := tools.NewHTTP(func(who guard.Subject) *tools.Server {
+				cfg := b.cfg
+				cfg.Subject = who
+				return tools.New(cfg)
+			}, tools.HTTPOptions{Token: token, Registry: b.cfg.Registry, Subject: b.cfg.Subject})
+			var read atomic.Int64
+			site := httptest.NewUnstartedServer(h)
+			site.Listener = counted{site.Listener, &read}
+			site.Start()
+			t.Cleanup(func() {
+				g.open()
+				h.Close()
+				site.CloseClientConnections()
+				site.Close()
+			})
+			cs := b.over(site, token, revision)
+			defer cs.Close()
+			text := strings.Repeat("x", heldLine-1000)
+			var wg sync.WaitGroup
+			for n := range heldCalls {
+				wg.Go(func() {
+					res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "write_file", Arguments: m{"path": fmt.Sprintf("slow/f%d", n), "content": text}})
+					if err != nil || res.IsError {
+						t.Errorf("%v, %+v", err, res)
+					}
+				})
+			}
+			if n := still(t, read.Load, heldBound-heldLine, heldCalls*(heldLine-1000)); n > heldBound+heldLine {
+				t.Errorf("the server has read %d MiB of requests without an answer; it is to hold %d", n>>20, heldBound>>20)
+			}
+			if _, err := cs.ListTools(t.Context(), nil); err != nil {
+				t.Errorf("a small request meanwhile: %v", err)
+			}
+			g.open()
+			wg.Wait()
+		})
+	}
+}

@@ -1,0 +1,116 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+func TestRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Room{Calls: 2, Bytes: 100}
+		done := make(chan struct{})
+		if !r.Enter(1000) || r.Enter(1) {
+			t.Fatal("one request is let in whatever its size, and then none")
+		}
+		r.Leave(1000)
+		if !r.Enter(60) || r.Enter(60) || !r.Enter(40) || r.Enter(0) {
+			t.Fatal("bounds of bytes and calls")
+		}
+		time.AfterFunc(time.Second, func() { r.Leave(60) })
+		begun := time.Now()
+		if !r.Wait(50, done, time.Minute) || time.Since(begun) != time.Second {
+			t.Fatalf("waited %v", time.Since(begun))
+		}
+		// Nobody leaves: one waits in vain, the next do not.
+		for i, want := range []time.Duration{time.Minute, 0, 0} {
+			begun = time.Now()
+			if r.Wait(50, done, time.Minute) || time.Since(begun) != want {
+				t.Fatalf("%d waited %v, not %v", i, time.Since(begun), want)
+			}
+		}
+		r.Leave(40)
+		r.Leave(50)
+		if !r.Wait(100, done, time.Minute) {
+			t.Fatal("there is room again")
+		}
+		time.AfterFunc(time.Second, func() { close(done) })
+		begun = time.Now()
+		if r.Wait(1, done, time.Minute) || time.Since(begun) != time.Second {
+			t.Fatalf("waited %v", time.Since(begun))
+		}
+	})
+}
+
+// What is handed to the SDK is bounded until it is answered; a request beyond that, and
+// one whose id is in use, is refused by its id; notifications and responses pass.
+func TestPassIsBounded(t *testing.T) {
+	r, w := io.Pipe()
+	c := NewLineConn(io.NopCloser(strings.NewReader("")), w)
+	defer c.Close()
+	var why string
+	c.Bound(&Room{Calls: 2, Bytes: 1 << 20}, nil, func(s string) { why = s })
+	taken := make(chan jsonrpc.Message, 10)
+	go func() {
+		for {
+			msg, err := c.Read(context.Background())
+			if err != nil {
+				return
+			}
+			taken <- msg
+		}
+	}()
+	told := make(chan string)
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := r.Read(buf)
+			if err != nil {
+				return
+			}
+			told <- string(buf[:n])
+		}
+	}()
+	call := func(id string) {
+		if !c.Pass(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":"ping"}`, id)) {
+			t.Fatal("closed")
+		}
+	}
+	refused := func(id, text string) {
+		t.Helper()
+		if s := <-told; !strings.Contains(s, `"id":`+id+`,"error"`) || !strings.Contains(s, text) {
+			t.Error(s)
+		}
+	}
+	call("1")
+	call(`"1"`)
+	call("2")
+	refused("2", "too many calls")
+	if !strings.Contains(why, "too many calls") {
+		t.Error(why)
+	}
+	c.Pass([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`))
+	c.Pass([]byte(`{"jsonrpc":"2.0","id":2,"result":{}}`))
+	c.Answered((<-taken).(*jsonrpc.Request).ID)
+	call(`"1"`)
+	refused(`"1"`, "give each its own")
+	call("3")
+	for _, want := range []string{"ping", "notifications/cancelled", "", "ping"} {
+		switch msg := (<-taken).(type) {
+		case *jsonrpc.Request:
+			if msg.Method != want {
+				t.Errorf("%s, not %q", msg.Method, want)
+			}
+		case *jsonrpc.Response:
+			if want != "" {
+				t.Errorf("a response, not %q", want)
+			}
+		}
+	}
+}
