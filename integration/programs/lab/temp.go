@@ -1,0 +1,33 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// SharedTemp is a directory for temporary files that every user can reach: TMPDIR, or, where
+// one of its parents is closed to others, as a user's own often is, the system's.
+func SharedTemp() string {
+	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
+		if searchable(dir) {
+			return dir
+		}
+	}
+	return os.TempDir()
+}
+
+// searchable reports whether everybody may pass a directory and its parents.
+func searchable(dir string) bool {
+	dir, err := filepath.EvalSymlinks(dir)
+	for err == nil {
+		var st os.FileInfo
+		if st, err = os.Stat(dir); err != nil || st.Mode().Perm()&0o001 == 0 {
+			return false
+		}
+		if dir == "/" {
+			return true
+		}
+		dir = filepath.Dir(dir)
+	}
+	return false
+}
