@@ -233,6 +233,9 @@ func (c *consenting) ask(message string) {
 		c.denied("timeout", "withdrawn: whoever asked waits no more")
 	case ctx.Err() != nil || errors.Is(err, ErrUnanswered):
 		c.denied("timeout", "nobody answered")
+	case errors.As(err, new(*errAnswer)):
+		s.b.cfg.Log.Warn("an answer to a question was refused", "subject", s.subject, "error", err)
+		c.denied("denied", err.Error())
 	case err != nil:
 		c.denied("denied", "the question could not be put: "+err.Error())
 	default:

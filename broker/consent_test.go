@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -304,7 +305,10 @@ func TestElicit(t *testing.T) {
 	q := &Question{Items: []Item{
 		{Requested: "/a", Resolved: "/a", Mode: "rw", Rights: guard.ReadWrite}, {Requested: "/b", Problem: "gone"},
 		{Requested: "/c", Resolved: "/c", Mode: "ro", Rights: guard.ReadOnly},
+		{Requested: "/d", Resolved: "/d", Mode: "list,write", Rights: guard.List | guard.Write},
+		{Requested: "/e", Resolved: "/e", Mode: "write", Rights: guard.Write},
 	}}
+	deny := make([]Decision, 2)
 	for _, c := range []struct {
 		action  string
 		content map[string]any
@@ -312,6 +316,8 @@ func TestElicit(t *testing.T) {
 	}{
 		{"accept", map[string]any{"path1": "allow", "path2": "allow", "path3": "deny", "minutes": 5.0}, []Decision{{Allow: true, For: 5 * time.Minute}, {Allow: true, For: 5 * time.Minute}, {}}},
 		{"accept", map[string]any{"path1": "read only"}, []Decision{{Allow: true, Mode: "ro"}, {}, {}}},
+		{"accept", map[string]any{"path1": "read only", "path4": "read only", "path5": "read only", "minutes": 0.0}, []Decision{{Allow: true, Mode: "ro"}, {}, {}, {Allow: true, Mode: "list"}, {}}},
+		{"accept", map[string]any{"path1": "allow", "minutes": float64(maxMinutes)}, []Decision{{Allow: true, For: maxMinutes * time.Minute}, {}, {}}},
 		{"accept", map[string]any{"path1": true, "path3": "ALLOW"}, make([]Decision, 3)},
 		{"decline", map[string]any{"path1": "allow"}, make([]Decision, 3)},
 		{"cancel", nil, make([]Decision, 3)},
@@ -322,8 +328,28 @@ func TestElicit(t *testing.T) {
 			}
 			return &mcp.ElicitResult{Action: c.action, Content: c.content}, nil
 		})}.Ask(t.Context(), q)
-		if err != nil || !slices.Equal(got.Decisions, c.want) {
-			t.Errorf("%+v: %+v, %v", c, got, err)
+		if len(c.want) == 3 {
+			c.want = append(c.want, deny...)
+		}
+		if err != nil || len(got.Decisions) != len(c.want) {
+			t.Fatalf("%+v: %+v, %v", c, got, err)
+		}
+		for i, d := range got.Decisions {
+			if !d.Allow {
+				d = Decision{} // whatever else it says
+			}
+			if d != c.want[i] {
+				t.Errorf("%+v: path%d: %+v, want %+v", c, i+1, d, c.want[i])
+			}
+		}
+	}
+	// A duration that cannot be meant is no answer, and never one without end.
+	for _, minutes := range []any{1e300, -1.0, 0.5, math.NaN(), math.Inf(1), float64(maxMinutes + 1), "30", true} {
+		got, err := Elicit{elicitor(func(*mcp.ElicitParams) (*mcp.ElicitResult, error) {
+			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "allow", "minutes": minutes}}, nil
+		})}.Ask(t.Context(), q)
+		if err == nil || !strings.Contains(err.Error(), "minutes is out of bounds") || !strings.Contains(err.Error(), "52560000") || len(got.Decisions) > 0 {
+			t.Errorf("for %v minutes: %+v, %v", minutes, got, err)
 		}
 	}
 	if _, err := (Elicit{elicitor(func(*mcp.ElicitParams) (*mcp.ElicitResult, error) { return nil, errors.New("no") })}).Ask(t.Context(), q); !errors.Is(err, ErrUnanswered) {

@@ -3,11 +3,13 @@ package broker
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -50,7 +52,7 @@ func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 		}
 	}
 	props["minutes"] = map[string]any{
-		"type": "integer", "title": "For how many minutes (0: until the session ends)", "minimum": 0, "default": 0,
+		"type": "integer", "title": "For how many minutes (0: until the session ends)", "minimum": 0, "maximum": maxMinutes, "default": 0,
 	}
 	res, err := e.Host.Elicit(ctx, &mcp.ElicitParams{
 		Mode:            "form",
@@ -64,19 +66,59 @@ func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 	if res.Action != "accept" {
 		return a, nil
 	}
-	var length time.Duration
-	if m, ok := res.Content["minutes"].(float64); ok && m > 0 {
-		length = time.Duration(m * float64(time.Minute))
+	length, err := minutesOf(res.Content["minutes"])
+	if err != nil {
+		return Answer{}, err
 	}
 	for i := range q.Items {
 		switch choice, _ := res.Content[fmt.Sprintf("path%d", i+1)].(string); choice {
 		case "allow":
 			a.Decisions[i] = Decision{Allow: true, For: length}
 		case "read only":
-			a.Decisions[i] = Decision{Allow: true, For: length, Mode: "ro"}
+			mode, ok := ReadingOf(&q.Items[i])
+			a.Decisions[i] = Decision{Allow: ok, For: length, Mode: mode}
 		}
 	}
 	return a, nil
+}
+
+// maxMinutes is the longest a form can allow something for, a hundred years: what is
+// more is a mistake, and no time.Duration.
+const maxMinutes = 100 * 365 * 24 * 60
+
+// errAnswer is an answer with a value that cannot be meant. It decides nothing: a
+// duration that were left out would be one without end.
+type errAnswer struct{ field, want string }
+
+func (e *errAnswer) Error() string {
+	return fmt.Sprintf("the answer was refused: %s is out of bounds; write %s", e.field, e.want)
+}
+
+// minutesOf is the duration in a form's answer; nil: the field was left out.
+func minutesOf(v any) (time.Duration, error) {
+	bad := &errAnswer{"minutes", fmt.Sprintf("a whole number from 0 (until the session ends) to %d", maxMinutes)}
+	var m float64
+	switch v := v.(type) {
+	case nil:
+		return 0, nil
+	case float64:
+		m = v
+	case int: // of a host in this process
+		m = float64(v)
+	default:
+		return 0, bad
+	}
+	if !(m >= 0 && m <= maxMinutes) || m != math.Trunc(m) { // NaN is in no range
+		return 0, bad
+	}
+	return time.Duration(m) * time.Minute, nil
+}
+
+// ReadingOf is what "read only" leaves of what was asked for, which may be less than
+// all reading; ok is false if that is nothing.
+func ReadingOf(it *Item) (mode string, ok bool) {
+	rights := it.Rights & guard.ReadOnly
+	return rights.String(), rights != 0
 }
 
 // clip shortens a path for a title, keeping its end, where the difference is.

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -148,11 +147,11 @@ func (p *prompt) decide(it *Item) Decision {
 		case "y", "yes":
 			return d
 		case "o", "only":
-			d.Mode = "ro"
-			if it.Rights&guard.ReadOnly != guard.ReadOnly {
-				d.Mode = ""
+			var ok bool
+			if d.Mode, ok = ReadingOf(it); ok {
+				return d
 			}
-			return d
+			p.say("  It does not ask to read.\n")
 		case "t", "time":
 			p.say("  For how long (such as 30m or 2h)? ")
 			if v, err := time.ParseDuration(p.line()); err == nil && v > 0 {

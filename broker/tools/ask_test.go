@@ -180,3 +180,26 @@ func TestAskInsideWithoutForms(t *testing.T) {
 	b.overHTTP("2026-07-28")
 	b.refused("read_text_file", m{"path": t.TempDir() + "/f"}, "nobody approved")
 }
+
+// Issue 17, item 18: a path below ~ is asked about as the path that it stands for.
+func TestAskAboutHome(t *testing.T) {
+	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
+		t.Run(revision, func(t *testing.T) {
+			home := t.TempDir()
+			must(t, os.WriteFile(home+"/x", []byte("of home"), 0o600))
+			p := &chooser{allow: home + "/x"}
+			b := start(t, func(c *tools.Config) { c.Home, c.Subject = home, guard.Subject("test").InSession(7) }, &mcp.ClientOptions{ElicitationHandler: p.elicit})
+			b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost, AskFor: 30 * time.Second})
+			t.Cleanup(b.ask.Close)
+			b.askingItself()
+			b.overStdio(revision)
+			if got := b.ok("read_text_file", m{"path": "~/x"}); got != "of home" || p.asked.Load() != 1 {
+				t.Errorf("%q, asked %d times", got, p.asked.Load())
+			}
+			b.refused("read_text_file", m{"path": "~/none"}, "nobody approved")
+			if n := p.asked.Load(); n != 2 {
+				t.Errorf("asked %d times", n)
+			}
+		})
+	}
+}

@@ -20,6 +20,7 @@ import (
 type place struct {
 	guard.Path
 	asked string // as it was written
+	host  string // the same, with ~ replaced by the home directory
 	abs   bool
 }
 
@@ -40,7 +41,7 @@ func (c *call) place(field, text string) (place, error) {
 	}
 	at, err := c.s.parse(text)
 	if errors.Is(err, names.NoConsent) && c.s.cfg.Ask != nil && at.abs {
-		if err = c.consent(at.asked); err == nil {
+		if err = c.consent(at.host); err == nil {
 			at, err = c.s.parse(text)
 		}
 	}
@@ -79,6 +80,7 @@ func (s *Server) parse(text string) (place, error) {
 	if s.cfg.Home != "" && (text == "~" || strings.HasPrefix(text, "~/")) {
 		text = s.cfg.Home + text[1:]
 	}
+	at.host = text
 	at.abs = strings.HasPrefix(text, "/") || len(text) >= 5 && strings.EqualFold(text[:5], "file:")
 	var err error
 	if at.abs {

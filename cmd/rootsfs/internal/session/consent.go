@@ -111,9 +111,15 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 	}
 	d := make([]broker.Decision, len(q.Items))
 	for _, i := range which {
-		it := &q.Items[i]
-		if req.Mode != "" {
-			rights, err := guard.ParseMode(req.Mode)
+		it, mode := &q.Items[i], req.Mode
+		if mode == "ro" { // it may ask to list alone
+			var ok bool
+			if mode, ok = broker.ReadingOf(it); !ok {
+				return nil, invalid("item %d does not ask to read, but for %s", i+1, it.Mode)
+			}
+		}
+		if mode != "" {
+			rights, err := guard.ParseMode(mode)
 			if err != nil {
 				return nil, err
 			}
@@ -124,7 +130,7 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 		if req.Path != "" && !narrower(it, req.Path) {
 			return nil, invalid("%s is not below %s, which was asked for", names.Quote(req.Path), names.Quote(it.Resolved))
 		}
-		d[i] = broker.Decision{Allow: true, Path: req.Path, Mode: req.Mode,
+		d[i] = broker.Decision{Allow: true, Path: req.Path, Mode: mode,
 			For: time.Duration(req.ForMS) * time.Millisecond, Idle: time.Duration(req.IdleMS) * time.Millisecond}
 	}
 	return d, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -126,39 +127,116 @@ func (l *look) top(resolved string) {
 		l.count(func(a *control.InsideAnswer) { a.Files, a.Bytes = 1, st.Size })
 		return
 	}
-	l.dir(fd, ".", "")
+	l.tree(fd)
 }
 
-// dir looks at a directory, whose path below the top is rel.
-func (l *look) dir(parent int, name, rel string) {
-	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+// level is a directory that the walk is in.
+type level struct {
+	state    *pattern.State
+	subs     []string // that it has not entered
+	dev, ino uint64
+}
+
+// tree looks at a directory with all below it. However deep that is, it holds three
+// descriptors at most: it goes back up by "..", if that is where it came from.
+func (l *look) tree(top int) {
+	at, err := enter(top, ".")
 	if err != nil {
 		l.stop() // not readable for us either
 		return
 	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	state := l.rules.At(rel)
+	defer func() { at.Close() }()
+	rel := ""
+	levels := []level{l.list(at, l.rules.At(rel), rel)}
+	for l.ctx.Err() == nil {
+		here := &levels[len(levels)-1]
+		if len(here.subs) == 0 {
+			levels = levels[:len(levels)-1]
+			if len(levels) == 0 {
+				return
+			}
+			up, err := back(at, &levels[len(levels)-1])
+			if err != nil {
+				break // it was moved meanwhile
+			}
+			at.Close()
+			at, rel = up, rel[:max(0, strings.LastIndexByte(rel, '/'))]
+			continue
+		}
+		name := here.subs[0]
+		here.subs = here.subs[1:]
+		next, err := enter(int(at.Fd()), name)
+		if err != nil {
+			l.stop()
+			continue
+		}
+		at.Close()
+		state := here.state.Enter(rel, name)
+		at, rel = next, path.Join(rel, name)
+		levels = append(levels, l.list(at, state, rel))
+	}
+	l.stop()
+}
+
+// enter opens a directory to list it.
+func enter(parent int, name string) (*os.File, error) {
+	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// back opens the directory above one, if it is still the one of its level.
+func back(at *os.File, above *level) (*os.File, error) {
+	fd, err := unix.Openat(int(at.Fd()), "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && (st.Dev != above.dev || st.Ino != above.ino) {
+		err = unix.ESTALE
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), ".."), nil
+}
+
+// list looks at the names in a directory, whose path below the top is rel.
+func (l *look) list(f *os.File, state *pattern.State, rel string) level {
+	v := level{state: state}
+	var st unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &st) != nil {
+		l.stop()
+		return v
+	}
+	v.dev, v.ino = st.Dev, st.Ino
 	for l.ctx.Err() == nil && l.left > 0 {
 		list, err := f.Readdirnames(256)
 		for _, n := range list {
 			if l.left--; l.left < 0 || l.ctx.Err() != nil {
 				break
 			}
-			l.name(fd, state, rel, n)
+			if l.name(int(f.Fd()), state, rel, n) {
+				v.subs = append(v.subs, n)
+			}
 		}
 		if err != nil { // io.EOF, or no more can be read
-			return
+			return v
 		}
 	}
 	l.stop()
+	return v
 }
 
-// name looks at one name of a directory.
-func (l *look) name(fd int, state *pattern.State, rel, name string) {
+// name looks at one name of a directory; it reports whether that is a directory to be
+// entered.
+func (l *look) name(fd int, state *pattern.State, rel, name string) bool {
 	var st unix.Stat_t
 	if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-		return // gone meanwhile
+		return false // gone meanwhile
 	}
 	kind := pattern.Other
 	switch st.Mode & unix.S_IFMT {
@@ -167,15 +245,14 @@ func (l *look) name(fd int, state *pattern.State, rel, name string) {
 	case unix.S_IFLNK:
 		kind = pattern.Link
 	}
-	at := path.Join(rel, name)
 	if v := state.Judge(rel, name, kind, nil); v.Effect == pattern.Hide || v.Effect == pattern.Deny {
 		l.count(func(a *control.InsideAnswer) {
 			a.Withheld++
 			if len(a.Examples) < insideExamples {
-				a.Examples = append(a.Examples, names.Escape(at))
+				a.Examples = append(a.Examples, names.Escape(path.Join(rel, name)))
 			}
 		})
-		return
+		return false
 	}
 	if kind != pattern.Dir {
 		l.count(func(a *control.InsideAnswer) {
@@ -184,10 +261,8 @@ func (l *look) name(fd int, state *pattern.State, rel, name string) {
 				a.Bytes += st.Size
 			}
 		})
-		return
+		return false
 	}
 	l.count(func(a *control.InsideAnswer) { a.Dirs++ })
-	if st.Dev == l.dev {
-		l.dir(fd, name, at)
-	}
+	return st.Dev == l.dev
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -70,5 +72,57 @@ func TestLook(t *testing.T) {
 	}
 	if _, err := (&guard.Patterns{Hide: guard.Texts("[")}).Preview(); err == nil {
 		t.Error("a pattern that cannot be meant is taken")
+	}
+}
+
+// Issue 17, item 18: the look holds no descriptor for each level of a deep tree, which
+// whoever asks may have made.
+func TestLookHoldsFewDescriptors(t *testing.T) {
+	const deep = 1000
+	dir := t.TempDir()
+	at, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range deep {
+		if err := at.Mkdir("d", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := at.Mkdir("e", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		next, err := at.OpenRoot("d")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at.Close()
+		at = next
+	}
+	at.Close()
+	rules, err := (&guard.Patterns{}).Preview()
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	few := was
+	few.Cur = uint64(len(open) + 30)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	l := &look{ctx: t.Context(), rules: rules, left: 10 * deep, start: time.Now()}
+	l.out.Complete = true
+	l.top(dir)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if a := l.answer(); !a.Complete || a.Dirs != 2*deep {
+		t.Errorf("with %d descriptors: %+v", few.Cur, a)
 	}
 }
