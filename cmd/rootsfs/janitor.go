@@ -106,6 +106,10 @@ type watcher struct {
 	relief  *time.Timer
 }
 
+// janitorEnv is for processes that wait, so one thread is enough, however many there
+// could be.
+var janitorEnv = []string{"GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}
+
 // startJanitor starts one for a run and its place, if it has one.
 func startJanitor(p *private) (*watcher, error) {
 	dir := noPlace
@@ -118,8 +122,7 @@ func startJanitor(p *private) (*watcher, error) {
 	}
 	w := &watcher{
 		run: self, args: []string{"rootsfs", janitor.Name, dir},
-		// It waits, so one thread is enough, however many there could be.
-		env: append(os.Environ(), "GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"),
+		env: append(os.Environ(), janitorEnv...),
 	}
 	if w.standIn, err = janitor.Begin(int(self.Fd()), ahead.Program, w.args, w.env); err == nil {
 		w.relief = time.AfterFunc(startLasts, w.relieve)

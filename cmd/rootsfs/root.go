@@ -66,6 +66,7 @@ var commands = []struct {
 	{"allow", newAllowCmd}, {"consent", newConsentCmd}, {"status", newStatusCmd}, {"metrics", newMetricsCmd}, {"audit", newAuditCmd},
 	{"doctor", newDoctorCmd}, {"wrap", newWrapCmd}, {"console", newConsoleCmd}, {"top", newTopCmd}, {"version", newVersionCmd},
 	{"completion", newCompletionCmd}, {janitor.Name, newJanitorCmd},
+	{janitor.SupervisorName, newSupervisorCmd},
 }
 
 // addCommands adds the one that the command line begins with; if it begins with none

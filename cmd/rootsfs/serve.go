@@ -30,6 +30,13 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *mountFlags, d *
 		return err
 	}
 	revokes(s)
+	if f.daemon {
+		unwatch, err := supervise(s)
+		if err != nil {
+			return errors.Join(err, s.Run(closed()))
+		}
+		defer unwatch()
+	}
 	line := mountedLine(s)
 	switch {
 	case d != nil:
@@ -110,4 +117,11 @@ func openLog(name string) (*os.File, string, error) {
 		return nil, "", fmt.Errorf("open the log: %w", config.Unwritable(err))
 	}
 	return f, path, nil
+}
+
+// closed is a closed channel.
+func closed() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
 }

@@ -154,6 +154,17 @@ func look(path, name string) (Info, bool) {
 	return in, true
 }
 
+// MountsOf are the further mounts of the session whose directory this is, whether it
+// lives or not.
+func MountsOf(dir string) []string {
+	data, err := readFile(filepath.Join(dir, infoFile), maxInfo)
+	var in Info
+	if err != nil || json.Unmarshal(data, &in) != nil {
+		return nil
+	}
+	return in.Mounts
+}
+
 // ErrNoSession means that no live session answers to the description.
 var ErrNoSession = errors.New("no such session")
 

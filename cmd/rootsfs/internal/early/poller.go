@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"syscall"
 	"unsafe"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 )
 
 // The Go runtime ends a process that cannot have a network poller: its first timer or
@@ -21,9 +23,26 @@ import (
 // access, and need no other program for it.
 var ending = [...]string{"revoke", "status", "unmount", "umount", "version", "--version", "roots"}
 
+// cleaning are the commands that clean up after a process that was killed. They need
+// set-user-id programs, so they wait for a poller first: what has used up the watches
+// is often a program that ends with the one that was killed.
+var cleaning = [...]string{janitor.Name, janitor.SupervisorName}
+
+// patience is how many times they ask, a twentieth of a second apart.
+const patience = 100
+
 func init() {
 	if len(os.Args) < 2 {
 		return
+	}
+	for _, name := range cleaning {
+		if os.Args[1] == name { // whose wait is over: package janitor comes first
+			for n := 0; n < patience && !watchesLeft(); n++ {
+				_ = syscall.Nanosleep(&syscall.Timespec{Nsec: 50_000_000}, nil)
+			}
+			ensurePoller()
+			return
+		}
 	}
 	for _, name := range ending {
 		if os.Args[1] == name {

@@ -291,6 +291,9 @@ func (s *Session) publish(detached bool) error {
 // Name is the session's name; Point where it is mounted.
 func (s *Session) Name() string { return s.dir.Name() }
 
+// Dir is the session's directory, which its control socket is in.
+func (s *Session) Dir() string { return s.dir.Path() }
+
 // Point is where the session is mounted, resolved; "": nowhere.
 func (s *Session) Point() string {
 	if s.mnt == nil {
