@@ -2,9 +2,6 @@
 GO      ?= go
 BIN     := bin
 PKGS    := ./...
-# -p 1: suites that mount, watch and kill share one machine.
-TEST    := $(GO) test -race -p 1 -timeout 9m
-
 .PHONY: all build demo test test-core test-peers test-rest soak screenshots bench fuzz lint clean need-go need-root
 
 all: build
@@ -21,27 +18,14 @@ build: need-go
 # Builds, mounts this repository read-only and a scratch directory writable, and
 # shows a read, a refused write, a refused escape and a revocation of an open
 # file, with the audit line of each.
-demo: build
+demo:
+	@GO=$(GO) sh integration/setup.sh demo $(MAKE) --no-print-directory build
 	@sh integration/demo/demo.sh $(BIN)/rootsfs
 
-test: need-go
-	@$(MAKE) --no-print-directory -j3 test-core test-peers test-rest
-
-# Three parts of about the same length at a time, the packages of each one by one:
-# on two processors a third keeps them busy while others wait. What is listed
-# nowhere is part of the rest, so that no package can be forgotten.
-CORE  := guard vfs broker cmd/rootsfs/internal integration/deps integration/policy integration/serve mount/sandbox
-PEERS := integration/posix integration/programs integration/proxy integration/files integration/race integration/bench
-
-test-core:
-	$(TEST) $(CORE:%=./%/...)
-
-test-peers:
-	$(TEST) $(PEERS:%=./%/...)
-
-space := $(subst ,, )
-test-rest:
-	$(TEST) $$($(GO) list ./... | grep -Ev '^[^/]+/[^/]+/[^/]+/($(subst $(space),|,$(strip $(CORE) $(PEERS))))(/|$$)')
+# Installs what is missing (setup.sh names it), and runs the tests; suite says what else
+# it looks at. `make test-core` runs one of the three parts.
+test test-core test-peers test-rest:
+	@GO=$(GO) sh integration/setup.sh test $(GO) run ./integration/suite -go $(GO) -race $(patsubst test-%,%,$(filter-out test,$@))
 
 # The loops that `make test` runs shortened, in full.
 soak: need-go

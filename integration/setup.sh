@@ -1,0 +1,143 @@
+#!/bin/sh
+# setup.sh makes a machine ready for `make demo` and `make test`.
+#
+#	setup.sh demo|test [COMMAND...]
+#
+# setup.sh compares the Go version with go.mod's, installs the packages that are
+# missing (as root, on a system with apt-get), and then runs COMMAND with them.
+# Without root it names the packages and what to type, and fails. It asks apt for
+# nothing where nothing is missing.
+set -eu
+
+purpose=${1:?"write: setup.sh demo|test [COMMAND...]"}
+shift
+repo=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+GO=${GO:-go}
+cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rootsfs-test
+nodeVersion=22.23.3 nodeAtLeast=20
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# packages prints what a purpose needs: a check, the Debian package that has it, and
+# what it is for. A check is a program's name, or a function of this script.
+packages() {
+	if [ "$(id -u)" != 0 ]; then
+		echo 'fusermount3 fuse3 mounts for an ordinary user'
+	fi
+	[ "$purpose" = test ] || return 0
+	cat <<-'TABLE'
+		cc gcc the race detector, which is C; programs that the tests compile
+		headers libc6-dev the same
+		git git repositories that the tests make, fetch and rebase in a mount
+		fusermount3 fuse3 mounts of an ordinary user's
+		setpriv util-linux tests that become another user
+		bwrap bubblewrap the level of rootsfs run that starts it
+		getfacl acl access control lists in a mount
+		setfattr attr extended attributes in a mount
+		rsync rsync a program that copies trees, in a mount
+		sqlite3 sqlite3 a program that locks and maps files, in a mount
+		perl perl-base a program that starts processes faster than they are killed
+		python3 python3 MCP servers of the tests
+		venv python3-venv virtual environments inside rootsfs run
+		node nodejs MCP servers and clients, npm, the console's page
+		npm npm packages of the MCP peers, npm install in a mount
+		chromium chromium the console's page
+		dbus-daemon dbus-daemon notifications about questions
+		tmux tmux a program that talks to itself over a socket
+		ssh-agent openssh-client the same
+		hg mercurial hooks that Mercurial executes
+		rg ripgrep a program that looks at its standard input
+		ps procps processes that a test must not leave
+	TABLE
+}
+
+headers() { echo '#include <stdlib.h>' | cc -E - >/dev/null 2>&1; }
+venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
+
+# checkGo fails unless the go command runs the version that go.mod asks for. A go
+# command that is older and may fetch the right one (GOTOOLCHAIN) does so here.
+checkGo() {
+	want=$(sed -n 's/^go //p' "$repo/go.mod")
+	have "$GO" || fail "Go $want or newer is missing: install it from https://go.dev/dl/ and put its bin directory into PATH"
+	if ! found=$(cd "$repo" && "$GO" env GOVERSION 2>&1); then
+		fail "Go $want or newer is needed; $GO says: $found"
+	fi
+	oldest=$(printf '%s\n%s\n' "$want" "${found#go}" | sort -V | head -n 1)
+	[ "$oldest" = "$want" ] || fail "Go $want or newer is needed, and $GO is $found: install it from https://go.dev/dl/"
+}
+
+# checkFUSE warns early: the tests that mount would each fail or be skipped.
+checkFUSE() {
+	[ -e /dev/fuse ] || { say "there is no /dev/fuse: load the module (modprobe fuse), or give the container the device (--device /dev/fuse)"; return 0; }
+	[ -r /dev/fuse ] && [ -w /dev/fuse ] || say "/dev/fuse cannot be opened by $(id -un): chmod 0666 /dev/fuse"
+}
+
+# install installs the packages of which the check fails.
+install() {
+	missing=$(packages | while read -r check package what; do
+		have "$check" || { [ "$package" = nodejs ] && nodeIsRecent; } || printf '%s %s %s\n' "$package" "$check" "$what"
+	done)
+	[ -n "$missing" ] || return 0
+	printf '%s\n' "$missing" | while read -r package check what; do say "missing: $check ($package), for $what"; done
+	names=$(printf '%s\n' "$missing" | cut -d ' ' -f 1 | sort -u | tr '\n' ' ')
+	have apt-get || fail "install what is missing with this system's package manager; Debian's names are: $names"
+	[ "$(id -u)" = 0 ] || fail "an ordinary user cannot install packages. Type: sudo apt-get update && sudo apt-get install --no-install-recommends $names"
+	export DEBIAN_FRONTEND=noninteractive
+	log=$(mktemp)
+	say "apt-get install --no-install-recommends $names"
+	# shellcheck disable=SC2086 # the names are words
+	if ! { apt-get update -q && apt-get install -y -q --no-install-recommends $names; } </dev/null >"$log" 2>&1; then
+		tail -n 20 "$log" >&2
+		rm -f "$log"
+		fail "apt-get failed. Install by hand, then try again: $names"
+	fi
+	rm -f "$log"
+	left=$(packages | while read -r check package what; do have "$check" || printf '%s ' "$package"; done)
+	[ -z "$left" ] || fail "installed, and not found afterwards: $left"
+}
+
+# nodeIsRecent tells whether the node that is found is new enough for the packages
+# of the tests.
+nodeIsRecent() {
+	have node && [ "$(node -p 'process.versions.node.split(".")[0]' 2>/dev/null || echo 0)" -ge $nodeAtLeast ]
+}
+
+# recentNode puts a Node.js of the npm registry before the system's where that is too
+# old (Debian 12 has 18), with its own npm: Debian's npm works with Debian's node only.
+recentNode() {
+	! nodeIsRecent || return 0
+	case $(uname -m) in
+	x86_64) arch=x64 ;;
+	aarch64) arch=arm64 ;;
+	*) fail "Node.js $nodeAtLeast or newer is needed, and $(node --version) is found: install it from https://nodejs.org/" ;;
+	esac
+	dir=$cache/node-$nodeVersion
+	if [ ! -e "$dir/ready" ]; then
+		say "Node.js $nodeVersion from the npm registry into $dir ($(node --version) is too old for the tests)"
+		rm -rf "$dir"
+		mkdir -p "$dir"
+		npm install --prefix "$dir" --ignore-scripts --no-audit --no-fund --no-save --loglevel=error \
+			"node-linux-$arch@$nodeVersion" npm@10.9.2 >&2 ||
+			fail "the npm registry cannot be reached: install Node.js $nodeAtLeast or newer by hand"
+		mkdir "$dir/bin"
+		ln -s "../node_modules/node-linux-$arch/bin/node" "$dir/bin/node"
+		ln -s ../node_modules/npm/bin/npm-cli.js "$dir/bin/npm"
+		ln -s ../node_modules/npm/bin/npx-cli.js "$dir/bin/npx"
+		touch "$dir/ready"
+	fi
+	PATH=$dir/bin:$PATH
+	export PATH
+	nodeIsRecent || fail "$dir/bin/node does not run: remove $dir, then try again"
+}
+
+case $purpose in
+demo | test) ;;
+*) fail "unknown purpose $purpose: write demo or test" ;;
+esac
+checkGo
+install
+[ "$purpose" != test ] || recentNode
+checkFUSE
+[ $# -eq 0 ] || exec "$@"

@@ -1,0 +1,23 @@
+// Suite is what `make test` runs: go test in three parts at a time, and what a test
+// cannot see of itself.
+//
+//	go run ./integration/suite [-race] [core|peers|rest]...
+//
+// # Promises
+//
+// The exit code is 0 if every test passed and
+//
+//   - every skipped test is in the list of allowed skips (skips.go), each with its
+//     reason; on a machine that is not CI's (environment variable CI) a skip that is
+//     not in the list is only reported;
+//   - no mount, no process and no file in the temporary directory is left;
+//   - the user's own directories are as before: the home directory and what the XDG
+//     variables name, except for caches (userdirs.go).
+//
+// No run hangs a machine: a FUSE connection of the suite's that leaves a request
+// waiting is reported and aborted (watchdog.go), and a part that takes too long is
+// killed.
+//
+// For each package the line is printed that go test prints, and the output of tests
+// that failed.
+package main

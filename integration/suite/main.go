@@ -1,0 +1,201 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// options are the suite's flags.
+type options struct {
+	goCommand string
+	race      bool
+	timeout   time.Duration // of one package, go test's own
+	limit     time.Duration // of one part
+	stuck     time.Duration // see watchdog
+	ci        bool
+	parts     []string
+}
+
+func main() {
+	o := options{ci: os.Getenv("CI") != ""}
+	flag.StringVar(&o.goCommand, "go", "go", "the go `command`")
+	flag.BoolVar(&o.race, "race", false, "run with the race detector")
+	flag.DurationVar(&o.timeout, "timeout", 9*time.Minute, "how long one package may take")
+	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "how long one part may take")
+	flag.DurationVar(&o.stuck, "stuck", 90*time.Second, "how long a FUSE connection may leave a request waiting")
+	flag.Parse()
+	o.parts = flag.Args()
+	problems, err := run(o)
+	if err != nil {
+		problems = append(problems, err.Error())
+	}
+	for _, p := range problems {
+		fmt.Fprintln(os.Stderr, "suite: "+p)
+	}
+	if len(problems) > 0 {
+		os.Exit(1)
+	}
+}
+
+// run runs the tests and returns what is wrong with them, and with what they left.
+func run(o options) (problems []string, err error) {
+	parts, err := findParts(o.goCommand, o.parts)
+	if err != nil {
+		return nil, err
+	}
+	temp, err := os.MkdirTemp("", "rst-") // short: paths of sockets are
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(temp, 0o777|os.ModeSticky); err != nil { // tests become other users
+		return nil, err
+	}
+	procs, err := adoptOrphans()
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := mountPoints()
+	if err != nil {
+		return nil, err
+	}
+	dirs := userDirs(os.Getenv)
+	before := dirs.list()
+	dog := newWatchdog(procs, o.stuck, os.Stderr)
+	out := &report{w: os.Stdout}
+	began := time.Now()
+	var wg sync.WaitGroup
+	for _, p := range parts {
+		wg.Go(func() { out.problem(p.test(o, temp, out, dog)) })
+	}
+	wg.Wait()
+	problems = out.problems
+	for _, name := range out.failures() {
+		problems = append(problems, name+" failed")
+	}
+	problems = append(problems, procs.left()...)
+	problems = append(problems, dog.stop()...)
+	left, err := mountsLeft(mounts, temp)
+	if err != nil {
+		return problems, err
+	}
+	problems = append(problems, left...)
+	problems = append(problems, filesLeft(temp)...)
+	problems = append(problems, dirs.changed(before, o.ci)...)
+	problems = append(problems, out.judgeSkips(machine{ci: o.ci, root: os.Geteuid() == 0})...)
+	out.summary(time.Since(began))
+	return problems, nil
+}
+
+// part is a list of packages that are tested one after the other: suites that mount,
+// watch and kill share one machine.
+type part struct {
+	name     string
+	packages []string
+}
+
+// The parts take about as long as each other. On two processors a third part keeps
+// them busy while the others wait. The rest is every package that is listed nowhere,
+// so that none can be forgotten.
+var (
+	core = []string{"guard", "vfs", "broker", "cmd/rootsfs/internal", "integration/deps", "integration/policy",
+		"integration/serve", "integration/suite", "mount/sandbox"}
+	peers = []string{"integration/posix", "integration/programs", "integration/proxy", "integration/files",
+		"integration/race", "integration/bench"}
+)
+
+// findParts returns the parts by their names, all for no name.
+func findParts(goCommand string, names []string) ([]part, error) {
+	cmd := exec.Command(goCommand, "list", "./...")
+	cmd.Stderr = os.Stderr
+	list, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	parts := divide(strings.Fields(string(list)))
+	if len(names) == 0 {
+		return parts, nil
+	}
+	var chosen []part
+	for _, n := range names {
+		i := slices.IndexFunc(parts, func(p part) bool { return p.name == n })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no part %q: write core, peers or rest", n)
+		}
+		chosen = append(chosen, parts[i])
+	}
+	return chosen, nil
+}
+
+// divide puts each package into its part. The module's path has three elements.
+func divide(packages []string) []part {
+	parts := []part{{name: "core"}, {name: "peers"}, {name: "rest"}}
+	for _, pkg := range packages {
+		rel := strings.Join(strings.Split(pkg, "/")[min(3, strings.Count(pkg, "/")+1):], "/")
+		in := func(dirs []string) bool {
+			return slices.ContainsFunc(dirs, func(d string) bool { return rel == d || strings.HasPrefix(rel, d+"/") })
+		}
+		switch {
+		case in(core):
+			parts[0].packages = append(parts[0].packages, pkg)
+		case in(peers):
+			parts[1].packages = append(parts[1].packages, pkg)
+		default:
+			parts[2].packages = append(parts[2].packages, pkg)
+		}
+	}
+	return parts
+}
+
+// test runs a part's packages and returns what is wrong apart from their tests.
+func (p *part) test(o options, temp string, out *report, dog *watchdog) string {
+	args := []string{"test", "-json", "-p", "1", "-timeout", o.timeout.String()}
+	if o.race {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command(o.goCommand, append(args, p.packages...)...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err.Error()
+	}
+	if err := dog.procs.start(cmd); err != nil {
+		return err.Error()
+	}
+	overdue := time.AfterFunc(o.limit, func() { dog.kill(p.name, cmd.Process.Pid, o.limit) })
+	defer overdue.Stop()
+	readErr := out.read(stdout)
+	if err := cmd.Wait(); err != nil && !out.failed(p.packages) {
+		return fmt.Sprintf("go test of part %s: %v", p.name, err)
+	}
+	if readErr != nil {
+		return fmt.Sprintf("the output of part %s: %v", p.name, readErr)
+	}
+	return ""
+}
+
+// filesLeft reports what the tests have left in the temporary directory, and removes
+// it if there is nothing left.
+func filesLeft(temp string) []string {
+	entries, err := os.ReadDir(temp)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var left []string
+	for _, e := range entries {
+		left = append(left, "a test left "+filepath.Join(temp, e.Name()))
+	}
+	if len(left) == 0 {
+		_ = os.Remove(temp)
+	}
+	return left
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// event is a line of `go test -json` (go doc test2json).
+type event struct {
+	Action, Package, ImportPath, Test, Output string
+}
+
+// skip is a test that was skipped; Output is what it said.
+type skip struct{ Package, Test, Output string }
+
+// report collects what go test says of all parts and writes what a person wants of it.
+type report struct {
+	mu       sync.Mutex // guards the fields below and writes to w
+	w        io.Writer
+	packages map[string]*testedPackage
+	skips    []skip
+	problems []string
+}
+
+// testedPackage is the output of a package that is being tested.
+type testedPackage struct {
+	order   []string // of the tests, as they began; "" is the package itself
+	output  map[string]*strings.Builder
+	outcome map[string]string // of tests and of the package: pass, fail, skip
+}
+
+func (p *testedPackage) add(test, text string) {
+	b := p.output[test]
+	if b == nil {
+		b = &strings.Builder{}
+		p.output[test], p.order = b, append(p.order, test)
+	}
+	b.WriteString(text)
+}
+
+// problem notes what is wrong; "" is nothing.
+func (r *report) problem(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if text != "" {
+		r.problems = append(r.problems, text)
+	}
+}
+
+// read takes the events of one go test until it ends. A line that is no event is
+// printed: go test prints some of its own errors that way.
+func (r *report) read(in io.Reader) error {
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			var e event
+			if json.Unmarshal([]byte(line), &e) != nil || e.Action == "" {
+				e = event{Action: "build-output", Output: line}
+			}
+			r.take(e)
+		}
+		if err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *report) take(e event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.Action == "build-output" {
+		fmt.Fprint(r.w, e.Output)
+		return
+	}
+	if e.Package == "" {
+		return // build-fail, which the package's own failure repeats
+	}
+	if r.packages == nil {
+		r.packages = map[string]*testedPackage{}
+	}
+	p := r.packages[e.Package]
+	if p == nil {
+		p = &testedPackage{output: map[string]*strings.Builder{}, outcome: map[string]string{}}
+		r.packages[e.Package] = p
+	}
+	switch e.Action {
+	case "output":
+		p.add(e.Test, e.Output)
+	case "run":
+		p.add(e.Test, "")
+		p.outcome[e.Test] = "" // it has not ended
+	case "pass", "fail", "skip":
+		p.outcome[e.Test] = e.Action
+		if e.Test == "" {
+			r.ended(e.Package, p)
+		} else if e.Action == "skip" {
+			r.skips = append(r.skips, skip{e.Package, e.Test, p.output[e.Test].String()})
+		} else if e.Action == "pass" {
+			p.output[e.Test].Reset()
+		}
+	}
+}
+
+// ended prints a package's line, after the output of its tests that failed or did not
+// end.
+func (r *report) ended(name string, p *testedPackage) {
+	if p.outcome[""] == "fail" {
+		for _, test := range p.order {
+			if test != "" && p.outcome[test] != "pass" && p.outcome[test] != "skip" {
+				fmt.Fprint(r.w, p.output[test])
+			}
+		}
+	}
+	said := false
+	if own := p.output[""]; own != nil {
+		for line := range strings.Lines(own.String()) {
+			if p.outcome[""] != "fail" && !strings.HasPrefix(line, "ok ") && !strings.HasPrefix(line, "?") || line == "PASS\n" {
+				continue
+			}
+			fmt.Fprint(r.w, line)
+			said = said || strings.Contains(line, name)
+		}
+	}
+	if p.outcome[""] == "fail" && !said {
+		fmt.Fprintf(r.w, "FAIL\t%s\n", name)
+	}
+	clear(p.output)
+	p.order = nil
+}
+
+// failed reports whether one of the packages failed and was printed as such: then go
+// test's own exit code says nothing new. A package that was begun and did not end is a
+// failure of go test itself.
+func (r *report) failed(packages []string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	failed := false
+	for _, name := range packages {
+		p := r.packages[name]
+		if p == nil || p.outcome[""] == "" {
+			return false
+		}
+		failed = failed || p.outcome[""] == "fail"
+	}
+	return failed
+}
+
+// failures are the packages that failed.
+func (r *report) failures() (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(r.packages)) {
+		if r.packages[name].outcome[""] != "pass" && r.packages[name].outcome[""] != "skip" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// summary prints how many packages and tests there were.
+func (r *report) summary(took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	tests, packages := map[string]int{}, map[string]int{}
+	for _, name := range slices.Sorted(maps.Keys(r.packages)) {
+		for test, outcome := range r.packages[name].outcome {
+			if test == "" {
+				packages[outcome]++
+			} else {
+				tests[outcome]++
+			}
+		}
+	}
+	fmt.Fprintf(r.w, "suite: %d packages passed, %d failed, %d without tests; %d tests passed, %d failed, %d skipped; %v\n",
+		packages["pass"], packages["fail"], packages["skip"], tests["pass"], tests["fail"]+tests[""], tests["skip"], took.Round(time.Second))
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// machine is what a skip may depend on.
+type machine struct {
+	ci   bool
+	root bool
+}
+
+// allowedSkip is a skip that is no failure.
+type allowedSkip struct {
+	pkg    string // the package's path in the module; a pattern of path.Match
+	test   string // the test's name, of a sub-test the whole of it; a pattern likewise
+	says   string // a part of what the test says when it skips
+	where  func(machine) bool
+	reason string
+}
+
+// Where a skip is allowed.
+func everywhere(machine) bool   { return true }
+func notInCI(m machine) bool    { return !m.ci }
+func notForRoot(m machine) bool { return !m.root }
+
+// allowedSkips are all skips that are allowed. CI can mount, and has every program
+// that setup.sh installs: there such a skip is a failure, whatever it says.
+var allowedSkips = []allowedSkip{
+	{"*", "*", "/dev/fuse", notInCI, "a laptop or a container without FUSE still runs the other tests"},
+	{"*", "*", "npm registry cannot be reached", notInCI, "a laptop without a network still runs the other tests"},
+
+	{"integration/posix", "TestDir", "ROOTSFS_POSIX_DIR", everywhere, "it tests a directory that somebody names by hand"},
+	{"integration/posix", "*", "needs special files or set-id bits", everywhere, "TestSafe runs what is left of the suite without them"},
+	{"integration/posix", "*", "needs root", everywhere, "TestSafe runs what is left of the suite without root"},
+	{"integration/posix", "*", "makes 65000 links", everywhere, "make soak does this"},
+	{"integration/posix", "*", "no limit below", everywhere, "a file system without a limit of links has no error to compare"},
+	{"integration/posix", "*", "has no fallocate mode", everywhere, "a file system without the mode has no effect to compare"},
+	{"integration/posix", "*", "has no access control lists", everywhere, "a file system without them has no effect to compare"},
+	{"integration/console", "TestScreenshots", "make screenshots", everywhere, "it writes the README's pictures, which are looked at by a person"},
+	{"mount", "*", "wrong by POSIX", everywhere, "go-fuse's own run leaves the test out: it fails on ext4, too"},
+	{"guard/audit", "*", "--- SKIP: FuzzLine/", everywhere, "a seed of the fuzzer that is no path has no record"},
+	{"vfs", "*", "the file system knows no holes", everywhere, "a copy keeps holes only where there are any"},
+	{"vfs", "*", "a file system without holes", everywhere, "the same"},
+	{"integration/revoke", "*", "no userfaultfd", everywhere, "without it no program can be made to stop in the middle of a listing"},
+	{"mount/sandbox", "*", "the kernel has no Landlock", everywhere, "the level is refused there, which another test shows"},
+	{"mount/sandbox", "*", "nobody gets a copy of a detached mount here", everywhere, "kernels before 6.15 cannot"},
+	{"mount", "*", "no detached mount can be made here", everywhere, "the same"},
+	{"mount/sandbox", "TestCopies", "this host has only", everywhere, "a bare container has too few files in /etc to copy"},
+
+	{"*", "*", "root", notForRoot, "an ordinary user cannot mount other file systems, nor become somebody else"},
+	{"*", "*", "bind", notForRoot, "the same"},
+	{"*", "*", "operation not permitted", notForRoot, "the same"},
+}
+
+// judgeSkips reports skips that are not allowed on the machine: in CI as problems, and
+// elsewhere in words only.
+func (r *report) judgeSkips(m machine) (problems []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.skips {
+		if allowed(s, m) {
+			continue
+		}
+		text := fmt.Sprintf("%s skipped %s, which is not in the list of allowed skips (integration/suite/skips.go): %s", s.Package, s.Test, reasonOf(s.Output))
+		if m.ci {
+			problems = append(problems, text)
+		} else {
+			fmt.Fprintln(r.w, "suite: "+text)
+		}
+	}
+	return problems
+}
+
+func allowed(s skip, m machine) bool {
+	rel := s.Package
+	if parts := strings.SplitN(s.Package, "/", 4); len(parts) == 4 {
+		rel = parts[3]
+	}
+	return slices.ContainsFunc(allowedSkips, func(a allowedSkip) bool {
+		return a.where(m) && matches(a.pkg, rel) && matches(a.test, s.Test) && strings.Contains(s.Output, a.says)
+	})
+}
+
+// matches is path.Match, but that "*" alone matches anything.
+func matches(pattern, name string) bool {
+	ok, err := path.Match(pattern, name)
+	return pattern == "*" || ok && err == nil
+}
+
+// reasonOf is what a test said, without the lines that go test adds.
+func reasonOf(output string) string {
+	var said []string
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "--- ") {
+			said = append(said, line)
+		}
+	}
+	if len(said) == 0 {
+		return "it says no reason"
+	}
+	return strings.Join(said, "; ")
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// connectionsDir is where the kernel shows the FUSE connections (fusectl).
+const connectionsDir = "/sys/fs/fuse/connections"
+
+// lookEvery is how often the connections are looked at. A connection that is busy and
+// answers is seen with other numbers of waiting requests in between: for a connection
+// to be taken for stuck, some hundred looks in a row have to see the same number.
+const lookEvery = 250 * time.Millisecond
+
+// watchdog aborts FUSE connections of the suite's processes that leave a request
+// waiting. A process that waits for such a request cannot be killed: not even the
+// process that should answer it.
+type watchdog struct {
+	procs       *processes
+	stuck       time.Duration
+	log         io.Writer
+	connections string // connectionsDir, or the same elsewhere
+	release     func() // of connections
+	old         map[string]bool
+	done        chan struct{}
+	ended       chan struct{}
+
+	mu       sync.Mutex // guards the field below
+	problems []string
+}
+
+// waiting is what a connection was last seen to leave waiting, and since when.
+type waiting struct {
+	requests string
+	since    time.Time
+}
+
+// newWatchdog starts a watchdog; stop ends it. Connections that are there already are
+// not the suite's.
+func newWatchdog(procs *processes, stuck time.Duration, log io.Writer) *watchdog {
+	d := &watchdog{procs: procs, stuck: stuck, log: log, old: map[string]bool{}, done: make(chan struct{}), ended: make(chan struct{})}
+	var err error
+	if d.connections, d.release, err = findConnections(); err != nil {
+		fmt.Fprintf(log, "suite: no watchdog: a test that hangs in a FUSE mount of its own cannot be ended: %v\n", err)
+	}
+	for _, id := range d.list() {
+		d.old[id] = true
+	}
+	go d.watch()
+	return d
+}
+
+// findConnections returns where the connections are shown. Where fusectl is not mounted,
+// as in containers, root mounts it in no place, reached by a descriptor.
+func findConnections() (dir string, release func(), err error) {
+	const fuseCtlMagic = 0x65735543
+	var st unix.Statfs_t
+	if unix.Statfs(connectionsDir, &st) == nil && int64(st.Type) == fuseCtlMagic {
+		return connectionsDir, func() {}, nil
+	}
+	fs, err := unix.Fsopen("fusectl", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return "", func() {}, fmt.Errorf("fusectl is not mounted at %s: %w", connectionsDir, err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return "", func() {}, fmt.Errorf("create fusectl: %w", err)
+	}
+	mnt, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return "", func() {}, fmt.Errorf("mount fusectl: %w", err)
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/.", mnt), func() { _ = unix.Close(mnt) }, nil
+}
+
+// list returns the numbers of the connections.
+func (d *watchdog) list() (ids []string) {
+	if d.connections == "" {
+		return nil
+	}
+	entries, _ := os.ReadDir(d.connections) // none, if it cannot be read
+	for _, e := range entries {
+		ids = append(ids, e.Name())
+	}
+	return ids
+}
+
+func (d *watchdog) watch() {
+	defer close(d.ended)
+	seen := map[string]waiting{}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		d.look(seen)
+		select {
+		case <-tick.C:
+		case <-d.done:
+			return
+		}
+	}
+}
+
+// look notes what each connection leaves waiting, and aborts a connection of the
+// suite's for which that has been the same for too long.
+func (d *watchdog) look(seen map[string]waiting) {
+	now := time.Now()
+	here := map[string]bool{}
+	for _, id := range d.list() {
+		if d.old[id] {
+			continue
+		}
+		here[id] = true
+		text, err := os.ReadFile(filepath.Join(d.connections, id, "waiting"))
+		if err != nil {
+			continue // it has ended, or is another user's
+		}
+		requests := strings.TrimSpace(string(text))
+		if requests != seen[id].requests || requests == "0" {
+			seen[id] = waiting{requests, now}
+		}
+		if now.Sub(seen[id].since) < d.stuck {
+			continue
+		}
+		seen[id] = waiting{requests, now}
+		if owner, ok := d.owner(id); ok {
+			d.abort(id, requests, owner)
+		}
+	}
+	for id := range seen {
+		if !here[id] {
+			delete(seen, id) // the kernel uses the number again
+		}
+	}
+	for id := range d.old {
+		if !here[id] && !exists(filepath.Join(d.connections, id)) {
+			delete(d.old, id)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// owner describes a connection if it is of one of the suite's processes: one that
+// serves it, or one that sees its mount. The number of a connection is the minor
+// number of its device.
+func (d *watchdog) owner(id string) (description string, ours bool) {
+	for _, pid := range below(os.Getpid()) {
+		dir := filepath.Join("/proc", strconv.Itoa(pid))
+		if table, err := os.ReadFile(filepath.Join(dir, "mountinfo")); err == nil {
+			for line := range strings.Lines(string(table)) {
+				if f := strings.Fields(line); len(f) > 4 && f[2] == "0:"+id {
+					return "mounted at " + f[4], true
+				}
+			}
+		}
+		// A mount that is detached is in no table. Kernels from 6.14 tell by the device.
+		infos, _ := filepath.Glob(filepath.Join(dir, "fdinfo", "*"))
+		for _, info := range infos {
+			text, err := os.ReadFile(info)
+			if err == nil && strings.Contains(string(text), "fuse_connection:\t"+id+"\n") {
+				return "mounted nowhere, served by process " + strconv.Itoa(pid), true
+			}
+		}
+	}
+	return "", false
+}
+
+// abort ends a connection: every request that waits in it fails.
+func (d *watchdog) abort(id, requests, owner string) {
+	problem := fmt.Sprintf("FUSE connection %s (%s) left %s requests waiting for %v: aborted", id, owner, requests, d.stuck)
+	if err := os.WriteFile(filepath.Join(d.connections, id, "abort"), []byte("1"), 0); err != nil {
+		problem += fmt.Sprintf(", which failed: %v", err)
+	}
+	problem += "\n" + d.waiters()
+	fmt.Fprintln(d.log, "suite: "+problem)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.problems = append(d.problems, problem)
+}
+
+// waiters names the threads of the suite's that wait for the kernel, uninterruptibly.
+func (d *watchdog) waiters() string {
+	var b strings.Builder
+	for _, pid := range below(os.Getpid()) {
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+		for _, task := range tasks {
+			stat, _ := os.ReadFile(filepath.Join(task, "stat"))
+			wchan, _ := os.ReadFile(filepath.Join(task, "wchan"))
+			if !strings.Contains(string(stat), ") D ") && !strings.Contains(string(wchan), "request_wait") && !strings.Contains(string(wchan), "fuse") {
+				continue
+			}
+			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			fmt.Fprintf(&b, "  process %d, thread %s waits in %s: %q\n", pid, filepath.Base(task), wchan, strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return b.String()
+}
+
+// kill ends a part that has taken too long: its connections first, since a process
+// that waits for one cannot be killed.
+func (d *watchdog) kill(name string, pid int, limit time.Duration) {
+	d.mu.Lock()
+	d.problems = append(d.problems, fmt.Sprintf("part %s took longer than %v: killed", name, limit))
+	d.mu.Unlock()
+	fmt.Fprintf(d.log, "suite: part %s takes longer than %v: killing it\n", name, limit)
+	pids := append(below(pid), pid)
+	for _, id := range d.list() {
+		if owner, ok := d.owner(id); ok && !d.old[id] {
+			d.abort(id, "some", owner)
+		}
+	}
+	for _, p := range pids {
+		_ = unix.Kill(p, unix.SIGKILL)
+	}
+}
+
+// stop ends the watchdog and returns what it did.
+func (d *watchdog) stop() []string {
+	close(d.done)
+	<-d.ended
+	d.release()
+	return d.problems
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// serveVar makes the test binary a FUSE server at a mount point, touchVar a program
+// that looks at a path again and again.
+const (
+	serveVar = "ROOTSFS_SUITE_SERVE"
+	touchVar = "ROOTSFS_SUITE_TOUCH"
+)
+
+func TestMain(m *testing.M) {
+	var err error
+	if point := os.Getenv(serveVar); point != "" {
+		err = serveNever(point)
+	} else if path := os.Getenv(touchVar); path != "" {
+		err = touch(path)
+	} else {
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// never answers no lookup but that of names that begin with "busy".
+type never struct{ fs.Inode }
+
+func (n *never) Lookup(_ context.Context, name string, _ *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	if !strings.HasPrefix(name, "busy") {
+		select {}
+	}
+	return nil, syscall.ENOENT
+}
+
+func serveNever(point string) error {
+	srv, err := fs.Mount(point, &never{}, &fs.Options{MountOptions: fuse.MountOptions{FsName: "never", Name: "never"}})
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	srv.Wait()
+	return nil
+}
+
+// touch looks at a path until that fails in another way than that it is not there.
+func touch(path string) error {
+	for {
+		if err := unix.Lstat(path, &unix.Stat_t{}); !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("touch: %w", err)
+		}
+	}
+}
+
+// child starts the test binary as another program, which is killed with the test.
+func child(t *testing.T, env string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
+	t.Helper()
+	stderr = &bytes.Buffer{}
+	cmd = exec.Command("/proc/self/exe", "-test.run=^$")
+	cmd.Env, cmd.Stderr = append(os.Environ(), env), stderr
+	return cmd, stderr
+}
+
+// startServer starts a server that never answers, at a new mount point.
+func startServer(t *testing.T) (point string) {
+	t.Helper()
+	point = t.TempDir()
+	cmd, stderr := child(t, serveVar+"="+point)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = unix.Unmount(point, unix.MNT_DETACH)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	if n, err := out.Read(make([]byte, 10)); err != nil || n == 0 {
+		t.Fatalf("the server is not there: %v\n%s", err, stderr)
+	}
+	return point
+}
+
+// log is a writer that a test reads meanwhile.
+type log struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// A process that waits for a FUSE server that never answers, and cannot be killed, ends
+// when the watchdog has aborted the connection. A connection that is busy for as long,
+// and one that was there before, are left alone.
+func TestWatchdogAborts(t *testing.T) {
+	if err := mount.CheckFUSE(); err != nil || os.Geteuid() != 0 {
+		t.Skip("/dev/fuse and root are needed: ", err)
+	}
+	old := startServer(t)
+	waiter, _ := child(t, touchVar+"="+filepath.Join(old, "stuck"))
+	if err := waiter.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out := &log{}
+	dog := newWatchdog(&processes{started: map[int]bool{}}, 3*time.Second, out)
+	busy, stuck := startServer(t), startServer(t)
+	busier, _ := child(t, touchVar+"="+filepath.Join(busy, "busy"))
+	if err := busier.Start(); err != nil {
+		t.Fatal(err)
+	}
+	hung, said := child(t, touchVar+"="+filepath.Join(stuck, "stuck"))
+	if err := hung.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = hung.Wait() // for ever, without the watchdog
+	if text := said.String(); !strings.Contains(text, "not connected") && !strings.Contains(text, "abort") {
+		t.Errorf("the process that waited says %q", text)
+	}
+	for name, cmd := range map[string]*exec.Cmd{"busy": busier, "old": waiter} {
+		if err := cmd.Process.Signal(unix.Signal(0)); err != nil || readProcesses()[cmd.Process.Pid].state == "Z" {
+			t.Errorf("the program at the %s connection has ended, too: %v", name, err)
+		}
+	}
+	problems := dog.stop()
+	if len(problems) != 1 || !strings.Contains(problems[0], "mounted at "+stuck) || !strings.Contains(problems[0], "touch") && !strings.Contains(problems[0], "process") {
+		t.Errorf("reported: %q", problems)
+	}
+	if !strings.Contains(out.b.String(), stuck) {
+		t.Errorf("logged: %q", out.b.String())
+	}
+	_ = busier.Process.Kill()
+	_ = busier.Wait()
+	_ = waiter.Process.Kill()
+	_ = unix.Unmount(old, unix.MNT_DETACH|unix.MNT_FORCE)
+	_ = waiter.Wait()
+}
+
+// A part that takes too long is killed, also where a process of its waits for a FUSE
+// server that never answers.
+func TestOverduePartIsKilled(t *testing.T) {
+	if err := mount.CheckFUSE(); err != nil || os.Geteuid() != 0 {
+		t.Skip("/dev/fuse and root are needed: ", err)
+	}
+	dog := newWatchdog(&processes{started: map[int]bool{}}, time.Hour, &log{})
+	point := startServer(t)
+	hung, _ := child(t, touchVar+"="+filepath.Join(point, "stuck"))
+	if err := hung.Start(); err != nil {
+		t.Fatal(err)
+	}
+	part := exec.Command("sleep", "1000")
+	if err := part.Start(); err != nil {
+		t.Fatal(err)
+	}
+	dog.kill("core", part.Process.Pid, time.Second)
+	_ = part.Wait() // for ever, were it not killed
+	_ = hung.Wait()
+	if problems := dog.stop(); len(problems) != 2 || !strings.Contains(problems[0], "part core took longer than 1s") || !strings.Contains(problems[1], point) {
+		t.Errorf("reported: %q", problems)
+	}
+}
+
+// A connection whose mount is in no table of mounts is found by who serves it, where
+// the kernel tells.
+func TestOwnerOfDetachedMount(t *testing.T) {
+	if err := mount.CheckFUSE(); err != nil || os.Geteuid() != 0 {
+		t.Skip("/dev/fuse and root are needed: ", err)
+	}
+	dog := newWatchdog(&processes{started: map[int]bool{}}, time.Hour, &log{})
+	defer dog.stop()
+	point := startServer(t)
+	in, err := mount.Find(point)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := strings.TrimPrefix(in.Dev, "0:")
+	if owner, ok := dog.owner(id); !ok || owner != "mounted at "+point {
+		t.Errorf("mounted: %q, %v", owner, ok)
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, point, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Unmount(point, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	if owner, ok := dog.owner(id); !ok || !strings.Contains(owner, "mounted nowhere, served by process") {
+		t.Errorf("detached: %q, %v", owner, ok)
+	}
+	if owner, ok := dog.owner("999999"); ok {
+		t.Errorf("a connection that is not there: %q", owner)
+	}
+}
