@@ -35,11 +35,13 @@ var runs = []run{
 	{name: "landlock", level: sandbox.Landlock, works: []string{
 		"stat a file", "chmod a file", "set a file's times", "set an extended attribute", "change into a directory", "watch a directory",
 		"read the kernel's memory, keys or log", // what everybody may read in /proc
-		"learn the host's name", "see other processes", "take the user's inotify instances",
+		"learn the host's name", "see other processes", "list the host's sockets (/proc/net/unix)", "take the user's inotify instances",
 	}},
 	{name: "bubblewrap", level: sandbox.Bubblewrap, works: []string{"take the user's inotify instances"}},
 	{name: "namespaces", level: sandbox.Namespaces},
-	{name: "namespaces, with --net", level: sandbox.Namespaces, net: true, works: []string{"connect by TCP", "send by UDP"}},
+	{name: "namespaces, with --net", level: sandbox.Namespaces, net: true, works: []string{
+		"connect by TCP", "send by UDP", "list the host's sockets (/proc/net/unix)",
+	}},
 }
 
 // unproven are attempts that no machine of ours lets succeed without rootsfs:

@@ -45,6 +45,7 @@ type targets struct {
 	Secret, Says, Dir, Root, Link, SetUID, Handle string
 	Victim, Parent                                int
 	Pathname, Abstract, TCP, UDP, MPTCP, Log      string
+	System, Net                                   string
 	ShmKey                                        int
 	Shm                                           string
 	Pids, Inotify                                 int
@@ -63,8 +64,9 @@ type outside struct {
 	// may open, and a name.
 	mounts map[string]string
 	targets
-	victimSays func() string // what the victim has heard so far
-	order      []string      // of attempts, as they were made first
+	victimSays   func() string // what the victim has heard so far
+	rootListener func()        // closes the socket in the root
+	order        []string      // of attempts, as they were made first
 }
 
 // pidsMax is the limit in these runs. Far beyond it means beyond what others of
@@ -239,6 +241,20 @@ func (o *outside) session() {
 	t.Fatal("the other session did not begin")
 }
 
+// inRoot listens in the root, until the next run.
+func (o *outside) inRoot() {
+	t, path := o.t, filepath.Join(o.root, "socket")
+	if o.rootListener != nil {
+		o.rootListener()
+	}
+	l, err := net.Listen("unix", path)
+	must(t, err)
+	must(t, os.Chmod(path, 0o777))
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	o.rootListener = sync.OnceFunc(serving(l))
+	t.Cleanup(o.rootListener)
+}
+
 // files are those of the host. Each run finds them as if it were the first.
 func (o *outside) files() {
 	t := o.t
@@ -271,6 +287,7 @@ func (o *outside) plant() {
 	must(t, copyFile(filepath.Join(built(t), "hostile"), filepath.Join(dir, "setuid"), 0o755))
 	must(t, os.Chmod(filepath.Join(dir, "setuid"), 0o755|os.ModeSetuid))
 	must(t, os.Symlink(o.Secret, filepath.Join(dir, "link")))
+	o.inRoot()
 }
 
 // listen opens sockets that answer whoever gets through.
@@ -278,16 +295,22 @@ func (o *outside) listen() {
 	t := o.t
 	o.Pathname = filepath.Join(o.Dir, "socket")
 	o.Abstract = "rootsfs-hostile-" + filepath.Base(o.base)
-	for _, addr := range []string{o.Pathname, "@" + o.Abstract} {
+	o.System = filepath.Join(o.system(), "socket")
+	for _, addr := range []string{o.Pathname, "@" + o.Abstract, o.System} {
 		l, err := net.Listen("unix", addr)
 		must(t, err)
 		serve(t, l)
+		d, err := net.ListenPacket("unixgram", addr+".dgram")
+		must(t, err)
+		t.Cleanup(func() { d.Close() })
+		if addr[0] == '/' {
+			must(t, os.Chmod(addr, 0o777))
+			must(t, os.Chmod(addr+".dgram", 0o777))
+		}
 	}
-	must(t, os.Chmod(o.Pathname, 0o777))
-	dgram, err := net.ListenPacket("unixgram", o.Pathname+".dgram")
+	var err error
+	o.Net, err = os.Readlink("/proc/self/ns/net")
 	must(t, err)
-	must(t, os.Chmod(o.Pathname+".dgram", 0o777))
-	t.Cleanup(func() { dgram.Close() })
 	tcp, err := net.Listen("tcp4", "127.0.0.1:0") // speaks MPTCP too
 	must(t, err)
 	serve(t, tcp)
@@ -311,7 +334,20 @@ func (o *outside) listen() {
 	t.Cleanup(func() { udp.Close(); <-done })
 }
 
-func serve(t *testing.T, l net.Listener) {
+// system makes a directory in one of the system's.
+func (o *outside) system() string {
+	t := o.t
+	dir, err := os.MkdirTemp("/usr/local", "rootsfs-hostile-")
+	must(t, err)
+	must(t, os.Chmod(dir, 0o755))
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+func serve(t *testing.T, l net.Listener) { t.Cleanup(serving(l)) }
+
+// serving takes every connection, and returns what ends that.
+func serving(l net.Listener) (end func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -323,7 +359,7 @@ func serve(t *testing.T, l net.Listener) {
 			c.Close()
 		}
 	}()
-	t.Cleanup(func() { l.Close(); <-done })
+	return func() { l.Close(); <-done }
 }
 
 // victim starts a process of the user that the command runs as.

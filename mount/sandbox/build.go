@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -61,7 +62,9 @@ type builder struct {
 	kept   *kept    // nil: nothing is shown later
 	// detached tells when the host's root is gone; see pivot.
 	detached chan error
-	aside    []*task // what has been begun by beside
+	// unscreened is why the host's sockets could be reached; see screen.go.
+	unscreened error
+	aside      []*task // what has been begun by beside
 }
 
 // task is work that is done beside the rest.
@@ -157,13 +160,27 @@ func (b *builder) privateFS() error {
 			return step(err, "set the mode of %s", dir)
 		}
 	}
+	if err := runtimeLink(fd); err != nil {
+		return err
+	}
 	return b.attach(fd, privateDir)
+}
+
+// runtimeLink makes /run/user/UID a link to XDG_RUNTIME_DIR: GnuPG looks for a directory
+// for its sockets there and nowhere else, and in a HOME that is kept it can make none.
+func runtimeLink(fd int) error {
+	user := strings.TrimPrefix(placeRun, privateDir+"/") + "/user"
+	if err := unix.Mkdirat(fd, user, 0o755); err != nil {
+		return step(err, "make /run/user")
+	}
+	return step(unix.Symlinkat(placeRuntime, fd, user+"/"+strconv.Itoa(os.Getuid())), "make a link to %s", placeRuntime)
 }
 
 // binds shows the host's directories and files.
 func (b *builder) binds() error {
 	for _, m := range b.layout.Binds {
-		if err := b.bind(m); err != nil {
+		err := b.show(m)
+		if err != nil {
 			if m.Optional {
 				b.notes = append(b.notes, fmt.Sprintf("%s is not there: %v", m.To, err))
 				continue

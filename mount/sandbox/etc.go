@@ -57,7 +57,7 @@ func (l *layout) etc(o *Options, places Places) {
 	}
 	for _, dir := range etcDirsHere() {
 		l.mkdir(dir)
-		l.Binds = append(l.Binds, bind{From: dir, To: dir, Optional: true})
+		l.Binds = append(l.Binds, bind{From: dir, To: dir, Optional: true, System: true})
 	}
 }
 

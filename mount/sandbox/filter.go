@@ -155,7 +155,7 @@ func judged(w wants) []call {
 		unix.SYS_CLONE:       flagged(nsFlags, unix.EPERM),
 		unix.SYS_UNSHARE:     flagged(nsFlags|unix.CLONE_NEWTIME, unix.EPERM),
 		unix.SYS_SOCKET:      socket(w),
-		unix.SYS_SOCKETPAIR:  socketpair(),
+		unix.SYS_SOCKETPAIR:  socketpair(w),
 		unix.SYS_IOCTL:       among(1, allow, refuse(unix.EPERM), ioctls...),
 		unix.SYS_PRLIMIT64:   ownLimits(),
 		unix.SYS_PERSONALITY: among(0, refuse(unix.EPERM), allow, 0, 0xffffffff),
@@ -238,15 +238,19 @@ func among(arg, other, verdict uint32, values ...uint32) []bpf.Instruction {
 	return append(p, bpf.RetConstant{Val: other}, bpf.RetConstant{Val: verdict})
 }
 
-// socket permits TCP and UDP at most. Sockets of the unix family reach whatever
-// listens in a directory or by an abstract name (D-Bus, Docker, our own control
-// socket), MPTCP and the rest go past Landlock's rules for TCP, and vsock past
+// socket permits TCP and UDP at most, and sockets of the unix family where they reach
+// nobody else's. Elsewhere they reach whatever listens in a directory or by an abstract
+// name (D-Bus, Docker, our own control socket). MPTCP and the rest go past Landlock's rules for TCP, and vsock past
 // network namespaces.
 func socket(w wants) []bpf.Instruction {
 	if w.NoSockets {
 		return []bpf.Instruction{bpf.RetConstant{Val: refuse(unix.EAFNOSUPPORT)}}
 	}
-	return []bpf.Instruction{
+	var local []bpf.Instruction
+	if w.Unix {
+		local = unixSocket()
+	}
+	return append(local,
 		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 2},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 1},
@@ -264,13 +268,33 @@ func socket(w wants) []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: 1},
 		bpf.RetConstant{Val: refuse(unix.EPROTONOSUPPORT)},
 		bpf.RetConstant{Val: allow},
+	)
+}
+
+// unixSocket permits sockets of the unix family, and leaves the others to what follows.
+// Those of type SOCK_RAW, which are datagram sockets to the kernel, nobody needs.
+func unixSocket() []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipFalse: 7},
+		bpf.LoadAbsolute{Off: argLow(1), Size: 4},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: typeMask},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipTrue: 3},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_DGRAM, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_SEQPACKET, SkipTrue: 1},
+		bpf.RetConstant{Val: refuse(unix.EPERM)},
+		bpf.RetConstant{Val: allow},
 	}
 }
 
 // socketpair permits connected pairs: Node talks to its children over them. A
 // pair of datagram sockets (and of raw ones, which are the same for this
-// family) is no pair: each end can be sent elsewhere with sendto.
-func socketpair() []bpf.Instruction {
+// family) is no pair: each end can be sent elsewhere with sendto. They are permitted
+// where sockets of that family are.
+func socketpair(w wants) []bpf.Instruction {
+	if w.Unix {
+		return append(unixSocket(), bpf.RetConstant{Val: refuse(unix.EAFNOSUPPORT)})
+	}
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipTrue: 1},

@@ -18,7 +18,7 @@ func holes(o *Options, level Level, layers []Layer) []string {
 		return []string{"Nothing is confined: the command can do whatever you can, with every file, process and service you can reach."}
 	}
 	if o.Net {
-		out = append(out, "It can reach whatever this machine can reach by TCP and UDP, also services on the loopback interface.")
+		out = append(out, "It can reach whatever this machine can reach by TCP and UDP, also services on the loopback interface, and see what connections and sockets it has.")
 	}
 	if slices.ContainsFunc(layers, func(l Layer) bool { return l.Name == coreName && l.State == NotAvailable }) {
 		out = append(out, coreHole())

@@ -65,6 +65,9 @@ func runInit(stage string) {
 	if err := send(controlFD, message{Kind: kindStarted, Layers: p.layers, Notes: p.notes}); err != nil {
 		os.Exit(exitStage) // the caller is gone
 	}
+	if p.conf.Layout != nil {
+		go refreshSystem(p.conf.Layout)
+	}
 	go p.obey(pid)
 	p.reap(pid)
 }
@@ -202,6 +205,7 @@ func (p *initProc) namespaces() error {
 	}
 	p.notes, p.kept = append(p.notes, b.notes...), b.kept
 	p.on("minimal root", "read-only; /proc of its own, six devices")
+	p.unixSockets(b.unscreened)
 	if dynamic {
 		if err := b.letGo(); err != nil {
 			return err
@@ -209,6 +213,21 @@ func (p *initProc) namespaces() error {
 		return p.again()
 	}
 	return nil
+}
+
+// unixSockets permits sockets of the unix family where the files and the names that they
+// can be bound to are the command's own; unscreened is why files are not.
+func (p *initProc) unixSockets(unscreened error) {
+	const name = "unix sockets"
+	switch {
+	case unscreened != nil:
+		p.layers = append(p.layers, Layer{name, Off, "refused: the host's could be reached: " + unscreened.Error()})
+	case p.conf.Net:
+		p.layers = append(p.layers, Layer{name, Off, "refused: in the host's network they have names that others use"})
+	default:
+		p.conf.Filter.Unix = true
+		p.on(name, "among its own processes; none of the host's can be reached")
+	}
 }
 
 // bubblewrap says what bwrap has made, and gives the private directories, which

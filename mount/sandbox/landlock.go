@@ -23,6 +23,8 @@ import (
 type rules struct {
 	Read  []string `json:"read"`
 	Write []string `json:"write"`
+	// Sockets are those of Write in which sockets may be made: what is the command's own.
+	Sockets []string `json:"sockets,omitempty"`
 	// Spare may be written to as well; relative to the tree.
 	Spare []string `json:"spare,omitempty"`
 	// NoNet also refuses TCP and UDP; it is for levels without a network
@@ -48,7 +50,7 @@ const (
 
 	readRights  = ll.AccessFSExecute | ll.AccessFSReadFile | ll.AccessFSReadDir
 	writeRights = readRights | ll.AccessFSWriteFile | ll.AccessFSRemoveDir | ll.AccessFSRemoveFile | ll.AccessFSMakeDir | ll.AccessFSMakeReg |
-		ll.AccessFSMakeSock | ll.AccessFSMakeFifo | ll.AccessFSMakeSym | ll.AccessFSRefer | ll.AccessFSTruncate
+		ll.AccessFSMakeFifo | ll.AccessFSMakeSym | ll.AccessFSRefer | ll.AccessFSTruncate
 	fileRights = ll.AccessFSExecute | ll.AccessFSReadFile | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSIoctlDev
 )
 
@@ -107,6 +109,11 @@ func restrict(r rules, tree int) (Layer, error) {
 			rights |= ll.AccessFSIoctlDev
 		}
 		if err := addRule(set, unix.AT_FDCWD, p, rights&attr.HandledAccessFS); err != nil {
+			return layer, err
+		}
+	}
+	for _, p := range r.Sockets {
+		if err := addRule(set, unix.AT_FDCWD, p, ll.AccessFSMakeSock); err != nil {
 			return layer, err
 		}
 	}

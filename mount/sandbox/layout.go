@@ -54,6 +54,7 @@ type bind struct {
 	Write    bool `json:"write,omitempty"`
 	Device   bool `json:"device,omitempty"`
 	Optional bool `json:"optional,omitempty"` // left out if it cannot be reached
+	System   bool `json:"system,omitempty"`   // a directory of the system's: see screen.go
 }
 
 type link struct {
@@ -182,7 +183,7 @@ func (l *layout) system(dir string) {
 		return
 	}
 	l.mkdir(dir)
-	l.Binds = append(l.Binds, bind{From: dir, To: dir})
+	l.Binds = append(l.Binds, bind{From: dir, To: dir, System: true})
 }
 
 // mkdir adds a directory and its parents.
@@ -308,6 +309,12 @@ func (l *layout) rules() rules {
 	r := rules{Read: []string{"/"}, Write: []string{privateDir, "/dev/pts"}}
 	for _, name := range devices {
 		r.Write = append(r.Write, "/dev/"+name)
+	}
+	for dir := range placeModes {
+		// A HOME that is kept is the host's: programs outside could connect there.
+		if !slices.ContainsFunc(l.Binds, func(b bind) bool { return b.Write && b.To == dir }) {
+			r.Sockets = append(r.Sockets, dir)
+		}
 	}
 	for _, b := range l.Places {
 		r.Write = append(r.Write, b.To)

@@ -77,7 +77,9 @@ type rest struct {
 // wants is what the system call filter refuses beyond its lists.
 type wants struct {
 	NoSockets bool `json:"noSockets,omitempty"` // but pairs of its own
-	NoIPC     bool `json:"noIPC,omitempty"`     // what is shared by uid
+	// Unix permits sockets of the unix family, where none of the host's can be reached.
+	Unix  bool `json:"unix,omitempty"`
+	NoIPC bool `json:"noIPC,omitempty"` // what is shared by uid
 	// NoSetID: files that others could run with this uid's rights, where what is
 	// made stays on the host.
 	NoSetID bool `json:"noSetID,omitempty"`

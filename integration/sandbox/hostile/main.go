@@ -33,6 +33,8 @@ type targets struct {
 	Parent   int    // the process that serves
 	Pathname string // a listening unix socket
 	Abstract string // another one, without its @
+	System   string // one in a directory of the system's
+	Net      string // the host's network namespace
 	TCP      string // a listening port of the host's
 	UDP      string
 	MPTCP    string
@@ -77,6 +79,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
+	hostNet = t.Net
 	out := json.NewEncoder(os.Stdout)
 	for _, a := range attempts {
 		err := a.run(&t)
@@ -113,6 +116,8 @@ var helpers = map[string]func() int{
 	"-euid":    func() int { return os.Geteuid() & 0x7f },
 	"-foreign": func() int { return foreignCall() },
 	"-nothing": func() int { return 0 },
+	"-own":     func() int { return own() },
+	"-pass":    func() int { return pass() },
 	"-forge":   func() int { return forge() },
 }
 

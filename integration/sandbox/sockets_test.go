@@ -1,0 +1,124 @@
+package sandbox
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// At level Namespaces the command's own processes talk over sockets of the unix family,
+// in HOME, TMPDIR and XDG_RUNTIME_DIR and by abstract names, as tmux, agents and language
+// servers do. Issue 17, item 20.
+func TestOwnSockets(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			args := []string{"run", "--name", sessionName, "--level", "namespaces", "--root", "root=" + o.root + ":rw", "--", "./hostile", "-own"}
+			if stdout, log, code := o.run(order{Args: o.rootsfs(args...)}); stdout != "" || code != 0 {
+				t.Errorf("exit code %d: %s%s", code, stdout, log)
+			}
+		})
+	}
+}
+
+// Standard streams that are sockets, as Node gives them to its children, carry bytes to
+// the command and no descriptors back. Issue 17, item 20.
+func TestSocketStreams(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			for _, r := range runs {
+				log, passed := o.pass(r)
+				if r.level == bare && !passed {
+					t.Fatalf("without rootsfs no descriptor arrives: %s", log)
+				}
+				if r.level == bare {
+					continue
+				}
+				if passed || strings.Count(log, "socket operation on non-socket") != 3 {
+					t.Errorf("%s: a descriptor arrived: %v; the command said %s", r.name, passed, log)
+				}
+			}
+		})
+	}
+}
+
+// pass runs the hostile program with sockets for standard streams, and returns what it
+// said and whether a descriptor arrived.
+func (o *outside) pass(r run) (log string, passed bool) {
+	t := o.t
+	t.Helper()
+	o.plant()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(pair[0])
+	theirs := os.NewFile(uintptr(pair[1]), "socket")
+	cmd := o.driver(o.command(r, nil, "hostile", "-pass"))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, theirs
+	leak, err := os.Open(os.DevNull)
+	must(t, err)
+	defer leak.Close()
+	cmd.ExtraFiles = []*os.File{leak}
+	must(t, cmd.Start())
+	must(t, theirs.Close())
+	timer := time.AfterFunc(giveUp, func() { _ = unix.Shutdown(pair[0], unix.SHUT_RDWR) })
+	defer timer.Stop()
+	var said bytes.Buffer
+	for {
+		b, oob := make([]byte, 4096), make([]byte, 256)
+		n, oobn, _, _, err := unix.Recvmsg(pair[0], b, oob, unix.MSG_CMSG_CLOEXEC)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			break
+		}
+		said.Write(b[:n])
+		if oobn > 0 {
+			passed = true
+			closeRights(t, oob[:oobn]) // the other end, which would never be closed
+		}
+	}
+	_ = cmd.Wait() // what it said is looked at
+	return said.String(), passed
+}
+
+func closeRights(t *testing.T, oob []byte) {
+	t.Helper()
+	parts, err := unix.ParseSocketControlMessage(oob)
+	must(t, err)
+	for _, p := range parts {
+		fds, err := unix.ParseUnixRights(&p)
+		must(t, err)
+		for _, fd := range fds {
+			must(t, unix.Close(fd))
+		}
+	}
+}
+
+// What happens to the host's system directories while the command runs is seen inside
+// after a while: a program that was not there when it was looked for, and one that was
+// replaced.
+func TestSystemRefreshed(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			dir := o.system()
+			old, late := filepath.Join(dir, "old"), filepath.Join(dir, "late")
+			must(t, os.WriteFile(old, []byte("old"), 0o644))
+			s := o.talk(sandbox.Namespaces)
+			s.want("old", "cat "+old+"; cat "+late+" 2>/dev/null")
+			must(t, os.WriteFile(late, []byte("late"), 0o644))
+			must(t, os.WriteFile(old+".new", []byte("new"), 0o644))
+			must(t, os.Rename(old+".new", old))
+			o.gone("the old file", func() bool { return s.do("cat "+old+" "+late+" 2>/dev/null") == "newlate" })
+		})
+	}
+}
