@@ -228,6 +228,9 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 		// Nobody speaks MCP to a terminal.
 		r.plan.mcp = proxy.Off
 	}
+	if r.plan.mcp == proxy.Auto && (sandbox.IsNull(os.Stdin) || sandbox.IsFile(os.Stdin)) {
+		r.plan.mcp = proxy.Off // no host is at the other end
+	}
 	box.Stderr = os.Stderr
 	if r.plan.mcp == proxy.Off {
 		box.Stdin, box.Stdout = os.Stdin, os.Stdout

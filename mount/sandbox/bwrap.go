@@ -40,7 +40,12 @@ func (l *launch) bubblewrap(where Places) error {
 		return err
 	}
 	args = append(args, more...)
-	args = append(args, "--ro-bind", self, initAt, "--remount-ro", "/")
+	args = append(args, "--ro-bind", self, initAt)
+	if s := l.conf.Stdin; s != nil {
+		args = append(args, "--ro-bind", s.Path, stdinAt)
+		s.Path, s.Shown = stdinAt, true
+	}
+	args = append(args, "--remount-ro", "/")
 	list, err := memFile("arguments of bwrap", func(f *os.File) error {
 		for _, a := range args {
 			if _, err := f.WriteString(a + "\x00"); err != nil {

@@ -62,7 +62,8 @@ func runInit(stage string) {
 	if err != nil {
 		p.fail(step, err)
 	}
-	if err := send(controlFD, message{Kind: kindStarted, Layers: p.layers, Notes: p.notes}); err != nil {
+	started := message{Kind: kindStarted, Layers: p.layers, Notes: p.notes, Stdin: p.conf.Stdin != nil && p.conf.Stdin.Taken}
+	if err := send(controlFD, started); err != nil {
 		os.Exit(exitStage) // the caller is gone
 	}
 	if p.conf.Layout != nil {
@@ -199,6 +200,7 @@ func (p *initProc) namespaces() error {
 	} else {
 		p.on("network namespace", "a loopback interface only")
 	}
+	p.takeStdin() // while the host's files are there
 	b := p.builder
 	if err := b.build(p.conf.Layout, p.tree); err != nil {
 		return err
@@ -252,6 +254,7 @@ func (p *initProc) bubblewrap() error {
 		p.on("network namespace", "a loopback interface only")
 	}
 	p.on("minimal root", "read-only, by bwrap")
+	p.takeStdin()
 	return nil
 }
 
@@ -262,6 +265,9 @@ func (p *initProc) on(name, detail string) {
 // terminal makes a pty inside, so that its name there is right and the host's
 // terminals are not, and sends its master side out.
 func (p *initProc) terminal() error {
+	if err := ownNull(p.conf.TTY); err != nil {
+		return err
+	}
 	for i := range p.files {
 		p.files[i] = os.NewFile(uintptr(i), "stream")
 	}

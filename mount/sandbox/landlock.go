@@ -125,6 +125,14 @@ func restrict(r rules, tree int) (Layer, error) {
 			return layer, err
 		}
 	}
+	// So that /dev/stdin can be opened for reading where it is a file.
+	var st unix.Stat_t
+	if unix.Fstat(0, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+		rule := &ll.PathBeneathAttr{AllowedAccess: ll.AccessFSReadFile, ParentFd: 0}
+		if err := ll.LandlockAddPathBeneathRule(set, rule, 0); err != nil {
+			return layer, step(err, "add standard input to Landlock's rules")
+		}
+	}
 	if err := ll.LandlockRestrictSelf(set, 0); err != nil {
 		return layer, step(err, "apply Landlock's rules")
 	}

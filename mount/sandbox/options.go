@@ -138,8 +138,9 @@ type Options struct {
 	// Interpreters are further files and directories shown read-only at their
 	// own path. They cannot be revoked; a root can.
 	Interpreters []string
-	// Stdin, Stdout and Stderr are relayed: the command never holds them. A
-	// nil one is a pipe that Process exposes.
+	// Stdin, Stdout and Stderr are relayed: the command never holds them. Those that are
+	// /dev/null, and a Stdin that is a file, are opened anew for it: the file for reading.
+	// A nil one is a pipe that Process exposes.
 	Stdin, Stdout, Stderr *os.File
 	// TTY gives the command a terminal of its own in place of those of the
 	// streams above that are terminals.

@@ -12,7 +12,8 @@ import (
 )
 
 // relay copies between the caller's streams and the command's. The command holds
-// pipes of its own and a terminal of its own only: through /proc/self/fd it
+// pipes of its own and a terminal of its own only, but for /dev/null and a file that is
+// standard input (stdin.go): through /proc/self/fd it
 // could open the caller's again, with other rights (a log for reading, a
 // terminal for typing).
 type relay struct {
@@ -55,6 +56,10 @@ func (p *Process) streams(l *launch) error {
 			}
 			continue
 		}
+		if p.theirs[i] = l.direct(i, f); p.theirs[i] != nil {
+			std[i] = p.theirs[i]
+			continue
+		}
 		r, w, err := os.Pipe()
 		if err != nil {
 			return failed("make a pipe: %v", err)
@@ -81,6 +86,33 @@ func (p *Process) streams(l *launch) error {
 	}
 	l.cmd.Stdin, l.cmd.Stdout, l.cmd.Stderr = std[0], std[1], std[2]
 	return nil
+}
+
+// direct is what the command gets in the place of a pipe: for /dev/null that, and for a
+// file that is standard input the file; nil for anything else.
+func (l *launch) direct(stream int, f *os.File) *os.File {
+	switch {
+	case f == nil:
+	case IsNull(f):
+		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err == nil {
+			return null
+		}
+	case stream == 0:
+		input := l.input
+		l.input = nil // whoever has the streams closes it
+		return input
+	}
+	return nil
+}
+
+// noStdin has nothing copied to the command's standard input, which is no pipe.
+func (r *relay) noStdin() {
+	r.stdin = nil
+	if r.into != nil {
+		r.into.Close()
+		r.into = nil
+	}
 }
 
 // start begins to copy. It is called when the command runs.

@@ -60,8 +60,9 @@ type config struct {
 	UID   uint32 `json:"uid"`
 	GID   uint32 `json:"gid"`
 	// KeptHome: HOME is a directory of the host's, whose owner stays.
-	KeptHome bool `json:"keptHome,omitempty"`
-	Probe    bool `json:"probe,omitempty"` // end when all is confined
+	KeptHome bool       `json:"keptHome,omitempty"`
+	Probe    bool       `json:"probe,omitempty"` // end when all is confined
+	Stdin    *stdinFile `json:"stdin,omitempty"` // nil: what was passed
 	// Stderr is the command's standard error, where bwrap's own is another.
 	Stderr int `json:"stderr,omitempty"`
 }
@@ -95,6 +96,7 @@ type message struct {
 	Kind   string   `json:"kind"`
 	Layers []Layer  `json:"layers,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
+	Stdin  bool     `json:"stdin,omitempty"` // the init has opened standard input itself
 	Code   int      `json:"code,omitempty"`
 	Signal int      `json:"signal,omitempty"` // to the init: what to send to the command
 	Group  bool     `json:"group,omitempty"`  // to its process group

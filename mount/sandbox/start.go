@@ -63,6 +63,7 @@ type launch struct {
 	kind   ahead.Kind // of an init that may have been started already; see Late
 	cmd    *exec.Cmd
 	files  []*os.File // passed to the init from firstFD on, or with the rest
+	input  *os.File   // what the command gets as standard input; nil: see direct
 	says   *os.File   // what bwrap writes to its standard error
 	group  *memGroup  // nil: there is none
 	memory Layer      // what limits memory; without a name, nothing was to
@@ -114,6 +115,7 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 			return nil, err
 		}
 	}
+	l.stdin()
 	if err := l.prepare(); err != nil {
 		return nil, err
 	}
@@ -154,6 +156,10 @@ func (l *launch) closeFiles() {
 		f.Close()
 	}
 	l.files = nil
+	if l.input != nil {
+		l.input.Close()
+		l.input = nil
+	}
 	if l.says != nil {
 		l.says.Close()
 	}
@@ -358,6 +364,9 @@ func (p *Process) await(l *launch) error {
 			}
 			_ = send(p.sock, message{Kind: kindRelease}) // an init that has ended is noticed above
 		case kindStarted:
+			if m.Stdin {
+				p.relay.noStdin()
+			}
 			layers := append(firstLayers(), m.Layers...)
 			settleCore(layers)
 			if l.memory.Name != "" {

@@ -116,6 +116,7 @@ var helpers = map[string]func() int{
 	"-euid":    func() int { return os.Geteuid() & 0x7f },
 	"-foreign": func() int { return foreignCall() },
 	"-nothing": func() int { return 0 },
+	"-stdin":   func() int { return stdin() },
 	"-own":     func() int { return own() },
 	"-pass":    func() int { return pass() },
 	"-forge":   func() int { return forge() },
