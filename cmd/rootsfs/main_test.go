@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 	"github.com/rootsfs/rootsfs/mount"
 )
 
@@ -173,9 +174,10 @@ func showLogs(env *testscript.Env) {
 }
 
 // signal NAME SESSION sends a signal to a session's daemon and, where it ends
-// the process, waits until it is gone.
+// the process, waits until it is gone. KILLBOTH kills the daemon's supervisor first, so
+// that what the daemon leaves stays.
 func signalSession(ts *testscript.TestScript, neg bool, args []string) {
-	signals := map[string]unix.Signal{"KILL": unix.SIGKILL, "TERM": unix.SIGTERM, "QUIT": unix.SIGQUIT, "INT": unix.SIGINT}
+	signals := map[string]unix.Signal{"KILL": unix.SIGKILL, "TERM": unix.SIGTERM, "QUIT": unix.SIGQUIT, "INT": unix.SIGINT, "KILLBOTH": unix.SIGKILL}
 	if len(args) != 2 || neg {
 		ts.Fatalf("usage: signal NAME SESSION")
 	}
@@ -187,12 +189,33 @@ func signalSession(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	var in struct{ PID int }
 	ts.Check(json.Unmarshal(data, &in))
+	if args[0] == "KILLBOTH" {
+		ts.Check(killSupervisor(in.PID))
+	}
 	ts.Check(unix.Kill(in.PID, sig))
 	for end := time.Now().Add(30 * time.Second); running(in.PID); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			ts.Fatalf("pid %d lives on", in.PID)
 		}
 	}
+}
+
+// killSupervisor kills the supervisor of a daemon.
+func killSupervisor(daemon int) error {
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", daemon))
+	if err != nil {
+		return err
+	}
+	for _, list := range lists {
+		data, _ := os.ReadFile(list) // of a thread that may have ended
+		for _, child := range strings.Fields(string(data)) {
+			line, _ := os.ReadFile("/proc/" + child + "/cmdline")
+			if pid, err := strconv.Atoi(child); err == nil && strings.HasPrefix(string(line), "rootsfs\x00"+janitor.SupervisorName+"\x00") {
+				return unix.Kill(pid, unix.SIGKILL)
+			}
+		}
+	}
+	return fmt.Errorf("the daemon %d has no supervisor", daemon)
 }
 
 // running counts a zombie as gone: its parent may not be one that reaps. One whose
