@@ -20,11 +20,12 @@ type clients struct {
 	open      func(guard.Subject) *Server // for a session of the subject
 	most      int                         // sessions at a time, and users
 	mostOfOne int                         // sessions at a time of one subject
+	shared    string                      // said in questions of requests without a session
 	wanted    wanted
 
 	mu      sync.Mutex           // guards the fields below
 	live    map[*Server]identity // of sessions
-	users   map[guard.Subject]*user
+	users   map[identity]*user
 	busy    map[guard.Subject]*load
 	bodies  wire.Room      // of all subjects' requests
 	ending  sync.WaitGroup // Servers that are being closed
@@ -38,8 +39,9 @@ type identity struct {
 	user    string // auth.TokenInfo.UserID: the session is no other's
 }
 
-// user is a subject whose requests stand by themselves. All of them are one
-// session as far as grants go: there is nothing by which to tell them apart.
+// user is who requests without a session are from, as far as they prove it: a subject
+// of the issuer's through one OAuth client, or, with a bearer token of the server's own
+// or none, every client there is. All of them are one session as far as grants go.
 type user struct {
 	srv  *Server
 	refs int // requests under way
@@ -202,7 +204,7 @@ func (s *Server) is(session string) bool {
 
 // user returns the Server for a subject's requests without a session, to be left;
 // nil: there is no room for it.
-func (c *clients) user(who guard.Subject) *user {
+func (c *clients) user(who identity) *user {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	u := c.users[who]
@@ -211,9 +213,10 @@ func (c *clients) user(who guard.Subject) *user {
 			return nil
 		}
 		if c.users == nil {
-			c.users = map[guard.Subject]*user{}
+			c.users = map[identity]*user{}
 		}
-		u = &user{srv: c.open(who)}
+		u = &user{srv: c.open(who.subject)}
+		u.srv.shared = c.shared
 		c.users[who] = u
 		if c.leaving {
 			u.srv.withdraw()

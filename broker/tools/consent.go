@@ -116,7 +116,7 @@ func (c *call) askFor(ctx context.Context, host string, through broker.Elicitor)
 		mode = "rw"
 	}
 	res, err := c.s.cfg.Ask.Consent(ctx, through, wire.ConsentParams{
-		Message: "The tool " + c.req.Params.Name + " is to be used on this path.", RequestedPaths: []string{host}, Mode: mode,
+		Message: "The tool " + c.req.Params.Name + " is to be used on this path." + c.s.shared, RequestedPaths: []string{host}, Mode: mode,
 	})
 	if err == nil && !res.Granted {
 		err = &guard.Error{Kind: names.NoConsent}

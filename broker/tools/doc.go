@@ -15,7 +15,10 @@
 //     path outside the roots appears in one.
 //   - Tools which no root allows are not offered, unless a person can be asked.
 //   - Over HTTP each session is a subject by itself, whose consents no other has and
-//     which end with it.
+//     which end with it. Since revision 2026-07-28 requests have no session: consents are
+//     then those of who a request proves to be from. By OAuth that is one user through one
+//     client; by a bearer token of the server's, or none, all clients share them until
+//     the server ends, and the question says so.
 //   - A question to a person is withdrawn when nobody waits for its answer any more.
 //   - Every refusal and failure is on record once.
 //   - No client holds a revocation by not reading.

@@ -140,8 +140,14 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 		clients:  clients{bodies: wire.Room{Bytes: allBodies}, open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) }, most: o.Sessions, mostOfOne: o.Sessions},
 		sessions: mcp.NewStreamableHTTPHandler(server, &opts), single: mcp.NewStreamableHTTPHandler(server, &single),
 	}
-	if o.OAuth != nil { // otherwise all are one subject
+	switch {
+	case o.OAuth != nil: // otherwise all are one subject
 		h.clients.mostOfOne = min(o.Sessions, o.UserSessions)
+		h.clients.shared = sharedByUser
+	case o.Token != "":
+		h.clients.shared = sharedByToken
+	default:
+		h.clients.shared = sharedByAll
 	}
 	h.leaving, h.leave = context.WithCancel(context.Background())
 	var inner http.Handler = http.HandlerFunc(h.serve)
@@ -188,6 +194,14 @@ func (h *HTTP) Close() {
 	h.leave()
 	h.clients.close()
 }
+
+// What a person is told of a request without a session: who has what is allowed, for as
+// long as the server is not ended. It is what such a request proves.
+const (
+	sharedByUser  = " It came without a session (MCP 2026-07-28): what you allow, every request of this user through this OAuth client has until the server ends."
+	sharedByToken = " It came without a session (MCP 2026-07-28): what you allow, every such client with the server's bearer token has until the server ends."
+	sharedByAll   = " It came without a session (MCP 2026-07-28): what you allow, every such client of this server has until the server ends."
+)
 
 // sessionless is the revision from which requests stand by themselves.
 const sessionless = "2026-07-28"
@@ -255,7 +269,7 @@ func (h *HTTP) length(r *http.Request) int64 {
 func (h *HTTP) route(w http.ResponseWriter, r *http.Request, whose identity) {
 	switch {
 	case r.Header.Get("Mcp-Protocol-Version") >= sessionless:
-		u := h.clients.user(whose.subject)
+		u := h.clients.user(whose)
 		if u == nil {
 			http.Error(w, "too many clients", http.StatusServiceUnavailable)
 			return

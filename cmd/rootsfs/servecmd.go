@@ -61,7 +61,10 @@ whom roots can be granted to ("rootsfs roots add --subject") and who has no othe
 more sessions at a time than --max-user-sessions.
 
 Each client's session is a subject by itself, such as serve#1: what a person allows in
-one, no other has, and it ends with the session.`,
+one, no other has, and it ends with the session. Requests of MCP 2026-07-28 over HTTP
+have no session: what is allowed there, all clients with the same bearer token share
+until the server ends, and with --oauth-issuer one user's through one OAuth client.
+The question says so.`,
 		Example: `  rootsfs serve --root code=~/code:ro
   rootsfs serve --root ~/code:ro --root out=~/out:rw --ask
   rootsfs serve --root .:rw --http :8931
