@@ -62,7 +62,8 @@ whether it may be a root. Nothing is changed, apart from the directories of
 sessions, and the mounts of runs, whose process is gone.
 
 Exit code 0: all is well, or there are warnings only. 5: something that is
-needed is missing; what to do stands below it.`,
+needed is missing; what to do stands below it. The last line is the verdict: "ok" if
+nothing is wrong, otherwise the problems and warnings by name.`,
 		Example: `  rootsfs doctor
   rootsfs doctor ~/src /mnt/nas --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -91,8 +92,9 @@ needed is missing; what to do stands below it.`,
 
 // diagnosis is what doctor --json prints.
 type diagnosis struct {
-	OK     bool    `json:"ok"` // nothing failed
-	Checks []check `json:"checks"`
+	OK      bool    `json:"ok"` // nothing failed
+	Checks  []check `json:"checks"`
+	Verdict string  `json:"verdict"` // the last line: "ok", or what is wrong
 }
 
 func (a *app) diagnosis(checks []check) error {
@@ -105,7 +107,8 @@ func (a *app) diagnosis(checks []check) error {
 			warned++
 		}
 	}
-	err := a.report(diagnosis{failed == 0, checks}, func() {
+	end := summary(checks)
+	err := a.report(diagnosis{failed == 0, checks, end}, func() {
 		for _, c := range checks {
 			name := c.Name
 			if c.Path != "" {
@@ -117,11 +120,41 @@ func (a *app) diagnosis(checks []check) error {
 			}
 		}
 		a.say("%s, %s, %s", plural(len(checks), "check"), plural(warned, "warning"), plural(failed, "failure"))
+		a.say("%s", end)
 	})
 	if err != nil || failed == 0 {
 		return err
 	}
 	return &exitError{exitSystem, fmt.Errorf("%s failed; what to do stands below each", plural(failed, "check"))}
+}
+
+// summary is what doctor ends with: "ok" if nothing is wrong, otherwise the failures,
+// and then the warnings, by name.
+func summary(checks []check) string {
+	var parts []string
+	for _, kind := range []struct {
+		status verdict
+		what   string
+	}{{checkFail, "problem"}, {checkWarn, "warning"}} {
+		var list []string
+		for _, c := range checks {
+			if c.Status != kind.status {
+				continue
+			}
+			name := c.Name
+			if c.Path != "" {
+				name += " " + shown(c.Path)
+			}
+			list = append(list, name)
+		}
+		if len(list) > 0 {
+			parts = append(parts, plural(len(list), kind.what)+": "+strings.Join(list, ", "))
+		}
+	}
+	if len(parts) == 0 {
+		return "ok"
+	}
+	return strings.Join(parts, "; ")
 }
 
 // checkSystem looks at the machine.

@@ -151,8 +151,8 @@ func TestDiagnosis(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{[]check{ok}, exitOK, "ok    a: fine\n1 check, 0 warnings, 0 failures\n"},
-		{[]check{ok, warn}, exitOK, "warn  b \"/x y\": so so\n      do: mend\n2 checks, 1 warning, 0 failures\n"},
+		{[]check{ok}, exitOK, "ok    a: fine\n1 check, 0 warnings, 0 failures\nok\n"},
+		{[]check{ok, warn}, exitOK, "warn  b \"/x y\": so so\n      do: mend\n2 checks, 1 warning, 0 failures\n1 warning: b \"/x y\"\n"},
 		{[]check{fail, warn, ok}, exitSystem, "fail  c: bad\n      do: repair\n"},
 	} {
 		var out bytes.Buffer

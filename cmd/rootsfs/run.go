@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -233,19 +234,36 @@ func (f *runFlags) pinLevel(p *plan) error {
 	return nil
 }
 
+// launchers are the programs whose sessions are called after what they run: with true,
+// their first argument is that; the others have subcommands (runners).
+var launchers = map[string]bool{
+	"npx": true, "bunx": true, "uvx": true, "python": true, "python3": true, "node": true, "sh": true, "bash": true, "env": true,
+	"npm": false, "yarn": false, "pnpm": false, "pipx": false, "deno": false, "bun": false, "uv": false,
+}
+
+// runners are the subcommands that run what the next argument names. Others, such as
+// "npm install", are the program's own work.
+var runners = []string{"exec", "run", "dlx", "x"}
+
 // commandName is what to call the session of a command: a package's name for
 // those that run packages, otherwise the program's.
 func commandName(args []string) string {
 	base := filepath.Base(args[0])
-	switch base {
-	case "npx", "bunx", "uvx", "pipx", "npm", "yarn", "pnpm", "python", "python3", "node", "deno", "bun", "uv", "sh", "bash", "env":
-	default:
+	running, known := launchers[base]
+	if !known {
 		return base
 	}
 	for _, arg := range args[1:] {
 		switch {
-		case strings.HasPrefix(arg, "-"), arg == "exec", arg == "run", arg == "tool", arg == "dlx", strings.ContainsAny(arg, " \n;"):
+		case strings.HasPrefix(arg, "-"), arg == "tool" && base == "uv", strings.ContainsAny(arg, " \n;"):
 			continue
+		case !running && slices.Contains(runners, arg):
+			running = true
+			continue
+		case !running && (base == "bun" || base == "deno") && strings.Contains(arg, "."):
+			// A script, without "run".
+		case !running:
+			return base
 		}
 		if name, _, ok := strings.Cut(strings.TrimPrefix(arg, "@"), "@"); ok {
 			arg = name // a version
