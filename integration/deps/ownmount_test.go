@@ -1,0 +1,214 @@
+package deps
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A test whose own process serves a mount may reach it by system calls for which Go's
+// runtime gives its processor away, and by no others: whatever keeps a processor, or
+// the lock of the address space, while the kernel waits for this very process can
+// stop it for good, and nothing but aborting the connection ends it. Three ways are
+// known to do that:
+//
+//   - opening a file, which asks for POLL inside of epoll_ctl, unless POLL was answered
+//     before (mount.New does that, unless Options.Outside is set for a mount that is
+//     not detached);
+//   - a page fault in a mapping;
+//   - a fork that changes into the mount, or executes a file of it, before it executes:
+//     the runtime stands still until it has.
+//
+// hangs finds what can do each.
+
+// ownMountExceptions are the test files with such code, and why none of it hangs.
+var ownMountExceptions = map[string]string{
+	"cmd/rootsfs/internal/console/peer_test.go": "the program starts in /",
+	"integration/files/peers.go":                "npm starts in the cache of the tests",
+	"integration/revoke/calls_test.go":          "the calls of a child process",
+	"integration/revoke/faults_test.go":         "the same: calls_test.go calls it",
+	"integration/revoke/holder_test.go":         "a child process holds what is revoked",
+	"integration/revoke/probes_test.go":         "the same child process tries what it holds",
+	"integration/revoke/storm_test.go":          "a child process maps the mount; the board is in no mount",
+	"mount/appendonly_test.go":                  "maps a file and touches no page of it",
+	"mount/fusermount_test.go":                  "the mount is served by a child process",
+	"mount/layout_test.go":                      "its raw system calls change the user of a thread",
+	"mount/mapping_test.go":                     "maps in a child process, for the other tests",
+	"mount/poll_test.go":                        "the mount is detached: its POLL is answered, which this shows",
+}
+
+// hangs returns what in a file can make a process that serves a mount wait for itself,
+// as "unix.Mmap at line 7".
+func hangs(fset *token.FileSet, file *ast.File) (found []string) {
+	add := func(what string, n ast.Node) {
+		found = append(found, what+" at line "+strconv.Itoa(fset.Position(n.Pos()).Line))
+	}
+	commands := map[string]bool{} // variables that hold an exec.Cmd
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			for i, right := range n.Rhs {
+				if isCommand(right) && i < len(n.Lhs) {
+					if id, ok := n.Lhs[i].(*ast.Ident); ok {
+						commands[id.Name] = true
+					}
+				}
+			}
+			for i, left := range n.Lhs {
+				sel, ok := left.(*ast.SelectorExpr)
+				if !ok {
+					continue
+				}
+				id, _ := sel.X.(*ast.Ident)
+				if sel.Sel.Name == "Dir" && id != nil && commands[id.Name] {
+					add(id.Name+".Dir", n)
+				}
+				if sel.Sel.Name == "Outside" && i < len(n.Rhs) && isTrue(n.Rhs[i]) {
+					add("Outside", n)
+				}
+			}
+		case *ast.KeyValueExpr:
+			if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Outside" && isTrue(n.Value) {
+				add("Outside", n)
+			}
+		case *ast.SelectorExpr:
+			if id, ok := n.X.(*ast.Ident); ok && (id.Name == "unix" || id.Name == "syscall") {
+				switch n.Sel.Name {
+				case "Mmap", "MmapPtr", "RawSyscall", "RawSyscall6", "ForkExec", "StartProcess":
+					add(id.Name+"."+n.Sel.Name, n)
+				}
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func isTrue(e ast.Expr) bool {
+	id, ok := e.(*ast.Ident)
+	return ok && id.Name == "true"
+}
+
+// isCommand reports whether an expression makes an exec.Cmd.
+func isCommand(e ast.Expr) bool {
+	if u, ok := e.(*ast.UnaryExpr); ok {
+		e = u.X
+	}
+	if c, ok := e.(*ast.CompositeLit); ok {
+		sel, ok := c.Type.(*ast.SelectorExpr)
+		return ok && sel.Sel.Name == "Cmd"
+	}
+	call, ok := e.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	sel, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && (sel.Sel.Name == "Command" || sel.Sel.Name == "CommandContext")
+}
+
+// serves reports whether a file makes a mount in its own process.
+func serves(dir string, file *ast.File) (yes bool) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		switch f := call.Fun.(type) {
+		case *ast.SelectorExpr:
+			id, ok := f.X.(*ast.Ident)
+			yes = yes || ok && (id.Name == "mount" && f.Sel.Name == "New" || id.Name == "session" && f.Sel.Name == "Start")
+		case *ast.Ident:
+			yes = yes || dir == "mount" && f.Name == "New" || dir == "cmd/rootsfs/internal/session" && f.Name == "Start"
+		}
+		return true
+	})
+	return yes
+}
+
+// No test can make its process wait for a mount that it serves. Issue 17 item 2.
+func TestOwnMounts(t *testing.T) {
+	base := top(t)
+	files, serving, used := map[string]source{}, map[string]bool{}, map[string]bool{}
+	for _, dir := range []string{"mount", "integration", "cmd", "broker", "vfs"} {
+		err := filepath.WalkDir(filepath.Join(base, dir), func(p string, d fs.DirEntry, err error) error {
+			isTest := strings.HasSuffix(p, "_test.go") || dir == "integration" && strings.HasSuffix(p, ".go")
+			if err != nil || d.IsDir() || !isTest {
+				return err
+			}
+			rel, err := filepath.Rel(base, p)
+			if err != nil {
+				return err
+			}
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, p, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			files[rel] = source{rel, fset, f}
+			if serves(filepath.Dir(rel), f) {
+				serving[filepath.Dir(rel)] = true
+			}
+			return nil
+		})
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	for rel, s := range files {
+		if !serving[filepath.Dir(rel)] {
+			continue
+		}
+		found := hangs(s.fset, s.file)
+		if len(found) == 0 {
+			continue
+		}
+		used[rel] = true
+		if ownMountExceptions[rel] == "" {
+			t.Errorf("%s has %s, in a package whose tests serve a mount in their own process: such a call can wait for the process itself, "+
+				"which nothing ends; do it in a child process, or add the file to ownMountExceptions with the reason why it is in no such mount",
+				rel, strings.Join(found, ", "))
+		}
+	}
+	for rel, why := range ownMountExceptions {
+		if !used[rel] {
+			t.Errorf("%s is excepted (%s) but has no such code: drop it from the list", rel, why)
+		}
+	}
+	for _, dir := range []string{"mount", "integration/policy", "integration/files", "integration/revoke", "integration/programs/lab", "cmd/rootsfs/internal/session"} {
+		if !serving[dir] {
+			t.Errorf("%s is not found to serve a mount: the search itself is broken", dir)
+		}
+	}
+}
+
+// Each way to wait for oneself is found.
+func TestHangsAreFound(t *testing.T) {
+	const code = `package x
+func f() {
+	o.Outside = true
+	New(Options{Outside: true})
+	cmd := exec.Command("sleep")
+	cmd.Dir = point
+	c := &exec.Cmd{}
+	c.Dir = point
+	b, _ := unix.Mmap(fd, 0, 4, 1, 1)
+	syscall.RawSyscall(1, 2, 3, 4)
+	g.Dir = code
+	o.Outside = false
+}`
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "x.go", code, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "Outside at line 3, Outside at line 4, cmd.Dir at line 6, c.Dir at line 8, unix.Mmap at line 9, syscall.RawSyscall at line 10"
+	if got := strings.Join(hangs(fset, file), ", "); got != want {
+		t.Errorf("found %s\nwant %s", got, want)
+	}
+}
