@@ -35,7 +35,8 @@ cursor for the user's own file of that host.
 
 The change is shown first and made only after you said yes, on the terminal or
 with --yes. The rest of the file stays as it is, byte for byte. What it was is kept
-beside it, as FILE.before-rootsfs. Servers reached over HTTP are left alone, as are
+beside it, as FILE.before-rootsfs, or, for a file in a repository, in your own state
+directory. Servers reached over HTTP are left alone, as are
 those that are wrapped already, and container tools, whose daemon does the work
 (unless --server names them).
 
@@ -74,6 +75,7 @@ type wrapFlags struct {
 	program, home       string
 	net                 bool
 	undo, dryRun, yes   bool
+	programGiven        bool // by --rootsfs
 }
 
 func (f *wrapFlags) add(cmd *cobra.Command) {
@@ -109,6 +111,7 @@ func (f *wrapFlags) check() error {
 			return usage(fmt.Errorf("--env %s: write NAME or NAME=VALUE", names.Quote(v)))
 		}
 	}
+	f.programGiven = f.program != ""
 	var err error
 	if f.home != "" {
 		if f.home, err = filepath.Abs(f.home); err != nil {
@@ -244,7 +247,7 @@ func (w *wrapping) planWrap() ([]byte, error) {
 		case !w.selected(s):
 			r.State = "not named"
 		case s.Kind == hostconfig.Wrapped:
-			r.State = "wrapped already"
+			w.judge(s, &r)
 		case s.Kind == hostconfig.Remote:
 			r.State = "remote"
 		case s.Container() && len(w.servers) == 0:

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
 	"github.com/rootsfs/rootsfs/guard"
@@ -130,15 +133,54 @@ func (f *hostFile) place() hostconfig.Place {
 // follows from the second on.
 const backupSuffix = ".before-rootsfs"
 
-// backups are the files that earlier changes kept, oldest first.
+// shared is what a directory has at its top whose files are shared with others.
+var shared = []string{".git", ".hg", ".jj", ".svn"}
+
+// keep is where backups of the file are kept, and their names without suffix: beside it,
+// but for a file in a repository, which would share its keys and tokens: those are kept
+// in a directory of the user's own state.
+func (f *hostFile) keep() (dir, base string, err error) {
+	for top := filepath.Dir(f.target); ; top = filepath.Dir(top) {
+		for _, name := range shared {
+			if _, err := os.Lstat(filepath.Join(top, name)); err == nil {
+				state, err := config.StateDir()
+				sum := sha256.Sum256([]byte(f.target))
+				return filepath.Join(state, "wrap"), hex.EncodeToString(sum[:8]) + "-" + filepath.Base(f.target), err
+			}
+		}
+		if top == filepath.Dir(top) {
+			return filepath.Dir(f.target), filepath.Base(f.target), nil
+		}
+	}
+}
+
+// backups are the files that earlier changes kept, oldest first: beside the file, where
+// all of them were kept once, and where they are kept now.
 func (f *hostFile) backups() ([]*hostFile, error) {
-	entries, err := os.ReadDir(filepath.Dir(f.target))
+	dir, base, err := f.keep()
+	if err != nil {
+		return nil, err
+	}
+	list, err := backupsIn(filepath.Dir(f.target), filepath.Base(f.target))
+	if err != nil || dir == filepath.Dir(f.target) {
+		return list, err
+	}
+	own, err := backupsIn(dir, base)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return append(list, own...), err
+}
+
+// backupsIn are those in one directory.
+func backupsIn(dir, base string) ([]*hostFile, error) {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	numbers := map[int]string{}
 	for _, e := range entries {
-		rest, ok := strings.CutPrefix(e.Name(), filepath.Base(f.target)+backupSuffix)
+		rest, ok := strings.CutPrefix(e.Name(), base+backupSuffix)
 		n, err := strconv.Atoi(strings.TrimPrefix(rest, "."))
 		switch {
 		case !ok || !e.Type().IsRegular():
@@ -156,7 +198,7 @@ func (f *hostFile) backups() ([]*hostFile, error) {
 			continue
 		}
 		delete(numbers, n)
-		b, err := readHostFile(filepath.Join(filepath.Dir(f.target), name))
+		b, err := readHostFile(filepath.Join(dir, name))
 		if err != nil {
 			return nil, fmt.Errorf("the backup %s: %w", shown(name), cause(err))
 		}
@@ -177,7 +219,7 @@ func nextNumber(m map[int]string) int {
 }
 
 // replace puts doc in the place of the file where links lead, with its mode and
-// owner, atomically, and keeps what it was beside it unless a backup holds that
+// owner, atomically, and keeps what it was unless a backup holds that
 // (or old is set, which is the backup that doc equals). It returns the backup.
 func (f *hostFile) replace(doc []byte, old string) (backup string, err error) {
 	if err := unix.Faccessat(unix.AT_FDCWD, f.target, unix.W_OK, unix.AT_EACCESS); err != nil {
@@ -199,7 +241,7 @@ func (f *hostFile) replace(doc []byte, old string) (backup string, err error) {
 	return backup, nil
 }
 
-// backup keeps the file beside itself. What is kept already is not kept twice, and
+// backup keeps the file (see keep). What is kept already is not kept twice, and
 // no backup is ever overwritten.
 func (f *hostFile) backup() (path string, made bool, err error) {
 	list, err := f.backups()
@@ -211,8 +253,18 @@ func (f *hostFile) backup() (path string, made bool, err error) {
 			return b.path, false, nil
 		}
 	}
+	dir, base, err := f.keep()
+	if err != nil {
+		return "", false, err
+	}
+	beside := dir == filepath.Dir(f.target)
+	if !beside {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return "", false, fmt.Errorf("keep a backup in %s: %w; nothing was changed", shown(dir), cause(err))
+		}
+	}
 	for n := 1; ; n++ {
-		path = f.target + backupSuffix
+		path = filepath.Join(dir, base+backupSuffix)
 		if n > 1 {
 			path += "." + strconv.Itoa(n)
 		}
@@ -221,14 +273,27 @@ func (f *hostFile) backup() (path string, made bool, err error) {
 			continue
 		}
 		if err != nil {
-			return "", false, fmt.Errorf("keep a backup beside %s: %w; nothing was changed", shown(f.target), cause(err))
+			return "", false, fmt.Errorf("keep a backup in %s: %w; nothing was changed", shown(dir), cause(err))
 		}
-		if err := f.fill(to, f.doc); err != nil {
+		if err := f.fillBackup(to, beside); err != nil {
 			_ = os.Remove(path)
 			return "", false, fmt.Errorf("write the backup %s: %w; nothing was changed", shown(path), cause(err))
 		}
 		return path, true, nil
 	}
+}
+
+// fillBackup writes and closes a backup. One in the user's own state is the user's
+// alone.
+func (f *hostFile) fillBackup(to *os.File, beside bool) error {
+	if beside {
+		return f.fill(to, f.doc)
+	}
+	_, err := to.Write(f.doc)
+	if err == nil {
+		err = to.Sync()
+	}
+	return errors.Join(err, to.Close())
 }
 
 // fill writes and closes a new file, which gets the mode and the owner of f.

@@ -39,6 +39,7 @@ type wrapServer struct {
 	Net     bool       `json:"net,omitempty"`
 	Fetcher string     `json:"fetched_by,omitempty"` // npx, uvx, …: what fetches it before it runs
 	Notes   []string   `json:"notes,omitempty"`
+	Broad   []string   `json:"broad,omitempty"` // wrapped already: flags that give more than a server should have
 }
 
 // wrapRoot is a root that a server gets, and why.
@@ -50,6 +51,8 @@ type wrapRoot struct {
 // states are what is said of servers that are not changed, by their state.
 var states = map[string]string{
 	"wrapped already": "left alone: it is started by rootsfs already",
+	"another program": "left alone, NOT confined by this rootsfs: a program that is only called so starts it; write its own command in its place, then wrap it",
+	"not confined":    "left alone, NOT confined: it is started by rootsfs run --unconfined; to confine it: wrap --undo --server NAME, then wrap",
 	"remote":          "left alone: it is reached over the network, not started by the host",
 	"container":       "left alone: its container tool does the work in a daemon, which a confined server does not reach (--server wraps it all the same)",
 	"not wrapped":     "left alone: it is not wrapped",
@@ -153,6 +156,9 @@ func (a *app) sayServer(s *wrapServer) {
 	}
 	for _, r := range s.Roots {
 		a.say("  root %s, from %s", shown(r.Spec), r.From)
+	}
+	for _, b := range s.Broad {
+		a.say("  broad: %s", shown(b))
 	}
 	for _, n := range s.Notes {
 		a.say("  note: %s", n)
