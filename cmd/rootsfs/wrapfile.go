@@ -62,7 +62,7 @@ func openHostFile(arg string) (*hostFile, error) {
 	case errors.Is(err, fs.ErrNotExist) && host:
 		return nil, fmt.Errorf("%s has no configuration at %s: add a server there first, or write the path of another file", arg, shown(path))
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s does not exist; write a path, or claude-desktop, claude-code, vscode or cursor", shown(path))
+		return nil, fmt.Errorf("%s does not exist; write a path, or claude-desktop, claude-code, vscode, cursor, windsurf, gemini, cline or zed", shown(path))
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", shown(path), cause(err))
 	}

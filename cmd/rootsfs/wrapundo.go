@@ -39,6 +39,8 @@ func (w *wrapping) planUndo() ([]byte, error) {
 			r.State = "not named"
 		case s.Kind == hostconfig.Remote:
 			r.State = "remote"
+		case s.Kind == hostconfig.Extension:
+			r.State = "extension"
 		case s.Kind == hostconfig.Stdio:
 			r.State = "not wrapped"
 		case ok && (was != nil || len(before) == 0 || named):

@@ -4,9 +4,11 @@
 //
 // # The files
 //
-// Four hosts, three places for servers in a JSON document:
+// Eight hosts, four places for servers in a JSON document:
 //
-//	{"mcpServers": {NAME: SERVER}}                         Claude Desktop, Claude Code, Cursor
+//	{"mcpServers": {NAME: SERVER}}                         Claude Desktop, Claude Code, Cursor,
+//	                                                       Windsurf, Gemini CLI, Cline
+//	{"context_servers": {NAME: SERVER}}                    Zed (with comments and trailing commas)
 //	{"servers": {NAME: SERVER}}                            VS Code (with comments and trailing commas)
 //	{"projects": {DIRECTORY: {"mcpServers": {NAME: …}}}}   Claude Code, ~/.claude.json
 //

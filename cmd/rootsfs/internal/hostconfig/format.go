@@ -17,11 +17,15 @@ const (
 	ClaudeCode    Format = "claude-code"
 	VSCode        Format = "vscode"
 	Cursor        Format = "cursor"
+	Windsurf      Format = "windsurf"
+	Gemini        Format = "gemini"
+	Cline         Format = "cline"
+	Zed           Format = "zed"
 	Generic       Format = "mcp"
 )
 
 // Known are the formats whose default file Default finds.
-var Known = []Format{ClaudeDesktop, ClaudeCode, VSCode, Cursor}
+var Known = []Format{ClaudeDesktop, ClaudeCode, VSCode, Cursor, Windsurf, Gemini, Cline, Zed}
 
 // formatOf goes by the content, and where that says nothing by the name.
 func formatOf(path string, top *hujson.Value) Format {
@@ -31,6 +35,14 @@ func formatOf(path string, top *hujson.Value) Format {
 	switch {
 	case has("servers"):
 		return VSCode
+	case has("context_servers"):
+		return Zed
+	case base == "cline_mcp_settings.json":
+		return Cline
+	case base == "mcp_config.json":
+		return Windsurf
+	case base == "settings.json" && filepath.Base(filepath.Dir(path)) == ".gemini":
+		return Gemini
 	case has("projects"), base == ".claude.json", base == ".mcp.json":
 		return ClaudeCode
 	case base == "claude_desktop_config.json":
@@ -57,19 +69,29 @@ func Default(f Format, home, config, claude string) string {
 		return filepath.Join(config, "Code", "User", "mcp.json")
 	case Cursor:
 		return filepath.Join(home, ".cursor", "mcp.json")
+	case Windsurf:
+		return filepath.Join(home, ".codeium", "windsurf", "mcp_config.json")
+	case Gemini:
+		return filepath.Join(home, ".gemini", "settings.json")
+	case Cline: // in VS Code
+		return filepath.Join(config, "Code", "User", "globalStorage", "saoudrizwan.claude-dev", "settings", "cline_mcp_settings.json")
+	case Zed:
+		return filepath.Join(home, ".config", "zed", "settings.json")
 	}
 	return ""
 }
 
 // ProjectOf is the directory whose servers the file at path configures: that of
-// the project for .mcp.json, .vscode/mcp.json and .cursor/mcp.json, else "". The
+// the project for .mcp.json, .vscode/mcp.json, .cursor/mcp.json, .gemini/settings.json
+// and .zed/settings.json, else "". The
 // file of that name in the home directory is the user's own.
 func ProjectOf(path, home string) string {
 	dir, base := filepath.Split(path)
 	dir = filepath.Clean(dir)
 	switch within := filepath.Base(dir); {
 	case base == ".mcp.json":
-	case base == "mcp.json" && (within == ".vscode" || within == ".cursor"):
+	case base == "mcp.json" && (within == ".vscode" || within == ".cursor"),
+		base == "settings.json" && (within == ".gemini" || within == ".zed"):
 		dir = filepath.Dir(dir)
 	default:
 		return ""

@@ -241,7 +241,7 @@ func (c *Config) findServers(top *hujson.Value, programs []string) error {
 		v := &obj.Members[i].Value
 		var err error
 		switch text(&obj.Members[i].Name) {
-		case "mcpServers", "servers":
+		case "mcpServers", "servers", "context_servers":
 			found = true
 			err = c.readServers(&obj.Members[i], "", programs)
 		case "projects":
@@ -265,7 +265,7 @@ func (c *Config) findServers(top *hujson.Value, programs []string) error {
 		}
 	}
 	if !found {
-		return &Error{Err: errors.New(`has neither "mcpServers" nor "servers": no MCP server is configured in it`)}
+		return &Error{Err: errors.New(`has neither "mcpServers" nor "servers" nor "context_servers": no MCP server is configured in it`)}
 	}
 	return nil
 }

@@ -15,9 +15,10 @@ type Kind int
 
 // The kinds.
 const (
-	Stdio   Kind = iota // started by the host
-	Wrapped             // started by the host through rootsfs
-	Remote              // reached over HTTP, server-sent events or a socket
+	Stdio     Kind = iota // started by the host
+	Wrapped               // started by the host through rootsfs
+	Remote                // reached over HTTP, server-sent events or a socket
+	Extension             // started by an extension of the host's own (Zed)
 )
 
 // Server is one server of a configuration.
@@ -80,6 +81,10 @@ func (c *Config) fill(s *Server, m *hujson.ObjectMember, programs []string) erro
 	}
 	_, s.command = member(s.obj, "command")
 	remote := slices.ContainsFunc(remoteKeys, func(key string) bool { v, _ := member(s.obj, key); return v != nil })
+	if source, _ := member(s.obj, "source"); source != nil && text(source) == "extension" {
+		s.Kind = Extension
+		return nil
+	}
 	switch started := s.command >= 0; {
 	case s.Type != "" && s.Type != "stdio", !started && remote && s.Type == "":
 		s.Kind = Remote

@@ -35,7 +35,7 @@ func (p *proposer) expand(s string) (target, bool) {
 	}
 	value, known := "", true
 	switch {
-	case p.format == ClaudeDesktop: // expands nothing
+	case p.format == ClaudeDesktop || p.format == Cline || p.format == Zed: // they expand nothing
 		return target{}, false
 	case workspace("${" + name + "}"):
 		value = p.at.Base
@@ -44,7 +44,7 @@ func (p *proposer) expand(s string) (target, bool) {
 		value = p.at.Home
 	case strings.HasPrefix(name, "env:") && p.format != ClaudeCode:
 		value = p.at.Getenv(name[len("env:"):])
-	case p.format == ClaudeCode || p.format == Generic:
+	case p.format == ClaudeCode || p.format == Gemini || p.format == Generic:
 		variable, otherwise, _ := strings.Cut(name, ":-")
 		if value = p.at.Getenv(variable); value == "" {
 			value = otherwise
