@@ -33,6 +33,7 @@ type runFlags struct {
 	learn      bool
 	dir        string
 	links      string
+	homeMax    string
 }
 
 func newRunCmd(a *app) *cobra.Command {
@@ -97,6 +98,7 @@ unprivileged user.`,
 	fs.StringVar(&f.onRevoke, "on-revoke", "announce", "when the last root is gone: announce it to the server, or stop the command")
 	fs.IntVar(&f.pids, "pids-max", sandbox.DefaultPids, "most processes and threads the command may have")
 	fs.StringVar(&f.memory, "memory-max", "", "most memory that the command and all it starts may have together, a `size` such as 2G (default: no limit)")
+	fs.StringVar(&f.homeMax, "home-max", "", "most that the command's private HOME, /tmp and the like hold, in memory, a `size` such as 4G (default: a quarter of the memory, at most 2G)")
 	fs.BoolVar(&f.learn, "learn", false, "note what is refused, and propose at the end the roots and rights that would have sufficed")
 	pathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
@@ -170,10 +172,17 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 	if err != nil {
 		return usage(fmt.Errorf("--memory-max %s: %w", names.Quote(f.memory), err))
 	}
+	homeMax, err := parseSize(f.homeMax)
+	if err == nil && homeMax != 0 && homeMax < sandbox.MinTmpSize {
+		err = fmt.Errorf("choose at least %dM", sandbox.MinTmpSize>>20)
+	}
+	if err != nil {
+		return usage(fmt.Errorf("--home-max %s: %w", names.Quote(f.homeMax), err))
+	}
 	if f.dir != "" && (!filepath.IsAbs(f.dir) || filepath.Clean(f.dir) != f.dir) {
 		return usage(fmt.Errorf("--dir %s: write an absolute path without . and .., as it is inside", names.Quote(f.dir)))
 	}
-	p.box = sandbox.Options{Args: args, Net: f.net, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir}
+	p.box = sandbox.Options{Args: args, Net: f.net, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
 	switch f.paths {
 	case "same":
 	case "flat":

@@ -200,6 +200,9 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 	if n := r.proc.MemoryKills(); n > 0 {
 		fmt.Fprintf(r.a.stderr, "rootsfs: the limit of %d bytes of memory (--memory-max) was reached: the kernel ended %s\n", r.plan.box.MemoryMax, plural(n, "process"))
 	}
+	if rep := r.proc.Report(); r.proc.PrivateFull() {
+		fmt.Fprintf(r.a.stderr, "rootsfs: the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk\n", size(rep.TmpSize))
+	}
 	r.learned.propose(r.a, r.s, r.links.list(r.s.Registry()), blind(&r.plan.box, r.proc.Report().Level))
 	return exit, err
 }

@@ -58,7 +58,7 @@ func (r *runner) report(box *sandbox.Options) {
 	c := control.Confined{
 		Command: box.Args, PID: r.proc.PID(), Started: time.Now(), UID: rep.UID, Confinement: rep.Name,
 		Map: "same", Net: box.Net, Layers: []control.Layer{}, Holes: rep.Holes, Interpreters: r.plan.implicit,
-		Notes: rep.Notes, Follows: rep.Follows, Closed: rep.Closed,
+		Notes: rep.Notes, Follows: rep.Follows, Closed: rep.Closed, PrivateBytes: rep.TmpSize,
 	}
 	if box.Map == sandbox.Flat {
 		c.Map = "flat"

@@ -217,6 +217,9 @@ func (a *app) sayConfined(c *control.Confined) {
 	for _, h := range c.Holes {
 		a.say("  not stopped: %s", h)
 	}
+	if c.PrivateBytes > 0 {
+		a.say("  its private HOME and /tmp hold %s, in memory (run --home-max)", size(c.PrivateBytes))
+	}
 	for _, n := range c.Notes {
 		a.say("  note: %s", n)
 	}

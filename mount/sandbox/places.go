@@ -80,3 +80,22 @@ func (p Places) environ() []string {
 		"GOCACHE=" + home(".cache", "go-build"),
 	}
 }
+
+// smallestRoom is how much room a file system has that is not full, in parts of its
+// size: a program that found none for a block of data leaves less than that.
+const smallestRoom = 100
+
+// privateFull reports, inside, whether a private file system is full. What is not
+// mounted there, or cannot be asked, is not.
+func privateFull() bool {
+	return slices.ContainsFunc([]string{privateDir, "/tmp", "/var/tmp", "/run", "/dev/shm"}, func(dir string) bool {
+		var st unix.Statfs_t
+		if unix.Statfs(dir, &st) != nil || st.Type != unix.TMPFS_MAGIC {
+			return false
+		}
+		return st.Bavail < st.Blocks/smallestRoom || st.Files > 0 && st.Ffree < st.Files/smallestRoom
+	})
+}
+
+// MinTmpSize is the least Options.TmpSize.
+const MinTmpSize = minTmpSize

@@ -34,7 +34,8 @@ type Process struct {
 	done   chan struct{} // closed when all is over; exit and err are set then
 	exit   Exit
 	err    error
-	kills  int // see MemoryKills
+	kills  int  // see MemoryKills
+	full   bool // see PrivateFull; set before ended is closed
 
 	mu     sync.Mutex // guards closed
 	closed bool       // of control
@@ -142,7 +143,7 @@ func (p *Process) supervise(stop func() bool) {
 		switch m.Kind {
 		case kindExited:
 			if !ended {
-				p.exit, ended = Exit{m.Code, unix.Signal(m.Signal)}, true
+				p.exit, ended, p.full = Exit{m.Code, unix.Signal(m.Signal)}, true, m.Full
 				close(p.ended)
 			}
 		case kindDone:
@@ -225,3 +226,8 @@ type cannotFind struct{ name string }
 func (e *cannotFind) Error() string {
 	return "the command " + names.Quote(e.name) + " is not there inside: make the directory it is installed in a root"
 }
+
+// PrivateFull reports, after Wait, whether the command left a private directory in
+// memory (HOME, /tmp and the like) with no room for anything more: see
+// Options.TmpSize.
+func (p *Process) PrivateFull() bool { <-p.done; return p.full }

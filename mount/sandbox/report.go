@@ -57,6 +57,9 @@ type Report struct {
 	// where it does not follow.
 	Follows []string `json:"follows,omitempty"`
 	Closed  []string `json:"closed,omitempty"`
+	// TmpSize is how many bytes the private directories in memory hold; 0: they are
+	// on the host's disk.
+	TmpSize int64 `json:"tmp_size,omitempty"`
 	// Levels is what Probe found, strongest first.
 	Levels []Reach `json:"levels,omitempty"`
 }

@@ -100,6 +100,7 @@ type message struct {
 	Code   int      `json:"code,omitempty"`
 	Signal int      `json:"signal,omitempty"` // to the init: what to send to the command
 	Group  bool     `json:"group,omitempty"`  // to its process group
+	Full   bool     `json:"full,omitempty"`   // of exited: see privateFull
 	Error  string   `json:"error,omitempty"`
 	Errno  int      `json:"errno,omitempty"`
 	Step   string   `json:"step,omitempty"` // one of the steps below

@@ -377,6 +377,9 @@ func (p *Process) await(l *launch) error {
 				Holes: holes(l.o, p.level, layers), Notes: notes(l.o, p.level, l.layout),
 			}
 			p.report.Follows, p.report.Closed = l.appears()
+			if l.layout != nil {
+				p.report.TmpSize = l.layout.TmpSize
+			}
 			if p.later.can = l.layout != nil && len(l.layout.Spare) > 0; p.later.can {
 				p.later.single, p.later.writes, p.later.answers = l.layout.Nested, l.conf.Rules.Write, make(chan message, 1)
 			}

@@ -131,6 +131,9 @@ type Confined struct {
 	Follows []string `json:"follows,omitempty"`
 	Closed  []string `json:"closed,omitempty"`
 	Fixed   []string `json:"fixed,omitempty"`
+	// PrivateBytes is what its private HOME, /tmp and the like hold in memory; 0: they
+	// are on disk.
+	PrivateBytes int64 `json:"private_bytes,omitempty"`
 	// Interpreters are the roots that were granted so that the command runs.
 	Interpreters []string `json:"interpreters,omitempty"`
 }
