@@ -152,6 +152,7 @@ func (r *runner) locate(box *sandbox.Options) error {
 	if box.Dir == "" {
 		box.Dir = r.first()
 	}
+	box.Env = gitEnv(box, r.s.Registry().Roots())
 	if box.Home != "" {
 		return makeHome(box.Home, box.UID, box.GID)
 	}

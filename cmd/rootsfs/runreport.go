@@ -111,6 +111,7 @@ func (r *runner) hints(box *sandbox.Options) {
 	if len(r.plan.session.Roots) == len(r.plan.implicit) && !r.plan.learn {
 		fmt.Fprintf(r.a.stderr, "rootsfs: no root: the command is shown nothing of yours; write --root PATH before --, or, while it runs: rootsfs roots add PATH --session %s\n", r.s.Name())
 	}
+	r.hintWorktrees()
 	if name := filepath.Base(box.Args[0]); hostconfig.Fetches(name) && !box.Net {
 		// It would say no more than that it cannot reach its registry.
 		fmt.Fprintf(r.a.stderr, "rootsfs: %s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)\n", names.Escape(name))
