@@ -303,6 +303,7 @@ func (l *Lease) Done(n int64, err error) error { return l.finish(n, err) }
 
 func (l *Lease) finish(n int64, err error) error {
 	defer l.release() // at last, also when an auditor panics
+	l.openedInstead()
 	if l.root != nil && !l.late {
 		l.settle(n, err)
 	}

@@ -87,7 +87,9 @@ func take(counter *atomic.Int64, n, limit int64) bool {
 type learned struct {
 	repo    atomic.Pointer[string] // where a repository was made, below the root
 	notMade atomic.Bool            // the object existed already
+	opens   atomic.Uint32          // and is opened instead: the rights that takes, 0 if it is not
 	charged atomic.Int64           // bytes of the quota taken since admission
+	named   atomic.Int64           // names of the quota taken since admission
 
 	uses []*root // whose one use began with the operation
 
@@ -142,7 +144,15 @@ func (l *Lease) share(a *account) error {
 	if err := a.fits(l.req.Size); err != nil {
 		return err
 	}
-	return a.take(l.written, l.created)
+	return a.take(l.written, l.reservedNames())
+}
+
+// reservedNames is how many names the lease has reserved.
+func (l *Lease) reservedNames() int64 {
+	if l.learned == nil {
+		return l.created
+	}
+	return l.created + l.learned.named.Load()
 }
 
 // pass is share for a nested root that the operation has come to.
@@ -212,11 +222,11 @@ func (l *Lease) settle(n int64, err error) {
 			a.written.Add(n - reserved)
 		}
 		if err != nil || notMade {
-			a.created.Add(-l.created)
+			a.created.Add(-l.reservedNames())
 		}
 		return nil
 	})
-	l.req.Quiet = l.req.Quiet || notMade
+	l.req.Quiet = l.req.Quiet || notMade && l.req.Op != names.OpOpen
 }
 
 // NotMade says that the object to be made turned out to exist: the name reserved
@@ -224,6 +234,30 @@ func (l *Lease) settle(n int64, err error) {
 func (l *Lease) NotMade() {
 	if l.learned != nil {
 		l.learned.notMade.Store(true)
+	}
+}
+
+// OpensInstead is NotMade for an operation that opens what is there: from here on it is
+// an opening, which takes other rights and is on record as one.
+func (l *Lease) OpensInstead(need Rights) error {
+	l.NotMade()
+	l.req.Op, l.req.Need, l.req.Names = names.OpOpen, need, 0
+	if l.learned != nil {
+		l.learned.opens.Store(uint32(need))
+	}
+	if lacks, ok := missing(l.req.Op, need, l.Narrowest()); !ok {
+		return l.Denied(lacks)
+	}
+	return nil
+}
+
+// openedInstead makes the operation what OpensInstead has made of its detached part.
+func (l *Lease) openedInstead() {
+	if l.learned == nil {
+		return
+	}
+	if need := Rights(l.learned.opens.Load()); need != 0 {
+		l.req.Op, l.req.Need, l.req.Names = names.OpOpen, need, 0
 	}
 }
 
@@ -253,6 +287,32 @@ func (l *Lease) Charge(n, size int64) error {
 	}
 	if l.learned != nil {
 		l.learned.charged.Add(n)
+	}
+	return nil
+}
+
+// ChargeNames reserves n more names of the quota while the operation runs, for
+// operations that learn only then how many they make.
+func (l *Lease) ChargeNames(n int64) error {
+	taken := 0
+	err := l.accounts(func(a *account) error {
+		err := a.take(0, n)
+		if err == nil {
+			taken++
+		}
+		return err
+	})
+	if err != nil {
+		_ = l.accounts(func(a *account) error {
+			if taken--; taken >= 0 {
+				a.created.Add(-n)
+			}
+			return nil
+		})
+		return err
+	}
+	if l.learned != nil {
+		l.learned.named.Add(n)
 	}
 	return nil
 }

@@ -35,49 +35,40 @@ type lockHolder struct {
 	via  map[*handle]struct{}
 }
 
-// lockFile returns the owner's description, opening it if create.
-func (n *node) lockFile(ctx context.Context, c guard.Caller, fh fs.FileHandle, o lockOwner, create bool) (*vfs.File, syscall.Errno) {
-	h, ok := fh.(*handle)
-	if !ok {
-		return nil, syscall.ENOTSUP
-	}
+// locker finds the owner's description, and opens one if create.
+func (n *node) locker(h *handle, o lockOwner, create bool) vfs.Locker {
 	e := n.extra()
-	e.mu.Lock()
-	have := e.locks[o]
-	if have != nil {
-		have.via[h] = struct{}{}
-	}
-	e.mu.Unlock()
-	if have != nil {
-		return have.file, 0
-	}
-	if !create {
-		return nil, 0
-	}
-	// A write lock takes a description open for writing; POSIX owners may come
-	// with another descriptor next time, so the widest that can be had.
-	f, err := h.file.Reopen(ctx, c, unix.O_RDWR, vfs.Reopening{Quiet: true})
-	if err != nil {
-		mode := unix.O_RDONLY
-		if !h.file.Readable() {
-			mode = unix.O_WRONLY
+	find := func() *vfs.File {
+		have := e.locks[o]
+		if have == nil {
+			return nil
 		}
-		if f, err = h.file.Reopen(ctx, c, mode, vfs.Reopening{Quiet: true}); err != nil {
-			return nil, names.Errno(err)
-		}
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if have := e.locks[o]; have != nil {
-		f.Close()
 		have.via[h] = struct{}{}
-		return have.file, 0
+		return have.file
 	}
-	if e.locks == nil {
-		e.locks = map[lockOwner]*lockHolder{}
+	return func(open func() (*vfs.File, error)) (*vfs.File, error) {
+		e.mu.Lock()
+		have := find()
+		e.mu.Unlock()
+		if have != nil || !create {
+			return have, nil
+		}
+		f, err := open()
+		if err != nil {
+			return nil, err
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if have := find(); have != nil {
+			f.Close()
+			return have, nil
+		}
+		if e.locks == nil {
+			e.locks = map[lockOwner]*lockHolder{}
+		}
+		e.locks[o] = &lockHolder{file: f, via: map[*handle]struct{}{h: {}}}
+		return f, nil
 	}
-	e.locks[o] = &lockHolder{file: f, via: map[*handle]struct{}{h: {}}}
-	return f, 0
 }
 
 // released ends the owners that have locked through no other handle than h.
@@ -138,11 +129,12 @@ func lockOf(lk *fuse.FileLock, flags uint32) vfs.Lock {
 // Getlk tells which lock stands in the way.
 func (n *node) Getlk(ctx context.Context, fh fs.FileHandle, owner uint64, lk *fuse.FileLock, flags uint32, out *fuse.FileLock) syscall.Errno {
 	ctx, _, c := n.enter(ctx)
-	f, errno := n.lockFile(ctx, c, fh, lockOwner{owner, flags&fuse.FUSE_LK_FLOCK != 0}, true)
-	if errno != 0 {
-		return errno
+	h, ok := fh.(*handle)
+	if !ok {
+		return syscall.ENOTSUP
 	}
-	got, err := f.Conflict(ctx, c, lockOf(lk, flags))
+	by := n.locker(h, lockOwner{owner, flags&fuse.FUSE_LK_FLOCK != 0}, true)
+	got, err := h.file.Conflict(ctx, c, lockOf(lk, flags), by)
 	if err != nil {
 		return names.Errno(err)
 	}
@@ -167,13 +159,13 @@ func (n *node) Setlkw(ctx context.Context, fh fs.FileHandle, owner uint64, lk *f
 }
 
 func (n *node) setlk(ctx context.Context, fh fs.FileHandle, owner uint64, lk *fuse.FileLock, flags uint32,
-	lock func(*vfs.File, context.Context, guard.Caller, vfs.Lock) error,
+	lock func(*vfs.File, context.Context, guard.Caller, vfs.Lock, vfs.Locker) error,
 ) syscall.Errno {
 	_, _, c := n.enter(ctx) // fcntl(2), flock(2): a signal ends the waiting
 	l := lockOf(lk, flags)
-	f, errno := n.lockFile(ctx, c, fh, lockOwner{owner, l.Flock}, l.Type != unix.F_UNLCK)
-	if errno != 0 || f == nil {
-		return errno
+	h, ok := fh.(*handle)
+	if !ok {
+		return syscall.ENOTSUP
 	}
-	return names.Errno(lock(f, ctx, c, l))
+	return names.Errno(lock(h.file, ctx, c, l, n.locker(h, lockOwner{owner, l.Flock}, l.Type != unix.F_UNLCK)))
 }

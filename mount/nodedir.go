@@ -2,22 +2,40 @@ package mount
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// dirHandle is an open directory. The bridge serves one request on it at a time.
+// dirHandle is an open directory. For one request of the kernel the bridge asks it
+// several times, for entries, and what each refers to: prepare finds out all of it
+// beforehand, so that the request passes the gate once.
 type dirHandle struct {
 	node    *node
-	dir     *vfs.Dir
+	dir     *vfs.Dir // nil: a removed directory
 	watched bool
-	batch   []vfs.Entry
-	end     bool
+
+	mu     sync.Mutex  // held while a request is answered; guards the fields below
+	at     uint64      // what the latest request ended with
+	batch  []vfs.Entry // read, and not yet given to the bridge
+	next   uint64      // where reading goes on after batch
+	end    bool        // nothing comes after batch
+	given  []vfs.Entry // to the bridge, for the latest request; it may keep the last for the next
+	sought *sought     // read ahead of the bridge's seeking
+	looked map[string]vfs.Looked
+}
+
+// sought is what lies after an offset.
+type sought struct {
+	off uint64
+	vfs.Read
 }
 
 // OpendirHandle opens the directory for reading.
@@ -46,26 +64,61 @@ func (n *node) OpendirHandle(ctx context.Context, _ uint32) (fs.FileHandle, uint
 	return h, flags, 0
 }
 
+// prepare passes the gate for a request, and finds out what the bridge will ask for.
+// The bridge goes on where it was, gives entries again that the kernel has not taken,
+// or seeks.
+func (d *dirHandle) prepare(ctx context.Context, c guard.Caller, in *fuse.ReadIn, plus bool) error {
+	at, ok := d.node.place()
+	if !ok {
+		at, d.end = vfs.At{Path: d.dir.Path()}, true
+	}
+	again := slices.IndexFunc(d.given, func(e vfs.Entry) bool { return e.Off == in.Offset })
+	goesOn := in.Offset == d.at
+	r := vfs.Reading{At: at, Off: d.next, Size: d.entrySize}
+	if goesOn || again >= 0 {
+		r.Known = slices.Clone(d.given[again+1:])
+		r.Names = goesOn && len(d.batch) == 0 && !d.end
+	} else {
+		r.Names, r.Off = ok, in.Offset
+	}
+	d.given, d.sought = r.Known, nil
+	if goesOn {
+		r.Known = append(slices.Clone(r.Known), d.batch...)
+	}
+	if plus {
+		r.Looks = int(in.Size)
+	}
+	got, err := d.dir.Read(ctx, c, r)
+	if err != nil {
+		return err
+	}
+	switch d.looked = got.Looked; {
+	case !r.Names:
+	case goesOn:
+		d.batch, d.next, d.end = got.Entries, got.Next, len(got.Entries) == 0
+	default:
+		d.sought = &sought{in.Offset, got}
+	}
+	return nil
+}
+
+// entrySize is how much of an answer to READDIRPLUS an entry takes (struct
+// fuse_direntplus of linux/fuse.h), 0 for those that are not looked up.
+func (d *dirHandle) entrySize(e *vfs.Entry) int {
+	if e.Name == "." || e.Name == ".." || d.node.innerRoot(e.Name) != "" {
+		return 0
+	}
+	return 128 + (24+len(e.Name)+7)&^7
+}
+
 // Readdirent implements fs.FileReaddirenter.
-func (d *dirHandle) Readdirent(ctx context.Context) (*fuse.DirEntry, syscall.Errno) {
-	ctx, _, c := d.node.enter(ctx)
-	if len(d.batch) == 0 && !d.end {
-		at, ok := d.node.place()
-		if !ok {
-			d.end = true
-			return nil, 0
-		}
-		batch, err := d.dir.ReadDir(ctx, c, at)
-		if err != nil {
-			return nil, names.Errno(err)
-		}
-		d.batch, d.end = batch, len(batch) == 0
-	}
+func (d *dirHandle) Readdirent(context.Context) (*fuse.DirEntry, syscall.Errno) {
 	if len(d.batch) == 0 {
-		return nil, 0
+		return nil, 0 // the end, or as much as one request is given
 	}
-	e := &d.batch[0]
+	e := d.batch[0]
 	d.batch = d.batch[1:]
+	d.given = append(d.given, e)
 	return &fuse.DirEntry{Name: e.Name, Mode: e.Type, Ino: e.Ino, Off: e.Off}, 0
 }
 
@@ -79,7 +132,11 @@ func (d *dirHandle) Lookup(ctx context.Context, name string, out *fuse.EntryOut)
 	if !ok || d.dir == nil {
 		return nil, orphan
 	}
-	info, err := d.dir.Lookup(ctx, c, at, name)
+	have, ok := d.looked[name]
+	info, err := have.Info, have.Err
+	if !ok { // more than was foreseen
+		info, err = d.dir.Lookup(ctx, c, at, name)
+	}
 	if err != nil {
 		out.SetEntryTimeout(1)
 		return nil, names.Errno(err)
@@ -94,12 +151,22 @@ func (d *dirHandle) Lookup(ctx context.Context, name string, out *fuse.EntryOut)
 
 // Seekdir implements fs.FileSeekdirer.
 func (d *dirHandle) Seekdir(ctx context.Context, off uint64) syscall.Errno {
-	ctx, _, c := d.node.enter(ctx)
 	if d.dir == nil {
 		return 0
 	}
-	d.batch, d.end = nil, false
-	return names.Errno(d.dir.Seek(ctx, c, off))
+	s := d.sought
+	if s == nil || s.off != off { // not foreseen
+		ctx, _, c := d.node.enter(ctx)
+		at, ok := d.node.place()
+		got, err := d.dir.Read(ctx, c, vfs.Reading{At: at, Names: ok, Off: off})
+		if err != nil {
+			return names.Errno(err)
+		}
+		s = &sought{off, got}
+	}
+	d.batch, d.next, d.end = s.Entries, s.Next, len(s.Entries) == 0
+	d.given, d.sought = nil, nil
+	return 0
 }
 
 // Releasedir implements fs.FileReleasedirer.

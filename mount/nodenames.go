@@ -85,7 +85,7 @@ func (n *node) Unlink(ctx context.Context, name string) syscall.Errno {
 	if !ok {
 		return n.gone()
 	}
-	return n.removed(ctx, c, name, func() error { return n.tree().Unlink(ctx, c, at, name) })
+	return n.removed(&at, name, func() error { return n.tree().Unlink(ctx, c, at, name) })
 }
 
 // Rmdir removes an empty directory.
@@ -95,12 +95,12 @@ func (n *node) Rmdir(ctx context.Context, name string) syscall.Errno {
 	if !ok {
 		return n.gone()
 	}
-	return n.removed(ctx, c, name, func() error { return n.tree().Rmdir(ctx, c, at, name) })
+	return n.removed(&at, name, func() error { return n.tree().Rmdir(ctx, c, at, name) })
 }
 
-// removed runs the removal of a name.
-func (n *node) removed(ctx context.Context, c guard.Caller, name string, remove func() error) syscall.Errno {
-	done := n.removing(ctx, c, name)
+// removed runs the removal of a name at the place of n.
+func (n *node) removed(at *vfs.At, name string, remove func() error) syscall.Errno {
+	done := n.removing(at, name)
 	n.own(name, false)
 	err := remove()
 	if err != nil {
@@ -125,7 +125,7 @@ func (n *node) Rename(ctx context.Context, name string, newParent fs.InodeEmbedd
 	exchange := flags&vfs.RenameExchange != 0
 	done := func(bool) {}
 	if flags == 0 {
-		done = to.removing(ctx, c, newName)
+		done = to.removing(&dest, newName)
 	}
 	moves := func(by func(n *node, name string, created bool)) {
 		by(n, name, false)

@@ -166,19 +166,13 @@ func (r *rawFS) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenO
 func (r *rawFS) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	f := r.begin(cancel)
 	defer r.flights.end(cancel, f)
-	if status := r.mayRead(cancel, f, in); !status.Ok() {
-		return status
-	}
-	return r.RawFileSystem.ReadDir(cancel, in, out)
+	return r.readDir(cancel, f, in, out, false)
 }
 
 func (r *rawFS) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	f := r.begin(cancel)
 	defer r.flights.end(cancel, f)
-	if status := r.mayRead(cancel, f, in); !status.Ok() {
-		return status
-	}
-	return r.RawFileSystem.ReadDirPlus(cancel, in, out)
+	return r.readDir(cancel, f, in, out, true)
 }
 
 func (r *rawFS) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
@@ -239,20 +233,32 @@ func (r *rawFS) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
 	r.RawFileSystem.Release(cancel, in)
 }
 
-// mayRead passes the gate for a reading of a directory: the bridge and our handle
-// keep entries they have read, and would hand those out without asking anybody.
-func (r *rawFS) mayRead(cancel <-chan struct{}, f *flight, in *fuse.ReadIn) fuse.Status {
+// readDir answers a reading of a directory. The gate is passed first: the bridge and
+// our handle keep entries they have read, and would hand those out without asking
+// anybody.
+func (r *rawFS) readDir(cancel <-chan struct{}, f *flight, in *fuse.ReadIn, out *fuse.DirEntryList, plus bool) fuse.Status {
+	read := r.RawFileSystem.ReadDir
+	if plus {
+		read = r.RawFileSystem.ReadDirPlus
+	}
 	d, ok := r.dirs.Load(in.Fh)
 	if !ok {
-		return fuse.OK // the mountpoint's own list
+		return read(cancel, in, out) // the mountpoint's own list
 	}
 	h := d.(*dirHandle)
 	asked := &fuse.Context{Caller: in.Caller, Cancel: cancel}
 	ctx := f.enter(asked, h.node.view)
 	if h.dir == nil {
-		return fuse.OK
+		return read(cancel, in, out)
 	}
-	return fuse.Status(errnoOf(h.dir.Check(ctx, h.node.view.m.caller(asked))))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.prepare(ctx, h.node.view.m.caller(asked), in, plus); err != nil {
+		return fuse.Status(errnoOf(err))
+	}
+	status := read(cancel, in, out)
+	h.at, h.looked, h.sought = out.Offset, nil, nil
+	return status
 }
 
 // ReleaseDir forgets the handle before the bridge can give its number away.

@@ -1,10 +1,9 @@
 package mount
 
 import (
-	"context"
+	"sync"
 	"syscall"
 
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -19,9 +18,19 @@ import (
 // file helps.
 const maxRefs = 4096
 
-// removing takes a reference to the file called name in n, if the kernel knows
-// it; the returned function is told whether the name has gone.
-func (n *node) removing(ctx context.Context, c guard.Caller, name string) (done func(gone bool)) {
+// losing is a removal of a name that the kernel knows.
+type losing struct {
+	child *node
+
+	mu        sync.Mutex // guards the fields below
+	taken     bool       // the reference
+	remaining bool       // the name is still there, at the end
+}
+
+// removing asks, by the place of n, for a reference to the file called name in n, if
+// the kernel knows it. The function that it returns must be told in the end whether
+// the name has gone.
+func (n *node) removing(at *vfs.At, name string) (done func(gone bool)) {
 	nothing := func(bool) {}
 	child := n.getChild(name)
 	if child == nil {
@@ -31,29 +40,29 @@ func (n *node) removing(ctx context.Context, c guard.Caller, name string) (done 
 	if !ok || cn.view.m.refs.Load() >= maxRefs {
 		return nothing
 	}
-	at, ok := n.place()
-	if !ok {
-		return nothing
-	}
-	p, err := at.Path.Join(name)
-	if err != nil {
-		return nothing
-	}
-	ref, err := n.tree().Ref(ctx, c, vfs.At{Path: p, ID: cn.id(), Epoch: cn.view.epoch})
-	if err != nil {
-		return nothing
-	}
-	// It is there before the name goes: a request that finds the name gone on
-	// the source, but not yet in our tree, needs it too.
-	if !cn.extra().ref.CompareAndSwap(nil, ref) {
+	l := &losing{child: cn}
+	at.Losing = &vfs.Losing{ID: cn.id(), Keep: l.keep}
+	return l.done
+}
+
+// keep takes the reference. It is there before the name goes: a request that finds
+// the name gone on the source, but not yet in our tree, needs it too.
+func (l *losing) keep(ref *vfs.File) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.remaining || !l.child.extra().ref.CompareAndSwap(nil, ref) {
 		ref.Close()
-		return nothing
+		return
 	}
-	cn.view.m.refs.Add(1)
-	return func(gone bool) {
-		if !gone {
-			cn.dropRef()
-		}
+	l.taken = true
+	l.child.view.m.refs.Add(1)
+}
+
+func (l *losing) done(gone bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.remaining = !gone; l.remaining && l.taken {
+		l.child.dropRef()
 	}
 }
 

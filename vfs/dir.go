@@ -24,8 +24,9 @@ type Entry struct {
 
 // Dir is an open directory. It is used by one reader at a time.
 type Dir struct {
-	f   *File // the descriptor, the hold and the gate are those of a file
-	buf []byte
+	f    *File  // the descriptor, the hold and the gate are those of a file
+	next uint64 // where the descriptor stands, unless lost
+	lost bool
 }
 
 // direntBuf holds a few hundred entries; the kernel asks for less at a time.
@@ -68,41 +69,136 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 	return &Dir{f: o.f}, nil
 }
 
+// Path is where the directory was opened.
+func (d *Dir) Path() guard.Path { return d.f.Path() }
+
 // Close ends the directory.
 func (d *Dir) Close() { d.f.Close() }
 
-// ReadDir returns the next entries, none at the end. at is where the directory
-// lies now (it may have been renamed since it was opened): before each reading
-// it is checked that it still lies there, because a descriptor keeps serving a
-// directory that was moved out of the root. A directory that was removed is
-// empty. Hidden names are left out.
-func (d *Dir) ReadDir(ctx context.Context, c guard.Caller, at At) ([]Entry, error) {
-	req := at.request(c, names.OpReaddir, at.Path)
-	for {
-		more := false
-		entries, err := onFile(ctx, d.f, req, func(l *guard.Lease, fd int) ([]Entry, int64, error) {
-			if err := stillThere(l, at, fd); err != nil {
-				if errors.Is(err, errRemoved) {
-					err = nil
-				}
-				return nil, 0, err
+// Reading is one reading of a directory by a front end.
+type Reading struct {
+	// At is where the directory lies now: it may have been renamed since it was
+	// opened. Before entries are read it is checked that it still lies there, because
+	// a descriptor keeps serving a directory that was moved out of the root.
+	At At
+	// Names says that entries are wanted, those after the one whose Off is given; 0 is
+	// the beginning. Otherwise only the gate is passed, or Known looked up.
+	Names bool
+	Off   uint64
+	// Known are entries read before. Looks is how many bytes of an answer there are for
+	// attributes: of Known, and after these of what is read, as many entries are looked
+	// up as size says fit into them.
+	Known []Entry
+	Looks int
+	Size  func(e *Entry) int // 0: not to be looked up
+}
+
+// Read is what a Reading has found.
+type Read struct {
+	Entries []Entry // none at the end
+	Next    uint64  // where reading goes on
+	Looked  map[string]Looked
+}
+
+// Looked is what a name of a directory refers to.
+type Looked struct {
+	Info Info
+	Err  error
+}
+
+// Read passes the gate once for all that a front end needs of the directory to answer
+// one request. A directory that was removed is empty. Hidden names are left out.
+func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error) {
+	req := r.At.request(c, names.OpReaddir, r.At.Path)
+	seek := r.Off != d.next || d.lost
+	d.lost = r.Names // until it is known where the descriptor stands
+	out, err := onFile(ctx, d.f, req, func(l *guard.Lease, fd int) (out Read, n int64, err error) {
+		out.Next = r.Off
+		if r.Names {
+			// On a remote file system an earlier reading may be under way.
+			if out, err = readEntries(ctx, l, fd, &r, seek || l.Remote()); err != nil {
+				return Read{}, 0, err
 			}
-			buf := d.buf
-			if buf == nil || l.Remote() {
-				buf = make([]byte, direntBuf)
-			}
-			n, err := beneath.Getdents(fd, buf)
-			if err != nil || n == 0 {
-				return nil, 0, err
-			}
-			more = true
-			rel := at.Path.Rel()
-			return parseDirents(buf[:n], "", func(e *Entry) bool { return listed(l, rel, e) }), 0, nil
-		})
-		if err != nil || len(entries) > 0 || !more {
-			return entries, err
+		}
+		if r.Looks > 0 {
+			out.Looked = lookUp(l, fd, &r, out.Entries)
+		}
+		return out, 0, nil
+	})
+	if err == nil && r.Names {
+		d.next, d.lost = out.Next, false
+	}
+	return out, err
+}
+
+// readEntries reads until there are entries to be shown, or the directory ends.
+func readEntries(ctx context.Context, l *guard.Lease, fd int, r *Reading, seek bool) (Read, error) {
+	out := Read{Next: r.Off}
+	if err := stillThere(l, r.At, fd); err != nil {
+		if errors.Is(err, errRemoved) {
+			err = nil
+		}
+		return out, err
+	}
+	if seek {
+		if err := beneath.SeekDir(fd, int64(r.Off)); err != nil {
+			return Read{}, err
 		}
 	}
+	rel, buf := r.At.Path.Rel(), make([]byte, direntBuf)
+	for ctx.Err() == nil {
+		n, err := beneath.Getdents(fd, buf)
+		if err != nil || n == 0 {
+			return out, err
+		}
+		out.Entries = parseDirents(buf[:n], "", func(e *Entry) bool {
+			out.Next = e.Off
+			return listed(l, rel, e)
+		})
+		if len(out.Entries) > 0 {
+			return out, nil
+		}
+		select {
+		case <-l.Dead():
+			return Read{}, &guard.Error{Kind: names.Revoked}
+		default:
+		}
+	}
+	return Read{}, ctx.Err()
+}
+
+// lookUp looks up as many entries as there is room for.
+func lookUp(l *guard.Lease, fd int, r *Reading, fresh []Entry) map[string]Looked {
+	rel, left, looked := r.At.Path.Rel(), r.Looks, map[string]Looked{}
+	for _, list := range [...][]Entry{r.Known, fresh} {
+		for i := range list {
+			size := r.Size(&list[i])
+			if left -= size; left < 0 {
+				return looked
+			}
+			if size > 0 {
+				info, err := lookedUp(l, fd, rel, list[i].Name)
+				looked[list[i].Name] = Looked{info, err}
+			}
+		}
+	}
+	return looked
+}
+
+func lookedUp(l *guard.Lease, fd int, rel, name string) (Info, error) {
+	if err := l.JudgeDir(rel); err != nil {
+		return Info{}, err
+	}
+	if err := l.JudgeAs(guard.ToLook, rel, name, pattern.Unknown); err != nil {
+		return Info{}, err
+	}
+	return lookupAt(l, beneath.In(l, fd), name)
+}
+
+// ReadDir returns the next entries, none at the end; see Read.
+func (d *Dir) ReadDir(ctx context.Context, c guard.Caller, at At) ([]Entry, error) {
+	got, err := d.Read(ctx, c, Reading{At: at, Names: true, Off: d.next})
+	return got.Entries, err
 }
 
 var errRemoved = errors.New("directory was removed")
@@ -130,17 +226,14 @@ func stillThere(l *guard.Lease, at At, fd int) error {
 	return nil
 }
 
-// Check passes the gate for a reading of entries that ReadDir has returned
-// before.
-func (d *Dir) Check(ctx context.Context, c guard.Caller) error {
-	req := guard.Request{Caller: c, Op: names.OpReaddir}
-	return d.f.simple(ctx, req, func(int) error { return nil })
-}
-
 // Seek continues reading after the entry whose Off is given; 0 is the beginning.
 func (d *Dir) Seek(ctx context.Context, c guard.Caller, off uint64) error {
 	req := guard.Request{Caller: c, Op: names.OpReaddir}
-	return d.f.simple(ctx, req, func(fd int) error { return beneath.SeekDir(fd, int64(off)) })
+	err := d.f.simple(ctx, req, func(fd int) error { return beneath.SeekDir(fd, int64(off)) })
+	if d.lost = err != nil; err == nil {
+		d.next = off
+	}
+	return err
 }
 
 // Lookup returns the attributes of an entry that ReadDir has just returned.
@@ -151,14 +244,7 @@ func (d *Dir) Lookup(ctx context.Context, c guard.Caller, at At, name string) (I
 	}
 	req := at.request(c, names.OpLookup, p)
 	return onFile(ctx, d.f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
-		rel := at.Path.Rel()
-		if err := l.JudgeDir(rel); err != nil {
-			return Info{}, 0, err
-		}
-		if err := l.JudgeAs(guard.ToLook, rel, name, pattern.Unknown); err != nil {
-			return Info{}, 0, err
-		}
-		info, err := lookupAt(l, beneath.In(l, fd), name)
+		info, err := lookedUp(l, fd, at.Path.Rel(), name)
 		return info, 0, err
 	})
 }

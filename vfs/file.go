@@ -75,6 +75,34 @@ func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 	return o.f, err
 }
 
+// keepLosing does what At.Losing asks for, as far as it can be done: that nothing
+// can be kept is no reason to keep the name.
+func (t *Tree) keepLosing(l *guard.Lease, c guard.Caller, dir At, d beneath.Dir, name string) {
+	if dir.Losing == nil {
+		return
+	}
+	p, err := dir.Path.Join(name)
+	if err != nil {
+		return
+	}
+	room, err := t.users.reserve(c)
+	if err != nil {
+		return
+	}
+	defer room.release()
+	fd, info, err := beneath.Reference(d, name)
+	if err != nil {
+		return
+	}
+	if info.ID() != dir.Losing.ID || visible(l, &info) != nil {
+		beneath.Close(fd)
+		return
+	}
+	f := newFile(t, l, fd, At{Path: p, ID: info.ID()}, c, unix.O_RDONLY, room)
+	f.quiet, f.ref = true, true
+	dir.Losing.Keep(f)
+}
+
 // Path is where the file was opened, ID its identity.
 func (f *File) Path() guard.Path   { return f.at.Path }
 func (f *File) ID() guard.Identity { return f.at.ID }

@@ -22,15 +22,73 @@ type Lock struct {
 // Locks are forwarded as the locks of the open file description, so a File is
 // one owner. The kernel reports a conflict as EAGAIN.
 
+// Locker finds the open file description that an owner's locks are on. It may call open
+// for a new one of the file, which is part of the operation that calls the Locker. No
+// file and no error: the owner has no locks. A nil Locker is the File itself.
+type Locker func(open func() (*File, error)) (*File, error)
+
 // TryLock sets or clears a lock without waiting.
-func (f *File) TryLock(ctx context.Context, c guard.Caller, lk Lock) error {
+func (f *File) TryLock(ctx context.Context, c guard.Caller, lk Lock, by Locker) error {
 	req := guard.Request{Caller: c, Op: names.OpSetlk}
-	return f.simple(ctx, req, func(fd int) error {
+	_, err := f.locking(ctx, req, by, func(fd int) (unix.Flock_t, error) {
 		if lk.Flock {
-			return beneath.Flock(fd, flockHow(lk.Type))
+			return unix.Flock_t{}, beneath.Flock(fd, flockHow(lk.Type))
 		}
-		return beneath.OFDLock(fd, lk.Type, lk.Start, lk.Length)
+		return unix.Flock_t{}, beneath.OFDLock(fd, lk.Type, lk.Start, lk.Length)
 	})
+	return err
+}
+
+// locking runs g on the descriptor of an owner.
+func (f *File) locking(ctx context.Context, req guard.Request, by Locker, g func(fd int) (unix.Flock_t, error)) (unix.Flock_t, error) {
+	return onFile(ctx, f, req, func(l *guard.Lease, fd int) (unix.Flock_t, int64, error) {
+		if by == nil {
+			got, err := g(fd)
+			return got, 0, err
+		}
+		own, err := by(func() (*File, error) { return f.openForLocks(l, fd, req.Caller) })
+		if own == nil || err != nil {
+			return unix.Flock_t{Type: unix.F_UNLCK}, 0, err
+		}
+		ofd, err := own.enter()
+		if err != nil {
+			return unix.Flock_t{}, 0, err
+		}
+		defer own.leave()
+		got, err := g(ofd)
+		return got, 0, err
+	})
+}
+
+// openForLocks opens the file once more. A write lock takes a description open for
+// writing; POSIX owners may come with another descriptor next time, so it is the widest
+// that the caller can have.
+func (f *File) openForLocks(l *guard.Lease, fd int, c guard.Caller) (*File, error) {
+	room, err := f.t.users.reserve(c)
+	if err != nil {
+		return nil, err
+	}
+	defer room.release()
+	modes := []int{unix.O_RDONLY, unix.O_WRONLY}
+	if !f.Readable() {
+		modes = []int{unix.O_WRONLY}
+	}
+	if l.Narrowest()&guard.Write != 0 && f.judgeNow(l, fd, guard.ToChange) == nil {
+		modes = append([]int{unix.O_RDWR}, modes...)
+	}
+	for _, mode := range modes {
+		again, openErr := beneath.Reopen(fd, mode)
+		if err = openErr; err != nil {
+			continue
+		}
+		if err := beneath.Hold(again); err != nil {
+			return nil, err
+		}
+		own := newFile(f.t, l, again, f.at, c, mode, room)
+		own.quiet = true
+		return own, nil
+	}
+	return nil, err
 }
 
 // lockPoll are the shortest and longest pause between two tries of WaitLock: a
@@ -41,11 +99,13 @@ const (
 	lockPollMax = 50 * time.Millisecond
 )
 
-// WaitLock tries until the lock is had, ctx ends, or the root does.
-func (f *File) WaitLock(ctx context.Context, c guard.Caller, lk Lock) error {
+// WaitLock tries until the lock is had, ctx ends, or the root does. Each try is an
+// operation of its own: what was admitted for as long as a lock is waited for would keep
+// the root's rights from being changed.
+func (f *File) WaitLock(ctx context.Context, c guard.Caller, lk Lock, by Locker) error {
 	pause := lockPollMin
 	for {
-		err := f.TryLock(ctx, c, lk)
+		err := f.TryLock(ctx, c, lk, by)
 		if names.Reason(err) != names.Locked {
 			return err
 		}
@@ -65,11 +125,10 @@ func (f *File) WaitLock(ctx context.Context, c guard.Caller, lk Lock) error {
 
 // Conflict returns the lock that stands in the way of lk, Type F_UNLCK if none
 // does. PID is the holder's, -1 when it is an open file description.
-func (f *File) Conflict(ctx context.Context, c guard.Caller, lk Lock) (unix.Flock_t, error) {
+func (f *File) Conflict(ctx context.Context, c guard.Caller, lk Lock, by Locker) (unix.Flock_t, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetlk}
-	return onFile(ctx, f, req, func(_ *guard.Lease, fd int) (unix.Flock_t, int64, error) {
-		got, err := beneath.OFDConflict(fd, lk.Type, lk.Start, lk.Length)
-		return got, 0, err
+	return f.locking(ctx, req, by, func(fd int) (unix.Flock_t, error) {
+		return beneath.OFDConflict(fd, lk.Type, lk.Start, lk.Length)
 	})
 }
 

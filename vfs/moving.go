@@ -23,6 +23,7 @@ import (
 type move struct {
 	ctx     context.Context
 	l       *guard.Lease
+	c       guard.Caller
 	src     beneath.Dir
 	dst     beneath.Dir
 	oldDir  guard.Path // of src

@@ -130,6 +130,7 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 		if err := movable(l, d, name); err != nil {
 			return struct{}{}, 0, err
 		}
+		t.keepLosing(l, c, dir, d, name)
 		err = f(l, d, name)
 		if err == nil {
 			l.RemovedName(relIn(d, dir.Path, name))
@@ -192,7 +193,7 @@ func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName st
 	}
 	req := guard.Request{Caller: c, Op: names.OpRename, Path: from, Epoch: oldDir.Epoch, Path2: to}
 	_, err = do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
-		m := &move{ctx: ctx, l: l, oldDir: oldDir.Path, oldName: oldName, newDir: newDir.Path, newName: newName,
+		m := &move{ctx: ctx, l: l, c: c, oldDir: oldDir.Path, oldName: oldName, newDir: newDir.Path, newName: newName,
 			exchange: flags&RenameExchange != 0}
 		return struct{}{}, 0, t.rename(m, oldDir, newDir, flags)
 	})
@@ -252,6 +253,7 @@ func (t *Tree) rename(m *move, oldDir, newDir At, flags uint32) error {
 	if m.l.Narrowest()&guard.Delete == 0 && flags == 0 {
 		flags = RenameNoReplace
 	}
+	t.keepLosing(m.l, m.c, newDir, m.dst, m.newName)
 	k, err := t.keepReplaced(m, flags == 0)
 	if err != nil {
 		return err

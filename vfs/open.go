@@ -2,6 +2,8 @@ package vfs
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -46,16 +48,22 @@ const keptFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 // nobody replaces it through this Tree (see RenamePath, Replace and Upload).
 func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags)}
-	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (o opened, n int64, err error) {
-		for range maxExchanges {
-			o, err = t.open(ctx, l, c, at, flags)
-			if err != unix.ESTALE || at.ID != anyFile { //nolint:errorlint // bare errno
-				break
-			}
-		}
+	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+		o, err := t.openNow(ctx, l, c, at, flags)
 		return o, 0, err
 	})
 	return o.f, o.info, err
+}
+
+// openNow is Open, admitted.
+func (t *Tree) openNow(ctx context.Context, l *guard.Lease, c guard.Caller, at At, flags int) (o opened, err error) {
+	for range maxExchanges {
+		o, err = t.open(ctx, l, c, at, flags)
+		if err != unix.ESTALE || at.ID != anyFile { //nolint:errorlint // bare errno
+			break
+		}
+	}
+	return o, err
 }
 
 // open is one try of Open; ESTALE means that the name was given to another file.
@@ -210,63 +218,74 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 		return nil, Info{}, false, err
 	}
 	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1}
-	for range 8 {
+	for range maxExchanges {
 		o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
-			room, err := t.users.reserve(c)
-			if err != nil {
-				return opened{}, 0, err
-			}
-			defer room.release()
-			unlock, err := l.Making(ctx)
-			if err != nil {
-				return opened{}, 0, err
-			}
-			defer unlock()
-			d, err := parentAt(l, dir, name)
-			if err != nil {
-				return opened{}, 0, err
-			}
-			defer d.Close()
-			fd, info, err := beneath.CreateFile(d, name, flags&keptFlags, umasked(c, d, safeMode(l, mode&07777)), owner(c))
-			if err != nil {
-				if err == unix.EEXIST && flags&unix.O_EXCL == 0 { //nolint:errorlint // bare errno
-					// Not a failure: the name is opened instead, and
-					// that is what is recorded.
-					l.NotMade()
-					return opened{}, 0, nil
+			o, err := t.createFile(ctx, l, c, dir, p, flags, mode)
+			if err == unix.EEXIST && flags&unix.O_EXCL == 0 { //nolint:errorlint // bare errno
+				// Not a failure: the name is opened instead, and that is what
+				// is recorded.
+				if err = l.OpensInstead(openNeed(flags)); err == nil {
+					o, err = t.openNow(ctx, l, c, At{Path: p}, flags)
 				}
-				return opened{}, 0, err
-			}
-			writes := flags&unix.O_ACCMODE != unix.O_RDONLY
-			if writes {
-				err = t.beginWriting(ctx, l, d, name, info.ID())
-			}
-			if err != nil {
-				beneath.Close(fd)
-				if err == unix.ESTALE { //nolint:errorlint // bare errno
-					err = nil // made, and replaced by somebody: that is opened
+				if names.Reason(err) == names.NotExist {
+					err = errVanished
 				}
-				return opened{}, 0, err
 			}
-			// Before the hold, which is to know whose it is.
-			l.MadeName(d.Rel(dir.Path.Rel()), name, info.ID(), false)
-			o := madeFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags, info, room)
-			o.f.counted = writes
-			return o, 0, nil
+			return o, 0, err
 		})
-		if err != nil {
+		if err == nil {
+			return o.f, o.info, o.f.made, nil
+		}
+		if !errors.Is(err, errVanished) {
 			return nil, Info{}, false, err
 		}
-		if o.f != nil {
-			return o.f, o.info, true, nil
-		}
-		f, info, err := t.Open(ctx, c, At{Path: p}, flags)
-		if err == nil || names.Reason(err) != names.NotExist {
-			return f, info, false, err
-		}
-		// Removed between the two calls: try to make it again.
 	}
 	return nil, Info{}, false, &guard.Error{Op: names.OpCreate, Path: p, Kind: names.Conflict, Err: unix.ESTALE}
+}
+
+// errVanished is the error of Create if the file was there, so that it could not be
+// made, and then was not, so that it could not be opened: it is tried again.
+var errVanished = fmt.Errorf("the file comes and goes: %w", unix.ESTALE)
+
+// createFile makes and opens the file that Create is about; EEXIST means that there
+// is one, or that another has replaced it.
+func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, dir At, p guard.Path, flags int, mode uint32) (opened, error) {
+	room, err := t.users.reserve(c)
+	if err != nil {
+		return opened{}, err
+	}
+	defer room.release()
+	unlock, err := l.Making(ctx)
+	if err != nil {
+		return opened{}, err
+	}
+	defer unlock()
+	_, name := p.Split()
+	d, err := parentAt(l, dir, name)
+	if err != nil {
+		return opened{}, err
+	}
+	defer d.Close()
+	fd, info, err := beneath.CreateFile(d, name, flags&keptFlags, umasked(c, d, safeMode(l, mode&07777)), owner(c))
+	if err != nil {
+		return opened{}, err
+	}
+	writes := flags&unix.O_ACCMODE != unix.O_RDONLY
+	if writes {
+		err = t.beginWriting(ctx, l, d, name, info.ID())
+	}
+	if err != nil {
+		beneath.Close(fd)
+		if err == unix.ESTALE { //nolint:errorlint // bare errno
+			err = unix.EEXIST // made, and replaced by somebody: that is opened
+		}
+		return opened{}, err
+	}
+	// Before the hold, which is to know whose it is.
+	l.MadeName(d.Rel(dir.Path.Rel()), name, info.ID(), false)
+	o := madeFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags, info, room)
+	o.f.counted = writes
+	return o, nil
 }
 
 // Tmpfile makes a file without a name in a directory (O_TMPFILE).

@@ -20,36 +20,25 @@ func isRoot() error {
 type madeDir struct {
 	info Info
 	made bool
-	need int // names that have to be reserved first
 }
 
 // MkdirAll makes a directory and what is missing above it. made is false if it
 // was there already; what is there and no directory is Exist at the end of the
 // path and NotDir before. On failure, directories already made are removed
 // again, unless the root has ended. A path that is missing behind a link is not made.
-//
-// More than one directory takes a second pass through the gate, because the
-// quota of names has to be reserved before and only a look tells for how many.
 func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (info Info, made bool, err error) {
-	reserve := 1
-	for range maxExchanges {
-		req := guard.Request{Caller: c, Op: names.OpMkdir, Path: p, Names: int64(reserve)}
-		d, err := do(ctx, t, req, nil, func(l *guard.Lease) (madeDir, int64, error) {
-			d, err := mkdirAll(ctx, l, c, p, mode&07777, reserve)
-			if err == nil && !d.made {
-				l.NotMade()
-			}
-			return d, 0, err
-		})
-		if err != nil || d.need == 0 {
-			return d.info, d.made, err
+	req := guard.Request{Caller: c, Op: names.OpMkdir, Path: p, Names: 1}
+	d, err := do(ctx, t, req, nil, func(l *guard.Lease) (madeDir, int64, error) {
+		d, err := mkdirAll(ctx, l, c, p, mode&07777)
+		if err == nil && !d.made {
+			l.NotMade()
 		}
-		reserve = d.need
-	}
-	return Info{}, false, &guard.Error{Op: names.OpMkdir, Path: p, Kind: names.Conflict}
+		return d, 0, err
+	})
+	return d.info, d.made, err
 }
 
-func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path, mode uint32, reserved int) (madeDir, error) {
+func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path, mode uint32) (madeDir, error) {
 	unlock, err := l.Making(ctx)
 	if err != nil {
 		return madeDir{}, err
@@ -96,8 +85,10 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 			return madeDir{}, unix.ENOENT
 		}
 	}
-	if len(w.todo) > reserved {
-		return madeDir{need: len(w.todo)}, nil
+	if more := len(w.todo) - 1; more > 0 {
+		if err := l.ChargeNames(int64(more)); err != nil {
+			return madeDir{}, err
+		}
 	}
 	return w.mkdirs(c, mode)
 }

@@ -35,7 +35,7 @@ func (t *Tree) ShareAmongUsers() {
 type slot struct {
 	of    *userShares
 	uid   uint32
-	taken bool // by a File, which gives it back when it is closed
+	taken bool // by a File, which gives it back when it is closed; or given back
 }
 
 // noSlot is the slot of those who have no share.
@@ -72,9 +72,10 @@ func (p *slot) take() {
 	}
 }
 
-// release gives the room back, unless a File has it.
+// release gives the room back, unless a File has it or it has been given back.
 func (p *slot) release() {
-	if !p.taken {
+	if p.of != nil && !p.taken {
+		p.taken = true
 		p.closed()
 	}
 }

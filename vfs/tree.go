@@ -55,11 +55,24 @@ func Opener() guard.Opener { return beneath.Opener{} }
 // has a name somewhere. One that was moved may lie outside of the root by now, or
 // where the patterns say something else; only what was removed belongs to those
 // who have it open.
+//
+// Losing, of the directory in which an operation removes or replaces a name, asks for
+// a reference to the file that has the name.
 type At struct {
 	Path     guard.Path
 	ID       guard.Identity
 	Epoch    uint64
 	Nameless bool
+	Losing   *Losing
+}
+
+// Losing is how a front end keeps a file that loses its name and may still be in use.
+// Keep is given a reference (see Ref) before the name goes, if the file is the one
+// that the front end knows, by the operation that takes the name: also after that has
+// been answered early, and also if it fails in the end.
+type Losing struct {
+	ID   guard.Identity
+	Keep func(ref *File)
 }
 
 // request begins the description of an operation at a place, or at a name in it.

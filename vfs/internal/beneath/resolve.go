@@ -72,6 +72,23 @@ func Keep(d Dir) (int, error) {
 	return Dup(d)
 }
 
+// Reference takes a reference to one name of a directory, whatever it is and without
+// following it, to be kept.
+func Reference(d Dir, name string) (int, Info, error) {
+	fd, err := open(d.FD, name, unix.O_PATH|unix.O_NOFOLLOW, d.resolve())
+	if err == nil {
+		err = Hold(fd)
+	}
+	if err != nil {
+		return -1, Info{}, err
+	}
+	info, err := Stat(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+	}
+	return fd, info, err
+}
+
 // OpenDir resolves a directory of the lease's root, and judges it and those above.
 func OpenDir(l *guard.Lease, rel string) (Dir, error) {
 	if rel == "" {
