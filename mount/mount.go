@@ -93,8 +93,6 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	}
 	// What is kept without having been asked for leaves room for what is.
 	m.keptFiles.max = max(1, min(m.keptFiles.max, vfs.MaxKept()/2))
-	// The client's umask has been taken into account; ours would come on top.
-	unix.Umask(0)
 	m.delivery = newDelivery(tellChanged, tellAll, m.warnStuck)
 	if opt.Level != Strict {
 		w, err := vfs.NewSourceWatcher(m.sourceChanged, m.sourceLost)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -93,4 +94,28 @@ func TestReadOnlyRootReadAndRevoked(t *testing.T) {
 			t.Error("stat of a revoked path succeeded")
 		}
 	})
+}
+
+// A library leaves the umask of the process alone: what the process makes and starts
+// itself goes by it, and what is made through the mount by that of who makes it.
+func TestUmaskOfTheProcess(t *testing.T) {
+	old := unix.Umask(0o027)
+	defer unix.Umask(old)
+	m := newTestMount(t, guard.ReadWrite, nil)
+	if now := unix.Umask(0o027); now != 0o027 {
+		t.Errorf("New has set the umask to %#o", now)
+	}
+	a := &asker{T: t, m: m, cancel: make(chan struct{})}
+	var out fuse.EntryOut
+	a.ok(m.raw.Lookup(a.cancel, a.in(fuse.FUSE_ROOT_ID), "code", &out))
+	root := *a.in(out.NodeId)
+	a.ok(m.raw.Mkdir(a.cancel, &fuse.MkdirIn{InHeader: root, Mode: 0o777, Umask: 0o002}, "d", &out))
+	a.ok(m.raw.Create(a.cancel, &fuse.CreateIn{InHeader: root, Flags: unix.O_RDWR, Mode: 0o666, Umask: 0}, "f", &fuse.CreateOut{}))
+	for name, want := range map[string]os.FileMode{"d": 0o775, "f": 0o666} {
+		st, err := os.Stat(filepath.Join(m.src, name))
+		must(t, err)
+		if st.Mode().Perm() != want {
+			t.Errorf("%s has the mode %#o, want %#o", name, st.Mode().Perm(), want)
+		}
+	}
 }

@@ -121,6 +121,9 @@ func CreateFile(d Dir, base string, flags int, mode uint32, o Owner) (int, Info,
 	}
 	info, err := Stat(fd)
 	if err == nil {
+		err = unmask(fd, d, &info, mode)
+	}
+	if err == nil {
 		err = keepSetgid(fd, &info, mode)
 	}
 	if err != nil {
@@ -179,6 +182,9 @@ func Tmpfile(d Dir, flags int, mode uint32, o Owner) (int, Info, error) {
 		return -1, Info{}, err
 	}
 	info, err := Stat(fd)
+	if err == nil {
+		err = unmask(fd, d, &info, mode)
+	}
 	if err != nil {
 		_ = unix.Close(fd)
 		return -1, Info{}, err
@@ -209,7 +215,11 @@ func made(d Dir, base string, mode uint32, o Owner, make func() error) (Info, er
 	if err != nil {
 		return Info{}, err
 	}
-	return StatIn(d, base)
+	info, err := StatIn(d, base)
+	if err == nil {
+		err = unmaskName(d, base, &info, mode)
+	}
+	return info, err
 }
 
 // Mkdir, Mknod and Symlink make the name base in d.
@@ -227,7 +237,11 @@ func Mknod(d Dir, base string, mode, dev uint32, o Owner) (Info, error) {
 		if err := retry(func() error { return unix.Mknodat(d.FD, base, mode, int(decodeDev(dev))) }); err != nil {
 			return Info{}, err
 		}
-		return StatIn(d, base)
+		info, err := StatIn(d, base)
+		if err == nil {
+			err = unmaskName(d, base, &info, mode)
+		}
+		return info, err
 	}
 	return made(d, base, mode&07777, o, func() error {
 		return retry(func() error { return unix.Mknodat(d.FD, base, mode, 0) })
