@@ -252,9 +252,13 @@ func (b *builder) place(fd int, at string) error {
 	return nil
 }
 
+// maxTerminals is how many terminals the command can have: all of the machine's, but for
+// a reserve of the host's, are 3,072 by default (kernel.pty.max).
+const maxTerminals = "256"
+
 // devpts gives the command terminals of its own: the host's are not among them.
 func (b *builder) devpts() error {
-	fd, err := newFS("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "ptmxmode", "0666", "mode", "0600")
+	fd, err := newFS("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, "ptmxmode", "0666", "mode", "0600", "max", maxTerminals)
 	if err != nil {
 		return err
 	}

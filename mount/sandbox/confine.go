@@ -71,6 +71,28 @@ func (p *initProc) confine() error {
 	return nil
 }
 
+// userLimits are of what the kernel counts by user, so that a command could leave the
+// user's other programs without.
+var userLimits = []struct {
+	resource int
+	what     string
+	most     uint64
+}{
+	{unix.RLIMIT_SIGPENDING, "queued signals", 4096},
+	{unix.RLIMIT_MSGQUEUE, "bytes of message queues", 200 << 10},
+	{unix.RLIMIT_MEMLOCK, "locked memory", 8 << 20},
+}
+
+// limitTo lowers a limit of this process, and of what it starts.
+func limitTo(resource int, most uint64) error {
+	var had unix.Rlimit
+	if err := unix.Getrlimit(resource, &had); err != nil {
+		return err
+	}
+	most = min(most, had.Max)
+	return unix.Setrlimit(resource, &unix.Rlimit{Cur: min(most, had.Cur), Max: most})
+}
+
 // limits bounds what the command can use up. The init needs threads of its own
 // when the command has used everything, so the hard limit, which only it raises
 // its soft one to, is a little higher. Nobody here can raise the hard limits that
@@ -85,16 +107,21 @@ func (p *initProc) limits() error {
 	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most - min(spare, most), Max: most}); err != nil {
 		return step(err, "limit the number of processes")
 	}
+	for _, l := range userLimits {
+		if err := limitTo(l.resource, l.most); err != nil {
+			return step(err, "limit %s", l.what)
+		}
+	}
 	// Not 0: that would not stop a core_pattern with a pipe, which runs a
 	// program of the host's as root on what crashed here; 1 does (core(5)).
 	switch err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1}); {
 	case errors.Is(err, unix.EPERM):
-		p.on("limits", "processes and threads")
+		p.on("limits", "processes and threads, queued signals, message queues, locked memory")
 		p.layers = append(p.layers, Layer{coreName, NotAvailable, "the hard limit of core files is 0, which cannot be raised to 1 here"})
 	case err != nil:
 		return step(err, "forbid core dumps")
 	default:
-		p.on("limits", "processes and threads, core dumps")
+		p.on("limits", "processes and threads, queued signals, message queues, locked memory, core dumps")
 	}
 	return nil
 }

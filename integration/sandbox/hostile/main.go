@@ -74,6 +74,9 @@ func main() {
 			os.Exit(helper())
 		}
 	}
+	if len(os.Args) == 3 && os.Args[1] == "-exhaust" {
+		os.Exit(exhaust(os.Args[2]))
+	}
 	var t targets
 	if err := json.Unmarshal([]byte(os.Args[1]), &t); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -1,0 +1,122 @@
+package sandbox
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// hogger has what others' programs must not lack: a uid of its own.
+var hogger = who{name: "a user of its own", uid: 61917}
+
+// resources are what a program can use up; see hostile/exhaust.go.
+var resources = []string{"processes", "descriptors", "epoll", "inotify", "terminals", "pipes", "signals", "locks", "inflight", "keys", "memory"}
+
+// bounded are those of which a confined program gets less than the user has.
+var bounded = map[string]int{"processes": pidsMax, "inotify": 32, "terminals": 256, "signals": 4096, "keys": 1}
+
+// revokeWithin is what the issue allows revoke --all, with room for a loaded machine.
+const revokeWithin = 10 * time.Second
+
+// started starts an order, and returns the first line that it says. What it started is
+// killed when the test ends.
+func (o *outside) started(ord order) (*exec.Cmd, string) {
+	t := o.t
+	t.Helper()
+	cmd := o.driver(ord)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // it has a session of its own
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	defer time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() }).Stop()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		t.Fatalf("it said %q, then %v\n%s", line, err, said.String())
+	}
+	return cmd, line
+}
+
+// hog is the command line by which the hostile program uses something up.
+func hog(resource string) []string { return []string{"hostile", "-exhaust", resource} }
+
+// The owner's revoke --all, status and version work while the confined program has used
+// up whatever the kernel lets it (issue 17, item 6).
+func TestRevokeWhileConfinedExhausts(t *testing.T) {
+	needRoot(t)
+	for _, resource := range resources {
+		t.Run(resource, func(t *testing.T) {
+			o := newOutside(t, hogger)
+			o.files()
+			o.plant()
+			_, line := o.started(o.command(run{level: sandbox.Namespaces}, []string{"--mcp", "off"}, hog(resource)...))
+			held := holds(t, line)
+			if most, ok := bounded[resource]; ok && held > most {
+				t.Errorf("it holds %d, more than the %d that confined programs get", held, most)
+			}
+			o.mustRevoke()
+		})
+	}
+}
+
+// The same while an unconfined program of the owner's has used it up. (Without processes
+// no command can be started; a shell sends SIGUSR1 then, which starved.txtar tests.)
+func TestRevokeWhileOwnerExhausts(t *testing.T) {
+	needRoot(t)
+	for _, resource := range resources[1:] {
+		t.Run(resource, func(t *testing.T) {
+			o := newOutside(t, hogger)
+			o.files()
+			o.plant()
+			o.started(o.command(run{level: sandbox.Namespaces}, []string{"--mcp", "off"}, hog("keys")...))
+			_, line := o.started(order{Args: append([]string{o.root + "/hostile"}, hog(resource)[1:]...), Env: o.env})
+			if holds(t, line) == 0 {
+				t.Errorf("nothing was used up: %s", line)
+			}
+			o.mustRevoke()
+		})
+	}
+}
+
+// holds is how much a hog says that it holds.
+func holds(t *testing.T, line string) (n int) {
+	t.Helper()
+	t.Log(strings.TrimSpace(line))
+	_, err := fmt.Sscanf(line, "holds %d:", &n)
+	must(t, err)
+	return n
+}
+
+// mustRevoke demands that the owner's commands work.
+func (o *outside) mustRevoke() {
+	t := o.t
+	t.Helper()
+	for _, args := range [][]string{{"version"}, {"status", "--session", sessionName}, {"revoke", "--all", "--session", sessionName}} {
+		begun := time.Now()
+		out, err := o.driver(order{Args: o.rootsfs(args...)}).CombinedOutput()
+		took := time.Since(begun)
+		if err != nil {
+			t.Errorf("%v: %v\n%s", args, err, out[:min(len(out), 2000)])
+			continue
+		}
+		t.Logf("%v took %v", args, took.Round(time.Millisecond))
+		if args[0] == "revoke" && (!strings.Contains(string(out), "root: revoked") || took > revokeWithin) {
+			t.Errorf("revoke took %v and said %q", took, out)
+		}
+	}
+}
