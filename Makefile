@@ -2,7 +2,7 @@
 GO      ?= go
 BIN     := bin
 PKGS    := ./...
-.PHONY: all build demo test test-core test-peers test-rest soak screenshots bench fuzz lint clean need-go need-root
+.PHONY: all build demo test test-core test-peers test-rest container-test soak screenshots bench fuzz lint clean need-go need-root
 
 all: build
 
@@ -26,6 +26,11 @@ demo:
 # it looks at. `make test-core` runs one of the three parts.
 test test-core test-peers test-rest:
 	@GO=$(GO) sh integration/setup.sh test $(GO) run ./integration/suite -go $(GO) -race $(patsubst test-%,%,$(filter-out test,$@))
+
+# Both commands on a machine that nobody has prepared: a bare Debian root, as root and as
+# a user, twice each, and beside a busy loop. Needs root and debootstrap; over an hour.
+container-test:
+	@bash integration/container.sh $(CONTAINERRUNS)
 
 # The loops that `make test` runs shortened, in full.
 soak: need-go

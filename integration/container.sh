@@ -1,0 +1,62 @@
+#!/bin/bash
+# container.sh shows that `make demo` and `make test` work on a machine that nobody has
+# prepared: in a bare Debian root (debootstrap) with Go, gcc, make and git.
+#
+#	container.sh [root|user|busy]...
+#
+# Each argument is a run, in this order: as root, as an ordinary user, or as root with
+# a busy loop beside it; without arguments "root root user user busy". The first run
+# as root installs what setup.sh names. A run clones the repository (its last commit),
+# runs both commands, and fails if one of them does, or if a mount, a process or a
+# file outside of the clone and of caches is left.
+#
+# container.sh needs root, debootstrap and a Debian mirror. ROOTSFS_CONTAINER names a
+# directory for the root that is kept between calls; KEEP=1 keeps the other.
+set -euo pipefail
+
+repo=$(cd "$(dirname "$0")/.." && pwd)
+go=$(cd "$repo" && go env GOROOT)
+runs=("$@")
+[ ${#runs[@]} -gt 0 ] || runs=(root root user user busy)
+for run in "${runs[@]}"; do
+	case $run in root | user | busy) ;; *) echo "container.sh: unknown run $run: write root, user or busy" >&2; exit 2 ;; esac
+done
+[ "$(id -u)" = 0 ] || { echo "container.sh: root is needed, for debootstrap and mounts" >&2; exit 5; }
+command -v debootstrap >/dev/null || { echo "container.sh: debootstrap is missing: apt-get install debootstrap" >&2; exit 5; }
+
+work=$(mktemp -d /var/tmp/rootsfs-container.XXXXXX)
+new=${ROOTSFS_CONTAINER:-$work/root}
+cleanup() { [ -n "${KEEP:-}" ] || rm -rf --one-file-system "$work"; }
+trap cleanup EXIT
+
+if [ ! -e "$new/ready" ]; then
+	echo "container: debootstrap bookworm into $new"
+	mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/debian.sources 2>/dev/null | head -n 1)
+	debootstrap --variant=minbase --include=ca-certificates,gcc,libc6-dev,make,git bookworm "$new" "${mirror:-http://deb.debian.org/debian}" >"$work/debootstrap.log" 2>&1 ||
+		{ tail -n 20 "$work/debootstrap.log" >&2; exit 1; }
+	# As this machine reaches packages, modules and names.
+	rm -f "$new/etc/apt/sources.list"
+	cp -a /etc/apt/sources.list.d /etc/apt/apt.conf.d /etc/apt/trusted.gpg.d "$new/etc/apt/"
+	cp -L /etc/resolv.conf /etc/hosts "$new/etc/"
+	cp -a /usr/local/share/ca-certificates/. "$new/usr/local/share/ca-certificates/" 2>/dev/null || true
+	chroot "$new" update-ca-certificates >/dev/null 2>&1 || true
+	chroot "$new" useradd -m -s /bin/bash tester
+	for home in root home/tester; do
+		[ ! -e ~/.npmrc ] || cp ~/.npmrc "$new/$home/.npmrc"
+	done
+	chroot "$new" chown -R tester: /home/tester
+	git config --file "$new/etc/gitconfig" safe.directory '*'
+	touch "$new/ready"
+fi
+mkdir -p "$new/usr/local/go" "$new/src.git" "$new/old"
+rm -rf "$work/src.git"
+git clone -q --bare "$repo" "$work/src.git"
+cp "$repo/integration/containerinit.sh" "$new/init.sh"
+
+status=0
+unshare --mount --pid --ipc --fork --kill-child --propagation private \
+	env -i PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+	LANG=C.UTF-8 TERM=dumb GOFLAGS="${GOFLAGS:-}" GOPROXY="$(go env GOPROXY)" GOSUMDB="$(go env GOSUMDB)" CI="${CI:-}" \
+	http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" no_proxy="${no_proxy:-}" \
+	bash "$repo/integration/containerinit.sh" enter "$new" "$go" "$work/src.git" "${runs[@]}" || status=$?
+exit $status

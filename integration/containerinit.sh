@@ -1,0 +1,95 @@
+#!/bin/bash
+# containerinit.sh is what runs inside of container.sh's container: the first process
+# there. It mounts what a container has, makes the new root its own, and does the runs.
+set -euo pipefail
+
+# enter NEWROOT GO SOURCE RUN...: from outside. A root that is only changed (chroot)
+# would allow no user namespace.
+if [ "$1" = enter ]; then
+	new=$2 go=$3 source=$4
+	shift 4
+	mount --bind "$new" "$new"
+	mount --bind -o ro "$go" "$new/usr/local/go"
+	mount --bind -o ro "$source" "$new/src.git"
+	mount -t proc proc "$new/proc"
+	mount -t sysfs sysfs "$new/sys"
+	mount -t cgroup2 cgroup2 "$new/sys/fs/cgroup"
+	mount -t tmpfs -o mode=755 dev "$new/dev"
+	mkdir "$new/dev/pts" "$new/dev/shm"
+	mount -t devpts -o newinstance,ptmxmode=0666 devpts "$new/dev/pts"
+	mount -t tmpfs -o mode=1777 shm "$new/dev/shm"
+	mount -t tmpfs -o mode=1777 tmp "$new/tmp"
+	ln -s pts/ptmx "$new/dev/ptmx"
+	ln -s /proc/self/fd "$new/dev/fd"
+	for n in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${n%:*}" "$new/dev/${n#*:}"; done
+	for d in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0 fuse:10:229; do
+		IFS=: read -r name major minor <<<"$d"
+		mknod -m 0666 "$new/dev/$name" c "$major" "$minor"
+	done
+	cd "$new"
+	pivot_root . old
+	umount -l /old
+	exec /bin/bash /init.sh runs "$@"
+fi
+shift
+
+# files lists what lies outside of temporary files, caches and packages, one a line.
+files() {
+	find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /root/.cache -o -path /root/.npm -o -path /root/go -o -path /root/.config/go \
+		-o -path /home/tester/.cache -o -path /home/tester/.npm -o -path /home/tester/go -o -path /home/tester/.config/go -o -path /home/tester/rootsfs -o -path /root/rootsfs \
+		-o -path /usr -o -path /etc -o -path /var/lib -o -path /var/cache -o -path /var/log \) -prune -o -printf '%p %y\n' | sort
+	find /tmp /dev/shm -mindepth 1 -printf '%p %y\n' | sort
+}
+# mounts lists the mounts, and processes the programs that run beside this one's own.
+mounts() { cut -d ' ' -f 1-3 /proc/mounts | sort; }
+processes() {
+	for dir in /proc/[0-9]*; do
+		line=$(tr '\0' ' ' <"$dir/cmdline" 2>/dev/null) || continue
+		case "$line" in '' | *"/init.sh runs"* | *"while :; do :; done"*) ;; *) echo "${dir#/proc/} $line" ;; esac
+	done
+}
+
+# as WHO COMMAND...: runs a command as root or as the user.
+as() {
+	if [ "$1" = user ]; then
+		shift
+		HOME=/home/tester USER=tester setpriv --reuid tester --regid tester --init-groups "$@"
+	else
+		shift
+		HOME=/root USER=root "$@"
+	fi
+}
+
+bad=0
+for run in "$@"; do
+	who=$run home=/root
+	[ "$run" != user ] || home=/home/tester
+	mkdir -p /tmp/.state && chmod 700 /tmp/.state
+	files >/tmp/.state/files.before
+	mounts >/tmp/.state/mounts.before
+	loops=()
+	if [ "$run" = busy ]; then
+		who=root
+		bash -c 'while :; do :; done' &
+		loops=($!)
+	fi
+	echo "container: run $run begins"
+	began=$SECONDS code=0
+	cd "$home"
+	rm -rf rootsfs
+	as "$who" bash -c 'git clone -q /src.git rootsfs && cd rootsfs && make demo && make test' || code=$?
+	[ ${#loops[@]} -eq 0 ] || { kill "${loops[@]}"; wait "${loops[@]}" 2>/dev/null || true; }
+	rm -rf rootsfs
+	files >/tmp/.state/files.after
+	mounts >/tmp/.state/mounts.after
+	left=$(diff /tmp/.state/files.before /tmp/.state/files.after | grep -v '/tmp/.state' | grep '^[<>]' || true)
+	left+=$(diff /tmp/.state/mounts.before /tmp/.state/mounts.after | grep '^[<>]' || true)
+	left+=$(processes)
+	if [ -n "$left" ]; then
+		echo "container: run $run left: $left"
+		code=1
+	fi
+	echo "container: run $run ended with $code after $((SECONDS - began)) s"
+	[ "$code" = 0 ] || bad=1
+done
+exit $bad
