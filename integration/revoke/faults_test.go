@@ -205,7 +205,7 @@ func TestUnreadableDirectory(t *testing.T) {
 			must(t, os.Mkdir(filepath.Join(src, "shut"), 0o700))
 			must(t, os.WriteFile(filepath.Join(src, "shut", "f"), nil, 0o666))
 			must(t, os.WriteFile(filepath.Join(src, "f"), []byte("text"), 0o644))
-			l := newLab(t, mount.Options{Level: s.level}, grantOf("code", src, guard.ReadWrite))
+			l := newLab(t, mount.Options{Level: s.level, AllowOther: true}, grantOf("code", src, guard.ReadWrite))
 			must(t, os.Chmod(filepath.Dir(l.point), 0o755))
 			must(t, os.Chmod(src, 0o755))
 			h := start(t, "holder", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65434, Gid: 65434}})
