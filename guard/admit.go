@@ -35,6 +35,8 @@ type Request struct {
 	// Quiet suppresses the record of success, for operations that are one
 	// step of another.
 	Quiet bool
+
+	room uint32 // promised for the record, see reserveRecord; here it fills a gap
 }
 
 // Hold is what an open file keeps of the lease it was opened under: the root's
@@ -105,7 +107,7 @@ type crossing struct {
 // Admit is the gate. In this order: caller present; root live (an in-flight
 // reference is taken); rights for the operation; patterns on an open file (those
 // on a path are judged as it is resolved, see Judge); rate (waits until ctx ends
-// or the root does); quota reserved. The caller then runs
+// or the root does); room for the record reserved; quota reserved. The caller then runs
 // the operation and calls Lease.Done, which settles the quota, wraps the error
 // once, audits and releases. A refusal is audited here.
 func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
@@ -145,6 +147,9 @@ func (l *Lease) admit(ctx context.Context) error {
 		if err := l.judged(); err != nil {
 			return err
 		}
+	}
+	if err := l.reserveRecord(ctx); err != nil {
+		return err
 	}
 	// What is allocated is no data under way.
 	if l.root.bytes != nil && req.Bytes > 0 && req.Op != names.OpAllocate && l.root.flushing.Load() == 0 {
@@ -327,6 +332,7 @@ func (l *Lease) finish(n int64, err error) error {
 }
 
 func (l *Lease) release() {
+	l.releaseRecord()
 	if l.root == nil {
 		return
 	}
@@ -378,7 +384,7 @@ func (l *Lease) Detach() (*Lease, func()) {
 		l.learned = &learned{} // both have to know where links lead
 	}
 	d := *l
-	d.crossed, d.pinned, d.bytes = nil, true, 0
+	d.crossed, d.pinned, d.bytes, d.req.room = nil, true, 0, 0
 	d.root.pins.Add(1)
 	// Nested roots that the operation's file lies in stay part of it: a Hold
 	// made from the detached lease has to know them.

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"syscall"
@@ -96,18 +97,80 @@ func (l *Lease) place(rec *Record) {
 	rec.Detail = strings.Join(said, "; ")
 }
 
+// record is the operation's record as far as it is known before it has ended.
+func (l *Lease) record() Record {
+	req := &l.req
+	return Record{
+		Time: l.start, Subject: req.Caller.Subject, Via: req.Caller.Via,
+		UID: req.Caller.UID, PID: req.Caller.PID,
+		Op: req.Op, Path: req.Path, Path2: req.Path2, Verdict: Allowed,
+	}
+}
+
+// reserver is the auditor, if the operation is one that leaves a record when it
+// succeeds and the auditor can promise room for it.
+func (l *Lease) reserver() Reserver {
+	if l.req.Quiet || !recorded[l.req.Op] {
+		return nil
+	}
+	r, _ := l.reg.cfg.Auditor.(Reserver)
+	return r
+}
+
+// pace is how long the audit log makes the operation wait. More than limit means
+// that it is not to begin.
+func (l *Lease) pace(limit time.Duration) time.Duration {
+	r := l.reserver()
+	if r == nil {
+		return 0
+	}
+	rec := l.record()
+	return r.Pace(&rec, limit)
+}
+
+var errNoRoom = errors.New("the audit log cannot take the record, so the operation was not begun; make room on the disk of the audit files")
+
+// reserveRecord has room promised for the record of the operation: one that cannot be
+// recorded does not begin.
+func (l *Lease) reserveRecord(ctx context.Context) error {
+	r := l.reserver()
+	if r == nil {
+		return nil
+	}
+	rec := l.record()
+	room, err := r.Reserve(ctx, l.root.dead, &rec)
+	switch {
+	case err == nil:
+		l.req.room = uint32(room)
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	select {
+	case <-l.root.dead:
+		return l.root.gone()
+	default:
+		return &Error{Kind: names.IO, Err: errNoRoom}
+	}
+}
+
+// releaseRecord gives back room that no record took.
+func (l *Lease) releaseRecord() {
+	if l.req.room == 0 {
+		return
+	}
+	l.reg.cfg.Auditor.(Reserver).Release(int64(l.req.room))
+	l.req.room = 0
+}
+
 // audit writes the record the operation owes, if it owes one.
 func (l *Lease) audit(n int64, e *Error) error {
 	req := &l.req
 	if e == nil && (req.Quiet || !recorded[req.Op]) || e != nil && ordinary(req.Op, e) {
 		return nil
 	}
-	rec := Record{
-		Time: l.start, Subject: req.Caller.Subject, Via: req.Caller.Via,
-		UID: req.Caller.UID, PID: req.Caller.PID,
-		Op: req.Op, Path: req.Path, Path2: req.Path2, Verdict: Allowed,
-		Duration: time.Since(l.start),
-	}
+	rec := l.record()
+	rec.Duration = time.Since(l.start)
 	if l.madeRepo() {
 		rec.Detail = untrusted
 	}
@@ -134,6 +197,7 @@ func (l *Lease) audit(n int64, e *Error) error {
 		}
 	}
 	l.place(&rec)
+	rec.Room, req.room = int64(req.room), 0
 	return l.reg.record(rec)
 }
 

@@ -4,24 +4,38 @@ import (
 	"context"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// throttle waits for the root's speed limit. While it waits it holds no reference,
-// so that a change of the root need not wait for it; waited says that the root
-// has to be entered again.
+// throttle waits for the root's speed limit and for that of the audit log. While it
+// waits it holds no reference, so that a change of the root need not wait for it;
+// waited says that the root has to be entered again.
 func (l *Lease) throttle(ctx context.Context) (waited bool, err error) {
 	r := l.root
-	if r.limiter == nil || r.flushing.Load() != 0 {
+	if r.flushing.Load() != 0 {
 		return false, nil
 	}
-	res := r.limiter.Reserve()
-	wait := res.Delay()
+	limit, wait := l.policy.timeout(), time.Duration(0)
+	var res *rate.Reservation
+	if r.limiter != nil {
+		res = r.limiter.Reserve()
+		wait = res.Delay()
+	}
+	if wait <= limit {
+		wait = max(wait, l.pace(limit))
+	}
 	if wait == 0 {
 		return false, nil
 	}
-	if limit := l.policy.timeout(); wait > limit {
-		res.Cancel()
+	cancel := func() {
+		if res != nil {
+			res.Cancel()
+		}
+	}
+	if wait > limit {
+		cancel()
 		return false, &Error{Kind: names.Rate, RetryAfter: wait}
 	}
 	l.release()
@@ -35,7 +49,7 @@ func (l *Lease) throttle(ctx context.Context) (waited bool, err error) {
 	case <-r.dead:
 		return true, r.gone()
 	case <-ctx.Done():
-		res.Cancel()
+		cancel()
 		return true, ctx.Err()
 	}
 }

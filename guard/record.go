@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"syscall"
 	"time"
 )
@@ -51,6 +52,8 @@ type Record struct {
 	// Target is where a link that was refused leads, as the link says it. It may be a
 	// host path: it is told to the owner while the session lives, and not logged.
 	Target string
+	// Room is what Reserver.Reserve promised for the record; 0 is nothing.
+	Room int64
 }
 
 // Auditor takes records. An error means the record was not taken: an operation
@@ -58,4 +61,19 @@ type Record struct {
 // a lock of this package held.
 type Auditor interface {
 	Record(Record) error
+}
+
+// Reserver is an Auditor that can promise room for the record of an operation before
+// it begins, so that none is refused when it has happened.
+type Reserver interface {
+	Auditor
+	// Pace returns how long the operation has to wait before it begins, so that
+	// its subject has no more written than its share. Where that is more than
+	// limit, the operation is not to begin.
+	Pace(r *Record, limit time.Duration) time.Duration
+	// Reserve promises room for the record of an operation, r as far as it is
+	// known. It waits no longer than until ctx or stop ends. Record takes the room
+	// with a record, or Release gives it back.
+	Reserve(ctx context.Context, stop <-chan struct{}, r *Record) (room int64, err error)
+	Release(room int64)
 }
