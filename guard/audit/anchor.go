@@ -23,6 +23,8 @@ type anchor struct {
 	Hash    string    `json:"hash"`  // of that line
 	File    string    `json:"file"`  // that held the end of the chain
 	Time    time.Time `json:"time"`  // when the anchor was written
+	// KeptFrom is the first line that was not pruned; 0 is all.
+	KeptFrom uint64 `json:"kept_from,omitempty"`
 }
 
 func (a *anchor) mark() (mark, error) {

@@ -2,4 +2,4 @@ package audit
 
 import "github.com/rootsfs/rootsfs/guard"
 
-var _ guard.Auditor = (*Log)(nil)
+var _ guard.Reserver = (*Log)(nil)

@@ -19,6 +19,9 @@
 //	SESSION-20060102T150405.000000000Z.jsonl     what Open began
 //	SESSION-20060102T150405.000000000Z.1.jsonl   its first continuation, and so on
 //
+// and with .zst behind it once they are full, or ended with 64 KiB or more, and
+// compressed: a zstd file that holds the very same bytes.
+//
 // The time is that of Open in UTC, later than that of every earlier file of the
 // session. The first line of each file is a header: op "session", the format's
 // number, the file's own name, the mode of paths, the first sequence number not
@@ -40,20 +43,29 @@
 // holds the number and the hash of a line that is on disk. It is replaced
 // atomically after the log was synced: at most once a second after refusals and
 // failures, and at once on Open (beside it with Options.AnchorLater), rotation and
-// Close. The session's lock file, .SESSION.lock, names its latest file, so that the
+// Close. It also holds the first sequence number that Prune left. The session's lock file, .SESSION.lock, names its latest file, so that the
 // next Open need not list the directory; it is believed where the anchor and the end
 // of that file say the same.
 //
 // # Promises
 //
 //   - A refusal or a failure is in the file (write(2) has returned) before Record
-//     returns nil, after everything recorded before it. If that is impossible
-//     Record returns an error, and the guard then fails the operation; the
-//     record stays queued and is written, in order, as soon as writing works.
-//   - Other records are written when 64 KiB have gathered, at most 100 ms later,
-//     and on Close. If the queue (4 MiB) is full and cannot be written, they are
-//     refused too, and so is their operation. How many were not taken is itself
-//     recorded (op "lost") once writing works again.
+//     returns nil, after everything queued before it; unless it is one more of the
+//     same within a second, which is counted (fold.go), or its subject had too many,
+//     which are summed up (sum.go). If it cannot be written Record returns an error,
+//     and the guard then fails the operation; the record stays queued and is written,
+//     in order, as soon as writing works, or is summed up where there is no room.
+//   - Other records are written when enough have gathered, at most 100 ms later, and
+//     on Close. Repetitions of them are counted and written at most a second later.
+//     A change is never folded, summed up or left out.
+//   - A record for which Reserve promised room is taken, and has its place on the
+//     disk, where the file system can promise that (fallocate). An operation for which
+//     there is no room is refused before it begins. How many records nobody reserved
+//     for were not taken is itself recorded (op "lost") once there is room.
+//   - Whatever one subject does, its refusals and failures take no more than 1 MiB and
+//     4 KiB a second, and all else about 256 MiB and 24 KiB a second, compressed.
+//   - Prune and Options.MaxTotal take from the session that has most, never from a
+//     live one.
 //   - Verify detects within a session: a line edited, removed, inserted or moved;
 //     a file renamed, removed, replaced or cut short before the anchored line;
 //     and the removal of the oldest files, unless this package pruned them.
@@ -73,10 +85,12 @@
 //     and its first anchor may lose both the anchor and the lock file's word of a file
 //     that is there: the next Open then numbers its lines as that file did, and Verify
 //     reports it.
-//   - Every file is kept unless Options.Keep asks for pruning, which deletes the
-//     oldest files and tells Options.Pruned. What they held is gone and can no
-//     longer be verified; the chain then begins in the middle, the newest
-//     header says at which number, and only the link from there on is proved.
+//   - Every file is kept unless Options.Keep, MaxAge or MaxTotal, or Prune, asks for
+//     the oldest to be deleted. What they held is gone and can no longer be verified;
+//     the chain then begins in the middle, the newest header or the anchor says at
+//     which number, and only the link from there on is proved.
+//   - A crash loses what was counted and summed up within the last second, and ten
+//     seconds, of refusals of which one is in the file.
 //   - Hashed paths (PathsHash) cannot be guessed without the key, but whoever has
 //     the key can test guesses. Root names, operations and times stay readable.
 //     Names of subjects and sessions are not paths and are written as they are.

@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"hash"
+	"maps"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -97,8 +99,8 @@ func (e *encoder) seal(b []byte) []byte {
 	return b[hashLen:]
 }
 
-// record is the line of r.
-func (e *encoder) record(r *guard.Record) []byte {
+// fields is the beginning of the line of r, up to what item adds.
+func (e *encoder) fields(r *guard.Record, op string) []byte {
 	t := r.Time
 	if t.IsZero() {
 		t = time.Now()
@@ -114,7 +116,7 @@ func (e *encoder) record(r *guard.Record) []byte {
 		b = strconv.AppendUint(b, uint64(r.UID), 10)
 		b = number(b, "pid", int64(r.PID))
 	}
-	b = word(b, "op", r.Op.String())
+	b = word(b, "op", op)
 	b = e.places(b, r)
 	if r.Rights != 0 {
 		b = word(b, "rights", rightsText(r.Rights))
@@ -133,7 +135,47 @@ func (e *encoder) record(r *guard.Record) []byte {
 	if r.Detail != "" {
 		b = e.detail(b, r.Detail)
 	}
+	return b
+}
+
+// record is the line of r.
+func (e *encoder) record(r *guard.Record) []byte { return e.seal(e.fields(r, r.Op.String())) }
+
+// item is the line of an item: a record with what was folded into it, or a sum.
+func (e *encoder) item(it *item) []byte {
+	op := it.rec.Op.String()
+	if it.sum != nil {
+		op = opSummed
+	}
+	b := e.fields(&it.rec, op)
+	if it.count > 1 || it.sum != nil {
+		b = number(b, "count", it.count)
+		b = append(key(b, "last", ""), '"')
+		b = it.last.UTC().AppendFormat(b, time.RFC3339Nano)
+		b = append(b, '"')
+	}
+	b = number(b, "closed", it.closed)
+	if it.sum != nil {
+		b = counts(b, "kinds", it.sum.kinds)
+		b = counts(b, "ops", it.sum.ops)
+	}
 	return e.seal(b)
+}
+
+// counts writes a field that says how many there were of what. The words need no
+// escaping.
+func counts(b []byte, field string, n map[string]int64) []byte {
+	b = append(key(b, field, ""), '{')
+	for i, word := range slices.Sorted(maps.Keys(n)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, word...)
+		b = append(b, '"', ':')
+		b = strconv.AppendInt(b, n[word], 10)
+	}
+	return append(b, '}')
 }
 
 // places writes root and path, and those of the second path. The second root
@@ -226,6 +268,7 @@ func (e *encoder) lost(t time.Time, n uint64) []byte {
 const (
 	opSession = "session"
 	opLost    = "lost"
+	opSummed  = "summed"
 )
 
 // key writes the name of a field, made of two parts.

@@ -24,7 +24,7 @@ type Entry struct {
 	UID     *uint32   `json:"uid,omitempty"` // nil: unknown
 	PID     int32     `json:"pid,omitempty"`
 	// Op is the name of a guard.Op; "session" in the header of a file, "lost"
-	// where records could not be taken.
+	// where records could not be taken, "summed" in a sum.
 	Op string `json:"op"`
 
 	Root     string `json:"root,omitempty"`
@@ -50,6 +50,19 @@ type Entry struct {
 	DurationUS  int64  `json:"duration_us,omitempty"`  // microseconds
 	Detail      string `json:"detail,omitempty"`
 	DetailHash  string `json:"detail_hash,omitempty"`
+
+	// Count is how many records of the same kind this one stands for, from Time to
+	// Last; 0 is one. Read and DurationUS are those of all.
+	Count int64     `json:"count,omitempty"`
+	Last  time.Time `json:"last,omitzero"`
+	// Closed is how many of the opens are closed already; Read and Written are what
+	// passed through them.
+	Closed int64 `json:"closed,omitempty"`
+	// Kinds and Ops say of what a sum consists: Count refusals or failures of a
+	// subject that had too many to be written one by one. All else is that of the
+	// first of them, as a sample.
+	Kinds map[string]int64 `json:"kinds,omitempty"`
+	Ops   map[string]int64 `json:"ops,omitempty"`
 
 	// Of headers.
 	Format        int    `json:"format,omitempty"`
@@ -111,8 +124,8 @@ type Filter struct {
 	Root    string    // either root
 	Session string
 	Subject string
-	Op      string
-	Denied  bool // refused only
+	Op      string // also where a close is in the record of its open
+	Denied  bool   // refused only
 	// Path is a glob in which ** stands for any number of elements, judged on
 	// either path, root-relative or with the root's name before it, or, if it
 	// has no slash, on the path's last element or the name of a root itself. A
@@ -146,7 +159,7 @@ func (f *Filter) match(e *Entry) bool {
 	case f.Root != "" && e.Root != f.Root && e.Root2 != f.Root:
 	case f.Session != "" && e.Session != f.Session:
 	case !guard.Subject(e.Subject).Of(guard.Subject(f.Subject)):
-	case f.Op != "" && e.Op != f.Op:
+	case f.Op != "" && !e.has(f.Op):
 	case f.Denied && e.Verdict != "refused":
 	case f.Path != "" && !globs(f.Path, e.Root, e.Name()) && !globs(f.Path, e.root2(), e.Name2()):
 	default:
@@ -154,6 +167,16 @@ func (f *Filter) match(e *Entry) bool {
 	}
 	return false
 }
+
+// has reports whether an operation is among what the entry stands for.
+func (e *Entry) has(op string) bool {
+	return e.Op == op || op == closeOp && e.Closed > 0 || e.Ops[op] > 0
+}
+
+var closeOp = names.OpClose.String()
+
+// Times is how many records the entry stands for, the closes in it not counted.
+func (e *Entry) Times() int64 { return max(e.Count, 1) }
 
 // globs judges a pattern on a path, with and without its root.
 func globs(pattern, root, name string) bool {

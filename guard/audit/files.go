@@ -22,10 +22,24 @@ const startLayout = "20060102T150405.000000000Z"
 // startForm is how startLayout's digits lie: 0 stands for any.
 const startForm = "00000000T000000.000000000Z"
 
-// logName is a parsed file name.
+// logName is a parsed file name, without the suffix of a compressed file.
 type logName struct {
 	session, start string
 	n              int // 0: the file that Open began
+}
+
+// logEntry is a file in the directory.
+type logEntry struct {
+	logName
+	sealed bool // compressed
+}
+
+// base is the file's name as it is on disk.
+func (e logEntry) base() string {
+	if e.sealed {
+		return e.String() + sealedSuffix
+	}
+	return e.String()
 }
 
 // parseName reads SESSION-START.jsonl and SESSION-START.N.jsonl. It is by hand:
@@ -90,28 +104,39 @@ func Files(dir, session string) ([]string, error) {
 	}
 	paths := make([]string, len(list))
 	for i, n := range list {
-		paths[i] = filepath.Join(dir, n.String())
+		paths[i] = filepath.Join(dir, n.base())
 	}
 	return paths, nil
 }
 
-func listNames(dir, session string) ([]logName, error) {
+// listNames lists files. Where a crash left one beside its compressed copy, the copy
+// is listed: it is whole, because it got its name when it was synced.
+func listNames(dir, session string) ([]logEntry, error) {
 	entries, err := readDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
-	var list []logName
+	var list []logEntry
 	for _, e := range entries {
 		if session != "" && !strings.HasPrefix(e.Name(), session+"-") {
 			continue // quickly: there may be thousands of others
 		}
-		n, ok := parseName(e.Name())
+		base, sealed := strings.CutSuffix(e.Name(), sealedSuffix)
+		n, ok := parseName(base)
 		if ok && e.Type().IsRegular() && (session == "" || n.session == session) {
-			list = append(list, n)
+			list = append(list, logEntry{n, sealed})
 		}
 	}
-	sortNames(list)
-	return list, nil
+	slices.SortFunc(list, func(a, b logEntry) int {
+		if c := compareNames(a.logName, b.logName); c != 0 || a.sealed == b.sealed {
+			return c
+		}
+		if a.sealed {
+			return -1
+		}
+		return 1
+	})
+	return slices.CompactFunc(list, func(a, b logEntry) bool { return a.logName == b.logName }), nil
 }
 
 // readDir is os.ReadDir without its sorting, which would be for nothing.
@@ -126,7 +151,7 @@ func readDir(dir string) ([]fs.DirEntry, error) {
 
 // nextStart is the start time for a new run: now, or just after the latest
 // existing one where the clock was set back, so that names keep the order.
-func nextStart(now time.Time, list []logName) string {
+func nextStart(now time.Time, list []logEntry) string {
 	start := now.UTC().Format(startLayout)
 	for _, n := range list {
 		if n.start < start {
@@ -177,6 +202,8 @@ func (l *lineReader) next() ([]byte, error) {
 			l.pos += size
 			return bytes.TrimSuffix(l.buf, []byte{'\n'}), nil
 		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, errDamaged):
+			return nil, err // its text may say EOF
 		case errors.Is(err, io.EOF) && size > 0:
 			return nil, errTorn
 		default:
@@ -187,16 +214,45 @@ func (l *lineReader) next() ([]byte, error) {
 
 // firstLine returns the first complete line of a file; nil if there is none.
 func firstLine(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	line, err := newLineReader(f).next()
-	if errors.Is(err, io.EOF) || errors.Is(err, errTorn) || errors.Is(err, errLong) {
+	if errors.Is(err, io.EOF) || errors.Is(err, errTorn) || errors.Is(err, errLong) || errors.Is(err, errDamaged) {
 		return nil, nil
 	}
 	return line, err
+}
+
+// lastLineOf returns the last complete line of a file; nil if there is none, errLong
+// if it is beyond maxLine.
+func lastLineOf(path string) ([]byte, error) {
+	f, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if f.plain != nil {
+		line, _, err := lastLine(f.plain)
+		return line, err
+	}
+	r := newLineReader(f)
+	var last []byte
+	for {
+		line, err := r.next()
+		switch {
+		case err == nil:
+			last = append(last[:0], line...)
+		case errors.Is(err, errLong):
+			last = nil
+		case errors.Is(err, io.EOF), errors.Is(err, errTorn):
+			return last, nil
+		default:
+			return last, err
+		}
+	}
 }
 
 // lastLine returns the last complete line of a file and the offset after it;

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -88,7 +87,7 @@ func wait(ctx context.Context, w *fsnotify.Watcher) error {
 // followed is how far a file was read. Its descriptor stays open until the
 // session has gone on to another file, so that pruning takes nothing away.
 type followed struct {
-	file *os.File // nil: read to its end, or not to be read
+	file *logReader // nil: read to its end, or not to be read
 	pos  int64
 }
 
@@ -107,8 +106,8 @@ func (t *follower) close() {
 	}
 }
 
-func (t *follower) open(n logName) (*followed, error) {
-	f, err := os.Open(filepath.Join(t.dir, n.String()))
+func (t *follower) open(n logEntry) (*followed, error) {
+	f, err := openFile(filepath.Join(t.dir, n.base()))
 	if gone(err) {
 		return &followed{}, nil
 	}
@@ -125,15 +124,20 @@ func (t *follower) skip() error {
 		return err
 	}
 	for _, n := range list {
-		f, err := t.open(n)
-		if err != nil {
+		f := &followed{}
+		t.files[n.logName] = f
+		if n.sealed {
+			continue // it has its end
+		}
+		if f, err = t.open(n); err != nil {
 			return err
 		}
-		t.files[n] = f
-		if f.file == nil {
+		t.files[n.logName] = f
+		if f.file == nil || f.file.plain == nil {
+			f.finish()
 			continue
 		}
-		if _, f.pos, err = lastLine(f.file); err != nil {
+		if _, f.pos, err = lastLine(f.file.plain); err != nil {
 			return fmt.Errorf("audit: %w", err)
 		}
 	}
@@ -151,10 +155,10 @@ func (t *follower) scan(ctx context.Context) error {
 	newest := map[string]logName{}
 	there := map[logName]bool{}
 	for _, n := range list {
-		newest[n.session] = n
-		there[n] = true
-		if t.files[n] == nil {
-			if t.files[n], err = t.open(n); err != nil {
+		newest[n.session] = n.logName
+		there[n.logName] = true
+		if t.files[n.logName] == nil {
+			if t.files[n.logName], err = t.open(n); err != nil {
 				return err
 			}
 		}
@@ -168,11 +172,12 @@ func (t *follower) scan(ctx context.Context) error {
 		delete(t.files, n)
 	}
 	for _, n := range list {
-		if err := t.drain(ctx, t.files[n]); err != nil {
+		f := t.files[n.logName]
+		if err := t.drain(ctx, f); err != nil {
 			return err
 		}
-		if newest[n.session] != n {
-			t.files[n].finish()
+		if newest[n.session] != n.logName {
+			f.finish()
 		}
 	}
 	return nil
@@ -202,12 +207,18 @@ func (t *follower) drain(ctx context.Context, f *followed) error {
 		return nil
 	}
 	start := f.pos
-	r := newLineReader(io.NewSectionReader(f.file, start, 1<<62))
+	in := io.Reader(f.file)
+	if f.file.plain != nil {
+		in = io.NewSectionReader(f.file.plain, start, 1<<62)
+	} else {
+		defer f.finish() // it has its end
+	}
+	r := newLineReader(in)
 	for ctx.Err() == nil {
 		line, err := r.next()
 		f.pos = start + r.pos
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, errTorn):
+		case errors.Is(err, io.EOF), errors.Is(err, errTorn), errors.Is(err, errDamaged):
 			return nil // the rest comes with the next event
 		case errors.Is(err, errLong):
 			continue

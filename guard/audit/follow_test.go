@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 )
@@ -19,7 +20,9 @@ func TestFollowAcrossRotation(t *testing.T) {
 	mustRecord(t, l, refusal(t, "old"))
 	const n = 300
 	ready := make(chan struct{})
-	go func() {
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	writing.Go(func() {
 		<-ready
 		for i := range n {
 			if i == n/2 {
@@ -37,7 +40,7 @@ func TestFollowAcrossRotation(t *testing.T) {
 			}
 		}
 		l.Close()
-	}()
+	})
 	seq, seen := uint64(2), 0
 	err := follow(t.Context(), o.Dir, o.Session, Filter{}, func(e Entry) error {
 		if e.Seq != seq+1 {

@@ -30,24 +30,27 @@ func (l *Log) noteLatest(base string) error {
 
 // latest returns the session's latest file as the lock file and the anchor have it.
 // ok is false where the directory must be asked, as it must to prune.
-func (l *Log) latest(a *anchor) (name logName, ok bool) {
+func (l *Log) latest(a *anchor) (file logEntry, ok bool) {
 	if a == nil || a.Session != l.opts.Session || l.opts.Keep != 0 {
-		return name, false
+		return file, false
 	}
 	b := make([]byte, maxLatest)
 	n, err := l.lock.ReadAt(b, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return name, false
+		return file, false
 	}
 	base, _, whole := strings.Cut(string(b[:n]), "\n")
-	if name, ok = parseName(base); !whole || !ok || base != a.File || name.session != l.opts.Session {
-		return name, false
+	if file.logName, ok = parseName(base); !whole || !ok || base != a.File || file.session != l.opts.Session {
+		return file, false
 	}
-	info, err := os.Lstat(filepath.Join(l.opts.Dir, base))
+	info, err := os.Lstat(filepath.Join(l.opts.Dir, base+sealedSuffix))
+	if file.sealed = err == nil; !file.sealed {
+		info, err = os.Lstat(filepath.Join(l.opts.Dir, base))
+	}
 	if err != nil || !info.Mode().IsRegular() {
-		return name, false
+		return file, false
 	}
-	end, found, err := lastMark(filepath.Join(l.opts.Dir, base))
+	end, found, err := lastMark(filepath.Join(l.opts.Dir, file.base()))
 	anchored, badAnchor := a.mark()
-	return name, err == nil && badAnchor == nil && found && end == anchored
+	return file, err == nil && badAnchor == nil && found && end == anchored
 }

@@ -13,8 +13,7 @@ func TestLatest(t *testing.T) {
 	lock := func(o Options) string { return filepath.Join(o.Dir, "."+o.Session+".lock") }
 	// killed ends a log as the end of its process does.
 	killed := func(t *testing.T, l *Log) {
-		l.flusher.Stop()
-		l.anchorer.Stop()
+		l.kill()
 		if err := l.lock.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +89,7 @@ func TestLatest(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := mustOpen(t, o)
-			if known := len(l.names) - 1; known != 1 && !tt.asked || known != len(before) && tt.asked {
+			if known := len(l.w.names) - 1; known != 1 && !tt.asked || known != len(before) && tt.asked {
 				t.Errorf("%d files are known of %d", known, len(before))
 			}
 			mustRecord(t, l, refusal(t, "b"))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -52,7 +53,7 @@ func split(files []string, f Filter) []*source {
 	bySession := map[string][]string{}
 	var order []string
 	for _, path := range files {
-		n, _ := parseName(filepath.Base(path))
+		n, _ := parseName(strings.TrimSuffix(filepath.Base(path), sealedSuffix))
 		if bySession[n.session] == nil {
 			order = append(order, n.session)
 		}

@@ -42,49 +42,47 @@ func open(o Options, create func(string) (sink, error)) (_ *Log, err error) {
 			lock.Close()
 		}
 	}()
-	l := &Log{opts: o, create: create, lock: lock, begun: make(chan struct{})}
-	last, err := l.resume()
+	l := &Log{
+		opts: o, lock: lock, round: newRound(), room: infinite,
+		wake: make(chan struct{}, 1), nudge: make(chan struct{}, 1),
+		stop: make(chan struct{}), abort: make(chan struct{}), ended: make(chan struct{}),
+		folds: newFolds(), sums: newSums(), budgets: budgets{},
+	}
+	w := &writer{l: l, create: create, keeper: newKeeper(l)}
+	l.w = w
+	last, err := w.resume()
 	if err != nil {
 		return nil, err
 	}
-	l.enc = newEncoder(o.Session, o.Paths, key, last)
-	l.flusher = stopped(l.tick)
-	l.anchorer = stopped(l.anchorTick)
-	l.beginLocked() // nobody else has l yet
-	if err = l.flush(); err != nil {
-		err = fmt.Errorf("audit: %w", err)
-	} else {
-		go l.begin()
-		if !o.AnchorLater {
-			err = l.Anchored()
-		}
+	w.enc = newEncoder(o.Session, o.Paths, key, last)
+	err = w.begin()
+	if err == nil {
+		err = w.drain()
 	}
 	if err != nil {
-		l.anchorer.Stop()
-		l.amu.Lock() // the anchorer may have started
-		defer l.amu.Unlock()
-		if l.cur != nil {
-			l.cur.Close()
-			l.cur = nil
+		if w.cur != nil {
+			w.cur.Close()
 		}
-		return nil, err
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	w.extend()
+	w.anchorFirst()
+	go w.keeper.run()
+	go w.run()
+	if !o.AnchorLater {
+		if err = l.Anchored(); err != nil {
+			l.kill()
+			return nil, err
+		}
 	}
 	return l, nil
 }
 
-// begin writes the first anchor.
-func (l *Log) begin() {
-	defer close(l.begun)
-	l.amu.Lock()
-	defer l.amu.Unlock()
-	l.beginErr = l.anchorAmuLocked()
-}
-
-// stopped makes a timer that runs f when it is Reset.
-func stopped(f func()) *time.Timer {
-	t := time.AfterFunc(time.Hour, f)
-	t.Stop()
-	return t
+// kill ends the log as the end of its process would. The lock stays taken.
+func (l *Log) kill() {
+	close(l.abort)
+	<-l.ended
+	l.w.cur.Close()
 }
 
 // takeLock keeps a second Log of the session away, whose lines would fork the
@@ -104,39 +102,44 @@ func takeLock(o Options) (*os.File, error) {
 }
 
 // resume finds where the chain ends and which files there are.
-func (l *Log) resume() (mark, error) {
+func (w *writer) resume() (mark, error) {
+	l := w.l
 	a, err := readAnchor(l.opts.Anchor)
 	if err != nil && !errors.Is(err, errBadAnchor) {
 		return mark{}, err
 	}
-	l.found = a
-	var list []logName
+	w.found = a
+	if a != nil && a.Session == l.opts.Session {
+		w.keptFrom = a.KeptFrom
+	}
+	var list []logEntry
 	if newest, ok := l.latest(a); ok {
-		list = []logName{newest}
+		list = []logEntry{newest}
 	} else if list, err = listNames(l.opts.Dir, l.opts.Session); err != nil {
 		return mark{}, err
 	}
-	l.name = logName{session: l.opts.Session, start: nextStart(time.Now(), list)}
-	l.names, l.firsts = make([]string, len(list)), make([]uint64, len(list))
+	w.name = logName{session: l.opts.Session, start: nextStart(time.Now(), list)}
+	w.names, w.firsts = make([]string, len(list)), make([]uint64, len(list))
 	// From the newest, whose header tells from where on lines are kept. The
 	// older ones are asked only if they are to be pruned: a session's name may
 	// have been used ten thousand times.
+	told := false
 	for i, n := range slices.Backward(list) {
-		l.names[i] = n.String()
-		if l.keptFrom > 0 && l.opts.Keep == 0 {
+		w.names[i] = n.String() // with or without the suffix: see openFile
+		if told && l.opts.Keep == 0 {
 			continue
 		}
-		line, err := firstLine(filepath.Join(l.opts.Dir, l.names[i]))
+		line, err := firstLine(filepath.Join(l.opts.Dir, w.names[i]))
 		if err != nil {
 			return mark{}, fmt.Errorf("audit: %w", err)
 		}
 		if e, err := decode(line); err == nil {
-			l.firsts[i] = e.Seq
-			l.keptFrom = max(l.keptFrom, e.KeptFrom)
+			w.firsts[i], told = e.Seq, true
+			w.keptFrom = max(w.keptFrom, e.KeptFrom)
 		}
 	}
-	l.keptFrom = max(l.keptFrom, 1)
-	last, err := l.lastMark()
+	w.keptFrom = max(w.keptFrom, 1)
+	last, err := w.lastMark()
 	if err != nil {
 		return mark{}, err
 	}
@@ -155,9 +158,9 @@ func (l *Log) resume() (mark, error) {
 
 // lastMark is the last line on disk that reads as one; the zero mark if there
 // is none. Its hash is not checked here: that is Verify's work.
-func (l *Log) lastMark() (mark, error) {
-	for _, base := range slices.Backward(l.names) {
-		m, found, err := lastMark(filepath.Join(l.opts.Dir, base))
+func (w *writer) lastMark() (mark, error) {
+	for _, base := range slices.Backward(w.names) {
+		m, found, err := lastMark(filepath.Join(w.l.opts.Dir, base))
 		if err != nil || found {
 			return m, err
 		}
@@ -168,13 +171,8 @@ func (l *Log) lastMark() (mark, error) {
 // lastMark is the last complete line of a file; the zero mark if that cannot be
 // read as one, and not found if there is none.
 func lastMark(path string) (m mark, found bool, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return mark{}, false, fmt.Errorf("audit: %w", err)
-	}
-	defer f.Close()
-	line, _, err := lastLine(f)
-	if err != nil && !errors.Is(err, errLong) {
+	line, err := lastLineOf(path)
+	if err != nil && !errors.Is(err, errLong) && !errors.Is(err, errDamaged) {
 		return mark{}, false, fmt.Errorf("audit: %w", err)
 	}
 	if line == nil {

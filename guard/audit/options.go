@@ -1,12 +1,14 @@
 package audit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -47,8 +49,9 @@ func ParsePathMode(s string) (PathMode, error) {
 		"unknown path mode %s: write full, hash or none", names.Quote(s))}
 }
 
-// DefaultMaxBytes is the default of Options.MaxBytes.
-const DefaultMaxBytes = 64 << 20
+// DefaultMaxBytes is the default of Options.MaxBytes. A full file is compressed, so
+// this is also how much of a session lies on the disk uncompressed.
+const DefaultMaxBytes = 1 << 20
 
 // Options say where and how a Log writes.
 type Options struct {
@@ -69,10 +72,15 @@ type Options struct {
 	// name is used again and again, and what an earlier run recorded is not
 	// for a later one to delete unasked.
 	Keep int
-	// Pruned, unless nil, is told of each file that Keep has deleted, by its
-	// path. It is called while the Log is being written: it must be quick and
-	// must not call the Log.
-	Pruned func(path string)
+	// MaxAge and MaxTotal bound the files of all sessions in Dir, as those of
+	// PruneOptions do, whenever a session begins and now and then while it runs.
+	// AnchorOf is then the path of any session's anchor. 0, the default, is no bound.
+	MaxAge   time.Duration
+	MaxTotal int64
+	AnchorOf func(session string) (string, error)
+	// Pruned, unless nil, is told of each file that Keep, MaxAge or MaxTotal has
+	// deleted, by its path. It must not call the Log.
+	Pruned func(path string, why Why)
 	// Anchor is the file that holds the number and hash of the last anchored
 	// line; its directory is created with mode 0700. One session, one anchor.
 	Anchor string
@@ -82,6 +90,26 @@ type Options struct {
 	// KeyFile holds the key of PathsHash, by default "audit.key" beside the
 	// anchor. It is made with random contents and mode 0600 when absent.
 	KeyFile string
+
+	// For tests; 0 are the constants of the package.
+	refusals, work pace
+	sealBytes      int64 // files smaller than this are not compressed
+	unfolded       bool
+}
+
+// Why is the reason for which a Log deleted a file.
+type Why uint8
+
+// The reasons: Options.Keep, and Options.MaxAge or MaxTotal.
+const (
+	WhyKeep Why = iota
+	WhyBounds
+)
+
+// pace is a budget of bytes.
+type pace struct {
+	burst     int
+	perSecond float64
 }
 
 // maxName is the longest name of a session, bytes.
@@ -115,12 +143,19 @@ func (o *Options) normalize() error {
 		return invalid("session name %s cannot be part of a file name", names.Quote(o.Session))
 	case int(o.Paths) >= len(pathModes):
 		return invalid("unknown path mode %d", o.Paths)
-	case o.MaxBytes < 0 || o.Keep < 0:
+	case o.MaxBytes < 0 || o.Keep < 0 || o.MaxAge < 0 || o.MaxTotal < 0:
 		return invalid("negative limit")
 	}
 	if o.MaxBytes == 0 {
 		o.MaxBytes = DefaultMaxBytes
 	}
+	if o.refusals == (pace{}) {
+		o.refusals = pace{refusalBurst, refusalRate}
+	}
+	if o.work == (pace{}) {
+		o.work = pace{workBurst, workRate}
+	}
+	o.sealBytes = cmp.Or(o.sealBytes, sealBytes)
 	if o.KeyFile == "" {
 		o.KeyFile = filepath.Join(filepath.Dir(o.Anchor), "audit.key")
 	}

@@ -3,17 +3,30 @@ package audit
 import (
 	"io"
 	"time"
+	"unicode/utf8"
+
+	"github.com/rootsfs/rootsfs/guard"
 )
 
 // Bounds of the queue between Record and the file.
 const (
-	queueLimit = 4 << 20  // then Record waits, and fails if waiting does not help
-	flushSize  = 64 << 10 // then the queue is written at once
+	queueLimit = 4 << 20  // bytes; then Record waits, and fails if waiting does not help
+	flushSize  = 64 << 10 // bytes that are written at once
+	flushItems = 256      // records after which the writer does not wait
 	flushDelay = 100 * time.Millisecond
 	// retryDelay is between attempts nobody asked for while the sink fails.
 	retryDelay = time.Second
 	// anchorDelay spaces anchors, each of which costs two fsyncs.
 	anchorDelay = time.Second
+
+	// reserveLimit bounds what operations under way hold reserved, so that those
+	// which hang on a dead server take no more than this of the disk.
+	reserveLimit = 64 << 20
+	// reserveMargin is what Reserve leaves, for the records nobody reserved for
+	// (refusals, closes) and for details longer than a reservation expects.
+	reserveMargin = 32 << 10
+	// reserveDelay is between looks at whether others gave room back.
+	reserveDelay = 5 * time.Millisecond
 )
 
 // sink is an open audit file; tests put failing ones in its place.
@@ -23,64 +36,60 @@ type sink interface {
 	Sync() error
 }
 
-// chunk is a run of whole lines for one file.
-type chunk struct {
-	file   string   // not "": create this file and continue there
-	prune  []string // files to delete after that
-	data   []byte
-	off    int  // written so far; not 0 after a short write
-	last   mark // after the last line
-	urgent bool // holds a refusal or failure
+// allocator is a sink on a file system that can promise room.
+type allocator interface {
+	// Allocate promises that the file can grow to size bytes.
+	Allocate(size int64) error
+	// Trim gives back what was promised beyond size bytes.
+	Trim(size int64) error
 }
 
-// queue is what was encoded and not yet taken for writing. Its owner's mutex
-// guards it. Chunks have buffers of one size, which are used again: a buffer that
-// grew with the backlog would be copied on the hot path each time it does.
-type queue struct {
-	chunks []chunk
-	spare  [][]byte
-}
-
+// Of the parts of a line, bytes at most.
 const (
-	chunkSize = 2 * flushSize
-	maxSpare  = 8 // what a burst leaves allocated, in buffers
+	// fixedBound is the fields that hold no text: keys, numbers, words, hashes.
+	fixedBound = 760
+	// keyBound is a field's name and the punctuation around it.
+	keyBound = 24
 )
 
-// add appends a line. One that is longer than a buffer gets one of its own.
-func (q *queue) add(line []byte, last mark, urgent bool) {
-	n := len(q.chunks) - 1
-	if n < 0 || q.chunks[n].data != nil && len(q.chunks[n].data)+len(line) > chunkSize {
-		q.chunks = append(q.chunks, chunk{})
-		n++
-	}
-	c := &q.chunks[n]
-	if c.data == nil {
-		c.data = q.buffer()
-	}
-	c.data = append(c.data, line...)
-	c.last = last
-	c.urgent = c.urgent || urgent
+// lineBound is how long the line of r can be at most.
+func lineBound(session string, r *guard.Record) int64 {
+	n := fixedBound + textBound(session, maxNameText) + textBound(string(r.Subject), maxNameText)
+	n += pathBound(r.Path) + pathBound(r.Path2) + textBound(r.Detail, maxDetailText)
+	return int64(n)
 }
 
-// cut makes later lines go to a new file.
-func (q *queue) cut(file string, prune []string) {
-	q.chunks = append(q.chunks, chunk{file: file, prune: prune})
+// reservation is the room of an operation whose record is r as far as it is
+// known: its detail may yet say where links led, and from where.
+func reservation(session string, r *guard.Record) int64 {
+	n := lineBound(session, r) + 512
+	if r.Via != guard.ViaFUSE {
+		// Links are followed for these callers: the record then names both paths.
+		n += 2 * (maxPathText + maxRawPath)
+	}
+	return n
 }
 
-func (q *queue) buffer() []byte {
-	n := len(q.spare) - 1
-	if n < 0 {
-		return make([]byte, 0, chunkSize)
+func pathBound(p guard.Path) int {
+	rel := p.Rel()
+	n := keyBound + textBound(string(p.Root), maxNameText)
+	if rel == "" {
+		return n
 	}
-	b := q.spare[n]
-	q.spare[n] = nil
-	q.spare = q.spare[:n]
-	return b
+	text := textBound(rel, maxPathText)
+	n += text
+	if text != keyBound+len(rel) || len(rel) >= maxPathText {
+		n += 2*keyBound + (min(len(rel), maxRawPath)+2)/3*4 + 2*hashLen
+	}
+	return n
 }
 
-// recycle takes back the buffer of a written chunk.
-func (q *queue) recycle(b []byte) {
-	if cap(b) == chunkSize && len(q.spare) < maxSpare {
-		q.spare = append(q.spare, b[:0])
+// textBound bounds what encoder.text writes of s.
+func textBound(s string, limit int) int {
+	for i := range len(s) {
+		if c := s[i]; c >= utf8.RuneSelf || !plain[c] {
+			return keyBound + min(6*len(s), limit)
+		}
 	}
+	return keyBound + min(len(s), limit)
 }

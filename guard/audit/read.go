@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -81,14 +81,14 @@ func Read(files []string, f Filter, fn func(Entry) error) error {
 // skips reports whether nothing in a file can be selected, judged by its name
 // and by the first line of its successor.
 func (f *Filter) skips(path, next string) bool {
-	n, ok := parseName(filepath.Base(path))
+	n, ok := parseName(strings.TrimSuffix(filepath.Base(path), sealedSuffix))
 	if !ok {
 		return false
 	}
 	if f.Session != "" && n.session != f.Session {
 		return true
 	}
-	m, ok := parseName(filepath.Base(next))
+	m, ok := parseName(strings.TrimSuffix(filepath.Base(next), sealedSuffix))
 	if f.Since.IsZero() || !ok || m.session != n.session {
 		return false
 	}
@@ -103,7 +103,7 @@ func (f *Filter) skips(path, next string) bool {
 }
 
 func readFile(path string, f *Filter, fn func(Entry) error, damage *DamageError) error {
-	file, err := os.Open(path)
+	file, err := openFile(path)
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
@@ -121,6 +121,9 @@ func readFile(path string, f *Filter, fn func(Entry) error, damage *DamageError)
 			return nil
 		case errors.Is(err, errTorn):
 			damage.add(Damage{File: path, Line: n, Torn: true})
+			return nil
+		case errors.Is(err, errDamaged):
+			damage.add(Damage{File: path, Line: n})
 			return nil
 		case errors.Is(err, errLong):
 			damage.add(Damage{File: path, Line: n})

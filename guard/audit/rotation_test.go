@@ -15,7 +15,7 @@ func TestRotation(t *testing.T) {
 	o := options(t)
 	o.MaxBytes, o.Keep = 2000, 3
 	var pruned []string
-	o.Pruned = func(path string) { pruned = append(pruned, path) } // under the writer's lock
+	o.Pruned = func(path string, _ Why) { pruned = append(pruned, path) } // under the writer's lock
 	l := mustOpen(t, o)
 	for i := range 60 {
 		r := allowed(t, fmt.Sprint("f", i))
@@ -59,7 +59,7 @@ func TestRotation(t *testing.T) {
 func TestEverythingIsKeptByDefault_R082(t *testing.T) {
 	o := options(t)
 	o.MaxBytes = 1000
-	o.Pruned = func(path string) { t.Errorf("pruned %s", path) }
+	o.Pruned = func(path string, _ Why) { t.Errorf("pruned %s", path) }
 	const runs = 12
 	for i := range runs {
 		l := mustOpen(t, o)

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -31,7 +32,7 @@ func TestR084FullTmpfs(t *testing.T) {
 	l := mustOpen(t, o)
 	written := 0
 	for {
-		err := l.Record(refusal(t, "denied"))
+		err := l.Record(refusal(t, fmt.Sprint("denied", written)))
 		if err == nil {
 			written++
 			continue
@@ -44,6 +45,7 @@ func TestR084FullTmpfs(t *testing.T) {
 	if got := len(entriesTorn(t, o)); written < 50 || got != written+1 {
 		t.Fatalf("%d refusals answered, %d lines", written, got)
 	}
+	// What there is no room for is summed up: with the one that ended the loop, two.
 	if err := l.Record(refusal(t, "denied too")); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("refusal on a full disk: %v", err)
 	}
@@ -53,7 +55,7 @@ func TestR084FullTmpfs(t *testing.T) {
 	mustRecord(t, l, refusal(t, "again"))
 	mustClose(t, l)
 	got := entries(t, o)
-	if n := len(got); n != written+4 || got[n-2].Path != "denied too" || got[n-1].Path != "again" {
+	if n := len(got); n != written+3 || got[n-2].Path != "again" || got[n-1].Op != opSummed || got[n-1].Count != 2 {
 		t.Errorf("%d lines for %d refusals", n, written+3)
 	}
 	mustVerify(t, o)

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -31,8 +31,8 @@ type Report struct {
 	AnchoredAt uint64 `json:"anchored_at,omitempty"` // its number; what follows is less sure
 	Torn       int    `json:"torn,omitempty"`        // files whose last line a crash cut
 	Lost       uint64 `json:"lost,omitempty"`        // records the log says it could not take
-	// Pruned is how many of the oldest records were deleted because
-	// Options.Keep asked for it, as the headers say.
+	// Pruned is how many of the oldest records were deleted on the owner's behalf, by
+	// Options.Keep or Prune, as the headers and the anchor say.
 	Pruned uint64 `json:"pruned,omitempty"`
 }
 
@@ -75,6 +75,7 @@ func verifyOnce(dir, session, anchorPath string) (Report, error) {
 			a = nil
 		default:
 			v.want(a.Count, a.Hash)
+			v.keptFrom = a.KeptFrom
 		}
 	}
 	files, err := Files(dir, session)
@@ -141,7 +142,7 @@ func (v *verifier) headers(files []string) error {
 }
 
 func (v *verifier) file(path string, isLast bool) error {
-	f, err := os.Open(path)
+	f, err := openFile(path)
 	if err != nil {
 		if gone(err) {
 			return errPruned
@@ -150,7 +151,7 @@ func (v *verifier) file(path string, isLast bool) error {
 	}
 	defer f.Close()
 	v.report.Files++
-	base := filepath.Base(path)
+	base := strings.TrimSuffix(filepath.Base(path), sealedSuffix)
 	r := newLineReader(f)
 	for first := true; ; first = false {
 		line, err := r.next()
@@ -164,6 +165,9 @@ func (v *verifier) file(path string, isLast bool) error {
 			return nil
 		case errors.Is(err, errTorn):
 			v.report.Torn++
+			return nil
+		case errors.Is(err, errDamaged):
+			v.fail(v.last.seq+1, "%s: after line %d the compressed file is damaged", filepath.Base(path), v.last.seq)
 			return nil
 		case errors.Is(err, errLong):
 			v.fail(v.last.seq+1, "%s: after line %d is a line that no log wrote", base, v.last.seq)
@@ -235,6 +239,10 @@ func (v *verifier) special(base string, line []byte, seq uint64, first bool) {
 
 func (v *verifier) finish(a *anchor) {
 	v.report.To = v.last.seq
+	if !v.started && v.keptFrom > 1 {
+		// Nothing is left, and all that is missed was pruned.
+		v.report.Pruned = v.keptFrom - 1
+	}
 	if v.started && v.report.From > 1 {
 		v.report.Pruned = min(v.report.From, max(v.keptFrom, 1)) - 1
 	}
@@ -243,7 +251,7 @@ func (v *verifier) finish(a *anchor) {
 	}
 	for seq := range v.expect {
 		// Earlier anchors may name lines that were pruned since.
-		if seq > v.last.seq {
+		if seq > v.last.seq && seq >= v.keptFrom {
 			v.fail(v.last.seq+1, "the lines after %d are missing: line %d was anchored", v.last.seq, seq)
 		}
 	}
@@ -252,7 +260,7 @@ func (v *verifier) finish(a *anchor) {
 		return
 	}
 	_, unmet := v.expect[a.Count]
-	v.report.Anchored = !unmet && v.report.OK
+	v.report.Anchored = (!unmet || a.Count < v.keptFrom) && v.report.OK
 	if v.report.Anchored {
 		v.report.AnchoredAt = a.Count
 	}

@@ -1,164 +1,215 @@
 package audit
 
 import (
-	"encoding/hex"
 	"errors"
-	"os"
-	"path/filepath"
 	"time"
 )
 
-// flush writes everything queued. It returns the error of the write that
-// failed; what was not written stays first in line.
-func (l *Log) flush() error {
-	l.wmu.Lock()
-	defer l.wmu.Unlock()
-	l.mu.Lock()
-	l.out = append(l.out, l.q.chunks...)
-	clear(l.q.chunks)
-	l.q.chunks = l.q.chunks[:0]
-	l.mu.Unlock()
+// writer is what only the writing goroutine touches.
+type writer struct {
+	l      *Log
+	create func(path string) (sink, error)
+	keeper *keeper
+	enc    *encoder
 
-	err := l.writeWmuLocked()
+	items   []*item // taken from the queue, not yet encoded
+	encoded []*item // in out
+	out     []byte  // encoded, not yet written
+	off     int     // of out: written so far; not 0 after a short write
 
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.status.Err = err
-	return err
+	cur        sink
+	curName    string
+	size       int64 // of the current file
+	allocated  int64 // bytes the current file can grow to; infinite where the file system promises nothing
+	retryAt    int64 // size at which to try again to begin a new file
+	name       logName
+	names      []string
+	firsts     []uint64 // first line of each of names; 0: unknown
+	keptFrom   uint64
+	found      *anchor // until the first header is written
+	unanchored bool    // a refusal or a failure was written since the last anchor
+	lastAnchor time.Time
 }
 
-func (l *Log) writeWmuLocked() error {
-	urgent := false
-	for len(l.out) > 0 {
-		c := &l.out[0]
-		if c.file != "" {
-			if err := l.switchWmuLocked(c.file, c.prune); err != nil {
-				return err
+// full reports whether the current file is to be continued in a new one.
+func (w *writer) full() bool {
+	size := w.size + int64(len(w.out)-w.off)
+	return size >= w.l.opts.MaxBytes && size >= w.retryAt
+}
+
+// infinite is the room where the file system cannot promise any.
+const infinite = 1 << 62
+
+// run is the writing goroutine.
+func (w *writer) run() {
+	l := w.l
+	defer close(l.ended)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var due time.Time // when the timer fires; zero: never
+	arm := func(at time.Time) {
+		if !at.IsZero() && (due.IsZero() || at.Before(due)) {
+			due = at
+			timer.Reset(time.Until(at))
+		}
+	}
+	for {
+		select {
+		case <-l.nudge:
+			arm(time.Now().Add(flushDelay))
+			continue
+		case <-l.wake:
+		case <-timer.C:
+		case <-l.abort:
+			w.keeper.end(false)
+			return
+		case <-l.stop:
+			l.closeErr = w.finish()
+			return
+		}
+		next, err := w.turn(false)
+		due = time.Time{}
+		arm(next)
+		if err != nil {
+			arm(time.Now().Add(retryDelay))
+		}
+	}
+}
+
+// finish writes everything and ends the log.
+func (w *writer) finish() error {
+	_, err := w.turn(true)
+	if w.cur != nil {
+		w.handOver()
+	}
+	return errors.Join(err, w.keeper.end(true))
+}
+
+// turn writes what is queued. It returns when it is to be called again although
+// nobody asked, the zero time if never, and the error of a write that failed: what
+// was not written stays first in line.
+func (w *writer) turn(final bool) (next time.Time, err error) {
+	err = w.drain()
+	turn, next := w.take(time.Now(), err == nil, final)
+	if err == nil {
+		err = w.drain()
+	}
+	w.extend()
+	if w.unanchored && !final {
+		if at := w.lastAnchor.Add(anchorDelay); time.Now().Before(at) {
+			next = earlier(next, at)
+		} else {
+			w.anchor()
+		}
+	}
+	w.l.mu.Lock()
+	w.l.status.Err = err
+	w.l.mu.Unlock()
+	turn.err = err
+	close(turn.done)
+	return next, err
+}
+
+// take ends the present round, and takes what is queued if more is true. It returns
+// when a fold or a sum will be due.
+func (w *writer) take(now time.Time, more, final bool) (turn *round, next time.Time) {
+	l := w.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	turn, l.round = l.round, newRound()
+	l.nudged, l.hurried = false, false
+	next = earlier(l.sweepLocked(now, final), l.sumLocked(now, final))
+	if !more {
+		return turn, next
+	}
+	if final {
+		l.queueLostLocked()
+	}
+	for _, it := range l.batch {
+		l.takenLocked(it)
+	}
+	w.items = append(w.items, l.batch...)
+	clear(l.batch)
+	l.batch = l.batch[:0]
+	return turn, next
+}
+
+// drain encodes and writes what was taken.
+func (w *writer) drain() error {
+	for {
+		for len(w.items) > 0 && len(w.out) < flushSize {
+			if w.full() {
+				if len(w.out) > 0 {
+					break
+				}
+				w.rotate()
 			}
-			c.file = ""
+			w.encode(w.items[0])
+			w.items = w.items[1:]
 		}
-		if l.cur == nil {
-			return ErrClosed
+		if len(w.out) == 0 {
+			w.items = nil
+			return nil
 		}
-		n, err := l.cur.Write(c.data[c.off:])
-		c.off += n
-		done := c.off == len(c.data)
-		if !done && err == nil {
-			err = errors.New("audit: short write")
-		}
-		l.mu.Lock()
-		l.queued -= n
-		l.status.Bytes += int64(n)
-		if done {
-			l.written = c.last
-			l.q.recycle(c.data)
-		}
-		l.mu.Unlock()
-		if !done {
+		if err := w.write(); err != nil {
 			return err
 		}
-		urgent = urgent || c.urgent
-		l.out[0] = chunk{}
-		l.out = l.out[1:]
 	}
-	l.out = nil
-	if urgent {
-		l.scheduleAnchor()
-	}
-	return nil
 }
 
-// switchWmuLocked continues in a new file. The old one is anchored to its end
-// first; the new one is created before that, so that a disk without room for it
-// costs no sync at each attempt.
-func (l *Log) switchWmuLocked(base string, prune []string) error {
-	if err := l.noteLatest(base); err != nil {
+// encode puts the line of an item into out.
+func (w *writer) encode(it *item) {
+	switch {
+	case it.lost > 0:
+		w.append(w.enc.lost(time.Now(), it.lost), true)
+	default:
+		w.append(w.enc.item(it), it.urgent)
+	}
+	w.encoded = append(w.encoded, it)
+}
+
+func (w *writer) append(line []byte, urgent bool) {
+	w.out = append(w.out, line...)
+	w.unanchored = w.unanchored || urgent
+}
+
+// write writes out, all or as much as there is room for.
+func (w *writer) write() error {
+	if w.cur == nil {
+		return ErrClosed
+	}
+	n, err := w.cur.Write(w.out[w.off:])
+	w.off += n
+	w.size += int64(n)
+	done := w.off == len(w.out)
+	if !done && err == nil {
+		err = errors.New("audit: short write")
+	}
+	l := w.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.status.Bytes += int64(n)
+	l.room = w.room()
+	l.last = w.enc.last
+	if !done {
 		return err
 	}
-	next, err := l.create(filepath.Join(l.opts.Dir, base))
-	if err != nil {
-		return err
-	}
-	l.amu.Lock()
-	defer l.amu.Unlock()
-	if l.cur != nil {
-		// A failure to anchor is in Status; the records are written.
-		_ = l.anchorAmuLocked()
-		_ = l.cur.Close() // synced just now; nothing is left to fail
-	}
-	l.cur, l.curName, l.fresh = next, base, true
-	for _, old := range prune {
-		// What stays behind is deleted by the next Open.
-		path := filepath.Join(l.opts.Dir, old)
-		if os.Remove(path) == nil && l.opts.Pruned != nil {
-			l.opts.Pruned(path)
+	l.written = w.enc.last
+	for i, it := range w.encoded {
+		l.promised -= it.cost
+		if it.sum == nil && len(l.free) < maxFree {
+			*it = item{}
+			l.free = append(l.free, it)
 		}
+		w.encoded[i] = nil
 	}
+	w.encoded, w.out, w.off = w.encoded[:0], w.out[:0], 0
 	return nil
 }
 
-func createFile(path string) (sink, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err // not a nil *os.File in a sink
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
-	return f, nil
-}
-
-// scheduleAnchor has the anchor written soon, not more often than anchorDelay.
-func (l *Log) scheduleAnchor() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.anchorUp || l.closed {
-		return
-	}
-	l.anchorUp = true
-	l.anchorer.Reset(max(0, anchorDelay-time.Since(l.lastTime)))
-}
-
-// anchorTick is the anchorer.
-func (l *Log) anchorTick() {
-	l.mu.Lock()
-	l.anchorUp = false
-	l.mu.Unlock()
-	l.amu.Lock()
-	defer l.amu.Unlock()
-	if l.cur != nil {
-		_ = l.anchorAmuLocked() // in Status
-	}
-}
-
-// anchorAmuLocked syncs the current file and anchors the last line written.
-// Lines written meanwhile are not in the anchor, which is what it may say.
-func (l *Log) anchorAmuLocked() error {
-	l.mu.Lock()
-	m := l.written
-	l.lastTime = time.Now()
-	l.mu.Unlock()
-	if m == l.anchored || l.cur == nil {
-		return nil
-	}
-	syncs := []func() error{l.cur.Sync}
-	if l.fresh {
-		syncs = append(syncs, func() error {
-			_ = syncDir(l.opts.Dir) // what it protects from is not promised
-			return nil
-		})
-	}
-	err := writeAnchor(l.opts.Anchor, anchor{
-		Format:  formatVersion,
-		Session: l.opts.Session,
-		Count:   m.seq,
-		Hash:    hex.EncodeToString(m.hash[:]),
-		File:    l.curName,
-		Time:    time.Now().UTC(),
-	}, syncs...)
-	if err == nil {
-		l.anchored, l.fresh = m, false
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.status.AnchorErr = err
-	l.status.Anchored = l.anchored.seq
-	return err
+	return a
 }

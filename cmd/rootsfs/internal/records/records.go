@@ -64,6 +64,7 @@ type Entry struct {
 	Read    int64     `json:"read,omitempty"`
 	Written int64     `json:"written,omitempty"`
 	Detail  string    `json:"detail,omitempty"`
+	Count   int64     `json:"count,omitempty"` // how many records it stands for, if several
 }
 
 // Shown is a record as people see it.
@@ -72,7 +73,7 @@ func Shown(e *audit.Entry) Entry {
 		Seq: e.Seq, Time: e.Time, Session: e.Session, Subject: names.Escape(e.Subject), Via: e.Via, UID: e.UID, PID: e.PID,
 		Op: e.Op, Root: names.Escape(e.Root), Path: place(e.Root, e.Name(), e.PathHash),
 		Path2: second(e), Verdict: e.Verdict, Kind: e.Kind, Errno: e.Errno,
-		Read: e.Read, Written: e.Written, Detail: names.EscapeQuoted(e.Detail),
+		Read: e.Read, Written: e.Written, Detail: names.EscapeQuoted(e.Detail), Count: e.Count,
 	}
 }
 
@@ -248,7 +249,7 @@ func (c *counting) add(e *audit.Entry) {
 	case "failed":
 		which = 2
 	}
-	c.at(e.Time.Unix() / c.unit)[which]++
+	c.at(e.Time.Unix() / c.unit)[which] += int(e.Times())
 	for len(c.n) > maxSpans { // folding once is not enough where they lie apart
 		c.fold()
 	}

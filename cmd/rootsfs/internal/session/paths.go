@@ -77,8 +77,13 @@ func (s *Session) openAudit() (*audit.Log, error) {
 	l, err := audit.Open(audit.Options{
 		Dir: dir, Session: session, Paths: s.opt.AuditPaths, Anchor: anchor, Keep: s.opt.AuditKeep,
 		AnchorLater: true, // Start waits for it when it has done all else
-		Pruned: func(path string) {
-			s.log.Warn("an old audit file was deleted, because audit_keep asks for it", "file", path, "audit_keep", s.opt.AuditKeep)
+		MaxAge:      s.opt.AuditMaxAge, MaxTotal: s.opt.AuditMaxTotal, AnchorOf: config.AnchorPath,
+		Pruned: func(path string, why audit.Why) {
+			if why == audit.WhyKeep {
+				s.log.Warn("an old audit file was deleted, because audit_keep asks for it", "file", path, "audit_keep", s.opt.AuditKeep)
+				return
+			}
+			s.log.Info("an old audit file was deleted to keep all of them within audit_max_days and audit_max_size", "file", path)
 		},
 	})
 	if err != nil {

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"context"
 	"sync"
+	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
@@ -26,7 +28,7 @@ type records struct {
 // recent is how many operations `rootsfs status` can tell of.
 const recent = 16
 
-var _ guard.Auditor = (*records)(nil)
+var _ guard.Reserver = (*records)(nil)
 
 // Record implements guard.Auditor.
 func (r *records) Record(rec guard.Record) error {
@@ -37,11 +39,53 @@ func (r *records) Record(rec guard.Record) error {
 	return log.Record(rec)
 }
 
+// Pace implements guard.Reserver.
+func (r *records) Pace(rec *guard.Record, limit time.Duration) time.Duration {
+	if log := r.opened(); log != nil {
+		return log.Pace(rec, limit)
+	}
+	return 0
+}
+
+// Reserve implements guard.Reserver. An operation means that the session serves, as
+// its record would: it opens the log.
+func (r *records) Reserve(ctx context.Context, stop <-chan struct{}, rec *guard.Record) (room int64, err error) {
+	log := r.opened()
+	if log == nil {
+		if rec.Via == guard.ViaControl {
+			return 0, nil
+		}
+		if log, err = r.openNow(); err != nil {
+			return 0, err
+		}
+	}
+	return log.Reserve(ctx, stop, rec)
+}
+
+// openNow returns the log, and opens it where there is none.
+func (r *records) openNow() (*audit.Log, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return nil, audit.ErrClosed
+	}
+	err := r.beginLocked()
+	return r.log, err
+}
+
+// Release implements guard.Reserver.
+func (r *records) Release(room int64) {
+	if log := r.opened(); log != nil {
+		log.Release(room)
+	}
+}
+
 // take returns the log, or holds the record while there is none.
 func (r *records) take(rec guard.Record) (*audit.Log, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last[r.n%recent] = rec
+	r.last[r.n%recent].Room = 0
 	r.n++
 	switch {
 	case r.log != nil:

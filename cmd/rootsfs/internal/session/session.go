@@ -51,6 +51,9 @@ type Options struct {
 	AuditPaths audit.PathMode
 	// AuditKeep is how many audit files of the session's name are kept; 0: all.
 	AuditKeep int
+	// AuditMaxAge and AuditMaxTotal bound the audit files of all sessions; 0 is no bound.
+	AuditMaxAge   time.Duration
+	AuditMaxTotal int64
 	// FlatAt: see broker.Config.
 	FlatAt string
 	// Observe is told of everything that happens in the registry. It is called

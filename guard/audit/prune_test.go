@@ -1,0 +1,167 @@
+package audit
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// house is a directory with the records of several sessions.
+type house struct {
+	t   *testing.T
+	dir string
+}
+
+func newHouse(t *testing.T) house { return house{t, t.TempDir()} }
+
+func (h house) anchor(session string) (string, error) {
+	return filepath.Join(h.dir, "anchors", session), nil
+}
+
+func (h house) options(session string) Options {
+	anchor, _ := h.anchor(session)
+	return Options{Dir: filepath.Join(h.dir, "audit"), Session: session, Anchor: anchor, MaxBytes: 4000}
+}
+
+// fill makes records of a session until it has files, and lets them be of days ago.
+func (h house) fill(session string, files int, days int) {
+	h.t.Helper()
+	l := mustOpen(h.t, h.options(session))
+	for i := 0; ; i++ {
+		mustRecord(h.t, l, refusal(h.t, fmt.Sprint("f", i)))
+		if l.w.names != nil && h.count(session) >= files {
+			break
+		}
+	}
+	mustClose(h.t, l)
+	list, _ := Files(filepath.Join(h.dir, "audit"), session)
+	at := time.Now().AddDate(0, 0, -days)
+	for _, f := range list {
+		if err := os.Chtimes(f, at, at); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+func (h house) count(session string) int {
+	list, err := Files(filepath.Join(h.dir, "audit"), session)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return len(list)
+}
+
+func (h house) prune(o PruneOptions) PruneReport {
+	h.t.Helper()
+	o.Dir, o.Anchor = filepath.Join(h.dir, "audit"), h.anchor
+	r, err := Prune(o)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return r
+}
+
+func (h house) verify(session string) Report {
+	h.t.Helper()
+	return mustVerify(h.t, h.options(session))
+}
+
+// Item 22: what is too old goes, whole sessions too; verify tells how much, and a
+// session whose records are all gone goes on in its chain.
+func TestPruneByAge(t *testing.T) {
+	h := newHouse(t)
+	h.fill("old", 3, 100)
+	h.fill("new", 3, 1)
+	was := h.verify("old")
+	if r := h.prune(PruneOptions{MaxAge: DefaultMaxAge, DryRun: true}); len(r.Files) != 3 || h.count("old") != 3 {
+		t.Errorf("a dry run: %+v", r)
+	}
+	r := h.prune(PruneOptions{MaxAge: DefaultMaxAge})
+	if len(r.Files) != 3 || r.Files[0].Session != "old" || r.Bytes == 0 || r.Left == 0 || h.count("old") != 0 || h.count("new") != 3 {
+		t.Errorf("%+v", r)
+	}
+	if got := h.verify("old"); got.Pruned != was.To || got.Files != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := h.verify("new"); got.Pruned != 0 {
+		t.Errorf("%+v", got)
+	}
+	mustClose(t, mustOpen(t, h.options("old")))
+	if got := h.verify("old"); got.Pruned != was.To || got.From != was.To+1 {
+		t.Errorf("%+v, before %+v", got, was)
+	}
+}
+
+// By size the session that has most loses its oldest files; the others keep theirs.
+func TestPruneBySize(t *testing.T) {
+	h := newHouse(t)
+	h.fill("small", 2, 50) // the oldest
+	h.fill("large", 12, 1)
+	all := h.prune(PruneOptions{MaxTotal: 1 << 40}).Left
+	r := h.prune(PruneOptions{MaxTotal: all / 2})
+	if len(r.Files) < 3 || r.Left > all/2 || h.count("small") != 2 || r.Files[0].Session != "large" {
+		t.Errorf("%+v of %d", r, all)
+	}
+	if got := h.verify("large"); got.Pruned == 0 || got.From != got.Pruned+1 {
+		t.Errorf("%+v", got)
+	}
+	// A file that goes without a word is damage, also after pruning.
+	files, _ := Files(filepath.Join(h.dir, "audit"), "large")
+	if err := os.Remove(files[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Verify(filepath.Join(h.dir, "audit"), "large", h.options("large").Anchor); err != nil || got.OK {
+		t.Errorf("a removed file: %+v, %v", got, err)
+	}
+}
+
+// A live session loses nothing, and however much it writes, what others left keeps
+// half of the room.
+func TestPruneSparesLiveSessions(t *testing.T) {
+	h := newHouse(t)
+	h.fill("ended", 2, 1)
+	l := mustOpen(t, h.options("live"))
+	for i := range 200 {
+		mustRecord(t, l, refusal(t, fmt.Sprint("f", i)))
+	}
+	ended := h.prune(PruneOptions{MaxTotal: 1 << 40})
+	r := h.prune(PruneOptions{MaxTotal: 2*(ended.Left-ended.Live) + 1000})
+	if len(r.Files) != 0 || r.Live == 0 {
+		t.Errorf("%+v", r)
+	}
+	if r = h.prune(PruneOptions{MaxTotal: 1, MaxAge: time.Nanosecond}); h.count("ended") != 0 || r.Left != r.Live {
+		t.Errorf("%+v", r)
+	}
+	mustRecord(t, l, refusal(t, "goes on"))
+	mustClose(t, l)
+	if got := h.verify("live"); got.Pruned != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Sessions prune by themselves when they begin, but do not look at the directory
+// each time.
+func TestPruneAtStart(t *testing.T) {
+	h := newHouse(t)
+	h.fill("old", 3, 100)
+	o := h.options("new")
+	o.MaxAge, o.AnchorOf = DefaultMaxAge, h.anchor
+	var told []string
+	o.Pruned = func(path string, _ Why) { told = append(told, path) }
+	mustClose(t, mustOpen(t, o))
+	if h.count("old") != 3 || len(told) != 0 {
+		t.Errorf("pruned %v although the directory was looked at just now", told)
+	}
+	stamp := filepath.Join(o.Dir, stampName)
+	if err := os.Chtimes(stamp, time.Time{}, time.Now().Add(-maintainDelay)); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, mustOpen(t, o))
+	if h.count("old") != 0 || len(told) != 3 {
+		t.Errorf("pruned %v", told)
+	}
+	h.verify("old")
+	h.verify("new")
+}

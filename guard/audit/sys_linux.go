@@ -1,0 +1,20 @@
+package audit
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// Allocate promises that the file can grow to size bytes; errors.ErrUnsupported
+// where the file system promises nothing.
+func (f logFile) Allocate(size int64) error {
+	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		return errors.ErrUnsupported
+	}
+	return err
+}
+
+// Trim gives back what was promised beyond size bytes.
+func (f logFile) Trim(size int64) error { return f.Truncate(size) }

@@ -1,0 +1,175 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// fullAudit is a writable root, mounted, whose audit files lie on a small disk.
+type fullAudit struct {
+	*testing.T
+	src, point, disk string
+	opts             audit.Options
+	log              *audit.Log
+}
+
+func newFullAudit(t *testing.T) *fullAudit {
+	t.Helper()
+	needFUSE(t)
+	if os.Getuid() != 0 {
+		t.Skip("mounting a tmpfs needs root")
+	}
+	f := &fullAudit{T: t, src: t.TempDir(), disk: t.TempDir()}
+	if err := unix.Mount("tmpfs", f.disk, "tmpfs", 0, "size=512k,mode=700"); err != nil {
+		t.Skip("cannot mount a tmpfs: ", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(f.disk, unix.MNT_DETACH); err != nil {
+			t.Error("unmount: ", err)
+		}
+	})
+	f.opts = audit.Options{Dir: filepath.Join(f.disk, "audit"), Session: "s", Anchor: filepath.Join(t.TempDir(), "anchor")}
+	var err error
+	if f.log, err = audit.Open(f.opts); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.log.Close() })
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: f.log})
+	if _, err := reg.Grant(bg, guard.Grant{Root: "r", Dir: f.src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := mount.New(reg, mount.Options{Point: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.point = filepath.Join(m.Point(), "r")
+	t.Cleanup(func() {
+		_, _ = reg.RevokeAll(context.Background())
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		<-m.Served()
+	})
+	return f
+}
+
+// sh runs a script in the root, in a process of its own.
+func (f *fullAudit) sh(script string) (string, error) {
+	out, err := exec.Command("/bin/sh", "-c", `cd "$0" && `+script, f.point).CombinedOutput()
+	return string(out), err
+}
+
+// picture is everything that the root's directory holds, as the host sees it.
+func (f *fullAudit) picture() string {
+	f.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(f.src, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		text := ""
+		switch {
+		case info.Mode().IsRegular():
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			text = string(data)
+		case info.Mode()&fs.ModeSymlink != 0:
+			text, _ = os.Readlink(path)
+		}
+		value := make([]byte, 64)
+		n, _ := unix.Lgetxattr(path, "user.a", value)
+		links := info.Sys().(*syscall.Stat_t).Nlink
+		fmt.Fprintf(&b, "%s %v %d %d %q %q %v\n", path, info.Mode(), info.Size(), links, text, value[:max(n, 0)], info.ModTime().UnixNano())
+		return nil
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return b.String()
+}
+
+// Item 17 of issue 17: with the audit disk full, whatever would change something is
+// refused and has not happened; once there is room, all of it goes on, and the log
+// has a record of everything that was done.
+func TestFullAuditDiskChangesNothing(t *testing.T) {
+	f := newFullAudit(t)
+	setup := `mkdir d e e/full && touch e/full/x && echo old >file && echo old >other && ln -s file link && touch -d 2020-01-01 file`
+	if out, err := f.sh(setup); err != nil {
+		t.Fatal(err, out)
+	}
+	// Files are made until one cannot be: 255 bytes a name, so that it does not take
+	// long; each of those that were made is on record in the end.
+	fill := `mkdir fill && cd fill && n=$(printf %0240d 0) && i=0 && while [ $i -lt 40000 ] && (: >$n$i) 2>/dev/null; do i=$((i+1)); done; echo $i`
+	out, err := f.sh(fill)
+	var made int
+	if _, serr := fmt.Sscan(out, &made); err != nil || serr != nil || made == 40000 || made == 0 {
+		t.Fatalf("the disk does not fill: %v, %s", err, out)
+	}
+	before := f.picture()
+	changes := []string{
+		`mkdir new`, `rmdir d`, `rm file`, `mv file d/file`, `mv file other`, `ln file hard`, `ln -s x soft`, `mkfifo fifo`,
+		`chmod 600 file`, `touch -d 2021-01-01 file`, `truncate -s 1 file`, `(: >new)`, `(echo x >file)`, `(echo x >>file)`, `cp file copy`,
+		`rm -r e`, `setfattr -n user.a -v b file`, `sed -i s/old/new/ file`, `dd if=/dev/zero of=file bs=1 count=1 conv=notrunc`, `mv -n d d2`,
+	}
+	for _, c := range changes {
+		if out, err := f.sh(c); err == nil {
+			t.Errorf("%s: done (%s)", c, out)
+		}
+		if after := f.picture(); after != before {
+			t.Fatalf("%s: changed something:\n%s\nbefore:\n%s", c, after, before)
+		}
+	}
+	if entries, err := os.ReadDir(filepath.Join(f.src, "fill")); err != nil || len(entries) != made {
+		t.Errorf("%d files were made, %d are there, %v", made, len(entries), err)
+	}
+
+	if err := unix.Mount("tmpfs", f.disk, "tmpfs", unix.MS_REMOUNT, "size=32m,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []string{`mkdir new`, `rmdir d`, `mv file other`, `chmod 600 other`, `echo x >new/x`, `rm -r e`} {
+		if out, err := f.sh(c); err != nil {
+			t.Errorf("%s: %v, %s", c, err, out)
+		}
+	}
+	if err := f.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := audit.Verify(f.opts.Dir, "s", f.opts.Anchor); err != nil || !r.OK || r.Lost != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	files, err := audit.Files(f.opts.Dir, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := map[string]int{}
+	err = audit.Read(files, audit.Filter{}, func(e audit.Entry) error {
+		if e.Verdict == "allowed" && strings.HasPrefix(e.Path, "fill/") {
+			done[e.Op]++
+		}
+		return nil
+	})
+	if err != nil && !errors.As(err, new(*audit.DamageError)) || done["create"] != made {
+		t.Errorf("%v are on record of %d, %v", done, made, err)
+	}
+}
