@@ -23,19 +23,22 @@ import (
 func newAuditCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Show, follow and verify what was done and refused",
+		Short: "Show, follow, verify and prune what was done and refused",
 		Long: `Every session records what was opened, changed and refused in
 $XDG_STATE_HOME/rootsfs/audit (~/.local/state/rootsfs/audit): one JSON object a
-line, linked into a chain of hashes. Contents of files are never recorded. All
-files are kept unless "mount --audit-keep N" or audit_keep in the configuration
-asks for the oldest to be deleted; "audit verify" then says what is gone.`,
+line, linked into a chain of hashes. Contents of files are never recorded. Full
+files are compressed (.zst).
+
+All sessions together keep at most 2G and 90 days (audit_max_size and
+audit_max_days in the configuration): files of sessions that have ended are
+deleted, and "audit verify" says what is gone.`,
 		Example: `  rootsfs audit show --since 10m --denied
   rootsfs audit follow --root code
   rootsfs audit verify`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newAuditShowCmd(a), newAuditFollowCmd(a), newAuditVerifyCmd(a))
+	cmd.AddCommand(newAuditShowCmd(a), newAuditFollowCmd(a), newAuditVerifyCmd(a), newAuditPruneCmd(a))
 	return cmd
 }
 
@@ -79,10 +82,10 @@ func auditSessionFlag(a *app, cmd *cobra.Command) {
 	})
 }
 
-// auditOps are the words of --op: every operation, and the two kinds of lines
+// auditOps are the words of --op: every operation, and the three kinds of lines
 // that the log adds itself.
 func auditOps() []string {
-	list := []string{"session", "lost"}
+	list := []string{"session", "lost", "summed"}
 	for i := 1; i < names.Ops; i++ {
 		list = append(list, names.Op(i).String())
 	}
@@ -164,7 +167,7 @@ func auditSessions(dir string) ([]string, error) {
 	}
 	var list []string
 	for _, f := range files {
-		// SESSION-TIME.jsonl, and no time has a hyphen.
+		// SESSION-TIME.jsonl[.zst], and no time has a hyphen.
 		base := filepath.Base(f)
 		list = append(list, base[:strings.LastIndexByte(base, '-')])
 	}
@@ -372,7 +375,7 @@ func auditVerdict(r audit.Report) string {
 		s += fmt.Sprintf(", anchored at %d", r.AnchoredAt)
 	}
 	if r.Pruned > 0 {
-		s += fmt.Sprintf(", numbers 1 to %d deleted (--audit-keep)", r.Pruned)
+		s += fmt.Sprintf(", numbers 1 to %d deleted (audit prune, --audit-keep or the bounds of all sessions)", r.Pruned)
 	}
 	if r.Torn > 0 {
 		s += ", " + plural(r.Torn, "line") + " cut by a crash"

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,15 @@ func (a *app) auditLine(e *audit.Entry, withSession bool, op string) []byte {
 	}
 	b.WriteByte('\n')
 	return []byte(b.String())
+}
+
+// tally lists what was counted, by name.
+func tally(n map[string]int64) string {
+	var list []string
+	for _, word := range slices.Sorted(maps.Keys(n)) {
+		list = append(list, fmt.Sprintf("%s %d", names.Escape(word), n[word]))
+	}
+	return strings.Join(list, " ")
 }
 
 func orDash(s string) string {
@@ -73,9 +83,13 @@ func auditDetails(e *audit.Entry) []string {
 	}
 	add(e.Kind != "", "%s", names.Escape(e.Kind))
 	add(e.Errno != "", "%s", names.Escape(e.Errno))
+	add(e.Count > 1, "%d times until %s", e.Count, e.Last.Local().Format("15:04:05"))
+	add(len(e.Kinds) > 0, "kinds: %s", tally(e.Kinds))
+	add(len(e.Ops) > 0, "operations: %s", tally(e.Ops))
 	add(e.Verdict == "refused" && e.Rights != "", "needs %s", names.Escape(e.Rights))
 	add(e.Read > 0, "read %s", size(e.Read))
 	add(e.Written > 0, "wrote %s", size(e.Written))
+	add(e.Closed > 0, "closed")
 	add(e.DurationUS >= 1000, "%v", (time.Duration(e.DurationUS) * time.Microsecond).Round(time.Millisecond))
 	add(e.Lost > 0, "%d records lost", e.Lost)
 	add(e.Subject != "", "subject %s", shown(e.Subject))

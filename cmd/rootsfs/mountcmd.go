@@ -197,6 +197,7 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 		return o, usage(fmt.Errorf("--audit-keep %d: write a number from 0 (keep all) to %d", f.auditKeep, config.MaxAuditKeep))
 	}
 	o.AuditKeep = f.auditKeep
+	o.AuditMaxAge, o.AuditMaxTotal = auditBounds(conf)
 	switch f.posix {
 	case "safe":
 	case "full":

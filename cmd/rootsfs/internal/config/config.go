@@ -40,6 +40,9 @@ type Mount struct {
 	Cache, Locks, Posix, AuditPaths string
 	ReadOnly, AllowOther            bool
 	AuditKeep                       int // audit files of a session's name; 0: all
+	// AuditMaxSize and AuditMaxDays bound the audit files of all sessions; nil is the
+	// default, 0 is no bound.
+	AuditMaxSize, AuditMaxDays *int64
 }
 
 // Run holds what `rootsfs run` must keep to.

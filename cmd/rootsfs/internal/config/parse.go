@@ -23,6 +23,8 @@ const (
 	maxDebounce = time.Minute
 	// MaxAuditKeep bounds audit_keep.
 	MaxAuditKeep = 1_000_000
+	// MaxAuditDays bounds audit_max_days.
+	MaxAuditDays = 36_500
 )
 
 // parse reads a document. file is its absolute name, home the directory ~
@@ -81,6 +83,12 @@ func (c *Config) mount(t table) {
 	}
 	keep, _ := t.count("audit_keep", MaxAuditKeep)
 	c.Mount.AuditKeep = int(keep)
+	if n, ok := t.size("audit_max_size"); ok {
+		c.Mount.AuditMaxSize = &n
+	}
+	if n, ok := t.count("audit_max_days", MaxAuditDays); ok {
+		c.Mount.AuditMaxDays = &n
+	}
 	t.done()
 }
 

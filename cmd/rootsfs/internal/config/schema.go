@@ -146,6 +146,9 @@ var meanings = map[string]string{
 	"mount.allow_other": "let other users into the mount",
 	"mount.audit_keep":  "audit files of a session's name that are kept; 0: all",
 
+	"mount.audit_max_size": "size of all sessions' audit files together; 0: no bound",
+	"mount.audit_max_days": "age of audit files, in days; 0: no bound",
+
 	"run":       "what every rootsfs run keeps to",
 	"run.level": "confine by this level or a stronger one, or start nothing",
 
