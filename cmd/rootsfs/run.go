@@ -23,6 +23,7 @@ type runFlags struct {
 	env        []string
 	home       string
 	net        bool
+	listen     []int
 	mcp        string
 	paths      string
 	level      string
@@ -89,7 +90,8 @@ unprivileged user.`,
 	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable roots")
 	fs.StringArrayVar(&f.env, "env", nil, "pass on the environment's `NAME`, or set NAME=VALUE; may be given again")
 	pathVar(fs, &f.home, "home", "keep the command's HOME in `directory` between runs")
-	fs.BoolVar(&f.net, "net", false, "give the command the host's network")
+	fs.BoolVar(&f.net, "net", false, "give the command the host's network, to connect by")
+	fs.IntSliceVar(&f.listen, "listen", nil, "let the command listen on this TCP and UDP `port` of the host's, with --net; may be given again")
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
 	fs.StringVar(&f.paths, "map", "same", "where roots appear inside: same (their own paths) or flat (/roots/NAME)")
 	fs.StringVar(&f.links, "links", "visible", "links that leave a root: visible shows those that lead to what the command sees anyway (system directories, other roots); strict refuses all")
@@ -183,6 +185,9 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 		return usage(fmt.Errorf("--dir %s: write an absolute path without . and .., as it is inside", names.Quote(f.dir)))
 	}
 	p.box = sandbox.Options{Args: args, Net: f.net, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
+	if p.box.Listen, err = f.ports(); err != nil {
+		return err
+	}
 	switch f.paths {
 	case "same":
 	case "flat":
@@ -219,6 +224,21 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 		p.session.Keep = append(p.session.Keep, guard.Keep{Path: home, What: "the kept home of the command"})
 	}
 	return nil
+}
+
+// ports are the ports that --listen names.
+func (f *runFlags) ports() ([]uint16, error) {
+	var ports []uint16
+	for _, port := range f.listen {
+		if port < 1 || port > 65535 {
+			return nil, usage(fmt.Errorf("--listen %d: choose a port from 1 to 65535", port))
+		}
+		ports = append(ports, uint16(port))
+	}
+	if len(ports) > 0 && !f.net {
+		return nil, usage(errors.New("--listen needs --net: without it nobody else reaches the command"))
+	}
+	return ports, nil
 }
 
 // pinLevel takes the level that the configuration demands, unless a flag demands a

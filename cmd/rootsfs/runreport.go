@@ -27,6 +27,9 @@ func (r *runner) record() error {
 			how += ", without " + l.Name
 		}
 	}
+	if ports := r.plan.box.Listen; len(ports) > 0 {
+		how += fmt.Sprintf(", may listen on ports %v", ports)
+	}
 	err := r.s.Registry().Note(names.OpRun, "", guard.Allowed, fmt.Sprintf("%s, uid %d", how, rep.UID))
 	if err == nil {
 		return nil

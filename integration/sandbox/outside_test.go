@@ -45,7 +45,7 @@ type targets struct {
 	Secret, Says, Dir, Root, Link, SetUID, Handle string
 	Victim, Parent                                int
 	Pathname, Abstract, TCP, UDP, MPTCP, Log      string
-	System, Net                                   string
+	System, Shared, Net                           string
 	ShmKey                                        int
 	Shm                                           string
 	Pids, Inotify                                 int
@@ -311,6 +311,7 @@ func (o *outside) listen() {
 	var err error
 	o.Net, err = os.Readlink("/proc/self/ns/net")
 	must(t, err)
+	o.share()
 	tcp, err := net.Listen("tcp4", "127.0.0.1:0") // speaks MPTCP too
 	must(t, err)
 	serve(t, tcp)
@@ -332,6 +333,21 @@ func (o *outside) listen() {
 		}
 	}()
 	t.Cleanup(func() { udp.Close(); <-done })
+}
+
+// share listens as the command's own user, and lets others of that user listen as well.
+func (o *outside) share() {
+	t := o.t
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	must(t, unix.Fchown(s, o.who.commandUID(), o.who.commandUID())) // whose it is to SO_REUSEPORT
+	must(t, unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	must(t, unix.Bind(s, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must(t, unix.Listen(s, 1))
+	at, err := unix.Getsockname(s)
+	must(t, err)
+	o.Shared = fmt.Sprintf("127.0.0.1:%d", at.(*unix.SockaddrInet4).Port)
+	t.Cleanup(func() { must(t, unix.Close(s)) })
 }
 
 // system makes a directory in one of the system's.

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -26,10 +27,6 @@ func (p *initProc) confine() error {
 	}
 	if pid := os.Getpid(); pid != 1 {
 		p.conf.Filter.Init = uint32(pid)
-	}
-	filter, err := program(p.conf.Filter)
-	if err != nil {
-		return err
 	}
 	note, err := dropCaps(&p.conf)
 	if err != nil {
@@ -60,7 +57,7 @@ func (p *initProc) confine() error {
 		return err
 	}
 	p.layers = append(p.layers, layer)
-	if err := install(filter); err != nil {
+	if err := p.filter(); err != nil {
 		return err
 	}
 	what := "system calls that reach out of a sandbox; other architectures"
@@ -91,6 +88,38 @@ func limitTo(resource int, most uint64) error {
 	}
 	most = min(most, had.Max)
 	return unix.Setrlimit(resource, &unix.Rlimit{Cur: min(most, had.Cur), Max: most})
+}
+
+// filter installs the system call filter, and has the init make the calls of bind and
+// listen where the command has the host's network.
+func (p *initProc) filter() error {
+	const name = "listening"
+	p.conf.Filter.Binder = p.conf.Net
+	raw, err := program(p.conf.Filter)
+	if err != nil {
+		return err
+	}
+	fd, err := install(raw, p.conf.Filter.Binder)
+	switch {
+	case err == nil && !p.conf.Net:
+		return nil
+	case err == nil:
+		what := "refused"
+		if len(p.conf.Listen) > 0 {
+			what = fmt.Sprintf("on the ports %v only", p.conf.Listen)
+		}
+		p.on(name, what)
+		go (&binder{fd, p.conf.Listen}).serve()
+		return nil
+	// One who confines us has such a filter already, or the kernel has none.
+	case p.conf.Net && len(p.conf.Listen) == 0 && (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL)):
+		p.conf.Filter.Binder, p.conf.Filter.NoBind = false, true
+		if raw, err = program(p.conf.Filter); err == nil {
+			_, err = install(raw, false)
+		}
+		p.on(name, "refused, and so is every address of a client's own choice")
+	}
+	return err
 }
 
 // limits bounds what the command can use up. The init needs threads of its own

@@ -144,6 +144,13 @@ func judged(w wants) []call {
 	for nr, errno := range refusedHere {
 		calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(errno)}}})
 	}
+	for _, nr := range []uint32{unix.SYS_BIND, unix.SYS_LISTEN} {
+		if w.Binder {
+			calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF}}})
+		} else if w.NoBind {
+			calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(unix.EACCES)}}})
+		}
+	}
 	ioctls := []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCCONS}
 	if w.Init != 0 {
 		ioctls = append(ioctls, ownerIoctls...)
@@ -308,16 +315,21 @@ func socketpair(w wants) []bpf.Instruction {
 	}
 }
 
-// install puts the filter on the calling thread. no_new_privs must be set.
-func install(raw []bpf.RawInstruction) error {
+// install puts the filter on the calling thread. no_new_privs must be set. With listener
+// it returns the descriptor that notifications come from.
+func install(raw []bpf.RawInstruction, listener bool) (fd int, err error) {
+	var flags uintptr
+	if listener {
+		flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+	}
 	code := make([]unix.SockFilter, len(raw))
 	for i, r := range raw {
 		code[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
 	}
 	prog := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+	got, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
-		return step(errno, "install the system call filter")
+		return -1, step(errno, "install the system call filter")
 	}
-	return nil
+	return int(got), nil
 }

@@ -12,4 +12,13 @@ func program(wants) ([]bpf.RawInstruction, error) {
 	return nil, step(unix.ENOSYS, "there is no system call filter for this processor, only for amd64 and arm64")
 }
 
-func install([]bpf.RawInstruction) error { return step(unix.ENOSYS, "install the system call filter") }
+func install([]bpf.RawInstruction, bool) (int, error) {
+	return -1, step(unix.ENOSYS, "install the system call filter")
+}
+
+type binder struct {
+	fd    int
+	ports []uint16
+}
+
+func (b *binder) serve() {}

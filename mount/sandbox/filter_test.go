@@ -177,6 +177,38 @@ func TestFilterNoSockets(t *testing.T) {
 	}
 }
 
+// Sockets of the unix family are permitted where they reach nobody else's, and no others
+// with them.
+func TestFilterUnix(t *testing.T) {
+	run := machine(t, wants{Unix: true})
+	for family := range uint64(unix.AF_MAX) {
+		for kind := range uint64(typeMask) {
+			stream := kind == unix.SOCK_STREAM || kind == unix.SOCK_DGRAM
+			want := family == unix.AF_UNIX && (stream || kind == unix.SOCK_SEQPACKET)
+			if got := run(filterArch, unix.SYS_SOCKETPAIR, family, kind, 0) == "allow"; got != want {
+				t.Errorf("a pair of family %d, type %d: allowed %v", family, kind, got)
+			}
+			want = want || stream && (family == unix.AF_INET || family == unix.AF_INET6)
+			if got := run(filterArch, unix.SYS_SOCKET, family, kind, 0) == "allow"; got != want {
+				t.Errorf("family %d, type %d: allowed %v", family, kind, got)
+			}
+		}
+	}
+}
+
+// In the host's network no address is bound without the init, or none at all.
+func TestFilterBind(t *testing.T) {
+	refused := machine(t, wants{NoBind: true})
+	for _, nr := range []uint32{unix.SYS_BIND, unix.SYS_LISTEN} {
+		if got := refused(filterArch, nr); got != "EACCES" {
+			t.Errorf("call %d: %s, want EACCES", nr, got)
+		}
+		if got := machine(t, wants{})(filterArch, nr); got != "allow" {
+			t.Errorf("call %d: %s, want allow", nr, got)
+		}
+	}
+}
+
 // Where there is no ipc namespace, what is shared by uid is not there.
 func TestFilterNoIPC(t *testing.T) {
 	with, without := machine(t, wants{NoIPC: true}), machine(t, wants{})

@@ -20,6 +20,9 @@ func holes(o *Options, level Level, layers []Layer) []string {
 	if o.Net {
 		out = append(out, "It can reach whatever this machine can reach by TCP and UDP, also services on the loopback interface, and see what connections and sockets it has.")
 	}
+	if len(o.Listen) > 0 {
+		out = append(out, fmt.Sprintf("It can listen on the ports %v of this machine, by TCP and UDP.", o.Listen))
+	}
 	if slices.ContainsFunc(layers, func(l Layer) bool { return l.Name == coreName && l.State == NotAvailable }) {
 		out = append(out, coreHole())
 	}

@@ -120,6 +120,9 @@ type Options struct {
 	// Net gives the host's network; without it there is a loopback interface
 	// of the command's own (none at all at level Landlock).
 	Net bool
+	// Listen are the ports, of TCP and UDP, that the command may listen on where it has the
+	// host's network; with Net only.
+	Listen []uint16
 	// PidsMax bounds processes and threads together; default DefaultPids.
 	PidsMax int
 	// MemoryMax bounds the memory of the command and all it starts, in bytes, what
@@ -206,6 +209,9 @@ func (o *Options) check() error {
 	}
 	if o.MemoryMax != 0 && (o.MemoryMax < MinMemory || o.Group == "" || strings.Contains(o.Group, "/")) {
 		return invalid("MemoryMax is %d bytes, for Group %s: choose at least %d, and a name without a slash", o.MemoryMax, names.Quote(o.Group), int64(MinMemory))
+	}
+	if len(o.Listen) > 0 && !o.Net {
+		return invalid("Listen needs Net: without the host's network nobody else reaches the command")
 	}
 	if o.Mounted == nil {
 		if err := o.checkPaths(); err != nil {

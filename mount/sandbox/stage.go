@@ -39,6 +39,8 @@ type config struct {
 	Args  []string `json:"args"`
 	Umask int      `json:"umask"`
 	Net   bool     `json:"net"`
+	// Listen are the ports that the command may listen on, in the host's network.
+	Listen []uint16 `json:"listen,omitempty"`
 	// NoCgroups: the machine allows no cgroup namespaces.
 	NoCgroups bool `json:"noCgroups,omitempty"`
 	Pids      int  `json:"pids"`
@@ -84,6 +86,9 @@ type wants struct {
 	// NoSetID: files that others could run with this uid's rights, where what is
 	// made stays on the host.
 	NoSetID bool `json:"noSetID,omitempty"`
+	// Binder has the init make the calls of bind and listen; NoBind refuses them.
+	Binder bool `json:"binder,omitempty"`
+	NoBind bool `json:"noBind,omitempty"`
 	// Init is the pid of the init where it is to be out of reach of signals; 0: the
 	// kernel sees to that. The init fills it in.
 	Init uint32 `json:"-"`

@@ -83,7 +83,7 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	l := &launch{o: o, level: level}
 	l.conf = config{
 		Level: level, Args: o.Args, Net: o.Net, Pids: o.PidsMax, Probe: o.probe, KeptHome: o.Home != "", Hold: o.Release != nil,
-		Slack: ahead.TimerSlack(), NoCgroups: noneAllowed("cgroup"),
+		Slack: ahead.TimerSlack(), NoCgroups: noneAllowed("cgroup"), Listen: o.Listen,
 		// A mount without set-uid programs holds inside; outside, the files of
 		// a kept HOME are files like any others.
 		Filter: wants{NoSetID: o.Home != ""},

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -34,6 +35,7 @@ type targets struct {
 	Pathname string // a listening unix socket
 	Abstract string // another one, without its @
 	System   string // one in a directory of the system's
+	Shared   string // a TCP port whose listener shares it with others of its user
 	Net      string // the host's network namespace
 	TCP      string // a listening port of the host's
 	UDP      string
@@ -76,6 +78,12 @@ func main() {
 	}
 	if len(os.Args) == 3 && os.Args[1] == "-exhaust" {
 		os.Exit(exhaust(os.Args[2]))
+	}
+	if len(os.Args) == 4 && os.Args[1] == "-listen" {
+		if port, err := strconv.Atoi(os.Args[2]); err == nil {
+			hostNet, _ = os.Readlink("/proc/self/ns/net")
+			os.Exit(listening(port, os.Args[3]))
+		}
 	}
 	var t targets
 	if err := json.Unmarshal([]byte(os.Args[1]), &t); err != nil {

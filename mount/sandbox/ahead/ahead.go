@@ -60,14 +60,16 @@ const (
 	capSetuid      = 7
 	capSetpcap     = 8
 	capNetAdmin    = 12
+	capSysPtrace   = 19
 	capSysAdmin    = 21
 	capSysResource = 24
 )
 
 // buildCaps are what building the root takes, all of them over the init's own
 // namespaces only: mounts and the host name, the loopback interface, the
-// limits of nested namespaces, and the dropping of capabilities.
-var buildCaps = []uintptr{capSysAdmin, capNetAdmin, capSysResource, capSetpcap}
+// limits of nested namespaces, the dropping of capabilities, and the sockets of processes
+// that are not dumpable (listen.go of package sandbox).
+var buildCaps = []uintptr{capSysAdmin, capNetAdmin, capSysResource, capSysPtrace, capSetpcap}
 
 // Attr is how an init of level Namespaces is started: in new namespaces, with the
 // capabilities over them that it needs to build the root, and in a session of its

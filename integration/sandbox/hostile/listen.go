@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	attempts = append(attempts,
+		attempt{"listen on the host's addresses", func(*targets) error { return listenInet(&unix.SockaddrInet4{}, false) }},
+		attempt{"listen on a port of its choice", func(*targets) error { return listenInet(&unix.SockaddrInet4{Port: freePort(unix.SOCK_STREAM)}, false) }},
+		attempt{"listen without an address", func(*targets) error { return listenInet(nil, false) }},
+		attempt{"take connections of another listener (SO_REUSEPORT)", func(t *targets) error {
+			at, err := address(t.Shared)
+			if err != nil {
+				return err
+			}
+			return listenInet(at, true)
+		}},
+		attempt{"receive on a UDP port of its choice", func(*targets) error {
+			s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(s)
+			return onHost(unix.Bind(s, &unix.SockaddrInet4{Port: freePort(unix.SOCK_DGRAM)}))
+		}},
+	)
+}
+
+// freePort is a port that the kernel gives to nobody by itself.
+func freePort(kind int) int { return 20000 + kind*1000 + os.Getpid()%1000 }
+
+// onHost is err, and errRefused where an address is not the host's.
+func onHost(err error) error {
+	if err == nil {
+		if self, e := os.Readlink("/proc/self/ns/net"); e == nil && self != hostNet {
+			return errRefused
+		}
+	}
+	return err
+}
+
+func listenInet(at *unix.SockaddrInet4, shared bool) error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	if shared {
+		if err := unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+			return err
+		}
+	}
+	if at != nil {
+		if err := unix.Bind(s, at); err != nil {
+			return err
+		}
+	}
+	return onHost(unix.Listen(s, 1))
+}
+
+// listening says of each thing that a client, or a server on one port, does with addresses
+// whether it works. Its arguments are that port and a TCP address that answers.
+func listening(port int, tcp string) int {
+	at := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: port}
+	kind := func(kind int, addr unix.Sockaddr) error {
+		s, err := unix.Socket(unix.AF_INET, kind, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(s)
+		return unix.Bind(s, addr)
+	}
+	client := func() error {
+		s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(s)
+		if err := unix.Bind(s, &unix.SockaddrInet4{}); err != nil {
+			return err
+		}
+		to, err := address(tcp)
+		if err != nil {
+			return err
+		}
+		return unix.Connect(s, to)
+	}
+	hidden := func() error { // as ssh-agent is
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+			return err
+		}
+		return kind(unix.SOCK_DGRAM, &unix.SockaddrInet4{})
+	}
+	for _, a := range []struct {
+		name string
+		err  error
+	}{
+		{"client with an address", client()},
+		{"UDP, any port", kind(unix.SOCK_DGRAM, &unix.SockaddrInet4{})},
+		{"listen on the port", listenInet(at, false)},
+		{"UDP, the port", kind(unix.SOCK_DGRAM, at)},
+		{"listen on another port", listenInet(&unix.SockaddrInet4{Port: freePort(unix.SOCK_STREAM)}, false)},
+		{"UDP, another port", kind(unix.SOCK_DGRAM, &unix.SockaddrInet4{Port: freePort(unix.SOCK_DGRAM)})},
+		{"listen on any port", listenInet(&unix.SockaddrInet4{}, false)},
+		{"listen without an address", listenInet(nil, false)},
+		{"UDP, hidden", hidden()},
+	} {
+		fmt.Printf("%s: %v\n", a.name, detail(a.err))
+	}
+	return 0
+}

@@ -1,0 +1,58 @@
+package sandbox
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// With --net a command is a client of any kind, at every level, and listens on the ports
+// that --listen names and no others. Issue 17, item 14.
+func TestListen(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			for _, level := range confining {
+				for _, given := range []bool{false, true} {
+					port := free(t)
+					more := []string{"--net"}
+					want := "EACCES"
+					if given {
+						more, want = append(more, fmt.Sprintf("--listen=%d", port)), ""
+					}
+					ord := o.command(run{level: level}, more, "hostile", "-listen", fmt.Sprint(port), o.TCP)
+					stdout, log, code := o.run(ord)
+					hidden := ""
+					if level != sandbox.Namespaces && w.uid != 0 || level == sandbox.Bubblewrap || level == sandbox.Landlock {
+						hidden = "EPERM" // its init may not look into such a process there
+					}
+					expect := []string{
+						"client with an address: ", "UDP, any port: ", "listen on the port: " + want, "UDP, the port: " + want, "listen on another port: EACCES",
+						"UDP, another port: EACCES", "listen on any port: EACCES", "listen without an address: EACCES", "UDP, hidden: " + hidden, "",
+					}
+					if got := strings.Join(expect, "\n"); stdout != got || code != 0 {
+						t.Errorf("%s, given %v: exit code %d, the command said\n%swant\n%s; rootsfs: %s", level, given, code, stdout, got, log)
+					}
+				}
+			}
+			_, log, code := o.run(order{Args: o.rootsfs("run", "--listen", "8080", "--", "true")})
+			if code != 2 || !strings.Contains(log, "--listen needs --net") {
+				t.Errorf("without --net: exit code %d: %s", code, log)
+			}
+		})
+	}
+}
+
+var confining = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
+
+// free is a port that nobody listens on.
+func free(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}

@@ -1,0 +1,189 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// In the host's network the command may connect, and listen only on the ports that it was
+// given. bind(2) and listen(2) have their address in memory, or in the kernel, where no
+// filter sees it, so the filter hands both calls to the init (seccomp_unotify(2)). The init
+// reads the address once, takes a copy of the socket's descriptor, and makes the call
+// itself or refuses it: what the command changes meanwhile changes nothing.
+
+// maxSockaddr is the size of struct sockaddr_storage.
+const maxSockaddr = 128
+
+// notification is struct seccomp_notif.
+type notification struct {
+	id         uint64
+	pid, flags uint32
+	nr         int32
+	arch       uint32
+	ip         uint64
+	args       [6]uint64
+}
+
+// verdict is struct seccomp_notif_resp.
+type verdict struct {
+	id    uint64
+	val   int64
+	errno int32
+	flags uint32
+}
+
+// binder makes the command's calls of bind and listen.
+type binder struct {
+	fd    int // of the notifications
+	ports []uint16
+}
+
+// serve answers until the command and all it started have ended.
+func (b *binder) serve() {
+	for {
+		var n notification
+		switch err := notifyIoctl(b.fd, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT): // the caller was killed
+			continue
+		case err != nil:
+			return
+		}
+		v := verdict{id: n.id}
+		if err := b.call(&n); err != nil {
+			errno := unix.EACCES
+			errors.As(err, &errno)
+			v.errno = -int32(errno)
+		}
+		_ = notifyIoctl(b.fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&v)) // its caller may be gone
+	}
+}
+
+func notifyIoctl(fd int, request uintptr, arg unsafe.Pointer) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(arg)); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// call makes one call for its caller.
+func (b *binder) call(n *notification) error {
+	sock, err := descriptorOf(int(n.pid), int(int32(n.args[0])))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(sock)
+	var addr []byte
+	if n.nr == unix.SYS_BIND {
+		size := int(int32(n.args[2]))
+		if size < 0 || size > maxSockaddr {
+			return unix.EINVAL
+		}
+		addr = make([]byte, size)
+		if err := readMemory(int(n.pid), uintptr(n.args[1]), addr); err != nil {
+			return err
+		}
+	}
+	// The number may be another process's by now, if the caller was killed.
+	if err := notifyIoctl(b.fd, unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.id)); err != nil {
+		return err
+	}
+	if n.nr == unix.SYS_BIND {
+		return b.bind(sock, addr)
+	}
+	return b.listen(sock, int(int32(n.args[1])))
+}
+
+// bind binds to a port that was given, or to one that the kernel chooses: without listen,
+// that is what a client has anyway.
+func (b *binder) bind(sock int, addr []byte) error {
+	if err := isInet(sock); err != nil {
+		return err
+	}
+	if len(addr) < 4 {
+		return unix.EINVAL
+	}
+	// struct sockaddr_in and sockaddr_in6 have the port at the same place.
+	if port := binary.BigEndian.Uint16(addr[2:]); port != 0 && !slices.Contains(b.ports, port) {
+		return unix.EACCES
+	}
+	_, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(sock), uintptr(unsafe.Pointer(&addr[0])), uintptr(len(addr)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// listen listens on a port that was given. An unbound socket would get a port.
+func (b *binder) listen(sock, backlog int) error {
+	if err := isInet(sock); err != nil {
+		return err
+	}
+	at, err := unix.Getsockname(sock)
+	if err != nil {
+		return err
+	}
+	port := 0
+	switch at := at.(type) {
+	case *unix.SockaddrInet4:
+		port = at.Port
+	case *unix.SockaddrInet6:
+		port = at.Port
+	}
+	if port == 0 || !slices.Contains(b.ports, uint16(port)) {
+		return unix.EACCES
+	}
+	return unix.Listen(sock, backlog)
+}
+
+// isInet refuses sockets of any family but TCP's and UDP's.
+func isInet(sock int) error {
+	switch domain, err := unix.GetsockoptInt(sock, unix.SOL_SOCKET, unix.SO_DOMAIN); {
+	case err != nil:
+		return err
+	case domain != unix.AF_INET && domain != unix.AF_INET6:
+		return unix.EACCES
+	}
+	return nil
+}
+
+// descriptorOf copies a descriptor of a thread.
+func descriptorOf(tid, fd int) (int, error) {
+	pidfd, err := unix.PidfdOpen(tid, unix.PIDFD_THREAD)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.9: of the process
+		text, rerr := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+		pid, aerr := strconv.Atoi(strings.TrimSpace(field(string(text), "Tgid:")))
+		if err := errors.Join(rerr, aerr); err != nil {
+			return -1, unix.EACCES
+		}
+		pidfd, err = unix.PidfdOpen(pid, 0)
+	}
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(pidfd)
+	return unix.PidfdGetfd(pidfd, fd, 0)
+}
+
+// readMemory fills b with memory of a thread.
+func readMemory(tid int, at uintptr, b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	local := []unix.Iovec{{Base: &b[0]}}
+	local[0].SetLen(len(b))
+	n, err := unix.ProcessVMReadv(tid, local, []unix.RemoteIovec{{Base: at, Len: len(b)}}, 0)
+	if err == nil && n < len(b) {
+		err = unix.EFAULT
+	}
+	return err
+}
