@@ -53,6 +53,13 @@ packages() {
 	TABLE
 }
 
+# found runs a check of packages.
+found() {
+	case $1 in
+	headers | venv) "$1" ;;
+	*) have "$1" ;;
+	esac
+}
 headers() { echo '#include <stdlib.h>' | cc -E - >/dev/null 2>&1; }
 venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
 
@@ -77,7 +84,7 @@ checkFUSE() {
 # install installs the packages of which the check fails.
 install() {
 	missing=$(packages | while read -r check package what; do
-		have "$check" || { [ "$package" = nodejs ] && nodeIsRecent; } || printf '%s %s %s\n' "$package" "$check" "$what"
+		found "$check" || { [ "$package" = nodejs ] && nodeIsRecent; } || printf '%s %s %s\n' "$package" "$check" "$what"
 	done)
 	[ -n "$missing" ] || return 0
 	printf '%s\n' "$missing" | while read -r package check what; do say "missing: $check ($package), for $what"; done
@@ -94,7 +101,7 @@ install() {
 		fail "apt-get failed. Install by hand, then try again: $names"
 	fi
 	rm -f "$log"
-	left=$(packages | while read -r check package what; do have "$check" || printf '%s ' "$package"; done)
+	left=$(packages | while read -r check package what; do found "$check" || printf '%s ' "$package"; done)
 	[ -z "$left" ] || fail "installed, and not found afterwards: $left"
 }
 
