@@ -153,15 +153,18 @@ func (n *node) Setlk(ctx context.Context, fh fs.FileHandle, owner uint64, lk *fu
 	return n.setlk(ctx, fh, owner, lk, flags, (*vfs.File).TryLock)
 }
 
-// Setlkw waits for the lock.
+// Setlkw waits for the lock. A signal ends the waiting (fcntl(2), flock(2)).
 func (n *node) Setlkw(ctx context.Context, fh fs.FileHandle, owner uint64, lk *fuse.FileLock, flags uint32) syscall.Errno {
-	return n.setlk(ctx, fh, owner, lk, flags, (*vfs.File).WaitLock)
+	interrupted := ctx.Done()
+	return n.setlk(ctx, fh, owner, lk, flags, func(f *vfs.File, ctx context.Context, c guard.Caller, l vfs.Lock, by vfs.Locker) error {
+		return f.WaitLock(ctx, interrupted, c, l, by)
+	})
 }
 
 func (n *node) setlk(ctx context.Context, fh fs.FileHandle, owner uint64, lk *fuse.FileLock, flags uint32,
 	lock func(*vfs.File, context.Context, guard.Caller, vfs.Lock, vfs.Locker) error,
 ) syscall.Errno {
-	_, _, c := n.enter(ctx) // fcntl(2), flock(2): a signal ends the waiting
+	ctx, _, c := n.enter(ctx)
 	l := lockOf(lk, flags)
 	h, ok := fh.(*handle)
 	if !ok {

@@ -15,9 +15,9 @@ import (
 )
 
 // enter begins a handler: it says which root the flight is about, before the
-// gate is asked, and who asks. The context it returns, for all but locks that are
-// waited for, ends with the caller and not with a signal that the caller survives
-// (flight.Done).
+// gate is asked, and who asks. The context it returns ends with the caller and not
+// with a signal that the caller survives (flight.Done); only Setlkw, which waits for
+// others, is interrupted by one.
 func (n *node) enter(ctx context.Context) (context.Context, *flight, guard.Caller) {
 	f := n.view.m.raw.flights.of(ctx)
 	in := f.enter(ctx, n.view)

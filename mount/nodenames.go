@@ -13,15 +13,15 @@ import (
 )
 
 // made answers a request that made a name in directory n.
-func (n *node) made(ctx context.Context, name string, out *fuse.EntryOut, make func(c guard.Caller, at vfs.At) (vfs.Info, error)) (*fs.Inode, syscall.Errno) {
-	_, f, c := n.enter(ctx)
+func (n *node) made(ctx context.Context, name string, out *fuse.EntryOut, make func(ctx context.Context, c guard.Caller, at vfs.At) (vfs.Info, error)) (*fs.Inode, syscall.Errno) {
+	ctx, f, c := n.enter(ctx)
 	at, ok := n.place()
 	if !ok {
 		return nil, n.gone()
 	}
 	watched := n.watched()
 	n.own(name, true)
-	info, err := make(c, at)
+	info, err := make(ctx, c, at)
 	if err != nil {
 		n.disown(name, true)
 		return nil, names.Errno(err)
@@ -33,21 +33,21 @@ func (n *node) made(ctx context.Context, name string, out *fuse.EntryOut, make f
 
 // Mkdir makes a directory.
 func (n *node) Mkdir(ctx context.Context, name string, mode uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	return n.made(ctx, name, out, func(c guard.Caller, at vfs.At) (vfs.Info, error) {
+	return n.made(ctx, name, out, func(ctx context.Context, c guard.Caller, at vfs.At) (vfs.Info, error) {
 		return n.tree().Mkdir(ctx, c, at, name, mode)
 	})
 }
 
 // Mknod makes a file that is not opened.
 func (n *node) Mknod(ctx context.Context, name string, mode uint32, dev uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	return n.made(ctx, name, out, func(c guard.Caller, at vfs.At) (vfs.Info, error) {
+	return n.made(ctx, name, out, func(ctx context.Context, c guard.Caller, at vfs.At) (vfs.Info, error) {
 		return n.tree().Mknod(ctx, c, at, name, mode, dev)
 	})
 }
 
 // Symlink makes a symbolic link.
 func (n *node) Symlink(ctx context.Context, target, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	return n.made(ctx, name, out, func(c guard.Caller, at vfs.At) (vfs.Info, error) {
+	return n.made(ctx, name, out, func(ctx context.Context, c guard.Caller, at vfs.At) (vfs.Info, error) {
 		return n.tree().Symlink(ctx, c, target, at, name)
 	})
 }

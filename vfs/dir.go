@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,9 @@ type Dir struct {
 	f    *File  // the descriptor, the hold and the gate are those of a file
 	next uint64 // where the descriptor stands, unless lost
 	lost bool
+	// reading excludes readings of the descriptor, which has one position, on
+	// sources that can hang: one may still run although it has been answered.
+	reading sync.Mutex
 }
 
 // direntBuf holds a few hundred entries; the kernel asks for less at a time.
@@ -115,7 +119,10 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 	out, err := onFile(ctx, d.f, req, func(l *guard.Lease, fd int) (out Read, n int64, err error) {
 		out.Next = r.Off
 		if r.Names {
-			// On a remote file system an earlier reading may be under way.
+			if l.Remote() {
+				d.reading.Lock()
+				defer d.reading.Unlock()
+			}
 			if out, err = readEntries(ctx, l, fd, &r, seek || l.Remote()); err != nil {
 				return Read{}, 0, err
 			}

@@ -169,10 +169,11 @@ func (f *File) Close() {
 
 // onFile passes an operation on an open file through the gate.
 func onFile[T any](ctx context.Context, f *File, req guard.Request, g func(l *guard.Lease, fd int) (T, int64, error)) (T, error) {
-	return onFileDrop(ctx, f, req, nil, g)
+	return onFileDrop(ctx, f, req, nil, nil, g)
 }
 
-func onFileDrop[T any](ctx context.Context, f *File, req guard.Request, drop func(T), g func(l *guard.Lease, fd int) (T, int64, error)) (T, error) {
+// onFileDrop is onFile with what doPrepared takes.
+func onFileDrop[T any](ctx context.Context, f *File, req guard.Request, prepare func() (release func()), drop func(T), g func(l *guard.Lease, fd int) (T, int64, error)) (T, error) {
 	var zero T
 	if _, err := f.enter(); err != nil {
 		return zero, &guard.Error{Op: req.Op, Path: f.at.Path, Kind: names.IO, Err: err}
@@ -183,7 +184,7 @@ func onFileDrop[T any](ctx context.Context, f *File, req guard.Request, drop fun
 	}
 	for range 4 {
 		req.Held = f.hold.Load()
-		v, err := do(ctx, f.t, req, drop, func(l *guard.Lease) (T, int64, error) {
+		v, err := doPrepared(ctx, f.t, req, prepare, drop, func(l *guard.Lease) (T, int64, error) {
 			if l.Remote() {
 				// The goroutine may outlive this call: it keeps the descriptor.
 				if _, err := f.enter(); err != nil {

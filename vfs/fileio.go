@@ -74,7 +74,11 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 		need = 0 // behind checks
 	}
 	req := guard.Request{Caller: c, Op: names.OpWrite, Need: need, Bytes: int64(total), Size: off + int64(total)}
-	n, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (int, int64, error) {
+	own := func() func() {
+		bufs = [][]byte{bytes.Join(bufs, nil)}
+		return func() {}
+	}
+	n, err := onFileDrop(ctx, f, req, own, nil, func(l *guard.Lease, fd int) (int, int64, error) {
 		if need == 0 {
 			if err := behind(l, fd, off); err != nil {
 				return 0, 0, err
@@ -87,16 +91,12 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 			}
 			defer unlock()
 		}
-		src := bufs
-		if l.Remote() {
-			src = [][]byte{bytes.Join(bufs, nil)}
-		}
 		done, err := f.lend(ctx, l)
 		if err != nil {
 			return 0, 0, err
 		}
 		defer done()
-		n, err := write(l, fd, src, off, appending, w)
+		n, err := write(l, fd, bufs, off, appending, w)
 		f.t.grew(l, fd, f.at.ID)
 		return n, int64(n), err
 	})

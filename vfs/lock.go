@@ -99,10 +99,12 @@ const (
 	lockPollMax = 50 * time.Millisecond
 )
 
-// WaitLock tries until the lock is had, ctx ends, or the root does. Each try is an
-// operation of its own: what was admitted for as long as a lock is waited for would keep
-// the root's rights from being changed.
-func (f *File) WaitLock(ctx context.Context, c guard.Caller, lk Lock, by Locker) error {
+// WaitLock tries until the lock is had, interrupted is closed, ctx ends, or the
+// root does. Each try is an operation of its own: what was admitted for as long as a
+// lock is waited for would keep the root's rights from being changed. A try that is
+// under way ends with ctx only: nobody who is answered that the waiting was
+// interrupted has the lock.
+func (f *File) WaitLock(ctx context.Context, interrupted <-chan struct{}, c guard.Caller, lk Lock, by Locker) error {
 	pause := lockPollMin
 	for {
 		err := f.TryLock(ctx, c, lk, by)
@@ -113,13 +115,15 @@ func (f *File) WaitLock(ctx context.Context, c guard.Caller, lk Lock, by Locker)
 		select {
 		case <-timer.C:
 			pause = min(2*pause, lockPollMax)
+			continue
+		case <-interrupted:
 		case <-ctx.Done():
-			timer.Stop()
-			return &guard.Error{Op: names.OpSetlk, Path: f.at.Path, Kind: names.IO, Err: unix.EINTR}
 		case <-f.Dead():
 			timer.Stop()
 			return &guard.Error{Op: names.OpSetlk, Path: f.at.Path, Kind: names.Revoked}
 		}
+		timer.Stop()
+		return &guard.Error{Op: names.OpSetlk, Path: f.at.Path, Kind: names.IO, Err: unix.EINTR}
 	}
 }
 

@@ -142,7 +142,7 @@ type Reopening struct {
 func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopening) (*File, error) {
 	quiet := how.Quiet
 	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet}
-	o, err := onFileDrop(ctx, f, req, dropOpened, func(l *guard.Lease, fd int) (opened, int64, error) {
+	o, err := onFileDrop(ctx, f, req, nil, dropOpened, func(l *guard.Lease, fd int) (opened, int64, error) {
 		room, err := f.t.users.reserve(c)
 		if err != nil {
 			return opened{}, 0, err

@@ -102,6 +102,18 @@ func (a At) stale(err error) error {
 // f is through, drop is given the late result. So it is given a result that the
 // gate does not let out, because the audit log cannot take the record.
 func do[T any](ctx context.Context, t *Tree, req guard.Request, drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, error) {
+	return doPrepared(ctx, t, req, nil, drop, f)
+}
+
+// doPrepared is do for an f that uses what belongs to its caller: the memory that
+// the data of a write lies in, which the front end uses again after the answer, or
+// a descriptor that the caller closes. On file systems that can hang, prepare is
+// called before f is detached, so before the operation can be answered: it copies
+// the memory and takes part in the descriptor. The func it returns is called when f
+// is through.
+func doPrepared[T any](ctx context.Context, t *Tree, req guard.Request, prepare func() (release func()), drop func(T),
+	f func(l *guard.Lease) (T, int64, error),
+) (T, error) {
 	l, err := t.reg.Admit(ctx, req)
 	if err != nil {
 		var zero T
@@ -113,6 +125,10 @@ func do[T any](ctx context.Context, t *Tree, req guard.Request, drop func(T), f 
 	switch {
 	case err != nil:
 	case l.Remote():
+		if prepare != nil {
+			release, giveBack := prepare(), stop
+			stop = func() { release(); giveBack() }
+		}
 		v, n, err = detached(ctx, l, stop, drop, f)
 	default:
 		v, n, err = guardPanic(l, stop, f)
@@ -157,14 +173,18 @@ const (
 )
 
 // detached runs f in a goroutine of its own and answers early when the root
-// ends, the context does, or the time for one operation is up.
+// ends, the context does, or the time for one operation is up. An f that has not
+// begun by then never runs.
 func detached[T any](ctx context.Context, l *guard.Lease, stop func(), drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, int64, error) {
 	dl, release := l.Detach()
 	result := make(chan outcome[T], 1)
 	var state atomic.Int32
 	go func() {
 		defer release()
-		o := recovered(dl, f)
+		o := outcome[T]{err: context.Canceled}
+		if state.Load() != abandoned {
+			o = recovered(dl, f)
+		}
 		stop()
 		if state.CompareAndSwap(running, finished) {
 			result <- o

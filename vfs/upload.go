@@ -28,9 +28,11 @@ type Upload struct {
 	hold atomic.Pointer[guard.Hold]
 	dir  int // of the directory, for a temporary name; -1: there is none
 	s    *staged
-	// users are the operations that use s, plus one until the upload is over;
-	// one may still run although it has been answered.
+	// users are the operations that use s and can be answered early, while they
+	// run, plus one until the upload is over.
 	users atomic.Int64
+	// committing: a commit runs, possibly one that was answered early.
+	committing atomic.Bool
 
 	busy  sync.RWMutex // held for writing by Commit and Abort, so that no piece is being written then
 	mu    sync.Mutex   // guards the fields below
@@ -129,6 +131,13 @@ func (u *Upload) keep(d beneath.Dir) error {
 	return err
 }
 
+// take takes part in the staged file for an operation that may be answered early,
+// and returns what ends that.
+func (u *Upload) take() (leave func()) {
+	u.users.Add(1)
+	return u.leave
+}
+
 // leave lets go of the staged file; the last closes it.
 func (u *Upload) leave() {
 	if u.users.Add(-1) > 0 {
@@ -177,11 +186,11 @@ func (u *Upload) ended() bool {
 
 // gate passes one operation of the upload through the gate, in the lifetime of
 // the root it was begun under.
-func gate[T any](ctx context.Context, u *Upload, req guard.Request, f func(l *guard.Lease) (T, int64, error)) (T, error) {
+func gate[T any](ctx context.Context, u *Upload, req guard.Request, prepare func() (release func()), f func(l *guard.Lease) (T, int64, error)) (T, error) {
 	req.Path = u.path
 	for range 4 {
 		req.Held = u.hold.Load()
-		v, err := do(ctx, u.t, req, nil, f)
+		v, err := doPrepared(ctx, u.t, req, prepare, nil, f)
 		if !errors.Is(err, guard.ErrRefence) {
 			return v, err
 		}
@@ -228,7 +237,7 @@ func (u *Upload) parent(l *guard.Lease) (beneath.Dir, string, error) {
 // refuse answers an operation on an upload that was committed or aborted, or
 // whose root has ended, which is for the gate to say.
 func (u *Upload) refuse(ctx context.Context, req guard.Request) error {
-	return second(gate(ctx, u, req, func(*guard.Lease) (struct{}, int64, error) {
+	return second(gate(ctx, u, req, nil, func(*guard.Lease) (struct{}, int64, error) {
 		return struct{}{}, 0, &guard.Error{Kind: names.Conflict, Err: errors.New("the upload has ended; begin another")}
 	}))
 }
@@ -246,16 +255,19 @@ func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
 	if u.ended() {
 		return Info{}, u.refuse(ctx, req)
 	}
-	res, err := gate(ctx, u, req, func(l *guard.Lease) (placed, int64, error) {
+	pending := u.users.Load() > 1 // a piece that was answered early may still be written
+	own := func() func() {
+		u.committing.Store(true)
+		leave := u.take()
+		return func() { u.committing.Store(false); leave() }
+	}
+	res, err := gate(ctx, u, req, own, func(l *guard.Lease) (placed, int64, error) {
 		if err := u.complete(); err != nil {
 			return placed{}, 0, err
 		}
-		if u.users.Add(1) > 2 {
-			// A piece that was answered early may still be written.
-			u.leave()
+		if pending {
 			return placed{}, 0, &guard.Error{Kind: names.Timeout}
 		}
-		defer u.leave()
 		d, base, err := u.parent(l)
 		if err != nil {
 			return placed{}, 0, err

@@ -31,17 +31,20 @@ func (u *Upload) WriteAt(ctx context.Context, c guard.Caller, data []byte, off i
 		return 0, u.refuse(ctx, req)
 	}
 	var wrote atomic.Int64
-	_, err := gate(ctx, u, req, func(l *guard.Lease) (struct{}, int64, error) {
-		u.users.Add(1)
-		defer u.leave()
+	own := func() func() {
+		data = bytes.Clone(data)
+		return u.take()
+	}
+	committing := u.committing.Load() // the file may have its name already
+	_, err := gate(ctx, u, req, own, func(*guard.Lease) (struct{}, int64, error) {
+		if committing {
+			return struct{}{}, 0, &guard.Error{Kind: names.Timeout}
+		}
 		if off < 0 || end < off {
 			return struct{}{}, 0, unix.EINVAL
 		}
 		if err := u.room(off, end); err != nil {
 			return struct{}{}, 0, err
-		}
-		if l.Remote() {
-			data = bytes.Clone(data)
 		}
 		n, err := beneath.Pwritev(u.s.fd, [][]byte{data}, off, false)
 		wrote.Store(int64(n))

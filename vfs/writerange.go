@@ -75,14 +75,14 @@ func (t *Tree) WriteRange(ctx context.Context, c guard.Caller, p guard.Path, dat
 	how.Create = how.Create || how.CreateOnly
 	req := how.request(c, p, len(data))
 	var wrote atomic.Int64 // also of a failure, which has no result
-	w, err := do(ctx, t, req, nil, func(l *guard.Lease) (written, int64, error) {
-		src := data
-		if l.Remote() {
-			src = bytes.Clone(data)
-		}
+	own := func() func() {
+		data = bytes.Clone(data)
+		return func() {}
+	}
+	w, err := doPrepared(ctx, t, req, own, nil, func(l *guard.Lease) (written, int64, error) {
 		w, err := followed(ctx, l, p, true, func(q guard.Path) (written, error) {
 			o := overwriting{t: t, ctx: ctx, l: l, c: c, how: how, path: q, wrote: &wrote}
-			w, err := o.run(src)
+			w, err := o.run(data)
 			w.path = q
 			return w, err
 		})

@@ -54,6 +54,18 @@ func (h *holder) call(cmd string, arg json.RawMessage) (any, error) {
 		return unix.CopyFileRange(a.FD, &off, a.FD2, &off2, a.Len, 0)
 	case "linkfd":
 		return nil, unix.Linkat(unix.AT_FDCWD, procFD(a.FD), dirOf(a.FD2), a.Path, unix.AT_SYMLINK_FOLLOW)
+	case "mkdir":
+		return nil, unix.Mkdirat(dirOf(a.FD), a.Path, 0o777)
+	case "mknod":
+		return nil, unix.Mknodat(dirOf(a.FD), a.Path, unix.S_IFREG|0o666, 0)
+	case "symlink":
+		return nil, unix.Symlinkat(a.Text, dirOf(a.FD), a.Path)
+	case "lock":
+		return nil, unix.FcntlFlock(uintptr(a.FD), a.Flags, &unix.Flock_t{Type: unix.F_WRLCK})
+	case "unlock":
+		return nil, unix.FcntlFlock(uintptr(a.FD), unix.F_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
+	case "unlink at":
+		return nil, unix.Unlinkat(dirOf(a.FD), a.Path, a.Flags)
 	case "rename":
 		return nil, unix.Rename(a.Path, a.Path2)
 	case "map":

@@ -2,7 +2,9 @@ package revoke
 
 import (
 	"context"
+	"errors"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -49,6 +52,81 @@ func TestSignalsDoNotInterrupt(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The same where an operation waits for the root's rate, and then for whatever it is
+// that makes a name.
+func TestSignalsDoNotInterruptWaiting(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o777))
+	must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o666))
+	g := grantOf("slow", dir, guard.ReadWrite)
+	g.Policy.Limits.OpsPerSecond = 4
+	l := newLab(t, mount.Options{Locks: mount.LocksHost}, g)
+	c := start(t, "holder", nil)
+	var fd int
+	c.call("open", callArg{Path: l.in("slow", "f"), Flags: unix.O_RDWR}, &fd)
+	for _, op := range []struct {
+		cmd string
+		arg callArg
+	}{
+		{"mkdir", callArg{Path: l.in("slow", "dir")}},
+		{"mknod", callArg{Path: l.in("slow", "node")}},
+		{"symlink", callArg{Path: l.in("slow", "link"), Text: "f"}},
+		{"open", callArg{Path: l.in("slow", "made"), Flags: unix.O_CREAT | unix.O_RDWR}},
+		{"rename", callArg{Path: l.in("slow", "made"), Path2: l.in("slow", "renamed")}},
+		{"unlink at", callArg{Path: l.in("slow", "renamed")}},
+		{"unlink at", callArg{Path: l.in("slow", "dir"), Flags: unix.AT_REMOVEDIR}},
+		{"lock", callArg{FD: fd, Flags: unix.F_SETLK}},
+		{"unlock", callArg{FD: fd}},
+		{"write", callArg{FD: fd, Text: "text"}},
+		{"list", callArg{FD: fd}},
+	} {
+		if op.cmd == "list" {
+			c.call("open", callArg{Path: l.in("slow"), Flags: unix.O_RDONLY | unix.O_DIRECTORY}, &op.arg.FD)
+		}
+		must(t, c.send(op.cmd, op.arg))
+		got := make(chan error, 1)
+		go func() { got <- c.receive(op.cmd, nil) }()
+		for pending := true; pending; {
+			select {
+			case err := <-got:
+				if err != nil {
+					t.Errorf("%s, with signals while it waits: %v", op.cmd, err)
+				}
+				pending = false
+			case <-time.After(time.Millisecond):
+				c.signalled(unix.SIGURG)
+			}
+		}
+	}
+}
+
+// A program that handles signals while it waits for a lock (the kernel asks anew
+// after each, fuse_setlk) gets the lock when it is free, and nobody else has it.
+func TestSignalsWhileWaitingForALock(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o666))
+	l := newLab(t, mount.Options{Locks: mount.LocksHost}, grantOf("r", dir, guard.ReadWrite))
+	var all [2]*child
+	var fds [2]int
+	for i := range all {
+		all[i] = start(t, "holder", nil)
+		all[i].call("open", callArg{Path: l.in("r", "f"), Flags: unix.O_RDWR}, &fds[i])
+	}
+	all[0].call("lock", callArg{FD: fds[0], Flags: unix.F_SETLK}, nil)
+	must(t, all[1].send("lock", callArg{FD: fds[1], Flags: unix.F_SETLKW}))
+	for range 50 {
+		all[1].signalled(unix.SIGURG)
+		time.Sleep(time.Millisecond)
+	}
+	all[0].call("unlock", callArg{FD: fds[0]}, nil)
+	if err := all[1].receive("lock", nil); err != nil {
+		t.Errorf("waiting for a lock, with signals: %v", err)
+	}
+	if err := all[0].try("lock", callArg{FD: fds[0], Flags: unix.F_SETLK}, nil); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("a lock that another has: %v, want EAGAIN", err)
 	}
 }
 

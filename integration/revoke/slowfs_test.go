@@ -165,7 +165,10 @@ func (f *slowFile) Write(_ context.Context, _ fs.FileHandle, data []byte, off in
 	f.fs.pause("write", f.name)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return uint32(copy(f.data[min(off, int64(len(f.data))):], data)), 0
+	if end := off + int64(len(data)); end > int64(len(f.data)) {
+		f.data = append(f.data, make([]byte, end-int64(len(f.data)))...)
+	}
+	return uint32(copy(f.data[off:], data)), 0
 }
 
 func (f *slowFile) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno { return 0 }

@@ -1,0 +1,399 @@
+package vfs
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// earlyScene is a root on a source that can hang. Its operations are answered early
+// when they come with a hurried context, mostly before they have begun.
+type earlyScene struct {
+	t    *testing.T
+	tree *Tree
+	dir  string
+	who  guard.Caller
+}
+
+const (
+	pieceSize = 4096
+	pieces    = 3000
+)
+
+func newEarly(t *testing.T) *earlyScene {
+	t.Helper()
+	dir := t.TempDir()
+	reg := guard.NewRegistry(guard.Config{Opener: hangingOpener{Opener()}})
+	_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: dir, Origin: "test",
+		Policy: guard.Policy{Rights: guard.ReadWrite, Limits: guard.Limits{Timeout: time.Minute}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// With one P an operation's goroutine begins when the one that waits for it
+	// lets go of the P, which is when its time is up.
+	procs := runtime.GOMAXPROCS(1)
+	t.Cleanup(func() { runtime.GOMAXPROCS(procs) })
+	return &earlyScene{t: t, tree: New(reg), dir: dir, who: guard.Caller{Via: guard.ViaFUSE}}
+}
+
+func (s *earlyScene) path(name string) guard.Path {
+	s.t.Helper()
+	p, err := guard.NewPath("r", name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return p
+}
+
+// hurried is the context of a caller that has gone before the operation begins.
+func hurried() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// settle waits until no operation is in system calls, the ones that were answered
+// early included: it takes every place that there is for them.
+func (s *earlyScene) settle() {
+	s.t.Helper()
+	req := guard.Request{Caller: s.who, Op: names.OpGetattr, Path: s.path("")}
+	var leases []*guard.Lease
+	for range guard.MaxRunning {
+		l, err := s.tree.reg.Admit(context.Background(), req)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		stop, err := l.Run(context.Background())
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		defer stop()
+		leases = append(leases, l)
+	}
+	for _, l := range leases {
+		_ = l.Done(0, nil)
+	}
+}
+
+// fillPiece writes the number of a piece all over it.
+func fillPiece(buf []byte, n int) {
+	for i := 0; i < len(buf); i += 8 {
+		binary.LittleEndian.PutUint64(buf[i:], uint64(n)+1)
+	}
+}
+
+// recycle does what a front end does with its buffer after the answer.
+func recycle(buf []byte) {
+	for i := range buf {
+		buf[i] = 0xEE
+	}
+}
+
+// checkPieces reports the bytes of a file that are not those of their piece; a
+// piece that was not written is zeroes.
+func (s *earlyScene) checkPieces(data []byte, answeredEarly int) {
+	s.t.Helper()
+	want, none, wrong := make([]byte, pieceSize), make([]byte, pieceSize), 0
+	for n := 0; n*pieceSize < len(data); n++ {
+		got := data[n*pieceSize : min((n+1)*pieceSize, len(data))]
+		if fillPiece(want, n); !bytes.Equal(got, want[:len(got)]) && !bytes.Equal(got, none[:len(got)]) {
+			wrong++
+		}
+	}
+	if wrong > 0 {
+		s.t.Errorf("%d of %d early answers left bytes in the file that nobody wrote there", wrong, answeredEarly)
+	}
+}
+
+// A write that is answered early writes the bytes it was given, although the
+// front end uses the buffer again after the answer.
+func TestEarlyAnswerWritesItsOwnBytes(t *testing.T) {
+	ctx := context.Background()
+	for name, begin := range map[string]func(s *earlyScene) func(buf []byte, n int) error{
+		"WriteAt": func(s *earlyScene) func([]byte, int) error {
+			f, _, err := s.tree.Open(ctx, s.who, At{Path: s.path("f")}, unix.O_WRONLY)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(f.Close)
+			return func(buf []byte, n int) error {
+				_, err := f.WriteAt(hurried(), s.who, [][]byte{buf[:100], buf[100:]}, int64(n)*pieceSize, Writing{})
+				return err
+			}
+		},
+		"WriteRange": func(s *earlyScene) func([]byte, int) error {
+			return func(buf []byte, n int) error {
+				_, _, err := s.tree.WriteRange(hurried(), s.who, s.path("f"), buf, WriteHow{Off: int64(n) * pieceSize})
+				return err
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newEarly(t)
+			file := filepath.Join(s.dir, "f")
+			if err := os.WriteFile(file, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			write := begin(s)
+			early, buf := 0, make([]byte, pieceSize)
+			for n := range pieces {
+				fillPiece(buf, n)
+				if err := write(buf, n); err != nil {
+					early++
+				}
+				recycle(buf)
+			}
+			s.settle()
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if early == 0 {
+				t.Fatal("no operation was answered early")
+			}
+			s.checkPieces(data, early)
+		})
+	}
+}
+
+// A piece of an upload that is answered early writes its own bytes, and never
+// after the upload has ended: the descriptor may be another file's by then.
+func TestEarlyAnswerOfAnUpload(t *testing.T) {
+	ctx, s := context.Background(), newEarly(t)
+	for _, sub := range []string{"up", "other"} {
+		if err := os.Mkdir(filepath.Join(s.dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const rounds = 300
+	uploads := make([]*Upload, rounds)
+	for i := range uploads {
+		up, err := s.tree.BeginUpload(ctx, s.who, s.path(fmt.Sprintf("up/%d", i)), IfMatch{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		uploads[i] = up
+	}
+	early, mixed, buf := 0, 0, make([]byte, pieceSize)
+	for i, up := range uploads {
+		fillPiece(buf, i)
+		if _, err := up.WriteAt(hurried(), s.who, buf, 0); err != nil {
+			early++
+		}
+		recycle(buf)
+		fd := up.s.fd
+		if i%2 == 0 {
+			up.Abort()
+			// The next files to be opened get the number of the closed one.
+			for n := range 3 {
+				f, err := os.Create(filepath.Join(s.dir, "other", fmt.Sprintf("%d-%d", i, n)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+			}
+			continue
+		}
+		s.settle()
+		data := make([]byte, pieceSize)
+		n, err := unix.Pread(fd, data, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := make([]byte, pieceSize)
+		if fillPiece(want, i); n > 0 && !bytes.Equal(data[:n], want[:n]) {
+			mixed++
+		}
+		up.Abort()
+	}
+	s.settle()
+	if early == 0 {
+		t.Fatal("no piece was answered early")
+	}
+	if mixed > 0 {
+		t.Errorf("%d of %d early answers left bytes in the upload that nobody wrote there", mixed, early/2)
+	}
+	others, err := filepath.Glob(filepath.Join(s.dir, "other", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := 0
+	for _, o := range others {
+		if info, err := os.Stat(o); err != nil || info.Size() != 0 {
+			wrong++
+		}
+	}
+	if wrong > 0 {
+		t.Errorf("%d of %d early answers wrote into a file that was opened after the upload had ended", wrong, early)
+	}
+}
+
+// The same for what comes with other calls: values of attributes, link targets,
+// names.
+func TestEarlyAnswerOfOtherCalls(t *testing.T) {
+	s := newEarly(t)
+	if err := os.WriteFile(filepath.Join(s.dir, "f"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setxattr(s.dir, "user.probe", []byte("x"), 0); err != nil {
+		t.Skip("no extended attributes here:", err)
+	}
+	buf := make([]byte, 64)
+	for n := range 40 {
+		fillPiece(buf, n)
+		_ = s.tree.Setxattr(hurried(), s.who, At{Path: s.path("f")}, nil, fmt.Sprintf("user.n%d", n), buf, 0)
+		recycle(buf)
+		_, _ = s.tree.Symlink(hurried(), s.who, "target"+strings.Repeat("t", n), At{Path: s.path("")}, fmt.Sprintf("l%d", n))
+	}
+	s.settle()
+	for n := range 40 {
+		got := make([]byte, 128)
+		size, err := unix.Getxattr(filepath.Join(s.dir, "f"), fmt.Sprintf("user.n%d", n), got)
+		if fillPiece(buf, n); err == nil && !bytes.Equal(got[:size], buf) {
+			t.Errorf("attribute %d has a value that nobody gave it", n)
+		}
+		if to, err := os.Readlink(filepath.Join(s.dir, fmt.Sprintf("l%d", n))); err == nil && to != "target"+strings.Repeat("t", n) {
+			t.Errorf("link %d leads to %q", n, to)
+		}
+	}
+}
+
+// stallOpener makes sources whose descriptor is not given while they are stalled.
+type stallOpener struct {
+	guard.Opener
+	s *stalling
+}
+
+type stalling struct {
+	entered chan struct{}
+	gate    atomic.Pointer[chan struct{}] // nil: they are not stalled
+}
+
+func (o stallOpener) OpenRoot(path string) (guard.Source, error) {
+	src, err := o.Opener.OpenRoot(path)
+	return stalledSource{src, o.s}, err
+}
+
+type stalledSource struct {
+	guard.Source
+	s *stalling
+}
+
+func (s stalledSource) Remote() bool { return true }
+
+func (s stalledSource) Fd() int {
+	if gate := s.s.gate.Load(); gate != nil {
+		s.s.entered <- struct{}{}
+		<-*gate
+	}
+	return s.Source.Fd()
+}
+
+// newStalled is a scene whose source can be stalled.
+func newStalled(t *testing.T) (*earlyScene, *stalling) {
+	t.Helper()
+	dir, stall := t.TempDir(), &stalling{entered: make(chan struct{}, 1)}
+	reg := guard.NewRegistry(guard.Config{Opener: stallOpener{Opener(), stall}})
+	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
+		t.Fatal(err)
+	}
+	return &earlyScene{t: t, tree: New(reg), dir: dir, who: guard.Caller{Via: guard.ViaFUSE}}, stall
+}
+
+// early runs an operation until the source stalls and ends its context. It returns
+// what lets the operation go on.
+func (s *stalling) early(t *testing.T, op func(ctx context.Context) error) (release func()) {
+	t.Helper()
+	gate := make(chan struct{})
+	s.gate.Store(&gate)
+	ctx, cancel := context.WithCancel(context.Background())
+	answered := make(chan error, 1)
+	go func() { answered <- op(ctx) }()
+	<-s.entered
+	cancel()
+	if err := <-answered; err == nil {
+		t.Fatal("the operation was not answered early")
+	}
+	s.gate.Store(nil)
+	return func() { close(gate) }
+}
+
+// A reading of a directory that is answered early takes no names with it: the next
+// one begins where the last that was answered in full ended.
+func TestEarlyAnsweredReadDirLosesNothing(t *testing.T) {
+	s, stall := newStalled(t)
+	const files = 5
+	for i := range files {
+		if err := os.WriteFile(filepath.Join(s.dir, fmt.Sprint(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := At{Path: s.path("")}
+	d, err := s.tree.Opendir(context.Background(), s.who, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+
+	release := stall.early(t, func(ctx context.Context) error {
+		_, err := d.ReadDir(ctx, s.who, at)
+		return err
+	})
+	release()
+	s.settle()
+
+	found := 0
+	for {
+		list, err := d.ReadDir(context.Background(), s.who, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) == 0 {
+			break
+		}
+		found += len(list)
+	}
+	if found != files+2 { // and . and ..
+		t.Errorf("%d names after a reading that was answered early, want %d", found, files+2)
+	}
+}
+
+// Nothing is written to an upload while a commit of it runs that was answered
+// early: the file may have its name by then.
+func TestNoPieceAfterAnEarlyAnsweredCommit(t *testing.T) {
+	ctx := context.Background()
+	s, stall := newStalled(t)
+	up, err := s.tree.BeginUpload(ctx, s.who, s.path("up"), IfMatch{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Abort()
+	if _, err := up.WriteAt(ctx, s.who, []byte("whole"), 0); err != nil {
+		t.Fatal(err)
+	}
+	release := stall.early(t, func(ctx context.Context) error {
+		_, err := up.Commit(ctx, s.who)
+		return err
+	})
+	if _, err := up.WriteAt(ctx, s.who, []byte("LATER"), 0); names.Reason(err) != names.Timeout {
+		t.Errorf("a piece while a commit runs: %v, want a timeout", err)
+	}
+	release()
+	s.settle()
+	if data, err := os.ReadFile(filepath.Join(s.dir, "up")); err != nil || string(data) != "whole" {
+		t.Errorf("the file holds %q (%v)", data, err)
+	}
+}
