@@ -10,21 +10,25 @@ import (
 )
 
 // rootFacts answers what built-in rules ask about a root's files. What cannot be
-// found out holds.
+// found out holds. Other file systems are looked at only where the root's users
+// reach them: what is mounted in a root without that may hang for ever.
 type rootFacts root
 
 var _ pattern.Facts = (*rootFacts)(nil)
 
+// across reports whether the root's users reach other file systems in it.
+func (f *rootFacts) across() bool { return f.policy.Load().OtherFileSystems }
+
 func (f *rootFacts) look(rel string) (Looked, error) {
 	if s, ok := f.src.(Looker); ok {
-		return s.Look(rel)
+		return s.Look(rel, f.across())
 	}
 	return Looked{}, errCannotLook
 }
 
 func (f *rootFacts) foldsAt(dir string) bool {
 	s, ok := f.src.(Looker)
-	return !ok || s.FoldsAt(dir)
+	return !ok || s.FoldsAt(dir, f.across())
 }
 
 var errCannotLook = errors.New("the source cannot be asked")
@@ -83,7 +87,7 @@ func (f *rootFacts) Tokens(path string) bool {
 	if !ok {
 		return true
 	}
-	head, err := s.Head(path, maxNpmrc)
+	head, err := s.Head(path, maxNpmrc, f.across())
 	if err != nil {
 		return !errors.Is(err, names.NotExist)
 	}

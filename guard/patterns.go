@@ -119,12 +119,13 @@ func (p *Patterns) Preview() (*pattern.Set, error) {
 }
 
 // Looker is a Source that can be asked about what lies beneath it. What a source
-// that cannot is not asked, holds. Paths are below the root, without links.
+// that cannot is not asked, holds. Paths are below the root, without links; unless
+// across, no other file system is entered, not even looked at (Escaped).
 type Looker interface {
 	// Look says what lies at a path.
-	Look(rel string) (Looked, error)
+	Look(rel string, across bool) (Looked, error)
 	// Head returns the first n bytes of a regular file, fewer if it has fewer.
-	Head(rel string, n int) ([]byte, error)
+	Head(rel string, n int, across bool) ([]byte, error)
 	// Ignores reads the .gitignore files of the root, that of a directory
 	// before those below it: found is told of each, and enter asked before a
 	// directory is entered. Too many of either are an error.
@@ -132,7 +133,7 @@ type Looker interface {
 	// Naming says how the source takes names; where that differs, FoldsAt does
 	// for a directory and those above it.
 	Naming() Naming
-	FoldsAt(dir string) bool
+	FoldsAt(dir string, across bool) bool
 }
 
 // Naming is how a source takes names.

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +16,10 @@ import (
 // They are remembered for the lifetime of the root, by path and identity, told
 // to the owner, and not trusted: their hooks and configuration are a server's.
 // Those of an earlier lifetime are protected like the owner's, as they are now.
+//
+// Status tells of them from memory: it is asked on the way to a revocation, and a
+// look at a file system may take for ever (something that hangs may be mounted over
+// a repository). LookAtRepos does the looking, aside.
 //
 // A bare repository is told by what it holds, not by its name: a directory becomes
 // one when the last of the names that git looks for comes to be in it. That it is
@@ -37,6 +42,7 @@ type repos struct {
 type repo struct {
 	id   Identity
 	bare bool
+	gone bool // it was not there any more when LookAtRepos looked
 }
 
 // made reports whether what lies at a path was made by the root's users.
@@ -88,12 +94,16 @@ func (r *repos) add(rel string, made repo) {
 	}
 }
 
+// none reports whether nothing is remembered, as of nearly every root.
+func (r *repos) none() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.m) == 0
+}
+
 // drop forgets what has been removed.
 func (r *repos) drop(rel string) {
-	r.mu.RLock()
-	none := len(r.m) == 0
-	r.mu.RUnlock()
-	if none {
+	if r.none() {
 		return
 	}
 	r.mu.Lock()
@@ -123,40 +133,59 @@ func (r *repos) move(from, to string, exchange bool) {
 	r.m = next
 }
 
-// tops are the directories of the repositories made that are still what they were,
-// sorted: that of a worktree's or a submodule's inside a .git is itself one.
-func (r *repos) tops(look func(rel string) (Identity, bool)) (out []string) {
+// tops are the directories of the repositories made, sorted: that of a worktree's or
+// a submodule's inside a .git is itself one.
+func (r *repos) tops() (out []string) {
 	r.mu.RLock()
-	all := maps.Clone(r.m)
-	r.mu.RUnlock()
-	for rel, have := range all {
-		if id, ok := look(rel); ok && id == have.id {
+	for rel, have := range r.m {
+		if !have.gone {
 			out = append(out, repoTop(rel))
 		}
 	}
+	r.mu.RUnlock()
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// madeRepos are the repositories that the root's users have made. What the owner
-// has put in the place of one since is the owner's. A source on which looking may
-// take for ever, and one that nobody may look at any more, is believed.
-func (r *root) madeRepos() []string {
-	f := (*rootFacts)(r)
-	if !r.src.Remote() {
-		if gen, ok := r.acquire(); ok {
-			defer r.release(gen)
-			return r.repos.tops(f.identity)
+// look marks those that are not what they were. What cannot be found out stays.
+func (r *repos) look(at func(rel string) (Looked, error)) {
+	r.mu.RLock()
+	all := maps.Clone(r.m)
+	r.mu.RUnlock()
+	for rel, was := range all {
+		now, err := at(rel)
+		if err != nil && !errors.Is(err, names.NotExist) {
+			continue
 		}
+		r.mu.Lock()
+		if have, ok := r.m[rel]; ok && have.id == was.id {
+			have.gone = err != nil || now.ID != have.id
+			r.m[rel] = have
+		}
+		r.mu.Unlock()
 	}
-	return r.repos.tops(func(rel string) (Identity, bool) { return r.repos.of(rel) })
 }
 
-func (r *repos) of(rel string) (Identity, bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	have, ok := r.m[rel]
-	return have.id, ok
+// LookAtRepos compares the repositories that are remembered of a root with what lies
+// there now: Status then tells of none that the owner has removed or replaced. No
+// other file system is entered. It may block where the source does, which keeps
+// nothing from ending; a second look at a root does not begin meanwhile.
+func (g *Registry) LookAtRepos(name RootName) {
+	r := g.snap.Load().byName[name]
+	if r == nil || r.repos.none() {
+		return
+	}
+	s, ok := r.src.(Looker)
+	if !ok || !r.lookingAtRepos.CompareAndSwap(false, true) {
+		return
+	}
+	defer r.lookingAtRepos.Store(false)
+	unpin, ok := r.pin()
+	if !ok {
+		return
+	}
+	defer unpin()
+	r.repos.look(func(rel string) (Looked, error) { return s.Look(rel, false) })
 }
 
 // repoTop is how the owner is told of something that is remembered.

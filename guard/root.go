@@ -40,6 +40,13 @@ type Source interface {
 	Close() error
 }
 
+// Spacer is a Source that can be asked how much is free.
+type Spacer interface {
+	// Free is how many bytes are free for the owner. It may block where the file
+	// system does.
+	Free() (int64, error)
+}
+
 // Opener turns an approved path into a Source.
 type Opener interface {
 	OpenRoot(path string) (Source, error)
@@ -124,7 +131,9 @@ type root struct {
 	repos    repos
 	moves    *moveLock
 	looking  atomic.Bool // a recheck waits, see lookAgain
-	once     *once       // nil: as many uses as anybody likes
+	// lookingAtRepos: a LookAtRepos runs.
+	lookingAtRepos atomic.Bool
+	once           *once // nil: as many uses as anybody likes
 }
 
 func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *root {
@@ -177,6 +186,18 @@ func (r *root) acquire() (gen uint32, ok bool) {
 }
 
 func (r *root) release(gen uint32) { r.inflight[gen&1].Add(-1) }
+
+// pin keeps the source of a live root open until unpin, which the ending does not
+// wait for.
+func (r *root) pin() (unpin func(), ok bool) {
+	gen, ok := r.acquire()
+	if !ok {
+		return nil, false
+	}
+	r.pins.Add(1)
+	r.release(gen)
+	return func() { r.pins.Add(-1) }, true
+}
 
 // drain flips the generation and waits until no operation of the old one is
 // left or ctx ends. The caller holds changing.

@@ -151,7 +151,7 @@ type Status struct {
 	ID        Identity
 	Nested    []string // relative paths of nested roots and tombstones
 	// Repos are the directories, below the root, of repositories that the
-	// root's users made, "" for the root itself; their hooks and configuration
+	// root's users made, as remembered and as LookAtRepos last saw them, "" for the root itself; their hooks and configuration
 	// are untrusted. A bare one's is itself listed, as are .git/modules/NAME
 	// and .git/worktrees/NAME in a repository that somebody else made.
 	Repos []string
@@ -160,7 +160,9 @@ type Status struct {
 	Once string
 }
 
-// Roots lists the roots, by name. The result is the caller's own.
+// Roots lists the roots, by name. The result is the caller's own. Like Lookup and
+// RootsOf it tells what is known and looks at no file system: it is asked on the way
+// to a revocation.
 func (g *Registry) Roots() []Status {
 	snap := g.snap.Load()
 	out := make([]Status, 0, len(snap.byName))
@@ -214,6 +216,26 @@ func (g *Registry) Lookup(name RootName) (Status, bool) {
 	return r.status(), true
 }
 
+// Free is how many bytes are free where a live root lies; ok is false if that cannot
+// be told. It may block where the source does, which keeps nothing from ending.
+func (g *Registry) Free(name RootName) (n int64, ok bool) {
+	r := g.snap.Load().byName[name]
+	if r == nil {
+		return 0, false
+	}
+	s, ok := r.src.(Spacer)
+	if !ok {
+		return 0, false
+	}
+	unpin, ok := r.pin()
+	if !ok {
+		return 0, false
+	}
+	defer unpin()
+	n, err := s.Free()
+	return n, err == nil
+}
+
 // SubjectOf returns whom one root is granted to.
 func (g *Registry) SubjectOf(name RootName) (Subject, bool) {
 	r := g.snap.Load().byName[name]
@@ -257,7 +279,7 @@ func (r *root) status() Status {
 	for _, f := range r.fences.Load().list {
 		s.Nested = append(s.Nested, f.rel)
 	}
-	s.Repos = r.madeRepos()
+	s.Repos = r.repos.tops()
 	if r.once != nil {
 		s.Once = r.once.state()
 	}

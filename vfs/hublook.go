@@ -149,7 +149,7 @@ func (x *look) dir(ctx context.Context, sc *scan, d *hubDir, list []string, ask 
 
 // see looks at one name.
 func (s *scan) see(fd int, rel, name string) *seen {
-	info, err := beneath.StatAt(fd, name)
+	info, err := beneath.StatAt(s.l, fd, name)
 	if err != nil {
 		return &seen{}
 	}

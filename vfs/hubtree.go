@@ -373,7 +373,7 @@ func (s *scan) typeOf(wk *walker, e *Entry) uint32 {
 	fd, info := wk.top().fd, Info{Mode: e.Type} // special files were left out
 	if e.Type == 0 {
 		var err error
-		if info, err = beneath.StatAt(fd, e.Name); err != nil || visible(s.l, &info) != nil {
+		if info, err = beneath.StatAt(s.l, fd, e.Name); err != nil || visible(s.l, &info) != nil {
 			return 0
 		}
 	}

@@ -309,7 +309,7 @@ func (ls *listing) info(to *Info, name string, typ uint32) (ok bool, err error) 
 		*to = Info{Mode: typ}
 		return true, nil
 	}
-	if *to, err = beneath.StatAt(ls.w.top().fd, name); err != nil {
+	if *to, err = beneath.StatAt(l, ls.w.top().fd, name); err != nil {
 		if passable(err) {
 			err = nil
 		}

@@ -187,7 +187,7 @@ func (m *move) enter(w *walker, name string, typ pattern.Type) error {
 	if err != nil || ok || typ == pattern.Unknown {
 		return err
 	}
-	info, err := beneath.StatAt(w.top().fd, name)
+	info, err := beneath.StatAt(m.l, w.top().fd, name)
 	if err == unix.ENOENT || err == nil && !info.IsDir() { //nolint:errorlint // bare errno
 		return nil // it has gone
 	}

@@ -290,10 +290,12 @@ func TestGitIsToldWithoutProtection(t *testing.T) {
 		if err := os.Rename(git, git+".old"); err != nil {
 			t.Fatal(err)
 		}
+		s.reg.LookAtRepos("r") // as sessions do now and then
 		told("three")
 		if err := os.Mkdir(git, 0o755); err != nil {
 			t.Fatal(err)
 		}
+		s.reg.LookAtRepos("r")
 		told("three")
 	}
 }

@@ -41,7 +41,7 @@ func (s *slowfs) do(cmd string, arg json.RawMessage) (any, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for k, c := range s.blocked {
-			if k == key || key == "*" {
+			if k == key || key == everything {
 				close(c)
 				delete(s.blocked, k)
 			}
@@ -66,11 +66,17 @@ func (s *slowfs) mount(point string) error {
 	return err
 }
 
+// everything is the key that blocks all operations.
+const everything = "*"
+
 // pause blocks while the operation on the name is blocked.
 func (s *slowfs) pause(op, name string) {
 	key := op + " " + name
 	s.mu.Lock()
 	c := s.blocked[key]
+	if all := s.blocked[everything]; all != nil {
+		c, key = all, everything
+	}
 	if c != nil {
 		s.waiting[key]++
 	}
@@ -107,6 +113,7 @@ func (d *slowDir) OnAdd(ctx context.Context) {
 }
 
 func (d *slowDir) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	d.fs.pause("getattr", ".")
 	out.Mode = 0o777
 	return 0
 }
@@ -172,6 +179,12 @@ func (f *slowFile) Write(_ context.Context, _ fs.FileHandle, data []byte, off in
 }
 
 func (f *slowFile) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno { return 0 }
+
+// Statfs hangs with everything else.
+func (d *slowDir) Statfs(context.Context, *fuse.StatfsOut) syscall.Errno {
+	d.fs.pause("statfs", ".")
+	return 0
+}
 
 // slow is a mounted slowfs.
 type slow struct {

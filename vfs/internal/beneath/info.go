@@ -76,7 +76,13 @@ func Stat(fd int) (Info, error) {
 // allows other file systems.
 func StatIn(d Dir, name string) (Info, error) {
 	var st unix.Statx_t
-	err := statx(d.FD, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, &st)
+	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
+	if d.local && !d.across {
+		// Only what is mounted on the name would be asked anything, and that
+		// may hang, only to be refused.
+		flags |= unix.AT_STATX_DONT_SYNC
+	}
+	err := statx(d.FD, name, flags, &st)
 	switch {
 	case err != nil:
 		return Info{}, err
@@ -91,7 +97,9 @@ func StatIn(d Dir, name string) (Info, error) {
 
 // StatAt is StatIn in a directory from which no other file system is entered,
 // whatever the grant allows.
-func StatAt(dirfd int, name string) (Info, error) { return StatIn(Dir{FD: dirfd}, name) }
+func StatAt(l *guard.Lease, dirfd int, name string) (Info, error) {
+	return StatIn(Dir{FD: dirfd, local: !l.Remote()}, name)
+}
 
 // statOpened is StatIn where statx(2) does not tell mount points.
 func statOpened(d Dir, name string) (Info, error) {

@@ -17,8 +17,8 @@ import (
 var _ guard.Looker = (*source)(nil)
 
 // Look says what lies at a path.
-func (s *source) Look(rel string) (guard.Looked, error) {
-	d, err := s.at(rel)
+func (s *source) Look(rel string, across bool) (guard.Looked, error) {
+	d, err := s.at(rel, across)
 	if err != nil {
 		return guard.Looked{}, err
 	}
@@ -28,11 +28,11 @@ func (s *source) Look(rel string) (guard.Looked, error) {
 }
 
 // at resolves whatever lies at a path; that nothing does is names.NotExist.
-func (s *source) at(rel string) (Dir, error) {
+func (s *source) at(rel string, across bool) (Dir, error) {
 	if rel == "" {
 		return Dir{FD: s.fd}, nil
 	}
-	d, err := walkFrom(Dir{FD: s.fd, across: true}, rel, unix.O_NOFOLLOW)
+	d, err := walkFrom(Dir{FD: s.fd, across: across, local: !s.remote}, rel, unix.O_NOFOLLOW)
 	if err == unix.ENOENT || err == unix.ENOTDIR { //nolint:errorlint // bare errnos
 		err = &guard.Error{Kind: names.NotExist}
 	}
@@ -40,8 +40,8 @@ func (s *source) at(rel string) (Dir, error) {
 }
 
 // Head returns the first n bytes of a regular file; of anything else, none.
-func (s *source) Head(rel string, n int) ([]byte, error) {
-	d, err := s.at(rel)
+func (s *source) Head(rel string, n int, across bool) ([]byte, error) {
+	d, err := s.at(rel, across)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (s *source) ignore(dir string) (string, error) {
 	if dir != "" {
 		rel = dir + "/" + rel
 	}
-	text, err := s.Head(rel, maxIgnoreBytes+1)
+	text, err := s.Head(rel, maxIgnoreBytes+1, false)
 	switch {
 	case names.Reason(err) == names.NotExist:
 		return "", nil
@@ -152,7 +152,7 @@ func (s *source) subdirs(dir string, buf []byte) (out []string, err error) {
 		}
 		eachName(buf[:n], func(name string, typ uint32) {
 			if typ == 0 {
-				info, err := StatAt(fd, name)
+				info, err := StatIn(Dir{FD: fd, local: !s.remote}, name)
 				if err != nil {
 					return
 				}
@@ -208,9 +208,9 @@ func (s *source) Naming() guard.Naming { return s.naming }
 
 // FoldsAt reports whether the directory, or one above it, takes several
 // spellings for one name (chattr +F). What cannot be found out does.
-func (s *source) FoldsAt(dir string) bool {
+func (s *source) FoldsAt(dir string, across bool) bool {
 	for {
-		if s.foldsIn(dir) {
+		if s.foldsIn(dir, across) {
 			return true
 		}
 		if dir == "" {
@@ -223,8 +223,8 @@ func (s *source) FoldsAt(dir string) bool {
 // casefold is FS_CASEFOLD_FL of linux/fs.h.
 const casefold = 0x40000000
 
-func (s *source) foldsIn(dir string) bool {
-	d, err := s.at(dir)
+func (s *source) foldsIn(dir string, across bool) bool {
+	d, err := s.at(dir, across)
 	if err != nil {
 		return names.Reason(err) != names.NotExist
 	}

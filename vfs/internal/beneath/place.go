@@ -62,14 +62,7 @@ func (Opener) PlaceOf(path string) string {
 
 // place is that of a directory, which fd refers to and path leads to.
 func place(fd int, path string) string {
-	var st unix.Statx_t
-	err := retry(func() error {
-		return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st)
-	})
-	if err != nil || st.Mask&unix.STATX_MNT_ID == 0 {
-		return "" // before Linux 5.8
-	}
-	m, ok := mounts.find(st.Mnt_id)
+	m, ok := mountOf(fd)
 	if !ok {
 		return ""
 	}
@@ -80,6 +73,31 @@ func place(fd int, path string) string {
 	return strings.TrimSuffix("/"+m.dev+strings.TrimSuffix(m.root, "/")+below, "/")
 }
 
+// mountOf is the mount that a descriptor lies on; ok is false before Linux 5.8, and
+// for one that is not in the table any more. Nothing is asked but the kernel.
+func mountOf(fd int) (m mountLine, ok bool) {
+	var st unix.Statx_t
+	err := retry(func() error {
+		return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st)
+	})
+	if err != nil || st.Mask&unix.STATX_MNT_ID == 0 {
+		return mountLine{}, false
+	}
+	return mounts.find(st.Mnt_id)
+}
+
+// coveredBy reports whether a path that led to what fd refers to leads to another file
+// system now, because something was mounted over it, or over a directory on the way.
+// The path is not walked: what is mounted there may hang.
+func coveredBy(path string, fd int) bool {
+	was, ok := mountOf(fd)
+	if !ok {
+		return false
+	}
+	now, ok := mounts.at(path)
+	return ok && now.dev != was.dev
+}
+
 // mounts is the table of mounts, read again when the kernel says that it has
 // changed: thousands of grants look at it.
 var mounts mountTable
@@ -88,18 +106,53 @@ type mountTable struct {
 	mu    sync.Mutex // guards the fields below
 	file  *os.File
 	table map[uint64]mountLine
+	on    map[mountedOn]mountLine
+	top   mountLine // at "/"
 }
 
-type mountLine struct{ dev, root, point string }
+type mountLine struct {
+	id, parent       uint64
+	dev, root, point string
+}
+
+// mountedOn is a place where something can be mounted: a directory of a mount, by
+// its path. A path alone does not do: what lies below one that was mounted over stays
+// in the table.
+type mountedOn struct {
+	parent uint64
+	point  string
+}
 
 func (t *mountTable) find(id uint64) (mountLine, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.freshLocked()
+	m, ok := t.table[id]
+	return m, ok
+}
+
+// at is the mount that an absolute path without links leads to.
+func (t *mountTable) at(path string) (m mountLine, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.freshLocked()
+	m, ok = t.top, t.top.id != 0
+	for end := 0; ok && end < len(path); {
+		next := strings.IndexByte(path[end+1:], '/')
+		if end += next + 1; next < 0 {
+			end = len(path)
+		}
+		for over, found := t.on[mountedOn{m.id, path[:end]}]; found; over, found = t.on[mountedOn{m.id, path[:end]}] {
+			m = over
+		}
+	}
+	return m, ok
+}
+
+func (t *mountTable) freshLocked() {
 	if t.table == nil || t.changedLocked() {
 		t.readLocked()
 	}
-	m, ok := t.table[id]
-	return m, ok
 }
 
 // changedLocked asks the kernel whether the table has changed since the last
@@ -130,6 +183,16 @@ func (t *mountTable) readLocked() {
 		return
 	}
 	t.table = parseMounts(b.String())
+	t.top, t.on = mountLine{}, make(map[mountedOn]mountLine, len(t.table))
+	for _, m := range t.table {
+		t.on[mountedOn{m.parent, m.point}] = m
+		if _, child := t.table[m.parent]; m.point == "/" && (!child || m.parent == m.id) {
+			t.top = m
+		}
+	}
+	for over, ok := t.on[mountedOn{t.top.id, "/"}]; ok && over.id != t.top.id; over, ok = t.on[mountedOn{t.top.id, "/"}] {
+		t.top = over
+	}
 }
 
 // parseMounts reads mountinfo lines: ID, parent, device, root, mount point, and
@@ -142,7 +205,8 @@ func parseMounts(text string) map[uint64]mountLine {
 			continue // what is mounted is no directory or file (nsfs)
 		}
 		if id, err := strconv.ParseUint(f[0], 10, 64); err == nil {
-			table[id] = mountLine{dev: f[2], root: unescape(f[3]), point: unescape(f[4])}
+			parent, _ := strconv.ParseUint(f[1], 10, 64)
+			table[id] = mountLine{id: id, parent: parent, dev: f[2], root: unescape(f[3]), point: unescape(f[4])}
 		}
 	}
 	return table

@@ -27,6 +27,7 @@ type Dir struct {
 	Domain uint64
 	owned  bool
 	across bool // names that lead to other file systems may be followed
+	local  bool // the source cannot hang; what is mounted in it can
 	// id is the directory's identity where nested roots have to be noticed,
 	// so that single files are; zero: not known yet.
 	id guard.Identity
@@ -46,7 +47,9 @@ func (d Dir) Rel(asked string) string {
 
 // In is a directory that somebody else keeps open, of the lease's root. Without
 // a lease (a bare Dir) no other file system is entered from it.
-func In(l *guard.Lease, fd int) Dir { return Dir{FD: fd, across: l.OtherFileSystems()} }
+func In(l *guard.Lease, fd int) Dir {
+	return Dir{FD: fd, across: l.OtherFileSystems(), local: !l.Remote()}
+}
 
 // resolve are the flags to open one name of the directory with.
 func (d Dir) resolve() uint64 {
@@ -274,7 +277,7 @@ func walkFrom(d Dir, rel string, last uint64) (Dir, error) {
 		if err != nil {
 			return Dir{}, err
 		}
-		d = Dir{FD: fd, owned: true, across: d.across}
+		d = Dir{FD: fd, owned: true, across: d.across, local: d.local}
 		if rest == "" {
 			return d, nil
 		}
@@ -313,7 +316,7 @@ func walkFenced(l *guard.Lease, rel string, last uint64) (Dir, error) {
 		if err != nil {
 			return Dir{}, err
 		}
-		d = Dir{FD: fd, Domain: d.Domain, owned: true, across: d.across, spelled: at}
+		d = Dir{FD: fd, Domain: d.Domain, owned: true, across: d.across, local: d.local, spelled: at}
 		if err := cross(l, &d); err != nil {
 			d.Close()
 			return Dir{}, err

@@ -17,6 +17,8 @@ import (
 // Opener opens approved paths as roots; it implements guard.Opener.
 type Opener struct{}
 
+var _ guard.Spacer = (*source)(nil)
+
 // OpenRoot opens the directory, or the directory of the single file, that path
 // leads to. Links in path are resolved here, once; what they led to is what is
 // approved, and what Resolved tells. The descriptor is opened first and its
@@ -88,8 +90,12 @@ func (s *source) Close() error {
 }
 
 // Check opens the path again and compares. A single-file root stays the same
-// while its directory does and the name is a regular file.
+// while its directory does and the name is a regular file. A path that leads to
+// another file system now is not walked.
 func (s *source) Check() error {
+	if !s.remote && coveredBy(s.resolved, s.fd) {
+		return &guard.Error{Kind: names.Unavailable}
+	}
 	now, err := Opener{}.OpenRoot(s.asked)
 	if err != nil {
 		return err
@@ -99,6 +105,12 @@ func (s *source) Check() error {
 		return &guard.Error{Kind: names.Unavailable}
 	}
 	return nil
+}
+
+// Free implements guard.Spacer.
+func (s *source) Free() (int64, error) {
+	st, err := Statfs(s.fd)
+	return int64(st.Bavail) * st.Bsize, err
 }
 
 // maxUp bounds the climbing of Below: no path is longer that can be opened at once.

@@ -110,7 +110,8 @@ func (a *availability) run(ctx context.Context) {
 	var events <-chan fsnotify.Event
 	var errs <-chan error
 	if a.watcher != nil {
-		defer a.watcher.Close()
+		// It waits for an Add, which may hang.
+		defer aside(context.Background(), lookPatience, func() { _ = a.watcher.Close() })
 		events, errs = a.watcher.Events, a.watcher.Errors
 	}
 	tick := time.NewTicker(RecheckEvery)
@@ -179,10 +180,12 @@ func (a *availability) sync() (fresh []guard.RootName) {
 		if old[dir] {
 			continue
 		}
-		if err := a.watcher.Add(dir); err != nil {
-			a.s.log.Warn("a root is only looked at now and then: its parent cannot be watched",
-				"directory", dir, "every", RecheckEvery, "error", err)
-		}
+		aside(a.s.ctx, lookPatience, func() { // the way there may lead through what hangs
+			if err := a.watcher.Add(dir); err != nil {
+				a.s.log.Warn("a root is only looked at now and then: its parent cannot be watched",
+					"directory", dir, "every", RecheckEvery, "error", err)
+			}
+		})
 	}
 	for dir := range old {
 		if !parents[dir] {
@@ -227,40 +230,67 @@ func (a *availability) recheckSome(ctx context.Context, from int) int {
 	return to
 }
 
-// recheck looks at one root. A look at a remote file system may hang, so it
-// runs by itself, one at a time for each root.
+// lookPatience is how long a look is waited for before the next begins: looks come
+// one after the other, but for those that hang.
+const lookPatience = 100 * time.Millisecond
+
+// mostHung bounds the looks that hang at a time, each of which holds a thread.
+const mostHung = 256
+
+// recheck looks at one root. The look may hang, on a remote file system or where
+// one is mounted over the root's path, so it runs by itself, one at a time for each
+// root, and nothing that ends waits for it.
 func (a *availability) recheck(ctx context.Context, name guard.RootName) {
 	st, ok := a.s.reg.Lookup(name)
 	if !ok || st.State != guard.Live {
 		return
 	}
-	look := func() {
-		if err := a.s.reg.Recheck(ctx, name); err != nil {
-			a.s.log.Error("a root has become unavailable, and not everything could be taken back", "root", name, "error", err)
-		}
-		if now, ok := a.s.reg.Lookup(name); ok && now.State == guard.Live {
-			a.notePermissions(now)
-		}
-		if f := a.s.opt.Looked; f != nil {
-			f(name)
-		}
-	}
-	if !st.Remote {
-		look()
-		return
-	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.busy[name] {
+	begin := !a.busy[name] && len(a.busy) < mostHung
+	if begin {
+		a.busy[name] = true
+	}
+	a.mu.Unlock()
+	if !begin {
 		return
 	}
-	a.busy[name] = true
-	go func() {
-		look()
+	aside(ctx, lookPatience, func() {
+		a.look(ctx, name)
 		a.mu.Lock()
+		defer a.mu.Unlock()
 		delete(a.busy, name)
-		a.mu.Unlock()
+	})
+}
+
+// look is recheck, wherever that hangs.
+func (a *availability) look(ctx context.Context, name guard.RootName) {
+	if err := a.s.reg.Recheck(ctx, name); err != nil && ctx.Err() == nil {
+		a.s.log.Error("a root has become unavailable, and not everything could be taken back", "root", name, "error", err)
+	}
+	if now, ok := a.s.reg.Lookup(name); ok && now.State == guard.Live {
+		a.notePermissions(now)
+		a.s.reg.LookAtRepos(name)
+	}
+	if f := a.s.opt.Looked; f != nil {
+		f(name)
+	}
+}
+
+// aside runs f in a goroutine of its own and waits for it, but no longer than
+// patience, or until ctx ends.
+func aside(ctx context.Context, patience time.Duration, f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
 	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // notePermissions tells when the mode or the owner of a root has changed: the

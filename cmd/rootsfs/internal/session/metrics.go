@@ -111,7 +111,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	set(sessionInfo, 1, s.dir.Name(), names.Escape(s.Point()), s.opt.Version)
 	set(auditOK, is(s.audit.healthy()))
 	set(questions, float64(len(s.questions.List())))
-	for _, r := range s.reg.Roots() {
+	roots := s.reg.Roots()
+	s.spaces.ask(s.ctx, s.reg, roots)
+	for _, r := range roots {
 		name := string(r.Grant.Root) // valid UTF-8: names.ParseRootName has seen to that
 		set(rootLive, is(r.State == guard.Live), name)
 		if n, ok := s.spaces.free(&r); ok {

@@ -44,6 +44,7 @@ func (s *Session) Status() control.Status {
 	default:
 	}
 	roots := s.reg.Roots()
+	s.spaces.ask(s.ctx, s.reg, roots)
 	for _, r := range roots {
 		one := s.describe(r)
 		if n, ok := s.spaces.free(&r); ok {

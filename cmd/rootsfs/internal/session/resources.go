@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -51,60 +52,68 @@ func (s *Session) brokered() []broker.Stats {
 	return list
 }
 
-// spaces knows how much is free where the roots lie. A file system of another
-// machine may not answer: it is asked aside, one question at a time, and until
-// it answers what it said before counts.
+// spaces knows how much is free where the roots lie. A file system of another machine
+// may not answer: so all are asked aside, one question to each at a time, and until one
+// answers what it said before counts.
 type spaces struct {
 	mu     sync.Mutex // guards the fields below
 	asking map[uint64]bool
-	known  map[uint64]int64 // by epoch; remote roots only
+	known  map[uint64]int64 // by epoch
 }
 
-// spacePatience is how long a remote file system is waited for.
+// spacePatience is how long the answers of all file systems together are waited for.
 const spacePatience = 100 * time.Millisecond
 
-// free returns the bytes that are free for the owner, or ok is false.
-func (sp *spaces) free(r *guard.Status) (n int64, ok bool) {
-	if r.State != guard.Live {
-		return 0, false
+// ask asks how much is free for the owner of some roots; free has the answers.
+func (sp *spaces) ask(ctx context.Context, reg *guard.Registry, roots []guard.Status) {
+	var local, remote []guard.Status
+	for _, r := range roots {
+		switch {
+		case r.State != guard.Live:
+		case r.Remote:
+			remote = append(remote, r)
+		default:
+			local = append(local, r)
+		}
 	}
-	if !r.Remote {
-		return statfs(r.Grant.Resolved)
-	}
-	sp.ask(r.Epoch, r.Grant.Resolved)
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	n, ok = sp.known[r.Epoch]
-	return n, ok
+	aside(ctx, spacePatience, func() {
+		for _, r := range append(local, remote...) {
+			sp.askOne(r.Epoch, func() (int64, bool) { return reg.Free(r.Grant.Root) })
+		}
+	})
 }
 
-func (sp *spaces) ask(epoch uint64, path string) {
+// askOne asks one file system, unless a question to it is under way.
+func (sp *spaces) askOne(epoch uint64, free func() (int64, bool)) {
 	sp.mu.Lock()
-	if sp.asking[epoch] {
-		sp.mu.Unlock()
-		return
-	}
+	busy := sp.asking[epoch]
 	if sp.asking == nil {
 		sp.asking, sp.known = map[uint64]bool{}, map[uint64]int64{}
 	}
 	sp.asking[epoch] = true
 	sp.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		n, ok := statfs(path)
-		sp.mu.Lock()
-		defer sp.mu.Unlock()
-		delete(sp.asking, epoch)
-		delete(sp.known, epoch)
-		if ok {
-			sp.known[epoch] = n
-		}
-	}()
-	select {
-	case <-done:
-	case <-time.After(spacePatience):
+	if busy {
+		return
 	}
+	n, ok := free()
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	delete(sp.asking, epoch)
+	delete(sp.known, epoch)
+	if ok {
+		sp.known[epoch] = n
+	}
+}
+
+// free returns the bytes that were free when it was last known, or ok is false.
+func (sp *spaces) free(r *guard.Status) (n int64, ok bool) {
+	if r.State != guard.Live {
+		return 0, false
+	}
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	n, ok = sp.known[r.Epoch]
+	return n, ok
 }
 
 // forget drops what is known of roots that have ended.
@@ -116,12 +125,4 @@ func (sp *spaces) forget(live map[uint64]bool) {
 			delete(sp.known, epoch)
 		}
 	}
-}
-
-func statfs(path string) (int64, bool) {
-	var st unix.Statfs_t
-	if unix.Statfs(path, &st) != nil {
-		return 0, false
-	}
-	return int64(st.Bavail) * st.Bsize, true
 }

@@ -1,0 +1,216 @@
+package revoke
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// ownerLimit is when a command of the owner's hangs. What it waited for hung for
+// sixty seconds and more.
+const ownerLimit = 15 * time.Second
+
+// program is a running `rootsfs mount` with one root, in which a server has made
+// repositories.
+type program struct {
+	t                       *testing.T
+	binary, top, src, point string
+	env                     []string
+	cmd                     *exec.Cmd
+	done                    chan struct{}
+	holder                  *child // of a file in the root
+	fd                      int
+}
+
+func newProgram(t *testing.T) *program {
+	t.Helper()
+	needFUSE(t)
+	dir := t.TempDir()
+	p := &program{t: t, binary: filepath.Join(dir, "rootsfs"), top: filepath.Join(dir, "top"), point: filepath.Join(dir, "mnt"), done: make(chan struct{})}
+	p.src = filepath.Join(p.top, "src")
+	for _, d := range []string{p.src, p.point, filepath.Join(dir, "run"), filepath.Join(dir, "home")} {
+		must(t, os.MkdirAll(d, 0o700))
+	}
+	must(t, os.WriteFile(filepath.Join(p.src, "f"), []byte("secret"), 0o600))
+	if out, err := exec.Command("go", "build", "-o", p.binary, "../../cmd/rootsfs").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	p.env = append(os.Environ(), "XDG_RUNTIME_DIR="+filepath.Join(dir, "run"), "HOME="+filepath.Join(dir, "home"),
+		"XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "XDG_CACHE_HOME=", "NO_COLOR=1")
+	p.cmd = exec.Command(p.binary, "mount", "--root", "r="+p.src+":rw", p.point)
+	p.cmd.Env, p.cmd.Stderr = p.env, os.Stderr
+	must(t, p.cmd.Start())
+	go func() { _ = p.cmd.Wait(); close(p.done) }()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		_ = unix.Unmount(p.point, unix.MNT_DETACH)
+	})
+	for range 2000 {
+		if _, err := os.Stat(filepath.Join(p.point, "r", "f")); err == nil {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	for _, d := range []string{"repo", "repo/.git", "bare", "bare/objects", "bare/refs"} {
+		must(t, os.Mkdir(filepath.Join(p.point, "r", d), 0o700))
+	}
+	must(t, os.WriteFile(filepath.Join(p.point, "r", "bare", "HEAD"), []byte("ref: refs/heads/main\n"), 0o600))
+	p.holder = start(t, "holder", nil)
+	p.holder.call("open", callArg{Path: filepath.Join(p.point, "r", "f"), Flags: unix.O_RDONLY}, &p.fd)
+	return p
+}
+
+// run runs a command, which must not hang, and returns what it printed.
+func (p *program) run(name string, args ...string) (string, error) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), ownerLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	var out bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, &out, &out
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	begin := time.Now()
+	select {
+	case err := <-ended:
+		p.t.Logf("%s %s took %v", filepath.Base(name), strings.Join(args, " "), time.Since(begin).Round(time.Millisecond))
+		if ctx.Err() != nil {
+			p.t.Errorf("%s %s hangs", filepath.Base(name), strings.Join(args, " "))
+		}
+		return out.String(), err
+	case <-time.After(ownerLimit + 5*time.Second): // not even killed
+		p.t.Errorf("%s %s hangs and cannot be killed", filepath.Base(name), strings.Join(args, " "))
+		return "", context.DeadlineExceeded
+	}
+}
+
+// hungPlaces are where something that hangs is mounted.
+var hungPlaces = map[string]func(p *program) string{
+	"over a repository":      func(p *program) string { return filepath.Join(p.src, "repo") },
+	"below a repository":     func(p *program) string { return filepath.Join(p.src, "repo", ".git") },
+	"over a bare one":        func(p *program) string { return filepath.Join(p.src, "bare") },
+	"over the root":          func(p *program) string { return p.src },
+	"over the root's parent": func(p *program) string { return p.top },
+}
+
+// hang mounts what hangs, and waits until the daemon has looked that way.
+func (p *program) hang(at string) {
+	p.t.Helper()
+	s := newSlow(p.t, at)
+	s.releaseAtEnd()
+	s.call("block", everything, nil)
+	time.Sleep(6 * time.Second) // session.RecheckEvery, and some
+}
+
+// Whatever hangs below a root, or over it: the owner sees the roots, lists the
+// mount, and ends them, and what a program held of them is dead.
+func TestHungMountDoesNotStopTheOwner(t *testing.T) {
+	for name, at := range hungPlaces {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProgram(t)
+			p.hang(at(p))
+			for _, args := range [][]string{{"roots", "list"}, {"status"}, {"status", "--json"}} {
+				out, err := p.run(p.binary, args...)
+				if err != nil {
+					t.Errorf("%s: %v\n%s", args, err, out)
+				}
+			}
+			if strings.HasPrefix(name, "over the root") {
+				// Its path leads elsewhere now, so the root has become unavailable.
+				if out, err := p.run("ls", p.point); err != nil || out != "" {
+					t.Errorf("ls of the mount: %v\n%s", err, out)
+				}
+			} else {
+				if out, err := p.run("ls", p.point); err != nil || strings.TrimSpace(out) != "r" {
+					t.Errorf("ls of the mount: %v\n%s", err, out)
+				}
+				if out, _ := p.run("ls", "-l", filepath.Join(p.point, "r")); !strings.Contains(out, " f\n") {
+					t.Errorf("ls of the root: %s", out) // the name that is mounted over is an error
+				}
+			}
+			if out, err := p.run(p.binary, "revoke", "--all"); err != nil {
+				t.Errorf("revoke --all: %v\n%s", err, out)
+			}
+			if err := p.holder.try("read", callArg{FD: p.fd, Len: 6}, nil); err == nil {
+				t.Error("what was held can still be read")
+			}
+			p.ends(unix.SIGTERM)
+		})
+	}
+}
+
+// ends reports a daemon that a signal does not end.
+func (p *program) ends(sig unix.Signal) {
+	p.t.Helper()
+	must(p.t, p.holder.try("close", callArg{FD: p.fd}, nil))
+	begin := time.Now()
+	must(p.t, p.cmd.Process.Signal(sig))
+	select {
+	case <-p.done:
+		p.t.Logf("the daemon ended %v after %v", time.Since(begin).Round(time.Millisecond), sig)
+	case <-time.After(ownerLimit):
+		p.t.Errorf("the daemon has not ended %v after %v", ownerLimit, sig)
+	}
+}
+
+// SIGTERM ends a daemon that looks at what hangs, and unmount ends a session.
+func TestHungMountDoesNotStopTheEnd(t *testing.T) {
+	for name, at := range hungPlaces {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProgram(t)
+			p.hang(at(p))
+			p.ends(unix.SIGTERM)
+		})
+	}
+	t.Run("unmount", func(t *testing.T) {
+		t.Parallel()
+		p := newProgram(t)
+		p.hang(hungPlaces["over a repository"](p))
+		if out, err := p.run(p.binary, "unmount", p.point); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+}
+
+// Status tells of a repository that the owner has replaced since when it has been
+// looked at, and looks at none itself.
+func TestStatusLooksAtNoRepository(t *testing.T) {
+	dir := t.TempDir()
+	l := newLab(t, mount.Options{}, grantOf("r", dir, guard.ReadWrite))
+	c := start(t, "holder", nil)
+	for _, d := range []string{"repo", "repo/.git"} {
+		c.call("mkdir", callArg{Path: l.in("r", d)}, nil)
+	}
+	told := func(want string) {
+		t.Helper()
+		st, _ := l.reg.Lookup("r")
+		if got := strings.Join(st.Repos, " "); got != want {
+			t.Errorf("created by the server: %q, want %q", got, want)
+		}
+	}
+	told("repo")
+	must(t, os.Rename(filepath.Join(dir, "repo"), filepath.Join(dir, "old")))
+	told("repo")
+	l.reg.LookAtRepos("r")
+	told("")
+	must(t, os.Rename(filepath.Join(dir, "old"), filepath.Join(dir, "repo")))
+	l.reg.LookAtRepos("r")
+	told("repo")
+}
