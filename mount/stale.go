@@ -9,8 +9,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -139,13 +142,85 @@ func staleRemedy(path string) string {
 // whom the kernel lets see nothing. Do not ask about a mount this process
 // serves.
 func Stale(path string) bool {
-	_, err := bounded(accessTimeout, func() (struct{}, error) {
-		// Not stat: with long attribute timeouts the kernel answers it from
-		// its cache long after the daemon has died. STATFS is never cached.
-		var st unix.Statfs_t
-		return struct{}{}, unix.Statfs(path, &st)
-	})
-	return errors.Is(err, unix.ENOTCONN)
+	gone, err := bounded(accessTimeout, func() (bool, error) { return daemonGone(path), nil })
+	return err == nil && gone
+}
+
+// abandonedTime is how long Abandoned waits for all mounts together. The kernel
+// answers for one without a daemon at once; who does not answer is alive.
+const abandonedTime = 200 * time.Millisecond
+
+// Abandoned returns the mountpoints of this user's rootsfs mounts whose daemon is
+// gone, but for those to leave out, sorted. It may be asked on the way to anything
+// else, so no file system is waited for that hangs: other users' mounts and other
+// types are not asked, nor is what only a walk through a file system that may hang
+// reaches.
+func Abandoned(leaveOut func(Info) bool) ([]string, error) {
+	all, err := Mounts()
+	if err != nil {
+		return nil, err
+	}
+	gone := make(chan string, len(all))
+	var asked sync.WaitGroup
+	for _, in := range all {
+		if in.FSType == FSType && !leaveOut(in) && checkOurs(in) == nil && reachable(all, in) {
+			asked.Go(func() {
+				if daemonGone(in.Point) {
+					gone <- in.Point
+				}
+			})
+		}
+	}
+	_, _ = bounded(abandonedTime, func() (struct{}, error) { asked.Wait(); return struct{}{}, nil })
+	var out []string
+	for len(gone) > 0 {
+		out = append(out, <-gone)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// reachable reports whether a walk to a mount's point arrives at it, and passes only
+// through file systems that do not ask a daemon or another machine.
+func reachable(all []Info, in Info) bool {
+	if top, ok := covering(all, in.Point); !ok || top.ID != in.ID {
+		return false
+	}
+	parents := make(map[int]Info, len(all))
+	for _, p := range all {
+		parents[p.ID] = p
+	}
+	for range all { // a step per mount at most, so a table with a cycle ends too
+		p, ok := parents[in.Parent]
+		if !ok || p.ID == in.ID {
+			return true
+		}
+		// A mount that another covers whole is not asked anything.
+		if p.Point != in.Point && mayHang(p.FSType) {
+			return false
+		}
+		in = p
+	}
+	return false
+}
+
+// mayHang reports whether a file system of a type may wait for a daemon or another
+// machine. FUSE types have a subtype.
+func mayHang(fsType string) bool {
+	base, _, _ := strings.Cut(fsType, ".")
+	switch base {
+	case "fuse", "fuseblk", "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "9p", "afs", "coda", "lustre", "gfs2", "ocfs2", "orangefs", "gpfs", "vboxsf", "virtiofs", "autofs":
+		return true
+	}
+	return false
+}
+
+// daemonGone asks the file system at a path, which may hang.
+func daemonGone(path string) bool {
+	// Not stat: with long attribute timeouts the kernel answers it from
+	// its cache long after the daemon has died. STATFS is never cached.
+	var st unix.Statfs_t
+	return errors.Is(unix.Statfs(path, &st), unix.ENOTCONN)
 }
 
 // maxStacked bounds how many dead mounts ClearStale takes off one directory.

@@ -24,7 +24,7 @@ func checkSessions(ctx context.Context) []check {
 	before := subdirs(c.Path)
 	live, err := control.List() // removes what dead daemons left
 	if err != nil {
-		return append(checkMounts(nil, nil, mount.Stale), c.fail("as it says", "%s", oneLine(err)))
+		return append(checkMounts(mount.Ours, mount.Abandoned), c.fail("as it says", "%s", oneLine(err)))
 	}
 	checks := sideBySide(live, func(in control.Info) check { return checkSession(ctx, in) })
 	if gone := max(before-subdirs(c.Path), runs); gone > 0 { // a killed run leaves a session, too
@@ -32,8 +32,7 @@ func checkSessions(ctx context.Context) []check {
 	} else {
 		checks = append(checks, c.ok("%d live, nothing left behind", len(live)))
 	}
-	mounts, err := mount.Ours()
-	return append(checks, checkMounts(mounts, err, mount.Stale)...)
+	return append(checks, checkMounts(mount.Ours, mount.Abandoned)...)
 }
 
 func checkSession(ctx context.Context, in control.Info) check {
@@ -71,14 +70,19 @@ func subdirs(dir string) int {
 	return len(entries)
 }
 
-// checkMounts looks for mounts whose daemon is gone, as gone says by mountpoint.
-func checkMounts(mounts []mount.Info, err error, gone func(string) bool) []check {
+// checkMounts looks for mounts of this user's whose daemon is gone.
+func checkMounts(ours func() ([]mount.Info, error), abandoned func(func(mount.Info) bool) ([]string, error)) []check {
 	c := check{Name: "mounts"}
+	mounts, err := ours()
+	var gone []string
+	if err == nil {
+		gone, err = abandoned(func(mount.Info) bool { return false })
+	}
 	if err != nil {
 		return []check{c.warn("mount /proc", "cannot be listed: %s", oneLine(err))}
 	}
 	var checks []check
-	for _, point := range without(mounts, gone) {
+	for _, point := range gone {
 		s := check{Name: "mount", Path: point}
 		checks = append(checks, s.warn("rootsfs unmount "+shellWord(point), staleText))
 	}
@@ -88,24 +92,11 @@ func checkMounts(mounts []mount.Info, err error, gone func(string) bool) []check
 // staleText is what a mount without a daemon is good for.
 const staleText = "its daemon is gone: every access fails"
 
-// without returns the mountpoints of those whose daemon is gone.
-func without(mounts []mount.Info, gone func(string) bool) []string {
-	var points []string
-	for i, gone := range sideBySide(mounts, func(m mount.Info) bool { return gone(m.Point) }) {
-		if gone {
-			points = append(points, mounts[i].Point)
-		}
-	}
-	return points
-}
-
 // staleMounts are the mountpoints that dead daemons left, as far as they have to be
 // unmounted: not those of runs, which are taken away by what starts or checks next.
 func staleMounts(live []control.Info) ([]string, error) {
-	mounts, err := mount.Ours()
-	mounts = slices.DeleteFunc(mounts, func(m mount.Info) bool {
+	return mount.Abandoned(func(m mount.Info) bool {
 		return strings.HasPrefix(m.Point, filepath.Join(privateBase(), "."+privatePrefix)) ||
 			slices.ContainsFunc(live, func(in control.Info) bool { return in.Point == m.Point || slices.Contains(in.Mounts, m.Point) })
 	})
-	return slices.Compact(slices.Sorted(slices.Values(without(mounts, mount.Stale)))), err
 }

@@ -69,15 +69,21 @@ func (a *app) status(ctx context.Context) error {
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
 	done := a.waiting("asking the sessions")
-	for _, in := range which {
+	type answer struct {
+		control.Status
+		err error
+	}
+	// None waits for another that hangs.
+	for _, got := range sideBySide(which, func(in control.Info) answer {
 		st, err := control.Dial(in).Status(ctx)
-		if err != nil {
-			if !errors.Is(err, control.ErrNoSession) { // it ended meanwhile
-				errs = append(errs, err)
-			}
-			continue
+		return answer{st, err}
+	}) {
+		switch {
+		case got.err == nil:
+			list = append(list, got.Status)
+		case !errors.Is(got.err, control.ErrNoSession): // it ended meanwhile
+			errs = append(errs, got.err)
 		}
-		list = append(list, st)
 	}
 	if a.session == "" {
 		left, err := staleMounts(which)

@@ -189,6 +189,61 @@ func TestHungMountDoesNotStopTheEnd(t *testing.T) {
 	})
 }
 
+// unasked are mounts that no command was asked about.
+var unasked = map[string]func(t *testing.T, dir string) *slow{
+	"of another type": func(t *testing.T, dir string) *slow {
+		return newSlow(t, dir)
+	},
+	"of another user": func(t *testing.T, dir string) *slow {
+		return newSlowAs(t, slowMount{Point: dir, Type: "rootsfs", User: 12345})
+	},
+	"on the way to one of ours": func(t *testing.T, dir string) *slow {
+		s := newSlow(t, dir)
+		newSlowAs(t, slowMount{Point: filepath.Join(dir, "in"), Type: "rootsfs"})
+		return s
+	},
+}
+
+// Commands ask nothing of mounts that they were not asked about.
+func TestCommandsAskNoOtherMount(t *testing.T) {
+	p := newProgram(t)
+	for name, mount := range unasked {
+		t.Run(name, func(t *testing.T) {
+			s := mount(t, t.TempDir())
+			s.releaseAtEnd()
+			s.call("block", everything, nil)
+			for _, args := range [][]string{
+				{"status"}, {"status", "--json"}, {"roots", "list"}, {"doctor"}, {"revoke", "none"},
+				{"__complete", "unmount", ""}, {"__complete", "revoke", ""}, {"unmount", filepath.Join(p.top, "nothing")},
+			} {
+				_, _ = p.run(p.binary, args...)
+				var asked int
+				if s.call("waiting", everything, &asked); asked != 0 {
+					t.Fatalf("%v asked it", args)
+				}
+			}
+		})
+	}
+}
+
+// A daemon of one's own that is stopped is taken for alive, and not waited for as if it
+// had been asked about; one that is gone is told.
+func TestStatusOfOnesOwnMounts(t *testing.T) {
+	p := newProgram(t)
+	stopped := newSlowAs(t, slowMount{Point: t.TempDir(), Type: "rootsfs"})
+	must(t, stopped.cmd.Process.Signal(unix.SIGSTOP))
+	dead := newSlowAs(t, slowMount{Point: t.TempDir(), Type: "rootsfs"})
+	dead.stop()
+	begin := time.Now()
+	out, err := p.run(p.binary, "status")
+	if err != nil || !strings.Contains(out, dead.dir+": its daemon is gone") || strings.Contains(out, stopped.dir) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if took := time.Since(begin); took > 4*time.Second { // it was five
+		t.Errorf("status took %v", took)
+	}
+}
+
 // Status tells of a repository that the owner has replaced since when it has been
 // looked at, and looks at none itself.
 func TestStatusLooksAtNoRepository(t *testing.T) {

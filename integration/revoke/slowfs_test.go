@@ -25,13 +25,18 @@ type slowfs struct {
 }
 
 func (s *slowfs) do(cmd string, arg json.RawMessage) (any, error) {
+	if cmd == "mount" {
+		var a slowMount
+		if err := json.Unmarshal(arg, &a); err != nil {
+			return nil, err
+		}
+		return nil, s.mount(a)
+	}
 	var key string
 	if err := json.Unmarshal(arg, &key); err != nil {
 		return nil, err
 	}
 	switch cmd {
-	case "mount":
-		return nil, s.mount(key)
 	case "block":
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -55,13 +60,21 @@ func (s *slowfs) do(cmd string, arg json.RawMessage) (any, error) {
 	return nil, fmt.Errorf("no command %q", cmd)
 }
 
-func (s *slowfs) mount(point string) error {
+// slowMount is how a slowfs is mounted.
+type slowMount struct {
+	Point string
+	Type  string // behind "fuse."
+	User  int    // who the kernel is told has mounted it
+}
+
+func (s *slowfs) mount(a slowMount) error {
 	s.blocked, s.waiting = map[string]chan struct{}{}, map[string]int{}
 	zero := time.Duration(0)
-	srv, err := fs.Mount(point, &slowDir{fs: s}, &fs.Options{
-		EntryTimeout: &zero, AttrTimeout: &zero,
-		MountOptions: fuse.MountOptions{FsName: "slowfs", Name: "slowfs", AllowOther: true},
-	})
+	opt := fuse.MountOptions{FsName: "slowfs", Name: a.Type, AllowOther: true}
+	if a.User != 0 {
+		opt.DirectMount, opt.Options = true, []string{fmt.Sprintf("user_id=%d", a.User)}
+	}
+	srv, err := fs.Mount(a.Point, &slowDir{fs: s}, &fs.Options{EntryTimeout: &zero, AttrTimeout: &zero, MountOptions: opt})
 	s.srv = srv
 	return err
 }
@@ -194,10 +207,15 @@ type slow struct {
 
 func newSlow(t *testing.T, dir string) *slow {
 	t.Helper()
+	return newSlowAs(t, slowMount{Point: dir, Type: "slowfs"})
+}
+
+func newSlowAs(t *testing.T, a slowMount) *slow {
+	t.Helper()
 	needFUSE(t)
-	s := &slow{child: start(t, "slowfs", nil), dir: dir}
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	s.call("mount", dir, nil)
+	s := &slow{child: start(t, "slowfs", nil), dir: a.Point}
+	t.Cleanup(func() { _ = unix.Unmount(a.Point, unix.MNT_DETACH) })
+	s.call("mount", a, nil)
 	return s
 }
 
