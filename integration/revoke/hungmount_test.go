@@ -3,10 +3,12 @@ package revoke
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,19 +34,36 @@ type program struct {
 	fd                      int
 }
 
+// built is rootsfs, built once; atEnd removes it.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "rootsfs-revoke-test")
+	if err != nil {
+		return "", err
+	}
+	atEnd = func() { _ = os.RemoveAll(dir) }
+	path := filepath.Join(dir, "rootsfs")
+	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/rootsfs").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+var atEnd = func() {}
+
 func newProgram(t *testing.T) *program {
 	t.Helper()
 	needFUSE(t)
 	dir := t.TempDir()
-	p := &program{t: t, binary: filepath.Join(dir, "rootsfs"), top: filepath.Join(dir, "top"), point: filepath.Join(dir, "mnt"), done: make(chan struct{})}
+	must(t, os.Chmod(dir, 0o700)) // mounts that this process has made have set its umask to 0
+	p := &program{t: t, top: filepath.Join(dir, "top"), point: filepath.Join(dir, "mnt"), done: make(chan struct{})}
 	p.src = filepath.Join(p.top, "src")
 	for _, d := range []string{p.src, p.point, filepath.Join(dir, "run"), filepath.Join(dir, "home")} {
 		must(t, os.MkdirAll(d, 0o700))
 	}
 	must(t, os.WriteFile(filepath.Join(p.src, "f"), []byte("secret"), 0o600))
-	if out, err := exec.Command("go", "build", "-o", p.binary, "../../cmd/rootsfs").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary, err := built()
+	must(t, err)
+	p.binary = binary
 	p.env = append(os.Environ(), "XDG_RUNTIME_DIR="+filepath.Join(dir, "run"), "HOME="+filepath.Join(dir, "home"),
 		"XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "XDG_CACHE_HOME=", "NO_COLOR=1")
 	p.cmd = exec.Command(p.binary, "mount", "--root", "r="+p.src+":rw", p.point)
@@ -56,12 +75,13 @@ func newProgram(t *testing.T) *program {
 		<-p.done
 		_ = unix.Unmount(p.point, unix.MNT_DETACH)
 	})
-	for range 2000 {
-		if _, err := os.Stat(filepath.Join(p.point, "r", "f")); err == nil {
+	for range 12_000 {
+		if _, err = os.Stat(filepath.Join(p.point, "r", "f")); err == nil {
 			break
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+	must(t, err)
 	for _, d := range []string{"repo", "repo/.git", "bare", "bare/objects", "bare/refs"} {
 		must(t, os.Mkdir(filepath.Join(p.point, "r", d), 0o700))
 	}

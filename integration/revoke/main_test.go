@@ -41,7 +41,9 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(modeVar); name != "" {
 		os.Exit(runMode(modes(name), os.Stdin, os.Stdout))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	atEnd()
+	os.Exit(code)
 }
 
 type command struct {
