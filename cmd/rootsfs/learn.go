@@ -102,15 +102,19 @@ func blind(box *sandbox.Options, level sandbox.Level) string {
 }
 
 // propose prints the roots and rights that would have sufficed, as far as that can be
-// told from what was refused. It grants nothing. links are those that were refused;
+// told from what was refused. It grants nothing. links are those that were refused,
+// network tells that the command tried to reach a network that it does not have;
 // blind is why the rest is little.
-func (l *learned) propose(a *app, s *session.Session, links []refusedLink, blind string) {
+func (l *learned) propose(a *app, s *session.Session, links []refusedLink, network bool, blind string) {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.proposal(s.Registry(), links)
+	if network {
+		p.lines = append(p.lines, "--net   # it tried to reach another machine, or to find one by name")
+	}
 	say := func(format string, args ...any) { fmt.Fprintf(a.stderr, "rootsfs: "+format+"\n", args...) }
 	defer func() {
 		for _, text := range p.notes {

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -269,11 +271,11 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 	r.State, r.Net, r.Notes = "wrap", w.net, p.Notes
 	if len(w.roots) > 0 {
 		for _, spec := range w.roots {
-			r.Roots = append(r.Roots, wrapRoot{Spec: spec, From: "--root"})
+			w.addRoot(r, wrapRoot{Spec: spec, From: "--root"}, specPath(spec))
 		}
 	} else {
 		for _, root := range p.Roots {
-			r.Roots = append(r.Roots, wrapRoot{Spec: root.Spec, From: root.From})
+			w.addRoot(r, wrapRoot{Spec: root.Spec, From: root.From}, root.Path)
 		}
 	}
 	r.Env = slices.Clone(s.Env)
@@ -289,6 +291,36 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 		h.Roots = append(h.Roots, root.Spec)
 	}
 	return h
+}
+
+// addRoot adds a root with the place where its path leads. One whose path passes a link
+// that others can change is left out, with a note: the server would not be given it.
+func (w *wrapping) addRoot(r *wrapServer, root wrapRoot, path string) {
+	if path != "" {
+		resolved, err := written.Resolve(path)
+		var link *guard.LinkError
+		switch {
+		case errors.As(err, &link):
+			r.Notes = append(r.Notes, fmt.Sprintf("the root %s is left out: %v", names.Quote(root.Spec), link))
+			return
+		case err == nil && resolved != path:
+			root.Resolved = resolved
+		}
+	}
+	r.Roots = append(r.Roots, root)
+}
+
+// specPath is the absolute path of a SPEC, "" if it has none here.
+func specPath(text string) string {
+	spec, err := guard.ParseSpec(text)
+	if err != nil {
+		return ""
+	}
+	g, err := specGrant(spec)
+	if err != nil {
+		return ""
+	}
+	return g.Dir
 }
 
 // homeOf is a directory of the server's own below --home: servers that shared one

@@ -46,6 +46,8 @@ type wrapServer struct {
 type wrapRoot struct {
 	Spec string `json:"spec"`
 	From string `json:"from"`
+	// Resolved is where the path leads, if it passes links.
+	Resolved string `json:"resolved,omitempty"`
 }
 
 // states are what is said of servers that are not changed, by their state.
@@ -156,7 +158,11 @@ func (a *app) sayServer(s *wrapServer) {
 		a.say("%s (line %d): %s", name, s.Line, states[s.State])
 	}
 	for _, r := range s.Roots {
-		a.say("  root %s, from %s", shown(r.Spec), r.From)
+		leads := ""
+		if r.Resolved != "" {
+			leads = ", leads to " + names.Quote(r.Resolved)
+		}
+		a.say("  root %s, from %s%s", shown(r.Spec), r.From, leads)
 	}
 	for _, b := range s.Broad {
 		a.say("  broad: %s", shown(b))

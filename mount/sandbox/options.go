@@ -123,6 +123,9 @@ type Options struct {
 	// Listen are the ports, of TCP and UDP, that the command may listen on where it has the
 	// host's network; with Net only.
 	Listen []uint16
+	// WatchNet has Process.TriedNet tell whether the command looked for a network that
+	// it does not have. It needs Release, and level Namespaces.
+	WatchNet bool
 	// PidsMax bounds processes and threads together; default DefaultPids.
 	PidsMax int
 	// MemoryMax bounds the memory of the command and all it starts, in bytes, what

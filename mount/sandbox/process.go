@@ -34,8 +34,9 @@ type Process struct {
 	done   chan struct{} // closed when all is over; exit and err are set then
 	exit   Exit
 	err    error
-	kills  int  // see MemoryKills
-	full   bool // see PrivateFull; set before ended is closed
+	kills  int          // see MemoryKills
+	full   bool         // see PrivateFull; set before ended is closed
+	net    *netCounters // see TriedNet; nil: nobody asks
 
 	mu     sync.Mutex // guards closed
 	closed bool       // of control
@@ -231,3 +232,7 @@ func (e *cannotFind) Error() string {
 // memory (HOME, /tmp and the like) with no room for anything more: see
 // Options.TmpSize.
 func (p *Process) PrivateFull() bool { <-p.done; return p.full }
+
+// TriedNet reports, after Wait and once, whether the command, without Options.Net,
+// tried to reach another machine: see Options.WatchNet.
+func (p *Process) TriedNet() bool { <-p.done; return p.net.used() }

@@ -36,6 +36,7 @@ type Place struct {
 type Root struct {
 	Spec string
 	From string // what it was taken from, for a person
+	Path string // that it leads to; "" where only the host knows
 }
 
 // Proposal is what a server seems to need.
@@ -229,7 +230,7 @@ func (p *proposer) add(t target, from string) {
 	default:
 		spec = p.name(path) + spec
 	}
-	p.Roots = append(p.Roots, Root{Spec: spec, From: from})
+	p.Roots = append(p.Roots, Root{Spec: spec, From: from, Path: path})
 	p.paths = append(p.paths, path)
 }
 
