@@ -1,6 +1,10 @@
 package pattern
 
-import "strings"
+import (
+	"slices"
+	"strings"
+	"sync"
+)
 
 // The built-in rules: what of an ordinary project a server has no business with
 // unless its owner says so. They are in force in every root that does not turn
@@ -49,7 +53,12 @@ func Reserved(name string) []Rule {
 }
 
 // Builtin returns the built-in rules.
-func Builtin() []Rule {
+func Builtin() []Rule { return slices.Clone(builtinRules()) }
+
+// builtinRules makes the built-in rules once: every root has them.
+var builtinRules = sync.OnceValue(makeBuiltin)
+
+func makeBuiltin() []Rule {
 	var out []Rule
 	add := func(l List, prefix, texts, reason string, c Condition) {
 		for _, text := range strings.Fields(texts) {

@@ -78,18 +78,15 @@ func New(rules []Rule, o Options) (*Set, error) {
 		return nil, &Error{Rule: rules[MaxRules], Err: fmt.Errorf("it is beyond the limit of %d patterns for one root", MaxRules)}
 	}
 	s := &Set{}
-	s.states.init()
 	if slices.ContainsFunc(rules, func(r Rule) bool { return !r.Builtin() }) {
-		p, err := newProgram(rules, o.Fold, builtin.compile)
+		p, err := builtin.program(rules, o.Fold)
 		if err != nil {
 			return nil, err
 		}
 		s.program = func() *program { return p }
 		return s, nil
 	}
-	// Nothing is wrong with what is built in, and a short run may never come to ask.
-	rules = slices.Clone(rules)
-	s.program = sync.OnceValue(func() *program { return builtin.program(rules, o.Fold) })
+	s.program = builtin.lazy(rules, o.Fold)
 	return s, nil
 }
 
@@ -174,8 +171,6 @@ type cache struct {
 	keys     int // bytes of now's paths
 }
 
-func (c *cache) init() { c.now = map[string]*State{} }
-
 func (c *cache) get(path string) (st *State, ok bool) {
 	c.mu.RLock()
 	st, ok = c.now[path]
@@ -189,7 +184,7 @@ func (c *cache) get(path string) (st *State, ok bool) {
 func (c *cache) put(path string, st *State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.now) >= maxStates || c.keys >= maxKeys {
+	if c.now == nil || len(c.now) >= maxStates || c.keys >= maxKeys {
 		c.old, c.now, c.keys = c.now, map[string]*State{}, 0
 	}
 	if _, ok := c.now[path]; !ok {

@@ -2,8 +2,10 @@ package pattern
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
+	"time"
 )
 
 // What is built in is compiled once for all roots, and once for each way of
@@ -40,18 +42,57 @@ func TestBuiltinRulesAreCompiledOnce(t *testing.T) {
 	}
 }
 
+// What the owner wrote for every root is compiled once for all of them, and not kept
+// longer than a root has it.
+func TestOwnRulesAreShared(t *testing.T) {
+	var s sharedRules
+	list := func(text string) []Rule { return append(Builtin(), Rule{List: OwnDeny, Text: text}) }
+	a, err := s.program(list("x"), false)
+	b, err2 := s.program(list("x"), false)
+	if err != nil || err2 != nil || a != b {
+		t.Errorf("equal rules were compiled twice: %v, %v", err, err2)
+	}
+	for _, other := range []struct {
+		text string
+		fold bool
+	}{{"y", false}, {"x", true}} {
+		if c, err := s.program(list(other.text), other.fold); err != nil || c == a {
+			t.Errorf("%+v: other rules are the same: %v", other, err)
+		}
+	}
+	if _, err := s.program(list("["), false); err == nil {
+		t.Error("a pattern that cannot be compiled was")
+	}
+	kept := func() (n int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, list := range s.owned {
+			n += len(list)
+		}
+		return n
+	}
+	for i := 0; kept() > 1 && i < 1000; i++ { // of what nobody has, the collector tells later
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+	if n := kept(); n != 1 {
+		t.Errorf("%d programs are kept, of which one is in use", n)
+	}
+	runtime.KeepAlive(a)
+}
+
 // However many lists of built-in rules there are, few are kept, and none of the
 // owner's.
 func TestFewCompiledRulesAreKept(t *testing.T) {
 	var s sharedRules
 	for i := range 3 * maxPrograms {
-		s.program(Builtin()[i:], false)
+		s.lazy(Builtin()[i:], false)()
 		if _, err := newProgram(append(Builtin(), Rule{List: OwnHide, Text: fmt.Sprint(i)}), false, s.compile); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if len(s.programs) != maxPrograms || len(s.rules) != len(Builtin()) ||
-		slices.ContainsFunc(s.programs, func(p sharedProgram) bool { return !p.rules[0].Builtin() }) {
+		slices.ContainsFunc(s.programs, func(p *lazyProgram) bool { return !p.rules[0].Builtin() }) {
 		t.Errorf("%d programs and %d rules are kept", len(s.programs), len(s.rules))
 	}
 }

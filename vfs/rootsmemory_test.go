@@ -1,0 +1,66 @@
+package vfs_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// A root takes at most 4 KB of memory where there are 10,000 of them, with the built-in
+// rules and patterns of the owner's for all of them, and after names in it have been
+// judged.
+func TestMemoryOfRoots(t *testing.T) {
+	const roots, most = 10_000, 4096
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil || l.Cur < roots+500 {
+		t.Skipf("the limit of descriptors is %d: %v", l.Cur, err)
+	}
+	base := t.TempDir()
+	policy := guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{Hide: guard.Texts("*.secret")}}
+	grants := make([]guard.Grant, roots)
+	for i := range grants {
+		name := fmt.Sprintf("root%05d", i)
+		dir := filepath.Join(base, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		grants[i] = guard.Grant{Root: guard.RootName(name), Dir: dir, Policy: policy, Origin: "test"}
+	}
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	tree := vfs.New(reg)
+	before := heap()
+	if _, err := reg.GrantAll(bg, grants); err != nil {
+		t.Fatal(err)
+	}
+	granted := heap()
+	for i := range grants {
+		p, err := guard.NewPath(grants[i].Root, "src/.git")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = tree.Lstat(bg, who, vfs.At{Path: p})
+	}
+	used := heap()
+	t.Logf("a root takes %d bytes when it is granted, %d when it has been used", (granted-before)/roots, (used-before)/roots)
+	if each := (used - before) / roots; each > most {
+		t.Errorf("a root takes %d bytes, more than %d", each, most)
+	}
+	runtime.KeepAlive(tree)
+	_, _ = reg.RevokeAll(bg)
+}
+
+// heap is how much memory is in use.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
