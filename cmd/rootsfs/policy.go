@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,11 +146,12 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 		Use:   "check PATH",
 		Short: "Say whether an operation is allowed, and by which rule not",
 		Long: `Say what the gate would answer to an operation on PATH, which is ROOT/PATH, an
-absolute path inside a root, or with --root a path below that root. Nothing is
-done, and whether the file exists is not said; nor is what lies in a directory
+absolute path inside a root, one relative to the working directory (./PATH if it
+begins like a root's name), or with --root a path below that root. Nothing is done, and whether the file exists is not said; nor is what lies in a directory
 looked at, which is neither moved nor removed while a pattern is about something in
 it. The exit code is 0 if it is allowed and 3 if it is refused.`,
 		Example: `  rootsfs policy check code/.env --op read
+  rootsfs policy check ./.git/config --op write
   rootsfs policy check --root code .git/hooks/pre-commit --op create --json`,
 		Args: nargs(1, 1, "the path"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -162,6 +164,8 @@ it. The exit code is 0 if it is allowed and 3 if it is refused.`,
 				req.Path = root + "/" + strings.TrimPrefix(args[0], "/")
 			} else if req.Path, err = inHome(args[0]); err != nil {
 				return usage(err)
+			} else if req.Path, err = fromHere(cmd.Context(), c, req.Path); err != nil {
+				return err
 			}
 			ans, err := c.Check(cmd.Context(), req)
 			if err != nil {
@@ -185,6 +189,44 @@ it. The exit code is 0 if it is allowed and 3 if it is refused.`,
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd
+}
+
+// fromHere makes a path absolute that is relative to the working directory: one that
+// begins with ./ or ../, and one that begins with no root's name and lies in a root.
+func fromHere(ctx context.Context, c *control.Client, path string) (string, error) {
+	if filepath.IsAbs(path) || strings.HasPrefix(path, "file:") {
+		return path, nil
+	}
+	first, _, _ := strings.Cut(path, "/")
+	explicit := first == "." || first == ".."
+	full, err := filepath.Abs(path)
+	if err != nil {
+		if explicit {
+			return "", err
+		}
+		return path, nil
+	}
+	if explicit {
+		return full, nil
+	}
+	st, err := c.Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	inside := false
+	for _, r := range st.Roots {
+		if r.Name == first {
+			return path, nil
+		}
+		for _, dir := range []string{r.Path, r.Resolved} {
+			rel, err := filepath.Rel(dir, full)
+			inside = inside || err == nil && filepath.IsLocal(rel)
+		}
+	}
+	if inside {
+		return full, nil
+	}
+	return path, nil
 }
 
 // checked is a check's answer as one line.

@@ -18,8 +18,9 @@ func newRootsRenewCmd(a *app) *cobra.Command {
 		Short: "Give a root another end while it lives",
 		Long: `Give a live root another end: after a duration from now, at a time, or with the
 session. Without a flag it lasts once more for as long as it was granted for.
-Whatever programs hold of it goes on. A root that has ended is not renewed but
-granted again: rootsfs roots add, or rootsfs allow --last.`,
+Whatever programs hold of it goes on. A root that is unavailable, because its
+directory was deleted or replaced, is approved again with the directory that is there
+now. One that has ended is granted again: rootsfs roots add, or rootsfs allow --last.`,
 		Example: `  rootsfs roots renew docs
   rootsfs roots renew docs --for 30m
   rootsfs roots renew docs --until 18:00 --json`,

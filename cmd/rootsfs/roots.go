@@ -72,6 +72,16 @@ func (a *app) sayRoots(roots []control.Root) {
 		rows = append(rows, []string{shown(r.Name), r.Mode, r.State, ends(&r), whereFor(&r)})
 	}
 	a.table(rows)
+	a.sayWhy(roots)
+}
+
+// sayWhy tells why roots are unavailable.
+func (a *app) sayWhy(roots []control.Root) {
+	for _, r := range roots {
+		if r.Why != "" {
+			a.say("%s: %s", shown(r.Name), r.Why)
+		}
+	}
 }
 
 // whereFor is a root's directory, and whom it is for if that is one server alone.

@@ -263,6 +263,7 @@ func (a *app) sayRootFigures(roots []control.Root) {
 		})
 	}
 	a.table(rows)
+	a.sayWhy(roots)
 }
 
 // mostRepos is how many of a root's repositories the status names.

@@ -2,6 +2,7 @@ package beneath
 
 import (
 	"errors"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -39,7 +40,29 @@ func Trash(root int, make bool) (Dir, Info, error) {
 		d.Close()
 		return Dir{}, Info{}, &guard.Error{Kind: names.Permission, Err: errTrash}
 	}
+	if make {
+		untrack(d, info.ID())
+	}
 	return d, info, nil
+}
+
+// untracked are the trashes that untrack has been at.
+var untracked sync.Map // of guard.Identity
+
+// untrack keeps a trash out of what version control says of the project that it lies
+// in: git and jj read .gitignore in each directory, and hg passes over a directory with
+// a .hg, which it takes for another repository. Where neither can be made, the trash is
+// shown and works all the same.
+func untrack(d Dir, id guard.Identity) {
+	if _, done := untracked.LoadOrStore(id, true); done {
+		return
+	}
+	fd, err := unix.Openat(d.FD, ".gitignore", unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		_, _ = unix.Write(fd, []byte("*\n"))
+		_ = unix.Close(fd)
+	}
+	_ = unix.Mkdirat(d.FD, ".hg", 0o700)
 }
 
 var _ guard.TrashKeeper = (*source)(nil)

@@ -13,10 +13,11 @@ import (
 // Root is what the owner sees of a root.
 type Root struct {
 	Name      string     `json:"name"`
-	Path      string     `json:"path"`     // as it was asked for
-	Resolved  string     `json:"resolved"` // what that led to
-	Mode      string     `json:"mode"`     // ro, rw or a comma list of rights
-	State     string     `json:"state"`    // live, unavailable, ...
+	Path      string     `json:"path"`          // as it was asked for
+	Resolved  string     `json:"resolved"`      // what that led to
+	Mode      string     `json:"mode"`          // ro, rw or a comma list of rights
+	State     string     `json:"state"`         // live, unavailable, ...
+	Why       string     `json:"why,omitempty"` // it is unavailable, and what to do
 	File      bool       `json:"file,omitempty"`
 	FSType    string     `json:"fs_type"`
 	Remote    bool       `json:"remote,omitempty"` // changes there are not reported: one-second timeouts

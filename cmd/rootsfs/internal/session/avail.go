@@ -171,6 +171,7 @@ func (a *availability) sync() (fresh []guard.RootName) {
 	a.mu.Unlock()
 	a.s.mu.Lock()
 	maps.DeleteFunc(a.s.perms, func(epoch uint64, _ string) bool { return !live[epoch] })
+	maps.DeleteFunc(a.s.again, func(epoch uint64, _ bool) bool { return !live[epoch] })
 	a.s.mu.Unlock()
 	a.s.spaces.forget(live)
 	if a.watcher == nil {
@@ -242,7 +243,7 @@ const mostHung = 256
 // root, and nothing that ends waits for it.
 func (a *availability) recheck(ctx context.Context, name guard.RootName) {
 	st, ok := a.s.reg.Lookup(name)
-	if !ok || st.State != guard.Live {
+	if !ok || st.State != guard.Live && (st.State != guard.UnavailableState || st.Remote) {
 		return
 	}
 	a.mu.Lock()
@@ -255,7 +256,7 @@ func (a *availability) recheck(ctx context.Context, name guard.RootName) {
 		return
 	}
 	aside(ctx, lookPatience, func() {
-		a.look(ctx, name)
+		a.look(ctx, st)
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(a.busy, name)
@@ -263,13 +264,20 @@ func (a *availability) recheck(ctx context.Context, name guard.RootName) {
 }
 
 // look is recheck, wherever that hangs.
-func (a *availability) look(ctx context.Context, name guard.RootName) {
+func (a *availability) look(ctx context.Context, st guard.Status) {
+	if st.State == guard.UnavailableState {
+		a.noteAgain(st)
+		return
+	}
+	name := st.Grant.Root
 	if err := a.s.reg.Recheck(ctx, name); err != nil && ctx.Err() == nil {
 		a.s.log.Error("a root has become unavailable, and not everything could be taken back", "root", name, "error", err)
 	}
 	if now, ok := a.s.reg.Lookup(name); ok && now.State == guard.Live {
 		a.notePermissions(now)
 		a.s.reg.LookAtRepos(name)
+	} else if ok && !now.Remote {
+		a.noteAgain(now)
 	}
 	if f := a.s.opt.Looked; f != nil {
 		f(name)
@@ -291,6 +299,23 @@ func aside(ctx context.Context, patience time.Duration, f func()) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+}
+
+// noteAgain tells when there is something again at the place of a root that has
+// become unavailable: it is not what was approved, and the owner may approve it.
+func (a *availability) noteAgain(st guard.Status) {
+	_, err := os.Lstat(st.Grant.Resolved)
+	again := err == nil
+	a.s.mu.Lock()
+	was := a.s.again[st.Epoch]
+	a.s.again[st.Epoch] = again
+	a.s.mu.Unlock()
+	if !again || was {
+		return
+	}
+	why := unavailable(string(st.Grant.Root), true)
+	a.s.log.Warn("a root is unavailable", "root", st.Grant.Root, "why", why)
+	a.s.hub.publish(control.Event{Time: time.Now(), Kind: "made again", Root: string(st.Grant.Root), Detail: why})
 }
 
 // notePermissions tells when the mode or the owner of a root has changed: the

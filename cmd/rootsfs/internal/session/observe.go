@@ -33,7 +33,7 @@ func (s *Session) observe(e guard.Event) {
 	switch e.Kind {
 	case guard.EventUnavailable:
 		s.log.Warn("a root has become unavailable: its directory is gone, was replaced or cannot be read",
-			"root", e.Root, "remedy", "put it back, then approve it again: rootsfs roots add")
+			"root", e.Root, "remedy", "put it back or make it again, then: rootsfs roots renew NAME")
 	case guard.EventAbuse, guard.EventSuspended, guard.EventResumed:
 		s.log.Warn("a server was refused too often: "+string(e.Kind), "detail", e.Detail, "see", "rootsfs status; rootsfs resume")
 	case guard.EventRepository:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,6 +134,12 @@ func (s *Session) describe(r guard.Status) control.Root {
 		out.Expires = &r.Grant.Expires
 	}
 	out.Once = r.Once
+	if r.State == guard.UnavailableState {
+		s.mu.Lock()
+		again := s.again[r.Epoch]
+		s.mu.Unlock()
+		out.Why = unavailable(out.Name, again)
+	}
 	if t := r.Grant.Policy.Trash; t.On && !r.FileRoot {
 		t.Size, t.Age = t.Bounds()
 		out.Trash = &t
@@ -141,6 +148,14 @@ func (s *Session) describe(r guard.Status) control.Root {
 		out.LastUse = &r.LastUse
 	}
 	return out
+}
+
+// unavailable says why a root is, and what to do.
+func unavailable(name string, again bool) string {
+	if again {
+		return "its directory was deleted or replaced, and another is there now; approve that with: rootsfs roots renew " + names.Escape(name)
+	}
+	return "its directory is gone or cannot be read; put it back or make it again, then: rootsfs roots renew " + names.Escape(name)
 }
 
 // Add implements control.Owner.
@@ -247,6 +262,9 @@ func (s *Session) Renew(ctx context.Context, req control.RenewRequest) (control.
 	if s.isEnding() {
 		return control.Root{}, errEnding
 	}
+	if st, ok := s.reg.Lookup(name); ok && st.State == guard.UnavailableState {
+		return s.approveAgain(ctx, st, end)
+	}
 	if err := s.reg.Renew(ctx, name, end); err != nil {
 		return control.Root{}, err
 	}
@@ -255,6 +273,34 @@ func (s *Session) Renew(ctx context.Context, req control.RenewRequest) (control.
 		return control.Root{}, &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("root %s was revoked meanwhile", names.Quote(req.Name))}
 	}
 	return s.describe(st), nil
+}
+
+// approveAgain grants an unavailable root's policy to the directory that is at its
+// place now.
+func (s *Session) approveAgain(ctx context.Context, st guard.Status, end time.Time) (control.Root, error) {
+	refuse := func(format string, args ...any) (control.Root, error) {
+		return control.Root{}, &guard.Error{Op: names.OpSet, Kind: names.Unavailable, Err: fmt.Errorf(format, args...)}
+	}
+	g := st.Grant
+	now, err := filepath.EvalSymlinks(g.Resolved)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return refuse("nothing is at %s: make it or put it back first", names.Quote(g.Resolved))
+	case err != nil:
+		return control.Root{}, err
+	case now != g.Resolved:
+		return refuse("%s leads to %s now; if that is meant, approve it: rootsfs roots add %s=%s",
+			names.Quote(g.Resolved), names.Quote(now), names.Escape(string(g.Root)), names.Escape(now))
+	}
+	g.Dir, g.Expires = g.Resolved, end
+	got, err := s.grant(ctx, []guard.Grant{g})
+	if err != nil {
+		return control.Root{}, err
+	}
+	if len(got) == 0 {
+		return control.Root{}, guard.NoRoot(g.Root)
+	}
+	return got[0], nil
 }
 
 // Revoke implements control.Owner.

@@ -135,6 +135,7 @@ type Session struct {
 	lacks guard.Rights // what last was refused for want of, when its remedy is "set"
 	conf  confState
 	perms map[uint64]string // by epoch
+	again map[uint64]bool   // by epoch: something is at an unavailable root's place
 	more  []*oneMount
 	allow []preapproved
 	// noAsking: what is not pre-approved is denied.
@@ -155,7 +156,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	}
 	s := &Session{
 		opt: opt, started: time.Now(), ending: make(chan struct{}), endDone: make(chan struct{}),
-		past: map[guard.RootName]granted{}, perms: map[uint64]string{}, looks: make(chan struct{}, insideLooks),
+		past: map[guard.RootName]granted{}, perms: map[uint64]string{}, again: map[uint64]bool{}, looks: make(chan struct{}, insideLooks),
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	s.ctx = ctx
