@@ -41,7 +41,7 @@ func newRootsListCmd(a *app) *cobra.Command {
 		Short: "Show the roots, their mode and state",
 		Long: `Show the roots of a session. A root whose directory is gone, was replaced or
 cannot be read any more is "unavailable" until you approve it again with
-"rootsfs roots add".`,
+"rootsfs roots renew".`,
 		Example: "  rootsfs roots list --session work --json",
 		Args:    nargs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
