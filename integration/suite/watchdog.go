@@ -16,9 +16,9 @@ import (
 // connectionsDir is where the kernel shows the FUSE connections (fusectl).
 const connectionsDir = "/sys/fs/fuse/connections"
 
-// lookEvery is how often the connections are looked at. A connection that is busy and
-// answers is seen with other numbers of waiting requests in between: for a connection
-// to be taken for stuck, some hundred looks in a row have to see the same number.
+// lookEvery is how often the connections are looked at. For a connection to be taken for
+// stuck, every look has to see the same number of waiting requests, and a server whose
+// readers have not moved.
 const lookEvery = 250 * time.Millisecond
 
 // watchdog aborts FUSE connections of the suite's processes that leave a request
@@ -41,6 +41,7 @@ type watchdog struct {
 // waiting is what a connection was last seen to leave waiting, and since when.
 type waiting struct {
 	requests string
+	readers  string // see watchdog.readers; "" before the first look at them
 	since    time.Time
 }
 
@@ -124,13 +125,24 @@ func (d *watchdog) look(seen map[string]waiting) {
 			continue // it has ended, or is another user's
 		}
 		requests := strings.TrimSpace(string(text))
-		if requests != seen[id].requests || requests == "0" {
-			seen[id] = waiting{requests, now}
-		}
-		if now.Sub(seen[id].since) < d.stuck {
+		w := seen[id]
+		if requests != w.requests || requests == "0" {
+			seen[id] = waiting{requests: requests, since: now}
 			continue
 		}
-		seen[id] = waiting{requests, now}
+		if now.Sub(w.since) < d.stuck/4 {
+			continue // it is answered soon, most often
+		}
+		if readers := d.readers(id); w.readers == "" {
+			w.readers = readers
+		} else if readers != w.readers { // it is busy, and answers
+			w = waiting{requests: requests, since: now}
+		}
+		seen[id] = w
+		if now.Sub(w.since) < d.stuck {
+			continue
+		}
+		seen[id] = waiting{requests: requests, since: now}
 		if owner, ok := d.owner(id); ok {
 			d.abort(id, requests, owner)
 		}
@@ -165,16 +177,49 @@ func (d *watchdog) owner(id string) (description string, ours bool) {
 				}
 			}
 		}
-		// A mount that is detached is in no table. Kernels from 6.14 tell by the device.
-		infos, _ := filepath.Glob(filepath.Join(dir, "fdinfo", "*"))
+	}
+	if pids := servers(id); len(pids) > 0 { // a mount that is detached is in no table
+		return "mounted nowhere, served by process " + strconv.Itoa(pids[0]), true
+	}
+	return "", false
+}
+
+// servers are the suite's processes that have a connection's device open. Kernels
+// before 6.14 do not tell.
+func servers(id string) (pids []int) {
+	for _, pid := range below(os.Getpid()) {
+		infos, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 		for _, info := range infos {
 			text, err := os.ReadFile(info)
 			if err == nil && strings.Contains(string(text), "fuse_connection:\t"+id+"\n") {
-				return "mounted nowhere, served by process " + strconv.Itoa(pid), true
+				pids = append(pids, pid)
+				break
 			}
 		}
 	}
-	return "", false
+	return pids
+}
+
+// readers tells whether the servers of a connection go on: it names their threads that
+// wait for the next request, and how often each has waited. It says the same as long as
+// no request is read. It is "unknown" where the servers cannot be found.
+func (d *watchdog) readers(id string) string {
+	var b strings.Builder
+	b.WriteString("unknown")
+	for _, pid := range servers(id) {
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+		for _, task := range tasks {
+			wchan, _ := os.ReadFile(filepath.Join(task, "wchan"))
+			if !strings.HasPrefix(string(wchan), "fuse_dev") {
+				continue
+			}
+			status, _ := os.ReadFile(filepath.Join(task, "status"))
+			_, count, _ := strings.Cut(string(status), "\nvoluntary_ctxt_switches:")
+			count, _, _ = strings.Cut(count, "\n")
+			fmt.Fprintf(&b, " %s:%s", filepath.Base(task), strings.TrimSpace(count))
+		}
+	}
+	return b.String()
 }
 
 // abort ends a connection: every request that waits in it fails.
