@@ -73,15 +73,22 @@ nothing is wrong, otherwise the problems and warnings by name.`,
 					return usage(err)
 				}
 			}
-			conf, checks := checkConfig(file)
 			defer a.waiting("checking")()
+			// The file systems of all paths are asked now, so that those that
+			// do not answer are waited for side by side, and with the sessions.
+			var open openings
+			open.begin(args...)
+			conf, checks := checkConfig(file)
+			if conf != nil {
+				open.begin(rootPaths(conf)...)
+			}
 			checks = append(append(checkSystem(), checkConfinement(cmd.Context())), checks...)
 			checks = append(checks, checkRuntime())
 			checks = append(checks, checkSessions(cmd.Context())...)
 			if conf != nil {
-				checks = append(checks, checkRoots(conf, time.Now())...)
+				checks = append(checks, checkRoots(conf, time.Now(), &open)...)
 			}
-			checks = append(checks, checkPaths(cmd.Context(), conf, args)...)
+			checks = append(checks, checkPaths(cmd.Context(), conf, args, &open)...)
 			return a.diagnosis(checks)
 		},
 	}

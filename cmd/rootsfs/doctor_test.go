@@ -53,7 +53,7 @@ func TestCheckPath(t *testing.T) {
 		{"/", checkFail, []string{"contains the mountpoint"}}, // which no flag lifts
 		{"/etc", checkOK, []string{":ro only (a system directory)"}},
 	} {
-		c := checkPath(rules, tc.path)
+		c := checkPath(rules, tc.path, openRoot(tc.path))
 		if c.Status != tc.status || (c.Remedy == "") != (tc.status == checkOK) || c.Path != tc.path || strings.Contains(c.Detail, "\n") {
 			t.Errorf("%s: %+v", tc.path, c)
 		}
@@ -67,7 +67,7 @@ func TestCheckPath(t *testing.T) {
 
 // Where nothing of the owner's plane lies in it, / is told its own remedy.
 func TestCheckTop(t *testing.T) {
-	if c := checkPath(guard.Rules{}, "/"); c.Status != checkFail || !strings.Contains(c.Detail, "--allow-root-dir") {
+	if c := checkPath(guard.Rules{}, "/", openRoot("/")); c.Status != checkFail || !strings.Contains(c.Detail, "--allow-root-dir") {
 		t.Errorf("%+v", c)
 	}
 }

@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
@@ -19,18 +21,18 @@ import (
 
 // checkPaths looks at each path as a root, and whether the directories below all
 // of them (without paths, below the configured roots) can be watched.
-func checkPaths(ctx context.Context, conf *config.Config, paths []string) []check {
+func checkPaths(ctx context.Context, conf *config.Config, paths []string, open *openings) []check {
 	rules := doctorRules(conf)
 	var checks []check
 	for _, p := range paths {
-		checks = append(checks, checkPath(rules, p))
+		checks = append(checks, checkPath(rules, p, open.of(p)))
 	}
 	if len(paths) == 0 && conf != nil {
 		for _, r := range conf.Roots {
 			paths = append(paths, r.Path)
 		}
 	}
-	return append(checks, checkWatches(ctx, rules, paths))
+	return append(checks, checkWatches(ctx, rules, paths, open))
 }
 
 // doctorRules are the rules of a mount with the owner's places in this
@@ -64,30 +66,63 @@ type rootInfo struct {
 // openTime is how long the file system of a path may take to answer.
 const openTime = 5 * time.Second
 
-// openRoot opens a path as `mount` would. A file system that does not answer
-// keeps the goroutine, not the caller.
-func openRoot(path string) rootInfo {
-	answer := make(chan rootInfo, 1)
-	go func() {
-		src, err := vfs.Opener().OpenRoot(path)
-		if err != nil {
-			answer <- rootInfo{err: err}
-			return
+// openings opens paths as `mount` would, all that are begun side by side: each file
+// system has openTime from then on. One that does not answer keeps its goroutine, not
+// the caller.
+type openings struct {
+	m map[string]*opening
+}
+
+// opening is one of them.
+type opening struct {
+	answer chan rootInfo // holds the answer when it is there
+	until  time.Time
+}
+
+// begin opens paths, without waiting.
+func (o *openings) begin(paths ...string) {
+	if o.m == nil {
+		o.m = map[string]*opening{}
+	}
+	for _, path := range paths {
+		if o.m[path] != nil {
+			continue
 		}
-		answer <- rootInfo{resolved: src.Resolved(), file: src.File(), fsType: src.FSType(), remote: src.Remote()}
-		_ = src.Close() // an O_PATH descriptor: nothing to lose
-	}()
-	select {
-	case in := <-answer:
-		return in
-	case <-time.After(openTime):
-		return rootInfo{err: errors.New("the file system does not answer")}
+		one := &opening{answer: make(chan rootInfo, 1), until: time.Now().Add(openTime)}
+		o.m[path] = one
+		go func() { one.answer <- openRoot(path) }()
 	}
 }
 
-func checkPath(rules guard.Rules, path string) check {
+// of waits for what opening a path has told.
+func (o *openings) of(path string) rootInfo {
+	o.begin(path)
+	one := o.m[path]
+	in := rootInfo{err: errors.New("the file system does not answer")}
+	select {
+	case in = <-one.answer:
+	case <-time.After(time.Until(one.until)):
+		select {
+		case in = <-one.answer: // just then, or while something else was waited for
+		default:
+		}
+	}
+	one.answer <- in // for whoever asks next
+	return in
+}
+
+// openRoot opens a path, which may hang.
+func openRoot(path string) rootInfo {
+	src, err := vfs.Opener().OpenRoot(path)
+	if err != nil {
+		return rootInfo{err: err}
+	}
+	defer src.Close() // an O_PATH descriptor: nothing to lose
+	return rootInfo{resolved: src.Resolved(), file: src.File(), fsType: src.FSType(), remote: src.Remote()}
+}
+
+func checkPath(rules guard.Rules, path string, in rootInfo) check {
 	c := check{Name: "path", Path: path}
-	in := openRoot(path)
 	if in.err != nil {
 		return c.fail("choose another path, or make this one readable", "cannot be a root: %s", oneLine(in.err))
 	}
@@ -121,14 +156,37 @@ const (
 )
 
 // countDirs counts the directories at and below path without leaving its file
-// system; whole is false if it stopped at a bound.
+// system; whole is false if it stopped at a bound, or if the file system has not
+// answered for openTime.
 func countDirs(ctx context.Context, path string) (dirs int, whole bool) {
-	names, whole := 0, true
+	var count dirCount
+	done := make(chan bool, 1)
+	go func() { done <- count.walk(ctx, path) }()
+	for last := int64(-1); ; {
+		select {
+		case whole := <-done:
+			return int(count.dirs.Load()), whole
+		case <-time.After(openTime):
+		}
+		if now := count.names.Load(); now == last {
+			return int(count.dirs.Load()), false
+		} else {
+			last = now
+		}
+	}
+}
+
+// dirCount is a counting under way.
+type dirCount struct{ dirs, names atomic.Int64 }
+
+// walk counts, and reports whether it saw everything.
+func (c *dirCount) walk(ctx context.Context, path string) (whole bool) {
+	whole = true
 	dev := deviceOf(path)
 	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		names++
+		names := c.names.Add(1)
 		switch {
-		case ctx.Err() != nil || dirs >= maxCountedDirs || names >= maxCountedNames:
+		case ctx.Err() != nil || c.dirs.Load() >= maxCountedDirs || names >= maxCountedNames:
 			whole = false
 			return fs.SkipAll
 		case err != nil && d != nil && d.IsDir():
@@ -138,30 +196,39 @@ func countDirs(ctx context.Context, path string) (dirs int, whole bool) {
 		case d.IsDir() && p != path && deviceOf(p) != dev:
 			return fs.SkipDir
 		case d.IsDir():
-			dirs++
+			c.dirs.Add(1)
 		}
 		return nil
 	})
-	return dirs, whole
+	return whole
 }
 
 // checkWatches compares what inotify allows with what the paths would need if
 // every directory in them were looked at.
-func checkWatches(ctx context.Context, rules guard.Rules, paths []string) check {
+func checkWatches(ctx context.Context, rules guard.Rules, paths []string, open *openings) check {
 	c := check{Name: "inotify"}
 	limit, err := readNumber("/proc/sys/fs/inotify/max_user_watches")
 	if err != nil {
 		return c.warn("mount /proc", "fs.inotify.max_user_watches cannot be read: %s", oneLine(err))
 	}
-	dirs, whole := 0, true
+	var watched []string
 	for _, p := range paths {
-		in := openRoot(p)
-		if in.err != nil || in.remote || in.file != "" || rules.Check(in.resolved, guard.ReadOnly) != nil {
-			continue // not watched
+		in := open.of(p)
+		if in.err == nil && !in.remote && in.file == "" && rules.Check(in.resolved, guard.ReadOnly) == nil {
+			watched = append(watched, in.resolved)
 		}
-		n, all := countDirs(ctx, in.resolved)
-		dirs += n
-		whole = whole && all
+	}
+	type counted struct {
+		dirs  int
+		whole bool
+	}
+	dirs, whole := 0, true
+	for _, got := range sideBySide(watched, func(p string) counted {
+		n, all := countDirs(ctx, p)
+		return counted{n, all}
+	}) {
+		dirs += got.dirs
+		whole = whole && got.whole
 	}
 	return judgeWatches(limit, dirs, whole, len(paths))
 }
@@ -191,14 +258,13 @@ func readNumber(path string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(b)))
 }
 
-// deviceOf is the number of the file system a name lies on, 0 if unknown.
+// deviceOf is the number of the file system a name lies on, 0 if unknown. What is
+// mounted there is not asked: it may hang.
 func deviceOf(path string) uint64 {
-	info, err := os.Lstat(path)
-	if err != nil {
+	var st unix.Statx_t
+	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
+	if unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_TYPE, &st) != nil {
 		return 0
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return st.Dev
-	}
-	return 0
+	return unix.Mkdev(st.Dev_major, st.Dev_minor)
 }

@@ -39,7 +39,7 @@ func checkRuntime() check {
 
 // checkRoots looks at each configured root as `mount` would, and at those that
 // only profiles have.
-func checkRoots(conf *config.Config, now time.Time) []check {
+func checkRoots(conf *config.Config, now time.Time, open *openings) []check {
 	rules := doctorRules(conf)
 	var checks []check
 	type block struct { // of the file
@@ -47,7 +47,7 @@ func checkRoots(conf *config.Config, now time.Time) []check {
 		line int
 	}
 	above := map[block]bool{}
-	all := rootChecker{file: conf.Path, rules: rules, now: now, dirs: map[string]guard.RootName{}}
+	all := rootChecker{file: conf.Path, rules: rules, now: now, open: open, dirs: map[string]guard.RootName{}}
 	for _, r := range conf.Roots {
 		checks = append(checks, all.check(r))
 		above[block{r.Name, r.Line}] = true
@@ -58,7 +58,7 @@ func checkRoots(conf *config.Config, now time.Time) []check {
 	}
 	slices.Sort(profiles)
 	for _, p := range profiles {
-		of := rootChecker{file: conf.Path, rules: rules, now: now, dirs: map[string]guard.RootName{}}
+		of := rootChecker{file: conf.Path, rules: rules, now: now, open: open, dirs: map[string]guard.RootName{}}
 		for _, r := range conf.Profiles[p] {
 			c := of.check(r)
 			if above[block{r.Name, r.Line}] && c.Status != checkFail {
@@ -74,11 +74,25 @@ func checkRoots(conf *config.Config, now time.Time) []check {
 	return checks
 }
 
+// rootPaths are the paths of all roots of a configuration.
+func rootPaths(conf *config.Config) (paths []string) {
+	for _, r := range conf.Roots {
+		paths = append(paths, r.Path)
+	}
+	for _, list := range conf.Profiles {
+		for _, r := range list {
+			paths = append(paths, r.Path)
+		}
+	}
+	return paths
+}
+
 // rootChecker looks at roots that are to be mounted together.
 type rootChecker struct {
 	file  string
 	rules guard.Rules
 	now   time.Time
+	open  *openings
 	dirs  map[string]guard.RootName // by where they lead
 }
 
@@ -89,7 +103,7 @@ func (k *rootChecker) check(r config.Root) check {
 	if r.Expired(k.now) {
 		return c.ok("%s: its time is over (%s): it is left out", name, expiry(&r.Expires))
 	}
-	in := openRoot(r.Path)
+	in := k.open.of(r.Path)
 	if in.err != nil {
 		return c.fail("mend that, or change "+where, "%s: mount would fail: %s", name, oneLine(in.err))
 	}

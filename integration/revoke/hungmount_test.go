@@ -264,6 +264,34 @@ func TestStatusOfOnesOwnMounts(t *testing.T) {
 	}
 }
 
+// Doctor waits for all file systems that do not answer together, and ends with its
+// verdict.
+func TestDoctorWaitsSideBySide(t *testing.T) {
+	p := newProgram(t)
+	const each = 3
+	var conf bytes.Buffer
+	args := []string{"doctor", "--config", filepath.Join(filepath.Dir(p.point), "doctor.toml")}
+	for i := range 2 * each {
+		s := newSlowAs(t, slowMount{Point: t.TempDir(), Type: "rootsfs"})
+		must(t, s.cmd.Process.Signal(unix.SIGSTOP))
+		if i < each {
+			args = append(args, s.dir)
+		} else {
+			fmt.Fprintf(&conf, "[[root]]\npath = %q\nname = \"r%d\"\n", s.dir, i)
+		}
+	}
+	must(t, os.WriteFile(args[2], conf.Bytes(), 0o600))
+	begin := time.Now()
+	out, err := p.run(p.binary, args...)
+	if took := time.Since(begin); took > 3*5*time.Second { // five seconds for each of six, twice, and more for the mounts
+		t.Errorf("doctor took %v", took)
+	}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if got := strings.Count(out, "does not answer"); err == nil || got != 2*each || !strings.Contains(out, "6 problems: ") {
+		t.Errorf("%d of %d are said not to answer, the last line is %q (%v)", got, 2*each, lines[len(lines)-1], err)
+	}
+}
+
 // Status tells of a repository that the owner has replaced since when it has been
 // looked at, and looks at none itself.
 func TestStatusLooksAtNoRepository(t *testing.T) {
