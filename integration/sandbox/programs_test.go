@@ -1,0 +1,117 @@
+package sandbox
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// programs are what people run, as scripts that say the same inside and outside. They
+// begin in an empty directory that can be written to.
+var programs = []struct {
+	name   string
+	needs  []string
+	script string
+	want   string
+}{
+	{"tmux", []string{"tmux"}, `
+		export TMUX_TMPDIR=$TMPDIR TERM=xterm
+		tmux -f /dev/null new-session -d -s one 'echo from the session >out; exec sleep 60'
+		await test -s out
+		cat out; tmux list-sessions -F '#S'; tmux kill-server`, "from the session\none\n"},
+	{"ssh-agent", []string{"ssh-agent", "ssh-add", "ssh-keygen"}, `
+		eval "$(ssh-agent)" >/dev/null
+		ssh-keygen -q -t ed25519 -N '' -C key -f ./key
+		ssh-add -q ./key && ssh-add -l | cut -d' ' -f1,3,4
+		ssh-agent -k >/dev/null`, "256 key (ED25519)\n"},
+	{"node --watch", []string{"node"}, `
+		echo 'console.log("one"); setInterval(() => {}, 1000)' >w.js
+		node --watch w.js >log 2>&1 & pid=$!
+		await grep -q one log
+		echo 'console.log("two"); setInterval(() => {}, 1000)' >w.js
+		await grep -q two log
+		kill $pid; wait $pid 2>/dev/null
+		grep -ox 'one\|two' log`, "one\ntwo\n"},
+	{"npm", []string{"node", "npm"}, `
+		mkdir dep
+		echo '{"name":"dep","version":"1.0.0","main":"i.js"}' >dep/package.json
+		echo 'module.exports = (m) => m + 1' >dep/i.js
+		echo '{"name":"p","version":"1.0.0","dependencies":{"dep":"file:dep"},"scripts":{"test":"node t.js"}}' >package.json
+		cat >t.js <<-'END'
+			const dep = require("dep"), { fork } = require("child_process"), net = require("net"), path = require("path");
+			if (process.argv[2]) { process.on("message", (m) => { process.send(dep(m)); process.disconnect(); }); return; }
+			const at = path.join(process.env.TMPDIR, "npm-test.sock");
+			const server = net.createServer((c) => c.end("by a socket\n")).listen(at, () => {
+				net.connect(at).on("data", (d) => process.stdout.write(d)).on("close", () => {
+					server.close();
+					fork(__filename, ["child"]).on("message", (m) => console.log("from the child", m)).send(41);
+				});
+			});
+		END
+		npm install --silent --offline --no-audit --no-fund && npm test --silent`, "by a socket\nfrom the child 42\n"},
+	{"go build", []string{"/usr/local/go/bin/go"}, `
+		export PATH=$PATH:/usr/local/go/bin GOFLAGS=-buildvcs=false GOTOOLCHAIN=local
+		echo 'module hello' >go.mod
+		printf 'package main\nimport "fmt"\nfunc main() { fmt.Println("built") }\n' >main.go
+		go build -o hello . && ./hello`, "built\n"},
+}
+
+// await waits, at most for a minute, until a command succeeds.
+const await = `await() { for i in $(seq 600); do "$@" 2>/dev/null && return; sleep 0.1; done; echo "given up: $*"; }
+`
+
+// Programs that people use do inside what they do outside. Issue 17, line 4 of what must be
+// shown.
+func TestPrograms(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			for _, p := range programs {
+				t.Run(p.name, func(t *testing.T) {
+					for _, tool := range p.needs {
+						if _, err := exec.LookPath(tool); err != nil && os.Getenv("CI") == "" {
+							t.Skip(err)
+						}
+					}
+					o.t = t
+					if outside, log, _ := o.program(p.script, false); outside != p.want {
+						t.Fatalf("outside: %q, want %q: %s", outside, p.want, log)
+					}
+					if inside, log, code := o.program(p.script, true); inside != p.want || code != 0 {
+						t.Errorf("inside: exit code %d, %q, want %q: %s", code, inside, p.want, log)
+					}
+				})
+			}
+		})
+	}
+}
+
+// program runs a script in an empty root, inside or outside.
+func (o *outside) program(script string, confined bool) (stdout, log string, code int) {
+	o.plant()
+	dir, tmp := filepath.Join(o.root, "work"), filepath.Join(o.base, "tmp")
+	for _, d := range []string{dir, tmp} {
+		must(o.t, os.RemoveAll(d))
+		must(o.t, os.Mkdir(d, 0o700))
+		o.give(d, 0o700)
+		if !confined {
+			o.own(d)
+		}
+	}
+	script = "cd " + dir + "\n" + await + strings.TrimSpace(script)
+	ord := order{Bare: true, Args: []string{"/bin/sh", "-c", script}, Env: append(o.env, "HOME="+tmp, "TMPDIR="+tmp)}
+	if confined {
+		ord = order{Args: o.rootsfs("run", "--name", sessionName, "--level", "namespaces", "--root", "root="+o.root+":rw", "--", "sh", "-c", script)}
+	}
+	cmd := o.driver(ord)
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	null, err := os.Open(os.DevNull)
+	must(o.t, err)
+	defer null.Close()
+	cmd.ExtraFiles = []*os.File{null}
+	_ = cmd.Run() // its exit code is returned
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
