@@ -103,7 +103,7 @@ may have.`,
 	fs.StringVar(&f.posix, "posix", "safe", "safe, or full: show special files, keep set-id bits and security attributes")
 	fs.StringVar(&f.wakeups, "wakeups", "auto", "keep processors awake while requests come in bursts: auto (as root, on at most 16 processors), fast or normal")
 	fs.StringVar(&f.auditPaths, "audit-paths", "full", "paths in audit records: full, hash or none")
-	fs.IntVar(&f.auditKeep, "audit-keep", 0, "delete all but the newest `N` audit files of this session's name (0: keep all; a file holds 64M)")
+	fs.IntVar(&f.auditKeep, "audit-keep", 0, "delete all but the newest `N` audit files of this session's name (0: keep all; a file holds 1M)")
 	fs.BoolVar(&f.readOnly, "read-only", false, "make the mount itself read-only")
 	fs.BoolVar(&f.allowOther, "allow-other", false, "let other users into the mount (unless root mounts, this needs user_allow_other in /etc/fuse.conf)")
 	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable roots")

@@ -147,7 +147,8 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 		Short: "Say whether an operation is allowed, and by which rule not",
 		Long: `Say what the gate would answer to an operation on PATH, which is ROOT/PATH, an
 absolute path inside a root, one relative to the working directory (./PATH if it
-begins like a root's name), or with --root a path below that root. Nothing is done, and whether the file exists is not said; nor is what lies in a directory
+begins like a root's name), or with --root a path below that root. Nothing is done, and
+whether the file exists is not said; nor is what lies in a directory
 looked at, which is neither moved nor removed while a pattern is about something in
 it. The exit code is 0 if it is allowed and 3 if it is refused.`,
 		Example: `  rootsfs policy check code/.env --op read

@@ -33,7 +33,8 @@ func newWrapCmd(a *app) *cobra.Command {
 confined, through "rootsfs run", and reach nothing but their roots. HOSTCONFIG is a
 file in the format of Claude Desktop, Claude Code (.mcp.json, ~/.claude.json),
 VS Code, Cursor, Windsurf, Gemini CLI, Cline or Zed, or one of the words claude-desktop,
-claude-code, vscode, cursor, windsurf, gemini, cline and zed for the user's own file of that host.
+claude-code, vscode, cursor, windsurf, gemini, cline and zed for the user's own file of
+that host.
 
 The change is shown first and made only after you said yes, on the terminal or
 with --yes. The rest of the file stays as it is, byte for byte. What it was is kept
