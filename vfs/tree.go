@@ -42,6 +42,10 @@ func MaxKept() int { return beneath.MaxKept() }
 // Opener returns the guard.Opener that registries for this tree need.
 func Opener() guard.Opener { return beneath.Opener{} }
 
+// LeadsToLocal reports whether an absolute path without links leads to a file system
+// that is known to be local, so that walking the path cannot hang. It is not walked.
+func LeadsToLocal(path string) bool { return beneath.LeadsToLocal(path) }
+
 // At is a place and, optionally, the identity of the file that is expected
 // there. Front ends that have shown the file to somebody (the kernel holds
 // inodes) give the identity, and get ESTALE when the place has come to hold

@@ -59,7 +59,7 @@ func gated(t *testing.T) (*bench, *gate) {
 // still waits until a number has reached least, and then until it stays, or is most.
 func still(t *testing.T, n func() int64, least, most int64) int64 {
 	t.Helper()
-	late := time.After(enough)
+	late := time.After(4 * enough) // of bodies this long, with the race detector
 	for last, same := int64(-1), 0; ; time.Sleep(10 * time.Millisecond) {
 		now := n()
 		if same++; now != last {
@@ -346,7 +346,7 @@ func (x *talker) say(line string) {
 // next is the next line with a text in it.
 func (x *talker) next(text string) string {
 	x.t.Helper()
-	late := time.After(enough)
+	late := time.After(4 * enough) // of bodies this long, with the race detector
 	for {
 		select {
 		case line, ok := <-x.lines:
@@ -410,6 +410,7 @@ func TestHTTPHoldsBoundedBodies(t *testing.T) {
 			})
 			cs := b.over(site, token, revision)
 			defer cs.Close()
+			defer g.open() // first: the session's end waits for its calls
 			text := strings.Repeat("x", heldLine-1000)
 			var wg sync.WaitGroup
 			for n := range heldCalls {

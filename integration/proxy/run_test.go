@@ -228,12 +228,16 @@ for n in range(%d):
 		must(t, err)
 		size += len(text)
 		for line := range strings.Lines(string(text)) {
-			var rec struct{ Detail string }
+			rec := struct {
+				Detail string
+				Count  int // of equal records that were folded
+			}{Count: 1}
 			if json.Unmarshal([]byte(line), &rec) != nil {
 				continue // of another kind of file
 			}
 			n := 1
 			_, _ = fmt.Sscanf(rec.Detail, "%d more within a second", &n) // or it is one
+			n *= rec.Count
 			switch {
 			case strings.Contains(rec.Detail, "a field twice"):
 				twice += n

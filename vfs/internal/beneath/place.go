@@ -2,8 +2,10 @@ package beneath
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,6 +100,13 @@ func coveredBy(path string, fd int) bool {
 	return ok && now.dev != was.dev
 }
 
+// LeadsToLocal reports whether an absolute path without links leads to a file system
+// that is known to be local, so that walking the path cannot hang. It is not walked.
+func LeadsToLocal(path string) bool {
+	m, ok := mounts.at(path)
+	return ok && (slices.Contains([]string{"ext2", "ext3"}, m.fsType) || slices.Contains(slices.Collect(maps.Values(localTypes)), m.fsType))
+}
+
 // mounts is the table of mounts, read again when the kernel says that it has
 // changed: thousands of grants look at it.
 var mounts mountTable
@@ -113,6 +122,7 @@ type mountTable struct {
 type mountLine struct {
 	id, parent       uint64
 	dev, root, point string
+	fsType           string
 }
 
 // mountedOn is a place where something can be mounted: a directory of a mount, by
@@ -195,8 +205,8 @@ func (t *mountTable) readLocked() {
 	}
 }
 
-// parseMounts reads mountinfo lines: ID, parent, device, root, mount point, and
-// more that is of no interest here.
+// parseMounts reads mountinfo lines: ID, parent, device, root, mount point, options,
+// and behind " - " the type of the file system.
 func parseMounts(text string) map[uint64]mountLine {
 	table := map[uint64]mountLine{}
 	for line := range strings.SplitSeq(text, "\n") {
@@ -206,7 +216,9 @@ func parseMounts(text string) map[uint64]mountLine {
 		}
 		if id, err := strconv.ParseUint(f[0], 10, 64); err == nil {
 			parent, _ := strconv.ParseUint(f[1], 10, 64)
-			table[id] = mountLine{id: id, parent: parent, dev: f[2], root: unescape(f[3]), point: unescape(f[4])}
+			_, source, _ := strings.Cut(f[5], " - ")
+			fsType, _, _ := strings.Cut(source, " ")
+			table[id] = mountLine{id: id, parent: parent, dev: f[2], root: unescape(f[3]), point: unescape(f[4]), fsType: fsType}
 		}
 	}
 	return table

@@ -61,7 +61,7 @@ func TestParseMounts(t *testing.T) {
 	got := parseMounts("29 1 8:1 / / rw - ext4 /dev/sda1 rw\n" +
 		"40 29 8:1 /a\\040b\\134 /mnt/x\\011y rw,relatime shared:3 - ext4 /dev/sda1 rw\n" +
 		"41 29 0:4 net:[4026531840] /run/netns/n rw - nsfs nsfs rw\nshort line\nx 1 8:1 / /z rw\n\n")
-	want := map[uint64]mountLine{29: {29, 1, "8:1", "/", "/"}, 40: {40, 29, "8:1", `/a b\`, "/mnt/x\ty"}}
+	want := map[uint64]mountLine{29: {29, 1, "8:1", "/", "/", "ext4"}, 40: {40, 29, "8:1", `/a b\`, "/mnt/x\ty", "ext4"}}
 	if len(got) != len(want) || got[29] != want[29] || got[40] != want[40] {
 		t.Errorf("%v", got)
 	}

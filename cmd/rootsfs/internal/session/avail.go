@@ -13,6 +13,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // RecheckEvery is how often the roots' directories are looked at (of more than
@@ -304,6 +305,9 @@ func aside(ctx context.Context, patience time.Duration, f func()) {
 // noteAgain tells when there is something again at the place of a root that has
 // become unavailable: it is not what was approved, and the owner may approve it.
 func (a *availability) noteAgain(st guard.Status) {
+	if !vfs.LeadsToLocal(st.Grant.Resolved) {
+		return // what was mounted there may hang
+	}
 	_, err := os.Lstat(st.Grant.Resolved)
 	again := err == nil
 	a.s.mu.Lock()
