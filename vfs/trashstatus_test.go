@@ -1,10 +1,10 @@
 package vfs_test
 
 import (
+	"github.com/rootsfs/rootsfs/guard"
 	"os"
 	"os/exec"
 	"testing"
-	"github.com/rootsfs/rootsfs/guard"
 )
 
 // The trash is no part of the project for the version control systems that are used in
