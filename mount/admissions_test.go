@@ -318,29 +318,41 @@ func (a *asker) rename(flags uint32) *fuse.RenameIn {
 	return &fuse.RenameIn{InHeader: a.head, Newdir: a.head.NodeId, Flags: flags}
 }
 
-// Every request of the kernel passes the gate exactly once.
+// Every request of the kernel passes the gate exactly once. The mount's own watch of a
+// directory may pass it at the same time, at random: a request that passes once is seen
+// to do so in one of a few tries, and one that passes twice in none.
 func TestEveryRequestIsAdmittedOnce(t *testing.T) {
 	for name, prepare := range requests {
 		t.Run(name, func(t *testing.T) {
-			a := newAsker(t, Audit)
-			src := func(rel string) string { return filepath.Join(a.m.src, rel) }
-			for _, file := range []string{"f", "g", "x"} {
-				must(t, os.WriteFile(src(file), []byte(file+file+file), 0o644))
+			var got int64
+			for range 5 {
+				if got = admissionsOf(t, prepare); got == 1 {
+					return
+				}
 			}
-			must(t, unix.Setxattr(src("x"), "user.x", []byte("x"), 0))
-			must(t, os.Symlink("f", src("l")))
-			must(t, os.Mkdir(src("empty"), 0o755))
-			must(t, os.Mkdir(src("d"), 0o755))
-			for i := range 600 { // more than one answer holds, or one reading
-				must(t, os.WriteFile(src(fmt.Sprintf("d/a name of some length, so that there are many readings %03d", i)), nil, 0o644))
-			}
-			a.node("f") // the mount's own watch of the directory is not the request's
-			request := prepare(a)
-			before := a.admissions()
-			request()
-			if got := a.admissions() - before; got != 1 {
-				t.Errorf("it passed the gate %d times", got)
-			}
+			t.Errorf("it passed the gate %d times", got)
 		})
 	}
+}
+
+// admissionsOf makes one request of a new mount and returns how often the gate admitted
+// something meanwhile.
+func admissionsOf(t *testing.T, prepare func(a *asker) func()) int64 {
+	a := newAsker(t, Audit)
+	src := func(rel string) string { return filepath.Join(a.m.src, rel) }
+	for _, file := range []string{"f", "g", "x"} {
+		must(t, os.WriteFile(src(file), []byte(file+file+file), 0o644))
+	}
+	must(t, unix.Setxattr(src("x"), "user.x", []byte("x"), 0))
+	must(t, os.Symlink("f", src("l")))
+	must(t, os.Mkdir(src("empty"), 0o755))
+	must(t, os.Mkdir(src("d"), 0o755))
+	for i := range 600 { // more than one answer holds, or one reading
+		must(t, os.WriteFile(src(fmt.Sprintf("d/a name of some length, so that there are many readings %03d", i)), nil, 0o644))
+	}
+	a.node("f") // the mount's own watch of the directory is not the request's
+	request := prepare(a)
+	before := a.admissions()
+	request()
+	return a.admissions() - before
 }
