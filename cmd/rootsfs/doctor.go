@@ -22,7 +22,7 @@ import (
 type verdict string
 
 // The verdicts. A warning is something that works less well than it could, or
-// that only some uses need; a failure is something that mounts need.
+// that only some uses need; a failure is something that mounts need, or a dead mount.
 const (
 	checkOK   verdict = "ok"
 	checkWarn verdict = "warn"
@@ -62,8 +62,9 @@ whether it may be a root. Nothing is changed, apart from the directories of
 sessions, and the mounts of runs, whose process is gone.
 
 Exit code 0: all is well, or there are warnings only. 5: something that is
-needed is missing; what to do stands below it. The last line is the verdict: "ok" if
-nothing is wrong, otherwise the problems and warnings by name.`,
+needed is missing, or the daemon of a mount is gone; what to do stands below it.
+The last line is the verdict: "ok" if nothing is wrong, otherwise the problems and
+warnings by name.`,
 		Example: `  rootsfs doctor
   rootsfs doctor ~/src /mnt/nas --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -70,7 +70,8 @@ func subdirs(dir string) int {
 	return len(entries)
 }
 
-// checkMounts looks for mounts of this user's whose daemon is gone.
+// checkMounts looks for mounts of this user's whose daemon is gone. Each is a failure:
+// until it is detached, the kernel answers from its caches there.
 func checkMounts(ours func() ([]mount.Info, error), abandoned func(func(mount.Info) bool) ([]string, error)) []check {
 	c := check{Name: "mounts"}
 	mounts, err := ours()
@@ -84,13 +85,13 @@ func checkMounts(ours func() ([]mount.Info, error), abandoned func(func(mount.In
 	var checks []check
 	for _, point := range gone {
 		s := check{Name: "mount", Path: point}
-		checks = append(checks, s.warn("rootsfs unmount "+shellWord(point), staleText))
+		checks = append(checks, s.fail("rootsfs unmount "+shellWord(point), staleText))
 	}
 	return append(checks, c.ok("%d of rootsfs, %d without a daemon", len(mounts), len(checks)))
 }
 
 // staleText is what a mount without a daemon is good for.
-const staleText = "its daemon is gone: every access fails"
+const staleText = "its daemon is gone: accesses fail, except those that the kernel answers from its caches"
 
 // staleMounts are the mountpoints that dead daemons left, as far as they have to be
 // unmounted: not those of runs, which are taken away by what starts or checks next.

@@ -32,9 +32,9 @@ func newWrapCmd(a *app) *cobra.Command {
 		Long: `Rewrite the configuration of an MCP host so that the servers it starts (stdio) run
 confined, through "rootsfs run", and reach nothing but their roots. HOSTCONFIG is a
 file in the format of Claude Desktop, Claude Code (.mcp.json, ~/.claude.json),
-VS Code, Cursor, Windsurf, Gemini CLI, Cline or Zed, or one of the words claude-desktop,
-claude-code, vscode, cursor, windsurf, gemini, cline and zed for the user's own file of
-that host.
+VS Code, Cursor, Windsurf, Gemini CLI, Cline, Zed, Codex or opencode, or one of the words
+claude-desktop, claude-code, vscode, cursor, windsurf, gemini, cline, zed, codex and
+opencode for the user's own file of that host.
 
 The change is shown first and made only after you said yes, on the terminal or
 with --yes. The rest of the file stays as it is, byte for byte. What it was is kept
@@ -255,6 +255,8 @@ func (w *wrapping) planWrap() ([]byte, error) {
 			r.State = "remote"
 		case s.Kind == hostconfig.Extension:
 			r.State = "extension"
+		case s.Kind == hostconfig.Elsewhere:
+			r.State = "elsewhere"
 		case s.Container() && len(w.servers) == 0:
 			r.State = "container"
 		default:

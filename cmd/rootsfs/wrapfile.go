@@ -55,18 +55,30 @@ func openHostFile(arg string) (*hostFile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: write the path of the file", err)
 		}
-		path = hostconfig.Default(hostconfig.Format(arg), home, config, os.Getenv("CLAUDE_CONFIG_DIR"))
+		format := hostconfig.Format(arg)
+		path = hostconfig.Default(format, home, config, os.Getenv(hostconfig.HomeVariable(format)))
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && format == hostconfig.OpenCode {
+			path = ownOpenCode(path)
+		}
 	}
 	f, err := readHostFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && host:
 		return nil, fmt.Errorf("%s has no configuration at %s: add a server there first, or write the path of another file", arg, shown(path))
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s does not exist; write a path, or claude-desktop, claude-code, vscode, cursor, windsurf, gemini, cline or zed", shown(path))
+		return nil, fmt.Errorf("%s does not exist; write a path, or claude-desktop, claude-code, vscode, cursor, windsurf, gemini, cline, zed, codex or opencode", shown(path))
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", shown(path), cause(err))
 	}
 	return f, nil
+}
+
+// ownOpenCode is opencode.jsonc if there is one, otherwise path.
+func ownOpenCode(path string) string {
+	if _, err := os.Stat(path + "c"); err == nil {
+		return path + "c"
+	}
+	return path
 }
 
 func readHostFile(path string) (*hostFile, error) {

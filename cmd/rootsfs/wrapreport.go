@@ -16,7 +16,7 @@ import (
 type wrapResult struct {
 	File    string       `json:"file"`
 	Target  string       `json:"target,omitempty"` // where links lead
-	Format  string       `json:"format"`           // claude-desktop, claude-code, vscode, cursor, windsurf, gemini, cline, zed; mcp: one that several hosts share
+	Format  string       `json:"format"`           // claude-desktop, claude-code, vscode, cursor, windsurf, gemini, cline, zed, codex, opencode; mcp: one that several hosts share
 	Undo    bool         `json:"undo"`
 	Changed bool         `json:"changed"` // the change changes something
 	Written bool         `json:"written"`
@@ -57,6 +57,7 @@ var states = map[string]string{
 	"not confined":    "left alone, NOT confined: it is started by rootsfs run --unconfined; to confine it: wrap --undo --server NAME, then wrap",
 	"remote":          "left alone: it is reached over the network, not started by the host",
 	"extension":       "left alone: an extension of the host's starts it, NOT confined",
+	"elsewhere":       "left alone: another file of the host's has its command; this one only switches it",
 	"container":       "left alone: its container tool does the work in a daemon, which a confined server does not reach (--server wraps it all the same)",
 	"not wrapped":     "left alone: it is not wrapped",
 	"by hand":         "left alone: it was wrapped by hand, or added since (--server unwraps it)",

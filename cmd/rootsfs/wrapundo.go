@@ -41,6 +41,8 @@ func (w *wrapping) planUndo() ([]byte, error) {
 			r.State = "remote"
 		case s.Kind == hostconfig.Extension:
 			r.State = "extension"
+		case s.Kind == hostconfig.Elsewhere:
+			r.State = "elsewhere"
 		case s.Kind == hostconfig.Stdio:
 			r.State = "not wrapped"
 		case ok && (was != nil || len(before) == 0 || named):

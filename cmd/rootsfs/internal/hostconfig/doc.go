@@ -4,16 +4,19 @@
 //
 // # The files
 //
-// Eight hosts, four places for servers in a JSON document:
+// Ten hosts, five places for servers in a JSON document, and one in TOML:
 //
 //	{"mcpServers": {NAME: SERVER}}                         Claude Desktop, Claude Code, Cursor,
 //	                                                       Windsurf, Gemini CLI, Cline
 //	{"context_servers": {NAME: SERVER}}                    Zed (with comments and trailing commas)
 //	{"servers": {NAME: SERVER}}                            VS Code (with comments and trailing commas)
+//	{"mcp": {NAME: SERVER}}, {"mcp": {"servers": {…}}}     opencode, VS Code's settings.json
+//	[mcp_servers.NAME]                                     Codex (TOML)
 //	{"projects": {DIRECTORY: {"mcpServers": {NAME: …}}}}   Claude Code, ~/.claude.json
 //
 // A SERVER that is started has "command", "args" and "env"; one that is reached
-// over a network has "url". Verified against VS Code's and Cursor's reference
+// over a network has "url". opencode's "command" is a list with the arguments in it, and
+// its variables are in "environment". Verified against VS Code's and Cursor's reference
 // pages and against Claude Code 2.1 itself in November 2026.
 //
 // # What is written
@@ -27,7 +30,8 @@
 // printed anew: what is outside of them survives because it is copied. The
 // parser is hujson, which keeps the place of every value among comments and
 // trailing commas, and whose Pack gives a document back byte for byte (the fuzz
-// target holds it to that). Packages that decode and encode cannot: they lose
+// target holds it to that). For TOML it is go-toml's own parser (unstable, also used
+// for our configuration), which reports places, too. Packages that decode and encode cannot: they lose
 // comments, the order of keys and large numbers.
 //
 // # Promises

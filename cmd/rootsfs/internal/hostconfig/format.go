@@ -21,11 +21,13 @@ const (
 	Gemini        Format = "gemini"
 	Cline         Format = "cline"
 	Zed           Format = "zed"
+	Codex         Format = "codex"
+	OpenCode      Format = "opencode"
 	Generic       Format = "mcp"
 )
 
 // Known are the formats whose default file Default finds.
-var Known = []Format{ClaudeDesktop, ClaudeCode, VSCode, Cursor, Windsurf, Gemini, Cline, Zed}
+var Known = []Format{ClaudeDesktop, ClaudeCode, VSCode, Cursor, Windsurf, Gemini, Cline, Zed, Codex, OpenCode}
 
 // formatOf goes by the content, and where that says nothing by the name.
 func formatOf(path string, top *hujson.Value) Format {
@@ -43,6 +45,10 @@ func formatOf(path string, top *hujson.Value) Format {
 		return Windsurf
 	case base == "settings.json" && filepath.Base(filepath.Dir(path)) == ".gemini":
 		return Gemini
+	case has("mcp") && base == "settings.json":
+		return VSCode
+	case has("mcp"):
+		return OpenCode
 	case has("projects"), base == ".claude.json", base == ".mcp.json":
 		return ClaudeCode
 	case base == "claude_desktop_config.json":
@@ -53,16 +59,28 @@ func formatOf(path string, top *hujson.Value) Format {
 	return Generic
 }
 
+// HomeVariable names the environment variable by which a host goes for the directory of
+// its own files; "" if there is none.
+func HomeVariable(f Format) string {
+	switch f {
+	case ClaudeCode:
+		return "CLAUDE_CONFIG_DIR"
+	case Codex:
+		return "CODEX_HOME"
+	}
+	return ""
+}
+
 // Default is the user's own file of a host. config is the directory for
-// configurations of this platform (os.UserConfigDir), claude what
-// CLAUDE_CONFIG_DIR says, which Claude Code goes by. It is "" for Generic.
-func Default(f Format, home, config, claude string) string {
+// configurations of this platform (os.UserConfigDir), own what the host's
+// HomeVariable says. It is "" for Generic.
+func Default(f Format, home, config, own string) string {
 	switch f {
 	case ClaudeDesktop:
 		return filepath.Join(config, "Claude", "claude_desktop_config.json")
 	case ClaudeCode:
-		if claude != "" {
-			home = claude
+		if own != "" {
+			home = own
 		}
 		return filepath.Join(home, ".claude.json")
 	case VSCode:
@@ -77,6 +95,13 @@ func Default(f Format, home, config, claude string) string {
 		return filepath.Join(config, "Code", "User", "globalStorage", "saoudrizwan.claude-dev", "settings", "cline_mcp_settings.json")
 	case Zed:
 		return filepath.Join(home, ".config", "zed", "settings.json")
+	case Codex:
+		if own != "" {
+			return filepath.Join(own, "config.toml")
+		}
+		return filepath.Join(home, ".codex", "config.toml")
+	case OpenCode: // its directory is ~/.config on every platform
+		return filepath.Join(home, ".config", "opencode", "opencode.json")
 	}
 	return ""
 }
@@ -90,6 +115,12 @@ func ProjectOf(path, home string) string {
 	dir = filepath.Clean(dir)
 	switch within := filepath.Base(dir); {
 	case base == ".mcp.json":
+	case (base == "opencode.json" || base == "opencode.jsonc") && dir != filepath.Join(home, ".config", "opencode"):
+		if within == ".opencode" {
+			dir = filepath.Dir(dir)
+		}
+	case base == "config.toml" && within == ".codex":
+		dir = filepath.Dir(dir)
 	case base == "mcp.json" && (within == ".vscode" || within == ".cursor"),
 		base == "settings.json" && (within == ".gemini" || within == ".zed"):
 		dir = filepath.Dir(dir)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Issue 17, item 24: the files of Windsurf, Gemini CLI, Cline and Zed are found,
+// Issue 17, item 24: the files of Windsurf, Gemini CLI, Cline, Zed, Codex and opencode are found,
 // understood, wrapped and given back byte for byte.
 func TestMoreHosts(t *testing.T) {
 	for f, c := range map[Format]struct{ path, doc string }{
@@ -13,6 +13,8 @@ func TestMoreHosts(t *testing.T) {
 		Gemini:   {"/home/u/.gemini/settings.json", `{"theme": "x", "mcpServers": {"a": {"command": "npx", "args": ["-y", "x"], "trust": true}, "r": {"httpUrl": "https://x"}}}`},
 		Cline:    {"/home/u/.config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json", `{"mcpServers": {"a": {"command": "npx", "args": ["-y", "x"], "disabled": false}, "r": {"type": "sse", "url": "https://x"}}}`},
 		Zed:      {"/home/u/.config/zed/settings.json", "{\n  // mine\n  \"context_servers\": {\n    \"a\": {\n      \"source\": \"custom\",\n      \"command\": \"npx\", // here\n      \"args\": [\"-y\", \"x\"],\n    },\n    \"r\": {\"url\": \"https://x\"},\n    \"e\": {\"source\": \"extension\", \"settings\": {}},\n  },\n}\n"},
+		Codex:    {"/home/u/.codex/config.toml", codexDoc},
+		OpenCode: {"/home/u/.config/opencode/opencode.json", "{\n  \"mcp\": {\n    // mine\n    \"a\": {\"type\": \"local\", \"command\": [\"npx\", \"-y\", \"x\"], \"environment\": {\"K\": \"s3cret\"}, \"enabled\": true},\n    \"r\": {\"type\": \"remote\", \"url\": \"https://x\"},\n  },\n}\n"},
 	} {
 		if got := Default(f, "/home/u", "/home/u/.config", ""); got != c.path {
 			t.Errorf("%s: %s", f, got)
@@ -33,4 +35,135 @@ func TestMoreHosts(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant\n%s", f, back, c.doc)
 		}
 	}
+}
+
+const codexDoc = `# mine
+model = "x" # kept
+[mcp_servers.a]  # a server
+command = 'npx' # not "npm"
+args = ["-y", "x"]
+env_vars = ["TOKEN"]
+
+[mcp_servers.a.env]
+K = "s3cret"
+
+[mcp_servers."r"]
+url = "https://x"
+http_headers = { X = "s3cret" }
+
+[projects."/home/u/code"]
+trust_level = "trusted"
+`
+
+// Every way of writing a server in TOML and in opencode's JSON is wrapped and given back
+// byte for byte; names of variables reach the server, and keys are not shown.
+func TestSpellings(t *testing.T) {
+	const args = `"run", "--root", "/srv:ro", "--env", "K", "--", `
+	for _, tt := range []struct{ path, doc, want string }{
+		{"config.toml", "[mcp_servers.a]\ncommand = \"x\" # c\nenv = { K = \"s3cret\" }\n", "[mcp_servers.a]\nargs = [ " + args + "\"x\" ]\ncommand = \"/opt/rootsfs\" # c\n"},
+		{"config.toml", "[mcp_servers.a]\r\n  command = \"x\"\r\n  env_vars = [\"K\"]\r\n", "\r\n  args = [ " + args + "\"x\" ]\r\n  command"},
+		{"config.toml", "[mcp_servers.a]\nargs = [\n  # first\n  \"-y\", # why\n  'z',\n]\ncommand = \"\"\"x\"\"\"\nenv_vars = [\"K\"]", "  # first\n  \"run\",\n  \"--root\","},
+		{"config.toml", "mcp_servers.a.command = 'x'\nmcp_servers.a.env.K = 's3cret'\n", "mcp_servers.a.args = [ " + args + "'x' ]\nmcp_servers.a.command = \"/opt/rootsfs\"\n"},
+		{"config.toml", "mcp_servers = { a = { command = 'x', env = { K = 's3cret' } } }", "a = { args = [ " + args + "'x' ], command = \"/opt/rootsfs\", env"},
+		{"config.toml", "[mcp_servers]\na = { command = 'x', args = [ ], env = { K = 's3cret' } } # c", "args = [" + args + "'x' ], env"},
+		{"config.toml", "[mcp_servers]\n\"a\" = { args = [ 'y', ], command = 'x', env = { K = 's3cret' } }", "args = [ " + args + "'x', 'y', ]"},
+		{"opencode.json", `{"mcp": {"a": {"type": "local", "command": ["x"], "environment": {"K": "s3cret"}}, "off": {"enabled": false}}}`, `["/opt/rootsfs", ` + args + `"x"]`},
+		{"opencode.jsonc", "{\"mcp\": {\"servers\": {\"a\": {\"type\": \"local\", \"command\": [\n\"x\",\n\"y\", // c\n], \"environment\": {\"K\": \"s3cret\"}}}}}", "[\n\"/opt/rootsfs\",\n\"run\",\n"},
+		{"opencode.json", `{"mcp": {"servers": {"type": "local", "command": ["x", "--"], "environment": {"K": "s3cret"}}}}`, `"--", "x", "--"]`},
+		{"settings.json", `{"mcp": {"servers": {"a": {"command": "x", "env": {"K": "s3cret"}}}}}`, `"args": [ ` + args + `"x" ]`},
+	} {
+		c, err := Parse(tt.path, []byte(tt.doc), program)
+		if err != nil || c.Servers[0].Err != nil || c.Servers[0].Kind != Stdio || len(c.Servers[0].Env) != 1 {
+			t.Errorf("%s: %+v, %v", tt.doc, c, err)
+			continue
+		}
+		if strings.Contains(string(c.Shown()), "s3cret") {
+			t.Errorf("%s: a key is shown", tt.doc)
+		}
+		doc := c.Wrap(program, map[*Server]How{c.Servers[0]: {Roots: []string{"/srv:ro"}, Env: c.Servers[0].Env}})
+		w, err := Parse(tt.path, doc, program)
+		if err != nil || w.Servers[0].Kind != Wrapped || !strings.Contains(string(doc), tt.want) {
+			t.Errorf("%s: %v\n%s\nshould contain\n%s", tt.doc, err, doc, tt.want)
+			continue
+		}
+		if i, ok := w.Servers[0].Inner(); !ok || w.Servers[0].Args[i] != "x" {
+			t.Errorf("%s: %q", tt.doc, w.Servers[0].Args)
+		}
+		if back := w.Unwrap(w.Servers); string(back) != tt.doc {
+			t.Errorf("unwrapped:\n%s\nwant\n%s", back, tt.doc)
+		}
+	}
+}
+
+// What is wrong with a TOML document is said with its line, and a server that is not
+// understood does not keep the others from being read.
+func TestTOMLErrors(t *testing.T) {
+	for _, tt := range []struct{ doc, want string }{
+		{"a = 1\nb = [", "not TOML: "},
+		{"a = 1\nb = ?", "line 2: not TOML: "},
+		{"a = 1\n\na = 2", `line 3: the key "a" is given twice, first in line 1`},
+		{"[t]\n[t]", `line 2: the key "t" is given twice`},
+		{"a = 1", `has no "mcp_servers"`},
+		{"mcp_servers = 1", `line 1: "mcp_servers" should be a table of servers`},
+		{"a = " + strings.Repeat("{a=", maxDepth+1), "not TOML"},
+		{"a = " + strings.Repeat("{a=", maxDepth+1) + "1" + strings.Repeat("}", maxDepth+1), "nested deeper than the limit"},
+	} {
+		if c, err := Parse("config.toml", []byte(tt.doc)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%.40q: %v, %v", tt.doc, c, err)
+		}
+	}
+	for server, want := range map[string]string{
+		"":                            `server "s" has no "command"`,
+		"command = 1":                 `line 4: "command" of server "s" should be a text`,
+		"command = ''":                `the command of server "s" is empty`,
+		"command = 'x'\nurl = 'y'":    "has both a command and a URL",
+		"command = 'x'\nargs = 'y'":   `"args" of server "s" should be a list`,
+		"command = 'x'\nargs = [[1]]": `argument 1 of server "s" should be a text`,
+		"command = 'x'\nenv = 1":      `"env" of server "s" should be a table`,
+		"command = 'x'\nenv.A = 1":    `line 5: "A" of server "s" should be a text`,
+	} {
+		c, err := Parse("config.toml", []byte("[mcp_servers.good]\ncommand = 'x'\n[mcp_servers.s]\n"+server))
+		if err != nil || len(c.Servers) != 2 || c.Servers[0].Err != nil || c.Servers[1].Err == nil || !strings.Contains(c.Servers[1].Err.Error(), want) {
+			t.Errorf("%q: %+v, %v", server, c, err)
+		}
+	}
+}
+
+// FuzzWrapTOML: what can be read can be wrapped into something that can be read, and
+// unwrapped it is the document again, byte for byte.
+func FuzzWrapTOML(f *testing.F) {
+	f.Add([]byte(codexDoc), "/a:ro", "K")
+	f.Add([]byte("mcp_servers={a={command='''x''',args=[#c\n'y',]},b.command=\"z\"}"), "--", "\x7f")
+	f.Add([]byte("[[mcp_servers]]\ncommand='x'\n[mcp_servers.b]\r\n command='x'"), "", "")
+	f.Fuzz(func(t *testing.T, doc []byte, spec, env string) {
+		c, err := Parse("config.toml", doc, program)
+		if err != nil {
+			return
+		}
+		plans := map[*Server]How{}
+		for _, s := range c.Servers {
+			c.Propose(s, place("/home/u/code/.codex/config.toml"))
+			plans[s] = How{Roots: []string{spec}, Env: append([]string{env}, s.Env...)}
+		}
+		wrapped := c.Wrap(program, plans)
+		w, err := Parse("config.toml", wrapped, program)
+		if err != nil || len(w.Servers) != len(c.Servers) {
+			t.Fatalf("what was written cannot be read: %v\n%q", err, wrapped)
+		}
+		var ours []*Server
+		for i, s := range w.Servers {
+			if c.Servers[i].Err == nil && c.Servers[i].Kind == Stdio {
+				if inner, ok := s.Inner(); !ok || s.Args[inner] != c.Servers[i].Command || len(s.Args)-inner-1 != len(c.Servers[i].Args) {
+					t.Fatalf("%v: %q", s, s.Args)
+				}
+				ours = append(ours, s)
+			}
+		}
+		if back := w.Unwrap(ours); string(back) != string(doc) {
+			t.Fatalf("unwrapped:\n%q, not\n%q", back, doc)
+		}
+		if _, err := Parse("config.toml", c.Shown(), program); err != nil {
+			t.Fatalf("what is shown cannot be read: %v", err)
+		}
+	})
 }

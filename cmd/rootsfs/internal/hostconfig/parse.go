@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"unicode/utf8"
@@ -49,6 +51,7 @@ type Config struct {
 	head     []byte // a byte order mark, or nothing
 	body     []byte // the rest
 	newlines []int  // offsets in body
+	toml     []tomlValue
 }
 
 // Parse reads the document of the file at path; only the path's last elements are
@@ -73,6 +76,10 @@ func Parse(path string, doc []byte, programs ...string) (*Config, error) {
 	case at >= 0:
 		return nil, c.errorf(at, "not UTF-8; save the file as UTF-8")
 	}
+	if filepath.Ext(path) == ".toml" {
+		c.Format = Codex
+		return c.orError(c.parseTOML(programs))
+	}
 	if at := tooDeep(c.body); at >= 0 {
 		return nil, c.errorf(at, "nested deeper than the limit of %d", maxDepth)
 	}
@@ -83,10 +90,18 @@ func Parse(path string, doc []byte, programs ...string) (*Config, error) {
 	if err := c.duplicates(&top); err != nil {
 		return nil, err
 	}
-	if err := c.findServers(&top, programs); err != nil {
+	if err := c.findServers(path, &top, programs); err != nil {
 		return nil, err
 	}
 	c.Format = formatOf(path, &top)
+	return c, nil
+}
+
+// orError is the configuration, or the error.
+func (c *Config) orError(err error) (*Config, error) {
+	if err != nil {
+		return nil, err
+	}
 	return c, nil
 }
 
@@ -230,8 +245,8 @@ func kindOf(v *hujson.Value) string {
 	return "true or false"
 }
 
-// findServers reads the servers at the three places.
-func (c *Config) findServers(top *hujson.Value, programs []string) error {
+// findServers reads the servers at their places.
+func (c *Config) findServers(path string, top *hujson.Value, programs []string) error {
 	obj, ok := top.Value.(*hujson.Object)
 	if !ok {
 		return c.errorf(top.StartOffset, "%s, not the configuration of an MCP host, which is an object", kindOf(top))
@@ -243,7 +258,12 @@ func (c *Config) findServers(top *hujson.Value, programs []string) error {
 		switch text(&obj.Members[i].Name) {
 		case "mcpServers", "servers", "context_servers":
 			found = true
-			err = c.readServers(&obj.Members[i], "", programs)
+			err = c.readServers(&obj.Members[i], "", false, programs)
+		case "mcp":
+			if m := mcpServers(path, &obj.Members[i]); m != nil {
+				found = true
+				err = c.readServers(m, "", true, programs)
+			}
 		case "projects":
 			projects, ok := v.Value.(*hujson.Object)
 			if !ok {
@@ -256,7 +276,7 @@ func (c *Config) findServers(top *hujson.Value, programs []string) error {
 				}
 				if _, k := member(p, "mcpServers"); k >= 0 {
 					found = true
-					err = errors.Join(err, c.readServers(&p.Members[k], text(&projects.Members[j].Name), programs))
+					err = errors.Join(err, c.readServers(&p.Members[k], text(&projects.Members[j].Name), false, programs))
 				}
 			}
 		}
@@ -265,9 +285,34 @@ func (c *Config) findServers(top *hujson.Value, programs []string) error {
 		}
 	}
 	if !found {
-		return &Error{Err: errors.New(`has neither "mcpServers" nor "servers" nor "context_servers": no MCP server is configured in it`)}
+		return &Error{Err: errors.New(`has neither "mcpServers" nor "servers" nor "context_servers" nor "mcp": no MCP server is configured in it`)}
 	}
 	return nil
+}
+
+// mcpServers is where the servers of "mcp" are: in its "servers" (VS Code's settings.json,
+// opencode 2) or in itself (opencode). It is nil where "mcp" has something else than
+// servers, as in Gemini CLI's file.
+func mcpServers(path string, m *hujson.ObjectMember) *hujson.ObjectMember {
+	obj, ok := m.Value.Value.(*hujson.Object)
+	if named := strings.HasPrefix(filepath.Base(path), "opencode."); !ok || !named && !ofObjects(obj) {
+		if named {
+			return m
+		}
+		return nil
+	}
+	if v, i := member(obj, "servers"); v != nil {
+		// A server may be called so.
+		if servers, ok := v.Value.(*hujson.Object); ok && ofObjects(servers) {
+			return &obj.Members[i]
+		}
+	}
+	return m
+}
+
+// ofObjects reports whether each member of obj is an object.
+func ofObjects(obj *hujson.Object) bool {
+	return !slices.ContainsFunc(obj.Members, func(m hujson.ObjectMember) bool { return m.Value.Value.Kind() != '{' })
 }
 
 // firstError is the first of joined errors: an error here is one line.
@@ -279,13 +324,13 @@ func firstError(err error) error {
 	return err
 }
 
-func (c *Config) readServers(m *hujson.ObjectMember, project string, programs []string) error {
+func (c *Config) readServers(m *hujson.ObjectMember, project string, mcp bool, programs []string) error {
 	obj, ok := m.Value.Value.(*hujson.Object)
 	if !ok {
 		return c.errorf(m.Value.StartOffset, "%s is %s; it should be an object of servers", names.Quote(text(&m.Name)), kindOf(&m.Value))
 	}
 	for i := range obj.Members {
-		c.Servers = append(c.Servers, c.readServer(&obj.Members[i], project, programs))
+		c.Servers = append(c.Servers, c.readServer(&obj.Members[i], project, mcp, programs))
 	}
 	return nil
 }

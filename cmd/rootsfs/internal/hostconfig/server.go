@@ -19,6 +19,7 @@ const (
 	Wrapped               // started by the host through rootsfs
 	Remote                // reached over HTTP, server-sent events or a socket
 	Extension             // started by an extension of the host's own (Zed)
+	Elsewhere             // switched on or off here, defined in another file (opencode)
 )
 
 // Server is one server of a configuration.
@@ -41,7 +42,9 @@ type Server struct {
 	command int           // index of the member
 	args    int           // the same, -1 where it is left out
 	values  []string      // of Env
-	list    *hujson.Array // of args
+	list    *hujson.Array // of args, or of a command with its arguments
+	listed  bool          // the command is a list with the arguments in it (opencode)
+	toml    *tomlServer   // where the members stand in a TOML document, which has no obj
 	outer   string        // line end and indentation before the name
 }
 
@@ -56,17 +59,18 @@ func (s *Server) String() string {
 // remoteKeys are where hosts write a remote server's address.
 var remoteKeys = []string{"url", "serverUrl", "httpUrl"}
 
-func (c *Config) readServer(m *hujson.ObjectMember, project string, programs []string) *Server {
+func (c *Config) readServer(m *hujson.ObjectMember, project string, mcp bool, programs []string) *Server {
 	s := &Server{Name: text(&m.Name), Project: project, Line: c.line(m.Name.StartOffset)}
 	s.outer, _ = newline(m.Name.BeforeExtra)
-	if err := c.fill(s, m, programs); err != nil {
+	if err := c.fill(s, m, mcp, programs); err != nil {
 		return &Server{Name: s.Name, Project: project, Line: s.Line, Err: err}
 	}
 	return s
 }
 
-// fill reads the members of a server. Members that are not known are left alone.
-func (c *Config) fill(s *Server, m *hujson.ObjectMember, programs []string) error {
+// fill reads the members of a server, which stands in "mcp" or not. Members that are
+// not known are left alone.
+func (c *Config) fill(s *Server, m *hujson.ObjectMember, mcp bool, programs []string) error {
 	var ok bool
 	if s.obj, ok = m.Value.Value.(*hujson.Object); !ok {
 		return c.errorf(m.Value.StartOffset, "server %s is %s; it should be an object", names.Quote(s.Name), kindOf(&m.Value))
@@ -75,37 +79,80 @@ func (c *Config) fill(s *Server, m *hujson.ObjectMember, programs []string) erro
 		key string
 		to  *string
 	}{{"type", &s.Type}, {"command", &s.Command}, {"envFile", &s.EnvFile}, {"cwd", &s.Dir}} {
+		if v, _ := member(s.obj, f.key); mcp && f.key == "command" && v != nil && v.Value.Kind() == '[' {
+			if err := c.readCommand(s, v); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := c.readText(s, f.key, f.to); err != nil {
 			return err
 		}
 	}
 	_, s.command = member(s.obj, "command")
+	at := m.Name.StartOffset
 	remote := slices.ContainsFunc(remoteKeys, func(key string) bool { v, _ := member(s.obj, key); return v != nil })
 	if source, _ := member(s.obj, "source"); source != nil && text(source) == "extension" {
 		s.Kind = Extension
 		return nil
 	}
-	switch started := s.command >= 0; {
-	case s.Type != "" && s.Type != "stdio", !started && remote && s.Type == "":
-		s.Kind = Remote
+	if enabled, _ := member(s.obj, "enabled"); mcp && enabled != nil && len(s.obj.Members) == 1 {
+		s.Kind = Elsewhere
 		return nil
-	case started && remote && s.Type == "":
-		return c.errorf(m.Name.StartOffset, "server %s has both a command and a URL; write its \"type\", or remove one of them", names.Quote(s.Name))
+	}
+	if done, err := c.decide(s, at, s.command >= 0, remote); done || err != nil {
+		return err
+	}
+	if !s.listed {
+		if err := c.readArgs(s); err != nil {
+			return err
+		}
+	}
+	for _, key := range []string{"env", "environment"} {
+		if err := c.readEnv(s, key); err != nil {
+			return err
+		}
+	}
+	s.recognise(programs)
+	return nil
+}
+
+// decide tells how the host gets to a server: it is started, or it has an address, as
+// far as its members say. It reports whether nothing else needs to be read.
+func (c *Config) decide(s *Server, at int, started, remote bool) (done bool, err error) {
+	kind := s.Type
+	if kind == "local" { // opencode's word
+		kind = "stdio"
+	}
+	switch {
+	case kind != "" && kind != "stdio", !started && remote && kind == "":
+		s.Kind = Remote
+		return true, nil
+	case started && remote && kind == "":
+		return false, c.errorf(at, "server %s has both a command and a URL; write its \"type\", or remove one of them", names.Quote(s.Name))
 	case !started:
-		return c.errorf(m.Name.StartOffset, "server %s has no \"command\" and no \"url\"", names.Quote(s.Name))
+		return false, c.errorf(at, "server %s has no \"command\" and no \"url\"", names.Quote(s.Name))
 	case s.Command == "":
-		return c.errorf(m.Name.StartOffset, "the command of server %s is empty", names.Quote(s.Name))
+		return false, c.errorf(at, "the command of server %s is empty", names.Quote(s.Name))
 	}
-	if err := c.readArgs(s); err != nil {
-		return err
-	}
-	if err := c.readEnv(s); err != nil {
-		return err
-	}
+	return false, nil
+}
+
+// recognise makes a server Wrapped that one of the programs starts.
+func (s *Server) recognise(programs []string) {
 	if slices.Contains(programs, s.Command) || filepath.Base(s.Command) == "rootsfs" {
 		s.Kind = Wrapped
 	}
-	return nil
+}
+
+// readCommand reads opencode's "command", which is a list with the arguments in it.
+func (c *Config) readCommand(s *Server, v *hujson.Value) error {
+	s.listed = true
+	words, err := c.texts(s, "command", v)
+	if len(words) > 0 {
+		s.Command, s.Args = words[0], words[1:]
+	}
+	return err
 }
 
 func (c *Config) readText(s *Server, key string, to *string) error {
@@ -125,38 +172,46 @@ func (c *Config) readArgs(s *Server) error {
 	if s.args = i; v == nil {
 		return nil
 	}
+	var err error
+	s.Args, err = c.texts(s, "args", v)
+	return err
+}
+
+// texts reads a list of texts, and keeps it as the server's list.
+func (c *Config) texts(s *Server, key string, v *hujson.Value) ([]string, error) {
 	list, ok := v.Value.(*hujson.Array)
 	if !ok {
-		return c.errorf(v.StartOffset, "\"args\" of server %s is %s; it should be a list of texts", names.Quote(s.Name), kindOf(v))
+		return nil, c.errorf(v.StartOffset, "%s of server %s is %s; it should be a list of texts", names.Quote(key), names.Quote(s.Name), kindOf(v))
 	}
 	s.list = list
+	var words []string
 	for i := range list.Elements {
 		e := &list.Elements[i]
 		if e.Value.Kind() != '"' {
-			return c.errorf(e.StartOffset, "argument %d of server %s is %s; it should be a text", i+1, names.Quote(s.Name), kindOf(e))
+			return nil, c.errorf(e.StartOffset, "argument %d of server %s is %s; it should be a text", i+1, names.Quote(s.Name), kindOf(e))
 		}
-		s.Args = append(s.Args, text(e))
+		words = append(words, text(e))
 	}
-	return nil
+	return words, nil
 }
 
-// readEnv notes the names that reach the server. A value of null takes a variable
+// readEnv notes the names in "env" ("environment" in opencode) that reach the server. A value of null takes a variable
 // away (VS Code), and a name that no variable can have is the host's affair.
-func (c *Config) readEnv(s *Server) error {
-	v, _ := member(s.obj, "env")
+func (c *Config) readEnv(s *Server, key string) error {
+	v, _ := member(s.obj, key)
 	if v == nil {
 		return nil
 	}
 	obj, ok := v.Value.(*hujson.Object)
 	if !ok {
-		return c.errorf(v.StartOffset, "\"env\" of server %s is %s; it should be an object", names.Quote(s.Name), kindOf(v))
+		return c.errorf(v.StartOffset, "%s of server %s is %s; it should be an object", names.Quote(key), names.Quote(s.Name), kindOf(v))
 	}
 	for i := range obj.Members {
 		m := &obj.Members[i]
 		name := text(&m.Name)
 		switch kind := m.Value.Value.Kind(); {
 		case kind == '{' || kind == '[':
-			return c.errorf(m.Value.StartOffset, "%s in \"env\" of server %s is %s; it should be a text", names.Quote(name), names.Quote(s.Name), kindOf(&m.Value))
+			return c.errorf(m.Value.StartOffset, "%s in %s of server %s is %s; it should be a text", names.Quote(name), names.Quote(key), names.Quote(s.Name), kindOf(&m.Value))
 		case kind != 'n' && name != "" && !strings.ContainsAny(name, "=\x00"):
 			s.Env = append(s.Env, name)
 			s.values = append(s.values, text(&m.Value))

@@ -21,6 +21,12 @@ func (c *Config) Unwrap(servers []*Server) []byte {
 
 // unwrap puts the command, which is argument i, back, as it is written.
 func (c *Config) unwrap(s *Server, i int) []edit {
+	switch {
+	case s.toml != nil:
+		return c.unwrapTOML(s, i)
+	case s.listed: // the first element is the program
+		return []edit{{s.list.Elements[0].StartOffset, s.list.Elements[i+1].StartOffset, ""}}
+	}
 	command := &s.obj.Members[s.command].Value
 	list := s.list.Elements
 	first := edit{command.StartOffset, command.EndOffset, c.raw(&list[i])}
@@ -80,16 +86,16 @@ func hasComment(b []byte) bool {
 	return false
 }
 
-// Shown is the document as it may be shown: the values in "env" and "headers" of
+// Shown is the document as it may be shown: the values in "env", "environment" and "headers" of
 // servers, which hold keys and tokens, are dots. Values that only name a variable
 // (${…}) stay.
 func (c *Config) Shown() []byte {
-	var edits []edit
+	edits := c.shownTOML()
 	for _, s := range c.Servers {
 		if s.obj == nil {
 			continue
 		}
-		for _, key := range []string{"env", "headers"} {
+		for _, key := range []string{"env", "environment", "headers"} {
 			v, _ := member(s.obj, key)
 			if v == nil {
 				continue
@@ -100,7 +106,7 @@ func (c *Config) Shown() []byte {
 			}
 			for i := range obj.Members {
 				v := &obj.Members[i].Value
-				if l, ok := v.Value.(hujson.Literal); ok && len(l) > len(`""`) && l.Kind() == '"' && !bytes.Contains(l, []byte("${")) {
+				if l, ok := v.Value.(hujson.Literal); ok && len(l) > len(`""`) && l.Kind() == '"' && !bytes.Contains(l, []byte("${")) && !bytes.HasPrefix(l, []byte(`"{env:`)) {
 					edits = append(edits, edit{v.StartOffset, v.EndOffset, `"…"`})
 				}
 			}

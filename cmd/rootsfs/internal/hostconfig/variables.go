@@ -26,6 +26,10 @@ func (p *proposer) expand(s string) (target, bool) {
 		return target{}, false
 	case home && (rest == "" || rest[0] == '/'):
 		return target{s, p.at.Home + rest}, p.at.Home != ""
+	case p.format == OpenCode && strings.HasPrefix(s, "{env:"):
+		name, rest, ok := strings.Cut(s[len("{env:"):], "}")
+		value := p.at.Getenv(name)
+		return target{s, value + rest}, ok && filepath.IsAbs(value) && (rest == "" || rest[0] == '/')
 	case !strings.HasPrefix(s, "${"):
 		return target{s, s}, true
 	}
@@ -35,7 +39,7 @@ func (p *proposer) expand(s string) (target, bool) {
 	}
 	value, known := "", true
 	switch {
-	case p.format == ClaudeDesktop || p.format == Cline || p.format == Zed: // they expand nothing
+	case p.format == ClaudeDesktop || p.format == Cline || p.format == Zed || p.format == Codex || p.format == OpenCode: // they expand nothing
 		return target{}, false
 	case workspace("${" + name + "}"):
 		value = p.at.Base

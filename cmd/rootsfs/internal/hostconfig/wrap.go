@@ -76,6 +76,12 @@ func (c *Config) Wrap(program string, how map[*Server]How) []byte {
 // wrap gives the server's command the place of the first argument after the
 // flags, as it is written, and takes its place.
 func (c *Config) wrap(s *Server, program string, h How) []edit {
+	switch {
+	case s.toml != nil:
+		return c.wrapTOML(s, program, h)
+	case s.listed:
+		return c.wrapListed(s, program, h)
+	}
 	command := &s.obj.Members[s.command].Value
 	var words []string
 	for _, a := range h.args() {
@@ -97,6 +103,17 @@ func (c *Config) wrap(s *Server, program string, h How) []edit {
 	at := s.list.Elements[0].StartOffset
 	sep := "," + separator(s.list)
 	return []edit{first, {at, at, strings.Join(words, sep) + sep}}
+}
+
+// wrapListed writes program and the flags before a command that is a list.
+func (c *Config) wrapListed(s *Server, program string, h How) []edit {
+	at := s.list.Elements[0].StartOffset
+	sep := "," + separator(s.list)
+	text := ""
+	for _, word := range append([]string{program}, h.args()...) {
+		text += string(hujson.String(word)) + sep
+	}
+	return []edit{{at, at, text}}
 }
 
 // raw is a value as it is written.
