@@ -98,12 +98,17 @@ type load struct {
 	bodies   wire.Room // of its requests
 }
 
-// Bounds of the bodies of requests that have no answer yet, bytes: of one subject, and
-// of all together. A body up to smallBody is not counted: it may be what ends a call.
+// subjectBodies bounds the bodies of one subject's requests that have no answer yet, in
+// bytes. Only tests change it.
+var subjectBodies int64 = 64 << 20
+
 const (
-	subjectBodies = 64 << 20
-	allBodies     = 256 << 20
-	smallBody     = 64 << 10
+	// allBodies bounds the bodies of all subjects' requests that have no answer yet, in bytes.
+	allBodies = 256 << 20
+
+	// smallBody is the size up to which a body is not counted, in bytes: the request may
+	// be the one that ends a call.
+	smallBody = 64 << 10
 )
 
 // requests is how many one subject may have under way.

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	heldLine  = 7 << 20  // bytes of each call's line
-	heldCalls = 18       // and how many there are: 126 MiB
-	heldBound = 64 << 20 // what a server says it holds of calls without an answer
+	heldLine  = 896 << 10 // bytes of each call's line
+	heldCalls = 18        // their number: 16 MiB
+	heldBound = 8 << 20   // the bound of calls without an answer in these tests
 )
 
 // gate is an auditor that takes no record until it is opened: until then no operation
@@ -46,6 +46,7 @@ func (g *gate) open() { g.once.Do(g.shut.Unlock) }
 // gated is a bench whose operations in the root "slow" wait for the gate.
 func gated(t *testing.T) (*bench, *gate) {
 	t.Helper()
+	t.Cleanup(tools.Hold(heldBound))
 	g := &gate{}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: g})
 	b := start(t, func(c *tools.Config) { c.Registry, c.Tree, c.IgnoreRoots = reg, vfs.New(reg), true }, nil)
@@ -190,7 +191,7 @@ func TestStdioHoldsBoundedCalls(t *testing.T) {
 			go func() { over <- b.srv.Run(t.Context(), p, &answers{p: p}) }()
 			if !strings.Contains(name, "unknown") { // those have an answer at once
 				if n := still(t, p.sent.Load, heldBound-heldLine, heldCalls*(heldLine-1000)); n > heldBound+2*heldLine {
-					t.Errorf("the server has read %d MiB of calls without an answer; it is to hold %d", n>>20, heldBound>>20)
+					t.Errorf("the server has read %d MiB of calls without an answer; it is to hold %d", n>>20, int64(heldBound)>>20)
 				}
 			}
 			g.open()
@@ -422,7 +423,7 @@ func TestHTTPHoldsBoundedBodies(t *testing.T) {
 				})
 			}
 			if n := still(t, read.Load, heldBound-heldLine, heldCalls*(heldLine-1000)); n > heldBound+heldLine {
-				t.Errorf("the server has read %d MiB of requests without an answer; it is to hold %d", n>>20, heldBound>>20)
+				t.Errorf("the server has read %d MiB of requests without an answer; it is to hold %d", n>>20, int64(heldBound)>>20)
 			}
 			if _, err := cs.ListTools(t.Context(), nil); err != nil {
 				t.Errorf("a small request meanwhile: %v", err)

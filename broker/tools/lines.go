@@ -23,13 +23,12 @@ import (
 // maxFrame is the longest line taken, bytes: what write_file can be given.
 const maxFrame = 32 << 20
 
-// maxHeld is how much calls that have no answer yet hold of their lines, bytes, and
-// waitingCalls how many of them there are for each that runs. A client that sends more
-// is not read meanwhile.
-const (
-	maxHeld      = 2 * maxFrame
-	waitingCalls = 4
-)
+// maxHeld bounds the lines of calls that have no answer yet, in bytes. A client that
+// sends more is not read meanwhile. Only tests change it.
+var maxHeld int64 = 2 * maxFrame
+
+// waitingCalls bounds the calls that have no answer yet, for each call that may run.
+const waitingCalls = 4
 
 // patience is how long requests under way are waited for when the client has
 // hung up.
