@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // holds are the ways in which a caller makes a Tree keep a descriptor; i tells the
