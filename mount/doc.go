@@ -21,8 +21,12 @@
 // killed (SIGKILL, the OOM killer), the kernel goes on answering from its caches:
 // attributes by name, for as long as they were allowed to be kept, and contents
 // of files that are open or mapped (at level Max, of any file whose pages are
-// cached), until the dead mount is detached, which `rootsfs unmount` does, and
-// its last holder is gone. Nothing reaches the source any more.
+// cached), until the dead mount is detached and its last holder is gone. Nothing
+// reaches the source any more. The supervisor of `rootsfs mount --daemon` detaches a
+// dead mount at once (fusermount3 -u -z for an ordinary user), `rootsfs unmount` when
+// it is asked to; nobody does for a program that uses this package by itself. Cached
+// pages of files that a program has mapped, or holds open, may stay readable to that
+// program after the detach.
 //
 // A detached mount (Options.Detached) is in no mount namespace but those of whom it is
 // given to, and the kernel takes it away with them.

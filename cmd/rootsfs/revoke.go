@@ -30,8 +30,9 @@ does not answer, revoke says what, and the exit code is 1.
 A daemon that is killed (SIGKILL) revokes nothing. The mount of one that was started
 with --daemon is then detached at once by its supervisor, a small process. A mount in
 the foreground has none: the kernel goes on answering from its caches until the dead
-mount is detached (rootsfs unmount). In both cases what programs have cached and hold
-open stays readable to them, and what they had mapped, written and not synced is lost.
+mount is detached (rootsfs unmount). After either, what programs hold open or have
+mapped may stay readable to them from cached pages, and what they had written and not
+synced is lost.
 
 revoke works while a program has used up what the kernel counts for your user.
 Where the session does not answer on its socket, revoke --all sends SIGUSR1 to its

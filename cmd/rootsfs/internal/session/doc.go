@@ -18,5 +18,7 @@
 // otherwise when the directory is looked at again, every RecheckEvery; until
 // then operations go to the directory that was approved, never to the new one.
 // kill -9 of the process revokes nothing by itself: the kernel then fails every
-// request, but keeps what is in its page cache readable for those who hold it.
+// request, but answers from its caches until the mount is detached. The command's
+// supervisor detaches the mount of a session that it watches (mount --daemon), at once;
+// what programs hold open or have mapped may stay readable to them from cached pages.
 package session
