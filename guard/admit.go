@@ -35,8 +35,12 @@ type Request struct {
 	// Quiet suppresses the record of success, for operations that are one
 	// step of another.
 	Quiet bool
+	// Closes says that the operation opens a file for writing. What is written to the
+	// file is recorded when it is closed: room for that record is promised, too.
+	Closes bool
 
-	room uint32 // promised for the record, see reserveRecord; here it fills a gap
+	room    uint32 // promised for the record, see reserveRecord; here it fills a gap
+	closing uint32 // promised for the record of the close
 }
 
 // Hold is what an open file keeps of the lease it was opened under: the root's

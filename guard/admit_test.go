@@ -326,7 +326,7 @@ func TestRecordOfCloseAndOrdinaryAnswers(t *testing.T) {
 	}
 	h := l.Hold()
 	_ = l.Done(0, nil)
-	s.Closed(h, who, path(t, "r", "a"), 10, 20, "")
+	s.Closed(h, who, path(t, "r", "a"), 10, 20, "", 0)
 	if recs := s.rec.Of(names.OpClose); len(recs) != 1 || recs[0].Read != 10 || recs[0].Written != 20 {
 		t.Errorf("%+v", recs)
 	}

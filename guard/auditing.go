@@ -13,7 +13,8 @@ import (
 // recorded says which operations leave a record when they succeed. Looking
 // (lookup, getattr, statfs, getxattr) does not: with the kernel's caches in
 // front such records would show only cache misses. Reads and writes are summed
-// into the record of the close.
+// into the record of the close. The room for that record is promised when a file is
+// opened for writing, so writes to open files go on while the audit disk is full.
 var recorded = [names.Ops]bool{
 	names.OpOpendir: true, names.OpOpen: true, names.OpCreate: true, names.OpTmpfile: true,
 	names.OpMkdir: true, names.OpMknod: true, names.OpSymlink: true, names.OpLink: true,
@@ -110,7 +111,9 @@ func (l *Lease) record() Record {
 // reserver is the auditor, if the operation is one that leaves a record when it
 // succeeds and the auditor can promise room for it.
 func (l *Lease) reserver() Reserver {
-	if l.req.Quiet || !recorded[l.req.Op] {
+	// A write to no open file leaves a record of its own (see Closed).
+	whole := l.req.Op == names.OpWrite && l.req.Held == nil
+	if l.req.Quiet || !recorded[l.req.Op] && !whole {
 		return nil
 	}
 	r, _ := l.reg.cfg.Auditor.(Reserver)
@@ -139,9 +142,17 @@ func (l *Lease) reserveRecord(ctx context.Context) error {
 	}
 	rec := l.record()
 	room, err := r.Reserve(ctx, l.root.dead, &rec)
+	if err == nil {
+		l.req.room = uint32(room)
+		if !l.req.Closes {
+			return nil
+		}
+		rec.Op = names.OpClose
+		room, err = r.Reserve(ctx, l.root.dead, &rec)
+	}
 	switch {
 	case err == nil:
-		l.req.room = uint32(room)
+		l.req.closing = uint32(room)
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -156,11 +167,23 @@ func (l *Lease) reserveRecord(ctx context.Context) error {
 
 // releaseRecord gives back room that no record took.
 func (l *Lease) releaseRecord() {
-	if l.req.room == 0 {
-		return
-	}
-	l.reg.cfg.Auditor.(Reserver).Release(int64(l.req.room))
+	l.reg.GiveBack(int64(l.req.room) + l.TakeClosing())
 	l.req.room = 0
+}
+
+// TakeClosing hands over the room that was promised for the record of the opened file's
+// close (Request.Closes). The caller passes it to Closed, or to GiveBack.
+func (l *Lease) TakeClosing() int64 {
+	room := int64(l.req.closing)
+	l.req.closing = 0
+	return room
+}
+
+// GiveBack ends the promise of room for a record that is not to be written.
+func (g *Registry) GiveBack(room int64) {
+	if room != 0 {
+		g.cfg.Auditor.(Reserver).Release(room)
+	}
 }
 
 // audit writes the record the operation owes, if it owes one.
@@ -203,12 +226,13 @@ func (l *Lease) audit(n int64, e *Error) error {
 
 // Closed records the end of an open file with the bytes that passed through it,
 // and in detail what else is to be said of it, "" for nothing. A close cannot
-// fail for want of a record: the kernel does not wait for it.
-func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail string) {
+// fail for want of a record, because the kernel does not wait for it: room for the
+// record was promised when the file was opened for writing (Lease.TakeClosing).
+func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail string, room int64) {
 	_ = g.record(Record{
 		Time: time.Now(), Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID,
 		Op: names.OpClose, Path: p, Verdict: Allowed, Read: read, Written: written,
-		Detail: detail,
+		Detail: detail, Room: room,
 	})
 	g.closed(h)
 }

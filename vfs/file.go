@@ -36,12 +36,14 @@ type File struct {
 	// counted: it is one of Tree.writers until it is closed; lent: while an
 	// operation runs.
 	counted, lent bool
+	closing       int64 // room that is promised for the record of the close
 	room          *slot // what the file takes from its opener's share
 }
 
 func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, room *slot) *File {
 	f := &File{t: t, fd: fd, at: at, caller: c, flags: flags}
 	f.users.Store(1)
+	f.closing = l.TakeClosing()
 	room.take()
 	f.room = room
 	f.hold.Store(l.HoldAt(at.Path))
@@ -162,9 +164,11 @@ func (f *File) Unretain() { f.leave() }
 // Close ends the file and records what passed through it. It does not wait.
 func (f *File) Close() {
 	f.leave()
-	if !f.quiet {
-		f.t.reg.Closed(f.hold.Load(), f.caller, f.at.Path, f.read.Load(), f.wrote.Load(), "")
+	if f.quiet {
+		f.t.reg.GiveBack(f.closing)
+		return
 	}
+	f.t.reg.Closed(f.hold.Load(), f.caller, f.at.Path, f.read.Load(), f.wrote.Load(), "", f.closing)
 }
 
 // onFile passes an operation on an open file through the gate.

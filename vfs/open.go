@@ -38,6 +38,9 @@ func writeNeed(flags int) guard.Rights {
 	return guard.Write
 }
 
+// writesTo reports whether a file opened with flags can be written to.
+func writesTo(flags int) bool { return flags&unix.O_ACCMODE != unix.O_RDONLY }
+
 // keptFlags are the flags of open(2) that reach the source. O_APPEND does not:
 // the kernel may write back a mapped page through any descriptor, and that must
 // not land at the end; File.Write appends by itself.
@@ -47,7 +50,7 @@ const keptFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 // O_SYNC, O_DSYNC and O_NOATIME have a meaning. While it is open for writing,
 // nobody replaces it through this Tree (see RenamePath, Replace and Upload).
 func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*File, Info, error) {
-	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags)}
+	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags), Closes: writesTo(flags)}
 	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		o, err := t.openNow(ctx, l, c, at, flags)
 		return o, 0, err
@@ -141,7 +144,7 @@ type Reopening struct {
 // file, because nobody would find what is written (ESTALE).
 func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopening) (*File, error) {
 	quiet := how.Quiet
-	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet}
+	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet, Closes: writesTo(flags)}
 	o, err := onFileDrop(ctx, f, req, nil, dropOpened, func(l *guard.Lease, fd int) (opened, int64, error) {
 		room, err := f.t.users.reserve(c)
 		if err != nil {
@@ -217,7 +220,7 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 	if err != nil {
 		return nil, Info{}, false, err
 	}
-	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1}
+	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1, Closes: writesTo(flags)}
 	for range maxExchanges {
 		o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 			o, err := t.createFile(ctx, l, c, dir, p, flags, mode)
@@ -290,7 +293,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 
 // Tmpfile makes a file without a name in a directory (O_TMPFILE).
 func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, mode uint32) (*File, Info, error) {
-	req := guard.Request{Caller: c, Op: names.OpTmpfile, Path: dir.Path, Epoch: dir.Epoch, Names: 1}
+	req := guard.Request{Caller: c, Op: names.OpTmpfile, Path: dir.Path, Epoch: dir.Epoch, Names: 1, Closes: writesTo(flags)}
 	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		room, err := t.users.reserve(c)
 		if err != nil {

@@ -315,7 +315,7 @@ func sameState(a, b *Info) bool {
 // up, with the bytes that had come. After Commit it does nothing.
 func (u *Upload) Abort() {
 	if u.abort() {
-		u.t.reg.Closed(u.hold.Load(), u.who, u.path, 0, u.Size(), "an upload that was given up: nothing was changed")
+		u.t.reg.Closed(u.hold.Load(), u.who, u.path, 0, u.Size(), "an upload that was given up: nothing was changed", 0)
 	}
 }
 

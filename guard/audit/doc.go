@@ -60,7 +60,9 @@
 //     A change is never folded, summed up or left out.
 //   - A record for which Reserve promised room is taken, and has its place on the
 //     disk, where the file system can promise that (fallocate). An operation for which
-//     there is no room is refused before it begins. How many records nobody reserved
+//     there is no room is refused before it begins. What is written to an open file is
+//     on record when the file is closed: the guard has room promised for that record
+//     when a file is opened for writing, so such writes go on while the disk is full. How many records nobody reserved
 //     for were not taken is itself recorded (op "lost") once there is room.
 //   - Whatever one subject does, its refusals and failures take no more than 1 MiB and
 //     4 KiB a second, and all else about 256 MiB and 24 KiB a second, compressed.

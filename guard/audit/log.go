@@ -39,6 +39,7 @@ type Log struct {
 	nudged   bool
 	hurried  bool
 	promised int64 // bytes that all that was taken will need at most, with what Reserve promised
+	reserved int64 // of promised: what Reserve promised and nobody took or gave back
 	room     int64 // bytes the current file has on disk beyond what was written
 	want     int64 // bytes a caller of Reserve waits for
 	folds    folds
@@ -111,7 +112,7 @@ func (l *Log) Record(r guard.Record) error {
 	}
 	room, urgent := r.Room, r.Verdict != guard.Allowed
 	r.Room = 0
-	l.promised -= room
+	l.releaseLocked(room)
 	now := time.Now()
 	if l.foldLocked(&r, now) || l.exceedsLocked(&r, now) {
 		l.mu.Unlock()
@@ -166,9 +167,10 @@ func (l *Log) missLocked(r *guard.Record, now time.Time) {
 	l.status.Lost++
 }
 
-// fitsLocked reports whether bytes more can be queued.
+// fitsLocked reports whether bytes more can be queued. Room that is promised to files
+// that are open is on the disk and not in the queue.
 func (l *Log) fitsLocked(bytes int64) bool {
-	return l.promised+bytes <= min(queueLimit, l.room)
+	return l.promised-l.reserved+bytes <= queueLimit && l.promised+bytes <= l.room
 }
 
 // Reserve promises room, in the queue and on the disk, for the record of an
@@ -185,6 +187,7 @@ func (l *Log) Reserve(ctx context.Context, stop <-chan struct{}, r *guard.Record
 			return 0, ErrClosed
 		case l.status.Err == nil && l.promised+room+reserveMargin <= min(reserveLimit, l.room):
 			l.promised += room
+			l.reserved += room
 			l.mu.Unlock()
 			return room, nil
 		}
@@ -210,7 +213,12 @@ func (l *Log) Reserve(ctx context.Context, stop <-chan struct{}, r *guard.Record
 func (l *Log) Release(room int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.releaseLocked(room)
+}
+
+func (l *Log) releaseLocked(room int64) {
 	l.promised -= room
+	l.reserved -= room
 }
 
 // errStopped says that what a caller waited for the log with has ended.
@@ -330,7 +338,7 @@ func (l *Log) Last() Status {
 	s := l.status
 	s.Records = l.last.seq
 	s.Written = l.written.seq
-	s.Queued = l.promised
+	s.Queued = l.promised - l.reserved
 	s.Hash = fmt.Sprintf("%x", l.last.hash)
 	return s
 }

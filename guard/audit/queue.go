@@ -19,8 +19,8 @@ const (
 	// anchorDelay spaces anchors, each of which costs two fsyncs.
 	anchorDelay = time.Second
 
-	// reserveLimit bounds what operations under way hold reserved, so that those
-	// which hang on a dead server take no more than this of the disk.
+	// reserveLimit bounds what operations under way, and files that are open for
+	// writing, hold reserved: no more than this of the disk.
 	reserveLimit = 64 << 20
 	// reserveMargin is what Reserve leaves, for the records nobody reserved for
 	// (refusals, closes) and for details longer than a reservation expects.

@@ -146,26 +146,32 @@ func requests(f *client.Files) map[string]func(dir, name string) error {
 	}
 }
 
-// toolCalls are those of rootsfs serve about a name.
-func toolCalls(w *twin) map[string]func(dir, name string) error {
-	srv := tools.New(tools.Config{Registry: w.reg, Tree: w.tree, Subject: "host"})
+// toolHost is a host of rootsfs serve, and what calls one of its tools.
+func toolHost(t *testing.T, reg *guard.Registry, tree *vfs.Tree) (host *mcp.ClientSession, call func(tool string, args map[string]any) error) {
+	t.Helper()
+	srv := tools.New(tools.Config{Registry: reg, Tree: tree, Subject: "host"})
 	ours, theirs := mcp.NewInMemoryTransports()
 	ss, err := srv.MCP().Connect(bg, theirs, nil)
 	if err != nil {
-		w.Fatal(err)
+		t.Fatal(err)
 	}
-	host, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(bg, ours, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+	host, err = mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(bg, ours, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 	if err != nil {
-		w.Fatal(err)
+		t.Fatal(err)
 	}
-	w.Cleanup(func() { _ = host.Close(); _ = ss.Wait(); srv.Close() })
-	call := func(tool string, args map[string]any) error {
+	t.Cleanup(func() { _ = host.Close(); _ = ss.Wait(); srv.Close() })
+	return host, func(tool string, args map[string]any) error {
 		res, err := host.CallTool(bg, &mcp.CallToolParams{Name: tool, Arguments: args})
 		if err != nil || !res.IsError {
 			return err
 		}
 		return errors.New(res.Content[0].(*mcp.TextContent).Text)
 	}
+}
+
+// toolCalls are those of rootsfs serve about a name.
+func toolCalls(w *twin) map[string]func(dir, name string) error {
+	host, call := toolHost(w.T, w.reg, w.tree)
 	all := map[string]func(d, n string) error{}
 	for _, tool := range []string{"read_text_file", "read_media_file", "list_directory", "list_directory_with_sizes", "directory_tree", "get_file_info", "create_directory", "delete_file"} {
 		all[tool] = func(d, n string) error { return call(tool, map[string]any{"path": d + "/" + n}) }

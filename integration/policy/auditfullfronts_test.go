@@ -1,0 +1,149 @@
+package policy
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/guard/audit"
+)
+
+// Item 17 of issue 17: over files/* and over the tools of serve, too, whatever would
+// change something is refused and has not happened while the audit disk is full.
+func TestFullAuditDiskChangesNothingOverTheBroker(t *testing.T) {
+	f := newFullAudit(t)
+	if out, err := f.sh(`mkdir d e && echo x >e/x && echo old >file && echo old >other`); err != nil {
+		t.Fatal(err, out)
+	}
+	files := connect(t, f.reg, f.tree, "server")
+	_, tool := toolHost(t, f.reg, f.tree)
+	type args = map[string]any
+	changes := map[string]func() error{
+		"files/write over": func() error { return second(files.WriteFile(bg, "r/file", []byte("new"), client.WriteOptions{})) },
+		"files/write new": func() error {
+			return second(files.WriteFile(bg, "r/new", []byte("new"), client.WriteOptions{Create: true}))
+		},
+		"files/write at":     func() error { return second(files.WriteAt(bg, "r/file", []byte("new"), 1)) },
+		"files/write append": func() error { return second(files.Append(bg, "r/file", []byte("new"), false)) },
+		"files/create":       func() error { return second(files.Create(bg, "r/new", false)) },
+		"files/create deep":  func() error { return second(files.Mkdir(bg, "r/new/er", true)) },
+		"files/delete":       func() error { return files.Delete(bg, "r/file", client.DeleteOptions{}) },
+		"files/delete tree":  func() error { return files.Delete(bg, "r/e", client.DeleteOptions{Recursive: true}) },
+		"files/rename":       func() error { return second(files.Rename(bg, "r/file", "r/d/file", client.MoveOptions{})) },
+		"files/rename over": func() error {
+			return second(files.Rename(bg, "r/file", "r/other", client.MoveOptions{Overwrite: true}))
+		},
+		"files/copy":      func() error { return second(files.Copy(bg, "r/file", "r/new", client.MoveOptions{})) },
+		"files/copy over": func() error { return second(files.Copy(bg, "r/file", "r/other", client.MoveOptions{Overwrite: true})) },
+		"write_file over": func() error { return tool("write_file", args{"path": "r/file", "content": "new"}) },
+		"write_file new":  func() error { return tool("write_file", args{"path": "r/new", "content": "new"}) },
+		"append_file":     func() error { return tool("append_file", args{"path": "r/file", "content": "new"}) },
+		"edit_file": func() error {
+			return tool("edit_file", args{"path": "r/file", "edits": []map[string]string{{"oldText": "old", "newText": "new"}}})
+		},
+		"create_directory": func() error { return tool("create_directory", args{"path": "r/new/er"}) },
+		"move_file":        func() error { return tool("move_file", args{"source": "r/file", "destination": "r/d/file"}) },
+		"copy_file":        func() error { return tool("copy_file", args{"source": "r/file", "destination": "r/new"}) },
+		"delete_file":      func() error { return tool("delete_file", args{"path": "r/file"}) },
+		"delete_file tree": func() error { return tool("delete_file", args{"path": "r/e", "recursive": true}) },
+	}
+	made := f.fill()
+	before := f.picture()
+	for name, change := range changes {
+		if err := change(); err == nil {
+			t.Errorf("%s: done", name)
+		}
+		if after := f.picture(); after != before {
+			t.Fatalf("%s: changed something", name)
+		}
+	}
+	f.grow()
+	for _, name := range []string{"files/write append", "files/write over", "append_file", "files/rename over", "create_directory"} {
+		if err := changes[name](); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name == "files/rename over" {
+			if err := os.WriteFile(filepath.Join(f.src, "file"), []byte("old"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	creates := 0
+	f.records(func(e audit.Entry) {
+		if e.Op == "create" && e.Verdict == "allowed" && strings.HasPrefix(e.Path, "fill/") {
+			creates++
+		}
+	})
+	if creates != made {
+		t.Errorf("%d of %d on record", creates, made)
+	}
+}
+
+// second is the error of two results.
+func second[T any](_ T, err error) error { return err }
+
+// What is written to a file that was opened before the audit disk was full is on record:
+// room for the record of its close was promised when it was opened. More files are open
+// than the room that is kept for unannounced records would do for.
+func TestOpenFilesAreRecordedOnAFullAuditDisk(t *testing.T) {
+	f := newFullAudit(t)
+	const shells, each = 30, 7
+	signal := t.TempDir()
+	holders := `for i in $(seq ` + fmt.Sprint(shells) + `); do (
+		exec 3>h$i.3 4>h$i.4 5>h$i.5 6>h$i.6 7>h$i.7 8>h$i.8 9>h$i.9
+		: >` + signal + `/open$i
+		while [ ! -e ` + signal + `/go ]; do sleep 0.02; done
+		echo three >&3 && echo three >&4 && echo three >&5 && echo three >&6 && echo three >&7 && echo three >&8 && echo three >&9 && : >` + signal + `/wrote$i
+	) & done; wait`
+	type result struct {
+		out string
+		err error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		out, err := f.sh(holders)
+		ended <- result{out, err}
+	}()
+	count := func(pattern string) int {
+		list, err := filepath.Glob(filepath.Join(signal, pattern))
+		if err != nil {
+			t.Error(err)
+		}
+		return len(list)
+	}
+	for count("open*") < shells {
+		select {
+		case r := <-ended:
+			t.Fatalf("the files cannot be opened: %v, %s", r.err, r.out)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	f.fill()
+	if out, err := f.sh(`mkdir late`); err == nil {
+		t.Error("the disk is not full: ", out)
+	}
+	if err := os.WriteFile(filepath.Join(signal, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-ended; r.err != nil || count("wrote*") != shells {
+		t.Errorf("%d of %d wrote, %v: %s", count("wrote*"), shells, r.err, r.out)
+	}
+	f.grow()
+	written := map[string]int64{}
+	f.records(func(e audit.Entry) {
+		if strings.HasPrefix(e.Path, "h") {
+			written[e.Path] += e.Written
+		}
+	})
+	for i := 1; i <= shells; i++ {
+		for fd := 3; fd < 3+each; fd++ {
+			if name := fmt.Sprintf("h%d.%d", i, fd); written[name] != int64(len("three\n")) {
+				t.Errorf("%s: %d bytes on record", name, written[name])
+			}
+		}
+	}
+}
