@@ -39,6 +39,7 @@ type Session struct {
 	peer     sender                // nil until connected
 	revision string                // of the protocol, as initialize settled it
 	server   string                // what the peer calls itself
+	sharedBy string                // who else has what is allowed, see ShareConsents
 	waiting  int                   // rejections that the peer has not read yet
 	host     Elicitor              // asks the person at the host; nil: nobody can
 	closed   bool

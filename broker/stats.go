@@ -40,7 +40,8 @@ func (c *counters) count(method string, err error) {
 // Stats are a session's figures, for status and metrics.
 type Stats struct {
 	Subject   string           `json:"subject"`
-	Server    string           `json:"server,omitempty"` // what the peer calls itself: untrusted text
+	SharedBy  string           `json:"consents_shared_by,omitempty"` // who else has what is allowed, see ShareConsents
+	Server    string           `json:"server,omitempty"`             // what the peer calls itself: untrusted text
 	Revision  string           `json:"protocol,omitempty"`
 	Started   time.Time        `json:"started"`
 	InFlight  int              `json:"in_flight"`
@@ -59,11 +60,19 @@ type Stats struct {
 	Methods   map[string]int64 `json:"methods,omitempty"`
 }
 
+// ShareConsents notes who else has what is allowed to this session, because requests
+// without a session do not tell their clients apart. It is shown in Stats.
+func (s *Session) ShareConsents(by string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sharedBy = by
+}
+
 // Stats returns the session's figures now.
 func (s *Session) Stats() Stats {
 	s.mu.Lock()
 	st := Stats{
-		Subject: string(s.subject), Server: names.Escape(s.server), Revision: s.revision, Started: s.started,
+		Subject: string(s.subject), SharedBy: s.sharedBy, Server: names.Escape(s.server), Revision: s.revision, Started: s.started,
 		InFlight: len(s.inflight), Watches: len(s.watches), Uploads: len(s.uploads),
 	}
 	s.mu.Unlock()

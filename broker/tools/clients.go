@@ -20,7 +20,7 @@ type clients struct {
 	open      func(guard.Subject) *Server // for a session of the subject
 	most      int                         // sessions at a time, and users
 	mostOfOne int                         // sessions at a time of one subject
-	shared    string                      // said in questions of requests without a session
+	shared    string                      // by whom consents are shared that came without a session
 	wanted    wanted
 
 	mu      sync.Mutex           // guards the fields below
@@ -221,7 +221,7 @@ func (c *clients) user(who identity) *user {
 			c.users = map[identity]*user{}
 		}
 		u = &user{srv: c.open(who.subject)}
-		u.srv.shared = c.shared
+		u.srv.shareConsents(c.shared)
 		c.users[who] = u
 		if c.leaving {
 			u.srv.withdraw()

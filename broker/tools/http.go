@@ -198,9 +198,9 @@ func (h *HTTP) Close() {
 // What a person is told of a request without a session: who has what is allowed, for as
 // long as the server is not ended. It is what such a request proves.
 const (
-	sharedByUser  = " It came without a session (MCP 2026-07-28): what you allow, every request of this user through this OAuth client has until the server ends."
-	sharedByToken = " It came without a session (MCP 2026-07-28): what you allow, every such client with the server's bearer token has until the server ends."
-	sharedByAll   = " It came without a session (MCP 2026-07-28): what you allow, every such client of this server has until the server ends."
+	sharedByUser  = "every request of this user through this OAuth client"
+	sharedByToken = "every such client with the server's bearer token"
+	sharedByAll   = "every such client of this server"
 )
 
 // sessionless is the revision from which requests stand by themselves.

@@ -78,7 +78,7 @@ type Server struct {
 	asking   context.Context
 	withdraw context.CancelFunc
 	wanted   *wanted // whose answers are waited for; nil: everybody's
-	shared   string  // said in questions: who else has what is allowed; "": nobody
+	shared   string  // who else has what is allowed, see shareConsents; "": nobody
 	offers   offers
 	narrow   narrowing
 	subs     subscriptions

@@ -74,5 +74,18 @@ func TestSessionlessConsents(t *testing.T) {
 		if !strings.Contains(said, "every such client with the server's bearer token has") {
 			t.Errorf("the question: %s", said)
 		}
+		// The owner's status tells it of the session, by whose subject the root is found.
+		shared := 0
+		for _, s := range b.ask.Sessions() {
+			st := s.Stats()
+			for _, r := range b.reg.Roots() {
+				if st.SharedBy == "every such client with the server's bearer token" && string(r.Grant.Subject) == st.Subject {
+					shared++
+				}
+			}
+		}
+		if shared != 1 {
+			t.Errorf("%d roots are known to be shared, want 1: %+v", shared, b.reg.Roots())
+		}
 	})
 }

@@ -264,6 +264,11 @@ func (a *app) sayRootFigures(roots []control.Root) {
 	}
 	a.table(rows)
 	a.sayWhy(roots)
+	for _, r := range roots {
+		if r.SharedBy != "" {
+			a.say("  %s was allowed without a session: %s has it until the server ends", shown(r.Name), r.SharedBy)
+		}
+	}
 }
 
 // mostRepos is how many of a root's repositories the status names.

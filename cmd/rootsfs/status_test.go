@@ -27,3 +27,16 @@ func TestStatusTellsWhatIsNotSeen(t *testing.T) {
 		}
 	}
 }
+
+// Issue 17, item 17: status says who shares what was allowed to a request without a
+// session.
+func TestStatusTellsWhoSharesConsents(t *testing.T) {
+	var out strings.Builder
+	(&app{stdout: &out}).saySession(control.Status{AuditOK: true, Mounted: true, Roots: []control.Root{
+		{Name: "notes", Subject: "serve#1", SharedBy: "every such client with the server's bearer token"}, {Name: "own", Subject: "serve#2"},
+	}})
+	const want = "  notes was allowed without a session: every such client with the server's bearer token has it until the server ends\n"
+	if got := out.String(); !strings.Contains(got, want) || strings.Count(got, "without a session") != 1 {
+		t.Error(got)
+	}
+}

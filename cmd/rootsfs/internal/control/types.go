@@ -34,9 +34,12 @@ type Root struct {
 	Created   int64      `json:"names_created"`
 	// Subject is the one server the root is for, "" for every one; Limits are
 	// what Written and Created, among others, are bounded by.
-	Subject string       `json:"subject,omitempty"`
-	Limits  guard.Limits `json:"limits"`
-	Nested  []string     `json:"nested,omitempty"` // directories inside judged apart: other roots, or revoked ones
+	// SharedBy is who else has the root than one client of Subject: it was allowed to
+	// a request without a session (MCP 2026-07-28).
+	Subject  string       `json:"subject,omitempty"`
+	SharedBy string       `json:"shared_by,omitempty"`
+	Limits   guard.Limits `json:"limits"`
+	Nested   []string     `json:"nested,omitempty"` // directories inside judged apart: other roots, or revoked ones
 	// Repos are directories of repositories created by the root's users, ""
 	// for the root itself: their hooks and configuration are untrusted. That of
 	// a bare one is itself listed, as are .git/modules/NAME and

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 )
@@ -57,5 +58,17 @@ func TestFiguresAreBounded(t *testing.T) {
 	f.add(at.Add(time.Second), nil)
 	if _, each := f.kept.Now(); len(each) != 0 || len(f.last) != 0 {
 		t.Errorf("%d roots that have ended are kept", len(each)+len(f.last))
+	}
+}
+
+// A root that was allowed to requests without a session says who else has it.
+func TestRootsSaySharing(t *testing.T) {
+	st := control.Status{
+		Roots: []control.Root{{Name: "a", Subject: "s#1"}, {Name: "b", Subject: "s#2"}, {Name: "c"}},
+		Files: []broker.Stats{{Subject: "s#2"}, {Subject: "s#1", SharedBy: "all"}, {SharedBy: "nobody in particular"}},
+	}
+	addSharing(&st)
+	if st.Roots[0].SharedBy != "all" || st.Roots[1].SharedBy != "" || st.Roots[2].SharedBy != "" {
+		t.Errorf("%+v", st.Roots)
 	}
 }

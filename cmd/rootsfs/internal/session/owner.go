@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
@@ -66,6 +67,7 @@ func (s *Session) Status() control.Status {
 		st.Suspended = append(st.Suspended, control.Suspended{Subject: string(s.Subject), Since: s.Since, Why: s.Why})
 	}
 	st.Process, st.Files, st.Questions = process(roots), s.brokered(), len(s.questions.List())
+	addSharing(&st)
 	denied, _ := s.denials.list()
 	st.Denials = len(denied)
 	st.Server, st.Recent = s.server.Load(), s.recent()
@@ -76,6 +78,18 @@ func (s *Session) Status() control.Status {
 		addWatching(&st, one.mnt.SourceStatus())
 	}
 	return st
+}
+
+// addSharing says of each root that was allowed to requests without a session who else
+// has it.
+func addSharing(st *control.Status) {
+	for i := range st.Roots {
+		r := &st.Roots[i]
+		at := slices.IndexFunc(st.Files, func(f broker.Stats) bool { return r.Subject != "" && f.Subject == r.Subject })
+		if at >= 0 {
+			r.SharedBy = st.Files[at].SharedBy
+		}
+	}
 }
 
 // addWatching adds how well the sources are watched for one mount.
