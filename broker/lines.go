@@ -167,6 +167,9 @@ func (c *lineConn) logBad(why string) {
 func (c *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 	if r, ok := msg.(*jsonrpc.Response); ok {
 		defer c.Answered(r.ID)
+		if c.IsProbe(r.ID) {
+			return nil
+		}
 	}
 	out, keep := c.s.rewritten(msg)
 	if !keep {

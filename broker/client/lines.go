@@ -137,6 +137,9 @@ func (l *lineConn) frame(line []byte) bool {
 func (l *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 	if r, ok := msg.(*jsonrpc.Response); ok {
 		defer l.Answered(r.ID)
+		if l.IsProbe(r.ID) {
+			return nil
+		}
 	}
 	if err := ctx.Err(); err != nil {
 		return err

@@ -275,6 +275,9 @@ func (c *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 			c.pending.Add(-1)
 			c.tell()
 		}()
+		if c.IsProbe(r.ID) {
+			return nil
+		}
 	}
 	if ok && r.Error == nil && len(r.Result) > 0 {
 		id, err := json.Marshal(r.ID.Raw())

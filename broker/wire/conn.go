@@ -34,6 +34,7 @@ type LineConn struct {
 	room    *Room
 	canWait func() bool
 	refused func(why string)
+	notes   notes
 
 	mu   sync.Mutex           // guards the field below
 	held map[jsonrpc.ID]int64 // bytes of the requests that the SDK has
@@ -115,9 +116,18 @@ func (c *LineConn) Pass(frame []byte) bool {
 		c.Complain(nil, CodeInvalidRequest, "not a JSON-RPC message")
 		return true
 	}
-	if r, ok := msg.(*jsonrpc.Request); ok && r.IsCall() && !c.enter(r, len(frame)) {
+	r, ok := msg.(*jsonrpc.Request)
+	switch note := ok && !r.IsCall(); {
+	case ok && !note && !c.enter(r, len(frame)), note && !c.enterNote(len(frame)):
 		return true
+	case note && c.room != nil:
+		return c.hand(msg) && c.handProbe(c.notes.passed(len(frame)))
 	}
+	return c.hand(msg)
+}
+
+// hand hands a message to the SDK; it reports false when the connection is closed.
+func (c *LineConn) hand(msg jsonrpc.Message) bool {
 	select {
 	case c.in <- msg:
 		return true

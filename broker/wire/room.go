@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"sync"
@@ -43,11 +44,14 @@ func (r *Room) enterLocked(n int64) bool {
 }
 
 // Leave gives back what Enter or Wait took.
-func (r *Room) Leave(n int64) {
+func (r *Room) Leave(n int64) { r.leave(1, n) }
+
+// leave is Leave for several.
+func (r *Room) leave(calls int, bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls--
-	r.bytes -= n
+	r.calls -= calls
+	r.bytes -= bytes
 	r.stuck = false
 	if r.freed != nil {
 		close(r.freed)
@@ -105,6 +109,7 @@ const tooMany = "too many calls, or too large ones, have no answer yet: there ma
 func (c *LineConn) Bound(room *Room, canWait func() bool, refused func(why string)) {
 	c.room, c.canWait, c.refused = room, canWait, refused
 	c.held = map[jsonrpc.ID]int64{}
+	c.notes = notes{room: Room{Calls: maxNotes, Bytes: room.Bytes}, prefix: "rootsfs-" + rand.Text(), answered: make(chan struct{}, 1)}
 }
 
 // Enter makes room for a request of n bytes, or refuses it, by its id. Whoever was let
@@ -154,6 +159,9 @@ func (c *LineConn) enter(r *jsonrpc.Request, n int) bool {
 // Answered gives back the room of a request that was handed to the SDK, when its
 // answer has been written.
 func (c *LineConn) Answered(id jsonrpc.ID) {
+	if c.notes.handled(id) {
+		return
+	}
 	c.mu.Lock()
 	n, ok := c.held[id]
 	delete(c.held, id)

@@ -1,0 +1,62 @@
+package tools_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker/tools"
+)
+
+// Issue 17, item 18: a client that does not read the answer to its first request has
+// the SDK queue the notifications that follow. What it sends is not held beyond the
+// bound, whatever the notifications are; once it reads, later ones are taken again.
+func TestStdioHoldsBoundedNotifications(t *testing.T) {
+	for _, method := range []string{"notifications/roots/list_changed", "notifications/cancelled", "notifications/none"} {
+		t.Run(method, func(t *testing.T) {
+			t.Cleanup(tools.Hold(heldBound))
+			b := start(t, nil, nil)
+			unread, theirs := io.Pipe()
+			ours, w := io.Pipe()
+			ctx, cancel := context.WithCancel(t.Context())
+			over := make(chan error, 1)
+			go func() { over <- b.srv.Run(ctx, ours, theirs) }()
+			_, err := io.WriteString(w, hello+"\n")
+			must(t, err)
+			note := fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":{"requestId":1000,"_meta":{"x":"%s"}}}`+"\n", method, strings.Repeat("x", heldLine))
+			var sent atomic.Int64
+			stop := make(chan struct{})
+			go func() {
+				defer close(stop)
+				for range 3 * heldBound / heldLine {
+					n, err := io.WriteString(w, note)
+					if err != nil {
+						return
+					}
+					sent.Add(int64(n))
+				}
+			}()
+			if n := still(t, sent.Load, heldBound-2*heldLine, 3*heldBound-heldLine); n > heldBound+2*heldLine {
+				t.Errorf("the server has read %d MiB of notifications that it has not handled; it is to hold %d", n>>20, int64(heldBound)>>20)
+			}
+			x := newTalker(t, w, unread)
+			x.next(`"id":1,`)
+			<-stop // the rest is taken
+			x.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+			x.say(`{"jsonrpc":"2.0","id":7,"method":"ping"}`)
+			x.next(`"id":7,`)
+			for len(x.lines) > 0 {
+				if line := <-x.lines; strings.Contains(line, "rootsfs-") {
+					t.Errorf("the client was sent %s", line)
+				}
+			}
+			cancel()
+			_ = w.Close()
+			_ = unread.Close()
+			must(t, <-over)
+		})
+	}
+}
