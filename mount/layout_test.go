@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
 )
 
 // byPath mounts src/code, read-only, and src/code/out, writable, by path.
@@ -195,6 +196,7 @@ func TestOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("another user's rights need root")
 	}
+	guardtest.ShareTemp(t)
 	const server = 61999
 	m, code := byPath(t, func(o *Options, g *guard.Grant) {
 		o.Owner, o.AllowOther = &guard.User{UID: server, GID: server}, true

@@ -19,6 +19,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -127,7 +128,7 @@ func requireMounts(t *testing.T) {
 // mounted there taken off at the end.
 func tempPoint(t *testing.T, name string, uid int) string {
 	t.Helper()
-	base, err := os.MkdirTemp("", "rootsfs-mi")
+	base, err := os.MkdirTemp(guardtest.SharedTemp(), "rootsfs-mi")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func kill(cmd *exec.Cmd) {
 // go command's build directory does not allow.
 func publicCopy(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rootsfs-mi")
+	dir, err := os.MkdirTemp(guardtest.SharedTemp(), "rootsfs-mi")
 	if err != nil {
 		t.Fatal(err)
 	}

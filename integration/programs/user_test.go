@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/guardtest"
 )
 
 // uid is nobody else's: other packages bound how many processes a user has.
@@ -17,6 +19,7 @@ const uid = 1002
 // As another user: what is made belongs to that user on the source, and what
 // the modes forbid is forbidden.
 func TestAnotherUser(t *testing.T) {
+	guardtest.ShareTemp(t)
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		need(t, "git", "sqlite3", "tar")
 		must(t, os.Mkdir(filepath.Join(b.src, "mine"), 0o750))

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/mount"
 )
 
@@ -201,6 +202,7 @@ func TestReadOnlySource(t *testing.T) {
 func TestUnreadableDirectory(t *testing.T) {
 	for _, s := range []setting{settings[0], settings[1], settings[3]} {
 		t.Run(s.name, func(t *testing.T) {
+			guardtest.ShareTemp(t)
 			src := t.TempDir()
 			must(t, os.Mkdir(filepath.Join(src, "shut"), 0o700))
 			must(t, os.WriteFile(filepath.Join(src, "shut", "f"), nil, 0o666))

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
@@ -111,7 +111,7 @@ var builds struct {
 func built(t *testing.T) string {
 	t.Helper()
 	builds.once.Do(func() {
-		if builds.dir, builds.err = os.MkdirTemp(lab.SharedTemp(), "rootsfs-hostile-"); builds.err != nil {
+		if builds.dir, builds.err = os.MkdirTemp(guardtest.SharedTemp(), "rootsfs-hostile-"); builds.err != nil {
 			return
 		}
 		if builds.err = os.Chmod(builds.dir, 0o755); builds.err != nil {
@@ -145,7 +145,7 @@ func newOutside(t *testing.T, w who) *outside {
 	t.Helper()
 	needRoot(t)
 	unix.Umask(0o022)
-	base, err := os.MkdirTemp(lab.SharedTemp(), "rootsfs-outside-")
+	base, err := os.MkdirTemp(guardtest.SharedTemp(), "rootsfs-outside-")
 	must(t, err)
 	must(t, os.Chmod(base, 0o755))
 	t.Cleanup(func() { must(t, os.RemoveAll(base)) })

@@ -1,8 +1,9 @@
-package lab
+package guardtest
 
 import (
 	"os"
 	"path/filepath"
+	"testing"
 )
 
 // SharedTemp is a directory for temporary files that every user can reach: TMPDIR, or, where
@@ -14,6 +15,13 @@ func SharedTemp() string {
 		}
 	}
 	return os.TempDir()
+}
+
+// ShareTemp makes the temporary directories of a test lie in SharedTemp: a test that
+// becomes another user calls it before it makes the first.
+func ShareTemp(t *testing.T) {
+	t.Helper()
+	t.Setenv("TMPDIR", SharedTemp())
 }
 
 // searchable reports whether everybody may pass a directory and its parents.
