@@ -20,7 +20,8 @@ func newRevokeCmd(a *app) *cobra.Command {
 		Long: `End the named roots, those that are for one server alone (--subject; what is
 everybody's it keeps), or all of them, while the session goes on. When revoke
 returns, every descriptor, mapping, directory handle, working directory and lock
-that programs hold in them is dead, and what they wrote is on the source.
+that programs hold in them is dead, and what they wrote is on the source. A socket
+that "rootsfs run --socket" grants is cut by its name, and by --all, likewise.
 Granting the same directory again does not wake any of it. If one of the names is
 not that of a root, nothing is revoked.
 

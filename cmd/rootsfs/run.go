@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
@@ -24,6 +25,7 @@ type runFlags struct {
 	home       string
 	net        bool
 	listen     []int
+	sockets    []string
 	mcp        string
 	paths      string
 	level      string
@@ -73,6 +75,7 @@ unprivileged user.`,
   rootsfs run --root ~/code:ro --net --home ~/.cache/rootsfs/files -- npx -y @modelcontextprotocol/server-filesystem ~/code
   rootsfs run --root .:rw --net --env GITHUB_TOKEN --home ~/.cache/agent -- my-agent
   rootsfs run --root .:rw -- bash
+  rootsfs run --root .:rw --socket "$SSH_AUTH_SOCK" -- ssh-add -l
   rootsfs run --root .:ro --once ~/letter.txt -- ./server      # read it once
   rootsfs run --learn --root .:ro -- ./server      # what else would it need?`,
 		Args: runArgs,
@@ -92,6 +95,7 @@ unprivileged user.`,
 	pathVar(fs, &f.home, "home", "keep the command's HOME in `directory` between runs")
 	fs.BoolVar(&f.net, "net", false, "give the command the host's network, to connect by")
 	fs.IntSliceVar(&f.listen, "listen", nil, "let the command listen on this TCP and UDP `port` of the host's, with --net; may be given again")
+	fs.StringArrayVar(&f.sockets, "socket", nil, "let the command connect to this Unix `socket` of the host's, [NAME=]PATH, at level namespaces; may be given again")
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
 	fs.StringVar(&f.paths, "map", "same", "where roots appear inside: same (their own paths) or flat (/roots/NAME)")
 	fs.StringVar(&f.links, "links", "visible", "links that leave a root: visible shows those that lead to what the command sees anyway (system directories, other roots); strict refuses all")
@@ -130,6 +134,7 @@ type plan struct {
 	learn  bool
 	// strictLinks: no link that leaves its root is shown.
 	strictLinks bool
+	sockets     []grantedSocket
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
 }
@@ -142,6 +147,7 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	if p.session, err = f.options(cmd, ""); err != nil {
 		return nil, err
 	}
+	f.configured(cmd, p.session.Config)
 	p.session.NameFor, p.session.Stopped = commandName(args), "the command has ended"
 	switch f.mcp {
 	case "auto":
@@ -157,6 +163,9 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 		return nil, usage(fmt.Errorf("--on-revoke %s: write announce or stop", names.Quote(f.onRevoke)))
 	}
 	if err := f.confinement(p, args); err != nil {
+		return nil, err
+	}
+	if err := f.hostSockets(p); err != nil {
 		return nil, err
 	}
 	return p, p.places()
@@ -224,6 +233,19 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 		p.session.Keep = append(p.session.Keep, guard.Keep{Path: home, What: "the kept home of the command"})
 	}
 	return nil
+}
+
+// configured takes from the configuration what no flag says.
+func (f *runFlags) configured(cmd *cobra.Command, conf *config.Config) {
+	if conf == nil {
+		return
+	}
+	if conf.Run.Links != "" && !cmd.Flags().Changed("links") {
+		f.links = conf.Run.Links
+	}
+	if f.net && !cmd.Flags().Changed("listen") {
+		f.listen = conf.Run.Listen
+	}
 }
 
 // ports are the ports that --listen names.

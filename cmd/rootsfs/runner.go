@@ -227,6 +227,7 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 		return usage(fmt.Errorf("--env: %w", err))
 	}
 	r.a.unsetEnv(f.env)
+	box.Env = r.plan.socketEnv(box.Env)
 	if r.interactive() {
 		// Nobody speaks MCP to a terminal.
 		r.plan.mcp = proxy.Off
@@ -252,6 +253,9 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 	box.Attach = func(o *sandbox.Options) error { return r.attach(o, b) }
 	box.Release = func() error {
 		if err := b.release(); err != nil {
+			return err
+		}
+		if err := r.recordSockets(); err != nil {
 			return err
 		}
 		r.s.LetGo() // the command's init has the mount, and nobody else needs it

@@ -142,6 +142,9 @@ func (a *app) saySession(st control.Status) {
 	}
 	a.sayLate(st)
 	a.sayConfined(st.Server)
+	for _, s := range st.Sockets {
+		a.say("  socket %s: %s, inside %s", shown(s.Name), shown(s.Path), s.Inside)
+	}
 	p := st.Process
 	a.say("  using %.1f s of CPU, %s of memory, %d of %d descriptors; %s in progress",
 		p.CPU, size(p.Resident), p.FDs, p.FDLimit, plural(int(p.InFlight), "operation"))

@@ -77,6 +77,7 @@ type wrapFlags struct {
 	roots, servers, env []string
 	program, home       string
 	net                 bool
+	listen              []int
 	undo, dryRun, yes   bool
 	programGiven        bool // by --rootsfs
 }
@@ -87,6 +88,7 @@ func (f *wrapFlags) add(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.servers, "server", nil, "only the server of this `name`; may be given again (default: all)")
 	fs.StringArrayVar(&f.env, "env", nil, "let this variable through, too: `NAME[=VALUE]`; may be given again")
 	fs.BoolVar(&f.net, "net", false, "give the servers the network")
+	fs.IntSliceVar(&f.listen, "listen", nil, "let the servers listen on this TCP and UDP `port`, with --net; may be given again")
 	pathVar(fs, &f.home, "home", "keep each server's HOME, and what npx or uvx fetched into it, in `directory`/NAME (default: a new one each start)")
 	pathVar(fs, &f.program, "rootsfs", "`path` of rootsfs for the configuration (default: of this program)")
 	fs.BoolVar(&f.undo, "undo", false, "make the servers what they were")
@@ -104,10 +106,13 @@ func (f *wrapFlags) add(cmd *cobra.Command) {
 // host starts its servers.
 func (f *wrapFlags) check() error {
 	switch {
-	case f.undo && (len(f.roots) > 0 || len(f.env) > 0 || f.net || f.home != ""):
-		return usage(errors.New("--undo takes away what --root, --env, --home and --net give: leave those out"))
+	case f.undo && (len(f.roots) > 0 || len(f.env) > 0 || f.net || len(f.listen) > 0 || f.home != ""):
+		return usage(errors.New("--undo takes away what --root, --env, --home, --net and --listen give: leave those out"))
 	case f.dryRun && f.yes:
 		return usage(errors.New("--dry-run and --yes contradict each other: use one of them"))
+	}
+	if _, err := (&runFlags{listen: f.listen, net: f.net}).ports(); err != nil {
+		return err
 	}
 	for _, v := range f.env {
 		if name, _, _ := strings.Cut(v, "="); name == "" || strings.IndexByte(v, 0) >= 0 {
@@ -289,7 +294,7 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 	}
 	r.Fetcher = p.Fetcher
 	r.Home = w.homeOf(s)
-	h := hostconfig.How{Env: r.Env, Home: r.Home, Net: w.net}
+	h := hostconfig.How{Env: r.Env, Home: r.Home, Net: w.net, Listen: w.listen}
 	for _, root := range r.Roots {
 		h.Roots = append(h.Roots, root.Spec)
 	}

@@ -105,6 +105,13 @@ func broad(args []string, home string) (list []string, confined bool) {
 			list = append(list, "--"+flag.name+": "+flag.what)
 		}
 	}
+	if ports, _ := fs.GetIntSlice("listen"); len(ports) > 0 {
+		list = append(list, fmt.Sprintf("--listen: it listens on the ports %v of this machine", ports))
+	}
+	sockets, _ := fs.GetStringArray("socket")
+	for _, path := range sockets {
+		list = append(list, "--socket "+path+": whatever listens there works for it")
+	}
 	roots, _ := fs.GetStringArray("root")
 	for _, text := range roots {
 		if why := broadRoot(text, home); why != "" {

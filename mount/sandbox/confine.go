@@ -48,6 +48,9 @@ func (p *initProc) confine() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return step(err, "close /proc/1")
 	}
+	if len(p.conf.Sockets) > 0 {
+		p.conf.Rules.Reach = socketDir
+	}
 	treeFD := -1
 	if p.kept != nil {
 		treeFD = p.kept.tree

@@ -23,6 +23,9 @@ func holes(o *Options, level Level, layers []Layer) []string {
 	if len(o.Listen) > 0 {
 		out = append(out, fmt.Sprintf("It can listen on the ports %v of this machine, by TCP and UDP.", o.Listen))
 	}
+	if hole := o.Sockets.hole(); hole != "" {
+		out = append(out, hole)
+	}
 	if slices.ContainsFunc(layers, func(l Layer) bool { return l.Name == coreName && l.State == NotAvailable }) {
 		out = append(out, coreHole())
 	}

@@ -109,6 +109,9 @@ func (p *initProc) setUp(inside bool) error {
 	if err := p.terminal(); err != nil {
 		return err
 	}
+	if err := p.sockets(); err != nil {
+		return err
+	}
 	if p.conf.Level != None {
 		if err := p.confine(); err != nil {
 			return err

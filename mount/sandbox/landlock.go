@@ -25,6 +25,8 @@ type rules struct {
 	Write []string `json:"write"`
 	// Sockets are those of Write in which sockets may be made: what is the command's own.
 	Sockets []string `json:"sockets,omitempty"`
+	// Reach is a directory whose sockets may be connected to, whoever has made them; "": none.
+	Reach string `json:"reach,omitempty"`
 	// Spare may be written to as well; relative to the tree.
 	Spare []string `json:"spare,omitempty"`
 	// NoNet also refuses TCP and UDP; it is for levels without a network
@@ -51,7 +53,9 @@ const (
 	readRights  = ll.AccessFSExecute | ll.AccessFSReadFile | ll.AccessFSReadDir
 	writeRights = readRights | ll.AccessFSWriteFile | ll.AccessFSRemoveDir | ll.AccessFSRemoveFile | ll.AccessFSMakeDir | ll.AccessFSMakeReg |
 		ll.AccessFSMakeFifo | ll.AccessFSMakeSym | ll.AccessFSRefer | ll.AccessFSTruncate
-	fileRights = ll.AccessFSExecute | ll.AccessFSReadFile | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSIoctlDev
+	// resolveUnix is LANDLOCK_ACCESS_FS_RESOLVE_UNIX, of ABI 9.
+	resolveUnix = 1 << 16
+	fileRights  = ll.AccessFSExecute | ll.AccessFSReadFile | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSIoctlDev
 )
 
 // landlockABI is the version the kernel has; 0: none.
@@ -114,6 +118,11 @@ func restrict(r rules, tree int) (Layer, error) {
 	}
 	for _, p := range r.Sockets {
 		if err := addRule(set, unix.AT_FDCWD, p, ll.AccessFSMakeSock); err != nil {
+			return layer, err
+		}
+	}
+	if r.Reach != "" && attr.HandledAccessFS&resolveUnix != 0 { // whoever listens there is outside of the rules
+		if err := addRule(set, unix.AT_FDCWD, r.Reach, resolveUnix); err != nil {
 			return layer, err
 		}
 	}

@@ -123,6 +123,10 @@ type Options struct {
 	// Listen are the ports, of TCP and UDP, that the command may listen on where it has the
 	// host's network; with Net only.
 	Listen []uint16
+	// Sockets are sockets of the host's that the command may connect to, at level
+	// Namespaces only; nil: none. They are cut when the command has ended, and when Start
+	// fails.
+	Sockets *Sockets `json:"-"`
 	// WatchNet has Process.TriedNet tell whether the command looked for a network that
 	// it does not have. It needs Release, and level Namespaces.
 	WatchNet bool

@@ -24,6 +24,8 @@ type Process struct {
 	pid     int
 	later   later
 
+	sockets *Sockets
+
 	relay  relay
 	ours   [3]*os.File   // the caller's ends of streams that were not given
 	theirs [3]*os.File   // the command's ends, until it has them
@@ -152,6 +154,7 @@ func (p *Process) supervise(stop func() bool) {
 		}
 	}
 	<-p.dead
+	p.sockets.cutAll()
 	if !ended {
 		close(p.ended)
 	}

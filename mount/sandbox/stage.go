@@ -41,6 +41,8 @@ type config struct {
 	Net   bool     `json:"net"`
 	// Listen are the ports that the command may listen on, in the host's network.
 	Listen []uint16 `json:"listen,omitempty"`
+	// Sockets are the names of the sockets of the host's that are granted.
+	Sockets []string `json:"sockets,omitempty"`
 	// NoCgroups: the machine allows no cgroup namespaces.
 	NoCgroups bool `json:"noCgroups,omitempty"`
 	Pids      int  `json:"pids"`
@@ -120,6 +122,7 @@ const (
 	kindAwake    = "awake"    // from an init that was started ahead: it is there
 	kindBegin    = "begin"    // to an init that was started ahead: carries the configuration and the streams
 	kindRest     = "rest"     // to the init: carries a memory file with it, and what its layout names
+	kindSocket   = "socket"   // carries a granted socket, which At names
 	kindTerminal = "terminal" // carries the master side of the pty
 	kindReady    = "ready"    // all but the command, which is held
 	kindRelease  = "release"  // to the init: start it

@@ -28,8 +28,13 @@ import (
 //
 // The caller should not hold a lock that the server of Tree needs: the tree is
 // looked at before Start returns.
-func Start(ctx context.Context, o Options) (*Process, error) {
+func Start(ctx context.Context, o Options) (_ *Process, err error) {
 	defer o.letGo()
+	defer func() {
+		if err != nil {
+			o.Sockets.cutAll()
+		}
+	}()
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -80,10 +85,13 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	if o.Chosen != nil {
 		o.Chosen(level)
 	}
+	if len(o.Sockets.Live()) > 0 && level != Namespaces {
+		return nil, cannot("sockets of the host's are granted at level namespaces only: leave --socket and run.socket out, or --level")
+	}
 	l := &launch{o: o, level: level}
 	l.conf = config{
 		Level: level, Args: o.Args, Net: o.Net, Pids: o.PidsMax, Probe: o.probe, KeptHome: o.Home != "", Hold: o.Release != nil,
-		Slack: ahead.TimerSlack(), NoCgroups: noneAllowed("cgroup"), Listen: o.Listen,
+		Slack: ahead.TimerSlack(), NoCgroups: noneAllowed("cgroup"), Listen: o.Listen, Sockets: o.Sockets.names(),
 		// A mount without set-uid programs holds inside; outside, the files of
 		// a kept HOME are files like any others.
 		Filter: wants{NoSetID: o.Home != ""},
@@ -193,7 +201,7 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, failed("mark inherited descriptors: %v", err)
 	}
-	p := &Process{level: l.level, group: l.group, ended: make(chan struct{}), unread: make(chan struct{}), done: make(chan struct{})}
+	p := &Process{level: l.level, group: l.group, sockets: l.o.Sockets, ended: make(chan struct{}), unread: make(chan struct{}), done: make(chan struct{})}
 	err := p.streams(l)
 	if err == nil {
 		err = p.startInit(l)
@@ -358,6 +366,13 @@ func (p *Process) await(l *launch) error {
 				return failed("the confined init has sent no terminal")
 			}
 			p.relay.master = os.NewFile(uintptr(fds[0]), "terminal")
+		case kindSocket:
+			if len(fds) != 1 {
+				return failed("the confined init has sent no socket")
+			}
+			if err := l.o.Sockets.listen(m.At, fds[0]); err != nil {
+				return err
+			}
 		case kindReady:
 			if err := l.o.Release(); err != nil {
 				return err

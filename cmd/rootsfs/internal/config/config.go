@@ -50,6 +50,13 @@ type Run struct {
 	// Level is the confinement that a run has at least, as --level takes it; "": the
 	// strongest there is.
 	Level string
+	// Links is what --links takes; "": visible.
+	Links string
+	// Listen are the ports that runs with --net may listen on, as --listen takes them.
+	Listen []int
+	// Sockets are sockets of the host's that runs may connect to, as --socket takes
+	// them: absolute paths.
+	Sockets []string
 }
 
 // Root is a root the owner wrote down, which counts as consent.

@@ -14,6 +14,9 @@
 //
 //	[run]                        # what every `rootsfs run` keeps to
 //	level = "namespaces"         # or bubblewrap, landlock: this or a stronger one, or nothing starts
+//	links = "visible"            # or strict: no link that leaves its root is shown
+//	listen = [3000]              # ports that commands with --net may listen on
+//	socket = ["/run/agent.sock"] # sockets of the host's that commands may connect to
 //
 //	[limits]                     # for every root that does not say otherwise
 //	ops_per_second = 2000        # operations; more wait

@@ -50,9 +50,7 @@ func parse(file, home string, doc []byte) (*Config, error) {
 // parseInto reads a document's tables.
 func parseInto(c *Config, top table, home string) {
 	c.mount(top.table("mount"))
-	run := top.table("run")
-	c.Run.Level = run.oneOf("level", "namespaces", "bubblewrap", "landlock") // the words of sandbox.ParseLevel
-	run.done()
+	c.run(top.table("run"), home)
 	c.Files = readFiles(top.table("files"), home)
 	c.Subjects = readSubjects(top.tables("subject"))
 	c.Abuse = readAbuse(top.table("abuse"))
@@ -88,6 +86,36 @@ func (c *Config) mount(t table) {
 	}
 	if n, ok := t.count("audit_max_days", MaxAuditDays); ok {
 		c.Mount.AuditMaxDays = &n
+	}
+	t.done()
+}
+
+func (c *Config) run(t table, home string) {
+	c.Run.Level = t.oneOf("level", "namespaces", "bubblewrap", "landlock") // the words of sandbox.ParseLevel
+	c.Run.Links = t.oneOf("links", "visible", "strict")
+	t.note("listen", portsSchema)
+	ports, _ := get[[]any](t, "listen", "a list of ports")
+	for i, v := range ports {
+		port, ok := v.(int64)
+		if !ok || port < 1 || port > math.MaxUint16 {
+			t.r.fail(t.sub("listen", index(i)), "%v is not a port from 1 to %d", v, math.MaxUint16)
+			continue
+		}
+		c.Run.Listen = append(c.Run.Listen, int(port))
+	}
+	t.note("socket", textsSchema)
+	sockets, _ := get[[]any](t, "socket", "a list of paths")
+	for i, v := range sockets {
+		text, ok := v.(string)
+		path, err := absolute(text, home)
+		if !ok {
+			err = errors.New("must be text in quotes")
+		}
+		if err != nil {
+			t.r.fail(t.sub("socket", index(i)), "%w", err)
+			continue
+		}
+		c.Run.Sockets = append(c.Run.Sockets, path)
 	}
 	t.done()
 }

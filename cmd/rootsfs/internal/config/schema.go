@@ -107,6 +107,11 @@ func momentSchema() *jsonschema.Schema {
 
 func textsSchema() *jsonschema.Schema { return &jsonschema.Schema{Type: "array", Items: textSchema()} }
 
+func portsSchema() *jsonschema.Schema {
+	port := &jsonschema.Schema{Type: "integer", Minimum: number(1), Maximum: number(math.MaxUint16)}
+	return &jsonschema.Schema{Type: "array", Items: port}
+}
+
 func patternsSchema() *jsonschema.Schema {
 	s := textsSchema()
 	s.MaxItems = jsonschema.Ptr(guard.MaxPatterns)
@@ -149,8 +154,11 @@ var meanings = map[string]string{
 	"mount.audit_max_size": "size of all sessions' audit files together; 0: no bound",
 	"mount.audit_max_days": "age of audit files, in days; 0: no bound",
 
-	"run":       "what every rootsfs run keeps to",
-	"run.level": "confine by this level or a stronger one, or start nothing",
+	"run":        "what every rootsfs run keeps to",
+	"run.level":  "confine by this level or a stronger one, or start nothing",
+	"run.links":  "whether links that leave a root are shown where the command sees their target anyway",
+	"run.listen": "TCP and UDP ports that the command may listen on, with --net",
+	"run.socket": "Unix sockets of the host's that the command may connect to, by path",
 
 	"limits":                 "for every root that does not say otherwise",
 	"limits.ops_per_second":  "operations; more wait",

@@ -111,6 +111,8 @@ type Status struct {
 	Process   Process     `json:"process"`
 	// Server is what `rootsfs run` started; left out in other sessions.
 	Server *Confined `json:"server,omitempty"`
+	// Sockets are those of the host's that it may connect to.
+	Sockets []Socket `json:"sockets,omitempty"`
 	// Recent are the last operations on record, the newest first.
 	Recent []Operation `json:"recent"`
 }
@@ -140,6 +142,13 @@ type Confined struct {
 	PrivateBytes int64 `json:"private_bytes,omitempty"`
 	// Interpreters are the roots that were granted so that the command runs.
 	Interpreters []string `json:"interpreters,omitempty"`
+}
+
+// Socket is a socket of the host's that the command of `rootsfs run` may connect to.
+type Socket struct {
+	Name   string `json:"name"` // as `rootsfs revoke` takes it
+	Path   string `json:"path"`
+	Inside string `json:"inside"` // where the command finds it
 }
 
 // Layer is one layer of a server's confinement.

@@ -3,6 +3,7 @@ package hostconfig
 import (
 	"bytes"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tailscale/hujson"
@@ -14,6 +15,8 @@ type How struct {
 	Env   []string // names, or NAME=VALUE
 	Home  string   // the directory that is kept as HOME; "": a new one each time
 	Net   bool
+	// Listen are the ports that the server may listen on, with Net.
+	Listen []int
 }
 
 // args is the command line up to the server's own command.
@@ -21,6 +24,9 @@ func (h How) args() []string {
 	list := []string{"run"}
 	if h.Net {
 		list = append(list, "--net")
+	}
+	for _, port := range h.Listen {
+		list = append(list, "--listen", strconv.Itoa(port))
 	}
 	if h.Home != "" {
 		list = append(list, option("--home", h.Home)...)

@@ -71,6 +71,7 @@ func (s *Session) Status() control.Status {
 	denied, _ := s.denials.list()
 	st.Denials = len(denied)
 	st.Server, st.Recent = s.server.Load(), s.recent()
+	st.Sockets = s.liveSockets()
 	if s.mnt != nil {
 		addWatching(&st, s.mnt.SourceStatus())
 	}
@@ -335,13 +336,7 @@ func (s *Session) Revoke(ctx context.Context, req control.RevokeRequest) ([]cont
 	if req.All {
 		return s.revokeAll(ctx)
 	}
-	which := make([]guard.RootName, 0, len(req.Names))
-	for _, n := range req.Names {
-		if !slices.Contains(which, guard.RootName(n)) {
-			which = append(which, guard.RootName(n))
-		}
-	}
-	return s.revokeMany(ctx, which)
+	return s.revokeNamed(ctx, req.Names)
 }
 
 // Resume implements control.Owner.

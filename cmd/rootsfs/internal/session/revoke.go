@@ -19,8 +19,8 @@ const together = 64
 
 // revokeAll ends every root, those that are granted meanwhile included.
 func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
-	all := []control.Ended{} // in JSON an empty list, not null
-	var errs []error
+	all := append([]control.Ended{}, s.cutSockets(nil)...) // in JSON an empty list, not null
+	errs := []error{incomplete(all)}
 	for range 10 { // whoever adds roots faster than this is refused once the session ends
 		var which []guard.RootName
 		for _, st := range s.reg.Roots() {
@@ -71,19 +71,8 @@ func (s *Session) revokeOf(ctx context.Context, who guard.Subject) ([]control.En
 // revokeMany ends the named roots, or none if one of them is not there. The
 // error is one sentence however many roots it is about.
 func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]control.Ended, error) {
-	var unknown []string
-	for _, n := range which {
-		if _, ok := s.reg.Lookup(n); !ok {
-			unknown = append(unknown, names.Quote(string(n)))
-		}
-	}
-	if len(unknown) > 0 {
-		nothing := ""
-		if len(which) > len(unknown) {
-			nothing = "; nothing was revoked"
-		}
-		return nil, &guard.Error{Op: names.OpRevoke, Kind: names.NotExist, Err: fmt.Errorf(
-			"no root is named %s%s; see: rootsfs roots list", strings.Join(unknown, " or "), nothing)}
+	if err := s.known(which); err != nil {
+		return nil, err
 	}
 	out := make([]control.Ended, 0, len(which))
 	for batch := range slices.Chunk(which, together) {
@@ -103,6 +92,25 @@ func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]con
 		}
 	}
 	return out, incomplete(out)
+}
+
+// known returns an error that names those of which that are no roots.
+func (s *Session) known(which []guard.RootName) error {
+	var unknown []string
+	for _, n := range which {
+		if _, ok := s.reg.Lookup(n); !ok {
+			unknown = append(unknown, names.Quote(string(n)))
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	nothing := ""
+	if len(which) > len(unknown) {
+		nothing = "; nothing was revoked"
+	}
+	return &guard.Error{Op: names.OpRevoke, Kind: names.NotExist, Err: fmt.Errorf(
+		"no root is named %s%s; see: rootsfs roots list", strings.Join(unknown, " or "), nothing)}
 }
 
 // incomplete sums up what could not be taken back.

@@ -84,6 +84,9 @@ type Options struct {
 	// still being anchored for the first time. If it cannot be, the session ends,
 	// and Run says why.
 	AnchorLater bool
+	// Sockets are those of the host's that the session's command may connect to; nil:
+	// none.
+	Sockets Sockets
 	// Signal says that the caller has RevokeBySignal called at SIGUSR1.
 	Signal bool
 	// Logger makes the session's log, once its name is known.

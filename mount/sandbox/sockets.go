@@ -1,0 +1,295 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A socket of the host's is granted to the command by a socket of its own: the init makes
+// one inside and hands it to the caller, who accepts connections on it and copies bytes
+// between them and the host's. The caller reads with read(2), so the kernel drops every
+// descriptor that is sent along (unix(7), SCM_RIGHTS), in either direction.
+
+const (
+	// socketDir is where granted sockets are inside.
+	socketDir = placeRuntime + "/sockets"
+	// maxSocketConns bounds the connections of one granted socket at a time.
+	maxSocketConns = 64
+	// maxSocketName keeps the path inside below the length of sun_path.
+	maxSocketName = 64
+	// acceptPause is how long the caller waits when it cannot accept a connection.
+	acceptPause = 100 * time.Millisecond
+)
+
+// SocketPath is where a granted socket is inside.
+func SocketPath(name string) string { return filepath.Join(socketDir, name) }
+
+// Sockets are the sockets of the host's that a command may connect to. Its methods may be
+// called concurrently.
+type Sockets struct {
+	mu   sync.Mutex // guards list and what it holds
+	list []*grant
+}
+
+// Socket is a socket of the host's that a command may connect to.
+type Socket struct {
+	Name, Path string // Path is resolved
+}
+
+// grant is a Socket while it is granted.
+type grant struct {
+	Socket
+	pin *os.File // the socket's inode (O_PATH); nil: it was cut
+	// listener is the socket inside; nil: there is none yet.
+	listener net.Listener
+	conns    map[net.Conn]bool
+	serving  sync.WaitGroup
+}
+
+// Add grants a socket under a name. path is resolved, and it is opened now: what is put in
+// its place later is not granted.
+func (s *Sockets) Add(name, path string) error {
+	if name == "" || len(name) > maxSocketName || strings.ContainsAny(name, "/\x00") || name == "." || name == ".." {
+		return invalid("the socket %s cannot be called %s: choose a name of at most %d bytes without a slash", names.Quote(path), names.Quote(name), maxSocketName)
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return invalid("the socket %s cannot be opened (%v): give the path of a socket that a program listens on", names.Quote(path), err)
+	}
+	pin := os.NewFile(uintptr(fd), path)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		pin.Close()
+		return invalid("%s is not a Unix socket: give the path of a socket that a program listens on", names.Quote(path))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.findLocked(name) != nil {
+		pin.Close()
+		return invalid("two sockets are called %s: write NAME=PATH to name one of them", names.Quote(name))
+	}
+	s.list = append(s.list, &grant{Socket: Socket{name, path}, pin: pin, conns: map[net.Conn]bool{}})
+	return nil
+}
+
+// findLocked returns the socket of a name, nil if there is none or it was cut.
+func (s *Sockets) findLocked(name string) *grant {
+	for _, one := range s.list {
+		if one.Name == name && one.pin != nil {
+			return one
+		}
+	}
+	return nil
+}
+
+// Live returns the names and paths of the sockets that are granted still, in the order in
+// which they were added. A nil Sockets has none.
+func (s *Sockets) Live() (list []Socket) {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.list {
+		if one.pin != nil {
+			list = append(list, one.Socket)
+		}
+	}
+	return list
+}
+
+// Cut ends a grant: when it returns, every connection is closed and there will be no other.
+// It reports whether there was one of that name.
+func (s *Sockets) Cut(name string) bool {
+	s.mu.Lock()
+	one := s.findLocked(name)
+	if one == nil {
+		s.mu.Unlock()
+		return false
+	}
+	one.pin.Close()
+	one.pin = nil
+	if one.listener != nil {
+		one.listener.Close()
+	}
+	for c := range one.conns {
+		c.Close()
+	}
+	s.mu.Unlock()
+	one.serving.Wait()
+	return true
+}
+
+// cutAll ends every grant.
+func (s *Sockets) cutAll() {
+	for _, one := range s.Live() {
+		s.Cut(one.Name)
+	}
+}
+
+// listen takes the descriptor of a socket inside.
+func (s *Sockets) listen(name string, fd int) error {
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return failed("listen for connections to the socket %s: %v", names.Quote(name), err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.findLocked(name)
+	if one == nil {
+		l.Close() // it was cut before the command was started
+		return nil
+	}
+	one.listener = l
+	one.serving.Add(1)
+	go func() {
+		defer one.serving.Done()
+		s.serve(one, l)
+	}()
+	return nil
+}
+
+// serve accepts connections until the socket is cut.
+func (s *Sockets) serve(one *grant, l net.Listener) {
+	for {
+		c, err := l.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // descriptors are used up, for instance
+			time.Sleep(acceptPause)
+			continue
+		}
+		s.mu.Lock()
+		if one.pin == nil || len(one.conns) >= 2*maxSocketConns {
+			s.mu.Unlock()
+			c.Close()
+			continue
+		}
+		one.conns[c] = true
+		one.serving.Add(1)
+		s.mu.Unlock()
+		go func() {
+			defer one.serving.Done()
+			s.carry(one, c)
+		}()
+	}
+}
+
+// carry copies bytes between a connection and a new one to the host's socket.
+func (s *Sockets) carry(one *grant, inside net.Conn) {
+	defer s.drop(one, inside)
+	s.mu.Lock()
+	pin := one.pin
+	if pin == nil {
+		s.mu.Unlock()
+		return
+	}
+	fd, err := unix.Dup(int(pin.Fd()))
+	s.mu.Unlock()
+	if err != nil {
+		return
+	}
+	host, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d", fd))
+	unix.Close(fd)
+	if err != nil {
+		return
+	}
+	defer s.drop(one, host)
+	s.mu.Lock()
+	if one.pin == nil {
+		s.mu.Unlock()
+		return
+	}
+	one.conns[host] = true
+	s.mu.Unlock()
+	var both sync.WaitGroup
+	both.Go(func() { copyBytes(host, inside) })
+	both.Go(func() { copyBytes(inside, host) })
+	both.Wait()
+}
+
+// copyBytes copies what one connection receives into another. It hides the methods by which
+// io.Copy would have the kernel move more than bytes.
+func copyBytes(to, from net.Conn) {
+	_, err := io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from})
+	if err != nil {
+		to.Close()
+		from.Close()
+		return
+	}
+	_ = to.(*net.UnixConn).CloseWrite() // it may be closed
+}
+
+func (s *Sockets) drop(one *grant, c net.Conn) {
+	s.mu.Lock()
+	delete(one.conns, c)
+	s.mu.Unlock()
+	c.Close()
+}
+
+// names are what the init is to make inside.
+func (s *Sockets) names() (list []string) {
+	for _, one := range s.Live() {
+		list = append(list, one.Name)
+	}
+	return list
+}
+
+// hole says what granted sockets give; "" if none is granted.
+func (s *Sockets) hole() string {
+	var paths []string
+	for _, one := range s.Live() {
+		paths = append(paths, names.Quote(one.Path))
+	}
+	if len(paths) == 0 {
+		return ""
+	}
+	slices.Sort(paths)
+	return "It can have whatever listens on " + strings.Join(paths, ", ") + " do what that does for you: these sockets of the host's were granted to it."
+}
+
+// sockets makes the granted sockets inside and hands them out.
+func (p *initProc) sockets() error {
+	if len(p.conf.Sockets) == 0 {
+		return nil
+	}
+	if !p.conf.Filter.Unix {
+		return step(unix.EOPNOTSUPP, "grant a socket: sockets of the unix family are refused here, see the layer \"unix sockets\" of rootsfs doctor")
+	}
+	if err := unix.Mkdir(socketDir, 0o700); err != nil {
+		return step(err, "make %s", socketDir)
+	}
+	for _, name := range p.conf.Sockets {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return step(err, "make the socket %s", name)
+		}
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: SocketPath(name)})
+		if err == nil {
+			err = unix.Listen(fd, maxSocketConns)
+		}
+		if err == nil {
+			err = send(controlFD, message{Kind: kindSocket, At: name}, fd)
+		}
+		unix.Close(fd)
+		if err != nil {
+			return step(err, "make the socket %s", name)
+		}
+	}
+	return nil
+}
