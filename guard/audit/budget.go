@@ -62,7 +62,7 @@ func (l *Log) exceedsLocked(r *guard.Record, now time.Time) bool {
 		return false
 	}
 	size := refusalBytes + len(r.Path.Rel()) + len(r.Path2.Rel()) + len(r.Detail)
-	if l.budgets.of(r.Subject, &l.opts).refusals.AllowN(now, min(size, l.opts.refusals.burst)) {
+	if l.budgets.of(r.Subject, &l.opts).refusals.AllowN(now, min(size, l.opts.refusals.burst)) && !l.share.refuses(&l.opts, now, size) {
 		return false
 	}
 	l.sums.add(r, now)
@@ -70,7 +70,7 @@ func (l *Log) exceedsLocked(r *guard.Record, now time.Time) bool {
 }
 
 // Pace returns how long an operation has to wait before it begins, so that its
-// subject stays within its budget. Where that is more than limit it is not to begin
+// subject stays within its budget, and the session within its share. Where that is more than limit it is not to begin
 // at all, and is not charged. r is the record of the operation as far as it is known.
 func (l *Log) Pace(r *guard.Record, limit time.Duration) time.Duration {
 	if r.Via == guard.ViaControl {
@@ -82,10 +82,14 @@ func (l *Log) Pace(r *guard.Record, limit time.Duration) time.Duration {
 	rel := r.Path.Rel()
 	size := workBytes + len(rel) - common(rel, b.last) + len(r.Path2.Rel())
 	b.last = rel
-	turn := b.work.ReserveN(time.Now(), min(size, l.opts.work.burst))
-	wait := turn.Delay()
+	now := time.Now()
+	turn := b.work.ReserveN(now, min(size, l.opts.work.burst))
+	wait := turn.DelayFrom(now)
+	if wait <= limit {
+		wait = max(wait, l.share.wait(&l.opts, now, size, limit))
+	}
 	if wait > limit {
-		turn.Cancel()
+		turn.CancelAt(now)
 	}
 	return wait
 }

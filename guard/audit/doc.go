@@ -67,7 +67,10 @@
 //   - Whatever one subject does, its refusals and failures take no more than 1 MiB and
 //     4 KiB a second, and all else about 256 MiB and 24 KiB a second, compressed.
 //   - Prune and Options.MaxTotal take from the session that has most, never from a
-//     live one.
+//     live one. A live session writes no more than its share, half of MaxTotal: from
+//     half of the share on all its subjects together are slowed, the more the less is
+//     left, and what they are refused is summed up; without any share left what they
+//     would do is refused. The owner's own records are not slowed.
 //   - Verify detects within a session: a line edited, removed, inserted or moved;
 //     a file renamed, removed, replaced or cut short before the anchored line;
 //     and the removal of the oldest files, unless this package pruned them.

@@ -107,7 +107,9 @@ func (k *keeper) work(j job) {
 		k.fresh = true
 		if j.size >= k.l.opts.sealBytes {
 			// What cannot be compressed now is by the next Open.
-			_ = sealFile(k.l.opts.Dir, k.l.opts.Session, j.name)
+			if sealFile(k.l.opts.Dir, k.l.opts.Session, j.name) == nil {
+				k.shrank(j)
+			}
 		}
 	}
 	for _, base := range j.prune {
@@ -118,12 +120,30 @@ func (k *keeper) work(j job) {
 	}
 }
 
+// shrank counts what a file's compression gave back.
+func (k *keeper) shrank(j job) {
+	info, err := os.Lstat(filepath.Join(k.l.opts.Dir, j.name+sealedSuffix))
+	if err != nil {
+		return
+	}
+	k.l.mu.Lock()
+	defer k.l.mu.Unlock()
+	k.l.share.used -= j.size - info.Size()
+}
+
 // remove deletes a file that Options.Keep does not keep. What stays behind is
 // deleted by the next Open.
 func (k *keeper) remove(base string) {
 	path := filepath.Join(k.l.opts.Dir, base)
 	for _, p := range []string{path, path + sealedSuffix} {
-		if os.Remove(p) == nil && k.l.opts.Pruned != nil {
+		info, err := os.Lstat(p)
+		if err != nil || os.Remove(p) != nil {
+			continue
+		}
+		k.l.mu.Lock()
+		k.l.share.used = max(0, k.l.share.used-info.Size())
+		k.l.mu.Unlock()
+		if k.l.opts.Pruned != nil {
 			k.l.opts.Pruned(p, WhyKeep)
 		}
 	}

@@ -45,6 +45,7 @@ type Log struct {
 	folds    folds
 	sums     sums
 	budgets  budgets
+	share    share
 	lostNow  uint64 // records not taken since the last "lost" line
 	last     mark   // as encoded
 	written  mark

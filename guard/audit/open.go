@@ -46,7 +46,7 @@ func open(o Options, create func(string) (sink, error)) (_ *Log, err error) {
 		opts: o, lock: lock, round: newRound(), room: infinite,
 		wake: make(chan struct{}, 1), nudge: make(chan struct{}, 1),
 		stop: make(chan struct{}), abort: make(chan struct{}), ended: make(chan struct{}),
-		folds: newFolds(), sums: newSums(), budgets: budgets{},
+		folds: newFolds(), sums: newSums(), budgets: budgets{}, share: newShare(&o),
 	}
 	w := &writer{l: l, create: create, keeper: newKeeper(l)}
 	l.w = w

@@ -97,7 +97,7 @@ func sample(r *guard.Record) guard.Record {
 // and returns when the next one will have.
 func (l *Log) sumLocked(now time.Time, final bool) (next time.Time) {
 	for key, c := range l.sums.byKey {
-		due := c.since.Add(sumSpan)
+		due := c.since.Add(l.share.span())
 		if (final || !now.Before(due)) && (final || l.fitsLocked(sumBound)) {
 			it := c.item
 			it.cost = sumBound

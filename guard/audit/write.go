@@ -189,6 +189,7 @@ func (w *writer) write() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.status.Bytes += int64(n)
+	l.share.used += int64(n)
 	l.room = w.room()
 	l.last = w.enc.last
 	if !done {

@@ -1,0 +1,122 @@
+package audit
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// dirBytes is how much the files in a directory take.
+func dirBytes(t *testing.T, dir string) (n int64) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			n += info.Size()
+		}
+	}
+	return n
+}
+
+// Issue 17, item 11: a live session is never pruned, and does not fill the disk either.
+// Whatever its subjects do, its files take no more than its share, which is half of
+// MaxTotal: what changes something is refused then, and refusals are summed up.
+func TestLiveSessionStaysInItsShare(t *testing.T) {
+	o := options(t)
+	const share = 4 << 20
+	o.MaxTotal, o.MaxBytes = 2*share, 256<<10
+	o.work = pace{burst: 1 << 30, perSecond: 1 << 30} // a speed that no disk lasts for
+	l := mustOpen(t, o)
+	var done, not int64
+	for i := range 120_000 {
+		r := allowed(t, fmt.Sprintf("%s/%d", rand.Text(), i))
+		r.Op, r.Subject = names.OpMkdir, guard.Subject(fmt.Sprint("s", i%300))
+		if l.Pace(&r, time.Second) > time.Second {
+			not++
+			continue
+		}
+		if err := l.Record(r); err != nil {
+			t.Fatal(err)
+		}
+		done++
+	}
+	if not == 0 || done == 0 {
+		t.Errorf("%d operations were admitted, and %d were not", done, not)
+	}
+	for i := range 30_000 {
+		r := refusal(t, fmt.Sprintf("%s/%d", rand.Text(), i))
+		r.Subject = guard.Subject(fmt.Sprint("s", i%300))
+		if err := l.Record(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.flush(); err != nil {
+		t.Fatal(err)
+	}
+	// The owner's own records go on.
+	owner := allowed(t, "x")
+	owner.Via = guard.ViaControl
+	if wait := l.Pace(&owner, 0); wait != 0 {
+		t.Errorf("the owner waits %v", wait)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := dirBytes(t, o.Dir); n > share+o.MaxBytes+shareBurst {
+		t.Errorf("the session's files take %d bytes, of a share of %d", n, share)
+	}
+	if r, err := Verify(o.Dir, o.Session, o.Anchor); err != nil || !r.OK || r.Lost != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	// Every refusal is on record, by itself or in a sum.
+	files, err := Files(o.Dir, o.Session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused int64
+	if err := Read(files, Filter{}, func(e Entry) error {
+		if e.Verdict == "refused" {
+			refused += max(1, e.Count)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if refused != 30_000 {
+		t.Errorf("%d of 30000 refusals are on record", refused)
+	}
+}
+
+// As long as half of the share is not used, nothing waits for it; then what waits does
+// so the longer the less there is left.
+func TestShareGetsSlower(t *testing.T) {
+	o := Options{MaxTotal: 200 << 20, work: pace{workBurst, 1000}, refusals: pace{refusalBurst, 1000}}
+	now := time.Unix(1000, 0)
+	var last time.Duration
+	for _, percent := range []int64{49, 50, 75, 90, 99} {
+		s := newShare(&o)
+		s.used = s.most * percent / 100
+		s.wait(&o, now, s.work.Burst(), time.Hour) // what may be written at once
+		wait := s.wait(&o, now, 1000, time.Hour)
+		if (percent < 50) != (wait == 0) || wait < last {
+			t.Errorf("%d%%: %v, after %v", percent, wait, last)
+		}
+		last = wait
+	}
+	s := newShare(&o)
+	if s.used = s.most; s.wait(&o, now, 1, time.Hour) <= time.Hour {
+		t.Error("without any share left an operation begins")
+	}
+	s = newShare(&Options{work: o.work, refusals: o.refusals})
+	if s.used = 1 << 50; s.wait(&o, now, 1<<20, 0) != 0 || s.refuses(&o, now, 1<<20) {
+		t.Error("without a bound something waits")
+	}
+}
