@@ -144,7 +144,7 @@ func TestGrantedAgent(t *testing.T) {
 			for _, c := range []struct {
 				flags []string
 				want  string
-			}{{[]string{"--socket", at}, "256 key (ED25519)\n"}, {[]string{"--env", "SSH_AUTH_SOCK"}, ""}} {
+			}{{[]string{"--socket", at}, "256 key (ED25519)\n"}, {[]string{"--net", "--socket", at}, "256 key (ED25519)\n"}, {[]string{"--env", "SSH_AUTH_SOCK"}, ""}} {
 				args := append([]string{"run", "--name", sessionName, "--level", "namespaces", "--root", "root=" + o.root + ":ro"}, c.flags...)
 				stdout, log, _ := o.run(order{Args: o.rootsfs(append(args, "--", "sh", "-c", "ssh-add -l | cut -d' ' -f1,3,4")...)})
 				if stdout != c.want {

@@ -227,8 +227,13 @@ func (p *initProc) unixSockets(unscreened error) {
 	switch {
 	case unscreened != nil:
 		p.layers = append(p.layers, Layer{name, Off, "refused: the host's could be reached: " + unscreened.Error()})
+	case p.conf.Net && !scoped():
+		p.layers = append(p.layers, Layer{name, Off, "refused: in the host's network they have names that others use, and this kernel's Landlock has no scopes (Linux 6.12 does)"})
 	case p.conf.Net:
-		p.layers = append(p.layers, Layer{name, Off, "refused: in the host's network they have names that others use"})
+		// The init, which makes the calls of bind, makes none for them: see listen.go.
+		// Landlock refuses the abstract names of others.
+		p.conf.Filter.Unix = true
+		p.on(name, "to granted sockets and in pairs; none can be bound, as they have names in the host's network")
 	default:
 		p.conf.Filter.Unix = true
 		p.on(name, "among its own processes; none of the host's can be reached")

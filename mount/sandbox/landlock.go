@@ -67,6 +67,12 @@ func landlockABI() (int, error) {
 	return v, step(err, "ask for Landlock")
 }
 
+// scoped reports whether Landlock keeps a command from the abstract sockets of others.
+func scoped() bool {
+	abi, err := landlockABI()
+	return err == nil && abi >= scopesABI
+}
+
 // restrict confines the calling thread, and what is started from it, to the
 // rules, as far as this kernel can; tree is what their Spare is relative to.
 // no_new_privs must be set.

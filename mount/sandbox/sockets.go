@@ -269,7 +269,7 @@ func (p *initProc) sockets() error {
 		return nil
 	}
 	if !p.conf.Filter.Unix {
-		return step(unix.EOPNOTSUPP, "grant a socket: sockets of the unix family are refused here, see the layer \"unix sockets\" of rootsfs doctor")
+		return step(unix.EOPNOTSUPP, "grant a socket: sockets of the unix family are refused here, rootsfs status --json says why (layers, unix sockets) of a run without --socket")
 	}
 	if err := unix.Mkdir(socketDir, 0o700); err != nil {
 		return step(err, "make %s", socketDir)

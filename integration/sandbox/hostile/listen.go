@@ -108,8 +108,24 @@ func listening(port int, tcp string) int {
 		{"listen on any port", listenInet(&unix.SockaddrInet4{}, false)},
 		{"listen without an address", listenInet(nil, false)},
 		{"UDP, hidden", hidden()},
+		{"listen by SCTP", listenBy(unix.SOCK_STREAM, unix.IPPROTO_SCTP, at)},
+		{"listen by DCCP", listenBy(unix.SOCK_DCCP, unix.IPPROTO_DCCP, at)},
+		{"listen by MPTCP", listenBy(unix.SOCK_STREAM, unix.IPPROTO_MPTCP, at)},
 	} {
 		fmt.Printf("%s: %v\n", a.name, detail(a.err))
 	}
 	return 0
+}
+
+// listenBy listens on an address by another protocol than TCP.
+func listenBy(kind, protocol int, at *unix.SockaddrInet4) error {
+	s, err := unix.Socket(unix.AF_INET, kind, protocol)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	if err := unix.Bind(s, at); err != nil {
+		return err
+	}
+	return unix.Listen(s, 1)
 }
