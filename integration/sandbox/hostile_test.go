@@ -173,13 +173,14 @@ func compareREADME(t *testing.T, made string) {
 	}
 }
 
-// outcomes are the rows of a table, with every cell of an attempt that failed made alike.
+// outcomes are the rows of a table, with every cell of an attempt that failed made alike,
+// and without what happens outside of rootsfs, which depends on the machine.
 func outcomes(table string) (rows []string) {
 	for line := range strings.Lines(table) {
 		cells := strings.Split(strings.TrimSpace(line), "|")
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
-			if i > 1 && len(rows) > 0 && cells[i] != "**works**" {
+			if i == 2 || i > 2 && len(rows) > 0 && cells[i] != "**works**" {
 				cells[i] = ""
 			}
 		}
