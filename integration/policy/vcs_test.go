@@ -31,6 +31,7 @@ const (
 	submodule  = "git init -q -b main up; (cd up; echo 1 >a; git add a; git commit -qm one); git init -q -b main; git -c protocol.file.allow=always submodule add -q ./up lib; git commit -qm two; "
 	apart      = "git init -q -b main --separate-git-dir apart work; cd work; echo 1 >a; git add a; git commit -qm one; "
 	hgRepo     = "hg init -q; echo 1 >a; hg add -q a; hg commit -qm one; "
+	fossilRepo = "fossil init r.fossil; fossil open --force r.fossil; echo 1 >a; fossil add a; fossil commit -m one; "
 	execTodo   = "{ echo exec $EVIL; cat %/git-rebase-todo; } >new; mv new %/git-rebase-todo || cat new >%/git-rebase-todo"
 )
 
@@ -53,10 +54,10 @@ var plantings = []planted{
 	{"an alias of jj", "jj", "jj git init -q .; ", "printf '[aliases]\\nx=[\"util\",\"exec\",\"--\",\"%s\"]\\n' $EVIL >>.jj/repo/config.toml", "jj x", ".jj/repo/config.toml"},
 	{"a hook of svn", "svn", "svnadmin create r; svn checkout -q file://$PWD/r w; ", "cp $EVIL r/hooks/start-commit", "cd w; svn mkdir -q d; svn commit -qm x", "hooks"},
 	{"a hook of sl", "sl", "sl init -q .; ", "printf '[hooks]\\npre-status=%s\\n' $EVIL >>.sl/config", "sl status", ".sl/config"},
-	{"a hook of bzr", "brz", "brz init -q; ", "printf 'post_commit = os.system\\n' >>.bzr/branch/branch.conf", "brz commit -q --unchanged -m x", ".bzr/branch/branch.conf"},
+	{"a hook of bzr", "brz", "brz init -q; ", "printf 'post_commit = (lambda*a:__import__(\"os\").system(\"%s\"))\\n' $EVIL >>.bzr/branch/branch.conf", "brz commit -q --unchanged -m x", ".bzr/branch/branch.conf"},
 	{"a hook of pijul", "pijul", "pijul init; ", "printf '[hooks]\\nrecord=[\"%s\"]\\n' $EVIL >>.pijul/config", "pijul record -am x", ".pijul/config"},
-	{"a hook of darcs", "darcs", "darcs init; ", "echo status posthook $EVIL >>_darcs/prefs/defaults", "darcs whatsnew", "_darcs/prefs/defaults"},
-	{"a setting of fossil", "fossil", "fossil init r.fossil; fossil open --force r.fossil; ", "fossil settings diff-command $EVIL", "echo 1 >a; fossil add a; fossil diff", "*.fossil"},
+	{"a hook of darcs", "darcs", "darcs init; echo 1 >a; ", "printf 'add posthook %s\\nadd run-posthook\\n' $EVIL >>_darcs/prefs/defaults", "darcs add a", "_darcs/prefs/defaults"},
+	{"a setting of fossil", "fossil", fossilRepo, "fossil settings diff-command $EVIL", "echo 22 >a; fossil diff", "*.fossil"},
 	{"a hook of mtn", "mtn", "mtn db init -d db.mtn; mtn -d db.mtn -b b setup .; ", "printf 'os.execute(\"%s\")\\n' $EVIL >_MTN/monotonerc", "mtn status", "_MTN/monotonerc"},
 	{"repo's own program", "repo", "", "mkdir -p .repo/repo; cp $EVIL .repo/repo/main.py", "repo status", ".repo/repo"},
 	{"the program that reaches CVS", "cvs", "cvs -d $PWD/c init; mkdir c/m; cvs -Qd $PWD/c checkout m; ", "echo \":ext;CVS_RSH=$EVIL:h:/c\" >m/CVS/Root", "cd m; cvs update", "CVS/Root"},
@@ -97,7 +98,7 @@ func script(t *testing.T, dir, text, evil string) (string, error) {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", `cd "$0" && eval "$1"`, dir, text)
 	cmd.Env = append(os.Environ(), "EVIL="+evil, "HOME="+t.TempDir(), "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
-		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b", "GIT_EDITOR=true", "HGRCPATH=", "HGUSER=a", "EMAIL=a <a@b>")
+		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b", "GIT_EDITOR=true", "HGRCPATH=", "HGUSER=a", "EMAIL=a <a@b>", "USER=a")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
