@@ -178,6 +178,9 @@ func (g *Registry) holdMoves(ctx context.Context, made []*root) (release func(),
 	defer cancel()
 	locks := g.snap.Load().overlapping(made...)
 	for i, m := range locks {
+		if m.sem.TryAcquire(1) {
+			continue // a free lock is taken however late it is
+		}
 		if err := m.sem.Acquire(ctx, 1); err != nil {
 			give(locks[:i], 1)
 			return nil, &Error{Kind: names.Timeout, Err: errors.New("a directory is being moved there; try again in a moment")}

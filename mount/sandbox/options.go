@@ -148,7 +148,9 @@ type Options struct {
 	// Interpreters are further files and directories shown read-only at their
 	// own path. They cannot be revoked; a root can.
 	Interpreters []string
-	// Stdin, Stdout and Stderr are relayed: the command never holds them. Those that are
+	// Stdin, Stdout and Stderr are relayed: the command never holds them. One that was closed
+	// when a Go program started cannot be told from /dev/null: the Go runtime has opened
+	// /dev/null for reading and writing in its place, as programs do that mean it. Those that are
 	// /dev/null, and a Stdin that is a file, are opened anew for it: the file for reading.
 	// A nil one is a pipe that Process exposes.
 	Stdin, Stdout, Stderr *os.File
