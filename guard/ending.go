@@ -116,7 +116,11 @@ func (g *Registry) lookAgain(ctx context.Context, r *root) {
 	time.AfterFunc(g.cfg.Deadline, func() {
 		r.looking.Store(false)
 		if State(r.state.Load()) == Live && g.snap.Load().byName[r.name] == r {
-			_ = g.Recheck(ctx, r.name) // its failure is in the event and the record
+			// The failure of an ending is in the event and the record. A root that is
+			// live still was being changed by another caller.
+			if g.Recheck(ctx, r.name) != nil && State(r.state.Load()) == Live {
+				g.lookAgain(ctx, r)
+			}
 		}
 	})
 }

@@ -37,9 +37,18 @@ func TestRecheckThatCannotLookEndsNothing(t *testing.T) {
 	}
 }
 
-// A lock that nobody holds is no reason to refuse a grant, however late the registry
-// comes to it: a busy machine made the grant of the test above fail.
-func TestGrantTakesAFreeLockLate(t *testing.T) {
+// A lock that nobody holds is no reason to refuse a grant or an ending, however late the
+// registry comes to it: a busy machine made the test above fail, and refused to revoke.
+func TestFreeLocksAreTakenLate(t *testing.T) {
 	s := newSetup(t, func(c *guard.Config) { c.Deadline = time.Nanosecond })
-	s.grant(t, "r", "/a", guard.Policy{})
+	for i := range 30 {
+		name := guard.RootName(fmt.Sprint("r", i))
+		s.grant(t, string(name), fmt.Sprint("/a", i), guard.Policy{})
+		if _, err := s.Revoke(bg, name); err != nil {
+			t.Errorf("revoke: %v", err)
+		}
+		if st, ok := s.Lookup(name); ok && st.State == guard.Live {
+			t.Error("the root is live still")
+		}
+	}
 }

@@ -230,9 +230,15 @@ func (r *root) closeWhenUnused() {
 // revocation would be none), but waits for nobody beyond Config.Deadline.
 func (g *Registry) hold(ctx context.Context, r *root) (_ context.Context, letGo func(), _ error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
+	letGo = func() { <-r.changing; cancel() }
+	select {
+	case r.changing <- struct{}{}: // a root that nobody changes is taken however late it is
+		return ctx, letGo, nil
+	default:
+	}
 	select {
 	case r.changing <- struct{}{}:
-		return ctx, func() { <-r.changing; cancel() }, nil
+		return ctx, letGo, nil
 	case <-ctx.Done():
 		cancel()
 		return nil, nil, fmt.Errorf("root %s is being changed: %w", r.name, ctx.Err())
