@@ -3,14 +3,13 @@ package mount
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -28,22 +27,22 @@ func TestSuspendedMount(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		must(os.WriteFile(filepath.Join(src, "f"), []byte("text"), 0o644))
-		must(os.Symlink("/etc/passwd", filepath.Join(src, "out")))
+		must(childfs.WriteFile(filepath.Join(src, "f"), []byte("text"), 0o644))
+		must(childfs.Symlink("/etc/passwd", filepath.Join(src, "out")))
 		hosts := map[guard.Subject]func(string) string{}
 		for _, who := range []guard.Subject{"bad", "good"} {
-			hosts[who] = mountFront(t, Options{Level: level, Subject: who, Tree: tree}, reg).(guardtest.Bare).Host
+			hosts[who] = mountFront(t, Options{Level: level, Subject: who, Tree: tree}, reg).Host
 		}
 		_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})
 		must(err)
 		reg.SetAbuse(guard.Abuse{Escapes: 5, Suspend: true})
 		bad, good := hosts["bad"], hosts["good"]
-		f, err := os.Open(bad("r/f"))
+		f, err := childfs.Open(bad("r/f"))
 		must(err)
 		defer f.Close()
 		must(mapped(t, f, 4, unix.PROT_READ).load())
 		for range 50 {
-			if _, err := os.ReadFile(bad("r/out")); err == nil {
+			if _, err := childfs.ReadFile(bad("r/out")); err == nil {
 				t.Fatal("escaped")
 			}
 		}
@@ -53,8 +52,8 @@ func TestSuspendedMount(t *testing.T) {
 		buf := make([]byte, 4)
 		eventually(t, "the open file's end", func() bool { _, err := f.ReadAt(buf, 0); return err != nil })
 		for what, err := range map[string]error{
-			"stat": second(os.Stat(bad("r/f"))), "open": second(os.Open(bad("r/f"))), "list": second(os.ReadDir(bad("r"))),
-			"create": os.WriteFile(bad("r/new"), nil, 0o644), "remove": os.Remove(bad("r/f")),
+			"stat": second(childfs.Stat(bad("r/f"))), "open": second(childfs.Open(bad("r/f"))), "list": second(childfs.ReadDir(bad("r"))),
+			"create": childfs.WriteFile(bad("r/new"), nil, 0o644), "remove": childfs.Remove(bad("r/f")),
 		} {
 			if !errors.Is(err, unix.EACCES) {
 				t.Errorf("%s: %v, want EACCES", what, err)

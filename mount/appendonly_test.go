@@ -11,13 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // appendOnly is a mount of a root that a log may write to, with a file of old
 // contents in it.
 func appendOnly(t *testing.T, level Level) *testMount {
 	m := newTestMount(t, guard.Create|guard.Append|guard.Read|guard.List, func(o *Options, _ *guard.Grant) { o.Level = level })
-	if err := os.WriteFile(filepath.Join(m.src, "log"), []byte("old\n"), 0o644); err != nil {
+	if err := childfs.WriteFile(filepath.Join(m.src, "log"), []byte("old\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return m
@@ -26,7 +27,7 @@ func appendOnly(t *testing.T, level Level) *testMount {
 func (m *testMount) holds(t *testing.T, rel, want string) {
 	t.Helper()
 	for _, dir := range []string{m.src, m.root} { // the source, and what readers of the mount see
-		if got, err := os.ReadFile(filepath.Join(dir, rel)); err != nil || string(got) != want {
+		if got, err := childfs.ReadFile(filepath.Join(dir, rel)); err != nil || string(got) != want {
 			t.Errorf("%s holds %q, %v; want %q", rel, got, err, want)
 		}
 	}
@@ -39,7 +40,7 @@ func TestAppendOnlyWritesLandAtTheEnd(t *testing.T) {
 		t.Run(level.String(), func(t *testing.T) {
 			m := appendOnly(t, level)
 			log := filepath.Join(m.root, "log")
-			f, err := os.OpenFile(log, os.O_RDWR|os.O_APPEND, 0)
+			f, err := childfs.OpenFile(log, os.O_RDWR|os.O_APPEND, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,16 +49,16 @@ func TestAppendOnlyWritesLandAtTheEnd(t *testing.T) {
 			want := "old\n"
 			for i, write := range []func(text []byte) (int, error){
 				f.Write,
-				func(b []byte) (int, error) { return unix.Pwrite(fd, b, 0) },
+				func(b []byte) (int, error) { return childfs.SysPwrite(fd, b, 0) },
 				func(b []byte) (int, error) {
 					const noAppend = 0x20 // RWF_NOAPPEND, Linux 6.9
-					return unix.Pwritev2(fd, [][]byte{b}, 0, noAppend)
+					return childfs.SysPwritev2(fd, [][]byte{b}, 0, noAppend)
 				},
 				func(b []byte) (int, error) { // O_APPEND taken off again
-					if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, 0); err != nil {
+					if _, err := childfs.SysFcntlInt(uintptr(fd), unix.F_SETFL, 0); err != nil {
 						return 0, err
 					}
-					return unix.Pwrite(fd, b, 0)
+					return childfs.SysPwrite(fd, b, 0)
 				},
 			} {
 				text := strings.Repeat(string(rune('a'+i)), 3) + "\n"
@@ -82,22 +83,22 @@ func TestAppendOnlyRefusesEverythingElse(t *testing.T) {
 		t.Run(level.String(), func(t *testing.T) {
 			m := appendOnly(t, level)
 			log, other := filepath.Join(m.root, "log"), filepath.Join(m.root, "other")
-			if err := os.WriteFile(filepath.Join(m.src, "other"), []byte("XXXX"), 0o644); err != nil {
+			if err := childfs.WriteFile(filepath.Join(m.src, "other"), []byte("XXXX"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			in, err := os.Open(other)
+			in, err := childfs.Open(other)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer in.Close()
-			f, err := os.OpenFile(log, os.O_RDWR|os.O_APPEND, 0)
+			f, err := childfs.OpenFile(log, os.O_RDWR|os.O_APPEND, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer f.Close()
 			fd := int(f.Fd())
 			open := func(flags int) error {
-				f, err := os.OpenFile(log, flags, 0o644)
+				f, err := childfs.OpenFile(log, flags, 0o644)
 				if err == nil {
 					f.Close()
 				}
@@ -109,34 +110,36 @@ func TestAppendOnlyRefusesEverythingElse(t *testing.T) {
 				"open O_TRUNC":        func() error { return open(os.O_WRONLY | os.O_TRUNC) },
 				"append with O_TRUNC": func() error { return open(os.O_WRONLY | os.O_APPEND | os.O_TRUNC) },
 				"create with O_TRUNC": func() error { return open(os.O_WRONLY | os.O_CREATE | os.O_TRUNC) },
-				"truncate":            func() error { return unix.Truncate(log, 0) },
-				"ftruncate":           func() error { return unix.Ftruncate(fd, 0) },
-				"ftruncate longer":    func() error { return unix.Ftruncate(fd, 100) },
-				"fallocate":           func() error { return unix.Fallocate(fd, 0, 0, 100) },
-				"punch":               func() error { return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 2) },
-				"zero":                func() error { return unix.Fallocate(fd, unix.FALLOC_FL_ZERO_RANGE, 0, 4) },
-				"collapse":            func() error { return unix.Fallocate(fd, unix.FALLOC_FL_COLLAPSE_RANGE, 0, 4) },
-				// Not stored to: a fault of the process that serves the mount
-				// could wait for itself.
+				"truncate":            func() error { return childfs.SysTruncate(log, 0) },
+				"ftruncate":           func() error { return childfs.SysFtruncate(fd, 0) },
+				"ftruncate longer":    func() error { return childfs.SysFtruncate(fd, 100) },
+				"fallocate":           func() error { return childfs.SysFallocate(fd, 0, 0, 100) },
+				"punch": func() error {
+					return childfs.SysFallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 2)
+				},
+				"zero":     func() error { return childfs.SysFallocate(fd, unix.FALLOC_FL_ZERO_RANGE, 0, 4) },
+				"collapse": func() error { return childfs.SysFallocate(fd, unix.FALLOC_FL_COLLAPSE_RANGE, 0, 4) },
 				"map": func() error {
-					b, err := unix.Mmap(fd, 0, 4, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+					id, err := mapPage(fd, 4, unix.PROT_READ|unix.PROT_WRITE)
 					if err != nil {
 						return err
 					}
-					return unix.Munmap(b)
+					return unmapPage(id)
 				},
 				"copy_file_range": func() error {
 					off := int64(0)
-					_, err := unix.CopyFileRange(int(in.Fd()), nil, fd, &off, 4, 0)
+					_, err := childfs.SysCopyFileRange(int(in.Fd()), nil, fd, &off, 4, 0)
 					return err
 				},
-				"rename over":  func() error { return os.Rename(other, log) },
-				"exchange":     func() error { return unix.Renameat2(unix.AT_FDCWD, other, unix.AT_FDCWD, log, unix.RENAME_EXCHANGE) },
-				"link over":    func() error { return os.Link(other, log) },
-				"symlink over": func() error { return os.Symlink("other", log) },
-				"remove":       func() error { return os.Remove(log) },
-				"chmod":        func() error { return os.Chmod(log, 0) },
-				"setxattr":     func() error { return unix.Setxattr(log, "user.x", []byte("v"), 0) },
+				"rename over": func() error { return childfs.Rename(other, log) },
+				"exchange": func() error {
+					return childfs.SysRenameat2(unix.AT_FDCWD, other, unix.AT_FDCWD, log, unix.RENAME_EXCHANGE)
+				},
+				"link over":    func() error { return childfs.Link(other, log) },
+				"symlink over": func() error { return childfs.Symlink("other", log) },
+				"remove":       func() error { return childfs.Remove(log) },
+				"chmod":        func() error { return childfs.Chmod(log, 0) },
+				"setxattr":     func() error { return childfs.SysSetxattr(log, "user.x", []byte("v"), 0) },
 			} {
 				if err := call(); err == nil {
 					t.Errorf("%s succeeded", name)
@@ -153,7 +156,7 @@ func TestAppendOnlyRefusesEverythingElse(t *testing.T) {
 func TestAppendOnlyNewFiles(t *testing.T) {
 	m := appendOnly(t, Audit)
 	name := filepath.Join(m.root, "new")
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := childfs.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,11 +175,11 @@ func TestAppendOnlyNewFiles(t *testing.T) {
 	if err := f.Truncate(10); err != nil {
 		t.Errorf("a hole at the end: %v", err)
 	}
-	if _, err := unix.Mmap(int(f.Fd()), 0, 4, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); !errors.Is(err, unix.ENODEV) {
+	if _, err := mapPage(int(f.Fd()), 4, unix.PROT_READ|unix.PROT_WRITE); !errors.Is(err, unix.ENODEV) {
 		t.Errorf("mapping it: %v, want ENODEV", err)
 	}
 	m.holds(t, "new", "one,two,\x00\x00")
-	if again, err := os.OpenFile(name, os.O_WRONLY, 0); err == nil {
+	if again, err := childfs.OpenFile(name, os.O_WRONLY, 0); err == nil {
 		again.Close()
 		t.Error("opened once more for writing anywhere")
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // eventually waits until ok holds; the bound only ends a test that has failed.
@@ -26,28 +27,28 @@ func TestHostChangesBecomeVisible(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
 	host := func(name string) string { return filepath.Join(m.src, name) }
 	seen := func(name string) string { return filepath.Join(m.root, name) }
-	content := func(name string) string { b, _ := os.ReadFile(seen(name)); return string(b) }
+	content := func(name string) string { b, _ := childfs.ReadFile(seen(name)); return string(b) }
 	for i := range 30 {
 		name := fmt.Sprintf("d%d/f", i)
-		must(t, os.Mkdir(host(fmt.Sprintf("d%d", i)), 0o755))
-		must(t, os.WriteFile(host(name), []byte("one"), 0o644))
+		must(t, childfs.Mkdir(host(fmt.Sprintf("d%d", i)), 0o755))
+		must(t, childfs.WriteFile(host(name), []byte("one"), 0o644))
 		if got := content(name); got != "one" {
 			t.Fatalf("read %q", got)
 		}
-		if _, err := os.Stat(seen(name + "x")); err == nil { // now cached as absent
+		if _, err := childfs.Stat(seen(name + "x")); err == nil { // now cached as absent
 			t.Fatal("a name that is not there")
 		}
-		must(t, os.WriteFile(host(name), []byte("two"), 0o644)) // same size
+		must(t, childfs.WriteFile(host(name), []byte("two"), 0o644)) // same size
 		eventually(t, "write of equal size", func() bool { return content(name) == "two" })
-		must(t, os.Truncate(host(name), 1))
+		must(t, childfs.Truncate(host(name), 1))
 		eventually(t, "truncation", func() bool { return content(name) == "t" })
-		must(t, os.Chmod(host(name), 0o600))
-		eventually(t, "chmod", func() bool { st, err := os.Stat(seen(name)); return err == nil && st.Mode() == 0o600 })
-		must(t, os.Rename(host(name), host(name+"x")))
+		must(t, childfs.Chmod(host(name), 0o600))
+		eventually(t, "chmod", func() bool { st, err := childfs.Stat(seen(name)); return err == nil && st.Mode() == 0o600 })
+		must(t, childfs.Rename(host(name), host(name+"x")))
 		eventually(t, "rename: new name", func() bool { return content(name+"x") == "t" })
-		eventually(t, "rename: old name", func() bool { _, err := os.Stat(seen(name)); return os.IsNotExist(err) })
-		must(t, os.Remove(host(name+"x")))
-		eventually(t, "removal", func() bool { e, err := os.ReadDir(seen(fmt.Sprintf("d%d", i))); return err == nil && len(e) == 0 })
+		eventually(t, "rename: old name", func() bool { _, err := childfs.Stat(seen(name)); return os.IsNotExist(err) })
+		must(t, childfs.Remove(host(name+"x")))
+		eventually(t, "removal", func() bool { e, err := childfs.ReadDir(seen(fmt.Sprintf("d%d", i))); return err == nil && len(e) == 0 })
 	}
 }
 
@@ -55,18 +56,18 @@ func TestHostChangesBecomeVisible(t *testing.T) {
 // have handed it out again: its directory stays watched.
 func TestForgottenLate(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
-	must(t, os.Mkdir(filepath.Join(m.src, "d"), 0o755))
-	must(t, os.WriteFile(filepath.Join(m.src, "d/f"), nil, 0o644))
-	_, err := os.Stat(filepath.Join(m.root, "d/f"))
+	must(t, childfs.Mkdir(filepath.Join(m.src, "d"), 0o755))
+	must(t, childfs.WriteFile(filepath.Join(m.src, "d/f"), nil, 0o644))
+	_, err := childfs.Stat(filepath.Join(m.root, "d/f"))
 	must(t, err)
 	d := m.Mount.root.GetChild("code").GetChild("d").Operations().(*node)
 	d.OnForget() // of the time before the kernel asked again
 	if d.forgotten() || d.view.nodes.get(d.id()) != d {
 		t.Error("a node that the kernel holds was given up")
 	}
-	must(t, os.Rename(filepath.Join(m.src, "d/f"), filepath.Join(m.src, "d/g")))
+	must(t, childfs.Rename(filepath.Join(m.src, "d/f"), filepath.Join(m.src, "d/g")))
 	eventually(t, "the old name's end", func() bool {
-		_, err := os.Stat(filepath.Join(m.root, "d/f"))
+		_, err := childfs.Stat(filepath.Join(m.root, "d/f"))
 		return os.IsNotExist(err)
 	})
 }
@@ -75,10 +76,10 @@ func TestForgottenLate(t *testing.T) {
 // seen: the recognition of our own events must not swallow the host's.
 func TestHostAndMountWriteTheSameFile(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
-	f, err := os.OpenFile(filepath.Join(m.root, "f"), os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := childfs.OpenFile(filepath.Join(m.root, "f"), os.O_RDWR|os.O_CREATE, 0o644)
 	must(t, err)
 	defer f.Close()
-	h, err := os.OpenFile(filepath.Join(m.src, "f"), os.O_RDWR, 0)
+	h, err := childfs.OpenFile(filepath.Join(m.src, "f"), os.O_RDWR, 0)
 	must(t, err)
 	defer h.Close()
 	for i := range 200 {

@@ -3,11 +3,11 @@ package mount
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -38,7 +38,7 @@ func conform(t *testing.T, opt Options, atLeast int) {
 	})
 }
 
-func mountFront(t testing.TB, opt Options, reg *guard.Registry) guardtest.Front {
+func mountFront(t testing.TB, opt Options, reg *guard.Registry) childfs.Front {
 	t.Helper()
 	if err := CheckFUSE(); err != nil {
 		if os.Getenv("CI") != "" {
@@ -58,10 +58,5 @@ func mountFront(t testing.TB, opt Options, reg *guard.Registry) guardtest.Front 
 		}
 		<-m.Served()
 	})
-	return guardtest.Bare{Host: func(p string) string {
-		if p == "" {
-			return filepath.Join(opt.Point, "nothing")
-		}
-		return opt.Point + "/" + p
-	}}
+	return childfs.Front{Point: opt.Point}
 }

@@ -3,6 +3,7 @@ package mount
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // newDetachedMount is newTestMount of a mount that is nowhere, with a file "a".
@@ -115,7 +117,7 @@ func TestDetachedReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil || st.Flags&unix.ST_RDONLY == 0 || st.Flags&(unix.ST_NOSUID|unix.ST_NODEV) != unix.ST_NOSUID|unix.ST_NODEV {
+	if err := childfs.SysStatfs(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), dir.Fd()), &st); err != nil || st.Flags&unix.ST_RDONLY == 0 || st.Flags&(unix.ST_NOSUID|unix.ST_NODEV) != unix.ST_NOSUID|unix.ST_NODEV {
 		t.Errorf("flags %#x, %v", st.Flags, err)
 	}
 	if err := dir.Close(); err != nil {

@@ -3,6 +3,7 @@ package mount
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // byPath mounts src/code, read-only, and src/code/out, writable, by path.
@@ -23,8 +25,8 @@ func byPath(t *testing.T, change func(*Options, *guard.Grant)) (m *testMount, co
 	src, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
 	code = filepath.Join(src, "home/u/code")
-	must(t, os.MkdirAll(filepath.Join(code, "out"), 0o755))
-	must(t, os.WriteFile(filepath.Join(code, "f"), []byte("f"), 0o600))
+	must(t, childfs.MkdirAll(filepath.Join(code, "out"), 0o755))
+	must(t, childfs.WriteFile(filepath.Join(code, "f"), []byte("f"), 0o600))
 	m = newTestMount(t, guard.ReadOnly, func(o *Options, g *guard.Grant) {
 		o.Layout = Layout{ByPath: true, Tops: []string{"srv"}}
 		g.Dir = code
@@ -46,7 +48,7 @@ func (m *testMount) grant(t *testing.T, name, dir string, rights guard.Rights) {
 
 func listed(t *testing.T, dir string) []string {
 	t.Helper()
-	list, err := os.ReadDir(dir)
+	list, err := childfs.ReadDir(dir)
 	must(t, err)
 	out := make([]string, len(list))
 	for i, e := range list {
@@ -59,7 +61,7 @@ func listed(t *testing.T, dir string) []string {
 // it; the directories on the way are nobody's to change.
 func TestByPath(t *testing.T) {
 	m, code := byPath(t, nil)
-	if b, err := os.ReadFile(filepath.Join(m.root, "f")); err != nil || string(b) != "f" {
+	if b, err := childfs.ReadFile(filepath.Join(m.root, "f")); err != nil || string(b) != "f" {
 		t.Fatalf("read through the whole path: %q, %v", b, err)
 	}
 	top := strings.Split(code, "/")[1]
@@ -68,19 +70,19 @@ func TestByPath(t *testing.T) {
 	}
 	way := m.Point()
 	for _, elem := range strings.Split(strings.Trim(code, "/"), "/") {
-		if _, err := os.Stat(filepath.Join(way, "other")); !os.IsNotExist(err) {
+		if _, err := childfs.Stat(filepath.Join(way, "other")); !os.IsNotExist(err) {
 			t.Errorf("in %s there is something else: %v", way, err)
 		}
 		for what, err := range map[string]error{
-			"mkdir": os.Mkdir(filepath.Join(way, "new"), 0o755), "rmdir": unix.Rmdir(filepath.Join(way, elem)),
-			"create": os.WriteFile(filepath.Join(way, "new"), nil, 0o644), "rename": os.Rename(filepath.Join(way, elem), filepath.Join(way, "x")),
+			"mkdir": childfs.Mkdir(filepath.Join(way, "new"), 0o755), "rmdir": childfs.SysRmdir(filepath.Join(way, elem)),
+			"create": childfs.WriteFile(filepath.Join(way, "new"), nil, 0o644), "rename": childfs.Rename(filepath.Join(way, elem), filepath.Join(way, "x")),
 		} {
 			if !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EXDEV) {
 				t.Errorf("%s in %s: %v", what, way, err)
 			}
 		}
 		way = filepath.Join(way, elem)
-		if st, err := os.Lstat(way); err != nil || !st.IsDir() {
+		if st, err := childfs.Lstat(way); err != nil || !st.IsDir() {
 			t.Errorf("%s: %v", way, err)
 		}
 	}
@@ -95,7 +97,7 @@ func TestByPath(t *testing.T) {
 func TestByPathNested(t *testing.T) {
 	m, code := byPath(t, nil)
 	out := filepath.Join(m.root, "out")
-	write := func(name string) error { return os.WriteFile(filepath.Join(out, name), []byte("x"), 0o644) }
+	write := func(name string) error { return childfs.WriteFile(filepath.Join(out, name), []byte("x"), 0o644) }
 	if err := write("a"); !errors.Is(err, unix.EROFS) {
 		t.Errorf("before: %v", err)
 	}
@@ -108,13 +110,13 @@ func TestByPathNested(t *testing.T) {
 			}
 			listed(t, m.root)
 		}
-		if err := os.WriteFile(filepath.Join(m.root, "f"), nil, 0o644); !errors.Is(err, unix.EROFS) {
+		if err := childfs.WriteFile(filepath.Join(m.root, "f"), nil, 0o644); !errors.Is(err, unix.EROFS) {
 			t.Errorf("the outer root: %v", err)
 		}
-		if err := os.Rename(out, filepath.Join(m.root, "x")); err == nil {
+		if err := childfs.Rename(out, filepath.Join(m.root, "x")); err == nil {
 			t.Error("the inner root was moved")
 		}
-		held, err := os.Open(filepath.Join(out, "a"))
+		held, err := childfs.Open(filepath.Join(out, "a"))
 		must(t, err)
 		_, err = m.reg.Revoke(context.Background(), "out")
 		must(t, err)
@@ -125,17 +127,17 @@ func TestByPathNested(t *testing.T) {
 		if err := write("a"); !errors.Is(err, unix.EACCES) {
 			t.Errorf("after: %v", err)
 		}
-		if _, err := os.ReadDir(out); !errors.Is(err, unix.EACCES) {
+		if _, err := childfs.ReadDir(out); !errors.Is(err, unix.EACCES) {
 			t.Errorf("listing after: %v", err)
 		}
 	}
 	_, err := m.reg.Revoke(context.Background(), "code")
 	must(t, err)
-	if _, err := os.Stat(filepath.Join(m.root, "f")); err == nil {
+	if _, err := childfs.Stat(filepath.Join(m.root, "f")); err == nil {
 		t.Error("the outer root after revocation")
 	}
 	m.grant(t, "code", code, guard.ReadOnly)
-	if _, err := os.Stat(filepath.Join(m.root, "f")); err != nil {
+	if _, err := childfs.Stat(filepath.Join(m.root, "f")); err != nil {
 		t.Errorf("granted again: %v", err)
 	}
 }
@@ -144,23 +146,23 @@ func TestByPathNested(t *testing.T) {
 func TestByPathOuterLater(t *testing.T) {
 	m, code := byPath(t, nil)
 	home := filepath.Dir(code)
-	must(t, os.WriteFile(filepath.Join(home, "note"), nil, 0o644))
-	if _, err := os.Stat(filepath.Join(m.Point()+home, "note")); !os.IsNotExist(err) {
+	must(t, childfs.WriteFile(filepath.Join(home, "note"), nil, 0o644))
+	if _, err := childfs.Stat(filepath.Join(m.Point()+home, "note")); !os.IsNotExist(err) {
 		t.Fatalf("before: %v", err)
 	}
-	_, err := os.Stat(m.root)
+	_, err := childfs.Stat(m.root)
 	must(t, err)
 	m.grant(t, "home", home, guard.ReadWrite)
-	must(t, os.WriteFile(filepath.Join(m.Point()+home, "note"), []byte("x"), 0o644))
-	if err := os.WriteFile(filepath.Join(m.root, "f"), nil, 0o644); !errors.Is(err, unix.EROFS) {
+	must(t, childfs.WriteFile(filepath.Join(m.Point()+home, "note"), []byte("x"), 0o644))
+	if err := childfs.WriteFile(filepath.Join(m.root, "f"), nil, 0o644); !errors.Is(err, unix.EROFS) {
 		t.Errorf("the inner root is read-only: %v", err)
 	}
 	_, err = m.reg.Revoke(context.Background(), "home")
 	must(t, err)
-	if _, err := os.Stat(filepath.Join(m.root, "f")); err != nil {
+	if _, err := childfs.Stat(filepath.Join(m.root, "f")); err != nil {
 		t.Errorf("the inner root goes on: %v", err)
 	}
-	if _, err := os.Stat(filepath.Join(m.Point()+home, "note")); err == nil {
+	if _, err := childfs.Stat(filepath.Join(m.Point()+home, "note")); err == nil {
 		t.Error("the outer root goes on")
 	}
 }
@@ -170,19 +172,19 @@ func TestByPathOuterLater(t *testing.T) {
 func TestByPathLinkAndFile(t *testing.T) {
 	m, code := byPath(t, nil)
 	base := filepath.Dir(filepath.Dir(code))
-	must(t, os.MkdirAll(filepath.Join(base, "data/d"), 0o755))
-	must(t, os.WriteFile(filepath.Join(base, "data/d/g"), []byte("g"), 0o644))
-	must(t, os.Symlink(filepath.Join(base, "data"), filepath.Join(base, "link")))
+	must(t, childfs.MkdirAll(filepath.Join(base, "data/d"), 0o755))
+	must(t, childfs.WriteFile(filepath.Join(base, "data/d/g"), []byte("g"), 0o644))
+	must(t, childfs.Symlink(filepath.Join(base, "data"), filepath.Join(base, "link")))
 	m.grant(t, "d", filepath.Join(base, "link/d"), guard.ReadOnly)
-	if target, err := os.Readlink(m.Point() + filepath.Join(base, "link/d")); err != nil || target != filepath.Join(base, "data/d") {
+	if target, err := childfs.Readlink(m.Point() + filepath.Join(base, "link/d")); err != nil || target != filepath.Join(base, "data/d") {
 		t.Errorf("the link: %q, %v", target, err)
 	}
-	if b, err := os.ReadFile(m.Point() + filepath.Join(base, "data/d/g")); err != nil || string(b) != "g" {
+	if b, err := childfs.ReadFile(m.Point() + filepath.Join(base, "data/d/g")); err != nil || string(b) != "g" {
 		t.Errorf("where it led: %q, %v", b, err)
 	}
-	must(t, os.WriteFile(filepath.Join(base, "note"), []byte("n"), 0o644))
+	must(t, childfs.WriteFile(filepath.Join(base, "note"), []byte("n"), 0o644))
 	m.grant(t, "note", filepath.Join(base, "note"), guard.ReadOnly)
-	if b, err := os.ReadFile(m.Point() + filepath.Join(base, "note")); err != nil || string(b) != "n" {
+	if b, err := childfs.ReadFile(m.Point() + filepath.Join(base, "note")); err != nil || string(b) != "n" {
 		t.Errorf("a single file: %q, %v", b, err)
 	}
 	if got := listed(t, m.Point()+base); !slices.Equal(got, []string{"data", "link", "note", "u"}) {
@@ -202,43 +204,48 @@ func TestOwner(t *testing.T) {
 		o.Owner, o.AllowOther = &guard.User{UID: server, GID: server}, true
 		g.Policy.Rights = guard.ReadWrite
 	})
-	must(t, os.Chmod(filepath.Dir(m.Point()), 0o755)) // of the test's directory
+	must(t, childfs.Chmod(filepath.Dir(m.Point()), 0o755)) // of the test's directory
 	for path := m.root + "/f"; len(path) >= len(m.Point()); path = filepath.Dir(path) {
-		st, err := os.Lstat(path)
+		st, err := childfs.Lstat(path)
 		must(t, err)
 		if sys := st.Sys().(*syscall.Stat_t); sys.Uid != server || sys.Gid != server {
 			t.Errorf("%s seems to be %d:%d's", path, sys.Uid, sys.Gid)
 		}
 	}
 	suid := filepath.Join(code, "suid")
-	must(t, os.WriteFile(suid, []byte("old"), 0o755))
-	must(t, os.Chmod(suid, 0o755|os.ModeSetuid))
-	asUser(t, server, func() {
-		must(t, os.WriteFile(m.root+"/new", []byte("x"), 0o644))
-		must(t, os.WriteFile(m.root+"/suid", []byte("evil"), 0))
-		must(t, os.Chown(m.root+"/new", server, server))
-		must(t, os.Chmod(m.root+"/f", 0o400))
-		if err := os.WriteFile(m.root+"/f", nil, 0); !errors.Is(err, unix.EACCES) {
-			t.Errorf("a file without the right to write: %v", err)
-		}
-	})
+	must(t, childfs.WriteFile(suid, []byte("old"), 0o755))
+	must(t, childfs.Chmod(suid, 0o755|os.ModeSetuid))
+	must(t, useAsUser(server, m.root))
 	var st unix.Stat_t
-	must(t, unix.Stat(filepath.Join(code, "new"), &st))
+	must(t, childfs.SysStat(filepath.Join(code, "new"), &st))
 	if st.Uid != 0 {
 		t.Errorf("the file made is %d's", st.Uid)
 	}
-	must(t, unix.Stat(suid, &st))
+	must(t, childfs.SysStat(suid, &st))
 	if st.Mode&unix.S_ISUID != 0 {
 		t.Error("a set-uid file kept its bit when the server wrote it")
 	}
 }
 
+// useAsUser uses a mount whose files are another user's as that user, in the child.
+var useAsUser = childfs.In("useAsUser", func(uid int, root string) error {
+	return asUser(uid, func() error {
+		err := errors.Join(
+			os.WriteFile(root+"/new", []byte("x"), 0o644),
+			os.WriteFile(root+"/suid", []byte("evil"), 0),
+			os.Chown(root+"/new", uid, uid),
+			os.Chmod(root+"/f", 0o400))
+		if refusal := os.WriteFile(root+"/f", nil, 0); !errors.Is(refusal, unix.EACCES) {
+			err = errors.Join(err, fmt.Errorf("a file without the right to write: %v", refusal))
+		}
+		return err
+	})
+})
+
 // asUser runs f on a thread that belongs to another user and then ends.
-func asUser(t *testing.T, uid int, f func()) {
-	t.Helper()
-	done := make(chan struct{})
+func asUser(uid int, f func() error) error {
+	done := make(chan error)
 	go func() {
-		defer close(done)
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		for _, call := range []uintptr{unix.SYS_SETGROUPS, unix.SYS_SETRESGID, unix.SYS_SETRESUID} {
 			a := uintptr(uid)
@@ -246,11 +253,11 @@ func asUser(t *testing.T, uid int, f func()) {
 				a = 0
 			}
 			if _, _, errno := unix.RawSyscall(call, a, a, a); errno != 0 {
-				t.Error(errno)
+				done <- errno
 				return
 			}
 		}
-		f()
+		done <- f()
 	}()
-	<-done
+	return <-done
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // A lock taken on the host is seen through the mount and the other way round,
@@ -17,9 +18,9 @@ func TestLocksReachTheHost(t *testing.T) {
 	for _, where := range []Locks{LocksLocal, LocksHost} {
 		t.Run(where.String(), func(t *testing.T) {
 			m := newTestMount(t, guard.ReadWrite, func(o *Options, _ *guard.Grant) { o.Locks = where })
-			must(t, os.WriteFile(filepath.Join(m.src, "f"), []byte("x"), 0o644))
-			open := func(dir string) *os.File {
-				f, err := os.OpenFile(filepath.Join(dir, "f"), os.O_RDWR, 0)
+			must(t, childfs.WriteFile(filepath.Join(m.src, "f"), []byte("x"), 0o644))
+			open := func(dir string) *childfs.File {
+				f, err := childfs.OpenFile(filepath.Join(dir, "f"), os.O_RDWR, 0)
 				must(t, err)
 				t.Cleanup(func() { f.Close() })
 				return f
@@ -27,14 +28,14 @@ func TestLocksReachTheHost(t *testing.T) {
 			busy := where == LocksHost
 			for _, kind := range []struct {
 				name string
-				lock func(f *os.File, typ int16) error
+				lock func(f *childfs.File, typ int16) error
 			}{
-				{"flock", func(f *os.File, typ int16) error {
+				{"flock", func(f *childfs.File, typ int16) error {
 					how := map[int16]int{unix.F_WRLCK: unix.LOCK_EX, unix.F_RDLCK: unix.LOCK_SH, unix.F_UNLCK: unix.LOCK_UN}[typ]
-					return unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+					return childfs.SysFlock(int(f.Fd()), how|unix.LOCK_NB)
 				}},
-				{"ofd", func(f *os.File, typ int16) error {
-					return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: typ, Start: 10, Len: 5})
+				{"ofd", func(f *childfs.File, typ int16) error {
+					return childfs.SysFcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: typ, Start: 10, Len: 5})
 				}},
 			} {
 				t.Run(kind.name, func(t *testing.T) {

@@ -3,122 +3,95 @@
 package mount
 
 import (
-	"bufio"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"os/exec"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
-// mapping is one of a file of our own mount, in a process of its own. A fault in
-// this one would wait for the mount and hold what that needs to answer: the lock of
-// the address space, without which no thread and no memory is to be had, or the
-// garbage collector's patience. The process would stop for good, and with it
-// whoever looks at its command line.
+// mapping is one of a file of our own mount, in the child process. A fault in this one
+// would wait for the mount and hold what that needs to answer: the lock of the address
+// space, without which no thread and no memory is to be had, or the garbage collector's
+// patience.
 type mapping struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *bufio.Reader
-	over bool
+	t        *testing.T
+	id       int
+	unmapped bool
+}
+
+// pages are the mappings, in the child.
+var pages struct {
+	mu  sync.Mutex // guards the field below
+	all [][]byte
+}
+
+func pageOf(id int) []byte {
+	pages.mu.Lock()
+	defer pages.mu.Unlock()
+	return pages.all[id]
+}
+
+var (
+	mapPage = childfs.In("mapPage", func(fd, size, prot int) (int, error) {
+		page, err := unix.Mmap(fd, 0, size, prot, unix.MAP_SHARED)
+		pages.mu.Lock()
+		defer pages.mu.Unlock()
+		pages.all = append(pages.all, page)
+		return len(pages.all) - 1, err
+	})
+	// The kernel reads and writes what is mapped, so that a page that is not to be had
+	// is an error and no signal.
+	loadPage = childfs.In("loadPage", func(id int) error {
+		return withPipe(func(r, w int) error { return second(unix.Write(w, pageOf(id))) })
+	})
+	storePage = childfs.In("storePage", func(id int, text string) error {
+		return withPipe(func(r, w int) error {
+			if _, err := unix.Write(w, []byte(text)); err != nil {
+				return err
+			}
+			return second(unix.Read(r, pageOf(id)))
+		})
+	})
+	unmapPage = childfs.In("unmapPage", func(id int) error { return unix.Munmap(pageOf(id)) })
+)
+
+func withPipe(f func(r, w int) error) error {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return err
+	}
+	defer unix.Close(ends[0])
+	defer unix.Close(ends[1])
+	return f(ends[0], ends[1])
 }
 
 // mapped maps the beginning of an open file, shared; the mapping keeps the file.
-func mapped(t *testing.T, f *os.File, size, prot int) *mapping {
+func mapped(t *testing.T, f *childfs.File, size, prot int) *mapping {
 	t.Helper()
-	m := &mapping{t: t, cmd: exec.Command("/proc/self/exe", "-test.run=^$")}
-	m.cmd.Env = append(os.Environ(), childEnv+"=map", fmt.Sprintf("%s=%d %d", childDirEnv, size, prot))
-	m.cmd.ExtraFiles, m.cmd.Stderr = []*os.File{f}, os.Stderr
-	var err error
-	if m.in, err = m.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := m.cmd.StdoutPipe()
+	id, err := mapPage(int(f.Fd()), size, prot)
 	if err != nil {
-		t.Fatal(err)
-	}
-	m.out = bufio.NewReader(out)
-	if err := m.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.unmap)
-	if err := m.answer(); err != nil {
 		t.Fatalf("mapping it: %v", err)
 	}
+	m := &mapping{t: t, id: id}
+	t.Cleanup(m.unmap)
 	return m
 }
 
 // load reads what is mapped; a page that is not to be had is an error.
-func (m *mapping) load() error { return m.do("load", "-") }
+func (m *mapping) load() error { return loadPage(m.id) }
 
 // store writes into what is mapped.
-func (m *mapping) store(text string) error { return m.do("store", text) }
+func (m *mapping) store(text string) error { return storePage(m.id, text) }
 
-// unmap ends the mapping and its process.
+// unmap ends the mapping.
 func (m *mapping) unmap() {
-	if m.over {
+	if m.unmapped {
 		return
 	}
-	m.over = true
-	_ = m.in.Close()
-	if err := m.cmd.Wait(); err != nil {
-		m.t.Errorf("the process of a mapping: %v", err)
-	}
-}
-
-func (m *mapping) do(what, text string) error {
-	if _, err := fmt.Fprintln(m.in, what, text); err != nil {
-		m.t.Fatal(err)
-	}
-	return m.answer()
-}
-
-func (m *mapping) answer() error {
-	m.t.Helper()
-	var n int
-	if _, err := fmt.Fscanln(m.out, &n); err != nil {
-		m.t.Fatalf("the process of a mapping says nothing: %v", err)
-	}
-	if n != 0 {
-		return unix.Errno(n)
-	}
-	return nil
-}
-
-// childMap is that process: it answers each line with a number, of an error or 0.
-// The kernel reads and writes for it, so that what is not to be had is no signal.
-func childMap(what string) error {
-	var size, prot int
-	if _, err := fmt.Sscan(what, &size, &prot); err != nil {
-		return err
-	}
-	page, err := unix.Mmap(3, 0, size, prot, unix.MAP_SHARED)
-	err = errors.Join(err, unix.Close(3))
-	for {
-		var errno unix.Errno
-		_ = errors.As(err, &errno)
-		if err != nil && errno == 0 {
-			return err
-		}
-		fmt.Println(int(errno))
-		var do, text string
-		if _, err := fmt.Scanln(&do, &text); err != nil {
-			return nil // the test has ended
-		}
-		var ends [2]int
-		if err = unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
-			continue
-		}
-		if do == "load" {
-			_, err = unix.Write(ends[1], page)
-		} else if _, err = unix.Write(ends[1], []byte(text)); err == nil {
-			_, err = unix.Read(ends[0], page)
-		}
-		unix.Close(ends[0])
-		unix.Close(ends[1])
+	m.unmapped = true
+	if err := unmapPage(m.id); err != nil {
+		m.t.Errorf("the end of a mapping: %v", err)
 	}
 }

@@ -38,8 +38,6 @@ func init() {
 	switch os.Getenv(childEnv) {
 	case "":
 		return
-	case "map":
-		err = childMap(os.Getenv(childDirEnv))
 	case "serve":
 		err = childServe(os.Getenv(childDirEnv), os.Getenv(childSubEnv))
 	case "unshared":

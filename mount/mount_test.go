@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -68,18 +69,18 @@ func levels(t *testing.T, f func(t *testing.T, level Level)) {
 func TestReadOnlyRootReadAndRevoked(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) { o.Level, o.ReadOnly = level, level == Max })
-		if err := os.WriteFile(filepath.Join(m.src, "a"), []byte("hello"), 0o644); err != nil {
+		if err := childfs.WriteFile(filepath.Join(m.src, "a"), []byte("hello"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		name := filepath.Join(m.root, "a")
-		got, err := os.ReadFile(name)
+		got, err := childfs.ReadFile(name)
 		if err != nil || string(got) != "hello" {
 			t.Fatalf("read %q, %v", got, err)
 		}
-		if err := os.WriteFile(filepath.Join(m.root, "b"), nil, 0o644); !errors.Is(err, unix.EROFS) {
+		if err := childfs.WriteFile(filepath.Join(m.root, "b"), nil, 0o644); !errors.Is(err, unix.EROFS) {
 			t.Errorf("create in a read-only root: %v, want EROFS", err)
 		}
-		f, err := os.Open(name)
+		f, err := childfs.Open(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +91,7 @@ func TestReadOnlyRootReadAndRevoked(t *testing.T) {
 		if n, err := f.ReadAt(make([]byte, 5), 0); err == nil {
 			t.Errorf("read %d bytes of a revoked file", n)
 		}
-		if _, err := os.Stat(name); err == nil {
+		if _, err := childfs.Stat(name); err == nil {
 			t.Error("stat of a revoked path succeeded")
 		}
 	})
@@ -112,7 +113,7 @@ func TestUmaskOfTheProcess(t *testing.T) {
 	a.ok(m.raw.Mkdir(a.cancel, &fuse.MkdirIn{InHeader: root, Mode: 0o777, Umask: 0o002}, "d", &out))
 	a.ok(m.raw.Create(a.cancel, &fuse.CreateIn{InHeader: root, Flags: unix.O_RDWR, Mode: 0o666, Umask: 0}, "f", &fuse.CreateOut{}))
 	for name, want := range map[string]os.FileMode{"d": 0o775, "f": 0o666} {
-		st, err := os.Stat(filepath.Join(m.src, name))
+		st, err := childfs.Stat(filepath.Join(m.src, name))
 		must(t, err)
 		if st.Mode().Perm() != want {
 			t.Errorf("%s has the mode %#o, want %#o", name, st.Mode().Perm(), want)

@@ -3,13 +3,13 @@ package mount
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // A file that the owner moved out of the root stays readable to who has it open,
@@ -30,25 +30,25 @@ func TestMovedFileIsNotReopened(t *testing.T) {
 				base := t.TempDir()
 				src := filepath.Join(base, "src")
 				for _, dir := range []string{src, filepath.Join(base, "outside")} {
-					if err := os.Mkdir(dir, 0o755); err != nil {
+					if err := childfs.Mkdir(dir, 0o755); err != nil {
 						t.Fatal(err)
 					}
 				}
 				m := newTestMount(t, guard.ReadWrite, func(o *Options, g *guard.Grant) { o.Level, g.Dir = level, src })
 				at := filepath.Join(src, "f")
-				if err := os.WriteFile(at, []byte("secret"), 0o666); err != nil {
+				if err := childfs.WriteFile(at, []byte("secret"), 0o666); err != nil {
 					t.Fatal(err)
 				}
-				f, err := os.Open(filepath.Join(m.root, "f"))
+				f, err := childfs.Open(filepath.Join(m.root, "f"))
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer f.Close()
 				if c.to == "" {
-					err = os.Remove(filepath.Join(m.root, "f"))
+					err = childfs.Remove(filepath.Join(m.root, "f"))
 				} else {
 					to := filepath.Join(src, c.to)
-					err = os.Rename(at, to)
+					err = childfs.Rename(at, to)
 					at = to
 				}
 				if err != nil {
@@ -56,15 +56,15 @@ func TestMovedFileIsNotReopened(t *testing.T) {
 				}
 				proc := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
 				for _, flags := range []int{unix.O_RDWR, unix.O_WRONLY | unix.O_TRUNC, unix.O_RDONLY} {
-					again, err := unix.Open(proc, flags|unix.O_CLOEXEC, 0)
+					again, err := childfs.SysOpen(proc, flags|unix.O_CLOEXEC, 0)
 					if err == nil {
-						unix.Close(again)
+						childfs.SysClose(again)
 					}
 					if (err == nil) != c.reopens {
 						t.Errorf("reopening with %#o: %v, want success: %v", flags, err, c.reopens)
 					}
 				}
-				if err := unix.Setxattr(proc, "user.x", []byte("y"), 0); (err == nil) != c.reopens && !errors.Is(err, unix.ENOTSUP) {
+				if err := childfs.SysSetxattr(proc, "user.x", []byte("y"), 0); (err == nil) != c.reopens && !errors.Is(err, unix.ENOTSUP) {
 					t.Errorf("setxattr: %v, want success: %v", err, c.reopens)
 				}
 				if err := f.Chmod(0o600); (err == nil) != c.reopens {
@@ -73,10 +73,10 @@ func TestMovedFileIsNotReopened(t *testing.T) {
 				if c.reopens {
 					return // and was truncated
 				}
-				if got, err := os.ReadFile(at); err != nil || string(got) != "secret" {
+				if got, err := childfs.ReadFile(at); err != nil || string(got) != "secret" {
 					t.Errorf("the moved file holds %q, %v", got, err)
 				}
-				if info, err := os.Stat(at); err != nil || info.Mode().Perm() == 0o600 {
+				if info, err := childfs.Stat(at); err != nil || info.Mode().Perm() == 0o600 {
 					t.Errorf("the moved file is %v, %v", info, err)
 				}
 			})

@@ -3,13 +3,13 @@ package mount
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // A directory that the host (or another front) has moved, and that the kernel first
@@ -47,21 +47,21 @@ func renameMoved(t *testing.T, m *testMount, id, from, to string) (refused bool)
 	host := func(name string) string { return filepath.Join(m.src, name) }
 	seen := func(name string) string { return filepath.Join(m.root, name) }
 	for _, dir := range []string{from + "/deep", "a", "b", "c"} {
-		must(t, os.MkdirAll(host(dir), 0o755))
+		must(t, childfs.MkdirAll(host(dir), 0o755))
 	}
-	must(t, os.WriteFile(host(from+"/deep/f"), []byte(id), 0o644))
+	must(t, childfs.WriteFile(host(from+"/deep/f"), []byte(id), 0o644))
 	for _, name := range []string{"a", "b", "c", from + "/deep/f"} {
-		_, err := os.Stat(seen(name))
+		_, err := childfs.Stat(seen(name))
 		must(t, err)
 	}
-	must(t, os.Rename(host(from), host("b/y"+id)))
-	err := os.Rename(seen("b/y"+id), seen(to))
+	must(t, childfs.Rename(host(from), host("b/y"+id)))
+	err := childfs.Rename(seen("b/y"+id), seen(to))
 	for try := 0; errors.Is(err, unix.ESTALE) && try < 20; try++ {
 		refused = true
-		err = os.Rename(seen("b/y"+id), seen(to))
+		err = childfs.Rename(seen("b/y"+id), seen(to))
 	}
 	must(t, err)
-	if got, err := os.ReadFile(seen(to + "/deep/f")); err != nil || string(got) != id {
+	if got, err := childfs.ReadFile(seen(to + "/deep/f")); err != nil || string(got) != id {
 		t.Errorf("%s to %s: read %q, %v", from, to, got, err)
 	}
 	return refused

@@ -3,7 +3,6 @@ package mount
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -23,14 +23,14 @@ func onceMount(t *testing.T, level Level, rights guard.Rights) (reg *guard.Regis
 	reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: rec})
 	front := mountFront(t, Options{Level: level}, reg)
 	src = filepath.Join(t.TempDir(), "letter")
-	if err := os.WriteFile(src, []byte("secret"), 0o644); err != nil {
+	if err := childfs.WriteFile(src, []byte("secret"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	_, err := reg.Grant(context.Background(), guard.Grant{Root: "letter", Dir: src, Origin: "test", Policy: guard.Policy{Rights: rights, Once: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return reg, rec, front.(guardtest.Bare).Host("letter"), src
+	return reg, rec, front.Host("letter"), src
 }
 
 func rootGone(reg *guard.Registry) func() bool {
@@ -45,40 +45,40 @@ func TestOneUseOfAFile(t *testing.T) {
 		t.Run(level.String(), func(t *testing.T) {
 			reg, rec, name, _ := onceMount(t, level, guard.ReadOnly)
 			for range 3 {
-				if info, err := os.Stat(name); err != nil || info.Size() != 6 {
+				if info, err := childfs.Stat(name); err != nil || info.Size() != 6 {
 					t.Fatal(info, err)
 				}
 			}
-			f, err := os.Open(name)
+			f, err := childfs.Open(name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := os.Open(name); !errors.Is(err, unix.EACCES) {
+			if _, err := childfs.Open(name); !errors.Is(err, unix.EACCES) {
 				t.Errorf("a second opening: %v, want EACCES", err)
 			}
 			if st, _ := reg.Lookup("letter"); st.Once != "in use" {
 				t.Errorf("status says %q", st.Once)
 			}
 			page := mapped(t, f, 6, unix.PROT_READ)
-			again, err := unix.Dup(int(f.Fd()))
+			again, err := childfs.SysDup(int(f.Fd()))
 			if err != nil {
 				t.Fatal(err)
 			}
 			_ = f.Close()
 			buf := make([]byte, 6)
-			if n, err := unix.Pread(again, buf, 0); n != 6 || err != nil {
+			if n, err := childfs.SysPread(again, buf, 0); n != 6 || err != nil {
 				t.Errorf("through the copy: %d, %v", n, err)
 			}
-			_ = unix.Close(again)
+			_ = childfs.SysClose(again)
 			if page.load() != nil || rootGone(reg)() {
 				t.Error("the mapping does not keep the use")
 			}
-			if _, err := os.Open(name); !errors.Is(err, unix.EACCES) {
+			if _, err := childfs.Open(name); !errors.Is(err, unix.EACCES) {
 				t.Errorf("opened while it is mapped: %v, want EACCES", err)
 			}
 			page.unmap()
 			eventually(t, "the end of the root", rootGone(reg))
-			if _, err := os.ReadFile(name); err == nil {
+			if _, err := childfs.ReadFile(name); err == nil {
 				t.Error("read after its use")
 			}
 			expired := func() (n int) {
@@ -102,10 +102,10 @@ func TestOneUseAmongMany(t *testing.T) {
 	reg, _, name, _ := onceMount(t, Audit, guard.ReadOnly)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	var got []*os.File
+	var got []*childfs.File
 	for range 32 {
 		wg.Go(func() {
-			if f, err := os.Open(name); err == nil {
+			if f, err := childfs.Open(name); err == nil {
 				mu.Lock()
 				got = append(got, f)
 				mu.Unlock()
@@ -126,10 +126,10 @@ func TestOneUseAmongMany(t *testing.T) {
 // use; one that is refused makes none.
 func TestOneUseForWriting(t *testing.T) {
 	reg, _, name, src := onceMount(t, Audit, guard.ReadWrite)
-	if err := os.Remove(name); err == nil {
+	if err := childfs.Remove(name); err == nil {
 		t.Fatal("a root was removed")
 	}
-	if err := os.WriteFile(name, []byte("answer"), 0o644); err != nil {
+	if err := childfs.WriteFile(name, []byte("answer"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the end of the root", rootGone(reg))
@@ -137,7 +137,7 @@ func TestOneUseForWriting(t *testing.T) {
 		t.Errorf("the source has %q", got)
 	}
 	reg, _, name, _ = onceMount(t, Audit, guard.ReadOnly)
-	if err := os.WriteFile(name, nil, 0o644); !errors.Is(err, unix.EROFS) {
+	if err := childfs.WriteFile(name, nil, 0o644); !errors.Is(err, unix.EROFS) {
 		t.Fatalf("%v, want EROFS", err)
 	}
 	if got := contents(name); got != "secret" {

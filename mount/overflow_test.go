@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // lockedLog keeps what is logged while it is looked at.
@@ -37,7 +38,7 @@ func (l *lockedLog) String() string {
 // holds it.
 func (m *testMount) holdNoise(t *testing.T) {
 	t.Helper()
-	f, err := os.Open(filepath.Join(m.root, "noise"))
+	f, err := childfs.Open(filepath.Join(m.root, "noise"))
 	must(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	_, err = f.Readdirnames(0)
@@ -49,7 +50,7 @@ func (m *testMount) holdNoise(t *testing.T) {
 // overflowed and change is done.
 func (m *testMount) loseEvents(t *testing.T, change func()) {
 	t.Helper()
-	b, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	b, err := childfs.ReadFile("/proc/sys/fs/inotify/max_queued_events")
 	must(t, err)
 	room, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	must(t, err)
@@ -58,11 +59,11 @@ func (m *testMount) loseEvents(t *testing.T, change func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	noise := filepath.Join(m.src, "noise")
-	must(t, os.WriteFile(filepath.Join(noise, "0"), nil, 0o644))
+	must(t, childfs.WriteFile(filepath.Join(noise, "0"), nil, 0o644))
 	for i := range room { // two events each, and the reader may have taken a buffer's full
 		must(t, os.Rename(filepath.Join(noise, strconv.Itoa(i)), filepath.Join(noise, strconv.Itoa(i+1))))
 	}
-	must(t, os.Remove(filepath.Join(noise, strconv.Itoa(room))))
+	must(t, childfs.Remove(filepath.Join(noise, strconv.Itoa(room))))
 	change()
 }
 
@@ -75,51 +76,51 @@ func TestCoherentAfterLostEvents(t *testing.T) {
 	host := func(name string) string { return filepath.Join(m.src, name) }
 	seen := func(name string) string { return filepath.Join(m.root, name) }
 	for _, d := range []string{"noise", "d", "d/e", "held"} {
-		must(t, os.Mkdir(host(d), 0o755))
-		must(t, os.WriteFile(host(d+"/f"), []byte("one"), 0o644))
-		must(t, os.WriteFile(host(d+"/g"), []byte("one"), 0o644))
+		must(t, childfs.Mkdir(host(d), 0o755))
+		must(t, childfs.WriteFile(host(d+"/f"), []byte("one"), 0o644))
+		must(t, childfs.WriteFile(host(d+"/g"), []byte("one"), 0o644))
 	}
-	must(t, os.WriteFile(host("f"), []byte("one"), 0o644))
+	must(t, childfs.WriteFile(host("f"), []byte("one"), 0o644))
 	m.holdNoise(t)
-	dir, err := unix.Open(seen("held"), unix.O_PATH|unix.O_DIRECTORY, 0)
+	dir, err := childfs.SysOpen(seen("held"), unix.O_PATH|unix.O_DIRECTORY, 0)
 	must(t, err)
-	defer unix.Close(dir)
-	held, err := os.Open(seen("d/f"))
+	defer childfs.SysClose(dir)
+	held, err := childfs.Open(seen("d/f"))
 	must(t, err)
 	defer held.Close()
 	// at looks below the held directory, without its name.
 	at := func(name string) (st unix.Stat_t, err error) {
-		err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		err = childfs.SysFstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 		return st, err
 	}
 	for round, text := range []string{"two", "one", "two", "one"} {
 		// What the kernel is to know, and must forget.
 		for _, d := range []string{"", "d/", "d/e/", "held/"} {
 			_ = contents(seen(d + "f"))
-			_, _ = os.Stat(seen(d + "g"))
-			_, _ = os.Stat(seen(d + "new"))
-			_, _ = os.ReadDir(seen(d))
+			_, _ = childfs.Stat(seen(d + "g"))
+			_, _ = childfs.Stat(seen(d + "new"))
+			_, _ = childfs.ReadDir(seen(d))
 		}
 		_, _ = at("late")
 		_, _ = at("g")
 		late := round%2 == 0
 		m.loseEvents(t, func() {
 			for _, d := range []string{"", "d/", "d/e/", "held/"} {
-				must(t, os.WriteFile(host(d+"f"), []byte(text), 0o644)) // of equal size
+				must(t, childfs.WriteFile(host(d+"f"), []byte(text), 0o644)) // of equal size
 			}
 			if late {
-				must(t, os.WriteFile(host("held/late"), nil, 0o644))
-				must(t, os.Rename(host("d/g"), host("d/new")))
-				must(t, os.Remove(host("held/g")))
-				must(t, os.Chmod(host("d/e/g"), 0o600))
+				must(t, childfs.WriteFile(host("held/late"), nil, 0o644))
+				must(t, childfs.Rename(host("d/g"), host("d/new")))
+				must(t, childfs.Remove(host("held/g")))
+				must(t, childfs.Chmod(host("d/e/g"), 0o600))
 			} else {
-				must(t, os.Remove(host("held/late")))
-				must(t, os.Rename(host("d/new"), host("d/g")))
-				must(t, os.WriteFile(host("held/g"), nil, 0o644))
-				must(t, os.Chmod(host("d/e/g"), 0o644))
+				must(t, childfs.Remove(host("held/late")))
+				must(t, childfs.Rename(host("d/new"), host("d/g")))
+				must(t, childfs.WriteFile(host("held/g"), nil, 0o644))
+				must(t, childfs.Chmod(host("d/e/g"), 0o644))
 			}
 		})
-		is := func(name string) bool { _, err := os.Lstat(seen(name)); return err == nil }
+		is := func(name string) bool { _, err := childfs.Lstat(seen(name)); return err == nil }
 		below := func(name string) bool { _, err := at(name); return err == nil }
 		eventually(t, "what is held, names below it", func() bool { return below("late") == late && below("g") != late })
 		for _, d := range []string{"", "d/", "d/e/", "held/"} {
@@ -132,12 +133,12 @@ func TestCoherentAfterLostEvents(t *testing.T) {
 		})
 		eventually(t, "a rename", func() bool { return is("d/new") == late && is("d/g") != late })
 		eventually(t, "attributes", func() bool {
-			st, err := os.Stat(seen("d/e/g"))
+			st, err := childfs.Stat(seen("d/e/g"))
 			return err == nil && (st.Mode() == 0o600) == late
 		})
 		eventually(t, "a listing", func() bool {
 			var list []string
-			es, err := os.ReadDir(seen("held"))
+			es, err := childfs.ReadDir(seen("held"))
 			for _, e := range es {
 				list = append(list, e.Name())
 			}
@@ -158,16 +159,16 @@ func TestCoherentAfterLostEvents(t *testing.T) {
 func TestHeldDirectoryAfterLostEvents(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
 	for _, d := range []string{"noise", "held", "held/in"} {
-		must(t, os.Mkdir(filepath.Join(m.src, d), 0o755))
-		must(t, os.WriteFile(filepath.Join(m.src, d, "f"), nil, 0o644))
+		must(t, childfs.Mkdir(filepath.Join(m.src, d), 0o755))
+		must(t, childfs.WriteFile(filepath.Join(m.src, d, "f"), nil, 0o644))
 	}
 	m.holdNoise(t)
-	dir, err := unix.Open(filepath.Join(m.root, "held"), unix.O_PATH|unix.O_DIRECTORY, 0)
+	dir, err := childfs.SysOpen(filepath.Join(m.root, "held"), unix.O_PATH|unix.O_DIRECTORY, 0)
 	must(t, err)
-	defer unix.Close(dir)
+	defer childfs.SysClose(dir)
 	is := func(name string) bool {
 		var st unix.Stat_t
-		return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+		return childfs.SysFstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 	}
 	for round := range 4 {
 		name := strconv.Itoa(round)
@@ -178,7 +179,7 @@ func TestHeldDirectoryAfterLostEvents(t *testing.T) {
 		}
 		m.loseEvents(t, func() {
 			for _, d := range []string{"held/", "held/in/"} {
-				must(t, os.WriteFile(filepath.Join(m.src, d+name), nil, 0o644))
+				must(t, childfs.WriteFile(filepath.Join(m.src, d+name), nil, 0o644))
 			}
 		})
 		for _, d := range []string{"", "in/"} {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -24,7 +24,7 @@ func TestPatternsChange(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		src := t.TempDir()
 		for _, f := range []string{"a", "b", "c"} {
-			if err := os.WriteFile(filepath.Join(src, f), []byte("text"), 0o644); err != nil {
+			if err := childfs.WriteFile(filepath.Join(src, f), []byte("text"), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -42,19 +42,19 @@ func TestPatternsChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		host := front.(guardtest.Bare).Host
+		host := front.Host
 		names := func(want ...string) {
 			t.Helper()
 			if got, err := front.List("r"); err != nil || !slices.Equal(got, want) {
 				t.Errorf("names %q, %v, want %q", got, err, want)
 			}
 		}
-		a, err := os.OpenFile(host("r/a"), os.O_RDWR, 0)
+		a, err := childfs.OpenFile(host("r/a"), os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer a.Close()
-		b, err := os.OpenFile(host("r/b"), os.O_RDWR, 0)
+		b, err := childfs.OpenFile(host("r/b"), os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestPatternsChange(t *testing.T) {
 		if _, err := front.ReadFile("r/c"); err != nil {
 			t.Errorf("what was hidden is not there: %v", err)
 		}
-		if got, err := os.ReadFile(filepath.Join(src, "b")); err != nil || string(got) != "mapp" {
+		if got, err := childfs.ReadFile(filepath.Join(src, "b")); err != nil || string(got) != "mapp" {
 			t.Errorf("b holds %q, %v: what was mapped before is on the source, and nothing later", got, err)
 		}
 
@@ -106,7 +106,7 @@ func TestTokenComesToAnOpenFile(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		src := t.TempDir()
 		rc := filepath.Join(src, ".npmrc")
-		if err := os.WriteFile(rc, []byte("save-exact=true\n"), 0o644); err != nil {
+		if err := childfs.WriteFile(rc, []byte("save-exact=true\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
@@ -116,7 +116,7 @@ func TestTokenComesToAnOpenFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := os.Open(front.(guardtest.Bare).Host("r/.npmrc"))
+		f, err := childfs.Open(front.Host("r/.npmrc"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestTokenComesToAnOpenFile(t *testing.T) {
 		if n, _ := f.ReadAt(buf, 0); string(buf[:n]) != "save-exact=true\n" {
 			t.Fatalf("before there is a token: %q", buf[:n])
 		}
-		if err := os.WriteFile(rc, []byte("//r/:_authToken=secret\n"), 0o644); err != nil {
+		if err := childfs.WriteFile(rc, []byte("//r/:_authToken=secret\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		// The kernel keeps a page until the source watch has told of the change; what
@@ -149,7 +149,7 @@ func TestTokenComesToAnOpenFile(t *testing.T) {
 			t.Error("its size is told")
 		}
 
-		if err := os.WriteFile(rc, []byte("save-exact=false\n"), 0o644); err != nil {
+		if err := childfs.WriteFile(rc, []byte("save-exact=false\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		until("without a token it is not read", func(text string, _ error) bool { return text == "save-exact=false\n" })
@@ -163,7 +163,7 @@ func TestOpenFileBecomesProtected(t *testing.T) {
 	levels(t, func(t *testing.T, level Level) {
 		src := t.TempDir()
 		tmp, final := filepath.Join(src, "mcp.tmp"), filepath.Join(src, ".mcp.json")
-		if err := os.WriteFile(tmp, []byte("the host's"), 0o644); err != nil {
+		if err := childfs.WriteFile(tmp, []byte("the host's"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
@@ -172,7 +172,7 @@ func TestOpenFileBecomesProtected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := os.OpenFile(front.(guardtest.Bare).Host("r/mcp.tmp"), os.O_RDWR, 0)
+		f, err := childfs.OpenFile(front.Host("r/mcp.tmp"), os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +181,7 @@ func TestOpenFileBecomesProtected(t *testing.T) {
 		if _, err := f.WriteAt([]byte("THE"), 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Rename(tmp, final); err != nil {
+		if err := childfs.Rename(tmp, final); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Millisecond) // a look at the name counts for a moment
@@ -198,7 +198,7 @@ func TestOpenFileBecomesProtected(t *testing.T) {
 		if _, err := f.ReadAt(buf, 0); err != nil {
 			t.Errorf("it is not read any more: %v", err)
 		}
-		if got, err := os.ReadFile(final); err != nil || string(got) != "THE host's" {
+		if got, err := childfs.ReadFile(final); err != nil || string(got) != "THE host's" {
 			t.Errorf("the file holds %q, %v", got, err)
 		}
 	})

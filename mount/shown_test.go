@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // fixedDir is a mount with a fixed directory, held the way that a bind of it holds
@@ -28,16 +29,16 @@ func fixedDir(t *testing.T, spare bool) (m *testMount, at, host string) {
 		}
 		host, err = os.MkdirTemp("/", "rootsfs-shown-")
 		must(t, err)
-		t.Cleanup(func() { must(t, os.RemoveAll(host)) })
+		t.Cleanup(func() { must(t, childfs.RemoveAll(host)) })
 		o = Layout{ByPath: true, Tops: []string{host[1:]}}
 		at = host[1:]
 	}
-	must(t, os.WriteFile(filepath.Join(host, "f"), []byte("f"), 0o644))
-	must(t, os.Mkdir(filepath.Join(host, "sub"), 0o755))
+	must(t, childfs.WriteFile(filepath.Join(host, "f"), []byte("f"), 0o644))
+	must(t, childfs.Mkdir(filepath.Join(host, "sub"), 0o755))
 	m = newTestMount(t, guard.ReadOnly, func(opt *Options, _ *guard.Grant) { opt.Layout = o })
-	fd, err := unix.Open(filepath.Join(m.Point(), at), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := childfs.SysOpen(filepath.Join(m.Point(), at), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	must(t, err)
-	t.Cleanup(func() { unix.Close(fd) })
+	t.Cleanup(func() { childfs.SysClose(fd) })
 	if spare {
 		must(t, m.Show(0, "top"))
 	}
@@ -59,11 +60,11 @@ func TestShown(t *testing.T) {
 			if got := listed(t, at); len(got) != 0 {
 				t.Fatalf("without a root there is %v", got)
 			}
-			if err := os.WriteFile(at+"/new", nil, 0o644); !errors.Is(err, unix.EROFS) {
+			if err := childfs.WriteFile(at+"/new", nil, 0o644); !errors.Is(err, unix.EROFS) {
 				t.Errorf("making a file without a root: %v", err)
 			}
 			m.grant(t, "top", host, rights)
-			if b, err := os.ReadFile(at + "/f"); err != nil || string(b) != "f" {
+			if b, err := childfs.ReadFile(at + "/f"); err != nil || string(b) != "f" {
 				t.Fatalf("in the root: %q, %v", b, err)
 			}
 			if got := listed(t, at); !slices.Equal(got, []string{"f", "sub"}) {
@@ -73,19 +74,19 @@ func TestShown(t *testing.T) {
 				t.Errorf("its number is %d, was %d", got, ino)
 			}
 			changes(t, at, host, rights)
-			held, err := os.Open(at + "/f")
+			held, err := childfs.Open(at + "/f")
 			must(t, err)
-			dir, err := os.Open(at)
+			dir, err := childfs.Open(at)
 			must(t, err)
 			_, err = m.reg.Revoke(context.Background(), "top")
 			must(t, err)
 			if n, err := held.Read(make([]byte, 1)); err == nil {
 				t.Errorf("%d bytes of an open file after the revocation", n)
 			}
-			if list, err := dir.ReadDir(-1); err == nil && len(list) > 0 {
+			if list, err := dir.Readdirnames(-1); err == nil && len(list) > 0 {
 				t.Errorf("an open directory lists %v after the revocation", list)
 			}
-			if _, err := os.Stat(at + "/f"); !errors.Is(err, unix.ENOENT) {
+			if _, err := childfs.Stat(at + "/f"); !errors.Is(err, unix.ENOENT) {
 				t.Errorf("a name after the revocation: %v", err)
 			}
 			held.Close()
@@ -100,7 +101,7 @@ func TestShown(t *testing.T) {
 func inode(t *testing.T, path string) uint64 {
 	t.Helper()
 	var st unix.Stat_t
-	must(t, unix.Stat(path, &st))
+	must(t, childfs.SysStat(path, &st))
 	return st.Ino
 }
 
@@ -113,22 +114,22 @@ func changes(t *testing.T, at, host string, rights guard.Rights) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	try("create", os.WriteFile(at+"/new", []byte("new"), 0o644))
-	try("rename", os.Rename(at+"/f", at+"/sub/moved"))
+	try("create", childfs.WriteFile(at+"/new", []byte("new"), 0o644))
+	try("rename", childfs.Rename(at+"/f", at+"/sub/moved"))
 	if rights.Mutating() {
-		try("rename back", os.Rename(at+"/sub/moved", at+"/f"))
+		try("rename back", childfs.Rename(at+"/sub/moved", at+"/f"))
 	}
-	try("link", os.Link(at+"/f", at+"/link"))
-	try("symlink", os.Symlink("f", at+"/sym"))
-	try("mkdir", os.Mkdir(at+"/dir", 0o755))
-	try("chmod", os.Chmod(at+"/.", 0o700))
-	try("set an attribute", unix.Setxattr(at+"/.", "user.x", []byte("y"), 0))
-	try("mknod", unix.Mknod(at+"/node", unix.S_IFREG|0o644, 0))
+	try("link", childfs.Link(at+"/f", at+"/link"))
+	try("symlink", childfs.Symlink("f", at+"/sym"))
+	try("mkdir", childfs.Mkdir(at+"/dir", 0o755))
+	try("chmod", childfs.Chmod(at+"/.", 0o700))
+	try("set an attribute", childfs.SysSetxattr(at+"/.", "user.x", []byte("y"), 0))
+	try("mknod", childfs.SysMknod(at+"/node", unix.S_IFREG|0o644, 0))
 	if rights.Mutating() {
-		if b, err := os.ReadFile(host + "/new"); err != nil || string(b) != "new" {
+		if b, err := childfs.ReadFile(host + "/new"); err != nil || string(b) != "new" {
 			t.Errorf("on the host: %q, %v", b, err)
 		}
-		if st, err := os.Stat(host); err != nil || st.Mode().Perm() != 0o700 {
+		if st, err := childfs.Stat(host); err != nil || st.Mode().Perm() != 0o700 {
 			t.Errorf("on the host: %v, %v", st.Mode(), err)
 		}
 		if b := make([]byte, 1); !has(t, at, "user.x", b) || b[0] != 'y' {
@@ -143,7 +144,7 @@ func changes(t *testing.T, at, host string, rights guard.Rights) {
 
 func has(t *testing.T, at, attr string, b []byte) bool {
 	t.Helper()
-	n, err := unix.Getxattr(at+"/.", attr, b)
+	n, err := childfs.SysGetxattr(at+"/.", attr, b)
 	return err == nil && n == len(b)
 }
 
@@ -152,7 +153,7 @@ func unlinked(rights guard.Rights, path string) error {
 	if !rights.Mutating() {
 		return unix.EROFS
 	}
-	return os.Remove(path)
+	return childfs.Remove(path)
 }
 
 // What the host changes in the root is seen through the fixed directory as through
@@ -163,15 +164,15 @@ func TestShownFollowsHost(t *testing.T) {
 		m.grant(t, "top", host, guard.ReadOnly)
 		for i := range 3 {
 			name := "/n" + strconv.Itoa(i)
-			if _, err := os.Stat(at + name); !os.IsNotExist(err) {
+			if _, err := childfs.Stat(at + name); !os.IsNotExist(err) {
 				t.Fatal(err)
 			}
-			must(t, os.WriteFile(host+name, []byte("one"), 0o644))
-			eventually(t, "a new file", func() bool { b, _ := os.ReadFile(at + name); return string(b) == "one" })
-			must(t, os.WriteFile(host+name, []byte("three"), 0o644))
-			eventually(t, "new contents", func() bool { b, _ := os.ReadFile(at + name); return string(b) == "three" })
-			must(t, os.Remove(host+name))
-			eventually(t, "a removal", func() bool { _, err := os.Stat(at + name); return os.IsNotExist(err) })
+			must(t, childfs.WriteFile(host+name, []byte("one"), 0o644))
+			eventually(t, "a new file", func() bool { b, _ := childfs.ReadFile(at + name); return string(b) == "one" })
+			must(t, childfs.WriteFile(host+name, []byte("three"), 0o644))
+			eventually(t, "new contents", func() bool { b, _ := childfs.ReadFile(at + name); return string(b) == "three" })
+			must(t, childfs.Remove(host+name))
+			eventually(t, "a removal", func() bool { _, err := childfs.Stat(at + name); return os.IsNotExist(err) })
 			eventually(t, "the list", func() bool { return slices.Equal(listed(t, at), []string{"f", "sub"}) })
 		}
 	})
@@ -181,13 +182,13 @@ func TestShownFollowsHost(t *testing.T) {
 // there first, and stays when the outer one goes.
 func TestShownInner(t *testing.T) {
 	m, at, host := fixedDir(t, false)
-	must(t, os.WriteFile(host+"/sub/g", []byte("g"), 0o644))
+	must(t, childfs.WriteFile(host+"/sub/g", []byte("g"), 0o644))
 	inner := func() {
 		t.Helper()
-		if b, err := os.ReadFile(at + "/sub/g"); err != nil || string(b) != "g" {
+		if b, err := childfs.ReadFile(at + "/sub/g"); err != nil || string(b) != "g" {
 			t.Errorf("in the inner root: %q, %v", b, err)
 		}
-		if err := os.WriteFile(at+"/sub/made", nil, 0o644); !errors.Is(err, unix.EROFS) {
+		if err := childfs.WriteFile(at+"/sub/made", nil, 0o644); !errors.Is(err, unix.EROFS) {
 			t.Errorf("writing in the inner root: %v", err)
 		}
 	}
@@ -195,20 +196,20 @@ func TestShownInner(t *testing.T) {
 	inner()
 	m.grant(t, "top", host, guard.ReadWrite)
 	inner()
-	must(t, os.WriteFile(at+"/made", nil, 0o644))
+	must(t, childfs.WriteFile(at+"/made", nil, 0o644))
 	_, err := m.reg.Revoke(context.Background(), "top")
 	must(t, err)
 	inner()
-	if _, err := os.Stat(at + "/f"); !os.IsNotExist(err) {
+	if _, err := childfs.Stat(at + "/f"); !os.IsNotExist(err) {
 		t.Errorf("the outer root after its revocation: %v", err)
 	}
 	m.grant(t, "top", host, guard.ReadWrite)
 	_, err = m.reg.Revoke(context.Background(), "in")
 	must(t, err)
-	if _, err := os.ReadFile(at + "/sub/g"); !errors.Is(err, unix.EACCES) {
+	if _, err := childfs.ReadFile(at + "/sub/g"); !errors.Is(err, unix.EACCES) {
 		t.Errorf("what was revoked, by way of the outer root: %v", err)
 	}
-	must(t, os.WriteFile(at+"/made", []byte("again"), 0o644))
+	must(t, childfs.WriteFile(at+"/made", []byte("again"), 0o644))
 }
 
 // A spare directory shows what it is told to, one after the other, and none that

@@ -3,7 +3,6 @@ package mount
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -28,7 +28,7 @@ func TestTwoMountsOfOneDirectory(t *testing.T) {
 			points := map[guard.Subject]string{}
 			for who, rights := range map[guard.Subject]guard.Rights{"editor": guard.ReadWrite, "reviewer": guard.ReadOnly} {
 				front := mountFront(t, Options{Level: level, Subject: who, Tree: tree}, reg)
-				points[who] = filepath.Dir(front.(guardtest.Bare).Host(""))
+				points[who] = filepath.Dir(front.Host(""))
 				_, err := reg.Grant(context.Background(), guard.Grant{Root: guard.RootName(who) + "s", Dir: src, Subject: who,
 					Policy: guard.Policy{Rights: rights}, Origin: "test"})
 				if err != nil {
@@ -37,24 +37,24 @@ func TestTwoMountsOfOneDirectory(t *testing.T) {
 			}
 			at := func(who guard.Subject, rel string) string { return filepath.Join(points[who], string(who)+"s", rel) }
 			for who := range points {
-				list, err := os.ReadDir(points[who])
+				list, err := childfs.ReadDir(points[who])
 				if err != nil || len(list) != 1 || list[0].Name() != string(who)+"s" {
 					t.Errorf("%s sees %v, %v", who, list, err)
 				}
 			}
-			if _, err := os.Stat(filepath.Join(points["reviewer"], "editors")); !errors.Is(err, unix.ENOENT) {
+			if _, err := childfs.Stat(filepath.Join(points["reviewer"], "editors")); !errors.Is(err, unix.ENOENT) {
 				t.Errorf("another subject's root: %v, want ENOENT", err)
 			}
 			for _, text := range []string{"one", "two"} {
-				if err := os.WriteFile(at("editor", "f"), []byte(text), 0o644); err != nil {
+				if err := childfs.WriteFile(at("editor", "f"), []byte(text), 0o644); err != nil {
 					t.Fatal(err)
 				}
 				eventually(t, text, func() bool { return contents(at("reviewer", "f")) == text })
 			}
-			if err := os.WriteFile(at("reviewer", "f"), []byte("x"), 0o644); !errors.Is(err, unix.EROFS) {
+			if err := childfs.WriteFile(at("reviewer", "f"), []byte("x"), 0o644); !errors.Is(err, unix.EROFS) {
 				t.Errorf("the reviewer writes: %v, want EROFS", err)
 			}
-			if err := os.Remove(at("reviewer", "f")); !errors.Is(err, unix.EROFS) {
+			if err := childfs.Remove(at("reviewer", "f")); !errors.Is(err, unix.EROFS) {
 				t.Errorf("the reviewer removes: %v, want EROFS", err)
 			}
 			var wrote, refused bool
@@ -65,7 +65,7 @@ func TestTwoMountsOfOneDirectory(t *testing.T) {
 			if !wrote || !refused {
 				t.Errorf("the records do not say who did what: wrote %v, refused %v", wrote, refused)
 			}
-			f, err := os.Open(at("editor", "f"))
+			f, err := childfs.Open(at("editor", "f"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func TestTwoMountsOfOneDirectory(t *testing.T) {
 
 // contents is what a file holds, or the error.
 func contents(name string) string {
-	b, err := os.ReadFile(name)
+	b, err := childfs.ReadFile(name)
 	if err != nil {
 		return err.Error()
 	}

@@ -3,7 +3,6 @@ package mount
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -11,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -25,7 +24,7 @@ func TestTrash(t *testing.T) {
 		front := mountFront(t, Options{Level: level, Tree: tree}, reg)
 		src := t.TempDir()
 		for _, f := range []string{"removed", "replaced", "emptied", "new"} {
-			if err := os.WriteFile(filepath.Join(src, f), []byte(f), 0o644); err != nil {
+			if err := childfs.WriteFile(filepath.Join(src, f), []byte(f), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -34,23 +33,23 @@ func TestTrash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		host := front.(guardtest.Bare).Host
+		host := front.Host
 		must := func(err error) {
 			t.Helper()
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		f, err := os.Open(host("r/removed"))
+		f, err := childfs.Open(host("r/removed"))
 		must(err)
 		defer f.Close()
-		must(os.Remove(host("r/removed")))
+		must(childfs.Remove(host("r/removed")))
 		buf := make([]byte, 7)
 		if n, err := f.ReadAt(buf, 0); n != 7 || err != nil {
 			t.Errorf("the open file: %d, %v", n, err)
 		}
-		must(os.Rename(host("r/new"), host("r/replaced")))
-		must(os.WriteFile(host("r/emptied"), []byte("x"), 0o644))
+		must(childfs.Rename(host("r/new"), host("r/replaced")))
+		must(childfs.WriteFile(host("r/emptied"), []byte("x"), 0o644))
 		if got := contents(host("r/emptied")) + contents(host("r/replaced")); got != "xnew" {
 			t.Errorf("afterwards: %q", got)
 		}
@@ -67,15 +66,15 @@ func TestTrash(t *testing.T) {
 			t.Errorf("seen: %q, %v", got, err)
 		}
 		for what, err := range map[string]error{
-			"stat":  second(os.Stat(host("r/" + guard.TrashName))),
-			"open":  second(os.Open(host("r/" + guard.TrashName + "/" + list[0].ID))),
-			"chdir": os.Chdir(host("r/" + guard.TrashName)),
+			"stat":  second(childfs.Stat(host("r/" + guard.TrashName))),
+			"open":  second(childfs.Open(host("r/" + guard.TrashName + "/" + list[0].ID))),
+			"chdir": childfs.Chdir(host("r/" + guard.TrashName)),
 		} {
 			if !errors.Is(err, unix.ENOENT) {
 				t.Errorf("%s: %v, want ENOENT", what, err)
 			}
 		}
-		if err := os.Mkdir(host("r/"+guard.TrashName), 0o700); !errors.Is(err, unix.EACCES) {
+		if err := childfs.Mkdir(host("r/"+guard.TrashName), 0o700); !errors.Is(err, unix.EACCES) {
 			t.Errorf("mkdir: %v, want EACCES", err)
 		}
 		if _, err := tree.TrashRestore(ctx, "r", list[0].ID, ""); err != nil {

@@ -80,7 +80,9 @@ var layers = []layer{
 	{"mount/sandbox/callproc", []string{}, []string{}, "what it imports is initialised before its users can begin"},
 	{"mount/sandbox/ahead", []string{"mount/sandbox/callproc", "mount/sandbox/callproc/"}, []string{}, "what it imports is initialised before it can begin"},
 	{"mount/sandbox", []string{"guard", "guard/names", "mount/sandbox/ahead"}, nil, "confining a child is apart from serving the tree"},
-	{"mount", []string{"guard", "guard/names", "vfs", "mount/sandbox/callproc"}, nil, "a front end says who asks and where; the tree does the rest; siblings never import each other"},
+	{"mount/internal/incoming", []string{}, []string{"github.com/hanwen/go-fuse/"}, "a hook for tests knows neither side"},
+	{"mount/childfs", []string{"guard/guardtest", "mount/internal/incoming"}, []string{"github.com/hanwen/go-fuse/", "golang.org/x/sys/unix"}, "tests of the mount import it"},
+	{"mount", []string{"mount/internal/incoming", "guard", "guard/names", "vfs", "mount/sandbox/callproc"}, nil, "a front end says who asks and where; the tree does the rest; siblings never import each other"},
 	{"broker/wire", []string{"guard/names"}, nil, "both ends speak it, also on platforms without a monitor"},
 	{"broker/client", []string{"guard/names", "broker/wire"}, nil, "what a server imports must not bring the monitor along"},
 	{"broker/tools", []string{"guard", "guard/names", "guard/audit", "guard/pattern", "vfs", "broker", "broker/"}, nil, "a search leaves out what .gitignore files name, which decides nothing"},
@@ -227,7 +229,7 @@ func TestShape(t *testing.T) {
 
 // forTests reports whether a package is there for tests, or for show.
 func forTests(path string) bool {
-	return strings.Contains(path, "/integration/") || strings.HasSuffix(path, "/guardtest") || strings.HasSuffix(path, "/oauth/issuer")
+	return strings.Contains(path, "/integration/") || strings.HasSuffix(path, "/guardtest") || strings.HasSuffix(path, "/childfs") || strings.HasSuffix(path, "/oauth/issuer")
 }
 
 // ignored reports whether git does not track a name: what a build leaves behind.

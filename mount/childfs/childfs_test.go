@@ -1,0 +1,121 @@
+package childfs_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// TestMain does not fail for what TestOwnUseIsFound does.
+func TestMain(m *testing.M) {
+	childfs.Serve()
+	os.Exit(m.Run())
+}
+
+// A test that uses its own process's mount is found, by its file; one that uses the mount
+// in the child is not. Issue 17 item 2.
+func TestOwnUseIsFound(t *testing.T) {
+	if err := mount.CheckFUSE(); err != nil {
+		t.Skip(err)
+	}
+	src, point := t.TempDir(), t.TempDir()
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	if err := os.WriteFile(filepath.Join(src, "f"), []byte("text"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: src, Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := mount.New(reg, mount.Options{Point: point, Level: mount.Strict})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		<-m.Served()
+	})
+	dir := filepath.Join(point, "code")
+	if b, err := childfs.ReadFile(dir + "/f"); err != nil || string(b) != "text" {
+		t.Errorf("in the child: %q, %v", b, err)
+	}
+	if list, err := childfs.ReadDir(dir); err != nil || len(list) != 1 {
+		t.Errorf("in the child: %v, %v", list, err)
+	}
+	if uses := childfs.OwnUses(); len(uses) > 0 {
+		t.Fatalf("the child's are found: %v", uses)
+	}
+	f, err := os.Open(dir + "/f") // planted
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	uses := strings.Join(childfs.OwnUses(), "\n")
+	for _, want := range []string{"LOOKUP by childfs/childfs_test.go:", "OPEN by childfs/childfs_test.go:"} {
+		if !strings.Contains(uses, want) {
+			t.Errorf("no %q among:\n%s", want, uses)
+		}
+	}
+}
+
+// Errors come from the child as os and unix return them.
+func TestErrors(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "none")
+	_, err := childfs.Open(name)
+	var p *os.PathError
+	if !errors.As(err, &p) || p.Path != name || !errors.Is(err, os.ErrNotExist) || !os.IsNotExist(err) {
+		t.Errorf("open: %#v", err)
+	}
+	var l *os.LinkError
+	if err := childfs.Rename(name, name+"2"); !errors.As(err, &l) || l.New != name+"2" || !errors.Is(err, unix.ENOENT) {
+		t.Errorf("rename: %#v", err)
+	}
+	if err := childfs.SysRmdir(name); err != unix.ENOENT { //nolint:errorlint // the number itself
+		t.Errorf("rmdir: %#v", err)
+	}
+	f, err := childfs.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Close()); err != nil {
+		t.Error(err)
+	}
+	if err := f.Close(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("closed twice: %v", err)
+	}
+}
+
+// What a function writes where its arguments point reaches the caller.
+func TestResults(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f")
+	if err := childfs.WriteFile(name, []byte("text"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := childfs.SysStat(name, &st); err != nil || st.Size != 4 || st.Mode&0o777 != 0o640 {
+		t.Errorf("stat: %+v, %v", st, err)
+	}
+	f, err := childfs.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 3)
+	if n, err := f.ReadAt(b, 1); n != 3 || err != nil || string(b) != "ext" {
+		t.Errorf("read: %d, %v, %q", n, err, b)
+	}
+}

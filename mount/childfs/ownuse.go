@@ -1,0 +1,164 @@
+package childfs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/internal/incoming"
+)
+
+// allowed are the functions that may make this process use its own mount's top directory,
+// and why. Nobody else can do it for them: they are the product's.
+var allowed = map[string]string{
+	"fuse.(*Server).WaitMount(": "go-fuse opens a file by a plain system call, which gives its processor away, and answers POLL of it",
+}
+
+// ownUses are the requests that this process made of its own mounts, each once.
+var ownUses struct {
+	mu   sync.Mutex // guards the field below
+	list []string
+}
+
+// Main runs a binary's tests and returns its exit status, for TestMain. It fails if this
+// process used a mount that it serves. In the child process it does not return.
+func Main(m interface{ Run() int }) int {
+	Serve()
+	status := m.Run()
+	if list := OwnUses(); len(list) > 0 {
+		fmt.Fprintf(os.Stderr, "FAIL: the tests used their own process's mount, in %d ways: use mount/childfs instead\n", len(list))
+		status = max(status, 1)
+	}
+	return status
+}
+
+// Serve does not return in the child process. A TestMain that prepares something calls it
+// before.
+func Serve() {
+	if os.Getenv(childEnv) != "" {
+		serveChild()
+	}
+}
+
+// OwnUses returns the requests that this process made of its own mounts, with the
+// functions that made them.
+func OwnUses() []string {
+	ownUses.mu.Lock()
+	defer ownUses.mu.Unlock()
+	return slices.Clone(ownUses.list)
+}
+
+func init() { incoming.Watch = watch }
+
+// watch notes a request of this process. The kernel names no process in what it asks by
+// itself, and no test names an operation when it calls the mount without the kernel.
+func watch(h *fuse.InHeader) {
+	pid := int(h.Pid)
+	if pid == 0 || h.Opcode == 0 || !isOwn(pid) {
+		return
+	}
+	callers := "a call that keeps a processor"
+	if !keepsProcessor(pid) {
+		callers = callersOf(h)
+	}
+	if callers == "" {
+		return
+	}
+	use := opName(h.Opcode) + " by " + callers
+	ownUses.mu.Lock()
+	defer ownUses.mu.Unlock()
+	if slices.Contains(ownUses.list, use) {
+		return
+	}
+	ownUses.list = append(ownUses.list, use)
+	fmt.Fprintf(os.Stderr, "the process uses its own mount: %s\n", use)
+}
+
+// isOwn reports whether a thread is one of this process. A child that has not executed its
+// program yet has our memory and is none of ours: integration/deps finds what starts one in
+// a mount (TestOwnMounts). To ask the kernel about such a child can wait for the mount.
+func isOwn(tid int) bool { return unix.Tgkill(os.Getpid(), tid, 0) == nil }
+
+// keepsProcessor reports whether a thread waits with one of the processors of Go's runtime,
+// which then cannot stop the others to look at their stacks: it polls, or it reads a page of
+// a mapping.
+func keepsProcessor(tid int) bool {
+	nr := callOf(tid)
+	return nr < 0 || nr == unix.SYS_EPOLL_CTL
+}
+
+// callOf returns the number of the system call that a thread of this process waits in, or
+// -1: it waits for something else, or for nothing.
+func callOf(tid int) int {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/syscall", tid))
+	nr, _, _ := strings.Cut(string(b), " ")
+	n, err := strconv.Atoi(nr)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// callersOf returns the functions that wait in a system call, but for those that wait for
+// requests or for a process: one of them made the request. It returns "" if that is allowed.
+func callersOf(h *fuse.InHeader) string {
+	stacks := make([]byte, 4<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	var callers []string
+	for g := range strings.SplitSeq(string(stacks), "\n\n") {
+		head, frames, _ := strings.Cut(g, "\n")
+		if !strings.Contains(head, "[syscall") || strings.Contains(frames, "fuse.(*Server).loop(") || strings.Contains(frames, "os.(*Process).Wait(") {
+			continue
+		}
+		for name := range allowed {
+			if h.NodeId == fuse.FUSE_ROOT_ID && strings.Contains(frames, name) {
+				return ""
+			}
+		}
+		if c := ours(frames); c != "" {
+			callers = append(callers, c)
+		}
+	}
+	if len(callers) == 0 {
+		return "a function that answers requests, or waits no more"
+	}
+	slices.Sort(callers)
+	return strings.Join(callers, " or ")
+}
+
+// ours returns the places in a stack that are this module's, the innermost first.
+func ours(frames string) string {
+	var places []string
+	for line := range strings.Lines(frames) {
+		at, ok := strings.CutPrefix(line, "\t")
+		at, _, _ = strings.Cut(strings.TrimSpace(at), " ")
+		if ok && !strings.HasPrefix(at, runtime.GOROOT()) && !strings.Contains(at, "/pkg/mod/") && len(places) < 3 {
+			places = append(places, filepath.Base(filepath.Dir(at))+"/"+filepath.Base(at))
+		}
+	}
+	return strings.Join(places, " < ")
+}
+
+// opNames are the names of FUSE's requests, by opcode.
+var opNames = map[uint32]string{
+	1: "LOOKUP", 3: "GETATTR", 4: "SETATTR", 5: "READLINK", 6: "SYMLINK", 8: "MKNOD", 9: "MKDIR", 10: "UNLINK", 11: "RMDIR",
+	12: "RENAME", 13: "LINK", 14: "OPEN", 15: "READ", 16: "WRITE", 17: "STATFS", 18: "RELEASE", 20: "FSYNC", 21: "SETXATTR",
+	22: "GETXATTR", 23: "LISTXATTR", 24: "REMOVEXATTR", 25: "FLUSH", 27: "OPENDIR", 28: "READDIR", 30: "FSYNCDIR", 31: "GETLK",
+	32: "SETLK", 33: "SETLKW", 34: "ACCESS", 35: "CREATE", 39: "IOCTL", 40: "POLL", 43: "FALLOCATE", 44: "READDIRPLUS",
+	45: "RENAME2", 46: "LSEEK", 47: "COPY_FILE_RANGE", 50: "SYNCFS", 51: "TMPFILE", 52: "STATX",
+}
+
+func opName(code uint32) string {
+	if name := opNames[code]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("request %d", code)
+}

@@ -1,0 +1,16 @@
+// Package incoming lets tests look at each request that a mount gets from the kernel.
+//
+// # Promises
+//
+//   - Each request whose method is in mount/raw.go is shown before anything answers it.
+//
+// # Not promised
+//
+//   - FORGET, RELEASEDIR and what the kernel writes back from its cache: they have no caller.
+package incoming
+
+import "github.com/hanwen/go-fuse/v2/fuse"
+
+// Watch is called with each request before the mount answers it, if it is set. Only
+// mount/childfs sets it, which only tests import, before they mount.
+var Watch func(*fuse.InHeader)
