@@ -4,7 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +25,7 @@ var hogger = who{name: "a user of its own", uid: 61917}
 var resources = []string{"processes", "descriptors", "epoll", "inotify", "terminals", "pipes", "signals", "locks", "inflight", "keys", "memory"}
 
 // bounded are those of which a confined program gets less than the user has.
-var bounded = map[string]int{"processes": pidsMax, "inotify": 32, "terminals": 256, "signals": 4096, "keys": 1}
+var bounded = map[string]int{"processes": pidsMax, "inotify": 32, "terminals": 256, "signals": 4096, "keys": 1, "descriptors": 16384}
 
 // revokeWithin is what the issue allows revoke --all, with room for a loaded machine.
 const revokeWithin = 10 * time.Second
@@ -74,8 +78,53 @@ func TestRevokeWhileConfinedExhausts(t *testing.T) {
 	}
 }
 
-// The same while an unconfined program of the owner's has used it up. (Without processes
-// no command can be started; a shell sends SIGUSR1 then, which starved.txtar tests.)
+// The same at the other levels, for what the kernel counts by user in all namespaces.
+func TestRevokeWhileWeaklyConfinedExhausts(t *testing.T) {
+	needRoot(t)
+	for _, level := range []sandbox.Level{sandbox.Bubblewrap, sandbox.Landlock} {
+		for _, resource := range []string{"epoll", "inotify", "inflight"} {
+			t.Run(level.String()+"/"+resource, func(t *testing.T) {
+				o := newOutside(t, hogger)
+				o.files()
+				o.plant()
+				_, line := o.started(o.command(run{level: level}, []string{"--mcp", "off"}, hog(resource)...))
+				if holds(t, line) == 0 {
+					t.Errorf("nothing was used up: %s", line)
+				}
+				o.mustRevoke()
+			})
+		}
+	}
+}
+
+// An unconfined program of the owner's has used up the owner's processes, so that no
+// command can be started: SIGUSR1, which a shell's own kill sends, revokes every root.
+func TestRevokeWithoutProcesses(t *testing.T) {
+	needRoot(t)
+	o := newOutside(t, hogger)
+	o.files()
+	o.plant()
+	few := []string{"/usr/bin/prlimit", "--nproc=200:200"}
+	confined := o.command(run{level: sandbox.Namespaces}, []string{"--mcp", "off"}, hog("keys")...)
+	confined.Args = append(slices.Clone(few), confined.Args...)
+	o.started(confined)
+	_, line := o.started(order{Args: append(append(few, o.root+"/hostile"), hog("processes")[1:]...), Env: o.env, UID: hogger.uid})
+	if holds(t, line) < 100 {
+		t.Fatalf("few processes were made: %s", line)
+	}
+	text, err := os.ReadFile(filepath.Join(o.Session, "pid"))
+	must(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	must(t, err)
+	must(t, unix.Kill(pid, unix.SIGUSR1))
+	o.gone("the root", func() bool {
+		said, err := os.ReadFile(filepath.Join(o.Session, "revoked.json"))
+		return err == nil && strings.Contains(string(said), `"root": "root"`)
+	})
+}
+
+// The same while an unconfined program of the owner's has used it up. (For processes see
+// TestRevokeWithoutProcesses.)
 func TestRevokeWhileOwnerExhausts(t *testing.T) {
 	needRoot(t)
 	for _, resource := range resources[1:] {

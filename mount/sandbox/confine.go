@@ -72,7 +72,7 @@ func (p *initProc) confine() error {
 }
 
 // userLimits are of what the kernel counts by user, so that a command could leave the
-// user's other programs without.
+// user's other programs without, and of open files, which take the machine's memory.
 var userLimits = []struct {
 	resource int
 	what     string
@@ -81,6 +81,7 @@ var userLimits = []struct {
 	{unix.RLIMIT_SIGPENDING, "queued signals", 4096},
 	{unix.RLIMIT_MSGQUEUE, "bytes of message queues", 200 << 10},
 	{unix.RLIMIT_MEMLOCK, "locked memory", 8 << 20},
+	{unix.RLIMIT_NOFILE, "open files", 16384}, // of each process
 }
 
 // limitTo lowers a limit of this process, and of what it starts.
@@ -148,12 +149,12 @@ func (p *initProc) limits() error {
 	// program of the host's as root on what crashed here; 1 does (core(5)).
 	switch err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1}); {
 	case errors.Is(err, unix.EPERM):
-		p.on("limits", "processes and threads, queued signals, message queues, locked memory")
+		p.on("limits", "processes and threads, open files, queued signals, message queues, locked memory")
 		p.layers = append(p.layers, Layer{coreName, NotAvailable, "the hard limit of core files is 0, which cannot be raised to 1 here"})
 	case err != nil:
 		return step(err, "forbid core dumps")
 	default:
-		p.on("limits", "processes and threads, queued signals, message queues, locked memory, core dumps")
+		p.on("limits", "processes and threads, open files, queued signals, message queues, locked memory, core dumps")
 	}
 	return nil
 }

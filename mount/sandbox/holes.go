@@ -35,6 +35,9 @@ func holes(o *Options, level Level, layers []Layer) []string {
 	if level == Bubblewrap && os.Geteuid() == 0 {
 		out = append(out, fmt.Sprintf("Its uid (%d) is not its own: the limit of processes counts all of that uid's.", o.UID))
 	}
+	if (level != Namespaces || os.Geteuid() != 0) && !on(limitName) {
+		out = append(out, fmt.Sprintf("It can take all the epoll watches that the kernel gives to its uid (%d), without which other programs of that uid cannot wait for anything; revoke, status and SIGUSR1 to rootsfs work all the same, and --memory-max bounds them.", o.UID))
+	}
 	switch {
 	case level != Namespaces:
 		out = append(out, fmt.Sprintf("It can take all the inotify instances and watches, and all the room in pipes, that the kernel gives to its uid (%d).", o.UID))
