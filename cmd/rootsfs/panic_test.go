@@ -53,7 +53,7 @@ func TestPanicLeavesNothing(t *testing.T) {
 	var said strings.Builder
 	cmd := &exec.Cmd{
 		Path: exe, Args: []string{"panics", "run", "--name", "panics-" + strconv.Itoa(os.Getpid()), "--root", root, "--memory-max", "1G", "--", npx},
-		Env: append(os.Environ(), "XDG_STATE_HOME="+t.TempDir(), "GOTRACEBACK=single"), Stderr: &said,
+		Env: append(os.Environ(), "XDG_STATE_HOME="+t.TempDir(), "XDG_RUNTIME_DIR="+t.TempDir(), "GOTRACEBACK=single"), Stderr: &said,
 	}
 	out, err := cmd.Output()
 	if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(said.String(), "as the test wants it") {

@@ -108,7 +108,7 @@ var (
 	core = []string{"guard", "vfs", "broker", "cmd/rootsfs/internal", "integration/deps", "integration/policy",
 		"integration/serve", "integration/suite", "mount/sandbox"}
 	peers = []string{"integration/posix", "integration/programs", "integration/proxy", "integration/files",
-		"integration/race", "integration/bench"}
+		"integration/race", "integration/revoke", "integration/bench"}
 )
 
 // findParts returns the parts by their names, all for no name.
