@@ -45,10 +45,12 @@ if [ ! -e "$new/ready" ]; then
 		[ ! -e ~/.npmrc ] || cp ~/.npmrc "$new/$home/.npmrc"
 	done
 	chroot "$new" chown -R tester: /home/tester
+	# Copied, as on a real machine: with a mount below /usr no overlay of it can be made.
+	cp -a "$go" "$new/usr/local/go"
 	git config --file "$new/etc/gitconfig" safe.directory '*'
 	touch "$new/ready"
 fi
-mkdir -p "$new/usr/local/go" "$new/src.git" "$new/old"
+mkdir -p "$new/src.git" "$new/old"
 rm -rf "$work/src.git"
 git clone -q --bare "$repo" "$work/src.git"
 cp "$repo/integration/containerinit.sh" "$new/init.sh"
@@ -58,5 +60,6 @@ unshare --mount --pid --ipc --fork --kill-child --propagation private \
 	env -i PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
 	LANG=C.UTF-8 TERM=dumb GOFLAGS="${GOFLAGS:-}" GOPROXY="$(go env GOPROXY)" GOSUMDB="$(go env GOSUMDB)" CI="${CI:-}" \
 	http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" no_proxy="${no_proxy:-}" \
-	bash "$repo/integration/containerinit.sh" enter "$new" "$go" "$work/src.git" "${runs[@]}" || status=$?
+	NODE_EXTRA_CA_CERTS="${NODE_EXTRA_CA_CERTS:-}" \
+	bash "$repo/integration/containerinit.sh" enter "$new" "$work/src.git" "${runs[@]}" || status=$?
 exit $status

@@ -3,13 +3,12 @@
 # there. It mounts what a container has, makes the new root its own, and does the runs.
 set -euo pipefail
 
-# enter NEWROOT GO SOURCE RUN...: from outside. A root that is only changed (chroot)
+# enter NEWROOT SOURCE RUN...: from outside. A root that is only changed (chroot)
 # would allow no user namespace.
 if [ "$1" = enter ]; then
-	new=$2 go=$3 source=$4
-	shift 4
+	new=$2 source=$3
+	shift 3
 	mount --bind "$new" "$new"
-	mount --bind -o ro "$go" "$new/usr/local/go"
 	mount --bind -o ro "$source" "$new/src.git"
 	mount -t proc proc "$new/proc"
 	mount -t sysfs sysfs "$new/sys"
@@ -18,7 +17,7 @@ if [ "$1" = enter ]; then
 	mkdir "$new/dev/pts" "$new/dev/shm"
 	mount -t devpts -o newinstance,ptmxmode=0666 devpts "$new/dev/pts"
 	mount -t tmpfs -o mode=1777 shm "$new/dev/shm"
-	mount -t tmpfs -o mode=1777 tmp "$new/tmp"
+	find "$new/tmp" -mindepth 1 -delete
 	ln -s pts/ptmx "$new/dev/ptmx"
 	ln -s /proc/self/fd "$new/dev/fd"
 	for n in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${n%:*}" "$new/dev/${n#*:}"; done
@@ -35,7 +34,7 @@ shift
 
 # files lists what lies outside of temporary files, caches and packages, one a line.
 files() {
-	find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /root/.cache -o -path /root/.npm -o -path /root/go -o -path /root/.config/go \
+	find / -xdev \( -path /tmp -o -path /proc -o -path /sys -o -path /dev -o -path /root/.cache -o -path /root/.npm -o -path /root/go -o -path /root/.config/go \
 		-o -path /home/tester/.cache -o -path /home/tester/.npm -o -path /home/tester/go -o -path /home/tester/.config/go -o -path /home/tester/rootsfs -o -path /root/rootsfs \
 		-o -path /usr -o -path /etc -o -path /var/lib -o -path /var/cache -o -path /var/log \) -prune -o -printf '%p %y\n' | sort
 	find /tmp /dev/shm -mindepth 1 -printf '%p %y\n' | sort
