@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
@@ -162,6 +163,9 @@ func (l *lab) connectFrames(subject guard.Subject, maxFrame int) *peer {
 			msg, err := conn.Read(context.Background())
 			if err != nil {
 				return
+			}
+			if r, ok := msg.(*jsonrpc.Request); ok && r.Method == "ping" {
+				continue // the connection's own: it follows each notification
 			}
 			p.toSDK <- fmt.Sprintf("%T", msg)
 		}
