@@ -26,11 +26,16 @@ var etagKey = sync.OnceValue(func() []byte {
 // ETag names one state of a file: it changes whenever the file's contents or
 // attributes do, or another file takes its place. That of a file that somebody has
 // open for writing is another one than it has afterwards, so nobody can go by it
-// who read in the middle of a write.
+// who read in the middle of a write. The size of a directory does not count: Stat shows
+// none where names may be hidden.
 func ETag(info *Info) string {
+	size := info.Size
+	if info.IsDir() {
+		size = 0
+	}
 	mac := hmac.New(sha256.New, etagKey())
 	var b [56]byte
-	for i, v := range []uint64{info.Dev, info.Ino, uint64(info.ID().Birth), uint64(info.Size),
+	for i, v := range []uint64{info.Dev, info.Ino, uint64(info.ID().Birth), uint64(size),
 		uint64(info.ModTime().UnixNano()), uint64(info.ChangeNanos()), uint64(info.Mode)} {
 		binary.LittleEndian.PutUint64(b[i*8:], v)
 	}

@@ -60,6 +60,7 @@ func (b *bench) lists() (out []string) {
 		}
 		out = append(out, r.Name)
 	}
+	slices.Sort(out)
 	return out
 }
 

@@ -77,8 +77,8 @@ func TestFind(t *testing.T) {
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		sample(t, filepath.Join(b.src, "s"))
 		for _, args := range [][]string{
-			// The links of a directory are not counted where names may be hidden.
-			{"-type", "d", "-printf", `%P %y %m %s %i %U:%G %T@\n`, "-o", "-printf", `%P %y %m %n %s %i %U:%G %T@ %l\n`},
+			// The links and the size of a directory are not counted where names may be hidden.
+			{"-type", "d", "-printf", `%P %y %m %i %U:%G %T@\n`, "-o", "-printf", `%P %y %m %n %s %i %U:%G %T@ %l\n`},
 			{"-type", "f", "-size", "+2k"}, {"-type", "l"}, {"-links", "+1", "-type", "f"},
 			{"-newermt", "2001-09-09 01:48:00"}, {"-perm", "/111"}, {"-name", "*.txt"}, {"-empty"},
 		} {

@@ -45,6 +45,7 @@ var allowedSkips = []allowedSkip{
 	{"mount", "TestPosixtest/*/XAttrLarge", "does not support large xattrs", everywhere, "ext4 keeps an attribute in one block; only file systems such as xfs keep larger ones"},
 	{"mount", "TestConformance/max/*", "--cache max takes read-only roots only", everywhere, "such a mount refuses the case's grant, which another test shows"},
 	{"guard/audit", "*", "--- SKIP: FuzzLine", everywhere, "a seed of the fuzzer that is no path has no record"},
+	{"vfs", "TestAllocateIsLimited", "has no fallocate mode", everywhere, "tmpfs lacks the mode"},
 	{"vfs", "*", "the file system knows no holes", everywhere, "a copy keeps holes only where there are any"},
 	{"vfs", "*", "a file system without holes", everywhere, "the same"},
 	{"integration/revoke", "*", "no userfaultfd", everywhere, "without it no program can be made to stop in the middle of a listing"},
