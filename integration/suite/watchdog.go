@@ -28,9 +28,9 @@ type watchdog struct {
 	procs       *processes
 	stuck       time.Duration
 	log         io.Writer
-	connections string // connectionsDir, or the same elsewhere
-	release     func() // of connections
-	old         map[string]bool
+	connections string            // connectionsDir, or the same elsewhere
+	release     func()            // of connections
+	old         map[string]uint64 // connections from before, by number; see made
 	done        chan struct{}
 	ended       chan struct{}
 
@@ -48,13 +48,13 @@ type waiting struct {
 // newWatchdog starts a watchdog; stop ends it. Connections that are there already are
 // not the suite's.
 func newWatchdog(procs *processes, stuck time.Duration, log io.Writer) *watchdog {
-	d := &watchdog{procs: procs, stuck: stuck, log: log, old: map[string]bool{}, done: make(chan struct{}), ended: make(chan struct{})}
+	d := &watchdog{procs: procs, stuck: stuck, log: log, old: map[string]uint64{}, done: make(chan struct{}), ended: make(chan struct{})}
 	var err error
 	if d.connections, d.release, err = findConnections(); err != nil {
 		fmt.Fprintf(log, "suite: no watchdog: a test that hangs in a FUSE mount of its own cannot be ended: %v\n", err)
 	}
 	for _, id := range d.list() {
-		d.old[id] = true
+		d.old[id] = d.made(id)
 	}
 	go d.watch()
 	return d
@@ -95,6 +95,22 @@ func (d *watchdog) list() (ids []string) {
 	return ids
 }
 
+// made returns what tells a connection from a later one of the same number: the inode
+// number of its directory, which the kernel does not use again; 0 if it has ended.
+func (d *watchdog) made(id string) uint64 {
+	var st unix.Stat_t
+	if d.connections == "" || unix.Stat(filepath.Join(d.connections, id), &st) != nil {
+		return 0
+	}
+	return st.Ino
+}
+
+// isOld reports whether a connection was there before the suite began.
+func (d *watchdog) isOld(id string) bool {
+	ino, ok := d.old[id]
+	return ok && ino == d.made(id)
+}
+
 func (d *watchdog) watch() {
 	defer close(d.ended)
 	seen := map[string]waiting{}
@@ -116,7 +132,7 @@ func (d *watchdog) look(seen map[string]waiting) {
 	now := time.Now()
 	here := map[string]bool{}
 	for _, id := range d.list() {
-		if d.old[id] {
+		if d.isOld(id) {
 			continue
 		}
 		here[id] = true
@@ -152,16 +168,6 @@ func (d *watchdog) look(seen map[string]waiting) {
 			delete(seen, id) // the kernel uses the number again
 		}
 	}
-	for id := range d.old {
-		if !here[id] && !exists(filepath.Join(d.connections, id)) {
-			delete(d.old, id)
-		}
-	}
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // owner describes a connection if it is of one of the suite's processes: one that
@@ -262,7 +268,7 @@ func (d *watchdog) kill(name string, pid int, limit time.Duration) {
 	fmt.Fprintf(d.log, "suite: part %s takes longer than %v: killing it\n", name, limit)
 	pids := append(below(pid), pid)
 	for _, id := range d.list() {
-		if owner, ok := d.owner(id); ok && !d.old[id] {
+		if owner, ok := d.owner(id); ok && !d.isOld(id) {
 			d.abort(id, "some", owner)
 		}
 	}
