@@ -98,7 +98,9 @@ func TestRevokeWhileWeaklyConfinedExhausts(t *testing.T) {
 }
 
 // An unconfined program of the owner's has used up the owner's processes, so that no
-// command can be started: SIGUSR1, which a shell's own kill sends, revokes every root.
+// command can be started: SIGUSR1, which a shell's own kill sends, revokes every root. If
+// the Go runtime needs a thread and gets none, it ends the session instead, and its
+// command with it.
 func TestRevokeWithoutProcesses(t *testing.T) {
 	needRoot(t)
 	o := newOutside(t, hogger)
@@ -119,7 +121,7 @@ func TestRevokeWithoutProcesses(t *testing.T) {
 	must(t, unix.Kill(pid, unix.SIGUSR1))
 	o.gone("the root", func() bool {
 		said, err := os.ReadFile(filepath.Join(o.Session, "revoked.json"))
-		return err == nil && strings.Contains(string(said), `"root": "root"`)
+		return err == nil && strings.Contains(string(said), `"root": "root"`) || len(holding(t, "-exhaust\x00keys")) == 0
 	})
 }
 
