@@ -133,6 +133,7 @@ func TestOpenFilesAreRecordedOnAFullAuditDisk(t *testing.T) {
 		t.Errorf("%d of %d wrote, %v: %s", count("wrote*"), shells, r.err, r.out)
 	}
 	f.grow()
+	f.released()
 	written := map[string]int64{}
 	f.records(func(e audit.Entry) {
 		if strings.HasPrefix(e.Path, "h") {
@@ -144,6 +145,30 @@ func TestOpenFilesAreRecordedOnAFullAuditDisk(t *testing.T) {
 			if name := fmt.Sprintf("h%d.%d", i, fd); written[name] != int64(len("three\n")) {
 				t.Errorf("%s: %d bytes on record", name, written[name])
 			}
+		}
+	}
+}
+
+// released waits until the mount has closed the files of programs that have ended: the
+// kernel does not wait for a RELEASE.
+func (f *fullAudit) released() {
+	f.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		fds, err := filepath.Glob("/proc/self/fd/*")
+		if err != nil {
+			f.Fatal(err)
+		}
+		var open []string
+		for _, fd := range fds {
+			if to, _ := os.Readlink(fd); strings.HasPrefix(to, f.src+"/h") { // "": closed meanwhile
+				open = append(open, to)
+			}
+		}
+		if len(open) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			f.Fatalf("still open: %q", open)
 		}
 	}
 }
