@@ -165,6 +165,7 @@ func (f *fullAudit) released() {
 			}
 		}
 		if len(open) == 0 {
+			time.Sleep(100 * time.Millisecond) // File.Close records after it has closed
 			return
 		}
 		if time.Now().After(end) {
