@@ -91,6 +91,7 @@ func judgeGoals(r *report) []outcome {
 		all = append(all, judge(row.Workload+", "+audit+" ahead of "+tuned, limit, ok1 && ok2, fmt.Sprintf("%.2f", ours), ours < theirs))
 	}
 	all = append(all, judgePatterns(r)...)
+	all = append(all, judgeFootprints(r)...)
 	return append(append(append(all, judgeRevocation(r)...), judgeMemory(r)...), append(append(append(judgeFiles(r), judgeStart(r)...), judgeProxy(r)...), judgeServe(r)...)...)
 }
 

@@ -27,6 +27,7 @@ type report struct {
 	Proxy       []*proxyRow   `json:"proxy,omitempty"`
 	Serve       []*filesRow   `json:"serve,omitempty"`
 	Starts      *starts       `json:"starts,omitempty"`
+	Footprints  []*footprint  `json:"footprints,omitempty"`
 	Turns       *turns        `json:"turns,omitempty"`
 	Goals       []outcome     `json:"goals"`
 	Skipped     []string      `json:"skipped,omitempty"` // what was not measured, and why
@@ -116,6 +117,9 @@ func (r *report) broken() []string {
 	}
 	for _, row := range r.Serve {
 		add(row.Name, row.Broken)
+	}
+	for _, f := range r.Footprints {
+		add(f.Name, f.Broken)
 	}
 	if r.FilesMemory != nil {
 		add(filesName+" memory", r.FilesMemory.Broken)
