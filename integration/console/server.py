@@ -5,10 +5,15 @@ import sys, threading, time, os
 here = os.path.dirname(os.path.abspath(__file__))
 
 def hear():
-    for line in sys.stdin:
-        with open(here + "/heard", "a") as f:
-            f.write(line)
-    os._exit(0)  # the host has hung up
+    try:
+        for line in sys.stdin.buffer:
+            try:
+                with open(here + "/heard", "ab") as f:
+                    f.write(line)
+            except OSError:
+                pass  # the root is read-only or revoked by now
+    finally:
+        os._exit(0)  # the host has hung up
 
 threading.Thread(target=hear, daemon=True).start()
 said = 0
