@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,6 +35,8 @@ func TestMain(m *testing.M) {
 		err = serveNever(point)
 	} else if path := os.Getenv(touchVar); path != "" {
 		err = touch(path)
+	} else if os.Geteuid() == 0 && os.Getenv(alone) == "" {
+		err = runAlone()
 	} else {
 		os.Exit(m.Run())
 	}
@@ -42,6 +45,21 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// alone is set where the tests have a table of mounts of their own.
+const alone = "ROOTSFS_SUITE_ALONE"
+
+// runAlone runs the tests with a table of mounts of their own. A watchdog takes the
+// mounts that its process sees for its own, and would end those of the packages that
+// are tested at the same time.
+func runAlone() error {
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), alone+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // Pdeathsig is of the thread
+	return cmd.Run()
 }
 
 // never answers no lookup but that of names that begin with "busy".
