@@ -38,7 +38,7 @@ type Mount struct {
 	start      time.Time
 	user       guard.User // the daemon's
 	keptFiles  keptFiles
-	watcher    *vfs.SourceWatcher // nil: nothing is watched
+	watcher    *vfs.SourceWatcher // nil: nothing is kept, so nothing is watched
 	delivery   *delivery          // of what watcher reports
 	noWatches  sync.Once
 	lostEvents sync.Once     // for the log
@@ -95,11 +95,7 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	m.keptFiles.max = max(1, min(m.keptFiles.max, vfs.MaxKept()/2))
 	m.delivery = newDelivery(tellChanged, tellAll, m.warnStuck)
 	if opt.Level != Strict {
-		w, err := vfs.NewSourceWatcher(m.sourceChanged, m.sourceLost)
-		if err != nil {
-			m.log.Warn("the sources cannot be watched; everything falls back to one-second timeouts", "error", err)
-		}
-		m.watcher = w
+		m.watcher = m.tree.NewSourceWatcher(m.sourceChanged, m.sourceLost)
 	}
 	if err := m.serve(); err != nil {
 		if m.watcher != nil {

@@ -58,7 +58,7 @@ const retryWatch = 10 * time.Second
 // watch it if need be.
 func (n *node) watched() bool {
 	m := n.view.m
-	if m.opt.Level == Strict || n.view.remote || m.watcher == nil {
+	if m.opt.Level == Strict || n.view.remote {
 		return false
 	}
 	e := n.extra()
@@ -93,10 +93,9 @@ func (n *node) beginWatch(w *dirWatch) bool {
 	m := n.view.m
 	wd, err := m.watcher.Watch(context.Background(), m.tree, m.self(), at, n)
 	if err != nil {
-		if errors.Is(err, vfs.ErrNoWatches) {
+		if errors.Is(err, vfs.ErrNoWatches) || errors.Is(err, vfs.ErrNoInstances) {
 			m.noWatches.Do(func() {
-				m.log.Warn("inotify watches are used up; further directories fall back to one-second timeouts",
-					"remedy", "raise fs.inotify.max_user_watches")
+				m.log.Warn("directories cannot be watched and fall back to one-second timeouts", "error", err)
 			})
 		}
 		w.retryAt = time.Now().Add(retryWatch)
@@ -359,12 +358,10 @@ func (m *Mount) SourceStatus() SourceStatus {
 	if m.opt.Level == Strict {
 		return s // nothing is kept, so nothing can be stale
 	}
-	if m.watcher != nil {
-		s.Watched, s.Refused = m.watcher.Counts()
-	}
+	s.Watched, s.Refused = m.watcher.Counts()
 	s.Stuck = m.delivery.stuckDirs()
 	for _, st := range m.reg.Roots() {
-		if st.Remote || m.watcher == nil {
+		if st.Remote {
 			s.Loose = append(s.Loose, st.Grant.Root)
 		}
 	}

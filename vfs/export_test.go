@@ -5,12 +5,8 @@ import "time"
 // HoldReader keeps the hub from reading what the kernel tells it, until release is
 // called.
 func (h *Hub) HoldReader() (release func()) {
-	src, err := h.source()
-	if err != nil {
-		panic(err)
-	}
-	src.mu.Lock()
-	return src.mu.Unlock
+	h.local.in.telling.Lock()
+	return h.local.in.telling.Unlock
 }
 
 // LookedAt is how long ago the file's name was looked at.

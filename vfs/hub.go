@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -98,7 +96,8 @@ func (e *LimitError) Error() string { return fmt.Sprintf("no more than %d %s", e
 // Registry.AddView: when a root ends or is narrowed, its watches end or are
 // judged anew before the change is answered.
 //
-// All its watches share one inotify instance, made with the first of them.
+// All its watches share the tree's inotify instance, as those of a mount do, but
+// for those of remote file systems, which have another.
 // inotify reports write(2), truncation, attributes and names. It does not report
 // stores through a mapping, and on remote file systems (guard.Lease.Remote) only
 // what is done on this machine: there a peer has to look for itself.
@@ -108,9 +107,10 @@ type Hub struct {
 	seed maphash.Seed
 	key  [32]byte // makes MoveIDs
 	room hubRoom
+	// What a remote file system keeps waiting stops no watch of a local one.
+	local, remote *SourceWatcher
 
 	mu      sync.Mutex // guards the fields below
-	src     *SourceWatcher
 	watches map[*Watch]struct{}
 	closed  bool
 }
@@ -134,6 +134,8 @@ func NewHub(t *Tree, o HubOptions) *Hub {
 	h := &Hub{t: t, o: o, seed: maphash.MakeSeed(), watches: map[*Watch]struct{}{}}
 	h.room = hubRoom{all: min(int64(o.MaxWatches), watchRoom().hub), one: int64(o.MaxEach), held: map[guard.Subject]int64{}}
 	_, _ = rand.Read(h.key[:]) // never fails, see crypto/rand
+	h.local = t.NewSourceWatcher(h.event, h.lost)
+	h.remote = newSourceWatcher(&t.remoteNotifier, h.event, h.lost)
 	return h
 }
 
@@ -141,15 +143,12 @@ func NewHub(t *Tree, o HubOptions) *Hub {
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.closed = true
-	src := h.src
-	h.src = nil
 	h.mu.Unlock()
 	for _, w := range h.list(func(*Watch) bool { return true }) {
 		w.Close()
 	}
-	if src != nil {
-		src.Close()
-	}
+	h.local.Close()
+	h.remote.Close()
 }
 
 // Counts returns how many watches there are, and how many directories they watch,
@@ -157,10 +156,16 @@ func (h *Hub) Close() {
 func (h *Hub) Counts() (watches int, dirs int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.src != nil {
-		dirs, _ = h.src.Counts()
+	local, _ := h.local.Counts()
+	remote, _ := h.remote.Counts()
+	return len(h.watches), local + remote
+}
+
+func (h *Hub) source(l *guard.Lease) *SourceWatcher {
+	if l.Remote() {
+		return h.remote
 	}
-	return len(h.watches), dirs
+	return h.local
 }
 
 func (h *Hub) list(which func(*Watch) bool) (out []*Watch) {
@@ -172,40 +177,6 @@ func (h *Hub) list(which func(*Watch) bool) (out []*Watch) {
 		}
 	}
 	return out
-}
-
-// source returns the inotify instance.
-func (h *Hub) source() (*SourceWatcher, error) {
-	h.mu.Lock()
-	src, closed := h.src, h.closed
-	h.mu.Unlock()
-	if closed {
-		return nil, &guard.Error{Kind: names.Internal, Err: errors.New("the hub is closed")}
-	}
-	if src != nil {
-		return src, nil
-	}
-	src, err := NewSourceWatcher(h.event, h.lost)
-	if errors.Is(err, unix.EMFILE) {
-		err = &guard.Error{Kind: names.Quota, Err: errors.New("no inotify instance is left; raise fs.inotify.max_user_instances")}
-	}
-	if err != nil {
-		return nil, err
-	}
-	h.mu.Lock()
-	spare := src
-	if h.src == nil && !h.closed {
-		h.src, spare = src, nil
-	}
-	src = h.src
-	h.mu.Unlock()
-	if spare != nil {
-		spare.Close()
-	}
-	if src == nil {
-		return h.source()
-	}
-	return src, nil
 }
 
 // event is called by the instance's goroutine; it only queues.

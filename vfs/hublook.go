@@ -38,7 +38,6 @@ type look struct {
 	at    map[place]*seen
 	full  bool
 	watch *Watch
-	src   *SourceWatcher
 }
 
 // drop ends the watching of what was found and not adopted.
@@ -62,7 +61,7 @@ func (x *look) run(ctx context.Context, l *guard.Lease, base *hubDir, order map[
 		if x.renewed(d) {
 			continue
 		}
-		sc := &scan{w: x.watch, l: l, src: x.src, refused: refused}
+		sc := &scan{w: x.watch, l: l, refused: refused}
 		if err := x.dir(ctx, sc, d, order[d], ask); err != nil && !passable(err) {
 			return err
 		}

@@ -19,7 +19,6 @@ import (
 
 // watchState is what the goroutine owns. Those before base never change.
 type watchState struct {
-	src   *SourceWatcher
 	epoch uint64
 	dead  <-chan struct{} // closed when the root ends
 	id    guard.Identity  // of the base
@@ -191,9 +190,9 @@ func admitWatch[T any](w *Watch, drop func(T), f func(ctx context.Context, l *gu
 // again watches everything anew, after events were lost or the root was
 // narrowed, and only then has the receiver look again.
 func (w *Watch) again() error {
-	src, file, spare := w.src, w.file, w.base.size()
+	file, spare := w.file, w.base.size()
 	set, err := admitWatch(w, w.drop, func(ctx context.Context, l *guard.Lease) (*setup, error) {
-		return w.setUp(ctx, l, src, true, file, spare)
+		return w.setUp(ctx, l, true, file, spare)
 	})
 	switch names.Reason(err) { //nolint:exhaustive // the others are handled by do
 	case names.NotExist, names.NotDir, names.Invalid, names.Escaped:
@@ -264,9 +263,9 @@ func (w *Watch) process(raw []rawEvent) error {
 		}
 		ask[at] = a
 	}
-	base, src := w.base, w.src
+	base := w.base
 	found, err := admitWatch(w, (*look).drop, func(ctx context.Context, l *guard.Lease) (*look, error) {
-		x := &look{at: map[place]*seen{}, watch: w, src: src}
+		x := &look{at: map[place]*seen{}, watch: w}
 		if err := x.run(ctx, l, base, order, ask); err != nil {
 			x.drop()
 			return nil, err

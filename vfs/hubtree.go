@@ -139,7 +139,6 @@ func (d *hubDir) size() (n int64) {
 // setup is a freshly watched tree, made by an operation; a lease's goroutine
 // makes it and the watch's adopts it.
 type setup struct {
-	src   *SourceWatcher
 	base  *hubDir
 	part  bool // the rest of it found no room
 	epoch uint64
@@ -157,9 +156,9 @@ func (w *Watch) drop(s *setup) {
 // that it was watched before: then a part will do if there are not enough
 // watches, and a file that is watched need not be there; file says that it is one.
 // spare is how much room that watch has: it keeps it.
-func (w *Watch) setUp(ctx context.Context, l *guard.Lease, src *SourceWatcher, again, file bool, spare int64) (*setup, error) {
-	s := &setup{src: src, epoch: l.Epoch(), dead: l.Hold().Dead()}
-	sc := &scan{w: w, l: l, src: src, old: spare, spare: spare, refused: map[guard.Identity]error{}}
+func (w *Watch) setUp(ctx context.Context, l *guard.Lease, again, file bool, spare int64) (*setup, error) {
+	s := &setup{epoch: l.Epoch(), dead: l.Hold().Dead()}
+	sc := &scan{w: w, l: l, old: spare, spare: spare, refused: map[guard.Identity]error{}}
 	err := w.setUpOne(ctx, s, sc, again && file)
 	if err == nil && sc.full != nil && (s.base == nil || !again) {
 		err = &guard.Error{Kind: names.Quota, Err: sc.full}
@@ -208,7 +207,6 @@ func (w *Watch) setUpOne(ctx context.Context, s *setup, sc *scan, file bool) (er
 type scan struct {
 	w       *Watch
 	l       *guard.Lease
-	src     *SourceWatcher
 	refused map[guard.Identity]error
 	old     int64       // room of the tree that this one replaces
 	spare   int64       // of that, what this one has not taken over
@@ -234,16 +232,17 @@ func (s *scan) watch(fd int, d *hubDir) (*hubDir, error) {
 	if !s.take() {
 		return nil, nil
 	}
-	d.w, d.src, d.id = s.w, s.src, info.ID()
-	if d.wd, err = s.src.add(beneath.Dir{FD: fd}, d); err == nil {
+	d.w, d.src, d.id = s.w, s.w.h.source(s.l), info.ID()
+	if d.wd, err = d.src.add(beneath.Dir{FD: fd}, d); err == nil {
 		return d, nil
 	}
 	s.w.h.room.add(s.w.c.Subject, -1)
 	switch {
 	case errors.Is(err, unix.ENOSPC):
-		s.src.full.Add(1)
-		s.full = &LimitError{What: "directories can be watched: the user's inotify watches are used up (fs.inotify.max_user_watches)", Limit: s.src.count.Load()}
+		s.full = &LimitError{What: "directories can be watched: the user's inotify watches are used up (fs.inotify.max_user_watches)", Limit: d.src.count.Load()}
 		return nil, nil
+	case errors.Is(err, ErrNoInstances):
+		return nil, &guard.Error{Kind: names.Quota, Err: err}
 	case passable(err):
 		return nil, nil
 	}
@@ -260,7 +259,6 @@ func (s *scan) take() bool {
 	}
 	limit, ok := room.take(subject, s.old)
 	if !ok {
-		s.src.full.Add(1)
 		s.full = &LimitError{What: "directories, or thousands of names in them, can be watched by one server at present", Limit: limit}
 	}
 	return ok

@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -86,8 +87,14 @@ func (h *Hub) Watch(ctx context.Context, c guard.Caller, p guard.Path, o WatchOp
 	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	h.mu.Lock()
-	h.watches[w] = struct{}{} // before admission: a change of the root must find it
+	closed := h.closed
+	if !closed {
+		h.watches[w] = struct{}{} // before admission: a change of the root must find it
+	}
 	h.mu.Unlock()
+	if closed {
+		return nil, &guard.Error{Kind: names.Internal, Err: errors.New("the hub is closed")}
+	}
 	if err := w.begin(ctx); err != nil {
 		w.forget(false)
 		return nil, err
@@ -99,18 +106,14 @@ func (h *Hub) Watch(ctx context.Context, c guard.Caller, p guard.Path, o WatchOp
 func (w *Watch) begin(ctx context.Context) error {
 	req := guard.Request{Caller: w.c, Op: names.OpWatch, Path: w.path}
 	set, err := do(ctx, w.h.t, req, w.drop, func(l *guard.Lease) (*setup, int64, error) {
-		src, err := w.h.source()
-		if err != nil {
-			return nil, 0, err
-		}
-		s, err := w.setUp(ctx, l, src, false, false, 0)
+		s, err := w.setUp(ctx, l, false, false, 0)
 		return s, 0, err
 	})
 	if err != nil {
 		return err
 	}
 	w.mu.Lock()
-	w.watchState = watchState{src: set.src, base: set.base, epoch: set.epoch, dead: set.dead,
+	w.watchState = watchState{base: set.base, epoch: set.epoch, dead: set.dead,
 		id: set.base.id, file: set.base.only != ""}
 	ok := w.ending == endNot && set.epoch > w.doomed
 	w.started = ok

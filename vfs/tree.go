@@ -26,6 +26,8 @@ type Tree struct {
 	journal journalling
 	bins    bins // what is kept of removed files
 	users   userShares
+
+	notifier, remoteNotifier notifier
 }
 
 // New returns the tree of a registry.

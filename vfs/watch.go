@@ -8,9 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -39,30 +37,31 @@ type SourceEvent struct {
 // SourceWatcher watches directories of the roots on the source. inotify reports
 // write(2), truncation, attributes and names; it does not report stores through
 // a mapping of a host's process, and nothing that happens on another machine.
+//
+// All watchers of a Tree share one inotify instance, of which a user has few
+// (fs.inotify.max_user_instances); it is made with the first watch.
 type SourceWatcher struct {
-	ino   *beneath.Inotify
+	in    *notifier
 	emit  func(SourceEvent)
 	lost  func()
 	limit int64
 	count atomic.Int64
 	full  atomic.Int64 // directories that could not be watched for want of watches
 
-	mu   sync.Mutex // guards the fields below
-	dirs map[int32]watchers
-	done chan struct{}
+	dirs map[int32]watchers // guarded by in.mu
 }
 
-// NewSourceWatcher starts a watcher. emit is called for every event, by one
-// goroutine; lost is called when the kernel dropped events, so that anything may
-// have changed.
-func NewSourceWatcher(emit func(SourceEvent), lost func()) (*SourceWatcher, error) {
-	ino, err := beneath.NewInotify()
-	if err != nil {
-		return nil, err
-	}
-	w := &SourceWatcher{ino: ino, emit: emit, lost: lost, limit: watchRoom().mount, dirs: map[int32]watchers{}, done: make(chan struct{})}
-	go w.run()
-	return w, nil
+// NewSourceWatcher returns a watcher without watches. emit is called for every
+// event, and lost when the kernel dropped events, so that anything may have
+// changed: both by one goroutine, which serves the tree's other watchers too.
+func (t *Tree) NewSourceWatcher(emit func(SourceEvent), lost func()) *SourceWatcher {
+	return newSourceWatcher(&t.notifier, emit, lost)
+}
+
+func newSourceWatcher(in *notifier, emit func(SourceEvent), lost func()) *SourceWatcher {
+	w := &SourceWatcher{in: in, emit: emit, lost: lost, limit: watchRoom().mount, dirs: map[int32]watchers{}}
+	in.join(w)
+	return w
 }
 
 // room is how many directories may be watched, of the user's inotify watches.
@@ -89,8 +88,11 @@ func watchRoom() room {
 // what servers ask for, so that no server takes from a mount what keeps it true.
 func divide(n int64) room { return room{mount: n / 5 * 3, hub: n / 5} }
 
-// ErrNoWatches means that the user's inotify watches are used up.
-var ErrNoWatches = errors.New("no inotify watches are left")
+// What Watch fails with when the user's inotify watches or instances are used up.
+var (
+	ErrNoWatches   = errors.New("no inotify watches are left; raise fs.inotify.max_user_watches")
+	ErrNoInstances = errors.New("no inotify instance is left; raise fs.inotify.max_user_instances")
+)
 
 // Watch begins to watch a directory; dir is what its events will carry. The
 // returned number is for Unwatch.
@@ -110,9 +112,12 @@ func (w *SourceWatcher) Watch(ctx context.Context, t *Tree, c guard.Caller, at A
 		wd, err := w.add(d, dir)
 		return wd, 0, err
 	})
-	if errors.Is(err, unix.ENOSPC) {
+	switch {
+	case errors.Is(err, unix.ENOSPC):
 		w.full.Add(1)
 		return 0, ErrNoWatches
+	case errors.Is(err, ErrNoInstances):
+		w.full.Add(1)
 	}
 	return wd, err
 }
@@ -120,9 +125,13 @@ func (w *SourceWatcher) Watch(ctx context.Context, t *Tree, c guard.Caller, at A
 // add watches a directory that an operation has resolved.
 func (w *SourceWatcher) add(d beneath.Dir, dir any) (int32, error) {
 	// The table first: an event may come before Add has returned.
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	wd, err := w.ino.Add(d)
+	w.in.mu.Lock()
+	defer w.in.mu.Unlock()
+	ino, err := w.in.instanceLocked(w)
+	if err != nil {
+		return 0, err
+	}
+	wd, err := ino.Add(d)
 	if err != nil {
 		return 0, err
 	}
@@ -137,19 +146,25 @@ func (w *SourceWatcher) add(d beneath.Dir, dir any) (int32, error) {
 
 // Unwatch ends one watch.
 func (w *SourceWatcher) Unwatch(wd int32, dir any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.in.mu.Lock()
+	defer w.in.mu.Unlock()
 	x, ok := w.dirs[wd]
 	if !ok {
 		return
 	}
 	if x.remove(dir); x.empty() {
-		delete(w.dirs, wd)
-		w.count.Add(-1)
-		w.ino.Remove(wd)
+		w.dropLocked(wd)
+		w.in.removeLocked(wd)
 		return
 	}
 	w.dirs[wd] = x
+}
+
+func (w *SourceWatcher) dropLocked(wd int32) {
+	if _, ok := w.dirs[wd]; ok {
+		delete(w.dirs, wd)
+		w.count.Add(-1)
+	}
 }
 
 // watchers are those who watch one directory. Mostly that is one, for which a map
@@ -198,64 +213,5 @@ func (x *watchers) list() []any {
 // be.
 func (w *SourceWatcher) Counts() (watched, refused int64) { return w.count.Load(), w.full.Load() }
 
-// Close ends all watches and waits for the goroutine.
-func (w *SourceWatcher) Close() {
-	_ = w.ino.Close()
-	<-w.done
-}
-
-// gather is a pause between readings of events. The changes that come through
-// the tree itself are reported too, several events for each file, and being
-// woken for every one took a quarter of a small-file program's time from it on
-// two processors. The kernel's queue holds what a hundred times this long brings.
-const gather = 5 * time.Millisecond
-
-func (w *SourceWatcher) run() {
-	defer close(w.done)
-	buf := make([]byte, 256<<10)
-	for {
-		events, err := w.ino.Read(buf)
-		if err != nil {
-			return
-		}
-		var last beneath.NotifyEvent
-		for _, e := range events {
-			if e == last {
-				continue // a run of writes
-			}
-			last = e
-			w.deliver(e)
-		}
-		time.Sleep(gather)
-	}
-}
-
-func (w *SourceWatcher) deliver(e beneath.NotifyEvent) {
-	if e.Mask&unix.IN_Q_OVERFLOW != 0 {
-		w.lost()
-		return
-	}
-	w.mu.Lock()
-	x := w.dirs[e.WD]
-	dirs := x.list()
-	if e.Mask&unix.IN_IGNORED != 0 {
-		if _, ok := w.dirs[e.WD]; ok {
-			delete(w.dirs, e.WD)
-			w.count.Add(-1)
-		}
-		dirs = nil
-	}
-	w.mu.Unlock()
-	for _, d := range dirs {
-		w.emit(SourceEvent{
-			Dir: d, Name: e.Name,
-			Created: e.Mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0,
-			Deleted: e.Mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0,
-			Moved:   e.Mask&(unix.IN_MOVED_TO|unix.IN_MOVED_FROM) != 0,
-			Changed: e.Mask&(unix.IN_MODIFY|unix.IN_ATTRIB) != 0,
-			Self:    e.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0,
-			IsDir:   e.Mask&unix.IN_ISDIR != 0,
-			Cookie:  e.Cookie,
-		})
-	}
-}
+// Close ends all watches; neither function is called after it has returned.
+func (w *SourceWatcher) Close() { w.in.leave(w) }

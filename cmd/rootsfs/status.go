@@ -172,7 +172,7 @@ func (a *app) sayLate(st control.Status) {
 		a.say("  changes on the host are seen after up to a second in: %s", strings.Join(list, ", "))
 	}
 	if st.WatchesRefused > 0 {
-		a.say("  some directories could not be watched (%d times): changes there are seen after up to a second; raise fs.inotify.max_user_watches", st.WatchesRefused)
+		a.say("  some directories could not be watched (%d times): changes there are seen after up to a second; raise fs.inotify.max_user_watches and max_user_instances", st.WatchesRefused)
 	}
 	if st.Stuck > 0 {
 		what := "a directory"

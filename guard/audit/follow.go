@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -30,15 +31,12 @@ func follow(ctx context.Context, dir, session string, f Filter, fn func(Entry) e
 	if err := f.check(); err != nil {
 		return err
 	}
-	w, err := fsnotify.NewWatcher()
+	// Watch first: what is written while we list is then noticed.
+	events, errs, end, err := watchDir(dir)
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	defer w.Close()
-	// Watch first: what is written while we list is then noticed.
-	if err := w.Add(dir); err != nil {
-		return fmt.Errorf("audit: %w", err)
-	}
+	defer end()
 	t := &follower{dir: dir, session: session, filter: f, fn: fn, files: map[logName]*followed{}}
 	defer t.close()
 	if f.Since.IsZero() {
@@ -51,28 +49,46 @@ func follow(ctx context.Context, dir, session string, f Filter, fn func(Entry) e
 		if err := t.scan(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
-		if err := wait(ctx, w); err != nil {
+		if err := wait(ctx, events, errs); err != nil {
 			return err
 		}
 	}
 }
 
+// watchDir tells of changes of dir until end is called. Where the user has no inotify
+// instance or watch left, which a confined program may have used up, it never does:
+// Follow looks every pollDelay all the same.
+func watchDir(dir string) (events <-chan fsnotify.Event, errs <-chan error, end func(), err error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, nil, nil, err
+	}
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, nil, func() {}, nil
+	}
+	end = func() { w.Close() }
+	if err := w.Add(dir); err != nil {
+		return nil, nil, end, nil
+	}
+	return w.Events, w.Errors, end, nil
+}
+
 // wait returns when something may have changed or ctx ended.
-func wait(ctx context.Context, w *fsnotify.Watcher) error {
+func wait(ctx context.Context, events <-chan fsnotify.Event, errs <-chan error) error {
 	poll := time.NewTimer(pollDelay)
 	defer poll.Stop()
 	select {
 	case <-ctx.Done():
 	case <-poll.C:
-	case err := <-w.Errors:
+	case err := <-errs:
 		// Too many events: which ones is of no matter, a scan follows.
 		if err != nil && !errors.Is(err, fsnotify.ErrEventOverflow) {
 			return fmt.Errorf("audit: %w", err)
 		}
-	case <-w.Events:
+	case <-events:
 		for { // one scan serves all that are waiting
 			select {
-			case _, ok := <-w.Events:
+			case _, ok := <-events:
 				if ok {
 					continue
 				}

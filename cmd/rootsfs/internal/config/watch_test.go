@@ -7,12 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 )
 
 // R221: ten quick edits are one reload, with the last state; R118. Time is the
@@ -25,45 +22,38 @@ func TestWatchDebounce(t *testing.T) {
 		want  []int // edits done when a reload came
 	}{
 		{"ten quick edits", 10, 20 * time.Millisecond, []int{10}},
-		{"two far apart", 2, 300 * time.Millisecond, []int{1, 2}},
-		// Edits without end: a reload every four debounces, at 1000 ms and
-		// then 1000 ms after the first edit that followed.
-		{"no rest", 14, 150 * time.Millisecond, []int{7, 14}},
+		{"two far apart", 2, 3 * time.Second, []int{1, 2}},
+		// Edits without end are seen at 1 s and 3 s, and reported four debounces
+		// later; the last of them, when it has come to rest, once more.
+		{"no rest", 27, 150 * time.Millisecond, []int{14, 27, 27}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := filepath.Join(home(t), "config.toml")
 			write(t, path, "")
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
-				nothing := func(string) error { return nil }
-				s := &sentry{path: path, add: nothing, remove: nothing}
-				if err := s.arm(); err != nil {
+				var got []int
+				done, err := Watch(ctx, path, 0, func(c *Config, err error) {
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					got = append(got, len(c.Roots))
+				})
+				if err != nil {
 					t.Fatal(err)
 				}
-				events := make(chan fsnotify.Event)
-				var got []int
-				var wg sync.WaitGroup
-				wg.Go(func() {
-					s.run(ctx, events, nil, DefaultDebounce, func(c *Config, err error) {
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						got = append(got, len(c.Roots))
-					})
-				})
 				for i := range tc.edits {
 					if i > 0 {
 						time.Sleep(tc.every)
 					}
 					write(t, path, many(i+1))
-					events <- fsnotify.Event{Name: path, Op: fsnotify.Write}
 					// Others in the same directory are no edits.
-					events <- fsnotify.Event{Name: path + "~", Op: fsnotify.Write}
+					write(t, path+"~", many(i+1))
 				}
 				time.Sleep(time.Minute)
 				cancel()
-				wg.Wait()
+				<-done
 				if !slices.Equal(got, tc.want) {
 					t.Errorf("reloads saw %v, want %v", got, tc.want)
 				}
@@ -87,7 +77,7 @@ func TestWatch(t *testing.T) {
 	path := filepath.Join(dir, "a/b/config.toml")
 	states := make(chan int) // how many roots; -1 for an error
 	ctx, cancel := context.WithCancel(t.Context())
-	done, err := Watch(ctx, path, time.Millisecond, func(c *Config, err error) {
+	done, err := watch(ctx, path, time.Millisecond, time.Millisecond, func(c *Config, err error) {
 		n := -1
 		if err == nil {
 			n = len(c.Roots)
@@ -162,30 +152,4 @@ func TestWatch(t *testing.T) {
 	wait("behind two links", 10)
 	write(t, dir+"/dot2/c.toml", many(11))
 	wait("written behind two links", 11)
-}
-
-// A lost event is a change.
-func TestWatchOverflow(t *testing.T) {
-	path := filepath.Join(home(t), "config.toml")
-	write(t, path, many(1))
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		armed := 0
-		s := &sentry{path: path, add: func(string) error { armed++; return nil }, remove: func(string) error { return nil }}
-		if err := s.arm(); err != nil {
-			t.Fatal(err)
-		}
-		before, got := armed, 0
-		errs := make(chan error, 1)
-		errs <- fsnotify.ErrEventOverflow
-		close(errs)
-		var wg sync.WaitGroup
-		wg.Go(func() { s.run(ctx, nil, errs, time.Second, func(c *Config, _ error) { got = len(c.Roots) }) })
-		time.Sleep(time.Minute)
-		cancel()
-		wg.Wait()
-		if got != 1 || armed != 2*before {
-			t.Errorf("reloaded %d roots, armed %d times after %d", got, armed-before, before)
-		}
-	})
 }

@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
@@ -17,35 +14,24 @@ import (
 )
 
 // RecheckEvery is how often the roots' directories are looked at (of more than
-// recheckMost roots, that many in turn) even though nothing was reported: a parent further up may have been moved, something may
-// have been mounted over a root, and remote file systems report nothing.
-const RecheckEvery = 5 * time.Second
+// recheckMost roots, that many in turn). inotify would tell of some changes sooner,
+// not of a parent further up that is moved, nor of what is mounted over a root, and a
+// user has 128 instances of it, which are for sessions' sources.
+const RecheckEvery = time.Second
 
-// settle is how long events are gathered before the directory is looked at: an
-// editor or a package manager that replaces a directory makes several.
-const settle = 100 * time.Millisecond
-
-// availability watches that roots are still where they were approved. The
-// parent of each root's directory is watched, which reports that the directory
-// was removed, moved or got another mode. The directory itself is not: every
-// write in it would be an event, and it tells nothing more.
+// availability looks now and then whether roots are still where they were approved.
 type availability struct {
 	s       *Session
-	watcher *fsnotify.Watcher // nil: not yet, or none to be had: rechecks only
 	done    chan struct{}
 	changed chan struct{}
 	seen    uint64 // highest epoch that sync has met; of the one goroutine that calls it
 
-	mu      sync.Mutex // guards the fields below
-	byPath  map[string][]guard.RootName
-	parents map[string]bool
-	busy    map[guard.RootName]bool // being looked at
+	mu   sync.Mutex              // guards the field below
+	busy map[guard.RootName]bool // being looked at
 }
 
 // lasting is how long a session has gone on when it is no short run. What only
-// longer ones need waits for that: a short one would have to wait for the kernel to
-// let go of its watches, which takes longer than all else at its end (10 ms,
-// measured).
+// longer ones need waits for that.
 const lasting = 250 * time.Millisecond
 
 // outlasts waits, and reports whether the session goes on after that.
@@ -63,7 +49,7 @@ func outlasts(ctx context.Context, d time.Duration) bool {
 func watchRoots(ctx context.Context, s *Session) *availability {
 	a := &availability{
 		s: s, done: make(chan struct{}), changed: make(chan struct{}, 1),
-		busy: map[guard.RootName]bool{}, parents: map[string]bool{},
+		busy: map[guard.RootName]bool{},
 	}
 	for _, st := range s.reg.Roots() {
 		a.notePermissions(st)
@@ -72,22 +58,10 @@ func watchRoots(ctx context.Context, s *Session) *availability {
 	return a
 }
 
-// watch begins to watch, and looks at all that there is.
-func (a *availability) watch(ctx context.Context) {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		a.s.log.Warn("roots are only looked at now and then: inotify is not to be had",
-			"every", RecheckEvery, "error", err, "remedy", "raise fs.inotify.max_user_instances")
-	} else {
-		a.watcher = w
-	}
-	a.resync(ctx)
-}
-
-// resync watches what there is now, and looks at what is new.
+// resync looks at the roots that are new.
 func (a *availability) resync(ctx context.Context) {
 	for _, name := range a.sync() {
-		a.recheck(ctx, name) // what happened before it was watched
+		a.recheck(ctx, name)
 	}
 }
 
@@ -107,114 +81,46 @@ func (a *availability) run(ctx context.Context) {
 	if !outlasts(ctx, lasting) {
 		return
 	}
-	a.watch(ctx)
-	var events <-chan fsnotify.Event
-	var errs <-chan error
-	if a.watcher != nil {
-		// It waits for an Add, which may hang.
-		defer aside(context.Background(), lookPatience, func() { _ = a.watcher.Close() })
-		events, errs = a.watcher.Events, a.watcher.Errors
-	}
+	a.resync(ctx)
 	tick := time.NewTicker(RecheckEvery)
 	defer tick.Stop()
-	due := map[guard.RootName]bool{}
 	next := 0
-	timer := time.NewTimer(settle)
-	timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.changed:
 			a.resync(ctx)
-		case e := <-events:
-			for _, name := range a.rootsAt(e.Name) {
-				if len(due) == 0 {
-					timer.Reset(settle)
-				}
-				due[name] = true
-			}
-		case err := <-errs:
-			// An overflow of the queue: what was lost is not known.
-			a.s.log.Debug("watching the roots", "error", err)
-			a.recheckAll(ctx)
-		case <-timer.C:
-			for name := range due {
-				a.recheck(ctx, name)
-			}
-			clear(due)
 		case <-tick.C:
 			next = a.recheckSome(ctx, next)
 		}
 	}
 }
 
-// sync watches the parents of the roots there are now, and returns the roots
-// that are new.
+// sync forgets what was known of roots that have ended, and returns those that are
+// new.
 func (a *availability) sync() (fresh []guard.RootName) {
-	byPath, parents, live := map[string][]guard.RootName{}, map[string]bool{}, map[uint64]bool{}
+	live := map[uint64]bool{}
 	for _, st := range a.s.reg.Roots() {
 		live[st.Epoch] = true
 		if st.Epoch > a.seen {
 			fresh = append(fresh, st.Grant.Root)
 		}
-		byPath[st.Grant.Resolved] = append(byPath[st.Grant.Resolved], st.Grant.Root)
-		if !st.Remote {
-			parents[filepath.Dir(st.Grant.Resolved)] = true
-		}
 	}
 	for epoch := range live {
 		a.seen = max(a.seen, epoch)
 	}
-	a.mu.Lock()
-	old := a.parents
-	a.byPath, a.parents = byPath, parents
-	a.mu.Unlock()
 	a.s.mu.Lock()
 	maps.DeleteFunc(a.s.perms, func(epoch uint64, _ string) bool { return !live[epoch] })
 	maps.DeleteFunc(a.s.again, func(epoch uint64, _ bool) bool { return !live[epoch] })
 	a.s.mu.Unlock()
 	a.s.spaces.forget(live)
-	if a.watcher == nil {
-		return fresh
-	}
-	for dir := range parents {
-		if old[dir] {
-			continue
-		}
-		aside(a.s.ctx, lookPatience, func() { // the way there may lead through what hangs
-			if err := a.watcher.Add(dir); err != nil {
-				a.s.log.Warn("a root is only looked at now and then: its parent cannot be watched",
-					"directory", dir, "every", RecheckEvery, "error", err)
-			}
-		})
-	}
-	for dir := range old {
-		if !parents[dir] {
-			_ = a.watcher.Remove(dir) // it may have gone with its directory
-		}
-	}
 	return fresh
 }
 
-// rootsAt are the roots at a path: several, if each is another subject's.
-func (a *availability) rootsAt(path string) []guard.RootName {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.byPath[path]
-}
-
-func (a *availability) recheckAll(ctx context.Context) {
-	for _, st := range a.s.reg.Roots() {
-		if st.State == guard.Live && ctx.Err() == nil {
-			a.recheck(ctx, st.Grant.Root)
-		}
-	}
-}
-
 // recheckMost bounds the looks of one tick: each costs some ten system calls,
-// and of thousands of roots nobody wants to pay for all every few seconds.
-const recheckMost = 500
+// and of thousands of roots nobody wants to pay for all every second.
+const recheckMost = 100
 
 // recheckSome looks at up to recheckMost roots from the one with the number
 // from on, and returns where to go on.

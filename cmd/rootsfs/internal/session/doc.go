@@ -14,9 +14,8 @@
 //
 // # Not promised
 //
-// A replaced directory is noticed through inotify on its parent, at once, and
-// otherwise when the directory is looked at again, every RecheckEvery; until
-// then operations go to the directory that was approved, never to the new one.
+// A replaced directory is noticed when it is looked at again, every RecheckEvery;
+// until then operations go to the directory that was approved, never to the new one.
 // kill -9 of the process revokes nothing by itself: the kernel then fails every
 // request, but answers from its caches until the mount is detached. The command's
 // supervisor detaches the mount of a session that it watches (mount --daemon), at once;
