@@ -34,7 +34,7 @@ func (o *outside) driver(ord order) *exec.Cmd {
 	raw, err := json.Marshal(ord)
 	must(o.t, err)
 	cmd := exec.Command(filepath.Join(built(o.t), "driver"))
-	cmd.Env = []string{driverVar + "=" + string(raw), "PATH=" + os.Getenv("PATH")}
+	cmd.Env = []string{driverVar + "=" + string(raw), "PATH=" + os.Getenv("PATH"), "GORACE=" + os.Getenv("GORACE")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if ord.Bare || len(o.mounts) > 0 {
 		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS // what it mounts is gone with it

@@ -102,7 +102,7 @@ func TestDescriptorsInFlight(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
 			cmd := exec.Command(filepath.Join(built(t), "driver"))
-			cmd.Env = []string{fillVar + "=1"}
+			cmd.Env = []string{fillVar + "=1", "GORACE=" + os.Getenv("GORACE")}
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.commandUID()), Gid: uint32(w.commandUID())}}
 			in, err := cmd.StdinPipe()
 			must(t, err)

@@ -161,7 +161,9 @@ func (p *part) test(o options, temp string, out *report, dog *watchdog) string {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command(o.goCommand, append(args, p.packages...)...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	// A process with the race detector would sleep for a second before it exits, and
+	// tests start thousands.
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	stdout, err := cmd.StdoutPipe()
