@@ -97,6 +97,26 @@ func TestRevokeWhileWeaklyConfinedExhausts(t *testing.T) {
 	}
 }
 
+// Epoll watches are memory of the kernel's that --memory-max counts: a program that takes
+// all that its uid may have is ended before.
+func TestMemoryMaxBoundsEpollWatches(t *testing.T) {
+	needRoot(t)
+	o := newOutside(t, everybody[0]) // root, who can make a control group
+	o.files()
+	o.plant()
+	cmd := o.driver(o.command(run{level: sandbox.Namespaces}, []string{"--mcp", "off", "--memory-max", "128M"}, hog("epoll")...))
+	defer time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() }).Stop()
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	err := cmd.Run()
+	switch {
+	case strings.Contains(said.String(), "there is no control group that limits it"):
+		t.Logf("this machine gives no control group")
+	case err == nil || !strings.Contains(said.String(), "--memory-max) was reached: the kernel ended"):
+		t.Errorf("%v: %s", err, said.String())
+	}
+}
+
 // An unconfined program of the owner's has used up the owner's processes, so that no
 // command can be started: SIGUSR1, which a shell's own kill sends, revokes every root. If
 // the Go runtime needs a thread and gets none, it ends the session instead, and its

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"unsafe"
 
 	"github.com/creack/pty"
@@ -140,7 +141,14 @@ func (p *initProc) settle() {
 		signal.Notify(make(chan os.Signal, 1), deadly...)
 	}
 	unix.Umask(0o022)
+	// If the machine runs out of memory, the kernel is to end what runs inside, and not
+	// rootsfs, which revokes. It refuses who has a higher value already.
+	_ = putFile(unix.AT_FDCWD, "/proc/self/oom_score_adj", strconv.Itoa(oomScoreAdj))
 }
+
+// oomScoreAdj makes a process with little memory as likely to be ended for want of
+// memory as one that has half of the machine's (proc_pid_oom_score_adj(5)).
+const oomScoreAdj = 500
 
 // ignoreAsInit has the kernel discard the deadly signals, as it does for the first
 // process of a pid namespace if that has no handler for them (pid_namespaces(7)); Go's
