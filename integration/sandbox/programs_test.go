@@ -51,11 +51,18 @@ var programs = []struct {
 			});
 		END
 		npm install --silent --offline --no-audit --no-fund && npm test --silent`, "by a socket\nfrom the child 42\n"},
+	// A project as its authors publish it, with its own tests and what they need.
+	// Inside there is no network: they come from the cache that npm has filled outside.
+	{"npm project", []string{"node", "npm", "tar"}, `
+		export npm_config_cache=$PWD/../npm-cache npm_config_prefer_offline=true npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false
+		npm pack --silent minimist@1.2.8 >/dev/null && tar xf minimist-1.2.8.tgz && cd package
+		npm pkg set --json devDependencies='{"tape": "3.6.1"}' scripts='{"test": "tape test/*.js"}'
+		npm install --silent && npm test --silent | grep '^# \(tests\|pass\|fail\)'`, "# tests 153\n# pass  153\n"},
 	{"go build", []string{"/usr/local/go/bin/go"}, `
-		export PATH=$PATH:/usr/local/go/bin GOFLAGS=-buildvcs=false GOTOOLCHAIN=local
+		export PATH=$PATH:/usr/local/go/bin GOFLAGS=-buildvcs=false GOTOOLCHAIN=local GOCACHE=$PWD/../go-cache
 		echo 'module hello' >go.mod
-		printf 'package main\nimport "fmt"\nfunc main() { fmt.Println("built") }\n' >main.go
-		go build -o hello . && ./hello`, "built\n"},
+		printf 'package main\nfunc main() { println("built") }\n' >main.go
+		go build -o hello . && ./hello 2>&1`, "built\n"},
 }
 
 // await waits, at most for a minute, until a command succeeds.
@@ -68,6 +75,7 @@ func TestPrograms(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
+			o.plant()
 			for _, p := range programs {
 				t.Run(p.name, func(t *testing.T) {
 					for _, tool := range p.needs {
@@ -88,9 +96,9 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// program runs a script in an empty root, inside or outside.
+// program runs a script in an empty directory of the root, inside or outside. What it
+// leaves beside that directory is there for the next.
 func (o *outside) program(script string, confined bool) (stdout, log string, code int) {
-	o.plant()
 	dir, tmp := filepath.Join(o.root, "work"), filepath.Join(o.base, "tmp")
 	for _, d := range []string{dir, tmp} {
 		must(o.t, os.RemoveAll(d))
