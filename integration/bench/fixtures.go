@@ -163,8 +163,7 @@ func makeTree(ctx context.Context, dir string, dirs int, size int) error {
 			}
 		}
 	}
-	unix.Sync()
-	return nil
+	return writeBack(dir)
 }
 
 // gitEnv keeps the user's git configuration out of the measurement.
@@ -184,8 +183,7 @@ func makeRepo(ctx context.Context, dir string, dirs int) error {
 			return fmt.Errorf("git %s: %w: %s", args[0], err, out)
 		}
 	}
-	unix.Sync()
-	return nil
+	return writeBack(dir)
 }
 
 // Names for the memory and revocation rows: directories of a thousand empty

@@ -179,8 +179,22 @@ func firstLines(ctx context.Context, argv ...string) string {
 	return strings.Join(strings.Split(strings.TrimSpace(string(out)), "\n"), ", ")
 }
 
-// dropCaches empties the page, dentry and inode caches. Needs root.
-func dropCaches() error {
-	unix.Sync()
+// writeBack waits until the disk has what was written to the file system that holds dir.
+// sync(2) would wait for all file systems of the machine, and one of those may hang.
+func writeBack(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return unix.Syncfs(int(f.Fd()))
+}
+
+// dropCaches empties the page, dentry and inode caches; source is on the file system
+// that is measured. Needs root.
+func dropCaches(source string) error {
+	if err := writeBack(source); err != nil {
+		return err
+	}
 	return os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0)
 }

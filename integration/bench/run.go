@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os/exec"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -81,7 +79,7 @@ func (l *lab) measure(ctx context.Context, w workload, p peer, count bool) (samp
 func (j *job) ready(w workload, passed bool) error {
 	switch j.phase {
 	case cold:
-		return chill(j.ctx, w.programs)
+		return chill(j.ctx, j.source, w.programs)
 	case warm:
 		var err error
 		if w.warmUp != nil {
@@ -93,7 +91,7 @@ func (j *job) ready(w workload, passed bool) error {
 			return fmt.Errorf("warm-up: %w", err)
 		}
 	case plain:
-		unix.Sync() // what came before is not written back on our time
+		return writeBack(j.source) // not on our time
 	}
 	return nil
 }
@@ -151,8 +149,8 @@ func repeat(j *job, w workload) (passes int, err error) {
 }
 
 // chill drops the caches and reads programs back into memory.
-func chill(ctx context.Context, programs []string) error {
-	if err := dropCaches(); err != nil {
+func chill(ctx context.Context, source string, programs []string) error {
+	if err := dropCaches(source); err != nil {
 		return fmt.Errorf("drop caches: %w", err)
 	}
 	for _, name := range programs {
