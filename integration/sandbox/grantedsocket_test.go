@@ -22,9 +22,9 @@ type answering struct {
 	passed atomic.Int32
 }
 
-func (o *outside) answering() *answering {
+func (o *outside) answering(name string) *answering {
 	t := o.t
-	a := &answering{path: filepath.Join(o.Dir, "answering")}
+	a := &answering{path: filepath.Join(o.Dir, name)}
 	l, err := net.Listen("unix", a.path)
 	must(t, err)
 	must(t, os.Chmod(a.path, 0o777))
@@ -71,7 +71,7 @@ func TestGrantedSocket(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
-			host := o.answering()
+			host := o.answering("answering")
 			if out, err := exec.Command(filepath.Join(built(t), "hostile"), "-dial", host.path, "once").CombinedOutput(); err != nil || string(out) != "answered, with 1 descriptor\n" {
 				t.Fatalf("outside: %v: %s", err, out)
 			}
@@ -161,7 +161,7 @@ func TestSocketRefused(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
-			host := o.answering()
+			host := o.answering("answering")
 			theirs := filepath.Join(o.Dir, "link")
 			must(t, os.Symlink(host.path, theirs))
 			must(t, os.Lchown(theirs, 4711, 4711))

@@ -57,7 +57,11 @@ func (o *outside) hostile(r run) map[string]result {
 	o.Root, o.Link, o.SetUID, o.Parent = at, at+"/link", at+"/setuid", os.Getpid()
 	raw, err := json.Marshal(o.targets)
 	must(t, err)
-	ord := o.command(r, nil, "hostile", string(raw))
+	var more []string
+	if r.level == sandbox.Namespaces { // with a kept HOME no other sockets could be tried
+		more = []string{"--socket", o.granted}
+	}
+	ord := o.command(r, more, "hostile", string(raw))
 	ord.Terminal = true
 	stdout, log, code := o.run(ord)
 	if code != 0 {
@@ -89,6 +93,7 @@ func TestTable(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
+			o.granted = o.answering("granted").path
 			table := map[string]map[string]result{}
 			for _, r := range runs {
 				table[r.name] = o.hostile(r)

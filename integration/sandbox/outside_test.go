@@ -66,6 +66,7 @@ type outside struct {
 	targets
 	victimSays   func() string // what the victim has heard so far
 	rootListener func()        // closes the socket in the root
+	granted      string        // a socket of the host's, granted with --socket
 	order        []string      // of attempts, as they were made first
 }
 

@@ -28,6 +28,41 @@ func TestOwnSockets(t *testing.T) {
 	}
 }
 
+// A socket of the host's in a kept HOME cannot be connected to. Where a socket is granted,
+// and the family with it, that is a hole, which is named. Issue 17, item 20.
+func TestSocketsInKeptHome(t *testing.T) {
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			o.files()
+			o.plant()
+			host, granted := o.answering("host").path, o.answering("granted").path
+			at := filepath.Join(o.home, "socket")
+			must(t, os.Link(host, at))
+			for _, tc := range []struct {
+				name       string
+				flags      []string
+				said, hole string
+			}{
+				{"no network", nil, "address family not supported by protocol", ""},
+				{"network", []string{"--net"}, "address family not supported by protocol", ""},
+				{"granted", []string{"--socket", granted}, "answered, with 1 descriptor", "a socket of the host's in the directory that is its HOME"},
+			} {
+				t.Run(tc.name, func(t *testing.T) {
+					o.t = t
+					s := o.talk(sandbox.Namespaces, append(tc.flags, "--root", "root="+o.root, "--home", o.home)...)
+					if said := s.do("./hostile -dial $HOME/socket once"); !strings.Contains(said, tc.said) {
+						t.Errorf("it said %q", said)
+					}
+					if st := o.owner("status", "--json", "--session", sessionName); !strings.Contains(st, tc.hole) {
+						t.Errorf("status: %s", st)
+					}
+				})
+			}
+		})
+	}
+}
+
 // Standard streams that are sockets, as Node gives them to its children, carry bytes to
 // the command and no descriptors back. Issue 17, item 20.
 func TestSocketStreams(t *testing.T) {

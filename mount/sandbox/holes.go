@@ -25,6 +25,9 @@ func holes(o *Options, level Level, layers []Layer) []string {
 	}
 	if hole := o.Sockets.hole(); hole != "" {
 		out = append(out, hole)
+		if o.Home != "" {
+			out = append(out, "It can connect to whatever listens on a socket of the host's in the directory that is its HOME.")
+		}
 	}
 	if slices.ContainsFunc(layers, func(l Layer) bool { return l.Name == coreName && l.State == NotAvailable }) {
 		out = append(out, coreHole())

@@ -235,6 +235,9 @@ func (p *initProc) unixSockets(unscreened error) {
 	switch {
 	case unscreened != nil:
 		p.layers = append(p.layers, Layer{name, Off, "refused: the host's could be reached: " + unscreened.Error()})
+	case p.conf.KeptHome && len(p.conf.Sockets) == 0:
+		// The kernel asks nobody who connects to a socket that can be found.
+		p.layers = append(p.layers, Layer{name, Off, "refused: one of the host's in the directory that is HOME could be reached; a private HOME permits them"})
 	case p.conf.Net && !scoped():
 		p.layers = append(p.layers, Layer{name, Off, "refused: in the host's network they have names that others use, and this kernel's Landlock has no scopes (Linux 6.12 does)"})
 	case p.conf.Net:
