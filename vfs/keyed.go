@@ -78,24 +78,19 @@ func (t *Tree) growing(ctx context.Context, l *guard.Lease, fd int, n int64, roo
 	return unlock, nil
 }
 
-// settled waits until nobody holds the key of a name. Names that are taken
-// afterwards are not its business.
-func (k *keyed) settled(ctx context.Context, l *guard.Lease, d beneath.Dir, base string) error {
+// lockIfHeld waits for the key of a name if somebody holds one, and takes it.
+func (k *keyed) lockIfHeld(ctx context.Context, l *guard.Lease, d beneath.Dir, base string) (unlock func(), err error) {
 	k.mu.Lock()
 	none := len(k.held) == 0
 	k.mu.Unlock()
 	if none {
-		return nil // as nearly always
+		return func() {}, nil // as nearly always
 	}
 	key, err := keyOf(d, base)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	unlock, err := k.lock(ctx, l, key)
-	if err == nil {
-		unlock()
-	}
-	return err
+	return k.lock(ctx, l, key)
 }
 
 func compareKeys(a, b nameKey) int {

@@ -258,17 +258,20 @@ func (w *writers) replaced(id guard.Identity) bool {
 // beginWriting counts a descriptor that was opened for writing by a name. If the
 // name has meanwhile come to hold another file it is ESTALE.
 func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, base string, id guard.Identity) error {
+	// A replacement that looked at the name before this file had it knows nothing of us:
+	// it holds the name's key. We do not count before we have that, or it would wait for
+	// us and we for it.
+	unlock, err := t.locks.lockIfHeld(ctx, l, d, base)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := t.writers.enter(ctx, l, id); err != nil {
 		return err
 	}
-	// A replacement that looked at the name before this file had it knows
-	// nothing of us: it holds the name's key.
-	err := t.locks.settled(ctx, l, d, base)
-	if err == nil {
-		var now Info
-		if now, err = beneath.StatIn(d, base); err == nil && now.ID() != id || err == unix.ENOENT { //nolint:errorlint // bare errno
-			err = unix.ESTALE
-		}
+	now, err := beneath.StatIn(d, base)
+	if err == nil && now.ID() != id || err == unix.ENOENT { //nolint:errorlint // bare errno
+		err = unix.ESTALE
 	}
 	if err != nil {
 		t.writers.leave(id)

@@ -3,6 +3,7 @@ package vfs_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -87,6 +88,32 @@ func TestReplacedAfterLateClose(t *testing.T) {
 		}
 		time.AfterFunc(10*time.Millisecond, func() { b.must(second(b.reg.Revoke(bg, "code"))) })
 		b.wantKind(second(b.replace("f", "x", vfs.IfMatch{})), names.Revoked)
+	})
+}
+
+// R095: who opens a file for writing while it is being replaced waits for the
+// replacement, which does not wait for him meanwhile: it did, until it lost patience.
+func TestOpenDuringReplacement(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		b.tree("f=text")
+		b.t.AwaitCloses(time.Minute)
+		const times = 200
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for range times {
+				f, _, err := b.t.Open(bg, who, b.at("f"), unix.O_WRONLY)
+				switch {
+				case err == nil:
+					f.Close()
+				case !errors.Is(err, unix.ESTALE):
+					t.Error(err)
+				}
+			}
+		})
+		for range times {
+			b.must(second(b.replace("f", "new", vfs.IfMatch{})))
+		}
+		wg.Wait()
 	})
 }
 
