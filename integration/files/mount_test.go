@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -88,7 +89,8 @@ func TestMountAndBrokersCount(t *testing.T) {
 	}
 }
 
-func addInPlace(path string) error {
+// addInPlace adds one to the number in a file, as a program in another process does.
+var addInPlace = childfs.In("addInPlace", func(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -105,7 +107,7 @@ func addInPlace(path string) error {
 	}
 	_, err = f.WriteAt([]byte(strconv.Itoa(i+1)), 0)
 	return err
-}
+})
 
 func addByReplacing(t *testing.T, p *pair) bool {
 	c, err := p.files.Read(p.ctx, "r/n", client.ReadOptions{})
@@ -136,7 +138,7 @@ func TestOpenInMountIsNotReplaced(t *testing.T) {
 			dir := h.root("r", guard.ReadWrite, "f=text", "g=other")
 			p := connect(t, h.b, "memory", nil)
 			for _, flags := range []int{os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND} {
-				f, err := os.OpenFile(filepath.Join(point, "r/f"), flags, 0)
+				f, err := childfs.OpenFile(filepath.Join(point, "r/f"), flags, 0)
 				must(t, err)
 				_, werr := p.files.WriteFile(p.ctx, "r/f", []byte("server"), client.WriteOptions{})
 				_, merr := p.files.Rename(p.ctx, "r/g", "r/f", client.MoveOptions{Overwrite: true})

@@ -31,6 +31,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -63,7 +64,7 @@ func Main(m *testing.M, modes map[string]func(arg string) error) {
 			exitWith(f(arg))
 		}
 	}
-	code := m.Run()
+	code := childfs.Main(m)
 	for _, f := range after {
 		f()
 	}
