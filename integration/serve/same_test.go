@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -194,7 +195,7 @@ func newPair(t *testing.T) *pair {
 	must(t, os.Link(filepath.Join(p.outside, "f"), filepath.Join(p.read, "hard")))
 	h := newHome(t)
 	p.ours = h.serve("--root", "read="+p.read+":ro", "--root", "work="+p.mine+":rw")
-	p.theirs = open(t, needPeers(t).Server(t.Context(), "filesystem", io.Discard, p.read, p.other))
+	p.theirs = open(t, needPeers(t).Server(context.Background(), "filesystem", io.Discard, p.read, p.other))
 	return p
 }
 

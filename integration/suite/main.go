@@ -163,7 +163,8 @@ func (p *part) test(o options, temp string, out *report, dog *watchdog) string {
 	cmd := exec.Command(o.goCommand, append(args, p.packages...)...)
 	// A process with the race detector would sleep for a second before it exits, and
 	// tests start thousands.
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
+	// npm has Node keep what it compiled, in TMPDIR.
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "NODE_DISABLE_COMPILE_CACHE=1", "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	stdout, err := cmd.StdoutPipe()
