@@ -239,10 +239,9 @@ func (s *RootsService) store(ss *mcp.ServerSession, roots []wire.Root) Snapshot 
 	e.seen = e.notices
 	e.snap = Snapshot{Version: e.snap.Version + 1, Roots: roots, Guard: guard}
 	snap := e.snap
+	e.untold = append(e.untold, snap)
 	e.mu.Unlock()
-	if s.opts.OnRefresh != nil {
-		s.opts.OnRefresh(ss, snap)
-	}
+	s.tell(ss, e)
 	return snap
 }
 

@@ -37,7 +37,7 @@ type RootsOptions struct {
 	// Platform says how to read a session's paths. Default: Local, always.
 	Platform func(*mcp.ServerSession) Platform
 	// OnRefresh is called after each reading that succeeded, without a lock
-	// held, from a goroutine of the service.
+	// held, from a goroutine of the service. Of one session it hears in order.
 	OnRefresh func(*mcp.ServerSession, Snapshot)
 }
 
@@ -74,6 +74,8 @@ type entry struct {
 	timer   *time.Timer // the debounce; nil: not running
 	latest  time.Time   // when it fires at the latest
 	gone    bool        // the session has ended
+	untold  []Snapshot  // of which OnRefresh is to hear, in this order
+	telling bool        // somebody tells it
 }
 
 // flight is one reading that several may wait for.
@@ -205,12 +207,32 @@ func (s *RootsService) land(e *entry, ss *mcp.ServerSession, f *flight, notices 
 		e.failed, e.read, e.seen = time.Time{}, time.Now(), notices
 		e.snap = Snapshot{Version: e.snap.Version + 1, Roots: roots, Guard: guard}
 	}
-	snap := e.snap
+	if err == nil {
+		e.untold = append(e.untold, e.snap)
+	}
 	e.mu.Unlock()
 	close(f.done)
-	if err == nil && s.opts.OnRefresh != nil {
-		s.opts.OnRefresh(ss, snap)
+	s.tell(ss, e)
+}
+
+// tell calls OnRefresh for what it has not heard of, unless somebody does already.
+func (s *RootsService) tell(ss *mcp.ServerSession, e *entry) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.telling {
+		return
 	}
+	e.telling = true
+	for len(e.untold) > 0 {
+		snap := e.untold[0]
+		e.untold = e.untold[1:]
+		if s.opts.OnRefresh != nil {
+			e.mu.Unlock()
+			s.opts.OnRefresh(ss, snap)
+			e.mu.Lock()
+		}
+	}
+	e.telling = false
 }
 
 // Refresh reads the roots now, whatever was announced. Under revision

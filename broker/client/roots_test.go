@@ -400,13 +400,16 @@ func TestEntries(t *testing.T) {
 	}
 	cs.Close()
 	ss.Wait()
-	for s.Sessions() != 0 {
+	told := func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return fmt.Sprint(seen)
+	}
+	for s.Sessions() != 0 || len(told()) < len("[1 2 3 4]") {
 		time.Sleep(time.Millisecond) // ends with the test's own limit
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	if fmt.Sprint(seen) != "[1 2 3 4]" {
-		t.Errorf("told of %v", seen)
+	if told() != "[1 2 3 4]" {
+		t.Errorf("told of %s", told())
 	}
 }
 
