@@ -21,6 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // asker is a live session and a server that is connected to its broker.
@@ -222,7 +223,7 @@ func TestConsentApprove_R087_R088_R089(t *testing.T) {
 	a.contains("roots", a.cli(exitOK, "roots", "list", "--json"), `"resolved": "`+a.work+`/src/priv/docs"`, `"approved_by": "consent: control"`, `"expires"`)
 	a.contains("again", a.cli(exitNoSuch, "consent", "deny", id), "no such question")
 	a.contains("audit", a.cli(exitOK, "audit", "show", "--json"), `consent: control`, `/proc/self: denied by control`)
-	if _, err := os.ReadDir(filepath.Join(a.work, "mnt/docs")); err == nil {
+	if _, err := childfs.ReadDir(filepath.Join(a.work, "mnt/docs")); err == nil {
 		t.Error("what was approved for the server is open to the mount's users")
 	}
 }

@@ -18,12 +18,13 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // TestMain makes this binary five programs: rootsfs itself; code, which runs a
 // command and compares its exit code; panics; hears; and nowatches.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(fromOutside{m}, map[string]func(){
 		"rootsfs":   main,
 		"panics":    panics,
 		"hears":     hears,
@@ -31,6 +32,11 @@ func TestMain(m *testing.M) {
 		"code":      func() { os.Exit(code(os.Args[1:])) },
 	})
 }
+
+// fromOutside runs the tests, which reach a mount of this process from another one.
+type fromOutside struct{ m *testing.M }
+
+func (f fromOutside) Run() int { return childfs.Main(f.m) }
 
 // code N COMMAND... succeeds if the command's exit code is N.
 func code(args []string) int {

@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // The ways around a pattern that take more than one call, or calls that not every
@@ -25,29 +26,29 @@ func TestNoLinkToWhatIsProtected(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept")}, "kept=k", "free/")
 	through := func(flags, link int) func(dir string) error {
 		return func(dir string) error {
-			fd, err := unix.Open(dir+"/kept", flags, 0)
+			fd, err := childfs.SysOpen(dir+"/kept", flags, 0)
 			if err != nil {
 				return err
 			}
-			defer unix.Close(fd)
+			defer childfs.SysClose(fd)
 			from := "/proc/self/fd/" + strconv.Itoa(fd)
 			if link == unix.AT_EMPTY_PATH {
-				return unix.Linkat(fd, "", unix.AT_FDCWD, dir+"/empty-path", link)
+				return childfs.SysLinkat(fd, "", unix.AT_FDCWD, dir+"/empty-path", link)
 			}
-			return unix.Linkat(unix.AT_FDCWD, from, unix.AT_FDCWD, dir+"/by-descriptor"+strconv.Itoa(flags), link)
+			return childfs.SysLinkat(unix.AT_FDCWD, from, unix.AT_FDCWD, dir+"/by-descriptor"+strconv.Itoa(flags), link)
 		}
 	}
-	w.stopped("by its path", unix.EACCES, func(dir string) error { return unix.Link(dir+"/kept", dir+"/alias") })
+	w.stopped("by its path", unix.EACCES, func(dir string) error { return childfs.SysLink(dir+"/kept", dir+"/alias") })
 	w.stopped("by a descriptor", unix.EACCES, through(unix.O_RDONLY, unix.AT_SYMLINK_FOLLOW))
 	w.stopped("by a descriptor of the path", unix.EACCES, through(unix.O_PATH, unix.AT_SYMLINK_FOLLOW))
 	w.stopped("by a descriptor and no path", unix.EACCES, through(unix.O_RDONLY, unix.AT_EMPTY_PATH))
 	w.stopped("a file without a name", unix.EACCES, func(dir string) error {
-		fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY, 0o755)
+		fd, err := childfs.SysOpen(dir, unix.O_TMPFILE|unix.O_WRONLY, 0o755)
 		if err != nil {
 			return err
 		}
-		defer unix.Close(fd)
-		return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.AT_FDCWD, dir+"/free/kept", unix.AT_SYMLINK_FOLLOW)
+		defer childfs.SysClose(fd)
+		return childfs.SysLinkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), unix.AT_FDCWD, dir+"/free/kept", unix.AT_SYMLINK_FOLLOW)
 	})
 	w.holds("on", "kept", "k")
 	for _, name := range []string{"alias", "free/kept", "empty-path"} {
@@ -62,16 +63,16 @@ func TestNoLinkToWhatIsProtected(t *testing.T) {
 func TestNothingMovesOrDropsWhatIsMatched(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept"), Hide: guard.Texts("secret")},
 		"a/in/kept=k", "b/in/kept=k", "c/in/kept=k", "d/in/secret=s", "e/in/secret=s", "f/kept=k", "g/secret=s", "x/", "y/", "z=z")
-	w.stopped("rename", unix.EACCES, func(dir string) error { return unix.Rename(dir+"/a", dir+"/a2") })
+	w.stopped("rename", unix.EACCES, func(dir string) error { return childfs.SysRename(dir+"/a", dir+"/a2") })
 	w.stopped("exchange", unix.EACCES, func(dir string) error {
-		return unix.Renameat2(unix.AT_FDCWD, dir+"/b", unix.AT_FDCWD, dir+"/x", unix.RENAME_EXCHANGE)
+		return childfs.SysRenameat2(unix.AT_FDCWD, dir+"/b", unix.AT_FDCWD, dir+"/x", unix.RENAME_EXCHANGE)
 	})
 	w.stopped("exchange with a file", unix.EACCES, func(dir string) error {
-		return unix.Renameat2(unix.AT_FDCWD, dir+"/z", unix.AT_FDCWD, dir+"/c", unix.RENAME_EXCHANGE)
+		return childfs.SysRenameat2(unix.AT_FDCWD, dir+"/z", unix.AT_FDCWD, dir+"/c", unix.RENAME_EXCHANGE)
 	})
-	w.stopped("rename of what seems empty", unix.EACCES, func(dir string) error { return unix.Rename(dir+"/d", dir+"/y/d") })
-	w.stopped("rm -r of what is protected", unix.EACCES, func(dir string) error { return os.RemoveAll(dir + "/f") })
-	w.stopped("rm -r of what seems empty", unix.ENOTEMPTY, func(dir string) error { return os.RemoveAll(dir + "/g") })
+	w.stopped("rename of what seems empty", unix.EACCES, func(dir string) error { return childfs.SysRename(dir+"/d", dir+"/y/d") })
+	w.stopped("rm -r of what is protected", unix.EACCES, func(dir string) error { return childfs.RemoveAll(dir + "/f") })
+	w.stopped("rm -r of what seems empty", unix.ENOTEMPTY, func(dir string) error { return childfs.RemoveAll(dir + "/g") })
 	w.tried("files/rename", names.Permission, func(root string) error {
 		_, err := w.files.Rename(bg, root+"/e", root+"/e2", client.MoveOptions{})
 		return err
@@ -112,12 +113,12 @@ func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
 				gone("off")
 				w.holds("on", to, "")
 			}
-			each("creat", func(d string) error { return os.WriteFile(d+"/"+to, []byte("e"), 0o755) })
-			each("rename", func(d string) error { return unix.Rename(d+"/x", d+"/"+to) })
-			each("link", func(d string) error { return unix.Link(d+"/y", d+"/"+to) })
-			each("symlink", func(d string) error { return unix.Symlink("x", d+"/"+to) })
-			each("mknod", func(d string) error { return unix.Mknod(d+"/"+to, unix.S_IFREG|0o644, 0) })
-			each("mkdir", func(d string) error { return unix.Mkdir(d+"/"+to, 0o755) })
+			each("creat", func(d string) error { return childfs.WriteFile(d+"/"+to, []byte("e"), 0o755) })
+			each("rename", func(d string) error { return childfs.SysRename(d+"/x", d+"/"+to) })
+			each("link", func(d string) error { return childfs.SysLink(d+"/y", d+"/"+to) })
+			each("symlink", func(d string) error { return childfs.SysSymlink("x", d+"/"+to) })
+			each("mknod", func(d string) error { return childfs.SysMknod(d+"/"+to, unix.S_IFREG|0o644, 0) })
+			each("mkdir", func(d string) error { return childfs.SysMkdir(d+"/"+to, 0o755) })
 			kinds := map[string]func(root string) error{
 				"files/write": func(r string) error {
 					_, err := w.files.WriteFile(bg, r+"/"+to, []byte("e"), client.WriteOptions{Create: true})
@@ -148,7 +149,7 @@ func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			w.stopped("a directory with it", syscall.EACCES, func(d string) error { return unix.Rename(d+"/evil", d+"/"+filepath.Clean(dir)) })
+			w.stopped("a directory with it", syscall.EACCES, func(d string) error { return childfs.SysRename(d+"/evil", d+"/"+filepath.Clean(dir)) })
 			w.holds("on", to, "")
 		})
 	}
@@ -160,7 +161,7 @@ func TestGitignoreIsReadAtTheGrant(t *testing.T) {
 	p := guard.Patterns{NoDefaults: true, Gitignore: true}
 	w := newTwin(t, p, ".gitignore=*.log\nbuild/\n", "a.log=a", "build/x=b", "sub/.gitignore=local\n", "sub/local=l", "local=seen")
 	read := func(rel string) func(dir string) error {
-		return func(dir string) error { _, err := os.ReadFile(dir + "/" + rel); return err }
+		return func(dir string) error { _, err := childfs.ReadFile(dir + "/" + rel); return err }
 	}
 	for _, rel := range []string{"a.log", "build/x", "sub/local"} {
 		w.stopped(rel, unix.ENOENT, read(rel))
@@ -168,7 +169,7 @@ func TestGitignoreIsReadAtTheGrant(t *testing.T) {
 	if err := read("local")(w.at("on", "")); err != nil {
 		t.Errorf("what only a directory below ignores: %v", err)
 	}
-	if err := os.WriteFile(w.at("on", ".gitignore"), nil, 0o644); err != nil {
+	if err := childfs.WriteFile(w.at("on", ".gitignore"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	w.stopped("a.log, when the server has emptied .gitignore", unix.ENOENT, read("a.log"))
@@ -194,7 +195,7 @@ func TestPatternsOfNestedRoots(t *testing.T) {
 		}
 		w.grant(root+"-in", filepath.Join(w.src[root], "in"), inner)
 	}
-	read := func(root, rel string) error { _, err := os.ReadFile(w.at(root, rel)); return err }
+	read := func(root, rel string) error { _, err := childfs.ReadFile(w.at(root, rel)); return err }
 	w.tried("the inner root's, by the outer name", unix.ENOENT, func(root string) error { return read(root, "in/inner.hid") })
 	w.tried("by its own", unix.ENOENT, func(root string) error { return read(root+"-in", "inner.hid") })
 	w.tried("the outer root's, by the outer name", unix.ENOENT, func(root string) error { return read(root, "in/outer.hid") })
@@ -203,13 +204,43 @@ func TestPatternsOfNestedRoots(t *testing.T) {
 			t.Errorf("the inner root is a grant of its own: %v", err)
 		}
 	}
-	w.tried("written by the outer name", unix.EACCES, func(root string) error { return os.WriteFile(w.at(root, "in/kept"), nil, 0o644) })
-	w.tried("moved by the outer name", unix.EACCES, func(root string) error { return unix.Rename(w.at(root, "in/d"), w.at(root, "in/e")) })
+	w.tried("written by the outer name", unix.EACCES, func(root string) error { return childfs.WriteFile(w.at(root, "in/kept"), nil, 0o644) })
+	w.tried("moved by the outer name", unix.EACCES, func(root string) error { return childfs.SysRename(w.at(root, "in/d"), w.at(root, "in/e")) })
 	w.tried("files/write by the outer name", names.Permission, func(root string) error {
 		_, err := w.files.WriteFile(bg, root+"/in/kept", []byte("x"), client.WriteOptions{})
 		return err
 	})
 }
+
+// fileHandle is a unix.FileHandle that can be sent.
+type fileHandle struct {
+	Type  int32
+	Bytes []byte
+}
+
+var takeHandle = childfs.In("takeHandle", func(path string) (fileHandle, error) {
+	h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, path, 0)
+	if err != nil {
+		return fileHandle{}, err
+	}
+	return fileHandle{h.Type(), h.Bytes()}, nil
+})
+
+// openHandle opens a handle of a file of the mount, and reads.
+var openHandle = childfs.In("openHandle", func(point string, h fileHandle) error {
+	dir, err := unix.Open(point, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	fd, err := unix.OpenByHandleAt(dir, unix.NewFileHandle(h.Type, h.Bytes), unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.Read(fd, make([]byte, 1))
+	return err
+})
 
 // Descriptors that carry no rights, and handles of files, lead to nothing that the
 // path would not.
@@ -217,30 +248,27 @@ func TestDescriptorsAndHandles(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Deny: guard.Texts("closed"), Hide: guard.Texts("secret")}, "closed=c", "secret=s", "later=l")
 	path := func(name string) func(dir string) error {
 		return func(dir string) error {
-			fd, err := unix.Open(dir+"/"+name, unix.O_PATH, 0)
+			fd, err := childfs.SysOpen(dir+"/"+name, unix.O_PATH, 0)
 			if err != nil {
 				return err
 			}
-			defer unix.Close(fd)
-			again, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY, 0)
+			defer childfs.SysClose(fd)
+			again, err := childfs.SysOpen("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY, 0)
 			if err == nil {
-				unix.Close(again)
+				childfs.SysClose(again)
 			}
 			return err
 		}
 	}
 	w.stopped("O_PATH of what is denied, opened again", unix.EACCES, path("closed"))
 	w.stopped("O_PATH of what is hidden", unix.ENOENT, path("secret"))
-	handle := func(dir, name string) error {
-		_, _, err := unix.NameToHandleAt(unix.AT_FDCWD, dir+"/"+name, 0)
-		return err
-	}
+	handle := func(dir, name string) error { _, err := takeHandle(dir + "/" + name); return err }
 	w.stopped("a handle of what is hidden", unix.ENOENT, func(dir string) error { return handle(dir, "secret") })
 
 	// A handle that was taken before the rule is no good after it.
-	got := map[string]unix.FileHandle{}
+	got := map[string]fileHandle{}
 	for _, root := range []string{"on", "off"} {
-		h, _, err := unix.NameToHandleAt(unix.AT_FDCWD, w.at(root, "later"), 0)
+		h, err := takeHandle(w.at(root, "later"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,20 +277,7 @@ func TestDescriptorsAndHandles(t *testing.T) {
 	if err := w.reg.SetPatterns(bg, "on", guard.Patterns{Hide: guard.Texts("later")}); err != nil {
 		t.Fatal(err)
 	}
-	open := func(root string) error {
-		dir, err := unix.Open(w.point, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(dir)
-		fd, err := unix.OpenByHandleAt(dir, got[root], unix.O_RDONLY)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		_, err = unix.Read(fd, make([]byte, 1))
-		return err
-	}
+	open := func(root string) error { return openHandle(w.point, got[root]) }
 	if err := open("on"); err == nil {
 		t.Error("what is hidden is read by a handle taken before")
 	}
@@ -277,17 +292,17 @@ func TestDeniedIsListedWithoutComplaint(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Deny: guard.Texts("closed", "shut/")}, "closed=c", "shut/in=s", "x=x")
 	for _, name := range []string{"closed", "shut"} {
 		acl := func(root string) error {
-			_, err := unix.Lgetxattr(w.at(root, name), "system.posix_acl_access", nil)
+			_, err := childfs.SysLgetxattr(w.at(root, name), "system.posix_acl_access", nil)
 			return err
 		}
 		if on, off := acl("on"), acl("off"); on != off { //nolint:errorlint // bare errnos
 			t.Errorf("the ACL of %s: %v, without the rule %v", name, on, off)
 		}
-		if err := unix.Setxattr(filepath.Join(w.src["on"], name), "user.note", []byte("n"), 0); err != nil {
+		if err := childfs.SysSetxattr(filepath.Join(w.src["on"], name), "user.note", []byte("n"), 0); err != nil {
 			t.Logf("%s: %v", name, err) // the file system has none
 			continue
 		}
-		if _, err := unix.Lgetxattr(w.at("on", name), "user.note", make([]byte, 9)); err != unix.EACCES { //nolint:errorlint // a bare errno
+		if _, err := childfs.SysLgetxattr(w.at("on", name), "user.note", make([]byte, 9)); err != unix.EACCES { //nolint:errorlint // a bare errno
 			t.Errorf("an attribute of %s: %v", name, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // Where the source takes several spellings for one name, a pattern holds for each
@@ -41,7 +42,7 @@ func TestPatternsHoldForEverySpelling(t *testing.T) {
 	}
 	mounted := func(root string) string { return w.at("f"+root, "") }
 	read := func(name string) func(root string) error {
-		return func(root string) error { _, err := os.ReadFile(filepath.Join(mounted(root), name)); return err }
+		return func(root string) error { _, err := childfs.ReadFile(filepath.Join(mounted(root), name)); return err }
 	}
 	for _, name := range []string{"secret", "SECRET", "sEcReT", nfc, nfd, "CAFE\u0301", "VAULT/in", "vault/IN"} {
 		w.tried("reading "+name, unix.ENOENT, read(name))
@@ -52,7 +53,9 @@ func TestPatternsHoldForEverySpelling(t *testing.T) {
 	}
 	spellings := []string{"kept", "KEPT", "kEpT"}
 	for _, name := range spellings {
-		w.tried("writing "+name, unix.EACCES, func(root string) error { return os.WriteFile(filepath.Join(mounted(root), name), []byte("k"), 0o644) })
+		w.tried("writing "+name, unix.EACCES, func(root string) error {
+			return childfs.WriteFile(filepath.Join(mounted(root), name), []byte("k"), 0o644)
+		})
 	}
 	for _, name := range spellings { // each exchanges the file
 		w.tried("files/write of "+name, names.Permission, func(root string) error {
@@ -60,15 +63,15 @@ func TestPatternsHoldForEverySpelling(t *testing.T) {
 			return err
 		})
 	}
-	w.tried("making a hidden name", unix.EACCES, func(root string) error { return unix.Mkdir(mounted(root)+"/empty/SeCrEt", 0o755) })
+	w.tried("making a hidden name", unix.EACCES, func(root string) error { return childfs.SysMkdir(mounted(root)+"/empty/SeCrEt", 0o755) })
 	w.tried("a rename to it", unix.EACCES, func(root string) error {
-		return unix.Rename(mounted(root)+"/plain", mounted(root)+"/empty/kePT")
+		return childfs.SysRename(mounted(root)+"/plain", mounted(root)+"/empty/kePT")
 	})
 	w.tried("a rename of it", unix.EACCES, func(root string) error {
-		return unix.Rename(mounted(root)+"/KEPT", mounted(root)+"/free")
+		return childfs.SysRename(mounted(root)+"/KEPT", mounted(root)+"/free")
 	})
-	w.tried("removing it", unix.ENOENT, func(root string) error { return unix.Unlink(mounted(root) + "/SECRET") })
-	list, err := os.ReadDir(mounted("on"))
+	w.tried("removing it", unix.ENOENT, func(root string) error { return childfs.SysUnlink(mounted(root) + "/SECRET") })
+	list, err := childfs.ReadDir(mounted("on"))
 	var got []string
 	for _, e := range list {
 		got = append(got, e.Name())
@@ -103,7 +106,7 @@ func TestPatternsHoldForEverySpellingInMountsInside(t *testing.T) {
 	}
 	for _, name := range []string{"secret", "SECRET", "Secret"} {
 		w.tried("reading "+name, unix.ENOENT, func(root string) error {
-			_, err := os.ReadFile(w.at("x"+root, "sub/"+name))
+			_, err := childfs.ReadFile(w.at("x"+root, "sub/"+name))
 			return err
 		})
 		w.tried("files/read of "+name, names.NotExist, func(root string) error {
@@ -111,5 +114,5 @@ func TestPatternsHoldForEverySpellingInMountsInside(t *testing.T) {
 			return err
 		})
 	}
-	w.tried("writing KEPT", unix.EACCES, func(root string) error { return os.WriteFile(w.at("x"+root, "sub/KEPT"), nil, 0o644) })
+	w.tried("writing KEPT", unix.EACCES, func(root string) error { return childfs.WriteFile(w.at("x"+root, "sub/KEPT"), nil, 0o644) })
 }

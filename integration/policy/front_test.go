@@ -19,6 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -50,43 +51,45 @@ var (
 
 // host does an operation by system calls below a directory.
 func host(dir string) func(o *op) ([]string, error) {
-	return func(o *op) ([]string, error) {
-		p, q := filepath.Join(dir, o.p), filepath.Join(dir, o.q)
-		switch o.what {
-		case "read":
-			_, err := os.ReadFile(p)
-			return nil, err
-		case "stat":
-			return nil, unix.Lstat(p, &unix.Stat_t{})
-		case "list":
-			list, err := os.ReadDir(p)
-			return entryNames(list), err
-		case "write":
-			return nil, os.WriteFile(p, []byte(o.p), 0o644)
-		case "mkdir":
-			return nil, unix.Mkdir(p, 0o755)
-		case "unlink":
-			return nil, unix.Unlink(p)
-		case "rmdir":
-			return nil, unix.Rmdir(p)
-		case "delete":
-			return nil, either(unix.Unlink(p), func() error { return unix.Rmdir(p) })
-		case "purge":
-			return nil, purge(p)
-		case "copy":
-			return nil, copyFile(p, q)
-		case "rename":
-			return nil, unix.Rename(p, q)
-		case "exchange":
-			return nil, unix.Renameat2(unix.AT_FDCWD, p, unix.AT_FDCWD, q, unix.RENAME_EXCHANGE)
-		case "link":
-			return nil, unix.Link(p, q)
-		case "chmod":
-			return nil, unix.Chmod(p, 0o755)
-		}
-		return nil, errors.ErrUnsupported
-	}
+	return func(o *op) ([]string, error) { return inHost(dir, o.what, o.p, o.q) }
 }
+
+var inHost = childfs.In("inHost", func(dir, what, from, to string) ([]string, error) {
+	p, q := filepath.Join(dir, from), filepath.Join(dir, to)
+	switch what {
+	case "read":
+		_, err := os.ReadFile(p)
+		return nil, err
+	case "stat":
+		return nil, unix.Lstat(p, &unix.Stat_t{})
+	case "list":
+		list, err := os.ReadDir(p)
+		return entryNames(list), err
+	case "write":
+		return nil, os.WriteFile(p, []byte(from), 0o644)
+	case "mkdir":
+		return nil, unix.Mkdir(p, 0o755)
+	case "unlink":
+		return nil, unix.Unlink(p)
+	case "rmdir":
+		return nil, unix.Rmdir(p)
+	case "delete":
+		return nil, either(unix.Unlink(p), func() error { return unix.Rmdir(p) })
+	case "purge":
+		return nil, purge(p)
+	case "copy":
+		return nil, copyFile(p, q)
+	case "rename":
+		return nil, unix.Rename(p, q)
+	case "exchange":
+		return nil, unix.Renameat2(unix.AT_FDCWD, p, unix.AT_FDCWD, q, unix.RENAME_EXCHANGE)
+	case "link":
+		return nil, unix.Link(p, q)
+	case "chmod":
+		return nil, unix.Chmod(p, 0o755)
+	}
+	return nil, errors.ErrUnsupported
+})
 
 // either removes as a directory what is one.
 func either(err error, rmdir func() error) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -69,10 +70,10 @@ func (s *shell) run(dir string, args ...string) {
 
 func (s *shell) write(rel, text string) {
 	s.Helper()
-	if err := os.MkdirAll(filepath.Dir(filepath.Join(s.point, rel)), 0o755); err != nil {
+	if err := childfs.MkdirAll(filepath.Dir(filepath.Join(s.point, rel)), 0o755); err != nil {
 		s.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(s.point, rel), []byte(text), 0o644); err != nil {
+	if err := childfs.WriteFile(filepath.Join(s.point, rel), []byte(text), 0o644); err != nil {
 		s.Fatal(err)
 	}
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,6 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -97,6 +99,17 @@ func systemCalls() map[string]func(dir, name string) error {
 		},
 	}
 }
+
+// mountCalls are those calls, made by another process than the one that serves.
+func mountCalls() map[string]func(dir, name string) error {
+	all := map[string]func(dir, name string) error{}
+	for call := range systemCalls() {
+		all[call] = func(dir, name string) error { return systemCall(call, dir, name) }
+	}
+	return all
+}
+
+var systemCall = childfs.In("systemCall", func(call, dir, name string) error { return systemCalls()[call](dir, name) })
 
 // requests are those of files/* about a name.
 func requests(f *client.Files) map[string]func(dir, name string) error {
@@ -234,7 +247,7 @@ func TestHiddenIsToldFromAbsentByNoError(t *testing.T) {
 		calls map[string]func(dir, name string) error
 		dir   func(root string) string
 	}{
-		"mount":   {systemCalls(), func(root string) string { return w.at(root, "d") }},
+		"mount":   {mountCalls(), func(root string) string { return w.at(root, "d") }},
 		"files/*": {requests(w.files), func(root string) string { return root + "/d" }},
 		"tools":   {toolCalls(w), func(root string) string { return root + "/d" }},
 	} {
@@ -298,7 +311,7 @@ func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
 		calls map[string]func(dir, name string) error
 		dir   string
 	}{
-		"mount": {systemCalls(), w.at("on", "d")}, "files/*": {requests(w.files), "on/d"}, "tools": {toolCalls(w), "on/d"},
+		"mount": {mountCalls(), w.at("on", "d")}, "files/*": {requests(w.files), "on/d"}, "tools": {toolCalls(w), "on/d"},
 		"files/*, absolute": {requests(w.files), w.src["on"] + "/d"},
 	} {
 		for _, what := range slices.Sorted(maps.Keys(front.calls)) {
@@ -334,7 +347,7 @@ func TestHiddenIsLikeAnyAbsentNameBehindALink(t *testing.T) {
 		which string
 		dir   string
 	}{
-		"mount":   {systemCalls(), "stat,stat in,stat n/,access,open,open rw,opath,opendir,openat2,chmod,utimes,truncate,getxattr,statfs,inotify,mkdir in,creat in", w.at("on", "d")},
+		"mount":   {mountCalls(), "stat,stat in,stat n/,access,open,open rw,opath,opendir,openat2,chmod,utimes,truncate,getxattr,statfs,inotify,mkdir in,creat in", w.at("on", "d")},
 		"files/*": {requests(w.files), "read,stat,stat in,write,write at,write if,append,list,watch,cp from,write in,create all", "on/d"},
 		"tools":   {toolCalls(w), "read_text_file,read_media_file,list_directory,directory_tree,get_file_info,search_files,edit_file,copy_file from,write_file in", "on/d"},
 	} {
@@ -360,36 +373,40 @@ func TestHiddenIsLikeAnyAbsentNameBehindALink(t *testing.T) {
 	}
 }
 
+// counted is what system calls tell of a directory.
+type counted struct {
+	Stat   unix.Stat_t
+	Statfs unix.Statfs_t
+	Inodes []uint64 // of the names in it
+}
+
+var countDir = childfs.In("countDir", func(dir string) (c counted, err error) {
+	if err := errors.Join(unix.Stat(dir, &c.Stat), unix.Statfs(dir, &c.Statfs)); err != nil {
+		return c, err
+	}
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return c, err
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := unix.Getdents(fd, buf)
+		if err != nil || n == 0 {
+			return c, err
+		}
+		for at := 0; at < n; at += int(buf[at+16]) | int(buf[at+17])<<8 {
+			c.Inodes = append(c.Inodes, binary.NativeEndian.Uint64(buf[at:]))
+		}
+	}
+})
+
 // countable is all that can be counted of a directory.
 func (w *twin) countable(root, dir string) (text string, inodes []uint64) {
 	w.Helper()
-	var st unix.Stat_t
-	var fst unix.Statfs_t
-	if err := errors.Join(unix.Stat(w.at(root, dir), &st), unix.Statfs(w.at(root, dir), &fst)); err != nil {
-		w.Fatal(err)
-	}
-	fd, err := unix.Open(w.at(root, dir), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	c, err := countDir(w.at(root, dir))
 	if err != nil {
 		w.Fatal(err)
-	}
-	defer unix.Close(fd)
-	buf, names := make([]byte, 64<<10), 0
-	for {
-		n, err := unix.Getdents(fd, buf)
-		if err != nil {
-			w.Fatal(err)
-		}
-		if n == 0 {
-			break
-		}
-		for at := 0; at < n; at += int(buf[at+16]) | int(buf[at+17])<<8 {
-			names++
-			var ino uint64
-			for i := range 8 {
-				ino |= uint64(buf[at+i]) << (8 * i)
-			}
-			inodes = append(inodes, ino)
-		}
 	}
 	p, err := guard.NewPath(guard.RootName(root), dir)
 	if err != nil {
@@ -407,7 +424,7 @@ func (w *twin) countable(root, dir string) (text string, inodes []uint64) {
 		}
 	}
 	return fmt.Sprintf("%d links, %d bytes, %d blocks, %d names, %d entries in %d pages, of %d inodes",
-		st.Nlink, st.Size, st.Blocks, names, entries, pages, fst.Files), inodes
+		c.Stat.Nlink, c.Stat.Size, c.Stat.Blocks, len(c.Inodes), entries, pages, c.Statfs.Files), c.Inodes
 }
 
 // A directory with hidden names counts as one without: links, size, names, pages;

@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -29,6 +30,17 @@ func TestQuotaOfMountAndBrokerTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) { fillTogether(t, lim) })
 	}
 }
+
+// writeNew makes a file and writes to it once, and returns what of that was done.
+var writeNew = childfs.In("writeNew", func(path string, data []byte) (created bool, n int, err error) {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o644)
+	if err != nil {
+		return false, 0, err
+	}
+	defer unix.Close(fd)
+	n, err = unix.Write(fd, data)
+	return true, max(0, n), err
+})
 
 // piece is how many bytes each file gets.
 const piece = 7
@@ -65,14 +77,11 @@ func fillTogether(t *testing.T, lim guard.Limits) {
 	var wrote, served, made atomic.Int64
 	data := make([]byte, piece)
 	inMount := func(name string, data []byte) error {
-		fd, err := unix.Open(filepath.Join(m.Point(), "r", name), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o644)
-		if err != nil {
-			return err
+		created, n, err := writeNew(filepath.Join(m.Point(), "r", name), data)
+		if created {
+			made.Add(1)
 		}
-		defer unix.Close(fd)
-		made.Add(1)
-		n, err := unix.Write(fd, data)
-		wrote.Add(int64(max(0, n)))
+		wrote.Add(int64(n))
 		return err
 	}
 	byServer := func(name string, data []byte) error {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // rain sends a thread a signal that its process handles, as often as it can,
@@ -33,21 +35,11 @@ func rain(tid int) (stop func()) {
 	return func() { close(over); wg.Wait() }
 }
 
-// rename(2) and mkdir(2) know no EINTR, and in a root with patterns the first
-// walks through all that it moves, while the second waits: signals that the
-// caller survives, however many, interrupt neither. With the walk's context that
-// of the request a rename was EINTR here within a few attempts.
-func TestSignalsDoNotInterruptMoves(t *testing.T) {
-	tree := []string{"other/"}
-	for i := range 40 {
-		for j := range 50 {
-			tree = append(tree, fmt.Sprintf("big/d%d/f%d=", i, j))
-		}
-	}
-	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept"), Hide: guard.Texts("**/deep/secret")}, tree...)
-	dir := w.at("on", "")
+// moveInRain moves a directory of dir to and fro, and makes others meanwhile, by threads
+// that signals rain on.
+var moveInRain = childfs.In("moveInRain", func(dir string) error {
 	var wg sync.WaitGroup
-	moving := make(chan struct{})
+	moving, failed := make(chan struct{}), make(chan error, 2)
 	thread := func(f func()) {
 		wg.Go(func() {
 			runtime.LockOSThread()
@@ -64,7 +56,7 @@ func TestSignalsDoNotInterruptMoves(t *testing.T) {
 				from, to = to, from
 			}
 			if err := unix.Rename(from, to); err != nil {
-				t.Errorf("rename %d: %v", i, err)
+				failed <- fmt.Errorf("rename %d: %w", i, err)
 				return
 			}
 		}
@@ -78,13 +70,33 @@ func TestSignalsDoNotInterruptMoves(t *testing.T) {
 			}
 			name := filepath.Join(dir, fmt.Sprint("made", i))
 			if err := unix.Mkdir(name, 0o755); err != nil {
-				t.Errorf("mkdir %d: %v", i, err)
+				failed <- fmt.Errorf("mkdir %d: %w", i, err)
 				return
 			}
 		}
 	})
 	wg.Wait()
-	if err := unix.Rename(dir+"/big", dir+"/kept"); err != unix.EACCES { //nolint:errorlint // bare errno
+	close(failed)
+	return errors.Join(<-failed, <-failed)
+})
+
+// rename(2) and mkdir(2) know no EINTR, and in a root with patterns the first
+// walks through all that it moves, while the second waits: signals that the
+// caller survives, however many, interrupt neither. With the walk's context that
+// of the request a rename was EINTR here within a few attempts.
+func TestSignalsDoNotInterruptMoves(t *testing.T) {
+	tree := []string{"other/"}
+	for i := range 40 {
+		for j := range 50 {
+			tree = append(tree, fmt.Sprintf("big/d%d/f%d=", i, j))
+		}
+	}
+	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept"), Hide: guard.Texts("**/deep/secret")}, tree...)
+	dir := w.at("on", "")
+	if err := moveInRain(dir); err != nil {
+		t.Error(err)
+	}
+	if err := childfs.SysRename(dir+"/big", dir+"/kept"); err != unix.EACCES { //nolint:errorlint // bare errno
 		t.Errorf("what the rule stops: %v", err)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 // modeVar selects what a re-run of the test binary does.
@@ -41,7 +43,7 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(modeVar); name != "" {
 		os.Exit(runMode(modes(name), os.Stdin, os.Stdout))
 	}
-	code := m.Run()
+	code := childfs.Main(m)
 	atEnd()
 	os.Exit(code)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
 func must(t *testing.T, err error) {
@@ -76,7 +77,7 @@ func TestFrontsShareOneTree(t *testing.T) {
 	inMount := filepath.Join(work, "mnt/r/f")
 	one, two, call := serve(t, s, "one"), serve(t, s, "two"), agent(t, s)
 
-	f, err := os.OpenFile(inMount, os.O_RDWR, 0)
+	f, err := childfs.OpenFile(inMount, os.O_RDWR, 0)
 	must(t, err)
 	for _, files := range []*client.Files{one, two} {
 		if _, err := files.WriteFile(t.Context(), "r/f", []byte("server"), client.WriteOptions{}); !errors.Is(err, names.Locked) {
@@ -98,7 +99,7 @@ func TestFrontsShareOneTree(t *testing.T) {
 	}
 
 	for name, write := range map[string]func() error{
-		"a program in the mount": func() error { return os.WriteFile(inMount, []byte("1"), 0o644) },
+		"a program in the mount": func() error { return childfs.WriteFile(inMount, []byte("1"), 0o644) },
 		"another server": func() error {
 			_, err := two.WriteFile(t.Context(), "r/f", []byte("2"), client.WriteOptions{})
 			return err

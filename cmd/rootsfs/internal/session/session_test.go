@@ -15,7 +15,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/childfs"
 )
+
+func TestMain(m *testing.M) { os.Exit(childfs.Main(m)) }
 
 // places are options of a session in directories of its own, which lie in work.
 func places(t *testing.T, roots ...string) (opt Options, work string) {
