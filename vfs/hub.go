@@ -107,7 +107,7 @@ type Hub struct {
 	seed maphash.Seed
 	key  [32]byte // makes MoveIDs
 	room hubRoom
-	// What a remote file system keeps waiting stops no watch of a local one.
+	// A remote file system that hangs must not delay watches of local ones.
 	local, remote *SourceWatcher
 
 	mu      sync.Mutex // guards the fields below

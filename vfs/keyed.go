@@ -78,7 +78,8 @@ func (t *Tree) growing(ctx context.Context, l *guard.Lease, fd int, n int64, roo
 	return unlock, nil
 }
 
-// lockIfHeld waits for the key of a name if somebody holds one, and takes it.
+// lockIfHeld takes the key of a name, unless nobody holds any key: then there is
+// nothing to wait for.
 func (k *keyed) lockIfHeld(ctx context.Context, l *guard.Lease, d beneath.Dir, base string) (unlock func(), err error) {
 	k.mu.Lock()
 	none := len(k.held) == 0

@@ -11,10 +11,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// notifier is an inotify instance of a tree, which the tree's watchers share. There is
-// one as soon as one of them watches a directory, and none after the last has left.
-// Its lock is held while the kernel is asked for a watch, which on a remote file system
-// may take any time: those have a notifier of their own.
+// notifier is an inotify instance that several watchers of a tree share. The instance is
+// opened with the first watch and closed when the last watcher leaves. mu is held during
+// inotify_add_watch(2), which a remote file system can delay without limit: remote roots
+// use a notifier of their own.
 type notifier struct {
 	telling sync.Mutex // held while events are handed over; taken before mu
 

@@ -258,9 +258,10 @@ func (w *writers) replaced(id guard.Identity) bool {
 // beginWriting counts a descriptor that was opened for writing by a name. If the
 // name has meanwhile come to hold another file it is ESTALE.
 func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, base string, id guard.Identity) error {
-	// A replacement that looked at the name before this file had it knows nothing of us:
-	// it holds the name's key. We do not count before we have that, or it would wait for
-	// us and we for it.
+	// A replacement that resolved the name before this file got that name does not know
+	// this opener; it holds the name's key. The opener counts as a writer only once it
+	// holds the key itself: otherwise it would wait for the replacement, and the
+	// replacement for it.
 	unlock, err := t.locks.lockIfHeld(ctx, l, d, base)
 	if err != nil {
 		return err

@@ -91,8 +91,8 @@ func TestReplacedAfterLateClose(t *testing.T) {
 	})
 }
 
-// R095: who opens a file for writing while it is being replaced waits for the
-// replacement, which does not wait for him meanwhile: it did, until it lost patience.
+// R095: an opener that arrives during a replacement waits for the replacement, and the
+// replacement does not wait for the opener.
 func TestOpenDuringReplacement(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.tree("f=text")

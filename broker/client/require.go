@@ -239,9 +239,9 @@ func (s *RootsService) store(ss *mcp.ServerSession, roots []wire.Root) Snapshot 
 	e.seen = e.notices
 	e.snap = Snapshot{Version: e.snap.Version + 1, Roots: roots, Guard: guard}
 	snap := e.snap
-	e.untold = append(e.untold, snap)
+	e.pending = append(e.pending, snap)
 	e.mu.Unlock()
-	s.tell(ss, e)
+	s.callOnRefresh(ss, e)
 	return snap
 }
 

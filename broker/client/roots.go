@@ -37,7 +37,7 @@ type RootsOptions struct {
 	// Platform says how to read a session's paths. Default: Local, always.
 	Platform func(*mcp.ServerSession) Platform
 	// OnRefresh is called after each reading that succeeded, without a lock
-	// held, from a goroutine of the service. Of one session it hears in order.
+	// held, from a goroutine of the service. The snapshots of a session come in order.
 	OnRefresh func(*mcp.ServerSession, Snapshot)
 }
 
@@ -74,8 +74,8 @@ type entry struct {
 	timer   *time.Timer // the debounce; nil: not running
 	latest  time.Time   // when it fires at the latest
 	gone    bool        // the session has ended
-	untold  []Snapshot  // of which OnRefresh is to hear, in this order
-	telling bool        // somebody tells it
+	pending []Snapshot  // not yet passed to OnRefresh, oldest first
+	calling bool        // a goroutine passes pending to OnRefresh
 }
 
 // flight is one reading that several may wait for.
@@ -208,31 +208,32 @@ func (s *RootsService) land(e *entry, ss *mcp.ServerSession, f *flight, notices 
 		e.snap = Snapshot{Version: e.snap.Version + 1, Roots: roots, Guard: guard}
 	}
 	if err == nil {
-		e.untold = append(e.untold, e.snap)
+		e.pending = append(e.pending, e.snap)
 	}
 	e.mu.Unlock()
 	close(f.done)
-	s.tell(ss, e)
+	s.callOnRefresh(ss, e)
 }
 
-// tell calls OnRefresh for what it has not heard of, unless somebody does already.
-func (s *RootsService) tell(ss *mcp.ServerSession, e *entry) {
+// callOnRefresh passes the pending snapshots to OnRefresh, unless another goroutine
+// does so already.
+func (s *RootsService) callOnRefresh(ss *mcp.ServerSession, e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.telling {
+	if e.calling {
 		return
 	}
-	e.telling = true
-	for len(e.untold) > 0 {
-		snap := e.untold[0]
-		e.untold = e.untold[1:]
+	e.calling = true
+	for len(e.pending) > 0 {
+		snap := e.pending[0]
+		e.pending = e.pending[1:]
 		if s.opts.OnRefresh != nil {
 			e.mu.Unlock()
 			s.opts.OnRefresh(ss, snap)
 			e.mu.Lock()
 		}
 	}
-	e.telling = false
+	e.calling = false
 }
 
 // Refresh reads the roots now, whatever was announced. Under revision

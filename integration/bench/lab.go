@@ -179,8 +179,8 @@ func firstLines(ctx context.Context, argv ...string) string {
 	return strings.Join(strings.Split(strings.TrimSpace(string(out)), "\n"), ", ")
 }
 
-// writeBack waits until the disk has what was written to the file system that holds dir.
-// sync(2) would wait for all file systems of the machine, and one of those may hang.
+// writeBack writes the file system that holds dir back to disk. sync(2) would wait for
+// every file system of the machine, of which one may hang.
 func writeBack(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

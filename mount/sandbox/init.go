@@ -141,8 +141,8 @@ func (p *initProc) settle() {
 		signal.Notify(make(chan os.Signal, 1), deadly...)
 	}
 	unix.Umask(0o022)
-	// If the machine runs out of memory, the kernel is to end what runs inside, and not
-	// rootsfs, which revokes. It refuses who has a higher value already.
+	// If the machine runs out of memory, the kernel should kill the confined command
+	// before rootsfs, which can revoke. The write fails if the value is higher already.
 	_ = putFile(unix.AT_FDCWD, "/proc/self/oom_score_adj", strconv.Itoa(oomScoreAdj))
 }
 
@@ -236,8 +236,8 @@ func (p *initProc) unixSockets(unscreened error) {
 	case unscreened != nil:
 		p.layers = append(p.layers, Layer{name, Off, "refused: the host's could be reached: " + unscreened.Error()})
 	case p.conf.KeptHome && len(p.conf.Sockets) == 0:
-		// The kernel asks nobody who connects to a socket that can be found.
-		p.layers = append(p.layers, Layer{name, Off, "refused: one of the host's in the directory that is HOME could be reached; a private HOME permits them"})
+		// Neither seccomp nor Landlock can refuse connect(2) by the socket's path.
+		p.layers = append(p.layers, Layer{name, Off, "refused: HOME is a directory of the host's, which may hold sockets; they are allowed with a private HOME"})
 	case p.conf.Net && !scoped():
 		p.layers = append(p.layers, Layer{name, Off, "refused: in the host's network they have names that others use, and this kernel's Landlock has no scopes (Linux 6.12 does)"})
 	case p.conf.Net:
