@@ -38,9 +38,9 @@ type Request struct {
 	Args [][]byte // a pointer's is what it points to; nil for a nil pointer
 }
 
-// Reply has what the function returned, and what it left where its arguments point.
+// Reply has what the function returned, and what it changed where its arguments point.
 type Reply struct {
-	Results, Args [][]byte
+	Results, Args [][]byte // an argument's is nil where the function left it as it was
 	Err           *wireError
 }
 
@@ -105,7 +105,7 @@ func (Server) Do(req *Request, reply *Reply) error {
 	typ := f.Type()
 	var args []reflect.Value
 	for i, b := range req.Args {
-		args = append(args, decode(b, typ.In(i)))
+		args = append(args, decode(bytes.Clone(b), typ.In(i))) // b stays to compare with
 	}
 	var results []reflect.Value
 	if typ.IsVariadic() {
@@ -118,7 +118,10 @@ func (Server) Do(req *Request, reply *Reply) error {
 	reply.Args = make([][]byte, len(args))
 	for i, arg := range args {
 		if k := arg.Kind(); (k == reflect.Slice || k == reflect.Pointer) && !arg.IsNil() {
-			reply.Args[i] = encode(args[i : i+1])[0]
+			// What is as it came stays here: the caller's may be shared with other goroutines.
+			if now := encode(args[i : i+1])[0]; !bytes.Equal(now, req.Args[i]) {
+				reply.Args[i] = now
+			}
 		}
 	}
 	if err, ok := results[last].Interface().(error); ok {

@@ -3,9 +3,11 @@ package childfs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -118,4 +120,20 @@ func TestResults(t *testing.T) {
 	if n, err := f.ReadAt(b, 1); n != 3 || err != nil || string(b) != "ext" {
 		t.Errorf("read: %d, %v, %q", n, err, b)
 	}
+}
+
+// Calls that share what they write, which the child leaves as it is, do not race.
+func TestCallsShareArguments(t *testing.T) {
+	dir, text := t.TempDir(), []byte("text")
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for n := range 5 {
+				if err := childfs.WriteFile(fmt.Sprintf("%s/%d-%d", dir, i, n), text, 0o644); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
