@@ -24,6 +24,7 @@ import (
 // TestMain makes this binary five programs: rootsfs itself; code, which runs a
 // command and compares its exit code; panics; hears; and nowatches.
 func TestMain(m *testing.M) {
+	childfs.Serve() // before testscript.Main makes a directory, which the child would leave
 	testscript.Main(fromOutside{m}, map[string]func(){
 		"rootsfs":   main,
 		"panics":    panics,
