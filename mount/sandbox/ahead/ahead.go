@@ -45,8 +45,11 @@ var Args = []string{"rootsfs: init"}
 // runtime would keep files of its control group open, of the host's mounts (again.go
 // of package sandbox says what that does).
 func Env(stage string) []string {
-	return []string{StageVar + "=" + stage, "GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=2", "GODEBUG=containermaxprocs=0"}
+	return append([]string{StageVar + "=" + stage, "GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=2", "GODEBUG=containermaxprocs=0"}, raceEnv...)
 }
+
+// raceEnv is empty but in a binary of the race detector (race.go).
+var raceEnv []string
 
 // Kind is what an init is started with.
 type Kind struct {
