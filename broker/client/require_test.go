@@ -3,7 +3,6 @@
 package client_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -142,21 +141,45 @@ func TestForTools(t *testing.T) {
 	}
 }
 
-// recorder keeps the frames of a connection, as they are on the wire.
+// recorder keeps the frames of a connection, as they are on the wire. mcp.LoggingTransport
+// notes what is written after it has gone: the peer may have answered by then.
 type recorder struct {
 	mcp.Transport
 	mu     sync.Mutex
-	frames bytes.Buffer
+	frames strings.Builder
 }
 
 func (r *recorder) Connect(ctx context.Context) (mcp.Connection, error) {
-	return (&mcp.LoggingTransport{Transport: r.Transport, Writer: r}).Connect(ctx)
+	c, err := r.Transport.Connect(ctx)
+	return recorded{c, r}, err
 }
 
-func (r *recorder) Write(p []byte) (int, error) {
+type recorded struct {
+	mcp.Connection
+	*recorder
+}
+
+func (c recorded) Read(ctx context.Context) (jsonrpc.Message, error) {
+	m, err := c.Connection.Read(ctx)
+	if err == nil {
+		c.add("read", m)
+	}
+	return m, err
+}
+
+func (c recorded) Write(ctx context.Context, m jsonrpc.Message) error {
+	c.add("write", m)
+	return c.Connection.Write(ctx, m)
+}
+
+func (r *recorder) add(what string, m jsonrpc.Message) {
+	frame, err := jsonrpc.EncodeMessage(m)
+	if err != nil {
+		frame = []byte(err.Error())
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.frames.Write(p)
+	fmt.Fprintf(&r.frames, "%s: %s\n", what, frame)
 }
 
 func (r *recorder) lines(prefix, part string) (out []string) {
