@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,20 +45,23 @@ type private struct {
 
 const privatePrefix = "rootsfs-run-"
 
-// makePrivate makes the place.
-func makePrivate(owner guard.User) (*private, error) {
+// newRunName is a name that no other run has, for its place and its control group.
+func newRunName() string { return privatePrefix + strings.ToLower(rand.Text()[:12]) }
+
+// makePrivate makes the place of a run.
+func makePrivate(run string, owner guard.User) (*private, error) {
 	if os.Geteuid() != 0 {
 		if _, err := control.EnsureRuntimeDir(); err != nil {
 			return nil, err
 		}
 	}
-	dir, err := os.MkdirTemp(privateBase(), "."+privatePrefix)
-	if err != nil {
+	dir := filepath.Join(privateBase(), "."+run)
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, &control.Error{Text: fmt.Sprintf("no place for the private mount: %v", err), Class: control.System}
 	}
 	p := privateAt(dir)
 	p.lock = lockPlace(dir)
-	err = errors.Join(
+	err := errors.Join(
 		os.MkdirAll(p.point, 0o700), os.Mkdir(p.scratch, 0o700),
 		os.Chown(p.scratch, int(owner.UID), int(owner.GID)),
 	)
@@ -73,11 +77,8 @@ func makePrivate(owner guard.User) (*private, error) {
 	return p, nil
 }
 
-// noPlace is what a janitor is told in the place of a directory when there is none.
-const noPlace = "-"
-
-// group is the name of the control group of the run, if it has one.
-func (p *private) group() string { return strings.TrimPrefix(filepath.Base(p.dir), ".") }
+// run is the name of the run whose place it is, and of its control group, if it has one.
+func (p *private) run() string { return strings.TrimPrefix(filepath.Base(p.dir), ".") }
 
 // remove removes the place. What is still mounted there stays, and with it the
 // directories on the way.
@@ -111,17 +112,17 @@ type watcher struct {
 var janitorEnv = []string{"GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}
 
 // startJanitor starts one for a run and its place, if it has one.
-func startJanitor(p *private) (*watcher, error) {
-	dir := noPlace
+func startJanitor(run string, p *private) (*watcher, error) {
+	what := run
 	if p != nil {
-		dir = p.dir
+		what = p.dir
 	}
 	self, err := janitor.Self()
 	if err != nil {
 		return nil, fmt.Errorf("watch over this process: %w", err)
 	}
 	w := &watcher{
-		run: self, args: []string{"rootsfs", janitor.Name, dir},
+		run: self, args: []string{"rootsfs", janitor.Name, what},
 		env: append(os.Environ(), janitorEnv...),
 	}
 	if w.standIn, err = janitor.Begin(int(self.Fd()), ahead.Program, w.args, w.env); err == nil {
@@ -208,14 +209,16 @@ func (w *watcher) dismiss() {
 // newJanitorCmd is not for people.
 func newJanitorCmd(*app) *cobra.Command {
 	return &cobra.Command{
-		Use: janitor.Name + " DIRECTORY|-", Hidden: true, Args: nargs(1, 1, "the directory"),
+		Use: janitor.Name + " DIRECTORY|NAME", Hidden: true, Args: nargs(1, 1, "the run's directory, or its name if it has none"),
 		Short: "Clean up after a killed run (started by run itself)",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if args[0] != noPlace && !strings.HasPrefix(filepath.Base(args[0]), "."+privatePrefix) {
-				return usage(errors.New("this is not the directory of a run"))
+			placeless := strings.HasPrefix(args[0], privatePrefix) && !strings.Contains(args[0], "/")
+			if !placeless && !strings.HasPrefix(filepath.Base(args[0]), "."+privatePrefix) {
+				return usage(errors.New("this is not the directory of a run, nor the name of one"))
 			}
 			janitor.Wait()
-			if args[0] == noPlace {
+			if placeless {
+				sandbox.ForgetMemory(args[0])
 				return clearSessions()
 			}
 			return cleanAfter(cmd.Context(), args[0])
@@ -246,7 +249,7 @@ func cleanAfter(ctx context.Context, dir string) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	sandbox.ForgetMemory(p.group())
+	sandbox.ForgetMemory(p.run())
 	return clearSessions()
 }
 

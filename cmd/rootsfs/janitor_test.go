@@ -127,7 +127,7 @@ func TestCleanAfter(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := makePrivate(guard.User{UID: 65600, GID: 65600})
+			p, err := makePrivate(newRunName(), guard.User{UID: 65600, GID: 65600})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +164,7 @@ func TestJanitorAwaitsTheEnd(t *testing.T) {
 	if err := os.Mkdir(session, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p, err := makePrivate(guard.User{UID: 65600, GID: 65600})
+	p, err := makePrivate(newRunName(), guard.User{UID: 65600, GID: 65600})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,12 +216,12 @@ func TestJanitorAwaitsTheEnd(t *testing.T) {
 // What stands in for a janitor gives way to one, once, and either is gone when it is
 // dismissed; a janitor that was killed harms nobody.
 func TestRelieve(t *testing.T) {
-	p, err := makePrivate(guard.User{UID: 65600, GID: 65600})
+	p, err := makePrivate(newRunName(), guard.User{UID: 65600, GID: 65600})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.remove()
-	w, err := startJanitor(p)
+	w, err := startJanitor(p.run(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestRelieve(t *testing.T) {
 	if p.gone() {
 		t.Error("a janitor that was dismissed has cleaned up")
 	}
-	if w, err = startJanitor(p); err != nil {
+	if w, err = startJanitor(p.run(), p); err != nil {
 		t.Fatal(err)
 	}
 	_ = unix.Kill(w.standIn.Pid, unix.SIGKILL)

@@ -52,7 +52,7 @@ func TestPanicLeavesNothing(t *testing.T) {
 	}
 	var said strings.Builder
 	cmd := &exec.Cmd{
-		Path: exe, Args: []string{"panics", "run", "--name", "panics-" + strconv.Itoa(os.Getpid()), "--root", root, "--memory-max", "1G", "--", npx},
+		Path: exe, Args: []string{"panics", "run", "--name", "panics-" + strconv.Itoa(os.Getpid()), "--root", root, "--level", "landlock", "--", npx},
 		Env: append(os.Environ(), "XDG_STATE_HOME="+t.TempDir(), "XDG_RUNTIME_DIR="+t.TempDir(), "GOTRACEBACK=single"), Stderr: &said,
 	}
 	out, err := cmd.Output()

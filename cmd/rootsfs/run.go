@@ -103,7 +103,7 @@ unprivileged user.`,
 	fs.BoolVar(&f.unconfined, "unconfined", false, "do not confine the command, for a machine that cannot: it then reaches everything you do")
 	fs.StringVar(&f.onRevoke, "on-revoke", "announce", "when the last root is gone: announce it to the server, or stop the command")
 	fs.IntVar(&f.pids, "pids-max", sandbox.DefaultPids, "most processes and threads the command may have")
-	fs.StringVar(&f.memory, "memory-max", "", "most memory that the command and all it starts may have together, a `size` such as 2G (default: no limit)")
+	fs.StringVar(&f.memory, "memory-max", "", "most memory that the command and all it starts may have together, a `size` such as 2G, or none (default: three quarters of the memory, where control groups can be made)")
 	fs.StringVar(&f.homeMax, "home-max", "", "most that the command's private HOME, /tmp and the like hold, in memory, a `size` such as 4G (default: a quarter of the memory, at most 2G)")
 	fs.BoolVar(&f.learn, "learn", false, "note what is refused, and propose at the end the roots and rights that would have sufficed")
 	pathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
@@ -134,6 +134,7 @@ type plan struct {
 	learn  bool
 	// strictLinks: no link that leaves its root is shown.
 	strictLinks bool
+	memoryAsked bool // --memory-max was given
 	sockets     []grantedSocket
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
@@ -171,17 +172,38 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	return p, p.places()
 }
 
+// memoryMax is the limit of memory, in bytes; 0: none. What is not confined has one only
+// if it was asked for.
+func (f *runFlags) memoryMax() (int64, error) {
+	switch {
+	case f.memory == "none", f.memory == "" && (f.unconfined || f.level == sandbox.None.String()):
+		return 0, nil
+	case f.memory == "":
+		return sandbox.DefaultMemory(), nil
+	}
+	n, err := config.ParseSize(f.memory)
+	switch {
+	case err != nil:
+	case n == 0:
+		err = errors.New("write a size above 0 such as 2G, or none")
+	case n < sandbox.MinMemory:
+		err = fmt.Errorf("choose at least %dM", sandbox.MinMemory>>20)
+	}
+	if err != nil {
+		return 0, usage(fmt.Errorf("--memory-max %s: %w", names.Quote(f.memory), err))
+	}
+	return n, nil
+}
+
 // confinement turns the flags about it into the sandbox's options.
 func (f *runFlags) confinement(p *plan, args []string) error {
 	if f.pids < sandbox.MinPids || f.pids > sandbox.MaxPids {
 		return usage(fmt.Errorf("--pids-max %d: choose %d to %d", f.pids, sandbox.MinPids, sandbox.MaxPids))
 	}
-	memory, err := parseSize(f.memory)
-	if err == nil && memory != 0 && memory < sandbox.MinMemory {
-		err = fmt.Errorf("choose at least %dM", sandbox.MinMemory>>20)
-	}
+	p.memoryAsked = f.memory != ""
+	memory, err := f.memoryMax()
 	if err != nil {
-		return usage(fmt.Errorf("--memory-max %s: %w", names.Quote(f.memory), err))
+		return err
 	}
 	homeMax, err := parseSize(f.homeMax)
 	if err == nil && homeMax != 0 && homeMax < sandbox.MinTmpSize {

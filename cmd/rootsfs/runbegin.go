@@ -50,7 +50,7 @@ func (r *runner) begin(ctx context.Context) *beginning {
 	watched := make(chan error, 1)
 	go func() {
 		var err error
-		r.janitor, err = startJanitor(r.place)
+		r.janitor, err = startJanitor(r.name, r.place)
 		watched <- err
 	}()
 	opt.Mounting = sync.OnceValue(func() error { return <-watched })
@@ -83,18 +83,18 @@ func (b *beginning) wait() error {
 
 // placeless reports that the mount is for nobody but the command's own namespaces, so
 // that it can do without a place on the host, and with it without anything that would be
-// left of it. A control group is named like the place.
+// left of it.
 func (p *plan) placeless() bool {
-	return os.Geteuid() == 0 && p.box.MemoryMax == 0 && (p.box.Level == 0 || p.box.Level == sandbox.Namespaces)
+	return os.Geteuid() == 0 && (p.box.Level == 0 || p.box.Level == sandbox.Namespaces)
 }
 
 // takePlace makes a place for the mount after all, and has a janitor watch over it.
 func (r *runner) takePlace() (string, error) {
-	place, err := makePrivate(*r.plan.session.Mount.Owner)
+	place, err := makePrivate(r.name, *r.plan.session.Mount.Owner)
 	if err != nil {
 		return "", err
 	}
-	watch, err := startJanitor(place)
+	watch, err := startJanitor(r.name, place)
 	if err != nil {
 		place.remove()
 		return "", err

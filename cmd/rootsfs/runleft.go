@@ -55,6 +55,7 @@ func lockPlace(dir string) *os.File {
 
 // clearLeft removes what killed runs have left, and returns of how many.
 func clearLeft() (n int) {
+	sandbox.ForgetOldMemory(privatePrefix, leftAfter)
 	base := privateBase()
 	entries, err := os.ReadDir(base)
 	if err != nil {
@@ -83,6 +84,6 @@ func clearPlace(dir string) bool {
 		return false // it is alive
 	}
 	p.remove()
-	sandbox.ForgetMemory(p.group())
+	sandbox.ForgetMemory(p.run())
 	return p.gone()
 }

@@ -33,7 +33,7 @@ func TestClearLeft(t *testing.T) {
 		{"alive", false, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := makePrivate(guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())})
+			p, err := makePrivate(newRunName(), guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,6 +29,7 @@ import (
 type runner struct {
 	a       *app
 	plan    *plan
+	name    string   // see newRunName
 	place   *private // of the mount; nil: it needs none
 	janitor *watcher
 	s       *session.Session
@@ -65,7 +66,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{a: a, plan: p, umask: sandbox.Umask(), stop: make(chan struct{}), drained: make(chan struct{}), over: make(chan error, 1), asked: make(chan struct{}), insisted: make(chan struct{})}
+	r := &runner{a: a, plan: p, name: newRunName(), umask: sandbox.Umask(), stop: make(chan struct{}), drained: make(chan struct{}), over: make(chan error, 1), asked: make(chan struct{}), insisted: make(chan struct{})}
 	r.later = newLaterRoots(r)
 	r.finish = sync.OnceFunc(func() { close(r.stop) })
 	r.drain = sync.OnceFunc(func() { close(r.drained) })
@@ -139,7 +140,7 @@ func hearSignals() <-chan (<-chan os.Signal) {
 // in the opposite order.
 func (r *runner) run(ctx context.Context, f *runFlags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	if !r.plan.placeless() {
-		if r.place, err = makePrivate(*r.plan.session.Mount.Owner); err != nil {
+		if r.place, err = makePrivate(r.name, *r.plan.session.Mount.Owner); err != nil {
 			return exit, err
 		}
 	}
@@ -189,9 +190,9 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 			r.finish()
 			<-r.s.Ended()
 			r.place.remove()
-			if r.place.gone() && r.plan.box.MemoryMax == 0 {
-				// Nothing is left but the session's name, which any command
-				// clears away, so the janitor ends while we do.
+			if r.place.gone() {
+				// Nothing is left but the session's name and an empty control group,
+				// which any run clears away, so the janitor ends while we do.
 				r.janitor.end()
 			}
 		}()
@@ -219,8 +220,9 @@ func (r *runner) end() error {
 // start starts the command, when the session has begun.
 func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 	box := r.plan.box
+	box.Group = r.name
 	if !r.plan.placeless() { // it may get a place at any moment
-		box.Private, box.Group = r.place.scratch, r.place.group()
+		box.Private = r.place.scratch
 	}
 	var err error
 	if box.Env, err = sandbox.Environ(f.env, sandbox.Places{}); err != nil {

@@ -72,7 +72,7 @@ func (r *runner) report(box *sandbox.Options) {
 	r.told = c
 	r.s.SetServer(c)
 	for _, l := range rep.Layers {
-		if l.State == sandbox.NotAvailable {
+		if l.State == sandbox.NotAvailable && (l.Name != sandbox.MemoryLimit || r.plan.memoryAsked) {
 			fmt.Fprintf(r.a.stderr, "rootsfs: %s: not available: %s\n", l.Name, l.Detail)
 		}
 	}

@@ -198,3 +198,57 @@ func (o *outside) mustRevoke() {
 		}
 	}
 }
+
+// A confined command's memory has a limit though nobody asked for one, which leaves the
+// owner some; it has none where the owner says so.
+func TestMemoryIsLimitedByDefault(t *testing.T) {
+	needRoot(t)
+	for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
+		o := newOutside(t, everybody[0])
+		o.files()
+		o.plant()
+		for flags, want := range map[string]int64{"": sandbox.DefaultMemory(), "--memory-max=none": 0, "--memory-max=1G": 1 << 30} {
+			args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--level", level.String(), "--root", "root="+o.root)
+			if flags != "" {
+				args = append(args, flags)
+			}
+			long := fmt.Sprintf("1000.%d", os.Getpid()) // nobody else's
+			cmd := o.driver(order{Args: append(args, "--", "sleep", long)})
+			must(t, cmd.Start())
+			group := ""
+			o.gone("the command's start", func() bool {
+				for _, pid := range holding(t, long) {
+					if cmdline(pid) == "sleep\x00"+long+"\x00" {
+						group = groupOf(pid)
+						return true
+					}
+				}
+				return false
+			})
+			if got := limitOf(t, group); got != want && got != want&^4095 { // in whole pages
+				t.Errorf("%s %s: the group %q has a limit of %d bytes, want %d", level, flags, group, got, want)
+			}
+			must(t, cmd.Process.Signal(unix.SIGTERM))
+			_ = cmd.Wait()
+			o.gone("the control group", func() bool { return group == "" || !strings.Contains(groups(t), group) })
+		}
+	}
+}
+
+// limitOf is the limit of a control group, in bytes; 0 if there is no such group.
+func limitOf(t *testing.T, group string) (limit int64) {
+	t.Helper()
+	for dir := range strings.Lines(groups(t)) {
+		dir = strings.TrimSpace(dir)
+		if group == "" || filepath.Base(dir) != group {
+			continue
+		}
+		for _, name := range []string{"memory.max", "memory.limit_in_bytes"} {
+			if b, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+				limit, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+				must(t, err)
+			}
+		}
+	}
+	return limit
+}

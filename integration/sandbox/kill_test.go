@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,16 +28,19 @@ const lingering = `sleep 1000 MARK & setsid sleep 1000 MARK & (setsid sh -c 'tra
 	while [ "$(grep -l MARK /proc/[0-9]*/cmdline 2>/dev/null | wc -l)" -lt 5 ]; do sleep 0.01; done
 	echo ready; exec sleep 1000 MARK`
 
-// A run of root's has a place on the host, with a mount, only if it needs one, which a
-// limit of memory makes it do; a user's always has.
-var placed, placeless = []string{"--memory-max", "1G"}, []string(nil)
+// kind is a run with a place on the host, with a mount, or without: one of root's has one
+// at weaker levels only.
+type kind struct {
+	flags  []string
+	placed bool
+}
 
 // kinds are the runs that somebody can start, in this respect.
-func (w who) kinds() [][]string {
+func (w who) kinds() []kind {
 	if w.uid == 0 {
-		return [][]string{placeless, placed}
+		return []kind{{nil, false}, {[]string{"--level", "landlock"}, true}}
 	}
-	return [][]string{placed}
+	return []kind{{nil, true}}
 }
 
 // Whichever process of a run is killed (rootsfs, its janitor, bwrap, the init, the
@@ -46,12 +50,7 @@ func TestKill(t *testing.T) {
 		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 				o := newOutside(t, w)
-				for _, kind := range w.kinds() {
-					if kind == nil && level != sandbox.Namespaces {
-						continue
-					}
-					for i := 0; o.killOne(level, i, kind); i++ {
-					}
+				for i := 0; o.killOne(level, i, w.uid != 0 || level != sandbox.Namespaces); i++ {
 				}
 			})
 		}
@@ -112,9 +111,9 @@ func TestKillAtStart(t *testing.T) {
 			o.plant()
 			tag := fmt.Sprintf("at-start-%d", os.Getpid()) // in nobody else's
 			kinds := w.kinds()
-			start := func(kind []string, command ...string) *exec.Cmd {
+			start := func(k kind, command ...string) *exec.Cmd {
 				args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag)
-				args = append(append(args, kind...), "--")
+				args = append(append(args, k.flags...), "--")
 				cmd := o.driver(order{Args: append(args, command...)})
 				must(t, cmd.Start())
 				return cmd
@@ -155,8 +154,8 @@ func TestKillAtStart(t *testing.T) {
 // A run that has lasted for a while has a janitor of its own program, which does what
 // one that stood in for it would have done. R070.
 func TestKillLater(t *testing.T) {
-	eachKind(t, func(t *testing.T, o *outside, kind []string) {
-		cmd := o.ready(kind)
+	eachKind(t, func(t *testing.T, o *outside, k kind) {
+		cmd := o.ready(k)
 		o.gone("what stands in for the janitor", func() bool {
 			n, own := 0, false
 			for _, pid := range children(t, cmd.Process.Pid) {
@@ -170,7 +169,7 @@ func TestKillLater(t *testing.T) {
 		dir := place(t, cmd.Process.Pid)
 		must(t, cmd.Process.Kill())
 		_ = cmd.Wait()
-		if (dir == "") != (kind == nil) {
+		if (dir != "") != k.placed {
 			t.Fatalf("the place of the run: %q", dir)
 		}
 		o.gone("what it left", func() bool { return absent(o.Session) && o.placeGone(dir) })
@@ -178,24 +177,24 @@ func TestKillLater(t *testing.T) {
 }
 
 // eachKind runs a test for every kind of run that anybody can start.
-func eachKind(t *testing.T, f func(t *testing.T, o *outside, kind []string)) {
+func eachKind(t *testing.T, f func(t *testing.T, o *outside, k kind)) {
 	for _, w := range everybody {
-		for _, kind := range w.kinds() {
-			t.Run(w.name+strings.Join(kind, ""), func(t *testing.T) {
+		for _, k := range w.kinds() {
+			t.Run(w.name+strings.Join(k.flags, ""), func(t *testing.T) {
 				o := newOutside(t, w)
 				o.plant()
-				f(t, o, kind)
+				f(t, o, k)
 			})
 		}
 	}
 }
 
 // ready starts a run and waits until its command is there.
-func (o *outside) ready(kind []string) *exec.Cmd {
+func (o *outside) ready(k kind) *exec.Cmd {
 	t := o.t
 	t.Helper()
 	args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root)
-	cmd := o.driver(order{Args: append(append(args, kind...), "--", "sh", "-c", "echo ready; exec sleep 1000")})
+	cmd := o.driver(order{Args: append(append(args, k.flags...), "--", "sh", "-c", "echo ready; exec sleep 1000")})
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	must(t, err)
@@ -215,8 +214,8 @@ func (o *outside) placeGone(dir string) bool {
 // A run that is killed together with its janitor, or before it has one, leaves its
 // mount and its directories for the next command to take away. R070.
 func TestKillWithJanitor(t *testing.T) {
-	eachKind(t, func(t *testing.T, o *outside, kind []string) {
-		cmd := o.ready(kind)
+	eachKind(t, func(t *testing.T, o *outside, k kind) {
+		cmd := o.ready(k)
 		killed := false
 		for _, pid := range children(t, cmd.Process.Pid) {
 			if watches(pid) {
@@ -226,7 +225,7 @@ func TestKillWithJanitor(t *testing.T) {
 		}
 		dir := place(t, cmd.Process.Pid)
 		must(t, cmd.Process.Kill())
-		if !killed || (dir == "") != (kind == nil) {
+		if !killed || (dir != "") != k.placed {
 			t.Fatalf("a janitor was killed: %v, of %q", killed, dir)
 		}
 		_ = cmd.Wait()
@@ -246,7 +245,7 @@ func TestKillWithJanitor(t *testing.T) {
 
 // killOne starts a run, kills the process at an index of those it consists of, and
 // looks for what is left. It reports false if there are not so many.
-func (o *outside) killOne(level sandbox.Level, index int, kind []string) bool {
+func (o *outside) killOne(level sandbox.Level, index int, placed bool) bool {
 	t := o.t
 	t.Helper()
 	mark := fmt.Sprintf("0.%07d%d%02d", os.Getpid(), level, index) // in nobody else's
@@ -255,7 +254,7 @@ func (o *outside) killOne(level sandbox.Level, index int, kind []string) bool {
 	o.plant()
 	must(t, os.WriteFile(filepath.Join(o.root, "linger"), []byte("#!/bin/sh\n"+strings.ReplaceAll(lingering, "MARK", mark)), 0o755))
 	must(t, os.Chmod(filepath.Join(o.root, "linger"), 0o755))
-	cmd := o.driver(o.command(run{level: level}, append([]string{"--mcp", "off", "--pids-max", "1000"}, kind...), "linger", tag))
+	cmd := o.driver(o.command(run{level: level}, []string{"--mcp", "off", "--pids-max", "1000"}, "linger", tag))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	must(t, err)
@@ -285,8 +284,9 @@ func (o *outside) killOne(level sandbox.Level, index int, kind []string) bool {
 				janitor = janitor || i == index
 			}
 		}
-		return watched && (dir == "") == (kind == nil)
+		return watched && (dir != "") == placed
 	})
+	group := groupOf(pids[len(pids)-1])
 	more := index < len(pids)
 	if more {
 		kill(t, pids[index])
@@ -302,12 +302,22 @@ func (o *outside) killOne(level sandbox.Level, index int, kind []string) bool {
 	o.gone(what+": processes", func() bool { return len(holding(t, mark)) == 0 })
 	o.gone(what+": its place", func() bool { return o.placeGone(dir) })
 	o.gone(what+": directories", func() bool { return absent(o.Session) })
-	if dir != "" {
-		group := strings.TrimPrefix(filepath.Base(dir), ".")
+	if group == "" && os.Getuid() == 0 && o.who.uid == 0 {
+		t.Errorf("%s: the command's memory was not limited", what)
+	}
+	if group != "" {
 		o.gone(what+": the control group", func() bool { return !strings.Contains(groups(t), group) })
 	}
 	return more
 }
+
+// groupOf is the name of the control group that a run has for a process; "": none.
+func groupOf(pid int) string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	return runGroup.FindString(string(b))
+}
+
+var runGroup = regexp.MustCompile(`rootsfs-run-[a-z0-9]+`)
 
 // groups are the control groups there are.
 func groups(t *testing.T) string {

@@ -28,6 +28,7 @@ type site struct {
 	home  *home
 	cmd   *exec.Cmd
 	log   *log
+	told  sync.Once // to end
 	url   string
 	token string
 	file  string // of the token
@@ -51,6 +52,11 @@ func (l *log) String() string {
 	return l.b.String()
 }
 
+// end tells the program to end, once: another signal kills it, which is at the end.
+func (s *site) end(sig os.Signal) {
+	s.told.Do(func() { _ = s.cmd.Process.Signal(sig) }) // it may have ended
+}
+
 // http starts the program, which says where it is.
 func (h *home) http(args ...string) *site {
 	h.t.Helper()
@@ -67,7 +73,7 @@ func (h *home) httpEnding(code int, args ...string) *site {
 	must(h.t, err)
 	must(h.t, s.cmd.Start())
 	h.t.Cleanup(func() {
-		_ = s.cmd.Process.Signal(os.Interrupt)
+		s.end(os.Interrupt)
 		late := time.AfterFunc(giveUp, func() { _ = s.cmd.Process.Kill() })
 		defer late.Stop()
 		if err := s.cmd.Wait(); s.cmd.ProcessState.ExitCode() != code {
@@ -275,7 +281,7 @@ func TestHTTPTokensOfOneName(t *testing.T) {
 	}
 	kept(s)
 	kept(shared)
-	must(t, shared.cmd.Process.Signal(os.Interrupt))
+	shared.end(os.Interrupt)
 	for end := time.Now().Add(giveUp); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(shared.file); os.IsNotExist(err) {
 			break

@@ -93,7 +93,7 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 			_, session = s.post(strings.NewReader(hello), nil)
 			s.asks(t.Context(), session, outside)
 			h.question(1)
-			must(t, s.cmd.Process.Signal(syscall.SIGTERM))
+			s.end(syscall.SIGTERM)
 		})
 	}
 }

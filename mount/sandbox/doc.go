@@ -19,7 +19,7 @@
 // Bugs of the kernel are not ours to hide, though the system call filter keeps
 // much of it out of reach; nor are side channels, or the time that a command may
 // use. Its memory is bounded only if Options.MemoryMax says so, and a control group
-// can be made. What it writes to streams of the caller's, a terminal's escape
+// can be made (Report says whether). What it writes to streams of the caller's, a terminal's escape
 // sequences among it, is not looked into. The limit of processes is a soft one that
 // the command can raise by 64, which are there for the init's own threads.
 //

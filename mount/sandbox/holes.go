@@ -32,13 +32,13 @@ func holes(o *Options, level Level, layers []Layer) []string {
 	if slices.ContainsFunc(layers, func(l Layer) bool { return l.Name == coreName && l.State == NotAvailable }) {
 		out = append(out, coreHole())
 	}
-	if o.MemoryMax > 0 && !on(limitName) {
-		out = append(out, "It can take more memory than it was to: there is no control group that limits it.")
+	if !on(MemoryLimit) {
+		out = append(out, "It can take all the memory that its uid may have: no control group limits it.")
 	}
 	if level == Bubblewrap && os.Geteuid() == 0 {
 		out = append(out, fmt.Sprintf("Its uid (%d) is not its own: the limit of processes counts all of that uid's.", o.UID))
 	}
-	if (level != Namespaces || os.Geteuid() != 0) && !on(limitName) {
+	if (level != Namespaces || os.Geteuid() != 0) && !on(MemoryLimit) {
 		out = append(out, fmt.Sprintf("It can take all the epoll watches that the kernel gives to its uid (%d), without which other programs of that uid cannot wait for anything; revoke, status and SIGUSR1 to rootsfs work all the same, and --memory-max bounds them.", o.UID))
 	}
 	switch {

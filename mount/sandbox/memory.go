@@ -29,8 +29,8 @@ type memGroup struct {
 // ownProc tells of this process's groups; tests put another directory in its place.
 var ownProc = "/proc/self"
 
-// limitName is the layer.
-const limitName = "memory limit"
+// MemoryLimit is the name of the layer (Report.Layers) that Options.MemoryMax is for.
+const MemoryLimit = "memory limit"
 
 // groupFiles are what limits the memory of a group: of the last of those, a kernel
 // without an account of swap has none.
@@ -162,6 +162,17 @@ func (g *memGroup) leave() {
 	}
 }
 
+// add makes a process a member, with all its threads.
+func (g *memGroup) add(pid int) error {
+	if g == nil {
+		return nil
+	}
+	if err := putFile(unix.AT_FDCWD, filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+		return unable(err, "enter the control group: %v", err)
+	}
+	return nil
+}
+
 func moveThread(tasks string) error {
 	return putFile(unix.AT_FDCWD, tasks, strconv.Itoa(unix.Gettid()))
 }
@@ -219,6 +230,22 @@ func ForgetMemory(group string) {
 	}
 }
 
+// ForgetOldMemory removes the control groups whose names begin so, which have no
+// processes and have been there for longer than age.
+func ForgetOldMemory(prefix string, age time.Duration) {
+	for _, p := range groupPlaces(ownProc) {
+		list, err := os.ReadDir(p.dir)
+		if err != nil {
+			continue
+		}
+		for _, e := range list {
+			if info, err := e.Info(); err == nil && e.IsDir() && strings.HasPrefix(e.Name(), prefix) && time.Since(info.ModTime()) > age {
+				_ = os.Remove(filepath.Join(p.dir, e.Name())) // fails where there are processes
+			}
+		}
+	}
+}
+
 // bound makes the group, if there is to be one. Where none can be made the command
 // runs without, and that is said. (A limit of each process's own is no substitute: it
 // would be the init's as well, whose runtime maps more than small commands need.)
@@ -231,10 +258,10 @@ func (l *launch) bound() error {
 		return unable(err, "make a control group: %v", err)
 	}
 	if err != nil {
-		l.memory = Layer{limitName, NotAvailable, fmt.Sprintf("no control group can be made here (%v); for an ordinary user, systemd-run --user --scope gives one", err)}
+		l.memory = Layer{MemoryLimit, NotAvailable, fmt.Sprintf("no control group can be made here (%v); for an ordinary user, systemd-run --user --scope gives one", err)}
 		return nil
 	}
-	l.group, l.memory = g, Layer{limitName, On, fmt.Sprintf("%d bytes for all processes together", l.o.MemoryMax)}
+	l.group, l.memory = g, Layer{MemoryLimit, On, fmt.Sprintf("%d bytes for all processes together", l.o.MemoryMax)}
 	if g.fd != nil {
 		l.cmd.SysProcAttr.UseCgroupFD, l.cmd.SysProcAttr.CgroupFD = true, int(g.fd.Fd())
 	}

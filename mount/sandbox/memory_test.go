@@ -3,10 +3,12 @@ package sandbox
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // hungry takes some 300 MB in one process: tail keeps a line that does not end.
@@ -26,7 +28,7 @@ func TestMemoryMax(t *testing.T) {
 		if had := strings.Contains(out, "300000000"); !strings.HasPrefix(out, "begun") || had != (want == NotAvailable) {
 			t.Errorf("inside: %q", out)
 		}
-		hole := slices.ContainsFunc(holes, func(h string) bool { return strings.Contains(h, "more memory") })
+		hole := slices.ContainsFunc(holes, func(h string) bool { return strings.Contains(h, "all the memory") })
 		if layer.State != want || hole != (want == NotAvailable) {
 			t.Errorf("the layer is %+v, want %s; holes %q", layer, want, holes)
 		}
@@ -54,7 +56,7 @@ func limited(t *testing.T, o Options) (limit Layer, holes []string, out string, 
 	o.Tree = tree(t)
 	p, out, _ := started(t, o, hungry)
 	for _, l := range p.Report().Layers {
-		if l.Name == limitName {
+		if l.Name == MemoryLimit {
 			limit = l
 		}
 	}
@@ -69,6 +71,40 @@ func TestMemoryMaxOfFiles(t *testing.T) {
 		p, out, exit := started(t, o, `head -c 200000000 /dev/zero 2>/dev/null >$TMPDIR/full; echo $?; stat -c %s $TMPDIR/full`)
 		if out != "1\n67108864" || exit != (Exit{}) || p.MemoryKills() != 0 {
 			t.Errorf("%s: %q, %+v, %d processes were ended", level, out, exit, p.MemoryKills())
+		}
+	}
+}
+
+// What a run that was killed before it had a janitor left is removed once it is old, unless
+// there are processes in it.
+func TestForgetOldMemory(t *testing.T) {
+	prefix := fmt.Sprintf("rootsfs-test-old-%d-", os.Getpid())
+	var groups []*memGroup
+	for _, name := range []string{"used", "left"} {
+		g, err := newMemGroup(prefix+name, MinMemory)
+		if err != nil {
+			t.Skipf("this machine gives no control group: %v", err)
+		}
+		t.Cleanup(g.remove)
+		groups = append(groups, g)
+	}
+	sleep := exec.Command("sleep", "1000")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sleep.Process.Kill(); _ = sleep.Wait() })
+	if err := groups[0].add(sleep.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		age  time.Duration
+		left []bool
+	}{{time.Hour, []bool{true, true}}, {0, []bool{true, false}}} {
+		ForgetOldMemory(prefix, c.age)
+		for i, g := range groups {
+			if _, err := os.Stat(g.dir); (err == nil) != c.left[i] {
+				t.Errorf("age %v: %s: %v, want it there: %v", c.age, g.dir, err, c.left[i])
+			}
 		}
 	}
 }

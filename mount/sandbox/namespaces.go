@@ -75,6 +75,11 @@ func (l *launch) sendRest(sock int) error {
 	for i, fd := range l.conf.Tree.passed() {
 		*fd = i + 1
 	}
+	if l.joined != nil {
+		if err := <-l.joined; err != nil {
+			return err
+		}
+	}
 	conf, err := memFile("the rest of the configuration", func(f *os.File) error { return json.NewEncoder(f).Encode(l.conf.rest) })
 	if err != nil {
 		return err

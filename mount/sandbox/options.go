@@ -133,7 +133,8 @@ type Options struct {
 	// PidsMax bounds processes and threads together; default DefaultPids.
 	PidsMax int
 	// MemoryMax bounds the memory of the command and all it starts, in bytes, what
-	// they write to directories in memory included; 0: no limit. The kernel ends a
+	// they write to directories in memory included; 0: no limit (DefaultMemory is one
+	// for those who know nothing better). The kernel ends a
 	// process of theirs when it is reached. Where no control group can be made for
 	// it there is none, and Report says so.
 	MemoryMax int64

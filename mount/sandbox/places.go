@@ -37,11 +37,22 @@ const (
 // defaultTmpSize is a quarter of the memory, at most maxTmpSize: two commands
 // that fill theirs leave the machine alive.
 func defaultTmpSize() int64 {
+	return max(minTmpSize, min(maxTmpSize, memory()/4))
+}
+
+// DefaultMemory is a limit for Options.MemoryMax that leaves room for others: three
+// quarters of the machine's memory, in bytes.
+func DefaultMemory() int64 {
+	return max(MinMemory, memory()/4*3)
+}
+
+// memory is the machine's, in bytes; the least that is expected if nobody knows.
+func memory() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
-		return maxTmpSize / 4
+		return maxTmpSize
 	}
-	return max(minTmpSize, min(maxTmpSize, int64(info.Totalram)*int64(info.Unit)/4)) //nolint:unconvert // their types differ by architecture
+	return int64(info.Totalram) * int64(info.Unit) //nolint:unconvert // their types differ by architecture
 }
 
 // places returns where the private directories are at a level.

@@ -72,6 +72,7 @@ type launch struct {
 	says   *os.File   // what bwrap writes to its standard error
 	group  *memGroup  // nil: there is none
 	memory Layer      // what limits memory; without a name, nothing was to
+	joined chan error // by an init that was there before the group; nil: there is none such
 }
 
 // start starts the command at one level, and judges why it could not.
@@ -110,10 +111,8 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	// Root hands the tree in from outside. A user's init finds it in its own
 	// mount namespace, so it must be there before that is made.
 	l.conf.Late = level == Namespaces && os.Geteuid() == 0 && o.Mounted != nil
-	if !l.conf.Late || o.MemoryMax != 0 { // its group is to be there first
-		ahead.Forget()
-	}
 	if !l.conf.Late {
+		ahead.Forget()
 		if err := o.mounted(); err != nil {
 			return nil, err
 		}
@@ -247,6 +246,9 @@ func (p *Process) startInit(l *launch) error {
 	defer conf.Close()
 	allowCore(0)
 	if l.conf.Late && p.summon(ahead.Take(l.kind), conf) {
+		// The kernel takes its time (10 ms, see cgroup_attach_task), so beside the rest.
+		l.joined = make(chan error, 1)
+		go func() { l.joined <- l.group.add(p.proc.Pid) }()
 		return nil
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)

@@ -18,7 +18,7 @@ func init() {
 }
 
 // slower are the flags with which there is no use for an init that was started ahead.
-var slower = [...]string{"-h", "--help", "--level", "--unconfined", "--memory-max"}
+var slower = [...]string{"-h", "--help", "--level", "--unconfined"}
 
 // kindFor guesses from a command line what init it will need. A wrong guess costs
 // time, and nothing else. (It does without package strings, which would be

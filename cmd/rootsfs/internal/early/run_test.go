@@ -83,7 +83,7 @@ func TestKindFor(t *testing.T) {
 		"rootsfs run --level landlock -- true":           {},
 		"rootsfs run --level=landlock -- true":           {},
 		"rootsfs run --unconfined -- true":               {},
-		"rootsfs run --memory-max 1G -- true":            {},
+		"rootsfs run --memory-max 1G -- true":            plain,
 		"rootsfs run --root . true":                      {},
 		"rootsfs mount --root . -- /mnt":                 {},
 		"rootsfs janitor /run/.rootsfs-run-1 -- /mnt":    {},

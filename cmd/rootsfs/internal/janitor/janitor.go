@@ -1,5 +1,5 @@
 // Package janitor is the waiting part of the process that cleans up after a
-// killed `rootsfs run`: this program started again as `rootsfs janitor DIR|-`,
+// killed `rootsfs run`: this program started again as `rootsfs janitor DIR|NAME`,
 // with a descriptor of the run (pidfd_open(2)) as its standard input.
 //
 // # Promises
