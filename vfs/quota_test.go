@@ -75,6 +75,7 @@ func TestEveryWayToWriteIsCharged(t *testing.T) {
 		text := bytes.Repeat([]byte("x"), 100)
 		p := func(rel string) guard.Path { return b.at(rel).Path }
 		replace := func(rel string, text []byte, cond vfs.IfMatch) error {
+			cond.Mode = 0o644
 			return second(b.t.Replace(bg, c, b.at(rel), bytes.NewReader(text), cond))
 		}
 		step("replace, new", 100, 1, 0, replace("a", text, vfs.IfMatch{}))
@@ -83,7 +84,7 @@ func TestEveryWayToWriteIsCharged(t *testing.T) {
 		step("replace, too large", 0, 0, names.Quota, replace("a", make([]byte, 1<<17), vfs.IfMatch{}))
 		_, _, err := b.t.WriteRange(bg, c, p("a"), text, vfs.WriteHow{Off: 50})
 		step("range", 100, 0, 0, err)
-		_, _, err = b.t.WriteRange(bg, c, p("b"), text, vfs.WriteHow{Create: true})
+		_, _, err = b.t.WriteRange(bg, c, p("b"), text, vfs.WriteHow{Create: true, Mode: 0o644})
 		step("range, new", 100, 1, 0, err)
 		step("copy", 100, 1, 0, second(b.t.CopyFile(bg, c, p("b"), p("c"), vfs.CopyHow{})))
 		step("copy, exists", 0, 0, names.Exist, second(b.t.CopyFile(bg, c, p("b"), p("c"), vfs.CopyHow{})))

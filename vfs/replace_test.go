@@ -25,6 +25,9 @@ func (b *bed) temps() []string {
 }
 
 func (b *bed) replace(rel, text string, cond vfs.IfMatch) (vfs.Info, error) {
+	if cond.Mode == 0 {
+		cond.Mode = 0o644
+	}
 	return b.t.Replace(bg, who, b.at(rel), strings.NewReader(text), cond)
 }
 

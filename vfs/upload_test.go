@@ -17,6 +17,9 @@ import (
 
 func (b *bed) begin(rel string, cond vfs.IfMatch) *vfs.Upload {
 	b.Helper()
+	if cond.Mode == 0 {
+		cond.Mode = 0o644
+	}
 	u, err := b.t.BeginUpload(bg, who, b.path(rel), cond)
 	b.must(err)
 	return u
@@ -184,7 +187,7 @@ func TestUploadConflicts(t *testing.T) {
 				_, err := u.Commit(bg, who)
 				b.wantKind(err, want)
 				u.Abort()
-				v, err := b.t.BeginUpload(bg, who, b.path(rel), vfs.IfMatch{})
+				v, err := b.t.BeginUpload(bg, who, b.path(rel), vfs.IfMatch{Mode: 0o644})
 				b.must(err) // the name is free again
 				v.Abort()
 			})

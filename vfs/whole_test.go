@@ -23,6 +23,7 @@ func (b *bed) tag(rel string) string {
 }
 
 func (b *bed) rng(rel, text string, how vfs.WriteHow) (int, error) {
+	how.Mode = 0o644
 	n, _, err := b.t.WriteRange(bg, who, b.path(rel), []byte(text), how)
 	return n, err
 }

@@ -224,11 +224,11 @@ func specialCases() []Case {
 			Steps: []Call{chmod("code/a", 0o4755)}, Call: mode("code/a", 0o4755)},
 		{Name: "special/list-full-posix", Tree: tree, Policy: guard.Policy{Rights: guard.ReadWrite, PosixFull: true},
 			Call: list("code", "a", "d", "dir", "f", "s")},
-		{Name: "special/security-attribute", Tree: tree, Call: setxattr("code/a", "security.x"), Want: names.Permission,
+		{Name: "special/security-attribute", Root: true, Tree: tree, Call: setxattr("code/a", "security.x"), Want: names.Permission,
 			Errno: unix.EPERM, Unguarded: true},
-		{Name: "special/trusted-attribute", Tree: tree, Call: setxattr("code/a", "trusted.x"), Want: names.Permission,
+		{Name: "special/trusted-attribute", Root: true, Tree: tree, Call: setxattr("code/a", "trusted.x"), Want: names.Permission,
 			Errno: unix.EPERM, Unguarded: true},
-		{Name: "special/trusted-attribute-read", Tree: tree, Prepare: func(e *Env) {
+		{Name: "special/trusted-attribute-read", Root: true, Tree: tree, Prepare: func(e *Env) {
 			e.Must(unix.Setxattr(e.Src+"/a", "trusted.x", []byte("v"), 0))
 		}, Call: getxattr("code/a", "trusted.x"), Errno: unix.ENODATA, Unguarded: true},
 	}

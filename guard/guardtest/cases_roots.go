@@ -204,7 +204,7 @@ func mountCases() []Case {
 		e.Must(os.WriteFile(e.Src+"/mnt/f", []byte("mounted"), 0o644))
 	}
 	c := func(name string, call Call, others bool) Case {
-		k := Case{Name: "mount/" + name, Tree: []string{"mnt/", "a="}, Prepare: prepare, Call: call,
+		k := Case{Name: "mount/" + name, Root: true, Tree: []string{"mnt/", "a="}, Prepare: prepare, Call: call,
 			Policy: guard.Policy{Rights: guard.ReadWrite, OtherFileSystems: others}}
 		if !others {
 			k.Want, k.Unguarded = names.Escaped, true

@@ -9,6 +9,6 @@
 // shows the guard, and not something else, stopped it.
 //
 // The package does not test races (package integration does) nor speed, and it
-// runs as root where a case needs a device or a mount; such a case fails, it is
-// not skipped, when it cannot be set up.
+// runs as root where a case needs a device or a mount (Case.Root): as another user those
+// are left out. What cannot be set up fails, it is not skipped.
 package guardtest

@@ -31,6 +31,9 @@ type Case struct {
 	// More grants further roots, "" for the directory of the tree itself:
 	// name -> path below it.
 	More map[string]string
+	// Root: the case takes what only root can do, and is left out for others: mounts,
+	// attributes of the kernel's.
+	Root bool
 	// Prepare runs after the grants, Then when the front end has looked at
 	// the root.
 	Prepare, Then func(e *Env)
@@ -163,6 +166,9 @@ func (e *Env) objects(err error) bool {
 }
 
 func fits(c *Case, can Can) bool {
+	if c.Root && os.Geteuid() != 0 {
+		return false
+	}
 	for _, call := range append(c.Steps, c.Call) {
 		if call.needs != nil && !call.needs(can) {
 			return false

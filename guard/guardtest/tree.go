@@ -18,7 +18,7 @@ import (
 //	"name -> other"     a hard link to another name of the list
 //	"name|"             a FIFO
 //	"name@"             a Unix socket
-//	"name%"             a character device (1, 3)
+//	"name%"             a character device (1, 3); a FIFO for who cannot make one
 //	"0640 name..."      any of them with this mode
 //
 // Parents are made as needed. In targets, $OUT and $ROOT stand for the outside
@@ -79,6 +79,9 @@ func makeEntry(dir, e string, expand *strings.Replacer) (name string, err error)
 	case '@':
 		return name, unix.Mknod(at(name), unix.S_IFSOCK|0o644, 0)
 	case '%':
+		if os.Geteuid() != 0 {
+			return name, unix.Mkfifo(at(name), 0o644)
+		}
 		return name, unix.Mknod(at(name), unix.S_IFCHR|0o644, int(unix.Mkdev(1, 3)))
 	}
 	return name, unix.EINVAL
