@@ -313,6 +313,9 @@ func TestCheckFUSE(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.c.uid != 0 && tt.says == nil && !rootOwned {
+				t.Skip("only root can make a set-user-id program of root's")
+			}
 			err := tt.c.run()
 			if tt.says == nil {
 				if err != nil {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +20,28 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount"
 )
+
+// someUser is whom a command runs as: of root's, another.
+func someUser() guard.User {
+	if os.Geteuid() != 0 {
+		return guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	}
+	return guard.User{UID: 65600, GID: 65600}
+}
+
+// awaitWait waits until a janitor waits. What a process that is not dumpable does, only root
+// is told; it sleeps then, which it hardly does before.
+func awaitWait(t *testing.T, pid int) {
+	t.Helper()
+	await(t, "the wait", func() bool {
+		in, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
+		if errors.Is(err, fs.ErrPermission) {
+			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return strings.Contains(string(stat), ") S ")
+		}
+		return strings.HasPrefix(string(in), strconv.Itoa(unix.SYS_PPOLL)+" ")
+	})
+}
 
 // A janitor that waits, or is ended while it does, has initialised nothing that only
 // the rest of the program needs; one whose run has ended goes on to clean up.
@@ -61,10 +85,7 @@ func TestJanitorWaitsEarly(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer cmd.Process.Kill() // of a test that has failed
-			await(t, "the wait", func() bool {
-				in, _ := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", cmd.Process.Pid))
-				return strings.HasPrefix(string(in), strconv.Itoa(unix.SYS_PPOLL)+" ")
-			})
+			awaitWait(t, cmd.Process.Pid)
 			if c.ended {
 				end()
 			} else {
@@ -127,7 +148,7 @@ func TestCleanAfter(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := makePrivate(newRunName(), guard.User{UID: 65600, GID: 65600})
+			p, err := makePrivate(newRunName(), someUser())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +185,7 @@ func TestJanitorAwaitsTheEnd(t *testing.T) {
 	if err := os.Mkdir(session, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p, err := makePrivate(newRunName(), guard.User{UID: 65600, GID: 65600})
+	p, err := makePrivate(newRunName(), someUser())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,10 +217,7 @@ func TestJanitorAwaitsTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	of.Close()
-	await(t, "the wait", func() bool {
-		in, _ := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", cmd.Process.Pid))
-		return strings.HasPrefix(string(in), strconv.Itoa(unix.SYS_PPOLL)+" ")
-	})
+	awaitWait(t, cmd.Process.Pid)
 	if p.gone() {
 		t.Error("it has not waited")
 	}
@@ -216,7 +234,8 @@ func TestJanitorAwaitsTheEnd(t *testing.T) {
 // What stands in for a janitor gives way to one, once, and either is gone when it is
 // dismissed; a janitor that was killed harms nobody.
 func TestRelieve(t *testing.T) {
-	p, err := makePrivate(newRunName(), guard.User{UID: 65600, GID: 65600})
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	p, err := makePrivate(newRunName(), someUser())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -281,7 +282,8 @@ func TestDescriptorsAndHandles(t *testing.T) {
 	if err := open("on"); err == nil {
 		t.Error("what is hidden is read by a handle taken before")
 	}
-	if err := open("off"); err != nil {
+	// Whoever may not use handles at all (CAP_DAC_READ_SEARCH) uses none.
+	if err := open("off"); err != nil && (os.Geteuid() == 0 || !errors.Is(err, unix.EPERM)) {
 		t.Errorf("the handle of what is not hidden: %v", err)
 	}
 }

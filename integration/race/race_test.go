@@ -31,6 +31,9 @@ func giveUp() time.Duration {
 // content, name, attribute or link target of the outside is seen, and nothing
 // outside has changed. R063, R064, R165, R192.
 func TestNothingEscapes(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make an outside that belongs to somebody else, by which it is known")
+	}
 	want := wanted{swaps: 8_000, rounds: 20, leaks: 10}
 	if lab.Soak() {
 		want = wanted{swaps: 1_000_000, rounds: 500, leaks: 1000}

@@ -1,7 +1,9 @@
 package childfs
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -66,7 +68,10 @@ func watch(h *fuse.InHeader) {
 		return
 	}
 	callers := "a call that keeps a processor"
-	if !keepsProcessor(pid) {
+	switch nr, err := callOf(pid); {
+	case err != nil && h.NodeId == fuse.FUSE_ROOT_ID:
+		return // of a process that is not dumpable, whose stacks may not be asked for: perhaps one of allowed
+	case err == nil && !keepsProcessor(nr):
 		callers = callersOf(h)
 	}
 	if callers == "" {
@@ -87,24 +92,25 @@ func watch(h *fuse.InHeader) {
 // a mount (TestOwnMounts). To ask the kernel about such a child can wait for the mount.
 func isOwn(tid int) bool { return unix.Tgkill(os.Getpid(), tid, 0) == nil }
 
-// keepsProcessor reports whether a thread waits with one of the processors of Go's runtime,
-// which then cannot stop the others to look at their stacks: it polls, or it reads a page of
-// a mapping.
-func keepsProcessor(tid int) bool {
-	nr := callOf(tid)
-	return nr < 0 || nr == unix.SYS_EPOLL_CTL
-}
+// keepsProcessor reports whether a thread waits in a system call with one of the processors
+// of Go's runtime, which then cannot stop the others to look at their stacks: it polls, or
+// it reads a page of a mapping.
+func keepsProcessor(nr int) bool { return nr < 0 || nr == unix.SYS_EPOLL_CTL }
 
 // callOf returns the number of the system call that a thread of this process waits in, or
-// -1: it waits for something else, or for nothing.
-func callOf(tid int) int {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/syscall", tid))
+// -1: it waits for something else, or for nothing. Of a process that is not dumpable, only
+// root is told (proc(5)).
+func callOf(tid int) (int, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/syscall", tid))
+	if errors.Is(err, fs.ErrPermission) {
+		return 0, err
+	}
 	nr, _, _ := strings.Cut(string(b), " ")
 	n, err := strconv.Atoi(nr)
 	if err != nil {
-		return -1
+		return -1, nil
 	}
-	return n
+	return n, nil
 }
 
 // callersOf returns the functions that wait in a system call, but for those that wait for
