@@ -111,6 +111,11 @@ func (g *Registry) writer(l *Link) string {
 	return found
 }
 
+// NoteWritable tells the history (Config.History) of a directory outside the roots that
+// programs are about to be able to write, such as a HOME that is kept: links that lie in it
+// lead no grant from then on. dir has no links on its way.
+func (g *Registry) NoteWritable(dir string) error { return g.remember(dir, ReadWrite) }
+
 // remember tells the history of a directory that is about to be writable.
 func (g *Registry) remember(dir string, rights Rights) error {
 	if g.cfg.History == nil || !rights.Mutating() {

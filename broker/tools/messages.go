@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -95,6 +96,32 @@ func checkBatch(body []byte) error {
 
 // levels are those of logging/setLevel.
 var levels = []mcp.LoggingLevel{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// checkURI refuses a URI with characters that none has. Of such a one the SDK makes an error
+// that is no JSON, and then ends the connection (go-sdk 1.8.0, mcp.ResourceNotFoundError).
+func (s *Server) checkURI(method string, params mcp.Params) error {
+	var uri string
+	switch p := params.(type) {
+	case *mcp.ReadResourceParams:
+		if p != nil {
+			uri = p.URI
+		}
+	case *mcp.SubscribeParams:
+		if p != nil {
+			uri = p.URI
+		}
+	case *mcp.UnsubscribeParams:
+		if p != nil {
+			uri = p.URI
+		}
+	}
+	if json.Valid([]byte(strconv.Quote(uri))) {
+		return nil
+	}
+	err := invalid("uri: it has a character that no URI has: write it in percent encoding")
+	s.refused(method, err)
+	return &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
+}
 
 // checkLevel refuses a level that is none, which the SDK takes. Of other parameters it
 // says nothing.

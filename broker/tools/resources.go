@@ -43,6 +43,9 @@ func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 		if err := s.checkLevel(req.GetParams()); err != nil {
 			return nil, err
 		}
+		if err := s.checkURI(method, req.GetParams()); err != nil {
+			return nil, err
+		}
 		switch p := req.GetParams().(type) {
 		case *mcp.SubscriptionsListenParams:
 			if p != nil && p.Notifications != nil && p.Notifications.ResourcesListChanged {

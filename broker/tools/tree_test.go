@@ -93,6 +93,12 @@ func TestResources_R225(t *testing.T) {
 	if _, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: "file:///etc/passwd"}); err == nil || strings.Contains(err.Error(), "root:") {
 		t.Errorf("outside: %v", err)
 	}
+	// What no URI has ended the connection: the SDK's error was no JSON.
+	for _, uri := range []string{"root/a\x00x", "file://" + dir + "/\a", "\v", "file:///\U000e0001"} {
+		if _, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: uri}); err == nil || !strings.Contains(err.Error(), "uri: it has a character") {
+			t.Errorf("%q: %v", uri, err)
+		}
+	}
 	res, err := b.host.Complete(ctx, &mcp.CompleteParams{
 		Ref:      &mcp.CompleteReference{Type: "ref/resource", URI: "file:///{+path}"},
 		Argument: mcp.CompleteParamsArgument{Name: "path", Value: strings.TrimPrefix(dir, "/") + "/s"},

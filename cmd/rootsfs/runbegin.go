@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 
@@ -153,8 +154,15 @@ func (r *runner) locate(box *sandbox.Options) error {
 		box.Dir = r.first()
 	}
 	box.Env = gitEnv(box, r.s.Registry().Roots())
-	if box.Home != "" {
-		return makeHome(box.Home, box.UID, box.GID)
+	if box.Home == "" {
+		return nil
 	}
-	return nil
+	if err := makeHome(box.Home, box.UID, box.GID); err != nil {
+		return err
+	}
+	home, err := filepath.EvalSymlinks(box.Home)
+	if err != nil {
+		return err
+	}
+	return r.s.Registry().NoteWritable(home)
 }

@@ -29,9 +29,9 @@ var secrets = []struct{ texts, reason string }{
 // repository: other programs run what they say, with the owner's rights.
 var controls = []struct{ texts, reason string }{
 	{".mcp.json .claude .cursor .windsurf .codex .gemini .aider.conf.yml .roo .kilocode .kiro .amazonq .qwen .continue .junie .trae .opencode opencode.json opencode.jsonc .crush.json crush.json .config/opencode .clinerules .factory .grok .codebuddy .augment .goose .openhands .copilot .github/copilot .github/hooks .rovodev .vibe", "tells an AI client which programs to start and what they may do"},
-	{".vscode .idea .zed .helix *.code-workspace .config/zed .vs .fleet *.sublime-project .dir-locals.el", "editors run its tasks, and use the interpreters and tools it names"},
+	{".vscode .idea .zed .helix *.code-workspace .config/zed .vs .fleet *.sublime-project .dir-locals.el .dir-locals-2.el", "editors run its tasks, and use the interpreters and tools it names"},
 	{".devcontainer .devcontainer.json", "editors run its initializeCommand on the host before they enter the container"},
-	{".exrc .nvimrc .nvim.lua .lvimrc .lazy.lua", "vim runs it where exrc is set"},
+	{".exrc .vimrc _vimrc .gvimrc .nvimrc .nvim.lua .lvimrc .lazy.lua", "vim runs it where exrc is set"},
 	{".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin .zlogout .kshrc .cshrc .tcshrc .login .config/fish",
 		"the owner's shell runs it at its start or end"},
 	{".envrc .direnv", "direnv runs it when the owner enters the directory"},
@@ -39,7 +39,7 @@ var controls = []struct{ texts, reason string }{
 	{".pre-commit-config.yaml lefthook.yml .lefthook.yml lefthook.yaml .lefthook.yaml lefthook.toml .lefthook.toml lefthook.json .lefthook.json lefthook-local.* .lefthook-local.* .config/lefthook.* .config/lefthook-local.* .overcommit.yml prek.toml hk.pkl", "the hooks that it names run when the owner commits"},
 	{".husky .githooks", "git runs it where core.hooksPath names it"},
 	{".npmrc .yarnrc .yarnrc.yml .pnpmfile.cjs .pnpmfile.mjs .cargo/config .cargo/config.toml", "names programs that the package manager or the compiler runs"},
-	{".gdbinit .lldbinit .pdbrc .pdbrc.py .irbrc .pryrc .Rprofile .ghci", "a debugger or an interpreter runs it at its start"},
+	{".gdbinit .lldbinit .pdbrc .pdbrc.py .irbrc .pryrc .Rprofile .ghci .iex.exs .ocamlinit .byebugrc .rdbgrc", "a debugger or an interpreter runs it at its start"},
 	{".github/workflows .github/actions .gitlab-ci.yml .gitlab/ci .circleci .buildkite .woodpecker .woodpecker.yml .forgejo/workflows .gitea/workflows .drone.yml .travis.yml Jenkinsfile azure-pipelines.yml bitbucket-pipelines.yml .azure-pipelines .tekton .semaphore .teamcity .cirrus.yml .cirrus.star appveyor.yml .appveyor.yml .build.yml .builds cloudbuild.yaml cloudbuild.yml",
 		"runs on the project's build machines, with their secrets"},
 	{".config/systemd .config/autostart", "started when the owner logs in"},

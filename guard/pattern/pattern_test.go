@@ -166,7 +166,7 @@ func TestControlFiles(t *testing.T) {
 		".mcp.json", ".roo/mcp.json", ".kiro/hooks/x", "opencode.json", ".vscode/tasks.json", ".helix/languages.toml", ".devcontainer/devcontainer.json",
 		".devcontainer.json", ".nvim.lua", ".envrc", "mise.toml", ".config/mise/config.toml", ".pre-commit-config.yaml", ".github/workflows/ci.yml",
 		"lefthook-local.yml", ".config/lefthook.json", "mise.production.toml", ".husky/pre-commit", ".tekton/run.yaml", ".gdbinit", ".github/hooks/x.json",
-		".npmrc", ".yarnrc.yml", ".cargo/config.toml", "x.sublime-project", ".dir-locals.el", ".config/opencode/opencode.json",
+		".npmrc", ".yarnrc.yml", ".cargo/config.toml", "x.sublime-project", ".dir-locals.el", ".dir-locals-2.el", ".vimrc", "_vimrc", ".gvimrc", ".iex.exs", ".ocamlinit", ".byebugrc", ".rdbgrc", ".config/opencode/opencode.json",
 	} {
 		for _, dir := range []string{"", "lib/"} {
 			if got := judge(s, dir+name, facts); got.Effect != Protect {

@@ -51,11 +51,13 @@ var systems = []vcs{
 	// sharedpath names.
 	{".hg", "where it is a link it leads hg to another repository; where it is a directory, another would take its place", []reasons{
 		{".hg/hgrc .hg/hgrc-not-shared", "hg runs the hooks and aliases it names, and loads its extensions"},
+		{".hg/store/journal .hg/store/journal.backupfiles .hg/store/undo .hg/store/undo.backupfiles", "hg recover and hg rollback put back what it lists, over any file of the owner's"},
 		{".hg/sharedpath", "leads hg to another configuration"},
 	}, nil},
 	// sl(1), a descendant of hg, which also works in .git/sl of a git repository.
 	{".sl", "where it is a link it leads sl to another repository; where it is a directory, another would take its place", []reasons{
 		{".sl/config .sl/hgrc .git/sl/config .git/sl/hgrc", "sl runs the hooks and aliases it names"},
+		{".sl/store/journal .sl/store/journal.backupfiles .sl/store/undo .sl/store/undo.backupfiles", "sl recover and sl rollback put back what it lists, over any file of the owner's"},
 		{".sl/sharedpath", "leads sl to another configuration"},
 	}, nil},
 	// jj(1): fix.tools, merge-tools, ui.editor, ui.pager and signing name programs.

@@ -50,6 +50,7 @@ var plantings = []planted{
 	{"one that is moved", "git", apart, "mv apart b && mkdir -p b/hooks && cp $EVIL b/hooks/pre-commit && mv b apart", "cd work; git commit --allow-empty -qm x", ""},
 	{"a bare repository's hook", "git", "git init -q --bare b.git; git init -q -b main w; (cd w; git commit --allow-empty -qm one); ", "mkdir -p b.git/hooks; cp $EVIL b.git/hooks/update", "cd w; git push -q ../b.git main", "hooks"},
 	{"a hook of hg", "hg", hgRepo, "printf '[hooks]\\npre-status=%s\\n' $EVIL >>.hg/hgrc", "hg status", ".hg/hgrc"},
+	{"a journal of hg", "hg", hgRepo, "printf '[hooks]\\npre-status=%s\\n' $EVIL >.hg/payload; printf '2\\nplain\\0hgrc\\0payload\\0000\\n' >.hg/store/journal.backupfiles; : >.hg/store/journal", "hg recover; hg status", ".hg/store/journal.backupfiles"},
 	{"hg's configuration elsewhere", "hg", hgRepo, "hg init -q other; printf '[hooks]\\npre-status=%s\\n' $EVIL >other/.hg/hgrc; echo shared >>.hg/requires; printf %s \"$PWD/other/.hg\" >.hg/sharedpath", "hg status", ".hg/sharedpath"},
 	{"an alias of jj", "jj", "jj git init -q .; ", "printf '[aliases]\\nx=[\"util\",\"exec\",\"--\",\"%s\"]\\n' $EVIL >>.jj/repo/config.toml", "jj x", ".jj/repo/config.toml"},
 	{"a hook of svn", "svn", "svnadmin create r; svn checkout -q file://$PWD/r w; ", "cp $EVIL r/hooks/start-commit", "cd w; svn mkdir -q d; svn commit -qm x", "hooks"},
