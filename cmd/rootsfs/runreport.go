@@ -23,7 +23,7 @@ func (r *runner) record() error {
 		how = "not confined"
 	}
 	for _, l := range rep.Layers {
-		if l.State == sandbox.NotAvailable {
+		if r.lacks(l) {
 			how += ", without " + l.Name
 		}
 	}
@@ -38,6 +38,12 @@ func (r *runner) record() error {
 	r.proc.Leave()
 	_, _ = r.proc.Wait() // what is left of it is of no interest
 	return fmt.Errorf("the command was ended: that it was started cannot be recorded: %w", err)
+}
+
+// lacks reports whether a layer is missing that was to be there. Nobody is told of a limit of
+// memory that nobody asked for, on a machine that cannot have it; status has it.
+func (r *runner) lacks(l sandbox.Layer) bool {
+	return l.State == sandbox.NotAvailable && (l.Name != sandbox.MemoryLimit || r.plan.memoryAsked)
 }
 
 // refusal is what is said where the command cannot be confined as it is to be.
@@ -72,7 +78,7 @@ func (r *runner) report(box *sandbox.Options) {
 	r.told = c
 	r.s.SetServer(c)
 	for _, l := range rep.Layers {
-		if l.State == sandbox.NotAvailable && (l.Name != sandbox.MemoryLimit || r.plan.memoryAsked) {
+		if r.lacks(l) {
 			fmt.Fprintf(r.a.stderr, "rootsfs: %s: not available: %s\n", l.Name, l.Detail)
 		}
 	}

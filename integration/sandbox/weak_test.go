@@ -114,7 +114,7 @@ func (o *outside) weakRun(weak []string, wrapper []string, flags ...string) (std
 }
 
 // placeOf is the private place of a run, in what its audit log says of its mount.
-var placeOf = regexp.MustCompile(`/[^ "]*/\.rootsfs-run-[0-9]+`)
+var placeOf = regexp.MustCompile(`/[^ "]*/\.rootsfs-run-[a-z0-9]+`)
 
 // nothingLeft looks for the places of all runs so far, and returns how many there were.
 func (o *outside) nothingLeft() int {
