@@ -31,7 +31,8 @@ func TestListen(t *testing.T) {
 					}
 					expect := []string{
 						"client with an address: ", "UDP, any port: ", "listen on the port: " + want, "UDP, the port: " + want, "listen on another port: EACCES",
-						"UDP, another port: EACCES", "listen on any port: EACCES", "listen without an address: EACCES", "UDP, hidden: " + hidden,
+						"UDP, another port: EACCES", "listen on any port: EACCES", "listen without an address: EACCES",
+						"UDP, a range: ENOPROTOOPT", "listen on a range: ENOPROTOOPT", "UDP, hidden: " + hidden,
 						// Nobody has them by --listen, on a kernel that knows them or not.
 						"listen by SCTP: EPROTONOSUPPORT", "listen by DCCP: EPERM", "listen by MPTCP: EPROTONOSUPPORT", "",
 					}

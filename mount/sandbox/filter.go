@@ -163,6 +163,7 @@ func judged(w wants) []call {
 		unix.SYS_UNSHARE:     flagged(nsFlags|unix.CLONE_NEWTIME, unix.EPERM),
 		unix.SYS_SOCKET:      socket(w),
 		unix.SYS_SOCKETPAIR:  socketpair(w),
+		unix.SYS_SETSOCKOPT:  portRange(),
 		unix.SYS_IOCTL:       among(1, allow, refuse(unix.EPERM), ioctls...),
 		unix.SYS_PRLIMIT64:   ownLimits(),
 		unix.SYS_PERSONALITY: among(0, refuse(unix.EPERM), allow, 0, 0xffffffff),
@@ -276,6 +277,23 @@ func socket(w wants) []bpf.Instruction {
 		bpf.RetConstant{Val: refuse(unix.EPROTONOSUPPORT)},
 		bpf.RetConstant{Val: allow},
 	)
+}
+
+// ipLocalPortRange is IP_LOCAL_PORT_RANGE of linux/in.h (Linux 6.3).
+const ipLocalPortRange = 51
+
+// portRange refuses the option by which a program chooses the port that the kernel gives it
+// when it asks for any, and so receives on a port of its choice. It is as on a kernel that
+// does not know it.
+func portRange() []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: argLow(2), Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: ipLocalPortRange, SkipFalse: 3},
+		bpf.LoadAbsolute{Off: argLow(1), Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_IP, SkipFalse: 1},
+		bpf.RetConstant{Val: refuse(unix.ENOPROTOOPT)},
+		bpf.RetConstant{Val: allow},
+	}
 }
 
 // unixSocket permits sockets of the unix family, and leaves the others to what follows.

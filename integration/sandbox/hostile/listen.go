@@ -27,7 +27,23 @@ func init() {
 			defer unix.Close(s)
 			return onHost(unix.Bind(s, &unix.SockaddrInet4{Port: freePort(unix.SOCK_DGRAM)}))
 		}},
+		attempt{"receive on a UDP port of its choice by a range", func(*targets) error { return onHost(bindRange(unix.SOCK_DGRAM)) }},
 	)
+}
+
+// bindRange binds to a port of its choice and names none: to any port of a range of one.
+func bindRange(kind int) error {
+	s, err := unix.Socket(unix.AF_INET, kind, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	const ipLocalPortRange = 51 // linux/in.h, Linux 6.3
+	port := 50000 + os.Getpid()%1000
+	if err := unix.SetsockoptInt(s, unix.IPPROTO_IP, ipLocalPortRange, port<<16|port); err != nil {
+		return err
+	}
+	return unix.Bind(s, &unix.SockaddrInet4{})
 }
 
 // freePort is a port that the kernel gives to nobody by itself.
@@ -107,6 +123,8 @@ func listening(port int, tcp string) int {
 		{"UDP, another port", kind(unix.SOCK_DGRAM, &unix.SockaddrInet4{Port: freePort(unix.SOCK_DGRAM)})},
 		{"listen on any port", listenInet(&unix.SockaddrInet4{}, false)},
 		{"listen without an address", listenInet(nil, false)},
+		{"UDP, a range", bindRange(unix.SOCK_DGRAM)},
+		{"listen on a range", bindRange(unix.SOCK_STREAM)},
 		{"UDP, hidden", hidden()},
 		{"listen by SCTP", listenBy(unix.SOCK_STREAM, unix.IPPROTO_SCTP, at)},
 		{"listen by DCCP", listenBy(unix.SOCK_DCCP, unix.IPPROTO_DCCP, at)},
