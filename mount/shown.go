@@ -3,6 +3,7 @@ package mount
 import (
 	"context"
 	"fmt"
+	gopath "path"
 	"slices"
 	"strconv"
 	"strings"
@@ -209,13 +210,17 @@ func nodeOf(ctx context.Context, ops fs.InodeEmbedder) (*node, bool) {
 }
 
 // or runs what a directory of ours does as the root that it shows, and refuses it
-// otherwise: nobody can change a directory of ours.
-func (t *topNode) or(ctx context.Context, f func(n *node) syscall.Errno) syscall.Errno {
+// otherwise: nobody can change a directory of ours. The refusal is recorded here, since
+// there is no root whose gate would. name is what was to change in the directory, "" for
+// the directory itself.
+func (t *topNode) or(ctx context.Context, op guard.Op, name string, f func(n *node) syscall.Errno) syscall.Errno {
 	n, errno := t.shown(ctx)
 	switch {
 	case errno != 0:
 		return errno
 	case n == nil:
+		at := "/" + gopath.Join(t.path, name)
+		_ = t.m.reg.NoteRefusal(t.m.caller(ctx), names.ReadOnly, op.String()+" "+names.Escape(at)+": of the mount, in none of its roots")
 		return syscall.EROFS
 	}
 	return f(n)

@@ -7,6 +7,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -26,8 +27,8 @@ func (t *topNode) Statfs(ctx context.Context, out *fuse.StatfsOut) syscall.Errno
 }
 
 // makes is or for what makes a name.
-func (t *topNode) makes(ctx context.Context, f func(n *node) (*fs.Inode, syscall.Errno)) (child *fs.Inode, errno syscall.Errno) {
-	errno = t.or(ctx, func(n *node) (errno syscall.Errno) {
+func (t *topNode) makes(ctx context.Context, op guard.Op, name string, f func(n *node) (*fs.Inode, syscall.Errno)) (child *fs.Inode, errno syscall.Errno) {
+	errno = t.or(ctx, op, name, func(n *node) (errno syscall.Errno) {
 		child, errno = f(n)
 		return errno
 	})
@@ -36,27 +37,27 @@ func (t *topNode) makes(ctx context.Context, f func(n *node) (*fs.Inode, syscall
 
 // Mkdir makes a directory in the root.
 func (t *topNode) Mkdir(ctx context.Context, name string, mode uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	return t.makes(ctx, func(n *node) (*fs.Inode, syscall.Errno) { return n.Mkdir(ctx, name, mode, out) })
+	return t.makes(ctx, names.OpMkdir, name, func(n *node) (*fs.Inode, syscall.Errno) { return n.Mkdir(ctx, name, mode, out) })
 }
 
 // Mknod makes a file in the root.
 func (t *topNode) Mknod(ctx context.Context, name string, mode uint32, dev uint32, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	return t.makes(ctx, func(n *node) (*fs.Inode, syscall.Errno) { return n.Mknod(ctx, name, mode, dev, out) })
+	return t.makes(ctx, names.OpMknod, name, func(n *node) (*fs.Inode, syscall.Errno) { return n.Mknod(ctx, name, mode, dev, out) })
 }
 
 // Symlink makes a link in the root.
 func (t *topNode) Symlink(ctx context.Context, target, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	return t.makes(ctx, func(n *node) (*fs.Inode, syscall.Errno) { return n.Symlink(ctx, target, name, out) })
+	return t.makes(ctx, names.OpSymlink, name, func(n *node) (*fs.Inode, syscall.Errno) { return n.Symlink(ctx, target, name, out) })
 }
 
 // Link gives a file another name in the root.
 func (t *topNode) Link(ctx context.Context, target fs.InodeEmbedder, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	return t.makes(ctx, func(n *node) (*fs.Inode, syscall.Errno) { return n.Link(ctx, target, name, out) })
+	return t.makes(ctx, names.OpLink, name, func(n *node) (*fs.Inode, syscall.Errno) { return n.Link(ctx, target, name, out) })
 }
 
 // Create makes a file in the root and opens it.
 func (t *topNode) Create(ctx context.Context, name string, flags uint32, mode uint32, out *fuse.EntryOut) (child *fs.Inode, fh fs.FileHandle, how uint32, errno syscall.Errno) {
-	child, errno = t.makes(ctx, func(n *node) (c *fs.Inode, e syscall.Errno) {
+	child, errno = t.makes(ctx, names.OpCreate, name, func(n *node) (c *fs.Inode, e syscall.Errno) {
 		c, fh, how, e = n.Create(ctx, name, flags, mode, out)
 		return c, e
 	})
@@ -65,7 +66,7 @@ func (t *topNode) Create(ctx context.Context, name string, flags uint32, mode ui
 
 // Tmpfile makes a file without a name in the root and opens it.
 func (t *topNode) Tmpfile(ctx context.Context, flags uint32, mode uint32, out *fuse.EntryOut) (child *fs.Inode, fh fs.FileHandle, how uint32, errno syscall.Errno) {
-	child, errno = t.makes(ctx, func(n *node) (c *fs.Inode, e syscall.Errno) {
+	child, errno = t.makes(ctx, names.OpTmpfile, "", func(n *node) (c *fs.Inode, e syscall.Errno) {
 		c, fh, how, e = n.Tmpfile(ctx, flags, mode, out)
 		return c, e
 	})
@@ -74,22 +75,22 @@ func (t *topNode) Tmpfile(ctx context.Context, flags uint32, mode uint32, out *f
 
 // Unlink removes a name of the root (the bridge's default would succeed silently).
 func (t *topNode) Unlink(ctx context.Context, name string) syscall.Errno {
-	return t.or(ctx, func(n *node) syscall.Errno { return n.Unlink(ctx, name) })
+	return t.or(ctx, names.OpUnlink, name, func(n *node) syscall.Errno { return n.Unlink(ctx, name) })
 }
 
 // Rmdir removes a directory of the root.
 func (t *topNode) Rmdir(ctx context.Context, name string) syscall.Errno {
-	return t.or(ctx, func(n *node) syscall.Errno { return n.Rmdir(ctx, name) })
+	return t.or(ctx, names.OpRmdir, name, func(n *node) syscall.Errno { return n.Rmdir(ctx, name) })
 }
 
 // Rename moves a name within the root.
 func (t *topNode) Rename(ctx context.Context, name string, newParent fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
-	return t.or(ctx, func(n *node) syscall.Errno { return n.Rename(ctx, name, newParent, newName, flags) })
+	return t.or(ctx, names.OpRename, name, func(n *node) syscall.Errno { return n.Rename(ctx, name, newParent, newName, flags) })
 }
 
 // Setattr changes the root's attributes.
 func (t *topNode) Setattr(ctx context.Context, fh fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
-	return t.or(ctx, func(n *node) syscall.Errno {
+	return t.or(ctx, names.OpSetattr, "", func(n *node) syscall.Errno {
 		errno := n.Setattr(ctx, fh, in, out)
 		out.Ino = t.ino
 		return errno
@@ -119,10 +120,10 @@ func (t *topNode) Listxattr(ctx context.Context, dest []byte) (uint32, syscall.E
 
 // Setxattr sets one of the root's.
 func (t *topNode) Setxattr(ctx context.Context, attr string, data []byte, flags uint32) syscall.Errno {
-	return t.or(ctx, func(n *node) syscall.Errno { return n.Setxattr(ctx, attr, data, flags) })
+	return t.or(ctx, names.OpSetxattr, "", func(n *node) syscall.Errno { return n.Setxattr(ctx, attr, data, flags) })
 }
 
 // Removexattr removes one of the root's.
 func (t *topNode) Removexattr(ctx context.Context, attr string) syscall.Errno {
-	return t.or(ctx, func(n *node) syscall.Errno { return n.Removexattr(ctx, attr) })
+	return t.or(ctx, names.OpRemovexattr, "", func(n *node) syscall.Errno { return n.Removexattr(ctx, attr) })
 }

@@ -121,7 +121,7 @@ func (l *learned) propose(a *app, s *session.Session, links []refusedLink, netwo
 			say("%s", text)
 		}
 	}()
-	unseen := "what it looked for beside its roots is not seen with " + blind
+	unseen := "what it looked for beside its roots, or on the network, is not seen with " + blind
 	switch {
 	case len(p.lines) == 0 && len(p.notes) == 0 && blind == "":
 		say("learned: nothing was refused that a root or a right would have allowed")

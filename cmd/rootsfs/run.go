@@ -105,7 +105,7 @@ unprivileged user.`,
 	fs.IntVar(&f.pids, "pids-max", sandbox.DefaultPids, "most processes and threads the command may have")
 	fs.StringVar(&f.memory, "memory-max", "", "most memory that the command and all it starts may have together, a `size` such as 2G, or none (default: three quarters of the memory, where control groups can be made)")
 	fs.StringVar(&f.homeMax, "home-max", "", "most that the command's private HOME, /tmp and the like hold, in memory, a `size` such as 4G (default: a quarter of the memory, at most 2G)")
-	fs.BoolVar(&f.learn, "learn", false, "note what is refused, and propose at the end the roots and rights that would have sufficed")
+	fs.BoolVar(&f.learn, "learn", false, "note what is refused, and propose at the end the roots and rights that would have sufficed (what is looked for in /tmp, which is its own, is not seen)")
 	pathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
 	fs.BoolVar(&f.debug, "debug", false, "log every request of the kernel")

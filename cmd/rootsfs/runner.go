@@ -242,7 +242,6 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 		box.Stdin, box.Stdout = os.Stdin, os.Stdout
 		box.TTY = r.interactive()
 	}
-	box.WatchNet = r.plan.learn
 	// The mount needs our umask to be 0; the command gets the one we were given.
 	box.Umask = &r.umask
 	box.Mounted = func(o *sandbox.Options) error {

@@ -127,9 +127,6 @@ type Options struct {
 	// Namespaces only; nil: none. They are cut when the command has ended, and when Start
 	// fails.
 	Sockets *Sockets `json:"-"`
-	// WatchNet has Process.TriedNet tell whether the command looked for a network that
-	// it does not have. It needs Release, and level Namespaces.
-	WatchNet bool
 	// PidsMax bounds processes and threads together; default DefaultPids.
 	PidsMax int
 	// MemoryMax bounds the memory of the command and all it starts, in bytes, what

@@ -36,9 +36,9 @@ type Process struct {
 	done   chan struct{} // closed when all is over; exit and err are set then
 	exit   Exit
 	err    error
-	kills  int          // see MemoryKills
-	full   bool         // see PrivateFull; set before ended is closed
-	net    *netCounters // see TriedNet; nil: nobody asks
+	kills  int  // see MemoryKills
+	full   bool // see PrivateFull; set before ended is closed
+	net    bool // see TriedNet; as full
 
 	mu     sync.Mutex // guards closed
 	closed bool       // of control
@@ -146,7 +146,7 @@ func (p *Process) supervise(stop func() bool) {
 		switch m.Kind {
 		case kindExited:
 			if !ended {
-				p.exit, ended, p.full = Exit{m.Code, unix.Signal(m.Signal)}, true, m.Full
+				p.exit, ended, p.full, p.net = Exit{m.Code, unix.Signal(m.Signal)}, true, m.Full, m.Net
 				close(p.ended)
 			}
 		case kindDone:
@@ -236,6 +236,7 @@ func (e *cannotFind) Error() string {
 // Options.TmpSize.
 func (p *Process) PrivateFull() bool { <-p.done; return p.full }
 
-// TriedNet reports, after Wait and once, whether the command, without Options.Net,
-// tried to reach another machine: see Options.WatchNet.
-func (p *Process) TriedNet() bool { <-p.done; return p.net.used() }
+// TriedNet reports, after Wait, whether the command, or what it started, tried to reach
+// another machine without Options.Net. At level Landlock, which refuses it sockets of the
+// internet, that is not seen, nor where the init was killed.
+func (p *Process) TriedNet() bool { <-p.done; return p.net }

@@ -379,9 +379,6 @@ func (p *Process) await(l *launch) error {
 			if err := l.o.Release(); err != nil {
 				return err
 			}
-			if l.o.WatchNet && !l.o.Net && l.level == Namespaces {
-				p.net = openNetCounters(p.proc.Pid)
-			}
 			_ = send(p.sock, message{Kind: kindRelease}) // an init that has ended is noticed above
 		case kindStarted:
 			if m.Stdin {

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/pattern"
@@ -44,6 +45,8 @@ func Rules(list []*guard.Rule) []PolicyRule {
 			one.When = "unless the root's users made the repository"
 		case pattern.Tokens:
 			one.When = "while it holds a token"
+		case pattern.GitDir, pattern.SvnDir:
+			one.When = "in a directory that holds " + strings.Join(r.Condition.Parts(), ", ") + ", unless the root's users made it"
 		}
 		out = append(out, one)
 	}

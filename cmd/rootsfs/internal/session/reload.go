@@ -58,9 +58,8 @@ func (s *Session) followConfig(ctx context.Context) {
 		return
 	}
 	// What was written between the first reading and the watch.
-	if now, err := config.LoadIfPresent(s.opt.Config.Path); err == nil {
-		s.reloaded(ctx, now, nil)
-	}
+	now, err := config.LoadIfPresent(s.opt.Config.Path)
+	s.reloaded(ctx, now, err)
 	<-done
 }
 

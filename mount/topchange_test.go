@@ -1,0 +1,67 @@
+package mount
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// R084: what would change the mount's own directories is refused, and on record like a
+// refusal of a root's.
+func TestTopRefusalsAreRecorded(t *testing.T) {
+	rec := &guardtest.Recorder{}
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: rec})
+	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: t.TempDir(), Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(reg, Options{Point: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		must(t, m.Close())
+		<-m.Served()
+	})
+	a := &asker{T: t, m: &testMount{Mount: m, reg: reg}, cancel: make(chan struct{})}
+	top, fs := a.in(fuse.FUSE_ROOT_ID), m.raw
+	for want, ask := range map[string]func() fuse.Status{
+		"mkdir /a":   func() fuse.Status { return fs.Mkdir(a.cancel, &fuse.MkdirIn{InHeader: *top}, "a", &fuse.EntryOut{}) },
+		"mknod /b":   func() fuse.Status { return fs.Mknod(a.cancel, &fuse.MknodIn{InHeader: *top, Mode: unix.S_IFIFO}, "b", &fuse.EntryOut{}) },
+		"symlink /c": func() fuse.Status { return fs.Symlink(a.cancel, top, "x", "c", &fuse.EntryOut{}) },
+		"create /d":  func() fuse.Status { return fs.Create(a.cancel, &fuse.CreateIn{InHeader: *top}, "d", &fuse.CreateOut{}) },
+		"unlink /e":  func() fuse.Status { return fs.Unlink(a.cancel, top, "e") },
+		"rmdir /f":   func() fuse.Status { return fs.Rmdir(a.cancel, top, "f") },
+		"rename /g":  func() fuse.Status { return fs.Rename(a.cancel, &fuse.RenameIn{InHeader: *top, Newdir: fuse.FUSE_ROOT_ID}, "g", "h") },
+		"setattr /": func() fuse.Status {
+			return fs.SetAttr(a.cancel, &fuse.SetAttrIn{SetAttrInCommon: fuse.SetAttrInCommon{InHeader: *top, Valid: fuse.FATTR_MODE}}, &fuse.AttrOut{})
+		},
+		"setxattr /":    func() fuse.Status { return fs.SetXAttr(a.cancel, &fuse.SetXAttrIn{InHeader: *top}, "user.a", nil) },
+		"removexattr /": func() fuse.Status { return fs.RemoveXAttr(a.cancel, top, "user.a") },
+	} {
+		t.Run(want, func(t *testing.T) {
+			before := len(rec.All())
+			if got := ask(); got != fuse.EROFS {
+				t.Errorf("answered %v, want EROFS", got)
+			}
+			told := rec.All()[before:]
+			if len(told) != 1 || told[0].Detail != want+": of the mount, in none of its roots" || told[0].Kind != names.ReadOnly || told[0].Verdict != guard.Refused {
+				t.Errorf("on record: %+v", told)
+			}
+			if len(told) == 1 && told[0].UID != top.Uid {
+				t.Error(fmt.Sprint("whose it was is not on record: ", told[0].UID))
+			}
+		})
+	}
+	if slices.ContainsFunc(rec.All(), func(r guard.Record) bool { return r.Path.Rel() != "" }) {
+		t.Error("a root was asked")
+	}
+}
