@@ -87,16 +87,16 @@ func (l *learned) observe(e guard.Event) {
 	have.times++
 }
 
-// blind says why what a command looks for beside its roots does not reach us, "" if it
-// does.
-func blind(box *sandbox.Options, level sandbox.Level) string {
+// unseen says what of a command does not reach us, and why; "" if nothing.
+func unseen(box *sandbox.Options, level sandbox.Level) string {
+	const looked = "what it looked for beside its roots"
 	switch {
 	case level == sandbox.None:
-		return "a command that is not confined"
+		return looked + " is not seen with a command that is not confined"
 	case level == sandbox.Landlock:
-		return "confinement by landlock"
+		return looked + ", or on the network, is not seen with confinement by landlock"
 	case box.Map == sandbox.Flat:
-		return "--map flat"
+		return looked + " is not seen with --map flat"
 	}
 	return ""
 }
@@ -104,8 +104,8 @@ func blind(box *sandbox.Options, level sandbox.Level) string {
 // propose prints the roots and rights that would have sufficed, as far as that can be
 // told from what was refused. It grants nothing. links are those that were refused,
 // network tells that the command tried to reach a network that it does not have;
-// blind is why the rest is little.
-func (l *learned) propose(a *app, s *session.Session, links []refusedLink, network bool, blind string) {
+// unseen is what did not reach us.
+func (l *learned) propose(a *app, s *session.Session, links []refusedLink, network bool, unseen string) {
 	if l == nil {
 		return
 	}
@@ -121,12 +121,11 @@ func (l *learned) propose(a *app, s *session.Session, links []refusedLink, netwo
 			say("%s", text)
 		}
 	}()
-	unseen := "what it looked for beside its roots, or on the network, is not seen with " + blind
 	switch {
-	case len(p.lines) == 0 && len(p.notes) == 0 && blind == "":
+	case len(p.lines) == 0 && len(p.notes) == 0 && unseen == "":
 		say("learned: nothing was refused that a root or a right would have allowed")
 		return
-	case len(p.lines) == 0 && blind != "":
+	case len(p.lines) == 0 && unseen != "":
 		say("learned: nothing was refused in its roots; %s", unseen)
 		return
 	case len(p.lines) == 0:
@@ -138,7 +137,7 @@ func (l *learned) propose(a *app, s *session.Session, links []refusedLink, netwo
 		say("  %s", line)
 	}
 	say("leave out what the command can do without; what it looks for inside a new root shows in another --learn run")
-	if blind != "" {
+	if unseen != "" {
 		say("%s", unseen)
 	}
 	if l.more {

@@ -204,7 +204,7 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 	if rep := r.proc.Report(); r.proc.PrivateFull() {
 		fmt.Fprintf(r.a.stderr, "rootsfs: the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk\n", size(rep.TmpSize))
 	}
-	r.learned.propose(r.a, r.s, r.links.list(r.s.Registry()), r.plan.learn && r.proc.TriedNet(), blind(&r.plan.box, r.proc.Report().Level))
+	r.learned.propose(r.a, r.s, r.links.list(r.s.Registry()), r.plan.learn && r.proc.TriedNet(), unseen(&r.plan.box, r.proc.Report().Level))
 	return exit, err
 }
 

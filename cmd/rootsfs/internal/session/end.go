@@ -55,18 +55,25 @@ func (s *Session) unanchored() error {
 // leaves reports that nobody is waited for who holds the mount.
 func (s *Session) leaves() bool { return s.opt.Leave && s.endErr == nil }
 
-// waitServed waits until nobody holds the unmounted mount.
+// waitServed waits until nobody holds the mount. Where it could not be unmounted that is
+// tried again.
 func (s *Session) waitServed() {
-	select {
-	case <-s.served():
-	case <-time.After(heldAfter):
-		s.log.Warn("still held; refusing everything until the last holder is gone", "mountpoint", s.Point())
-		<-s.served()
+	for again := s.stuck; ; again = again && s.unmount() != nil {
+		select {
+		case <-s.served():
+			return
+		case <-time.After(heldAfter):
+		}
+		if !again {
+			break
+		}
 	}
+	s.log.Warn("still held; refusing everything until the last holder is gone", "mountpoint", s.Point())
+	<-s.served()
 }
 
 // heldAfter is how long an unmounted session waits before it says that
-// somebody holds it: without holders the kernel lets go within milliseconds, but
+// somebody holds it, and one that could not be unmounted until it tries again: without holders the kernel lets go within milliseconds, but
 // whoever is just making a mount namespace (a container that starts, a run of our
 // own) has copies of all mounts for a moment.
 const heldAfter = 2 * time.Second
@@ -88,7 +95,7 @@ func (s *Session) end(why string) {
 			err = errors.Join(err, s.takeDown(ctx, one, why))
 		}
 		closeErr := s.unmount()
-		if closeErr != nil {
+		if s.stuck = closeErr != nil; s.stuck {
 			s.log.Error("cannot unmount; everything in the mount is refused", "error", closeErr)
 		}
 		s.endErr = errors.Join(err, closeErr)
@@ -119,8 +126,12 @@ func (s *Session) undo() {
 	s.closeBroker()
 	if s.mnt != nil {
 		_, _ = s.reg.RevokeAll(context.Background())
-		_ = s.mnt.Close()
-		<-s.mnt.Served()
+		if err := s.mnt.Close(); err != nil {
+			// Nobody tries again, as after a start: for want of descriptors, mostly.
+			s.log.Error("cannot unmount; everything in the mount is refused", "error", err)
+		} else {
+			<-s.mnt.Served()
+		}
 	} else if s.reg != nil {
 		_, _ = s.reg.RevokeAll(context.Background())
 	}

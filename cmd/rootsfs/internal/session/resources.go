@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -41,6 +42,20 @@ func process(roots []guard.Status) control.Process {
 		p.Written += r.Written
 	}
 	return p
+}
+
+// leastFiles is how many descriptors a session and its mount need with a few to spare:
+// one that runs out of them during its start cannot even end it.
+const leastFiles = 64
+
+// enoughFiles refuses a limit of descriptors with which nothing can be served. The Go
+// runtime has raised it to the hard one.
+func enoughFiles() error {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur >= leastFiles {
+		return nil
+	}
+	return &control.Error{Text: fmt.Sprintf("only %d files may be open at a time (ulimit -n), and rootsfs needs %d: raise that limit", limit.Cur, leastFiles), Class: control.System}
 }
 
 // brokered are the figures of the servers that are served.

@@ -130,6 +130,7 @@ type Session struct {
 	endDone chan struct{} // closed when everything is revoked and unmounted
 	ended   []control.Ended
 	endErr  error
+	stuck   bool // the unmount failed
 	journal *journal
 
 	mu    sync.Mutex // guards the fields below
@@ -148,6 +149,9 @@ type Session struct {
 // Start begins a session. When it returns, the mount answers, if it has one, and
 // commands find the session.
 func Start(ctx context.Context, opt Options) (_ *Session, err error) {
+	if err := enoughFiles(); err != nil {
+		return nil, err
+	}
 	// What this process holds (descriptors of the roots, the control socket)
 	// is not for other processes of the user to take.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
