@@ -60,8 +60,8 @@ func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*Fil
 
 // openNow is Open, admitted.
 func (t *Tree) openNow(ctx context.Context, l *guard.Lease, c guard.Caller, at At, flags int) (o opened, err error) {
-	for range maxExchanges {
-		o, err = t.open(ctx, l, c, at, flags)
+	for try := range maxExchanges {
+		o, err = t.open(ctx, l, c, at, flags, try > 0)
 		if err != unix.ESTALE || at.ID != anyFile { //nolint:errorlint // bare errno
 			break
 		}
@@ -69,8 +69,9 @@ func (t *Tree) openNow(ctx context.Context, l *guard.Lease, c guard.Caller, at A
 	return o, err
 }
 
-// open is one try of Open; ESTALE means that the name was given to another file.
-func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, flags int) (opened, error) {
+// open is one try of Open; ESTALE means that the name was given to another file. With
+// again no writer of this Tree does that meanwhile.
+func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, flags int, again bool) (opened, error) {
 	room, err := t.users.reserve(c)
 	if err != nil {
 		return opened{}, err
@@ -90,27 +91,20 @@ func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, 
 		return opened{}, at.stale(err)
 	}
 	defer d.Close()
-	fd, info, err := beneath.OpenFile(d, base, flags&keptFlags)
-	if err == nil {
-		err = beneath.Hold(fd)
+	writes := writesTo(flags) || flags&unix.O_TRUNC != 0
+	var fd int
+	var info Info
+	if writes && again {
+		fd, info, err = t.openKeyed(ctx, l, d, at, base, flags)
+	} else if fd, info, err = openExpected(l, d, at, base, flags); err == nil && writes {
+		if err = t.beginWriting(ctx, l, d, base, info.ID()); err != nil {
+			beneath.Close(fd)
+		}
 	}
 	if err != nil {
-		if info, serr := beneath.StatIn(d, base); serr == nil && visible(l, &info) != nil {
-			err = &guard.Error{Kind: names.Hidden}
-		}
-		return opened{}, at.stale(err)
+		return opened{}, err
 	}
-	if at.ID != anyFile && info.ID() != at.ID {
-		beneath.Close(fd)
-		return opened{}, unix.ESTALE
-	}
-	writes := flags&unix.O_ACCMODE != unix.O_RDONLY || flags&unix.O_TRUNC != 0
-	if writes {
-		if err := t.beginWriting(ctx, l, d, base, info.ID()); err != nil {
-			beneath.Close(fd)
-			return opened{}, err
-		}
-	}
+	id := info.ID()
 	if flags&unix.O_TRUNC != 0 {
 		if err = t.keepEmptied(ctx, l, fd, relIn(d, dir, base)); err == nil {
 			err = beneath.Truncate(fd, 0)
@@ -120,14 +114,56 @@ func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, 
 		}
 		if err != nil {
 			beneath.Close(fd)
-			t.writers.leave(info.ID())
+			t.writers.leave(id)
 			return opened{}, err
 		}
 	}
-	f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID()}, c, flags, room)
+	f := newFile(t, l, fd, At{Path: at.Path, ID: id}, c, flags, room)
 	f.counted = writes
 	l.Opens()
 	return opened{f, info}, nil
+}
+
+// openExpected opens the file that at is about by its name.
+func openExpected(l *guard.Lease, d beneath.Dir, at At, base string, flags int) (fd int, info Info, err error) {
+	fd, info, err = beneath.OpenFile(d, base, flags&keptFlags)
+	if err == nil {
+		err = beneath.Hold(fd)
+	}
+	if err != nil {
+		if info, serr := beneath.StatIn(d, base); serr == nil && visible(l, &info) != nil {
+			err = &guard.Error{Kind: names.Hidden}
+		}
+		return -1, Info{}, at.stale(err)
+	}
+	if at.ID != anyFile && info.ID() != at.ID {
+		beneath.Close(fd)
+		return -1, Info{}, unix.ESTALE
+	}
+	return fd, info, nil
+}
+
+// openKeyed opens a file for writing while it holds the name's key, so that nobody
+// replaces the file before it is counted as open for writing: an opener that was
+// outrun by replacements otherwise could be so each time.
+func (t *Tree) openKeyed(ctx context.Context, l *guard.Lease, d beneath.Dir, at At, base string, flags int) (fd int, info Info, err error) {
+	key, err := keyOf(d, base)
+	if err != nil {
+		return -1, Info{}, err
+	}
+	unlock, err := t.locks.lock(ctx, l, key)
+	if err != nil {
+		return -1, Info{}, err
+	}
+	defer unlock()
+	fd, info, err = openExpected(l, d, at, base, flags)
+	if err != nil {
+		return -1, Info{}, err
+	}
+	if err = t.countWriting(ctx, l, d, base, info.ID()); err != nil {
+		beneath.Close(fd)
+	}
+	return fd, info, err
 }
 
 // Reopening says what Reopen is for.

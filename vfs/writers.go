@@ -267,6 +267,11 @@ func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, 
 		return err
 	}
 	defer unlock()
+	return t.countWriting(ctx, l, d, base, id)
+}
+
+// countWriting is beginWriting by one who holds the name's key, or need not.
+func (t *Tree) countWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, base string, id guard.Identity) error {
 	if err := t.writers.enter(ctx, l, id); err != nil {
 		return err
 	}
