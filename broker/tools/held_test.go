@@ -1,6 +1,7 @@
 package tools_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -249,6 +251,66 @@ func TestStdioHoldsBoundedUnread(t *testing.T) {
 	cancel()
 	_ = unread.Close()
 	must(t, <-over)
+}
+
+// Issue 17, item 18: a client that reads none of its answers makes the server hold no more
+// of them than calls may run; when it reads, each call is answered.
+func TestStdioHoldsBoundedAnswers(t *testing.T) {
+	const size, calls, running = 256 << 10, 80, 16
+	const tool = `"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"r/f"}`
+	begun := []string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`}
+	for name, c := range map[string]struct {
+		lines  []string
+		params string
+	}{
+		"2025-11-25": {begun, tool + `}`},
+		"2026-07-28": {nil, tool + noHandshakeMeta + `}`},
+		"resource":   {begun, `"method":"resources/read","params":{"uri":"%s"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := start(t, func(c *tools.Config) { c.InFlight = running }, nil)
+			dir := b.root("r", guard.ReadOnly, "f="+strings.Repeat("x", size))
+			params := strings.Replace(c.params, "%s", "file://"+dir+"/f", 1)
+			ours, w := io.Pipe()
+			r, theirs := io.Pipe()
+			over := make(chan error, 1)
+			go func() { over <- b.srv.Run(t.Context(), ours, theirs) }()
+			go func() {
+				for _, line := range c.lines {
+					_, _ = io.WriteString(w, line+"\n")
+				}
+				for n := range calls {
+					_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,%s}`+"\n", 1000+n, params)
+				}
+			}()
+			in := bufio.NewReader(r)
+			if len(c.lines) > 0 {
+				_, err := in.ReadString('\n') // the answer to hello
+				must(t, err)
+			}
+			reads := func() (n int64) {
+				for _, rec := range b.recs.All() {
+					if rec.Op == names.OpOpen && rec.Verdict == guard.Allowed {
+						n++
+					}
+				}
+				return n
+			}
+			if n := still(t, reads, running, calls); n > running {
+				t.Errorf("%d files have been read, of which the client has read none; there may be %d", n, running)
+			}
+			for range calls {
+				line, err := in.ReadString('\n')
+				must(t, err)
+				if !strings.Contains(line, `"result"`) || len(line) < size {
+					t.Fatalf("%.200s", line)
+				}
+			}
+			_ = w.Close()
+			must(t, <-over)
+			_ = r.Close()
+		})
+	}
 }
 
 // What frees the calls in flight is read although no further call has room: the answer to

@@ -27,9 +27,6 @@ const maxFrame = 32 << 20
 // sends more is not read meanwhile. Only tests change it.
 var maxHeld int64 = 2 * maxFrame
 
-// waitingCalls bounds the calls that have no answer yet, for each call that may run.
-const waitingCalls = 4
-
 // patience is how long requests under way are waited for when the client has
 // hung up.
 const patience = 3 * time.Second
@@ -74,7 +71,7 @@ type lines struct {
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c := &lineConn{LineConn: wire.NewLineConn(t.r, t.w), s: t.s, idle: make(chan struct{}, 1), calls: map[string]context.CancelFunc{}}
-	c.Bound(&wire.Room{Calls: waitingCalls * t.s.cfg.InFlight, Bytes: maxHeld},
+	c.Bound(&wire.Room{Calls: t.s.cfg.InFlight, Bytes: maxHeld},
 		func() bool { return t.s.questions.Load() == 0 },
 		func(why string) { t.s.refused("a request", &guard.Error{Kind: names.Rate, Err: errors.New(why)}) })
 	c.ctx, c.end = context.WithCancel(context.Background())
@@ -94,6 +91,8 @@ type lineConn struct {
 	taken   atomic.Int64
 	pending atomic.Int64  // requests without an answer
 	idle    chan struct{} // told when one of them changes
+
+	long sync.Mutex // held by who writes a long answer
 
 	mu    sync.Mutex                    // guards the field below
 	calls map[string]context.CancelFunc // that are answered here, by id
@@ -205,11 +204,20 @@ func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool)
 			_ = c.Send(append(wire.AppendString(b, errorText(err)), "}}"...))
 			return
 		}
-		b := res.frame(f.ID)
-		_ = c.Send(b) // whoever hung up wants no answer
-		giveBack(b)
+		c.send(f.ID, res)
 	}()
 	return true
+}
+
+// send writes the answer to a call. Whoever hung up wants none.
+func (c *lineConn) send(id []byte, res *result) {
+	if res.long() { // as JSON it is twice as long, or more
+		c.long.Lock()
+		defer c.long.Unlock()
+	}
+	b := res.frame(id)
+	_ = c.Send(b)
+	giveBack(b)
 }
 
 // cancelled ends a call; ok is false where it is the SDK's.

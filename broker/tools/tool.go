@@ -89,6 +89,11 @@ func (r *result) shown() (text string) {
 	return text
 }
 
+// long reports whether the result is worth a buffer of its own.
+func (r *result) long() bool {
+	return r.media != nil || len(r.text)+len(r.data)+len(r.quoted) >= minBuffer
+}
+
 // frame is the answer to a request. What is in it belongs to nobody any more once
 // it is sent (giveBack).
 func (r *result) frame(id []byte) []byte {
