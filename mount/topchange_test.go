@@ -34,13 +34,17 @@ func TestTopRefusalsAreRecorded(t *testing.T) {
 	a := &asker{T: t, m: &testMount{Mount: m, reg: reg}, cancel: make(chan struct{})}
 	top, fs := a.in(fuse.FUSE_ROOT_ID), m.raw
 	for want, ask := range map[string]func() fuse.Status{
-		"mkdir /a":   func() fuse.Status { return fs.Mkdir(a.cancel, &fuse.MkdirIn{InHeader: *top}, "a", &fuse.EntryOut{}) },
-		"mknod /b":   func() fuse.Status { return fs.Mknod(a.cancel, &fuse.MknodIn{InHeader: *top, Mode: unix.S_IFIFO}, "b", &fuse.EntryOut{}) },
+		"mkdir /a": func() fuse.Status { return fs.Mkdir(a.cancel, &fuse.MkdirIn{InHeader: *top}, "a", &fuse.EntryOut{}) },
+		"mknod /b": func() fuse.Status {
+			return fs.Mknod(a.cancel, &fuse.MknodIn{InHeader: *top, Mode: unix.S_IFIFO}, "b", &fuse.EntryOut{})
+		},
 		"symlink /c": func() fuse.Status { return fs.Symlink(a.cancel, top, "x", "c", &fuse.EntryOut{}) },
 		"create /d":  func() fuse.Status { return fs.Create(a.cancel, &fuse.CreateIn{InHeader: *top}, "d", &fuse.CreateOut{}) },
 		"unlink /e":  func() fuse.Status { return fs.Unlink(a.cancel, top, "e") },
 		"rmdir /f":   func() fuse.Status { return fs.Rmdir(a.cancel, top, "f") },
-		"rename /g":  func() fuse.Status { return fs.Rename(a.cancel, &fuse.RenameIn{InHeader: *top, Newdir: fuse.FUSE_ROOT_ID}, "g", "h") },
+		"rename /g": func() fuse.Status {
+			return fs.Rename(a.cancel, &fuse.RenameIn{InHeader: *top, Newdir: fuse.FUSE_ROOT_ID}, "g", "h")
+		},
 		"setattr /": func() fuse.Status {
 			return fs.SetAttr(a.cancel, &fuse.SetAttrIn{SetAttrInCommon: fuse.SetAttrInCommon{InHeader: *top, Valid: fuse.FATTR_MODE}}, &fuse.AttrOut{})
 		},

@@ -162,12 +162,14 @@ func (g *memGroup) leave() {
 	}
 }
 
-// add makes a process a member, with all its threads.
+// add makes a process a member, with all its threads. One that has ended is no error of
+// the group's: why it ended, it has said itself.
 func (g *memGroup) add(pid int) error {
 	if g == nil {
 		return nil
 	}
-	if err := putFile(unix.AT_FDCWD, filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+	err := putFile(unix.AT_FDCWD, filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid))
+	if err != nil && !errors.Is(err, unix.ESRCH) {
 		return unable(err, "enter the control group: %v", err)
 	}
 	return nil

@@ -75,6 +75,27 @@ func TestMemoryMaxOfFiles(t *testing.T) {
 	}
 }
 
+// An init that ended before it was in its group has said why, and that is what counts:
+// a level that the machine lacks was reported as a group that could not be entered.
+func TestGroupOfAnEndedProcess(t *testing.T) {
+	g, err := newMemGroup(fmt.Sprint("rootsfs-test-ended-", os.Getpid()), 128<<20)
+	if err != nil {
+		t.Logf("this machine gives no control group: %v", err)
+		return
+	}
+	defer g.remove()
+	cmd := exec.Command("/bin/true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.add(cmd.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	if err := g.add(1 << 30); err != nil { // more than there can be
+		t.Error(err)
+	}
+}
+
 // What a run that was killed before it had a janitor left is removed once it is old, unless
 // there are processes in it.
 func TestForgetOldMemory(t *testing.T) {
