@@ -296,7 +296,9 @@ func TestStdioHoldsBoundedAnswers(t *testing.T) {
 				}
 				return n
 			}
-			if n := still(t, reads, running, calls); n > running {
+			// The answer to hello may be written together with a long one, and counts as
+			// unread as long.
+			if n := still(t, reads, running-1, calls); n > running {
 				t.Errorf("%d files have been read, of which the client has read none; there may be %d", n, running)
 			}
 			for range calls {

@@ -16,7 +16,8 @@
 //
 // No run hangs a machine: a FUSE connection of the suite's that leaves a request
 // waiting is reported and aborted (watchdog.go), and a part that takes too long is
-// killed.
+// killed. The tests' files are on a file system of the run's own (scratch.go), where root
+// can mount one.
 //
 // For each package the line is printed that go test prints, and the output of tests
 // that failed.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -51,12 +50,13 @@ func run(o options) (problems []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	temp, err := os.MkdirTemp("", "rst-") // short: paths of sockets are
+	temp, why, err := newScratch()
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(temp, 0o777|os.ModeSticky); err != nil { // tests become other users
-		return nil, err
+	defer temp.ends()
+	if why != nil {
+		fmt.Fprintf(os.Stderr, "suite: the tests' files are on the machine's own file system, which may be slower: %v\n", why)
 	}
 	procs, err := adoptOrphans()
 	if err != nil {
@@ -73,7 +73,7 @@ func run(o options) (problems []string, err error) {
 	began := time.Now()
 	var wg sync.WaitGroup
 	for _, p := range parts {
-		wg.Go(func() { out.problem(p.test(o, temp, out, dog)) })
+		wg.Go(func() { out.problem(p.test(o, temp.dir, out, dog)) })
 	}
 	wg.Wait()
 	problems = out.problems
@@ -82,12 +82,12 @@ func run(o options) (problems []string, err error) {
 	}
 	problems = append(problems, procs.left()...)
 	problems = append(problems, dog.stop()...)
-	left, err := mountsLeft(mounts, temp)
+	left, err := mountsLeft(mounts, temp.dir)
 	if err != nil {
 		return problems, err
 	}
 	problems = append(problems, left...)
-	problems = append(problems, filesLeft(temp)...)
+	problems = append(problems, temp.left()...)
 	problems = append(problems, dirs.changed(before, o.ci)...)
 	problems = append(problems, out.judgeSkips(machine{ci: o.ci, root: os.Geteuid() == 0})...)
 	out.summary(time.Since(began))
@@ -184,21 +184,4 @@ func (p *part) test(o options, temp string, out *report, dog *watchdog) string {
 		return fmt.Sprintf("the output of part %s: %v", p.name, readErr)
 	}
 	return ""
-}
-
-// filesLeft reports what the tests have left in the temporary directory, and removes
-// it if there is nothing left.
-func filesLeft(temp string) []string {
-	entries, err := os.ReadDir(temp)
-	if err != nil {
-		return []string{err.Error()}
-	}
-	var left []string
-	for _, e := range entries {
-		left = append(left, "a test left "+filepath.Join(temp, e.Name()))
-	}
-	if len(left) == 0 {
-		_ = os.Remove(temp)
-	}
-	return left
 }
