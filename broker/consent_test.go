@@ -42,7 +42,7 @@ func ask(p *peer, mode string, paths ...string) wire.ConsentResult {
 	return r
 }
 
-// Consent gives what the person said and no more (R067, R068, R087-R089, R104).
+// Consent gives what the person said and no more (R067, R068, R087, R088, R089, R104).
 func TestConsent(t *testing.T) {
 	a := &answers{}
 	l := newLab(t, func(c *Config) {

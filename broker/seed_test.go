@@ -14,7 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R018, R020-R023: roots/list needs no params; one root or several, each with its
+// R018, R020, R021, R022, R023: roots/list needs no params; one root or several, each
+// with its
 // unique name; after the notification the new state is listed.
 func TestSeedRoots(t *testing.T) {
 	l := newLab(t, nil)
@@ -112,7 +113,7 @@ func TestSeedPrefix(t *testing.T) {
 	}
 }
 
-// R027-R029: the seed's consent, asked for a directory and a file, given in part.
+// R027, R028, R029: the seed's consent, asked for a directory and a file, given in part.
 func TestSeedConsent(t *testing.T) {
 	a := &answers{give: allow(Decision{Allow: true}, Decision{})}
 	l := newLab(t, func(c *Config) { c.Asker = a })

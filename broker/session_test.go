@@ -152,7 +152,7 @@ func TestFlood(t *testing.T) {
 }
 
 // Limits of a server: each is refused with the limit, and what is allowed goes on
-// (R076-R078).
+// (R076, R077, R078).
 func TestLimits(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Limits = Limits{OpsPerSecond: 0.001, Burst: 8, MaxWritten: 10, Watches: 1, MaxChunk: 100}
@@ -277,7 +277,7 @@ func TestTimeout(t *testing.T) {
 }
 
 // roots/list shows a subject what is its own (R115, R127), a page at a time
-// (R180-R187).
+// (R180, R181, R182, R183, R184, R185, R186, R187).
 func TestRootsList(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.PageSize = 3 })
 	base := t.TempDir()
@@ -338,7 +338,7 @@ func TestRootsList(t *testing.T) {
 }
 
 // The first change is announced at once, a storm in few notifications, and the
-// last state always (R012, R142-R144, R221).
+// last state always (R012, R142, R143, R144, R221).
 func TestListChanged(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		l := newLab(t, func(c *Config) { c.NoListChanged = off; c.Debounce = 30 * time.Millisecond })

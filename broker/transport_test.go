@@ -54,7 +54,7 @@ type advertised struct {
 }
 
 // An SDK client over a wrapped transport declares brokering in the form its
-// revision has (R010-R013, R168, R169), and its server still sees the roots.
+// revision has (R010, R011, R012, R013, R168, R169), and its server still sees the roots.
 func TestAdvertise(t *testing.T) {
 	for revision, want := range map[string]string{
 		"2025-11-25": `{"filesystemBrokering":true,"listChanged":true}`,
@@ -307,7 +307,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // Changes by the host and by the broker alike are told, in UTC, and only while
-// the watch lasts (R044-R046).
+// the watch lasts (R044, R045, R046).
 func TestWatch(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"sub/f": "x"})

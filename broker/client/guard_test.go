@@ -62,7 +62,8 @@ func tree(t *testing.T) (base string) {
 	return base
 }
 
-// R113, R131, R158, R175, R188, R189, R194, R195, R196, R197, R204, R206-R209: the local guard.
+// R113, R131, R158, R175, R188, R189, R194, R195, R196, R197, R204, R206, R207, R208,
+// R209: the local guard.
 func TestGuardLocal(t *testing.T) {
 	posixOnly(t)
 	base := tree(t)

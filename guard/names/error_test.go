@@ -45,7 +45,7 @@ var kindRows = []struct {
 	{Suspended, "Suspended", syscall.EACCES, "PERMISSION_DENIED", true},
 }
 
-// R049 to R055: the seven codes, and which kind gives which.
+// R049, R050, R051, R052, R053, R054, R055: the seven codes, and which kind gives which.
 func TestKindTable_R049_R050_R051_R052_R053_R054_R055(t *testing.T) {
 	if len(kindRows) != int(kindCount) {
 		t.Fatalf("%d rows for %d kinds", len(kindRows), kindCount)

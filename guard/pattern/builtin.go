@@ -43,6 +43,8 @@ var controls = []struct{ texts, reason string }{
 	{".github/workflows .github/actions .gitlab-ci.yml .gitlab/ci .circleci .buildkite .woodpecker .woodpecker.yml .forgejo/workflows .gitea/workflows .drone.yml .travis.yml Jenkinsfile azure-pipelines.yml bitbucket-pipelines.yml .azure-pipelines .tekton .semaphore .teamcity .cirrus.yml .cirrus.star appveyor.yml .appveyor.yml .build.yml .builds cloudbuild.yaml cloudbuild.yml",
 		"runs on the project's build machines, with their secrets"},
 	{".config/systemd .config/autostart", "started when the owner logs in"},
+	{".gitconfig .config/git .hgrc .config/hg .emacs .emacs.d .config/emacs .vim .config/nvim .tmux.conf .config/tmux .screenrc .inputrc .xprofile .xinitrc .xsession .xsessionrc .pam_environment .config/environment.d .local/bin",
+		"where the root is a home directory, the owner's programs take commands from it"},
 }
 
 // trees hold other people's code, where names mean nothing and tools come and go

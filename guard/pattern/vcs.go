@@ -30,9 +30,8 @@ const (
 	cvsRuns    = "cvs runs the programs it names (CVS_RSH)"
 )
 
-// systems is the table. What is not in it executes nothing that lies in a project:
-// of a Subversion working copy (.svn) the hooks lie in the repository, see bares, and
-// tunnels are configured in the owner's home directory; RCS and SCCS have neither.
+// systems is the table. What is not in it executes nothing that lies in a project: RCS
+// and SCCS have neither hooks nor settings there.
 var systems = []vcs{
 	// git(1): hooks run at commits, merges, checkouts and pushes; the configuration
 	// names pagers, editors, filters, fsmonitor and aliases. git writes it as
@@ -53,6 +52,13 @@ var systems = []vcs{
 		{".hg/hgrc .hg/hgrc-not-shared", "hg runs the hooks and aliases it names, and loads its extensions"},
 		{".hg/store/journal .hg/store/journal.backupfiles .hg/store/undo .hg/store/undo.backupfiles", "hg recover and hg rollback put back what it lists, over any file of the owner's"},
 		{".hg/sharedpath", "leads hg to another configuration"},
+	}, nil},
+	// svn(1): wc.db has a queue of work that was begun (work_queue), and the next command
+	// does it: file-install and file-move go to any path of the owner's, ".." and all.
+	// Hooks lie in the repository, see bares, and tunnels are configured in the owner's
+	// home directory.
+	{".svn", "where it is a link it leads svn to another working copy; where it is a directory, another would take its place", []reasons{
+		{".svn/wc.db .svn/wc.db-journal .svn/wc.db-wal", "svn cleanup does the work that is queued there: it writes any file of the owner's"},
 	}, nil},
 	// sl(1), a descendant of hg, which also works in .git/sl of a git repository.
 	{".sl", "where it is a link it leads sl to another repository; where it is a directory, another would take its place", []reasons{

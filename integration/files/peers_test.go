@@ -147,7 +147,8 @@ func obliging(_ context.Context, q *broker.Question) (broker.Answer, error) {
 }
 
 // The examples of seed 000, asked by a server on the TypeScript SDK in one go, as
-// its author would write it: R001, R026 to R048.
+// its author would write it: R001, R026, R027, R028, R029, R030, R031, R032, R033, R034,
+// R035, R036, R037, R038, R039, R040, R041, R042, R043, R044, R045, R046, R047, R048.
 func TestTypeScriptServer_Seed(t *testing.T) {
 	h := newHost(t, func(c *broker.Config) { c.Asker = broker.AskerFunc(obliging) })
 	dir := filepath.Join(t.TempDir(), "frontend")
@@ -196,7 +197,8 @@ func TestTypeScriptServer_Seed(t *testing.T) {
 }
 
 // Every method, our extensions and the error codes, from the TypeScript SDK:
-// R022 to R024, R033, R037, R049 to R056, R067, R073.
+// R022, R023, R024, R033, R037, R049, R050, R051, R052, R053, R054, R055, R056, R067,
+// R073.
 func TestTypeScriptServer_AllMethods(t *testing.T) {
 	h := newHost(t, nil)
 	dir := h.root("work", guard.ReadWrite, "a.txt=hello", "sub/b.txt=there", ".hidden=x", "loop => loop")

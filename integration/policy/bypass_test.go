@@ -97,7 +97,7 @@ func TestNothingMovesOrDropsWhatIsMatched(t *testing.T) {
 func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
 	for _, to := range []string{".git/config", ".git/commondir", ".git/config.worktree", ".git/hooks/pre-commit",
 		".git/modules/m/config", ".git/modules/m/hooks/post-checkout", ".git/worktrees/w/commondir", ".mcp.json", ".vscode/tasks.json",
-		".github/workflows/ci.yml", ".envrc", ".bashrc"} {
+		".github/workflows/ci.yml", ".envrc", ".bashrc", ".gitconfig", ".hgrc"} {
 		t.Run(to, func(t *testing.T) {
 			dir, base := filepath.Split(to)
 			tree := []string{"x=x", "y=y", ".git/HEAD=ref: refs/heads/main", ".git/hooks/", ".git/modules/m/hooks/", ".git/worktrees/w/", ".github/workflows/", ".vscode/", "evil/" + base + "=e"}

@@ -32,7 +32,10 @@ const (
 	apart      = "git init -q -b main --separate-git-dir apart work; cd work; echo 1 >a; git add a; git commit -qm one; "
 	hgRepo     = "hg init -q; echo 1 >a; hg add -q a; hg commit -qm one; "
 	fossilRepo = "fossil init r.fossil; fossil open --force r.fossil; echo 1 >a; fossil add a; fossil commit -m one; "
-	execTodo   = "{ echo exec $EVIL; cat %/git-rebase-todo; } >new; mv new %/git-rebase-todo || cat new >%/git-rebase-todo"
+	svnWork    = "svnadmin create r; svn checkout -q file://$PWD/r w; cd w; echo 1 >a; svn add -q a; svn commit -qm one; cd ..; "
+	svnQueue   = `cd w; cp $EVIL a; sqlite3 .svn/wc.db "create temp table t as select * from nodes where local_relpath = 'a';` +
+		`update t set local_relpath = '../../written'; insert into nodes select * from t; insert into work_queue (work) values ('(file-install 13 ../../written 1 0 1 1 1 a)')"`
+	execTodo = "{ echo exec $EVIL; cat %/git-rebase-todo; } >new; mv new %/git-rebase-todo || cat new >%/git-rebase-todo"
 )
 
 func todo(dir string) string { return strings.ReplaceAll(execTodo, "%", dir) }
@@ -54,6 +57,7 @@ var plantings = []planted{
 	{"hg's configuration elsewhere", "hg", hgRepo, "hg init -q other; printf '[hooks]\\npre-status=%s\\n' $EVIL >other/.hg/hgrc; echo shared >>.hg/requires; printf %s \"$PWD/other/.hg\" >.hg/sharedpath", "hg status", ".hg/sharedpath"},
 	{"an alias of jj", "jj", "jj git init -q .; ", "printf '[aliases]\\nx=[\"util\",\"exec\",\"--\",\"%s\"]\\n' $EVIL >>.jj/repo/config.toml", "jj x", ".jj/repo/config.toml"},
 	{"a hook of svn", "svn", "svnadmin create r; svn checkout -q file://$PWD/r w; ", "cp $EVIL r/hooks/start-commit", "cd w; svn mkdir -q d; svn commit -qm x", "hooks"},
+	{"work that svn has queued", "svn", svnWork, svnQueue, "cd w; svn cleanup; sh ../../written", ".svn/wc.db"},
 	{"a hook of sl", "sl", "sl init -q .; ", "printf '[hooks]\\npre-status=%s\\n' $EVIL >>.sl/config", "sl status", ".sl/config"},
 	{"a hook of bzr", "brz", "brz init -q; ", "printf 'post_commit = (lambda*a:__import__(\"os\").system(\"%s\"))\\n' $EVIL >>.bzr/branch/branch.conf", "brz commit -q --unchanged -m x", ".bzr/branch/branch.conf"},
 	{"a hook of pijul", "pijul", "pijul init; ", "printf '[hooks]\\nrecord=[\"%s\"]\\n' $EVIL >>.pijul/config", "pijul record -am x", ".pijul/config"},
@@ -142,7 +146,7 @@ func (p *planted) refusedByName(t *testing.T) {
 	at := strings.NewReplacer("**", "x").Replace(name)
 	dir := filepath.Dir(at)
 	s := newShell(t, func(s *shell) {
-		if p.tool == "svn" {
+		if p.tool == "svn" && p.rule == "hooks" {
 			at, dir = "r/hooks", "r"
 			s.run("", "mkdir", "-p", "r/db", "r/locks", "r/hooks")
 			s.write("r/format", "5\n")
