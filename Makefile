@@ -2,9 +2,26 @@
 GO      ?= go
 BIN     := bin
 PKGS    := ./...
-.PHONY: all build demo test test-core test-peers test-rest container-test soak screenshots bench fuzz lint clean need-go need-root
+.PHONY: all help check format build demo test test-core test-peers test-rest container-test soak screenshots bench fuzz lint clean need-go need-root
 
 all: build
+
+# The lines of this file that say what a target is for.
+help:
+	@sed -n 's/^#: /  make /p' $(MAKEFILE_LIST)
+
+#: build           the program, into bin/
+#: demo            a mount, a refusal, an escape and a revocation, with their records
+#: check           what needs no privileges: format, vet, static checks, unit tests
+#: test            everything, with the race detector; installs the programs it needs
+#: test-core       one of the three parts of it; also test-peers, test-rest
+#: lint            format, vet, static checks, other platforms, known vulnerabilities
+#: fuzz            each fuzz target for FUZZTIME (60s)
+#: soak            the loops that tests run shortened, in full
+#: bench           rootsfs and its peers on the same work, as ratios
+#: container-test  demo and test on a bare Debian root, as root and as a user
+#: screenshots     the pictures of the console in the README
+#: clean           removes bin/
 
 # Without C: a program that is linked statically starts sooner, which counts
 # three times in rootsfs run, and needs nothing of the root it starts in.
@@ -51,9 +68,19 @@ fuzz: need-go
 	    echo "== $$pkg $$f"; $(GO) test $$pkg -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 0x; \
 	  done; done
 
-# Tool versions are pinned in go.mod (tool directives).
-lint: need-go
+# The packages whose tests need neither a mount nor a program that is not Go's.
+UNITS := ./guard/... ./vfs/... ./broker/wire ./broker/client ./integration/deps ./integration/suite
+
+check: need-go format
+	$(GO) vet $(PKGS)
+	$(GO) tool staticcheck $(PKGS)
+	$(GO) test -vet=off $(UNITS)
+
+format:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt: $$out"; exit 1; }
+
+# Tool versions are pinned in go.mod (tool directives).
+lint: need-go format
 	$(GO) vet $(PKGS)
 	for os in linux darwin windows; do GOOS=$$os $(GO) build ./guard ./guard/names ./broker/wire ./broker/client || exit 1; done
 	$(GO) tool staticcheck $(PKGS)
