@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,4 +118,27 @@ func mustPath(t *testing.T, s string) guard.Path {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// R112: of a root whose directory vanished the server is told, and not of a missing
+// file; its other roots are as they were.
+func TestRootVanishes(t *testing.T) {
+	l := newLab(t, nil)
+	gone := l.root("gone", guard.ReadOnly, map[string]string{"f": "text"})
+	l.root("here", guard.ReadOnly, map[string]string{"f": "text"})
+	p := l.connect("")
+	p.must("files/read", `{"path":"gone/f"}`, nil)
+	if err := os.RemoveAll(gone); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.reg.Recheck(t.Context(), "gone"); err != nil {
+		t.Fatal(err)
+	}
+	for _, method := range []string{"files/read", "files/stat", "files/list"} {
+		e, d := p.fails(method, `{"path":"gone/f"}`)
+		if d.Reason != names.Unavailable.String() || strings.Contains(e.Message, gone) {
+			t.Errorf("%s: %+v %+v", method, e, d)
+		}
+	}
+	p.must("files/read", `{"path":"here/f"}`, nil)
 }

@@ -15,12 +15,11 @@ import (
 )
 
 // R018, R020, R021, R022, R023: roots/list needs no params; one root or several, each
-// with its
-// unique name; after the notification the new state is listed.
+// with its unique name; after the notification the new state is listed.
 func TestSeedRoots(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("")
-	// R015, R016: the server has declared nothing and is served.
+	// R015: the server has declared nothing and is served.
 	list := func(params string) wire.RootsResult {
 		t.Helper()
 		p.mu.Lock()

@@ -151,8 +151,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// Limits of a server: each is refused with the limit, and what is allowed goes on
-// (R076, R077, R078).
+// Limits of a server: each is refused with the limit, and what is allowed goes on; a
+// burst is refused with the time after which to come again (R061, R076, R077, R078).
 func TestLimits(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Limits = Limits{OpsPerSecond: 0.001, Burst: 8, MaxWritten: 10, Watches: 1, MaxChunk: 100}
@@ -175,7 +175,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("chunk: %+v", d)
 	}
 	p.must("files/stat", `{"path":"r/f"}`, nil)
-	if _, d := p.fails("files/stat", `{"path":"r/f"}`); d.Reason != "Rate" || !d.Retryable || d.RetryAfterMs < 1000 {
+	if _, d := p.fails("files/stat", `{"path":"r/f"}`); d.Code != names.QuotaExceeded || d.Reason != "Rate" || !d.Retryable || d.RetryAfterMs < 1000 {
 		t.Errorf("rate: %+v", d)
 	}
 	found := false
@@ -303,6 +303,9 @@ func TestRootsList(t *testing.T) {
 				}
 			}
 			if r.NextCursor == "" {
+				if last := p.call("roots/list", params); strings.Contains(string(last.Result), "nextCursor") {
+					t.Errorf("R181: the last page is %s", last.Result)
+				}
 				return
 			}
 			params["cursor"] = r.NextCursor
@@ -329,7 +332,8 @@ func TestRootsList(t *testing.T) {
 	}
 	e, _ := p.fails("roots/list", obj{"cursor": first.NextCursor})
 	var versions struct{ Expected, Received uint64 }
-	if err := json.Unmarshal(e.Data, &versions); err != nil || e.Code != wire.CodeInvalidParams || versions.Expected <= versions.Received || versions.Received == 0 {
+	if err := json.Unmarshal(e.Data, &versions); err != nil || e.Code != wire.CodeInvalidParams || versions.Expected <= versions.Received || versions.Received == 0 ||
+		!strings.Contains(e.Message, "list again without a cursor") {
 		t.Errorf("R184: %+v %s", e, e.Data)
 	}
 	if all, _ := list(p); len(all) != 6 {

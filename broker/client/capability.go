@@ -3,6 +3,9 @@ package client
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
@@ -46,6 +49,20 @@ func capabilityOf(raw json.RawMessage) Capability {
 		c.Extension, c.Brokering = ext, true
 	}
 	return c
+}
+
+// Advertise adds to what a server declares in initialize (mcp.ServerOptions.Capabilities)
+// that it works with its client's files. Seed 000 asks it of servers ("Server
+// Implementation": SHOULD) and says before that no declaration is required: a host of
+// rootsfs does without. MCP knows no such capability of servers, so it stands among the
+// experimental ones.
+func Advertise(c *mcp.ServerCapabilities) {
+	caps := maps.Clone(c.Experimental) // the SDK may hold the map already
+	if caps == nil {
+		caps = map[string]any{}
+	}
+	caps[filesystemBrokering] = true
+	c.Experimental = caps
 }
 
 // maxChunkOf is the client's own bound of one read or write; 0: not declared.

@@ -243,7 +243,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// R112: what became unavailable is a clear error.
+// R112: what the host says of a root that became unavailable reaches the caller.
 func TestRootGone(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
 	f := filesOf(t, h, nil)

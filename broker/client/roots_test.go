@@ -299,6 +299,24 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// R181: the last page says so by having no nextCursor, or null; both forms are read.
+func TestLastPage(t *testing.T) {
+	for _, end := range []string{``, `,"nextCursor":null`, `,"nextCursor":""`} {
+		h := newHost(t, nil)
+		h.on(wire.RootsList, func(_ context.Context, p json.RawMessage) (any, error) {
+			if bytes.Contains(p, []byte("second")) {
+				return json.RawMessage(`{"roots":[{"uri":"file:///b"}]` + end + `}`), nil
+			}
+			return json.RawMessage(`{"roots":[{"uri":"file:///a"}],"nextCursor":"second"}`), nil
+		})
+		s, ss, _ := serviceOf(t, h, client.RootsOptions{})
+		snap, err := s.Snapshot(bg, ss)
+		if err != nil || len(snap.Roots) != 2 || !snap.Guard.Within("/b/x") || h.count(wire.RootsList) != 2 {
+			t.Errorf("%q: %+v, %v, %d pages", end, snap.Roots, err, h.count(wire.RootsList))
+		}
+	}
+}
+
 // R184, R187, R213: a change between pages restarts the reading; it ends.
 func TestStaleCursor(t *testing.T) {
 	state := func(tag string) (dirs []string) {
