@@ -59,12 +59,21 @@ func (r *Room) leave(calls int, bytes int64) {
 	}
 }
 
-// Wait is Enter that waits for room, until done is closed or so much time is over. Who
-// has waited in vain has done so for those that come next: they are told at once, until
-// there is room again.
+// Wait is Enter that waits for room, until done is closed or so much time is over, in
+// steps of waitStep. Who has waited in vain has done so for those that come next: they
+// are told at once, until there is room again.
 func (r *Room) Wait(n int64, done <-chan struct{}, long time.Duration) bool {
-	late := time.NewTimer(long)
-	defer late.Stop()
+	return r.wait(n, done, func(waited time.Duration) bool { return waited >= long })
+}
+
+// waitStep is how often who waits for room asks whether that is enough.
+const waitStep = 200 * time.Millisecond
+
+// wait is Wait until enough says so of the time that is over.
+func (r *Room) wait(n int64, done <-chan struct{}, enough func(waited time.Duration) bool) bool {
+	begun := time.Now()
+	step := time.NewTicker(waitStep)
+	defer step.Stop()
 	for {
 		r.mu.Lock()
 		if r.enterLocked(n) {
@@ -84,7 +93,10 @@ func (r *Room) Wait(n int64, done <-chan struct{}, long time.Duration) bool {
 		case <-freed:
 		case <-done:
 			return false
-		case <-late.C:
+		case <-step.C:
+			if !enough(time.Since(begun)) {
+				continue
+			}
 			r.mu.Lock()
 			r.stuck = r.freed == freed // nobody left meanwhile
 			r.mu.Unlock()
@@ -102,10 +114,11 @@ const WaitForRoom = 10 * time.Second
 const tooMany = "too many calls, or too large ones, have no answer yet: there may be %d of them, of %d bytes together; repeat this one when there is one less"
 
 // Bound makes a connection hold no more requests of its peer than there is room for.
-// Who reads the connection's lines is held up by a request that finds no room; where
-// canWait reports false, because an answer of the peer's is waited for that may come
-// behind the request, the request is refused at once. nil: always. refused is told of
-// each refusal.
+// Who reads the connection's lines is held up by a request that finds no room, while
+// canWait reports true. While it reports false, because an answer of the peer's is waited
+// for that may come behind the request, the request is refused soon: not at once, because
+// whoever may have to ask counts as asking until that is clear. canWait nil: a request is
+// refused at once. refused is told of each refusal.
 func (c *LineConn) Bound(room *Room, canWait func() bool, refused func(why string)) {
 	c.room, c.canWait, c.refused = room, canWait, refused
 	c.held = map[jsonrpc.ID]int64{}
@@ -115,10 +128,17 @@ func (c *LineConn) Bound(room *Room, canWait func() bool, refused func(why strin
 // Enter makes room for a request of n bytes, or refuses it, by its id. Whoever was let
 // in calls Leave with the same n when the request has its answer.
 func (c *LineConn) Enter(id []byte, n int) bool {
-	switch {
-	case c.room == nil || c.room.Enter(int64(n)):
+	if c.room == nil || c.room.Enter(int64(n)) {
 		return true
-	case c.canWait != nil && c.canWait() && c.room.Wait(int64(n), c.done, WaitForRoom):
+	}
+	asking := 0 // steps one after the other
+	enough := func(waited time.Duration) bool {
+		if asking++; c.canWait() {
+			asking = 0
+		}
+		return asking > 1 || waited >= WaitForRoom
+	}
+	if c.canWait != nil && c.room.wait(int64(n), c.done, enough) {
 		return true
 	}
 	why := fmt.Sprintf(tooMany, c.room.Calls, c.room.Bytes)

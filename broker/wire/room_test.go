@@ -48,6 +48,43 @@ func TestRoom(t *testing.T) {
 	})
 }
 
+// A request without room waits while something else seems to wait for the peer, if that is
+// over soon; one that comes before the peer's answer is refused.
+func TestEnterWhileThePeerIsAsked(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		asked func(waited time.Duration) bool
+		want  bool
+		after time.Duration
+	}{
+		{"never", func(time.Duration) bool { return false }, true, time.Second},
+		{"at first", func(w time.Duration) bool { return w <= waitStep }, true, time.Second},
+		{"now and then", func(w time.Duration) bool { return w/waitStep%2 == 0 }, true, time.Second},
+		{"all the time", func(time.Duration) bool { return true }, false, 2 * waitStep},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, w := io.Pipe()
+				go func() { _, _ = io.Copy(io.Discard, r) }()
+				conn := NewLineConn(io.NopCloser(strings.NewReader("")), w)
+				defer conn.Close()
+				begun := time.Now()
+				refused := 0
+				conn.Bound(&Room{Calls: 1}, func() bool { return !c.asked(time.Since(begun)) }, func(string) { refused++ })
+				if !conn.Enter([]byte("1"), 10) {
+					t.Fatal("there is room for one")
+				}
+				time.AfterFunc(time.Second, func() { conn.Leave(10) })
+				got := conn.Enter([]byte("2"), 10)
+				if waited := time.Since(begun); got != c.want || waited != c.after || (refused == 0) != c.want {
+					t.Errorf("%v after %v, refused %d", got, waited, refused)
+				}
+				time.Sleep(2 * time.Second) // until the timer above has ended
+			})
+		})
+	}
+}
+
 // What is handed to the SDK is bounded until it is answered; a request beyond that, and
 // one whose id is in use, is refused by its id; notifications and responses pass.
 func TestPassIsBounded(t *testing.T) {
