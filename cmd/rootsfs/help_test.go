@@ -176,6 +176,7 @@ func TestRunInProcess(t *testing.T) {
 		{"run / ls", exitUsage, "", "rootsfs: \"/\" is a directory and no command: if it is a root, write --root \"/\", then -- and the command\n"},
 		{"run ls --root d", exitUsage, "", "rootsfs: --root stands behind the command: write rootsfs run --root PATH -- ls (or -- before the command, if it has a --root of its own)\n"},
 		{"run ls --root=d", exitUsage, "", "rootsfs: --root stands behind the command: write rootsfs run --root PATH -- ls (or -- before the command, if it has a --root of its own)\n"},
+		{"version --a\x1b[31mb\u202e", exitUsage, "", "rootsfs: unknown flag: --a\\u{1b}[31mb\\u{202e}; see: rootsfs version --help\n"},
 		{"version --frobnicate", exitUsage, "", "rootsfs: unknown flag: --frobnicate; see: rootsfs version --help\n"},
 	} {
 		var out, errs bytes.Buffer

@@ -130,10 +130,11 @@ func (a *app) table(rows [][]string) {
 	_ = tw.Flush() // Write remembers what is wrong
 }
 
-// fail prints an error as the one line it is allowed.
+// fail prints an error as the one line it is allowed. cobra's own repeat flags as they
+// were written.
 func (a *app) fail(err error) {
 	if text := oneLine(err); text != "" {
-		fmt.Fprintf(a.stderr, "rootsfs: %s\n", text)
+		fmt.Fprintf(a.stderr, "rootsfs: %s\n", names.EscapeQuoted(text))
 	}
 }
 

@@ -41,24 +41,36 @@ func sendDgram(name string) error {
 	return unix.Sendto(s, []byte("x"), 0, &unix.SockaddrUnix{Name: name})
 }
 
-// passOut tries every socket of the host's that there may be a way to.
+// passOut tries every socket of the host's that there may be a way to. Who listens there
+// hangs up once it has answered, and may have done so before the descriptor comes: so
+// where a connection is made, it is made again.
 func passOut(t *targets) error {
 	last := error(errRefused)
 	for _, name := range []string{t.Pathname, t.System, "\x00" + t.Abstract, filepath.Join(t.Root, "socket")} {
-		s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-		if err != nil {
-			last = err
-			continue
-		}
-		if last = unix.Connect(s, &unix.SockaddrUnix{Name: name}); last == nil {
-			last = unix.Sendmsg(s, []byte("x"), unix.UnixRights(0), nil, unix.MSG_NOSIGNAL)
-		}
-		unix.Close(s)
-		if last == nil {
-			return nil
+		for range 50 {
+			connected, err := passTo(name)
+			if err == nil {
+				return nil
+			}
+			if last = err; !connected {
+				break
+			}
 		}
 	}
 	return last
+}
+
+// passTo passes a descriptor to who listens on a socket.
+func passTo(name string) (connected bool, err error) {
+	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(s)
+	if err := unix.Connect(s, &unix.SockaddrUnix{Name: name}); err != nil {
+		return false, err
+	}
+	return true, unix.Sendmsg(s, []byte("x"), unix.UnixRights(0), nil, unix.MSG_NOSIGNAL)
 }
 
 // listenUnix works if somebody could connect to the socket.
