@@ -51,6 +51,7 @@ func (n *notifier) leave(w *SourceWatcher) {
 		_ = ino.Close()
 		<-done
 	}
+	//lint:ignore SA2001 it is waited for
 	n.telling.Lock() // what w is being told has been told then
 	n.telling.Unlock()
 }

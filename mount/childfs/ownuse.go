@@ -146,6 +146,7 @@ func ours(frames string) string {
 	for line := range strings.Lines(frames) {
 		at, ok := strings.CutPrefix(line, "\t")
 		at, _, _ = strings.Cut(strings.TrimSpace(at), " ")
+		//lint:ignore SA1019 tests run where they were built
 		if ok && !strings.HasPrefix(at, runtime.GOROOT()) && !strings.Contains(at, "/pkg/mod/") && len(places) < 3 {
 			places = append(places, filepath.Base(filepath.Dir(at))+"/"+filepath.Base(at))
 		}

@@ -10,6 +10,7 @@ import (
 
 // cloneArgs is struct clone_args of clone3(2), in its first version.
 type cloneArgs struct {
+	//lint:ignore U1000 the kernel reads them
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls uint64
 }
 
