@@ -51,8 +51,8 @@ func (n *notifier) leave(w *SourceWatcher) {
 		_ = ino.Close()
 		<-done
 	}
-	//lint:ignore SA2001 it is waited for
 	n.telling.Lock() // what w is being told has been told then
+	//lint:ignore SA2001 it is waited for
 	n.telling.Unlock()
 }
 
