@@ -2,7 +2,7 @@
 GO      ?= go
 BIN     := bin
 PKGS    := ./...
-.PHONY: all help check format build demo test test-core test-peers test-rest container-test soak screenshots bench fuzz lint clean need-go need-root
+.PHONY: all help check format static build demo test test-core test-peers test-rest container-test soak screenshots bench fuzz lint clean need-go need-root
 
 all: build
 
@@ -71,19 +71,19 @@ fuzz: need-go
 # The packages whose tests need neither a mount nor a program that is not Go's.
 UNITS := ./guard/... ./vfs/... ./broker/wire ./broker/client ./integration/deps ./integration/suite
 
-check: need-go format
-	$(GO) vet $(PKGS)
-	$(GO) tool staticcheck $(PKGS)
+check: static
 	$(GO) test -vet=off $(UNITS)
 
 format:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt: $$out"; exit 1; }
 
 # Tool versions are pinned in go.mod (tool directives).
-lint: need-go format
+static: need-go format
 	$(GO) vet $(PKGS)
-	for os in linux darwin windows; do GOOS=$$os $(GO) build ./guard ./guard/names ./broker/wire ./broker/client || exit 1; done
 	$(GO) tool staticcheck $(PKGS)
+
+lint: static
+	for os in linux darwin windows; do GOOS=$$os $(GO) build ./guard ./guard/names ./broker/wire ./broker/client || exit 1; done
 	$(GO) mod tidy -diff
 	@out=$$($(GO) tool govulncheck $(PKGS) 2>&1); code=$$?; echo "$$out"; \
 	case "$$out" in *"fetching vulnerabilities"*) echo "lint: NOT CHECKED for vulnerabilities: vuln.go.dev cannot be reached from here";; \

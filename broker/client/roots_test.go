@@ -268,7 +268,7 @@ func TestChangeDuringReading(t *testing.T) {
 	}
 }
 
-// R180, R181, R183, R212: all pages are walked; null and absent both end.
+// R180, R183, R212: all pages are walked.
 func TestPages(t *testing.T) {
 	for _, tc := range []struct{ roots, pages int }{{0, 1}, {1, 1}, {50, 1}, {51, 2}, {200, 4}} {
 		h := newHost(t, nil)

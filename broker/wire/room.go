@@ -115,10 +115,10 @@ const tooMany = "too many calls, or too large ones, have no answer yet: there ma
 
 // Bound makes a connection hold no more requests of its peer than there is room for.
 // Who reads the connection's lines is held up by a request that finds no room, while
-// canWait reports true. While it reports false, because an answer of the peer's is waited
-// for that may come behind the request, the request is refused soon: not at once, because
-// whoever may have to ask counts as asking until that is clear. canWait nil: a request is
-// refused at once. refused is told of each refusal.
+// canWait reports true. canWait reports false while we wait for an answer of the peer's,
+// which may come behind the request: if it does so for two steps (waitStep), the request
+// is refused. It may report false for a moment though nothing was asked. If canWait is
+// nil, a request is refused at once. refused is told of each refusal.
 func (c *LineConn) Bound(room *Room, canWait func() bool, refused func(why string)) {
 	c.room, c.canWait, c.refused = room, canWait, refused
 	c.held = map[jsonrpc.ID]int64{}

@@ -54,7 +54,7 @@ func run(o options) (problems []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer temp.ends()
+	defer temp.end()
 	if why != nil {
 		fmt.Fprintf(os.Stderr, "suite: the tests' files are on the machine's own file system, which may be slower: %v\n", why)
 	}

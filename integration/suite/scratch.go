@@ -7,7 +7,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,10 +16,7 @@ import (
 // without a journal, as virtual machines have it, the kernel looks for an inode that
 // nobody has removed within the last minute (recently_deleted in fs/ext4/ialloc.c), and
 // tests remove many: that took a third of the processor time of a run.
-type scratch struct {
-	dir  string
-	ends func()
-}
+type scratch struct{ dir string }
 
 // scratchSize is the file's size, in bytes; it takes as much of the disk as is written.
 const scratchSize = 8 << 30
@@ -32,25 +28,27 @@ func newScratch() (s *scratch, why, err error) {
 		return nil, nil, err
 	}
 	s = &scratch{dir: dir}
-	s.ends = sync.OnceFunc(func() {
-		_ = unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // fails where nothing is mounted
-		_ = os.Remove(dir)                                          // fails where something is left
-	})
 	if os.Geteuid() == 0 {
 		why = s.mount()
 	}
 	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil { // tests become other users
-		s.ends()
+		s.end()
 		return nil, nil, err
 	}
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, unix.SIGINT, unix.SIGTERM)
 	go func() {
 		sig := <-interrupted
-		s.ends()
+		s.end()
 		os.Exit(128 + int(sig.(unix.Signal)))
 	}()
 	return s, why, nil
+}
+
+// end may be called again.
+func (s *scratch) end() {
+	_ = unix.Unmount(s.dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // fails where nothing is mounted
+	_ = os.Remove(s.dir)                                          // fails where something is left
 }
 
 func (s *scratch) mount() error {

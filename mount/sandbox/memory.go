@@ -162,8 +162,8 @@ func (g *memGroup) leave() {
 	}
 }
 
-// add makes a process a member, with all its threads. One that has ended is no error of
-// the group's: why it ended, it has said itself.
+// add makes a process a member, with all its threads. If the process has ended, that is
+// no error here: the init has sent the reason over its socket.
 func (g *memGroup) add(pid int) error {
 	if g == nil {
 		return nil

@@ -80,8 +80,7 @@ func TestMemoryMaxOfFiles(t *testing.T) {
 func TestGroupOfAnEndedProcess(t *testing.T) {
 	g, err := newMemGroup(fmt.Sprint("rootsfs-test-ended-", os.Getpid()), 128<<20)
 	if err != nil {
-		t.Logf("this machine gives no control group: %v", err)
-		return
+		t.Skipf("this machine gives no control group: %v", err)
 	}
 	defer g.remove()
 	cmd := exec.Command("/bin/true")
@@ -104,8 +103,7 @@ func TestForgetOldMemory(t *testing.T) {
 	for _, name := range []string{"used", "left"} {
 		g, err := newMemGroup(prefix+name, MinMemory)
 		if err != nil {
-			t.Logf("this machine gives no control group: %v", err)
-			return
+			t.Skipf("this machine gives no control group: %v", err)
 		}
 		t.Cleanup(g.remove)
 		groups = append(groups, g)
