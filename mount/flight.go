@@ -7,6 +7,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -104,6 +105,7 @@ func (f *flight) enter(ctx context.Context, v *view) context.Context {
 	if f == nil {
 		return ctx
 	}
+	v.m.reached(viewEntry, v.name)
 	f.mu.Lock()
 	f.view, f.asked = v, ctx
 	f.mu.Unlock()
@@ -162,4 +164,19 @@ func (fs *flights) still(waiting []*flight) []*flight {
 		}
 	}
 	return kept
+}
+
+// A step is a moment of a request that the order of a revocation depends on.
+type step int
+
+const (
+	viewLookup  step = iota // the registry has named the root's lifetime, whose view is not found yet
+	viewEntry               // the request does not count as one about the view yet
+	publication             // the gate was passed, and the node is not in the table yet
+)
+
+func (m *Mount) reached(s step, root guard.RootName) {
+	if m.opt.atStep != nil {
+		m.opt.atStep(s, root)
+	}
 }

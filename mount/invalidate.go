@@ -50,9 +50,7 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 		err = fmt.Errorf("requests on root %s are still running: %w", v.name, err)
 	}
 	if kind == guard.ChangeEnded {
-		v.mu.Lock()
-		v.ended = true
-		v.mu.Unlock()
+		v.ended.Store(true)
 	}
 	if kind == guard.ChangeNarrowed {
 		v.orphanWritable(v.all())

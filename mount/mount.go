@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,8 +47,10 @@ type Mount struct {
 	shut       atomic.Bool   // see Shut
 	served     chan struct{} // closed when the kernel's connection has ended
 
-	mu    sync.Mutex // guards the fields below
-	views map[guard.RootName]*view
+	mu sync.Mutex // guards the fields below
+	// views are those of a root's lifetimes, the latest last. Earlier ones stay until
+	// their ending has come.
+	views map[guard.RootName][]*view
 	devs  []uint64 // see devIndex
 	// detached is a mount that is nowhere; nil: it is somewhere, or others have it.
 	detached *os.File
@@ -78,7 +81,7 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	m := &Mount{
 		opt: opt, reg: reg, tree: opt.Tree, log: opt.Log, start: time.Now(),
 		user:   guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())},
-		served: make(chan struct{}), views: map[guard.RootName]*view{},
+		served: make(chan struct{}), views: map[guard.RootName][]*view{},
 	}
 	m.at.Store(&Info{})
 	if m.tree == nil {
@@ -270,21 +273,43 @@ func (m *Mount) Close() error {
 }
 
 // view returns the kernel's picture of a root in its present lifetime, making
-// it when the root is first looked up. nil means there is no such root.
+// it when the root is first looked up. nil means there is no such root, or that it was
+// granted again after this call had asked the registry: a view of a later lifetime is
+// in use then, which no earlier one may displace.
 func (m *Mount) view(name guard.RootName) *view {
 	st, ok := m.reg.Lookup(name)
 	if !ok || m.shut.Load() {
 		return nil
 	}
+	m.reached(viewLookup, name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	v := m.views[name]
-	if v == nil || v.epoch != st.Epoch {
-		v = &view{m: m, name: name, epoch: st.Epoch, fileRoot: st.FileRoot, remote: st.Remote,
-			nodes: map[uint64]*node{}}
-		m.views[name] = v
+	all := m.views[name]
+	if len(all) > 0 {
+		switch last := all[len(all)-1]; {
+		case last.epoch == st.Epoch:
+			return last
+		case last.epoch > st.Epoch:
+			return nil
+		}
 	}
+	v := &view{m: m, name: name, epoch: st.Epoch, fileRoot: st.FileRoot, remote: st.Remote,
+		nodes: map[uint64]*node{}}
+	hasEnded := func(v *view) bool { return v.ended.Load() }
+	m.views[name] = append(slices.DeleteFunc(all, hasEnded), v)
 	return v
+}
+
+// viewOf returns the view that a change is about, nil if nobody has looked the root up
+// in that lifetime.
+func (m *Mount) viewOf(c guard.Change) *view {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := m.views[c.Root]
+	if i := slices.IndexFunc(all, func(v *view) bool { return v.epoch == c.Epoch }); i >= 0 {
+		return all[i]
+	}
+	return nil
 }
 
 // devIndex numbers the devices the roots lie on, from 0.
@@ -334,13 +359,10 @@ func (m *Mount) Invalidate(ctx context.Context, c guard.Change) error {
 	case guard.ChangeWidened:
 		return nil
 	}
-	m.mu.Lock()
-	v := m.views[c.Root]
-	m.mu.Unlock()
-	if v == nil || v.epoch != c.Epoch {
-		return nil
+	if v := m.viewOf(c); v != nil {
+		return v.invalidate(ctx, c.Kind)
 	}
-	return v.invalidate(ctx, c.Kind)
+	return nil
 }
 
 // Object implements guard.Objector.
@@ -374,11 +396,8 @@ func takes(opt Options, old *guard.Policy, next guard.Policy) error {
 // Flush implements guard.Flusher: what programs wrote into mappings is sent to
 // the source while that is still allowed.
 func (m *Mount) Flush(ctx context.Context, c guard.Change) error {
-	m.mu.Lock()
-	v := m.views[c.Root]
-	m.mu.Unlock()
-	if v == nil || v.epoch != c.Epoch {
-		return nil
+	if v := m.viewOf(c); v != nil {
+		return v.flush(ctx)
 	}
-	return v.flush(ctx)
+	return nil
 }

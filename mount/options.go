@@ -117,6 +117,10 @@ type Options struct {
 	// MaxOpen bounds the descriptors that Max keeps for files the kernel
 	// reads without opening; default 1024.
 	MaxOpen int
+
+	// atStep is called when a request about a root reaches a step; tests hold requests
+	// with it. nil: nobody looks.
+	atStep func(s step, root guard.RootName)
 }
 
 const (

@@ -21,8 +21,9 @@ type view struct {
 	m        *Mount
 	name     guard.RootName
 	epoch    uint64
-	fileRoot bool // a single file
-	remote   bool // changes on the source are not reported
+	fileRoot bool        // a single file
+	remote   bool        // changes on the source are not reported
+	ended    atomic.Bool // the lifetime is over
 
 	mu    sync.Mutex // guards the fields below
 	nodes nodeTable
@@ -34,7 +35,6 @@ type view struct {
 	parent    *fs.Inode // where root was found last; nil: nobody has looked
 	entry     string
 	shown     []*topNode // fixed directories that show root, or have shown it
-	ended     bool
 }
 
 // node is a file as the kernel knows it. There may be a million of them: what
@@ -139,6 +139,7 @@ func (n *node) extra() *nodeExt {
 // that whatever the table has under its identity is a dead predecessor.
 func (v *view) node(f *flight, parent *fs.Inode, info *vfs.Info, fresh bool) *fs.Inode {
 	id := info.ID()
+	v.m.reached(publication, v.name)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	n := v.nodes.get(id)
@@ -201,7 +202,7 @@ func (n *node) OnForget() {
 // name that was cached for an hour was never taken back.) The caller holds mu.
 func (n *node) overLocked() bool {
 	//lint:ignore SA1019 OnForget alone does not tell that the node came back.
-	if n.ended || n.pins > 0 || !n.Inode.Forgotten() || n == n.view.root && len(n.view.shown) > 0 && !n.view.ended {
+	if n.ended || n.pins > 0 || !n.Inode.Forgotten() || n == n.view.root && len(n.view.shown) > 0 && !n.view.ended.Load() {
 		return false // the last: the kernel knows it as another
 	}
 	n.view.nodes.remove(n)

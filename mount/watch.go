@@ -227,8 +227,8 @@ func (m *Mount) sourceLost() {
 	})
 	m.mu.Lock()
 	views := make([]*view, 0, len(m.views))
-	for _, v := range m.views {
-		views = append(views, v)
+	for _, all := range m.views {
+		views = append(views, all...)
 	}
 	m.mu.Unlock()
 	for _, v := range views {

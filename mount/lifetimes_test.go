@@ -1,0 +1,171 @@
+package mount
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/childfs"
+)
+
+// stops holds requests at the steps of Options.atStep.
+type stops struct {
+	mu  sync.Mutex // guards the field below
+	set map[stopAt]*pause
+}
+
+type stopAt struct {
+	step step
+	root guard.RootName
+}
+
+// pause is a step at which one request waits: reached is closed when the request is
+// there, and the request goes on when resume is closed.
+type pause struct {
+	reached, resume chan struct{}
+}
+
+// next makes the next request about a root that comes to a step wait there.
+func (s *stops) next(t *testing.T, at step, root guard.RootName) *pause {
+	p := &pause{reached: make(chan struct{}), resume: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.set == nil {
+		s.set = map[stopAt]*pause{}
+	}
+	s.set[stopAt{at, root}] = p
+	t.Cleanup(p.goOn)
+	return p
+}
+
+// goOn lets the request go on, and later ones pass.
+func (p *pause) goOn() {
+	select {
+	case <-p.resume:
+	default:
+		close(p.resume)
+	}
+}
+
+func (s *stops) atStep(at step, root guard.RootName) {
+	s.mu.Lock()
+	p := s.set[stopAt{at, root}]
+	delete(s.set, stopAt{at, root})
+	s.mu.Unlock()
+	if p != nil {
+		close(p.reached)
+		<-p.resume
+	}
+}
+
+// begin runs f beside the test.
+func begin[T any](f func() T) <-chan T {
+	done := make(chan T, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+// lateViews are the requests that look a view up while other requests go on: the kernel
+// asks again for a name without the directory's lock, and for the attributes of a fixed
+// directory.
+var lateViews = []struct {
+	name   string
+	level  Level
+	layout Layout
+	file   string // of the root that is one file
+	at     string // what is asked for, below the mountpoint
+}{
+	{name: "name of a root that is one file", level: Audit, file: "f", at: "code"},
+	{name: "name of a root at level strict", level: Strict, at: "code"},
+	{name: "fixed directory", level: Strict, layout: Layout{ByPath: true, Spare: 1}, at: SparePath(0)},
+}
+
+// R004: a request that has learned which lifetime of a root is the present one, and goes
+// on when the root was revoked and granted again, takes nothing away from the new
+// lifetime: the next revocation ends what was handed out in it.
+func TestRevokeAfterALateLookup(t *testing.T) {
+	for _, c := range lateViews {
+		t.Run(c.name, func(t *testing.T) {
+			var held stops
+			var grant guard.Grant
+			m := newTestMount(t, guard.ReadWrite, func(o *Options, g *guard.Grant) {
+				must(t, os.WriteFile(filepath.Join(g.Dir, "f"), []byte("text"), 0o644))
+				g.Dir = filepath.Join(g.Dir, c.file)
+				o.Level, o.Layout, o.atStep = c.level, c.layout, held.atStep
+				grant = *g
+			})
+			if c.layout.Spare > 0 {
+				must(t, m.Show(0, "code"))
+			}
+			at := filepath.Join(m.Point(), c.at)
+			must(t, second(childfs.Stat(at)))
+
+			stop := held.next(t, viewLookup, "code")
+			late := begin(func() error { return second(childfs.Stat(at)) })
+			<-stop.reached
+			must(t, second(m.reg.Revoke(context.Background(), "code")))
+			must(t, second(m.reg.Grant(context.Background(), grant)))
+			name := at
+			if c.file == "" {
+				name = filepath.Join(at, "f")
+			}
+			f, err := childfs.OpenFile(name, os.O_RDWR, 0)
+			must(t, err)
+			defer f.Close()
+			page := mapped(t, f, 4, unix.PROT_READ|unix.PROT_WRITE)
+			must(t, page.load())
+			stop.goOn()
+			t.Log("the late request:", <-late)
+			must(t, page.store("kept"))
+
+			must(t, second(m.reg.Revoke(context.Background(), "code")))
+			if page.load() == nil {
+				t.Error("the mapping can be read")
+			}
+			if n, err := f.ReadAt(make([]byte, 4), 0); err == nil {
+				t.Errorf("the open file gives %d bytes", n)
+			}
+			if got := contents(filepath.Join(m.src, "f")); got != "kept" {
+				t.Errorf("the source has %q: what was stored before the revocation is lost", got)
+			}
+		})
+	}
+}
+
+// R004: a root that is granted again while its revocation waits for an operation is not
+// taken for the one that ends: what was handed out before is dead when the revocation
+// returns, and the new lifetime is in use.
+func TestGrantAgainDuringARevocation(t *testing.T) {
+	var grant guard.Grant
+	m := newTestMount(t, guard.ReadWrite, func(_ *Options, g *guard.Grant) { grant = *g })
+	must(t, os.WriteFile(filepath.Join(m.src, "f"), []byte("text"), 0o644))
+	name := filepath.Join(m.root, "f")
+	f, err := childfs.Open(name)
+	must(t, err)
+	defer f.Close()
+	page := mapped(t, f, 4, unix.PROT_READ)
+	must(t, page.load())
+
+	path, err := guard.NewPath("code", "f")
+	must(t, err)
+	lease, err := m.reg.Admit(context.Background(), guard.Request{Caller: guard.Caller{Via: guard.ViaFiles}, Op: names.OpRead, Path: path})
+	must(t, err)
+	revoked := begin(func() error { return second(m.reg.Revoke(context.Background(), "code")) })
+	<-lease.Dead()
+	must(t, second(m.reg.Grant(context.Background(), grant)))
+	must(t, second(childfs.Stat(name)))
+	_ = lease.Done(0, nil)
+	t.Log("the revocation:", <-revoked)
+	if page.load() == nil {
+		t.Error("the mapping can be read")
+	}
+	if got := contents(name); got != "text" {
+		t.Errorf("the new lifetime reads %q", got)
+	}
+}
