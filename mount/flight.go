@@ -2,6 +2,7 @@ package mount
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,21 +18,22 @@ import (
 // the kernel is about to learn of can be found.
 type flight struct {
 	mu     sync.Mutex  // guards the fields below
-	view   *view       // the root it turned out to be about; nil: none yet
+	view   *view       // the root it is about now; nil: none yet
+	before []*view     // the roots it was about before, which it still may hand out nodes of
 	pinned []*node     // nodes it holds in the table, see view.node
 	files  []*vfs.File // kept descriptors it uses, see keptFiles
 
 	dir        *dirHandle // an OPENDIR's result
-	umask      uint32     // of the requesting process, for requests that make names
 	lockOwner  uint64     // of FLUSH and RELEASE
+	umask      uint32     // of the requesting process, for requests that make names
 	unlock     bool       // a RELEASE that ends an flock
 	killPriv   bool       // a WRITE that must clear set-id bits
 	writeCache bool       // a WRITE of the kernel's page cache, not of a write(2)
+	ended      bool
 
 	asked context.Context // go-fuse's, whose Done is an INTERRUPT; nil: not entered
-	death chan struct{}   // closed when the caller is dying; nil: nobody has waited
+	death chan struct{}   // closed when the caller is dying, or by abandon; nil: nobody has waited
 	over  chan struct{}   // closed at the end, if there is a death to wait for
-	ended bool
 }
 
 // flights are the requests in progress, found by the cancel channel that
@@ -107,13 +109,26 @@ func (f *flight) enter(ctx context.Context, v *view) context.Context {
 	}
 	v.m.reached(viewEntry, v.name)
 	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.view != nil && f.view != v && !slices.Contains(f.before, f.view) {
+		f.before = append(f.before, f.view) // READDIRPLUS of a directory with roots in it
+	}
 	f.view, f.asked = v, ctx
-	f.mu.Unlock()
 	return f
 }
 
-// drain waits until no flight about v is left. Flights that begin meanwhile are
-// refused by the gate; they end by themselves.
+// abandon ends what the flight waits for in another root than v, as if its caller were
+// dying: v is not held up by a source that it has nothing to do with.
+func (f *flight) abandon(v *view) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.view != v {
+		f.dieLocked()
+	}
+}
+
+// drain waits until no flight about v is left, or that was about v. Flights that begin
+// meanwhile are refused by the gate; they end by themselves.
 func (fs *flights) drain(ctx context.Context, v *view) error {
 	var waiting []*flight
 	for i := range fs.shards {
@@ -121,7 +136,7 @@ func (fs *flights) drain(ctx context.Context, v *view) error {
 		s.mu.Lock()
 		for _, f := range s.m {
 			f.mu.Lock()
-			if f.view == v {
+			if f.view == v || slices.Contains(f.before, v) {
 				waiting = append(waiting, f)
 			}
 			f.mu.Unlock()
@@ -133,6 +148,9 @@ func (fs *flights) drain(ctx context.Context, v *view) error {
 		waiting = fs.still(waiting)
 		if len(waiting) == 0 {
 			return nil
+		}
+		for _, f := range waiting {
+			f.abandon(v)
 		}
 		select {
 		case <-ctx.Done():

@@ -26,7 +26,7 @@ import (
 const deathPoll = 50 * time.Millisecond
 
 // Done is closed when the thread that asked has been killed, not when it was
-// merely interrupted. It costs a goroutine until the flight ends, and is only
+// merely interrupted, and by abandon. It costs a goroutine until the flight ends, and is only
 // asked for by what waits.
 func (f *flight) Done() <-chan struct{} {
 	f.mu.Lock()
@@ -35,7 +35,7 @@ func (f *flight) Done() <-chan struct{} {
 		f.death = make(chan struct{})
 		if fc, ok := f.asked.(*fuse.Context); ok && fc.Pid != 0 && !f.ended { // 0: of a pid namespace that is not ours
 			f.over = make(chan struct{})
-			go awaitDeath(fc.Cancel, fc.Pid, f.death, f.over)
+			go f.awaitDeath(fc.Cancel, fc.Pid, f.over)
 		}
 	}
 	return f.death
@@ -60,9 +60,21 @@ func (f *flight) Deadline() (time.Time, bool) { return time.Time{}, false }
 // Value implements context.Context with what go-fuse knows of the request.
 func (f *flight) Value(key any) any { return f.asked.Value(key) }
 
+// dieLocked closes death. The caller holds mu.
+func (f *flight) dieLocked() {
+	if f.death == nil {
+		f.death = make(chan struct{})
+	}
+	select {
+	case <-f.death:
+	default:
+		close(f.death)
+	}
+}
+
 // awaitDeath closes death when the thread tid, after interrupted was closed, is
 // being killed. It ends at over.
-func awaitDeath(interrupted <-chan struct{}, tid uint32, death chan<- struct{}, over <-chan struct{}) {
+func (f *flight) awaitDeath(interrupted <-chan struct{}, tid uint32, over <-chan struct{}) {
 	select {
 	case <-over:
 		return
@@ -70,7 +82,9 @@ func awaitDeath(interrupted <-chan struct{}, tid uint32, death chan<- struct{}, 
 	}
 	for {
 		if killed(tid) {
-			close(death)
+			f.mu.Lock()
+			f.dieLocked()
+			f.mu.Unlock()
 			return
 		}
 		select {

@@ -1,0 +1,343 @@
+package mount
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// notice is one notification to the kernel: of the name in the directory with a node
+// ID, or, without a name, of the pages and attributes of that node.
+type notice struct {
+	node uint64
+	name string
+}
+
+// fakeKernel takes notifications and does with each what the test says.
+type fakeKernel struct {
+	take func(n notice) fuse.Status // nil: take it
+
+	mu  sync.Mutex // guards the field below
+	got []notice   // that have returned
+}
+
+func (k *fakeKernel) notify(n notice) fuse.Status {
+	status := fuse.OK
+	if k.take != nil {
+		status = k.take(n)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.got = append(k.got, n)
+	return status
+}
+
+// count is how many notifications like n have returned.
+func (k *fakeKernel) count(n notice) (times int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, have := range k.got {
+		if have == n {
+			times++
+		}
+	}
+	return times
+}
+
+func (k *fakeKernel) EntryNotify(parent uint64, name string) fuse.Status {
+	return k.notify(notice{parent, name})
+}
+func (k *fakeKernel) InodeNotify(node uint64, _, _ int64) fuse.Status {
+	return k.notify(notice{node: node})
+}
+func (*fakeKernel) DeleteNotify(uint64, uint64, string) fuse.Status { return fuse.ENOSYS }
+func (*fakeKernel) InodeRetrieveCache(uint64, int64, []byte) (int, fuse.Status) {
+	return 0, fuse.ENOSYS
+}
+func (*fakeKernel) InodeNotifyStoreCache(uint64, int64, []byte) fuse.Status { return fuse.ENOSYS }
+
+// unmounted is a mount whose kernel is the test: requests are made by calls, several at
+// once, and notifications come to a fakeKernel.
+type unmounted struct {
+	*asker
+	kernel *fakeKernel
+	held   *stops
+	grant  guard.Grant
+	log    logText
+}
+
+// logText is what was logged.
+type logText struct {
+	mu   sync.Mutex // guards the field below
+	text strings.Builder
+}
+
+func (l *logText) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logText) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), text)
+}
+
+// newUnmounted grants a directory as the root "code". In it are the file f, the empty
+// directory e, and d with the file f.
+func newUnmounted(t *testing.T, layout Layout) *unmounted {
+	src, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	for _, dir := range []string{"d", "e"} {
+		must(t, os.Mkdir(filepath.Join(src, dir), 0o755))
+	}
+	for _, file := range []string{"f", "d/f"} {
+		must(t, os.WriteFile(filepath.Join(src, file), []byte("text"), 0o644))
+	}
+	u := &unmounted{kernel: &fakeKernel{}, held: &stops{},
+		grant: guard.Grant{Root: "code", Dir: src, Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}}
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	m := &Mount{reg: reg, tree: vfs.New(reg), views: map[guard.RootName][]*view{},
+		opt: Options{Level: Strict, Layout: layout, atStep: u.held.atStep},
+		log: slog.New(slog.NewTextHandler(&u.log, nil))}
+	m.at.Store(&Info{})
+	m.root, m.places.m = &topNode{m: m, ino: topIno}, m
+	m.raw = &rawFS{RawFileSystem: fs.NewNodeFS(m.root, &fs.Options{
+		NullPermissions: true, ServerCallbacks: u.kernel, RootStableAttr: &fs.StableAttr{Ino: topIno, Gen: 1}})}
+	reg.AddView(m)
+	u.asker = &asker{T: t, m: &testMount{Mount: m, reg: reg, src: src}, cancel: make(chan struct{})}
+	u.grantIt()
+	return u
+}
+
+func (u *unmounted) grantIt() {
+	u.Helper()
+	must(u.T, second(u.m.reg.Grant(context.Background(), u.grant)))
+}
+
+// lookup makes a LOOKUP that may run beside others.
+func (u *unmounted) lookup(dir uint64, name string) (node uint64, status fuse.Status) {
+	var out fuse.EntryOut
+	status = u.m.raw.Lookup(make(chan struct{}), u.in(dir), name, &out)
+	return out.NodeId, status
+}
+
+// walk looks up what lies at a path below the mountpoint.
+func (u *unmounted) walk(path string) (node uint64) {
+	u.Helper()
+	node = fuse.FUSE_ROOT_ID
+	for elem := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		var status fuse.Status
+		node, status = u.lookup(node, elem)
+		u.ok(status)
+	}
+	return node
+}
+
+// answer is what a request was answered with: the node that it hands out, 0 for none.
+type answer struct {
+	node   uint64
+	status fuse.Status
+}
+
+// kernelRequest is a request of the kernel about the root "code".
+type kernelRequest struct {
+	name string
+	make func(u *unmounted) func() answer // looks up what the request needs, and returns it
+}
+
+var kernelRequests = []kernelRequest{
+	{"LOOKUP of the root", func(u *unmounted) func() answer {
+		return func() answer {
+			node, status := u.lookup(fuse.FUSE_ROOT_ID, "code")
+			return answer{node, status}
+		}
+	}},
+	{"LOOKUP in the root", func(u *unmounted) func() answer {
+		dir := u.walk("code")
+		return func() answer {
+			node, status := u.lookup(dir, "f")
+			return answer{node, status}
+		}
+	}},
+	{"MKDIR", func(u *unmounted) func() answer {
+		dir := u.walk("code")
+		return func() answer {
+			var out fuse.EntryOut
+			status := u.m.raw.Mkdir(make(chan struct{}), &fuse.MkdirIn{InHeader: *u.in(dir), Mode: 0o755}, "new", &out)
+			return answer{out.NodeId, status}
+		}
+	}},
+	{"CREATE", func(u *unmounted) func() answer {
+		dir := u.walk("code")
+		return func() answer {
+			var out fuse.CreateOut
+			status := u.m.raw.Create(make(chan struct{}), &fuse.CreateIn{InHeader: *u.in(dir), Flags: unix.O_RDWR, Mode: 0o644}, "new", &out)
+			return answer{out.NodeId, status}
+		}
+	}},
+	{"READDIRPLUS", func(u *unmounted) func() answer {
+		list := u.list(u.walk("code/d"))
+		return func() answer {
+			nodes, status := list()
+			return answer{nodes["f"], status}
+		}
+	}},
+}
+
+// list opens a directory and returns a READDIRPLUS of it, which gives the nodes that it
+// hands out, by name.
+func (u *unmounted) list(dir uint64) func() (map[string]uint64, fuse.Status) {
+	u.Helper()
+	var open fuse.OpenOut
+	u.ok(u.m.raw.OpenDir(make(chan struct{}), &fuse.OpenIn{InHeader: *u.in(dir)}, &open))
+	return func() (map[string]uint64, fuse.Status) {
+		buf := make([]byte, 4096)
+		status := u.m.raw.ReadDirPlus(make(chan struct{}), &fuse.ReadIn{InHeader: *u.in(dir), Fh: open.Fh, Size: 4096}, fuse.NewDirEntryList(buf, 0))
+		nodes := map[string]uint64{}
+		for { // struct fuse_direntplus of linux/fuse.h
+			size := int(binary.NativeEndian.Uint32(buf[128+16:]))
+			if size == 0 {
+				return nodes, status
+			}
+			nodes[string(buf[128+24:][:size])] = binary.NativeEndian.Uint64(buf)
+			buf = buf[128+(24+size+7)&^7:]
+		}
+	}
+}
+
+// waitContext calls waits when something waits for its end.
+type waitContext struct {
+	context.Context
+	waits func()
+}
+
+func (c waitContext) Done() <-chan struct{} {
+	c.waits()
+	return c.Context.Done()
+}
+
+// ended is the change that a view is told of when the root's gate has been shut.
+func (u *unmounted) ended(root guard.RootName) guard.Change {
+	st, ok := u.m.reg.Lookup(root)
+	if !ok {
+		u.Fatalf("no root %s", root)
+	}
+	return guard.Change{Root: root, Epoch: st.Epoch, Kind: guard.ChangeEnded}
+}
+
+// invalidate runs the invalidation of the root whose gate has been shut, lets the held
+// request go on once something waits for it, and fails if nothing does.
+func (u *unmounted) invalidate(c guard.Change, held *pause) {
+	u.Helper()
+	waited := false
+	ctx := waitContext{context.Background(), func() { waited = true; held.goOn() }}
+	must(u.T, u.m.Invalidate(ctx, c))
+	if !waited {
+		u.Errorf("the invalidation of root %s is over while a request about it is running", c.Root)
+	}
+}
+
+// R070: what a request that has passed the gate hands out is taken back by the
+// invalidation that runs meanwhile: it waits for the request, and only then asks which
+// nodes there are.
+func TestInvalidationWaitsForRequests(t *testing.T) {
+	for _, r := range kernelRequests {
+		t.Run(r.name, func(t *testing.T) {
+			u := newUnmounted(t, Layout{})
+			request := r.make(u)
+			change := u.ended("code")
+			held := u.held.next(t, publication, "code")
+			answered := begin(request)
+			<-held.reached
+			u.invalidate(change, held)
+			held.goOn()
+			got := <-answered
+			u.ok(got.status)
+			if got.node == 0 {
+				t.Fatal("the request handed no node out")
+			}
+			if u.kernel.count(notice{node: got.node}) == 0 {
+				t.Error("the node that the request handed out is not taken back")
+			}
+		})
+	}
+}
+
+// R070: a request that comes to a view after the invalidation is refused, though it
+// looked the view up before, and though the root was granted again.
+func TestLateRequestsAreRefused(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		for _, r := range kernelRequests {
+			t.Run(fmt.Sprintf("%s/granted again %t", r.name, again), func(t *testing.T) {
+				u := newUnmounted(t, Layout{})
+				request := r.make(u)
+				held := u.held.next(t, viewEntry, "code")
+				answered := begin(request)
+				<-held.reached
+				must(t, second(u.m.reg.Revoke(context.Background(), "code")))
+				if again {
+					u.grantIt()
+				}
+				held.goOn()
+				if got := <-answered; got.status.Ok() || got.node != 0 {
+					t.Errorf("the request is answered: %v", got)
+				}
+			})
+		}
+	}
+}
+
+// nested is an unmounted one by path, with d of the root "code" granted as the root
+// "inner".
+func nested(t *testing.T, limits guard.Limits) (u *unmounted, src string) {
+	u = newUnmounted(t, Layout{ByPath: true})
+	must(t, second(u.m.reg.Grant(context.Background(), guard.Grant{Root: "inner", Dir: filepath.Join(u.m.src, "d"), Origin: "test",
+		Policy: guard.Policy{Rights: guard.ReadWrite, Limits: limits}})))
+	return u, u.m.src
+}
+
+// R070: a READDIRPLUS that has read an outer root and is at a root inside it counts as a
+// request about both.
+func TestInvalidationOfTheOuterRootWaits(t *testing.T) {
+	u, src := nested(t, guard.Limits{})
+	list := u.list(u.walk(src))
+	change := u.ended("code")
+	held := u.held.next(t, publication, "inner")
+	status := begin(func() fuse.Status { _, status := list(); return status })
+	<-held.reached
+	u.invalidate(change, held)
+	held.goOn()
+	u.ok(<-status)
+}
+
+// R070: a READDIRPLUS that waits for a root which does not answer holds up the
+// invalidation of no other root that it has been about.
+func TestInvalidationWaitsForNoOtherRoot(t *testing.T) {
+	u, src := nested(t, guard.Limits{OpsPerSecond: 1e-6, Burst: 1})
+	inner := u.walk(filepath.Join(src, "d")) // the only operation on it
+	list := u.list(u.walk(src))
+	change := u.ended("code")
+	held := u.held.next(t, viewEntry, "inner")
+	nodes := begin(func() map[string]uint64 { nodes, _ := list(); return nodes })
+	<-held.reached
+	held.goOn()
+	must(t, u.m.Invalidate(context.Background(), change))
+	if got := <-nodes; got["d"] == inner {
+		t.Errorf("the root that does not answer was listed: %v", got)
+	}
+}
