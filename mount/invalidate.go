@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // workers send notifications side by side: each is a write(2) to /dev/fuse that
@@ -35,15 +36,16 @@ func (v *view) flush(ctx context.Context) error {
 // nobody holds, and the inodes with them (fs/dcache.c d_invalidate), which it says
 // by FORGET. What is left after that is held by somebody and is told one by one:
 // pages and attributes, then names, then the pages and attributes again of what the
-// kernel did not know yet. For the answer to a look-up may still be on its way into
+// kernel did not know yet, and of directories, whose pages are their lists. For the
+// answer to a look-up or to the reading of a directory may still be on its way into
 // its tables: it holds the directory's lock, for which the taking back of a name
-// waits. The folio lock does the same for pages, attr_version for attributes.
+// waits. The folio lock does the same for pages of files, attr_version for attributes.
 //
 // A program can hold a directory's lock for as long as it likes, by reading the
 // directory into memory that never comes (userfaultfd, a FUSE file of its own).
 // So names are not waited for without end, and without them all is taken back
 // that counts: a name that stays leads to an inode whose attributes have to be
-// asked for, of which the gate says no.
+// asked for, of which the gate says no. The list of a directory that is held may stay.
 func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 	err := v.m.raw.flights.drain(ctx, v)
 	if err != nil {
@@ -59,15 +61,16 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 	waitFor(dropped, dropAfter)
 	ctx = context.WithoutCancel(ctx)
 	all := v.all()
-	var unknown unknownNodes
-	stuck := notifyAll(ctx, all, unknown.takeContent)
+	var again secondRound
+	stuck := notifyAll(ctx, all, again.takeContent)
 	if stuck != nil {
 		stuck = errors.Join(stuck, v.m.abort())
-	} else if notifyAll(ctx, all, (*node).takeNames) != nil || !waitFor(dropped, stuckAfter) {
-		v.m.log.Warn("the kernel keeps names of a root, because a program's reading of a directory does not end; what they lead to is taken back",
-			"root", v.name)
 	} else {
-		stuck = notifyAll(ctx, unknown.nodes, (*node).takeContent)
+		if notifyAll(ctx, all, (*node).takeNames) != nil || !waitFor(dropped, stuckAfter) {
+			v.m.log.Warn("the kernel keeps names of a root, because a program's reading of a directory does not end; what they lead to is taken back",
+				"root", v.name)
+		}
+		stuck = notifyAll(ctx, again.nodes, (*node).takeContent)
 	}
 	if kind == guard.ChangeEnded {
 		v.closeKept()
@@ -76,17 +79,18 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 	return errors.Join(err, stuck)
 }
 
-// unknownNodes are those that the kernel did not know when it was told.
-type unknownNodes struct {
+// secondRound are the nodes whose pages and attributes have to be taken back once more:
+// those that the kernel did not know when it was told, and directories.
+type secondRound struct {
 	mu    sync.Mutex // guards nodes
 	nodes []*node
 }
 
-func (u *unknownNodes) takeContent(n *node) {
-	if !n.forgotten() && n.notifyContent() == syscall.ENOENT {
-		u.mu.Lock()
-		u.nodes = append(u.nodes, n)
-		u.mu.Unlock()
+func (r *secondRound) takeContent(n *node) {
+	if !n.forgotten() && (n.notifyContent() == syscall.ENOENT || n.IsDir()) {
+		r.mu.Lock()
+		r.nodes = append(r.nodes, n)
+		r.mu.Unlock()
 	}
 }
 
@@ -99,14 +103,20 @@ func (n *node) takeContent() {
 }
 
 // takeNames makes the kernel drop the names in a directory. Every name of a file
-// is in some directory that the kernel knows.
+// is in some directory that the kernel knows. Where no name is known, it waits for the
+// directory's lock all the same, by a name that is never shown: the kernel may be
+// taking the answer to a reading of the directory.
 func (n *node) takeNames() {
 	if n.forgotten() || !n.IsDir() {
 		return
 	}
 	for _, at := range n.inodes() {
-		for name := range at.Children() {
+		children := at.Children()
+		for name := range children {
 			dropName(at, name)
+		}
+		if len(children) == 0 {
+			at.NotifyEntry(vfs.TempPrefix)
 		}
 	}
 }

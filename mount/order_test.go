@@ -341,3 +341,89 @@ func TestInvalidationWaitsForNoOtherRoot(t *testing.T) {
 		t.Errorf("the root that does not answer was listed: %v", got)
 	}
 }
+
+// A kernelTable is what the kernel has of the root "code": an answer on its way holds
+// the lock of its directory until it is in the table, and a notification of a name in
+// that directory waits for the lock.
+type kernelTable struct {
+	mu    sync.Mutex        // guards the fields below
+	onWay map[uint64]bool   // directories with an answer on its way
+	lists map[uint64]bool   // directories whose list is cached
+	of    map[uint64]uint64 // nodes that come with the answer of their directory
+	known map[uint64]bool   // those of them that have come
+}
+
+func (k *kernelTable) take(n notice) fuse.Status {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case n.name != "" && k.onWay[n.node]:
+		delete(k.onWay, n.node)
+		k.lists[n.node] = true
+		for node, dir := range k.of {
+			if dir == n.node {
+				k.known[node] = true
+			}
+		}
+	case n.name == "" && k.of[n.node] != 0 && !k.known[n.node]:
+		return fuse.ENOENT
+	case n.name == "":
+		delete(k.lists, n.node)
+		delete(k.known, n.node)
+		delete(k.of, n.node)
+	}
+	return fuse.OK
+}
+
+// R070: of an answer that was on its way to the kernel when the invalidation began,
+// neither the list of a directory stays nor the pages and attributes of a file, whether
+// or not a name in the directory was known.
+func TestAnswersOnTheirWayAreTakenBack(t *testing.T) {
+	for _, kind := range []guard.ChangeKind{guard.ChangeEnded, guard.ChangeNarrowed} {
+		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			u := newUnmounted(t, Layout{})
+			d, f, e := u.walk("code/d"), u.walk("code/d/f"), u.walk("code/e")
+			table := &kernelTable{onWay: map[uint64]bool{d: true, e: true}, lists: map[uint64]bool{},
+				known: map[uint64]bool{}, of: map[uint64]uint64{f: d}}
+			u.kernel.take = table.take
+			change := u.ended("code")
+			change.Kind = kind
+			must(t, u.m.Invalidate(context.Background(), change))
+			for what, dir := range map[string]uint64{"d": d, "e, in which no name is known": e} {
+				if table.onWay[dir] {
+					t.Errorf("%s: nobody has waited for its lock", what)
+				}
+				if table.lists[dir] {
+					t.Errorf("%s: its list is cached", what)
+				}
+			}
+			if len(table.of) > 0 {
+				t.Error("the file's pages and attributes are kept")
+			}
+		})
+	}
+}
+
+// R070: the second round of pages and attributes comes after the names, or after the
+// warning that a program keeps names from being taken back.
+func TestNamesAreWaitedFor(t *testing.T) {
+	u := newUnmounted(t, Layout{})
+	d, f := u.walk("code/d"), u.walk("code/d/f")
+	through := make(chan struct{})
+	u.kernel.take = func(n notice) fuse.Status {
+		switch {
+		case n == notice{d, "f"}:
+			<-through
+		case n == notice{node: f} && u.kernel.count(n) == 0:
+			return fuse.ENOENT
+		case n == notice{node: f} && !u.log.has("keeps names"):
+			t.Error("the second round is under way while the name is being taken back")
+		}
+		return fuse.OK
+	}
+	must(t, u.m.Invalidate(context.Background(), u.ended("code")))
+	close(through)
+	if u.kernel.count(notice{node: f}) != 2 {
+		t.Error("there was no second round")
+	}
+}
