@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // stops holds requests at the steps of Options.atStep.
@@ -86,7 +87,7 @@ var lateViews = []struct {
 	{name: "fixed directory", level: Strict, layout: Layout{ByPath: true, Spare: 1}, at: SparePath(0)},
 }
 
-// R004: a request that has learned which lifetime of a root is the present one, and goes
+// R070: a request that has learned which lifetime of a root is the present one, and goes
 // on when the root was revoked and granted again, takes nothing away from the new
 // lifetime: the next revocation ends what was handed out in it.
 func TestRevokeAfterALateLookup(t *testing.T) {
@@ -138,7 +139,7 @@ func TestRevokeAfterALateLookup(t *testing.T) {
 	}
 }
 
-// R004: a root that is granted again while its revocation waits for an operation is not
+// R070: a root that is granted again while its revocation waits for an operation is not
 // taken for the one that ends: what was handed out before is dead when the revocation
 // returns, and the new lifetime is in use.
 func TestGrantAgainDuringARevocation(t *testing.T) {
@@ -167,5 +168,40 @@ func TestGrantAgainDuringARevocation(t *testing.T) {
 	}
 	if got := contents(name); got != "text" {
 		t.Errorf("the new lifetime reads %q", got)
+	}
+}
+
+// R070: a mount that answers requests is one that the registry asks and tells of
+// changes, from the first request on, which may come before New returns.
+func TestMountIsToldFromItsFirstRequest(t *testing.T) {
+	if err := CheckFUSE(); err != nil && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	src, point := t.TempDir(), t.TempDir()
+	granted := make(chan error, 1)
+	var first sync.Once
+	missing := func(string) {
+		first.Do(func() {
+			granted <- second(reg.Grant(context.Background(), guard.Grant{
+				Root: "code", Dir: src, Policy: guard.Policy{Rights: guard.ReadWrite}, Origin: "test"}))
+		})
+	}
+	mounted := begin(func() *Mount {
+		m, err := New(reg, Options{Point: point, ReadOnly: true, Layout: Layout{ByPath: true, Missing: missing}})
+		if err != nil {
+			t.Error(err)
+		}
+		return m
+	})
+	for len(granted) == 0 && !t.Failed() {
+		_ = second(childfs.Stat(filepath.Join(point, "missing")))
+	}
+	if m := <-mounted; m != nil {
+		if <-granted == nil {
+			t.Error("a root was granted for writing, and the mount, which is read-only, was not asked")
+		}
+		must(t, m.Close())
+		<-m.Served()
 	}
 }

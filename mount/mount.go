@@ -106,7 +106,6 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 		}
 		return nil, err
 	}
-	reg.AddView(m)
 	return m, nil
 }
 
@@ -133,6 +132,7 @@ func (m *Mount) serve() error {
 		return err
 	}
 	m.srv = srv
+	m.reg.AddView(m) // before the first request is answered
 	go func() {
 		srv.Serve()
 		wake.close()
