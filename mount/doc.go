@@ -3,13 +3,37 @@
 // # Promises
 //
 // Every request passes the gate once (package vfs sees to it). When Invalidate
-// returns for an ended root, nothing the kernel was given for it works any more:
+// returns nil for an ended root, nothing the kernel was given for it works any more:
 // descriptors, mappings, working directories, directory handles, cached names,
-// attributes and pages. No file is ever passed through (a passed-through descriptor
+// attributes and pages. This holds for each lifetime of a root, also when the root is
+// granted again meanwhile. No file is ever passed through (a passed-through descriptor
 // cannot be revoked). Dirty pages written before a revocation are saved. A panic in a
 // handler is EIO for its caller and a record for the owner.
 //
+// Of a root whose source hangs, Invalidate waits for no request for longer than its
+// context allows, and for no page or name for longer than half of
+// guard.EndDeadline without progress. A request that waits for a source known to be remote is answered when its
+// root ends. Such a request holds up the invalidation of no other root, whichever roots
+// it was about before.
+//
 // # Not promised
+//
+// A system call that is in the source's kernel when its root ends cannot be stopped.
+// The request was answered, so Invalidate does not wait for the call or report it: the
+// call may still change the source. Package guard says what a revocation reports of
+// such calls.
+//
+// A page whose read does not come back from a source cannot be taken back. Invalidate
+// then aborts the connection, which ends the mount's other roots too, and returns an
+// error. Pages of the files that were cached before stay readable through descriptors
+// and mappings that exist. A request on a local source that hangs, contrary to
+// expectation, makes Invalidate return an error; the request may still hand out what
+// it has read, and may still change the source.
+//
+// While a program holds the lock of a directory (a reading of it that is stopped
+// half-way), names in that directory and its cached list may stay. The names lead to
+// nothing: their attributes are gone, and the gate refuses to give them again.
+// Invalidate returns nil then, and the mount logs a warning.
 //
 // It does not confine anybody: a process that can reach the source some other
 // way still can (package mount/sandbox is for that). Stores that a process of
@@ -39,10 +63,11 @@
 //
 // # Model
 //
-// Every file the kernel knows is a node in the table of its root's view. The
-// raw layer opens a flight for each request, and a node handed out stays pinned
-// in the table until its flight has landed, so that the table never lacks a node
-// that the kernel knows. Taking a root back means: let the flights of that root
-// land, then tell the kernel to drop the pages, the attributes and the name of
-// every node in the table.
+// Every file the kernel knows is a node in the table of its root's view. Each lifetime
+// of a root has a view of its own. The raw layer opens a flight for each request, which
+// belongs to every view that it has entered. A node handed out stays pinned in the
+// table until its flight has landed, so that the table never lacks a node that the
+// kernel knows. Taking a root back means: let the flights of its view land, then tell
+// the kernel to drop the root's name, the pages and attributes of every node in the
+// table, the names, and once more the pages and attributes that may have come late.
 package mount

@@ -65,6 +65,16 @@ func (s *stops) atStep(at step, root guard.RootName) {
 	}
 }
 
+// await waits until the request is held, and fails if it is answered without.
+func await[T any](t *testing.T, held *pause, answered <-chan T) {
+	t.Helper()
+	select {
+	case <-held.reached:
+	case got := <-answered:
+		t.Fatalf("the request was answered before it came to the step: %v", got)
+	}
+}
+
 // begin runs f beside the test.
 func begin[T any](f func() T) <-chan T {
 	done := make(chan T, 1)
@@ -107,9 +117,9 @@ func TestRevokeAfterALateLookup(t *testing.T) {
 			at := filepath.Join(m.Point(), c.at)
 			must(t, second(childfs.Stat(at)))
 
-			stop := held.next(t, viewLookup, "code")
+			lookup := held.next(t, viewLookup, "code")
 			late := begin(func() error { return second(childfs.Stat(at)) })
-			<-stop.reached
+			await(t, lookup, late)
 			must(t, second(m.reg.Revoke(context.Background(), "code")))
 			must(t, second(m.reg.Grant(context.Background(), grant)))
 			name := at
@@ -121,13 +131,21 @@ func TestRevokeAfterALateLookup(t *testing.T) {
 			defer f.Close()
 			page := mapped(t, f, 4, unix.PROT_READ|unix.PROT_WRITE)
 			must(t, page.load())
-			stop.goOn()
+			lookup.goOn()
 			t.Log("the late request:", <-late)
 			must(t, page.store("kept"))
+			after, err := childfs.Open(name)
+			must(t, err)
+			defer after.Close()
+			pageAfter := mapped(t, after, 4, unix.PROT_READ)
+			must(t, pageAfter.load())
 
 			must(t, second(m.reg.Revoke(context.Background(), "code")))
 			if page.load() == nil {
 				t.Error("the mapping can be read")
+			}
+			if pageAfter.load() == nil {
+				t.Error("the mapping made after the late request can be read")
 			}
 			if n, err := f.ReadAt(make([]byte, 4), 0); err == nil {
 				t.Errorf("the open file gives %d bytes", n)

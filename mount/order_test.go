@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -263,7 +264,7 @@ func TestInvalidationWaitsForRequests(t *testing.T) {
 			change := u.ended("code")
 			held := u.held.next(t, publication, "code")
 			answered := begin(request)
-			<-held.reached
+			await(t, held, answered)
 			u.invalidate(change, held)
 			held.goOn()
 			got := <-answered
@@ -288,7 +289,7 @@ func TestLateRequestsAreRefused(t *testing.T) {
 				request := r.make(u)
 				held := u.held.next(t, viewEntry, "code")
 				answered := begin(request)
-				<-held.reached
+				await(t, held, answered)
 				must(t, second(u.m.reg.Revoke(context.Background(), "code")))
 				if again {
 					u.grantIt()
@@ -319,7 +320,7 @@ func TestInvalidationOfTheOuterRootWaits(t *testing.T) {
 	change := u.ended("code")
 	held := u.held.next(t, publication, "inner")
 	status := begin(func() fuse.Status { _, status := list(); return status })
-	<-held.reached
+	await(t, held, status)
 	u.invalidate(change, held)
 	held.goOn()
 	u.ok(<-status)
@@ -328,13 +329,13 @@ func TestInvalidationOfTheOuterRootWaits(t *testing.T) {
 // R070: a READDIRPLUS that waits for a root which does not answer holds up the
 // invalidation of no other root that it has been about.
 func TestInvalidationWaitsForNoOtherRoot(t *testing.T) {
-	u, src := nested(t, guard.Limits{OpsPerSecond: 1e-6, Burst: 1})
-	inner := u.walk(filepath.Join(src, "d")) // the only operation on it
+	u, src := nested(t, guard.Limits{OpsPerSecond: 1. / 3600, Burst: 1, Timeout: 2 * time.Hour})
+	inner := u.walk(filepath.Join(src, "d")) // the only operation on it for an hour
 	list := u.list(u.walk(src))
 	change := u.ended("code")
 	held := u.held.next(t, viewEntry, "inner")
 	nodes := begin(func() map[string]uint64 { nodes, _ := list(); return nodes })
-	<-held.reached
+	await(t, held, nodes)
 	held.goOn()
 	must(t, u.m.Invalidate(context.Background(), change))
 	if got := <-nodes; got["d"] == inner {
