@@ -11,10 +11,9 @@
 // handler is EIO for its caller and a record for the owner.
 //
 // Of a root whose source hangs, Invalidate waits for no request for longer than its
-// context allows, and for no page or name for longer than half of
-// guard.EndDeadline without progress. A request that waits for a source known to be remote is answered when its
-// root ends. Such a request holds up the invalidation of no other root, whichever roots
-// it was about before.
+// context allows, and for no page or name for longer than half of guard.EndDeadline
+// without progress. A request that waits for a source known to be remote is answered
+// when its root ends, and also when another root ends that it was about before.
 //
 // # Not promised
 //
