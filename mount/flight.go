@@ -193,6 +193,7 @@ const (
 	publication             // the gate was passed, and the node is not in the table yet
 )
 
+// reached lets a test hold a request that has come to a step.
 func (m *Mount) reached(s step, root guard.RootName) {
 	if m.opt.atStep != nil {
 		m.opt.atStep(s, root)

@@ -26,8 +26,8 @@ import (
 const deathPoll = 50 * time.Millisecond
 
 // Done is closed when the thread that asked has been killed, not when it was
-// merely interrupted, and by abandon. It costs a goroutine until the flight ends, and is only
-// asked for by what waits.
+// merely interrupted, and by abandon. It costs a goroutine until the flight ends, and
+// is only asked for by what waits.
 func (f *flight) Done() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
