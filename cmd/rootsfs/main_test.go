@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/childfs"
 )
@@ -64,14 +66,24 @@ func code(args []string) int {
 }
 
 // TestScripts runs testdata/script; each script says which requirements it
-// shows. The mounts are real.
+// shows. The mounts are real. A script that root runs sees no mount but its own, and no
+// place of a run but its own, which lie in /run.
 func TestScripts(t *testing.T) {
 	if err := mount.CheckFUSE(); err != nil {
 		t.Skip("real mounts are needed: ", err)
 	}
+	isRoot := os.Geteuid() == 0
+	if isRoot {
+		leaveDeadMount(t)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
+			if isRoot {
+				if err := isolate(env.WorkDir); err != nil {
+					return err
+				}
+			}
 			for _, d := range []struct{ name, variable string }{
 				{"home", "HOME"}, {"run", "XDG_RUNTIME_DIR"}, {"state", "XDG_STATE_HOME"},
 				{"config", "XDG_CONFIG_HOME"},
@@ -96,7 +108,7 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond == "root" {
-				return os.Geteuid() == 0, nil
+				return isRoot, nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
@@ -107,18 +119,63 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// sweep fails the test for every mount it leaves, and takes the mount away.
+// isolate gives a script's goroutine mounts of its own, and a directory /run of its own.
+func isolate(work string) error {
+	if err := lab.OwnMounts(); err != nil {
+		return err
+	}
+	if names.Under(work, "/run") {
+		return nil
+	}
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+		return fmt.Errorf("mount a directory /run for the script: %w", err)
+	}
+	return nil
+}
+
+// leaveDeadMount makes a mount without a daemon, which no script may see: another test
+// may have one at any time.
+func leaveDeadMount(t *testing.T) {
+	t.Helper()
+	point := t.TempDir()
+	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd())
+	if err := unix.Mount("rootsfs", point, mount.FSType, unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // after the scripts
+		if err := unix.Unmount(point, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := fuse.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !mount.Stale(point) {
+		t.Fatal("the mount without a daemon is alive")
+	}
+}
+
+// sweep fails the test for every mount that a script leaves, and detaches it.
 func sweep(t *testing.T, work string) {
-	ours, err := mount.Ours()
+	all, err := lab.Table()
 	if err != nil {
 		t.Error(err)
 	}
-	for _, in := range ours {
-		if !strings.HasPrefix(in.Point, work+"/") {
+	isOwn := os.Geteuid() == 0 // so that every mount of rootsfs in the table is the script's
+	for _, m := range slices.Backward(all) {
+		if !names.Under(m.Point, work) && (!isOwn || m.FSType != mount.FSType) {
 			continue
 		}
-		t.Errorf("the script left a mount at %s", in.Point)
-		if err := mount.Detach(in.Point, true); err != nil {
+		t.Errorf("the script left a mount of %s at %s", m.FSType, m.Point)
+		err := unix.Unmount(m.Point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EPERM) {
+			err = mount.Detach(m.Point, true)
+		}
+		if err != nil {
 			t.Error(err)
 		}
 	}

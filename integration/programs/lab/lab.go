@@ -271,21 +271,6 @@ func Mounted(point string) bool {
 	return err == nil && strings.Contains(string(table), " "+point+" ")
 }
 
-// LetGo detaches the rootsfs mounts that the process's own mount namespace has
-// copies of, but the one at keep: other tests wait for the last holder of theirs.
-func LetGo(keep string) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make the mounts private: %w", err)
-	}
-	all, err := mount.Mounts()
-	for _, in := range all {
-		if in.FSType == mount.FSType && in.Point != keep {
-			_ = unix.Unmount(in.Point, unix.MNT_DETACH) // it lies in one that is gone
-		}
-	}
-	return err
-}
-
 // Dir is a directory that every user may enter, unlike t.TempDir's parents
 // under some umasks, and that is removed without descending into a mount that
 // could not be ended.

@@ -1,0 +1,79 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// OwnMounts moves the calling goroutine, and every process that it starts from then on,
+// into a mount namespace of its own, without the mounts of other tests. It is for tests
+// whose verdict depends on all mounts that there are. Only root can have such a namespace.
+//
+// The goroutine keeps its thread until it ends. Other goroutines stay where they are, and
+// /proc/self/mountinfo does not change: it is the table of the process's first thread.
+func OwnMounts() error {
+	wd, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	return detach(func(m Entry) bool {
+		ofTests := m.FSType == mount.FSType || names.Under(m.Point, os.TempDir()) && m.Point != os.TempDir()
+		return ofTests && !names.Under(wd, m.Point) && !names.Under(exe, m.Point)
+	})
+}
+
+// LetGo detaches the rootsfs mounts that the process's own mount namespace has
+// copies of, but the one at keep: other tests wait for the last holder of theirs.
+func LetGo(keep string) error {
+	return detach(func(m Entry) bool { return m.FSType == mount.FSType && m.Point != keep })
+}
+
+// detach makes the mounts in the calling thread's namespace private and detaches those
+// that which chooses.
+func detach(which func(Entry) bool) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make the mounts private: %w", err)
+	}
+	all, err := Table()
+	for _, m := range slices.Backward(all) {
+		if which(m) {
+			_ = unix.Unmount(m.Point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // it lies in one that is gone
+		}
+	}
+	return err
+}
+
+// Entry is a mount in a table of mounts.
+type Entry struct{ Point, FSType string }
+
+// Table returns the mounts in the calling thread's namespace. mount.Mounts returns those of
+// the process's first thread.
+func Table() (all []Entry, err error) {
+	table, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("read the table of mounts: %w", err)
+	}
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	for line := range strings.Lines(string(table)) {
+		before, after, _ := strings.Cut(line, " - ")
+		point, fsType := strings.Fields(before)[4], strings.Fields(after)[0]
+		all = append(all, Entry{Point: unescape.Replace(point), FSType: fsType})
+	}
+	return all, nil
+}
