@@ -17,14 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
-	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
-// TestMain makes this binary five programs: rootsfs itself; code, which runs a
-// command and compares its exit code; panics; hears; and nowatches.
+// TestMain makes this binary six programs: rootsfs itself; code, which runs a
+// command and compares its exit code; ownmounts; panics; hears; and nowatches.
 func TestMain(m *testing.M) {
 	childfs.Serve() // before testscript.Main makes a directory, which the child would leave
 	testscript.Main(fromOutside{m}, map[string]func(){
@@ -33,6 +31,7 @@ func TestMain(m *testing.M) {
 		"hears":     hears,
 		"nowatches": nowatches,
 		"code":      func() { os.Exit(code(os.Args[1:])) },
+		"ownmounts": func() { os.Exit(ownMounts(os.Args[1:])) },
 	})
 }
 
@@ -75,6 +74,7 @@ func TestScripts(t *testing.T) {
 	isRoot := os.Geteuid() == 0
 	if isRoot {
 		leaveDeadMount(t)
+		leaveDeadRun(t)
 	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -117,68 +117,6 @@ func TestScripts(t *testing.T) {
 			"signal":     signalSession,
 		},
 	})
-}
-
-// isolate gives a script's goroutine mounts of its own, and a directory /run of its own.
-func isolate(work string) error {
-	if err := lab.OwnMounts(); err != nil {
-		return err
-	}
-	if names.Under(work, "/run") {
-		return nil
-	}
-	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
-		return fmt.Errorf("mount a directory /run for the script: %w", err)
-	}
-	return nil
-}
-
-// leaveDeadMount makes a mount without a daemon, which no script may see: another test
-// may have one at any time.
-func leaveDeadMount(t *testing.T) {
-	t.Helper()
-	point := t.TempDir()
-	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd())
-	if err := unix.Mount("rootsfs", point, mount.FSType, unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { // after the scripts
-		if err := unix.Unmount(point, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := fuse.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if !mount.Stale(point) {
-		t.Fatal("the mount without a daemon is alive")
-	}
-}
-
-// sweep fails the test for every mount that a script leaves, and detaches it.
-func sweep(t *testing.T, work string) {
-	all, err := lab.Table()
-	if err != nil {
-		t.Error(err)
-	}
-	isOwn := os.Geteuid() == 0 // so that every mount of rootsfs in the table is the script's
-	for _, m := range slices.Backward(all) {
-		if !names.Under(m.Point, work) && (!isOwn || m.FSType != mount.FSType) {
-			continue
-		}
-		t.Errorf("the script left a mount of %s at %s", m.FSType, m.Point)
-		err := unix.Unmount(m.Point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if errors.Is(err, unix.EPERM) {
-			err = mount.Detach(m.Point, true)
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 // eventually [!] COMMAND... runs a command until it succeeds (or fails), for

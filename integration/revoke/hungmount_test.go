@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	programs "github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/mount"
 )
 
@@ -267,6 +268,8 @@ func TestStatusOfOnesOwnMounts(t *testing.T) {
 // Doctor waits for all file systems that do not answer together, and ends with its
 // verdict.
 func TestDoctorWaitsSideBySide(t *testing.T) {
+	needFUSE(t)
+	must(t, programs.OwnMounts()) // doctor counts the dead mounts of all tests
 	p := newProgram(t)
 	const each = 3
 	var conf bytes.Buffer

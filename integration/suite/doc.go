@@ -14,6 +14,9 @@
 //   - the user's own directories are as before: the home directory and what the XDG
 //     variables name, except for caches (userdirs.go).
 //
+// A run of root's has a mount namespace of its own: what others mount meanwhile is neither
+// reported nor ended. In a run of an ordinary user it is.
+//
 // No run hangs a machine: a FUSE connection of the suite's that leaves a request
 // waiting is reported and aborted (watchdog.go), and a part that takes too long is
 // killed. The tests' files are on a file system of the run's own (scratch.go), where root

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
 // options are the suite's flags.
@@ -32,6 +34,10 @@ func main() {
 	flag.DurationVar(&o.stuck, "stuck", 90*time.Second, "how long a FUSE connection may leave a request waiting")
 	flag.Parse()
 	o.parts = flag.Args()
+	if err := lab.StartWithOwnMounts(); err != nil {
+		fmt.Fprintf(os.Stderr, "suite: cannot tell the tests' mounts from others': %v\n", err)
+		os.Exit(1)
+	}
 	problems, err := run(o)
 	if err != nil {
 		problems = append(problems, err.Error())

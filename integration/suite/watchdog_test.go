@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +18,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/mount"
 )
 
@@ -35,9 +35,9 @@ func TestMain(m *testing.M) {
 		err = serveNever(point)
 	} else if path := os.Getenv(touchVar); path != "" {
 		err = touch(path)
-	} else if os.Geteuid() == 0 && os.Getenv(alone) == "" {
-		err = runAlone()
-	} else {
+	} else if point := os.Getenv(leaveVar); point != "" {
+		err = leave(point)
+	} else if err = lab.StartWithOwnMounts(); err == nil { // a watchdog ends what it sees
 		os.Exit(m.Run())
 	}
 	if err != nil {
@@ -45,21 +45,6 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Exit(0)
-}
-
-// alone is set where the tests have a table of mounts of their own.
-const alone = "ROOTSFS_SUITE_ALONE"
-
-// runAlone runs the tests with a table of mounts of their own. A watchdog takes the
-// mounts that its process sees for its own, and would end those of the packages that
-// are tested at the same time.
-func runAlone() error {
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), alone+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	runtime.LockOSThread() // Pdeathsig is of the thread
-	return cmd.Run()
 }
 
 // never answers no lookup but that of names that begin with "busy".

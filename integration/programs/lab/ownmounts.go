@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -36,6 +37,24 @@ func OwnMounts() error {
 		ofTests := m.FSType == mount.FSType || names.Under(m.Point, os.TempDir()) && m.Point != os.TempDir()
 		return ofTests && !names.Under(wd, m.Point) && !names.Under(exe, m.Point)
 	})
+}
+
+// startedVar is set in the environment of a program that StartWithOwnMounts has started.
+const startedVar = "ROOTSFS_OWN_MOUNTS"
+
+// StartWithOwnMounts starts the program again, as the same process, in a mount namespace of
+// its own, without the mounts of tests that run beside it. In the program that it has
+// started it returns nil, and so it does for everybody who may have no such namespace.
+func StartWithOwnMounts() error {
+	if os.Geteuid() != 0 || os.Getenv(startedVar) != "" {
+		return os.Unsetenv(startedVar) // a suite within this one has mounts of its own, too
+	}
+	if err := OwnMounts(); errors.Is(err, unix.EPERM) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return unix.Exec("/proc/self/exe", os.Args, append(os.Environ(), startedVar+"=1"))
 }
 
 // LetGo detaches the rootsfs mounts that the process's own mount namespace has

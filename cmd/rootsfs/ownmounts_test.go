@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// isolate gives a script's goroutine mounts of its own, and a directory /run of its own.
+func isolate(work string) error {
+	if err := lab.OwnMounts(); err != nil {
+		return err
+	}
+	if names.Under(work, "/run") {
+		return nil
+	}
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+		return fmt.Errorf("mount a directory /run for the script: %w", err)
+	}
+	return nil
+}
+
+// leaveDeadMount makes a mount without a daemon, which no script may see: another test
+// may have one at any time.
+func leaveDeadMount(t *testing.T) {
+	t.Helper()
+	point := t.TempDir()
+	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd())
+	if err := unix.Mount("rootsfs", point, mount.FSType, unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // after the scripts
+		if err := unix.Unmount(point, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := fuse.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !mount.Stale(point) {
+		t.Fatal("the mount without a daemon is alive")
+	}
+}
+
+// leaveDeadRun makes the directory of a run that has ended without removing it.
+func leaveDeadRun(t *testing.T) {
+	t.Helper()
+	dir, err := os.MkdirTemp(privateBase(), "."+privatePrefix+"*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(dir) }) // another package's doctor may have removed it
+	old := time.Now().Add(-2 * leftAfter)
+	if err := os.Chtimes(dir, old, old); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sweep fails the test for every mount that a script leaves, and detaches it.
+func sweep(t *testing.T, work string) {
+	all, err := lab.Table()
+	if err != nil {
+		t.Error(err)
+	}
+	isOwn := os.Geteuid() == 0 // so that every mount of rootsfs in the table is the script's
+	for _, m := range slices.Backward(all) {
+		if !names.Under(m.Point, work) && (!isOwn || m.FSType != mount.FSType) {
+			continue
+		}
+		t.Errorf("the script left a mount of %s at %s", m.FSType, m.Point)
+		err := unix.Unmount(m.Point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EPERM) {
+			err = mount.Detach(m.Point, true)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// deadMount is what doctor says of a mount without a daemon, with its path: in words and as
+// JSON.
+var deadMount = regexp.MustCompile(`(?m)(?:^fail  mount |"name": "mount",\s+"path": ")(/[^":]*)`)
+
+// ownmounts COMMAND... runs a command and ends with its exit code. An ordinary user, who has no
+// mounts of his own, sees the dead mounts of other tests: while the command tells of one, it
+// runs again. The limit is far beyond the life of such a mount.
+func ownMounts(args []string) int {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		var out, errs bytes.Buffer
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		err := cmd.Run()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			fmt.Fprintln(os.Stderr, err)
+			return 2
+		}
+		if os.Geteuid() == 0 || !tellsOfOthers(out.String(), os.Getenv("WORK")) || time.Now().After(end) {
+			_, _ = os.Stdout.Write(out.Bytes())
+			_, _ = os.Stderr.Write(errs.Bytes())
+			return cmd.ProcessState.ExitCode()
+		}
+	}
+}
+
+// tellsOfOthers reports whether an output of doctor names a dead mount outside of work.
+func tellsOfOthers(out, work string) bool {
+	return slices.ContainsFunc(deadMount.FindAllStringSubmatch(out, -1), func(m []string) bool {
+		return !strings.HasPrefix(m[1], work+"/")
+	})
+}
+
+// A dead mount of another test is told from one of the script's.
+func TestTellsOfOthers(t *testing.T) {
+	c := check{Name: "mount", Path: "/w/mnt"}
+	for _, isJSON := range []bool{false, true} {
+		var out strings.Builder
+		a := &app{stdout: &out, json: isJSON}
+		_ = a.diagnosis([]check{c.fail("unmount it", staleText), {Name: "mounts", Status: checkOK}})
+		if text := out.String(); tellsOfOthers(text, "/w") || !tellsOfOthers(text, "/x") || !tellsOfOthers(text, "/w/m") {
+			t.Errorf("not understood:\n%s", text)
+		}
+	}
+}

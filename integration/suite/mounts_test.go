@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// leaveVar makes the test binary a suite whose tests leave a mount at a path.
+const leaveVar = "ROOTSFS_SUITE_LEAVE"
+
+// leave prints what the suite says of its mounts. Others mount between its two lines of
+// output.
+func leave(point string) error {
+	if err := lab.StartWithOwnMounts(); err != nil {
+		return err
+	}
+	before, err := mountPoints()
+	if err != nil {
+		return err
+	}
+	if err := mountDead(point); err != nil {
+		return err
+	}
+	fmt.Println("mounted")
+	_, _ = os.Stdin.Read(make([]byte, 1))
+	problems, err := mountsLeft(before, filepath.Dir(point))
+	fmt.Println(strings.Join(problems, ", "))
+	return err
+}
+
+// mountDead makes a mount without a daemon.
+func mountDead(point string) error {
+	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer fuse.Close()
+	return unix.Mount("rootsfs", point, mount.FSType, 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd()))
+}
+
+// What a test leaves is reported, what others mount meanwhile is neither reported nor
+// detached. Issue 38, finding 5.
+func TestMountsOfOthers(t *testing.T) {
+	if err := mount.CheckFUSE(); err != nil || os.Geteuid() != 0 {
+		t.Skip("needs root, and ", err)
+	}
+	left, others := t.TempDir(), t.TempDir()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env, cmd.Stderr = append(os.Environ(), leaveVar+"="+left), os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	if lines.Scan(); lines.Text() != "mounted" {
+		t.Errorf("it said %q", lines.Text())
+	}
+	if err := mountDead(others); err != nil {
+		t.Error(err)
+	}
+	in.Close()
+	lines.Scan()
+	if got, want := lines.Text(), "a test left a mount of fuse.rootsfs on "+left; got != want {
+		t.Errorf("it reported %q, want %q", got, want)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Unmount(others, unix.MNT_DETACH); err != nil {
+		t.Errorf("others' mount was detached: %v", err)
+	}
+}
