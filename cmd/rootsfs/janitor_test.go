@@ -273,16 +273,20 @@ func TestRelieve(t *testing.T) {
 }
 
 // janitorsOf are the processes that watch over a place and wait for their pipe, or
-// clean up.
+// clean up. They are children of this process.
 func janitorsOf(t *testing.T, dir string) (pids []string) {
 	t.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	lists, err := filepath.Glob("/proc/self/task/*/children")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range all {
-		if b, err := os.ReadFile(f); err == nil && strings.Contains(string(b), "\x00"+janitor.Name+"\x00"+dir+"\x00") {
-			pids = append(pids, f)
+	for _, list := range lists {
+		children, _ := os.ReadFile(list) // of a thread that may have ended
+		for _, pid := range strings.Fields(string(children)) {
+			b, err := os.ReadFile("/proc/" + pid + "/cmdline")
+			if err == nil && strings.Contains(string(b), "\x00"+janitor.Name+"\x00"+dir+"\x00") {
+				pids = append(pids, pid)
+			}
 		}
 	}
 	return pids
