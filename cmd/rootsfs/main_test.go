@@ -65,19 +65,22 @@ func code(args []string) int {
 }
 
 // TestScripts runs testdata/script; each script says which requirements it
-// shows. The mounts are real. A script that root runs sees no mount but its own, and no
-// place of a run but its own, which lie in /run.
+// shows. The mounts are real.
 func TestScripts(t *testing.T) {
+	p := scripts(t)
+	p.Dir = "testdata/script"
+	testscript.Run(t, p)
+}
+
+// scripts are how scripts run. A script that root runs sees no mount but its own, and no
+// place of a run but its own, which lie in /run.
+func scripts(t *testing.T) testscript.Params {
+	t.Helper()
 	if err := mount.CheckFUSE(); err != nil {
 		t.Skip("real mounts are needed: ", err)
 	}
 	isRoot := os.Geteuid() == 0
-	if isRoot {
-		leaveDeadMount(t)
-		leaveDeadRun(t)
-	}
-	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+	return testscript.Params{
 		Setup: func(env *testscript.Env) error {
 			if isRoot {
 				if err := isolate(env.WorkDir); err != nil {
@@ -116,7 +119,7 @@ func TestScripts(t *testing.T) {
 			"eventually": eventually,
 			"signal":     signalSession,
 		},
-	})
+	}
 }
 
 // eventually [!] COMMAND... runs a command until it succeeds (or fails), for

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -33,8 +35,32 @@ func isolate(work string) error {
 	return nil
 }
 
-// leaveDeadMount makes a mount without a daemon, which no script may see: another test
-// may have one at any time.
+// doctorSeesNothing is a script whose verdict depends on the whole machine.
+const doctorSeesNothing = `
+exec rootsfs doctor
+stdout '^ok    sessions .*: 0 live, nothing left behind$'
+stdout '^ok    mounts: 0 of rootsfs, 0 without a daemon$'
+stdout ', 0 failures$'
+`
+
+// A script sees neither a dead mount of another test nor what a killed run of another test
+// has left in /run. Issue 38, finding 5.
+func TestScriptsSeeTheirOwn(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root's scripts have mounts of their own")
+	}
+	p := scripts(t)
+	file := filepath.Join(t.TempDir(), "doctor.txtar")
+	if err := os.WriteFile(file, []byte(doctorSeesNothing), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	leaveDeadMount(t)
+	leaveDeadRun(t)
+	p.Files = []string{file}
+	testscript.Run(t, p)
+}
+
+// leaveDeadMount makes a mount without a daemon, until the scripts have ended.
 func leaveDeadMount(t *testing.T) {
 	t.Helper()
 	point := t.TempDir()
@@ -46,7 +72,7 @@ func leaveDeadMount(t *testing.T) {
 	if err := unix.Mount("rootsfs", point, mount.FSType, unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // after the scripts
+	t.Cleanup(func() {
 		if err := unix.Unmount(point, 0); err != nil {
 			t.Error(err)
 		}
