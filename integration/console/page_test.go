@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -110,8 +111,16 @@ func TestPage(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	flows := 0
-	for in := bufio.NewScanner(out); in.Scan(); {
+	flows := report(t, out)
+	if err := cmd.Wait(); err != nil || flows < 10 {
+		t.Errorf("%d flows, %v\n%s", flows, err, errs.Bytes())
+	}
+}
+
+// report runs a test for each line that a script writes, and returns how many there are.
+func report(t *testing.T, out io.Reader) (checks int) {
+	t.Helper()
+	for in := bufio.NewScanner(out); in.Scan(); checks++ {
 		var r struct {
 			Name, Error, Note string
 			OK                bool
@@ -120,7 +129,6 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s: %v", in.Bytes(), err)
 			continue
 		}
-		flows++
 		t.Run(r.Name, func(t *testing.T) {
 			if !r.OK {
 				t.Error(r.Error)
@@ -129,9 +137,7 @@ func TestPage(t *testing.T) {
 			}
 		})
 	}
-	if err := cmd.Wait(); err != nil || flows < 10 {
-		t.Errorf("%d flows, %v\n%s", flows, err, errs.Bytes())
-	}
+	return checks
 }
 
 // TestScreenshots writes the README's pictures, for make screenshots.

@@ -2,33 +2,50 @@
 
 import { get, post } from "/api.js";
 import { answer, dismiss, drawn, store } from "/store.js";
-import { h, keyed, many, put, size, span, t } from "/dom.js";
+import { h, keyed, many, name, put, size, span, t } from "/dom.js";
 import { durations, options } from "/forms.js";
 import { Denials } from "/denials.js";
 
-// A question that has just come takes no answer for a moment: who was about to
-// press a key did not mean it.
-const settle = 700;
+// A question that has just come takes no answer for a moment, and a button that
+// grants takes none until it has been in one place for as long: a person who was about
+// to press something else did not mean it. The places are read every look
+// milliseconds, and steady is how many readings in a row must agree.
+const look = 100;
+const steady = 7;
+// pointer is where the pointer was last: a button that came to lie under one at rest
+// was not aimed at.
+let pointer = "";
+for (const type of ["pointermove", "pointerdown"]) addEventListener(type, (e) => { pointer = `${e.screenX},${e.screenY}`; }, true);
+
+const mostShown = 200; // questions on the page, with those that only keep their place
 
 class Ask extends HTMLElement {
   connectedCallback() {
-    this.list = h("div", { class: "questions" });
+    this.list = h("div", { class: "questions", onpointerleave: () => this.draw() });
+    this.shown = [];
     this.denials = new Denials();
     this.none = h("section", { class: "empty" }, h("h2", {}, "Nobody asks"), h("p", {}, "When a server asks for a path that nobody approved, its question shows here."));
-    this.replaceChildren(h("h2", { class: "off-screen" }, "Questions of servers"), this.none, this.list, this.denials);
+    this.replaceChildren(h("h2", { class: "off-screen" }, "Questions of servers"), this.list, this.none, this.denials);
     this.stop = drawn(() => this.draw());
     this.tick = setInterval(() => this.draw(), 1000);
+    this.watch = setInterval(() => [...this.list.children].forEach((e) => e.watch()), look);
     this.draw();
   }
 
   disconnectedCallback() {
     this.stop();
     clearInterval(this.tick);
+    clearInterval(this.watch);
   }
 
+  // draw removes no question while the pointer is among them: what has gone leaves its
+  // place empty, and what is new stands behind all others.
   draw() {
-    this.none.hidden = store.questions.length > 0 || !store.connected;
-    keyed(this.list, store.questions, (q) => q.id, (q) => new QuestionCard(q), (e, q) => e.draw(q));
+    const live = new Map(store.questions.map((q) => [q.id, q]));
+    const kept = this.list.matches(":hover") && this.shown.length < mostShown ? this.shown.map((q) => live.get(q.id) ?? q) : [];
+    this.shown = [...new Set([...kept, ...store.questions])];
+    this.none.hidden = this.shown.length > 0 || !store.connected;
+    keyed(this.list, this.shown, (q) => q.id, (q) => new QuestionCard(q), (e, q) => e.draw(q, !live.has(q.id)));
     this.denials.draw();
   }
 }
@@ -37,41 +54,54 @@ class QuestionCard extends HTMLElement {
   constructor(q) {
     super();
     this.q = q;
-    this.came = Date.now();
   }
 
   connectedCallback() {
-    if (this.left) return;
+    if (!this.left) this.build();
+  }
+
+  // build shows the question anew.
+  build() {
     const q = this.q;
     const id = "q-" + q.id;
     this.left = h("span", { class: "left", role: "timer", "aria-live": "off" });
     this.bar = h("progress", { max: 1, "aria-label": "Time left" });
     this.items = q.items.map((it, i) => this.item(it, i));
-    this.wrong = h("p", { class: "bad", role: "alert" });
+    this.wrong = h("p", { class: "bad wrong", role: "alert" });
     this.outcome = h("p", { class: "outcome", role: "status" });
     this.time = h("select", {}, options(durations, "0"));
     this.path = h("input", { autocomplete: "off", spellcheck: false, placeholder: "all of it" });
     this.forget = h("button", { type: "button", onclick: () => dismiss(q.id) }, "Dismiss");
     const more = q.items.some((it) => !it.problem && it.mode !== "ro");
     const key = (k) => h("kbd", {}, k);
+    const button = (k, cls, what, ...label) => h("button", { type: "button", class: cls, "data-key": k, onclick: (e) => this.click(e, what) }, ...label, " ", key(k));
     this.buttons = [
-      h("button", { type: "button", class: "go", "data-key": "r", onclick: () => this.decide({ approve: true, mode: "ro" }) }, "Allow read-only ", key("r")),
-      more && h("button", { type: "button", class: "danger", "data-key": "w", onclick: () => this.decide({ approve: true }) }, "Allow as asked: ", t(this.modes()), " ", key("w")),
-      h("button", { type: "button", "data-key": "d", onclick: () => this.decide({}) }, "Deny ", key("d")),
-      h("button", { type: "button", "data-key": "m", onclick: () => this.decide({ remember: true }) }, "Deny and remember ", key("m")),
+      button("r", "go", { approve: true, mode: "ro" }, "Allow read-only"),
+      more && button("w", "danger", { approve: true }, "Allow as asked: ", t(this.modes())),
+      button("d", "", {}, "Deny"),
+      button("m", "", { remember: true }, "Deny and remember"),
     ].filter(Boolean);
+    this.grants = this.buttons.filter((b) => "rw".includes(b.dataset.key));
     this.form = h("div", { class: "answer" },
       h("div", { class: "row" }, h("label", {}, "Only this, below what is asked for", this.path), h("label", {}, "For as long as", this.time)),
       h("div", { class: "row" }, this.buttons));
-    this.card = h("section", { class: "card question", tabIndex: 0, "aria-labelledby": id, onkeydown: (e) => this.press(e) },
-      h("header", {}, h("h3", { id }, h("b", {}, t(q.server || q.subject || "A server")), " asks for access"), this.left),
-      this.bar,
+    this.details = h("div", { class: "details", tabIndex: 0, role: "region", "aria-label": "What is asked for" },
+      h("ol", { class: "items" }, this.items),
       h("p", { class: "who" }, "Subject ", t(q.subject || "(none)"), q.server ? [", which calls itself ", t(q.server)] : "", ", in session ", t(q.session)),
-      h("figure", { class: "purpose" }, h("figcaption", {}, "Its reason, in its own words, which nobody has checked"), h("blockquote", {}, q.message ? t(q.message) : h("span", { class: "soft" }, "none given"))),
-      h("ol", { class: "items" }, this.items), this.wrong, this.form, this.outcome);
+      h("figure", { class: "purpose" }, h("figcaption", {}, "Its reason, in its own words, which nobody has checked"), h("blockquote", {}, q.message ? t(q.message) : h("span", { class: "soft" }, "none given"))));
+    this.card = h("section", {
+      class: "card question", tabIndex: 0, "aria-labelledby": id, onkeydown: (e) => this.press(e),
+      onpointerdown: (e) => { this.down = this.settled() && e.target.closest("button"); },
+      onfocusin: (e) => { if (e.target !== this.down) this.calm = 0; },
+    },
+    h("header", {}, h("h3", { id }, h("b", {}, name(q.server || q.subject || "A server")), " asks for access"), this.left),
+    this.bar, this.details, this.wrong, this.form, this.outcome);
     this.replaceChildren(this.card);
-    this.lock(true);
-    setTimeout(() => this.lock(false), settle);
+    // age is for how many looks this question has been here, calm for how many its
+    // buttons have been in their place, rest where the pointer was when they came there,
+    // and read the height of what has been on the screen to its end.
+    Object.assign(this, { age: 0, calm: 0, rest: pointer, at: "", down: null, read: 0, busy: false });
+    this.lock();
     this.looks();
   }
 
@@ -96,8 +126,9 @@ class QuestionCard extends HTMLElement {
   // looks asks what is at each path, one after the other: of many, most would find
   // no place to be looked at.
   async looks() {
-    for (const [i, e] of this.items.entries()) {
-      if (!this.q.items[i].problem && !store.over.has(this.q.id)) await this.look(i, e.inside);
+    const items = this.items;
+    for (const [i, e] of items.entries()) {
+      if (items === this.items && !this.q.items[i].problem && !store.over.has(this.q.id)) await this.look(i, e.inside);
     }
   }
 
@@ -111,12 +142,59 @@ class QuestionCard extends HTMLElement {
     } catch (e) {
       place.replaceChildren("What is there could not be looked at: ", t(e.message));
     }
+    this.calm = 0;
+  }
+
+  // place is where the buttons that grant are, with all that can bring them under a
+  // pointer; "" if one of them cannot be seen.
+  place() {
+    const where = [screenX, screenY, devicePixelRatio, visualViewport.offsetLeft, visualViewport.offsetTop, visualViewport.scale, document.hasFocus()];
+    for (const b of this.grants) {
+      const { left, top, width, height } = b.getBoundingClientRect();
+      const y = top + height / 2;
+      if (!height || y < 0 || y > innerHeight || !b.contains(document.elementFromPoint(left + width / 2, y))) return "";
+      where.push(left, top, width, height);
+    }
+    return where.join();
+  }
+
+  // watch is called every look milliseconds.
+  watch() {
+    const at = this.place();
+    if (!at || at !== this.at) Object.assign(this, { at, calm: 0, rest: pointer });
+    else this.calm++;
+    this.age++;
+    if (at) this.unread();
+    this.lock();
+  }
+
+  settled() {
+    return this.calm >= steady && this.at === this.place();
+  }
+
+  // unread reports whether the end of what is asked for has not been on the screen.
+  unread() {
+    const { scrollTop, clientHeight, scrollHeight } = this.details;
+    if (scrollTop + clientHeight >= scrollHeight - 2) this.read = scrollHeight;
+    return this.read !== scrollHeight;
+  }
+
+  // click answers if the button stood still from before it was pressed: a click without
+  // detail is one of the keyboard.
+  click(e, what) {
+    if (this.busy || this.age < steady) return;
+    if (what.approve && (!this.settled() || (e.detail && (this.down !== e.currentTarget || this.rest === pointer)))) {
+      Object.assign(this, { calm: 0, rest: "" });
+      return put(this.wrong, "The question has just come, moved or changed. Look again, then press once more.");
+    }
+    if (what.approve && this.unread()) return put(this.wrong, "There is more in the question than was on the screen. Read it to its end, then press once more.");
+    this.decide(what);
   }
 
   press(e) {
     if (e.ctrlKey || e.altKey || e.metaKey || e.repeat || /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName)) return;
     const b = this.buttons.find((x) => x.dataset.key === e.key.toLowerCase());
-    if (!b || b.disabled) return;
+    if (!b || this.form.hidden) return;
     e.preventDefault();
     // What is allowed stands above the buttons: who does not see them has not come to
     // its end.
@@ -129,8 +207,12 @@ class QuestionCard extends HTMLElement {
     b.click();
   }
 
-  lock(on) {
-    for (const b of this.buttons) b.disabled = on;
+  // lock shows which buttons take no press now. They keep the focus.
+  lock() {
+    for (const b of this.buttons) {
+      const off = String(this.busy || (this.grants.includes(b) ? this.calm : this.age) < steady);
+      if (b.ariaDisabled !== off) b.ariaDisabled = off;
+    }
   }
 
   async decide(what) {
@@ -141,7 +223,8 @@ class QuestionCard extends HTMLElement {
       if (!which.length) return put(this.wrong, "Choose at least one path, or deny.");
       Object.assign(body, { only: which, path: this.path.value.trim() || undefined, for_ms: Number(this.time.value) });
     }
-    this.lock(true);
+    this.busy = true;
+    this.lock();
     put(this.wrong, "");
     try {
       await answer(q, async () => {
@@ -150,11 +233,18 @@ class QuestionCard extends HTMLElement {
       });
     } catch (e) {
       put(this.wrong, e.message);
-      this.lock(false);
+      this.busy = false;
+      this.calm = 0;
     }
   }
 
-  draw(q) {
+  // draw shows the question as it is now; gone leaves its place empty.
+  draw(q, gone) {
+    this.classList.toggle("gone", gone);
+    if (JSON.stringify(q) !== JSON.stringify(this.q)) {
+      this.q = q;
+      this.build();
+    }
     const over = store.over.get(q.id);
     const left = Date.parse(q.until) - Date.now();
     put(this.left, over ? "over" : span(left) + " left");

@@ -2,7 +2,7 @@
 
 import { post } from "/api.js";
 import { store } from "/store.js";
-import { clock, h, keyed, many, plain, put, t } from "/dom.js";
+import { clock, h, keyed, many, name, plain, put, t } from "/dom.js";
 import { say, sayError } from "/said.js";
 
 const most = 200; // that are shown
@@ -29,7 +29,7 @@ export class Denials extends HTMLElement {
   row(d) {
     const button = h("button", { type: "button", "aria-label": "Ask me again about " + plain(d.path), onclick: () => this.forget(d, button) }, "Ask me again");
     return h("li", { class: "denial" },
-      h("span", {}, h("b", {}, t(d.subject || "a server")), " in ", t(d.session), ": ", t(d.path, "path"), " ", h("span", { class: "soft" }, "since ", h("time", { dateTime: d.since }, clock(d.since)))),
+      h("span", {}, h("b", {}, name(d.subject || "a server")), " in ", name(d.session), ": ", t(d.path, "path"), " ", h("span", { class: "soft" }, "since ", h("time", { dateTime: d.since }, clock(d.since)))),
       button);
   }
 

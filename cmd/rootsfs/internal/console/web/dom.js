@@ -2,24 +2,39 @@
 // or anywhere in the page, parses markup.
 
 // What is not a letter, mark, digit, punctuation, symbol or plain space is shown as
-// an escape, as names.Escape in Go does it: control characters, separators,
-// bidirectional controls, zero-width and private characters, lone surrogates.
-const hidden = /[^\p{L}\p{M}\p{N}\p{P}\p{S} ]/gu;
+// an escape, as names.EscapeQuoted in Go does it: control characters, separators,
+// bidirectional controls, zero-width and private characters, lone surrogates. So are
+// characters that fonts leave out or show blank, and U+FFFD.
+const hidden = /[^\p{L}\p{M}\p{N}\p{P}\p{S} ]|[\p{DI}\u2800\u{16fe4}\u{1d159}\ufffd]/u;
+const mostMarks = 2; // combining marks on one character
+
+// pieces cuts a text into characters, each with its escape or "". A run of spaces is
+// one; a mark needs a character before it that has fewer than two.
+function* pieces(text) {
+  let marks = mostMarks;
+  for (const [c] of String(text ?? "").matchAll(/ {2,}|[^]/gu)) {
+    const mark = /^\p{M}/u.test(c);
+    const esc = c.startsWith("  ") ? `\\{${c.length} spaces}` : hidden.test(c) || (mark && marks >= mostMarks) ? escapeOf(c) : "";
+    yield [c, esc];
+    if (esc || c === " " || c === '"' || c === "\\") marks = mostMarks;
+    else marks = mark ? marks + 1 : 0;
+  }
+}
+
+const escaped = (text) => h("span", { class: "esc" }, text);
 
 // visible makes nodes of a text in which nothing is invisible.
 export function visible(text) {
   const out = document.createDocumentFragment();
-  text = String(text ?? "");
-  let from = 0;
-  for (const m of text.matchAll(hidden)) {
-    if (m.index > from) out.append(text.slice(from, m.index));
-    const esc = document.createElement("span");
-    esc.className = "esc";
-    esc.textContent = escapeOf(m[0]);
-    out.append(esc);
-    from = m.index + m[0].length;
+  let run = "";
+  for (const [c, esc] of pieces(text)) {
+    if (!esc) run += c;
+    else {
+      out.append(run, escaped(esc));
+      run = "";
+    }
   }
-  if (from < text.length) out.append(text.slice(from));
+  out.append(run);
   return out;
 }
 
@@ -30,7 +45,7 @@ function escapeOf(c) {
 }
 
 // plain is visible for attributes and titles, which hold no nodes.
-export const plain = (text) => String(text ?? "").replace(hidden, escapeOf);
+export const plain = (text) => [...pieces(text)].map(([c, esc]) => esc || c).join("");
 
 // t is an element for foreign text: isolated, so that letters written from right
 // to left turn nothing around but themselves.
@@ -39,6 +54,17 @@ export function t(text, cls = "") {
   e.className = ("t " + cls).trim();
   e.dir = "ltr";
   e.append(visible(text));
+  return e;
+}
+
+// name is t for a name, of a long one its two ends: what is beside it stays on the
+// screen. Its title is all of it.
+export function name(text, most = 40) {
+  const all = [...String(text ?? "")];
+  if (all.length <= most) return t(text);
+  const e = t(all.slice(0, most / 2).join(""));
+  e.append(escaped(`…${all.length - most} more…`), visible(all.slice(-most / 2).join("")));
+  e.title = plain(text);
   return e;
 }
 

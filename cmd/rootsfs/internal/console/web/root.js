@@ -1,7 +1,7 @@
 // One root of a session.
 
 import { store } from "/store.js";
-import { count, h, many, moment, plain, put, size, span, t } from "/dom.js";
+import { count, h, many, moment, name, plain, put, size, span } from "/dom.js";
 import { Chart } from "/chart.js";
 import { post } from "/api.js";
 import { sayEnded, sayError } from "/said.js";
@@ -40,7 +40,7 @@ export class RootRow extends HTMLElement {
     this.spark = h("div", { class: "spark" });
     this.button = h("button", { type: "button", class: "danger", "aria-label": "Revoke " + plain(this.name), onclick: () => this.revoke() }, "Revoke");
     this.replaceChildren(
-      h("div", { class: "what" }, h("b", {}, t(this.name)), " ", this.state, " ", this.path, h("br"), this.facts, h("div", { class: "quotas" }, this.written, this.created)),
+      h("div", { class: "what" }, h("b", {}, name(this.name)), " ", this.state, " ", this.path, h("br"), this.facts, h("div", { class: "quotas" }, this.written, this.created)),
       this.spark, h("div", { class: "row" }, this.mode, this.button));
   }
 

@@ -1,7 +1,7 @@
 // One session: what it is, its roots, its servers, its last refusals.
 
 import { store } from "/store.js";
-import { clock, count, h, keyed, many, put, size, t } from "/dom.js";
+import { clock, count, h, keyed, many, name, put, size, t } from "/dom.js";
 import { Chart } from "/chart.js";
 import { RootRow } from "/root.js";
 import { addRoot, showPolicy } from "/forms.js";
@@ -35,7 +35,7 @@ export class SessionCard extends HTMLElement {
     this.revokeAll = h("button", { type: "button", class: "danger", onclick: () => this.revoke() }, "Revoke all");
     this.body = h("section", { class: "card", "aria-labelledby": id },
       h("header", {},
-        h("h3", { id }, t(this.name)), this.badges,
+        h("h3", { id }, name(this.name)), this.badges,
         h("div", { class: "row" },
           h("button", { type: "button", onclick: () => addRoot(this.name) }, "Add a root"), this.revokeAll),
       ),
@@ -118,13 +118,13 @@ export class SessionCard extends HTMLElement {
   drawServers(s) {
     const list = (s.files ?? []).map((f, i) => ({ ...f, i }));
     const text = (f) => [
-      h("b", {}, t(f.subject || "a server")), f.server ? [" calls itself ", t(f.server)] : "",
+      h("b", {}, name(f.subject || "a server")), f.server ? [" calls itself ", name(f.server)] : "",
       `: ${many(f.requests, "request")}, ${count(f.refused)} refused, ${size(f.bytes_read)} read, ${size(f.bytes_written)} written`,
     ].flat();
     keyed(this.servers, list.length ? list : [{ i: -1 }], (f) => f.i + f.subject, () => h("li", {}),
       (e, f) => f.i < 0 ? put(e, "None speaks files/* now.") : e.replaceChildren(...text(f)));
     keyed(this.quotas, s.subjects ?? [], (q) => q.subject, () => h("li", {}),
-      (e, q) => e.replaceChildren(h("b", {}, t(q.subject)), ` of its quota: ${size(q.bytes_written)}${q.max_written ? " of " + size(q.max_written) : ""} written, ${count(q.names_created)}${q.max_created ? " of " + count(q.max_created) : ""} names`));
+      (e, q) => e.replaceChildren(h("b", {}, name(q.subject)), ` of its quota: ${size(q.bytes_written)}${q.max_written ? " of " + size(q.max_written) : ""} written, ${count(q.names_created)}${q.max_created ? " of " + count(q.max_created) : ""} names`));
   }
 
   drawRefusals() {

@@ -1,0 +1,52 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// TestClicks runs the checks of clicks.mjs: whatever questions do while their owner aims
+// at Deny, a click grants nothing. ROOTSFS_SOAK=1 clicks 1,000 times; ROOTSFS_SEED
+// repeats a run.
+func TestClicks(t *testing.T) {
+	t.Parallel()
+	need(t, "chromium", "node", "npm")
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clicks, seed := 60, 36
+	if os.Getenv("ROOTSFS_SOAK") != "" {
+		clicks = 1000
+	}
+	if text := os.Getenv("ROOTSFS_SEED"); text != "" {
+		if seed, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settings, err := json.Marshal(map[string]any{"web": "../../cmd/rootsfs/internal/console/web", "vectors": "../../guard/names/testdata/showable.json",
+		"modules": modules(t), "chromium": path, "clicks": clicks, "seed": seed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := filepath.Abs("clicks.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", script)
+	cmd.Env = append(os.Environ(), "LAB="+string(settings), "TMPDIR="+t.TempDir())
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if flows := report(t, bytes.NewReader(out)); err != nil || flows < 6 {
+		t.Errorf("%d checks, %v\n%s", flows, err, errs.Bytes())
+	}
+}
