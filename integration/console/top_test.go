@@ -61,11 +61,11 @@ func (s *screen) shows(texts ...string) {
 	}
 }
 
-// answers presses a key until the question is no longer in front: it takes no
-// answer in its first moment.
+// answers presses a key until the question is no longer in front: it takes no answer
+// in its first moment, nor soon after a key that came too soon.
 func (s *screen) answers(key, said string) {
 	s.t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(800 * time.Millisecond) {
 		s.press(key)
 		time.Sleep(200 * time.Millisecond)
 		if s.last = s.tmux("capture-pane", "-p"); strings.Contains(s.last, said) {

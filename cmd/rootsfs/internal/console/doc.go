@@ -29,6 +29,8 @@
 //   - Requests are bounded: sizes of header and body, time to send them, number of
 //     connections and of event streams. Of too many connections those without the
 //     secrets end first, of too many streams the oldest.
+//   - A press grants only what has been in its place on the screen, and read to its end,
+//     for longer than it takes to aim at something else (web/ask.js).
 //   - Without both secrets the API says nothing but that they are missing. What
 //     anybody on the machine can get are the files of the page, which are those of
 //     the binary.

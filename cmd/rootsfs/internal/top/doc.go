@@ -8,8 +8,10 @@
 //   - No text of a server, and no name of a file, reaches the terminal with control
 //     or bidirectional characters: each is escaped, and no line is longer than the
 //     terminal is wide.
-//   - Keys that answer a question work while the questions have the focus, and not
-//     within Settle of one coming to the front: who was typing did not mean it.
+//   - Keys that answer a question work while the questions have the focus. Neither they
+//     nor the key that lets a root be written to work within Settle of what they would
+//     act upon coming to the front, changing, or being scrolled to, nor of such a key
+//     pressed too soon: a key typed ahead, or held down, answers nothing.
 //   - Ending it ends nothing else.
 //
 // # Not promised

@@ -71,6 +71,9 @@ func (m *model) pressNow(key string) tea.Cmd {
 		return nil
 	}
 	at := rows[m.row]
+	if key == "m" && at.root.Mode != "rw" && m.early() {
+		return nil
+	}
 	switch key {
 	case "x":
 		return m.revoke(at.session, control.RevokeRequest{Names: []string{at.root.Name}})
@@ -108,24 +111,30 @@ func (m *model) pressAsk(key string) tea.Cmd {
 		}
 		return nil
 	}
-	if m.now.Sub(m.since) < Settle {
+	if m.early() {
 		return nil
 	}
 	if why := m.unseen(); why != "" && (key == "r" || key == "w") {
 		m.said, m.bad = why, true
 		return nil
 	}
-	switch key {
-	case "r":
-		return m.answer(control.AnswerRequest{Approve: true, Mode: "ro"})
-	case "w":
-		return m.answer(control.AnswerRequest{Approve: true})
-	case "d":
-		return m.answer(control.AnswerRequest{})
-	case "D":
-		return m.answer(control.AnswerRequest{Remember: true})
+	req, ok := map[string]control.AnswerRequest{"r": {Approve: true, Mode: "ro"}, "w": {Approve: true}, "d": {}, "D": {Remember: true}}[key]
+	if !ok {
+		return nil
 	}
-	return nil
+	m.since = m.now // no other key answers before the session has
+	return m.answer(req)
+}
+
+// early reports whether a key comes so soon that it may have been typed at something
+// else. Whoever goes on typing, or holds a key down, stays early.
+func (m *model) early() bool {
+	if m.now.Sub(m.since) >= Settle {
+		return false
+	}
+	m.since = m.now
+	m.said, m.bad = "this has just come, moved or changed: look again, then press the key", true
+	return true
 }
 
 func (m *model) pressHistory(key string) tea.Cmd {

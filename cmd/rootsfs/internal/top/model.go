@@ -3,6 +3,8 @@ package top
 import (
 	"context"
 	"fmt"
+	"maps"
+	"reflect"
 	"strings"
 	"time"
 
@@ -14,8 +16,13 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Settle is how long a question takes no answer after it came to the front.
+// Settle is how long no key grants or answers after what it would act upon came to the
+// front, changed, or was acted upon.
 const Settle = 700 * time.Millisecond
+
+// stalled is how long the model sees no message, not even the tick of each second, if
+// it could not run: keys that come then were typed at an older screen.
+const stalled = 3 * time.Second
 
 const (
 	keptEvents = 200
@@ -65,11 +72,13 @@ type model struct {
 	lost          int
 	row           int       // of the roots of all sessions
 	chosen        rootKey   // what row stands for
+	mode          string    // of the chosen root
 	moved         time.Time // when row came to stand for another by itself
 	scroll        scroll
 	asked         int // which question is in front
 	front         string
-	since         time.Time // when front came to the front
+	frontQuestion live.Question
+	since         time.Time // when what a key acts upon came to the front, or a key came too soon
 	inside        map[string]string
 	span          int // of spans
 	path          string
@@ -138,7 +147,11 @@ func tick() tea.Cmd {
 
 // Update implements tea.Model.
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	m.now = time.Now()
+	now := time.Now()
+	if now.Sub(m.now) > stalled {
+		m.since, m.moved = now, now
+	}
+	m.now = now
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
@@ -199,6 +212,11 @@ func (m *model) settle() tea.Cmd {
 	for i := range m.questions { // the one in front stays there
 		if m.questions[i].ID == m.front {
 			m.asked = i
+			if !reflect.DeepEqual(m.questions[i], m.frontQuestion) {
+				// Another question under the same name.
+				maps.DeleteFunc(m.inside, func(key, _ string) bool { return strings.HasPrefix(key, m.front+"/") })
+				break
+			}
 			return nil
 		}
 	}
@@ -207,7 +225,7 @@ func (m *model) settle() tea.Cmd {
 
 // bring brings the question at asked to the front.
 func (m *model) bring() tea.Cmd {
-	m.front, m.since, m.path, m.span = "", m.now, "", 0
+	m.front, m.since, m.path, m.span, m.frontQuestion = "", m.now, "", 0, live.Question{}
 	if m.view == viewAsk {
 		m.scroll.begin()
 	}
@@ -218,7 +236,7 @@ func (m *model) bring() tea.Cmd {
 		return nil
 	}
 	q := m.questions[m.asked]
-	m.front = q.ID
+	m.front, m.frontQuestion = q.ID, q
 	var looks []tea.Cmd
 	for i := range q.Items {
 		if _, known := m.inside[insideKey(q.ID, i)]; !known && q.Items[i].Problem == "" {
@@ -255,10 +273,10 @@ func (r *rootRow) key() rootKey { return rootKey{r.session, r.root.Name, r.root.
 
 // choose brings the mark to a row, as somebody wants it.
 func (m *model) choose(rows []rootRow, row int) {
-	m.row, m.chosen, m.moved = max(0, min(row, len(rows)-1)), rootKey{}, time.Time{}
+	m.row, m.chosen, m.moved, m.since = max(0, min(row, len(rows)-1)), rootKey{}, time.Time{}, m.now
 	m.scroll.follow = true
 	if len(rows) > 0 {
-		m.chosen = rows[m.row].key()
+		m.chosen, m.mode = rows[m.row].key(), rows[m.row].root.Mode
 	}
 }
 
@@ -269,6 +287,9 @@ func (m *model) rechoose() {
 	for i := range rows {
 		if rows[i].key() == m.chosen {
 			m.row = i
+			if rows[i].root.Mode != m.mode {
+				m.mode, m.moved = rows[i].root.Mode, m.now
+			}
 			return
 		}
 	}

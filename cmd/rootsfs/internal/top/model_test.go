@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,8 +85,8 @@ func TestAnswersSettle(t *testing.T) {
 		if m.view = viewAsk; key(m, k) != nil {
 			t.Errorf("%s answers at once", k)
 		}
-		m.since = time.Now().Add(-2 * Settle)
 		readAll(m)
+		m.since = time.Now().Add(-2 * Settle)
 		m.view = viewNow
 		if key(m, k) != nil {
 			t.Errorf("%s answers from another view", k)
@@ -118,6 +119,140 @@ func TestAnswersSettle(t *testing.T) {
 	m.take(live.Update{Asked: true, Questions: []live.Question{late, first}})
 	if m.front != "r" || m.asked != 1 {
 		t.Errorf("in front is %s", m.front)
+	}
+}
+
+// Whatever questions and roots do while keys are pressed, held and typed ahead, a key
+// grants only what has been on the screen, unchanged, for the settle time.
+func TestKeysGrantWhatWasSeen(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(36, 3))
+	m := &model{hub: &live.Hub{}, width: 100, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
+	made := 0
+	question := func(id string) live.Question {
+		made++
+		return live.Question{Session: "s", Question: control.Question{Question: broker.Question{ID: id, Subject: "x", Message: strings.Repeat("please ", rnd.IntN(200)), Asked: m.now, Until: m.now.Add(24 * time.Hour),
+			Items: []broker.Item{{Requested: "/p", Resolved: fmt.Sprint("/p", made), Mode: "rw"}}}}}
+	}
+	root := func() control.Root {
+		made++
+		return control.Root{Name: fmt.Sprint("r", made), Epoch: uint64(made), Mode: []string{"ro", "rw"}[rnd.IntN(2)]}
+	}
+	questions, roots := []live.Question{question("a"), question("b")}, []control.Root{root(), root()}
+	send := func() {
+		m.take(live.Update{Sessions: []live.Session{{Status: control.Status{Session: "s", Roots: slices.Clone(roots)}}}, Asked: true, Questions: slices.Clone(questions)})
+	}
+	send()
+	// target is what a key that grants would act upon.
+	target := func() string {
+		rows := m.rows()
+		switch {
+		case m.view == viewAsk && len(m.questions) > 0:
+			return fmt.Sprintf("%+v", m.questions[m.asked])
+		case m.view == viewNow && len(rows) > 0:
+			return fmt.Sprintf("%+v", rows[m.row].root)
+		}
+		return ""
+	}
+	seen, since, answered := "", m.now, time.Time{}
+	keys := []string{"r", "r", "w", "w", "m", "m", "d", "up", "down", "1", "2", "tab", "pgdown", "x"}
+	early, late, key := 0, 0, "r"
+	for range 2000 {
+		if rnd.IntN(4) > 0 { // or the one before is held down
+			key = keys[rnd.IntN(len(keys))]
+		}
+		m.now = m.now.Add(time.Duration(rnd.IntN(100)*rnd.IntN(20)) * time.Millisecond)
+		switch rnd.IntN(12) {
+		case 0:
+			questions = append(questions[min(len(questions), rnd.IntN(2)):], question(fmt.Sprint("q", made)))
+		case 1:
+			i := rnd.IntN(len(questions))
+			questions[i] = question(questions[i].ID)
+		case 2:
+			roots = append(roots[rnd.IntN(2):], root())
+		case 3:
+			roots[0].Mode = root().Mode
+		}
+		send()
+		m.View()
+		before := target()
+		if before != seen {
+			seen, since = before, m.now
+		}
+		grants := m.view == viewAsk && (key == "r" || key == "w") || m.view == viewNow && key == "m" && len(m.rows()) > 0 && m.rows()[m.row].root.Mode != "rw"
+		if cmd := m.press(key, key); cmd != nil && m.typing == typingNothing && target() == before && (grants || m.view == viewAsk && key == "d") {
+			if grants && (m.now.Sub(since) < Settle || m.now.Sub(answered) < Settle) {
+				early++
+			} else if grants {
+				late++
+			}
+			if m.view == viewAsk {
+				answered = m.now
+			}
+		}
+		m.View()
+		if after := target(); after != seen {
+			seen, since = after, m.now
+		}
+	}
+	if early > 0 || late < 20 {
+		t.Errorf("%d grants of what was not seen, %d of what was", early, late)
+	}
+}
+
+// Keys that come after the program could not run were typed at an older screen, and two
+// keys in a row do not answer twice.
+func TestTypedAhead(t *testing.T) {
+	for _, keys := range []string{"r", "dr", "2r"} {
+		m := full(100, 200)
+		readAll(m)
+		m.since = time.Now().Add(-2 * Settle)
+		switch keys {
+		case "r":
+			m.now = time.Now().Add(-time.Minute)
+		case "2r":
+			m.view = viewNow
+		}
+		var cmd tea.Cmd
+		for _, k := range keys {
+			_, cmd = m.Update(tea.KeyPressMsg{Text: string(k), Code: k})
+			m.View()
+		}
+		if cmd != nil {
+			t.Errorf("the last key of %q answers", keys)
+		}
+	}
+	m := full(100, 200)
+	readAll(m)
+	for range 50 { // held down
+		m.now = m.now.Add(Settle / 5)
+		if m.press("r", "r") != nil {
+			t.Fatal("a key that is held down answers")
+		}
+	}
+}
+
+// A long name leaves room for what is beside it, and can be read whole.
+func TestLongNames(t *testing.T) {
+	long := "begin" + strings.Repeat("x", 246) + "ender"
+	for _, width := range []int{150, 80, 40} {
+		m := &model{hub: &live.Hub{}, width: width, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
+		q := live.Question{Session: long, Question: control.Question{Question: broker.Question{ID: "q", Server: long, Subject: guard.Subject(long), Until: m.now.Add(time.Minute + time.Second/2), Items: []broker.Item{{Resolved: "/p", Mode: "rw"}}}}}
+		m.take(live.Update{Sessions: []live.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: long, Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: long, Requests: 7}}}}},
+			Asked: true, Questions: []live.Question{q}, Events: []live.Event{{Session: long, Event: control.Event{Kind: "refusal", Op: "open", Path: long, Reason: "Permission"}}}})
+		text := strings.Join(strings.Fields(ansi.Strip(m.View().Content)), " ")
+		for _, want := range []string{"er rw live", " /p ", "7 requests", " Permission"} {
+			if (width >= 80 || want[0] != ' ' && want[0] != '7') && !strings.Contains(text, want) {
+				t.Errorf("at %d, %q is not on the screen:\n%s", width, want, text)
+			}
+		}
+		whole := func(text string) bool { return strings.Contains(strings.Join(strings.Fields(text), ""), `"`+long+`"`) }
+		if !whole(text) {
+			t.Errorf("at %d, the name of the chosen root is not shown whole:\n%s", width, text)
+		}
+		m.see(viewAsk)
+		if text = ansi.Strip(m.View().Content); !whole(text) || width >= 80 && !strings.Contains(text, ": 1m0s left") {
+			t.Errorf("at %d, who asks is not shown whole, or not how long:\n%s", width, text)
+		}
 	}
 }
 
@@ -234,10 +369,15 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 				t.Errorf("%v: path %d was never shown to its end", size, i)
 			}
 		}
+		if m.press("r", "r") != nil {
+			t.Errorf("%v: it is allowed as soon as its end is shown", size)
+		}
+		m.since = m.now.Add(-2 * Settle)
 		if m.press("r", "r") == nil {
 			t.Errorf("%v: read, and cannot be allowed: %s", size, m.said)
 		}
 		// What is learned later, and is not on the screen, is not read.
+		m.since = m.now.Add(-2 * Settle)
 		m.inside[insideKey(m.front, 0)] = "names that the policy would hide: 7"
 		if m.View(); m.press("r", "r") != nil {
 			t.Errorf("%v: what came later was not read", size)
@@ -246,6 +386,7 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 			m.press("pgup", "")
 			m.View()
 		}
+		m.since = m.now.Add(-2 * Settle)
 		if m.press("r", "r") == nil {
 			t.Errorf("%v: read again, and cannot be allowed: %s", size, m.said)
 		}

@@ -101,12 +101,13 @@ func (m *model) pressScroll(key string) bool {
 	default:
 		return false
 	}
+	m.since = m.now // for what has just come to the screen
 	return true
 }
 
 // see shows a view from its beginning.
 func (m *model) see(v view) tea.Cmd {
-	m.view = v
+	m.view, m.since = v, m.now
 	m.scroll.begin()
 	if v == viewHistory {
 		return m.find()

@@ -40,6 +40,18 @@ func (p *page) add(style lipgloss.Style, format string, args ...any) {
 	p.lines = append(p.lines, style.Render(ansi.Truncate(text, max(p.width, 1), "…")))
 }
 
+// brief is a name for a line on which more stands: of a long one its two ends.
+func brief(name string, width int) string { return middle(names.Escape(name), width) }
+
+// middle leaves out the middle of a text that is wider.
+func middle(text string, width int) string {
+	over := ansi.StringWidth(text) - width
+	if over <= 0 {
+		return text
+	}
+	return ansi.Truncate(text, width/2, "") + "…" + ansi.TruncateLeft(text, over+width/2+1, "")
+}
+
 // wrapped adds a text that may take several lines, at most most.
 func (p *page) wrapped(style lipgloss.Style, indent, text string, most int) {
 	width := max(p.width-len(indent), 10)
@@ -154,24 +166,29 @@ func (m *model) root(p *page, r *control.Root, rate control.Rate, here bool) {
 		style, m.scroll.at = chosen, len(p.lines)
 	}
 	bytes := config.FormatSize(int64(rate.Read + rate.Written))
-	name, path := names.Escape(r.Name), names.Escape(r.Resolved)
+	name, path := brief(r.Name, 16), names.Escape(r.Resolved)
+	if p.width < 120 {
+		name = brief(r.Name, 12)
+	}
 	switch {
 	case p.width >= 120:
 		p.add(style, "  %-16s %-4s %-11s %6s/s %9s/s %8d ops %6d refused  %-12s %s", name, r.Mode, r.State,
 			short(rate.Ops), bytes, r.Ops, r.Refused, m.ending(r.Expires), path)
-		return
 	case p.width >= 64:
 		p.add(style, "  %-12s %-3s %-5s %5s/s %7s/s %4d refused  %s", name, r.Mode, r.State, short(rate.Ops), bytes, r.Refused, path)
 	default:
-		p.add(style, "  %-8s %-3s %-5s %s", name, r.Mode, r.State, path)
+		p.add(style, "  %-8s %-3s %-5s %s", brief(r.Name, 8), r.Mode, r.State, path)
 	}
-	if here {
+	if here && strings.Contains(name, "…") {
+		p.exact(none, "    ", names.Quote(r.Name))
+	}
+	if here && p.width < 120 {
 		p.wrapped(none, "    ", fmt.Sprintf("%s: %d ops, %d refused, end: %s", path, r.Ops, r.Refused, m.ending(r.Expires)), 3)
 	}
 }
 
 func (m *model) session(p *page, s *live.Session) {
-	what := names.Escape(s.Session)
+	what := brief(s.Session, 40)
 	if s.Point != "" {
 		what += " at " + names.Escape(s.Point)
 	}
@@ -190,9 +207,9 @@ func (m *model) session(p *page, s *live.Session) {
 	for _, f := range s.Files {
 		itself := ""
 		if f.Server != "" {
-			itself = " calls itself \"" + clean(f.Server) + "\""
+			itself = " calls itself \"" + middle(clean(f.Server), 30) + "\""
 		}
-		p.add(faint, "  server %s%s: %d requests, %d refused", names.Escape(f.Subject), itself, f.Requests, f.Refused)
+		p.add(faint, "  server %s%s: %d requests, %d refused", brief(f.Subject, 30), itself, f.Requests, f.Refused)
 	}
 }
 
@@ -204,7 +221,7 @@ func (m *model) refusals(p *page) {
 		if e.Kind != "refusal" && e.Kind != "failure" {
 			continue
 		}
-		p.add(none, "  %s %s: %s %s %s  %s", e.Time.Local().Format(time.TimeOnly), names.Escape(e.Session), e.Op, clean(e.Path), e.Reason, clean(e.Detail))
+		p.add(none, "  %s %s: %s %s %s  %s", e.Time.Local().Format(time.TimeOnly), brief(e.Session, 20), e.Op, middle(clean(e.Path), max(p.width/3, 12)), e.Reason, clean(e.Detail))
 		if n++; n == 20 {
 			break
 		}
@@ -227,7 +244,7 @@ func (m *model) viewAsk(p *page) {
 		if i == m.asked {
 			style, m.scroll.at = bold.Reverse(true), len(p.lines)
 		}
-		p.add(style, "%s asks, in session %s: %s left", names.Quote(who(q)), names.Escape(q.Session), until(q.Until.Sub(m.now)))
+		p.add(style, "\"%s\" asks, in session %s: %s left", brief(who(q), max(p.width/4, 8)), brief(q.Session, 16), until(q.Until.Sub(m.now)))
 		if i == m.asked {
 			m.question(p, q)
 			m.scroll.end = len(p.lines)
@@ -249,7 +266,7 @@ func (m *model) denied(p *page) {
 	p.add(bold, "denied without a question, there and below (%d); f: ask me again", len(list))
 	for i := range list {
 		d := &list[i]
-		p.add(none, "  %d. %s in %s: %s  since %s", i+1, names.Quote(d.Subject), names.Escape(d.Session), names.Quote(d.Path), d.Since.Local().Format(time.TimeOnly))
+		p.add(none, "  %d. \"%s\" in %s: %s  since %s", i+1, brief(d.Subject, 30), brief(d.Session, 20), names.Quote(d.Path), d.Since.Local().Format(time.TimeOnly))
 	}
 }
 
@@ -271,7 +288,10 @@ func who(q *live.Question) string {
 }
 
 func (m *model) question(p *page, q *live.Question) {
-	p.add(none, "  subject %s", names.Quote(string(q.Subject)))
+	p.exact(none, "  ", "subject "+names.Quote(string(q.Subject)))
+	if q.Server != "" {
+		p.exact(none, "  ", "calls itself "+names.Quote(q.Server))
+	}
 	p.add(none, "  its reason, in its own words, which nobody has checked:")
 	p.wrapped(warn, "    ", names.Quote(q.Message), 6)
 	for i := range q.Items {
@@ -337,7 +357,7 @@ func (m *model) viewHistory(p *page) {
 		if e.Path2 != "" {
 			path += " -> " + e.Path2
 		}
-		p.add(style, "%s  %-12s %-8s %-10s %s  %s", e.Time.Local().Format("01-02 15:04:05"), names.Escape(e.Session), names.Escape(e.Verdict), names.Escape(e.Op), path,
+		p.add(style, "%s  %-12s %-8s %-10s %s  %s", e.Time.Local().Format("01-02 15:04:05"), brief(e.Session, 12), names.Escape(e.Verdict), names.Escape(e.Op), middle(path, max(p.width/3, 12)),
 			strings.TrimSpace(names.Escape(e.Kind)+" "+e.Detail))
 	}
 }

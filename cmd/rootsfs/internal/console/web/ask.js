@@ -241,9 +241,10 @@ class QuestionCard extends HTMLElement {
   // draw shows the question as it is now; gone leaves its place empty.
   draw(q, gone) {
     this.classList.toggle("gone", gone);
-    if (JSON.stringify(q) !== JSON.stringify(this.q)) {
+    if (q !== this.q) {
+      const same = JSON.stringify(q) === JSON.stringify(this.q);
       this.q = q;
-      this.build();
+      if (!same) this.build();
     }
     const over = store.over.get(q.id);
     const left = Date.parse(q.until) - Date.now();
@@ -256,7 +257,7 @@ class QuestionCard extends HTMLElement {
       put(this.outcome, over);
       this.outcome.append(" ", this.forget);
       put(this.wrong, "");
-      if (document.activeElement === document.body) this.card.focus();
+      if (document.activeElement === document.body) this.card.focus({ preventScroll: true });
     }
   }
 }
