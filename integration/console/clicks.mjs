@@ -16,9 +16,9 @@ const { chromium } = createRequire(lab.modules + "/")("playwright-core");
 const types = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
 
 // random is mulberry32: the same numbers for the same seed.
-let state = lab.seed >>> 0;
+let state = lab.seed;
 function random() {
-  state = (state + 0x6d2b79f5) >>> 0;
+  state = (state + 0x6d2b79f5) | 0;
   let x = Math.imul(state ^ (state >>> 15), state | 1);
   x ^= x + Math.imul(x ^ (x >>> 7), x | 61);
   return ((x ^ (x >>> 14)) >>> 0) / 2 ** 32;
@@ -143,8 +143,8 @@ async function open() {
   return browser;
 }
 
-// calmly shows just these questions, on a screen that is as it was in the beginning,
-// once they take answers.
+// calmly shows just these questions, on a screen with room for two, once they
+// take answers.
 async function calmly(...list) {
   questions = list;
   answers = [];
@@ -154,7 +154,7 @@ async function calmly(...list) {
     document.getElementById("said").replaceChildren();
     return import("/store.js").then(({ store, dismiss }) => [...store.over.keys()].forEach(dismiss));
   });
-  await page.setViewportSize({ width: 1200, height: 900 });
+  await page.setViewportSize({ width: 1200, height: 1200 });
   await page.mouse.move(600, 5);
   await push();
   await page.evaluate(() => import("/store.js").then(({ store, dismiss }) => [...store.over.keys()].forEach(dismiss)));
@@ -274,6 +274,7 @@ const checks = {
   },
 
   async "clicks on Deny grant nothing, whatever moves"() {
+    state = lab.seed;
     let clicks = 0;
     const done = {};
     for (let round = 0; clicks < lab.clicks; round++) {
