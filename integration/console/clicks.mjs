@@ -202,6 +202,35 @@ const checks = {
     assert.deepEqual([answers[0].id, answers[0].mode], [b.id, "ro"]);
   },
 
+  async "a button that has moved grants nothing, at once or under a pointer at rest"() {
+    const a = small();
+    await calmly(a);
+    const shift = (px) => page.evaluate((to) => { document.querySelector(".questions").style.paddingTop = to + "px"; }, px);
+    const [x, y] = await middle(button(a, "r"));
+    const click = async (between) => {
+      await page.mouse.down();
+      await between?.();
+      await page.mouse.up();
+    };
+    const cases = {
+      "at once": async () => { await shift(40); await page.mouse.move(x, y + 41); await click(); },
+      "soon": async () => { await shift(80); await pass(600); await page.mouse.move(x, y + 81); await click(); },
+      "while it is pressed": async () => { await shift(120); await page.mouse.move(x, y + 120); await pass(1500); await page.mouse.move(x, y + 121); await click(() => shift(122)); },
+      "under a pointer at rest": async () => { await shift(0); await page.mouse.move(x, y + 60); await pass(1500); await shift(60); await pass(5000); await click(); },
+      "under a pointer at rest, twice": click,
+    };
+    for (const [name, does] of Object.entries(cases)) {
+      await does();
+      await card(a).getByText("Look again").waitFor();
+      await page.evaluate(() => new Promise((done) => { fetch("/icon.svg").then(done, done); }));
+      assert.deepEqual(answers, [], name);
+    }
+    await pass(1500);
+    await click();
+    await until(() => answers.length === 1);
+    await shift(0);
+  },
+
   async "a key on a button that has just got the focus grants nothing"() {
     const a = small();
     await calmly(a);

@@ -46,7 +46,7 @@ func TestClicks(t *testing.T) {
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	if flows := report(t, bytes.NewReader(out)); err != nil || flows < 6 {
+	if flows := report(t, bytes.NewReader(out)); err != nil || flows < 7 {
 		t.Errorf("%d checks, %v\n%s", flows, err, errs.Bytes())
 	}
 }
