@@ -67,7 +67,7 @@ func (m *model) pressNow(key string) tea.Cmd {
 		return nil
 	}
 	if m.now.Sub(m.moved) < Settle {
-		m.said, m.bad = "the root that was chosen has just ended, and another stands in its place: look again", true
+		m.said, m.bad = "the chosen root has just ended or changed: look again, then press the key", true
 		return nil
 	}
 	at := rows[m.row]
