@@ -86,13 +86,17 @@ func FuzzParsePath(f *testing.F) {
 func FuzzQuote(f *testing.F) {
 	for _, s := range []string{
 		"", "plain", "a\nb", `a\nb`, `"`, `\`, `\\"`, "\xff", `\xff`, "\ufffd", "\u202e", `\u{202e}`, "\u200b", "\x00",
-		"\x1b[2J", "\u2028", "\xed\xa0\x80", "\U0010ffff", "🙂\u200d", "\u00a0",
+		"\x1b[2J", "\u2028", "\xed\xa0\x80", "\U0010ffff", "🙂\u200d", "\u00a0", "a   b", `\{3 spaces}`, "e\u0301\u0301\u0301", "\u0338", "a \u0301",
+		"proj\u2800", "\u3164", "\u180b", "\U0001d159",
 	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		e := Escape(s)
 		checkShown(t, e)
+		if own := EscapeQuoted(e); own != e {
+			t.Fatalf("EscapeQuoted(%q) = %s", e, own)
+		}
 		if q := Quote(s); q != `"`+e+`"` {
 			t.Fatalf("Quote(%q) = %s, Escape gives %s", s, q, e)
 		}
@@ -129,6 +133,14 @@ func unescapeShown(s string) (string, bool) {
 			}
 			b.WriteByte(byte(c))
 			s = s[4:]
+		case strings.HasPrefix(s, `\{`):
+			count, rest, ok := strings.Cut(s[2:], " spaces}")
+			n, err := strconv.Atoi(count)
+			if !ok || err != nil || n < 2 {
+				return "", false
+			}
+			b.WriteString(strings.Repeat(" ", n))
+			s = rest
 		case strings.HasPrefix(s, `\u{`):
 			digits, rest, ok := strings.Cut(s[3:], "}")
 			r, err := strconv.ParseUint(digits, 16, 32)

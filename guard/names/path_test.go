@@ -3,6 +3,7 @@ package names
 import (
 	"errors"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode"
@@ -208,7 +209,7 @@ func TestQuote(t *testing.T) {
 		"":                 "",
 		"plain name.txt":   "plain name.txt",
 		"ä 日本 🙂":           "ä 日本 🙂",
-		"a\ufffdb":         "a\ufffdb", // the real character, not a bad byte
+		"a\ufffdb":         `a\u{fffd}b`, // it stands for a bad byte elsewhere
 		"a\nb":             `a\nb`,
 		"a\tb":             `a\tb`,
 		"a\rb":             `a\u{d}b`,
@@ -273,6 +274,11 @@ func mustPath(t *testing.T, s string) Path {
 	return p
 }
 
+// notSeen are the characters that issue 36 found, beside variation selectors.
+const notSeen = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3000\u3164\uffa0\ufffd\U00016fe4\U0001d159"
+
+var stacked = regexp.MustCompile(`(^|[ "\\}])\pM|\pM\pM\pM`)
+
 // checkShown says whether text is safe on one line of a terminal. It is written
 // against Unicode's categories, not against showable, which it checks.
 func checkShown(t *testing.T, s string) {
@@ -281,8 +287,15 @@ func checkShown(t *testing.T, s string) {
 		t.Errorf("%q is not UTF-8", s)
 	}
 	for _, r := range s {
-		if r != ' ' && unicode.In(r, unicode.C, unicode.Z) || !unicode.IsGraphic(r) {
+		if r != ' ' && unicode.In(r, unicode.C, unicode.Z) || !unicode.IsGraphic(r) || strings.ContainsRune(notSeen, r) || r >= 0xE0000 ||
+			r >= 0xFE00 && r <= 0xFE0F {
 			t.Errorf("%q holds %U", s, r)
 		}
+	}
+	if strings.Contains(s, "  ") {
+		t.Errorf("%q holds a run of spaces", s)
+	}
+	if stacked.MatchString(s) {
+		t.Errorf("%q holds marks with nothing, or two marks, below them", s)
 	}
 }

@@ -1,0 +1,137 @@
+package names
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxQuoted is how much QuoteShort shows, bytes before they are escaped, and
+// maxBrief what is left of a text by Brief. maxReason is how many characters Lines
+// shows, and maxMarks how many combining marks are shown upon one character.
+const (
+	maxQuoted = 200
+	maxBrief  = 2048
+	maxReason = 500
+	maxMarks  = 2
+)
+
+// Quote makes untrusted text safe to show on one line: what Escape escapes appears as
+// escapes. Text without any of that is returned in double quotes unchanged. Every
+// approver, status line and log uses it, so that a file name can neither forge a line
+// nor turn the text around, nor look like another name.
+func Quote(s string) string { return `"` + Escape(s) + `"` }
+
+// QuoteShort is Quote of the beginning of what a peer sent, for errors: one that
+// repeats the request would be as long as it.
+func QuoteShort(s string) string {
+	if len(s) <= maxQuoted {
+		return Quote(s)
+	}
+	return Quote(beginning(s, maxQuoted)) + "…"
+}
+
+// Brief is a text for a person, of a long one the beginning.
+func Brief(text string) string {
+	if len(text) <= maxBrief {
+		return text
+	}
+	return beginning(text, maxBrief) + "…"
+}
+
+// beginning is at most the first n bytes of a longer s, cut between characters.
+func beginning(s string, n int) string {
+	end := n
+	for end > n-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
+}
+
+// Escape makes text of foreign origin safe to show on one line of a terminal. These
+// appear as escapes: control characters, separators, bidirectional controls, characters
+// that are invisible or blank, bytes that are not UTF-8, U+FFFD, which stands for those
+// elsewhere, and combining marks that have no character before them or two marks. A run
+// of spaces is counted: \{3 spaces}. Backslashes and quotation marks are escaped, too,
+// so that no text looks like the escapes of another: different texts stay different.
+func Escape(s string) string { return escape(s, true) }
+
+// EscapeQuoted is Escape for a text in which names have been quoted already, or that
+// is somebody's own: backslashes and quotation marks stay as they are.
+func EscapeQuoted(s string) string { return escape(s, false) }
+
+// Shows reports whether a text is UTF-8 of which a person sees every character: Escape
+// would change none of it but a backslash or a quotation mark.
+func Shows(s string) bool { return EscapeQuoted(s) == s }
+
+func escape(s string, foreign bool) string {
+	if plain(s) {
+		return s
+	}
+	var b strings.Builder
+	marks := maxMarks // on the last character; none may stand on the beginning, an escape, a space or a quotation mark
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		spaces := len(s[i:]) - len(strings.TrimLeft(s[i:], " "))
+		switch mark := unicode.Is(unicode.M, r); {
+		case spaces > 1:
+			n, marks = spaces, maxMarks
+			b.WriteString(`\{` + strconv.Itoa(n) + ` spaces}`)
+		case r == utf8.RuneError && n == 1:
+			const hex = "0123456789abcdef"
+			b.Write([]byte{'\\', 'x', hex[s[i]>>4], hex[s[i]&15]})
+			marks = maxMarks
+		case r == '\\' || r == '"':
+			if foreign {
+				b.WriteByte('\\')
+			}
+			b.WriteRune(r)
+			marks = maxMarks
+		case r == '\n':
+			b.WriteString(`\n`)
+			marks = maxMarks
+		case r == '\t':
+			b.WriteString(`\t`)
+			marks = maxMarks
+		case !showable(r) || mark && marks >= maxMarks:
+			b.WriteString(`\u{` + strconv.FormatInt(int64(r), 16) + `}`)
+			marks = maxMarks
+		default:
+			b.WriteString(s[i : i+n])
+			switch {
+			case mark:
+				marks++
+			case r == ' ':
+				marks = maxMarks
+			default:
+				marks = 0
+			}
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// plain reports whether a text is of printable ASCII that Escape leaves as it is.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '\\' || c == '"' || c == ' ' && i > 0 && s[i-1] == ' ' {
+			return false
+		}
+	}
+	return true
+}
+
+// blank are characters that look like a space, or like nothing, and are of no class
+// that says so: of Braille, of the Khitan small script and of musical notation.
+const blank = "\u2800\U00016fe4\U0001d159"
+
+// showable excludes what a person does not see or takes for something else: every
+// separator but space, format characters (category Cf, which holds the bidirectional
+// controls and zero-width characters), what fonts leave out (default-ignorable: fillers,
+// variation selectors), the blank ones, and U+FFFD.
+func showable(r rune) bool {
+	return r == ' ' || unicode.IsPrint(r) && r != utf8.RuneError && !strings.ContainsRune(blank, r) &&
+		!unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}

@@ -1,0 +1,180 @@
+package names
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Foreign is text that its reader has not chosen: a server, a client or a repository
+// that was cloned did. Package fmt, and with it every log, prints it escaped, and
+// encoding/json without a raw control or invisible character. Only Raw gives the text
+// as it came, to compare it or to find what it names; it is never printed.
+type Foreign string
+
+// Raw is the text as it came.
+func (f Foreign) Raw() string { return string(f) }
+
+// String is the text for a terminal: see Escape.
+func (f Foreign) String() string { return Escape(string(f)) }
+
+// Format implements fmt.Formatter: %q is Quote, and every other verb prints String.
+func (f Foreign) Format(s fmt.State, verb rune) {
+	if verb == 'q' {
+		_, _ = fmt.Fprint(s, Quote(string(f))) // fmt reports what the writer says
+		return
+	}
+	_, _ = fmt.Fprintf(s, fmt.FormatString(s, 's'), f.String())
+}
+
+// MarshalJSON implements json.Marshaler: see JSON.
+func (f Foreign) MarshalJSON() ([]byte, error) {
+	text, err := json.Marshal(string(f))
+	return JSON(text), err
+}
+
+// JSON replaces characters in the strings of a JSON text that a terminal would obey or
+// not show (C1, bidirectional, invisible and blank ones; encoding/json does so for C0)
+// by \u escapes, which mean the same.
+func JSON(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r < 0x7f || showable(r):
+			out = append(out, text[:n]...)
+		default:
+			for _, unit := range utf16.Encode([]rune{r}) {
+				out = fmt.Appendf(out, `\u%04x`, unit)
+			}
+		}
+		text = text[n:]
+	}
+	return out
+}
+
+// Lines is a long text of foreign origin for a terminal of so many columns: escaped,
+// after 500 characters cut, and in lines that begin with indent and that the terminal
+// does not break, so that none of them can pass for a line of ours.
+func Lines(s, indent string, columns int) string {
+	more, count := "", 0
+	for at := range s {
+		if count++; count > maxReason {
+			more = fmt.Sprintf("\n%s(and %d characters more)", indent, utf8.RuneCountInString(s[at:]))
+			s = s[:at]
+			break
+		}
+	}
+	room := max(columns-utf8.RuneCountInString(indent)-1, 20)
+	var b strings.Builder
+	width := 0
+	b.WriteString(indent)
+	for _, word := range strings.SplitAfter(Escape(s), " ") {
+		if w := columnsOf(word); width > 0 && width+w > room {
+			b.WriteString("\n" + indent)
+			width = 0
+		}
+		for _, r := range word {
+			w := columnsOf(string(r))
+			if width+w > room {
+				b.WriteString("\n" + indent)
+				width = 0
+			}
+			b.WriteRune(r)
+			width += w
+		}
+	}
+	return b.String() + more
+}
+
+// columnsOf is the most that a shown text takes: characters beyond Latin may be wide.
+func columnsOf(s string) (n int) {
+	for _, r := range s {
+		n++
+		if r >= 0x300 {
+			n++
+		}
+	}
+	return n
+}
+
+// SafeName makes of a name that somebody else chose one that no shell, terminal or
+// reader takes for anything else: of letters, digits, ".", "_" and "-", of ASCII, neither
+// beginning with "." or "-" nor empty. Several names may become one: whoever needs them
+// apart numbers them, and shows what the name stands for beside it.
+func SafeName(foreign string) string {
+	var b strings.Builder
+	for _, r := range foreign {
+		if safe(r) && r != '-' {
+			b.WriteRune(r)
+		} else if !strings.HasSuffix(b.String(), "-") {
+			b.WriteByte('-')
+		}
+	}
+	name := strings.TrimSuffix(strings.TrimLeft(b.String(), ".-"), "-")
+	if name == "" {
+		return "root"
+	}
+	return name[:min(len(name), MaxRootName)]
+}
+
+// safe reports whether no shell gives a character a meaning, and no reader takes it for
+// another one.
+func safe(r rune) bool {
+	return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("._-", r)
+}
+
+// IsShellWord reports whether a word can stand in a command line of bash, zsh, fish and
+// PowerShell as it is. "/", ":" and "+" need no quotes either, "=" none but in the first
+// place, nor do letters of other alphabets.
+func IsShellWord(s string) bool {
+	for i, r := range s {
+		other := r >= utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) && showable(r)
+		if !safe(r) && !other && !strings.ContainsRune("/:+", r) && (r != '=' || i == 0) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// ShellWord is text for a command that is shown to be copied: one word that sh, bash, zsh
+// and fish read as the text, whatever is in it. If the text cannot be shown, the word has
+// printf make it. What no argument can be (a NUL byte) or no printf can make (a line break
+// at the end) is an empty word.
+func ShellWord(s string) string {
+	var b strings.Builder
+	switch {
+	case IsShellWord(s):
+		return s
+	case s == "" || strings.IndexByte(s, 0) >= 0 || strings.HasSuffix(s, "\n"):
+		return "''"
+	case !Shows(s):
+		for _, c := range []byte(s) {
+			if safe(rune(c)) && c != '-' || c == '/' || c == ':' {
+				b.WriteByte(c)
+			} else {
+				fmt.Fprintf(&b, `\%03o`, c)
+			}
+		}
+		return `"$(printf '` + b.String() + `')"`
+	}
+	// In quotes fish gives \ a meaning, and the others give it none: both it and the
+	// quotation mark stand outside.
+	for s != "" {
+		n := strings.IndexAny(s, `'\`)
+		if n < 0 {
+			n = len(s)
+		}
+		if n > 0 {
+			b.WriteString("'" + s[:n] + "'")
+		}
+		if s = s[n:]; s != "" {
+			b.WriteString(`\` + s[:1])
+			s = s[1:]
+		}
+	}
+	return b.String()
+}
