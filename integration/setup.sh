@@ -50,17 +50,22 @@ packages() {
 		hg mercurial hooks that Mercurial executes
 		rg ripgrep a program that looks at its standard input
 		ps procps processes that a test must not leave
+		bash bash completion, and commands that are pasted
+		completion bash-completion the same
+		zsh zsh the same
+		fish fish the same
 	TABLE
 }
 
 # found runs a check of packages.
 found() {
 	case $1 in
-	headers | venv) "$1" ;;
+	headers | venv | completion) "$1" ;;
 	*) have "$1" ;;
 	esac
 }
 headers() { echo '#include <stdlib.h>' | cc -E - >/dev/null 2>&1; }
+completion() { [ -e "${BASH_COMPLETION:-/usr/share/bash-completion/bash_completion}" ]; }
 venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
 
 # checkGo fails unless the go command runs the version that go.mod asks for. A go

@@ -20,9 +20,46 @@ import (
 // shells are those that completion can be printed for.
 var shells = map[string]func(*cobra.Command, io.Writer) error{
 	"bash":       func(c *cobra.Command, w io.Writer) error { return c.GenBashCompletionV2(w, true) },
-	"fish":       func(c *cobra.Command, w io.Writer) error { return c.GenFishCompletion(w, true) },
+	"fish":       fishCompletion,
 	"powershell": (*cobra.Command).GenPowerShellCompletionWithDesc,
 	"zsh":        (*cobra.Command).GenZshCompletion,
+}
+
+// fishCompletion prints cobra's script with one change: it evaluates the words of the
+// command line, which fish has taken out of their quotes.
+func fishCompletion(c *cobra.Command, w io.Writer) error {
+	const taken = "set -l args (commandline -opc)\n"
+	var script strings.Builder
+	if err := c.GenFishCompletion(&script, true); err != nil {
+		return err
+	}
+	before, after, ok := strings.Cut(script.String(), taken)
+	if !ok {
+		return errors.New("cobra's script for fish is another one")
+	}
+	_, err := io.WriteString(w, before+taken+"    set args $args[1] (string escape -- $args)[2..-1]\n"+after)
+	return err
+}
+
+// offered is standard output while a shell asks what it can offer. Of the words it lets
+// through only those that no shell has to quote: bash evaluates what it has put on the
+// line at the next Tab, and a server or a repository can have chosen the word.
+type offered struct{ *app }
+
+// Write implements io.Writer. p is whole lines, each a word, a tab and what it means.
+func (o offered) Write(p []byte) (int, error) {
+	flags := strings.HasPrefix(o.args[len(o.args)-1], "-")
+	for line := range strings.Lines(string(p)) {
+		word, what, described := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		if !names.IsShellWord(word) || strings.HasPrefix(word, "-") && !flags {
+			continue
+		}
+		if described {
+			word += "\t" + names.EscapeQuoted(what)
+		}
+		o.say("%s", word)
+	}
+	return len(p), nil
 }
 
 // newCompletionCmd replaces cobra's own, which shows its help for a shell it does

@@ -20,7 +20,6 @@ func run(args []string, io stdio) int {
 	cmd := newRootCmd(a)
 	cmd.SetArgs(args)
 	cmd.SetIn(io.in)
-	cmd.SetOut(a)
 	cmd.SetErr(io.err)
 	err := a.told(cmd.ExecuteContext(context.Background()))
 	if err != nil {
@@ -52,6 +51,7 @@ at any moment: whatever a program holds of it is dead when revoke returns.
 	cmd.Version = v.Version
 	cmd.SetVersionTemplate(v.line() + "\n")
 	cmd.SetHelpCommand(newHelpCmd())
+	cmd.SetOut(a)
 	a.addCommands(cmd)
 	return cmd
 }
@@ -84,6 +84,7 @@ func (a *app) addCommands(root *cobra.Command) {
 	}
 	if len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd) {
 		completeNoFiles(root)
+		root.SetOut(offered{a})
 	}
 }
 

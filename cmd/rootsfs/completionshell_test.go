@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// hostile are names that a shell makes a command of, unless they are quoted. Each begins
+// with another letter.
+var hostile = []string{"p$(id>PWNED)", "q`id>PWNED`", "r;id>PWNED;", "s\";id>PWNED;\"", "t(id>PWNED)", "u\nid>PWNED\n", "v>PWNED", "w|tee PWNED;", "x\\$(id>PWNED)"}
+
+// Whoever types Tab runs nothing that a server or a repository has named, in any shell:
+// roots, servers of a host's configuration, files, and words that are on the line
+// already, in quotes.
+func TestTabRunsNothing(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"run", "config", "state", "bin", "repo"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := os.Getenv("ROOTSFS_TEST_PROGRAM") // another build, to see what it does
+	if program == "" {
+		program = self
+	}
+	if err := os.Symlink(program, filepath.Join(dir, "bin", "rootsfs")); err != nil {
+		t.Fatal(err)
+	}
+	repo := filepath.Join(dir, "repo")
+	env := append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_RUNTIME_DIR="+filepath.Join(dir, "run"),
+		"XDG_CONFIG_HOME="+filepath.Join(dir, "config"), "XDG_STATE_HOME="+filepath.Join(dir, "state"), "TERM=xterm", "GORACE=atexit_sleep_ms=0",
+		"XDG_DATA_HOME="+filepath.Join(dir, "state"), "HISTFILE=", "LC_ALL=C.UTF-8")
+	serveHostile(t, env, repo)
+
+	// A name of each kind twice: what they have in common is put on the line.
+	lines := []string{"rootsfs wrap .mcp.json --server "}
+	for _, name := range hostile {
+		for _, line := range []string{"revoke ", "wrap .mcp.json --server ", "mount --root sub/", "wrap sub/"} {
+			lines = append(lines, "rootsfs "+line+name[:1])
+		}
+		if !strings.ContainsAny(name, "'\n") {
+			lines = append(lines, "rootsfs revoke '"+name+"1' ")
+		}
+	}
+	for _, sh := range []struct{ name, start, bind, load string }{
+		{"bash", "bash --norc --noprofile -i", `bind -x '"\C-g": echo D""ONE'`, "source <(rootsfs completion bash)"},
+		{"bash-completion", "bash --norc --noprofile -i", `bind -x '"\C-g": echo D""ONE'`, "source /usr/share/bash-completion/bash_completion; source <(rootsfs completion bash)"},
+		{"zsh", "zsh -f -i", `d() { print D""ONE }; zle -N d; bindkey -e; bindkey '^G' d`, "autoload -U compinit; compinit -u -D; source <(rootsfs completion zsh)"},
+		{"fish", "fish --no-config -i", `bind \cg 'echo D""ONE'`, "rootsfs completion fish | source"},
+	} {
+		t.Run(sh.name, func(t *testing.T) {
+			if strings.Contains(sh.load, "/usr/share") {
+				if _, err := os.Stat("/usr/share/bash-completion/bash_completion"); err != nil && os.Getenv("CI") == "" {
+					t.Skip(err)
+				}
+			}
+			words := strings.Fields(sh.start)
+			if _, err := exec.LookPath(words[0]); err != nil && os.Getenv("CI") == "" {
+				t.Skip(err)
+			}
+			p := startPty(t, repo, env, words)
+			p.send(sh.bind + "; " + sh.load + "; echo D\"\"ONE\r")
+			p.await("DONE")
+			for _, line := range lines {
+				p.send(line)
+				for range 2 {
+					p.send("\t\x07")
+					p.await("DONE")
+				}
+				if _, err := os.Lstat(filepath.Join(repo, "PWNED")); err == nil {
+					t.Errorf("%q and Tab ran a command:\n%s", line, p.seen.String())
+					_ = os.Remove(filepath.Join(repo, "PWNED"))
+				}
+				p.seen.Reset()
+				p.send("\x15\x15")
+			}
+			// The shell did complete, and what it ran was rootsfs.
+			p.send("rootsfs revoke beni\t\x07")
+			p.await("DONE")
+			if good := strings.Contains(p.seen.String(), "benign"); good == (sh.name == "bash") { // which needs bash-completion
+				t.Errorf("the benign root: %v; seen:\n%s", good, p.seen.String())
+			}
+		})
+	}
+}
+
+// serveHostile makes a session with roots, and a repository with servers and
+// directories, of hostile names.
+func serveHostile(t *testing.T, env []string, repo string) {
+	t.Helper()
+	args, servers := []string{"serve", "--root", "benign=" + repo + ":ro"}, []string{}
+	for _, name := range hostile {
+		for _, n := range []string{"1", "2"} {
+			sub := filepath.Join(repo, "sub", name+n)
+			if err := os.MkdirAll(sub, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			servers = append(servers, strconv.Quote(name+n)+`: {"command": "true"}`)
+			if !strings.ContainsAny(name, "\n") { // which no root's name has
+				args = append(args, "--root", name+n+"="+sub)
+			}
+		}
+	}
+	conf := `{"mcpServers": {` + strings.Join(servers, ", ") + `}}`
+	if err := os.WriteFile(filepath.Join(repo, ".mcp.json"), []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(repo, "../bin/rootsfs"), args...)
+	cmd.Env, cmd.Dir, cmd.Stderr = env, repo, os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	// It answers once its session is there.
+	if _, err := io.WriteString(in, `{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+}
+
+// terminal is a program on a terminal of its own.
+type terminal struct {
+	t    *testing.T
+	f    *os.File
+	seen bytes.Buffer
+}
+
+func startPty(t *testing.T, dir string, env, words []string) *terminal {
+	t.Helper()
+	f, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := int(f.Fd())
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err := errors.Join(err, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0), unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: 200})); err != nil {
+		t.Fatal(err)
+	}
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, env, tty, tty, tty
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = tty.Close()
+	t.Cleanup(func() {
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+		_ = cmd.Wait() // it was killed
+		_ = f.Close()
+	})
+	return &terminal{t: t, f: f}
+}
+
+func (p *terminal) send(text string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.f, text); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// await reads until the program has printed the text, once more than before.
+func (p *terminal) await(text string) {
+	p.t.Helper()
+	from := p.seen.Len()
+	buf := make([]byte, 4096)
+	for !bytes.Contains(p.seen.Bytes()[from:], []byte(text)) {
+		n, err := p.f.Read(buf)
+		if err != nil {
+			p.t.Fatalf("%v; seen:\n%s", err, p.seen.String())
+		}
+		p.seen.Write(buf[:n])
+	}
+}
