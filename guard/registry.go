@@ -232,7 +232,7 @@ func (g *Registry) commit(made []*root) (fenced []*root, err error) {
 		if have != nil {
 			return nil, &Error{Kind: names.Exist, Err: fmt.Errorf(
 				"%s is already the root %s; change it with: rootsfs roots set %s MODE",
-				names.Quote(r.grant.Resolved), names.Quote(string(have.name)), names.Escape(string(have.name)))}
+				names.Quote(r.grant.Resolved), names.Quote(string(have.name)), names.ShellWord(string(have.name)))}
 		}
 		next.put(r)
 		delete(g.past, r.name)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // fuseDevice and fuseConf are where every distribution has them.
@@ -69,9 +71,9 @@ func Detach(point string, lazy bool) error {
 	case errors.Is(err, unix.EBUSY):
 		return busyError(in, "")
 	case errors.Is(err, unix.EINVAL):
-		return mountErrorf(err, "%s cannot be unmounted from here: it is gone, or locked because another mount namespace made it; unmount it there", shellQuote(resolved))
+		return mountErrorf(err, "%s cannot be unmounted from here: it is gone, or locked because another mount namespace made it; unmount it there", names.ShellWord(resolved))
 	}
-	return mountErrorf(err, "unmount %s: %v", shellQuote(resolved), err)
+	return mountErrorf(err, "unmount %s: %v", names.ShellWord(resolved), err)
 }
 
 func detachByHelper(in Info, lazy bool) error {
@@ -89,9 +91,9 @@ func detachByHelper(in Info, lazy bool) error {
 	if err == nil {
 		return nil
 	}
-	said := shellQuote(strings.TrimSpace(string(bytes.TrimPrefix(out, []byte("fusermount3: ")))))
+	said := names.ShellWord(strings.TrimSpace(string(bytes.TrimPrefix(out, []byte("fusermount3: ")))))
 	if ctx.Err() != nil {
-		return mountErrorf(os.ErrDeadlineExceeded, "unmount %s: %s did not end within %v", shellQuote(in.Point), bin, helperTimeout)
+		return mountErrorf(os.ErrDeadlineExceeded, "unmount %s: %s did not end within %v", names.ShellWord(in.Point), bin, helperTimeout)
 	}
 	// The helper says in words why it failed, and words are not compared. That
 	// somebody holds the mount is found out by looking.
@@ -100,7 +102,7 @@ func detachByHelper(in Info, lazy bool) error {
 			return busy
 		}
 	}
-	return fmt.Errorf("unmount %s: %s: %w (%s)", shellQuote(in.Point), bin, err, said)
+	return fmt.Errorf("unmount %s: %s: %w (%s)", names.ShellWord(in.Point), bin, err, said)
 }
 
 // busyError explains EBUSY. With helperSaid set, EBUSY is only a guess, and
@@ -109,11 +111,11 @@ func busyError(in Info, helperSaid string) error {
 	held := holders(in)
 	switch {
 	case len(held) > 0:
-		return mountErrorf(ErrBusy, "%s is in use by %s: end that, then try again", shellQuote(in.Point), strings.Join(held, ", "))
+		return mountErrorf(ErrBusy, "%s is in use by %s: end that, then try again", names.ShellWord(in.Point), strings.Join(held, ", "))
 	case helperSaid != "":
-		return fmt.Errorf("unmount %s: %s", shellQuote(in.Point), helperSaid)
+		return fmt.Errorf("unmount %s: %s", names.ShellWord(in.Point), helperSaid)
 	}
-	return mountErrorf(ErrBusy, "%s is in use by a process that this user cannot see into: end it, then try again; to look: fuser -vm %[1]s", shellQuote(in.Point))
+	return mountErrorf(ErrBusy, "%s is in use by a process that this user cannot see into: end it, then try again; to look: fuser -vm %[1]s", names.ShellWord(in.Point))
 }
 
 // CheckFUSE says whether this process can mount with FUSE at all: the device
@@ -165,19 +167,19 @@ func (c fuseCheck) helperError() error {
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(bin, &st); err != nil {
-		return mountErrorf(ErrNoFUSE, "%s cannot be looked at: %v; install the Debian package fuse3 again", shellQuote(bin), err)
+		return mountErrorf(ErrNoFUSE, "%s cannot be looked at: %v; install the Debian package fuse3 again", names.ShellWord(bin), err)
 	}
 	switch {
 	case (st.Mode&unix.S_ISUID == 0 || st.Uid != 0) && !hasFileCaps(bin):
-		return mountErrorf(ErrNoFUSE, "%s is not set-user-id root, so it cannot mount for users: install the Debian package fuse3 again", shellQuote(bin))
+		return mountErrorf(ErrNoFUSE, "%s is not set-user-id root, so it cannot mount for users: install the Debian package fuse3 again", names.ShellWord(bin))
 	case c.noNewPrivs:
-		return mountErrorf(ErrNoFUSE, "this process may not gain privileges (no_new_privs is set, as sandboxes and some services do), so %s cannot mount: start rootsfs outside", shellQuote(bin))
+		return mountErrorf(ErrNoFUSE, "this process may not gain privileges (no_new_privs is set, as sandboxes and some services do), so %s cannot mount: start rootsfs outside", names.ShellWord(bin))
 	}
 	return nil
 }
 
 func (c fuseCheck) deviceError(err error) error {
-	d := shellQuote(c.device)
+	d := names.ShellWord(c.device)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		return mountErrorf(ErrNoFUSE, "%s is missing: load the module: modprobe fuse (in a container, pass the device in: --device /dev/fuse)", d)
@@ -201,7 +203,7 @@ func (c fuseCheck) anotherError(st *unix.Stat_t) error {
 	case unix.S_IFCHR:
 		what = fmt.Sprintf("another device (%d, %d)", unix.Major(st.Rdev), unix.Minor(st.Rdev))
 	}
-	return mountErrorf(ErrNoFUSE, "%s is %s and not the FUSE device, which is the character device 10, 229: put it right: mv %[1]s %[1]s.old && mknod -m 0666 %[1]s c 10 229 && modprobe fuse (in a container, start it with --device /dev/fuse)", shellQuote(c.device), what)
+	return mountErrorf(ErrNoFUSE, "%s is %s and not the FUSE device, which is the character device 10, 229: put it right: mv %[1]s %[1]s.old && mknod -m 0666 %[1]s c 10 229 && modprobe fuse (in a container, start it with --device /dev/fuse)", names.ShellWord(c.device), what)
 }
 
 // lookHelper prefers version 3, as go-fuse does when it mounts.
@@ -238,9 +240,9 @@ func checkAllowOther(conf string, uid int) error {
 	data, err := os.ReadFile(conf)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return mountErrorf(err, remedy+" (the file does not exist yet)", shellQuote(conf))
+		return mountErrorf(err, remedy+" (the file does not exist yet)", names.ShellWord(conf))
 	case err != nil:
-		return mountErrorf(err, remedy+" (the file cannot be read: %v)", shellQuote(conf), err)
+		return mountErrorf(err, remedy+" (the file cannot be read: %v)", names.ShellWord(conf), err)
 	}
 	for line := range strings.Lines(string(data)) {
 		// As libfuse reads it: a comment may follow on the same line, the
@@ -250,5 +252,5 @@ func checkAllowOther(conf string, uid int) error {
 			return nil
 		}
 	}
-	return mountErrorf(fs.ErrPermission, remedy, shellQuote(conf))
+	return mountErrorf(fs.ErrPermission, remedy, names.ShellWord(conf))
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // connectionsDir is where the fusectl file system belongs.
@@ -60,7 +62,7 @@ func abort(connections, dev string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist) && !isFusectl(connections):
-		return mountErrorf(ErrNoFusectl, "connection %d cannot be aborted: fusectl is not mounted: mount -t fusectl fusectl %s", id, shellQuote(connections))
+		return mountErrorf(ErrNoFusectl, "connection %d cannot be aborted: fusectl is not mounted: mount -t fusectl fusectl %s", id, names.ShellWord(connections))
 	case errors.Is(err, fs.ErrNotExist):
 		return mountErrorf(fs.ErrNotExist, "there is no FUSE connection %d: it has ended already", id)
 	case errors.Is(err, fs.ErrPermission):

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -25,32 +24,6 @@ func (e *mountError) Unwrap() error { return e.kind }
 
 func mountErrorf(kind error, format string, args ...any) error {
 	return &mountError{kind: kind, msg: fmt.Sprintf(format, args...)}
-}
-
-// shellQuote writes a path so that it stays on one line, shows what it holds
-// (control and bidirectional characters, bytes that are not UTF-8) and can be
-// pasted into a shell as part of a remedy.
-func shellQuote(s string) string {
-	plain := s != ""
-	printable := true
-	for _, r := range s {
-		if !strings.ContainsRune("/._-+:@%,=", r) &&
-			(r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
-			plain = false
-		}
-		if !strconv.IsPrint(r) || r == '\uFFFD' {
-			printable = false
-		}
-	}
-	switch {
-	case plain:
-		return s
-	case printable:
-		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-	}
-	q := strconv.QuoteToASCII(s)
-	q = strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
-	return "$'" + strings.ReplaceAll(q, "'", `\'`) + "'"
 }
 
 // accessTimeout bounds every call that a mounted file system may have to

@@ -70,7 +70,7 @@ func findHolders(in Info, emit func(string) bool) {
 	}
 	for _, sub := range all {
 		if sub.Parent == in.ID && sub.ID != in.ID &&
-			!emit(fmt.Sprintf("the mount at %s (%s)", shellQuote(sub.Point), shellQuote(sub.FSType))) {
+			!emit(fmt.Sprintf("the mount at %s (%s)", names.ShellWord(sub.Point), names.ShellWord(sub.FSType))) {
 			return
 		}
 	}
@@ -105,15 +105,15 @@ func holds(proc string, in Info) string {
 		{"cwd", "working directory"}, {"root", "root directory"}, {"exe", "running program"},
 	} {
 		if target, ok := inside(l.link); ok {
-			return l.how + " " + shellQuote(target)
+			return l.how + " " + names.ShellWord(target)
 		}
 	}
 	if dir, err := os.Open(filepath.Join(proc, "fd")); err == nil {
-		names, _ := dir.Readdirnames(maxFDs)
+		fds, _ := dir.Readdirnames(maxFDs)
 		dir.Close()
-		for _, n := range names {
+		for _, n := range fds {
 			if target, ok := inside(filepath.Join("fd", n)); ok {
-				return "open " + shellQuote(target)
+				return "open " + names.ShellWord(target)
 			}
 		}
 	}
@@ -137,7 +137,7 @@ func holdsMapping(proc string, in Info) string {
 	for sc := bufio.NewScanner(f); sc.Scan() && read < maxMapBytes; read += len(sc.Bytes()) {
 		// address permissions offset device inode path
 		if fields := strings.Fields(sc.Text()); len(fields) >= 5 && fields[3] == dev {
-			return "mapping of " + shellQuote(unescapeMount(cmp.Or(strings.Join(fields[5:], " "), "a file")))
+			return "mapping of " + names.ShellWord(unescapeMount(cmp.Or(strings.Join(fields[5:], " "), "a file")))
 		}
 	}
 	return ""
@@ -149,5 +149,5 @@ func processName(pid string) string {
 	if err != nil {
 		return "a process"
 	}
-	return shellQuote(strings.TrimSuffix(string(comm), "\n"))
+	return names.ShellWord(strings.TrimSuffix(string(comm), "\n"))
 }

@@ -231,7 +231,7 @@ func cannotMount(point string, err error) error {
 		remedy = "whoever is root in a container needs the right to mount (--cap-add SYS_ADMIN), and a security module must let it be used"
 	}
 	if point != "" {
-		point = " at " + shellQuote(point)
+		point = " at " + names.ShellWord(point)
 	}
 	return mountErrorf(ErrNoFUSE, "cannot mount%s: %v; %s", point, err, remedy)
 }

@@ -75,7 +75,7 @@ func Find(point string) (Info, error) {
 	if in, ok := covering(all, abs); ok && in.Point == abs {
 		return in, nil
 	}
-	return Info{}, mountErrorf(ErrNotMounted, "nothing is mounted at %s", shellQuote(abs))
+	return Info{}, mountErrorf(ErrNotMounted, "nothing is mounted at %s", names.ShellWord(abs))
 }
 
 // Ours returns the mounts of type FSType, whoever mounted them.

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // CheckMountpoint says whether a session can be mounted at path and where that
@@ -38,7 +40,7 @@ func CheckMountpoint(path string) (resolved string, err error) {
 		if Stale(resolved) {
 			return "", mountpointError(resolved, unix.ENOTCONN)
 		}
-		return "", mountErrorf(fs.ErrExist, "mountpoint %s is in use: a session is mounted there; unmount it first: rootsfs unmount %[1]s", shellQuote(resolved))
+		return "", mountErrorf(fs.ErrExist, "mountpoint %s is in use: a session is mounted there; unmount it first: rootsfs unmount %[1]s", names.ShellWord(resolved))
 	}
 	_, err = bounded(accessTimeout, func() (struct{}, error) {
 		return struct{}{}, checkDirectory(resolved, os.Geteuid())
@@ -87,7 +89,7 @@ func checkDirectory(dir string, uid int) error {
 }
 
 func mountpointError(path string, err error) error {
-	p := shellQuote(path)
+	p := names.ShellWord(path)
 	say := func(format string, args ...any) error {
 		return mountErrorf(err, "mountpoint %s %s", p, fmt.Sprintf(format, args...))
 	}
@@ -97,7 +99,7 @@ func mountpointError(path string, err error) error {
 		return say("%s", staleRemedy(path))
 	case errors.Is(err, fs.ErrNotExist):
 		if target, lerr := os.Readlink(path); lerr == nil {
-			return say("is a link to %s, which does not exist: mkdir -p %[1]s", shellQuote(target))
+			return say("is a link to %s, which does not exist: mkdir -p %[1]s", names.ShellWord(target))
 		}
 		return say("does not exist: mkdir -p %s", p)
 	case errors.Is(err, unix.ENOTDIR):
@@ -105,7 +107,7 @@ func mountpointError(path string, err error) error {
 	case errors.Is(err, unix.ENOTEMPTY):
 		return say("is not empty: choose an empty directory, since a mount would hide what it holds")
 	case errors.Is(err, errNotOwned):
-		return say("is a shared (sticky) directory of another user: make one of your own in it: mkdir %s/rootsfs", p)
+		return say("is a shared (sticky) directory of another user: make one of your own in it: mkdir %s", names.ShellWord(path+"/rootsfs"))
 	case errors.Is(err, unix.EROFS):
 		return say("lies on a read-only file system, where only root can mount: choose another directory")
 	case errors.Is(err, fs.ErrPermission):
@@ -129,9 +131,9 @@ func staleRemedy(path string) string {
 	}
 	switch in, ok := covering(all, abs); {
 	case ok && in.FSType == FSType:
-		return what + ": rootsfs unmount " + shellQuote(in.Point)
+		return what + ": rootsfs unmount " + names.ShellWord(in.Point)
 	case ok && strings.HasPrefix(in.FSType, "fuse"):
-		return fmt.Sprintf("%s (%s): fusermount3 -u -z %s", what, shellQuote(in.FSType), shellQuote(in.Point))
+		return fmt.Sprintf("%s (%s): fusermount3 -u -z %s", what, names.ShellWord(in.FSType), names.ShellWord(in.Point))
 	}
 	return what + ": unmount it"
 }
@@ -248,7 +250,7 @@ func ClearStale(path string) error {
 			return err
 		}
 		if !Stale(point) {
-			return fmt.Errorf("the session mounted at %s is alive: to end it: rootsfs unmount %[1]s", shellQuote(point))
+			return fmt.Errorf("the session mounted at %s is alive: to end it: rootsfs unmount %[1]s", names.ShellWord(point))
 		}
 		// Lazily: somebody's working directory may still be in it, and nobody
 		// can do anything through it any more.
@@ -256,15 +258,15 @@ func ClearStale(path string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%s is still stale after %d mounts were taken off it: something mounts there again and again", shellQuote(point), maxStacked)
+	return fmt.Errorf("%s is still stale after %d mounts were taken off it: something mounts there again and again", names.ShellWord(point), maxStacked)
 }
 
 // checkOurs refuses what is not a rootsfs mount of the user who asks. Root is
 // no exception: it can use umount(8), which is not tried by mistake.
 func checkOurs(in Info) error {
-	p := shellQuote(in.Point)
+	p := names.ShellWord(in.Point)
 	if in.FSType != FSType {
-		return mountErrorf(ErrNotOurs, "%s is not a rootsfs mount but %s (source %s): left alone", p, shellQuote(in.FSType), shellQuote(in.Source))
+		return mountErrorf(ErrNotOurs, "%s is not a rootsfs mount but %s (source %s): left alone", p, names.ShellWord(in.FSType), names.ShellWord(in.Source))
 	}
 	uid, err := mountOwner(in)
 	if err != nil {
@@ -282,10 +284,10 @@ func mountOwner(in Info) (int, error) {
 		if v, ok := strings.CutPrefix(opt, "user_id="); ok {
 			uid, err := strconv.Atoi(v)
 			if err != nil {
-				return 0, fmt.Errorf("mount at %s: user_id %q is not a number", shellQuote(in.Point), v)
+				return 0, fmt.Errorf("mount at %s: user_id %q is not a number", names.ShellWord(in.Point), v)
 			}
 			return uid, nil
 		}
 	}
-	return 0, mountErrorf(ErrNotOurs, "mount at %s names no user_id: left alone", shellQuote(in.Point))
+	return 0, mountErrorf(ErrNotOurs, "mount at %s names no user_id: left alone", names.ShellWord(in.Point))
 }

@@ -80,7 +80,7 @@ func TestMountpointErrorSentences(t *testing.T) {
 		says string
 	}{
 		{unix.EACCES, "is not yours to use"},
-		{errNotOwned, "mkdir '/a b'/rootsfs"},
+		{errNotOwned, "mkdir '/a b/rootsfs'"},
 		{unix.EROFS, "read-only file system"},
 		{os.ErrDeadlineExceeded, "does not answer"},
 		{unix.EIO, "cannot be used: input/output error"},

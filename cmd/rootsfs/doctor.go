@@ -319,7 +319,7 @@ func checkState() check {
 	case !info.IsDir():
 		return c.fail("remove it or set XDG_STATE_HOME", "%s is not a directory", shown(at))
 	case at == dir && info.Mode().Perm()&0o022 != 0:
-		return c.fail("chmod go-w "+shown(dir), "others can write there and could replace the audit files")
+		return c.fail("chmod go-w "+names.ShellWord(dir), "others can write there and could replace the audit files")
 	case unix.Access(at, unix.W_OK|unix.X_OK) != nil:
 		return c.fail("make it yours, or set XDG_STATE_HOME to a directory of your own", "you cannot write in %s", shown(at))
 	}
@@ -331,12 +331,4 @@ func checkState() check {
 		return c.warn("free some space, or set XDG_STATE_HOME", "only %s are free; operations fail when their record cannot be written", size(free))
 	}
 	return c.ok("audit files can be written")
-}
-
-// shellWord is a path for a command that is shown to be copied.
-func shellWord(s string) string {
-	if names.Escape(s) == s && !strings.ContainsAny(s, " \t'\"$&|;<>()*?[]#~`!{}\\") {
-		return s
-	}
-	return "'" + strings.ReplaceAll(names.Escape(s), "'", `'\''`) + "'"
 }

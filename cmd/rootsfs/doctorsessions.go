@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
 )
 
@@ -85,7 +86,7 @@ func checkMounts(ours func() ([]mount.Info, error), abandoned func(func(mount.In
 	var checks []check
 	for _, point := range gone {
 		s := check{Name: "mount", Path: point}
-		checks = append(checks, s.fail("rootsfs unmount "+shellWord(point), staleText))
+		checks = append(checks, s.fail("rootsfs unmount "+names.ShellWord(point), staleText))
 	}
 	return append(checks, c.ok("%d of rootsfs, %d without a daemon", len(mounts), len(checks)))
 }

@@ -80,7 +80,7 @@ func (l *learned) observe(e guard.Event) {
 	defer l.mu.Unlock()
 	have := l.lacked[rec.Path.Root]
 	if have == nil {
-		have = &lack{example: rec.Op.String() + " " + names.Escape(rec.Path.String())}
+		have = &lack{example: rec.Op.String() + " " + names.ShellWord(rec.Path.String())}
 		l.lacked[rec.Path.Root] = have
 	}
 	have.rights |= rec.Rights
@@ -113,7 +113,7 @@ func (l *learned) propose(a *app, s *session.Session, links []refusedLink, netwo
 	defer l.mu.Unlock()
 	p := l.proposal(s.Registry(), links)
 	if network {
-		p.lines = append(p.lines, "--net   # it tried to reach another machine, or to find one by name")
+		p.add("--net", "it tried to reach another machine, or to find one by name")
 	}
 	say := func(format string, args ...any) { fmt.Fprintf(a.stderr, "rootsfs: "+format+"\n", args...) }
 	defer func() {
@@ -145,8 +145,12 @@ func (l *learned) propose(a *app, s *session.Session, links []refusedLink, netwo
 	}
 }
 
-// proposal is what is said at the end: flags to add, and what no flag is proposed for.
+// proposal is what is said at the end: flags to add, each with a line that says why, and
+// what no flag is proposed for.
 type proposal struct{ lines, notes []string }
+
+// add proposes a flag. A comment behind it would be run: zsh knows none at its prompt.
+func (p *proposal) add(flag, why string) { p.lines = append(p.lines, flag, "    "+why) }
 
 func (l *learned) proposal(reg *guard.Registry, links []refusedLink) (p proposal) {
 	for _, name := range slices.Sorted(maps.Keys(l.lacked)) {
@@ -156,8 +160,7 @@ func (l *learned) proposal(reg *guard.Registry, links []refusedLink) (p proposal
 			continue // a file's own permissions
 		}
 		mode := st.Grant.Policy.Rights | lack.rights
-		p.lines = append(p.lines, fmt.Sprintf("--root %s   # %s, such as %s",
-			shellWord(string(name)+"="+st.Grant.Dir+":"+mode.String()), plural(lack.times, "refusal"), lack.example))
+		p.add("--root "+names.ShellWord(string(name)+"="+st.Grant.Dir+":"+mode.String()), plural(lack.times, "refusal")+", such as "+lack.example)
 	}
 	homes := homeDirs()
 	home := func(path string) bool {
@@ -170,7 +173,7 @@ func (l *learned) proposal(reg *guard.Registry, links []refusedLink) (p proposal
 	}
 	for _, path := range found {
 		roots = append(roots, path)
-		p.lines = append(p.lines, fmt.Sprintf("--root %s   # looked for %s", shellWord(path+":ro"), plural(l.sought[path], "time")))
+		p.add("--root "+names.ShellWord(path+":ro"), "looked for "+plural(l.sought[path], "time"))
 	}
 	for _, r := range links {
 		_, err := os.Lstat(r.dest)
@@ -181,7 +184,7 @@ func (l *learned) proposal(reg *guard.Registry, links []refusedLink) (p proposal
 			p.notes = append(p.notes, fmt.Sprintf("%v, which was refused", r))
 		default:
 			roots = append(roots, r.dest)
-			p.lines = append(p.lines, fmt.Sprintf("--root %s   # %v", shellWord(r.dest+":ro"), r))
+			p.add("--root "+names.ShellWord(r.dest+":ro"), fmt.Sprintf("the link %s leads to %s", names.ShellWord(r.at), names.ShellWord(r.text)))
 		}
 	}
 	return p

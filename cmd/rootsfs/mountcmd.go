@@ -279,7 +279,7 @@ func (f *mountFlags) load(cmd *cobra.Command) (*config.Config, error) {
 func badConfig(path string, err error) error {
 	var bad *config.Error
 	if errors.As(err, &bad) && len(bad.Rest) > 0 {
-		err = fmt.Errorf("%w; see all: rootsfs config check %s", err, names.Escape(path))
+		err = fmt.Errorf("%w; see all: rootsfs config check %s", err, names.ShellWord(path))
 	}
 	return usage(err)
 }

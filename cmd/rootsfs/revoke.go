@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 func newRevokeCmd(a *app) *cobra.Command {
@@ -102,7 +103,7 @@ func orSession(err error, roots []string) error {
 	all, _ := control.List()
 	for _, in := range all {
 		if slices.Contains(roots, in.Name) {
-			return fmt.Errorf("%w; %s is a session: rootsfs unmount %s ends it, rootsfs revoke --all --session %s its roots alone", err, in.Name, in.Name, in.Name)
+			return fmt.Errorf("%w; %s is a session: rootsfs unmount %[2]s ends it, rootsfs revoke --all --session %[2]s its roots alone", err, names.ShellWord(in.Name))
 		}
 	}
 	return err

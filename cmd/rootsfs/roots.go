@@ -243,7 +243,7 @@ func saveFile(file string) (path string, made bool, err error) {
 	} else if path, err = filepath.Abs(file); err != nil {
 		return "", false, err
 	} else if dir := filepath.Dir(path); !isDir(dir) {
-		return "", false, fmt.Errorf("--config %s: the directory %s does not exist: mkdir -p %s", names.Quote(file), names.Quote(dir), shellWord(dir))
+		return "", false, fmt.Errorf("--config %s: the directory %s does not exist: mkdir -p %s", names.Quote(file), names.Quote(dir), names.ShellWord(dir))
 	}
 	_, err = os.Lstat(path)
 	return path, errors.Is(err, fs.ErrNotExist), nil

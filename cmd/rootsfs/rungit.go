@@ -181,7 +181,7 @@ func (r *runner) hintWorktrees() {
 		}
 		text := fmt.Sprintf("%s is a git worktree of %s, which no root holds, so that git does not work in it", shown(dir), names.Quote(git))
 		if spec != "" {
-			text += "; add --root " + shellWord(spec)
+			text += "; add --root " + names.ShellWord(spec)
 		}
 		fmt.Fprintf(r.a.stderr, "rootsfs: %s\n", text)
 	}

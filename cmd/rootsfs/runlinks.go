@@ -106,7 +106,7 @@ func (l *linkRule) explain(reg func() *guard.Registry, name string, err error) e
 	if !ok {
 		return err
 	}
-	remedy := "approve that too, with --root " + shellWord(r.dest+":ro")
+	remedy := "approve that too, with --root " + names.ShellWord(r.dest+":ro")
 	if sandbox.Level(l.level.Load()).Shows(r.dest) {
 		remedy = "--links visible shows such a link"
 	}

@@ -57,8 +57,8 @@ func (p *plan) places() error {
 			// What a command may write must not decide what it is shown: a link
 			// or a first line that an earlier run left there would show it any
 			// file.
-			return usage(fmt.Errorf("the command is found through %s, which lies in the writable root %s, and needs %s outside of it: if that is meant, say --root %s:ro",
-				names.Quote(n.Through), names.Quote(writable(n.Through)), names.Quote(n.Path), shellWord(n.Path)))
+			return usage(fmt.Errorf("the command is found through %s, which lies in the writable root %s, and needs %s outside of it: if that is meant, say --root %s",
+				names.Quote(n.Through), names.Quote(writable(n.Through)), names.Quote(n.Path), names.ShellWord(n.Path+":ro")))
 		}
 		p.need(n.Path)
 	}

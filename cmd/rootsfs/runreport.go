@@ -118,7 +118,7 @@ func (r *runner) hints(box *sandbox.Options) {
 		return
 	}
 	if len(r.plan.session.Roots) == len(r.plan.implicit) && !r.plan.learn {
-		fmt.Fprintf(r.a.stderr, "rootsfs: no root: the command is shown nothing of yours; write --root PATH before --, or, while it runs: rootsfs roots add PATH --session %s\n", r.s.Name())
+		fmt.Fprintf(r.a.stderr, "rootsfs: no root: the command is shown nothing of yours; write --root PATH before --, or, while it runs: rootsfs roots add PATH --session %s\n", names.ShellWord(r.s.Name()))
 	}
 	r.hintWorktrees()
 	if name := filepath.Base(box.Args[0]); hostconfig.Fetches(name) && !box.Net {

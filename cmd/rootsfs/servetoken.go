@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Bounds of tokens, bytes.
@@ -147,7 +148,7 @@ func readToken(path string) (string, error) {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return "", usage(fmt.Errorf("--token-file %s can be read by others; chmod 600 %s", shown(path), shellWord(path)))
+		return "", usage(fmt.Errorf("--token-file %s can be read by others; chmod 600 %s", shown(path), names.ShellWord(path)))
 	}
 	text, err := io.ReadAll(io.LimitReader(file, greatestToken))
 	if err != nil {

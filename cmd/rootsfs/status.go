@@ -108,7 +108,7 @@ func (a *app) sayStatus(list []control.Status) {
 			a.say("")
 		}
 		if st.Stale {
-			a.say("mount at %s: %s; do: rootsfs unmount %s", shown(st.Point), staleText, shellWord(st.Point))
+			a.say("mount at %s: %s; do: rootsfs unmount %s", shown(st.Point), staleText, names.ShellWord(st.Point))
 			continue
 		}
 		a.saySession(st)

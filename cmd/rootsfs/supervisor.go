@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
@@ -66,7 +67,7 @@ func newSupervisorCmd(a *app) *cobra.Command {
 			if janitor.Detached() {
 				log.Error("the daemon was killed: its mount is detached; what programs had written and not synced is lost")
 			} else {
-				log.Error("the daemon was killed, and its mount cannot be detached: the kernel answers from its caches until it is", "remedy", "rootsfs unmount "+shellWord(args[0]))
+				log.Error("the daemon was killed, and its mount cannot be detached: the kernel answers from its caches until it is", "remedy", "rootsfs unmount "+names.ShellWord(args[0]))
 			}
 			for _, point := range control.MountsOf(args[4]) {
 				err := mount.ClearStale(point)

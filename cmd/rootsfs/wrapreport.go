@@ -119,7 +119,7 @@ func (a *app) sayWrapping(w *wrapping) {
 	}
 	a.sayFetched(w)
 	if !w.undo && slices.ContainsFunc(w.res.Servers, func(s wrapServer) bool { return len(s.Roots) > 0 }) && len(w.roots) == 0 {
-		a.say("ro is read-only; to let a server write: rootsfs wrap %s --server NAME --root PATH:rw", shellWord(w.file.path))
+		a.say("ro is read-only; to let a server write: rootsfs wrap %s --server NAME --root PATH:rw", names.ShellWord(w.file.path))
 	}
 }
 
@@ -189,7 +189,7 @@ func confinement(s *wrapServer) string {
 
 // sayWritten says what was done.
 func (a *app) sayWritten(w *wrapping) {
-	path := shellWord(w.file.path)
+	path := names.ShellWord(w.file.path)
 	switch {
 	case !w.res.Changed && w.undo:
 		a.say("nothing to undo in %s", shown(w.file.path))

@@ -128,12 +128,12 @@ func safe(r rune) bool {
 }
 
 // IsShellWord reports whether a word can stand in a command line of bash, zsh, fish and
-// PowerShell as it is. "/", ":" and "+" need no quotes either, "=" none but in the first
-// place, nor do letters of other alphabets.
+// PowerShell as it is. "/", ":" and "+" need no quotes either, nor "=" and "@" but in the
+// first place, nor letters of other alphabets.
 func IsShellWord(s string) bool {
 	for i, r := range s {
 		other := r >= utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) && showable(r)
-		if !safe(r) && !other && !strings.ContainsRune("/:+", r) && (r != '=' || i == 0) {
+		if !safe(r) && !other && !strings.ContainsRune("/:+", r) && (r != '=' && r != '@' || i == 0) {
 			return false
 		}
 	}
@@ -147,7 +147,7 @@ func IsShellWord(s string) bool {
 func ShellWord(s string) string {
 	var b strings.Builder
 	switch {
-	case IsShellWord(s):
+	case IsShellWord(strings.ReplaceAll(s, ",", "")): // which is a list in PowerShell alone
 		return s
 	case s == "" || strings.IndexByte(s, 0) >= 0 || strings.HasSuffix(s, "\n"):
 		return "''"

@@ -84,7 +84,7 @@ func TestSafeName(t *testing.T) {
 
 func TestShellWord(t *testing.T) {
 	for in, want := range map[string]string{
-		"": "''", "/srv/a-b_c.d:ro": "/srv/a-b_c.d:ro", "müller": "müller", "=ls": "'=ls'", "a=b": "a=b", "a,b": "'a,b'", "~": "'~'",
+		"": "''", "/srv/a-b_c.d:ro": "/srv/a-b_c.d:ro", "müller": "müller", "=ls": "'=ls'", "a=b": "a=b", "a,b": "a,b", ",": "','", "~": "'~'",
 		"a b": "'a b'", "it's": `'it'\''s'`, `a\b`: `'a'\\'b'`, "''": `\'\'`, "$(id)": "'$(id)'",
 		"a\u202e": `"$(printf 'a\342\200\256')"`, "a  b%s-": `"$(printf 'a\040\040b\045s\055')"`, "a\xff": `"$(printf 'a\377')"`, "a\n": "''", "a\x00": "''",
 	} {

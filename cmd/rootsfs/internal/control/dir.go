@@ -114,7 +114,7 @@ func openPrivate(dir string) (int, error) {
 	case int(st.Uid) != os.Geteuid():
 		err = fmt.Errorf("%s belongs to the user with id %d, not to you", names.Quote(dir), st.Uid)
 	case st.Mode&0o077 != 0:
-		err = fmt.Errorf("%s is open to other users (mode %04o): chmod 0700 %s", names.Quote(dir), st.Mode&0o7777, names.Escape(dir))
+		err = fmt.Errorf("%s is open to other users (mode %04o): chmod 0700 %s", names.Quote(dir), st.Mode&0o7777, names.ShellWord(dir))
 	}
 	if err != nil {
 		_ = unix.Close(fd)

@@ -168,9 +168,9 @@ func (s *Session) describe(r guard.Status) control.Root {
 // unavailable says why a root is, and what to do.
 func unavailable(name string, again bool) string {
 	if again {
-		return "its directory was deleted or replaced, and another is there now; approve that with: rootsfs roots renew " + names.Escape(name)
+		return "its directory was deleted or replaced, and another is there now; approve that with: rootsfs roots renew " + names.ShellWord(name)
 	}
-	return "its directory is gone or cannot be read; put it back or make it again, then: rootsfs roots renew " + names.Escape(name)
+	return "its directory is gone or cannot be read; put it back or make it again, then: rootsfs roots renew " + names.ShellWord(name)
 }
 
 // Add implements control.Owner.
@@ -304,8 +304,8 @@ func (s *Session) approveAgain(ctx context.Context, st guard.Status, end time.Ti
 	case err != nil:
 		return control.Root{}, err
 	case now != g.Resolved:
-		return refuse("%s leads to %s now; if that is meant, approve it: rootsfs roots add %s=%s",
-			names.Quote(g.Resolved), names.Quote(now), names.Escape(string(g.Root)), names.Escape(now))
+		return refuse("%s leads to %s now; if that is meant, approve it: rootsfs roots add %s",
+			names.Quote(g.Resolved), names.Quote(now), names.ShellWord(string(g.Root)+"="+now))
 	}
 	g.Dir, g.Expires = g.Resolved, end
 	got, err := s.grant(ctx, []guard.Grant{g})
