@@ -24,26 +24,7 @@ var hostile = []string{"p$(id>PWNED)", "q`id>PWNED`", "r;id>PWNED;", "s\";id>PWN
 // already, in quotes.
 func TestTabRunsNothing(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"run", "config", "state", "bin", "repo"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	program := os.Getenv("ROOTSFS_TEST_PROGRAM") // another build, to see what it does
-	if program == "" {
-		program = self
-	}
-	if err := os.Symlink(program, filepath.Join(dir, "bin", "rootsfs")); err != nil {
-		t.Fatal(err)
-	}
-	repo := filepath.Join(dir, "repo")
-	env := append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_RUNTIME_DIR="+filepath.Join(dir, "run"),
-		"XDG_CONFIG_HOME="+filepath.Join(dir, "config"), "XDG_STATE_HOME="+filepath.Join(dir, "state"), "TERM=xterm", "GORACE=atexit_sleep_ms=0",
-		"XDG_DATA_HOME="+filepath.Join(dir, "state"), "HISTFILE=", "LC_ALL=C.UTF-8")
+	env, repo := shellHome(t, dir)
 	serveHostile(t, env, repo)
 
 	// A name of each kind twice: what they have in common is put on the line.
@@ -98,6 +79,29 @@ func TestTabRunsNothing(t *testing.T) {
 	}
 }
 
+// shellHome makes a home with a program rootsfs, and an empty directory to work in.
+func shellHome(t *testing.T, dir string) (env []string, work string) {
+	t.Helper()
+	for _, name := range []string{"run", "config", "state", "bin", "repo"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other := os.Getenv("ROOTSFS_TEST_PROGRAM"); other != "" { // another build, to see what it does
+		self = other
+	}
+	if err := os.Symlink(self, filepath.Join(dir, "bin", "rootsfs")); err != nil {
+		t.Fatal(err)
+	}
+	return append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_RUNTIME_DIR="+filepath.Join(dir, "run"),
+		"XDG_CONFIG_HOME="+filepath.Join(dir, "config"), "XDG_STATE_HOME="+filepath.Join(dir, "state"), "TERM=xterm", "GORACE=atexit_sleep_ms=0",
+		"XDG_DATA_HOME="+filepath.Join(dir, "state"), "HISTFILE=", "LC_ALL=C.UTF-8"), filepath.Join(dir, "repo")
+}
+
 // serveHostile makes a session with roots, and a repository with servers and
 // directories, of hostile names.
 func serveHostile(t *testing.T, env []string, repo string) {
@@ -119,8 +123,14 @@ func serveHostile(t *testing.T, env []string, repo string) {
 	if err := os.WriteFile(filepath.Join(repo, ".mcp.json"), []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(repo, "../bin/rootsfs"), args...)
-	cmd.Env, cmd.Dir, cmd.Stderr = env, repo, os.Stderr
+	startServe(t, env, repo, args)
+}
+
+// startServe starts a session without a mount, and waits until it is there.
+func startServe(t *testing.T, env []string, work string, args []string) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(work, "../bin/rootsfs"), args...)
+	cmd.Env, cmd.Dir, cmd.Stderr = env, work, os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

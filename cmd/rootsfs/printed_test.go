@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
 )
 
 const punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
@@ -99,5 +100,71 @@ func TestPastedCommandsAreTheirWords(t *testing.T) {
 			}
 			check(t, p.seen.String())
 		})
+	}
+}
+
+// What run --learn proposes, and errors tell to type, can be pasted too, where a server
+// or a repository has named the files.
+func TestPrintedCommandsRun(t *testing.T) {
+	if err := mount.CheckFUSE(); err != nil {
+		t.Skip("real mounts are needed: ", err)
+	}
+	const evil = "$(id>PWNED);id>PWNED;`id>PWNED` #'\"\\&<>()*?[]{}|~^%+@!!"
+	dir := t.TempDir()
+	env, work := shellHome(t, dir)
+	root := filepath.Join(work, evil)
+	out := filepath.Join(dir, evil)
+	for _, d := range []string{root, out} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said := func(args ...string) string {
+		cmd := exec.Command(filepath.Join(dir, "bin", "rootsfs"), args...)
+		cmd.Dir, cmd.Env = work, env
+		said, _ := cmd.CombinedOutput() // some of them fail
+		return string(said)
+	}
+	text := said("run", "--learn", "--root", "r="+root+":ro", "--", "sh", "-c", `echo >"$1/$3" 2>/dev/null; ls "$2"`, "sh", root, out, evil)
+	startServe(t, env, work, []string{"serve", "--root", evil + "=" + root})
+	text += said("roots", "add", "another="+root)
+	want := []string{
+		"run\n--root\nr=" + root + ":", "run\n--root\n" + out + ":ro\n", "roots\nset\n" + evil + "\n",
+	}
+	var lines []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(strings.TrimPrefix(line, "rootsfs: "), "\n")
+		if flag, ok := strings.CutPrefix(line, "  --root "); ok {
+			lines = append(lines, "rootsfs run --root "+flag)
+		}
+		if _, set, ok := strings.Cut(line, "rootsfs roots set "); ok {
+			lines = append(lines, "rootsfs roots set "+strings.TrimSuffix(set, " MODE"))
+		}
+	}
+	if len(lines) != len(want) {
+		t.Fatalf("%d commands in what was printed:\n%s", len(lines), text)
+	}
+	stub := filepath.Join(dir, "stub")
+	if err := os.MkdirAll(stub, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(stub, "rootsfs"), []byte("#!/bin/sh\nprintf '%s\\n' \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, sh := range []string{"sh", "bash", "zsh", "fish"} {
+		if _, err := exec.LookPath(sh); err != nil && os.Getenv("CI") == "" {
+			continue
+		}
+		for i, line := range lines {
+			cmd := exec.Command(sh, "-c", line)
+			cmd.Dir, cmd.Env = work, append(env, "PATH="+stub+":"+os.Getenv("PATH"))
+			got, err := cmd.CombinedOutput()
+			if err != nil || !strings.HasPrefix(string(got), want[i]) {
+				t.Errorf("%s ran %s: %v, the words %q, want %q", sh, line, err, got, want[i])
+			}
+		}
+	}
+	if list, _ := os.ReadDir(work); len(list) != 1 {
+		t.Errorf("something else ran: %v", list)
 	}
 }
