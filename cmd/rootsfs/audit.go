@@ -197,7 +197,7 @@ func newAuditShowCmd(a *app) *cobra.Command {
 		Short: "Show records",
 		Long: `Show the records of all sessions, or of one, oldest first; --limit keeps the
 newest of them, whatever session they are of. With --json each record is printed
-as it was written, one object a line.
+as it was written, one object a line, with what is not seen as \u escapes.
 
 --path takes a path as it is printed, with the root's name, or without it; a
 pattern without a slash is compared with the last element.`,

@@ -18,7 +18,7 @@ func (a *app) auditLine(e *audit.Entry, withSession bool, op string) []byte {
 		return nil
 	}
 	if a.json {
-		return append(slices.Clone(e.Line), '\n')
+		return append(names.JSON(e.Line), '\n')
 	}
 	var b strings.Builder
 	b.WriteString(e.Time.Local().Format("2006-01-02 15:04:05.000"))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -26,8 +27,8 @@ import (
 //     --json, as one JSON value (a line each for streams).
 //   - An error is one line on standard error: "rootsfs: " and what happened, then
 //     what to do next.
-//   - Names and paths are shown with control and bidirectional characters
-//     escaped: a file's name cannot forge a line.
+//   - Names and paths are shown with what a person does not see escaped
+//     (names.Escape), in JSON, too (names.JSON): a file's name cannot forge a line.
 //   - Whatever takes more than a second says that it is still at it, on standard
 //     error, if that is a terminal.
 //   - What could not be written to standard output is a failure, and said.
@@ -108,17 +109,23 @@ func (a *app) report(v any, human func()) error {
 		human()
 		return nil
 	}
-	enc := json.NewEncoder(a)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	return a.encode(v, "  ")
 }
 
 // line prints v as one line of JSON, for streams.
-func (a *app) line(v any) error {
-	enc := json.NewEncoder(a)
+func (a *app) line(v any) error { return a.encode(v, "") }
+
+// encode prints every JSON value of every command: see names.JSON.
+func (a *app) encode(v any, indent string) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", indent)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := a.Write(names.JSON(b.Bytes()))
+	return err
 }
 
 // table prints aligned columns; the first row is the heading.

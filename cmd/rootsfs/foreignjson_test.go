@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// odd is what a server may put into names, reasons and paths.
+const odd = "e\u009b31m\u202e\u2800\u034f\u3164"
+
+// notRun are the commands whose --json this test does not run, and why. All JSON passes
+// through app.encode, except audit records (app.auditLine).
+var notRun = map[string]string{
+	"audit follow": "does not end; prints records as audit show does", "console": "does not end; prints a URL of its own", "mount": "does not end; prints the mountpoint, which is the owner's",
+	"serve": "does not end; prints an address and the name of the session", "version": "nothing in it is anybody else's",
+}
+
+// In no command's --json is a character that a terminal obeys or hides, whatever a
+// server or a repository has named.
+func TestJSONShowsEverything(t *testing.T) {
+	a := newAsker(t, "[profile.none]\nroots = []\n")
+	at := func(parts ...string) string { return filepath.Join(append([]string{a.work}, parts...)...) }
+	for _, dir := range []string{"src/" + odd, "src/priv/" + odd, "src/asked/" + odd} {
+		if err := os.MkdirAll(at(dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, text := range map[string]string{
+		"pre/" + odd: "x", "src/pub/" + odd: "x", ".mcp.json": `{"mcpServers": {"` + odd + `": {"command": "` + odd + `", "args": ["` + at("src", odd) + `"]}}}`,
+		"pre/.gitignore": "*" + odd + "\n", "expect.toml": "[[expect]]\nop = \"read\"\npath = \"kept/" + odd + "\"\nallowed = false\n",
+	} {
+		if err := os.WriteFile(at(file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ran := map[string]bool{}
+	escaped := 0
+	do := func(command string, args ...string) string {
+		t.Helper()
+		ran[command] = true
+		cmd := exec.Command("rootsfs", append(append(strings.Fields(command), args...), "--json")...)
+		var stdout, stderr strings.Builder
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		err := cmd.Run()
+		out := stdout.String()
+		if out == "" {
+			t.Errorf("%s: %v: %s", command, err, stderr.String())
+		}
+		for line := range strings.Lines(out) {
+			if line = strings.Trim(line, " \n"); !names.Shows(line) {
+				t.Errorf("%s: %s", command, names.Escape(line))
+			}
+		}
+		for dec := json.NewDecoder(strings.NewReader(out)); dec.More(); {
+			if err := dec.Decode(new(any)); err != nil {
+				t.Fatalf("%s: %v in %s", command, err, out)
+			}
+		}
+		if strings.Contains(out, `\u202e`) {
+			escaped++
+		}
+		return out
+	}
+	do("roots add", "kept="+at("pre")+":rw", "--trash")
+	if out, err := exec.Command("sh", "-c", `rm "$1/$2"; ! cat "$1/.env"; ! echo >>"$3"`, "sh", filepath.Join(a.s.Point(), "kept"), odd, filepath.Join(a.s.Point(), "pub", odd)).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	a.ask(odd+" says", "rw", at("src", odd))
+	id := a.waiting(1)[0].ID
+	do("consent list")
+	do("consent approve", id)
+	a.told()
+	a.ask("", "ro", at("src/asked", odd))
+	do("consent deny", a.waiting(1)[0].ID, "--remember")
+	a.told()
+	do("consent denials")
+	do("consent forget", "--all")
+	for _, line := range []string{"status", "roots list", "policy show", "audit prune --older-than 1h", "audit verify", "config check", "doctor", "resume", "trash list", "allow --last --yes"} {
+		words := strings.Fields(line)
+		n := 1
+		if slices.Contains([]string{"roots", "policy", "audit", "config", "trash"}, words[0]) {
+			n = 2
+		}
+		do(strings.Join(words[:n], " "), words[n:]...)
+	}
+	do("policy check", "kept/"+odd)
+	do("policy test", at("expect.toml"))
+	do("roots add", "odd="+at("src/priv", odd))
+	do("roots set", "odd", "rw")
+	do("roots renew", "odd", "--for", "1h")
+	do("roots remove", "odd")
+	do("roots profile", "none")
+	do("wrap", at(".mcp.json"), "--dry-run")
+	var kept []struct{ ID string }
+	if err := json.Unmarshal([]byte(do("trash list")), &kept); err != nil || len(kept) == 0 {
+		t.Fatalf("%v: %v", kept, err)
+	}
+	do("trash restore", kept[0].ID)
+	do("policy set", "kept", "--hide", "*"+odd)
+	do("trash empty", "--all")
+	do("revoke", "--all")
+	do("audit show")
+	do("unmount", a.s.Point())
+	if escaped < 12 {
+		t.Errorf("only %d commands showed what the server chose", escaped)
+	}
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		path := strings.TrimPrefix(c.CommandPath(), "rootsfs ")
+		if c.Flags().Lookup("json") != nil && !ran[path] && notRun[path] == "" {
+			t.Errorf("%s has --json, and this test does not try it", path)
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(newRootCmd(newApp(nil, stdio{})))
+}
