@@ -41,8 +41,8 @@ func (e *Trashed) Short() string { return e.ID[len(stampFormat)+1:] }
 // Called reports whether the entry is called so, in full or in short.
 func (e *Trashed) Called(id string) bool { return id != "" && (id == e.ID || id == e.Short()) }
 
-// rel is the path the file had.
-func (e *Trashed) rel() string {
+// Rel is the path the file had.
+func (e *Trashed) Rel() string {
 	if len(e.Raw) > 0 {
 		return string(e.Raw)
 	}
@@ -170,7 +170,7 @@ func (t *Tree) TrashRestore(ctx context.Context, root guard.RootName, id, to str
 			return guard.Path{}, &guard.Error{Kind: kind, Err: errors.New(text)}
 		}
 		if to == "" {
-			to = e.rel()
+			to = e.Rel()
 		}
 		q, err := guard.NewPath(root, to)
 		switch {

@@ -69,7 +69,7 @@ func (a *app) allow(ctx context.Context, f *allowFlags) error {
 	if r == nil {
 		return errors.New("nothing was refused that a grant would have allowed; see: rootsfs audit show --denied")
 	}
-	said := fmt.Sprintf("refused at %s: %s of %s by pid %d uid %d (%s)",
+	said := fmt.Sprintf("refused at %s: %s of \"%s\" by pid %d uid %d (%s)",
 		r.Time.Local().Format("15:04:05"), r.Op, r.Path, r.PID, r.UID, r.Reason)
 	what := fmt.Sprintf("root %s (%s) gets the mode %s", shown(r.Root), shown(r.Dir), r.Mode)
 	var life time.Duration

@@ -90,10 +90,10 @@ func (a *app) sayQuestions(list []control.Question) {
 func (a *app) sayQuestion(q *control.Question) {
 	a.say("question %s, %s", shown(q.ID), left(q.Until))
 	for line := range strings.Lines(q.Heading) {
-		a.say("  %s", strings.TrimSuffix(line, "\n"))
+		a.fold(strings.TrimSuffix(line, "\n"))
 	}
 	for i, line := range q.Lines {
-		a.say("  %d. %s", i+1, line)
+		a.fold(fmt.Sprintf("%d. %s", i+1, line))
 	}
 	a.say("  answer: rootsfs consent approve %s [--mode ro] [--for 1h] [--idle 10m] [--only N], or: rootsfs consent deny %s", shortID(q.ID), shortID(q.ID))
 }

@@ -8,10 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // odd is what a server may put into names, reasons and paths.
@@ -124,4 +128,49 @@ func TestJSONShowsEverything(t *testing.T) {
 		}
 	}
 	walk(newRootCmd(newApp(nil, stdio{})))
+}
+
+// Files whose names differ in bytes that are not UTF-8 are told apart in trash list.
+func TestTrashListTellsNamesApart(t *testing.T) {
+	var out strings.Builder
+	a := newApp(nil, stdio{out: &out})
+	a.sayTrash([]vfs.Trashed{
+		{ID: "20060102T150405.000000000-aaaaaaaa", Root: "r", Path: "a\ufffd", Raw: []byte("a\xfe")},
+		{ID: "20060102T150405.000000000-bbbbbbbb", Root: "r", Path: "a\ufffd", Raw: []byte("a\xff")},
+		{ID: "20060102T150405.000000000-cccccccc", Root: "r", Path: "a\ufffd"},
+	})
+	for _, want := range []string{`"r/a\xfe"`, `"r/a\xff"`, `"r/a\u{fffd}"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %s in\n%s", want, out.String())
+		}
+	}
+}
+
+// No line of a question that a terminal shows is made by the server's spaces or by the
+// terminal's edge: each is ours, or begins as what was folded.
+func TestQuestionForgesNoLine(t *testing.T) {
+	if os.Getenv("ROOTSFS_TEST_QUESTION") != "" { // the process on the terminal
+		a := newApp(nil, stdio{out: os.Stdout})
+		word := strings.Repeat("x", 198) + " Allow? [y/N] "
+		a.sayQuestion(&control.Question{Question: broker.Question{ID: "abc"}, Heading: "It says: " + word + word, Lines: []string{strings.Repeat("/y", 300)}})
+		a.say("END")
+		return
+	}
+	dir := t.TempDir()
+	env, work := shellHome(t, dir)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startPty(t, work, append(env, "ROOTSFS_TEST_QUESTION=1"), []string{self, "-test.run=^TestQuestionForgesNoLine$"})
+	p.await("END")
+	for line := range strings.Lines(p.seen.String()) {
+		line = strings.Trim(line, "\r\n")
+		if utf8.RuneCountInString(line) >= 200 || strings.HasPrefix(strings.TrimSpace(line), "Allow?") {
+			t.Errorf("a line of %d characters: %s", utf8.RuneCountInString(line), line)
+		}
+	}
+	if !strings.Contains(p.seen.String(), "    | ") {
+		t.Errorf("nothing was folded:\n%s", p.seen.String())
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -126,6 +127,18 @@ func (a *app) encode(v any, indent string) error {
 	}
 	_, err := a.Write(names.JSON(b.Bytes()))
 	return err
+}
+
+// fold prints a line that holds foreign text, escaped, so that a terminal does not break
+// it: see names.Fold.
+func (a *app) fold(line string) {
+	columns := math.MaxInt32
+	if f, ok := a.stdout.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
+			columns = int(size.Col)
+		}
+	}
+	a.say("%s", names.Fold(line, "  ", columns))
 }
 
 // table prints aligned columns; the first row is the heading.

@@ -176,7 +176,7 @@ func (a *app) sayTrash(list []vfs.Trashed) {
 		e := &list[i]
 		path, whom := "(not known)", "-"
 		if e.Path != "" {
-			path = shown(e.Root + "/" + e.Path)
+			path = shown(e.Root + "/" + e.Rel())
 		}
 		if e.Subject != "" {
 			whom = shown(string(e.Subject))

@@ -164,6 +164,8 @@ func TestVisible(t *testing.T) {
 		"\t\"a\\n\": 1":              "\t\"a\\n\": 1",
 		"// \x1b[2J\u202eevil\u0085": `// \u{1b}[2J\u{202e}evil\u{85}`,
 		strings.Repeat("ä", 500):     strings.Repeat("ä", 400) + "… (1000 bytes)",
+		"+    \"a\": [":              "+    \"a\": [", "+ \"a" + strings.Repeat(" ", 70) + "Write? y": `+ "a\{70 spaces}Write? y`,
+		strings.Repeat(" ", 60) + "Write? y": `\{60 spaces}Write? y`, "a\u2800\xff": `a\u{2800}\xff`,
 	} {
 		if got := visible(in); got != want {
 			t.Errorf("%q: %q", in, got)

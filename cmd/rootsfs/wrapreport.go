@@ -86,27 +86,26 @@ func (w *wrapping) diff(doc []byte) (string, error) {
 	return b.String(), nil
 }
 
-// maxShown is how much of a line is shown: a file may be one line.
-const maxShown = 400
+// maxShown is how much of a line is shown: a file may be one line. maxIndent is how far
+// one is indented.
+const maxShown, maxIndent = 400, 40
 
-// visible is a line of a file for the terminal: what could move the cursor or turn
-// the text around is escaped, and nothing else.
+// visible is a line of a file for the terminal: what Escape escapes is escaped, and
+// nothing else: no quotation mark, and no indentation that a person gives a line.
 func visible(line string) string {
-	var b strings.Builder
+	rest, more := line, ""
 	n := 0
-	for _, r := range line {
+	for at := range line {
 		if n++; n > maxShown {
-			fmt.Fprintf(&b, "… (%d bytes)", len(line))
+			rest, more = line[:at], fmt.Sprintf("… (%d bytes)", len(line))
 			break
 		}
-		switch r {
-		case '"', '\\', '\t':
-			b.WriteRune(r)
-		default:
-			b.WriteString(names.Escape(string(r)))
-		}
 	}
-	return b.String()
+	indent := len(rest) - len(strings.TrimLeft(rest, "+- \t"))
+	if indent > maxIndent {
+		indent = 0
+	}
+	return rest[:indent] + names.EscapeQuoted(rest[indent:]) + more
 }
 
 // sayWrapping shows the change and what it comes to.

@@ -8,7 +8,7 @@ import (
 )
 
 // maxQuoted is how much QuoteShort shows, bytes before they are escaped, and
-// maxBrief what is left of a text by Brief. maxReason is how many characters Lines
+// maxBrief what is left of a text by Brief. maxReason is how many characters Message
 // shows, and maxMarks how many combining marks are shown upon one character.
 const (
 	maxQuoted = 200

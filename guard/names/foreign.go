@@ -56,39 +56,43 @@ func JSON(text []byte) []byte {
 	return out
 }
 
-// Lines is a long text of foreign origin for a terminal of so many columns: escaped,
-// after 500 characters cut, and in lines that begin with indent and that the terminal
-// does not break, so that none of them can pass for a line of ours.
-func Lines(s, indent string, columns int) string {
-	more, count := "", 0
+// Message is Escape of a long text of foreign origin, such as a reason: it is cut after 500
+// characters, and how many more there are is said.
+func Message(s string) string {
+	count := 0
 	for at := range s {
 		if count++; count > maxReason {
-			more = fmt.Sprintf("\n%s(and %d characters more)", indent, utf8.RuneCountInString(s[at:]))
-			s = s[:at]
-			break
+			return fmt.Sprintf("%s… (%d characters more)", Escape(s[:at]), utf8.RuneCountInString(s[at:]))
 		}
 	}
-	room := max(columns-utf8.RuneCountInString(indent)-1, 20)
+	return Escape(s)
+}
+
+// Fold breaks a line that has been escaped for a terminal of so many columns, which then
+// does not break it: whatever is in the line, what follows on the next one begins with
+// indent and a bar, and so cannot pass for a line of ours. The first begins with indent.
+func Fold(line, indent string, columns int) string {
 	var b strings.Builder
-	width := 0
 	b.WriteString(indent)
-	for _, word := range strings.SplitAfter(Escape(s), " ") {
-		if w := columnsOf(word); width > 0 && width+w > room {
-			b.WriteString("\n" + indent)
-			width = 0
-		}
+	room := max(columns-columnsOf(indent)-len(foldMark)-1, 20)
+	width := 0
+	for _, word := range strings.SplitAfter(line, " ") {
+		fits := width+columnsOf(word) <= room || columnsOf(word) > room // which no line holds
 		for _, r := range word {
 			w := columnsOf(string(r))
-			if width+w > room {
-				b.WriteString("\n" + indent)
-				width = 0
+			if !fits || width+w > room {
+				b.WriteString("\n" + indent + foldMark)
+				fits, width = true, 0
 			}
 			b.WriteRune(r)
 			width += w
 		}
 	}
-	return b.String() + more
+	return b.String()
 }
+
+// foldMark begins what Fold has put on another line.
+const foldMark = "  | "
 
 // columnsOf is the most that a shown text takes: characters beyond Latin may be wide.
 func columnsOf(s string) (n int) {

@@ -94,25 +94,31 @@ func TestShellWord(t *testing.T) {
 	}
 }
 
-// Lines of a foreign text are never ours: each begins with the indent, none is broken by
-// the terminal, and a long text is cut.
-func TestLines(t *testing.T) {
+// Lines of a foreign text are never ours: each begins with the indent and a mark, none is
+// broken by the terminal, and a long text is cut.
+func TestMessageIsFolded(t *testing.T) {
 	for _, in := range []string{
 		"", "short", strings.Repeat(" ", 300) + "Allow? [y/N]", strings.Repeat("x", 10_000), "a\nb\r\x1b[A", strings.Repeat("日本 ", 90), strings.Repeat("e\u0301", 400), "\xff\xfe",
+		strings.Repeat("word ", 80), strings.Repeat("\u202e", 499), strings.Repeat("a "+strings.Repeat("y", 79)+" ", 5),
 	} {
-		got := Lines(in, "  | ", 80)
-		for line := range strings.Lines(got + "\n") {
-			line = strings.TrimSuffix(line, "\n")
-			if !strings.HasPrefix(line, "  | ") || columnsOf(line) >= 80 {
-				t.Errorf("Lines(%.20q…) has the line %q", in, line)
-			}
-			checkShown(t, strings.TrimPrefix(line, "  | "))
+		reason := Message(in)
+		checkShown(t, reason)
+		if cut := utf8.RuneCountInString(in) > maxReason; strings.HasSuffix(reason, " characters more)") != cut || !cut && reason != Escape(in) {
+			t.Errorf("Message(%.20q…) ends in %q", in, reason[max(0, len(reason)-30):])
 		}
-		if cut := utf8.RuneCountInString(in) > maxReason; strings.HasSuffix(got, " characters more)") != cut || len(got) > 12*maxReason {
-			t.Errorf("Lines(%.20q…) has %d bytes and ends in %q", in, len(got), got[max(0, len(got)-30):])
+		for _, columns := range []int{0, 40, 80} {
+			got := Fold(reason, "  ", columns)
+			for i, line := range strings.Split(got, "\n") {
+				if !strings.HasPrefix(line, "  ") || i > 0 && !strings.HasPrefix(line, "    | ") || columnsOf(line) >= max(columns, 30) {
+					t.Errorf("Fold(%.20q…) for %d columns has the line %q", in, columns, line)
+				}
+			}
+			if whole := strings.ReplaceAll(strings.TrimPrefix(got, "  "), "\n    | ", ""); whole != reason {
+				t.Errorf("Fold has changed %q into %q", reason, whole)
+			}
 		}
 	}
-	if got := Lines(strings.Repeat("x", 501), "", 80); !strings.HasSuffix(got, "\n(and 1 characters more)") {
+	if got := Message(strings.Repeat("x", 507)); !strings.HasSuffix(got, "x… (7 characters more)") {
 		t.Errorf("%q", got)
 	}
 }
