@@ -30,6 +30,8 @@ func checkRuntime() check {
 			}
 			return c.fail(remedy, "%s%s cannot be written (%v): no session can start", why, shown(parent), err)
 		}
+	} else if _, err := control.EnsureRuntimeDir(); err != nil { // it is there, and nothing is made
+		return c.fail("as it says", "%s", oneLine(err))
 	}
 	if why != "" {
 		return c.warn(remedy, "used because %s; every command needs the same environment to find the sessions", why)

@@ -15,7 +15,8 @@ import (
 // uses them up would thereby take the owner's commands away. The commands that end
 // access therefore ask first whether a watch can be had. If not, withoutPoller lets the
 // runtime believe that it has one: files are then read by blocking calls, and package
-// control speaks to sessions by blocking calls in any case.
+// control speaks to sessions by blocking calls in any case. Every other command says why
+// it cannot run.
 //
 // Packages that are initialised later open files, so the question is asked here.
 
@@ -50,7 +51,18 @@ func init() {
 			return
 		}
 	}
+	if !watchesLeft() {
+		_, _ = syscall.Write(2, []byte(noWatches)) // to whoever is there to read it
+		syscall.Exit(systemCannot)
+	}
 }
+
+// noWatches is what every other command says instead of beginning what the runtime would
+// end, and systemCannot its exit code (exitSystem in package main).
+const (
+	noWatches    = "rootsfs: programs of yours have used up your epoll watches, and without one this command cannot run; end them (rootsfs status, revoke and unmount work), or raise the limit: sysctl fs.epoll.max_user_watches\n"
+	systemCannot = 5
+)
 
 // ensurePoller makes the runtime's poller while there is room for it, and does
 // without one where there is none.
