@@ -67,7 +67,7 @@ func (a *app) console(ctx context.Context, open, verbose bool) error {
 	}
 	log := slog.New(slog.DiscardHandler)
 	if verbose {
-		log = slog.New(slog.NewTextHandler(a.stderr, nil))
+		log = newLog(a.stderr, slog.LevelInfo, logAttr)
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()

@@ -88,7 +88,7 @@ func (d *daemon) logger(f *mountFlags, name string) (*slog.Logger, error) {
 			return nil, fmt.Errorf("redirect output to the log: %w", err)
 		}
 	}
-	return slog.New(slog.NewTextHandler(file, &slog.HandlerOptions{Level: f.level(slog.LevelInfo)})), nil
+	return newLog(file, f.level(slog.LevelInfo), logAttr), nil
 }
 
 // spawn starts this command line again as a daemon and returns when the mount

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -172,5 +175,16 @@ func TestQuestionForgesNoLine(t *testing.T) {
 	}
 	if !strings.Contains(p.seen.String(), "    | ") {
 		t.Errorf("nothing was folded:\n%s", p.seen.String())
+	}
+}
+
+// No log holds a character that a terminal obeys or hides.
+func TestLogsShowEverything(t *testing.T) {
+	for _, attr := range []func([]string, slog.Attr) slog.Attr{logAttr, dropTime} {
+		var out strings.Builder
+		newLog(&out, slog.LevelInfo, attr).Info(odd, "path", odd, "error", errors.New(odd), "root", guard.RootName(odd), "foreign", names.Foreign(odd))
+		if text := strings.TrimSpace(out.String()); !names.Shows(text) || strings.Count(text, "202e") != 5 {
+			t.Errorf("logged: %+q", text)
+		}
 	}
 }

@@ -113,12 +113,12 @@ func (a *app) policyShow(ctx context.Context, root string) error {
 func (a *app) sayRules(rules []control.PolicyRule) {
 	rows := [][]string{{"EFFECT", "PATTERN", "FROM", "WHY"}}
 	for _, r := range rules {
-		rows = append(rows, []string{r.Effect, names.Escape(under(r.Dir, r.Pattern)), where(&r), join(r.Reason, r.When)})
+		rows = append(rows, []string{r.Effect, under(r.Dir, r.Pattern).String(), where(&r), join(r.Reason, r.When)})
 	}
 	a.table(rows)
 }
 
-func under(dir, text string) string {
+func under(dir, text names.Foreign) names.Foreign {
 	if dir == "" {
 		return text
 	}

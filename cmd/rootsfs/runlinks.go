@@ -52,12 +52,13 @@ func (l *linkRule) observe(e guard.Event) {
 
 // refusedLink is a link that the command was refused, on the host.
 type refusedLink struct {
-	at, text, dest string // text is its target as it is written
-	times          int
+	at, text names.Foreign // text is its target as it is written
+	dest     string
+	times    int
 }
 
 func (r refusedLink) String() string {
-	return fmt.Sprintf("the link %s leads to %s", names.Quote(r.at), names.Quote(r.text))
+	return fmt.Sprintf("the link %q leads to %q", r.at, r.text)
 }
 
 // read looks at a link as it is now.
@@ -66,14 +67,14 @@ func (l *linkRule) read(reg *guard.Registry, p guard.Path, times int) (refusedLi
 	if !ok {
 		return refusedLink{}, false
 	}
-	r := refusedLink{at: filepath.Join(dir, p.Rel()), times: times}
-	text, err := os.Readlink(r.at)
+	at := filepath.Join(dir, p.Rel())
+	text, err := os.Readlink(at)
 	if err != nil {
 		return refusedLink{}, false
 	}
-	r.text, r.dest = text, filepath.Clean(text)
+	r := refusedLink{at: names.Foreign(at), text: names.Foreign(text), dest: filepath.Clean(text), times: times}
 	if !filepath.IsAbs(text) {
-		r.dest = filepath.Join(filepath.Dir(r.at), text)
+		r.dest = filepath.Join(filepath.Dir(at), text)
 	}
 	return r, true
 }

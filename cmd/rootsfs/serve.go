@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -77,9 +78,21 @@ func (f *mountFlags) logger(string) (*slog.Logger, error) {
 	if journal() {
 		level = slog.LevelInfo
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{
-		Level: f.level(level), ReplaceAttr: dropTime,
-	})), nil
+	return newLog(os.Stderr, f.level(level), dropTime), nil
+}
+
+// newLog makes every log of the commands.
+func newLog(w io.Writer, level slog.Level, attr func([]string, slog.Attr) slog.Attr) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: attr}))
+}
+
+// logAttr escapes what a terminal would obey or not show: the handler quotes, and takes
+// for seen what is blank or changes the character before it.
+func logAttr(_ []string, at slog.Attr) slog.Attr {
+	if text := at.Value.String(); !names.Shows(text) {
+		at.Value = slog.StringValue(names.EscapeQuoted(text))
+	}
+	return at
 }
 
 func (f *mountFlags) level(least slog.Level) slog.Level {
@@ -97,7 +110,7 @@ func dropTime(groups []string, at slog.Attr) slog.Attr {
 	if len(groups) == 0 && at.Key == slog.TimeKey {
 		return slog.Attr{}
 	}
-	return at
+	return logAttr(groups, at)
 }
 
 // openLog opens the log file of a daemon.

@@ -291,9 +291,9 @@ func (a *app) sayRepos(roots []control.Root) {
 
 // repository tells of one, which can be the root itself, or of what git has begun in
 // one.
-func repository(root, dir string) string {
-	at := shown(strings.TrimSuffix(root+"/"+dir, "/"))
-	switch path.Base(dir) {
+func repository(root string, dir names.Foreign) string {
+	at := shown(strings.TrimSuffix(root+"/"+dir.Raw(), "/"))
+	switch path.Base(dir.Raw()) {
 	case "rebase-merge", "rebase-apply", "sequencer":
 		return at + ": git rebase --continue runs what it lists, which is untrusted"
 	}

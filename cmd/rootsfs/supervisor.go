@@ -63,7 +63,7 @@ func newSupervisorCmd(a *app) *cobra.Command {
 		Use: janitor.SupervisorName + " POINT ID DEVICE HELPER DIRECTORY", Hidden: true, Args: nargs(5, 5, "the mountpoint"),
 		Short: "Detach the mount of a killed daemon (started by mount itself)",
 		RunE: func(_ *cobra.Command, args []string) error {
-			log := slog.New(slog.NewTextHandler(a.stderr, nil)).With("mountpoint", args[0])
+			log := newLog(a.stderr, slog.LevelInfo, logAttr).With("mountpoint", args[0])
 			if janitor.Detached() {
 				log.Error("the daemon was killed: its mount is detached; what programs had written and not synced is lost")
 			} else {

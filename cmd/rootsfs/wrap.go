@@ -219,7 +219,7 @@ func (a *app) finishWrap(w *wrapping, doc []byte) error {
 // known refuses names that no server has, and servers that are not understood.
 func (w *wrapping) known() error {
 	for _, name := range w.servers {
-		if slices.ContainsFunc(w.conf.Servers, func(s *hostconfig.Server) bool { return s.Name == name }) {
+		if slices.ContainsFunc(w.conf.Servers, func(s *hostconfig.Server) bool { return s.Name.Raw() == name }) {
 			continue
 		}
 		var have []string
@@ -242,7 +242,7 @@ func (w *wrapping) known() error {
 }
 
 func (w *wrapping) selected(s *hostconfig.Server) bool {
-	return len(w.servers) == 0 || slices.Contains(w.servers, s.Name)
+	return len(w.servers) == 0 || slices.Contains(w.servers, s.Name.Raw())
 }
 
 // planWrap decides about each server and makes the document.
@@ -342,7 +342,7 @@ func (w *wrapping) homeOf(s *hostconfig.Server) string {
 			return r
 		}
 		return '-'
-	}, s.Name)
+	}, s.Name.Raw())
 	dir := filepath.Join(w.home, strings.TrimLeft(safe, ".")+"-")
 	path := strings.TrimSuffix(dir, "-")
 	for n := 2; path == w.home || strings.HasSuffix(path, "/") || slices.ContainsFunc(w.res.Servers, func(r wrapServer) bool { return r.Home == path }); n++ {
@@ -383,7 +383,7 @@ func completeServers(_ *cobra.Command, args []string, _ string) ([]string, cobra
 	}
 	var out []string
 	for _, s := range c.Servers {
-		out = append(out, cobra.CompletionWithDesc(s.Name, names.Escape(s.Command)))
+		out = append(out, cobra.CompletionWithDesc(s.Name.Raw(), names.Escape(s.Command)))
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp
 }

@@ -29,17 +29,17 @@ type wrapResult struct {
 
 // wrapServer is one server of the file.
 type wrapServer struct {
-	Name    string     `json:"name"`
-	Project string     `json:"project,omitempty"`
-	Line    int        `json:"line"`
-	State   string     `json:"state"` // see states
-	Roots   []wrapRoot `json:"roots,omitempty"`
-	Env     []string   `json:"env,omitempty"`
-	Home    string     `json:"home,omitempty"`
-	Net     bool       `json:"net,omitempty"`
-	Fetcher string     `json:"fetched_by,omitempty"` // npx, uvx, …: what fetches it before it runs
-	Notes   []string   `json:"notes,omitempty"`
-	Broad   []string   `json:"broad,omitempty"` // wrapped already: flags that give more than a server should have
+	Name    names.Foreign `json:"name"`
+	Project names.Foreign `json:"project,omitempty"`
+	Line    int           `json:"line"`
+	State   string        `json:"state"` // see states
+	Roots   []wrapRoot    `json:"roots,omitempty"`
+	Env     []string      `json:"env,omitempty"`
+	Home    string        `json:"home,omitempty"`
+	Net     bool          `json:"net,omitempty"`
+	Fetcher string        `json:"fetched_by,omitempty"` // npx, uvx, …: what fetches it before it runs
+	Notes   []string      `json:"notes,omitempty"`
+	Broad   []string      `json:"broad,omitempty"` // wrapped already: flags that give more than a server should have
 }
 
 // wrapRoot is a root that a server gets, and why.

@@ -21,7 +21,7 @@ const (
 // escapes. Text without any of that is returned in double quotes unchanged. Every
 // approver, status line and log uses it, so that a file name can neither forge a line
 // nor turn the text around, nor look like another name.
-func Quote(s string) string { return `"` + Escape(s) + `"` }
+func Quote[S ~string](s S) string { return `"` + Escape(s) + `"` }
 
 // QuoteShort is Quote of the beginning of what a peer sent, for errors: one that
 // repeats the request would be as long as it.
@@ -55,7 +55,7 @@ func beginning(s string, n int) string {
 // elsewhere, and combining marks that have no character before them or two marks. A run
 // of spaces is counted: \{3 spaces}. Backslashes and quotation marks are escaped, too,
 // so that no text looks like the escapes of another: different texts stay different.
-func Escape(s string) string { return escape(s, true) }
+func Escape[S ~string](s S) string { return escape(string(s), true) }
 
 // EscapeQuoted is Escape for a text in which names have been quoted already, or that
 // is somebody's own: backslashes and quotation marks stay as they are.

@@ -148,7 +148,8 @@ func IsShellWord(s string) bool {
 // and fish read as the text, whatever is in it. If the text cannot be shown, the word has
 // printf make it. What no argument can be (a NUL byte) or no printf can make (a line break
 // at the end) is an empty word.
-func ShellWord(s string) string {
+func ShellWord[S ~string](text S) string {
+	s := string(text)
 	var b strings.Builder
 	switch {
 	case IsShellWord(strings.ReplaceAll(s, ",", "")): // which is a list in PowerShell alone

@@ -5,6 +5,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // holes are what stays possible at a level, each a sentence that a person can
@@ -78,7 +80,7 @@ func notes(o *Options, level Level, lay *layout) []string {
 		return out
 	}
 	if len(lay.Nested) > 0 && len(lay.Spare) == 0 {
-		out = append(out, "These roots lie in directories of the system, and do not appear again after they are revoked, or files after they are replaced, until the command is started anew: "+strings.Join(lay.Nested, ", ")+".")
+		out = append(out, "These roots lie in directories of the system, and do not appear again after they are revoked, or files after they are replaced, until the command is started anew: "+names.Escape(strings.Join(lay.Nested, ", "))+".")
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
@@ -14,21 +15,21 @@ const BuiltIn = "built in"
 
 // PolicyRule is one rule in force.
 type PolicyRule struct {
-	Effect  string `json:"effect"` // hide, deny, protect, allow
-	Pattern string `json:"pattern"`
+	Effect  string        `json:"effect"` // hide, deny, protect, allow
+	Pattern names.Foreign `json:"pattern"`
 	// From is BuiltIn, "command line", or the file, and Line its line.
-	From   string `json:"from"`
-	Line   int    `json:"line,omitempty"`
-	Dir    string `json:"dir,omitempty"`  // the pattern is written for, below the root
-	When   string `json:"when,omitempty"` // what has to hold besides
-	Reason string `json:"reason,omitempty"`
+	From   names.Foreign `json:"from"`
+	Line   int           `json:"line,omitempty"`
+	Dir    names.Foreign `json:"dir,omitempty"`  // the pattern is written for, below the root
+	When   string        `json:"when,omitempty"` // what has to hold besides
+	Reason string        `json:"reason,omitempty"`
 }
 
 // Rules shows rules of a registry.
 func Rules(list []*guard.Rule) []PolicyRule {
 	out := make([]PolicyRule, 0, len(list))
 	for _, r := range list {
-		one := PolicyRule{Effect: r.List.String(), Pattern: r.Text, From: "command line", Dir: r.Base, Reason: r.Reason}
+		one := PolicyRule{Effect: r.List.String(), Pattern: names.Foreign(r.Text), From: "command line", Dir: names.Foreign(r.Base), Reason: r.Reason}
 		switch {
 		case r.List == pattern.Except:
 			one.Effect = "except"
@@ -36,7 +37,7 @@ func Rules(list []*guard.Rule) []PolicyRule {
 		case r.Builtin():
 			one.From = BuiltIn
 		case r.File != "":
-			one.From, one.Line = r.File, r.Line
+			one.From, one.Line = names.Foreign(r.File), r.Line
 		}
 		switch r.Condition { //nolint:exhaustive // Always needs no word
 		case pattern.AtTop:
@@ -61,7 +62,7 @@ type RootPolicy struct {
 	Rules  []PolicyRule `json:"rules"`
 	// Repos are directories of repositories that the root's users made: their
 	// hooks and configuration are untrusted.
-	Repos []string `json:"created_repositories,omitempty"`
+	Repos []names.Foreign `json:"created_repositories,omitempty"`
 }
 
 // PolicyAnswer lists the policies of the roots.

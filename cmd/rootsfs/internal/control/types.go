@@ -5,6 +5,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // The bodies of requests and answers. Field names are what --json shows, so
@@ -44,7 +45,7 @@ type Root struct {
 	// for the root itself: their hooks and configuration are untrusted. That of
 	// a bare one is itself listed, as are .git/modules/NAME and
 	// .git/worktrees/NAME in a repository that somebody else made.
-	Repos []string `json:"created_repositories,omitempty"`
+	Repos []names.Foreign `json:"created_repositories,omitempty"`
 	// Lifted says what of the built-in protections is not in force.
 	Lifted string `json:"lifted_protections,omitempty"`
 	// Once says of a root for one use of a file whether that is "unused" or

@@ -61,7 +61,7 @@ func (c *Config) Propose(s *Server, at Place) Proposal {
 		return Proposal{}
 	}
 	if s.Project != "" {
-		at.Base = s.Project
+		at.Base = s.Project.Raw()
 	}
 	p := &proposer{format: c.Format, at: at, cwd: at.Base}
 	if s.Dir != "" {

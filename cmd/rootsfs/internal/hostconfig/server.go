@@ -24,9 +24,9 @@ const (
 
 // Server is one server of a configuration.
 type Server struct {
-	Name    string
-	Project string // the directory it is for (~/.claude.json); "" for all
-	Line    int    // of its name
+	Name    names.Foreign
+	Project names.Foreign // the directory it is for (~/.claude.json); "" for all
+	Line    int           // of its name
 	Kind    Kind
 	Type    string // as written: stdio, http, sse, …; "" where it is left out
 	Command string // of a Stdio or Wrapped server, like the fields below
@@ -60,10 +60,10 @@ func (s *Server) String() string {
 var remoteKeys = []string{"url", "serverUrl", "httpUrl"}
 
 func (c *Config) readServer(m *hujson.ObjectMember, project string, mcp bool, programs []string) *Server {
-	s := &Server{Name: text(&m.Name), Project: project, Line: c.line(m.Name.StartOffset)}
+	s := &Server{Name: names.Foreign(text(&m.Name)), Project: names.Foreign(project), Line: c.line(m.Name.StartOffset)}
 	s.outer, _ = newline(m.Name.BeforeExtra)
 	if err := c.fill(s, m, mcp, programs); err != nil {
-		return &Server{Name: s.Name, Project: project, Line: s.Line, Err: err}
+		return &Server{Name: s.Name, Project: s.Project, Line: s.Line, Err: err}
 	}
 	return s
 }

@@ -176,9 +176,9 @@ func (r *tomlReader) findServers(programs []string) error {
 	}
 	slices.SortStableFunc(order, func(a, b string) int { return first[a] - first[b] })
 	for _, name := range order {
-		s := &Server{Name: name, Line: r.c.line(first[name]), toml: &tomlServer{}}
+		s := &Server{Name: names.Foreign(name), Line: r.c.line(first[name]), toml: &tomlServer{}}
 		if err := r.fill(s, first[name], members[name], programs); err != nil {
-			s = &Server{Name: name, Line: s.Line, Err: err}
+			s = &Server{Name: names.Foreign(name), Line: s.Line, Err: err}
 		}
 		r.c.Servers = append(r.c.Servers, s)
 	}

@@ -20,7 +20,6 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/godbus/dbus/v5"
 
@@ -95,17 +94,5 @@ func text(s string) string {
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}
-	var b strings.Builder
-	for i, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteRune(r)
-		case r == utf8.RuneError:
-			_, n := utf8.DecodeRuneInString(s[i:])
-			b.WriteString(names.Escape(s[i : i+n]))
-		default:
-			b.WriteString(names.Escape(string(r)))
-		}
-	}
-	return markup.Replace(b.String())
+	return markup.Replace(names.EscapeQuoted(s))
 }

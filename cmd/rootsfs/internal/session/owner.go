@@ -142,7 +142,7 @@ func (s *Session) describe(r guard.Status) control.Root {
 		Mode: r.Grant.Policy.Rights.String(), State: r.State.String(), File: r.FileRoot,
 		FSType: r.FSType, Remote: r.Remote, Perm: perm, Origin: r.Grant.Origin, Epoch: r.Epoch,
 		InFlight: r.InFlight, Ops: r.Ops, Refused: r.Refused, BytesRead: r.BytesRead,
-		Written: r.Written, Nested: r.Nested, Repos: r.Repos, Lifted: r.Grant.Policy.Lifted(),
+		Written: r.Written, Nested: r.Nested, Repos: foreign(r.Repos), Lifted: r.Grant.Policy.Lifted(),
 	}
 	out.Subject, out.Created, out.Limits = string(r.Grant.Subject), r.Created, r.Grant.Policy.Limits
 	if !r.Grant.Expires.IsZero() {
@@ -161,6 +161,13 @@ func (s *Session) describe(r guard.Status) control.Root {
 	}
 	if !r.LastUse.IsZero() {
 		out.LastUse = &r.LastUse
+	}
+	return out
+}
+
+func foreign(list []string) (out []names.Foreign) {
+	for _, one := range list {
+		out = append(out, names.Foreign(one))
 	}
 	return out
 }

@@ -21,7 +21,7 @@ func (s *Session) Policy() control.PolicyAnswer {
 func (s *Session) policyOf(st guard.Status) control.RootPolicy {
 	return control.RootPolicy{
 		Root: string(st.Grant.Root), Mode: st.Grant.Policy.Rights.String(), Lifted: st.Grant.Policy.Lifted(),
-		Rules: control.Rules(s.reg.RulesOf(st.Grant.Root)), Repos: st.Repos,
+		Rules: control.Rules(s.reg.RulesOf(st.Grant.Root)), Repos: foreign(st.Repos),
 	}
 }
 

@@ -1,0 +1,513 @@
+package deps
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// checked is a package with its types.
+type checked struct {
+	path  string
+	fset  *token.FileSet
+	files []*ast.File
+	pkg   *types.Package
+	info  *types.Info
+}
+
+// typed type-checks the module's packages that print what others chose: cmd and broker.
+var typed = sync.OnceValues(func() ([]checked, error) {
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles,Module", "./cmd/...", "./broker/...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, err
+	}
+	type listed struct {
+		ImportPath, Export, Dir string
+		GoFiles                 []string
+		Module                  *struct{ Path string }
+	}
+	exports, ours := map[string]string{}, []listed{}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		exports[p.ImportPath] = p.Export
+		if name := strings.TrimPrefix(p.ImportPath, module+"/"); strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "broker") {
+			ours = append(ours, p)
+		}
+	}
+	fset := token.NewFileSet()
+	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	var all []checked
+	for _, p := range ours {
+		c := checked{path: strings.TrimPrefix(p.ImportPath, module+"/"), fset: fset, info: &types.Info{
+			Types: map[ast.Expr]types.TypeAndValue{}, Selections: map[*ast.SelectorExpr]*types.Selection{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}}
+		for _, name := range p.GoFiles {
+			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			if err != nil {
+				return nil, err
+			}
+			c.files = append(c.files, f)
+		}
+		conf := types.Config{Importer: imports}
+		if c.pkg, err = conf.Check(p.ImportPath, fset, c.files, c.info); err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+})
+
+// fieldOf is the name of the field that an expression reads, as control.Root.Name, "" if
+// it reads none; variables are those that hold one.
+func (c *checked) fieldOf(e ast.Expr, variables map[types.Object]string) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return variables[c.info.Uses[e]]
+	case *ast.IndexExpr:
+		return c.fieldOf(e.X, variables)
+	case *ast.SelectorExpr:
+		sel := c.info.Selections[e]
+		if sel == nil || sel.Kind() != types.FieldVal {
+			return ""
+		}
+		owner := sel.Recv()
+		for _, at := range sel.Index()[:len(sel.Index())-1] {
+			owner = structOf(owner).Field(at).Type()
+		}
+		return fieldName(owner, sel.Obj().Name())
+	}
+	return ""
+}
+
+func structOf(t types.Type) *types.Struct {
+	if p, ok := t.Underlying().(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	st, _ := t.Underlying().(*types.Struct)
+	return st
+}
+
+func fieldName(owner types.Type, field string) string {
+	if p, ok := owner.(*types.Pointer); ok {
+		owner = p.Elem()
+	}
+	named, ok := owner.(*types.Named)
+	if !ok || named.Obj().Pkg() == nil {
+		return ""
+	}
+	return filepath.Base(named.Obj().Pkg().Path()) + "." + named.Obj().Name() + "." + field
+}
+
+// prints reports whether a call shows its arguments to a person as they are.
+func (c *checked) prints(call *ast.CallExpr) bool {
+	switch f := call.Fun.(type) {
+	case *ast.SelectorExpr:
+		obj := c.info.Uses[f.Sel]
+		if obj == nil || obj.Pkg() == nil {
+			return false
+		}
+		switch obj.Pkg().Path() {
+		case "fmt", "errors": // of logs the handler escapes all
+			return f.Sel.Name != "Sscanf" && f.Sel.Name != "Is" && f.Sel.Name != "As"
+		}
+		return slices.Contains([]string{"say", "fold", "add", "WriteString", "usage", "fail", "warn", "ok"}, f.Sel.Name)
+	case *ast.Ident:
+		return slices.Contains([]string{"usage", "invalid", "refuse", "say", "add"}, f.Name)
+	}
+	return false
+}
+
+// rawPrints finds where a field that is to be shown in one way is printed as it is.
+func (c *checked) rawPrints(mustShow func(field string) bool) (found []string) {
+	for _, f := range c.files {
+		variables := map[types.Object]string{}
+		var stack []ast.Node
+		ast.Inspect(f, func(n ast.Node) bool {
+			if n == nil {
+				stack = stack[:len(stack)-1]
+				return true
+			}
+			stack = append(stack, n)
+			switch n := n.(type) {
+			case *ast.RangeStmt:
+				if v, ok := n.Value.(*ast.Ident); ok {
+					variables[c.info.Defs[v]] = c.fieldOf(n.X, variables)
+				}
+			case *ast.AssignStmt:
+				if v, ok := n.Lhs[0].(*ast.Ident); ok && len(n.Rhs) == 1 && n.Tok == token.DEFINE {
+					variables[c.info.Defs[v]] = c.fieldOf(n.Rhs[0], variables)
+				}
+			case ast.Expr:
+				field := c.fieldOf(n, variables)
+				if t := c.info.Types[n].Type; field == "" || !mustShow(field) || t != nil && strings.HasSuffix(t.String(), "guard/names.Foreign") {
+					break
+				}
+				if printed := c.printedBy(stack); printed != nil {
+					found = append(found, fmt.Sprintf("%s: %s", c.fset.Position(n.Pos()), field))
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// printedBy is the call or list that the innermost expression of a stack is a part of, if
+// it shows it as it is; nil if another function takes it.
+func (c *checked) printedBy(stack []ast.Node) ast.Node {
+	for i := len(stack) - 2; i >= 0; i-- {
+		switch outer := stack[i].(type) {
+		case *ast.BinaryExpr:
+			if outer.Op != token.ADD {
+				return nil
+			}
+		case *ast.ParenExpr:
+		case *ast.CallExpr:
+			if tv := c.info.Types[outer.Fun]; tv.IsType() { // a conversion
+				continue
+			}
+			if c.prints(outer) && outer.Fun != stack[i+1] {
+				return outer
+			}
+			return nil
+		case *ast.CompositeLit:
+			if t := c.info.Types[outer].Type; t != nil && t.String() == "[]string" {
+				return outer
+			}
+			return nil
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// texts lists the fields of text of what the commands print as JSON, and of other types.
+func (c *checked) texts(t types.Type, seen map[string]types.Type) {
+	switch t := t.(type) {
+	case *types.Pointer:
+		c.texts(t.Elem(), seen)
+	case *types.Slice:
+		c.texts(t.Elem(), seen)
+	case *types.Map:
+		c.texts(t.Elem(), seen)
+	case *types.Named:
+		st, ok := t.Underlying().(*types.Struct)
+		if !ok || t.Obj().Pkg() == nil || !strings.HasPrefix(t.Obj().Pkg().Path(), module) {
+			return
+		}
+		for i := range st.NumFields() {
+			f := st.Field(i)
+			name := fieldName(t, f.Name())
+			if !f.Exported() || seen[name] != nil || strings.Contains(st.Tag(i), `json:"-"`) {
+				continue
+			}
+			if elem := elemOf(f.Type()); elem != nil {
+				seen[name] = elem
+			}
+			c.texts(f.Type(), seen)
+		}
+	}
+}
+
+// elemOf is the type of text that a type holds, nil if it is another one.
+func elemOf(t types.Type) types.Type {
+	for {
+		switch u := t.Underlying().(type) {
+		case *types.Slice:
+			t = u.Elem()
+		case *types.Map:
+			t = u.Elem()
+		case *types.Pointer:
+			t = u.Elem()
+		case *types.Basic:
+			if u.Info()&types.IsString != 0 {
+				return t
+			}
+			return nil
+		default:
+			return nil
+		}
+	}
+}
+
+// The rules by which a text reaches a person. Each field of text that a command can print
+// has one.
+const (
+	ours    = "ours"    // a word, a number or an address that rootsfs or the system makes
+	owners  = "owners"  // the owner's own: a flag, the configuration, the machine
+	shown   = "shown"   // somebody else may have chosen it: it is a names.Foreign, or whatever prints it calls a function that escapes
+	escaped = "escaped" // the same, and it is filled with what names.Escape or names.Quote made of it
+	said    = "said"    // a sentence of ours, in which names are quoted
+)
+
+// printed are the fields of text of what commands print, in JSON (where names.JSON escapes
+// all of it) or for people, and of what they take it from.
+var printed = map[string]string{
+	// The session and its roots. A root that consent made has a name and a path that a server chose.
+	"control.Root.Name": shown, "control.Root.Path": shown, "control.Root.Resolved": shown, "control.Root.Mode": ours, "control.Root.State": ours,
+	"control.Root.Why": said, "control.Root.FSType": ours, "control.Root.Perm": ours, "control.Root.Origin": owners, "control.Root.Subject": shown,
+	"control.Root.SharedBy": ours, "control.Root.Nested": shown, "control.Root.Repos": shown, "control.Root.Lifted": said, "control.Root.Once": ours,
+	"control.Status.Session": owners, "control.Status.Version": ours, "control.Status.Point": shown, "control.Status.Cache": ours, "control.Status.Locks": ours,
+	"control.Status.Posix": ours, "control.Status.Profile": owners, "control.Status.Config": owners, "control.Status.ConfigError": shown,
+	"control.Status.Audit": owners, "control.Status.Unwatched": shown, "control.SubjectMount.Point": shown, "control.SubjectMount.Subject": shown,
+	"control.SubjectMount.Cache": ours, "control.Quota.Subject": shown, "control.Suspended.Subject": shown, "control.Suspended.Why": shown,
+	"control.Confined.Command": shown, "control.Confined.Confinement": ours, "control.Confined.Holes": said, "control.Confined.Map": ours, "control.Confined.Notes": said,
+	"control.Confined.Follows": shown, "control.Confined.Closed": shown, "control.Confined.Fixed": shown, "control.Confined.Interpreters": shown,
+	"control.Layer.Name": ours, "control.Layer.State": ours, "control.Layer.Detail": said, "control.Socket.Name": owners, "control.Socket.Path": owners,
+	"control.Socket.Inside": owners, "control.Operation.Op": ours, "control.Operation.Path": escaped, "control.Operation.Via": ours, "control.Operation.Verdict": ours,
+	"control.Operation.Reason": ours, "control.Operation.Detail": said, "control.Event.Kind": ours, "control.Event.Root": shown, "control.Event.Detail": shown,
+	"control.Event.Op": ours, "control.Event.Path": escaped, "control.Event.Reason": ours, "control.Ended.Root": shown, "control.Ended.State": ours, "control.Ended.Error": said,
+	"control.ResumeAnswer.Resumed": shown, "control.ProfileAnswer.Profile": owners, "control.ProfileAnswer.Added": owners, "control.ProfileAnswer.Removed": owners,
+	"control.ProfileAnswer.Changed": owners, "control.Refusal.Op": ours, "control.Refusal.Path": escaped, "control.Refusal.Reason": ours, "control.Refusal.Remedy": ours,
+	"control.Ask.Name": shown, "control.Ask.Path": shown, "control.Ask.Mode": ours, "control.Ask.Subject": shown, "control.Ask.ApprovedBy": shown,
+	"guard.Pattern.Text": shown, "guard.Pattern.File": shown,
+	"control.Refusal.Root": shown, "control.Refusal.Mode": ours, "control.Refusal.Dir": shown,
+	"broker.Stats.Subject": shown, "broker.Stats.SharedBy": ours, "broker.Stats.Server": escaped, "broker.Stats.Revision": ours,
+	// Questions and denials.
+	"broker.Question.ID": ours, "broker.Question.Subject": shown, "broker.Question.Server": shown, "broker.Question.Message": shown, "broker.Item.Requested": shown,
+	"broker.Item.Resolved": shown, "broker.Item.Mode": ours, "broker.Item.Problem": shown, "control.Question.Heading": said, "control.Question.Lines": said,
+	"rootsfs.questionEvent.Event": ours, "control.Answered.ID": ours, "control.Answered.Allowed": escaped, "control.Answered.Denied": escaped,
+	"control.Denial.ID": ours, "control.Denial.Subject": shown, "control.Denial.Path": shown,
+	// Policies: a .gitignore of a repository that was cloned makes rules.
+	"control.PolicyRule.Effect": ours, "control.PolicyRule.Pattern": shown, "control.PolicyRule.From": shown, "control.PolicyRule.Dir": shown, "control.PolicyRule.When": ours,
+	"control.PolicyRule.Reason": owners, "control.RootPolicy.Root": shown, "control.RootPolicy.Mode": ours, "control.RootPolicy.Lifted": said, "control.RootPolicy.Repos": shown,
+	"control.CheckAnswer.Path": shown, "control.CheckAnswer.Op": owners, "control.CheckAnswer.Reason": ours, "control.CheckAnswer.Lacks": ours, "control.CheckAnswer.Root": shown,
+	"rootsfs.tested.Want": ours,
+	// The trash and the audit log: names of a server's files.
+	"vfs.Trashed.ID": ours, "vfs.Trashed.Root": shown, "vfs.Trashed.Path": shown, "vfs.Trashed.Op": shown, "vfs.Trashed.Type": ours, "vfs.Trashed.Subject": shown, "vfs.Trashed.Via": ours,
+	"control.RestoreAnswer.Root": shown, "control.RestoreAnswer.Path": escaped, "audit.Report.Session": owners, "audit.Report.Problem": shown, "audit.PrunedFile.Session": owners,
+	"audit.PrunedFile.File": shown, "audit.Entry.Session": shown, "audit.Entry.Verdict": shown, "audit.Entry.Op": shown, "audit.Entry.Root": shown, "audit.Entry.Root2": shown,
+	"audit.Entry.Path": shown, "audit.Entry.Path2": shown, "audit.Entry.PathHash": shown, "audit.Entry.Path2Hash": shown, "audit.Entry.Kind": shown, "audit.Entry.Errno": shown,
+	"audit.Entry.Rights": shown, "audit.Entry.Via": shown, "audit.Entry.Subject": shown, "audit.Entry.Detail": shown,
+	// wrap: a repository's .mcp.json.
+	"hostconfig.Server.Name": shown, "hostconfig.Server.Project": shown, "hostconfig.Server.Type": shown, "hostconfig.Server.Command": shown, "hostconfig.Server.Args": shown,
+	"hostconfig.Server.Env": shown, "hostconfig.Server.EnvFile": shown, "hostconfig.Server.Dir": shown, "rootsfs.wrapResult.File": owners, "rootsfs.wrapResult.Target": owners,
+	"rootsfs.wrapResult.Format": ours, "rootsfs.wrapResult.Backup": owners, "rootsfs.wrapResult.Diff": escaped, "rootsfs.wrapServer.Name": shown, "rootsfs.wrapServer.Project": shown,
+	"rootsfs.wrapServer.State": ours, "rootsfs.wrapRoot.Spec": shown, "rootsfs.wrapRoot.From": said, "rootsfs.wrapRoot.Resolved": shown, "rootsfs.wrapServer.Env": shown,
+	"rootsfs.wrapServer.Home": owners, "rootsfs.wrapServer.Fetcher": ours, "rootsfs.wrapServer.Notes": said, "rootsfs.wrapServer.Broad": shown,
+	"rootsfs.refusedLink.at": shown, "rootsfs.refusedLink.text": shown, "rootsfs.refusedLink.dest": shown,
+	// What only the owner and the machine decide.
+	"rootsfs.configReport.File": owners, "rootsfs.configReport.Resolved": owners, "rootsfs.configProblem.Key": owners, "rootsfs.configProblem.Error": said, "rootsfs.configSet.Profile": owners,
+	"rootsfs.configRoot.Name": owners, "rootsfs.configRoot.Path": owners, "rootsfs.configRoot.Resolved": owners, "rootsfs.configRoot.Mode": ours, "rootsfs.configRoot.Subject": owners,
+	"rootsfs.configRoot.Lifted": said, "rootsfs.configRoot.Problem": said, "rootsfs.consoleMessage.URL": ours, "rootsfs.readyMessage.Session": owners, "rootsfs.readyMessage.Point": owners,
+	"rootsfs.readyMessage.Line": said, "rootsfs.readyMessage.Log": owners, "rootsfs.readyMessage.Error": said, "rootsfs.check.Name": ours, "rootsfs.check.Path": owners,
+	"rootsfs.check.Status": ours, "rootsfs.check.Detail": said, "rootsfs.check.Remedy": said, "rootsfs.diagnosis.Verdict": ours, "rootsfs.addResult.Saved": owners,
+	"rootsfs.servingMessage.URL": ours, "rootsfs.servingMessage.Session": owners, "rootsfs.servingMessage.TokenFile": owners, "rootsfs.servingMessage.Issuer": owners,
+	"rootsfs.unmountResult.Session": owners, "rootsfs.unmountResult.Point": owners, "rootsfs.versionInfo.Version": ours, "rootsfs.versionInfo.Revision": ours, "rootsfs.versionInfo.Go": ours,
+	"rootsfs.versionInfo.Platform": ours,
+}
+
+// media are the other ways out, and the one function in which each escapes.
+var media = map[string]string{
+	"JSON of every command":        "cmd/rootsfs/output.go: func (a *app) encode(",
+	"records with --json":          "cmd/rootsfs/auditline.go: names.JSON(e.Line)",
+	"errors":                       "cmd/rootsfs/output.go: names.EscapeQuoted(text)",
+	"logs":                         "cmd/rootsfs/serve.go: func logAttr(",
+	"completion":                   "cmd/rootsfs/completion.go: func (o offered) Write(",
+	"commands to type":             "guard/names/foreign.go: func ShellWord[",
+	"notifications":                "cmd/rootsfs/internal/notify/notify.go: names.EscapeQuoted(s)",
+	"labels of metrics":            "cmd/rootsfs/internal/session/metrics.go: names.Escape(st.Subject)",
+	"records for people":           "cmd/rootsfs/auditline.go: func auditDetails(",
+	"the console's page":           "cmd/rootsfs/internal/console/web/dom.js: export function visible(",
+	"the change that wrap shows":   "cmd/rootsfs/wrapreport.go: func visible(",
+	"questions on a terminal":      "broker/terminal.go: func Heading(",
+	"questions in consent list":    "cmd/rootsfs/output.go: func (a *app) fold(",
+	"roots and rights of --learn":  "cmd/rootsfs/learn.go: func (p *proposal) add(",
+	"help: nobody else chooses it": "cmd/rootsfs/root.go: func newRootCmd(",
+}
+
+// asTheyAre are the files that take the raw text of a names.Foreign, and why.
+var asTheyAre = map[string]string{
+	"cmd/rootsfs/internal/hostconfig/propose.go": "the directory that a server's paths begin at",
+	"cmd/rootsfs/wrap.go":                        "compares with --server, and makes the name of a directory; completion filters",
+	"cmd/rootsfs/status.go":                      "joins a path, which shown escapes",
+}
+
+// notPrinted are the places that only look like printing, and why.
+var notPrinted = map[string]string{
+	"cmd/rootsfs/internal/top/keys.go: control.Root.Name":              "an argument of a request",
+	"cmd/rootsfs/policy.go: control.Root.Path":                         "compared with a path",
+	"cmd/rootsfs/policy.go: control.Root.Resolved":                     "compared with a path",
+	"cmd/rootsfs/resume.go: control.Suspended.Subject":                 "a candidate of completion",
+	"cmd/rootsfs/resume.go: control.Root.Subject":                      "a candidate of completion",
+	"cmd/rootsfs/resume.go: broker.Stats.Subject":                      "a candidate of completion",
+	"cmd/rootsfs/internal/session/remember.go: control.Denial.Subject": "a record's detail, which is escaped when it is shown",
+	"cmd/rootsfs/internal/session/remember.go: control.Denial.Path":    "a record's detail, which is escaped when it is shown",
+}
+
+func load(t *testing.T) []checked {
+	t.Helper()
+	all, err := typed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Every field of text that a command prints is on the list, and what others choose is
+// printed by no function as it is.
+func TestForeignTextIsShown(t *testing.T) {
+	seen := map[string]types.Type{}
+	for _, c := range load(t) {
+		for _, f := range c.files {
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || len(call.Args) == 0 {
+					return true
+				}
+				if sel, ok := call.Fun.(*ast.SelectorExpr); ok && (sel.Sel.Name == "report" || sel.Sel.Name == "line") {
+					c.texts(c.info.Types[call.Args[0]].Type, seen)
+				}
+				return true
+			})
+		}
+		for _, name := range []string{"Refusal", "Server", "Event", "Status"} { // beside what report prints
+			if obj := c.pkg.Scope().Lookup(name); obj != nil && slices.Contains([]string{"control", "hostconfig"}, c.pkg.Name()) {
+				c.texts(obj.Type(), seen)
+			}
+		}
+	}
+	for name := range seen {
+		if printed[name] == "" && !strings.HasPrefix(name, "sandbox.") {
+			t.Errorf("%s is text that a command can print: put it on the list, with the rule by which it is printed", name)
+		}
+	}
+	used := map[string]bool{}
+	for _, c := range load(t) {
+		for _, where := range c.rawPrints(func(f string) bool { return printed[f] == shown }) {
+			file, field, _ := strings.Cut(strings.TrimPrefix(where, c.top()), ":")
+			field = field[strings.LastIndex(field, " ")+1:]
+			used[file+": "+field] = true
+			if notPrinted[file+": "+field] == "" {
+				t.Errorf("%s is printed as it is, and somebody else may have chosen it: make it a names.Foreign, or call names.Quote, shown, …", where)
+			}
+		}
+	}
+	for key := range notPrinted {
+		if !used[key] {
+			t.Errorf("%s is an exception that nothing needs", key)
+		}
+	}
+	for what, where := range media {
+		file, has, _ := strings.Cut(where, ": ")
+		if data, err := os.ReadFile(filepath.Join("../..", file)); err != nil || !bytes.Contains(data, []byte(has)) {
+			t.Errorf("%s: %s does not hold %q any more (%v): where is it escaped?", what, file, has, err)
+		}
+	}
+}
+
+// The raw text of a names.Foreign is taken in the files on the list only.
+func TestForeignStaysForeign(t *testing.T) {
+	used := map[string]bool{}
+	for _, c := range load(t) {
+		for _, f := range c.files {
+			file := strings.TrimPrefix(c.fset.Position(f.Pos()).Filename, c.top())
+			for _, at := range c.raws(f) {
+				if used[file] = true; asTheyAre[file] == "" {
+					t.Errorf("%s takes the raw text of a names.Foreign: print it by fmt, names.Quote or names.ShellWord, or put the file on the list with the reason", c.fset.Position(at.Pos()))
+				}
+			}
+		}
+	}
+	for file := range asTheyAre {
+		if !used[file] {
+			t.Errorf("%s is an exception that nothing needs", file)
+		}
+	}
+}
+
+// raws finds calls of Raw and conversions of a names.Foreign to another type.
+func (c *checked) raws(f *ast.File) (found []ast.Node) {
+	foreign := func(e ast.Expr) bool {
+		t := c.info.Types[e].Type
+		return t != nil && t.String() == module+"/guard/names.Foreign"
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		sel, method := call.Fun.(*ast.SelectorExpr)
+		switch {
+		case method && sel.Sel.Name == "Raw" && foreign(sel.X):
+			found = append(found, call)
+		case len(call.Args) == 1 && c.info.Types[call.Fun].IsType() && foreign(call.Args[0]) && !foreign(call):
+			found = append(found, call)
+		}
+		return true
+	})
+	return found
+}
+
+// top is the directory of the module, with a slash.
+func (c *checked) top() string {
+	name := c.fset.Position(c.files[0].Pos()).Filename
+	return name[:strings.LastIndex(name, c.path+"/")]
+}
+
+// The checks find what they look for.
+func TestRawForeignIsFound(t *testing.T) {
+	const code = `package p
+import "fmt"
+type Foreign string
+type T struct{ Name, Other string; List []string }
+func say(string, ...any) {}
+func quote(s string) string { return s }
+func f(t *T, q struct{ T }) {
+	say("%s", t.Name)
+	fmt.Println("x" + t.Name)
+	_ = []string{"a", t.Name}
+	for _, one := range t.List { fmt.Printf("%s", one) }
+	n := t.Name
+	say("%s", n)
+	say("%s", q.Name)
+	say("%s", string(t.Name))
+	say("%s", quote(t.Name))
+	say("%s", quote("x" + t.Name))
+	say("%s", t.Other)
+	_ = t.Name == "x"
+}`
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, "p.go", code, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := checked{fset: fset, files: []*ast.File{file}, info: &types.Info{
+		Types: map[ast.Expr]types.TypeAndValue{}, Selections: map[*ast.SelectorExpr]*types.Selection{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}}
+	conf := types.Config{Importer: importer.ForCompiler(fset, "source", nil)}
+	if _, err := conf.Check("p", fset, c.files, c.info); err != nil {
+		t.Fatal(err)
+	}
+	var lines []int
+	for _, where := range c.rawPrints(func(f string) bool { return f == "p.T.Name" || f == "p.T.List" }) {
+		var line, column int
+		if _, err := fmt.Sscanf(where, "p.go:%d:%d:", &line, &column); err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, line)
+	}
+	if want := []int{8, 9, 10, 11, 13, 14, 15}; !slices.Equal(lines, want) {
+		t.Errorf("found in the lines %v, want %v", lines, want)
+	}
+}
