@@ -71,7 +71,8 @@ func newCompletionCmd(*app) *cobra.Command {
 		Short: "Print the completion of commands, flags, sessions and roots for a shell",
 		Long: `Print a script that makes the shell complete commands, flags, and the names of
 live sessions and roots. SHELL is bash, fish, powershell or zsh. In bash it needs the
-package bash-completion, in zsh compinit.`,
+package bash-completion, in zsh compinit. A name that a shell would have to quote is
+not offered.`,
 		Example: `  source <(rootsfs completion bash)      # in ~/.bashrc
   source <(rootsfs completion zsh)       # in ~/.zshrc, after compinit
   rootsfs completion fish >~/.config/fish/completions/rootsfs.fish`,

@@ -10,7 +10,8 @@ import (
 )
 
 // The shell is offered what can be meant: files and directories only where they can,
-// profiles of the configuration, names of variables without their values.
+// profiles of the configuration, names of variables without their values; and no word
+// that a shell has to quote.
 func TestCompletion(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", dir)
@@ -21,7 +22,7 @@ func TestCompletion(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, []byte("[profile."+profile+"]\nroots = [\"a=/srv/a\"]\n"), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte("[profile."+profile+"]\nroots = [\"a=/srv/a\"]\n[profile.'a$(id)']\nroots = []\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

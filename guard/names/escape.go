@@ -74,37 +74,31 @@ func escape(s string, foreign bool) string {
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		spaces := len(s[i:]) - len(strings.TrimLeft(s[i:], " "))
-		switch mark := unicode.Is(unicode.M, r); {
+		mark, before := unicode.Is(unicode.M, r), marks
+		marks = maxMarks
+		switch {
 		case spaces > 1:
-			n, marks = spaces, maxMarks
+			n = spaces
 			b.WriteString(`\{` + strconv.Itoa(n) + ` spaces}`)
 		case r == utf8.RuneError && n == 1:
 			const hex = "0123456789abcdef"
 			b.Write([]byte{'\\', 'x', hex[s[i]>>4], hex[s[i]&15]})
-			marks = maxMarks
 		case r == '\\' || r == '"':
 			if foreign {
 				b.WriteByte('\\')
 			}
 			b.WriteRune(r)
-			marks = maxMarks
 		case r == '\n':
 			b.WriteString(`\n`)
-			marks = maxMarks
 		case r == '\t':
 			b.WriteString(`\t`)
-			marks = maxMarks
-		case !showable(r) || mark && marks >= maxMarks:
+		case !showable(r) || mark && before >= maxMarks:
 			b.WriteString(`\u{` + strconv.FormatInt(int64(r), 16) + `}`)
-			marks = maxMarks
 		default:
 			b.WriteString(s[i : i+n])
-			switch {
-			case mark:
-				marks++
-			case r == ' ':
-				marks = maxMarks
-			default:
+			if mark {
+				marks = before + 1
+			} else if r != ' ' {
 				marks = 0
 			}
 		}

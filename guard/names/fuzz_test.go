@@ -87,7 +87,7 @@ func FuzzQuote(f *testing.F) {
 	for _, s := range []string{
 		"", "plain", "a\nb", `a\nb`, `"`, `\`, `\\"`, "\xff", `\xff`, "\ufffd", "\u202e", `\u{202e}`, "\u200b", "\x00",
 		"\x1b[2J", "\u2028", "\xed\xa0\x80", "\U0010ffff", "🙂\u200d", "\u00a0", "a   b", `\{3 spaces}`, "e\u0301\u0301\u0301", "\u0338", "a \u0301",
-		"proj\u2800", "\u3164", "\u180b", "\U0001d159",
+		"proj\u2800", "\u3164", "\u180b", "\U0001d159", "}\u0744",
 	} {
 		f.Add(s)
 	}
