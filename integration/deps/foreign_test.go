@@ -2,254 +2,18 @@ package deps
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 )
-
-// checked is a package with its types.
-type checked struct {
-	path  string
-	fset  *token.FileSet
-	files []*ast.File
-	pkg   *types.Package
-	info  *types.Info
-}
-
-// typed type-checks the module's packages that print what others chose: cmd and broker.
-var typed = sync.OnceValues(func() ([]checked, error) {
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles,Module", "./cmd/...", "./broker/...")
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, err
-	}
-	type listed struct {
-		ImportPath, Export, Dir string
-		GoFiles                 []string
-		Module                  *struct{ Path string }
-	}
-	exports, ours := map[string]string{}, []listed{}
-	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p listed
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return nil, err
-		}
-		exports[p.ImportPath] = p.Export
-		if name := strings.TrimPrefix(p.ImportPath, module+"/"); strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "broker") {
-			ours = append(ours, p)
-		}
-	}
-	fset := token.NewFileSet()
-	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
-	var all []checked
-	for _, p := range ours {
-		c := checked{path: strings.TrimPrefix(p.ImportPath, module+"/"), fset: fset, info: &types.Info{
-			Types: map[ast.Expr]types.TypeAndValue{}, Selections: map[*ast.SelectorExpr]*types.Selection{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}}
-		for _, name := range p.GoFiles {
-			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-			if err != nil {
-				return nil, err
-			}
-			c.files = append(c.files, f)
-		}
-		conf := types.Config{Importer: imports}
-		if c.pkg, err = conf.Check(p.ImportPath, fset, c.files, c.info); err != nil {
-			return nil, err
-		}
-		all = append(all, c)
-	}
-	return all, nil
-})
-
-// fieldOf is the name of the field that an expression reads, as control.Root.Name, "" if
-// it reads none; variables are those that hold one.
-func (c *checked) fieldOf(e ast.Expr, variables map[types.Object]string) string {
-	switch e := e.(type) {
-	case *ast.Ident:
-		return variables[c.info.Uses[e]]
-	case *ast.IndexExpr:
-		return c.fieldOf(e.X, variables)
-	case *ast.SelectorExpr:
-		sel := c.info.Selections[e]
-		if sel == nil || sel.Kind() != types.FieldVal {
-			return ""
-		}
-		owner := sel.Recv()
-		for _, at := range sel.Index()[:len(sel.Index())-1] {
-			owner = structOf(owner).Field(at).Type()
-		}
-		return fieldName(owner, sel.Obj().Name())
-	}
-	return ""
-}
-
-func structOf(t types.Type) *types.Struct {
-	if p, ok := t.Underlying().(*types.Pointer); ok {
-		t = p.Elem()
-	}
-	st, _ := t.Underlying().(*types.Struct)
-	return st
-}
-
-func fieldName(owner types.Type, field string) string {
-	if p, ok := owner.(*types.Pointer); ok {
-		owner = p.Elem()
-	}
-	named, ok := owner.(*types.Named)
-	if !ok || named.Obj().Pkg() == nil {
-		return ""
-	}
-	return filepath.Base(named.Obj().Pkg().Path()) + "." + named.Obj().Name() + "." + field
-}
-
-// prints reports whether a call shows its arguments to a person as they are.
-func (c *checked) prints(call *ast.CallExpr) bool {
-	switch f := call.Fun.(type) {
-	case *ast.SelectorExpr:
-		obj := c.info.Uses[f.Sel]
-		if obj == nil || obj.Pkg() == nil {
-			return false
-		}
-		switch obj.Pkg().Path() {
-		case "fmt", "errors": // of logs the handler escapes all
-			return f.Sel.Name != "Sscanf" && f.Sel.Name != "Is" && f.Sel.Name != "As"
-		}
-		return slices.Contains([]string{"say", "fold", "add", "WriteString", "usage", "fail", "warn", "ok"}, f.Sel.Name)
-	case *ast.Ident:
-		return slices.Contains([]string{"usage", "invalid", "refuse", "say", "add"}, f.Name)
-	}
-	return false
-}
-
-// rawPrints finds where a field that is to be shown in one way is printed as it is.
-func (c *checked) rawPrints(mustShow func(field string) bool) (found []string) {
-	for _, f := range c.files {
-		variables := map[types.Object]string{}
-		var stack []ast.Node
-		ast.Inspect(f, func(n ast.Node) bool {
-			if n == nil {
-				stack = stack[:len(stack)-1]
-				return true
-			}
-			stack = append(stack, n)
-			switch n := n.(type) {
-			case *ast.RangeStmt:
-				if v, ok := n.Value.(*ast.Ident); ok {
-					variables[c.info.Defs[v]] = c.fieldOf(n.X, variables)
-				}
-			case *ast.AssignStmt:
-				if v, ok := n.Lhs[0].(*ast.Ident); ok && len(n.Rhs) == 1 && n.Tok == token.DEFINE {
-					variables[c.info.Defs[v]] = c.fieldOf(n.Rhs[0], variables)
-				}
-			case ast.Expr:
-				field := c.fieldOf(n, variables)
-				if t := c.info.Types[n].Type; field == "" || !mustShow(field) || t != nil && strings.HasSuffix(t.String(), "guard/names.Foreign") {
-					break
-				}
-				if printed := c.printedBy(stack); printed != nil {
-					found = append(found, fmt.Sprintf("%s: %s", c.fset.Position(n.Pos()), field))
-				}
-			}
-			return true
-		})
-	}
-	return found
-}
-
-// printedBy is the call or list that the innermost expression of a stack is a part of, if
-// it shows it as it is; nil if another function takes it.
-func (c *checked) printedBy(stack []ast.Node) ast.Node {
-	for i := len(stack) - 2; i >= 0; i-- {
-		switch outer := stack[i].(type) {
-		case *ast.BinaryExpr:
-			if outer.Op != token.ADD {
-				return nil
-			}
-		case *ast.ParenExpr:
-		case *ast.CallExpr:
-			if tv := c.info.Types[outer.Fun]; tv.IsType() { // a conversion
-				continue
-			}
-			if c.prints(outer) && outer.Fun != stack[i+1] {
-				return outer
-			}
-			return nil
-		case *ast.CompositeLit:
-			if t := c.info.Types[outer].Type; t != nil && t.String() == "[]string" {
-				return outer
-			}
-			return nil
-		default:
-			return nil
-		}
-	}
-	return nil
-}
-
-// texts lists the fields of text of what the commands print as JSON, and of other types.
-func (c *checked) texts(t types.Type, seen map[string]types.Type) {
-	switch t := t.(type) {
-	case *types.Pointer:
-		c.texts(t.Elem(), seen)
-	case *types.Slice:
-		c.texts(t.Elem(), seen)
-	case *types.Map:
-		c.texts(t.Elem(), seen)
-	case *types.Named:
-		st, ok := t.Underlying().(*types.Struct)
-		if !ok || t.Obj().Pkg() == nil || !strings.HasPrefix(t.Obj().Pkg().Path(), module) {
-			return
-		}
-		for i := range st.NumFields() {
-			f := st.Field(i)
-			name := fieldName(t, f.Name())
-			if !f.Exported() || seen[name] != nil || strings.Contains(st.Tag(i), `json:"-"`) {
-				continue
-			}
-			if elem := elemOf(f.Type()); elem != nil {
-				seen[name] = elem
-			}
-			c.texts(f.Type(), seen)
-		}
-	}
-}
-
-// elemOf is the type of text that a type holds, nil if it is another one.
-func elemOf(t types.Type) types.Type {
-	for {
-		switch u := t.Underlying().(type) {
-		case *types.Slice:
-			t = u.Elem()
-		case *types.Map:
-			t = u.Elem()
-		case *types.Pointer:
-			t = u.Elem()
-		case *types.Basic:
-			if u.Info()&types.IsString != 0 {
-				return t
-			}
-			return nil
-		default:
-			return nil
-		}
-	}
-}
 
 // The rules by which a text reaches a person. Each field of text that a command can print
 // has one.
@@ -356,15 +120,6 @@ var notPrinted = map[string]string{
 	"cmd/rootsfs/internal/session/remember.go: control.Denial.Path":    "a record's detail, which is escaped when it is shown",
 }
 
-func load(t *testing.T) []checked {
-	t.Helper()
-	all, err := typed()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
 // Every field of text that a command prints is on the list, and what others choose is
 // printed by no function as it is.
 func TestForeignTextIsShown(t *testing.T) {
@@ -435,35 +190,6 @@ func TestForeignStaysForeign(t *testing.T) {
 			t.Errorf("%s is an exception that nothing needs", file)
 		}
 	}
-}
-
-// raws finds calls of Raw and conversions of a names.Foreign to another type.
-func (c *checked) raws(f *ast.File) (found []ast.Node) {
-	foreign := func(e ast.Expr) bool {
-		t := c.info.Types[e].Type
-		return t != nil && t.String() == module+"/guard/names.Foreign"
-	}
-	ast.Inspect(f, func(n ast.Node) bool {
-		call, ok := n.(*ast.CallExpr)
-		if !ok {
-			return true
-		}
-		sel, method := call.Fun.(*ast.SelectorExpr)
-		switch {
-		case method && sel.Sel.Name == "Raw" && foreign(sel.X):
-			found = append(found, call)
-		case len(call.Args) == 1 && c.info.Types[call.Fun].IsType() && foreign(call.Args[0]) && !foreign(call):
-			found = append(found, call)
-		}
-		return true
-	})
-	return found
-}
-
-// top is the directory of the module, with a slash.
-func (c *checked) top() string {
-	name := c.fset.Position(c.files[0].Pos()).Filename
-	return name[:strings.LastIndex(name, c.path+"/")]
 }
 
 // The checks find what they look for.

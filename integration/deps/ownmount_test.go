@@ -29,7 +29,9 @@ import (
 
 // ownMountExceptions are the test files with such code, and why none of it hangs.
 var ownMountExceptions = map[string]string{
+	"cmd/rootsfs/completionshell_test.go":       "shells start in a temporary directory, which is in no mount",
 	"cmd/rootsfs/internal/console/peer_test.go": "the program starts in /",
+	"cmd/rootsfs/printed_test.go":               "shells start in a temporary directory, which is in no mount",
 	"integration/files/peers.go":                "npm starts in the cache of the tests",
 	"integration/revoke/calls_test.go":          "the calls of a child process",
 	"integration/revoke/faults_test.go":         "the same: calls_test.go calls it",
