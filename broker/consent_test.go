@@ -239,10 +239,21 @@ func TestConsentGrantsWhatWasShown(t *testing.T) {
 	}
 }
 
-// pipeTTY is a terminal made of what a person types.
+// pipeTTY is a terminal made of what a person types, a line for each Read.
 type pipeTTY struct {
-	io.Reader
-	out bytes.Buffer
+	lines []string
+	out   bytes.Buffer
+}
+
+func typedTTY(typed string) *pipeTTY { return &pipeTTY{lines: strings.SplitAfter(typed, "\n")} }
+
+func (p *pipeTTY) Read(b []byte) (int, error) {
+	if len(p.lines) == 0 || p.lines[0] == "" {
+		return 0, io.EOF
+	}
+	n := copy(b, p.lines[0])
+	p.lines = p.lines[1:]
+	return n, nil
 }
 
 func (p *pipeTTY) Write(b []byte) (int, error) { return p.out.Write(b) }
@@ -268,7 +279,7 @@ func TestTerminal(t *testing.T) {
 		"s\nsub/dir/\ny\n\nn\n":       {{Allow: true, Path: "/real/place/sub/dir"}, {}, {}},
 		"s\n\nt\n1h\ns\nx\no\n\nno\n": {{Allow: true, Path: "/real/place/x", For: time.Hour, Mode: "ro"}, {}, {}},
 	} {
-		tty := &pipeTTY{Reader: strings.NewReader(typed)}
+		tty := typedTTY(typed)
 		term := &Terminal{Open: func() (io.ReadWriteCloser, error) { return tty, nil }}
 		got, err := term.Ask(t.Context(), q())
 		if err != nil || !slices.Equal(got.Decisions, want) || got.By != "terminal" {
@@ -280,7 +291,7 @@ func TestTerminal(t *testing.T) {
 		}
 	}
 	for _, typed := range []string{"", "y\n"} { // the terminal goes away
-		term := &Terminal{Open: func() (io.ReadWriteCloser, error) { return &pipeTTY{Reader: strings.NewReader(typed)}, nil }}
+		term := &Terminal{Open: func() (io.ReadWriteCloser, error) { return typedTTY(typed), nil }}
 		if _, err := term.Ask(t.Context(), q()); !errors.Is(err, ErrUnanswered) {
 			t.Errorf("%q: %v", typed, err)
 		}

@@ -5,16 +5,20 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Terminal is an Asker that asks on a terminal, one question at a time. Open
 // gives the terminal, never the protocol's own stdin; it is opened for each
-// question, and closing it must end a Read that waits.
+// question, and closing it must end a Read that waits. What was typed before a
+// prompt is shown answers nothing: FlushInput drops it, which an *os.File allows.
 type Terminal struct {
 	Open func() (io.ReadWriteCloser, error)
 	once sync.Once
@@ -46,32 +50,63 @@ func (t *Terminal) Ask(ctx context.Context, q *Question) (Answer, error) {
 	defer shut()
 	stop := context.AfterFunc(ctx, shut)
 	defer stop()
-	p := &prompt{r: bufio.NewReader(tty), w: tty}
+	p := &prompt{tty: tty, id: q.ID[:min(len(q.ID), 4)]}
 	a := p.ask(q)
+	if ctx.Err() != nil {
+		t.sayWithdrawn(p.id)
+	}
 	if ctx.Err() != nil || p.err != nil {
 		return Answer{}, ErrUnanswered
 	}
 	return a, nil
 }
 
+// sayWithdrawn tells the person that the question on the terminal has ended. It opens
+// the terminal again, because closing it has ended the Read. A terminal that takes
+// nothing more (Ctrl-S) holds nobody up for longer than a second.
+func (t *Terminal) sayWithdrawn(id string) {
+	tty, err := t.Open()
+	if err != nil {
+		return
+	}
+	shut := sync.OnceFunc(func() { _ = tty.Close() })
+	defer shut()
+	defer time.AfterFunc(time.Second, shut).Stop()
+	_, _ = fmt.Fprintf(tty, "\nquestion %s was withdrawn\n", id)
+}
+
+// FlushInput drops what was typed on a terminal and has not been read. Anything that
+// is no terminal stays as it is.
+func FlushInput(tty any) {
+	if f, ok := tty.(*os.File); ok {
+		if c, err := f.SyscallConn(); err == nil {
+			_ = c.Control(func(fd uintptr) { _ = unix.IoctlSetInt(int(fd), unix.TCFLSH, unix.TCIFLUSH) })
+		}
+	}
+}
+
 // prompt is one conversation.
 type prompt struct {
-	r   *bufio.Reader
-	w   io.Writer
+	tty io.ReadWriter
+	id  string // the beginning of the question's
 	err error
 }
 
 func (p *prompt) say(format string, args ...any) {
 	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format, args...)
+		_, p.err = fmt.Fprintf(p.tty, format, args...)
 	}
 }
 
-func (p *prompt) line() string {
+// line shows a prompt and returns the line that is typed then. Its reader is new each
+// time: what it has read beyond the line was typed before the next prompt.
+func (p *prompt) line(format string, args ...any) string {
+	FlushInput(p.tty)
+	p.say(format, args...)
 	if p.err != nil {
 		return ""
 	}
-	s, err := p.r.ReadString('\n')
+	s, err := bufio.NewReader(p.tty).ReadString('\n')
 	p.err = err
 	return strings.TrimSpace(s)
 }
@@ -133,8 +168,7 @@ func (p *prompt) ask(q *Question) Answer {
 			continue
 		}
 		// Waits as for any other: how long a person takes tells the server nothing.
-		p.say("  Enter to go on: ")
-		p.line()
+		p.line("  Enter to go on: ")
 	}
 	return a
 }
@@ -142,8 +176,7 @@ func (p *prompt) ask(q *Question) Answer {
 func (p *prompt) decide(it *Item) Decision {
 	d := Decision{Allow: true}
 	for p.err == nil {
-		p.say("  Allow? [y]es, [N]o, read [o]nly, for a [t]ime, a [s]ubdirectory only: ")
-		switch strings.ToLower(p.line()) {
+		switch strings.ToLower(p.line("  approve %s? [y/N], read [o]nly, for a [t]ime, a [s]ubdirectory only: ", p.id)) {
 		case "y", "yes":
 			return d
 		case "o", "only":
@@ -153,15 +186,13 @@ func (p *prompt) decide(it *Item) Decision {
 			}
 			p.say("  It does not ask to read.\n")
 		case "t", "time":
-			p.say("  For how long (such as 30m or 2h)? ")
-			if v, err := time.ParseDuration(p.line()); err == nil && v > 0 {
+			if v, err := time.ParseDuration(p.line("  For how long (such as 30m or 2h)? ")); err == nil && v > 0 {
 				d.For = v
 				continue
 			}
 			p.say("  That is no length of time.\n")
 		case "s", "sub":
-			p.say("  Which one? %s/", names.Escape(it.Resolved))
-			if sub := strings.Trim(p.line(), "/"); sub != "" {
+			if sub := strings.Trim(p.line("  Which one? %s/", names.Escape(it.Resolved)), "/"); sub != "" {
 				d.Path = it.Resolved + "/" + sub
 				p.say("  Then %s.\n", names.Quote(d.Path))
 				continue

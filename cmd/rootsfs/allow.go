@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -144,13 +145,14 @@ func span(d time.Duration) string {
 }
 
 // confirm shows what is to be done and asks, on the terminal itself: standard input
-// and output may be anything.
+// and output may be anything. What was typed before the question answers nothing.
 func confirm(what, question string) error {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
 		return &exitError{code: exitNotApproved, err: errors.New("not approved: there is no terminal to ask on; use --yes if this is meant")}
 	}
 	defer tty.Close()
+	broker.FlushInput(tty)
 	fmt.Fprint(tty, what+question+" [y/N] ")
 	line, err := bufio.NewReader(tty).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err == nil && (answer == "y" || answer == "yes") {
