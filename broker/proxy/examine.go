@@ -1,10 +1,31 @@
 package proxy
 
 import (
+	"bytes"
 	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
+
+// flaw is why hosts may read a line of the server's in different ways, such as one
+// message or two: it is not exactly one object or array of RFC 8259. "" is no flaw.
+// Half a surrogate pair in an escape is none, because it is part of no character's bytes.
+func flaw(line []byte) string {
+	switch i := blank(line, 0); {
+	case bytes.IndexByte(line, '\r') >= 0:
+		return "it has a CR before its end"
+	case !utf8.Valid(line):
+		return "it is not UTF-8"
+	case line[i] != '{' && line[i] != '[':
+		return "it is no object"
+	case !jsontext.Value(line).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)):
+		return "it is no JSON, or more than one value"
+	}
+	return ""
+}
 
 // examine puts the message of a line to look, or each of a batch (revision
 // 2025-03-26 has them), and returns what is to be carried instead of the line;

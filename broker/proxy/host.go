@@ -23,6 +23,10 @@ const noHandshake = "2026-07-28"
 func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 	f, ok := readFrame(b)
 	if !ok {
+		if bytes.Contains(b, []byte(p.prefix)) {
+			p.noteRefused("host", "a line of the host's that is no message has an id of rootsfs's own")
+			return nil, false
+		}
 		return nil, true
 	}
 	if id := f.id.of(b); p.mine(id) && f.method.absent() {
@@ -170,5 +174,5 @@ func (p *Proxy) refuseHost(b []byte, f *frame, why string) {
 
 // hostTooLong deals with a line of the host's that is over the limit.
 func (p *Proxy) hostTooLong(s *skim) {
-	p.tooLong("host", s, p.host, p.server)
+	p.answerFor(s, p.host, p.server, p.tooLong("host", s))
 }

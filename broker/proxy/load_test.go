@@ -25,7 +25,7 @@ func TestSlowReader(t *testing.T) {
 		if slow == "host" {
 			from, to = n.server, n.host
 		}
-		stuck := strings.Repeat("x", 1<<10) + "\n"
+		stuck := `{"x":"` + strings.Repeat("x", 1<<10) + `"}` + "\n"
 		const lines = 4 << 10 // more than the pipes and the proxy hold
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -53,7 +53,7 @@ func TestSlowReader_Memory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	line := strings.Repeat("x", 1<<20) + "\n"
+	line := `{"x":"` + strings.Repeat("x", 1<<20) + `"}` + "\n"
 	wrote := make(chan int)
 	go func() {
 		total := 0

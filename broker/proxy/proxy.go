@@ -102,6 +102,17 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 	down := p.pump(p.opt.Host, p.server, p.fromHost, p.hostTooLong, func() { p.tooMany("host", p.host) })
 	up := p.pump(p.opt.ServerOut, p.host, p.fromServer, p.serverTooLong, func() { p.tooMany("server", p.server) })
+	judge := up.look
+	up.look = func(line []byte) ([]byte, bool) {
+		if blank(line, 0) == len(line) {
+			return nil, true
+		}
+		if why := flaw(line); why != "" {
+			p.refuseLine(line, why)
+			return nil, false
+		}
+		return judge(line)
+	}
 	down.asks, down.bytes, up.bytes = true, &p.stats.down, &p.stats.up
 	p.auto.onRaw = func() { go up.release() } // in its own time: the host may not be reading
 	downEnded, upEnded := make(chan error, 1), make(chan error, 1)

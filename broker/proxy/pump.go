@@ -30,7 +30,8 @@ type pump struct {
 	buf        []byte     // beyond end, the reader's
 	start, end int        // what is read and not dealt with
 	seen       int        // up to here no line ends
-	mid        bool       // in a line whose beginning has passed
+	mid        bool       // in a line of which a part has passed, while nothing was decided
+	shows      bool       // that part can be seen: what comes up to a CR is no message
 	first      opening    // the line at start, while nothing is decided
 	idle       bool       // nothing of what was read last has been written
 }
@@ -118,10 +119,13 @@ func (u *pump) deal(last bool) error {
 		switch state := u.auto.state(); {
 		case state == isRaw:
 			err = u.pass(u.end - u.start)
-		case u.mid:
+		case u.shows:
 			err = u.rest()
 		case state == undecided:
 			more, err = u.sniff(last)
+		case u.mid: // what follows is judged as a line, so it is to be one
+			u.mid = false
+			err = u.write([]byte{'\n'})
 		default:
 			more, err = u.lines(last)
 		}
@@ -149,11 +153,14 @@ func (u *pump) pass(n int) error {
 	return err
 }
 
-// rest passes on the rest of a line whose beginning has passed.
+// rest passes on the rest of a line whose beginning has passed, up to a CR.
 func (u *pump) rest() error {
 	n := u.end - u.start
-	if i := bytes.IndexByte(u.buf[u.start:u.end], '\n'); i >= 0 {
-		n, u.mid = i+1, false
+	if i := bytes.IndexAny(u.buf[u.start:u.end], "\r\n"); i >= 0 {
+		n, u.shows = i, false
+		if u.buf[u.start+i] == '\n' {
+			n, u.mid = i+1, false
+		}
 	}
 	return u.pass(n)
 }
@@ -161,6 +168,9 @@ func (u *pump) rest() error {
 // lines deals with the lines in the buffer. It reports whether more has to be
 // read first.
 func (u *pump) lines(last bool) (more bool, err error) {
+	if u.first.read > 0 { // it was looked at as a whole, while nothing was decided
+		u.first, u.seen = opening{}, u.start
+	}
 	run := u.start // from here to start, what passes as it came
 	flush := func() error {
 		err := u.write(u.buf[run:u.start])

@@ -16,11 +16,7 @@ import (
 func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	f, ok := readFrame(b)
 	if !ok {
-		if bytes.Contains(b, []byte(p.prefix)) {
-			p.refuseServer(b, nil, "a line of the server's that is no message has an id of rootsfs's own")
-			return nil, false
-		}
-		return nil, true
+		return nil, true // a batch without messages
 	}
 	mine := p.mine(f.id.of(b))
 	switch {
@@ -120,11 +116,11 @@ func (p *Proxy) learn(b []byte, f *frame) {
 }
 
 // refuseServer does not carry a message of the server's. Whoever waits for it is
-// told, if the id is beyond doubt. f is nil for a line that is no message.
+// told, if the id is beyond doubt.
 func (p *Proxy) refuseServer(b []byte, f *frame, why string) {
 	p.noteRefused("server", why)
 	p.session.NoteRefusal(why)
-	if f == nil || !answerable(f.id.of(b)) || !f.twice.absent() && equal(f.twice.of(b), "id") {
+	if !answerable(f.id.of(b)) || !f.twice.absent() && equal(f.twice.of(b), "id") {
 		return
 	}
 	id, to := bytes.Clone(f.id.of(b)), p.server
@@ -145,23 +141,44 @@ func (p *Proxy) noteRefused(of, why string) {
 	}
 }
 
+// refuseLine does not carry a line of the server's that has a flaw. Whoever waits for it
+// is told, if it begins as a message: not for what a program prints of one.
+func (p *Proxy) refuseLine(line []byte, why string) {
+	why = "a line of the server's is not exactly one JSON-RPC message: " + why
+	p.noteRefused("server", why)
+	p.session.NoteRefusal(why)
+	if line = seen(line); len(line) > 0 && line[0] == '{' {
+		s := &skim{}
+		s.feed(line)
+		p.answerServer(s, why+"; it was not passed on")
+	}
+}
+
 // serverTooLong deals with a line of the server's that is over the limit.
-func (p *Proxy) serverTooLong(s *skim) {
+func (p *Proxy) serverTooLong(s *skim) { p.answerServer(s, p.tooLong("server", s)) }
+
+// answerServer answers for a line of the server's that was not carried.
+func (p *Proxy) answerServer(s *skim, text string) {
 	if id := s.answerable(); id != nil && !s.method {
 		if r := p.rounds.answered(id); r != nil {
 			p.rounds.forget(r)
 			s.id = r.hostID
 		}
 	}
-	p.tooLong("server", s, p.server, p.host)
+	p.answerFor(s, p.server, p.host, text)
 }
 
-// tooLong answers for a line that was not carried: a request's sender, or who
-// waits for a response. The session goes on.
-func (p *Proxy) tooLong(of string, s *skim, sender, other *outlet) {
+// tooLong counts a line that was not carried, and returns what is to be said of it.
+func (p *Proxy) tooLong(of string, s *skim) string {
 	p.stats.long.Add(1)
 	why := fmt.Sprintf("a message of the %s's is longer than the %d bytes that rootsfs carries (it has %d)", of, p.opt.Frame, s.size)
 	p.noteRefused(of, why)
+	return why + "; send less at a time"
+}
+
+// answerFor answers for a line that was not carried: a request's sender, or who
+// waits for a response. The session goes on.
+func (p *Proxy) answerFor(s *skim, sender, other *outlet, text string) {
 	id := s.answerable()
 	if id == nil || p.mine(id) {
 		return
@@ -170,8 +187,7 @@ func (p *Proxy) tooLong(of string, s *skim, sender, other *outlet) {
 	if s.method {
 		to = sender
 	}
-	reply := errorReply(id, wire.CodeInvalidRequest, why+"; send less at a time")
-	p.tell(to, reply)
+	p.tell(to, errorReply(id, wire.CodeInvalidRequest, text))
 }
 
 // tooMany deals with a batch of more messages than are carried: its sender is told.

@@ -1,6 +1,13 @@
 package proxy
 
-import "sync/atomic"
+import (
+	"bytes"
+	"sync/atomic"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rootsfs/rootsfs/broker"
+)
 
 // Mode says whether the two peers speak MCP.
 type Mode int
@@ -51,15 +58,30 @@ func (d *detector) decide(s state) bool { return d.v.CompareAndSwap(int32(undeci
 
 // sniff looks at the beginning of a line while nothing is decided. It reports
 // whether more has to be read first.
+//
+// A host may read what a server prints as a stream of JSON, or split it at a lone CR, or
+// pass over what cannot be seen. So an object of the server's is looked at as a whole,
+// over several lines, and what any of these hosts takes for a message makes it MCP: the
+// lines are judged then.
 func (u *pump) sniff(last bool) (more bool, err error) {
 	line, whole := u.line(last)
 	o := &u.first
 	o.look(line)
-	switch over := whole || len(line) > u.limit; {
-	case o.rpc() && over:
+	for !u.asks && o.open(line) && whole && len(line) <= u.limit {
+		u.seen = u.start + len(line)
+		if whole = u.seen < u.end; whole {
+			line, whole = u.line(last)
+			o.look(line)
+		}
+	}
+	switch over := whole || last || len(line) > u.limit; {
+	case o.rpc() && over, !u.asks && over && (o.speaks || hasMessage(line)):
 		u.auto.decide(isMCP)
+		return false, nil
 	case whole && !o.begun:
-		err = u.pass(len(line))
+		u.mid, err = false, u.pass(len(line))
+	case !over && !u.asks && !o.open(line) && bytes.IndexByte(line, '{') >= 0:
+		return true, nil
 	case over, o.foreign():
 		err = u.foreign(line, whole)
 	default:
@@ -126,6 +148,33 @@ func (o *opening) foreign() bool {
 	return o.begun && o.kind != '{' && o.kind != '[' || o.end > 0 && !o.rpc()
 }
 
+// open reports whether the line begins with an object, or an array of them, that has
+// not ended.
+func (o *opening) open(line []byte) bool {
+	i := blank(line, 0)
+	if o.kind == '[' {
+		i = blank(line, i+1)
+	}
+	return o.begun && o.end == 0 && (i == len(line) || line[i] == '{')
+}
+
+// hasMessage reports whether a part of lines between CRs and LFs begins with a message.
+func hasMessage(lines []byte) bool {
+	for part := range bytes.FieldsFuncSeq(lines, func(r rune) bool { return r == '\r' || r == '\n' }) {
+		part = seen(part)
+		if end := value(part, 0); end > 0 && speaksRPC(part[:end]) {
+			return true
+		}
+	}
+	return false
+}
+
+// seen is a line without what cannot be seen at its beginning, which some readers pass
+// over: a byte order mark, NUL, blanks of any kind.
+func seen(line []byte) []byte {
+	return bytes.TrimLeftFunc(line, func(r rune) bool { return r == utf8.RuneError || unicode.IsSpace(r) || !unicode.IsGraphic(r) })
+}
+
 // foreign deals with a line that is no message of MCP.
 func (u *pump) foreign(line []byte, whole bool) error {
 	if u.asks {
@@ -135,6 +184,7 @@ func (u *pump) foreign(line []byte, whole bool) error {
 		return nil
 	}
 	u.mid = !whole
+	u.shows = u.mid && len(seen(line[bytes.LastIndexByte(line, '\r')+1:])) > 0
 	return u.pass(len(line))
 }
 
@@ -145,11 +195,16 @@ func speaksRPC(line []byte) bool {
 		if !l.next() {
 			return false
 		}
-		f, ok := readFrame(l.val.of(line))
+		first := l.val.of(line)
+		f, ok := readFrame(first)
 		for ok && l.next() {
 		}
-		return ok && f.rpc && l.closed
+		return ok && f.speaks(first) && l.closed
 	}
 	f, ok := readFrame(line)
-	return ok && f.rpc
+	return ok && f.speaks(line)
 }
+
+// speaks reports whether a frame of b is one of JSON-RPC 2.0. Some hosts do not ask for
+// the version, so requests that we answer are frames without it, too.
+func (f *frame) speaks(b []byte) bool { return f.rpc || broker.Ours(string(meant(f.method.of(b)))) }

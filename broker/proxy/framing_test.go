@@ -1,0 +1,236 @@
+package proxy_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/proxy"
+)
+
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
+
+// hidden is a request that a host is not to see.
+const hidden = `{"jsonrpc":"2.0","id":666,"method":"roots/list"}`
+
+// framings are lines of a server's in which some host finds hidden, and the proxy none.
+var framings = map[string]string{
+	"over two lines":          "{\"jsonrpc\":\"2.0\",\n\"id\":666,\"method\":\"roots/list\"}\n",
+	"over many lines":         strings.ReplaceAll(hidden, ",", ",\n") + "\n",
+	"a batch over two lines":  "[\n" + hidden + "]\n",
+	"two lines and a message": "{\"a\":\n" + hidden + "}\n",
+	"in an open object":       "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":[\n" + hidden + "\n]}\n",
+	"in an open string":       "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\",\"params\":\"\n" + hidden + "\n\"}\n",
+	"behind a lone CR":        `{"jsonrpc":"2.0","method":"notifications/x"}` + "\r" + hidden + "\n",
+	"behind a word and a CR":  "started\r" + hidden + "\n",
+	"behind a number and CR":  "1\r" + hidden + "\n",
+	"behind CRs":              "\r\r" + hidden + "\r\r\n",
+	"CR inside":               strings.ReplaceAll(hidden, ",", ",\r") + "\n",
+	"two objects":             `{"jsonrpc":"2.0","method":"notifications/x"}` + hidden + "\n",
+	"two objects and a blank": `{"jsonrpc":"2.0","method":"notifications/x"} ` + hidden + "\n",
+	"behind an empty object":  "{}\r" + hidden + "\n",
+	"behind a byte order":     "\ufeff" + hidden + "\n",
+	"behind NUL":              "\x00" + hidden + "\n",
+	"behind many NULs":        "\x00\x00\x00" + hidden + "\n",
+	"behind NBSP":             "\u00a0" + hidden + "\n",
+	"behind a vertical tab":   "\v\f\x1c" + hidden + "\n",
+	"behind NEL and LS":       "\u0085\u2028\u200b" + hidden + "\n",
+	"behind UTF-16's mark":    "\xff\xfe" + hidden + "\n",
+	"before a word":           hidden + " x\n",
+	"before a bracket":        hidden + "}\n",
+	"not UTF-8":               `{"jsonrpc":"2.0","id":666,"method":"roots/list","` + "\xff" + `":1}` + "\n",
+	"a comma at the end":      `{"jsonrpc":"2.0","id":666,"method":"roots/list",}` + "\n",
+	"a literal of its own":    `{"jsonrpc":"2.0","id":666,"method":"roots/list","x":NaN}` + "\n",
+	"a comment":               `/**/` + hidden + "\n",
+	"without a version":       `{"id":666,"method":"roots/list"}` + "\n",
+	"half a line, then a CR":  "loading\x00\x01" + "\r" + hidden + "\n",
+	"a line like others":      hidden + "\n",
+}
+
+// lenient is how no host of an SDK reads.
+const lenient = "from the first brace on"
+
+// asHosts are how the hosts of five SDKs, and those that pass over what is no message,
+// read what the proxy hands them: each is the texts that the host takes for messages.
+var asHosts = map[string]func(out string) []string{
+	"Go, a stream of JSON": func(out string) (all []string) {
+		dec := json.NewDecoder(strings.NewReader(out))
+		for {
+			var raw json.RawMessage
+			if dec.Decode(&raw) != nil {
+				return all
+			}
+			all = append(all, string(raw))
+		}
+	},
+	"TypeScript": func(out string) (all []string) { // split("\n"), without one CR at the end
+		for line := range strings.Lines(out) {
+			all = append(all, strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"))
+		}
+		return all
+	},
+	"Python": func(out string) []string { return strings.Split(strings.ToValidUTF8(out, "\ufffd"), "\n") },
+	"Java, C#: CR ends a line": func(out string) []string {
+		return strings.FieldsFunc(out, func(r rune) bool { return r == '\r' || r == '\n' })
+	},
+	"every line break there is, trimmed": func(out string) (all []string) {
+		for _, line := range strings.FieldsFunc(out, func(r rune) bool { return strings.ContainsRune("\r\n\v\f\x1c\x1d\x1e\u0085\u2028\u2029", r) }) {
+			all = append(all, strings.TrimFunc(line, func(r rune) bool { return r <= ' ' || r >= 0x7f }))
+		}
+		return all
+	},
+	lenient: func(out string) (all []string) {
+		for line := range strings.Lines(out) {
+			if i := strings.IndexByte(line, '{'); i >= 0 {
+				var raw json.RawMessage // the first value, whatever follows
+				if json.NewDecoder(strings.NewReader(line[i:])).Decode(&raw) == nil {
+					all = append(all, string(raw))
+				}
+			}
+		}
+		return all
+	},
+}
+
+// asks reports whether a text is a request, or a batch of them, that hidden could be.
+func asks(text string) bool {
+	text = strings.TrimPrefix(text, "\ufeff")
+	var one struct{ Method string }
+	var many []struct{ Method string }
+	if json.Unmarshal([]byte(text), &one) == nil {
+		return one.Method == "roots/list"
+	}
+	return json.Unmarshal([]byte(text), &many) == nil && len(many) > 0 && many[0].Method == "roots/list"
+}
+
+// However a server frames a request for roots, before or after it speaks MCP, no host
+// reads one: what a host takes for a message, the proxy has judged.
+func TestFraming(t *testing.T) {
+	for name, sent := range framings {
+		t.Run(name, func(t *testing.T) {
+			for _, first := range []bool{false, true} {
+				l := newLab(t, nil)
+				n := l.connect(func(o *proxy.Options) { o.Mode = proxy.Auto })
+				if !first {
+					n.handshake(`{"roots":{}}`)
+				}
+				n.server.say(sent)
+				go func() { _, _ = io.Copy(io.Discard, n.server.r) }()
+				if first {
+					n.host.say(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"capabilities":{"roots":{}}}}` + "\n")
+				}
+				const last = `{"jsonrpc":"2.0","method":"last"}` + "\n"
+				n.server.say(last)
+				_ = n.server.in.Close()
+				out, err := io.ReadAll(n.host.r)
+				if err != nil || !strings.HasSuffix(string(out), last) {
+					t.Errorf("the host got %q, %v", out, err)
+				}
+				for host, read := range asHosts {
+					if first && host == lenient {
+						continue // no SDK reads so, and programs print lines of logs
+					}
+					for _, text := range read(string(out)) {
+						if asks(text) {
+							t.Errorf("before all else %v: a host that reads as %s was asked for its roots: %q", first, host, out)
+						}
+					}
+				}
+				n.end()
+			}
+		})
+	}
+}
+
+// A line that is refused is counted, on record, and answered where that helps.
+func TestFraming_Answers(t *testing.T) {
+	l := newLab(t, nil)
+	n := l.connect(nil)
+	n.handshake(`{}`)
+	n.server.say("\ufeff" + `{"jsonrpc":"2.0","id":"r","method":"roots/list"}` + "\n")
+	if m := n.server.message(); string(m.ID) != `"r"` || m.Error == nil || !strings.Contains(m.Error.Message, "not exactly one JSON-RPC message") {
+		t.Errorf("the server got %+v", m)
+	}
+	n.server.say(`{"jsonrpc":"2.0","id":7,"result":{"text":"` + "\xff" + `"}}` + "\n")
+	if m := n.host.message(); string(m.ID) != "7" || m.Error == nil || !strings.Contains(m.Error.Message, "not UTF-8") {
+		t.Errorf("the host got %+v", m)
+	}
+	for _, silent := range []string{`debug: {"jsonrpc":"2.0","id":7,"result":{}}`, "", "  \r", hidden + hidden} {
+		n.server.say(silent + "\n")
+	}
+	n.ping(n.host, n.server)
+	n.server.say(`{"jsonrpc":"2.0","method":"mark"}` + "\n")
+	for _, blank := range []string{"\n", "  \r\n", `{"jsonrpc":"2.0","method":"mark"}` + "\n"} {
+		n.host.hears(blank)
+	}
+	if st := n.p.Stats(); st.Refused != 4 || l.audited("not exactly one JSON-RPC message") == 0 {
+		t.Errorf("%+v, %d records", st, l.audited("not exactly one JSON-RPC message"))
+	}
+}
+
+// A real host on the Go SDK, which reads a stream of JSON, with roots of its own: no
+// framing makes it tell the server them. (Over two lines, it did.)
+func TestFraming_GoHost(t *testing.T) {
+	const secret = "file:///home/the-owner"
+	for name, sent := range framings {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, nil)
+			n := l.connect(nil)
+			host := mcp.NewClient(&mcp.Implementation{Name: "sdk-host", Version: "1"}, nil)
+			host.AddRoots(&mcp.Root{URI: secret})
+			greeted := make(chan struct{})
+			go func() {
+				defer close(greeted)
+				m := n.server.message()
+				n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"2"}}}`+"\n", m.ID))
+			}()
+			cs, err := host.Connect(context.Background(), &mcp.IOTransport{Reader: n.host.out, Writer: n.host.in}, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-greeted
+			n.server.say(sent)
+			n.server.say(`{"jsonrpc":"2.0","id":"last","method":"ping"}` + "\n")
+			for got := ""; err == nil && !strings.Contains(got, `"last"`); {
+				if got, err = n.server.r.ReadString('\n'); err != nil || strings.Contains(got, secret) {
+					t.Errorf("the server got the host's roots: %s, %v", got, err)
+				}
+			}
+			go func() { _, _ = io.Copy(io.Discard, n.server.r) }()
+			_ = n.server.in.Close()
+			_ = cs.Close()
+		})
+	}
+}
+
+// What is no MCP passes as it came, also what begins like it: objects over several
+// lines, progress on one line, a prompt without an end.
+func TestFraming_OtherPrograms(t *testing.T) {
+	l := newLab(t, nil)
+	for _, printed := range []string{
+		"{\n  \"kind\": \"List\",\n  \"items\": []\n}\n", "[\n {\"a\":1},\n {\"a\":2}\n]\n{\"a\":\n3}\n", "  1%\r  2%\r100% {done}\nls {a,b}\r\n",
+		"loading [===>", "{ an open brace\nand text\n", "Password: ", "\xff\xfe{\"a\":1}\n\x00", "[warn\n[warn\n", `{"level":"info","method":"GET"}` + "\r" + `{"id":1}`,
+	} {
+		n := l.connect(func(o *proxy.Options) { o.Mode = proxy.Auto })
+		n.server.say(printed)
+		_ = n.server.in.Close()
+		if got, err := io.ReadAll(n.host.r); string(got) != printed || err != nil {
+			t.Errorf("%q arrived as %q, %v", printed, got, err)
+		}
+		n.end()
+	}
+	n := l.connect(func(o *proxy.Options) { o.Mode = proxy.Auto })
+	n.server.say("a prompt: ") // is not held back
+	for got := ""; got != "a prompt: "; {
+		b, err := n.host.r.ReadByte()
+		if err != nil {
+			t.Fatalf("%q, %v", got, err)
+		}
+		got += string(b)
+	}
+}
