@@ -154,10 +154,6 @@ const maxOpening = 4
 // may lie on a file system that hangs, so that is done on the side: the request is
 // answered when its time is up, and what is opened too late is closed.
 func (c *consenting) propose(host string, in *guard.Identity) (*guard.Proposal, error) {
-	name, err := rootName(host)
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(c.r.ctx, guard.DefaultTimeout) // Limits.Timeout may be none
 	defer cancel()
 	select {
@@ -171,7 +167,7 @@ func (c *consenting) propose(host string, in *guard.Identity) (*guard.Proposal, 
 	}
 	done := make(chan opened)
 	reg, subject, rights, opening := c.s.b.cfg.Registry, c.s.subject, c.rights, c.s.opening
-	ask := guard.Grant{Root: name, Dir: host, Subject: subject, Policy: guard.Policy{Rights: rights}}
+	ask := guard.Grant{Root: rootName(host), Dir: host, Subject: subject, Policy: guard.Policy{Rights: rights}}
 	if in != nil {
 		ask.Origin = "consent" // the owner has named the path: links on it are judged
 	}

@@ -187,3 +187,35 @@ func TestConsentNamesRoots(t *testing.T) {
 func allowAll(_ context.Context, q *Question) (Answer, error) {
 	return Answer{Decisions: slices.Repeat([]Decision{{Allow: true}}, len(q.Items)), By: "test"}, nil
 }
+
+// A root that consent gives has a name that no shell, terminal or reader takes for
+// anything else, whatever the directory is called: nobody has chosen it. The true path
+// stands beside it.
+func TestConsentNames(t *testing.T) {
+	l := newLab(t, func(c *Config) {
+		c.Limits.Consents = -1
+		c.Asker = AskerFunc(func(context.Context, *Question) (Answer, error) {
+			return Answer{By: "test", Decisions: []Decision{{Allow: true}}}, nil
+		})
+	})
+	p := l.connect("alice")
+	base, seen := t.TempDir(), map[string]bool{}
+	for dir, want := range map[string]string{
+		"a$(id>PWNED)1": "a-id-PWNED-1", "a$(id>PWNED)2": "a-id-PWNED-2", "proj": "proj", "proj\u2800": "proj-2", "-rf": "rf", ".ssh": "ssh",
+		"a b": "a-b", "`id`": "id", "\u0430bc": "bc", "a\tb": "a-b-2", "日本": "root", strings.Repeat("x", 200): strings.Repeat("x", 120),
+	} {
+		path := filepath.Join(base, dir)
+		if err := os.Mkdir(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		r, err := p.s.Consent(t.Context(), nil, wire.ConsentParams{Message: "m", RequestedPaths: []string{path}})
+		if err != nil || len(r.Approved) != 1 {
+			t.Fatalf("%q: %+v, %v", dir, r, err)
+		}
+		got := r.Approved[0]
+		if stem := strings.TrimSuffix(want, "-2"); got.Root != stem && got.Root != stem+"-2" || got.Path != path || seen[got.Root] || !names.IsShellWord(got.Root) {
+			t.Errorf("%q became the root %q (%q), want %q", dir, got.Root, got.Path, want)
+		}
+		seen[got.Root] = true
+	}
+}

@@ -3,7 +3,6 @@ package broker
 import (
 	"path/filepath"
 	"strings"
-	"unicode"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -13,18 +12,10 @@ import (
 const longestBase = names.MaxRootName - 8
 
 // rootName is the name of a root that consent gives. Nobody is there to choose a
-// better one: what a name may not hold is replaced, and a long one cut.
-func rootName(host string) (guard.RootName, error) {
-	base := strings.Map(func(r rune) rune {
-		if !unicode.IsGraphic(r) {
-			return '-'
-		}
-		return r
-	}, strings.ToValidUTF8(filepath.Base(host), "-"))
-	if len(base) > longestBase {
-		base = strings.ToValidUTF8(base[:longestBase], "") // what is left of a character
-	}
-	return guard.DefaultName("/" + base)
+// better one, and the name of the path may be a server's: see names.SafeName.
+func rootName(host string) guard.RootName {
+	base := names.SafeName(filepath.Base(host))
+	return guard.RootName(base[:min(len(base), longestBase)])
 }
 
 // hostPath reads a path of files/consent: absolute, or a file URI. Relative ones

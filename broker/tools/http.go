@@ -321,8 +321,17 @@ func (h *HTTP) subject(r *http.Request) guard.Subject {
 	if h.o.OAuth == nil || info == nil {
 		return h.o.Subject
 	}
-	// A subject may call itself as it likes; it is no session of another's.
-	return guard.Subject("oauth:" + strings.NewReplacer("%", "%25", "#", "%23").Replace(oauth.Subject(info)))
+	// A subject may call itself as it likes; it is no session of another's ("#"), and
+	// nothing that a shell runs when the owner names it.
+	var b strings.Builder
+	for _, c := range []byte(oauth.Subject(info)) {
+		if c >= 0x80 || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("._-@:/+", c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return guard.Subject("oauth:" + b.String())
 }
 
 // whole waits for the whole of a request that begins a session, lest halves of

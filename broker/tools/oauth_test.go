@@ -2,6 +2,7 @@ package tools_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -91,10 +92,31 @@ func TestOAuthSubjects(t *testing.T) {
 	dir := t.TempDir()
 	_, err := b.reg.Grant(context.Background(), guard.Grant{Root: "hers", Dir: dir, Subject: "oauth:alice", Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
 	must(t, err)
-	for sub, want := range map[string]bool{"alice": true, "bob": false, "alice#1": false, "alice%231": false} {
+	for sub, want := range map[string]bool{"alice": true, "bob": false, "alice#1": false, "alice%231": false, "alice$(id>x)": false} {
 		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 			if got := b.listed(site, i.Token(audience, m{"sub": sub, "scope": "files"}), revision); strings.Contains(got, dir) != want {
 				t.Errorf("%s, %s: %s", sub, revision, got)
+			}
+		}
+	}
+}
+
+// A subject's name, which a user of the issuer's may choose, is nothing that a shell
+// runs, and no other subject's.
+func TestOAuthSubjectNames(t *testing.T) {
+	b, site, i := trusting(t)
+	dirs := map[string]string{}
+	subjects := map[string]guard.Subject{"al$(id>x)ice": "al%24%28id%3Ex%29ice", "al`id`ice": "al%60id%60ice", "al ice;id": "al%20ice%3Bid", "al%20ice": "al%2520ice", "a@b.c/d:e+f": "a@b.c/d:e+f"}
+	for sub, subject := range subjects {
+		dirs[sub] = t.TempDir()
+		_, err := b.reg.Grant(context.Background(), guard.Grant{Root: guard.RootName(fmt.Sprint("r", len(dirs))), Dir: dirs[sub], Subject: "oauth:" + subject, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
+		must(t, err)
+	}
+	for sub := range subjects {
+		got := b.listed(site, i.Token(audience, m{"sub": sub, "scope": "files"}), "2025-11-25")
+		for whose, dir := range dirs {
+			if strings.Contains(got, dir) != (whose == sub) {
+				t.Errorf("%q is not the subject %q alone: %s", sub, subjects[sub], got)
 			}
 		}
 	}
