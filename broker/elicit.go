@@ -37,7 +37,7 @@ func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 	var text strings.Builder
 	text.WriteString(Heading(q))
 	props := map[string]any{}
-	var keys []string
+	keys := []string{}
 	for i := range q.Items {
 		it := &q.Items[i]
 		fmt.Fprintf(&text, "%d. %s\n", i+1, Describe(it))

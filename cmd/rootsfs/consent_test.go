@@ -244,7 +244,8 @@ func TestConsentUntilIdle(t *testing.T) {
 }
 
 // A consent never widens: neither by --mode, nor to what the session's rules keep
-// out, which is not even asked.
+// out, which no approval grants. The question is put all the same: an answer at once
+// would tell the server what is there.
 func TestConsentNeverWidens(t *testing.T) {
 	a := newAsker(t, "")
 	a.ask("", "ro", a.work+"/src/priv")
@@ -256,6 +257,9 @@ func TestConsentNeverWidens(t *testing.T) {
 	}
 	for _, path := range []string{"/etc", a.work, a.work + "/state"} {
 		a.ask("", "rw", path)
+		q := a.waiting(1)[0]
+		a.contains("what cannot be", strings.Join(q.Lines, "\n"), path, "cannot be granted")
+		a.cli(exitOK, "consent", "approve", q.ID)
 		if res := a.told(); res.Granted || res.Reason != "denied" {
 			t.Errorf("%s: %+v", path, res)
 		}

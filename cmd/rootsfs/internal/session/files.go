@@ -127,7 +127,8 @@ func (p *preapproved) covers(it *broker.Item) bool {
 }
 
 // askConfig answers what the configuration decides: questions for nothing but
-// pre-approved paths, and, where nobody is to be asked, all others.
+// pre-approved paths, and, where nobody is to be asked, all others. A path that cannot
+// be granted is left to a person: the answer would tell at once that it is not there.
 func (s *Session) askConfig(_ context.Context, q *broker.Question) (broker.Answer, error) {
 	s.mu.Lock()
 	allow, deny := s.allow, s.noAsking
@@ -138,7 +139,7 @@ func (s *Session) askConfig(_ context.Context, q *broker.Question) (broker.Answe
 		for _, p := range allow {
 			a.Decisions[i].Allow = a.Decisions[i].Allow || p.covers(&q.Items[i])
 		}
-		all = all && (a.Decisions[i].Allow || q.Items[i].Problem != "")
+		all = all && a.Decisions[i].Allow
 	}
 	if all || deny {
 		return a, nil

@@ -28,11 +28,11 @@ type denials struct {
 // maxDenials bounds what is remembered of one subject.
 const maxDenials = 1000
 
-// add remembers the items of a question.
+// add remembers the items of a question, by where they lead and by what was asked for.
 func (d *denials) add(q *broker.Question) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := len(q.Items)
+	n := 2 * len(q.Items)
 	for i := range d.have {
 		if d.have[i].Subject == string(q.Subject.Principal()) {
 			n++
@@ -42,8 +42,10 @@ func (d *denials) add(q *broker.Question) error {
 		return invalid("more than %d denials of one server cannot be remembered; lift some (rootsfs consent forget), deny without remembering, or end the server", maxDenials)
 	}
 	for i := range q.Items {
-		if path := placeOf(&q.Items[i]); !d.coversLocked(q.Subject, path) {
-			d.have = append(d.have, control.Denial{ID: strings.ToLower(rand.Text()), Since: time.Now(), Subject: string(q.Subject.Principal()), Path: path})
+		for _, path := range []string{placeOf(&q.Items[i]), filepath.Clean(q.Items[i].Requested)} {
+			if !d.coversLocked(q.Subject, path) {
+				d.have = append(d.have, control.Denial{ID: strings.ToLower(rand.Text()), Since: time.Now(), Subject: string(q.Subject.Principal()), Path: path})
+			}
 		}
 	}
 	d.changeLocked()
@@ -132,7 +134,8 @@ func (d *denials) coversLocked(s guard.Subject, path string) bool {
 const problemDenied = "you denied it to this server for as long as the session lasts; to be asked again: rootsfs consent forget"
 
 // withoutDenied is a question without hope for what was denied before; all
-// reports that there is nothing else in it.
+// reports that the names in it say so, wherever they lead: an answer that comes at once
+// must not tell what is there.
 func (d *denials) withoutDenied(q *broker.Question) (left *broker.Question, all bool) {
 	out := *q
 	out.Items = append([]broker.Item{}, q.Items...)
@@ -140,9 +143,8 @@ func (d *denials) withoutDenied(q *broker.Question) (left *broker.Question, all 
 	for i := range out.Items {
 		if d.covers(q.Subject, &out.Items[i]) {
 			out.Items[i].Problem = problemDenied
-		} else {
-			all = false
 		}
+		all = all && d.covers(q.Subject, &broker.Item{Requested: q.Items[i].Requested})
 	}
 	return &out, all
 }

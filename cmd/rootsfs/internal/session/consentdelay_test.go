@@ -1,0 +1,94 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// How long a server waits for an answer that grants nothing, and what it says, does not
+// depend on what is there: nobody answers, or a person denies after a while, or the same
+// was denied before. (What was not there was refused at once.)
+func TestConsentTellsNothing(t *testing.T) {
+	home := t.TempDir()
+	for _, d := range []string{"src", "work/denied/in", "work/other"} {
+		if err := os.MkdirAll(filepath.Join(home, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"inside": "work/denied/in", "nothing": "work/denied/gone", "work/denied/out": "work/other"} {
+		if err := os.Symlink(filepath.Join(home, to), filepath.Join(home, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(home+"/.bashrc", []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, alike := range map[string][][]string{
+		"a file in the home directory":    {{".bashrc"}, {"missing"}, {"missing/f"}, {".bashrc/f"}},
+		"beside a path that is allowed":   {{"src", ".bashrc"}, {"src", "missing"}},
+		"through a link into what is not": {{"inside"}, {"nothing"}},
+		"below what was denied":           {{"work/denied/in"}, {"work/denied/gone"}, {"work/denied/out"}},
+	} {
+		for _, answer := range []time.Duration{0, 7 * time.Second} {
+			said := map[string]string{}
+			for _, paths := range alike {
+				got := consentIn(t, home, paths, answer)
+				if said[got] = fmt.Sprint(paths); len(said) > 1 {
+					t.Errorf("%s: the answers tell apart what is there: %v", name, said)
+				}
+			}
+		}
+	}
+}
+
+// consentIn asks for paths below home, of which src is allowed and work/denied was
+// denied for good, and returns what the server is told, and when. A person denies after
+// a while; 0 is nobody.
+func consentIn(t *testing.T, home string, paths []string, after time.Duration) (told string) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+		s := &Session{allow: []preapproved{{home + "/src", guard.ReadOnly}}}
+		if err := s.denials.add(&broker.Question{Subject: "x", Items: []broker.Item{{Requested: home + "/work/denied", Resolved: home + "/work/denied"}}}); err != nil {
+			t.Fatal(err)
+		}
+		person := broker.AskerFunc(func(ctx context.Context, q *broker.Question) (broker.Answer, error) {
+			if _, all := s.denials.withoutDenied(q); all {
+				return broker.Answer{}, nil
+			}
+			if after == 0 {
+				<-ctx.Done()
+				return broker.Answer{}, broker.ErrUnanswered
+			}
+			time.Sleep(after)
+			return broker.Answer{}, nil
+		})
+		b := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg), AskFor: 2 * time.Minute, Asker: broker.Chain(broker.AskerFunc(s.askConfig), person)})
+		front := b.Session("x")
+		var asked []string
+		for _, p := range paths {
+			asked = append(asked, filepath.Join(home, p))
+		}
+		begun := time.Now()
+		res, err := front.Consent(context.Background(), nil, wire.ConsentParams{Message: "m", RequestedPaths: asked})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told = fmt.Sprintf("%+v after %v", *res, time.Since(begun))
+		front.Close()
+		b.Close()
+		if _, err := reg.RevokeAll(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return told
+}
