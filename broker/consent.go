@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
@@ -19,6 +20,8 @@ const (
 	maxRequested = 32
 	maxMessage   = 4096 // bytes
 	maxPath      = 4096 // bytes of one path: what the kernel takes (PATH_MAX)
+	maxPaths     = 16 << 10
+	maxShown     = 1000 // characters of a path that is granted, as it is shown
 )
 
 // newID is 128 random bits, for what a peer must not be able to guess.
@@ -79,9 +82,13 @@ func (s *Session) checkConsent(p *wire.ConsentParams) (guard.Rights, error) {
 	case len(p.Message) > maxMessage:
 		return 0, badParams{text: fmt.Sprintf("params: message is longer than %d bytes", maxMessage)}
 	}
+	all := 0
 	for i, path := range p.RequestedPaths {
 		if len(path) > maxPath {
 			return 0, badParams{text: fmt.Sprintf("params: requestedPaths[%d] is longer than %d bytes", i, maxPath)}
+		}
+		if all += len(path); all > maxPaths {
+			return 0, badParams{text: fmt.Sprintf("params: requestedPaths is longer than %d bytes; ask for fewer at a time", maxPaths)}
 		}
 	}
 	if p.Mode != "" {
@@ -133,6 +140,9 @@ func (c *consenting) consider(path string) error {
 	}
 	if err != nil && c.r.ctx.Err() != nil {
 		return c.r.ctx.Err()
+	}
+	if err == nil && utf8.RuneCountInString(names.Quote(prop.Ask().Resolved)) > maxShown {
+		err = fmt.Errorf("its path has more than the %d characters that are shown", maxShown)
 	}
 	if err != nil {
 		// The server learns nothing of what the host has; the person does.

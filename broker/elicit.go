@@ -35,19 +35,21 @@ var AskHost Asker = AskerFunc(func(ctx context.Context, q *Question) (Answer, er
 // Ask implements Asker: one form with one choice for each path.
 func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 	var text strings.Builder
-	text.WriteString(Heading(q))
+	for line := range strings.Lines(Heading(q)) {
+		text.WriteString(formText(names.Fold(line, "", formColumns)))
+	}
 	props := map[string]any{}
 	keys := []string{}
 	for i := range q.Items {
 		it := &q.Items[i]
-		fmt.Fprintf(&text, "%d. %s\n", i+1, Describe(it))
+		text.WriteString(formText(names.Fold(fmt.Sprintf("%d. %s\n", i+1, Describe(it)), "", formColumns)))
 		if it.Problem != "" {
 			continue
 		}
 		key := fmt.Sprintf("path%d", i+1)
 		keys = append(keys, key)
 		props[key] = map[string]any{
-			"type": "string", "title": fmt.Sprintf("%d. %s", i+1, clip(it.Resolved)),
+			"type": "string", "title": fmt.Sprintf("%d. %s", i+1, formText(clip(it.Resolved))),
 			"enum": []string{"deny", "allow", "read only"}, "default": "deny",
 		}
 	}
@@ -81,6 +83,42 @@ func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 	}
 	return a, nil
 }
+
+// formColumns is the width of a form's lines, which hosts that show plain text do not
+// break.
+const formColumns = 76
+
+// formText is escaped text for hosts that show Markdown, HTML or plain text: none makes
+// a link, a picture or a style of it, and all show what it says. A "_" within a word has
+// no meaning.
+func formText(s string) string {
+	var b strings.Builder
+	for i, c := range []byte(s) {
+		switch c {
+		case '<', '&':
+			fmt.Fprintf(&b, `\u{%x}`, c)
+			continue
+		case '_':
+			if i == 0 || i+1 == len(s) || !isWord(s[i-1]) || !isWord(s[i+1]) {
+				b.WriteByte('\\')
+			}
+		case '`', '*', '~', '[', ']':
+			b.WriteByte('\\')
+		case ':':
+			if strings.HasPrefix(s[i:], "://") {
+				b.WriteByte('\\')
+			}
+		case '.':
+			if i >= 3 && strings.EqualFold(s[i-3:i], "www") {
+				b.WriteByte('\\')
+			}
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
+}
+
+func isWord(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' }
 
 // maxMinutes is the longest a form can allow something for, a hundred years: what is
 // more is a mistake, and no time.Duration.

@@ -50,7 +50,7 @@ func (t *Terminal) Ask(ctx context.Context, q *Question) (Answer, error) {
 	defer shut()
 	stop := context.AfterFunc(ctx, shut)
 	defer stop()
-	p := &prompt{tty: tty, id: q.ID[:min(len(q.ID), 4)]}
+	p := &prompt{tty: tty, columns: columnsOf(tty), id: q.ID[:min(len(q.ID), 4)]}
 	a := p.ask(q)
 	if ctx.Err() != nil {
 		t.sayWithdrawn(p.id)
@@ -85,11 +85,27 @@ func FlushInput(tty any) {
 	}
 }
 
+// columnsOf is how wide a terminal is, as far as that is known.
+func columnsOf(tty any) int {
+	columns := 80
+	if f, ok := tty.(*os.File); ok {
+		if c, err := f.SyscallConn(); err == nil {
+			_ = c.Control(func(fd uintptr) {
+				if size, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+					columns = int(size.Col)
+				}
+			})
+		}
+	}
+	return columns
+}
+
 // prompt is one conversation.
 type prompt struct {
-	tty io.ReadWriter
-	id  string // the beginning of the question's
-	err error
+	tty     io.ReadWriter
+	columns int
+	id      string // the beginning of the question's
+	err     error
 }
 
 func (p *prompt) say(format string, args ...any) {
@@ -112,21 +128,22 @@ func (p *prompt) line(format string, args ...any) string {
 }
 
 // Heading is the first lines of a question, for every approver that shows text:
-// who asks, and why, with nothing in it that could pass for ours.
+// who asks, and why, with nothing in it that could pass for ours, as long as each line
+// is shown whole: see names.Fold.
 func Heading(q *Question) string {
 	who := "A server"
 	if q.Server != "" {
-		who = "The server that calls itself " + names.Quote(q.Server)
+		who = "The server that calls itself " + short(names.Quote(q.Server))
 	}
 	if q.Subject != "" {
-		who += " (" + names.Escape(string(q.Subject)) + ")"
+		who += " (" + short(names.Escape(string(q.Subject))) + ")"
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s asks for access to files.\n", who)
 	if q.Message == "" {
 		b.WriteString("It gives no reason.\n")
 	} else {
-		fmt.Fprintf(&b, "Its reason, in its own words: %s\n", names.Quote(q.Message))
+		fmt.Fprintf(&b, "Its reason, in its own words: \"%s\"\n", names.Message(q.Message))
 	}
 	return b.String()
 }
@@ -134,7 +151,7 @@ func Heading(q *Question) string {
 // Describe is the line of one item.
 func Describe(it *Item) string {
 	if it.Problem != "" {
-		return fmt.Sprintf("%s: cannot be granted: %s", names.Quote(it.Requested), names.Escape(it.Problem))
+		return fmt.Sprintf("%s: cannot be granted: %s", short(names.Quote(it.Requested)), short(names.Escape(it.Problem)))
 	}
 	kind := "directory, with everything below"
 	if it.File {
@@ -142,9 +159,18 @@ func Describe(it *Item) string {
 	}
 	s := fmt.Sprintf("%s (%s), %s", names.Quote(it.Resolved), kind, modeWords(it.Mode))
 	if it.Requested != it.Resolved {
-		s += ", asked for as " + names.Quote(it.Requested)
+		s += ", asked for as " + short(names.Quote(it.Requested))
 	}
 	return s
+}
+
+// short is the beginning of an escaped text that nothing is granted by.
+func short(shown string) string {
+	const longest = 200
+	if r := []rune(shown); len(r) > longest {
+		return string(r[:longest]) + "…"
+	}
+	return shown
 }
 
 func modeWords(mode string) string {
@@ -157,12 +183,18 @@ func modeWords(mode string) string {
 	return "rights: " + names.Escape(mode)
 }
 
+// fold is a line with foreign text that the terminal does not break.
+func (p *prompt) fold(line, indent string) string { return names.Fold(line, indent, p.columns) }
+
 func (p *prompt) ask(q *Question) Answer {
-	p.say("\n%s", Heading(q))
+	p.say("\n")
+	for line := range strings.Lines(Heading(q)) {
+		p.say("%s\n", p.fold(strings.TrimSuffix(line, "\n"), ""))
+	}
 	a := Answer{By: "terminal", Decisions: make([]Decision, len(q.Items))}
 	for i := range q.Items {
 		it := &q.Items[i]
-		p.say("\n  %s\n", Describe(it))
+		p.say("\n%s\n", p.fold(Describe(it), "  "))
 		if it.Problem == "" {
 			a.Decisions[i] = p.decide(it)
 			continue
@@ -192,9 +224,9 @@ func (p *prompt) decide(it *Item) Decision {
 			}
 			p.say("  That is no length of time.\n")
 		case "s", "sub":
-			if sub := strings.Trim(p.line("  Which one? %s/", names.Escape(it.Resolved)), "/"); sub != "" {
+			if sub := strings.Trim(p.line("%s/", p.fold("Which one? "+names.Escape(it.Resolved), "  ")), "/"); sub != "" {
 				d.Path = it.Resolved + "/" + sub
-				p.say("  Then %s.\n", names.Quote(d.Path))
+				p.say("%s\n", p.fold("Then "+names.Quote(d.Path)+".", "  "))
 				continue
 			}
 		case "", "n", "no":

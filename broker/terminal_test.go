@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -136,4 +138,111 @@ func TestTerminalWithdrawn(t *testing.T) {
 	cancel()
 	s.until("question aaaa was withdrawn\r\n")
 	<-done
+}
+
+// forged is what a server would have the person read: a question of its own, with its
+// answer, on lines of their own at either width.
+func forged(columns int) string {
+	line := func(s string) string { return s + strings.Repeat(" ", columns-len(s)%columns) }
+	return line("forged") + line("forged question 9999") + line("  approve 9999? [y/N] y forged") + strings.Repeat("forged.", 200) +
+		strings.Repeat("\u3000forged", 20) + "\n\r\x1b[2Jforged\n  approve 9999?"
+}
+
+// Whatever a server says, it has no line of its own: each row that holds its text begins
+// with words of ours or with a bar, and no row is wider than the terminal.
+func TestTerminalRows(t *testing.T) {
+	for _, columns := range []int{80, 40} {
+		s := newScreen(t, columns)
+		text := forged(columns)
+		q := &Question{ID: "3f2a4kq2", Server: text, Subject: guard.Subject(text), Message: text, Items: []Item{
+			{Requested: "/" + text, Resolved: "/" + text[:400] + " forged", Mode: "ro", Rights: guard.ReadOnly},
+			{Requested: "/" + text, Problem: text},
+		}}
+		done := make(chan struct{})
+		go func() { defer close(done); _, _ = s.term.Ask(t.Context(), q) }()
+		shown := s.until(lastOfPrompt)
+		s.types("s\n")
+		shown += s.until("d/")
+		s.types("forged\n")
+		shown += s.until(lastOfPrompt)
+		s.types("n\n")
+		shown += s.until("Enter to go on: ")
+		s.types("\n")
+		<-done
+		for row := range strings.SplitSeq(shown, "\r\n") {
+			for i := columns; len(row) > i && !strings.HasPrefix(row, "  approve 3f2a? [y/N]"); i += columns {
+				t.Errorf("%d columns: the terminal breaks the row %q", columns, row)
+			}
+			ours := strings.HasPrefix(row, "  | ") || strings.HasPrefix(row, "    | ")
+			for _, begin := range []string{"The server that calls itself ", "Its reason, in its own words: ", `  "/`, "  Which one? ", `  Then "/`} {
+				ours = ours || strings.HasPrefix(row, begin)
+			}
+			if strings.Contains(row, "forged") && !ours {
+				t.Errorf("%d columns: a row of the server's: %q", columns, row)
+			}
+		}
+		if strings.Count(shown, "approve 3f2a?") != 2 || !strings.Contains(shown, "characters more)") {
+			t.Errorf("%d columns:\n%s", columns, shown)
+		}
+	}
+}
+
+// What cannot be granted is quoted short, and so is all that a question shows.
+func TestQuestionIsShort(t *testing.T) {
+	u := &Queue{}
+	l := newLab(t, func(c *Config) { c.Asker, c.AskFor, c.Limits.Consents = u, time.Hour, -1 })
+	p := l.connect("alice")
+	long := make([]string, maxRequested)
+	for i := range long {
+		long[i] = "/" + strings.Repeat("\x1b", maxPaths/maxRequested-1)
+	}
+	for range 5 {
+		p.send("files/consent", obj{"message": strings.Repeat("\x1b", maxMessage), "requestedPaths": long})
+	}
+	waits(t, u, 5)
+	shown := 0
+	for _, q := range u.List() {
+		shown += len(Heading(&q))
+		for i := range q.Items {
+			shown += len(Describe(&q.Items[i]))
+		}
+	}
+	if shown > 100<<10 {
+		t.Errorf("five questions show %d bytes", shown)
+	}
+	long[0] += "more"
+	if e, _ := p.fails("files/consent", obj{"message": "m", "requestedPaths": long}); e.Code != wire.CodeInvalidParams || !strings.Contains(e.Message, "ask for fewer at a time") {
+		t.Errorf("%+v", e)
+	}
+	p.s.Close()
+}
+
+// A form of the host's shows what a server wrote as it is written, be it shown as
+// Markdown, as HTML or plain.
+func TestElicitForm(t *testing.T) {
+	const evil = "<img src=x onerror=a>&lt;b&gt; ![i](http://e.example/i) [l](https://e.example) **b** _e_ `c` ~~s~~ www.e.example <https://e.example> a_b \\*c\\* \\[d"
+	q := &Question{Server: evil, Message: evil + strings.Repeat(" long", 200), Items: []Item{
+		{Requested: "/a", Resolved: "/" + evil[:60], Mode: "ro", Rights: guard.ReadOnly}, {Requested: "/" + evil, Problem: evil},
+	}}
+	_, err := Elicit{elicitor(func(p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+		title := p.RequestedSchema.(map[string]any)["properties"].(map[string]any)["path1"].(map[string]any)["title"].(string)
+		for _, text := range []string{p.Message, title} {
+			active := strings.NewReplacer(`\\`, "", `\<`, "", `\*`, "", `\_`, "", "\\`", "", `\~`, "", `\[`, "", `\]`, "", `\:`, "", `\.`, "", "a_b", "").Replace(text)
+			if strings.ContainsAny(active, "<&*_`~[]") || strings.Contains(active, "://") || strings.Contains(active, "www.") {
+				t.Errorf("a host would obey %q\nin %q", active, text)
+			}
+		}
+		if !strings.Contains(p.Message, `\u{3c}img src=x`) || !strings.Contains(p.Message, "a_b") || !strings.Contains(p.Message, "characters more)") {
+			t.Errorf("%s", p.Message)
+		}
+		for i, line := range strings.Split(strings.TrimSuffix(p.Message, "\n"), "\n") {
+			if len(line) > 100 || i > 0 && !strings.HasPrefix(line, "  | ") && !strings.HasPrefix(line, "Its reason") && line[1] != '.' {
+				t.Errorf("a line of the server's: %q", line)
+			}
+		}
+		return &mcp.ElicitResult{Action: "decline"}, nil
+	})}.Ask(t.Context(), q)
+	if err != nil {
+		t.Error(err)
+	}
 }

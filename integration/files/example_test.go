@@ -52,7 +52,7 @@ func buildExamples(t *testing.T) (host, server string) {
 // its prompt is shown, and returns all that was shown.
 func onTerminal(t *testing.T, cmd *exec.Cmd, answers ...[2]string) (shown string, err error) {
 	t.Helper()
-	tty, err := pty.Start(cmd)
+	tty, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 1000}) // so that no line is broken
 	must(t, err)
 	defer tty.Close()
 	kill := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
