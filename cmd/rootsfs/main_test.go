@@ -21,8 +21,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
-// TestMain makes this binary six programs: rootsfs itself; code, which runs a
-// command and compares its exit code; ownmounts; panics; hears; and nowatches.
+// TestMain makes this binary seven programs: rootsfs itself; code, which runs a
+// command and compares its exit code; answers; ownmounts; panics; hears; and nowatches.
 func TestMain(m *testing.M) {
 	childfs.Serve() // before testscript.Main makes a directory, which the child would leave
 	testscript.Main(fromOutside{m}, map[string]func(){
@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 		"hears":     hears,
 		"nowatches": nowatches,
 		"code":      func() { os.Exit(code(os.Args[1:])) },
+		"answers":   func() { os.Exit(answers(os.Args[1:])) },
 		"ownmounts": func() { os.Exit(ownMounts(os.Args[1:])) },
 	})
 }

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+)
+
+// answers AHEAD PROMPT ANSWER COMMAND... runs a command on a terminal of its own, on which
+// AHEAD was typed before the command is started, and types ANSWER when PROMPT is shown.
+// What the terminal shows goes to standard output, and the exit code is the command's.
+func answers(args []string) int {
+	if len(args) < 4 {
+		fmt.Fprintln(os.Stderr, "usage: answers AHEAD PROMPT ANSWER COMMAND...")
+		return 2
+	}
+	master, tty, err := pty.Open()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	var shown []byte
+	read := func(until string) error {
+		for b := make([]byte, 1); until == "" || !bytes.HasSuffix(shown, []byte(until)); shown = append(shown, b[0]) {
+			if _, err := master.Read(b); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if ahead := args[0]; ahead != "" {
+		_, werr := master.WriteString(ahead + "\n")
+		err = errors.Join(werr, read(ahead+"\r\n")) // the echo: the line waits to be read
+	}
+	cmd := exec.Command(args[3], args[4:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Setctty: true}
+	if err = errors.Join(err, cmd.Start(), tty.Close()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	if read(args[1]) == nil {
+		_, err = master.WriteString(args[2] + "\n")
+	}
+	if end := read(""); err != nil || !errors.Is(end, syscall.EIO) {
+		fmt.Fprintln(os.Stderr, err, end)
+	}
+	fmt.Println(strings.ReplaceAll(string(shown), "\r\n", "\n"))
+	_ = cmd.Wait()
+	return cmd.ProcessState.ExitCode()
+}
