@@ -3,9 +3,9 @@
 // files/*, and the capabilities that announce them.
 //
 // Everything else passes byte for byte: numbers that no float holds, unknown
-// fields, keys that repeat deep inside, odd ids, CR LF, text that is not UTF-8,
-// lines that are no JSON, a last line without an end. A line is read once by a
-// scanner that finds its outermost keys; nothing that passes is decoded. In
+// fields, keys that repeat deep inside, odd ids, CR LF, a last line without an end,
+// and, from the host, also text that is not UTF-8 and lines that are no JSON. A line
+// is read by a scanner that finds its outermost keys; nothing that passes is decoded. In
 // initialize, and since revision 2026-07-28 in the _meta of every request, only
 // the members that announce roots and files/* are spliced in.
 //
@@ -13,6 +13,12 @@
 //
 //   - The server gets no roots but the session's, and the host no request for files
 //     or roots.
+//   - A host reads no message of the server's that was not judged: hosts read a stream
+//     of JSON, or lines that end in LF or in CR, and some pass over a byte order mark.
+//     So a line passes only if it is blank, or exactly one object or batch of RFC 8259 in
+//     UTF-8, without a CR before its end and nested no deeper than 10,000. Any other is
+//     refused, counted and recorded, and whoever waits for it is told. Before the peers
+//     speak MCP, what a server prints passes as far as no host reads a message in it.
 //   - Consent asked through the host's elicitation/create is answered by the host and
 //     nobody else: ids of ours are 128 random bits behind a prefix that each proxy
 //     draws for itself, and a message of the server's that uses the prefix, or has one

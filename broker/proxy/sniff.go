@@ -16,9 +16,9 @@ type Mode int
 const (
 	// Auto decides by what the peers begin with. Until then, bytes pass as they
 	// come, except that a line which may become a JSON-RPC message is held back
-	// until it is told whether it is one. The first such message of either side
-	// makes it MCP; anything else that the host begins with makes it Off. What a
-	// server prints before it speaks decides nothing.
+	// until it is told whether it is one; of a server's, an object over several lines,
+	// too. The first such message of either side makes it MCP; anything else that the
+	// host begins with makes it Off. What else a server prints decides nothing.
 	Auto Mode = iota
 	// On: the peers speak MCP.
 	On

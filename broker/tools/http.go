@@ -323,15 +323,8 @@ func (h *HTTP) subject(r *http.Request) guard.Subject {
 	}
 	// A subject may call itself as it likes; it is no session of another's ("#"), and
 	// nothing that a shell runs when the owner names it.
-	var b strings.Builder
-	for _, c := range []byte(oauth.Subject(info)) {
-		if c >= 0x80 || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("._-@:/+", c) >= 0 {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return guard.Subject("oauth:" + b.String())
+	name := strings.NewReplacer("$", "%24", "&", "%26", "=", "%3D", "~", "%7E").Replace(url.PathEscape(oauth.Subject(info)))
+	return guard.Subject("oauth:" + name)
 }
 
 // whole waits for the whole of a request that begins a session, lest halves of

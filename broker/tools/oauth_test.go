@@ -106,7 +106,7 @@ func TestOAuthSubjects(t *testing.T) {
 func TestOAuthSubjectNames(t *testing.T) {
 	b, site, i := trusting(t)
 	dirs := map[string]string{}
-	subjects := map[string]guard.Subject{"al$(id>x)ice": "al%24%28id%3Ex%29ice", "al`id`ice": "al%60id%60ice", "al ice;id": "al%20ice%3Bid", "al%20ice": "al%2520ice", "a@b.c/d:e+f": "a@b.c/d:e+f"}
+	subjects := map[string]guard.Subject{"al$(id>x)ice": "al%24%28id%3Ex%29ice", "al`id`ice": "al%60id%60ice", "al ice;id": "al%20ice%3Bid", "al%20ice": "al%2520ice", "a@b.c/d:e+f": "a@b.c%2Fd:e+f", "$HOME=~&": "%24HOME%3D%7E%26"}
 	for sub, subject := range subjects {
 		dirs[sub] = t.TempDir()
 		_, err := b.reg.Grant(context.Background(), guard.Grant{Root: guard.RootName(fmt.Sprint("r", len(dirs))), Dir: dirs[sub], Subject: "oauth:" + subject, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
