@@ -3,6 +3,7 @@ package broker
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,9 +17,10 @@ import (
 )
 
 // Terminal is an Asker that asks on a terminal, one question at a time. Open
-// gives the terminal, never the protocol's own stdin; it is opened for each
-// question, and closing it must end a Read that waits. What was typed before a
-// prompt is shown answers nothing: FlushInput drops it, which an *os.File allows.
+// gives the terminal, never the protocol's own stdin; it is opened for each question
+// and to tell that one has ended, and closing it must end a Read that waits. What was
+// typed before a prompt is shown answers nothing: FlushInput drops it, which an *os.File
+// allows.
 type Terminal struct {
 	Open func() (io.ReadWriteCloser, error)
 	once sync.Once
@@ -52,19 +54,24 @@ func (t *Terminal) Ask(ctx context.Context, q *Question) (Answer, error) {
 	defer stop()
 	p := &prompt{tty: tty, columns: columnsOf(tty), id: q.ID[:min(len(q.ID), 4)]}
 	a := p.ask(q)
-	if ctx.Err() != nil {
-		t.sayWithdrawn(p.id)
+	if err := ctx.Err(); err != nil {
+		what := "was withdrawn"
+		if errors.Is(err, context.DeadlineExceeded) {
+			what = "has ended: nobody answered in time"
+		}
+		t.tell("question " + p.id + " " + what)
+		return Answer{}, ErrUnanswered
 	}
-	if ctx.Err() != nil || p.err != nil {
+	if p.err != nil {
 		return Answer{}, ErrUnanswered
 	}
 	return a, nil
 }
 
-// sayWithdrawn tells the person that the question on the terminal has ended. It opens
-// the terminal again, because closing it has ended the Read. A terminal that takes
-// nothing more (Ctrl-S) holds nobody up for longer than a second.
-func (t *Terminal) sayWithdrawn(id string) {
+// tell writes a line about a question that has ended. It opens the terminal again,
+// because closing it has ended the Read. A terminal that takes nothing more (Ctrl-S)
+// holds nobody up for longer than a second.
+func (t *Terminal) tell(line string) {
 	tty, err := t.Open()
 	if err != nil {
 		return
@@ -72,7 +79,7 @@ func (t *Terminal) sayWithdrawn(id string) {
 	shut := sync.OnceFunc(func() { _ = tty.Close() })
 	defer shut()
 	defer time.AfterFunc(time.Second, shut).Stop()
-	_, _ = fmt.Fprintf(tty, "\nquestion %s was withdrawn\n", id)
+	_, _ = fmt.Fprintf(tty, "\n%s\n", line)
 }
 
 // FlushInput drops what was typed on a terminal and has not been read. Anything that

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -29,6 +30,7 @@ var framings = map[string]string{
 	"behind a lone CR":        `{"jsonrpc":"2.0","method":"notifications/x"}` + "\r" + hidden + "\n",
 	"behind a word and a CR":  "started\r" + hidden + "\n",
 	"behind a number and CR":  "1\r" + hidden + "\n",
+	"behind words and CRs":    "1%\r2%\r" + hidden + "\r3%\r\n",
 	"behind CRs":              "\r\r" + hidden + "\r\r\n",
 	"CR inside":               strings.ReplaceAll(hidden, ",", ",\r") + "\n",
 	"two objects":             `{"jsonrpc":"2.0","method":"notifications/x"}` + hidden + "\n",
@@ -113,9 +115,18 @@ func asks(text string) bool {
 func TestFraming(t *testing.T) {
 	for name, sent := range framings {
 		t.Run(name, func(t *testing.T) {
-			for _, first := range []bool{false, true} {
+			for _, way := range []string{"after the handshake", "first", "first, byte by byte"} {
+				first := way != "after the handshake"
 				l := newLab(t, nil)
-				n := l.connect(func(o *proxy.Options) { o.Mode = proxy.Auto })
+				n := l.connect(func(o *proxy.Options) {
+					o.Mode = proxy.Auto
+					if way == "first, byte by byte" {
+						o.ServerOut = struct {
+							io.Reader
+							io.Closer
+						}{iotest.OneByteReader(o.ServerOut), o.ServerOut}
+					}
+				})
 				if !first {
 					n.handshake(`{"roots":{}}`)
 				}
@@ -137,7 +148,7 @@ func TestFraming(t *testing.T) {
 					}
 					for _, text := range read(string(out)) {
 						if asks(text) {
-							t.Errorf("before all else %v: a host that reads as %s was asked for its roots: %q", first, host, out)
+							t.Errorf("%s: a host that reads as %s was asked for its roots: %q", way, host, out)
 						}
 					}
 				}
@@ -224,13 +235,16 @@ func TestFraming_OtherPrograms(t *testing.T) {
 		}
 		n.end()
 	}
-	n := l.connect(func(o *proxy.Options) { o.Mode = proxy.Auto })
-	n.server.say("a prompt: ") // is not held back
-	for got := ""; got != "a prompt: "; {
-		b, err := n.host.r.ReadByte()
-		if err != nil {
-			t.Fatalf("%q, %v", got, err)
+	for _, prompt := range []string{"a prompt: ", "{user}> ", "x\r[===>  ] 50%", "[1/3] ", "100% {done} "} { // is not held back
+		n := l.connect(func(o *proxy.Options) { o.Mode = proxy.Auto })
+		n.server.say(prompt)
+		for got := ""; got != prompt; {
+			b, err := n.host.r.ReadByte()
+			if err != nil {
+				t.Fatalf("%q, %v", got, err)
+			}
+			got += string(b)
 		}
-		got += string(b)
+		n.end()
 	}
 }

@@ -147,7 +147,7 @@ func (p *Proxy) refuseLine(line []byte, why string) {
 	why = "a line of the server's is not exactly one JSON-RPC message: " + why
 	p.noteRefused("server", why)
 	p.session.NoteRefusal(why)
-	if line = seen(line); len(line) > 0 && line[0] == '{' {
+	if line = visible(line); len(line) > 0 && line[0] == '{' {
 		s := &skim{}
 		s.feed(line)
 		p.answerServer(s, why+"; it was not passed on")

@@ -74,15 +74,16 @@ func (u *pump) sniff(last bool) (more bool, err error) {
 			o.look(line)
 		}
 	}
-	switch over := whole || last || len(line) > u.limit; {
-	case o.rpc() && over, !u.asks && over && (o.speaks || hasMessage(line)):
+	over := whole || last || len(line) > u.limit
+	switch ends := over || o.foreign(); {
+	case o.rpc() && over, !u.asks && ends && (o.speaks || hasMessage(line)):
 		u.auto.decide(isMCP)
 		return false, nil
 	case whole && !o.begun:
 		u.mid, err = false, u.pass(len(line))
-	case !over && !u.asks && !o.open(line) && bytes.IndexByte(line, '{') >= 0:
+	case !u.asks && !over && o.part(line):
 		return true, nil
-	case over, o.foreign():
+	case ends:
 		err = u.foreign(line, whole)
 	default:
 		return true, nil // its end is on the way
@@ -150,18 +151,28 @@ func (o *opening) foreign() bool {
 
 // open reports whether the line begins with an object, or an array of them, that has
 // not ended.
-func (o *opening) open(line []byte) bool {
-	i := blank(line, 0)
-	if o.kind == '[' {
-		i = blank(line, i+1)
+func (o *opening) open(line []byte) bool { return o.end == 0 && begins(line[blank(line, 0):]) }
+
+// part reports whether what follows the last CR of a line, or what cannot be seen at its
+// beginning, may become a message.
+func (o *opening) part(line []byte) bool {
+	cr := bytes.LastIndexByte(line, '\r')
+	return (cr >= 0 || o.kind != '{' && o.kind != '[') && begins(visible(line[cr+1:]))
+}
+
+// begins reports whether a text begins like an object or an array of them.
+func begins(text []byte) bool {
+	i := 0
+	if len(text) > 0 && text[0] == '[' {
+		i = blank(text, 1)
 	}
-	return o.begun && o.end == 0 && (i == len(line) || line[i] == '{')
+	return len(text) > 0 && (i == len(text) || text[i] == '{')
 }
 
 // hasMessage reports whether a part of lines between CRs and LFs begins with a message.
 func hasMessage(lines []byte) bool {
 	for part := range bytes.FieldsFuncSeq(lines, func(r rune) bool { return r == '\r' || r == '\n' }) {
-		part = seen(part)
+		part = visible(part)
 		if end := value(part, 0); end > 0 && speaksRPC(part[:end]) {
 			return true
 		}
@@ -169,9 +180,9 @@ func hasMessage(lines []byte) bool {
 	return false
 }
 
-// seen is a line without what cannot be seen at its beginning, which some readers pass
+// visible is a line without what cannot be seen at its beginning, which some readers pass
 // over: a byte order mark, NUL, blanks of any kind.
-func seen(line []byte) []byte {
+func visible(line []byte) []byte {
 	return bytes.TrimLeftFunc(line, func(r rune) bool { return r == utf8.RuneError || unicode.IsSpace(r) || !unicode.IsGraphic(r) })
 }
 
@@ -184,7 +195,7 @@ func (u *pump) foreign(line []byte, whole bool) error {
 		return nil
 	}
 	u.mid = !whole
-	u.shows = u.mid && len(seen(line[bytes.LastIndexByte(line, '\r')+1:])) > 0
+	u.shows = u.mid && len(visible(line[bytes.LastIndexByte(line, '\r')+1:])) > 0
 	return u.pass(len(line))
 }
 
