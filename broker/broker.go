@@ -184,4 +184,24 @@ func (b *Broker) Invalidate(_ context.Context, c guard.Change) error {
 	return nil
 }
 
-var _ guard.View = (*Broker)(nil)
+// Flush implements guard.Flusher: uploads into a root that is about to end are given up
+// while what they have in it can still be removed.
+func (b *Broker) Flush(ctx context.Context, c guard.Change) error {
+	if c.Kind != guard.ChangeEnded {
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, s := range b.Sessions() {
+			s.dropUploads(c)
+		}
+	}()
+	select {
+	case <-done: // a source that hangs answers when the root's gate has been shut
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+var _ guard.Flusher = (*Broker)(nil)

@@ -94,8 +94,9 @@ type Lease struct {
 	learned *learned
 	subject *account // nil: no quota of the subject has a word
 
-	// Small ones together: one more word makes every lease 32 bytes larger.
-	gen       uint32
+	gen      *generation
+	detached *detached // nil: all of it runs where it was admitted
+	// Small ones together: a lease of more than 352 bytes takes 384.
 	pinned    bool // a detached part: holds pins, not in-flight references
 	reserved  bool // quotas have been taken from
 	late      bool // a detached part goes on, and settles
@@ -104,7 +105,7 @@ type Lease struct {
 
 type crossing struct {
 	root *root
-	gen  uint32
+	gen  *generation
 	peer bool // the very directory, not one inside
 }
 
@@ -341,12 +342,12 @@ func (l *Lease) release() {
 		return
 	}
 	for _, c := range l.crossed {
-		c.root.release(c.gen)
+		c.gen.release()
 	}
 	if l.bytes > 0 {
 		l.root.bytes.give(l.bytes)
 	}
-	l.root.release(l.gen)
+	l.gen.release()
 	l.crossed, l.root = nil, nil
 }
 
@@ -387,7 +388,13 @@ func (l *Lease) Detach() (*Lease, func()) {
 	if l.learned == nil {
 		l.learned = &learned{} // both have to know where links lead
 	}
-	d := *l
+	both := struct {
+		lease  Lease
+		shared detached
+	}{}
+	l.detached = &both.shared
+	both.lease = *l
+	d := &both.lease
 	d.crossed, d.pinned, d.bytes, d.req.room = nil, true, 0, 0
 	d.root.pins.Add(1)
 	// Nested roots that the operation's file lies in stay part of it: a Hold
@@ -396,7 +403,8 @@ func (l *Lease) Detach() (*Lease, func()) {
 		c.root.pins.Add(1)
 		d.crossed = append(d.crossed, c)
 	}
-	return &d, func() {
+	return d, func() {
+		d.detached.uncross()
 		for _, c := range d.crossed {
 			c.root.pins.Add(-1)
 		}
@@ -405,8 +413,13 @@ func (l *Lease) Detach() (*Lease, func()) {
 }
 
 // Abandon says that the operation is answered while its detached part goes on:
-// what that writes still counts, and Settle says how much it was.
-func (l *Lease) Abandon() { l.late = true }
+// what that writes still counts, and Settle says how much it was. See Change for what
+// it may still do.
+func (l *Lease) Abandon() {
+	l.late = true
+	l.detached.answered.Store(true)
+	l.detached.uncross()
+}
 
 // Settle ends the quota's part of a detached lease whose operation was abandoned.
 func (l *Lease) Settle(n int64, err error) { l.settle(n, err) }

@@ -134,7 +134,7 @@ func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 	}
 	defer letGo()
 	if State(r.state.Load()) != Live {
-		return g.endAgain(r, to)
+		return g.endAgain(ctx, r, to)
 	}
 	if to == ExpiredState && !r.over(g.clock.now()) {
 		g.arm(r) // renewed, or used, at the last moment
@@ -157,7 +157,7 @@ func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 	for _, o := range outers {
 		errs = append(errs, g.narrowed(ctx, o))
 	}
-	rep := Ended{Root: r.name, State: to, Err: errors.Join(errs...)}
+	rep := Ended{Root: r.name, State: to, Err: errors.Join(append(errs, r.settle(ctx))...)}
 	if err := g.recordEnd(r, to, rep.Err); err != nil {
 		rep.Err = errors.Join(rep.Err, fmt.Errorf("the ending could not be recorded: %w", err))
 	}
@@ -171,12 +171,13 @@ func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 
 // endAgain handles the second ending of a root: revoking an unavailable root
 // forgets it, everything else reports the first ending.
-func (g *Registry) endAgain(r *root, to State) (Ended, error) {
+func (g *Registry) endAgain(ctx context.Context, r *root, to State) (Ended, error) {
 	if to == RevokedState && State(r.state.Load()) == UnavailableState {
 		g.shut(r, to)
-		err := g.recordEnd(r, to, nil)
+		rep := Ended{Root: r.name, State: to, Err: r.settle(ctx)}
+		rep.Err = errors.Join(rep.Err, g.recordEnd(r, to, rep.Err))
 		g.notify(Event{Kind: EventRevoked, Root: r.name})
-		return Ended{Root: r.name, State: to}, err
+		return rep, rep.Err
 	}
 	return r.report, r.report.Err
 }
@@ -197,20 +198,14 @@ func (g *Registry) outersOf(r *root) []*root {
 	return out
 }
 
-// drainEnded waits for operations in flight; both generations, because none may
-// start any more. It leaves half of the time to the views.
+// drainEnded waits for operations in flight. It leaves half of the time to the views.
 func (r *root) drainEnded(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
 	}
-	for range r.inflight {
-		if err := r.drain(ctx); err != nil {
-			return fmt.Errorf("operations on root %s are still running: %w", r.name, err)
-		}
-	}
-	return nil
+	return r.drainOrCut(ctx)
 }
 
 func (g *Registry) flush(ctx context.Context, c Change, r *root) {

@@ -81,7 +81,7 @@ func (r *root) left(now instant) (left time.Duration, ok bool) {
 		}
 	}
 	from := max(r.lastUse.Load(), r.since.Load())
-	if r.inflight[0].Load()+r.inflight[1].Load()+r.waiting.Load() > 0 {
+	if running, _ := r.gen.Load().counted(); running+r.waiting.Load() > 0 {
 		from = now.wall // what takes long is use
 	}
 	if by := time.Duration(from-now.wall) + idle; !ok || by < left {

@@ -215,7 +215,7 @@ func (l *Lease) cross(c *root, peer bool) error {
 		}
 		if l.pinned {
 			c.pins.Add(1)
-			c.release(gen)
+			l.detached.cross(gen)
 		}
 		l.crossed = append(l.crossed, crossing{c, gen, peer})
 		if c.once != nil {

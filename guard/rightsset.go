@@ -77,11 +77,11 @@ func (g *Registry) narrow(ctx context.Context, r *root, put func(outers []*root)
 		g.flush(ctx, o.narrowing(), o)
 	}
 	put(outers)
-	errs := []error{r.drain(ctx), g.tell(ctx, c)}
+	errs := []error{r.drainOrCut(ctx), g.tell(ctx, c)}
 	for _, o := range outers {
 		errs = append(errs, g.narrowed(ctx, o))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, r.settle(ctx))...)
 }
 
 func (r *root) narrowing() Change {
@@ -99,5 +99,5 @@ func (g *Registry) narrowed(ctx context.Context, r *root) error {
 		return nil
 	}
 	g.flush(ctx, r.narrowing(), r)
-	return errors.Join(r.drain(ctx), g.tell(ctx, r.narrowing()))
+	return errors.Join(r.drain(ctx), g.tell(ctx, r.narrowing()), r.settle(ctx))
 }

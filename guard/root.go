@@ -92,11 +92,7 @@ type root struct {
 	policy atomic.Pointer[Policy]
 	state  atomic.Uint32
 
-	// In-flight operations, counted per generation: a policy change or the
-	// end flips gen, and waits for the other counter to reach zero, while new
-	// operations count on the new one.
-	gen      atomic.Uint32
-	inflight [2]atomic.Int64
+	gen atomic.Pointer[generation] // the newest; written by drain
 	// pins keep src open for work that outlives its operation (a request to
 	// a hung file system that was answered early).
 	pins atomic.Int64
@@ -144,6 +140,7 @@ func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *r
 	}
 	r.running = make(chan struct{}, MaxRunning)
 	r.stopRunning = func() { <-r.running }
+	r.gen.Store(&generation{})
 	p := g.Policy
 	r.policy.Store(&p)
 	r.bound(p.Limits.quota())
@@ -165,28 +162,6 @@ func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *r
 	return r
 }
 
-// acquire takes an in-flight reference and returns the generation to release;
-// ok is false when the root is not live.
-func (r *root) acquire() (gen uint32, ok bool) {
-	for {
-		gen = r.gen.Load()
-		r.inflight[gen&1].Add(1)
-		if r.gen.Load() != gen {
-			// A change began between the two loads: it may have seen the
-			// counter before we raised it.
-			r.inflight[gen&1].Add(-1)
-			continue
-		}
-		if State(r.state.Load()) != Live {
-			r.inflight[gen&1].Add(-1)
-			return 0, false
-		}
-		return gen, true
-	}
-}
-
-func (r *root) release(gen uint32) { r.inflight[gen&1].Add(-1) }
-
 // pin keeps the source of a live root open until unpin, which the ending does not
 // wait for.
 func (r *root) pin() (unpin func(), ok bool) {
@@ -195,30 +170,14 @@ func (r *root) pin() (unpin func(), ok bool) {
 		return nil, false
 	}
 	r.pins.Add(1)
-	r.release(gen)
+	gen.release()
 	return func() { r.pins.Add(-1) }, true
-}
-
-// drain flips the generation and waits until no operation of the old one is
-// left or ctx ends. The caller holds changing.
-func (r *root) drain(ctx context.Context) error {
-	old := r.gen.Add(1) - 1
-	wait := 20 * time.Microsecond
-	for r.inflight[old&1].Load() != 0 {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-			wait = min(2*wait, 2*time.Millisecond)
-		}
-	}
-	return nil
 }
 
 // closeWhenUnused closes the source after the last pin is gone.
 func (r *root) closeWhenUnused() {
 	wait := time.Millisecond
-	for r.pins.Load() != 0 || r.inflight[0].Load() != 0 || r.inflight[1].Load() != 0 {
+	for running, _ := r.gen.Load().counted(); r.pins.Load() != 0 || running != 0; running, _ = r.gen.Load().counted() {
 		time.Sleep(wait)
 		wait = min(2*wait, time.Second)
 	}

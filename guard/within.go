@@ -263,11 +263,11 @@ func (r *root) status() Status {
 	s := Status{
 		Grant: r.grant, Epoch: r.epoch, State: State(r.state.Load()),
 		FSType: r.src.FSType(), Remote: r.src.Remote(), FileRoot: r.src.File() != "",
-		InFlight: r.inflight[0].Load() + r.inflight[1].Load(),
-		Waiting:  r.waiting.Load(),
-		Ops:      r.ops.Load(), Refused: r.refused.Load(), BytesRead: r.read.Load(),
+		Waiting: r.waiting.Load(),
+		Ops:     r.ops.Load(), Refused: r.refused.Load(), BytesRead: r.read.Load(),
 		Written: r.written.Load(), Created: r.created.Load(), ID: r.src.ID(),
 	}
+	s.InFlight, _ = r.gen.Load().counted()
 	s.Grant.Policy = *r.policy.Load()
 	s.Grant.Expires = time.Time{}
 	if n := r.expires.Load(); n != 0 {

@@ -121,7 +121,7 @@ func (t *Tree) onNode(ctx context.Context, req guard.Request, at At, f *File,
 // changes them.
 func setattr(l *guard.Lease, fd int, open bool, before Info, a Attrs) (Info, error) {
 	if a.UID != nil || a.GID != nil {
-		if err := beneath.Chown(fd, id(a.UID), id(a.GID)); err != nil {
+		if err := beneath.Chown(l, fd, id(a.UID), id(a.GID)); err != nil {
 			return Info{}, err
 		}
 	}
@@ -130,7 +130,7 @@ func setattr(l *guard.Lease, fd int, open bool, before Info, a Attrs) (Info, err
 		if !before.IsDir() {
 			mode = safeMode(l, mode)
 		}
-		if err := beneath.Chmod(fd, mode); err != nil {
+		if err := beneath.Chmod(l, fd, mode); err != nil {
 			return Info{}, err
 		}
 	}
@@ -140,16 +140,16 @@ func setattr(l *guard.Lease, fd int, open bool, before Info, a Attrs) (Info, err
 			truncate = beneath.Truncate
 		}
 		if a.KillPriv && a.Mode == nil {
-			if err := killPriv(fd, &before); err != nil {
+			if err := killPriv(l, fd, &before); err != nil {
 				return Info{}, err
 			}
 		}
-		if err := truncate(fd, *a.Size); err != nil {
+		if err := truncate(l, fd, *a.Size); err != nil {
 			return Info{}, err
 		}
 	}
 	if a.Atime != nil || a.Mtime != nil || a.AtimeNow || a.MtimeNow {
-		if err := beneath.Utimes(fd, stamp(a.Atime, a.AtimeNow), stamp(a.Mtime, a.MtimeNow)); err != nil {
+		if err := beneath.Utimes(l, fd, stamp(a.Atime, a.AtimeNow), stamp(a.Mtime, a.MtimeNow)); err != nil {
 			return Info{}, err
 		}
 	}
@@ -255,26 +255,26 @@ func (t *Tree) Setxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 		if err := xattrAllowed(l, name, true); err != nil {
 			return Info{}, err
 		}
-		if err := beneath.Setxattr(fd, name, value, flags); err != nil {
+		if err := beneath.Setxattr(l, fd, name, value, flags); err != nil {
 			return Info{}, err
 		}
 		if name == "system.posix_acl_access" && !c.InGroup(info.GID) && info.Mode&unix.S_ISGID != 0 && info.IsRegular() {
 			// As chmod(2) does for an owner outside the file's group; the
 			// kernel would tell us only through an extension of SETXATTR
 			// that go-fuse does not speak.
-			return Info{}, killSetgid(fd)
+			return Info{}, killSetgid(l, fd)
 		}
 		return Info{}, nil
 	})
 	return err
 }
 
-func killSetgid(fd int) error {
+func killSetgid(l *guard.Lease, fd int) error {
 	info, err := beneath.Stat(fd)
 	if err != nil {
 		return err
 	}
-	return beneath.Chmod(fd, info.Mode&07777&^unix.S_ISGID)
+	return beneath.Chmod(l, fd, info.Mode&07777&^unix.S_ISGID)
 }
 
 // Removexattr removes an attribute.
@@ -284,7 +284,7 @@ func (t *Tree) Removexattr(ctx context.Context, c guard.Caller, at At, f *File, 
 		if err := xattrAllowed(l, name, true); err != nil {
 			return Info{}, err
 		}
-		return Info{}, beneath.Removexattr(fd, name)
+		return Info{}, beneath.Removexattr(l, fd, name)
 	})
 	return err
 }

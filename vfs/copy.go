@@ -150,7 +150,7 @@ func (t *Tree) copyTo(ctx context.Context, l *guard.Lease, c guard.Caller, in so
 	if p.s, err = p.stage(old); err != nil {
 		return placed{}, err
 	}
-	defer p.s.drop(d)
+	defer p.s.drop(l, d)
 	defer p.untilDead()()
 	if err := p.copyFrom(&in, how.Progress); err != nil {
 		return placed{size: p.wrote}, err
@@ -179,7 +179,7 @@ func (p *replacement) copyFrom(in *source, tell func(int64)) error {
 		if err := p.take(want, from+want); err != nil {
 			return err
 		}
-		n, err := beneath.CopyFileRange(in.fd, from, p.s.fd, from, int(want))
+		n, err := beneath.CopyFileRange(p.l, in.fd, from, p.s.fd, from, int(want))
 		if err := p.take(int64(n)-want, from+int64(n)); err != nil {
 			return err
 		}

@@ -236,7 +236,7 @@ func stillThere(l *guard.Lease, at At, fd int) error {
 // Seek continues reading after the entry whose Off is given; 0 is the beginning.
 func (d *Dir) Seek(ctx context.Context, c guard.Caller, off uint64) error {
 	req := guard.Request{Caller: c, Op: names.OpReaddir}
-	err := d.f.simple(ctx, req, func(fd int) error { return beneath.SeekDir(fd, int64(off)) })
+	err := d.f.simple(ctx, req, func(_ *guard.Lease, fd int) error { return beneath.SeekDir(fd, int64(off)) })
 	if d.lost = err != nil; err == nil {
 		d.next = off
 	}

@@ -123,11 +123,11 @@ func write(l *guard.Lease, fd int, src [][]byte, off int64, appending bool, w Wr
 		before, _ = beneath.Stat(fd)
 	}
 	if w.KillPriv {
-		if err := killPriv(fd, &before); err != nil {
+		if err := killPriv(l, fd, &before); err != nil {
 			return 0, err
 		}
 	}
-	n, err := beneath.Pwritev(fd, src, off, appending)
+	n, err := beneath.Pwritev(l, fd, src, off, appending)
 	if w.Touch != nil && !l.Remote() { // a call answered early has nobody to tell
 		after, _ := beneath.Stat(fd)
 		w.Touch.Before, w.Touch.After = before.ChangeNanos(), after.ChangeNanos()
@@ -138,7 +138,7 @@ func write(l *guard.Lease, fd int, src [][]byte, off int64, appending bool, w Wr
 // killPriv clears the set-id bits of a regular file, as the kernel does when
 // somebody without CAP_FSETID writes to it; we have that capability as root, so
 // the source's kernel does not do it for us.
-func killPriv(fd int, info *Info) error {
+func killPriv(l *guard.Lease, fd int, info *Info) error {
 	kill := uint32(unix.S_ISUID)
 	if info.Mode&unix.S_IXGRP != 0 {
 		kill |= unix.S_ISGID
@@ -146,11 +146,11 @@ func killPriv(fd int, info *Info) error {
 	if !info.IsRegular() || info.Mode&kill == 0 {
 		return nil
 	}
-	return beneath.Chmod(fd, info.Mode&07777&^kill)
+	return beneath.Chmod(l, fd, info.Mode&07777&^kill)
 }
 
 // killPrivFor is killPriv for operations that the kernel does not mark.
-func killPrivFor(c guard.Caller, fd int) error {
+func killPrivFor(l *guard.Lease, c guard.Caller, fd int) error {
 	if c.UID == 0 {
 		return nil
 	}
@@ -158,7 +158,7 @@ func killPrivFor(c guard.Caller, fd int) error {
 	if err != nil {
 		return err
 	}
-	return killPriv(fd, &info)
+	return killPriv(l, fd, &info)
 }
 
 // Stat returns the file's attributes.
@@ -174,15 +174,15 @@ func (f *File) Stat(ctx context.Context, c guard.Caller) (Info, error) {
 // Fsync writes the file to the disk; with dataOnly only what is needed to read
 // the data back.
 func (f *File) Fsync(ctx context.Context, c guard.Caller, dataOnly bool) error {
-	return f.simple(ctx, guard.Request{Caller: c, Op: names.OpFsync}, func(fd int) error {
-		return beneath.Fsync(fd, dataOnly)
+	return f.simple(ctx, guard.Request{Caller: c, Op: names.OpFsync}, func(l *guard.Lease, fd int) error {
+		return beneath.Fsync(l, fd, dataOnly)
 	})
 }
 
 // Flush answers a close(2) of one of the file's descriptors: what was written
 // is with the source's kernel already, so only the gate has a word.
 func (f *File) Flush(ctx context.Context, c guard.Caller) error {
-	return f.simple(ctx, guard.Request{Caller: c, Op: names.OpFlush}, func(int) error { return nil })
+	return f.simple(ctx, guard.Request{Caller: c, Op: names.OpFlush}, func(*guard.Lease, int) error { return nil })
 }
 
 // Allocate is fallocate(2). What takes space on the disk is limited like
@@ -203,7 +203,7 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 			return none, 0, err
 		}
 		defer done()
-		if err := killPrivFor(c, fd); err != nil {
+		if err := killPrivFor(l, c, fd); err != nil {
 			return none, 0, err
 		}
 		if mode&unix.FALLOC_FL_INSERT_RANGE != 0 {
@@ -214,16 +214,16 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 			}
 			defer unlock()
 		}
-		err = beneath.Fallocate(fd, mode, off, length)
+		err = beneath.Fallocate(l, fd, mode, off, length)
 		f.t.grew(l, fd, f.at.ID)
 		return none, req.Bytes, err
 	})
 	return err
 }
 
-func (f *File) simple(ctx context.Context, req guard.Request, g func(fd int) error) error {
-	_, err := onFile(ctx, f, req, func(_ *guard.Lease, fd int) (struct{}, int64, error) {
-		return struct{}{}, 0, g(fd)
+func (f *File) simple(ctx context.Context, req guard.Request, g func(l *guard.Lease, fd int) error) error {
+	_, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (struct{}, int64, error) {
+		return struct{}{}, 0, g(l, fd)
 	})
 	return err
 }
@@ -268,10 +268,10 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 			return 0, 0, err
 		}
 		defer done()
-		if err := killPrivFor(c, outFD); err != nil {
+		if err := killPrivFor(l, c, outFD); err != nil {
 			return 0, 0, err
 		}
-		n, err := beneath.CopyFileRange(fd, offIn, outFD, offOut, int(n))
+		n, err := beneath.CopyFileRange(l, fd, offIn, outFD, offOut, int(n))
 		f.t.grew(l, outFD, out.at.ID)
 		return int64(n), int64(n), err
 	}

@@ -39,11 +39,7 @@ func (j *journalling) begin(p guard.Path) (done func()) {
 // no right, because the litter is ours; a root that is read-only by now is
 // cleaned too. What was removed is on record.
 func (t *Tree) CleanTemp(ctx context.Context, p guard.Path) error {
-	c := guard.Caller{Via: guard.ViaControl}
-	if st, ok := t.reg.Lookup(p.Root); ok {
-		c.Subject = st.Grant.Subject
-	}
-	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: p}
+	req := guard.Request{Caller: t.ownerOf(p.Root), Op: names.OpGetattr, Path: p}
 	removed, err := do(ctx, t, req, nil, func(l *guard.Lease) (bool, int64, error) {
 		dir, base := p.Split()
 		if !strings.HasPrefix(base, TempPrefix) {
@@ -65,12 +61,18 @@ func (t *Tree) CleanTemp(ctx context.Context, p guard.Path) error {
 		if !info.IsRegular() {
 			return false, 0, &guard.Error{Kind: names.Invalid}
 		}
-		return true, 0, beneath.Unlink(d, base)
+		return true, 0, beneath.Unlink(l, d, base)
 	})
 	if err != nil || !removed {
 		return err
 	}
 	return t.reg.Note(names.OpUnlink, p.Root, guard.Allowed, "removed the unfinished file "+names.Quote(p.String()))
+}
+
+// ownerOf is the caller of the owner's own operations on a root.
+func (t *Tree) ownerOf(root guard.RootName) guard.Caller {
+	who, _ := t.reg.SubjectOf(root)
+	return guard.Caller{Via: guard.ViaControl, Subject: who}
 }
 
 // absent is no error when there is nothing to remove.

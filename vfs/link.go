@@ -14,8 +14,8 @@ import (
 
 // Symlink makes a symbolic link; its target is text, judged when it is read.
 func (t *Tree) Symlink(ctx context.Context, c guard.Caller, target string, dir At, name string) (Info, error) {
-	return t.make(ctx, c, names.OpSymlink, dir, name, func(_ *guard.Lease, d beneath.Dir) (Info, error) {
-		return beneath.Symlink(target, d, name, owner(c))
+	return t.make(ctx, c, names.OpSymlink, dir, name, func(l *guard.Lease, d beneath.Dir) (Info, error) {
+		return beneath.Symlink(l, target, d, name, owner(c))
 	})
 }
 
@@ -77,7 +77,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 
 // linked makes a second name of an open file.
 func linked(l *guard.Lease, fd int, d beneath.Dir, dir At, name string, who beneath.Owner) (Info, error) {
-	info, err := beneath.Link(fd, d, name, who)
+	info, err := beneath.Link(l, fd, d, name, who)
 	if err == nil {
 		l.NamedAnew(d.Rel(dir.Path.Rel()), name)
 	}

@@ -30,20 +30,20 @@ type Locker func(open func() (*File, error)) (*File, error)
 // TryLock sets or clears a lock without waiting.
 func (f *File) TryLock(ctx context.Context, c guard.Caller, lk Lock, by Locker) error {
 	req := guard.Request{Caller: c, Op: names.OpSetlk}
-	_, err := f.locking(ctx, req, by, func(fd int) (unix.Flock_t, error) {
+	_, err := f.locking(ctx, req, by, func(l *guard.Lease, fd int) (unix.Flock_t, error) {
 		if lk.Flock {
-			return unix.Flock_t{}, beneath.Flock(fd, flockHow(lk.Type))
+			return unix.Flock_t{}, beneath.Flock(l, fd, flockHow(lk.Type))
 		}
-		return unix.Flock_t{}, beneath.OFDLock(fd, lk.Type, lk.Start, lk.Length)
+		return unix.Flock_t{}, beneath.OFDLock(l, fd, lk.Type, lk.Start, lk.Length)
 	})
 	return err
 }
 
 // locking runs g on the descriptor of an owner.
-func (f *File) locking(ctx context.Context, req guard.Request, by Locker, g func(fd int) (unix.Flock_t, error)) (unix.Flock_t, error) {
+func (f *File) locking(ctx context.Context, req guard.Request, by Locker, g func(l *guard.Lease, fd int) (unix.Flock_t, error)) (unix.Flock_t, error) {
 	return onFile(ctx, f, req, func(l *guard.Lease, fd int) (unix.Flock_t, int64, error) {
 		if by == nil {
-			got, err := g(fd)
+			got, err := g(l, fd)
 			return got, 0, err
 		}
 		own, err := by(func() (*File, error) { return f.openForLocks(l, fd, req.Caller) })
@@ -55,7 +55,7 @@ func (f *File) locking(ctx context.Context, req guard.Request, by Locker, g func
 			return unix.Flock_t{}, 0, err
 		}
 		defer own.leave()
-		got, err := g(ofd)
+		got, err := g(l, ofd)
 		return got, 0, err
 	})
 }
@@ -131,7 +131,7 @@ func (f *File) WaitLock(ctx context.Context, interrupted <-chan struct{}, c guar
 // does. PID is the holder's, -1 when it is an open file description.
 func (f *File) Conflict(ctx context.Context, c guard.Caller, lk Lock, by Locker) (unix.Flock_t, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetlk}
-	return f.locking(ctx, req, by, func(fd int) (unix.Flock_t, error) {
+	return f.locking(ctx, req, by, func(_ *guard.Lease, fd int) (unix.Flock_t, error) {
 		return beneath.OFDConflict(fd, lk.Type, lk.Start, lk.Length)
 	})
 }

@@ -294,13 +294,13 @@ func (t *Tree) unlocked(m *move, replace bool) error {
 		replaced := false
 		defer func() { done(replaced && target.IsRegular() && target.Nlink <= 1) }()
 		move = func() error {
-			err := whileUnlocked(m.dst, m.newName, &target, func() error { return t.replaceKept(m) })
+			err := whileUnlocked(m.l, m.dst, m.newName, &target, func() error { return t.replaceKept(m) })
 			replaced = err == nil
 			return err
 		}
 	}
 	begun := false
-	err = whileUnlocked(m.src, m.oldName, &what, func() error { begun = true; return move() })
+	err = whileUnlocked(m.l, m.src, m.oldName, &what, func() error { begun = true; return move() })
 	if err == unix.ELOOP { //nolint:errorlint // bare errno
 		err = &guard.Error{Kind: names.Conflict} // a link by now
 	}
@@ -341,9 +341,9 @@ func (t *Tree) replaceKept(m *move) error {
 // put renames, over what is there only if replaces is set.
 func (m *move) put(replaces bool) error {
 	if replaces {
-		return beneath.Rename(m.src, m.oldName, m.dst, m.newName, 0)
+		return beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, 0)
 	}
-	err := beneath.Rename(m.src, m.oldName, m.dst, m.newName, unix.RENAME_NOREPLACE)
+	err := beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, unix.RENAME_NOREPLACE)
 	if err != unix.EINVAL { //nolint:errorlint // bare errno
 		return err
 	}
@@ -355,5 +355,5 @@ func (m *move) put(replaces bool) error {
 		}
 		return err
 	}
-	return beneath.Rename(m.src, m.oldName, m.dst, m.newName, 0)
+	return beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, 0)
 }

@@ -78,7 +78,7 @@ func bornSince(l *guard.Lease, info *Info, start time.Time) bool {
 // Mkdir makes a directory.
 func (t *Tree) Mkdir(ctx context.Context, c guard.Caller, dir At, name string, mode uint32) (Info, error) {
 	return t.make(ctx, c, names.OpMkdir, dir, name, func(l *guard.Lease, d beneath.Dir) (Info, error) {
-		return beneath.Mkdir(d, name, umasked(c, d, mode&07777), owner(c))
+		return beneath.Mkdir(l, d, name, umasked(c, d, mode&07777), owner(c))
 	})
 }
 
@@ -90,7 +90,7 @@ func (t *Tree) Mknod(ctx context.Context, c guard.Caller, dir At, name string, m
 		if mode&unix.S_IFMT != unix.S_IFREG && mode&unix.S_IFMT != 0 && !l.PosixFull() {
 			return Info{}, &guard.Error{Kind: names.Permission, Err: unix.EPERM}
 		}
-		return beneath.Mknod(d, name, mode&unix.S_IFMT|umasked(c, d, safeMode(l, mode&07777)), dev, owner(c))
+		return beneath.Mknod(l, d, name, mode&unix.S_IFMT|umasked(c, d, safeMode(l, mode&07777)), dev, owner(c))
 	})
 }
 
@@ -102,14 +102,14 @@ func (t *Tree) Unlink(ctx context.Context, c guard.Caller, dir At, name string) 
 			return err
 		}
 		defer b.close()
-		return b.unlink(d, name, relIn(d, dir.Path, name))
+		return b.unlink(l, d, name, relIn(d, dir.Path, name))
 	})
 }
 
 // Rmdir removes an empty directory. One that is itself a root is busy.
 func (t *Tree) Rmdir(ctx context.Context, c guard.Caller, dir At, name string) error {
-	return t.remove(ctx, c, names.OpRmdir, dir, name, func(_ *guard.Lease, d beneath.Dir, name string) error {
-		return beneath.Rmdir(d, name)
+	return t.remove(ctx, c, names.OpRmdir, dir, name, func(l *guard.Lease, d beneath.Dir, name string) error {
+		return beneath.Rmdir(l, d, name)
 	})
 }
 
@@ -258,7 +258,7 @@ func (t *Tree) rename(m *move, oldDir, newDir At, flags uint32) error {
 	if err != nil {
 		return err
 	}
-	if err := k.end(beneath.Rename(m.src, m.oldName, m.dst, m.newName, uint(flags))); err != nil {
+	if err := k.end(beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, uint(flags))); err != nil {
 		return err
 	}
 	m.moved()

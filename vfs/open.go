@@ -107,7 +107,7 @@ func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, 
 	id := info.ID()
 	if flags&unix.O_TRUNC != 0 {
 		if err = t.keepEmptied(ctx, l, fd, relIn(d, dir, base)); err == nil {
-			err = beneath.Truncate(fd, 0)
+			err = beneath.Truncate(l, fd, 0)
 		}
 		if err == nil {
 			info, err = beneath.Stat(fd)
@@ -213,7 +213,7 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 		}
 		if err == nil && flags&unix.O_TRUNC != 0 {
 			if err = f.t.keepEmptied(ctx, l, again, f.at.Path.Rel()); err == nil {
-				err = beneath.Truncate(again, 0)
+				err = beneath.Truncate(l, again, 0)
 			}
 			if err != nil {
 				beneath.Close(again)
@@ -305,7 +305,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 		return opened{}, err
 	}
 	defer d.Close()
-	fd, info, err := beneath.CreateFile(d, name, flags&keptFlags, umasked(c, d, safeMode(l, mode&07777)), owner(c))
+	fd, info, err := beneath.CreateFile(l, d, name, flags&keptFlags, umasked(c, d, safeMode(l, mode&07777)), owner(c))
 	if err != nil {
 		return opened{}, err
 	}
@@ -344,7 +344,7 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 		if err := l.JudgeAs(guard.ToMake, d.Rel(dir.Path.Rel()), "", pattern.Other); err != nil {
 			return opened{}, 0, err // nothing may be made there
 		}
-		fd, info, err := beneath.Tmpfile(d, flags&(keptFlags|unix.O_EXCL), umasked(c, d, safeMode(l, mode&07777)), owner(c))
+		fd, info, err := beneath.Tmpfile(l, d, flags&(keptFlags|unix.O_EXCL), umasked(c, d, safeMode(l, mode&07777)), owner(c))
 		if err != nil {
 			return opened{}, 0, err
 		}

@@ -136,7 +136,7 @@ func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err
 		mode |= 0o300 // or nothing could be made in it
 	}
 	start := time.Now()
-	_, err = beneath.Mkdir(w.d, name, umasked(c, w.d, mode), owner(c))
+	_, err = beneath.Mkdir(w.l, w.d, name, umasked(c, w.d, mode), owner(c))
 	if err != nil && err != unix.EEXIST { //nolint:errorlint // bare errno
 		return false, Info{}, err
 	}
@@ -187,7 +187,7 @@ func (w *follower) unmake(steps []madeStep) {
 			return
 		default:
 		}
-		if steps[i].made && beneath.Rmdir(d, steps[i].name) != nil {
+		if steps[i].made && beneath.Rmdir(w.l, d, steps[i].name) != nil {
 			return
 		}
 	}
@@ -203,7 +203,7 @@ func (t *Tree) CreateFile(ctx context.Context, c guard.Caller, p guard.Path, mod
 		}
 	}
 	return t.makePath(ctx, c, names.OpCreate, p, func(l *guard.Lease, d beneath.Dir, base string) (Info, error) {
-		fd, info, err := beneath.CreateFile(d, base, unix.O_WRONLY, umasked(c, d, safeMode(l, mode&07777)), owner(c))
+		fd, info, err := beneath.CreateFile(l, d, base, unix.O_WRONLY, umasked(c, d, safeMode(l, mode&07777)), owner(c))
 		if err == nil {
 			beneath.Close(fd)
 			l.Made(info.ID())
@@ -215,8 +215,8 @@ func (t *Tree) CreateFile(ctx context.Context, c guard.Caller, p guard.Path, mod
 // MkdirPath makes one directory. Links of the directories above are followed
 // where they stay inside; what stands at the path itself, a link too, is EEXIST.
 func (t *Tree) MkdirPath(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (Info, error) {
-	return t.makePath(ctx, c, names.OpMkdir, p, func(_ *guard.Lease, d beneath.Dir, base string) (Info, error) {
-		return beneath.Mkdir(d, base, umasked(c, d, mode&07777), owner(c))
+	return t.makePath(ctx, c, names.OpMkdir, p, func(l *guard.Lease, d beneath.Dir, base string) (Info, error) {
+		return beneath.Mkdir(l, d, base, umasked(c, d, mode&07777), owner(c))
 	})
 }
 

@@ -79,9 +79,9 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 	switch {
 	case !info.IsDir():
 		dir, _ := q.Split()
-		err = whileUnlocked(d, base, &info, func() error { return b.unlink(d, base, relIn(d, dir, base)) })
+		err = whileUnlocked(l, d, base, &info, func() error { return b.unlink(l, d, base, relIn(d, dir, base)) })
 	case !how.Recursive:
-		err = beneath.Rmdir(d, base)
+		err = beneath.Rmdir(l, d, base)
 	default:
 		return t.removeAll(ctx, l, q, d, base, b, how.Progress)
 	}

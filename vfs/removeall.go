@@ -183,7 +183,7 @@ func (r *remover) finish(top beneath.Dir, base, rel string) *stopped {
 	}
 	r.shut(last)
 	r.levels = r.levels[:last]
-	if err := beneath.Rmdir(parent, name); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
+	if err := beneath.Rmdir(r.l, parent, name); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
 		return &stopped{rel, err}
 	}
 	r.l.RemovedName(rel)
@@ -283,7 +283,7 @@ func (r *remover) entry(v *removing, rel, name string, typ uint32) error {
 		v.dirs = append(v.dirs, name)
 		return nil
 	}
-	err := unlinkUnlocked(v.d, name, typ, func() error { return r.bin.unlink(v.d, name, rel+"/"+name) })
+	err := unlinkUnlocked(r.l, v.d, name, typ, func() error { return r.bin.unlink(r.l, v.d, name, rel+"/"+name) })
 	switch err {
 	case nil:
 		r.l.RemovedName(rel + "/" + name)

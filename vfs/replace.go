@@ -152,7 +152,7 @@ func (t *Tree) replace(ctx context.Context, l *guard.Lease, c guard.Caller, q gu
 	if p.s, err = p.stage(old); err != nil {
 		return placed{}, err
 	}
-	defer p.s.drop(d)
+	defer p.s.drop(l, d)
 	defer p.untilDead()()
 	if g, ok := r.(*gateReader); ok {
 		defer g.endWith(l.Dead())()

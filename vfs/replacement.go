@@ -40,7 +40,7 @@ func (p *replacement) early(old *Info) error {
 	if err := p.t.writers.busy(p.ctx, p.l, old.ID()); err != nil || !p.cond.RespectLocks {
 		return err
 	}
-	return whileUnlocked(p.d, p.base, old, nothing)
+	return whileUnlocked(p.l, p.d, p.base, old, nothing)
 }
 
 // untilDead makes the context that charge may wait in.
@@ -129,7 +129,7 @@ func (p *replacement) stage(old *Info) (*staged, error) {
 		mode = 0o600 // nobody reads it before it has the old one's mode
 	}
 	dir, _ := p.path.Split()
-	return p.t.stage(p.d, dir, mode, owner(p.c))
+	return p.t.stage(p.l, p.d, dir, mode, owner(p.c))
 }
 
 func (p *replacement) newMode() uint32 { return umasked(p.c, p.d, p.cond.Mode&0o777) }
@@ -148,7 +148,7 @@ func (p *replacement) fill(r io.Reader) error {
 			if err := p.take(int64(n), p.size+int64(n)); err != nil {
 				return err
 			}
-			w, werr := beneath.Pwritev(p.s.fd, [][]byte{buf[:n]}, p.size, false)
+			w, werr := beneath.Pwritev(p.l, p.s.fd, [][]byte{buf[:n]}, p.size, false)
 			p.size, p.wrote = p.size+int64(w), p.wrote+int64(w)
 			if werr != nil {
 				return werr
@@ -165,7 +165,7 @@ func (p *replacement) fill(r io.Reader) error {
 		}
 	}
 	if holes {
-		return beneath.Truncate(p.s.fd, p.size) // which may end in one
+		return beneath.Truncate(p.l, p.s.fd, p.size) // which may end in one
 	}
 	return nil
 }
@@ -213,7 +213,7 @@ func (p *replacement) commit(agree func(old *Info) error) (placed, error) {
 		err = p.dress(old)
 	}
 	if err == nil && !p.cond.NoDurable {
-		err = beneath.Fsync(p.s.fd, false)
+		err = beneath.Fsync(p.l, p.s.fd, false)
 	}
 	// Whoever opens the new file for writing waits until its etag has been
 	// taken, or the etag would be good for writes that its receiver never saw.
@@ -288,7 +288,7 @@ func (p *replacement) dress(old *Info) error {
 		return p.imitate(p.s.fd, old)
 	}
 	if mode := p.newMode(); p.s.mode != mode {
-		return beneath.Chmod(p.s.fd, mode) // there was a file when it was staged
+		return beneath.Chmod(p.l, p.s.fd, mode) // there was a file when it was staged
 	}
 	return nil
 }
@@ -308,7 +308,7 @@ func (p *replacement) imitate(fd int, old *Info) error {
 	if now.ID() != old.ID() {
 		return &guard.Error{Kind: names.Conflict}
 	}
-	if err := beneath.Chown(fd, int(old.UID), int(old.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
+	if err := beneath.Chown(p.l, fd, int(old.UID), int(old.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
 		return err
 	}
 	// The directory's default ACL gave the new file one, which the old may
@@ -321,28 +321,28 @@ func (p *replacement) imitate(fd int, old *Info) error {
 				continue
 			}
 			hasACL = hasACL || name == acl
-			if err := beneath.CopyXattr(src, fd, name); err != nil {
+			if err := beneath.CopyXattr(p.l, src, fd, name); err != nil {
 				return err
 			}
 		}
 	}
 	if !hasACL {
-		_ = beneath.Removexattr(fd, acl) // most files have none
+		_ = beneath.Removexattr(p.l, fd, acl) // most files have none
 	}
-	return beneath.Chmod(fd, safeMode(p.l, old.Mode&07777))
+	return beneath.Chmod(p.l, fd, safeMode(p.l, old.Mode&07777))
 }
 
 // move puts the new file in place, if the old one is still as it was.
 func (p *replacement) move(old *Info, agree func(*Info) error) error {
 	dir, _ := p.path.Split()
-	put := func() error { return p.t.place(p.s, p.d, dir, p.base, old != nil) }
+	put := func() error { return p.t.place(p.l, p.s, p.d, dir, p.base, old != nil) }
 	if old != nil {
 		put = func() error {
 			k, err := p.t.keep(p.ctx, p.l, p.d, p.base, relIn(p.d, dir, p.base))
 			if err != nil {
 				return err
 			}
-			return k.end(p.t.place(p.s, p.d, dir, p.base, true))
+			return k.end(p.t.place(p.l, p.s, p.d, dir, p.base, true))
 		}
 	}
 	err := error(nil)
@@ -369,7 +369,7 @@ func (p *replacement) move(old *Info, agree func(*Info) error) error {
 			return err
 		}
 		if p.cond.RespectLocks {
-			err = whileUnlocked(p.d, p.base, old, checked)
+			err = whileUnlocked(p.l, p.d, p.base, old, checked)
 		} else {
 			err = checked()
 		}
@@ -386,5 +386,5 @@ func (p *replacement) move(old *Info, agree func(*Info) error) error {
 		return err
 	}
 	defer beneath.Close(fd)
-	return beneath.Fsync(fd, false)
+	return beneath.Fsync(p.l, fd, false)
 }

@@ -27,9 +27,9 @@ type staged struct {
 }
 
 // stage makes a file in d, which lies at dir, without a name if possible.
-func (t *Tree) stage(d beneath.Dir, dir guard.Path, mode uint32, o beneath.Owner) (*staged, error) {
+func (t *Tree) stage(l *guard.Lease, d beneath.Dir, dir guard.Path, mode uint32, o beneath.Owner) (*staged, error) {
 	s := &staged{fd: -1, mode: mode}
-	fd, ok, err := beneath.Nameless(d, mode, o)
+	fd, ok, err := beneath.Nameless(l, d, mode, o)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (t *Tree) stage(d beneath.Dir, dir guard.Path, mode uint32, o beneath.Owner
 		return s, nil
 	}
 	err = t.name(s, dir, func(temp string) (err error) {
-		s.fd, _, err = beneath.CreateFile(d, temp, unix.O_RDWR, mode, o)
+		s.fd, _, err = beneath.CreateFile(l, d, temp, unix.O_RDWR, mode, o)
 		return err
 	})
 	if err != nil {
@@ -71,8 +71,8 @@ func (t *Tree) name(s *staged, dir guard.Path, make func(temp string) error) err
 
 // place gives the staged file its name: that of the file it replaces, or one
 // that must be free.
-func (t *Tree) place(s *staged, d beneath.Dir, dir guard.Path, base string, replaces bool) error {
-	link := func(name string) error { return beneath.Name(s.fd, d, name) }
+func (t *Tree) place(l *guard.Lease, s *staged, d beneath.Dir, dir guard.Path, base string, replaces bool) error {
+	link := func(name string) error { return beneath.Name(l, s.fd, d, name) }
 	if s.temp == "" {
 		if !replaces {
 			return link(base)
@@ -85,7 +85,7 @@ func (t *Tree) place(s *staged, d beneath.Dir, dir guard.Path, base string, repl
 	if !replaces {
 		flags = unix.RENAME_NOREPLACE
 	}
-	if err := beneath.Rename(d, s.temp, d, base, flags); err != nil {
+	if err := beneath.Rename(l, d, s.temp, d, base, flags); err != nil {
 		return err
 	}
 	s.temp = ""
@@ -93,13 +93,19 @@ func (t *Tree) place(s *staged, d beneath.Dir, dir guard.Path, base string, repl
 	return nil
 }
 
-// drop ends the staging: what did not take its name vanishes. If even that fails
-// the journal keeps the temporary name, for the next start.
-func (s *staged) drop(d beneath.Dir) {
-	if s.temp != "" {
-		if err := beneath.Unlink(d, s.temp); err == nil || err == unix.ENOENT { //nolint:errorlint // bare errno
-			s.done()
-		}
-	}
+// drop ends the staging: what did not take its name vanishes.
+func (s *staged) drop(l *guard.Lease, d beneath.Dir) {
+	s.removeTemp(l, d)
 	beneath.Close(s.fd)
+}
+
+// removeTemp removes the temporary name, if the file has one. If that fails, or the
+// lease is dead, the journal keeps the name for the next session.
+func (s *staged) removeTemp(l *guard.Lease, d beneath.Dir) {
+	if s.temp == "" {
+		return
+	}
+	if err := beneath.Unlink(l, d, s.temp); err == nil || err == unix.ENOENT { //nolint:errorlint // bare errno
+		s.done()
+	}
 }

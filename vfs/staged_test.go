@@ -49,7 +49,7 @@ func TestStagedWithName(t *testing.T) {
 			}
 			s := &staged{fd: -1}
 			err = tr.name(s, root, func(temp string) (err error) {
-				s.fd, _, err = beneath.CreateFile(d, temp, unix.O_RDWR, 0o600, beneath.Owner{})
+				s.fd, _, err = beneath.CreateFile(l, d, temp, unix.O_RDWR, 0o600, beneath.Owner{})
 				return err
 			})
 			if err != nil {
@@ -58,13 +58,13 @@ func TestStagedWithName(t *testing.T) {
 			if len(open) != 1 || !open[s.temp] || !strings.HasPrefix(s.temp, TempPrefix) {
 				t.Errorf("%s: journalled %v for %q", c.base, open, s.temp)
 			}
-			if _, err := beneath.Pwritev(s.fd, [][]byte{[]byte("staged")}, 0, false); err != nil {
+			if _, err := beneath.Pwritev(l, s.fd, [][]byte{[]byte("staged")}, 0, false); err != nil {
 				return struct{}{}, 0, err
 			}
-			if err := tr.place(s, d, root, c.base, c.replaces); err != c.want { //nolint:errorlint // bare errno
+			if err := tr.place(l, s, d, root, c.base, c.replaces); err != c.want { //nolint:errorlint // bare errno
 				t.Errorf("%s: %v, want %v", c.base, err, c.want)
 			}
-			s.drop(d)
+			s.drop(l, d)
 			return struct{}{}, 0, nil
 		})
 		if err != nil {

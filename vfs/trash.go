@@ -73,7 +73,7 @@ func (t *Tree) bin(ctx context.Context, l *guard.Lease) (*bin, error) {
 	if !ok {
 		return nil, nil
 	}
-	d, info, err := beneath.Trash(dir, true)
+	d, info, err := beneath.MakeTrash(l, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -101,12 +101,12 @@ func (b *bin) note(rel string) (id string, err error) {
 		return "", err
 	}
 	id = time.Now().UTC().Format(stampFormat) + "-" + strings.ToLower(rand.Text()[:8])
-	fd, _, err := beneath.CreateFile(b.d, id+noteSuffix, unix.O_WRONLY, 0o600, beneath.Owner{})
+	fd, _, err := beneath.CreateFile(b.l, b.d, id+noteSuffix, unix.O_WRONLY, 0o600, beneath.Owner{})
 	if err != nil {
 		return "", err
 	}
 	defer beneath.Close(fd)
-	if _, err := beneath.Pwritev(fd, [][]byte{text}, 0, false); err != nil {
+	if _, err := beneath.Pwritev(b.l, fd, [][]byte{text}, 0, false); err != nil {
 		b.drop(id)
 		return "", err
 	}
@@ -116,8 +116,8 @@ func (b *bin) note(rel string) (id string, err error) {
 // drop removes an entry. One that is gone already is as it should be.
 func (b *bin) drop(id string) {
 	b.t.bins.growing.drop(b.id, id)
-	_ = beneath.Unlink(b.d, id)
-	_ = beneath.Unlink(b.d, id+noteSuffix)
+	_ = beneath.Unlink(b.l, b.d, id)
+	_ = beneath.Unlink(b.l, b.d, id+noteSuffix)
 }
 
 // kept ends the keeping of an entry. written says that it may still be written: it
@@ -142,13 +142,13 @@ func (b *bin) tooLarge(info *Info) bool {
 }
 
 // unlink removes the name of what is no directory; rel is its path.
-func (b *bin) unlink(d beneath.Dir, name, rel string) error {
+func (b *bin) unlink(l *guard.Lease, d beneath.Dir, name, rel string) error {
 	if b == nil {
-		return beneath.Unlink(d, name)
+		return beneath.Unlink(l, d, name)
 	}
 	info, err := beneath.StatIn(d, name)
 	if err != nil || info.IsDir() || b.tooLarge(&info) {
-		return beneath.Unlink(d, name) // which says what is wrong
+		return beneath.Unlink(l, d, name) // which says what is wrong
 	}
 	id, err := b.note(rel)
 	if err != nil {
@@ -159,7 +159,7 @@ func (b *bin) unlink(d beneath.Dir, name, rel string) error {
 		b.drop(id)
 		undo, err := b.keep(d, name, rel)
 		if err == nil {
-			if err = beneath.Unlink(d, name); err != nil {
+			if err = beneath.Unlink(l, d, name); err != nil {
 				undo()
 			}
 		}
@@ -172,7 +172,7 @@ func (b *bin) unlink(d beneath.Dir, name, rel string) error {
 	got, err := beneath.StatIn(b.d, id)
 	if err == nil && got.IsDir() {
 		// Exchanged for a directory by the host, at this moment.
-		if err := beneath.Rename(b.d, id, d, name, unix.RENAME_NOREPLACE); err == nil {
+		if err := beneath.Rename(b.l, b.d, id, d, name, unix.RENAME_NOREPLACE); err == nil {
 			b.drop(id)
 		}
 		return unix.EISDIR
@@ -185,9 +185,9 @@ func (b *bin) unlink(d beneath.Dir, name, rel string) error {
 
 // move gives a name a place in the trash.
 func (b *bin) move(d beneath.Dir, name, id string) error {
-	err := beneath.Rename(d, name, b.d, id, unix.RENAME_NOREPLACE)
+	err := beneath.Rename(b.l, d, name, b.d, id, unix.RENAME_NOREPLACE)
 	if err == unix.EINVAL { //nolint:errorlint // bare errno
-		err = beneath.Rename(d, name, b.d, id, 0) // NFS; nobody else makes names like ours
+		err = beneath.Rename(b.l, d, name, b.d, id, 0) // NFS; nobody else makes names like ours
 	}
 	return err
 }
@@ -212,7 +212,7 @@ func (b *bin) keep(d beneath.Dir, name, rel string) (undo func(), err error) {
 	if err != nil {
 		return nothing, err
 	}
-	_, err = beneath.Link(fd, b.d, id, beneath.Owner{})
+	_, err = beneath.Link(b.l, fd, b.d, id, beneath.Owner{})
 	switch err { //nolint:errorlint // bare errno
 	case nil:
 		b.kept(id, &info, true)
@@ -299,16 +299,16 @@ func (b *bin) copied(fd int, info *Info, id string) (undo func(), err error) {
 		return nil, err
 	}
 	defer beneath.Close(in)
-	out, _, err := beneath.CreateFile(b.d, id, unix.O_RDWR, 0o600, beneath.Owner{})
+	out, _, err := beneath.CreateFile(b.l, b.d, id, unix.O_RDWR, 0o600, beneath.Owner{})
 	if err == nil {
 		defer beneath.Close(out)
 		err = b.copyAll(in, out, info.Size)
 	}
 	if err == nil {
 		// As far as this process may; who restores it gets it as it can be.
-		_ = beneath.Chown(out, int(info.UID), int(info.GID))
-		_ = beneath.Chmod(out, info.Mode&0o777)
-		err = beneath.Utimes(out, beneath.Omit, beneath.At(info.ModTime()))
+		_ = beneath.Chown(b.l, out, int(info.UID), int(info.GID))
+		_ = beneath.Chmod(b.l, out, info.Mode&0o777)
+		err = beneath.Utimes(b.l, out, beneath.Omit, beneath.At(info.ModTime()))
 	}
 	if err != nil {
 		undo()
@@ -337,7 +337,7 @@ func (b *bin) copyAll(in, out int, size int64) error {
 	if err != nil {
 		return err
 	}
-	return beneath.Truncate(out, min(size, now.Size))
+	return beneath.Truncate(b.l, out, min(size, now.Size))
 }
 
 // copyPart copies what lies between two offsets; n is less where the file ends.
@@ -351,7 +351,7 @@ func (b *bin) copyPart(in, out int, from, to int64) (n int64, err error) {
 		got := 0
 		err := error(unix.EXDEV)
 		if buf == nil {
-			got, err = beneath.CopyFileRange(in, off, out, off, want)
+			got, err = beneath.CopyFileRange(b.l, in, off, out, off, want)
 		}
 		switch err { //nolint:errorlint // bare errno
 		case unix.EXDEV, unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS:
@@ -359,7 +359,7 @@ func (b *bin) copyPart(in, out int, from, to int64) (n int64, err error) {
 				buf = make([]byte, 256<<10)
 			}
 			if got, err = beneath.Pread(in, buf[:min(want, len(buf))], off); err == nil && got > 0 {
-				got, err = beneath.Pwritev(out, [][]byte{buf[:got]}, off, false)
+				got, err = beneath.Pwritev(b.l, out, [][]byte{buf[:got]}, off, false)
 			}
 		}
 		if err != nil || got == 0 {

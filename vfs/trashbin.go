@@ -52,21 +52,17 @@ func (e *Trashed) Rel() string {
 // owned runs an operation of the owner's on a root's trash; f gets nil where there
 // is none yet.
 func owned[T any](ctx context.Context, t *Tree, op guard.Op, root guard.RootName, f func(l *guard.Lease, b *bin) (T, error)) (T, error) {
-	c := guard.Caller{Via: guard.ViaControl}
-	if st, ok := t.reg.Lookup(root); ok {
-		c.Subject = st.Grant.Subject
-	}
 	var none T
 	p, err := guard.NewPath(root, "")
 	if err != nil {
 		return none, err
 	}
-	return do(ctx, t, guard.Request{Caller: c, Op: op, Path: p}, nil, func(l *guard.Lease) (T, int64, error) {
+	return do(ctx, t, guard.Request{Caller: t.ownerOf(root), Op: op, Path: p}, nil, func(l *guard.Lease) (T, int64, error) {
 		dir, below, how, ok := l.Trash()
 		if !ok {
 			return none, 0, noTrash(op, root)
 		}
-		d, info, err := beneath.Trash(dir, false)
+		d, info, err := beneath.Trash(dir)
 		if err == unix.ENOENT { //nolint:errorlint // bare errno
 			v, err := f(l, nil)
 			return v, 0, err
@@ -209,14 +205,14 @@ func (t *Tree) TrashRestore(ctx context.Context, root guard.RootName, id, to str
 
 // back renames an entry, over nothing.
 func (b *bin) back(id string, d beneath.Dir, base string) error {
-	err := beneath.Rename(b.d, id, d, base, unix.RENAME_NOREPLACE)
+	err := beneath.Rename(b.l, b.d, id, d, base, unix.RENAME_NOREPLACE)
 	if err != unix.EINVAL { //nolint:errorlint // bare errno
 		return err
 	}
 	if _, err := beneath.StatIn(d, base); err != unix.ENOENT { //nolint:errorlint // bare errno
 		return unix.EEXIST
 	}
-	return beneath.Rename(b.d, id, d, base, 0)
+	return beneath.Rename(b.l, b.d, id, d, base, 0)
 }
 
 // Emptied is what TrashEmpty removed.

@@ -98,7 +98,7 @@ func (t *Tree) grew(l *guard.Lease, fd int, id guard.Identity) {
 	if !ok {
 		return
 	}
-	d, info, err := beneath.Trash(dir, false)
+	d, info, err := beneath.Trash(dir)
 	if err != nil {
 		return // what cannot be opened cannot be kept in bounds either
 	}

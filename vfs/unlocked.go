@@ -16,7 +16,7 @@ import (
 // or returns Locked. Meanwhile it holds the lock of flock(2) itself. Only regular
 // files have locks that matter here; of one that we may neither read nor write
 // nobody can tell, and f is run.
-func whileUnlocked(d beneath.Dir, base string, old *Info, f func() error) error {
+func whileUnlocked(l *guard.Lease, d beneath.Dir, base string, old *Info, f func() error) error {
 	if !old.IsRegular() {
 		return f()
 	}
@@ -33,7 +33,7 @@ func whileUnlocked(d beneath.Dir, base string, old *Info, f func() error) error 
 	if info.ID() != old.ID() {
 		return &guard.Error{Kind: names.Conflict}
 	}
-	if err := claim(fd); err != nil {
+	if err := claim(l, fd); err != nil {
 		return err
 	}
 	return f()
@@ -43,7 +43,7 @@ func nothing() error { return nil }
 
 // unlinkUnlocked has remove remove a name that is no directory and, as far as its
 // directory told, of this type, unless its file is locked.
-func unlinkUnlocked(d beneath.Dir, name string, typ uint32, remove func() error) error {
+func unlinkUnlocked(l *guard.Lease, d beneath.Dir, name string, typ uint32, remove func() error) error {
 	if typ != unix.S_IFREG {
 		return remove()
 	}
@@ -51,17 +51,17 @@ func unlinkUnlocked(d beneath.Dir, name string, typ uint32, remove func() error)
 	if err != nil {
 		return err
 	}
-	return whileUnlocked(d, name, &info, remove)
+	return whileUnlocked(l, d, name, &info, remove)
 }
 
 // claim takes the whole-file lock of flock(2) on an open file, for as long as it
 // is open, and checks that nobody holds a lock of fcntl(2). File systems without
 // locks have nobody holding any.
-func claim(fd int) error {
+func claim(l *guard.Lease, fd int) error {
 	if lk, err := beneath.OFDConflict(fd, unix.F_WRLCK, 0, 0); err == nil && lk.Type != unix.F_UNLCK {
 		return &guard.Error{Kind: names.Locked}
 	}
-	if err := beneath.Flock(fd, unix.LOCK_EX); err == unix.EAGAIN { //nolint:errorlint // bare errno
+	if err := beneath.Flock(l, fd, unix.LOCK_EX); err == unix.EAGAIN { //nolint:errorlint // bare errno
 		return &guard.Error{Kind: names.Locked}
 	}
 	return nil

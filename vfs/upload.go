@@ -106,7 +106,7 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 		return nil, &guard.Error{Kind: names.Conflict, Err: ErrUploading}
 	}
 	if u.s, err = p.stage(u.old); err == nil {
-		err = u.keep(d)
+		err = u.keep(l, d)
 	}
 	if err != nil {
 		t.uploads.end(u.key)
@@ -118,7 +118,7 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 }
 
 // keep makes sure that the descriptors may stay open between operations.
-func (u *Upload) keep(d beneath.Dir) error {
+func (u *Upload) keep(l *guard.Lease, d beneath.Dir) error {
 	err := beneath.Hold(u.s.fd)
 	if err != nil {
 		u.s.fd = -1 // Hold has closed it
@@ -126,7 +126,7 @@ func (u *Upload) keep(d beneath.Dir) error {
 		u.dir, err = beneath.Dup(d)
 	}
 	if err != nil {
-		u.s.drop(d)
+		u.s.drop(l, d)
 	}
 	return err
 }
@@ -143,13 +143,33 @@ func (u *Upload) leave() {
 	if u.users.Add(-1) > 0 {
 		return
 	}
-	if u.dir < 0 {
-		u.s.drop(beneath.Dir{})
+	beneath.Close(u.s.fd)
+	if u.dir >= 0 {
+		u.removeTemp(beneath.Held(u.dir))
+	}
+}
+
+// removeTemp removes the temporary name of the staged file from d, which it closes, by
+// an operation of the owner's. If the root has ended the journal keeps the name for the
+// next session.
+func (u *Upload) removeTemp(d beneath.Dir) {
+	detached := false
+	defer func() {
+		if !detached {
+			d.Close()
+		}
+	}()
+	root, epoch := u.hold.Load().Root()
+	p, err := guard.NewPath(root, "")
+	if now, ok := u.t.reg.EpochOf(root); err != nil || !ok || now != epoch || u.s.temp == "" {
 		return
 	}
-	d := beneath.Held(u.dir)
-	u.s.drop(d)
-	d.Close()
+	req := guard.Request{Caller: u.t.ownerOf(root), Op: names.OpGetattr, Path: p, Epoch: epoch}
+	own := func() func() { detached = true; return d.Close }
+	_, _ = doPrepared(guard.Inside(context.Background()), u.t, req, own, nil, func(l *guard.Lease) (struct{}, int64, error) {
+		u.s.removeTemp(l, d)
+		return struct{}{}, 0, nil
+	})
 }
 
 // watch ends the upload with its root.

@@ -36,7 +36,7 @@ func (u *Upload) WriteAt(ctx context.Context, c guard.Caller, data []byte, off i
 		return u.take()
 	}
 	committing := u.committing.Load() // the file may have its name already
-	_, err := gate(ctx, u, req, own, func(*guard.Lease) (struct{}, int64, error) {
+	_, err := gate(ctx, u, req, own, func(l *guard.Lease) (struct{}, int64, error) {
 		if committing {
 			return struct{}{}, 0, &guard.Error{Kind: names.Timeout}
 		}
@@ -46,7 +46,7 @@ func (u *Upload) WriteAt(ctx context.Context, c guard.Caller, data []byte, off i
 		if err := u.room(off, end); err != nil {
 			return struct{}{}, 0, err
 		}
-		n, err := beneath.Pwritev(u.s.fd, [][]byte{data}, off, false)
+		n, err := beneath.Pwritev(l, u.s.fd, [][]byte{data}, off, false)
 		wrote.Store(int64(n))
 		return struct{}{}, int64(n), err
 	})

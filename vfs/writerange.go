@@ -140,7 +140,7 @@ func (o *overwriting) run(data []byte) (written, error) {
 	err = o.write(fd, data)
 	o.t.grew(o.l, fd, id)
 	if err != nil && made && o.wrote.Load() == 0 && o.t.writers.alone(id, since) {
-		takeBack(d, base, id)
+		takeBack(o.l, d, base, id)
 	}
 	if err != nil {
 		return written{}, err
@@ -161,9 +161,9 @@ func (o *overwriting) run(data []byte) (written, error) {
 
 // takeBack removes a file that was made for what then was not written, unless
 // another has its name by now, or somebody else has written to it.
-func takeBack(d beneath.Dir, base string, made guard.Identity) {
+func takeBack(l *guard.Lease, d beneath.Dir, base string, made guard.Identity) {
 	if now, err := beneath.StatIn(d, base); err == nil && now.ID() == made && now.Size == 0 {
-		_ = beneath.Unlink(d, base)
+		_ = beneath.Unlink(l, d, base)
 	}
 }
 
@@ -181,7 +181,7 @@ func (o *overwriting) open(d beneath.Dir, base string) (fd int, made bool, err e
 			return -1, false, o.l.Denied(guard.Create)
 		}
 		mode := umasked(o.c, d, safeMode(o.l, o.how.Mode&0o777))
-		fd, _, err = beneath.CreateFile(d, base, unix.O_WRONLY, mode, owner(o.c))
+		fd, _, err = beneath.CreateFile(o.l, d, base, unix.O_WRONLY, mode, owner(o.c))
 		if err != unix.EEXIST || o.how.CreateOnly { //nolint:errorlint // bare errno
 			return fd, true, err
 		}
@@ -212,10 +212,10 @@ func (o *overwriting) existing(d beneath.Dir, base string) (int, error) {
 		err = &guard.Error{Kind: names.Conflict}
 	}
 	if err == nil && o.how.RespectLocks {
-		err = claim(fd)
+		err = claim(o.l, fd)
 	}
 	if err == nil {
-		err = killPrivFor(o.c, fd)
+		err = killPrivFor(o.l, o.c, fd)
 	}
 	if err == nil && o.how.Truncate && o.how.Off == 0 && !o.how.Append {
 		dir, _ := o.path.Split()
@@ -242,10 +242,10 @@ func (o *overwriting) write(fd int, data []byte) error {
 			return err
 		}
 	}
-	w, err := beneath.Pwritev(fd, [][]byte{data}, o.how.Off, o.how.Append)
+	w, err := beneath.Pwritev(o.l, fd, [][]byte{data}, o.how.Off, o.how.Append)
 	o.wrote.Store(int64(w))
 	if err == nil && o.how.Truncate && !o.how.Append {
-		err = beneath.Truncate(fd, o.how.Off+int64(w))
+		err = beneath.Truncate(o.l, fd, o.how.Off+int64(w))
 	}
 	return err
 }

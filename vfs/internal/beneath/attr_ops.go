@@ -4,21 +4,23 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
 )
 
 // Chmod, Chown and Utimes change what fd refers to; fd may be O_PATH.
-func Chmod(fd int, mode uint32) error {
-	err := retry(func() error { return unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH) })
+func Chmod(l *guard.Lease, fd int, mode uint32) error {
+	err := change(l, func() error { return unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH) })
 	if err == unix.ENOSYS || err == unix.EOPNOTSUPP || err == unix.EINVAL {
 		// fchmodat2 is Linux 6.6.
-		return retry(func() error { return unix.Chmod(procPath(fd), mode) })
+		return change(l, func() error { return unix.Chmod(procPath(fd), mode) })
 	}
 	return err
 }
 
 // Chown changes owner and group; -1 leaves one as it is.
-func Chown(fd, uid, gid int) error {
-	return retry(func() error {
+func Chown(l *guard.Lease, fd, uid, gid int) error {
+	return change(l, func() error {
 		return unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
 	})
 }
@@ -38,26 +40,26 @@ func At(t time.Time) Stamp {
 }
 
 // Utimes sets access and modification time.
-func Utimes(fd int, atime, mtime Stamp) error {
+func Utimes(l *guard.Lease, fd int, atime, mtime Stamp) error {
 	ts := []unix.Timespec{atime.ts, mtime.ts}
-	return retry(func() error {
+	return change(l, func() error {
 		return unix.UtimesNanoAt(fd, "", ts, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
 	})
 }
 
 // Truncate sets the length of an open file.
-func Truncate(fd int, size int64) error {
-	return retry(func() error { return unix.Ftruncate(fd, size) })
+func Truncate(l *guard.Lease, fd int, size int64) error {
+	return change(l, func() error { return unix.Ftruncate(fd, size) })
 }
 
 // TruncatePath sets the length of the regular file that fd (O_PATH) refers to.
-func TruncatePath(fd int, size int64) error {
+func TruncatePath(l *guard.Lease, fd int, size int64) error {
 	w, err := reopen(fd, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(w)
-	return Truncate(w, size)
+	return Truncate(l, w, size)
 }
 
 // Reopen opens what fd (O_PATH) refers to, for calls that need a description
@@ -89,13 +91,13 @@ func Listxattr(fd int) ([]byte, error) {
 }
 
 // Setxattr sets one attribute; flags are those of setxattr(2).
-func Setxattr(fd int, name string, value []byte, flags int) error {
-	return retry(func() error { return unix.Setxattr(procPath(fd), name, value, flags) })
+func Setxattr(l *guard.Lease, fd int, name string, value []byte, flags int) error {
+	return change(l, func() error { return unix.Setxattr(procPath(fd), name, value, flags) })
 }
 
 // Removexattr removes one attribute.
-func Removexattr(fd int, name string) error {
-	return retry(func() error { return unix.Removexattr(procPath(fd), name) })
+func Removexattr(l *guard.Lease, fd int, name string) error {
+	return change(l, func() error { return unix.Removexattr(procPath(fd), name) })
 }
 
 // Statfs describes the file system fd lies on.
@@ -112,13 +114,13 @@ func HasDefaultACL(d Dir) bool {
 }
 
 // CopyXattr copies one attribute; one that has vanished meanwhile is left out.
-func CopyXattr(from, to int, name string) error {
+func CopyXattr(l *guard.Lease, from, to int, name string) error {
 	for size := 256; ; size *= 8 {
 		buf := make([]byte, size)
 		n, err := Getxattr(from, name, buf)
 		switch err {
 		case nil:
-			return Setxattr(to, name, buf[:n], 0)
+			return Setxattr(l, to, name, buf[:n], 0)
 		case unix.ENODATA:
 			return nil
 		case unix.ERANGE:

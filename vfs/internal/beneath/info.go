@@ -139,6 +139,12 @@ func decodeDev(dev uint32) uint64 {
 	return unix.Mkdev((dev&0xfff00)>>8, dev&0xff|(dev>>12)&0xfff00)
 }
 
+// change makes a system call that changes the source, again if a signal interrupted
+// it. Every such call of this package is made here: see guard.Lease.Change.
+func change(l *guard.Lease, call func() error) error {
+	return retry(func() error { return l.Change(call) })
+}
+
 // retry repeats a call that a signal interrupted before it did anything. The
 // Go runtime preempts with signals, so EINTR happens without anyone asking.
 func retry(f func() error) error {

@@ -2,6 +2,8 @@ package beneath
 
 import (
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
 )
 
 // Close closes a descriptor that this package opened.
@@ -26,7 +28,7 @@ func Pread(fd int, buf []byte, off int64) (int, error) {
 
 // Pwritev writes all of bufs at off; with appending, at the end of the file as
 // it is at that moment, whatever off says (RWF_APPEND, Linux 4.16).
-func Pwritev(fd int, bufs [][]byte, off int64, appending bool) (int, error) {
+func Pwritev(l *guard.Lease, fd int, bufs [][]byte, off int64, appending bool) (int, error) {
 	flags := 0
 	if appending {
 		flags = unix.RWF_APPEND
@@ -40,7 +42,7 @@ func Pwritev(fd int, bufs [][]byte, off int64, appending bool) (int, error) {
 			return total, nil
 		}
 		var n int
-		err := retry(func() (err error) { n, err = unix.Pwritev2(fd, bufs, off+int64(total), flags); return err })
+		err := change(l, func() (err error) { n, err = unix.Pwritev2(fd, bufs, off+int64(total), flags); return err })
 		if err != nil {
 			return total, err
 		}
@@ -63,8 +65,8 @@ func advance(bufs [][]byte, n int) [][]byte {
 }
 
 // Fsync writes a file's data to the disk, and its attributes unless dataOnly.
-func Fsync(fd int, dataOnly bool) error {
-	return retry(func() error {
+func Fsync(l *guard.Lease, fd int, dataOnly bool) error {
+	return change(l, func() error {
 		if dataOnly {
 			return unix.Fdatasync(fd)
 		}
@@ -73,17 +75,17 @@ func Fsync(fd int, dataOnly bool) error {
 }
 
 // Fallocate is fallocate(2).
-func Fallocate(fd int, mode uint32, off, length int64) error {
-	return retry(func() error { return unix.Fallocate(fd, mode, off, length) })
+func Fallocate(l *guard.Lease, fd int, mode uint32, off, length int64) error {
+	return change(l, func() error { return unix.Fallocate(fd, mode, off, length) })
 }
 
 // Lseek finds data and holes (SEEK_DATA, SEEK_HOLE).
 func Lseek(fd int, off int64, whence int) (int64, error) { return unix.Seek(fd, off, whence) }
 
 // CopyFileRange is copy_file_range(2).
-func CopyFileRange(in int, offIn int64, out int, offOut int64, n int) (int, error) {
+func CopyFileRange(l *guard.Lease, in int, offIn int64, out int, offOut int64, n int) (int, error) {
 	var done int
-	err := retry(func() (err error) {
+	err := change(l, func() (err error) {
 		done, err = unix.CopyFileRange(in, &offIn, out, &offOut, n, 0)
 		return err
 	})

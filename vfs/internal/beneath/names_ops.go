@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
 )
 
 // Owner is on whose behalf a new object is made. A daemon running as root makes
@@ -96,13 +98,13 @@ func openable(i *Info) error {
 }
 
 // CreateFile makes the file called base, which must not exist, and opens it.
-func CreateFile(d Dir, base string, flags int, mode uint32, o Owner) (int, Info, error) {
+func CreateFile(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner) (int, Info, error) {
 	if err := room(); err != nil {
 		return -1, Info{}, err
 	}
 	fd := -1
 	make := func() error {
-		return retry(func() (err error) {
+		return change(l, func() (err error) {
 			fd, err = unix.Openat(d.FD, base, flags|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NOCTTY, mode)
 			return err
 		})
@@ -111,7 +113,7 @@ func CreateFile(d Dir, base string, flags int, mode uint32, o Owner) (int, Info,
 		if err := make(); err != nil {
 			return err
 		}
-		return o.own(fd, mode)
+		return o.own(l, fd, mode)
 	})
 	if err != nil {
 		return -1, Info{}, err
@@ -121,10 +123,10 @@ func CreateFile(d Dir, base string, flags int, mode uint32, o Owner) (int, Info,
 	}
 	info, err := Stat(fd)
 	if err == nil {
-		err = unmask(fd, d, &info, mode)
+		err = unmask(l, fd, d, &info, mode)
 	}
 	if err == nil {
-		err = keepSetgid(fd, &info, mode)
+		err = keepSetgid(l, fd, &info, mode)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -137,11 +139,11 @@ func CreateFile(d Dir, base string, flags int, mode uint32, o Owner) (int, Info,
 // directory drops for somebody outside the group. The kernel in front of us has
 // applied that rule to the mode already, with the caller's supplementary groups,
 // which the thread that made the file does not have.
-func keepSetgid(fd int, info *Info, mode uint32) error {
+func keepSetgid(l *guard.Lease, fd int, info *Info, mode uint32) error {
 	if mode&unix.S_ISGID == 0 || info.Mode&unix.S_ISGID != 0 || info.IsDir() || unix.Geteuid() != 0 {
 		return nil
 	}
-	if err := Chmod(fd, info.Mode&07777|unix.S_ISGID); err != nil {
+	if err := Chmod(l, fd, info.Mode&07777|unix.S_ISGID); err != nil {
 		return err
 	}
 	info.Mode |= unix.S_ISGID
@@ -150,21 +152,21 @@ func keepSetgid(fd int, info *Info, mode uint32) error {
 
 // own gives a file just made to the owner's uid and restores the bits that a
 // change of owner clears. The file has its group already, see Owner.as.
-func (o Owner) own(fd int, mode uint32) error {
-	if err := unix.Fchownat(fd, "", int(o.UID), -1, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW); err != nil {
+func (o Owner) own(l *guard.Lease, fd int, mode uint32) error {
+	if err := Chown(l, fd, int(o.UID), -1); err != nil {
 		return err
 	}
 	if mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
-		return Chmod(fd, mode&07777)
+		return Chmod(l, fd, mode&07777)
 	}
 	return nil
 }
 
 // Tmpfile makes a file without a name in the directory.
-func Tmpfile(d Dir, flags int, mode uint32, o Owner) (int, Info, error) {
+func Tmpfile(l *guard.Lease, d Dir, flags int, mode uint32, o Owner) (int, Info, error) {
 	fd := -1
 	make := func() error {
-		return retry(func() (err error) {
+		return change(l, func() (err error) {
 			fd, err = unix.Openat(d.FD, ".", flags&^unix.O_CREAT|unix.O_TMPFILE|unix.O_CLOEXEC, mode)
 			return err
 		})
@@ -173,7 +175,7 @@ func Tmpfile(d Dir, flags int, mode uint32, o Owner) (int, Info, error) {
 		if err := make(); err != nil {
 			return err
 		}
-		return o.own(fd, mode)
+		return o.own(l, fd, mode)
 	})
 	if err != nil {
 		return -1, Info{}, err
@@ -183,7 +185,7 @@ func Tmpfile(d Dir, flags int, mode uint32, o Owner) (int, Info, error) {
 	}
 	info, err := Stat(fd)
 	if err == nil {
-		err = unmask(fd, d, &info, mode)
+		err = unmask(l, fd, d, &info, mode)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -194,7 +196,7 @@ func Tmpfile(d Dir, flags int, mode uint32, o Owner) (int, Info, error) {
 
 // made makes an object that has no descriptor of its own (directory, node,
 // link) and returns its attributes.
-func made(d Dir, base string, mode uint32, o Owner, make func() error) (Info, error) {
+func made(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func() error) (Info, error) {
 	err := o.as(make, func() error {
 		if err := make(); err != nil {
 			return err
@@ -210,58 +212,58 @@ func made(d Dir, base string, mode uint32, o Owner, make func() error) (Info, er
 		if err != nil || info.UID != 0 || info.Nlink > 2 || info.Nlink == 2 && !info.IsDir() {
 			return err
 		}
-		return o.own(fd, mode)
+		return o.own(l, fd, mode)
 	})
 	if err != nil {
 		return Info{}, err
 	}
 	info, err := StatIn(d, base)
 	if err == nil {
-		err = unmaskName(d, base, &info, mode)
+		err = unmaskName(l, d, base, &info, mode)
 	}
 	return info, err
 }
 
 // Mkdir, Mknod and Symlink make the name base in d.
-func Mkdir(d Dir, base string, mode uint32, o Owner) (Info, error) {
-	return made(d, base, mode&^(unix.S_ISUID|unix.S_ISGID), o, func() error {
-		return retry(func() error { return unix.Mkdirat(d.FD, base, mode) })
+func Mkdir(l *guard.Lease, d Dir, base string, mode uint32, o Owner) (Info, error) {
+	return made(l, d, base, mode&^(unix.S_ISUID|unix.S_ISGID), o, func() error {
+		return change(l, func() error { return unix.Mkdirat(d.FD, base, mode) })
 	})
 }
 
 // Mknod makes a regular file, FIFO, socket or device; dev is in FUSE's form.
-func Mknod(d Dir, base string, mode, dev uint32, o Owner) (Info, error) {
+func Mknod(l *guard.Lease, d Dir, base string, mode, dev uint32, o Owner) (Info, error) {
 	if t := mode & unix.S_IFMT; t == unix.S_IFCHR || t == unix.S_IFBLK {
 		// Making a device takes a capability that a change of file-system
 		// uid drops; the kernel has checked the caller's.
-		if err := retry(func() error { return unix.Mknodat(d.FD, base, mode, int(decodeDev(dev))) }); err != nil {
+		if err := change(l, func() error { return unix.Mknodat(d.FD, base, mode, int(decodeDev(dev))) }); err != nil {
 			return Info{}, err
 		}
 		info, err := StatIn(d, base)
 		if err == nil {
-			err = unmaskName(d, base, &info, mode)
+			err = unmaskName(l, d, base, &info, mode)
 		}
 		return info, err
 	}
-	return made(d, base, mode&07777, o, func() error {
-		return retry(func() error { return unix.Mknodat(d.FD, base, mode, 0) })
+	return made(l, d, base, mode&07777, o, func() error {
+		return change(l, func() error { return unix.Mknodat(d.FD, base, mode, 0) })
 	})
 }
 
 // Symlink makes a link; its target is text to us.
-func Symlink(target string, d Dir, base string, o Owner) (Info, error) {
-	return made(d, base, 0, o, func() error {
-		return retry(func() error { return unix.Symlinkat(target, d.FD, base) })
+func Symlink(l *guard.Lease, target string, d Dir, base string, o Owner) (Info, error) {
+	return made(l, d, base, 0, o, func() error {
+		return change(l, func() error { return unix.Symlinkat(target, d.FD, base) })
 	})
 }
 
 // Link gives what fd (O_PATH, or any open file) refers to another name.
-func Link(fd int, d Dir, base string, o Owner) (Info, error) {
+func Link(l *guard.Lease, fd int, d Dir, base string, o Owner) (Info, error) {
 	proc, err := procFD()
 	if err != nil {
 		return Info{}, err
 	}
-	err = retry(func() error {
+	err = change(l, func() error {
 		return unix.Linkat(proc, strconv.Itoa(fd), d.FD, base, unix.AT_SYMLINK_FOLLOW)
 	})
 	if err != nil {
@@ -271,18 +273,18 @@ func Link(fd int, d Dir, base string, o Owner) (Info, error) {
 }
 
 // Unlink and Rmdir remove the name.
-func Unlink(d Dir, base string) error {
-	return retry(func() error { return unix.Unlinkat(d.FD, base, 0) })
+func Unlink(l *guard.Lease, d Dir, base string) error {
+	return change(l, func() error { return unix.Unlinkat(d.FD, base, 0) })
 }
 
 // Rmdir removes an empty directory.
-func Rmdir(d Dir, base string) error {
-	return retry(func() error { return unix.Unlinkat(d.FD, base, unix.AT_REMOVEDIR) })
+func Rmdir(l *guard.Lease, d Dir, base string) error {
+	return change(l, func() error { return unix.Unlinkat(d.FD, base, unix.AT_REMOVEDIR) })
 }
 
 // Rename moves a name; flags are those of renameat2(2).
-func Rename(from Dir, oldBase string, to Dir, newBase string, flags uint) error {
-	return retry(func() error { return unix.Renameat2(from.FD, oldBase, to.FD, newBase, flags) })
+func Rename(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string, flags uint) error {
+	return change(l, func() error { return unix.Renameat2(from.FD, oldBase, to.FD, newBase, flags) })
 }
 
 // Readlink reads the target of the link that fd (O_PATH) refers to.

@@ -51,7 +51,9 @@ func procFD() (int, error) {
 
 // reopen opens what fd (O_PATH) refers to. The descriptor is ours and was
 // resolved beneath a root; following the magic link leads to it and nowhere else.
+// Flags that change the source are ignored.
 func reopen(fd int, flags int) (int, error) {
+	flags &^= changing
 	proc, err := procFD()
 	if err != nil {
 		return -1, err

@@ -386,9 +386,13 @@ func CrossChild(l *guard.Lease, info *Info) (uint64, error) {
 	return l.Cross(info.ID())
 }
 
-// open is openat2 with the flags every call here needs.
+// changing are the flags of open(2) with which it changes the source.
+const changing = unix.O_CREAT | unix.O_TRUNC | unix.O_TMPFILE&^unix.O_DIRECTORY
+
+// open is openat2 with the flags every call here needs, without those that change
+// the source.
 func open(dirfd int, path string, flags, resolve uint64) (int, error) {
-	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve}
+	how := unix.OpenHow{Flags: flags&^changing | unix.O_CLOEXEC, Resolve: resolve}
 	return openHow(dirfd, path, &how)
 }
 

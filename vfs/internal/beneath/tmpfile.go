@@ -12,8 +12,8 @@ import (
 // Nameless makes a file without a name in d, to be given one by Link when it is
 // complete: whatever happens before, nothing is left behind. ok is false where
 // the file system has no such files.
-func Nameless(d Dir, mode uint32, o Owner) (fd int, ok bool, err error) {
-	fd, _, err = Tmpfile(d, unix.O_RDWR, mode, o)
+func Nameless(l *guard.Lease, d Dir, mode uint32, o Owner) (fd int, ok bool, err error) {
+	fd, _, err = Tmpfile(l, d, unix.O_RDWR, mode, o)
 	switch err {
 	case unix.EOPNOTSUPP, unix.EISDIR, unix.EINVAL, unix.ENOSYS:
 		// EISDIR comes from kernels and servers that take O_TMPFILE for
@@ -24,12 +24,12 @@ func Nameless(d Dir, mode uint32, o Owner) (fd int, ok bool, err error) {
 }
 
 // Name gives a file that has none its name, which must be free.
-func Name(fd int, d Dir, base string) error {
+func Name(l *guard.Lease, fd int, d Dir, base string) error {
 	proc, err := procFD()
 	if err != nil {
 		return err
 	}
-	return retry(func() error {
+	return change(l, func() error {
 		return unix.Linkat(proc, strconv.Itoa(fd), d.FD, base, unix.AT_SYMLINK_FOLLOW)
 	})
 }

@@ -14,18 +14,10 @@ import (
 var errTrash = errors.New("the root's trash is not a directory of the owner's own, with mode 0700: rename what is called " + guard.TrashName + " there, or do without a trash")
 
 // Trash opens the directory in which a root keeps what was removed; root is the
-// descriptor of the root's directory (Lease.Trash). It is made if make is set,
-// and otherwise ENOENT if there is none. One that is a link, lies on another file
+// descriptor of the root's directory (Lease.Trash). ENOENT: there is none. One that is a link, lies on another file
 // system, belongs to another user or is open to others is refused.
-func Trash(root int, make bool) (Dir, Info, error) {
-	const how = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW
-	fd, err := open(root, guard.TrashName, how, stayBeneath|unix.RESOLVE_NO_XDEV)
-	if err == unix.ENOENT && make {
-		err = retry(func() error { return unix.Mkdirat(root, guard.TrashName, 0o700) })
-		if err == nil || err == unix.EEXIST {
-			fd, err = open(root, guard.TrashName, how, stayBeneath|unix.RESOLVE_NO_XDEV)
-		}
-	}
+func Trash(root int) (Dir, Info, error) {
+	fd, err := open(root, guard.TrashName, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV)
 	switch {
 	case err == unix.ENOENT || err == unix.EROFS || err == unix.EACCES || err == unix.ENOSPC || err == unix.EDQUOT:
 		return Dir{}, Info{}, err
@@ -40,10 +32,22 @@ func Trash(root int, make bool) (Dir, Info, error) {
 		d.Close()
 		return Dir{}, Info{}, &guard.Error{Kind: names.Permission, Err: errTrash}
 	}
-	if make {
-		untrack(d, info.ID())
-	}
 	return d, info, nil
+}
+
+// MakeTrash is Trash that makes the directory if there is none.
+func MakeTrash(l *guard.Lease, root int) (Dir, Info, error) {
+	d, info, err := Trash(root)
+	if err == unix.ENOENT {
+		err = change(l, func() error { return unix.Mkdirat(root, guard.TrashName, 0o700) })
+		if err == nil || err == unix.EEXIST {
+			d, info, err = Trash(root)
+		}
+	}
+	if err == nil {
+		untrack(l, d, info.ID())
+	}
+	return d, info, err
 }
 
 // untracked are the trashes that untrack has been at.
@@ -53,23 +57,25 @@ var untracked sync.Map // of guard.Identity
 // in: git and jj read .gitignore in each directory, and hg passes over a directory with
 // a .hg, which it takes for another repository. Where neither can be made, the trash is
 // shown and works all the same.
-func untrack(d Dir, id guard.Identity) {
-	if _, done := untracked.LoadOrStore(id, true); done {
+func untrack(l *guard.Lease, d Dir, id guard.Identity) {
+	if _, done := untracked.Load(id); done {
 		return
 	}
-	fd, err := unix.Openat(d.FD, ".gitignore", unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err == nil {
-		_, _ = unix.Write(fd, []byte("*\n"))
+	if fd, _, err := CreateFile(l, d, ".gitignore", unix.O_WRONLY, 0o600, Owner{}); err == nil {
+		_, _ = Pwritev(l, fd, [][]byte{[]byte("*\n")}, 0, false)
 		_ = unix.Close(fd)
 	}
-	_ = unix.Mkdirat(d.FD, ".hg", 0o700)
+	err := change(l, func() error { return unix.Mkdirat(d.FD, ".hg", 0o700) })
+	if dead := (*guard.Error)(nil); !errors.As(err, &dead) {
+		untracked.Store(id, true)
+	}
 }
 
 var _ guard.TrashKeeper = (*source)(nil)
 
 // KeepsTrash implements guard.TrashKeeper.
 func (s *source) KeepsTrash() error {
-	d, _, err := Trash(s.fd, false)
+	d, _, err := Trash(s.fd)
 	if err == nil {
 		d.Close()
 	}

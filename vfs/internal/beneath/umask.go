@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
 )
 
 // The umask of the process is nobody's wish: that of the program that asks has been
@@ -16,7 +18,7 @@ import (
 
 // unmask gives a file just made in d, of which fd is any descriptor, the permissions
 // of mode that the umask of the process has taken.
-func unmask(fd int, d Dir, info *Info, mode uint32) error {
+func unmask(l *guard.Lease, fd int, d Dir, info *Info, mode uint32) error {
 	lost := mode & 0o777 &^ info.Mode
 	if lost == 0 || info.Type() == unix.S_IFLNK {
 		return nil
@@ -25,7 +27,7 @@ func unmask(fd int, d Dir, info *Info, mode uint32) error {
 	if lost == 0 || HasDefaultACL(d) { // which takes the umask's place
 		return nil
 	}
-	if err := Chmod(fd, info.Mode&0o7777|lost); err != nil {
+	if err := Chmod(l, fd, info.Mode&0o7777|lost); err != nil {
 		return err
 	}
 	info.Mode |= lost
@@ -33,7 +35,7 @@ func unmask(fd int, d Dir, info *Info, mode uint32) error {
 }
 
 // unmaskName is unmask for a file of which there is no descriptor.
-func unmaskName(d Dir, base string, info *Info, mode uint32) error {
+func unmaskName(l *guard.Lease, d Dir, base string, info *Info, mode uint32) error {
 	if mode&0o777&^info.Mode == 0 {
 		return nil
 	}
@@ -46,7 +48,7 @@ func unmaskName(d Dir, base string, info *Info, mode uint32) error {
 	if err != nil || now.ID() != info.ID() {
 		return err // somebody has put another file under the name
 	}
-	return unmask(fd, d, info, mode)
+	return unmask(l, fd, d, info, mode)
 }
 
 // processUmask reads the umask of the process: there is no system call that reads it

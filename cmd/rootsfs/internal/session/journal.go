@@ -18,7 +18,7 @@ import (
 )
 
 // journal notes the temporary names that exist for a moment when a file is
-// replaced, so that the next session can remove what a killed one left. It is a
+// replaced, so that the next session can remove what this one left. It is a
 // file of the state directory, locked while its session lives, with a line for
 // each name that comes and goes.
 type journal struct {
@@ -27,6 +27,7 @@ type journal struct {
 	mu   sync.Mutex // guards the fields below, and keeps lines whole
 	file *os.File
 	next uint64
+	left int // names that have not gone
 }
 
 // unfinished is one line: a name that came, or, with Done, went.
@@ -66,11 +67,13 @@ func (j *journal) Begin(p guard.Path) (done func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.next++
+	j.left++
 	n := j.next
 	j.write(unfinished{N: n, Dir: st.Grant.Resolved, Rel: []byte(p.Rel())})
 	return func() {
 		j.mu.Lock()
 		defer j.mu.Unlock()
+		j.left--
 		j.write(unfinished{N: n, Done: true})
 	}
 }
@@ -86,7 +89,8 @@ func (j *journal) write(u unfinished) {
 	}
 }
 
-// close removes the journal: a session that ends in order leaves nothing.
+// close removes the journal, unless it has names of files that could not be removed,
+// because their roots had ended or their sources hang: the next session removes those.
 func (j *journal) close() {
 	if j == nil {
 		return
@@ -94,7 +98,9 @@ func (j *journal) close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.file != nil {
-		_ = os.Remove(j.file.Name())
+		if j.left == 0 {
+			_ = os.Remove(j.file.Name())
+		}
 		_ = j.file.Close()
 		j.file = nil
 	}

@@ -1,0 +1,209 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// The operations of a root are counted by generation. A change of the root (its end,
+// other rights or patterns, a root granted or ended inside) begins a generation and
+// waits for the operations of the older ones until they are answered. An operation
+// that is answered early, because its source hangs, goes on by itself (Lease.Detach),
+// and so do the system calls of one that was waited for in vain. Lease.Change keeps
+// these from changing the source once the root has changed.
+
+// generation is what was admitted between two changes of a root.
+type generation struct {
+	running atomic.Int64 // operations that are not answered
+	changes atomic.Int64 // calls of Lease.Change
+	cut     atomic.Bool  // its operations may begin no change, see drainOrCut
+	older   atomic.Pointer[generation]
+}
+
+// atStep, unless nil, is called before a step that tests hold up.
+var atStep func(step string)
+
+func step(s string) {
+	if atStep != nil {
+		atStep(s)
+	}
+}
+
+// acquire counts an operation and returns the generation to release; ok is false
+// when the root is not live.
+func (r *root) acquire() (g *generation, ok bool) {
+	for {
+		step("admit")
+		g = r.gen.Load()
+		step("count")
+		g.running.Add(1)
+		if r.gen.Load() != g {
+			// A change began between the two loads: it may have seen the
+			// counter before we raised it.
+			g.release()
+			continue
+		}
+		if State(r.state.Load()) != Live {
+			g.release()
+			return nil, false
+		}
+		return g, true
+	}
+}
+
+func (g *generation) release() { g.running.Add(-1) }
+
+// counted adds up what is under way: operations, and calls of Lease.Change.
+func (g *generation) counted() (running, changes int64) {
+	for ; g != nil; g = g.older.Load() {
+		running += g.running.Load()
+		changes += g.changes.Load()
+	}
+	return running, changes
+}
+
+// drain begins a generation and waits until no operation of the older ones is left
+// or ctx ends. The caller holds changing.
+func (r *root) drain(ctx context.Context) error {
+	next := &generation{}
+	next.older.Store(r.gen.Load())
+	r.gen.Store(next)
+	err := await(ctx, func() bool {
+		running, _ := next.older.Load().counted()
+		return running == 0
+	})
+	if err != nil {
+		return fmt.Errorf("operations on root %s are still running: %w", r.name, err)
+	}
+	return nil
+}
+
+// drainOrCut is drain after which the operations that are left begin no change.
+func (r *root) drainOrCut(ctx context.Context) error {
+	err := r.drain(ctx)
+	if err != nil {
+		for g := r.gen.Load().older.Load(); g != nil; g = g.older.Load() {
+			g.cut.Store(true)
+		}
+	}
+	return err
+}
+
+// settle waits until no call of an older generation that changes the source is under
+// way or ctx ends, and then says how many are left. It follows drain, and the caller
+// holds changing.
+func (r *root) settle(ctx context.Context) error {
+	newest := r.gen.Load()
+	err := await(ctx, func() bool {
+		_, changes := newest.older.Load().counted()
+		return changes == 0
+	})
+	// Nothing is counted on an older generation any more, but for a moment.
+	last := newest
+	for g := last.older.Load(); g != nil; g = g.older.Load() {
+		if g.running.Load() != 0 || g.changes.Load() != 0 {
+			last.older.Store(g)
+			last = g
+		}
+	}
+	last.older.Store(nil)
+	if err == nil {
+		return nil
+	}
+	_, left := newest.older.Load().counted()
+	switch left {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("root %s: 1 call that changes the source is still in it and may still arrive", r.name)
+	}
+	return fmt.Errorf("root %s: %d calls that change the source are still in it and may still arrive", r.name, left)
+}
+
+// await polls until done reports true or ctx ends.
+func await(ctx context.Context, done func() bool) error {
+	wait := 20 * time.Microsecond
+	for !done() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+			wait = min(2*wait, 2*time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// Change runs call, which is one system call that changes the source, unless the lease
+// is dead: the root, or a nested one that the operation has crossed, has ended or was
+// narrowed since the operation was admitted, and does not wait for the operation any
+// more. Whoever ends or narrows the root waits for call, and says so if call does not
+// return.
+func (l *Lease) Change(call func() error) error {
+	l.countChange(1)
+	defer l.countChange(-1)
+	// Tested after it is counted: the root changes before it looks at the counter.
+	step("change")
+	answered := l.detached != nil && l.detached.answered.Load()
+	if err := l.root.mayChange(l.gen, answered); err != nil {
+		return err
+	}
+	for _, c := range l.crossed {
+		if err := c.root.mayChange(c.gen, answered); err != nil {
+			return err
+		}
+	}
+	return call()
+}
+
+func (l *Lease) countChange(n int64) {
+	l.gen.changes.Add(n)
+	for _, c := range l.crossed {
+		c.gen.changes.Add(n)
+	}
+}
+
+func (r *root) mayChange(g *generation, answered bool) error {
+	switch {
+	case !g.cut.Load() && (!answered || r.gen.Load() == g):
+		return nil
+	case State(r.state.Load()) == Live:
+		return &Error{Kind: names.Timeout}
+	}
+	return r.gone()
+}
+
+// detached is what an operation and its detached part both know.
+type detached struct {
+	answered atomic.Bool // the operation, while its detached part goes on
+
+	mu      sync.Mutex // guards the field below
+	crossed []*generation
+}
+
+// cross counts the operation on a nested root that its detached part has come to, until
+// the operation is answered. The caller has counted it once.
+func (d *detached) cross(g *generation) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.answered.Load() {
+		g.release()
+		return
+	}
+	d.crossed = append(d.crossed, g)
+}
+
+// uncross ends what cross has begun.
+func (d *detached) uncross() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, g := range d.crossed {
+		g.release()
+	}
+	d.crossed = nil
+}

@@ -1,0 +1,223 @@
+// Package hangfs mounts a directory once more, as a source whose requests hang on a
+// test's command. It is for tests.
+package hangfs
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// FS is a mounted file system. The requests that it knows are those of the methods below,
+// by the names that they give to arrive.
+type FS struct {
+	fuse.RawFileSystem
+	mu      sync.Mutex // guards the fields below
+	held    map[string]*Held
+	changes []string
+}
+
+// Held is a request that hangs, or will.
+type Held struct {
+	Entered <-chan struct{} // closed when it hangs
+	Release func()          // lets it go on; may be called again
+
+	entered, released chan struct{}
+}
+
+// Mount shows dir at point until the test ends. It skips the test where it cannot mount.
+func Mount(t testing.TB, dir, point string) *FS {
+	t.Helper()
+	root, err := fs.NewLoopbackRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &FS{RawFileSystem: fs.NewNodeFS(root, &fs.Options{}), held: map[string]*Held{}}
+	srv, err := fuse.NewServer(f, point, &fuse.MountOptions{FsName: "hangfs", Name: "hangfs", AllowOther: unix.Geteuid() == 0, EnableLocks: true})
+	if err != nil {
+		t.Skip("cannot mount:", err)
+	}
+	go srv.Serve()
+	t.Cleanup(func() {
+		f.mu.Lock()
+		for _, h := range f.held {
+			h.Release()
+		}
+		f.mu.Unlock()
+		_ = unix.Unmount(point, unix.MNT_DETACH)
+		if err := srv.Unmount(); err == nil {
+			srv.Wait()
+		}
+	})
+	if err := srv.WaitMount(); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Hold makes the next request of a name hang.
+func (f *FS) Hold(request string) *Held {
+	h := &Held{entered: make(chan struct{}), released: make(chan struct{})}
+	h.Entered = h.entered
+	h.Release = sync.OnceFunc(func() { close(h.released) })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held[request] = h
+	return h
+}
+
+// Changes returns the requests that change the file system and have arrived, and
+// forgets them.
+func (f *FS) Changes() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	got := f.changes
+	f.changes = nil
+	return got
+}
+
+var reads = []string{"lookup", "getattr", "open"}
+
+// arrive notes a request and hangs while it is held.
+func (f *FS) arrive(request string) {
+	f.mu.Lock()
+	if !slices.Contains(reads, request) {
+		f.changes = append(f.changes, request)
+	}
+	h := f.held[request]
+	if h != nil {
+		select {
+		case <-h.entered:
+			h = nil // it was for one before
+		default:
+			close(h.entered)
+		}
+	}
+	f.mu.Unlock()
+	if h != nil {
+		<-h.released
+	}
+}
+
+type cancel = <-chan struct{}
+
+func (f *FS) Lookup(c cancel, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	f.arrive("lookup")
+	return f.RawFileSystem.Lookup(c, h, name, out)
+}
+
+func (f *FS) GetAttr(c cancel, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	f.arrive("getattr")
+	return f.RawFileSystem.GetAttr(c, in, out)
+}
+
+// Init keeps the file system from its server, so that it passes no file through to the
+// kernel: what is read and written comes here.
+func (f *FS) Init(*fuse.Server) {}
+
+// Statx is not there, so that the kernel asks for GETATTR.
+func (f *FS) Statx(cancel, *fuse.StatxIn, *fuse.StatxOut) fuse.Status { return fuse.ENOSYS }
+
+func (f *FS) Open(c cancel, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	f.arrive("open")
+	return f.RawFileSystem.Open(c, in, out)
+}
+
+func (f *FS) SetAttr(c cancel, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	f.arrive("setattr")
+	return f.RawFileSystem.SetAttr(c, in, out)
+}
+
+func (f *FS) Mknod(c cancel, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
+	f.arrive("mknod")
+	return f.RawFileSystem.Mknod(c, in, name, out)
+}
+
+func (f *FS) Mkdir(c cancel, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+	f.arrive("mkdir")
+	return f.RawFileSystem.Mkdir(c, in, name, out)
+}
+
+func (f *FS) Unlink(c cancel, h *fuse.InHeader, name string) fuse.Status {
+	f.arrive("unlink")
+	return f.RawFileSystem.Unlink(c, h, name)
+}
+
+func (f *FS) Rmdir(c cancel, h *fuse.InHeader, name string) fuse.Status {
+	f.arrive("rmdir")
+	return f.RawFileSystem.Rmdir(c, h, name)
+}
+
+func (f *FS) Rename(c cancel, in *fuse.RenameIn, old, name string) fuse.Status {
+	f.arrive("rename")
+	return f.RawFileSystem.Rename(c, in, old, name)
+}
+
+func (f *FS) Link(c cancel, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
+	f.arrive("link")
+	return f.RawFileSystem.Link(c, in, name, out)
+}
+
+func (f *FS) Symlink(c cancel, h *fuse.InHeader, to, name string, out *fuse.EntryOut) fuse.Status {
+	f.arrive("symlink")
+	return f.RawFileSystem.Symlink(c, h, to, name, out)
+}
+
+func (f *FS) SetXAttr(c cancel, in *fuse.SetXAttrIn, attr string, data []byte) fuse.Status {
+	f.arrive("setxattr")
+	return f.RawFileSystem.SetXAttr(c, in, attr, data)
+}
+
+func (f *FS) RemoveXAttr(c cancel, h *fuse.InHeader, attr string) fuse.Status {
+	f.arrive("removexattr")
+	return f.RawFileSystem.RemoveXAttr(c, h, attr)
+}
+
+func (f *FS) Create(c cancel, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	f.arrive("create")
+	return f.RawFileSystem.Create(c, in, name, out)
+}
+
+func (f *FS) Tmpfile(c cancel, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
+	f.arrive("tmpfile")
+	return f.RawFileSystem.Tmpfile(c, in, out)
+}
+
+func (f *FS) Write(c cancel, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	f.arrive("write")
+	return f.RawFileSystem.Write(c, in, data)
+}
+
+func (f *FS) Writev(c cancel, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
+	f.arrive("write")
+	return f.RawFileSystem.Writev(c, in, data)
+}
+
+func (f *FS) CopyFileRange(c cancel, in *fuse.CopyFileRangeIn) (uint32, fuse.Status) {
+	f.arrive("copy")
+	return f.RawFileSystem.CopyFileRange(c, in)
+}
+
+func (f *FS) Fsync(c cancel, in *fuse.FsyncIn) fuse.Status {
+	f.arrive("fsync")
+	return f.RawFileSystem.Fsync(c, in)
+}
+
+func (f *FS) FsyncDir(c cancel, in *fuse.FsyncIn) fuse.Status {
+	f.arrive("fsync")
+	return f.RawFileSystem.FsyncDir(c, in)
+}
+
+func (f *FS) Fallocate(c cancel, in *fuse.FallocateIn) fuse.Status {
+	f.arrive("fallocate")
+	return f.RawFileSystem.Fallocate(c, in)
+}
+
+func (f *FS) SetLk(c cancel, in *fuse.LkIn) fuse.Status {
+	f.arrive("lock")
+	return f.RawFileSystem.SetLk(c, in)
+}
