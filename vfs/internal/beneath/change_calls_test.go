@@ -1,0 +1,205 @@
+package beneath
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// harmless are the calls that change no source. Calls that open files are, as long as
+// none of their flags does.
+var harmless = map[string][]string{
+	"unix": {"Close", "FcntlInt", "Fstat", "Fstatfs", "Getdents", "Geteuid", "Getrlimit", "Getxattr", "InotifyAddWatch", "InotifyInit1",
+		"InotifyRmWatch", "IoctlGetInt", "Listxattr", "Mkdev", "Poll", "Pread", "Readlinkat", "Seek", "Setfsgid", "Setfsuid", "Statx",
+		"Open", "Openat", "Openat2"},
+	"os": {"Getegid", "Geteuid", "NewFile", "ReadFile", "Readlink"},
+}
+
+// changingFlags are the flags of open(2) with which it changes the source.
+var changingFlags = []string{"O_CREAT", "O_TRUNC", "O_TMPFILE"}
+
+// masked are the functions that open with flags that they are given, and leave out those
+// that change the source; TestOpenChangesNothing tries them.
+var masked = []string{"openHow", "reopen"}
+
+// special are other calls that change nothing, by the function that makes them.
+var special = map[string]string{
+	"xfsAsk":      "Syscall",    // XFS_IOC_FSGEOMETRY
+	"OFDConflict": "FcntlFlock", // F_OFD_GETLK
+}
+
+// called is a function that is called with a package or type before its name.
+func called(n ast.Node) (pkg, name string, call *ast.CallExpr) {
+	call, ok := n.(*ast.CallExpr)
+	if !ok {
+		return "", "", nil
+	}
+	sel, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return "", "", nil
+	}
+	if id, ok := sel.X.(*ast.Ident); ok {
+		return id.Name, sel.Sel.Name, call
+	}
+	return "", "", nil
+}
+
+// mentions reports whether an expression has an identifier of these.
+func mentions(e ast.Node, which func(name string) bool) (found bool) {
+	ast.Inspect(e, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && which(id.Name) {
+			found = true
+		}
+		return true
+	})
+	return found
+}
+
+// unguarded returns the system calls of a function that may change a source and are not
+// made by change.
+func unguarded(f *ast.FuncDecl) (list []string) {
+	inside := map[ast.Node]bool{} // what change is called with
+	ast.Inspect(f, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if id, ok := call.Fun.(*ast.Ident); ok && id.Name == "change" {
+				inside[call.Args[1]] = true
+			}
+		}
+		if inside[n] {
+			return false
+		}
+		pkg, name, call := called(n)
+		allowed, file := harmless[pkg]
+		switch {
+		case call == nil || !file || special[f.Name.Name] == name:
+		case !slices.Contains(allowed, name):
+			list = append(list, pkg+"."+name)
+		case strings.HasPrefix(name, "Open") && !slices.Contains(masked, f.Name.Name):
+			constant := true
+			for _, arg := range call.Args {
+				// Flags are constants of unix; a variable could be anything.
+				if mentions(arg, func(id string) bool { return slices.Contains(changingFlags, id) || id == "flags" || id == "how" }) {
+					constant = false
+				}
+			}
+			if !constant {
+				list = append(list, pkg+"."+name)
+			}
+		}
+		return true
+	})
+	return list
+}
+
+// functions parses the package's functions.
+func functions(t *testing.T) map[string]*ast.FuncDecl {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]*ast.FuncDecl{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				name := f.Name.Name
+				if f.Recv != nil && all[name] != nil {
+					name += " (method)"
+				}
+				all[name] = f
+			}
+		}
+	}
+	if len(all) < 100 {
+		t.Fatalf("only %d functions were found", len(all))
+	}
+	return all
+}
+
+// Every system call that changes a source is made by change, so that it has asked the
+// lease.
+func TestChangesAskTheLease(t *testing.T) {
+	for name, f := range functions(t) {
+		if got := unguarded(f); len(got) > 0 {
+			t.Errorf("%s calls %v without change: make the call by change(l, ...), or add it to those that are harmless", name, got)
+		}
+	}
+}
+
+// TestChangesAskTheLease notices what it must.
+func TestUnguardedIsNoticed(t *testing.T) {
+	for body, want := range map[string]string{
+		`unix.Unlinkat(fd, base, 0)`:                                                                      "unix.Unlinkat",
+		`retry(func() error { return unix.Fsync(fd) })`:                                                   "unix.Fsync",
+		`change(l, func() error { return unix.Fsync(fd) })`:                                               "",
+		`change(l, func() error { return nil }); unix.Fsync(fd)`:                                          "unix.Fsync",
+		`unix.Openat(fd, base, unix.O_RDWR|unix.O_TRUNC, 0)`:                                              "unix.Openat",
+		`unix.Openat(fd, base, flags|unix.O_CLOEXEC, 0)`:                                                  "unix.Openat",
+		`unix.Openat(fd, base, unix.O_RDONLY, 0)`:                                                         "",
+		`os.WriteFile(path, nil, 0)`:                                                                      "os.WriteFile",
+		`unix.Statx(fd, "", 0, 0, nil)`:                                                                   "",
+		`unix.Syscall(unix.SYS_UNLINKAT, 0, 0, 0)`:                                                        "unix.Syscall",
+		`o.as(func() error { return unix.Mkdirat(fd, base, 0) }, nil)`:                                    "unix.Mkdirat",
+		`o.as(func() error { return change(l, func() error { return unix.Mkdirat(fd, base, 0) }) }, nil)`: "",
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "", "package p\nfunc F() { "+body+" }", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(unguarded(file.Decls[0].(*ast.FuncDecl)), " "); got != want {
+			t.Errorf("%s: %q, want %q", body, got, want)
+		}
+	}
+}
+
+// callsOne reports whether a function calls one of the package's functions, or methods,
+// of these names.
+func callsOne(f *ast.FuncDecl, names map[string]bool) (found bool) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		if pkg, name, call := called(n); call != nil {
+			found = found || names[name] && harmless[pkg] == nil && pkg != "guard"
+		} else if call, ok := n.(*ast.CallExpr); ok {
+			id, ok := call.Fun.(*ast.Ident)
+			found = found || ok && names[id.Name]
+		}
+		return true
+	})
+	return found
+}
+
+// The table of changes has every exported function that calls change, itself or by
+// another function of the package, and no other.
+func TestChangesAreComplete(t *testing.T) {
+	all := functions(t)
+	reach := map[string]bool{"change": true}
+	for grown := true; grown; {
+		grown = false
+		for name, f := range all {
+			if !reach[name] && callsOne(f, reach) {
+				reach[name], grown = true, true
+			}
+		}
+	}
+	var want []string
+	for name, f := range all {
+		if reach[name] && ast.IsExported(name) && f.Recv == nil {
+			want = append(want, name)
+		}
+	}
+	slices.Sort(want)
+	if have := slices.Sorted(maps.Keys(changes)); !slices.Equal(have, want) {
+		t.Errorf("the table has %v, and the package %v", have, want)
+	}
+}
