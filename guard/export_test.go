@@ -7,3 +7,10 @@ import "time"
 func (g *Registry) SetWall(wall func() time.Time, look time.Duration) {
 	g.clock.wall, g.clock.look = wall, look
 }
+
+// AtStep has f called before each step of guard that tests hold up, until the returned
+// func is called.
+func AtStep(f func(step string)) (stop func()) {
+	atStep = f
+	return func() { atStep = nil }
+}

@@ -1,0 +1,333 @@
+package guard_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// The schedules of this file are those of integration/model's mutations: what happens
+// between two steps of an admission, or of a change, runs inside the step.
+
+// during runs f at the first step of this name.
+func during(t *testing.T, step string, f func()) {
+	t.Helper()
+	done := false
+	t.Cleanup(guard.AtStep(func(s string) {
+		if s == step && !done {
+			done = true
+			f()
+		}
+	}))
+}
+
+// newShort is a setup whose changes wait for a moment only, with the root r.
+func newShort(t *testing.T) *setup {
+	t.Helper()
+	s := newSetup(t, func(c *guard.Config) { c.Deadline = 20 * time.Millisecond })
+	s.grant(t, "r", "/a", guard.Policy{})
+	return s
+}
+
+func (s *setup) admit(t *testing.T, r guard.Request) *guard.Lease {
+	t.Helper()
+	l, err := s.Admit(bg, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// early is an operation on the root r that is answered early, while its detached part
+// goes on with the lease.
+func (s *setup) early(t *testing.T) *guard.Lease {
+	t.Helper()
+	l := s.admit(t, req(t, names.OpWrite))
+	d, done := l.Detach()
+	t.Cleanup(done)
+	l.Abandon()
+	_ = l.Done(0, &guard.Error{Kind: names.Timeout})
+	return d
+}
+
+// A root that ends while an operation is admitted does not admit it.
+func TestRootEndsDuringAdmission(t *testing.T) {
+	for _, step := range []string{"admit", "count"} {
+		s := newShort(t)
+		during(t, step, func() {
+			if _, err := s.Revoke(bg, "r"); err != nil {
+				t.Errorf("%s: %v", step, err)
+			}
+		})
+		_, err := s.Admit(bg, req(t, names.OpWrite))
+		wantKind(t, err, names.Revoked)
+	}
+}
+
+// An operation that was about to be counted while its root's rights were taken and given
+// again is counted as one of the new ones: the next change waits for it.
+func TestRightsChangeTwiceDuringAdmission(t *testing.T) {
+	s := newShort(t)
+	during(t, "count", func() {
+		if err := errors.Join(s.Set(bg, "r", guard.ReadOnly), s.Set(bg, "r", guard.ReadWrite)); err != nil {
+			t.Error(err)
+		}
+	})
+	l := s.admit(t, req(t, names.OpWrite))
+	if err := s.Set(bg, "r", guard.ReadOnly); err == nil {
+		t.Error("the rights were taken while a write that was admitted under them runs")
+	}
+	_ = l.Done(0, nil)
+	if err := s.Set(bg, "r", guard.ReadOnly); err != nil {
+		t.Error(err)
+	}
+}
+
+// An operation is judged by rights that hold when it has been counted.
+func TestRightsChangeDuringAdmission(t *testing.T) {
+	for _, step := range []string{"admit", "count"} {
+		s := newShort(t)
+		during(t, step, func() {
+			if err := s.Set(bg, "r", guard.ReadOnly); err != nil {
+				t.Errorf("%s: %v", step, err)
+			}
+		})
+		_, err := s.Admit(bg, req(t, names.OpWrite))
+		wantKind(t, err, names.ReadOnly)
+	}
+}
+
+// A change that gave up waiting for an operation is followed by others that wait for it
+// again: whatever came in between, nothing older is forgotten.
+func TestLaterChangesWaitForOlderOperations(t *testing.T) {
+	s := newShort(t)
+	l := s.admit(t, req(t, names.OpWrite))
+	for i := range 5 {
+		if err := s.Set(bg, "r", guard.ReadOnly); err == nil {
+			t.Errorf("round %d: the rights were taken while a write that was admitted under them runs", i)
+		}
+		if err := s.Set(bg, "r", guard.ReadWrite); err != nil {
+			t.Error(err)
+		}
+		if err := s.once(req(t, names.OpWrite), 0); err != nil {
+			t.Error(err)
+		}
+	}
+	if st, _ := s.Lookup("r"); st.InFlight != 1 {
+		t.Errorf("%d operations in flight, want 1", st.InFlight)
+	}
+	_ = l.Done(0, nil)
+	if err := s.Set(bg, "r", guard.ReadOnly); err != nil {
+		t.Error(err)
+	}
+}
+
+// What was learned in one lifetime of a root is worth nothing in the next.
+func TestRequestOfAnOlderLifetime(t *testing.T) {
+	s := newShort(t)
+	r := req(t, names.OpRead)
+	r.Epoch, _ = s.EpochOf("r")
+	if err := s.once(r, 0); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Revoke(bg, "r"); err != nil {
+		t.Error(err)
+	}
+	s.grant(t, "r", "/a", guard.Policy{})
+	wantKind(t, s.once(r, 0), names.Revoked)
+}
+
+// changes are the changes of a root that take something from those who use it.
+var changes = map[string]func(s *setup) error{
+	"revoke":     func(s *setup) error { return second(s.Revoke(bg, "r")) },
+	"revoke all": func(s *setup) error { return second(s.RevokeAll(bg)) },
+	"vanish":     func(s *setup) error { return s.Unavailable(bg, "r") },
+	"rights":     func(s *setup) error { return s.Set(bg, "r", guard.ReadOnly) },
+	"patterns":   func(s *setup) error { return s.SetPatterns(bg, "r", guard.Patterns{Hide: guard.Texts("x")}) },
+	"grant inside": func(s *setup) error {
+		return second(s.Grant(bg, guard.Grant{Root: "in", Dir: "/a/in", Policy: guard.Policy{Rights: guard.Read}, Origin: "test"}))
+	},
+	"suspend": func(s *setup) error { return s.TakeBack(bg, "") },
+}
+
+func second[T any](_ T, err error) error { return err }
+
+const arrives = "1 call that changes the source is still in it and may still arrive"
+
+// An operation that was answered early changes nothing after its root has changed, and
+// the change says which call has begun before and has not returned.
+func TestNothingIsChangedAfterTheAnswer(t *testing.T) {
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			s := newShort(t)
+			l := s.early(t)
+			if err := l.Change(func() error { return nil }); err != nil {
+				t.Errorf("before the root changed: %v", err)
+			}
+			hangs := s.early(t)
+			err := hangs.Change(func() error {
+				err := change(s)
+				if err == nil || !strings.Contains(err.Error(), arrives) {
+					t.Errorf("while a call is in the source: %v, want: %s", err, arrives)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			for _, l := range []*guard.Lease{l, hangs} {
+				if err := l.Change(func() error { t.Error("the source was changed"); return nil }); err == nil {
+					t.Error("a change after the root has changed was not refused")
+				}
+			}
+		})
+	}
+}
+
+// A call that has not been asked for yet when its root changes either waits, or is
+// waited for: it is counted before the root is looked at.
+func TestRootEndsBeforeAChangeBegins(t *testing.T) {
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			s := newShort(t)
+			l := s.early(t)
+			var changed error
+			during(t, "change", func() { changed = change(s) })
+			began := false
+			_ = l.Change(func() error { began = true; return nil })
+			if began && changed == nil {
+				t.Error("a change began after the root had changed without an error")
+			}
+		})
+	}
+}
+
+// A revocation waits for a call that has begun, and then has nothing to report.
+func TestRevokeWaitsForChanges(t *testing.T) {
+	s := newSetup(t, func(c *guard.Config) { c.Deadline = time.Hour })
+	s.grant(t, "r", "/a", guard.Policy{})
+	v := &view{}
+	s.AddView(v)
+	l := s.early(t)
+	began, told, returned := make(chan struct{}), make(chan struct{}), make(chan error)
+	v.onInvalidate = func(guard.Change) { close(told) } // operations have been waited for
+	go func() {
+		returned <- l.Change(func() error { close(began); <-told; return nil })
+	}()
+	<-began
+	if _, err := s.Revoke(bg, "r"); err != nil {
+		t.Error(err)
+	}
+	if err := <-returned; err != nil {
+		t.Error(err)
+	}
+}
+
+// An operation that is waited for goes on to change the source: it removes what it has
+// not finished.
+func TestDrainedOperationsChange(t *testing.T) {
+	s := newSetup(t, func(c *guard.Config) { c.Deadline = time.Hour })
+	s.grant(t, "r", "/a", guard.Policy{})
+	l := s.admit(t, req(t, names.OpWrite))
+	go func() {
+		<-l.Dead()
+		if err := l.Change(func() error { return nil }); err != nil {
+			t.Error(err)
+		}
+		_ = l.Done(0, nil)
+	}()
+	if _, err := s.Revoke(bg, "r"); err != nil {
+		t.Error(err)
+	}
+}
+
+// An operation that was waited for in vain changes nothing any more, unless what changed
+// is not its root but one inside, or a server that it is not of.
+func TestOperationsWaitedForInVainChangeNothing(t *testing.T) {
+	others := map[string]bool{"grant inside": true, "suspend": true}
+	for name, change := range changes {
+		s := newShort(t)
+		l := s.admit(t, req(t, names.OpWrite))
+		if err := change(s); err == nil || !strings.Contains(err.Error(), "still running") {
+			t.Errorf("%s: %v, want an error: the operation runs", name, err)
+		}
+		if err := l.Change(func() error { return nil }); (err == nil) != others[name] {
+			t.Errorf("%s: a change of the source: %v", name, err)
+		}
+		_ = l.Done(0, nil)
+	}
+}
+
+// A root that vanished with a call in its source is not forgotten without saying so.
+func TestRevokeOfAVanishedRootTellsOfChanges(t *testing.T) {
+	s := newShort(t)
+	err := s.early(t).Change(func() error {
+		if err := s.Unavailable(bg, "r"); err == nil || !strings.Contains(err.Error(), arrives) {
+			t.Errorf("the root vanishes: %v", err)
+		}
+		ended, err := s.Revoke(bg, "r")
+		if err == nil || !strings.Contains(err.Error(), arrives) || len(ended) != 1 || ended[0].Err == nil {
+			t.Errorf("it is revoked: %+v, %v", ended, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// What a root inside takes, it takes also from operations through the root around it,
+// those included that have come to it only after they were detached.
+func TestNestedRootEndsForDetachedOperations(t *testing.T) {
+	for name, change := range map[string]func(s *setup) error{
+		"revoke": func(s *setup) error { return second(s.Revoke(bg, "in")) },
+		"rights": func(s *setup) error { return s.Set(bg, "in", guard.ReadOnly) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShort(t)
+			s.grant(t, "in", "/a/in", guard.Policy{})
+			crossing := func() (l, d *guard.Lease) {
+				l = s.admit(t, req(t, names.OpWrite))
+				d, done := l.Detach()
+				t.Cleanup(done)
+				if _, err := d.Cross((&fakeSource{path: "/a/in"}).ID()); err != nil {
+					t.Fatal(err)
+				}
+				return l, d
+			}
+			answer := func(l *guard.Lease) {
+				l.Abandon()
+				_ = l.Done(0, &guard.Error{Kind: names.Timeout})
+			}
+			l, d := crossing()
+			if err := change(s); err == nil || !strings.Contains(err.Error(), "operations on root in are still running") {
+				t.Errorf("an operation in the root that is not answered: %v", err)
+			}
+			if err := d.Change(func() error { return nil }); err == nil {
+				t.Error("it changes the source after it was waited for in vain")
+			}
+			answer(l)
+
+			s = newShort(t)
+			s.grant(t, "in", "/a/in", guard.Policy{})
+			l, d = crossing()
+			answer(l)
+			err := d.Change(func() error {
+				if err := change(s); err == nil || !strings.Contains(err.Error(), "root in: "+arrives) {
+					t.Errorf("an answered operation with a call in the source: %v", err)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			if err := d.Change(func() error { return nil }); err == nil {
+				t.Error("it changes the source after its answer")
+			}
+		})
+	}
+}
