@@ -18,7 +18,9 @@ type FS struct {
 	fuse.RawFileSystem
 	mu      sync.Mutex // guards the fields below
 	held    map[string]*Held
+	hanging []*Held
 	changes []string
+	names   map[uint64]string // of nodes that were looked up
 }
 
 // Held is a request that hangs, or will.
@@ -36,7 +38,7 @@ func Mount(t testing.TB, dir, point string) *FS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &FS{RawFileSystem: fs.NewNodeFS(root, &fs.Options{}), held: map[string]*Held{}}
+	f := &FS{RawFileSystem: fs.NewNodeFS(root, &fs.Options{}), held: map[string]*Held{}, names: map[uint64]string{}}
 	srv, err := fuse.NewServer(f, point, &fuse.MountOptions{FsName: "hangfs", Name: "hangfs", AllowOther: unix.Geteuid() == 0, EnableLocks: true})
 	if err != nil {
 		t.Skip("cannot mount:", err)
@@ -44,9 +46,10 @@ func Mount(t testing.TB, dir, point string) *FS {
 	go srv.Serve()
 	t.Cleanup(func() {
 		f.mu.Lock()
-		for _, h := range f.held {
+		for _, h := range f.hanging {
 			h.Release()
 		}
+		clear(f.held)
 		f.mu.Unlock()
 		// Its users may still have it open: it ends with the last.
 		if unix.Unmount(point, unix.MNT_DETACH) != nil {
@@ -59,7 +62,8 @@ func Mount(t testing.TB, dir, point string) *FS {
 	return f
 }
 
-// Hold makes the next request of a name hang.
+// Hold makes the next request hang: "write" is any such, "getattr f" and "release f" are
+// those of the file of this name.
 func (f *FS) Hold(request string) *Held {
 	h := &Held{entered: make(chan struct{}), released: make(chan struct{})}
 	h.Entered = h.entered
@@ -80,7 +84,16 @@ func (f *FS) Changes() []string {
 	return got
 }
 
-var reads = []string{"lookup", "getattr", "open"}
+var reads = []string{"lookup", "getattr", "open", "release"}
+
+// arriveFor is arrive for a node, by its name too.
+func (f *FS) arriveFor(request string, node uint64) {
+	f.arrive(request)
+	f.mu.Lock()
+	h := f.take(request + " " + f.names[node])
+	f.mu.Unlock()
+	h.wait()
+}
 
 // arrive notes a request and hangs while it is held.
 func (f *FS) arrive(request string) {
@@ -88,16 +101,23 @@ func (f *FS) arrive(request string) {
 	if !slices.Contains(reads, request) {
 		f.changes = append(f.changes, request)
 	}
+	h := f.take(request)
+	f.mu.Unlock()
+	h.wait()
+}
+
+// take returns what holds a request, nil if nothing does. The caller holds mu.
+func (f *FS) take(request string) *Held {
 	h := f.held[request]
 	if h != nil {
-		select {
-		case <-h.entered:
-			h = nil // it was for one before
-		default:
-			close(h.entered)
-		}
+		delete(f.held, request)
+		f.hanging = append(f.hanging, h)
+		close(h.entered)
 	}
-	f.mu.Unlock()
+	return h
+}
+
+func (h *Held) wait() {
 	if h != nil {
 		<-h.released
 	}
@@ -107,11 +127,15 @@ type cancel = <-chan struct{}
 
 func (f *FS) Lookup(c cancel, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	f.arrive("lookup")
-	return f.RawFileSystem.Lookup(c, h, name, out)
+	status := f.RawFileSystem.Lookup(c, h, name, out)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.names[out.NodeId] = name
+	return status
 }
 
 func (f *FS) GetAttr(c cancel, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	f.arrive("getattr")
+	f.arriveFor("getattr", in.NodeId)
 	return f.RawFileSystem.GetAttr(c, in, out)
 }
 
@@ -125,6 +149,11 @@ func (f *FS) Statx(cancel, *fuse.StatxIn, *fuse.StatxOut) fuse.Status { return f
 func (f *FS) Open(c cancel, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	f.arrive("open")
 	return f.RawFileSystem.Open(c, in, out)
+}
+
+func (f *FS) Release(c cancel, in *fuse.ReleaseIn) {
+	f.arriveFor("release", in.NodeId)
+	f.RawFileSystem.Release(c, in)
 }
 
 func (f *FS) SetAttr(c cancel, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {

@@ -53,6 +53,19 @@ var atEnd = func() {}
 
 func newProgram(t *testing.T) *program {
 	t.Helper()
+	p := newProgramOn(t, func(src string) { must(t, os.WriteFile(filepath.Join(src, "f"), []byte("secret"), 0o600)) })
+	for _, d := range []string{"repo", "repo/.git", "bare", "bare/objects", "bare/refs"} {
+		must(t, os.Mkdir(filepath.Join(p.point, "r", d), 0o700))
+	}
+	must(t, os.WriteFile(filepath.Join(p.point, "r", "bare", "HEAD"), []byte("ref: refs/heads/main\n"), 0o600))
+	p.holder = start(t, "holder", nil)
+	p.holder.call("open", callArg{Path: filepath.Join(p.point, "r", "f"), Flags: unix.O_RDONLY}, &p.fd)
+	return p
+}
+
+// newProgramOn mounts a source that prepare has filled; it has the file f.
+func newProgramOn(t *testing.T, prepare func(src string)) *program {
+	t.Helper()
 	needFUSE(t)
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o700)) // mounts that this process has made have set its umask to 0
@@ -61,7 +74,7 @@ func newProgram(t *testing.T) *program {
 	for _, d := range []string{p.src, p.point, filepath.Join(dir, "run"), filepath.Join(dir, "home")} {
 		must(t, os.MkdirAll(d, 0o700))
 	}
-	must(t, os.WriteFile(filepath.Join(p.src, "f"), []byte("secret"), 0o600))
+	prepare(p.src)
 	binary, err := built()
 	must(t, err)
 	p.binary = binary
@@ -83,12 +96,6 @@ func newProgram(t *testing.T) *program {
 		time.Sleep(5 * time.Millisecond)
 	}
 	must(t, err)
-	for _, d := range []string{"repo", "repo/.git", "bare", "bare/objects", "bare/refs"} {
-		must(t, os.Mkdir(filepath.Join(p.point, "r", d), 0o700))
-	}
-	must(t, os.WriteFile(filepath.Join(p.point, "r", "bare", "HEAD"), []byte("ref: refs/heads/main\n"), 0o600))
-	p.holder = start(t, "holder", nil)
-	p.holder.call("open", callArg{Path: filepath.Join(p.point, "r", "f"), Flags: unix.O_RDONLY}, &p.fd)
 	return p
 }
 

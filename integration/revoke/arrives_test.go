@@ -1,0 +1,73 @@
+package revoke
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/hangfs"
+)
+
+// A write through `rootsfs mount` of a source that hangs, which is refused because the
+// root is revoked, does not reach the source once `rootsfs revoke` has returned 0. One
+// that is in the source by then may: revoke says so, and returns 1. Issue 38, F2.
+func TestRefusedWriteOnAHangingSource(t *testing.T) {
+	for request, c := range map[string]struct {
+		says, want string
+		exit       int
+		arrived    []string // before the revocation
+	}{
+		"getattr f": {"r: revoked", "before", 0, nil},
+		"write":     {"1 call that changes the source is still in it and may still arrive", "late", 1, []string{"write"}},
+	} {
+		t.Run(request, func(t *testing.T) {
+			back := t.TempDir()
+			must(t, os.WriteFile(filepath.Join(back, "f"), []byte("before"), 0o600))
+			var source *hangfs.FS
+			p := newProgramOn(t, func(src string) { source = hangfs.Mount(t, back, src) })
+			writer := start(t, "holder", nil)
+			var fd int
+			writer.call("open", callArg{Path: filepath.Join(p.point, "r", "f"), Flags: unix.O_RDWR}, &fd)
+			// The kernel asks for attributes before the first write to a file.
+			writer.call("write", callArg{FD: fd, Text: "before"}, nil)
+			source.Changes()
+			held := source.Hold(request)
+			must(t, writer.send("write", callArg{FD: fd, Text: "late"}))
+			<-held.Entered
+
+			out, err := p.run(p.binary, "revoke", "r")
+			exit := 0
+			if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+				exit = failed.ExitCode()
+			} else {
+				must(t, err)
+			}
+			if exit != c.exit || !strings.Contains(out, c.says) {
+				t.Errorf("revoke: exit code %d, want %d\n%s", exit, c.exit, out)
+			}
+			if err := writer.receive("write", nil); err == nil {
+				t.Error("the write was not refused")
+			}
+			if got := source.Changes(); !slices.Equal(got, c.arrived) {
+				t.Errorf("before the source goes on, %v have arrived, want %v", got, c.arrived)
+			}
+			last := source.Hold("release f") // the daemon closes the file after all that uses it
+			held.Release()
+			must(t, writer.try("close", callArg{FD: fd}, nil))
+			<-last.Entered
+			last.Release()
+			if got := source.Changes(); len(got) > 0 {
+				t.Errorf("after the revocation: %v", got)
+			}
+			if got, err := os.ReadFile(filepath.Join(back, "f")); err != nil || !strings.HasPrefix(string(got), c.want) {
+				t.Errorf("the source holds %q, %v, want %q", got, err, c.want)
+			}
+		})
+	}
+}
