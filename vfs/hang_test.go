@@ -1,6 +1,7 @@
 package vfs_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -16,13 +17,14 @@ import (
 type hangBed struct {
 	*bed
 	fs     *hangfs.FS
-	closed chan struct{} // by the last user of the source, after its root has ended
+	closed chan struct{} // gets one for each source that its last user has closed
 }
 
 func newHangBed(t *testing.T, p guard.Policy) *hangBed {
 	t.Helper()
-	h := &hangBed{bed: &bed{TB: t, src: t.TempDir()}, closed: make(chan struct{})}
+	h := &hangBed{bed: &bed{TB: t, src: t.TempDir()}, closed: make(chan struct{}, 10)}
 	h.fs = hangfs.Mount(t, t.TempDir(), h.src)
+	h.fs.WithoutTmpfile() // what is not finished has a name
 	h.reg = guard.NewRegistry(guard.Config{Opener: closingOpener{vfs.Opener(), h.closed}, Deadline: 100 * time.Millisecond})
 	h.t = vfs.New(h.reg)
 	h.grant("code", "", p)
@@ -46,7 +48,7 @@ type closingSource struct {
 }
 
 func (s closingSource) Close() error {
-	defer close(s.closed)
+	defer func() { s.closed <- struct{}{} }()
 	return s.Source.Close()
 }
 
@@ -56,7 +58,11 @@ func (h *hangBed) hang(request string, op func() error) (held *hangfs.Held, answ
 	held = h.fs.Hold(request)
 	got := make(chan error, 1)
 	go func() { got <- op() }()
-	<-held.Entered
+	select {
+	case <-held.Entered:
+	case err := <-got:
+		h.Fatalf("the operation returned %v, and made no %s", err, request)
+	}
 	return held, got
 }
 
@@ -79,4 +85,120 @@ func TestRefusedWriteDoesNotArrive(t *testing.T) {
 		t.Errorf("requests that change the source, after the revocation: %v", got)
 	}
 	h.contents("f", "old")
+}
+
+// slowly are operations of several calls, and the request at which their source hangs.
+var slowly = map[string]struct {
+	request string
+	op      func(h *hangBed) error
+}{
+	"create": {"create", func(h *hangBed) error {
+		_, _, _, err := h.t.Create(bg, who, h.at(""), "new", unix.O_RDWR, 0o666)
+		return err
+	}},
+	"open with O_TRUNC": {"setattr", func(h *hangBed) error {
+		_, _, err := h.t.Open(bg, who, h.at("f"), unix.O_WRONLY|unix.O_TRUNC)
+		return err
+	}},
+	"setattr": {"setattr", func(h *hangBed) error {
+		mode, now := uint32(0o600), time.Now()
+		return second(h.t.Setattr(bg, who, h.at("f"), nil, vfs.Attrs{Mode: &mode, Mtime: &now}))
+	}},
+	"replace":            {"write", (*hangBed).replace},
+	"replace, at fsync":  {"fsync", (*hangBed).replace},
+	"replace, at rename": {"rename", (*hangBed).replace},
+	"copy": {"copy", func(h *hangBed) error {
+		return second(h.t.CopyFile(bg, who, h.path("f"), h.path("new"), vfs.CopyHow{}))
+	}},
+	"write a range": {"write", func(h *hangBed) error {
+		_, _, err := h.t.WriteRange(bg, who, h.path("f"), []byte("x"), vfs.WriteHow{Truncate: true})
+		return err
+	}},
+	"make directories": {"mkdir", func(h *hangBed) error {
+		_, _, err := h.t.MkdirAll(bg, who, h.path("x/y/z"), 0o777)
+		return err
+	}},
+	"remove a tree": {"unlink", func(h *hangBed) error {
+		return h.t.RemovePath(bg, who, h.path("d"), vfs.RemoveHow{Recursive: true})
+	}},
+	"unlink to the trash": {"create", func(h *hangBed) error { return h.t.Unlink(bg, who, h.at(""), "f") }},
+	"commit an upload": {"fsync", func(h *hangBed) error {
+		u := h.begin("new", vfs.IfMatch{})
+		h.must(piece(u, "x", 0))
+		return second(u.Commit(bg, who))
+	}},
+}
+
+func (h *hangBed) replace() error {
+	return second(h.t.Replace(bg, who, h.at("f"), strings.NewReader("new"), vfs.IfMatch{}))
+}
+
+// An operation that is in one of its calls when its root ends makes none of the others,
+// and the revocation names the one.
+func TestOperationEndsAtTheCallThatHangs(t *testing.T) {
+	for name, c := range slowly {
+		t.Run(name, func(t *testing.T) {
+			h := newHangBed(t, guard.Policy{Trash: guard.Trash{On: name == "unlink to the trash"}})
+			h.put("f", "old")
+			h.put("d/a", "")
+			h.put("d/b", "")
+			held, answer := h.hang(c.request, func() error { return c.op(h) })
+			if _, err := h.reg.Revoke(bg, "code"); err == nil || !strings.Contains(err.Error(), "1 call that changes the source is still in it and may still arrive") {
+				t.Errorf("the revocation returned %v", err)
+			}
+			h.wantKind(<-answer, names.Revoked)
+			h.fs.Changes()
+			held.Release()
+			<-h.closed
+			if got := h.fs.Changes(); len(got) > 0 {
+				t.Errorf("after the revocation: %v", got)
+			}
+		})
+	}
+}
+
+// What could not be removed because its root had ended is in the journal, and is removed
+// when the root is granted again. So is an upload's; one that is given up while its root
+// lives leaves nothing.
+func TestJournalKeepsWhatIsLeft(t *testing.T) {
+	for name, c := range map[string]func(h *hangBed) (left int){
+		"replace": func(h *hangBed) int {
+			held, answer := h.hang("write", h.replace)
+			_, _ = h.reg.Revoke(bg, "code")
+			h.wantKind(<-answer, names.Revoked)
+			held.Release()
+			return 1
+		},
+		"upload": func(h *hangBed) int {
+			u := h.begin("new", vfs.IfMatch{})
+			h.must(piece(u, "x", 0))
+			h.revoke("code")
+			u.Abort()
+			return 1
+		},
+		"upload that is given up": func(h *hangBed) int {
+			h.begin("new", vfs.IfMatch{}).Abort()
+			h.revoke("code")
+			return 0
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHangBed(t, guard.Policy{})
+			n := &notes{b: h.bed, open: map[guard.Path]bool{}}
+			h.t.SetJournal(n)
+			h.put("f", "old")
+			left := c(h)
+			<-h.closed
+			if got := strings.Count(h.hostNames(), vfs.TempPrefix); got != left || len(n.open) != left {
+				t.Errorf("%d temporary names are left, and %v in the journal, want %d", got, n.open, left)
+			}
+			h.grant("code", "", guard.Policy{})
+			for p := range n.open {
+				h.must(h.t.CleanTemp(bg, p))
+			}
+			if got := h.hostNames(); got != "f" {
+				t.Errorf("the root holds %s after the journal was cleaned", got)
+			}
+		})
+	}
 }

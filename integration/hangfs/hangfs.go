@@ -5,6 +5,7 @@ package hangfs
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hanwen/go-fuse/v2/fs"
@@ -21,6 +22,8 @@ type FS struct {
 	hanging []*Held
 	changes []string
 	names   map[uint64]string // of nodes that were looked up
+
+	noTmpfile atomic.Bool
 }
 
 // Held is a request that hangs, or will.
@@ -73,6 +76,9 @@ func (f *FS) Hold(request string) *Held {
 	f.held[request] = h
 	return h
 }
+
+// WithoutTmpfile makes the file system one without O_TMPFILE, before one is made.
+func (f *FS) WithoutTmpfile() { f.noTmpfile.Store(true) }
 
 // Changes returns the requests that change the file system and have arrived, and
 // forgets them.
@@ -212,6 +218,9 @@ func (f *FS) Create(c cancel, in *fuse.CreateIn, name string, out *fuse.CreateOu
 }
 
 func (f *FS) Tmpfile(c cancel, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
+	if f.noTmpfile.Load() {
+		return fuse.ENOSYS
+	}
 	f.arrive("tmpfile")
 	return f.RawFileSystem.Tmpfile(c, in, out)
 }
