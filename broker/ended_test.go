@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/hangfs"
 )
 
 // late is a request that was let in before the session's end and comes to its
@@ -108,6 +109,26 @@ func TestUploadEndsWhileItBegins(t *testing.T) {
 	_ = l.b.Invalidate(t.Context(), guard.Change{Root: "r", Kind: guard.ChangeNarrowed})
 	if st := p.s.Stats(); !u.done || st.Uploads != 0 {
 		t.Errorf("%v %+v", u.done, st)
+	}
+}
+
+// What an upload has in a source where every file has a name goes while its root still
+// lives: nothing changes the source afterwards.
+func TestUploadLeavesNothingInAnEndedRoot(t *testing.T) {
+	l := newLab(t, nil)
+	dir := t.TempDir()
+	hangfs.Mount(t, t.TempDir(), dir).WithoutTmpfile()
+	l.grant(guard.Grant{Root: "r", Dir: dir, Policy: guard.Policy{Rights: guard.ReadWrite}})
+	p := l.connect("")
+	p.must("files/write", `{"path":"r/u","create":true,"upload":true,"content":"x"}`, nil)
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 1 {
+		t.Fatalf("the upload is %v, %v", list, err)
+	}
+	if _, err := l.reg.Revoke(t.Context(), "r"); err != nil {
+		t.Error(err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 0 {
+		t.Errorf("%v is left, %v", list, err)
 	}
 }
 
