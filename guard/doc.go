@@ -21,7 +21,11 @@
 //
 // After Revoke has returned, Admit grants nothing for that root, no operation
 // admitted before is still running in the caller's sight, and every View has
-// been told. A grant ends when the wall's clock shows its end, or when as much time
+// been told. No call that changes the source (Lease.Change) begins any more under a
+// lease of the root, nor under one of a root around it that has crossed it; those
+// that have begun have returned, or Ended.Err says how many have not, which may still
+// take effect. The same holds for what Set and SetPatterns take, and however a root
+// ends. A grant ends when the wall's clock shows its end, or when as much time
 // has passed as was left to it, whichever comes first. Granting the same directory
 // again makes a new epoch: handles of the old one stay dead. A root nested in
 // another is judged by both policies, and revoking the inner one leaves a
@@ -33,10 +37,13 @@
 // # Not promised
 //
 // Within answers about names at the time of the question; what a path means
-// when it is opened a moment later only package vfs can promise. The package
-// does not confine processes, and it trusts the operating system's user that
-// runs it. It compiles on every platform; the Opener that turns a path into a
-// descriptor is Linux's (package vfs).
+// when it is opened a moment later only package vfs can promise. A source that
+// hangs keeps the calls that it was given; nothing here takes them back, and calls
+// that only read may begin after the end. When a root is granted inside another
+// one, or a server is suspended, operations that run longer than the deadline go
+// on, and the error says so. The package does not confine processes, and it trusts
+// the operating system's user that runs it. It compiles on every platform; the
+// Opener that turns a path into a descriptor is Linux's (package vfs).
 //
 // All exported methods may be called concurrently. No lock is held across a
 // system call, an Auditor, an Approver or a View, but for those of Lease.Making

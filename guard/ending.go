@@ -19,15 +19,16 @@ type Ended struct {
 	Root  RootName
 	State State
 	Took  time.Duration
-	// Err is nil when everything that was handed out is dead. Otherwise it
-	// says what could not be taken back within the deadline.
+	// Err is nil when everything that was handed out is dead, and no call that
+	// changes the source is under way. Otherwise it says what could not be taken
+	// back within the deadline, and how many calls may still take effect.
 	Err error
 }
 
 // Revoke ends roots. For each, in this order: views flush dirty data; the gate
 // shuts and the epoch rises; operations in flight are cancelled and drained;
-// views take back what they handed out; the record is written; only then it
-// returns. A root that is already ending is waited for. Roots end side by side.
+// views take back what they handed out; calls that change the source and have begun
+// are waited for; the record is written; only then it returns. A root that is already ending is waited for. Roots end side by side.
 func (g *Registry) Revoke(ctx context.Context, which ...RootName) ([]Ended, error) {
 	snap := g.snap.Load()
 	roots := make([]*root, len(which))

@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// The schedules of this file are those of integration/model's mutations: what happens
-// between two steps of an admission, or of a change, runs inside the step.
+// In these schedules what happens between two steps of an admission, or of a change of
+// the source, runs inside the step.
 
 // during runs f at the first step of this name.
 func during(t *testing.T, step string, f func()) {

@@ -11,7 +11,8 @@
 // one. Among the users of one Tree no update of a file is lost without one of them
 // being told: a file that is open for writing is not replaced, and an etag is compared
 // when nobody else can change what it is of. An operation on a file system that hangs
-// is answered when its root ends, its context does, or its time is up.
+// is answered when its root ends, its context does, or its time is up. No call that
+// changes a source begins after its root has ended or was narrowed (guard.Lease.Change).
 //
 // What a pattern hides is told from what is absent by no answer's kind, and counted
 // in none: where names may be hidden, directories have one link and 4096 bytes.
@@ -25,6 +26,10 @@
 // the host: an etag is compared immediately before a replacement takes the name, and
 // what they write between the two is lost with the old file.
 //
-// A system call already handed to a file system that hangs may have its effect later.
+// A system call that a file system hangs in may have its effect later. When its root has
+// ended or was narrowed, whoever did that is told (guard.Ended.Err), and the operation
+// makes no other call that changes the source. What it leaves unfinished then has no
+// name, or one that the Journal keeps.
+//
 // A hard link to a file outside its root is what it is: a file inside.
 package vfs

@@ -13,7 +13,8 @@ import (
 )
 
 // Journal is told of the temporary names that Replace and uploads make, so that
-// what a killed daemon left can be removed by the next one (CleanTemp). Begin is
+// what a daemon left that was killed, or whose root had ended, can be removed by the
+// next one (CleanTemp). Begin is
 // called before the name exists, and has it on disk when it returns; done is
 // called when the name is gone. Both may be called concurrently. Most writes
 // need no temporary name at all, and are not journalled.
@@ -33,7 +34,7 @@ func (j *journalling) begin(p guard.Path) (done func()) {
 	return func() {}
 }
 
-// CleanTemp removes what a killed daemon left at a path that its Journal names:
+// CleanTemp removes what another daemon left at a path that its Journal names:
 // a regular file whose name begins with TempPrefix. Anything else it leaves
 // alone, and refuses (Invalid); that nothing is there is no error. It asks for
 // no right, because the litter is ours; a root that is read-only by now is

@@ -27,7 +27,10 @@ Granting the same directory again does not wake any of it. If one of the names i
 not that of a root, nothing is revoked.
 
 If something could not be taken back within the deadline, because the source
-does not answer, revoke says what, and the exit code is 1.
+does not answer, revoke says what, and the exit code is 1. A source that hangs (FUSE,
+NFS) may hold calls that change it, such as a write that its program was refused:
+revoke says how many, and they may still arrive. With exit code 0 there are none,
+and no other begins.
 
 A daemon that is killed (SIGKILL) revokes nothing. The mount of one that was started
 with --daemon is then detached at once by its supervisor, a small process. A mount in
@@ -90,7 +93,7 @@ func (a *app) revoke(ctx context.Context, req control.RevokeRequest) error {
 		return rerr
 	}
 	if err != nil {
-		return &exitError{code: exitFailure, err: fmt.Errorf("%w; every new access is refused all the same", err)}
+		return &exitError{code: exitFailure, err: fmt.Errorf("%w; new accesses are already refused", err)}
 	}
 	return nil
 }

@@ -11,6 +11,9 @@
 // the lease. What an operation then does, it does to the descriptor that was
 // resolved, or to one name in it.
 //
+// A function that changes something takes the lease, and makes each of its system calls
+// by guard.Lease.Change: none begins when the lease is dead.
+//
 // # Not promised
 //
 // It does not decide anything (package guard does) and knows nothing of mounts
