@@ -176,8 +176,12 @@ func (r *root) pin() (unpin func(), ok bool) {
 
 // closeWhenUnused closes the source after the last pin is gone.
 func (r *root) closeWhenUnused() {
+	inUse := func() bool {
+		running, _ := r.gen.Load().counted()
+		return running != 0 || r.pins.Load() != 0
+	}
 	wait := time.Millisecond
-	for running, _ := r.gen.Load().counted(); r.pins.Load() != 0 || running != 0; running, _ = r.gen.Load().counted() {
+	for inUse() {
 		time.Sleep(wait)
 		wait = min(2*wait, time.Second)
 	}
