@@ -381,8 +381,8 @@ func (l *Lease) wrap(err error) *Error {
 }
 
 // Detach returns a lease for a part of the operation that may outlive it: it
-// keeps the root's descriptor open, but the ending of the root does not wait for
-// it. The returned function must be called when the part has ended; Done is not
+// keeps the root's descriptor open, but the ending of the root waits for its calls
+// of Change only. The returned function must be called when the part has ended; Done is not
 // to be called on it.
 func (l *Lease) Detach() (*Lease, func()) {
 	if l.learned == nil {

@@ -14,8 +14,8 @@ import (
 // such name at any time where the file system knows files without a name
 // (O_TMPFILE); one that replaces another has it for the moment between getting a
 // name and taking the other's, because only a rename can replace. One that is
-// found when nothing is being written was left by a daemon that died, see
-// Tree.CleanTemp.
+// found when nothing is being written was left by a daemon that died, or when its root
+// ended: see Tree.CleanTemp.
 const TempPrefix = ".rootsfs-tmp-"
 
 // staged is a file's new contents before they have the file's name.
