@@ -2,7 +2,7 @@
 GO      ?= go
 BIN     := bin
 PKGS    := ./...
-.PHONY: all help check format static build demo test test-core test-peers test-rest container-test soak screenshots bench fuzz lint clean need-go need-root
+.PHONY: all help check format static build demo test test-core test-peers test-rest model container-test soak screenshots bench fuzz lint clean need-go need-root
 
 all: build
 
@@ -15,6 +15,7 @@ help:
 #: check           what needs no privileges: format, vet, static checks, unit tests
 #: test            everything, with the race detector; installs the programs it needs
 #: test-core       one of the three parts of it; also test-peers, test-rest
+#: model           the order of a revocation, searched for faults by Spin; ten minutes
 #: lint            format, vet, static checks, other platforms, known vulnerabilities
 #: fuzz            each fuzz target for FUZZTIME (60s)
 #: soak            the loops that tests run shortened, in full
@@ -44,6 +45,12 @@ demo:
 test test-core test-peers test-rest:
 	@GO=$(GO) sh integration/setup.sh test $(GO) run ./integration/suite -go $(GO) -race $(patsubst test-%,%,$(filter-out test,$@))
 
+# Searches the models of integration/model, and mutations of them: it fails unless every
+# configuration holds, exhaustively, and every mutation is found. MODELFLAGS='-only FORGET'
+# runs some.
+model:
+	@GO=$(GO) sh integration/setup.sh model $(GO) run ./integration/model $(MODELFLAGS)
+
 # Both commands on a machine that nobody has prepared: a bare Debian root, as root and as
 # a user, twice each, and beside a busy loop. Needs root and debootstrap; over an hour.
 container-test:
@@ -69,7 +76,7 @@ fuzz: need-go
 	  done; done
 
 # The packages whose tests need neither a mount nor a program that is not Go's.
-UNITS := ./guard/... ./vfs/... ./broker/wire ./broker/client ./integration/deps ./integration/suite
+UNITS := ./guard/... ./vfs/... ./broker/wire ./broker/client ./integration/deps ./integration/model ./integration/suite
 
 check: static
 	$(GO) test -vet=off $(UNITS)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# setup.sh makes a machine ready for `make demo` and `make test`.
+# setup.sh makes a machine ready for `make demo`, `make test` and `make model`.
 #
-#	setup.sh demo|test [COMMAND...]
+#	setup.sh demo|test|model [COMMAND...]
 #
 # setup.sh compares the Go version with go.mod's, installs the packages that are
 # missing (as root, on a system with apt-get), and then runs COMMAND with them.
@@ -9,7 +9,7 @@
 # nothing where nothing is missing.
 set -eu
 
-purpose=${1:?"write: setup.sh demo|test [COMMAND...]"}
+purpose=${1:?"write: setup.sh demo|test|model [COMMAND...]"}
 shift
 repo=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 GO=${GO:-go}
@@ -23,13 +23,17 @@ have() { command -v "$1" >/dev/null 2>&1; }
 # packages prints what a purpose needs: a check, the Debian package that has it, and
 # what it is for. A check is a program's name, or a function of this script.
 packages() {
-	if [ "$(id -u)" != 0 ]; then
+	if [ "$(id -u)" != 0 ] && [ "$purpose" != model ]; then
 		echo 'fusermount3 fuse3 mounts for an ordinary user'
 	fi
+	[ "$purpose" != demo ] || return 0
+	cat <<-'TABLE'
+		cc gcc the race detector and Spin's searches, which are C; programs that the tests compile
+		headers libc6-dev the same
+		spin spin the search for a fault in the order of a revocation
+	TABLE
 	[ "$purpose" = test ] || return 0
 	cat <<-'TABLE'
-		cc gcc the race detector, which is C; programs that the tests compile
-		headers libc6-dev the same
 		git git repositories that the tests make, fetch and rebase in a mount
 		fusermount3 fuse3 mounts of an ordinary user's
 		setpriv util-linux tests that become another user
@@ -145,11 +149,11 @@ recentNode() {
 }
 
 case $purpose in
-demo | test) ;;
-*) fail "unknown purpose $purpose: write demo or test" ;;
+demo | test | model) ;;
+*) fail "unknown purpose $purpose: write demo, test or model" ;;
 esac
 checkGo
 install
 [ "$purpose" != test ] || recentNode
-checkFUSE
+[ "$purpose" = model ] || checkFUSE
 [ $# -eq 0 ] || exec "$@"

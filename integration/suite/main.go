@@ -111,7 +111,7 @@ type part struct {
 // them busy while the others wait. The rest is every package that is listed nowhere,
 // so that none can be forgotten.
 var (
-	core = []string{"guard", "vfs", "broker", "cmd/rootsfs/internal", "integration/console", "integration/deps", "integration/policy",
+	core = []string{"guard", "vfs", "broker", "cmd/rootsfs/internal", "integration/console", "integration/deps", "integration/model", "integration/policy",
 		"integration/serve", "integration/suite", "mount/sandbox"}
 	peers = []string{"integration/posix", "integration/programs", "integration/proxy", "integration/files",
 		"integration/race", "integration/revoke", "integration/bench"}

@@ -62,10 +62,13 @@ func TestSetup(t *testing.T) {
 			[]string{"missing: fusermount3 (fuse3)", "sudo apt-get install --no-install-recommends fuse3"}},
 		{"test as a user", "test", map[string]string{"id": ordinary, "go": goodGo, "apt-get": "exit 1", "cc": "exit 1"}, false,
 			[]string{"missing: node (nodejs), for", "missing: venv (python3-venv), for", "missing: headers (libc6-dev), for", "Type: sudo apt-get update && sudo apt-get install --no-install-recommends", " chromium ", " sqlite3 "}},
+		{"model as a user", "model", map[string]string{"id": ordinary, "go": goodGo, "apt-get": "exit 1", "cc": "exit 0"}, false,
+			[]string{"missing: spin (spin), for", "Type: sudo apt-get update && sudo apt-get install --no-install-recommends spin \n"}},
+		{"model", "model", map[string]string{"id": ordinary, "go": goodGo, "cc": "exit 0", "spin": "exit 0"}, true, []string{"the command runs"}},
 		{"no apt", "test", map[string]string{"id": root, "go": goodGo}, false, []string{"this system's package manager", "rsync"}},
 		{"apt fails", "test", map[string]string{"id": root, "go": goodGo, "apt-get": `echo "no network"; exit 100`}, false, []string{"no network", "apt-get failed"}},
 		{"apt finds nothing", "test", map[string]string{"id": root, "go": goodGo, "apt-get": `exit 0`}, false, []string{"installed, and not found afterwards", "rsync"}},
-		{"unknown purpose", "tset", map[string]string{"id": root, "go": goodGo}, false, []string{"write demo or test"}},
+		{"unknown purpose", "tset", map[string]string{"id": root, "go": goodGo}, false, []string{"write demo, test or model"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err := setUp(t, c.purpose, c.stubs)
@@ -87,7 +90,7 @@ func TestSetup(t *testing.T) {
 // Where the packages are missing, root's setup.sh installs them by one call of apt-get
 // after an update, and a Node.js that is too old is replaced by one of the npm registry.
 func TestSetupInstalls(t *testing.T) {
-	programs := "fusermount3 git cc setpriv bwrap getfacl setfattr rsync sqlite3 perl python3 chromium dbus-daemon tmux ssh-agent hg rg ps bash zsh fish"
+	programs := "fusermount3 git cc spin setpriv bwrap getfacl setfattr rsync sqlite3 perl python3 chromium dbus-daemon tmux ssh-agent hg rg ps bash zsh fish"
 	stubs := map[string]string{
 		"id": root, "go": goodGo,
 		"apt-get": `echo "apt-get $*" >&2

@@ -40,6 +40,7 @@ var allowedSkips = []allowedSkip{
 	{"integration/posix", "*", "no limit below", everywhere, "a file system without a limit of links has no error to compare"},
 	{"integration/posix", "*", "has no fallocate mode", everywhere, "a file system without the mode has no effect to compare"},
 	{"integration/posix", "*", "has no access control lists", everywhere, "a file system without them has no effect to compare"},
+	{"integration/model", "TestSmallest", "spin is missing", notInCI, "a laptop without Spin still runs the other tests"},
 	{"integration/console", "TestScreenshots", "make screenshots", everywhere, "it writes the README's pictures, which are looked at by a person"},
 	{"mount", "*", "wrong by POSIX", everywhere, "go-fuse's own run leaves the test out: it fails on ext4, too"},
 	{"mount", "*", "does not support large xattrs", everywhere, "ext4 keeps an attribute in one block; only file systems such as xfs keep larger ones"},

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"sync"
+	"text/tabwriter"
+	"time"
+)
+
+func main() {
+	only := flag.String("only", "", "run only what this regular expression matches")
+	limit := flag.Duration("limit", 10*time.Minute, "how long all may take")
+	jobs := flag.Int("jobs", 2, "how many run at a time")
+	flag.Parse()
+	match, err := regexp.Compile(*only)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "model: -only:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("all may take %v, see -limit", *limit))
+	defer cancel()
+	began := time.Now()
+	failed := 0
+	for _, t := range tables {
+		done := t.searchAll(ctx, match, *jobs)
+		failed += t.print(os.Stdout, done)
+	}
+	fmt.Printf("model: %d failed; %v\n", failed, time.Since(began).Round(time.Second))
+	if failed > 0 {
+		os.Exit(1)
+	}
+}
+
+// outcome is a run with what came of it.
+type outcome struct {
+	run
+	result
+	err error
+}
+
+// searchAll searches a table's runs, some at a time.
+func (t *table) searchAll(ctx context.Context, match *regexp.Regexp, jobs int) []outcome {
+	var done []outcome
+	for _, r := range t.runs {
+		if match.MatchString(r.name) {
+			done = append(done, outcome{run: r})
+		}
+	}
+	next := make(chan *outcome)
+	var wg sync.WaitGroup
+	for range jobs {
+		wg.Go(func() {
+			for o := range next {
+				o.result, o.err = search(ctx, o.run, t.faulty)
+				fmt.Fprintf(os.Stderr, "model: %s: %s\n", o.name, t.verdict(o))
+			}
+		})
+	}
+	for i := range done {
+		next <- &done[i]
+	}
+	close(next)
+	wg.Wait()
+	return done
+}
+
+const ok = "ok"
+
+// verdict says what is wrong with an outcome, ok for nothing.
+func (t *table) verdict(o *outcome) string {
+	switch {
+	case o.err != nil:
+		return "FAILED: " + o.err.Error()
+	case t.faulty && o.fault == "":
+		return "FAILED: no counterexample"
+	case !t.faulty && o.fault != "":
+		return fmt.Sprintf("FAILED: %s, after %d steps", o.fault, o.trail)
+	case !t.faulty && !o.exhaustive:
+		return "FAILED: the search is not exhaustive"
+	}
+	return ok
+}
+
+// print prints a table and returns how many of its outcomes are wrong.
+func (t *table) print(w io.Writer, done []outcome) (failed int) {
+	if len(done) == 0 {
+		return 0
+	}
+	fmt.Fprintf(w, "\n%s\n\n", t.title)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if t.faulty {
+		fmt.Fprintln(tw, "change\tconfiguration\tsteps\tstates\tseconds\tfails\tverdict")
+	} else {
+		fmt.Fprintln(tw, "configuration\tproperties\tflags\tstates\tdepth\tseconds\tMiB\tsearch\tverdict")
+	}
+	for i := range done {
+		o := &done[i]
+		verdict := t.verdict(o)
+		if verdict != ok {
+			failed++
+		}
+		if t.faulty {
+			fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%.1f\t%s\t%s\n", o.name, o.configuration(), o.trail, o.states, o.took.Seconds(), o.fault, verdict)
+			continue
+		}
+		how := "exhaustive"
+		if !o.exhaustive {
+			how = "not exhaustive"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%d\t%.1f\t%.0f\t%s\t%s\n", o.name, o.properties, o.configuration(), o.states, o.depth, o.took.Seconds(), o.memory, how, verdict)
+	}
+	_ = tw.Flush()
+	return failed
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The smallest configurations hold, and Spin finds what is wrong with the fastest
+// mutations. `make model` runs all.
+func TestSmallest(t *testing.T) {
+	if _, err := exec.LookPath("spin"); err != nil {
+		t.Skip("spin is missing: sh integration/setup.sh model installs it")
+	}
+	fast := []string{"no drain of flights", "no second round", "a flight belongs to its last view only (F3)"}
+	for i := range tables {
+		for _, r := range tables[i].runs {
+			if r.name != smallest.name && !slices.Contains(fast, r.name) {
+				continue
+			}
+			t.Run(r.name, func(t *testing.T) {
+				o := outcome{run: r}
+				o.result, o.err = search(t.Context(), r, tables[i].faulty)
+				if v := tables[i].verdict(&o); v != ok {
+					t.Error(v)
+				}
+			})
+		}
+	}
+}
+
+// A search that was cut short, that found nothing where there is something to find, or
+// something where there is nothing, is a failure.
+func TestVerdict(t *testing.T) {
+	for _, c := range []struct {
+		name, report string
+		faulty       bool
+		want         string
+	}{
+		{"holds", full(0) + "   10 states, stored\n", false, ok},
+		{"too deep", "error: max search depth too small\n" + full(0) + "   10 states, stored\n", false, "not exhaustive"},
+		{"out of memory", "pan: reached -DMEMLIM bound\nWarning: Search not completed\n" + full(0) + "   10 states, stored\n", false, "not exhaustive"},
+		{"fails", "pan:1: assertion violated x (at depth 7)\n" + full(1) + "   10 states, stored\n", false, "assertion violated x, after 7 steps"},
+		{"mutation found", "pan:1: invalid end state (at depth 7)\n" + full(1) + "   10 states, stored\n", true, ok},
+		{"mutation not found", full(0) + "   10 states, stored\n", true, "no counterexample"},
+		{"no report", "Segmentation fault\n", true, "no report"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var o outcome
+			o.result, o.err = parse(c.report)
+			if v := (&table{faulty: c.faulty}).verdict(&o); !strings.Contains(v, c.want) {
+				t.Errorf("%q, want %q", v, c.want)
+			}
+		})
+	}
+}
+
+func full(errors int) string {
+	return fmt.Sprintf("Full statespace search for:\nState-vector 64 byte, depth reached 12, errors: %d\n", errors)
+}
+
+var (
+	codeComment = regexp.MustCompile(`(?s)\bcode: (.*?)\s*\*/`)
+	codeName    = regexp.MustCompile(`^([a-z/]+)\.(\(\*?\w+\)\.)?\w+$`)
+	definition  = regexp.MustCompile(`(?m)^(inline|proctype) (\w+)`)
+	mutation    = regexp.MustCompile(`\bM_[A-Z0-9]+`)
+)
+
+// Each step of the models says which function of the code it stands for, or that it is
+// the kernel's, and the function exists.
+func TestNamedFunctions(t *testing.T) {
+	read := 0
+	for file, text := range texts(t) {
+		names := namedFunctions(text)
+		read += len(names)
+		for _, name := range missing(t, names) {
+			t.Errorf("%s: there is no function %s any more: look at what has become of it, and at the step that stands for it", file, name)
+		}
+		defs := definition.FindAllStringSubmatchIndex(text, -1)
+		last := 0
+		for i, d := range defs {
+			end := len(text)
+			if i+1 < len(defs) {
+				end = defs[i+1][0]
+			}
+			own := text[last:end]
+			if !strings.Contains(own, "code: ") && !strings.Contains(own, "kernel: ") {
+				t.Errorf("%s: %s says neither \"code: \" nor \"kernel: \"", file, text[d[2]:d[5]])
+			}
+			last = d[1]
+		}
+	}
+	if read < 30 {
+		t.Errorf("only %d functions are named", read)
+	}
+	wrong := "/* code: guard.(*root).acquires, guard.(*root).acquire, mount.lookup */"
+	if got := missing(t, namedFunctions(wrong)); !slices.Equal(got, []string{"guard.(*root).acquires", "mount.lookup"}) {
+		t.Errorf("of %s these are missing: %q", wrong, got)
+	}
+}
+
+// Every mutation in the models is in a table, and the other way round.
+func TestMutationsAreRun(t *testing.T) {
+	inModels, inTables := map[string]bool{}, map[string]bool{}
+	for _, text := range texts(t) {
+		for _, m := range mutation.FindAllString(text, -1) {
+			inModels[m] = true
+		}
+	}
+	for _, table := range tables {
+		for _, r := range table.runs {
+			for _, m := range mutation.FindAllString(strings.Join(r.flags, " "), -1) {
+				inTables[m] = true
+				if !inModels[m] {
+					t.Errorf("no model has %s", m)
+				}
+			}
+		}
+	}
+	for m := range inModels {
+		if !inTables[m] {
+			t.Errorf("%s is run by nobody", m)
+		}
+	}
+}
+
+// texts returns the models by their file names.
+func texts(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("*.pml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no models: %v", err)
+	}
+	all := map[string]string{}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[f] = string(b)
+	}
+	return all
+}
+
+// namedFunctions returns what follows "code: " in comments, which is a list with commas.
+func namedFunctions(text string) (names []string) {
+	for _, m := range codeComment.FindAllStringSubmatch(text, -1) {
+		for name := range strings.SplitSeq(m[1], ",") {
+			names = append(names, strings.TrimSpace(name))
+		}
+	}
+	return names
+}
+
+// missing returns the names of which the source has no function. A name is the package's
+// directory, the receiver's type in parentheses, and the function.
+func missing(t *testing.T, names []string) (gone []string) {
+	t.Helper()
+	known := map[string]map[string]bool{}
+	for _, name := range names {
+		m := codeName.FindStringSubmatch(name)
+		if m == nil {
+			t.Errorf("%q is not written as package.Function or package.(*Type).Method", name)
+			continue
+		}
+		if known[m[1]] == nil {
+			known[m[1]] = functions(t, m[1])
+		}
+		if !known[m[1]][name] {
+			gone = append(gone, name)
+		}
+	}
+	return gone
+}
+
+// functions returns the functions of the package in a directory, as the models write them.
+func functions(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", dir, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no package %s: %v", dir, err)
+	}
+	found := map[string]bool{}
+	for _, f := range files {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), f, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range parsed.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				found[dir+"."+receiver(fn)+fn.Name.Name] = true
+			}
+		}
+	}
+	return found
+}
+
+// receiver is the type of a method in parentheses with a dot, "" of a function.
+func receiver(fn *ast.FuncDecl) string {
+	if fn.Recv == nil {
+		return ""
+	}
+	star, typ := "", fn.Recv.List[0].Type
+	if p, ok := typ.(*ast.StarExpr); ok {
+		star, typ = "*", p.X
+	}
+	if g, ok := typ.(*ast.IndexExpr); ok {
+		typ = g.X
+	}
+	return fmt.Sprintf("(%s%s).", star, typ.(*ast.Ident).Name)
+}
