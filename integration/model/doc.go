@@ -1,5 +1,73 @@
 // Command model has Spin search models of the order of a revocation for faults, and
-// shows that it finds them in models that are wrong.
+// shows that Spin finds the faults of models that are wrong.
 //
-//	go run ./integration/model [-only REGEXP]
+//	go run ./integration/model [-only REGEXP] [-jobs N] [-limit DURATION]
+//
+// `make model` runs it. It fails unless each configuration holds and was searched
+// exhaustively, and each mutation, which is the order with one step changed, has a
+// counterexample. The searches of mutations are breadth first: their counterexamples
+// are the shortest, in Spin's steps. `make test` runs the smallest ones.
+//
+// gate.pml is the gate, which the other two models include. mount.pml is the mount with
+// the kernel and programs; tree.pml is the operations on the source and their callers.
+//
+// # Properties
+//
+// An ending is what `revoke` does. It is clean if it returns nil.
+//
+//	P1  What begins after the ending of a root has returned gets nothing of it: no
+//	    name, attribute, page or list out of the kernel, and no answer. Nothing is put
+//	    into the mount's tables any more.
+//	P2  No system call that changes the source begins after the ending, clean or not,
+//	    except those that it has reported as left. After a clean one none is in the source.
+//	P3  Nothing gets stuck. Programs may stop at any step. (That an ending cannot go on
+//	    for ever among programs that never stop is not shown.)
+//	P4  What was opened in one lifetime of a root reaches nothing in the next.
+//	P5  What a narrowing forbids is refused when it has returned, as P1 and P2 for names
+//	    and writes. A store that a program makes while nobody may write is not seen by
+//	    those who open the file later.
+//	P6  Names and attributes are part of P1: the configuration walks, looks up and stats.
+//	P7  No event of a watch begins after the ending.
+//
+// # What is modelled
+//
+// A step is what another process can see happen at once: a statement, or a sequence in
+// atomic. The comment "code:" names the functions that a step stands for, and a test
+// fails when one does not exist any more; "kernel:" marks what the kernel does, after
+// Linux 6.13: attr_version, the counter of evictions, directory locks (shared for
+// look-ups, exclusive for notifications), page locks, writing back, the cached list.
+// One root is one directory with one file, whose one page is also its mapping.
+//
+// A time limit is a choice that is always there (DEADLINE, REMOTE), so that the order
+// holds whatever the clock does.
+//
+//   - FORGET against a look-up: NAMES FORGET. The table keeps what the kernel knows.
+//   - Inode numbers used again: NAMES DISPLACE; displaced nodes that end: NARROW ENDED.
+//   - A local source that hangs: DEADLINE. A drain that gave up has its operations cut.
+//   - Nested roots: NESTED of both models.
+//   - A name that is granted again, before or after the ending has returned, by the owner
+//     or by a consent: REGRANT, MEANWHILE.
+//   - Uploads and open files are operations by what is held; watches: WATCH.
+//
+// # What is left out
+//
+//   - A page that is stuck, for which the mount aborts its connection.
+//   - Names that a program keeps the kernel from dropping, but for NESTED.
+//   - The removal of what an upload has staged, which is a call like any other.
+//   - Fixed directories (rootsfs run), whose node is shown as another; several mounts.
+//   - Attributes of O_TMPFILE, which no directory lock covers; expiry; single uses.
+//   - Kernels without the counter of evictions: there is one name for a file, so the
+//     model would say little.
+//
+// Not promised, and shown by a run that has to find it: a store that a program makes
+// through a mapping while nobody may write, and that the kernel writes back when
+// writing is allowed again, reaches the file.
+//
+// # When the code changes
+//
+// Change the model first, or say why it stays the same: guard's generation.go, root.go
+// and ending.go are gate.pml, Part, Op and Owner of tree.pml; mount's invalidate.go is
+// invalidate and content, flight.go is ENTER, land and drainFlights, mount.go's view is
+// view, view.go is node, over and unpin. A new way to publish, to wait or to take back
+// is a step in a model, and its absence a mutation.
 package main

@@ -20,10 +20,10 @@ func TestSmallest(t *testing.T) {
 	if _, err := exec.LookPath("spin"); err != nil {
 		t.Skip("spin is missing: sh integration/setup.sh model installs it")
 	}
-	fast := []string{"no drain of flights", "no second round", "a flight belongs to its last view only (F3)"}
+	fast := []string{"no drain of flights", "no second round", "calls are not counted (F2)", "a flight belongs to its last view only (F3)"}
 	for i := range tables {
 		for _, r := range tables[i].runs {
-			if r.name != smallest.name && !slices.Contains(fast, r.name) {
+			if r.configuration() != "mount NAMES" && r.configuration() != "tree REMOTE DEADLINE NW=1" && !slices.Contains(fast, r.name) {
 				continue
 			}
 			t.Run(r.name, func(t *testing.T) {

@@ -28,7 +28,7 @@
 #endif
 
 /* The mount. Nodes are bits: 1 is D, 2 is X of inode 0, 4 is X of inode 1. */
-byte vcur;                   /* Mount.views has the root's name: 1+root, 0: nothing */
+byte views, ended;           /* Mount.views of the name, as bits of roots; view.ended */
 byte table[2];               /* view.nodes and view.displaced of each root's view */
 byte oW[2];                  /* nodeExt.open: handles of X for writing */
 byte xcur;                   /* DISPLACE: the inode that has X's identity in view.nodes */
@@ -130,10 +130,15 @@ proctype Program(byte u) {
 #define START aft = ret[0]+2*ret[1]; naft = nret; rep[u] = 0; stale[u] = 0
 #define FIN rep[u] = IDLE; stale[u] = 0; aft = 0; naft = 0; e = 0; x = 0; old = 0; goto idle
 #define TAKENX x = (rep[u]-1)&1; takeX(u, x); hx = x+1; hX[x]++
-#ifdef LEAN        /* program 0 only walks, program 1 looks up, opens and reads: for short trails */
+#ifdef LEAN        /* program 0 only walks or looks up, program 1 opens and reads: fewer states */
 #define ROLE(n) (u==n)
 #else
 #define ROLE(n) (1)
+#endif
+#ifdef REVAL
+#define LOOKS ROLE(1)
+#else
+#define LOOKS (1)
 #endif
 idle:
 end_idle:
@@ -150,7 +155,7 @@ end_idle:
   :: atomic { c==0 && Tn!=0 -> START; e = Tn-1; YIELD(e); c = e+1; hD[e]++; FIN }
 #endif
   /* the name is not known: LOOKUP under the directory's lock */
-  :: atomic { c==0 && Tn==0 && Tlk==0 -> START; Tlk++ }; ask(u, TLOOK, 0);
+  :: atomic { c==0 && Tn==0 && Tlk==0 && LOOKS -> START; Tlk++ }; ask(u, TLOOK, 0);
      atomic { if :: rep[u]!=NO -> e = rep[u]-1; YIELD(e); old = Tn; Tn = e+1; takeD(u, e); c = e+1; hD[e]++;
                     if :: old!=0 && old!=e+1 -> evict(old-1) :: else fi
                  :: else fi; Tlk--; FIN }
@@ -249,9 +254,16 @@ inline view(e, ok) {
   if :: atomic { cur==0 -> ok = 0 } :: atomic { cur!=0 -> e = cur-1 } fi;    /* Registry.Lookup */
   if :: ok -> atomic {
 #ifdef M_OLDVIEW
-          if :: vcur!=e+1 -> vcur = e+1; table[e] = 0 :: else fi
+          if :: views!=BIT(e) -> views = BIT(e); table[e] = 0 :: else fi
 #else
-          if :: vcur<e+1 -> vcur = e+1; table[e] = 0 :: vcur>e+1 -> ok = 0 :: else fi
+          if :: !(views>>e) -> table[e] = 0;
+#ifdef M_ONEVIEW
+                views = BIT(e)
+#else
+                views = (views&(3-ended))|BIT(e)
+#endif
+             :: views>>(e+1) -> ok = 0            /* granted again meanwhile */
+             :: else fi
 #endif
         }
      :: else fi }
@@ -269,13 +281,13 @@ inline view(e, ok) {
 /* code: mount.(*view).node, mount.(*view).displaceLocked, mount.(*node).newHandle */
 inline node(e, op, x) {
   atomic {
-    if :: op==TLOOK -> if :: vcur==e+1 -> table[e] = table[e]|1 :: else fi
+    if :: op==TLOOK -> if :: views&BIT(e) -> table[e] = table[e]|1 :: else fi
 #ifndef PLAIN
        :: op==RDIR1 ->
 #ifdef NESTED
           skip
 #else
-          x = e; if :: vcur==e+1 -> table[e] = table[e]|(2<<x) :: else fi
+          x = e; if :: views&BIT(e) -> table[e] = table[e]|(2<<x) :: else fi
 #endif
 #endif
        :: op==XLOOK || op==XOPEN || op==RDPLUS ->
@@ -287,7 +299,7 @@ inline node(e, op, x) {
 #else
           x = e;
 #endif
-          if :: vcur==e+1 -> table[e] = table[e]|(2<<x) :: else fi;
+          if :: views&BIT(e) -> table[e] = table[e]|(2<<x) :: else fi;
           PINNED;
           if :: op==XOPEN -> oW[x] = oW[x]+pol :: else fi;             /* newHandle */
 #ifdef NESTED
@@ -345,7 +357,7 @@ end_w: do
      atomic { pol = rw[r]; h = hid };
      if :: op==XWRITE && !pol -> ok = 0
         :: op==XWRITE && pol -> atomic { assert(!ret[r]); assert(!(nret && !rw[r]));      /* P2, P5 */
-#ifdef KNOWN_ILL
+#ifdef M_ILL
              assert(!(u==2 && ill[x]))
 #endif
            }
@@ -393,7 +405,7 @@ bit dropped;
 proctype Dropper(byte e) { dropT(e); dropped = 1 }
 
 /* The nodes of which what the kernel keeps is taken back, in any order.
- * code: mount.(*view).all, mount.(*unknownNodes).takeContent, mount.(*node).takeContent, mount.notifyAll */
+ * code: mount.(*view).all, mount.(*secondRound).takeContent, mount.(*node).takeContent, mount.notifyAll */
 inline content(e, nodes) {
   b = nodes;
   do :: b&1 -> b = b&6; invalD(e)
@@ -408,14 +420,15 @@ inline drainFlights(e) {
 
 /* code: mount.(*Mount).Invalidate, mount.(*view).invalidate */
 inline invalidate(e) {
-  if :: atomic { vcur!=e+1 -> skip }
-     :: atomic { vcur==e+1 -> skip };
+  if :: atomic { !(views&BIT(e)) -> skip }     /* code: mount.(*Mount).viewOf */
+     :: atomic { views&BIT(e) -> skip };
 #ifdef M_PAGESFIRST
      a = table[e]; unk = 0; content(e, a);
 #endif
 #ifndef M_NOFLIGHTS
      drainFlights(e);
 #endif
+     ended = ended|BIT(e)*!live[e];
 #if defined(DISPLACE) && defined(NARROW) && !defined(M_NOORPHAN)
      /* code: mount.(*view).orphanWritable */
      if :: atomic { oW[0]>0 && xcur==0 -> xcur = 1; DISPLACED } :: atomic { oW[0]==0 || xcur!=0 -> skip } fi;
@@ -432,10 +445,15 @@ inline invalidate(e) {
 #endif
 #ifndef M_NONAMES
      /* code: mount.(*node).takeNames */
-#ifdef ANYNAME
-     if :: a&1 -> dropX(e) :: else fi;
-#else
+#ifdef M_KNOWNNAMES
      if :: (a&6) && (a&1) -> dropX(e) :: else fi;
+#else
+     /* It waits for the lock, also where no name is known, */
+     if :: a&1 -> dropX(e)
+#ifdef NESTED
+        :: atomic { (a&1) && Dlk[e]>0 -> skip }        /* but not for ever: mount.stuckAfter */
+#endif
+        :: else fi;
 #endif
      dropped;
 #endif
@@ -450,9 +468,19 @@ inline invalidate(e) {
 
 /* code: mount.(*Mount).Flush, mount.(*view).flush, mount.(*node).openForWriting */
 inline flush(e) {
-  if :: vcur==e+1 && (table[e]&2) && oW[0]>0 -> invalX(0)
-     :: vcur==e+1 && (table[e]&4) && oW[1]>0 -> invalX(1)
+  if :: views&BIT(e) && (table[e]&2) && oW[0]>0 -> invalX(0)
+     :: views&BIT(e) && (table[e]&4) && oW[1]>0 -> invalX(1)
      :: else fi }
+
+/* code: guard.(*root).drain, guard.(*root).drainOrCut */
+inline drain(r) {
+#ifndef M_NODRAIN
+  newGen(r);
+  NONE(running, r)
+#else
+  skip
+#endif
+}
 
 /* code: guard.(*Registry).end, guard.(*Registry).shutLocked, guard.(*root).drainEnded */
 inline revoke(e) {
@@ -463,7 +491,7 @@ inline revoke(e) {
   live[e] = 0;
   cur = 0;
   dead[e] = 1;
-  drain(e); drain(e);
+  drain(e);
 #ifndef M_SHUTLAST
   invalidate(e);
 #endif
@@ -483,11 +511,12 @@ proctype Owner() {
   narrow();
 #ifdef WIDEN
   atomic { nret = 0; rw[0] = 1 };
-#ifdef DISPLACE
-  revoke(0);
-#else
+#ifndef DISPLACE
   narrow();
 #endif
+#endif
+#ifdef ENDED
+  revoke(0);
 #endif
 #elif defined(PATTERNS)
   narrow();
@@ -516,7 +545,7 @@ proctype Grantor() {
 
 init { atomic {
 #ifdef WARM           /* the root has been looked up before */
-  Tn = 1; Dk[0] = 1; Da[0] = 1; vcur = 1; table[0] = 1;
+  Tn = 1; Dk[0] = 1; Da[0] = 1; views = 1; table[0] = 1;
 #endif
   live[0] = 1; rw[0] = 1; rep[0] = IDLE; rep[1] = IDLE; rep[2] = IDLE;
   byte i = 0;

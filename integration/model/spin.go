@@ -54,7 +54,12 @@ func search(ctx context.Context, r run, shortest bool) (result, error) {
 	if _, err := command(ctx, dir, "spin", append(append([]string{"-a"}, flags...), r.file)...); err != nil {
 		return result{}, err
 	}
-	compile := []string{"-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-DNOFAIR", "-DVECTORSZ=1024", fmt.Sprintf("-DMEMLIM=%d", memory)}
+	// The compiler takes longer than most searches of mutations.
+	optimise := "-O2"
+	if r.small {
+		optimise = "-O0"
+	}
+	compile := []string{optimise, "-w", "-DSAFETY", "-DCOLLAPSE", "-DNOFAIR", "-DVECTORSZ=1024", fmt.Sprintf("-DMEMLIM=%d", memory)}
 	if shortest {
 		compile = append(compile, "-DBFS")
 	}
