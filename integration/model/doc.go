@@ -42,7 +42,8 @@
 // holds whatever the clock does.
 //
 //   - FORGET against a look-up: NAMES FORGET. The table keeps what the kernel knows.
-//   - Inode numbers used again: NAMES DISPLACE; displaced nodes that end: NARROW ENDED.
+//   - Inode numbers used again, displaced nodes: NAMES DISPLACE.
+//   - Stores while read-only, written back when read-write returns: PAGES DISPLACE.
 //   - A local source that hangs: DEADLINE. A drain that gave up has its operations cut.
 //   - Nested roots: NESTED of both models.
 //   - A name that is granted again, before or after the ending has returned, by the owner

@@ -17,14 +17,16 @@
 #ifdef DISPLACE
 #define ROOT(x) 0
 #define NAMED(e) (Xn[0] || Xn[1])
+#define OTHER(step) step     /* for the other X */
 #else
 #define ROOT(x) (x)
 #define NAMED(e) (Xn[e])
+#define OTHER(step)
 #endif
-#ifdef REGRANT
-#define ROOTS 2
+#ifdef FORGET
+#define COUNTED(step) step   /* for the counters of FORGET */
 #else
-#define ROOTS 1
+#define COUNTED(step)
 #endif
 
 /* The mount. Nodes are bits: 1 is D, 2 is X of inode 0, 4 is X of inode 1. */
@@ -32,8 +34,8 @@ byte views, ended;           /* Mount.views of the name, as bits of roots; view.
 byte table[2];               /* view.nodes and view.displaced of each root's view */
 byte oW[2];                  /* nodeExt.open: handles of X for writing */
 byte xcur;                   /* DISPLACE: the inode that has X's identity in view.nodes */
-byte fviews[NW]; bit fwait[NW];   /* flight.views, and whom flights.drain waits for */
-byte unk;                    /* invalidate has met nodes that the kernel does not know; see unknown */
+byte fviews[NW]; bit fwait[NW];   /* flight.view and flight.before, as bits; whom flights.drain waits for */
+byte unk;                    /* secondRound.nodes: those that the kernel did not know */
 #ifdef FORGET
 byte pins, refs, kernrefs;   /* X's node: pins of flights, go-fuse's lookups, the kernel's */
 byte forgets;                /* FORGET is on its way, of so many lookups */
@@ -44,7 +46,7 @@ byte Tn, Tlk;                /* the top's name leads to D of 1+root; who holds t
 bit Dk[2], Da[2]; byte Dlk[2];    /* D is known, its attributes are valid, its lock is held shared */
 bit Xn[2], Xk[2], Xa[2];     /* the name X leads there; X is known, its attributes are valid */
 byte Pg[2]; bit Dirty[2], Wb[2];  /* X's page: 0 none, 1 locked, 2 valid; dirty; being written back */
-bit ill[2], narrowed;        /* the page has a store that was made when nobody might write; the narrowing has returned once */
+bit ill[2], narrowed;        /* the page has a store made when nobody might write; the narrowing has returned once */
 byte Lp[2]; bit Lpos[2], Lc[2], Lv[2]; /* D's cached list: 0 none, 1 old, 2 new; position; complete; D changed */
 byte hD[2], hX[2];           /* programs that hold D and X */
 byte stale[3];               /* of each asker: inodes changed since it asked; 16: one was evicted */
@@ -71,16 +73,11 @@ inline invalX(x) {
 
 /* kernel: an inode without name and holder goes, and says so by FORGET. */
 inline evictX(x) {
-  if :: Xk[x] && !Xn[x] && hX[x]==0 && !Wb[x] && !Dirty[x] && Pg[x]!=1 -> Xk[x] = 0; Xa[x] = 0; Pg[x] = 0; ill[x] = 0; EVICTED;
-#ifdef FORGET
-        forgets = forgets+kernrefs; kernrefs = 0
-#endif
+  if :: Xk[x] && !Xn[x] && hX[x]==0 && !Wb[x] && !Dirty[x] && Pg[x]!=1 -> Xk[x] = 0; Xa[x] = 0; Pg[x] = 0; ill[x] = 0; EVICTED
+        COUNTED(; forgets = forgets+kernrefs; kernrefs = 0)
      :: else fi }
 inline evict(e) {
-  evictX(e);
-#ifdef DISPLACE
-  evictX(1);
-#endif
+  evictX(e); OTHER(evictX(1);)
   if :: Dk[e] && Tn!=e+1 && hD[e]==0 && !NAMED(e) && Dlk[e]==0 -> Dk[e] = 0; Da[e] = 0; Lp[e] = 0; Lpos[e] = 0; Lc[e] = 0; EVICTED
      :: else fi }
 /* kernel: FUSE_NOTIFY_INVAL_ENTRY takes the directory's lock for itself, and d_invalidate
@@ -88,19 +85,11 @@ inline evict(e) {
 inline unname(x) { if :: Xn[x] && hX[x]==0 -> Xn[x] = 0 :: else fi }
 /* kernel: the top's name */
 inline dropT(e) {
-  atomic { Tlk==0 -> if :: Tn==e+1 -> Tn = 0; if :: Dlk[e]==0 -> unname(e);
-#ifdef DISPLACE
-                                                      unname(1);
-#endif
-                                           :: else fi; evict(e) :: else fi } }
+  atomic { Tlk==0 -> if :: Tn==e+1 -> Tn = 0; if :: Dlk[e]==0 -> unname(e); OTHER(unname(1)) :: else fi; evict(e) :: else fi } }
 /* kernel: the name X */
 inline dropX(e) {
   if :: atomic { !Dk[e] -> skip }
-     :: atomic { Dk[e] && Dlk[e]==0 -> if :: NAMED(e) -> Lv[e] = 1 :: else fi; Xn[e] = 0;
-#ifdef DISPLACE
-                 Xn[1] = 0;
-#endif
-                 evict(e) } fi }
+     :: atomic { Dk[e] && Dlk[e]==0 -> if :: NAMED(e) -> Lv[e] = 1 :: else fi; Xn[e] = 0; OTHER(Xn[1] = 0;) evict(e) } fi }
 
 /* kernel: fuse_change_attributes and fuse_iget with an answer's attributes. */
 inline takeD(u, e) {
@@ -110,13 +99,7 @@ inline takeD(u, e) {
 inline takeX(u, x) {
   if :: !Xk[x] -> Xk[x] = 1; Xa[x] = !(stale[u]&16)
      :: else -> if :: !(stale[u]&ISX(x)) -> Xa[x] = 1 :: else fi fi;
-#ifdef FORGET
-  kernrefs++;
-#endif
-#ifdef DISPLACE
-  Xn[1-x] = 0;
-#endif
-  Xn[x] = 1 }
+  COUNTED(kernrefs++;) OTHER(Xn[1-x] = 0;) Xn[x] = 1 }
 
 inline ask(u, op, arg) { atomic { rep[u] = 0; stale[u] = 0; q!u,op,arg }; rep[u]!=0 }
 /* P1: a program that begins after the ending gets nothing of the root. */
@@ -167,11 +150,12 @@ end_idle:
   /* walk to X: the directory's attributes have to be valid (default_permissions) */
   :: atomic { c!=0 && hx==0 && Da[c-1] -> START; e = c-1 };
      if :: atomic { Xn[e] -> YIELD(e); hx = e+1; hX[e]++; FIN }
-#ifdef DISPLACE
-        :: atomic { Xn[1] -> YIELD(e); hx = 2; hX[1]++; FIN }
-#endif
+        OTHER(:: atomic { Xn[1] -> YIELD(e); hx = 2; hX[1]++; FIN })
         :: atomic { !NAMED(e) -> Dlk[e]++ }; ask(u, XLOOK, e);
            atomic { if :: rep[u]!=NO -> YIELD(e); TAKENX :: else fi; Dlk[e]--; evict(e); FIN } fi
+  /* a LOOKUP beside a program that has X open */
+  OTHER(:: atomic { hx!=0 && !NAMED(0) && Da[0] -> START; Dlk[0]++ }; ask(u, XLOOK, 0);
+     atomic { if :: rep[u]!=NO -> YIELD(0); x = (rep[u]-1)&1; takeX(u, x) :: else fi; Dlk[0]--; evict(0); FIN })
   :: atomic { hx!=0 -> START; x = hx-1; e = ROOT(x); if :: Xa[x] -> YIELD(e); FIN :: else fi }; ask(u, XATTR, x);
      atomic { if :: rep[u]!=NO -> YIELD(e); if :: !(stale[u]&ISX(x)) -> Xa[x] = 1 :: else fi :: else fi; FIN }
 #endif
@@ -181,11 +165,7 @@ end_idle:
      atomic { if :: rep[u]!=NO -> YIELD(e); TAKENX; Wr = (rep[u]>2) :: else fi; Dlk[e]--; evict(e); FIN }
   /* a load through a mapping, or a read of cached pages */
   :: atomic { hx!=0 -> START; x = hx-1; e = ROOT(x);
-              if :: Pg[x]==2 -> YIELD(e); 
-#ifdef DISPLACE
-              assert(!(ill[x] && late));
-#endif
-              FIN :: Pg[x]==1 -> FIN :: Pg[x]==0 -> Pg[x] = 1 fi };
+              if :: Pg[x]==2 -> YIELD(e); OTHER(assert(!(ill[x] && late));) FIN :: Pg[x]==1 -> FIN :: Pg[x]==0 -> Pg[x] = 1 fi };
      ask(u, XREAD, x);
      atomic { if :: rep[u]!=NO -> YIELD(e); Pg[x] = 2 :: else -> Pg[x] = 0 fi; FIN }
 #ifndef RO
@@ -233,9 +213,7 @@ proctype Writeback() {
   byte x;
 end_wb: do
   :: atomic { Dirty[0] -> x = 0; Dirty[0] = 0; Wb[0] = 1 }; ask(2, XWRITE, x); atomic { Wb[x] = 0; rep[2] = IDLE; evict(ROOT(x)) }
-#if ROOTS==2 || defined(DISPLACE)
   :: atomic { Dirty[1] -> x = 1; Dirty[1] = 0; Wb[1] = 1 }; ask(2, XWRITE, x); atomic { Wb[x] = 0; rep[2] = IDLE; evict(ROOT(x)) }
-#endif
   od }
 #endif
 
@@ -273,22 +251,12 @@ inline view(e, ok) {
 #else
 #define DISPLACED skip
 #endif
-#ifdef FORGET
-#define PINNED if :: op==XLOOK -> pins++ :: else fi
-#else
-#define PINNED skip
-#endif
 /* code: mount.(*view).node, mount.(*view).displaceLocked, mount.(*node).newHandle */
 inline node(e, op, x) {
   atomic {
     if :: op==TLOOK -> if :: views&BIT(e) -> table[e] = table[e]|1 :: else fi
 #ifndef PLAIN
-       :: op==RDIR1 ->
-#ifdef NESTED
-          skip
-#else
-          x = e; if :: views&BIT(e) -> table[e] = table[e]|(2<<x) :: else fi
-#endif
+       :: op==RDIR1 -> x = e; if :: views&BIT(e) -> table[e] = table[e]|(2<<x) :: else fi
 #endif
        :: op==XLOOK || op==XOPEN || op==RDPLUS ->
 #ifdef DISPLACE
@@ -300,7 +268,7 @@ inline node(e, op, x) {
           x = e;
 #endif
           if :: views&BIT(e) -> table[e] = table[e]|(2<<x) :: else fi;
-          PINNED;
+          COUNTED(if :: op==XLOOK -> pins++ :: else fi;)
           if :: op==XOPEN -> oW[x] = oW[x]+pol :: else fi;             /* newHandle */
 #ifdef NESTED
           assert(!ret[e])                       /* P1: nothing is published after the ending */
@@ -309,20 +277,16 @@ inline node(e, op, x) {
     fi } }
 #ifdef FORGET
 /* code: mount.(*node).overLocked */
-#ifdef M_FORGETBLIND
-#define OVER 1
-#else
-#define OVER pins==0 && refs==0
+inline over(blind) { if :: blind || pins==0 && refs==0 -> table[0] = table[0]&5 :: else fi }
+#ifndef M_FORGETBLIND
+#define M_FORGETBLIND 0
 #endif
-inline over() { atomic { if :: OVER -> table[0] = table[0]&5 :: else fi } }
-/* code: mount.(*view).unpin */
-inline unpin() { if :: op==XLOOK -> pins--; atomic { if :: pins==0 && refs==0 -> table[0] = table[0]&5 :: else fi } :: else fi }
-/* code: mount.(*node).OnForget */
+/* code: mount.(*view).unpin, mount.(*node).OnForget */
 proctype Forget() {
   bit gone;
 end_f: do
   :: atomic { forgets>0 -> refs = refs-forgets; forgets = 0; gone = (refs==0) };   /* go-fuse's Inode.removeRef */
-     if :: gone -> over() :: else fi;
+     if :: gone -> atomic { over(M_FORGETBLIND) } :: else fi;
      gone = 0
   :: atomic { Xn[0] && hX[0]==0 && Dlk[0]==0 && forgets==0 -> Xn[0] = 0; evict(0) }   /* kernel: memory is short */
   od }
@@ -379,18 +343,14 @@ end_w: do
      atomic { rep[u] = 1+e };
 #endif
      node(e, op, x);
-#ifdef FORGET
-     if :: op==XLOOK -> refs++ :: else fi;       /* go-fuse's addNewNode */
-#endif
+     COUNTED(if :: op==XLOOK -> refs++ :: else fi;)               /* go-fuse's addNewNode */
 #ifdef M_NOTIFYINHANDLER
      if :: op==XWRITE -> invalX(x) :: else fi;
 #endif
 #ifndef M_PUBLATE
      land(w);
 #endif
-#ifdef FORGET
-     unpin();
-#endif
+     COUNTED(if :: op==XLOOK -> atomic { pins--; over(0) } :: else fi;)
 #ifndef M_REPLYFIRST
      atomic { if :: op==TLOOK -> rep[u] = 1+e :: op==XOPEN -> rep[u] = 1+x+2*pol :: op==XLOOK -> rep[u] = 1+x
                  :: op==RDIR1 -> rep[u] = 1+h :: else -> rep[u] = 1 fi };
@@ -515,9 +475,6 @@ proctype Owner() {
   narrow();
 #endif
 #endif
-#ifdef ENDED
-  revoke(0);
-#endif
 #elif defined(PATTERNS)
   narrow();
 #else
@@ -555,9 +512,7 @@ init { atomic {
 #if defined(PAGES) && !defined(RO)
   run Writeback();
 #endif
-#ifdef FORGET
-  run Forget();
-#endif
+  COUNTED(run Forget();)
 #if defined(DISPLACE) && defined(NAMES)
   run Replace();
 #endif

@@ -43,7 +43,6 @@ const (
 	again     = "PAGES RO REGRANT REVAL WARM LEAN NU=2"
 	meanwhile = "PAGES RO REGRANT MEANWHILE WARM LEAN NU=2"
 	plain     = "LIST PATTERNS PLAIN"
-	narrowed  = "PAGES DISPLACE NARROW ENDED"
 	widened   = "PAGES DISPLACE NARROW WIDEN"
 )
 
@@ -55,7 +54,6 @@ var tables = []table{{
 		mount("P1 P2 P3", "pages, mappings, writes, two programs", "PAGES NU=2"),
 		mount("P1 P3 P4", "granted again meanwhile", meanwhile),
 		mount("P1 P3 P4", "granted again, looked up without a lock", again),
-		mount("P1 P2 P3 P5", "displaced by a narrowing, then ended", narrowed),
 		mount("P3 P5", "stores while read-only, then read-write", widened),
 		mount("P1 P3 P4", "granted again", "PAGES REGRANT"),
 		mount("P1 P3 P6", "names, attributes, two programs", "NAMES NU=2"),
@@ -84,7 +82,6 @@ var tables = []table{{
 	runs: []run{
 		mount("", "a view replaces one of a newer lifetime (F1)", again+" M_OLDVIEW"),
 		mount("", "a view replaces one whose lifetime is ending", meanwhile+" M_ONEVIEW"),
-		mount("", "a displaced node is not taken back", narrowed+" M_LOSEDISPLACED"),
 		mount("", "open files keep their node when narrowed", widened+" M_NOORPHAN"),
 		small(tree("", "the lease is asked once, before all calls (F2)", "REMOTE NW=1 M_NOASK")),
 		small(tree("", "calls are not counted (F2)", "REMOTE NW=1 M_NOCOUNT")),
@@ -112,6 +109,7 @@ var tables = []table{{
 		small(mount("", "second round before the names", "NAMES M_ROUND2EARLY")),
 		small(mount("", "names not taken back", "NAMES M_NONAMES")),
 		small(mount("", "notification from a handler", "PAGES M_NOTIFYINHANDLER")),
+		small(mount("", "a displaced node is not taken back", "NAMES DISPLACE M_LOSEDISPLACED")),
 		small(mount("", "FORGET takes out a node that came back", "NAMES FORGET M_FORGETBLIND")),
 	},
 }, {
