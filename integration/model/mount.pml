@@ -113,7 +113,7 @@ proctype Program(byte u) {
 #define START aft = ret[0]+2*ret[1]; naft = nret; rep[u] = 0; stale[u] = 0
 #define FIN rep[u] = IDLE; stale[u] = 0; aft = 0; naft = 0; e = 0; x = 0; old = 0; goto idle
 #define TAKENX x = (rep[u]-1)&1; takeX(u, x); hx = x+1; hX[x]++
-#ifdef LEAN        /* program 0 only walks or looks up, program 1 opens and reads: fewer states */
+#ifdef LEAN        /* fewer states: program 0 walks and looks up, program 1 opens and reads, and none stops */
 #define ROLE(n) (u==n)
 #else
 #define ROLE(n) (1)
@@ -126,7 +126,9 @@ proctype Program(byte u) {
 idle:
 end_idle:
   if
+#ifndef LEAN
   :: goto fin
+#endif
   /* walk to the root's name */
 #ifdef REVAL
   /* the name has no timeout: LOOKUP without the directory's lock (d_revalidate) */
