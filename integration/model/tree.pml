@@ -188,14 +188,14 @@ inline drain(r, cuts) {
 /* code: guard.(*root).settle */
 inline settle(r) {
 #ifndef M_NOSETTLE
-  if :: NONE(changes, r)
+  if :: NONE(changes, r) -> some = 0
 #ifdef DEADLINE
-     :: skip
+     :: some = 1
 #endif
   fi;
   if :: atomic { !running[G(r,0)] && !changes[G(r,0)] -> older[r] = older[r]&6 } :: atomic { running[G(r,0)] || changes[G(r,0)] -> skip } fi;
   if :: atomic { !running[G(r,1)] && !changes[G(r,1)] -> older[r] = older[r]&5 } :: atomic { running[G(r,1)] || changes[G(r,1)] -> skip } fi;
-  atomic { some = !NONE(changes, r); err = err|some;
+  atomic { some = some && !NONE(changes, r); err = err|some;
            w = 0; do :: w<NW -> left[w] = (some && asks[w] && TOUCHES(w,r)); w++ :: else -> break od; w = 0 }
 #else
   skip
