@@ -28,13 +28,14 @@ func main() {
 	ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("all may take %v, see -limit", *limit))
 	defer cancel()
 	began := time.Now()
-	failed := 0
+	searched, failed := 0, 0
 	for _, t := range tables {
 		done := t.searchAll(ctx, match, *jobs)
+		searched += len(done)
 		failed += t.print(os.Stdout, done)
 	}
-	fmt.Printf("model: %d failed; %v\n", failed, time.Since(began).Round(time.Second))
-	if failed > 0 {
+	fmt.Printf("model: %d searched, %d failed; %v\n", searched, failed, time.Since(began).Round(time.Second))
+	if failed > 0 || searched == 0 {
 		os.Exit(1)
 	}
 }
