@@ -109,7 +109,7 @@ func (t *table) print(w io.Writer, done []outcome) (failed int) {
 			failed++
 		}
 		if t.faulty {
-			fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%.1f\t%s\t%s\n", o.name, o.configuration(), o.trail, o.states, o.took.Seconds(), o.fault, verdict)
+			fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%.1f\t%.40s\t%s\n", o.name, o.configuration(), o.trail, o.states, o.took.Seconds(), o.fault, verdict)
 			continue
 		}
 		how := "exhaustive"

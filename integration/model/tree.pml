@@ -30,7 +30,6 @@ bit wstop, wdone;            /* Watch.stop, Watch.done */
 #endif
 
 #define TOUCHES(w, r) (pr[w]==r || crossed[w]!=0 && r==0)
-#define OVER(r) (ret[r] || nret && !rw[r])
 
 /* code: guard.(*detached).uncross */
 inline uncross(w) { atomic { if :: counted[w] -> running[G(0,crossed[w]-1)]--; counted[w] = 0 :: else fi } }
@@ -137,7 +136,7 @@ end_o: do
      if :: ok -> atomic { assert(!held || r==0 || fence);         /* P4 */
                           pr[w] = r; pg[w] = g; pwrite[w] = wr; st[w] = under_way };
            if :: st[w]==finished ->
-                 assert(!clean[r]);                               /* P1: its answer */
+                 assert(!(clean[0] && TOUCHES(w,0)) && !(clean[1] && TOUCHES(w,1)));  /* P1: its answer */
                  atomic { st[w] = idle; uncross(w); pr[w] = 0; pg[w] = 0; crossed[w] = 0 }
 #ifdef REMOTE
               :: atomic { st[w]==under_way -> st[w] = abandoned };  /* the root ends, or its time is up */
