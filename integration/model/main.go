@@ -28,11 +28,19 @@ func main() {
 	ctx, cancel := context.WithTimeoutCause(ctx, *limit, fmt.Errorf("all may take %v, see -limit", *limit))
 	defer cancel()
 	began := time.Now()
+	done := make([][]outcome, len(tables))
 	searched, failed := 0, 0
-	for _, t := range tables {
-		done := t.searchAll(ctx, match, *jobs)
-		searched += len(done)
-		failed += t.print(os.Stdout, done)
+	for i := range tables {
+		for _, r := range tables[i].runs {
+			if match.MatchString(r.name) {
+				done[i] = append(done[i], outcome{run: r})
+				searched++
+			}
+		}
+	}
+	searchAll(ctx, done, *jobs)
+	for i := range tables {
+		failed += tables[i].print(os.Stdout, done[i])
 	}
 	fmt.Printf("model: %d searched, %d failed; %v\n", searched, failed, time.Since(began).Round(time.Second))
 	if failed > 0 || searched == 0 {
@@ -47,30 +55,33 @@ type outcome struct {
 	err error
 }
 
-// searchAll searches a table's runs, some at a time.
-func (t *table) searchAll(ctx context.Context, match *regexp.Regexp, jobs int) []outcome {
-	var done []outcome
-	for _, r := range t.runs {
-		if match.MatchString(r.name) {
-			done = append(done, outcome{run: r})
-		}
+// searchAll searches the runs of all tables, some at a time, those that take long first.
+func searchAll(ctx context.Context, done [][]outcome, jobs int) {
+	type job struct {
+		*table
+		*outcome
 	}
-	next := make(chan *outcome)
+	next := make(chan job)
 	var wg sync.WaitGroup
 	for range jobs {
 		wg.Go(func() {
-			for o := range next {
-				o.result, o.err = search(ctx, o.run, t.faulty)
-				fmt.Fprintf(os.Stderr, "model: %s: %s\n", o.name, t.verdict(o))
+			for j := range next {
+				j.result, j.err = search(ctx, j.run, j.faulty)
+				fmt.Fprintf(os.Stderr, "model: %s: %s\n", j.name, j.verdict(j.outcome))
 			}
 		})
 	}
-	for i := range done {
-		next <- &done[i]
+	for _, small := range []bool{false, true} {
+		for i := range done {
+			for k := range done[i] {
+				if done[i][k].small == small {
+					next <- job{&tables[i], &done[i][k]}
+				}
+			}
+		}
 	}
 	close(next)
 	wg.Wait()
-	return done
 }
 
 const ok = "ok"

@@ -46,8 +46,7 @@ const (
 	widened   = "PAGES DISPLACE NARROW WIDEN"
 )
 
-// tables are all runs. Those that take long come first, so that the others fill the
-// processor beside them.
+// tables are all runs.
 var tables = []table{{
 	title: "The order of the code: each configuration holds",
 	runs: []run{
@@ -55,6 +54,7 @@ var tables = []table{{
 		mount("P1 P3 P4", "granted again meanwhile", meanwhile),
 		mount("P1 P3 P4", "granted again, looked up without a lock", again),
 		mount("P3 P5", "stores while read-only, then read-write", widened),
+		mount("P3 P5", "read-only, read-write, read-only", "PAGES NARROW WIDEN"),
 		mount("P1 P3 P4", "granted again", "PAGES REGRANT"),
 		mount("P1 P3 P6", "names, attributes, two programs", "NAMES NU=2"),
 		mount("P1 P3 P6", "directory lists, two programs", "LIST NU=2"),
@@ -68,7 +68,6 @@ var tables = []table{{
 		small(tree("P1 P2 P3", "a source that hangs for longer than the deadline", "REMOTE DEADLINE NW=1")),
 		small(tree("P1 P2 P3 P5", "the same, read-only, read-write, read-only", "REMOTE DEADLINE NARROW WIDEN TWICE NW=1")),
 		small(tree("P1 P2 P3", "the same, a nested root ends", "NESTED REMOTE DEADLINE NW=1")),
-		small(mount("P3 P5", "read-only, read-write, read-only", "PAGES NARROW WIDEN")),
 		small(mount("P3 P5", "hidden by a pattern", "LIST PATTERNS")),
 		small(mount("P3 P5", "the same, lists without attributes", plain)),
 		small(mount("P1 P3", "a nested root's name in a listing", "NESTED")),
