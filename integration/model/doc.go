@@ -36,7 +36,9 @@
 // fails when one does not exist any more; "kernel:" marks what the kernel does, after
 // Linux 6.13: attr_version, the counter of evictions, directory locks (shared for
 // look-ups, exclusive for notifications), page locks, writing back, the cached list.
-// One root is one directory with one file, whose one page is also its mapping.
+// One root is one directory with one file, whose one page is also its mapping. There is
+// one program, or two with NU=2; with LEAN each of two has its part and neither stops.
+// There are two handlers in the mount, and two operations in the tree, or one with NW=1.
 //
 // A time limit is a choice that is always there (DEADLINE, REMOTE), so that the order
 // holds whatever the clock does.

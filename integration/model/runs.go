@@ -51,8 +51,8 @@ var tables = []table{{
 	title: "The order of the code: each configuration holds",
 	runs: []run{
 		mount("P1 P2 P3", "pages, mappings, writes, two programs", "PAGES NU=2"),
-		mount("P1 P3 P4", "granted again meanwhile", meanwhile),
-		mount("P1 P3 P4", "granted again, looked up without a lock", again),
+		mount("P1 P4", "granted again meanwhile", meanwhile),
+		mount("P1 P4", "granted again, looked up without a lock", again),
 		mount("P3 P5", "stores while read-only, then read-write", widened),
 		mount("P3 P5", "read-only, read-write, read-only", "PAGES NARROW WIDEN"),
 		mount("P1 P3 P4", "granted again", "PAGES REGRANT"),
