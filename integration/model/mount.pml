@@ -298,11 +298,16 @@ end_f: do
 proctype Replace() { dropX(0) }
 #endif
 
+#ifdef LEAN                 /* each program has its handler */
+#define TAKE q??eval(w),op,e -> u = w
+#else
+#define TAKE q?u,op,e
+#endif
 /* A request's handler. code: mount.(*rawFS).begin, vfs.do */
 proctype Worker(byte w) {
   byte u, e, x, g, r; mtype op; bit ok, pol, h;
 end_w: do
-  :: atomic { q?u,op,e -> ok = 1; if :: op==XATTR || op==XREAD || op==XWRITE -> x = e; e = ROOT(x) :: else fi };
+  :: atomic { TAKE -> ok = 1; if :: op==XATTR || op==XREAD || op==XWRITE -> x = e; e = ROOT(x) :: else fi };
      if :: op==TLOOK -> view(e, ok) :: else fi;
      if :: ok -> skip :: else -> goto refused fi;
 #if !defined(M_ENTERLATE)
