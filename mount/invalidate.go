@@ -155,15 +155,13 @@ func (m *Mount) abort() error {
 
 // orphanWritable gives inodes that may have a writable mapping a new identity:
 // the old mapping then scribbles on pages that only those see who had the file
-// open before, and never on the file.
+// open before, and never on the file. A store asks nobody, and its page would be
+// written when the root is writable again: Writev refuses pages of orphans.
 func (v *view) orphanWritable(all []*node) {
 	for _, n := range all {
-		if !n.openForWriting() {
-			continue
+		if n.openForWriting() {
+			v.orphan(n)
 		}
-		v.mu.Lock()
-		v.displaceLocked(n)
-		v.mu.Unlock()
 	}
 }
 

@@ -200,6 +200,9 @@ func (n *node) Writev(ctx context.Context, fh fs.FileHandle, data [][]byte, off 
 	if errno != 0 {
 		return 0, errno
 	}
+	if fl != nil && fl.writeCache && n.isOrphan() {
+		return 0, syscall.EROFS // stored, it may be, while the root was read-only
+	}
 	var touch vfs.Touch
 	own := n.writing()
 	w := vfs.Writing{Touch: touchFor(own, &touch)}

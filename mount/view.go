@@ -31,10 +31,12 @@ type view struct {
 	// inode number was reused, or the node was given up so that an old
 	// writable mapping of it stays an orphan.
 	displaced map[*node]struct{}
-	root      *node
-	parent    *fs.Inode // where root was found last; nil: nobody has looked
-	entry     string
-	shown     []*topNode // fixed directories that show root, or have shown it
+	// orphans are the displaced nodes whose mappings reach the file no more.
+	orphans map[*node]struct{}
+	root    *node
+	parent  *fs.Inode // where root was found last; nil: nobody has looked
+	entry   string
+	shown   []*topNode // fixed directories that show root, or have shown it
 }
 
 // node is a file as the kernel knows it. There may be a million of them: what
@@ -172,6 +174,26 @@ func (v *view) displaceLocked(n *node) {
 	v.displaced[n] = struct{}{}
 }
 
+// orphan displaces a node for good: what is stored through a mapping of it reaches the file
+// no more, whatever the root's rights become.
+func (v *view) orphan(n *node) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.displaceLocked(n)
+	if v.orphans == nil {
+		v.orphans = map[*node]struct{}{}
+	}
+	v.orphans[n] = struct{}{}
+}
+
+// isOrphan reports whether orphan has been called for the node.
+func (n *node) isOrphan() bool {
+	n.view.mu.Lock()
+	defer n.view.mu.Unlock()
+	_, ok := n.view.orphans[n]
+	return ok
+}
+
 // unpin ends a flight's hold on a node. If the bridge did not take the node
 // over (the request failed), it leaves the table.
 func (v *view) unpin(n *node) {
@@ -207,6 +229,7 @@ func (n *node) overLocked() bool {
 	}
 	n.view.nodes.remove(n)
 	delete(n.view.displaced, n)
+	delete(n.view.orphans, n)
 	n.ended = true
 	return true
 }

@@ -62,10 +62,6 @@
 //   - Kernels without the counter of evictions: there is one name for a file, so the
 //     model would say little.
 //
-// Not promised, and shown by a run that has to find it: a store that a program makes
-// through a mapping while nobody may write, and that the kernel writes back when
-// writing is allowed again, reaches the file.
-//
 // # When the code changes
 //
 // Change the model first, or say why it stays the same: guard's generation.go, root.go

@@ -33,6 +33,7 @@
 byte views, ended;           /* Mount.views of the name, as bits of roots; view.ended */
 byte table[2];               /* view.nodes and view.displaced of each root's view */
 byte oW[2];                  /* nodeExt.open: handles of X for writing */
+bit orph;                    /* view.orphans holds X of inode 0 */
 byte xcur;                   /* DISPLACE: the inode that has X's identity in view.nodes */
 byte fviews[NW]; bit fwait[NW];   /* flight.view and flight.before, as bits; whom flights.drain waits for */
 byte unk;                    /* secondRound.nodes: those that the kernel did not know */
@@ -313,6 +314,11 @@ end_w: do
 #if !defined(M_ENTERLATE)
      ENTER(w, e);                               /* before the gate */
 #endif
+#if defined(DISPLACE) && defined(NARROW) && !defined(M_ORPHANWRITES)
+     /* code: mount.(*node).Writev, mount.(*node).isOrphan */
+     if :: atomic { op==XWRITE && u==2 && x==0 && orph -> ok = 0 } :: else -> skip fi;
+     if :: ok -> skip :: else -> goto refused fi;
+#endif
      /* code: guard.(*Lease).enter */
      r = e;
      if :: op==XREAD || op==XWRITE -> skip      /* by the hold's root */
@@ -328,8 +334,8 @@ end_w: do
      atomic { pol = rw[r]; h = hid };
      if :: op==XWRITE && !pol -> ok = 0
         :: op==XWRITE && pol -> atomic { assert(!ret[r]); assert(!(nret && !rw[r]));      /* P2, P5 */
-#ifdef M_ILL
-             assert(!(u==2 && ill[x]))
+#if defined(DISPLACE) && defined(NARROW)
+             assert(!(u==2 && ill[x]))                                                  /* P5 */
 #endif
            }
         :: else -> atomic { assert(!ret[r]); assert(r==e) }                              /* P1, P4 */
@@ -397,8 +403,8 @@ inline invalidate(e) {
 #endif
      ended = ended|BIT(e)*!live[e];
 #if defined(DISPLACE) && defined(NARROW) && !defined(M_NOORPHAN)
-     /* code: mount.(*view).orphanWritable */
-     if :: atomic { oW[0]>0 && xcur==0 -> xcur = 1; DISPLACED } :: atomic { oW[0]==0 || xcur!=0 -> skip } fi;
+     /* code: mount.(*view).orphanWritable, mount.(*view).orphan */
+     if :: atomic { oW[0]>0 && xcur==0 -> xcur = 1; DISPLACED; orph = 1 } :: atomic { oW[0]==0 || xcur!=0 -> skip } fi;
 #endif
      /* code: mount.(*view).dropNames, mount.waitFor */
      dropped = 0; run Dropper(e);

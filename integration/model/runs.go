@@ -82,6 +82,7 @@ var tables = []table{{
 		mount("", "a view replaces one of a newer lifetime (F1)", again+" M_OLDVIEW"),
 		mount("", "a view replaces one whose lifetime is ending", meanwhile+" M_ONEVIEW"),
 		mount("", "open files keep their node when narrowed", widened+" M_NOORPHAN"),
+		mount("", "pages of orphans are written", widened+" M_ORPHANWRITES"),
 		small(tree("", "the lease is asked once, before all calls (F2)", "REMOTE NW=1 M_NOASK")),
 		small(tree("", "calls are not counted (F2)", "REMOTE NW=1 M_NOCOUNT")),
 		small(tree("", "the lease is asked, then the call is counted", "REMOTE NW=1 M_ASKFIRST")),
@@ -110,11 +111,5 @@ var tables = []table{{
 		small(mount("", "notification from a handler", "PAGES M_NOTIFYINHANDLER")),
 		small(mount("", "a displaced node is not taken back", "NAMES DISPLACE M_LOSEDISPLACED")),
 		small(mount("", "FORGET takes out a node that came back", "NAMES FORGET M_FORGETBLIND")),
-	},
-}, {
-	title:  "Not promised: what has no counterexample any more belongs above",
-	faulty: true,
-	runs: []run{
-		mount("", "a store made while read-only is written when read-write is back", widened+" M_ILL"),
 	},
 }}

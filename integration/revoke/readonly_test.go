@@ -154,8 +154,25 @@ func storesOnce(t *testing.T, s setting) {
 	if bytes.Contains(data, []byte(secret)) {
 		t.Errorf("%s: a store reached the source of a read-only root", s.name)
 	}
+
+	// Nor does it when the root is writable again, at the end of the mapping either.
+	laterErr := writer.try("store", callArg{Off: 8192, Text: secret}, nil)
+	must(t, l.reg.Set(context.Background(), "code", guard.ReadWrite))
+	if laterErr == nil {
+		_ = writer.try("msync", nil, nil)
+	}
+	var again int
+	reader.call("open", callArg{Path: l.in("code", "f"), Flags: unix.O_RDWR}, &again)
+	if err := reader.try("write", callArg{FD: again, Off: 0, Text: "new"}, nil); err != nil {
+		t.Errorf("%s: the root is writable again, and the file is not: %v", s.name, err)
+	}
 	writer.stop()
 	reader.stop()
+	data, err = os.ReadFile(filepath.Join(src, "f"))
+	must(t, err)
+	if bytes.Contains(data, []byte(secret)) || !bytes.HasPrefix(data, []byte("new")) {
+		t.Errorf("%s: a store made while the root was read-only reached its source later, or a write did not: %q", s.name, data[:16])
+	}
 }
 
 func must(t testing.TB, err error) {
