@@ -233,9 +233,15 @@ func (w *wrapping) known() error {
 		}
 		return usage(fmt.Errorf("--server %s: %s has no such server; it has %s", names.Quote(name), shown(w.file.path), all))
 	}
+	project := w.file.place().Base != ""
 	for _, s := range w.conf.Servers {
-		if s.Err != nil && w.selected(s) {
-			return usage(fmt.Errorf("%s: %w; nothing was written (--server NAME leaves the others out)", shown(w.file.path), s.Err))
+		err := s.Err
+		if own := s.Steers(); err == nil && project && !w.undo && s.Kind == hostconfig.Stdio && len(own) > 0 {
+			err = fmt.Errorf("server %v sets %s, which rootsfs itself obeys, outside of any confinement: remove it from the file, and give it to the server alone with --env NAME=VALUE",
+				s, names.Quote(own[0]))
+		}
+		if err != nil && w.selected(s) {
+			return usage(fmt.Errorf("%s: %w; nothing was written (--server NAME leaves the others out)", shown(w.file.path), err))
 		}
 	}
 	return nil

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -24,17 +26,20 @@ func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 		r.Notes = append(r.Notes, why)
 		return
 	}
-	i, ok := s.Inner()
-	if !ok {
-		if len(s.Args) == 0 || s.Args[0] != "serve" {
-			r.Notes = append(r.Notes, `it is not of the form "run FLAGS -- COMMAND": what it starts is not known`)
-		}
-		return
-	}
 	home, _ := os.UserHomeDir()
-	r.Broad, ok = broad(s.Args[1:i-1], home)
-	if !ok {
-		r.State = "not confined"
+	i, ok := s.Inner()
+	switch {
+	case ok:
+		if r.Broad, ok = broad(newRunCmd(&app{}), s.Args[1:i-1], home); !ok {
+			r.State = "not confined"
+		}
+	case len(s.Args) > 0 && s.Args[0] == "serve":
+		r.Broad, _ = broad(newServeCmd(&app{}), s.Args[1:], home)
+	default:
+		r.Notes = append(r.Notes, `it is not of the form "run FLAGS -- COMMAND": what it starts is not known`)
+	}
+	for _, name := range s.Steers() {
+		r.Broad = append(r.Broad, name+` in "env": rootsfs itself obeys it, outside of any confinement`)
 	}
 }
 
@@ -87,10 +92,10 @@ func digest(path string) (sum [sha256.Size]byte, err error) {
 	return sum, err
 }
 
-// broad are the flags of a "rootsfs run" that give more than a server should have;
-// confined is false if the command is not confined at all.
-func broad(args []string, home string) (list []string, confined bool) {
-	fs := newRunCmd(&app{}).Flags()
+// broad are the flags of a "rootsfs run" or "serve" that give more than a server should
+// have; confined is false if the command is not confined at all.
+func broad(cmd *cobra.Command, args []string, home string) (list []string, confined bool) {
+	fs := cmd.Flags()
 	if err := fs.Parse(args); err != nil {
 		return []string{"its flags are not understood: " + oneLine(err)}, true
 	}
@@ -107,6 +112,9 @@ func broad(args []string, home string) (list []string, confined bool) {
 	}
 	if ports, _ := fs.GetIntSlice("listen"); len(ports) > 0 {
 		list = append(list, fmt.Sprintf("--listen: it listens on the ports %v of this machine", ports))
+	}
+	if fs.Changed("config") {
+		list = append(list, "--config "+fs.Lookup("config").Value.String()+": what that file approves is not looked at here")
 	}
 	sockets, _ := fs.GetStringArray("socket")
 	for _, path := range sockets {

@@ -42,6 +42,7 @@ type Server struct {
 	command int           // index of the member
 	args    int           // the same, -1 where it is left out
 	values  []string      // of Env
+	odd     []string      // names in "env" that no variable can have
 	list    *hujson.Array // of args, or of a command with its arguments
 	listed  bool          // the command is a list with the arguments in it (opencode)
 	toml    *tomlServer   // where the members stand in a TOML document, which has no obj
@@ -215,9 +216,35 @@ func (c *Config) readEnv(s *Server, key string) error {
 		case kind != 'n' && name != "" && !strings.ContainsAny(name, "=\x00"):
 			s.Env = append(s.Env, name)
 			s.values = append(s.values, text(&m.Value))
+		case kind != 'n':
+			s.odd = append(s.odd, name)
 		}
 	}
 	return nil
+}
+
+// steering are the variables that rootsfs itself obeys, and the beginnings of others:
+// where its configuration, its sessions and its audit are, and which programs it starts.
+var (
+	steering      = []string{"HOME", "PATH", "DBUS_SESSION_BUS_ADDRESS", "NOTIFY_SOCKET", "GODEBUG"}
+	steeringStart = []string{"XDG_", "LD_", "ROOTSFS_"}
+)
+
+// Steers returns the variables of "env" that rootsfs itself obeys if it starts the
+// server: the host gives them to the program that it starts. A host joins name and
+// value by "=", so a name that has one sets the variable before it. One without a value
+// is the host's own, let through.
+func (s *Server) Steers() []string {
+	list := slices.Clone(s.odd)
+	for i, name := range s.Env {
+		if s.values[i] != "" {
+			list = append(list, name)
+		}
+	}
+	return slices.DeleteFunc(list, func(name string) bool {
+		name, _, _ = strings.Cut(name, "=")
+		return !slices.Contains(steering, name) && !slices.ContainsFunc(steeringStart, func(p string) bool { return strings.HasPrefix(name, p) })
+	})
 }
 
 // Inner is where the server's own command stands in Args, and whether there is

@@ -227,9 +227,13 @@ func (r *tomlReader) fill(s *Server, at int, members []*tomlValue, programs []st
 func (r *tomlReader) variable(s *Server, v *tomlValue) error {
 	name := v.path[3]
 	text, err := r.text(s, v)
-	if err == nil && name != "" && !strings.ContainsAny(name, "=\x00") {
+	switch {
+	case err != nil:
+	case name != "" && !strings.ContainsAny(name, "=\x00"):
 		s.Env = append(s.Env, name)
 		s.values = append(s.values, text)
+	default:
+		s.odd = append(s.odd, name)
 	}
 	return err
 }
