@@ -41,11 +41,13 @@ func TestPastedCommandsAreTheirWords(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "rootsfs"), []byte(stub), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	work := filepath.Join(dir, "work")
-	if err := os.Mkdir(work, 0o700); err != nil {
-		t.Fatal(err)
+	work, runtime := filepath.Join(dir, "work"), filepath.Join(dir, "run") // fish takes none that others can read
+	for _, d := range []string{work, runtime} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
-	env := append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir, "TERM=xterm", "HISTFILE=", "LC_ALL=C.UTF-8", "PS1=> ")
+	env := append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_RUNTIME_DIR="+runtime, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir, "TERM=xterm", "HISTFILE=", "LC_ALL=C.UTF-8", "PS1=> ")
 	list := pastedWords()
 	var want, script strings.Builder
 	for i := 0; i < len(list); i += 8 {

@@ -40,7 +40,9 @@ func TestClicks(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "node", script)
-	cmd.Env = append(os.Environ(), "LAB="+string(settings), "TMPDIR="+t.TempDir())
+	home := t.TempDir() // the browser's, not the user's
+	cmd.Env = append(os.Environ(), "LAB="+string(settings), "TMPDIR="+home, "HOME="+home, "XDG_RUNTIME_DIR="+home,
+		"XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home, "XDG_STATE_HOME="+home)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	var errs bytes.Buffer
