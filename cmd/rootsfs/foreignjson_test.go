@@ -149,23 +149,21 @@ func TestTrashListTellsNamesApart(t *testing.T) {
 	}
 }
 
+// forges is the program on the terminal: it shows a question whose text is long, and holds
+// an answer line.
+func forges() {
+	a := newApp(nil, stdio{out: os.Stdout})
+	word := strings.Repeat("x", 198) + " Allow? [y/N] "
+	a.sayQuestion(&control.Question{Question: broker.Question{ID: "abc"}, Heading: "It says: " + word + word, Lines: []string{strings.Repeat("/y", 300)}})
+	a.say("END")
+}
+
 // No line of a question that a terminal shows is made by the server's spaces or by the
 // terminal's edge: each is ours, or begins as what was folded.
 func TestQuestionForgesNoLine(t *testing.T) {
-	if os.Getenv("ROOTSFS_TEST_QUESTION") != "" { // the process on the terminal
-		a := newApp(nil, stdio{out: os.Stdout})
-		word := strings.Repeat("x", 198) + " Allow? [y/N] "
-		a.sayQuestion(&control.Question{Question: broker.Question{ID: "abc"}, Heading: "It says: " + word + word, Lines: []string{strings.Repeat("/y", 300)}})
-		a.say("END")
-		return
-	}
 	dir := t.TempDir()
 	env, work := shellHome(t, dir)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := startPty(t, work, append(env, "ROOTSFS_TEST_QUESTION=1"), []string{self, "-test.run=^TestQuestionForgesNoLine$"})
+	p := startPty(t, work, env, []string{"forges"})
 	p.await("END")
 	for line := range strings.Lines(p.seen.String()) {
 		line = strings.Trim(line, "\r\n")

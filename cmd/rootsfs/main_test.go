@@ -21,13 +21,14 @@ import (
 	"github.com/rootsfs/rootsfs/mount/childfs"
 )
 
-// TestMain makes this binary seven programs: rootsfs itself; code, which runs a
-// command and compares its exit code; answers; ownmounts; panics; hears; and nowatches.
+// TestMain makes this binary eight programs: rootsfs itself; code, which runs a
+// command and compares its exit code; answers; ownmounts; panics; forges; hears; and nowatches.
 func TestMain(m *testing.M) {
 	childfs.Serve() // before testscript.Main makes a directory, which the child would leave
 	testscript.Main(fromOutside{m}, map[string]func(){
 		"rootsfs":   main,
 		"panics":    panics,
+		"forges":    forges,
 		"hears":     hears,
 		"nowatches": nowatches,
 		"code":      func() { os.Exit(code(os.Args[1:])) },

@@ -85,14 +85,22 @@ const root = (page, name, within = page) => within.locator("rf-root", { has: pag
 const ready = (c) => c.locator("button[data-key=d]:not([aria-disabled=true])").waitFor();
 // insists reads a question to its end and does again what grants until it has: a button
 // that has just moved takes no press.
-const insists = (c, press) => until("it is allowed", async () => {
-  if ((await c.getByText("Allowed:").count()) > 0) return true;
-  await c.locator(".details").evaluate((e) => e.scrollTo(0, e.scrollHeight));
-  await c.locator("button[data-key=r]").scrollIntoViewIfNeeded();
-  await sleep(1000);
-  await press();
-  return false;
-}, 60);
+const insists = (c, press) => {
+  let seen = false;
+  const allowed = c.getByText("Allowed:").first().waitFor({ timeout: 0 }).then(() => (seen = true), () => false);
+  const again = async () => {
+    await c.locator(".details").evaluate((e) => e.scrollTo(0, e.scrollHeight));
+    await c.locator("button[data-key=r]").scrollIntoViewIfNeeded();
+    await sleep(1000);
+    await press();
+    return false;
+  };
+  // The answer may come, and take the buttons away, while they are waited for.
+  return until("it is allowed", () => Promise.race([allowed, again().catch((e) => {
+    if (seen) return true;
+    throw e;
+  })]), 60);
+};
 
 // scan reports serious findings. Of many rows of a kind some are enough.
 async function scan(page, where) {
