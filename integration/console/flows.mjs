@@ -105,6 +105,8 @@ const insists = (c, press) => {
 // scan reports serious findings. Of many rows of a kind some are enough.
 async function scan(page, where) {
   await page.evaluate(() => document.querySelectorAll("tbody tr:nth-child(n+12)").forEach((e) => e.remove()));
+  // Half way through a transition a colour is neither the one nor the other.
+  await page.evaluate(() => Promise.allSettled(document.getAnimations().map((a) => a.finished)));
   await page.evaluate(axe);
   const r = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"], runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] }));
   const bad = r.violations.filter((v) => v.impact === "serious" || v.impact === "critical");
