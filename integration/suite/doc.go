@@ -5,7 +5,7 @@
 //
 // # Promises
 //
-// The exit code is 0 if every test passed and
+// The exit code is 0 if every test passed (see below) and
 //
 //   - every skipped test is in the list of allowed skips (skips.go), each with its
 //     reason; on a machine that is not CI's (environment variable CI) a skip that is
@@ -21,6 +21,10 @@
 // waiting is reported and aborted (watchdog.go), and a part that takes too long is
 // killed. The tests' files are on a file system of the run's own (scratch.go), where root
 // can mount one.
+//
+// A failed test is run once more by itself when the others have ended. If it passes, the
+// run passes and the last lines name it as FLAKY: it failed by chance, and must be mended.
+// More than four failures, data races, panics and leaks are not forgiven (rerun.go).
 //
 // For each package the line is printed that go test prints, and the output of tests
 // that failed.

@@ -82,6 +82,7 @@ func run(o options) (problems []string, err error) {
 		wg.Go(func() { out.problem(p.test(o, temp.dir, out, dog)) })
 	}
 	wg.Wait()
+	rerun(o, temp.dir, out, dog)
 	problems = out.problems
 	for _, name := range out.failures() {
 		problems = append(problems, name+" failed")
@@ -160,13 +161,14 @@ func divide(packages []string) []part {
 	return parts
 }
 
-// test runs a part's packages and returns what is wrong apart from their tests.
-func (p *part) test(o options, temp string, out *report, dog *watchdog) string {
+// test runs a part's packages, with further flags of go test, and returns what is wrong
+// apart from their tests.
+func (p *part) test(o options, temp string, out *report, dog *watchdog, flags ...string) string {
 	args := []string{"test", "-json", "-p", "1", "-timeout", o.timeout.String()}
 	if o.race {
 		args = append(args, "-race")
 	}
-	cmd := exec.Command(o.goCommand, append(args, p.packages...)...)
+	cmd := exec.Command(o.goCommand, slices.Concat(args, flags, p.packages)...)
 	// A process with the race detector would sleep for a second before it exits, and
 	// tests start thousands.
 	// npm has Node keep what it compiled, in TMPDIR.

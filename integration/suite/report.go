@@ -27,6 +27,7 @@ type report struct {
 	packages map[string]*testedPackage
 	skips    []skip
 	problems []string
+	flaky    []string // failed tests that passed when they were run again
 }
 
 // testedPackage is the output of a package that is being tested.
@@ -34,6 +35,7 @@ type testedPackage struct {
 	order   []string // of the tests, as they began; "" is the package itself
 	output  map[string]*strings.Builder
 	outcome map[string]string // of tests and of the package: pass, fail, skip
+	crashed bool              // see isCrash
 }
 
 func (p *testedPackage) add(test, text string) {
@@ -96,6 +98,7 @@ func (r *report) take(e event) {
 	switch e.Action {
 	case "output":
 		p.add(e.Test, e.Output)
+		p.crashed = p.crashed || isCrash(e.Output)
 	case "run":
 		p.add(e.Test, "")
 		p.outcome[e.Test] = "" // it has not ended
@@ -181,6 +184,9 @@ func (r *report) summary(took time.Duration) {
 			}
 		}
 	}
-	fmt.Fprintf(r.w, "suite: %d packages passed, %d failed, %d without tests; %d tests passed, %d failed, %d skipped; %v\n",
-		packages["pass"], packages["fail"], packages["skip"], tests["pass"], tests["fail"]+tests[""], tests["skip"], took.Round(time.Second))
+	for _, test := range r.flaky {
+		fmt.Fprintf(r.w, "suite: FLAKY: %s failed, and passed when it was run again\n", test)
+	}
+	fmt.Fprintf(r.w, "suite: %d packages passed, %d failed, %d without tests; %d tests passed, %d failed, %d skipped, %d flaky; %v\n",
+		packages["pass"], packages["fail"], packages["skip"], tests["pass"], tests["fail"]+tests[""], tests["skip"], len(r.flaky), took.Round(time.Second))
 }

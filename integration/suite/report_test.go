@@ -72,7 +72,7 @@ func TestReport(t *testing.T) {
 		t.Error("failed does not tell a package that failed from one that did not run")
 	}
 	r.summary(time.Minute)
-	if want := "suite: 1 packages passed, 3 failed, 0 without tests; 1 tests passed, 2 failed, 2 skipped; 1m0s\n"; !strings.HasSuffix(out.String(), want) {
+	if want := "suite: 1 packages passed, 3 failed, 0 without tests; 1 tests passed, 2 failed, 2 skipped, 0 flaky; 1m0s\n"; !strings.HasSuffix(out.String(), want) {
 		t.Errorf("summary: %q", out)
 	}
 }

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// maxReruns is the number of failed tests above which none is run again: so many do not
+// fail by chance.
+const maxReruns = 4
+
+// failure is a test that failed and none of whose subtests did.
+type failure struct{ pkg, test string }
+
+// String returns the failure as a `go test` command names it.
+func (f failure) String() string { return f.pkg + " " + f.test }
+
+// pattern returns the -run pattern that matches this test alone.
+func (f failure) pattern() string {
+	var elements []string
+	for e := range strings.SplitSeq(f.test, "/") {
+		elements = append(elements, "^"+regexp.QuoteMeta(e)+"$")
+	}
+	return strings.Join(elements, "/")
+}
+
+// rerun runs the tests that failed once more, each by itself, after everything else has
+// ended, and marks those that pass as flaky. It runs none where a failure is more than a
+// test's verdict (see rerunnable).
+func rerun(o options, temp string, out *report, dog *watchdog) {
+	failures := out.rerunnable()
+	for _, f := range failures {
+		fmt.Fprintf(os.Stdout, "suite: running %v again\n", f)
+		again := &report{w: out.w}
+		p := part{name: "rerun", packages: []string{f.pkg}}
+		problem := p.test(o, temp, again, dog, "-count", "1", "-run", f.pattern())
+		if problem == "" && again.passed(f) {
+			out.markFlaky(f)
+		}
+	}
+}
+
+// rerunnable returns the failed tests if nothing but tests failed, and at most maxReruns
+// of them. A data race, a panic, a test that did not end, a package that does not build
+// and a package whose TestMain found a leak are never run again: each is a fault, whether
+// or not it shows itself a second time.
+func (r *report) rerunnable() (failures []failure) {
+	for _, name := range r.failures() {
+		r.mu.Lock()
+		p := r.packages[name]
+		var failed []string
+		ended := true
+		for test, outcome := range p.outcome {
+			if test != "" && outcome == "fail" {
+				failed = append(failed, test)
+			}
+			ended = ended && outcome != ""
+		}
+		crashed := p.crashed
+		r.mu.Unlock()
+		if crashed || !ended || len(failed) == 0 {
+			return nil
+		}
+		slices.Sort(failed)
+		for _, test := range failed {
+			if !slices.ContainsFunc(failed, func(s string) bool { return strings.HasPrefix(s, test+"/") }) {
+				failures = append(failures, failure{name, test})
+			}
+		}
+	}
+	if len(failures) > maxReruns {
+		return nil
+	}
+	return failures
+}
+
+// isCrash reports whether a line of a test's output says that more than an expectation
+// failed.
+func isCrash(line string) bool {
+	return strings.Contains(line, "WARNING: DATA RACE") || strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
+}
+
+// passed reports whether the test was run and passed, and its package with it.
+func (r *report) passed(f failure) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.packages[f.pkg]
+	return p != nil && p.outcome[""] == "pass" && p.outcome[f.test] == "pass"
+}
+
+// markFlaky notes that the failed test passed when it was run again. A parent passes with
+// the last of its failed subtests, and so does the package.
+func (r *report) markFlaky(f failure) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.flaky = append(r.flaky, f.String())
+	outcome := r.packages[f.pkg].outcome
+	outcome[f.test] = "pass"
+	for name := f.test; name != ""; {
+		name = name[:max(strings.LastIndex(name, "/"), 0)]
+		for test, o := range outcome {
+			if o == "fail" && test != name && (name == "" || strings.HasPrefix(test, name+"/")) {
+				return
+			}
+		}
+		outcome[name] = "pass"
+	}
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// end returns the events of a test that began and ended; "" is the package.
+func end(pkg, test, action string) string {
+	line := func(action string) string {
+		return `{"Action":"` + action + `","Package":"` + pkg + `","Test":"` + test + `"}` + "\n"
+	}
+	if test == "" {
+		return line(action)
+	}
+	return line("run") + line(action)
+}
+
+func output(pkg, test, text string) string {
+	return `{"Action":"output","Package":"` + pkg + `","Test":"` + test + `","Output":"` + text + `\n"}` + "\n"
+}
+
+// Only tests that failed, and few of them, are run again: what else can go wrong is a
+// fault even if it does not show itself twice.
+func TestRerunnable(t *testing.T) {
+	scripts := end("p", "TestScripts/doctor", "fail") + end("p", "TestScripts/run", "pass") + end("p", "TestScripts", "fail") + end("p", "", "fail")
+	var five string
+	for _, name := range []string{"A", "B", "C", "D", "E"} {
+		five += end("p", name, "fail")
+	}
+	for name, c := range map[string]struct {
+		events string
+		want   []failure
+	}{
+		"everything passed":    {end("p", "A", "pass") + end("p", "", "pass"), nil},
+		"one subtest":          {scripts, []failure{{"p", "TestScripts/doctor"}}},
+		"two packages":         {end("p", "A", "fail") + end("p", "", "fail") + end("q", "B", "fail") + end("q", "", "fail"), []failure{{"p", "A"}, {"q", "B"}}},
+		"a data race":          {output("p", "A", "WARNING: DATA RACE") + scripts, nil},
+		"a panic":              {output("p", "A", "panic: test timed out after 9m0s") + scripts, nil},
+		"a test without end":   {`{"Action":"run","Package":"p","Test":"B"}` + "\n" + scripts, nil},
+		"a leak in TestMain":   {end("p", "A", "pass") + end("p", "", "fail"), nil},
+		"a leak beside a test": {scripts + end("q", "", "fail"), nil},
+		"five tests":           {five + end("p", "", "fail"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := read(t, c.events)
+			if got := r.rerunnable(); !slices.Equal(got, c.want) {
+				t.Errorf("%v are run again, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// A test that passes when it is run again is counted as flaky and named; its parents and
+// its package pass with the last of them.
+func TestMarkFlaky(t *testing.T) {
+	r, out := read(t, end("p", "T/a", "fail")+end("p", "T/b", "fail")+end("p", "T", "fail")+end("p", "", "fail"))
+	r.markFlaky(failure{"p", "T/a"})
+	if got := r.failures(); !slices.Equal(got, []string{"p"}) {
+		t.Errorf("%v failed while T/b has not passed, want p", got)
+	}
+	r.markFlaky(failure{"p", "T/b"})
+	if got := r.failures(); len(got) != 0 {
+		t.Errorf("%v failed, want nothing", got)
+	}
+	r.summary(time.Minute)
+	for _, want := range []string{"suite: FLAKY: p T/a failed, and passed when it was run again\n",
+		"1 packages passed, 0 failed, 0 without tests; 3 tests passed, 0 failed, 0 skipped, 2 flaky; 1m0s\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the summary is %q, want %q in it", out, want)
+		}
+	}
+}
+
+// Go test is run for the failed test alone: one that fails the first time only passes,
+// and one that fails always does not.
+func TestRerun(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go.mod", "module example.com/chance\ngo 1.26\n")
+	write("a_test.go", `package chance
+import ("os"; "testing")
+func TestFirst(t *testing.T) {
+	t.Run("time (only)", func(t *testing.T) {
+		if _, err := os.Stat("once"); err != nil {
+			os.WriteFile("once", nil, 0o600)
+			t.Fatal("the first time")
+		}
+	})
+}
+func TestAlways(t *testing.T) { if os.Getenv("ALWAYS") != "" { t.Fatal("always") } }
+`)
+	t.Chdir(dir)
+	for _, always := range []string{"", "1"} {
+		t.Setenv("ALWAYS", always)
+		os.Remove("once")
+		dog := &watchdog{procs: &processes{started: map[int]bool{}}}
+		o := options{goCommand: "go", timeout: time.Minute, limit: time.Minute}
+		out := &report{w: io.Discard}
+		p := part{name: "all", packages: []string{"example.com/chance"}}
+		if problem := p.test(o, t.TempDir(), out, dog); problem != "" {
+			t.Fatal(problem)
+		}
+		rerun(o, t.TempDir(), out, dog)
+		if want := []string{"example.com/chance TestFirst/time_(only)"}; !slices.Equal(out.flaky, want) {
+			t.Errorf("ALWAYS=%q: %q are flaky, want %q", always, out.flaky, want)
+		}
+		if failed := len(out.failures()) > 0; failed != (always != "") {
+			t.Errorf("ALWAYS=%q: failed is %v", always, failed)
+		}
+	}
+}
