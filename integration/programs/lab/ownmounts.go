@@ -14,6 +14,10 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
+// The process's first thread belongs to the main goroutine. OwnMounts could otherwise move
+// that thread, and with it /proc/self, for every later test of the process.
+func init() { runtime.LockOSThread() }
+
 // OwnMounts moves the calling goroutine, and every process that it starts from then on,
 // into a mount namespace of its own, without the mounts of other tests. It is for tests
 // whose verdict depends on all mounts that there are. Only root can have such a namespace.
@@ -64,15 +68,17 @@ func LetGo(keep string) error {
 }
 
 // detach makes the mounts in the calling thread's namespace private and detaches those
-// that which chooses.
+// that which chooses. It begins with the outermost: the way to an inner one may lead
+// through a mount that does not answer, and goes with it.
 func detach(which func(Entry) bool) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
 	all, err := Table()
-	for _, m := range slices.Backward(all) {
+	slices.SortStableFunc(all, func(a, b Entry) int { return len(a.Point) - len(b.Point) })
+	for _, m := range all {
 		if which(m) {
-			_ = unix.Unmount(m.Point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // it lies in one that is gone
+			_ = unix.Unmount(m.Point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // fails for one that went with another
 		}
 	}
 	return err
