@@ -12,7 +12,8 @@
 // # Promises
 //
 //   - The server gets no roots but the session's, and the host no request for files
-//     or roots.
+//     or roots: neither by itself, nor inside a result or a task's notification
+//     (inputRequests), whatever the revision, the type and the id of the result.
 //   - A host reads no message of the server's that was not judged: hosts read a stream
 //     of JSON, or lines that end in LF or in CR, and some pass over a byte order mark.
 //     So a line passes only if it is blank, or exactly one object or batch of RFC 8259 in
@@ -21,9 +22,12 @@
 //     speak MCP, what a server prints passes as far as no host reads a message in it.
 //   - Consent asked through the host's elicitation/create is answered by the host and
 //     nobody else: ids of ours are 128 random bits behind a prefix that each proxy
-//     draws for itself, and a message of the server's that uses the prefix, or has one
-//     of its outermost keys twice, is not passed on. Keys are matched in their exact
-//     spelling, however they are escaped.
+//     draws for itself, and a message of the server's that uses the prefix is not passed
+//     on.
+//   - Readers differ in which of two equal keys counts, and some compare keys without
+//     their case. So a message does not pass that has two outermost keys which differ in
+//     their case at most, or one of JSON-RPC's in another case, however it is escaped; or
+//     that is both a request and an answer.
 //   - Neither direction waits for the other, nor for a request that the session
 //     answers.
 //   - Memory is bounded, by two lines of Options.Frame, the session's limits and those

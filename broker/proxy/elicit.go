@@ -43,7 +43,7 @@ func (q *questions) end() { q.End(response{err: errNoAnswer}) }
 func (q *questions) answer(b []byte, f *frame) {
 	id := string(meant(f.id.of(b)))
 	switch {
-	case !f.twice.absent(), f.result.absent() == f.err.absent():
+	case !f.clash.absent(), f.result.absent() == f.err.absent():
 		q.Deliver(id, response{err: errors.New("the host's answer is ambiguous")})
 	case f.result.absent():
 		q.Deliver(id, response{err: fmt.Errorf("the host answered with an error: %s", f.err.of(b))})

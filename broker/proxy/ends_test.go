@@ -28,8 +28,7 @@ var strange = []string{
 	`{"jsonrpc":"2.0","id":` + strings.Repeat("9", 500) + `,"method":"ping"}` + "\n",
 	`{"jsonrpc":"2.0","id":"` + strings.Repeat("i", 5000) + `","result":{}}` + "\n",
 	`[{"jsonrpc":"2.0","id":1,"method":"a"}, {"jsonrpc":"2.0","id":2,"result":1e5}]` + "\n", "[]\n", "[1, 2]\n",
-	`{"jsonrpc":"2.0","Method":"files/read","ID":3,"METHOD":"roots/list"}` + "\n",
-	`{"jsonrpc":"2.0","id":4,"method":{"files/read":1}}` + "\n", `{"jsonrpc":"2.0","id":4,"method":"files"}` + "\n",
+	`{"jsonrpc":"2.0","id":4,"method":"files"}` + "\n",
 	`{"jsonrpc":"2.0","id":6,"result":{"method":"roots/list","id":5,"text":"files/read"}}` + "\n",
 	`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"_meta":{"progressToken":1.0},"arguments":"io.modelcontextprotocol"}}` + "\n",
 	`{"jsonrpc":"2.0","id":8,"result":{"t":"` + strings.Repeat(`a\"b\\`, 100_000) + `"}}` + "\n",
@@ -101,7 +100,7 @@ func TestBytes_Child(t *testing.T) {
 	l := newLab(t, nil)
 	all := []byte(strings.Join(strange, ""))
 	run := func(through bool) []byte {
-		cmd := exec.Command("sh", "-c", `echo '{"started":1}'; tr a-f A-F; echo "{\"ended\":$?}"`)
+		cmd := exec.Command("sh", "-c", `echo '{"started":1}'; tr 0-8 1-9; echo "{\"ended\":$?}"`)
 		if !through {
 			cmd.Stdin = bytes.NewReader(all)
 			out, err := cmd.Output()

@@ -34,8 +34,8 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 		return nil, false
 	}
 	switch {
-	case !f.twice.absent():
-		p.refuseHost(b, &f, "a message of the host's has a field twice")
+	case !f.clash.absent():
+		p.refuseHost(b, &f, "a message of the host's has a field twice, or in capitals")
 		return nil, false
 	case p.mine(f.id.of(b)):
 		p.refuseHost(b, &f, "a request of the host's has an id of rootsfs's own")

@@ -54,8 +54,8 @@ type round struct {
 const (
 	// maxRounds is how often one call is repeated; the Go SDK does as often.
 	maxRounds = 10
-	// Calls are kept up to these limits; roots are not answered inside the
-	// results of others, which then get to the host as they came.
+	// Calls are kept up to these limits; the results of others that ask for roots are
+	// refused.
 	maxHeld  = 64 << 20 // bytes
 	maxCalls = 4096
 	// maxWanted is how many lists of roots one result may ask for: each is an
@@ -175,49 +175,26 @@ func (p *Proxy) hostCancels(b []byte, f *frame) (out []byte, pass bool) {
 	return replaced(b, at, id), false
 }
 
-// wanted is one request of roots inside a result.
-type wanted struct {
-	Key    string          `json:"k"` // raw, without its quotes
-	Params json.RawMessage `json:"p,omitempty"`
-}
-
 // inputRequired deals with a result that asks for input.
-func (p *Proxy) inputRequired(b []byte, f *frame, r *round) (out []byte, pass bool) {
-	reqs, ok := lookup(b, f.result, "inputRequests")
-	var roots []wanted
-	var keys []string
-	others := 0
-	if l, object := open(b, reqs.from); ok && object && !l.array {
-		for len(roots) <= maxWanted && l.next() {
-			if m, ok := lookup(b, l.val, "method"); !ok || !equal(m.of(b), wire.RootsList) {
-				others++
-				continue
-			}
-			w := wanted{Key: string(b[l.key.from+1 : l.key.to-1])}
-			if params, ok := lookup(b, l.val, "params"); ok {
-				w.Params = bytes.Clone(params.of(b))
-			}
-			roots, keys = append(roots, w), append(keys, string(meant(l.key.of(b))))
-		}
-	}
+func (p *Proxy) inputRequired(b []byte, f *frame, r *round, in *inputs) (out []byte, pass bool) {
 	var state []byte
 	if s, ok := lookup(b, f.result, "requestState"); ok {
 		state = bytes.Clone(s.of(b))
 	}
 	switch {
-	case len(roots) > maxWanted:
+	case len(in.roots) > maxWanted:
 		p.endCall(r.hostID, wire.CodeInternal, fmt.Sprintf("the server asked for roots more than %d times at once", maxWanted))
 		p.rounds.forget(r)
 		return nil, false
-	case len(roots) == 0:
+	case len(in.roots) == 0:
 		p.rounds.forget(r)
 		return replaced(b, f.id, r.hostID), false
-	case others == 0:
-		p.onTheSide(func() { p.repeat(r, roots, state) })
+	case in.others == 0:
+		p.onTheSide(func() { p.repeat(r, in.roots, state) })
 		return nil, false
 	}
 	p.rounds.forget(r)
-	return p.askOthers(b, f, r, reqs, keys, roots, state), false
+	return p.askOthers(b, f, r, in, state), false
 }
 
 // repeat sends a call once more, with roots.
@@ -292,9 +269,9 @@ type memo struct {
 }
 
 // askOthers makes the result by which the host is asked for what is not roots.
-func (p *Proxy) askOthers(b []byte, f *frame, r *round, reqs span, keys []string, roots []wanted, state []byte) []byte {
-	m, err := json.Marshal(memo{State: state, Roots: roots})
-	rest, ok := without(reqs.of(b), keys)
+func (p *Proxy) askOthers(b []byte, f *frame, r *round, in *inputs, state []byte) []byte {
+	m, err := json.Marshal(memo{State: state, Roots: in.roots})
+	rest, ok := without(in.at.of(b), in.keys)
 	if err != nil || !ok {
 		return errorReply(r.hostID, wire.CodeInternal, "the server's request for input is malformed")
 	}
@@ -327,7 +304,7 @@ func (p *Proxy) resume(b []byte, f *frame) (out []byte, kept bool) {
 	if err == nil {
 		err = json.Unmarshal(raw, &m)
 	}
-	if err != nil {
+	if err != nil || len(m.Roots) > maxWanted { // a server knows the prefix, and may have made it
 		p.refuseHost(b, f, "requestState is not what rootsfs gave")
 		return nil, true
 	}

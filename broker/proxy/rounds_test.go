@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -137,7 +138,7 @@ func TestModern_OtherInput(t *testing.T) {
 	for _, result := range []string{
 		`{"resultType":"input_required","inputRequests":{"e":{"method":"elicitation/create","params":{"x":1.0}}},"requestState":"s"}`,
 		`{"resultType":"input_required","inputRequests":{}}`, `{"resultType":"input_required","requestState":"busy"}`,
-		`{"resultType":"complete","inputRequests":{` + wantsRoots + `}}`, `{"inputRequests":{` + wantsRoots + `}}`,
+		`{"resultType":"complete","structuredContent":{"inputRequests":{` + wantsRoots + `},"InputRequests":1}}`,
 	} {
 		n.host.say(call("1", ""))
 		n.server.message()
@@ -145,13 +146,59 @@ func TestModern_OtherInput(t *testing.T) {
 		n.server.say(answer)
 		n.host.hears(answer)
 	}
-	// A call of an older revision has no such results, so ours is none either.
-	const old = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{}}` + "\n"
-	n.host.say(old)
-	n.server.hears(old)
-	answer := `{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n"
-	n.server.say(answer)
-	n.host.hears(answer)
+}
+
+// rootsInside are messages of a server's in which some host finds a request for roots. The
+// Go SDK's host answers the first ones whatever the revision, and so may others.
+var rootsInside = map[string]string{
+	"plain":                 `{"jsonrpc":"2.0","id":1,"result":{"inputRequests":{"r":{"method":"roots/list","params":{}}}}}`,
+	"complete":              `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","content":[],"inputRequests":{"r":{"method":"roots/list","params":{}}}}}`,
+	"an unknown type":       `{"jsonrpc":"2.0","id":1,"result":{"resultType":"task","inputRequests":{"r":{"method":"roots\/list","params":{}}}}}`,
+	"escaped":               `{"jsonrpc":"2.0","id":1,"result":{"\u0069nputRequests":{"r":{"\u006dethod":"\u0072oots/list","params":{}}}}}`,
+	"in capitals":           `{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","InputRequests":{"r":{"method":"roots/list","params":{}}}}}`,
+	"a method in capitals":  `{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"r":{"Method":"roots/list","params":{}}}}}`,
+	"first of two":          `{"jsonrpc":"2.0","id":1,"result":{"inputRequests":{"r":{"method":"roots/list","params":{}}},"inputRequests":{}}}`,
+	"a second method":       `{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"r":{"method":"roots/list","method":"elicitation/create","params":{}}}}}`,
+	"under the id 1.0":      `{"jsonrpc":"2.0","id":1.0,"result":{"inputRequests":{"r":{"method":"roots/list","params":{}}}}}`,
+	"under the id \"1\"":    `{"jsonrpc":"2.0","id":"1","result":{"inputRequests":{"r":{"method":"roots/list","params":{}}}}}`,
+	"beside a question":     `{"jsonrpc":"2.0","id":1,"result":{"inputRequests":{"e":{"method":"elicitation/create","params":{}},"r":{"method":"roots/list","params":{}}}}}`,
+	"files/read":            `{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"r":{"method":"files/read","params":{"path":"/"}}}}}`,
+	"with a method null":    `{"jsonrpc":"2.0","id":1,"method":null,"result":{"inputRequests":{"r":{"method":"roots/list","params":{}}}}}`,
+	"with a method":         `{"jsonrpc":"2.0","id":1,"method":"ping","result":{"inputRequests":{"r":{"method":"roots/list","params":{}}}}}`,
+	"with a number":         `{"jsonrpc":"2.0","id":1,"method":5,"result":{"inputRequests":{"r":{"method":"roots/list","params":{}}}}}`,
+	"a task's notification": `{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"t","status":"input_required","inputRequests":{"r":{"method":"roots/list","params":{}}}}}`,
+	"in a batch":            `[{"jsonrpc":"2.0","id":1,"result":{"inputRequests":{"r":{"method":"roots/list","params":{}}}}}]`,
+	"a list":                `{"jsonrpc":"2.0","id":1,"result":{"inputRequests":[{"method":"roots/list","params":{}}]}}`,
+}
+
+// No message of a server's hands a host a request for roots: not inside a result, whatever
+// its type, its id and the revision, nor in a task's notification. Whoever waits is told.
+func TestModern_RootsInResults(t *testing.T) {
+	for name, sent := range rootsInside {
+		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
+			t.Run(name+", "+revision, func(t *testing.T) {
+				l := newLab(t, nil)
+				n := l.connect(nil)
+				if revision == "2026-07-28" {
+					n.host.say(call("1", ""))
+				} else {
+					n.handshake(`{"roots":{}}`)
+					n.host.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t"}}` + "\n")
+				}
+				n.server.message()
+				n.server.say(sent + "\n")
+				if !strings.Contains(sent, `"notifications/`) {
+					if m := n.host.message(); m.Error == nil || m.Result != nil || strings.Trim(string(m.ID), `".0`) != "1" {
+						t.Errorf("the host got %s %s %+v", m.ID, m.Result, m.Error)
+					}
+				}
+				n.ping(n.server, n.host)
+				if st := n.p.Stats(); st.Refused != 1 || l.audited("server's") == 0 && l.audited("server") == 0 {
+					t.Errorf("%+v", st)
+				}
+			})
+		}
+	}
 }
 
 // Roots and a question at once: the host answers the question, and the server
@@ -201,6 +248,12 @@ func TestModern_Mixed(t *testing.T) {
 	n.host.say(call("3", `,"requestState":"`+prefixOf(t, n)+`!"`))
 	if m := n.host.message(); m.Error == nil || m.Error.Code != wire.CodeInvalidRequest || string(m.ID) != "3" {
 		t.Errorf("a broken state: %+v", m)
+	}
+	// One that the server has made, so that the host comes back with more than one result may ask for.
+	memo := base64.RawURLEncoding.EncodeToString([]byte(`{"r":[` + strings.Repeat(`{"k":"a"},`, 16) + `{"k":"a"}]}`))
+	n.host.say(call("4", `,"requestState":"`+prefixOf(t, n)+memo+`"`))
+	if m := n.host.message(); m.Error == nil || string(m.ID) != "4" {
+		t.Errorf("a forged state: %+v", m)
 	}
 }
 
@@ -280,9 +333,10 @@ func TestModern_Cancel(t *testing.T) {
 	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}` + "\n"
 	n.host.say(cancel)
 	n.server.hears(cancel)
-	answer := `{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n"
-	n.server.say(answer)
-	n.host.hears(answer) // which the host ignores
+	n.server.say(`{"jsonrpc":"2.0","id":2,"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `}}}` + "\n")
+	if m := n.host.message(); m.Error == nil || string(m.ID) != "2" { // which the host ignores
+		t.Errorf("the host got %+v", m)
+	}
 }
 
 // R173: no list_changed to such a peer; after a fall back to an older revision

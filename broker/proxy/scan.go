@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 )
 
 // span is a part of a line: its bytes from one index up to another.
@@ -196,15 +197,33 @@ func meant(quoted []byte) []byte {
 type frame struct {
 	id, method, params, result, err span // absent: to is 0
 	rpc                             bool // says that it is JSON-RPC 2.0
-	twice                           span // a key that stands there a second time
+	clash                           span // the key by which readers may see different messages
 }
+
+// fields are the keys of JSON-RPC.
+var fields = [...]string{"jsonrpc", "id", "method", "params", "result", "error"}
+
+// field returns the key of JSON-RPC that some reader takes a key for, "" if none does.
+// encoding/json and JsonSerializerDefaults.Web compare keys without their case.
+func field(key []byte) string {
+	for _, name := range fields {
+		if strings.EqualFold(name, string(key)) {
+			return name
+		}
+	}
+	return ""
+}
+
+// answers reports whether a frame has what only an answer has.
+func (f *frame) answers() bool { return !f.result.absent() || !f.err.absent() }
 
 // maxKeys bounds how many keys are compared with each other. The protocol has
 // five; beyond this many, a frame counts as one that repeats.
 const maxKeys = 64
 
-// readFrame finds the parts of the object in b. It reports false for what is not
-// one object with nothing behind it.
+// readFrame finds the parts of the object in b, whatever the case of their keys. It
+// reports false for what is not one object with nothing behind it. clash is a key that
+// stands there twice, or one of JSON-RPC in another case.
 func readFrame(b []byte) (f frame, ok bool) {
 	l, ok := open(b, blank(b, 0))
 	if !ok || l.array {
@@ -213,16 +232,18 @@ func readFrame(b []byte) (f frame, ok bool) {
 	var seen [maxKeys]span
 	n := 0
 	for l.next() {
-		if f.twice.absent() && (n == maxKeys || repeats(b, seen[:n], l.key)) {
-			f.twice = l.key
+		key := meant(l.key.of(b))
+		name := field(key)
+		if f.clash.absent() && (n == maxKeys || name != "" && name != string(key) || repeats(b, seen[:n], key)) {
+			f.clash = l.key
 		}
 		if n < maxKeys {
 			seen[n] = l.key
 			n++
 		}
-		switch string(meant(l.key.of(b))) {
+		switch name {
 		case "jsonrpc":
-			f.rpc = equal(l.val.of(b), "2.0")
+			f.rpc = f.rpc || equal(l.val.of(b), "2.0")
 		case "id":
 			f.id = l.val
 		case "method":
@@ -238,10 +259,10 @@ func readFrame(b []byte) (f frame, ok bool) {
 	return f, l.closed && blank(b, l.i) == len(b)
 }
 
-func repeats(b []byte, seen []span, key span) bool {
-	k := meant(key.of(b))
+// repeats reports whether a key was seen, in any case.
+func repeats(b []byte, seen []span, key []byte) bool {
 	for _, s := range seen {
-		if bytes.Equal(meant(s.of(b)), k) {
+		if bytes.EqualFold(meant(s.of(b)), key) {
 			return true
 		}
 	}

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -84,18 +85,23 @@ func FuzzScan(f *testing.F) {
 		if len(got) != len(want) {
 			t.Fatalf("members %q, want %q", got, want)
 		}
-		last := map[string]string{}
-		repeated := false
+		last, keys := map[string]string{}, []string{}
+		clash := false
 		for i, w := range want {
 			if got[i] != w {
 				t.Fatalf("member %d is %q, want %q", i, got[i], w)
 			}
-			_, twice := last[w.key]
-			repeated = repeated || twice
-			last[w.key] = w.val
+			clash = clash || slices.ContainsFunc(keys, func(k string) bool { return strings.EqualFold(k, w.key) })
+			keys = append(keys, w.key)
+			for _, name := range fields {
+				if strings.EqualFold(name, w.key) {
+					clash = clash || name != w.key
+					last[name] = w.val
+				}
+			}
 		}
-		if ok && utf8.Valid(b) && !fr.twice.absent() != (repeated || len(want) > maxKeys) {
-			t.Fatalf("repeats: %v, want %v", !fr.twice.absent(), repeated)
+		if ok && utf8.Valid(b) && !fr.clash.absent() != (clash || len(want) > maxKeys) {
+			t.Fatalf("clashes: %v, want %v", !fr.clash.absent(), clash)
 		}
 		for key, at := range map[string]span{"id": fr.id, "method": fr.method, "params": fr.params, "result": fr.result, "error": fr.err} {
 			if got := string(at.of(b)); got != last[key] {
@@ -116,7 +122,7 @@ func skimmed(t *testing.T, b []byte, step int, f *frame, ok bool) {
 	if s.size != len(b) {
 		t.Fatalf("read %d bytes of %d", s.size, len(b))
 	}
-	if !ok || !f.twice.absent() || len(b) > keepSmall {
+	if !ok || !f.clash.absent() || len(b) > keepSmall {
 		return
 	}
 	if s.method != !f.method.absent() {
@@ -136,12 +142,15 @@ func TestReadFrame(t *testing.T) {
 		in         string
 		ok         bool
 		id, method string
-		twice      string
+		clash      string
 	}{
 		{`{"id":9007199254740993,"method":"a"}`, true, `9007199254740993`, `a`, ""},
 		{`{"id":1.5,"method":"files\/read"}`, true, `1.5`, `files/read`, ""},
 		{`{"id":null,"m\u0065thod":"a"}`, true, `null`, `a`, ""},
-		{`{"Id":1,"METHOD":"a"}`, true, ``, ``, ""},
+		{`{"Id":1,"method":"a"}`, true, `1`, `a`, `"Id"`},
+		{`{"id":1,"method":"a","\u004dethod":"b"}`, true, `1`, `b`, `"\u004dethod"`},
+		{`{"id":1,"reſult":{}}`, true, `1`, ``, "\"reſult\""},
+		{`{"x":1,"X":2,"id":3}`, true, `3`, ``, `"X"`},
 		{`{"id":1,"id":2}`, true, `2`, ``, `"id"`},
 		{`{"id":1,"\u0069d":2}`, true, `2`, ``, `"\u0069d"`},
 		{`{"x":1,"x":2,"id":3}`, true, `3`, ``, `"x"`},
@@ -154,15 +163,15 @@ func TestReadFrame(t *testing.T) {
 	} {
 		b := []byte(c.in)
 		f, ok := readFrame(b)
-		if ok != c.ok || string(f.id.of(b)) != c.id || string(meant(f.method.of(b))) != c.method || string(f.twice.of(b)) != c.twice {
-			t.Errorf("%s: %v, id %q, method %q, twice %q", c.in, ok, f.id.of(b), f.method.of(b), f.twice.of(b))
+		if ok != c.ok || string(f.id.of(b)) != c.id || string(meant(f.method.of(b))) != c.method || string(f.clash.of(b)) != c.clash {
+			t.Errorf("%s: %v, id %q, method %q, clash %q", c.in, ok, f.id.of(b), f.method.of(b), f.clash.of(b))
 		}
 	}
 	many := `{"k0":0`
 	for i := range maxKeys {
 		many += `,"k` + strings.Repeat("x", i+1) + `":0`
 	}
-	if f, ok := readFrame([]byte(many + "}")); !ok || f.twice.absent() {
+	if f, ok := readFrame([]byte(many + "}")); !ok || f.clash.absent() {
 		t.Error("more keys than are compared do not count as repeating")
 	}
 }

@@ -19,9 +19,13 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 		return nil, true // a batch without messages
 	}
 	mine := p.mine(f.id.of(b))
-	switch {
-	case !f.twice.absent():
-		p.refuseServer(b, &f, "a message of the server's has a field twice")
+	switch method := f.method.of(b); {
+	case !f.clash.absent():
+		p.refuseServer(b, &f, "a message of the server's has a field twice, or in capitals")
+		return nil, false
+	case !f.method.absent() && (method[0] != '"' || f.answers()):
+		// Some hosts take it for a request, others for an answer.
+		p.refuseServer(b, &f, "a message of the server's is neither a request nor an answer")
 		return nil, false
 	case f.method.absent() && f.id.absent():
 		return nil, true
@@ -40,6 +44,10 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 			return nil, false
 		}
 		return nil, p.take(b, &f)
+	}
+	if in := readInputs(b, f.params); in.flaw != "" || len(in.roots) > 0 {
+		p.refuseServer(b, &f, in.why())
+		return nil, false
 	}
 	return nil, true
 }
@@ -70,18 +78,25 @@ func (p *Proxy) response(b []byte, f *frame, mine bool) (out []byte, pass bool) 
 	id := f.id.of(b)
 	p.learn(b, f)
 	r := p.rounds.answered(id)
-	switch {
-	case r == nil && mine:
+	if r == nil && mine {
 		p.refuseServer(b, f, "the server answers a request of rootsfs's own that was not put to it")
+		return nil, false
+	}
+	if r != nil && p.rounds.defers(r, b) {
+		return nil, false
+	}
+	in := readInputs(b, f.result)
+	if in.flaw == "" && r != nil {
+		if t, ok := lookup(b, f.result, "resultType"); ok && equal(t.of(b), "input_required") {
+			return p.inputRequired(b, f, r, &in)
+		}
+	}
+	switch {
+	case in.flaw != "" || len(in.roots) > 0:
+		p.refuseServer(b, f, in.why())
 		return nil, false
 	case r == nil:
 		return nil, true
-	case p.rounds.defers(r, b):
-		return nil, false
-	case !f.result.absent():
-		if t, ok := lookup(b, f.result, "resultType"); ok && equal(t.of(b), "input_required") {
-			return p.inputRequired(b, f, r)
-		}
 	}
 	p.rounds.forget(r)
 	if idKey(id) == idKey(r.hostID) {
@@ -120,12 +135,15 @@ func (p *Proxy) learn(b []byte, f *frame) {
 func (p *Proxy) refuseServer(b []byte, f *frame, why string) {
 	p.noteRefused("server", why)
 	p.session.NoteRefusal(why)
-	if !answerable(f.id.of(b)) || !f.twice.absent() && equal(f.twice.of(b), "id") {
+	if !answerable(f.id.of(b)) || !f.clash.absent() && field(meant(f.clash.of(b))) == "id" {
 		return
 	}
 	id, to := bytes.Clone(f.id.of(b)), p.server
-	if f.method.absent() {
-		if p.mine(id) {
+	if f.method.absent() || f.answers() {
+		if r := p.rounds.answered(id); r != nil {
+			p.rounds.forget(r)
+			id = r.hostID
+		} else if p.mine(id) {
 			return
 		}
 		to = p.host

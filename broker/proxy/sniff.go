@@ -203,19 +203,22 @@ func (u *pump) foreign(line []byte, whole bool) error {
 // them.
 func speaksRPC(line []byte) bool {
 	if l, ok := open(line, blank(line, 0)); ok && l.array {
-		if !l.next() {
-			return false
+		speaks := false
+		for l.next() {
+			if b := l.val.of(line); !speaks && b[0] == '{' {
+				f, ok := readFrame(b)
+				speaks = ok && f.speaks(b)
+			}
 		}
-		first := l.val.of(line)
-		f, ok := readFrame(first)
-		for ok && l.next() {
-		}
-		return ok && f.speaks(first) && l.closed
+		return speaks && l.closed
 	}
 	f, ok := readFrame(line)
 	return ok && f.speaks(line)
 }
 
 // speaks reports whether a frame of b is one of JSON-RPC 2.0. Some hosts do not ask for
-// the version, so requests that we answer are frames without it, too.
-func (f *frame) speaks(b []byte) bool { return f.rpc || broker.Ours(string(meant(f.method.of(b)))) }
+// the version, so requests that we answer are frames without it, too, as are those whose
+// method may be another one for others.
+func (f *frame) speaks(b []byte) bool {
+	return f.rpc || broker.Ours(string(meant(f.method.of(b)))) || !f.method.absent() && !f.clash.absent()
+}
