@@ -167,9 +167,7 @@ func auditSessions(dir string) ([]string, error) {
 	}
 	var list []string
 	for _, f := range files {
-		// SESSION-TIME.jsonl[.zst], and no time has a hyphen.
-		base := filepath.Base(f)
-		list = append(list, base[:strings.LastIndexByte(base, '-')])
+		list = append(list, auditSession(f))
 	}
 	pattern, err := config.AnchorPath("*")
 	if err != nil {
@@ -187,6 +185,13 @@ func auditSessions(dir string) ([]string, error) {
 	}
 	slices.Sort(list)
 	return slices.Compact(list), nil
+}
+
+// auditSession is the session that a file of records is of: SESSION-TIME.jsonl[.zst], and
+// no time has a hyphen.
+func auditSession(file string) string {
+	base := filepath.Base(file)
+	return base[:strings.LastIndexByte(base, '-')]
 }
 
 func newAuditShowCmd(a *app) *cobra.Command {

@@ -131,14 +131,17 @@ func (a *app) encode(v any, indent string) error {
 
 // fold prints a line that holds foreign text, escaped, so that a terminal does not break
 // it: see names.Fold.
-func (a *app) fold(line string) {
+func (a *app) fold(line string) { a.foldAt("  ", line) }
+
+// foldAt is fold for a line that begins with indent.
+func (a *app) foldAt(indent, line string) {
 	columns := math.MaxInt32
 	if f, ok := a.stdout.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
 			columns = int(size.Col)
 		}
 	}
-	a.say("%s", names.Fold(line, "  ", columns))
+	a.say("%s", names.Fold(line, indent, columns))
 }
 
 // table prints aligned columns; the first row is the heading.

@@ -141,7 +141,7 @@ func where(r *control.PolicyRule) string {
 }
 
 func newPolicyCheckCmd(a *app) *cobra.Command {
-	var op, root, subject string
+	var q question
 	cmd := &cobra.Command{
 		Use:   "check PATH",
 		Short: "Say whether an operation is allowed, and by which rule not",
@@ -150,7 +150,8 @@ absolute path inside a root, one relative to the working directory (./PATH if it
 begins like a root's name), or with --root a path below that root. Nothing is done, and
 whether the file exists is not said; nor is what lies in a directory
 looked at, which is neither moved nor removed while a pattern is about something in
-it. The exit code is 0 if it is allowed and 3 if it is refused.`,
+it. The exit code is 0 if it is allowed and 3 if it is refused. "rootsfs why" says
+also what would allow it.`,
 		Example: `  rootsfs policy check code/.env --op read
   rootsfs policy check ./.git/config --op write
   rootsfs policy check --root code .git/hooks/pre-commit --op create --json`,
@@ -160,19 +161,12 @@ it. The exit code is 0 if it is allowed and 3 if it is refused.`,
 			if err != nil {
 				return err
 			}
-			req := control.CheckRequest{Op: op, Subject: subject}
-			if root != "" {
-				req.Path = root + "/" + strings.TrimPrefix(args[0], "/")
-			} else if req.Path, err = inHome(args[0]); err != nil {
-				return usage(err)
-			} else if req.Path, err = fromHere(cmd.Context(), c, req.Path); err != nil {
-				return err
-			}
-			ans, err := c.Check(cmd.Context(), req)
+			q.path = args[0]
+			ans, err := q.ask(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
-			if err := a.report(ans, func() { a.say("%s", checked(&ans)) }); err != nil {
+			if err := a.report(ans, func() { a.say("%s", checkedLine(&ans)) }); err != nil {
 				return err
 			}
 			if !ans.Allowed {
@@ -181,12 +175,11 @@ it. The exit code is 0 if it is allowed and 3 if it is refused.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&op, "op", "read", "the `operation`: read, write, append, list, stat, create, mkdir, delete, rename, watch, or a name of the audit log")
-	cmd.Flags().StringVar(&root, "root", "", "PATH is below this `root`")
+	opFlag(cmd, &q.op)
+	cmd.Flags().StringVar(&q.root, "root", "", "PATH is below this `root`")
 	_ = cmd.RegisterFlagCompletionFunc("root", a.completeRoots(-1)) // as above
-	cmd.Flags().StringVar(&subject, "subject", "", "ask for this `server`")
+	cmd.Flags().StringVar(&q.subject, "subject", "", "ask for this `server`")
 	subjectCompletion(a, cmd)
-	words(cmd, "op", "read", "write", "append", "list", "stat", "create", "mkdir", "delete", "rename", "watch")
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd
@@ -230,30 +223,40 @@ func fromHere(ctx context.Context, c *control.Client, path string) (string, erro
 	return path, nil
 }
 
-// checked is a check's answer as one line.
-func checked(c *control.CheckAnswer) string {
-	s := c.Op + " " + shown(c.Path) + ": "
+// checked is a check's answer as one line, and what to do, if that can be said in general.
+func checked(c *control.CheckAnswer) (text, remedy string) {
+	text = c.Op + " " + shown(c.Path) + ": "
 	switch {
 	case c.Allowed && c.Lifted != nil:
-		return s + fmt.Sprintf("allowed: %s (%s) lifts %s %s (%s)", names.Quote(c.Rule.Pattern), where(c.Rule), c.Lifted.Effect, names.Quote(c.Lifted.Pattern), where(c.Lifted))
+		text += fmt.Sprintf("allowed: %s (%s) lifts %s %s (%s)", names.Quote(c.Rule.Pattern), where(c.Rule), c.Lifted.Effect, names.Quote(c.Lifted.Pattern), where(c.Lifted))
 	case c.Allowed && slices.Contains([]string{"rename", "delete", "rmdir"}, c.Op):
-		return s + "allowed; a directory, if no pattern is about anything in it"
+		text += "allowed; a directory, if no pattern is about anything in it"
 	case c.Allowed:
-		return s + "allowed"
+		text += "allowed"
 	case c.Lacks != "":
-		return s + fmt.Sprintf("refused: root %s lacks the right %s; rootsfs roots set gives it", shown(c.Root), c.Lacks)
+		return text + fmt.Sprintf("refused: root %s lacks the right %s", shown(c.Root), c.Lacks), "rootsfs roots set gives it"
 	case c.Reason == names.NoConsent.String() && c.Root != "":
-		return s + fmt.Sprintf("refused: root %s is for another server; see: rootsfs roots list, and name it with --subject", shown(c.Root))
+		return text + fmt.Sprintf("refused: root %s is for another server", shown(c.Root)), "see: rootsfs roots list, and name it with --subject"
 	case c.Reason == names.NoConsent.String():
-		return s + "refused: no root of the session holds it; see: rootsfs roots list"
+		return text + "refused: no root of the session holds it", "see: rootsfs roots list"
 	case c.Rule != nil:
-		text := fmt.Sprintf("refused: %s %s (%s)", c.Rule.Effect, names.Quote(c.Rule.Pattern), where(c.Rule))
+		text += fmt.Sprintf("refused: %s %s (%s)", c.Rule.Effect, names.Quote(c.Rule.Pattern), where(c.Rule))
 		if why := join(c.Rule.Reason, c.Rule.When); why != "" {
 			text += ": " + why
 		}
-		return s + text
+	default:
+		text += "refused: " + c.Reason
 	}
-	return s + "refused: " + c.Reason
+	return text, ""
+}
+
+// checkedLine is a check's answer with what to do behind it.
+func checkedLine(c *control.CheckAnswer) string {
+	text, remedy := checked(c)
+	if remedy != "" {
+		text += "; " + remedy
+	}
+	return text
 }
 
 func newPolicySetCmd(a *app) *cobra.Command {
@@ -433,7 +436,7 @@ func (a *app) policyTest(ctx context.Context, file string) error {
 	err = a.report(results, func() {
 		for i := range results {
 			if r := &results[i]; !r.OK {
-				a.say("expected %s, got %s", r.Want, checked(&r.Got))
+				a.say("expected %s, got %s", r.Want, checkedLine(&r.Got))
 			}
 		}
 		a.say("%s, %d failed", plural(len(results), "expectation"), failed)

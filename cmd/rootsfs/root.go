@@ -63,7 +63,7 @@ var commands = []struct {
 }{
 	{"mount", newMountCmd}, {"run", newRunCmd}, {"serve", newServeCmd}, {"unmount", newUnmountCmd}, {"roots", newRootsCmd},
 	{"revoke", newRevokeCmd}, {"resume", newResumeCmd}, {"policy", newPolicyCmd}, {"config", newConfigCmd}, {"trash", newTrashCmd},
-	{"allow", newAllowCmd}, {"consent", newConsentCmd}, {"status", newStatusCmd}, {"metrics", newMetricsCmd}, {"audit", newAuditCmd},
+	{"why", newWhyCmd}, {"allow", newAllowCmd}, {"consent", newConsentCmd}, {"status", newStatusCmd}, {"metrics", newMetricsCmd}, {"audit", newAuditCmd},
 	{"doctor", newDoctorCmd}, {"wrap", newWrapCmd}, {"console", newConsoleCmd}, {"top", newTopCmd}, {"version", newVersionCmd},
 	{"completion", newCompletionCmd}, {janitor.Name, newJanitorCmd},
 	{janitor.SupervisorName, newSupervisorCmd},

@@ -124,7 +124,7 @@ func (l *Log) Record(r guard.Record) error {
 		// Wait for the writer rather than fail while the disk is merely slow.
 		l.want = max(l.want, cost)
 		l.mu.Unlock()
-		err := l.flush()
+		err := l.Flush()
 		l.mu.Lock()
 		if !l.closed && !l.fitsLocked(cost) {
 			err = errors.Join(ErrFull, err, l.status.RoomErr)
@@ -146,7 +146,7 @@ func (l *Log) Record(r guard.Record) error {
 	l.mu.Unlock()
 	if !urgent {
 		if failing {
-			_ = l.flush() // the record is queued, as always
+			_ = l.Flush() // the record is queued, as always
 		}
 		return nil
 	}
@@ -194,7 +194,7 @@ func (l *Log) Reserve(ctx context.Context, stop <-chan struct{}, r *guard.Record
 		}
 		l.want = max(l.want, room)
 		l.mu.Unlock()
-		if err := l.flush(); err != nil {
+		if err := l.Flush(); err != nil {
 			return 0, errors.Join(ErrFull, err)
 		}
 		l.mu.Lock()
@@ -291,8 +291,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// flush has the writer write all that is queued, and returns its error.
-func (l *Log) flush() error {
+// Flush writes every record that has been taken, and returns the writer's error.
+func (l *Log) Flush() error {
 	l.mu.Lock()
 	turn := l.round
 	l.mu.Unlock()

@@ -58,7 +58,7 @@ func TestLiveSessionStaysInItsShare(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.flush(); err != nil {
+	if err := l.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	// The owner's own records go on.

@@ -70,6 +70,10 @@ var printed = map[string]string{
 	"rootsfs.wrapResult.Format": ours, "rootsfs.wrapResult.Backup": owners, "rootsfs.wrapResult.Diff": escaped, "rootsfs.wrapServer.Name": shown, "rootsfs.wrapServer.Project": shown,
 	"rootsfs.wrapServer.State": ours, "rootsfs.wrapRoot.Spec": shown, "rootsfs.wrapRoot.From": said, "rootsfs.wrapRoot.Resolved": shown, "rootsfs.wrapServer.Env": shown,
 	"rootsfs.wrapServer.Home": owners, "rootsfs.wrapServer.Fetcher": ours, "rootsfs.wrapServer.Notes": said, "rootsfs.wrapServer.Broad": shown,
+	// why: names of a server's files, and of records.
+	"rootsfs.explanation.Detail": escaped, "rootsfs.explanation.Session": shown, "rootsfs.explanation.RootPath": shown, "rootsfs.explanation.Mode": ours,
+	"rootsfs.explanation.Confinement": ours, "rootsfs.explanation.Since": shown, "rootsfs.explanation.Allow": said, "rootsfs.explanation.Advice": said,
+	"rootsfs.linkFound.At": shown, "rootsfs.linkFound.Target": shown,
 	"rootsfs.refusedLink.at": shown, "rootsfs.refusedLink.text": shown, "rootsfs.refusedLink.dest": shown,
 	// What only the owner and the machine decide.
 	"rootsfs.configReport.File": owners, "rootsfs.configReport.Resolved": owners, "rootsfs.configProblem.Key": owners, "rootsfs.configProblem.Error": said, "rootsfs.configSet.Profile": owners,
@@ -105,6 +109,7 @@ var media = map[string]string{
 var asTheyAre = map[string]string{
 	"cmd/rootsfs/internal/hostconfig/propose.go": "the directory that a server's paths begin at",
 	"cmd/rootsfs/wrap.go":                        "compares with --server, and makes the name of a directory; completion filters",
+	"cmd/rootsfs/explain.go":                     "compares with the name of a file, and joins a path",
 	"cmd/rootsfs/status.go":                      "joins a path, which shown escapes",
 }
 

@@ -402,8 +402,9 @@ func (s *Session) Unmount(context.Context) (control.UnmountAnswer, error) {
 // Subscribe implements control.Owner.
 func (s *Session) Subscribe() (<-chan control.Event, func()) { return s.hub.subscribe() }
 
-// Refused implements control.Owner.
+// Refused implements control.Owner. The records up to now are in the log when it returns.
 func (s *Session) Refused() *control.Refusal {
+	s.audit.flush()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last == nil {

@@ -27,11 +27,11 @@ func (s *Session) policyOf(st guard.Status) control.RootPolicy {
 
 // Check implements control.Owner.
 func (s *Session) Check(req control.CheckRequest) (control.CheckAnswer, error) {
-	return checkPolicy(s.reg, req)
+	return Check(s.reg, req)
 }
 
-// checkPolicy says what the gate of a registry would say.
-func checkPolicy(reg *guard.Registry, req control.CheckRequest) (control.CheckAnswer, error) {
+// Check says what the gate of a registry would say.
+func Check(reg *guard.Registry, req control.CheckRequest) (control.CheckAnswer, error) {
 	op, need, err := parseOp(req.Op)
 	if err != nil {
 		return control.CheckAnswer{}, err

@@ -149,6 +149,13 @@ func (r *records) healthy() bool {
 	return log == nil || log.Last().Err == nil
 }
 
+// flush writes out what has been recorded, so that who reads the file finds it.
+func (r *records) flush() {
+	if log := r.opened(); log != nil {
+		_ = log.Flush() // healthy tells of it
+	}
+}
+
 func (r *records) opened() *audit.Log {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,0 +1,130 @@
+package records
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Trail is what the records tell of a session's newest run: its roots, how its command
+// was confined, and the newest refusal.
+type Trail struct {
+	Session string
+	Roots   map[string]TrailRoot // by name, also those that have ended
+	Command string               // the detail of the record of the command's start
+	Ended   bool
+	Refused *audit.Entry // nil: none
+
+	earlier *Trail // of an earlier session of this name, if that was refused something
+}
+
+// TrailRoot is a root as its newest grant has it.
+type TrailRoot struct {
+	Dir, Mode string
+	End       time.Time // zero: it is live
+	EndOp     string    // revoke, expire, …
+}
+
+// Trail reads the records of a session. Of the refusals it takes those that a program's
+// own call caused, and that matches accepts, if it is not nil. If only an earlier session
+// of this name was refused something, the trail is of that.
+func (s *Store) Trail(ctx context.Context, session string, matches func(*Trail, *audit.Entry) bool) (Trail, error) {
+	t := Trail{Session: session, Roots: map[string]TrailRoot{}}
+	_, err := s.Each(ctx, Query{Session: session, Limit: 1}, func(e *audit.Entry) error {
+		t.add(e, matches)
+		return nil
+	})
+	if t.Refused == nil && t.earlier != nil {
+		t = *t.earlier
+	}
+	return t, err
+}
+
+func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
+	switch {
+	case e.Verdict == "refused":
+		if caused(e) && !t.Ended && (matches == nil || matches(t, e)) {
+			one := *e
+			one.Line = nil // which the reader uses again
+			t.Refused = &one
+		}
+		return
+	case e.Verdict != "allowed" || e.Via != "control":
+		return
+	case t.Ended && e.Op == names.OpGrant.String(): // the next session of this name begins
+		earlier := t.earlier
+		if t.Refused != nil {
+			one := *t
+			earlier, one.earlier = &one, nil
+		}
+		*t = Trail{Session: t.Session, Roots: map[string]TrailRoot{}, earlier: earlier}
+	}
+	switch root := t.Roots[e.Root]; e.Op {
+	case names.OpGrant.String():
+		t.Roots[e.Root] = TrailRoot{Dir: grantedDir(e.Detail), Mode: e.Rights}
+	case names.OpSet.String():
+		root.Mode = e.Rights
+		t.Roots[e.Root] = root
+	case names.OpRevoke.String(), names.OpExpire.String(), names.OpUnavailable.String():
+		root.End, root.EndOp = e.Time, e.Op
+		t.Roots[e.Root] = root
+	case names.OpRun.String():
+		t.Command = e.Detail
+	case names.OpUnmount.String():
+		t.Ended = true
+	}
+}
+
+// caused reports whether a refusal answered a program's own call. When a root ends, the
+// kernel asks for the attributes of what it has cached, and is refused.
+func caused(e *audit.Entry) bool {
+	return e.Via != "control" && (e.Kind != names.Revoked.String() || e.Op != names.OpGetattr.String())
+}
+
+// grantedDir is the directory in the detail of a grant: "DIR (ORIGIN)".
+func grantedDir(detail string) string {
+	if i := strings.LastIndex(detail, " ("); i > 0 {
+		return detail[:i]
+	}
+	return detail
+}
+
+// HostPath is the path on the host of what a record is about, "" if it is not known.
+func (t *Trail) HostPath(e *audit.Entry) string {
+	root, ok := t.Roots[e.Root]
+	if !ok || root.Dir == "" || e.PathHash != "" {
+		return ""
+	}
+	return filepath.Join(root.Dir, e.Name())
+}
+
+// EndedRoot finds the innermost root that has ended and held a path: a path on the
+// host, or the root's name and a path below it.
+func (t *Trail) EndedRoot(path string) (name string, root TrailRoot, found bool) {
+	for n, r := range t.Roots {
+		if r.End.IsZero() {
+			continue
+		}
+		first, _, _ := strings.Cut(path, "/")
+		if first == n || r.Dir != "" && names.Under(path, r.Dir) && len(r.Dir) >= len(root.Dir) {
+			name, root, found = n, r, true
+		}
+	}
+	return name, root, found
+}
+
+// EndedSince lists the roots that have ended after a moment, by name.
+func (t *Trail) EndedSince(moment time.Time) (list []string) {
+	for name, r := range t.Roots {
+		if r.End.After(moment) {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
