@@ -194,7 +194,7 @@ func (a *app) finishWrap(w *wrapping, doc []byte) error {
 			if a.json || !isTerminal(a.stdout) {
 				again = w.res.Diff
 			}
-			if err := confirm(again, "Write this to "+shown(w.file.path)+"?"); err != nil {
+			if err := confirm(again, "Write this to "+w.file.shown()+"?"); err != nil {
 				return fmt.Errorf("nothing was changed: %w", err)
 			}
 		}
@@ -233,12 +233,11 @@ func (w *wrapping) known() error {
 		}
 		return usage(fmt.Errorf("--server %s: %s has no such server; it has %s", names.Quote(name), shown(w.file.path), all))
 	}
-	project := w.file.place().Base != ""
 	for _, s := range w.conf.Servers {
 		err := s.Err
-		if own := s.Steers(); err == nil && project && !w.undo && s.Kind == hostconfig.Stdio && len(own) > 0 {
+		if list := s.Steers(w.file.isOwners()); err == nil && !w.undo && s.Kind == hostconfig.Stdio && len(list) > 0 {
 			err = fmt.Errorf("server %v sets %s, which rootsfs itself obeys, outside of any confinement: remove it from the file, and give it to the server alone with --env NAME=VALUE",
-				s, names.Quote(own[0]))
+				s, names.Quote(list[0]))
 		}
 		if err != nil && w.selected(s) {
 			return usage(fmt.Errorf("%s: %w; nothing was written (--server NAME leaves the others out)", shown(w.file.path), err))
@@ -262,16 +261,15 @@ func (w *wrapping) planWrap() ([]byte, error) {
 			r.State = "not named"
 		case s.Kind == hostconfig.Wrapped:
 			w.judge(s, &r)
-		case s.Kind == hostconfig.Remote:
-			r.State = "remote"
-		case s.Kind == hostconfig.Extension:
-			r.State = "extension"
-		case s.Kind == hostconfig.Elsewhere:
-			r.State = "elsewhere"
+		case notStarted[s.Kind] != "":
+			r.State = notStarted[s.Kind]
 		case s.Container() && len(w.servers) == 0:
 			r.State = "container"
 		default:
 			how[s] = w.how(s, place, &r)
+		}
+		if s.HeadersHelper && r.State != "not named" {
+			r.Notes = append(r.Notes, `NOT confined: its "headersHelper" is a command that the host itself runs`)
 		}
 		w.res.Servers = append(w.res.Servers, r)
 	}
@@ -289,7 +287,7 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 		}
 	} else {
 		for _, root := range p.Roots {
-			w.addRoot(r, wrapRoot{Spec: root.Spec, From: root.From}, root.Path)
+			w.addRoot(r, wrapRoot{Spec: root.Spec, From: root.From, Outside: w.file.outside(root.Path)}, root.Path)
 		}
 	}
 	r.Env = slices.Clone(s.Env)
@@ -319,6 +317,7 @@ func (w *wrapping) addRoot(r *wrapServer, root wrapRoot, path string) {
 			return
 		case err == nil && resolved != path:
 			root.Resolved = resolved
+			root.Outside = root.From != "--root" && w.file.outside(resolved)
 		}
 	}
 	r.Roots = append(r.Roots, root)

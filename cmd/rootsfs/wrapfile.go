@@ -31,6 +31,8 @@ type hostFile struct {
 	target string // where links lead
 	doc    []byte
 	info   fs.FileInfo
+	// project is the directory that brings the file; "" if none does.
+	project string
 }
 
 // openHostFile reads the file that a path or the name of a host stands for.
@@ -101,7 +103,7 @@ func readHostFile(path string) (*hostFile, error) {
 		return nil, errors.New("not a regular file; write the path of the host's configuration file")
 	}
 	doc, err := io.ReadAll(io.LimitReader(f, hostconfig.MaxSize+1))
-	return &hostFile{path, target, doc, info}, err
+	return &hostFile{path: path, target: target, doc: doc, info: info, project: projectOf(path, target)}, err
 }
 
 // cause is an error without the path, which is shown already.
@@ -111,6 +113,47 @@ func cause(err error) error {
 		return pe.Err
 	}
 	return err
+}
+
+// shown is the file's path for a question: with the file that a link leads to.
+func (f *hostFile) shown() string {
+	if f.target == f.path {
+		return shown(f.path)
+	}
+	return shown(f.path) + ", which leads to " + shown(f.target)
+}
+
+// projectOf is the project that a host's file belongs to, by its name, by the name of
+// what links lead to, or by the repository around that; "" if it is in none.
+func projectOf(path, target string) string {
+	home, _ := os.UserHomeDir()
+	for _, p := range []string{path, target} {
+		if dir := hostconfig.ProjectOf(p, home); dir != "" {
+			return dir
+		}
+	}
+	if top := repositoryOf(target); top != filepath.Clean(home) { // where people keep their own settings
+		return top
+	}
+	return ""
+}
+
+// isOwners reports whether the file is the owner's word: of no project, and at a place for
+// settings, in the home directory itself or below a directory there whose name begins
+// with a dot. What was unpacked from an archive lies anywhere else.
+func (f *hostFile) isOwners() bool {
+	home, err := os.UserHomeDir()
+	if err == nil {
+		home, err = filepath.EvalSymlinks(home)
+	}
+	rest, within := strings.CutPrefix(f.target, home+"/")
+	return err == nil && within && f.project == "" && (rest[0] == '.' || !strings.Contains(rest, "/"))
+}
+
+// outside reports whether a path leads out of the project that brings the file.
+func (f *hostFile) outside(path string) bool {
+	top, err := filepath.EvalSymlinks(f.project)
+	return f.project != "" && path != "" && !names.Under(path, f.project) && (err != nil || !names.Under(path, top))
 }
 
 // place is what proposals ask about this machine.
@@ -152,16 +195,24 @@ var shared = []string{".git", ".hg", ".jj", ".svn"}
 // but for a file in a repository, which would share its keys and tokens: those are kept
 // in a directory of the user's own state.
 func (f *hostFile) keep() (dir, base string, err error) {
-	for top := filepath.Dir(f.target); ; top = filepath.Dir(top) {
+	if repositoryOf(f.target) == "" {
+		return filepath.Dir(f.target), filepath.Base(f.target), nil
+	}
+	state, err := config.StateDir()
+	sum := sha256.Sum256([]byte(f.target))
+	return filepath.Join(state, "wrap"), hex.EncodeToString(sum[:8]) + "-" + filepath.Base(f.target), err
+}
+
+// repositoryOf is the top of the repository around a file; "" if there is none.
+func repositoryOf(path string) string {
+	for top := filepath.Dir(path); ; top = filepath.Dir(top) {
 		for _, name := range shared {
 			if _, err := os.Lstat(filepath.Join(top, name)); err == nil {
-				state, err := config.StateDir()
-				sum := sha256.Sum256([]byte(f.target))
-				return filepath.Join(state, "wrap"), hex.EncodeToString(sum[:8]) + "-" + filepath.Base(f.target), err
+				return top
 			}
 		}
 		if top == filepath.Dir(top) {
-			return filepath.Dir(f.target), filepath.Base(f.target), nil
+			return ""
 		}
 	}
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"crypto/sha256"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,32 +28,42 @@ func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	i, ok := s.Inner()
 	switch {
 	case ok:
-		if r.Broad, ok = broad(newRunCmd(&app{}), s.Args[1:i-1], home); !ok {
+		if r.Broad, ok = w.broad(newRunCmd(&app{}), s.Args[1:i-1], home); !ok {
 			r.State = "not confined"
 		}
 	case len(s.Args) > 0 && s.Args[0] == "serve":
-		r.Broad, _ = broad(newServeCmd(&app{}), s.Args[1:], home)
+		r.Broad, _ = w.broad(newServeCmd(&app{}), s.Args[1:], home)
 	default:
 		r.Notes = append(r.Notes, `it is not of the form "run FLAGS -- COMMAND": what it starts is not known`)
 	}
-	for _, name := range s.Steers() {
-		r.Broad = append(r.Broad, name+` in "env": rootsfs itself obeys it, outside of any confinement`)
+	for _, name := range s.Steers(w.file.isOwners()) {
+		r.Broad = append(r.Broad, name+` in its configuration: rootsfs itself obeys it, outside of any confinement`)
+	}
+	if w.file.project != "" {
+		words := []string{names.ShellWord(s.Command)}
+		for _, a := range s.Args {
+			words = append(words, names.ShellWord(a))
+		}
+		r.Notes = append(r.Notes, "the project has chosen how it is started: "+strings.Join(words, " "))
 	}
 }
 
-// foreign says why a command is not this program; "" if it is: the same file, or one
-// with the same content. A command that --rootsfs names as well is taken for it.
+// foreign says why a command is not this program; "" if it is the same file. A command
+// that --rootsfs names as well is taken for it. A relative path leads elsewhere from the
+// host's own directory.
 func (w *wrapping) foreign(command string) string {
 	if w.programGiven && command == w.program {
 		return ""
 	}
 	found, err := exec.LookPath(command)
-	if err != nil {
+	if err != nil || !filepath.IsAbs(found) {
 		return fmt.Sprintf("%s is not found here", names.Quote(command))
 	}
-	own, err := os.Executable()
-	if err == nil && sameProgram(found, own) {
-		return ""
+	if own, err := os.Executable(); err == nil {
+		a, errA := os.Stat(found)
+		if b, errB := os.Stat(own); errA == nil && errB == nil && os.SameFile(a, b) {
+			return ""
+		}
 	}
 	if resolved, err := filepath.EvalSymlinks(found); err == nil {
 		found = resolved
@@ -63,38 +71,9 @@ func (w *wrapping) foreign(command string) string {
 	return fmt.Sprintf("%s is another program than this rootsfs", names.Quote(found))
 }
 
-// sameProgram reports whether two paths lead to one file, or to the same content.
-func sameProgram(a, b string) bool {
-	x, errX := os.Stat(a)
-	y, errY := os.Stat(b)
-	switch {
-	case errX != nil || errY != nil || !x.Mode().IsRegular():
-		return false
-	case os.SameFile(x, y):
-		return true
-	case x.Size() != y.Size():
-		return false
-	}
-	first, errX := digest(a)
-	second, errY := digest(b)
-	return errX == nil && errY == nil && first == second
-}
-
-func digest(path string) (sum [sha256.Size]byte, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return sum, err
-	}
-	defer f.Close()
-	h := sha256.New()
-	_, err = io.Copy(h, f)
-	h.Sum(sum[:0])
-	return sum, err
-}
-
 // broad are the flags of a "rootsfs run" or "serve" that give more than a server should
 // have; confined is false if the command is not confined at all.
-func broad(cmd *cobra.Command, args []string, home string) (list []string, confined bool) {
+func (w *wrapping) broad(cmd *cobra.Command, args []string, home string) (list []string, confined bool) {
 	fs := cmd.Flags()
 	if err := fs.Parse(args); err != nil {
 		return []string{"its flags are not understood: " + oneLine(err)}, true
@@ -122,7 +101,7 @@ func broad(cmd *cobra.Command, args []string, home string) (list []string, confi
 	}
 	roots, _ := fs.GetStringArray("root")
 	for _, text := range roots {
-		if why := broadRoot(text, home); why != "" {
+		if why := w.broadRoot(text, home); why != "" {
 			list = append(list, "--root "+text+": "+why)
 		}
 	}
@@ -130,7 +109,7 @@ func broad(cmd *cobra.Command, args []string, home string) (list []string, confi
 }
 
 // broadRoot says what is broad about a root; "" if nothing is.
-func broadRoot(text, home string) string {
+func (w *wrapping) broadRoot(text, home string) string {
 	spec, err := guard.ParseSpec(text)
 	if err != nil {
 		return ""
@@ -138,6 +117,12 @@ func broadRoot(text, home string) string {
 	dir := spec.Path
 	if dir == "~" || strings.HasPrefix(dir, "~/") {
 		dir = home + dir[1:]
+	}
+	if rest, ok := strings.CutPrefix(dir, "${workspaceFolder}"); ok {
+		dir = "." + rest
+	}
+	if dir != "auto" && !filepath.IsAbs(dir) {
+		dir = filepath.Join(w.file.project, dir) // where hosts start a project's servers
 	}
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
@@ -153,6 +138,10 @@ func broadRoot(text, home string) string {
 		return "your whole home directory"
 	case writes && system && !(home != "" && names.Under(dir, home)):
 		return "a system directory, writable"
+	case w.file.project != "" && strings.ContainsAny(dir, "${"):
+		return "the host fills in where it leads"
+	case dir != "auto" && w.file.outside(dir):
+		return "OUTSIDE of its project"
 	}
 	return ""
 }

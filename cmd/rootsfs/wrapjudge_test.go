@@ -47,7 +47,7 @@ func TestWrapJudges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, r := &wrapping{wrapFlags: &wrapFlags{program: own}}, wrapServer{}
+		w, r := &wrapping{wrapFlags: &wrapFlags{program: own}, file: &hostFile{}}, wrapServer{}
 		w.judge(c.Servers[0], &r)
 		if r.State != tt.state || (tt.broad == "") != (len(r.Broad) == 0) || !slices.ContainsFunc(append(r.Broad, ""), func(b string) bool { return strings.Contains(b, tt.broad) }) {
 			t.Errorf("%s %q: %+v, want %s, %q", tt.command, tt.args, r, tt.state, tt.broad)

@@ -48,6 +48,13 @@ type wrapRoot struct {
 	From string `json:"from"`
 	// Resolved is where the path leads, if it passes links.
 	Resolved string `json:"resolved,omitempty"`
+	// Outside: the project whose file it is names it, and it is not in the project.
+	Outside bool `json:"outside,omitempty"`
+}
+
+// notStarted are the states of servers that the host does not start as others.
+var notStarted = map[hostconfig.Kind]string{
+	hostconfig.Remote: "remote", hostconfig.Extension: "extension", hostconfig.Elsewhere: "elsewhere", hostconfig.HostCommand: "host command",
 }
 
 // states are what is said of servers that are not changed, by their state.
@@ -58,7 +65,8 @@ var states = map[string]string{
 	"remote":          "left alone: it is reached over the network, not started by the host",
 	"extension":       "left alone: an extension of the host's starts it, NOT confined",
 	"elsewhere":       "left alone: another file of the host's has its command; this one only switches it",
-	"container":       "left alone: its container tool does the work in a daemon, which a confined server does not reach (--server wraps it all the same)",
+	"host command":    "left alone, NOT confined: no server, but a command that the host itself runs; remove it unless you want that",
+	"container":       "left alone, NOT confined: its container tool does the work in a daemon, which a confined server does not reach (--server wraps it all the same)",
 	"not wrapped":     "left alone: it is not wrapped",
 	"by hand":         "left alone: it was wrapped by hand, or added since (--server unwraps it)",
 	"not ours":        "left alone: it is rootsfs itself",
@@ -161,6 +169,9 @@ func (a *app) sayServer(s *wrapServer) {
 		leads := ""
 		if r.Resolved != "" {
 			leads = ", leads to " + names.Quote(r.Resolved)
+		}
+		if r.Outside {
+			leads += ", OUTSIDE of its project"
 		}
 		a.say("  root %s, from %s%s", shown(r.Spec), r.From, leads)
 	}

@@ -37,12 +37,8 @@ func (w *wrapping) planUndo() ([]byte, error) {
 		switch named := len(w.servers) > 0; {
 		case !w.selected(s):
 			r.State = "not named"
-		case s.Kind == hostconfig.Remote:
-			r.State = "remote"
-		case s.Kind == hostconfig.Extension:
-			r.State = "extension"
-		case s.Kind == hostconfig.Elsewhere:
-			r.State = "elsewhere"
+		case notStarted[s.Kind] != "":
+			r.State = notStarted[s.Kind]
 		case s.Kind == hostconfig.Stdio:
 			r.State = "not wrapped"
 		case ok && (was != nil || len(before) == 0 || named):

@@ -202,6 +202,9 @@ func (c *Config) duplicates(v *hujson.Value) error {
 		seen := make(map[string]int, len(obj.Members))
 		for _, m := range obj.Members {
 			name := text(&m.Name)
+			if name == "__proto__" {
+				return c.errorf(m.Name.StartOffset, "the key \"__proto__\" adds what it holds to the object around it, in some hosts; remove it")
+			}
 			if first, ok := seen[name]; ok {
 				return c.errorf(m.Name.StartOffset, "the key %s is given twice, first in line %d; remove one of them", names.Quote(name), c.line(first))
 			}
@@ -284,10 +287,27 @@ func (c *Config) findServers(path string, top *hujson.Value, programs []string) 
 			return firstError(err)
 		}
 	}
-	if !found {
+	if found = c.hostCommands("", top) || found; !found {
 		return &Error{Err: errors.New(`has neither "mcpServers" nor "servers" nor "context_servers" nor "mcp": no MCP server is configured in it`)}
 	}
 	return nil
+}
+
+// hostCommands notes the commands in an object that Gemini CLI runs itself, each as if it
+// were a server. It reports whether there is one.
+func (c *Config) hostCommands(within string, v *hujson.Value) (found bool) {
+	obj, ok := v.Value.(*hujson.Object)
+	for i := 0; ok && i < len(obj.Members); i++ {
+		m := &obj.Members[i]
+		switch name := within + text(&m.Name); name {
+		case "mcp.serverCommand", "mcpServerCommand", "tools.discoveryCommand", "tools.callCommand", "toolDiscoveryCommand", "toolCallCommand":
+			found = true
+			c.Servers = append(c.Servers, &Server{Name: names.Foreign(name), Line: c.line(m.Name.StartOffset), Kind: HostCommand})
+		case "mcp", "tools":
+			found = c.hostCommands(name+".", &m.Value) || found
+		}
+	}
+	return found
 }
 
 // mcpServers is where the servers of "mcp" are: in its "servers" (VS Code's settings.json,

@@ -81,7 +81,7 @@ func TestKinds(t *testing.T) {
 		`{"command": "x", "type": "stdio", "url": "u"}`: Stdio,
 		`{"url": "u"}`:       Remote,
 		`{"serverUrl": "u"}`: Remote,
-		`{"type": "http", "url": "u", "command": "x"}`: Remote,
+		`{"type": "http", "url": "u", "command": "x"}`: Stdio, // as it is for a host that goes by the command
 		`{"type": "sse"}`:                                          Remote,
 		`{"command": "rootsfs", "args": ["run"]}`:                  Wrapped,
 		`{"command": "/x/rootsfs", "args": ["serve"]}`:             Wrapped,

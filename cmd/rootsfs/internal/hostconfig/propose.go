@@ -36,7 +36,7 @@ type Place struct {
 type Root struct {
 	Spec string
 	From string // what it was taken from, for a person
-	Path string // that it leads to; "" where only the host knows
+	Path string // that it leads to; "" where only the host knows, which is in the project
 }
 
 // Proposal is what a server seems to need.
@@ -282,7 +282,9 @@ func (p *proposer) remarks(s *Server) {
 }
 
 // Container reports whether the server is started by a container tool, which
-// reaches nothing when it is confined: its daemon does the work.
+// reaches nothing when it is confined: its daemon does the work. A program that is only
+// called so, at a place of the project's choice, is none.
 func (s *Server) Container() bool {
-	return slices.Contains([]string{"docker", "podman", "nerdctl"}, filepath.Base(s.Command))
+	dir, base := filepath.Split(s.Command)
+	return slices.Contains([]string{"docker", "podman", "nerdctl"}, base) && slices.Contains([]string{"", "/bin/", "/usr/bin/", "/usr/local/bin/"}, dir)
 }

@@ -15,11 +15,12 @@ type Kind int
 
 // The kinds.
 const (
-	Stdio     Kind = iota // started by the host
-	Wrapped               // started by the host through rootsfs
-	Remote                // reached over HTTP, server-sent events or a socket
-	Extension             // started by an extension of the host's own (Zed)
-	Elsewhere             // switched on or off here, defined in another file (opencode)
+	Stdio       Kind = iota // started by the host
+	Wrapped                 // started by the host through rootsfs
+	Remote                  // reached over HTTP, server-sent events or a socket
+	Extension               // started by an extension of the host's own (Zed)
+	Elsewhere               // switched on or off here, defined in another file (opencode)
+	HostCommand             // no server: a command that the host itself runs, beside its servers (Gemini CLI)
 )
 
 // Server is one server of a configuration.
@@ -34,6 +35,8 @@ type Server struct {
 	Env     []string // names in "env" that the host gives a value
 	EnvFile string
 	Dir     string // "cwd"
+	// HeadersHelper reports whether it has a command that the host itself runs (Claude Code).
+	HeadersHelper bool
 	// Err is an *Error if the server cannot be understood. Nothing but Name,
 	// Project and Line is known then.
 	Err error
@@ -42,12 +45,15 @@ type Server struct {
 	command int           // index of the member
 	args    int           // the same, -1 where it is left out
 	values  []string      // of Env
-	odd     []string      // names in "env" that no variable can have
+	set     []variable    // all that "env" gives a value or takes away
 	list    *hujson.Array // of args, or of a command with its arguments
 	listed  bool          // the command is a list with the arguments in it (opencode)
 	toml    *tomlServer   // where the members stand in a TOML document, which has no obj
 	outer   string        // line end and indentation before the name
 }
+
+// variable is an entry of "env".
+type variable struct{ name, value string }
 
 // String is the server's name for people, with its project.
 func (s *Server) String() string {
@@ -93,7 +99,9 @@ func (c *Config) fill(s *Server, m *hujson.ObjectMember, mcp bool, programs []st
 	_, s.command = member(s.obj, "command")
 	at := m.Name.StartOffset
 	remote := slices.ContainsFunc(remoteKeys, func(key string) bool { v, _ := member(s.obj, key); return v != nil })
-	if source, _ := member(s.obj, "source"); source != nil && text(source) == "extension" {
+	_, helper := member(s.obj, "headersHelper")
+	s.HeadersHelper = helper >= 0
+	if source, _ := member(s.obj, "source"); s.command < 0 && source != nil && text(source) == "extension" {
 		s.Kind = Extension
 		return nil
 	}
@@ -119,14 +127,16 @@ func (c *Config) fill(s *Server, m *hujson.ObjectMember, mcp bool, programs []st
 }
 
 // decide tells how the host gets to a server: it is started, or it has an address, as
-// far as its members say. It reports whether nothing else needs to be read.
+// far as its members say. A command is one that the host may start, whatever "type"
+// says: hosts differ in what they make of both. It reports whether nothing else needs
+// to be read.
 func (c *Config) decide(s *Server, at int, started, remote bool) (done bool, err error) {
 	kind := s.Type
 	if kind == "local" { // opencode's word
 		kind = "stdio"
 	}
 	switch {
-	case kind != "" && kind != "stdio", !started && remote && kind == "":
+	case !started && (kind != "" && kind != "stdio" || remote && kind == ""):
 		s.Kind = Remote
 		return true, nil
 	case started && remote && kind == "":
@@ -216,35 +226,10 @@ func (c *Config) readEnv(s *Server, key string) error {
 		case kind != 'n' && name != "" && !strings.ContainsAny(name, "=\x00"):
 			s.Env = append(s.Env, name)
 			s.values = append(s.values, text(&m.Value))
-		case kind != 'n':
-			s.odd = append(s.odd, name)
 		}
+		s.set = append(s.set, variable{name, text(&m.Value)})
 	}
 	return nil
-}
-
-// steering are the variables that rootsfs itself obeys, and the beginnings of others:
-// where its configuration, its sessions and its audit are, and which programs it starts.
-var (
-	steering      = []string{"HOME", "PATH", "DBUS_SESSION_BUS_ADDRESS", "NOTIFY_SOCKET", "GODEBUG"}
-	steeringStart = []string{"XDG_", "LD_", "ROOTSFS_"}
-)
-
-// Steers returns the variables of "env" that rootsfs itself obeys if it starts the
-// server: the host gives them to the program that it starts. A host joins name and
-// value by "=", so a name that has one sets the variable before it. One without a value
-// is the host's own, let through.
-func (s *Server) Steers() []string {
-	list := slices.Clone(s.odd)
-	for i, name := range s.Env {
-		if s.values[i] != "" {
-			list = append(list, name)
-		}
-	}
-	return slices.DeleteFunc(list, func(name string) bool {
-		name, _, _ = strings.Cut(name, "=")
-		return !slices.Contains(steering, name) && !slices.ContainsFunc(steeringStart, func(p string) bool { return strings.HasPrefix(name, p) })
-	})
 }
 
 // Inner is where the server's own command stands in Args, and whether there is

@@ -232,9 +232,8 @@ func (r *tomlReader) variable(s *Server, v *tomlValue) error {
 	case name != "" && !strings.ContainsAny(name, "=\x00"):
 		s.Env = append(s.Env, name)
 		s.values = append(s.values, text)
-	default:
-		s.odd = append(s.odd, name)
 	}
+	s.set = append(s.set, variable{name, text})
 	return err
 }
 
