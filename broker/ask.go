@@ -12,27 +12,25 @@ import (
 // Everything in it but the resolved paths is the server's own text: whoever
 // shows it makes control and bidirectional characters visible (names.Escape).
 type Question struct {
-	ID      string        `json:"id"`
-	Asked   time.Time     `json:"asked"`
-	Until   time.Time     `json:"until"` // no answer by then is a denial
-	Subject guard.Subject `json:"subject"`
+	ID      string        `json:"id"`               // id, for `consent approve` and `consent deny`
+	Asked   time.Time     `json:"asked"`            // when the server asked
+	Until   time.Time     `json:"until"`            // when it is denied if nobody answers
+	Subject guard.Subject `json:"subject"`          // server that asks
 	Server  string        `json:"server,omitempty"` // what the server calls itself
-	Message string        `json:"message"`          // the purpose, as the server states it
-	Items   []Item        `json:"items"`
+	Message string        `json:"message"`          // purpose, in the server's words
+	Items   []Item        `json:"items"`            // paths that it asks for
 
 	host Elicitor // of the session that asks; nil: there is none
 }
 
 // Item is one path of a question.
 type Item struct {
-	Requested string       `json:"requested"`
-	Resolved  string       `json:"resolved"` // what was opened: this very directory would be granted
-	File      bool         `json:"file"`
-	Mode      string       `json:"mode"`
+	Requested string       `json:"requested"` // path as the server named it
+	Resolved  string       `json:"resolved"`  // path that was opened: this very directory would be granted
+	File      bool         `json:"file"`      // it is a single file
+	Mode      string       `json:"mode"`      // mode that was asked for
 	Rights    guard.Rights `json:"-"`
-	// Problem says why the path cannot be granted whatever the person says;
-	// the server is told no more than that it was not.
-	Problem string `json:"problem,omitempty"`
+	Problem   string       `json:"problem,omitempty"` // why it cannot be granted, whatever the answer
 }
 
 // Answer is what the person decided, one Decision for each Item. Fewer decisions

@@ -39,25 +39,25 @@ func (c *counters) count(method string, err error) {
 
 // Stats are a session's figures, for status and metrics.
 type Stats struct {
-	Subject   string           `json:"subject"`
-	SharedBy  string           `json:"consents_shared_by,omitempty"` // who else has what is allowed, see ShareConsents
-	Server    string           `json:"server,omitempty"`             // what the peer calls itself: untrusted text
-	Revision  string           `json:"protocol,omitempty"`
-	Started   time.Time        `json:"started"`
-	InFlight  int              `json:"in_flight"`
-	Unread    int              `json:"unread"` // answers that the peer has not taken yet
-	HeldBytes int64            `json:"held_bytes"`
-	Watches   int              `json:"watches"`
-	Uploads   int              `json:"uploads"`
-	Requests  int64            `json:"requests"`
-	Refused   int64            `json:"refused"`
-	Failed    int64            `json:"failed"`
-	Read      int64            `json:"bytes_read"`
-	Written   int64            `json:"bytes_written"`
-	Notified  int64            `json:"notifications"`
-	Asked     int64            `json:"paths_asked"` // for consent to
-	Given     int64            `json:"paths_given"`
-	Methods   map[string]int64 `json:"methods,omitempty"`
+	Subject   string           `json:"subject"`                      // name of the server
+	SharedBy  string           `json:"consents_shared_by,omitempty"` // who else has what is allowed, because requests have no session
+	Server    string           `json:"server,omitempty"`             // what the server calls itself
+	Revision  string           `json:"protocol,omitempty"`           // revision of MCP
+	Started   time.Time        `json:"started"`                      // when it connected
+	InFlight  int              `json:"in_flight"`                    // requests in progress
+	Unread    int              `json:"unread"`                       // answers that the server has not read yet
+	HeldBytes int64            `json:"held_bytes"`                   // memory that its requests hold
+	Watches   int              `json:"watches"`                      // open watches
+	Uploads   int              `json:"uploads"`                      // uploads in progress
+	Requests  int64            `json:"requests"`                     // requests
+	Refused   int64            `json:"refused"`                      // requests that were refused
+	Failed    int64            `json:"failed"`                       // requests that failed
+	Read      int64            `json:"bytes_read"`                   // bytes read
+	Written   int64            `json:"bytes_written"`                // bytes written
+	Notified  int64            `json:"notifications"`                // notifications sent
+	Asked     int64            `json:"paths_asked"`                  // paths asked for with `files/consent`
+	Given     int64            `json:"paths_given"`                  // paths allowed
+	Methods   map[string]int64 `json:"methods,omitempty"`            // requests by method
 }
 
 // ShareConsents notes who else has what is allowed to this session, because requests

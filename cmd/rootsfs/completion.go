@@ -92,43 +92,6 @@ not offered.`,
 	}
 }
 
-// newHelpCmd replaces cobra's own, which succeeds for a command there is not.
-func newHelpCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:               "help [COMMAND]...",
-		Short:             "Show what a command does",
-		Long:              "Show what a command does, as COMMAND --help does.",
-		Example:           "  rootsfs help roots add",
-		ValidArgsFunction: completeCommands,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, rest, err := cmd.Root().Find(args)
-			if err != nil || c == nil {
-				return usage(errors.New("no such command; see: rootsfs help"))
-			}
-			if len(rest) > 0 {
-				return unknownCommand(c, rest[0])
-			}
-			c.InitDefaultHelpFlag()
-			return c.Help()
-		},
-	}
-}
-
-// completeCommands offers the commands below those that are named already.
-func completeCommands(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	c, rest, err := cmd.Root().Find(args)
-	if err != nil || len(rest) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var out []string
-	for _, sub := range c.Commands() {
-		if sub.IsAvailableCommand() {
-			out = append(out, cobra.CompletionWithDesc(sub.Name(), sub.Short))
-		}
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
-}
-
 // completeProfiles offers the profiles of the configuration that a flag or an argument
 // names, or of the default one.
 func completeProfiles(file func(args []string) string) cobra.CompletionFunc {

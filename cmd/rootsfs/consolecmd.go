@@ -52,8 +52,8 @@ In a terminal, "rootsfs top" does the same.`,
 
 // consoleMessage is the line with --json; every new link is one more.
 type consoleMessage struct {
-	URL   string    `json:"url"`
-	Until time.Time `json:"until"` // it can be used once, before
+	URL   string    `json:"url"`   // link that works once
+	Until time.Time `json:"until"` // when it stops working
 }
 
 func (a *app) console(ctx context.Context, open, verbose bool) error {

@@ -116,7 +116,7 @@ func TestRunInProcess(t *testing.T) {
 		{"--version", exitOK, readVersion().line() + "\n", ""},
 		{"help", exitOK, "Usage:", ""},
 		{"help roots add", exitOK, "rootsfs roots add [SPEC]...", ""},
-		{"help nosuch", exitUsage, "", "rootsfs: unknown command \"nosuch\"; see: rootsfs --help\n"},
+		{"help nosuch", exitUsage, "", "rootsfs: \"nosuch\" is no topic and no command; see: rootsfs help\n"},
 		{"help roots nosuch", exitUsage, "", "rootsfs: unknown command \"nosuch\"; see: rootsfs roots --help\n"},
 		{"completion zsh", exitOK, "#compdef rootsfs", ""},
 		{"completion fish", exitOK, "fish", ""},

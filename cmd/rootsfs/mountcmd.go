@@ -122,6 +122,7 @@ may have.`,
 	words(cmd, "posix", "safe", "full")
 	words(cmd, "wakeups", "auto", "fast", "normal")
 	words(cmd, "audit-paths", "full", "hash", "none")
+	allFlag(cmd)
 	return cmd
 }
 

@@ -50,7 +50,8 @@ at any moment: whatever a program holds of it is dead when revoke returns.
 	v := readVersion()
 	cmd.Version = v.Version
 	cmd.SetVersionTemplate(v.line() + "\n")
-	cmd.SetHelpCommand(newHelpCmd())
+	cmd.SetHelpCommand(newHelpCmd(a))
+	cmd.SetHelpFunc(a.showHelp)
 	cmd.SetOut(a)
 	a.addCommands(cmd)
 	return cmd
@@ -65,16 +66,16 @@ var commands = []struct {
 	{"revoke", newRevokeCmd}, {"resume", newResumeCmd}, {"policy", newPolicyCmd}, {"config", newConfigCmd}, {"trash", newTrashCmd},
 	{"why", newWhyCmd}, {"allow", newAllowCmd}, {"consent", newConsentCmd}, {"status", newStatusCmd}, {"metrics", newMetricsCmd}, {"audit", newAuditCmd},
 	{"doctor", newDoctorCmd}, {"wrap", newWrapCmd}, {"console", newConsoleCmd}, {"top", newTopCmd}, {"version", newVersionCmd},
-	{"completion", newCompletionCmd}, {janitor.Name, newJanitorCmd},
+	{"completion", newCompletionCmd}, {"man", newManCmd}, {janitor.Name, newJanitorCmd},
 	{janitor.SupervisorName, newSupervisorCmd},
 }
 
 // addCommands adds the one that the command line begins with; if it begins with none
-// of them, all. To make them all takes half a millisecond, which whoever waits for
+// of them, or with man, which describes all, all. To make them all takes half a millisecond, which whoever waits for
 // the start of a command need not wait for.
 func (a *app) addCommands(root *cobra.Command) {
 	for _, c := range commands {
-		if len(a.args) > 0 && a.args[0] == c.name {
+		if len(a.args) > 0 && a.args[0] == c.name && c.name != "man" {
 			root.AddCommand(c.make(a))
 			return
 		}

@@ -120,6 +120,7 @@ unprivileged user.`,
 	words(cmd, "links", "visible", "strict")
 	words(cmd, "level", "namespaces", "bubblewrap", "landlock")
 	words(cmd, "on-revoke", "announce", "stop")
+	allFlag(cmd)
 	return cmd
 }
 

@@ -96,6 +96,7 @@ The question says so.`,
 	profileCompletion(cmd, &f.config)
 	words(cmd, "audit-paths", "full", "hash", "none")
 	words(cmd, "client-roots", "narrow", "ignore")
+	allFlag(cmd)
 	return cmd
 }
 

@@ -14,32 +14,32 @@ import (
 
 // wrapResult is what wrap --json prints.
 type wrapResult struct {
-	File    string       `json:"file"`
-	Target  string       `json:"target,omitempty"` // where links lead
-	Format  string       `json:"format"`           // claude-desktop, claude-code, vscode, cursor, windsurf, gemini, cline, zed, codex, opencode; mcp: one that several hosts share
-	Undo    bool         `json:"undo"`
-	Changed bool         `json:"changed"` // the change changes something
-	Written bool         `json:"written"`
-	Backup  string       `json:"backup,omitempty"` // what it was
-	Exact   bool         `json:"exact"`            // undo: it is what it was before, byte for byte
-	Links   int          `json:"links,omitempty"`  // other names of the file, where it stays what it was
-	Diff    string       `json:"diff"`             // with keys and tokens blotted out
-	Servers []wrapServer `json:"servers"`
+	File    string       `json:"file"`             // file that was named
+	Target  string       `json:"target,omitempty"` // file that links lead to
+	Format  string       `json:"format"`           // the host whose format it is; `mcp`: a format that several hosts share
+	Undo    bool         `json:"undo"`             // `--undo` was given
+	Changed bool         `json:"changed"`          // there is something to change
+	Written bool         `json:"written"`          // the change was written
+	Backup  string       `json:"backup,omitempty"` // copy of the file as it was
+	Exact   bool         `json:"exact"`            // with `--undo`: the file is again what it was, byte for byte
+	Links   int          `json:"links,omitempty"`  // other names of the file, where it stays as it was
+	Diff    string       `json:"diff"`             // the change, with keys and tokens blotted out
+	Servers []wrapServer `json:"servers"`          // the servers of the file
 }
 
 // wrapServer is one server of the file.
 type wrapServer struct {
-	Name    names.Foreign `json:"name"`
-	Project names.Foreign `json:"project,omitempty"`
-	Line    int           `json:"line"`
-	State   string        `json:"state"` // see states
-	Roots   []wrapRoot    `json:"roots,omitempty"`
-	Env     []string      `json:"env,omitempty"`
-	Home    string        `json:"home,omitempty"`
-	Net     bool          `json:"net,omitempty"`
-	Fetcher string        `json:"fetched_by,omitempty"` // npx, uvx, …: what fetches it before it runs
-	Notes   []string      `json:"notes,omitempty"`
-	Broad   []string      `json:"broad,omitempty"` // wrapped already: flags that give more than a server should have
+	Name    names.Foreign `json:"name"`                 // name of the server
+	Project names.Foreign `json:"project,omitempty"`    // project that it belongs to
+	Line    int           `json:"line"`                 // line of the file
+	State   string        `json:"state"`                // `wrap`, `unwrap`, or why it is left alone
+	Roots   []wrapRoot    `json:"roots,omitempty"`      // roots that it gets: `spec`, `from`, and `resolved` where links lead
+	Env     []string      `json:"env,omitempty"`        // variables that pass
+	Home    string        `json:"home,omitempty"`       // directory that keeps its HOME
+	Net     bool          `json:"net,omitempty"`        // it gets the network
+	Fetcher string        `json:"fetched_by,omitempty"` // program that fetches it before it runs: npx, uvx, …
+	Notes   []string      `json:"notes,omitempty"`      // what to know before it is written
+	Broad   []string      `json:"broad,omitempty"`      // wrapped already: flags that give more than a server should have
 }
 
 // wrapRoot is a root that a server gets, and why.

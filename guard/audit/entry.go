@@ -16,67 +16,55 @@ import (
 
 // Entry is one decoded line. Fields the line does not have are zero.
 type Entry struct {
-	Seq     uint64    `json:"seq"`
-	Time    time.Time `json:"time"`
-	Session string    `json:"session"`
-	Subject string    `json:"subject,omitempty"`
-	Via     string    `json:"via,omitempty"`
-	UID     *uint32   `json:"uid,omitempty"` // nil: unknown
-	PID     int32     `json:"pid,omitempty"`
-	// Op is the name of a guard.Op; "session" in the header of a file, "lost"
-	// where records could not be taken, "summed" in a sum.
-	Op string `json:"op"`
+	Seq     uint64    `json:"seq"`               // number of the record
+	Time    time.Time `json:"time"`              // time of the operation
+	Session string    `json:"session"`           // name of the session
+	Subject string    `json:"subject,omitempty"` // server, if it has a name
+	Via     string    `json:"via,omitempty"`     // front: mount, files, tools or control
+	UID     *uint32   `json:"uid,omitempty"`     // user id; left out: unknown
+	PID     int32     `json:"pid,omitempty"`     // process id
+	Op      string    `json:"op"`                // operation; also `session` (first line), `lost` and `summed`
 
-	Root     string `json:"root,omitempty"`
-	Path     string `json:"path,omitempty"` // "" is the root itself, or not written
-	RawPath  []byte `json:"raw_path,omitempty"`
-	PathHash string `json:"path_hash,omitempty"`
-	// PathSHA256 is the SHA-256 of the whole path where Path was cut.
-	PathSHA256 string `json:"path_sha256,omitempty"`
-	Root2      string `json:"root2,omitempty"` // "" is Root
-	Path2      string `json:"path2,omitempty"`
-	RawPath2   []byte `json:"raw_path2,omitempty"`
-	Path2Hash  string `json:"path2_hash,omitempty"`
-	// Path2SHA256 is that of the second path.
-	Path2SHA256 string `json:"path2_sha256,omitempty"`
+	Root        string `json:"root,omitempty"`         // name of the root
+	Path        string `json:"path,omitempty"`         // path in the root; empty: the root itself
+	RawPath     []byte `json:"raw_path,omitempty"`     // the path in base64, if it is not UTF-8
+	PathHash    string `json:"path_hash,omitempty"`    // hash of the path, with `--audit-paths hash`
+	PathSHA256  string `json:"path_sha256,omitempty"`  // SHA-256 of the whole path, where `path` was cut
+	Root2       string `json:"root2,omitempty"`        // root of the second path; left out: the same
+	Path2       string `json:"path2,omitempty"`        // second path, of renames and links
+	RawPath2    []byte `json:"raw_path2,omitempty"`    // the second path in base64
+	Path2Hash   string `json:"path2_hash,omitempty"`   // hash of the second path
+	Path2SHA256 string `json:"path2_sha256,omitempty"` // SHA-256 of the whole second path
 
-	Rights      string `json:"rights,omitempty"`
-	Verdict     string `json:"verdict,omitempty"` // allowed, refused, failed
-	Kind        string `json:"kind,omitempty"`
-	Errno       string `json:"errno,omitempty"`        // a name, as in EROFS
-	ErrnoNumber int    `json:"errno_number,omitempty"` // of the platform that wrote it
-	Read        int64  `json:"read,omitempty"`         // bytes
-	Written     int64  `json:"written,omitempty"`      // bytes
-	DurationUS  int64  `json:"duration_us,omitempty"`  // microseconds
-	Detail      string `json:"detail,omitempty"`
-	DetailHash  string `json:"detail_hash,omitempty"`
+	Rights      string `json:"rights,omitempty"`       // rights that the operation needs
+	Verdict     string `json:"verdict,omitempty"`      // `allowed`, `refused` or `failed`
+	Kind        string `json:"kind,omitempty"`         // kind of refusal
+	Errno       string `json:"errno,omitempty"`        // error by name, as `EROFS`
+	ErrnoNumber int    `json:"errno_number,omitempty"` // error by number, on the platform that wrote it
+	Read        int64  `json:"read,omitempty"`         // bytes read
+	Written     int64  `json:"written,omitempty"`      // bytes written
+	DurationUS  int64  `json:"duration_us,omitempty"`  // duration in microseconds
+	Detail      string `json:"detail,omitempty"`       // the rule that refused, where a link leads, and the like
+	DetailHash  string `json:"detail_hash,omitempty"`  // hash of the detail
 
-	// Count is how many records of the same kind this one stands for, from Time to
-	// Last; 0 is one. Read and DurationUS are those of all.
-	Count int64     `json:"count,omitempty"`
-	Last  time.Time `json:"last,omitzero"`
-	// Closed is how many of the opens are closed already; Read and Written are what
-	// passed through them.
-	Closed int64 `json:"closed,omitempty"`
-	// Kinds and Ops say of what a sum consists: Count refusals or failures of a
-	// subject that had too many to be written one by one. All else is that of the
-	// first of them, as a sample.
-	Kinds map[string]int64 `json:"kinds,omitempty"`
-	Ops   map[string]int64 `json:"ops,omitempty"`
+	Count  int64            `json:"count,omitempty"`  // how many equal records this one stands for; left out: one
+	Last   time.Time        `json:"last,omitzero"`    // time of the last of them
+	Closed int64            `json:"closed,omitempty"` // how many of its opens are closed already
+	Kinds  map[string]int64 `json:"kinds,omitempty"`  // of `summed`: how many refusals of each kind
+	Ops    map[string]int64 `json:"ops,omitempty"`    // of `summed`: how many of each operation
 
-	// Of headers.
-	Format        int    `json:"format,omitempty"`
-	File          string `json:"file,omitempty"`
-	Paths         string `json:"paths,omitempty"`
-	KeptFrom      uint64 `json:"kept_from,omitempty"`
-	AnchorSeq     uint64 `json:"anchor_seq,omitempty"`
-	AnchorHash    string `json:"anchor_hash,omitempty"`
-	AnchorSession string `json:"anchor_session,omitempty"`
+	Format        int    `json:"format,omitempty"`         // first line: version of the format
+	File          string `json:"file,omitempty"`           // first line: name of the file
+	Paths         string `json:"paths,omitempty"`          // first line: how paths are written
+	KeptFrom      uint64 `json:"kept_from,omitempty"`      // first line: number of the oldest record that is kept
+	AnchorSeq     uint64 `json:"anchor_seq,omitempty"`     // first line: number of the record before
+	AnchorHash    string `json:"anchor_hash,omitempty"`    // first line: hash of the record before
+	AnchorSession string `json:"anchor_session,omitempty"` // first line: session of the record before
 
-	Lost      uint64 `json:"lost,omitempty"` // of op "lost": how many records
-	Truncated bool   `json:"truncated,omitempty"`
-	Prev      string `json:"prev"`
-	Hash      string `json:"hash"`
+	Lost      uint64 `json:"lost,omitempty"`      // of `lost`: how many records could not be written
+	Truncated bool   `json:"truncated,omitempty"` // the record was shortened
+	Prev      string `json:"prev"`                // hash of the record before
+	Hash      string `json:"hash"`                // hash of this record
 
 	// Line is the line as it was written, without the newline. It is valid
 	// only until the function it was passed to returns.

@@ -10,10 +10,10 @@ import (
 // Denial is what the owner denied a server for as long as the session lives: the
 // path, and all that lies below. The server is not asked about it again.
 type Denial struct {
-	ID      string    `json:"id"`
-	Since   time.Time `json:"since"`
-	Subject string    `json:"subject"`
-	Path    string    `json:"path"`
+	ID      string    `json:"id"`      // id, for `consent forget`
+	Since   time.Time `json:"since"`   // when it was denied
+	Subject string    `json:"subject"` // server that is denied
+	Path    string    `json:"path"`    // path that is denied, with everything below
 }
 
 // DenialsAnswer lists what is remembered, the oldest first.

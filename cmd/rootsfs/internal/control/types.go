@@ -13,136 +13,89 @@ import (
 
 // Root is what the owner sees of a root.
 type Root struct {
-	Name      string     `json:"name"`
-	Path      string     `json:"path"`          // as it was asked for
-	Resolved  string     `json:"resolved"`      // what that led to
-	Mode      string     `json:"mode"`          // ro, rw or a comma list of rights
-	State     string     `json:"state"`         // live, unavailable, ...
-	Why       string     `json:"why,omitempty"` // it is unavailable, and what to do
-	File      bool       `json:"file,omitempty"`
-	FSType    string     `json:"fs_type"`
-	Remote    bool       `json:"remote,omitempty"` // changes there are not reported: one-second timeouts
-	Perm      string     `json:"permissions,omitempty"`
-	Expires   *time.Time `json:"expires,omitempty"`
-	LastUse   *time.Time `json:"last_use,omitempty"`
-	Origin    string     `json:"approved_by"`
-	Epoch     uint64     `json:"epoch"`
-	InFlight  int64      `json:"in_flight"`
-	Ops       int64      `json:"ops"`
-	Refused   int64      `json:"refused"`
-	BytesRead int64      `json:"bytes_read"`
-	Written   int64      `json:"bytes_written"`
-	Created   int64      `json:"names_created"`
-	// Subject is the one server the root is for, "" for every one; Limits are
-	// what Written and Created, among others, are bounded by.
-	// SharedBy is who else has the root than one client of Subject: it was allowed to
-	// a request without a session (MCP 2026-07-28).
-	Subject  string       `json:"subject,omitempty"`
-	SharedBy string       `json:"shared_by,omitempty"`
-	Limits   guard.Limits `json:"limits"`
-	Nested   []string     `json:"nested,omitempty"` // directories inside judged apart: other roots, or revoked ones
-	// Repos are directories of repositories created by the root's users, ""
-	// for the root itself: their hooks and configuration are untrusted. That of
-	// a bare one is itself listed, as are .git/modules/NAME and
-	// .git/worktrees/NAME in a repository that somebody else made.
-	Repos []names.Foreign `json:"created_repositories,omitempty"`
-	// Lifted says what of the built-in protections is not in force.
-	Lifted string `json:"lifted_protections,omitempty"`
-	// Once says of a root for one use of a file whether that is "unused" or
-	// "in use"; left out of any other root.
-	Once string `json:"once,omitempty"`
-	// Trash says how much of what is removed is kept; left out if nothing is.
-	Trash *guard.Trash `json:"trash,omitempty"`
-	// Free is what the owner may still write to the root's file system, in
-	// bytes; left out if it is not known.
-	Free *int64 `json:"free_bytes,omitempty"`
+	Name      string          `json:"name"`                           // the name it appears under
+	Path      string          `json:"path"`                           // as it was asked for
+	Resolved  string          `json:"resolved"`                       // the path that links lead to
+	Mode      string          `json:"mode"`                           // `ro`, `rw` or a comma list of rights
+	State     string          `json:"state"`                          // `live` or `unavailable`
+	Why       string          `json:"why,omitempty"`                  // why it is unavailable, and what to do
+	File      bool            `json:"file,omitempty"`                 // the root is a single file
+	FSType    string          `json:"fs_type"`                        // type of the file system that holds it
+	Remote    bool            `json:"remote,omitempty"`               // changes made elsewhere are not reported: one-second timeouts
+	Perm      string          `json:"permissions,omitempty"`          // mode bits of the directory
+	Expires   *time.Time      `json:"expires,omitempty"`              // when the grant ends
+	LastUse   *time.Time      `json:"last_use,omitempty"`             // time of the last operation
+	Origin    string          `json:"approved_by"`                    // who approved it: command line, configuration, control
+	Epoch     uint64          `json:"epoch"`                          // number of the grant: a new grant has a new one
+	InFlight  int64           `json:"in_flight"`                      // operations in progress
+	Ops       int64           `json:"ops"`                            // operations that were admitted
+	Refused   int64           `json:"refused"`                        // operations that were refused
+	BytesRead int64           `json:"bytes_read"`                     // bytes read
+	Written   int64           `json:"bytes_written"`                  // bytes written
+	Created   int64           `json:"names_created"`                  // names created
+	Subject   string          `json:"subject,omitempty"`              // the one server that the root is for; left out: every server
+	SharedBy  string          `json:"shared_by,omitempty"`            // who else has it: the consent was given to a request without a session
+	Limits    guard.Limits    `json:"limits"`                         // limits of the grant
+	Nested    []string        `json:"nested,omitempty"`               // directories inside that have rules of their own: other roots, and revoked ones
+	Repos     []names.Foreign `json:"created_repositories,omitempty"` // directories of repositories that the root's users made: their hooks are untrusted
+	Lifted    string          `json:"lifted_protections,omitempty"`   // built-in protections that are not in force
+	Once      string          `json:"once,omitempty"`                 // of a root for one use: `unused` or `in use`
+	Trash     *guard.Trash    `json:"trash,omitempty"`                // how much of what is removed is kept
+	Free      *int64          `json:"free_bytes,omitempty"`           // free space that the owner may use on its file system
 }
 
 // Status is the whole session.
 type Status struct {
-	Session  string    `json:"session"`
-	PID      int       `json:"pid"`
-	Version  string    `json:"version"`
-	Started  time.Time `json:"started"`
-	Point    string    `json:"mountpoint"`
-	Cache    string    `json:"cache"`
-	Locks    string    `json:"locks"`
-	Posix    string    `json:"posix"`
-	ReadOnly bool      `json:"read_only"`
-	Profile  string    `json:"profile,omitempty"`
-	// Config is the configuration file that is watched; ConfigError says why
-	// its present state is not in force.
-	Config      string `json:"config,omitempty"`
-	ConfigError string `json:"config_error,omitempty"`
-	// Mounted is false once the mount has left the tree; the daemon then
-	// stays until the last holder of something in it is gone.
-	Mounted bool `json:"mounted"`
-	// Stale: this is no session, but what a dead daemon left mounted at Point. No
-	// session says that of itself; rootsfs status adds them.
-	Stale   bool   `json:"stale,omitempty"`
-	Audit   string `json:"audit_file,omitempty"`
-	AuditOK bool   `json:"audit_ok"`
-	Roots   []Root `json:"roots"`
-	// Unwatched names roots (or directories in them) whose changes on the
-	// host nobody reports, so that the kernel keeps what it knows for one
-	// second only.
-	Unwatched []string `json:"unwatched,omitempty"`
-	// Watches counts directories whose changes are reported, in all mounts of the
-	// session, WatchesRefused the times a watch could not be had
-	// (fs.inotify.max_user_watches); those directories have one-second timeouts too.
-	Watches        int64 `json:"watched_directories"`
-	WatchesRefused int64 `json:"watches_refused"`
-	// Stuck counts the directories that a program keeps the kernel from taking
-	// changes of, at this moment: it has begun to read them and does not end.
-	Stuck int `json:"stuck_directories,omitempty"`
-	// Mounts are the further mounts, each for one server.
-	Mounts []SubjectMount `json:"mounts,omitempty"`
-	// Files are the servers that are served over files/*, Questions how many
-	// of their questions wait for `rootsfs consent`.
-	Files     []broker.Stats `json:"files"`
-	Questions int            `json:"questions"`
-	// Denials is how many denials are remembered: rootsfs consent denials.
-	Denials int `json:"denials"`
-	// Subjects are the servers that have a quota of their own, and what they
-	// have used of it.
-	Subjects []Quota `json:"subjects,omitempty"`
-	// Suspended are the servers that were refused too often; everything they
-	// ask for is refused until rootsfs resume.
-	Suspended []Suspended `json:"suspended,omitempty"`
-	Process   Process     `json:"process"`
-	// Server is what `rootsfs run` started; left out in other sessions.
-	Server *Confined `json:"server,omitempty"`
-	// Sockets are those of the host's that it may connect to.
-	Sockets []Socket `json:"sockets,omitempty"`
-	// Recent are the last operations on record, the newest first.
-	Recent []Operation `json:"recent"`
+	Session        string         `json:"session"`                     // name of the session
+	PID            int            `json:"pid"`                         // process id of the daemon
+	Version        string         `json:"version"`                     // version of the daemon
+	Started        time.Time      `json:"started"`                     // when the session began
+	Point          string         `json:"mountpoint"`                  // where it is mounted; empty for `rootsfs serve`, and mostly for `rootsfs run` as root
+	Cache          string         `json:"cache"`                       // cache level: `strict`, `audit` or `max`
+	Locks          string         `json:"locks"`                       // where file locks are kept: `local` or `host`
+	Posix          string         `json:"posix"`                       // `safe` or `full`
+	ReadOnly       bool           `json:"read_only"`                   // the mount itself is read-only
+	Profile        string         `json:"profile,omitempty"`           // profile of the configuration in force
+	Config         string         `json:"config,omitempty"`            // configuration file that is watched
+	ConfigError    string         `json:"config_error,omitempty"`      // why the present state of that file is not in force
+	Mounted        bool           `json:"mounted"`                     // the mount is there; false while the daemon waits for the last holder of something in it
+	Stale          bool           `json:"stale,omitempty"`             // no session, but a mount that a dead daemon left at `mountpoint`; no other field counts
+	Audit          string         `json:"audit_file,omitempty"`        // audit file that is written
+	AuditOK        bool           `json:"audit_ok"`                    // the last record could be written
+	Roots          []Root         `json:"roots"`                       // the roots, as in `roots list --json`
+	Unwatched      []string       `json:"unwatched,omitempty"`         // directories whose changes nobody reports: one-second timeouts
+	Watches        int64          `json:"watched_directories"`         // directories whose changes are reported
+	WatchesRefused int64          `json:"watches_refused"`             // how often no watch could be had
+	Stuck          int            `json:"stuck_directories,omitempty"` // directories in which a program delays the news of changes
+	Mounts         []SubjectMount `json:"mounts,omitempty"`            // further mounts, each for one server
+	Files          []broker.Stats `json:"files"`                       // connected servers
+	Questions      int            `json:"questions"`                   // questions that wait for an answer
+	Denials        int            `json:"denials"`                     // denials that are remembered
+	Subjects       []Quota        `json:"subjects,omitempty"`          // servers with a quota, and their use of it
+	Suspended      []Suspended    `json:"suspended,omitempty"`         // servers that are suspended, since when and why
+	Process        Process        `json:"process"`                     // the daemon's own figures
+	Server         *Confined      `json:"server,omitempty"`            // the program that `rootsfs run` started
+	Sockets        []Socket       `json:"sockets,omitempty"`           // sockets of the host that the program may connect to
+	Recent         []Operation    `json:"recent"`                      // the last operations, the newest first
 }
 
 // Confined is the program that `rootsfs run` started in its session.
 type Confined struct {
-	Command []string  `json:"command"`
-	PID     int       `json:"pid"` // as the host sees it
-	Started time.Time `json:"started"`
-	UID     uint32    `json:"uid"`
-	// Confinement is the level reached: namespaces, bubblewrap, landlock or
-	// none; Layers what it is made of, Holes what it does not stop.
-	Confinement string   `json:"confinement"`
-	Layers      []Layer  `json:"layers"`
-	Holes       []string `json:"holes"`
-	Map         string   `json:"map"` // same or flat
-	Net         bool     `json:"net"`
-	// Notes are limits of what it sees. A root that is granted later appears in
-	// the directories of Follows, and does not in those of Closed otherwise; those
-	// of Fixed it sees and cannot write to, before it is started anew.
-	Notes   []string `json:"notes,omitempty"`
-	Follows []string `json:"follows,omitempty"`
-	Closed  []string `json:"closed,omitempty"`
-	Fixed   []string `json:"fixed,omitempty"`
-	// PrivateBytes is what its private HOME, /tmp and the like hold in memory; 0: they
-	// are on disk.
-	PrivateBytes int64 `json:"private_bytes,omitempty"`
-	// Interpreters are the roots that were granted so that the command runs.
-	Interpreters []string `json:"interpreters,omitempty"`
+	Command      []string  `json:"command"`                 // command line
+	PID          int       `json:"pid"`                     // process id, as the host sees it
+	Started      time.Time `json:"started"`                 // when it was started
+	UID          uint32    `json:"uid"`                     // user id that it runs as
+	Confinement  string    `json:"confinement"`             // level: `namespaces`, `bubblewrap`, `landlock` or `none`
+	Layers       []Layer   `json:"layers"`                  // what the confinement consists of
+	Holes        []string  `json:"holes"`                   // what it does not stop
+	Map          string    `json:"map"`                     // where roots appear: `same` or `flat`
+	Net          bool      `json:"net"`                     // it has the host's network
+	Notes        []string  `json:"notes,omitempty"`         // limits of what it sees
+	Follows      []string  `json:"follows,omitempty"`       // directories in which a root appears that is granted later
+	Closed       []string  `json:"closed,omitempty"`        // directories in which no later root appears
+	Fixed        []string  `json:"fixed,omitempty"`         // later roots that it can only read until it is started again
+	PrivateBytes int64     `json:"private_bytes,omitempty"` // memory that its private HOME and /tmp take; 0: they are on disk
+	Interpreters []string  `json:"interpreters,omitempty"`  // roots that were granted because the command needs them to run
 }
 
 // Socket is a socket of the host's that the command of `rootsfs run` may connect to.
@@ -202,16 +155,15 @@ type ResumeAnswer struct {
 
 // Process are the daemon's own figures, zero where the system does not tell.
 type Process struct {
-	CPU      float64 `json:"cpu_seconds"`
-	FDs      int     `json:"open_descriptors"`
-	FDLimit  uint64  `json:"descriptor_limit"`
-	Resident int64   `json:"resident_bytes"`
-	// Sums over the roots there are now.
-	InFlight int64 `json:"in_flight"`
-	Ops      int64 `json:"ops"`
-	Refused  int64 `json:"refused"`
-	Read     int64 `json:"bytes_read"`
-	Written  int64 `json:"bytes_written"`
+	CPU      float64 `json:"cpu_seconds"`      // processor time used
+	FDs      int     `json:"open_descriptors"` // open descriptors
+	FDLimit  uint64  `json:"descriptor_limit"` // most descriptors that it may open
+	Resident int64   `json:"resident_bytes"`   // memory in use
+	InFlight int64   `json:"in_flight"`        // sum over the roots
+	Ops      int64   `json:"ops"`              // sum over the roots
+	Refused  int64   `json:"refused"`          // sum over the roots
+	Read     int64   `json:"bytes_read"`       // sum over the roots
+	Written  int64   `json:"bytes_written"`    // sum over the roots
 }
 
 // Ask is one root to be added.

@@ -1,0 +1,72 @@
+// Package help holds the pages of `rootsfs help TOPIC`: one Markdown file for each
+// topic, which the repository's pages show as well. The manual's section 7 is made of
+// the same files.
+//
+// Tables between "<!-- generated: NAME -->" and "<!-- end -->" are written by
+// `go generate ./cmd/rootsfs` from the code that they describe, and a test compares
+// them.
+//
+// # Promises
+//
+// Each topic has one page, whose first line is "# NAME: what it is about". Links to
+// NAME.md lead to topics that exist.
+//
+// # Not promised
+//
+// The text may change with every version.
+package help
+
+import (
+	"embed"
+	"slices"
+	"strings"
+)
+
+//go:embed *.md
+var pages embed.FS
+
+// Topic is one page.
+type Topic struct {
+	Name  string
+	Words string // further words that lead to it, separated by spaces
+}
+
+// topics are all there are, in the order of the list.
+var topics = []Topic{
+	{"policy", "rules patterns hide deny protect hidden protected secrets gitignore env git hooks"},
+	{"agents", "agent presets preset claude codex gemini opencode aider goose"},
+	{"config", "configuration toml settings keys profile profiles"},
+	{"json", "output fields format script scripts exit code codes"},
+	{"metrics", "prometheus figures monitoring"},
+}
+
+// Topics returns all topics, in the order of the list.
+func Topics() []Topic { return slices.Clone(topics) }
+
+// Page returns a topic's page, and whether there is such a topic.
+func Page(name string) (string, bool) {
+	if !slices.ContainsFunc(topics, func(t Topic) bool { return t.Name == name }) {
+		return "", false
+	}
+	page, err := pages.ReadFile(name + ".md")
+	return string(page), err == nil
+}
+
+// Summary returns what a topic is about, in one line.
+func (t Topic) Summary() string {
+	page, _ := Page(t.Name)
+	line, _, _ := strings.Cut(page, "\n")
+	_, about, _ := strings.Cut(line, ": ")
+	return about
+}
+
+// Near returns the topics that a word leads to.
+func Near(word string) []string {
+	var out []string
+	for _, t := range topics {
+		if slices.Contains(strings.Fields(t.Words), strings.ToLower(word)) {
+			out = append(out, t.Name)
+		}
+	}
+	return out
+}

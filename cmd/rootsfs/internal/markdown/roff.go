@@ -1,0 +1,108 @@
+package markdown
+
+import "strings"
+
+// Man renders a page for man(1): name and section as in its heading, summary behind
+// the dash of its NAME line. Links to other pages name them as man does.
+func Man(page, name, section, summary string) string {
+	var b strings.Builder
+	b.WriteString(".TH " + strings.ToUpper(name) + " " + section + " \"\" rootsfs rootsfs\n.SH NAME\n" + Roff(name) + ` \- ` + Roff(summary) + "\n")
+	b.WriteString(Body(page))
+	return b.String()
+}
+
+// Body renders a page without its first heading, for a page that begins otherwise.
+func Body(page string) string {
+	var b strings.Builder
+	for i, bl := range parse(page) {
+		switch bl.kind {
+		case heading:
+			switch {
+			case i == 0 && bl.level == 1:
+				b.WriteString(".SH DESCRIPTION\n")
+			case bl.level <= 2:
+				b.WriteString(".SH " + strings.ToUpper(inlineRoff(bl.text)) + "\n")
+			default:
+				b.WriteString(".SS " + inlineRoff(bl.text) + "\n")
+			}
+		case paragraph:
+			b.WriteString(".PP\n" + line(inlineRoff(bl.text)))
+		case item:
+			mark := `\(bu`
+			if bl.mark != "-" {
+				mark = bl.mark
+			}
+			b.WriteString(".IP " + mark + " 4\n" + line(inlineRoff(bl.text)))
+		case code:
+			b.WriteString(Code(bl.lines))
+		case table:
+			for _, row := range bl.rows[1:] {
+				b.WriteString(".TP\n" + line(inlineRoff(row[0])) + rowRoff(bl.rows[0], row))
+			}
+		}
+	}
+	return b.String()
+}
+
+// Code is text that keeps its lines.
+func Code(lines []string) string {
+	var b strings.Builder
+	b.WriteString(".PP\n.in +4n\n.nf\n")
+	for _, l := range lines {
+		b.WriteString(line(Roff(l)))
+	}
+	b.WriteString(".fi\n.in\n")
+	return b.String()
+}
+
+// rowRoff is what a row says behind its first cell.
+func rowRoff(head, row []string) string {
+	var parts []string
+	for i, c := range row[1:] {
+		switch {
+		case c == "":
+		case len(row) == 2 || i+1 >= len(head) || head[i+1] == "":
+			parts = append(parts, inlineRoff(c))
+		default:
+			parts = append(parts, inlineRoff(head[i+1])+": "+inlineRoff(c))
+		}
+	}
+	if len(parts) == 0 {
+		return "\\&\n"
+	}
+	return line(strings.Join(parts, "; "))
+}
+
+// Line is text on a line of its own.
+func Line(text string) string { return line(Roff(text)) }
+
+// line is one line of roff: what would be taken for a request is not.
+func line(text string) string {
+	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
+		text = `\&` + text
+	}
+	return text + "\n"
+}
+
+// inlineRoff is inline text in roff.
+func inlineRoff(text string) string {
+	var b strings.Builder
+	for _, s := range spans(text) {
+		switch topic := topicOf(s.link); {
+		case topic != "":
+			b.WriteString(`\fBrootsfs\-` + Roff(topic) + `\fR(7)`)
+		case strings.HasPrefix(s.link, "https:"):
+			b.WriteString(Roff(s.text + " (" + s.link + ")"))
+		case s.code, s.strong:
+			b.WriteString(`\fB` + Roff(s.text) + `\fR`)
+		default:
+			b.WriteString(Roff(s.text))
+		}
+	}
+	return b.String()
+}
+
+// Roff escapes text that means nothing to roff.
+func Roff(text string) string {
+	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "`", `\(ga`, "~", `\(ti`, "^", `\(ha`, "'", `\(aq`, `"`, `\(dq`).Replace(text)
+}

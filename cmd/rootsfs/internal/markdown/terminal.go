@@ -1,0 +1,176 @@
+package markdown
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// indent is the margin of everything below a heading.
+const indent = "  "
+
+// Text renders a page for a terminal of so many columns. Links to other pages become
+// the command that shows them.
+func Text(page string, width int) string {
+	width = max(width, 40)
+	var b strings.Builder
+	var last kind
+	for i, bl := range parse(page) {
+		if i > 0 && (bl.kind != item || last != item || len(bl.text) > width) {
+			b.WriteByte('\n')
+		}
+		switch last = bl.kind; bl.kind {
+		case heading:
+			b.WriteString(title(bl))
+		case paragraph:
+			write(&b, wrap(plain(bl.text), width-len(indent)), indent, indent)
+		case item:
+			write(&b, wrap(plain(bl.text), width-len(indent)-len(bl.mark)-1), indent+bl.mark+" ", indent+strings.Repeat(" ", len(bl.mark)+1))
+		case code:
+			write(&b, bl.lines, indent+indent, indent+indent)
+		case table:
+			for _, line := range columns(bl.rows, width-len(indent)) {
+				write(&b, []string{line}, indent, indent)
+			}
+		}
+	}
+	return b.String()
+}
+
+// title is a heading: the first two levels in capitals, at the margin.
+func title(b block) string {
+	if b.level == 1 {
+		return strings.ToUpper(plain(b.text)[:1]) + plain(b.text)[1:] + "\n"
+	}
+	return strings.ToUpper(plain(b.text)) + "\n"
+}
+
+// write writes lines, each with its margin.
+func write(b *strings.Builder, lines []string, first, rest string) {
+	for i, line := range lines {
+		margin := rest
+		if i == 0 {
+			margin = first
+		}
+		b.WriteString(strings.TrimRight(margin+line, " "))
+		b.WriteByte('\n')
+	}
+}
+
+// plain is inline text without its marks.
+func plain(text string) string {
+	var b strings.Builder
+	for _, s := range spans(text) {
+		switch topic := topicOf(s.link); {
+		case topic != "":
+			b.WriteString("rootsfs help " + names.ShellWord(topic))
+		case strings.HasPrefix(s.link, "https:"):
+			b.WriteString(s.text + " (" + s.link + ")")
+		default:
+			b.WriteString(s.text)
+		}
+	}
+	return strings.ReplaceAll(b.String(), "`", "")
+}
+
+// wrap breaks text into lines of at most width columns. A longer word has a line of
+// its own.
+func wrap(text string, width int) []string {
+	var out []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
+			out = append(out, line)
+			line = word
+		default:
+			line += " " + word
+		}
+	}
+	if line != "" || len(out) == 0 {
+		out = append(out, line)
+	}
+	return out
+}
+
+// columns sets a table: in columns, of which the widest are wrapped, or, where that
+// leaves too little, each row as a list below its first cell.
+func columns(rows [][]string, width int) []string {
+	const gap, least = 2, 22
+	var cells [][]string
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		line := make([]string, len(widths))
+		for i := range min(len(row), len(widths)) {
+			line[i] = plain(row[i])
+			widths[i] = max(widths[i], utf8.RuneCountInString(line[i]))
+		}
+		cells = append(cells, line)
+	}
+	for {
+		over := gap*(len(widths)-1) - width
+		for _, w := range widths {
+			over += w
+		}
+		if over <= 0 {
+			break
+		}
+		i := slices.Index(widths, slices.Max(widths))
+		if widths[i] <= least {
+			return stacked(cells, width)
+		}
+		widths[i] = max(least, widths[i]-over)
+	}
+	var out []string
+	for _, row := range cells {
+		out = append(out, setRow(row, widths, gap)...)
+	}
+	return out
+}
+
+// setRow sets one row of a table.
+func setRow(row []string, widths []int, gap int) []string {
+	var wrapped [][]string
+	height := 0
+	for i, c := range row {
+		wrapped = append(wrapped, wrap(c, widths[i]))
+		height = max(height, len(wrapped[i]))
+	}
+	var out []string
+	for n := range height {
+		line := ""
+		for i, lines := range wrapped {
+			text := ""
+			if n < len(lines) {
+				text = lines[n]
+			}
+			line += text + strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(text))+gap)
+		}
+		out = append(out, strings.TrimRight(line, " "))
+	}
+	return out
+}
+
+// stacked sets each row of a table below its first cell.
+func stacked(rows [][]string, width int) []string {
+	var out []string
+	for _, row := range rows[1:] {
+		out = append(out, wrap(row[0], width)...)
+		for i, c := range row[1:] {
+			if c != "" {
+				for n, line := range wrap(rows[0][i+1]+": "+c, width-4) {
+					margin := indent
+					if n > 0 {
+						margin = indent + indent
+					}
+					out = append(out, margin+line)
+				}
+			}
+		}
+	}
+	return out
+}
