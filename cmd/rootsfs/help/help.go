@@ -33,11 +33,24 @@ type Topic struct {
 
 // topics are all there are, in the order of the list.
 var topics = []Topic{
+	{"roots", "root grant mode modes rights spec once links symlinks revoke locks subject"},
 	{"policy", "rules patterns hide deny protect hidden protected secrets gitignore env git hooks"},
+	{"consent", "ask question questions approve permission permissions"},
+	{"trash", "undelete restore deleted recover"},
+	{"limits", "limit quota quotas abuse expire expiry time size memory"},
+	{"confinement", "sandbox confine landlock bubblewrap namespaces seccomp level home net network socket attacks"},
 	{"agents", "agent presets preset claude codex gemini opencode aider goose"},
+	{"hosts", "host wrap wrapping mcp client clients desktop vscode cursor windsurf zed cline systemd service"},
+	{"serve", "tools http oauth server filesystem"},
+	{"console", "top browser web page ui"},
 	{"config", "configuration toml settings keys profile profiles"},
+	{"audit", "log logs record records history"},
 	{"json", "output fields format script scripts exit code codes"},
 	{"metrics", "prometheus figures monitoring"},
+	{"security", "promises threat model trust revocation killed crash"},
+	{"performance", "speed cache fast slow benchmark bench wakeups"},
+	{"troubleshooting", "errors error problem problems doctor refused fuse install help faq why"},
+	{"embedding", "library go api sdk import broker"},
 }
 
 // Topics returns all topics, in the order of the list.
