@@ -129,7 +129,7 @@ func (a *app) page(text string) error {
 	}
 	cmd := exec.Command("sh", "-c", pager)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), out, a.stderr
-	cmd.Env = append(os.Environ(), "LESS="+cmp.Or(os.Getenv("LESS"), "FRX"))
+	cmd.Env = append(cmd.Environ(), "LESS="+cmp.Or(os.Getenv("LESS"), "FRX"))
 	err := cmd.Run()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) && ended.ExitCode() != 126 && ended.ExitCode() != 127 {

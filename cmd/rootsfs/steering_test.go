@@ -26,6 +26,7 @@ var harmless = map[string]string{
 	"FSNOTIFY_DEBUG": "more lines on standard error, which is the host's log",
 	"LOCALDOMAIN":    noNetwork, "RES_OPTIONS": noNetwork, "HOSTALIASES": noNetwork, "ASR_CONFIG": noNetwork,
 	"SSL_CERT_FILE": noNetwork, "SSL_CERT_DIR": noNetwork, "REQUEST_METHOD": noNetwork,
+	"PAGER": ofHelp, "LESS": ofHelp,
 	"USER": inside, "SHELL": inside,
 	"SSH_CONNECTION": ofConsole, "SSH_TTY": topAlone, "WT_SESSION": topAlone, "TERM": topAlone, "TERM_PROGRAM": topAlone, "TERM_PROGRAM_VERSION": topAlone,
 	"TERMINFO": topAlone, "TERMINFO_DIRS": topAlone, "COLORTERM": topAlone, "FORCE_COLOR": topAlone, "TEA_DEBUG": topAlone, "TEA_TRACE": topAlone,
@@ -40,6 +41,7 @@ const (
 	moreChecks = "checks of a library's own"
 	noNetwork  = "rootsfs run asks nobody by name and opens no connection"
 	ofConsole  = "rootsfs console alone, which no host starts"
+	ofHelp     = "rootsfs help alone, which no host starts"
 	inside     = "the name and the shell that the server sees of its own user"
 	topAlone   = "rootsfs top alone, which no host starts, and colours"
 )
