@@ -1,0 +1,283 @@
+package transport
+
+import (
+	"bytes"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// The operations that this package names (include/uapi/linux/fuse.h).
+const (
+	opLookup      = 1
+	opForget      = 2
+	opGetattr     = 3
+	opOpen        = 14
+	opRead        = 15
+	opWrite       = 16
+	opRelease     = 18
+	opGetxattr    = 22
+	opListxattr   = 23
+	opReaddir     = 28
+	opInterrupt   = 36
+	opIoctl       = 39
+	opNotifyReply = 41
+	opBatchForget = 42
+	opReaddirplus = 44
+)
+
+// The file by which Go's runtime is kept from asking the mount for POLL: go-fuse answers
+// what is about it (go-fuse, fuse/poll.go).
+const (
+	pollNode = ^uint64(0)
+	pollName = ".go-fuse-epoll-hack"
+)
+
+// message is a request and the room for its answer.
+type message struct {
+	fixed   []byte   // header and fixed argument
+	payload []byte   // what follows: names, data
+	in      [][]byte // the whole request
+	header  []byte   // of the answer
+	body    []byte   // of the answer; may be the same memory as payload
+	out     [][]byte // header and body
+}
+
+// inFlight is a request that is being answered; each entry and each reader has one.
+type inFlight struct {
+	mu          sync.Mutex    // guards the fields below
+	unique      uint64        // the request's; 0: there is none
+	cancel      chan struct{} // closed by an INTERRUPT; nil: HandleRequest has its own
+	interrupted bool
+	spare       chan struct{} // for the next request
+}
+
+// begin notes a request and returns the channel that an INTERRUPT closes. With own unset
+// HandleRequest answers the request, and knows it by itself.
+func (f *inFlight) begin(unique uint64, own bool) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unique, f.interrupted = unique, false
+	if own {
+		if f.spare == nil {
+			f.spare = make(chan struct{})
+		}
+		f.cancel = f.spare
+	}
+	return f.cancel
+}
+
+func (f *inFlight) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cancel != nil && f.interrupted {
+		f.spare = nil
+	}
+	f.unique, f.cancel = 0, nil
+}
+
+// interrupt cancels the request if it is the one with the number.
+func (f *inFlight) interrupt(unique uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.unique != unique || f.cancel == nil {
+		return false
+	}
+	if !f.interrupted {
+		f.interrupted = true
+		close(f.cancel)
+	}
+	return true
+}
+
+// pending returns the number of a request that is not interrupted yet, or 0.
+func (f *inFlight) pending() (unique uint64, own bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.interrupted {
+		return 0, false
+	}
+	return f.unique, f.cancel != nil
+}
+
+func (f *inFlight) setInterrupted() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.interrupted = true
+}
+
+// answer answers a request and returns the length of the answer with its header, or 0 if
+// the kernel wants none.
+func (c *Conn) answer(f *inFlight, m *message) int {
+	h := (*fuse.InHeader)(unsafe.Pointer(&m.fixed[0]))
+	unique := h.Unique
+	switch {
+	case h.Opcode == opNotifyReply: // of a kick
+		return 0
+	case h.Opcode == opInterrupt && len(m.fixed)+len(m.payload) >= int(unsafe.Sizeof(fuse.InterruptIn{})):
+		in := fuse.InterruptIn{}
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(&in)), unsafe.Sizeof(in)), bytes.Join(m.in, nil))
+		if c.interrupt(in.Unique) {
+			return 0
+		}
+	case !c.throughGoFUSE && c.isHot(h, m):
+		cancel := f.begin(unique, true)
+		n, status := c.hot(cancel, h, m)
+		f.end()
+		return m.reply(unique, status, n)
+	}
+	f.begin(unique, false)
+	defer f.end()
+	n, status := c.protocol.HandleRequest(m.in, m.out)
+	if n == 0 && status != fuse.OK { // nothing was written, and the caller must not wait for ever
+		return m.reply(unique, status, 0)
+	}
+	return n
+}
+
+// reply writes the answer's header and returns the length of the answer, whose body has
+// n bytes.
+func (m *message) reply(unique uint64, status fuse.Status, n int) int {
+	if status != fuse.OK {
+		n = 0
+	}
+	*(*fuse.OutHeader)(unsafe.Pointer(&m.header[0])) = fuse.OutHeader{Unique: unique, Status: -int32(status), Length: uint32(outHeaderSize + n)}
+	return outHeaderSize + n
+}
+
+// hotSize is the size of the fixed part of the requests that hot answers.
+var hotSize = map[uint32]int{
+	opLookup:  inHeaderSize,
+	opGetattr: int(unsafe.Sizeof(fuse.GetAttrIn{})),
+	opOpen:    int(unsafe.Sizeof(fuse.OpenIn{})),
+	opRelease: int(unsafe.Sizeof(fuse.ReleaseIn{})),
+	opRead:    int(unsafe.Sizeof(fuse.ReadIn{})),
+	opWrite:   int(unsafe.Sizeof(fuse.WriteIn{})),
+}
+
+// isHot reports whether hot answers a request. What is malformed, extended or about
+// pollName is left to go-fuse.
+func (c *Conn) isHot(h *fuse.InHeader, m *message) bool {
+	size, ok := hotSize[h.Opcode]
+	if !ok || len(m.fixed) != size || h.TotalExtlen != 0 || h.NodeId == pollNode {
+		return false
+	}
+	switch h.Opcode {
+	case opLookup:
+		end := bytes.IndexByte(m.payload, 0)
+		return end >= 0 && !(h.NodeId == fuse.FUSE_ROOT_ID && string(m.payload[:end]) == pollName)
+	case opRead:
+		return int((*fuse.ReadIn)(unsafe.Pointer(h)).Size) <= len(m.body)
+	case opWrite:
+		return int((*fuse.WriteIn)(unsafe.Pointer(h)).Size) <= len(m.payload)
+	}
+	return true
+}
+
+// hot answers the operations that programs wait for most. HandleRequest would allocate a
+// kilobyte for each. It returns the size of the answer's body.
+func (c *Conn) hot(cancel <-chan struct{}, h *fuse.InHeader, m *message) (n int, status fuse.Status) {
+	defer func() {
+		if p := recover(); p != nil {
+			n, status = 0, c.panicked(p)
+		}
+	}()
+	switch h.Opcode {
+	case opLookup:
+		name := string(m.payload[:bytes.IndexByte(m.payload, 0)]) // before the answer is written over it
+		out := result[fuse.EntryOut](m, &n)
+		return n, c.fs.Lookup(cancel, h, name, out)
+	case opGetattr:
+		out := result[fuse.AttrOut](m, &n)
+		return n, c.fs.GetAttr(cancel, (*fuse.GetAttrIn)(unsafe.Pointer(h)), out)
+	case opOpen:
+		out := result[fuse.OpenOut](m, &n)
+		status = c.fs.Open(cancel, (*fuse.OpenIn)(unsafe.Pointer(h)), out)
+		if status == fuse.OK {
+			c.lastOpened.Store(h.NodeId)
+		}
+		return n, status
+	case opRelease:
+		c.fs.Release(cancel, (*fuse.ReleaseIn)(unsafe.Pointer(h)))
+		return 0, fuse.OK
+	case opRead:
+		return c.read(cancel, (*fuse.ReadIn)(unsafe.Pointer(h)), m)
+	}
+	in := (*fuse.WriteIn)(unsafe.Pointer(h))
+	size, status := c.fs.Write(cancel, in, m.payload[:in.Size])
+	result[fuse.WriteOut](m, &n).Size = size // the data has been used
+	return n, status
+}
+
+func (c *Conn) read(cancel <-chan struct{}, in *fuse.ReadIn, m *message) (int, fuse.Status) {
+	dest := m.body[:in.Size]
+	res, status := c.fs.Read(cancel, in, dest)
+	if res == nil || status != fuse.OK {
+		return 0, status
+	}
+	defer res.Done()
+	data, status := res.Bytes(dest)
+	if len(data) > 0 && &data[0] != &dest[0] {
+		data = dest[:copy(dest, data)]
+	}
+	return len(data), status
+}
+
+// result returns the body of an answer as a struct, cleared, and its size.
+func result[T any](m *message, n *int) *T {
+	out := (*T)(unsafe.Pointer(&m.body[0]))
+	clear(m.body[:unsafe.Sizeof(*out)])
+	*n = int(unsafe.Sizeof(*out))
+	return out
+}
+
+func (c *Conn) panicked(p any) fuse.Status {
+	if c.options.PanicHandler == nil {
+		panic(p)
+	}
+	if status := c.options.PanicHandler(p); status != fuse.OK {
+		return status
+	}
+	return fuse.EIO
+}
+
+// interrupt cancels a request that hot answers. It reports false if there is none of that
+// number.
+func (c *Conn) interrupt(unique uint64) bool {
+	for _, f := range c.requests() {
+		if f.interrupt(unique) {
+			return true
+		}
+	}
+	return false
+}
+
+// interruptAll interrupts all requests in flight. The kernel asks for that no more, once
+// the connection has ended.
+func (c *Conn) interruptAll() {
+	for _, f := range c.requests() {
+		unique, own := f.pending()
+		switch {
+		case unique == 0:
+		case own:
+			f.interrupt(unique)
+		case c.interruptInHandleRequest(unique):
+			f.setInterrupted()
+		}
+	}
+}
+
+// madeUp numbers the INTERRUPT requests that no kernel sends.
+var madeUp atomic.Uint64
+
+// interruptInHandleRequest cancels a request that HandleRequest answers, by an INTERRUPT
+// request: go-fuse exports no other way. It reports false if HandleRequest has not begun.
+func (c *Conn) interruptInHandleRequest(unique uint64) bool {
+	in := fuse.InterruptIn{Unique: unique}
+	in.Length, in.Opcode, in.InHeader.Unique = uint32(unsafe.Sizeof(in)), opInterrupt, madeUp.Add(2)|1
+	var out [128]byte
+	n, _ := c.protocol.HandleRequest([][]byte{unsafe.Slice((*byte)(unsafe.Pointer(&in)), unsafe.Sizeof(in))}, [][]byte{out[:]})
+	return n == 0
+}

@@ -1,0 +1,127 @@
+package transport
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// What stands in the way of io_uring leaves readers of /dev/fuse, which serve, and the
+// reason is told.
+func TestFallback(t *testing.T) {
+	for words, why := range map[string]string{"seccomp": "operation not permitted", "register": "register a queue: invalid argument"} {
+		t.Run(words, func(t *testing.T) {
+			s := startServer(t, string(IOUring)+" "+words)
+			if !strings.HasPrefix(s.kind, string(Plain)+" ") || !strings.Contains(s.kind, why) {
+				t.Errorf("served by %s, want readers because %s", s.kind, why)
+			}
+			if text, err := os.ReadFile(s.path("fa")); err != nil || len(text) != fileSize {
+				t.Errorf("%d bytes, %v", len(text), err)
+			}
+		})
+	}
+}
+
+// A server that may use one processor only serves the callers of all.
+func TestServerOnOneProcessor(t *testing.T) {
+	runtimeAffinity(t, 0)
+	s := startServer(t, string(IOUring))
+	if !strings.HasPrefix(s.kind, string(IOUring)+" ") {
+		t.Errorf("served by %s", s.kind)
+	}
+	n, err := PossibleCPUs()
+	must(t, err)
+	for cpu := range n {
+		set := unix.CPUSet{}
+		set.Set(cpu)
+		must(t, unix.SchedSetaffinity(0, &set))
+		_, err := os.Stat(s.path("fa"))
+		must(t, err)
+	}
+}
+
+// runtimeAffinity binds this thread, and what it starts, to one processor for a test.
+func runtimeAffinity(t *testing.T, cpu int) {
+	t.Helper()
+	lockThread(t)
+	var before, set unix.CPUSet
+	must(t, unix.SchedGetaffinity(0, &before))
+	set.Set(cpu)
+	must(t, unix.SchedSetaffinity(0, &set))
+	t.Cleanup(func() { must(t, unix.SchedSetaffinity(0, &before)) })
+}
+
+// The end of a connection, by detaching the mount or by aborting, interrupts handlers
+// that wait, of READ and of a lock, so that the server ends too.
+func TestEnds(t *testing.T) {
+	for _, way := range []string{"detach", "abort"} {
+		t.Run(way, func(t *testing.T) {
+			kinds(t, "", func(t *testing.T, s *served) {
+				waiting := []*exec.Cmd{client(t, s.path("fhang1")), client(t, s.path("fhang2"))}
+				s.await("waiting", 2)
+				if way == "abort" {
+					s.abort()
+				} else {
+					must(t, unix.Unmount(s.dir, unix.MNT_DETACH))
+					for _, cmd := range waiting {
+						must(t, cmd.Process.Kill())
+					}
+				}
+				for _, cmd := range waiting {
+					if err := cmd.Wait(); err == nil {
+						t.Error("a caller got an answer")
+					}
+				}
+				if got, want := s.line(), "ended, interrupted 2, waiting 0, unmounted 1"; got != want {
+					t.Errorf("the server says %q, want %q", got, want)
+				}
+				must(t, s.cmd.Wait())
+			})
+		})
+	}
+}
+
+// killRounds is how often a server is killed by TestKilledServer.
+const killRounds = 5
+
+// No caller hangs when the server is killed under load, and callers of handlers that
+// wait do not either.
+func TestKilledServer(t *testing.T) {
+	for range killRounds {
+		kinds(t, "", func(t *testing.T, s *served) {
+			waiting := []*exec.Cmd{client(t, s.path("fhang1")), client(t, s.path("fhang2"))}
+			s.await("waiting", 2)
+			var stop atomic.Bool
+			var all sync.WaitGroup
+			for i := range 8 {
+				all.Go(func() {
+					for name := s.path("f" + string(rune('a'+i))); !stop.Load(); {
+						if _, err := os.Stat(name); err != nil {
+							return
+						}
+						if i%2 == 0 {
+							_, _ = os.ReadFile(name)
+						}
+					}
+				})
+			}
+			for len(s.ask("lookups")) < 3 { // until there is load
+				continue
+			}
+			must(t, s.cmd.Process.Kill())
+			_ = s.cmd.Wait()
+			all.Wait()
+			stop.Store(true)
+			for _, cmd := range waiting {
+				if err := cmd.Wait(); err == nil {
+					t.Error("a caller got an answer")
+				}
+			}
+		})
+	}
+}

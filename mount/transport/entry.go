@@ -1,0 +1,100 @@
+package transport
+
+import (
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// The commands and the layout of an entry's headers (include/uapi/linux/fuse.h, struct
+// fuse_uring_req_header).
+const (
+	cmdRegister       = 1
+	cmdCommitAndFetch = 2
+
+	offArgument = 128 // the operation's fixed argument, of 128 bytes at most
+	offState    = 256 // struct fuse_uring_ent_in_out
+	headersSize = 288
+	offIovecs   = 1024 // ours: what REGISTER names
+
+	inHeaderSize  = int(unsafe.Sizeof(fuse.InHeader{}))
+	outHeaderSize = int(unsafe.Sizeof(fuse.OutHeader{}))
+)
+
+// entryState is struct fuse_uring_ent_in_out.
+type entryState struct {
+	flags, commitID uint64
+	payload         uint32 // size of what is in the payload: of the request, then of the answer
+}
+
+// entry is one slot of a queue of the kernel. It carries one request at a time, and is
+// that request's until the answer is committed. Its memory is mapped, because the kernel
+// keeps the addresses.
+type entry struct {
+	mem     []byte // one page of headers, then the payload
+	headers []byte
+	payload []byte
+
+	in  [3][]byte // for ProtocolServer.HandleRequest, which would make them escape
+	out [2][]byte
+}
+
+// newEntry makes an entry for payloads of the given size. The memory is used only as far
+// as requests fill it.
+func newEntry(payload int) (*entry, error) {
+	page := os.Getpagesize()
+	mem, err := unix.Mmap(-1, 0, page+payload, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("map an entry: %w", err)
+	}
+	if err := unix.Madvise(mem, unix.MADV_DONTFORK); err != nil {
+		_ = unix.Munmap(mem)
+		return nil, fmt.Errorf("keep an entry from children: %w", err)
+	}
+	e := &entry{mem: mem, headers: mem[:headersSize], payload: mem[page:]}
+	iov := (*[2]unix.Iovec)(unsafe.Pointer(&mem[offIovecs]))
+	iov[0].Base, iov[1].Base = &e.headers[0], &e.payload[0]
+	iov[0].SetLen(headersSize)
+	iov[1].SetLen(payload)
+	return e, nil
+}
+
+func (e *entry) close() { _ = unix.Munmap(e.mem) }
+
+func (e *entry) state() *entryState { return (*entryState)(unsafe.Pointer(&e.headers[offState])) }
+
+func (e *entry) header() *fuse.InHeader { return (*fuse.InHeader)(unsafe.Pointer(&e.headers[0])) }
+
+// submit writes a command about the entry: REGISTER the first time, COMMIT_AND_FETCH
+// with an answer.
+func (e *entry) submit(s *submission, cmd uint64, device, queue int) {
+	s.opcode, s.fd, s.off = opUringCmd, int32(device), cmd
+	s.cmd.qid = uint16(queue)
+	if cmd == cmdRegister {
+		s.addr, s.len = uint64(uintptr(unsafe.Pointer(&e.mem[offIovecs]))), 2
+	} else {
+		s.cmd.commitID = e.state().commitID
+	}
+}
+
+// request returns the request that the entry carries. Its header is copied to lie before
+// the argument: then the two are what go-fuse's structs describe. It reports false if
+// the lengths contradict each other.
+func (e *entry) request() (m message, ok bool) {
+	h, rest := e.header(), int(e.state().payload)
+	fixed := int(h.Length) - inHeaderSize - rest
+	if rest > len(e.payload) || fixed < 0 || fixed > offState-offArgument {
+		return m, false
+	}
+	const start = offArgument - inHeaderSize
+	copy(e.headers[start:offArgument], e.headers[:inHeaderSize])
+	e.in = [3][]byte{e.headers[:inHeaderSize], e.headers[offArgument : offArgument+fixed], e.payload[:rest]}
+	e.out = [2][]byte{e.headers[:outHeaderSize], e.payload}
+	return message{
+		fixed: e.headers[start : offArgument+fixed], payload: e.payload[:rest], in: e.in[:],
+		header: e.headers[:outHeaderSize], body: e.payload, out: e.out[:],
+	}, true
+}

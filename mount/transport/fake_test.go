@@ -1,0 +1,157 @@
+package transport
+
+import (
+	"encoding/binary"
+	"io"
+	"log"
+	"os"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// fakeFS answers everything at once.
+type fakeFS struct{ *testFS }
+
+func (fakeFS) SetLk(<-chan struct{}, *fuse.LkIn) fuse.Status  { return fuse.OK }
+func (fakeFS) SetLkw(<-chan struct{}, *fuse.LkIn) fuse.Status { return fuse.OK }
+
+// newFake serves a socket in place of the device, of a kernel that offers the given
+// capabilities, and returns the socket's other end.
+func newFake(t testing.TB, kind Kind, caps uint64) (*Conn, int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	in := fuse.InitIn{Major: 7, Minor: 40, Flags: uint32(caps) | 1<<30, Flags2: uint32(caps >> 32)}
+	in.Length, in.Opcode, in.InHeader.Unique = uint32(unsafe.Sizeof(in)), 26, 2
+	_, err = unix.Write(fds[1], bytesOf(&in))
+	must(t, err)
+	fs := newTestFS()
+	close(fs.release)
+	quiet := log.New(io.Discard, "", 0)
+	c, err := New(fakeFS{fs}, Options{Device: os.NewFile(uintptr(fds[0]), "socket"), Kind: kind, Fuse: fuse.MountOptions{
+		MaxWrite: 128 << 10, Logger: quiet, Name: "t", PanicHandler: func(p any) fuse.Status { panic(p) },
+	}})
+	must(t, err)
+	served := make(chan struct{})
+	go func() {
+		c.Serve()
+		close(served)
+	}()
+	t.Cleanup(func() {
+		_ = unix.Close(fds[1])
+		<-served
+	})
+	out := make([]byte, 4096)
+	n, err := unix.Read(fds[1], out)
+	if err != nil || n < outHeaderSize || binary.NativeEndian.Uint64(out[8:]) != 2 || binary.NativeEndian.Uint32(out[4:]) != 0 {
+		t.Fatalf("INIT is answered with % x, %v", out[:max(n, 0)], err)
+	}
+	return c, fds[1]
+}
+
+// A kernel that does not offer io_uring is served by readers, and the reason is told.
+func TestNotOffered(t *testing.T) {
+	c, _ := newFake(t, IOUring, fuse.CAP_ASYNC_READ)
+	if err := c.Fallback(); c.Kind() != Plain || err == nil {
+		t.Errorf("served by %s, because %v", c.Kind(), err)
+	}
+}
+
+// Requests that are too small for io_uring are not tried with it.
+func TestSmallRequests(t *testing.T) {
+	c := &Conn{}
+	c.options.MaxWrite = 64 << 10
+	if _, err := c.makeRings(nil, nil); err == nil || !strings.Contains(err.Error(), "too small") {
+		t.Errorf("%v", err)
+	}
+}
+
+// wantsNoAnswer are the requests that the kernel waits for no answer of, or for one only
+// if they fail.
+func wantsNoAnswer(op uint32) bool {
+	return op == opForget || op == opBatchForget || op == opInterrupt || op == opNotifyReply
+}
+
+// seeds are requests of all opcodes, with what follows the header empty, zero and a name.
+func seeds(f *testing.F) {
+	for op := range uint32(56) {
+		for _, rest := range []string{"", strings.Repeat("\x00", 64), "fa\x00", "fa\x00fb\x00", strings.Repeat("\xff", 100), strings.Repeat("\x01\x00\x00\x00", 2000)} {
+			b := make([]byte, inHeaderSize, inHeaderSize+len(rest))
+			h := (*fuse.InHeader)(unsafe.Pointer(&b[0]))
+			*h = fuse.InHeader{Length: uint32(len(b) + len(rest)), Opcode: op, Unique: 8, NodeId: fuse.FUSE_ROOT_ID}
+			f.Add(append(b, rest...))
+		}
+	}
+}
+
+// Whatever comes from the device, it is answered once with its own number, and nothing
+// breaks.
+func FuzzDevice(f *testing.F) {
+	log.SetOutput(io.Discard) // go-fuse tells of short requests
+	seeds(f)
+	_, peer := newFake(f, Plain, 0)
+	out := make([]byte, 1<<20)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if len(in) < inHeaderSize || len(in) > 64<<10 {
+			t.Skip()
+		}
+		h := (*fuse.InHeader)(unsafe.Pointer(&in[0]))
+		h.Unique = 4
+		_, err := unix.Write(peer, in)
+		must(t, err)
+		if wantsNoAnswer(h.Opcode) {
+			return // an INTERRUPT of nothing may be answered: see below
+		}
+		for {
+			n, err := unix.Read(peer, out)
+			must(t, err)
+			o := (*fuse.OutHeader)(unsafe.Pointer(&out[0]))
+			if o.Unique == 4 && o.Status == -int32(unix.EAGAIN) {
+				continue // of an INTERRUPT
+			}
+			if o.Unique != 4 || int(o.Length) != n || n < outHeaderSize {
+				t.Errorf("opcode %d is answered with % x", h.Opcode, out[:min(n, 64)])
+			}
+			return
+		}
+	})
+}
+
+// Whatever a ring's entry carries, its answer fits, has its number, and nothing breaks.
+func FuzzEntry(f *testing.F) {
+	log.SetOutput(io.Discard)
+	for op := range uint32(56) {
+		for _, fixed := range []int{0, 16, 40, 128} {
+			f.Add(op, uint64(1), make([]byte, fixed), []byte("fa\x00fb\x00"), uint32(inHeaderSize+fixed+6), uint32(6))
+		}
+	}
+	c, _ := newFake(f, Plain, 0)
+	e, err := newEntry(c.payload)
+	must(f, err)
+	f.Fuzz(func(t *testing.T, op uint32, node uint64, fixed, payload []byte, length, payloadSize uint32) {
+		clear(e.headers)
+		*e.header() = fuse.InHeader{Length: length, Opcode: op, Unique: 6, NodeId: node}
+		copy(e.headers[offArgument:offState], fixed)
+		copy(e.payload, payload)
+		e.state().payload = payloadSize
+		m, ok := e.request()
+		if !ok {
+			return
+		}
+		n := c.answer(&inFlight{}, &m)
+		if n == 0 {
+			if !wantsNoAnswer(op) {
+				t.Errorf("opcode %d is not answered", op)
+			}
+			return
+		}
+		o := (*fuse.OutHeader)(unsafe.Pointer(&e.headers[0]))
+		if o.Unique != 6 || int(o.Length) != n || n < outHeaderSize || n-outHeaderSize > len(e.payload) {
+			t.Errorf("opcode %d is answered with %+v, %d bytes", op, o, n)
+		}
+	})
+}

@@ -1,0 +1,100 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// enableFile is the kernel's switch of FUSE over io_uring. It is there since Linux 6.14,
+// and off until somebody switches it on.
+const enableFile = "/sys/module/fuse/parameters/enable_uring"
+
+// tested are the kernels that this package's tests ran on with io_uring.
+var tested = []string{"6.18."}
+
+// maxQueues bounds the processors for which Suits says yes: each costs a thread.
+const maxQueues = 64
+
+// Suits returns nil where io_uring is known to work: on a tested kernel, with the
+// kernel's switch on and a moderate number of processors.
+func Suits() error {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return fmt.Errorf("ask for the kernel's version: %w", err)
+	}
+	if release := unix.ByteSliceToString(u.Release[:]); !isTested(release) {
+		return fmt.Errorf("FUSE over io_uring is not tested with Linux %s", release)
+	}
+	if n, err := PossibleCPUs(); err != nil || n > maxQueues {
+		return errors.Join(fmt.Errorf("FUSE over io_uring takes a thread for each of %d processors", n), err)
+	}
+	return whyNotOffered()
+}
+
+func isTested(release string) bool {
+	for _, prefix := range tested {
+		if strings.HasPrefix(release, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// IsEnabled reports whether the kernel's switch is on. It fails if there is none.
+func IsEnabled() (bool, error) {
+	b, err := os.ReadFile(enableFile)
+	if err != nil {
+		return false, fmt.Errorf("this kernel has no FUSE over io_uring: %w", err)
+	}
+	return strings.TrimSpace(string(b)) == "Y", nil
+}
+
+// Enable switches the kernel's switch on, for all mounts to come. Root may.
+func Enable() error {
+	if err := os.WriteFile(enableFile, []byte("Y"), 0o644); err != nil {
+		return fmt.Errorf("switch on FUSE over io_uring: %w", err)
+	}
+	return nil
+}
+
+// whyNotOffered returns why the kernel does not offer io_uring; nil if it should.
+func whyNotOffered() error {
+	on, err := IsEnabled()
+	if err == nil && !on {
+		err = fmt.Errorf("%s is N: as root, write Y to it", enableFile)
+	}
+	return err
+}
+
+// PossibleCPUs counts the processors that the kernel wants a queue for. These are more
+// than runtime.NumCPU counts under an affinity mask.
+func PossibleCPUs() (int, error) {
+	b, err := os.ReadFile("/sys/devices/system/cpu/possible")
+	if err != nil {
+		return 0, fmt.Errorf("count the processors: %w", err)
+	}
+	return countCPUs(strings.TrimSpace(string(b)))
+}
+
+// countCPUs counts the members of a list such as "0-3,8".
+func countCPUs(list string) (int, error) {
+	n := 0
+	for part := range strings.SplitSeq(list, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		a, err := strconv.Atoi(from)
+		b := a
+		if err == nil && isRange {
+			b, err = strconv.Atoi(to)
+		}
+		if err != nil || b < a {
+			return 0, fmt.Errorf("count the processors: %q is no list of numbers", list)
+		}
+		n += b - a + 1
+	}
+	return n, nil
+}

@@ -1,0 +1,191 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The constants of io_uring that are needed (include/uapi/linux/io_uring.h).
+const (
+	opUringCmd     = 46
+	enterGetevents = 1 << 0
+
+	setupSQE128       = 1 << 10 // FUSE's command needs 80 bytes from offset 48 on
+	setupSingleIssuer = 1 << 12
+	setupDeferTaskrun = 1 << 13
+
+	mmapSQRing = 0
+	mmapSQEs   = 0x10000000
+)
+
+// ringParams is struct io_uring_params.
+type ringParams struct {
+	sqEntries, cqEntries, flags, sqThreadCPU, sqThreadIdle, features, wqFd uint32
+	_                                                                      [3]uint32
+	sq                                                                     struct {
+		head, tail, mask, entries, flags, dropped, array, _ uint32
+		_                                                   uint64
+	}
+	cq struct {
+		head, tail, mask, entries, overflow, cqes, flags, _ uint32
+		_                                                   uint64
+	}
+}
+
+// submission is a submission queue entry of 128 bytes. From cmd on it is struct
+// fuse_uring_cmd_req.
+type submission struct {
+	opcode, flags uint8
+	ioprio        uint16
+	fd            int32
+	off           uint64 // cmd_op in the lower half
+	addr          uint64
+	len           uint32
+	opFlags       uint32
+	userData      uint64
+	_             uint64
+	cmd           struct {
+		flags, commitID uint64
+		qid             uint16
+	}
+	_ [56]byte
+}
+
+// completion is a completion queue entry.
+type completion struct {
+	userData uint64
+	res      int32
+	flags    uint32
+}
+
+// ring is one io_uring. Only the thread that made it uses it: the kernel demands that
+// of a ring with IORING_SETUP_SINGLE_ISSUER, and copies a request in the context of the
+// thread that submits.
+type ring struct {
+	fd             int
+	mem, sqeMem    []byte
+	sqTail, cqHead *uint32
+	cqTail         *uint32
+	sqMask, cqMask uint32
+	sqes, cqes     unsafe.Pointer
+	tail           uint32 // of the submissions, before it is published
+	pending        uint32 // submissions that the kernel has not taken
+}
+
+// newRing makes a ring of at least the given number of submissions. A child that this
+// process forks gets neither its descriptor nor its memory: a ring that outlives its
+// process would keep the callers of a dead daemon waiting.
+func newRing(entries uint32) (*ring, error) {
+	p := ringParams{flags: setupSQE128 | setupSingleIssuer | setupDeferTaskrun}
+	fd, err := setupRing(entries, &p)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.1
+		p = ringParams{flags: setupSQE128}
+		fd, err = setupRing(entries, &p)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("io_uring_setup: %w", err)
+	}
+	r := &ring{fd: fd}
+	if err := r.mapQueues(&p); err != nil {
+		r.close()
+		return nil, err
+	}
+	at := func(off uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.mem[off])) }
+	r.sqTail, r.cqHead, r.cqTail = at(p.sq.tail), at(p.cq.head), at(p.cq.tail)
+	r.sqMask, r.cqMask = *at(p.sq.mask), *at(p.cq.mask)
+	r.sqes, r.cqes = unsafe.Pointer(&r.sqeMem[0]), unsafe.Pointer(&r.mem[p.cq.cqes])
+	for i := uint32(0); i < p.sqEntries; i++ { // submission i is always in slot i
+		*at(p.sq.array + 4*i) = i
+	}
+	return r, nil
+}
+
+// setupRing is io_uring_setup(2). The descriptor is close-on-exec.
+func setupRing(entries uint32, p *ringParams) (int, error) {
+	fd, _, e := unix.Syscall(unix.SYS_IO_URING_SETUP, uintptr(entries), uintptr(unsafe.Pointer(p)), 0)
+	if e != 0 {
+		return -1, e
+	}
+	return int(fd), nil
+}
+
+func (r *ring) mapQueues(p *ringParams) (err error) {
+	size := max(int(p.sq.array+p.sqEntries*4), int(p.cq.cqes+p.cqEntries*16))
+	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED | unix.MAP_POPULATE
+	if r.mem, err = unix.Mmap(r.fd, mmapSQRing, size, prot, flags); err != nil {
+		return fmt.Errorf("map a ring: %w", err)
+	}
+	if r.sqeMem, err = unix.Mmap(r.fd, mmapSQEs, int(p.sqEntries)*128, prot, flags); err != nil {
+		return fmt.Errorf("map a ring's submissions: %w", err)
+	}
+	for _, mem := range [][]byte{r.mem, r.sqeMem} {
+		if err := unix.Madvise(mem, unix.MADV_DONTFORK); err != nil {
+			return fmt.Errorf("keep a ring from children: %w", err)
+		}
+	}
+	return nil
+}
+
+// close closes the ring. What the kernel still has of it ends.
+func (r *ring) close() {
+	for _, mem := range [][]byte{r.mem, r.sqeMem} {
+		if mem != nil {
+			_ = unix.Munmap(mem)
+		}
+	}
+	_ = unix.Close(r.fd)
+}
+
+// next returns the next submission, cleared. Its caller never has more submissions
+// under way than the ring has slots.
+func (r *ring) next() *submission {
+	s := (*submission)(unsafe.Add(r.sqes, uintptr(r.tail&r.sqMask)*128))
+	*s = submission{}
+	r.tail++
+	r.pending++
+	return s
+}
+
+// enter submits what next returned and waits until there are wait completions.
+func (r *ring) enter(wait uint32) error {
+	atomic.StoreUint32(r.sqTail, r.tail)
+	for {
+		// With IORING_SETUP_DEFER_TASKRUN only GETEVENTS runs the kernel's work, so it is
+		// set also when wait is 0. RawSyscall6 would keep one of the runtime's processors:
+		// a garbage collection would wait for the next request.
+		n, _, e := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), uintptr(r.pending), uintptr(wait), enterGetevents, 0, 0)
+		switch e {
+		case 0:
+			r.pending -= uint32(n)
+			return nil
+		case unix.EINTR: // a signal of Go's runtime; nothing was submitted
+			if r.ready() {
+				return nil
+			}
+		default:
+			return fmt.Errorf("io_uring_enter: %w", e)
+		}
+	}
+}
+
+// ready reports whether there is a completion.
+func (r *ring) ready() bool { return *r.cqHead != atomic.LoadUint32(r.cqTail) }
+
+// take removes one completion.
+func (r *ring) take() (c completion, ok bool) {
+	if !r.ready() {
+		return c, false
+	}
+	c = r.peek()
+	atomic.StoreUint32(r.cqHead, *r.cqHead+1)
+	return c, true
+}
+
+// peek returns the next completion, of which ready has said that it is there.
+func (r *ring) peek() completion {
+	return *(*completion)(unsafe.Add(r.cqes, uintptr(*r.cqHead&r.cqMask)*16))
+}

@@ -1,0 +1,249 @@
+// Package transport serves a file system on a FUSE connection: it gets requests from the
+// kernel, has them answered and passes the answers on.
+//
+// # Promises
+//
+// There are two ways, chosen before the kernel's first request is answered: FUSE over
+// io_uring with a thread for each processor, and readers of /dev/fuse. If io_uring is
+// forbidden, not offered or fails while it is being set up, the connection is served by
+// readers, and Fallback says why. What waits in a handler holds up no other request for
+// longer than a few milliseconds: another worker or reader takes over. A caller that
+// is killed interrupts its request, and the end of the connection interrupts all. No
+// child of this process gets the connection, a ring or the memory of a ring.
+//
+// # Not promised
+//
+// The number of workers of one processor is bounded by 128. If as many handlers wait, the
+// requests of that processor wait too. A worker that joined stays, so a mount whose
+// handlers ever blocked wakes more threads under load. If handlers of a processor block
+// before any file was opened, requests that wait there already wait for the next one.
+//
+// A process that is killed while EntryNotify waits for a directory's lock leaves the
+// holder of the lock waiting; aborting the connection ends that.
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// Kind is a way to exchange requests and answers with the kernel.
+type Kind string
+
+// The kinds.
+const (
+	IOUring Kind = "io_uring" // FUSE over io_uring (Linux 6.14)
+	Plain   Kind = "plain"    // read(2) and write(2) on /dev/fuse
+)
+
+// minMaxWrite is the least MaxWrite for io_uring: with less the kernel runs into a BUG
+// when it copies a large directory (6.18).
+const minMaxWrite = 128 << 10
+
+// noQueue is the number of a queue that does not exist.
+const noQueue = 9999
+
+// Options describe one connection.
+type Options struct {
+	Device *os.File // /dev/fuse, of a mount that exists; New takes it over
+	Kind   Kind
+	Fuse   fuse.MountOptions // what INIT is answered with; Logger and PanicHandler
+
+	failRegister bool // for tests: the kernel refuses the queues
+}
+
+// Conn is one connection.
+type Conn struct {
+	fs       fuse.RawFileSystem
+	options  fuse.MountOptions
+	protocol *fuse.ProtocolServer
+	device   *os.File
+	fd       int
+	payload  int // size of the largest request or answer without its header
+	kind     Kind
+	fallback error
+	// throughGoFUSE has go-fuse decode all requests, which logs them.
+	throughGoFUSE, failRegister bool
+
+	running    sync.WaitGroup // readers and workers
+	waiting    atomic.Int32   // readers that wait for a request
+	buffers    sync.Pool      // of *[]byte
+	lastOpened atomic.Uint64  // node of the file that was opened last
+	kicks      atomic.Uint64
+	watching   atomic.Bool   // watchHandlers ticks
+	wake       chan struct{} // to watchHandlers
+	ended      chan struct{} // closed when the connection has ended
+	warnOnce   sync.Once
+
+	mu      sync.Mutex // guards the fields below
+	workers []*worker
+	readers map[*reader]struct{}
+	isOver  bool // ended is closed
+}
+
+// New answers the kernel's INIT. Then the connection is served, by what Serve waits for.
+// The order matters: rings are made first, since io_uring may be forbidden, and after an
+// INIT that is answered with io_uring the kernel holds back all requests until each
+// processor has an entry.
+func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
+	c := &Conn{
+		fs: fs, options: o.Fuse, device: o.Device, fd: int(o.Device.Fd()), kind: Plain, //nolint:gosec // a descriptor
+		throughGoFUSE: o.Fuse.Debug, failRegister: o.failRegister,
+		wake: make(chan struct{}, 1), ended: make(chan struct{}), readers: map[*reader]struct{}{},
+	}
+	if c.options.Logger == nil {
+		c.options.Logger = log.Default()
+	}
+	page := os.Getpagesize()
+	// What the kernel demands of an entry (fs/fuse/dev_uring.c, fuse_uring_create).
+	c.payload = max(8192, (o.Fuse.MaxWrite+page-1)/page*page)
+	start, registered := make(chan bool), make(chan error)
+	first := 0
+	if o.Kind == IOUring {
+		c.options.ExtraCapabilities |= fuse.CAP_OVER_IO_URING
+		first, c.fallback = c.makeRings(start, registered)
+	}
+	c.protocol = fuse.NewProtocolServer(fs, &c.options)
+	rings := o.Kind == IOUring && c.fallback == nil
+	offered, err := c.readINIT(rings)
+	switch {
+	case err != nil || !rings:
+		close(start)
+	case !offered:
+		close(start)
+		c.fallback = fmt.Errorf("the kernel does not offer FUSE over io_uring: %w", whyNotOffered())
+	default:
+		c.fallback = registerAll(first, start, registered)
+		if c.fallback == nil {
+			c.kind = IOUring
+			go c.watchHandlers()
+		}
+	}
+	if err != nil {
+		c.running.Wait()
+		_ = c.device.Close()
+		return nil, err
+	}
+	// If a REGISTER failed, the kernel has given up io_uring for this connection and wakes
+	// all who wait: the connection goes on over /dev/fuse.
+	c.startReader()
+	return c, nil
+}
+
+// makeRings makes a worker for each processor that the kernel may ever have, and returns
+// how many these are.
+func (c *Conn) makeRings(start <-chan bool, registered chan<- error) (int, error) {
+	if c.options.MaxWrite < minMaxWrite {
+		return 0, fmt.Errorf("requests of %d bytes are too small for io_uring", c.options.MaxWrite)
+	}
+	queues, err := PossibleCPUs()
+	if err != nil {
+		return 0, err
+	}
+	made := make(chan error)
+	for queue := range queues {
+		w := &worker{conn: c, queue: queue}
+		c.workers = append(c.workers, w)
+		c.running.Add(1)
+		go w.first(made, start, registered)
+	}
+	for range queues {
+		if e := <-made; e != nil {
+			err = e
+		}
+	}
+	return queues, err
+}
+
+// registerAll has n workers register.
+func registerAll(n int, start chan<- bool, registered <-chan error) (err error) {
+	for range n {
+		start <- true
+	}
+	for range n {
+		if e := <-registered; e != nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// Serve returns when the connection has ended, and all its requests have.
+func (c *Conn) Serve() {
+	<-c.ended
+	done := make(chan struct{})
+	go func() {
+		c.running.Wait()
+		close(done)
+	}()
+	for {
+		// Once more each time: a request that was taken before the end may begin after.
+		c.interruptAll()
+		select {
+		case <-done:
+			_ = c.device.Close()
+			c.fs.OnUnmount()
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// end notes that the connection has ended.
+func (c *Conn) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isOver {
+		return
+	}
+	c.isOver = true
+	close(c.ended)
+	if !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ECONNABORTED) {
+		c.logf("reading requests fails: %v", err)
+	}
+}
+
+func (c *Conn) hasEnded() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Kind returns how the connection is served.
+func (c *Conn) Kind() Kind { return c.kind }
+
+// Fallback returns why the connection is not served as Options said, or nil.
+func (c *Conn) Fallback() error { return c.fallback }
+
+// requests returns what may be in flight.
+func (c *Conn) requests() []*inFlight {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]*inFlight, 0, len(c.workers)+len(c.readers))
+	for _, w := range c.workers {
+		all = append(all, &w.inFlight)
+	}
+	for r := range c.readers {
+		all = append(all, &r.inFlight)
+	}
+	return all
+}
+
+func (c *Conn) logf(format string, args ...any) { c.options.Logger.Printf(format, args...) }
+
+func (c *Conn) debugf(format string, args ...any) {
+	if c.options.Debug {
+		c.logf(format, args...)
+	}
+}

@@ -1,0 +1,198 @@
+package transport
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// loadFilter installs a seccomp filter for all threads.
+func loadFilter(filter []unix.SockFilter) error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	_, _, e := unix.Syscall(unix.SYS_SECCOMP, 1 /* SECCOMP_SET_MODE_FILTER */, 1 /* TSYNC */, uintptr(unsafe.Pointer(&prog)))
+	runtime.KeepAlive(filter)
+	if e != 0 {
+		return e
+	}
+	return nil
+}
+
+// Reads, writes and absent names, from many threads, in pieces of all sizes.
+func TestReadsAndWrites(t *testing.T) {
+	kinds(t, "", func(t *testing.T, s *served) {
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				name := "f" + string(rune('a'+i))
+				text, err := os.ReadFile(s.path(name))
+				if err != nil || len(text) != fileSize || len(bytes.Trim(text, name[1:])) != 0 {
+					t.Errorf("%s: %d bytes, %v", name, len(text), err)
+				}
+				f, err := os.OpenFile(s.path(name), os.O_WRONLY, 0)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer f.Close()
+				for _, n := range []int{1, 4000, 4096, 5000, fileSize} {
+					if _, err := f.Write(bytes.Repeat([]byte(name[1:]), n)); err != nil {
+						t.Errorf("write %d bytes: %v", n, err)
+					}
+				}
+				for range 200 {
+					if _, err := os.Stat(s.path(name)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if _, err := os.Stat(s.path("absent")); !os.IsNotExist(err) {
+			t.Errorf("an absent name: %v", err)
+		}
+		if got, want := s.ask("written"), strconv.Itoa(8*(1+4000+4096+5000+fileSize)); got != want {
+			t.Errorf("the file system got %s bytes, want %s", got, want)
+		}
+		if _, err := os.Stat(s.path("fpanic")); !strings.Contains(err.Error(), "input/output error") {
+			t.Errorf("a panic: %v", err)
+		}
+		if _, err := os.Stat(s.path("fa")); err != nil {
+			t.Errorf("after a panic: %v", err)
+		}
+	})
+}
+
+// The kernel forgets what a notification took from it, and asks again.
+func TestNotifications(t *testing.T) {
+	kinds(t, "keep", func(t *testing.T, s *served) {
+		for range 3 {
+			_, err := os.Stat(s.path("fa"))
+			must(t, err)
+		}
+		s.await("lookups", 1)
+		if got := s.ask("inode fa"); got != "0" {
+			t.Errorf("InodeNotify: %s", got)
+		}
+		if got := s.ask("inode fnever"); got != "2" { // ENOENT
+			t.Errorf("InodeNotify of what the kernel does not know: %s", got)
+		}
+		if got := s.ask("entry fa"); got != "0" {
+			t.Errorf("EntryNotify: %s", got)
+		}
+		s.await("forgets", 1)
+		_, err := os.Stat(s.path("fa"))
+		must(t, err)
+		s.await("lookups", 2)
+	})
+}
+
+// A caller that is killed interrupts its request, and ends: a READ, which this package
+// decodes, and a lock, which go-fuse does.
+func TestKilledCaller(t *testing.T) {
+	kinds(t, "", func(t *testing.T, s *served) {
+		cmd := client(t, s.path("fhang"))
+		s.await("waiting", 1)
+		must(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		s.await("interrupted", 1)
+
+		lock := func() *exec.Cmd {
+			cmd := exec.Command("flock", s.path("fa"), "sleep", "1000")
+			must(t, cmd.Start())
+			return cmd
+		}
+		holder, waiter := (*exec.Cmd)(nil), (*exec.Cmd)(nil)
+		if _, err := exec.LookPath("flock"); err != nil {
+			t.Skip(err)
+		}
+		holder, waiter = lock(), lock()
+		s.await("waiting", 1)
+		for _, cmd := range []*exec.Cmd{waiter, holder} {
+			must(t, cmd.Process.Kill())
+		}
+		_ = waiter.Wait()
+		_ = holder.Wait()
+	})
+}
+
+// Handlers that wait keep nobody else waiting, though all callers are on one processor,
+// whose queue had one thread; and what waited is answered.
+func TestBlockedHandlers(t *testing.T) {
+	kinds(t, "", func(t *testing.T, s *served) {
+		must(t, exec.Command("taskset", "-c", "0", "head", "-c", "1", s.path("fa")).Run())
+		var waiting []*exec.Cmd
+		for range 9 {
+			waiting = append(waiting, client(t, s.path("fhang")))
+		}
+		s.await("waiting", len(waiting))
+		must(t, exec.Command("taskset", "-c", "0", "head", "-c", "1", s.path("fb")).Run())
+		if got := s.ask("release"); got != "ok" {
+			t.Error(got)
+		}
+		for _, cmd := range waiting {
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("a reader that waited: %v", err)
+			}
+		}
+	})
+}
+
+// As many wait for one lock, on one processor, as would fill its queue; the unlock that
+// they wait for comes from the same processor.
+func TestLockWaiters(t *testing.T) {
+	kinds(t, "", func(t *testing.T, s *served) {
+		if _, err := exec.LookPath("flock"); err != nil {
+			t.Skip(err)
+		}
+		must(t, exec.Command("taskset", "-c", "0", "head", "-c", "1", s.path("fa")).Run())
+		held := exec.Command("taskset", "-c", "0", "flock", s.path("fa"), "cat")
+		in, err := held.StdinPipe()
+		must(t, err)
+		must(t, held.Start())
+		for exec.Command("flock", "-n", s.path("fa"), "true").Run() == nil { //nolint:revive // until it is held
+		}
+		var waiting []*exec.Cmd
+		for range 8 {
+			cmd := exec.Command("taskset", "-c", "0", "flock", s.path("fa"), "true")
+			must(t, cmd.Start())
+			waiting = append(waiting, cmd)
+		}
+		s.await("waiting", len(waiting))
+		must(t, in.Close())
+		must(t, held.Wait())
+		for _, cmd := range waiting {
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// Lists of processors as the kernel writes them.
+func TestCountCPUs(t *testing.T) {
+	for list, want := range map[string]int{"0": 1, "0-1": 2, "0-3,8-11": 8, "0,2": 2, "": 0, "3-1": 0, "x": 0, "0-": 0} {
+		if n, err := countCPUs(list); n != want || (err == nil) != (want > 0) {
+			t.Errorf("%q: %d, %v", list, n, err)
+		}
+	}
+	if n, err := PossibleCPUs(); err != nil || n < runtime.NumCPU() {
+		t.Errorf("%d processors, %v", n, err)
+	}
+}
+
+// lockThread keeps a test on its thread.
+func lockThread(t *testing.T) {
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+}

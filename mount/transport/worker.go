@@ -1,0 +1,289 @@
+package transport
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// blockedAfter is how long a handler runs before another worker joins its queue.
+	blockedAfter = 2 * time.Millisecond
+	// restAfter is how long no request comes before the watch for blocked handlers rests.
+	restAfter = 50 // times blockedAfter
+	// maxWorkers bounds the workers of one queue.
+	maxWorkers = 128
+	// ringSize is the number of submissions of a ring. A worker has one at a time.
+	ringSize = 4
+)
+
+// worker is a thread with a ring of its own and one entry. It serves the queue of one
+// processor: the kernel puts a request into the queue of the processor that the caller
+// runs on, and a thread pinned there is woken without waking another processor.
+//
+// It has one entry only, and commits an answer before it takes the next request: a
+// second entry would be given a request that waits for the handler of the first.
+type worker struct {
+	inFlight
+	conn  *Conn
+	queue int
+	ring  *ring
+	entry *entry
+
+	served atomic.Uint64 // requests taken
+	node   atomic.Uint64 // of the request whose handler runs; 0: none runs
+}
+
+// setUp makes the goroutine a thread of its own, and what the thread needs. Whoever
+// calls it calls close, and ends the goroutine, whose thread ends with it.
+func (w *worker) setUp() (err error) {
+	runtime.LockOSThread()
+	var set unix.CPUSet
+	set.Set(w.queue)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		// The processor is off, or not in this process's cpuset.
+		w.conn.debugf("the queue of processor %d is served by a thread that is not pinned: %v", w.queue, err)
+	}
+	if w.entry, err = newEntry(w.conn.payload); err != nil {
+		return err
+	}
+	w.ring, err = newRing(ringSize)
+	return err
+}
+
+func (w *worker) close() {
+	if w.ring != nil {
+		w.ring.close()
+	}
+	if w.entry != nil {
+		w.entry.close()
+	}
+}
+
+// register gives the entry to the kernel. The kernel answers a REGISTER that it takes
+// with the first request, and another at once.
+func (w *worker) register() error {
+	for {
+		queue := w.queue
+		if w.conn.failRegister {
+			queue = noQueue
+		}
+		w.entry.submit(w.ring.next(), cmdRegister, w.conn.fd, queue)
+		if err := w.ring.enter(0); err != nil || !w.ring.ready() {
+			return err
+		}
+		head := w.ring.peek()
+		switch e := unix.Errno(-head.res); {
+		case head.res >= 0:
+			return nil // a request, which loop takes
+		case e == unix.EAGAIN: // the kernel has not taken INIT's answer yet
+			w.ring.take()
+			time.Sleep(time.Millisecond)
+		default:
+			return fmt.Errorf("register a queue: %w", e)
+		}
+	}
+}
+
+// loop serves requests until the connection ends.
+func (w *worker) loop() error {
+	for {
+		if err := w.ring.enter(1); err != nil {
+			return err
+		}
+		done, ok := w.ring.take()
+		if !ok {
+			continue
+		}
+		switch e := unix.Errno(-done.res); {
+		case done.res >= 0:
+			w.serve()
+		case e == unix.EAGAIN, e == unix.EINTR:
+			w.entry.submit(w.ring.next(), cmdRegister, w.conn.fd, w.queue)
+		default:
+			return e // ENOTCONN, ECONNABORTED, ENODEV: the connection has ended
+		}
+	}
+}
+
+// serve answers the request in the entry.
+func (w *worker) serve() {
+	e := w.entry
+	h := e.header()
+	w.served.Add(1)
+	w.node.Store(max(h.NodeId, 1))
+	w.conn.wakeWatch()
+	n, unique := 0, h.Unique
+	m, ok := e.request()
+	if ok {
+		n = w.conn.answer(&w.inFlight, &m)
+	} else {
+		m.header = e.headers[:outHeaderSize]
+		n = m.reply(unique, fuse.EIO, 0)
+	}
+	if n == 0 { // the kernel wants its entry back also when it wants no answer
+		n = m.reply(unique, fuse.OK, 0)
+	}
+	e.state().payload = uint32(n - outHeaderSize)
+	w.node.Store(0)
+	e.submit(w.ring.next(), cmdCommitAndFetch, w.conn.fd, w.queue)
+}
+
+// first serves a queue from the beginning of the connection. It reports on made whether
+// a ring can be had, waits for start to be closed or to give true, and reports on
+// registered whether the kernel takes it.
+func (w *worker) first(made chan<- error, start <-chan bool, registered chan<- error) {
+	defer w.conn.running.Done()
+	defer w.close()
+	err := w.setUp()
+	made <- err
+	if err != nil || !<-start {
+		return
+	}
+	err = w.register()
+	registered <- err
+	if err == nil {
+		w.ended(w.loop())
+	}
+}
+
+// join serves a queue whose other workers are blocked, the last of them by a request on
+// the given node.
+func (w *worker) join(node uint64) {
+	c := w.conn
+	defer c.running.Done()
+	defer w.close()
+	err := w.setUp()
+	if err == nil {
+		err = w.register()
+	}
+	if err != nil {
+		c.removeWorker(w)
+		c.warnOnce.Do(func() {
+			c.logf("no further thread can answer requests while others are blocked: %v", err)
+		})
+		return
+	}
+	c.kick(node)
+	w.ended(w.loop())
+}
+
+func (w *worker) ended(err error) {
+	w.conn.removeWorker(w)
+	w.conn.debugf("queue %d ends: %v", w.queue, err)
+}
+
+// wakeWatch has watchHandlers look at the workers while requests come.
+func (c *Conn) wakeWatch() {
+	if !c.watching.Load() && c.watching.CompareAndSwap(false, true) {
+		c.wake <- struct{}{}
+	}
+}
+
+// watchHandlers has a worker join a queue whose workers are all in the same handler as
+// one tick ago. It ticks only while requests come, so that nothing wakes at rest. A
+// worker stays: the kernel gives no entry back.
+func (c *Conn) watchHandlers() {
+	last := map[*worker]uint64{}
+	for {
+		select {
+		case <-c.ended:
+			return
+		case <-c.wake:
+		}
+		for idle := 0; idle < restAfter && !c.hasEnded(); idle++ {
+			time.Sleep(blockedAfter)
+			if c.grow(last) {
+				idle = 0
+			}
+		}
+		c.watching.Store(false)
+		for _, w := range c.allWorkers() { // what saw watching set, too late, must not be missed
+			if w.node.Load() != 0 {
+				c.wakeWatch()
+				break
+			}
+		}
+	}
+}
+
+// grow adds a worker to each queue that is blocked. last has what each worker had served
+// at the last call. It reports whether requests came or are being answered.
+func (c *Conn) grow(last map[*worker]uint64) (active bool) {
+	type state struct {
+		workers int
+		free    bool
+		node    uint64
+	}
+	queues := map[int]*state{}
+	for _, w := range c.allWorkers() {
+		q := queues[w.queue]
+		if q == nil {
+			q = &state{}
+			queues[w.queue] = q
+		}
+		served, node := w.served.Load(), w.node.Load()
+		before, known := last[w]
+		if node == 0 || !known || served != before {
+			q.free = true
+		} else {
+			q.node = node
+		}
+		active = active || node != 0 || served != before
+		last[w] = served
+		q.workers++
+	}
+	for queue, q := range queues {
+		if !q.free && q.workers < maxWorkers {
+			c.addWorker(queue, q.node)
+		}
+	}
+	return active
+}
+
+func (c *Conn) allWorkers() []*worker {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]*worker(nil), c.workers...)
+}
+
+// addWorker has a worker join a queue.
+func (c *Conn) addWorker(queue int, node uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isOver {
+		return
+	}
+	w := &worker{conn: c, queue: queue}
+	c.workers = append(c.workers, w)
+	c.running.Add(1)
+	go w.join(node)
+}
+
+func (c *Conn) removeWorker(w *worker) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.workers {
+		if c.workers[i] == w {
+			c.workers = append(c.workers[:i], c.workers[i+1:]...)
+			return
+		}
+	}
+}
+
+// kick has the kernel queue a request on this processor. REGISTER does not look at
+// requests that wait already: only the commit of an answer fetches them, so a worker that
+// joins needs a first request to commit. The kernel makes one for a retrieval of no bytes
+// of a regular file that it knows.
+func (c *Conn) kick(node uint64) {
+	for _, n := range []uint64{node, c.lastOpened.Load(), pollNode} {
+		if n != 0 && c.retrieve(n) == nil {
+			return
+		}
+	}
+	c.debugf("no file to wake a queue with: what waits there already waits for the next request")
+}
