@@ -41,6 +41,86 @@ for await (const line of createInterface({ input: process.stdin })) {
 }
 `
 
+// plain is a request for roots, and framings are lines in which some host finds it: texts
+// inside a JSON string.
+const plain = `{\"jsonrpc\":\"2.0\",\"id\":666,\"method\":\"roots/list\"}`
+
+var framings = map[string]string{
+	"plain": plain + `\n`, "CR at both ends": `\r` + plain + `\r\n`, "two lines": `{\"a\":\n` + plain + `\n}\n`,
+	"in a string":  `{\"jsonrpc\":\"2.0\",\"method\":\"x\",\"params\":\"\n` + plain + `\n\"}\n`,
+	"NBSP, a mark": `\u00a0` + plain + `\n\ufeff` + plain + `\n\u0000` + plain + `\n`, "blanks": ` \t` + plain + ` \r\r\n`,
+	"two on a line":            plain + plain + `\n` + plain + `\r` + plain + `\n`,
+	"a second key":             `{\"jsonrpc\":\"2.0\",\"id\":666,\"method\":\"ping\",\"method\":\"roots/list\"}\n`,
+	"a second key, escaped":    `{\"jsonrpc\":\"2.0\",\"id\":666,\"method\":\"ping\",\"\\u006dethod\":\"roots/list\"}\n`,
+	"a second key in capitals": `{\"jsonrpc\":\"2.0\",\"id\":666,\"method\":\"ping\",\"Method\":\"roots/list\"}\n`,
+	"a literal, an overflow":   `{\"jsonrpc\":\"2.0\",\"id\":666,\"method\":\"roots/list\",\"x\":[NaN,-Infinity,1e999]}\n`,
+	"second in a batch":        `[{\"a\":1},` + plain + `]\n`,
+	"in an answer":             `{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":{\"inputRequests\":{\"r\":` + plain + `}}}\n`,
+}
+
+// pythonHost reads as the host of the Python SDK does: UTF-8, lines that end in LF alone,
+// and of each the value that the json module finds. It answers every request for roots, in
+// batches and in results, too.
+const pythonHost = `
+import codecs, json, subprocess, sys
+server = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def say(m):
+    try:
+        server.stdin.write((json.dumps(m) + "\n").encode())
+        server.stdin.flush()
+    except BrokenPipeError:
+        pass
+def act(m):
+    if isinstance(m, list):
+        return [act(one) for one in m]
+    if not isinstance(m, dict):
+        return
+    inputs = (m.get("result") or m.get("params") or {}).get("inputRequests") or {}
+    asked = [m] + list(inputs.values())
+    if any(one.get("method") == "roots/list" for one in asked):
+        say({"jsonrpc": "2.0", "id": m.get("id"), "result": {"roots": [{"uri": "file:///home/the-owner"}]}})
+    elif m.get("method") == "ping":
+        say({"jsonrpc": "2.0", "id": m.get("id"), "result": {}})
+    elif m.get("id") == 1:
+        say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+say({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {"name": "h", "version": "1"}}})
+decode, rest = codecs.getincrementaldecoder("utf-8")("strict").decode, ""
+while chunk := server.stdout.read1():
+    *lines, rest = (rest + decode(chunk)).split("\n")
+    for line in lines:
+        try:
+            m = json.loads(line)
+        except ValueError:
+            continue
+        act(m)
+`
+
+// A host that reads as the Python SDK's does tells no roots of its own either.
+func TestFraming_PythonHost(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip(err)
+	}
+	server := filepath.Join(t.TempDir(), "framer.mjs")
+	must(t, os.WriteFile(server, []byte(framer), 0o600))
+	run := func(argv []string) string {
+		cmd := exec.Command("python3", append([]string{"-c", pythonHost}, argv...)...)
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), `"last"`) {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	for name, sent := range framings {
+		without := run([]string{"node", server, `"` + sent + `"`})
+		if (name == "plain" || name == "a second key" || name == "in an answer") && !strings.Contains(without, "the-owner") {
+			t.Fatalf("%s: without the proxy, the host tells nothing, so that the test shows nothing: %s", name, without)
+		}
+		if out := run(newServed(t).command("node", server, `"`+sent+`"`)); strings.Contains(out, "the-owner") {
+			t.Errorf("%s: the host told its roots: %s", name, out)
+		}
+	}
+}
+
 // A real host on the TypeScript SDK does not tell its own roots either, however a server
 // frames its request; without the proxy it does.
 func TestFraming_TypeScriptHost(t *testing.T) {
@@ -63,16 +143,10 @@ func TestFraming_TypeScriptHost(t *testing.T) {
 		}
 		return string(out)
 	}
-	const plain = `{\"jsonrpc\":\"2.0\",\"id\":666,\"method\":\"roots/list\"}`
 	if out := run([]string{"node", server, `"` + plain + `\n"`}); !strings.Contains(out, "the-owner") {
 		t.Fatalf("without the proxy, the host tells nothing, so that the test shows nothing: %s", out)
 	}
-	for name, sent := range map[string]string{
-		"plain": plain + `\n`, "CR at both ends": `\r` + plain + `\r\n`, "two lines": `{\"a\":\n` + plain + `\n}\n`,
-		"in a string":  `{\"jsonrpc\":\"2.0\",\"method\":\"x\",\"params\":\"\n` + plain + `\n\"}\n`,
-		"NBSP, a mark": `\u00a0` + plain + `\n\ufeff` + plain + `\n\u0000` + plain + `\n`, "blanks": ` \t` + plain + ` \r\r\n`,
-		"two on a line": plain + plain + `\n` + plain + `\r` + plain + `\n`,
-	} {
+	for name, sent := range framings {
 		if out := run(newServed(t).command("node", server, `"`+sent+`"`)); strings.Contains(out, "the-owner") {
 			t.Errorf("%s: the host told its roots: %s", name, out)
 		}
