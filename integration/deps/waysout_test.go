@@ -1,0 +1,141 @@
+package deps
+
+import (
+	"go/ast"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// waysOut are the files from which text leaves the program, each with the rule that makes
+// foreign text safe there. A call of such a kind in another file fails the test. What fmt
+// prints, TestForeignTextIsShown looks at.
+var waysOut = map[string]string{
+	// Metrics and logs.
+	"cmd/rootsfs/internal/session/metrics.go label": "names.Escape of subjects; roots have checked names",
+	"cmd/rootsfs/serve.go handler":                  "ReplaceAttr: logAttr",
+	// encoding/json escapes what ends a string; readers of these are programs of ours.
+	"broker/client/conn.go encoder":                  "frames for the host",
+	"broker/encode.go encoder":                       "frames for the server",
+	"broker/wire/conn.go encoder":                    "frames for a peer",
+	"broker/tools/oauth/issuer/issuer.go encoder":    "the test issuer's answers",
+	"cmd/rootsfs/daemon.go encoder":                  "our own other process",
+	"cmd/rootsfs/internal/console/server.go encoder": "the page, which shows by visible of dom.js",
+	"cmd/rootsfs/internal/console/stream.go encoder": "the page, which shows by visible of dom.js",
+	"cmd/rootsfs/internal/control/server.go encoder": "the command, which prints by its own rules",
+	"cmd/rootsfs/output.go encoder":                  "names.JSON",
+	// http.Error is read by HTTP clients.
+	"broker/client/http.go error":    "sentences of ours",
+	"broker/tools/http.go error":     "sentences of ours",
+	"broker/tools/messages.go error": "sentences of ours",
+	// The standard streams.
+	"broker/client/lines.go stream":     "frames of the protocol",
+	"cmd/rootsfs/daemon.go stream":      "is handed to our own other process",
+	"cmd/rootsfs/main.go stream":        "the app's writers, which output.go uses",
+	"cmd/rootsfs/runconverse.go stream": "is handed to the proxy",
+	"cmd/rootsfs/runner.go stream":      "is handed to the program that run starts",
+	"cmd/rootsfs/serve.go stream":       "the log, see handler",
+	"cmd/rootsfs/signals.go stream":     "the stacks of our own goroutines",
+	"cmd/rootsfs/supervisor.go stream":  "is handed to our own other process",
+}
+
+// wayOut is the kind of way out that an expression is, "" if it is none.
+func wayOut(n ast.Node) string {
+	sel, ok := n.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	from := ""
+	if x, ok := sel.X.(*ast.Ident); ok {
+		from = x.Name
+	}
+	switch name := sel.Sel.Name; {
+	case from == "slog" && strings.HasSuffix(name, "Handler") && strings.HasPrefix(name, "New"):
+		return "handler"
+	case from == "prometheus" && strings.HasPrefix(name, "MustNew"):
+		return "label"
+	case name == "NewEncoder" && from != "hex" && from != "base64":
+		return "encoder"
+	case from == "http" && name == "Error":
+		return "error"
+	case from == "os" && (name == "Stdout" || name == "Stderr"):
+		return "stream"
+	}
+	return ""
+}
+
+// Every way out of the program that a text can take is known, and has a rule.
+func TestWaysOutAreKnown(t *testing.T) {
+	used := map[string]bool{}
+	for _, dir := range []string{"cmd", "broker"} {
+		for _, s := range sources(t, dir) {
+			ast.Inspect(s.file, func(n ast.Node) bool {
+				way := wayOut(n)
+				if way == "" {
+					return true
+				}
+				key := s.rel + " " + way
+				if used[key] = true; waysOut[key] == "" {
+					t.Errorf("%s: a way out (%s) that is not on the list: put it there with the rule by which foreign text is safe", s.fset.Position(n.Pos()), way)
+				}
+				return true
+			})
+		}
+	}
+	for key := range waysOut {
+		file, _, _ := strings.Cut(key, " ")
+		if _, err := os.Stat(filepath.Join(top(t), file)); err == nil && !used[key] {
+			t.Errorf("%s is on the list, and nothing needs it", key)
+		}
+	}
+}
+
+// A log escapes each value, whatever the handler quotes.
+func TestLogsEscape(t *testing.T) {
+	for _, dir := range []string{"cmd", "broker"} {
+		for _, s := range sources(t, dir) {
+			ast.Inspect(s.file, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || wayOut(call.Fun) != "handler" {
+					return true
+				}
+				escapes := false
+				ast.Inspect(call, func(n ast.Node) bool {
+					kv, ok := n.(*ast.KeyValueExpr)
+					if ok {
+						key, _ := kv.Key.(*ast.Ident)
+						escapes = escapes || key != nil && key.Name == "ReplaceAttr"
+					}
+					return true
+				})
+				if !escapes {
+					t.Errorf("%s: a handler without ReplaceAttr", s.fset.Position(call.Pos()))
+				}
+				return true
+			})
+		}
+	}
+}
+
+// The console's page makes no HTML, script or address of a text.
+func TestPageMakesNoHTML(t *testing.T) {
+	sinks := regexp.MustCompile(`\b(innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc|eval|setHTMLUnsafe|createContextualFragment|DOMParser|new Function)\b`)
+	files, err := filepath.Glob("../../cmd/rootsfs/internal/console/web/*.js")
+	if err != nil || len(files) < 5 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range slices.Collect(strings.Lines(string(text))) {
+			if sinks.MatchString(line) && !strings.HasPrefix(strings.TrimSpace(line), "//") {
+				t.Errorf("%s:%d: %s", f, i+1, strings.TrimSpace(line))
+			}
+		}
+	}
+}
