@@ -2,7 +2,7 @@
 // know nothing of files/*. It takes the place of
 // @modelcontextprotocol/server-filesystem (2026.8.31): the tools of that server
 // have its names, arguments, annotations, output schemas and results; what
-// differs on purpose is listed in the README and in integration/serve. Beside
+// differs on purpose is listed in the topic serve and in integration/serve. Beside
 // them are tools to copy, delete, append, read ranges and search in files.
 //
 // # Promises

@@ -1,146 +1,119 @@
 package main
 
 import (
-	"fmt"
 	"os"
-	"reflect"
+	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/rootsfs/rootsfs/broker"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/guard/audit"
-	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// The README's tables name every JSON field and every configuration key there
-// is, and every command is shown.
-func TestReadmeIsComplete(t *testing.T) {
+func readme(t *testing.T) string {
+	t.Helper()
 	data, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := string(data)
-	row := func(begin string) string {
-		for line := range strings.Lines(text) {
-			if strings.HasPrefix(line, "| "+begin) {
-				return line
-			}
-		}
-		t.Fatalf("no row begins with %s", begin)
-		return ""
+	return string(data)
+}
+
+// The README is short, its first screen says what others cannot do, its links lead to
+// files that are there, and it names only commands that exist.
+func TestReadme(t *testing.T) {
+	text := readme(t)
+	lines := strings.Split(text, "\n")
+	if len(lines) > 200 {
+		t.Errorf("%d lines", len(lines))
 	}
-	for begin, typ := range map[string]reflect.Type{
-		"`status --json`": reflect.TypeFor[control.Status](), "`roots list --json`": reflect.TypeFor[control.Root](),
-		"`audit show --json`": reflect.TypeFor[audit.Entry](), "`process` of": reflect.TypeFor[control.Process](),
-		"`consent denials --json`": reflect.TypeFor[control.Denial](), "`files` of": reflect.TypeFor[broker.Stats](), "`items` of questions": reflect.TypeFor[broker.Item](),
-		"`server` of": reflect.TypeFor[control.Confined](), "`wrap --json`": reflect.TypeFor[wrapResult](), "`servers` of": reflect.TypeFor[wrapServer](),
-	} {
-		cells := row(begin)
-		var fields []string
-		for i := range typ.NumField() {
-			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
-			if name == "-" {
-				continue
-			}
-			fields = append(fields, name)
-			if !strings.Contains(cells, "`"+name+"`") {
-				t.Errorf("%s: %s is not named", begin, name)
-			}
+	first := strings.Join(lines[:min(50, len(lines))], "\n")
+	for _, want := range []string{"Landlock", "`.git/hooks`", "`.env`", "rootsfs revoke", "$ rootsfs mount"} {
+		if !strings.Contains(first, want) {
+			t.Errorf("the first screen lacks %s", want)
 		}
-		for _, m := range regexp.MustCompile("`([a-z0-9_]+)`").FindAllStringSubmatch(cells, -1) {
-			if !slices.Contains(fields, m[1]) && !strings.HasPrefix(begin, "`"+m[1]) && !slices.Contains([]string{"roots", "spec", "from"}, m[1]) {
-				t.Errorf("%s: there is no %s", begin, m[1])
+	}
+	for _, m := range regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllStringSubmatch(text, -1) {
+		if _, err := os.Stat(filepath.Join("../..", m[1])); err != nil && !strings.HasPrefix(m[1], "https:") {
+			t.Error(err)
+		}
+	}
+	seen := 0
+	for _, m := range regexp.MustCompile("`(?:npx -y )?rootsfs ([a-z][^`]*)`").FindAllStringSubmatch(text, -1) {
+		if args := strings.Fields(m[1]); args[0] != "help" {
+			seen++
+			if c, _, err := newRootCmd(newApp(nil, stdio{})).Find(args); err != nil || !c.HasParent() {
+				t.Errorf("no such command: rootsfs %s", m[1])
 			}
 		}
 	}
-	for code, meaning := range exitTexts {
-		if want := fmt.Sprintf("| %d | %s |\n", code, meaning); !strings.Contains(text, want) {
-			t.Errorf("the README lacks %q", want)
-		}
-	}
-	// The example in internal/config's package comment has every key once.
-	doc, err := os.ReadFile("internal/config/doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	example, _, _ := strings.Cut(string(doc), "# Promises")
-	table := ""
-	for _, m := range regexp.MustCompile(`(?m)^//\t(?:\[\[?([a-z.]+)[^\n]*|([a-z_]+) = .*)$`).FindAllStringSubmatch(example, -1) {
-		if m[1] != "" {
-			table, _, _ = strings.Cut(m[1], "profile.")
-			if table == "" {
-				table = "profile"
-			}
-			continue
-		}
-		key := table + "." + m[2]
-		if table == "profile" {
-			key = "profile.NAME." + m[2]
-		}
-		if !strings.Contains(text, "`"+key+"`") {
-			t.Errorf("no configuration key %s", key)
-		}
-	}
-	if table != "profile" {
-		t.Errorf("the example in internal/config/doc.go was not understood: it ends in %q", table)
-	}
-	for _, c := range newRootCmd(newApp(nil, stdio{})).Commands() {
-		if c.Name() != "help" && !c.Hidden && !strings.Contains(text, "rootsfs "+c.Name()) {
-			t.Errorf("no command %s", c.Name())
-		}
-		for _, sub := range c.Commands() {
-			if !regexp.MustCompile(`(?m)^    rootsfs ` + c.Name() + ` .*\b` + sub.Name() + `\b`).MatchString(text) {
-				t.Errorf("the list of commands lacks %s", sub.CommandPath())
-			}
-		}
+	if seen < 8 {
+		t.Errorf("only %d commands are named", seen)
 	}
 }
 
-// The README's table is the list of the built-in rules: effect, pattern, where it
-// holds and why, no more and no fewer.
-func TestReadmeHasTheBuiltinRules(t *testing.T) {
-	data, err := os.ReadFile("../../README.md")
-	if err != nil {
+// R092: every command of the README does what is shown below it. Numbers, which are
+// others each time, count for any number.
+func TestReadmeCommands(t *testing.T) {
+	p := scripts(t)
+	p.Cmds["readme"] = func(ts *testscript.TestScript, _ bool, _ []string) { runReadme(ts, readme(t)) }
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "readme.txtar"), []byte(readmeLab), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(data), "| effect | patterns | where | why |\n")
-	table, _, _ = strings.Cut(table, "\n\n")
-	listed := map[string]bool{}
-	for line := range strings.Lines(table) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
-		if len(cells) != 4 || strings.HasPrefix(line, "|--") {
-			continue
-		}
-		for text := range strings.FieldsSeq(cells[1]) {
-			listed[strings.Join([]string{strings.TrimSpace(cells[0]), strings.Trim(text, "`"), cells[2], strings.TrimSpace(cells[3])}, " | ")] = true
+	p.Dir = dir
+	testscript.Run(t, p)
+}
+
+// readmeLab is the machine of someone who reads the README.
+const readmeLab = `
+env XDG_CONFIG_HOME=$WORK/home/.config
+env HOME=$WORK/home
+env LC_ALL=C
+mkdir $HOME/code $HOME/out $HOME/agent $HOME/.config/Claude
+exec git init -q $HOME/code
+cp evil.sh $HOME/code/.env
+cp evil.sh $HOME/evil.sh
+cp claude.json $HOME/.config/Claude/claude_desktop_config.json
+cd $HOME
+readme
+-- evil.sh --
+echo evil
+-- claude.json --
+{"mcpServers": {"files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/usr/share"]}}}
+`
+
+// runReadme runs each command of the README's console blocks, in order and in one
+// place, and compares what is shown.
+func runReadme(ts *testscript.TestScript, text string) {
+	home := ts.Getenv("HOME")
+	commands := 0
+	for _, m := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		dir := "cd; "
+		for _, part := range strings.Split("\n"+m[1], "\n$ ")[1:] {
+			command, want, _ := strings.Cut(part, "\n")
+			if strings.HasPrefix(command, "cd ") {
+				dir = command + "; "
+				continue
+			}
+			commands++
+			refused := regexp.MustCompile("denied|No such file|: refused:").MatchString(want)
+			err := ts.Exec("sh", "-c", dir+command+" 2>&1 </dev/null")
+			got := strings.ReplaceAll(ts.ReadFile("stdout"), home, "/home/me")
+			if (err != nil) != refused {
+				ts.Fatalf("$ %s\n%s%v", command, got, err)
+			}
+			if want = strings.TrimSpace(want); want != "" && anyNumber(want) != anyNumber(strings.TrimSpace(got)) {
+				ts.Fatalf("$ %s\nshown:\n%s\nprinted:\n%s", command, want, got)
+			}
 		}
 	}
-	places := map[pattern.Condition]string{
-		pattern.Always: "anywhere", pattern.AtTop: "at the root and at the top of repositories",
-		pattern.Control: "unless the root's users made the repository", pattern.Tokens: "while it holds a token",
-		pattern.GitDir: "in a directory with `HEAD`, `objects` and `refs`, unless the root's users made it",
-		pattern.SvnDir: "in a directory with `format`, `db` and `locks`, unless the root's users made it",
+	if commands < 12 {
+		ts.Fatalf("only %d commands were found", commands)
 	}
-	built := map[string]bool{}
-	for _, r := range pattern.Builtin() {
-		effect, place := r.List.Effect().String(), places[r.Condition]
-		if r.List == pattern.Except {
-			effect = "except"
-		}
-		if strings.HasPrefix(r.Text, "/") { // its twin holds at the top of repositories
-			place = places[pattern.AtTop]
-		}
-		row := strings.Join([]string{effect, strings.TrimPrefix(strings.TrimPrefix(r.Text, "**/"), "/"), place, r.Reason}, " | ")
-		if built[row] = true; !listed[row] {
-			t.Errorf("not in the README: %s", row)
-		}
-	}
-	for row := range listed {
-		if !built[row] {
-			t.Errorf("in the README, and no built-in rule: %s", row)
-		}
-	}
+}
+
+// anyNumber makes all numbers alike.
+func anyNumber(text string) string {
+	return regexp.MustCompile(`[0-9]+(\.[0-9]+)?`).ReplaceAllString(text, "N")
 }

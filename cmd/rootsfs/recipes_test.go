@@ -1,29 +1,23 @@
 package main
 
 import (
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/help"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// recipes are the code blocks of the README's section on confining servers, by
-// language.
+// recipes are the code blocks of the topic hosts, by language.
 func recipes(t *testing.T) map[string][]string {
 	t.Helper()
-	data, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, ok := strings.Cut(string(data), "\n## Confine a server: rootsfs run\n")
+	section, ok := help.Page("hosts")
 	if !ok {
-		t.Fatal("the README has no section about rootsfs run")
+		t.Fatal("there is no topic hosts")
 	}
-	section, _, _ = strings.Cut(section, "\n## ")
 	blocks := map[string][]string{}
 	for _, m := range regexp.MustCompile("(?s)```([a-z]+)\n(.*?)```").FindAllStringSubmatch(section, -1) {
 		blocks[m[1]] = append(blocks[m[1]], m[2])
@@ -58,7 +52,7 @@ func understood(t *testing.T, args []string) {
 	}
 }
 
-// The configurations in the README can be copied: each is one that wrap reads and
+// The configurations in the topic hosts can be copied: each is one that wrap reads and
 // finds wrapped, and rootsfs understands every word of it.
 func TestRecipes(t *testing.T) {
 	blocks := recipes(t)

@@ -15,10 +15,10 @@ import (
 	"github.com/creack/pty"
 )
 
-// The README's programs for a host and a server are those of example/, word for
+// The programs of the topic embedding for a host and a server are those of example/, word for
 // word, and it shows no other Go code.
-func TestReadmePrograms(t *testing.T) {
-	data, err := os.ReadFile("../../README.md")
+func TestTopicPrograms(t *testing.T) {
+	data, err := os.ReadFile("../../cmd/rootsfs/help/embedding.md")
 	must(t, err)
 	var blocks []string
 	for _, part := range strings.Split(string(data), "\n```go\n")[1:] {
@@ -33,12 +33,12 @@ func TestReadmePrograms(t *testing.T) {
 		source, err := os.ReadFile(filepath.Join("example", name, "main.go"))
 		must(t, err)
 		if blocks[i] != string(source) {
-			t.Errorf("the README's block %d is not example/%s/main.go: copy it there", i, name)
+			t.Errorf("block %d of cmd/rootsfs/help/embedding.md is not example/%s/main.go: copy it there", i, name)
 		}
 	}
 }
 
-// buildExamples builds the README's programs.
+// buildExamples builds the topic's programs.
 func buildExamples(t *testing.T) (host, server string) {
 	t.Helper()
 	bin := t.TempDir() + "/"
@@ -73,10 +73,10 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, answers ...[2]string) (shown string
 	}
 }
 
-// R027, R045, R098: the README's host starts the README's server;
+// R027, R045, R098: the topic's host starts the topic's server;
 // the person approves what it asks for, by its real path; it reads, writes,
 // and is told of a change.
-func TestReadmeProgramsRun(t *testing.T) {
+func TestTopicProgramsRun(t *testing.T) {
 	host, server := buildExamples(t)
 	dir, reports := t.TempDir(), t.TempDir()
 	file := filepath.Join(dir, "text")

@@ -111,7 +111,7 @@ func TestTable(t *testing.T) {
 			made := markdown(o.order[:len(table["without rootsfs"])], table)
 			t.Log("\n" + made)
 			if w.uid == 0 {
-				compareREADME(t, made)
+				compareTopic(t, made)
 			}
 		})
 	}
@@ -161,18 +161,18 @@ func markdown(names []string, table map[string]map[string]result) string {
 	return b.String()
 }
 
-// compareREADME demands that the README has the rows of the table, with the same attempts
+// compareTopic demands that the topic confinement has the rows of the table, with the same attempts
 // that work. Why the others do not depends on the kernel.
-func compareREADME(t *testing.T, made string) {
+func compareTopic(t *testing.T, made string) {
 	t.Helper()
-	readme, err := os.ReadFile("../../README.md")
+	topic, err := os.ReadFile("../../cmd/rootsfs/help/confinement.md")
 	must(t, err)
-	_, rest, _ := strings.Cut(string(readme), "| attempt |")
+	_, rest, _ := strings.Cut(string(topic), "| attempt |")
 	told, _, _ := strings.Cut("| attempt |"+rest, "\n\n")
 	want, got := outcomes(made), outcomes(told)
 	for i := range max(len(want), len(got)) {
 		if i >= len(want) || i >= len(got) || want[i] != got[i] {
-			t.Errorf("the README's table of attempts differs from row %d on; paste the one that this test logs with -v", i+1)
+			t.Errorf("the table of attempts in cmd/rootsfs/help/confinement.md differs from row %d on; paste the one that this test logs with -v", i+1)
 			return
 		}
 	}
