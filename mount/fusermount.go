@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/distro"
 )
 
 // fuseDevice and fuseConf are where every distribution has them.
@@ -167,11 +168,11 @@ func (c fuseCheck) helperError() error {
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(bin, &st); err != nil {
-		return mountErrorf(ErrNoFUSE, "%s cannot be looked at: %v; install the Debian package fuse3 again", names.ShellWord(bin), err)
+		return mountErrorf(ErrNoFUSE, "%s cannot be looked at: %v; %s", names.ShellWord(bin), err, distro.Install("fuse3"))
 	}
 	switch {
 	case (st.Mode&unix.S_ISUID == 0 || st.Uid != 0) && !hasFileCaps(bin):
-		return mountErrorf(ErrNoFUSE, "%s is not set-user-id root, so it cannot mount for users: install the Debian package fuse3 again", names.ShellWord(bin))
+		return mountErrorf(ErrNoFUSE, "%s is not set-user-id root, so it cannot mount for users; as root: chown root %[1]s && chmod u+s %[1]s (the package fuse3 has it so)", names.ShellWord(bin))
 	case c.noNewPrivs:
 		return mountErrorf(ErrNoFUSE, "this process may not gain privileges (no_new_privs is set, as sandboxes and some services do), so %s cannot mount: start rootsfs outside", names.ShellWord(bin))
 	}
@@ -184,7 +185,7 @@ func (c fuseCheck) deviceError(err error) error {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		return mountErrorf(ErrNoFUSE, "%s is missing: load the module: modprobe fuse (in a container, pass the device in: --device /dev/fuse)", d)
 	case errors.Is(err, unix.EACCES) && c.uid != 0:
-		return mountErrorf(ErrNoFUSE, "%s may not be opened by this user, who needs to read and write it: root can allow it: chmod 0666 %[1]s (lasting: install the Debian package fuse3 and udev, which set that mode)", d)
+		return mountErrorf(ErrNoFUSE, "%s may not be opened by this user, who needs to read and write it: root can allow it: chmod 0666 %[1]s (lasting: %s, and udev, which sets that mode)", d, distro.Install("fuse3"))
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return mountErrorf(ErrNoFUSE, "%s may not be opened (%v): a container or a security module withholds it; start the container with --device /dev/fuse --cap-add SYS_ADMIN", d, err)
 	}
@@ -213,7 +214,7 @@ func lookHelper(look func(string) (string, error)) (string, error) {
 			return bin, nil
 		}
 	}
-	return "", mountErrorf(ErrNoFUSE, "fusermount3 is not in PATH, and without it only root can mount: install the Debian package fuse3")
+	return "", mountErrorf(ErrNoFUSE, "fusermount3 is not in PATH, and without it only root can mount; %s", distro.Install("fuse3"))
 }
 
 // hasFileCaps: some distributions give the helper cap_sys_admin, not the bit.

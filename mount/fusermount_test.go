@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/distro"
 )
 
 func TestDetach(t *testing.T) {
@@ -303,9 +305,9 @@ func TestCheckFUSE(t *testing.T) {
 		{"user", fuseCheck{device: device, number: number, uid: 1000, look: in(suid)}, nil},
 		{"user, version 2", fuseCheck{device: device, number: number, uid: 1000, look: in(old)}, nil},
 		{"user, no device", fuseCheck{device: dir + "/none", uid: 1000, look: in(suid)}, []string{"modprobe fuse"}},
-		{"user, no helper", fuseCheck{device: device, number: number, uid: 1000, look: in("")}, []string{"fusermount3 is not in PATH", "Debian package fuse3"}},
+		{"user, no helper", fuseCheck{device: device, number: number, uid: 1000, look: in("")}, []string{"fusermount3 is not in PATH", distro.Install("fuse3")}},
 		{"user, helper gone", fuseCheck{device: device, number: number, uid: 1000, look: in(dir + "/fusermount3")}, []string{dir + "/fusermount3", "fuse3"}},
-		{"user, helper without the bit", fuseCheck{device: device, number: number, uid: 1000, look: in(plain)}, []string{plain + " is not set-user-id root", "fuse3"}},
+		{"user, helper without the bit", fuseCheck{device: device, number: number, uid: 1000, look: in(plain)}, []string{plain + " is not set-user-id root", "chmod u+s " + plain}},
 		{"user, no new privileges", fuseCheck{device: device, number: number, uid: 1000, look: in(suid), noNewPrivs: rootOwned}, nil},
 	}
 	if rootOwned {

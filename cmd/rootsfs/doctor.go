@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/distro"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -202,10 +204,10 @@ func checkConfinement(ctx context.Context) check {
 	}
 	switch {
 	case rep.Level == 0:
-		return c.warn("make what is missing available; without it `rootsfs run` refuses, unless --unconfined is given",
+		return c.warn(moreConfinement()+"; without it `rootsfs run` refuses, unless --unconfined is given",
 			"rootsfs run cannot confine a command: %s", strings.Join(why, "; "))
 	case rep.Level != sandbox.Namespaces:
-		return c.warn("allow user namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns)",
+		return c.warn(moreConfinement(),
 			"rootsfs run confines by %s, which leaves holes; %s", rep.Name, strings.Join(why, "; "))
 	}
 	for _, l := range rep.Layers {
@@ -217,6 +219,27 @@ func checkConfinement(ctx context.Context) check {
 		return c.warn("use a newer kernel", "rootsfs run confines by namespaces; %s", strings.Join(why, "; "))
 	}
 	return c.ok("rootsfs run confines by %s, with every layer", rep.Name)
+}
+
+// namespaceSettings are those of the kernel that keep users from making namespaces: the
+// value with which they do, and another that permits them.
+var namespaceSettings = []struct{ file, forbids, setting string }{
+	{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"}, // Ubuntu
+	{"/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"},                         // Debian, Arch's linux-hardened
+	{"/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=15000"},
+}
+
+// moreConfinement says how a command could be confined better here.
+func moreConfinement() string {
+	for _, s := range namespaceSettings {
+		if value, err := os.ReadFile(s.file); err == nil && strings.TrimSpace(string(value)) == s.forbids {
+			return "allow user namespaces: sysctl -w " + s.setting + " (as root; to keep it, write it to /etc/sysctl.d/60-rootsfs.conf)"
+		}
+	}
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		return "allow user namespaces, or " + distro.Install("bubblewrap")
+	}
+	return "allow user namespaces; in a container, start it with --security-opt seccomp=unconfined or in a profile that permits them"
 }
 
 // checkKernel tries the one call without which nothing is resolved.

@@ -30,6 +30,7 @@ var exceptions = map[string]string{
 	"mount/mountinfo.go":        "reads /proc/self/mountinfo",
 	"mount/stale.go":            "looks at the mountpoint, which is in no root",
 	"mount/fusermount.go":       "reads /etc/fuse.conf",
+	"mount/distro":              "reads /etc/os-release",
 	"mount/detached.go":         "opens /dev/fuse",
 	"mount/readahead.go":        "writes the mount's read-ahead window in /sys/class/bdi",
 	"mount/wakeups.go":          "opens /dev/cpu_dma_latency",
