@@ -2,7 +2,7 @@
 GO      ?= go
 BIN     := bin
 PKGS    := ./...
-.PHONY: all help check format static build demo test test-core test-peers test-rest model container-test soak screenshots bench fuzz lint clean need-go need-root
+.PHONY: all help check format static build install dist demo test test-core test-peers test-rest model container-test soak screenshots bench fuzz lint clean need-go need-root
 
 all: build
 
@@ -11,6 +11,8 @@ help:
 	@sed -n 's/^#: /  make /p' $(MAKEFILE_LIST)
 
 #: build           the program, into bin/
+#: install         the program, its man pages and completions, into DESTDIR/PREFIX (/usr/local)
+#: dist            a release, into dist/: archives, .deb, .rpm, .apk, npm, MCPB, checksums
 #: demo            a mount, a refusal, an escape and a revocation, with their records
 #: check           what needs no privileges: format, vet, static checks, unit tests
 #: test            everything, with the race detector; installs the programs it needs
@@ -30,8 +32,19 @@ help:
 # Copied, because the linker writes through a mapping: a program that the kernel keeps
 # in single pages starts slower, by a twelfth of rootsfs run (measured).
 build: need-go
-	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/rootsfs.linked ./cmd/rootsfs
+	@set -- $$(sh integration/dist/version.sh); CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false \
+	  -ldflags "-X main.version=$$1 -X main.commit=$$2 -X main.date=$$3" -o $(BIN)/rootsfs.linked ./cmd/rootsfs
 	@cp $(BIN)/rootsfs.linked $(BIN)/rootsfs.new && mv $(BIN)/rootsfs.new $(BIN)/rootsfs && rm $(BIN)/rootsfs.linked
+
+DESTDIR ?= /
+PREFIX  ?= /usr/local
+install: need-go
+	@$(GO) run ./integration/dist -install "$(DESTDIR)" -prefix "$(PREFIX)"
+
+# Everything that a release consists of, from integration/dist/dist.toml.
+dist: need-go
+	rm -rf dist
+	$(GO) run ./integration/dist -out dist
 
 # Builds, mounts this repository read-only and a scratch directory writable, and
 # shows a read, a refused write, a refused escape and a revocation of an open

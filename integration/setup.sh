@@ -58,6 +58,8 @@ packages() {
 		completion bash-completion the same
 		zsh zsh the same
 		fish fish the same
+		rpm rpm packages of rootsfs
+		man man-db manual pages of rootsfs
 	TABLE
 }
 

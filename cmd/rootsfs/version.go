@@ -1,56 +1,63 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// version is set by the linker in releases; otherwise what the Go tool recorded
-// of the repository stands for it.
-var version = ""
+// version, commit and date are set by the linker (integration/dist/version.sh names them).
+// In a program that was built otherwise the go command's own record takes their place.
+var version, commit, date string
 
+// versionInfo is what `rootsfs version --json` prints.
 type versionInfo struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
+	Date     string `json:"date,omitempty"`
 	Modified bool   `json:"modified,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
 
+// readVersion returns the version of this program. Modified reports whether tracked files
+// differed from the commit, Date is the commit's.
 func readVersion() versionInfo {
-	v := versionInfo{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := versionInfo{Version: version, Revision: commit, Date: date, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if v.Version == "" {
-			v.Version = info.Main.Version
-		}
+		v.Version = cmp.Or(v.Version, info.Main.Version)
 		for _, s := range info.Settings {
 			switch s.Key {
 			case "vcs.revision":
-				v.Revision = s.Value
-			case "vcs.modified":
-				v.Modified = s.Value == "true"
+				v.Revision = cmp.Or(v.Revision, s.Value)
+			case "vcs.time":
+				v.Date = cmp.Or(v.Date, s.Value)
 			}
 		}
 	}
-	if v.Version == "" {
-		v.Version = "(devel)"
-	}
+	v.Version = cmp.Or(v.Version, "(devel)")
+	v.Modified = strings.HasSuffix(v.Version, "+dirty")
 	return v
 }
 
 // line is what version and --version print.
 func (v versionInfo) line() string {
-	return fmt.Sprintf("rootsfs %s (%s, %s)", v.Version, v.Go, v.Platform)
+	built := v.Go + ", " + v.Platform
+	if v.Revision != "" {
+		built = "commit " + v.Revision[:min(12, len(v.Revision))] + " of " + v.Date + ", " + built
+	}
+	return fmt.Sprintf("rootsfs %s (%s)", v.Version, built)
 }
 
 func newVersionCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Show which rootsfs this is",
-		Long:    "Show the version of rootsfs, of the Go release that built it, and the platform.",
+		Long:    "Show the version of rootsfs, its commit, the Go release that built it, and the platform.",
 		Example: "  rootsfs version --json",
 		Args:    nargs(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {

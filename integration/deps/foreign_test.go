@@ -83,7 +83,7 @@ var printed = map[string]string{
 	"rootsfs.check.Status": ours, "rootsfs.check.Detail": said, "rootsfs.check.Remedy": said, "rootsfs.diagnosis.Verdict": ours, "rootsfs.addResult.Saved": owners,
 	"rootsfs.servingMessage.URL": ours, "rootsfs.servingMessage.Session": owners, "rootsfs.servingMessage.TokenFile": owners, "rootsfs.servingMessage.Issuer": owners,
 	"rootsfs.unmountResult.Session": owners, "rootsfs.unmountResult.Point": owners, "rootsfs.versionInfo.Version": ours, "rootsfs.versionInfo.Revision": ours, "rootsfs.versionInfo.Go": ours,
-	"rootsfs.versionInfo.Platform": ours,
+	"rootsfs.versionInfo.Platform": ours, "rootsfs.versionInfo.Date": ours,
 }
 
 // media are the other ways out, and the one function in which each escapes.

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// Kinds of targets that a file of the description can have. packageKinds are nfpm's.
+var (
+	packageKinds = []string{"deb", "rpm", "apk"}
+	kinds        = append([]string{"tar", "install"}, packageKinds...)
+)
+
+// description is dist.toml.
+type description struct {
+	Name        string   `toml:"name"`
+	Summary     string   `toml:"summary"`
+	Description string   `toml:"description"`
+	License     string   `toml:"license"`
+	Section     string   `toml:"section"`
+	Homepage    string   `toml:"homepage"`
+	Maintainer  string   `toml:"maintainer"`
+	Downloads   string   `toml:"downloads"`
+	Arches      []string `toml:"arches"`
+	NPM         struct {
+		Package string `toml:"package"`
+		Scope   string `toml:"scope"`
+	} `toml:"npm"`
+	Registry struct {
+		Name string `toml:"name"`
+	} `toml:"registry"`
+	Recommends map[string][]string `toml:"recommends"`
+	Files      []fileEntry         `toml:"file"`
+
+	dir string // of dist.toml
+}
+
+// fileEntry is one [[file]] of the description.
+type fileEntry struct {
+	Source string      `toml:"source"`
+	Target string      `toml:"target"`
+	Mode   os.FileMode `toml:"mode"`
+	Kinds  []string    `toml:"kinds"`
+	Gzip   []string    `toml:"gzip"`
+}
+
+// readDescription reads dist.toml in dir. An unknown key or kind is an error.
+func readDescription(dir string) (*description, error) {
+	name := filepath.Join(dir, "dist.toml")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	d := &description{dir: dir}
+	if err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(d); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(d.Arches) == 0 {
+		return nil, fmt.Errorf("%s: arches is missing", name)
+	}
+	for i := range d.Files {
+		f := &d.Files[i]
+		for _, k := range append(f.Kinds, f.Gzip...) {
+			if !slices.Contains(kinds, k) {
+				return nil, fmt.Errorf("%s: file %s: unknown kind %q: write one of %s", name, f.Source, k, strings.Join(kinds, ", "))
+			}
+		}
+		if f.Mode == 0 {
+			f.Mode = 0o644
+		}
+	}
+	return d, nil
+}
+
+// file is a file of a package: its content is that of source.
+type file struct {
+	source string
+	target string // relative to the prefix
+	mode   os.FileMode
+	gzip   bool
+}
+
+// files returns the files of a kind, sorted by target. Sources in "built/" are in built.
+func (d *description) files(kind, built string) ([]file, error) {
+	var all []file
+	for _, e := range d.Files {
+		if !slices.Contains(e.Kinds, kind) {
+			continue
+		}
+		pattern := filepath.Join(d.dir, e.Source)
+		if rest, ok := strings.CutPrefix(e.Source, "built/"); ok {
+			pattern = filepath.Join(built, rest)
+		}
+		sources, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, err
+		}
+		if len(sources) == 0 {
+			return nil, fmt.Errorf("dist.toml: no file is %s", e.Source)
+		}
+		for _, s := range sources {
+			f := file{source: s, target: e.Target, mode: e.Mode, gzip: slices.Contains(e.Gzip, kind)}
+			if strings.HasSuffix(f.target, "/") {
+				f.target = path.Join(f.target, filepath.Base(s))
+			}
+			if f.gzip {
+				f.target += ".gz"
+			}
+			all = append(all, f)
+		}
+	}
+	slices.SortFunc(all, func(a, b file) int { return strings.Compare(a.target, b.target) })
+	return all, nil
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// scratch is a directory for what the tests of this package share.
+var scratch string
+
+func TestMain(m *testing.M) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "rootsfs-dist-test-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(scratch); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// command runs a program and fails the test unless it succeeds.
+func command(t testing.TB, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// builder is this package's program. The tests run it, because the race detector would
+// make compression take minutes.
+var builder = sync.OnceValues(func() (string, error) {
+	program := filepath.Join(scratch, "dist")
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, ".").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return program, err
+})
+
+// dist runs the builder in the top directory of a checkout.
+func dist(t testing.TB, top string, args ...string) string {
+	t.Helper()
+	program, err := builder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return command(t, top, append([]string{program}, args...)...)
+}
+
+// releaseOnce builds the release that the tests look at.
+var releaseOnce sync.Once
+
+// built returns the directory of a release of this checkout, and its version.
+func built(t testing.TB) (dir string, v version) {
+	t.Helper()
+	v, err := readVersion(context.Background(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(scratch, "release")
+	releaseOnce.Do(func() { dist(t, "../..", "-out", dir) })
+	if _, err := os.Stat(filepath.Join(dir, "SHA256SUMS")); err != nil {
+		t.Fatalf("there is no release: %v", err)
+	}
+	return dir, v
+}
+
+// only returns the one file of a release that matches a pattern.
+func only(t testing.TB, dir, pattern string) string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil || len(names) != 1 {
+		t.Fatalf("%s: found %q, %v: want one file", pattern, names, err)
+	}
+	return names[0]
+}
+
+// rpmArch returns the name of this machine's architecture in the names of rpm and apk.
+func rpmArch() string {
+	return map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+}
+
+// extracted returns a new directory with the archive for this machine in it: its prefix.
+func extracted(t testing.TB) string {
+	t.Helper()
+	dir, v := built(t)
+	to := t.TempDir()
+	name := fmt.Sprintf("rootsfs-%s-linux-%s", v.semver(), runtime.GOARCH)
+	command(t, to, "tar", "-xzf", filepath.Join(dir, name+".tar.gz"))
+	return filepath.Join(to, name)
+}

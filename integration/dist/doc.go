@@ -1,0 +1,23 @@
+// Dist builds what a release of rootsfs consists of, and installs rootsfs.
+//
+//	go run ./integration/dist -out DIRECTORY
+//	go run ./integration/dist -install DESTDIR -prefix PREFIX
+//
+// One description, dist.toml, names the files, where each kind of package puts them, and
+// what the packages say of rootsfs.
+//
+// # Promises
+//
+//   - A release of one commit is the same, byte for byte, wherever and whenever it is
+//     built with the same Go release: times are the commit's, paths are cut away.
+//   - Programs are linked statically and need no other package to start.
+//   - Removing a package removes all that installing it made.
+//   - Nothing is downloaded when the npm package or the bundle is installed: the programs
+//     are in them.
+//   - SHA256SUMS names every other file of the release.
+//
+// # Not promised
+//
+// Packages are not signed, and nothing is published. Lines of dist.toml marked OWNER are
+// placeholders until an owner has checked them.
+package main

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// install builds rootsfs for this machine and puts it below prefix, in the tree dest.
+func install(ctx context.Context, dir, dest, prefix string) error {
+	if !filepath.IsAbs(prefix) {
+		return fmt.Errorf("-prefix %s: the path must be absolute", prefix)
+	}
+	d, err := readDescription(dir)
+	if err != nil {
+		return err
+	}
+	v, err := readVersion(ctx, dir)
+	if err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp("", "rootsfs-dist-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	stages, err := d.build(ctx, v, temp, nil)
+	if err != nil {
+		return err
+	}
+	files, err := d.files("install", stages[runtime.GOARCH].built)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		target := filepath.Join(dest, prefix, f.target)
+		data, err := f.content(filepath.Join(prefix, "bin"))
+		if err != nil {
+			return err
+		}
+		if err := replace(target, data, f.mode); err != nil {
+			return err
+		}
+		fmt.Println(target)
+	}
+	return nil
+}
+
+// replace writes a file under another name and renames it, because a program that runs
+// cannot be written.
+func replace(target string, data []byte, mode os.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(target), ".rootsfs-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name()) // fails once it is renamed
+	if _, err := temp.Write(data); err != nil {
+		return err
+	}
+	if err := temp.Chmod(mode); err != nil {
+		return err
+	}
+	if err := temp.Close(); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), target)
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	out := flag.String("out", "", "build a release into this empty or missing `directory`")
+	dest := flag.String("install", "", "install rootsfs below this `directory`, which stands for /")
+	prefix := flag.String("prefix", "/usr/local", "install below this `path`")
+	flag.Parse()
+	var err error
+	switch {
+	case flag.NArg() > 0:
+		err = fmt.Errorf("%q is one argument too many", flag.Arg(0))
+	case (*out == "") == (*dest == ""):
+		err = errors.New("write -out DIRECTORY or -install DIRECTORY")
+	case *out != "":
+		err = makeRelease(ctx, "integration/dist", *out)
+	default:
+		err = install(ctx, "integration/dist", *dest, *prefix)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "dist: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// release is what the parts of a release are made of.
+type release struct {
+	*description
+	version version
+	stages  map[string]*stage // by architecture
+	out     string
+}
+
+// path returns where the release's file of a name is.
+func (r *release) path(name string) string { return filepath.Join(r.out, name) }
+
+// title returns the name of the file for an architecture, without its extension.
+func (r *release) title(arch string) string {
+	return fmt.Sprintf("%s-%s-linux-%s", r.Name, r.version.semver(), arch)
+}
+
+// makeRelease builds every file of a release into out. dir is integration/dist in a checkout.
+func makeRelease(ctx context.Context, dir, out string) error {
+	if names, err := os.ReadDir(out); err == nil && len(names) > 0 {
+		return fmt.Errorf("%s is not empty: remove it first", out)
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp("", "rootsfs-dist-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	r := &release{out: out}
+	if r.description, err = readDescription(dir); err != nil {
+		return err
+	}
+	if r.version, err = readVersion(ctx, dir); err != nil {
+		return err
+	}
+	if r.stages, err = r.build(ctx, r.version, temp, r.Arches); err != nil {
+		return err
+	}
+	var jobs errgroup.Group
+	jobs.SetLimit(runtime.NumCPU())
+	for _, arch := range r.Arches {
+		s := r.stages[arch]
+		jobs.Go(func() error { return r.writeArchive(s) })
+		for _, kind := range packageKinds {
+			jobs.Go(func() error { return r.writePackage(kind, s) })
+		}
+	}
+	if err := jobs.Wait(); err != nil {
+		return err
+	}
+	return writeSums(out)
+}

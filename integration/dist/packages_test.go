@@ -1,0 +1,135 @@
+package main
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// dpkg installs the package in a copy of this system; what it installed works, and
+// nothing is left when it is removed (testdata/deb.sh).
+func TestDeb(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can install a package")
+	}
+	dir, v := built(t)
+	deb := only(t, dir, "rootsfs_*_"+runtime.GOARCH+".deb")
+	out := command(t, "", "unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--propagation", "private",
+		"sh", "testdata/deb.sh", deb, t.TempDir(), v.name)
+	if !strings.HasSuffix(out, "deb.sh: done\n") {
+		t.Errorf("deb.sh did not reach its end:\n%s", out)
+	}
+}
+
+// rpm accepts the package, installs it below a directory, and removes all of it.
+func TestRPM(t *testing.T) {
+	dir, v := built(t)
+	for _, arch := range []string{"x86_64", "aarch64"} {
+		name := only(t, dir, "rootsfs-*-1."+arch+".rpm")
+		if out := command(t, "", "rpm", "-K", name); !strings.Contains(out, "digests OK") {
+			t.Errorf("rpm -K: %s", out)
+		}
+		if out := command(t, "", "rpm", "-qp", "--qf", "%{NAME} %{VERSION} %{ARCH} %{LICENSE} %{SUMMARY}", name); out != "rootsfs "+v.forPackage("rpm")+" "+arch+" Apache-2.0 Show programs the directories you approve, and nothing else" {
+			t.Errorf("rpm -q: %s", out)
+		}
+	}
+	name := only(t, dir, "rootsfs-*-1."+rpmArch()+".rpm")
+	list := strings.Fields(command(t, "", "rpm", "-qlp", name))
+	for _, want := range []string{"/usr/bin/rootsfs", "/usr/lib/systemd/user/rootsfs@.service", "/usr/share/rootsfs", "/usr/share/rootsfs/apparmor",
+		"/usr/share/bash-completion/completions/rootsfs", "/usr/share/zsh/site-functions/_rootsfs", "/usr/share/fish/vendor_completions.d/rootsfs.fish"} {
+		if !slices.Contains(list, want) {
+			t.Errorf("%s is not in the package", want)
+		}
+	}
+	if scripts := command(t, "", "rpm", "-qp", "--scripts", name); !strings.Contains(scripts, "apparmor_parser -r") || !strings.Contains(scripts, "apparmor_parser -R") {
+		t.Errorf("the scripts are:\n%s", scripts)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can install a package")
+	}
+	root := t.TempDir()
+	command(t, "", "rpm", "--root", root, "-i", "--nodeps", "--noscripts", name)
+	checkVersion(t, filepath.Join(root, "usr/bin/rootsfs"))
+	command(t, "", "rpm", "--root", root, "-e", "--noscripts", "rootsfs")
+	_ = filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+		if err != nil || strings.Contains(filepath.Base(path), "rootsfs") {
+			t.Errorf("removal left %s, %v", path, err)
+		}
+		return nil
+	})
+}
+
+// The package for Alpine is a control archive and a data archive, and the first names
+// the hash of the second.
+func TestAPK(t *testing.T) {
+	dir, v := built(t)
+	for _, arch := range []string{"x86_64", "aarch64"} {
+		data, err := os.ReadFile(only(t, dir, "rootsfs_*_"+arch+".apk"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := bytes.NewReader(data)
+		control := members(t, in)
+		rest := data[len(data)-in.Len():]
+		info := string(control[".PKGINFO"])
+		for _, want := range []string{"pkgname = rootsfs\n", "pkgver = " + v.forPackage("apk") + "-r1\n", "arch = " + arch + "\n",
+			fmt.Sprintf("datahash = %x\n", sha256.Sum256(rest))} {
+			if !strings.Contains(info, want) {
+				t.Errorf("%s: .PKGINFO lacks %q:\n%s", arch, want, info)
+			}
+		}
+		for line := range strings.Lines(info) {
+			if !strings.Contains(line, " = ") && !strings.HasPrefix(line, "#") && strings.TrimSpace(line) != "" {
+				t.Errorf("%s: line %q of .PKGINFO has no key", arch, line)
+			}
+		}
+		files := members(t, bytes.NewReader(rest))
+		for _, want := range []string{"usr/bin/rootsfs", "usr/share/bash-completion/completions/rootsfs", "usr/share/zsh/site-functions/_rootsfs",
+			"usr/share/fish/vendor_completions.d/rootsfs.fish", "usr/share/licenses/rootsfs/LICENSE"} {
+			if len(files[want]) == 0 {
+				t.Errorf("%s: %s is missing or empty", arch, want)
+			}
+		}
+	}
+}
+
+// members reads one compressed archive, and leaves what follows in the reader.
+func members(t *testing.T, in *bytes.Reader) map[string][]byte {
+	t.Helper()
+	zip, err := gzip.NewReader(byteReader{in})
+	if err != nil {
+		t.Fatal(err)
+	}
+	zip.Multistream(false)
+	all, lines := map[string][]byte{}, bufio.NewReader(zip)
+	for archive := tar.NewReader(lines); ; {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all[h.Name], err = io.ReadAll(archive); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := io.Copy(io.Discard, lines); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// byteReader keeps gzip from reading ahead: it has ReadByte.
+type byteReader struct{ *bytes.Reader }

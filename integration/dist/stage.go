@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// stage is what was built for an architecture: the program, and what it writes of itself.
+type stage struct {
+	arch  string
+	built string // directory
+}
+
+// program returns the path of the program.
+func (s *stage) program() string { return filepath.Join(s.built, "rootsfs") }
+
+// build builds rootsfs for architectures, each into a directory in temp. Man pages and
+// completions come from the program for this machine.
+func (d *description) build(ctx context.Context, v version, temp string, arches []string) (map[string]*stage, error) {
+	if runtime.GOOS != "linux" {
+		return nil, errors.New("a release can be built on Linux only: the program writes its own man pages")
+	}
+	all := map[string]*stage{}
+	var jobs errgroup.Group
+	for _, arch := range append([]string{runtime.GOARCH}, arches...) {
+		if all[arch] != nil {
+			continue
+		}
+		s := &stage{arch, filepath.Join(temp, arch)}
+		all[arch] = s
+		if err := os.MkdirAll(filepath.Join(s.built, "man"), 0o755); err != nil {
+			return nil, err
+		}
+		jobs.Go(func() error { return d.compile(ctx, v, s) })
+	}
+	if err := jobs.Wait(); err != nil {
+		return nil, err
+	}
+	native := all[runtime.GOARCH]
+	if err := describeItself(ctx, native); err != nil {
+		return nil, err
+	}
+	for _, s := range all {
+		if s != native {
+			if err := copyTexts(native, s); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// compile links the program of a stage statically, without symbols and paths.
+func (d *description) compile(ctx context.Context, v version, s *stage) error {
+	program, err := filepath.Abs(s.program())
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w "+v.flags(), "-o", program, "./cmd/rootsfs")
+	cmd.Dir = filepath.Join(d.dir, "..", "..")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+s.arch, "GOAMD64=v1", "GOARM64=v8.0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build for %s: %w\n%s", s.arch, err, out)
+	}
+	return nil
+}
+
+// texts are the files that describeItself writes, by the arguments that print them.
+var texts = map[string][]string{
+	"rootsfs.bash": {"completion", "bash"},
+	"rootsfs.zsh":  {"completion", "zsh"},
+	"rootsfs.fish": {"completion", "fish"},
+}
+
+// describeItself has a stage's program write its completions.
+func describeItself(ctx context.Context, s *stage) error {
+	for name, args := range texts {
+		out, err := run(ctx, s.program(), args...)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(s.built, name), out, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run runs a program and returns what it prints.
+func run(ctx context.Context, program string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	out, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("%w: %s", err, exit.Stderr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", filepath.Base(program), strings.Join(args, " "), err)
+	}
+	return out, nil
+}
+
+// copyTexts copies all but the program from one stage to another.
+func copyTexts(from, to *stage) error {
+	names, err := filepath.Glob(filepath.Join(from.built, "*"))
+	if err != nil {
+		return err
+	}
+	pages, err := filepath.Glob(filepath.Join(from.built, "man", "*"))
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Concat(names, pages) {
+		rel, err := filepath.Rel(from.built, name)
+		if err != nil {
+			return err
+		}
+		if rel == "rootsfs" || rel == "man" {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to.built, rel), text, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
