@@ -153,7 +153,10 @@ func confirm(what, question string) error {
 	}
 	defer tty.Close()
 	broker.FlushInput(tty)
-	fmt.Fprint(tty, what+question+" [y/N] ")
+	for line := range strings.Lines(what + question) {
+		fmt.Fprint(tty, names.FoldQuoted(line, columns(tty)))
+	}
+	fmt.Fprint(tty, " [y/N] ")
 	line, err := bufio.NewReader(tty).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err == nil && (answer == "y" || answer == "yes") {
 		return nil

@@ -29,8 +29,7 @@ func (a *app) auditLine(e *audit.Entry, withSession bool, op string) []byte {
 	if d := auditDetails(e); len(d) > 0 {
 		b.WriteString("  (" + strings.Join(d, ", ") + ")")
 	}
-	b.WriteByte('\n')
-	return []byte(b.String())
+	return []byte(names.Fold(b.String(), "", columns(a.stdout)) + "\n")
 }
 
 // tally lists what was counted, by name.

@@ -115,7 +115,7 @@ func (l *learned) propose(a *app, s *session.Session, links []refusedLink, netwo
 	if network {
 		p.add("--net", "it tried to reach another machine, or to find one by name")
 	}
-	say := func(format string, args ...any) { fmt.Fprintf(a.stderr, "rootsfs: "+format+"\n", args...) }
+	say := a.warn
 	defer func() {
 		for _, text := range p.notes {
 			say("%s", text)

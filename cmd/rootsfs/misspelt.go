@@ -142,7 +142,7 @@ func runArgs(c *cobra.Command, args []string) error {
 func (a *app) unsetEnv(list []string) {
 	for _, name := range list {
 		if _, set := os.LookupEnv(name); !set && !strings.ContainsAny(name, "=*") {
-			fmt.Fprintf(a.stderr, "rootsfs: --env %s: not set here, so the command does not get it\n", names.Escape(name))
+			a.warn("--env %s: not set here, so the command does not get it", names.Escape(name))
 		}
 	}
 }

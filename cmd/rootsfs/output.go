@@ -99,9 +99,25 @@ func (a *app) told(err error) error {
 	return errors.Join(err, said)
 }
 
-// say prints a line for people.
+// say prints a line for people. What is quoted in it is folded: see names.FoldQuoted.
 func (a *app) say(format string, args ...any) {
-	fmt.Fprintf(a, format+"\n", args...)
+	line := fmt.Sprintf(format, args...)
+	_, _ = io.WriteString(a, names.FoldQuoted(line, columns(a.stdout))+"\n") // Write remembers what is wrong
+}
+
+// warn prints a line on standard error, as say does.
+func (a *app) warn(format string, args ...any) {
+	fmt.Fprintln(a.stderr, names.FoldQuoted("rootsfs: "+fmt.Sprintf(format, args...), columns(a.stderr)))
+}
+
+// columns is how wide the terminal is that w leads to, and without end if it is none.
+func columns(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+			return int(size.Col)
+		}
+	}
+	return math.MaxInt32
 }
 
 // report prints v as JSON if that was asked for, and otherwise calls human.
@@ -135,29 +151,27 @@ func (a *app) fold(line string) { a.foldAt("  ", line) }
 
 // foldAt is fold for a line that begins with indent.
 func (a *app) foldAt(indent, line string) {
-	columns := math.MaxInt32
-	if f, ok := a.stdout.(*os.File); ok {
-		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
-			columns = int(size.Col)
-		}
-	}
-	a.say("%s", names.Fold(line, indent, columns))
+	_, _ = io.WriteString(a, names.Fold(line, indent, columns(a.stdout))+"\n") // Write remembers what is wrong
 }
 
 // table prints aligned columns; the first row is the heading.
 func (a *app) table(rows [][]string) {
-	tw := tabwriter.NewWriter(a, 0, 0, 2, ' ', 0)
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
 		fmt.Fprintln(tw, strings.Join(r, "\t"))
 	}
-	_ = tw.Flush() // Write remembers what is wrong
+	_ = tw.Flush() // a Builder takes everything
+	for line := range strings.Lines(b.String()) {
+		a.say("%s", strings.TrimSuffix(line, "\n"))
+	}
 }
 
 // fail prints an error as the one line it is allowed. cobra's own repeat flags as they
 // were written.
 func (a *app) fail(err error) {
 	if text := oneLine(err); text != "" {
-		fmt.Fprintf(a.stderr, "rootsfs: %s\n", names.EscapeQuoted(text))
+		a.warn("%s", names.EscapeQuoted(text))
 	}
 }
 
@@ -193,7 +207,7 @@ func (a *app) waiting(what string) (done func()) {
 			case <-stop:
 				return
 			case <-t.C:
-				fmt.Fprintf(a.stderr, "rootsfs: still %s (%v)\n", what, time.Since(start).Round(time.Second))
+				a.warn("still %s (%v)", what, time.Since(start).Round(time.Second))
 				t.Reset(10 * time.Second)
 			}
 		}
@@ -204,11 +218,21 @@ func (a *app) waiting(what string) (done func()) {
 // shown makes a name or path safe to print, and quotes it if it would not read
 // as one word.
 func shown(s string) string {
-	if e := names.Escape(s); e == s && s != "" && !strings.ContainsAny(s, " \t'") {
+	if e := names.Escape(s); e == s && word(s) {
 		return s
 	}
 	return names.Quote(s)
 }
+
+// shownEscaped is shown for what has been escaped already.
+func shownEscaped(s string) string {
+	if word(s) {
+		return s
+	}
+	return `"` + s + `"`
+}
+
+func word(s string) bool { return s != "" && !strings.ContainsAny(s, " \t'") }
 
 // size shows a number of bytes.
 func size(n int64) string { return config.FormatSize(n) }

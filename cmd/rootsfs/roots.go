@@ -220,9 +220,9 @@ func (a *app) sayUnseen(ctx context.Context, c *control.Client, roots []control.
 	for _, r := range roots {
 		switch {
 		case !sandbox.Appears(r.Resolved, seen):
-			fmt.Fprintf(a.stderr, "rootsfs: the running command does not see %s: it reaches the root by files/* only, or start it anew with the root\n", shown(r.Resolved))
+			a.warn("the running command does not see %s: it reaches the root by files/* only, or start it anew with the root", shown(r.Resolved))
 		case slices.Contains(st.Server.Fixed, r.Resolved):
-			fmt.Fprintf(a.stderr, "rootsfs: the running command can only read %s: it writes there by files/* only, or start it anew with the root\n", shown(r.Resolved))
+			a.warn("the running command can only read %s: it writes there by files/* only, or start it anew with the root", shown(r.Resolved))
 		}
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"sync"
 	"time"
@@ -66,7 +65,7 @@ func (r *runner) converse(ctx context.Context) (exit sandbox.Exit, err error) {
 		Session: r.s.Broker().Session(subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Drained: r.drain, Log: r.s.Log(),
 	})
 	if broken != nil && !errors.Is(broken, errUnread) { // who would read that?
-		fmt.Fprintf(r.a.stderr, "rootsfs: the conversation broke off: %s\n", names.Escape(broken.Error()))
+		r.a.warn("the conversation broke off: %s", names.Escape(broken.Error()))
 		_ = r.proc.Signal(unix.SIGTERM)
 	}
 	wg.Wait()

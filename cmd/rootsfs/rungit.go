@@ -183,6 +183,6 @@ func (r *runner) hintWorktrees() {
 		if spec != "" {
 			text += "; add --root " + names.ShellWord(spec)
 		}
-		fmt.Fprintf(r.a.stderr, "rootsfs: %s\n", text)
+		r.a.warn("%s", text)
 	}
 }

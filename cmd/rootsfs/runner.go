@@ -199,10 +199,10 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 	}
 	exit, err = r.converse(ctx)
 	if n := r.proc.MemoryKills(); n > 0 {
-		fmt.Fprintf(r.a.stderr, "rootsfs: the limit of %d bytes of memory (--memory-max) was reached: the kernel ended %s\n", r.plan.box.MemoryMax, plural(n, "process"))
+		r.a.warn("the limit of %d bytes of memory (--memory-max) was reached: the kernel ended %s", r.plan.box.MemoryMax, plural(n, "process"))
 	}
 	if rep := r.proc.Report(); r.proc.PrivateFull() {
-		fmt.Fprintf(r.a.stderr, "rootsfs: the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk\n", size(rep.TmpSize))
+		r.a.warn("the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk", size(rep.TmpSize))
 	}
 	r.learned.propose(r.a, r.s, r.links.list(r.s.Registry()), r.plan.learn && r.proc.TriedNet(), unseen(&r.plan.box, r.proc.Report().Level))
 	return exit, err
@@ -354,7 +354,7 @@ func (r *runner) follow() {
 			continue
 		}
 		if !told {
-			fmt.Fprintln(r.a.stderr, "rootsfs: the last root is gone: the command is told to end, as --on-revoke stop says")
+			r.a.warn("the last root is gone: the command is told to end, as --on-revoke stop says")
 		}
 		told = true
 		_ = r.proc.Signal(unix.SIGTERM)

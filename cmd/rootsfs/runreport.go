@@ -79,21 +79,21 @@ func (r *runner) report(box *sandbox.Options) {
 	r.s.SetServer(c)
 	for _, l := range rep.Layers {
 		if r.lacks(l) {
-			fmt.Fprintf(r.a.stderr, "rootsfs: %s: not available: %s\n", l.Name, l.Detail)
+			r.a.warn("%s: not available: %s", l.Name, l.Detail)
 		}
 	}
 	switch {
 	case rep.Level == sandbox.Namespaces:
 		return // what is left is what the flags ask for; status tells
 	case rep.Level == sandbox.None:
-		fmt.Fprintf(r.a.stderr, "rootsfs: NOT CONFINED, as --unconfined says%s:\n", r.could)
+		r.a.warn("NOT CONFINED, as --unconfined says%s:", r.could)
 	case len(rep.Holes) == 0:
-		fmt.Fprintf(r.a.stderr, "rootsfs: confined by %s; nothing is known that this does not stop\n", rep.Name)
+		r.a.warn("confined by %s; nothing is known that this does not stop", rep.Name)
 	default:
-		fmt.Fprintf(r.a.stderr, "rootsfs: confined by %s only; not stopped:\n", rep.Name)
+		r.a.warn("confined by %s only; not stopped:", rep.Name)
 	}
 	for _, h := range rep.Holes {
-		fmt.Fprintf(r.a.stderr, "rootsfs:   %s\n", h)
+		r.a.warn("  %s", h)
 	}
 }
 
@@ -112,17 +112,17 @@ func couldConfine(ctx context.Context, level sandbox.Level) string {
 // hints says what the person may not know, or may have forgotten.
 func (r *runner) hints(box *sandbox.Options) {
 	for _, dir := range r.plan.implicit {
-		fmt.Fprintf(r.a.stderr, "rootsfs: shown as well, read-only, so that the command runs: %s\n", shown(dir))
+		r.a.warn("shown as well, read-only, so that the command runs: %s", shown(dir))
 	}
 	if box.Level == sandbox.None {
 		return
 	}
 	if len(r.plan.session.Roots) == len(r.plan.implicit) && !r.plan.learn {
-		fmt.Fprintf(r.a.stderr, "rootsfs: no root: the command is shown nothing of yours; write --root PATH before --, or, while it runs: rootsfs roots add PATH --session %s\n", names.ShellWord(r.s.Name()))
+		r.a.warn("no root: the command is shown nothing of yours; write --root PATH before --, or, while it runs: rootsfs roots add PATH --session %s", names.ShellWord(r.s.Name()))
 	}
 	r.hintWorktrees()
 	if name := filepath.Base(box.Args[0]); hostconfig.Fetches(name) && !box.Net {
 		// It would say no more than that it cannot reach its registry.
-		fmt.Fprintf(r.a.stderr, "rootsfs: %s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)\n", names.Escape(name))
+		r.a.warn("%s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)", names.Escape(name))
 	}
 }

@@ -226,7 +226,7 @@ func (a *app) converse(ctx context.Context, s *session.Session, f *serveFlags) e
 		return a.serveHTTP(ctx, s, f)
 	}
 	if in, ok := a.stdin.(*os.File); ok && isTerminal(in) {
-		fmt.Fprintln(a.stderr, "rootsfs: waiting for an MCP host to speak on standard input, which is a terminal; see: rootsfs serve --help. Ctrl-C: the end")
+		a.warn("waiting for an MCP host to speak on standard input, which is a terminal; see: rootsfs serve --help. Ctrl-C: the end")
 	}
 	t := s.NewTools(guard.Subject(s.Name()), f.tools())
 	defer t.Close()

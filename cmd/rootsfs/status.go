@@ -248,7 +248,7 @@ func (a *app) sayRecent(list []control.Operation) {
 			}
 			verdict += " (" + op.Reason + ")"
 		}
-		rows = append(rows, []string{"  " + op.Time.Local().Format(time.TimeOnly), op.Op, op.Path, op.Via, verdict})
+		rows = append(rows, []string{"  " + op.Time.Local().Format(time.TimeOnly), op.Op, shownEscaped(op.Path), op.Via, verdict})
 	}
 	a.table(rows)
 }
@@ -371,7 +371,7 @@ func (a *app) sayEvent(e control.Event) {
 	parts := []string{e.Time.Local().Format(time.TimeOnly), e.Kind}
 	switch {
 	case e.Op != "":
-		parts = append(parts, e.Op, e.Path, "("+e.Reason+")", fmt.Sprintf("by pid %d uid %d", e.PID, e.UID))
+		parts = append(parts, e.Op, shownEscaped(e.Path), "("+e.Reason+")", fmt.Sprintf("by pid %d uid %d", e.PID, e.UID))
 	case e.Root != "":
 		parts = append(parts, shown(e.Root))
 	}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// answers AHEAD PROMPT ANSWER COMMAND... runs a command on a terminal of its own, on which
+// answers AHEAD PROMPT ANSWER COMMAND... runs a command on a terminal of its own with 80 columns, on which
 // AHEAD was typed before the command is started, and types ANSWER when PROMPT is shown.
 // What the terminal shows goes to standard output, and the exit code is the command's.
 func answers(args []string) int {
@@ -23,6 +23,10 @@ func answers(args []string) int {
 	}
 	master, tty, err := pty.Open()
 	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	if err := pty.Setsize(tty, &pty.Winsize{Rows: 24, Cols: 80}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}

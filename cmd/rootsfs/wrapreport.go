@@ -119,7 +119,9 @@ func visible(line string) string {
 // sayWrapping shows the change and what it comes to.
 func (a *app) sayWrapping(w *wrapping) {
 	if w.res.Diff != "" {
-		a.say("%s", w.res.Diff)
+		for line := range strings.Lines(w.res.Diff + "\n") {
+			a.foldAt("", strings.TrimSuffix(line, "\n"))
+		}
 	}
 	for i := range w.res.Servers {
 		a.sayServer(&w.res.Servers[i])

@@ -91,6 +91,58 @@ func Fold(line, indent string, columns int) string {
 	return b.String()
 }
 
+// FoldQuoted is Fold for the foreign texts that stand in quotation marks in a line of
+// ours: no row of a terminal begins with a part of one. Our own words, and a command that
+// is shown to be copied, stay as they are.
+func FoldQuoted(line string, columns int) string {
+	if columnsOf(line) < columns {
+		return line
+	}
+	indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+	var b strings.Builder
+	width := 0
+	for line != "" {
+		n := quoted(line)
+		text := line[:n]
+		line = line[n:]
+		made := strings.HasPrefix(text, `"$(printf '`) && !strings.Contains(text[len(`"$(printf '`):], " ") // by ShellWord
+		if text[0] == '"' && !made && width+columnsOf(text) >= columns {
+			if text = Fold(text, indent+foldMark, columns); width > 0 {
+				text = "\n" + text
+			}
+			width = 0
+		}
+		b.WriteString(text)
+		width += columnsOf(text[strings.LastIndexByte(text, '\n')+1:])
+	}
+	return b.String()
+}
+
+// quoted is the length of the text in quotation marks that s begins with, to its end if
+// none closes it; otherwise the length of what comes before.
+func quoted(s string) int {
+	if s[0] != '"' {
+		for i := 0; i < len(s); i++ {
+			switch s[i] {
+			case '\\':
+				i++
+			case '"':
+				return i
+			}
+		}
+		return len(s)
+	}
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(s)
+}
+
 // foldMark begins what Fold has put on another line.
 const foldMark = "  | "
 
@@ -144,9 +196,12 @@ func IsShellWord(s string) bool {
 	return s != ""
 }
 
+// maxSpaced is how long a text with spaces is that ShellWord shows as it is.
+const maxSpaced = 40
+
 // ShellWord is text for a command that is shown to be copied: one word that sh, bash, zsh
-// and fish read as the text, whatever is in it. If the text cannot be shown, the word has
-// printf make it. What no argument can be (a NUL byte) or no printf can make (a line break
+// and fish read as the text, whatever is in it. If the text cannot be shown, has a quotation
+// mark (see FoldQuoted), or is long and has spaces, the word has printf make it. What no argument can be (a NUL byte) or no printf can make (a line break
 // at the end) is an empty word.
 func ShellWord[S ~string](text S) string {
 	s := string(text)
@@ -156,7 +211,7 @@ func ShellWord[S ~string](text S) string {
 		return s
 	case s == "" || strings.IndexByte(s, 0) >= 0 || strings.HasSuffix(s, "\n"):
 		return "''"
-	case !Shows(s):
+	case !Shows(s), strings.Contains(s, `"`), len(s) > maxSpaced && strings.Contains(s, " "): // words that a terminal could put at a row's beginning
 		for _, c := range []byte(s) {
 			if safe(rune(c)) && c != '-' || c == '/' || c == ':' {
 				b.WriteByte(c)
