@@ -12,21 +12,21 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
-	"github.com/rootsfs/rootsfs/broker/tools/oauth/issuer"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/oauthissuer"
 )
 
 const audience = "rootsfs-test"
 
 // trusting makes a bench over HTTP that takes an issuer's tokens.
-func trusting(t *testing.T) (*bench, *httptest.Server, *issuer.Issuer) {
+func trusting(t *testing.T) (*bench, *httptest.Server, *oauthissuer.Issuer) {
 	t.Helper()
 	return trustingWith(t, tools.HTTPOptions{})
 }
 
-func trustingWith(t *testing.T, o tools.HTTPOptions) (*bench, *httptest.Server, *issuer.Issuer) {
+func trustingWith(t *testing.T, o tools.HTTPOptions) (*bench, *httptest.Server, *oauthissuer.Issuer) {
 	t.Helper()
-	i := issuer.New(t)
+	i := oauthissuer.New(t)
 	v, err := oauth.New(t.Context(), oauth.Config{Issuer: i.URL, Audiences: []string{audience}, Resources: []string{"http://localhost/mcp"}, Scopes: []string{"files"}})
 	must(t, err)
 	b := start(t, nil, nil)
@@ -168,7 +168,7 @@ func TestOAuthStreamEndsWithItsToken(t *testing.T) {
 
 // Where to get a token everybody may know, by the names of the server.
 func TestOAuthMetadata(t *testing.T) {
-	i := issuer.New(t)
+	i := oauthissuer.New(t)
 	v, err := oauth.New(t.Context(), oauth.Config{Issuer: i.URL, Resources: []string{"http://localhost/mcp"}})
 	must(t, err)
 	b := start(t, nil, nil)

@@ -21,7 +21,6 @@ var waysOut = map[string]string{
 	"broker/client/conn.go encoder":                  "frames for the host",
 	"broker/encode.go encoder":                       "frames for the server",
 	"broker/wire/conn.go encoder":                    "frames for a peer",
-	"broker/tools/oauth/issuer/issuer.go encoder":    "the test issuer's answers",
 	"cmd/rootsfs/daemon.go encoder":                  "our own other process",
 	"cmd/rootsfs/internal/console/server.go encoder": "the page, which shows by visible of dom.js",
 	"cmd/rootsfs/internal/console/stream.go encoder": "the page, which shows by visible of dom.js",

@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rootsfs/rootsfs/broker/tools/oauth/issuer"
+	"github.com/rootsfs/rootsfs/integration/oauthissuer"
 )
 
 // With --oauth-issuer the program takes that issuer's tokens for its own URL, as one
 // of its subjects, and says where they come from; no token of its own is made.
 func TestOAuth(t *testing.T) {
-	i := issuer.New(t)
+	i := oauthissuer.New(t)
 	h := newHome(t)
 	dir := t.TempDir()
 	must(t, os.WriteFile(dir+"/a.txt", []byte("text"), 0o644))

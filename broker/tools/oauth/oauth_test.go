@@ -15,7 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
-	"github.com/rootsfs/rootsfs/broker/tools/oauth/issuer"
+	"github.com/rootsfs/rootsfs/integration/oauthissuer"
 )
 
 type m = map[string]any
@@ -29,7 +29,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func verifier(t *testing.T, i *issuer.Issuer, change func(*oauth.Config)) *oauth.Verifier {
+func verifier(t *testing.T, i *oauthissuer.Issuer, change func(*oauth.Config)) *oauth.Verifier {
 	t.Helper()
 	cfg := oauth.Config{Issuer: i.URL, Resources: []string{here}}
 	if change != nil {
@@ -41,7 +41,7 @@ func verifier(t *testing.T, i *issuer.Issuer, change func(*oauth.Config)) *oauth
 }
 
 func TestVerify(t *testing.T) {
-	i := issuer.New(t)
+	i := oauthissuer.New(t)
 	v := verifier(t, i, nil)
 	now := time.Now()
 	type token = func() string
@@ -117,7 +117,7 @@ func TestVerify(t *testing.T) {
 // A token's client is part of who its session is of, its scopes may be a text or a
 // list, under either name.
 func TestClaims(t *testing.T) {
-	i := issuer.New(t)
+	i := oauthissuer.New(t)
 	v := verifier(t, i, nil)
 	ids := map[string]bool{}
 	for _, c := range []m{{"client_id": "one"}, {"client_id": "two"}, {"azp": "three"}, {"sub": "bob"}, {"sub": "bob", "client_id": "one"}} {
@@ -146,7 +146,7 @@ func TestClaims(t *testing.T) {
 // New keys are found; old ones are forgotten with that; forged tokens make it ask
 // no more than a few times.
 func TestKeysChange(t *testing.T) {
-	i := issuer.New(t)
+	i := oauthissuer.New(t)
 	v := verifier(t, i, nil)
 	old := i.Token(here, nil)
 	i.Rotate()
@@ -177,14 +177,14 @@ func TestKeysChange(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	i := issuer.New(t)
+	i := oauthissuer.New(t)
 	weak := func(change func(m)) string {
 		var site *httptest.Server
 		site = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			meta := i.Metadata()
 			meta["issuer"] = site.URL
 			change(meta)
-			issuer.Answer(w, meta)
+			oauthissuer.Answer(w, meta)
 		}))
 		t.Cleanup(site.Close)
 		return site.URL
@@ -214,7 +214,7 @@ func TestNewRefuses(t *testing.T) {
 
 // Who brings no token, or one that does not do, is told where to get one, and why.
 func TestRequire(t *testing.T) {
-	i := issuer.New(t)
+	i := oauthissuer.New(t)
 	v := verifier(t, i, func(c *oauth.Config) {
 		c.Scopes = []string{"files"}
 		c.Resources = []string{here, "http://files.example/mcp"}

@@ -1,7 +1,7 @@
-// Package issuer is an OAuth authorization server for tests: it has metadata and
+// Package oauthissuer is an OAuth authorization server for tests: it has metadata and
 // keys, and signs what it is told to. It is no server to log in at, and is for
 // tests only.
-package issuer
+package oauthissuer
 
 import (
 	"crypto/ecdsa"
