@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -17,8 +16,6 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
-
-//lint:file-ignore SA1019 logging/setLevel is deprecated since 2026-07-28 (SEP-2577) and works on, which is why it is checked
 
 // well checks of a request's body what the SDK lets pass: a message is an object, and
 // a batch, of the revisions that have batches, is one of messages that can be told apart.
@@ -94,9 +91,6 @@ func checkBatch(body []byte) error {
 	return nil
 }
 
-// levels are those of logging/setLevel.
-var levels = []mcp.LoggingLevel{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
-
 // checkURI refuses a URI with characters that none has. Of such a one the SDK makes an error
 // that is no JSON, and then ends the connection (go-sdk 1.8.0, mcp.ResourceNotFoundError).
 func (s *Server) checkURI(method string, params mcp.Params) error {
@@ -120,17 +114,5 @@ func (s *Server) checkURI(method string, params mcp.Params) error {
 	}
 	err := invalid("uri: it has a character that no URI has: write it in percent encoding")
 	s.refused(method, err)
-	return &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
-}
-
-// checkLevel refuses a level that is none, which the SDK takes. Of other parameters it
-// says nothing.
-func (s *Server) checkLevel(params mcp.Params) error {
-	p, ok := params.(*mcp.SetLoggingLevelParams)
-	if !ok || p != nil && slices.Contains(levels, p.Level) {
-		return nil
-	}
-	err := invalid("level: write debug, info, notice, warning, error, critical, alert or emergency")
-	s.refused("logging/setLevel", err)
 	return &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
 }

@@ -1,21 +1,15 @@
 package tools_test
 
 import (
-	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 )
-
-//lint:file-ignore SA1019 logging/setLevel is deprecated since 2026-07-28 (SEP-2577) and works on, which is why it is checked
 
 // answered is what a request of a session is answered with.
 func answered(t *testing.T, site *httptest.Server, session, body string) (int, string) {
@@ -80,19 +74,6 @@ func TestHTTPMessages(t *testing.T) {
 	}
 	if status, _ := post(t, site, hello, r); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("white space without end: %d", status)
-	}
-}
-
-// A level of the log that is none is refused by its name.
-func TestSetLevel(t *testing.T) {
-	b := start(t, nil, nil).connect("2025-11-25")
-	must(t, b.host.SetLoggingLevel(context.Background(), &mcp.SetLoggingLevelParams{Level: "warning"}))
-	for _, level := range []mcp.LoggingLevel{"zz", "", "WARNING"} {
-		var e *jsonrpc.Error
-		err := b.host.SetLoggingLevel(context.Background(), &mcp.SetLoggingLevelParams{Level: level})
-		if !errors.As(err, &e) || e.Code != jsonrpc.CodeInvalidParams || !strings.Contains(e.Message, "level: write debug") {
-			t.Errorf("%q: %v", level, err)
-		}
 	}
 }
 

@@ -40,9 +40,6 @@ var fileTemplate = &mcp.ResourceTemplate{
 func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		ss, _ := req.GetSession().(*mcp.ServerSession)
-		if err := s.checkLevel(req.GetParams()); err != nil {
-			return nil, err
-		}
 		if err := s.checkURI(method, req.GetParams()); err != nil {
 			return nil, err
 		}
