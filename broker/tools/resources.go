@@ -248,37 +248,6 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{out}}, nil
 }
 
-// directoryRead is the method of a client that reads directories as lists of
-// resources (SEP-2640); resources/read tells the names to the others.
-const directoryRead = "resources/directory/read"
-
-// directoryParams are those of directoryRead.
-type directoryParams struct {
-	mcp.ParamsBase
-	URI    string `json:"uri"`
-	Cursor string `json:"cursor,omitempty"`
-}
-
-// readDirectory answers directoryRead: a page of what is directly in a directory.
-func (s *Server) readDirectory(ctx context.Context, ss *mcp.ServerSession, p *directoryParams) (*mcp.ListResourcesResult, error) {
-	at, err := s.resourcePlace(ctx, ss, p.URI)
-	if err != nil {
-		return nil, s.rpc(err)
-	}
-	page, err := s.cfg.Tree.List(ctx, s.caller, at.Path, vfs.ListOptions{Hidden: true, Follow: true, Limit: resourcePage, Cursor: p.Cursor})
-	if err != nil {
-		return nil, s.rpc(err)
-	}
-	defer page.Release()
-	out := &mcp.ListResourcesResult{Resources: []*mcp.Resource{}, NextCursor: page.Next}
-	for i := range page.Entries {
-		if e := &page.Entries[i]; e.Info.IsDir() || e.Info.IsRegular() {
-			out.Resources = append(out.Resources, s.resource(e.Path, e.Name, e.Info.IsDir(), e.Info.Size))
-		}
-	}
-	return out, nil
-}
-
 // directory is a directory's contents: a JSON list of its names' URIs.
 func (s *Server) directory(page *vfs.Page) string {
 	type child struct {

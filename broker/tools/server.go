@@ -133,9 +133,6 @@ func New(cfg Config) *Server {
 	s.mcp.AddReceivingMiddleware(s.roots.Middleware(), s.listing)
 	s.mcp.AddSendingMiddleware(s.changes.sending)
 	s.mcp.AddResourceTemplate(fileTemplate, s.readResource)
-	if err := mcp.AddReceivingCustomMethod(s.mcp, directoryRead, s.readDirectory); err != nil {
-		panic(err) // the SDK has the method: then this one goes
-	}
 	cfg.Registry.AddView(s)
 	s.offer()
 	return s

@@ -3,7 +3,6 @@ package tools_test
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 
@@ -43,17 +42,11 @@ func treeOf(t *testing.T, text string) (tree []node) {
 	return tree
 }
 
-type directoryParams struct {
-	mcp.ParamsBase
-	URI string `json:"uri"`
-}
-
 // R225: files as resources, in pages, by template, with completion.
 func TestResources_R225(t *testing.T) {
 	updated := make(chan string, 64)
 	b := start(t, nil, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI }})
 	dir := b.root("code", guard.ReadWrite, "a.txt=text", "bin=\xff\x00", "sub/b.md=b")
-	must(t, mcp.AddSendingCustomMethod[*directoryParams, *mcp.ListResourcesResult](b.mcp, "resources/directory/read"))
 	b.connect("2025-11-25")
 	ctx := context.Background()
 	got := map[string]string{}
@@ -80,15 +73,6 @@ func TestResources_R225(t *testing.T) {
 	}
 	if c := read("file://" + dir + "/sub"); c.MIMEType != "inode/directory" || !strings.Contains(c.Text, dir+"/sub/b.md") {
 		t.Errorf("%+v", c)
-	}
-	in, err := mcp.CallCustomMethod[*directoryParams, *mcp.ListResourcesResult](ctx, b.host, "resources/directory/read", &directoryParams{URI: "file://" + dir})
-	if err != nil || len(in.Resources) != 3 || !slices.ContainsFunc(in.Resources, func(r *mcp.Resource) bool { return r.URI == "file://"+dir+"/a.txt" && r.Size == 4 }) {
-		t.Errorf("directory: %+v, %v", in, err)
-	}
-	for _, uri := range []string{"file://" + dir + "/a.txt", "file:///etc", "file://" + dir + "/none"} {
-		if in, err := mcp.CallCustomMethod[*directoryParams, *mcp.ListResourcesResult](ctx, b.host, "resources/directory/read", &directoryParams{URI: uri}); err == nil {
-			t.Errorf("%s: %+v", uri, in)
-		}
 	}
 	if _, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: "file:///etc/passwd"}); err == nil || strings.Contains(err.Error(), "root:") {
 		t.Errorf("outside: %v", err)
