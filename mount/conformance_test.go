@@ -8,6 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -40,7 +41,7 @@ func conform(t *testing.T, opt Options, atLeast int) {
 
 func mountFront(t testing.TB, opt Options, reg *guard.Registry) childfs.Front {
 	t.Helper()
-	if err := CheckFUSE(); err != nil {
+	if err := mountpoint.CheckFUSE(); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("CI must be able to mount: %v", err)
 		}

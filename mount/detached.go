@@ -12,6 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // A detached mount is in no mount namespace, so nobody finds it by a path, it needs no
@@ -24,7 +25,7 @@ var ErrNotDetached = errors.New("no detached mount can be made here")
 
 // newDetached mounts nowhere.
 func (m *Mount) newDetached(opts *fuse.MountOptions) (*fuse.Server, error) {
-	dev, err := unix.Open(fuseDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	dev, err := unix.Open(mountpoint.Device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -137,11 +138,11 @@ func (m *Mount) Attach(point string) error {
 		return &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: ErrNotDetached}
 	}
 	if err := unix.MoveMount(int(m.detached.Fd()), "", unix.AT_FDCWD, point, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return cannotMount(point, err)
+		return mountpoint.CannotMount(point, err)
 	}
 	_ = m.detached.Close()
 	m.detached = nil
-	info, err := Find(point)
+	info, err := mountpoint.Find(point)
 	if err != nil {
 		_ = unix.Unmount(point, unix.MNT_DETACH) // which Detach would have to find
 		return err

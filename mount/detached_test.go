@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // newDetachedMount is newTestMount of a mount that is nowhere, with a file "a".
@@ -40,11 +41,11 @@ func readAt(dir *os.File, name string) (string, error) {
 
 func mounted(t *testing.T, dev string) bool {
 	t.Helper()
-	all, err := Mounts()
+	all, err := mountpoint.Mounts()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(all, func(in Info) bool { return in.Dev == dev })
+	return slices.ContainsFunc(all, func(in mountpoint.Info) bool { return in.Dev == dev })
 }
 
 // A detached mount is in no table of mounts, is read by whoever has a copy, obeys the
@@ -92,7 +93,7 @@ func TestAttachedMount(t *testing.T) {
 	if err := m.Attach(point); err != nil {
 		t.Fatal(err)
 	}
-	if in := m.Info(); m.Point() != point || in.Point != point || in.FSType != FSType || !mounted(t, in.Dev) {
+	if in := m.Info(); m.Point() != point || in.Point != point || in.FSType != mountpoint.FSType || !mounted(t, in.Dev) {
 		t.Errorf("it is at %q: %+v", m.Point(), in)
 	}
 	if got, err := exec.Command("cat", filepath.Join(point, "code/a")).Output(); string(got) != "hello" || err != nil {

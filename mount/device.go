@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"golang.org/x/sys/unix"
 )
 
@@ -43,7 +44,7 @@ func openDevices() []int {
 			continue
 		}
 		// Not followed: that would ask somebody's daemon.
-		if target, err := os.Readlink(dir + e.Name()); err == nil && target == fuseDevice {
+		if target, err := os.Readlink(dir + e.Name()); err == nil && target == mountpoint.Device {
 			fds = append(fds, fd)
 		}
 	}

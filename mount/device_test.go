@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // Who has the descriptor of the connection answers for the mount: nothing that
@@ -22,20 +23,20 @@ func TestChildrenDoNotGetTheConnection(t *testing.T) {
 	list, err := os.ReadDir("/proc/self/fd")
 	for _, e := range list {
 		to, _ := os.Readlink("/proc/self/fd/" + e.Name()) // that of the list is gone
-		open = open || to == fuseDevice
+		open = open || to == mountpoint.Device
 	}
 	if !open {
 		t.Fatalf("this process has no descriptor of the connection: %v, %v", list, err)
 	}
 	out, err := exec.Command("ls", "-l", "/proc/self/fd").Output()
-	if err != nil || strings.Contains(string(out), fuseDevice) {
+	if err != nil || strings.Contains(string(out), mountpoint.Device) {
 		t.Errorf("a child has %s, %v", out, err)
 	}
 }
 
 // A descriptor of the device that a child would inherit is found.
 func TestOpenDevices(t *testing.T) {
-	fd, err := unix.Open(fuseDevice, unix.O_RDWR, 0)
+	fd, err := unix.Open(mountpoint.Device, unix.O_RDWR, 0)
 	if err != nil {
 		t.Skip("real mounts are needed: ", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -147,7 +148,7 @@ func waitFor(done <-chan struct{}, limit time.Duration) bool {
 // abort ends the connection to the kernel, and with it the mount's other roots:
 // the last means when a page is stuck behind a file system that does not answer.
 func (m *Mount) abort() error {
-	if err := Abort(m.Info().Dev); err != nil {
+	if err := mountpoint.Abort(m.Info().Dev); err != nil {
 		return fmt.Errorf("and the connection could not be aborted: %w", err)
 	}
 	return errors.New("the connection was aborted, which ends the mount's other roots too; what was mapped of those files stays mapped")

@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -192,7 +193,7 @@ func TestGrantAgainDuringARevocation(t *testing.T) {
 // R070: a mount that answers requests is one that the registry asks and tells of
 // changes, from the first request on, which may come before New returns.
 func TestMountIsToldFromItsFirstRequest(t *testing.T) {
-	if err := CheckFUSE(); err != nil && os.Getenv("CI") == "" {
+	if err := mountpoint.CheckFUSE(); err != nil && os.Getenv("CI") == "" {
 		t.Skip(err)
 	}
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -30,7 +31,7 @@ type Mount struct {
 	raw    *rawFS
 	srv    *fuse.Server
 	root   *topNode
-	at     atomic.Pointer[Info] // where it is mounted; of a detached one only Dev
+	at     atomic.Pointer[mountpoint.Info] // where it is mounted; of a detached one only Dev
 	gens   atomic.Uint64
 	inos   atomic.Uint64 // see ownIno
 	places places        // when opt.Layout.ByPath
@@ -83,7 +84,7 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 		user:   guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())},
 		served: make(chan struct{}), views: map[guard.RootName][]*view{},
 	}
-	m.at.Store(&Info{})
+	m.at.Store(&mountpoint.Info{})
 	if m.tree == nil {
 		m.tree = vfs.New(reg)
 	}
@@ -145,17 +146,17 @@ func (m *Mount) serve() error {
 	// The kernel has said INIT, so the mount is there.
 	if !m.opt.Outside && !m.opt.Detached {
 		if err := srv.WaitMount(); err != nil {
-			return cannotMount(m.opt.Point, err)
+			return mountpoint.CannotMount(m.opt.Point, err)
 		}
 	}
-	info := Info{FSType: FSType}
+	info := mountpoint.Info{FSType: mountpoint.FSType}
 	if m.opt.Detached {
 		mnt := int(m.detached.Fd())
 		if info.Dev, err = deviceOf(mnt); err == nil {
 			err = answerPoll(mnt)
 		}
 	} else {
-		info, err = Find(m.opt.Point)
+		info, err = mountpoint.Find(m.opt.Point)
 	}
 	if err != nil {
 		_ = m.Close()
@@ -171,13 +172,13 @@ func (m *Mount) newServer() (*fuse.Server, error) {
 	if m.opt.Detached {
 		srv, err := m.newDetached(opts)
 		if err != nil && !errors.Is(err, ErrNotDetached) {
-			err = cannotMount("", err)
+			err = mountpoint.CannotMount("", err)
 		}
 		return srv, err
 	}
 	srv, err := newServer(m.raw, m.opt.Point, opts)
 	if err != nil {
-		return nil, cannotMount(m.opt.Point, err)
+		return nil, mountpoint.CannotMount(m.opt.Point, err)
 	}
 	return srv, nil
 }
@@ -225,21 +226,10 @@ func (m *Mount) panicked(p any) fuse.Status {
 	return fuse.EIO
 }
 
-func cannotMount(point string, err error) error {
-	remedy := "`rootsfs doctor` says what is missing"
-	if errors.Is(err, unix.EPERM) {
-		remedy = "whoever is root in a container needs the right to mount (--cap-add SYS_ADMIN), and a security module must let it be used"
-	}
-	if point != "" {
-		point = " at " + names.ShellWord(point)
-	}
-	return mountErrorf(ErrNoFUSE, "cannot mount%s: %v; %s", point, err, remedy)
-}
-
 // Point is where the mount is, "" for a detached one; Info is its line of mountinfo, of
 // which a detached mount has FSType and Dev.
-func (m *Mount) Point() string { return m.at.Load().Point }
-func (m *Mount) Info() Info    { return *m.at.Load() } //nolint:revive // see Point
+func (m *Mount) Point() string         { return m.at.Load().Point }
+func (m *Mount) Info() mountpoint.Info { return *m.at.Load() } //nolint:revive // see Point
 
 // Tree is the guarded tree that the mount serves, for the session's other fronts.
 func (m *Mount) Tree() *vfs.Tree { return m.tree }
@@ -265,8 +255,8 @@ func (m *Mount) Close() error {
 	if m.opt.Detached && m.Point() == "" {
 		return nil // the kernel ends it with the last copy
 	}
-	err := Detach(cmp.Or(m.Info().Point, m.opt.Point), true)
-	if errors.Is(err, ErrNotMounted) {
+	err := mountpoint.Detach(cmp.Or(m.Info().Point, m.opt.Point), true)
+	if errors.Is(err, mountpoint.ErrNotMounted) {
 		return nil // somebody else detached it
 	}
 	return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -25,7 +26,7 @@ type testMount struct {
 
 func newTestMount(t testing.TB, rights guard.Rights, change func(*Options, *guard.Grant)) *testMount {
 	t.Helper()
-	if err := CheckFUSE(); err != nil {
+	if err := mountpoint.CheckFUSE(); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("CI must be able to mount: %v", err)
 		}

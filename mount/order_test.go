@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -115,7 +116,7 @@ func newUnmounted(t *testing.T, layout Layout) *unmounted {
 	m := &Mount{reg: reg, tree: vfs.New(reg), views: map[guard.RootName][]*view{},
 		opt: Options{Level: Strict, Layout: layout, atStep: u.held.atStep},
 		log: slog.New(slog.NewTextHandler(&u.log, nil))}
-	m.at.Store(&Info{})
+	m.at.Store(&mountpoint.Info{})
 	m.root, m.places.m = &topNode{m: m, ino: topIno}, m
 	m.raw = &rawFS{RawFileSystem: fs.NewNodeFS(m.root, &fs.Options{
 		NullPermissions: true, ServerCallbacks: u.kernel, RootStableAttr: &fs.StableAttr{Ino: topIno, Gen: 1}})}

@@ -22,6 +22,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // asker is a live session and a server that is connected to its broker.
@@ -38,7 +39,7 @@ type asker struct {
 // newAsker begins a session whose configuration is conf, with $WORK replaced.
 func newAsker(t *testing.T, conf string) *asker {
 	t.Helper()
-	if err := mount.CheckFUSE(); err != nil {
+	if err := mountpoint.CheckFUSE(); err != nil {
 		t.Skip("a real mount is needed: ", err)
 	}
 	work, err := filepath.EvalSymlinks(t.TempDir())

@@ -15,8 +15,8 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/distro"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -174,7 +174,7 @@ func checkSystem() []check {
 
 func checkFUSE() check {
 	c := check{Name: "fuse"}
-	if err := mount.CheckFUSE(); err != nil {
+	if err := mountpoint.CheckFUSE(); err != nil {
 		return c.fail("do as it says, then run doctor again", "%s", oneLine(err))
 	}
 	if os.Geteuid() == 0 {
@@ -185,7 +185,7 @@ func checkFUSE() check {
 
 func checkAllowOther() check {
 	c := check{Name: "allow_other"}
-	if err := mount.CheckAllowOther(); err != nil {
+	if err := mountpoint.CheckAllowOther(); err != nil {
 		return c.warn("add the line user_allow_other to /etc/fuse.conf, if other users are to enter your mounts", "--allow-other is not permitted: %s", oneLine(err))
 	}
 	return c.ok("--allow-other is permitted")

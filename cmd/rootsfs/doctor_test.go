@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // What doctor says of a path: R141 (availability), and the rules of design.md
@@ -119,8 +119,10 @@ func TestCountDirs(t *testing.T) {
 
 // Mounts without a daemon are told, and how many there are.
 func TestMountsWithoutADaemonAreTold(t *testing.T) {
-	ours := func() ([]mount.Info, error) { return []mount.Info{{Point: "/a"}, {Point: "/b"}, {Point: "/c"}}, nil }
-	got := checkMounts(ours, func(func(mount.Info) bool) ([]string, error) { return []string{"/a", "/c"}, nil })
+	ours := func() ([]mountpoint.Info, error) {
+		return []mountpoint.Info{{Point: "/a"}, {Point: "/b"}, {Point: "/c"}}, nil
+	}
+	got := checkMounts(ours, func(func(mountpoint.Info) bool) ([]string, error) { return []string{"/a", "/c"}, nil })
 	if len(got) != 3 || got[0].Path != "/a" || got[1].Path != "/c" || got[2].Detail != "3 of rootsfs, 2 without a daemon" {
 		t.Errorf("%+v", got)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // answerTime is how long a session may take to say how it is.
@@ -25,7 +25,7 @@ func checkSessions(ctx context.Context) []check {
 	before := subdirs(c.Path)
 	live, err := control.List() // removes what dead daemons left
 	if err != nil {
-		return append(checkMounts(mount.Ours, mount.Abandoned), c.fail("as it says", "%s", oneLine(err)))
+		return append(checkMounts(mountpoint.Ours, mountpoint.ListStale), c.fail("as it says", "%s", oneLine(err)))
 	}
 	checks := sideBySide(live, func(in control.Info) check { return checkSession(ctx, in) })
 	if gone := max(before-subdirs(c.Path), runs); gone > 0 { // a killed run leaves a session, too
@@ -33,7 +33,7 @@ func checkSessions(ctx context.Context) []check {
 	} else {
 		checks = append(checks, c.ok("%d live, nothing left behind", len(live)))
 	}
-	return append(checks, checkMounts(mount.Ours, mount.Abandoned)...)
+	return append(checks, checkMounts(mountpoint.Ours, mountpoint.ListStale)...)
 }
 
 func checkSession(ctx context.Context, in control.Info) check {
@@ -73,12 +73,12 @@ func subdirs(dir string) int {
 
 // checkMounts looks for mounts of this user's whose daemon is gone. Each is a failure:
 // until it is detached, the kernel answers from its caches there.
-func checkMounts(ours func() ([]mount.Info, error), abandoned func(func(mount.Info) bool) ([]string, error)) []check {
+func checkMounts(ours func() ([]mountpoint.Info, error), abandoned func(func(mountpoint.Info) bool) ([]string, error)) []check {
 	c := check{Name: "mounts"}
 	mounts, err := ours()
 	var gone []string
 	if err == nil {
-		gone, err = abandoned(func(mount.Info) bool { return false })
+		gone, err = abandoned(func(mountpoint.Info) bool { return false })
 	}
 	if err != nil {
 		return []check{c.warn("mount /proc", "cannot be listed: %s", oneLine(err))}
@@ -97,7 +97,7 @@ const staleText = "its daemon is gone: accesses fail, except those that the kern
 // staleMounts are the mountpoints that dead daemons left, as far as they have to be
 // unmounted: not those of runs, which are taken away by what starts or checks next.
 func staleMounts(live []control.Info) ([]string, error) {
-	return mount.Abandoned(func(m mount.Info) bool {
+	return mountpoint.ListStale(func(m mountpoint.Info) bool {
 		return strings.HasPrefix(m.Point, filepath.Join(privateBase(), "."+privatePrefix)) ||
 			slices.ContainsFunc(live, func(in control.Info) bool { return in.Point == m.Point || slices.Contains(in.Mounts, m.Point) })
 	})

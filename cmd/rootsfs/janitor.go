@@ -20,7 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
@@ -235,8 +235,8 @@ func cleanAfter(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
-		err := mount.Detach(p.point, true)
-		if errors.Is(err, mount.ErrNotMounted) || names.Reason(err) == names.NotExist {
+		err := mountpoint.Detach(p.point, true)
+		if errors.Is(err, mountpoint.ErrNotMounted) || names.Reason(err) == names.NotExist {
 			err = nil
 		}
 		// Those of its processes that are on their way out may be writing still.

@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // someUser is whom a command runs as: of root's, another.
@@ -115,7 +115,7 @@ func TestJanitorWaitsEarly(t *testing.T) {
 // which then answers nothing and is not stale, and when something keeps a directory
 // of it for a while. R070.
 func TestCleanAfter(t *testing.T) {
-	if err := mount.CheckFUSE(); err != nil || os.Geteuid() != 0 {
+	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("CI must be able to run this: root, and %v", err)
 		}
@@ -131,7 +131,7 @@ func TestCleanAfter(t *testing.T) {
 			}
 			t.Cleanup(func() { fuse.Close() })
 			data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd())
-			if err := unix.Mount("rootsfs", p.point, mount.FSType, unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+			if err := unix.Mount("rootsfs", p.point, mountpoint.FSType, unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 				t.Fatal(err)
 			}
 		},

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
-	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // TestMain makes this binary eight programs: rootsfs itself; code, which runs a
@@ -78,7 +78,7 @@ func TestScripts(t *testing.T) {
 // place of a run but its own, which lie in /run.
 func scripts(t *testing.T) testscript.Params {
 	t.Helper()
-	if err := mount.CheckFUSE(); err != nil {
+	if err := mountpoint.CheckFUSE(); err != nil {
 		t.Skip("real mounts are needed: ", err)
 	}
 	isRoot := os.Geteuid() == 0

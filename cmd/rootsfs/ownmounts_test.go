@@ -18,7 +18,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // isolate gives a script's goroutine mounts of its own, and a directory /run of its own.
@@ -69,7 +69,7 @@ func leaveDeadMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd())
-	if err := unix.Mount("rootsfs", point, mount.FSType, unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+	if err := unix.Mount("rootsfs", point, mountpoint.FSType, unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -80,7 +80,7 @@ func leaveDeadMount(t *testing.T) {
 	if err := fuse.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if !mount.Stale(point) {
+	if !mountpoint.IsStale(point) {
 		t.Fatal("the mount without a daemon is alive")
 	}
 }
@@ -107,13 +107,13 @@ func sweep(t *testing.T, work string) {
 	}
 	isOwn := os.Geteuid() == 0 // so that every mount of rootsfs in the table is the script's
 	for _, m := range slices.Backward(all) {
-		if !names.Under(m.Point, work) && (!isOwn || m.FSType != mount.FSType) {
+		if !names.Under(m.Point, work) && (!isOwn || m.FSType != mountpoint.FSType) {
 			continue
 		}
 		t.Errorf("the script left a mount of %s at %s", m.FSType, m.Point)
 		err := unix.Unmount(m.Point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EPERM) {
-			err = mount.Detach(m.Point, true)
+			err = mountpoint.Detach(m.Point, true)
 		}
 		if err != nil {
 			t.Error(err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // panics is a program of TestMain: rootsfs whose standard error panics at the first
@@ -34,7 +34,7 @@ func (panicking) Write([]byte) (int, error) {
 // A run that panics leaves its mount and its directory to its janitor, which takes
 // them away: nothing says to it on the way out that everything is in order. R070.
 func TestPanicLeavesNothing(t *testing.T) {
-	if err := mount.CheckFUSE(); err != nil {
+	if err := mountpoint.CheckFUSE(); err != nil {
 		t.Skip("real mounts are needed: ", err)
 	}
 	exe, err := os.Executable()
@@ -65,7 +65,7 @@ func TestPanicLeavesNothing(t *testing.T) {
 	}
 	for end := time.Now().Add(30 * time.Second); !p.gone(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			_ = mount.Detach(filepath.Join(p.dir, "tree", "mnt"), true)
+			_ = mountpoint.Detach(filepath.Join(p.dir, "tree", "mnt"), true)
 			t.Fatalf("%s is left", p.dir)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 const punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
@@ -108,7 +108,7 @@ func TestPastedCommandsAreTheirWords(t *testing.T) {
 // What run --learn proposes, and errors tell to type, can be pasted too, where a server
 // or a repository has named the files.
 func TestPrintedCommandsRun(t *testing.T) {
-	if err := mount.CheckFUSE(); err != nil {
+	if err := mountpoint.CheckFUSE(); err != nil {
 		t.Skip("real mounts are needed: ", err)
 	}
 	const evil = "$(id>PWNED);id>PWNED;`id>PWNED` #'\"\\&<>()*?[]{}|~^%+@!!"

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -80,7 +80,7 @@ func clearPlace(dir string) bool {
 	}
 	defer lock.Close()
 	p := privateAt(dir)
-	if err := mount.ClearStale(p.point); err != nil && !errors.Is(err, mount.ErrNotMounted) && names.Reason(err) != names.NotExist {
+	if err := mountpoint.ClearStale(p.point); err != nil && !errors.Is(err, mountpoint.ErrNotMounted) && names.Reason(err) != names.NotExist {
 		return false // it is alive
 	}
 	p.remove()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 func TestUntil(t *testing.T) {
@@ -71,8 +71,8 @@ func TestExitCodes(t *testing.T) {
 		{&guard.Error{Kind: names.NoConsent}, exitNotApproved},
 		{&guard.Error{Op: names.OpRevoke, Kind: names.NotExist}, exitNoSuch},
 		{&guard.Error{Kind: names.NotExist}, exitFailure},
-		{mount.ErrNoFUSE, exitSystem},
-		{mount.ErrNotMounted, exitNoSuch},
+		{mountpoint.ErrNoFUSE, exitSystem},
+		{mountpoint.ErrNotMounted, exitNoSuch},
 	} {
 		if got := exitCode(tt.err); got != tt.want {
 			t.Errorf("%v: %d, want %d", tt.err, got, tt.want)

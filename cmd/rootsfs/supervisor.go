@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
 
@@ -26,7 +26,7 @@ import (
 // supervise starts the supervisor of a session that is mounted. The returned function
 // ends it, before the process ends by itself.
 func supervise(s *session.Session) (end func(), err error) {
-	in, err := mount.Find(s.Point())
+	in, err := mountpoint.Find(s.Point())
 	if err != nil {
 		return nil, fmt.Errorf("watch over the daemon: %w", err)
 	}
@@ -70,7 +70,7 @@ func newSupervisorCmd(a *app) *cobra.Command {
 				log.Error("the daemon was killed, and its mount cannot be detached: the kernel answers from its caches until it is", "remedy", "rootsfs unmount "+names.ShellWord(args[0]))
 			}
 			for _, point := range control.MountsOf(args[4]) {
-				err := mount.ClearStale(point)
+				err := mountpoint.ClearStale(point)
 				log.Error("the daemon was killed: a further mount of it is detached", "at", point, "error", err)
 			}
 			return clearSessions()

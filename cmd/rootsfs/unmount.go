@@ -12,7 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 func newUnmountCmd(a *app) *cobra.Command {
@@ -129,16 +129,16 @@ func (a *app) unmountOne(ctx context.Context, c *control.Client, session, point 
 // unmountStale clears what a dead daemon left.
 func (a *app) unmountStale(where string) error {
 	point := control.ResolvePoint(where)
-	in, err := mount.Find(point)
+	in, err := mountpoint.Find(point)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w; see what is: rootsfs status", err)
-	case in.FSType == mount.FSType && !mount.Stale(point):
+	case in.FSType == mountpoint.FSType && !mountpoint.IsStale(point):
 		return fmt.Errorf("the session mounted at %s is alive, but its control socket is not in %s: "+
 			"set XDG_RUNTIME_DIR as it was for rootsfs mount, or end that process with SIGTERM",
 			names.Quote(point), names.Quote(control.RuntimeDir()))
 	}
-	if err := mount.ClearStale(where); err != nil {
+	if err := mountpoint.ClearStale(where); err != nil {
 		return err
 	}
 	// The daemon is gone, and with it what it had not written; its directory

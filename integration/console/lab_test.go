@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 var binary string // rootsfs, built once
@@ -47,7 +47,7 @@ func need(t *testing.T, programs ...string) {
 			missing("%s is needed: %v", p, err)
 		}
 	}
-	if err := mount.CheckFUSE(); err != nil {
+	if err := mountpoint.CheckFUSE(); err != nil {
 		missing("a real mount is needed: %v", err)
 	}
 }

@@ -38,7 +38,6 @@ var ownMountExceptions = map[string]string{
 	"integration/revoke/holder_test.go":         "a child process holds what is revoked",
 	"integration/revoke/probes_test.go":         "the same child process tries what it holds",
 	"integration/revoke/storm_test.go":          "a child process maps the mount; the board is in no mount",
-	"mount/fusermount_test.go":                  "the mount is served by a child process",
 	"mount/layout_test.go":                      "its raw system calls change the user of a thread",
 	"mount/mapping_test.go":                     "maps in a child process, for the other tests",
 	"mount/poll_test.go":                        "the mount is detached: its POLL is answered, which this shows",

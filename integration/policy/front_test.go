@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -309,7 +309,7 @@ func connect(t *testing.T, reg *guard.Registry, tree *vfs.Tree, subject guard.Su
 // needFUSE skips a test where nothing can be mounted, which in CI is an error.
 func needFUSE(t *testing.T) {
 	t.Helper()
-	err := mount.CheckFUSE()
+	err := mountpoint.CheckFUSE()
 	switch {
 	case err == nil:
 	case os.Getenv("CI") != "":

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -40,7 +41,7 @@ type lab struct {
 // needFUSE skips where there is no FUSE, and fails there in CI.
 func needFUSE(t testing.TB) {
 	t.Helper()
-	err := mount.CheckFUSE()
+	err := mountpoint.CheckFUSE()
 	if err == nil && os.Geteuid() != 0 {
 		err = fmt.Errorf("needs root: mount namespaces and bind mounts")
 	}
@@ -76,7 +77,7 @@ func newLab(t testing.TB, opt mount.Options, grants ...guard.Grant) *lab {
 	}
 	l.m = m
 	dev := ""
-	if in, err := mount.Find(l.point); err == nil {
+	if in, err := mountpoint.Find(l.point); err == nil {
 		dev = in.Dev
 	}
 	t.Cleanup(func() {
@@ -88,7 +89,7 @@ func newLab(t testing.TB, opt mount.Options, grants ...guard.Grant) *lab {
 		case <-m.Served():
 		case <-time.After(time.Minute):
 			t.Error("the connection did not end; aborting it")
-			_ = mount.Abort(dev)
+			_ = mountpoint.Abort(dev)
 		}
 		// One whose connection was aborted stays mounted, dead.
 		_ = unix.Unmount(l.point, unix.MNT_DETACH)

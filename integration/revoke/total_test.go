@@ -16,6 +16,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // setting is a way of mounting.
@@ -63,13 +64,13 @@ func newScene(t testing.TB, s setting, life time.Duration) *scene {
 
 // watchUnmount does what a session does when somebody else unmounts.
 func (sc *scene) watchUnmount() {
-	in, err := mount.Find(sc.point)
+	in, err := mountpoint.Find(sc.point)
 	if err != nil {
 		sc.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	sc.t.Cleanup(cancel)
-	gone, err := mount.WatchGone(ctx, in.ID)
+	gone, err := mountpoint.WatchGone(ctx, in.ID)
 	if err != nil {
 		sc.t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/guardtest"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -88,7 +88,7 @@ func must(t testing.TB, err error) {
 // needRoot: the tests act as two users, and mount.
 func needRoot(t *testing.T) {
 	t.Helper()
-	err := mount.CheckFUSE()
+	err := mountpoint.CheckFUSE()
 	if err == nil && os.Geteuid() != 0 {
 		err = errors.New("needs root: it acts as two users")
 	}

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // place is a mount as the table of mounts has it, whatever its options become.
@@ -17,7 +17,7 @@ type place struct {
 
 // mountPoints returns the mounts there are.
 func mountPoints() (map[place]bool, error) {
-	all, err := mount.Mounts()
+	all, err := mountpoint.Mounts()
 	if err != nil {
 		return nil, err
 	}
@@ -31,17 +31,17 @@ func mountPoints() (map[place]bool, error) {
 // mountsLeft reports the mounts that were not there before and are rootsfs's, or lie in
 // the suite's temporary directory, and detaches them.
 func mountsLeft(before map[place]bool, temp string) (problems []string, err error) {
-	all, err := mount.Mounts()
+	all, err := mountpoint.Mounts()
 	if err != nil {
 		return nil, err
 	}
 	for _, in := range slices.Backward(all) {
-		if before[place{in.ID, in.Point}] || in.FSType != mount.FSType && !strings.HasPrefix(in.Point, temp+"/") {
+		if before[place{in.ID, in.Point}] || in.FSType != mountpoint.FSType && !strings.HasPrefix(in.Point, temp+"/") {
 			continue
 		}
 		problems = append(problems, "a test left a mount of "+in.FSType+" on "+in.Point)
-		if in.FSType == mount.FSType {
-			_ = mount.Detach(in.Point, true)
+		if in.FSType == mountpoint.FSType {
+			_ = mountpoint.Detach(in.Point, true)
 		} else {
 			_ = unix.Unmount(in.Point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // leaveVar makes the test binary a suite whose tests leave a mount at a path.
@@ -45,13 +45,13 @@ func mountDead(point string) error {
 		return err
 	}
 	defer fuse.Close()
-	return unix.Mount("rootsfs", point, mount.FSType, 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd()))
+	return unix.Mount("rootsfs", point, mountpoint.FSType, 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd()))
 }
 
 // What a test leaves is reported, what others mount meanwhile is neither reported nor
 // detached. Issue 38, finding 5.
 func TestMountsOfOthers(t *testing.T) {
-	if err := mount.CheckFUSE(); err != nil || os.Geteuid() != 0 {
+	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("needs root, and ", err)
 	}
 	left, others := t.TempDir(), t.TempDir()

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // serveVar makes the test binary a FUSE server at a mount point, touchVar a program
@@ -124,7 +124,7 @@ func (l *log) Write(p []byte) (int, error) {
 // when the watchdog has aborted the connection. A connection that is busy for as long,
 // and one that was there before, are left alone.
 func TestWatchdogAborts(t *testing.T) {
-	if err := mount.CheckFUSE(); err != nil || os.Geteuid() != 0 {
+	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("/dev/fuse and root are needed: ", err)
 	}
 	old := startServer(t)
@@ -169,7 +169,7 @@ func TestWatchdogAborts(t *testing.T) {
 // A part that takes too long is killed, also where a process of its waits for a FUSE
 // server that never answers.
 func TestOverduePartIsKilled(t *testing.T) {
-	if err := mount.CheckFUSE(); err != nil || os.Geteuid() != 0 {
+	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("/dev/fuse and root are needed: ", err)
 	}
 	dog := newWatchdog(&processes{started: map[int]bool{}}, time.Hour, &log{})
@@ -193,13 +193,13 @@ func TestOverduePartIsKilled(t *testing.T) {
 // A connection whose mount is in no table of mounts is found by who serves it, where
 // the kernel tells.
 func TestOwnerOfDetachedMount(t *testing.T) {
-	if err := mount.CheckFUSE(); err != nil || os.Geteuid() != 0 {
+	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("/dev/fuse and root are needed: ", err)
 	}
 	dog := newWatchdog(&processes{started: map[int]bool{}}, time.Hour, &log{})
 	defer dog.stop()
 	point := startServer(t)
-	in, err := mount.Find(point)
+	in, err := mountpoint.Find(point)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 // A test that uses its own process's mount is found, by its file; one that uses the mount
 // in the child is not. Issue 17 item 2.
 func TestOwnUseIsFound(t *testing.T) {
-	if err := mount.CheckFUSE(); err != nil {
+	if err := mountpoint.CheckFUSE(); err != nil {
 		t.Skip(err)
 	}
 	src, point := t.TempDir(), t.TempDir()

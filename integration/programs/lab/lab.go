@@ -32,6 +32,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -128,7 +129,7 @@ func serve(raw string, in io.Reader, out io.Writer) error {
 type Mount struct {
 	Point string
 	Level string
-	info  mount.Info
+	info  mountpoint.Info
 	cmd   *exec.Cmd
 	stdin io.Closer
 }
@@ -141,7 +142,7 @@ func (m *Mount) Path(elem ...string) string {
 // NeedFUSE skips the test where there is no FUSE, and fails it in CI.
 func NeedFUSE(t testing.TB) {
 	t.Helper()
-	err := mount.CheckFUSE()
+	err := mountpoint.CheckFUSE()
 	if err == nil && os.Geteuid() != 0 {
 		err = fmt.Errorf("cannot mount: this suite works as root, who may act as other users")
 	}
@@ -203,7 +204,7 @@ func Start(t testing.TB, level string, roots []Root, opts ...Option) *Mount {
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
 		t.Fatalf("the daemon said %q, %v", line, err)
 	}
-	if m.info, err = mount.Find(c.Point); err != nil {
+	if m.info, err = mountpoint.Find(c.Point); err != nil {
 		t.Fatal(err)
 	}
 	return m

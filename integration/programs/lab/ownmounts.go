@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // The process's first thread belongs to the main goroutine. OwnMounts could otherwise move
@@ -38,7 +38,7 @@ func OwnMounts() error {
 		return fmt.Errorf("make a mount namespace: %w", err)
 	}
 	return detach(func(m Entry) bool {
-		ofTests := m.FSType == mount.FSType || names.Under(m.Point, os.TempDir()) && m.Point != os.TempDir()
+		ofTests := m.FSType == mountpoint.FSType || names.Under(m.Point, os.TempDir()) && m.Point != os.TempDir()
 		return ofTests && !names.Under(wd, m.Point) && !names.Under(exe, m.Point)
 	})
 }
@@ -64,7 +64,7 @@ func StartWithOwnMounts() error {
 // LetGo detaches the rootsfs mounts that the process's own mount namespace has
 // copies of, but the one at keep: other tests wait for the last holder of theirs.
 func LetGo(keep string) error {
-	return detach(func(m Entry) bool { return m.FSType == mount.FSType && m.Point != keep })
+	return detach(func(m Entry) bool { return m.FSType == mountpoint.FSType && m.Point != keep })
 }
 
 // detach makes the mounts in the calling thread's namespace private and detaches those
@@ -87,7 +87,7 @@ func detach(which func(Entry) bool) error {
 // Entry is a mount in a table of mounts.
 type Entry struct{ Point, FSType string }
 
-// Table returns the mounts in the calling thread's namespace. mount.Mounts returns those of
+// Table returns the mounts in the calling thread's namespace. mountpoint.Mounts returns those of
 // the process's first thread.
 func Table() (all []Entry, err error) {
 	table, err := os.ReadFile("/proc/thread-self/mountinfo")

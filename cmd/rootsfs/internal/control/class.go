@@ -7,7 +7,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // Class is what kind of failure an error is, in the terms of exit codes. It
@@ -30,10 +30,10 @@ func Classify(err error) Class {
 	switch {
 	case errors.As(err, &remote):
 		return remote.Class
-	case errors.Is(err, ErrNoSession), errors.Is(err, mount.ErrNotMounted), errors.Is(err, broker.ErrNoQuestion),
+	case errors.Is(err, ErrNoSession), errors.Is(err, mountpoint.ErrNotMounted), errors.Is(err, broker.ErrNoQuestion),
 		errors.Is(err, ErrNoDenial):
 		return NoSuch
-	case errors.Is(err, mount.ErrNoFUSE):
+	case errors.Is(err, mountpoint.ErrNoFUSE):
 		return System
 	case errors.As(err, &g):
 		return classOf(g)

@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -20,11 +21,11 @@ import (
 
 // checkMount finds out whether a mount can be made.
 func (s *Session) checkMount() (err error) {
-	if err := mount.CheckFUSE(); err != nil {
+	if err := mountpoint.CheckFUSE(); err != nil {
 		return err
 	}
 	if s.opt.Mount.AllowOther {
-		if err := mount.CheckAllowOther(); err != nil {
+		if err := mountpoint.CheckAllowOther(); err != nil {
 			return &control.Error{Text: err.Error(), Class: control.System}
 		}
 	}
@@ -37,14 +38,14 @@ func (s *Session) checkMount() (err error) {
 
 // checkPoint resolves the mountpoint and clears a dead daemon's mount there.
 func checkPoint(path string) (string, error) {
-	point, err := mount.CheckMountpoint(path)
-	if !errors.Is(err, mount.ErrStale) {
+	point, err := mountpoint.Check(path)
+	if !errors.Is(err, mountpoint.ErrStale) {
 		return point, err
 	}
-	if cleared := mount.ClearStale(path); cleared != nil {
+	if cleared := mountpoint.ClearStale(path); cleared != nil {
 		return "", err // it lies further up, or is not ours; CheckMountpoint says
 	}
-	return mount.CheckMountpoint(path)
+	return mountpoint.Check(path)
 }
 
 // point is where the session is to be mounted; "": nowhere.
@@ -127,7 +128,7 @@ func (s *Session) LetGo() { s.mnt.LetGo() }
 // watchMount records the mount and notices when it goes away.
 func (s *Session) watchMount(ctx context.Context) error {
 	if s.Point() != "" {
-		gone, err := mount.WatchGone(ctx, s.mnt.Info().ID)
+		gone, err := mountpoint.WatchGone(ctx, s.mnt.Info().ID)
 		if err != nil {
 			return err
 		}
@@ -180,8 +181,8 @@ func (s *Session) lost() {
 
 // inTable reports that the session's mount is still in the table of mounts.
 func (s *Session) inTable() bool {
-	all, err := mount.Mounts()
-	return err == nil && slices.ContainsFunc(all, func(in mount.Info) bool {
+	all, err := mountpoint.Mounts()
+	return err == nil && slices.ContainsFunc(all, func(in mountpoint.Info) bool {
 		was := s.mnt.Info()
 		return in.ID == was.ID && in.Dev == was.Dev
 	})
@@ -201,7 +202,7 @@ func (s *Session) unmount() error {
 	}
 	// Not Mount.Close: after an aborted connection it has nothing to close,
 	// and the dead mount would stay.
-	if err := mount.Detach(s.mnt.Point(), true); err != nil && !errors.Is(err, mount.ErrNotMounted) {
+	if err := mountpoint.Detach(s.mnt.Point(), true); err != nil && !errors.Is(err, mountpoint.ErrNotMounted) {
 		return err
 	}
 	return nil

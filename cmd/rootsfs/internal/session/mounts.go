@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // A session can be mounted once more for each server: several servers, with
@@ -23,7 +24,7 @@ import (
 // oneMount is one of the further mounts.
 type oneMount struct {
 	mnt  *mount.Mount
-	info mount.Info
+	info mountpoint.Info
 }
 
 // Mount implements control.Owner.
@@ -64,7 +65,7 @@ func (s *Session) mountFor(req control.MountRequest) (opt mount.Options, err err
 	if !filepath.IsAbs(req.Point) || strings.IndexByte(req.Point, 0) >= 0 {
 		return opt, invalid("the mountpoint %s is not absolute", names.Quote(req.Point))
 	}
-	if err := mount.CheckFUSE(); err != nil {
+	if err := mountpoint.CheckFUSE(); err != nil {
 		return opt, err
 	}
 	if !s.opt.Unmounted {
@@ -73,7 +74,7 @@ func (s *Session) mountFor(req control.MountRequest) (opt mount.Options, err err
 	// The session's own may be arranged for the one process that it is for.
 	opt.AllowOther = req.AllowOther || opt.AllowOther && opt.Owner == nil
 	if opt.AllowOther {
-		if err := mount.CheckAllowOther(); err != nil {
+		if err := mountpoint.CheckAllowOther(); err != nil {
 			return opt, &control.Error{Text: err.Error(), Class: control.System}
 		}
 	}
@@ -111,8 +112,8 @@ func (s *Session) mountOne(ctx context.Context, opt mount.Options) (*oneMount, e
 	}
 	one := &oneMount{mnt: m}
 	gone := (<-chan struct{})(nil)
-	if one.info, err = mount.Find(m.Point()); err == nil {
-		gone, err = mount.WatchGone(s.ctx, one.info.ID)
+	if one.info, err = mountpoint.Find(m.Point()); err == nil {
+		gone, err = mountpoint.WatchGone(s.ctx, one.info.ID)
 	}
 	if err == nil {
 		err = s.reg.Note(names.OpMount, "", guard.Allowed, m.Point()+" for the server "+names.Quote(string(opt.Subject)))
@@ -179,14 +180,14 @@ func (s *Session) takeDown(ctx context.Context, one *oneMount, why string) error
 
 // detach takes the mount out of the tree unless somebody has done so.
 func (o *oneMount) detach() error {
-	all, err := mount.Mounts()
+	all, err := mountpoint.Mounts()
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(all, func(in mount.Info) bool { return in.ID == o.info.ID && in.Dev == o.info.Dev }) {
+	if !slices.ContainsFunc(all, func(in mountpoint.Info) bool { return in.ID == o.info.ID && in.Dev == o.info.Dev }) {
 		return nil
 	}
-	if err := mount.Detach(o.mnt.Point(), true); err != nil && !errors.Is(err, mount.ErrNotMounted) {
+	if err := mountpoint.Detach(o.mnt.Point(), true); err != nil && !errors.Is(err, mountpoint.ErrNotMounted) {
 		return err
 	}
 	return nil

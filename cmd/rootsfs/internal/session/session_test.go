@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 func TestMain(m *testing.M) { os.Exit(childfs.Main(m)) }
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) { os.Exit(childfs.Main(m)) }
 // places are options of a session in directories of its own, which lie in work.
 func places(t *testing.T, roots ...string) (opt Options, work string) {
 	t.Helper()
-	if err := mount.CheckFUSE(); err != nil {
+	if err := mountpoint.CheckFUSE(); err != nil {
 		t.Skip("a real mount is needed: ", err)
 	}
 	work, err := filepath.EvalSymlinks(t.TempDir())

@@ -1,6 +1,4 @@
-//go:build linux
-
-package mount
+package mountpoint
 
 import (
 	"bufio"
@@ -46,8 +44,6 @@ func init() {
 		err = childRefused(os.Getenv(childDirEnv))
 	case "user":
 		err = childUser(os.Getenv(childDirEnv))
-	case "own":
-		err = childReadsOwn(os.Getenv(childDirEnv))
 	default:
 		err = fmt.Errorf("unknown %s", childEnv)
 	}
@@ -173,7 +169,7 @@ func serve(t *testing.T, point, subtype string) *exec.Cmd {
 // done here because the machine's /dev/fuse may be closed to users.
 func mountDead(t *testing.T, point string, uid int) {
 	t.Helper()
-	fd, err := unix.Open(fuseDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(Device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,19 +1,113 @@
-//go:build linux
-
-package mount
+package mountpoint
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"golang.org/x/sys/unix"
 )
+
+// helperTimeout bounds a run of fusermount3. Unmounting can wait for dirty
+// pages to be written, so it is generous.
+const helperTimeout = 30 * time.Second
+
+// Detach unmounts the top-most rootsfs mount at point: by umount2(2) where
+// this process may, which is when it is root, and by the set-user-id helper
+// fusermount3 (or fusermount) for everybody else. Lazy takes the mount out of
+// the tree at once even if it is in use; what is held in it goes on working
+// until the connection ends, so lazy is not revocation.
+//
+// The error wraps ErrNotMounted, ErrNotOurs (another type of file system, or
+// another user's mount and the caller is not root) or ErrBusy; the latter
+// names who holds what, as far as this user can see.
+func Detach(point string, lazy bool) error {
+	resolved, err := resolvePoint(point)
+	if err != nil {
+		return pointError(point, err)
+	}
+	in, err := Find(resolved)
+	if err != nil {
+		return err
+	}
+	if in.FSType != FSType {
+		return checkOurs(in)
+	}
+	flags := unix.UMOUNT_NOFOLLOW
+	if lazy {
+		flags |= unix.MNT_DETACH
+	}
+	err = unix.Unmount(resolved, flags)
+	if errors.Is(err, unix.EPERM) {
+		// Not only for users: root in a container may lack CAP_SYS_ADMIN, and
+		// a user in a namespace of his own may have it.
+		if err := checkOurs(in); err != nil {
+			return err
+		}
+		return detachByHelper(in, lazy)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EBUSY):
+		return busyError(in, "")
+	case errors.Is(err, unix.EINVAL):
+		return errorf(err, "%s cannot be unmounted from here: it is gone, or locked because another mount namespace made it; unmount it there", names.ShellWord(resolved))
+	}
+	return errorf(err, "unmount %s: %v", names.ShellWord(resolved), err)
+}
+
+func detachByHelper(in Info, lazy bool) error {
+	bin, err := lookHelper(exec.LookPath)
+	if err != nil {
+		return err
+	}
+	args := []string{"-u"}
+	if lazy {
+		args = append(args, "-z")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), helperTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, bin, append(args, "--", in.Point)...).CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	said := names.ShellWord(strings.TrimSpace(string(bytes.TrimPrefix(out, []byte("fusermount3: ")))))
+	if ctx.Err() != nil {
+		return errorf(os.ErrDeadlineExceeded, "unmount %s: %s did not end within %v", names.ShellWord(in.Point), bin, helperTimeout)
+	}
+	// The helper says in words why it failed, and words are not compared. That
+	// somebody holds the mount is found out by looking.
+	if !lazy {
+		if busy := busyError(in, said); errors.Is(busy, ErrBusy) {
+			return busy
+		}
+	}
+	return fmt.Errorf("unmount %s: %s: %w (%s)", names.ShellWord(in.Point), bin, err, said)
+}
+
+// busyError explains EBUSY. With helperSaid set, EBUSY is only a guess, and
+// the error wraps ErrBusy only if a holder is found.
+func busyError(in Info, helperSaid string) error {
+	held := holders(in)
+	switch {
+	case len(held) > 0:
+		return errorf(ErrBusy, "%s is in use by %s: end that, then try again", names.ShellWord(in.Point), strings.Join(held, ", "))
+	case helperSaid != "":
+		return fmt.Errorf("unmount %s: %s", names.ShellWord(in.Point), helperSaid)
+	}
+	return errorf(ErrBusy, "%s is in use by a process that this user cannot see into: end it, then try again; to look: fuser -vm %[1]s", names.ShellWord(in.Point))
+}
 
 // Bounds of the search for who holds a mount: it only makes an error message
 // better, so it may be incomplete but not slow or long.

@@ -1,6 +1,4 @@
-//go:build linux
-
-package mount
+package mountpoint
 
 import (
 	"errors"
@@ -24,7 +22,7 @@ const connectionsDir = "/sys/fs/fuse/connections"
 func connectionID(point string) (uint, error) {
 	resolved, err := resolvePoint(point)
 	if err != nil {
-		return 0, mountpointError(point, err)
+		return 0, pointError(point, err)
 	}
 	in, err := Find(resolved)
 	if err != nil {
@@ -62,11 +60,11 @@ func abort(connections, dev string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist) && !isFusectl(connections):
-		return mountErrorf(ErrNoFusectl, "connection %d cannot be aborted: fusectl is not mounted: mount -t fusectl fusectl %s", id, names.ShellWord(connections))
+		return errorf(ErrNoFusectl, "connection %d cannot be aborted: fusectl is not mounted: mount -t fusectl fusectl %s", id, names.ShellWord(connections))
 	case errors.Is(err, fs.ErrNotExist):
-		return mountErrorf(fs.ErrNotExist, "there is no FUSE connection %d: it has ended already", id)
+		return errorf(fs.ErrNotExist, "there is no FUSE connection %d: it has ended already", id)
 	case errors.Is(err, fs.ErrPermission):
-		return mountErrorf(err, "connection %d cannot be aborted: only the user who mounted it and root may", id)
+		return errorf(err, "connection %d cannot be aborted: only the user who mounted it and root may", id)
 	}
 	return &os.PathError{Op: "abort", Path: file, Err: err}
 }

@@ -1,6 +1,4 @@
-//go:build linux
-
-package mount
+package mountpoint
 
 import (
 	"bytes"
@@ -71,7 +69,7 @@ func TestAbortStoppedDaemon(t *testing.T) {
 	if err := <-asked; !errors.Is(err, unix.ENOTCONN) && !errors.Is(err, unix.ECONNABORTED) {
 		t.Errorf("the waiting request: %v", err)
 	}
-	if !Stale(point) {
+	if !IsStale(point) {
 		t.Error("an aborted mount is not called stale")
 	}
 	kill(cmd)

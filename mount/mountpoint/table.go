@@ -1,6 +1,19 @@
-//go:build linux
-
-package mount
+// Package mountpoint makes, attaches, finds and detaches FUSE mounts, and says what keeps
+// a session from being mounted somewhere.
+//
+// # Promises
+//
+// Find, Mounts, Ours, WatchGone and Abort ask no mounted file system. Check, IsStale and
+// ClearStale give a file system that does not answer five seconds. Detach and ClearStale
+// unmount only rootsfs mounts. Every error for a user is one line with the path and the
+// remedy.
+//
+// # Not promised
+//
+// What a function has found can change before its caller acts on it. A mount in another
+// mount namespace is not found. Detaching takes nothing away from a program that holds
+// something in the mount: revoking its roots does (package mount).
+package mountpoint
 
 import (
 	"bytes"
@@ -22,7 +35,7 @@ const FSType = "fuse.rootsfs"
 // process sees the same table unless one has unshared its mount namespace.
 const mountinfoFile = "/proc/self/mountinfo"
 
-// What is wrong with a mount. The errors of Find, CheckMountpoint, ClearStale,
+// What is wrong with a mount. The errors of Find, Check, ClearStale,
 // Detach, Abort, CheckFUSE and CheckAllowOther are one line that
 // names the path and the remedy; these values say, through errors.Is, which
 // kind it is.
@@ -75,7 +88,7 @@ func Find(point string) (Info, error) {
 	if in, ok := covering(all, abs); ok && in.Point == abs {
 		return in, nil
 	}
-	return Info{}, mountErrorf(ErrNotMounted, "nothing is mounted at %s", names.ShellWord(abs))
+	return Info{}, errorf(ErrNotMounted, "nothing is mounted at %s", names.ShellWord(abs))
 }
 
 // Ours returns the mounts of type FSType, whoever mounted them.

@@ -1,6 +1,4 @@
-//go:build linux
-
-package mount
+package mountpoint
 
 import (
 	"errors"
@@ -11,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/guard/names"
 	"golang.org/x/sys/unix"
 )
 
 // R092: each refusal names the path and what to do.
-func TestCheckMountpointR092(t *testing.T) {
+func TestCheckR092(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +57,7 @@ func TestCheckMountpointR092(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.path, func(t *testing.T) {
-			got, err := CheckMountpoint(base + "/" + tt.path)
+			got, err := Check(base + "/" + tt.path)
 			if tt.err == nil {
 				if err != nil || got != sub(tt.want) {
 					t.Fatalf("got %q, %v", got, err)
@@ -74,7 +73,7 @@ func TestCheckMountpointR092(t *testing.T) {
 }
 
 // What only some causes can give is checked on the sentence alone.
-func TestMountpointErrorSentences(t *testing.T) {
+func TestPointErrorSentences(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
 		says string
@@ -85,7 +84,7 @@ func TestMountpointErrorSentences(t *testing.T) {
 		{os.ErrDeadlineExceeded, "does not answer"},
 		{unix.EIO, "cannot be used: input/output error"},
 	} {
-		err := mountpointError("/a b", tt.err)
+		err := pointError("/a b", tt.err)
 		oneLine(t, err, "mountpoint '/a b' ", tt.says)
 		if !errors.Is(err, tt.err) {
 			t.Errorf("%v does not wrap %v", err, tt.err)
@@ -102,97 +101,78 @@ func TestBoundedGivesUp(t *testing.T) {
 	}
 }
 
-func TestStaleAndClear(t *testing.T) {
-	requireMounts(t)
-	point := tempPoint(t, "a mount", 0)
-	if err := ClearStale(point); !errors.Is(err, ErrNotMounted) {
-		t.Errorf("nothing mounted: %v", err)
-	}
-	cmd := serve(t, point, "rootsfs")
-	if _, err := os.Stat(point); err != nil { // the kernel now holds attributes for an hour
+func TestResolvePoint(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if Stale(point) {
-		t.Error("alive, and called stale")
-	}
-	_, err := CheckMountpoint(point)
-	oneLine(t, err, "a session is mounted there", "rootsfs unmount '"+point+"'")
-	if !errors.Is(err, fs.ErrExist) {
-		t.Errorf("alive: %v", err)
-	}
-	oneLine(t, ClearStale(point), "is alive")
-	if _, err := Find(point); err != nil {
-		t.Fatalf("ClearStale took a live mount away: %v", err)
-	}
-
-	kill(cmd)
-	if !Stale(point) {
-		t.Error("not called stale")
-	}
-	for _, p := range []string{point, point + "/x"} {
-		_, err := CheckMountpoint(p)
-		oneLine(t, err, "daemon is gone", "rootsfs unmount '"+point+"'")
-		if !errors.Is(err, ErrStale) {
-			t.Errorf("%s: %v", p, err)
-		}
-	}
-	// Two more layers of the dead file system: all are taken off.
-	for range 2 {
-		if err := unix.Mount(point, point, "", unix.MS_BIND, ""); err != nil {
+	for _, d := range []string{"real/sub", "other"} {
+		if err := os.MkdirAll(filepath.Join(base, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := ClearStale(point); err != nil {
-		t.Fatal(err)
+	for link, target := range map[string]string{
+		"abs": base + "/real", "rel": "real/sub", "chain": "rel/../sub", "loop": "loop", "dangling": "nowhere",
+	} {
+		if err := os.Symlink(target, filepath.Join(base, link)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if got, err := CheckMountpoint(point); err != nil || got != point {
-		t.Errorf("after clearing: %q, %v", got, err)
-	}
-}
-
-func TestClearStaleLeavesOthersAlone(t *testing.T) {
-	requireMounts(t)
+	t.Chdir(filepath.Join(base, "other"))
 	tests := []struct {
-		name, says string
-		mount      func(t *testing.T, point string)
+		path, want string // relative to base
+		err        error
 	}{
-		{"another type", "tmpfs", func(t *testing.T, point string) { mountTmpfs(t, point) }},
-		{"another FUSE file system, stale", "fuse.otherfs (source 'a source')", func(t *testing.T, point string) {
-			kill(serve(t, point, "otherfs"))
-			_, err := CheckMountpoint(point)
-			oneLine(t, err, "daemon is gone", "(fuse.otherfs): fusermount3 -u -z "+point)
-		}},
-		{"another user's, stale", "the user with id 65534", func(t *testing.T, point string) {
-			mountDead(t, point, nobody)
-		}},
+		{base + "/real/sub", "real/sub", nil},
+		{base + "//real/./sub//.", "real/sub", nil},
+		{base + "/abs", "real", nil},
+		{base + "/abs/", "real", nil},
+		{base + "/abs/sub", "real/sub", nil},
+		{base + "/rel", "real/sub", nil},
+		{base + "/rel/..", "real", nil}, // not base, as folding the name would say
+		{base + "/chain", "real/sub", nil},
+		{base + "/dangling", "nowhere", nil},
+		{base + "/real/absent", "real/absent", nil},
+		{".", "other", nil},
+		{"..", "", nil},
+		{"../rel", "real/sub", nil},
+		{base + "/absent/x", "", unix.ENOENT},
+		{base + "/loop", "", unix.ELOOP},
+		{"", "", unix.ENOENT},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			point := tempPoint(t, "m", nobody)
-			tt.mount(t, point)
-			before, err := Find(point)
-			if err != nil {
-				t.Fatal(err)
+		got, err := resolvePoint(tt.path)
+		if tt.err != nil {
+			if !errors.Is(err, tt.err) {
+				t.Errorf("%q: error %v, want %v", tt.path, err, tt.err)
 			}
-			err = ClearStale(point)
-			oneLine(t, err, point, tt.says, "left alone")
-			if !errors.Is(err, ErrNotOurs) {
-				t.Errorf("got %v", err)
-			}
-			if after, err := Find(point); err != nil || after != before {
-				t.Errorf("mount %+v became %+v, %v", before, after, err)
-			}
-		})
+		} else if want := filepath.Join(base, tt.want); err != nil || got != want {
+			t.Errorf("%q: got %q, %v, want %q", tt.path, got, err, want)
+		}
+	}
+	if got, err := resolvePoint("/"); got != "/" || err != nil {
+		t.Errorf("/: %q, %v", got, err)
 	}
 }
 
-func TestMountOwner(t *testing.T) {
-	for opts, want := range map[string]int{
-		"rw,user_id=1000,group_id=7": 1000, "user_id=0": 0, "rw": -1, "rw,user_id=x": -1, "rw,xuser_id=1": -1, "": -1,
+// R092: what reaches the user's terminal is one line and hides nothing.
+func TestShellQuoteR092(t *testing.T) {
+	for in, want := range map[string]string{
+		"/a/b-c_1.x":  "/a/b-c_1.x",
+		"":            "''",
+		"/a b":        "'/a b'",
+		"/it's":       `'/it'\''s'`,
+		"/é":          "/é",
+		"/$(x)":       "'/$(x)'",
+		"/a\nb":       `"$(printf '/a\012b')"`,
+		"/\x1b[2J":    `"$(printf '/\033\1332J')"`,
+		"/\xff":       `"$(printf '/\377')"`,
+		"/\u202ex":    `"$(printf '/\342\200\256x')"`,
+		"/\uFFFDx":    `"$(printf '/\357\277\275x')"`,
+		"/new\u2028l": `"$(printf '/new\342\200\250l')"`,
 	} {
-		got, err := mountOwner(Info{Point: "/m", SuperOptions: opts})
-		if (err != nil) != (want < 0) || err == nil && got != want {
-			t.Errorf("%q: %d, %v", opts, got, err)
+		if got := names.ShellWord(in); got != want {
+			t.Errorf("%q: got %s, want %s", in, got, want)
 		}
 	}
 }

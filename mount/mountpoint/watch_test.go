@@ -1,6 +1,4 @@
-//go:build linux
-
-package mount
+package mountpoint
 
 import (
 	"context"

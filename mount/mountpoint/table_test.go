@@ -1,14 +1,8 @@
-//go:build linux
-
-package mount
+package mountpoint
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -155,81 +149,5 @@ func TestOurs(t *testing.T) {
 	}
 	if !found {
 		t.Errorf("%s is not in %+v", ours, all)
-	}
-}
-
-func TestResolvePoint(t *testing.T) {
-	base, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range []string{"real/sub", "other"} {
-		if err := os.MkdirAll(filepath.Join(base, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for link, target := range map[string]string{
-		"abs": base + "/real", "rel": "real/sub", "chain": "rel/../sub", "loop": "loop", "dangling": "nowhere",
-	} {
-		if err := os.Symlink(target, filepath.Join(base, link)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Chdir(filepath.Join(base, "other"))
-	tests := []struct {
-		path, want string // relative to base
-		err        error
-	}{
-		{base + "/real/sub", "real/sub", nil},
-		{base + "//real/./sub//.", "real/sub", nil},
-		{base + "/abs", "real", nil},
-		{base + "/abs/", "real", nil},
-		{base + "/abs/sub", "real/sub", nil},
-		{base + "/rel", "real/sub", nil},
-		{base + "/rel/..", "real", nil}, // not base, as folding the name would say
-		{base + "/chain", "real/sub", nil},
-		{base + "/dangling", "nowhere", nil},
-		{base + "/real/absent", "real/absent", nil},
-		{".", "other", nil},
-		{"..", "", nil},
-		{"../rel", "real/sub", nil},
-		{base + "/absent/x", "", unix.ENOENT},
-		{base + "/loop", "", unix.ELOOP},
-		{"", "", unix.ENOENT},
-	}
-	for _, tt := range tests {
-		got, err := resolvePoint(tt.path)
-		if tt.err != nil {
-			if !errors.Is(err, tt.err) {
-				t.Errorf("%q: error %v, want %v", tt.path, err, tt.err)
-			}
-		} else if want := filepath.Join(base, tt.want); err != nil || got != want {
-			t.Errorf("%q: got %q, %v, want %q", tt.path, got, err, want)
-		}
-	}
-	if got, err := resolvePoint("/"); got != "/" || err != nil {
-		t.Errorf("/: %q, %v", got, err)
-	}
-}
-
-// R092: what reaches the user's terminal is one line and hides nothing.
-func TestShellQuoteR092(t *testing.T) {
-	for in, want := range map[string]string{
-		"/a/b-c_1.x":  "/a/b-c_1.x",
-		"":            "''",
-		"/a b":        "'/a b'",
-		"/it's":       `'/it'\''s'`,
-		"/é":          "/é",
-		"/$(x)":       "'/$(x)'",
-		"/a\nb":       `"$(printf '/a\012b')"`,
-		"/\x1b[2J":    `"$(printf '/\033\1332J')"`,
-		"/\xff":       `"$(printf '/\377')"`,
-		"/\u202ex":    `"$(printf '/\342\200\256x')"`,
-		"/\uFFFDx":    `"$(printf '/\357\277\275x')"`,
-		"/new\u2028l": `"$(printf '/new\342\200\250l')"`,
-	} {
-		if got := names.ShellWord(in); got != want {
-			t.Errorf("%q: got %s, want %s", in, got, want)
-		}
 	}
 }

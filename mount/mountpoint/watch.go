@@ -1,6 +1,4 @@
-//go:build linux
-
-package mount
+package mountpoint
 
 import (
 	"context"
@@ -43,7 +41,7 @@ func WatchGone(ctx context.Context, id int) (<-chan struct{}, error) {
 	}
 	if w.dev == "" {
 		w.close()
-		return nil, mountErrorf(ErrNotMounted, "there is no mount with the ID %d", id)
+		return nil, errorf(ErrNotMounted, "there is no mount with the ID %d", id)
 	}
 	gone := make(chan struct{})
 	go w.run(ctx, gone)

@@ -1,0 +1,239 @@
+package mountpoint
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"golang.org/x/sys/unix"
+)
+
+// Check says whether a session can be mounted at path and where that
+// really is: resolved is absolute and free of links, and differs from path's
+// own absolute form when a link was followed, which a caller should show. The
+// directory must exist, be empty and, for anybody but root, be the user's to
+// change, as fusermount3 demands. A mount of ours already there is refused; an
+// empty directory that is another kind of mount is not.
+//
+// Each error is one line with the path and the remedy. It wraps ErrStale if a
+// mount there has lost its daemon (see ClearStale), else the cause, such as
+// fs.ErrNotExist. What it found can change before the mount is made. Each of
+// its two steps gives a file system that does not answer five seconds.
+func Check(path string) (resolved string, err error) {
+	resolved, err = resolvePoint(path)
+	if err != nil {
+		return "", pointError(path, err)
+	}
+	if in, err := Find(resolved); err == nil && in.FSType == FSType {
+		if IsStale(resolved) {
+			return "", pointError(resolved, unix.ENOTCONN)
+		}
+		return "", errorf(fs.ErrExist, "mountpoint %s is in use: a session is mounted there; unmount it first: rootsfs unmount %[1]s", names.ShellWord(resolved))
+	}
+	_, err = bounded(accessTimeout, func() (struct{}, error) {
+		return struct{}{}, checkDirectory(resolved, os.Geteuid())
+	})
+	if err != nil {
+		return "", pointError(resolved, err)
+	}
+	return resolved, nil
+}
+
+// errNotOwned is checkDirectory's: the sticky bit keeps others from mounting.
+var errNotOwned = errors.New("sticky directory of another user")
+
+// checkDirectory returns a bare cause; pointError makes the sentence.
+func checkDirectory(dir string, uid int) error {
+	var st unix.Stat_t
+	// Lstat: resolved holds no link, and one put there since is no directory.
+	if err := unix.Lstat(dir, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return unix.ENOTDIR
+	}
+	if uid != 0 {
+		// fusermount3 asks for both before it mounts for a user. Asked here,
+		// the answer names a remedy.
+		if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+			return err
+		}
+		if st.Mode&unix.S_ISVTX != 0 && int(st.Uid) != uid {
+			return errNotOwned
+		}
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	switch _, err := d.Readdirnames(1); {
+	case err == nil:
+		return unix.ENOTEMPTY
+	case !errors.Is(err, io.EOF):
+		return err
+	}
+	return nil
+}
+
+func pointError(path string, err error) error {
+	p := names.ShellWord(path)
+	say := func(format string, args ...any) error {
+		return errorf(err, "mountpoint %s %s", p, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case errors.Is(err, unix.ENOTCONN):
+		err = ErrStale
+		return say("%s", staleRemedy(path))
+	case errors.Is(err, fs.ErrNotExist):
+		if target, lerr := os.Readlink(path); lerr == nil {
+			return say("is a link to %s, which does not exist: mkdir -p %[1]s", names.ShellWord(target))
+		}
+		return say("does not exist: mkdir -p %s", p)
+	case errors.Is(err, unix.ENOTDIR):
+		return say("is not a directory: choose one, or make it: mkdir -p DIRECTORY")
+	case errors.Is(err, unix.ENOTEMPTY):
+		return say("is not empty: choose an empty directory, since a mount would hide what it holds")
+	case errors.Is(err, errNotOwned):
+		return say("is a shared (sticky) directory of another user: make one of your own in it: mkdir %s", names.ShellWord(path+"/rootsfs"))
+	case errors.Is(err, unix.EROFS):
+		return say("lies on a read-only file system, where only root can mount: choose another directory")
+	case errors.Is(err, fs.ErrPermission):
+		return say("is not yours to use: choose a directory that you own, with mode 0700")
+	case errors.Is(err, unix.ELOOP):
+		return say("is a link that never ends (more than %d links): choose a directory", maxLinks)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return say("does not answer: a file system there hangs; unmount it or choose another directory")
+	}
+	return say("cannot be used: %v; choose another directory", err)
+}
+
+// staleRemedy names the dead mount that path is or lies in, if it can be told,
+// and the command that removes it, which for others' mounts is not ours.
+func staleRemedy(path string) string {
+	const what = "is, or lies in, a stale mount whose daemon is gone"
+	all, err := Mounts()
+	abs, err2 := filepath.Abs(path)
+	if err != nil || err2 != nil {
+		return what + ": unmount it"
+	}
+	switch in, ok := covering(all, abs); {
+	case ok && in.FSType == FSType:
+		return what + ": rootsfs unmount " + names.ShellWord(in.Point)
+	case ok && strings.HasPrefix(in.FSType, "fuse"):
+		return fmt.Sprintf("%s (%s): fusermount3 -u -z %s", what, names.ShellWord(in.FSType), names.ShellWord(in.Point))
+	}
+	return what + ": unmount it"
+}
+
+// kindError carries one of the Err values above as its kind without showing
+// it: the message is a whole sentence already.
+type kindError struct {
+	kind error
+	msg  string
+}
+
+func (e *kindError) Error() string { return e.msg }
+
+func (e *kindError) Unwrap() error { return e.kind }
+
+func errorf(kind error, format string, args ...any) error {
+	return &kindError{kind: kind, msg: fmt.Sprintf(format, args...)}
+}
+
+// accessTimeout bounds every call that a mounted file system may have to
+// answer. Its daemon may be stopped or wait for a dead server; five seconds is
+// far above what a slow disk takes and short enough for a command line.
+const accessTimeout = 5 * time.Second
+
+// bounded runs f and returns what it returns, or os.ErrDeadlineExceeded once
+// limit has passed. A call stuck in the kernel cannot be taken back: f then
+// runs on in its goroutine until the file system answers or its connection
+// ends, so f must not write to what the caller goes on using.
+func bounded[T any](limit time.Duration, f func() (T, error)) (T, error) {
+	type result struct {
+		v   T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		done <- result{v, err}
+	}()
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case r := <-done:
+		return r.v, r.err
+	case <-t.C:
+		var zero T
+		return zero, os.ErrDeadlineExceeded
+	}
+}
+
+// maxLinks is the kernel's own bound on links in one walk (MAXSYMLINKS).
+const maxLinks = 40
+
+// resolvePoint makes path absolute and follows its links as the kernel would
+// (".." after a link is the parent of the link's target), without asking the
+// file system mounted at the end anything: readlink of a directory is refused
+// by the kernel itself, so a stale or hanging mount there does no harm. One
+// further up does: the answer is then its error, or os.ErrDeadlineExceeded.
+func resolvePoint(path string) (string, error) {
+	return bounded(accessTimeout, func() (string, error) { return walkPoint(path) })
+}
+
+func walkPoint(path string) (string, error) {
+	if path == "" {
+		return "", &os.PathError{Op: "resolve", Path: path, Err: unix.ENOENT}
+	}
+	if !filepath.IsAbs(path) {
+		wd, err := os.Getwd()
+		if err != nil {
+			return "", err
+		}
+		path = wd + "/" + path
+	}
+	for range maxLinks {
+		// No filepath.Clean: it would fold "link/..".
+		for strings.HasSuffix(path, "/") || strings.HasSuffix(path, "/.") {
+			path = strings.TrimSuffix(strings.TrimSuffix(path, "."), "/")
+		}
+		dir, base := filepath.Split(path)
+		if path == "" || base == ".." {
+			return filepath.EvalSymlinks("/" + path)
+		}
+		dir, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(dir, base)
+		target, err := os.Readlink(path)
+		if err != nil {
+			return path, nil // not a link, or absent: the caller's next call says so
+		}
+		if !filepath.IsAbs(target) {
+			target = dir + "/" + target
+		}
+		path = target
+	}
+	return "", &os.PathError{Op: "resolve", Path: path, Err: unix.ELOOP}
+}
+
+// CannotMount explains why no mount could be made at point, or nowhere if point is "".
+func CannotMount(point string, err error) error {
+	remedy := "`rootsfs doctor` says what is missing"
+	if errors.Is(err, unix.EPERM) {
+		remedy = "whoever is root in a container needs the right to mount (--cap-add SYS_ADMIN), and a security module must let it be used"
+	}
+	if point != "" {
+		point = " at " + names.ShellWord(point)
+	}
+	return errorf(ErrNoFUSE, "cannot mount%s: %v; %s", point, err, remedy)
+}

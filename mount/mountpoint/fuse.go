@@ -1,0 +1,162 @@
+package mountpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/distro"
+)
+
+// Device is the FUSE device, and fuseConf the configuration of fusermount3, where every
+// distribution has them.
+const (
+	Device   = "/dev/fuse"
+	fuseConf = "/etc/fuse.conf"
+)
+
+// fuseNumber is what makes a node the FUSE device, whatever it is called.
+var fuseNumber = unix.Mkdev(10, 229)
+
+// CheckFUSE says whether this process can mount with FUSE at all: the device
+// is there, is that device and can be opened, and anybody but root has the
+// set-user-id helper fusermount3. The error wraps ErrNoFUSE and names what to install
+// or load. It opens /dev/fuse, which is harmless, and mounts nothing.
+func CheckFUSE() error {
+	return fuseCheck{
+		device: Device, number: fuseNumber, uid: os.Geteuid(), look: exec.LookPath, noNewPrivs: noNewPrivs(),
+	}.run()
+}
+
+// fuseCheck holds what CheckFUSE depends on, for tests.
+type fuseCheck struct {
+	device     string
+	number     uint64
+	uid        int
+	look       func(string) (string, error)
+	noNewPrivs bool
+}
+
+func (c fuseCheck) run() error {
+	// Not opened before it is known for what it is: to open another device can
+	// do something.
+	var st unix.Stat_t
+	if err := unix.Stat(c.device, &st); err != nil {
+		return c.deviceError(err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != c.number {
+		return c.anotherError(&st)
+	}
+	// Asked of users too: fusermount3 opens the device with the rights of the
+	// user who runs it (measured: mode 0600 gives "Permission denied").
+	fd, err := unix.Open(c.device, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return c.deviceError(err)
+	}
+	unix.Close(fd)
+	if c.uid == 0 {
+		return nil
+	}
+	return c.helperError()
+}
+
+func (c fuseCheck) helperError() error {
+	bin, err := lookHelper(c.look)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(bin, &st); err != nil {
+		return errorf(ErrNoFUSE, "%s cannot be looked at: %v; %s", names.ShellWord(bin), err, distro.Install("fuse3"))
+	}
+	switch {
+	case (st.Mode&unix.S_ISUID == 0 || st.Uid != 0) && !hasFileCaps(bin):
+		return errorf(ErrNoFUSE, "%s is not set-user-id root, so it cannot mount for users; as root: chown root %[1]s && chmod u+s %[1]s (the package fuse3 has it so)", names.ShellWord(bin))
+	case c.noNewPrivs:
+		return errorf(ErrNoFUSE, "this process may not gain privileges (no_new_privs is set, as sandboxes and some services do), so %s cannot mount: start rootsfs outside", names.ShellWord(bin))
+	}
+	return nil
+}
+
+func (c fuseCheck) deviceError(err error) error {
+	d := names.ShellWord(c.device)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		return errorf(ErrNoFUSE, "%s is missing: load the module: modprobe fuse (in a container, pass the device in: --device /dev/fuse)", d)
+	case errors.Is(err, unix.EACCES) && c.uid != 0:
+		return errorf(ErrNoFUSE, "%s may not be opened by this user, who needs to read and write it: root can allow it: chmod 0666 %[1]s (lasting: %s, and udev, which sets that mode)", d, distro.Install("fuse3"))
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return errorf(ErrNoFUSE, "%s may not be opened (%v): a container or a security module withholds it; start the container with --device /dev/fuse --cap-add SYS_ADMIN", d, err)
+	}
+	return errorf(ErrNoFUSE, "%s cannot be opened: %v", d, err)
+}
+
+// anotherError tells what stands where the device should be. A runtime of containers
+// that is told to show a device that is not there makes a directory of the name.
+func (c fuseCheck) anotherError(st *unix.Stat_t) error {
+	what := "a special file"
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		what = "a regular file"
+	case unix.S_IFDIR:
+		what = "a directory"
+	case unix.S_IFCHR:
+		what = fmt.Sprintf("another device (%d, %d)", unix.Major(st.Rdev), unix.Minor(st.Rdev))
+	}
+	return errorf(ErrNoFUSE, "%s is %s and not the FUSE device, which is the character device 10, 229: put it right: mv %[1]s %[1]s.old && mknod -m 0666 %[1]s c 10 229 && modprobe fuse (in a container, start it with --device /dev/fuse)", names.ShellWord(c.device), what)
+}
+
+// lookHelper prefers version 3, as go-fuse does when it mounts.
+func lookHelper(look func(string) (string, error)) (string, error) {
+	for _, name := range []string{"fusermount3", "fusermount"} {
+		if bin, err := look(name); err == nil {
+			return bin, nil
+		}
+	}
+	return "", errorf(ErrNoFUSE, "fusermount3 is not in PATH, and without it only root can mount; %s", distro.Install("fuse3"))
+}
+
+// hasFileCaps: some distributions give the helper cap_sys_admin, not the bit.
+func hasFileCaps(path string) bool {
+	n, err := unix.Getxattr(path, "security.capability", nil)
+	return err == nil && n > 0
+}
+
+func noNewPrivs() bool {
+	v, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	return err == nil && v == 1
+}
+
+// CheckAllowOther says whether this user may mount with allow_other, which
+// lets other users into the mount. Root may; anybody else needs the line
+// user_allow_other in /etc/fuse.conf. The error says so.
+func CheckAllowOther() error { return checkAllowOther(fuseConf, os.Geteuid()) }
+
+func checkAllowOther(conf string, uid int) error {
+	if uid == 0 {
+		return nil
+	}
+	const remedy = "to let other users into the mount, root must add the line user_allow_other to %s"
+	data, err := os.ReadFile(conf)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return errorf(err, remedy+" (the file does not exist yet)", names.ShellWord(conf))
+	case err != nil:
+		return errorf(err, remedy+" (the file cannot be read: %v)", names.ShellWord(conf), err)
+	}
+	for line := range strings.Lines(string(data)) {
+		// As libfuse reads it: a comment may follow on the same line, the
+		// word must stand alone.
+		line, _, _ = strings.Cut(line, "#")
+		if strings.TrimSpace(line) == "user_allow_other" {
+			return nil
+		}
+	}
+	return errorf(fs.ErrPermission, remedy, names.ShellWord(conf))
+}

@@ -1,0 +1,170 @@
+package mountpoint
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// IsStale reports whether path is, or lies in, a FUSE mount whose daemon is gone
+// ("Transport endpoint is not connected"). A daemon that lives but does not
+// answer within five seconds is not stale, nor is a mount of another user,
+// whom the kernel lets see nothing. Do not ask about a mount this process
+// serves.
+func IsStale(path string) bool {
+	gone, err := bounded(accessTimeout, func() (bool, error) { return daemonGone(path), nil })
+	return err == nil && gone
+}
+
+// listStaleTime is how long ListStale waits for all mounts together. The kernel
+// answers for one without a daemon at once; who does not answer is alive.
+const listStaleTime = 200 * time.Millisecond
+
+// ListStale returns the mountpoints of this user's rootsfs mounts whose daemon is
+// gone, but for those to leave out, sorted. It may be asked on the way to anything
+// else, so no file system is waited for that hangs: other users' mounts and other
+// types are not asked, nor is what only a walk through a file system that may hang
+// reaches.
+func ListStale(leaveOut func(Info) bool) ([]string, error) {
+	all, err := Mounts()
+	if err != nil {
+		return nil, err
+	}
+	gone := make(chan string, len(all))
+	var asked sync.WaitGroup
+	for _, in := range all {
+		if in.FSType == FSType && !leaveOut(in) && checkOurs(in) == nil && reachable(all, in) {
+			asked.Go(func() {
+				if daemonGone(in.Point) {
+					gone <- in.Point
+				}
+			})
+		}
+	}
+	_, _ = bounded(listStaleTime, func() (struct{}, error) { asked.Wait(); return struct{}{}, nil })
+	var out []string
+	for len(gone) > 0 {
+		out = append(out, <-gone)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// reachable reports whether a walk to a mount's point arrives at it, and passes only
+// through file systems that do not ask a daemon or another machine.
+func reachable(all []Info, in Info) bool {
+	if top, ok := covering(all, in.Point); !ok || top.ID != in.ID {
+		return false
+	}
+	parents := make(map[int]Info, len(all))
+	for _, p := range all {
+		parents[p.ID] = p
+	}
+	for range all { // a step per mount at most, so a table with a cycle ends too
+		p, ok := parents[in.Parent]
+		if !ok || p.ID == in.ID {
+			return true
+		}
+		// A mount that another covers whole is not asked anything.
+		if p.Point != in.Point && mayHang(p.FSType) {
+			return false
+		}
+		in = p
+	}
+	return false
+}
+
+// mayHang reports whether a file system of a type may wait for a daemon or another
+// machine. FUSE types have a subtype.
+func mayHang(fsType string) bool {
+	base, _, _ := strings.Cut(fsType, ".")
+	switch base {
+	case "fuse", "fuseblk", "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "9p", "afs", "coda", "lustre", "gfs2", "ocfs2", "orangefs", "gpfs", "vboxsf", "virtiofs", "autofs":
+		return true
+	}
+	return false
+}
+
+// daemonGone asks the file system at a path, which may hang.
+func daemonGone(path string) bool {
+	// Not stat: with long attribute timeouts the kernel answers it from
+	// its cache long after the daemon has died. STATFS is never cached.
+	var st unix.Statfs_t
+	return errors.Is(unix.Statfs(path, &st), unix.ENOTCONN)
+}
+
+// maxStacked bounds how many dead mounts ClearStale takes off one directory.
+// A daemon restarted blindly can pile up a few; nothing makes a hundred.
+const maxStacked = 100
+
+// ClearStale detaches the stale mounts of ours stacked at path. A mount there
+// that is of another type, alive, or another user's is left alone: the error
+// wraps ErrNotOurs, or is the plain news that it is alive, and says what it
+// is. With nothing mounted there the error wraps ErrNotMounted.
+func ClearStale(path string) error {
+	point, err := resolvePoint(path)
+	if err != nil {
+		return pointError(path, err)
+	}
+	for cleared := range maxStacked {
+		in, err := Find(point)
+		if cleared > 0 && (err != nil || in.FSType != FSType || !IsStale(point)) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := checkOurs(in); err != nil {
+			return err
+		}
+		if !IsStale(point) {
+			return fmt.Errorf("the session mounted at %s is alive: to end it: rootsfs unmount %[1]s", names.ShellWord(point))
+		}
+		// Lazily: somebody's working directory may still be in it, and nobody
+		// can do anything through it any more.
+		if err := Detach(point, true); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s is still stale after %d mounts were taken off it: something mounts there again and again", names.ShellWord(point), maxStacked)
+}
+
+// checkOurs refuses what is not a rootsfs mount of the user who asks. Root is
+// no exception: it can use umount(8), which is not tried by mistake.
+func checkOurs(in Info) error {
+	p := names.ShellWord(in.Point)
+	if in.FSType != FSType {
+		return errorf(ErrNotOurs, "%s is not a rootsfs mount but %s (source %s): left alone", p, names.ShellWord(in.FSType), names.ShellWord(in.Source))
+	}
+	uid, err := mountOwner(in)
+	if err != nil {
+		return err
+	}
+	if uid != os.Geteuid() {
+		return errorf(ErrNotOurs, "%s was mounted by the user with id %d: left alone; that user can run: rootsfs unmount %[1]s", p, uid)
+	}
+	return nil
+}
+
+// mountOwner is the user the kernel recorded for a FUSE mount.
+func mountOwner(in Info) (int, error) {
+	for opt := range strings.SplitSeq(in.SuperOptions, ",") {
+		if v, ok := strings.CutPrefix(opt, "user_id="); ok {
+			uid, err := strconv.Atoi(v)
+			if err != nil {
+				return 0, fmt.Errorf("mount at %s: user_id %q is not a number", names.ShellWord(in.Point), v)
+			}
+			return uid, nil
+		}
+	}
+	return 0, errorf(ErrNotOurs, "mount at %s names no user_id: left alone", names.ShellWord(in.Point))
+}
