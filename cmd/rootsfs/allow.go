@@ -21,12 +21,12 @@ func newAllowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "allow --last",
 		Short: "Grant what was refused last, after showing it",
-		Long: `Show what the session refused last for want of a right or a root, and what would
-allow it: a wider mode of that root, or the grant of a root that was revoked or
-has expired. It is done only after you said yes, on the terminal or with --yes.
+		Long: `Show the last refusal for want of a root or right, and what would allow it: a wider
+mode of the root, or a new grant of a root that was revoked or has expired. Nothing
+changes before you say yes, on the terminal or with --yes.
 
-A root that is granted again ends as it was to end before: at the same time, or,
-if that is past, after the same duration. --for and --for-session say otherwise.`,
+A root that is granted again ends when it was to end before. If that time is past, it
+lasts as long as it did before. --for and --for-session set another end.`,
 		Example: `  rootsfs allow --last
   rootsfs allow --last --for 10m
   rootsfs allow --last --yes --session work`,
@@ -43,10 +43,10 @@ if that is past, after the same duration. --for and --for-session say otherwise.
 			return a.allow(cmd.Context(), f)
 		},
 	}
-	cmd.Flags().BoolVar(&f.last, "last", false, "what was refused last")
+	cmd.Flags().BoolVar(&f.last, "last", false, "the last refusal")
 	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
-	cmd.Flags().DurationVar(&f.forTime, "for", 0, "grant the root again for this `duration`, such as 30m")
-	cmd.Flags().BoolVar(&f.forSession, "for-session", false, "grant the root again for as long as the session")
+	cmd.Flags().DurationVar(&f.forTime, "for", 0, "grant the root for this `duration`, such as 30m")
+	cmd.Flags().BoolVar(&f.forSession, "for-session", false, "grant the root until the session ends")
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd

@@ -23,15 +23,10 @@ import (
 func newAuditCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Show, follow, verify and prune what was done and refused",
+		Short: "Show, follow, verify and prune the record of operations",
 		Long: `Every session records what was opened, changed and refused in
 $XDG_STATE_HOME/rootsfs/audit (~/.local/state/rootsfs/audit): one JSON object a
-line, linked into a chain of hashes. Contents of files are never recorded. Full
-files are compressed (.zst).
-
-All sessions together keep at most 2G and 90 days (audit_max_size and
-audit_max_days in the configuration): files of sessions that have ended are
-deleted, and "audit verify" says what is gone.`,
+line, linked into a chain of hashes. Contents of files are never recorded.`,
 		Example: `  rootsfs audit show --since 10m --denied
   rootsfs audit follow --root code
   rootsfs audit verify`,
@@ -68,7 +63,7 @@ func (f *auditFlags) add(a *app, cmd *cobra.Command) {
 
 // auditSessionFlag adds a --session that also takes sessions of the past.
 func auditSessionFlag(a *app, cmd *cobra.Command) {
-	pathVar(cmd.Flags(), &a.session, "session", "this `session` only: its name, also if it has ended, or the mountpoint of a live one")
+	pathVar(cmd.Flags(), &a.session, "session", "only this `session`: a name, also of one that has ended, or the mountpoint of a live one")
 	_ = cmd.RegisterFlagCompletionFunc("session", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		dir, err := config.AuditDir()
 		if err != nil {
@@ -200,12 +195,12 @@ func newAuditShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show records",
-		Long: `Show the records of all sessions, or of one, oldest first; --limit keeps the
-newest of them, whatever session they are of. With --json each record is printed
-as it was written, one object a line, with what is not seen as \u escapes.
+		Long: `Show the records of all sessions, or of one, the oldest first; --limit keeps the
+newest. With --json each record is printed as it was written, one object a line,
+with invisible characters as \u escapes.
 
---path takes a path as it is printed, with the root's name, or without it; a
-pattern without a slash is compared with the last element.`,
+--path compares a path as it is printed, with or without the root's name. A pattern
+without a slash is compared with the last element.`,
 		Example: `  rootsfs audit show --since 1h --root code
   rootsfs audit show --denied --limit 20
   rootsfs audit show --op rename --json | jq .path2`,
@@ -277,7 +272,7 @@ func newAuditFollowCmd(a *app) *cobra.Command {
 		Use:   "follow",
 		Short: "Show records as they are written",
 		Long: `Show records as they are written, until interrupted, also of sessions that begin
-later. With --since it begins with the records since then.`,
+later. With --since, begin with the records since then.`,
 		Example: `  rootsfs audit follow --denied
   rootsfs audit follow --session work --since 5m --json`,
 		Args: nargs(0, 0, ""),
@@ -311,11 +306,11 @@ func newAuditVerifyCmd(a *app) *cobra.Command {
 		Use:   "verify",
 		Short: "Check that no record was changed or removed",
 		Long: `Check the chain of hashes of every session, or of one, against its anchor in the
-state directory: a record that was changed, removed, inserted or moved is found,
-and a file that was cut or deleted. Exit code 1 says that something is wrong.
+state directory. A record that was changed, removed, inserted or moved is found, and
+so is a file that was cut or deleted. The exit code is then 1.
 
-It cannot find out what somebody did who could write both the records and the
-anchor, which is every unconfined process of the same user.`,
+Whoever could write both the records and the anchor is not found out: that is every
+unconfined process of the same user.`,
 		Example: "  rootsfs audit verify --session work --json",
 		Args:    nargs(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {

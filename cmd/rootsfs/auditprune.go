@@ -34,11 +34,11 @@ func newAuditPruneCmd(a *app) *cobra.Command {
 	dry := false
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Delete old audit files",
-		Long: `Delete audit files of sessions that have ended: those whose last record is older
-than --older-than, and, while all files are larger than --max-size, the oldest of
-the session that has most. Without either flag the bounds of the configuration
-apply (2G and 90 days by default), which sessions also apply by themselves.
+		Short: "Delete old audit files of sessions that have ended",
+		Long: `Delete audit files of sessions that have ended: those that are older than
+--older-than, and, while all files together exceed --max-size, the oldest of the
+largest session. Without either flag, the bounds of the configuration hold (2G and
+90 days by default), which sessions apply by themselves.
 
 Files of live sessions are never deleted. "audit verify" says what is gone.`,
 		Example: `  rootsfs audit prune --dry-run
@@ -56,8 +56,8 @@ Files of live sessions are never deleted. "audit verify" says what is gone.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&age, "older-than", "", "files whose last record is older than this `age`: 30d, 12h")
-	fs.StringVar(&total, "max-size", "", "the oldest files, until all are no larger than this `size`: 1G, 500M")
-	fs.BoolVar(&dry, "dry-run", false, "only say what would be deleted")
+	fs.StringVar(&total, "max-size", "", "the oldest files, until all together are within this `size`: 1G, 500M")
+	fs.BoolVar(&dry, "dry-run", false, "say what would be deleted, and delete nothing")
 	jsonFlag(a, cmd)
 	return cmd
 }

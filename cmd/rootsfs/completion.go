@@ -68,10 +68,10 @@ func newCompletionCmd(*app) *cobra.Command {
 	list := []string{"bash", "fish", "powershell", "zsh"}
 	return &cobra.Command{
 		Use:   "completion SHELL",
-		Short: "Print the completion of commands, flags, sessions and roots for a shell",
-		Long: `Print a script that makes the shell complete commands, flags, and the names of
-live sessions and roots. SHELL is bash, fish, powershell or zsh. In bash it needs the
-package bash-completion, in zsh compinit. A name that a shell would have to quote is
+		Short: "Print a script for completion in a shell",
+		Long: `Print a script that makes a shell complete commands, flags, topics, and the names of
+live sessions and roots. SHELL is bash, fish, powershell or zsh. bash needs the
+package bash-completion, zsh compinit. A name that a shell would have to quote is
 not offered.`,
 		Example: `  source <(rootsfs completion bash)      # in ~/.bashrc
   source <(rootsfs completion zsh)       # in ~/.zshrc, after compinit

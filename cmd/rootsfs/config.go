@@ -39,9 +39,8 @@ func newConfigSchemaCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration",
-		Long: `Print the JSON Schema (draft 2020-12) of the configuration. It is made from what
-reads the file, so it names every key there is. Editors complete and check a TOML
-file whose first line names it: #:schema config.schema.json`,
+		Long: `Print the JSON Schema (draft 2020-12) of the configuration. Editors complete and check
+a TOML file whose first line names it: #:schema config.schema.json`,
 		Example: `  rootsfs config schema >~/.config/rootsfs/config.schema.json
   rootsfs config schema | jq '.properties | keys'`,
 		Args: nargs(0, 0, ""),
@@ -60,15 +59,13 @@ func newConfigCheckCmd(a *app) *cobra.Command {
 	var profile string
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
-		Short: "Say what is wrong with a configuration, and what it grants",
-		Long: `Read a configuration as strictly as a session does, and say of each mistake in
-which line it is. If there is none, try what it grants, profile by profile: each
-root is opened, checked against the rules and against the others, and its patterns
-are compiled, as "rootsfs mount" would do; nothing is mounted, nothing recorded.
+		Short: "Find the mistakes of a configuration, and what it grants",
+		Long: `Read a configuration as strictly as a session does, and show each mistake with its
+line. If there is none, try what the file grants, profile by profile: each root is
+opened and checked as "rootsfs mount" would; nothing is mounted or recorded.
 
-The exit code is 0 if all is well, 2 if the file cannot be used, and otherwise
-what "rootsfs mount" would end with: 3 if the rules refuse a root, 1 if it cannot
-be opened.`,
+The exit code is 0 if all is well, and 2 if the file cannot be used. Otherwise it is
+that of "rootsfs mount": 3 if the rules refuse a root, 1 if it cannot be opened.`,
 		Example: `  rootsfs config check
   rootsfs config check ./new.toml --json
   rootsfs config check --profile review`,

@@ -19,11 +19,10 @@ import (
 func newConsentCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "consent",
-		Short: "Answer servers that ask for access to files",
+		Short: "Answer servers that ask for more files",
 		Long: `Answer the MCP servers that ask, through files/consent, for paths that nobody
-approved. A question waits for its answer (files.consent_timeout, 2m by default);
-one that nobody answers is denied. What is allowed becomes a root of the session. A
-denial can be remembered, so that the same is not asked again.`,
+approved. A question that nobody answers in time is denied (files.consent_timeout of
+the configuration, 2m). What you allow becomes a root of the session.`,
 		Example: `  rootsfs consent list
   rootsfs consent approve 4kq --mode ro --for 1h
   rootsfs consent deny 4kq
@@ -41,13 +40,12 @@ func newConsentListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show the questions that wait for an answer",
-		Long: `Show who asks for what, the reason in the server's own words, where each path
-leads (that very directory would be granted), and how long the question still
-waits. Control and bidirectional characters are shown as escapes, so that no text
-of a server passes for something else.
+		Long: `Show who asks for what, the reason in the server's own words, where each path leads
+(that very directory would be granted), and how long the question waits. Control and
+bidirectional characters are shown as escapes.
 
-With --watch, questions follow as they come and go; with --json as one object a
-line: "event" is asked or over, "question" the question.`,
+With --watch, show questions as they come and go; with --json as one object a line:
+"event" is asked or over, and "question" the question.`,
 		Example: `  rootsfs consent list
   rootsfs consent list --watch
   rootsfs consent list --json | jq '.[].items[].resolved'`,
@@ -225,11 +223,10 @@ func newConsentApproveCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve ID",
 		Short: "Allow what a question asks for, or less",
-		Long: `Allow what a question asks for, as a root of the session. ID is the question's,
-or as much of its beginning as tells it apart. The flags allow less: a directory
-below the one that was asked for, a narrower mode, an end at a time or when
-nothing has used it for a while, or only some of the paths; the others are denied.
-More than was asked for is refused, and the question goes on waiting.`,
+		Long: `Allow what a question asks for, as a root of the session. ID is the question's, or
+enough of its beginning. The flags allow less than was asked for: one directory below
+it, a narrower mode, an earlier end, or some of the paths; the others are denied.
+Asking for more is refused, and the question goes on waiting.`,
 		Example: `  rootsfs consent approve 4kq
   rootsfs consent approve 4kq --mode ro --for 30m
   rootsfs consent approve 4kq --idle 10m
@@ -245,11 +242,11 @@ More than was asked for is refused, and the question goes on waiting.`,
 		ValidArgsFunction: a.completeQuestions,
 	}
 	fs := cmd.Flags()
-	pathVar(fs, &f.path, "path", "allow only this `path`, of a directory or file below what was asked for")
-	fs.StringVar(&f.mode, "mode", "", "allow only this `mode`: ro, rw or a list of rights, within what was asked for")
-	fs.DurationVar(&f.forTime, "for", 0, "revoke it after this `duration`, such as 30m (default: with the session)")
-	fs.DurationVar(&f.idle, "idle", 0, "revoke it when nothing has used it for this `duration`, such as 10m (the kernel's caches and files that are merely open do not count)")
-	fs.IntSliceVar(&f.only, "only", nil, "allow only the path with this `number`, from 1; may be a list")
+	pathVar(fs, &f.path, "path", "allow only this `path`, below what was asked for")
+	fs.StringVar(&f.mode, "mode", "", "allow only this `mode`: ro, rw or a list of rights")
+	fs.DurationVar(&f.forTime, "for", 0, "revoke it after this `duration`, such as 30m (default: when the session ends)")
+	fs.DurationVar(&f.idle, "idle", 0, "revoke it when nothing has used it for this `duration`, such as 10m; a file that is merely open is no use")
+	fs.IntSliceVar(&f.only, "only", nil, "allow only the paths with these numbers, from 1: a `number` or a list")
 	words(cmd, "mode", "ro", "rw")
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
@@ -293,11 +290,11 @@ func newConsentDenyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deny ID | --all",
 		Short: "Deny what a question asks for",
-		Long: `Deny what a question asks for, or, with --all, every question that waits. ID is
-the question's, or as much of its beginning as tells it apart. The server learns
-that it was denied, and nothing else. With --remember, what the same server asks
-for there, and below, is denied without a question while the session lives, or
-until "rootsfs consent forget".`,
+		Long: `Deny what a question asks for, or every question that waits. ID is the question's, or
+enough of its beginning. The server learns that it was denied, and nothing else.
+
+With --remember, what the same server asks for there, and below, is denied without a
+question until the session ends, or until "rootsfs consent forget".`,
 		Example: `  rootsfs consent deny 4kq
   rootsfs consent deny 4kq --remember
   rootsfs consent deny --all`,
@@ -324,7 +321,7 @@ until "rootsfs consent forget".`,
 		ValidArgsFunction: a.completeQuestions,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every question that waits")
-	cmd.Flags().BoolVar(&remember, "remember", false, "deny the same again without asking, while the session lives")
+	cmd.Flags().BoolVar(&remember, "remember", false, "deny the same without a question while the session lives")
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd

@@ -22,30 +22,25 @@ func newConsoleCmd(a *app) *cobra.Command {
 	open, verbose := false, false
 	cmd := &cobra.Command{
 		Use:   "console",
-		Short: "Show every session in a browser: see, approve, revoke",
+		Short: "See, approve and revoke in the browser",
 		Long: `Serve a page for the browser on this machine: every live session with its roots and
-what happens in them, the questions of servers that wait for your consent, the
-records, and the means to revoke a root, a session or everything. It is served on
-the loopback address until interrupted; the sessions go on without it.
+what happens in them, the questions of servers, the records, and buttons that revoke.
+The page is served on the loopback address until interrupted; sessions go on without
+it. In a terminal, "rootsfs top" does the same.
 
-The link that is printed works once, for five minutes; pressing Enter makes
-another one. Whoever has the link before you open it can do what the page can:
-do not send it to anybody. From another machine, forward the port with ssh -L,
-under the same number.
-
-With --open the browser is started with a file that leads to the link. Where it is
-not allowed to read that (one in a snap, say), or there is none, open the link by
-hand.
-
-In a terminal, "rootsfs top" does the same.`,
+The link that is printed works once, for five minutes; Enter prints another. Whoever
+opens it first can do what the page can: do not send it to anybody. From another
+machine, forward the port with ssh -L, under the same number. --open starts the
+browser; if the browser may not read the file of the link (as in a snap), open the
+link by hand.`,
 		Example: `  rootsfs console
   rootsfs console --open
   rootsfs console --json | jq -r .url`,
 		Args: nargs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.console(cmd.Context(), open, verbose) },
 	}
-	cmd.Flags().BoolVar(&open, "open", false, "open the page in the browser, too")
-	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log requests that are turned away")
+	cmd.Flags().BoolVar(&open, "open", false, "open the page in the browser as well")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log requests that are refused")
 	jsonFlag(a, cmd)
 	return cmd
 }

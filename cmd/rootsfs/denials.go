@@ -14,10 +14,9 @@ import (
 func newConsentDenialsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "denials",
-		Short: "Show what servers are denied without a question",
-		Long: `Show the denials that you asked to remember: of each, since when, which server,
-and the path. What that server asks for there, and below, is denied without a
-question until the session ends, or until "rootsfs consent forget".`,
+		Short: "Show the denials that are remembered",
+		Long: `Show the denials that you asked to remember: since when, which server, and the path.
+What that server asks for there, and below, is denied without a question.`,
 		Example: `  rootsfs consent denials
   rootsfs consent denials --json | jq -r '.[].path'`,
 		Args: nargs(0, 0, ""),
@@ -63,11 +62,10 @@ func newConsentForgetCmd(a *app) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "forget ID | --all",
-		Short: "Be asked again about what was denied for good",
-		Long: `Lift a denial that is remembered, or, with --all, every one of the session. ID is
-the denial's, as "rootsfs consent denials" shows it, or as much of its beginning as
-tells it apart. Nothing is granted by that: the server may ask again, and you are
-asked. That it was lifted is on record.`,
+		Short: "Lift a denial that is remembered",
+		Long: `Lift a denial that is remembered, or every one of the session. ID is the denial's, or
+enough of its beginning. Nothing is granted: the server may ask again, and then you
+are asked.`,
 		Example: `  rootsfs consent forget 4kq
   rootsfs consent forget --all`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -90,7 +88,7 @@ asked. That it was lifted is on record.`,
 		},
 		ValidArgsFunction: a.completeDenials,
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "every denial that the session remembers")
+	cmd.Flags().BoolVar(&all, "all", false, "every denial that is remembered")
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd

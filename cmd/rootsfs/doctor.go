@@ -56,17 +56,14 @@ func newDoctorCmd(a *app) *cobra.Command {
 	file := ""
 	cmd := &cobra.Command{
 		Use:   "doctor [PATH]...",
-		Short: "Check what this machine, the configuration and directories are fit for",
-		Long: `Check whether this machine can mount, whether something was left behind, and
-whether the configuration is good and each of its roots can be mounted. For each
-PATH, tell what kind of file system it is, whether changes there are noticed, and
-whether it may be a root. Nothing is changed, apart from the directories of
-sessions, and the mounts of runs, whose process is gone.
+		Short: "Check the machine, the configuration and directories",
+		Long: `Check whether this machine can mount and confine, whether something was left behind,
+and whether each root of the configuration can be mounted. For each PATH, say which
+file system it is on, whether changes there are noticed, and whether it may be a
+root. Only what sessions whose process is gone left behind is removed.
 
-Exit code 0: all is well, or there are warnings only. 5: something that is
-needed is missing, or the daemon of a mount is gone; what to do stands below it.
-The last line is the verdict: "ok" if nothing is wrong, otherwise the problems and
-warnings by name.`,
+The exit code is 0 if nothing is wrong, warnings aside, and 5 if something needed is
+missing or the daemon of a mount is gone. What to do is below each problem.`,
 		Example: `  rootsfs doctor
   rootsfs doctor ~/src /mnt/nas --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 )
@@ -22,7 +20,7 @@ const (
 	exitNoCommand     = 127 // there is no such command
 )
 
-// exitTexts are what the help and the README say of them.
+// exitTexts are what the topic json says of them.
 var exitTexts = [...]string{
 	exitOK:          "done",
 	exitFailure:     "failed; also if a path that was named, such as a root's, is not there",
@@ -30,16 +28,6 @@ var exitTexts = [...]string{
 	exitNotApproved: "not approved",
 	exitNoSuch:      "no such session, root or question",
 	exitSystem:      "the system cannot (no FUSE, no confinement, no permission)",
-}
-
-// exitHelp is the part of the help about them.
-func exitHelp() string {
-	var b strings.Builder
-	b.WriteString("Exit codes, but for those of the command that run starts:\n")
-	for code, text := range exitTexts {
-		fmt.Fprintf(&b, "  %d  %s\n", code, text)
-	}
-	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // exitError carries an exit code of its own. With a nil err nothing is printed

@@ -32,6 +32,9 @@ func TestEveryCommandIsExplained(t *testing.T) {
 		if c.Flags().Lookup("json") == nil && !noJSON[c.Name()] {
 			t.Errorf("%s: no --json", c.CommandPath())
 		}
+		if len(c.Short) > 60 || strings.Count(c.Long, "\n\n") > 1 {
+			t.Errorf("%s: shorten %q, or say less than three paragraphs", c.CommandPath(), c.Short)
+		}
 		for _, line := range strings.Split(c.Long, "\n") {
 			if len(line) > 90 {
 				t.Errorf("%s: a line of the help is too long: %q", c.CommandPath(), line)

@@ -37,6 +37,9 @@ var flagGroups = []struct{ title, first, more string }{
 	{"Session", "daemon name", "audit-paths audit-keep debug verbose"},
 }
 
+// wordColumn is where the meaning of a command or topic begins.
+const wordColumn = 18
+
 // manyFlags is how many flags a command's help shows in one list.
 const manyFlags = 25
 
@@ -72,11 +75,11 @@ func (a *app) showHelp(c *cobra.Command, _ []string) {
 	}
 	a.showFlags(c, width)
 	if !c.HasParent() {
-		fmt.Fprintf(a, "\nTopics (rootsfs help TOPIC):\n")
+		fmt.Fprintf(a, "\nTopics, shown by rootsfs help TOPIC:\n")
 		for _, t := range help.Topics() {
-			a.entry(t.Name, t.Summary(), 14, width)
+			a.entry(t.Name, t.Summary(), wordColumn, width)
 		}
-		fmt.Fprintf(a, "\nrootsfs COMMAND --help shows a command's flags.\n")
+		fmt.Fprintf(a, "\nrootsfs COMMAND --help shows what a command does, and its flags.\n")
 		return
 	}
 	if page, _, _ := strings.Cut(strings.TrimPrefix(c.CommandPath(), "rootsfs "), " "); topicFor(page) != "" {
@@ -102,7 +105,7 @@ func (a *app) showCommands(c *cobra.Command, width int) {
 		fmt.Fprintf(a, "\nCommands:\n")
 		for _, sub := range c.Commands() {
 			if sub.IsAvailableCommand() {
-				a.entry(sub.Name(), sub.Short, 14, width)
+				a.entry(sub.Name(), sub.Short, wordColumn, width)
 			}
 		}
 		return
@@ -112,7 +115,7 @@ func (a *app) showCommands(c *cobra.Command, width int) {
 		for name := range strings.FieldsSeq(g.names) {
 			i := slices.IndexFunc(c.Commands(), func(sub *cobra.Command) bool { return sub.Name() == name })
 			if i >= 0 {
-				a.entry(name, c.Commands()[i].Short, 14, width)
+				a.entry(name, c.Commands()[i].Short, wordColumn, width)
 			}
 		}
 	}

@@ -9,11 +9,11 @@ import (
 func newMetricsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "metrics",
-		Short: "Print a session's figures for Prometheus",
-		Long: `Print a session's figures in Prometheus' text format: operations, refusals, bytes
-and free space of each root, requests, bytes, watches and uploads of the servers
-by subject, and CPU time, memory and descriptors of the daemon. GET /metrics on
-the session's control socket answers the same.`,
+		Short: "Print figures for Prometheus",
+		Long: `Print the figures of a session in Prometheus' text format: operations, refusals,
+bytes and free space of each root; requests, bytes, watches and uploads of servers;
+processor time, memory and descriptors of the daemon. GET /metrics on the session's
+control socket answers the same.`,
 		Example: `  rootsfs metrics
   rootsfs metrics --session work >/var/lib/node_exporter/rootsfs.prom`,
 		Args: nargs(0, 0, ""),

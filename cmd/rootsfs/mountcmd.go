@@ -46,42 +46,17 @@ func newMountCmd(a *app) *cobra.Command {
 	f := &mountFlags{}
 	cmd := &cobra.Command{
 		Use:   "mount [flags] MOUNTPOINT",
-		Short: "Show approved roots as a file system",
-		Long: `Mount the approved roots at MOUNTPOINT, an empty directory; each appears as
-MOUNTPOINT/NAME. The command stays in the foreground, prints one line when the
-mount answers, and on SIGINT, SIGTERM or SIGQUIT revokes every root and unmounts
-(SIGQUIT first logs what it was doing). Another signal, a second later or more,
-ends it at once. On SIGUSR1 it revokes every root and goes on.
-With --daemon it returns when the mount answers; the session goes on in the background
-and logs to $XDG_STATE_HOME/rootsfs/SESSION.log.
+		Short: "Mount approved directories",
+		Long: `Mount the approved roots at MOUNTPOINT, an empty directory. Each appears as
+MOUNTPOINT/NAME. The command stays in the foreground, or, with --daemon, returns when
+the mount answers. SIGINT and SIGTERM revoke every root and unmount; SIGUSR1 revokes
+every root and goes on.
 
-A root is written [NAME=]PATH[:MODE]. PATH is a directory, a single file or a
-file:// URI; "auto" is the repository or project around the working directory.
-MODE is ro (the default), rw, or a comma list of read, list, write, append,
-create, delete, rename, watch. NAME is by default the path's last element.
-
-The flags that end or limit grants (--for, --until, --ops-per-second, --burst,
---bytes-in-flight, --max-file, --max-written, --max-created, --timeout,
---one-file-system) hold for every --root and --once, and for the roots of the
-configuration and its profiles as an upper bound: of the flag and what the file
-says, the stricter wins.
-
---once FILE grants one use of a single file: one opening, until its last descriptor
-and mapping are gone, or one operation of a server that is served over files/*.
-Meanwhile nothing else opens it; afterwards it is revoked.
-
-With --subject the mount is for one server: what it does is on record under that
-name, quotas and abuse are counted for it, and roots of others are not there. With
---session too, a live session is mounted once more, for that server, and the command
-returns: several servers with policies of their own share directories and a session.
-
---cache says how much the kernel may keep: audit (the default) keeps names,
-attributes and pages while the source is watched, and every open is recorded;
-strict asks for everything every time; max does not ask for opens either.
-
-Mounting confines nobody: a program that can reach the roots' own paths on the
-host can use those too. It shows a program that is kept from the rest what it
-may have.`,
+A root is written [NAME=]PATH[:MODE]. PATH is a directory, a file or a file:// URI;
+"auto" is the project around the working directory. MODE is ro (the default), rw, or
+a comma list of read, list, write, append, create, delete, rename, watch. Flags that
+end or limit grants hold for every root, also of the configuration: the stricter
+value wins. Mounting confines nobody: see "rootsfs run".`,
 		Example: `  rootsfs mount --root code=.:ro --root out=./out:rw /mnt/work
   rootsfs mount --session work --subject reviewer --root theirs=.:ro ~/review
   rootsfs mount --root auto --for 8h --daemon ~/agent
@@ -94,24 +69,24 @@ may have.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; may be given again")
+	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
 	pathVar(fs, &f.config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
-	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration")
+	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration, not all")
 	fs.StringVar(&f.name, "name", "", "`name` of the session (default: of the mountpoint)")
-	fs.StringVar(&f.cache, "cache", "audit", "cache `level`: strict, audit or max")
-	fs.StringVar(&f.locks, "locks", "local", "where file locks are kept: local or host")
-	fs.StringVar(&f.posix, "posix", "safe", "safe, or full: show special files, keep set-id bits and security attributes")
-	fs.StringVar(&f.wakeups, "wakeups", "auto", "keep processors awake while requests come in bursts: auto (as root, on at most 16 processors), fast or normal")
-	fs.StringVar(&f.auditPaths, "audit-paths", "full", "paths in audit records: full, hash or none")
-	fs.IntVar(&f.auditKeep, "audit-keep", 0, "delete all but the newest `N` audit files of this session's name (0: keep all; a file holds 1M)")
+	fs.StringVar(&f.cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
+	fs.StringVar(&f.locks, "locks", "local", "whom file locks exclude: local (users of the mount) or host (its processes too)")
+	fs.StringVar(&f.posix, "posix", "safe", "safe, or full: show special files, and keep set-id bits and security attributes")
+	fs.StringVar(&f.wakeups, "wakeups", "auto", "keep processors awake during bursts of requests: auto (as root, on at most 16 processors), fast or normal")
+	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
+	fs.IntVar(&f.auditKeep, "audit-keep", 0, "keep only the newest `N` audit files of this session's name, of 1M each (0: all)")
 	fs.BoolVar(&f.readOnly, "read-only", false, "make the mount itself read-only")
-	fs.BoolVar(&f.allowOther, "allow-other", false, "let other users into the mount (unless root mounts, this needs user_allow_other in /etc/fuse.conf)")
-	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable roots")
+	fs.BoolVar(&f.allowOther, "allow-other", false, "let other users into the mount; unless root mounts, this needs user_allow_other in /etc/fuse.conf")
+	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	fs.BoolVar(&f.allowTop, "allow-root-dir", false, "let / be a root")
-	fs.BoolVar(&f.daemon, "daemon", false, "return when the mount answers; the session goes on in the background")
+	fs.BoolVar(&f.daemon, "daemon", false, "return when the mount answers, and go on in the background")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
 	fs.BoolVar(&f.debug, "debug", false, "log every request of the kernel")
-	fs.StringVar(&f.subject, "subject", "", "mount for this one `server`: every --root is for it alone, and it sees those and everybody's")
+	fs.StringVar(&f.subject, "subject", "", "mount for this one `server`: it alone gets each --root, and it sees the roots that are for every server")
 	f.add(fs)
 	f.abuse.add(fs)
 	sessionFlag(a, cmd)

@@ -14,12 +14,12 @@ type patternFlags struct {
 }
 
 func (f *patternFlags) add(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.hide, "hide", nil, "hide what matches this `pattern`, written as in .gitignore: it is not there; may be given again")
-	fs.StringArrayVar(&f.deny, "deny", nil, "deny what matches this `pattern`: it is seen and not opened; may be given again")
-	fs.StringArrayVar(&f.protect, "protect", nil, "protect what matches this `pattern`: it is read and never changed; may be given again")
-	fs.StringArrayVar(&f.allow, "allow", nil, "lift the built-in protections of what matches this `pattern`, and of all below (see: rootsfs policy show); may be given again")
-	fs.BoolVar(&f.gitignore, "respect-gitignore", false, "hide what the .gitignore files of a root name, as they are now")
-	fs.BoolVar(&f.noDefaults, "no-default-policy", false, "turn the built-in protections off")
+	fs.StringArrayVar(&f.hide, "hide", nil, "hide names that match this `pattern`, written as in .gitignore; repeatable")
+	fs.StringArrayVar(&f.deny, "deny", nil, "show names that match this `pattern`, and open none of them; repeatable")
+	fs.StringArrayVar(&f.protect, "protect", nil, "let names that match this `pattern` be read and never changed; repeatable")
+	fs.StringArrayVar(&f.allow, "allow", nil, "lift the built-in rules for names that match this `pattern`, and for everything below them; repeatable")
+	fs.BoolVar(&f.gitignore, "respect-gitignore", false, "hide what the .gitignore files of a root name now")
+	fs.BoolVar(&f.noDefaults, "no-default-policy", false, "turn the built-in rules off")
 }
 
 func (f *patternFlags) patterns() (guard.Patterns, error) {

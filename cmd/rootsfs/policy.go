@@ -22,13 +22,10 @@ import (
 func newPolicyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
-		Short: "What is hidden, denied and protected, and why",
-		Long: `Show, try and change what a root's policy says of names: what is hidden (not
-there), denied (seen, not opened) and protected (read, never changed). Patterns
-are written as in .gitignore. Hidden beats denied, denied beats protected; in one
-list the last pattern that matches counts, and !PATTERN takes back what those
-before it said. Secrets and files that other programs run are covered from the
-start; --allow lifts that, and the audit log says so.`,
+		Short: "Show, try and change the rules for names",
+		Long: `Show, try and change the rules of a root for names: which are hidden (not there),
+denied (seen, not opened) and protected (read, never changed). Patterns are written as
+in .gitignore. Built-in rules cover secrets, and files that other programs execute.`,
 		Example: `  rootsfs policy show
   rootsfs policy check code/.env --op read
   rootsfs policy set code --hide '*.sql' --allow .env.test`,
@@ -44,10 +41,10 @@ func newPolicyShowCmd(a *app) *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "List the rules in force, and why the built-in ones are there",
-		Long: `List the rules of each root of a session, in the order they are judged in, and
-the repositories that its users made, whose hooks are untrusted. With --builtin
-the rules that every root begins with are listed, without a session.`,
+		Short: "List the rules in force, and why they are there",
+		Long: `List the rules of each root of a session, in the order in which they are judged, and
+the repositories that its users made, whose hooks are untrusted. With --builtin, list
+the rules that every root begins with; that needs no session.`,
 		Example: `  rootsfs policy show --root code
   rootsfs policy show --builtin --json`,
 		Args: nargs(0, 0, ""),
@@ -144,14 +141,14 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 	var q question
 	cmd := &cobra.Command{
 		Use:   "check PATH",
-		Short: "Say whether an operation is allowed, and by which rule not",
-		Long: `Say what the gate would answer to an operation on PATH, which is ROOT/PATH, an
-absolute path inside a root, one relative to the working directory (./PATH if it
-begins like a root's name), or with --root a path below that root. Nothing is done, and
-whether the file exists is not said; nor is what lies in a directory
-looked at, which is neither moved nor removed while a pattern is about something in
-it. The exit code is 0 if it is allowed and 3 if it is refused. "rootsfs why" says
-also what would allow it.`,
+		Short: "Say whether an operation is allowed, or which rule refuses",
+		Long: `Say what an operation on PATH would be answered. PATH is ROOT/PATH, an absolute path
+inside a root, or one relative to the working directory; with --root, a path below
+that root. Write ./PATH if it begins like a root's name. Nothing is done, and whether
+the file exists is not said. "rootsfs why" also says what would allow it.
+
+A directory whose contents have rules may still refuse to be moved or removed. The
+exit code is 0 if the operation is allowed, and 3 if it is refused.`,
 		Example: `  rootsfs policy check code/.env --op read
   rootsfs policy check ./.git/config --op write
   rootsfs policy check --root code .git/hooks/pre-commit --op create --json`,
@@ -263,10 +260,9 @@ func newPolicySetCmd(a *app) *cobra.Command {
 	f := &patternFlags{}
 	cmd := &cobra.Command{
 		Use:   "set NAME",
-		Short: "Change the patterns of a root while it is in use",
-		Long: `Put the given patterns in the place of those that root NAME has; without any, it
-has the built-in protections alone. When set returns, what the new patterns forbid
-is dead, and what the kernel had kept is as they say.`,
+		Short: "Change the rules of a root while it is in use",
+		Long: `Replace the patterns of the root NAME by those given. Without any, only the built-in
+rules remain. When set returns, everything that the new rules forbid is dead.`,
 		Example:           `  rootsfs policy set code --hide '*.sql' --protect /LICENSE`,
 		Args:              nargs(1, 1, "a root's name"),
 		ValidArgsFunction: a.completeRoots(1),
@@ -328,15 +324,13 @@ func newPolicyTestCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test FILE",
 		Short: "Compare a session's policy with a table of expectations",
-		Long: `Compare a session's policy with the expectations in FILE, TOML blocks of the form
-
+		Long: `Compare a session's policy with the expectations in FILE. The exit code is 0 if all
+hold, and 1 if one does not. FILE has TOML blocks:
   [[expect]]
   path = "code/.env"
   op = "read"
   allowed = false
-  effect = "hide"       # may be left out
-
-The exit code is 0 if all hold, and 1 if one does not.`,
+  effect = "hide"       # may be left out`,
 		Example: "  rootsfs policy test policy-tests.toml",
 		Args:    nargs(1, 1, "the file"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.policyTest(cmd.Context(), args[0]) },

@@ -15,12 +15,14 @@ func newRootsRenewCmd(a *app) *cobra.Command {
 	f := &renewFlags{}
 	cmd := &cobra.Command{
 		Use:   "renew NAME",
-		Short: "Give a root another end while it lives",
-		Long: `Give a live root another end: after a duration from now, at a time, or with the
-session. Without a flag it lasts once more for as long as it was granted for.
-Whatever programs hold of it goes on. A root that is unavailable, because its
-directory was deleted or replaced, is approved again with the directory that is there
-now. One that has ended is granted again: rootsfs roots add, or rootsfs allow --last.`,
+		Short: "Change the end of a grant",
+		Long: `Give a live root another end: after a duration from now, at a time, or when the
+session ends. Without a flag, it lasts as long again as it was granted for. What
+programs hold of it stays open.
+
+A root that is unavailable, because its directory was deleted or replaced, is approved
+again with the directory that is there now. One that has ended is granted again by
+"rootsfs roots add" or "rootsfs allow --last".`,
 		Example: `  rootsfs roots renew docs
   rootsfs roots renew docs --for 30m
   rootsfs roots renew docs --until 18:00 --json`,
@@ -48,7 +50,7 @@ now. One that has ended is granted again: rootsfs roots add, or rootsfs allow --
 	}
 	cmd.Flags().DurationVar(&f.forTime, "for", 0, "revoke after this `duration` from now, such as 30m")
 	cmd.Flags().StringVar(&f.until, "until", "", "revoke at this `time`: 15:04, 2006-01-02T15:04 or RFC 3339")
-	cmd.Flags().BoolVar(&f.forSession, "for-session", false, "revoke with the session")
+	cmd.Flags().BoolVar(&f.forSession, "for-session", false, "revoke when the session ends")
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd

@@ -17,11 +17,10 @@ func newResumeCmd(a *app) *cobra.Command {
 	var subject string
 	cmd := &cobra.Command{
 		Use:   "resume",
-		Short: "Let servers go on that were suspended",
-		Long: `Let servers go on that were suspended because they were refused too often
-(--abuse-suspend, or suspend = true in [abuse]): the one that --subject names, or
-every one. What they were refused before is forgotten. "rootsfs status" shows who
-is suspended and why, "rootsfs audit show --denied" what they tried.`,
+		Short: "Resume suspended servers",
+		Long: `Resume the servers that were suspended because they were refused too often
+(--abuse-suspend), or the one that --subject names. Their count of refusals begins
+anew. "rootsfs status" shows who is suspended and why.`,
 		Example: `  rootsfs resume
   rootsfs resume --subject editor --json`,
 		Args: nargs(0, 0, ""),
@@ -48,7 +47,7 @@ is suspended and why, "rootsfs audit show --denied" what they tried.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&subject, "subject", "", "only this `server`, by the name it has in status")
+	cmd.Flags().StringVar(&subject, "subject", "", "only this `server`, by its name in rootsfs status")
 	subjectCompletion(a, cmd)
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
@@ -95,9 +94,9 @@ type abuseFlags struct {
 
 func (f *abuseFlags) add(fs *pflag.FlagSet) {
 	f.fs = fs
-	fs.IntVar(&f.escapes, "abuse-escapes", 0, "raise an event when one server tries to leave a root more than `N` times a minute (0: never)")
-	fs.IntVar(&f.refusals, "abuse-refusals", 0, "raise an event when one server is refused more than `N` times a minute (0: never)")
-	fs.BoolVar(&f.suspend, "abuse-suspend", false, "suspend such a server, too, until rootsfs resume")
+	fs.IntVar(&f.escapes, "abuse-escapes", 0, "report a server that tries to leave a root more than `N` times a minute (0: never)")
+	fs.IntVar(&f.refusals, "abuse-refusals", 0, "report a server that is refused more than `N` times a minute (0: never)")
+	fs.BoolVar(&f.suspend, "abuse-suspend", false, "suspend such a server as well, until rootsfs resume")
 }
 
 // given reports whether a flag was written; a command without these flags has none.

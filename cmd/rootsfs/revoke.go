@@ -17,32 +17,18 @@ func newRevokeCmd(a *app) *cobra.Command {
 	var subject string
 	cmd := &cobra.Command{
 		Use:   "revoke NAME... | --subject SERVER | --all",
-		Short: "End roots: whatever programs hold of them is dead",
-		Long: `End the named roots, those that are for one server alone (--subject; what is
-everybody's it keeps), or all of them, while the session goes on. When revoke
-returns, every descriptor, mapping, directory handle, working directory and lock
-that programs hold in them is dead, and what they wrote is on the source. A socket
-that "rootsfs run --socket" grants is cut by its name, and by --all, likewise.
-Granting the same directory again does not wake any of it. If one of the names is
-not that of a root, nothing is revoked.
+		Short: "End roots: everything that programs hold of them is dead",
+		Long: `End the named roots, those that are for one server alone (--subject), or all, while
+the session goes on. When revoke returns, every descriptor, mapping, directory handle,
+working directory and lock that programs hold in them is dead, and what they wrote is
+on the source. Granting the directory again wakes none of it. If a name is not that of
+a root, nothing is revoked. A socket of "rootsfs run --socket" is cut by its name.
 
-If something could not be taken back within the deadline, because the source
-does not answer, revoke says what, and the exit code is 1. A source that hangs (FUSE,
-NFS) may hold calls that change it, such as a write that its program was refused:
-revoke says how many, and they may still arrive. With exit code 0 there are none,
-and no other begins.
-
-A daemon that is killed (SIGKILL) revokes nothing. The mount of one that was started
-with --daemon is then detached at once by its supervisor, a small process. A mount in
-the foreground has none: the kernel goes on answering from its caches until the dead
-mount is detached (rootsfs unmount). After either, what programs hold open or have
-mapped may stay readable to them from cached pages, and what they had written and not
-synced is lost.
-
-revoke works while a program has used up what the kernel counts for your user.
-Where the session does not answer on its socket, revoke --all sends SIGUSR1 to its
-process, which revokes every root. Where you can start no process any more, do it
-with your shell's own kill:
+If the source hangs (NFS, FUSE), a change that it was already given may take effect
+later. revoke then says how many such calls may still arrive, and the exit code is 1.
+With exit code 0 there are none. revoke works while a program has used up what the
+kernel counts for your user. Where you can start no process any more, let your shell
+revoke every root:
   read -r pid <$XDG_RUNTIME_DIR/rootsfs/SESSION/pid; kill -USR1 $pid`,
 		Example: `  rootsfs revoke out
   rootsfs revoke --subject editor

@@ -32,11 +32,9 @@ func newRootCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rootsfs",
 		Short: "Approved directories as a file system that can be revoked",
-		Long: `rootsfs shows programs the directories you approve (roots), and nothing else.
-Each root has a mode, is read-only unless you say otherwise, and can be revoked
-at any moment: whatever a program holds of it is dead when revoke returns.
-
-` + exitHelp(),
+		Long: `rootsfs shows programs the directories that you approve (roots), and nothing else.
+A root is read-only unless you say otherwise, and can be revoked at any moment:
+whatever a program holds of it is dead when revoke returns.`,
 		Example: `  rootsfs mount --root code=.:ro --root out=./out:rw /mnt/work
   rootsfs status
   rootsfs revoke out
@@ -141,7 +139,7 @@ func jsonFlag(a *app, cmd *cobra.Command) {
 
 // sessionFlag adds --session.
 func sessionFlag(a *app, cmd *cobra.Command) {
-	pathVar(cmd.Flags(), &a.session, "session", "the live `session`: its name or mountpoint (may be left out if there is only one)")
+	pathVar(cmd.Flags(), &a.session, "session", "name or mountpoint of the live `session` (default: the only one)")
 	// It fails only if there is no such flag.
 	_ = cmd.RegisterFlagCompletionFunc("session", completeSessions)
 }

@@ -22,7 +22,7 @@ import (
 func newRootsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "roots",
-		Short: "List, add, remove and change the roots of a live session",
+		Short: "List, add and change the roots of a session",
 		Long:  "List, add, remove and change the roots of a live session. Changes take effect at once.",
 		Example: `  rootsfs roots list
   rootsfs roots add docs=~/docs
@@ -39,9 +39,9 @@ func newRootsListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show the roots, their mode and state",
-		Long: `Show the roots of a session. A root whose directory is gone, was replaced or
-cannot be read any more is "unavailable" until you approve it again with
-"rootsfs roots renew".`,
+		Long: `Show the roots of a session. A root is "unavailable" when its directory is gone, was
+replaced or cannot be read any more, until you approve it again with "rootsfs roots
+renew".`,
 		Example: "  rootsfs roots list --session work --json",
 		Args:    nargs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -108,17 +108,13 @@ func newRootsAddCmd(a *app) *cobra.Command {
 	f := &addFlags{}
 	cmd := &cobra.Command{
 		Use:   "add [SPEC]...",
-		Short: "Approve roots: all of them, or none if one cannot be",
-		Long: `Approve roots in a live session; each appears in the mount at once. Several are
-one transaction: if one cannot be granted, none is. A SPEC is
-[NAME=]PATH[:MODE], as for "rootsfs mount".
+		Short: "Approve roots in a live session",
+		Long: `Approve roots in a live session. Each appears at once; if one cannot be granted, none
+is. A SPEC is [NAME=]PATH[:MODE], as for "rootsfs mount". A root that has become
+unavailable is approved by its name, with the directory that is there now.
 
-A grant ends with the session unless --save also writes it to the configuration,
-with those limits that were given as flags. Adding a root that has become
-unavailable, by its name, approves the directory that is there now.
-
-System directories such as /etc may be writable only with --allow-system, given
-here for these roots, or to "rootsfs mount" for all of the session.`,
+A grant ends with the session. --save also writes it to the configuration, with the
+limits that were given as flags.`,
 		Example: `  rootsfs roots add docs=~/docs src=.:rw
   rootsfs roots add --for 30m tmp=/tmp/build:rw
   rootsfs roots add --once ~/letter.txt      # one use of one file
@@ -129,14 +125,15 @@ here for these roots, or to "rootsfs mount" for all of the session.`,
 		},
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().BoolVar(&f.save, "save", false, "write the roots to the configuration, too")
+	cmd.Flags().BoolVar(&f.save, "save", false, "write the roots to the configuration as well")
 	pathVar(cmd.Flags(), &f.config, "config", "configuration `file` for --save (default $XDG_CONFIG_HOME/rootsfs/config.toml)")
 	cmd.Flags().BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	cmd.Flags().BoolVar(&f.allowTop, "allow-root-dir", false, "let / be a root")
-	cmd.Flags().StringVar(&f.subject, "subject", "", "grant to this one `server` only, by the name it has in status; one directory can be a root for several, each with its own mode")
+	cmd.Flags().StringVar(&f.subject, "subject", "", "grant to this one `server` only, by its name in rootsfs status")
 	subjectCompletion(a, cmd)
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
+	allFlag(cmd)
 	return cmd
 }
 
@@ -309,10 +306,10 @@ not changed: a root it holds is back with the next session.`,
 func newRootsSetCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set NAME MODE",
-		Short: "Change a root's mode while it is in use",
-		Long: `Change a root's mode: ro, rw or a comma list of read, list, write, append,
-create, delete, rename, watch. When set returns, whatever the new mode forbids is
-dead, descriptors and mappings included. Not possible with --cache max.`,
+		Short: "Change the mode of a root",
+		Long: `Change a root's mode: ro, rw or a comma list of read, list, write, append, create,
+delete, rename, watch. When set returns, everything that the new mode forbids is dead,
+descriptors and mappings included. This is not possible with --cache max.`,
 		Example: `  rootsfs roots set out ro
   rootsfs roots set inbox read,list,create`,
 		Args:              nargs(2, 2, "a root's name or a mode"),
@@ -351,10 +348,10 @@ func (a *app) rootsSet(ctx context.Context, name, mode string) error {
 func newRootsProfileCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile NAME",
-		Short: "Switch to another set of roots of the configuration",
-		Long: `Replace the roots that came from the configuration by those of its profile NAME
-([profile.NAME]); "" stands for its plain [[root]] blocks. Roots that are in both
-sets stay as they are, handles and all. Roots given on the command line stay.`,
+		Short: "Switch to a profile of the configuration",
+		Long: `Replace the roots of the configuration by those of its profile NAME; "" stands for its
+plain [[root]] blocks. A root that is in both stays as it is, with all open files.
+Roots of the command line stay.`,
 		Example: `  rootsfs roots profile review`,
 		Args:    nargs(1, 1, "a profile's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {

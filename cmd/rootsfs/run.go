@@ -43,34 +43,17 @@ func newRunCmd(a *app) *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARG]...",
-		Short: "Run an MCP server, or any program, that reaches only the approved roots",
-		Long: `Run COMMAND confined to the approved roots. They appear inside at the paths they
-have outside (--map same), or together in /roots (--map flat); nothing else of
-yours does: no home directory, no other files, no sockets, no processes, and no
-network without --net. Whatever the command holds of a root is dead when
-"rootsfs revoke" returns.
+		Short: "Run a program that reaches only approved directories",
+		Long: `Run COMMAND, an MCP server or any program, so that it reaches the approved roots and
+nothing else of yours: no other files, no processes, no sockets, and no network
+without --net. Roots appear at the paths that they have outside. What the command
+holds of a root is dead when "rootsfs revoke" returns.
 
-A command that speaks MCP on its standard streams is served roots/list and
-files/* from the same roots, and asks for more with files/consent: through the
-host's elicitation where it has that, otherwise with "rootsfs consent". The rest
-of the conversation passes byte for byte. --mcp auto, the default, finds out by
-the first lines; on a terminal it is off.
-
-The command gets an environment of its own: what --env names, and PATH, LANG,
-TERM and the like. HOME, TMPDIR and caches are private and gone afterwards; --home
-DIR keeps one. An interpreter that lies outside the system's directories, such as
-a Node under your home, becomes a read-only root; "rootsfs status" lists it, and
-how the command is confined. If this machine cannot confine it at all, run
-refuses; --unconfined starts it without any confinement, here and anywhere.
-
-The command works in the first root, or in --dir. What follows -- is the command's:
-a relative path there, its own included, is one from that directory, while those of
---root and --home are from here.
-
-Signals to rootsfs reach the command, but for SIGUSR1, which revokes every root.
-The exit code is the command's own, or 128 and its signal's number; 127 if it is not
-there, 126 if it cannot be executed. Run as root, the command runs as an
-unprivileged user.`,
+HOME and /tmp are private and gone afterwards, unless --home keeps HOME. The command
+works in the first root, or in --dir; relative paths behind -- are from there. A
+server that speaks MCP is told of its roots and can ask for more (see: rootsfs help
+consent). If the machine cannot confine the command as asked, it is not started.
+The exit code is the command's own.`,
 		Example: `  rootsfs run --root ~/code:ro -- mcp-server-filesystem ~/code
   rootsfs run --root ~/code:ro --net --home ~/.cache/rootsfs/files -- npx -y @modelcontextprotocol/server-filesystem ~/code
   rootsfs run --root .:rw --net --env GITHUB_TOKEN --home ~/.cache/agent -- my-agent
@@ -83,29 +66,29 @@ unprivileged user.`,
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // what follows the command is the command's
-	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; may be given again")
+	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
 	pathVar(fs, &f.config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
-	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration")
+	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration, not all")
 	fs.StringVar(&f.name, "name", "", "`name` of the session (default: of the command)")
-	fs.StringVar(&f.cache, "cache", "audit", "cache `level`: strict, audit or max")
-	fs.StringVar(&f.auditPaths, "audit-paths", "full", "paths in audit records: full, hash or none")
-	fs.IntVar(&f.auditKeep, "audit-keep", 0, "delete all but the newest `N` audit files of this session's name (0: keep all)")
-	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable roots")
-	fs.StringArrayVar(&f.env, "env", nil, "pass on the environment's `NAME`, or set NAME=VALUE; may be given again")
-	pathVar(fs, &f.home, "home", "keep the command's HOME in `directory` between runs")
-	fs.BoolVar(&f.net, "net", false, "give the command the host's network, to connect by")
-	fs.IntSliceVar(&f.listen, "listen", nil, "let the command listen on this TCP and UDP `port` of the host's, with --net; may be given again")
-	fs.StringArrayVar(&f.sockets, "socket", nil, "let the command connect to this Unix `socket` of the host's, [NAME=]PATH, at level namespaces; may be given again")
+	fs.StringVar(&f.cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
+	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
+	fs.IntVar(&f.auditKeep, "audit-keep", 0, "keep only the newest `N` audit files of this session's name (0: all)")
+	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
+	fs.StringArrayVar(&f.env, "env", nil, "pass the variable `NAME`, or set NAME=VALUE; repeatable")
+	pathVar(fs, &f.home, "home", "keep HOME in this `directory` between runs (default: private, and gone afterwards)")
+	fs.BoolVar(&f.net, "net", false, "let the command connect to the network")
+	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
+	fs.StringArrayVar(&f.sockets, "socket", nil, "let the command connect to this Unix `socket` of the host, [NAME=]PATH; repeatable")
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
 	fs.StringVar(&f.paths, "map", "same", "where roots appear inside: same (their own paths) or flat (/roots/NAME)")
-	fs.StringVar(&f.links, "links", "visible", "links that leave a root: visible shows those that lead to what the command sees anyway (system directories, other roots); strict refuses all")
-	fs.StringVar(&f.level, "level", "", "demand this confinement: namespaces, bubblewrap or landlock (default: run.level of the configuration, or the strongest there is)")
-	fs.BoolVar(&f.unconfined, "unconfined", false, "do not confine the command, for a machine that cannot: it then reaches everything you do")
-	fs.StringVar(&f.onRevoke, "on-revoke", "announce", "when the last root is gone: announce it to the server, or stop the command")
-	fs.IntVar(&f.pids, "pids-max", sandbox.DefaultPids, "most processes and threads the command may have")
-	fs.StringVar(&f.memory, "memory-max", "", "most memory that the command and all it starts may have together, a `size` such as 2G, or none (default: three quarters of the memory, where control groups can be made)")
-	fs.StringVar(&f.homeMax, "home-max", "", "most that the command's private HOME, /tmp and the like hold, in memory, a `size` such as 4G (default: a quarter of the memory, at most 2G)")
-	fs.BoolVar(&f.learn, "learn", false, "note what is refused, and propose at the end the roots and rights that would have sufficed (what is looked for in /tmp, which is its own, is not seen)")
+	fs.StringVar(&f.links, "links", "visible", "links that leave a root: visible (those to what the command sees anyway work) or strict (none works)")
+	fs.StringVar(&f.level, "level", "", "demand this confinement: namespaces, bubblewrap or landlock (default: the strongest that the machine offers)")
+	fs.BoolVar(&f.unconfined, "unconfined", false, "do not confine the command: it reaches everything that you do")
+	fs.StringVar(&f.onRevoke, "on-revoke", "announce", "when the last root is gone: announce (tell the server) or stop (end the command)")
+	fs.IntVar(&f.pids, "pids-max", sandbox.DefaultPids, "most processes and threads of the command")
+	fs.StringVar(&f.memory, "memory-max", "", "most memory of the command and all that it starts: a `size` such as 2G, or none (default: three quarters of the memory)")
+	fs.StringVar(&f.homeMax, "home-max", "", "most that the private HOME and /tmp hold in memory: a `size` such as 4G (default: a quarter of the memory, at most 2G)")
+	fs.BoolVar(&f.learn, "learn", false, "note what is refused, and propose the missing roots and rights at the end")
 	pathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
 	fs.BoolVar(&f.debug, "debug", false, "log every request of the kernel")

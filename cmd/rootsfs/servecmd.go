@@ -29,42 +29,16 @@ func newServeCmd(a *app) *cobra.Command {
 	f := &serveFlags{}
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
-		Short: "Serve the approved roots as MCP tools and resources",
-		Long: `Serve the approved roots to an MCP host that knows only tools and resources, in
-the place of @modelcontextprotocol/server-filesystem: over standard input and
-output, or with --http over Streamable HTTP. Nothing is mounted. The host's model
-names files as ROOT/path, absolutely, or by file:// URI.
+		Short: "Serve approved directories as MCP tools",
+		Long: `Serve the approved roots as MCP tools and resources, in place of
+@modelcontextprotocol/server-filesystem: over standard input and output, or with
+--http over Streamable HTTP. Nothing is mounted. Files are named ROOT/path,
+absolutely, or by file:// URI. Tools that no root allows are not offered.
 
-Tools that no root allows are not offered: with read-only roots there is none that
-writes. The session is like that of a mount: "rootsfs status", "rootsfs revoke" and
-"rootsfs roots" work on it, and every operation is on record.
-
-A client that names roots of its own narrows what its session reaches, and never
-widens it; --client-roots ignore leaves them out of account. With --ask, a path
-that no root holds is put before the person at the host, or, where the host has no
-forms, waits for "rootsfs consent"; and every tool is offered.
-
---session NAME serves the roots of a live session, such as that of a mount, which
-then answers the host itself: what is revoked or granted there is so here, at once,
-and the records are in one place. With --http, too: this program then has the port and
-no more.
-
---http listens on the loopback address unless another is named. Clients send the
-bearer token of --token-file; without the flag a token is made, shown once, and
-kept in a file that only you can read until the server ends. A public address needs a
-token and TLS (--tls-cert, --tls-key).
-
---oauth-issuer takes the access tokens of an OAuth 2.1 authorization server instead:
-JWTs that its keys signed, for this server (--oauth-audience, by default the URL that
-clients call) and with every --oauth-scope. Each of its users is a subject, oauth:SUB,
-whom roots can be granted to ("rootsfs roots add --subject") and who has no other's, nor
-more sessions at a time than --max-user-sessions.
-
-Each client's session is a subject by itself, such as serve#1: what a person allows in
-one, no other has, and it ends with the session. Requests of MCP 2026-07-28 over HTTP
-have no session: what is allowed there, all clients with the same bearer token share
-until the server ends, and with --oauth-issuer one user's through one OAuth client.
-The question says so.`,
+With --session, serve the roots of a live session instead, such as that of a mount.
+With --ask, paths outside of the roots are put before the person at the host, or wait
+for "rootsfs consent". --http prints the URL and the bearer token that clients send;
+a public address needs a token and TLS.`,
 		Example: `  rootsfs serve --root code=~/code:ro
   rootsfs serve --root ~/code:ro --root out=~/out:rw --ask
   rootsfs serve --root .:rw --http :8931
@@ -76,22 +50,22 @@ The question says so.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serveMCP(cmd, f) },
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; may be given again")
+	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
 	pathVar(fs, &f.config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
-	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration")
+	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration, not all")
 	fs.StringVar(&f.name, "name", "", "`name` of the session (default: serve)")
-	fs.StringVar(&f.auditPaths, "audit-paths", "full", "paths in audit records: full, hash or none")
-	fs.IntVar(&f.auditKeep, "audit-keep", 0, "delete all but the newest `N` audit files of this session's name (0: keep all)")
-	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable roots")
-	fs.BoolVar(&f.ask, "ask", false, "ask the person at the host about paths that no root holds")
-	fs.StringVar(&f.clientRoots, "client-roots", "narrow", "what roots that the client names do: narrow or ignore")
+	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
+	fs.IntVar(&f.auditKeep, "audit-keep", 0, "keep only the newest `N` audit files of this session's name (0: all)")
+	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
+	fs.BoolVar(&f.ask, "ask", false, "ask the person at the host about paths outside of the roots")
+	fs.StringVar(&f.clientRoots, "client-roots", "narrow", "what the client's own roots do: narrow or ignore")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
 	fs.BoolVar(&f.debug, "debug", false, "log every refusal")
 	f.http.add(fs)
 	jsonFlag(a, cmd)
 	f.add(fs)
 	sessionFlag(a, cmd)
-	cmd.Flags().Lookup("session").Usage = "serve the roots of this live `session`, by name or mountpoint, instead of a session of its own"
+	cmd.Flags().Lookup("session").Usage = "serve the roots of this live `session`, by name or mountpoint"
 	f.abuse.add(fs)
 	profileCompletion(cmd, &f.config)
 	words(cmd, "audit-paths", "full", "hash", "none")

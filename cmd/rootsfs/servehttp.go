@@ -34,18 +34,18 @@ type httpFlags struct {
 }
 
 func (f *httpFlags) add(fs *pflag.FlagSet) {
-	fs.StringVar(&f.addr, "http", "", "serve over Streamable HTTP at `ADDR`, [HOST]:PORT; without HOST on the loopback")
-	pathVar(fs, &f.tokenFile, "token-file", "`file` with the bearer token that clients send (default: one is made)")
-	fs.BoolVar(&f.noToken, "no-token", false, "ask clients for no token: on the loopback only, where every local user then gets in")
+	fs.StringVar(&f.addr, "http", "", "serve over Streamable HTTP at `ADDR`: [HOST]:PORT, by default on the loopback address")
+	pathVar(fs, &f.tokenFile, "token-file", "`file` with the bearer token that clients send (default: a new one)")
+	fs.BoolVar(&f.noToken, "no-token", false, "ask for no token: on the loopback address only, and every local user gets in")
 	pathVar(fs, &f.cert, "tls-cert", "certificate `file`, PEM")
 	pathVar(fs, &f.key, "tls-key", "`file` with the certificate's key, PEM")
-	fs.StringArrayVar(&f.hosts, "host", nil, "a `name` by which clients may call the server, beside localhost, at its own port or as NAME:PORT; may be given again")
-	fs.StringArrayVar(&f.origins, "origin", nil, "a web `origin` whose pages may call, such as https://app.example; may be given again")
-	fs.StringVar(&f.issuer, "oauth-issuer", "", "take access tokens of the OAuth authorization server at this `URL` instead of one bearer token")
-	fs.StringArrayVar(&f.audiences, "oauth-audience", nil, "`name` of this server that tokens are issued for (default: the URLs by which clients call it); may be given again")
-	fs.StringArrayVar(&f.scopes, "oauth-scope", nil, "a `scope` that tokens must have; may be given again")
+	fs.StringArrayVar(&f.hosts, "host", nil, "a further `name` by which clients call the server, or NAME:PORT; repeatable")
+	fs.StringArrayVar(&f.origins, "origin", nil, "a web `origin` whose pages may call, such as https://app.example; repeatable")
+	fs.StringVar(&f.issuer, "oauth-issuer", "", "take access tokens of the OAuth server at this `URL` instead of a bearer token")
+	fs.StringArrayVar(&f.audiences, "oauth-audience", nil, "`name` of this server in tokens (default: the URL that clients call); repeatable")
+	fs.StringArrayVar(&f.scopes, "oauth-scope", nil, "a `scope` that tokens must have; repeatable")
 	fs.IntVar(&f.sessions, "max-sessions", tools.DefaultSessions, "most sessions at a time")
-	fs.IntVar(&f.userSessions, "max-user-sessions", tools.DefaultUserSessions, "most sessions at a time of one user of the OAuth issuer's, who has four times as many requests under way")
+	fs.IntVar(&f.userSessions, "max-user-sessions", tools.DefaultUserSessions, "most sessions of one OAuth user at a time")
 }
 
 // check refuses what would let in anybody.

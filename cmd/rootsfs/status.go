@@ -20,18 +20,14 @@ func newStatusCmd(a *app) *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the live sessions, their roots and what happens in them",
-		Long: `Show each live session (or the one that --session names): where it is mounted,
-its roots with mode, state, file system and expiry, how many operations there
-were, how many were refused, how many bytes were read and written, and how much
-is free; the repositories that servers made in them, whose hooks are untrusted;
-the servers that are served over files/*, and what they use; and what the daemon
-itself uses. Last come mounts that a dead daemon left, which are no sessions: with
---json, "stale" is true, and nothing but "mountpoint" means anything.
+		Short: "Show live sessions, their roots and what happens",
+		Long: `Show each live session: where it is mounted; its roots with mode, state, end, and how
+much was done, refused, read and written; repositories that servers made, whose hooks
+are untrusted; connected servers; and what the daemon uses. Mounts that a dead daemon
+left come last.
 
-With --watch, events of one session follow as they happen: roots that come, go
-or change, their directories' permissions, and every refusal with the operation,
-the path and the reason. With --json each event is one line of JSON.`,
+With --watch, follow the events of one session: roots that come, go or change, and
+every refusal with operation, path and reason.`,
 		Example: `  rootsfs status
   rootsfs status --watch --session work
   rootsfs status --json | jq '.[].roots[].name'`,

@@ -14,11 +14,11 @@ import (
 func newTopCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "top",
-		Short: "Show every session in the terminal: see, approve, revoke",
+		Short: "See, approve and revoke in the terminal",
 		Long: `Show every live session with its roots and what happens in them, the questions of
-servers that wait for your consent, and the records, and revoke a root, a session or
-everything: what "rootsfs console" shows in a browser. The keys are in the last
-line. Leaving it ends nothing else.`,
+servers, and the records, and revoke a root, a session or everything. "rootsfs
+console" shows the same in a browser. The last line shows the keys. Leaving ends
+nothing.`,
 		Example: `  rootsfs top`,
 		Args:    nargs(0, 0, ""),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.top(cmd.Context()) },

@@ -29,9 +29,9 @@ type trashFlags struct {
 
 func (f *trashFlags) add(fs *pflag.FlagSet) {
 	f.fs = fs
-	fs.BoolVar(&f.on, "trash", false, "keep what is removed, replaced or truncated, in "+guard.TrashName+" of the root (see: rootsfs trash)")
-	fs.StringVar(&f.size, "trash-size", "", "`size` of what is kept, per root; the oldest goes when there is more (default 1G)")
-	fs.DurationVar(&f.age, "trash-age", 0, "remove what is kept after this `duration` (default 720h)")
+	fs.BoolVar(&f.on, "trash", false, "keep what is removed, replaced or truncated in "+guard.TrashName+" of the root")
+	fs.StringVar(&f.size, "trash-size", "", "how much is kept in each root: a `size`; the oldest goes first (default 1G)")
+	fs.DurationVar(&f.age, "trash-age", 0, "how long it is kept: a `duration` (default 720h)")
 }
 
 func (f *trashFlags) trash() (guard.Trash, error) {
@@ -54,15 +54,13 @@ func (f *trashFlags) trash() (guard.Trash, error) {
 func newTrashCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trash",
-		Short: "List, restore and empty what was removed from roots",
+		Short: "List, restore and empty what was removed",
 		Long: `A root with a trash (mount --trash, or trash = { on = true } in the configuration)
-keeps what is removed through it: unlinked files are moved to the directory
-` + guard.TrashName + ` of the root, which no server sees; files that are replaced or
-truncated to nothing are kept there as they were. What is more than the trash's
-size, or older than its age, goes for good.
+keeps what is removed through it, in its directory .rootsfs-trash, which no server
+sees. The oldest goes when the trash is full or its age is reached.
 
---root names a root of the session; a path, one with a slash in it, names the
-directory of a root itself, and no session is needed.`,
+--root names a root of the session. A path, one with a slash in it, names the
+directory of a root itself, and needs no session.`,
 		Example: `  rootsfs trash list
   rootsfs trash restore 4kq2jx5n
   rootsfs trash empty --older-than 72h`,
@@ -75,7 +73,7 @@ directory of a root itself, and no session is needed.`,
 
 // trashRootFlag adds --root and --session.
 func trashRootFlag(a *app, cmd *cobra.Command, root *string) {
-	cmd.Flags().StringVar(root, "root", "", "only this `root`: its name in the session, or the path of its directory, which needs no session")
+	cmd.Flags().StringVar(root, "root", "", "only this `root`: its name, or the path of its directory, for which no session is needed")
 	_ = cmd.RegisterFlagCompletionFunc("root", a.completeRoots(-1)) // fails only if there is no such flag
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
@@ -144,9 +142,9 @@ func newTrashListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show what is kept, the oldest first",
-		Long: `Show what the trashes of a session's roots hold, root by root and the oldest
-first: the id to restore it by, when and by which operation and server it was
-removed, its size, and the path it had.`,
+		Long: `Show what the trashes of a session's roots hold, root by root and the oldest first:
+the id to restore it by, when, by which operation and server it was removed, its size,
+and its path.`,
 		Example: `  rootsfs trash list
   rootsfs trash list --root ~/code --json`,
 		Args: nargs(0, 0, ""),
@@ -193,9 +191,9 @@ func newTrashRestoreCmd(a *app) *cobra.Command {
 		Use:   "restore ID",
 		Short: "Put a kept file back",
 		Long: `Put a kept file back where it was, or, with --to, at another path below its root.
-Nothing is replaced: what has the path by now has to be moved away first. ID is
-that of trash list. Nothing is put where the policy hides, denies or protects it:
-that of the session, or, where --root is a path, the built-in one.`,
+Nothing is replaced: move away first what has the path now. Nothing is put where the
+rules hide, deny or protect it: those of the session, or, where --root is a path, the
+built-in ones.`,
 		Example: `  rootsfs trash restore 4kq2jx5n
   rootsfs trash restore 4kq2jx5n --to docs/old.md
   rootsfs trash restore --root ~/code 4kq2jx5n`,
@@ -215,8 +213,8 @@ that of the session, or, where --root is a path, the built-in one.`,
 		},
 		ValidArgsFunction: a.completeTrash,
 	}
-	cmd.Flags().StringVar(&to, "to", "", "the `path` below the root to put it at")
-	cmd.Flags().BoolVar(&noDefaults, "no-default-policy", false, "with a path as --root: put it also where the built-in rules would not")
+	cmd.Flags().StringVar(&to, "to", "", "restore to this `path` below the root")
+	cmd.Flags().BoolVar(&noDefaults, "no-default-policy", false, "with a path as --root: restore also where the built-in rules forbid it")
 	trashRootFlag(a, cmd, &root)
 	return cmd
 }
@@ -228,9 +226,8 @@ func newTrashEmptyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "empty [ID]... | --all | --older-than DURATION",
 		Short: "Remove kept files for good",
-		Long: `Remove kept files for good: the named ones, all of them, or those that were
-removed longer ago than a duration; in every root of the session, or in the one
-that --root names.`,
+		Long: `Remove kept files for good: the named ones, all, or those that were removed longer ago
+than a duration; in every root of the session, or in that of --root.`,
 		Example: `  rootsfs trash empty --all
   rootsfs trash empty --older-than 72h --root code
   rootsfs trash empty 4kq2jx5n`,
@@ -265,7 +262,7 @@ that --root names.`,
 		ValidArgsFunction: a.completeTrash,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "everything that is kept")
-	cmd.Flags().DurationVar(&age, "older-than", 0, "what was removed longer ago than this `duration`, such as 72h")
+	cmd.Flags().DurationVar(&age, "older-than", 0, "files that were removed longer ago than this `duration`, such as 72h")
 	trashRootFlag(a, cmd, &root)
 	return cmd
 }

@@ -19,17 +19,15 @@ func newUnmountCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "unmount MOUNTPOINT",
 		Aliases: []string{"umount"},
-		Short:   "Revoke every root of a session and unmount it",
-		Long: `End the session mounted at MOUNTPOINT (its name will do, too, and is how one of
-"rootsfs serve" is ended, which has no mount): every root is revoked, so that whatever
-programs still hold is dead, and then it is unmounted.
-A mount that a session has for one server (mount --session) is taken down alone:
-what was shown there is dead, and the session goes on.
-If something still holds the mount it leaves the tree all the same and refuses
-everything; its daemon ends with the last holder.
+		Short:   "End a session: revoke every root and unmount",
+		Long: `End the session at MOUNTPOINT, or of that name, as "rootsfs serve" has it, which has no
+mount. Every root is revoked, so that whatever programs hold is dead; then it is
+unmounted. If something still holds the mount, it leaves the tree all the same, and
+its daemon ends with the last holder.
 
-What a killed daemon left mounted ("Transport endpoint is not connected") is
-cleared away. A mount that is not a rootsfs mount of yours is left alone.`,
+A further mount (mount --session) is taken down alone. What a killed daemon left
+mounted ("Transport endpoint is not connected") is cleared away. A mount that is not
+yours, or not of rootsfs, is left alone.`,
 		Example: `  rootsfs unmount /mnt/work
   rootsfs unmount work --json`,
 		Args: nargs(1, 1, "the mountpoint"),

@@ -30,19 +30,17 @@ func newWhyCmd(a *app) *cobra.Command {
 	f := &whyFlags{}
 	cmd := &cobra.Command{
 		Use:   "why [PATH]",
-		Short: "Say why something was refused, or would be, and what would allow it",
-		Long: `Without PATH, explain the last refusal that a program caused: in the session that
---session names, or in whichever session it was, also if that has ended.
+		Short: "Explain a refusal, and what would allow it",
+		Long: `Without PATH, explain the last refusal that a program caused, in the session of
+--session or in any, also if it has ended. With PATH, say what a live session would
+answer: which root, right, rule or link decides, how the command is confined, and
+which command would allow it. With --root, answer for that root as "rootsfs run" would
+grant it, without a session.
 
-With PATH, say what a live session would answer to an operation on it: which root,
-right, rule or link decides, how the command is confined, and which command would
-allow it. PATH is written as for "rootsfs policy check", or leads through the
-mountpoint. If no session is live, the last refusal of PATH on record is explained.
-With --root, no session is asked: the answer is for that root, as "rootsfs run"
-would grant it.
-
-Nothing is done, and whether the file exists is not said. The exit code is 0 if the
-operation is allowed, and 3 if it was or would be refused.`,
+PATH is written as for "rootsfs policy check", or leads through the mountpoint. If no
+session is live, the last refusal of PATH on record is explained. Nothing is done, and
+whether the file exists is not said. The exit code is 0 if the operation is allowed,
+and 3 if it was or would be refused.`,
 		Example: `  rootsfs why
   rootsfs why code/.env --op read
   rootsfs why ./.git/config --op write --session work
@@ -115,7 +113,7 @@ func (a *app) why(ctx context.Context, f *whyFlags, args []string, opGiven bool)
 type question struct{ path, op, root, subject string }
 
 func opFlag(cmd *cobra.Command, op *string) {
-	cmd.Flags().StringVar(op, "op", "read", "the `operation`: read, write, append, list, stat, create, mkdir, delete, rename, watch, or a name of the audit log")
+	cmd.Flags().StringVar(op, "op", "read", "the `operation`: read, write, append, list, stat, create, mkdir, delete, rename or watch, or one of the audit log")
 	words(cmd, "op", "read", "write", "append", "list", "stat", "create", "mkdir", "delete", "rename", "watch")
 }
 

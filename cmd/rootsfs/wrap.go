@@ -28,32 +28,19 @@ func newWrapCmd(a *app) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "wrap HOSTCONFIG",
-		Short: "Make an MCP host start its servers through rootsfs run",
-		Long: `Rewrite the configuration of an MCP host so that the servers it starts (stdio) run
-confined, through "rootsfs run", and reach nothing but their roots. HOSTCONFIG is a
-file in the format of Claude Desktop, Claude Code (.mcp.json, ~/.claude.json),
-VS Code, Cursor, Windsurf, Gemini CLI, Cline, Zed, Codex or opencode, or one of the words
-claude-desktop, claude-code, vscode, cursor, windsurf, gemini, cline, zed, codex and
-opencode for the user's own file of that host.
+		Short: "Make an MCP host start its servers confined",
+		Long: `Rewrite the configuration of an MCP host, so that the servers that it starts run
+through "rootsfs run" and reach nothing but their roots. HOSTCONFIG is claude-desktop,
+claude-code, vscode, cursor, windsurf, gemini, cline, zed, codex, opencode, or a file
+in the format of one of them. The change is shown, and written only after you said
+yes; everything else stays byte for byte, and a copy is kept. --undo takes the change
+back, server by server if the file was changed since.
 
-The change is shown first and made only after you said yes, on the terminal or
-with --yes. The rest of the file stays as it is, byte for byte. What it was is kept
-beside it, as FILE.before-rootsfs, or, for a file in a repository, in your own state
-directory. Servers reached over HTTP are left alone, as are
-those that are wrapped already, and container tools, whose daemon does the work
-(unless --server names them).
-
-Without --root, each server gets what its own arguments and variables name:
-directories and files that exist, read-only, and for a script its project. ${…} and
-~ stay for the host to expand. A server that gets no root reaches no files of yours.
-Variables in a server's "env" reach it; others only with --env. There is no
-network without --net, which servers that npx or uvx fetch need to be fetched; with
---home they are fetched once.
-
---undo makes the servers what they were. In a file that was changed since, they are
-unwrapped one by one and the changes stay; what cannot be unwrapped is left, and
-the exit code is 1. Quit the host before, if it writes the file itself (Claude Code
-does), and start it again after.`,
+Without --root, a server gets the files and directories that its own arguments and
+variables name, read-only. The variables of its "env" pass; others need --env. Servers
+that npx or uvx fetch need --net; --home keeps what they fetched. Servers reached over
+HTTP, and container tools, are left alone. Quit a host that writes the file itself
+(Claude Code does) before, and start it again after.`,
 		Example: `  rootsfs wrap claude-desktop
   rootsfs wrap .vscode/mcp.json --server files --root '${workspaceFolder}:rw'
   rootsfs wrap ~/.claude.json --net --dry-run
@@ -84,15 +71,15 @@ type wrapFlags struct {
 
 func (f *wrapFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.roots, "root", nil, "give the servers this root: `SPEC` is [NAME=]PATH[:MODE]; may be given again (default: what each one's arguments name)")
-	fs.StringArrayVar(&f.servers, "server", nil, "only the server of this `name`; may be given again (default: all)")
-	fs.StringArrayVar(&f.env, "env", nil, "let this variable through, too: `NAME[=VALUE]`; may be given again")
+	fs.StringArrayVar(&f.roots, "root", nil, "give the servers this root: `SPEC` is [NAME=]PATH[:MODE]; repeatable (default: the paths in their own arguments)")
+	fs.StringArrayVar(&f.servers, "server", nil, "only the server of this `name`; repeatable (default: all)")
+	fs.StringArrayVar(&f.env, "env", nil, "pass this variable as well: `NAME[=VALUE]`; repeatable")
 	fs.BoolVar(&f.net, "net", false, "give the servers the network")
-	fs.IntSliceVar(&f.listen, "listen", nil, "let the servers listen on this TCP and UDP `port`, with --net; may be given again")
-	pathVar(fs, &f.home, "home", "keep each server's HOME, and what npx or uvx fetched into it, in `directory`/NAME (default: a new one each start)")
-	pathVar(fs, &f.program, "rootsfs", "`path` of rootsfs for the configuration (default: of this program)")
-	fs.BoolVar(&f.undo, "undo", false, "make the servers what they were")
-	fs.BoolVar(&f.dryRun, "dry-run", false, "show the change and do not make it")
+	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the servers listen on this TCP and UDP `port`; repeatable")
+	pathVar(fs, &f.home, "home", "keep each server's HOME, with what npx or uvx fetched, in `directory`/NAME (default: a new one at each start)")
+	pathVar(fs, &f.program, "rootsfs", "`path` of rootsfs to write (default: of this program)")
+	fs.BoolVar(&f.undo, "undo", false, "take the change back")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "show the change, and do not write it")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	// They fail only if there is no such flag.
 	_ = cmd.RegisterFlagCompletionFunc("env", completeEnv)

@@ -40,7 +40,7 @@ var topics = []Topic{
 	{"limits", "limit quota quotas abuse expire expiry time size memory"},
 	{"confinement", "sandbox confine landlock bubblewrap namespaces seccomp level home net network socket attacks"},
 	{"agents", "agent presets preset claude codex gemini opencode aider goose"},
-	{"hosts", "host wrap wrapping mcp client clients desktop vscode cursor windsurf zed cline systemd service"},
+	{"hosts", "host wrap wrapping claude codex gemini opencode mcp client clients desktop vscode cursor windsurf zed cline systemd service"},
 	{"serve", "tools http oauth server filesystem"},
 	{"console", "top browser web page ui"},
 	{"config", "configuration toml settings keys profile profiles"},

@@ -1,7 +1,6 @@
 package markdown
 
 import (
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -23,7 +22,7 @@ func Text(page string, width int) string {
 		}
 		switch last = bl.kind; bl.kind {
 		case heading:
-			b.WriteString(title(bl))
+			b.WriteString(title(bl, width))
 		case paragraph:
 			write(&b, wrap(plain(bl.text), width-len(indent)), indent, indent)
 		case item:
@@ -39,12 +38,17 @@ func Text(page string, width int) string {
 	return b.String()
 }
 
-// title is a heading: the first two levels in capitals, at the margin.
-func title(b block) string {
-	if b.level == 1 {
-		return strings.ToUpper(plain(b.text)[:1]) + plain(b.text)[1:] + "\n"
+// title is a heading, at the margin: in capitals below the first level, unless it
+// names commands.
+func title(b block, width int) string {
+	text := plain(b.text)
+	switch {
+	case b.level == 1:
+		text = strings.ToUpper(text[:1]) + text[1:]
+	case !strings.Contains(b.text, "`"):
+		text = strings.ToUpper(text)
 	}
-	return strings.ToUpper(plain(b.text)) + "\n"
+	return strings.Join(wrap(text, width), "\n") + "\n"
 }
 
 // write writes lines, each with its margin.
@@ -98,32 +102,38 @@ func wrap(text string, width int) []string {
 }
 
 // columns sets a table: in columns, of which the widest are wrapped, or, where that
-// leaves too little, each row as a list below its first cell.
+// would break words or leave too little, each row as a list below its first cell.
 func columns(rows [][]string, width int) []string {
-	const gap, least = 2, 22
+	const gap, least = 2, 14
 	var cells [][]string
-	widths := make([]int, len(rows[0]))
+	widths, mins := make([]int, len(rows[0])), make([]int, len(rows[0]))
 	for _, row := range rows {
 		line := make([]string, len(widths))
 		for i := range min(len(row), len(widths)) {
 			line[i] = plain(row[i])
 			widths[i] = max(widths[i], utf8.RuneCountInString(line[i]))
+			for word := range strings.FieldsSeq(line[i]) {
+				mins[i] = max(mins[i], utf8.RuneCountInString(word), least)
+			}
 		}
 		cells = append(cells, line)
 	}
-	for {
-		over := gap*(len(widths)-1) - width
-		for _, w := range widths {
-			over += w
+	over := gap*(len(widths)-1) - width
+	for _, w := range widths {
+		over += w
+	}
+	for over > 0 {
+		widest := -1
+		for i, w := range widths {
+			if w > mins[i] && (widest < 0 || w > widths[widest]) {
+				widest = i
+			}
 		}
-		if over <= 0 {
-			break
-		}
-		i := slices.Index(widths, slices.Max(widths))
-		if widths[i] <= least {
+		if widest < 0 {
 			return stacked(cells, width)
 		}
-		widths[i] = max(least, widths[i]-over)
+		widths[widest]--
+		over--
 	}
 	var out []string
 	for _, row := range cells {

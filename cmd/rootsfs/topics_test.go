@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/help"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/markdown"
+)
+
+// output is what a command line prints, which must succeed.
+func output(t *testing.T, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := run(args, stdio{in: strings.NewReader(""), out: &out, err: &errs}); code != exitOK {
+		t.Fatalf("%q: exit %d, %s", args, code, errs.String())
+	}
+	return out.String()
+}
+
+// Every topic has its page, is listed and completed, and leads nowhere that is not.
+func TestTopics(t *testing.T) {
+	list := output(t, "help")
+	offered := output(t, cobra.ShellCompRequestCmd, "help", "")
+	pages, err := filepath.Glob("help/*.md")
+	if err != nil || len(pages) != len(help.Topics()) {
+		t.Errorf("%d topics, and these pages: %v", len(help.Topics()), pages)
+	}
+	toPage := regexp.MustCompile(`\]\(([^)#]+)`)
+	for _, topic := range help.Topics() {
+		page, ok := help.Page(topic.Name)
+		if !ok || !strings.HasPrefix(page, "# "+topic.Name+": ") {
+			t.Fatalf("%s has no page that begins with its name", topic.Name)
+		}
+		if len(topic.Summary()) > 64 {
+			t.Errorf("%s: shorten %q", topic.Name, topic.Summary())
+		}
+		if !strings.Contains(list, "\n  "+topic.Name+" ") || !strings.Contains(offered, topic.Name+"\t") {
+			t.Errorf("%s is not listed, or not completed", topic.Name)
+		}
+		for _, m := range toPage.FindAllStringSubmatch(page, -1) {
+			if strings.HasPrefix(m[1], "https:") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join("help", m[1])); err != nil {
+				t.Errorf("%s: %v", topic.Name, err)
+			}
+		}
+		prose := regexp.MustCompile("(?s)```.*?```").ReplaceAllString(page, "")
+		if shown := markdown.Text(prose, 80); strings.ContainsAny(shown, "`\x1b") || strings.Contains(shown, "<!--") || strings.Contains(shown, "](") {
+			t.Errorf("%s shows marks: %s", topic.Name, shown)
+		}
+		if shown := output(t, "help", topic.Name); shown != markdown.Text(page, 80) {
+			t.Errorf("help %s shows something else: %s", topic.Name, shown)
+		}
+		checkCommands(t, topic.Name, prose)
+	}
+	for word, want := range map[string]string{
+		"polcy": "policy", "quota": "limits", "claude": "agents, or rootsfs help hosts", "statu": "status", "sandbox": "confinement",
+	} {
+		var errs bytes.Buffer
+		code := run([]string{"help", word}, stdio{in: strings.NewReader(""), out: io.Discard, err: &errs})
+		if code != exitUsage || !strings.Contains(errs.String(), "see: rootsfs help "+want) {
+			t.Errorf("help %s: exit %d, %s", word, code, errs.String())
+		}
+	}
+}
+
+// checkCommands fails unless every command line in inline code begins with a command,
+// or names a topic.
+func checkCommands(t *testing.T, topic, page string) {
+	t.Helper()
+	for _, m := range regexp.MustCompile("`rootsfs ([a-z][^`]*)`").FindAllStringSubmatch(page, -1) {
+		args := strings.Fields(strings.ReplaceAll(m[1], "\n", " "))
+		if args[0] == "help" {
+			if _, ok := help.Page(args[1]); !ok {
+				t.Errorf("%s: there is no topic %s", topic, args[1])
+			}
+			continue
+		}
+		if c, _, err := newRootCmd(newApp(nil, stdio{})).Find(args); err != nil || !c.HasParent() {
+			t.Errorf("%s: there is no command rootsfs %s", topic, m[1])
+		}
+	}
+}
+
+// On a narrow terminal nothing but code and single words is wider than it.
+func TestTopicsFit(t *testing.T) {
+	for _, topic := range help.Topics() {
+		page, _ := help.Page(topic.Name)
+		code := strings.Join(regexp.MustCompile("(?s)```.*?```").FindAllString(page, -1), "\n")
+		for _, width := range []int{40, 80, 100} {
+			for line := range strings.Lines(markdown.Text(page, width)) {
+				line = strings.TrimRight(line, "\n")
+				if utf8.RuneCountInString(line) > width && len(strings.Fields(line)) > 2 && !strings.Contains(code, strings.TrimSpace(line)) {
+					t.Errorf("%s: wider than %d: %q", topic.Name, width, line)
+				}
+			}
+		}
+	}
+}
+
+// R092: the first screen of each command has at most 25 flags, --help --all has every
+// one, and each command is in a group.
+func TestFirstScreen(t *testing.T) {
+	flagLine := regexp.MustCompile(`(?m)^  (?:-., |    )--[a-z-]+`)
+	many := 0
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		if c.Hidden {
+			return
+		}
+		c.InitDefaultHelpFlag()
+		args := strings.Fields(c.CommandPath())[1:]
+		shown := len(flagLine.FindAllString(output(t, append(slices.Clone(args), "--help")...), -1))
+		if shown > 25 {
+			t.Errorf("%s --help shows %d flags", c.CommandPath(), shown)
+		}
+		if groups, left := groupFlags(c, true); len(groups) > 1 {
+			many++
+			if other := groups[len(groups)-1]; left != 0 || len(other.flags) > 3 {
+				t.Errorf("%s: %d flags are left out of --all; without a group are %d", c.CommandPath(), left, len(other.flags))
+			}
+			if all := len(flagLine.FindAllString(output(t, append(slices.Clone(args), "--help", "--all")...), -1)); all <= shown {
+				t.Errorf("%s --help --all shows %d flags", c.CommandPath(), all)
+			}
+			alone := append(slices.Clone(args), "--all")
+			if c.Name() != "serve" {
+				alone = append(alone, "x")
+			}
+			var errs bytes.Buffer
+			if code := run(alone, stdio{in: strings.NewReader(""), out: io.Discard, err: &errs}); code != exitUsage || !strings.Contains(errs.String(), "--help --all") {
+				t.Errorf("%q: exit %d, %s", alone, code, errs.String())
+			}
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	var grouped []string
+	for _, g := range commandGroups {
+		grouped = append(grouped, strings.Fields(g.names)...)
+	}
+	for _, c := range newRootCmd(newApp(nil, stdio{})).Commands() {
+		walk(c)
+		if !c.Hidden && !slices.Contains(grouped, c.Name()) {
+			t.Errorf("%s is in no group of rootsfs help", c.Name())
+		}
+	}
+	if many < 4 {
+		t.Errorf("only %d commands have many flags", many)
+	}
+}
+
+// R092: man renders each page of the manual, and warns of nothing.
+func TestManPages(t *testing.T) {
+	dir := t.TempDir()
+	output(t, "man", dir)
+	pages := manPages(newRootCmd(newApp(nil, stdio{})))
+	for _, want := range []string{"rootsfs.1", "rootsfs-mount.1", "rootsfs-roots-add.1", "rootsfs-policy.7"} {
+		if pages[want] == "" {
+			t.Errorf("there is no %s", want)
+		}
+	}
+	args := []string{"--warnings=w", "-l"}
+	for _, name := range slices.Sorted(maps.Keys(pages)) {
+		file := filepath.Join(dir, "man"+name[len(name)-1:], name)
+		if written, err := os.ReadFile(file); err != nil || string(written) != pages[name] {
+			t.Errorf("%s is not what manPages returns: %v", file, err)
+		}
+		args = append(args, file)
+	}
+	man, err := exec.LookPath("man")
+	if err != nil {
+		t.Skip("man is not installed (Debian: man-db)")
+	}
+	cmd := exec.Command(man, args...)
+	cmd.Env = append(os.Environ(), "MANPAGER=cat", "MANWIDTH=80", "LC_ALL=C.UTF-8")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil || errs.Len() > 0 {
+		t.Errorf("%v\n%.2000s", err, errs.String())
+	}
+	if !strings.Contains(out.String(), "which names a root shows") || !strings.Contains(out.String(), "--respect-gitignore") {
+		t.Errorf("the rendered pages lack what they should have: %.500s", out.String())
+	}
+}
