@@ -114,11 +114,11 @@ func checkWrite(p *wire.WriteParams) error {
 	case p.Offset != nil && *p.Offset < 0:
 		return badParams{text: "params: offset must not be negative"}
 	case p.Offset != nil && p.Append:
-		return badParams{text: "params: offset and append contradict each other"}
+		return badParams{text: "params: offset and append cannot be combined"}
 	case p.Truncate && p.Append:
-		return badParams{text: "params: truncate and append contradict each other"}
+		return badParams{text: "params: truncate and append cannot be combined"}
 	case p.CreateOnly && p.IfMatch != "":
-		return badParams{text: "params: createOnly and ifMatch contradict each other"}
+		return badParams{text: "params: createOnly and ifMatch cannot be combined"}
 	case p.Upload && p.UploadID != "":
 		return badParams{text: "params: upload begins one, uploadId goes on with one: write either"}
 	case upload && (p.Append || p.Truncate):

@@ -70,7 +70,7 @@ func (c *call) readTextFile() (*result, error) {
 		return nil, err
 	}
 	if head > 0 && tail > 0 {
-		return nil, invalid("arguments: head and tail contradict each other: give one of them")
+		return nil, invalid("arguments: head and tail cannot be combined: give one of them")
 	}
 	at, err := c.place("path", a.Path)
 	if err != nil {

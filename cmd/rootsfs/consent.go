@@ -301,9 +301,9 @@ question until the session ends, or until "rootsfs consent forget".`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case all && remember:
-				return usage(errors.New("--all and --remember contradict each other: name the question"))
+				return usage(errors.New("--all and --remember cannot be combined: name the question"))
 			case all && len(args) > 0:
-				return usage(errors.New("--all and an id contradict each other: use one of them"))
+				return usage(errors.New("--all and an id cannot be combined: use one of them"))
 			case !all && (len(args) == 0 || args[0] == ""):
 				return usage(errors.New("name the question to deny, or use --all; see: rootsfs consent list"))
 			case len(args) > 1:

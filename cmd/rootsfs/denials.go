@@ -71,7 +71,7 @@ are asked.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case all && len(args) > 0:
-				return usage(errors.New("--all and an id contradict each other: use one of them"))
+				return usage(errors.New("--all and an id cannot be combined: use one of them"))
 			case !all && (len(args) == 0 || args[0] == ""):
 				return usage(errors.New("name the denial to lift, or use --all; see: rootsfs consent denials"))
 			case len(args) > 1:

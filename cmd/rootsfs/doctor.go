@@ -132,7 +132,7 @@ func (a *app) diagnosis(checks []check) error {
 	if err != nil || failed == 0 {
 		return err
 	}
-	return &exitError{exitSystem, fmt.Errorf("%s failed; what to do stands below each", plural(failed, "check"))}
+	return &exitError{exitSystem, fmt.Errorf("%s failed; what to do is below each", plural(failed, "check"))}
 }
 
 // summary is what doctor ends with: "ok" if nothing is wrong, otherwise the failures,

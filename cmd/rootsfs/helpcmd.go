@@ -74,13 +74,13 @@ func unknownTopic(root *cobra.Command, typed string) error {
 		meant = near(typed, all)
 	}
 	if len(meant) == 0 {
-		return usage(fmt.Errorf("%q is no topic and no command; see: rootsfs help", typed))
+		return usage(fmt.Errorf("%q is not a topic or command; see: rootsfs help", typed))
 	}
 	ways := fmt.Sprintf("rootsfs help %s", names.ShellWord(meant[0]))
 	for _, word := range meant[1:] {
 		ways += fmt.Sprintf(", or rootsfs help %s", names.ShellWord(word))
 	}
-	return usage(fmt.Errorf("%q is no topic and no command; see: %s", typed, ways))
+	return usage(fmt.Errorf("%q is not a topic or command; see: %s", typed, ways))
 }
 
 // completeHelp offers topics and commands, or the commands below those that are named.

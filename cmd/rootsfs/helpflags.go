@@ -38,7 +38,7 @@ var flagGroups = []struct{ title, first, more string }{
 }
 
 // wordColumn is where the meaning of a command or topic begins.
-const wordColumn = 18
+const wordColumn = 19
 
 // manyFlags is how many flags a command's help shows in one list.
 const manyFlags = 25

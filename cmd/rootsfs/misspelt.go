@@ -79,7 +79,7 @@ func meantFlag(c *cobra.Command, missing *pflag.NotExistError) string {
 		typed, _, _ = strings.Cut(short, "=") // -root was one dash too few
 	}
 	if !c.HasParent() {
-		return ": flags stand behind the command, as in rootsfs status --json"
+		return ": flags follow the command, as in rootsfs status --json"
 	}
 	if len(typed) < 2 {
 		return ""
@@ -119,7 +119,7 @@ func runArgs(c *cobra.Command, args []string) error {
 	dir := err == nil && in.IsDir()
 	if slices.Contains(args, "--") { // the command's own, or ours in the wrong place
 		if _, err := exec.LookPath(args[0]); dir || err != nil && !strings.Contains(args[0], "/") {
-			return usage(fmt.Errorf("%s stands before -- and is no command: if it is a root, write --root %s", names.Quote(args[0]), names.ShellWord(args[0])))
+			return usage(fmt.Errorf("%s is not a command. To approve a root, write --root %s", names.Quote(args[0]), names.ShellWord(args[0])))
 		}
 		return nil
 	}
@@ -127,11 +127,11 @@ func runArgs(c *cobra.Command, args []string) error {
 		return nil
 	}
 	if dir {
-		return usage(fmt.Errorf("%s is a directory and no command: if it is a root, write --root %s, then -- and the command", names.Quote(args[0]), names.ShellWord(args[0])))
+		return usage(fmt.Errorf("%s is a directory, not a command. To approve it as a root, write --root %s, then -- and the command", names.Quote(args[0]), names.ShellWord(args[0])))
 	}
 	for _, arg := range args[1:] {
 		if arg == "--root" || strings.HasPrefix(arg, "--root=") {
-			return usage(fmt.Errorf("--root stands behind the command: write rootsfs run --root PATH -- %s (or -- before the command, if it has a --root of its own)", names.ShellWord(args[0])))
+			return usage(fmt.Errorf("--root is written behind the command. Write rootsfs run --root PATH -- %s; if --root is the command's own, write -- before the command", names.ShellWord(args[0])))
 		}
 	}
 	return nil

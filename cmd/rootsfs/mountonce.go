@@ -23,7 +23,7 @@ var ofTheSession = []string{
 // mountOnce mounts a live session once more, for one server.
 func (a *app) mountOnce(cmd *cobra.Command, f *mountFlags, point string) error {
 	if f.subject == "" {
-		return usage(errors.New("--session mounts a live session once more for one server: say which with --subject"))
+		return usage(errors.New("--session mounts a live session for one server: name it with --subject"))
 	}
 	var wrong []string
 	where := ""
@@ -35,7 +35,7 @@ func (a *app) mountOnce(cmd *cobra.Command, f *mountFlags, point string) error {
 		}
 	})
 	if len(wrong) > 0 {
-		return usage(fmt.Errorf("%s: of a session as a whole, which is live: leave it out with --session%s", strings.Join(wrong, ", "), where))
+		return usage(fmt.Errorf("%s cannot be combined with --session: it only applies when a session starts%s", strings.Join(wrong, ", "), where))
 	}
 	grants, err := f.all(f.roots, "command line")
 	if err != nil {

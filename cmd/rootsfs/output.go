@@ -92,7 +92,7 @@ func (a *app) told(err error) error {
 	if lost == nil {
 		return err
 	}
-	said := fmt.Errorf("standard output cannot be written: %w; what was to be shown is lost", cause(lost))
+	said := fmt.Errorf("standard output cannot be written: %w; the output is lost", cause(lost))
 	if err == nil || errors.Is(err, lost) {
 		return said
 	}

@@ -131,7 +131,7 @@ func (f *abuseFlags) over(a guard.Abuse) (_ guard.Abuse, fixed bool, err error) 
 		a.Suspend, fixed = f.suspend, true
 	}
 	if a.Suspend && fixed && a.Escapes == 0 && a.Refusals == 0 {
-		return a, false, usage(errors.New("--abuse-suspend says nothing without a bound: write --abuse-escapes or --abuse-refusals, too"))
+		return a, false, usage(errors.New("--abuse-suspend needs a bound: write --abuse-escapes or --abuse-refusals as well"))
 	}
 	return a, fixed, nil
 }

@@ -35,10 +35,10 @@ revoke every root:
   rootsfs revoke --all --session work --json`,
 		Args: func(c *cobra.Command, args []string) error {
 			if all && len(args) > 0 {
-				return usage(errors.New("--all and names contradict each other: use one of them"))
+				return usage(errors.New("--all and names cannot be combined: use one of them"))
 			}
 			if subject != "" && (all || len(args) > 0) {
-				return usage(errors.New("--subject contradicts names and --all: use one of them"))
+				return usage(errors.New("--subject cannot be combined with names or --all: use one of them"))
 			}
 			if !all && subject == "" && len(args) == 0 {
 				return usage(errors.New("name the roots to revoke, or use --all; see: rootsfs roots list"))

@@ -152,7 +152,7 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 	case len(grants) == 0:
 		return usage(errors.New("a root is missing; see: rootsfs roots add --help"))
 	case f.save && len(f.once) > 0:
-		return usage(errors.New("--save and --once contradict each other: one use is not kept for the next session"))
+		return usage(errors.New("--save and --once cannot be combined: a grant of one use is not kept"))
 	}
 	if f.subject != "" {
 		if err := config.CheckSubject(f.subject); err != nil {
@@ -170,7 +170,7 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 			return err
 		}
 	} else if f.config != "" {
-		return usage(errors.New("--config says where --save writes: give --save, too"))
+		return usage(errors.New("--config names the file for --save: write --save as well"))
 	}
 	c, err := a.client()
 	if err != nil {

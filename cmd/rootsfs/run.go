@@ -220,7 +220,7 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 			return usage(fmt.Errorf("--level: %w", err))
 		}
 		if p.box.Level = level; level == sandbox.None && !f.unconfined {
-			return usage(errors.New("--level none confines nothing: say --unconfined if that is meant"))
+			return usage(errors.New("--level none confines nothing: write --unconfined if that is meant"))
 		}
 	} else if f.unconfined {
 		p.box.Level = sandbox.None

@@ -199,7 +199,7 @@ func (l *laterRoots) bind(at string, st guard.Status) error {
 	from := strings.TrimPrefix(at, "/")
 	if !st.FileRoot {
 		if b.spare = slices.Index(l.spare[:], ""); b.spare < 0 {
-			return fmt.Errorf("%d such directories are shown already: start the command anew", spareDirs)
+			return fmt.Errorf("%d such directories are shown already: start the command again", spareDirs)
 		}
 		if err := l.r.s.Show(b.spare, b.name); err != nil {
 			return err

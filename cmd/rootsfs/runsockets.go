@@ -61,7 +61,7 @@ func parseSocket(text string) (grantedSocket, error) {
 		}
 	}
 	if one.asked == "" {
-		return one, usage(errors.New("--socket is empty; is the variable set that was to hold the path?"))
+		return one, usage(errors.New("--socket is empty: set the variable that holds the path"))
 	}
 	path, err := inHome(one.asked)
 	if err == nil {

@@ -139,7 +139,7 @@ func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
 	new(httpFlags).add(network)
 	cmd.Flags().Visit(func(given *pflag.Flag) {
 		if !slices.Contains(with, given.Name) && network.Lookup(given.Name) == nil && err == nil {
-			err = usage(fmt.Errorf("--session and --%s contradict each other: the roots, rules and log are those of the session%s", given.Name, f.abuse.elsewhere(given.Name)))
+			err = usage(fmt.Errorf("--session and --%s cannot be combined: the session has its own roots, rules and log%s", given.Name, f.abuse.elsewhere(given.Name)))
 		}
 	})
 	if err == nil {

@@ -76,14 +76,14 @@ func (f *httpFlags) check() error {
 	case (f.cert == "") != (f.key == ""):
 		return usage(errors.New("--tls-cert and --tls-key go together"))
 	case f.noToken && f.tokenFile != "":
-		return usage(errors.New("--no-token and --token-file contradict each other"))
+		return usage(errors.New("--no-token and --token-file cannot be combined"))
 	case f.sessions < 1:
 		return usage(errors.New("--max-sessions: write a number above 0"))
 	case host == "" || loopback(host):
 	case f.noToken:
-		return usage(fmt.Errorf("--http %s is no loopback address: leave --no-token out", shown(f.addr)))
+		return usage(fmt.Errorf("--http %s is not a loopback address: leave --no-token out", shown(f.addr)))
 	case f.cert == "":
-		return usage(fmt.Errorf("--http %s is no loopback address: the token would pass unencrypted; give --tls-cert and --tls-key", shown(f.addr)))
+		return usage(fmt.Errorf("--http %s is not a loopback address: the token would pass unencrypted; give --tls-cert and --tls-key", shown(f.addr)))
 	}
 	return nil
 }

@@ -65,9 +65,9 @@ func (g *grantFlags) given(flag string) bool { return g.fs != nil && g.fs.Change
 func (g *grantFlags) contradiction() error {
 	switch {
 	case g.given("one-file-system") && g.given("cross-file-systems") && g.oneFS == g.crossFS:
-		return usage(errors.New("--one-file-system and --cross-file-systems contradict each other: use one of them"))
+		return usage(errors.New("--one-file-system and --cross-file-systems cannot be combined: use one of them"))
 	case g.burst > 0 && g.ops == 0:
-		return usage(errors.New("--burst says nothing without --ops-per-second: write both"))
+		return usage(errors.New("--burst needs --ops-per-second: write both"))
 	}
 	return nil
 }

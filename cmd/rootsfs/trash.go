@@ -44,7 +44,7 @@ func (f *trashFlags) trash() (guard.Trash, error) {
 	}
 	switch {
 	case !f.on && (given("trash-size") || aged):
-		return t, usage(errors.New("--trash-size and --trash-age say nothing without --trash: write it, too"))
+		return t, usage(errors.New("--trash-size and --trash-age need --trash: write it as well"))
 	case aged && (f.age < time.Second || f.age > config.MaxIdle):
 		return t, usage(fmt.Errorf("--trash-age %v: write a duration from 1s to %v, such as 72h", f.age, config.MaxIdle))
 	}
@@ -121,7 +121,7 @@ func (a *app) trashOf(ctx context.Context, root string, noDefaults bool) (trashO
 		return c, root, err
 	}
 	if a.session != "" {
-		return nil, "", usage(errors.New("--session and a path in --root contradict each other: use one of them"))
+		return nil, "", usage(errors.New("--session and a path in --root cannot be combined: use one of them"))
 	}
 	g, err := specGrant(guard.Spec{Path: root})
 	if err != nil {
@@ -242,7 +242,7 @@ than a duration; in every root of the session, or in that of --root.`,
 			case given == 0:
 				return usage(errors.New("name what to remove for good, or use --all or --older-than; see: rootsfs trash list"))
 			case given > 1:
-				return usage(errors.New("ids, --all and --older-than contradict each other: use one of them"))
+				return usage(errors.New("ids, --all and --older-than cannot be combined: use one of them"))
 			case age < 0:
 				return usage(fmt.Errorf("--older-than %v: write a duration of 0 or more, such as 72h", age))
 			}

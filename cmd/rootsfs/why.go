@@ -84,7 +84,7 @@ func (a *app) why(ctx context.Context, f *whyFlags, args []string, opGiven bool)
 	case len(args) == 0 && (f.root != "" || f.subject != "" || opGiven):
 		return nil, usage(errors.New("--op, --root and --subject ask about a path: name it; see: rootsfs why --help"))
 	case f.root != "" && a.session != "":
-		return nil, usage(errors.New("--root and --session contradict each other: use one of them"))
+		return nil, usage(errors.New("--root and --session cannot be combined: use one of them"))
 	case len(args) == 0:
 		return a.whyLast(ctx, "")
 	}

@@ -94,9 +94,9 @@ func (f *wrapFlags) add(cmd *cobra.Command) {
 func (f *wrapFlags) check() error {
 	switch {
 	case f.undo && (len(f.roots) > 0 || len(f.env) > 0 || f.net || len(f.listen) > 0 || f.home != ""):
-		return usage(errors.New("--undo takes away what --root, --env, --home, --net and --listen give: leave those out"))
+		return usage(errors.New("--undo cannot be combined with --root, --env, --home, --net or --listen: leave those out"))
 	case f.dryRun && f.yes:
-		return usage(errors.New("--dry-run and --yes contradict each other: use one of them"))
+		return usage(errors.New("--dry-run and --yes cannot be combined: use one of them"))
 	}
 	if _, err := (&runFlags{listen: f.listen, net: f.net}).ports(); err != nil {
 		return err

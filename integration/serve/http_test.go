@@ -300,7 +300,7 @@ func TestHTTPNotBegun(t *testing.T) {
 	dir := t.TempDir()
 	for args, want := range map[string]string{
 		"--http 0.0.0.0:0":                     "give --tls-cert and --tls-key",
-		"--http :0 --no-token --token-file x":  "contradict",
+		"--http :0 --no-token --token-file x":  "cannot be combined",
 		"--http 192.0.2.1:0 --no-token":        "leave --no-token out",
 		"--http [::]:0 --no-token":             "leave --no-token out",
 		"--http nonsense":                      "write [HOST]:PORT",
