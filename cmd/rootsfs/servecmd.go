@@ -28,26 +28,28 @@ type serveFlags struct {
 func newServeCmd(a *app) *cobra.Command {
 	f := &serveFlags{}
 	cmd := &cobra.Command{
-		Use:   "serve [flags]",
+		Use:   "serve [flags] [SPEC]...",
 		Short: "Serve approved directories as MCP tools",
 		Long: `Serve the approved roots as MCP tools and resources, in place of
 @modelcontextprotocol/server-filesystem: over standard input and output, or with
 --http over Streamable HTTP. Nothing is mounted. Files are named ROOT/path,
-absolutely, or by file:// URI. Tools that no root allows are not offered.
+absolutely, or by file:// URI. Tools that no root allows are not offered. SPEC is
+that of --root, and a root is named in one of the two ways.
 
 With --session, serve the roots of a live session instead, such as that of a mount.
 With --ask, paths outside of the roots are put before the person at the host, or wait
 for "rootsfs consent". --http prints the URL and the bearer token that clients send;
 a public address needs a token and TLS.`,
-		Example: `  rootsfs serve --root code=~/code:ro
+		Example: `  rootsfs serve ~/code
+  rootsfs serve --root code=~/code:ro
   rootsfs serve --root ~/code:ro --root out=~/out:rw --ask
   rootsfs serve --root .:rw --http :8931
   rootsfs serve --root ~/code:ro --http :8931 --oauth-issuer https://login.example --oauth-scope files
   rootsfs serve --session work
   rootsfs serve --session work --http :8931
   claude mcp add files -- rootsfs serve --root code=$HOME/code:ro`,
-		Args: nargs(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serveMCP(cmd, f) },
+		Args: nargs(0, -1, ""),
+		RunE: func(cmd *cobra.Command, specs []string) error { return a.serveMCP(cmd, f, specs) },
 	}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
@@ -74,14 +76,21 @@ a public address needs a token and TLS.`,
 	return cmd
 }
 
-// serveMCP is the command.
-func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags) error {
+// serveMCP is the command. specs are the roots that are named without --root.
+func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error {
 	if f.clientRoots != "narrow" && f.clientRoots != "ignore" {
 		return usage(fmt.Errorf("--client-roots %s: write narrow or ignore", shown(f.clientRoots)))
+	}
+	if len(specs) > 0 && cmd.Flags().Changed("root") {
+		return usage(fmt.Errorf("--root and the root %s cannot be combined: write every root with --root, or none", shown(specs[0])))
+	}
+	if len(specs) > 0 && cmd.Flags().Changed("session") {
+		return usage(fmt.Errorf("--session and the root %s cannot be combined: --session serves the session's roots", shown(specs[0])))
 	}
 	if cmd.Flags().Changed("session") {
 		return a.share(cmd, f)
 	}
+	f.roots = append(f.roots, specs...)
 	if err := f.http.check(); err != nil {
 		return err
 	}
@@ -93,7 +102,7 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags) error {
 	opt.Unmounted, opt.NameFor = true, "serve"
 	opt.Flags, opt.Stopped = []string{"serve"}, "the host hung up, or a signal came"
 	if len(opt.Roots) == 0 && !f.ask {
-		return usage(errors.New("no root is approved; name one: --root NAME=PATH:ro"))
+		return usage(errors.New("no root is approved; name one: rootsfs serve PATH"))
 	}
 	garbage()
 	revokes := revokeOnSignal()

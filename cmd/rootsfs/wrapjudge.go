@@ -100,7 +100,7 @@ func (w *wrapping) broad(cmd *cobra.Command, args []string, home string) (list [
 		list = append(list, "--socket "+path+": whatever listens there works for it")
 	}
 	roots, _ := fs.GetStringArray("root")
-	for _, text := range roots {
+	for _, text := range append(roots, fs.Args()...) { // serve takes roots without the flag, too
 		if why := w.broadRoot(text, home); why != "" {
 			list = append(list, "--root "+text+": "+why)
 		}

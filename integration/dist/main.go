@@ -81,11 +81,18 @@ func makeRelease(ctx context.Context, dir, out string) error {
 	for _, arch := range r.Arches {
 		s := r.stages[arch]
 		jobs.Go(func() error { return r.writeArchive(s) })
+		jobs.Go(func() error { return r.writeBundle(s) })
+		jobs.Go(func() error { return r.writePlatformNPM(s) })
+		jobs.Go(func() error { return r.writeMaterials(s) })
 		for _, kind := range packageKinds {
 			jobs.Go(func() error { return r.writePackage(kind, s) })
 		}
 	}
+	jobs.Go(r.writeNPM)
 	if err := jobs.Wait(); err != nil {
+		return err
+	}
+	if err := r.writeServer(); err != nil {
 		return err
 	}
 	return writeSums(out)

@@ -46,7 +46,7 @@ func TestRPM(t *testing.T) {
 	}
 	name := only(t, dir, "rootsfs-*-1."+rpmArch()+".rpm")
 	list := strings.Fields(command(t, "", "rpm", "-qlp", name))
-	for _, want := range []string{"/usr/bin/rootsfs", "/usr/lib/systemd/user/rootsfs@.service", "/usr/share/rootsfs", "/usr/share/rootsfs/apparmor",
+	for _, want := range []string{"/usr/bin/rootsfs", "/usr/share/man/man1/rootsfs.1.gz", "/usr/share/man/man7/rootsfs-security.7.gz", "/usr/lib/systemd/user/rootsfs@.service", "/usr/share/rootsfs", "/usr/share/rootsfs/apparmor",
 		"/usr/share/bash-completion/completions/rootsfs", "/usr/share/zsh/site-functions/_rootsfs", "/usr/share/fish/vendor_completions.d/rootsfs.fish"} {
 		if !slices.Contains(list, want) {
 			t.Errorf("%s is not in the package", want)
@@ -95,7 +95,7 @@ func TestAPK(t *testing.T) {
 			}
 		}
 		files := members(t, bytes.NewReader(rest))
-		for _, want := range []string{"usr/bin/rootsfs", "usr/share/bash-completion/completions/rootsfs", "usr/share/zsh/site-functions/_rootsfs",
+		for _, want := range []string{"usr/bin/rootsfs", "usr/share/man/man1/rootsfs.1.gz", "usr/share/man/man7/rootsfs-security.7.gz", "usr/share/bash-completion/completions/rootsfs", "usr/share/zsh/site-functions/_rootsfs",
 			"usr/share/fish/vendor_completions.d/rootsfs.fish", "usr/share/licenses/rootsfs/LICENSE"} {
 			if len(files[want]) == 0 {
 				t.Errorf("%s: %s is missing or empty", arch, want)

@@ -31,7 +31,7 @@ func TestArchive(t *testing.T) {
 			t.Errorf("the program for %s is not static: it needs %v, %v", arch, libs, err)
 		}
 		_ = f.Close()
-		for _, name := range []string{"bin/rootsfs", "share/bash-completion/completions/rootsfs", "share/zsh/site-functions/_rootsfs",
+		for _, name := range []string{"bin/rootsfs", "share/man/man1/rootsfs.1", "share/man/man1/rootsfs-run.1", "share/man/man7/rootsfs-security.7", "share/bash-completion/completions/rootsfs", "share/zsh/site-functions/_rootsfs",
 			"share/fish/vendor_completions.d/rootsfs.fish", "share/licenses/rootsfs/LICENSE", "share/doc/rootsfs/README.md"} {
 			if st, err := os.Stat(filepath.Join(to, title, name)); err != nil || st.Size() == 0 {
 				t.Errorf("%s: %v, or it is empty", name, err)
@@ -160,7 +160,7 @@ func TestMakeInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"opt/tools/bin/rootsfs", "opt/tools/lib/systemd/user/rootsfs@.service", "opt/tools/share/zsh/site-functions/_rootsfs",
+	for _, want := range []string{"opt/tools/bin/rootsfs", "opt/tools/share/man/man1/rootsfs.1", "opt/tools/lib/systemd/user/rootsfs@.service", "opt/tools/share/zsh/site-functions/_rootsfs",
 		"opt/tools/share/bash-completion/completions/rootsfs", "opt/tools/share/fish/vendor_completions.d/rootsfs.fish"} {
 		if !slices.Contains(found, want) {
 			t.Errorf("%s is missing", want)

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -37,7 +36,7 @@ func (d *description) build(ctx context.Context, v version, temp string, arches 
 		}
 		s := &stage{arch, filepath.Join(temp, arch)}
 		all[arch] = s
-		if err := os.MkdirAll(filepath.Join(s.built, "man"), 0o755); err != nil {
+		if err := os.MkdirAll(s.built, 0o755); err != nil {
 			return nil, err
 		}
 		jobs.Go(func() error { return d.compile(ctx, v, s) })
@@ -74,17 +73,16 @@ func (d *description) compile(ctx context.Context, v version, s *stage) error {
 	return nil
 }
 
-// texts are the files that describeItself writes, by the arguments that print them.
-var texts = map[string][]string{
-	"rootsfs.bash": {"completion", "bash"},
-	"rootsfs.zsh":  {"completion", "zsh"},
-	"rootsfs.fish": {"completion", "fish"},
-}
+// completions are the files that describeItself writes for shells.
+var completions = map[string]string{"bash": "rootsfs.bash", "zsh": "rootsfs.zsh", "fish": "rootsfs.fish"}
 
-// describeItself has a stage's program write its completions.
+// describeItself has a stage's program write its manual and its completions.
 func describeItself(ctx context.Context, s *stage) error {
-	for name, args := range texts {
-		out, err := run(ctx, s.program(), args...)
+	if _, err := run(ctx, s.program(), "man", filepath.Join(s.built, "man")); err != nil {
+		return err
+	}
+	for shell, name := range completions {
+		out, err := run(ctx, s.program(), "completion", shell)
 		if err != nil {
 			return err
 		}
@@ -108,27 +106,15 @@ func run(ctx context.Context, program string, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// copyTexts copies all but the program from one stage to another.
+// copyTexts copies the manual and the completions from one stage to another.
 func copyTexts(from, to *stage) error {
-	names, err := filepath.Glob(filepath.Join(from.built, "*"))
-	if err != nil {
+	if err := os.CopyFS(filepath.Join(to.built, "man"), os.DirFS(filepath.Join(from.built, "man"))); err != nil {
 		return err
 	}
-	pages, err := filepath.Glob(filepath.Join(from.built, "man", "*"))
-	if err != nil {
-		return err
-	}
-	for _, name := range slices.Concat(names, pages) {
-		rel, err := filepath.Rel(from.built, name)
-		if err != nil {
-			return err
-		}
-		if rel == "rootsfs" || rel == "man" {
-			continue
-		}
-		text, err := os.ReadFile(name)
+	for _, name := range completions {
+		text, err := os.ReadFile(filepath.Join(from.built, name))
 		if err == nil {
-			err = os.WriteFile(filepath.Join(to.built, rel), text, 0o644)
+			err = os.WriteFile(filepath.Join(to.built, name), text, 0o644)
 		}
 		if err != nil {
 			return err

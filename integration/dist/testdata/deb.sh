@@ -70,6 +70,13 @@ step run
 got=$(rootsfs run --root code=/tmp/code:ro -- cat file </dev/null 2>/tmp/run.log) || { cat /tmp/run.log; fail "rootsfs run"; }
 [ "$got" = hello ] || fail "rootsfs run printed $got"
 
+step manual
+for page in rootsfs rootsfs-mount rootsfs-run; do
+	man -w 1 "$page" >/dev/null || fail "there is no page $page"
+done
+man -w 7 rootsfs-security >/dev/null || fail "there is no page rootsfs-security(7)"
+man rootsfs | grep -q '^NAME' || fail "man rootsfs shows no page"
+
 step completion
 bash -c '. /usr/share/bash-completion/bash_completion; _completion_loader rootsfs 2>/dev/null || _comp_load rootsfs
 	COMP_WORDS=(rootsfs rev) COMP_CWORD=1 COMP_LINE="rootsfs rev" COMP_POINT=11 COMP_TYPE=9
