@@ -43,17 +43,22 @@ func fishCompletion(c *cobra.Command, w io.Writer) error {
 
 // offered is standard output while a shell asks what it can offer. Of the words it lets
 // through only those that no shell has to quote: bash evaluates what it has put on the
-// line at the next Tab, and a server or a repository can have chosen the word.
-type offered struct{ *app }
+// line at the next Tab, and a server or a repository can have chosen the word. A word is
+// offered once: of two that are the same, bash puts the description on the line, too.
+type offered struct {
+	*app
+	words map[string]bool
+}
 
 // Write implements io.Writer. p is whole lines, each a word, a tab and what it means.
 func (o offered) Write(p []byte) (int, error) {
 	flags := strings.HasPrefix(o.args[len(o.args)-1], "-")
 	for line := range strings.Lines(string(p)) {
 		word, what, described := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
-		if !names.IsShellWord(word) || strings.HasPrefix(word, "-") && !flags {
+		if !names.IsShellWord(word) || strings.HasPrefix(word, "-") && !flags || o.words[word] && word[0] != ':' { // as the last line begins, which is no word
 			continue
 		}
+		o.words[word] = true
 		if described {
 			word += "\t" + names.EscapeQuoted(what)
 		}

@@ -28,7 +28,7 @@ func TestTabRunsNothing(t *testing.T) {
 	serveHostile(t, env, repo)
 
 	// A name of each kind twice: what they have in common is put on the line.
-	lines := []string{"rootsfs wrap .mcp.json --server "}
+	lines := []string{"rootsfs wrap .mcp.json --server ", "rootsfs wrap twice.json --server twi"}
 	for _, name := range hostile {
 		for _, line := range []string{"revoke ", "wrap .mcp.json --server ", "mount --root sub/", "wrap sub/"} {
 			lines = append(lines, "rootsfs "+line+name[:1])
@@ -61,6 +61,13 @@ func TestTabRunsNothing(t *testing.T) {
 				for range 2 {
 					p.send("\t\x07")
 					p.await("DONE")
+				}
+				if strings.Contains(line, " twi") { // the word is finished: the next Tab evaluates the line
+					p.send("c\t\t\x07")
+					p.await("DONE")
+				}
+				if strings.Contains(p.seen.String(), "twice.json --server twice  (") {
+					t.Errorf("a description is on the line: %q", p.seen.String())
 				}
 				if _, err := os.Lstat(filepath.Join(repo, "PWNED")); err == nil {
 					t.Errorf("%q and Tab ran a command:\n%s", line, p.seen.String())
@@ -121,6 +128,11 @@ func serveHostile(t *testing.T, env []string, repo string) {
 	}
 	conf := `{"mcpServers": {` + strings.Join(servers, ", ") + `}}`
 	if err := os.WriteFile(filepath.Join(repo, ".mcp.json"), []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Two servers of one name have all that is shown of them in common.
+	twice := `{"twice": {"command": "$(id>PWNED)"}, "twisted": {"command": "%B%{$(id>PWNED)%}"}}`
+	if err := os.WriteFile(filepath.Join(repo, "twice.json"), []byte(`{"mcpServers": `+twice+`, "servers": `+twice+`}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	startServe(t, env, repo, args)

@@ -83,7 +83,7 @@ func (a *app) addCommands(root *cobra.Command) {
 	}
 	if len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd) {
 		completeNoFiles(root)
-		root.SetOut(offered{a})
+		root.SetOut(offered{a, map[string]bool{}})
 	}
 }
 
