@@ -143,7 +143,7 @@ func (m *model) look(q live.Question, i int) tea.Cmd {
 		}
 		a, err := c.Inside(ctx, control.InsideRequest{ID: q.ID, Item: i + 1})
 		if err != nil {
-			return insideMsg{key, "what is there could not be looked at: " + clean(control.Text(err))}
+			return insideMsg{key, "what is there could not be looked at: " + names.EscapeQuoted(control.Text(err))}
 		}
 		more := ""
 		if !a.Complete {

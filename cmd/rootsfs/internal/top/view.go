@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
@@ -54,21 +53,27 @@ func middle(text string, width int) string {
 
 // wrapped adds a text that may take several lines, at most most.
 func (p *page) wrapped(style lipgloss.Style, indent, text string, most int) {
-	width := max(p.width-len(indent), 10)
+	width := max(p.width-len(indent)-len(bar), 8)
 	// Wrap alone leaves lines that are a little longer.
 	p.broken(style, indent, ansi.Hardwrap(ansi.Wrap(text, width, " /"), width, false), most)
 }
 
 // exact adds a text whole, with every space of it, in as many lines as it takes.
 func (p *page) exact(style lipgloss.Style, indent, text string) {
-	p.broken(style, indent, ansi.Hardwrap(text, max(p.width-len(indent), 10), true), math.MaxInt)
+	p.broken(style, indent, ansi.Hardwrap(text, max(p.width-len(indent)-len(bar), 8), true), math.MaxInt)
 }
+
+// bar begins a line that goes on with a text, which so passes for no line of ours.
+const bar = "| "
 
 func (p *page) broken(style lipgloss.Style, indent, text string, most int) {
 	for i, line := range strings.Split(text, "\n") {
 		if i == most {
 			p.add(faint, "%s…", indent)
 			return
+		}
+		if i > 0 {
+			line = bar + line
 		}
 		p.add(style, "%s%s", indent, line)
 	}
@@ -113,7 +118,7 @@ func (m *model) foot(p *page) {
 		if m.bad {
 			style = wrong
 		}
-		m.note(p, style, clean(m.said), 3)
+		m.note(p, style, names.EscapeQuoted(m.said), 3)
 	}
 	switch m.typing {
 	case typingPath:
@@ -197,17 +202,17 @@ func (m *model) session(p *page, s *live.Session) {
 	}
 	p.add(bold, "%s", what)
 	if s.Problem != "" {
-		p.add(wrong, "  no answer: %s", clean(s.Problem))
+		p.add(wrong, "  no answer: %s", names.EscapeQuoted(s.Problem))
 	}
 	if s.ConfigError != "" {
-		p.add(wrong, "  the configuration is not in force: %s", clean(s.ConfigError))
+		p.add(wrong, "  the configuration is not in force: %s", names.EscapeQuoted(s.ConfigError))
 	}
 	p.add(faint, "  %s ops/s, %s/s read, %s/s written, %d in flight", short(s.Rate.Ops), config.FormatSize(int64(s.Rate.Read)), config.FormatSize(int64(s.Rate.Written)), s.Process.InFlight)
 	m.charts(p, s.Session)
 	for _, f := range s.Files {
 		itself := ""
 		if f.Server != "" {
-			itself = " calls itself \"" + middle(clean(f.Server), 30) + "\""
+			itself = " calls itself \"" + middle(names.EscapeQuoted(f.Server), 30) + "\""
 		}
 		p.add(faint, "  server %s%s: %d requests, %d refused", brief(f.Subject, 30), itself, f.Requests, f.Refused)
 	}
@@ -221,7 +226,7 @@ func (m *model) refusals(p *page) {
 		if e.Kind != "refusal" && e.Kind != "failure" {
 			continue
 		}
-		p.add(none, "  %s %s: %s %s %s  %s", e.Time.Local().Format(time.TimeOnly), brief(e.Session, 20), e.Op, middle(clean(e.Path), max(p.width/3, 12)), e.Reason, clean(e.Detail))
+		p.add(none, "  %s %s: %s %s %s  %s", e.Time.Local().Format(time.TimeOnly), brief(e.Session, 20), e.Op, middle(names.EscapeQuoted(e.Path), max(p.width/3, 12)), e.Reason, names.EscapeQuoted(e.Detail))
 		if n++; n == 20 {
 			break
 		}
@@ -270,16 +275,6 @@ func (m *model) denied(p *page) {
 	}
 }
 
-// clean makes sure of a text whose names have been escaped already.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r != ' ' && !unicode.IsPrint(r) || unicode.Is(unicode.Cf, r) {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
-}
-
 func who(q *live.Question) string {
 	if q.Server != "" {
 		return q.Server
@@ -311,7 +306,7 @@ func (m *model) question(p *page, q *live.Question) {
 		}
 		switch {
 		case it.Problem != "":
-			p.wrapped(wrong, "     ", "cannot be granted: "+clean(it.Problem), 2)
+			p.wrapped(wrong, "     ", "cannot be granted: "+names.EscapeQuoted(it.Problem), 2)
 		default:
 			text := m.inside[insideKey(q.ID, i)]
 			if text == "" {
@@ -353,12 +348,12 @@ func (m *model) viewHistory(p *page) {
 		case "failed":
 			style = warn
 		}
-		path := e.Path
+		path := names.EscapeQuoted(e.Path)
 		if e.Path2 != "" {
-			path += " -> " + e.Path2
+			path += " -> " + names.EscapeQuoted(e.Path2)
 		}
 		p.add(style, "%s  %-12s %-8s %-10s %s  %s", e.Time.Local().Format("01-02 15:04:05"), brief(e.Session, 12), names.Escape(e.Verdict), names.Escape(e.Op), middle(path, max(p.width/3, 12)),
-			strings.TrimSpace(names.Escape(e.Kind)+" "+e.Detail))
+			strings.TrimSpace(names.Escape(e.Kind)+" "+names.EscapeQuoted(e.Detail)))
 	}
 }
 
