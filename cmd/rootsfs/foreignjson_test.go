@@ -100,6 +100,8 @@ func TestJSONShowsEverything(t *testing.T) {
 		do(strings.Join(words[:n], " "), words[n:]...)
 	}
 	do("policy check", "kept/"+odd)
+	do("why", "kept/"+odd)
+	do("why")
 	do("policy test", at("expect.toml"))
 	do("roots add", "odd="+at("src/priv", odd))
 	do("roots set", "odd", "rw")

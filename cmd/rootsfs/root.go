@@ -100,6 +100,9 @@ func valueError(err error) error {
 	if bad.GetFlag().Value.Type() == (pathValue{}).Type() {
 		return fmt.Errorf("--%s %w", bad.GetFlag().Name, bad.Unwrap())
 	}
+	if bad.GetFlag().Value.Type() == (forValue{}).Type() {
+		return fmt.Errorf("--for %s: %w", names.Quote(bad.GetValue()), bad.Unwrap())
+	}
 	if want == "" {
 		return err
 	}

@@ -37,6 +37,8 @@ type runFlags struct {
 	dir        string
 	links      string
 	homeMax    string
+	agent      string   // of --for, "" for none
+	homeParts  []string // see agents.Agent.Home
 }
 
 func newRunCmd(a *app) *cobra.Command {
@@ -53,16 +55,29 @@ HOME and /tmp are private and gone afterwards, unless --home keeps HOME. The com
 works in the first root, or in --dir; relative paths behind -- are from there. A
 server that speaks MCP is told of its roots and can ask for more (see: rootsfs help
 consent). If the machine cannot confine the command as asked, it is not started.
-The exit code is the command's own.`,
+The exit code is the command's own. --for AGENT gives a coding agent the repository
+around the working directory, a HOME of its own that is kept, its keys and the network.`,
 		Example: `  rootsfs run --root ~/code:ro -- mcp-server-filesystem ~/code
   rootsfs run --root ~/code:ro --net --home ~/.cache/rootsfs/files -- npx -y @modelcontextprotocol/server-filesystem ~/code
   rootsfs run --root .:rw --net --env GITHUB_TOKEN --home ~/.cache/agent -- my-agent
+  rootsfs run --for codex -- codex      # in a project; --for help lists the agents
   rootsfs run --root .:rw -- bash
   rootsfs run --root .:rw --socket "$SSH_AUTH_SOCK" -- ssh-add -l
   rootsfs run --root .:ro --once ~/letter.txt -- ./server      # read it once
   rootsfs run --learn --root .:ro -- ./server      # what else would it need?`,
-		Args: runArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.runCommand(cmd, f, args) },
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.agent == "help" {
+				return nil
+			}
+			return runArgs(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.agent == "help" {
+				a.sayAgents()
+				return nil
+			}
+			return a.runCommand(cmd, f, args)
+		},
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // what follows the command is the command's
@@ -94,6 +109,10 @@ The exit code is the command's own.`,
 	fs.BoolVar(&f.debug, "debug", false, "log every request of the kernel")
 	f.add(fs)
 	f.abuse.add(fs)
+	one := fs.Lookup("for")
+	one.Value, one.DefValue = forValue{f}, ""
+	one.Usage = "take the preset of this `agent` (its roots, HOME, variables and network; --for help lists them), or revoke the roots after a duration, such as 30m; may be given once for each"
+	agentCompletion(cmd)
 	profileCompletion(cmd, &f.config)
 	_ = cmd.RegisterFlagCompletionFunc("env", completeEnv) // as for words
 	words(cmd, "cache", "strict", "audit", "max")
@@ -120,6 +139,8 @@ type plan struct {
 	strictLinks bool
 	memoryAsked bool // --memory-max was given
 	sockets     []grantedSocket
+	agent       string   // whose preset was taken, "" for none
+	homeParts   []string // files of the owner's HOME for the kept one
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
 }
@@ -128,10 +149,19 @@ type plan struct {
 func (f *runFlags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	f.locks, f.posix, f.wakeups = "local", "safe", "auto"
 	p := &plan{learn: f.learn}
-	var err error
+	err := f.preset(cmd)
+	if err != nil {
+		return nil, err
+	}
 	if p.session, err = f.options(cmd, ""); err != nil {
 		return nil, err
 	}
+	if len(p.session.Roots) == 0 && f.askRepository() {
+		if p.session, err = f.options(cmd, ""); err != nil {
+			return nil, err
+		}
+	}
+	p.agent, p.homeParts = f.agent, f.homeParts
 	f.configured(cmd, p.session.Config)
 	p.session.NameFor, p.session.Stopped = commandName(args), "the command has ended"
 	switch f.mcp {

@@ -160,6 +160,9 @@ func (r *runner) locate(box *sandbox.Options) error {
 	if err := makeHome(box.Home, box.UID, box.GID); err != nil {
 		return err
 	}
+	if err := bringHome(box.Home, r.plan.homeParts, box.UID, box.GID); err != nil {
+		return err
+	}
 	home, err := filepath.EvalSymlinks(box.Home)
 	if err != nil {
 		return err

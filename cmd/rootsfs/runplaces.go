@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,9 +50,10 @@ func (p *plan) places() error {
 	if err != nil {
 		return noCommand(err)
 	}
+	p.undoLink(command, needs)
 	for _, n := range needs {
-		if p.covered(n.Path) {
-			continue
+		if p.covered(n.Path) || isLink(n.Path) {
+			continue // of a link, what it leads to is needed as well
 		}
 		if n.Through != "" {
 			// What a command may write must not decide what it is shown: a link
@@ -63,6 +65,27 @@ func (p *plan) places() error {
 		p.need(n.Path)
 	}
 	return nil
+}
+
+// undoLink has a command that is found by a link started at the link's end, if no root
+// holds the link: a root shows what a link leads to, and never the link itself.
+func (p *plan) undoLink(command string, needs []sandbox.Needed) {
+	path, err := exec.LookPath(command)
+	if err != nil || p.box.Map != sandbox.Same || p.box.Level == sandbox.None || p.covered(path) {
+		return
+	}
+	if !isLink(path) || !slices.ContainsFunc(needs, func(n sandbox.Needed) bool { return n.Path == path }) {
+		return
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		p.box.Args = append([]string{real}, p.box.Args[1:]...)
+	}
+}
+
+// isLink reports whether a path is a symbolic link.
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&os.ModeSymlink != 0
 }
 
 // need makes a directory or file a root that nobody asked for by name.

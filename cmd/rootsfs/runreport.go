@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
@@ -114,15 +115,39 @@ func (r *runner) hints(box *sandbox.Options) {
 	for _, dir := range r.plan.implicit {
 		r.a.warn("shown as well, read-only, so that the command runs: %s", shown(dir))
 	}
+	if r.plan.agent != "" {
+		r.hintPreset(box)
+	}
 	if box.Level == sandbox.None {
 		return
 	}
 	if len(r.plan.session.Roots) == len(r.plan.implicit) && !r.plan.learn {
-		r.a.warn("no root: the command is shown nothing of yours; write --root PATH before --, or, while it runs: rootsfs roots add PATH --session %s", names.ShellWord(r.s.Name()))
+		path := "PATH"
+		if _, written := proposedRoot(); written != "" {
+			path = written
+		}
+		r.a.warn("no root: the command is shown nothing of yours; write --root %s before --, or, while it runs: rootsfs roots add PATH --session %s", names.ShellWord(path), names.ShellWord(r.s.Name()))
 	}
 	r.hintWorktrees()
 	if name := filepath.Base(box.Args[0]); hostconfig.Fetches(name) && !box.Net {
 		// It would say no more than that it cannot reach its registry.
 		r.a.warn("%s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)", names.Escape(name))
 	}
+}
+
+// hintPreset says in a line what the preset of an agent gives.
+func (r *runner) hintPreset(box *sandbox.Options) {
+	var parts []string
+	for _, g := range r.plan.session.Roots {
+		if !g.Implicit {
+			parts = append(parts, shown(g.Dir)+" ("+g.Policy.Rights.String()+")")
+		}
+	}
+	parts = append(parts, "HOME kept in "+shown(box.Home))
+	if box.Net {
+		parts = append(parts, "the network")
+	} else {
+		parts = append(parts, "no network")
+	}
+	r.a.warn("for %s: %s; see: rootsfs help agents", r.plan.agent, strings.Join(parts, ", "))
 }

@@ -22,6 +22,7 @@ import (
 // grantFlags are the flags about grants, which `mount` and `roots add` share.
 type grantFlags struct {
 	forTime  time.Duration
+	forGiven bool // with `run`, whose --for takes more than a duration
 	until    string
 	ops      float64
 	burst    int
@@ -60,6 +61,14 @@ func (g *grantFlags) add(fs *pflag.FlagSet) {
 
 // given reports whether a flag was written, rather than left at its default.
 func (g *grantFlags) given(flag string) bool { return g.fs != nil && g.fs.Changed(flag) }
+
+// durationGiven reports whether --for was given a duration.
+func (g *grantFlags) durationGiven() bool {
+	if f := g.fs.Lookup("for"); f != nil && f.Value.Type() == (forValue{}).Type() {
+		return g.forGiven
+	}
+	return g.given("for")
+}
 
 // contradiction refuses flags that cannot be meant together.
 func (g *grantFlags) contradiction() error {
@@ -117,7 +126,7 @@ func (g *grantFlags) expires(now time.Time) (time.Time, error) {
 	switch {
 	case g.forTime != 0 && g.until != "":
 		return time.Time{}, usage(errors.New("--for and --until: use one of them"))
-	case g.forTime < 0 || g.forTime == 0 && g.given("for"):
+	case g.forTime < 0 || g.forTime == 0 && g.durationGiven():
 		return time.Time{}, usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", g.forTime))
 	case g.forTime > 0:
 		return now.Add(g.forTime), nil

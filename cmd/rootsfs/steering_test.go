@@ -50,6 +50,7 @@ const (
 // them, each with what they are.
 var computed = map[string]string{
 	"google.golang.org/protobuf/reflect/protoregistry/registry.go": moreChecks,
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/runfor.go":             "those of an agent's preset, which run --for passes on",
 	"os/env.go":  "Getenv and Environ themselves",
 	"os/file.go": "HOME",
 	"internal/syscall/execenv/execenv_default.go":          "for the commands that are started: see steering",

@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard/pattern"
@@ -31,7 +32,7 @@ var generated = regexp.MustCompile(`(?s)(<!-- generated: ([a-z ]+) -->\n\n)(.*?)
 func TestTables(t *testing.T) {
 	makers := map[string]func(*testing.T) string{
 		"exit codes": exitTable, "configuration keys": keyTable, "rules": ruleTable,
-		"json fields": fieldTables, "metrics": metricTable,
+		"json fields": fieldTables, "metrics": metricTable, "agents": agentTable,
 	}
 	files, err := filepath.Glob("help/*.md")
 	if err != nil {
@@ -74,6 +75,22 @@ func row(cells ...string) string {
 		cells[i] = strings.ReplaceAll(c, "|", `\|`)
 	}
 	return "| " + strings.Join(cells, " | ") + " |\n"
+}
+
+// agentTable is made of the presets of `run --for`.
+func agentTable(*testing.T) string {
+	out := "| agent | command | variables | copied from your HOME | cannot change | hosts |\n|---|---|---|---|---|---|\n"
+	code := func(list []string) string {
+		if len(list) == 0 {
+			return ""
+		}
+		return "`" + strings.Join(list, "`, `") + "`"
+	}
+	for _, a := range agents.All() {
+		env := slices.DeleteFunc(slices.Concat(a.Env, a.Set), func(v string) bool { return strings.HasSuffix(strings.ToUpper(v), "_PROXY") })
+		out += row(fmt.Sprintf("[%s](%s)", a.Name, a.Docs), "`"+a.Command+"`", code(env), code(a.Home), code(a.Protect), code(a.Hosts))
+	}
+	return out
 }
 
 func exitTable(*testing.T) string {

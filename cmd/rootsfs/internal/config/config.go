@@ -27,6 +27,7 @@ type Config struct {
 	Mount    Mount
 	Run      Run
 	Files    Files
+	Agents   map[string]Agent              // of [agent.NAME]
 	Abuse    guard.Abuse                   // of [abuse]
 	Subjects map[guard.Subject]guard.Quota // of the [[subject]] blocks
 	Roots    []Root                        // the [[root]] blocks, in the file's order
@@ -57,6 +58,18 @@ type Run struct {
 	// Sockets are sockets of the host's that runs may connect to, as --socket takes
 	// them: absolute paths.
 	Sockets []string
+}
+
+// Agent says otherwise than the preset of an agent (`run --for NAME`). A nil list, or nil,
+// is what the preset says.
+type Agent struct {
+	Mode      string // of the project's root; "": the preset's
+	HomeDir   string // where its HOME is kept; "": the preset's
+	HomeFiles []string
+	Env       []string
+	Net       *bool
+	Hide      []string
+	Protect   []string
 }
 
 // Root is a root the owner wrote down, which counts as consent.

@@ -85,6 +85,15 @@
 //	[profile.review]             # `--profile review` uses these roots instead of all
 //	roots = ["code", "notes=~/notes:rw"]
 //
+//	[agent.codex]                # what differs from the preset of `run --for codex`
+//	mode = "ro"
+//	home = "~/.local/share/rootsfs/agents/codex"
+//	home_files = [".codex/config.toml"]
+//	env = ["OPENAI_API_KEY"]
+//	net = true
+//	hide = ["secrets/"]
+//	protect = ["/Makefile"]
+//
 // # Promises
 //
 // A file that is not wholly understood is not used: an unknown key, a value of

@@ -6,9 +6,11 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -51,6 +53,7 @@ func parse(file, home string, doc []byte) (*Config, error) {
 func parseInto(c *Config, top table, home string) {
 	c.mount(top.table("mount"))
 	c.run(top.table("run"), home)
+	c.agents(top.table("agent"), home)
 	c.Files = readFiles(top.table("files"), home)
 	c.Subjects = readSubjects(top.tables("subject"))
 	c.Abuse = readAbuse(top.table("abuse"))
@@ -118,6 +121,60 @@ func (c *Config) run(t table, home string) {
 		c.Run.Sockets = append(c.Run.Sockets, path)
 	}
 	t.done()
+}
+
+// agents reads what is said of agents.
+func (c *Config) agents(t table, home string) {
+	c.Agents = map[string]Agent{}
+	t.each(func(name string, in table) {
+		if in.m == nil && in.shape == nil {
+			t.fail(name, "must be a table, [agent.%s]", names.Escape(name))
+			return
+		}
+		if in.shape == nil && !slices.Contains(agents.Names(), name) {
+			t.fail(name, "there is no such agent: there are %s", strings.Join(agents.Names(), ", "))
+		}
+		a := Agent{
+			Mode:      in.word("mode", func(text string) error { _, err := guard.ParseMode(text); return err }),
+			HomeDir:   in.word("home", func(text string) error { _, err := absolute(text, home); return err }),
+			HomeFiles: in.texts("home_files"), Env: in.texts("env"), Hide: in.texts("hide"), Protect: in.texts("protect"),
+		}
+		if a.HomeDir != "" {
+			a.HomeDir, _ = absolute(a.HomeDir, home) // checked
+		}
+		if on, ok := in.given("net"); ok {
+			a.Net = &on
+		}
+		for _, f := range a.HomeFiles {
+			if !filepath.IsLocal(f) {
+				in.fail("home_files", "%s is not a path below HOME", names.Quote(f))
+			}
+		}
+		if err := (&guard.Patterns{Hide: guard.Texts(a.Hide...), Protect: guard.Texts(a.Protect...)}).Check(); err != nil {
+			in.fail("hide", "or protect: %w", err)
+		}
+		in.done()
+		c.Agents[name] = a
+	})
+}
+
+// texts reads a list of texts; nil if the key is not there.
+func (t table) texts(key string) []string {
+	t.note(key, textsSchema)
+	list, ok := get[[]any](t, key, "a list of texts")
+	if !ok {
+		return nil
+	}
+	out := []string{}
+	for i, v := range list {
+		text, ok := v.(string)
+		if !ok || text == "" {
+			t.r.fail(t.sub(key, index(i)), "must be text in quotes")
+			continue
+		}
+		out = append(out, text)
+	}
+	return out
 }
 
 // readLimits overwrites those limits that the table names.

@@ -134,7 +134,7 @@ func describe(path string) string {
 
 func profileKey(path string) string {
 	words := strings.Split(path, ".")
-	if len(words) > 1 && words[0] == "profile" {
+	if len(words) > 1 && (words[0] == "profile" || words[0] == "agent") {
 		words[1] = "NAME"
 	}
 	return strings.Join(words, ".")
@@ -223,6 +223,16 @@ var meanings = map[string]string{
 	"root.limits":             "as [limits], for this root",
 	"root.policy":             "as [policy], for this root; its rules come after those of [policy]",
 	"root.trash":              "as [trash], for this root",
+
+	"agent":                 "what differs from the presets of agents (run --for NAME), by name",
+	"agent.NAME":            "what differs for one agent",
+	"agent.NAME.mode":       "mode of the project's root",
+	"agent.NAME.home":       "directory that its HOME is kept in; absolute, or beginning with ~/",
+	"agent.NAME.home_files": "files of your HOME that are copied into its HOME where they are missing, as paths below HOME",
+	"agent.NAME.env":        "variables that it gets, as --env takes them",
+	"agent.NAME.net":        "give it the network",
+	"agent.NAME.hide":       "patterns of names that are hidden from it",
+	"agent.NAME.protect":    "patterns of names that it cannot change",
 
 	"profile":            "sets of roots, by name",
 	"profile.NAME":       "one set, for --profile NAME",

@@ -50,8 +50,8 @@ func TestSchemaIsExplained(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^//\t(?:\[\[?([a-z.]+)[^\n]*|([a-z_]+) = .*)$`).FindAllStringSubmatch(example, -1) {
 		if m[1] != "" {
 			in = m[1]
-			if strings.HasPrefix(in, "profile.") {
-				in = "profile.NAME"
+			if table, _, named := strings.Cut(in, "."); named && (table == "profile" || table == "agent") {
+				in = table + ".NAME"
 			}
 			continue
 		}

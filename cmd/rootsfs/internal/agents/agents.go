@@ -1,0 +1,95 @@
+// Package agents knows what coding agents need to run confined: one data file for each,
+// made from the agent's own documentation (November 2026).
+//
+// # Promises
+//
+// Every file is read strictly: an unknown key fails the package's test. Find and All
+// return copies that the caller may change.
+//
+// # Not promised
+//
+// The lists follow the agents' documentation, not their programs: an agent may look for
+// more. hosts is what it says it connects to; nothing enforces that list.
+package agents
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+//go:embed *.toml
+var files embed.FS
+
+// Agent is what one agent is given.
+type Agent struct {
+	Name    string   `toml:"-" json:"name"`
+	Title   string   `toml:"title" json:"title"`
+	Docs    string   `toml:"docs" json:"docs"` // where it is documented
+	Command string   `toml:"command" json:"command"`
+	Mode    string   `toml:"mode" json:"mode"`                 // of the project's root; default rw
+	Env     []string `toml:"env" json:"env"`                   // variables that are passed on if they are set; NAME or PREFIX*
+	Set     []string `toml:"set" json:"set,omitempty"`         // NAME=VALUE
+	Home    []string `toml:"home" json:"home"`                 // files of the owner's HOME that are copied into the agent's own
+	Hide    []string `toml:"hide" json:"hide,omitempty"`       // patterns, beside the built-in ones
+	Protect []string `toml:"protect" json:"protect,omitempty"` // likewise
+	Offline bool     `toml:"offline" json:"offline,omitempty"` // it needs no network
+	Hosts   []string `toml:"hosts" json:"hosts"`               // that it connects to
+}
+
+// proxies are variables that every agent gets: without them it reaches nothing where a
+// proxy is needed.
+var proxies = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
+
+// Names lists the agents, sorted.
+func Names() []string {
+	entries, err := files.ReadDir(".")
+	if err != nil {
+		panic(err) // the files are in the program
+	}
+	list := make([]string, 0, len(entries))
+	for _, e := range entries {
+		list = append(list, strings.TrimSuffix(e.Name(), ".toml"))
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Find returns the agent of a name.
+func Find(name string) (Agent, bool) {
+	if !slices.Contains(Names(), name) {
+		return Agent{}, false
+	}
+	a, err := read(name)
+	if err != nil {
+		panic(err) // a test reads every file
+	}
+	return a, true
+}
+
+func read(name string) (Agent, error) {
+	doc, err := files.ReadFile(name + ".toml")
+	if err != nil {
+		return Agent{}, err
+	}
+	a := Agent{Name: name, Mode: "rw"}
+	if err := toml.NewDecoder(bytes.NewReader(doc)).DisallowUnknownFields().Decode(&a); err != nil {
+		return Agent{}, fmt.Errorf("%s.toml: %w", name, err)
+	}
+	a.Env = append(a.Env, proxies...)
+	return a, nil
+}
+
+// All returns the agents, by name.
+func All() []Agent {
+	var list []Agent
+	for _, name := range Names() {
+		a, _ := Find(name)
+		list = append(list, a)
+	}
+	return list
+}

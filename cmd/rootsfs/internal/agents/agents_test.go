@@ -1,0 +1,56 @@
+package agents
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// Every data file is read, and what it names can be meant.
+func TestAll(t *testing.T) {
+	want := []string{"aider", "claude-code", "codex", "gemini", "goose", "opencode"}
+	if got := Names(); !slices.Equal(got, want) {
+		t.Fatalf("%v, want %v", got, want)
+	}
+	variable := regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\*|=.*)?$`)
+	host := regexp.MustCompile(`^[a-z0-9-]+(\.[a-z0-9-]+)+$`)
+	for _, name := range want {
+		a, err := read(name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if a.Title == "" || a.Command == "" || !strings.HasPrefix(a.Docs, "https://") || len(a.Hosts) == 0 || len(a.Home) == 0 {
+			t.Errorf("%s: something is missing: %+v", name, a)
+		}
+		if _, err := guard.ParseMode(a.Mode); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, v := range slices.Concat(a.Env, a.Set) {
+			if !variable.MatchString(v) {
+				t.Errorf("%s: variable %q", name, v)
+			}
+		}
+		for _, h := range a.Hosts {
+			if !host.MatchString(h) {
+				t.Errorf("%s: host %q", name, h)
+			}
+		}
+		for _, file := range a.Home {
+			if !filepath.IsLocal(file) || filepath.Clean(file) != file {
+				t.Errorf("%s: home file %q", name, file)
+			}
+		}
+		p := guard.Patterns{Hide: guard.Texts(a.Hide...), Protect: guard.Texts(a.Protect...)}
+		if err := p.Check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, ok := Find("nobody"); ok {
+		t.Error("nobody is found")
+	}
+}
