@@ -23,29 +23,38 @@ import (
 // gives out copies of one (Linux 6.15).
 var ErrNotDetached = errors.New("no detached mount can be made here")
 
-// newDetached mounts nowhere.
-func (m *Mount) newDetached(opts *fuse.MountOptions) (*fuse.Server, error) {
-	dev, err := unix.Open(mountpoint.Device, unix.O_RDWR|unix.O_CLOEXEC, 0)
+// openDetached mounts nowhere, and returns the connection's descriptor.
+func (m *Mount) openDetached(opts *fuse.MountOptions) (dev int, err error) {
+	dev, err = unix.Open(mountpoint.Device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return -1, err
 	}
-	mnt, err := openDetached(dev, opts)
+	mnt, err := makeDetached(dev, opts)
 	if err != nil {
 		_ = unix.Close(dev)
 		if !lacksMounts(err) {
-			return nil, fmt.Errorf("make a detached mount: %w", err)
+			return -1, fmt.Errorf("make a detached mount: %w", err)
 		}
-		return nil, fmt.Errorf("%w: %w", ErrNotDetached, err)
+		return -1, fmt.Errorf("%w: %w", ErrNotDetached, err)
+	}
+	m.detached = os.NewFile(uintptr(mnt), "detached mount")
+	return dev, nil
+}
+
+// newDetached mounts nowhere, for go-fuse's server.
+func (m *Mount) newDetached(opts *fuse.MountOptions) (*fuse.Server, error) {
+	dev, err := m.openDetached(opts)
+	if err != nil {
+		return nil, err
 	}
 	// From here on the device is go-fuse's, which closes it when it fails. It is to take
 	// it and not to mount anything there.
 	opts.DirectMount, opts.DirectMountStrict = false, false
 	srv, err := fuse.NewServer(m.raw, "/dev/fd/"+strconv.Itoa(dev), opts)
 	if err != nil {
-		_ = unix.Close(mnt)
+		m.LetGo()
 		return nil, err
 	}
-	m.detached = os.NewFile(uintptr(mnt), "detached mount")
 	return srv, nil
 }
 
@@ -56,8 +65,8 @@ func lacksMounts(err error) bool {
 		func(e unix.Errno) bool { return errors.Is(err, e) })
 }
 
-// openDetached makes the mount of a connection, with what go-fuse gives to mount(2).
-func openDetached(dev int, opts *fuse.MountOptions) (int, error) {
+// makeDetached makes the mount of a connection, with what go-fuse gives to mount(2).
+func makeDetached(dev int, opts *fuse.MountOptions) (int, error) {
 	fs, err := unix.Fsopen("fuse", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return -1, err

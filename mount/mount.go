@@ -24,17 +24,21 @@ import (
 
 // Mount is one mount of a registry's roots. It is a guard.View.
 type Mount struct {
-	opt    Options
-	reg    *guard.Registry
-	tree   *vfs.Tree
-	log    *slog.Logger
-	raw    *rawFS
-	srv    *fuse.Server
-	root   *topNode
-	at     atomic.Pointer[mountpoint.Info] // where it is mounted; of a detached one only Dev
-	gens   atomic.Uint64
-	inos   atomic.Uint64 // see ownIno
-	places places        // when opt.Layout.ByPath
+	opt  Options
+	reg  *guard.Registry
+	tree *vfs.Tree
+	log  *slog.Logger
+	raw  *rawFS
+	root *topNode
+	// transport is how the mount is served, and fallback why not by io_uring. Neither
+	// changes once New has returned.
+	transport Transport
+	fallback  error
+	notifier  notifier
+	at        atomic.Pointer[mountpoint.Info] // where it is mounted; of a detached one only Dev
+	gens      atomic.Uint64
+	inos      atomic.Uint64 // see ownIno
+	places    places        // when opt.Layout.ByPath
 	// spares are the roots that the spare directories show.
 	spares     []atomic.Pointer[guard.RootName]
 	start      time.Time
@@ -118,6 +122,7 @@ func (m *Mount) serve() error {
 	fsOpt := &fs.Options{
 		NullPermissions: true,
 		RootStableAttr:  &fs.StableAttr{Ino: topIno, Gen: 1},
+		ServerCallbacks: &m.notifier,
 	}
 	if m.opt.Level != Strict {
 		fsOpt.NegativeTimeout = &negative
@@ -127,15 +132,14 @@ func (m *Mount) serve() error {
 		return err
 	}
 	m.raw = &rawFS{RawFileSystem: fs.NewNodeFS(m.root, fsOpt), wake: wake}
-	srv, err := m.newServer()
+	conn, err := m.connect()
 	if err != nil {
 		wake.close()
 		return err
 	}
-	m.srv = srv
 	m.reg.AddView(m) // before the first request is answered
 	go func() {
-		srv.Serve()
+		conn.Serve()
 		wake.close()
 		m.reg.RemoveView(m)
 		if m.watcher != nil {
@@ -145,7 +149,7 @@ func (m *Mount) serve() error {
 	}()
 	// The kernel has said INIT, so the mount is there.
 	if !m.opt.Outside && !m.opt.Detached {
-		if err := srv.WaitMount(); err != nil {
+		if err := pollHere(m.opt.Point); err != nil {
 			return mountpoint.CannotMount(m.opt.Point, err)
 		}
 	}
@@ -153,7 +157,7 @@ func (m *Mount) serve() error {
 	if m.opt.Detached {
 		mnt := int(m.detached.Fd())
 		if info.Dev, err = deviceOf(mnt); err == nil {
-			err = answerPoll(mnt)
+			err = m.answerPoll(mnt)
 		}
 	} else {
 		info, err = mountpoint.Find(m.opt.Point)
@@ -189,7 +193,7 @@ func (m *Mount) mountOptions() *fuse.MountOptions {
 		Options:       []string{"default_permissions"},
 		AllowOther:    m.opt.AllowOther,
 		MaxBackground: 64,
-		MaxWrite:      512 << 10, // 1 MiB exceeds the pipe that splice goes through (measured)
+		MaxWrite:      cmp.Or(m.opt.maxWrite, 512<<10), // 1 MiB exceeds the pipe that splice goes through (measured)
 		EnableAcl:     true,
 		EnableLocks:   m.opt.Locks == LocksHost,
 		DisableSplice: true, // replies come from memory: a spliced descriptor would be read after the gate

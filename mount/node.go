@@ -44,7 +44,7 @@ func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs
 	info, err := n.tree().Lookup(ctx, c, at, name)
 	if err != nil {
 		if !watched || n.nameless() || names.Reason(err) != names.NotExist {
-			out.SetEntryTimeout(1) // not kept: the bridge keeps ENOENT only without a timeout of ours
+			out.SetEntryTimeout(notKept) // not kept: the bridge keeps ENOENT only without a timeout of ours
 		}
 		return nil, names.Errno(err)
 	}

@@ -138,7 +138,7 @@ func (d *dirHandle) Lookup(ctx context.Context, name string, out *fuse.EntryOut)
 		info, err = d.dir.Lookup(ctx, c, at, name)
 	}
 	if err != nil {
-		out.SetEntryTimeout(1)
+		out.SetEntryTimeout(notKept)
 		return nil, names.Errno(err)
 	}
 	child := d.node.child(f, &info, false)

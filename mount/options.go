@@ -107,6 +107,9 @@ type Options struct {
 	// Debug logs every FUSE request.
 	Debug   bool
 	Wakeups Wakeups
+	// Transport is how requests come; "": go-fuse's server, or what the environment
+	// variable ROOTSFS_TRANSPORT says.
+	Transport Transport
 	// Outside says that this process opens nothing of the mount itself, and has
 	// nothing of it looked up: then nor does New, which otherwise opens a file for
 	// the Go runtime's sake (go-fuse, poll.go). A process that is killed while it has
@@ -121,6 +124,8 @@ type Options struct {
 	// atStep is called when a request about a root reaches a step; tests hold requests
 	// with it. nil: nobody looks.
 	atStep func(s step, root guard.RootName)
+	// maxWrite is the size of the largest request; 0: as it should be.
+	maxWrite int
 }
 
 const (
@@ -130,4 +135,7 @@ const (
 	// looseTimeout is for what nobody watches: remote file systems, files
 	// with several links, directories beyond the watch limit.
 	looseTimeout = time.Second
+	// notKept tells go-fuse's bridge that an absence has a timeout of our choice, so that
+	// it sets none of its own. Lookup makes 0 of it.
+	notKept = time.Nanosecond
 )

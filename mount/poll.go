@@ -36,7 +36,10 @@ type pollCalls struct {
 // for its own answer cannot end (see Options.Outside). That process has none of our
 // descriptors but the mount's: if we are killed, the connection ends, and so does its
 // wait.
-func answerPoll(mnt int) error {
+//
+// With rings it gets a copy of this process's memory, without them: a ring that is mapped
+// outlives us, and then nobody ends that process's wait, nor anybody's.
+func (m *Mount) answerPoll(mnt int) error {
 	p := &pollCalls{}
 	copy(p.name[:], pollName)
 	opened := 0 // the lowest number is free when all others are closed
@@ -54,7 +57,11 @@ func answerPoll(mnt int) error {
 		callproc.Call{Nr: unix.SYS_PPOLL, Args: [5]uintptr{uintptr(unsafe.Pointer(&p.fds)), 1, uintptr(unsafe.Pointer(&p.zero)), 0, 8}},
 		callproc.Call{Nr: unix.SYS_EXIT_GROUP},
 	)
-	pid, err := callproc.Start(0, p.calls, &p.mask)
+	start := callproc.Start
+	if m.transport == TransportIOUring {
+		start = callproc.StartCopy
+	}
+	pid, err := start(0, p.calls, &p.mask)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil // nor is there a sandbox, whose tree a detached mount is
 	}
@@ -75,4 +82,16 @@ func answerPoll(mnt int) error {
 		return fmt.Errorf("the process that polls ended with %#x", int(status))
 	}
 	return nil
+}
+
+// pollHere has the kernel ask a mount for POLL once, as answerPoll does, from this process:
+// by plain system calls, which give Go's processor away. The answer to the poll itself
+// matters to nobody.
+func pollHere(point string) error {
+	fd, err := unix.Open(point+"/"+pollName, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN | unix.POLLPRI | unix.POLLOUT}}, 0)
+	return unix.Close(fd)
 }

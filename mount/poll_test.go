@@ -27,11 +27,14 @@ import (
 const readsOwnEnv = "ROOTSFS_READS_OWN"
 
 func init() {
-	dir := os.Getenv(readsOwnEnv)
+	child, dir := childReadsOwn, os.Getenv(readsOwnEnv)
+	if dir == "" {
+		child, dir = childPolls, os.Getenv(pollsEnv)
+	}
 	if dir == "" {
 		return
 	}
-	if err := childReadsOwn(dir); err != nil {
+	if err := child(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -3,6 +3,7 @@ package mount
 import (
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -31,7 +32,12 @@ func (r *rawFS) begin(cancel <-chan struct{}, header *fuse.InHeader) *flight {
 
 func (r *rawFS) Lookup(cancel <-chan struct{}, header *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	defer r.flights.end(cancel, r.begin(cancel, header))
-	return r.RawFileSystem.Lookup(cancel, header, name, out)
+	status := r.RawFileSystem.Lookup(cancel, header, name, out)
+	if out.EntryValid == 0 && time.Duration(out.EntryValidNsec) == notKept {
+		// The kernel keeps what is valid for a nanosecond until its next tick.
+		out.EntryValidNsec = 0
+	}
+	return status
 }
 
 func (r *rawFS) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {

@@ -28,7 +28,7 @@ type topNode struct {
 // Lookup finds a root by its name, or, in a layout by path, what leads to one.
 func (t *topNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	// No answer here is kept: which roots there are may change at any time.
-	out.SetEntryTimeout(1)
+	out.SetEntryTimeout(notKept)
 	if !t.m.opt.Layout.ByPath {
 		return t.m.lookupRoot(ctx, &t.Inode, name, guard.RootName(name), out)
 	}

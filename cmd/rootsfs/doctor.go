@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/distro"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
+	"github.com/rootsfs/rootsfs/mount/transport"
 )
 
 // verdict is how a check came out.
@@ -166,7 +167,7 @@ func summary(checks []check) string {
 
 // checkSystem looks at the machine.
 func checkSystem() []check {
-	return []check{checkFUSE(), checkAllowOther(), checkKernel(), checkBirth(), checkOpenFiles()}
+	return []check{checkFUSE(), checkTransport(), checkAllowOther(), checkKernel(), checkBirth(), checkOpenFiles()}
 }
 
 func checkFUSE() check {
@@ -178,6 +179,16 @@ func checkFUSE() check {
 		return c.ok("/dev/fuse can be opened; root needs no fusermount3")
 	}
 	return c.ok("/dev/fuse can be opened, fusermount3 is there")
+}
+
+// checkTransport tells what --transport auto would use. Both ways serve all that a mount
+// needs, so that it is never wrong.
+func checkTransport() check {
+	c := check{Name: "transport"}
+	if err := transport.Check(); err != nil {
+		return c.ok("--transport auto uses plain readers: %s", oneLine(err))
+	}
+	return c.ok("--transport auto uses io_uring")
 }
 
 func checkAllowOther() check {

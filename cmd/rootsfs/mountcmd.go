@@ -30,6 +30,7 @@ type mountFlags struct {
 	cache       string
 	locks       string
 	wakeups     string
+	transport   string
 	posix       string
 	auditPaths  string
 	auditKeep   int
@@ -77,6 +78,7 @@ value wins. Mounting confines nobody: see "rootsfs run".`,
 	fs.StringVar(&f.locks, "locks", "local", "whom file locks exclude: local (users of the mount) or host (its processes too)")
 	fs.StringVar(&f.posix, "posix", "safe", "safe, or full: show special files, and keep set-id bits and security attributes")
 	fs.StringVar(&f.wakeups, "wakeups", "auto", "keep processors awake during bursts of requests: auto (as root, on at most 16 processors), fast or normal")
+	transportFlag(cmd, &f.transport)
 	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
 	fs.IntVar(&f.auditKeep, "audit-keep", 0, "keep only the newest `N` audit files of this session's name, of 1M each (0: all)")
 	fs.BoolVar(&f.readOnly, "read-only", false, "make the mount itself read-only")
@@ -104,6 +106,12 @@ value wins. Mounting confines nobody: see "rootsfs run".`,
 // profileCompletion completes --profile from the configuration that --config names.
 func profileCompletion(cmd *cobra.Command, file *string) {
 	_ = cmd.RegisterFlagCompletionFunc("profile", completeProfiles(func([]string) string { return *file })) // as for words
+}
+
+// transportFlag adds --transport.
+func transportFlag(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "transport", "go-fuse", "how the kernel's requests come: go-fuse, plain, io_uring, or auto (io_uring on kernels it was tested on, else plain)")
+	words(cmd, "transport", "auto", "io_uring", "plain", "go-fuse")
 }
 
 // words completes a flag with fixed words.
@@ -165,6 +173,11 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 	}
 	if o.Mount.Wakeups, err = mount.ParseWakeups(f.wakeups); err != nil {
 		return o, usage(fmt.Errorf("--wakeups: %w", err))
+	}
+	if cmd.Flags().Changed("transport") {
+		if o.Mount.Transport, err = mount.ParseTransport(f.transport); err != nil {
+			return o, usage(fmt.Errorf("--transport: %w", err))
+		}
 	}
 	if o.AuditPaths, err = audit.ParsePathMode(f.auditPaths); err != nil {
 		return o, usage(fmt.Errorf("--audit-paths: %w", err))

@@ -114,10 +114,16 @@ func (a *app) sayStatus(list []control.Status) {
 func (a *app) saySession(st control.Status) {
 	a.say("session %s%s", st.Session, atPoint(st.Point))
 	how := fmt.Sprintf("cache %s, locks %s, posix %s", st.Cache, st.Locks, st.Posix)
+	if st.Transport != "" {
+		how += ", transport " + st.Transport
+	}
 	if st.ReadOnly {
 		how += ", read-only"
 	}
 	a.say("  pid %d, since %s, %s", st.PID, st.Started.Local().Format("2006-01-02 15:04:05"), how)
+	if st.NoRings != "" {
+		a.say("  requests do not come over io_uring: %s", names.Escape(st.NoRings))
+	}
 	if !st.Mounted && st.Point != "" {
 		a.say("  unmounted: something still holds it; everything is refused until the last holder is gone")
 	}

@@ -33,7 +33,7 @@ var printed = map[string]string{
 	"control.Root.Why": said, "control.Root.FSType": ours, "control.Root.Perm": ours, "control.Root.Origin": owners, "control.Root.Subject": shown,
 	"control.Root.SharedBy": ours, "control.Root.Nested": shown, "control.Root.Repos": shown, "control.Root.Lifted": said, "control.Root.Once": ours,
 	"control.Status.Session": owners, "control.Status.Version": ours, "control.Status.Point": shown, "control.Status.Cache": ours, "control.Status.Locks": ours,
-	"control.Status.Posix": ours, "control.Status.Profile": owners, "control.Status.Config": owners, "control.Status.ConfigError": shown,
+	"control.Status.Transport": ours, "control.Status.NoRings": said, "control.Status.Posix": ours, "control.Status.Profile": owners, "control.Status.Config": owners, "control.Status.ConfigError": shown,
 	"control.Status.Audit": owners, "control.Status.Unwatched": shown, "control.SubjectMount.Point": shown, "control.SubjectMount.Subject": shown,
 	"control.SubjectMount.Cache": ours, "control.Quota.Subject": shown, "control.Suspended.Subject": shown, "control.Suspended.Why": shown,
 	"control.Confined.Command": shown, "control.Confined.Confinement": ours, "control.Confined.Holes": said, "control.Confined.Map": ours, "control.Confined.Notes": said,

@@ -21,7 +21,7 @@ import (
 // allowed are the functions that may make this process use its own mount's top directory,
 // and why. Nobody else can do it for them: they are the product's.
 var allowed = map[string]string{
-	"fuse.(*Server).WaitMount(": "go-fuse opens a file by a plain system call, which gives its processor away, and answers POLL of it",
+	"mount.pollHere(": "it opens a file by a plain system call, which gives its processor away, and POLL of it is answered",
 }
 
 // ownUses are the requests that this process made of its own mounts, each once.
@@ -121,7 +121,7 @@ func callersOf(h *fuse.InHeader) string {
 	var callers []string
 	for g := range strings.SplitSeq(string(stacks), "\n\n") {
 		head, frames, _ := strings.Cut(g, "\n")
-		if !strings.Contains(head, "[syscall") || strings.Contains(frames, "fuse.(*Server).loop(") || strings.Contains(frames, "os.(*Process).Wait(") {
+		if !strings.Contains(head, "[syscall") || waits(frames) {
 			continue
 		}
 		for name := range allowed {
@@ -138,6 +138,16 @@ func callersOf(h *fuse.InHeader) string {
 	}
 	slices.Sort(callers)
 	return strings.Join(callers, " or ")
+}
+
+// waits reports whether a stack is of a function that waits for requests or for a process.
+func waits(frames string) bool {
+	for _, name := range []string{"fuse.(*Server).loop(", "transport.(*Conn).readRequest(", "transport.(*ring).enter(", "os.(*Process).Wait("} {
+		if strings.Contains(frames, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // ours returns the places in a stack that are this module's, the innermost first.

@@ -99,7 +99,9 @@ func daemonGone(path string) bool {
 	// Not stat: with long attribute timeouts the kernel answers it from
 	// its cache long after the daemon has died. STATFS is never cached.
 	var st unix.Statfs_t
-	return errors.Is(unix.Statfs(path, &st), unix.ENOTCONN)
+	err := unix.Statfs(path, &st)
+	// ECONNABORTED: the connection ended while the question was on its way.
+	return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
 }
 
 // maxStacked bounds how many dead mounts ClearStale takes off one directory.

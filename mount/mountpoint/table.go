@@ -3,10 +3,10 @@
 //
 // # Promises
 //
-// Find, Mounts, Ours, WatchGone and Abort ask no mounted file system. Check, IsStale and
-// ClearStale give a file system that does not answer five seconds. Detach and ClearStale
-// unmount only rootsfs mounts. Every error for a user is one line with the path and the
-// remedy.
+// No child of this process gets the descriptor that Attach returns. Find, Mounts, Ours,
+// WatchGone and Abort ask no mounted file system. Check, IsStale and ClearStale give a
+// file system that does not answer five seconds. Detach and ClearStale unmount only
+// rootsfs mounts. Every error for a user is one line with the path and the remedy.
 //
 // # Not promised
 //

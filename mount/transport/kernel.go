@@ -20,8 +20,8 @@ var tested = []string{"6.18."}
 // maxQueues bounds the processors for which Suits says yes: each costs a thread.
 const maxQueues = 64
 
-// Suits returns nil where io_uring is known to work: on a tested kernel, with the
-// kernel's switch on and a moderate number of processors.
+// Suits returns nil where io_uring is known to work: on a tested kernel with a moderate
+// number of processors. The kernel's switch is another matter (IsEnabled).
 func Suits() error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -33,7 +33,20 @@ func Suits() error {
 	if n, err := PossibleCPUs(); err != nil || n > maxQueues {
 		return errors.Join(fmt.Errorf("FUSE over io_uring takes a thread for each of %d processors", n), err)
 	}
-	return whyNotOffered()
+	return nil
+}
+
+// Check returns why io_uring would not be used here where there is a choice, or nil. Root
+// can switch the kernel's switch on.
+func Check() error {
+	if err := Suits(); err != nil {
+		return err
+	}
+	on, err := IsEnabled()
+	if err == nil && !on && os.Geteuid() != 0 {
+		return errors.New("fuse.enable_uring is off, and only root can switch it on")
+	}
+	return err
 }
 
 func isTested(release string) bool {

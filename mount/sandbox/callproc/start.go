@@ -24,7 +24,17 @@ func begin(args *cloneArgs, first *Call) (pid int)
 // caller's thread is put into mask before, for calls that want it; it is not to lie on a
 // stack then.
 func Start(flags uintptr, calls []Call, mask *uint64) (int, error) {
-	args := &cloneArgs{flags: uint64(flags) | syscall.CLONE_VM | cloneClearSighand, exitSignal: uint64(syscall.SIGCHLD)}
+	return start(flags|syscall.CLONE_VM, calls, mask)
+}
+
+// StartCopy is Start, but the process gets a copy of this one's memory, without what is
+// kept from children (madvise(2), MADV_DONTFORK). It costs more.
+func StartCopy(flags uintptr, calls []Call, mask *uint64) (int, error) {
+	return start(flags, calls, mask)
+}
+
+func start(flags uintptr, calls []Call, mask *uint64) (int, error) {
+	args := &cloneArgs{flags: uint64(flags) | cloneClearSighand, exitSignal: uint64(syscall.SIGCHLD)}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	// Descriptors that are being made are not to be inherited (syscall.ForkLock).

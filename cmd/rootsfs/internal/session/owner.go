@@ -39,6 +39,13 @@ func (s *Session) Status() control.Status {
 	if s.opt.PosixFull {
 		st.Posix = "full"
 	}
+	if s.mnt != nil {
+		kind, why := s.mnt.Transport()
+		st.Transport = string(kind)
+		if why != nil {
+			st.NoRings = why.Error()
+		}
+	}
 	st.Profile, st.Config, st.ConfigError = s.confStatus()
 	select {
 	case <-s.left():

@@ -1,0 +1,170 @@
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
+	"github.com/rootsfs/rootsfs/mount/transport"
+)
+
+// Transport is how requests come from the kernel and answers go back.
+type Transport string
+
+// The transports.
+const (
+	// TransportGoFUSE is the server of go-fuse.
+	TransportGoFUSE Transport = "go-fuse"
+	// TransportAuto is io_uring where it is known to work, else plain. As root it switches
+	// io_uring on in a kernel that it is known to work with.
+	TransportAuto    Transport = "auto"
+	TransportIOUring Transport = "io_uring" // or an error
+	TransportPlain   Transport = "plain"    // readers of /dev/fuse
+)
+
+// transportEnv names the default transport, for tests.
+const transportEnv = "ROOTSFS_TRANSPORT"
+
+// ParseTransport reads a transport.
+func ParseTransport(s string) (Transport, error) {
+	switch t := Transport(s); t {
+	case TransportGoFUSE, TransportAuto, TransportIOUring, TransportPlain:
+		return t, nil
+	}
+	return "", &guard.Error{Kind: names.Invalid, Err: fmt.Errorf("unknown transport %s: write auto, io_uring, plain or go-fuse", names.Quote(s))}
+}
+
+// connection serves the requests of a mount until it ends.
+type connection interface{ Serve() }
+
+// Transport returns how the mount is served, and why it is not served by io_uring if that
+// was wanted.
+func (m *Mount) Transport() (Transport, error) { return m.transport, m.fallback }
+
+// connect mounts and answers the kernel's first request, whose answer names the transport.
+func (m *Mount) connect() (connection, error) {
+	want := m.opt.Transport
+	if want == "" {
+		want = TransportGoFUSE
+		if s := os.Getenv(transportEnv); s != "" {
+			var err error
+			if want, err = ParseTransport(s); err != nil {
+				return nil, err
+			}
+		}
+	}
+	m.transport = want
+	if want == TransportGoFUSE {
+		return m.newServer()
+	}
+	kind := transport.Plain
+	switch want {
+	case TransportIOUring:
+		kind = transport.IOUring
+		_ = m.enableRings() // the kernel's answer tells
+	case TransportAuto:
+		if m.fallback = transport.Suits(); m.fallback == nil {
+			m.fallback = m.enableRings()
+		}
+		if m.fallback == nil {
+			kind = transport.IOUring
+		}
+	}
+	conn, err := m.newConn(kind)
+	if err != nil {
+		return nil, err
+	}
+	m.notifier.conn.Store(conn)
+	m.transport = Transport(conn.Kind())
+	if err := conn.Fallback(); err != nil {
+		m.fallback = err
+	}
+	if want == TransportIOUring && m.transport != want {
+		go conn.Serve()
+		m.LetGo()
+		if !m.opt.Detached {
+			_ = mountpoint.Detach(m.opt.Point, true)
+		}
+		return nil, &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: fmt.Errorf("--transport io_uring: %w; use --transport auto", m.fallback)}
+	}
+	m.log.Info("requests are served", "transport", string(m.transport), "instead of io_uring because", m.fallback)
+	return conn, nil
+}
+
+// enableRings switches io_uring on in the kernel, if this is root.
+func (m *Mount) enableRings() error {
+	on, err := transport.IsEnabled()
+	if on || err != nil {
+		return err
+	}
+	if err := transport.Enable(); err != nil {
+		return err
+	}
+	m.log.Info("FUSE over io_uring is switched on in the kernel, for every mount to come (fuse.enable_uring)")
+	return nil
+}
+
+// newConn mounts and answers INIT.
+func (m *Mount) newConn(kind transport.Kind) (*transport.Conn, error) {
+	opts := m.mountOptions()
+	var device *os.File
+	var err error
+	if m.opt.Detached {
+		var fd int
+		if fd, err = m.openDetached(opts); err == nil {
+			device = os.NewFile(uintptr(fd), mountpoint.Device)
+		} else if errors.Is(err, ErrNotDetached) {
+			return nil, err
+		}
+	} else {
+		device, err = mountpoint.Attach(m.opt.Point, opts)
+	}
+	if err != nil {
+		return nil, mountpoint.CannotMount(m.opt.Point, err)
+	}
+	conn, err := transport.New(m.raw, transport.Options{Device: device, Kind: kind, Fuse: *opts})
+	if err != nil {
+		m.LetGo()
+		if !m.opt.Detached {
+			_ = mountpoint.Detach(m.opt.Point, true)
+		}
+		return nil, mountpoint.CannotMount(m.opt.Point, err)
+	}
+	return conn, nil
+}
+
+// notifier passes on what the tree tells the kernel. go-fuse's Server puts itself in its
+// place.
+type notifier struct {
+	conn atomic.Pointer[transport.Conn]
+}
+
+func (n *notifier) InodeNotify(node uint64, off, length int64) fuse.Status {
+	if c := n.conn.Load(); c != nil {
+		return c.InodeNotify(node, off, length)
+	}
+	return fuse.ENOSYS // before the kernel knows anything
+}
+
+func (n *notifier) EntryNotify(parent uint64, name string) fuse.Status {
+	if c := n.conn.Load(); c != nil {
+		return c.EntryNotify(parent, name)
+	}
+	return fuse.ENOSYS
+}
+
+// The rest of fs.ServerCallbacks is not used.
+
+func (n *notifier) DeleteNotify(uint64, uint64, string) fuse.Status { return fuse.ENOSYS }
+
+func (n *notifier) InodeRetrieveCache(uint64, int64, []byte) (int, fuse.Status) {
+	return 0, fuse.ENOSYS
+}
+
+func (n *notifier) InodeNotifyStoreCache(uint64, int64, []byte) fuse.Status { return fuse.ENOSYS }

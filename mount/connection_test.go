@@ -1,0 +1,186 @@
+package mount
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
+	"github.com/rootsfs/rootsfs/mount/transport"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// needRings skips a test where FUSE over io_uring cannot be had.
+func needRings(t *testing.T) {
+	t.Helper()
+	on, err := transport.IsEnabled()
+	if err != nil {
+		t.Skip(err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root switches io_uring on")
+	}
+	if !on {
+		restoreRings(t)
+	}
+}
+
+// restoreRings switches io_uring off after a test.
+func restoreRings(t *testing.T) {
+	t.Cleanup(func() { _ = os.WriteFile("/sys/module/fuse/parameters/enable_uring", []byte("N"), 0o644) })
+}
+
+// Each transport serves a mount, attached and detached, and says which one it is.
+func TestTransports(t *testing.T) {
+	for _, want := range []Transport{TransportGoFUSE, TransportPlain, TransportIOUring, TransportAuto} {
+		for _, detached := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%v", want, detached), func(t *testing.T) {
+				if want == TransportIOUring {
+					needRings(t)
+				} else if on, err := transport.IsEnabled(); !on && err == nil && os.Geteuid() == 0 {
+					restoreRings(t)
+				}
+				if detached && os.Geteuid() != 0 {
+					t.Skip("only root has detached mounts")
+				}
+				m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) {
+					if o.Transport, o.Detached = want, detached; detached {
+						o.Point = ""
+					}
+				})
+				if detached {
+					point := t.TempDir()
+					if err := m.Attach(point); err != nil {
+						t.Fatal(err)
+					}
+					m.root = filepath.Join(point, "code")
+				}
+				got, why := m.Transport()
+				expected := want
+				if want == TransportAuto {
+					expected = TransportIOUring
+					if why != nil {
+						expected = TransportPlain
+					}
+				}
+				if got != expected {
+					t.Errorf("served by %s, because %v", got, why)
+				}
+				if err := os.WriteFile(filepath.Join(m.src, "a"), []byte("hello"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				if text, err := childfs.ReadFile(filepath.Join(m.root, "a")); err != nil || string(text) != "hello" {
+					t.Errorf("read %q, %v", text, err)
+				}
+			})
+		}
+	}
+	if _, err := ParseTransport("ftp"); err == nil {
+		t.Error("an unknown transport is taken")
+	}
+}
+
+// A mount that is to be served over io_uring and cannot be is an error, and not there.
+func TestNoRingsIsAnError(t *testing.T) {
+	requireDetached(t)
+	needRings(t)
+	t.Setenv(transportEnv, "io_uring")
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	point := t.TempDir()
+	m, err := New(reg, Options{Point: point, maxWrite: 64 << 10})
+	if err == nil {
+		_ = m.Close()
+		t.Fatal("no error")
+	}
+	if !strings.Contains(err.Error(), "--transport io_uring") {
+		t.Errorf("%v", err)
+	}
+	if _, err := mountpoint.Find(point); !errors.Is(err, mountpoint.ErrNotMounted) {
+		t.Errorf("something is mounted: %v", err)
+	}
+}
+
+// stopAtPoll holds up who logs a request for POLL, after it has said which children this
+// process has.
+type stopAtPoll struct{}
+
+func (stopAtPoll) Write(line []byte) (int, error) {
+	if !strings.Contains(string(line), ": POLL ") {
+		return len(line), nil
+	}
+	lists, _ := filepath.Glob("/proc/self/task/*/children")
+	var children []string
+	for _, list := range lists {
+		b, _ := os.ReadFile(list)
+		children = append(children, strings.Fields(string(b))...)
+	}
+	fmt.Println(strings.Join(children, " "))
+	select {}
+}
+
+// pollsEnv names the directory of a child process that never answers POLL.
+const pollsEnv = "ROOTSFS_POLLS"
+
+// childPolls makes a detached mount and never answers the POLL for which its New starts a
+// process.
+func childPolls(dir string) error {
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	_, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
+	if err != nil {
+		return err
+	}
+	_, err = New(reg, Options{Detached: true, Debug: true, Log: slog.New(slog.NewTextHandler(stopAtPoll{}, nil))})
+	return fmt.Errorf("New has returned: %w", err)
+}
+
+// A daemon that is killed while a process of its own waits for its mount ends the wait, on
+// each transport: that process keeps neither the connection nor a ring alive.
+func TestKilledWhileItPolls(t *testing.T) {
+	requireDetached(t)
+	for _, kind := range []Transport{TransportGoFUSE, TransportPlain, TransportIOUring} {
+		t.Run(string(kind), func(t *testing.T) {
+			if kind == TransportIOUring {
+				needRings(t)
+			}
+			cmd := exec.Command("/proc/self/exe")
+			cmd.Env = append(os.Environ(), pollsEnv+"="+t.TempDir(), transportEnv+"="+string(kind))
+			cmd.Stderr = os.Stderr
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			line, err := bufio.NewReader(out).ReadString('\n')
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			pid, perr := strconv.Atoi(strings.TrimSpace(line))
+			if err != nil || perr != nil {
+				t.Fatalf("the daemon says %q, %v", line, err)
+			}
+			for end := time.Now().Add(time.Minute); isAlive(pid); time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("process %d waits for a daemon that is dead", pid)
+				}
+			}
+		})
+	}
+}
+
+// isAlive reports whether a process has not ended.
+func isAlive(pid int) bool {
+	status, err := statusOf(uint32(pid))
+	return err == nil && !strings.HasPrefix(status.field("State"), "Z")
+}
