@@ -220,12 +220,17 @@ func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[w
 			return
 		}
 		for {
-			r, err := f.page(ctx, dir, p)
+			r, err := do[wire.ListResult](ctx, f, wire.List, dir, p)
 			if err != nil {
 				yield(wire.Entry{}, err)
 				return
 			}
-			if !yieldEntries(r.Entries, yield) || r.NextCursor == "" {
+			for _, e := range r.Entries {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if r.NextCursor == "" {
 				return
 			}
 			if r.NextCursor == p.Cursor {
@@ -235,19 +240,6 @@ func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[w
 			p.Cursor = r.NextCursor
 		}
 	}
-}
-
-func (f *Files) page(ctx context.Context, dir string, p wire.ListParams) (wire.ListResult, error) {
-	answer, err := f.request(ctx, wire.List, dir, p, nil)
-	defer answer.release()
-	if err != nil {
-		return wire.ListResult{}, err
-	}
-	r, err := decodeList(answer.result)
-	if err != nil {
-		return r, malformed(wire.List, dir, err)
-	}
-	return r, nil
 }
 
 // Create makes an empty file. With parents, missing directories above it too.

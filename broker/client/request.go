@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
+
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
@@ -17,7 +19,7 @@ func do[R any](ctx context.Context, f *Files, method, name string, params any) (
 	if err != nil {
 		return r, err
 	}
-	if err := json.Unmarshal(answer.result, &r); err != nil {
+	if err := jsonv2.Unmarshal(answer.result, &r); err != nil {
 		return r, malformed(method, name, err)
 	}
 	return r, nil
