@@ -6,8 +6,9 @@ import (
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // newServer mounts. Whoever has the connection's descriptor answers for all the

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rootsfs/rootsfs/guard/names"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Check says whether a session can be mounted at path and where that

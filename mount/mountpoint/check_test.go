@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rootsfs/rootsfs/guard/names"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // R092: each refusal names the path and what to do.

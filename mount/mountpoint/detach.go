@@ -14,8 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rootsfs/rootsfs/guard/names"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // helperTimeout bounds a run of fusermount3. Unmounting can wait for dirty
