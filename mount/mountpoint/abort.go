@@ -2,10 +2,12 @@ package mountpoint
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -14,25 +16,6 @@ import (
 
 // connectionsDir is where the fusectl file system belongs.
 const connectionsDir = "/sys/fs/fuse/connections"
-
-// connectionID returns the kernel's number of the FUSE connection behind the
-// rootsfs mount at point: the directory's name below /sys/fs/fuse/connections.
-// It asks the mount's daemon nothing. The error wraps ErrNotMounted or
-// ErrNotOurs.
-func connectionID(point string) (uint, error) {
-	resolved, err := resolvePoint(point)
-	if err != nil {
-		return 0, pointError(point, err)
-	}
-	in, err := Find(resolved)
-	if err != nil {
-		return 0, err
-	}
-	if in.FSType != FSType {
-		return 0, checkOurs(in)
-	}
-	return deviceNumber(in.Dev)
-}
 
 // Abort ends the FUSE connection of the mount whose device is dev
 // ("major:minor", Info.Dev): every request waiting in it and every later one
@@ -46,11 +29,14 @@ func connectionID(point string) (uint, error) {
 func Abort(dev string) error { return abort(connectionsDir, dev) }
 
 func abort(connections, dev string) error {
-	id, err := deviceNumber(dev)
-	if err != nil {
-		return err
+	// The connection's number is that of the device, in the kernel's encoding. The major
+	// number of a FUSE file system without a block device is 0.
+	minor, hasMajor0 := strings.CutPrefix(dev, "0:")
+	id, err := strconv.ParseUint(minor, 10, 20)
+	if !hasMajor0 || err != nil {
+		return fmt.Errorf("device %q is not that of a FUSE connection", dev)
 	}
-	file := filepath.Join(connections, strconv.FormatUint(uint64(id), 10), "abort")
+	file := filepath.Join(connections, strconv.FormatUint(id, 10), "abort")
 	fd, err := unix.Open(file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
 		defer unix.Close(fd)

@@ -13,16 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestDeviceNumber(t *testing.T) {
-	for dev, want := range map[string]uint{"0:45": 45, "0:1048575": 1<<20 - 1, "8:1": 8<<20 | 1, "4095:0": 4095 << 20} {
-		if got, err := deviceNumber(dev); err != nil || got != want {
-			t.Errorf("%q: %d, %v", dev, got, err)
-		}
-	}
-	for _, dev := range []string{"", "45", ":", "0:", ":1", "0:1048576", "4096:0", "-1:0", "0:+1", "0:1:2", "0:1/..", "../x:0"} {
-		if got, err := deviceNumber(dev); err == nil {
-			t.Errorf("%q: %d and no error", dev, got)
-		}
+func TestAbortRefuses(t *testing.T) {
+	for _, dev := range []string{"", "45", ":", "0:", ":1", "0:1048576", "4096:0", "8:1", "-1:0", "0:+1", "0:1:2", "0:1/..", "../x:0"} {
 		if err := Abort(dev); err == nil {
 			t.Errorf("Abort(%q): no error", dev)
 		}
@@ -36,16 +28,9 @@ func TestAbortStoppedDaemon(t *testing.T) {
 	point := tempPoint(t, "m", 0)
 	cmd := serve(t, point, "rootsfs")
 	stop(t, cmd.Process)
-	id, err := connectionID(point)
-	if err != nil {
-		t.Fatal(err)
-	}
 	in, err := Find(point)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if n, err := deviceNumber(in.Dev); err != nil || n != id {
-		t.Errorf("connection %d, device %s, %v", id, in.Dev, err)
 	}
 
 	connections := tempPoint(t, "connections", 0)
@@ -108,17 +93,5 @@ func stop(t *testing.T, p *os.Process) {
 			return
 		}
 		time.Sleep(time.Millisecond)
-	}
-}
-
-func TestConnectionIDRefuses(t *testing.T) {
-	requireMounts(t)
-	point := tempPoint(t, "m", 0)
-	if _, err := connectionID(point); !errors.Is(err, ErrNotMounted) {
-		t.Errorf("nothing mounted: %v", err)
-	}
-	mountTmpfs(t, point)
-	if _, err := connectionID(point); !errors.Is(err, ErrNotOurs) {
-		t.Errorf("tmpfs: %v", err)
 	}
 }

@@ -46,7 +46,7 @@ func TestCheckR092(t *testing.T) {
 		{path: "link", want: "empty"},
 		{path: "100%s d", want: "100%s d"},
 		{path: "absent", err: fs.ErrNotExist, says: []string{sub("absent") + " does not exist", "mkdir -p " + sub("absent")}},
-		{path: "100%s d/x", err: fs.ErrNotExist, says: []string{"'" + sub("100%s d/x") + "' does not exist"}},
+		{path: "100%s d/x", err: fs.ErrNotExist, says: []string{names.ShellWord(sub("100%s d/x")) + " does not exist"}},
 		{path: "absent/deeper", err: fs.ErrNotExist, says: []string{"mkdir -p " + sub("absent/deeper")}},
 		{path: "dangling", err: fs.ErrNotExist, says: []string{"mkdir -p " + sub("nowhere")}},
 		{path: "file", err: unix.ENOTDIR, says: []string{sub("file") + " is not a directory"}},

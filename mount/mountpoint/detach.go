@@ -1,9 +1,7 @@
 package mountpoint
 
 import (
-	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,7 +113,6 @@ func busyError(in Info, helperSaid string) error {
 const (
 	maxHolders    = 8               // named in the message
 	maxFDs        = 10_000          // looked at in one process
-	maxMapBytes   = 4 << 20         // of one process's maps
 	holdersWithin = 2 * time.Second // in all; a process stuck in a page fault can block its maps
 )
 
@@ -210,29 +207,6 @@ func holds(proc string, in Info) string {
 			if target, ok := inside(filepath.Join("fd", n)); ok {
 				return "open " + names.ShellWord(target)
 			}
-		}
-	}
-	return holdsMapping(proc, in)
-}
-
-// holdsMapping compares devices, which unlike names are the same however the
-// process got there.
-func holdsMapping(proc string, in Info) string {
-	f, err := os.Open(filepath.Join(proc, "maps"))
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	num, err := deviceNumber(in.Dev)
-	if err != nil {
-		return ""
-	}
-	dev := fmt.Sprintf("%02x:%02x", num>>20, num&(1<<20-1))
-	read := 0
-	for sc := bufio.NewScanner(f); sc.Scan() && read < maxMapBytes; read += len(sc.Bytes()) {
-		// address permissions offset device inode path
-		if fields := strings.Fields(sc.Text()); len(fields) >= 5 && fields[3] == dev {
-			return "mapping of " + names.ShellWord(unescapeMount(cmp.Or(strings.Join(fields[5:], " "), "a file")))
 		}
 	}
 	return ""

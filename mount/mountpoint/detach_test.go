@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 func TestDetach(t *testing.T) {
@@ -56,19 +58,7 @@ func TestDetachBusy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return self + "open '" + point + "/f')", func() { f.Close() }
-		}},
-		{"mapping", func(t *testing.T, point string) (string, func()) {
-			f, err := os.Open(filepath.Join(point, "f"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			m, err := unix.Mmap(int(f.Fd()), 0, 4, unix.PROT_READ, unix.MAP_PRIVATE)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return self + "mapping of '" + point + "/f')", func() { unix.Munmap(m) }
+			return self + "open " + names.ShellWord(point+"/f") + ")", func() { f.Close() }
 		}},
 		{"working directory", func(t *testing.T, point string) (string, func()) {
 			cmd := exec.Command("sleep", "1000")
@@ -76,7 +66,7 @@ func TestDetachBusy(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			return fmt.Sprintf("sleep (pid %d, working directory '%s')", cmd.Process.Pid, point), func() { kill(cmd) }
+			return fmt.Sprintf("sleep (pid %d, working directory %s)", cmd.Process.Pid, names.ShellWord(point)), func() { kill(cmd) }
 		}},
 		{"mount inside", func(t *testing.T, point string) (string, func()) {
 			// On the root itself: the served tree has no other directory.
@@ -101,7 +91,7 @@ func TestDetachBusy(t *testing.T) {
 				return
 			}
 			err = Detach(point, false)
-			oneLine(t, err, "'"+point+"' is in use by ", says)
+			oneLine(t, err, names.ShellWord(point)+" is in use by ", says)
 			if !errors.Is(err, ErrBusy) {
 				t.Errorf("got %v", err)
 			}
@@ -235,7 +225,7 @@ func childUser(point string) error {
 		return err
 	}
 	err = Detach(point, false)
-	if want := fmt.Sprintf("(pid %d, open '%s/f')", os.Getpid(), point); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf("(pid %d, open %s)", os.Getpid(), names.ShellWord(point+"/f")); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), want) {
 		return fmt.Errorf("held: %v, want %q", err, want)
 	}
 	f.Close()

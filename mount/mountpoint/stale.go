@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -147,26 +146,8 @@ func checkOurs(in Info) error {
 	if in.FSType != FSType {
 		return errorf(ErrNotOurs, "%s is not a rootsfs mount but %s (source %s): left alone", p, names.ShellWord(in.FSType), names.ShellWord(in.Source))
 	}
-	uid, err := mountOwner(in)
-	if err != nil {
-		return err
-	}
-	if uid != os.Geteuid() {
-		return errorf(ErrNotOurs, "%s was mounted by the user with id %d: left alone; that user can run: rootsfs unmount %[1]s", p, uid)
+	if in.Owner != os.Geteuid() {
+		return errorf(ErrNotOurs, "%s was mounted by the user with id %d: left alone; that user can run: rootsfs unmount %[1]s", p, in.Owner)
 	}
 	return nil
-}
-
-// mountOwner is the user the kernel recorded for a FUSE mount.
-func mountOwner(in Info) (int, error) {
-	for opt := range strings.SplitSeq(in.SuperOptions, ",") {
-		if v, ok := strings.CutPrefix(opt, "user_id="); ok {
-			uid, err := strconv.Atoi(v)
-			if err != nil {
-				return 0, fmt.Errorf("mount at %s: user_id %q is not a number", names.ShellWord(in.Point), v)
-			}
-			return uid, nil
-		}
-	}
-	return 0, errorf(ErrNotOurs, "mount at %s names no user_id: left alone", names.ShellWord(in.Point))
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 func TestStaleAndClear(t *testing.T) {
@@ -23,7 +25,7 @@ func TestStaleAndClear(t *testing.T) {
 		t.Error("alive, and called stale")
 	}
 	_, err := Check(point)
-	oneLine(t, err, "a session is mounted there", "rootsfs unmount '"+point+"'")
+	oneLine(t, err, "a session is mounted there", "rootsfs unmount "+names.ShellWord(point))
 	if !errors.Is(err, fs.ErrExist) {
 		t.Errorf("alive: %v", err)
 	}
@@ -38,7 +40,7 @@ func TestStaleAndClear(t *testing.T) {
 	}
 	for _, p := range []string{point, point + "/x"} {
 		_, err := Check(p)
-		oneLine(t, err, "daemon is gone", "rootsfs unmount '"+point+"'")
+		oneLine(t, err, "daemon is gone", "rootsfs unmount "+names.ShellWord(point))
 		if !errors.Is(err, ErrStale) {
 			t.Errorf("%s: %v", p, err)
 		}
@@ -90,16 +92,5 @@ func TestClearStaleLeavesOthersAlone(t *testing.T) {
 				t.Errorf("mount %+v became %+v, %v", before, after, err)
 			}
 		})
-	}
-}
-
-func TestMountOwner(t *testing.T) {
-	for opts, want := range map[string]int{
-		"rw,user_id=1000,group_id=7": 1000, "user_id=0": 0, "rw": -1, "rw,user_id=x": -1, "rw,xuser_id=1": -1, "": -1,
-	} {
-		got, err := mountOwner(Info{Point: "/m", SuperOptions: opts})
-		if (err != nil) != (want < 0) || err == nil && got != want {
-			t.Errorf("%q: %d, %v", opts, got, err)
-		}
 	}
 }

@@ -16,13 +16,15 @@
 package mountpoint
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -48,28 +50,56 @@ var (
 	ErrNoFusectl  = errors.New("fusectl is not available") // connections cannot be aborted
 )
 
-// Info is one line of /proc/self/mountinfo (proc(5)), its escapes undone.
-// Strings are bytes as the kernel keeps them; they need not be UTF-8.
+// Info is one mount of the table of mounts (proc(5)). Strings are bytes as the kernel
+// keeps them; they need not be UTF-8.
 type Info struct {
-	ID           int    // of the mount; the kernel uses it again once the mount is gone
-	Parent       int    // ID of the mount this one lies in; need not be in the table
-	Dev          string // "major:minor" of the file system's device, decimal
-	Root         string // the directory of the file system that is mounted
-	Point        string // absolute mount point, seen from this process's root directory
-	FSType       string // "ext4", "fuse.rootsfs"
-	Source       string // "/dev/sda1", or what the mounter chose; may be empty
-	Options      string // of this mount: "rw,nosuid,relatime"
-	SuperOptions string // of the file system: "rw,user_id=0,group_id=0"
+	ID     int    // the kernel uses it again once the mount is gone
+	Parent int    // ID of the mount this one lies in; need not be in the table
+	Dev    string // "major:minor" of the file system's device, decimal
+	Point  string // absolute mount point, seen from this process's root directory
+	FSType string // "ext4", "fuse.rootsfs"
+	Source string // "/dev/sda1", or what the mounter chose; may be empty
+	Owner  int    // ID of the user who mounted a FUSE file system; -1 for other types
 }
 
-// Mounts returns the mounts this process can see, in the kernel's order. It
+// Mounts returns the mounts that this process can see, in the kernel's order. It
 // touches no mounted file system. Safe for concurrent use.
 func Mounts() ([]Info, error) {
-	data, err := os.ReadFile(mountinfoFile)
+	table, err := os.Open(mountinfoFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the table of mounts: %w", err)
 	}
-	return parseMountinfo(data)
+	defer table.Close()
+	return parseTable(table)
+}
+
+// parseTable reads a table in the format of /proc/self/mountinfo. A line of more than
+// 64 KiB is an error.
+func parseTable(table io.Reader) ([]Info, error) {
+	lines, err := mountinfo.GetMountsFromReader(table, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the table of mounts: %w", err)
+	}
+	all := make([]Info, len(lines))
+	for i, l := range lines {
+		all[i] = Info{
+			ID: l.ID, Parent: l.Parent, Dev: fmt.Sprintf("%d:%d", l.Major, l.Minor), Point: l.Mountpoint,
+			FSType: l.FSType, Source: l.Source, Owner: ownerOf(l.VFSOptions),
+		}
+	}
+	return all, nil
+}
+
+// ownerOf returns the user in a file system's options, which the kernel records for FUSE.
+func ownerOf(options string) int {
+	for opt := range strings.SplitSeq(options, ",") {
+		if id, ok := strings.CutPrefix(opt, "user_id="); ok {
+			if uid, err := strconv.Atoi(id); err == nil {
+				return uid
+			}
+		}
+	}
+	return -1
 }
 
 // Find returns the mount that a walk to point arrives at, if that mount's
@@ -106,10 +136,10 @@ func Ours() ([]Info, error) {
 	return ours, nil
 }
 
-// covering returns the mount that path lies in. It walks the tree of mounts as the kernel walks a path: of the mounts
-// lying in the one it is in, it enters the first that the path meets. The
-// order of the lines says nothing about what covers what (since Linux 6.8 they
-// are sorted by age), the parents do.
+// covering returns the mount that path lies in. It walks the tree of mounts as the
+// kernel walks a path: of the mounts lying in the one it is in, it enters the first that
+// the path meets. The order of the lines says nothing about what covers what (since
+// Linux 6.8 they are sorted by age), the parents do.
 func covering(all []Info, path string) (Info, bool) {
 	known := make(map[int]bool, len(all))
 	for _, in := range all {
@@ -137,86 +167,4 @@ func covering(all []Info, path string) (Info, bool) {
 		return Info{}, false
 	}
 	return all[cur], true
-}
-
-func parseMountinfo(data []byte) ([]Info, error) {
-	var all []Info
-	for n := 1; len(data) > 0; n++ {
-		line, rest, _ := bytes.Cut(data, []byte{'\n'})
-		data = rest
-		in, err := parseMountLine(string(line))
-		if err != nil {
-			return nil, fmt.Errorf("%s, line %d: %w", mountinfoFile, n, err)
-		}
-		all = append(all, in)
-	}
-	return all, nil
-}
-
-// parseMountLine splits at single spaces, not at runs of them: a source may be
-// the empty string.
-func parseMountLine(line string) (Info, error) {
-	f := strings.Split(line, " ")
-	const fixed = 6 // ID parent dev root point options, before the optional fields
-	sep := -1
-	for i := fixed; i < len(f); i++ {
-		if f[i] == "-" {
-			sep = i
-			break
-		}
-	}
-	if sep < 0 || len(f) < sep+4 {
-		return Info{}, fmt.Errorf("too few fields in %q", line)
-	}
-	id, err := strconv.Atoi(f[0])
-	if err != nil {
-		return Info{}, fmt.Errorf("mount ID %q is not a number", f[0])
-	}
-	parent, err := strconv.Atoi(f[1])
-	if err != nil {
-		return Info{}, fmt.Errorf("parent ID %q is not a number", f[1])
-	}
-	if _, err := deviceNumber(f[2]); err != nil {
-		return Info{}, err
-	}
-	return Info{
-		ID: id, Parent: parent, Dev: f[2],
-		Root: unescapeMount(f[3]), Point: unescapeMount(f[4]), Options: unescapeMount(f[5]),
-		FSType: unescapeMount(f[sep+1]), Source: unescapeMount(f[sep+2]),
-		// A few file systems print their options with bare spaces.
-		SuperOptions: unescapeMount(strings.Join(f[sep+3:], " ")),
-	}, nil
-}
-
-// unescapeMount undoes the kernel's mangling: \040 and the like, always three
-// octal digits of one byte. Anything else after a backslash is left as it is.
-func unescapeMount(s string) string {
-	if strings.IndexByte(s, '\\') < 0 {
-		return s
-	}
-	out := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if v, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				out = append(out, byte(v))
-				i += 3
-				continue
-			}
-		}
-		out = append(out, s[i])
-	}
-	return string(out)
-}
-
-// deviceNumber is the kernel's own 12:20 encoding of "major:minor", which is
-// also what names a FUSE connection; for FUSE the major is 0 unless the file
-// system lies on a block device.
-func deviceNumber(dev string) (uint, error) {
-	major, minor, ok := strings.Cut(dev, ":")
-	ma, err1 := strconv.ParseUint(major, 10, 12)
-	mi, err2 := strconv.ParseUint(minor, 10, 20)
-	if !ok || err1 != nil || err2 != nil {
-		return 0, fmt.Errorf("device %q is not \"major:minor\"", dev)
-	}
-	return uint(ma<<20 | mi), nil
 }

@@ -2,66 +2,46 @@ package mountpoint
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-func TestParseMountLine(t *testing.T) {
-	tests := []struct {
+func TestParseTable(t *testing.T) {
+	for _, tt := range []struct {
 		name, line string
 		want       Info
 		bad        bool
 	}{
-		{name: "plain", line: "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard",
-			want: Info{27, 1, "254:0", "/", "/", "ext4", "/dev/vda", "rw,relatime", "rw,discard"}},
+		{name: "plain", line: "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard", want: Info{27, 1, "254:0", "/", "ext4", "/dev/vda", -1}},
 		{name: "optional fields", line: "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 propagate_from:2 unbindable - ext3 /dev/root rw",
-			want: Info{36, 35, "98:0", "/mnt1", "/mnt2", "ext3", "/dev/root", "rw,noatime", "rw"}},
-		{name: "ours", line: "90 27 0:45 / /home/u/m rw,nosuid,nodev shared:7 - fuse.rootsfs rootsfs rw,user_id=1000,group_id=1000",
-			want: Info{90, 27, "0:45", "/", "/home/u/m", FSType, "rootsfs", "rw,nosuid,nodev", "rw,user_id=1000,group_id=1000"}},
-		{name: "space, tab, newline, backslash", line: `1 2 0:3 /r\040\134x /a\040b\011c\012d\134e rw - tmpfs s\040\043t rw`,
-			want: Info{1, 2, "0:3", `/r \x`, "/a b\tc\nd\\e", "tmpfs", "s #t", "rw", "rw"}},
-		{name: "escaped escape", line: `1 2 0:3 / /\134040 rw - tmpfs s rw`,
-			want: Info{1, 2, "0:3", "/", `/\040`, "tmpfs", "s", "rw", "rw"}},
-		{name: "not UTF-8", line: "1 2 0:3 / /\xff\xfe\xc3 rw - tmpfs \\377 rw",
-			want: Info{1, 2, "0:3", "/", "/\xff\xfe\xc3", "tmpfs", "\xff", "rw", "rw"}},
-		{name: "broken escapes stay", line: `1 2 0:3 / /a\04 rw - tmpfs \400\08x\ rw`,
-			want: Info{1, 2, "0:3", "/", `/a\04`, "tmpfs", `\400\08x\`, "rw", "rw"}},
-		{name: "a signed number is no escape", line: `1 2 0:3 / /a\+04 rw - tmpfs s rw`,
-			want: Info{1, 2, "0:3", "/", `/a\+04`, "tmpfs", "s", "rw", "rw"}},
-		{name: "a point called -", line: "1 2 0:3 - - - - tmpfs - rw",
-			want: Info{1, 2, "0:3", "-", "-", "tmpfs", "-", "-", "rw"}},
-		{name: "empty source", line: "1 2 0:3 / /x rw - tmpfs  rw",
-			want: Info{1, 2, "0:3", "/", "/x", "tmpfs", "", "rw", "rw"}},
-		{name: "bare spaces in the options", line: "1 2 0:3 / /x rw - odd s rw,a b",
-			want: Info{1, 2, "0:3", "/", "/x", "odd", "s", "rw", "rw,a b"}},
+			want: Info{36, 35, "98:0", "/mnt2", "ext3", "/dev/root", -1}},
+		{name: "ours", line: "90 27 0:45 / /home/u/m rw,nosuid,nodev shared:7 - fuse.rootsfs rootsfs rw,user_id=1000,group_id=7",
+			want: Info{90, 27, "0:45", "/home/u/m", FSType, "rootsfs", 1000}},
+		{name: "no owner", line: "1 2 0:3 / /x rw - fuse s rw,xuser_id=1,user_id=x", want: Info{1, 2, "0:3", "/x", "fuse", "s", -1}},
+		{name: "escapes", line: `1 2 0:3 / /a\040b\011c\012d\134e rw - tmpfs s\040\043t rw`, want: Info{1, 2, "0:3", "/a b\tc\nd\\e", "tmpfs", "s #t", -1}},
+		{name: "escaped escape", line: `1 2 0:3 / /\134040 rw - tmpfs s rw`, want: Info{1, 2, "0:3", `/\040`, "tmpfs", "s", -1}},
+		{name: "not UTF-8", line: "1 2 0:3 / /\xff\xfe\xc3 rw - tmpfs \\377 rw", want: Info{1, 2, "0:3", "/\xff\xfe\xc3", "tmpfs", "\xff", -1}},
+		{name: "a point called -", line: "1 2 0:3 - - - - tmpfs - rw", want: Info{1, 2, "0:3", "-", "tmpfs", "-", -1}},
+		{name: "empty source", line: "1 2 0:3 / /x rw - tmpfs  rw", want: Info{1, 2, "0:3", "/x", "tmpfs", "", -1}},
+		{name: "bare spaces in the options", line: "1 2 0:3 / /x rw - odd s rw,a b", want: Info{1, 2, "0:3", "/x", "odd", "s", -1}},
 		{name: "empty", line: "", bad: true},
 		{name: "no separator", line: "1 2 0:3 / /x rw tmpfs s rw", bad: true},
 		{name: "cut short", line: "1 2 0:3 / /x rw - tmpfs s", bad: true},
-		{name: "bad ID", line: "x 2 0:3 / /x rw - tmpfs s rw", bad: true},
-		{name: "bad parent", line: "1 x 0:3 / /x rw - tmpfs s rw", bad: true},
 		{name: "bad device", line: "1 2 03 / /x rw - tmpfs s rw", bad: true},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := parseMountLine(tt.line)
+			const other = "5 6 0:7 / /other rw - proc proc rw\n"
+			all, err := parseTable(strings.NewReader(other + tt.line + "\n" + other))
 			if (err != nil) != tt.bad {
 				t.Fatalf("error %v, want one: %v", err, tt.bad)
 			}
-			if got != tt.want {
-				t.Errorf("got  %+v\nwant %+v", got, tt.want)
+			if err == nil && (len(all) != 3 || all[1] != tt.want) {
+				t.Errorf("got  %+v\nwant %+v", all, tt.want)
 			}
 		})
 	}
-}
-
-func TestParseMountinfoNamesTheLine(t *testing.T) {
-	const good = "1 2 0:3 / /x rw - tmpfs s rw\n"
-	if all, err := parseMountinfo([]byte(good + good)); err != nil || len(all) != 2 {
-		t.Errorf("two lines: %d, %v", len(all), err)
-	}
-	_, err := parseMountinfo([]byte(good + "nonsense\n" + good))
-	oneLine(t, err, "line 2", "nonsense")
 }
 
 func TestCovering(t *testing.T) {

@@ -1,6 +1,7 @@
 package mountpoint
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -166,7 +167,7 @@ func (w *goneWatch) read() ([]Info, error) {
 		case err != nil:
 			return nil, fmt.Errorf("read the table of mounts: %w", err)
 		case n == 0:
-			return parseMountinfo(data)
+			return parseTable(bytes.NewReader(data))
 		default:
 			data = data[:len(data)+n]
 		}
