@@ -1,7 +1,7 @@
 package mountpoint
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +59,7 @@ func Detach(point string, lazy bool) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EBUSY):
-		return busyError(in, "")
+		return busyError(in, holders(in))
 	case errors.Is(err, unix.EINVAL):
 		return errorf(err, "%s cannot be unmounted from here: it is gone, or locked because another mount namespace made it; unmount it there", names.ShellWord(resolved))
 	}
@@ -81,132 +81,81 @@ func detachByHelper(in Info, lazy bool) error {
 	if err == nil {
 		return nil
 	}
-	said := names.ShellWord(strings.TrimSpace(string(bytes.TrimPrefix(out, []byte("fusermount3: ")))))
+	said := strings.TrimSpace(strings.TrimPrefix(string(out), "fusermount3: "))
 	if ctx.Err() != nil {
 		return errorf(os.ErrDeadlineExceeded, "unmount %s: %s did not end within %v", names.ShellWord(in.Point), bin, helperTimeout)
 	}
-	// The helper says in words why it failed, and words are not compared. That
-	// somebody holds the mount is found out by looking.
+	// The helper says in words why it failed, and words are not compared. Whether
+	// somebody holds the mount is looked up.
 	if !lazy {
-		if busy := busyError(in, said); errors.Is(busy, ErrBusy) {
-			return busy
+		if held := holders(in); len(held) > 0 {
+			return busyError(in, held)
 		}
 	}
-	return fmt.Errorf("unmount %s: %s: %w (%s)", names.ShellWord(in.Point), bin, err, said)
+	return fmt.Errorf("unmount %s: %s: %w (%s)", names.ShellWord(in.Point), bin, err, names.QuoteShort(said))
 }
 
-// busyError explains EBUSY. With helperSaid set, EBUSY is only a guess, and
-// the error wraps ErrBusy only if a holder is found.
-func busyError(in Info, helperSaid string) error {
-	held := holders(in)
-	switch {
-	case len(held) > 0:
-		return errorf(ErrBusy, "%s is in use by %s: end that, then try again", names.ShellWord(in.Point), strings.Join(held, ", "))
-	case helperSaid != "":
-		return fmt.Errorf("unmount %s: %s", names.ShellWord(in.Point), helperSaid)
+// busyError explains EBUSY by those that hold the mount.
+func busyError(in Info, held []string) error {
+	point := names.ShellWord(in.Point)
+	if len(held) == 0 {
+		return errorf(ErrBusy, "%s is in use by a process that cannot be told from here: end it, then try again; to look, as root: fuser -vm %[1]s", point)
 	}
-	return errorf(ErrBusy, "%s is in use by a process that this user cannot see into: end it, then try again; to look: fuser -vm %[1]s", names.ShellWord(in.Point))
+	return errorf(ErrBusy, "%s is in use by %s: end that, then try again", point, strings.Join(held, ", "))
 }
 
-// Bounds of the search for who holds a mount: it only makes an error message
-// better, so it may be incomplete but not slow or long.
+// Bounds of the search for holders. It only makes an error message better, so it may be
+// incomplete, but not long.
 const (
-	maxHolders    = 8               // named in the message
-	maxFDs        = 10_000          // looked at in one process
-	holdersWithin = 2 * time.Second // in all; a process stuck in a page fault can block its maps
+	maxHolders = 8      // named in the message
+	maxFDs     = 10_000 // looked at in one process
 )
 
-// holders describes, best effort, what keeps the mount from being unmounted:
-// mounts inside it and processes with a working directory, a root directory, a
-// program, an open file or a mapping in it. It asks no mounted file system
-// anything. Processes of others are invisible to anybody but root.
+// holders describes, best effort, what keeps the mount from being unmounted: mounts inside
+// it and processes with a working directory, a root directory, a program or an open file in
+// it. A process that has only a mapping of a closed file is not found, and ordinary users
+// see only their own processes. No mounted file system is asked anything.
 func holders(in Info) []string {
-	found := make(chan string)
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		defer close(found)
-		findHolders(in, func(s string) bool {
-			select {
-			case found <- s:
-				return true
-			case <-stop:
-				return false
-			}
-		})
-	}()
-	limit := time.NewTimer(holdersWithin)
-	defer limit.Stop()
 	var all []string
-	for {
-		select {
-		case s, ok := <-found:
-			switch {
-			case !ok:
-				return all
-			case len(all) == maxHolders:
-				return append(all, "and others")
-			}
-			all = append(all, s)
-		case <-limit.C:
-			return all
+	mounts, _ := Mounts()
+	for _, sub := range mounts {
+		if sub.Parent == in.ID && sub.ID != in.ID {
+			all = append(all, fmt.Sprintf("the mount at %s (%s)", names.ShellWord(sub.Point), names.ShellWord(sub.FSType)))
 		}
 	}
-}
-
-// findHolders calls emit for each holder until it returns false.
-func findHolders(in Info, emit func(string) bool) {
-	all, err := Mounts()
-	if err != nil {
-		return
-	}
-	for _, sub := range all {
-		if sub.Parent == in.ID && sub.ID != in.ID &&
-			!emit(fmt.Sprintf("the mount at %s (%s)", names.ShellWord(sub.Point), names.ShellWord(sub.FSType))) {
-			return
+	processes, _ := os.ReadDir("/proc")
+	for _, p := range processes {
+		if len(all) > maxHolders {
+			break
 		}
-	}
-	procs, err := os.ReadDir("/proc")
-	if err != nil {
-		return
-	}
-	for _, p := range procs {
-		pid, err := strconv.Atoi(p.Name())
-		if err != nil {
+		if _, err := strconv.Atoi(p.Name()); err != nil {
 			continue
 		}
-		if how := holds(filepath.Join("/proc", p.Name()), in); how != "" &&
-			!emit(fmt.Sprintf("%s (pid %d, %s)", processName(p.Name()), pid, how)) {
-			return
+		if use := useBy(filepath.Join("/proc", p.Name()), in.Point); use != "" {
+			all = append(all, fmt.Sprintf("%s (pid %s, %s)", processName(p.Name()), p.Name(), use))
 		}
 	}
+	if len(all) > maxHolders {
+		all = append(all[:maxHolders], "and others")
+	}
+	return all
 }
 
-// holds says how the process whose directory in /proc is proc holds the mount,
-// or "". The links are read, never followed, since following one would ask the
-// mount's daemon.
-func holds(proc string, in Info) string {
-	inside := func(link string) (string, bool) {
-		target, err := os.Readlink(filepath.Join(proc, link))
-		if err != nil || !names.Under(target, in.Point) {
-			return "", false
-		}
-		return target, true
-	}
-	for _, l := range []struct{ link, how string }{
-		{"cwd", "working directory"}, {"root", "root directory"}, {"exe", "running program"},
-	} {
-		if target, ok := inside(l.link); ok {
-			return l.how + " " + names.ShellWord(target)
-		}
-	}
+// useBy says how the process whose directory in /proc is proc uses what lies below point,
+// or "". It reads links and follows none: following one would ask the mount's daemon.
+func useBy(proc, point string) string {
+	links := []string{"cwd", "root", "exe"}
 	if dir, err := os.Open(filepath.Join(proc, "fd")); err == nil {
 		fds, _ := dir.Readdirnames(maxFDs)
 		dir.Close()
-		for _, n := range fds {
-			if target, ok := inside(filepath.Join("fd", n)); ok {
-				return "open " + names.ShellWord(target)
-			}
+		for _, fd := range fds {
+			links = append(links, "fd/"+fd)
+		}
+	}
+	uses := map[string]string{"cwd": "working directory", "root": "root directory", "exe": "running program"}
+	for _, link := range links {
+		if target, err := os.Readlink(filepath.Join(proc, link)); err == nil && names.Under(target, point) {
+			return cmp.Or(uses[link], "open") + " " + names.ShellWord(target)
 		}
 	}
 	return ""
