@@ -1,124 +1,93 @@
 package mountpoint
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// WatchGone returns a channel that is closed once the mount with the
-// mountinfo ID id has left this process's table of mounts: unmounted, or
-// detached lazily by whomever. Whoever holds something in a detached mount can
-// go on using it, so this is the moment to revoke, not the proof that nothing
-// is left. Moving the mount elsewhere does not count as gone.
+// WatchGone returns a channel that is closed once the mount with the mountinfo ID id has
+// left this process's table of mounts: unmounted, or detached lazily. A program that holds
+// something in a detached mount can go on using it, so this is the moment to revoke, not
+// the proof that nothing is left. Moving the mount elsewhere does not count as gone.
 //
-// When ctx ends first, the watch ends with it and the channel stays open
-// forever. The error wraps ErrNotMounted if there is no such mount to begin
-// with. A watch costs one goroutine, one thread and two descriptors; it sleeps
-// in poll(2) and touches no mounted file system.
+// When ctx ends first, the watch ends with it and the channel stays open forever. The
+// error wraps ErrNotMounted if there is no such mount to begin with. A watch costs one
+// goroutine, one thread and two descriptors; it sleeps in poll(2) and touches no mounted
+// file system.
 func WatchGone(ctx context.Context, id int) (<-chan struct{}, error) {
-	// The descriptor before the first look: poll reports changes since the
-	// open, so none falls between the look and the first poll.
 	w, err := openWatch(id)
 	if err != nil {
-		return nil, fmt.Errorf("watch the table of mounts: %w", err)
-	}
-	all, err := w.read()
-	if err != nil {
-		w.close()
 		return nil, err
 	}
-	for _, in := range all {
-		if in.ID == id {
-			w.dev = in.Dev
-		}
-	}
-	if w.dev == "" {
-		w.close()
-		return nil, errorf(ErrNotMounted, "there is no mount with the ID %d", id)
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		_ = w.table.Close()
+		return nil, os.NewSyscallError("eventfd", err)
 	}
 	gone := make(chan struct{})
-	go w.run(ctx, gone)
+	go w.run(ctx, os.NewFile(uintptr(fd), "eventfd"), gone)
 	return gone, nil
 }
 
-// goneWatch belongs to its goroutine once that runs.
+// goneWatch watches one mount. It belongs to its goroutine once that runs.
 type goneWatch struct {
-	// table is mountinfo, one descriptor throughout, so that the namespace
-	// stays the one of the start. Not an *os.File: os.Open adds whatever can
-	// be polled to the runtime's epoll, and the kernel reports a change of the
-	// table once per descriptor, to whoever polls first. The runtime swallowed
-	// about half of the changes (measured, Go 1.26).
-	table int
-	wake  int // eventfd that ends poll when the context ends
+	// table is mountinfo, one descriptor throughout, so that the namespace stays the one
+	// of the start. It is not from os.Open, which adds whatever can be polled to the
+	// runtime's epoll: the kernel reports a change of the table once per descriptor, to
+	// whoever polls first, and the runtime swallowed about half of the changes (measured,
+	// Go 1.26).
+	table *os.File
 
-	// The kernel gives out the lowest free ID, so the next mount often gets
-	// the one just freed. With the device it tells: as long as anybody holds
-	// the detached file system its device number is not given out again.
+	// The kernel gives out the lowest free ID, so the next mount often gets the one just
+	// freed. The device tells them apart: while anybody holds the detached file system
+	// its device number is not given out again.
 	id  int
 	dev string
 }
 
+// openWatch opens the table before it looks for the mount: poll reports the changes since
+// the open, so none falls between the look and the first poll.
 func openWatch(id int) (*goneWatch, error) {
-	table, err := unix.Open(mountinfoFile, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(mountinfoFile, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: mountinfoFile, Err: err}
 	}
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	if err != nil {
-		unix.Close(table)
-		return nil, os.NewSyscallError("eventfd", err)
-	}
-	return &goneWatch{table: table, wake: wake, id: id}, nil
-}
-
-func (w *goneWatch) close() {
-	unix.Close(w.wake)
-	unix.Close(w.table)
-}
-
-func (w *goneWatch) run(ctx context.Context, gone chan<- struct{}) {
-	woken := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(woken)
-		one := binary.NativeEndian.AppendUint64(nil, 1)
-		// It cannot block (the counter is 0) and has nobody to report to.
-		_, _ = unix.Write(w.wake, one)
-	})
-	defer func() {
-		// A write must not hit a descriptor number that is somebody else's
-		// by then.
-		if !stop() {
-			<-woken
+	w := &goneWatch{table: os.NewFile(uintptr(fd), mountinfoFile), id: id}
+	all, err := w.read()
+	for _, in := range all {
+		if in.ID == id {
+			w.dev = in.Dev
+			return w, nil
 		}
-		w.close()
-	}()
+	}
+	_ = w.table.Close()
+	return nil, cmp.Or(err, errorf(ErrNotMounted, "there is no mount with the ID %d", id))
+}
 
+// run closes gone when the mount has gone. wake is an eventfd that ends poll when the
+// context ends.
+func (w *goneWatch) run(ctx context.Context, wake *os.File, gone chan<- struct{}) {
+	defer w.table.Close()
+	defer wake.Close()
+	defer context.AfterFunc(ctx, func() { _, _ = wake.Write(binary.NativeEndian.AppendUint64(nil, 1)) })()
+	fds := []unix.PollFd{
+		{Fd: int32(w.table.Fd()), Events: unix.POLLPRI | unix.POLLERR},
+		{Fd: int32(wake.Fd()), Events: unix.POLLIN},
+	}
 	timeout := -1
 	for ctx.Err() == nil {
-		fds := []unix.PollFd{
-			{Fd: int32(w.table), Events: unix.POLLPRI | unix.POLLERR},
-			{Fd: int32(w.wake), Events: unix.POLLIN},
-		}
-		_, err := unix.Poll(fds, timeout)
-		switch {
-		case errors.Is(err, unix.EINTR):
+		if _, err := unix.Poll(fds, timeout); errors.Is(err, unix.EINTR) {
 			continue
-		case err != nil:
-			// Only ENOMEM is left. Wait for the context or a while, then look:
-			// a watch that gave up silently would be worse than a late one.
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(retryAfter):
-			}
+		} else if err != nil {
+			time.Sleep(retryAfter) // only ENOMEM is left
 		}
 		present, err := w.present()
 		switch {
@@ -133,12 +102,12 @@ func (w *goneWatch) run(ctx context.Context, gone chan<- struct{}) {
 	}
 }
 
-// retryAfter spaces the attempts while the kernel is out of memory.
+// retryAfter spaces the attempts while the kernel is out of memory. A watch that gave up
+// would be worse than a late one.
 const retryAfter = time.Second
 
-// present looks twice before it says no: kernels older than 5.8 can skip a
-// line of the table while other lines are being removed, and a false "gone"
-// would revoke everything.
+// present looks twice before it says no: kernels older than 5.8 can skip a line of the
+// table while other lines are being removed, and a false "gone" would revoke everything.
 func (w *goneWatch) present() (bool, error) {
 	for range 2 {
 		all, err := w.read()
@@ -154,22 +123,9 @@ func (w *goneWatch) present() (bool, error) {
 	return false, nil
 }
 
-// tableChunk is what the kernel hands out of the table at a time.
-const tableChunk = 4096
-
 func (w *goneWatch) read() ([]Info, error) {
-	var data []byte
-	for {
-		data = slices.Grow(data, tableChunk)
-		n, err := unix.Pread(w.table, data[len(data):cap(data)], int64(len(data)))
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return nil, fmt.Errorf("read the table of mounts: %w", err)
-		case n == 0:
-			return parseTable(bytes.NewReader(data))
-		default:
-			data = data[:len(data)+n]
-		}
+	if _, err := w.table.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("read the table of mounts: %w", err)
 	}
+	return parseTable(w.table)
 }

@@ -138,7 +138,7 @@ func TestWatchGonePresentComparesDevice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer w.close()
+		defer w.table.Close()
 		w.dev = tt.dev
 		if got, err := w.present(); err != nil || got != tt.want {
 			t.Errorf("device %s: present %v, %v, want %v", tt.dev, got, err, tt.want)
