@@ -28,6 +28,11 @@ func TestAbortStoppedDaemon(t *testing.T) {
 	point := tempPoint(t, "m", 0)
 	cmd := serve(t, point, "rootsfs")
 	stop(t, cmd.Process)
+	for _, path := range []string{point, point + "/", point + "/.", point + "//./"} {
+		if got, err := Resolve(path); got != point || err != nil {
+			t.Errorf("%s leads to %q, %v", path, got, err)
+		}
+	}
 	in, err := Find(point)
 	if err != nil {
 		t.Fatal(err)

@@ -1,12 +1,14 @@
 package mountpoint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,7 +29,7 @@ import (
 // fs.ErrNotExist. What it found can change before the mount is made. Each of
 // its two steps gives a file system that does not answer five seconds.
 func Check(path string) (resolved string, err error) {
-	resolved, err = resolvePoint(path)
+	resolved, err = Resolve(path)
 	if err != nil {
 		return "", pointError(path, err)
 	}
@@ -94,6 +96,9 @@ func pointError(path string, err error) error {
 		return say("%s", staleRemedy(path))
 	case errors.Is(err, fs.ErrNotExist):
 		if target, lerr := os.Readlink(path); lerr == nil {
+			if !filepath.IsAbs(target) {
+				target = filepath.Join(filepath.Dir(path), target)
+			}
 			return say("is a link to %s, which does not exist: mkdir -p %[1]s", names.ShellWord(target))
 		}
 		return say("does not exist: mkdir -p %s", p)
@@ -108,7 +113,7 @@ func pointError(path string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return say("is not yours to use: choose a directory that you own, with mode 0700")
 	case errors.Is(err, unix.ELOOP):
-		return say("is a link that never ends (more than %d links): choose a directory", maxLinks)
+		return say("is a link that never ends: choose a directory")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return say("does not answer: a file system there hangs; unmount it or choose another directory")
 	}
@@ -178,53 +183,45 @@ func bounded[T any](limit time.Duration, f func() (T, error)) (T, error) {
 	}
 }
 
-// maxLinks is the kernel's own bound on links in one walk (MAXSYMLINKS).
-const maxLinks = 40
-
-// resolvePoint makes path absolute and follows its links as the kernel would
-// (".." after a link is the parent of the link's target), without asking the
-// file system mounted at the end anything: readlink of a directory is refused
-// by the kernel itself, so a stale or hanging mount there does no harm. One
-// further up does: the answer is then its error, or os.ErrDeadlineExceeded.
-func resolvePoint(path string) (string, error) {
-	return bounded(accessTimeout, func() (string, error) { return walkPoint(path) })
+// Resolve makes path absolute and follows its links as the kernel does (".." after a link
+// is the parent of the link's target). It asks a FUSE file system that is mounted at the
+// end nothing, so a stale or hanging mount there does no harm. One further up does: the
+// answer is then its error, or os.ErrDeadlineExceeded.
+func Resolve(path string) (string, error) {
+	return bounded(accessTimeout, func() (string, error) {
+		name := path
+		if name != "" && !filepath.IsAbs(name) {
+			// The kernel would ask a mount that the working directory lies in about ".".
+			wd, err := os.Getwd()
+			if err != nil {
+				return "", err
+			}
+			name = wd + "/" + name
+		}
+		// Nor is it asked about what "/" or "/." at the end says. No filepath.Clean: it
+		// would fold "link/..".
+		for len(name) > 1 && (strings.HasSuffix(name, "/") || strings.HasSuffix(name, "/.")) {
+			name = strings.TrimSuffix(strings.TrimSuffix(name, "."), "/")
+		}
+		fd, err := unix.Open(cmp.Or(name, path), unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return "", &os.PathError{Op: "resolve", Path: path, Err: err}
+		}
+		defer unix.Close(fd)
+		return os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	})
 }
 
-func walkPoint(path string) (string, error) {
-	if path == "" {
-		return "", &os.PathError{Op: "resolve", Path: path, Err: unix.ENOENT}
+// findAt returns the mount that path leads to, as Find does.
+func findAt(path string) (Info, error) {
+	resolved, err := Resolve(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Info{}, errorf(ErrNotMounted, "nothing is mounted at %s", names.ShellWord(path))
+	case err != nil:
+		return Info{}, pointError(path, err)
 	}
-	if !filepath.IsAbs(path) {
-		wd, err := os.Getwd()
-		if err != nil {
-			return "", err
-		}
-		path = wd + "/" + path
-	}
-	for range maxLinks {
-		// No filepath.Clean: it would fold "link/..".
-		for strings.HasSuffix(path, "/") || strings.HasSuffix(path, "/.") {
-			path = strings.TrimSuffix(strings.TrimSuffix(path, "."), "/")
-		}
-		dir, base := filepath.Split(path)
-		if path == "" || base == ".." {
-			return filepath.EvalSymlinks("/" + path)
-		}
-		dir, err := filepath.EvalSymlinks(dir)
-		if err != nil {
-			return "", err
-		}
-		path = filepath.Join(dir, base)
-		target, err := os.Readlink(path)
-		if err != nil {
-			return path, nil // not a link, or absent: the caller's next call says so
-		}
-		if !filepath.IsAbs(target) {
-			target = dir + "/" + target
-		}
-		path = target
-	}
-	return "", &os.PathError{Op: "resolve", Path: path, Err: unix.ELOOP}
+	return Find(resolved)
 }
 
 // CannotMount explains why no mount could be made at point, or nowhere if point is "".

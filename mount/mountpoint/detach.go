@@ -31,11 +31,7 @@ const helperTimeout = 30 * time.Second
 // another user's mount and the caller is not root) or ErrBusy; the latter
 // names who holds what, as far as this user can see.
 func Detach(point string, lazy bool) error {
-	resolved, err := resolvePoint(point)
-	if err != nil {
-		return pointError(point, err)
-	}
-	in, err := Find(resolved)
+	in, err := findAt(point)
 	if err != nil {
 		return err
 	}
@@ -46,7 +42,7 @@ func Detach(point string, lazy bool) error {
 	if lazy {
 		flags |= unix.MNT_DETACH
 	}
-	err = unix.Unmount(resolved, flags)
+	err = unix.Unmount(in.Point, flags)
 	if errors.Is(err, unix.EPERM) {
 		// Not only for users: root in a container may lack CAP_SYS_ADMIN, and
 		// a user in a namespace of his own may have it.
@@ -61,9 +57,9 @@ func Detach(point string, lazy bool) error {
 	case errors.Is(err, unix.EBUSY):
 		return busyError(in, holders(in))
 	case errors.Is(err, unix.EINVAL):
-		return errorf(err, "%s cannot be unmounted from here: it is gone, or locked because another mount namespace made it; unmount it there", names.ShellWord(resolved))
+		return errorf(err, "%s cannot be unmounted from here: it is gone, or locked because another mount namespace made it; unmount it there", names.ShellWord(in.Point))
 	}
-	return errorf(err, "unmount %s: %v", names.ShellWord(resolved), err)
+	return errorf(err, "unmount %s: %v", names.ShellWord(in.Point), err)
 }
 
 func detachByHelper(in Info, lazy bool) error {

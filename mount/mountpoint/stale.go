@@ -112,28 +112,25 @@ const maxStacked = 100
 // wraps ErrNotOurs, or is the plain news that it is alive, and says what it
 // is. With nothing mounted there the error wraps ErrNotMounted.
 func ClearStale(path string) error {
-	point, err := resolvePoint(path)
+	in, err := findAt(path)
 	if err != nil {
-		return pointError(path, err)
+		return err
 	}
-	for cleared := range maxStacked {
-		in, err := Find(point)
-		if cleared > 0 && (err != nil || in.FSType != FSType || !IsStale(point)) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	point := in.Point
+	for range maxStacked {
 		if err := checkOurs(in); err != nil {
 			return err
 		}
 		if !IsStale(point) {
 			return fmt.Errorf("the session mounted at %s is alive: to end it: rootsfs unmount %[1]s", names.ShellWord(point))
 		}
-		// Lazily: somebody's working directory may still be in it, and nobody
-		// can do anything through it any more.
+		// Lazily: somebody's working directory may still be in it, and nobody can do
+		// anything through it any more.
 		if err := Detach(point, true); err != nil {
 			return err
+		}
+		if in, err = Find(point); err != nil || in.FSType != FSType || !IsStale(point) {
+			return nil
 		}
 	}
 	return fmt.Errorf("%s is still stale after %d mounts were taken off it: something mounts there again and again", names.ShellWord(point), maxStacked)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 const (
@@ -225,25 +226,16 @@ func At(point string) (Info, error) {
 	return Info{}, ErrNoSession
 }
 
-// ResolvePoint makes a path absolute and free of links without touching what is
-// mounted at its end: links are resolved in its directory only.
-func ResolvePoint(p string) string {
-	abs, err := filepath.Abs(p)
+// ResolvePoint makes a path absolute and free of links, if there is such a file.
+func ResolvePoint(path string) string {
+	if point, err := mountpoint.Resolve(path); err == nil {
+		return point
+	}
+	abs, err := filepath.Abs(path)
 	if err != nil {
 		return ""
 	}
-	dir, err := filepath.EvalSymlinks(filepath.Dir(abs))
-	if err != nil {
-		return abs
-	}
-	full := filepath.Join(dir, filepath.Base(abs))
-	if target, err := os.Readlink(full); err == nil {
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(dir, target)
-		}
-		return filepath.Clean(target)
-	}
-	return full
+	return abs
 }
 
 func listNames(all []Info) string {
