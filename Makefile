@@ -2,7 +2,7 @@
 GO      ?= go
 BIN     := bin
 PKGS    := ./...
-.PHONY: all help check format static build install dist demo test test-core test-peers test-rest model container-test soak screenshots bench fuzz lint clean need-go need-root
+.PHONY: all help check format static build install dist demo test test-core test-peers test-rest model container-test soak screenshots bench fuzz lint tables clean need-go need-root
 
 all: build
 
@@ -97,8 +97,12 @@ check: static
 format:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "gofmt: $$out"; exit 1; }
 
+# The tables in the topics are what the code says; go generate ./cmd/rootsfs writes them.
+tables: need-go
+	$(GO) test -vet=off -run '^(TestTables|TestTopics)$$' ./cmd/rootsfs
+
 # Tool versions are pinned in go.mod (tool directives).
-static: need-go format
+static: need-go format tables
 	$(GO) vet $(PKGS)
 	$(GO) tool staticcheck $(PKGS)
 

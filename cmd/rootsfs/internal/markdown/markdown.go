@@ -165,9 +165,3 @@ func topicOf(link string) string {
 	}
 	return name
 }
-
-// Title returns a page's first heading: the topic's name and what it is about.
-func Title(page string) string {
-	line, _, _ := strings.Cut(page, "\n")
-	return strings.TrimSpace(strings.TrimLeft(line, "# "))
-}

@@ -17,7 +17,7 @@ func Text(page string, width int) string {
 	var b strings.Builder
 	var last kind
 	for i, bl := range parse(page) {
-		if i > 0 && (bl.kind != item || last != item || len(bl.text) > width) {
+		if i > 0 && (bl.kind != item || last != item) {
 			b.WriteByte('\n')
 		}
 		switch last = bl.kind; bl.kind {

@@ -1,0 +1,81 @@
+package markdown
+
+import (
+	"strings"
+	"testing"
+)
+
+const page = "# name: what it is about\n" +
+	"\n" +
+	"A paragraph with `code`, **strong words** and a link to [policy](policy.md), in\n" +
+	"two lines.\n" +
+	"\n" +
+	"<!-- generated: x -->\n" +
+	"![a picture](a.png)\n" +
+	"\n" +
+	"## A heading\n" +
+	"\n" +
+	"- one\n" +
+	"- two, which is\n" +
+	"  continued\n" +
+	"\n" +
+	"1. first\n" +
+	"\n" +
+	"```console\n" +
+	"$ rootsfs status   # .dot\n" +
+	".dot 'x'\n" +
+	"```\n" +
+	"\n" +
+	"| key | meaning |\n" +
+	"|---|---|\n" +
+	"| `a.b` | either this\\|that, or a long text that has to be wrapped |\n"
+
+func TestText(t *testing.T) {
+	const want = `Name: what it is about
+
+  A paragraph with code, strong words and a
+  link to rootsfs help policy, in two lines.
+
+A HEADING
+
+  - one
+  - two, which is continued
+  1. first
+
+    $ rootsfs status   # .dot
+    .dot 'x'
+
+  key  meaning
+  a.b  either this|that, or a long text that
+       has to be wrapped
+`
+	if got := Text(page, 46); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A table whose words do not fit beside each other is a list.
+func TestStackedTable(t *testing.T) {
+	const table = "| first | second |\n|---|---|\n| `averyveryverylongword` | `anotherveryverylongword` and more |\n"
+	const want = "  averyveryverylongword\n    second: anotherveryverylongword\n      and more\n"
+	if got := Text(table, 40); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// What roff would take for a request, or for an escape, is text.
+func TestMan(t *testing.T) {
+	got := Man(page, "rootsfs-name", "7", "what it is about")
+	for _, want := range []string{
+		".TH ROOTSFS-NAME 7", `rootsfs\-name \- what it is about`, ".SH DESCRIPTION\n.PP\nA paragraph with \\fBcode\\fR",
+		`\fBrootsfs\-policy\fR(7)`, ".SH A HEADING\n", ".IP \\(bu 4\none\n", ".IP 1. 4\nfirst\n",
+		"\n\\&.dot \\(aqx\\(aq\n", ".TP\n\\fBa.b\\fR\neither this|that",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if Roff(`\fB`) != `\efB` || Line(".x") != "\\&.x\n" {
+		t.Errorf("%q, %q", Roff(`\fB`), Line(".x"))
+	}
+}
