@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
@@ -32,7 +29,7 @@ in .gitignore. Built-in rules cover secrets, and files that other programs execu
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPolicyShowCmd(a), newPolicyCheckCmd(a), newPolicyTestCmd(a), newPolicySetCmd(a))
+	cmd.AddCommand(newPolicyShowCmd(a), newPolicyCheckCmd(a), newPolicySetCmd(a))
 	return cmd
 }
 
@@ -298,145 +295,4 @@ func own(rules []control.PolicyRule) (n int) {
 		}
 	}
 	return n
-}
-
-// expectations is the file of `policy test`.
-type expectations struct {
-	Expect []expectation `toml:"expect"`
-}
-
-type expectation struct {
-	Path    string `toml:"path"`
-	Op      string `toml:"op"`
-	Subject string `toml:"subject"`
-	Allowed *bool  `toml:"allowed"`
-	Effect  string `toml:"effect"` // of the rule that decides, "" for any
-}
-
-// tested is what policy test --json prints for each expectation.
-type tested struct {
-	OK   bool                `json:"ok"`
-	Want string              `json:"want"`
-	Got  control.CheckAnswer `json:"got"`
-}
-
-func newPolicyTestCmd(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "test FILE",
-		Short: "Compare a session's policy with a table of expectations",
-		Long: `Compare a session's policy with the expectations in FILE. The exit code is 0 if all
-hold, and 1 if one does not. FILE has TOML blocks:
-  [[expect]]
-  path = "code/.env"
-  op = "read"
-  allowed = false
-  effect = "hide"       # may be left out`,
-		Example: "  rootsfs policy test policy-tests.toml",
-		Args:    nargs(1, 1, "the file"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.policyTest(cmd.Context(), args[0]) },
-	}
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
-	return cmd
-}
-
-func readExpectations(file string) ([]expectation, error) {
-	file, err := inHome(file)
-	if err != nil {
-		return nil, usage(err)
-	}
-	doc, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	var e expectations
-	dec := toml.NewDecoder(strings.NewReader(string(doc))).DisallowUnknownFields()
-	if err := dec.Decode(&e); err != nil {
-		return nil, usage(fmt.Errorf("%s: %w", names.Quote(file), located(err)))
-	}
-	if len(e.Expect) == 0 {
-		return nil, usage(fmt.Errorf("%s has no [[expect]] block; see: rootsfs policy test --help", names.Quote(file)))
-	}
-	for i, one := range e.Expect {
-		for _, must := range []struct {
-			key     string
-			missing bool
-		}{{"path", one.Path == ""}, {"op", one.Op == ""}, {"allowed", one.Allowed == nil}} {
-			if must.missing {
-				return nil, usage(fmt.Errorf("%s: expectation %d has no %s; see: rootsfs policy test --help", names.Quote(file), i+1, must.key))
-			}
-		}
-		if !slices.Contains([]string{"", pattern.Hide.String(), pattern.Deny.String(), pattern.Protect.String()}, one.Effect) {
-			return nil, usage(fmt.Errorf("%s: expectation %d: effect %s: write hide, deny or protect, or leave it out", names.Quote(file), i+1, names.Quote(one.Effect)))
-		}
-	}
-	return e.Expect, nil
-}
-
-// located says where in a TOML file a mistake is.
-func located(err error) error {
-	var unknown *toml.StrictMissingError
-	var wrong *toml.DecodeError
-	switch {
-	case errors.As(err, &unknown) && len(unknown.Errors) > 0:
-		wrong = &unknown.Errors[0]
-		row, _ := wrong.Position()
-		return fmt.Errorf("line %d: unknown key %s", row, names.Quote(strings.Join(wrong.Key(), ".")))
-	case errors.As(err, &wrong):
-		row, _ := wrong.Position()
-		if keys := wrong.Key(); len(keys) > 0 && expectTypes[keys[len(keys)-1]] != "" {
-			key := keys[len(keys)-1]
-			return fmt.Errorf("line %d: %s must be %s", row, key, expectTypes[key])
-		}
-		return fmt.Errorf("line %d: %s", row, strings.TrimPrefix(names.Escape(err.Error()), "toml: "))
-	}
-	return err
-}
-
-// expectTypes are what the keys of an expectation take.
-var expectTypes = map[string]string{
-	"path": "text in quotes", "op": "text in quotes", "subject": "text in quotes", "effect": "text in quotes",
-	"allowed": "true or false", "expect": "blocks that begin with [[expect]]",
-}
-
-func (a *app) policyTest(ctx context.Context, file string) error {
-	list, err := readExpectations(file)
-	if err != nil {
-		return err
-	}
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	results, failed := make([]tested, 0, len(list)), 0
-	for i, e := range list {
-		got, err := c.Check(ctx, control.CheckRequest{Path: e.Path, Op: e.Op, Subject: e.Subject})
-		if err != nil {
-			return fmt.Errorf("expectation %d: %w", i+1, err)
-		}
-		r := tested{Got: got, Want: "refused", OK: got.Allowed == *e.Allowed}
-		if *e.Allowed {
-			r.Want = "allowed"
-		}
-		if e.Effect != "" {
-			r.Want += " by " + e.Effect
-			r.OK = r.OK && got.Rule != nil && got.Rule.Effect == e.Effect
-		}
-		if !r.OK {
-			failed++
-		}
-		results = append(results, r)
-	}
-	err = a.report(results, func() {
-		for i := range results {
-			if r := &results[i]; !r.OK {
-				a.say("expected %s, got %s", r.Want, checkedLine(&r.Got))
-			}
-		}
-		a.say("%s, %d failed", plural(len(results), "expectation"), failed)
-	})
-	if err == nil && failed > 0 {
-		return &exitError{code: exitFailure, err: errors.New("not every expectation holds")}
-	}
-	return err
 }
