@@ -19,7 +19,7 @@ import (
 )
 
 func newConsoleCmd(a *app) *cobra.Command {
-	open, verbose := false, false
+	verbose := false
 	cmd := &cobra.Command{
 		Use:   "console",
 		Short: "See, approve and revoke in the browser",
@@ -30,16 +30,12 @@ it. In a terminal, "rootsfs top" does the same.
 
 The link that is printed works once, for five minutes; Enter prints another. Whoever
 opens it first can do what the page can: do not send it to anybody. From another
-machine, forward the port with ssh -L, under the same number. --open starts the
-browser; if the browser may not read the file of the link (as in a snap), open the
-link by hand.`,
+machine, forward the port with ssh -L, under the same number.`,
 		Example: `  rootsfs console
-  rootsfs console --open
   rootsfs console --json | jq -r .url`,
 		Args: nargs(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.console(cmd.Context(), open, verbose) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.console(cmd.Context(), verbose) },
 	}
-	cmd.Flags().BoolVar(&open, "open", false, "open the page in the browser as well")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log requests that are refused")
 	jsonFlag(a, cmd)
 	return cmd
@@ -51,7 +47,7 @@ type consoleMessage struct {
 	Until time.Time `json:"until"` // when it stops working
 }
 
-func (a *app) console(ctx context.Context, open, verbose bool) error {
+func (a *app) console(ctx context.Context, verbose bool) error {
 	// The keys of the page are in this process's memory.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("harden the process: %w", err)
@@ -70,19 +66,8 @@ func (a *app) console(ctx context.Context, open, verbose bool) error {
 	if err != nil {
 		return err
 	}
-	link := s.Link()
-	if err := a.sayLink(link); err != nil {
+	if err := a.sayLink(s.Link()); err != nil {
 		return err
-	}
-	if open {
-		byHand := func(err error) { a.fail(fmt.Errorf("no browser was opened: %w; open the link by hand", err)) }
-		if err := noBrowser(os.Geteuid()); err != nil {
-			byHand(err)
-		} else if gone, err := openPage(ctx, link, func() bool { return s.Waits(link) }, byHand); err != nil {
-			byHand(err)
-		} else {
-			defer func() { cancel(); <-gone }()
-		}
 	}
 	go a.moreLinks(s)
 	return s.Serve(ctx)

@@ -31,7 +31,6 @@ var harmless = map[string]string{
 	"SSH_CONNECTION": ofConsole, "SSH_TTY": topAlone, "WT_SESSION": topAlone, "TERM": topAlone, "TERM_PROGRAM": topAlone, "TERM_PROGRAM_VERSION": topAlone,
 	"TERMINFO": topAlone, "TERMINFO_DIRS": topAlone, "COLORTERM": topAlone, "FORCE_COLOR": topAlone, "TEA_DEBUG": topAlone, "TEA_TRACE": topAlone,
 	"RUNEWIDTH_EASTASIAN": topAlone, "LANG": topAlone, "LC_ALL": topAlone, "LC_CTYPE": topAlone,
-	"BROWSER": ofConsole, "DISPLAY": ofConsole, "WAYLAND_DISPLAY": ofConsole, "WSL_DISTRO_NAME": ofConsole,
 	"AppData": "Windows", "LocalAppData": "Windows", "SYSTEMROOT": "Windows", "home": "Plan 9",
 }
 

@@ -61,13 +61,6 @@ func (a *access) newLink() string {
 	return text
 }
 
-// waits reports whether a link's secret can still be redeemed.
-func (a *access) waits(text string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.now().Before(a.linkUntil) && a.link.is(text)
-}
-
 // redeem trades a link's secret for a cookie and a key, once.
 func (a *access) redeem(text string) (cookie, key string, ok bool) {
 	a.mu.Lock()

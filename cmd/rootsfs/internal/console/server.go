@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/conns"
@@ -69,12 +68,6 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 // Link makes a link that lets one browser in, once, within LinkFor. An earlier
 // one does not work any more.
 func (s *Server) Link() string { return "http://" + s.access.host + "/#" + s.access.newLink() }
-
-// Waits reports whether a link that Link made is still to be used.
-func (s *Server) Waits(link string) bool {
-	_, secret, _ := strings.Cut(link, "#")
-	return s.access.waits(secret)
-}
 
 // Serve answers until ctx ends.
 func (s *Server) Serve(ctx context.Context) error {
