@@ -284,11 +284,9 @@ const flows = {
     assert.match(await page.locator("tbody").innerText(), /<img src=x onerror=/);
     await page.getByRole("button", { name: "Verify the chain" }).click();
     await page.getByText(/work: whole, \d+ records/).waitFor();
-    for (const [button, head] of [["Export CSV", "seq,time,"], ["Export JSON lines", '{"seq":']]) {
-      const [d] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: button }).click()]);
-      const text = fs.readFileSync(await d.path(), "utf8");
-      assert.ok(text.startsWith(head) && text.includes("window.pwned"), text.slice(0, 200));
-    }
+    const [d] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Export" }).click()]);
+    const text = fs.readFileSync(await d.path(), "utf8");
+    assert.ok(text.startsWith('{"seq":') && text.includes("window.pwned"), text.slice(0, 200));
     await page.close();
   },
 

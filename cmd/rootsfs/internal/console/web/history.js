@@ -27,10 +27,9 @@ class History extends HTMLElement {
     this.chart = h("div", { class: "chart tall" });
     this.rows = h("tbody", {});
     this.verdicts = h("div", { role: "status" });
-    const save = (format, label) => h("button", { type: "button", onclick: () => this.save(format) }, label);
     this.replaceChildren(
       h("h2", {}, "History"), this.form,
-      h("div", { class: "row" }, h("button", { type: "button", onclick: () => this.verify() }, "Verify the chain"), save("jsonl", "Export JSON lines"), save("csv", "Export CSV")),
+      h("div", { class: "row" }, h("button", { type: "button", onclick: () => this.verify() }, "Verify the chain"), h("button", { type: "button", onclick: () => this.save() }, "Export")),
       this.verdicts, this.said, this.chart,
       h("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Records" }, h("table", { class: "records" },
         h("thead", {}, h("tr", {}, ...["Time", "Session", "Who", "Operation", "Path", "Verdict", "Detail"].map((x) => h("th", { scope: "col" }, x)))), this.rows)));
@@ -81,12 +80,12 @@ class History extends HTMLElement {
     }
   }
 
-  async save(format) {
+  async save() {
     put(this.said, "Exporting");
     try {
-      const data = await (await get("/api/export", { ...this.params(), format })).blob();
+      const data = await (await get("/api/export", this.params())).blob();
       const url = URL.createObjectURL(data);
-      h("a", { href: url, download: `rootsfs-${new Date().toISOString().slice(0, 10)}.${format}` }).click();
+      h("a", { href: url, download: `rootsfs-${new Date().toISOString().slice(0, 10)}.jsonl` }).click();
       setTimeout(() => URL.revokeObjectURL(url), 60000);
       put(this.said, `Exported ${size(data.size)}.`);
     } catch (e) {
