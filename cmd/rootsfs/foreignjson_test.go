@@ -108,6 +108,7 @@ func TestJSONShowsEverything(t *testing.T) {
 	do("roots remove", "odd")
 	do("roots profile", "none")
 	do("wrap", at(".mcp.json"), "--dry-run")
+	do("setup", "--dry-run")
 	var kept []struct{ ID string }
 	if err := json.Unmarshal([]byte(do("trash list")), &kept); err != nil || len(kept) == 0 {
 		t.Fatalf("%v: %v", kept, err)

@@ -63,7 +63,7 @@ var commands = []struct {
 	{"mount", newMountCmd}, {"run", newRunCmd}, {"serve", newServeCmd}, {"unmount", newUnmountCmd}, {"roots", newRootsCmd},
 	{"revoke", newRevokeCmd}, {"resume", newResumeCmd}, {"policy", newPolicyCmd}, {"config", newConfigCmd}, {"trash", newTrashCmd},
 	{"why", newWhyCmd}, {"allow", newAllowCmd}, {"consent", newConsentCmd}, {"status", newStatusCmd}, {"metrics", newMetricsCmd}, {"audit", newAuditCmd},
-	{"doctor", newDoctorCmd}, {"wrap", newWrapCmd}, {"console", newConsoleCmd}, {"top", newTopCmd}, {"version", newVersionCmd},
+	{"doctor", newDoctorCmd}, {"setup", newSetupCmd}, {"wrap", newWrapCmd}, {"console", newConsoleCmd}, {"top", newTopCmd}, {"version", newVersionCmd},
 	{"completion", newCompletionCmd}, {"man", newManCmd}, {janitor.Name, newJanitorCmd},
 	{janitor.SupervisorName, newSupervisorCmd},
 }

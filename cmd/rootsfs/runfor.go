@@ -68,17 +68,17 @@ func (a *app) sayAgents() {
 	a.say("see: rootsfs help agents")
 }
 
-// agentHome is the directory that an agent's HOME is kept in.
-func agentHome(name string) (string, error) {
+// keptHome is the directory that a HOME is kept in: of agents, or of servers.
+func keptHome(of, name string) (string, error) {
 	data := os.Getenv("XDG_DATA_HOME")
 	if !filepath.IsAbs(data) {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", errors.New("HOME is not set: say where the agent's HOME is kept, with --home DIRECTORY")
+			return "", errors.New("HOME is not set: say where another one is kept, with --home DIRECTORY")
 		}
 		data = filepath.Join(home, ".local", "share")
 	}
-	return filepath.Join(data, "rootsfs", "agents", name), nil
+	return filepath.Join(data, "rootsfs", of, name), nil
 }
 
 // preset puts what the agent needs in the place of flags that were not given.
@@ -100,7 +100,7 @@ func (f *runFlags) preset(cmd *cobra.Command) error {
 	}
 	if !cmd.Flags().Changed("home") {
 		if f.home = own.HomeDir; f.home == "" {
-			if f.home, err = agentHome(f.agent); err != nil {
+			if f.home, err = keptHome("agents", f.agent); err != nil {
 				return err
 			}
 		}

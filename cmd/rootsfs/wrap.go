@@ -67,6 +67,9 @@ type wrapFlags struct {
 	listen              []int
 	undo, dryRun, yes   bool
 	programGiven        bool // by --rootsfs
+	// fetchedHome is where servers that are fetched have their HOME, and then they have
+	// the network, too; "": they are as the others.
+	fetchedHome string
 }
 
 func (f *wrapFlags) add(cmd *cobra.Command) {
@@ -135,13 +138,21 @@ func (a *app) wrap(f *wrapFlags, arg string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	w := &wrapping{wrapFlags: f}
-	var err error
-	if w.file, err = openHostFile(arg); err != nil {
+	w, doc, err := planHost(f, arg)
+	if err != nil {
 		return err
 	}
+	return a.finishWrap(w, doc)
+}
+
+// planHost reads a host's file and makes the document that takes its place.
+func planHost(f *wrapFlags, arg string) (w *wrapping, doc []byte, err error) {
+	w = &wrapping{wrapFlags: f}
+	if w.file, err = openHostFile(arg); err != nil {
+		return nil, nil, err
+	}
 	if w.conf, err = hostconfig.Parse(w.file.path, w.file.doc, f.program); err != nil {
-		return usage(fmt.Errorf("%s: %w; nothing was written", shown(w.file.path), err))
+		return nil, nil, usage(fmt.Errorf("%s: %w; nothing was written", shown(w.file.path), err))
 	}
 	w.res = wrapResult{File: w.file.path, Format: string(w.conf.Format), Undo: f.undo}
 	if w.file.target != w.file.path {
@@ -151,27 +162,24 @@ func (a *app) wrap(f *wrapFlags, arg string) error {
 		w.res.Links = int(st.Nlink) - 1
 	}
 	if err := w.known(); err != nil {
-		return err
+		return nil, nil, err
 	}
-	var doc []byte
 	if f.undo {
 		doc, err = w.planUndo()
 	} else {
 		doc, err = w.planWrap()
 	}
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	return a.finishWrap(w, doc)
+	w.res.Changed = !bytes.Equal(doc, w.file.doc)
+	w.res.Diff, err = w.diff(doc)
+	return w, doc, err
 }
 
 // finishWrap shows the change, asks, and makes it.
 func (a *app) finishWrap(w *wrapping, doc []byte) error {
 	var err error
-	if w.res.Diff, err = w.diff(doc); err != nil {
-		return err
-	}
-	w.res.Changed = !bytes.Equal(doc, w.file.doc)
 	if !a.json {
 		a.sayWrapping(w)
 	}
@@ -284,8 +292,12 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 		r.Env = append(r.Env, v)
 	}
 	r.Fetcher = p.Fetcher
-	r.Home = w.homeOf(s)
-	h := hostconfig.How{Env: r.Env, Home: r.Home, Net: w.net, Listen: w.listen}
+	base := w.home
+	if base == "" && w.fetchedHome != "" && p.Fetcher != "" {
+		base, r.Net = w.fetchedHome, true
+	}
+	r.Home = w.homeOf(s, base)
+	h := hostconfig.How{Env: r.Env, Home: r.Home, Net: r.Net, Listen: w.listen}
 	for _, root := range r.Roots {
 		h.Roots = append(h.Roots, root.Spec)
 	}
@@ -323,10 +335,10 @@ func specPath(text string) string {
 	return g.Dir
 }
 
-// homeOf is a directory of the server's own below --home: servers that shared one
+// homeOf is a directory of the server's own below base: servers that shared one
 // could change each other's programs.
-func (w *wrapping) homeOf(s *hostconfig.Server) string {
-	if w.home == "" {
+func (w *wrapping) homeOf(s *hostconfig.Server, base string) string {
+	if base == "" {
 		return ""
 	}
 	safe := strings.Map(func(r rune) rune {
@@ -335,9 +347,9 @@ func (w *wrapping) homeOf(s *hostconfig.Server) string {
 		}
 		return '-'
 	}, s.Name.Raw())
-	dir := filepath.Join(w.home, strings.TrimLeft(safe, ".")+"-")
+	dir := filepath.Join(base, strings.TrimLeft(safe, ".")+"-")
 	path := strings.TrimSuffix(dir, "-")
-	for n := 2; path == w.home || strings.HasSuffix(path, "/") || slices.ContainsFunc(w.res.Servers, func(r wrapServer) bool { return r.Home == path }); n++ {
+	for n := 2; path == base || strings.HasSuffix(path, "/") || slices.ContainsFunc(w.res.Servers, func(r wrapServer) bool { return r.Home == path }); n++ {
 		path = dir + strconv.Itoa(n)
 	}
 	return path

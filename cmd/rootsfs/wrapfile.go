@@ -66,7 +66,7 @@ func openHostFile(arg string) (*hostFile, error) {
 	f, err := readHostFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && host:
-		return nil, fmt.Errorf("%s has no configuration at %s: add a server there first, or write the path of another file", arg, shown(path))
+		return nil, noHostFile{fmt.Errorf("%s has no configuration at %s: add a server there first, or write the path of another file", arg, shown(path))}
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%s does not exist; write a path, or claude-desktop, claude-code, vscode, cursor, windsurf, gemini, cline, zed, codex or opencode", shown(path))
 	case err != nil:
@@ -74,6 +74,9 @@ func openHostFile(arg string) (*hostFile, error) {
 	}
 	return f, nil
 }
+
+// noHostFile is the error of a host that has no configuration here.
+type noHostFile struct{ error }
 
 // ownOpenCode is opencode.jsonc if there is one, otherwise path.
 func ownOpenCode(path string) string {

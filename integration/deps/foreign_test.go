@@ -69,6 +69,7 @@ var printed = map[string]string{
 	"rootsfs.wrapResult.Format": ours, "rootsfs.wrapResult.Backup": owners, "rootsfs.wrapResult.Diff": escaped, "rootsfs.wrapServer.Name": shown, "rootsfs.wrapServer.Project": shown,
 	"rootsfs.wrapServer.State": ours, "rootsfs.wrapRoot.Spec": shown, "rootsfs.wrapRoot.From": said, "rootsfs.wrapRoot.Resolved": shown, "rootsfs.wrapServer.Env": shown,
 	"rootsfs.wrapServer.Home": owners, "rootsfs.wrapServer.Fetcher": ours, "rootsfs.wrapServer.Notes": said, "rootsfs.wrapServer.Broad": shown,
+	"rootsfs.setupHost.Host": ours, "rootsfs.setupHost.Problem": said, "rootsfs.setupResult.Agents": ours,
 	// why: names of a server's files, and of records.
 	"rootsfs.explanation.Detail": escaped, "rootsfs.explanation.Session": shown, "rootsfs.explanation.RootPath": shown, "rootsfs.explanation.Mode": ours,
 	"rootsfs.explanation.Confinement": ours, "rootsfs.explanation.Since": shown, "rootsfs.explanation.Allow": said, "rootsfs.explanation.Advice": said,
