@@ -24,7 +24,7 @@ var commandGroups = []struct{ title, names string }{
 // flagGroups are the flags of all commands that have many, by subject. Those of more
 // are shown by --help --all only.
 var flagGroups = []struct{ title, first, more string }{
-	{"Roots", "root once profile subject session", "config cross-file-systems one-file-system allow-system allow-root-dir"},
+	{"Roots", "root once for profile subject session", "config cross-file-systems one-file-system allow-system allow-root-dir"},
 	{"Confinement", "for-agent net listen env home dir socket level memory-max unconfined learn", "home-max pids-max links map mcp on-revoke"},
 	{"MCP", "ask client-roots", ""},
 	{"HTTP", "http token-file tls-cert tls-key oauth-issuer", "no-token host origin oauth-scope oauth-audience max-sessions max-user-sessions"},
@@ -147,7 +147,7 @@ func groupFlags(c *cobra.Command, all bool) (groups []flagGroup, left int) {
 			names = strings.Fields(g.first + " " + g.more)
 		}
 		for _, name := range names {
-			if f := c.Flags().Lookup(name); f != nil && !f.Hidden {
+			if f := c.Flags().Lookup(name); f != nil && !f.Hidden && isIn(f, g.title) {
 				group.flags = append(group.flags, f)
 			}
 		}
@@ -166,6 +166,16 @@ func groupFlags(c *cobra.Command, all bool) (groups []flagGroup, left int) {
 		}
 	}
 	return append(groups, rest), len(flags) - shown - len(rest.flags)
+}
+
+// isIn reports whether a flag belongs to a group that names it: --for of `run`, which takes
+// an agent, is about roots, and that of other commands about their end.
+func isIn(f *pflag.Flag, title string) bool {
+	if f.Name != "for" {
+		return true
+	}
+	isAgent := f.Value.Type() == (forValue{}).Type()
+	return isAgent == (title == "Roots")
 }
 
 // showFlags lists a command's flags.

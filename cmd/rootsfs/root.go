@@ -35,10 +35,13 @@ func newRootCmd(a *app) *cobra.Command {
 		Long: `rootsfs shows programs the directories that you approve (roots), and nothing else.
 A root is read-only unless you say otherwise, and can be revoked at any moment:
 whatever a program holds of it is dead when revoke returns.`,
-		Example: `  rootsfs mount --root code=.:ro --root out=./out:rw /mnt/work
-  rootsfs status
-  rootsfs revoke out
-  rootsfs unmount /mnt/work`,
+		Example: `  rootsfs setup                   # wrap the MCP hosts on this machine
+  rootsfs run --for codex         # run an agent in this project
+  rootsfs run --root .:rw -- bash
+  mkdir -p ~/agent && rootsfs mount --root code=.:ro --daemon ~/agent
+  rootsfs why                     # what was refused last, and what would allow it
+  rootsfs revoke code
+  rootsfs unmount ~/agent`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

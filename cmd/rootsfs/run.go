@@ -60,13 +60,13 @@ around the working directory, a HOME of its own that is kept, its keys and the n
 		Example: `  rootsfs run --root ~/code:ro -- mcp-server-filesystem ~/code
   rootsfs run --root ~/code:ro --net --home ~/.cache/rootsfs/files -- npx -y @modelcontextprotocol/server-filesystem ~/code
   rootsfs run --root .:rw --net --env GITHUB_TOKEN --home ~/.cache/agent -- my-agent
-  rootsfs run --for codex -- codex      # in a project; --for help lists the agents
+  rootsfs run --for codex      # an agent, in a project; --for help lists them
   rootsfs run --root .:rw -- bash
   rootsfs run --root .:rw --socket "$SSH_AUTH_SOCK" -- ssh-add -l
   rootsfs run --root .:ro --once ~/letter.txt -- ./server      # read it once
   rootsfs run --learn --root .:ro -- ./server      # what else would it need?`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if f.agent == "help" {
+			if f.agent == "help" || f.agent != "" && len(args) == 0 {
 				return nil
 			}
 			return runArgs(cmd, args)
@@ -76,7 +76,7 @@ around the working directory, a HOME of its own that is kept, its keys and the n
 				a.sayAgents()
 				return nil
 			}
-			return a.runCommand(cmd, f, args)
+			return a.runCommand(cmd, f, f.agentCommand(args))
 		},
 	}
 	fs := cmd.Flags()

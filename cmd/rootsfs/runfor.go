@@ -44,6 +44,12 @@ func (v forValue) Set(text string) error {
 		v.f.agent = text
 		return nil
 	}
+	for _, one := range agents.All() {
+		if text == one.Command { // claude
+			v.f.agent = one.Name
+			return nil
+		}
+	}
 	return fmt.Errorf("write a duration, such as 30m, or an agent: %s", strings.Join(agents.Names(), ", "))
 }
 
@@ -79,6 +85,14 @@ func keptHome(of, name string) (string, error) {
 		data = filepath.Join(home, ".local", "share")
 	}
 	return filepath.Join(data, "rootsfs", of, name), nil
+}
+
+// agentCommand is the command of a command line that names an agent and no command.
+func (f *runFlags) agentCommand(args []string) []string {
+	if one, ok := agents.Find(f.agent); ok && len(args) == 0 {
+		return []string{one.Command}
+	}
+	return args
 }
 
 // preset puts what the agent needs in the place of flags that were not given.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +31,12 @@ mounted ("Transport endpoint is not connected") is cleared away. A mount that is
 yours, or not of rootsfs, is left alone.`,
 		Example: `  rootsfs unmount /mnt/work
   rootsfs unmount work --json`,
-		Args: nargs(1, 1, "the mountpoint"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := nargs(1, 1, "the mountpoint")(cmd, args); err == nil || len(args) > 0 {
+				return err
+			}
+			return noMountpoint()
+		},
 		RunE: func(cmd *cobra.Command, args []string) error { return a.unmount(cmd.Context(), args[0]) },
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			all, err := control.List()
@@ -46,6 +52,20 @@ yours, or not of rootsfs, is left alone.`,
 	}
 	jsonFlag(a, cmd)
 	return cmd
+}
+
+// noMountpoint is the error of a command line without a mountpoint: it names those there
+// are.
+func noMountpoint() error {
+	all, err := control.List()
+	if err != nil || len(all) == 0 {
+		return usage(errors.New("the mountpoint is missing; see: rootsfs unmount --help"))
+	}
+	var list []string
+	for _, in := range all {
+		list = append(list, "rootsfs unmount "+names.ShellWord(cmp.Or(in.Point, in.Name)))
+	}
+	return usage(fmt.Errorf("the mountpoint is missing; write: %s", strings.Join(list, ", or ")))
 }
 
 // unmountResult is what unmount reports.
