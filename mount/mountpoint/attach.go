@@ -52,7 +52,7 @@ func attachDirectly(point string, opts *fuse.MountOptions) (*os.File, error) {
 
 // attachByHelper has fusermount3 mount, which passes the descriptor on over a socket.
 func attachByHelper(point string, opts *fuse.MountOptions) (*os.File, error) {
-	bin, err := lookHelper(exec.LookPath)
+	bin, err := fuseCheck{look: exec.LookPath}.helper()
 	if err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func Detach(point string, lazy bool) error {
 }
 
 func detachByHelper(in Info, lazy bool) error {
-	bin, err := lookHelper(exec.LookPath)
+	bin, err := fuseCheck{look: exec.LookPath}.helper()
 	if err != nil {
 		return err
 	}

@@ -63,25 +63,29 @@ func (c fuseCheck) run() error {
 	if c.uid == 0 {
 		return nil
 	}
-	return c.helperError()
+	_, err = c.helper()
+	return err
 }
 
-func (c fuseCheck) helperError() error {
+// helper finds the helper, and refuses one that is not root's: PATH may name directories
+// of a project, as npx and virtual environments have it, and a project's program is not
+// to run. No command is advised for that file.
+func (c fuseCheck) helper() (string, error) {
 	bin, err := lookHelper(c.look)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(bin, &st); err != nil {
-		return errorf(ErrNoFUSE, "%s cannot be looked at: %v; %s", names.ShellWord(bin), err, distro.Install("fuse3"))
+		return "", errorf(ErrNoFUSE, "%s cannot be looked at: %v; %s", names.ShellWord(bin), err, distro.Install("fuse3"))
 	}
 	switch {
 	case (st.Mode&unix.S_ISUID == 0 || st.Uid != 0) && !hasFileCaps(bin):
-		return errorf(ErrNoFUSE, "%s is not set-user-id root, so it cannot mount for users; as root: chown root %[1]s && chmod u+s %[1]s (the package fuse3 has it so)", names.ShellWord(bin))
+		return "", errorf(ErrNoFUSE, "%s is the first in PATH and not set-user-id root, so it cannot mount for users; %s, or take its directory out of PATH", names.ShellWord(bin), distro.Install("fuse3"))
 	case c.noNewPrivs:
-		return errorf(ErrNoFUSE, "this process may not gain privileges (no_new_privs is set, as sandboxes and some services do), so %s cannot mount: start rootsfs outside", names.ShellWord(bin))
+		return "", errorf(ErrNoFUSE, "this process may not gain privileges (no_new_privs is set, as sandboxes and some services do), so %s cannot mount: start rootsfs outside", names.ShellWord(bin))
 	}
-	return nil
+	return bin, nil
 }
 
 func (c fuseCheck) deviceError(err error) error {

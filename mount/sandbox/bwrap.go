@@ -18,12 +18,28 @@ import (
 // cannot start what is outside.
 const initAt = scratch + "-init"
 
+// findBwrap finds the program, and refuses one that is not the system's: PATH may name
+// directories of a project, as npx and virtual environments have it, and what confines is
+// not the project's. Root's files are those of nobody in a user namespace.
+func findBwrap() (string, error) {
+	bwrap, err := exec.LookPath("bwrap")
+	if err != nil {
+		return "", cannot("bwrap is not installed: install the package bubblewrap")
+	}
+	const nobody = 65534
+	var st unix.Stat_t
+	if err := unix.Stat(bwrap, &st); err != nil || st.Uid != 0 && st.Uid != nobody || st.Mode&0o022 != 0 {
+		return "", cannot("%s is the first bwrap in PATH and not root's: install the package bubblewrap, or take its directory out of PATH", names.Quote(bwrap))
+	}
+	return bwrap, nil
+}
+
 // bubblewrap prepares level Bubblewrap: bwrap makes the same root with its own
 // means and starts the init in it, as pid 1.
 func (l *launch) bubblewrap(where Places) error {
-	bwrap, err := exec.LookPath("bwrap")
+	bwrap, err := findBwrap()
 	if err != nil {
-		return cannot("bwrap is not installed: install the package bubblewrap")
+		return err
 	}
 	self, err := os.Executable()
 	if err != nil {

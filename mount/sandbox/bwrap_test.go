@@ -1,0 +1,27 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A project's bwrap, which npx or a virtual environment puts first in PATH, does not run
+// in the place of the system's.
+func TestProjectsBwrap(t *testing.T) {
+	dir := t.TempDir()
+	fake := filepath.Join(dir, "bwrap")
+	if err := os.WriteFile(fake, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(fake, 1000, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	if bwrap, err := findBwrap(); err == nil || !strings.Contains(err.Error(), "not root's") {
+		t.Errorf("%s, %v", bwrap, err)
+	}
+}
