@@ -375,7 +375,7 @@ func auditVerdict(r audit.Report) string {
 		s += fmt.Sprintf(", anchored at %d", r.AnchoredAt)
 	}
 	if r.Pruned > 0 {
-		s += fmt.Sprintf(", numbers 1 to %d deleted (audit prune, --audit-keep or the bounds of all sessions)", r.Pruned)
+		s += fmt.Sprintf(", numbers 1 to %d deleted (audit prune or the bounds of all sessions)", r.Pruned)
 	}
 	if r.Torn > 0 {
 		s += ", " + plural(r.Torn, "line") + " cut by a crash"

@@ -34,7 +34,7 @@ var flagGroups = []struct{ title, first, more string }{
 	{"Abuse", "", "abuse-escapes abuse-refusals abuse-suspend"},
 	{"Trash", "trash", "trash-size trash-age"},
 	{"Mount", "read-only allow-other cache", "locks posix transport wakeups"},
-	{"Session", "daemon name", "audit-paths audit-keep debug verbose"},
+	{"Session", "daemon name", "audit-paths debug verbose"},
 }
 
 // wordColumn is where the meaning of a command or topic begins.

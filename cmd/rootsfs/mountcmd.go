@@ -33,7 +33,6 @@ type mountFlags struct {
 	transport   string
 	posix       string
 	auditPaths  string
-	auditKeep   int
 	readOnly    bool
 	allowOther  bool
 	allowSystem bool
@@ -80,7 +79,6 @@ value wins. Mounting confines nobody: see "rootsfs run".`,
 	fs.StringVar(&f.wakeups, "wakeups", "auto", "keep processors awake during bursts of requests: auto (as root, on at most 16 processors), fast or normal")
 	transportFlag(cmd, &f.transport)
 	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
-	fs.IntVar(&f.auditKeep, "audit-keep", 0, "keep only the newest `N` audit files of this session's name, of 1M each (0: all)")
 	fs.BoolVar(&f.readOnly, "read-only", false, "make the mount itself read-only")
 	fs.BoolVar(&f.allowOther, "allow-other", false, "let other users into the mount; unless root mounts, this needs user_allow_other in /etc/fuse.conf")
 	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
@@ -182,10 +180,6 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 	if o.AuditPaths, err = audit.ParsePathMode(f.auditPaths); err != nil {
 		return o, usage(fmt.Errorf("--audit-paths: %w", err))
 	}
-	if f.auditKeep < 0 || f.auditKeep > config.MaxAuditKeep {
-		return o, usage(fmt.Errorf("--audit-keep %d: write a number from 0 (keep all) to %d", f.auditKeep, config.MaxAuditKeep))
-	}
-	o.AuditKeep = f.auditKeep
 	o.AuditMaxAge, o.AuditMaxTotal = auditBounds(conf)
 	switch f.posix {
 	case "safe":
@@ -250,9 +244,6 @@ func (f *mountFlags) load(cmd *cobra.Command) (*config.Config, error) {
 		if w.word != "" && !given(w.flag) {
 			*w.to = w.word
 		}
-	}
-	if !given("audit-keep") {
-		f.auditKeep = conf.Mount.AuditKeep
 	}
 	if !given("read-only") {
 		f.readOnly = conf.Mount.ReadOnly

@@ -16,7 +16,7 @@ import (
 // ofTheSession are the flags of mount that say something of a whole session, so
 // nothing of one more mount of a live one.
 var ofTheSession = []string{
-	"config", "profile", "name", "locks", "wakeups", "transport", "posix", "audit-paths", "audit-keep", "daemon", "verbose", "debug",
+	"config", "profile", "name", "locks", "wakeups", "transport", "posix", "audit-paths", "daemon", "verbose", "debug",
 	"abuse-escapes", "abuse-refusals", "abuse-suspend",
 }
 

@@ -88,7 +88,6 @@ around the working directory, a HOME of its own that is kept, its keys and the n
 	fs.StringVar(&f.cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
 	transportFlag(cmd, &f.transport)
 	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
-	fs.IntVar(&f.auditKeep, "audit-keep", 0, "keep only the newest `N` audit files of this session's name (0: all)")
 	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	fs.StringArrayVar(&f.env, "env", nil, "pass the variable `NAME`, or set NAME=VALUE; repeatable")
 	pathVar(fs, &f.home, "home", "keep HOME in this `directory` between runs (default: private, and gone afterwards)")

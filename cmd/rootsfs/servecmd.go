@@ -57,7 +57,6 @@ a public address needs a token and TLS.`,
 	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration, not all")
 	fs.StringVar(&f.name, "name", "", "`name` of the session (default: serve)")
 	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
-	fs.IntVar(&f.auditKeep, "audit-keep", 0, "keep only the newest `N` audit files of this session's name (0: all)")
 	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	fs.BoolVar(&f.ask, "ask", false, "ask the person at the host about paths outside of the roots")
 	fs.StringVar(&f.clientRoots, "client-roots", "narrow", "what the client's own roots do: narrow or ignore")

@@ -43,9 +43,7 @@
 // holds the number and the hash of a line that is on disk. It is replaced
 // atomically after the log was synced: at most once a second after refusals and
 // failures, and at once on Open (beside it with Options.AnchorLater), rotation and
-// Close. It also holds the first sequence number that Prune left. The session's lock file, .SESSION.lock, names its latest file, so that the
-// next Open need not list the directory; it is believed where the anchor and the end
-// of that file say the same.
+// Close. It also holds the first sequence number that Prune left.
 //
 // # Promises
 //
@@ -86,11 +84,8 @@
 //   - write(2) is not fsync(2): a crash of the process loses at most 100 ms of
 //     allowed records, a power failure whatever the kernel had not written since
 //     the last anchor, and it may bring the anchor before that back, whole. A line
-//     torn by a crash is reported, not repaired. One between the beginning of a file
-//     and its first anchor may lose both the anchor and the lock file's word of a file
-//     that is there: the next Open then numbers its lines as that file did, and Verify
-//     reports it.
-//   - Every file is kept unless Options.Keep, MaxAge or MaxTotal, or Prune, asks for
+//     torn by a crash is reported, not repaired.
+//   - Every file is kept unless Options.MaxAge or MaxTotal, or Prune, asks for
 //     the oldest to be deleted. What they held is gone and can no longer be verified;
 //     the chain then begins in the middle, the newest header or the anchor says at
 //     which number, and only the link from there on is proved.

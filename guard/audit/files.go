@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -212,47 +213,74 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
-// firstLine returns the first complete line of a file; nil if there is none.
-func firstLine(path string) ([]byte, error) {
-	f, err := openFile(path)
-	if err != nil {
-		return nil, err
+// lines yields the complete lines of a file, each valid until the next. What cannot be
+// read is an error in place of a line: errLong, after which it goes on, or at the end
+// errTorn, errDamaged, or the file system's error.
+func lines(path string) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		f, err := openFile(path)
+		if err != nil {
+			yield(nil, fmt.Errorf("audit: %w", err))
+			return
+		}
+		defer f.Close()
+		r := newLineReader(f)
+		for {
+			line, err := r.next()
+			if err == nil || unreadable(err) {
+				if !yield(line, err) || err != nil && !errors.Is(err, errLong) {
+					return
+				}
+				continue
+			}
+			if !errors.Is(err, io.EOF) {
+				yield(nil, fmt.Errorf("audit: %w", err))
+			}
+			return
+		}
 	}
-	defer f.Close()
-	line, err := newLineReader(f).next()
-	if errors.Is(err, io.EOF) || errors.Is(err, errTorn) || errors.Is(err, errLong) || errors.Is(err, errDamaged) {
-		return nil, nil
-	}
-	return line, err
 }
 
-// lastLineOf returns the last complete line of a file; nil if there is none, errLong
-// if it is beyond maxLine.
-func lastLineOf(path string) ([]byte, error) {
-	f, err := openFile(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if f.plain != nil {
-		line, _, err := lastLine(f.plain)
+// unreadable reports whether an error is about what a file holds, not about reading it.
+func unreadable(err error) bool {
+	return errors.Is(err, errLong) || errors.Is(err, errTorn) || errors.Is(err, errDamaged)
+}
+
+// firstLine returns the first complete line of a file; nil if there is none.
+func firstLine(path string) ([]byte, error) {
+	for line, err := range lines(path) {
+		if unreadable(err) {
+			err = nil
+		}
 		return line, err
 	}
-	r := newLineReader(f)
-	var last []byte
-	for {
-		line, err := r.next()
+	return nil, nil
+}
+
+// lastLineOf returns the last complete line of a file; nil if there is none that can be
+// read.
+func lastLineOf(path string) (last []byte, err error) {
+	if !strings.HasSuffix(path, sealedSuffix) {
+		if f, err := os.Open(path); err == nil {
+			defer f.Close()
+			last, _, err = lastLine(f)
+			if errors.Is(err, errLong) {
+				err = nil
+			}
+			return last, err
+		}
+	}
+	for line, err := range lines(path) {
 		switch {
 		case err == nil:
 			last = append(last[:0], line...)
 		case errors.Is(err, errLong):
 			last = nil
-		case errors.Is(err, io.EOF), errors.Is(err, errTorn):
-			return last, nil
-		default:
-			return last, err
+		case !unreadable(err):
+			return nil, err
 		}
 	}
+	return last, nil
 }
 
 // lastLine returns the last complete line of a file and the offset after it;

@@ -8,13 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 )
 
-// pollDelay is how long Follow trusts in being told of changes. Network file
-// systems tell nothing of what other machines write.
-const pollDelay = 2 * time.Second
+// Follow looks at the files it knows every followDelay, and at the directory when that
+// has changed. Some network file systems do not tell, and then every listDelay.
+const (
+	followDelay = 250 * time.Millisecond
+	listDelay   = 2 * time.Second
+)
 
 // Follow calls fn for the records of a session (all sessions if it is "") that
 // the filter selects, as they are written, until ctx ends; then it returns nil.
@@ -31,12 +32,6 @@ func follow(ctx context.Context, dir, session string, f Filter, fn func(Entry) e
 	if err := f.check(); err != nil {
 		return err
 	}
-	// Watch first: what is written while we list is then noticed.
-	events, errs, end, err := watchDir(dir)
-	if err != nil {
-		return fmt.Errorf("audit: %w", err)
-	}
-	defer end()
 	t := &follower{dir: dir, session: session, filter: f, fn: fn, files: map[logName]*followed{}}
 	defer t.close()
 	if f.Since.IsZero() {
@@ -46,58 +41,13 @@ func follow(ctx context.Context, dir, session string, f Filter, fn func(Entry) e
 	}
 	ready()
 	for {
-		if err := t.scan(ctx); err != nil || ctx.Err() != nil {
+		if err := t.scan(ctx); err != nil {
 			return err
 		}
-		if err := wait(ctx, events, errs); err != nil {
-			return err
-		}
-	}
-}
-
-// watchDir tells of changes of dir until end is called. Where the user has no inotify
-// instance or watch left, which a confined program may have used up, it never does:
-// Follow looks every pollDelay all the same.
-func watchDir(dir string) (events <-chan fsnotify.Event, errs <-chan error, end func(), err error) {
-	if _, err := os.Stat(dir); err != nil {
-		return nil, nil, nil, err
-	}
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return nil, nil, func() {}, nil
-	}
-	end = func() { w.Close() }
-	if err := w.Add(dir); err != nil {
-		return nil, nil, end, nil
-	}
-	return w.Events, w.Errors, end, nil
-}
-
-// wait returns when something may have changed or ctx ended.
-func wait(ctx context.Context, events <-chan fsnotify.Event, errs <-chan error) error {
-	poll := time.NewTimer(pollDelay)
-	defer poll.Stop()
-	select {
-	case <-ctx.Done():
-	case <-poll.C:
-	case err := <-errs:
-		// Too many events: which ones is of no matter, a scan follows.
-		if err != nil && !errors.Is(err, fsnotify.ErrEventOverflow) {
-			return fmt.Errorf("audit: %w", err)
-		}
-	case <-events:
-		for { // one scan serves all that are waiting
-			select {
-			case _, ok := <-events:
-				if ok {
-					continue
-				}
-			default:
-			}
+		if sleep(ctx, nil, followDelay) != nil {
 			return nil
 		}
 	}
-	return nil
 }
 
 // followed is how far a file was read. Its descriptor stays open until the
@@ -112,6 +62,9 @@ type follower struct {
 	filter       Filter
 	fn           func(Entry) error
 	files        map[logName]*followed
+	list         []logEntry // as it was last read
+	changed      time.Time  // the directory's time then
+	listed       time.Time
 }
 
 func (t *follower) close() {
@@ -164,7 +117,7 @@ func (t *follower) skip() error {
 // was listed before it was read to the end, because a Log writes nothing to a
 // file after it created the next.
 func (t *follower) scan(ctx context.Context) error {
-	list, err := listNames(t.dir, t.session)
+	list, err := t.names()
 	if err != nil {
 		return err
 	}
@@ -199,6 +152,20 @@ func (t *follower) scan(ctx context.Context) error {
 	return nil
 }
 
+// names lists the directory where it may have changed.
+func (t *follower) names() ([]logEntry, error) {
+	info, err := os.Stat(t.dir)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	if info.ModTime().Equal(t.changed) && time.Since(t.listed) < listDelay {
+		return t.list, nil
+	}
+	t.changed, t.listed = info.ModTime(), time.Now()
+	t.list, err = listNames(t.dir, t.session)
+	return t.list, err
+}
+
 func (t *follower) pruned(there map[logName]bool) []logName {
 	var list []logName
 	for n := range t.files {
@@ -225,6 +192,9 @@ func (t *follower) drain(ctx context.Context, f *followed) error {
 	start := f.pos
 	in := io.Reader(f.file)
 	if f.file.plain != nil {
+		if info, err := f.file.plain.Stat(); err == nil && info.Size() <= start {
+			return nil
+		}
 		in = io.NewSectionReader(f.file.plain, start, 1<<62)
 	} else {
 		defer f.finish() // it has its end
@@ -235,7 +205,7 @@ func (t *follower) drain(ctx context.Context, f *followed) error {
 		f.pos = start + r.pos
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, errTorn), errors.Is(err, errDamaged):
-			return nil // the rest comes with the next event
+			return nil // the rest comes later
 		case errors.Is(err, errLong):
 			continue
 		case err != nil:

@@ -15,7 +15,7 @@ var errStop = errors.New("enough")
 // Records arrive once, in order, across rotation and pruning and a restart.
 func TestFollowAcrossRotation(t *testing.T) {
 	o := options(t)
-	o.MaxBytes, o.Keep = 4000, 1000
+	o.MaxBytes = 4000
 	l := mustOpen(t, o)
 	mustRecord(t, l, refusal(t, "old"))
 	const n = 300

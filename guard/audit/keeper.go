@@ -5,72 +5,47 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
 )
 
-// keeper does, one after the other and beside the writer, what waits for the disk.
+var _ guard.Reserver = (*Log)(nil)
+
+// keeper does, one job after the other and beside the writer, what waits for the disk.
 type keeper struct {
 	l        *Log
-	anchored mark // what the anchor file holds
-	fresh    bool // the current file's name has not been synced
+	jobs     chan job // sent by the writer alone, so that it knows whether there is a place
+	anchored mark     // what the anchor file holds
+	fresh    bool     // the current file's name has not been synced
 	begun    chan struct{}
-	beginErr error // of the first anchor; set when begun is closed
-
-	mu   sync.Mutex // guards the fields below
-	cond sync.Cond
-	jobs []job
-	over bool // there will be no more jobs
-	drop bool // those that are left are not to be done
-
-	done chan struct{} // closed when the keeper has ended; err is set then
-	err  error
+	beginErr error         // of the first anchor; set when begun is closed
+	done     chan struct{} // closed when run has returned; err is set then
+	err      error         // of the last anchor
 }
 
-// job is a place in a file to anchor, or files to delete.
+// maxJobs is how many jobs wait while the disk hangs. Then files get longer.
+const maxJobs = 64
+
+// job is a place in a file to anchor, and what follows.
 type job struct {
 	file     sink // nil: nothing to anchor
 	name     string
 	mark     mark
-	keptFrom uint64
 	first    bool // the first anchor of the log
 	last     bool // nothing more is written to the file, of size bytes: close it, compress it
 	size     int64
-	prune    []string
 	maintain bool
 }
 
 func newKeeper(l *Log) *keeper {
-	k := &keeper{l: l, fresh: true, begun: make(chan struct{}), done: make(chan struct{})}
-	k.cond.L = &k.mu
-	return k
+	return &keeper{l: l, fresh: true, jobs: make(chan job, maxJobs), begun: make(chan struct{}), done: make(chan struct{})}
 }
 
-// do has a job done. Of anchors in a file that wait, the last is enough.
-func (k *keeper) do(j job) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if n := len(k.jobs) - 1; n >= 0 && j.file != nil && k.jobs[n].file == j.file && !k.jobs[n].first {
-		k.jobs[n] = j
-		return
-	}
-	k.jobs = append(k.jobs, j)
-	k.cond.Signal()
-}
-
-func (k *keeper) prune(names []string) {
-	if len(names) > 0 {
-		k.do(job{prune: names})
-	}
-}
-
-// end waits until all jobs are done, or until the one under way is, and returns the
-// error of the last anchor.
-func (k *keeper) end(finish bool) error {
-	k.mu.Lock()
-	k.over, k.drop = true, !finish
-	k.cond.Signal()
-	k.mu.Unlock()
+// end waits until all jobs are done, or until the one under way is where the log was
+// aborted, and returns the error of the last anchor.
+func (k *keeper) end() error {
+	close(k.jobs)
 	<-k.done
 	return k.err
 }
@@ -78,19 +53,12 @@ func (k *keeper) end(finish bool) error {
 // run is the keeper's goroutine.
 func (k *keeper) run() {
 	defer close(k.done)
-	for {
-		k.mu.Lock()
-		for len(k.jobs) == 0 && !k.over {
-			k.cond.Wait()
+	for j := range k.jobs {
+		select {
+		case <-k.l.abort:
+		default:
+			k.work(j)
 		}
-		if len(k.jobs) == 0 || k.drop {
-			k.mu.Unlock()
-			return
-		}
-		j := k.jobs[0]
-		k.jobs = k.jobs[1:]
-		k.mu.Unlock()
-		k.work(j)
 	}
 }
 
@@ -112,9 +80,6 @@ func (k *keeper) work(j job) {
 			}
 		}
 	}
-	for _, base := range j.prune {
-		k.remove(base)
-	}
 	if j.maintain {
 		k.maintain()
 	}
@@ -129,24 +94,6 @@ func (k *keeper) shrank(j job) {
 	k.l.mu.Lock()
 	defer k.l.mu.Unlock()
 	k.l.share.used -= j.size - info.Size()
-}
-
-// remove deletes a file that Options.Keep does not keep. What stays behind is
-// deleted by the next Open.
-func (k *keeper) remove(base string) {
-	path := filepath.Join(k.l.opts.Dir, base)
-	for _, p := range []string{path, path + sealedSuffix} {
-		info, err := os.Lstat(p)
-		if err != nil || os.Remove(p) != nil {
-			continue
-		}
-		k.l.mu.Lock()
-		k.l.share.used = max(0, k.l.share.used-info.Size())
-		k.l.mu.Unlock()
-		if k.l.opts.Pruned != nil {
-			k.l.opts.Pruned(p, WhyKeep)
-		}
-	}
 }
 
 // anchor syncs a file and anchors a line in it.
@@ -168,7 +115,7 @@ func (k *keeper) anchor(j job) error {
 		Hash:     hex.EncodeToString(j.mark.hash[:]),
 		File:     j.name,
 		Time:     time.Now().UTC(),
-		KeptFrom: j.keptFrom,
+		KeptFrom: k.l.w.keptFrom,
 	}, syncs...)
 	if err == nil {
 		k.anchored, k.fresh = j.mark, false

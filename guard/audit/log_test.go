@@ -203,7 +203,7 @@ func TestRestart(t *testing.T) {
 
 func TestConcurrentRecord(t *testing.T) {
 	o := options(t)
-	o.MaxBytes, o.Keep = 50_000, 100
+	o.MaxBytes = 50_000
 	l := mustOpen(t, o)
 	var wg sync.WaitGroup
 	for g := range 8 {

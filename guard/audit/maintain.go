@@ -43,7 +43,7 @@ func (k *keeper) maintain() {
 		return
 	}
 	for _, f := range r.Files {
-		o.Pruned(filepath.Join(dir, f.File), WhyBounds)
+		o.Pruned(filepath.Join(dir, f.File))
 	}
 }
 

@@ -86,8 +86,7 @@ func (l *Log) kill() {
 }
 
 // takeLock keeps a second Log of the session away, whose lines would fork the
-// chain. The lock ends with the process. The file names the session's latest one, as
-// a hint to the next Open (latest.go).
+// chain. The lock ends with the process.
 func takeLock(o Options) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(o.Dir, "."+o.Session+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -112,34 +111,24 @@ func (w *writer) resume() (mark, error) {
 	if a != nil && a.Session == l.opts.Session {
 		w.keptFrom = a.KeptFrom
 	}
-	var list []logEntry
-	if newest, ok := l.latest(a); ok {
-		list = []logEntry{newest}
-	} else if list, err = listNames(l.opts.Dir, l.opts.Session); err != nil {
+	list, err := listNames(l.opts.Dir, l.opts.Session)
+	if err != nil {
 		return mark{}, err
 	}
 	w.name = logName{session: l.opts.Session, start: nextStart(time.Now(), list)}
-	w.names, w.firsts = make([]string, len(list)), make([]uint64, len(list))
-	// From the newest, whose header tells from where on lines are kept. The
-	// older ones are asked only if they are to be pruned: a session's name may
-	// have been used ten thousand times.
-	told := false
-	for i, n := range slices.Backward(list) {
-		w.names[i] = n.String() // with or without the suffix: see openFile
-		if told && l.opts.Keep == 0 {
-			continue
-		}
-		line, err := firstLine(filepath.Join(l.opts.Dir, w.names[i]))
+	// The newest header that can be read tells from where on lines are kept.
+	for _, n := range slices.Backward(list) {
+		line, err := firstLine(filepath.Join(l.opts.Dir, n.String()))
 		if err != nil {
-			return mark{}, fmt.Errorf("audit: %w", err)
+			return mark{}, err
 		}
 		if e, err := decode(line); err == nil {
-			w.firsts[i], told = e.Seq, true
 			w.keptFrom = max(w.keptFrom, e.KeptFrom)
+			break
 		}
 	}
 	w.keptFrom = max(w.keptFrom, 1)
-	last, err := w.lastMark()
+	last, err := endOf(l.opts.Dir, list)
 	if err != nil {
 		return mark{}, err
 	}
@@ -156,11 +145,11 @@ func (w *writer) resume() (mark, error) {
 	return last, nil
 }
 
-// lastMark is the last line on disk that reads as one; the zero mark if there
-// is none. Its hash is not checked here: that is Verify's work.
-func (w *writer) lastMark() (mark, error) {
-	for _, base := range slices.Backward(w.names) {
-		m, found, err := lastMark(filepath.Join(w.l.opts.Dir, base))
+// endOf is the last line in files, from the oldest, that reads as one; the zero mark if
+// there is none. Its hash is not checked here: that is Verify's work.
+func endOf(dir string, files []logEntry) (mark, error) {
+	for _, n := range slices.Backward(files) {
+		m, found, err := lastMark(filepath.Join(dir, n.String()))
 		if err != nil || found {
 			return m, err
 		}
@@ -172,7 +161,7 @@ func (w *writer) lastMark() (mark, error) {
 // read as one, and not found if there is none.
 func lastMark(path string) (m mark, found bool, err error) {
 	line, err := lastLineOf(path)
-	if err != nil && !errors.Is(err, errLong) && !errors.Is(err, errDamaged) {
+	if err != nil {
 		return mark{}, false, fmt.Errorf("audit: %w", err)
 	}
 	if line == nil {

@@ -67,20 +67,15 @@ type Options struct {
 	// MaxBytes is the size at which a file is continued in a new one, by
 	// default DefaultMaxBytes. A file exceeds it by less than one line.
 	MaxBytes int64
-	// Keep is how many files of the session are kept, the current one
-	// included; the oldest are deleted. 0, the default, keeps all: a session's
-	// name is used again and again, and what an earlier run recorded is not
-	// for a later one to delete unasked.
-	Keep int
 	// MaxAge and MaxTotal bound the files of all sessions in Dir, as those of
 	// PruneOptions do, whenever a session begins and now and then while it runs.
 	// AnchorOf is then the path of any session's anchor. 0, the default, is no bound.
 	MaxAge   time.Duration
 	MaxTotal int64
 	AnchorOf func(session string) (string, error)
-	// Pruned, unless nil, is told of each file that Keep, MaxAge or MaxTotal has
-	// deleted, by its path. It must not call the Log.
-	Pruned func(path string, why Why)
+	// Pruned, unless nil, is called with the path of each file that MaxAge or MaxTotal
+	// has deleted. It must not call the Log.
+	Pruned func(path string)
 	// Anchor is the file that holds the number and hash of the last anchored
 	// line; its directory is created with mode 0700. One session, one anchor.
 	Anchor string
@@ -96,15 +91,6 @@ type Options struct {
 	sealBytes      int64 // files smaller than this are not compressed
 	unfolded       bool
 }
-
-// Why is the reason for which a Log deleted a file.
-type Why uint8
-
-// The reasons: Options.Keep, and Options.MaxAge or MaxTotal.
-const (
-	WhyKeep Why = iota
-	WhyBounds
-)
 
 // pace is a budget of bytes.
 type pace struct {
@@ -143,7 +129,7 @@ func (o *Options) normalize() error {
 		return invalid("session name %s cannot be part of a file name", names.Quote(o.Session))
 	case int(o.Paths) >= len(pathModes):
 		return invalid("unknown path mode %d", o.Paths)
-	case o.MaxBytes < 0 || o.Keep < 0 || o.MaxAge < 0 || o.MaxTotal < 0:
+	case o.MaxBytes < 0 || o.MaxAge < 0 || o.MaxTotal < 0:
 		return invalid("negative limit")
 	}
 	if o.MaxBytes == 0 {

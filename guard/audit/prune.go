@@ -225,7 +225,7 @@ func (s *pruned) note(dir string, a *anchor) error {
 	if s.drop < len(s.files) {
 		line, err := firstLine(filepath.Join(dir, s.files[s.drop].File))
 		if err != nil {
-			return fmt.Errorf("audit: %w", err)
+			return err
 		}
 		if e, err := decode(line); err == nil {
 			a.KeptFrom = max(a.KeptFrom, e.Seq)

@@ -31,7 +31,7 @@ func (h house) fill(session string, files int, days int) {
 	l := mustOpen(h.t, h.options(session))
 	for i := 0; ; i++ {
 		mustRecord(h.t, l, refusal(h.t, fmt.Sprint("f", i)))
-		if l.w.names != nil && h.count(session) >= files {
+		if h.count(session) >= files {
 			break
 		}
 	}
@@ -149,7 +149,7 @@ func TestPruneAtStart(t *testing.T) {
 	o := h.options("new")
 	o.MaxAge, o.AnchorOf = DefaultMaxAge, h.anchor
 	var told []string
-	o.Pruned = func(path string, _ Why) { told = append(told, path) }
+	o.Pruned = func(path string) { told = append(told, path) }
 	mustClose(t, mustOpen(t, o))
 	if h.count("old") != 3 || len(told) != 0 {
 		t.Errorf("pruned %v although the directory was looked at just now", told)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 	"time"
@@ -103,40 +102,26 @@ func (f *Filter) skips(path, next string) bool {
 }
 
 func readFile(path string, f *Filter, fn func(Entry) error, damage *DamageError) error {
-	file, err := openFile(path)
-	if err != nil {
-		return fmt.Errorf("audit: %w", err)
-	}
-	defer file.Close()
-	r := newLineReader(file)
-	for n := 1; ; n++ {
-		if f.Stop != nil && n%stopEvery == 1 {
+	n := 0
+	for line, err := range lines(path) {
+		if n++; f.Stop != nil && n%stopEvery == 1 {
 			if err := f.Stop(); err != nil {
 				return err
 			}
 		}
-		line, err := r.next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case errors.Is(err, errTorn):
-			damage.add(Damage{File: path, Line: n, Torn: true})
-			return nil
-		case errors.Is(err, errDamaged):
-			damage.add(Damage{File: path, Line: n})
-			return nil
-		case errors.Is(err, errLong):
-			damage.add(Damage{File: path, Line: n})
-			continue
-		case err != nil:
-			return fmt.Errorf("audit: %w", err)
+		if err != nil && !unreadable(err) {
+			return err
 		}
-		if f.Denied && !bytes.Contains(line, deniedMark) {
+		if err == nil && f.Denied && !bytes.Contains(line, deniedMark) {
 			continue
 		}
-		e, err := decode(line)
+		var e Entry
+		torn := errors.Is(err, errTorn)
+		if err == nil {
+			e, err = decode(line)
+		}
 		if err != nil {
-			damage.add(Damage{File: path, Line: n})
+			damage.add(Damage{File: path, Line: n, Torn: torn})
 			continue
 		}
 		if !f.match(&e) {
@@ -146,6 +131,7 @@ func readFile(path string, f *Filter, fn func(Entry) error, damage *DamageError)
 			return err
 		}
 	}
+	return nil
 }
 
 // deniedMark is in every refused record and can be in no string of another

@@ -24,9 +24,6 @@ const (
 // promised, is no new file: the current one goes on.
 func (w *writer) begin() error {
 	base := w.name.String()
-	if err := w.l.noteLatest(base); err != nil {
-		return err
-	}
 	path := filepath.Join(w.l.opts.Dir, base)
 	next, err := w.create(path)
 	if err != nil {
@@ -45,44 +42,34 @@ func (w *writer) begin() error {
 		w.handOver()
 	}
 	w.cur, w.curName, w.size, w.allocated, w.retryAt = next, base, 0, allocated, 0
-	prune := w.list(base)
 	w.append(w.enc.header(time.Now(), header{file: base, keptFrom: w.keptFrom, anchor: w.found}), true)
 	w.found = nil
 	w.l.mu.Lock()
 	w.l.path, w.l.room, w.l.last = base, w.room(), w.enc.last
 	w.l.mu.Unlock()
-	w.keeper.prune(prune)
 	return nil
 }
 
 // headerBound is more than the header of a file needs.
 const headerBound = 4 << 10
 
-// list adds a file to those that are known, and returns those that Options.Keep
-// does not keep. The header has to tell, so it is decided before the file is written.
-func (w *writer) list(base string) (prune []string) {
-	w.names = append(w.names, base)
-	w.firsts = append(w.firsts, w.enc.last.seq+1)
-	if over := len(w.names) - w.l.opts.Keep; w.l.opts.Keep > 0 && over > 0 {
-		prune = append(prune, w.names[:over]...)
-		w.names = w.names[over:]
-		w.firsts = w.firsts[over:]
-		w.keptFrom = max(w.keptFrom, w.firsts[0])
-	}
-	return prune
-}
-
-// rotate continues in a new file. If there can be none now, the current one gets
-// longer.
+// rotate continues in a new file. If there can be none now, or the keeper still has
+// many to close, the current one gets longer.
 func (w *writer) rotate() {
+	w.retryAt = w.size + rotateRetry
+	if len(w.keeper.jobs) == maxJobs {
+		return
+	}
 	w.name.n++
 	if err := w.begin(); err != nil {
 		w.name.n--
-		w.retryAt = w.size + rotateRetry
 		return
 	}
 	if w.name.n%maintainFiles == 0 {
-		w.keeper.do(job{maintain: true})
+		select {
+		case w.keeper.jobs <- job{maintain: true}:
+		default: // the next time, or the next Open
+		}
 	}
 }
 
@@ -92,14 +79,18 @@ func (w *writer) handOver() {
 	if a, ok := w.cur.(allocator); ok && w.allocated < infinite {
 		_ = a.Trim(w.size) // costs room, nothing else
 	}
-	w.keeper.do(job{file: w.cur, name: w.curName, mark: w.writtenMark(), keptFrom: w.keptFrom, size: w.size, last: true})
+	w.keeper.jobs <- job{file: w.cur, name: w.curName, mark: w.writtenMark(), size: w.size, last: true}
 	w.cur, w.unanchored = nil, false
 }
 
-// anchor has the keeper anchor what is written.
+// anchor has the keeper anchor what is written, unless the keeper still has jobs: then
+// the next turn anchors more at once.
 func (w *writer) anchor() {
-	w.lastAnchor, w.unanchored = time.Now(), false
-	w.keeper.do(job{file: w.cur, name: w.curName, mark: w.writtenMark(), keptFrom: w.keptFrom})
+	w.lastAnchor = time.Now()
+	if len(w.keeper.jobs) == 0 {
+		w.unanchored = false
+		w.keeper.jobs <- job{file: w.cur, name: w.curName, mark: w.writtenMark()}
+	}
 }
 
 func (w *writer) writtenMark() mark {
@@ -181,6 +172,5 @@ func createFile(path string) (sink, error) {
 // anchorFirst has the keeper write the anchor that Open begins with.
 func (w *writer) anchorFirst() {
 	w.lastAnchor, w.unanchored = time.Now(), false
-	w.keeper.do(job{file: w.cur, name: w.curName, mark: w.writtenMark(), keptFrom: w.keptFrom, first: true})
-	w.keeper.do(job{maintain: true})
+	w.keeper.jobs <- job{file: w.cur, name: w.curName, mark: w.writtenMark(), first: true, maintain: true}
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -13,9 +11,7 @@ import (
 
 func TestRotation(t *testing.T) {
 	o := options(t)
-	o.MaxBytes, o.Keep = 2000, 3
-	var pruned []string
-	o.Pruned = func(path string, _ Why) { pruned = append(pruned, path) } // under the writer's lock
+	o.MaxBytes = 2000
 	l := mustOpen(t, o)
 	for i := range 60 {
 		r := allowed(t, fmt.Sprint("f", i))
@@ -26,7 +22,7 @@ func TestRotation(t *testing.T) {
 	}
 	mustClose(t, l)
 	files, err := Files(o.Dir, o.Session)
-	if err != nil || len(files) != 3 || files[2] != l.Path() {
+	if err != nil || len(files) < 4 || files[len(files)-1] != l.Path() {
 		t.Fatalf("files %v, %v", files, err)
 	}
 	got := entries(t, o)
@@ -36,7 +32,7 @@ func TestRotation(t *testing.T) {
 			headers++
 		}
 	}
-	if headers != 3 || got[len(got)-1].Path != "f59" || got[0].Op != opSession || got[0].File != filepath.Base(files[0]) {
+	if headers != len(files) || got[len(got)-1].Path != "f59" || got[0].Op != opSession || got[0].File != filepath.Base(files[0]) {
 		t.Errorf("%d headers, first %+v", headers, got[0])
 	}
 	for _, f := range files {
@@ -45,12 +41,8 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	r := mustVerify(t, o)
-	if r.From != got[0].Seq || r.From == 1 || r.To != l.Last().Records || r.Files != 3 || r.Pruned != r.From-1 {
+	if r.From != 1 || r.To != l.Last().Records || r.Files != len(files) || r.Pruned != 0 {
 		t.Errorf("%+v", r)
-	}
-	if len(pruned) == 0 || slices.ContainsFunc(pruned, func(p string) bool { return slices.Contains(files, p) }) ||
-		!strings.HasSuffix(pruned[0], "Z.jsonl") {
-		t.Errorf("told of %v, there are %v", pruned, files)
 	}
 }
 
@@ -59,7 +51,7 @@ func TestRotation(t *testing.T) {
 func TestEverythingIsKeptByDefault_R082(t *testing.T) {
 	o := options(t)
 	o.MaxBytes = 1000
-	o.Pruned = func(path string, _ Why) { t.Errorf("pruned %s", path) }
+	o.Pruned = func(path string) { t.Errorf("pruned %s", path) }
 	const runs = 12
 	for i := range runs {
 		l := mustOpen(t, o)

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"strconv"
@@ -31,8 +30,8 @@ type Report struct {
 	AnchoredAt uint64 `json:"anchored_at,omitempty"` // its number; what follows is less sure
 	Torn       int    `json:"torn,omitempty"`        // files whose last line a crash cut
 	Lost       uint64 `json:"lost,omitempty"`        // records the log says it could not take
-	// Pruned is how many of the oldest records were deleted on the owner's behalf, by
-	// Options.Keep or Prune, as the headers and the anchor say.
+	// Pruned is how many of the oldest records were deleted on the owner's behalf, as the
+	// headers and the anchor say.
 	Pruned uint64 `json:"pruned,omitempty"`
 }
 
@@ -43,7 +42,7 @@ type Report struct {
 // no anchor that misses them. The package comment says what an OK proves.
 func Verify(dir, session, anchorPath string) (r Report, err error) {
 	// A live session may prune a file between listing and opening it. It does
-	// so once per Options.MaxBytes, so a second look is nearly always enough.
+	// seldom, so a second look is nearly always enough.
 	for range 5 {
 		r, err = verifyOnce(dir, session, anchorPath)
 		if !errors.Is(err, errPruned) {
@@ -127,7 +126,7 @@ func (v *verifier) headers(files []string) error {
 	for _, path := range files {
 		line, err := firstLine(path)
 		if err != nil && !gone(err) {
-			return fmt.Errorf("audit: %w", err)
+			return err
 		}
 		e, err := decode(line)
 		if err != nil {
@@ -142,41 +141,32 @@ func (v *verifier) headers(files []string) error {
 }
 
 func (v *verifier) file(path string, isLast bool) error {
-	f, err := openFile(path)
-	if err != nil {
-		if gone(err) {
-			return errPruned
-		}
-		return fmt.Errorf("audit: %w", err)
-	}
-	defer f.Close()
 	v.report.Files++
 	base := strings.TrimSuffix(filepath.Base(path), sealedSuffix)
-	r := newLineReader(f)
-	for first := true; ; first = false {
-		line, err := r.next()
+	n := 0
+	for line, err := range lines(path) {
+		n++
 		switch {
-		case errors.Is(err, io.EOF):
-			if first && !isLast {
-				// A crash between creating a file and its header; the
-				// numbers tell whether anything is missing.
-				v.report.Torn++
-			}
-			return nil
+		case err == nil:
+			v.line(base, line, n == 1)
 		case errors.Is(err, errTorn):
 			v.report.Torn++
-			return nil
 		case errors.Is(err, errDamaged):
 			v.fail(v.last.seq+1, "%s: after line %d the compressed file is damaged", filepath.Base(path), v.last.seq)
-			return nil
 		case errors.Is(err, errLong):
 			v.fail(v.last.seq+1, "%s: after line %d is a line that no log wrote", base, v.last.seq)
-			continue
-		case err != nil:
-			return fmt.Errorf("audit: %w", err)
+		case gone(err):
+			return errPruned
+		default:
+			return err
 		}
-		v.line(base, line, first)
 	}
+	if n == 0 && !isLast {
+		// A crash between creating a file and its header; the numbers tell whether
+		// anything is missing.
+		v.report.Torn++
+	}
+	return nil
 }
 
 // line checks one line against the one before, then takes it as the last one

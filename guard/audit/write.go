@@ -23,9 +23,7 @@ type writer struct {
 	allocated  int64 // bytes the current file can grow to; infinite where the file system promises nothing
 	retryAt    int64 // size at which to try again to begin a new file
 	name       logName
-	names      []string
-	firsts     []uint64 // first line of each of names; 0: unknown
-	keptFrom   uint64
+	keptFrom   uint64  // the first line that was not pruned; fixed when the keeper runs
 	found      *anchor // until the first header is written
 	unanchored bool    // a refusal or a failure was written since the last anchor
 	lastAnchor time.Time
@@ -61,7 +59,7 @@ func (w *writer) run() {
 		case <-l.wake:
 		case <-timer.C:
 		case <-l.abort:
-			w.keeper.end(false)
+			_ = w.keeper.end()
 			return
 		case <-l.stop:
 			l.closeErr = w.finish()
@@ -82,7 +80,7 @@ func (w *writer) finish() error {
 	if w.cur != nil {
 		w.handOver()
 	}
-	return errors.Join(err, w.keeper.end(true))
+	return errors.Join(err, w.keeper.end())
 }
 
 // turn writes what is queued. It returns when it is to be called again although
@@ -96,10 +94,11 @@ func (w *writer) turn(final bool) (next time.Time, err error) {
 	}
 	w.extend()
 	if w.unanchored && !final {
-		if at := w.lastAnchor.Add(anchorDelay); time.Now().Before(at) {
-			next = earlier(next, at)
-		} else {
+		if !time.Now().Before(w.lastAnchor.Add(anchorDelay)) {
 			w.anchor()
+		}
+		if w.unanchored {
+			next = earlier(next, w.lastAnchor.Add(anchorDelay))
 		}
 	}
 	w.l.mu.Lock()

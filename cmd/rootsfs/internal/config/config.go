@@ -40,7 +40,6 @@ type Config struct {
 type Mount struct {
 	Cache, Locks, Posix, AuditPaths string
 	ReadOnly, AllowOther            bool
-	AuditKeep                       int // audit files of a session's name; 0: all
 	// AuditMaxSize and AuditMaxDays bound the audit files of all sessions; nil is the
 	// default, 0 is no bound.
 	AuditMaxSize, AuditMaxDays *int64

@@ -6,7 +6,6 @@
 //	locks = "local"              # local, host
 //	posix = "safe"               # safe, full
 //	audit_paths = "full"         # full, hash, none
-//	audit_keep = 0               # audit files of a session's name; older ones are deleted (0: never)
 //	audit_max_size = "2G"        # audit files of all sessions together; more are deleted (0: never)
 //	audit_max_days = 90          # age of audit files; older ones are deleted (0: never)
 //	read_only = false

@@ -23,8 +23,6 @@ const (
 	MaxIdle     = 365 * 24 * time.Hour
 	maxLife     = 100 * 365 * 24 * time.Hour
 	maxDebounce = time.Minute
-	// MaxAuditKeep bounds audit_keep.
-	MaxAuditKeep = 1_000_000
 	// MaxAuditDays bounds audit_max_days.
 	MaxAuditDays = 36_500
 )
@@ -82,8 +80,6 @@ func (c *Config) mount(t table) {
 		ReadOnly:   t.flag("read_only"),
 		AllowOther: t.flag("allow_other"),
 	}
-	keep, _ := t.count("audit_keep", MaxAuditKeep)
-	c.Mount.AuditKeep = int(keep)
 	if n, ok := t.size("audit_max_size"); ok {
 		c.Mount.AuditMaxSize = &n
 	}

@@ -22,7 +22,7 @@ cache = "strict"
 locks = "host"
 posix = "full"
 audit_paths = "hash"
-audit_keep = 20
+
 read_only = true
 allow_other = true
 
@@ -79,7 +79,7 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Mount{Cache: "strict", Locks: "host", Posix: "full", AuditPaths: "hash", AuditKeep: 20, ReadOnly: true, AllowOther: true}); c.Mount != want {
+	if want := (Mount{Cache: "strict", Locks: "host", Posix: "full", AuditPaths: "hash", ReadOnly: true, AllowOther: true}); c.Mount != want {
 		t.Errorf("mount: %+v", c.Mount)
 	}
 	files := Files{Deny: true, ConsentTimeout: 30 * time.Second, OpsPerSecond: 0.5, BytesPerSecond: 1 << 20, MaxFile: 7, MaxWritten: 2048,
@@ -155,7 +155,6 @@ func TestParseErrors(t *testing.T) {
 		{"unknown in profile", "[profile.a]\nroots = []\nx = 1\n", ":3: profile.a.x: unknown key"},
 		{"wrong type", "[mount]\nread_only = \"yes\"\n", ":2: mount.read_only: must be true or false"},
 		{"wrong word", "[mount]\ncache = \"fast\"\n", `:2: mount.cache: "fast" is not one of strict, audit, max`},
-		{"audit keep", "[mount]\naudit_keep = -1\n", ":2: mount.audit_keep: -1 is not between 0 and"},
 		{"audit paths", "[mount]\naudit_paths = \"some\"\n", `"some" is not one of full, hash, none`},
 		{"mount no table", "mount = 3\n", ":1: mount: must be a table"},
 		{"root no array", "[root]\npath = \"/a\"\n", ":1: root: must be written as [[root]] blocks"},

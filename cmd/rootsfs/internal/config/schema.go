@@ -149,7 +149,6 @@ var meanings = map[string]string{
 	"mount.audit_paths":    "how paths are written in audit records",
 	"mount.read_only":      "make the mount itself read-only",
 	"mount.allow_other":    "let other users into the mount",
-	"mount.audit_keep":     "audit files of a session's name that are kept; 0: all",
 	"mount.audit_max_size": "most that the audit files of all sessions take together (default \"2G\"); 0: no bound",
 	"mount.audit_max_days": "age in days at which audit files are deleted (default 90); 0: never",
 

@@ -98,7 +98,7 @@ func TestSchemaAgreesWithTheReader(t *testing.T) {
 		{"[policy]\nhide = [\"x\"]\nrespect_gitignore = true\n", true},
 		{"[profile.p]\nroots = []\n", true},
 		{"[mount]\ncahce = \"max\"\n", false}, {"[mounts]\n", false}, {"[mount]\ncache = \"fast\"\n", false},
-		{"[mount]\nread_only = \"yes\"\n", false}, {"[mount]\naudit_keep = -1\n", false}, {"[mount]\naudit_keep = 1000001\n", false},
+		{"[mount]\nread_only = \"yes\"\n", false},
 		{"[limits]\nburst = 3000000000\n", false}, {"[limits]\nmax_file = \"10 elephants\"\n", false}, {"[limits]\nmax_file = 1.5\n", false},
 		{"[limits]\ntimeout = 60\n", false}, {"[limits]\ntimeout = \"soon\"\n", false}, {"[limits]\nops_per_second = -1\n", false},
 		{"[files]\nconsent = \"always\"\n", false}, {"[[files.allow]]\nmode = \"ro\"\n", false},

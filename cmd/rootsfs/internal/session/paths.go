@@ -62,8 +62,7 @@ func Resolve(path string) string {
 	}
 }
 
-// openAudit opens the audit log of the session. Deleting old records on the
-// owner's wish (AuditKeep) is told in the session's log.
+// openAudit opens the audit log of the session.
 func (s *Session) openAudit() (*audit.Log, error) {
 	session := s.dir.Name()
 	dir, err := config.AuditDir()
@@ -75,14 +74,10 @@ func (s *Session) openAudit() (*audit.Log, error) {
 		return nil, err
 	}
 	l, err := audit.Open(audit.Options{
-		Dir: dir, Session: session, Paths: s.opt.AuditPaths, Anchor: anchor, Keep: s.opt.AuditKeep,
+		Dir: dir, Session: session, Paths: s.opt.AuditPaths, Anchor: anchor,
 		AnchorLater: true, // Start waits for it when it has done all else
 		MaxAge:      s.opt.AuditMaxAge, MaxTotal: s.opt.AuditMaxTotal, AnchorOf: config.AnchorPath,
-		Pruned: func(path string, why audit.Why) {
-			if why == audit.WhyKeep {
-				s.log.Warn("an old audit file was deleted, because audit_keep asks for it", "file", path, "audit_keep", s.opt.AuditKeep)
-				return
-			}
+		Pruned: func(path string) {
 			s.log.Info("an old audit file was deleted to keep all of them within audit_max_days and audit_max_size", "file", path)
 		},
 	})

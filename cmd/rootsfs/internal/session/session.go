@@ -49,8 +49,6 @@ type Options struct {
 	Rules      guard.Rules
 	Keep       []guard.Keep // further places that no root may touch
 	AuditPaths audit.PathMode
-	// AuditKeep is how many audit files of the session's name are kept; 0: all.
-	AuditKeep int
 	// AuditMaxAge and AuditMaxTotal bound the audit files of all sessions; 0 is no bound.
 	AuditMaxAge   time.Duration
 	AuditMaxTotal int64
