@@ -1,8 +1,6 @@
 package guard
 
 import (
-	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +17,7 @@ import (
 //
 // Status tells of them from memory: it is asked on the way to a revocation, and a
 // look at a file system may take for ever (something that hangs may be mounted over
-// a repository). LookAtRepos does the looking, aside.
+// a repository). So it tells also of one that the owner has removed or replaced.
 //
 // A bare repository is told by what it holds, not by its name: a directory becomes
 // one when the last of the names that git looks for comes to be in it. That it is
@@ -42,7 +40,6 @@ type repos struct {
 type repo struct {
 	id   Identity
 	bare bool
-	gone bool // it was not there any more when LookAtRepos looked
 }
 
 // made reports whether what lies at a path was made by the root's users.
@@ -137,55 +134,12 @@ func (r *repos) move(from, to string, exchange bool) {
 // a submodule's inside a .git is itself one.
 func (r *repos) tops() (out []string) {
 	r.mu.RLock()
-	for rel, have := range r.m {
-		if !have.gone {
-			out = append(out, repoTop(rel))
-		}
+	for rel := range r.m {
+		out = append(out, repoTop(rel))
 	}
 	r.mu.RUnlock()
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// look marks those that are not what they were. What cannot be found out stays.
-func (r *repos) look(at func(rel string) (Looked, error)) {
-	r.mu.RLock()
-	all := maps.Clone(r.m)
-	r.mu.RUnlock()
-	for rel, was := range all {
-		now, err := at(rel)
-		if err != nil && !errors.Is(err, names.NotExist) {
-			continue
-		}
-		r.mu.Lock()
-		if have, ok := r.m[rel]; ok && have.id == was.id {
-			have.gone = err != nil || now.ID != have.id
-			r.m[rel] = have
-		}
-		r.mu.Unlock()
-	}
-}
-
-// LookAtRepos compares the repositories that are remembered of a root with what lies
-// there now: Status then tells of none that the owner has removed or replaced. No
-// other file system is entered. It may block where the source does, which keeps
-// nothing from ending; a second look at a root does not begin meanwhile.
-func (g *Registry) LookAtRepos(name RootName) {
-	r := g.snap.Load().byName[name]
-	if r == nil || r.repos.none() {
-		return
-	}
-	s, ok := r.src.(Looker)
-	if !ok || !r.lookingAtRepos.CompareAndSwap(false, true) {
-		return
-	}
-	defer r.lookingAtRepos.Store(false)
-	unpin, ok := r.pin()
-	if !ok {
-		return
-	}
-	defer unpin()
-	r.repos.look(func(rel string) (Looked, error) { return s.Look(rel, false) })
 }
 
 // repoTop is how the owner is told of something that is remembered.

@@ -127,9 +127,7 @@ type root struct {
 	repos    repos
 	moves    *moveLock
 	looking  atomic.Bool // a recheck waits, see lookAgain
-	// lookingAtRepos: a LookAtRepos runs.
-	lookingAtRepos atomic.Bool
-	once           *once // nil: as many uses as anybody likes
+	once     *once       // nil: as many uses as anybody likes
 }
 
 func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *root {

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,39 +9,6 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
-
-// Within is WithinOf for callers without a subject: what is granted to everybody.
-func (g *Registry) Within(path string) bool { return g.WithinOf("", path) }
-
-// WithinOf reports whether path (absolute, relative to the working directory,
-// beginning with ~, or a file URI) lies in a live root of a subject, its own or
-// everybody's, with links resolved as far as the path exists. It answers about this moment only: between the answer
-// and an open by name the path may come to mean something else, which is why
-// nothing in rootsfs opens by what Within said. A path that cannot be resolved
-// is denied.
-func (g *Registry) WithinOf(who Subject, path string) bool {
-	abs, err := absolute(path)
-	if err != nil {
-		return false
-	}
-	resolved, err := resolveExisting(abs)
-	if err != nil {
-		return false
-	}
-	r, _, ok := g.snap.Load().lookUp(who, resolved)
-	return ok && !r.fenced(who, resolved)
-}
-
-// fenced reports whether the path lies in a nested root of the subject that has
-// ended: it stays denied through the root around it.
-func (r *root) fenced(who Subject, resolved string) bool {
-	ended := func(f fence) bool {
-		return f.concerns(who) && (f.root == nil || State(f.root.state.Load()) != Live) &&
-			inside(filepath.Join(r.grant.Resolved, f.rel), resolved)
-	}
-	fs := r.fences.Load()
-	return slices.ContainsFunc(fs.list, ended) || slices.ContainsFunc(fs.peers, ended)
-}
 
 // Parse turns what a peer sent into a path inside a root: "name/…", an absolute
 // path inside a live root, or a file URI. An absolute path chooses the innermost
@@ -80,58 +46,6 @@ func (g *Registry) parseAbs(who Subject, s string) (Path, error) {
 	return names.NewPath(r.name, rel)
 }
 
-func absolute(path string) (string, error) {
-	if len(path) >= 5 && strings.EqualFold(path[:5], "file:") {
-		return names.ParseURI(path)
-	}
-	if path == "" || strings.IndexByte(path, 0) >= 0 {
-		return "", &Error{Kind: names.Invalid}
-	}
-	if path == "~" || strings.HasPrefix(path, "~/") {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", err
-		}
-		return home + "/" + path[1:], nil
-	}
-	if filepath.IsAbs(path) {
-		return path, nil
-	}
-	// Not filepath.Abs: it undoes ".." by name, and what ".." means after a
-	// link only resolution can tell.
-	wd, err := os.Getwd()
-	return wd + "/" + path, err
-}
-
-// resolveExisting resolves the links of the longest existing prefix; what does
-// not exist has none. A dangling link is a failure: what it would become is not
-// known. So is a path that no system call takes.
-func resolveExisting(p string) (string, error) {
-	if len(p) >= names.MaxHostPath {
-		return "", &Error{Kind: names.TooLong}
-	}
-	there := p // a beginning of p, the shorter the more of it is missing
-	for {
-		if there = strings.TrimRight(there, "/"); there == "" {
-			there = "/"
-		}
-		_, err := os.Lstat(there)
-		if err == nil {
-			break
-		}
-		dir, base := filepath.Split(there)
-		if !os.IsNotExist(err) || base == ".." {
-			return "", err // what ".." of an absent directory would be is not known
-		}
-		there = dir
-	}
-	resolved, err := filepath.EvalSymlinks(there)
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(resolved, p[len(there):]), nil
-}
-
 // Status is what an owner sees of a root.
 type Status struct {
 	Grant     Grant
@@ -151,8 +65,8 @@ type Status struct {
 	ID        Identity
 	Nested    []string // relative paths of nested roots and tombstones
 	// Repos are the directories, below the root, of repositories that the
-	// root's users made, as remembered and as LookAtRepos last saw them, "" for the root itself; their hooks and configuration
-	// are untrusted. A bare one's is itself listed, as are .git/modules/NAME
+	// root's users made, as remembered, "" for the root
+	// itself; their hooks and configuration are untrusted. A bare one's is itself listed, as are .git/modules/NAME
 	// and .git/worktrees/NAME in a repository that somebody else made.
 	Repos []string
 	// Once says of a root for one use whether that was made: "unused", "in

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -35,6 +36,15 @@ func (m manager) AddRoot(uri, name, mode string) bool {
 	}
 	_, err = m.reg.Grant(context.Background(), guard.Grant{Root: root, Dir: dir, Policy: guard.Policy{Rights: rights}, Origin: "example"})
 	return err == nil
+}
+
+// Within is is_within_roots(path).
+func (m *manager) Within(path string) bool {
+	var uris []string
+	for _, r := range m.reg.Roots() {
+		uris = append(uris, names.FormatURI(r.Grant.Resolved))
+	}
+	return guardOf(client.Local, uris...).Within(path)
 }
 
 // RemoveRoot is remove_root(uri); the registry's own Revoke goes by name.
@@ -104,8 +114,8 @@ func Example_rootsManager() {
 	roots[0].Grant.Root = "changed"
 	fmt.Println("R155 a copy:", m.reg.Roots()[0].Grant.Root)
 
-	fmt.Println("R158 inside:", m.reg.Within(filepath.Join(base, "frontend", "x")), m.reg.Within(uri("with space")+"/x"))
-	fmt.Println("R158 neighbour, link:", m.reg.Within(filepath.Join(base, "frontend-evil")), m.reg.Within(filepath.Join(base, "frontend", "link")))
+	fmt.Println("R158 inside:", m.Within(filepath.Join(base, "frontend", "x")), m.Within(uri("with space")+"/x"))
+	fmt.Println("R158 neighbour, link:", m.Within(filepath.Join(base, "frontend-evil")), m.Within(filepath.Join(base, "frontend", "link")))
 
 	fmt.Println("R162 read, write here:", m.Allowed(names.OpRead, "Frontend/x"), m.Allowed(names.OpWrite, "Frontend/x"))
 	fmt.Println("R162 read, write there:", m.Allowed(names.OpRead, "backend/x"), m.Allowed(names.OpWrite, "backend/x"))
@@ -116,7 +126,7 @@ func Example_rootsManager() {
 	fmt.Println("set_permissions:", m.reg.Set(context.Background(), "backend", rights), m.Allowed(names.OpWrite, "backend/x"))
 
 	fmt.Println("R154 remove:", m.RemoveRoot(uri("frontend")), m.RemoveRoot(uri("frontend")), m.RemoveRoot(uri("none")))
-	fmt.Println("R154 then:", m.reg.Within(filepath.Join(base, "frontend", "x")))
+	fmt.Println("R154 then:", m.Within(filepath.Join(base, "frontend", "x")))
 	for _, c := range changes {
 		fmt.Println("R161", c)
 	}

@@ -14,9 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
 	programs "github.com/rootsfs/rootsfs/integration/programs/lab"
-	"github.com/rootsfs/rootsfs/mount"
 )
 
 // ownerLimit is when a command of the owner's hangs. What it waited for hung for
@@ -303,30 +301,4 @@ func TestDoctorWaitsSideBySide(t *testing.T) {
 	if got := strings.Count(out, "does not answer"); err == nil || got != 2*each || !strings.Contains(out, "6 problems: ") {
 		t.Errorf("%d of %d are said not to answer, the last line is %q (%v)", got, 2*each, lines[len(lines)-1], err)
 	}
-}
-
-// Status tells of a repository that the owner has replaced since when it has been
-// looked at, and looks at none itself.
-func TestStatusLooksAtNoRepository(t *testing.T) {
-	dir := t.TempDir()
-	l := newLab(t, mount.Options{}, grantOf("r", dir, guard.ReadWrite))
-	c := start(t, "holder", nil)
-	for _, d := range []string{"repo", "repo/.git"} {
-		c.call("mkdir", callArg{Path: l.in("r", d)}, nil)
-	}
-	told := func(want string) {
-		t.Helper()
-		st, _ := l.reg.Lookup("r")
-		if got := strings.Join(st.Repos, " "); got != want {
-			t.Errorf("created by the server: %q, want %q", got, want)
-		}
-	}
-	told("repo")
-	must(t, os.Rename(filepath.Join(dir, "repo"), filepath.Join(dir, "old")))
-	told("repo")
-	l.reg.LookAtRepos("r")
-	told("")
-	must(t, os.Rename(filepath.Join(dir, "old"), filepath.Join(dir, "repo")))
-	l.reg.LookAtRepos("r")
-	told("repo")
 }

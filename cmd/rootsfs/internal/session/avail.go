@@ -182,7 +182,6 @@ func (a *availability) look(ctx context.Context, st guard.Status) {
 	}
 	if now, ok := a.s.reg.Lookup(name); ok && now.State == guard.Live {
 		a.notePermissions(now)
-		a.s.reg.LookAtRepos(name)
 	} else if ok && !now.Remote {
 		a.noteAgain(now)
 	}
