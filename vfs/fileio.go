@@ -97,7 +97,6 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 		}
 		defer done()
 		n, err := write(l, fd, bufs, off, appending, w)
-		f.t.grew(l, fd, f.at.ID)
 		return n, int64(n), err
 	})
 	f.wrote.Add(int64(n))
@@ -215,7 +214,6 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 			defer unlock()
 		}
 		err = beneath.Fallocate(l, fd, mode, off, length)
-		f.t.grew(l, fd, f.at.ID)
 		return none, req.Bytes, err
 	})
 	return err
@@ -272,7 +270,6 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 			return 0, 0, err
 		}
 		n, err := beneath.CopyFileRange(l, fd, offIn, outFD, offOut, int(n))
-		f.t.grew(l, outFD, out.at.ID)
 		return int64(n), int64(n), err
 	}
 	var done int64

@@ -33,7 +33,9 @@ type move struct {
 	asked   guard.Path // the old path as a peer gave it, for errors
 	// exchange: what is at the new place comes to the old.
 	exchange bool
-	over     bool // something has the new name already; found out with patterns only
+	careful  bool   // nobody else of this tree may be changing what is moved
+	etag     string // what is moved must be in this state; "": any
+	over     bool   // something has the new name already; found out with patterns only
 }
 
 // lockMove keeps the making and moving of names apart: shared if what is moved is
@@ -196,61 +198,77 @@ func (m *move) enter(w *walker, name string, typ pattern.Type) error {
 
 var errIntoItself = errors.New("a directory cannot be moved into itself")
 
-// renamePath is RenamePath between two paths without links.
-func (t *Tree) renamePath(m *move, q, q2 guard.Path, replace bool, etag string) error {
+// rename moves a name: it keeps names from being made in what is moved, has the two
+// directories resolved, and judges the move before it is put in effect.
+func (t *Tree) rename(m *move, resolve, put func() error) error {
 	locked := false
 	release, err := lockMove(m.ctx, m.l, func() (dir bool, err error) {
-		locked, err = dirAtName(m.l, m.oldDir, m.oldName)
+		if locked, err = dirAtName(m.l, m.oldDir, m.oldName); err == nil && !locked && m.exchange {
+			locked, err = dirAtName(m.l, m.newDir, m.newName)
+		}
 		return locked, err
 	})
 	if err != nil {
 		return err
 	}
 	defer release()
-	if m.src, _, err = beneath.ParentFor(m.l, q, guard.ToChange); err != nil {
-		return about(m.asked, err)
-	}
-	defer m.src.Close()
-	if m.dst, _, err = beneath.ParentFor(m.l, q2, guard.ToMake); err != nil {
+	defer func() { m.src.Close(); m.dst.Close() }()
+	if err := resolve(); err != nil {
 		return err
 	}
-	defer m.dst.Close()
 	if m.src.Domain != m.dst.Domain {
 		return about(m.asked, unix.EXDEV)
 	}
-	from, err := keyOf(m.src, m.oldName)
-	if err != nil {
+	// What is replaced may be in the middle of being replaced by somebody else.
+	keys := make([]nameKey, 1, 2)
+	if keys[0], err = keyOf(m.dst, m.newName); err != nil {
 		return err
 	}
-	into, err := keyOf(m.dst, m.newName)
-	if err != nil {
-		return err
+	if m.exchange || m.careful {
+		from, err := keyOf(m.src, m.oldName)
+		if err != nil {
+			return err
+		}
+		keys = append(keys, from)
 	}
-	unlock, err := t.locks.lock(m.ctx, m.l, from, into)
+	unlock, err := t.locks.lock(m.ctx, m.l, keys...)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := m.allowed(etag); err != nil {
+	if err := m.allowed(); err != nil {
 		return err
 	}
 	if err := m.judge(locked); err != nil {
 		return err
 	}
-	err = t.unlocked(m, replace)
-	if err == unix.EINVAL && strings.HasPrefix(q2.Rel(), q.Rel()+"/") { //nolint:errorlint // bare errno
-		err = &guard.Error{Kind: names.Invalid, Err: errIntoItself}
-	}
-	if err != nil {
+	if err := put(); err != nil {
 		return err
 	}
 	m.moved()
 	return nil
 }
 
+// renamePath is RenamePath between two paths without links.
+func (t *Tree) renamePath(m *move, q, q2 guard.Path, replace bool) error {
+	return t.rename(m, func() (err error) {
+		if m.src, _, err = beneath.ParentFor(m.l, q, guard.ToChange); err != nil {
+			return about(m.asked, err)
+		}
+		m.dst, _, err = beneath.ParentFor(m.l, q2, guard.ToMake)
+		return err
+	}, func() error {
+		err := t.unlocked(m, replace)
+		if err == unix.EINVAL && strings.HasPrefix(q2.Rel(), q.Rel()+"/") { //nolint:errorlint // bare errno
+			err = &guard.Error{Kind: names.Invalid, Err: errIntoItself}
+		}
+		return err
+	})
+}
+
 // allowed reports whether the two names may be moved and replaced, as far as they
 // themselves say.
-func (m *move) allowed(etag string) error {
+func (m *move) allowed() error {
 	if err := movable(m.l, m.src, m.oldName); err != nil {
 		return about(m.asked, err)
 	}
@@ -261,10 +279,10 @@ func (m *move) allowed(etag string) error {
 		}
 		return err
 	}
-	if etag == "" {
+	if m.etag == "" {
 		return nil
 	}
-	return about(m.asked, second(inState(m.src, m.oldName, etag)))
+	return about(m.asked, second(inState(m.src, m.oldName, m.etag)))
 }
 
 // unlocked moves the name while nobody else holds a lock on either file, or has
@@ -282,9 +300,9 @@ func (t *Tree) unlocked(m *move, replace bool) error {
 	case err == nil && !replace:
 		return unix.EEXIST
 	}
-	move := func() error { return m.put(!absent) }
-	if !absent {
-		move = func() error { return t.replaceKept(m) }
+	move := func() error { return t.replaceKept(m) }
+	if absent {
+		move = func() error { return beneath.RenameNew(m.l, m.src, m.oldName, m.dst, m.newName) }
 	}
 	if !absent && target.ID() != what.ID() {
 		done, err := t.writers.replace(m.ctx, m.l, target.ID())
@@ -335,25 +353,5 @@ func (t *Tree) replaceKept(m *move) error {
 	if err != nil {
 		return err
 	}
-	return k.end(m.put(true))
-}
-
-// put renames, over what is there only if replaces is set.
-func (m *move) put(replaces bool) error {
-	if replaces {
-		return beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, 0)
-	}
-	err := beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, unix.RENAME_NOREPLACE)
-	if err != unix.EINVAL { //nolint:errorlint // bare errno
-		return err
-	}
-	// The file system cannot refuse by itself (NFS), or a directory would move
-	// into itself; among the users of this tree the key excludes others.
-	if _, err := beneath.StatIn(m.dst, m.newName); err != unix.ENOENT { //nolint:errorlint // bare errno
-		if err == nil {
-			err = unix.EEXIST
-		}
-		return err
-	}
-	return beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, 0)
+	return k.end(beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, 0))
 }

@@ -195,72 +195,31 @@ func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName st
 	_, err = do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
 		m := &move{ctx: ctx, l: l, c: c, oldDir: oldDir.Path, oldName: oldName, newDir: newDir.Path, newName: newName,
 			exchange: flags&RenameExchange != 0}
-		return struct{}{}, 0, t.rename(m, oldDir, newDir, flags)
+		return struct{}{}, 0, t.renameAt(m, oldDir, newDir, flags)
 	})
 	return err
 }
 
-// rename is Rename, admitted.
-func (t *Tree) rename(m *move, oldDir, newDir At, flags uint32) error {
-	locked := false
-	unlock, err := lockMove(m.ctx, m.l, func() (dir bool, err error) {
-		if locked, err = dirAtName(m.l, m.oldDir, m.oldName); err == nil && !locked && m.exchange {
-			locked, err = dirAtName(m.l, m.newDir, m.newName)
-		}
-		return locked, err
-	})
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if m.src, err = parentFor(m.l, oldDir, m.oldName, guard.ToChange); err != nil {
-		return err
-	}
-	defer m.src.Close()
-	// The new name is judged with what comes to it (judge).
-	if m.dst, err = dirAt(m.l, newDir); err != nil {
-		return err
-	}
-	defer m.dst.Close()
-	if err := beneath.Enter(m.l, &m.dst, m.newName); err != nil {
-		return err
-	}
-	if m.src.Domain != m.dst.Domain {
-		return unix.EXDEV
-	}
-	// What is replaced may be in the middle of being replaced by somebody else.
-	into, err := keyOf(m.dst, m.newName)
-	if err != nil {
-		return err
-	}
-	from := into
-	if m.exchange {
-		if from, err = keyOf(m.src, m.oldName); err != nil {
+// renameAt is Rename, admitted.
+func (t *Tree) renameAt(m *move, oldDir, newDir At, flags uint32) error {
+	return t.rename(m, func() (err error) {
+		if m.src, err = parentFor(m.l, oldDir, m.oldName, guard.ToChange); err != nil {
 			return err
 		}
-	}
-	free, err := t.locks.lock(m.ctx, m.l, into, from)
-	if err != nil {
-		return err
-	}
-	defer free()
-	if err := m.allowed(""); err != nil {
-		return err
-	}
-	if err := m.judge(locked); err != nil {
-		return err
-	}
-	if m.l.Narrowest()&guard.Delete == 0 && flags == 0 {
-		flags = RenameNoReplace
-	}
-	t.keepLosing(m.l, m.c, newDir, m.dst, m.newName)
-	k, err := t.keepReplaced(m, flags == 0)
-	if err != nil {
-		return err
-	}
-	if err := k.end(beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, uint(flags))); err != nil {
-		return err
-	}
-	m.moved()
-	return nil
+		// The new name is judged with what comes to it (judge).
+		if m.dst, err = dirAt(m.l, newDir); err != nil {
+			return err
+		}
+		return beneath.Enter(m.l, &m.dst, m.newName)
+	}, func() error {
+		t.keepLosing(m.l, m.c, newDir, m.dst, m.newName)
+		if m.l.Narrowest()&guard.Delete == 0 && flags == 0 {
+			return beneath.RenameNew(m.l, m.src, m.oldName, m.dst, m.newName)
+		}
+		k, err := t.keepReplaced(m, flags == 0)
+		if err != nil {
+			return err
+		}
+		return k.end(beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, uint(flags)))
+	})
 }

@@ -24,8 +24,8 @@ type madeDir struct {
 
 // MkdirAll makes a directory and what is missing above it. made is false if it
 // was there already; what is there and no directory is Exist at the end of the
-// path and NotDir before. On failure, directories already made are removed
-// again, unless the root has ended. A path that is missing behind a link is not made.
+// path and NotDir before. On failure, directories already made stay, as with mkdir -p.
+// A path that is missing behind a link is not made.
 func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (info Info, made bool, err error) {
 	req := guard.Request{Caller: c, Op: names.OpMkdir, Path: p, Names: 1}
 	d, err := do(ctx, t, req, nil, func(l *guard.Lease) (madeDir, int64, error) {
@@ -94,33 +94,16 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 }
 
 // mkdirs makes what is missing, from where the walk ended.
-func (w *follower) mkdirs(c guard.Caller, mode uint32) (madeDir, error) {
-	var res madeDir
-	var steps []madeStep
-	in, err := beneath.Stat(w.d.FD)
-	if err != nil {
-		return res, err
-	}
+func (w *follower) mkdirs(c guard.Caller, mode uint32) (res madeDir, err error) {
 	for len(w.todo) > 0 {
-		made, info, err := w.mkdir(c, mode)
 		name := w.todo[len(w.todo)-1].name
-		steps = append(steps, madeStep{in: in.ID(), name: name, made: made})
-		if err != nil {
-			w.unmake(steps)
-			return res, err
+		if res.made, res.info, err = w.mkdir(c, mode); err != nil {
+			return madeDir{}, err
 		}
-		res.made, res.info, in = made, info, info
 		w.at = append(w.at, name)
 		w.pop()
 	}
 	return res, nil
-}
-
-// madeStep is one directory on the way down of mkdirs.
-type madeStep struct {
-	in   guard.Identity // the directory that it lies in
-	name string
-	made bool // or found there
 }
 
 // mkdir makes the next directory and enters it.
@@ -156,41 +139,6 @@ func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err
 	w.d.Close()
 	w.d = d
 	return made, info, nil
-}
-
-// unmake removes what was made on the way to where the walk is, the innermost
-// first, as long as it is empty. It goes up by "..", so that its cost is that of
-// the making, and stops where somebody has moved a directory away. Of a root that
-// has ended nothing is taken back: nothing goes on in it any more.
-func (w *follower) unmake(steps []madeStep) {
-	d := w.d
-	defer func() {
-		if d.FD != w.d.FD {
-			d.Close()
-		}
-	}()
-	for i := len(steps) - 1; i >= 0; i-- {
-		if i < len(steps)-1 { // the last is in w.d
-			up, info, err := beneath.ParentForRemoval(d)
-			if err != nil {
-				return
-			}
-			if d.FD != w.d.FD {
-				d.Close()
-			}
-			if d = up; info.ID() != steps[i].in {
-				return
-			}
-		}
-		select {
-		case <-w.l.Dead():
-			return
-		default:
-		}
-		if steps[i].made && beneath.Rmdir(w.l, d, steps[i].name) != nil {
-			return
-		}
-	}
 }
 
 // CreateFile makes an empty regular file, which must not be there (Exist), with
@@ -275,11 +223,11 @@ func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Pat
 				if q2.IsRoot() {
 					return struct{}{}, isRoot()
 				}
-				m := &move{ctx: ctx, l: l, asked: old}
+				m := &move{ctx: ctx, l: l, asked: old, careful: true, etag: etag}
 				m.oldDir, m.oldName = q.Split()
 				m.newDir, m.newName = q2.Split()
 				replace := overwrite && l.Narrowest()&guard.Delete != 0
-				return struct{}{}, t.renamePath(m, q, q2, replace, etag)
+				return struct{}{}, t.renamePath(m, q, q2, replace)
 			})))
 		})
 		return none, 0, err

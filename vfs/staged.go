@@ -81,16 +81,20 @@ func (t *Tree) place(l *guard.Lease, s *staged, d beneath.Dir, dir guard.Path, b
 			return err
 		}
 	}
-	flags := uint(0)
-	if !replaces {
-		flags = unix.RENAME_NOREPLACE
-	}
-	if err := beneath.Rename(l, d, s.temp, d, base, flags); err != nil {
+	if err := renameTo(l, d, s.temp, d, base, replaces); err != nil {
 		return err
 	}
 	s.temp = ""
 	s.done()
 	return nil
+}
+
+// renameTo moves a name, over what has the new one only if replaces is set.
+func renameTo(l *guard.Lease, from beneath.Dir, oldBase string, to beneath.Dir, newBase string, replaces bool) error {
+	if replaces {
+		return beneath.Rename(l, from, oldBase, to, newBase, 0)
+	}
+	return beneath.RenameNew(l, from, oldBase, to, newBase)
 }
 
 // drop ends the staging: what did not take its name vanishes.

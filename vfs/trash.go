@@ -115,7 +115,7 @@ func (b *bin) note(rel string) (id string, err error) {
 
 // drop removes an entry. One that is gone already is as it should be.
 func (b *bin) drop(id string) {
-	b.t.bins.growing.drop(b.id, id)
+	b.t.bins.forget(binEntry{b.id, id})
 	_ = beneath.Unlink(b.l, b.d, id)
 	_ = beneath.Unlink(b.l, b.d, id+noteSuffix)
 }
@@ -124,12 +124,10 @@ func (b *bin) drop(id string) {
 // has been given a place in the trash, and was not copied.
 func (b *bin) kept(id string, info *Info, written bool) {
 	b.l.Remark("kept in the trash as " + id)
-	size := b.usage(info)
-	if written && info.IsRegular() && (info.Nlink > 1 || b.t.writers.writing(info.ID())) &&
-		!b.t.bins.growing.add(info.ID(), keptOpen{bin: b.id, entry: id, counted: size}) {
-		b.lookSoon()
+	if written && info.IsRegular() && (info.Nlink > 1 || b.t.writers.writing(info.ID())) {
+		b.t.bins.noteWritten(info.ID(), binEntry{b.id, id})
 	}
-	b.added(size)
+	b.added(b.usage(info))
 }
 
 // tooLarge reports whether a file is too large to be kept, and says so in the record.
@@ -154,7 +152,7 @@ func (b *bin) unlink(l *guard.Lease, d beneath.Dir, name, rel string) error {
 	if err != nil {
 		return err
 	}
-	err = b.move(d, name, id)
+	err = beneath.RenameNew(l, d, name, b.d, id)
 	if err == unix.EXDEV { //nolint:errorlint // bare errno
 		b.drop(id)
 		undo, err := b.keep(d, name, rel)
@@ -172,7 +170,7 @@ func (b *bin) unlink(l *guard.Lease, d beneath.Dir, name, rel string) error {
 	got, err := beneath.StatIn(b.d, id)
 	if err == nil && got.IsDir() {
 		// Exchanged for a directory by the host, at this moment.
-		if err := beneath.Rename(b.l, b.d, id, d, name, unix.RENAME_NOREPLACE); err == nil {
+		if err := beneath.RenameNew(l, b.d, id, d, name); err == nil {
 			b.drop(id)
 		}
 		return unix.EISDIR
@@ -181,15 +179,6 @@ func (b *bin) unlink(l *guard.Lease, d beneath.Dir, name, rel string) error {
 		b.kept(id, &got, true)
 	}
 	return nil
-}
-
-// move gives a name a place in the trash.
-func (b *bin) move(d beneath.Dir, name, id string) error {
-	err := beneath.Rename(b.l, d, name, b.d, id, unix.RENAME_NOREPLACE)
-	if err == unix.EINVAL { //nolint:errorlint // bare errno
-		err = beneath.Rename(b.l, d, name, b.d, id, 0) // NFS; nobody else makes names like ours
-	}
-	return err
 }
 
 // keep keeps a file that is about to lose its name to another, or for which there

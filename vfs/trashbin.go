@@ -188,7 +188,7 @@ func (t *Tree) TrashRestore(ctx context.Context, root guard.RootName, id, to str
 			return guard.Path{}, err
 		}
 		defer d.Close()
-		switch err := b.back(e.ID, d, base); err { //nolint:errorlint // bare errno
+		switch err := beneath.RenameNew(l, b.d, e.ID, d, base); err { //nolint:errorlint // bare errno
 		case nil:
 		case unix.EEXIST:
 			return refuse(names.Exist, names.Quote(to)+" is there again: move it away, or use --to")
@@ -201,18 +201,6 @@ func (t *Tree) TrashRestore(ctx context.Context, root guard.RootName, id, to str
 		b.drop(e.ID)
 		return q, nil
 	})
-}
-
-// back renames an entry, over nothing.
-func (b *bin) back(id string, d beneath.Dir, base string) error {
-	err := beneath.Rename(b.l, b.d, id, d, base, unix.RENAME_NOREPLACE)
-	if err != unix.EINVAL { //nolint:errorlint // bare errno
-		return err
-	}
-	if _, err := beneath.StatIn(d, base); err != unix.ENOENT { //nolint:errorlint // bare errno
-		return unix.EEXIST
-	}
-	return beneath.Rename(b.l, b.d, id, d, base, 0)
 }
 
 // Emptied is what TrashEmpty removed.

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"maps"
 	"sort"
 	"strings"
 	"sync"
@@ -14,10 +15,11 @@ import (
 
 // bins are what is known of the trashes, by the identity of their directories.
 type bins struct {
-	growing growing
-
-	mu   sync.Mutex // guards the field below and what it holds
+	mu   sync.Mutex // guards the fields below and what they hold
 	open map[guard.Identity]*binState
+	// written are files that were open for writing, or had another name, when they
+	// were kept: whoever has one open may go on writing, see File.judgeName.
+	written map[guard.Identity]binEntry
 }
 
 type binState struct {
@@ -26,18 +28,54 @@ type binState struct {
 	busy   bool
 }
 
-// lookSoon has the trash searched when the next entry comes to it.
-func (b *bin) lookSoon() {
-	s := &b.t.bins
+// binEntry is an entry of the trash with the identity bin.
+type binEntry struct {
+	bin  guard.Identity
+	name string
+}
+
+// maxWritten bounds the memory for them, to about a megabyte.
+const maxWritten = 4096
+
+// noteWritten remembers a file that may still be written.
+func (s *bins) noteWritten(id guard.Identity, e binEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if st := s.open[b.id]; st != nil {
-		st.looked = time.Time{}
+	if s.written == nil {
+		s.written = map[guard.Identity]binEntry{}
+	}
+	if len(s.written) < maxWritten {
+		s.written[id] = e
 	}
 }
 
-// lookEvery is how often a trash in use is searched for what is too old.
-const lookEvery = 10 * time.Minute
+// mayBeWritten reports whether a file is in a trash, and remembered.
+func (s *bins) mayBeWritten(id guard.Identity) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.written[id]
+	return ok
+}
+
+// forget drops an entry that has left its trash.
+func (s *bins) forget(e binEntry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.written, func(_ guard.Identity, have binEntry) bool { return have == e })
+}
+
+// usage is what a file takes of the disk, in bytes: a file is no larger for the holes
+// in it. Remote sources may not tell, and are counted by length.
+func (b *bin) usage(info *Info) int64 {
+	if b.l.Remote() {
+		return info.Size
+	}
+	return min(info.Size, int64(info.Blocks)*512)
+}
+
+// lookEvery is how often a trash in use is searched for what is too old, and for what
+// has grown since it was kept.
+const lookEvery = time.Minute
 
 // added counts an entry, and removes what has become too much or too old.
 func (b *bin) added(size int64) {
@@ -90,7 +128,6 @@ func (b *bin) prune() (left int64, err error) {
 				sizes[i] = 0
 				continue
 			}
-			b.t.bins.growing.counts(info.ID(), b.id, size)
 			sizes[i] += size
 		}
 		left += sizes[i]

@@ -138,7 +138,6 @@ func (o *overwriting) run(data []byte) (written, error) {
 	}
 	defer o.t.writers.end(id)
 	err = o.write(fd, data)
-	o.t.grew(o.l, fd, id)
 	if err != nil && made && o.wrote.Load() == 0 && o.t.writers.alone(id, since) {
 		takeBack(o.l, d, base, id)
 	}

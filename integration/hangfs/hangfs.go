@@ -23,7 +23,7 @@ type FS struct {
 	changes []string
 	names   map[uint64]string // of nodes that were looked up
 
-	noTmpfile atomic.Bool
+	noTmpfile, noRenameFlags atomic.Bool
 }
 
 // Held is a request that hangs, or will.
@@ -79,6 +79,9 @@ func (f *FS) Hold(request string) *Held {
 
 // WithoutTmpfile makes the file system one without O_TMPFILE, before one is made.
 func (f *FS) WithoutTmpfile() { f.noTmpfile.Store(true) }
+
+// WithoutRenameFlags makes the file system one that knows no flags of renameat2(2).
+func (f *FS) WithoutRenameFlags() { f.noRenameFlags.Store(true) }
 
 // Changes returns the requests that change the file system and have arrived, and
 // forgets them.
@@ -189,6 +192,9 @@ func (f *FS) Rmdir(c cancel, h *fuse.InHeader, name string) fuse.Status {
 
 func (f *FS) Rename(c cancel, in *fuse.RenameIn, old, name string) fuse.Status {
 	f.arrive("rename")
+	if in.Flags != 0 && f.noRenameFlags.Load() {
+		return fuse.EINVAL
+	}
 	return f.RawFileSystem.Rename(c, in, old, name)
 }
 

@@ -51,11 +51,12 @@ var changes = map[string]struct {
 	"Mknod": {"mknod", func(s *hangScene, l *guard.Lease) error {
 		return second(Mknod(l, s.dir, "new", unix.S_IFREG|0o666, 0, s.who))
 	}},
-	"Symlink": {"symlink", func(s *hangScene, l *guard.Lease) error { return second(Symlink(l, "to", s.dir, "new", s.who)) }},
-	"Link":    {"link", func(s *hangScene, l *guard.Lease) error { return second(Link(l, s.fd, s.dir, "new", s.who)) }},
-	"Unlink":  {"unlink", func(s *hangScene, l *guard.Lease) error { return Unlink(l, s.dir, "f") }},
-	"Rmdir":   {"rmdir", func(s *hangScene, l *guard.Lease) error { return Rmdir(l, s.dir, "d") }},
-	"Rename":  {"rename", func(s *hangScene, l *guard.Lease) error { return Rename(l, s.dir, "f", s.dir, "new", 0) }},
+	"Symlink":   {"symlink", func(s *hangScene, l *guard.Lease) error { return second(Symlink(l, "to", s.dir, "new", s.who)) }},
+	"Link":      {"link", func(s *hangScene, l *guard.Lease) error { return second(Link(l, s.fd, s.dir, "new", s.who)) }},
+	"Unlink":    {"unlink", func(s *hangScene, l *guard.Lease) error { return Unlink(l, s.dir, "f") }},
+	"Rmdir":     {"rmdir", func(s *hangScene, l *guard.Lease) error { return Rmdir(l, s.dir, "d") }},
+	"Rename":    {"rename", func(s *hangScene, l *guard.Lease) error { return Rename(l, s.dir, "f", s.dir, "new", 0) }},
+	"RenameNew": {"rename", func(s *hangScene, l *guard.Lease) error { return RenameNew(l, s.dir, "f", s.dir, "new") }},
 	"MakeTrash": {"mkdir", func(s *hangScene, l *guard.Lease) error {
 		d, _, err := MakeTrash(l, s.dir.FD)
 		if err == nil {

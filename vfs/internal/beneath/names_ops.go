@@ -287,6 +287,23 @@ func Rename(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string, fl
 	return change(l, func() error { return unix.Renameat2(from.FD, oldBase, to.FD, newBase, flags) })
 }
 
+// RenameNew moves a name to one that must be free. Where the file system cannot refuse
+// to replace (EINVAL), as NFS and many that a program serves, RenameNew looks first: then
+// only the keys of a Tree keep the name free in between.
+func RenameNew(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string) error {
+	err := Rename(l, from, oldBase, to, newBase, unix.RENAME_NOREPLACE)
+	if err != unix.EINVAL {
+		return err
+	}
+	if _, err := StatIn(to, newBase); err != unix.ENOENT {
+		if err == nil {
+			err = unix.EEXIST
+		}
+		return err
+	}
+	return Rename(l, from, oldBase, to, newBase, 0)
+}
+
 // Readlink reads the target of the link that fd (O_PATH) refers to.
 func Readlink(fd int) (string, error) {
 	buf := make([]byte, unix.PathMax)

@@ -13,8 +13,8 @@ import (
 )
 
 // pruneEvery is how often trashes that nothing is added to are searched for what
-// is too old.
-const pruneEvery = 10 * time.Minute
+// is too old, and for what has grown in them.
+const pruneEvery = time.Minute
 
 // pruneTrashes keeps the trashes within their bounds until ctx ends.
 func (s *Session) pruneTrashes(ctx context.Context) {
