@@ -16,13 +16,14 @@ import (
 // hangs is an Opener on whose paths below hang a file system hangs, until release
 // is closed; it notes what it is asked to open.
 type hangs struct {
+	guard.Opener
 	hang    string
 	release chan struct{}
 	asked   chan string
 }
 
 func newHangs() *hangs {
-	return &hangs{hang: "/hangs/", release: make(chan struct{}), asked: make(chan string, 1000)}
+	return &hangs{Opener: vfs.Opener(), hang: "/hangs/", release: make(chan struct{}), asked: make(chan string, 1000)}
 }
 
 func (o *hangs) OpenRoot(path string) (guard.Source, error) {
@@ -31,7 +32,7 @@ func (o *hangs) OpenRoot(path string) (guard.Source, error) {
 		<-o.release
 		path = filepath.Dir(o.hang)
 	}
-	return vfs.Opener().OpenRoot(path)
+	return o.Opener.OpenRoot(path)
 }
 
 // R079: a path on a file system that hangs costs a request its time and no more:

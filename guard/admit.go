@@ -217,7 +217,7 @@ func (l *Lease) enter() error {
 	if l.reg.suspended.Load() != nil && l.reg.isSuspended(&req.Caller) {
 		return &Error{Kind: names.Suspended} // after acquire: who is not counted yet is told
 	}
-	l.patterned = l.havePatterns()
+	l.patterned = l.anyRules(func(*ruleset) bool { return true })
 	for _, h := range []*Hold{req.Held, req.Held2} {
 		if err := l.holding(h); err != nil {
 			return err
@@ -385,9 +385,7 @@ func (l *Lease) wrap(err error) *Error {
 // of Change only. The returned function must be called when the part has ended; Done is not
 // to be called on it.
 func (l *Lease) Detach() (*Lease, func()) {
-	if l.learned == nil {
-		l.learned = &learned{} // both have to know where links lead
-	}
+	l.learn() // both have to know where links lead
 	both := struct {
 		lease  Lease
 		shared detached

@@ -49,10 +49,7 @@ func ordinary(op Op, e *Error) bool {
 // Reached tells the lease where the links of asked led, which is the request's
 // Path or Path2: that is the file the record is about. The last word counts.
 func (l *Lease) Reached(asked, q Path) {
-	if l.learned == nil {
-		l.learned = &learned{}
-	}
-	l.learned.mu.Lock()
+	l.learn().mu.Lock()
 	defer l.learned.mu.Unlock()
 	if asked == l.req.Path {
 		l.learned.reached = q
@@ -251,6 +248,13 @@ func (g *Registry) record(rec Record) error {
 		return nil
 	}
 	return g.cfg.Auditor.Record(rec)
+}
+
+// recordOwner records something that the owner did to a root, or its end.
+func (g *Registry) recordOwner(r *root, op Op, rights Rights, detail string) error {
+	p, _ := names.NewPath(r.name, "")
+	return g.record(Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: op, Path: p,
+		Rights: rights, Verdict: Allowed, Detail: detail})
 }
 
 // Note records something about the session itself (a mount, a reload, a panic).

@@ -133,10 +133,8 @@ func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) 
 		at = expires.UnixNano()
 	}
 	detail += ending(at)
-	p, _ := names.NewPath(r.name, "")
 	// A later end is on record before it holds.
-	if err := g.record(Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpSet, Path: p,
-		Rights: r.policy.Load().Rights, Verdict: Allowed, Detail: detail}); err != nil {
+	if err := g.recordOwner(r, names.OpSet, r.policy.Load().Rights, detail); err != nil {
 		return errors.Join(errors.New("the renewal cannot be recorded, so it is not made"), err)
 	}
 	r.endAt(expires, g.clock.now())

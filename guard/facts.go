@@ -20,18 +20,10 @@ var _ pattern.Facts = (*rootFacts)(nil)
 func (f *rootFacts) across() bool { return f.policy.Load().OtherFileSystems }
 
 func (f *rootFacts) look(rel string) (Looked, error) {
-	if s, ok := f.src.(Looker); ok {
-		return s.Look(rel, f.across())
-	}
-	return Looked{}, errCannotLook
+	return f.src.Look(rel, f.across())
 }
 
-func (f *rootFacts) foldsAt(dir string) bool {
-	s, ok := f.src.(Looker)
-	return !ok || s.FoldsAt(dir, f.across())
-}
-
-var errCannotLook = errors.New("the source cannot be asked")
+func (f *rootFacts) foldsAt(dir string) bool { return f.src.FoldsAt(dir, f.across()) }
 
 // IsDir implements pattern.Facts.
 func (f *rootFacts) IsDir(path string) bool {
@@ -83,11 +75,7 @@ const maxNpmrc = 64 << 10
 
 // Tokens implements pattern.Facts.
 func (f *rootFacts) Tokens(path string) bool {
-	s, ok := f.src.(Looker)
-	if !ok {
-		return true
-	}
-	head, err := s.Head(path, maxNpmrc, f.across())
+	head, err := f.src.Head(path, maxNpmrc, f.across())
 	if err != nil {
 		return !errors.Is(err, names.NotExist)
 	}

@@ -65,19 +65,9 @@ func (p *Proposal) ID() Identity {
 	return p.src.ID()
 }
 
-// below is a Source that can tell what it lies in.
-type below interface {
-	// Below reports whether the directory is the one with this identity or
-	// lies in it, now and by its descriptor, whatever its path says.
-	Below(top Identity) bool
-}
-
 // Below reports whether what was opened is, or lies in, the directory with this
-// identity, as below says. A Source that cannot tell does not.
-func (p *Proposal) Below(top Identity) bool {
-	b, ok := p.src.(below)
-	return ok && b.Below(top)
-}
+// identity (Source.Below).
+func (p *Proposal) Below(top Identity) bool { return p.src != nil && p.src.Below(top) }
 
 // Named gives the root another name, and returns p.
 func (p *Proposal) Named(root RootName) *Proposal {
@@ -119,9 +109,9 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 		return nil, err
 	}
 	ask.Resolved = src.Resolved()
-	err = g.checkRules(ask, placeOf(src))
+	err = g.checkRules(ask, src.Place())
 	if err == nil && ask.Origin != "" { // an Approver is shown where the path led
-		err = g.checkLinks(ask.Dir, src)
+		err = g.judgeLinks(ask.Dir, src.Resolved(), src.Links())
 	}
 	if err != nil {
 		_ = src.Close()
@@ -188,7 +178,7 @@ func (g *Registry) ready(p *Proposal, got Grant) (*root, error) {
 		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approver widened what was asked")}
 	}
 	// Once more, for a grant that is to be allowed less than was asked.
-	if err := g.checkRules(&got, placeOf(p.src)); err != nil {
+	if err := g.checkRules(&got, p.src.Place()); err != nil {
 		return nil, err
 	}
 	if got.Policy.Once && p.src.File() == "" {
@@ -217,7 +207,8 @@ func (g *Registry) granted(ctx context.Context, made, fenced []*root) ([]Grant, 
 	got := make([]Grant, len(made))
 	for i, r := range made {
 		got[i] = r.grant
-		if err := g.recordGrant(r); err != nil {
+		detail := r.grant.Resolved + " (" + r.grant.Origin + ")" + lifted(&r.grant.Policy.Patterns)
+		if err := g.recordOwner(r, names.OpGrant, r.policy.Load().Rights, detail); err != nil {
 			// A grant that cannot be recorded is taken back.
 			for _, r := range made {
 				_, _ = g.end(context.WithoutCancel(ctx), r, RevokedState)
@@ -240,16 +231,6 @@ func (g *Registry) granted(ctx context.Context, made, fenced []*root) ([]Grant, 
 		return got, fmt.Errorf("granted, but what was handed out through the root around it could not all be taken back: %w", err)
 	}
 	return got, nil
-}
-
-// recordGrant audits a new grant.
-func (g *Registry) recordGrant(r *root) error {
-	p, _ := names.NewPath(r.name, "")
-	return g.record(Record{
-		Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpGrant, Path: p,
-		Rights: r.policy.Load().Rights, Verdict: Allowed,
-		Detail: r.grant.Resolved + " (" + r.grant.Origin + ")" + lifted(&r.grant.Policy.Patterns),
-	})
 }
 
 // lifted is what a record says of protections that are not in force.

@@ -44,6 +44,26 @@ type fakeSource struct {
 	path string
 }
 
+func (o *fakeOpener) Trace(path string) (string, []guard.Link, error) { return path, nil, nil }
+func (o *fakeOpener) PlaceOf(string) string                           { return "" }
+
+var errCannotLook = errors.New("the source cannot be asked")
+
+func (s *fakeSource) Free() (int64, error)      { return 0, errCannotLook }
+func (s *fakeSource) KeepsTrash() error         { return nil }
+func (s *fakeSource) Place() string             { return "" }
+func (s *fakeSource) Links() []guard.Link       { return nil }
+func (s *fakeSource) Below(guard.Identity) bool { return false }
+func (s *fakeSource) Naming() guard.Naming      { return guard.ExactNames }
+func (s *fakeSource) FoldsAt(string, bool) bool { return true }
+func (s *fakeSource) Look(string, bool) (guard.Looked, error) {
+	return guard.Looked{}, errCannotLook
+}
+func (s *fakeSource) Head(string, int, bool) ([]byte, error) { return nil, errCannotLook }
+func (s *fakeSource) Ignores(func(guard.Ignore), func(string) bool) error {
+	return errCannotLook
+}
+
 func (s *fakeSource) Fd() int { return -1 }
 func (s *fakeSource) ID() guard.Identity {
 	h := fnv.New64()

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -146,19 +145,7 @@ func (l *Lease) Spells(name string) bool {
 		return false
 	}
 	naming := ExactNames
-	if l.policy.rules != nil {
-		naming = l.policy.rules.naming
-	}
-	for i := range l.fences.list {
-		if r := l.fences.list[i].rules(); r != nil {
-			naming = max(naming, r.naming)
-		}
-	}
-	for i := range l.fences.peers {
-		if r := l.fences.peers[i].rules(); r != nil {
-			naming = max(naming, r.naming)
-		}
-	}
+	l.anyRules(func(r *ruleset) bool { naming = max(naming, r.naming); return false })
 	return naming == ShortNames || naming == FoldedNames && pattern.Suspicious(name)
 }
 
@@ -170,20 +157,25 @@ func (f *fence) rules() *ruleset {
 	return f.root.policy.Load().rules
 }
 
-// havePatterns reports whether the root, or one nested in it, has patterns.
-func (l *Lease) havePatterns() bool {
-	has := func(f fence) bool { return f.rules() != nil }
-	return l.policy.rules != nil || slices.ContainsFunc(l.fences.list, has) || slices.ContainsFunc(l.fences.peers, has)
+// anyRules reports whether which holds for any of the rules of the root and of those
+// nested in it.
+func (l *Lease) anyRules(which func(*ruleset) bool) bool {
+	if r := l.policy.rules; r != nil && which(r) {
+		return true
+	}
+	for _, list := range [...][]fence{l.fences.list, l.fences.peers} {
+		for i := range list {
+			if r := list[i].rules(); r != nil && which(r) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Hides reports whether names in the root may be hidden.
 func (l *Lease) Hides() bool {
-	if !l.patterned {
-		return false
-	}
-	hides := func(r *ruleset) bool { return r != nil && r.hides }
-	nested := func(f fence) bool { return hides(f.rules()) }
-	return hides(l.policy.rules) || slices.ContainsFunc(l.fences.list, nested) || slices.ContainsFunc(l.fences.peers, nested)
+	return l.patterned && l.anyRules(func(r *ruleset) bool { return r.hides })
 }
 
 // JudgeDir judges a directory that the operation enters, and those above it.
@@ -282,35 +274,45 @@ func (l *Lease) begins(r *pattern.Rule, f *rootFacts, rel string) bool {
 	return false
 }
 
-// eachRules calls f with the rules that hold for a path: the root's own, and
-// those of roots nested around it, each with the path below its root.
-func (l *Lease) eachRules(rel string, f func(r *root, set *ruleset, rel string) error) error {
-	if set := l.policy.rules; set != nil {
-		if err := f(l.root, set, rel); err != nil {
-			return err
-		}
+// eachRoot calls f with the roots that a path lies in, and the path below each, until
+// f returns an error: the operation's own root, and those nested around the path that
+// concern the caller.
+func (l *Lease) eachRoot(rel string, f func(r *root, rel string) error) error {
+	if err := f(l.root, rel); err != nil {
+		return err
 	}
+	who := l.req.Caller.Subject
 	for i := range l.fences.list {
 		n := &l.fences.list[i]
-		set := n.rules()
-		if set == nil || !n.concerns(l.req.Caller.Subject) || !strings.HasPrefix(rel, n.rel+"/") {
+		if n.root == nil || n.name != "" || !n.concerns(who) || !strings.HasPrefix(rel, n.rel+"/") {
 			continue
 		}
-		if err := f(n.root, set, rel[len(n.rel)+1:]); err != nil {
+		if err := f(n.root, rel[len(n.rel)+1:]); err != nil {
 			return err
 		}
 	}
 	for i := range l.fences.peers {
-		n := &l.fences.peers[i]
-		set := n.rules()
-		if set == nil || !l.req.Caller.Subject.Of(n.whose) {
-			continue
-		}
-		if err := f(n.root, set, rel); err != nil {
-			return err
+		if n := &l.fences.peers[i]; n.root != nil && n.concerns(who) {
+			if err := f(n.root, rel); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// eachRules is eachRoot for the roots that have rules, and those rules.
+func (l *Lease) eachRules(rel string, f func(r *root, set *ruleset, rel string) error) error {
+	return l.eachRoot(rel, func(r *root, rel string) error {
+		set := l.policy.rules // as at admission
+		if r != l.root {
+			set = r.policy.Load().rules
+		}
+		if set == nil {
+			return nil
+		}
+		return f(r, set, rel)
+	})
 }
 
 // judgeHeld judges open files by what was found when they were opened, or, where

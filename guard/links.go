@@ -21,19 +21,6 @@ type Link struct {
 	Others string
 }
 
-// linked is a Source that knows the links on the path that it was opened by.
-type linked interface {
-	// Links are in the order in which they were passed.
-	Links() []Link
-}
-
-// tracer is an Opener that knows the links on paths.
-type tracer interface {
-	// Trace resolves path as far as it exists. It returns the resolved path and
-	// the links that were passed.
-	Trace(path string) (resolved string, links []Link, err error)
-}
-
 // History remembers the directories that programs were allowed to write, in this
 // session and in others.
 type History interface {
@@ -61,24 +48,11 @@ func (e *LinkError) Error() string {
 // CheckLinks returns a *LinkError, in an *Error, if path passes a link that a
 // program or another user can change. The end of path need not exist.
 func (g *Registry) CheckLinks(path string) error {
-	t, ok := g.cfg.Opener.(tracer)
-	if !ok {
-		return nil
-	}
-	resolved, links, err := t.Trace(path)
+	resolved, links, err := g.cfg.Opener.Trace(path)
 	if err != nil {
 		return err
 	}
 	return g.judgeLinks(path, resolved, links)
-}
-
-// checkLinks is CheckLinks for what was opened.
-func (g *Registry) checkLinks(asked string, src Source) error {
-	l, ok := src.(linked)
-	if !ok {
-		return nil
-	}
-	return g.judgeLinks(asked, src.Resolved(), l.Links())
 }
 
 func (g *Registry) judgeLinks(asked, resolved string, links []Link) error {

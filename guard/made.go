@@ -1,14 +1,14 @@
 package guard
 
 import (
-	"container/list"
+	"cmp"
 	"sync"
 )
 
 // Whoever may make files but not write to existing ones has to be able to set
 // the times and modes of what was made just now, as tar, cp and rsync do. A root
-// therefore remembers what was made in it while that right was missing: the
-// latest maxMade files, by identity. What is forgotten, and what an earlier
+// therefore remembers what was made in it while that right was missing: at least
+// the latest maxMade files, and at most twice as many, by identity. What is forgotten, and what an earlier
 // lifetime of the root made, is an existing file like any other. Where the file
 // system keeps no birth time, an inode number that the source uses again within
 // that number of files passes for the file that had it.
@@ -17,41 +17,38 @@ import (
 const maxMade = 1 << 15
 
 type madeFiles struct {
-	mu    sync.Mutex // guards the fields below
-	index map[Identity]*list.Element
-	order list.List // of Identity, the latest first
-	max   int       // 0: maxMade
+	mu sync.Mutex // guards the fields below
+	// The latest files are in young, those before them in old. When young is full it
+	// becomes old, and what was old is forgotten.
+	young, old map[Identity]struct{}
+	max        int // 0: maxMade
 }
 
 func (m *madeFiles) add(id Identity) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e := m.index[id]; e != nil {
-		m.order.MoveToFront(e)
-		return
+	m.addLocked(id)
+}
+
+func (m *madeFiles) addLocked(id Identity) {
+	if m.young == nil || len(m.young) >= cmp.Or(m.max, maxMade) {
+		m.young, m.old = map[Identity]struct{}{}, m.young
 	}
-	if m.index == nil {
-		m.index = map[Identity]*list.Element{}
-	}
-	m.index[id] = m.order.PushFront(id)
-	limit := m.max
-	if limit == 0 {
-		limit = maxMade
-	}
-	for m.order.Len() > limit {
-		delete(m.index, m.order.Remove(m.order.Back()).(Identity))
-	}
+	m.young[id] = struct{}{}
 }
 
 // has reports whether id was made, and counts as a use of it.
 func (m *madeFiles) has(id Identity) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.index[id]
-	if e != nil {
-		m.order.MoveToFront(e)
+	if _, ok := m.young[id]; ok {
+		return true
 	}
-	return e != nil
+	_, ok := m.old[id]
+	if ok {
+		m.addLocked(id)
+	}
+	return ok
 }
 
 // Narrowest are the rights that the root and every nested root the operation

@@ -5,24 +5,29 @@ import "testing"
 // What is remembered of the files that were made is bounded, and the files used
 // last are the ones that stay.
 func TestMadeFilesAreBounded(t *testing.T) {
-	m := &madeFiles{max: 3}
-	for ino := range uint64(3) {
+	const most = 3
+	m := &madeFiles{max: most}
+	for ino := range uint64(100) {
 		m.add(Identity{Ino: ino})
-	}
-	if !m.has(Identity{Ino: 0}) { // used: the oldest is now 1
-		t.Error("forgot one within the bound")
-	}
-	m.add(Identity{Ino: 3})
-	m.add(Identity{Ino: 3})
-	for ino, want := range map[uint64]bool{0: true, 1: false, 2: true, 3: true, 4: false} {
-		if got := m.has(Identity{Ino: ino}); got != want {
-			t.Errorf("file %d: %v, want %v", ino, got, want)
+		m.add(Identity{Ino: ino})
+		if !m.has(Identity{Ino: 0}) { // used each time
+			t.Fatalf("forgot the file used last, after %d", ino)
+		}
+		for late := ino; late > 0 && late > ino-most+1 && ino >= most; late-- {
+			if _, young := m.young[Identity{Ino: late}]; !young {
+				if _, old := m.old[Identity{Ino: late}]; !old {
+					t.Errorf("forgot %d of the latest, after %d", late, ino)
+				}
+			}
+		}
+		if n := len(m.young) + len(m.old); n > 2*most {
+			t.Fatalf("%d are kept", n)
 		}
 	}
-	if len(m.index) != 3 || m.order.Len() != 3 {
-		t.Errorf("%d and %d are kept", len(m.index), m.order.Len())
+	if m.has(Identity{Ino: 1}) || m.has(Identity{Ino: 1000}) {
+		t.Error("an old file, or one never made, passes")
 	}
-	if m.has(Identity{Ino: 2, Birth: 1}) {
+	if !m.has(Identity{Ino: 99}) || m.has(Identity{Ino: 99, Birth: 1}) {
 		t.Error("another file of the same number passes")
 	}
 }

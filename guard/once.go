@@ -112,10 +112,7 @@ func (l *Lease) use(r *root) error {
 	}
 	began, err := r.once.take(&l.req)
 	if began {
-		if l.learned == nil {
-			l.learned = &learned{}
-		}
-		l.learned.uses = append(l.learned.uses, r)
+		l.learn().uses = append(l.learned.uses, r)
 	}
 	return err
 }

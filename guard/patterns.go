@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -118,24 +117,6 @@ func (p *Patterns) Preview() (*pattern.Set, error) {
 	return set, nil
 }
 
-// Looker is a Source that can be asked about what lies beneath it. What a source
-// that cannot is not asked, holds. Paths are below the root, without links; unless
-// across, no other file system is entered, not even looked at (Escaped).
-type Looker interface {
-	// Look says what lies at a path.
-	Look(rel string, across bool) (Looked, error)
-	// Head returns the first n bytes of a regular file, fewer if it has fewer.
-	Head(rel string, n int, across bool) ([]byte, error)
-	// Ignores reads the .gitignore files of the root, that of a directory
-	// before those below it: found is told of each, and enter asked before a
-	// directory is entered. Too many of either are an error.
-	Ignores(found func(Ignore), enter func(dir string) bool) error
-	// Naming says how the source takes names; where that differs, FoldsAt does
-	// for a directory and those above it.
-	Naming() Naming
-	FoldsAt(dir string, across bool) bool
-}
-
 // Naming is how a source takes names.
 type Naming uint8
 
@@ -170,11 +151,7 @@ func (p *Policy) compile(src Source) (*ruleset, error) {
 	if src.File() != "" {
 		own = nil
 	}
-	look, _ := src.(Looker)
-	naming := ExactNames
-	if look != nil {
-		naming = look.Naming()
-	}
+	naming := src.Naming()
 	if p.OtherFileSystems {
 		naming = max(naming, FoldedNames) // what is mounted inside may take them otherwise
 	}
@@ -187,7 +164,7 @@ func (p *Policy) compile(src Source) (*ruleset, error) {
 		all = append(all, pattern.Reserved(TrashName)...)
 	}
 	if p.Gitignore && src.File() == "" {
-		ignores, err := readIgnores(look, opt)
+		ignores, err := readIgnores(src, opt)
 		if err != nil {
 			return nil, err
 		}
@@ -245,10 +222,7 @@ func (r *ruleset) silent(dir, name string) bool {
 
 // readIgnores reads the .gitignore files of a source. As git does, it does not
 // look into directories that are ignored.
-func readIgnores(look Looker, opt pattern.Options) ([]pattern.Rule, error) {
-	if look == nil {
-		return nil, &Error{Kind: names.Invalid, Err: errors.New("the .gitignore files of this root cannot be read; name patterns instead")}
-	}
+func readIgnores(src Source, opt pattern.Options) ([]pattern.Rule, error) {
 	var rules []pattern.Rule
 	set, err := pattern.New(nil, opt)
 	if err != nil {
@@ -270,7 +244,7 @@ func readIgnores(look Looker, opt pattern.Options) ([]pattern.Rule, error) {
 		up, name := dir[:max(0, i)], dir[i+1:]
 		return name != ".git" && set.At(up).Judge(up, name, pattern.Dir, nil).Effect == pattern.None
 	}
-	if err := look.Ignores(found, enter); err != nil {
+	if err := src.Ignores(found, enter); err != nil {
 		return nil, err
 	}
 	return rules, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
@@ -38,11 +37,9 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 	if err := g.objection(old, next); err != nil {
 		return err
 	}
-	top, _ := names.NewPath(r.name, "")
-	rec := Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpSet, Path: top,
-		Rights: next.Rights, Verdict: Allowed, Detail: "patterns: " + p.Summary() + lifted(&p)}
+	detail := "patterns: " + p.Summary() + lifted(&p)
 	// Any change may widen: it is on record before it holds.
-	if err := g.record(rec); err != nil {
+	if err := g.recordOwner(r, names.OpSet, next.Rights, detail); err != nil {
 		return err
 	}
 	err = g.narrow(ctx, r, func(outers []*root) {
@@ -54,7 +51,7 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 			o.fences.Store(&fences{gen: f.gen + 1, list: f.list, peers: f.peers})
 		}
 	})
-	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: rec.Detail})
+	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
 	return err
 }
 

@@ -20,34 +20,13 @@ import (
 // bind mount that is made after the grant, which only shows what was granted
 // already under another path, or lies on another mount and is not entered.
 
-// placed is a Source that knows its place.
-type placed interface {
-	// Place is the place of the directory or file, "" if it is not known.
-	Place() string
-}
-
-// finder is an Opener that knows the places of paths.
-type finder interface {
-	// PlaceOf is the place of the name path, which need not exist; "" if it
-	// is not known.
-	PlaceOf(path string) string
-}
-
-func placeOf(s Source) string {
-	if p, ok := s.(placed); ok {
-		return p.Place()
-	}
-	return ""
-}
-
 // checkPlace is the part of Rules.Check about the owner's plane, by place.
 func (g *Registry) checkPlace(r Rules, resolved, place string) error {
-	f, ok := g.cfg.Opener.(finder)
-	if !ok || place == "" {
+	if place == "" {
 		return nil
 	}
 	for _, k := range r.Keep {
-		kept := f.PlaceOf(k.Path)
+		kept := g.cfg.Opener.PlaceOf(k.Path)
 		if kept == "" || !inside(place, kept) && !inside(kept, place) {
 			continue
 		}

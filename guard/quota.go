@@ -101,6 +101,14 @@ type learned struct {
 	target            string // see RefusedLink
 }
 
+// learn makes room for what the operation finds out.
+func (l *Lease) learn() *learned {
+	if l.learned == nil {
+		l.learned = &learned{}
+	}
+	return l.learned
+}
+
 // reserve takes what the operation may use from the quotas; settle gives back
 // what it did not.
 func (l *Lease) reserve() error {
@@ -113,9 +121,7 @@ func (l *Lease) reserve() error {
 		return nil
 	}
 	if req.Names > 0 || len(l.fences.list) > 0 || len(l.crossed) > 0 {
-		if l.learned == nil {
-			l.learned = &learned{}
-		}
+		l.learn()
 	}
 	subject := l.reg.accountOf(req.Caller.Subject)
 	if err := l.root.fits(req.Size); err != nil {
@@ -268,35 +274,18 @@ func (l *Lease) Charge(n, size int64) error {
 	if err := l.Fits(size); err != nil {
 		return err
 	}
-	taken := 0
-	err := l.accounts(func(a *account) error {
-		err := a.take(n, 0)
-		if err == nil {
-			taken++
-		}
-		return err
-	})
-	if err != nil {
-		_ = l.accounts(func(a *account) error {
-			if taken--; taken >= 0 {
-				a.written.Add(-n)
-			}
-			return nil
-		})
-		return err
-	}
-	if l.learned != nil {
-		l.learned.charged.Add(n)
-	}
-	return nil
+	return l.charge(n, 0)
 }
 
 // ChargeNames reserves n more names of the quota while the operation runs, for
 // operations that learn only then how many they make.
-func (l *Lease) ChargeNames(n int64) error {
+func (l *Lease) ChargeNames(n int64) error { return l.charge(0, n) }
+
+// charge reserves on every account, or on none.
+func (l *Lease) charge(bytes, created int64) error {
 	taken := 0
 	err := l.accounts(func(a *account) error {
-		err := a.take(0, n)
+		err := a.take(bytes, created)
 		if err == nil {
 			taken++
 		}
@@ -305,14 +294,16 @@ func (l *Lease) ChargeNames(n int64) error {
 	if err != nil {
 		_ = l.accounts(func(a *account) error {
 			if taken--; taken >= 0 {
-				a.created.Add(-n)
+				a.written.Add(-bytes)
+				a.created.Add(-created)
 			}
 			return nil
 		})
 		return err
 	}
 	if l.learned != nil {
-		l.learned.named.Add(n)
+		l.learned.charged.Add(bytes)
+		l.learned.named.Add(created)
 	}
 	return nil
 }

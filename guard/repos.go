@@ -199,34 +199,17 @@ func isWork(name string) bool {
 	return name == "rebase-merge" || name == "rebase-apply" || name == "sequencer"
 }
 
-// eachRoot calls f with the roots that a path lies in, and the path below each: the
-// operation's own, and those nested around it that concern the caller.
-func (l *Lease) eachRoot(rel string, f func(r *root, rel string)) {
-	f(l.root, rel)
-	for i := range l.fences.list {
-		n := &l.fences.list[i]
-		if n.root != nil && n.name == "" && n.concerns(l.req.Caller.Subject) && strings.HasPrefix(rel, n.rel+"/") {
-			f(n.root, rel[len(n.rel)+1:])
-		}
-	}
-	for i := range l.fences.peers {
-		n := &l.fences.peers[i]
-		if n.root != nil && l.req.Caller.Subject.Of(n.whose) {
-			f(n.root, rel)
-		}
-	}
-}
-
 // MadeName tells the lease what the operation has made, and at what name: a
 // repository of the root's users is remembered as theirs, also where nothing is
 // protected, because the owner is told of it.
 func (l *Lease) MadeName(dirRel, name string, id Identity, dir bool) {
 	if mayBePart(dirRel, name) {
-		l.eachRoot(under(dirRel, name), func(r *root, rel string) {
+		_ = l.eachRoot(under(dirRel, name), func(r *root, rel string) error {
 			f := (*rootFacts)(r)
 			if vcsPart(rel, dir, f.bare) && !r.repos.around(rel, true, f.identity) {
 				l.remember(r, rel, repo{id: id})
 			}
+			return nil
 		})
 	}
 	l.NamedAnew(dirRel, name)
@@ -239,15 +222,16 @@ func (l *Lease) NamedAnew(dirRel, name string) {
 	if !barePart(name) {
 		return
 	}
-	l.eachRoot(under(dirRel, name), func(r *root, rel string) {
+	_ = l.eachRoot(under(dirRel, name), func(r *root, rel string) error {
 		dir, _ := splitRel(rel)
 		f := (*rootFacts)(r)
 		if !f.bare(dir) || r.repos.around(dir, true, f.identity) {
-			return
+			return nil
 		}
 		if id, ok := f.identity(dir); ok {
 			l.remember(r, dir, repo{id: id, bare: true})
 		}
+		return nil
 	})
 }
 
@@ -288,9 +272,7 @@ func (l *Lease) remember(r *root, rel string, made repo) {
 	if r != l.root {
 		return
 	}
-	if l.learned == nil {
-		l.learned = &learned{}
-	}
+	l.learn()
 	top := repoTop(rel)
 	l.learned.repo.Store(&top)
 }
@@ -300,7 +282,7 @@ const untrusted = "a repository created by the server: its hooks and configurati
 
 // RemovedName tells the lease that the operation has removed a name.
 func (l *Lease) RemovedName(rel string) {
-	l.eachRoot(rel, func(r *root, rel string) { r.repos.drop(rel) })
+	_ = l.eachRoot(rel, func(r *root, rel string) error { r.repos.drop(rel); return nil })
 }
 
 // MovedName tells the lease that the operation has moved a name, or with exchange

@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -50,12 +49,9 @@ func (g *Registry) set(ctx context.Context, r *root, rights Rights) error {
 	if old.Rights&^rights != 0 {
 		c.Kind = ChangeNarrowed
 	}
-	p, _ := names.NewPath(r.name, "")
-	rec := Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: names.OpSet, Path: p,
-		Rights: rights, Verdict: Allowed, Detail: detail}
 	if c.Kind == ChangeWidened {
 		// A widening is on record before it holds.
-		if err := g.record(rec); err != nil {
+		if err := g.recordOwner(r, names.OpSet, rights, detail); err != nil {
 			return err
 		}
 		r.policy.Store(&next)
@@ -63,7 +59,7 @@ func (g *Registry) set(ctx context.Context, r *root, rights Rights) error {
 		return g.tell(ctx, c)
 	}
 	err := g.narrow(ctx, r, func([]*root) { r.policy.Store(&next) })
-	err = errors.Join(err, g.record(rec))
+	err = errors.Join(err, g.recordOwner(r, names.OpSet, rights, detail))
 	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
 	return err
 }

@@ -19,8 +19,9 @@ type Identity struct {
 	Birth    int64 // nanoseconds since 1970
 }
 
-// Source is an opened root: the directory's descriptor and identity. It is made
-// by an Opener; package guard never looks inside.
+// Source is an opened root: the directory's descriptor and identity, and what the gate
+// asks of what lies in it. It is made by an Opener. Paths are below the root, without
+// links; unless across, no other file system is entered, not even looked at (Escaped).
 type Source interface {
 	// Fd is the directory's descriptor. Only a Lease hands it out.
 	Fd() int
@@ -38,18 +39,42 @@ type Source interface {
 	// directory. It may block where the file system does.
 	Check() error
 	Close() error
-}
-
-// Spacer is a Source that can be asked how much is free.
-type Spacer interface {
 	// Free is how many bytes are free for the owner. It may block where the file
 	// system does.
 	Free() (int64, error)
+	// KeepsTrash says what is in the way of a trash, nil if nothing is.
+	KeepsTrash() error
+	// Place is the place of the directory or file (place.go), "" if it is not known.
+	Place() string
+	// Links are the links on the path that the root was opened by, as they were passed.
+	Links() []Link
+	// Below reports whether the directory is the one with this identity or
+	// lies in it, now and by its descriptor, whatever its path says.
+	Below(top Identity) bool
+
+	// Look says what lies at a path.
+	Look(rel string, across bool) (Looked, error)
+	// Head returns the first n bytes of a regular file, fewer if it has fewer.
+	Head(rel string, n int, across bool) ([]byte, error)
+	// Ignores reads the .gitignore files of the root, that of a directory
+	// before those below it: found is told of each, and enter asked before a
+	// directory is entered. Too many of either are an error.
+	Ignores(found func(Ignore), enter func(dir string) bool) error
+	// Naming says how the source takes names; where that differs, FoldsAt does
+	// for a directory and those above it.
+	Naming() Naming
+	FoldsAt(dir string, across bool) bool
 }
 
 // Opener turns an approved path into a Source.
 type Opener interface {
 	OpenRoot(path string) (Source, error)
+	// Trace resolves path as far as it exists. It returns the resolved path and
+	// the links that were passed.
+	Trace(path string) (resolved string, links []Link, err error)
+	// PlaceOf is the place of the name path, which need not exist; "" if it
+	// is not known.
+	PlaceOf(path string) string
 }
 
 // State is what a root is doing.
@@ -132,7 +157,7 @@ type root struct {
 
 func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *root {
 	r := &root{
-		name: g.Root, epoch: epoch, grant: g, src: src, place: placeOf(src), asked: askedPath(&g),
+		name: g.Root, epoch: epoch, grant: g, src: src, place: src.Place(), asked: askedPath(&g),
 		dead: make(chan struct{}), ended: make(chan struct{}), changing: make(chan struct{}, 1),
 		moves: moves,
 	}

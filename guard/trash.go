@@ -44,12 +44,6 @@ func (t Trash) Bounds() (size int64, age time.Duration) {
 	return size, age
 }
 
-// TrashKeeper is a Source that knows whether it could keep a trash.
-type TrashKeeper interface {
-	// KeepsTrash says what is in the way of it, nil if nothing is.
-	KeepsTrash() error
-}
-
 // keeps refuses a promise that cannot be kept, where something may be removed: a
 // trash of a single file, or one in the place of which there is something else.
 func (t Trash) keeps(src Source, resolved string, rights Rights) error {
@@ -57,10 +51,8 @@ func (t Trash) keeps(src Source, resolved string, rights Rights) error {
 		return nil
 	}
 	if src.File() == "" {
-		if k, ok := src.(TrashKeeper); ok {
-			if err := k.KeepsTrash(); err != nil {
-				return &Error{Kind: names.Reason(err), Err: fmt.Errorf("%s cannot have a trash: %w", names.Quote(resolved), err)}
-			}
+		if err := src.KeepsTrash(); err != nil {
+			return &Error{Kind: names.Reason(err), Err: fmt.Errorf("%s cannot have a trash: %w", names.Quote(resolved), err)}
 		}
 		return nil
 	}
@@ -111,20 +103,14 @@ func (l *Lease) Op() Op { return l.req.Op }
 
 // Remark adds to the detail of the operation's record. It holds no host path.
 func (l *Lease) Remark(text string) {
-	if l.learned == nil {
-		l.learned = &learned{}
-	}
-	l.learned.mu.Lock()
+	l.learn().mu.Lock()
 	defer l.learned.mu.Unlock()
 	l.learned.remark = text
 }
 
 // RefusedLink tells the operation's record where a link leads.
 func (l *Lease) RefusedLink(target string) {
-	if l.learned == nil {
-		l.learned = &learned{}
-	}
-	l.learned.mu.Lock()
+	l.learn().mu.Lock()
 	defer l.learned.mu.Unlock()
 	l.learned.target = target
 }

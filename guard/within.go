@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -77,31 +78,26 @@ type Status struct {
 // Roots lists the roots, by name. The result is the caller's own. Like Lookup and
 // RootsOf it tells what is known and looks at no file system: it is asked on the way
 // to a revocation.
-func (g *Registry) Roots() []Status {
-	snap := g.snap.Load()
-	out := make([]Status, 0, len(snap.byName))
-	for _, r := range snap.byName {
-		out = append(out, r.status())
-	}
-	slices.SortFunc(out, func(a, b Status) int { return strings.Compare(string(a.Grant.Root), string(b.Grant.Root)) })
-	return out
-}
+func (g *Registry) Roots() []Status { return g.statuses(func(*root) bool { return true }) }
 
 // RootsOf lists the roots that a subject may know of, by name: its own and
 // everybody's, of one directory only its own. The result is the caller's own.
 func (g *Registry) RootsOf(who Subject) []Status {
+	own := func(f fence) bool { return who.Of(f.whose) }
+	return g.statuses(func(r *root) bool {
+		return who.Of(r.grant.Subject) && (State(r.state.Load()) != Live || !slices.ContainsFunc(r.fences.Load().peers, own))
+	})
+}
+
+func (g *Registry) statuses(which func(*root) bool) []Status {
 	snap := g.snap.Load()
-	var out []Status
+	out := make([]Status, 0, len(snap.byName))
 	for _, r := range snap.byName {
-		switch {
-		case !who.Of(r.grant.Subject):
-			continue
-		case State(r.state.Load()) == Live && slices.ContainsFunc(r.fences.Load().peers, func(f fence) bool { return who.Of(f.whose) }):
-			continue
+		if which(r) {
+			out = append(out, r.status())
 		}
-		out = append(out, r.status())
 	}
-	slices.SortFunc(out, func(a, b Status) int { return strings.Compare(string(a.Grant.Root), string(b.Grant.Root)) })
+	slices.SortFunc(out, func(a, b Status) int { return cmp.Compare(a.Grant.Root, b.Grant.Root) })
 	return out
 }
 
@@ -137,16 +133,12 @@ func (g *Registry) Free(name RootName) (n int64, ok bool) {
 	if r == nil {
 		return 0, false
 	}
-	s, ok := r.src.(Spacer)
-	if !ok {
-		return 0, false
-	}
 	unpin, ok := r.pin()
 	if !ok {
 		return 0, false
 	}
 	defer unpin()
-	n, err := s.Free()
+	n, err := r.src.Free()
 	return n, err == nil
 }
 

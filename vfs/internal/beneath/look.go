@@ -11,10 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// What the gate's rules ask of a root (guard.Looker). Nothing is followed and
+// What the gate's rules ask of a root (guard.Source). Nothing is followed and
 // nothing left behind; a path is that of a name a lease was shown.
-
-var _ guard.Looker = (*source)(nil)
 
 // Look says what lies at a path.
 func (s *source) Look(rel string, across bool) (guard.Looked, error) {

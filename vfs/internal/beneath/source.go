@@ -17,8 +17,6 @@ import (
 // Opener opens approved paths as roots; it implements guard.Opener.
 type Opener struct{}
 
-var _ guard.Spacer = (*source)(nil)
-
 // OpenRoot opens the directory, or the directory of the single file, that path
 // leads to. Links in path are resolved here, once; what they led to is what is
 // approved, and what Resolved tells. The descriptor is opened first and its
@@ -107,7 +105,7 @@ func (s *source) Check() error {
 	return nil
 }
 
-// Free implements guard.Spacer.
+// Free implements guard.Source.
 func (s *source) Free() (int64, error) {
 	st, err := Statfs(s.fd)
 	return int64(st.Bavail) * st.Bsize, err

@@ -71,9 +71,7 @@ func untrack(l *guard.Lease, d Dir, id guard.Identity) {
 	}
 }
 
-var _ guard.TrashKeeper = (*source)(nil)
-
-// KeepsTrash implements guard.TrashKeeper.
+// KeepsTrash implements guard.Source.
 func (s *source) KeepsTrash() error {
 	d, _, err := Trash(s.fd)
 	if err == nil {
