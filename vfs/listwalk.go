@@ -38,6 +38,12 @@ type walker struct {
 	refused map[guard.Identity]error
 	// all: nothing is judged or left out, because the caller judges otherwise.
 	all bool
+	// subdir, unless nil, opens subdirectories in another way. Where one cannot be
+	// opened again, climbing then fails.
+	subdir func(dirfd int, name string) (int, error)
+	// verifyPath is up to what length of path each reading of a directory first
+	// verifies its place.
+	verifyPath int
 }
 
 // level is one directory on the way down.
@@ -149,7 +155,7 @@ func (w *walker) peek() (e *Entry, ok bool, err error) {
 // read fetches more names of the innermost directory, which is open.
 func (w *walker) read() error {
 	v := w.top()
-	if w.steps >= verifyEvery {
+	if w.steps >= verifyEvery || len(w.dir()) < w.verifyPath {
 		w.steps = 0
 		if err := stillThere(w.l, w.here(), v.fd); err != nil {
 			if errors.Is(err, errRemoved) {
@@ -219,6 +225,9 @@ func (w *walker) enter(name string) (ok bool, err error) {
 
 // open opens a subdirectory of dir, whose descriptor is dirfd.
 func (w *walker) open(dir string, dirfd int, name string) (int, error) {
+	if w.subdir != nil {
+		return w.subdir(dirfd, name)
+	}
 	if !w.all {
 		if err := w.l.JudgeAs(guard.ToRead, dir, name, pattern.Dir); err != nil {
 			return -1, err
@@ -321,7 +330,7 @@ func (w *walker) reopen() error {
 	}
 	for ; i < len(w.levels)-1; i++ {
 		fd, err := w.open(w.below(w.path[:w.levels[i].pathLen]), w.levels[i].fd, w.name(i+1))
-		if err != nil && !passable(err) {
+		if err != nil && (w.subdir != nil || !passable(err)) {
 			return err
 		}
 		if err != nil {

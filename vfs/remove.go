@@ -96,8 +96,10 @@ func (t *Tree) removeAll(ctx context.Context, l *guard.Lease, q guard.Path, d be
 	if err := t.holdsRoots(l, q); err != nil {
 		return err
 	}
-	r := remover{ctx: ctx, l: l, root: q.Root, rel: []byte(q.Rel()), buf: make([]byte, removeBuf), bin: b, tell: tell}
-	return r.run(d, base)
+	w := newWalker(ctx, l, q.Rel())
+	defer w.close()
+	r := remover{w: w, bin: b, tell: tell}
+	return r.run(q.Root, d, base)
 }
 
 // holdsRoots refuses a directory that other roots lie in, before any of it is

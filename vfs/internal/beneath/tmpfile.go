@@ -76,21 +76,6 @@ func OpenForRemoval(d Dir, name string) (Dir, Info, error) {
 	return identified(fd)
 }
 
-// ParentForRemoval opens the directory that d lies in now. That may be any
-// directory at all: the caller compares its identity with that of the one it
-// came from, and uses it only if it is the same.
-func ParentForRemoval(d Dir) (Dir, Info, error) {
-	fd := -1
-	err := retry(func() (err error) {
-		fd, err = unix.Openat(d.FD, "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		return err
-	})
-	if err != nil {
-		return Dir{}, Info{}, err
-	}
-	return identified(fd)
-}
-
 func identified(fd int) (Dir, Info, error) {
 	info, err := Stat(fd)
 	if err != nil {
