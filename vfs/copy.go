@@ -165,6 +165,9 @@ func (p *replacement) copyFrom(in *source, tell func(int64)) error {
 		return err // before any of it has been copied in vain
 	}
 	r := &fdReader{fd: in.fd, tell: tell}
+	if p.uncharged {
+		r.most = in.info.Size
+	}
 	for {
 		if err := ended(p.ctx, p.l); err != nil {
 			return err
@@ -208,6 +211,7 @@ type holed interface {
 type fdReader struct {
 	fd   int
 	off  int64
+	most int64 // where to end; 0: at the end of the file
 	tell func(int64)
 }
 
@@ -236,11 +240,17 @@ func (r *fdReader) skip() (int64, error) {
 	} else if err != nil {
 		return r.off, nil // a file system without holes
 	}
+	if r.most > 0 {
+		from = min(from, r.most)
+	}
 	r.off = max(r.off, from)
 	return r.off, err
 }
 
 func (r *fdReader) Read(buf []byte) (int, error) {
+	if r.most > 0 {
+		buf = buf[:min(int64(len(buf)), max(0, r.most-r.off))]
+	}
 	n, err := beneath.Pread(r.fd, buf, r.off)
 	r.off += int64(n)
 	if n > 0 {

@@ -28,7 +28,9 @@ type replacement struct {
 	// wrote is how much of it was written: the rest are holes.
 	wrote  int64
 	charge func(ctx context.Context, n, size int64) error // of CopyHow, or nil
-	alive  context.Context                                // ends with ctx or the root; for charge
+	// uncharged: the file counts towards no quota, and ends where it ended at first.
+	uncharged bool
+	alive     context.Context // ends with ctx or the root; for charge
 }
 
 // early refuses at the beginning, to spare the contents a way in vain, what will
@@ -64,6 +66,9 @@ func (p *replacement) untilDead() (stop func()) {
 // take charges n bytes that are about to be written, which makes the file size
 // bytes long. What was charged and not written the lease gives back at the end.
 func (p *replacement) take(n, size int64) error {
+	if p.uncharged {
+		return nil
+	}
 	if err := p.l.Charge(n, size); err != nil {
 		return err
 	}

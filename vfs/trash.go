@@ -291,7 +291,8 @@ func (b *bin) copied(fd int, info *Info, id string) (undo func(), err error) {
 	out, _, err := beneath.CreateFile(b.l, b.d, id, unix.O_RDWR, 0o600, beneath.Owner{})
 	if err == nil {
 		defer beneath.Close(out)
-		err = b.copyAll(in, out, info.Size)
+		p := replacement{ctx: b.ctx, l: b.l, s: &staged{fd: out}, uncharged: true}
+		err = p.copyFrom(&source{fd: in, info: *info}, func(int64) {})
 	}
 	if err == nil {
 		// As far as this process may; who restores it gets it as it can be.
@@ -308,55 +309,6 @@ func (b *bin) copied(fd int, info *Info, id string) (undo func(), err error) {
 	}
 	b.kept(id, info, false)
 	return undo, nil
-}
-
-// copyAll copies the first size bytes, or as many as there are by now. Holes stay
-// holes: a file without contents must not cost what it is long.
-func (b *bin) copyAll(in, out int, size int64) error {
-	r := fdReader{fd: in}
-	for r.off < size {
-		from, to := r.data(size)
-		n, err := b.copyPart(in, out, from, to)
-		if err != nil || n < to-from {
-			return err
-		}
-		r.off = to
-	}
-	now, err := beneath.Stat(in)
-	if err != nil {
-		return err
-	}
-	return beneath.Truncate(b.l, out, min(size, now.Size))
-}
-
-// copyPart copies what lies between two offsets; n is less where the file ends.
-func (b *bin) copyPart(in, out int, from, to int64) (n int64, err error) {
-	var buf []byte
-	for off := from; off < to; off = from + n {
-		if err := ended(b.ctx, b.l); err != nil {
-			return n, err
-		}
-		want := int(min(to-off, copyPiece))
-		got := 0
-		err := error(unix.EXDEV)
-		if buf == nil {
-			got, err = beneath.CopyFileRange(b.l, in, off, out, off, want)
-		}
-		switch err { //nolint:errorlint // bare errno
-		case unix.EXDEV, unix.EINVAL, unix.EOPNOTSUPP, unix.ENOSYS:
-			if buf == nil {
-				buf = make([]byte, 256<<10)
-			}
-			if got, err = beneath.Pread(in, buf[:min(want, len(buf))], off); err == nil && got > 0 {
-				got, err = beneath.Pwritev(b.l, out, [][]byte{buf[:got]}, off, false)
-			}
-		}
-		if err != nil || got == 0 {
-			return n, err
-		}
-		n += int64(got)
-	}
-	return n, nil
 }
 
 // isTrash refuses paths that the trash itself is about, for the owner's restore.
