@@ -24,21 +24,21 @@ import (
 // explanation is what `rootsfs why --json` prints. Texts are escaped.
 type explanation struct {
 	control.CheckAnswer
-	Detail      string     `json:"detail,omitempty"` // of the record
-	Session     string     `json:"session,omitempty"`
-	Ended       bool       `json:"session_ended,omitempty"`
-	RootPath    string     `json:"root_path,omitempty"`
-	Mode        string     `json:"mode,omitempty"`
-	RevokedAt   *time.Time `json:"revoked_at,omitempty"` // the root that held the path ended then
-	Link        *linkFound `json:"link,omitempty"`
-	Confinement string     `json:"confinement,omitempty"` // the level of the session's command
-	Time        *time.Time `json:"time,omitempty"`        // of the refusal on record
-	PID         int32      `json:"pid,omitempty"`
-	Count       int64      `json:"count,omitempty"`
-	Now         bool       `json:"allowed_now,omitempty"` // refused then, and would not be now
-	Since       []string   `json:"ended_since,omitempty"` // roots of the session that have ended since
-	Allow       string     `json:"allow,omitempty"`       // the command that would allow it
-	Advice      string     `json:"advice,omitempty"`      // what to do if no command would
+	Detail      string     `json:"detail,omitempty"`        // of the record
+	Session     string     `json:"session,omitempty"`       // that refused, or was asked
+	Ended       bool       `json:"session_ended,omitempty"` // that session is not live any more
+	RootPath    string     `json:"root_path,omitempty"`     // where the root lies
+	Mode        string     `json:"mode,omitempty"`          // of the root
+	RevokedAt   *time.Time `json:"revoked_at,omitempty"`    // the root that held the path ended then
+	Link        *linkFound `json:"link,omitempty"`          // link on the way to the path: at, and its target
+	Confinement string     `json:"confinement,omitempty"`   // the level of the session's command
+	Time        *time.Time `json:"time,omitempty"`          // of the refusal on record
+	PID         int32      `json:"pid,omitempty"`           // of the program that was refused
+	Count       int64      `json:"count,omitempty"`         // how often it was refused so
+	Now         bool       `json:"allowed_now,omitempty"`   // refused then, and would not be now
+	Since       []string   `json:"ended_since,omitempty"`   // roots of the session that have ended since
+	Allow       string     `json:"allow,omitempty"`         // the command that would allow it
+	Advice      string     `json:"advice,omitempty"`        // what to do if no command would
 
 	recordedOp string // as the audit log names the operation
 	endOp      string // how the root ended

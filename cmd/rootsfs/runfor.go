@@ -210,8 +210,7 @@ func (f *runFlags) askRepository() (granted bool) {
 	if confirm(what, "Let the command read and write it?") != nil {
 		return false
 	}
-	f.roots = []string{spec}
-	return true
+	return f.projectRoot("rw") == nil
 }
 
 // bringHome copies files of the owner's HOME into a kept one that lacks them. The command

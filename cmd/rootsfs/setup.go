@@ -18,16 +18,16 @@ import (
 // setupResult is what setup --json prints.
 type setupResult struct {
 	Machine []check     `json:"machine"` // what is not as it should be
-	Hosts   []setupHost `json:"hosts"`
-	Agents  []string    `json:"agents"` // that are installed and have a preset
-	Written bool        `json:"written"`
+	Hosts   []setupHost `json:"hosts"`   // that are installed
+	Agents  []string    `json:"agents"`  // that are installed and have a preset
+	Written bool        `json:"written"` // something was changed
 }
 
 // setupHost is an MCP host that is installed.
 type setupHost struct {
-	Host    string      `json:"host"`
+	Host    string      `json:"host"`              // as wrap names it
 	Problem string      `json:"problem,omitempty"` // its configuration is left alone
-	Wrap    *wrapResult `json:"wrap,omitempty"`
+	Wrap    *wrapResult `json:"wrap,omitempty"`    // as wrap --json tells it
 
 	plan *wrapping
 	doc  []byte

@@ -283,6 +283,10 @@ var outputs = []struct{ title, file, name string }{
 	{"`consent denials --json`: a list of denials", "internal/control/denials.go", "Denial"},
 	{"`audit show --json`: a record a line, as it was written", "../../guard/audit/entry.go", "Entry"},
 	{"`console --json`: a line for each link", "consolecmd.go", "consoleMessage"},
+	{"`policy check --json`, and `why --json`", "internal/control/policy.go", "CheckAnswer"},
+	{"`why --json`, besides", "explain.go", "explanation"},
+	{"`setup --json`", "setup.go", "setupResult"},
+	{"`hosts` of `setup --json`: a list", "setup.go", "setupHost"},
 	{"`wrap --json`", "wrapreport.go", "wrapResult"},
 	{"`servers` of `wrap --json`: a list", "wrapreport.go", "wrapServer"},
 }

@@ -79,15 +79,15 @@ type CheckRequest struct {
 
 // CheckAnswer is what it would say.
 type CheckAnswer struct {
-	Path    string `json:"path"`
-	Op      string `json:"op"`
-	Allowed bool   `json:"allowed"`
+	Path    string `json:"path"`             // as ROOT/PATH
+	Op      string `json:"op"`               // operation
+	Allowed bool   `json:"allowed"`          // whether it would be allowed
 	Reason  string `json:"reason,omitempty"` // the kind of refusal
-	Lacks   string `json:"lacks,omitempty"`  // rights
+	Lacks   string `json:"lacks,omitempty"`  // rights that the root lacks
 	Root    string `json:"root"`             // whose policy decided; "" if no root holds the path
 	// Rule decided; Lifted would have, had Rule not taken it back.
-	Rule   *PolicyRule `json:"rule,omitempty"`
-	Lifted *PolicyRule `json:"lifted,omitempty"`
+	Rule   *PolicyRule `json:"rule,omitempty"`   // the rule that decided
+	Lifted *PolicyRule `json:"lifted,omitempty"` // the rule that this one lifts
 }
 
 // PatternsRequest puts other patterns of the owner's in force.
