@@ -118,8 +118,10 @@ func (w *wrapping) broadRoot(text, home string) string {
 	if dir == "~" || strings.HasPrefix(dir, "~/") {
 		dir = home + dir[1:]
 	}
-	if rest, ok := strings.CutPrefix(dir, "${workspaceFolder}"); ok {
-		dir = "." + rest
+	for _, variable := range []string{"${workspaceFolder}", "${CLAUDE_PROJECT_DIR:-.}", "${CLAUDE_PROJECT_DIR}"} {
+		if rest, ok := strings.CutPrefix(dir, variable); ok {
+			dir = "." + rest
+		}
 	}
 	if dir != "auto" && !filepath.IsAbs(dir) {
 		dir = filepath.Join(w.file.project, dir) // where hosts start a project's servers
