@@ -153,10 +153,11 @@ func confirm(what, question string) error {
 	}
 	defer tty.Close()
 	broker.FlushInput(tty)
-	for line := range strings.Lines(what + question) {
-		fmt.Fprint(tty, names.FoldQuoted(line, columns(tty)))
+	width := columns(tty)
+	for line := range strings.Lines(what) {
+		fmt.Fprintln(tty, names.Fold(strings.TrimSuffix(line, "\n"), "", width))
 	}
-	fmt.Fprint(tty, " [y/N] ")
+	fmt.Fprint(tty, names.FoldQuoted(question, width)+" [y/N] ")
 	line, err := bufio.NewReader(tty).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err == nil && (answer == "y" || answer == "yes") {
 		return nil

@@ -210,7 +210,7 @@ func (a *app) saySetup(res *setupResult) {
 			a.say("  %s: left alone: %s", h.Host, h.Problem)
 			continue
 		}
-		a.say("  %s (%s): %s", h.Host, shown(h.Wrap.File), h.change())
+		a.say("  %s (%s): %s", h.Host, h.plan.file.shown(), h.change())
 		for j := range h.Wrap.Servers {
 			a.saySetupServer(&h.Wrap.Servers[j])
 		}
@@ -250,7 +250,11 @@ func (a *app) saySetupServer(s *wrapServer) {
 	if len(s.Roots) > 0 {
 		var specs []string
 		for _, r := range s.Roots {
-			specs = append(specs, shown(r.Spec))
+			spec := shown(r.Spec)
+			if r.Outside {
+				spec += " (OUTSIDE of its project)"
+			}
+			specs = append(specs, spec)
 		}
 		text = "reaches " + strings.Join(specs, ", ")
 	}
