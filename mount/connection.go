@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -87,10 +89,7 @@ func (m *Mount) connect() (connection, error) {
 	}
 	if want == TransportIOUring && m.transport != want {
 		go conn.Serve()
-		m.LetGo()
-		if !m.opt.Detached {
-			_ = mountpoint.Detach(m.opt.Point, true)
-		}
+		m.undo()
 		return nil, &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: fmt.Errorf("--transport io_uring: %w; use --transport auto", m.fallback)}
 	}
 	m.log.Info("requests are served", "transport", string(m.transport), "instead of io_uring because", m.fallback)
@@ -110,30 +109,58 @@ func (m *Mount) enableRings() error {
 	return nil
 }
 
-// newConn mounts and answers INIT.
-func (m *Mount) newConn(kind transport.Kind) (*transport.Conn, error) {
-	opts := m.mountOptions()
-	var device *os.File
-	var err error
+// open mounts and returns the connection's descriptor.
+func (m *Mount) open(opts *fuse.MountOptions) (device *os.File, err error) {
 	if m.opt.Detached {
-		var fd int
-		if fd, err = m.openDetached(opts); err == nil {
-			device = os.NewFile(uintptr(fd), mountpoint.Device)
-		} else if errors.Is(err, ErrNotDetached) {
-			return nil, err
-		}
+		device, m.detached, err = mountpoint.Detached(opts)
 	} else {
 		device, err = mountpoint.Attach(m.opt.Point, opts)
 	}
+	if err != nil && !errors.Is(err, mountpoint.ErrNotDetached) {
+		err = mountpoint.CannotMount(m.opt.Point, err)
+	}
+	return device, err
+}
+
+// undo takes away what open has mounted.
+func (m *Mount) undo() {
+	m.LetGo()
+	if !m.opt.Detached {
+		_ = mountpoint.Detach(m.opt.Point, true)
+	}
+}
+
+// newServer mounts and has go-fuse answer INIT.
+func (m *Mount) newServer() (*fuse.Server, error) {
+	opts := m.mountOptions()
+	device, err := m.open(opts)
 	if err != nil {
+		return nil, err
+	}
+	// The server owns the descriptor that it is given, so it gets another one.
+	fd, err := unix.FcntlInt(device.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	_ = device.Close()
+	var srv *fuse.Server
+	if err == nil {
+		srv, err = fuse.NewServer(m.raw, "/dev/fd/"+strconv.Itoa(fd), opts)
+	}
+	if err != nil {
+		m.undo()
 		return nil, mountpoint.CannotMount(m.opt.Point, err)
+	}
+	return srv, nil
+}
+
+// newConn mounts and answers INIT.
+func (m *Mount) newConn(kind transport.Kind) (*transport.Conn, error) {
+	opts := m.mountOptions()
+	device, err := m.open(opts)
+	if err != nil {
+		return nil, err
 	}
 	conn, err := transport.New(m.raw, transport.Options{Device: device, Kind: kind, Fuse: *opts})
 	if err != nil {
-		m.LetGo()
-		if !m.opt.Detached {
-			_ = mountpoint.Detach(m.opt.Point, true)
-		}
+		m.undo()
 		return nil, mountpoint.CannotMount(m.opt.Point, err)
 	}
 	return conn, nil

@@ -60,7 +60,7 @@ func TestDetachedMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.LetGo()
-	if _, err := m.Copy(); !errors.Is(err, ErrNotDetached) {
+	if _, err := m.Copy(); !errors.Is(err, mountpoint.ErrNotDetached) {
 		t.Errorf("a copy of what was let go of: %v", err)
 	}
 	if got, err := readAt(dir, "code/a"); got != "hello" || err != nil {
@@ -99,7 +99,7 @@ func TestAttachedMount(t *testing.T) {
 	if got, err := exec.Command("cat", filepath.Join(point, "code/a")).Output(); string(got) != "hello" || err != nil {
 		t.Errorf("read %q, %v", got, err)
 	}
-	if err := m.Attach(t.TempDir()); !errors.Is(err, ErrNotDetached) {
+	if err := m.Attach(t.TempDir()); !errors.Is(err, mountpoint.ErrNotDetached) {
 		t.Errorf("attached twice: %v", err)
 	}
 	if err := m.Close(); err != nil || mounted(t, m.Info().Dev) {

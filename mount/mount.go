@@ -14,7 +14,6 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -63,7 +62,7 @@ type Mount struct {
 
 // New mounts the registry's roots at opt.Point, or detached, and serves them until
 // Close, or until somebody else unmounts. When it returns, the mount answers. The error
-// wraps ErrNotDetached if that is why.
+// wraps mountpoint.ErrNotDetached if that is why.
 func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	if opt.Level == 0 {
 		opt.Level = Audit
@@ -155,9 +154,8 @@ func (m *Mount) serve() error {
 	}
 	info := mountpoint.Info{FSType: mountpoint.FSType}
 	if m.opt.Detached {
-		mnt := int(m.detached.Fd())
-		if info.Dev, err = deviceOf(mnt); err == nil {
-			err = m.answerPoll(mnt)
+		if info.Dev, err = mountpoint.DeviceOf(m.detached); err == nil {
+			err = m.answerPoll(int(m.detached.Fd()))
 		}
 	} else {
 		info, err = mountpoint.Find(m.opt.Point)
@@ -167,24 +165,10 @@ func (m *Mount) serve() error {
 		return err
 	}
 	m.at.Store(&info)
-	m.readAhead()
+	if err := mountpoint.WidenReadAhead(info.Dev); err != nil {
+		m.log.Debug("sequential reads are slower than they could be: the read-ahead window stays as it is", "error", err)
+	}
 	return nil
-}
-
-func (m *Mount) newServer() (*fuse.Server, error) {
-	opts := m.mountOptions()
-	if m.opt.Detached {
-		srv, err := m.newDetached(opts)
-		if err != nil && !errors.Is(err, ErrNotDetached) {
-			err = mountpoint.CannotMount("", err)
-		}
-		return srv, err
-	}
-	srv, err := newServer(m.raw, m.opt.Point, opts)
-	if err != nil {
-		return nil, mountpoint.CannotMount(m.opt.Point, err)
-	}
-	return srv, nil
 }
 
 func (m *Mount) mountOptions() *fuse.MountOptions {
@@ -214,10 +198,6 @@ func (m *Mount) mountOptions() *fuse.MountOptions {
 	}
 	if m.opt.ReadOnly {
 		o.Options = append(o.Options, "ro")
-		o.DirectMountFlags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_RDONLY
-	}
-	if os.Geteuid() == 0 {
-		o.DirectMountStrict = true
 	}
 	return o
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -43,7 +45,7 @@ func newTestMount(t testing.TB, rights guard.Rights, change func(*Options, *guar
 		t.Fatal(err)
 	}
 	m, err := New(reg, opt)
-	if errors.Is(err, ErrNotDetached) {
+	if errors.Is(err, mountpoint.ErrNotDetached) {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -119,5 +121,24 @@ func TestUmaskOfTheProcess(t *testing.T) {
 		if st.Mode().Perm() != want {
 			t.Errorf("%s has the mode %#o, want %#o", name, st.Mode().Perm(), want)
 		}
+	}
+}
+
+// Who has the descriptor of the connection answers for the mount: nothing that
+// this process starts gets it.
+func TestChildrenDoNotGetTheConnection(t *testing.T) {
+	newTestMount(t, guard.ReadOnly, nil)
+	open := false
+	list, err := os.ReadDir("/proc/self/fd")
+	for _, e := range list {
+		to, _ := os.Readlink("/proc/self/fd/" + e.Name()) // that of the list is gone
+		open = open || to == mountpoint.Device
+	}
+	if !open {
+		t.Fatalf("this process has no descriptor of the connection: %v, %v", list, err)
+	}
+	out, err := exec.Command("ls", "-l", "/proc/self/fd").Output()
+	if err != nil || strings.Contains(string(out), mountpoint.Device) {
+		t.Errorf("a child has %s, %v", out, err)
 	}
 }

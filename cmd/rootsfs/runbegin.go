@@ -10,7 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -135,7 +135,7 @@ var errEndedBefore = errors.New("the session has ended before the command was st
 func (r *runner) locate(box *sandbox.Options) error {
 	r.found = map[string]boundRoot{}
 	var err error
-	if box.Detached, err = r.s.MountCopy(); errors.Is(err, mount.ErrNotDetached) {
+	if box.Detached, err = r.s.MountCopy(); errors.Is(err, mountpoint.ErrNotDetached) {
 		return errEndedBefore // and let go of its mount
 	} else if err != nil {
 		return err

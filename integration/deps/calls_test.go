@@ -29,11 +29,8 @@ var exceptions = map[string]string{
 	"vfs/watch.go":              "reads the limit of inotify watches from /proc/sys",
 	"mount/distro":              "reads /etc/os-release",
 	"mount/poll.go":             "opens a file that the mount itself shows, to have POLL of it refused",
-	"mount/detached.go":         "opens /dev/fuse",
-	"mount/readahead.go":        "writes the mount's read-ahead window in /sys/class/bdi",
 	"mount/wakeups.go":          "opens /dev/cpu_dma_latency",
 	"mount/patience.go":         "reads a caller's pending signals and supplementary groups from /proc",
-	"mount/device.go":           "reads /proc/self/fd for the connection's descriptor",
 	"mount/transport/kernel.go": "reads /sys: the processors, and the kernel's switch of FUSE over io_uring",
 }
 

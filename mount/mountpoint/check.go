@@ -223,15 +223,3 @@ func findAt(path string) (Info, error) {
 	}
 	return Find(resolved)
 }
-
-// CannotMount explains why no mount could be made at point, or nowhere if point is "".
-func CannotMount(point string, err error) error {
-	remedy := "`rootsfs doctor` says what is missing"
-	if errors.Is(err, unix.EPERM) {
-		remedy = "whoever is root in a container needs the right to mount (--cap-add SYS_ADMIN), and a security module must let it be used"
-	}
-	if point != "" {
-		point = " at " + names.ShellWord(point)
-	}
-	return errorf(ErrNoFUSE, "cannot mount%s: %v; %s", point, err, remedy)
-}

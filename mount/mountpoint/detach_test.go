@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -243,8 +244,26 @@ func childUser(point string) error {
 	if err := ClearStale(point); err != nil {
 		return fmt.Errorf("ClearStale: %w", err)
 	}
-	_, err = Check(point)
-	return err
+	if _, err = Check(point); err != nil {
+		return err
+	}
+	return attachAsUser(point)
+}
+
+// attachAsUser checks that the descriptor of fusermount3 stays in this process.
+func attachAsUser(point string) error {
+	device, err := Attach(point, &fuse.MountOptions{FsName: "a source", Name: "rootsfs", MaxWrite: 64 << 10})
+	if err != nil {
+		return fmt.Errorf("Attach: %w", err)
+	}
+	if flags, err := unix.FcntlInt(device.Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		return fmt.Errorf("a child inherits the connection: flags %#x, %w", flags, err)
+	}
+	if in, err := Find(point); err != nil || in.FSType != FSType || in.Owner != os.Geteuid() {
+		return fmt.Errorf("attached: %+v, %w", in, err)
+	}
+	device.Close()
+	return ClearStale(point)
 }
 
 func TestHoldersBounded(t *testing.T) {

@@ -72,7 +72,7 @@ func (s *Session) mount() (err error) {
 	}
 	s.opt.Mount.Log = s.log
 	s.mnt, err = mount.New(s.reg, s.opt.Mount)
-	if errors.Is(err, mount.ErrNotDetached) {
+	if errors.Is(err, mountpoint.ErrNotDetached) {
 		s.log.Debug("the mount gets a place", "error", err)
 		s.opt.Mount.Detached = false
 		if s.opt.Mount.Point, err = s.takePlace(); err == nil {
