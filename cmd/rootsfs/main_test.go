@@ -107,6 +107,9 @@ func scripts(t *testing.T) testscript.Params {
 			// Built with the race detector, each of the many processes would
 			// sleep for a second before it ends.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			if s := os.Getenv("ROOTSFS_TRANSPORT"); s != "" {
+				env.Setenv("ROOTSFS_TRANSPORT", s)
+			}
 			env.Defer(func() { sweep(t, env.WorkDir) })
 			env.Defer(func() { showLogs(env) })
 			return os.WriteFile(filepath.Join(env.WorkDir, "src", "hello"), []byte("hello\n"), 0o644)
