@@ -35,33 +35,38 @@ func TestDeb(t *testing.T) {
 // rpm accepts the package, installs it below a directory, and removes all of it.
 func TestRPM(t *testing.T) {
 	dir, v := built(t)
+	home := t.TempDir() // where Debian's rpm keeps its database
+	rpm := func(args ...string) string {
+		t.Helper()
+		return command(t, "", append([]string{"env", "HOME=" + home, "rpm"}, args...)...)
+	}
 	for _, arch := range []string{"x86_64", "aarch64"} {
 		name := only(t, dir, "rootsfs-*-1."+arch+".rpm")
-		if out := command(t, "", "rpm", "-K", name); !strings.Contains(out, "digests OK") {
+		if out := rpm("-K", name); !strings.Contains(out, "digests OK") {
 			t.Errorf("rpm -K: %s", out)
 		}
-		if out := command(t, "", "rpm", "-qp", "--qf", "%{NAME} %{VERSION} %{ARCH} %{LICENSE} %{SUMMARY}", name); out != "rootsfs "+v.forPackage("rpm")+" "+arch+" Apache-2.0 Show programs the directories you approve, and nothing else" {
+		if out := rpm("-qp", "--qf", "%{NAME} %{VERSION} %{ARCH} %{LICENSE} %{SUMMARY}", name); out != "rootsfs "+v.forPackage("rpm")+" "+arch+" Apache-2.0 Show programs the directories you approve, and nothing else" {
 			t.Errorf("rpm -q: %s", out)
 		}
 	}
 	name := only(t, dir, "rootsfs-*-1."+rpmArch()+".rpm")
-	list := strings.Fields(command(t, "", "rpm", "-qlp", name))
+	list := strings.Fields(rpm("-qlp", name))
 	for _, want := range []string{"/usr/bin/rootsfs", "/usr/share/man/man1/rootsfs.1.gz", "/usr/share/man/man7/rootsfs-security.7.gz", "/usr/lib/systemd/user/rootsfs@.service", "/usr/share/rootsfs", "/usr/share/rootsfs/apparmor",
 		"/usr/share/bash-completion/completions/rootsfs", "/usr/share/zsh/site-functions/_rootsfs", "/usr/share/fish/vendor_completions.d/rootsfs.fish"} {
 		if !slices.Contains(list, want) {
 			t.Errorf("%s is not in the package", want)
 		}
 	}
-	if scripts := command(t, "", "rpm", "-qp", "--scripts", name); !strings.Contains(scripts, "apparmor_parser -r") || !strings.Contains(scripts, "apparmor_parser -R") {
+	if scripts := rpm("-qp", "--scripts", name); !strings.Contains(scripts, "apparmor_parser -r") || !strings.Contains(scripts, "apparmor_parser -R") {
 		t.Errorf("the scripts are:\n%s", scripts)
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("only root can install a package")
 	}
 	root := t.TempDir()
-	command(t, "", "rpm", "--root", root, "-i", "--nodeps", "--noscripts", name)
+	rpm("--root", root, "-i", "--nodeps", "--noscripts", name)
 	checkVersion(t, filepath.Join(root, "usr/bin/rootsfs"))
-	command(t, "", "rpm", "--root", root, "-e", "--noscripts", "rootsfs")
+	rpm("--root", root, "-e", "--noscripts", "rootsfs")
 	_ = filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
 		if err != nil || strings.Contains(filepath.Base(path), "rootsfs") {
 			t.Errorf("removal left %s, %v", path, err)
