@@ -36,8 +36,8 @@ func newNPMRegistry(t *testing.T) (*npmRegistry, string) {
 	t.Helper()
 	dir, _ := built(t)
 	r := &npmRegistry{t: t, files: map[string][]byte{}}
-	server := httptest.NewServer(r)
-	t.Cleanup(server.Close)
+	server := httptest.NewUnstartedServer(r)
+	address := "http://" + server.Listener.Addr().String()
 	names, err := filepath.Glob(filepath.Join(dir, "*.tgz"))
 	if err != nil || len(names) != 3 {
 		t.Fatalf("the release has the npm packages %q, %v", names, err)
@@ -52,7 +52,7 @@ func newNPMRegistry(t *testing.T) (*npmRegistry, string) {
 			t.Fatal(err)
 		}
 		sum := sha512.Sum512(data)
-		p["dist"] = map[string]any{"tarball": server.URL + "/-/" + filepath.Base(name), "integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:])}
+		p["dist"] = map[string]any{"tarball": address + "/-/" + filepath.Base(name), "integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:])}
 		version := p["version"].(string)
 		document, err := json.Marshal(map[string]any{"name": p["name"], "dist-tags": map[string]any{"latest": version}, "versions": map[string]any{version: p}})
 		if err != nil {
@@ -60,7 +60,9 @@ func newNPMRegistry(t *testing.T) (*npmRegistry, string) {
 		}
 		r.files["/"+p["name"].(string)], r.files["/-/"+filepath.Base(name)] = document, data
 	}
-	return r, server.URL
+	server.Start()
+	t.Cleanup(server.Close)
+	return r, address
 }
 
 // ServeHTTP implements http.Handler.
