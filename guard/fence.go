@@ -2,7 +2,6 @@ package guard
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 
@@ -70,7 +69,7 @@ func (g *Registry) fence(s *snapshot, changed []*root) []*root {
 	if len(outers) == 0 {
 		return nil
 	}
-	dirs, places := slices.Sorted(maps.Keys(s.byDir)), slices.Sorted(maps.Keys(s.byPlace))
+	dirs, places := s.index.paths(byDir), s.index.paths(byPlace)
 	var out []*root
 	for _, o := range outers {
 		if g.refence(s, dirs, places, o) {
@@ -85,13 +84,13 @@ func (g *Registry) fence(s *snapshot, changed []*root) []*root {
 func (g *Registry) refence(s *snapshot, dirs, places []string, o *root) bool {
 	next := &fences{peers: g.peers(s, o)}
 	mine := func(whose Subject) bool { return whose.Of(o.grant.Subject) || o.grant.Subject.Of(whose) }
-	add := func(at string, sorted []string, m index) {
+	add := func(kind pathKind, at string, sorted []string) {
 		first, _ := slices.BinarySearch(sorted, strings.TrimSuffix(at, "/")+"/")
 		for _, d := range sorted[first:] {
 			if !inside(at, d) {
 				break
 			}
-			for _, r := range m[d] {
+			for _, r := range s.index[indexKey{kind, d}] {
 				if r == o || !mine(r.grant.Subject) || slices.ContainsFunc(next.list, func(f fence) bool { return f.root == r }) {
 					continue
 				}
@@ -100,9 +99,9 @@ func (g *Registry) refence(s *snapshot, dirs, places []string, o *root) bool {
 			}
 		}
 	}
-	add(o.grant.Resolved, dirs, s.byDir)
+	add(byDir, o.grant.Resolved, dirs)
 	if o.place != "" {
-		add(o.place, places, s.byPlace)
+		add(byPlace, o.place, places)
 	}
 	for _, t := range g.tombs {
 		if rel, ok := o.lies(t.dir, t.place); ok && mine(t.whose) {

@@ -40,42 +40,38 @@ func (g *Registry) checkPlace(r Rules, resolved, place string) error {
 // around calls f for every root of the snapshot that something lies in, by its
 // path or by its place; some twice.
 func (s *snapshot) around(dir, place string, f func(*root)) {
-	up := func(at string, m index) {
-		for d := filepath.Dir(at); ; d = filepath.Dir(d) {
-			for _, o := range m[d] {
+	for _, from := range [...]indexKey{{byDir, dir}, {byPlace, place}} {
+		for at := from; at.path != ""; {
+			at.path = filepath.Dir(at.path)
+			for _, o := range s.index[at] {
 				f(o)
 			}
-			if d == "/" || d == "." {
-				return
+			if at.path == "/" || at.path == "." {
+				break
 			}
 		}
-	}
-	up(dir, s.byDir)
-	if place != "" {
-		up(place, s.byPlace)
 	}
 }
 
 // beside calls f for every root of the snapshot that is the very directory or
 // file; some twice.
 func (s *snapshot) beside(dir, place string, f func(*root)) {
-	for _, o := range s.byDir[dir] {
-		f(o)
-	}
-	for _, o := range s.byPlace[place] { // none has the place ""
-		f(o)
+	for _, at := range [...]indexKey{{byDir, dir}, {byPlace, place}} {
+		for _, o := range s.index[at] { // none has the place ""
+			f(o)
+		}
 	}
 }
 
-// put and drop keep the maps of a snapshot that is being made alike.
+// put and drop change a snapshot that is being made.
 func (s *snapshot) put(r *root) {
 	s.byName[r.name] = r
-	s.byDir.put(r.grant.Resolved, r)
-	s.byPlace.put(r.place, r)
-	if have := s.byAsked.of(r.asked, r.grant.Subject); have != nil {
-		s.byAsked.drop(r.asked, have) // a link that leads elsewhere by now
+	if have := s.index.of(indexKey{byAsked, r.asked}, r.grant.Subject); have != nil {
+		s.index.drop(indexKey{byAsked, r.asked}, have) // a link that leads elsewhere by now
 	}
-	s.byAsked.put(r.asked, r)
+	for _, at := range r.keys() {
+		s.index.put(at, r)
+	}
 	s.longest = max(s.longest, len(r.grant.Resolved), len(r.asked))
 }
 
@@ -83,9 +79,9 @@ func (s *snapshot) drop(r *root) {
 	if s.byName[r.name] == r {
 		delete(s.byName, r.name)
 	}
-	s.byDir.drop(r.grant.Resolved, r)
-	s.byPlace.drop(r.place, r)
-	s.byAsked.drop(r.asked, r)
+	for _, at := range r.keys() {
+		s.index.drop(at, r)
+	}
 }
 
 // lies returns the path from o to something inside it, by path or by place.

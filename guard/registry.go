@@ -139,18 +139,13 @@ type Registry struct {
 type snapshot struct {
 	version uint64
 	byName  map[RootName]*root
-	byDir   index // by resolved path (of a file root: the file's)
-	byPlace index // by place
-	byAsked index // by the path it was asked for, where that is another one
-	longest int   // bytes; no path in byDir or byAsked is longer
+	index   index
+	longest int // bytes; no path byDir or byAsked is longer
 }
 
 // next is a copy to change.
 func (s *snapshot) next() *snapshot {
-	return &snapshot{
-		version: s.version + 1, longest: s.longest,
-		byName: maps.Clone(s.byName), byDir: maps.Clone(s.byDir), byPlace: maps.Clone(s.byPlace), byAsked: maps.Clone(s.byAsked),
-	}
+	return &snapshot{version: s.version + 1, longest: s.longest, byName: maps.Clone(s.byName), index: maps.Clone(s.index)}
 }
 
 // tombstone stands where a nested root was revoked.
@@ -169,7 +164,7 @@ func NewRegistry(cfg Config) *Registry {
 		cfg.Deadline = EndDeadline
 	}
 	g := &Registry{cfg: cfg, clock: newClock(), past: map[RootName]Subject{}, rules: cfg.Rules}
-	g.snap.Store(&snapshot{byName: map[RootName]*root{}, byDir: index{}, byPlace: index{}, byAsked: index{}})
+	g.snap.Store(&snapshot{byName: map[RootName]*root{}, index: index{}})
 	return g
 }
 
@@ -225,9 +220,9 @@ func (g *Registry) commit(made []*root) (fenced []*root, err error) {
 			// Its ending already let go of its directory.
 			next.drop(have)
 		}
-		have := next.byDir.of(r.grant.Resolved, r.grant.Subject)
+		have := next.index.of(indexKey{byDir, r.grant.Resolved}, r.grant.Subject)
 		if have == nil && r.place != "" {
-			have = next.byPlace.of(r.place, r.grant.Subject) // by another path
+			have = next.index.of(indexKey{byPlace, r.place}, r.grant.Subject) // by another path
 		}
 		if have != nil {
 			return nil, &Error{Kind: names.Exist, Err: fmt.Errorf(
