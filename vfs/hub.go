@@ -71,8 +71,7 @@ type HubOptions struct {
 	// stands for 50 ms.
 	Coalesce time.Duration
 	// Lacking is how often a watch that has become larger than its room has its
-	// receiver look again, and tries for more, in the end eight times that; 0
-	// stands for 10 s.
+	// receiver look again, and tries for more; 0 stands for 30 s.
 	Lacking time.Duration
 }
 
@@ -80,7 +79,7 @@ const (
 	defaultMaxWatches = 65536
 	defaultMaxEach    = 8192
 	defaultCoalesce   = 50 * time.Millisecond
-	defaultLacking    = 10 * time.Second
+	defaultLacking    = 30 * time.Second
 )
 
 // LimitError says which limit was reached; it is the cause of names.Quota errors.

@@ -28,8 +28,6 @@ type watchState struct {
 	out   gathering
 	delay *time.Timer // runs while something is gathered
 	lack  *time.Timer // runs while a part is not watched for want of room; nil: all is
-	// lacked is how often that was found again.
-	lacked int
 }
 
 const (
@@ -207,12 +205,8 @@ func (w *Watch) again() error {
 	}
 	w.base.kill()
 	w.base, w.out.over = set.base, true
-	since := w.lacked
 	w.lacks(false)
-	if set.part {
-		w.lacked = min(since+1, mostLacked)
-		w.lacks(true)
-	}
+	w.lacks(set.part)
 	return nil
 }
 
@@ -227,16 +221,12 @@ func (w *Watch) takeRoom() bool {
 func (w *Watch) lacks(part bool) {
 	switch {
 	case part && w.lack == nil:
-		w.lack = time.AfterFunc(w.h.o.Lacking<<w.lacked, w.overflow)
+		w.lack = time.AfterFunc(w.h.o.Lacking, w.overflow)
 	case !part && w.lack != nil:
 		w.lack.Stop()
-		w.lack, w.lacked = nil, 0
+		w.lack = nil
 	}
 }
-
-// mostLacked bounds how often the time between two looks doubles: each is at all that
-// is watched.
-const mostLacked = 3
 
 // process looks at what raw events are about and gathers what is to be reported.
 func (w *Watch) process(raw []rawEvent) error {

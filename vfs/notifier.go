@@ -35,7 +35,7 @@ func (n *notifier) leave(w *SourceWatcher) {
 	n.mu.Lock()
 	n.users = slices.DeleteFunc(n.users, func(u *SourceWatcher) bool { return u == w })
 	wds := w.dirs
-	w.dirs = map[int32]watchers{}
+	w.dirs = map[int32][]any{}
 	w.count.Store(0)
 	ino, done := n.ino, n.done
 	if len(n.users) > 0 {
@@ -134,7 +134,7 @@ func (n *notifier) deliver(e beneath.NotifyEvent) {
 		case ok && e.Mask&unix.IN_IGNORED != 0:
 			w.dropLocked(e.WD)
 		case ok:
-			all = append(all, told{w, x.list()})
+			all = append(all, told{w, slices.Clone(x)})
 		}
 	}
 	n.mu.Unlock()

@@ -3,7 +3,6 @@ package vfs
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -48,7 +47,7 @@ type SourceWatcher struct {
 	count atomic.Int64
 	full  atomic.Int64 // directories that could not be watched for want of watches
 
-	dirs map[int32]watchers // guarded by in.mu
+	dirs map[int32][]any // who watches each directory, mostly one; guarded by in.mu
 }
 
 // NewSourceWatcher returns a watcher without watches. emit is called for every
@@ -59,7 +58,7 @@ func (t *Tree) NewSourceWatcher(emit func(SourceEvent), lost func()) *SourceWatc
 }
 
 func newSourceWatcher(in *notifier, emit func(SourceEvent), lost func()) *SourceWatcher {
-	w := &SourceWatcher{in: in, emit: emit, lost: lost, limit: watchRoom().mount, dirs: map[int32]watchers{}}
+	w := &SourceWatcher{in: in, emit: emit, lost: lost, limit: watchRoom().mount, dirs: map[int32][]any{}}
 	in.join(w)
 	return w
 }
@@ -135,12 +134,10 @@ func (w *SourceWatcher) add(d beneath.Dir, dir any) (int32, error) {
 	if err != nil {
 		return 0, err
 	}
-	x, known := w.dirs[wd]
-	if !known {
+	if w.dirs[wd] == nil {
 		w.count.Add(1)
 	}
-	x.add(dir)
-	w.dirs[wd] = x
+	w.dirs[wd] = append(w.dirs[wd], dir)
 	return wd, nil
 }
 
@@ -148,16 +145,16 @@ func (w *SourceWatcher) add(d beneath.Dir, dir any) (int32, error) {
 func (w *SourceWatcher) Unwatch(wd int32, dir any) {
 	w.in.mu.Lock()
 	defer w.in.mu.Unlock()
-	x, ok := w.dirs[wd]
-	if !ok {
-		return
-	}
-	if x.remove(dir); x.empty() {
+	x := w.dirs[wd]
+	i := slices.Index(x, dir)
+	switch {
+	case i < 0:
+	case len(x) == 1:
 		w.dropLocked(wd)
 		w.in.removeLocked(wd)
-		return
+	default:
+		w.dirs[wd] = slices.Delete(x, i, i+1)
 	}
-	w.dirs[wd] = x
 }
 
 func (w *SourceWatcher) dropLocked(wd int32) {
@@ -165,48 +162,6 @@ func (w *SourceWatcher) dropLocked(wd int32) {
 		delete(w.dirs, wd)
 		w.count.Add(-1)
 	}
-}
-
-// watchers are those who watch one directory. Mostly that is one, for which a map
-// would be large; but it may be all the watches of a server, and each of them ends
-// without a look at the others.
-type watchers struct {
-	few  []any // never changed, but replaced
-	many map[any]struct{}
-}
-
-const fewWatchers = 8
-
-func (x *watchers) empty() bool { return len(x.few)+len(x.many) == 0 }
-
-func (x *watchers) add(dir any) {
-	switch {
-	case x.many != nil:
-		x.many[dir] = struct{}{}
-	case len(x.few) < fewWatchers:
-		x.few = append(slices.Clip(x.few), dir)
-	default:
-		x.many = map[any]struct{}{dir: {}}
-		for _, d := range x.few {
-			x.many[d] = struct{}{}
-		}
-		x.few = nil
-	}
-}
-
-func (x *watchers) remove(dir any) {
-	delete(x.many, dir)
-	if i := slices.Index(x.few, dir); i >= 0 {
-		x.few = slices.Delete(slices.Clone(x.few), i, i+1)
-	}
-}
-
-// list is who watches now; it stays as it is.
-func (x *watchers) list() []any {
-	if x.many == nil {
-		return x.few
-	}
-	return slices.AppendSeq(make([]any, 0, len(x.many)), maps.Keys(x.many))
 }
 
 // Counts returns how many directories are watched, and how often one could not
