@@ -27,9 +27,6 @@ func release(frame []byte) {
 // appender is a result that writes itself: those with contents.
 type appender interface{ appendJSON(b []byte) []byte }
 
-// releaser is a result whose memory is used again when it has been written.
-type releaser interface{ release() }
-
 // encodeReply makes the one frame of an answer. It is encoded once, here.
 func encodeReply(id []byte, result any, err error) []byte {
 	b := wire.AppendReply(newFrame(), id)

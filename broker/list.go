@@ -90,8 +90,6 @@ func (r *listResult) appendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-func (r *listResult) release() { r.page.Release() }
-
 // appendEntry writes a wire.Entry, its fields in the order of the type.
 func (r *listResult) appendEntry(b []byte, l *vfs.Listed) []byte {
 	name, path := l.Name, l.Path.Rel()

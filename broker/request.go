@@ -252,9 +252,6 @@ func (s *Session) answer(r *request, result any, err error) {
 // for the request until the peer has taken it. A listing for which there is no
 // room is refused; what has changed something is answered all the same.
 func (s *Session) encode(r *request, result any, err error) []byte {
-	if m, ok := result.(releaser); ok {
-		defer m.release()
-	}
 	if r.cancelled.Load() {
 		return nil
 	}

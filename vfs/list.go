@@ -245,7 +245,7 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 	}
 	ls.bytes += size
 	if ls.page.Entries == nil {
-		ls.page.Entries = newEntries(ahead)
+		ls.page.Entries = make([]Listed, 0, ahead)
 	}
 	w.take()
 	ls.page.Entries = append(ls.page.Entries, ls.next)

@@ -2,7 +2,6 @@ package vfs
 
 import (
 	"reflect"
-	"sync"
 
 	"github.com/rootsfs/rootsfs/guard"
 )
@@ -23,28 +22,6 @@ type Page struct {
 	Entries []Listed
 	// Next is the cursor of the next page, "" after the last.
 	Next string
-}
-
-// entries are those of pages released.
-var entries sync.Pool // of *[]Listed
-
-// Release gives the memory of the entries back, for other pages. It may be left
-// out; after it the page has no entries. What was copied of them stays.
-func (p *Page) Release() {
-	if n := cap(p.Entries); n > 0 && n <= DefaultListLimit {
-		clear(p.Entries) // of their strings
-		room := p.Entries[:0]
-		entries.Put(&room)
-	}
-	p.Entries = nil
-}
-
-// newEntries makes room for n.
-func newEntries(n int) []Listed {
-	if room, ok := entries.Get().(*[]Listed); ok && cap(*room) >= n {
-		return *room
-	}
-	return make([]Listed, 0, n)
 }
 
 // roomStep is the least that Room is asked for at a time, bytes: small pages ask

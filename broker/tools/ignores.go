@@ -167,7 +167,6 @@ func (g *ignores) look(p guard.Path) (list []entry, err error) {
 			list = append(list, entry{name: e.Name, path: e.Path, typ: uint32(e.Info.Type()), size: e.Info.Size})
 		}
 		cursor = page.Next
-		page.Release()
 		if cursor == "" {
 			return list, nil
 		}

@@ -40,7 +40,6 @@ func (c *call) page(p guard.Path, cursor string, info, follow bool) ([]entry, st
 	if err != nil {
 		return nil, "", err
 	}
-	defer page.Release()
 	// Not the entries are moved, nor copied whole: that costs more than the rest.
 	order := make([]*vfs.Listed, len(page.Entries))
 	for i := range page.Entries {
