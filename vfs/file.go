@@ -178,37 +178,49 @@ func onFile[T any](ctx context.Context, f *File, req guard.Request, g func(l *gu
 
 // onFileDrop is onFile with what doPrepared takes.
 func onFileDrop[T any](ctx context.Context, f *File, req guard.Request, prepare func() (release func()), drop func(T), g func(l *guard.Lease, fd int) (T, int64, error)) (T, error) {
-	var zero T
+	if req.Path.Root == "" {
+		req.Path = f.at.Path
+	}
+	return retried(&req, func() (T, error) {
+		req.Held = f.hold.Load()
+		return onFileOnce(ctx, f, req, prepare, drop, g)
+	}, func() error { return f.refence(ctx, req) })
+}
+
+// onFileOnce is onFileDrop with a hold that is in req.
+func onFileOnce[T any](ctx context.Context, f *File, req guard.Request, prepare func() (release func()), drop func(T), g func(l *guard.Lease, fd int) (T, int64, error)) (zero T, err error) {
 	if _, err := f.enter(); err != nil {
 		return zero, &guard.Error{Op: req.Op, Path: f.at.Path, Kind: names.IO, Err: err}
 	}
 	defer f.leave()
-	if req.Path.Root == "" {
-		req.Path = f.at.Path
-	}
-	for range 4 {
-		req.Held = f.hold.Load()
-		v, err := doPrepared(ctx, f.t, req, prepare, drop, func(l *guard.Lease) (T, int64, error) {
-			if l.Remote() {
-				// The goroutine may outlive this call: it keeps the descriptor.
-				if _, err := f.enter(); err != nil {
-					return zero, 0, err
-				}
-				defer f.leave()
-			}
-			if err := f.judgeNow(l, f.fd, l.Access()); err != nil {
+	return doPrepared(ctx, f.t, req, prepare, drop, func(l *guard.Lease) (T, int64, error) {
+		if l.Remote() {
+			// The goroutine may outlive this call: it keeps the descriptor.
+			if _, err := f.enter(); err != nil {
 				return zero, 0, err
 			}
-			return g(l, f.fd)
-		})
-		if !errors.Is(err, guard.ErrRefence) {
+			defer f.leave()
+		}
+		if err := f.judgeNow(l, f.fd, l.Access()); err != nil {
+			return zero, 0, err
+		}
+		return g(l, f.fd)
+	})
+}
+
+// retried runs try, which puts req to the gate with the hold of an open file, and again
+// after refence has judged the file's place anew, as often as nested roots or patterns
+// change meanwhile.
+func retried[T any](req *guard.Request, try func() (T, error), refence func() error) (v T, err error) {
+	for range 4 {
+		if v, err = try(); !errors.Is(err, guard.ErrRefence) {
 			return v, err
 		}
-		if err := f.refence(ctx, req); err != nil {
-			return zero, err
+		if err := refence(); err != nil {
+			return v, err
 		}
 	}
-	return zero, &guard.Error{Op: req.Op, Path: req.Path, Kind: names.Conflict}
+	return v, &guard.Error{Op: req.Op, Path: req.Path, Kind: names.Conflict}
 }
 
 // fresh judges the file's place anew if it has to be.

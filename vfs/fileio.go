@@ -3,7 +3,6 @@ package vfs
 import (
 	"bytes"
 	"context"
-	"errors"
 	"math"
 
 	"golang.org/x/sys/unix"
@@ -272,8 +271,8 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 		n, err := beneath.CopyFileRange(l, fd, offIn, outFD, offOut, int(n))
 		return int64(n), int64(n), err
 	}
-	var done int64
-	for range 4 {
+	req.Path = f.at.Path
+	done, err := retried(&req, func() (int64, error) {
 		// The two must lie on one side of every boundary, as the gate knows
 		// them when it admits the copy: both holds are put to it.
 		if err := out.fresh(ctx, c); err != nil {
@@ -286,32 +285,9 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 		if req.Held.Domain() != req.Held2.Domain() {
 			return 0, across
 		}
-		done, err = copyOnce(ctx, f, req, copyRange)
-		if !errors.Is(err, guard.ErrRefence) {
-			break
-		}
-	}
+		return onFileOnce(ctx, f, req, nil, nil, copyRange)
+	}, func() error { return nil })
 	f.read.Add(done)
 	out.wrote.Add(done)
 	return done, err
-}
-
-func copyOnce(ctx context.Context, f *File, req guard.Request, g func(l *guard.Lease, fd int) (int64, int64, error)) (int64, error) {
-	if _, err := f.enter(); err != nil {
-		return 0, err
-	}
-	defer f.leave()
-	req.Path = f.at.Path
-	return do(ctx, f.t, req, nil, func(l *guard.Lease) (int64, int64, error) {
-		if l.Remote() {
-			if _, err := f.enter(); err != nil {
-				return 0, 0, err
-			}
-			defer f.leave()
-		}
-		if err := f.judgeNow(l, f.fd, guard.ToRead); err != nil {
-			return 0, 0, err
-		}
-		return g(l, f.fd)
-	})
 }

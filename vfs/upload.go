@@ -208,12 +208,10 @@ func (u *Upload) ended() bool {
 // the root it was begun under.
 func gate[T any](ctx context.Context, u *Upload, req guard.Request, prepare func() (release func()), f func(l *guard.Lease) (T, int64, error)) (T, error) {
 	req.Path = u.path
-	for range 4 {
+	return retried(&req, func() (T, error) {
 		req.Held = u.hold.Load()
-		v, err := doPrepared(ctx, u.t, req, prepare, nil, f)
-		if !errors.Is(err, guard.ErrRefence) {
-			return v, err
-		}
+		return doPrepared(ctx, u.t, req, prepare, nil, f)
+	}, func() error {
 		// Roots were nested in this one, or revoked there: the directory
 		// is walked to again, so that the lease knows what it passes.
 		look := guard.Request{Caller: req.Caller, Op: names.OpLookup, Path: u.path}
@@ -228,13 +226,11 @@ func gate[T any](ctx context.Context, u *Upload, req guard.Request, prepare func
 			d.Close()
 			return l.HoldNameless(), 0, nil
 		})
-		if err != nil {
-			return v, err
+		if err == nil {
+			u.hold.Store(hold)
 		}
-		u.hold.Store(hold)
-	}
-	var zero T
-	return zero, &guard.Error{Op: req.Op, Path: req.Path, Kind: names.Conflict}
+		return err
+	})
 }
 
 // parent is the directory the file will appear in, if it is still the same.

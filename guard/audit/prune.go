@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -54,34 +55,31 @@ type PruneReport struct {
 // sessions write counts for half of MaxTotal at most, and is never deleted. Each
 // session's anchor says up to which record it was pruned, and Verify tells.
 func Prune(o PruneOptions) (r PruneReport, err error) {
+	r.Files = []PrunedFile{}
 	list, err := listNames(o.Dir, "")
 	if errors.Is(err, fs.ErrNotExist) {
-		return PruneReport{Files: []PrunedFile{}}, nil
+		return r, nil
 	}
 	if err != nil {
 		return r, err
 	}
-	p := &pruner{opts: o, sessions: map[string]*pruned{}}
-	for _, e := range list {
-		if err := p.add(e); err != nil {
-			return r, err
-		}
+	sessions, err := pruneable(o.Dir, list)
+	if err != nil {
+		return r, err
 	}
-	p.choose(time.Now())
-	r.Files = []PrunedFile{}
+	choose(sessions, o, time.Now())
 	var errs []error
-	for _, s := range p.order {
-		done := s.files[:s.drop]
+	for _, s := range sessions {
 		if !o.DryRun {
 			if err := s.prune(o); err != nil {
 				errs = append(errs, err)
-				done = nil
+				s.drop = 0
 			}
 		}
 		for i, f := range s.files {
 			switch {
-			case i < len(done):
-				r.Files = append(r.Files, f.PrunedFile)
+			case i < s.drop:
+				r.Files = append(r.Files, f)
 				r.Bytes += f.Bytes
 			case s.live:
 				r.Live += f.Bytes
@@ -94,60 +92,52 @@ func Prune(o PruneOptions) (r PruneReport, err error) {
 	return r, errors.Join(errs...)
 }
 
-// pruner is one run of Prune.
-type pruner struct {
-	opts     PruneOptions
-	sessions map[string]*pruned
-	order    []*pruned
-}
-
 // pruned is what Prune knows of a session.
 type pruned struct {
 	name  string
 	live  bool
-	files []prunedFile // from the oldest
+	files []PrunedFile // from the oldest
 	left  int64        // bytes of those not chosen
 	drop  int          // how many of the oldest are chosen
 }
 
-type prunedFile struct {
-	PrunedFile
-	name logName
-}
-
-func (p *pruner) add(e logEntry) error {
-	s := p.sessions[e.session]
-	if s == nil {
-		s = &pruned{name: e.session}
-		lock, err := takeLock(Options{Dir: p.opts.Dir, Session: e.session}) // that of a live session is taken
-		switch {
-		case errors.Is(err, names.Locked):
-			s.live = true
-		case err != nil:
-			return err
-		default:
-			lock.Close() // there may be more sessions than descriptors; prune takes it again
+// pruneable finds the sessions that files are of, in the order of the files.
+func pruneable(dir string, list []logEntry) (out []*pruned, err error) {
+	known := map[string]*pruned{}
+	for _, e := range list {
+		s := known[e.session]
+		if s == nil {
+			s = &pruned{name: e.session}
+			lock, err := takeLock(Options{Dir: dir, Session: e.session}) // that of a live session is taken
+			switch {
+			case errors.Is(err, names.Locked):
+				s.live = true
+			case err != nil:
+				return nil, err
+			default:
+				lock.Close() // there may be more sessions than descriptors; prune takes it again
+			}
+			known[e.session] = s
+			out = append(out, s)
 		}
-		p.sessions[e.session] = s
-		p.order = append(p.order, s)
+		info, err := os.Lstat(filepath.Join(dir, e.base()))
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("audit: %w", err)
+		}
+		s.files = append(s.files, PrunedFile{Session: e.session, File: e.base(), Bytes: info.Size(), Time: info.ModTime()})
+		s.left += info.Size()
 	}
-	info, err := os.Lstat(filepath.Join(p.opts.Dir, e.base()))
-	if gone(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("audit: %w", err)
-	}
-	s.files = append(s.files, prunedFile{PrunedFile{Session: e.session, File: e.base(), Bytes: info.Size(), Time: info.ModTime()}, e.logName})
-	s.left += info.Size()
-	return nil
+	return out, nil
 }
 
 // choose decides which files go.
-func (p *pruner) choose(now time.Time) {
+func choose(sessions []*pruned, o PruneOptions, now time.Time) {
 	var live, ended int64
-	for _, s := range p.order {
-		for p.opts.MaxAge > 0 && s.more() && now.Sub(s.files[s.drop].Time) > p.opts.MaxAge {
+	for _, s := range sessions {
+		for o.MaxAge > 0 && s.more() && now.Sub(s.files[s.drop].Time) > o.MaxAge {
 			s.choose()
 		}
 		if s.live {
@@ -156,12 +146,9 @@ func (p *pruner) choose(now time.Time) {
 			ended += s.left
 		}
 	}
-	if p.opts.MaxTotal <= 0 {
-		return
-	}
-	for min(live, p.opts.MaxTotal/2)+ended > p.opts.MaxTotal {
+	for o.MaxTotal > 0 && min(live, o.MaxTotal/2)+ended > o.MaxTotal {
 		var largest *pruned
-		for _, s := range p.order {
+		for _, s := range sessions {
 			if s.more() && (largest == nil || s.left > largest.left) {
 				largest = s
 			}
@@ -211,7 +198,8 @@ func (s *pruned) prune(o PruneOptions) error {
 		}
 	}
 	for _, f := range s.files[:s.drop] {
-		for _, base := range []string{f.name.String(), f.name.String() + sealedSuffix} {
+		plain := strings.TrimSuffix(f.File, sealedSuffix)
+		for _, base := range []string{plain, plain + sealedSuffix} {
 			if err := os.Remove(filepath.Join(o.Dir, base)); err != nil && !gone(err) {
 				return fmt.Errorf("audit: %w", err)
 			}
