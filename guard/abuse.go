@@ -51,6 +51,8 @@ type abuse struct {
 	mu     sync.Mutex // guards the fields below
 	bounds Abuse
 	counts map[Subject]*offences
+	// suspended are the subjects that are; Registry.suspended tells whether any is.
+	suspended map[Subject]Suspension
 }
 
 type offences struct {
@@ -135,20 +137,19 @@ func called(s Subject) string {
 // suspend shuts the gate to a subject at once; what it was shown is taken back on
 // the side, because the caller is one of the operations that waits for.
 func (g *Registry) suspend(s Subject, why string) {
-	g.mu.Lock()
-	old := g.suspended.Load()
-	if old != nil {
-		if _, already := (*old)[s]; already {
-			g.mu.Unlock()
-			return
+	g.abuse.mu.Lock()
+	_, already := g.abuse.suspended[s]
+	if !already {
+		if g.abuse.suspended == nil {
+			g.abuse.suspended = map[Subject]Suspension{}
 		}
+		g.abuse.suspended[s] = Suspension{Subject: s, Since: time.Now(), Why: why}
+		g.suspended.Store(true)
 	}
-	next := map[Subject]Suspension{s: {Subject: s, Since: time.Now(), Why: why}}
-	if old != nil {
-		maps.Copy(next, *old)
+	g.abuse.mu.Unlock()
+	if already {
+		return
 	}
-	g.suspended.Store(&next)
-	g.mu.Unlock()
 	g.notify(Event{Kind: EventSuspended, Detail: called(s) + why})
 	_ = g.record(Record{Time: time.Now(), Subject: s, Via: ViaControl, Op: names.OpSuspend, Verdict: Allowed, Detail: why})
 	go func() { _ = g.TakeBack(context.Background(), s) }() // what cannot be is in the record
@@ -174,24 +175,21 @@ func (g *Registry) TakeBack(ctx context.Context, s Subject) error {
 // isSuspended reports whether a caller's subject is suspended. The owner's own
 // operations go on.
 func (g *Registry) isSuspended(c *Caller) bool {
-	list := g.suspended.Load()
-	if list == nil || c.Via == ViaControl {
+	if c.Via == ViaControl {
 		return false
 	}
-	_, ok := (*list)[c.Subject]
-	if !ok {
-		_, ok = (*list)[c.Subject.Principal()]
-	}
-	return ok
+	g.abuse.mu.Lock()
+	defer g.abuse.mu.Unlock()
+	_, itself := g.abuse.suspended[c.Subject]
+	_, all := g.abuse.suspended[c.Subject.Principal()]
+	return itself || all
 }
 
 // Suspended lists the subjects that are suspended, by name.
 func (g *Registry) Suspended() []Suspension {
-	list := g.suspended.Load()
-	if list == nil {
-		return nil
-	}
-	return slices.SortedFunc(maps.Values(*list), func(a, b Suspension) int { return strings.Compare(string(a.Subject), string(b.Subject)) })
+	g.abuse.mu.Lock()
+	defer g.abuse.mu.Unlock()
+	return slices.SortedFunc(maps.Values(g.abuse.suspended), func(a, b Suspension) int { return strings.Compare(string(a.Subject), string(b.Subject)) })
 }
 
 // IsSuspended reports whether a subject is.
@@ -200,12 +198,13 @@ func (g *Registry) IsSuspended(s Subject) bool { return g.isSuspended(&Caller{Su
 // Resume lets a suspended subject go on, and forgets what it was refused. It is on
 // record before it holds.
 func (g *Registry) Resume(s Subject) error {
-	if list := g.suspended.Load(); list != nil {
-		if _, itself := (*list)[s]; !itself {
-			s = s.Principal() // of whom all sessions are
-		}
+	g.abuse.mu.Lock()
+	if _, itself := g.abuse.suspended[s]; !itself {
+		s = s.Principal() // of whom all sessions are
 	}
-	if !g.IsSuspended(s) {
+	_, ok := g.abuse.suspended[s]
+	g.abuse.mu.Unlock()
+	if !ok {
 		return &Error{Op: names.OpResume, Kind: names.NotExist, Err: fmt.Errorf(
 			"the server %s is not suspended; see: rootsfs status", names.Quote(string(s)))}
 	}
@@ -214,17 +213,9 @@ func (g *Registry) Resume(s Subject) error {
 	}
 	g.abuse.mu.Lock()
 	delete(g.abuse.counts, s)
+	delete(g.abuse.suspended, s)
+	g.suspended.Store(len(g.abuse.suspended) > 0)
 	g.abuse.mu.Unlock()
-	g.mu.Lock()
-	if old := g.suspended.Load(); old != nil {
-		next := maps.Clone(*old)
-		delete(next, s)
-		g.suspended.Store(&next)
-		if len(next) == 0 {
-			g.suspended.Store(nil)
-		}
-	}
-	g.mu.Unlock()
 	g.notify(Event{Kind: EventResumed, Detail: strings.TrimSuffix(called(s), ": ")})
 	return nil
 }

@@ -214,7 +214,7 @@ func (l *Lease) enter() error {
 		return r.gone()
 	}
 	l.root, l.gen, l.policy, l.fences = r, gen, r.policy.Load(), r.fences.Load()
-	if l.reg.suspended.Load() != nil && l.reg.isSuspended(&req.Caller) {
+	if l.reg.suspended.Load() && l.reg.isSuspended(&req.Caller) {
 		return &Error{Kind: names.Suspended} // after acquire: who is not counted yet is told
 	}
 	l.patterned = l.anyRules(func(*ruleset) bool { return true })

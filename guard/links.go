@@ -15,7 +15,7 @@ import (
 // Link is a symbolic link that the path of a root passes.
 type Link struct {
 	Path  string // absolute; the directory that holds the link is resolved
-	Place string // of the link, see place.go; "" if it is not known
+	Place string // of the link, see index.go; "" if it is not known
 	// Others names the users other than the owner who can change the link; ""
 	// if there are none.
 	Others string

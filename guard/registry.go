@@ -120,7 +120,7 @@ type Registry struct {
 	bounded atomic.Bool // some subject has a quota
 
 	abuse     abuse
-	suspended atomic.Pointer[map[Subject]Suspension] // nil: nobody; written under mu
+	suspended atomic.Bool // some subject is
 
 	mu    sync.Mutex // guards the fields below and the making of snapshots
 	views []View

@@ -44,7 +44,7 @@ type Source interface {
 	Free() (int64, error)
 	// KeepsTrash says what is in the way of a trash, nil if nothing is.
 	KeepsTrash() error
-	// Place is the place of the directory or file (place.go), "" if it is not known.
+	// Place is the place of the directory or file (index.go), "" if it is not known.
 	Place() string
 	// Links are the links on the path that the root was opened by, as they were passed.
 	Links() []Link
@@ -112,7 +112,7 @@ type root struct {
 	epoch  uint64
 	grant  Grant
 	src    Source
-	place  string // see place.go; "": not known
+	place  string // see index.go; "": not known
 	asked  string // the path it was asked for, where links lead from there to grant.Resolved
 	policy atomic.Pointer[Policy]
 	state  atomic.Uint32

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A place is a file system and a path in it, see package guard (place.go): what
+// A place is a file system and a path in it, see package guard (index.go): what
 // /proc/self/mountinfo tells of the mount that a descriptor lies on, and the
 // descriptor's path below the mount point.
 
