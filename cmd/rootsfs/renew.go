@@ -30,7 +30,7 @@ again with the directory that is there now. One that has ended is granted again 
 		ValidArgsFunction: a.completeRoots(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := control.RenewRequest{Name: args[0], Session: f.forSession}
-			g := grantFlags{forTime: f.forTime, until: f.until}
+			g := grantFlags{forTime: f.forTime, until: f.until, fs: cmd.Flags()}
 			given := cmd.Flags().Changed
 			switch {
 			case f.forSession && (given("for") || given("until")):

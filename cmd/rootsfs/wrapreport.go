@@ -33,7 +33,7 @@ type wrapServer struct {
 	Project names.Foreign `json:"project,omitempty"`    // project that it belongs to
 	Line    int           `json:"line"`                 // line of the file
 	State   string        `json:"state"`                // `wrap`, `unwrap`, or why it is left alone
-	Roots   []wrapRoot    `json:"roots,omitempty"`      // roots that it gets: `spec`, `from`, and `resolved` where links lead
+	Roots   []wrapRoot    `json:"roots,omitempty"`      // roots that it gets: `spec`, `from`, `resolved` where links lead, and `outside` of the project
 	Env     []string      `json:"env,omitempty"`        // variables that pass
 	Home    string        `json:"home,omitempty"`       // directory that keeps its HOME
 	Net     bool          `json:"net,omitempty"`        // it gets the network
