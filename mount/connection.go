@@ -92,7 +92,11 @@ func (m *Mount) connect() (connection, error) {
 		m.undo()
 		return nil, &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: fmt.Errorf("--transport io_uring: %w; use --transport auto", m.fallback)}
 	}
-	m.log.Info("requests are served", "transport", string(m.transport), "instead of io_uring because", m.fallback)
+	told := []any{"transport", string(m.transport)}
+	if m.fallback != nil {
+		told = append(told, "no io_uring", m.fallback)
+	}
+	m.log.Info("requests are served", told...)
 	return conn, nil
 }
 

@@ -17,39 +17,16 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
-	"github.com/rootsfs/rootsfs/mount/transport"
 	"github.com/rootsfs/rootsfs/vfs"
 )
-
-// needRings skips a test where FUSE over io_uring cannot be had.
-func needRings(t *testing.T) {
-	t.Helper()
-	on, err := transport.IsEnabled()
-	if err != nil {
-		t.Skip(err)
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("only root switches io_uring on")
-	}
-	if !on {
-		restoreRings(t)
-	}
-}
-
-// restoreRings switches io_uring off after a test.
-func restoreRings(t *testing.T) {
-	t.Cleanup(func() { _ = os.WriteFile("/sys/module/fuse/parameters/enable_uring", []byte("N"), 0o644) })
-}
 
 // Each transport serves a mount, attached and detached, and says which one it is.
 func TestTransports(t *testing.T) {
 	for _, want := range []Transport{TransportGoFUSE, TransportPlain, TransportIOUring, TransportAuto} {
 		for _, detached := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/%v", want, detached), func(t *testing.T) {
-				if want == TransportIOUring {
-					needRings(t)
-				} else if on, err := transport.IsEnabled(); !on && err == nil && os.Geteuid() == 0 {
-					restoreRings(t)
+				if want == TransportIOUring || want == TransportAuto && os.Geteuid() == 0 {
+					childfs.HoldRings(t) // auto would leave the kernel's switch on
 				}
 				if detached && os.Geteuid() != 0 {
 					t.Skip("only root has detached mounts")
@@ -94,7 +71,7 @@ func TestTransports(t *testing.T) {
 // A mount that is to be served over io_uring and cannot be is an error, and not there.
 func TestNoRingsIsAnError(t *testing.T) {
 	requireDetached(t)
-	needRings(t)
+	childfs.HoldRings(t)
 	t.Setenv(transportEnv, "io_uring")
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	point := t.TempDir()
@@ -151,7 +128,7 @@ func TestKilledWhileItPolls(t *testing.T) {
 	for _, kind := range []Transport{TransportGoFUSE, TransportPlain, TransportIOUring} {
 		t.Run(string(kind), func(t *testing.T) {
 			if kind == TransportIOUring {
-				needRings(t)
+				childfs.HoldRings(t)
 			}
 			cmd := exec.Command("/proc/self/exe")
 			cmd.Env = append(os.Environ(), pollsEnv+"="+t.TempDir(), transportEnv+"="+string(kind))
