@@ -173,7 +173,7 @@ func checkSystem() []check {
 func checkFUSE() check {
 	c := check{Name: "fuse"}
 	if err := mountpoint.CheckFUSE(); err != nil {
-		return c.fail("do as it says, then run doctor again", "%s", oneLine(err))
+		return c.fail("as that says; then run rootsfs doctor again", "%s", oneLine(err))
 	}
 	if os.Geteuid() == 0 {
 		return c.ok("/dev/fuse can be opened; root needs no fusermount3")

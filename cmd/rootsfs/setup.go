@@ -141,7 +141,7 @@ func planHosts(f *wrapFlags, hosts []string) ([]setupHost, error) {
 		case errors.As(err, &missing) && len(hosts) == 0:
 			continue
 		case err != nil:
-			one.Problem = oneLine(err)
+			one.Problem = strings.TrimSuffix(oneLine(err), "; nothing was written")
 		default:
 			one.Wrap = &one.plan.res
 		}

@@ -94,7 +94,7 @@ func (c fuseCheck) deviceError(err error) error {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		return errorf(ErrNoFUSE, "%s is missing: load the module: modprobe fuse (in a container, pass the device in: --device /dev/fuse)", d)
 	case errors.Is(err, unix.EACCES) && c.uid != 0:
-		return errorf(ErrNoFUSE, "%s may not be opened by this user, who needs to read and write it: root can allow it: chmod 0666 %[1]s (lasting: %s, and udev, which sets that mode)", d, distro.Install("fuse3"))
+		return errorf(ErrNoFUSE, "%s may not be opened by this user, who needs to read and write it: root can allow it: chmod 0666 %[1]s; to keep that, %s, whose udev rules set it", d, distro.Install("fuse3"))
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return errorf(ErrNoFUSE, "%s may not be opened (%v): a container or a security module withholds it; start the container with --device /dev/fuse --cap-add SYS_ADMIN", d, err)
 	}
