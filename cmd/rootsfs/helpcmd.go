@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-//go:generate go test -count 1 -run ^TestTables$ . -args -write
+//go:generate go test -count 1 -run ^TestTopicTables$ . -args -write
 
 // newHelpCmd replaces cobra's own, which succeeds for a command there is not, and
 // knows no topics.

@@ -74,13 +74,22 @@ mkdir $HOME/code $HOME/out $HOME/agent $HOME/.config/Claude
 exec git init -q $HOME/code
 cp evil.sh $HOME/code/.env
 cp evil.sh $HOME/evil.sh
+mkdir $HOME/.local/bin $HOME/.local/share/claude/versions
+cp claude $HOME/.local/share/claude/versions/2.1.0
+chmod 755 $HOME/.local/share/claude/versions/2.1.0
+symlink $HOME/.local/bin/claude -> $HOME/.local/share/claude/versions/2.1.0
+env PATH=$HOME/.local/bin:$PATH
+exec sed -i s,/home/me,$HOME, claude.json
 cp claude.json $HOME/.config/Claude/claude_desktop_config.json
 cd $HOME
 readme
+-- claude --
+#!/bin/sh
+echo an agent
 -- evil.sh --
 echo evil
 -- claude.json --
-{"mcpServers": {"files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/usr/share"]}}}
+{"mcpServers": {"files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/code"]}}}
 `
 
 // runReadme runs each command of the README's console blocks, in order and in one

@@ -23,13 +23,13 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-var writeTables = flag.Bool("write", false, "TestTables writes the tables of help/*.md instead of comparing them")
+var writeTables = flag.Bool("write", false, "TestTopicTables writes the tables of help/*.md instead of comparing them")
 
 var generated = regexp.MustCompile(`(?s)(<!-- generated: ([a-z ]+) -->\n\n)(.*?)(\n<!-- end -->)`)
 
 // The tables in the topics are what the code says: configuration keys, rules, JSON
 // fields, metrics and exit codes.
-func TestTables(t *testing.T) {
+func TestTopicTables(t *testing.T) {
 	makers := map[string]func(*testing.T) string{
 		"exit codes": exitTable, "configuration keys": keyTable, "rules": ruleTable,
 		"json fields": fieldTables, "metrics": metricTable, "agents": agentTable,

@@ -65,6 +65,14 @@ func TestTopics(t *testing.T) {
 			t.Errorf("help %s shows something else: %s", topic.Name, shown)
 		}
 		checkCommands(t, topic.Name, prose)
+		for _, m := range regexp.MustCompile(`(?m)^\$ rootsfs (.*)$`).FindAllStringSubmatch(page, -1) {
+			line, _, _ := strings.Cut(m[1], "  #")
+			args := strings.Fields(strings.NewReplacer("'", "", `"`, "").Replace(line))
+			c, rest, err := newRootCmd(newApp(nil, stdio{})).Find(args)
+			if err != nil || !c.HasParent() || c.ParseFlags(rest) != nil || len(c.Commands()) > 0 && c.Flags().NArg() > 0 {
+				t.Errorf("%s: not understood: rootsfs %s", topic.Name, line)
+			}
+		}
 	}
 	for word, want := range map[string]string{
 		"polcy": "policy", "quota": "limits", "claude": "agents, or rootsfs help hosts", "statu": "status", "sandbox": "confinement",
@@ -89,7 +97,8 @@ func checkCommands(t *testing.T, topic, page string) {
 			}
 			continue
 		}
-		if c, _, err := newRootCmd(newApp(nil, stdio{})).Find(args); err != nil || !c.HasParent() {
+		c, rest, err := newRootCmd(newApp(nil, stdio{})).Find(args)
+		if err != nil || !c.HasParent() || len(c.Commands()) > 0 && len(rest) > 0 && rest[0][0] != '-' {
 			t.Errorf("%s: there is no command rootsfs %s", topic, m[1])
 		}
 	}

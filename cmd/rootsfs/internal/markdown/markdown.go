@@ -43,7 +43,7 @@ type block struct {
 
 // grammar is compiled when the first page is parsed: commands that show none, which
 // start three processes for one run, do not wait for it.
-type grammar struct{ heading, item, rule, images, cellEnd, inline *regexp.Regexp }
+type grammar struct{ heading, item, rule, images, inline *regexp.Regexp }
 
 var syntax = sync.OnceValue(func() *grammar {
 	return &grammar{
@@ -51,7 +51,6 @@ var syntax = sync.OnceValue(func() *grammar {
 		item:    regexp.MustCompile(`^(-|[0-9]+\.) +(.*)$`),
 		rule:    regexp.MustCompile(`^\|[-:| ]+\|$`),
 		images:  regexp.MustCompile(`^(!\[[^\]]*\]\([^)]*\)\s*|\|\s*)+$`),
-		cellEnd: regexp.MustCompile(` +\|(?: +|$)`),
 		inline:  regexp.MustCompile("``[^`]+``|`[^`]+`|\\*\\*[^*]+\\*\\*|\\[[^\\]]+\\]\\([^)]+\\)"),
 	}
 })
@@ -89,10 +88,10 @@ func parse(page string) []block {
 
 // addRow adds a row to the table above it, or begins one.
 func addRow(out []block, line string, continued bool) []block {
-	cells := syntax().cellEnd.Split(strings.TrimSpace(strings.TrimPrefix(line, "|")), -1)
-	cells = cells[:len(cells)-1] // after the last bar
+	const bar = "\x00" // a bar that is text
+	cells := strings.Split(strings.Trim(strings.ReplaceAll(line, `\|`, bar), "| "), "|")
 	for i, c := range cells {
-		cells[i] = strings.TrimSpace(strings.ReplaceAll(c, `\|`, "|"))
+		cells[i] = strings.TrimSpace(strings.ReplaceAll(c, bar, "|"))
 	}
 	if !continued || len(out) == 0 || out[len(out)-1].kind != table {
 		out = append(out, block{kind: table})

@@ -28,7 +28,11 @@ const page = "# name: what it is about\n" +
 	"\n" +
 	"| key | meaning |\n" +
 	"|---|---|\n" +
-	"| `a.b` | either this\\|that, or a long text that has to be wrapped |\n"
+	"| `a.b` | either this\\|that, or a long text that has to be wrapped |\n" +
+	"\n" +
+	"| one | two | three |\n" +
+	"|---|---|---|\n" +
+	"| x |  | z |\n"
 
 func TestText(t *testing.T) {
 	const want = `Name: what it is about
@@ -48,6 +52,9 @@ A HEADING
   key  meaning
   a.b  either this|that, or a long text that
        has to be wrapped
+
+  one  two  three
+  x         z
 `
 	if got := Text(page, 46); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
