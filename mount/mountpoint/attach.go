@@ -1,13 +1,11 @@
 package mountpoint
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -91,6 +89,7 @@ func Move(mnt *os.File, point string) (Info, error) {
 	return in, err
 }
 
+// move attaches a detached mount, and follows no link at the end of point.
 func move(mnt *os.File, point string) error {
 	err := unix.MoveMount(int(mnt.Fd()), "", unix.AT_FDCWD, point, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	return os.NewSyscallError("move_mount", err)
@@ -104,6 +103,7 @@ func DeviceOf(mnt *os.File) (string, error) {
 	return fmt.Sprintf("%d:%d", st.Dev_major, st.Dev_minor), err
 }
 
+// openDevice opens /dev/fuse: a new connection, to be given to one mount.
 func openDevice() (*os.File, error) {
 	fd, err := unix.Open(Device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -120,12 +120,14 @@ func makeMount(device *os.File, opts *fuse.MountOptions) (*os.File, error) {
 	}
 	defer unix.Close(fs)
 	attrs := unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
-	for _, option := range superOptions(opts) {
+	options := append(superOptions(opts), "source="+opts.FsName, "subtype="+opts.Name,
+		fmt.Sprintf("fd=%d", device.Fd()), fmt.Sprintf("rootmode=%o", unix.S_IFDIR),
+		fmt.Sprintf("user_id=%d", os.Geteuid()), fmt.Sprintf("group_id=%d", os.Getegid()))
+	for _, option := range options {
 		name, value, hasValue := strings.Cut(option, "=")
-		switch {
-		case hasValue:
+		if hasValue {
 			err = unix.FsconfigSetString(fs, name, value)
-		default:
+		} else {
 			err = unix.FsconfigSetFlag(fs, name)
 		}
 		if err != nil {
@@ -133,15 +135,6 @@ func makeMount(device *os.File, opts *fuse.MountOptions) (*os.File, error) {
 		}
 		if name == "ro" {
 			attrs |= unix.MOUNT_ATTR_RDONLY
-		}
-	}
-	for _, o := range [][2]string{
-		{"source", opts.FsName}, {"subtype", opts.Name}, {"fd", strconv.Itoa(int(device.Fd()))},
-		{"rootmode", strconv.FormatUint(unix.S_IFDIR, 8)},
-		{"user_id", strconv.Itoa(os.Geteuid())}, {"group_id", strconv.Itoa(os.Getegid())},
-	} {
-		if err := unix.FsconfigSetString(fs, o[0], o[1]); err != nil {
-			return nil, fmt.Errorf("%s: %w", o[0], err)
 		}
 	}
 	if err := unix.FsconfigCreate(fs); err != nil {
@@ -178,11 +171,10 @@ func attachByHelper(point string, opts *fuse.MountOptions) (*os.File, error) {
 	options := append(superOptions(opts), "fsname="+opts.FsName, "subtype="+opts.Name)
 	cmd := exec.Command(bin, "-o", strings.Join(options, ","), "--", point)
 	cmd.Env, cmd.ExtraFiles = []string{"_FUSE_COMMFD=3"}, []*os.File{theirs}
-	out, err := cmd.CombinedOutput()
+	output, err := cmd.CombinedOutput()
 	_ = theirs.Close()
 	if err != nil {
-		text := strings.TrimSpace(string(bytes.TrimPrefix(out, []byte("fusermount3: "))))
-		return nil, fmt.Errorf("%s: %w (%s)", bin, err, names.Quote(text))
+		return nil, fmt.Errorf("%s: %w (%s)", bin, err, helperText(output))
 	}
 	fd, err := receiveDescriptor(fds[0])
 	if err != nil {

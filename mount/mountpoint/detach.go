@@ -42,18 +42,16 @@ func Detach(point string, lazy bool) error {
 	if lazy {
 		flags |= unix.MNT_DETACH
 	}
-	err = unix.Unmount(in.Point, flags)
-	if errors.Is(err, unix.EPERM) {
-		// Not only for users: root in a container may lack CAP_SYS_ADMIN, and
-		// a user in a namespace of his own may have it.
+	switch err = unix.Unmount(in.Point, flags); {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EPERM):
+		// Not only for users: root in a container may lack CAP_SYS_ADMIN, and a user in
+		// a namespace of his own may have it.
 		if err := checkOurs(in); err != nil {
 			return err
 		}
 		return detachByHelper(in, lazy)
-	}
-	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, unix.EBUSY):
 		return busyError(in, holders(in))
 	case errors.Is(err, unix.EINVAL):
@@ -62,6 +60,7 @@ func Detach(point string, lazy bool) error {
 	return errorf(err, "unmount %s: %v", names.ShellWord(in.Point), err)
 }
 
+// detachByHelper has fusermount3 unmount.
 func detachByHelper(in Info, lazy bool) error {
 	bin, err := fuseCheck{look: exec.LookPath}.helper()
 	if err != nil {
@@ -73,11 +72,10 @@ func detachByHelper(in Info, lazy bool) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), helperTimeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, bin, append(args, "--", in.Point)...).CombinedOutput()
+	output, err := exec.CommandContext(ctx, bin, append(args, "--", in.Point)...).CombinedOutput()
 	if err == nil {
 		return nil
 	}
-	said := strings.TrimSpace(strings.TrimPrefix(string(out), "fusermount3: "))
 	if ctx.Err() != nil {
 		return errorf(os.ErrDeadlineExceeded, "unmount %s: %s did not end within %v", names.ShellWord(in.Point), bin, helperTimeout)
 	}
@@ -88,7 +86,12 @@ func detachByHelper(in Info, lazy bool) error {
 			return busyError(in, held)
 		}
 	}
-	return fmt.Errorf("unmount %s: %s: %w (%s)", names.ShellWord(in.Point), bin, err, names.QuoteShort(said))
+	return fmt.Errorf("unmount %s: %s: %w (%s)", names.ShellWord(in.Point), bin, err, helperText(output))
+}
+
+// helperText is what fusermount3 has printed, quoted.
+func helperText(output []byte) string {
+	return names.QuoteShort(strings.TrimSpace(strings.TrimPrefix(string(output), "fusermount3: ")))
 }
 
 // busyError explains EBUSY by those that hold the mount.

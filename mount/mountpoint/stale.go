@@ -24,38 +24,37 @@ func IsStale(path string) bool {
 	return err == nil && gone
 }
 
-// listStaleTime is how long ListStale waits for all mounts together. The kernel
-// answers for one without a daemon at once; who does not answer is alive.
+// listStaleTime is how long ListStale waits for all mounts together. The kernel answers
+// for a mount without a daemon at once, so a mount that does not answer is alive.
 const listStaleTime = 200 * time.Millisecond
 
-// ListStale returns the mountpoints of this user's rootsfs mounts whose daemon is
-// gone, but for those to leave out, sorted. It may be asked on the way to anything
-// else, so no file system is waited for that hangs: other users' mounts and other
-// types are not asked, nor is what only a walk through a file system that may hang
-// reaches.
+// ListStale returns the mountpoints of this user's rootsfs mounts whose daemon is gone,
+// sorted, without those that leaveOut chooses. Any command may call it, so no file system
+// that hangs is waited for: it does not ask mounts of other users or types, nor mounts that
+// only a walk through a file system that may hang reaches.
 func ListStale(leaveOut func(Info) bool) ([]string, error) {
 	all, err := Mounts()
 	if err != nil {
 		return nil, err
 	}
-	gone := make(chan string, len(all))
-	var asked sync.WaitGroup
+	stale := make(chan string, len(all))
+	var queries sync.WaitGroup
 	for _, in := range all {
 		if in.FSType == FSType && !leaveOut(in) && checkOurs(in) == nil && reachable(all, in) {
-			asked.Go(func() {
+			queries.Go(func() {
 				if daemonGone(in.Point) {
-					gone <- in.Point
+					stale <- in.Point
 				}
 			})
 		}
 	}
-	_, _ = bounded(listStaleTime, func() (struct{}, error) { asked.Wait(); return struct{}{}, nil })
-	var out []string
-	for len(gone) > 0 {
-		out = append(out, <-gone)
+	_, _ = bounded(listStaleTime, func() (struct{}, error) { queries.Wait(); return struct{}{}, nil })
+	var points []string
+	for len(stale) > 0 {
+		points = append(points, <-stale)
 	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
+	slices.Sort(points)
+	return slices.Compact(points), nil
 }
 
 // reachable reports whether a walk to a mount's point arrives at it, and passes only
