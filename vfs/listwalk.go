@@ -178,7 +178,7 @@ func (w *walker) read() error {
 	// The dot names may come anywhere.
 	text := w.buf[:n]
 	keep := func(e *Entry) bool { return w.all || listed(w.l, w.dir(), e) }
-	v.names = slices.DeleteFunc(parseDirents(text, string(text), keep), func(e Entry) bool { return e.Name == "." || e.Name == ".." })
+	v.names = slices.DeleteFunc(beneath.ParseDirents(text, string(text), keep), func(e Entry) bool { return e.Name == "." || e.Name == ".." })
 	return nil
 }
 

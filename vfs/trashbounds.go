@@ -151,11 +151,12 @@ func (b *bin) prune() (left int64, err error) {
 // left by a daemon that died, or is being made: it is an entry that is empty.
 func (b *bin) ids() ([]string, error) {
 	seen := map[string]bool{}
-	err := beneath.EachName(b.d, func(name string) {
-		id := strings.TrimSuffix(name, noteSuffix)
+	err := beneath.EachName(b.d, func(e *Entry) bool {
+		id := strings.TrimSuffix(e.Name, noteSuffix)
 		if _, ok := stampOf(id); ok {
 			seen[id] = true
 		}
+		return true
 	})
 	ids := make([]string, 0, len(seen))
 	for id := range seen {

@@ -1,9 +1,8 @@
 package beneath
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -76,7 +75,6 @@ func (s *source) Ignores(found func(guard.Ignore), enter func(dir string) bool) 
 			"the root has more than %d %s: write what is to be hidden as patterns instead of taking the .gitignore files", limit, what)}
 	}
 	files, size := 0, 0
-	buf := make([]byte, 32<<10)
 	todo := []string{""}
 	for dirs := 1; len(todo) > 0; {
 		dir := todo[len(todo)-1]
@@ -95,7 +93,7 @@ func (s *source) Ignores(found func(guard.Ignore), enter func(dir string) bool) 
 		case size > maxIgnoreRules:
 			return tooMany("bytes in .gitignore files", maxIgnoreRules)
 		}
-		subs, err := s.subdirs(dir, buf)
+		subs, err := s.subdirs(dir)
 		if err != nil {
 			return err
 		}
@@ -130,7 +128,7 @@ func (s *source) ignore(dir string) (string, error) {
 }
 
 // subdirs are the paths of the directories in a directory.
-func (s *source) subdirs(dir string, buf []byte) (out []string, err error) {
+func (s *source) subdirs(dir string) (out []string, err error) {
 	d := Dir{FD: s.fd}
 	if dir != "" {
 		if d, err = walkFrom(Dir{FD: s.fd}, dir, unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
@@ -138,33 +136,21 @@ func (s *source) subdirs(dir string, buf []byte) (out []string, err error) {
 		}
 		defer d.Close()
 	}
-	fd, err := OpenDirFD(d)
-	if err != nil {
-		return nil, passOver(err)
-	}
-	defer Close(fd)
-	for {
-		n, err := Getdents(fd, buf)
-		if err != nil || n == 0 {
-			return out, err
+	err = EachName(d, func(e *Entry) bool {
+		typ := e.Type
+		if typ == 0 {
+			info, err := StatIn(Dir{FD: d.FD, local: !s.remote}, e.Name)
+			if err != nil {
+				return true
+			}
+			typ = info.Type()
 		}
-		eachName(buf[:n], func(name string, typ uint32) {
-			if typ == 0 {
-				info, err := StatIn(Dir{FD: fd, local: !s.remote}, name)
-				if err != nil {
-					return
-				}
-				typ = info.Type()
-			}
-			if typ != unix.S_IFDIR || name == "." || name == ".." {
-				return
-			}
-			if dir != "" {
-				name = dir + "/" + name
-			}
-			out = append(out, name)
-		})
-	}
+		if typ == unix.S_IFDIR {
+			out = append(out, strings.TrimPrefix(dir+"/"+e.Name, "/"))
+		}
+		return true
+	})
+	return out, passOver(err)
 }
 
 // passOver drops the errors of directories that are not for us, or not there any
@@ -175,19 +161,6 @@ func passOver(err error) error {
 		return nil
 	}
 	return err
-}
-
-// eachName reads struct linux_dirent64 of getdents64(2).
-func eachName(buf []byte, f func(name string, typ uint32)) {
-	for len(buf) >= 19 {
-		reclen := int(binary.NativeEndian.Uint16(buf[16:]))
-		if reclen < 19 || reclen > len(buf) {
-			return
-		}
-		name, _, _ := bytes.Cut(buf[19:reclen], []byte{0})
-		f(string(name), uint32(buf[18])<<12)
-		buf = buf[reclen:]
-	}
 }
 
 // namings are how file systems take names; those that are not here may take
@@ -259,29 +232,18 @@ func spelledIn(d Dir, name string) (out []string, err error) {
 		}
 		return nil, err
 	}
-	fd, err := OpenDirFD(d)
-	if err != nil {
+	exact := false
+	err = EachName(d, func(e *Entry) bool {
+		if exact = e.Name == name; exact {
+			return false
+		}
+		if other, err := StatIn(Dir{FD: d.FD, across: true}, e.Name); err == nil && other.ID() == info.ID() {
+			out = append(out, e.Name)
+		}
+		return true
+	})
+	if exact || err != nil {
 		return nil, err
 	}
-	defer Close(fd)
-	exact := false
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := Getdents(fd, buf)
-		if err != nil || exact {
-			return nil, err
-		}
-		if n == 0 {
-			return out, nil
-		}
-		eachName(buf[:n], func(have string, _ uint32) {
-			exact = exact || have == name
-			if exact || have == "." || have == ".." {
-				return
-			}
-			if other, err := StatIn(Dir{FD: fd, across: true}, have); err == nil && other.ID() == info.ID() {
-				out = append(out, have)
-			}
-		})
-	}
+	return out, nil
 }

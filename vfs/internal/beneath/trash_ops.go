@@ -82,24 +82,3 @@ func (s *source) KeepsTrash() error {
 	}
 	return err
 }
-
-// EachName calls f with every name in a directory but "." and "..".
-func EachName(d Dir, f func(name string)) error {
-	fd, err := OpenDirFD(d)
-	if err != nil {
-		return err
-	}
-	defer Close(fd)
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := Getdents(fd, buf)
-		if err != nil || n == 0 {
-			return err
-		}
-		eachName(buf[:n], func(name string, _ uint32) {
-			if name != "." && name != ".." {
-				f(name)
-			}
-		})
-	}
-}
