@@ -287,7 +287,7 @@ func (m *model) question(p *page, q *live.Question) {
 	if q.Server != "" {
 		p.exact(none, "  ", "calls itself "+names.Quote(q.Server))
 	}
-	p.add(none, "  its reason, in its own words, which nobody has checked:")
+	p.add(none, "  its reason, in its own words (not checked):")
 	p.wrapped(warn, "    ", names.Quote(q.Message), 6)
 	for i := range q.Items {
 		it := &q.Items[i]

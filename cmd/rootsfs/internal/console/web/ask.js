@@ -88,7 +88,7 @@ class QuestionCard extends HTMLElement {
     this.details = h("div", { class: "details", tabIndex: 0, role: "region", "aria-label": "What is asked for" },
       h("ol", { class: "items" }, this.items),
       h("p", { class: "who" }, "Subject ", t(q.subject || "(none)"), q.server ? [", which calls itself ", t(q.server)] : "", ", in session ", t(q.session)),
-      h("figure", { class: "purpose" }, h("figcaption", {}, "Its reason, in its own words, which nobody has checked"), h("blockquote", {}, q.message ? t(q.message) : h("span", { class: "soft" }, "none given"))));
+      h("figure", { class: "purpose" }, h("figcaption", {}, "Its reason, in its own words (not checked)"), h("blockquote", {}, q.message ? t(q.message) : h("span", { class: "soft" }, "none given"))));
     this.card = h("section", {
       class: "card question", tabIndex: 0, "aria-labelledby": id, onkeydown: (e) => this.press(e),
       onpointerdown: (e) => { this.down = this.settled() && e.target.closest("button"); },

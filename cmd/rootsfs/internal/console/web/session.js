@@ -107,7 +107,7 @@ export class SessionCard extends HTMLElement {
     if (s.mountpoint && !c) badges.push(["warn", "mount only: confines nobody"]);
     keyed(this.badges, badges, (b) => b.join(), ([cls, text]) => h("span", { class: "badge " + cls }, t(text)));
     const facts = [
-      ["at", s.mountpoint || "nothing mounted"], c && ["runs", (c.command ?? []).join(" ")], ["pid", s.pid],
+      s.mountpoint ? ["at", s.mountpoint] : ["mount", "none"], c && ["runs", (c.command ?? []).join(" ")], ["pid", s.pid],
       ["since", s.started ? new Date(s.started).toLocaleString("en-GB") : ""], s.cache && s.mountpoint && ["cache", s.cache],
       ["in flight", s.process?.in_flight ?? 0], ["operations", count(s.process?.ops ?? 0)], ["refused", count(s.process?.refused ?? 0)],
       ...(c?.holes ?? []).map((hole) => ["not stopped", hole]),
@@ -122,7 +122,7 @@ export class SessionCard extends HTMLElement {
       `: ${many(f.requests, "request")}, ${count(f.refused)} refused, ${size(f.bytes_read)} read, ${size(f.bytes_written)} written`,
     ].flat();
     keyed(this.servers, list.length ? list : [{ i: -1 }], (f) => f.i + f.subject, () => h("li", {}),
-      (e, f) => f.i < 0 ? put(e, "None speaks files/* now.") : e.replaceChildren(...text(f)));
+      (e, f) => f.i < 0 ? put(e, "None uses files/* now.") : e.replaceChildren(...text(f)));
     keyed(this.quotas, s.subjects ?? [], (q) => q.subject, () => h("li", {}),
       (e, q) => e.replaceChildren(h("b", {}, name(q.subject)), ` of its quota: ${size(q.bytes_written)}${q.max_written ? " of " + size(q.max_written) : ""} written, ${count(q.names_created)}${q.max_created ? " of " + count(q.max_created) : ""} names`));
   }
