@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/guard"
@@ -28,11 +29,11 @@ func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	i, ok := s.Inner()
 	switch {
 	case ok:
-		if r.Broad, ok = w.broad(newRunCmd(&app{}), s.Args[1:i-1], home); !ok {
+		if r.Broad, ok = w.broad(newRunCmd(&app{}), s, s.Args[1:i-1], home); !ok {
 			r.State = "not confined"
 		}
 	case len(s.Args) > 0 && s.Args[0] == "serve":
-		r.Broad, _ = w.broad(newServeCmd(&app{}), s.Args[1:], home)
+		r.Broad, _ = w.broad(newServeCmd(&app{}), s, s.Args[1:], home)
 	default:
 		r.Notes = append(r.Notes, `it is not of the form "run FLAGS -- COMMAND": what it starts is not known`)
 	}
@@ -73,7 +74,7 @@ func (w *wrapping) foreign(command string) string {
 
 // broad are the flags of a "rootsfs run" or "serve" that give more than a server should
 // have; confined is false if the command is not confined at all.
-func (w *wrapping) broad(cmd *cobra.Command, args []string, home string) (list []string, confined bool) {
+func (w *wrapping) broad(cmd *cobra.Command, s *hostconfig.Server, args []string, home string) (list []string, confined bool) {
 	fs := cmd.Flags()
 	if err := fs.Parse(args); err != nil {
 		return []string{"its flags are not understood: " + oneLine(err)}, true
@@ -100,12 +101,57 @@ func (w *wrapping) broad(cmd *cobra.Command, args []string, home string) (list [
 		list = append(list, "--socket "+path+": whatever listens there works for it")
 	}
 	roots, _ := fs.GetStringArray("root")
-	for _, text := range append(roots, fs.Args()...) { // serve takes roots without the flag, too
+	once, _ := fs.GetStringArray("once")
+	for _, text := range slices.Concat(roots, once, fs.Args()) { // serve takes roots without the flag, too
 		if why := w.broadRoot(text, home); why != "" {
 			list = append(list, "--root "+text+": "+why)
 		}
 	}
+	if f := fs.Lookup("for"); f != nil {
+		if v, ok := f.Value.(forValue); ok && v.f.agent != "" {
+			list = append(list, "--for "+v.f.agent+": the network, the HOME and keys of that agent, and the project, writable")
+		}
+	}
+	if w.file.project != "" {
+		list = append(list, w.ofTheOwner(fs, s.Env)...)
+	}
 	return list, confined
+}
+
+// ofTheOwner are the flags by which a project's file takes what is the owner's. own are
+// the variables that the file itself sets.
+func (w *wrapping) ofTheOwner(fs *pflag.FlagSet, own []string) (list []string) {
+	for _, flag := range []struct{ name, what string }{
+		{"session", "the roots of a session of yours"}, {"profile", "what your configuration approves"},
+		{"no-default-policy", "no name is hidden from it"}, {"allow", "names that the built-in rules would hide"},
+	} {
+		if fs.Changed(flag.name) {
+			list = append(list, "--"+flag.name+" "+fs.Lookup(flag.name).Value.String()+": "+flag.what)
+		}
+	}
+	if f := fs.Lookup("home"); f != nil && f.Changed {
+		if dir := w.fromProject(f.Value.String()); w.file.outside(dir) {
+			list = append(list, "--home "+dir+": OUTSIDE of its project, writable")
+		}
+	}
+	vars, _ := fs.GetStringArray("env")
+	for _, v := range vars {
+		if !strings.Contains(v, "=") && !slices.Contains(own, v) {
+			list = append(list, "--env "+v+": a variable of yours")
+		}
+	}
+	return list
+}
+
+// fromProject is where a path leads from the project, where hosts start its servers.
+func (w *wrapping) fromProject(dir string) string {
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(w.file.project, dir)
+	}
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
+	}
+	return filepath.Clean(dir)
 }
 
 // broadRoot says what is broad about a root; "" if nothing is.
@@ -123,13 +169,9 @@ func (w *wrapping) broadRoot(text, home string) string {
 			dir = "." + rest
 		}
 	}
-	if dir != "auto" && !filepath.IsAbs(dir) {
-		dir = filepath.Join(w.file.project, dir) // where hosts start a project's servers
+	if dir != "auto" {
+		dir = w.fromProject(dir)
 	}
-	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = resolved
-	}
-	dir = filepath.Clean(dir)
 	rights, err := guard.ParseMode(spec.Mode)
 	writes := spec.Mode != "" && err == nil && rights&^guard.ReadOnly != 0
 	system := slices.ContainsFunc([]string{"/etc", "/usr", "/boot", "/var", "/root", "/bin", "/sbin", "/lib", "/opt"}, func(top string) bool { return names.Under(dir, top) })

@@ -55,6 +55,43 @@ func TestWrapJudges(t *testing.T) {
 	}
 }
 
+// A repository's file can start its server by this program and give it what is the
+// owner's: an agent's keys and network, a HOME, a variable, another session's roots.
+func TestWrapJudgesProject(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	project := t.TempDir()
+	for _, tt := range []struct {
+		broad string
+		args  []string
+	}{
+		{"", []string{"run", "--root", ".:rw", "--for", "30m", "--env", "SET", "--env", "A=b", "--home", "h", "--", "good"}},
+		{"--for codex: the network", []string{"run", "--for", "codex", "--", "evil"}},
+		{"--for claude-code: the network", []string{"run", "--for=claude", "--", "evil"}},
+		{"--home /srv/.ssh: OUTSIDE", []string{"run", "--home", "/srv/.ssh", "--", "evil"}},
+		{"--env GITHUB_TOKEN: a variable of yours", []string{"run", "--env", "GITHUB_TOKEN", "--", "evil"}},
+		{"--root /srv/secret: OUTSIDE", []string{"run", "--once", "/srv/secret", "--", "evil"}},
+		{"--profile work: ", []string{"run", "--profile", "work", "--", "evil"}},
+		{"--allow [**]: ", []string{"run", "--root", ".", "--allow", "**", "--", "evil"}},
+		{"--no-default-policy true: ", []string{"run", "--root", ".", "--no-default-policy", "--", "evil"}},
+		{"--session work: ", []string{"serve", "--session", "work"}},
+	} {
+		doc := `{"mcpServers": {"a": {"command": "` + own + `", "args": ["` + strings.Join(tt.args, `", "`) + `"], "env": {"SET": "x"}}}}`
+		c, err := hostconfig.Parse(filepath.Join(project, ".mcp.json"), []byte(doc), own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, r := &wrapping{wrapFlags: &wrapFlags{program: own}, file: &hostFile{project: project}}, wrapServer{}
+		w.judge(c.Servers[0], &r)
+		if got := strings.Join(r.Broad, "\n"); (tt.broad == "") != (got == "") || !strings.HasPrefix(got, tt.broad) {
+			t.Errorf("%q: %q, want %q", tt.args, got, tt.broad)
+		}
+	}
+}
+
 // Issue 17, item 24: what a file in a repository was is kept where nobody shares it, and
 // found again, as is what an older rootsfs kept beside it.
 func TestBackupOutsideRepository(t *testing.T) {
