@@ -244,6 +244,10 @@ func (a *app) saySetupServer(s *wrapServer) {
 	if s.State != "wrap" {
 		state, _, _ := strings.Cut(states[s.State], " (") // a flag of wrap
 		a.foldAt("    ", fmt.Sprintf("%s: %s", names.Quote(s.Name), state))
+		for _, b := range s.Broad {
+			a.foldAt("      ", "broad: "+shown(b))
+		}
+		a.sayNotes(s)
 		return
 	}
 	text := "reaches no files of yours"
@@ -264,6 +268,11 @@ func (a *app) saySetupServer(s *wrapServer) {
 		text += ", no network"
 	}
 	a.foldAt("    ", fmt.Sprintf("%s: %s", names.Quote(s.Name), text))
+	a.sayNotes(s)
+}
+
+// sayNotes says what to know about a server.
+func (a *app) sayNotes(s *wrapServer) {
 	for _, n := range s.Notes {
 		a.foldAt("      ", "note: "+n)
 	}

@@ -92,6 +92,32 @@ func TestWrapJudgesProject(t *testing.T) {
 	}
 }
 
+// setup says of a server that it leaves alone what wrap says: what is not confined of it,
+// and what its flags leave open.
+func TestSetupSaysWhatIsOpen(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", "")
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {
+		"wrapped": {"command": "`+own+`", "args": ["run", "--net", "--", "x"]},
+		"remote": {"url": "http://localhost/", "headersHelper": "sh"}}}`, 0o600)
+	hosts, err := planHosts(&wrapFlags{program: own}, []string{"claude-code"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	newApp(nil, stdio{out: &out}).saySetup(&setupResult{Hosts: hosts})
+	for _, want := range []string{"broad: \"--net: the whole network\"", "note: NOT confined: its \"headersHelper\""} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %s in\n%s", want, out.String())
+		}
+	}
+}
+
 // Issue 17, item 24: what a file in a repository was is kept where nobody shares it, and
 // found again, as is what an older rootsfs kept beside it.
 func TestBackupOutsideRepository(t *testing.T) {
