@@ -15,6 +15,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -132,6 +133,8 @@ func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWord
 	case e.Link != nil && e.Confinement == "":
 		e.Advice = "open what the link leads to, " + names.Quote(e.Link.dest) + ", by a path of its own: a mount follows no link out of a root, nor one that is an absolute path"
 		return nil
+	case e.Link != nil && e.tooMuch(e.Link.dest):
+		return nil
 	case e.Link != nil:
 		return commandWords{"roots", "add", names.Foreign(e.Link.dest) + ":ro"}
 	case e.Lacks != "":
@@ -143,9 +146,21 @@ func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWord
 	case e.Reason == names.Unavailable.String():
 		return commandWords{"roots", "renew", names.Foreign(e.Root)}
 	case e.Reason == names.NoConsent.String() && e.Root == "" && filepath.IsAbs(path):
-		return commandWords{"roots", "add", names.Foreign(existing(path)) + ":" + modeFor(e.Op)}
+		if dir := existing(path); !e.tooMuch(dir) {
+			return commandWords{"roots", "add", names.Foreign(dir) + ":" + modeFor(e.Op)}
+		}
 	}
 	return nil
+}
+
+// tooMuch reports whether a directory is or holds a home directory, and gives the advice
+// that then takes the command's place: the path, or the link, may be a server's choice.
+func (e *explanation) tooMuch(dir string) bool {
+	if at := session.Resolve(dir); at != "/" && !slices.ContainsFunc(homeDirs(), func(home string) bool { return names.Under(home, at) }) {
+		return false
+	}
+	e.Advice = "name a file or directory that exists; " + names.Quote(dir) + " is or holds a home directory, which is too much for a root"
+	return true
 }
 
 // withoutRule sets the patterns that the root has, but for the one that decided, or, if
@@ -181,7 +196,9 @@ func (e *explanation) runLine(host string) string {
 	var flags commandWords
 	switch {
 	case e.RootPath == "" && filepath.IsAbs(host):
-		flags = commandWords{"--root", names.Foreign(existing(host)) + ":" + modeFor(e.Op)}
+		if dir := existing(host); !e.tooMuch(dir) {
+			flags = commandWords{"--root", names.Foreign(dir) + ":" + modeFor(e.Op)}
+		}
 	case e.RootPath == "":
 	case e.Lacks != "":
 		flags = commandWords{"--root", e.spec(e.wider())}
@@ -189,7 +206,7 @@ func (e *explanation) runLine(host string) string {
 		e.Rule == nil && strings.HasSuffix(e.Detail, "("+control.BuiltIn+")"):
 		flags = commandWords{"--root", e.spec(e.Mode), "--allow", literalPattern(e.rel())}
 	case e.Reason == names.Escaped.String():
-		if e.Link = linkAt(host); e.Link != nil {
+		if e.Link = linkAt(host); e.Link != nil && !e.tooMuch(e.Link.dest) {
 			flags = commandWords{"--root", e.spec(e.Mode), "--root", names.Foreign(e.Link.dest) + ":ro"}
 		}
 	}

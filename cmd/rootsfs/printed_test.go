@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
@@ -168,5 +169,34 @@ func TestPrintedCommandsRun(t *testing.T) {
 	}
 	if list, _ := os.ReadDir(work); len(list) != 1 {
 		t.Errorf("something else ran: %v", list)
+	}
+}
+
+// A path that is not there, and a link that a server made, propose no root that is or holds
+// a home directory.
+func TestWhyProposesNoHome(t *testing.T) {
+	home, dir := t.TempDir(), t.TempDir()
+	t.Setenv("HOME", home)
+	e, err := whySpec(t.Context(), &whyFlags{root: dir + ":rw", op: "write"}, filepath.Join(home, "missing"))
+	if err != nil || e.Allow != "" || !strings.Contains(e.Advice, "too much") {
+		t.Errorf("%+v, %v", e, err)
+	}
+	inside := filepath.Join(home, "inside")
+	if err := os.Mkdir(inside, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	for dest, want := range map[string]bool{"/": false, home: false, filepath.Dir(home): false, inside: true} {
+		_ = os.Remove(link)
+		if err := os.Symlink(dest, link); err != nil {
+			t.Fatal(err)
+		}
+		e := &explanation{CheckAnswer: control.CheckAnswer{Op: "read", Reason: names.Escaped.String()}, RootPath: dir, Mode: "ro", Confinement: "namespaces", Link: linkAt(link)}
+		if w := e.remedy(nil, link); (w != nil) != want {
+			t.Errorf("%s: %v", dest, w)
+		}
+		if line := e.runLine(link); (line != "") != want || (e.Advice == "") != want {
+			t.Errorf("%s: %s, %s", dest, line, e.Advice)
+		}
 	}
 }

@@ -86,8 +86,12 @@ func caused(e *audit.Entry) bool {
 	return e.Via != "control" && (e.Kind != names.Revoked.String() || e.Op != names.OpGetattr.String())
 }
 
-// grantedDir is the directory in the detail of a grant: "DIR (ORIGIN)".
+// grantedDir is the directory in the detail of a grant: "DIR (ORIGIN)", and, behind it,
+// the patterns for which the built-in rules are lifted, which may hold anything.
 func grantedDir(detail string) string {
+	if i := strings.LastIndex(detail, `); built-in protections lifted for "`); i > 0 {
+		detail = detail[:i]
+	}
 	if i := strings.LastIndex(detail, " ("); i > 0 {
 		return detail[:i]
 	}

@@ -32,7 +32,7 @@ func TestTrail(t *testing.T) {
 		}
 		return tr
 	}
-	grant := control("grant", "code", "ro", "/home/me/my (code) (command line)")
+	grant := control("grant", "code", "ro", `/home/me/my (code) (command line); built-in protections lifted for "a (b", ".env"`)
 	create := refused("create", "new", "ReadOnly")
 	revoke := control("revoke", "code", "ro", "/home/me/my (code)")
 	first := []*audit.Entry{
