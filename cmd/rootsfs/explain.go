@@ -43,6 +43,7 @@ type explanation struct {
 
 	recordedOp string // as the audit log names the operation
 	endOp      string // how the root ended
+	place      string // of an ended session without a command: its mountpoint, or its name
 	isShown    bool   // by the confinement, and by no root
 }
 
@@ -71,24 +72,35 @@ func rootNamed(st *control.Status, name string) *control.Root {
 	return nil
 }
 
+// asked is what was asked for: the operation and the path, if the record has them.
+func (e *explanation) asked() string {
+	switch {
+	case e.Path != "":
+		return e.Op + " " + shown(e.Path)
+	case e.Op == names.OpNone.String():
+		return "request"
+	}
+	return e.Op
+}
+
 // text is the answer in one line.
 func (e *explanation) text() string {
-	if e.RevokedAt != nil {
+	if e.RevokedAt != nil && (e.Time == nil || e.Reason == names.Revoked.String()) {
 		how := "was revoked"
 		if e.endOp == names.OpExpire.String() {
 			how = "expired"
 		}
-		return fmt.Sprintf("%s %s: refused: root %s %s at %s", e.Op, shown(e.Path), shown(e.Root), how, e.RevokedAt.Local().Format(time.DateTime))
+		return fmt.Sprintf("%s: refused: root %s %s at %s", e.asked(), shown(e.Root), how, e.RevokedAt.Local().Format(time.DateTime))
 	}
 	if e.Link != nil && !e.Allowed {
-		return fmt.Sprintf("%s %s: refused: it is a link, or passes one, that leaves the root", e.Op, shown(e.Path))
+		return fmt.Sprintf("%s: refused: it is a link, or passes one, that leaves the root", e.asked())
 	}
 	if !e.Allowed && e.Rule == nil && e.Lacks == "" && e.Detail != "" {
-		return fmt.Sprintf("%s %s: refused: %s", e.Op, shown(e.Path), e.Detail)
+		return fmt.Sprintf("%s: refused: %s", e.asked(), e.Detail)
 	}
 	said, _ := checked(&e.CheckAnswer)
 	if e.Session == "" && e.Root == "" {
-		return fmt.Sprintf("%s %s: refused: the root does not hold it", e.Op, shown(e.Path))
+		return fmt.Sprintf("%s: refused: the root does not hold it", e.asked())
 	}
 	if e.isShown {
 		return said + ", as every file of the system that the confinement shows"
@@ -129,9 +141,9 @@ func (e *explanation) spec(mode string) names.Foreign {
 func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWords {
 	switch {
 	case e.RevokedAt != nil:
-		return commandWords{"roots", "add", e.spec(e.Mode)}
+		return append(commandWords{"roots", "add"}, e.grantFlags()...)
 	case e.Link != nil && e.Confinement == "":
-		e.Advice = "open what the link leads to, " + names.Quote(e.Link.dest) + ", by a path of its own: a mount follows no link out of a root, nor one that is an absolute path"
+		e.Advice = e.pathOfLink()
 		return nil
 	case e.Link != nil && e.tooMuch(e.Link.dest):
 		return nil
@@ -190,8 +202,33 @@ func (e *explanation) withoutRule(rules *control.RootPolicy) commandWords {
 	return out
 }
 
-// runLine is the command line of `rootsfs run` that would have allowed what was refused,
-// "" if none is known.
+// pathOfLink is the advice for a link that a session follows at no root.
+func (e *explanation) pathOfLink() string {
+	return "open what the link leads to, " + names.Quote(e.Link.dest) + ", by a path of its own: a mount follows no link out of a root, nor one that is an absolute path"
+}
+
+// grantFlags are a SPEC of the root that ended, with what a refusal on record lacked.
+func (e *explanation) grantFlags() commandWords {
+	switch {
+	case e.Lacks != "":
+		return commandWords{e.spec(e.wider())}
+	case e.builtinRule():
+		return commandWords{e.spec(e.Mode), "--allow", literalPattern(e.rel())}
+	}
+	return commandWords{e.spec(e.Mode)}
+}
+
+// builtinRule reports whether a built-in rule refused.
+func (e *explanation) builtinRule() bool {
+	if e.Rule != nil {
+		return e.Rule.From == control.BuiltIn
+	}
+	return strings.HasSuffix(e.Detail, "("+control.BuiltIn+")")
+}
+
+// runLine is the command line that would start a session which allows what was refused:
+// of `rootsfs run`, or of the command that started the session on record. It is "" if
+// none is known.
 func (e *explanation) runLine(host string) string {
 	var flags commandWords
 	switch {
@@ -200,18 +237,22 @@ func (e *explanation) runLine(host string) string {
 			flags = commandWords{"--root", names.Foreign(dir) + ":" + modeFor(e.Op)}
 		}
 	case e.RootPath == "":
-	case e.Lacks != "":
-		flags = commandWords{"--root", e.spec(e.wider())}
-	case e.Rule != nil && e.Rule.From == control.BuiltIn,
-		e.Rule == nil && strings.HasSuffix(e.Detail, "("+control.BuiltIn+")"):
-		flags = commandWords{"--root", e.spec(e.Mode), "--allow", literalPattern(e.rel())}
+	case e.Lacks != "", e.builtinRule():
+		flags = append(commandWords{"--root"}, e.grantFlags()...)
 	case e.Reason == names.Escaped.String():
-		if e.Link = linkAt(host); e.Link != nil && !e.tooMuch(e.Link.dest) {
+		if e.Link = linkAt(host); e.Link != nil && e.place != "" {
+			e.Advice = e.pathOfLink()
+		} else if e.Link != nil && !e.tooMuch(e.Link.dest) {
 			flags = commandWords{"--root", e.spec(e.Mode), "--root", names.Foreign(e.Link.dest) + ":ro"}
 		}
 	}
-	if flags == nil {
+	switch {
+	case flags == nil:
 		return ""
+	case filepath.IsAbs(e.place):
+		return append(append(commandWords{"mount"}, flags...), names.Foreign(e.place)).line()
+	case e.place != "":
+		return append(commandWords{"serve"}, flags...).line()
 	}
 	return append(append(commandWords{"run"}, flags...), "--", "COMMAND").line()
 }

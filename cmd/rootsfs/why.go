@@ -282,8 +282,14 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	if t.Ended || err != nil {
 		e.Ended = true
 		e.lacks(r)
+		if t.Command == "" && t.Place != "detached" {
+			e.place = t.Place
+		}
 		e.Allow = e.runLine(t.HostPath(r))
 		return e, nil
+	}
+	if slices.Contains(e.Since, e.Root) {
+		e.lacks(r)
 	}
 	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &question{path: r.Root + "/" + r.Name(), op: askedOp(r), subject: r.Subject})
 }
@@ -384,7 +390,9 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 	var remote *control.Error
 	switch {
 	case errors.As(err, &remote):
+		reason := e.Reason
 		a.endedRoot(ctx, e, q.path)
+		e.Reason = reason // why it was refused then
 	case err != nil:
 		return err
 	case ans.Allowed && e.Reason != names.Escaped.String():
@@ -430,7 +438,11 @@ func (a *app) sayExplanation(e *explanation) {
 			times = fmt.Sprintf(", %d times", e.Count)
 		}
 		when := e.Time.Local().Format(time.DateTime)
-		a.fold(fmt.Sprintf("refused:     %s, to pid %d, in session %s%s", when, e.PID, shown(e.Session), times))
+		who := ""
+		if e.PID != 0 { // a request has none
+			who = fmt.Sprintf(", to pid %d", e.PID)
+		}
+		a.fold(fmt.Sprintf("refused:     %s%s, in session %s%s", when, who, shown(e.Session), times))
 	}
 	if e.Root != "" && e.RootPath != "" {
 		a.fold(fmt.Sprintf("root:        %s at %s, mode %s", shown(e.Root), shown(e.RootPath), e.Mode))

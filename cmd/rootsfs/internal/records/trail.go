@@ -17,6 +17,7 @@ type Trail struct {
 	Session string
 	Roots   map[string]TrailRoot // by name, also those that have ended
 	Command string               // the detail of the record of the command's start
+	Place   string               // the mountpoint, or "detached", or the name of a session without a mount
 	Ended   bool
 	Refused *audit.Entry // nil: none
 
@@ -73,6 +74,10 @@ func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 	case names.OpRevoke.String(), names.OpExpire.String(), names.OpUnavailable.String():
 		root.End, root.EndOp = e.Time, e.Op
 		t.Roots[e.Root] = root
+	case names.OpMount.String():
+		if t.Place == "" {
+			t.Place = mountedAt(e.Detail)
+		}
 	case names.OpRun.String():
 		t.Command = e.Detail
 	case names.OpUnmount.String():
@@ -93,6 +98,15 @@ func grantedDir(detail string) string {
 		detail = detail[:i]
 	}
 	if i := strings.LastIndex(detail, " ("); i > 0 {
+		return detail[:i]
+	}
+	return detail
+}
+
+// mountedAt is the place in the detail of a mount: "PLACE --cache=LEVEL …", or the place
+// alone.
+func mountedAt(detail string) string {
+	if i := strings.LastIndex(detail, " --cache="); i > 0 {
 		return detail[:i]
 	}
 	return detail

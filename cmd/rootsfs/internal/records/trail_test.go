@@ -36,12 +36,15 @@ func TestTrail(t *testing.T) {
 	create := refused("create", "new", "ReadOnly")
 	revoke := control("revoke", "code", "ro", "/home/me/my (code)")
 	first := []*audit.Entry{
-		grant, control("run", "", "", "confined by namespaces, uid 1"), create,
+		grant, control("mount", "", "", "/home/me/a --b --cache=audit --locks=local"), control("mount", "", "", "/mnt for the server \"x\""), control("run", "", "", "confined by namespaces, uid 1"), create,
 		revoke, refused("getattr", "written", "Revoked"), control("unmount", "", "", "detached"), refused("read", "late", "Revoked"),
 	}
 	tr := run(first...)
 	if tr.Refused == nil || tr.Refused.Op != "create" || !tr.Ended || tr.Command != "confined by namespaces, uid 1" {
 		t.Errorf("%+v", tr)
+	}
+	if tr.Place != "/home/me/a --b" {
+		t.Error(tr.Place)
 	}
 	if got := tr.HostPath(tr.Refused); got != "/home/me/my (code)/new" {
 		t.Error(got)
