@@ -155,6 +155,10 @@ func spans(text string) []span {
 	return out
 }
 
+// hasArticle reports whether text ends with an article. A link behind one keeps its own
+// words, before the command that shows its topic.
+func hasArticle(text string) bool { return strings.HasSuffix(text, "the ") }
+
 // topicOf returns the topic that a link leads to, "" if it leads elsewhere.
 func topicOf(link string) string {
 	page, _, _ := strings.Cut(link, "#")

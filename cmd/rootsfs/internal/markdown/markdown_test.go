@@ -8,7 +8,7 @@ import (
 const page = "# name: what it is about\n" +
 	"\n" +
 	"A paragraph with `code`, **strong words** and a link to [policy](policy.md), in\n" +
-	"two lines.\n" +
+	"two lines, or the\n[key](config.md).\n" +
 	"\n" +
 	"<!-- generated: x -->\n" +
 	"![a picture](a.png)\n" +
@@ -38,7 +38,8 @@ func TestText(t *testing.T) {
 	const want = `Name: what it is about
 
   A paragraph with code, strong words and a
-  link to rootsfs help policy, in two lines.
+  link to rootsfs help policy, in two lines,
+  or the key (rootsfs help config).
 
 A HEADING
 
@@ -75,7 +76,7 @@ func TestMan(t *testing.T) {
 	got := Man(page, "rootsfs-name", "7", "what it is about")
 	for _, want := range []string{
 		".TH ROOTSFS-NAME 7", `rootsfs\-name \- what it is about`, ".SH DESCRIPTION\n.PP\nA paragraph with \\fBcode\\fR",
-		`\fBrootsfs\-policy\fR(7)`, ".SH A HEADING\n", ".IP \\(bu 4\none\n", ".IP 1. 4\nfirst\n",
+		`\fBrootsfs\-policy\fR(7)`, `key (\fBrootsfs\-config\fR(7))`, ".SH A HEADING\n", ".IP \\(bu 4\none\n", ".IP 1. 4\nfirst\n",
 		"\n\\&.dot \\(aqx\\(aq\n", ".TP\n\\fBa.b\\fR\neither this|that",
 	} {
 		if !strings.Contains(got, want) {

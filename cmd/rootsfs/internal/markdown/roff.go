@@ -89,6 +89,8 @@ func inlineRoff(text string) string {
 	var b strings.Builder
 	for _, s := range spans(text) {
 		switch topic := topicOf(s.link); {
+		case topic != "" && hasArticle(b.String()):
+			b.WriteString(Roff(s.text) + ` (\fBrootsfs\-` + Roff(topic) + `\fR(7))`)
 		case topic != "":
 			b.WriteString(`\fBrootsfs\-` + Roff(topic) + `\fR(7)`)
 		case strings.HasPrefix(s.link, "https:"):

@@ -68,6 +68,8 @@ func plain(text string) string {
 	var b strings.Builder
 	for _, s := range spans(text) {
 		switch topic := topicOf(s.link); {
+		case topic != "" && hasArticle(b.String()):
+			b.WriteString(s.text + " (rootsfs help " + names.ShellWord(topic) + ")")
 		case topic != "":
 			b.WriteString("rootsfs help " + names.ShellWord(topic))
 		case strings.HasPrefix(s.link, "https:"):
