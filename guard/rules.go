@@ -42,7 +42,7 @@ func (r Rules) Check(resolved string, rights Rights) error {
 	}
 	for _, n := range never {
 		if inside(n, resolved) {
-			return refuse("cannot be a root: %s holds kernel interfaces, not files", n)
+			return refuse("cannot be a root: %s holds kernel interfaces, not files; choose another directory", n)
 		}
 	}
 	// First what no flag lifts, so that nobody is sent to one in vain.

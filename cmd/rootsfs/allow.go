@@ -68,7 +68,7 @@ func (a *app) allow(ctx context.Context, f *allowFlags) error {
 		return err
 	}
 	if r == nil {
-		return errors.New("nothing was refused that a grant would have allowed; see: rootsfs audit show --denied")
+		return errors.New("no refusal is one that a wider mode, or granting the root again, would lift; why the last one was: rootsfs why")
 	}
 	said := fmt.Sprintf("refused at %s: %s of \"%s\" by pid %d uid %d (%s)",
 		r.Time.Local().Format("15:04:05"), r.Op, r.Path, r.PID, r.UID, r.Reason)

@@ -198,7 +198,7 @@ func problems(err error) []configProblem {
 	}
 	out := []configProblem{{e.Line, e.Key, e.Err.Error()}}
 	if errors.Is(e.Err, fs.ErrNotExist) {
-		out[0].Error = "no such file"
+		out[0].Error = "no such file; check the spelling"
 	}
 	for _, more := range e.Rest {
 		out = append(out, configProblem{more.Line, more.Key, more.Err.Error()})

@@ -102,8 +102,12 @@ func meantFlag(c *cobra.Command, missing *pflag.NotExistError) string {
 // rootHint says how a root is given, to who gave a word too many to a command that
 // takes roots.
 func rootHint(c *cobra.Command) string {
-	if f := c.Flags().Lookup("root"); f == nil || f.Value.Type() != "stringArray" {
+	f := c.Flags().Lookup("root")
+	switch {
+	case f == nil:
 		return ""
+	case f.Value.Type() != "stringArray":
+		return " (a root is written --root NAME)"
 	}
 	return " (a root is written --root PATH)"
 }

@@ -130,7 +130,7 @@ func nargs(least, most int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return usage(fmt.Errorf("%s is missing; see: %s --help", what, c.CommandPath()))
+			return usage(fmt.Errorf("%s is missing from the command line; see: %s --help", what, c.CommandPath()))
 		case most >= 0 && len(args) > most:
 			return usage(fmt.Errorf("%q is one argument too many%s; see: %s --help", args[most], rootHint(c), c.CommandPath()))
 		}

@@ -150,7 +150,7 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 	case err != nil:
 		return err
 	case len(grants) == 0:
-		return usage(errors.New("a root is missing; see: rootsfs roots add --help"))
+		return usage(errors.New("a root is missing from the command line; see: rootsfs roots add --help"))
 	case f.save && len(f.once) > 0:
 		return usage(errors.New("--save and --once cannot be combined: a grant of one use is not kept"))
 	}
@@ -312,7 +312,7 @@ delete, rename, watch. When set returns, everything that the new mode forbids is
 descriptors and mappings included. This is not possible with --cache max.`,
 		Example: `  rootsfs roots set out ro
   rootsfs roots set inbox read,list,create`,
-		Args:              nargs(2, 2, "a root's name or a mode"),
+		Args:              nargs(2, 2, "the name of the root, or its new mode,"),
 		ValidArgsFunction: a.completeRoots(1, "ro", "rw"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := guard.ParseMode(args[1]); err != nil {

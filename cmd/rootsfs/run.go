@@ -198,6 +198,7 @@ func (f *runFlags) memoryMax() (int64, error) {
 	n, err := config.ParseSize(f.memory)
 	switch {
 	case err != nil:
+		return 0, usage(fmt.Errorf("--memory-max: %w", err)) // which has the value
 	case n == 0:
 		err = errors.New("write a size above 0 such as 2G, or none")
 	case n < sandbox.MinMemory:

@@ -59,7 +59,7 @@ yours, or not of rootsfs, is left alone.`,
 func noMountpoint() error {
 	all, err := control.List()
 	if err != nil || len(all) == 0 {
-		return usage(errors.New("the mountpoint is missing; see: rootsfs unmount --help"))
+		return usage(errors.New("the mountpoint is missing from the command line; see: rootsfs unmount --help"))
 	}
 	var list []string
 	for _, in := range all {

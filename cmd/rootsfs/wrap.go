@@ -45,7 +45,7 @@ HTTP, and container tools, are left alone. Quit a host that writes the file itse
   rootsfs wrap .vscode/mcp.json --server files --root '${workspaceFolder}:rw'
   rootsfs wrap ~/.claude.json --net --dry-run
   rootsfs wrap claude-desktop --undo`,
-		Args: nargs(1, 1, "the host's configuration file"),
+		Args: nargs(1, 1, "the name of a host, or of its configuration file,"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.wrap(f, args[0]) },
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {

@@ -59,7 +59,7 @@ var notStarted = map[hostconfig.Kind]string{
 
 // states are what is said of servers that are not changed, by their state.
 var states = map[string]string{
-	"wrapped already": "left alone: it is started by rootsfs already",
+	"wrapped already": "left alone: it is started by rootsfs already (to wrap it anew, --undo first)",
 	"another program": "left alone, NOT confined by this rootsfs: a program that is only called so starts it; write its own command in its place, then wrap it",
 	"not confined":    "left alone, NOT confined: it is started by rootsfs run --unconfined; to confine it: wrap --undo --server NAME, then wrap",
 	"remote":          "left alone: it is reached over the network, not started by the host",
@@ -140,15 +140,13 @@ func (a *app) sayFetched(w *wrapping) {
 			list = append(list, fmt.Sprintf("%s (%s)", names.Quote(s.Name), s.Fetcher))
 		}
 	}
-	var advice []string
-	if !w.net {
-		advice = append(advice, "--net gives them the network to fetch from")
-	}
-	if w.home == "" {
-		advice = append(advice, "--home DIRECTORY keeps what was fetched for the next start")
-	}
-	if len(list) > 0 && len(advice) > 0 {
-		a.say("fetched at each start: %s; %s", strings.Join(list, ", "), strings.Join(advice, ", "))
+	all := strings.Join(list, ", ")
+	switch {
+	case len(list) == 0:
+	case !w.net:
+		a.say("fetched at each start, which fails without the network: %s; add --net, and --home DIRECTORY to keep what was fetched", all)
+	case w.home == "":
+		a.say("fetched at each start: %s; --home DIRECTORY keeps what was fetched for the next start", all)
 	}
 }
 

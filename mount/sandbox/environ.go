@@ -39,7 +39,7 @@ func Environ(allow []string, inside Places) ([]string, error) {
 		name, value, given := strings.Cut(a, "=")
 		prefix, star := strings.CutSuffix(name, "*")
 		if !envName().MatchString(prefix) || star && given || strings.IndexByte(value, 0) >= 0 {
-			return nil, invalid("the environment's list holds %s: write NAME, NAME=VALUE or PREFIX*", names.Quote(a))
+			return nil, invalid("%s does not name a variable: write NAME, NAME=VALUE or PREFIX*", names.Quote(a))
 		}
 		switch {
 		case given:

@@ -70,7 +70,11 @@ func decode(file string, doc []byte) (map[string]any, error) {
 	if err == nil {
 		return m, nil
 	}
-	e := &Error{File: file, Err: errors.New(strings.TrimSpace(strings.TrimPrefix(names.Escape(err.Error()), "toml:")))}
+	said := strings.TrimSpace(strings.TrimPrefix(names.Escape(err.Error()), "toml:"))
+	if strings.HasSuffix(said, "at start of value") {
+		said += "; write texts in quotation marks"
+	}
+	e := &Error{File: file, Err: errors.New(said)}
 	var de *toml.DecodeError
 	if errors.As(err, &de) {
 		e.Line, _ = de.Position()
@@ -161,7 +165,7 @@ func (t table) table(key string) table {
 		t.note(key, func() *jsonschema.Schema { return in })
 		return table{r: t.r, path: t.sub(key), shape: in}
 	}
-	m, _ := get[map[string]any](t, key, "a table")
+	m, _ := get[map[string]any](t, key, "a table: write ["+show(t.sub(key))+"], and its keys below")
 	return table{r: t.r, path: t.sub(key), m: m}
 }
 

@@ -69,7 +69,7 @@ func trusted(path string, uid int) (string, error) {
 		at = next
 	}
 	if info, err := os.Lstat(at); err == nil && info.IsDir() {
-		return "", errors.New("is a directory, not a file")
+		return "", errors.New("is a directory; name the file in it, such as config.toml")
 	}
 	return at, nil
 }
