@@ -29,15 +29,30 @@ func Attach(point string, opts *fuse.MountOptions) (device *os.File, err error) 
 		return nil, err
 	}
 	mnt, err := makeMount(device, opts)
-	if err == nil {
+	switch {
+	case err == nil:
 		err = move(mnt, point)
 		_ = mnt.Close()
+	case lacksMounts(err):
+		err = mountAt(point, device, opts)
 	}
 	if err != nil {
 		_ = device.Close()
 		return nil, err
 	}
 	return device, nil
+}
+
+// mountAt mounts a connection by mount(2), where the kernel (before Linux 5.2) or a
+// filter of system calls has nothing newer.
+func mountAt(point string, device *os.File, opts *fuse.MountOptions) error {
+	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV)
+	options := append(superOptions(opts), connectionOptions(device)...)
+	if slices.Contains(options, "ro") {
+		flags |= unix.MS_RDONLY
+	}
+	err := unix.Mount(opts.FsName, point, "fuse."+opts.Name, flags, strings.Join(options, ","))
+	return os.NewSyscallError("mount", err)
 }
 
 // Detached makes a mount that is in no mount namespace, and returns the descriptors of the
@@ -120,10 +135,8 @@ func makeMount(device *os.File, opts *fuse.MountOptions) (*os.File, error) {
 	}
 	defer unix.Close(fs)
 	attrs := unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
-	options := append(superOptions(opts), "source="+opts.FsName, "subtype="+opts.Name,
-		fmt.Sprintf("fd=%d", device.Fd()), fmt.Sprintf("rootmode=%o", unix.S_IFDIR),
-		fmt.Sprintf("user_id=%d", os.Geteuid()), fmt.Sprintf("group_id=%d", os.Getegid()))
-	for _, option := range options {
+	options := append(superOptions(opts), "source="+opts.FsName, "subtype="+opts.Name)
+	for _, option := range append(options, connectionOptions(device)...) {
 		name, value, hasValue := strings.Cut(option, "=")
 		if hasValue {
 			err = unix.FsconfigSetString(fs, name, value)
@@ -145,6 +158,14 @@ func makeMount(device *os.File, opts *fuse.MountOptions) (*os.File, error) {
 		return nil, os.NewSyscallError("fsmount", err)
 	}
 	return os.NewFile(uintptr(mnt), "detached mount"), nil
+}
+
+// connectionOptions are the options that tell the kernel whose the connection is.
+func connectionOptions(device *os.File) []string {
+	return []string{
+		fmt.Sprintf("fd=%d", device.Fd()), fmt.Sprintf("rootmode=%o", unix.S_IFDIR),
+		fmt.Sprintf("user_id=%d", os.Geteuid()), fmt.Sprintf("group_id=%d", os.Getegid()),
+	}
 }
 
 // superOptions are the options of the file system that both ways to mount take.
