@@ -219,7 +219,7 @@ func (a *app) sayConfined(c *control.Confined) {
 	if c.Net {
 		net = "the host's network"
 	}
-	a.say("  runs %s (pid %d, uid %d): confined by %s, paths %s, %s", strings.Join(words, " "), c.PID, c.UID, c.Confinement, c.Map, net)
+	a.fold(fmt.Sprintf("runs %s (pid %d, uid %d): confined by %s, paths %s, %s", strings.Join(words, " "), c.PID, c.UID, c.Confinement, c.Map, net))
 	for _, l := range c.Layers {
 		if l.State != "on" {
 			a.say("  %s: %s%s", l.Name, l.State, prefixed(", ", l.Detail))
@@ -380,7 +380,7 @@ func (a *app) sayEvent(e control.Event) {
 	if e.Detail != "" {
 		parts = append(parts, names.EscapeQuoted(e.Detail))
 	}
-	a.say("%s", strings.Join(parts, "  "))
+	a.foldAt("", strings.Join(parts, "  "))
 }
 
 // atPoint is the mountpoint of a session; one of `rootsfs serve` has none.

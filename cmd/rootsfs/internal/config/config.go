@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -153,7 +154,11 @@ func (e *Error) Error() string {
 		s += fmt.Sprintf(":%d", e.Line)
 	}
 	if e.Key != "" {
-		s += ": " + names.Escape(e.Key)
+		key := names.Escape(e.Key)
+		if strings.Contains(key, " ") {
+			key = `"` + key + `"`
+		}
+		s += ": " + key
 	}
 	s += ": " + e.Err.Error()
 	if len(e.Rest) > 0 {

@@ -117,12 +117,16 @@ func ended(body []byte) []byte {
 // syntax is hujson's message, which begins with the place, made fit to show: it
 // quotes the document.
 func syntax(err error) string {
-	const most = 160
-	text := names.Escape(strings.TrimPrefix(err.Error(), "hujson: "))
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
+	const before, most = "invalid literal: ", 80
+	text, literal, found := strings.Cut(strings.TrimPrefix(err.Error(), "hujson: "), before)
+	if text = names.Escape(text); !found {
+		return text
 	}
-	return text
+	more := ""
+	if len(literal) > most {
+		literal, more = strings.ToValidUTF8(literal[:most], ""), "…"
+	}
+	return text + before + names.Quote(literal) + more
 }
 
 func invalidUTF8(b []byte) int {

@@ -13,7 +13,7 @@ func TestParseErrors(t *testing.T) {
 		{``, "not JSON: line 1, column 1: "},
 		{"{\n \"mcpServers\": {,}\n}", "not JSON: line 2, column 17: invalid character ',' "},
 		{"{\n", "not JSON: line 2, column 1: "},
-		{"{\"a\": \"\x01\x1b[31m\"}", `not JSON: line 1, column 7: invalid literal: \"\u{1}\u{1b}[31m\"`},
+		{"{\"a\": \"\x01\x1b[31m\"}", `not JSON: line 1, column 7: invalid literal: "\"\u{1}\u{1b}[31m\""`},
 		{"{\"a\": \"" + strings.Repeat("\\q", 500) + "\"}", "…"},
 		{"{\"a\": /* x", "not JSON: line 1"},
 		{"{\n\n\"a\": \"\xff\"}", "line 3: not UTF-8"},
