@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"mime"
 	"path"
 	"slices"
@@ -34,9 +35,9 @@ var fileTemplate = &mcp.ResourceTemplate{
 	Description: "The contents of a file, or the names in a directory, by absolute path.",
 }
 
-// listing checks what the SDK does not, and answers resources/list, whose pages are read from the tree: the roots,
-// and in each the names directly in it. What lies deeper is reached through the
-// template.
+// listing checks what the SDK does not, and answers resources/list, whose pages are read
+// from the tree: the roots, and in each the names directly in it. What lies deeper is
+// reached through the template. A tool that no root allows any more is not called unknown.
 func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		ss, _ := req.GetSession().(*mcp.ServerSession)
@@ -44,6 +45,10 @@ func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 			return nil, err
 		}
 		switch p := req.GetParams().(type) {
+		case *mcp.CallToolParamsRaw:
+			if p != nil && known(p.Name) && s.offered(p.Name) == nil {
+				return nil, &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: fmt.Sprintf("the tool %s is not offered: no approved root allows it now", p.Name)}
+			}
 		case *mcp.SubscriptionsListenParams:
 			if p != nil && p.Notifications != nil && p.Notifications.ResourcesListChanged {
 				s.changes.begin(ss)

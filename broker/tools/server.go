@@ -259,6 +259,11 @@ func (s *Server) offer() {
 	s.offers.tools, s.offers.roots = tools, roots
 }
 
+// known reports whether there is a tool of this name, offered or not.
+func known(name string) bool {
+	return slices.ContainsFunc(catalog, func(t tool) bool { return t.def.Name == name })
+}
+
 // offered is a tool that some root allows now, or nil.
 func (s *Server) offered(name string) *tool {
 	i := slices.IndexFunc(catalog, func(t tool) bool { return t.def.Name == name })

@@ -86,7 +86,7 @@ func TestOffer(t *testing.T) {
 	}
 	_, err := b.reg.Revoke(context.Background(), "out")
 	must(t, err)
-	b.refused("write_file", m{"path": "out/x", "content": "x"}, "unknown tool")
+	b.refused("write_file", m{"path": "out/x", "content": "x"}, "the tool write_file is not offered: no approved root allows it now")
 	for !has(false) {
 		<-changed
 	}

@@ -14,7 +14,7 @@ import (
 
 // strict is how both ends read. The library is encoding/json/v2's home: unlike
 // encoding/json it takes keys in their exact spelling only, refuses one that
-// stands there twice and refuses text that is not UTF-8 (or half of a surrogate
+// is there twice and refuses text that is not UTF-8 (or half of a surrogate
 // pair) instead of putting U+FFFD there, each of which would let two readers of
 // one request see different paths.
 var strict = json.RejectUnknownMembers(true)
@@ -50,7 +50,7 @@ func Decode(b []byte, v any) error {
 	var syn *jsontext.SyntacticError
 	if errors.As(err, &syn) {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
-			return fmt.Errorf("params: the field %q stands there twice", strings.TrimPrefix(string(syn.JSONPointer), "/"))
+			return fmt.Errorf("params: duplicate field %q", strings.TrimPrefix(string(syn.JSONPointer), "/"))
 		}
 		return fmt.Errorf("params: byte %d: %w", syn.ByteOffset, syn.Err)
 	}
@@ -111,7 +111,7 @@ func ReadFrame(line []byte) (Frame, error) {
 		}
 		name := key.String()
 		if slices.Contains(seen, name) || len(seen) == maxKeys {
-			return f, fmt.Errorf("the field %q stands there twice, or there are too many", name)
+			return f, fmt.Errorf("duplicate field %q, or too many fields", name)
 		}
 		seen = append(seen, name)
 		val, err := dec.ReadValue()

@@ -25,7 +25,7 @@ func TestDecode(t *testing.T) {
 		`{"path":"a","offset":1e30}`:      "offset must be an integer in range, not number",
 		`{"path":"a","create":1}`:         "create must be true or false, not number",
 		`{"path":"a","Path":"b"}`:         `no field "Path"`,
-		`{"path":"a","path":"b"}`:         `the field "path" stands there twice`,
+		`{"path":"a","path":"b"}`:         `duplicate field "path"`,
 		`{"path":"a","content":"\ud800"}`: "invalid",
 		"{\"path\":\"a\xff\"}":            "invalid UTF-8",
 		`{"path":"a"} {}`:                 "byte",
