@@ -309,8 +309,8 @@ func newAuditVerifyCmd(a *app) *cobra.Command {
 state directory. A record that was changed, removed, inserted or moved is found, and
 so is a file that was cut or deleted. The exit code is then 1.
 
-Whoever could write both the records and the anchor is not found out: that is every
-unconfined process of the same user.`,
+A change is not found if its author could write the anchor as well as the records, as
+every unconfined process of the same user can.`,
 		Example: "  rootsfs audit verify --session work --json",
 		Args:    nargs(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {

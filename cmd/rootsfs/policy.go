@@ -139,7 +139,7 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check PATH",
 		Short: "Say whether an operation is allowed, or which rule refuses",
-		Long: `Say what an operation on PATH would be answered. PATH is ROOT/PATH, an absolute path
+		Long: `Say whether an operation on PATH would be allowed. PATH is ROOT/PATH, an absolute path
 inside a root, or one relative to the working directory; with --root, a path below
 that root. Write ./PATH if it begins like a root's name. Nothing is done, and whether
 the file exists is not said. "rootsfs why" also says what would allow it.

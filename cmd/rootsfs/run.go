@@ -97,7 +97,7 @@ around the working directory, a HOME of its own that is kept, its keys and the n
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
 	fs.StringVar(&f.paths, "map", "same", "where roots appear inside: same (their own paths) or flat (/roots/NAME)")
 	fs.StringVar(&f.links, "links", "visible", "links that leave a root: visible (those to what the command sees anyway work) or strict (none works)")
-	fs.StringVar(&f.level, "level", "", "demand this confinement: namespaces, bubblewrap or landlock (default: the strongest that the machine offers)")
+	fs.StringVar(&f.level, "level", "", "demand this confinement `level`: namespaces, bubblewrap or landlock (default: the strongest that the machine offers)")
 	fs.BoolVar(&f.unconfined, "unconfined", false, "do not confine the command: it reaches everything that you do")
 	fs.StringVar(&f.onRevoke, "on-revoke", "announce", "when the last root is gone: announce (tell the server) or stop (end the command)")
 	fs.IntVar(&f.pids, "pids-max", sandbox.DefaultPids, "most processes and threads of the command")

@@ -34,7 +34,7 @@ func newServeCmd(a *app) *cobra.Command {
 @modelcontextprotocol/server-filesystem: over standard input and output, or with
 --http over Streamable HTTP. Nothing is mounted. Files are named ROOT/path,
 absolutely, or by file:// URI. Tools that no root allows are not offered. SPEC is
-that of --root, and a root is named in one of the two ways.
+written as for --root; use one of the two.
 
 With --session, serve the roots of a live session instead, such as that of a mount.
 With --ask, paths outside of the roots are put before the person at the host, or wait
@@ -59,7 +59,7 @@ a public address needs a token and TLS.`,
 	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
 	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	fs.BoolVar(&f.ask, "ask", false, "ask the person at the host about paths outside of the roots")
-	fs.StringVar(&f.clientRoots, "client-roots", "narrow", "what the client's own roots do: narrow or ignore")
+	fs.StringVar(&f.clientRoots, "client-roots", "narrow", "`effect` of the client's own roots: narrow or ignore")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
 	fs.BoolVar(&f.debug, "debug", false, "log every refusal")
 	f.http.add(fs)

@@ -41,6 +41,7 @@ every refusal with operation, path and reason.`,
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on showing what happens")
 	sessionFlag(a, cmd)
+	cmd.Flags().Lookup("session").Usage = "only this live `session`: its name or mountpoint (default: all)"
 	jsonFlag(a, cmd)
 	return cmd
 }

@@ -21,9 +21,9 @@ func newUnmountCmd(a *app) *cobra.Command {
 		Use:     "unmount MOUNTPOINT",
 		Aliases: []string{"umount"},
 		Short:   "End a session: revoke every root and unmount",
-		Long: `End the session at MOUNTPOINT, or of that name, as "rootsfs serve" has it, which has no
-mount. Every root is revoked, so that whatever programs hold is dead; then it is
-unmounted. If something still holds the mount, it leaves the tree all the same, and
+		Long: `End a session, which is named by its mountpoint or its name. Every root is revoked, so
+that whatever programs hold is dead; then the session is unmounted. One of "rootsfs
+serve" has no mount, and so only a name. If something still holds the mount, it leaves the tree all the same, and
 its daemon ends with the last holder.
 
 A further mount (mount --session) is taken down alone. What a killed daemon left

@@ -144,7 +144,7 @@ func (a *app) sayFetched(w *wrapping) {
 	switch {
 	case len(list) == 0:
 	case !w.net:
-		a.say("fetched at each start, which fails without the network: %s; add --net, and --home DIRECTORY to keep what was fetched", all)
+		a.say("fetched at each start, which fails without the network: %s; --server NAME --net gives it to one, --home DIRECTORY keeps what was fetched", all)
 	case w.home == "":
 		a.say("fetched at each start: %s; --home DIRECTORY keeps what was fetched for the next start", all)
 	}

@@ -64,8 +64,9 @@ A HEADING
 
 // A table whose words do not fit beside each other is a list.
 func TestStackedTable(t *testing.T) {
-	const table = "| first | second |\n|---|---|\n| `averyveryverylongword` | `anotherveryverylongword` and more |\n"
-	const want = "  averyveryverylongword\n    second: anotherveryverylongword\n      and more\n"
+	const table = "| first | second | third | fourth |\n|---|---|---|---|\n" +
+		"| `averyveryverylongword` | `anotherveryverylongword` and more | x | x |\n| y |  |  | z |\n"
+	const want = "  averyveryverylongword\n    second: anotherveryverylongword\n      and more\n    third; fourth: x\n  y\n    fourth: z\n"
 	if got := Text(table, 40); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

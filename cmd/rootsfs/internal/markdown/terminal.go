@@ -167,20 +167,29 @@ func setRow(row []string, widths []int, gap int) []string {
 	return out
 }
 
-// stacked sets each row of a table below its first cell.
+// stacked sets each row of a table below its first cell. Columns beside each other with
+// the same text share a line.
 func stacked(rows [][]string, width int) []string {
 	var out []string
 	for _, row := range rows[1:] {
 		out = append(out, wrap(row[0], width)...)
+		heads := ""
 		for i, c := range row[1:] {
-			if c != "" {
-				for n, line := range wrap(rows[0][i+1]+": "+c, width-4) {
-					margin := indent
-					if n > 0 {
-						margin = indent + indent
-					}
-					out = append(out, margin+line)
+			heads += rows[0][i+1]
+			if i+2 < len(row) && row[i+2] == c {
+				heads += "; "
+				continue
+			}
+			text := heads + ": " + c
+			if heads = ""; c == "" {
+				continue
+			}
+			for n, line := range wrap(text, width-4) {
+				margin := indent
+				if n > 0 {
+					margin = indent + indent
 				}
+				out = append(out, margin+line)
 			}
 		}
 	}
