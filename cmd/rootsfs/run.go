@@ -130,6 +130,7 @@ around the working directory, a HOME of its own that is kept, its keys and the n
 type plan struct {
 	session session.Options
 	box     sandbox.Options
+	program string // the command's first word, as it was written
 	mcp     proxy.Mode
 	stop    bool // when the last root is gone
 	// pinned is the configuration that demands the level, "" if none does.
@@ -230,6 +231,7 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 	if f.dir != "" && (!filepath.IsAbs(f.dir) || filepath.Clean(f.dir) != f.dir) {
 		return usage(fmt.Errorf("--dir %s: write an absolute path without . and .., as it is inside", names.Quote(f.dir)))
 	}
+	p.program = args[0]
 	p.box = sandbox.Options{Args: args, Net: f.net, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
 	if p.box.Listen, err = f.ports(); err != nil {
 		return err

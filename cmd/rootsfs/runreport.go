@@ -129,7 +129,7 @@ func (r *runner) hints(box *sandbox.Options) {
 		r.a.warn("no root: the command is shown nothing of yours; write --root %s before --, or, while it runs: rootsfs roots add PATH --session %s", names.ShellWord(path), names.ShellWord(r.s.Name()))
 	}
 	r.hintWorktrees()
-	if name := filepath.Base(box.Args[0]); hostconfig.Fetches(name) && !box.Net {
+	if name := filepath.Base(r.plan.program); hostconfig.Fetches(name) && !box.Net {
 		// It would say no more than that it cannot reach its registry.
 		r.a.warn("%s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)", names.Escape(name))
 	}
