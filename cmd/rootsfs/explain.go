@@ -240,7 +240,10 @@ func (e *explanation) runLine(host string) string {
 	case e.Lacks != "", e.builtinRule():
 		flags = append(commandWords{"--root"}, e.grantFlags()...)
 	case e.Reason == names.Escaped.String():
-		if e.Link = linkAt(host); e.Link != nil && e.place != "" {
+		if e.Link == nil {
+			e.Link = linkAt(host)
+		}
+		if e.Link != nil && e.place != "" {
 			e.Advice = e.pathOfLink()
 		} else if e.Link != nil && !e.tooMuch(e.Link.dest) {
 			flags = commandWords{"--root", e.spec(e.Mode), "--root", names.Foreign(e.Link.dest) + ":ro"}
@@ -331,8 +334,28 @@ func literalPattern(rel string) names.Foreign {
 	return names.Foreign(b.String())
 }
 
-// recordPath is where a refusal on record happened.
-func recordPath(r *audit.Entry) string { return records.Shown(r).Path }
+// recordPath is where a refusal on record happened, as a path of the session.
+func recordPath(r *audit.Entry) string {
+	switch {
+	case r.PathHash != "":
+		return records.Shown(r).Path
+	case r.Name() == "":
+		return r.Root
+	}
+	return r.Root + "/" + r.Name()
+}
+
+// leaves refuses what is allowed by the root alone, if a link on the way to it leaves the
+// root for what a confined command does not see.
+func (e *explanation) leaves(dir string) {
+	real, err := filepath.EvalSymlinks(filepath.Join(dir, e.rel()))
+	if err != nil || names.Under(real, dir) || sandbox.Namespaces.Shows(real) {
+		return
+	}
+	if link, _ := linkOn(dir, e.rel()); link != nil {
+		e.Link, e.Allowed, e.Reason = link, false, names.Escaped.String()
+	}
+}
 
 // confinedBy is the level in the record of a command's start, "" if it has none.
 func confinedBy(detail string) string {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
@@ -197,6 +198,37 @@ func TestWhyProposesNoHome(t *testing.T) {
 		}
 		if line := e.runLine(link); (line != "") != want || (e.Advice == "") != want {
 			t.Errorf("%s: %s, %s", dest, line, e.Advice)
+		}
+	}
+}
+
+// why --root answers as run would: a link that leaves the root is refused, one that does
+// not is no matter.
+func TestWhySpecFollowsLinks(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	for link, dest := range map[string]string{"out": outside, "in": "sub", "chain": "in/../out", "usr": "/usr"} {
+		if err := os.Symlink(dest, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"out": false, "chain": false, "in": true, "sub": true, "usr/bin": true} {
+		e, err := whySpec(t.Context(), &whyFlags{root: dir + ":ro", op: "read"}, filepath.Join(dir, path))
+		if err != nil || e.Allowed != want || !want && e.Reason != names.Escaped.String() {
+			t.Errorf("%s: %+v, %v", path, e, err)
+		}
+	}
+}
+
+// The command that why prints is about the file that was refused, whatever its name is.
+func TestWhyOfRecordKeepsName(t *testing.T) {
+	const odd = ".env\x1b\"\\x"
+	for _, at := range []struct{ path, want string }{{odd, "code/" + odd}, {"", "code"}} {
+		r := &audit.Entry{Root: "code", Path: at.path, Op: "open"}
+		if got := recordPath(r); got != at.want {
+			t.Errorf("%q, want %q", got, at.want)
 		}
 	}
 }

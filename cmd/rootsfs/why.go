@@ -182,7 +182,7 @@ func (a *app) allowing(ctx context.Context, c *control.Client, e *explanation, l
 	if e.Allowed {
 		return nil
 	}
-	if last != nil && last.Root == e.Root && last.Path == e.Path && last.Op == e.recordedOp {
+	if last != nil && last.Root == e.Root && last.Path == names.Escape(e.Path) && last.Op == e.recordedOp {
 		e.Allow = a.command(commandWords{"allow", "--last"})
 		return nil
 	}
@@ -247,6 +247,9 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 	e := &explanation{CheckAnswer: ans}
 	if e.Root != "" {
 		e.RootPath, e.Mode = got.Resolved, got.Policy.Rights.String()
+		if e.Allowed {
+			e.leaves(got.Resolved)
+		}
 	}
 	if e.Allowed {
 		return e, nil
