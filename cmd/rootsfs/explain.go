@@ -39,7 +39,7 @@ type explanation struct {
 	Now         bool       `json:"allowed_now,omitempty"`   // refused then, and would not be now
 	Since       []string   `json:"ended_since,omitempty"`   // roots of the session that have ended since
 	Allow       string     `json:"allow,omitempty"`         // the command that would allow it
-	Advice      string     `json:"advice,omitempty"`        // what to do if no command would
+	Advice      string     `json:"advice,omitempty"`        // what to do if no command would, or what else the command does
 
 	recordedOp string // as the audit log names the operation
 	endOp      string // how the root ended
@@ -179,13 +179,17 @@ func (e *explanation) tooMuch(dir string) bool {
 // that is built in, with one that lifts it for this path.
 func (e *explanation) withoutRule(rules *control.RootPolicy) commandWords {
 	out := commandWords{"policy", "set", names.Foreign(e.Root)}
+	isIgnored := func(r *control.PolicyRule) bool { return filepath.Base(r.From.Raw()) == ".gitignore" }
 	gitignore, builtin := false, false
+	if isIgnored(e.Rule) {
+		e.Advice = "the command shows everything that .gitignore files hide in the root; add --hide PATTERN for what is to stay hidden"
+	}
 	for _, r := range rules.Rules {
 		builtin = builtin || r.From == control.BuiltIn
 		switch {
 		case r.From == control.BuiltIn, r == *e.Rule:
-		case filepath.Base(r.From.Raw()) == ".gitignore":
-			gitignore = gitignore || r.From != e.Rule.From
+		case isIgnored(&r):
+			gitignore = !isIgnored(e.Rule)
 		default:
 			out = append(out, "--"+names.Foreign(r.Effect), r.Pattern)
 		}

@@ -232,3 +232,18 @@ func TestWhyOfRecordKeepsName(t *testing.T) {
 		}
 	}
 }
+
+// A command that lifts the rules of every .gitignore for one path says so.
+func TestWhySaysWhatGitignoreLoses(t *testing.T) {
+	rule := control.PolicyRule{Effect: "hide", Pattern: "out", From: "sub/.gitignore", Line: 1}
+	own := control.PolicyRule{Effect: "hide", Pattern: "*.pem", From: "command line"}
+	rules := &control.RootPolicy{Root: "code", Rules: []control.PolicyRule{rule, {Effect: "hide", Pattern: "secrets", From: ".gitignore", Line: 1}, own, {Effect: "hide", Pattern: ".env*", From: control.BuiltIn}}}
+	e := &explanation{CheckAnswer: control.CheckAnswer{Path: "code/sub/out", Op: "read", Root: "code", Rule: &rule}}
+	if e.Allow = e.remedy(rules, "").line(); e.Allow != "rootsfs policy set code --hide '*.pem'" || !strings.Contains(e.Advice, ".gitignore") {
+		t.Errorf("%s, %q", e.Allow, e.Advice)
+	}
+	var out strings.Builder
+	if newApp(nil, stdio{out: &out}).sayExplanation(e); !strings.Contains(out.String(), "note: ") {
+		t.Error(out.String())
+	}
+}

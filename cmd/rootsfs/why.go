@@ -466,6 +466,9 @@ func (a *app) sayExplanation(e *explanation) {
 		a.say("  to allow it: the session has ended; start it again as %s", e.Allow)
 	case e.Allow != "":
 		a.say("  to allow it: %s", e.Allow)
+		if e.Advice != "" {
+			a.say("  note:        %s", e.Advice)
+		}
 	case e.Advice != "":
 		a.say("  to allow it: %s", e.Advice)
 	}
