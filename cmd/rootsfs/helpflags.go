@@ -197,6 +197,12 @@ func (a *app) showFlags(c *cobra.Command, width int) {
 // flagText is a flag as it is written, and what it does.
 func flagText(f *pflag.Flag) (name, text string) {
 	what, text := pflag.UnquoteUsage(f)
+	switch what { // Go's names of types are not the reader's
+	case "string":
+		what = "value"
+	case "int", "int64", "float":
+		what = "number"
+	}
 	name = "    --" + f.Name
 	if f.Shorthand != "" {
 		name = "-" + f.Shorthand + ", --" + f.Name

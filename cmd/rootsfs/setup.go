@@ -245,7 +245,7 @@ func (a *app) saySetupServer(s *wrapServer) {
 		state, _, _ := strings.Cut(states[s.State], " (") // a flag of wrap
 		a.foldAt("    ", fmt.Sprintf("%s: %s", names.Quote(s.Name), state))
 		for _, b := range s.Broad {
-			a.foldAt("      ", "broad: "+shown(b))
+			a.foldAt("      ", "look at: "+shown(b))
 		}
 		a.sayNotes(s)
 		return

@@ -111,7 +111,7 @@ func TestSetupSaysWhatIsOpen(t *testing.T) {
 	}
 	var out strings.Builder
 	newApp(nil, stdio{out: &out}).saySetup(&setupResult{Hosts: hosts})
-	for _, want := range []string{"broad: \"--net: the whole network\"", "note: NOT confined: its \"headersHelper\""} {
+	for _, want := range []string{"look at: \"--net: the whole network\"", "note: NOT confined: its \"headersHelper\""} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in\n%s", want, out.String())
 		}

@@ -176,7 +176,7 @@ func (a *app) sayServer(s *wrapServer) {
 		a.say("  root %s, from %s%s", shown(r.Spec), r.From, leads)
 	}
 	for _, b := range s.Broad {
-		a.say("  broad: %s", shown(b))
+		a.say("  look at: %s", shown(b))
 	}
 	for _, n := range s.Notes {
 		a.say("  note: %s", n)
