@@ -42,7 +42,7 @@ var systems = []vcs{
 		{".git/config .git/config.worktree .git/modules/**/config .git/modules/**/config.worktree .git/worktrees/*/config.worktree",
 			"git runs the programs it names (pagers, editors, fsmonitor, filters)"},
 		{".git/config.lock .git/config.worktree.lock .git/modules/**/config.lock .git/modules/**/config.worktree.lock .git/worktrees/*/config.worktree.lock",
-			"git writes the next configuration there and gives it the name in the end: who has it open writes on"},
+			"git writes the next configuration there, then renames it: a program that has it open could write on"},
 		{".git/commondir .git/modules/**/commondir .git/worktrees/*/commondir", "leads git to another configuration"},
 	}, nil},
 	// hg(1): [hooks], [alias], [extensions] and [ui] of hgrc run programs and load
@@ -131,7 +131,7 @@ type bare struct {
 	begun     string // as gitWork
 }
 
-const partsReason = "a repository is known by it: what is protected would be no more, if it were moved away"
+const partsReason = "git or svn knows a repository by it: without it, the rules for repositories would not hold"
 
 var bares = []bare{
 	{GitDir, "HEAD objects refs", []reasons{
