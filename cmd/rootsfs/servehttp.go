@@ -52,7 +52,7 @@ func (f *httpFlags) add(fs *pflag.FlagSet) {
 func (f *httpFlags) check() error {
 	if f.addr == "" {
 		if f.tokenFile != "" || f.cert != "" || f.key != "" || f.noToken || f.issuer != "" {
-			return usage(errors.New("--token-file, --no-token, --oauth-issuer, --tls-cert and --tls-key go with --http"))
+			return usage(errors.New("--token-file, --no-token, --oauth-issuer, --tls-cert and --tls-key go with --http: give it as well"))
 		}
 		return nil
 	}
@@ -74,7 +74,7 @@ func (f *httpFlags) check() error {
 	}
 	switch {
 	case (f.cert == "") != (f.key == ""):
-		return usage(errors.New("--tls-cert and --tls-key go together"))
+		return usage(errors.New("--tls-cert and --tls-key go together: give both"))
 	case f.noToken && f.tokenFile != "":
 		return usage(errors.New("--no-token and --token-file cannot be combined"))
 	case f.sessions < 1:

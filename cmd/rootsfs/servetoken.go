@@ -139,6 +139,9 @@ func (t *tokenFile) remove() {
 // readToken reads a token that others cannot read.
 func readToken(path string) (string, error) {
 	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("--token-file: %s does not exist: write a token to it, or leave the flag out for a new one", shown(path))
+	}
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}

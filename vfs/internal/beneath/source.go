@@ -261,7 +261,7 @@ func rootError(path string, err error) error {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return say(names.Permission, "%s cannot be read by this user; check its permissions and those of the directories above it")
 	case errors.Is(err, unix.ENOTDIR):
-		return say(names.NotDir, "%s passes through something that is not a directory")
+		return say(names.NotDir, "%s passes through something that is not a directory; check the spelling")
 	case errors.Is(err, unix.ELOOP):
 		return say(names.Invalid, "%s is a loop of symbolic links")
 	case errors.Is(err, unix.ENAMETOOLONG):
