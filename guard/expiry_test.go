@@ -59,6 +59,9 @@ func TestIdle(t *testing.T) {
 	gone(t, s, "r")
 	close(stop)
 	wantKind(t, s.once(req(t, names.OpRead), 0), names.Revoked)
+	for i := 0; i < 20000 && s.seen(guard.EventExpired) < ended; i++ { // the event comes after the end
+		time.Sleep(time.Millisecond)
+	}
 	if calls := v.all(); len(calls) == 0 || calls[len(calls)-1] != "ended" || s.seen(guard.EventExpired) != ended {
 		t.Errorf("%q, %d expired, want %d", calls, s.seen(guard.EventExpired), ended)
 	}
