@@ -22,9 +22,9 @@ func newUnmountCmd(a *app) *cobra.Command {
 		Aliases: []string{"umount"},
 		Short:   "End a session: revoke every root and unmount",
 		Long: `End a session, which is named by its mountpoint or its name. Every root is revoked, so
-that whatever programs hold is dead; then the session is unmounted. One of "rootsfs
-serve" has no mount, and so only a name. If something still holds the mount, it leaves the tree all the same, and
-its daemon ends with the last holder.
+that whatever programs hold is dead; then the session is unmounted. A session of
+"rootsfs serve" has no mount, and so only a name. If something still holds the mount,
+the mount leaves the tree all the same, and its daemon ends with the last holder.
 
 A further mount (mount --session) is taken down alone. What a killed daemon left
 mounted ("Transport endpoint is not connected") is cleared away. A mount that is not
