@@ -117,4 +117,4 @@ clean:
 	rm -rf $(BIN)
 
 need-go:
-	@command -v $(GO) >/dev/null || { echo "rootsfs needs Go 1.26 or newer: https://go.dev/dl/"; exit 1; }
+	@GO=$(GO) sh integration/setup.sh go true

@@ -1,7 +1,8 @@
 #!/bin/sh
-# setup.sh makes a machine ready for `make demo`, `make test` and `make model`.
+# setup.sh makes a machine ready for `make demo`, `make test` and `make model`; for
+# what needs no more than Go (purpose go) it compares the version only.
 #
-#	setup.sh demo|test|model [COMMAND...]
+#	setup.sh go|demo|test|model [COMMAND...]
 #
 # setup.sh compares the Go version with go.mod's, installs the packages that are
 # missing (as root, on a system with apt-get), and then runs COMMAND with them.
@@ -9,7 +10,7 @@
 # nothing where nothing is missing.
 set -eu
 
-purpose=${1:?"write: setup.sh demo|test|model [COMMAND...]"}
+purpose=${1:?"write: setup.sh go|demo|test|model [COMMAND...]"}
 shift
 repo=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 GO=${GO:-go}
@@ -151,10 +152,11 @@ recentNode() {
 }
 
 case $purpose in
-demo | test | model) ;;
-*) fail "unknown purpose $purpose: write demo, test or model" ;;
+go | demo | test | model) ;;
+*) fail "unknown purpose $purpose: write go, demo, test or model" ;;
 esac
 checkGo
+[ "$purpose" != go ] || exec "$@"
 install
 [ "$purpose" != test ] || recentNode
 [ "$purpose" = model ] || checkFUSE

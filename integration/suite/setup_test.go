@@ -68,7 +68,8 @@ func TestSetup(t *testing.T) {
 		{"no apt", "test", map[string]string{"id": root, "go": goodGo}, false, []string{"this system's package manager", "rsync"}},
 		{"apt fails", "test", map[string]string{"id": root, "go": goodGo, "apt-get": `echo "no network"; exit 100`}, false, []string{"no network", "apt-get failed"}},
 		{"apt finds nothing", "test", map[string]string{"id": root, "go": goodGo, "apt-get": `exit 0`}, false, []string{"installed, and not found afterwards", "rsync"}},
-		{"unknown purpose", "tset", map[string]string{"id": root, "go": goodGo}, false, []string{"write demo, test or model"}},
+		{"nothing but Go", "go", map[string]string{"id": ordinary, "go": goodGo, "apt-get": "exit 1"}, true, []string{"the command runs"}},
+		{"unknown purpose", "tset", map[string]string{"id": root, "go": goodGo}, false, []string{"write go, demo, test or model"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err := setUp(t, c.purpose, c.stubs)
