@@ -55,7 +55,8 @@ func (o offered) Write(p []byte) (int, error) {
 	flags := strings.HasPrefix(o.args[len(o.args)-1], "-")
 	for line := range strings.Lines(string(p)) {
 		word, what, described := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
-		if !names.IsShellWord(word) || strings.HasPrefix(word, "-") && !flags || o.words[word] && word[0] != ':' { // as the last line begins, which is no word
+		// The last line is the directive, not a word: it begins with a colon.
+		if !names.IsShellWord(word) || strings.HasPrefix(word, "-") && !flags || o.words[word] && word[0] != ':' {
 			continue
 		}
 		o.words[word] = true

@@ -229,8 +229,8 @@ func checkConfinement(ctx context.Context) check {
 	return c.ok("rootsfs run confines by %s, with every layer", rep.Name)
 }
 
-// namespaceSettings are those of the kernel that keep users from making namespaces: the
-// value with which they do, and another that permits them.
+// namespaceSettings are the kernel settings that can forbid users to make namespaces. Each
+// has the value that forbids it and a setting that permits it.
 var namespaceSettings = []struct{ file, forbids, setting string }{
 	{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"}, // Ubuntu
 	{"/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"},                         // Debian, Arch's linux-hardened

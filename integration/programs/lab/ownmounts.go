@@ -6,8 +6,8 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -90,15 +90,17 @@ type Entry struct{ Point, FSType string }
 // Table returns the mounts in the calling thread's namespace. mountpoint.Mounts returns those of
 // the process's first thread.
 func Table() (all []Entry, err error) {
-	table, err := os.ReadFile("/proc/thread-self/mountinfo")
+	table, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {
 		return nil, fmt.Errorf("read the table of mounts: %w", err)
 	}
-	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	for line := range strings.Lines(string(table)) {
-		before, after, _ := strings.Cut(line, " - ")
-		point, fsType := strings.Fields(before)[4], strings.Fields(after)[0]
-		all = append(all, Entry{Point: unescape.Replace(point), FSType: fsType})
+	defer table.Close()
+	mounts, err := mountinfo.GetMountsFromReader(table, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the table of mounts: %w", err)
+	}
+	for _, m := range mounts {
+		all = append(all, Entry{Point: m.Mountpoint, FSType: m.FSType})
 	}
 	return all, nil
 }

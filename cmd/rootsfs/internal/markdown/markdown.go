@@ -127,7 +127,7 @@ func isText(line string) bool {
 type span struct {
 	text         string
 	code, strong bool
-	link         string // where it leads; "" is no link
+	link         string // target of the link; "" for plain text
 }
 
 // spans takes inline marks apart.

@@ -103,8 +103,8 @@ func wrap(text string, width int) []string {
 	return out
 }
 
-// columns sets a table: in columns, of which the widest are wrapped, or, where that
-// would break words or leave too little, each row as a list below its first cell.
+// columns lays out a table in columns and wraps the widest. Where that would break words
+// or leave a column too narrow, each row becomes a list below its first cell.
 func columns(rows [][]string, width int) []string {
 	const gap, least = 2, 14
 	var cells [][]string
