@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // Attrs are the attributes Setattr changes; nil ones stay.
@@ -105,7 +106,7 @@ func (t *Tree) onNode(ctx context.Context, req guard.Request, at At, f *File,
 			return info, 0, err
 		})
 	}
-	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
 		d, info, err := nodeAt(l, at)
 		if err != nil {
 			return Info{}, 0, err

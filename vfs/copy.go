@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // copyPiece is how much is copied between two looks at whether to go on; the
@@ -53,7 +54,7 @@ func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path,
 	if how.Overwrite && st.Grant.Policy.Rights&guard.Create == 0 {
 		req.Need |= guard.Write
 	}
-	res, err := do(ctx, t, req, nil, func(l *guard.Lease) (placed, int64, error) {
+	res, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (placed, int64, error) {
 		res, err := followed(ctx, l, old, true, func(q guard.Path) (placed, error) {
 			in, err := openSource(l, q, how.ETag)
 			if err != nil {
@@ -292,7 +293,7 @@ func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Pat
 // openFollowed opens the regular file a path leads to, for reading.
 func (t *Tree) openFollowed(ctx context.Context, c guard.Caller, p guard.Path) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: p, Need: guard.Read}
-	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		o, err := followed(ctx, l, p, true, func(q guard.Path) (opened, error) {
 			fd, info, _, err := openTarget(l, q)
 			if err == nil {

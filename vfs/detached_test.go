@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 type hangingOpener struct{ guard.Opener }
@@ -60,7 +61,7 @@ func TestHangingOperation(t *testing.T) {
 			var dirOK atomic.Bool
 			answered := make(chan error, 1)
 			go func() {
-				_, err := do(ctx, tr, req, func(v int) { dropped <- v }, func(l *guard.Lease) (int, int64, error) {
+				_, err := gate.Do(ctx, tr.reg, req, func(v int) { dropped <- v }, func(l *guard.Lease) (int, int64, error) {
 					close(started)
 					<-release
 					d, err := dirAt(l, At{Path: req.Path})
@@ -95,11 +96,11 @@ func TestHangingOperation(t *testing.T) {
 // one works.
 func TestPanicInDetachedOperation(t *testing.T) {
 	tr, req := hanging(t, 0)
-	_, err := do(context.Background(), tr, req, nil, func(*guard.Lease) (int, int64, error) { panic("a bug") })
+	_, err := gate.Do(context.Background(), tr.reg, req, nil, func(*guard.Lease) (int, int64, error) { panic("a bug") })
 	if !errors.Is(err, names.Internal) || !strings.Contains(err.Error(), "a bug") {
 		t.Errorf("%v", err)
 	}
-	v, err := do(context.Background(), tr, req, nil, func(*guard.Lease) (int, int64, error) { return 7, 0, nil })
+	v, err := gate.Do(context.Background(), tr.reg, req, nil, func(*guard.Lease) (int, int64, error) { return 7, 0, nil })
 	if v != 7 || err != nil {
 		t.Errorf("%d, %v", v, err)
 	}
@@ -123,7 +124,7 @@ func TestPanicSettlesTheLease(t *testing.T) {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		_, _ = do(context.Background(), New(reg), req, nil, func(*guard.Lease) (int, int64, error) { panic("a bug") })
+		_, _ = gate.Do(context.Background(), reg, req, nil, func(*guard.Lease) (int, int64, error) { panic("a bug") })
 	}()
 	if st, _ := reg.Lookup("r"); st.InFlight != 0 {
 		t.Errorf("%d operations in flight", st.InFlight)

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // Entry is one name in a directory.
@@ -32,7 +33,7 @@ const direntBuf = 32 << 10
 // Opendir opens a directory for reading its names.
 func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error) {
 	req := at.request(c, names.OpOpendir, at.Path)
-	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		room, err := t.users.reserve(c)
 		if err != nil {
 			return opened{}, 0, err

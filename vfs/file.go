@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // File is an open regular file. Every operation on it passes the gate with the
@@ -56,7 +57,7 @@ func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, 
 // Setattr, attributes, Link and Reopen, also after the file has lost its name.
 func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 	req := at.request(c, names.OpGetattr, at.Path)
-	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		room, err := t.users.reserve(c)
 		if err != nil {
 			return opened{}, 0, err
@@ -176,7 +177,7 @@ func onFile[T any](ctx context.Context, f *File, req guard.Request, g func(l *gu
 	return onFileDrop(ctx, f, req, nil, nil, g)
 }
 
-// onFileDrop is onFile with what doPrepared takes.
+// onFileDrop is onFile with what gate.DoPrepared takes.
 func onFileDrop[T any](ctx context.Context, f *File, req guard.Request, prepare func() (release func()), drop func(T), g func(l *guard.Lease, fd int) (T, int64, error)) (T, error) {
 	if req.Path.Root == "" {
 		req.Path = f.at.Path
@@ -193,7 +194,7 @@ func onFileOnce[T any](ctx context.Context, f *File, req guard.Request, prepare 
 		return zero, &guard.Error{Op: req.Op, Path: f.at.Path, Kind: names.IO, Err: err}
 	}
 	defer f.leave()
-	return doPrepared(ctx, f.t, req, prepare, drop, func(l *guard.Lease) (T, int64, error) {
+	return gate.DoPrepared(ctx, f.t.reg, req, prepare, drop, func(l *guard.Lease) (T, int64, error) {
 		if l.Remote() {
 			// The goroutine may outlive this call: it keeps the descriptor.
 			if _, err := f.enter(); err != nil {
@@ -237,7 +238,7 @@ func (f *File) fresh(ctx context.Context, c guard.Caller) error {
 // tell which side of a boundary it is on.
 func (f *File) refence(ctx context.Context, req guard.Request) error {
 	look := guard.Request{Caller: req.Caller, Op: names.OpLookup, Path: req.Path}
-	hold, err := do(ctx, f.t, look, nil, func(l *guard.Lease) (*guard.Hold, int64, error) {
+	hold, err := gate.Do(ctx, f.t.reg, look, nil, func(l *guard.Lease) (*guard.Hold, int64, error) {
 		if l.Epoch() != f.epoch() {
 			return nil, 0, &guard.Error{Kind: names.Revoked}
 		}

@@ -194,8 +194,7 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 	if mode&frees == 0 {
 		req.Bytes, req.Size = length, off+length
 	}
-	_, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (struct{}, int64, error) {
-		var none struct{}
+	_, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (none struct{}, n int64, err error) {
 		done, err := f.lend(ctx, l)
 		if err != nil {
 			return none, 0, err

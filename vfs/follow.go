@@ -9,6 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // The kernel walks the links of a mount; for peers that send paths the tree
@@ -37,7 +38,7 @@ const (
 // is refused (Escaped); to follow any takes the right to read.
 func (t *Tree) Follow(ctx context.Context, c guard.Caller, p guard.Path, last bool) (guard.Path, error) {
 	req := guard.Request{Caller: c, Op: names.OpLookup, Path: p}
-	return do(ctx, t, req, nil, func(l *guard.Lease) (guard.Path, int64, error) {
+	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (guard.Path, int64, error) {
 		q, err := follow(ctx, l, p, last)
 		return q, 0, err
 	})
@@ -61,6 +62,11 @@ func followed[T any](ctx context.Context, l *guard.Lease, p guard.Path, last boo
 		v, err = f(q)
 	}
 	return v, err
+}
+
+// followTo is followed for an f without a result.
+func followTo(ctx context.Context, l *guard.Lease, p guard.Path, last bool, f func(q guard.Path) error) error {
+	return second(followed(ctx, l, p, last, func(q guard.Path) (struct{}, error) { return struct{}{}, f(q) }))
 }
 
 // ended reports why an operation that takes long should stop.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // A watch's goroutine turns raw events into reported ones. Raw events carry
@@ -179,7 +180,7 @@ var errWatchedGone = errors.New("the watched path is gone")
 func admitWatch[T any](w *Watch, drop func(T), f func(ctx context.Context, l *guard.Lease) (T, error)) (T, error) {
 	req := guard.Request{Caller: w.c, Op: names.OpWatch, Path: w.path, Epoch: w.epoch, Quiet: true}
 	ctx := w.ctx
-	return do(ctx, w.h.t, req, drop, func(l *guard.Lease) (T, int64, error) {
+	return gate.Do(ctx, w.h.t.reg, req, drop, func(l *guard.Lease) (T, int64, error) {
 		v, err := f(ctx, l)
 		return v, 0, err
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // WatchOptions say what a Watch reports.
@@ -105,7 +106,7 @@ func (h *Hub) Watch(ctx context.Context, c guard.Caller, p guard.Path, o WatchOp
 
 func (w *Watch) begin(ctx context.Context) error {
 	req := guard.Request{Caller: w.c, Op: names.OpWatch, Path: w.path}
-	set, err := do(ctx, w.h.t, req, w.drop, func(l *guard.Lease) (*setup, int64, error) {
+	set, err := gate.Do(ctx, w.h.t.reg, req, w.drop, func(l *guard.Lease) (*setup, int64, error) {
 		s, err := w.setUp(ctx, l, false, false, 0)
 		return s, 0, err
 	})

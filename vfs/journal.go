@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // Journal is told of the temporary names that Replace and uploads make, so that
@@ -41,7 +42,7 @@ func (j *journalling) begin(p guard.Path) (done func()) {
 // cleaned too. What was removed is on record.
 func (t *Tree) CleanTemp(ctx context.Context, p guard.Path) error {
 	req := guard.Request{Caller: t.ownerOf(p.Root), Op: names.OpGetattr, Path: p}
-	removed, err := do(ctx, t, req, nil, func(l *guard.Lease) (bool, int64, error) {
+	removed, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (bool, int64, error) {
 		dir, base := p.Split()
 		if !strings.HasPrefix(base, TempPrefix) {
 			return false, 0, &guard.Error{Kind: names.Invalid}

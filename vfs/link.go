@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // Symlink makes a symbolic link; its target is text, judged when it is read.
@@ -33,7 +34,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 		}
 		req.Held2 = f.hold.Load()
 	}
-	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
 		unlock, err := l.Making(ctx)
 		if err != nil {
 			return Info{}, 0, err

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // Limits of List.
@@ -78,7 +79,7 @@ type ListOptions struct {
 // names.Invalid; cursors end with the process and with the root's lifetime.
 func (t *Tree) List(ctx context.Context, c guard.Caller, p guard.Path, o ListOptions) (Page, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpendir, Path: p}
-	return do(ctx, t, req, nil, func(l *guard.Lease) (Page, int64, error) {
+	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Page, int64, error) {
 		if err := o.check(); err != nil {
 			return Page{}, 0, err
 		}
@@ -161,11 +162,10 @@ func (ls *listing) start() error {
 	if !ls.o.Follow {
 		return ls.w.start()
 	}
-	_, err := followed(ls.w.ctx, ls.w.l, ls.shown, true, func(q guard.Path) (struct{}, error) {
+	return followTo(ls.w.ctx, ls.w.l, ls.shown, true, func(q guard.Path) error {
 		ls.w.base, ls.w.rel = q.Rel(), ""
-		return struct{}{}, ls.w.start()
+		return ls.w.start()
 	})
-	return err
 }
 
 func (ls *listing) run() (Page, error) {

@@ -9,6 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 func owner(c guard.Caller) beneath.Owner {
@@ -45,7 +46,7 @@ func (t *Tree) make(ctx context.Context, c guard.Caller, op guard.Op, dir At, na
 		return Info{}, err
 	}
 	req := guard.Request{Caller: c, Op: op, Path: p, Epoch: dir.Epoch, Names: 1}
-	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
 		unlock, err := l.Making(ctx)
 		if err != nil {
 			return Info{}, 0, err
@@ -121,23 +122,22 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 		return err
 	}
 	req := dir.request(c, op, p)
-	_, err = do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
+	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {
 		d, err := parentAt(l, dir, name)
 		if err != nil {
-			return struct{}{}, 0, err
+			return err
 		}
 		defer d.Close()
 		if err := movable(l, d, name); err != nil {
-			return struct{}{}, 0, err
+			return err
 		}
 		t.keepLosing(l, c, dir, d, name)
-		err = f(l, d, name)
-		if err == nil {
-			l.RemovedName(relIn(d, dir.Path, name))
+		if err := f(l, d, name); err != nil {
+			return err
 		}
-		return struct{}{}, 0, err
+		l.RemovedName(relIn(d, dir.Path, name))
+		return nil
 	})
-	return err
 }
 
 // relIn is the path of a name in the open directory that dir was resolved to.
@@ -192,12 +192,11 @@ func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName st
 		return &guard.Error{Op: names.OpRename, Path: from, Kind: names.Invalid, Err: unix.EINVAL}
 	}
 	req := guard.Request{Caller: c, Op: names.OpRename, Path: from, Epoch: oldDir.Epoch, Path2: to}
-	_, err = do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
+	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {
 		m := &move{ctx: ctx, l: l, c: c, oldDir: oldDir.Path, oldName: oldName, newDir: newDir.Path, newName: newName,
 			exchange: flags&RenameExchange != 0}
-		return struct{}{}, 0, t.renameAt(m, oldDir, newDir, flags)
+		return t.renameAt(m, oldDir, newDir, flags)
 	})
-	return err
 }
 
 // renameAt is Rename, admitted.

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // openNeed is what rights open flags take.
@@ -51,7 +52,7 @@ const keptFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 // nobody replaces it through this Tree (see RenamePath, Replace and Upload).
 func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags), Closes: writesTo(flags)}
-	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		o, err := t.openNow(ctx, l, c, at, flags)
 		return o, 0, err
 	})
@@ -258,7 +259,7 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 	}
 	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1, Closes: writesTo(flags)}
 	for range maxExchanges {
-		o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+		o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 			o, err := t.createFile(ctx, l, c, dir, p, flags, mode)
 			if err == unix.EEXIST && flags&unix.O_EXCL == 0 { //nolint:errorlint // bare errno
 				// Not a failure: the name is opened instead, and that is what
@@ -330,7 +331,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 // Tmpfile makes a file without a name in a directory (O_TMPFILE).
 func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, mode uint32) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpTmpfile, Path: dir.Path, Epoch: dir.Epoch, Names: 1, Closes: writesTo(flags)}
-	o, err := do(ctx, t, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		room, err := t.users.reserve(c)
 		if err != nil {
 			return opened{}, 0, err

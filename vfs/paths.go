@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // isRoot is of operations that would take a root itself away.
@@ -28,7 +29,7 @@ type madeDir struct {
 // A path that is missing behind a link is not made.
 func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (info Info, made bool, err error) {
 	req := guard.Request{Caller: c, Op: names.OpMkdir, Path: p, Names: 1}
-	d, err := do(ctx, t, req, nil, func(l *guard.Lease) (madeDir, int64, error) {
+	d, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (madeDir, int64, error) {
 		d, err := mkdirAll(ctx, l, c, p, mode&07777)
 		if err == nil && !d.made {
 			l.NotMade()
@@ -174,7 +175,7 @@ func (t *Tree) makePath(ctx context.Context, c guard.Caller, op names.Op, p guar
 	f func(l *guard.Lease, d beneath.Dir, base string) (Info, error),
 ) (Info, error) {
 	req := guard.Request{Caller: c, Op: op, Path: p, Names: 1}
-	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
 		unlock, err := l.Making(ctx)
 		if err != nil {
 			return Info{}, 0, err
@@ -208,31 +209,29 @@ func (t *Tree) makePath(ctx context.Context, c guard.Caller, op names.Op, p guar
 // that of the two it is about.
 func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
 	req := guard.Request{Caller: c, Op: names.OpRename, Path: old, Path2: to}
-	_, err := do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
-		none, err := followed(ctx, l, old, false, func(q guard.Path) (struct{}, error) {
+	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {
+		return followTo(ctx, l, old, false, func(q guard.Path) error {
 			if q.IsRoot() {
-				return struct{}{}, isRoot()
+				return isRoot()
 			}
 			// Now, for the links on the way; again when nobody else moves.
 			src, _, err := beneath.ParentFor(l, q, guard.ToChange)
 			if err != nil {
-				return struct{}{}, err
+				return err
 			}
 			src.Close()
-			return struct{}{}, about(to, second(followed(ctx, l, to, false, func(q2 guard.Path) (struct{}, error) {
+			return about(to, followTo(ctx, l, to, false, func(q2 guard.Path) error {
 				if q2.IsRoot() {
-					return struct{}{}, isRoot()
+					return isRoot()
 				}
 				m := &move{ctx: ctx, l: l, asked: old, careful: true, etag: etag}
 				m.oldDir, m.oldName = q.Split()
 				m.newDir, m.newName = q2.Split()
 				replace := overwrite && l.Narrowest()&guard.Delete != 0
-				return struct{}{}, t.renamePath(m, q, q2, replace)
-			})))
+				return t.renamePath(m, q, q2, replace)
+			}))
 		})
-		return none, 0, err
 	})
-	return err
 }
 
 // about names the path an error belongs to, in operations on two; an error that

@@ -8,6 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // RemoveHow says how RemovePath removes.
@@ -37,13 +38,9 @@ func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, how
 	if how.Recursive {
 		req.Op = names.OpRmdir
 	}
-	_, err := do(ctx, t, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
-		none, err := followed(ctx, l, p, false, func(q guard.Path) (struct{}, error) {
-			return struct{}{}, t.removePath(ctx, l, q, how)
-		})
-		return none, 0, err
+	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {
+		return followTo(ctx, l, p, false, func(q guard.Path) error { return t.removePath(ctx, l, q, how) })
 	})
-	return err
 }
 
 func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how RemoveHow) error {

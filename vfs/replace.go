@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // etagKey makes etags opaque: without it they would tell inode numbers, and
@@ -103,7 +104,7 @@ func (t *Tree) replaceFrom(ctx context.Context, c guard.Caller, at At, r io.Read
 	charge func(ctx context.Context, n, size int64) error,
 ) (Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpReplace, Path: at.Path, Epoch: at.Epoch, Need: cond.need(), Names: 1}
-	res, err := do(ctx, t, req, nil, func(l *guard.Lease) (placed, int64, error) {
+	res, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (placed, int64, error) {
 		run := func(q guard.Path) (placed, error) {
 			res, err := t.replace(ctx, l, c, q, r, cond, charge)
 			res.path = q

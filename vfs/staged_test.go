@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // Where the file system has no files without names, the staged one has a
@@ -42,7 +43,7 @@ func TestStagedWithName(t *testing.T) {
 		replaces bool
 		want     error
 	}{{"new", false, nil}, {"old", false, unix.EEXIST}, {"old", true, nil}} {
-		_, err := do(context.Background(), tr, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
+		_, err := gate.Do(context.Background(), tr.reg, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
 			d, err := beneath.OpenDir(l, "")
 			if err != nil {
 				return struct{}{}, 0, err

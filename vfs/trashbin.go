@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // What the owner does with a trash. These operations name no caller: they are the
@@ -57,7 +58,7 @@ func owned[T any](ctx context.Context, t *Tree, op guard.Op, root guard.RootName
 	if err != nil {
 		return none, err
 	}
-	return do(ctx, t, guard.Request{Caller: t.ownerOf(root), Op: op, Path: p}, nil, func(l *guard.Lease) (T, int64, error) {
+	return gate.Do(ctx, t.reg, guard.Request{Caller: t.ownerOf(root), Op: op, Path: p}, nil, func(l *guard.Lease) (T, int64, error) {
 		dir, below, how, ok := l.Trash()
 		if !ok {
 			return none, 0, noTrash(op, root)

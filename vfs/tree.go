@@ -2,8 +2,6 @@ package vfs
 
 import (
 	"context"
-	"fmt"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // Info is what is known of a file: see statx(2).
@@ -99,140 +98,6 @@ func (a At) stale(err error) error {
 		return unix.ESTALE
 	}
 	return err
-}
-
-// do passes one operation through the gate: admit, run, settle. f gets the
-// lease; it returns how many bytes it moved. On file systems that can hang, f
-// runs detached with a lease of its own, so f may only touch memory that it
-// owns or that its result hands over; if the operation has been answered before
-// f is through, drop is given the late result. So it is given a result that the
-// gate does not let out, because the audit log cannot take the record.
-func do[T any](ctx context.Context, t *Tree, req guard.Request, drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, error) {
-	return doPrepared(ctx, t, req, nil, drop, f)
-}
-
-// doPrepared is do for an f that uses what belongs to its caller: the memory that
-// the data of a write lies in, which the front end uses again after the answer, or
-// a descriptor that the caller closes. On file systems that can hang, prepare is
-// called before f is detached, so before the operation can be answered: it copies
-// the memory and takes part in the descriptor. The func it returns is called when f
-// is through.
-func doPrepared[T any](ctx context.Context, t *Tree, req guard.Request, prepare func() (release func()), drop func(T),
-	f func(l *guard.Lease) (T, int64, error),
-) (T, error) {
-	l, err := t.reg.Admit(ctx, req)
-	if err != nil {
-		var zero T
-		return zero, err
-	}
-	var v T
-	var n int64
-	stop, err := l.Run(ctx)
-	switch {
-	case err != nil:
-	case l.Remote():
-		if prepare != nil {
-			release, giveBack := prepare(), stop
-			stop = func() { release(); giveBack() }
-		}
-		v, n, err = detached(ctx, l, stop, drop, f)
-	default:
-		v, n, err = guardPanic(l, stop, f)
-	}
-	worked := err == nil
-	if err = l.Done(n, err); err != nil {
-		if worked && drop != nil {
-			drop(v) // what cannot be recorded has not happened
-		}
-		var zero T
-		return zero, err
-	}
-	return v, nil
-}
-
-// guardPanic makes sure that a bug in one operation still settles its lease and
-// gives its place back.
-func guardPanic[T any](l *guard.Lease, stop func(), f func(l *guard.Lease) (T, int64, error)) (v T, n int64, err error) {
-	done := false
-	defer func() {
-		stop()
-		if !done {
-			_ = l.Done(0, &guard.Error{Kind: names.Internal})
-		}
-	}()
-	v, n, err = f(l)
-	done = true
-	return v, n, err
-}
-
-type outcome[T any] struct {
-	v   T
-	n   int64
-	err error
-}
-
-// Who came first at the end of a detached operation.
-const (
-	running int32 = iota
-	finished
-	abandoned
-)
-
-// detached runs f in a goroutine of its own and answers early when the root
-// ends, the context does, or the time for one operation is up. An f that has not
-// begun by then never runs.
-func detached[T any](ctx context.Context, l *guard.Lease, stop func(), drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, int64, error) {
-	dl, release := l.Detach()
-	result := make(chan outcome[T], 1)
-	var state atomic.Int32
-	go func() {
-		defer release()
-		o := outcome[T]{err: context.Canceled}
-		if state.Load() != abandoned {
-			o = recovered(dl, f)
-		}
-		stop()
-		if state.CompareAndSwap(running, finished) {
-			result <- o
-			return
-		}
-		dl.Settle(o.n, o.err)
-		if drop != nil && o.err == nil {
-			drop(o.v)
-		}
-	}()
-	timer := time.NewTimer(l.Timeout())
-	defer timer.Stop()
-	var err error
-	select {
-	case o := <-result:
-		return o.v, o.n, o.err
-	case <-l.Dead():
-		err = &guard.Error{Kind: names.Revoked}
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-timer.C:
-		err = &guard.Error{Kind: names.Timeout}
-	}
-	if !state.CompareAndSwap(running, abandoned) {
-		o := <-result
-		return o.v, o.n, o.err
-	}
-	l.Abandon()
-	var zero T
-	return zero, 0, err
-}
-
-// recovered runs f and turns a panic, which in a goroutine of ours would end
-// the daemon and with it every mount, into an error.
-func recovered[T any](l *guard.Lease, f func(l *guard.Lease) (T, int64, error)) (o outcome[T]) {
-	defer func() {
-		if p := recover(); p != nil {
-			o = outcome[T]{err: &guard.Error{Kind: names.Internal, Err: fmt.Errorf("panic: %v", p)}}
-		}
-	}()
-	o.v, o.n, o.err = f(l)
-	return o
 }
 
 // dirAt resolves a directory and checks that it is the expected one.
@@ -344,7 +209,7 @@ func (t *Tree) Lookup(ctx context.Context, c guard.Caller, dir At, name string) 
 		return Info{}, err
 	}
 	req := dir.request(c, names.OpLookup, p)
-	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
 		d, err := parentAt(l, dir, name)
 		if err != nil {
 			return Info{}, 0, err
@@ -372,7 +237,7 @@ func lookupAt(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
 // Lstat returns what lies at a place, without following a link there.
 func (t *Tree) Lstat(ctx context.Context, c guard.Caller, at At) (Info, error) {
 	req := at.request(c, names.OpGetattr, at.Path)
-	return do(ctx, t, req, nil, func(l *guard.Lease) (Info, int64, error) {
+	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
 		d, info, err := nodeAt(l, at)
 		if err != nil {
 			return Info{}, 0, err

@@ -9,6 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // ErrUploading is the cause of the names.Conflict of a second upload to one name.
@@ -74,7 +75,7 @@ func (t *Tree) BeginUpload(ctx context.Context, c guard.Caller, p guard.Path, co
 	cond.Follow = true
 	req := guard.Request{Caller: c, Op: names.OpReplace, Path: p, Need: cond.need(), Quiet: true}
 	drop := func(u *Upload) { u.Abort() }
-	u, err := do(ctx, t, req, drop, func(l *guard.Lease) (*Upload, int64, error) {
+	u, err := gate.Do(ctx, t.reg, req, drop, func(l *guard.Lease) (*Upload, int64, error) {
 		u, err := followed(ctx, l, p, true, func(q guard.Path) (*Upload, error) { return t.upload(ctx, l, c, q, cond) })
 		return u, 0, err
 	})
@@ -166,7 +167,7 @@ func (u *Upload) removeTemp(d beneath.Dir) {
 	}
 	req := guard.Request{Caller: u.t.ownerOf(root), Op: names.OpGetattr, Path: p, Epoch: epoch}
 	own := func() func() { detached = true; return d.Close }
-	_, _ = doPrepared(guard.Inside(context.Background()), u.t, req, own, nil, func(l *guard.Lease) (struct{}, int64, error) {
+	_, _ = gate.DoPrepared(guard.Inside(context.Background()), u.t.reg, req, own, nil, func(l *guard.Lease) (struct{}, int64, error) {
 		u.s.removeTemp(l, d)
 		return struct{}{}, 0, nil
 	})
@@ -204,18 +205,18 @@ func (u *Upload) ended() bool {
 	return u.over
 }
 
-// gate passes one operation of the upload through the gate, in the lifetime of
+// doUpload passes one operation of the upload through the gate, in the lifetime of
 // the root it was begun under.
-func gate[T any](ctx context.Context, u *Upload, req guard.Request, prepare func() (release func()), f func(l *guard.Lease) (T, int64, error)) (T, error) {
+func doUpload[T any](ctx context.Context, u *Upload, req guard.Request, prepare func() (release func()), f func(l *guard.Lease) (T, int64, error)) (T, error) {
 	req.Path = u.path
 	return retried(&req, func() (T, error) {
 		req.Held = u.hold.Load()
-		return doPrepared(ctx, u.t, req, prepare, nil, f)
+		return gate.DoPrepared(ctx, u.t.reg, req, prepare, nil, f)
 	}, func() error {
 		// Roots were nested in this one, or revoked there: the directory
 		// is walked to again, so that the lease knows what it passes.
 		look := guard.Request{Caller: req.Caller, Op: names.OpLookup, Path: u.path}
-		hold, err := do(ctx, u.t, look, nil, func(l *guard.Lease) (*guard.Hold, int64, error) {
+		hold, err := gate.Do(ctx, u.t.reg, look, nil, func(l *guard.Lease) (*guard.Hold, int64, error) {
 			if _, epoch := req.Held.Root(); l.Epoch() != epoch {
 				return nil, 0, &guard.Error{Kind: names.Revoked}
 			}
@@ -253,7 +254,7 @@ func (u *Upload) parent(l *guard.Lease) (beneath.Dir, string, error) {
 // refuse answers an operation on an upload that was committed or aborted, or
 // whose root has ended, which is for the gate to say.
 func (u *Upload) refuse(ctx context.Context, req guard.Request) error {
-	return second(gate(ctx, u, req, nil, func(*guard.Lease) (struct{}, int64, error) {
+	return second(doUpload(ctx, u, req, nil, func(*guard.Lease) (struct{}, int64, error) {
 		return struct{}{}, 0, &guard.Error{Kind: names.Conflict, Err: errors.New("the upload has ended; begin another")}
 	}))
 }
@@ -277,7 +278,7 @@ func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
 		leave := u.take()
 		return func() { u.committing.Store(false); leave() }
 	}
-	res, err := gate(ctx, u, req, own, func(l *guard.Lease) (placed, int64, error) {
+	res, err := doUpload(ctx, u, req, own, func(l *guard.Lease) (placed, int64, error) {
 		if err := u.complete(); err != nil {
 			return placed{}, 0, err
 		}

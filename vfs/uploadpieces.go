@@ -36,7 +36,7 @@ func (u *Upload) WriteAt(ctx context.Context, c guard.Caller, data []byte, off i
 		return u.take()
 	}
 	committing := u.committing.Load() // the file may have its name already
-	_, err := gate(ctx, u, req, own, func(l *guard.Lease) (struct{}, int64, error) {
+	_, err := doUpload(ctx, u, req, own, func(l *guard.Lease) (struct{}, int64, error) {
 		if committing {
 			return struct{}{}, 0, &guard.Error{Kind: names.Timeout}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // SourceEvent is a change of a source directory that inotify reported. Own
@@ -102,7 +103,7 @@ func (w *SourceWatcher) Watch(ctx context.Context, t *Tree, c guard.Caller, at A
 	}
 	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: at.Path, Epoch: at.Epoch, Quiet: true}
 	drop := func(wd int32) { w.Unwatch(wd, dir) }
-	wd, err := do(ctx, t, req, drop, func(l *guard.Lease) (int32, int64, error) {
+	wd, err := gate.Do(ctx, t.reg, req, drop, func(l *guard.Lease) (int32, int64, error) {
 		d, err := dirAt(l, at)
 		if err != nil {
 			return 0, 0, err

@@ -8,6 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // Operations on whole files and paths, as peers ask for them that have neither
@@ -22,7 +23,7 @@ type found struct {
 // Stat describes what a path leads to, and tells that path, without links.
 func (t *Tree) Stat(ctx context.Context, c guard.Caller, p guard.Path) (Info, guard.Path, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: p}
-	f, err := do(ctx, t, req, nil, func(l *guard.Lease) (found, int64, error) {
+	f, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (found, int64, error) {
 		f, err := followed(ctx, l, p, true, func(q guard.Path) (found, error) {
 			d, info, err := target(l, q)
 			if err == nil {
@@ -94,7 +95,7 @@ func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off,
 	}
 	// OpOpen, for the record: one open with the bytes read.
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: p, Need: guard.Read, Bytes: length}
-	got, err := do(ctx, t, req, nil, func(l *guard.Lease) (chunk, int64, error) {
+	got, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (chunk, int64, error) {
 		ck, err := followed(ctx, l, p, true, func(q guard.Path) (chunk, error) {
 			fd, info, _, err := openTarget(l, q)
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // WriteHow says where and on what condition WriteRange writes.
@@ -79,7 +80,7 @@ func (t *Tree) WriteRange(ctx context.Context, c guard.Caller, p guard.Path, dat
 		data = bytes.Clone(data)
 		return func() {}
 	}
-	w, err := doPrepared(ctx, t, req, own, nil, func(l *guard.Lease) (written, int64, error) {
+	w, err := gate.DoPrepared(ctx, t.reg, req, own, nil, func(l *guard.Lease) (written, int64, error) {
 		w, err := followed(ctx, l, p, true, func(q guard.Path) (written, error) {
 			o := overwriting{t: t, ctx: ctx, l: l, c: c, how: how, path: q, wrote: &wrote}
 			w, err := o.run(data)

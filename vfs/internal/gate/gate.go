@@ -1,0 +1,165 @@
+// Package gate runs the operations of package vfs: each is admitted by the registry,
+// runs under the lease it was given, and is settled and recorded by it.
+//
+// # Promises
+//
+// An operation passes the gate once, and none runs without its record. One on a file
+// system that can hang is answered when its root ends, its context does, or its time is
+// up. A panic of an operation settles its lease.
+//
+// # Not promised
+//
+// The system call of an operation that was answered early goes on, and so do the
+// operation's own goroutine and lease until the call returns.
+package gate
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Run is Do for an operation without a result.
+func Run(ctx context.Context, r *guard.Registry, req guard.Request, f func(l *guard.Lease) error) error {
+	_, err := Do(ctx, r, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
+		return struct{}{}, 0, f(l)
+	})
+	return err
+}
+
+// Do runs the operation f: it admits the request, calls f with the lease, and settles
+// the lease with the number of bytes that f moved. If the file system can hang, f runs
+// in a goroutine of its own with a lease of its own, so f may only touch memory that
+// the operation owns or that its result hands over.
+//
+// Do calls drop, unless nil, with a result that its caller does not get: one that came
+// after the operation had been answered, or that the audit log could not record.
+func Do[T any](ctx context.Context, r *guard.Registry, req guard.Request, drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, error) {
+	return DoPrepared(ctx, r, req, nil, drop, f)
+}
+
+// DoPrepared is Do for an f that uses what belongs to its caller: the memory of the data
+// to write, which the front end uses again after the answer, or a descriptor that the
+// caller closes. If the file system can hang, DoPrepared calls prepare before the
+// operation can be answered: prepare copies the memory and pins the descriptor. Its
+// result, release, is called when f has returned.
+func DoPrepared[T any](ctx context.Context, r *guard.Registry, req guard.Request, prepare func() (release func()), drop func(T),
+	f func(l *guard.Lease) (T, int64, error),
+) (T, error) {
+	var zero T
+	l, err := r.Admit(ctx, req)
+	if err != nil {
+		return zero, err
+	}
+	var v T
+	var n int64
+	stop, err := l.Run(ctx)
+	switch {
+	case err != nil:
+	case l.Remote():
+		if prepare != nil {
+			release, giveBack := prepare(), stop
+			stop = func() { release(); giveBack() }
+		}
+		v, n, err = detached(ctx, l, stop, drop, f)
+	default:
+		v, n, err = guardPanic(l, stop, f)
+	}
+	worked := err == nil
+	if err = l.Done(n, err); err != nil {
+		if worked && drop != nil {
+			drop(v) // the audit log has no room for the record
+		}
+		return zero, err
+	}
+	return v, nil
+}
+
+// guardPanic runs f here. It gives the running place back and, if f panics, settles
+// the lease.
+func guardPanic[T any](l *guard.Lease, stop func(), f func(l *guard.Lease) (T, int64, error)) (v T, n int64, err error) {
+	done := false
+	defer func() {
+		stop()
+		if !done {
+			_ = l.Done(0, &guard.Error{Kind: names.Internal})
+		}
+	}()
+	v, n, err = f(l)
+	done = true
+	return v, n, err
+}
+
+type outcome[T any] struct {
+	v   T
+	n   int64
+	err error
+}
+
+// The states of a detached operation.
+const (
+	running int32 = iota
+	finished
+	abandoned
+)
+
+// detached runs f in a goroutine of its own and answers early when the root ends, the
+// context does, or the time for one operation is up. An f that has not begun by then
+// never runs.
+func detached[T any](ctx context.Context, l *guard.Lease, stop func(), drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, int64, error) {
+	dl, release := l.Detach()
+	result := make(chan outcome[T], 1)
+	var state atomic.Int32
+	go func() {
+		defer release()
+		o := outcome[T]{err: context.Canceled}
+		if state.Load() != abandoned {
+			o = recovered(dl, f)
+		}
+		stop()
+		if state.CompareAndSwap(running, finished) {
+			result <- o
+			return
+		}
+		dl.Settle(o.n, o.err)
+		if drop != nil && o.err == nil {
+			drop(o.v)
+		}
+	}()
+	timer := time.NewTimer(l.Timeout())
+	defer timer.Stop()
+	var err error
+	select {
+	case o := <-result:
+		return o.v, o.n, o.err
+	case <-l.Dead():
+		err = &guard.Error{Kind: names.Revoked}
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-timer.C:
+		err = &guard.Error{Kind: names.Timeout}
+	}
+	if !state.CompareAndSwap(running, abandoned) {
+		o := <-result
+		return o.v, o.n, o.err
+	}
+	l.Abandon()
+	var zero T
+	return zero, 0, err
+}
+
+// recovered runs f and turns its panic into an error: in a goroutine of ours a panic
+// would end the daemon, and every mount with it.
+func recovered[T any](l *guard.Lease, f func(l *guard.Lease) (T, int64, error)) (o outcome[T]) {
+	defer func() {
+		if p := recover(); p != nil {
+			o = outcome[T]{err: &guard.Error{Kind: names.Internal, Err: fmt.Errorf("panic: %v", p)}}
+		}
+	}()
+	o.v, o.n, o.err = f(l)
+	return o
+}
