@@ -99,6 +99,6 @@ const staleText = "its daemon is gone: accesses fail, except those that the kern
 func staleMounts(live []control.Info) ([]string, error) {
 	return mountpoint.ListStale(func(m mountpoint.Info) bool {
 		return strings.HasPrefix(m.Point, filepath.Join(privateBase(), "."+privatePrefix)) ||
-			slices.ContainsFunc(live, func(in control.Info) bool { return in.Point == m.Point || slices.Contains(in.Mounts, m.Point) })
+			slices.ContainsFunc(live, func(in control.Info) bool { return in.Point == m.Point })
 	})
 }

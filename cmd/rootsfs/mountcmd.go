@@ -58,7 +58,7 @@ a comma list of read, list, write, append, create, delete, rename, watch. Flags 
 end or limit grants hold for every root, also of the configuration: the stricter
 value wins. Mounting confines nobody: see "rootsfs run".`,
 		Example: `  rootsfs mount --root code=.:ro --root out=./out:rw /mnt/work
-  rootsfs mount --session work --subject reviewer --root theirs=.:ro ~/review
+  rootsfs mount --subject reviewer --root theirs=.:ro ~/review
   rootsfs mount --root auto --for 8h --daemon ~/agent
   rootsfs mount --root .:ro --once ./plan.md:rw ~/agent   # one use of one file
   rootsfs mount --root logs=/var/log/app --max-file 10M --ops-per-second 200 /mnt/logs`,
@@ -89,7 +89,6 @@ value wins. Mounting confines nobody: see "rootsfs run".`,
 	fs.StringVar(&f.subject, "subject", "", "mount for this one `server`: it alone gets each --root, and it sees the roots that are for every server")
 	f.add(fs)
 	f.abuse.add(fs)
-	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	profileCompletion(cmd, &f.config)
 	words(cmd, "cache", "strict", "audit", "max")
@@ -126,9 +125,6 @@ func (a *app) mount(cmd *cobra.Command, f *mountFlags, point string) error {
 	point, err := inHome(point)
 	if err != nil {
 		return usage(fmt.Errorf("mountpoint %w", err))
-	}
-	if a.session != "" {
-		return a.mountOnce(cmd, f, point)
 	}
 	opt, err := f.options(cmd, point)
 	if err != nil {

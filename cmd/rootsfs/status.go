@@ -128,9 +128,6 @@ func (a *app) saySession(st control.Status) {
 	if !st.Mounted && st.Point != "" {
 		a.say("  unmounted: something still holds it; everything is refused until the last holder is gone")
 	}
-	for _, m := range st.Mounts {
-		a.say("  also at %s, for %s, cache %s", shown(m.Point), shown(m.Subject), m.Cache)
-	}
 	if st.Audit != "" {
 		a.say("  audit %s", shown(st.Audit))
 	}

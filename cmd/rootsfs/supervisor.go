@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -43,7 +42,7 @@ func supervise(s *session.Session) (end func(), err error) {
 	}
 	cmd := &exec.Cmd{
 		Path: ahead.Program, Dir: "/", Stdin: self, Stderr: os.Stderr,
-		Args: []string{"rootsfs", janitor.SupervisorName, in.Point, strconv.Itoa(in.ID), in.Dev, helper, s.Dir()},
+		Args: []string{"rootsfs", janitor.SupervisorName, in.Point, strconv.Itoa(in.ID), in.Dev, helper},
 		Env:  append(os.Environ(), janitorEnv...),
 		// Not for the signals to the daemon's group.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
@@ -60,7 +59,7 @@ func supervise(s *session.Session) (end func(), err error) {
 // newSupervisorCmd is not for people.
 func newSupervisorCmd(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: janitor.SupervisorName + " POINT ID DEVICE HELPER DIRECTORY", Hidden: true, Args: nargs(5, 5, "the mountpoint"),
+		Use: janitor.SupervisorName + " POINT ID DEVICE HELPER", Hidden: true, Args: nargs(4, 4, "the mountpoint"),
 		Short: "Detach the mount of a killed daemon (started by mount itself)",
 		RunE: func(_ *cobra.Command, args []string) error {
 			log := newLog(a.stderr, slog.LevelInfo, logAttr).With("mountpoint", args[0])
@@ -68,10 +67,6 @@ func newSupervisorCmd(a *app) *cobra.Command {
 				log.Error("the daemon was killed: its mount is detached; what programs had written and not synced is lost")
 			} else {
 				log.Error("the daemon was killed, and its mount cannot be detached: the kernel answers from its caches until it is", "remedy", "rootsfs unmount "+names.ShellWord(args[0]))
-			}
-			for _, point := range control.MountsOf(args[4]) {
-				err := mountpoint.ClearStale(point)
-				log.Error("the daemon was killed: a further mount of it is detached", "at", point, "error", err)
 			}
 			return clearSessions()
 		},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,9 +25,8 @@ that whatever programs hold is dead; then the session is unmounted. A session of
 "rootsfs serve" has no mount, and so only a name. If something still holds the mount,
 the mount leaves the tree all the same, and its daemon ends with the last holder.
 
-A further mount (mount --session) is taken down alone. What a killed daemon left
-mounted ("Transport endpoint is not connected") is cleared away. A mount that is not
-yours, or not of rootsfs, is left alone.`,
+What a killed daemon left mounted ("Transport endpoint is not connected") is cleared
+away. A mount that is not yours, or not of rootsfs, is left alone.`,
 		Example: `  rootsfs unmount /mnt/work
   rootsfs unmount work --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -97,9 +95,6 @@ func (a *app) unmount(ctx context.Context, where string) error {
 	c := control.Dial(in)
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	if point := control.ResolvePoint(where); point != in.Point && slices.Contains(in.Mounts, point) {
-		return a.unmountOne(ctx, c, in.Name, point)
-	}
 	done := a.waiting("revoking and unmounting")
 	answer, err := c.Unmount(ctx)
 	if err == nil && !answer.Held || errors.Is(err, control.ErrNoSession) {
@@ -123,23 +118,6 @@ func (a *app) unmount(ctx context.Context, where string) error {
 		a.say("unmounted %s; %s revoked", shown(in.Point), plural(len(answer.Ended), "root"))
 		if answer.Held {
 			a.say("something still holds the mount: everything is refused there, and session %s ends with the last holder", in.Name)
-		}
-	})
-}
-
-// unmountOne takes down a mount that a session has for one server.
-func (a *app) unmountOne(ctx context.Context, c *control.Client, session, point string) error {
-	done := a.waiting("taking back what it shows, and unmounting")
-	ans, err := c.UnmountOne(ctx, control.UnmountOneRequest{Point: point})
-	done()
-	if err != nil {
-		return err
-	}
-	res := unmountResult{Session: session, Point: point, UnmountAnswer: control.UnmountAnswer{Ended: []control.Ended{}, Held: ans.Held}}
-	return a.report(res, func() {
-		a.say("unmounted %s; session %s goes on", shown(point), session)
-		if ans.Held {
-			a.say("something still holds the mount: everything is refused there")
 		}
 	})
 }

@@ -30,7 +30,6 @@ type owner struct {
 	events  chan Event
 	asking
 	trashOwner // nobody asks about these
-	mountOwner
 	figures    Figures
 	subscribed atomic.Bool
 }

@@ -39,8 +39,6 @@ type Info struct {
 	// Detached: unmounted, but held by somebody; the session refuses
 	// everything and ends with the last holder.
 	Detached bool `json:"detached,omitempty"`
-	// Mounts are where else the session is mounted, for one server each.
-	Mounts []string `json:"mounts,omitempty"`
 	// Signal says that SIGUSR1 revokes every root; see RevokeBySignal.
 	Signal bool `json:"sigusr1_revokes"`
 
@@ -155,17 +153,6 @@ func look(path, name string) (Info, bool) {
 	return in, true
 }
 
-// MountsOf are the further mounts of the session whose directory this is, whether it
-// lives or not.
-func MountsOf(dir string) []string {
-	data, err := readFile(filepath.Join(dir, infoFile), maxInfo)
-	var in Info
-	if err != nil || json.Unmarshal(data, &in) != nil {
-		return nil
-	}
-	return in.Mounts
-}
-
 // ErrNoSession means that no live session answers to the description.
 var ErrNoSession = errors.New("no such session")
 
@@ -196,7 +183,7 @@ func Find(which string) (Info, error) {
 	}
 	point := ResolvePoint(which)
 	for _, in := range attached(all) {
-		if in.Point == point || slices.Contains(in.Mounts, point) {
+		if in.Point == point {
 			return in, nil
 		}
 	}
@@ -219,7 +206,7 @@ func At(point string) (Info, error) {
 		return Info{}, err
 	}
 	for _, in := range attached(all) {
-		if in.Point == point || slices.Contains(in.Mounts, point) {
+		if in.Point == point {
 			return in, nil
 		}
 	}

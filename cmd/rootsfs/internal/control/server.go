@@ -43,7 +43,6 @@ type Owner interface {
 	toolsOwner
 	httpOwner
 	trashOwner
-	mountOwner
 	// Unmount revokes everything and unmounts.
 	Unmount(ctx context.Context) (UnmountAnswer, error)
 	// Refused is the last refusal that a grant would have avoided, or nil.
@@ -190,7 +189,6 @@ func (s *Server) routes() http.Handler {
 	m.HandleFunc("POST /v1/http", s.front)
 	m.HandleFunc("POST /v1/http/client", s.frontClient)
 	s.trashRoutes(m)
-	s.mountRoutes(m)
 	m.HandleFunc("POST /v1/unmount", handle(func(ctx context.Context, _ struct{}) (UnmountAnswer, error) {
 		return s.owner.Unmount(ctx)
 	}))

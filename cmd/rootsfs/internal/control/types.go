@@ -69,7 +69,6 @@ type Status struct {
 	Watches        int64          `json:"watched_directories"`         // directories whose changes are reported
 	WatchesRefused int64          `json:"watches_refused"`             // how often no watch could be had
 	Stuck          int            `json:"stuck_directories,omitempty"` // directories in which a program delays the news of changes
-	Mounts         []SubjectMount `json:"mounts,omitempty"`            // further mounts, each for one server
 	Files          []broker.Stats `json:"files"`                       // connected servers
 	Questions      int            `json:"questions"`                   // questions that wait for an answer
 	Denials        int            `json:"denials"`                     // denials that are remembered

@@ -7,7 +7,7 @@ import (
 )
 
 // The supervisor of a daemon is this program started again as `rootsfs supervisor
-// POINT ID DEVICE HELPER DIRECTORY`, with a descriptor of the daemon (pidfd_open(2)) as
+// POINT ID DEVICE HELPER`, with a descriptor of the daemon (pidfd_open(2)) as
 // its standard input and the daemon's log as its standard error. It waits as a janitor
 // does. The daemon ends it before it ends itself, so what it lives to see is a daemon
 // that was killed: it then takes the dead mount away at once, while the kernel would go
@@ -20,7 +20,7 @@ const SupervisorName = "supervisor"
 const NoHelper = "-"
 
 // supervisorArgs is how many words its command line has.
-const supervisorArgs = 7
+const supervisorArgs = 6
 
 // detached: the mount of a killed daemon was taken away.
 var detached bool

@@ -91,9 +91,6 @@ func (s *Session) end(why string) {
 		if err != nil {
 			s.log.Error("not everything could be taken back", "error", err)
 		}
-		for _, one := range s.mounts() {
-			err = errors.Join(err, s.takeDown(ctx, one, why))
-		}
 		closeErr := s.unmount()
 		if s.stuck = closeErr != nil; s.stuck {
 			s.log.Error("cannot unmount; everything in the mount is refused", "error", closeErr)

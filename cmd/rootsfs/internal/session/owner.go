@@ -67,9 +67,6 @@ func (s *Session) Status() control.Status {
 			MaxFile: u.Quota.MaxFile, MaxWritten: u.Quota.MaxWritten, MaxCreated: u.Quota.MaxCreated,
 		})
 	}
-	for _, one := range s.mounts() {
-		st.Mounts = append(st.Mounts, one.shown())
-	}
 	for _, s := range s.reg.Suspended() {
 		st.Suspended = append(st.Suspended, control.Suspended{Subject: string(s.Subject), Since: s.Since, Why: s.Why})
 	}
@@ -81,9 +78,6 @@ func (s *Session) Status() control.Status {
 	st.Sockets = s.liveSockets()
 	if s.mnt != nil {
 		addWatching(&st, s.mnt.SourceStatus())
-	}
-	for _, one := range s.mounts() {
-		addWatching(&st, one.mnt.SourceStatus())
 	}
 	return st
 }

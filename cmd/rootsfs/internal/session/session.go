@@ -138,7 +138,6 @@ type Session struct {
 	conf  confState
 	perms map[uint64]string // by epoch
 	again map[uint64]bool   // by epoch: something is at an unavailable root's place
-	more  []*oneMount
 	allow []preapproved
 	// noAsking: what is not pre-approved is denied.
 	noAsking bool
@@ -287,13 +286,9 @@ func (s *Session) open(ctx context.Context) (err error) {
 
 // publish writes session.json.
 func (s *Session) publish(detached bool) error {
-	var more []string
-	for _, one := range s.mounts() {
-		more = append(more, one.mnt.Point())
-	}
 	return s.dir.Publish(control.Info{
 		Started: s.started, Point: s.Point(), Version: s.opt.Version, Options: s.opt.Flags,
-		Detached: detached, Mounts: more, Signal: s.opt.Signal,
+		Detached: detached, Signal: s.opt.Signal,
 	})
 }
 
