@@ -23,7 +23,7 @@ import (
 func newAuditCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Show, follow, verify and prune the record of operations",
+		Short: "Show, follow and verify the record of operations",
 		Long: `Every session records what was opened, changed and refused in
 $XDG_STATE_HOME/rootsfs/audit (~/.local/state/rootsfs/audit): one JSON object a
 line, linked into a chain of hashes. Contents of files are never recorded.`,
@@ -33,7 +33,7 @@ line, linked into a chain of hashes. Contents of files are never recorded.`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newAuditShowCmd(a), newAuditFollowCmd(a), newAuditVerifyCmd(a), newAuditPruneCmd(a))
+	cmd.AddCommand(newAuditShowCmd(a), newAuditFollowCmd(a), newAuditVerifyCmd(a))
 	return cmd
 }
 
@@ -375,7 +375,7 @@ func auditVerdict(r audit.Report) string {
 		s += fmt.Sprintf(", anchored at %d", r.AnchoredAt)
 	}
 	if r.Pruned > 0 {
-		s += fmt.Sprintf(", numbers 1 to %d deleted (audit prune or the bounds of all sessions)", r.Pruned)
+		s += fmt.Sprintf(", numbers 1 to %d deleted (the bounds of all sessions)", r.Pruned)
 	}
 	if r.Torn > 0 {
 		s += ", " + plural(r.Torn, "line") + " cut by a crash"
@@ -384,4 +384,17 @@ func auditVerdict(r audit.Report) string {
 		s += fmt.Sprintf(", %d could not be taken", r.Lost)
 	}
 	return s
+}
+
+// auditBounds are the bounds of all sessions' audit files that a configuration asks
+// for, or the defaults.
+func auditBounds(conf *config.Config) (age time.Duration, total int64) {
+	age, total = audit.DefaultMaxAge, audit.DefaultMaxTotal
+	if n := conf.Mount.AuditMaxDays; n != nil {
+		age = time.Duration(*n) * 24 * time.Hour
+	}
+	if n := conf.Mount.AuditMaxSize; n != nil {
+		total = *n
+	}
+	return age, total
 }

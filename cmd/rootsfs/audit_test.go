@@ -102,7 +102,7 @@ func TestAuditVerdict(t *testing.T) {
 	}{
 		{audit.Report{Session: "s", OK: true, Files: 1, Records: 1, From: 1, To: 1}, "s: ok, 1 record in 1 file, numbers 1 to 1"},
 		{audit.Report{Session: "s", OK: true, Files: 2, Records: 5, From: 6, To: 10, Anchored: true, AnchoredAt: 9, Torn: 1, Lost: 4, Pruned: 5},
-			"s: ok, 5 records in 2 files, numbers 6 to 10, anchored at 9, numbers 1 to 5 deleted (audit prune or the bounds of all sessions), 1 line cut by a crash, 4 could not be taken"},
+			"s: ok, 5 records in 2 files, numbers 6 to 10, anchored at 9, numbers 1 to 5 deleted (the bounds of all sessions), 1 line cut by a crash, 4 could not be taken"},
 		{audit.Report{Session: "s", Problem: "line 3 was changed\n", At: 3}, `s: BROKEN at record 3: line 3 was changed\n`},
 		{audit.Report{Session: "s", Problem: "the anchor file is missing"}, "s: BROKEN: the anchor file is missing"},
 	} {

@@ -34,8 +34,7 @@ var printed = map[string]string{
 	"control.Root.SharedBy": ours, "control.Root.Nested": shown, "control.Root.Repos": shown, "control.Root.Lifted": said, "control.Root.Once": ours,
 	"control.Status.Session": owners, "control.Status.Version": ours, "control.Status.Point": shown, "control.Status.Cache": ours, "control.Status.Locks": ours,
 	"control.Status.Transport": ours, "control.Status.NoRings": said, "control.Status.Posix": ours, "control.Status.Profile": owners, "control.Status.Config": owners, "control.Status.ConfigError": shown,
-	"control.Status.Audit": owners, "control.Status.Unwatched": shown, "control.SubjectMount.Point": shown, "control.SubjectMount.Subject": shown,
-	"control.SubjectMount.Cache": ours, "control.Quota.Subject": shown, "control.Suspended.Subject": shown, "control.Suspended.Why": shown,
+	"control.Status.Audit": owners, "control.Status.Unwatched": shown, "control.Quota.Subject": shown, "control.Suspended.Subject": shown, "control.Suspended.Why": shown,
 	"control.Confined.Command": shown, "control.Confined.Confinement": ours, "control.Confined.Holes": said, "control.Confined.Map": ours, "control.Confined.Notes": said,
 	"control.Confined.Follows": shown, "control.Confined.Closed": shown, "control.Confined.Fixed": shown, "control.Confined.Interpreters": shown,
 	"control.Layer.Name": ours, "control.Layer.State": ours, "control.Layer.Detail": said, "control.Socket.Name": owners, "control.Socket.Path": owners,
@@ -59,8 +58,8 @@ var printed = map[string]string{
 	"control.CheckAnswer.Path": shown, "control.CheckAnswer.Op": owners, "control.CheckAnswer.Reason": ours, "control.CheckAnswer.Lacks": ours, "control.CheckAnswer.Root": shown,
 	// The trash and the audit log: names of a server's files.
 	"vfs.Trashed.ID": ours, "vfs.Trashed.Root": shown, "vfs.Trashed.Path": shown, "vfs.Trashed.Op": shown, "vfs.Trashed.Type": ours, "vfs.Trashed.Subject": shown, "vfs.Trashed.Via": ours,
-	"control.RestoreAnswer.Root": shown, "control.RestoreAnswer.Path": escaped, "audit.Report.Session": owners, "audit.Report.Problem": shown, "audit.PrunedFile.Session": owners,
-	"audit.PrunedFile.File": shown, "audit.Entry.Session": shown, "audit.Entry.Verdict": shown, "audit.Entry.Op": shown, "audit.Entry.Root": shown, "audit.Entry.Root2": shown,
+	"control.RestoreAnswer.Root": shown, "control.RestoreAnswer.Path": escaped, "audit.Report.Session": owners, "audit.Report.Problem": shown,
+	"audit.Entry.Session": shown, "audit.Entry.Verdict": shown, "audit.Entry.Op": shown, "audit.Entry.Root": shown, "audit.Entry.Root2": shown,
 	"audit.Entry.Path": shown, "audit.Entry.Path2": shown, "audit.Entry.PathHash": shown, "audit.Entry.Path2Hash": shown, "audit.Entry.Kind": shown, "audit.Entry.Errno": shown,
 	"audit.Entry.Rights": shown, "audit.Entry.Via": shown, "audit.Entry.Subject": shown, "audit.Entry.Detail": shown,
 	// wrap: a repository's .mcp.json.
