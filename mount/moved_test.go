@@ -3,9 +3,11 @@ package mount
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -81,5 +83,44 @@ func TestMovedFileIsNotReopened(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A file that the host moved or removed keeps its attributes for who has it open, whether
+// or not the kernel says with which descriptor it was asked, and gives them to nobody else.
+func TestFstatOfAMovedFile(t *testing.T) {
+	for name, move := range map[string]func(src, at string) error{
+		"renamed":   func(src, at string) error { return os.Rename(at, filepath.Join(src, "new")) },
+		"moved out": func(src, at string) error { return os.Rename(at, filepath.Join(filepath.Dir(src), "out")) },
+		"removed":   func(_, at string) error { return os.Remove(at) },
+		"replaced": func(_, at string) error {
+			return errors.Join(os.WriteFile(at+"2", []byte("longer"), 0o644), os.Rename(at+"2", at))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAsker(t, Audit)
+			at := filepath.Join(a.m.src, "f")
+			must(t, os.WriteFile(at, []byte("text"), 0o644))
+			unopened := a.node("f")
+			size := func(in fuse.GetAttrIn) (uint64, fuse.Status) {
+				var out fuse.AttrOut
+				status := a.m.raw.GetAttr(a.cancel, &in, &out)
+				return out.Size, status
+			}
+			in, fh := a.open("f", unix.O_RDONLY)
+			must(t, move(a.m.src, at))
+			for what, ask := range map[string]fuse.GetAttrIn{
+				"by descriptor": {InHeader: *in, Flags_: fuse.FUSE_GETATTR_FH, Fh_: fh},
+				"by node":       {InHeader: *in},
+			} {
+				if n, status := size(ask); !status.Ok() || n != 4 {
+					t.Errorf("%s: %d bytes, %v", what, n, status)
+				}
+			}
+			a.m.raw.Release(a.cancel, &fuse.ReleaseIn{InHeader: *in, Fh: fh})
+			if n, status := size(fuse.GetAttrIn{InHeader: *unopened}); status.Ok() {
+				t.Errorf("after it was closed: %d bytes", n)
+			}
+		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,9 +118,11 @@ func newUnmounted(t *testing.T, layout Layout) *unmounted {
 		opt: Options{Level: Strict, Layout: layout, atStep: u.held.atStep},
 		log: slog.New(slog.NewTextHandler(&u.log, nil))}
 	m.at.Store(&mountpoint.Info{})
+	m.spares = make([]atomic.Pointer[guard.RootName], layout.Spare)
 	m.root, m.places.m = &topNode{m: m, ino: topIno}, m
+	negative := keepTimeout
 	m.raw = &rawFS{RawFileSystem: fs.NewNodeFS(m.root, &fs.Options{
-		NullPermissions: true, ServerCallbacks: u.kernel, RootStableAttr: &fs.StableAttr{Ino: topIno, Gen: 1}})}
+		NullPermissions: true, NegativeTimeout: &negative, ServerCallbacks: u.kernel, RootStableAttr: &fs.StableAttr{Ino: topIno, Gen: 1}})}
 	reg.AddView(m)
 	u.asker = &asker{T: t, m: &testMount{Mount: m, reg: reg, src: src}, cancel: make(chan struct{})}
 	u.grantIt()

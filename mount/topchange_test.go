@@ -33,6 +33,9 @@ func TestTopRefusalsAreRecorded(t *testing.T) {
 	})
 	a := &asker{T: t, m: &testMount{Mount: m, reg: reg}, cancel: make(chan struct{})}
 	top, fs := a.in(fuse.FUSE_ROOT_ID), m.raw
+	var out fuse.EntryOut
+	a.ok(fs.Lookup(a.cancel, top, "code", &out))
+	root := a.in(out.NodeId)
 	for want, ask := range map[string]func() fuse.Status{
 		"mkdir /a": func() fuse.Status { return fs.Mkdir(a.cancel, &fuse.MkdirIn{InHeader: *top}, "a", &fuse.EntryOut{}) },
 		"mknod /b": func() fuse.Status {
@@ -44,6 +47,13 @@ func TestTopRefusalsAreRecorded(t *testing.T) {
 		"rmdir /f":   func() fuse.Status { return fs.Rmdir(a.cancel, top, "f") },
 		"rename /g": func() fuse.Status {
 			return fs.Rename(a.cancel, &fuse.RenameIn{InHeader: *top, Newdir: fuse.FUSE_ROOT_ID}, "g", "h")
+		},
+		"rename /i": func() fuse.Status { // into the directory
+			return fs.Rename(a.cancel, &fuse.RenameIn{InHeader: *top, Newdir: fuse.FUSE_ROOT_ID}, "i", "code")
+		},
+		"tmpfile /": func() fuse.Status { return fs.Tmpfile(a.cancel, &fuse.CreateIn{InHeader: *top}, &fuse.CreateOut{}) },
+		"link /j": func() fuse.Status {
+			return fs.Link(a.cancel, &fuse.LinkIn{InHeader: *top, Oldnodeid: root.NodeId}, "j", &fuse.EntryOut{})
 		},
 		"setattr /": func() fuse.Status {
 			return fs.SetAttr(a.cancel, &fuse.SetAttrIn{SetAttrInCommon: fuse.SetAttrInCommon{InHeader: *top, Valid: fuse.FATTR_MODE}}, &fuse.AttrOut{})
@@ -65,6 +75,16 @@ func TestTopRefusalsAreRecorded(t *testing.T) {
 			}
 		})
 	}
+	t.Run("rename from a root", func(t *testing.T) {
+		before := len(rec.All())
+		in := &fuse.RenameIn{InHeader: *root, Newdir: fuse.FUSE_ROOT_ID}
+		if got := fs.Rename(a.cancel, in, "f", "k"); got != fuse.EXDEV && got != fuse.EROFS {
+			t.Errorf("answered %v", got)
+		}
+		if told := rec.All()[before:]; slices.ContainsFunc(told, func(r guard.Record) bool { return r.Verdict != guard.Refused }) {
+			t.Errorf("on record: %+v", told)
+		}
+	})
 	if slices.ContainsFunc(rec.All(), func(r guard.Record) bool { return r.Path.Rel() != "" }) {
 		t.Error("a root was asked")
 	}

@@ -1,0 +1,164 @@
+package mount
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/rootsfs/rootsfs/mount/internal/incoming"
+)
+
+// uncounted are the methods that are no request of a caller, or give something back, or
+// touch no file. A revocation does not wait for them.
+var uncounted = []string{"String", "SetDebug", "Init", "OnUnmount", "Forget", "ReleaseDir", "Ioctl"}
+
+// R070: a revocation waits for each request of the kernel: no method answers without
+// being counted.
+func TestEveryRequestIsCounted(t *testing.T) {
+	u := newUnmounted(t, Layout{})
+	root := u.walk("code")
+	counted := 0
+	before := incoming.Watch
+	incoming.Watch = func(*fuse.InHeader) { counted++ }
+	defer func() { incoming.Watch = before }()
+	raw := reflect.ValueOf(fuse.RawFileSystem(u.m.raw))
+	methods := reflect.TypeFor[fuse.RawFileSystem]()
+	if methods.NumMethod() != 44 {
+		t.Errorf("the interface has %d methods: is each new one counted?", methods.NumMethod())
+	}
+	for i := range methods.NumMethod() {
+		name := methods.Method(i).Name
+		if slices.Contains(uncounted, name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			counted = 0
+			method := raw.MethodByName(name)
+			var args []reflect.Value
+			for j := range method.Type().NumIn() {
+				args = append(args, argument(method.Type().In(j), root))
+			}
+			method.Call(args)
+			if counted != 1 {
+				t.Errorf("it was counted %d times", counted)
+			}
+		})
+	}
+}
+
+// argument is a value for a request about a node.
+func argument(of reflect.Type, node uint64) reflect.Value {
+	if of.Kind() != reflect.Pointer {
+		return reflect.Zero(of)
+	}
+	if of == reflect.TypeFor[*fuse.DirEntryList]() {
+		return reflect.ValueOf(fuse.NewDirEntryList(make([]byte, 4096), 0))
+	}
+	in := reflect.New(of.Elem())
+	for _, field := range []string{"NodeId", "NodeIdOut", "Newdir", "Oldnodeid"} {
+		if f := in.Elem().FieldByName(field); f.IsValid() {
+			f.SetUint(node)
+		}
+	}
+	return in
+}
+
+// A node that the kernel has been given is known until the kernel forgets it, though the
+// last FORGET of an earlier answer comes while a later look-up is answered; and no node
+// stays that the kernel has forgotten.
+func TestForgetAgainstLookups(t *testing.T) {
+	u := newUnmounted(t, Layout{})
+	root, dir := u.walk("code"), u.walk("code/d")
+	view := u.m.views["code"][0]
+	const rounds = 500
+	done := make(chan error)
+	for range 4 {
+		go func() {
+			for range rounds {
+				for _, at := range []struct {
+					dir  uint64
+					name string
+				}{{root, "f"}, {dir, "f"}, {root, "e"}} {
+					node, status := u.lookup(at.dir, at.name)
+					if status.Ok() {
+						status = u.m.raw.GetAttr(make(chan struct{}), &fuse.GetAttrIn{InHeader: *u.in(node)}, &fuse.AttrOut{})
+						u.m.raw.Forget(node, 1)
+					}
+					if !status.Ok() {
+						done <- errors.New(status.String())
+						return
+					}
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range 4 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(view.all()); n != 2 {
+		t.Errorf("%d nodes are known: the kernel knows the root and d", n)
+	}
+	u.m.raw.Forget(dir, 1)
+	u.m.raw.Forget(root, 2)
+	if n := len(view.all()); n != 0 {
+		t.Errorf("%d nodes are known: the kernel has forgotten all", n)
+	}
+}
+
+// A root that a spare directory has shown a thousand times is known as one node, for as
+// long as the root lives: also while the kernel knows the root as the spare directory
+// only. Afterwards nothing is left of it.
+func TestShowLeavesNoNodes(t *testing.T) {
+	u := newUnmounted(t, Layout{ByPath: true, Spare: 1})
+	var spare uint64
+	for lifetime := range 3 {
+		must(t, u.m.Show(0, ""))
+		spare = u.walk(SparePath(0))
+		for range 1000 {
+			must(t, u.m.Show(0, "code"))
+			node, status := u.lookup(spare, "f")
+			u.ok(status)
+			u.m.raw.Forget(node, 1)
+			must(t, u.m.Show(0, ""))
+			if _, status := u.lookup(spare, "f"); status.Ok() {
+				t.Fatal("a spare directory that shows no root has its file")
+			}
+		}
+		view := u.m.views["code"][len(u.m.views["code"])-1]
+		if n := len(view.all()); n != 1 {
+			t.Fatalf("%d nodes are known in lifetime %d: there is the root's only", n, lifetime)
+		}
+		must(t, second(u.m.reg.Revoke(t.Context(), "code")))
+		if n := len(view.all()); n != 0 {
+			t.Fatalf("%d nodes are known after the end of lifetime %d", n, lifetime)
+		}
+		u.grantIt()
+	}
+}
+
+// What is absent from a directory is kept by the kernel only if the directory is watched.
+func TestUnwatchedDirectoryKeepsNoAbsence(t *testing.T) {
+	u := newUnmounted(t, Layout{})
+	u.m.opt.Level = Audit
+	u.m.delivery = newDelivery(tellChanged, tellAll, u.m.warnStuck)
+	u.m.watcher = u.m.tree.NewSourceWatcher(u.m.sourceChanged, u.m.sourceLost)
+	dir := u.walk("code/d")
+	ask := func() (out fuse.EntryOut, status fuse.Status) {
+		status = u.m.raw.Lookup(make(chan struct{}), u.in(dir), "nothing", &out)
+		return out, status
+	}
+	if out, status := ask(); !status.Ok() || out.NodeId != 0 || out.EntryTimeout() != keepTimeout {
+		t.Errorf("in a watched directory: %v, kept for %v", status, out.EntryTimeout())
+	}
+	u.m.watcher.Close()
+	dir = u.walk("code/e")
+	if out, status := ask(); status != fuse.ENOENT || out.EntryTimeout() != 0 {
+		t.Errorf("in a directory that cannot be watched: %v, kept for %v", status, out.EntryTimeout())
+	}
+}
