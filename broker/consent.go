@@ -183,7 +183,7 @@ func (c *consenting) propose(host string, in *guard.Identity) (*guard.Proposal, 
 	}
 	go func() {
 		p, err := reg.Propose(ask)
-		if err == nil && in != nil && !p.Below(*in) {
+		if err == nil && in != nil && !p.LiesIn(*in) {
 			p.Close()
 			err = errNotBelow
 		}
@@ -374,7 +374,7 @@ func (c *consenting) grantNamed(p *guard.Proposal, got guard.Grant) (guard.Grant
 		}
 		got.Root = guard.RootName(fmt.Sprintf("%s-%d", base, n))
 	}
-	p = p.Named(got.Root)
+	p = p.WithName(got.Root)
 	grants, err := b.cfg.Registry.GrantProposed(c.r.ctx, []*guard.Proposal{p}, []guard.Grant{got})
 	if err != nil {
 		return guard.Grant{}, err

@@ -49,7 +49,7 @@ func (s *Session) path(field, p string) (guard.Path, error) {
 // sees reports whether there is such a root that is the session's to know of.
 func (s *Session) sees(root guard.RootName) bool {
 	whose, ok := s.b.cfg.Registry.SubjectOf(root)
-	return ok && s.subject.Of(whose)
+	return ok && whose.Covers(s.subject)
 }
 
 // suspended refuses a suspended server what does not pass the gate.

@@ -57,7 +57,7 @@ type abuse struct {
 
 type offences struct {
 	escapes, refusals *rate.Limiter // nil: no bound
-	told              time.Time     // when an event was raised last
+	reportedAt        time.Time     // when an event was raised last
 }
 
 // maxOffenders bounds the memory for subjects that were refused; the names of
@@ -89,7 +89,7 @@ func (a *abuse) count(rec *Record) (why string, suspend bool) {
 	if a.bounds.Escapes <= 0 && a.bounds.Refusals <= 0 {
 		return "", false
 	}
-	who := rec.Subject.Principal()
+	who := rec.Subject.WithoutSession()
 	o := a.counts[who]
 	if o == nil {
 		if a.counts == nil || len(a.counts) >= maxOffenders {
@@ -104,15 +104,15 @@ func (a *abuse) count(rec *Record) (why string, suspend bool) {
 	if o.refusals != nil && !o.refusals.Allow() && why == "" {
 		why = fmt.Sprintf("more than %d refusals in a minute", a.bounds.Refusals)
 	}
-	if why == "" || time.Since(o.told) < time.Minute && !a.bounds.Suspend {
+	if why == "" || time.Since(o.reportedAt) < time.Minute && !a.bounds.Suspend {
 		return "", false
 	}
-	o.told = time.Now()
+	o.reportedAt = time.Now()
 	return why, a.bounds.Suspend
 }
 
-// offended takes note of a refusal. It is called in the middle of operations.
-func (g *Registry) offended(rec *Record) {
+// countRefusal takes note of a refusal. It is called in the middle of operations.
+func (g *Registry) countRefusal(rec *Record) {
 	if rec.Via == ViaControl || rec.Kind == names.Suspended || rec.Kind == names.Rate || rec.Kind == names.Hidden {
 		return
 	}
@@ -120,14 +120,14 @@ func (g *Registry) offended(rec *Record) {
 	switch {
 	case why == "":
 	case suspend:
-		g.suspend(rec.Subject.Principal(), why)
+		g.suspend(rec.Subject.WithoutSession(), why)
 	default:
-		g.notify(Event{Kind: EventAbuse, Detail: called(rec.Subject) + why})
+		g.notify(Event{Kind: EventAbuse, Detail: subjectPrefix(rec.Subject) + why})
 		_ = g.record(Record{Time: time.Now(), Subject: rec.Subject, Via: ViaControl, Op: names.OpAbuse, Verdict: Allowed, Detail: why})
 	}
 }
 
-func called(s Subject) string {
+func subjectPrefix(s Subject) string {
 	if s == "" {
 		return "who has no name: "
 	}
@@ -150,7 +150,7 @@ func (g *Registry) suspend(s Subject, why string) {
 	if already {
 		return
 	}
-	g.notify(Event{Kind: EventSuspended, Detail: called(s) + why})
+	g.notify(Event{Kind: EventSuspended, Detail: subjectPrefix(s) + why})
 	_ = g.record(Record{Time: time.Now(), Subject: s, Via: ViaControl, Op: names.OpSuspend, Verdict: Allowed, Detail: why})
 	go func() { _ = g.TakeBack(context.Background(), s) }() // what cannot be is in the record
 }
@@ -160,8 +160,8 @@ func (g *Registry) suspend(s Subject, why string) {
 func (g *Registry) TakeBack(ctx context.Context, s Subject) error {
 	var errs []error
 	for _, r := range g.snap.Load().byName {
-		if s.Of(r.grant.Subject) || r.grant.Subject.Of(s) {
-			errs = append(errs, g.narrowed(ctx, r))
+		if r.grant.Subject.Covers(s) || s.Covers(r.grant.Subject) {
+			errs = append(errs, g.narrowViews(ctx, r))
 		}
 	}
 	err := errors.Join(errs...)
@@ -181,7 +181,7 @@ func (g *Registry) isSuspended(c *Caller) bool {
 	g.abuse.mu.Lock()
 	defer g.abuse.mu.Unlock()
 	_, itself := g.abuse.suspended[c.Subject]
-	_, all := g.abuse.suspended[c.Subject.Principal()]
+	_, all := g.abuse.suspended[c.Subject.WithoutSession()]
 	return itself || all
 }
 
@@ -200,7 +200,7 @@ func (g *Registry) IsSuspended(s Subject) bool { return g.isSuspended(&Caller{Su
 func (g *Registry) Resume(s Subject) error {
 	g.abuse.mu.Lock()
 	if _, itself := g.abuse.suspended[s]; !itself {
-		s = s.Principal() // of whom all sessions are
+		s = s.WithoutSession() // of whom all sessions are
 	}
 	_, ok := g.abuse.suspended[s]
 	g.abuse.mu.Unlock()
@@ -216,6 +216,6 @@ func (g *Registry) Resume(s Subject) error {
 	delete(g.abuse.suspended, s)
 	g.suspended.Store(len(g.abuse.suspended) > 0)
 	g.abuse.mu.Unlock()
-	g.notify(Event{Kind: EventResumed, Detail: strings.TrimSuffix(called(s), ": ")})
+	g.notify(Event{Kind: EventResumed, Detail: strings.TrimSuffix(subjectPrefix(s), ": ")})
 	return nil
 }

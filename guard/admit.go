@@ -23,21 +23,21 @@ type Request struct {
 	// Held is the hold of an open file or directory the operation is on, nil
 	// for operations by path.
 	Held *Hold
-	// Held2 is the hold of the second open file of operations on two.
-	Held2 *Hold
+	// HeldTarget is the hold of the second open file of operations on two.
+	HeldTarget *Hold
 	// Bytes is how much will be written or read at most, Size how large the
 	// file will be afterwards (0 when it does not grow), Names how many names
 	// will be made: what quotas are reserved for.
 	Bytes, Size int64
 	Names       int64
-	// Look says that nothing but attributes is asked for, although Op reads.
-	Look bool
+	// AttributesOnly says that nothing but attributes is asked for, although Op reads.
+	AttributesOnly bool
 	// Quiet suppresses the record of success, for operations that are one
 	// step of another.
 	Quiet bool
-	// Closes says that the operation opens a file for writing. What is written to the
+	// OpensForWriting says that the operation opens a file for writing. What is written to the
 	// file is recorded when it is closed: room for that record is promised, too.
-	Closes bool
+	OpensForWriting bool
 
 	room    uint32 // promised for the record, see reserveRecord; here it fills a gap
 	closing uint32 // promised for the record of the close
@@ -47,19 +47,19 @@ type Request struct {
 // lifetime. A file of an ended root stays dead, even if the same directory is
 // granted again.
 type Hold struct {
-	root     *root
-	fenceGen uint64
-	crossed  []*root // outermost first
-	verdict  pattern.Verdict
-	again    string // below the root: where the verdict is found anew each time; see judgeHeld
+	root        *root
+	nestingGen  uint64
+	crossed     []*root // outermost first
+	verdict     pattern.Verdict
+	contentPath string // below the root: where the verdict is found anew each time; see judgeHeld
 }
 
 // Stale reports whether nested roots or patterns changed since the hold was
 // taken, so that the file's place has to be judged again.
-func (h *Hold) Stale() bool { return h.fenceGen != h.root.fences.Load().gen }
+func (h *Hold) Stale() bool { return h.nestingGen != h.root.nesting.Load().gen }
 
 // Domain is the epoch of the innermost nested root the file lies in, 0 for none;
-// see Lease.Cross.
+// see Lease.EnterNested.
 func (h *Hold) Domain() uint64 {
 	if len(h.crossed) == 0 {
 		return 0
@@ -73,10 +73,10 @@ func (h *Hold) Root() (RootName, uint64) { return h.root.name, h.root.epoch }
 // Dead is closed when the root's gate shuts.
 func (h *Hold) Dead() <-chan struct{} { return h.root.dead }
 
-// ErrRefence is the reason Admit gives for a held file when roots were nested or
+// ErrJudgeAgain is the reason Admit gives for a held file when roots were nested or
 // revoked inside its root, or its patterns changed, since it was opened: its
 // place has to be judged again (package vfs does), by walking to it anew.
-var ErrRefence = errors.New("nested roots or patterns changed; the file's place must be judged again")
+var ErrJudgeAgain = errors.New("nested roots or patterns changed; the file's place must be judged again")
 
 // Lease is the permission to run one operation. It is the only way to a root's
 // descriptor. Done must be called exactly once, when the operation has ended.
@@ -87,11 +87,11 @@ type Lease struct {
 	req     Request
 	start   time.Time
 	crossed []crossing
-	fences  *fences // as they were at admission: what resolution is judged by
-	bytes   int64   // taken from the bytes-in-flight budget
-	written int64   // taken from the quotas of bytes
-	created int64   // taken from the quotas of names
-	learned *learned
+	nesting *nesting // as they were at admission: what resolution is judged by
+	bytes   int64    // taken from the bytes-in-flight budget
+	written int64    // taken from the quotas of bytes
+	created int64    // taken from the quotas of names
+	notes   *notes
 	subject *account // nil: no quota of the subject has a word
 
 	gen      *generation
@@ -99,14 +99,14 @@ type Lease struct {
 	// Small ones together: a lease of more than 352 bytes takes 384.
 	pinned    bool // a detached part: holds pins, not in-flight references
 	reserved  bool // quotas have been taken from
-	late      bool // a detached part goes on, and settles
+	abandoned bool // a detached part goes on, and settles
 	patterned bool // names have to be judged
 }
 
 type crossing struct {
-	root *root
-	gen  *generation
-	peer bool // the very directory, not one inside
+	root          *root
+	gen           *generation
+	sameDirectory bool // the very directory, not one inside
 }
 
 // Admit is the gate. In this order: caller present; root live (an in-flight
@@ -125,7 +125,7 @@ func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
 	}()
 	err := l.admit(ctx)
 	decided = true
-	if err == ErrRefence { //nolint:errorlint // our own sentinel, never wrapped here
+	if err == ErrJudgeAgain { //nolint:errorlint // our own sentinel, never wrapped here
 		return nil, err
 	}
 	if err != nil {
@@ -142,14 +142,14 @@ func (l *Lease) admit(ctx context.Context) error {
 		}
 		return &Error{Kind: names.Internal, Err: errors.New("the operation names no caller")}
 	}
-	if err := l.judged(); err != nil {
+	if err := l.checkRequest(); err != nil {
 		return err
 	}
-	if waited, err := l.throttle(ctx); err != nil {
+	if waited, err := l.waitForSpeed(ctx); err != nil {
 		return err
 	} else if waited {
 		// The policy may have changed meanwhile.
-		if err := l.judged(); err != nil {
+		if err := l.checkRequest(); err != nil {
 			return err
 		}
 	}
@@ -158,21 +158,21 @@ func (l *Lease) admit(ctx context.Context) error {
 	}
 	// What is allocated is no data under way.
 	if l.root.bytes != nil && req.Bytes > 0 && req.Op != names.OpAllocate && l.root.flushing.Load() == 0 {
-		if err := l.root.bytes.take(ctx, l.root.dead, req.Bytes); err != nil {
+		if err := l.root.bytes.acquire(ctx, l.root.dead, req.Bytes); err != nil {
 			return err
 		}
 		l.bytes = req.Bytes
 	}
 	l.root.ops.Add(1)
 	l.root.lastUse.Store(l.start.UnixNano())
-	return l.reserve()
+	return l.reserveQuota()
 }
 
-// judged is the part of admission that asks nobody to wait: root, rights,
+// checkRequest is the part of admission that asks nobody to wait: root, rights,
 // patterns.
-func (l *Lease) judged() error {
+func (l *Lease) checkRequest() error {
 	req := &l.req
-	if err := l.enter(); err != nil {
+	if err := l.findRoot(); err != nil {
 		return err
 	}
 	if lacks, ok := missing(req.Op, req.Need, l.policy.Rights); !ok {
@@ -184,8 +184,8 @@ func (l *Lease) judged() error {
 	return l.judgeHeld()
 }
 
-// enter finds the root, checks whom it is for and takes the in-flight reference.
-func (l *Lease) enter() error {
+// findRoot finds the root, checks whom it is for and takes the in-flight reference.
+func (l *Lease) findRoot() error {
 	req := &l.req
 	var r *root
 	if req.Held != nil {
@@ -199,55 +199,55 @@ func (l *Lease) enter() error {
 		}
 		return &Error{Kind: names.NoConsent}
 	}
-	if !req.Caller.Subject.Of(r.grant.Subject) {
+	if !r.grant.Subject.Covers(req.Caller.Subject) {
 		return &Error{Kind: names.NoConsent}
 	}
 	if req.Epoch != 0 && req.Epoch != r.epoch {
 		return &Error{Kind: names.Revoked}
 	}
-	if l.reg.overdue(r) {
-		return r.gone()
+	if l.reg.isOverdue(r) {
+		return r.endedError()
 	}
 	gen, ok := r.acquire()
 	if !ok {
 		r.refused.Add(1)
-		return r.gone()
+		return r.endedError()
 	}
-	l.root, l.gen, l.policy, l.fences = r, gen, r.policy.Load(), r.fences.Load()
+	l.root, l.gen, l.policy, l.nesting = r, gen, r.policy.Load(), r.nesting.Load()
 	if l.reg.suspended.Load() && l.reg.isSuspended(&req.Caller) {
 		return &Error{Kind: names.Suspended} // after acquire: who is not counted yet is told
 	}
 	l.patterned = l.anyRules(func(*ruleset) bool { return true })
-	for _, h := range []*Hold{req.Held, req.Held2} {
-		if err := l.holding(h); err != nil {
+	for _, h := range []*Hold{req.Held, req.HeldTarget} {
+		if err := l.enterHeld(h); err != nil {
 			return err
 		}
 	}
 	if r.once != nil {
-		if err := l.use(r); err != nil {
+		if err := l.useOnce(r); err != nil {
 			return err
 		}
 	}
-	if len(l.fences.peers) > 0 {
-		return l.meetPeers()
+	if len(l.nesting.sameDirectory) > 0 {
+		return l.enterSameDirectory()
 	}
 	return nil
 }
 
-// holding takes part in what a held file lies in.
-func (l *Lease) holding(h *Hold) error {
+// enterHeld takes part in what a held file lies in.
+func (l *Lease) enterHeld(h *Hold) error {
 	if h == nil {
 		return nil
 	}
 	if h.root != l.root {
 		return &Error{Kind: names.Revoked}
 	}
-	if h.fenceGen != l.fences.gen {
+	if h.nestingGen != l.nesting.gen {
 		l.release()
-		return ErrRefence
+		return ErrJudgeAgain
 	}
 	for _, c := range h.crossed {
-		if err := l.cross(c, false); err != nil {
+		if err := l.enterRoot(c, false); err != nil {
 			return err
 		}
 	}
@@ -256,7 +256,7 @@ func (l *Lease) holding(h *Hold) error {
 
 // Dir is the root's descriptor, for package beneath to resolve from. It is
 // valid until Done, and never to be closed.
-func (l *Lease) Dir() int { return l.root.src.Fd() }
+func (l *Lease) Dir() int { return l.root.src.FD() }
 
 // File is the one name a single-file root consists of, "" for a directory.
 func (l *Lease) File() string { return l.root.src.File() }
@@ -289,16 +289,16 @@ func (l *Lease) HoldAt(p Path) *Hold {
 	h := l.HoldNameless()
 	var byContents bool
 	if h.verdict, byContents = l.effect(p.Rel()); byContents {
-		h.again = p.Rel()
+		h.contentPath = p.Rel()
 	}
 	return h
 }
 
 // HoldNameless is Hold for a file that has no name.
 func (l *Lease) HoldNameless() *Hold {
-	h := &Hold{root: l.root, fenceGen: l.fences.gen}
+	h := &Hold{root: l.root, nestingGen: l.nesting.gen}
 	for _, c := range l.crossed {
-		if !c.peer { // that takes part in every operation anyway
+		if !c.sameDirectory { // that takes part in every operation anyway
 			h.crossed = append(h.crossed, c.root)
 		}
 	}
@@ -313,11 +313,11 @@ func (l *Lease) Done(n int64, err error) error { return l.finish(n, err) }
 
 func (l *Lease) finish(n int64, err error) error {
 	defer l.release() // at last, also when an auditor panics
-	l.openedInstead()
-	if l.root != nil && !l.late {
+	l.continuedAsOpen()
+	if l.root != nil && !l.abandoned {
 		l.settle(n, err)
 	}
-	l.endUses(err == nil || n > 0 || l.late)
+	l.endUses(err == nil || n > 0 || l.abandoned)
 	wrapped := l.wrap(err)
 	if l.policy != nil && l.policy.Limits.Idle > 0 && l.root != nil && (wrapped == nil || !wrapped.Kind.Refusal()) {
 		l.root.lastUse.Store(time.Now().UnixNano()) // its end is use, too
@@ -345,7 +345,7 @@ func (l *Lease) release() {
 		c.gen.release()
 	}
 	if l.bytes > 0 {
-		l.root.bytes.give(l.bytes)
+		l.root.bytes.release(l.bytes)
 	}
 	l.gen.release()
 	l.crossed, l.root = nil, nil
@@ -385,7 +385,7 @@ func (l *Lease) wrap(err error) *Error {
 // of Change only. The returned function must be called when the part has ended; Done is not
 // to be called on it.
 func (l *Lease) Detach() (*Lease, func()) {
-	l.learn() // both have to know where links lead
+	l.ensureNotes() // both have to know where links lead
 	both := struct {
 		lease  Lease
 		shared detached
@@ -414,7 +414,7 @@ func (l *Lease) Detach() (*Lease, func()) {
 // what that writes still counts, and Settle says how much it was. See Change for what
 // it may still do.
 func (l *Lease) Abandon() {
-	l.late = true
+	l.abandoned = true
 	l.detached.answered.Store(true)
 	l.detached.uncross()
 }

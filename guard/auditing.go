@@ -10,12 +10,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// recorded says which operations leave a record when they succeed. Looking
+// isRecorded says which operations leave a record when they succeed. Looking
 // (lookup, getattr, statfs, getxattr) does not: with the kernel's caches in
 // front such records would show only cache misses. Reads and writes are summed
 // into the record of the close. The room for that record is promised when a file is
 // opened for writing, so writes to open files go on while the audit disk is full.
-var recorded = [names.Ops]bool{
+var isRecorded = [names.Ops]bool{
 	names.OpOpendir: true, names.OpOpen: true, names.OpCreate: true, names.OpTmpfile: true,
 	names.OpMkdir: true, names.OpMknod: true, names.OpSymlink: true, names.OpLink: true,
 	names.OpUnlink: true, names.OpRmdir: true, names.OpRename: true, names.OpSetattr: true,
@@ -24,10 +24,10 @@ var recorded = [names.Ops]bool{
 	names.OpCopyFileRange: true, names.OpReplace: true, names.OpWatch: true, names.OpClose: true,
 }
 
-// ordinary answers are errors by the letter that mean "no" to a question, not
+// isOrdinary answers are errors by the letter that mean "no" to a question, not
 // that something failed: a name that is not there, an attribute that is not
 // set, a lock somebody else holds, the end of a sparse file.
-func ordinary(op Op, e *Error) bool {
+func isOrdinary(op Op, e *Error) bool {
 	switch op {
 	case names.OpLookup:
 		return e.Kind == names.NotExist || e.Kind == names.Conflict
@@ -46,44 +46,44 @@ func ordinary(op Op, e *Error) bool {
 	return false
 }
 
-// Reached tells the lease where the links of asked led, which is the request's
+// NoteResolved tells the lease where the links of asked led, which is the request's
 // Path or Path2: that is the file the record is about. The last word counts.
-func (l *Lease) Reached(asked, q Path) {
-	l.learn().mu.Lock()
-	defer l.learned.mu.Unlock()
+func (l *Lease) NoteResolved(asked, q Path) {
+	l.ensureNotes().mu.Lock()
+	defer l.notes.mu.Unlock()
 	if asked == l.req.Path {
-		l.learned.reached = q
+		l.notes.resolved = q
 	}
 	if asked == l.req.Path2 {
-		l.learned.reached2 = q
+		l.notes.resolved2 = q
 	}
 }
 
-// Asked is what a record of q says if asked was the path of the request, and its
+// RequestedPath is what a record of q says if asked was the path of the request, and its
 // links led to q; "" if it had none.
-func Asked(asked, q Path) string {
+func RequestedPath(asked, q Path) string {
 	if asked == q {
 		return ""
 	}
 	return "asked for " + names.Escape(asked.String())
 }
 
-// place puts what was reached into a record, and what was asked into its detail.
-func (l *Lease) place(rec *Record) {
-	if l.learned == nil {
+// addResolved puts what was reached into a record, and what was asked into its detail.
+func (l *Lease) addResolved(rec *Record) {
+	if l.notes == nil {
 		return
 	}
-	l.learned.mu.Lock()
-	q, q2, remark := l.learned.reached, l.learned.reached2, l.learned.remark
-	rec.Target = names.Brief(l.learned.target)
-	l.learned.mu.Unlock()
+	l.notes.mu.Lock()
+	q, q2, remark := l.notes.resolved, l.notes.resolved2, l.notes.remark
+	rec.Target = names.Brief(l.notes.target)
+	l.notes.mu.Unlock()
 	var said []string
 	for _, at := range []struct {
 		rec *Path
 		q   Path
 	}{{&rec.Path, q}, {&rec.Path2, q2}} {
 		if at.q.Root != "" && at.q != *at.rec {
-			said = append(said, Asked(*at.rec, at.q))
+			said = append(said, RequestedPath(*at.rec, at.q))
 			*at.rec = at.q
 		}
 	}
@@ -110,7 +110,7 @@ func (l *Lease) record() Record {
 func (l *Lease) reserver() Reserver {
 	// A write to no open file leaves a record of its own (see Closed).
 	whole := l.req.Op == names.OpWrite && l.req.Held == nil
-	if l.req.Quiet || !recorded[l.req.Op] && !whole {
+	if l.req.Quiet || !isRecorded[l.req.Op] && !whole {
 		return nil
 	}
 	r, _ := l.reg.cfg.Auditor.(Reserver)
@@ -141,7 +141,7 @@ func (l *Lease) reserveRecord(ctx context.Context) error {
 	room, err := r.Reserve(ctx, l.root.dead, &rec)
 	if err == nil {
 		l.req.room = uint32(room)
-		if !l.req.Closes {
+		if !l.req.OpensForWriting {
 			return nil
 		}
 		rec.Op = names.OpClose
@@ -156,7 +156,7 @@ func (l *Lease) reserveRecord(ctx context.Context) error {
 	}
 	select {
 	case <-l.root.dead:
-		return l.root.gone()
+		return l.root.endedError()
 	default:
 		return &Error{Kind: names.IO, Err: errNoRoom}
 	}
@@ -186,7 +186,7 @@ func (g *Registry) GiveBack(room int64) {
 // audit writes the record the operation owes, if it owes one.
 func (l *Lease) audit(n int64, e *Error) error {
 	req := &l.req
-	if e == nil && (req.Quiet || !recorded[req.Op]) || e != nil && ordinary(req.Op, e) {
+	if e == nil && (req.Quiet || !isRecorded[req.Op]) || e != nil && isOrdinary(req.Op, e) {
 		return nil
 	}
 	rec := l.record()
@@ -197,7 +197,7 @@ func (l *Lease) audit(n int64, e *Error) error {
 	if int(req.Op) < len(needs) {
 		rec.Rights = needs[req.Op].all | req.Need
 	}
-	if writes(req.Op) {
+	if isWrite(req.Op) {
 		rec.Written = n
 	} else {
 		rec.Read = n
@@ -216,7 +216,7 @@ func (l *Lease) audit(n int64, e *Error) error {
 			rec.Detail = by.Why()
 		}
 	}
-	l.place(&rec)
+	l.addResolved(&rec)
 	rec.Room, req.room = int64(req.room), 0
 	return l.reg.record(rec)
 }
@@ -242,7 +242,7 @@ func (g *Registry) record(rec Record) error {
 		g.notify(Event{Kind: EventRefusal, Root: rec.Path.Root, Record: &rec})
 	}
 	if rec.Verdict == Refused {
-		g.offended(&rec)
+		g.countRefusal(&rec)
 	}
 	if g.cfg.Auditor == nil {
 		return nil

@@ -79,7 +79,7 @@ func makeFile(s *setup, r guard.Request) error {
 	if err = l.JudgeDir(dir.Rel()); err == nil {
 		err = l.Judge(dir.Rel(), base)
 	}
-	l.MadeName(dir.Rel(), base, guard.Identity{Ino: 1}, false)
+	l.NoteName(dir.Rel(), base, guard.Identity{Ino: 1}, false)
 	l.Hold()
 	return l.Done(0, err)
 }

@@ -87,8 +87,8 @@ func (g *Registry) Recheck(ctx context.Context, name RootName) error {
 		if err == nil {
 			return nil
 		}
-		if unknown(err) {
-			g.lookAgain(ctx, r)
+		if isLocalShortage(err) {
+			g.recheckLater(ctx, r)
 			return nil
 		}
 	}
@@ -96,9 +96,9 @@ func (g *Registry) Recheck(ctx context.Context, name RootName) error {
 	return err
 }
 
-// unknown are the errors that say something of this process or machine and
+// isLocalShortage are the errors that say something of this process or machine and
 // nothing of the root.
-func unknown(err error) bool {
+func isLocalShortage(err error) bool {
 	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
 		if errors.Is(err, e) {
 			return true
@@ -107,20 +107,20 @@ func unknown(err error) bool {
 	return false
 }
 
-// lookAgain checks a root once more after g.cfg.Deadline, by which time the want
+// recheckLater checks a root once more after g.cfg.Deadline, by which time the want
 // may be over. One look waits at a time.
-func (g *Registry) lookAgain(ctx context.Context, r *root) {
-	if !r.looking.CompareAndSwap(false, true) {
+func (g *Registry) recheckLater(ctx context.Context, r *root) {
+	if !r.recheckPending.CompareAndSwap(false, true) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
 	time.AfterFunc(g.cfg.Deadline, func() {
-		r.looking.Store(false)
+		r.recheckPending.Store(false)
 		if State(r.state.Load()) == Live && g.snap.Load().byName[r.name] == r {
 			// The failure of an ending is in the event and the record. A root that is
 			// live still was being changed by another caller.
 			if g.Recheck(ctx, r.name) != nil && State(r.state.Load()) == Live {
-				g.lookAgain(ctx, r)
+				g.recheckLater(ctx, r)
 			}
 		}
 	})
@@ -129,7 +129,7 @@ func (g *Registry) lookAgain(ctx context.Context, r *root) {
 // end is the one way a root ends.
 func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 	start := time.Now()
-	ctx, letGo, err := g.hold(ctx, r)
+	ctx, letGo, err := g.lockChanges(ctx, r)
 	if err != nil {
 		return Ended{Root: r.name}, err
 	}
@@ -137,15 +137,15 @@ func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 	if State(r.state.Load()) != Live {
 		return g.endAgain(ctx, r, to)
 	}
-	if to == ExpiredState && !r.over(g.clock.now()) {
-		g.arm(r) // renewed, or used, at the last moment
+	if to == ExpiredState && !r.isExpired(g.clock.now()) {
+		g.startTimer(r) // renewed, or used, at the last moment
 		return Ended{Root: r.name}, nil
 	}
 	change := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeEnded}
-	outers := g.outersOf(r)
+	outers := g.outerRoots(r)
 	g.flush(ctx, change, r)
 	for _, o := range outers {
-		g.flush(ctx, o.narrowing(), o)
+		g.flush(ctx, o.narrowedChange(), o)
 	}
 
 	for _, o := range g.shut(r, to) {
@@ -154,9 +154,9 @@ func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 		}
 	}
 	close(r.dead)
-	errs := []error{r.drainEnded(ctx), g.tell(ctx, change)}
+	errs := []error{r.drainForEnd(ctx), g.invalidateViews(ctx, change)}
 	for _, o := range outers {
-		errs = append(errs, g.narrowed(ctx, o))
+		errs = append(errs, g.narrowViews(ctx, o))
 	}
 	rep := Ended{Root: r.name, State: to, Err: errors.Join(append(errs, r.settle(ctx))...)}
 	if err := g.recordEnd(r, to, rep.Err); err != nil {
@@ -183,24 +183,24 @@ func (g *Registry) endAgain(ctx context.Context, r *root, to State) (Ended, erro
 	return r.report, r.report.Err
 }
 
-// outersOf are the live roots that reach r's files by names of their own.
-func (g *Registry) outersOf(r *root) []*root {
+// outerRoots are the live roots that reach r's files by names of their own.
+func (g *Registry) outerRoots(r *root) []*root {
 	var out []*root
-	is := func(f fence) bool { return f.root == r }
+	is := func(f nestedRoot) bool { return f.root == r }
 	look := func(o *root) {
-		fs := o.fences.Load()
-		if !slices.Contains(out, o) && (slices.ContainsFunc(fs.list, is) || slices.ContainsFunc(fs.peers, is)) {
+		fs := o.nesting.Load()
+		if !slices.Contains(out, o) && (slices.ContainsFunc(fs.nested, is) || slices.ContainsFunc(fs.sameDirectory, is)) {
 			out = append(out, o)
 		}
 	}
 	snap := g.snap.Load()
-	snap.around(r.grant.Resolved, r.place, look)
-	snap.beside(r.grant.Resolved, r.place, look)
+	snap.eachOuter(r.grant.Resolved, r.location, look)
+	snap.eachAt(r.grant.Resolved, r.location, look)
 	return out
 }
 
-// drainEnded waits for operations in flight. It leaves half of the time to the views.
-func (r *root) drainEnded(ctx context.Context) error {
+// drainForEnd waits for operations in flight. It leaves half of the time to the views.
+func (r *root) drainForEnd(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
@@ -272,14 +272,14 @@ func (g *Registry) shutLocked(batch []*shutting) {
 		next.drop(r)
 		g.past[r.name] = r.grant.Subject
 		g.tombs = append(g.tombs, tombstone{
-			dir: r.grant.Resolved, place: r.place, id: r.src.ID(), file: r.src.File(),
+			dir: r.grant.Resolved, location: r.location, id: r.src.ID(), file: r.src.File(),
 			whose: r.grant.Subject, epoch: g.epochs.Load(),
 		})
 	}
 	g.pruneTombs(next)
 	// One that is not live has nothing left to narrow, and may be another of
 	// the batch, which holds its own lock.
-	outers := slices.DeleteFunc(g.fence(next, roots), func(o *root) bool { return State(o.state.Load()) != Live })
+	outers := slices.DeleteFunc(g.updateNesting(next, roots), func(o *root) bool { return State(o.state.Load()) != Live })
 	g.snap.Store(next)
 	for _, b := range batch {
 		b.done, b.outers = true, outers
@@ -301,8 +301,8 @@ func (g *Registry) Forget(who Subject) {
 func (g *Registry) pruneTombs(s *snapshot) {
 	g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool {
 		lies := false
-		s.around(t.dir, t.place, func(*root) { lies = true })
-		s.beside(t.dir, t.place, func(o *root) { lies = lies || t.whose.below(o.grant.Subject) })
+		s.eachOuter(t.dir, t.location, func(*root) { lies = true })
+		s.eachAt(t.dir, t.location, func(o *root) { lies = lies || t.whose.isNarrowerThan(o.grant.Subject) })
 		return !lies
 	})
 }

@@ -18,57 +18,57 @@ import (
 // The clocks are looked at once a minute, and at every operation: a root whose time
 // passed while the machine slept, or because the clock was set, is refused at once.
 
-// arm starts the clock of a root's end, or sets it anew.
-func (g *Registry) arm(r *root) {
+// startTimer starts the clock of a root's end, or sets it anew.
+func (g *Registry) startTimer(r *root) {
 	g.mu.Lock() // shut reads the timer under it
 	defer g.mu.Unlock()
 	if r.timer != nil {
 		r.timer.Stop()
 		r.timer = nil
 	}
-	left, ok := r.left(g.clock.now())
+	left, ok := r.timeLeft(g.clock.now())
 	if !ok || State(r.state.Load()) != Live {
 		return
 	}
 	r.timer = time.AfterFunc(min(left, g.clock.look), func() {
-		if !r.over(g.clock.now()) {
-			g.arm(r) // it was used meanwhile, or is not to end yet
+		if !r.isExpired(g.clock.now()) {
+			g.startTimer(r) // it was used meanwhile, or is not to end yet
 			return
 		}
 		_, _ = g.end(context.Background(), r, ExpiredState)
 	})
 }
 
-// lateBy is how long the timer of a root's end may take to fire, before operations
+// overdueAfter is how long the timer of a root's end may take to fire, before operations
 // notice by themselves that the root should have ended.
-const lateBy = time.Second
+const overdueAfter = time.Second
 
-// overdue reports that the root should have ended a while ago, so that the operation
+// isOverdue reports that the root should have ended a while ago, so that the operation
 // that asks is refused, and sees to the end. The writing back of what is dirty, which
 // belongs to the ending, still passes.
-func (g *Registry) overdue(r *root) bool {
+func (g *Registry) isOverdue(r *root) bool {
 	if r.expires.Load() == 0 && r.policy.Load().Limits.Idle <= 0 || r.flushing.Load() != 0 {
 		return false
 	}
-	left, ok := r.left(g.clock.now())
-	if !ok || left > -lateBy {
+	left, ok := r.timeLeft(g.clock.now())
+	if !ok || left > -overdueAfter {
 		return false
 	}
 	r.refused.Add(1)
-	if r.late.CompareAndSwap(false, true) {
+	if r.endingOverdue.CompareAndSwap(false, true) {
 		go func() {
 			_, _ = g.end(context.Background(), r, ExpiredState) // its failure is in the event and the record
-			r.late.Store(false)
+			r.endingOverdue.Store(false)
 		}()
 	}
 	return true
 }
 
-// left is how long it is until the root has to be looked at, which is not after its
+// timeLeft is how long it is until the root has to be looked at, which is not after its
 // end; ok is false for ever.
-func (r *root) left(now instant) (left time.Duration, ok bool) {
+func (r *root) timeLeft(now instant) (left time.Duration, ok bool) {
 	if n := r.expires.Load(); n != 0 {
-		left, ok = time.Duration(min(n-now.wall, r.runsOut.Load()-now.own)), true
+		left, ok = time.Duration(min(n-now.wall, r.expiresOwn.Load()-now.own)), true
 	}
 	idle := r.policy.Load().Limits.Idle
 	if idle <= 0 {
@@ -90,21 +90,21 @@ func (r *root) left(now instant) (left time.Duration, ok bool) {
 	return left, true
 }
 
-// over reports that the root's time is up.
-func (r *root) over(now instant) bool {
-	left, ok := r.left(now)
+// isExpired reports that the root's time is up.
+func (r *root) isExpired(now instant) bool {
+	left, ok := r.timeLeft(now)
 	return ok && left <= 0
 }
 
-// endAt sets the root's end; the zero time is that of the session.
-func (r *root) endAt(t time.Time, now instant) {
+// setEnd sets the root's end; the zero time is that of the session.
+func (r *root) setEnd(t time.Time, now instant) {
 	r.since.Store(now.wall)
 	if t.IsZero() {
 		r.expires.Store(0)
 		return
 	}
 	end := now.at(t)
-	r.runsOut.Store(end.own)
+	r.expiresOwn.Store(end.own)
 	r.expires.Store(end.wall)
 }
 
@@ -122,28 +122,28 @@ func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) 
 	if !expires.IsZero() && expires.UnixNano() <= now.wall {
 		return refuse(names.Invalid, "the new end of root %s is in the past", names.Quote(string(name)))
 	}
-	_, letGo, err := g.holdLive(ctx, r)
+	_, letGo, err := g.lockLiveChanges(ctx, r)
 	if err != nil {
 		return err
 	}
 	defer letGo()
-	detail := "ends " + ending(r.expires.Load()) + " -> "
+	detail := "ends " + formatEnd(r.expires.Load()) + " -> "
 	at := int64(0)
 	if !expires.IsZero() {
 		at = expires.UnixNano()
 	}
-	detail += ending(at)
+	detail += formatEnd(at)
 	// A later end is on record before it holds.
 	if err := g.recordOwner(r, names.OpSet, r.policy.Load().Rights, detail); err != nil {
 		return errors.Join(errors.New("the renewal cannot be recorded, so it is not made"), err)
 	}
-	r.endAt(expires, g.clock.now())
-	g.arm(r)
+	r.setEnd(expires, g.clock.now())
+	g.startTimer(r)
 	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
 	return nil
 }
 
-func ending(at int64) string {
+func formatEnd(at int64) string {
 	if at == 0 {
 		return "with the session"
 	}

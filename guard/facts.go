@@ -36,7 +36,7 @@ func (f *rootFacts) Top(dir string) bool {
 	for _, name := range vcsTops {
 		top := under(dir, name)
 		got, err := f.look(top)
-		if err != nil && !errors.Is(err, names.NotExist) || err == nil && !f.repos.made(top, got.ID) {
+		if err != nil && !errors.Is(err, names.NotExist) || err == nil && !f.repos.has(top, got.ID) {
 			return true
 		}
 	}
@@ -111,10 +111,10 @@ func hasTokens(text string) bool {
 // lookedInto notes that a file's contents were asked about.
 type lookedInto struct {
 	*rootFacts
-	yes bool
+	readContents bool
 }
 
 func (f *lookedInto) Tokens(path string) bool {
-	f.yes = true
+	f.readContents = true
 	return f.rootFacts.Tokens(path)
 }

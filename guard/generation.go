@@ -175,7 +175,7 @@ func (r *root) mayChange(g *generation, answered bool) error {
 	case State(r.state.Load()) == Live:
 		return &Error{Kind: names.Timeout}
 	}
-	return r.gone()
+	return r.endedError()
 }
 
 // detached is what an operation and its detached part both know.

@@ -294,7 +294,7 @@ func TestNestedRootEndsForDetachedOperations(t *testing.T) {
 				l = s.admit(t, req(t, names.OpWrite))
 				d, done := l.Detach()
 				t.Cleanup(done)
-				if _, err := d.Cross((&fakeSource{path: "/a/in"}).ID()); err != nil {
+				if _, err := d.EnterNested((&fakeSource{path: "/a/in"}).ID()); err != nil {
 					t.Fatal(err)
 				}
 				return l, d

@@ -37,8 +37,8 @@ func (g *Registry) GrantAll(ctx context.Context, asks []Grant) ([]Grant, error) 
 			return nil, err
 		}
 		list = append(list, p)
-		if got[i], err = g.approved(ctx, p); err != nil {
-			return nil, g.refuseGrant(ask, err)
+		if got[i], err = g.askApprover(ctx, p); err != nil {
+			return nil, g.recordRefusedGrant(ask, err)
 		}
 	}
 	return g.GrantProposed(ctx, list, got)
@@ -65,12 +65,12 @@ func (p *Proposal) ID() Identity {
 	return p.src.ID()
 }
 
-// Below reports whether what was opened is, or lies in, the directory with this
+// LiesIn reports whether what was opened is, or lies in, the directory with this
 // identity (Source.Below).
-func (p *Proposal) Below(top Identity) bool { return p.src != nil && p.src.Below(top) }
+func (p *Proposal) LiesIn(top Identity) bool { return p.src != nil && p.src.LiesIn(top) }
 
-// Named gives the root another name, and returns p.
-func (p *Proposal) Named(root RootName) *Proposal {
+// WithName gives the root another name, and returns p.
+func (p *Proposal) WithName(root RootName) *Proposal {
 	p.ask.Root = root
 	return p
 }
@@ -88,7 +88,7 @@ func (p *Proposal) Close() {
 func (g *Registry) Propose(ask Grant) (*Proposal, error) {
 	src, err := g.open(&ask)
 	if err != nil {
-		return nil, g.refuseGrant(ask, err)
+		return nil, g.recordRefusedGrant(ask, err)
 	}
 	return &Proposal{ask: ask, src: src}, nil
 }
@@ -109,7 +109,7 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 		return nil, err
 	}
 	ask.Resolved = src.Resolved()
-	err = g.checkRules(ask, src.Place())
+	err = g.checkRules(ask, src.Location())
 	if err == nil && ask.Origin != "" { // an Approver is shown where the path led
 		err = g.judgeLinks(ask.Dir, src.Resolved(), src.Links())
 	}
@@ -128,11 +128,11 @@ func (g *Registry) checkRules(ask *Grant, place string) error {
 	if err := rules.with(ask).Check(ask.Resolved, ask.Policy.Rights); err != nil {
 		return err
 	}
-	return g.checkPlace(rules, ask.Resolved, place)
+	return g.checkLocation(rules, ask.Resolved, place)
 }
 
-// approved is what the Approver makes of a proposal that nobody configured.
-func (g *Registry) approved(ctx context.Context, p *Proposal) (Grant, error) {
+// askApprover is what the Approver makes of a proposal that nobody configured.
+func (g *Registry) askApprover(ctx context.Context, p *Proposal) (Grant, error) {
 	switch {
 	case p.ask.Origin != "":
 		return p.ask, nil
@@ -148,44 +148,44 @@ func (g *Registry) approved(ctx context.Context, p *Proposal) (Grant, error) {
 func (g *Registry) GrantProposed(ctx context.Context, list []*Proposal, got []Grant) ([]Grant, error) {
 	made := make([]*root, 0, len(list))
 	for i, p := range list {
-		r, err := g.ready(p, got[i])
+		r, err := g.prepare(p, got[i])
 		if err != nil {
-			return nil, g.refuseGrant(p.ask, err)
+			return nil, g.recordRefusedGrant(p.ask, err)
 		}
 		made = append(made, r)
 	}
-	release, err := g.holdMoves(ctx, made)
+	release, err := g.pauseMoves(ctx, made)
 	if err != nil {
-		return nil, g.refuseGrant(list[0].ask, err)
+		return nil, g.recordRefusedGrant(list[0].ask, err)
 	}
 	fenced, err := g.commit(made)
 	release()
 	if err != nil {
-		return nil, g.refuseGrant(list[0].ask, err)
+		return nil, g.recordRefusedGrant(list[0].ask, err)
 	}
 	for _, p := range list {
 		p.src = nil // the root's now
 	}
-	return g.granted(ctx, made, fenced)
+	return g.announce(ctx, made, fenced)
 }
 
-// ready makes the root of a proposal, which is not in the registry yet.
-func (g *Registry) ready(p *Proposal, got Grant) (*root, error) {
+// prepare makes the root of a proposal, which is not in the registry yet.
+func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 	switch {
 	case p.src == nil:
 		return nil, &Error{Kind: names.Internal, Err: errors.New("the proposal was granted or given up")}
-	case widened(&p.ask, &got):
+	case isWider(&p.ask, &got):
 		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approver widened what was asked")}
 	}
 	// Once more, for a grant that is to be allowed less than was asked.
-	if err := g.checkRules(&got, p.src.Place()); err != nil {
+	if err := g.checkRules(&got, p.src.Location()); err != nil {
 		return nil, err
 	}
 	if got.Policy.Once && p.src.File() == "" {
 		return nil, &Error{Kind: names.Invalid, Err: fmt.Errorf(
 			"%s is a directory, and one use is granted of a single file: name the file", names.Quote(got.Resolved))}
 	}
-	if err := got.Policy.Trash.keeps(p.src, got.Resolved, got.Policy.Rights); err != nil {
+	if err := got.Policy.Trash.check(p.src, got.Resolved, got.Policy.Rights); err != nil {
 		return nil, err
 	}
 	if err := g.objection(nil, got.Policy); err != nil {
@@ -196,14 +196,14 @@ func (g *Registry) ready(p *Proposal, got Grant) (*root, error) {
 		return nil, err
 	}
 	got.Policy.rules = rules
-	if err := g.remember(got.Resolved, got.Policy.Rights); err != nil {
+	if err := g.noteWritable(got.Resolved, got.Policy.Rights); err != nil {
 		return nil, err
 	}
 	return newRoot(got, p.src, g.epochs.Add(1), g.moves.of(p.src.ID()), g.clock.now()), nil
 }
 
-// granted does what follows once new roots are visible.
-func (g *Registry) granted(ctx context.Context, made, fenced []*root) ([]Grant, error) {
+// announce does what follows once new roots are visible.
+func (g *Registry) announce(ctx context.Context, made, fenced []*root) ([]Grant, error) {
 	got := make([]Grant, len(made))
 	for i, r := range made {
 		got[i] = r.grant
@@ -215,16 +215,16 @@ func (g *Registry) granted(ctx context.Context, made, fenced []*root) ([]Grant, 
 			}
 			return nil, err
 		}
-		g.arm(r)
+		g.startTimer(r)
 	}
 	// Roots that now have a nested root inside: what was handed out for its
 	// files under the outer root's rights alone is judged anew.
 	var late []error
 	for _, outer := range fenced {
-		late = append(late, g.narrowed(ctx, outer))
+		late = append(late, g.narrowViews(ctx, outer))
 	}
 	for _, r := range made {
-		_ = g.tell(ctx, Change{Root: r.name, Epoch: r.epoch, Kind: ChangeAdded})
+		_ = g.invalidateViews(ctx, Change{Root: r.name, Epoch: r.epoch, Kind: ChangeAdded})
 		g.notify(Event{Kind: EventAdded, Root: r.name, Detail: r.policy.Load().Rights.String() + " " + r.grant.Resolved})
 	}
 	if err := errors.Join(late...); err != nil {
@@ -241,8 +241,8 @@ func lifted(p *Patterns) string {
 	return ""
 }
 
-// refuseGrant audits a grant that was refused and returns err unchanged in kind.
-func (g *Registry) refuseGrant(ask Grant, err error) error {
+// recordRefusedGrant audits a grant that was refused and returns err unchanged in kind.
+func (g *Registry) recordRefusedGrant(ask Grant, err error) error {
 	e := &Error{Op: names.OpGrant, Kind: names.Reason(err), Err: err}
 	var have *Error
 	if errors.As(err, &have) {

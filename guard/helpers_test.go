@@ -45,17 +45,17 @@ type fakeSource struct {
 }
 
 func (o *fakeOpener) Trace(path string) (string, []guard.Link, error) { return path, nil, nil }
-func (o *fakeOpener) PlaceOf(string) string                           { return "" }
+func (o *fakeOpener) LocationOf(string) string                        { return "" }
 
 var errCannotLook = errors.New("the source cannot be asked")
 
-func (s *fakeSource) Free() (int64, error)      { return 0, errCannotLook }
-func (s *fakeSource) KeepsTrash() error         { return nil }
-func (s *fakeSource) Place() string             { return "" }
-func (s *fakeSource) Links() []guard.Link       { return nil }
-func (s *fakeSource) Below(guard.Identity) bool { return false }
-func (s *fakeSource) Naming() guard.Naming      { return guard.ExactNames }
-func (s *fakeSource) FoldsAt(string, bool) bool { return true }
+func (s *fakeSource) Free() (int64, error)       { return 0, errCannotLook }
+func (s *fakeSource) CheckTrash() error          { return nil }
+func (s *fakeSource) Location() string           { return "" }
+func (s *fakeSource) Links() []guard.Link        { return nil }
+func (s *fakeSource) LiesIn(guard.Identity) bool { return false }
+func (s *fakeSource) Naming() guard.Naming       { return guard.ExactNames }
+func (s *fakeSource) FoldsAt(string, bool) bool  { return true }
 func (s *fakeSource) Look(string, bool) (guard.Looked, error) {
 	return guard.Looked{}, errCannotLook
 }
@@ -64,7 +64,7 @@ func (s *fakeSource) Ignores(func(guard.Ignore), func(string) bool) error {
 	return errCannotLook
 }
 
-func (s *fakeSource) Fd() int { return -1 }
+func (s *fakeSource) FD() int { return -1 }
 func (s *fakeSource) ID() guard.Identity {
 	h := fnv.New64()
 	_, _ = h.Write([]byte(s.path))

@@ -21,13 +21,13 @@ import (
 // bind mount that is made after the grant, which only shows what was granted
 // already under another path, or lies on another mount and is not entered.
 
-// checkPlace is the part of Rules.Check about the owner's plane, by place.
-func (g *Registry) checkPlace(r Rules, resolved, place string) error {
+// checkLocation is the part of Rules.Check about the owner's plane, by place.
+func (g *Registry) checkLocation(r Rules, resolved, place string) error {
 	if place == "" {
 		return nil
 	}
 	for _, k := range r.Keep {
-		kept := g.cfg.Opener.PlaceOf(k.Path)
+		kept := g.cfg.Opener.LocationOf(k.Path)
 		if kept == "" || !inside(place, kept) && !inside(kept, place) {
 			continue
 		}
@@ -38,10 +38,10 @@ func (g *Registry) checkPlace(r Rules, resolved, place string) error {
 	return nil
 }
 
-// around calls f for every root of the snapshot that something lies in, by its
+// eachOuter calls f for every root of the snapshot that something lies in, by its
 // path or by its place; some twice.
-func (s *snapshot) around(dir, place string, f func(*root)) {
-	for _, from := range [...]indexKey{{byDir, dir}, {byPlace, place}} {
+func (s *snapshot) eachOuter(dir, place string, f func(*root)) {
+	for _, from := range [...]indexKey{{byDir, dir}, {byLocation, place}} {
 		for at := from; at.path != ""; {
 			at.path = filepath.Dir(at.path)
 			for _, o := range s.index[at] {
@@ -54,10 +54,10 @@ func (s *snapshot) around(dir, place string, f func(*root)) {
 	}
 }
 
-// beside calls f for every root of the snapshot that is the very directory or
+// eachAt calls f for every root of the snapshot that is the very directory or
 // file; some twice.
-func (s *snapshot) beside(dir, place string, f func(*root)) {
-	for _, at := range [...]indexKey{{byDir, dir}, {byPlace, place}} {
+func (s *snapshot) eachAt(dir, place string, f func(*root)) {
+	for _, at := range [...]indexKey{{byDir, dir}, {byLocation, place}} {
 		for _, o := range s.index[at] { // none has the place ""
 			f(o)
 		}
@@ -67,13 +67,13 @@ func (s *snapshot) beside(dir, place string, f func(*root)) {
 // put and drop change a snapshot that is being made.
 func (s *snapshot) put(r *root) {
 	s.byName[r.name] = r
-	if have := s.index.of(indexKey{byAsked, r.asked}, r.grant.Subject); have != nil {
-		s.index.drop(indexKey{byAsked, r.asked}, have) // a link that leads elsewhere by now
+	if have := s.index.of(indexKey{byRequested, r.requestedDir}, r.grant.Subject); have != nil {
+		s.index.drop(indexKey{byRequested, r.requestedDir}, have) // a link that leads elsewhere by now
 	}
 	for _, at := range r.keys() {
 		s.index.put(at, r)
 	}
-	s.longest = max(s.longest, len(r.grant.Resolved), len(r.asked))
+	s.longest = max(s.longest, len(r.grant.Resolved), len(r.requestedDir))
 }
 
 func (s *snapshot) drop(r *root) {
@@ -85,13 +85,13 @@ func (s *snapshot) drop(r *root) {
 	}
 }
 
-// lies returns the path from o to something inside it, by path or by place.
-func (o *root) lies(dir, place string) (rel string, ok bool) {
+// relativePath returns the path from o to something inside it, by path or by place.
+func (o *root) relativePath(dir, place string) (rel string, ok bool) {
 	switch {
 	case dir != o.grant.Resolved && inside(o.grant.Resolved, dir):
 		rel, _ = filepath.Rel(o.grant.Resolved, dir)
-	case o.place != "" && place != o.place && inside(o.place, place):
-		rel = strings.TrimPrefix(place, o.place+"/")
+	case o.location != "" && place != o.location && inside(o.location, place):
+		rel = strings.TrimPrefix(place, o.location+"/")
 	default:
 		return "", false
 	}
@@ -111,14 +111,14 @@ type indexKey struct {
 type pathKind uint8
 
 const (
-	byDir   pathKind = iota // the resolved path (of a file root: the file's)
-	byPlace                 // the place
-	byAsked                 // the path it was asked for, where that is another one
+	byDir       pathKind = iota // the resolved path (of a file root: the file's)
+	byLocation                  // the place
+	byRequested                 // the path it was asked for, where that is another one
 )
 
 // keys are under what a root is found.
 func (r *root) keys() [3]indexKey {
-	return [...]indexKey{{byDir, r.grant.Resolved}, {byPlace, r.place}, {byAsked, r.asked}}
+	return [...]indexKey{{byDir, r.grant.Resolved}, {byLocation, r.location}, {byRequested, r.requestedDir}}
 }
 
 func (m index) put(at indexKey, r *root) {
@@ -151,7 +151,7 @@ func (m index) of(at indexKey, who Subject) *root {
 func (m index) live(at indexKey, who Subject) *root {
 	var found *root
 	for _, r := range m[at] {
-		if State(r.state.Load()) == Live && who.Of(r.grant.Subject) && (found == nil || r.grant.Subject.below(found.grant.Subject)) {
+		if State(r.state.Load()) == Live && r.grant.Subject.Covers(who) && (found == nil || r.grant.Subject.isNarrowerThan(found.grant.Subject)) {
 			found = r
 		}
 	}
@@ -169,9 +169,9 @@ func (m index) paths(kind pathKind) (out []string) {
 	return out
 }
 
-// askedPath is the path by which a grant was asked for, as it is opened; "" if
+// requestedDir is the path by which a grant was asked for, as it is opened; "" if
 // that is where the root lies.
-func askedPath(g *Grant) string {
+func requestedDir(g *Grant) string {
 	if g.Dir == "" {
 		return ""
 	}
@@ -187,7 +187,7 @@ func askedPath(g *Grant) string {
 // what lies below the one that led to. Names are compared, nothing is looked up.
 func (s *snapshot) find(who Subject, p string) (r *root, rel string, ok bool) {
 	_, at := s.innermost(byDir, who, p)
-	if r, asked := s.innermost(byAsked, who, p); len(asked) > len(at) {
+	if r, asked := s.innermost(byRequested, who, p); len(asked) > len(at) {
 		p = filepath.Join(r.grant.Resolved, p[len(asked):])
 	}
 	r, at = s.innermost(byDir, who, p)
@@ -202,7 +202,7 @@ func (s *snapshot) find(who Subject, p string) (r *root, rel string, ok bool) {
 // number nor with what a peer may make p.
 func (s *snapshot) innermost(kind pathKind, who Subject, p string) (r *root, at string) {
 	if len(p) > s.longest {
-		p = above(p[:s.longest+1])
+		p = parentDir(p[:s.longest+1])
 	}
 	for {
 		if r := s.index.live(indexKey{kind, p}, who); r != nil {
@@ -211,10 +211,10 @@ func (s *snapshot) innermost(kind pathKind, who Subject, p string) (r *root, at 
 		if p == "/" {
 			return nil, ""
 		}
-		p = above(p)
+		p = parentDir(p)
 	}
 }
 
-// above is the directory of an absolute, clean path, for which filepath.Dir
+// parentDir is the directory of an absolute, clean path, for which filepath.Dir
 // would read the whole path again.
-func above(p string) string { return p[:max(1, strings.LastIndexByte(p, '/'))] }
+func parentDir(p string) string { return p[:max(1, strings.LastIndexByte(p, '/'))] }

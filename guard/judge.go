@@ -58,7 +58,7 @@ func accessOf(op Op, need Rights, makes bool) Access {
 func (l *Lease) Access() Access { return l.req.access(l.req.Names > 0) }
 
 func (r *Request) access(makes bool) Access {
-	if r.Look {
+	if r.AttributesOnly {
 		return ToLook
 	}
 	return accessOf(r.Op, r.Need, makes)
@@ -67,13 +67,13 @@ func (r *Request) access(makes bool) Access {
 // Refusal is the cause of an error by which a pattern refused an operation. Its
 // text tells a server no more than it may know; Rule is for the owner.
 type Refusal struct {
-	Effect pattern.Effect
-	Rule   *pattern.Rule
-	moves  bool // the directory that holds the name was to be moved
+	Effect     pattern.Effect
+	Rule       *pattern.Rule
+	inMovedDir bool // the directory that holds the name was to be moved
 }
 
 func (r *Refusal) Error() string {
-	if r.moves {
+	if r.inMovedDir {
 		return "the policy protects or hides something in this directory, so it stays where it is; move the rest of what is in it"
 	}
 	switch r.Effect { //nolint:exhaustive // None refuses nothing
@@ -123,10 +123,10 @@ func refusal(a Access, v pattern.Verdict) error {
 	return &Error{Kind: kind, Err: &Refusal{Effect: v.Effect, Rule: v.Rule}}
 }
 
-// AsMade makes of the refusal of a hidden name, on which an operation came that
+// AsCreateRefusal makes of the refusal of a hidden name, on which an operation came that
 // makes what is missing of a path, the one it would have met if nothing were
 // there: the name may not be made. Other errors stay what they are.
-func AsMade(err error) error {
+func AsCreateRefusal(err error) error {
 	var r *Refusal
 	if errors.Is(err, names.Hidden) && errors.As(err, &r) {
 		return refusal(ToMake, pattern.Verdict{Effect: r.Effect, Rule: r.Rule})
@@ -150,7 +150,7 @@ func (l *Lease) Spells(name string) bool {
 }
 
 // rules are those of a nested root.
-func (f *fence) rules() *ruleset {
+func (f *nestedRoot) rules() *ruleset {
 	if f.root == nil {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (l *Lease) anyRules(which func(*ruleset) bool) bool {
 	if r := l.policy.rules; r != nil && which(r) {
 		return true
 	}
-	for _, list := range [...][]fence{l.fences.list, l.fences.peers} {
+	for _, list := range [...][]nestedRoot{l.nesting.nested, l.nesting.sameDirectory} {
 		for i := range list {
 			if r := list[i].rules(); r != nil && which(r) {
 				return true
@@ -202,9 +202,9 @@ func (l *Lease) JudgeAs(a Access, dirRel, name string, t pattern.Type) error {
 		return nil
 	}
 	if t == pattern.Unknown && a == ToMake {
-		t = makes(l.req.Op)
+		t = createdType(l.req.Op)
 	}
-	if len(l.fences.list)+len(l.fences.peers) == 0 { // nearly always: no path has to be put together
+	if len(l.nesting.nested)+len(l.nesting.sameDirectory) == 0 { // nearly always: no path has to be put together
 		if l.policy.rules == nil {
 			return nil
 		}
@@ -220,7 +220,7 @@ func (l *Lease) JudgeAs(a Access, dirRel, name string, t pattern.Type) error {
 func (l *Lease) judgeIn(r *root, set *ruleset, a Access, dir, base string, t pattern.Type) error {
 	f := (*rootFacts)(r)
 	v := set.judge(r, f, dir, base, t)
-	if v.Effect == pattern.Protect && l.excepts(a, v.Rule, f, under(dir, base)) {
+	if v.Effect == pattern.Protect && l.isException(a, v.Rule, f, under(dir, base)) {
 		return nil
 	}
 	if a == ToMake && v.Effect == pattern.None && t == pattern.Link {
@@ -231,8 +231,8 @@ func (l *Lease) judgeIn(r *root, set *ruleset, a Access, dir, base string, t pat
 	return refusal(a, v)
 }
 
-// makes is the type of what an operation makes.
-func makes(op Op) pattern.Type {
+// createdType is the type of what an operation makes.
+func createdType(op Op) pattern.Type {
 	switch op {
 	case names.OpMkdir:
 		return pattern.Dir
@@ -244,23 +244,25 @@ func makes(op Op) pattern.Type {
 	return pattern.Unknown
 }
 
-// excepts reports whether a rule that protects a name lets the operation do this to
+// isException reports whether a rule that protects a name lets the operation do this to
 // it all the same.
-func (l *Lease) excepts(a Access, r *pattern.Rule, f *rootFacts, rel string) bool {
+func (l *Lease) isException(a Access, r *pattern.Rule, f *rootFacts, rel string) bool {
 	if r.Builtin() && r.Stays {
-		return a == ToMake || !removes(l.req.Op)
+		return a == ToMake || !removesName(l.req.Op)
 	}
-	return a == ToMake && l.begins(r, f, rel)
+	return a == ToMake && l.beginsRepository(r, f, rel)
 }
 
-// removes reports whether an operation takes a name away, from what it is about or,
+// removesName reports whether an operation takes a name away, from what it is about or,
 // of a rename, to another place.
-func removes(op Op) bool { return op == names.OpUnlink || op == names.OpRmdir || op == names.OpRename }
+func removesName(op Op) bool {
+	return op == names.OpUnlink || op == names.OpRmdir || op == names.OpRename
+}
 
-// begins reports whether the operation begins a repository, or a rebase in one,
+// beginsRepository reports whether the operation begins a repository, or a rebase in one,
 // which anybody may who may make names: the name .git is protected where it is, and
 // may be made where it is not.
-func (l *Lease) begins(r *pattern.Rule, f *rootFacts, rel string) bool {
+func (l *Lease) beginsRepository(r *pattern.Rule, f *rootFacts, rel string) bool {
 	if !r.Builtin() || !r.Begins {
 		return false
 	}
@@ -282,8 +284,8 @@ func (l *Lease) eachRoot(rel string, f func(r *root, rel string) error) error {
 		return err
 	}
 	who := l.req.Caller.Subject
-	for i := range l.fences.list {
-		n := &l.fences.list[i]
+	for i := range l.nesting.nested {
+		n := &l.nesting.nested[i]
 		if n.root == nil || n.name != "" || !n.concerns(who) || !strings.HasPrefix(rel, n.rel+"/") {
 			continue
 		}
@@ -291,8 +293,8 @@ func (l *Lease) eachRoot(rel string, f func(r *root, rel string) error) error {
 			return err
 		}
 	}
-	for i := range l.fences.peers {
-		if n := &l.fences.peers[i]; n.root != nil && n.concerns(who) {
+	for i := range l.nesting.sameDirectory {
+		if n := &l.nesting.sameDirectory[i]; n.root != nil && n.concerns(who) {
 			if err := f(n.root, rel); err != nil {
 				return err
 			}
@@ -326,7 +328,7 @@ func (l *Lease) judgeHeld() error {
 		}
 	}
 	// The second file is the one that is written, or given another name.
-	if v := l.heldVerdict(req.Held2); v.Effect != pattern.None {
+	if v := l.heldVerdict(req.HeldTarget); v.Effect != pattern.None {
 		return refusal(ToChange, v)
 	}
 	return nil
@@ -342,10 +344,10 @@ func (l *Lease) heldVerdict(h *Hold) pattern.Verdict {
 	switch {
 	case h == nil:
 		return pattern.Verdict{}
-	case h.again == "":
+	case h.contentPath == "":
 		return h.verdict
 	}
-	v, _ := l.effect(h.again)
+	v, _ := l.effect(h.contentPath)
 	return v
 }
 
@@ -368,7 +370,7 @@ func (l *Lease) effect(rel string) (v pattern.Verdict, byContents bool) {
 		if got.Effect > v.Effect {
 			v = got
 		}
-		byContents = byContents || facts.yes
+		byContents = byContents || facts.readContents
 		return nil
 	})
 	return v, byContents

@@ -9,10 +9,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// throttle waits for the root's speed limit and for that of the audit log. While it
+// waitForSpeed waits for the root's speed limit and for that of the audit log. While it
 // waits it holds no reference, so that a change of the root need not wait for it;
 // waited says that the root has to be entered again.
-func (l *Lease) throttle(ctx context.Context) (waited bool, err error) {
+func (l *Lease) waitForSpeed(ctx context.Context) (waited bool, err error) {
 	r := l.root
 	if r.flushing.Load() != 0 {
 		return false, nil
@@ -47,7 +47,7 @@ func (l *Lease) throttle(ctx context.Context) (waited bool, err error) {
 	case <-t.C:
 		return true, nil
 	case <-r.dead:
-		return true, r.gone()
+		return true, r.endedError()
 	case <-ctx.Done():
 		cancel()
 		return true, ctx.Err()

@@ -14,8 +14,8 @@ import (
 
 // Link is a symbolic link that the path of a root passes.
 type Link struct {
-	Path  string // absolute; the directory that holds the link is resolved
-	Place string // of the link, see index.go; "" if it is not known
+	Path     string // absolute; the directory that holds the link is resolved
+	Location string // of the link, see index.go; "" if it is not known
 	// Others names the users other than the owner who can change the link; ""
 	// if there are none.
 	Others string
@@ -72,7 +72,7 @@ func (g *Registry) judgeLinks(asked, resolved string, links []Link) error {
 // if there are none.
 func (g *Registry) writer(l *Link) string {
 	found := ""
-	g.snap.Load().around(l.Path, l.Place, func(r *root) {
+	g.snap.Load().eachOuter(l.Path, l.Location, func(r *root) {
 		if r.policy.Load().Rights.Mutating() {
 			found = "the programs of the writable root " + names.Quote(string(r.name))
 		}
@@ -88,10 +88,10 @@ func (g *Registry) writer(l *Link) string {
 // NoteWritable tells the history (Config.History) of a directory outside the roots that
 // programs are about to be able to write, such as a HOME that is kept: links that lie in it
 // lead no grant from then on. dir has no links on its way.
-func (g *Registry) NoteWritable(dir string) error { return g.remember(dir, ReadWrite) }
+func (g *Registry) NoteWritable(dir string) error { return g.noteWritable(dir, ReadWrite) }
 
-// remember tells the history of a directory that is about to be writable.
-func (g *Registry) remember(dir string, rights Rights) error {
+// noteWritable tells the history of a directory that is about to be writable.
+func (g *Registry) noteWritable(dir string, rights Rights) error {
 	if g.cfg.History == nil || !rights.Mutating() {
 		return nil
 	}

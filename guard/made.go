@@ -13,10 +13,10 @@ import (
 // system keeps no birth time, an inode number that the source uses again within
 // that number of files passes for the file that had it.
 
-// maxMade bounds the memory for one root to a few megabytes.
-const maxMade = 1 << 15
+// maxCreated bounds the memory for one root to a few megabytes.
+const maxCreated = 1 << 15
 
-type madeFiles struct {
+type createdFiles struct {
 	mu sync.Mutex // guards the fields below
 	// The latest files are in young, those before them in old. When young is full it
 	// becomes old, and what was old is forgotten.
@@ -24,21 +24,21 @@ type madeFiles struct {
 	max        int // 0: maxMade
 }
 
-func (m *madeFiles) add(id Identity) {
+func (m *createdFiles) add(id Identity) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.addLocked(id)
 }
 
-func (m *madeFiles) addLocked(id Identity) {
-	if m.young == nil || len(m.young) >= cmp.Or(m.max, maxMade) {
+func (m *createdFiles) addLocked(id Identity) {
+	if m.young == nil || len(m.young) >= cmp.Or(m.max, maxCreated) {
 		m.young, m.old = map[Identity]struct{}{}, m.young
 	}
 	m.young[id] = struct{}{}
 }
 
 // has reports whether id was made, and counts as a use of it.
-func (m *madeFiles) has(id Identity) bool {
+func (m *createdFiles) has(id Identity) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.young[id]; ok {
@@ -61,10 +61,10 @@ func (l *Lease) Narrowest() Rights {
 	return have
 }
 
-// Made tells the lease what file the operation has made.
-func (l *Lease) Made(id Identity) {
+// NoteCreated tells the lease what file the operation has made.
+func (l *Lease) NoteCreated(id Identity) {
 	if l.Narrowest()&Write == 0 {
-		l.root.made.add(id)
+		l.root.created.add(id)
 	}
 }
 
@@ -72,7 +72,7 @@ func (l *Lease) Made(id Identity) {
 // right to write those of any, with the right to create alone only those of a
 // file that was made in this lifetime of the root (see Made).
 func (l *Lease) MayChange(id Identity) error {
-	if l.Narrowest()&Write != 0 || l.root.made.has(id) {
+	if l.Narrowest()&Write != 0 || l.root.created.has(id) {
 		return nil
 	}
 	return l.Denied(Write)

@@ -6,7 +6,7 @@ import "testing"
 // last are the ones that stay.
 func TestMadeFilesAreBounded(t *testing.T) {
 	const most = 3
-	m := &madeFiles{max: most}
+	m := &createdFiles{max: most}
 	for ino := range uint64(100) {
 		m.add(Identity{Ino: ino})
 		m.add(Identity{Ino: ino})

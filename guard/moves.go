@@ -28,21 +28,21 @@ import (
 // fill. Who makes a name takes the lock of its root's directory; who moves one,
 // those of every root that overlaps with its own, whosever they are.
 
-// everybody is the weight of a mover, more than there are makers.
-const everybody = math.MaxInt64 / 2
+// exclusive is the weight of a mover, more than there are makers.
+const exclusive = math.MaxInt64 / 2
 
 type moveLock struct {
-	order  uint64 // everybody takes several in this order
-	sem    *semaphore.Weighted
-	unmake func() // gives back what Making took
+	order        uint64 // everybody takes several in this order
+	sem          *semaphore.Weighted
+	unlockMaking func() // gives back what Making took
 }
 
 // moveLocks finds the lock of a directory, which lives as long as a root or an
 // operation has it.
 type moveLocks struct {
-	mu   sync.Mutex // guards the fields below
-	made uint64
-	m    map[Identity]weak.Pointer[moveLock]
+	mu    sync.Mutex // guards the fields below
+	count uint64
+	m     map[Identity]weak.Pointer[moveLock]
 }
 
 func (m *moveLocks) of(id Identity) *moveLock {
@@ -54,9 +54,9 @@ func (m *moveLocks) of(id Identity) *moveLock {
 	if m.m == nil {
 		m.m = map[Identity]weak.Pointer[moveLock]{}
 	}
-	m.made++
-	l := &moveLock{order: m.made, sem: semaphore.NewWeighted(everybody)}
-	l.unmake = func() { l.sem.Release(1) }
+	m.count++
+	l := &moveLock{order: m.count, sem: semaphore.NewWeighted(exclusive)}
+	l.unlockMaking = func() { l.sem.Release(1) }
 	m.m[id] = weak.Make(l)
 	runtime.AddCleanup(l, m.forget, id)
 	return l
@@ -77,8 +77,8 @@ func (s *snapshot) overlapping(roots ...*root) []*moveLock {
 	for _, r := range roots {
 		all[r.moves] = true
 		for _, o := range s.byName {
-			_, in := o.lies(r.grant.Resolved, r.place)
-			_, holds := r.lies(o.grant.Resolved, o.place)
+			_, in := o.relativePath(r.grant.Resolved, r.location)
+			_, holds := r.relativePath(o.grant.Resolved, o.location)
 			if in || holds {
 				all[o.moves] = true
 			}
@@ -99,7 +99,7 @@ func (l *Lease) Making(ctx context.Context) (unlock func(), err error) {
 			return nil, err
 		}
 	}
-	return m.unmake, nil
+	return m.unlockMaking, nil
 }
 
 // Moving holds off the making of names, in the root and in all that overlap with
@@ -110,7 +110,7 @@ func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
 	}
 	for {
 		locks := l.reg.snap.Load().overlapping(l.root)
-		unlock, err := l.hold(ctx, locks)
+		unlock, err := l.lockAll(ctx, locks)
 		if err != nil {
 			return nil, err
 		}
@@ -123,21 +123,21 @@ func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// hold takes all of some locks.
-func (l *Lease) hold(ctx context.Context, locks []*moveLock) (unlock func(), err error) {
+// lockAll takes all of some locks.
+func (l *Lease) lockAll(ctx context.Context, locks []*moveLock) (unlock func(), err error) {
 	for i, m := range locks {
-		if m.sem.TryAcquire(everybody) {
+		if m.sem.TryAcquire(exclusive) {
 			continue
 		}
-		if err := l.wait(ctx, m, everybody); err != nil {
-			give(locks[:i], everybody)
+		if err := l.wait(ctx, m, exclusive); err != nil {
+			releaseAll(locks[:i], exclusive)
 			return nil, err
 		}
 	}
-	return func() { give(locks, everybody) }, nil
+	return func() { releaseAll(locks, exclusive) }, nil
 }
 
-func give(locks []*moveLock, weight int64) {
+func releaseAll(locks []*moveLock, weight int64) {
 	for _, m := range locks {
 		m.sem.Release(weight)
 	}
@@ -170,10 +170,10 @@ func (l *Lease) wait(ctx context.Context, m *moveLock, weight int64) error {
 	return err
 }
 
-// holdMoves waits until no directory is being moved that overlaps with roots about
+// pauseMoves waits until no directory is being moved that overlaps with roots about
 // to be granted, and holds such moves off until they are: through a new root
 // names could be made that nobody looked at.
-func (g *Registry) holdMoves(ctx context.Context, made []*root) (release func(), err error) {
+func (g *Registry) pauseMoves(ctx context.Context, made []*root) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Deadline)
 	defer cancel()
 	locks := g.snap.Load().overlapping(made...)
@@ -182,11 +182,11 @@ func (g *Registry) holdMoves(ctx context.Context, made []*root) (release func(),
 			continue // a free lock is taken however late it is
 		}
 		if err := m.sem.Acquire(ctx, 1); err != nil {
-			give(locks[:i], 1)
+			releaseAll(locks[:i], 1)
 			return nil, &Error{Kind: names.Timeout, Err: errors.New("a directory is being moved there; try again in a moment")}
 		}
 	}
-	return func() { give(locks, 1) }, nil
+	return func() { releaseAll(locks, 1) }, nil
 }
 
 // JudgeMove returns what judges the names in a directory that is to be moved from
@@ -206,7 +206,7 @@ func (l *Lease) JudgeMove(from, to string) func(rel, name string, t pattern.Type
 					facts = movedFacts{facts, to, from}
 				}
 				if v := set.judge(r, facts, dir, base, t); v.Effect != pattern.None {
-					return &Error{Kind: names.Permission, Err: &Refusal{Effect: v.Effect, Rule: v.Rule, moves: true}}
+					return &Error{Kind: names.Permission, Err: &Refusal{Effect: v.Effect, Rule: v.Rule, inMovedDir: true}}
 				}
 				return nil
 			})

@@ -27,7 +27,7 @@ import (
 type once struct {
 	mu    sync.Mutex // guards the fields below
 	taken bool
-	over  bool    // the use was made
+	done  bool    // the use was made
 	open  int     // files that are open
 	who   Subject // whose use it is, by
 	via   Via
@@ -49,7 +49,7 @@ func (o *once) take(req *Request) (began bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.over:
+	case o.done:
 		return false, &Error{Kind: names.Revoked}
 	case !o.taken:
 		o.taken, o.who, o.via = true, req.Caller.Subject, req.Caller.Via
@@ -75,8 +75,8 @@ func (o *once) closed() (over bool) {
 		return false
 	}
 	o.open--
-	o.over = o.open == 0
-	return o.over
+	o.done = o.open == 0
+	return o.done
 }
 
 // end ends the operation that began the use; over says that it was all of it.
@@ -87,9 +87,9 @@ func (o *once) end(used bool) (over bool) {
 	case !used:
 		o.taken = false
 	case o.open == 0:
-		o.over = true
+		o.done = true
 	}
-	return o.over
+	return o.done
 }
 
 // state is what status says of the use.
@@ -97,7 +97,7 @@ func (o *once) state() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.over:
+	case o.done:
 		return "used"
 	case o.taken:
 		return "in use"
@@ -105,21 +105,21 @@ func (o *once) state() string {
 	return "unused"
 }
 
-// use takes the one use of a root for the operation, if it is the root's first.
-func (l *Lease) use(r *root) error {
-	if l.learned != nil && slices.Contains(l.learned.uses, r) {
+// useOnce takes the one use of a root for the operation, if it is the root's first.
+func (l *Lease) useOnce(r *root) error {
+	if l.notes != nil && slices.Contains(l.notes.uses, r) {
 		return nil // admission begins anew after waiting
 	}
 	began, err := r.once.take(&l.req)
 	if began {
-		l.learn().uses = append(l.learned.uses, r)
+		l.ensureNotes().uses = append(l.notes.uses, r)
 	}
 	return err
 }
 
-// Opens says that the operation has opened a file which Closed will be told of:
+// NoteOpened says that the operation has opened a file which Closed will be told of:
 // a use of a grant for one use lasts until then.
-func (l *Lease) Opens() {
+func (l *Lease) NoteOpened() {
 	if l.root.once != nil {
 		l.root.once.opened()
 	}
@@ -132,15 +132,15 @@ func (l *Lease) Opens() {
 
 // endUses ends the uses that began with the operation.
 func (l *Lease) endUses(used bool) {
-	if l.learned == nil || len(l.learned.uses) == 0 {
+	if l.notes == nil || len(l.notes.uses) == 0 {
 		return
 	}
-	for _, r := range l.learned.uses {
+	for _, r := range l.notes.uses {
 		if r.once.end(used) {
 			l.reg.spend(r)
 		}
 	}
-	l.learned.uses = nil
+	l.notes.uses = nil
 }
 
 // closed is told of the end of a file that was opened under a hold.

@@ -259,23 +259,23 @@ func parseIgnore(f Ignore) []pattern.Rule {
 }
 
 // WiderThan reports whether the patterns may allow something that old did not.
-func (p *Patterns) WiderThan(old Patterns) bool { return old.widenedBy(p) }
+func (p *Patterns) WiderThan(old Patterns) bool { return old.allowsLess(p) }
 
-// widenedBy reports whether other allows anything that p does not. Patterns may
+// allowsLess reports whether other allows anything that p does not. Patterns may
 // be added, except those that take something back.
-func (p *Patterns) widenedBy(other *Patterns) bool {
+func (p *Patterns) allowsLess(other *Patterns) bool {
 	switch {
 	case other.NoDefaults && !p.NoDefaults, p.Gitignore && !other.Gitignore:
 		return true
-	case fewer(p.Deny, other.Deny), fewer(p.Hide, other.Hide), fewer(p.Protect, other.Protect):
+	case matchesLess(p.Deny, other.Deny), matchesLess(p.Hide, other.Hide), matchesLess(p.Protect, other.Protect):
 		return true
 	}
-	return !within(other.Allow, p.Allow)
+	return !liftsNoMore(other.Allow, p.Allow)
 }
 
-// fewer reports whether given matches less than asked does: asked has to be what
+// matchesLess reports whether given matches less than asked does: asked has to be what
 // is left of it without added patterns, none of which takes others back.
-func fewer(asked, given []Pattern) bool {
+func matchesLess(asked, given []Pattern) bool {
 	for _, g := range given {
 		if len(asked) > 0 && asked[0].Text == g.Text {
 			asked = asked[1:]
@@ -286,8 +286,8 @@ func fewer(asked, given []Pattern) bool {
 	return len(asked) > 0
 }
 
-// within reports whether a list that lifts things lifts no more than another.
-func within(given, asked []Pattern) bool {
+// liftsNoMore reports whether a list that lifts things lifts no more than another.
+func liftsNoMore(given, asked []Pattern) bool {
 	text := func(p Pattern) string { return p.Text }
 	if slices.ContainsFunc(append(slices.Clone(given), asked...), func(p Pattern) bool { return strings.HasPrefix(p.Text, "!") }) {
 		return slices.EqualFunc(given, asked, func(a, b Pattern) bool { return text(a) == text(b) })

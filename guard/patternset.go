@@ -26,7 +26,7 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 	if err != nil {
 		return err
 	}
-	ctx, letGo, err := g.holdLive(ctx, r)
+	ctx, letGo, err := g.lockLiveChanges(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -47,8 +47,8 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 		defer g.mu.Unlock()
 		r.policy.Store(&next)
 		for _, o := range append(outers, r) {
-			f := o.fences.Load()
-			o.fences.Store(&fences{gen: f.gen + 1, list: f.list, peers: f.peers})
+			f := o.nesting.Load()
+			o.nesting.Store(&nesting{gen: f.gen + 1, nested: f.nested, sameDirectory: f.sameDirectory})
 		}
 	})
 	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
@@ -106,7 +106,7 @@ type Explanation struct {
 func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) Explanation {
 	l := &Lease{reg: g, req: Request{Caller: Caller{Subject: s, Via: ViaControl}, Op: op, Path: p, Need: need}}
 	defer l.endUses(false)
-	if err := l.enter(); err != nil {
+	if err := l.findRoot(); err != nil {
 		return Explanation{Kind: names.Reason(err), Root: p.Root}
 	}
 	defer l.release()
@@ -124,11 +124,11 @@ func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) Explanation {
 			return &Error{Kind: names.Permission}
 		}
 		dir, base := splitRel(rel)
-		v := set.judge(r, (*rootFacts)(r), dir, base, makes(op))
+		v := set.judge(r, (*rootFacts)(r), dir, base, createdType(op))
 		if v.Effect != pattern.None || v.Lifted != nil {
 			out.Verdict, out.Root = v, r.name
 		}
-		if v.Effect == pattern.Protect && l.excepts(a, v.Rule, (*rootFacts)(r), rel) {
+		if v.Effect == pattern.Protect && l.isException(a, v.Rule, (*rootFacts)(r), rel) {
 			return nil
 		}
 		return refusal(a, v)

@@ -136,9 +136,9 @@ func (r Rules) with(g *Grant) Rules {
 	return r
 }
 
-// widened reports whether got allows anything that ask did not: another root or
+// isWider reports whether got allows anything that ask did not: another root or
 // subject, more rights, fewer patterns, higher limits, a later end.
-func widened(ask, got *Grant) bool {
+func isWider(ask, got *Grant) bool {
 	a, b := &ask.Policy, &got.Policy
 	more := func(asked, given int64) bool { return asked > 0 && (given <= 0 || given > asked) }
 	switch {
@@ -151,7 +151,7 @@ func widened(ask, got *Grant) bool {
 		b.OtherFileSystems && !a.OtherFileSystems, b.PosixFull && !a.PosixFull,
 		a.Once && !b.Once, a.Trash.On && !b.Trash.On:
 		return true
-	case a.Patterns.widenedBy(&b.Patterns):
+	case a.Patterns.allowsLess(&b.Patterns):
 		return true
 	case !ask.Expires.IsZero() && (got.Expires.IsZero() || got.Expires.After(ask.Expires)):
 		return true

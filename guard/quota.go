@@ -35,7 +35,7 @@ type account struct {
 	written, created atomic.Int64
 }
 
-func (a *account) bound(q Quota) {
+func (a *account) setQuota(q Quota) {
 	if q == (Quota{}) {
 		a.quota.Store(nil)
 		return
@@ -43,33 +43,33 @@ func (a *account) bound(q Quota) {
 	a.quota.Store(&q)
 }
 
-// fits refuses a file that would become too large.
-func (a *account) fits(size int64) error {
+// checkSize refuses a file that would become too large.
+func (a *account) checkSize(size int64) error {
 	if q := a.quota.Load(); q != nil && q.MaxFile > 0 && size > q.MaxFile {
 		return &Error{Kind: names.Quota, Err: syscall.EFBIG, Limit: q.MaxFile}
 	}
 	return nil
 }
 
-// take reserves bytes and names, both or neither.
-func (a *account) take(bytes, made int64) error {
+// charge reserves bytes and names, both or neither.
+func (a *account) charge(bytes, made int64) error {
 	var q Quota
 	if set := a.quota.Load(); set != nil {
 		q = *set
 	}
-	if !take(&a.written, bytes, q.MaxWritten) {
+	if !addUpTo(&a.written, bytes, q.MaxWritten) {
 		return &Error{Kind: names.Quota, Err: syscall.EDQUOT, Limit: q.MaxWritten}
 	}
-	if !take(&a.created, made, q.MaxCreated) {
+	if !addUpTo(&a.created, made, q.MaxCreated) {
 		a.written.Add(-bytes)
 		return &Error{Kind: names.Quota, Err: syscall.EDQUOT, Limit: q.MaxCreated}
 	}
 	return nil
 }
 
-// take adds n to a counter unless that would exceed limit (0: none). A refused
+// addUpTo adds n to a counter unless that would exceed limit (0: none). A refused
 // request leaves the counter alone, so that it cannot crowd out another.
-func take(counter *atomic.Int64, n, limit int64) bool {
+func addUpTo(counter *atomic.Int64, n, limit int64) bool {
 	for n != 0 {
 		have := counter.Load()
 		if limit > 0 && n > 0 && n > limit-have {
@@ -82,96 +82,96 @@ func take(counter *atomic.Int64, n, limit int64) bool {
 	return true
 }
 
-// learned is what an operation finds out while it runs. A detached part shares
+// notes is what an operation finds out while it runs. A detached part shares
 // it with the lease it was taken from.
-type learned struct {
-	repo    atomic.Pointer[string] // where a repository was made, below the root
-	notMade atomic.Bool            // the object existed already
-	opens   atomic.Uint32          // and is opened instead: the rights that takes, 0 if it is not
-	charged atomic.Int64           // bytes of the quota taken since admission
-	named   atomic.Int64           // names of the quota taken since admission
+type notes struct {
+	repo     atomic.Pointer[string] // where a repository was made, below the root
+	existed  atomic.Bool            // the object existed already
+	openNeed atomic.Uint32          // and is opened instead: the rights that takes, 0 if it is not
+	charged  atomic.Int64           // bytes of the quota taken since admission
+	named    atomic.Int64           // names of the quota taken since admission
 
 	uses []*root // whose one use began with the operation
 
 	mu     sync.Mutex // guards the fields below
 	passed []*account // of nested roots, which have taken what the lease has
-	// reached is where the links of the request's paths led, zero without any.
-	reached, reached2 Path
-	remark            string
-	target            string // see RefusedLink
+	// resolved is where the links of the request's paths led, zero without any.
+	resolved, resolved2 Path
+	remark              string
+	target              string // see RefusedLink
 }
 
-// learn makes room for what the operation finds out.
-func (l *Lease) learn() *learned {
-	if l.learned == nil {
-		l.learned = &learned{}
+// ensureNotes makes room for what the operation finds out.
+func (l *Lease) ensureNotes() *notes {
+	if l.notes == nil {
+		l.notes = &notes{}
 	}
-	return l.learned
+	return l.notes
 }
 
-// reserve takes what the operation may use from the quotas; settle gives back
+// reserveQuota takes what the operation may use from the quotas; settle gives back
 // what it did not.
-func (l *Lease) reserve() error {
+func (l *Lease) reserveQuota() error {
 	req := &l.req
 	var bytes int64
-	if writes(req.Op) {
+	if isWrite(req.Op) {
 		bytes = req.Bytes
 	}
 	if bytes == 0 && req.Names == 0 && req.Size == 0 {
 		return nil
 	}
-	if req.Names > 0 || len(l.fences.list) > 0 || len(l.crossed) > 0 {
-		l.learn()
+	if req.Names > 0 || len(l.nesting.nested) > 0 || len(l.crossed) > 0 {
+		l.ensureNotes()
 	}
 	subject := l.reg.accountOf(req.Caller.Subject)
-	if err := l.root.fits(req.Size); err != nil {
+	if err := l.root.checkSize(req.Size); err != nil {
 		return err
 	}
-	if err := l.root.take(bytes, req.Names); err != nil {
+	if err := l.root.charge(bytes, req.Names); err != nil {
 		return err
 	}
 	l.reserved, l.written, l.created = true, bytes, req.Names
 	if subject != nil {
-		if err := l.share(subject); err != nil {
+		if err := l.chargeAccount(subject); err != nil {
 			return err
 		}
 		l.subject = subject
 	}
 	for _, c := range l.crossed {
-		if err := l.pass(c.root); err != nil {
+		if err := l.chargeNested(c.root); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// share takes on one more account what the lease has reserved.
-func (l *Lease) share(a *account) error {
-	if err := a.fits(l.req.Size); err != nil {
+// chargeAccount takes on one more account what the lease has reserved.
+func (l *Lease) chargeAccount(a *account) error {
+	if err := a.checkSize(l.req.Size); err != nil {
 		return err
 	}
-	return a.take(l.written, l.reservedNames())
+	return a.charge(l.written, l.reservedNames())
 }
 
 // reservedNames is how many names the lease has reserved.
 func (l *Lease) reservedNames() int64 {
-	if l.learned == nil {
+	if l.notes == nil {
 		return l.created
 	}
-	return l.created + l.learned.named.Load()
+	return l.created + l.notes.named.Load()
 }
 
-// pass is share for a nested root that the operation has come to.
-func (l *Lease) pass(c *root) error {
-	if !l.reserved || l.learned == nil {
+// chargeNested is share for a nested root that the operation has come to.
+func (l *Lease) chargeNested(c *root) error {
+	if !l.reserved || l.notes == nil {
 		return nil // nothing that a quota bounds, or not yet: reserve does it
 	}
-	if err := l.share(&c.account); err != nil {
+	if err := l.chargeAccount(&c.account); err != nil {
 		return err
 	}
-	l.learned.mu.Lock()
-	defer l.learned.mu.Unlock()
-	l.learned.passed = append(l.learned.passed, &c.account)
+	l.notes.mu.Lock()
+	defer l.notes.mu.Unlock()
+	l.notes.passed = append(l.notes.passed, &c.account)
 	return nil
 }
 
@@ -189,12 +189,12 @@ func (l *Lease) accounts(f func(*account) error) error {
 			return err
 		}
 	}
-	if l.learned == nil {
+	if l.notes == nil {
 		return nil
 	}
-	l.learned.mu.Lock()
-	passed := l.learned.passed
-	l.learned.mu.Unlock()
+	l.notes.mu.Lock()
+	passed := l.notes.passed
+	l.notes.mu.Unlock()
 	for _, a := range passed {
 		if err := f(a); err != nil {
 			return err
@@ -203,9 +203,9 @@ func (l *Lease) accounts(f func(*account) error) error {
 	return nil
 }
 
-// writes are the operations whose bytes are charged to the quota of bytes
+// isWrite are the operations whose bytes are charged to the quota of bytes
 // written. Allocating is one: it takes space on the disk just as well.
-func writes(op Op) bool {
+func isWrite(op Op) bool {
 	return op == names.OpWrite || op == names.OpCopyFileRange || op == names.OpReplace || op == names.OpAllocate
 }
 
@@ -215,11 +215,11 @@ func (l *Lease) settle(n int64, err error) {
 		n = 0 // it does all or nothing
 	}
 	reserved, notMade := l.written, false
-	if l.learned != nil {
-		reserved += l.learned.charged.Load()
-		notMade = l.learned.notMade.Load()
+	if l.notes != nil {
+		reserved += l.notes.charged.Load()
+		notMade = l.notes.existed.Load()
 	}
-	if !writes(l.req.Op) && n > 0 {
+	if !isWrite(l.req.Op) && n > 0 {
 		l.root.read.Add(n)
 		n = 0
 	}
@@ -235,21 +235,21 @@ func (l *Lease) settle(n int64, err error) {
 	l.req.Quiet = l.req.Quiet || notMade && l.req.Op != names.OpOpen
 }
 
-// NotMade says that the object to be made turned out to exist: the name reserved
+// NoteExisting says that the object to be made turned out to exist: the name reserved
 // for it is given back, and there is no success to record.
-func (l *Lease) NotMade() {
-	if l.learned != nil {
-		l.learned.notMade.Store(true)
+func (l *Lease) NoteExisting() {
+	if l.notes != nil {
+		l.notes.existed.Store(true)
 	}
 }
 
-// OpensInstead is NotMade for an operation that opens what is there: from here on it is
+// ContinueAsOpen is NotMade for an operation that opens what is there: from here on it is
 // an opening, which takes other rights and is on record as one.
-func (l *Lease) OpensInstead(need Rights) error {
-	l.NotMade()
+func (l *Lease) ContinueAsOpen(need Rights) error {
+	l.NoteExisting()
 	l.req.Op, l.req.Need, l.req.Names = names.OpOpen, need, 0
-	if l.learned != nil {
-		l.learned.opens.Store(uint32(need))
+	if l.notes != nil {
+		l.notes.openNeed.Store(uint32(need))
 	}
 	if lacks, ok := missing(l.req.Op, need, l.Narrowest()); !ok {
 		return l.Denied(lacks)
@@ -257,12 +257,12 @@ func (l *Lease) OpensInstead(need Rights) error {
 	return nil
 }
 
-// openedInstead makes the operation what OpensInstead has made of its detached part.
-func (l *Lease) openedInstead() {
-	if l.learned == nil {
+// continuedAsOpen makes the operation what OpensInstead has made of its detached part.
+func (l *Lease) continuedAsOpen() {
+	if l.notes == nil {
 		return
 	}
-	if need := Rights(l.learned.opens.Load()); need != 0 {
+	if need := Rights(l.notes.openNeed.Load()); need != 0 {
 		l.req.Op, l.req.Need, l.req.Names = names.OpOpen, need, 0
 	}
 }
@@ -285,7 +285,7 @@ func (l *Lease) ChargeNames(n int64) error { return l.charge(0, n) }
 func (l *Lease) charge(bytes, created int64) error {
 	taken := 0
 	err := l.accounts(func(a *account) error {
-		err := a.take(bytes, created)
+		err := a.charge(bytes, created)
 		if err == nil {
 			taken++
 		}
@@ -301,9 +301,9 @@ func (l *Lease) charge(bytes, created int64) error {
 		})
 		return err
 	}
-	if l.learned != nil {
-		l.learned.charged.Add(bytes)
-		l.learned.named.Add(created)
+	if l.notes != nil {
+		l.notes.charged.Add(bytes)
+		l.notes.named.Add(created)
 	}
 	return nil
 }
@@ -311,7 +311,7 @@ func (l *Lease) charge(bytes, created int64) error {
 // Fits refuses a file that would become larger than the quotas allow, for
 // operations that learn only while they run how large that is.
 func (l *Lease) Fits(size int64) error {
-	return l.accounts(func(a *account) error { return a.fits(size) })
+	return l.accounts(func(a *account) error { return a.checkSize(size) })
 }
 
 // BoundsFiles reports whether any file can be too large, so that operations that
@@ -350,7 +350,7 @@ func (g *Registry) SetQuotas(bounds map[Subject]Quota) {
 	}
 	q.bounds = maps.Clone(bounds)
 	for s, a := range q.accounts {
-		a.bound(q.boundOf(s))
+		a.setQuota(q.boundOf(s))
 	}
 	for s := range bounds {
 		if s != AnySubject {
@@ -372,7 +372,7 @@ func (q *quotas) ofLocked(s Subject) *account {
 	a := q.accounts[s]
 	if a == nil {
 		a = &account{}
-		a.bound(q.boundOf(s))
+		a.setQuota(q.boundOf(s))
 		q.accounts[s] = a
 	}
 	return a
@@ -385,7 +385,7 @@ func (g *Registry) accountOf(s Subject) *account {
 	}
 	g.quotas.mu.Lock()
 	defer g.quotas.mu.Unlock()
-	return g.quotas.ofLocked(s.Principal())
+	return g.quotas.ofLocked(s.WithoutSession())
 }
 
 // Usage is what a subject has used of its quota.

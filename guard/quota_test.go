@@ -102,7 +102,7 @@ func TestQuotasTogetherAreExact(t *testing.T) {
 						n = 12
 					}
 				case 2:
-					l.NotMade()
+					l.NoteExisting()
 				}
 				if err := l.Done(n, fails); (err != nil) != (fails != nil) {
 					t.Errorf("%v", err)
@@ -165,7 +165,7 @@ func TestQuotaOfTheNestedRoot(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = l.Cross(in.ID)
+		_, err = l.EnterNested(in.ID)
 		if err != nil {
 			n = 0
 		}

@@ -150,12 +150,12 @@ func (s *snapshot) next() *snapshot {
 
 // tombstone stands where a nested root was revoked.
 type tombstone struct {
-	dir   string // where the root was; of a single-file root, the file's path
-	place string
-	id    Identity
-	file  string // of a single-file root, its name
-	whose Subject
-	epoch uint64 // the latest there was when it was made
+	dir      string // where the root was; of a single-file root, the file's path
+	location string
+	id       Identity
+	file     string // of a single-file root, its name
+	whose    Subject
+	epoch    uint64 // the latest there was when it was made
 }
 
 // NewRegistry returns an empty registry: it denies everything.
@@ -221,8 +221,8 @@ func (g *Registry) commit(made []*root) (fenced []*root, err error) {
 			next.drop(have)
 		}
 		have := next.index.of(indexKey{byDir, r.grant.Resolved}, r.grant.Subject)
-		if have == nil && r.place != "" {
-			have = next.index.of(indexKey{byPlace, r.place}, r.grant.Subject) // by another path
+		if have == nil && r.location != "" {
+			have = next.index.of(indexKey{byLocation, r.location}, r.grant.Subject) // by another path
 		}
 		if have != nil {
 			return nil, &Error{Kind: names.Exist, Err: fmt.Errorf(
@@ -232,10 +232,10 @@ func (g *Registry) commit(made []*root) (fenced []*root, err error) {
 		next.put(r)
 		delete(g.past, r.name)
 		g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool {
-			return t.id == r.src.ID() && t.file == r.src.File() && t.whose.Of(r.grant.Subject)
+			return t.id == r.src.ID() && t.file == r.src.File() && r.grant.Subject.Covers(t.whose)
 		})
 	}
-	fenced = g.fence(next, made)
+	fenced = g.updateNesting(next, made)
 	g.snap.Store(next)
 	return fenced, nil
 }
@@ -246,11 +246,11 @@ func (g *Registry) wasRevoked(name RootName, who Subject) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	whose, ok := g.past[name]
-	return ok && who.Of(whose)
+	return ok && whose.Covers(who)
 }
 
-// tell passes a change to every view, all at once, and joins their errors.
-func (g *Registry) tell(ctx context.Context, c Change) error {
+// invalidateViews passes a change to every view, all at once, and joins their errors.
+func (g *Registry) invalidateViews(ctx context.Context, c Change) error {
 	return g.eachView(func(v View) error { return v.Invalidate(ctx, c) })
 }
 

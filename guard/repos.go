@@ -42,8 +42,8 @@ type repo struct {
 	bare bool
 }
 
-// made reports whether what lies at a path was made by the root's users.
-func (r *repos) made(rel string, id Identity) bool {
+// has reports whether what lies at a path was made by the root's users.
+func (r *repos) has(rel string, id Identity) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	have, ok := r.m[rel]
@@ -199,26 +199,26 @@ func isWork(name string) bool {
 	return name == "rebase-merge" || name == "rebase-apply" || name == "sequencer"
 }
 
-// MadeName tells the lease what the operation has made, and at what name: a
+// NoteName tells the lease what the operation has made, and at what name: a
 // repository of the root's users is remembered as theirs, also where nothing is
 // protected, because the owner is told of it.
-func (l *Lease) MadeName(dirRel, name string, id Identity, dir bool) {
+func (l *Lease) NoteName(dirRel, name string, id Identity, dir bool) {
 	if mayBePart(dirRel, name) {
 		_ = l.eachRoot(under(dirRel, name), func(r *root, rel string) error {
 			f := (*rootFacts)(r)
 			if vcsPart(rel, dir, f.bare) && !r.repos.around(rel, true, f.identity) {
-				l.remember(r, rel, repo{id: id})
+				l.rememberRepo(r, rel, repo{id: id})
 			}
 			return nil
 		})
 	}
-	l.NamedAnew(dirRel, name)
+	l.NoteNewName(dirRel, name)
 }
 
-// NamedAnew tells the lease that something has come to have a name which nothing
+// NoteNewName tells the lease that something has come to have a name which nothing
 // had: with it the directory may have become a bare repository. MadeName includes
 // it.
-func (l *Lease) NamedAnew(dirRel, name string) {
+func (l *Lease) NoteNewName(dirRel, name string) {
 	if !barePart(name) {
 		return
 	}
@@ -229,7 +229,7 @@ func (l *Lease) NamedAnew(dirRel, name string) {
 			return nil
 		}
 		if id, ok := f.identity(dir); ok {
-			l.remember(r, dir, repo{id: id, bare: true})
+			l.rememberRepo(r, dir, repo{id: id, bare: true})
 		}
 		return nil
 	})
@@ -266,31 +266,31 @@ func (f *rootFacts) identity(rel string) (Identity, bool) {
 	return got.ID, err == nil
 }
 
-// remember keeps in mind what the operation has made in r.
-func (l *Lease) remember(r *root, rel string, made repo) {
+// rememberRepo keeps in mind what the operation has made in r.
+func (l *Lease) rememberRepo(r *root, rel string, made repo) {
 	r.repos.add(rel, made)
 	if r != l.root {
 		return
 	}
-	l.learn()
+	l.ensureNotes()
 	top := repoTop(rel)
-	l.learned.repo.Store(&top)
+	l.notes.repo.Store(&top)
 }
 
 // untrusted is what the record of a repository's making says.
 const untrusted = "a repository created by the server: its hooks and configuration are untrusted"
 
-// RemovedName tells the lease that the operation has removed a name.
-func (l *Lease) RemovedName(rel string) {
+// NoteRemoved tells the lease that the operation has removed a name.
+func (l *Lease) NoteRemoved(rel string) {
 	_ = l.eachRoot(rel, func(r *root, rel string) error { r.repos.drop(rel); return nil })
 }
 
-// MovedName tells the lease that the operation has moved a name, or with exchange
+// NoteMoved tells the lease that the operation has moved a name, or with exchange
 // two.
-func (l *Lease) MovedName(from, to string, exchange bool) {
+func (l *Lease) NoteMoved(from, to string, exchange bool) {
 	l.root.repos.move(from, to, exchange)
-	for i := range l.fences.list {
-		n := &l.fences.list[i]
+	for i := range l.nesting.nested {
+		n := &l.nesting.nested[i]
 		if f, ok := strings.CutPrefix(from, n.rel+"/"); ok && n.root != nil {
 			if t, ok := strings.CutPrefix(to, n.rel+"/"); ok {
 				n.root.repos.move(f, t, exchange)
@@ -299,12 +299,12 @@ func (l *Lease) MovedName(from, to string, exchange bool) {
 	}
 }
 
-func (l *Lease) madeRepo() bool { return l.learned != nil && l.learned.repo.Load() != nil }
+func (l *Lease) madeRepo() bool { return l.notes != nil && l.notes.repo.Load() != nil }
 
 // noteRepo tells the owner of a new repository.
 func (l *Lease) noteRepo() {
 	if l.madeRepo() {
-		at, _ := names.NewPath(l.root.name, *l.learned.repo.Load())
+		at, _ := names.NewPath(l.root.name, *l.notes.repo.Load())
 		l.reg.notify(Event{Kind: EventRepository, Root: l.root.name, Detail: names.Escape(at.String()) + ": " + untrusted})
 	}
 }

@@ -23,12 +23,12 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 	if err := rules.with(&r.grant).Check(r.grant.Resolved, rights); err != nil {
 		return err
 	}
-	ctx, letGo, err := g.holdLive(ctx, r)
+	ctx, letGo, err := g.lockLiveChanges(ctx, r)
 	if err != nil {
 		return err
 	}
 	defer letGo()
-	if err := g.remember(r.grant.Resolved, rights); err != nil {
+	if err := g.noteWritable(r.grant.Resolved, rights); err != nil {
 		return err
 	}
 	return g.set(ctx, r, rights)
@@ -38,7 +38,7 @@ func (g *Registry) set(ctx context.Context, r *root, rights Rights) error {
 	old := r.policy.Load()
 	next := *old
 	next.Rights = rights
-	if err := next.Trash.keeps(r.src, r.grant.Resolved, rights); err != nil {
+	if err := next.Trash.check(r.src, r.grant.Resolved, rights); err != nil {
 		return err
 	}
 	if err := g.objection(old, next); err != nil {
@@ -56,7 +56,7 @@ func (g *Registry) set(ctx context.Context, r *root, rights Rights) error {
 		}
 		r.policy.Store(&next)
 		g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
-		return g.tell(ctx, c)
+		return g.invalidateViews(ctx, c)
 	}
 	err := g.narrow(ctx, r, func([]*root) { r.policy.Store(&next) })
 	err = errors.Join(err, g.recordOwner(r, names.OpSet, rights, detail))
@@ -67,26 +67,26 @@ func (g *Registry) set(ctx context.Context, r *root, rights Rights) error {
 // narrow puts in force, by put, what may forbid more than before. What it forbids is
 // dead then, through the live roots around r, too, which put is told. The caller holds r.
 func (g *Registry) narrow(ctx context.Context, r *root, put func(outers []*root)) error {
-	c, outers := r.narrowing(), g.outersOf(r)
+	c, outers := r.narrowedChange(), g.outerRoots(r)
 	g.flush(ctx, c, r)
 	for _, o := range outers {
-		g.flush(ctx, o.narrowing(), o)
+		g.flush(ctx, o.narrowedChange(), o)
 	}
 	put(outers)
-	errs := []error{r.drainOrCut(ctx), g.tell(ctx, c)}
+	errs := []error{r.drainOrCut(ctx), g.invalidateViews(ctx, c)}
 	for _, o := range outers {
-		errs = append(errs, g.narrowed(ctx, o))
+		errs = append(errs, g.narrowViews(ctx, o))
 	}
 	return errors.Join(append(errs, r.settle(ctx))...)
 }
 
-func (r *root) narrowing() Change {
+func (r *root) narrowedChange() Change {
 	return Change{Root: r.name, Epoch: r.epoch, Kind: ChangeNarrowed}
 }
 
-// narrowed makes views judge a root anew after its fences changed.
-func (g *Registry) narrowed(ctx context.Context, r *root) error {
-	ctx, letGo, err := g.hold(ctx, r)
+// narrowViews makes views judge a root anew after its fences changed.
+func (g *Registry) narrowViews(ctx context.Context, r *root) error {
+	ctx, letGo, err := g.lockChanges(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -94,6 +94,6 @@ func (g *Registry) narrowed(ctx context.Context, r *root) error {
 	if State(r.state.Load()) != Live {
 		return nil
 	}
-	g.flush(ctx, r.narrowing(), r)
-	return errors.Join(r.drain(ctx), g.tell(ctx, r.narrowing()), r.settle(ctx))
+	g.flush(ctx, r.narrowedChange(), r)
+	return errors.Join(r.drain(ctx), g.invalidateViews(ctx, r.narrowedChange()), r.settle(ctx))
 }

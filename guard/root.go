@@ -23,8 +23,8 @@ type Identity struct {
 // asks of what lies in it. It is made by an Opener. Paths are below the root, without
 // links; unless across, no other file system is entered, not even looked at (Escaped).
 type Source interface {
-	// Fd is the directory's descriptor. Only a Lease hands it out.
-	Fd() int
+	// FD is the directory's descriptor. Only a Lease hands it out.
+	FD() int
 	ID() Identity
 	// Resolved is the absolute path without links that the descriptor was
 	// opened at.
@@ -42,15 +42,15 @@ type Source interface {
 	// Free is how many bytes are free for the owner. It may block where the file
 	// system does.
 	Free() (int64, error)
-	// KeepsTrash says what is in the way of a trash, nil if nothing is.
-	KeepsTrash() error
-	// Place is the place of the directory or file (index.go), "" if it is not known.
-	Place() string
+	// CheckTrash says what is in the way of a trash, nil if nothing is.
+	CheckTrash() error
+	// Location is the place of the directory or file (index.go), "" if it is not known.
+	Location() string
 	// Links are the links on the path that the root was opened by, as they were passed.
 	Links() []Link
-	// Below reports whether the directory is the one with this identity or
+	// LiesIn reports whether the directory is the one with this identity or
 	// lies in it, now and by its descriptor, whatever its path says.
-	Below(top Identity) bool
+	LiesIn(top Identity) bool
 
 	// Look says what lies at a path.
 	Look(rel string, across bool) (Looked, error)
@@ -72,9 +72,9 @@ type Opener interface {
 	// Trace resolves path as far as it exists. It returns the resolved path and
 	// the links that were passed.
 	Trace(path string) (resolved string, links []Link, err error)
-	// PlaceOf is the place of the name path, which need not exist; "" if it
+	// LocationOf is the place of the name path, which need not exist; "" if it
 	// is not known.
-	PlaceOf(path string) string
+	LocationOf(path string) string
 }
 
 // State is what a root is doing.
@@ -108,14 +108,14 @@ func (s State) String() string {
 // root is one grant in force. The registry's snapshots share it; what changes
 // during its life is atomic.
 type root struct {
-	name   RootName
-	epoch  uint64
-	grant  Grant
-	src    Source
-	place  string // see index.go; "": not known
-	asked  string // the path it was asked for, where links lead from there to grant.Resolved
-	policy atomic.Pointer[Policy]
-	state  atomic.Uint32
+	name         RootName
+	epoch        uint64
+	grant        Grant
+	src          Source
+	location     string // see index.go; "": not known
+	requestedDir string // the path it was asked for, where links lead from there to grant.Resolved
+	policy       atomic.Pointer[Policy]
+	state        atomic.Uint32
 
 	gen atomic.Pointer[generation] // the newest; written by drain
 	// pins keep src open for work that outlives its operation (a request to
@@ -133,31 +133,31 @@ type root struct {
 	changing chan struct{}
 	report   Ended
 
-	waiting  atomic.Int64 // operations that wait for the speed limit
-	flushing atomic.Int32 // > 0: write-back of a change in progress, exempt from rate limits
-	limiter  *rate.Limiter
-	bytes    *budget
-	account  // what has been written and created
-	ops      atomic.Int64
-	read     atomic.Int64
-	refused  atomic.Int64
-	lastUse  atomic.Int64
-	fences   atomic.Pointer[fences]
-	timer    *time.Timer  // guarded by Registry.mu
-	expires  atomic.Int64 // nanoseconds since 1970; 0: with the session
-	runsOut  atomic.Int64 // the same end by the process's clock, see instant
-	since    atomic.Int64 // when it was granted or renewed, nanoseconds since 1970
-	late     atomic.Bool  // it is overdue, and somebody ends it
-	made     madeFiles
-	repos    repos
-	moves    *moveLock
-	looking  atomic.Bool // a recheck waits, see lookAgain
-	once     *once       // nil: as many uses as anybody likes
+	waiting        atomic.Int64 // operations that wait for the speed limit
+	flushing       atomic.Int32 // > 0: write-back of a change in progress, exempt from rate limits
+	limiter        *rate.Limiter
+	bytes          *budget
+	account        // what has been written and created
+	ops            atomic.Int64
+	read           atomic.Int64
+	refused        atomic.Int64
+	lastUse        atomic.Int64
+	nesting        atomic.Pointer[nesting]
+	timer          *time.Timer  // guarded by Registry.mu
+	expires        atomic.Int64 // nanoseconds since 1970; 0: with the session
+	expiresOwn     atomic.Int64 // the same end by the process's clock, see instant
+	since          atomic.Int64 // when it was granted or renewed, nanoseconds since 1970
+	endingOverdue  atomic.Bool  // it is overdue, and somebody ends it
+	created        createdFiles
+	repos          repos
+	moves          *moveLock
+	recheckPending atomic.Bool // a recheck waits, see lookAgain
+	once           *once       // nil: as many uses as anybody likes
 }
 
 func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *root {
 	r := &root{
-		name: g.Root, epoch: epoch, grant: g, src: src, place: src.Place(), asked: askedPath(&g),
+		name: g.Root, epoch: epoch, grant: g, src: src, location: src.Location(), requestedDir: requestedDir(&g),
 		dead: make(chan struct{}), ended: make(chan struct{}), changing: make(chan struct{}, 1),
 		moves: moves,
 	}
@@ -166,9 +166,9 @@ func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *r
 	r.gen.Store(&generation{})
 	p := g.Policy
 	r.policy.Store(&p)
-	r.bound(p.Limits.quota())
-	r.endAt(g.Expires, now)
-	r.fences.Store(&fences{})
+	r.setQuota(p.Limits.quota())
+	r.setEnd(g.Expires, now)
+	r.nesting.Store(&nesting{})
 	if p.Once {
 		r.once = &once{}
 	}
@@ -211,10 +211,10 @@ func (r *root) closeWhenUnused() {
 	_ = r.src.Close() // an O_PATH descriptor: nothing to lose
 }
 
-// hold takes the right to change a root, until the caller lets go of it. What is
+// lockChanges takes the right to change a root, until the caller lets go of it. What is
 // begun with the context it returns is finished even if the asker goes away (half a
 // revocation would be none), but waits for nobody beyond Config.Deadline.
-func (g *Registry) hold(ctx context.Context, r *root) (_ context.Context, letGo func(), _ error) {
+func (g *Registry) lockChanges(ctx context.Context, r *root) (_ context.Context, letGo func(), _ error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
 	letGo = func() { <-r.changing; cancel() }
 	select {
@@ -231,12 +231,12 @@ func (g *Registry) hold(ctx context.Context, r *root) (_ context.Context, letGo 
 	}
 }
 
-// holdLive is hold of a root that has to be live.
-func (g *Registry) holdLive(ctx context.Context, r *root) (_ context.Context, letGo func(), _ error) {
-	ctx, letGo, err := g.hold(ctx, r)
+// lockLiveChanges is hold of a root that has to be live.
+func (g *Registry) lockLiveChanges(ctx context.Context, r *root) (_ context.Context, letGo func(), _ error) {
+	ctx, letGo, err := g.lockChanges(ctx, r)
 	if err == nil && State(r.state.Load()) != Live {
 		letGo()
-		return nil, nil, r.gone()
+		return nil, nil, r.endedError()
 	}
 	return ctx, letGo, err
 }
@@ -246,8 +246,8 @@ func NoRoot(name RootName) error {
 	return &Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(string(name)))}
 }
 
-// gone is the error for an operation on a root that is not live.
-func (r *root) gone() *Error {
+// endedError is the error for an operation on a root that is not live.
+func (r *root) endedError() *Error {
 	if State(r.state.Load()) == UnavailableState {
 		return &Error{Kind: names.Unavailable}
 	}
@@ -263,7 +263,7 @@ type budget struct {
 	changed chan struct{}
 }
 
-func (b *budget) take(ctx context.Context, dead <-chan struct{}, n int64) error {
+func (b *budget) acquire(ctx context.Context, dead <-chan struct{}, n int64) error {
 	for {
 		b.mu.Lock()
 		if b.used == 0 || b.used+n <= b.max {
@@ -286,7 +286,7 @@ func (b *budget) take(ctx context.Context, dead <-chan struct{}, n int64) error 
 	}
 }
 
-func (b *budget) give(n int64) {
+func (b *budget) release(n int64) {
 	b.mu.Lock()
 	b.used -= n
 	if b.changed != nil {

@@ -14,13 +14,13 @@ import (
 // network file systems work on at once.
 const MaxRunning = 256
 
-type runningKey struct{}
+type insideKey struct{}
 
-// Inside returns a context for operations that are part of another, which runs
+// InsideOperation returns a context for operations that are part of another, which runs
 // already: they take no place of their own, so that many such pairs cannot wait
 // for each other.
-func Inside(ctx context.Context) context.Context {
-	return context.WithValue(ctx, runningKey{}, true)
+func InsideOperation(ctx context.Context) context.Context {
+	return context.WithValue(ctx, insideKey{}, true)
 }
 
 // Run takes one of the root's MaxRunning places, waiting for one no longer than an
@@ -33,7 +33,7 @@ func (l *Lease) Run(ctx context.Context) (stop func(), err error) {
 		return l.root.stopRunning, nil
 	default:
 	}
-	if ctx.Value(runningKey{}) != nil {
+	if ctx.Value(insideKey{}) != nil {
 		return func() {}, nil
 	}
 	timer := time.NewTimer(l.Timeout())

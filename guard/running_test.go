@@ -41,7 +41,7 @@ func TestRunningIsBounded(t *testing.T) {
 	if _, err := l.Run(gone); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a caller that is gone: %v", err)
 	}
-	if _, err := l.Run(guard.Inside(context.Background())); err != nil {
+	if _, err := l.Run(guard.InsideOperation(context.Background())); err != nil {
 		t.Errorf("part of an operation that runs: %v", err)
 	}
 	stop()

@@ -88,7 +88,7 @@ func TestOwnGrantBesideEverybodys(t *testing.T) {
 	}
 	write := of(t, req(t, names.OpWrite), "reviewer", "all")
 	write.Held, write.Need = held, guard.Write
-	if err := s.once(write, 0); !errors.Is(err, guard.ErrRefence) {
+	if err := s.once(write, 0); !errors.Is(err, guard.ErrJudgeAgain) {
 		t.Errorf("an old handle: %v", err)
 	}
 	for root, op := range map[string]guard.Op{"all": names.OpUnlink, "own": names.OpUnlink} {
@@ -157,7 +157,7 @@ func TestNestedRootsOfSubjects(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = l.Cross(in.ID)
+		_, err = l.EnterNested(in.ID)
 		return l.Done(0, err)
 	}
 	wantKind(t, cross("b", "outer", names.OpUnlink), names.ReadOnly)

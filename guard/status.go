@@ -83,9 +83,9 @@ func (g *Registry) Roots() []Status { return g.statuses(func(*root) bool { retur
 // RootsOf lists the roots that a subject may know of, by name: its own and
 // everybody's, of one directory only its own. The result is the caller's own.
 func (g *Registry) RootsOf(who Subject) []Status {
-	own := func(f fence) bool { return who.Of(f.whose) }
+	own := func(f nestedRoot) bool { return f.whose.Covers(who) }
 	return g.statuses(func(r *root) bool {
-		return who.Of(r.grant.Subject) && (State(r.state.Load()) != Live || !slices.ContainsFunc(r.fences.Load().peers, own))
+		return r.grant.Subject.Covers(who) && (State(r.state.Load()) != Live || !slices.ContainsFunc(r.nesting.Load().sameDirectory, own))
 	})
 }
 
@@ -171,7 +171,7 @@ func (r *root) status() Status {
 		FSType: r.src.FSType(), Remote: r.src.Remote(), FileRoot: r.src.File() != "",
 		Waiting: r.waiting.Load(),
 		Ops:     r.ops.Load(), Refused: r.refused.Load(), BytesRead: r.read.Load(),
-		Written: r.written.Load(), Created: r.created.Load(), ID: r.src.ID(),
+		Written: r.written.Load(), Created: r.account.created.Load(), ID: r.src.ID(),
 	}
 	s.InFlight, _ = r.gen.Load().counted()
 	s.Grant.Policy = *r.policy.Load()
@@ -182,7 +182,7 @@ func (r *root) status() Status {
 	if n := r.lastUse.Load(); n != 0 {
 		s.LastUse = time.Unix(0, n)
 	}
-	for _, f := range r.fences.Load().list {
+	for _, f := range r.nesting.Load().nested {
 		s.Nested = append(s.Nested, f.rel)
 	}
 	s.Repos = r.repos.tops()

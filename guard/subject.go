@@ -36,21 +36,21 @@ func (s Subject) InSession(n uint64) Subject {
 	if s == "" {
 		return s
 	}
-	return Subject(fmt.Sprintf("%s%s%d", s.Principal(), inSession, n))
+	return Subject(fmt.Sprintf("%s%s%d", s.WithoutSession(), inSession, n))
 }
 
-// Principal is the subject whose session this is, or the subject itself.
-func (s Subject) Principal() Subject {
+// WithoutSession is the subject whose session this is, or the subject itself.
+func (s Subject) WithoutSession() Subject {
 	if i := strings.LastIndex(string(s), inSession); i > 0 {
 		return s[:i]
 	}
 	return s
 }
 
-// Of reports whether what is granted to whose is granted to this subject.
-func (s Subject) Of(whose Subject) bool {
-	return whose == "" || s == whose || len(s) > len(whose) && s.Principal() == whose
+// Covers reports whether what is granted to s is granted to who.
+func (s Subject) Covers(who Subject) bool {
+	return s == "" || s == who || len(who) > len(s) && who.WithoutSession() == s
 }
 
-// below reports whether the subject is one of several that whose stands for.
-func (s Subject) below(whose Subject) bool { return s != whose && s.Of(whose) }
+// isNarrowerThan reports whether s is one of several subjects that other stands for.
+func (s Subject) isNarrowerThan(other Subject) bool { return s != other && other.Covers(s) }

@@ -19,11 +19,11 @@ func TestSubjectOf(t *testing.T) {
 		{one, "serv", false}, {one, "server", false}, {"serve", one, false}, {"serve", "serve", true},
 		{"", "", true}, {"", one, false}, {"", "serve", false}, {"#1", "", true}, {"#1", "#", false},
 	} {
-		if got := c.who.Of(c.whose); got != c.want {
+		if got := c.whose.Covers(c.who); got != c.want {
 			t.Errorf("%q of %q: %v", c.who, c.whose, got)
 		}
 	}
-	if one.InSession(2) != two || guard.Subject("").InSession(1) != "" || one.Principal() != "serve" {
+	if one.InSession(2) != two || guard.Subject("").InSession(1) != "" || one.WithoutSession() != "serve" {
 		t.Errorf("%q %q", one.InSession(2), guard.Subject("").InSession(1))
 	}
 }

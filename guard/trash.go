@@ -44,14 +44,14 @@ func (t Trash) Bounds() (size int64, age time.Duration) {
 	return size, age
 }
 
-// keeps refuses a promise that cannot be kept, where something may be removed: a
+// check refuses a promise that cannot be kept, where something may be removed: a
 // trash of a single file, or one in the place of which there is something else.
-func (t Trash) keeps(src Source, resolved string, rights Rights) error {
+func (t Trash) check(src Source, resolved string, rights Rights) error {
 	if !t.On || !rights.Mutating() {
 		return nil
 	}
 	if src.File() == "" {
-		if err := src.KeepsTrash(); err != nil {
+		if err := src.CheckTrash(); err != nil {
 			return &Error{Kind: names.Reason(err), Err: fmt.Errorf("%s cannot have a trash: %w", names.Quote(resolved), err)}
 		}
 		return nil
@@ -68,27 +68,27 @@ func (l *Lease) Trash() (dir int, below string, t Trash, ok bool) {
 	for i := len(l.crossed) - 1; i >= 0; i-- {
 		r := l.crossed[i].root
 		if p := r.policy.Load(); p.Trash.On && r.src.File() == "" {
-			return r.src.Fd(), l.pathOf(r), p.Trash, true
+			return r.src.FD(), l.pathOf(r), p.Trash, true
 		}
 	}
 	if l.policy.Trash.On && l.root.src.File() == "" {
-		return l.root.src.Fd(), "", l.policy.Trash, true
+		return l.root.src.FD(), "", l.policy.Trash, true
 	}
 	return -1, "", Trash{}, false
 }
 
 // pathOf is the path of a nested root below the lease's; "" of a peer.
 func (l *Lease) pathOf(r *root) string {
-	for i := range l.fences.list {
-		if f := &l.fences.list[i]; f.root == r {
+	for i := range l.nesting.nested {
+		if f := &l.nesting.nested[i]; f.root == r {
 			return f.rel
 		}
 	}
 	return ""
 }
 
-// Below is the path rel of the lease's root as one below the directory dir of it.
-func Below(dir, rel string) string {
+// PathBelow is the path rel of the lease's root as one below the directory dir of it.
+func PathBelow(dir, rel string) string {
 	if dir == "" {
 		return rel
 	}
@@ -103,14 +103,14 @@ func (l *Lease) Op() Op { return l.req.Op }
 
 // Remark adds to the detail of the operation's record. It holds no host path.
 func (l *Lease) Remark(text string) {
-	l.learn().mu.Lock()
-	defer l.learned.mu.Unlock()
-	l.learned.remark = text
+	l.ensureNotes().mu.Lock()
+	defer l.notes.mu.Unlock()
+	l.notes.remark = text
 }
 
-// RefusedLink tells the operation's record where a link leads.
-func (l *Lease) RefusedLink(target string) {
-	l.learn().mu.Lock()
-	defer l.learned.mu.Unlock()
-	l.learned.target = target
+// NoteRefusedLink tells the operation's record where a link leads.
+func (l *Lease) NoteRefusedLink(target string) {
+	l.ensureNotes().mu.Lock()
+	defer l.notes.mu.Unlock()
+	l.notes.target = target
 }

@@ -202,7 +202,7 @@ func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 	req := at.request(c, names.OpGetxattr, at.Path)
 	// Those of the system say what a file is and who may read it, as its mode does:
 	// "ls -l" asks. The user's are contents.
-	req.Look = !strings.HasPrefix(name, userAttr)
+	req.AttributesOnly = !strings.HasPrefix(name, userAttr)
 	own := buf
 	n := 0
 	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (Info, error) {

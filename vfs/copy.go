@@ -278,7 +278,7 @@ func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Pat
 	if now, _, err := t.Stat(ctx, c, to); err == nil && now.ID() == info.ID() && !cond.MustBeNew {
 		return Info{}, &guard.Error{Op: names.OpReplace, Path: to, Kind: names.Invalid, Err: errItself}
 	}
-	reading, cancel := context.WithCancel(guard.Inside(ctx))
+	reading, cancel := context.WithCancel(guard.InsideOperation(ctx))
 	defer cancel()
 	r := &gateReader{ctx: reading, cancel: cancel, f: f, c: c, path: old, size: info.Size, etag: how.ETag, tell: how.Progress}
 	made, err := t.replaceFrom(ctx, c, At{Path: to}, r, cond, how.Charge)

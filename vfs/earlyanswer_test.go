@@ -294,12 +294,12 @@ type stalledSource struct {
 
 func (s stalledSource) Remote() bool { return true }
 
-func (s stalledSource) Fd() int {
+func (s stalledSource) FD() int {
 	if gate := s.s.gate.Load(); gate != nil {
 		s.s.entered <- struct{}{}
 		<-*gate
 	}
-	return s.Source.Fd()
+	return s.Source.FD()
 }
 
 // newStalled is a scene whose source can be stalled.

@@ -214,7 +214,7 @@ func onFileOnce[T any](ctx context.Context, f *File, req guard.Request, prepare 
 // change meanwhile.
 func retried[T any](req *guard.Request, try func() (T, error), refence func() error) (v T, err error) {
 	for range 4 {
-		if v, err = try(); !errors.Is(err, guard.ErrRefence) {
+		if v, err = try(); !errors.Is(err, guard.ErrJudgeAgain) {
 			return v, err
 		}
 		if err := refence(); err != nil {

@@ -280,8 +280,8 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 		if err := f.fresh(ctx, c); err != nil {
 			return 0, err
 		}
-		req.Held, req.Held2 = f.hold.Load(), out.hold.Load()
-		if req.Held.Domain() != req.Held2.Domain() {
+		req.Held, req.HeldTarget = f.hold.Load(), out.hold.Load()
+		if req.Held.Domain() != req.HeldTarget.Domain() {
 			return 0, across
 		}
 		return onFileOnce(ctx, f, req, nil, nil, copyRange)

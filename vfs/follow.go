@@ -58,7 +58,7 @@ func followed[T any](ctx context.Context, l *guard.Lease, p guard.Path, last boo
 		if ferr != nil {
 			return v, ferr
 		}
-		l.Reached(p, q)
+		l.NoteResolved(p, q)
 		v, err = f(q)
 	}
 	return v, err

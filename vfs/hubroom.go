@@ -27,7 +27,7 @@ type hubRoom struct {
 // take makes room for one directory more. If there is none, limit is how many s may
 // watch now. soon is how many of its directories are about to be given back.
 func (r *hubRoom) take(s guard.Subject, soon int64) (limit int64, ok bool) {
-	s = s.Principal()
+	s = s.WithoutSession()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	have := r.held[s]
@@ -43,7 +43,7 @@ func (r *hubRoom) take(s guard.Subject, soon int64) (limit int64, ok bool) {
 func (r *hubRoom) add(s guard.Subject, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.addLocked(s.Principal(), n)
+	r.addLocked(s.WithoutSession(), n)
 }
 
 func (r *hubRoom) addLocked(s guard.Subject, n int64) {

@@ -91,5 +91,5 @@ func absent(err error) error {
 // record with the bytes is what every such write leaves: of the file at q, to
 // which the links of asked led.
 func (t *Tree) recordWrite(h *guard.Hold, c guard.Caller, asked, q guard.Path, n int64) {
-	t.reg.Closed(h, c, q, 0, n, guard.Asked(asked, q), 0)
+	t.reg.Closed(h, c, q, 0, n, guard.RequestedPath(asked, q), 0)
 }

@@ -32,7 +32,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 		if err := f.fresh(ctx, c); err != nil {
 			return Info{}, err
 		}
-		req.Held2 = f.hold.Load()
+		req.HeldTarget = f.hold.Load()
 	}
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
 		unlock, err := l.Making(ctx)
@@ -46,7 +46,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 		}
 		defer d.Close()
 		if f != nil {
-			if req.Held2.Domain() != d.Domain {
+			if req.HeldTarget.Domain() != d.Domain {
 				return Info{}, 0, unix.EXDEV
 			}
 			fd, err := f.enter()
@@ -80,7 +80,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 func linked(l *guard.Lease, fd int, d beneath.Dir, dir At, name string, who beneath.Owner) (Info, error) {
 	info, err := beneath.Link(l, fd, d, name, who)
 	if err == nil {
-		l.NamedAnew(d.Rel(dir.Path.Rel()), name)
+		l.NoteNewName(d.Rel(dir.Path.Rel()), name)
 	}
 	return info, err
 }
@@ -120,7 +120,7 @@ func (t *Tree) ReadlinkWhere(ctx context.Context, c guard.Caller, at At, f *File
 				if shows != nil && shows(holder, text, info.Nlink > 1) {
 					err = nil
 				} else {
-					l.RefusedLink(text)
+					l.NoteRefusedLink(text)
 				}
 			}
 		}

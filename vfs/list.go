@@ -305,7 +305,7 @@ func (ls *listing) info(to *Info, name string, typ uint32) (ok bool, err error) 
 	l := ls.w.l
 	// A directory is looked at all the same: it may be a mount point, or gone.
 	// Among fences a file's identity may matter.
-	if ls.o.NoInfo && (typ == unix.S_IFREG || typ == unix.S_IFLNK) && !l.Fenced() {
+	if ls.o.NoInfo && (typ == unix.S_IFREG || typ == unix.S_IFLNK) && !l.HasNested() {
 		*to = Info{Mode: typ}
 		return true, nil
 	}

@@ -234,7 +234,7 @@ func (w *walker) open(dir string, dirfd int, name string) (int, error) {
 		}
 	}
 	fd, err := beneath.OpenSubdir(w.l, dirfd, name)
-	if err != nil || !w.l.Fenced() {
+	if err != nil || !w.l.HasNested() {
 		return fd, err
 	}
 	info, err := beneath.Stat(fd)

@@ -110,9 +110,9 @@ func (m *move) moved() {
 	from, err := m.path(m.src, m.oldDir, m.oldName)
 	to, err2 := m.path(m.dst, m.newDir, m.newName)
 	if err == nil && err2 == nil {
-		m.l.MovedName(from, to, m.exchange)
+		m.l.NoteMoved(from, to, m.exchange)
 		if !m.over {
-			m.l.NamedAnew(m.dst.Rel(m.newDir.Rel()), m.newName)
+			m.l.NoteNewName(m.dst.Rel(m.newDir.Rel()), m.newName)
 		}
 	}
 }

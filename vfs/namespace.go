@@ -60,8 +60,8 @@ func (t *Tree) make(ctx context.Context, c guard.Caller, op guard.Op, dir At, na
 		start := time.Now()
 		info, err := f(l, d)
 		if err == nil && bornSince(l, &info, start) {
-			l.Made(info.ID())
-			l.MadeName(d.Rel(dir.Path.Rel()), name, info.ID(), info.IsDir())
+			l.NoteCreated(info.ID())
+			l.NoteName(d.Rel(dir.Path.Rel()), name, info.ID(), info.IsDir())
 		}
 		return info, 0, err
 	})
@@ -135,7 +135,7 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 		if err := f(l, d, name); err != nil {
 			return err
 		}
-		l.RemovedName(relIn(d, dir.Path, name))
+		l.NoteRemoved(relIn(d, dir.Path, name))
 		return nil
 	})
 }
@@ -151,7 +151,7 @@ func relIn(d beneath.Dir, dir guard.Path, name string) string {
 // movable refuses names that may not be moved or removed: what is hidden, and
 // directories and files that are roots themselves.
 func movable(l *guard.Lease, d beneath.Dir, name string) error {
-	if l.PosixFull() && !l.Fenced() {
+	if l.PosixFull() && !l.HasNested() {
 		return nil
 	}
 	info, err := beneath.StatIn(d, name)

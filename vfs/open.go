@@ -51,7 +51,7 @@ const keptFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 // O_SYNC, O_DSYNC and O_NOATIME have a meaning. While it is open for writing,
 // nobody replaces it through this Tree (see RenamePath, Replace and Upload).
 func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*File, Info, error) {
-	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags), Closes: writesTo(flags)}
+	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags), OpensForWriting: writesTo(flags)}
 	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		o, err := t.openNow(ctx, l, c, at, flags)
 		return o, 0, err
@@ -121,7 +121,7 @@ func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, 
 	}
 	f := newFile(t, l, fd, At{Path: at.Path, ID: id}, c, flags, room)
 	f.counted = writes
-	l.Opens()
+	l.NoteOpened()
 	return opened{f, info}, nil
 }
 
@@ -181,7 +181,7 @@ type Reopening struct {
 // file, because nobody would find what is written (ESTALE).
 func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopening) (*File, error) {
 	quiet := how.Quiet
-	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet, Closes: writesTo(flags)}
+	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet, OpensForWriting: writesTo(flags)}
 	o, err := onFileDrop(ctx, f, req, nil, dropOpened, func(l *guard.Lease, fd int) (opened, int64, error) {
 		room, err := f.t.users.reserve(c)
 		if err != nil {
@@ -229,7 +229,7 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 		o := opened{newFile(f.t, l, again, f.at, c, flags, room), Info{}}
 		o.f.quiet, o.f.counted = quiet, writes
 		if !quiet {
-			l.Opens()
+			l.NoteOpened()
 		}
 		return o, 0, nil
 	})
@@ -257,14 +257,14 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 	if err != nil {
 		return nil, Info{}, false, err
 	}
-	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1, Closes: writesTo(flags)}
+	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1, OpensForWriting: writesTo(flags)}
 	for range maxExchanges {
 		o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 			o, err := t.createFile(ctx, l, c, dir, p, flags, mode)
 			if err == unix.EEXIST && flags&unix.O_EXCL == 0 { //nolint:errorlint // bare errno
 				// Not a failure: the name is opened instead, and that is what
 				// is recorded.
-				if err = l.OpensInstead(openNeed(flags)); err == nil {
+				if err = l.ContinueAsOpen(openNeed(flags)); err == nil {
 					o, err = t.openNow(ctx, l, c, At{Path: p}, flags)
 				}
 				if names.Reason(err) == names.NotExist {
@@ -322,7 +322,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 		return opened{}, err
 	}
 	// Before the hold, which is to know whose it is.
-	l.MadeName(d.Rel(dir.Path.Rel()), name, info.ID(), false)
+	l.NoteName(d.Rel(dir.Path.Rel()), name, info.ID(), false)
 	o := madeFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags, info, room)
 	o.f.counted = writes
 	return o, nil
@@ -330,7 +330,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 
 // Tmpfile makes a file without a name in a directory (O_TMPFILE).
 func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, mode uint32) (*File, Info, error) {
-	req := guard.Request{Caller: c, Op: names.OpTmpfile, Path: dir.Path, Epoch: dir.Epoch, Names: 1, Closes: writesTo(flags)}
+	req := guard.Request{Caller: c, Op: names.OpTmpfile, Path: dir.Path, Epoch: dir.Epoch, Names: 1, OpensForWriting: writesTo(flags)}
 	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		room, err := t.users.reserve(c)
 		if err != nil {
@@ -366,7 +366,7 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 
 // madeFile is the open file of one that the operation has made.
 func madeFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, info Info, room *slot) opened {
-	l.Made(info.ID())
+	l.NoteCreated(info.ID())
 	f := newFile(t, l, fd, at, c, flags, room)
 	f.made = true
 	return opened{f, info}

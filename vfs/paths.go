@@ -32,7 +32,7 @@ func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode 
 	d, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (madeDir, int64, error) {
 		d, err := mkdirAll(ctx, l, c, p, mode&07777)
 		if err == nil && !d.made {
-			l.NotMade()
+			l.NoteExisting()
 		}
 		return d, 0, err
 	})
@@ -49,7 +49,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 	defer func() { w.d.Close() }()
 	err = w.walk(p, true)
 	if !w.linked {
-		err = guard.AsMade(err) // behind a link nothing is made, whatever the name
+		err = guard.AsCreateRefusal(err) // behind a link nothing is made, whatever the name
 	}
 	switch {
 	case err == nil && l.File() != "":
@@ -57,7 +57,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 	case err == nil && len(w.todo) == 0:
 		if err := l.JudgeDir(w.rel()); err != nil {
 			if !w.linked {
-				err = guard.AsMade(err)
+				err = guard.AsCreateRefusal(err)
 			}
 			return madeDir{}, err
 		}
@@ -134,8 +134,8 @@ func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err
 		return made, info, unix.ENOTDIR
 	}
 	if made && bornSince(w.l, &info, start) {
-		w.l.Made(info.ID())
-		w.l.MadeName(w.rel(), name, info.ID(), true)
+		w.l.NoteCreated(info.ID())
+		w.l.NoteName(w.rel(), name, info.ID(), true)
 	}
 	w.d.Close()
 	w.d = d
@@ -155,7 +155,7 @@ func (t *Tree) CreateFile(ctx context.Context, c guard.Caller, p guard.Path, mod
 		fd, info, err := beneath.CreateFile(l, d, base, unix.O_WRONLY, umasked(c, d, safeMode(l, mode&07777)), owner(c))
 		if err == nil {
 			beneath.Close(fd)
-			l.Made(info.ID())
+			l.NoteCreated(info.ID())
 		}
 		return info, err
 	})
@@ -193,7 +193,7 @@ func (t *Tree) makePath(ctx context.Context, c guard.Caller, op names.Op, p guar
 			info, err := f(l, d, base)
 			if err == nil {
 				dir, _ := q.Split()
-				l.MadeName(d.Rel(dir.Rel()), base, info.ID(), info.IsDir())
+				l.NoteName(d.Rel(dir.Rel()), base, info.ID(), info.IsDir())
 			}
 			return info, err
 		})

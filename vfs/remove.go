@@ -83,7 +83,7 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 		return t.removeAll(ctx, l, q, d, base, b, how.Progress)
 	}
 	if err == nil {
-		l.RemovedName(q.Rel())
+		l.NoteRemoved(q.Rel())
 	}
 	return err
 }
@@ -103,7 +103,7 @@ func (t *Tree) removeAll(ctx context.Context, l *guard.Lease, q guard.Path, d be
 // gone.
 func (t *Tree) holdsRoots(l *guard.Lease, q guard.Path) error {
 	st, ok := t.reg.Lookup(q.Root)
-	if !ok || !l.Fenced() {
+	if !ok || !l.HasNested() {
 		return nil
 	}
 	for _, rel := range st.Nested {

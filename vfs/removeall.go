@@ -176,7 +176,7 @@ func (r *remover) finish(top beneath.Dir, base, rel string) error {
 	if err := beneath.Rmdir(w.l, parent, name); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
 		return err
 	}
-	w.l.RemovedName(rel)
+	w.l.NoteRemoved(rel)
 	r.removed++
 	r.tell(r.removed)
 	return nil
@@ -211,7 +211,7 @@ func (r *remover) entry(d beneath.Dir, rel, name string, typ uint32) (isDir bool
 	err = unlinkUnlocked(r.w.l, d, name, typ, func() error { return r.bin.unlink(r.w.l, d, name, rel+"/"+name) })
 	switch err {
 	case nil:
-		r.w.l.RemovedName(rel + "/" + name)
+		r.w.l.NoteRemoved(rel + "/" + name)
 		v.changed = true
 		r.removed++
 		r.tell(r.removed)

@@ -234,13 +234,13 @@ func (p *replacement) commit(agree func(old *Info) error) (placed, error) {
 		return res, err
 	}
 	if res.existed = old != nil; res.existed {
-		p.l.NotMade()
+		p.l.NoteExisting()
 	}
 	res.info, err = beneath.Stat(p.s.fd)
 	if err == nil && old == nil {
 		dir, _ := p.path.Split()
-		p.l.Made(res.info.ID())
-		p.l.MadeName(p.d.Rel(dir.Rel()), p.base, res.info.ID(), false)
+		p.l.NoteCreated(res.info.ID())
+		p.l.NoteName(p.d.Rel(dir.Rel()), p.base, res.info.ID(), false)
 	}
 	return res, err
 }

@@ -92,7 +92,7 @@ func (b *bin) close() {
 // the entry's name.
 func (b *bin) note(rel string) (id string, err error) {
 	c := b.l.Caller()
-	n := trashNote{Path: guard.Below(b.below, rel), Op: b.l.Op().String(), Subject: c.Subject, Via: c.Via.String(), UID: c.UID, PID: c.PID}
+	n := trashNote{Path: guard.PathBelow(b.below, rel), Op: b.l.Op().String(), Subject: c.Subject, Via: c.Via.String(), UID: c.UID, PID: c.PID}
 	if !utf8.ValidString(n.Path) {
 		n.Raw, n.Path = []byte(n.Path), strings.ToValidUTF8(n.Path, "\uFFFD")
 	}

@@ -167,7 +167,7 @@ func (u *Upload) removeTemp(d beneath.Dir) {
 	}
 	req := guard.Request{Caller: u.t.ownerOf(root), Op: names.OpGetattr, Path: p, Epoch: epoch}
 	own := func() func() { detached = true; return d.Close }
-	_, _ = gate.DoPrepared(guard.Inside(context.Background()), u.t.reg, req, own, nil, func(l *guard.Lease) (struct{}, int64, error) {
+	_, _ = gate.DoPrepared(guard.InsideOperation(context.Background()), u.t.reg, req, own, nil, func(l *guard.Lease) (struct{}, int64, error) {
 		u.s.removeTemp(l, d)
 		return struct{}{}, 0, nil
 	})

@@ -122,5 +122,5 @@ func (f *File) isAt(l *guard.Lease, rel string) bool {
 // inTrash reports whether a path is that of a file in the trash the operation has.
 func inTrash(l *guard.Lease, rel string) bool {
 	_, below, _, ok := l.Trash()
-	return ok && strings.HasPrefix(guard.Below(below, rel), guard.TrashName+"/")
+	return ok && strings.HasPrefix(guard.PathBelow(below, rel), guard.TrashName+"/")
 }

@@ -147,14 +147,14 @@ func (o *overwriting) run(data []byte) (written, error) {
 	}
 	quiet := !made && o.how.Create // what reserved no name has nothing to give back
 	if quiet {
-		o.l.NotMade()
+		o.l.NoteExisting()
 	}
 	info, err := beneath.Stat(fd)
 	info.Writing = !o.t.writers.alone(id, since) // others may have written before the times were read
 	if err == nil && made {
 		dir, _ := o.path.Split()
-		o.l.Made(info.ID())
-		o.l.MadeName(d.Rel(dir.Rel()), base, info.ID(), false)
+		o.l.NoteCreated(info.ID())
+		o.l.NoteName(d.Rel(dir.Rel()), base, info.ID(), false)
 	}
 	return written{info: info, quiet: quiet}, err
 }

@@ -100,7 +100,7 @@ func (s *Server) parse(text string) (place, error) {
 // sees reports whether there is such a root that is the client's to know of.
 func (s *Server) sees(root guard.RootName) bool {
 	whose, ok := s.cfg.Registry.SubjectOf(root)
-	return ok && s.cfg.Subject.Of(whose)
+	return ok && whose.Covers(s.cfg.Subject)
 }
 
 func (s *Server) parseNamed(text string) (guard.Path, error) {

@@ -170,7 +170,7 @@ func (s *Server) Close() {
 // ever have it, and the owner would go on seeing it.
 func (s *Server) endConsents() {
 	s.cfg.Ask.Close()
-	if s.cfg.Subject.Principal() == s.cfg.Subject {
+	if s.cfg.Subject.WithoutSession() == s.cfg.Subject {
 		return
 	}
 	// A call may be granting something just now. One that hangs in its source is

@@ -146,7 +146,7 @@ func (f *Filter) match(e *Entry) bool {
 	case !f.Until.IsZero() && !e.Time.Before(f.Until):
 	case f.Root != "" && e.Root != f.Root && e.Root2 != f.Root:
 	case f.Session != "" && e.Session != f.Session:
-	case !guard.Subject(e.Subject).Of(guard.Subject(f.Subject)):
+	case !guard.Subject(f.Subject).Covers(guard.Subject(e.Subject)):
 	case f.Op != "" && !e.has(f.Op):
 	case f.Denied && e.Verdict != "refused":
 	case f.Path != "" && !globs(f.Path, e.Root, e.Name()) && !globs(f.Path, e.root2(), e.Name2()):

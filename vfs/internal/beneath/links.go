@@ -118,7 +118,7 @@ func (w *linkWalk) follow(name string, fd int, info *unix.Stat_t) error {
 	}
 	link := guard.Link{Path: filepath.Join(at, name), Others: others(&dir, info)}
 	if p := place(w.fd, at); p != "" {
-		link.Place = p + "/" + name
+		link.Location = p + "/" + name
 	}
 	w.links = append(w.links, link)
 	target := string(buf[:n])

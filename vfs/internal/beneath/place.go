@@ -19,7 +19,7 @@ import (
 
 // Place implements the guard's question; "" on file systems that can hang, whose
 // mounts need not tell which part of a server's tree they show.
-func (s *source) Place() string {
+func (s *source) Location() string {
 	if s.remote {
 		return ""
 	}
@@ -36,7 +36,7 @@ func (s *source) Place() string {
 
 // PlaceOf is the place of a name, by that of the nearest directory above it that
 // exists. The name itself is not touched: it may be our own mountpoint.
-func (Opener) PlaceOf(path string) string {
+func (Opener) LocationOf(path string) string {
 	rest := ""
 	for dir := filepath.Clean(path); dir != "/" && dir != "."; {
 		rest = "/" + filepath.Base(dir) + rest

@@ -25,7 +25,7 @@ func TestPlaceThroughBindMounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		return s.(*source).Place()
+		return s.(*source).Location()
 	}
 	before := at(dir("m"))
 	if before == "" || before == at(dir("n")) {
@@ -43,10 +43,10 @@ func TestPlaceThroughBindMounts(t *testing.T) {
 			t.Errorf("%s is at %q, %s at %q", one, p, other, q)
 		}
 	}
-	if got, want := (Opener{}).PlaceOf(dir("m/b/not/there")), at(dir("a/s p\\ace/b"))+"/not/there"; got != want {
+	if got, want := (Opener{}).LocationOf(dir("m/b/not/there")), at(dir("a/s p\\ace/b"))+"/not/there"; got != want {
 		t.Errorf("what is not there is at %q, want %q", got, want)
 	}
-	if got := (Opener{}).PlaceOf(dir("m")); got != before {
+	if got := (Opener{}).LocationOf(dir("m")); got != before {
 		t.Errorf("the mount point itself is at %q, want %q", got, before)
 	}
 	if err := unix.Unmount(dir("m"), 0); err != nil {

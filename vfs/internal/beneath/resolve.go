@@ -174,7 +174,7 @@ func Judge(l *guard.Lease, d Dir, rel, name string, a guard.Access) error {
 // Enter shows the lease that an operation is about one name of d, which may be a
 // nested single-file root: d is in that root's domain then.
 func Enter(l *guard.Lease, d *Dir, name string) error {
-	if !l.Fenced() || name == "" || l.File() != "" {
+	if !l.HasNested() || name == "" || l.File() != "" {
 		return nil
 	}
 	entered, err := crossName(l, d, name)
@@ -192,7 +192,7 @@ func crossName(l *guard.Lease, d *Dir, name string) (uint64, error) {
 		}
 		d.id = info.ID()
 	}
-	return l.CrossName(d.id, name)
+	return l.EnterNestedName(d.id, name)
 }
 
 // Node resolves p itself, whatever it is, without following it (O_PATH), and
@@ -258,7 +258,7 @@ func resolveFlags(l *guard.Lease) uint64 { return Dir{across: l.OtherFileSystems
 // element by element where nested roots, or other spellings of names, have to be
 // noticed.
 func walk(l *guard.Lease, rel string, last uint64) (Dir, error) {
-	if l.Fenced() || spells(l, rel) {
+	if l.HasNested() || spells(l, rel) {
 		return walkFenced(l, rel, last)
 	}
 	return walkFrom(In(l, l.Dir()), rel, last)
@@ -358,7 +358,7 @@ func cross(l *guard.Lease, d *Dir) error {
 		return err
 	}
 	d.id = info.ID()
-	entered, err := l.Cross(d.id)
+	entered, err := l.EnterNested(d.id)
 	if entered != 0 {
 		d.Domain = entered
 	}
@@ -369,7 +369,7 @@ func cross(l *guard.Lease, d *Dir) error {
 // roots, for operations that take the name without opening it. It returns the
 // domain the name would enter, 0 for d's own.
 func CrossEntry(l *guard.Lease, d Dir, name string, info *Info) (uint64, error) {
-	if !l.Fenced() || l.File() != "" {
+	if !l.HasNested() || l.File() != "" {
 		return 0, nil
 	}
 	if domain, err := crossName(l, &d, name); domain != 0 || err != nil {
@@ -380,10 +380,10 @@ func CrossEntry(l *guard.Lease, d Dir, name string, info *Info) (uint64, error) 
 
 // CrossChild is CrossEntry for directories, where single files do not matter.
 func CrossChild(l *guard.Lease, info *Info) (uint64, error) {
-	if !l.Fenced() || !info.IsDir() {
+	if !l.HasNested() || !info.IsDir() {
 		return 0, nil
 	}
-	return l.Cross(info.ID())
+	return l.EnterNested(info.ID())
 }
 
 // changing are the flags of open(2) with which it changes the source.

@@ -72,7 +72,7 @@ type source struct {
 	once                  sync.Once
 }
 
-func (s *source) Fd() int             { return s.fd }
+func (s *source) FD() int             { return s.fd }
 func (s *source) ID() guard.Identity  { return s.id }
 func (s *source) Resolved() string    { return s.resolved }
 func (s *source) File() string        { return s.file }
@@ -116,7 +116,7 @@ const maxUp = 4096
 
 // Below implements what guard.Proposal.Below asks for: it climbs from the
 // directory's descriptor, so that no name on the way can mean something else.
-func (s *source) Below(top guard.Identity) bool {
+func (s *source) LiesIn(top guard.Identity) bool {
 	fd, at := -1, s.fd
 	defer func() { _ = unix.Close(fd) }()
 	last := guard.Identity{}

@@ -9,7 +9,7 @@ import (
 // OpenDirNames resolves a directory of the lease's root and opens it for reading
 // its entries, and judges it, in one call where that does the same as OpenDir and OpenDirFD.
 func OpenDirNames(l *guard.Lease, rel string) (int, error) {
-	if rel != "" && len(rel) <= chunk && l.File() == "" && !l.Fenced() && !spells(l, rel) {
+	if rel != "" && len(rel) <= chunk && l.File() == "" && !l.HasNested() && !spells(l, rel) {
 		if err := l.JudgeDir(rel); err != nil {
 			return -1, err
 		}

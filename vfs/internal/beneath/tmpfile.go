@@ -48,9 +48,9 @@ func Step(l *guard.Lease, d Dir, name string) (Dir, Info, error) {
 	}
 	next := Dir{FD: fd, Domain: d.Domain, owned: true, across: l.OtherFileSystems()}
 	info, err := Stat(fd)
-	if err == nil && info.IsDir() && l.Fenced() {
+	if err == nil && info.IsDir() && l.HasNested() {
 		var entered uint64
-		if entered, err = l.Cross(info.ID()); entered != 0 {
+		if entered, err = l.EnterNested(info.ID()); entered != 0 {
 			next.Domain = entered
 		}
 	}

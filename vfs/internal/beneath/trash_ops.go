@@ -72,7 +72,7 @@ func untrack(l *guard.Lease, d Dir, id guard.Identity) {
 }
 
 // KeepsTrash implements guard.Source.
-func (s *source) KeepsTrash() error {
+func (s *source) CheckTrash() error {
 	d, _, err := Trash(s.fd)
 	if err == nil {
 		d.Close()

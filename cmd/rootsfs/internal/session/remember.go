@@ -34,7 +34,7 @@ func (d *denials) add(q *broker.Question) error {
 	defer d.mu.Unlock()
 	n := 2 * len(q.Items)
 	for i := range d.have {
-		if d.have[i].Subject == string(q.Subject.Principal()) {
+		if d.have[i].Subject == string(q.Subject.WithoutSession()) {
 			n++
 		}
 	}
@@ -44,7 +44,7 @@ func (d *denials) add(q *broker.Question) error {
 	for i := range q.Items {
 		for _, path := range []string{placeOf(&q.Items[i]), filepath.Clean(q.Items[i].Requested)} {
 			if !d.coversLocked(q.Subject, path) {
-				d.have = append(d.have, control.Denial{ID: strings.ToLower(rand.Text()), Since: time.Now(), Subject: string(q.Subject.Principal()), Path: path})
+				d.have = append(d.have, control.Denial{ID: strings.ToLower(rand.Text()), Since: time.Now(), Subject: string(q.Subject.WithoutSession()), Path: path})
 			}
 		}
 	}
@@ -123,7 +123,7 @@ func (d *denials) covers(s guard.Subject, it *broker.Item) bool {
 
 func (d *denials) coversLocked(s guard.Subject, path string) bool {
 	for i := range d.have {
-		if d.have[i].Subject == string(s.Principal()) && names.Under(path, d.have[i].Path) {
+		if d.have[i].Subject == string(s.WithoutSession()) && names.Under(path, d.have[i].Path) {
 			return true
 		}
 	}

@@ -57,7 +57,7 @@ func (s *Session) RevokeBySignal(ctx context.Context) {
 func (s *Session) revokeOf(ctx context.Context, who guard.Subject) ([]control.Ended, error) {
 	var which []guard.RootName
 	for _, st := range s.reg.Roots() {
-		if who != "" && st.Grant.Subject.Of(who) {
+		if who != "" && who.Covers(st.Grant.Subject) {
 			which = append(which, st.Grant.Root)
 		}
 	}
