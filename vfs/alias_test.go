@@ -16,7 +16,7 @@ import (
 // What a tree keeps open for the whole process is open before any test counts.
 func init() {
 	vfs.New(nil)
-	_ = vfs.Opener().(interface{ PlaceOf(string) string }).PlaceOf("/x")
+	_ = vfs.Opener().LocationOf("/x")
 }
 
 // alias shows a directory of the bed under another path.
