@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // Attrs are the attributes Setattr changes; nil ones stay.
@@ -155,7 +156,7 @@ func setattr(l *guard.Lease, fd int, open bool, before Info, a Attrs) (Info, err
 		}
 	}
 	info, err := beneath.Stat(fd)
-	uncount(l, &info)
+	walk.HideCounts(l, &info)
 	return info, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // copyPiece is how much is copied between two looks at whether to go on; the
@@ -170,7 +171,7 @@ func (p *replacement) copyFrom(in *source, tell func(int64)) error {
 		r.most = in.info.Size
 	}
 	for {
-		if err := ended(p.ctx, p.l); err != nil {
+		if err := walk.Ended(p.ctx, p.l); err != nil {
 			return err
 		}
 		from, to := r.data(in.info.Size)

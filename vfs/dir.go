@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // Entry is one name in a directory.
@@ -135,8 +136,8 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 // readEntries reads until there are entries to be shown, or the directory ends.
 func readEntries(ctx context.Context, l *guard.Lease, fd int, r *Reading, seek bool) (Read, error) {
 	out := Read{Next: r.Off}
-	if err := stillThere(l, r.At, fd); err != nil {
-		if errors.Is(err, errRemoved) {
+	if err := walk.StillThere(l, r.At.Path.Rel(), fd); err != nil {
+		if errors.Is(err, walk.ErrRemoved) {
 			err = nil
 		}
 		return out, err
@@ -154,7 +155,7 @@ func readEntries(ctx context.Context, l *guard.Lease, fd int, r *Reading, seek b
 		}
 		out.Entries = beneath.ParseDirents(buf[:n], "", func(e *Entry) bool {
 			out.Next = e.Off
-			return listed(l, rel, e)
+			return walk.Shown(l, rel, e)
 		})
 		if len(out.Entries) > 0 {
 			return out, nil
@@ -193,38 +194,13 @@ func lookedUp(l *guard.Lease, fd int, rel, name string) (Info, error) {
 	if err := l.JudgeAs(guard.ToLook, rel, name, pattern.Unknown); err != nil {
 		return Info{}, err
 	}
-	return lookupAt(l, beneath.In(l, fd), name)
+	return walk.LookUp(l, beneath.In(l, fd), name)
 }
 
 // ReadDir returns the next entries, none at the end; see Read.
 func (d *Dir) ReadDir(ctx context.Context, c guard.Caller, at At) ([]Entry, error) {
 	got, err := d.Read(ctx, c, Reading{At: at, Names: true, Off: d.next})
 	return got.Entries, err
-}
-
-var errRemoved = errors.New("directory was removed")
-
-func stillThere(l *guard.Lease, at At, fd int) error {
-	now, err := beneath.Stat(fd)
-	if err != nil {
-		return err
-	}
-	if now.Nlink == 0 {
-		return errRemoved
-	}
-	d, err := beneath.OpenDir(l, at.Path.Rel())
-	if err != nil {
-		return At{ID: now.ID()}.stale(err)
-	}
-	defer d.Close()
-	there, err := beneath.Stat(d.FD)
-	if err != nil {
-		return err
-	}
-	if there.ID() != now.ID() {
-		return unix.ESTALE
-	}
-	return nil
 }
 
 // Seek continues reading after the entry whose Off is given; 0 is the beginning.
@@ -253,31 +229,4 @@ func (d *Dir) Lookup(ctx context.Context, c guard.Caller, at At, name string) (I
 // Fsync writes the directory's names to the disk.
 func (d *Dir) Fsync(ctx context.Context, c guard.Caller, dataOnly bool) error {
 	return d.f.Fsync(ctx, c, dataOnly)
-}
-
-func listed(l *guard.Lease, rel string, e *Entry) bool {
-	switch e.Type {
-	case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK, 0:
-	default:
-		if !l.PosixFull() {
-			return false
-		}
-	}
-	if e.Name == "." || e.Name == ".." {
-		return true
-	}
-	return !l.Patterned() || !errors.Is(l.JudgeAs(guard.ToLook, rel, e.Name, typeOf(e.Type)), names.Hidden)
-}
-
-// typeOf is a file type as patterns know it.
-func typeOf(mode uint32) pattern.Type {
-	switch mode {
-	case 0:
-		return pattern.Unknown
-	case unix.S_IFDIR:
-		return pattern.Dir
-	case unix.S_IFLNK:
-		return pattern.Link
-	}
-	return pattern.Other
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // File is an open regular file. Every operation on it passes the gate with the
@@ -97,7 +98,7 @@ func (t *Tree) keepLosing(l *guard.Lease, c guard.Caller, dir At, d beneath.Dir,
 	if err != nil {
 		return
 	}
-	if info.ID() != dir.Losing.ID || visible(l, &info) != nil {
+	if info.ID() != dir.Losing.ID || walk.Visible(l, &info) != nil {
 		beneath.Close(fd)
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // ReadAt reads into buf from off; fewer bytes than asked for mean the end.
@@ -164,7 +165,7 @@ func (f *File) Stat(ctx context.Context, c guard.Caller) (Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetattr}
 	return onFile(ctx, f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
 		info, err := beneath.Stat(fd)
-		uncount(l, &info)
+		walk.HideCounts(l, &info)
 		return info, 0, err
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // The kernel walks the links of a mount; for peers that send paths the tree
@@ -69,16 +70,6 @@ func followTo(ctx context.Context, l *guard.Lease, p guard.Path, last bool, f fu
 	return second(followed(ctx, l, p, last, func(q guard.Path) (struct{}, error) { return struct{}{}, f(q) }))
 }
 
-// ended reports why an operation that takes long should stop.
-func ended(ctx context.Context, l *guard.Lease) error {
-	select {
-	case <-l.Dead():
-		return &guard.Error{Kind: names.Revoked}
-	default:
-		return ctx.Err()
-	}
-}
-
 // step is an element still to be walked.
 type step struct {
 	name string
@@ -120,7 +111,7 @@ func (w *follower) walk(p guard.Path, last bool) error {
 	w.d = beneath.In(w.l, w.l.Dir())
 	w.push(p.Rel(), false)
 	for len(w.todo) > 0 {
-		if err := ended(w.ctx, w.l); err != nil {
+		if err := walk.Ended(w.ctx, w.l); err != nil {
 			return err
 		}
 		next := w.todo[len(w.todo)-1]
@@ -236,7 +227,7 @@ func (w *follower) enter(next step, final bool) (done bool, err error) {
 	if final {
 		return true, nil
 	}
-	if err := visible(w.l, &info); err != nil {
+	if err := walk.Visible(w.l, &info); err != nil {
 		return false, err
 	}
 	return false, unix.ENOTDIR

@@ -8,6 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // place is a name in a watched directory.
@@ -62,7 +63,7 @@ func (x *look) run(ctx context.Context, l *guard.Lease, base *hubDir, order map[
 			continue
 		}
 		sc := &scan{w: x.watch, l: l, refused: refused}
-		if err := x.dir(ctx, sc, d, order[d], ask); err != nil && !passable(err) {
+		if err := x.dir(ctx, sc, d, order[d], ask); err != nil && !walk.Passable(err) {
 			return err
 		}
 		x.full = x.full || sc.full != nil
@@ -86,7 +87,7 @@ func (x *look) renewed(d *hubDir) bool {
 func (x *look) stillThere(l *guard.Lease, base *hubDir) error {
 	d, err := hubBase(l, base)
 	if err != nil {
-		x.gone = passable(err)
+		x.gone = walk.Passable(err)
 		if names.Reason(err).Refusal() || !x.gone {
 			return err
 		}
@@ -120,12 +121,12 @@ func (x *look) dir(ctx context.Context, sc *scan, d *hubDir, list []string, ask 
 		return nil
 	}
 	rel := d.rel()
-	wk := sc.walker(ctx, rel)
-	defer wk.close()
-	if err := wk.start(); err != nil {
+	wk := sc.walker(ctx)
+	defer wk.Close()
+	if err := wk.Start(rel); err != nil {
 		return err
 	}
-	info, err := beneath.Stat(wk.top().fd)
+	info, err := beneath.Stat(wk.FD())
 	if err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func (x *look) dir(ctx context.Context, sc *scan, d *hubDir, list []string, ask 
 	}
 	for _, name := range list {
 		at := place{d, name}
-		s := sc.see(wk.top().fd, rel, name)
+		s := sc.see(wk.FD(), rel, name)
 		x.at[at] = s
 		if !s.isDir || !sc.w.o.Recursive || ask[at].have == s.id {
 			continue
@@ -152,7 +153,7 @@ func (s *scan) see(fd int, rel, name string) *seen {
 	if err != nil {
 		return &seen{}
 	}
-	hidden := visible(s.l, &info) != nil || s.l.File() == "" && s.l.Judge(rel, name) != nil || s.fenced(fd, name, &info)
+	hidden := walk.Visible(s.l, &info) != nil || s.l.File() == "" && s.l.Judge(rel, name) != nil || s.fenced(fd, name, &info)
 	return &seen{exists: true, hidden: hidden, isDir: info.IsDir() && !hidden, id: info.ID()}
 }
 
@@ -167,8 +168,8 @@ func (s *scan) fenced(fd int, name string, info *Info) bool {
 }
 
 // enter watches a directory that has appeared, and what is in it by now.
-func (s *seen) enter(sc *scan, wk *walker, d *hubDir, name string) error {
-	if ok, err := wk.enter(name); err != nil || !ok {
+func (s *seen) enter(sc *scan, wk *walk.Walker, d *hubDir, name string) error {
+	if ok, err := wk.Enter(name); err != nil || !ok {
 		return err
 	}
 	sc.report, sc.paths, sc.over = true, nil, false
@@ -177,8 +178,8 @@ func (s *seen) enter(sc *scan, wk *walker, d *hubDir, name string) error {
 		return err
 	}
 	s.kid, s.paths, s.over = kid, sc.paths, sc.over
-	for len(wk.levels) > 1 {
-		if _, err := wk.leave(); err != nil {
+	for wk.Depth() > 1 {
+		if _, err := wk.Leave(); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // hubDir is a watched directory of one watch. It never changes its place: one
@@ -185,7 +186,7 @@ func (w *Watch) setUpOne(ctx context.Context, s *setup, sc *scan, file bool) (er
 		if err != nil {
 			return err
 		}
-		if err := visible(sc.l, &info); err != nil {
+		if err := walk.Visible(sc.l, &info); err != nil {
 			return err
 		}
 		file = !info.IsDir()
@@ -194,9 +195,9 @@ func (w *Watch) setUpOne(ctx context.Context, s *setup, sc *scan, file bool) (er
 		s.base, err = sc.file()
 		return err
 	}
-	wk := sc.walker(ctx, w.path.Rel())
-	defer wk.close()
-	if err := wk.start(); err != nil {
+	wk := sc.walker(ctx)
+	defer wk.Close()
+	if err := wk.Start(w.path.Rel()); err != nil {
 		return err
 	}
 	s.base, err = sc.tree(wk, nil, w.path.Rel())
@@ -216,10 +217,8 @@ type scan struct {
 	over    bool // there were too many of them
 }
 
-func (s *scan) walker(ctx context.Context, base string) *walker {
-	wk := newWalker(ctx, s.l, base)
-	wk.refused = s.refused
-	return wk
+func (s *scan) walker(ctx context.Context) *walk.Walker {
+	return walk.New(ctx, s.l, walk.Options{Refused: s.refused})
 }
 
 // watch begins to watch an open directory; nil without an error means that it
@@ -243,7 +242,7 @@ func (s *scan) watch(fd int, d *hubDir) (*hubDir, error) {
 		return nil, nil
 	case errors.Is(err, ErrNoInstances):
 		return nil, &guard.Error{Kind: names.Quota, Err: err}
-	case passable(err):
+	case walk.Passable(err):
 		return nil, nil
 	}
 	return nil, err
@@ -285,9 +284,9 @@ func (s *scan) file() (*hubDir, error) {
 // tree watches the directory the walker stands in, called name in parent, and
 // what lies below it. The watch comes before the look: what appears in between
 // is seen by either. It returns nil if the directory itself could not be watched.
-func (s *scan) tree(wk *walker, parent *hubDir, name string) (base *hubDir, err error) {
-	floor := len(wk.levels)
-	base, err = s.watch(wk.top().fd, &hubDir{parent: parent, name: name})
+func (s *scan) tree(wk *walk.Walker, parent *hubDir, name string) (base *hubDir, err error) {
+	floor := wk.Depth()
+	base, err = s.watch(wk.FD(), &hubDir{parent: parent, name: name})
 	if base == nil {
 		return nil, err
 	}
@@ -298,26 +297,26 @@ func (s *scan) tree(wk *walker, parent *hubDir, name string) (base *hubDir, err 
 			base = nil
 		}
 	}()
-	prefix := len(wk.path) // what is above need not be gathered
+	prefix := len(wk.Path()) // what is above need not be gathered
 	at := []*hubDir{base}
-	for len(wk.levels) >= floor {
-		e, ok, err := wk.peek()
+	for wk.Depth() >= floor {
+		e, ok, err := wk.Peek()
 		if err != nil {
 			return base, err
 		}
 		if !ok {
-			if len(wk.levels) == floor {
+			if wk.Depth() == floor {
 				break
 			}
-			if _, err := wk.leave(); err != nil {
+			if _, err := wk.Leave(); err != nil {
 				return base, err
 			}
 			continue
 		}
 		// Leaving may have left more than one level.
-		at = at[:len(wk.levels)-floor+1]
+		at = at[:wk.Depth()-floor+1]
 		name, typ := e.Name, s.typeOf(wk, e)
-		wk.take()
+		wk.Take()
 		d := at[len(at)-1]
 		if typ == 0 {
 			continue
@@ -340,21 +339,21 @@ func (s *scan) tree(wk *walker, parent *hubDir, name string) (base *hubDir, err 
 }
 
 // enter goes into a subdirectory and watches it; nil means that it does not.
-func (s *scan) enter(wk *walker, d *hubDir, name string) (*hubDir, error) {
+func (s *scan) enter(wk *walk.Walker, d *hubDir, name string) (*hubDir, error) {
 	if s.full != nil {
 		return nil, nil
 	}
-	ok, err := wk.enter(name)
+	ok, err := wk.Enter(name)
 	if err != nil || !ok {
 		return nil, err
 	}
 	name = strings.Clone(name) // it is kept
-	kid, err := s.watch(wk.top().fd, &hubDir{parent: d, name: name})
+	kid, err := s.watch(wk.FD(), &hubDir{parent: d, name: name})
 	if err != nil {
 		return nil, err
 	}
 	if kid == nil {
-		_, err := wk.leave()
+		_, err := wk.Leave()
 		return nil, err
 	}
 	// A name that is renamed while its directory is read may come twice.
@@ -364,14 +363,14 @@ func (s *scan) enter(wk *walker, d *hubDir, name string) (*hubDir, error) {
 }
 
 // typeOf is the type of a name that may be reported, 0 of one that may not.
-func (s *scan) typeOf(wk *walker, e *Entry) uint32 {
-	if len(e.Name) > names.MaxElement || strings.HasPrefix(e.Name, TempPrefix) || s.l.Judge(wk.dir(), e.Name) != nil {
+func (s *scan) typeOf(wk *walk.Walker, e *Entry) uint32 {
+	if len(e.Name) > names.MaxElement || strings.HasPrefix(e.Name, TempPrefix) || s.l.Judge(wk.Rel(), e.Name) != nil {
 		return 0
 	}
-	fd, info := wk.top().fd, Info{Mode: e.Type} // special files were left out
+	fd, info := wk.FD(), Info{Mode: e.Type} // special files were left out
 	if e.Type == 0 {
 		var err error
-		if info, err = beneath.StatAt(s.l, fd, e.Name); err != nil || visible(s.l, &info) != nil {
+		if info, err = beneath.StatAt(s.l, fd, e.Name); err != nil || walk.Visible(s.l, &info) != nil {
 			return 0
 		}
 	}
@@ -381,7 +380,7 @@ func (s *scan) typeOf(wk *walker, e *Entry) uint32 {
 	return info.Type()
 }
 
-func (s *scan) gather(wk *walker, prefix int, name string) {
+func (s *scan) gather(wk *walk.Walker, prefix int, name string) {
 	if !s.report {
 		return
 	}
@@ -389,7 +388,7 @@ func (s *scan) gather(wk *walker, prefix int, name string) {
 		s.over = true
 		return
 	}
-	rel := strings.TrimPrefix(string(wk.path[prefix:]), "/")
+	rel := strings.TrimPrefix(string(wk.Path()[prefix:]), "/")
 	if rel != "" {
 		rel += "/"
 	}

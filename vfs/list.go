@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // Limits of List.
@@ -84,10 +85,10 @@ func (t *Tree) List(ctx context.Context, c guard.Caller, p guard.Path, o ListOpt
 			return Page{}, 0, err
 		}
 		ls := &listing{
-			w: newWalker(ctx, l, p.Rel()), o: o, shown: p, glob: newGlob(o.Glob),
+			ctx: ctx, l: l, w: walk.New(ctx, l, walk.Options{}), o: o, shown: p, glob: newGlob(o.Glob),
 			seal: seal{caller: c, path: p, epoch: l.Epoch(), o: o},
 		}
-		defer ls.w.close()
+		defer ls.w.Close()
 		if err := ls.begin(); err != nil {
 			return Page{}, 0, err
 		}
@@ -125,7 +126,9 @@ func (o *ListOptions) check() error {
 
 // listing is the making of one page.
 type listing struct {
-	w       *walker
+	ctx     context.Context
+	l       *guard.Lease
+	w       *walk.Walker
 	o       ListOptions
 	shown   guard.Path
 	glob    glob
@@ -147,7 +150,7 @@ func (ls *listing) begin() error {
 	if err := ls.start(); err != nil {
 		return err
 	}
-	ls.seal.base = ls.w.base
+	ls.seal.base = ls.w.Base()
 	if ls.o.Cursor == "" {
 		return nil
 	}
@@ -155,41 +158,31 @@ func (ls *listing) begin() error {
 	if err != nil {
 		return err
 	}
-	return ls.w.resume(elems, offs)
+	return ls.w.Resume(elems, offs)
 }
 
 func (ls *listing) start() error {
 	if !ls.o.Follow {
-		return ls.w.start()
+		return ls.w.Start(ls.shown.Rel())
 	}
-	return followTo(ls.w.ctx, ls.w.l, ls.shown, true, func(q guard.Path) error {
-		ls.w.base, ls.w.rel = q.Rel(), ""
-		return ls.w.start()
-	})
+	return followTo(ls.ctx, ls.l, ls.shown, true, func(q guard.Path) error { return ls.w.Start(q.Rel()) })
 }
 
 func (ls *listing) run() (Page, error) {
 	for {
-		e, ok, err := ls.w.peek()
+		e, err := ls.w.Next()
 		if err != nil {
 			return Page{}, err
 		}
-		if !ok {
-			up, err := ls.w.leave()
-			if err != nil {
-				return Page{}, err
-			}
-			if !up {
-				return ls.page, nil
-			}
-			continue
+		if e == nil {
+			return ls.page, nil
 		}
 		full, err := ls.consider(e)
 		if err != nil {
 			return Page{}, err
 		}
 		if full {
-			ls.page.Next = ls.seal.close(ls.w)
+			ls.page.Next = ls.seal.close(ls.w.Position())
 			return ls.page, nil
 		}
 	}
@@ -203,20 +196,20 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 		return true, nil
 	}
 	if !ls.o.Hidden && strings.HasPrefix(name, ".") || len(name) > names.MaxElement {
-		w.take()
+		w.Take()
 		return false, nil
 	}
 	enter := typ == 0 || typ == unix.S_IFDIR
-	if enter = enter && (ls.o.Depth == 0 || len(w.levels) < ls.o.Depth); enter || ls.glob.pattern != "" {
+	if enter = enter && (ls.o.Depth == 0 || w.Depth() < ls.o.Depth); enter || ls.glob.pattern != "" {
 		rel := ls.rel(name)
 		if len(rel) > ls.glob.longest {
 			return false, ls.glob.tooLong(len(rel))
 		}
 		enter = enter && ls.glob.below(rel)
 		if !ls.glob.match(rel) {
-			w.take()
+			w.Take()
 			if enter {
-				_, err = w.enter(name)
+				_, err = w.Enter(name)
 			}
 			return false, err
 		}
@@ -226,7 +219,7 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 		return false, err
 	}
 	if !ok {
-		w.take()
+		w.Take()
 		return false, nil
 	}
 	size := len(ls.next.Path.Rel())
@@ -237,7 +230,7 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 	if n >= ls.o.Limit || n > 0 && ls.bytes+size > maxPageBytes {
 		return true, nil
 	}
-	ahead := min(ls.o.Limit, len(w.top().names)) // known to come
+	ahead := min(ls.o.Limit, w.Ahead()) // known to come
 	if err := ls.room(max(n+1, ahead, cap(ls.page.Entries)), size); err != nil && n == 0 {
 		return false, err
 	} else if err != nil {
@@ -247,20 +240,20 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 	if ls.page.Entries == nil {
 		ls.page.Entries = make([]Listed, 0, ahead)
 	}
-	w.take()
+	w.Take()
 	ls.page.Entries = append(ls.page.Entries, ls.next)
 	if enter && ls.next.Info.IsDir() {
-		_, err = w.enter(name)
+		_, err = w.Enter(name)
 	}
 	return false, err
 }
 
 // rel is the path of a name of the innermost directory, below the start.
 func (ls *listing) rel(name string) string {
-	if len(ls.w.path) == 0 {
+	if len(ls.w.Path()) == 0 {
 		return name
 	}
-	return string(ls.w.path) + "/" + name
+	return string(ls.w.Path()) + "/" + name
 }
 
 // look makes the next entry of a name; ok is false if it has vanished or is not
@@ -281,10 +274,10 @@ func (ls *listing) look(name string, typ uint32) (ok bool, err error) {
 // place is the path of a name of the innermost directory, below the path as it
 // was given.
 func (ls *listing) place(name string) string {
-	top, n := ls.shown.Rel(), len(ls.shown.Rel())+len(ls.w.path)+len(name)+2 // two slashes
+	top, n := ls.shown.Rel(), len(ls.shown.Rel())+len(ls.w.Path())+len(name)+2 // two slashes
 	if b := &ls.text; b.Cap()-b.Len() < n {
 		*b = strings.Builder{} // what it made stays as it is
-		b.Grow(max(n, min(n*len(ls.w.top().names), pathText)))
+		b.Grow(max(n, min(n*ls.w.Ahead(), pathText)))
 		ls.made += int64(b.Cap())
 	}
 	from := ls.text.Len()
@@ -292,8 +285,8 @@ func (ls *listing) place(name string) string {
 		ls.text.WriteString(top)
 		ls.text.WriteByte('/')
 	}
-	if len(ls.w.path) > 0 {
-		ls.text.Write(ls.w.path)
+	if len(ls.w.Path()) > 0 {
+		ls.text.Write(ls.w.Path())
 		ls.text.WriteByte('/')
 	}
 	ls.text.WriteString(name)
@@ -302,24 +295,24 @@ func (ls *listing) place(name string) string {
 
 // info reads what the entry is to tell of a name.
 func (ls *listing) info(to *Info, name string, typ uint32) (ok bool, err error) {
-	l := ls.w.l
+	l := ls.l
 	// A directory is looked at all the same: it may be a mount point, or gone.
 	// Among fences a file's identity may matter.
 	if ls.o.NoInfo && (typ == unix.S_IFREG || typ == unix.S_IFLNK) && !l.HasNested() {
 		*to = Info{Mode: typ}
 		return true, nil
 	}
-	if *to, err = beneath.StatAt(l, ls.w.top().fd, name); err != nil {
-		if passable(err) {
+	if *to, err = beneath.StatAt(l, ls.w.FD(), name); err != nil {
+		if walk.Passable(err) {
 			err = nil
 		}
 		return false, err
 	}
-	if visible(l, to) != nil {
+	if walk.Visible(l, to) != nil {
 		return false, nil
 	}
-	_, err = beneath.CrossEntry(l, beneath.In(l, ls.w.top().fd), name, to)
-	if ls.o.NoInfo || err != nil || ls.w.cross(to) != nil {
+	_, err = beneath.CrossEntry(l, beneath.In(l, ls.w.FD()), name, to)
+	if ls.o.NoInfo || err != nil || ls.w.Cross(to) != nil {
 		*to = Info{Mode: to.Type()}
 	}
 	return true, nil

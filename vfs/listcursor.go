@@ -11,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // A cursor is where a listing stands: the innermost directory's path below the
@@ -33,20 +34,19 @@ type seal struct {
 
 const (
 	cursorMAC = 16
-	maxCursor = (cursorMAC + 2*binary.MaxVarintLen64 + maxListPath + 9*(maxListDepth+1)) * 4 / 3
+	maxCursor = (cursorMAC + 2*binary.MaxVarintLen64 + walk.MaxPath + 9*(walk.MaxDepth+1)) * 4 / 3
 )
 
 var errCursor = errors.New("the cursor is not one of this listing; start again without a cursor")
 
-// close makes the cursor of where a walk stands.
-func (s *seal) close(w *walker) string {
-	b := make([]byte, cursorMAC, cursorMAC+2*binary.MaxVarintLen64+len(w.path)+9*len(w.levels))
-	b = binary.AppendUvarint(b, uint64(len(w.levels)-1))
-	b = binary.AppendUvarint(b, uint64(len(w.path)))
-	b = append(b, w.path...)
+// close makes the cursor of where a walk stands (walk.Walker.Position).
+func (s *seal) close(path []byte, offs []int64) string {
+	b := make([]byte, cursorMAC, cursorMAC+2*binary.MaxVarintLen64+len(path)+9*len(offs))
+	b = binary.AppendUvarint(b, uint64(len(offs)-1))
+	b = binary.AppendUvarint(b, uint64(len(path)))
+	b = append(b, path...)
 	last := int64(0)
-	for i := range w.levels {
-		off := w.levels[i].off
+	for _, off := range offs {
 		if off == last {
 			b = append(b, 0)
 			continue
@@ -73,7 +73,7 @@ func (s *seal) open(cursor string) (elems []string, offs []int64, err error) {
 	r := bytes.NewReader(b[cursorMAC:])
 	n, err1 := binary.ReadUvarint(r)
 	length, err2 := binary.ReadUvarint(r)
-	if err1 != nil || err2 != nil || n > maxListDepth || length > uint64(r.Len()) {
+	if err1 != nil || err2 != nil || n > walk.MaxDepth || length > uint64(r.Len()) {
 		return nil, nil, bad
 	}
 	path := make([]byte, length)

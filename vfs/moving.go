@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // Moving a directory gives everything in it another path, and patterns are about
@@ -131,7 +132,7 @@ func (m *move) place(d beneath.Dir, name, at, toDir, toName, to string, locked b
 	if err != nil {
 		return err
 	}
-	typ := typeOf(info.Type())
+	typ := walk.TypeOf(info.Type())
 	if err := m.l.JudgeAs(guard.ToMake, toDir, toName, typ); err != nil {
 		return err
 	}
@@ -146,29 +147,22 @@ func (m *move) place(d beneath.Dir, name, at, toDir, toName, to string, locked b
 
 // below judges everything in a directory, at its own place and at another.
 func (m *move) below(at, to string) error {
-	w := newWalker(context.WithoutCancel(m.ctx), m.l, at) // as Lease.Moving waits: rename(2) knows no EINTR
-	w.all = true
-	defer w.close()
-	if err := w.start(); err != nil {
+	ctx := context.WithoutCancel(m.ctx) // as Lease.Moving waits: rename(2) knows no EINTR
+	w := walk.New(ctx, m.l, walk.Options{Keep: func(*Entry) bool { return true }})
+	defer w.Close()
+	if err := w.Start(at); err != nil {
 		return err
 	}
 	judge := m.l.JudgeMove(at, to)
 	for {
-		e, ok, err := w.peek()
-		if err != nil {
+		e, err := w.Next()
+		if e == nil {
 			return err
 		}
-		if !ok {
-			up, err := w.leave()
-			if err != nil || !up {
-				return err
-			}
-			continue
-		}
 		entry := *e
-		w.take()
-		typ := typeOf(entry.Type)
-		if err := judge(string(w.path), entry.Name, typ); err != nil {
+		w.Take()
+		typ := walk.TypeOf(entry.Type)
+		if err := judge(string(w.Path()), entry.Name, typ); err != nil {
 			return err
 		}
 		if typ != pattern.Dir && typ != pattern.Unknown {
@@ -184,12 +178,12 @@ var errUnread = errors.New("a directory in it cannot be read, so what it holds c
 
 // enter goes into a subdirectory. One that cannot be looked into cannot be
 // judged, and then nothing is moved.
-func (m *move) enter(w *walker, name string, typ pattern.Type) error {
-	ok, err := w.enter(name)
+func (m *move) enter(w *walk.Walker, name string, typ pattern.Type) error {
+	ok, err := w.Enter(name)
 	if err != nil || ok || typ == pattern.Unknown {
 		return err
 	}
-	info, err := beneath.StatAt(m.l, w.top().fd, name)
+	info, err := beneath.StatAt(m.l, w.FD(), name)
 	if err == unix.ENOENT || err == nil && !info.IsDir() { //nolint:errorlint // bare errno
 		return nil // it has gone
 	}

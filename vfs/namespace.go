@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 func owner(c guard.Caller) beneath.Owner {
@@ -158,7 +159,7 @@ func movable(l *guard.Lease, d beneath.Dir, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := visible(l, &info); err != nil {
+	if err := walk.Visible(l, &info); err != nil {
 		return err
 	}
 	domain, err := beneath.CrossEntry(l, d, name, &info)

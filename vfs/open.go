@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // openNeed is what rights open flags take.
@@ -132,7 +133,7 @@ func openExpected(l *guard.Lease, d beneath.Dir, at At, base string, flags int) 
 		err = beneath.Hold(fd)
 	}
 	if err != nil {
-		if info, serr := beneath.StatIn(d, base); serr == nil && visible(l, &info) != nil {
+		if info, serr := beneath.StatIn(d, base); serr == nil && walk.Visible(l, &info) != nil {
 			err = &guard.Error{Kind: names.Hidden}
 		}
 		return -1, Info{}, at.stale(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // isRoot is of operations that would take a root itself away.
@@ -109,7 +110,7 @@ func (w *follower) mkdirs(c guard.Caller, mode uint32) (res madeDir, err error) 
 
 // mkdir makes the next directory and enters it.
 func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err error) {
-	if err := ended(w.ctx, w.l); err != nil {
+	if err := walk.Ended(w.ctx, w.l); err != nil {
 		return false, Info{}, err
 	}
 	name := w.todo[len(w.todo)-1].name

@@ -3,12 +3,16 @@ package vfs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // RemoveHow says how RemovePath removes.
@@ -93,10 +97,12 @@ func (t *Tree) removeAll(ctx context.Context, l *guard.Lease, q guard.Path, d be
 	if err := t.holdsRoots(l, q); err != nil {
 		return err
 	}
-	w := newWalker(ctx, l, q.Rel())
-	defer w.close()
-	r := remover{w: w, bin: b, tell: tell}
-	return r.run(q.Root, d, base)
+	r := remover{ctx: ctx, l: l, bin: b, tell: tell}
+	err := r.run(q.Rel(), d, base)
+	if err == nil || r.removed == 0 {
+		return err
+	}
+	return r.partial(q.Root, err)
 }
 
 // holdsRoots refuses a directory that other roots lie in, before any of it is
@@ -112,4 +118,221 @@ func (t *Tree) holdsRoots(l *guard.Lease, q guard.Path) error {
 		}
 	}
 	return nil
+}
+
+const (
+	// verifyBelow is up to what length of path each reading of a directory first looks
+	// the directory up again from the root; further down, where that would cost more
+	// than the removal, only some do (see walk.Walker).
+	verifyBelow = 512
+	// maxPasses bounds how often a directory is read again because somebody
+	// keeps filling it.
+	maxPasses = 64
+)
+
+// Partial is the cause of the error when a recursive removal stops midway.
+type Partial struct {
+	Removed int64      // names that are gone
+	At      guard.Path // which could not be removed
+	Kind    guard.Kind
+}
+
+func (p *Partial) Error() string {
+	return fmt.Sprintf("%d names were removed, then %s: %s",
+		p.Removed, names.Escape(p.At.String()), (&guard.Error{Kind: p.Kind}).Text())
+}
+
+// remover is one recursive removal, depth first. What is no directory is removed when
+// its name has been read, so a directory that is moved out of the root while the removal
+// is further down loses nothing more.
+type remover struct {
+	ctx     context.Context
+	l       *guard.Lease
+	w       *walk.Walker
+	levels  []removing // as the walker's
+	at      string     // what is being removed, below the root
+	err     error      // of a name that could not be removed
+	removed int64
+	tell    func(removed int64)
+	bin     *bin
+}
+
+// removing is one directory on the way down.
+type removing struct {
+	changed bool // something was removed since the beginning was read
+	passes  int
+}
+
+// run removes the directory called base in top, which lies at rel.
+func (r *remover) run(rel string, top beneath.Dir, base string) error {
+	r.at = rel
+	r.w = walk.New(r.ctx, r.l, walk.Options{Keep: r.keep, Open: r.open, VerifyBelow: verifyBelow})
+	defer r.w.Close()
+	fd, err := r.open(top.FD, base)
+	if err != nil {
+		return err
+	}
+	r.w.StartAt(rel, fd)
+	r.levels = append(r.levels, removing{})
+	for err == nil && len(r.levels) > 0 {
+		err = r.step(top, base)
+	}
+	return err
+}
+
+// partial is the error of a removal that stopped at one of its names.
+func (r *remover) partial(root guard.RootName, err error) error {
+	e := &guard.Error{Kind: names.Reason(err), Err: err}
+	if errors.Is(err, context.DeadlineExceeded) {
+		e.Kind = names.Timeout
+	}
+	if e.Kind == names.Other {
+		e.Kind = names.IO
+	}
+	at, bad := guard.NewPath(root, r.at)
+	if bad != nil {
+		return err
+	}
+	e.Err = &Partial{Removed: r.removed, At: at, Kind: e.Kind}
+	return e
+}
+
+// open opens a directory that is no root itself.
+func (r *remover) open(dirfd int, name string) (int, error) {
+	d, info, err := beneath.OpenForRemoval(beneath.Dir{FD: dirfd}, name)
+	if err != nil {
+		return -1, err
+	}
+	domain, err := beneath.CrossChild(r.l, &info)
+	if err == nil && domain != 0 {
+		err = unix.EBUSY
+	}
+	if err != nil {
+		d.Close()
+		return -1, err
+	}
+	return d.FD, nil
+}
+
+// step enters the next subdirectory of the innermost directory, or removes the
+// directory itself. What else is in it is removed as its names are read (keep).
+func (r *remover) step(top beneath.Dir, base string) error {
+	rel, v := r.w.Rel(), &r.levels[len(r.levels)-1]
+	r.at = rel
+	e, ok, err := r.w.Peek()
+	if r.err != nil {
+		return r.err
+	}
+	if err != nil {
+		return err
+	}
+	if ok {
+		name := e.Name
+		r.w.Take()
+		r.at = rel + "/" + name
+		switch err := r.w.Open(name); err { //nolint:errorlint // bare errnos
+		case nil:
+			r.levels = append(r.levels, removing{})
+			return nil
+		case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
+			v.changed = true // something else by now: the next reading tells
+			return nil
+		default:
+			return err
+		}
+	}
+	if v.passes++; v.changed && v.passes <= maxPasses {
+		// Some file systems leave out names when others are removed while
+		// they are read.
+		v.changed = false
+		r.w.Restart()
+		return nil
+	}
+	return r.finish(top, base, rel)
+}
+
+// finish removes the innermost directory, which has been emptied, and goes up.
+func (r *remover) finish(top beneath.Dir, base, rel string) error {
+	parent, name, last := top, base, len(r.levels)-1
+	if last > 0 {
+		name = r.w.Name()
+		if _, err := r.w.Leave(); err != nil {
+			return err
+		}
+		parent = beneath.Dir{FD: r.w.FD()}
+		r.levels[last-1].changed = true
+	}
+	r.levels = r.levels[:last]
+	if err := beneath.Rmdir(r.l, parent, name); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
+		return err
+	}
+	r.gone(rel)
+	return nil
+}
+
+// gone counts a name that was removed.
+func (r *remover) gone(rel string) {
+	r.l.NoteRemoved(rel)
+	r.removed++
+	r.tell(r.removed)
+}
+
+// keep removes a name that has been read, unless it is a directory's, which the walk
+// keeps. After an error it does nothing any more.
+func (r *remover) keep(e *Entry) bool {
+	if r.err != nil {
+		return false
+	}
+	rel := r.w.Rel()
+	isDir, err := r.entry(beneath.Dir{FD: r.w.FD()}, rel, e.Name, e.Type)
+	if err != nil {
+		r.err, r.at = err, rel+"/"+e.Name
+	}
+	return isDir
+}
+
+// entry removes one name of the directory d, which lies at rel, unless it is a
+// directory's.
+func (r *remover) entry(d beneath.Dir, rel, name string, typ uint32) (isDir bool, err error) {
+	if err := walk.Ended(r.ctx, r.l); err != nil {
+		return false, err
+	}
+	if err := r.l.JudgeAs(guard.ToChange, rel, name, walk.TypeOf(typ)); err != nil {
+		if errors.Is(err, names.Hidden) {
+			return false, nil
+		}
+		return false, err
+	}
+	if typ != unix.S_IFREG && typ != unix.S_IFLNK && typ != unix.S_IFDIR {
+		info, err := beneath.StatIn(d, name)
+		if err != nil {
+			return false, absent(err)
+		}
+		if walk.Visible(r.l, &info) != nil {
+			return false, nil
+		}
+		typ = info.Type()
+	}
+	if typ == unix.S_IFDIR {
+		return true, nil
+	}
+	v := &r.levels[len(r.levels)-1]
+	err = unlinkUnlocked(r.l, d, name, typ, func() error { return r.bin.unlink(r.l, d, name, rel+"/"+name) })
+	switch err {
+	case nil:
+		v.changed = true
+		r.gone(rel + "/" + name)
+		return false, nil
+	case unix.EISDIR, unix.EPERM:
+		// A directory by now? Then the next reading tells.
+		if info, serr := beneath.StatIn(d, name); serr == nil && info.IsDir() {
+			v.changed = true
+			return false, nil
+		}
+	}
+	if err == unix.ELOOP || names.Reason(err) == names.Conflict { //nolint:errorlint // bare errno
+		v.changed = true // exchanged just now
+		return false, nil
+	}
+	return false, absent(err)
 }

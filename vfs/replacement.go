@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // replacement is one file about to take a name.
@@ -76,7 +77,7 @@ func (p *replacement) take(n, size int64) error {
 		return nil
 	}
 	err := p.charge(p.alive, n, size)
-	if end := ended(p.ctx, p.l); err != nil && end != nil {
+	if end := walk.Ended(p.ctx, p.l); err != nil && end != nil {
 		return end
 	}
 	return err
@@ -109,7 +110,7 @@ func (p *replacement) existing() (*Info, error) {
 }
 
 func (p *replacement) replaceable(info *Info) error {
-	if err := visible(p.l, info); err != nil {
+	if err := walk.Visible(p.l, info); err != nil {
 		return err
 	}
 	switch info.Type() {
@@ -162,7 +163,7 @@ func (p *replacement) fill(r io.Reader) error {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if end := ended(p.ctx, p.l); end != nil {
+		if end := walk.Ended(p.ctx, p.l); end != nil {
 			return end
 		}
 		if err != nil {
@@ -182,7 +183,7 @@ func (p *replacement) skip(h holed) error {
 		err = p.take(0, off)
 		p.size = off
 	}
-	if end := ended(p.ctx, p.l); err != nil && end != nil {
+	if end := walk.Ended(p.ctx, p.l); err != nil && end != nil {
 		return end
 	}
 	return err

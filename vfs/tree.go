@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // Info is what is known of a file: see statx(2).
@@ -87,17 +88,12 @@ func (a At) request(c guard.Caller, op guard.Op, p guard.Path) guard.Request {
 
 var anyFile guard.Identity
 
-// stale turns the errors of a resolution that was sure to succeed (the kernel
-// had the file) into ESTALE, on which the kernel looks the path up again.
+// stale is walk.Stale where the identity of the file is known.
 func (a At) stale(err error) error {
 	if a.ID == anyFile {
 		return err
 	}
-	switch err { //nolint:errorlint // errnos straight from a system call
-	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
-		return unix.ESTALE
-	}
-	return err
+	return walk.Stale(err)
 }
 
 // dirAt resolves a directory and checks that it is the expected one.
@@ -135,39 +131,13 @@ func nodeFor(l *guard.Lease, at At, a guard.Access) (beneath.Dir, Info, error) {
 		err = unix.ESTALE
 	}
 	if err == nil {
-		err = visible(l, &info)
+		err = walk.Visible(l, &info)
 	}
 	if err != nil {
 		d.Close()
 		return beneath.Dir{}, Info{}, err
 	}
 	return d, info, nil
-}
-
-// visible hides special files unless the grant shows them, and tells of a
-// directory no more than its names do.
-func visible(l *guard.Lease, info *Info) error {
-	if info.Special() && !l.PosixFull() {
-		return &guard.Error{Kind: names.Hidden}
-	}
-	uncount(l, info)
-	return nil
-}
-
-// The links of a directory are as many as there are directories in it, and its
-// size and blocks say on some file systems how many names. Where names may be
-// hidden they are told as file systems do that do not count, and as for a
-// directory that fits into one block.
-const (
-	uncountedLinks  = 1
-	uncountedSize   = 4096 // bytes
-	uncountedBlocks = uncountedSize / 512
-)
-
-func uncount(l *guard.Lease, info *Info) {
-	if info.IsDir() && info.Nlink > 0 && l.Hides() && !l.PosixFull() {
-		info.Nlink, info.Size, info.Blocks = uncountedLinks, uncountedSize, uncountedBlocks
-	}
 }
 
 // parentAt resolves the directory of a name, checks its identity, and judges the
@@ -215,23 +185,9 @@ func (t *Tree) Lookup(ctx context.Context, c guard.Caller, dir At, name string) 
 			return Info{}, 0, err
 		}
 		defer d.Close()
-		info, err := lookupAt(l, d, name)
+		info, err := walk.LookUp(l, d, name)
 		return info, 0, err
 	})
-}
-
-func lookupAt(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
-	info, err := beneath.StatIn(d, name)
-	if err != nil {
-		return Info{}, err
-	}
-	if err := visible(l, &info); err != nil {
-		return Info{}, err
-	}
-	if _, err := beneath.CrossEntry(l, d, name, &info); err != nil {
-		return Info{}, err
-	}
-	return info, nil
 }
 
 // Lstat returns what lies at a place, without following a link there.

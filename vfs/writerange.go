@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // WriteHow says where and on what condition WriteRange writes.
@@ -198,7 +199,7 @@ func (o *overwriting) existing(d beneath.Dir, base string) (int, error) {
 	if o.how.CreateOnly {
 		return -1, unix.EEXIST
 	}
-	if err := visible(o.l, &info); err != nil {
+	if err := walk.Visible(o.l, &info); err != nil {
 		return -1, err
 	}
 	if o.l.Narrowest()&guard.Write == 0 && !o.how.Append {

@@ -1,4 +1,4 @@
-package vfs
+package walk
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
 // A directory that is moved out of the root while it is walked is soon left, and
@@ -28,25 +29,18 @@ func TestWalkLeavesWhatIsMovedOut(t *testing.T) {
 	w := walkerOf(t, top)
 	seen := map[string]int{}
 	for {
-		e, ok, err := w.peek()
+		e, err := w.Next()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !ok {
-			up, err := w.leave()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !up {
-				break
-			}
-			continue
+		if e == nil {
+			break
 		}
 		name := e.Name
-		seen[w.dir()]++
-		w.take()
+		seen[w.Rel()]++
+		w.Take()
 		if name == "a" || name == "b" {
-			if ok, err := w.enter(name); !ok || err != nil {
+			if ok, err := w.Enter(name); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
 		}
@@ -58,7 +52,7 @@ func TestWalkLeavesWhatIsMovedOut(t *testing.T) {
 		}
 	}
 	// verifyEvery steps, and the names read in advance twice.
-	if n := seen["a/b"]; n > verifyEvery+2*walkBuf/24 || n < 3 {
+	if n := seen["a/b"]; n > verifyEvery+2*bufSize/24 || n < 3 {
 		t.Errorf("%d of %d names after the directory was moved out", n, files)
 	}
 }
@@ -82,25 +76,20 @@ func TestWalkHasNoDotNames(t *testing.T) {
 	w := walkerOf(t, top)
 	n := 0
 	for {
-		e, ok, err := w.peek()
+		e, err := w.Next()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !ok {
-			if up, err := w.leave(); err != nil {
-				t.Fatal(err)
-			} else if !up {
-				break
-			}
-			continue
+		if e == nil {
+			break
 		}
 		name := e.Name
 		if name == "." || name == ".." {
-			t.Fatalf("%q in %q", name, w.dir())
+			t.Fatalf("%q in %q", name, w.Rel())
 		}
 		n++
-		w.take()
-		if _, err := w.enter(name); err != nil {
+		w.Take()
+		if _, err := w.Enter(name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,16 +97,16 @@ func TestWalkHasNoDotNames(t *testing.T) {
 		t.Errorf("%d names", n)
 	}
 	for _, name := range []string{".", ".."} {
-		if ok, err := w.enter(name); ok || err != nil {
+		if ok, err := w.Enter(name); ok || err != nil {
 			t.Errorf("entering %q: %v, %v", name, ok, err)
 		}
 	}
 }
 
 // walkerOf is a walker at a root that lies at top.
-func walkerOf(t *testing.T, top string) *walker {
+func walkerOf(t *testing.T, top string) *Walker {
 	t.Helper()
-	reg := guard.NewRegistry(guard.Config{Opener: Opener()})
+	reg := guard.NewRegistry(guard.Config{Opener: beneath.Opener{}})
 	ctx := context.Background()
 	if _, err := reg.Grant(ctx, guard.Grant{Root: "r", Dir: top, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}}); err != nil {
 		t.Fatal(err)
@@ -130,9 +119,9 @@ func walkerOf(t *testing.T, top string) *walker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWalker(ctx, l, "")
-	t.Cleanup(func() { w.close(); _ = l.Done(0, nil) })
-	if err := w.start(); err != nil {
+	w := New(ctx, l, Options{})
+	t.Cleanup(func() { w.Close(); _ = l.Done(0, nil) })
+	if err := w.Start(""); err != nil {
 		t.Fatal(err)
 	}
 	return w

@@ -1,0 +1,150 @@
+package walk
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// The links of a directory are as many as there are directories in it, and its
+// size and blocks say on some file systems how many names. Where names may be
+// hidden, a directory has what file systems say that do not count links, and the size
+// of one that fits into one block.
+const (
+	uncountedLinks  = 1
+	uncountedSize   = 4096 // bytes
+	uncountedBlocks = uncountedSize / 512
+)
+
+// Visible refuses a special file, unless the grant shows them, as hidden, and applies
+// HideCounts to a directory.
+func Visible(l *guard.Lease, info *beneath.Info) error {
+	if info.Special() && !l.PosixFull() {
+		return &guard.Error{Kind: names.Hidden}
+	}
+	HideCounts(l, info)
+	return nil
+}
+
+// HideCounts removes from the attributes of a directory what tells how many names it
+// has, where names may be hidden.
+func HideCounts(l *guard.Lease, info *beneath.Info) {
+	if info.IsDir() && info.Nlink > 0 && l.Hides() && !l.PosixFull() {
+		info.Nlink, info.Size, info.Blocks = uncountedLinks, uncountedSize, uncountedBlocks
+	}
+}
+
+// Shown reports whether a name of the directory rel may be seen, as far as the
+// directory tells about it.
+func Shown(l *guard.Lease, rel string, e *beneath.Entry) bool {
+	switch e.Type {
+	case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK, 0:
+	default:
+		if !l.PosixFull() {
+			return false
+		}
+	}
+	if e.Name == "." || e.Name == ".." {
+		return true
+	}
+	return !l.Patterned() || !errors.Is(l.JudgeAs(guard.ToLook, rel, e.Name, TypeOf(e.Type)), names.Hidden)
+}
+
+// TypeOf is a file type as patterns know it.
+func TypeOf(mode uint32) pattern.Type {
+	switch mode {
+	case 0:
+		return pattern.Unknown
+	case unix.S_IFDIR:
+		return pattern.Dir
+	case unix.S_IFLNK:
+		return pattern.Link
+	}
+	return pattern.Other
+}
+
+// LookUp returns the attributes of a name in a directory; the caller has judged the
+// name.
+func LookUp(l *guard.Lease, d beneath.Dir, name string) (beneath.Info, error) {
+	info, err := beneath.StatIn(d, name)
+	if err == nil {
+		err = Visible(l, &info)
+	}
+	if err == nil {
+		_, err = beneath.CrossEntry(l, d, name, &info)
+	}
+	if err != nil {
+		return beneath.Info{}, err
+	}
+	return info, nil
+}
+
+// ErrRemoved is the error of StillThere for a directory that was removed.
+var ErrRemoved = errors.New("directory was removed")
+
+// StillThere checks that the open directory fd lies at the path rel: a descriptor
+// keeps serving a directory that was moved out of the root. If it does not, the error
+// is ErrRemoved, ESTALE, or that of the look-up.
+func StillThere(l *guard.Lease, rel string, fd int) error {
+	now, err := beneath.Stat(fd)
+	if err != nil {
+		return err
+	}
+	if now.Nlink == 0 {
+		return ErrRemoved
+	}
+	d, err := beneath.OpenDir(l, rel)
+	if err != nil {
+		return Stale(err)
+	}
+	defer d.Close()
+	there, err := beneath.Stat(d.FD)
+	if err != nil {
+		return err
+	}
+	if there.ID() != now.ID() {
+		return unix.ESTALE
+	}
+	return nil
+}
+
+// Stale turns the errors of a resolution that was sure to succeed, because the caller
+// knows the file, into ESTALE, upon which the kernel looks the path up again.
+func Stale(err error) error {
+	switch err { //nolint:errorlint // errnos straight from a system call
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
+		return unix.ESTALE
+	}
+	return err
+}
+
+// Ended reports why an operation that takes long should stop.
+func Ended(ctx context.Context, l *guard.Lease) error {
+	select {
+	case <-l.Dead():
+		return &guard.Error{Kind: names.Revoked}
+	default:
+		return ctx.Err()
+	}
+}
+
+// Passable reports whether a walk goes on without the directory or name that gave the
+// error.
+func Passable(err error) bool {
+	var e *guard.Error
+	if errors.As(err, &e) {
+		return e.Kind.Refusal() || e.Kind == names.Unavailable
+	}
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP),
+		errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.ESTALE), errors.Is(err, unix.EXDEV):
+		return true
+	}
+	return false
+}

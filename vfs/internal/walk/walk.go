@@ -1,0 +1,440 @@
+// Package walk goes through directory trees within one admitted operation, and says
+// what of a name the operation may see.
+//
+// # Promises
+//
+// A walk holds memory bounded by its depth, never by how many names a directory has:
+// a position for each level, and for the innermost levels also a descriptor and the
+// names read in advance. Links are not followed, and other file systems entered only
+// where the grant allows it. A directory that is moved out of the root is left soon.
+//
+// # Not promised
+//
+// Names that are added or removed during a walk may be seen or not.
+package walk
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+const (
+	// MaxDepth bounds how deep a walk goes; deeper directories are seen, but not
+	// entered. It bounds cursors and memory.
+	MaxDepth = 1 << 14
+	// MaxPath bounds the path below the start, in bytes, likewise.
+	MaxPath = 512 << 10
+	// nearLevels is how many of the innermost levels keep their descriptor
+	// and the names read in advance; of the others each farLevels-th keeps
+	// its descriptor, so that climbing opens each level again once.
+	nearLevels = 32
+	farLevels  = 128
+	// verifyEvery is how many steps may pass before the innermost directory is
+	// looked up again from the root: a descriptor keeps serving a directory
+	// that was moved out. A reading of names counts as readSteps.
+	verifyEvery = 256
+	readSteps   = 4
+	bufSize     = 16 << 10
+)
+
+// bufs are used again: most walks read one small directory.
+var bufs = sync.Pool{New: func() any { return new([bufSize]byte) }}
+
+// Options say how a Walker walks. The zero value is for listing: it leaves out names
+// that the operation may not see, does not enter directories that it may not read, and
+// passes over directories that cannot be read.
+type Options struct {
+	// Keep, unless nil, says which names of a directory the walk is about; the caller
+	// judges names and directories itself. It is called with each name as soon as it
+	// has been read.
+	Keep func(e *beneath.Entry) bool
+	// Open, unless nil, opens subdirectories instead of the walker. A directory that
+	// cannot be read, or opened again, is then an error.
+	Open func(dirfd int, name string) (int, error)
+	// VerifyBelow is up to what length of path each reading of names first looks the
+	// directory up again from the root.
+	VerifyBelow int
+	// Refused are the nested roots that the operation may not enter, as far as is
+	// known. A lease asked twice might not refuse twice.
+	Refused map[guard.Identity]error
+}
+
+// Walker goes through a directory tree depth first. It steps from directory to
+// subdirectory by descriptor, so paths may be longer than PATH_MAX.
+type Walker struct {
+	ctx    context.Context
+	l      *guard.Lease
+	o      Options
+	base   string // where the walk began, below the root
+	levels []level
+	path   []byte         // of the innermost level, below base
+	rel    string         // of the innermost level, below the root; "" when not made yet
+	buf    *[bufSize]byte // for getdents
+	steps  int            // since the innermost directory was verified
+}
+
+// level is one directory on the way down.
+type level struct {
+	fd      int // -1: closed, opened again when it is needed
+	pathLen int // of Walker.path up to and including this level
+	off     int64
+	names   []beneath.Entry // read in advance; the next is the first
+	seek    bool            // fd does not stand at off
+	end     bool
+}
+
+// New returns a walker, which the caller must close.
+func New(ctx context.Context, l *guard.Lease, o Options) *Walker {
+	return &Walker{ctx: ctx, l: l, o: o, buf: bufs.Get().(*[bufSize]byte)}
+}
+
+// Start opens the directory that the walk begins at.
+func (w *Walker) Start(rel string) error {
+	fd, err := beneath.OpenDirNames(w.l, rel)
+	if err != nil {
+		return err
+	}
+	w.StartAt(rel, fd)
+	return nil
+}
+
+// StartAt begins the walk at the open directory fd, which lies at rel. The walker
+// closes fd.
+func (w *Walker) StartAt(rel string, fd int) {
+	w.base, w.rel = rel, rel
+	w.levels = append(w.levels, level{fd: fd})
+}
+
+// Close closes what is open; the walk is over.
+func (w *Walker) Close() {
+	for i := range w.levels {
+		w.levels[i].drop()
+	}
+	bufs.Put(w.buf)
+	w.buf = nil
+}
+
+func (v *level) drop() {
+	if v.fd >= 0 {
+		beneath.Close(v.fd)
+	}
+	v.fd, v.names, v.seek = -1, nil, true
+}
+
+func (w *Walker) top() *level { return &w.levels[len(w.levels)-1] }
+
+// FD is the descriptor of the innermost directory.
+func (w *Walker) FD() int { return w.top().fd }
+
+// Depth is how many directories are open between the start and the innermost one, both
+// included.
+func (w *Walker) Depth() int { return len(w.levels) }
+
+// Path is the innermost directory, below the start, valid until the next step.
+func (w *Walker) Path() []byte { return w.path }
+
+// Base is the directory that the walk began at, below the root.
+func (w *Walker) Base() string { return w.base }
+
+// Ahead is how many names of the innermost directory are known to come.
+func (w *Walker) Ahead() int { return len(w.top().names) }
+
+// Rel is the innermost directory, below the root.
+func (w *Walker) Rel() string {
+	if w.rel == "" {
+		w.rel = w.below(w.path)
+	}
+	return w.rel
+}
+
+func (w *Walker) below(path []byte) string {
+	switch {
+	case len(path) == 0:
+		return w.base
+	case w.base == "":
+		return string(path)
+	}
+	return w.base + "/" + string(path)
+}
+
+// Next returns the next name of the walk, nil at its end: at the end of a directory it
+// goes on in the one above. The name stays the next one until Take.
+func (w *Walker) Next() (*beneath.Entry, error) {
+	for {
+		e, ok, err := w.Peek()
+		if ok || err != nil {
+			return e, err
+		}
+		if up, err := w.Leave(); !up || err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Peek returns the next name of the innermost directory; ok is false at its end.
+// A directory that was removed, or has gone from its place, ends. The name is a
+// part of a larger string: who keeps it for long clones it.
+func (w *Walker) Peek() (e *beneath.Entry, ok bool, err error) {
+	if w.steps++; w.steps%64 == 0 {
+		if err := Ended(w.ctx, w.l); err != nil {
+			return nil, false, err
+		}
+	}
+	v := w.top()
+	for len(v.names) == 0 {
+		if v.end {
+			return nil, false, nil
+		}
+		if err := w.read(); err != nil {
+			if w.o.Open != nil || !Passable(err) {
+				return nil, false, err
+			}
+			v.end = true
+			w.doubt()
+		}
+	}
+	return &v.names[0], true, nil
+}
+
+// read fetches more names of the innermost directory, which is open.
+func (w *Walker) read() error {
+	v := w.top()
+	w.steps += readSteps
+	if w.steps >= verifyEvery || len(w.Rel()) < w.o.VerifyBelow {
+		w.steps = 0
+		if err := StillThere(w.l, w.Rel(), v.fd); err != nil {
+			if errors.Is(err, ErrRemoved) {
+				err = unix.ENOENT
+			}
+			return err
+		}
+	}
+	if v.seek {
+		if err := beneath.SeekDir(v.fd, v.off); err != nil {
+			return err
+		}
+		v.seek = false
+	}
+	n, err := beneath.Getdents(v.fd, w.buf[:])
+	if err != nil {
+		return err
+	}
+	v.end = n == 0
+	text := w.buf[:n]
+	v.names = beneath.ParseDirents(text, string(text), w.keeps)
+	return nil
+}
+
+// keeps reports whether the walk is about a name of the innermost directory.
+func (w *Walker) keeps(e *beneath.Entry) bool {
+	switch {
+	case e.Name == "." || e.Name == "..": // they may come anywhere
+		return false
+	case w.o.Keep != nil:
+		return w.o.Keep(e)
+	}
+	return Shown(w.l, w.Rel(), e)
+}
+
+// doubt makes the levels above be verified before anything more of them is used:
+// what took the innermost one from its place may have taken them too.
+func (w *Walker) doubt() {
+	w.steps = verifyEvery
+	for i := range w.levels {
+		if v := &w.levels[i]; len(v.names) > 0 {
+			v.names, v.seek = nil, true
+		}
+	}
+}
+
+// Take consumes the name that Peek returned.
+func (w *Walker) Take() {
+	v := w.top()
+	v.off = int64(v.names[0].Off)
+	v.names = v.names[1:]
+}
+
+// Restart reads the innermost directory again from its beginning.
+func (w *Walker) Restart() {
+	v := w.top()
+	v.off, v.names, v.seek, v.end = 0, nil, true, false
+}
+
+// Enter goes into the subdirectory called name of the innermost directory. ok is
+// false if it is not to be entered: not a directory any more, unreadable, on
+// another file system, closed to the operation, or too deep.
+func (w *Walker) Enter(name string) (ok bool, err error) {
+	if name == "." || name == ".." || len(name) > names.MaxElement || len(w.levels) >= MaxDepth || len(w.path)+1+len(name) > MaxPath {
+		return false, nil
+	}
+	if err := w.Open(name); err != nil {
+		if Passable(err) {
+			err = nil
+		}
+		return false, err
+	}
+	return true, nil
+}
+
+// Open goes into a subdirectory of any depth, or says why not.
+func (w *Walker) Open(name string) error {
+	fd, err := w.open(w.Rel(), w.FD(), name)
+	if err == nil {
+		w.push(name, fd)
+	}
+	return err
+}
+
+// open opens a subdirectory of dir, whose descriptor is dirfd.
+func (w *Walker) open(dir string, dirfd int, name string) (int, error) {
+	if w.o.Open != nil {
+		return w.o.Open(dirfd, name)
+	}
+	if w.o.Keep == nil {
+		if err := w.l.JudgeAs(guard.ToRead, dir, name, pattern.Dir); err != nil {
+			return -1, err
+		}
+	}
+	fd, err := beneath.OpenSubdir(w.l, dirfd, name)
+	if err != nil || !w.l.HasNested() {
+		return fd, err
+	}
+	info, err := beneath.Stat(fd)
+	if err == nil {
+		err = w.Cross(&info)
+	}
+	if err != nil {
+		beneath.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Cross refuses a nested root that the operation may not enter.
+func (w *Walker) Cross(info *beneath.Info) error {
+	if err := w.o.Refused[info.ID()]; err != nil {
+		return err
+	}
+	_, err := beneath.CrossChild(w.l, info)
+	if err != nil {
+		if w.o.Refused == nil {
+			w.o.Refused = map[guard.Identity]error{}
+		}
+		w.o.Refused[info.ID()] = err
+	}
+	return err
+}
+
+func (w *Walker) push(name string, fd int) {
+	if len(w.path) > 0 {
+		w.path = append(w.path, '/')
+	}
+	w.path = append(w.path, name...)
+	w.levels = append(w.levels, level{fd: fd, pathLen: len(w.path)})
+	w.rel = ""
+	if i := len(w.levels) - 1 - nearLevels; i > 0 {
+		w.forget(i)
+	}
+}
+
+// forget lets go of what a far level holds, and at each farLevels-th also of
+// what climbing has opened again between it and the last such one.
+func (w *Walker) forget(i int) {
+	if i%farLevels != 0 {
+		w.levels[i].drop()
+		return
+	}
+	w.levels[i].names, w.levels[i].seek = nil, true
+	for j := i - farLevels + 1; j > 0 && j < i; j++ {
+		w.levels[j].drop()
+	}
+}
+
+// Position is where the walk stands: the innermost directory, below the start, and the
+// position in the start and in each directory below it, the innermost last.
+func (w *Walker) Position() (path []byte, offs []int64) {
+	offs = make([]int64, len(w.levels))
+	for i := range w.levels {
+		offs[i] = w.levels[i].off
+	}
+	return w.path, offs
+}
+
+// Resume goes down from the start to where an earlier walk stopped; elems are the
+// elements of its path. Levels that are gone are left out.
+func (w *Walker) Resume(elems []string, offs []int64) error {
+	w.levels[0].off, w.levels[0].seek = offs[0], true
+	for i, name := range elems {
+		ok, err := w.Enter(name)
+		if err != nil || !ok {
+			return err
+		}
+		w.top().off, w.top().seek = offs[i+1], true
+	}
+	return nil
+}
+
+// Leave goes back to the directory above; ok is false at the start. Levels that
+// have gone from their place meanwhile are left too.
+func (w *Walker) Leave() (ok bool, err error) {
+	if len(w.levels) == 1 {
+		return false, nil
+	}
+	w.pop()
+	return true, w.reopen()
+}
+
+func (w *Walker) pop() {
+	w.top().drop()
+	w.levels = w.levels[:len(w.levels)-1]
+	w.path = w.path[:w.top().pathLen]
+	w.rel = ""
+}
+
+// reopen makes sure that the innermost level is open, stepping down from the
+// last one that is.
+func (w *Walker) reopen() error {
+	i := len(w.levels) - 1
+	for w.levels[i].fd < 0 {
+		i--
+	}
+	for ; i < len(w.levels)-1; i++ {
+		fd, err := w.open(w.below(w.path[:w.levels[i].pathLen]), w.levels[i].fd, w.name(i+1))
+		if err != nil && (w.o.Open != nil || !Passable(err)) {
+			return err
+		}
+		if err != nil {
+			for len(w.levels) > i+1 {
+				w.pop()
+			}
+			return nil
+		}
+		w.levels[i+1].fd = fd
+	}
+	return nil
+}
+
+// Name is the name of the innermost directory in the one above it, "" at the start.
+func (w *Walker) Name() string {
+	if len(w.levels) == 1 {
+		return ""
+	}
+	return w.name(len(w.levels) - 1)
+}
+
+// name is the name of a level in the one above it.
+func (w *Walker) name(i int) string {
+	from := w.levels[i-1].pathLen
+	if from > 0 {
+		from++ // the slash
+	}
+	return string(w.path[from:w.levels[i].pathLen])
+}
