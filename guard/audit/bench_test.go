@@ -1,6 +1,13 @@
 package audit
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
 
 func benchmark(b *testing.B, mode PathMode) {
 	o := options(b)
@@ -38,6 +45,33 @@ func BenchmarkEncode(b *testing.B) {
 	e := newEncoder("work-1", PathsFull, nil, mark{})
 	r := allowed(b, "src/internal/server/handler_test.go")
 	for b.Loop() {
-		e.record(&r)
+		e.item(&item{rec: r, count: 1})
+	}
+}
+
+// BenchmarkRecordCreated is what auditing adds to a file that is made and closed, under
+// a new name each time, so that nothing is folded.
+func BenchmarkRecordCreated(b *testing.B) {
+	l := mustOpen(b, options(b))
+	var paths []guard.Path
+	for i := range 5000 {
+		paths = append(paths, at(b, "code", fmt.Sprintf("node_modules/package-%d/lib/file-%d.js", i/20, i)))
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		r := allowed(b, "x")
+		r.Op, r.Rights, r.Path = names.OpCreate, guard.Create|guard.Write, paths[i%len(paths)]
+		l.Pace(&r, time.Hour)
+		var err error
+		if r.Room, err = l.Reserve(b.Context(), nil, &r); err != nil {
+			b.Fatal(err)
+		}
+		if err := l.Record(r); err != nil {
+			b.Fatal(err)
+		}
+		r.Op, r.Rights, r.Room, r.Written = names.OpClose, 0, 0, 1000
+		if err := l.Record(r); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

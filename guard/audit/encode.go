@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -33,6 +34,28 @@ const (
 const formatVersion = 1
 
 const hashLen = sha256.Size
+
+const (
+	// fixedBound is more than the line of any record needs beside its text: keys,
+	// numbers, words and hashes.
+	fixedBound = 1 << 10
+	// textGrowth is how many bytes one byte of text can become: an escape has six.
+	textGrowth = 6
+)
+
+// lineBound is how long the line of r can be at most.
+func lineBound(session string, r *guard.Record) int64 {
+	n := fixedBound + textBound(r.Detail, maxDetailText)
+	for _, name := range []string{session, string(r.Subject), string(r.Path.Root), string(r.Path2.Root)} {
+		n += textBound(name, maxNameText)
+	}
+	for _, rel := range []string{r.Path.Rel(), r.Path2.Rel()} {
+		n += textBound(rel, maxPathText) + base64.StdEncoding.EncodedLen(min(len(rel), maxRawPath))
+	}
+	return int64(n)
+}
+
+func textBound(s string, limit int) int { return min(textGrowth*len(s), limit) }
 
 // mark is a place in the chain: a line's number and hash. The zero mark is the
 // place before line 1.
@@ -138,9 +161,6 @@ func (e *encoder) fields(r *guard.Record, op string) []byte {
 	return b
 }
 
-// record is the line of r.
-func (e *encoder) record(r *guard.Record) []byte { return e.seal(e.fields(r, r.Op.String())) }
-
 // item is the line of an item: a record with what was folded into it, or a sum.
 func (e *encoder) item(it *item) []byte {
 	op := it.rec.Op.String()
@@ -198,8 +218,10 @@ func (e *encoder) path(b []byte, field string, p guard.Path) []byte {
 	}
 	switch e.paths {
 	case PathsFull:
-		long := len(fits(rel, maxPathText)) < len(rel)
-		b = e.text(key(b, field, ""), rel, maxPathText)
+		var n int
+		b, n = appendText(key(b, field, ""), rel, maxPathText)
+		long := n < len(rel)
+		e.cut = e.cut || long
 		if !utf8.ValidString(rel) || long && len(rel) <= maxRawPath {
 			b = append(key(b, "raw_", field), '"')
 			raw := rel[:min(len(rel), maxRawPath)]
@@ -294,71 +316,52 @@ func number(b []byte, field string, n int64) []byte {
 	return strconv.AppendInt(key(b, field, ""), n, 10)
 }
 
-// fits is the longest beginning of s that text writes in limit bytes, quotes not
-// counted.
-func fits(s string, limit int) string {
-	const most = 6 // bytes written for one byte
-	if len(s) <= limit/most {
-		return s
-	}
-	size := 0
-	for i, r := range s {
-		switch {
-		case r < utf8.RuneSelf && plain[r]:
-			size++
-		case r == '"' || r == '\\' || r == '\n' || r == '\t':
-			size += 2
-		case r < utf8.RuneSelf || !shown(r) || r == utf8.RuneError:
-			size += 6 // of a real U+FFFD it is 3: good enough
-			if r > 0xffff {
-				size += 6
-			}
-		default:
-			size += utf8.RuneLen(r)
-		}
-		if size > limit {
-			return s[:i]
-		}
-	}
-	return s
+// text appends s as a JSON string, and notes if only its beginning fits in limit bytes.
+func (e *encoder) text(b []byte, s string, limit int) []byte {
+	b, n := appendText(b, s, limit)
+	e.cut = e.cut || n < len(s)
+	return b
 }
 
-// shown reports whether a rune beyond ASCII is written as it is.
-func shown(r rune) bool { return unicode.IsPrint(r) && !unicode.Is(unicode.Cf, r) }
-
-// text writes s, or as much of it as fits, as a JSON string of printable ASCII
-// and printable letters of other scripts. Everything that can break a line, hide
-// or turn text around is escaped; bytes that are not UTF-8 become U+FFFD.
-func (e *encoder) text(b []byte, s string, limit int) []byte {
-	if head := fits(s, limit); len(head) < len(s) {
-		s, e.cut = head, true
-	}
+// appendText appends s as a JSON string of printable ASCII and printable letters of
+// other scripts: what would break a line, or hide or turn text around, is escaped, and
+// bytes that are not UTF-8 become U+FFFD. It writes at most limit bytes between the
+// quotes, and returns how many bytes of s they stand for.
+func appendText(b []byte, s string, limit int) ([]byte, int) {
 	b = append(b, '"')
-	start := 0
-	for i := 0; i < len(s); {
-		if c := s[i]; c < utf8.RuneSelf {
-			if plain[c] {
-				i++
-				continue
-			}
-			b = append(b, s[start:i]...)
-			b = escapeASCII(b, c)
-			i++
-			start = i
+	end := len(b) + limit
+	start, i := 0, 0 // s[start:i] needs no escaping and is not appended yet
+	for i < len(s) {
+		if c := s[i]; c < utf8.RuneSelf && plain[c] && len(b)+i-start < end {
+			i++ // as most bytes are
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if shown(r) && !(r == utf8.RuneError && n == 1) {
+		if shown(r) && (r != utf8.RuneError || n > 1) {
+			if len(b)+i+n-start > end {
+				break
+			}
 			i += n
 			continue
 		}
-		b = append(b, s[start:i]...)
-		b = escapeRune(b, r)
-		i += n
+		b, start = append(b, s[start:i]...), i
+		escaped := appendEscape(b, r)
+		if len(escaped) > end {
+			break
+		}
+		b, i = escaped, i+n
 		start = i
 	}
-	b = append(b, s[start:]...)
-	return append(b, '"')
+	b = append(b, s[start:i]...)
+	return append(b, '"'), i
+}
+
+// shown reports whether a rune is written as it is.
+func shown(r rune) bool {
+	if r < utf8.RuneSelf {
+		return plain[r]
+	}
+	return unicode.IsPrint(r) && !unicode.Is(unicode.Cf, r)
 }
 
 // plain are the bytes a JSON string can hold as they are.
@@ -369,23 +372,18 @@ var plain = func() (t [utf8.RuneSelf]bool) {
 	return t
 }()
 
-func escapeASCII(b []byte, c byte) []byte {
-	switch c {
-	case '"', '\\':
-		return append(b, '\\', c)
-	case '\n':
+// appendEscape appends a rune as the escape that JSON has for it.
+func appendEscape(b []byte, r rune) []byte {
+	switch {
+	case r == '"' || r == '\\':
+		return append(b, '\\', byte(r))
+	case r == '\n':
 		return append(b, '\\', 'n')
-	case '\t':
+	case r == '\t':
 		return append(b, '\\', 't')
-	}
-	return escapeRune(b, rune(c))
-}
-
-func escapeRune(b []byte, r rune) []byte {
-	if r > 0xffff {
-		r -= 0x10000
-		b = escapeRune(b, 0xd800+(r>>10))
-		r = 0xdc00 + (r & 0x3ff)
+	case r > 0xffff:
+		high, low := utf16.EncodeRune(r)
+		return appendEscape(appendEscape(b, high), low)
 	}
 	const digits = "0123456789abcdef"
 	return append(b, '\\', 'u', digits[r>>12&15], digits[r>>8&15], digits[r>>4&15], digits[r&15])

@@ -64,7 +64,7 @@ func TestGoldenLine(t *testing.T) {
 		`"op":"open","root":"code","path":"src/a.go","root2":"other","path2":"b","rights":"write","verdict":"refused",` +
 		`"kind":"ReadOnly","errno":"EROFS","errno_number":30,"read":3,"written":4,"duration_us":1,"detail":"no",` +
 		`"prev":"` + strings.Repeat("0", 64) + `"`
-	got := string(e.record(&r))
+	got := string(e.item(&item{rec: r, count: 1}))
 	if !strings.HasPrefix(got, want+`,"hash":"`) {
 		t.Fatalf("got  %s\nwant %s", got, want)
 	}
@@ -72,7 +72,7 @@ func TestGoldenLine(t *testing.T) {
 
 	r = guard.Record{Time: r.Time, Via: guard.ViaTools, Op: names.OpLookup, Path: at(t, "code", ""), Verdict: guard.Allowed}
 	want = `{"seq":2,"time":"2026-03-04T04:06:07.089Z","session":"s1","via":"tools","op":"lookup","root":"code","verdict":"allowed"`
-	got = string(e.record(&r))
+	got = string(e.item(&item{rec: r, count: 1}))
 	if !strings.HasPrefix(got, want+`,"prev":"`) {
 		t.Fatalf("empty fields: got %s\nwant %s", got, want)
 	}
@@ -85,7 +85,7 @@ func TestR082EveryOperation(t *testing.T) {
 	for op := names.OpLookup; int(op) < names.Ops; op++ {
 		r := allowed(t, "f")
 		r.Op = op
-		got, err := decode(bytes.TrimSpace(e.record(&r)))
+		got, err := decode(bytes.TrimSpace(e.item(&item{rec: r, count: 1})))
 		if err != nil || got.Op != op.String() || got.Verdict != "allowed" || got.Seq != uint64(op) {
 			t.Errorf("%s: %+v, %v", op, got, err)
 		}
@@ -141,7 +141,7 @@ func TestEscaping(t *testing.T) {
 			e := newEncoder("s", PathsFull, nil, mark{})
 			r := refusal(t, c.rel)
 			r.Path2 = r.Path
-			line := e.record(&r)
+			line := e.item(&item{rec: r, count: 1})
 			if !strings.Contains(string(line), c.shows) {
 				t.Errorf("%s\nlacks %s", line, c.shows)
 			}
@@ -158,7 +158,7 @@ func TestTextIsBounded(t *testing.T) {
 	rel := strings.Repeat(strings.Repeat("\x80", 255)+"/", 2000) + "x"
 	r := refusal(t, rel)
 	r.Path2, r.Detail, r.Subject = r.Path, strings.Repeat("\x01", 1<<20), guard.Subject(strings.Repeat("ü", 1<<20))
-	got := oneLine(t, e.record(&r))
+	got := oneLine(t, e.item(&item{rec: r, count: 1}))
 	if !got.Truncated || !strings.HasPrefix(rel, got.Name()) || len(got.Name()) != maxRawPath || len(got.Detail) != maxDetailText/6 {
 		t.Errorf("truncated %v, path %d bytes, detail %d", got.Truncated, len(got.Name()), len(got.Detail))
 	}
@@ -169,7 +169,7 @@ func TestTextIsBounded(t *testing.T) {
 		t.Errorf("a line of %d bytes", len(got.Line))
 	}
 	r = refusal(t, "short")
-	if got := oneLine(t, e.record(&r)); got.Truncated {
+	if got := oneLine(t, e.item(&item{rec: r, count: 1})); got.Truncated {
 		t.Error("the next line still says truncated")
 	}
 }
@@ -183,7 +183,7 @@ func TestPaddedPathsMakeShortRecords(t *testing.T) {
 			elem := strings.Repeat(pad, 250/len(pad))
 			rel := strings.Repeat(elem+"/", size/(len(elem)+1)-1) + elem
 			r := refusal(t, rel)
-			line := e.record(&r)
+			line := e.item(&item{rec: r, count: 1})
 			if len(line) > 12<<10 {
 				t.Errorf("%d bytes of %q: a record of %d bytes", len(rel), pad, len(line))
 			}
@@ -194,7 +194,7 @@ func TestPaddedPathsMakeShortRecords(t *testing.T) {
 			if !strings.HasPrefix(rel, got.Name()) || size <= maxRawPath && got.Name() != rel {
 				t.Errorf("%q: %d bytes of path", pad, len(got.Name()))
 			}
-			if n := len(got.Path); n == 0 || len(fits(rel, maxPathText)) < maxPathText/12 {
+			if _, n := appendText(nil, rel, maxPathText); len(got.Path) == 0 || n < maxPathText/12 {
 				t.Errorf("%q: only %d bytes are shown", pad, n)
 			}
 		}
@@ -209,7 +209,7 @@ func TestR086PathsHashAndNone(t *testing.T) {
 	r.Path2 = at(t, "code", "insurance\xff")
 	r.Detail = "/home/ann/medical"
 	hashes := func(mode PathMode, key []byte, r guard.Record) Entry {
-		line := newEncoder("s", mode, key, mark{}).record(&r)
+		line := newEncoder("s", mode, key, mark{}).item(&item{rec: r, count: 1})
 		for _, secret := range []string{"medical", "diagnosis", "insurance", "ann", "raw_path"} {
 			if bytes.Contains(line, []byte(secret)) {
 				t.Errorf("mode %s: %q in %s", mode, secret, line)
@@ -247,7 +247,7 @@ func FuzzLine(f *testing.F) {
 		}
 		r := guard.Record{Subject: guard.Subject(subject), Detail: detail, Path: p, Path2: p2,
 			Op: names.OpRename, Verdict: guard.Failed, Errno: 9999}
-		got := oneLine(t, newEncoder("s", PathsFull, nil, mark{}).record(&r))
+		got := oneLine(t, newEncoder("s", PathsFull, nil, mark{}).item(&item{rec: r, count: 1}))
 		if got.Truncated {
 			return
 		}

@@ -3,7 +3,6 @@ package audit
 import (
 	"io"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rootsfs/rootsfs/guard"
 )
@@ -44,21 +43,6 @@ type allocator interface {
 	Trim(size int64) error
 }
 
-// Of the parts of a line, bytes at most.
-const (
-	// fixedBound is the fields that hold no text: keys, numbers, words, hashes.
-	fixedBound = 760
-	// keyBound is a field's name and the punctuation around it.
-	keyBound = 24
-)
-
-// lineBound is how long the line of r can be at most.
-func lineBound(session string, r *guard.Record) int64 {
-	n := fixedBound + textBound(session, maxNameText) + textBound(string(r.Subject), maxNameText)
-	n += pathBound(r.Path) + pathBound(r.Path2) + textBound(r.Detail, maxDetailText)
-	return int64(n)
-}
-
 // reservation is the room of an operation whose record is r as far as it is
 // known: its detail may yet say where links led, and from where.
 func reservation(session string, r *guard.Record) int64 {
@@ -68,28 +52,4 @@ func reservation(session string, r *guard.Record) int64 {
 		n += 2 * (maxPathText + maxRawPath)
 	}
 	return n
-}
-
-func pathBound(p guard.Path) int {
-	rel := p.Rel()
-	n := keyBound + textBound(string(p.Root), maxNameText)
-	if rel == "" {
-		return n
-	}
-	text := textBound(rel, maxPathText)
-	n += text
-	if text != keyBound+len(rel) || len(rel) >= maxPathText {
-		n += 2*keyBound + (min(len(rel), maxRawPath)+2)/3*4 + 2*hashLen
-	}
-	return n
-}
-
-// textBound bounds what encoder.text writes of s.
-func textBound(s string, limit int) int {
-	for i := range len(s) {
-		if c := s[i]; c >= utf8.RuneSelf || !plain[c] {
-			return keyBound + min(6*len(s), limit)
-		}
-	}
-	return keyBound + min(len(s), limit)
 }

@@ -11,7 +11,7 @@ import (
 const (
 	// roomStep is how much room on disk a file has beyond what is promised, so that
 	// Reserve seldom has to wait for the writer.
-	roomStep = 256 << 10
+	roomStep = 512 << 10
 	// leastStep is how much the file is enlarged by at least, where the disk has no
 	// more.
 	leastStep = 4 << 10

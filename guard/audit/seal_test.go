@@ -76,7 +76,7 @@ func TestCompressedSize(t *testing.T) {
 		c.Op, c.Rights, c.Written = names.OpClose, 0, int64(i)
 		for _, rec := range []guard.Record{r, c} {
 			mustRecord(t, l, rec)
-			before += int64(len(plainLog.record(&rec)))
+			before += int64(len(plainLog.item(&item{rec: rec, count: 1})))
 		}
 	}
 	mustClose(t, l)

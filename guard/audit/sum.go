@@ -85,12 +85,18 @@ func (s *sums) add(r *guard.Record, now time.Time) {
 func sample(r *guard.Record) guard.Record {
 	out := *r
 	out.Room, out.Path2, out.Read = 0, guard.Path{}, 0
-	out.Subject = guard.Subject(fits(string(r.Subject), maxSumText))
-	out.Detail = fits(r.Detail, maxSumText)
-	if rel := r.Path.Rel(); len(fits(rel, maxSumText)) < len(rel) {
+	out.Subject = guard.Subject(clip(string(r.Subject)))
+	out.Detail = clip(r.Detail)
+	if rel := r.Path.Rel(); clip(rel) != rel {
 		out.Path, _ = names.NewPath(r.Path.Root, "")
 	}
 	return out
+}
+
+// clip is the beginning of s that takes no more than maxSumText in a line.
+func clip(s string) string {
+	_, n := appendText(nil, s, maxSumText)
+	return s[:n]
 }
 
 // sumLocked queues the sums that have collected long enough, all of them if final,

@@ -226,7 +226,7 @@ func TestVerifyNothing(t *testing.T) {
 // parseSeal meets whatever is in a file.
 func FuzzParseSeal(f *testing.F) {
 	r := refusal(f, "x")
-	f.Add(bytes.TrimSpace(newEncoder("s", PathsFull, nil, mark{}).record(&r)))
+	f.Add(bytes.TrimSpace(newEncoder("s", PathsFull, nil, mark{}).item(&item{rec: r, count: 1})))
 	f.Add([]byte(`{"seq":1,"prev":"`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		s, err := parseSeal(line)
