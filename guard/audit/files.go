@@ -1,14 +1,10 @@
 package audit
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,13 +28,13 @@ type logName struct {
 // logEntry is a file in the directory.
 type logEntry struct {
 	logName
-	sealed bool // compressed
+	compressed bool
 }
 
 // base is the file's name as it is on disk.
 func (e logEntry) base() string {
-	if e.sealed {
-		return e.String() + sealedSuffix
+	if e.compressed {
+		return e.String() + compressedSuffix
 	}
 	return e.String()
 }
@@ -60,6 +56,11 @@ func parseName(base string) (logName, bool) {
 		return logName{}, false
 	}
 	return logName{session: rest[:at-1], start: rest[at:], n: n}, true
+}
+
+// nameOf is the parsed name of the file at path, compressed or not.
+func nameOf(path string) (logName, bool) {
+	return parseName(strings.TrimSuffix(filepath.Base(path), compressedSuffix))
 }
 
 // number9 reads a number from 1 to nine digits without leading zeros.
@@ -103,16 +104,26 @@ func Files(dir, session string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths := make([]string, len(list))
-	for i, n := range list {
-		paths[i] = filepath.Join(dir, n.base())
+	return paths(dir, list), nil
+}
+
+func paths(dir string, list []logEntry) []string {
+	out := make([]string, len(list))
+	for i, e := range list {
+		out[i] = filepath.Join(dir, e.base())
 	}
-	return paths, nil
+	return out
 }
 
 // listNames lists files. Where a crash left one beside its compressed copy, the copy
 // is listed: it is whole, because it got its name when it was synced.
 func listNames(dir, session string) ([]logEntry, error) {
+	list, err := listAll(dir, session)
+	return slices.CompactFunc(list, func(a, b logEntry) bool { return a.logName == b.logName }), err
+}
+
+// listAll is listNames with the files that have compressed copies, after these.
+func listAll(dir, session string) ([]logEntry, error) {
 	entries, err := readDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
@@ -122,22 +133,21 @@ func listNames(dir, session string) ([]logEntry, error) {
 		if session != "" && !strings.HasPrefix(e.Name(), session+"-") {
 			continue // quickly: there may be thousands of others
 		}
-		base, sealed := strings.CutSuffix(e.Name(), sealedSuffix)
-		n, ok := parseName(base)
+		n, ok := nameOf(e.Name())
 		if ok && e.Type().IsRegular() && (session == "" || n.session == session) {
-			list = append(list, logEntry{n, sealed})
+			list = append(list, logEntry{n, strings.HasSuffix(e.Name(), compressedSuffix)})
 		}
 	}
 	slices.SortFunc(list, func(a, b logEntry) int {
-		if c := compareNames(a.logName, b.logName); c != 0 || a.sealed == b.sealed {
+		if c := compareNames(a.logName, b.logName); c != 0 || a.compressed == b.compressed {
 			return c
 		}
-		if a.sealed {
+		if a.compressed {
 			return -1
 		}
 		return 1
 	})
-	return slices.CompactFunc(list, func(a, b logEntry) bool { return a.logName == b.logName }), nil
+	return list, nil
 }
 
 // readDir is os.ReadDir without its sorting, which would be for nothing.
@@ -165,156 +175,5 @@ func nextStart(now time.Time, list []logEntry) string {
 	return start
 }
 
-// lineReader reads complete lines and keeps count of where they end.
-type lineReader struct {
-	r   *bufio.Reader
-	pos int64 // after the last complete line
-	buf []byte
-}
-
-func newLineReader(r io.Reader) *lineReader {
-	return &lineReader{r: bufio.NewReaderSize(r, 64<<10)}
-}
-
-var (
-	// errTorn is a last line without its newline.
-	errTorn = errors.New("the last line is torn")
-	// errLong is a line no Log has written.
-	errLong = errors.New("line longer than 2 MiB")
-)
-
-// next returns the next line without its newline, valid until the call after;
-// io.EOF at the end, errTorn if something without a newline is left there, and
-// errLong for a line beyond maxLine, which is skipped.
-func (l *lineReader) next() ([]byte, error) {
-	l.buf = l.buf[:0]
-	size := int64(0)
-	for {
-		part, err := l.r.ReadSlice('\n')
-		size += int64(len(part))
-		if len(l.buf)+len(part) <= maxLine {
-			l.buf = append(l.buf, part...)
-		}
-		switch {
-		case err == nil && size > maxLine:
-			l.pos += size
-			return nil, errLong
-		case err == nil:
-			l.pos += size
-			return bytes.TrimSuffix(l.buf, []byte{'\n'}), nil
-		case errors.Is(err, bufio.ErrBufferFull):
-		case errors.Is(err, errDamaged):
-			return nil, err // its text may say EOF
-		case errors.Is(err, io.EOF) && size > 0:
-			return nil, errTorn
-		default:
-			return nil, err
-		}
-	}
-}
-
-// lines yields the complete lines of a file, each valid until the next. What cannot be
-// read is an error in place of a line: errLong, after which it goes on, or at the end
-// errTorn, errDamaged, or the file system's error.
-func lines(path string) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
-		f, err := openFile(path)
-		if err != nil {
-			yield(nil, fmt.Errorf("audit: %w", err))
-			return
-		}
-		defer f.Close()
-		r := newLineReader(f)
-		for {
-			line, err := r.next()
-			if err == nil || unreadable(err) {
-				if !yield(line, err) || err != nil && !errors.Is(err, errLong) {
-					return
-				}
-				continue
-			}
-			if !errors.Is(err, io.EOF) {
-				yield(nil, fmt.Errorf("audit: %w", err))
-			}
-			return
-		}
-	}
-}
-
-// unreadable reports whether an error is about what a file holds, not about reading it.
-func unreadable(err error) bool {
-	return errors.Is(err, errLong) || errors.Is(err, errTorn) || errors.Is(err, errDamaged)
-}
-
-// firstLine returns the first complete line of a file; nil if there is none.
-func firstLine(path string) ([]byte, error) {
-	for line, err := range lines(path) {
-		if unreadable(err) {
-			err = nil
-		}
-		return line, err
-	}
-	return nil, nil
-}
-
-// lastLineOf returns the last complete line of a file; nil if there is none that can be
-// read.
-func lastLineOf(path string) (last []byte, err error) {
-	if !strings.HasSuffix(path, sealedSuffix) {
-		if f, err := os.Open(path); err == nil {
-			defer f.Close()
-			last, _, err = lastLine(f)
-			if errors.Is(err, errLong) {
-				err = nil
-			}
-			return last, err
-		}
-	}
-	for line, err := range lines(path) {
-		switch {
-		case err == nil:
-			last = append(last[:0], line...)
-		case errors.Is(err, errLong):
-			last = nil
-		case !unreadable(err):
-			return nil, err
-		}
-	}
-	return last, nil
-}
-
-// lastLine returns the last complete line of a file and the offset after it;
-// nil and 0 if there is none, errLong if it is beyond maxLine.
-func lastLine(f *os.File) (line []byte, end int64, err error) {
-	info, err := f.Stat()
-	if err != nil {
-		return nil, 0, err
-	}
-	// A torn line of up to maxLine may follow the one we look for.
-	window := int64(16 << 10)
-	for {
-		from := max(0, info.Size()-window)
-		b := make([]byte, info.Size()-from)
-		if _, err := f.ReadAt(b, from); err != nil && !errors.Is(err, io.EOF) {
-			return nil, 0, err
-		}
-		if i := bytes.LastIndexByte(b, '\n'); i >= 0 {
-			start := bytes.LastIndexByte(b[:i], '\n') + 1
-			if start > 0 || from == 0 {
-				return b[start:i], from + int64(i) + 1, nil
-			}
-		}
-		if from == 0 {
-			return nil, 0, nil
-		}
-		if window > 2*maxLine {
-			return nil, 0, errLong
-		}
-		window *= 4
-	}
-}
-
 // gone reports whether err says that a file was removed.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
-
-func sortNames(list []logName) { slices.SortFunc(list, compareNames) }

@@ -2,16 +2,16 @@ package audit
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
-// Follow looks at the files it knows every followDelay, and at the directory when that
-// has changed. Some network file systems do not tell, and then every listDelay.
+// Follow reads on in the files it knows every followDelay. It lists the directory when
+// the directory's time has changed, and every listDelay, because some network file
+// systems do not keep that time.
 const (
 	followDelay = 250 * time.Millisecond
 	listDelay   = 2 * time.Second
@@ -32,16 +32,26 @@ func follow(ctx context.Context, dir, session string, f Filter, fn func(Entry) e
 	if err := f.check(); err != nil {
 		return err
 	}
-	t := &follower{dir: dir, session: session, filter: f, fn: fn, files: map[logName]*followed{}}
+	t := &follower{dir: dir, session: session}
 	defer t.close()
 	if f.Since.IsZero() {
-		if err := t.skip(); err != nil {
+		if err := t.skip(ctx); err != nil {
 			return err
 		}
 	}
 	ready()
 	for {
-		if err := t.scan(ctx); err != nil {
+		if err := t.list(); err != nil {
+			return err
+		}
+		err := t.read(ctx, func(line []byte) error {
+			e, err := decode(line)
+			if err != nil || !f.match(&e) {
+				return nil
+			}
+			return fn(e)
+		})
+		if err != nil {
 			return err
 		}
 		if sleep(ctx, nil, followDelay) != nil {
@@ -50,174 +60,109 @@ func follow(ctx context.Context, dir, session string, f Filter, fn func(Entry) e
 	}
 }
 
-// followed is how far a file was read. Its descriptor stays open until the
-// session has gone on to another file, so that pruning takes nothing away.
-type followed struct {
-	file *logReader // nil: read to its end, or not to be read
-	pos  int64
-}
-
 type follower struct {
 	dir, session string
-	filter       Filter
-	fn           func(Entry) error
-	files        map[logName]*followed
-	list         []logEntry // as it was last read
-	changed      time.Time  // the directory's time then
+	files        []*followed      // those that are not read to their end
+	known        map[logName]bool // all files that were listed last
+	changed      time.Time        // the directory's time then
 	listed       time.Time
 }
 
-func (t *follower) close() {
-	for _, f := range t.files {
-		if f.file != nil {
-			f.file.Close()
-		}
-	}
+// followed is a file that is being read. It stays open until the session has gone on to
+// another file, so that pruning takes nothing away.
+type followed struct {
+	entry  logEntry
+	reader *lineReader // nil: not opened yet
+	ended  bool        // nothing more is written to it
 }
 
-func (t *follower) open(n logEntry) (*followed, error) {
-	f, err := openFile(filepath.Join(t.dir, n.base()))
-	if gone(err) {
-		return &followed{}, nil
-	}
+// list looks for files that are new, and for those that have ended: that are compressed,
+// or not the last of their session, because a Log writes nothing to a file after it
+// created the next.
+func (t *follower) list() error {
+	info, err := os.Stat(t.dir)
 	if err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
+		return fmt.Errorf("audit: %w", err)
 	}
-	return &followed{file: f}, nil
-}
-
-// skip moves to the end of what there is.
-func (t *follower) skip() error {
+	if info.ModTime().Equal(t.changed) && time.Since(t.listed) < listDelay {
+		return nil
+	}
+	t.changed, t.listed = info.ModTime(), time.Now()
 	list, err := listNames(t.dir, t.session)
 	if err != nil {
 		return err
 	}
-	for _, n := range list {
-		f := &followed{}
-		t.files[n.logName] = f
-		if n.sealed {
-			continue // it has its end
+	known, newest := make(map[logName]bool, len(list)), map[string]logName{}
+	for _, e := range list {
+		known[e.logName], newest[e.session] = true, e.logName
+		if !t.known[e.logName] {
+			t.files = append(t.files, &followed{entry: e})
 		}
-		if f, err = t.open(n); err != nil {
-			return err
-		}
-		t.files[n.logName] = f
-		if f.file == nil || f.file.plain == nil {
-			f.finish()
-			continue
-		}
-		if _, f.pos, err = lastLine(f.file.plain); err != nil {
-			return fmt.Errorf("audit: %w", err)
-		}
+	}
+	t.known = known
+	for _, f := range t.files {
+		f.ended = f.entry.compressed || newest[f.entry.session] != f.entry.logName
 	}
 	return nil
 }
 
-// scan delivers what is new. A file is finished when a later one of its session
-// was listed before it was read to the end, because a Log writes nothing to a
-// file after it created the next.
-func (t *follower) scan(ctx context.Context) error {
-	list, err := t.names()
-	if err != nil {
+// skip reads to the end of what there is.
+func (t *follower) skip(ctx context.Context) error {
+	if err := t.list(); err != nil {
 		return err
 	}
-	newest := map[string]logName{}
-	there := map[logName]bool{}
-	for _, n := range list {
-		newest[n.session] = n.logName
-		there[n.logName] = true
-		if t.files[n.logName] == nil {
-			if t.files[n.logName], err = t.open(n); err != nil {
+	t.dropEnded()
+	return t.read(ctx, func([]byte) error { return nil })
+}
+
+// read calls fn for each line that is new. A line that is torn is one when it is complete.
+func (t *follower) read(ctx context.Context, fn func(line []byte) error) error {
+	for _, f := range t.files {
+		if f.reader == nil {
+			r, err := openFile(filepath.Join(t.dir, f.entry.base()))
+			if gone(err) {
+				f.ended = true
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("audit: %w", err)
+			}
+			f.reader = r
+		}
+		for line, err := range f.reader.lines {
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err == nil {
+				err = fn(line)
+			}
+			if err != nil && !unreadable(err) {
 				return err
 			}
 		}
 	}
-	// Files pruned since the last scan are read to their end, too, and first.
-	for _, n := range t.pruned(there) {
-		if err := t.drain(ctx, t.files[n]); err != nil {
-			return err
-		}
-		t.files[n].finish()
-		delete(t.files, n)
-	}
-	for _, n := range list {
-		f := t.files[n.logName]
-		if err := t.drain(ctx, f); err != nil {
-			return err
-		}
-		if newest[n.session] != n.logName {
-			f.finish()
-		}
-	}
+	t.dropEnded()
 	return nil
 }
 
-// names lists the directory where it may have changed.
-func (t *follower) names() ([]logEntry, error) {
-	info, err := os.Stat(t.dir)
-	if err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
-	}
-	if info.ModTime().Equal(t.changed) && time.Since(t.listed) < listDelay {
-		return t.list, nil
-	}
-	t.changed, t.listed = info.ModTime(), time.Now()
-	t.list, err = listNames(t.dir, t.session)
-	return t.list, err
-}
-
-func (t *follower) pruned(there map[logName]bool) []logName {
-	var list []logName
-	for n := range t.files {
-		if !there[n] {
-			list = append(list, n)
+// dropEnded closes the files that have ended.
+func (t *follower) dropEnded() {
+	t.files = slices.DeleteFunc(t.files, func(f *followed) bool {
+		if f.ended {
+			f.close()
 		}
-	}
-	sortNames(list)
-	return list
+		return f.ended
+	})
 }
 
-func (f *followed) finish() {
-	if f.file != nil {
-		f.file.Close()
-		f.file = nil
+func (t *follower) close() {
+	for _, f := range t.files {
+		f.close()
 	}
 }
 
-// drain delivers the complete lines after f.pos.
-func (t *follower) drain(ctx context.Context, f *followed) error {
-	if f.file == nil {
-		return nil
+func (f *followed) close() {
+	if f.reader != nil {
+		f.reader.Close()
 	}
-	start := f.pos
-	in := io.Reader(f.file)
-	if f.file.plain != nil {
-		if info, err := f.file.plain.Stat(); err == nil && info.Size() <= start {
-			return nil
-		}
-		in = io.NewSectionReader(f.file.plain, start, 1<<62)
-	} else {
-		defer f.finish() // it has its end
-	}
-	r := newLineReader(in)
-	for ctx.Err() == nil {
-		line, err := r.next()
-		f.pos = start + r.pos
-		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, errTorn), errors.Is(err, errDamaged):
-			return nil // the rest comes later
-		case errors.Is(err, errLong):
-			continue
-		case err != nil:
-			return fmt.Errorf("audit: %w", err)
-		}
-		e, err := decode(line)
-		if err != nil || !t.filter.match(&e) {
-			continue
-		}
-		if err := t.fn(e); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -73,9 +73,9 @@ func (k *keeper) work(j job) {
 	if j.last {
 		k.err = errors.Join(k.err, j.file.Close())
 		k.fresh = true
-		if j.size >= k.l.opts.sealBytes {
+		if j.size >= k.l.opts.compressFrom {
 			// What cannot be compressed now is by the next Open.
-			if sealFile(k.l.opts.Dir, k.l.opts.Session, j.name) == nil {
+			if compressFile(k.l.opts.Dir, k.l.opts.Session, j.name) == nil {
 				k.shrank(j)
 			}
 		}
@@ -87,7 +87,7 @@ func (k *keeper) work(j job) {
 
 // shrank counts what a file's compression gave back.
 func (k *keeper) shrank(j job) {
-	info, err := os.Lstat(filepath.Join(k.l.opts.Dir, j.name+sealedSuffix))
+	info, err := os.Lstat(filepath.Join(k.l.opts.Dir, j.name+compressedSuffix))
 	if err != nil {
 		return
 	}

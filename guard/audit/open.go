@@ -128,7 +128,7 @@ func (w *writer) resume() (mark, error) {
 		}
 	}
 	w.keptFrom = max(w.keptFrom, 1)
-	last, err := endOf(l.opts.Dir, list)
+	last, err := endOf(paths(l.opts.Dir, list))
 	if err != nil {
 		return mark{}, err
 	}
@@ -145,31 +145,23 @@ func (w *writer) resume() (mark, error) {
 	return last, nil
 }
 
-// endOf is the last line in files, from the oldest, that reads as one; the zero mark if
-// there is none. Its hash is not checked here: that is Verify's work.
-func endOf(dir string, files []logEntry) (mark, error) {
-	for _, n := range slices.Backward(files) {
-		m, found, err := lastMark(filepath.Join(dir, n.String()))
-		if err != nil || found {
-			return m, err
+// endOf is the mark of the last line in files, from the oldest; the zero mark if there is
+// none, or if it does not read as a record. Its hash is not checked here: that is Verify's
+// work.
+func endOf(paths []string) (mark, error) {
+	for _, path := range slices.Backward(paths) {
+		line, err := lastLine(path)
+		if err != nil {
+			return mark{}, err
 		}
+		if line == nil {
+			continue // empty, or torn in its first line
+		}
+		s, err := parseSeal(line)
+		if err != nil {
+			return mark{}, nil
+		}
+		return s.mark, nil
 	}
 	return mark{}, nil
-}
-
-// lastMark is the last complete line of a file; the zero mark if that cannot be
-// read as one, and not found if there is none.
-func lastMark(path string) (m mark, found bool, err error) {
-	line, err := lastLineOf(path)
-	if err != nil {
-		return mark{}, false, fmt.Errorf("audit: %w", err)
-	}
-	if line == nil {
-		return mark{}, false, nil // empty, or torn in its first line
-	}
-	s, err := parseSeal(line)
-	if err != nil {
-		return mark{}, true, nil
-	}
-	return mark{seq: s.seq, hash: s.hash}, true, nil
 }

@@ -88,7 +88,7 @@ type Options struct {
 
 	// For tests; 0 are the constants of the package.
 	refusals, work pace
-	sealBytes      int64 // files smaller than this are not compressed
+	compressFrom   int64 // files smaller than this are not compressed
 	unfolded       bool
 }
 
@@ -141,7 +141,7 @@ func (o *Options) normalize() error {
 	if o.work == (pace{}) {
 		o.work = pace{workBurst, workRate}
 	}
-	o.sealBytes = cmp.Or(o.sealBytes, sealBytes)
+	o.compressFrom = cmp.Or(o.compressFrom, compressFrom)
 	if o.KeyFile == "" {
 		o.KeyFile = filepath.Join(filepath.Dir(o.Anchor), "audit.key")
 	}

@@ -1,11 +1,14 @@
 package audit
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
+	"os"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -49,6 +52,14 @@ func (e *DamageError) add(d Damage) {
 	e.List = append(e.List, d)
 }
 
+// orNil is e if there is any damage.
+func (e *DamageError) orNil() error {
+	if len(e.List) == 0 {
+		return nil
+	}
+	return e
+}
+
 // Read calls fn for each record in files that the filter selects, in the order
 // of files (see Files) and of lines. It holds one line in memory at a time. A
 // line that is no record, such as a last one that is torn, does not stop it: all
@@ -62,17 +73,20 @@ func Read(files []string, f Filter, fn func(Entry) error) error {
 		return err
 	}
 	damage := &DamageError{}
+	if err := readFiles(files, &f, fn, damage); err != nil {
+		return err
+	}
+	return damage.orNil()
+}
+
+func readFiles(files []string, f *Filter, fn func(Entry) error, damage *DamageError) error {
 	for i, path := range files {
 		if i+1 < len(files) && f.skips(path, files[i+1]) {
 			continue
 		}
-		err := readFile(path, &f, fn, damage)
-		if err != nil && !gone(err) {
+		if err := readFile(path, f, fn, damage); err != nil && !gone(err) {
 			return err
 		}
-	}
-	if len(damage.List) > 0 {
-		return damage
 	}
 	return nil
 }
@@ -80,14 +94,14 @@ func Read(files []string, f Filter, fn func(Entry) error) error {
 // skips reports whether nothing in a file can be selected, judged by its name
 // and by the first line of its successor.
 func (f *Filter) skips(path, next string) bool {
-	n, ok := parseName(strings.TrimSuffix(filepath.Base(path), sealedSuffix))
+	n, ok := nameOf(path)
 	if !ok {
 		return false
 	}
 	if f.Session != "" && n.session != f.Session {
 		return true
 	}
-	m, ok := parseName(strings.TrimSuffix(filepath.Base(next), sealedSuffix))
+	m, ok := nameOf(next)
 	if f.Since.IsZero() || !ok || m.session != n.session {
 		return false
 	}
@@ -137,3 +151,241 @@ func readFile(path string, f *Filter, fn func(Entry) error, damage *DamageError)
 // deniedMark is in every refused record and can be in no string of another
 // one, where its quotation marks would be escaped.
 var deniedMark = []byte(`"verdict":"refused"`)
+
+// ReadByTime is Read in the order of time over all sessions: fn gets the oldest
+// record first. Within a session the order is that of its lines, whatever the
+// clock did; e.Line is valid until fn returns. It holds one file of each session
+// open, and one line of each in memory.
+func ReadByTime(files []string, f Filter, fn func(Entry) error) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	damage := &DamageError{}
+	sources := bySession(files)
+	for _, s := range sources {
+		s.begin(&f, damage)
+		defer s.stop()
+	}
+	for first := oldest(sources); first != nil; first = oldest(sources) {
+		if err := fn(first.entry); err != nil {
+			return err
+		}
+		first.advance()
+	}
+	for _, s := range sources {
+		if s.err != nil {
+			return s.err
+		}
+	}
+	return damage.orNil()
+}
+
+// source is the records of one session, read one at a time.
+type source struct {
+	files []string
+	next  func() (Entry, bool)
+	stop  func()
+	entry Entry // the next to be delivered, if more
+	more  bool
+	time  time.Time // of the latest entry so far: order within the session
+	err   error     // of reading, once there is no more
+}
+
+// bySession makes a source of each session's files, in the order of files.
+func bySession(files []string) (sources []*source) {
+	known := map[string]*source{}
+	for _, path := range files {
+		n, _ := nameOf(path)
+		s := known[n.session]
+		if s == nil {
+			s = &source{}
+			known[n.session] = s
+			sources = append(sources, s)
+		}
+		s.files = append(s.files, path)
+	}
+	return sources
+}
+
+var errStopReading = errors.New("nobody wants more")
+
+// begin reads the first entry.
+func (s *source) begin(f *Filter, damage *DamageError) {
+	s.next, s.stop = iter.Pull(func(yield func(Entry) bool) {
+		s.err = readFiles(s.files, f, func(e Entry) error {
+			if !yield(e) {
+				return errStopReading
+			}
+			return nil
+		}, damage)
+	})
+	s.advance()
+}
+
+func (s *source) advance() {
+	if s.entry, s.more = s.next(); s.more && s.entry.Time.After(s.time) {
+		s.time = s.entry.Time
+	}
+}
+
+// oldest is the source whose turn it is; nil when all are through.
+func oldest(sources []*source) *source {
+	var first *source
+	for _, s := range sources {
+		if s.more && (first == nil || s.time.Before(first.time)) {
+			first = s
+		}
+	}
+	return first
+}
+
+var (
+	// errTorn is a last line without its newline.
+	errTorn = errors.New("the last line is torn")
+	// errLong is a line no Log has written.
+	errLong = errors.New("line longer than 2 MiB")
+)
+
+// unreadable reports whether an error is about what a file holds, not about reading it.
+func unreadable(err error) bool {
+	return errors.Is(err, errLong) || errors.Is(err, errTorn) || errors.Is(err, errDamaged)
+}
+
+// lines yields the complete lines of a file, each valid until the next. In place of a
+// line that cannot be read it yields an error: errLong, after which it goes on, or at
+// the end errTorn, errDamaged, or the file system's error.
+func lines(path string) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		f, err := openFile(path)
+		if err != nil {
+			yield(nil, fmt.Errorf("audit: %w", err))
+			return
+		}
+		defer f.Close()
+		f.lines(yield)
+	}
+}
+
+// lineReader reads the lines of an audit file, compressed or not.
+type lineReader struct {
+	*bufio.Reader
+	plain *os.File // nil: compressed
+	close func() error
+
+	line     []byte // the line at hand, as far as it was read; empty if it is too long
+	size     int    // of that
+	complete bool   // the line at hand was delivered
+}
+
+func newLineReader(r io.Reader, plain *os.File, closeFile func() error) *lineReader {
+	return &lineReader{Reader: bufio.NewReaderSize(r, 64<<10), plain: plain, close: closeFile}
+}
+
+// Close closes the file.
+func (r *lineReader) Close() error { return r.close() }
+
+// lines is the iterator lines of an open file. Called again after the file has grown, it
+// goes on where it ended.
+func (r *lineReader) lines(yield func([]byte, error) bool) {
+	for {
+		line, err := r.next()
+		if err != nil && !unreadable(err) {
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			err = fmt.Errorf("audit: %w", err)
+		}
+		if !yield(line, err) || err != nil && !errors.Is(err, errLong) {
+			return
+		}
+	}
+}
+
+// next returns the next line without its newline, valid until the call after;
+// io.EOF at the end, errTorn if something without a newline is left there, and
+// errLong for a line beyond maxLine, which is passed over.
+func (r *lineReader) next() ([]byte, error) {
+	if r.complete {
+		r.line, r.size, r.complete = r.line[:0], 0, false
+	}
+	for {
+		part, err := r.ReadSlice('\n')
+		r.size += len(part)
+		if r.size <= maxLine {
+			r.line = append(r.line, part...)
+		}
+		switch {
+		case err == nil && r.size > maxLine:
+			r.complete = true
+			return nil, errLong
+		case err == nil:
+			r.complete = true
+			return r.line[:r.size-1], nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && !unreadable(err) && r.size > 0:
+			return nil, errTorn
+		default:
+			return nil, err
+		}
+	}
+}
+
+// firstLine returns the first complete line of a file; nil if there is none.
+func firstLine(path string) ([]byte, error) {
+	for line, err := range lines(path) {
+		if unreadable(err) {
+			err = nil
+		}
+		return line, err
+	}
+	return nil, nil
+}
+
+// lastLine returns the last complete line of a file; nil if there is none that can be
+// read.
+func lastLine(path string) (last []byte, err error) {
+	f, err := openFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	defer f.Close()
+	if f.plain != nil {
+		return lastLineOf(f.plain)
+	}
+	for line, err := range f.lines {
+		switch {
+		case err == nil:
+			last = append(last[:0], line...)
+		case errors.Is(err, errLong):
+			last = nil
+		case !unreadable(err):
+			return nil, err
+		}
+	}
+	return last, nil
+}
+
+// lastLineOf is lastLine for a file that is not compressed: it reads the end alone.
+func lastLineOf(f *os.File) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	// A torn line of up to maxLine may follow the one we look for.
+	for window := int64(16 << 10); ; window *= 4 {
+		from := max(0, info.Size()-window)
+		b := make([]byte, info.Size()-from)
+		if _, err := f.ReadAt(b, from); err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("audit: %w", err)
+		}
+		if end := bytes.LastIndexByte(b, '\n'); end >= 0 {
+			start := bytes.LastIndexByte(b[:end], '\n') + 1
+			if start > 0 || from == 0 {
+				return b[start:end], nil
+			}
+		}
+		if from == 0 || window > 2*maxLine {
+			return nil, nil
+		}
+	}
+}

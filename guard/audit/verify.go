@@ -142,7 +142,7 @@ func (v *verifier) headers(files []string) error {
 
 func (v *verifier) file(path string, isLast bool) error {
 	v.report.Files++
-	base := strings.TrimSuffix(filepath.Base(path), sealedSuffix)
+	base := strings.TrimSuffix(filepath.Base(path), compressedSuffix)
 	n := 0
 	for line, err := range lines(path) {
 		n++
@@ -195,7 +195,7 @@ func (v *verifier) line(base string, line []byte, first bool) {
 	case s.prev != v.last.hash:
 		v.fail(s.seq, "%s: line %d does not continue line %d: that one was replaced", base, s.seq, v.last.seq)
 	}
-	v.last = mark{seq: s.seq, hash: s.hash}
+	v.last = s.mark
 	if want, ok := v.expect[s.seq]; ok {
 		if want != hex.EncodeToString(s.hash[:]) {
 			v.fail(s.seq, "%s: line %d is not the one that was anchored", base, s.seq)
@@ -258,8 +258,8 @@ func (v *verifier) finish(a *anchor) {
 
 // seal is what chains a line: its number and the two hashes at its end.
 type seal struct {
-	seq        uint64
-	prev, hash [hashLen]byte
+	mark
+	prev [hashLen]byte
 }
 
 const (

@@ -19,22 +19,22 @@ import (
 // removes the other.
 
 const (
-	// sealedSuffix ends the name of a compressed file.
-	sealedSuffix = ".zst"
-	// sealBytes is how large a file is at least that is compressed when its session
+	// compressedSuffix ends the name of a compressed file.
+	compressedSuffix = ".zst"
+	// compressFrom is how large a file is at least that is compressed when its session
 	// ends: what is left of smaller ones takes a block on disk either way.
-	sealBytes = 64 << 10
-	// sealWindow is how far back the compression looks; a file seldom is larger.
-	sealWindow = 1 << 20
-	// maxWindow bounds the memory that reading takes.
-	maxWindow = 8 << 20
+	compressFrom = 64 << 10
+	// zstdWindow is how far back the compression looks; a file seldom is larger.
+	zstdWindow = 1 << 20
+	// maxZstdWindow bounds the memory that reading takes.
+	maxZstdWindow = 8 << 20
 )
 
 // errDamaged is a compressed file that cannot be decompressed.
 var errDamaged = errors.New("audit: the compressed file is damaged")
 
-// sealFile compresses a file of a session, whose lock the caller holds.
-func sealFile(dir, session, base string) error {
+// compressFile compresses a file of a session, whose lock the caller holds.
+func compressFile(dir, session, base string) error {
 	path := filepath.Join(dir, base)
 	in, err := os.Open(path)
 	if err != nil {
@@ -51,7 +51,7 @@ func sealFile(dir, session, base string) error {
 		return err
 	}
 	_ = os.Chtimes(temp, time.Time{}, info.ModTime()) // Prune goes by it, roughly
-	if err := os.Rename(temp, path+sealedSuffix); err != nil {
+	if err := os.Rename(temp, path+compressedSuffix); err != nil {
 		os.Remove(temp)
 		return err
 	}
@@ -69,7 +69,7 @@ func compress(path string, in io.Reader) error {
 	}
 	defer out.Close()
 	// One goroutine and a small window: several sessions may do this at a time.
-	z, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(sealWindow))
+	z, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(zstdWindow))
 	if err != nil {
 		return err
 	}
@@ -82,45 +82,35 @@ func compress(path string, in io.Reader) error {
 	return out.Sync()
 }
 
-// logReader reads a file, compressed or not.
-type logReader struct {
-	io.Reader
-	plain *os.File // nil: compressed
-	close func() error
-}
-
-// Close closes the file.
-func (r *logReader) Close() error { return r.close() }
-
 // openFile opens an audit file. A file that was compressed since its name was learned
 // is opened as what it has become.
-func openFile(path string) (*logReader, error) {
+func openFile(path string) (*lineReader, error) {
 	f, err := os.Open(path)
-	if gone(err) && !strings.HasSuffix(path, sealedSuffix) {
-		path += sealedSuffix
+	if gone(err) && !strings.HasSuffix(path, compressedSuffix) {
+		path += compressedSuffix
 		f, err = os.Open(path)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if !strings.HasSuffix(path, sealedSuffix) {
-		return &logReader{Reader: f, plain: f, close: f.Close}, nil
+	if !strings.HasSuffix(path, compressedSuffix) {
+		return newLineReader(f, f, f.Close), nil
 	}
-	z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+	z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstdWindow))
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("audit: %w", err)
 	}
-	return &logReader{Reader: sealedReader{z}, close: func() error {
+	return newLineReader(zstdReader{z}, nil, func() error {
 		z.Close()
 		return f.Close()
-	}}, nil
+	}), nil
 }
 
-// sealedReader tells damage from a failing disk.
-type sealedReader struct{ z *zstd.Decoder }
+// zstdReader tells damage from a failing disk.
+type zstdReader struct{ z *zstd.Decoder }
 
-func (r sealedReader) Read(p []byte) (int, error) {
+func (r zstdReader) Read(p []byte) (int, error) {
 	n, err := r.z.Read(p)
 	var path *os.PathError
 	if err == nil || errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &path) {

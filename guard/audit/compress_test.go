@@ -13,10 +13,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// sealedSession is a session of several files, all but small ones compressed.
-func sealedSession(t *testing.T, n int) (o Options) {
+// compressedSession is a session of several files, all but small ones compressed.
+func compressedSession(t *testing.T, n int) (o Options) {
 	o = options(t)
-	o.MaxBytes, o.sealBytes = 4000, 1
+	o.MaxBytes, o.compressFrom = 4000, 1
 	l := mustOpen(t, o)
 	for i := range n {
 		mustRecord(t, l, refusal(t, fmt.Sprint("f", i)))
@@ -29,7 +29,7 @@ func sealedSession(t *testing.T, n int) (o Options) {
 // following from a time, verifying and going on are as before.
 func TestFullFilesAreCompressed(t *testing.T) {
 	const n = 60
-	o := sealedSession(t, n)
+	o := compressedSession(t, n)
 	files, err := Files(o.Dir, o.Session)
 	if err != nil || len(files) < 5 {
 		t.Fatal(files, err)
@@ -106,7 +106,7 @@ func TestCrashWhileCompressing(t *testing.T) {
 			os.WriteFile(filepath.Join(dir, ".work-1.seal"), sealed, 0o600)
 		},
 		"before the removal": func(t *testing.T, _, plain string, sealed []byte) {
-			os.WriteFile(plain+sealedSuffix, sealed, 0o600)
+			os.WriteFile(plain+compressedSuffix, sealed, 0o600)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestCrashWhileCompressing(t *testing.T) {
 				mustVerify(t, o)
 			}
 			check()
-			o.sealBytes = 1
+			o.compressFrom = 1
 			mustClose(t, mustOpen(t, o))
 			check()
 			if _, err := os.Lstat(plain); !gone(err) {
@@ -176,11 +176,11 @@ func TestVerifyCompressed(t *testing.T) {
 			b.ReadFrom(f)
 			f.Close()
 			os.Remove(files[1])
-			os.WriteFile(strings.TrimSuffix(files[1], sealedSuffix), bytes.Replace(b.Bytes(), []byte("refused"), []byte("allowed"), 1), 0o600)
+			os.WriteFile(strings.TrimSuffix(files[1], compressedSuffix), bytes.Replace(b.Bytes(), []byte("refused"), []byte("allowed"), 1), 0o600)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := sealedSession(t, 60)
+			o := compressedSession(t, 60)
 			files, _ := Files(o.Dir, "")
 			mustVerify(t, o)
 			tamper(t, files)
@@ -192,7 +192,7 @@ func TestVerifyCompressed(t *testing.T) {
 }
 
 func TestReadDamagedCompressed(t *testing.T) {
-	o := sealedSession(t, 60)
+	o := compressedSession(t, 60)
 	files, _ := Files(o.Dir, "")
 	os.WriteFile(files[1], []byte("something else"), 0o600)
 	var damage *DamageError
