@@ -53,7 +53,7 @@ func (m *Mount) Transport() (Transport, error) { return m.transport, m.fallback 
 func (m *Mount) connect() (connection, error) {
 	want := m.opt.Transport
 	if want == "" {
-		want = TransportGoFUSE
+		want = TransportAuto
 		if s := os.Getenv(transportEnv); s != "" {
 			var err error
 			if want, err = ParseTransport(s); err != nil {

@@ -107,8 +107,8 @@ type Options struct {
 	// Debug logs every FUSE request.
 	Debug   bool
 	Wakeups Wakeups
-	// Transport is how requests come; "": go-fuse's server, or what the environment
-	// variable ROOTSFS_TRANSPORT says.
+	// Transport is how requests come; "": what the environment variable
+	// ROOTSFS_TRANSPORT says, or TransportAuto.
 	Transport Transport
 	// Outside says that this process opens nothing of the mount itself, and has
 	// nothing of it looked up: then nor does New, which otherwise opens a file for
