@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"sync/atomic"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -21,8 +19,6 @@ type Transport string
 
 // The transports.
 const (
-	// TransportGoFUSE is the server of go-fuse.
-	TransportGoFUSE Transport = "go-fuse"
 	// TransportAuto is io_uring where it is known to work, else plain. As root it switches
 	// io_uring on in a kernel that it is known to work with.
 	TransportAuto    Transport = "auto"
@@ -36,21 +32,18 @@ const transportEnv = "ROOTSFS_TRANSPORT"
 // ParseTransport reads a transport.
 func ParseTransport(s string) (Transport, error) {
 	switch t := Transport(s); t {
-	case TransportGoFUSE, TransportAuto, TransportIOUring, TransportPlain:
+	case TransportAuto, TransportIOUring, TransportPlain:
 		return t, nil
 	}
-	return "", &guard.Error{Kind: names.Invalid, Err: fmt.Errorf("unknown transport %s: write auto, io_uring, plain or go-fuse", names.Quote(s))}
+	return "", &guard.Error{Kind: names.Invalid, Err: fmt.Errorf("unknown transport %s: write auto, io_uring or plain", names.Quote(s))}
 }
-
-// connection serves the requests of a mount until it ends.
-type connection interface{ Serve() }
 
 // Transport returns how the mount is served, and why it is not served by io_uring if that
 // was wanted.
 func (m *Mount) Transport() (Transport, error) { return m.transport, m.fallback }
 
 // connect mounts and answers the kernel's first request, whose answer names the transport.
-func (m *Mount) connect() (connection, error) {
+func (m *Mount) connect() (*transport.Conn, error) {
 	want := m.opt.Transport
 	if want == "" {
 		want = TransportAuto
@@ -60,10 +53,6 @@ func (m *Mount) connect() (connection, error) {
 				return nil, err
 			}
 		}
-	}
-	m.transport = want
-	if want == TransportGoFUSE {
-		return m.newServer()
 	}
 	kind := transport.Plain
 	switch want {
@@ -134,27 +123,6 @@ func (m *Mount) undo() {
 	}
 }
 
-// newServer mounts and has go-fuse answer INIT.
-func (m *Mount) newServer() (*fuse.Server, error) {
-	opts := m.mountOptions()
-	device, err := m.open(opts)
-	if err != nil {
-		return nil, err
-	}
-	// The server owns the descriptor that it is given, so it gets another one.
-	fd, err := unix.FcntlInt(device.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	_ = device.Close()
-	var srv *fuse.Server
-	if err == nil {
-		srv, err = fuse.NewServer(m.raw, "/dev/fd/"+strconv.Itoa(fd), opts)
-	}
-	if err != nil {
-		m.undo()
-		return nil, mountpoint.CannotMount(m.opt.Point, err)
-	}
-	return srv, nil
-}
-
 // newConn mounts and answers INIT.
 func (m *Mount) newConn(kind transport.Kind) (*transport.Conn, error) {
 	opts := m.mountOptions()
@@ -170,8 +138,23 @@ func (m *Mount) newConn(kind transport.Kind) (*transport.Conn, error) {
 	return conn, nil
 }
 
-// notifier passes on what the tree tells the kernel. go-fuse's Server puts itself in its
-// place.
+// answerPoll keeps a mount that this process may use from asking it for POLL.
+func (m *Mount) answerPoll(conn *transport.Conn) error {
+	top := m.detached
+	if !m.opt.Detached {
+		var err error
+		if top, err = mountpoint.Top(m.opt.Point); err != nil {
+			return mountpoint.CannotMount(m.opt.Point, err)
+		}
+		defer top.Close()
+	}
+	if err := conn.AnswerPoll(int(top.Fd())); err != nil {
+		return mountpoint.CannotMount(m.opt.Point, fmt.Errorf("answer POLL: %w", err))
+	}
+	return nil
+}
+
+// notifier passes on what the tree tells the kernel.
 type notifier struct {
 	conn atomic.Pointer[transport.Conn]
 }

@@ -146,19 +146,9 @@ func (m *Mount) serve() error {
 		}
 		close(m.served)
 	}()
-	// The kernel has said INIT, so the mount is there.
-	if !m.opt.Outside && !m.opt.Detached {
-		if err := pollHere(m.opt.Point); err != nil {
-			return mountpoint.CannotMount(m.opt.Point, err)
-		}
-	}
-	info := mountpoint.Info{FSType: mountpoint.FSType}
-	if m.opt.Detached {
-		if info.Dev, err = mountpoint.DeviceOf(m.detached); err == nil {
-			err = m.answerPoll(int(m.detached.Fd()))
-		}
-	} else {
-		info, err = mountpoint.Find(m.opt.Point)
+	info, err := m.found()
+	if err == nil && (m.opt.Detached || !m.opt.Outside) {
+		err = m.answerPoll(conn)
 	}
 	if err != nil {
 		_ = m.Close()
@@ -169,6 +159,16 @@ func (m *Mount) serve() error {
 		m.log.Debug("sequential reads are slower than they could be: the read-ahead window stays as it is", "error", err)
 	}
 	return nil
+}
+
+// found returns the mount as the kernel lists it. Both sides have said INIT, so it is there.
+func (m *Mount) found() (info mountpoint.Info, err error) {
+	if !m.opt.Detached {
+		return mountpoint.Find(m.opt.Point)
+	}
+	info.FSType = mountpoint.FSType
+	info.Dev, err = mountpoint.DeviceOf(m.detached)
+	return info, err
 }
 
 func (m *Mount) mountOptions() *fuse.MountOptions {

@@ -145,7 +145,7 @@ func (l *debugLog) String() string {
 }
 
 // POLL of a detached mount is answered with ENOSYS when New returns, before anyone can
-// have a copy of the mount, and this process opens nothing for it.
+// have a copy of the mount, and not by this process's first thread.
 func TestDetachedMountAnswersPoll(t *testing.T) {
 	requireDetached(t)
 	log := &debugLog{}
@@ -159,9 +159,9 @@ func TestDetachedMountAnswersPoll(t *testing.T) {
 	}
 	for line := range strings.Lines(text) {
 		if _, who, ok := strings.Cut(line, ": POLL "); ok && strings.Contains(who, fmt.Sprintf(" p%d ", os.Getpid())) {
-			t.Errorf("this process asked: %s", line)
+			t.Errorf("the first thread asked: %s", line)
 		}
 	}
 	m.LetGo()
-	<-m.Served() // nothing of the process that polled is left
+	<-m.Served() // nothing of the thread that polled is left
 }

@@ -107,8 +107,8 @@ func profileCompletion(cmd *cobra.Command, file *string) {
 
 // transportFlag adds --transport.
 func transportFlag(cmd *cobra.Command, to *string) {
-	cmd.Flags().StringVar(to, "transport", "auto", "how the kernel's requests come: auto (io_uring on kernels that it was tested on, else plain), io_uring, plain or go-fuse")
-	words(cmd, "transport", "auto", "io_uring", "plain", "go-fuse")
+	cmd.Flags().StringVar(to, "transport", "auto", "how the kernel's requests come: auto (io_uring on kernels that it was tested on, else plain), io_uring or plain")
+	words(cmd, "transport", "auto", "io_uring", "plain")
 }
 
 // words completes a flag with fixed words.

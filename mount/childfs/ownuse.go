@@ -21,7 +21,7 @@ import (
 // allowed are the functions that may make this process use its own mount's top directory,
 // and why. Nobody else can do it for them: they are the product's.
 var allowed = map[string]string{
-	"mount.pollHere(": "it opens a file by a plain system call, which gives its processor away, and POLL of it is answered",
+	"transport.(*Conn).AnswerPoll": "it opens a file by a plain system call, which gives its processor away, and POLL of it is answered",
 }
 
 // ownUses are the requests that this process made of its own mounts, each once.
@@ -142,7 +142,7 @@ func callersOf(h *fuse.InHeader) string {
 
 // waits reports whether a stack is of a function that waits for requests or for a process.
 func waits(frames string) bool {
-	for _, name := range []string{"fuse.(*Server).loop(", "transport.(*Conn).readRequest(", "transport.(*ring).enter(", "os.(*Process).Wait("} {
+	for _, name := range []string{"transport.(*Conn).readRequest(", "transport.(*ring).enter(", "os.(*Process).Wait("} {
 		if strings.Contains(frames, name) {
 			return true
 		}

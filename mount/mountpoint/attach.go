@@ -110,6 +110,15 @@ func move(mnt *os.File, point string) error {
 	return os.NewSyscallError("move_mount", err)
 }
 
+// Top opens the top directory of a mount, which its server is not asked for.
+func Top(point string) (*os.File, error) {
+	fd, err := unix.Open(point, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", names.Quote(point), err)
+	}
+	return os.NewFile(uintptr(fd), point), nil
+}
+
 // DeviceOf returns the device number of a detached mount, as Info.Dev has it. It asks the
 // kernel and not the mount's server.
 func DeviceOf(mnt *os.File) (string, error) {

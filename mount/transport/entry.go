@@ -46,13 +46,9 @@ type entry struct {
 // as requests fill it.
 func newEntry(payload int) (*entry, error) {
 	page := os.Getpagesize()
-	mem, err := unix.Mmap(-1, 0, page+payload, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	mem, err := mapOwn(page + payload)
 	if err != nil {
 		return nil, fmt.Errorf("map an entry: %w", err)
-	}
-	if err := unix.Madvise(mem, unix.MADV_DONTFORK); err != nil {
-		_ = unix.Munmap(mem)
-		return nil, fmt.Errorf("keep an entry from children: %w", err)
 	}
 	e := &entry{mem: mem, headers: mem[:headersSize], payload: mem[page:]}
 	iov := (*[2]unix.Iovec)(unsafe.Pointer(&mem[offIovecs]))
@@ -74,7 +70,7 @@ func (e *entry) submit(s *submission, cmd uint64, device, queue int) {
 	s.opcode, s.fd, s.off = opUringCmd, int32(device), cmd
 	s.cmd.qid = uint16(queue)
 	if cmd == cmdRegister {
-		s.addr, s.len = uint64(uintptr(unsafe.Pointer(&e.mem[offIovecs]))), 2
+		s.addr, s.len = addressOf(e.mem[offIovecs:]), 2
 	} else {
 		s.cmd.commitID = e.state().commitID
 	}

@@ -1,8 +1,8 @@
 package transport
 
 import (
-	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"unsafe"
 
@@ -17,9 +17,11 @@ const (
 	setupSQE128       = 1 << 10 // FUSE's command needs 80 bytes from offset 48 on
 	setupSingleIssuer = 1 << 12
 	setupDeferTaskrun = 1 << 13
+	setupNoMmap       = 1 << 14
 
-	mmapSQRing = 0
-	mmapSQEs   = 0x10000000
+	// ringSize is the number of submissions of a ring, which fit into a page. A worker has
+	// one at a time.
+	ringSize = 4
 )
 
 // ringParams is struct io_uring_params.
@@ -28,11 +30,11 @@ type ringParams struct {
 	_                                                                      [3]uint32
 	sq                                                                     struct {
 		head, tail, mask, entries, flags, dropped, array, _ uint32
-		_                                                   uint64
+		userAddr                                            uint64
 	}
 	cq struct {
 		head, tail, mask, entries, overflow, cqes, flags, _ uint32
-		_                                                   uint64
+		userAddr                                            uint64
 	}
 }
 
@@ -67,7 +69,7 @@ type completion struct {
 // thread that submits.
 type ring struct {
 	fd             int
-	mem, sqeMem    []byte
+	mem            []byte // a page of indices and completions, and one of submissions
 	sqTail, cqHead *uint32
 	cqTail         *uint32
 	sqMask, cqMask uint32
@@ -76,68 +78,53 @@ type ring struct {
 	pending        uint32 // submissions that the kernel has not taken
 }
 
-// newRing makes a ring of at least the given number of submissions. A child that this
-// process forks gets neither its descriptor nor its memory: a ring that outlives its
-// process would keep the callers of a dead daemon waiting.
-func newRing(entries uint32) (*ring, error) {
-	p := ringParams{flags: setupSQE128 | setupSingleIssuer | setupDeferTaskrun}
-	fd, err := setupRing(entries, &p)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.1
-		p = ringParams{flags: setupSQE128}
-		fd, err = setupRing(entries, &p)
-	}
+// newRing makes a ring. The kernel uses memory of ours for it: memory of the kernel's that
+// is mapped would keep the ring, and with it the connection, until the last process with
+// this one's memory has ended. Then the callers of a dead daemon would wait.
+func newRing() (*ring, error) {
+	page := os.Getpagesize()
+	mem, err := mapOwn(2 * page)
 	if err != nil {
-		return nil, fmt.Errorf("io_uring_setup: %w", err)
+		return nil, fmt.Errorf("map a ring: %w", err)
 	}
-	r := &ring{fd: fd}
-	if err := r.mapQueues(&p); err != nil {
-		r.close()
-		return nil, err
+	p := ringParams{flags: setupSQE128 | setupSingleIssuer | setupDeferTaskrun | setupNoMmap}
+	p.cq.userAddr, p.sq.userAddr = addressOf(mem), addressOf(mem[page:])
+	// The descriptor is close-on-exec.
+	fd, _, e := unix.Syscall(unix.SYS_IO_URING_SETUP, ringSize, uintptr(unsafe.Pointer(&p)), 0)
+	if e != 0 {
+		_ = unix.Munmap(mem)
+		return nil, fmt.Errorf("io_uring_setup: %w", e)
 	}
-	at := func(off uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.mem[off])) }
+	r := &ring{fd: int(fd), mem: mem, sqes: unsafe.Pointer(&mem[page]), cqes: unsafe.Pointer(&mem[p.cq.cqes])}
+	at := func(off uint32) *uint32 { return (*uint32)(unsafe.Pointer(&mem[off])) }
 	r.sqTail, r.cqHead, r.cqTail = at(p.sq.tail), at(p.cq.head), at(p.cq.tail)
 	r.sqMask, r.cqMask = *at(p.sq.mask), *at(p.cq.mask)
-	r.sqes, r.cqes = unsafe.Pointer(&r.sqeMem[0]), unsafe.Pointer(&r.mem[p.cq.cqes])
-	for i := uint32(0); i < p.sqEntries; i++ { // submission i is always in slot i
+	for i := range p.sqEntries { // submission i is always in slot i
 		*at(p.sq.array + 4*i) = i
 	}
 	return r, nil
 }
 
-// setupRing is io_uring_setup(2). The descriptor is close-on-exec.
-func setupRing(entries uint32, p *ringParams) (int, error) {
-	fd, _, e := unix.Syscall(unix.SYS_IO_URING_SETUP, uintptr(entries), uintptr(unsafe.Pointer(p)), 0)
-	if e != 0 {
-		return -1, e
+// mapOwn maps memory that a child which this process forks does not get, and that is used
+// only as far as it is written to.
+func mapOwn(size int) ([]byte, error) {
+	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, err
 	}
-	return int(fd), nil
+	if err := unix.Madvise(mem, unix.MADV_DONTFORK); err != nil {
+		_ = unix.Munmap(mem)
+		return nil, err
+	}
+	return mem, nil
 }
 
-func (r *ring) mapQueues(p *ringParams) (err error) {
-	size := max(int(p.sq.array+p.sqEntries*4), int(p.cq.cqes+p.cqEntries*16))
-	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED | unix.MAP_POPULATE
-	if r.mem, err = unix.Mmap(r.fd, mmapSQRing, size, prot, flags); err != nil {
-		return fmt.Errorf("map a ring: %w", err)
-	}
-	if r.sqeMem, err = unix.Mmap(r.fd, mmapSQEs, int(p.sqEntries)*128, prot, flags); err != nil {
-		return fmt.Errorf("map a ring's submissions: %w", err)
-	}
-	for _, mem := range [][]byte{r.mem, r.sqeMem} {
-		if err := unix.Madvise(mem, unix.MADV_DONTFORK); err != nil {
-			return fmt.Errorf("keep a ring from children: %w", err)
-		}
-	}
-	return nil
-}
+func addressOf(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&mem[0]))) }
 
 // close closes the ring. What the kernel still has of it ends.
 func (r *ring) close() {
-	for _, mem := range [][]byte{r.mem, r.sqeMem} {
-		if mem != nil {
-			_ = unix.Munmap(mem)
-		}
-	}
 	_ = unix.Close(r.fd)
+	_ = unix.Munmap(r.mem)
 }
 
 // next returns the next submission, cleared. Its caller never has more submissions

@@ -17,8 +17,6 @@ const (
 	restAfter = 50 // times blockedAfter
 	// maxWorkers bounds the workers of one queue.
 	maxWorkers = 128
-	// ringSize is the number of submissions of a ring. A worker has one at a time.
-	ringSize = 4
 )
 
 // worker is a thread with a ring of its own and one entry. It serves the queue of one
@@ -51,7 +49,9 @@ func (w *worker) setUp() (err error) {
 	if w.entry, err = newEntry(w.conn.payload); err != nil {
 		return err
 	}
-	w.ring, err = newRing(ringSize)
+	w.conn.mu.Lock() // unshareDescriptors must not miss a ring
+	defer w.conn.mu.Unlock()
+	w.ring, err = newRing()
 	return err
 }
 

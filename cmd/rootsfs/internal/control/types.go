@@ -54,7 +54,7 @@ type Status struct {
 	Cache          string         `json:"cache"`                       // cache level: `strict`, `audit` or `max`
 	Locks          string         `json:"locks"`                       // where file locks are kept: `local` or `host`
 	Posix          string         `json:"posix"`                       // `safe` or `full`
-	Transport      string         `json:"transport,omitempty"`         // how the kernel's requests come: `go-fuse`, `plain` or `io_uring`
+	Transport      string         `json:"transport,omitempty"`         // how the kernel's requests come: `plain` or `io_uring`
 	NoRings        string         `json:"no_io_uring,omitempty"`       // why `--transport auto` does not use io_uring
 	ReadOnly       bool           `json:"read_only"`                   // the mount itself is read-only
 	Profile        string         `json:"profile,omitempty"`           // profile of the configuration in force
