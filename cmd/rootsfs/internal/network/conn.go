@@ -1,0 +1,364 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// dialTimeout bounds the wait for a host. Programs have shorter ones of their own.
+const dialTimeout = 30 * time.Second
+
+// conn is one connection of the program, from when it was accepted.
+type conn struct {
+	inside  *net.TCPConn
+	host    string     // as Event.Host
+	literal netip.Addr // the address that the program gave, if it gave no name
+	port    uint16
+	began   time.Time
+
+	sent, received atomic.Int64
+
+	// Behind the gate's mutex.
+	outside   *net.TCPConn
+	addr      netip.AddrPort // of outside
+	needsAddr bool           // addr is closed by default: a rule of its own permits it
+	reason    error          // why the gate ended it
+	cancel    context.CancelFunc
+}
+
+// accept takes the program's connections until l is closed.
+func (g *Gate) accept(l net.Listener) {
+	for {
+		in, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors, or the connection is gone already
+			g.log.Warn("a connection is not accepted", "error", err)
+			select {
+			case <-g.ctx.Done():
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			continue
+		}
+		g.take(in.(*net.TCPConn))
+	}
+}
+
+// take begins to carry a connection, or refuses it.
+func (g *Gate) take(in *net.TCPConn) {
+	to := in.LocalAddr().(*net.TCPAddr).AddrPort()
+	c := &conn{inside: in, port: to.Port(), began: time.Now()}
+	addr := to.Addr().Unmap()
+	if c.port == 53 && !addr.IsLoopback() {
+		select {
+		case g.dnsConns <- struct{}{}:
+			g.served.Go(func() {
+				g.serveDNS(g.ctx, in)
+				<-g.dnsConns
+			})
+		default:
+			reset(in)
+		}
+		return
+	}
+	err := g.target(c, addr)
+	ctx, cancel := context.WithTimeout(g.ctx, dialTimeout)
+	c.cancel = cancel
+	if err == nil {
+		err = g.register(c)
+	}
+	if err != nil {
+		cancel()
+		reset(in)
+		g.opt.Record(Event{State: Refused, Host: c.host, Port: c.port, Began: c.began, Reason: err})
+		return
+	}
+	g.served.Go(func() {
+		defer cancel()
+		g.carry(ctx, c)
+	})
+}
+
+// target finds what the program connects to: the name that has the address, or the address
+// itself.
+func (g *Gate) target(c *conn, addr netip.Addr) error {
+	if !namedNet.Contains(addr) {
+		c.host, c.literal = addr.String(), addr
+		return nil
+	}
+	name, ok := g.names.name(addr)
+	if !ok {
+		c.host = addr.String()
+		return errNoAddress
+	}
+	c.host = name
+	return nil
+}
+
+// register puts a permitted connection into the table before it is dialled, so that Remove
+// finds it.
+func (g *Gate) register(c *conn) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.closed:
+		return ErrEnded
+	case !g.permitsLocked(c):
+		return ErrNoRule
+	case len(g.conns) >= maxConns:
+		return ErrTooMany
+	}
+	g.conns[c] = struct{}{}
+	return nil
+}
+
+// carry dials the host and copies until both sides are done.
+func (g *Gate) carry(ctx context.Context, c *conn) {
+	out, needsAddr, err := g.dial(ctx, c)
+	if err == nil {
+		err = g.establish(c, out, needsAddr)
+	}
+	if err != nil {
+		if reason := g.unregister(c); reason != nil {
+			err = reason
+		}
+		reset(c.inside)
+		state := Failed
+		if errors.Is(err, ErrClosed) || errors.Is(err, ErrRevoked) || errors.Is(err, ErrEnded) {
+			state = Refused
+		}
+		g.opt.Record(Event{State: state, Host: c.host, Port: c.port, Began: c.began, Duration: time.Since(c.began), Reason: err})
+		return
+	}
+	e := Event{State: Opened, Host: c.host, Port: c.port, Addr: c.addr, Began: c.began}
+	g.opt.Record(e)
+	e.ServerName, err = g.relay(c)
+	if reason := g.unregister(c); reason != nil {
+		err = reason
+	}
+	e.State, e.Reason, e.Duration = Ended, err, time.Since(c.began)
+	e.Sent, e.Received = c.sent.Load(), c.received.Load()
+	g.opt.Record(e)
+}
+
+// dial connects to the host. The address is checked after the name was resolved, for each
+// attempt, by the dialer itself: there is no second look-up that could answer another one.
+func (g *Gate) dial(ctx context.Context, c *conn) (out *net.TCPConn, needsAddr bool, err error) {
+	var mu sync.Mutex // attempts run side by side
+	closed := map[netip.Addr]bool{}
+	d := net.Dialer{Resolver: g.opt.Resolver, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		addr := to.Addr().Unmap()
+		if c.literal.IsValid() || !isClosed(addr) && !isOwn(addr) {
+			return nil
+		}
+		g.mu.Lock()
+		permitted := g.rules.permitsAddr(addr, c.port)
+		g.mu.Unlock()
+		if !permitted {
+			return fmt.Errorf("%s: %w", addr, ErrClosed)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		closed[addr] = true
+		return nil
+	}}
+	nc, err := d.DialContext(ctx, "tcp", net.JoinHostPort(c.host, fmt.Sprint(c.port)))
+	if err != nil {
+		return nil, false, err
+	}
+	out = nc.(*net.TCPConn)
+	mu.Lock()
+	defer mu.Unlock()
+	return out, closed[out.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()], nil
+}
+
+// establish adds the dialled side, unless the connection was taken back meanwhile.
+func (g *Gate) establish(c *conn, out *net.TCPConn, needsAddr bool) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	to := out.RemoteAddr().(*net.TCPAddr).AddrPort()
+	c.addr, c.needsAddr = netip.AddrPortFrom(to.Addr().Unmap(), to.Port()), needsAddr
+	_, isOpen := g.conns[c]
+	if isOpen && g.permitsLocked(c) {
+		c.outside = out
+		return nil
+	}
+	reset(out)
+	if c.reason == nil {
+		c.reason = ErrRevoked
+	}
+	return c.reason
+}
+
+// unregister takes a connection out of the table and returns why the gate ended it, if it did.
+func (g *Gate) unregister(c *conn) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.conns, c)
+	return c.reason
+}
+
+// relay copies both ways until both sides have ended, and resets both if one breaks off. It
+// returns the server name of a TLS handshake that is not the host's, and why it ended early.
+func (g *Gate) relay(c *conn) (server string, err error) {
+	down := make(chan error, 1)
+	fail := func(err error) error {
+		if err != nil {
+			reset(c.inside)
+			reset(c.outside)
+		}
+		return err
+	}
+	go func() { down <- fail(copyConn(c.inside, c.outside, &c.received)) }()
+	server, err = g.relayUp(c)
+	_ = fail(err)
+	// The first error is the reason; the other direction then fails, too.
+	if derr := <-down; err == nil || errors.Is(err, net.ErrClosed) {
+		err = derr
+	}
+	if err == nil {
+		g.flush(c)
+	}
+	reset(c.inside)
+	reset(c.outside)
+	return server, err
+}
+
+// flushTimeout bounds the wait for a side that takes no more.
+const flushTimeout = time.Minute
+
+// flush waits until both sides have taken what the kernel still holds for them. The
+// connection stays in the table meanwhile, so Remove drops these bytes, too.
+func (g *Gate) flush(c *conn) {
+	end := time.Now().Add(flushTimeout)
+	for wait := time.Millisecond; queued(c.inside)+queued(c.outside) > 0 && time.Now().Before(end); wait = min(2*wait, 100*time.Millisecond) {
+		select {
+		case <-g.ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// queued returns how much was sent and is not acknowledged (SIOCOUTQ, tcp(7)); 0 if the
+// connection is closed.
+func queued(c *net.TCPConn) (n int) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	return n
+}
+
+// relayUp sends what the program sends, once the server name of a TLS handshake is known to
+// be permitted.
+func (g *Gate) relayUp(c *conn) (server string, err error) {
+	if !c.literal.IsValid() && !g.opt.AnyServerName {
+		begin, name, err := readHello(c.inside)
+		if err != nil && len(begin) == 0 && !errors.Is(err, io.EOF) {
+			return "", err
+		}
+		if name = canonical(name); name != "" && name != c.host {
+			server = name
+			g.mu.Lock()
+			permitted := g.rules.permitsName(name, c.port)
+			g.mu.Unlock()
+			if !permitted {
+				return server, fmt.Errorf("TLS asks for another server: %w", ErrNoRule)
+			}
+		}
+		n, werr := c.outside.Write(begin)
+		c.sent.Add(int64(n))
+		if werr != nil {
+			return server, werr
+		}
+		if errors.Is(err, io.EOF) {
+			return server, c.outside.CloseWrite()
+		} else if err != nil {
+			return server, err
+		}
+	}
+	return server, copyConn(c.outside, c.inside, &c.sent)
+}
+
+// copyBuffers holds buffers of copyBuffer bytes.
+var copyBuffers = sync.Pool{New: func() any { b := make([]byte, copyBuffer); return &b }}
+
+const copyBuffer = 128 << 10
+
+// copyConn copies until src ends, then ends dst's direction. It takes a buffer only while
+// there is something to copy: io.Copy would hold two pipes for each connection that waits.
+func copyConn(dst, src *net.TCPConn, count *atomic.Int64) error {
+	raw, err := src.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for {
+		var buf *[]byte
+		var n int
+		var rerr error
+		err := raw.Read(func(fd uintptr) bool {
+			buf = copyBuffers.Get().(*[]byte)
+			for {
+				if n, rerr = unix.Read(int(fd), *buf); !errors.Is(rerr, unix.EINTR) {
+					break
+				}
+			}
+			if errors.Is(rerr, unix.EAGAIN) {
+				copyBuffers.Put(buf)
+				return false
+			}
+			return true
+		})
+		switch {
+		case err != nil:
+			return err // the connection was closed; buf is not there
+		case rerr == nil && n > 0:
+			var w int
+			w, rerr = dst.Write((*buf)[:n])
+			count.Add(int64(w))
+		case rerr == nil:
+			copyBuffers.Put(buf)
+			return dst.CloseWrite()
+		}
+		copyBuffers.Put(buf)
+		if rerr != nil {
+			return rerr
+		}
+	}
+}
+
+// reset closes a connection and drops what it still holds; the other end is told at once. No
+// read or write of it is under way when reset returns.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
+
+// resetAll resets connections that were taken out of the table.
+func resetAll(list []*conn) {
+	for _, c := range list {
+		c.cancel()
+		reset(c.inside)
+		if c.outside != nil {
+			reset(c.outside)
+		}
+	}
+}

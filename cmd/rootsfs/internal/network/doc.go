@@ -1,0 +1,27 @@
+// Package network lets a confined program reach the hosts that a person approved, and
+// no others, without the program knowing.
+//
+// The program runs in a network namespace of its own that no route leaves. Its init opens
+// a few sockets there and passes them out before anything is confined. With those sockets
+// this package makes every address local to the namespace, has the kernel hand each TCP
+// connection to one listener (nf_tables, TPROXY), and answers DNS. A name that a rule
+// permits gets an address of its own from 198.18.0.0/15, so a connection's name is known
+// and not guessed. The gate resolves the name itself, checks the very address that it dials,
+// and copies bytes both ways.
+//
+// # Promises
+//
+// A connection to a host, address or port without a rule is reset, and is on record. A name
+// that resolves to an address of this machine, of a private network or of a cloud's metadata
+// service is refused, unless that address has a rule of its own. Nothing about a name without
+// a rule goes to a resolver. When Remove or Close returns, no byte of a connection that they
+// ended is delivered any more, in either direction. If the process of the gate dies, the
+// namespace has no way out.
+//
+// # Not promised
+//
+// An approved host can be used to send anything out. What a host does with a connection (a
+// proxy, a hosting service with many customers) is its own. UDP other than DNS is refused by
+// the kernel and not on record. A host that is down is a connection that is reset after it
+// was accepted, since the kernel accepts before the gate dials.
+package network

@@ -1,0 +1,225 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// maxConns bounds the connections that a program holds at once. One more is reset, not left
+// to wait in the kernel's queue, where the program would hang until it times out.
+const maxConns = 512
+
+// Reasons of refusals. Their text is on record, and is not told to the program, which sees
+// that the connection is reset or that the name does not exist.
+var (
+	ErrNoRule    = errors.New("no rule permits it")
+	ErrClosed    = errors.New("the name leads to an address of this machine or of a private network; a rule that names the address would permit it")
+	ErrTooMany   = fmt.Errorf("the program holds %d connections already", maxConns)
+	ErrRevoked   = errors.New("the rule was removed")
+	ErrEnded     = errors.New("the session ended")
+	errNoAddress = errors.New("no name has this address")
+)
+
+// Options is how a gate decides and what it tells.
+type Options struct {
+	Rules []Rule
+	// AnyServerName lets TLS connections name another server than the one that they are made
+	// to. Without it such a connection is refused.
+	AnyServerName bool
+	// Resolver resolves permitted names; nil is the machine's.
+	Resolver *net.Resolver
+	// Record takes what happens to connections. It is called concurrently.
+	Record func(Event)
+	Log    *slog.Logger
+}
+
+// Gate carries the connections of one network namespace. It is safe for concurrent use.
+type Gate struct {
+	opt   Options
+	log   *slog.Logger
+	names *nameTable
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	served sync.WaitGroup // every goroutine
+
+	dnsConns chan struct{} // holds one for each DNS connection
+
+	mu        sync.Mutex
+	rules     rules
+	conns     map[*conn]struct{}
+	closed    bool
+	listeners []interface{ Close() error }
+}
+
+// State says what an Event tells.
+type State string
+
+// The states. A connection that was permitted is Opened and, later, Ended.
+const (
+	Opened  State = "opened"
+	Ended   State = "ended"
+	Refused State = "refused" // by the rules
+	Failed  State = "failed"  // the host did not answer, or broke the connection off
+)
+
+// Event is what happened to a connection, or to the look-up of a name.
+type Event struct {
+	State State
+	Host  string         // name, or the address if the program gave no name
+	Port  uint16         // 0: a name was looked up
+	Addr  netip.AddrPort // that the gate connected to
+	// ServerName is what a TLS handshake asked for, if that was not Host.
+	ServerName string
+	Sent       int64 // bytes from the program
+	Received   int64 // bytes to the program
+	Began      time.Time
+	Duration   time.Duration
+	Reason     error // of Refused and Failed, and of Ended if the gate ended it
+}
+
+// Conn is an open connection.
+type Conn struct {
+	Host           string
+	Port           uint16
+	Addr           netip.AddrPort
+	Sent, Received int64
+	Began          time.Time
+}
+
+// New returns a gate that carries nothing yet.
+func New(o Options) *Gate {
+	g := &Gate{opt: o, log: o.Log, names: newNameTable(), rules: slices.Clone(o.Rules), conns: map[*conn]struct{}{}, dnsConns: make(chan struct{}, maxDNSConns)}
+	if g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
+	if g.opt.Record == nil {
+		g.opt.Record = func(Event) {}
+	}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	return g
+}
+
+// Serve prepares the namespace that the sockets are from, and carries its connections until
+// Close. It owns the sockets, also after an error.
+func (g *Gate) Serve(s *Sockets) error {
+	in, err := s.prepare(loopbackRules(g.Rules()))
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		in.Close()
+		return ErrEnded
+	}
+	g.listeners = append(g.listeners, in.datagrams)
+	g.served.Go(func() { g.serveDatagrams(in.datagrams) })
+	for _, l := range in.listeners {
+		g.listeners = append(g.listeners, l)
+		g.served.Go(func() { g.accept(l) })
+	}
+	return nil
+}
+
+// Rules returns what is permitted now.
+func (g *Gate) Rules() []Rule {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.rules)
+}
+
+// Conns returns the open connections, the oldest first.
+func (g *Gate) Conns() []Conn {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	list := make([]Conn, 0, len(g.conns))
+	for c := range g.conns {
+		if c.outside != nil {
+			list = append(list, Conn{Host: c.host, Port: c.port, Addr: c.addr, Sent: c.sent.Load(), Received: c.received.Load(), Began: c.began})
+		}
+	}
+	slices.SortFunc(list, func(a, b Conn) int { return a.Began.Compare(b.Began) })
+	return list
+}
+
+// Add permits more.
+func (g *Gate) Add(more ...Rule) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range more {
+		if !slices.Contains(g.rules, r) {
+			g.rules = append(g.rules, r)
+		}
+	}
+}
+
+// Remove takes rules back and ends every connection that no other rule permits. When it
+// returns, none of them carries a byte. It returns how many it ended.
+func (g *Gate) Remove(gone ...Rule) int {
+	g.mu.Lock()
+	g.rules = slices.DeleteFunc(slices.Clone(g.rules), func(r Rule) bool { return slices.Contains(gone, r) })
+	var ended []*conn
+	for c := range g.conns {
+		if !g.permitsLocked(c) {
+			ended = append(ended, c)
+		}
+	}
+	g.endLocked(ended, ErrRevoked)
+	g.mu.Unlock()
+	resetAll(ended)
+	return len(ended)
+}
+
+// Close ends every connection and waits for the gate's goroutines. No byte is carried
+// afterwards.
+func (g *Gate) Close() {
+	g.mu.Lock()
+	g.closed = true
+	var ended []*conn
+	for c := range g.conns {
+		ended = append(ended, c)
+	}
+	g.endLocked(ended, ErrEnded)
+	for _, l := range g.listeners {
+		l.Close()
+	}
+	g.mu.Unlock()
+	g.cancel()
+	resetAll(ended)
+	g.served.Wait()
+}
+
+// endLocked takes connections out of the table, so that none that is being dialled begins.
+func (g *Gate) endLocked(list []*conn, reason error) {
+	for _, c := range list {
+		c.reason = reason
+		delete(g.conns, c)
+	}
+}
+
+// permitsLocked reports whether a connection is permitted by the rules.
+func (g *Gate) permitsLocked(c *conn) bool {
+	if c.literal.IsValid() {
+		return g.rules.permitsAddr(c.literal, c.port)
+	}
+	return g.rules.permitsName(c.host, c.port) &&
+		(!c.needsAddr || g.rules.permitsAddr(c.addr.Addr(), c.port))
+}
+
+func (g *Gate) mayResolve(name string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.rules.permitsName(name, 0)
+}
+
+func (g *Gate) refuseName(name string) {
+	g.opt.Record(Event{State: Refused, Host: name, Began: time.Now(), Reason: ErrNoRule})
+}

@@ -1,0 +1,81 @@
+package network
+
+import (
+	"errors"
+	"hash/fnv"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Addresses inside of the namespace. 198.18.0.0/15 is set apart for tests of networks
+// (RFC 2544) and has no public owner. The first 256 addresses are the gate's own.
+var (
+	namedNet     = netip.MustParsePrefix("198.18.0.0/15")
+	resolverAddr = netip.MustParseAddr("198.18.0.1") // in /etc/resolv.conf
+	ownAddr      = netip.MustParseAddr("198.18.0.2") // the source of every connection
+	ownAddr6     = netip.MustParseAddr("fd72:6f6f:7473::2")
+)
+
+const (
+	firstNamed = 256
+	countNamed = 1<<17 - 2*firstNamed
+
+	// maxNames bounds the names of one program; more are refused.
+	maxNames = 4096
+	// newNames a minute may be asked for below wildcards: data that leaves in the labels of
+	// names has no other bound.
+	newNames = 256
+)
+
+var errTooManyNames = errors.New("the program asked for too many names")
+
+// nameTable gives each name an address of its own. An address is never given to another
+// name, so a connection to it is meant for that name alone. It is safe for concurrent use.
+type nameTable struct {
+	mu     sync.Mutex
+	byName map[string]netip.Addr
+	byAddr map[netip.Addr]string
+	fresh  *rate.Limiter
+}
+
+func newNameTable() *nameTable {
+	return &nameTable{
+		byName: map[string]netip.Addr{}, byAddr: map[netip.Addr]string{},
+		fresh: rate.NewLimiter(rate.Every(time.Minute/newNames), newNames),
+	}
+}
+
+// address returns the address of name. It is chosen by a hash of the name, so that ssh and
+// others that remember addresses meet the same one in the next run.
+func (t *nameTable) address(name string) (netip.Addr, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a, ok := t.byName[name]; ok {
+		return a, nil
+	}
+	if len(t.byName) >= maxNames || !t.fresh.Allow() {
+		return netip.Addr{}, errTooManyNames
+	}
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	for n := h.Sum32() % countNamed; ; n = (n + 1) % countNamed {
+		i := n + firstNamed
+		b := namedNet.Addr().As4()
+		a := netip.AddrFrom4([4]byte{b[0], b[1] + byte(i>>16), byte(i >> 8), byte(i)})
+		if _, taken := t.byAddr[a]; !taken {
+			t.byName[name], t.byAddr[a] = a, name
+			return a, nil
+		}
+	}
+}
+
+// name returns the name that has addr.
+func (t *nameTable) name(addr netip.Addr) (string, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n, ok := t.byAddr[addr]
+	return n, ok
+}
