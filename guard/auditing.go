@@ -265,6 +265,13 @@ func (g *Registry) Note(op Op, root RootName, verdict Verdict, detail string) er
 	})
 }
 
+// NoteConnection records a network connection of the session's command, its end, or its
+// refusal. It fills in Via.
+func (g *Registry) NoteConnection(r Record) error {
+	r.Via = ViaNet
+	return g.record(r)
+}
+
 // NoteRefusal records a request that was refused before it could be put to the
 // gate (malformed, or one too many), or that failed without it. detail is the
 // front end's own words.

@@ -17,6 +17,9 @@ const (
 	// ViaGone is a front end that was shut: whatever still comes through it is
 	// refused as after a revocation.
 	ViaGone
+	// ViaNet is the gate of the network that a command of `rootsfs run` has: in audit
+	// records only.
+	ViaNet
 )
 
 func (v Via) String() string {
@@ -31,6 +34,8 @@ func (v Via) String() string {
 		return "control"
 	case ViaGone:
 		return "gone"
+	case ViaNet:
+		return "net"
 	}
 	return "none"
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -23,7 +24,7 @@ type runFlags struct {
 	mountFlags
 	env        []string
 	home       string
-	net        bool
+	net        netValue
 	listen     []int
 	sockets    []string
 	mcp        string
@@ -91,7 +92,7 @@ around the working directory, a HOME of its own that is kept, its keys and the n
 	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	fs.StringArrayVar(&f.env, "env", nil, "pass the variable `NAME`, or set NAME=VALUE; repeatable")
 	pathVar(fs, &f.home, "home", "keep HOME in this `directory` between runs (default: private, and gone afterwards)")
-	fs.BoolVar(&f.net, "net", false, "let the command connect to the network")
+	netFlag(fs, &f.net, "let the command connect to these `HOSTS` (HOST[:PORT], *.DOMAIN, ADDRESS, PREFIX/BITS; repeatable, or a list with commas), or without a value to the whole network")
 	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
 	fs.StringArrayVar(&f.sockets, "socket", nil, "let the command connect to this Unix `socket` of the host, [NAME=]PATH; repeatable")
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
@@ -140,8 +141,9 @@ type plan struct {
 	strictLinks bool
 	memoryAsked bool // --memory-max was given
 	sockets     []grantedSocket
-	agent       string   // whose preset was taken, "" for none
-	homeParts   []string // files of the owner's HOME for the kept one
+	net         []network.Rule // hosts that the command may connect to
+	agent       string         // whose preset was taken, "" for none
+	homeParts   []string       // files of the owner's HOME for the kept one
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
 }
@@ -232,10 +234,11 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 		return usage(fmt.Errorf("--dir %s: write an absolute path without . and .., as it is inside", names.Quote(f.dir)))
 	}
 	p.program = args[0]
-	p.box = sandbox.Options{Args: args, Net: f.net, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
+	p.box = sandbox.Options{Args: args, Net: f.net.all, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
 	if p.box.Listen, err = f.ports(); err != nil {
 		return err
 	}
+	p.net = f.net.rules
 	switch f.paths {
 	case "same":
 	case "flat":
@@ -282,7 +285,7 @@ func (f *runFlags) configured(cmd *cobra.Command, conf *config.Config) {
 	if conf.Run.Links != "" && !cmd.Flags().Changed("links") {
 		f.links = conf.Run.Links
 	}
-	if f.net && !cmd.Flags().Changed("listen") {
+	if f.net.all && !cmd.Flags().Changed("listen") {
 		f.listen = conf.Run.Listen
 	}
 }
@@ -296,7 +299,7 @@ func (f *runFlags) ports() ([]uint16, error) {
 		}
 		ports = append(ports, uint16(port))
 	}
-	if len(ports) > 0 && !f.net {
+	if len(ports) > 0 && !f.net.all {
 		return nil, usage(errors.New("--listen needs --net: without it nobody else reaches the command"))
 	}
 	return ports, nil

@@ -120,7 +120,7 @@ func (f *runFlags) preset(cmd *cobra.Command) error {
 		}
 	}
 	if !cmd.Flags().Changed("net") {
-		f.net = !one.Offline
+		f.net.all = !one.Offline
 	}
 	var env []string
 	for _, v := range one.Env {

@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/early"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -36,6 +37,7 @@ type runner struct {
 	proc    *sandbox.Process
 	later   *laterRoots
 	learned *learned
+	gate    *network.Gate        // of the command's network; nil: it has none, or the machine's
 	links   linkRule             // of the private mount
 	could   string               // see couldConfine
 	told    control.Confined     // what status was told at the start
@@ -161,6 +163,11 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 	}
 	go func() { r.over <- r.s.Run(r.stop) }()
 	defer func() { err = errors.Join(err, r.end()) }()
+	defer func() {
+		if r.gate != nil {
+			r.gate.Close()
+		}
+	}()
 	if r.refused {
 		// It is refused whether that can be recorded or not.
 		_ = r.s.Registry().Note(names.OpRun, "", guard.Refused, "no confinement that was asked for can be had here")
@@ -250,6 +257,7 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 		}
 		return r.locate(o)
 	}
+	box.Network = r.network()
 	box.Chosen = r.links.chosen
 	box.Attach = func(o *sandbox.Options) error { return r.attach(o, b) }
 	box.Release = func() error {

@@ -101,7 +101,7 @@ func (f *wrapFlags) check() error {
 	case f.dryRun && f.yes:
 		return usage(errors.New("--dry-run and --yes cannot be combined: use one of them"))
 	}
-	if _, err := (&runFlags{listen: f.listen, net: f.net}).ports(); err != nil {
+	if _, err := (&runFlags{listen: f.listen, net: netValue{all: f.net}}).ports(); err != nil {
 		return err
 	}
 	for _, v := range f.env {

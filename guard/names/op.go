@@ -64,6 +64,9 @@ const (
 	OpResume
 	// A command that was started over the roots, or was not: in audit records only.
 	OpRun
+	// A network connection of that command's, and its end: in audit records only.
+	OpConnect
+	OpDisconnect
 	opCount
 )
 
@@ -75,7 +78,7 @@ var opNames = [opCount]string{
 	"replace", "close",
 	"grant", "revoke", "set", "expire", "unavailable", "mount", "unmount", "reload", "panic",
 	"trash", "restore", "empty", "abuse", "suspend", "resume",
-	"run",
+	"run", "connect", "disconnect",
 }
 
 // Ops is the number of operations; a table with one row for each has this length.

@@ -90,7 +90,7 @@ func without(env, more []string) []string {
 func complete(o *Options, level Level, where Places) []string {
 	name := userName(o.UID)
 	env := without(slices.Clone(o.Env), where.environ())
-	if !o.Net && level != None {
+	if !o.Net && o.Network == nil && level != None {
 		env = without(env, offline)
 	}
 	env = without(env, []string{"USER=" + name, "LOGNAME=" + name, "SHELL=" + shell(), "PATH=" + systemPath})

@@ -55,6 +55,9 @@ func (l *layout) etc(o *Options, places Places) {
 	} else {
 		l.Files = append(l.Files, file{"/etc/hosts", []byte("127.0.0.1 localhost " + hostName + "\n::1 localhost ip6-localhost " + hostName + "\n")})
 	}
+	if o.Network != nil {
+		l.Files = append(l.Files, file{"/etc/resolv.conf", o.Network.ResolvConf})
+	}
 	for _, dir := range etcDirsHere() {
 		l.mkdir(dir)
 		l.Binds = append(l.Binds, bind{From: dir, To: dir, Optional: true, System: true})

@@ -113,6 +113,9 @@ func (p *initProc) setUp(inside bool) error {
 	if err := p.sockets(); err != nil {
 		return err
 	}
+	if err := p.network(); err != nil {
+		return err
+	}
 	if p.conf.Level != None {
 		if err := p.confine(); err != nil {
 			return err

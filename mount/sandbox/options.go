@@ -120,6 +120,9 @@ type Options struct {
 	// Net gives the host's network; without it there is a loopback interface
 	// of the command's own (none at all at level Landlock).
 	Net bool
+	// Network, if not nil, is what the caller serves in the command's own network; without
+	// Net, and at levels Namespaces and Bubblewrap only.
+	Network *Network `json:"-"`
 	// Listen are the ports, of TCP and UDP, that the command may listen on where it has the
 	// host's network; with Net only.
 	Listen []uint16
@@ -216,6 +219,9 @@ func (o *Options) check() error {
 	}
 	if o.MemoryMax != 0 && (o.MemoryMax < MinMemory || o.Group == "" || strings.Contains(o.Group, "/")) {
 		return invalid("MemoryMax is %d bytes, for Group %s: choose at least %d, and a name without a slash", o.MemoryMax, names.Quote(o.Group), int64(MinMemory))
+	}
+	if o.Network != nil && o.Net {
+		return invalid("Network is not possible with Net: the command has the host's network")
 	}
 	if len(o.Listen) > 0 && !o.Net {
 		return invalid("Listen needs Net: without the host's network nobody else reaches the command")

@@ -41,6 +41,8 @@ type config struct {
 	Net   bool     `json:"net"`
 	// Listen are the ports that the command may listen on, in the host's network.
 	Listen []uint16 `json:"listen,omitempty"`
+	// Network: to pass the sockets of the command's network out.
+	Network *networkWanted `json:"network,omitempty"`
 	// Sockets are the names of the sockets of the host's that are granted.
 	Sockets []string `json:"sockets,omitempty"`
 	// NoCgroups: the machine allows no cgroup namespaces.
@@ -124,6 +126,7 @@ const (
 	kindBegin    = "begin"    // to an init that was started ahead: carries the configuration and the streams
 	kindRest     = "rest"     // to the init: carries a memory file with it, and what its layout names
 	kindSocket   = "socket"   // carries a granted socket, which At names
+	kindNetwork  = "network"  // carries the sockets that At names; the answer: they are served
 	kindTerminal = "terminal" // carries the master side of the pty
 	kindReady    = "ready"    // all but the command, which is held
 	kindRelease  = "release"  // to the init: start it

@@ -89,10 +89,13 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	if len(o.Sockets.Live()) > 0 && level != Namespaces {
 		return nil, cannot("sockets of the host's are granted at level namespaces only: leave --socket and run.socket out, or --level")
 	}
+	if o.Network != nil && level != Namespaces && level != Bubblewrap {
+		return nil, cannot("a network of approved hosts needs level namespaces or bubblewrap: write --net for the whole network, or leave --net out")
+	}
 	l := &launch{o: o, level: level}
 	l.conf = config{
 		Level: level, Args: o.Args, Net: o.Net, Pids: o.PidsMax, Probe: o.probe, KeptHome: o.Home != "", Hold: o.Release != nil,
-		Slack: ahead.TimerSlack(), NoCgroups: noneAllowed("cgroup"), Listen: o.Listen, Sockets: o.Sockets.names(),
+		Slack: ahead.TimerSlack(), NoCgroups: noneAllowed("cgroup"), Listen: o.Listen, Sockets: o.Sockets.names(), Network: o.Network.wanted(),
 		// A mount without set-uid programs holds inside; outside, the files of
 		// a kept HOME are files like any others.
 		Filter: wants{NoSetID: o.Home != ""},
@@ -373,6 +376,10 @@ func (p *Process) await(l *launch) error {
 				return failed("the confined init has sent no socket")
 			}
 			if err := l.o.Sockets.listen(m.At, fds[0]); err != nil {
+				return err
+			}
+		case kindNetwork:
+			if err := p.network(l.o.Network, m, fds); err != nil {
 				return err
 			}
 		case kindReady:

@@ -82,7 +82,7 @@ func (g *Gate) take(in *net.TCPConn) {
 	if err != nil {
 		cancel()
 		reset(in)
-		g.opt.Record(Event{State: Refused, Host: c.host, Port: c.port, Began: c.began, Reason: err})
+		g.note(Event{State: Refused, Host: c.host, Port: c.port, Began: c.began, Reason: err})
 		return
 	}
 	g.served.Go(func() {
@@ -126,9 +126,16 @@ func (g *Gate) register(c *conn) error {
 
 // carry dials the host and copies until both sides are done.
 func (g *Gate) carry(ctx context.Context, c *conn) {
+	e := Event{State: Opened, Host: c.host, Port: c.port, Began: c.began}
 	out, needsAddr, err := g.dial(ctx, c)
 	if err == nil {
-		err = g.establish(c, out, needsAddr)
+		if err = g.establish(c, out, needsAddr); err == nil {
+			e.Addr = c.addr
+			if err = g.opt.Record(e); err != nil {
+				reset(out)
+				err = fmt.Errorf("%w: %w", errNoRecord, err)
+			}
+		}
 	}
 	if err != nil {
 		if reason := g.unregister(c); reason != nil {
@@ -136,21 +143,19 @@ func (g *Gate) carry(ctx context.Context, c *conn) {
 		}
 		reset(c.inside)
 		state := Failed
-		if errors.Is(err, ErrClosed) || errors.Is(err, ErrRevoked) || errors.Is(err, ErrEnded) {
+		if errors.Is(err, ErrClosed) || errors.Is(err, ErrRevoked) || errors.Is(err, ErrEnded) || errors.Is(err, errNoRecord) {
 			state = Refused
 		}
-		g.opt.Record(Event{State: state, Host: c.host, Port: c.port, Began: c.began, Duration: time.Since(c.began), Reason: err})
+		g.note(Event{State: state, Host: c.host, Port: c.port, Began: c.began, Duration: time.Since(c.began), Reason: err})
 		return
 	}
-	e := Event{State: Opened, Host: c.host, Port: c.port, Addr: c.addr, Began: c.began}
-	g.opt.Record(e)
 	e.ServerName, err = g.relay(c)
 	if reason := g.unregister(c); reason != nil {
 		err = reason
 	}
 	e.State, e.Reason, e.Duration = Ended, err, time.Since(c.began)
 	e.Sent, e.Received = c.sent.Load(), c.received.Load()
-	g.opt.Record(e)
+	g.note(e)
 }
 
 // dial connects to the host. The address is checked after the name was resolved, for each

@@ -24,6 +24,7 @@ var (
 	ErrTooMany   = fmt.Errorf("the program holds %d connections already", maxConns)
 	ErrRevoked   = errors.New("the rule was removed")
 	ErrEnded     = errors.New("the session ended")
+	errNoRecord  = errors.New("it cannot be recorded")
 	errNoAddress = errors.New("no name has this address")
 )
 
@@ -35,8 +36,9 @@ type Options struct {
 	AnyServerName bool
 	// Resolver resolves permitted names; nil is the machine's.
 	Resolver *net.Resolver
-	// Record takes what happens to connections. It is called concurrently.
-	Record func(Event)
+	// Record takes what happens to connections. It is called concurrently. A connection
+	// whose Opened it returns an error for is not carried.
+	Record func(Event) error
 	Log    *slog.Logger
 }
 
@@ -101,7 +103,7 @@ func New(o Options) *Gate {
 		g.log = slog.New(slog.DiscardHandler)
 	}
 	if g.opt.Record == nil {
-		g.opt.Record = func(Event) {}
+		g.opt.Record = func(Event) error { return nil }
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
@@ -221,5 +223,12 @@ func (g *Gate) mayResolve(name string) bool {
 }
 
 func (g *Gate) refuseName(name string) {
-	g.opt.Record(Event{State: Refused, Host: name, Began: time.Now(), Reason: ErrNoRule})
+	g.note(Event{State: Refused, Host: name, Began: time.Now(), Reason: ErrNoRule})
+}
+
+// note records what has happened already.
+func (g *Gate) note(e Event) {
+	if err := g.opt.Record(e); err != nil {
+		g.log.Error("a connection cannot be recorded", "host", e.Host, "state", string(e.State), "error", err)
+	}
 }

@@ -74,10 +74,11 @@ type namespace struct {
 // newNamespace returns the means to run programs with a gate of their own each.
 func newNamespace(t *testing.T, o Options) *namespace {
 	n := &namespace{t: t}
-	o.Record = func(e Event) {
+	o.Record = func(e Event) error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.events = append(n.events, e)
+		return nil
 	}
 	n.g = New(o)
 	t.Cleanup(n.g.Close)
