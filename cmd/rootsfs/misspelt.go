@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -122,6 +123,11 @@ func runArgs(c *cobra.Command, args []string) error {
 	in, err := os.Stat(args[0])
 	dir := err == nil && in.IsDir()
 	if slices.Contains(args, "--") { // the command's own, or ours in the wrong place
+		if net, ok := c.Flags().Lookup("net").Value.(*netValue); ok && net.all && !dir {
+			if _, err := network.ParseRules(args[0]); err == nil && strings.ContainsAny(args[0], ".:") {
+				return usage(fmt.Errorf("%s is not a command. To approve hosts, write them behind an equals sign: --net=%s", names.Quote(args[0]), names.ShellWord(args[0])))
+			}
+		}
 		if _, err := exec.LookPath(args[0]); dir || err != nil && !strings.Contains(args[0], "/") {
 			return usage(fmt.Errorf("%s is not a command. To approve a root, write --root %s", names.Quote(args[0]), names.ShellWord(args[0])))
 		}

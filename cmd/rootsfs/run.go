@@ -25,6 +25,7 @@ type runFlags struct {
 	env        []string
 	home       string
 	net        netValue
+	netAnySNI  bool
 	listen     []int
 	sockets    []string
 	mcp        string
@@ -48,8 +49,8 @@ func newRunCmd(a *app) *cobra.Command {
 		Use:   "run [flags] -- COMMAND [ARG]...",
 		Short: "Run a program that reaches only approved directories",
 		Long: `Run COMMAND, an MCP server or any program, so that it reaches the approved roots and
-nothing else of yours: no other files, no processes, no sockets, and no network
-without --net. Roots appear at the paths that they have outside. What the command
+nothing else of yours: no other files, no processes, no sockets, and no network but
+the hosts of --net=HOSTS. Roots appear at the paths that they have outside. What the command
 holds of a root is dead when "rootsfs revoke" returns.
 
 HOME and /tmp are private and gone afterwards, unless --home keeps HOME. The command
@@ -60,7 +61,7 @@ The exit code is the command's own. --for AGENT gives a coding agent the reposit
 around the working directory, a HOME of its own that is kept, its keys and the network.`,
 		Example: `  rootsfs run --root ~/code:ro -- mcp-server-filesystem ~/code
   rootsfs run --root ~/code:ro --net --home ~/.cache/rootsfs/files -- npx -y @modelcontextprotocol/server-filesystem ~/code
-  rootsfs run --root .:rw --net --env GITHUB_TOKEN --home ~/.cache/agent -- my-agent
+  rootsfs run --root .:rw --net=api.github.com,*.npmjs.org --env GITHUB_TOKEN -- my-agent
   rootsfs run --for codex      # an agent, in a project; --for help lists them
   rootsfs run --root .:rw -- bash
   rootsfs run --root .:rw --socket "$SSH_AUTH_SOCK" -- ssh-add -l
@@ -92,7 +93,8 @@ around the working directory, a HOME of its own that is kept, its keys and the n
 	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	fs.StringArrayVar(&f.env, "env", nil, "pass the variable `NAME`, or set NAME=VALUE; repeatable")
 	pathVar(fs, &f.home, "home", "keep HOME in this `directory` between runs (default: private, and gone afterwards)")
-	netFlag(fs, &f.net, "let the command connect to these `HOSTS` (HOST[:PORT], *.DOMAIN, ADDRESS, PREFIX/BITS; repeatable, or a list with commas), or without a value to the whole network")
+	netFlag(fs, &f.net, "let the command connect to these `HOSTS` (name, *.domain, address, each with :port or without; repeatable), or without a value to the whole network")
+	fs.BoolVar(&f.netAnySNI, "net-any-sni", false, "with --net=HOSTS, let TLS ask a host for any server name")
 	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
 	fs.StringArrayVar(&f.sockets, "socket", nil, "let the command connect to this Unix `socket` of the host, [NAME=]PATH; repeatable")
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
@@ -142,6 +144,7 @@ type plan struct {
 	memoryAsked bool // --memory-max was given
 	sockets     []grantedSocket
 	net         []network.Rule // hosts that the command may connect to
+	netAnySNI   bool           // TLS may ask them for any server name
 	agent       string         // whose preset was taken, "" for none
 	homeParts   []string       // files of the owner's HOME for the kept one
 	// implicit are the roots that the command's interpreter needs.
@@ -238,7 +241,9 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 	if p.box.Listen, err = f.ports(); err != nil {
 		return err
 	}
-	p.net = f.net.rules
+	if p.net, p.netAnySNI = f.net.rules, f.netAnySNI; f.netAnySNI && len(p.net) == 0 {
+		return usage(errors.New("--net-any-sni needs --net=HOSTS: without them no server name is looked at"))
+	}
 	switch f.paths {
 	case "same":
 	case "flat":

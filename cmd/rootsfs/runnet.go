@@ -83,7 +83,7 @@ func (r *runner) network() *sandbox.Network {
 					return fmt.Errorf("an approved host cannot be recorded: %w", err)
 				}
 			}
-			r.gate = network.New(network.Options{Rules: r.plan.net, Record: r.recordConnection, Log: r.s.Log()})
+			r.gate = network.New(network.Options{Rules: r.plan.net, AnyServerName: r.plan.netAnySNI, Record: r.recordConnection, Log: r.s.Log()})
 			return r.gate.Serve(&network.Sockets{
 				Route: one("route"), Netfilter: one("netfilter"), Datagram: one("datagram"),
 				Stream4: one("stream4"), Stream6: one("stream6"), Loopback: sockets["loopback"],

@@ -1,0 +1,122 @@
+package sandbox
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// netLevels are the levels with a network namespace.
+var netLevels = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap}
+
+// hosts is an /etc/hosts by which names below test lead to this machine, and one to a
+// metadata service.
+const hosts = `127.0.0.1 localhost
+127.0.0.5 api.test a.wild.test other.test
+169.254.169.254 metadata.test
+127.0.0.9 rebound.test
+`
+
+// web serves at 127.0.0.5 and returns the port.
+func web(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.5:0")
+	must(t, err)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s%s %s\n", r.Method, r.Host[:strings.IndexByte(r.Host, ':')], r.URL.Path, b)
+	}))
+	s.Listener.Close()
+	s.Listener = l
+	s.Start()
+	t.Cleanup(s.Close)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	must(t, err)
+	return port
+}
+
+// shell runs a script with a network, on a machine that knows names below test.
+func (o *outside) shell(level sandbox.Level, net, script string) order {
+	t := o.t
+	t.Helper()
+	ord := o.command(run{level: level}, []string{net}, "sh")
+	ord.Args = append(ord.Args[:len(ord.Args)-1], "sh", "-c", script)
+	file := filepath.Join(t.TempDir(), "hosts")
+	must(t, os.WriteFile(file, []byte(hosts), 0o644))
+	if o.mounts == nil {
+		o.mounts = map[string]string{}
+	}
+	o.mounts["/etc/hosts"] = file
+	return ord
+}
+
+// A program reaches the hosts that --net=HOSTS names, and no others, at each level that has a
+// network of its own, as root and as a user. Others it cannot resolve or connect to.
+func TestNetworkOfApprovedHosts(t *testing.T) {
+	port := web(t)
+	script := strings.ReplaceAll(`
+		get() { curl -sS -m 10 "$@" 2>&1 | sed 's/ after .*//'; }
+		get http://api.test:PORT/one
+		get -d body http://a.wild.test:PORT/two
+		get http://127.0.0.5:PORT/
+		get http://evil.test:PORT/
+		get http://wild.test:PORT/
+		get http://api.test:1/
+		get http://metadata.test:PORT/
+		get http://rebound.test:PORT/
+		get http://169.254.169.254/
+		get 'http://[2606:4700::1]/'
+	`, "PORT", port)
+	reset := "curl: (56) Recv failure: Connection reset by peer\n"
+	want := []string{
+		"GET api.test/one \n", "POST a.wild.test/two body\n", "GET 127.0.0.5/ \n",
+		"curl: (6) Could not resolve host: evil.test\n", "curl: (6) Could not resolve host: wild.test\n",
+		reset, reset, reset, reset, reset,
+	}
+	for _, w := range everybody {
+		for _, level := range netLevels {
+			t.Run(w.name+" "+level.String(), func(t *testing.T) {
+				o := newOutside(t, w)
+				net := fmt.Sprintf("--net=api.test:%s,*.wild.test,rebound.test,metadata.test,127.0.0.5:%[1]s", port)
+				stdout, log, code := o.run(o.shell(level, net, script))
+				for i, line := range strings.SplitAfter(stdout, "\n") {
+					if i < len(want) && line != want[i] && !(want[i] == reset && strings.HasPrefix(line, "curl: (7) Failed to connect")) {
+						t.Errorf("line %d is %q, want %q", i+1, line, want[i])
+					}
+				}
+				if strings.Count(stdout, "\n") != len(want) || code != 0 {
+					t.Errorf("exit code %d, the command said\n%s; rootsfs: %s", code, stdout, log)
+				}
+				audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+				for _, line := range []string{
+					"allowed  grant        -  (control, network api.test:" + port + ")",
+					"allowed  connect      -  (net, api.test port " + port + ", at 127.0.0.5)",
+					"refused  connect      -  (Permission, net, evil.test: no rule permits it)",
+					"refused  connect      -  (Permission, net, api.test port 1: no rule permits it)",
+					"the name leads to an address of this machine",
+				} {
+					if !strings.Contains(audit, line) {
+						t.Errorf("not on record: %s\n%s", line, audit)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Where the command has no network of its own, hosts cannot be approved, and nothing starts.
+func TestNetworkNeedsNamespaces(t *testing.T) {
+	o := newOutside(t, everybody[0])
+	stdout, log, code := o.run(o.shell(sandbox.Landlock, "--net=api.test", "echo started"))
+	if stdout != "" || code == 0 || !strings.Contains(log, "a network of approved hosts needs level namespaces or bubblewrap") {
+		t.Errorf("exit code %d, %q: %s", code, stdout, log)
+	}
+}
