@@ -49,9 +49,9 @@ func newRunCmd(a *app) *cobra.Command {
 		Use:   "run [flags] -- COMMAND [ARG]...",
 		Short: "Run a program that reaches only approved directories",
 		Long: `Run COMMAND, an MCP server or any program, so that it reaches the approved roots and
-nothing else of yours: no other files, no processes, no sockets, and no network but
-the hosts of --net=HOSTS. Roots appear at the paths that they have outside. What the command
-holds of a root is dead when "rootsfs revoke" returns.
+nothing else of yours: no other files, no processes, no sockets, and no network but the
+hosts of --net=HOSTS. Roots appear at the paths that they have outside. What the
+command holds of a root is dead when "rootsfs revoke" returns.
 
 HOME and /tmp are private and gone afterwards, unless --home keeps HOME. The command
 works in the first root, or in --dir; relative paths behind -- are from there. A

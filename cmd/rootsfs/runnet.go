@@ -63,6 +63,17 @@ func (v *netValue) String() string {
 	return strings.Join(words, ",")
 }
 
+// netText says which network a command has.
+func netText(all bool, hosts []string) string {
+	switch {
+	case all:
+		return "the host's network"
+	case len(hosts) > 0:
+		return "a network of " + plural(len(hosts), "approved host") + " (" + strings.Join(hosts, ", ") + ")"
+	}
+	return "no network"
+}
+
 // network returns how the command's network is served; nil if no hosts were approved.
 func (r *runner) network() *sandbox.Network {
 	if len(r.plan.net) == 0 {

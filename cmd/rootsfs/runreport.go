@@ -76,6 +76,9 @@ func (r *runner) report(box *sandbox.Options) {
 	for _, l := range rep.Layers {
 		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: l.Detail})
 	}
+	for _, rule := range r.plan.net {
+		c.Hosts = append(c.Hosts, rule.String())
+	}
 	r.told = c
 	r.s.SetServer(c)
 	for _, l := range rep.Layers {
@@ -129,7 +132,7 @@ func (r *runner) hints(box *sandbox.Options) {
 		r.a.warn("no root: the command is shown nothing of yours; write --root %s before --, or, while it runs: rootsfs roots add PATH --session %s", names.ShellWord(path), names.ShellWord(r.s.Name()))
 	}
 	r.hintWorktrees()
-	if name := filepath.Base(r.plan.program); hostconfig.Fetches(name) && !box.Net {
+	if name := filepath.Base(r.plan.program); hostconfig.Fetches(name) && !box.Net && box.Network == nil {
 		// It would say no more than that it cannot reach its registry.
 		r.a.warn("%s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)", names.Escape(name))
 	}
@@ -144,10 +147,6 @@ func (r *runner) hintPreset(box *sandbox.Options) {
 		}
 	}
 	parts = append(parts, "HOME kept in "+shown(box.Home))
-	if box.Net {
-		parts = append(parts, "the network")
-	} else {
-		parts = append(parts, "no network")
-	}
+	parts = append(parts, netText(r.told.Net, r.told.Hosts))
 	r.a.warn("for %s: %s; see: rootsfs help agents", r.plan.agent, strings.Join(parts, ", "))
 }

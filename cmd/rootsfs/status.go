@@ -213,10 +213,7 @@ func (a *app) sayConfined(c *control.Confined) {
 	for i, w := range c.Command {
 		words[i] = names.Escape(w)
 	}
-	net := "no network"
-	if c.Net {
-		net = "the host's network"
-	}
+	net := netText(c.Net, c.Hosts)
 	a.fold(fmt.Sprintf("runs %s (pid %d, uid %d): confined by %s, paths %s, %s", strings.Join(words, " "), c.PID, c.UID, c.Confinement, c.Map, net))
 	for _, l := range c.Layers {
 		if l.State != "on" {

@@ -35,7 +35,7 @@ var printed = map[string]string{
 	"control.Status.Session": owners, "control.Status.Version": ours, "control.Status.Point": shown, "control.Status.Cache": ours, "control.Status.Locks": ours,
 	"control.Status.Transport": ours, "control.Status.NoRings": said, "control.Status.Posix": ours, "control.Status.Profile": owners, "control.Status.Config": owners, "control.Status.ConfigError": shown,
 	"control.Status.Audit": owners, "control.Status.Unwatched": shown, "control.Quota.Subject": shown, "control.Suspended.Subject": shown, "control.Suspended.Why": shown,
-	"control.Confined.Command": shown, "control.Confined.Confinement": ours, "control.Confined.Holes": said, "control.Confined.Map": ours, "control.Confined.Notes": said,
+	"control.Confined.Command": shown, "control.Confined.Confinement": ours, "control.Confined.Holes": said, "control.Confined.Hosts": owners, "control.Confined.Map": ours, "control.Confined.Notes": said,
 	"control.Confined.Follows": shown, "control.Confined.Closed": shown, "control.Confined.Fixed": shown, "control.Confined.Interpreters": shown,
 	"control.Layer.Name": ours, "control.Layer.State": ours, "control.Layer.Detail": said, "control.Socket.Name": owners, "control.Socket.Path": owners,
 	"control.Socket.Inside": owners, "control.Operation.Op": ours, "control.Operation.Path": escaped, "control.Operation.Via": ours, "control.Operation.Verdict": ours,

@@ -91,6 +91,7 @@ type Confined struct {
 	Holes        []string  `json:"holes"`                   // what it does not stop
 	Map          string    `json:"map"`                     // where roots appear: `same` or `flat`
 	Net          bool      `json:"net"`                     // it has the host's network
+	Hosts        []string  `json:"hosts,omitempty"`         // hosts that it may connect to, as `run --net` takes them
 	Notes        []string  `json:"notes,omitempty"`         // limits of what it sees
 	Follows      []string  `json:"follows,omitempty"`       // directories in which a root appears that is granted later
 	Closed       []string  `json:"closed,omitempty"`        // directories in which no later root appears
