@@ -63,10 +63,11 @@ func (a *app) allow(ctx context.Context, f *allowFlags) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.Refused(ctx)
+	refusal, err := askOf(ctx, a, c, control.GetRefusal, control.None{})
 	if err != nil {
 		return err
 	}
+	r := refusal.Last
 	if r == nil {
 		return errors.New("no refusal is one that a wider mode, or granting the root again, would lift; why the last one was: rootsfs why")
 	}
@@ -90,23 +91,23 @@ func (a *app) allow(ctx context.Context, f *allowFlags) error {
 			return err
 		}
 	}
-	var root control.Root
+	var ans control.SetAnswer
 	if r.Ask == nil {
-		root, err = c.Set(ctx, r.Root, r.Mode)
+		ans, err = askOf(ctx, a, c, control.SetMode, control.SetRequest{Name: r.Root, Mode: r.Mode})
 	} else {
 		if life > 0 {
 			end := time.Now().Add(life)
 			r.Ask.Expires = &end
 		}
-		var roots []control.Root
-		if roots, err = c.Add(ctx, []control.Ask{*r.Ask}); len(roots) == 1 {
-			root = roots[0]
+		var added control.AddAnswer
+		if added, err = askOf(ctx, a, c, control.AddRoots, control.AddRequest{Roots: []control.Ask{*r.Ask}}); len(added.Roots) == 1 {
+			ans.Root = added.Roots[0]
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return a.report(control.SetAnswer{Root: root}, func() { a.say("allowed: %s is %s now", shown(root.Name), root.Mode) })
+	return a.report(ans, func() { a.say("allowed: %s is %s now", shown(ans.Root.Name), ans.Root.Mode) })
 }
 
 // end decides when a root that is granted again ends: after a life that is

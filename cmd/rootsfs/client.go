@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"time"
@@ -20,6 +21,47 @@ func (a *app) client() (*control.Client, error) {
 		return nil, err
 	}
 	return control.Dial(in), nil
+}
+
+// ask sends one request to the session that the command line names.
+func ask[In, Out any](ctx context.Context, a *app, v control.Verb[In, Out], in In) (out Out, err error) {
+	c, err := a.client()
+	if err != nil {
+		return out, err
+	}
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	return askOf(ctx, a, c, v, in)
+}
+
+// askOf sends one request to a session, and says what it waits for, if that takes long.
+func askOf[In, Out any](ctx context.Context, a *app, c *control.Client, v control.Verb[In, Out], in In) (Out, error) {
+	done := a.waiting("waiting for session " + shown(c.Info().Name))
+	out, err := v.Call(ctx, c, in)
+	done()
+	if errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted; the session goes on with what it was asked: see rootsfs status")
+	}
+	return out, err
+}
+
+// asking completes a command that sends one request to a session and reports the answer:
+// request makes the request of the arguments, say prints the answer for people.
+func asking[In, Out any](a *app, cmd *cobra.Command, v control.Verb[In, Out], request func(args []string) (In, error), say func(Out)) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		in, err := request(args)
+		if err != nil {
+			return err
+		}
+		out, err := ask(cmd.Context(), a, v, in)
+		if err != nil {
+			return err
+		}
+		return a.report(out, func() { say(out) })
+	}
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
 }
 
 // interruptible ends with SIGINT and SIGTERM: leaving a command that waits for a
@@ -50,8 +92,8 @@ func (a *app) completeRoots(limit int, then ...string) cobra.CompletionFunc {
 		if limit >= 0 && len(args) >= limit {
 			return then, cobra.ShellCompDirectiveNoFileComp
 		}
-		return completing(a.asking(func(ctx context.Context, c *control.Client) ([]string, error) {
-			st, err := c.Status(ctx)
+		return completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
+			st, err := control.GetStatus.Call(ctx, c, control.None{})
 			if err != nil {
 				return nil, err
 			}
@@ -77,8 +119,8 @@ func completing(f func(context.Context) ([]string, error)) ([]string, cobra.Shel
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// asking is for what the session has to be asked.
-func (a *app) asking(f func(context.Context, *control.Client) ([]string, error)) func(context.Context) ([]string, error) {
+// withClient gives f a client of the session.
+func (a *app) withClient(f func(context.Context, *control.Client) ([]string, error)) func(context.Context) ([]string, error) {
 	return func(ctx context.Context) ([]string, error) {
 		c, err := a.client()
 		if err != nil {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -51,18 +50,14 @@ With --watch, show questions as they come and go; with --json as one object a li
   rootsfs consent list --json | jq '.[].items[].resolved'`,
 		Args: nargs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
 			if watch {
-				return a.watchQuestions(cmd.Context(), c)
+				return a.watchQuestions(cmd.Context())
 			}
-			list, err := c.Questions(cmd.Context())
+			ans, err := ask(cmd.Context(), a, control.ListQuestions, control.None{})
 			if err != nil {
 				return err
 			}
-			return a.report(list, func() { a.sayQuestions(list) })
+			return a.report(ans.Questions, func() { a.sayQuestions(ans.Questions) })
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on showing questions as they come")
@@ -116,15 +111,22 @@ type questionEvent struct {
 
 // watchQuestions shows questions as they come and go. On a terminal the last
 // line counts down what is left for the one that waits longest.
-func (a *app) watchQuestions(ctx context.Context, c *control.Client) error {
+func (a *app) watchQuestions(ctx context.Context) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
 	lists := make(chan []control.Question)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- c.WatchQuestions(ctx, func(a control.WaitingAnswer) error {
+		ended <- c.Watch(ctx, control.WatchRequest{}, func(u control.Update) error {
+			if u.Waiting == nil {
+				return nil
+			}
 			select {
-			case lists <- a.Questions:
+			case lists <- u.Waiting.Questions:
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
@@ -162,28 +164,22 @@ func (a *app) sayChanges(old, now []control.Question) error {
 		return slices.ContainsFunc(list, func(q control.Question) bool { return q.ID == id })
 	}
 	for _, q := range old {
-		switch {
-		case in(now, q.ID):
-		case a.json:
-			if err := a.line(questionEvent{"over", q}); err != nil {
-				return err
-			}
-		default:
-			a.say("question %s is over", shown(q.ID))
+		if in(now, q.ID) {
+			continue
+		}
+		if err := a.lineOr(questionEvent{"over", q}, func() { a.say("question %s is over", shown(q.ID)) }); err != nil {
+			return err
 		}
 	}
 	for i := range now {
-		switch q := &now[i]; {
-		case in(old, q.ID):
-		case a.json:
-			if err := a.line(questionEvent{"asked", *q}); err != nil {
-				return err
-			}
-		default:
-			a.sayQuestion(q)
+		if in(old, now[i].ID) {
+			continue
+		}
+		if err := a.lineOr(questionEvent{"asked", now[i]}, func() { a.sayQuestion(&now[i]) }); err != nil {
+			return err
 		}
 	}
-	return a.lost()
+	return nil
 }
 
 // countdown is the last line of a terminal.
@@ -231,14 +227,7 @@ Asking for more is refused, and the question goes on waiting.`,
   rootsfs consent approve 4kq --mode ro --for 30m
   rootsfs consent approve 4kq --idle 10m
   rootsfs consent approve 4kq --only 1 --path ~/src/app/docs`,
-		Args: nargs(1, 1, "a question's id"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			req, err := f.request(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			return a.answer(cmd.Context(), req)
-		},
+		Args:              nargs(1, 1, "a question's id"),
 		ValidArgsFunction: a.completeQuestions,
 	}
 	fs := cmd.Flags()
@@ -248,9 +237,9 @@ Asking for more is refused, and the question goes on waiting.`,
 	fs.DurationVar(&f.idle, "idle", 0, "revoke it when nothing has used it for this `duration`, such as 10m; a file that is merely open is no use")
 	fs.IntSliceVar(&f.only, "only", nil, "allow only the paths with these numbers, from 1: a `number` or a list")
 	words(cmd, "mode", "ro", "rw")
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
-	return cmd
+	return asking(a, cmd, control.AnswerQuestion, func(args []string) (control.AnswerRequest, error) {
+		return f.request(cmd, args[0])
+	}, a.sayAnswered)
 }
 
 func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerRequest, error) {
@@ -277,10 +266,7 @@ func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerReq
 		if err != nil {
 			return req, err
 		}
-		// Links on the way to it are undone, as they were in what is shown.
-		if req.Path, err = written.Resolve(g.Dir); err != nil {
-			return req, fmt.Errorf("--path: %w", err)
-		}
+		req.Path = g.Dir
 	}
 	return req, nil
 }
@@ -311,47 +297,28 @@ question until the session ends, or until "rootsfs consent forget".`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			req := control.AnswerRequest{All: all, Remember: remember}
-			if !all {
-				req.ID = args[0]
-			}
-			return a.answer(cmd.Context(), req)
-		},
 		ValidArgsFunction: a.completeQuestions,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every question that waits")
 	cmd.Flags().BoolVar(&remember, "remember", false, "deny the same without a question while the session lives")
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
-	return cmd
+	return asking(a, cmd, control.AnswerQuestion, func(args []string) (control.AnswerRequest, error) {
+		return control.AnswerRequest{All: all, Remember: remember, ID: strings.Join(args, "")}, nil // none with --all
+	}, a.sayAnswered)
 }
 
-// answer sends an answer and says what it came to.
-func (a *app) answer(ctx context.Context, req control.AnswerRequest) error {
-	c, err := a.client()
-	if err != nil {
-		return err
+// sayAnswered tells what an answer came to.
+func (a *app) sayAnswered(ans control.AnswerAnswer) {
+	if len(ans.Answered) == 0 {
+		a.say("no question waits")
 	}
-	ctx, cancel := interruptible(ctx)
-	defer cancel()
-	list, err := c.Answer(ctx, req)
-	if err != nil {
-		return err
+	for _, one := range ans.Answered {
+		for _, p := range one.Allowed {
+			a.say("allowed: %s", p)
+		}
+		for _, p := range one.Denied {
+			a.say("denied: %s", p)
+		}
 	}
-	return a.report(control.AnswerAnswer{Answered: list}, func() {
-		if len(list) == 0 {
-			a.say("no question waits")
-		}
-		for _, one := range list {
-			for _, p := range one.Allowed {
-				a.say("allowed: %s", p)
-			}
-			for _, p := range one.Denied {
-				a.say("denied: %s", p)
-			}
-		}
-	})
 }
 
 // completeQuestions offers the ids of questions that wait.
@@ -359,15 +326,112 @@ func (a *app) completeQuestions(_ *cobra.Command, args []string, _ string) ([]st
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return completing(a.asking(func(ctx context.Context, c *control.Client) ([]string, error) {
-		list, err := c.Questions(ctx)
+	return completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
+		ans, err := control.ListQuestions.Call(ctx, c, control.None{})
 		if err != nil {
 			return nil, err
 		}
 		var out []string
-		for _, q := range list {
+		for _, q := range ans.Questions {
 			what, _, _ := strings.Cut(strings.Join(q.Lines, "; "), "\n")
 			out = append(out, cobra.CompletionWithDesc(q.ID, what))
+		}
+		return out, nil
+	}))
+}
+
+func newConsentDenialsCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "denials",
+		Short: "Show the denials that are remembered",
+		Long: `Show the denials that you asked to remember: since when, which server, and the path.
+What that server asks for there, and below, is denied without a question.`,
+		Example: `  rootsfs consent denials
+  rootsfs consent denials --json | jq -r '.[].path'`,
+		Args: nargs(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ans, err := ask(cmd.Context(), a, control.ListDenials, control.None{})
+			if err != nil {
+				return err
+			}
+			return a.report(ans.Denials, func() { a.sayDenials(ans.Denials) })
+		},
+	}
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+func (a *app) sayDenials(list []control.Denial) {
+	if len(list) == 0 {
+		a.say("no denial is remembered; remember one: rootsfs consent deny ID --remember")
+		return
+	}
+	rows := [][]string{{"ID", "SINCE", "SERVER", "DENIED, AND BELOW"}}
+	for _, d := range list {
+		rows = append(rows, []string{shortID(d.ID), d.Since.Local().Format(time.TimeOnly), deniedTo(d), shown(d.Path)})
+	}
+	a.table(rows)
+	a.say("to be asked again: rootsfs consent forget %s", shortID(list[0].ID))
+}
+
+// deniedTo is the server of a denial.
+func deniedTo(d control.Denial) string {
+	if d.Subject == "" {
+		return "(no name)"
+	}
+	return shown(d.Subject)
+}
+
+func newConsentForgetCmd(a *app) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "forget ID | --all",
+		Short: "Lift a denial that is remembered",
+		Long: `Lift a denial that is remembered, or every one of the session. ID is the denial's, or
+enough of its beginning. Nothing is granted: the server may ask again, and then you
+are asked.`,
+		Example: `  rootsfs consent forget 4kq
+  rootsfs consent forget --all`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case all && len(args) > 0:
+				return usage(errors.New("--all and an id cannot be combined: use one of them"))
+			case !all && (len(args) == 0 || args[0] == ""):
+				return usage(errors.New("name the denial to lift, or use --all; see: rootsfs consent denials"))
+			case len(args) > 1:
+				return usage(fmt.Errorf("%q is one argument too many; see: rootsfs consent forget --help", args[1]))
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeDenials,
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "every denial that is remembered")
+	return asking(a, cmd, control.ForgetDenial, func(args []string) (control.ForgetRequest, error) {
+		return control.ForgetRequest{All: all, ID: strings.Join(args, "")}, nil // none with --all
+	}, func(ans control.ForgetAnswer) {
+		if len(ans.Forgotten) == 0 {
+			a.say("no denial is remembered")
+		}
+		for _, d := range ans.Forgotten {
+			a.say("%s may ask again: %s", deniedTo(d), shown(d.Path))
+		}
+	})
+}
+
+// completeDenials offers the ids of denials that are remembered.
+func (a *app) completeDenials(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
+		ans, err := control.ListDenials.Call(ctx, c, control.None{})
+		if err != nil {
+			return nil, err
+		}
+		var out []string
+		for _, d := range ans.Denials {
+			out = append(out, cobra.CompletionWithDesc(d.ID, deniedTo(d)+": "+shown(d.Path)))
 		}
 		return out, nil
 	}))

@@ -40,7 +40,7 @@ func checkSession(ctx context.Context, in control.Info) check {
 	s := check{Name: "session", Path: in.Name}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	st, err := control.Dial(in).Status(ctx)
+	st, err := control.GetStatus.Call(ctx, control.Dial(in), control.None{})
 	if err != nil {
 		return s.warn("wait, or end process "+strconv.Itoa(in.PID), "does not answer: %s", oneLine(err))
 	}

@@ -420,7 +420,7 @@ func (e *explanation) follow(ctx context.Context, c *control.Client, st *control
 				return err
 			}
 			e.Link = link
-			ans, err := c.Check(ctx, control.CheckRequest{Path: e.Root + "/" + rel, Op: q.op, Subject: q.subject})
+			ans, err := control.CheckPolicy.Call(ctx, c, control.CheckRequest{Path: e.Root + "/" + rel, Op: q.op, Subject: q.subject})
 			if err != nil || !ans.Allowed {
 				e.CheckAnswer, e.Link = ans, nil
 				return err
@@ -432,7 +432,7 @@ func (e *explanation) follow(ctx context.Context, c *control.Client, st *control
 			if level, err := sandbox.ParseLevel(st.Server.Confinement); err == nil && level.Shows(link.dest) {
 				return nil
 			}
-			ans, err := c.Check(ctx, control.CheckRequest{Path: dest, Op: q.op, Subject: q.subject})
+			ans, err := control.CheckPolicy.Call(ctx, c, control.CheckRequest{Path: dest, Op: q.op, Subject: q.subject})
 			if err != nil || ans.Reason != names.NoConsent.String() {
 				if ans.Path != "" && !ans.Allowed {
 					e.CheckAnswer, e.Link = ans, nil

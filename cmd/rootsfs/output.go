@@ -132,6 +132,16 @@ func (a *app) report(v any, human func()) error {
 // line prints v as one line of JSON, for streams.
 func (a *app) line(v any) error { return a.encode(v, "") }
 
+// lineOr prints v as one line of JSON if that was asked for, and otherwise calls human.
+// The error is that of standard output: a stream ends with its reader.
+func (a *app) lineOr(v any, human func()) error {
+	if a.json {
+		return a.line(v)
+	}
+	human()
+	return a.lost()
+}
+
 // encode prints every JSON value of every command: see names.JSON.
 func (a *app) encode(v any, indent string) error {
 	var b bytes.Buffer

@@ -70,11 +70,7 @@ func builtinRules() []control.PolicyRule {
 }
 
 func (a *app) policyShow(ctx context.Context, root string) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	ans, err := c.Policy(ctx)
+	ans, err := ask(ctx, a, control.GetPolicy, control.None{})
 	if err != nil {
 		return err
 	}
@@ -197,7 +193,7 @@ func fromHere(ctx context.Context, c *control.Client, path string) (string, erro
 	if explicit {
 		return full, nil
 	}
-	st, err := c.Status(ctx)
+	st, err := control.GetStatus.Call(ctx, c, control.None{})
 	if err != nil {
 		return "", err
 	}
@@ -263,28 +259,15 @@ rules remain. When set returns, everything that the new rules forbid is dead.`,
 		Example:           `  rootsfs policy set code --hide '*.sql' --protect /LICENSE`,
 		Args:              nargs(1, 1, "a root's name"),
 		ValidArgsFunction: a.completeRoots(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := f.patterns()
-			if err != nil {
-				return err
-			}
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			got, err := c.SetPatterns(cmd.Context(), control.PatternsRequest{Name: args[0], Patterns: p})
-			if err != nil {
-				return err
-			}
-			return a.report(got, func() {
-				a.say("%s has %s now, %d of them your own: %s", shown(got.Root), plural(len(got.Rules), "rule"), own(got.Rules), p.Summary())
-			})
-		},
 	}
 	f.add(cmd.Flags())
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
-	return cmd
+	var patterns guard.Patterns
+	return asking(a, cmd, control.SetPatterns, func(args []string) (req control.PatternsRequest, err error) {
+		patterns, err = f.patterns()
+		return control.PatternsRequest{Name: args[0], Patterns: patterns}, err
+	}, func(got control.RootPolicy) {
+		a.say("%s has %s now, %d of them your own: %s", shown(got.Root), plural(len(got.Rules), "rule"), own(got.Rules), patterns.Summary())
+	})
 }
 
 // own counts the rules that are not built in.

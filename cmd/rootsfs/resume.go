@@ -24,42 +24,31 @@ anew. "rootsfs status" shows who is suspended and why.`,
 		Example: `  rootsfs resume
   rootsfs resume --subject editor --json`,
 		Args: nargs(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			ans, err := c.Resume(cmd.Context(), control.ResumeRequest{Subject: subject, All: !cmd.Flags().Changed("subject")})
-			if err != nil {
-				return err
-			}
-			return a.report(ans, func() {
-				if len(ans.Resumed) == 0 {
-					a.say("nobody is suspended")
-				}
-				for _, s := range ans.Resumed {
-					if s == "" {
-						a.say("whoever has no name goes on")
-						continue
-					}
-					a.say("%s goes on", shown(s))
-				}
-			})
-		},
 	}
 	cmd.Flags().StringVar(&subject, "subject", "", "only this `server`, by its name in rootsfs status")
 	subjectCompletion(a, cmd)
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
-	return cmd
+	return asking(a, cmd, control.Resume, func([]string) (control.ResumeRequest, error) {
+		return control.ResumeRequest{Subject: subject, All: !cmd.Flags().Changed("subject")}, nil
+	}, func(ans control.ResumeAnswer) {
+		if len(ans.Resumed) == 0 {
+			a.say("nobody is suspended")
+		}
+		for _, s := range ans.Resumed {
+			if s == "" {
+				a.say("whoever has no name goes on")
+				continue
+			}
+			a.say("%s goes on", shown(s))
+		}
+	})
 }
 
 // subjectCompletion completes --subject with the session's servers.
 func subjectCompletion(a *app, cmd *cobra.Command) {
 	// It fails only if there is no such flag.
 	_ = cmd.RegisterFlagCompletionFunc("subject", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return completing(a.asking(func(ctx context.Context, c *control.Client) ([]string, error) {
-			st, err := c.Status(ctx)
+		return completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
+			st, err := control.GetStatus.Call(ctx, c, control.None{})
 			if err != nil {
 				return nil, err
 			}

@@ -66,16 +66,16 @@ func (a *app) revoke(ctx context.Context, req control.RevokeRequest) error {
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
 	done := a.waiting("revoking")
-	ended, err := c.Revoke(ctx, req)
+	ans, err := control.Revoke.Call(ctx, c, req)
 	if req.All && control.Unreachable(err) {
 		// Whatever keeps the socket from answering, a signal gets through.
-		ended, err = c.RevokeBySignal(ctx)
+		ans.Ended, err = c.RevokeBySignal(ctx)
 	}
 	done()
-	if err != nil && len(ended) == 0 {
+	if err != nil && len(ans.Ended) == 0 {
 		return orSession(err, req.Names)
 	}
-	if rerr := a.report(control.RevokeAnswer{Ended: ended}, func() { a.sayEnded(ended) }); rerr != nil {
+	if rerr := a.report(ans, func() { a.sayEnded(ans.Ended) }); rerr != nil {
 		return rerr
 	}
 	if err != nil {

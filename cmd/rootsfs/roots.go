@@ -45,11 +45,7 @@ renew".`,
 		Example: "  rootsfs roots list --session work --json",
 		Args:    nargs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			st, err := c.Status(cmd.Context())
+			st, err := ask(cmd.Context(), a, control.GetStatus, control.None{})
 			if err != nil {
 				return err
 			}
@@ -178,13 +174,11 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	done := a.waiting("adding " + plural(len(grants), "root"))
 	list := asks(grants)
 	for i := range list {
 		list[i].AllowSystem, list[i].AllowRootDir, list[i].Subject = f.allowSystem, f.allowTop, f.subject
 	}
-	roots, err := c.Add(ctx, list)
-	done()
+	added, err := askOf(ctx, a, c, control.AddRoots, control.AddRequest{Roots: list})
 	if err != nil {
 		return err
 	}
@@ -193,11 +187,11 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 			return fmt.Errorf("the roots are granted until the session ends, but could not be saved: %w", err)
 		}
 	}
-	return a.report(addResult{control.AddAnswer{Roots: roots}, file}, func() {
-		for _, r := range roots {
+	return a.report(addResult{added, file}, func() {
+		for _, r := range added.Roots {
 			a.say("%s (%s) is %s", shown(r.Name), r.Mode, shown(r.Resolved))
 		}
-		a.sayUnseen(ctx, c, roots)
+		a.sayUnseen(ctx, c, added.Roots)
 		switch {
 		case made:
 			a.say("saved in %s, which is new", shown(file))
@@ -209,7 +203,7 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 
 // sayUnseen tells of roots that the session's command cannot see at their paths.
 func (a *app) sayUnseen(ctx context.Context, c *control.Client, roots []control.Root) {
-	st, err := c.Status(ctx)
+	st, err := control.GetStatus.Call(ctx, c, control.None{})
 	if err != nil || st.Server == nil {
 		return // it ended meanwhile, or there is no command
 	}
@@ -314,35 +308,14 @@ descriptors and mappings included. This is not possible with --cache max.`,
   rootsfs roots set inbox read,list,create`,
 		Args:              nargs(2, 2, "the name of the root, or its new mode,"),
 		ValidArgsFunction: a.completeRoots(1, "ro", "rw"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := guard.ParseMode(args[1]); err != nil {
-				return usage(err)
-			}
-			return a.rootsSet(cmd.Context(), args[0], args[1])
-		},
 	}
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
-	return cmd
-}
-
-func (a *app) rootsSet(ctx context.Context, name, mode string) error {
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := interruptible(ctx)
-	defer cancel()
-	done := a.waiting("changing " + shown(name))
-	r, err := c.Set(ctx, name, mode)
-	done()
-	if err != nil {
-		if errors.Is(err, context.Canceled) {
-			return errors.New("interrupted; the change goes on: see rootsfs roots list")
+	return asking(a, cmd, control.SetMode, func(args []string) (control.SetRequest, error) {
+		_, err := guard.ParseMode(args[1])
+		if err != nil {
+			err = usage(err)
 		}
-		return err
-	}
-	return a.report(control.SetAnswer{Root: r}, func() { a.say("%s is %s now", shown(r.Name), r.Mode) })
+		return control.SetRequest{Name: args[0], Mode: args[1]}, err
+	}, func(ans control.SetAnswer) { a.say("%s is %s now", shown(ans.Root.Name), ans.Root.Mode) })
 }
 
 func newRootsProfileCmd(a *app) *cobra.Command {
@@ -354,22 +327,9 @@ plain [[root]] blocks. A root that is in both stays as it is, with all open file
 Roots of the command line stay.`,
 		Example: `  rootsfs roots profile review`,
 		Args:    nargs(1, 1, "a profile's name"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client()
-			if err != nil {
-				return err
-			}
-			ans, err := c.Profile(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return a.report(ans, func() {
-				a.say("profile %s: %s added, %d removed, %d changed", shown(ans.Profile), plural(len(ans.Added), "root"), len(ans.Removed), len(ans.Changed))
-			})
-		},
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return completing(a.asking(func(ctx context.Context, c *control.Client) ([]string, error) {
-				st, err := c.Status(ctx)
+			return completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
+				st, err := control.GetStatus.Call(ctx, c, control.None{})
 				if err != nil || len(args) > 0 {
 					return nil, err
 				}
@@ -377,7 +337,65 @@ Roots of the command line stay.`,
 			}))
 		},
 	}
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
-	return cmd
+	return asking(a, cmd, control.SwitchProfile, func(args []string) (control.ProfileRequest, error) {
+		return control.ProfileRequest{Profile: args[0]}, nil
+	}, func(ans control.ProfileAnswer) {
+		a.say("profile %s: %s added, %d removed, %d changed", shown(ans.Profile), plural(len(ans.Added), "root"), len(ans.Removed), len(ans.Changed))
+	})
+}
+
+func newRootsRenewCmd(a *app) *cobra.Command {
+	f := &renewFlags{}
+	cmd := &cobra.Command{
+		Use:   "renew NAME",
+		Short: "Change the end of a grant",
+		Long: `Give a live root another end: after a duration from now, at a time, or when the
+session ends. Without a flag, it lasts as long again as it was granted for. What
+programs hold of it stays open.
+
+A root that is unavailable, because its directory was deleted or replaced, is approved
+again with the directory that is there now. One that has ended is granted again by
+"rootsfs roots add" or "rootsfs allow --last".`,
+		Example: `  rootsfs roots renew docs
+  rootsfs roots renew docs --for 30m
+  rootsfs roots renew docs --until 18:00 --json`,
+		Args:              nargs(1, 1, "a root's name"),
+		ValidArgsFunction: a.completeRoots(1),
+	}
+	cmd.Flags().DurationVar(&f.forTime, "for", 0, "revoke after this `duration` from now, such as 30m")
+	cmd.Flags().StringVar(&f.until, "until", "", "revoke at this `time`: 15:04, 2006-01-02T15:04 or RFC 3339")
+	cmd.Flags().BoolVar(&f.forSession, "for-session", false, "revoke when the session ends")
+	return asking(a, cmd, control.RenewRoot, func(args []string) (control.RenewRequest, error) {
+		return f.request(cmd, args[0])
+	}, func(ans control.SetAnswer) {
+		if ans.Root.Expires == nil {
+			a.say("%s lasts as long as the session", shown(ans.Root.Name))
+			return
+		}
+		a.say("%s lasts until %s", shown(ans.Root.Name), expiry(ans.Root.Expires))
+	})
+}
+
+// renewFlags are the flags of `rootsfs roots renew`.
+type renewFlags struct {
+	forTime    time.Duration
+	until      string
+	forSession bool
+}
+
+func (f *renewFlags) request(cmd *cobra.Command, root string) (control.RenewRequest, error) {
+	req := control.RenewRequest{Name: root, Session: f.forSession}
+	given := cmd.Flags().Changed
+	switch {
+	case f.forSession && (given("for") || given("until")):
+		return req, usage(errors.New("--for-session, --for and --until: use one of them"))
+	case given("for") && f.forTime <= 0:
+		return req, usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", f.forTime))
+	}
+	g := grantFlags{forTime: f.forTime, until: f.until, fs: cmd.Flags()}
+	end, err := g.expires(time.Now())
+	if err == nil && !end.IsZero() {
+		req.Expires = &end
+	}
+	return req, err
 }

@@ -72,7 +72,7 @@ func (a *app) status(ctx context.Context) error {
 	}
 	// None waits for another that hangs.
 	for _, got := range sideBySide(which, func(in control.Info) answer {
-		st, err := control.Dial(in).Status(ctx)
+		st, err := control.GetStatus.Call(ctx, control.Dial(in), control.None{})
 		return answer{st, err}
 	}) {
 		switch {
@@ -336,23 +336,18 @@ func (a *app) watch(ctx context.Context) error {
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	begun := func() error {
-		st, err := c.Status(ctx)
-		if err != nil {
-			return err
+	err = c.Watch(ctx, control.WatchRequest{}, func(u control.Update) error {
+		if u.Status != nil {
+			if err := a.lineOr(u.Status, func() { a.saySession(*u.Status) }); err != nil {
+				return err
+			}
 		}
-		if a.json {
-			return a.line(st)
+		for _, e := range u.Events {
+			if err := a.lineOr(e, func() { a.sayEvent(e) }); err != nil {
+				return err
+			}
 		}
-		a.saySession(st)
-		return a.lost()
-	}
-	err = c.Events(ctx, begun, func(e control.Event) error {
-		if a.json {
-			return a.line(e)
-		}
-		a.sayEvent(e)
-		return a.lost()
+		return nil
 	})
 	if ctx.Err() != nil {
 		return nil

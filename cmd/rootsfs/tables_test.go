@@ -280,7 +280,7 @@ var outputs = []struct{ title, file, name string }{
 	{"`files` of a session: a list of connected servers", "../../broker/stats.go", "Stats"},
 	{"`consent list --json`: a list of questions", "../../broker/ask.go", "Question"},
 	{"`items` of a question", "../../broker/ask.go", "Item"},
-	{"`consent denials --json`: a list of denials", "internal/control/denials.go", "Denial"},
+	{"`consent denials --json`: a list of denials", "internal/control/consent.go", "Denial"},
 	{"`audit show --json`: a record a line, as it was written", "../../guard/audit/entry.go", "Entry"},
 	{"`console --json`: a line for each link", "consolecmd.go", "consoleMessage"},
 	{"`policy check --json`, and `why --json`", "internal/control/policy.go", "CheckAnswer"},
@@ -301,7 +301,7 @@ func fieldTables(t *testing.T) string {
 		fmt.Fprintf(&b, "## %s\n\n| field | type | meaning |\n|---|---|---|\n", o.title)
 		b.WriteString(fieldRows(t, o.file, o.name))
 		if o.name == "Question" { // the answer has these besides
-			b.WriteString(fieldRows(t, "internal/control/types.go", o.name))
+			b.WriteString(fieldRows(t, "internal/control/consent.go", o.name))
 		}
 	}
 	return b.String()

@@ -79,29 +79,37 @@ func trashRootFlag(a *app, cmd *cobra.Command, root *string) {
 	jsonFlag(a, cmd)
 }
 
-// trashOwner is who does it: a session, or this process.
-type trashOwner interface {
-	Trash(ctx context.Context, req control.TrashRequest) (control.TrashAnswer, error)
-	Restore(ctx context.Context, req control.RestoreRequest) (control.RestoreAnswer, error)
-	Empty(ctx context.Context, req control.EmptyRequest) (vfs.Emptied, error)
-}
-
-// offline is the trash of a directory that no session need have.
-type offline struct {
+// trash is where kept files are: in a session's roots, or, without a client, in the
+// directory of a root, for which this process needs no session.
+type trash struct {
+	c    *control.Client
 	reg  *guard.Registry
 	tree *vfs.Tree
+	root string // its name there; "": every one of the session
 }
 
-func (o *offline) Trash(ctx context.Context, req control.TrashRequest) (control.TrashAnswer, error) {
-	return session.ListTrash(ctx, o.reg, o.tree, req)
+func (t *trash) list(ctx context.Context) (control.TrashAnswer, error) {
+	req := control.TrashRequest{Root: t.root}
+	if t.c != nil {
+		return control.ListTrash.Call(ctx, t.c, req)
+	}
+	return session.ListTrash(ctx, t.reg, t.tree, req)
 }
 
-func (o *offline) Restore(ctx context.Context, req control.RestoreRequest) (control.RestoreAnswer, error) {
-	return session.RestoreTrash(ctx, o.reg, o.tree, req)
+func (t *trash) restore(ctx context.Context, id, to string) (control.RestoreAnswer, error) {
+	req := control.RestoreRequest{Root: t.root, ID: id, To: to}
+	if t.c != nil {
+		return control.RestoreTrash.Call(ctx, t.c, req)
+	}
+	return session.RestoreTrash(ctx, t.reg, t.tree, req)
 }
 
-func (o *offline) Empty(ctx context.Context, req control.EmptyRequest) (vfs.Emptied, error) {
-	return session.EmptyTrash(ctx, o.reg, o.tree, req)
+func (t *trash) empty(ctx context.Context, ids []string, age time.Duration) (vfs.Emptied, error) {
+	req := control.EmptyRequest{Root: t.root, IDs: ids, OlderThanMS: age.Milliseconds()}
+	if t.c != nil {
+		return control.EmptyTrash.Call(ctx, t.c, req)
+	}
+	return session.EmptyTrash(ctx, t.reg, t.tree, req)
 }
 
 // isTrashPath reports whether a --root is the path of a directory.
@@ -109,32 +117,30 @@ func isTrashPath(root string) bool {
 	return strings.Contains(root, "/") || root == "." || root == ".." || root == "~"
 }
 
-// trashOf finds who does it, and the root's name there. A path has the built-in
+// trashOf finds the trash of --root. A path has the built-in
 // rules: what lies in a trash there, and where it says it was, may be a server's
 // own work. noDefaults turns them off.
-func (a *app) trashOf(ctx context.Context, root string, noDefaults bool) (trashOwner, string, error) {
+func (a *app) trashOf(ctx context.Context, root string, noDefaults bool) (*trash, error) {
 	if !isTrashPath(root) {
 		if noDefaults {
-			return nil, "", usage(errors.New("--no-default-policy is for a --root that is a path: the session's policy holds; restore with --to, or change it with: rootsfs policy set"))
+			return nil, usage(errors.New("--no-default-policy is for a --root that is a path: the session's policy holds; restore with --to, or change it with: rootsfs policy set"))
 		}
 		c, err := a.client()
-		return c, root, err
+		return &trash{c: c, root: root}, err
 	}
 	if a.session != "" {
-		return nil, "", usage(errors.New("--session and a path in --root cannot be combined: use one of them"))
+		return nil, usage(errors.New("--session and a path in --root cannot be combined: use one of them"))
 	}
 	g, err := specGrant(guard.Spec{Path: root})
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	g.Origin, g.AllowSystem, g.AllowRootDir = "command line", true, true
 	g.Policy = guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: noDefaults}, Trash: guard.Trash{On: true}}
-	o := &offline{reg: guard.NewRegistry(guard.Config{Opener: vfs.Opener()})}
-	o.tree = vfs.New(o.reg)
-	if _, err := o.reg.Grant(ctx, g); err != nil {
-		return nil, "", err
-	}
-	return o, string(g.Root), nil
+	t := &trash{reg: guard.NewRegistry(guard.Config{Opener: vfs.Opener()}), root: string(g.Root)}
+	t.tree = vfs.New(t.reg)
+	_, err = t.reg.Grant(ctx, g)
+	return t, err
 }
 
 func newTrashListCmd(a *app) *cobra.Command {
@@ -149,11 +155,11 @@ and its path.`,
   rootsfs trash list --root ~/code --json`,
 		Args: nargs(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o, name, err := a.trashOf(cmd.Context(), root, isTrashPath(root))
+			t, err := a.trashOf(cmd.Context(), root, isTrashPath(root))
 			if err != nil {
 				return err
 			}
-			ans, err := o.Trash(cmd.Context(), control.TrashRequest{Root: name})
+			ans, err := t.list(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -199,11 +205,11 @@ built-in ones.`,
   rootsfs trash restore --root ~/code 4kq2jx5n`,
 		Args: nargs(1, 1, "an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, name, err := a.trashOf(cmd.Context(), root, noDefaults)
+			t, err := a.trashOf(cmd.Context(), root, noDefaults)
 			if err != nil {
 				return err
 			}
-			ans, err := o.Restore(cmd.Context(), control.RestoreRequest{Root: name, ID: args[0], To: to})
+			ans, err := t.restore(cmd.Context(), args[0], to)
 			if errors.Is(err, names.Permission) && isTrashPath(root) && !noDefaults {
 				return fmt.Errorf("%w; put it elsewhere with --to, or, if you know the file, use --no-default-policy", err)
 			} else if err != nil {
@@ -249,11 +255,11 @@ than a duration; in every root of the session, or in that of --root.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, name, err := a.trashOf(cmd.Context(), root, isTrashPath(root))
+			t, err := a.trashOf(cmd.Context(), root, isTrashPath(root))
 			if err != nil {
 				return err
 			}
-			ans, err := o.Empty(cmd.Context(), control.EmptyRequest{Root: name, IDs: args, OlderThanMS: age.Milliseconds()})
+			ans, err := t.empty(cmd.Context(), args, age)
 			if err != nil {
 				return err
 			}
@@ -271,11 +277,11 @@ than a duration; in every root of the session, or in that of --root.`,
 func (a *app) completeTrash(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return completing(func(ctx context.Context) ([]string, error) {
 		root, _ := cmd.Flags().GetString("root")
-		o, name, err := a.trashOf(ctx, root, isTrashPath(root))
+		t, err := a.trashOf(ctx, root, isTrashPath(root))
 		if err != nil {
 			return nil, err
 		}
-		ans, err := o.Trash(ctx, control.TrashRequest{Root: name})
+		ans, err := t.list(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -96,7 +96,7 @@ func (a *app) unmount(ctx context.Context, where string) error {
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
 	done := a.waiting("revoking and unmounting")
-	answer, err := c.Unmount(ctx)
+	answer, err := control.Unmount.Call(ctx, c, control.None{})
 	if err == nil && !answer.Held || errors.Is(err, control.ErrNoSession) {
 		// The name and the directory are free when the daemon has ended.
 		c.WaitEnded(ctx, 10*time.Second)

@@ -129,16 +129,16 @@ func (q *question) ask(ctx context.Context, c *control.Client) (control.CheckAns
 		return control.CheckAnswer{}, err
 	}
 	q.path = req.Path
-	return c.Check(ctx, req)
+	return control.CheckPolicy.Call(ctx, c, req)
 }
 
 // whyPath asks a live session about a path.
 func (a *app) whyPath(ctx context.Context, c *control.Client, q question) (*explanation, error) {
-	last, err := c.Refused(ctx) // after which the records are written
+	refusal, err := control.GetRefusal.Call(ctx, c, control.None{}) // after which the records are written
 	if err != nil {
 		return nil, err
 	}
-	st, err := c.Status(ctx)
+	st, err := control.GetStatus.Call(ctx, c, control.None{})
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (a *app) whyPath(ctx context.Context, c *control.Client, q question) (*expl
 		}
 	}
 	e.shown(&st, q.path)
-	return e, a.allowing(ctx, c, e, last, q.path)
+	return e, a.allowing(ctx, c, e, refusal.Last, q.path)
 }
 
 // belowMount makes ROOT/PATH of a path through the session's mountpoint, and leaves any
@@ -188,7 +188,7 @@ func (a *app) allowing(ctx context.Context, c *control.Client, e *explanation, l
 	}
 	var rules *control.RootPolicy
 	if e.Rule != nil {
-		ans, err := c.Policy(ctx)
+		ans, err := control.GetPolicy.Call(ctx, c, control.None{})
 		if err != nil {
 			return err
 		}
@@ -348,7 +348,7 @@ func flushRecords(ctx context.Context, named string) {
 	}
 	for _, in := range all {
 		if named == "" || in.Name == named {
-			_, _ = control.Dial(in).Refused(ctx) // it writes them before it answers
+			_, _ = control.GetRefusal.Call(ctx, control.Dial(in), control.None{}) // it writes them before it answers
 		}
 	}
 }
@@ -380,16 +380,16 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 			a.session = e.Session // the command that is proposed has to name it
 		}
 	}
-	st, err := c.Status(ctx)
+	st, err := control.GetStatus.Call(ctx, c, control.None{})
 	if err != nil {
 		return err
 	}
 	e.fill(&st)
-	last, err := c.Refused(ctx)
+	refusal, err := control.GetRefusal.Call(ctx, c, control.None{})
 	if err != nil {
 		return err
 	}
-	ans, err := c.Check(ctx, control.CheckRequest{Path: q.path, Op: q.op, Subject: q.subject})
+	ans, err := control.CheckPolicy.Call(ctx, c, control.CheckRequest{Path: q.path, Op: q.op, Subject: q.subject})
 	var remote *control.Error
 	switch {
 	case errors.As(err, &remote):
@@ -409,7 +409,7 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 	if e.Now {
 		return nil
 	}
-	return a.allowing(ctx, c, e, last, host)
+	return a.allowing(ctx, c, e, refusal.Last, host)
 }
 
 // endedRoot notes the root that held a path and has ended, if the records tell of one.

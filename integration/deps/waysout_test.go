@@ -25,6 +25,7 @@ var waysOut = map[string]string{
 	"cmd/rootsfs/internal/console/server.go encoder": "the page, which shows by visible of dom.js",
 	"cmd/rootsfs/internal/console/stream.go encoder": "the page, which shows by visible of dom.js",
 	"cmd/rootsfs/internal/control/server.go encoder": "the command, which prints by its own rules",
+	"cmd/rootsfs/internal/control/verb.go encoder":   "the command, which prints by its own rules",
 	"cmd/rootsfs/output.go encoder":                  "names.JSON",
 	// http.Error is read by HTTP clients.
 	"broker/client/http.go error":    "sentences of ours",

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 )
 
 // A link lets one browser in, once, for a while; the cookie is for no script and
@@ -156,7 +158,7 @@ func TestAttacks(t *testing.T) {
 			t.Errorf("%s is taken for a POST", method)
 		}
 	}
-	st, err := l.s.hub.Client("s").Status(t.Context())
+	st, err := control.GetStatus.Call(t.Context(), l.s.hub.Client("s"), control.None{})
 	if err != nil || len(st.Roots) != 1 {
 		t.Errorf("one of them revoked the root: %+v, %v", st.Roots, err)
 	}

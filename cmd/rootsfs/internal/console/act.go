@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -21,6 +19,24 @@ func (s *Server) client(session string) (*control.Client, error) {
 		return c, nil
 	}
 	return nil, fmt.Errorf("%w: %s has ended", control.ErrNoSession, names.Quote(session))
+}
+
+// pass makes a handler that hands a request on to the session that the query names.
+func pass[In, Out any](s *Server, v control.Verb[In, Out]) http.HandlerFunc {
+	return inSession(s, v.Call)
+}
+
+// inSession makes a handler of a change in the session that the query names.
+func inSession[In, Out any](s *Server, f func(context.Context, *control.Client, In) (Out, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		do(func(ctx context.Context, req In) (out Out, err error) {
+			c, err := s.client(r.URL.Query().Get("session"))
+			if err != nil {
+				return out, err
+			}
+			return f(ctx, c, req)
+		})(w, r)
+	}
 }
 
 // revoking is a request to end roots: some of a session, all of a session, or,
@@ -70,11 +86,10 @@ func (s *Server) revokeIn(ctx context.Context, session string, req control.Revok
 	out := revoked{Session: session, Ended: []control.Ended{}}
 	c, err := s.client(session)
 	if err == nil {
-		var ended []control.Ended
-		if ended, err = c.Revoke(ctx, req); len(ended) > 0 {
-			out.Ended = ended
+		var a control.RevokeAnswer
+		if a, err = control.Revoke.Call(ctx, c, req); len(a.Ended) > 0 {
+			out.Ended = a.Ended
 		}
-		s.hub.Refresh(session)
 	}
 	if err != nil {
 		out.Error = control.Text(err)
@@ -82,61 +97,16 @@ func (s *Server) revokeIn(ctx context.Context, session string, req control.Revok
 	return out
 }
 
-// answering decides a question of a session.
-type answering struct {
-	Session string `json:"session"`
-	control.AnswerRequest
-}
-
-func (s *Server) answer(ctx context.Context, in answering) (control.AnswerAnswer, error) {
-	c, err := s.client(in.Session)
-	if err != nil {
-		return control.AnswerAnswer{}, err
-	}
-	if in.Path != "" {
-		// Links on the way to it are undone, as they were in what is shown.
-		if !filepath.IsAbs(in.Path) {
-			return control.AnswerAnswer{}, fmt.Errorf("the narrower path %s is not absolute", names.Quote(in.Path))
-		}
-		if in.Path, err = written.Resolve(in.Path); err != nil {
-			return control.AnswerAnswer{}, fmt.Errorf("the narrower path: %w", err)
-		}
-	}
-	list, err := c.Answer(ctx, in.AnswerRequest)
-	s.hub.Refresh(in.Session)
-	return control.AnswerAnswer{Answered: list}, err
-}
-
-// forgetting lifts a denial of a session.
-type forgetting struct {
-	Session string `json:"session"`
-	control.ForgetRequest
-}
-
-func (s *Server) forget(ctx context.Context, in forgetting) (control.ForgetAnswer, error) {
-	c, err := s.client(in.Session)
-	if err != nil {
-		return control.ForgetAnswer{}, err
-	}
-	list, err := c.Forget(ctx, in.ForgetRequest)
-	s.hub.Refresh(in.Session)
-	return control.ForgetAnswer{Forgotten: list}, err
-}
-
-// adding approves one more root in a session.
+// adding approves one more root in a session. The page is given less than
+// control.AddRequest: it cannot lift what the rules say of system directories.
 type adding struct {
-	Session string `json:"session"`
-	Name    string `json:"name"` // "": made of the path
-	Path    string `json:"path"` // absolute
-	Mode    string `json:"mode"`
-	ForMS   int64  `json:"for_ms"` // 0: with the session
+	Name  string `json:"name"` // "": made of the path
+	Path  string `json:"path"` // absolute
+	Mode  string `json:"mode"`
+	ForMS int64  `json:"for_ms"` // 0: with the session
 }
 
-func (s *Server) add(ctx context.Context, in adding) (control.AddAnswer, error) {
-	c, err := s.client(in.Session)
-	if err != nil {
-		return control.AddAnswer{}, err
-	}
+func add(ctx context.Context, c *control.Client, in adding) (control.AddAnswer, error) {
 	ask := control.Ask{Name: in.Name, Path: in.Path, Mode: in.Mode, ApprovedBy: "console"}
 	if ask.Name == "" {
 		name, err := names.ParseRootName(filepath.Base(in.Path))
@@ -152,63 +122,8 @@ func (s *Server) add(ctx context.Context, in adding) (control.AddAnswer, error) 
 		end := time.Now().Add(time.Duration(in.ForMS) * time.Millisecond)
 		ask.Expires = &end
 	}
-	roots, err := c.Add(ctx, []control.Ask{ask})
-	s.hub.Refresh(in.Session)
-	return control.AddAnswer{Roots: roots}, err
+	return control.AddRoots.Call(ctx, c, control.AddRequest{Roots: []control.Ask{ask}})
 }
 
 // longest is more than anybody means.
 const longest = 10 * 365 * 24 * time.Hour
-
-// setting changes a root's mode.
-type setting struct {
-	Session string `json:"session"`
-	Name    string `json:"name"`
-	Mode    string `json:"mode"`
-}
-
-func (s *Server) set(ctx context.Context, in setting) (control.SetAnswer, error) {
-	c, err := s.client(in.Session)
-	if err != nil {
-		return control.SetAnswer{}, err
-	}
-	root, err := c.Set(ctx, in.Name, in.Mode)
-	s.hub.Refresh(in.Session)
-	return control.SetAnswer{Root: root}, err
-}
-
-// policy answers with the rules in force in a session.
-func (s *Server) policy(w http.ResponseWriter, r *http.Request) {
-	c, err := s.client(r.URL.Query().Get("session"))
-	if err != nil {
-		failWith(w, err)
-		return
-	}
-	a, err := c.Policy(r.Context())
-	if err != nil {
-		failWith(w, err)
-		return
-	}
-	answer(w, a)
-}
-
-// inside answers with what lies at an item of a question.
-func (s *Server) inside(w http.ResponseWriter, r *http.Request) {
-	v := r.URL.Query()
-	c, err := s.client(v.Get("session"))
-	if err != nil {
-		failWith(w, err)
-		return
-	}
-	item, err := strconv.Atoi(v.Get("item"))
-	if err != nil {
-		fail(w, http.StatusBadRequest, "item: write a number, counted from 1")
-		return
-	}
-	a, err := c.Inside(r.Context(), control.InsideRequest{ID: v.Get("id"), Item: item})
-	if err != nil {
-		failWith(w, err)
-		return
-	}
-	answer(w, a)
-}

@@ -55,35 +55,43 @@ func TestAddAndSet_R105_R116(t *testing.T) {
 	b := l.enter()
 	l.until("it is seen", func() bool { return l.s.hub.Client("s") != nil })
 	var added control.AddAnswer
-	b.must("POST", "/api/add", fmt.Sprintf(`{"session":"s","path":%q,"mode":"ro","for_ms":3600000}`, dir), &added)
+	b.must("POST", "/api/add?session=s", fmt.Sprintf(`{"path":%q,"mode":"ro","for_ms":3600000}`, dir), &added)
 	if len(added.Roots) != 1 || added.Roots[0].Name != "more" || added.Roots[0].Mode != "ro" || added.Roots[0].Expires == nil || added.Roots[0].Origin != "console" {
 		t.Errorf("%+v", added)
 	}
 	var set control.SetAnswer
-	b.must("POST", "/api/set", `{"session":"s","name":"more","mode":"rw"}`, &set)
+	b.must("POST", "/api/set?session=s", `{"name":"more","mode":"rw"}`, &set)
 	if set.Root.Mode != "rw" {
 		t.Errorf("%+v", set)
 	}
 	for body, want := range map[string]string{
-		`{"session":"s","path":"more","mode":"ro"}`:                  "not absolute",
-		`{"session":"s","path":"/nonexistent/x","mode":"ro"}`:        "does not exist",
-		`{"session":"s","path":"/proc","mode":"ro"}`:                 "kernel interfaces",
-		`{"session":"s","path":"/etc","mode":"rw"}`:                  "system directory",
-		`{"session":"s","path":"/tmp","mode":"frobnicate"}`:          "unknown mode",
-		`{"session":"s","path":"/","mode":"ro"}`:                     "name:",
-		`{"session":"s","path":"/tmp","mode":"ro","for_ms":-1}`:      "for:",
-		`{"session":"gone","path":"/tmp","mode":"ro","for_ms":1}`:    "has ended",
-		`{"session":"s","path":"/tmp","mode":"ro","allow_system":1}`: "unknown field",
+		`{"path":"more","mode":"ro"}`:                  "not absolute",
+		`{"path":"/nonexistent/x","mode":"ro"}`:        "does not exist",
+		`{"path":"/proc","mode":"ro"}`:                 "kernel interfaces",
+		`{"path":"/etc","mode":"rw"}`:                  "system directory",
+		`{"path":"/tmp","mode":"frobnicate"}`:          "unknown mode",
+		`{"path":"/","mode":"ro"}`:                     "name:",
+		`{"path":"/tmp","mode":"ro","for_ms":-1}`:      "for:",
+		`{"path":"/tmp","mode":"ro","allow_system":1}`: "unknown field",
 	} {
-		if r, data := b.do("POST", "/api/add", body, nil); r.StatusCode < 400 || !strings.Contains(string(data), want) {
+		if r, data := b.do("POST", "/api/add?session=s", body, nil); r.StatusCode < 400 || !strings.Contains(string(data), want) {
 			t.Errorf("%s: %d %s, want %q", body, r.StatusCode, data, want)
+		}
+	}
+	if r, data := b.do("POST", "/api/add?session=gone", `{"path":"/tmp","mode":"ro","for_ms":1}`, nil); r.StatusCode != 404 || !strings.Contains(string(data), "has ended") {
+		t.Errorf("a session that is gone: %d %s", r.StatusCode, data)
+	}
+	// Verbs that the page has no use for are not handed on.
+	for _, verb := range []string{"unmount", "roots.add", "status", "trash.empty"} {
+		if r, data := b.do("POST", "/api/"+verb+"?session=s", "{}", nil); r.StatusCode != 404 {
+			t.Errorf("%s: %d %s", verb, r.StatusCode, data)
 		}
 	}
 	if n := len(s.Registry().Roots()); n != 2 {
 		t.Errorf("%d roots", n)
 	}
 	var p control.PolicyAnswer
-	b.must("GET", "/api/policy?session=s", "", &p)
+	b.must("POST", "/api/policy?session=s", "{}", &p)
 	if len(p.Roots) != 2 || len(p.Roots[0].Rules) < 20 {
 		t.Errorf("R136: the policy in force: %+v", p)
 	}

@@ -74,11 +74,11 @@ func (l *lab) waiting() (q control.Question) {
 		if c == nil {
 			return false
 		}
-		list, err := c.Questions(l.t.Context())
-		if err != nil || len(list) != 1 {
+		a, err := control.ListQuestions.Call(l.t.Context(), c, control.None{})
+		if err != nil || len(a.Questions) != 1 {
 			return false
 		}
-		q = list[0]
+		q = a.Questions[0]
 		return true
 	})
 	return q
@@ -114,19 +114,19 @@ func TestAsk_R068_R087_R088_R089(t *testing.T) {
 	if q.Message != "to index\u202e it" || q.Items[0].Resolved != dir {
 		t.Errorf("%+v", q)
 	}
-	var in control.InsideAnswer
-	b.must("GET", "/api/inside?session=s&item=1&id="+q.ID, "", &in)
+	var in control.Preview
+	b.must("POST", "/api/inside?session=s", fmt.Sprintf(`{"id":%q,"item":1}`, q.ID), &in)
 	if in.Files != 3 || in.Dirs != 2 || in.Bytes != 10 || in.Withheld != 3 || len(in.Examples) != 3 || !in.Complete {
 		t.Errorf("what is inside: %+v", in)
 	}
-	for query, want := range map[string]int{"item=2&id=" + q.ID: 422, "item=x&id=" + q.ID: 400, "item=1&id=nope": 404} {
-		if r, data := b.do("GET", "/api/inside?session=s&"+query, "", nil); r.StatusCode != want {
-			t.Errorf("%s: %d %s", query, r.StatusCode, data)
+	for body, want := range map[string]int{`{"item":2,"id":"` + q.ID + `"}`: 422, `{"item":"x","id":"` + q.ID + `"}`: 400, `{"item":1,"id":"nope"}`: 404} {
+		if r, data := b.do("POST", "/api/inside?session=s", body, nil); r.StatusCode != want {
+			t.Errorf("%s: %d %s", body, r.StatusCode, data)
 		}
 	}
 	// More than was asked for, and what cannot be meant, leave the question waiting.
 	answer := func(more string) (control.AnswerAnswer, string) {
-		r, data := b.do("POST", "/api/answer", fmt.Sprintf(`{"session":"s","id":%q%s}`, q.ID, more), nil)
+		r, data := b.do("POST", "/api/answer?session=s", fmt.Sprintf(`{"id":%q%s}`, q.ID, more), nil)
 		var a control.AnswerAnswer
 		if r.StatusCode == 200 && json.Unmarshal(data, &a) != nil {
 			t.Errorf("%s", data)
@@ -178,7 +178,7 @@ func TestDenyAndRemember(t *testing.T) {
 	v.ask("m", "ro", dir+"/secret")
 	q := l.waiting()
 	var a control.AnswerAnswer
-	b.must("POST", "/api/answer", fmt.Sprintf(`{"session":"s","id":%q,"remember":true}`, q.ID), &a)
+	b.must("POST", "/api/answer?session=s", fmt.Sprintf(`{"id":%q,"remember":true}`, q.ID), &a)
 	if got := <-v.answers; got.Granted {
 		t.Errorf("%+v", got)
 	}
@@ -194,7 +194,7 @@ func TestDenyAndRemember(t *testing.T) {
 	if !strings.HasPrefix(q.Items[0].Problem, "you denied it to this server for as long as the session lasts") || q.Items[1].Problem != "" {
 		t.Errorf("%+v", q.Items)
 	}
-	b.must("POST", "/api/answer", fmt.Sprintf(`{"session":"s","id":%q,"approve":true}`, q.ID), &a)
+	b.must("POST", "/api/answer?session=s", fmt.Sprintf(`{"id":%q,"approve":true}`, q.ID), &a)
 	if got := <-v.answers; len(got.Approved) != 1 || got.ApprovedPaths[0] != dir+"/secrets" {
 		t.Errorf("%+v", got)
 	}

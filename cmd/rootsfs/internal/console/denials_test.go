@@ -46,7 +46,7 @@ func TestForget(t *testing.T) {
 	v.ask("m", "ro", dir)
 	q := l.waiting()
 	var a control.AnswerAnswer
-	b.must("POST", "/api/answer", fmt.Sprintf(`{"session":"s","id":%q,"remember":true}`, q.ID), &a)
+	b.must("POST", "/api/answer?session=s", fmt.Sprintf(`{"id":%q,"remember":true}`, q.ID), &a)
 	<-v.answers
 	var d live.Denial
 	b.updates("the denial is told", func(u live.Update) bool {
@@ -59,18 +59,20 @@ func TestForget(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	for body, want := range map[string]int{
-		`{"session":"s","id":"nope"}`:            404,
-		`{"session":"s"}`:                        422,
-		`{"session":"s","id":"a","all":true}`:    422,
-		`{"session":"gone","all":true}`:          404,
-		`{"session":"s","all":true,"more":true}`: 400,
+		`{"id":"nope"}`:            404,
+		`{}`:                       422,
+		`{"id":"a","all":true}`:    422,
+		`{"all":true,"more":true}`: 400,
 	} {
-		if r, data := b.do("POST", "/api/forget", body, nil); r.StatusCode != want {
+		if r, data := b.do("POST", "/api/forget?session=s", body, nil); r.StatusCode != want {
 			t.Errorf("%s: %d %s, want %d", body, r.StatusCode, data, want)
 		}
 	}
+	if r, data := b.do("POST", "/api/forget?session=gone", `{"all":true}`, nil); r.StatusCode != 404 {
+		t.Errorf("a session that is gone: %d %s", r.StatusCode, data)
+	}
 	var f control.ForgetAnswer
-	b.must("POST", "/api/forget", fmt.Sprintf(`{"session":"s","id":%q}`, d.ID), &f)
+	b.must("POST", "/api/forget?session=s", fmt.Sprintf(`{"id":%q}`, d.ID), &f)
 	if len(f.Forgotten) != 1 || f.Forgotten[0].Path != dir {
 		t.Errorf("%+v", f)
 	}

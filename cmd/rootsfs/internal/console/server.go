@@ -146,16 +146,17 @@ func protect(h http.Header) {
 func (s *Server) members() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /api/stream", s.stream)
-	m.HandleFunc("GET /api/inside", s.inside)
-	m.HandleFunc("GET /api/policy", s.policy)
 	m.HandleFunc("GET /api/history", s.history)
 	m.HandleFunc("GET /api/verify", s.verify)
 	m.HandleFunc("GET /api/export", s.export)
 	m.HandleFunc("POST /api/revoke", do(s.revoke))
-	m.HandleFunc("POST /api/answer", do(s.answer))
-	m.HandleFunc("POST /api/forget", do(s.forget))
-	m.HandleFunc("POST /api/add", do(s.add))
-	m.HandleFunc("POST /api/set", do(s.set))
+	m.HandleFunc("POST /api/add", inSession(s, add))
+	// What the page may ask of a session beside that. Other verbs it cannot reach.
+	m.HandleFunc("POST /api/answer", pass(s, control.AnswerQuestion))
+	m.HandleFunc("POST /api/forget", pass(s, control.ForgetDenial))
+	m.HandleFunc("POST /api/inside", pass(s, control.PreviewQuestion))
+	m.HandleFunc("POST /api/policy", pass(s, control.GetPolicy))
+	m.HandleFunc("POST /api/set", pass(s, control.SetMode))
 	m.HandleFunc("POST /api/leave", func(w http.ResponseWriter, r *http.Request) {
 		s.access.forget(r)
 		answer(w, struct{}{})

@@ -73,7 +73,7 @@ func (c *Client) RevokeBySignal(ctx context.Context) ([]Ended, error) {
 	for end := time.Now().Add(signalTimeout); time.Now().Before(end); {
 		if a := c.revoked(); a != nil && (before == nil || a.Time.After(before.Time)) {
 			if a.Error != "" {
-				return a.Ended, &Error{Text: a.Error, Class: Failure, Ended: a.Ended}
+				return a.Ended, &Error{Text: a.Error, Class: Failure}
 			}
 			return a.Ended, nil
 		}

@@ -79,8 +79,6 @@ type Error struct {
 	Text  string
 	Class Class
 	Kind  string // names.Kind
-	// Ended tells of each root when a revocation did not go through whole.
-	Ended []Ended
 }
 
 func (e *Error) Error() string { return e.Text }

@@ -151,18 +151,19 @@ func (b answerBody) Close() error {
 	return nil
 }
 
-func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+// call asks for a verb and decodes the answer into out, also that of a refusal.
+func (c *Client) call(ctx context.Context, verb string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	resp, err := c.send(ctx, method, path, body)
+	resp, err := c.send(ctx, http.MethodPost, "/v1/"+verb, body)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return c.remoteError(resp)
+		return c.remoteError(resp, out)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
 		if ctx.Err() != nil {
@@ -187,102 +188,22 @@ func (c *Client) endingError() error {
 	return fmt.Errorf("%w: %s is ending", ErrNoSession, names.Quote(c.info.Name))
 }
 
-func (c *Client) remoteError(resp *http.Response) error {
+// remoteError reads the answer of a session that refused. What it did before that is
+// decoded into done, unless that is nil.
+func (c *Client) remoteError(resp *http.Response, done any) error {
 	var p problem
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxBody)).Decode(&p); err != nil || p.Error == "" {
 		return fmt.Errorf("session %s answered with status %d; is it of another version? see: rootsfs status", names.Quote(c.info.Name), resp.StatusCode)
 	}
-	return &Error{Text: p.Error, Class: p.Class, Kind: p.Kind, Ended: p.Ended}
-}
-
-// Status asks for the session's state.
-func (c *Client) Status(ctx context.Context) (s Status, err error) {
-	err = c.call(ctx, http.MethodGet, "/v1/status", nil, &s)
-	return s, err
-}
-
-// Add grants roots, all or none.
-func (c *Client) Add(ctx context.Context, asks []Ask) ([]Root, error) {
-	var a AddAnswer
-	err := c.call(ctx, http.MethodPost, "/v1/roots", AddRequest{Roots: asks}, &a)
-	return a.Roots, err
-}
-
-// Revoke ends roots. With an error of type *Error, its Ended tells of each.
-func (c *Client) Revoke(ctx context.Context, req RevokeRequest) ([]Ended, error) {
-	var a RevokeAnswer
-	err := c.call(ctx, http.MethodPost, "/v1/revoke", req, &a)
-	var remote *Error
-	if errors.As(err, &remote) {
-		a.Ended = remote.Ended
+	if done != nil && p.Answer != nil {
+		_ = json.Unmarshal(p.Answer, done) // the refusal counts
 	}
-	return a.Ended, err
-}
-
-// Set changes a root's mode.
-func (c *Client) Set(ctx context.Context, name, mode string) (Root, error) {
-	var a SetAnswer
-	err := c.call(ctx, http.MethodPost, "/v1/set", SetRequest{Name: name, Mode: mode}, &a)
-	return a.Root, err
-}
-
-// Resume lets suspended servers go on.
-func (c *Client) Resume(ctx context.Context, req ResumeRequest) (a ResumeAnswer, err error) {
-	err = c.call(ctx, http.MethodPost, "/v1/resume", req, &a)
-	return a, err
-}
-
-// Renew gives a live root another end.
-func (c *Client) Renew(ctx context.Context, req RenewRequest) (Root, error) {
-	var a SetAnswer
-	err := c.call(ctx, http.MethodPost, "/v1/renew", req, &a)
-	return a.Root, err
-}
-
-// Profile switches to another set of roots of the configuration.
-func (c *Client) Profile(ctx context.Context, profile string) (a ProfileAnswer, err error) {
-	err = c.call(ctx, http.MethodPost, "/v1/profile", ProfileRequest{Profile: profile}, &a)
-	return a, err
-}
-
-// Unmount revokes everything and ends the mount.
-func (c *Client) Unmount(ctx context.Context) (a UnmountAnswer, err error) {
-	err = c.call(ctx, http.MethodPost, "/v1/unmount", struct{}{}, &a)
-	return a, err
-}
-
-// Refused asks for the last refusal that a grant would have avoided; nil if
-// there was none.
-func (c *Client) Refused(ctx context.Context) (*Refusal, error) {
-	var a RefusalAnswer
-	err := c.call(ctx, http.MethodGet, "/v1/refused", nil, &a)
-	return a.Last, err
-}
-
-// Questions lists what servers ask consent for.
-func (c *Client) Questions(ctx context.Context) ([]Question, error) {
-	var a QuestionsAnswer
-	err := c.call(ctx, http.MethodGet, "/v1/consent", nil, &a)
-	return a.Questions, err
-}
-
-// Answer decides a question, or denies all.
-func (c *Client) Answer(ctx context.Context, req AnswerRequest) ([]Answered, error) {
-	var a AnswerAnswer
-	err := c.call(ctx, http.MethodPost, "/v1/consent", req, &a)
-	return a.Answered, err
-}
-
-// WatchQuestions calls f with the questions that wait, and the denials that are
-// remembered, at once and whenever one comes or goes, until ctx or the session
-// ends, which is no error, or f returns one.
-func (c *Client) WatchQuestions(ctx context.Context, f func(WaitingAnswer) error) error {
-	return follow(ctx, c, "/v1/consent/watch", nil, f)
+	return &Error{Text: p.Error, Class: p.Class, Kind: p.Kind}
 }
 
 // Metrics copies the session's figures to w, in Prometheus' text format.
 func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
-	resp, err := c.get(ctx, "/metrics")
+	resp, err := c.get(ctx, http.MethodGet, "/metrics", nil)
 	if err != nil {
 		return err
 	}
@@ -293,50 +214,44 @@ func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// Events calls f for each event until ctx or the session ends, which is no
-// error, or f returns one. It calls begun once before that, when no event from
-// then on is missed: what begun asks for and the events that follow leave no
-// gap between them.
-func (c *Client) Events(ctx context.Context, begun func() error, f func(Event) error) error {
-	return follow(ctx, c, "/v1/events", begun, f)
+// Watch calls f for each update until ctx or the session ends, which is no error, or f
+// returns one.
+func (c *Client) Watch(ctx context.Context, req WatchRequest, f func(Update) error) error {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return err
+	}
+	resp, err := c.get(ctx, http.MethodPost, "/v1/watch", body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	dec := json.NewDecoder(bufio.NewReader(resp.Body))
+	for {
+		var u Update
+		if err := dec.Decode(&u); err != nil {
+			return nil //nolint:nilerr // the stream has ended
+		}
+		if u.Figures != nil && !u.Figures.whole() {
+			return &Error{Text: "the session's figures are not as they should be; is it of another version? see: rootsfs status", Class: Failure}
+		}
+		if err := f(u); err != nil {
+			return err
+		}
+	}
 }
 
-// get asks for something whose answer is read by the caller, who closes it.
-func (c *Client) get(ctx context.Context, path string) (*http.Response, error) {
-	resp, err := c.send(ctx, http.MethodGet, path, nil)
+// get sends a request whose answer is read by the caller, who closes it.
+func (c *Client) get(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	resp, err := c.send(ctx, method, path, body)
 	if err != nil {
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
-		return nil, c.remoteError(resp)
+		return nil, c.remoteError(resp, nil)
 	}
 	return resp, nil
-}
-
-// follow calls begun, if there is one, when the stream has begun, and f for
-// each of its objects.
-func follow[T any](ctx context.Context, c *Client, path string, begun func() error, f func(T) error) error {
-	resp, err := c.get(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if begun != nil {
-		if err := begun(); err != nil {
-			return err
-		}
-	}
-	dec := json.NewDecoder(bufio.NewReader(resp.Body))
-	for {
-		var v T
-		if err := dec.Decode(&v); err != nil {
-			return nil //nolint:nilerr // the stream has ended
-		}
-		if err := f(v); err != nil {
-			return err
-		}
-	}
 }
 
 // WaitEnded returns when the session's directory is gone or another's, when limit has

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,10 +12,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -27,29 +28,42 @@ type owner struct {
 	revoked RevokeRequest
 	ended   []Ended
 	err     error
-	events  chan Event
-	asking
-	trashOwner // nobody asks about these
-	figures    Figures
-	subscribed atomic.Bool
+	updates chan Update // told to whoever watches; a closed one is the session's end
 }
 
-func (o *owner) Status() Status               { return Status{Session: "s", Roots: []Root{{Name: "a"}}} }
-func (o *owner) Figures(after uint64) Figures { return o.figures.After(after) }
-func (o *owner) Add(_ context.Context, asks []Ask) ([]Root, error) {
-	o.added = asks
-	return []Root{{Name: asks[0].Name}}, o.err
+func (o *owner) handlers() []Handler {
+	return []Handler{
+		GetStatus.Handle(func(context.Context, None) (Status, error) {
+			return Status{Session: "s", Roots: []Root{{Name: "a"}}}, nil
+		}),
+		AddRoots.Handle(func(_ context.Context, req AddRequest) (AddAnswer, error) {
+			o.added = req.Roots
+			return AddAnswer{Roots: []Root{{Name: req.Roots[0].Name}}}, o.err
+		}),
+		Revoke.Handle(func(_ context.Context, req RevokeRequest) (RevokeAnswer, error) {
+			o.revoked = req
+			return RevokeAnswer{Ended: o.ended}, o.err
+		}),
+	}
 }
-func (o *owner) Revoke(_ context.Context, r RevokeRequest) ([]Ended, error) {
-	o.revoked = r
-	return o.ended, o.err
+
+func (o *owner) Watch(ctx context.Context, _ WatchRequest, send func(Update) error) error {
+	updates := o.updates
+	for {
+		select {
+		case u, ok := <-updates:
+			if !ok {
+				return nil
+			}
+			if err := send(u); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
-func (o *owner) Renew(context.Context, RenewRequest) (Root, error) { return Root{}, o.err }
-func (o *owner) Set(context.Context, string, string) (Root, error) { return Root{}, o.err }
-func (o *owner) Profile(context.Context, string) (ProfileAnswer, error) {
-	return ProfileAnswer{}, o.err
-}
-func (o *owner) Unmount(context.Context) (UnmountAnswer, error) { return UnmountAnswer{}, o.err }
+
 func (o *owner) Tools(req ToolsRequest) (func(io.ReadWriteCloser) error, error) {
 	return func(conn io.ReadWriteCloser) error {
 		defer conn.Close()
@@ -57,12 +71,15 @@ func (o *owner) Tools(req ToolsRequest) (func(io.ReadWriteCloser) error, error) 
 		return err
 	}, o.err
 }
+
 func (o *owner) HTTP(context.Context, HTTPRequest) (Front, error) { return nil, o.err }
-func (o *owner) Resume(ResumeRequest) (ResumeAnswer, error)       { return ResumeAnswer{}, o.err }
-func (o *owner) Refused() *Refusal                                { return nil }
-func (o *owner) Subscribe() (<-chan Event, func()) {
-	o.subscribed.Store(true)
-	return o.events, func() {}
+
+func (o *owner) Metrics() prometheus.Gatherer {
+	reg := prometheus.NewRegistry()
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "rootsfs_test", Help: "For a test."})
+	g.Set(7)
+	reg.MustRegister(g)
+	return reg
 }
 
 // TestMain: as a child with ROOTSFS_TEST_DIAL set, only try that socket; with starveVar
@@ -84,7 +101,7 @@ func dialChild(path string) int {
 		fmt.Print("connect: refused")
 		return 0
 	}
-	if _, err := io.WriteString(c, "GET /v1/status HTTP/1.1\r\nHost: session\r\nConnection: close\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(c, "POST /v1/status HTTP/1.1\r\nHost: session\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"); err != nil {
 		fmt.Print("turned away")
 		return 0
 	}
@@ -117,7 +134,7 @@ func serve(t *testing.T, o *owner) (*Dir, *Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := d.Serve(o, slog.New(slog.DiscardHandler))
+	srv, err := d.Serve(slog.New(slog.DiscardHandler), o, o.handlers()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,38 +201,54 @@ func copyFile(t *testing.T, to string) {
 }
 
 func TestCallsAndErrors(t *testing.T) {
-	o := &owner{events: make(chan Event, 2)}
+	o := &owner{}
 	_, c := serve(t, o)
 	ctx := context.Background()
-	if st, err := c.Status(ctx); err != nil || st.Roots[0].Name != "a" {
+	if st, err := GetStatus.Call(ctx, c, None{}); err != nil || st.Roots[0].Name != "a" {
 		t.Errorf("status: %+v, %v", st, err)
 	}
-	if roots, err := c.Add(ctx, []Ask{{Name: "x", Path: "/x", Mode: "ro", Limits: guard.Limits{MaxFile: 7}}}); err != nil || roots[0].Name != "x" || o.added[0].Limits.MaxFile != 7 {
-		t.Errorf("add: %+v, %v; asked %+v", roots, err, o.added)
+	add := AddRequest{Roots: []Ask{{Name: "x", Path: "/x", Mode: "ro", Limits: guard.Limits{MaxFile: 7}}}}
+	if a, err := AddRoots.Call(ctx, c, add); err != nil || a.Roots[0].Name != "x" || o.added[0].Limits.MaxFile != 7 {
+		t.Errorf("add: %+v, %v; asked %+v", a, err, o.added)
 	}
 	o.err = &guard.Error{Op: names.OpRevoke, Kind: names.NotExist, Err: errors.New("no root is named x")}
-	_, err := c.Revoke(ctx, RevokeRequest{Names: []string{"x"}})
+	_, err := Revoke.Call(ctx, c, RevokeRequest{Names: []string{"x"}})
 	if Classify(err) != NoSuch || !errors.Is(err, names.NotExist) || !strings.Contains(err.Error(), "no root is named x") {
 		t.Errorf("revoke of what is not there: %v (%s)", err, Classify(err))
 	}
 	o.err, o.ended = errors.New("one page"), []Ended{{Root: "x", Error: "one page"}}
-	if ended, err := c.Revoke(ctx, RevokeRequest{All: true}); err == nil || len(ended) != 1 || ended[0].Error != "one page" || !o.revoked.All {
-		t.Errorf("incomplete revocation: %+v, %v", ended, err)
+	if a, err := Revoke.Call(ctx, c, RevokeRequest{All: true}); err == nil || len(a.Ended) != 1 || a.Ended[0].Error != "one page" || !o.revoked.All {
+		t.Errorf("incomplete revocation: %+v, %v", a, err)
 	}
-	// What happens while begun runs is not missed: `status --watch` prints the
-	// state there, and an event between the two was lost before.
-	begun := func() error {
-		if !o.subscribed.Load() {
-			t.Error("begun ran before the session was told to keep events")
-		}
-		o.events <- Event{Kind: "added", Root: "a"}
-		o.events <- Event{Kind: "revoked", Root: "a"}
-		close(o.events)
-		return nil
+}
+
+// Every update is told, until the session ends or the caller wants no more.
+func TestWatch(t *testing.T) {
+	o := &owner{updates: make(chan Update, 3)}
+	_, c := serve(t, o)
+	o.updates <- Update{Status: &Status{Session: "s"}, Waiting: &Waiting{DenialsAnswer: DenialsAnswer{[]Denial{{ID: "d1"}}}}}
+	o.updates <- Update{Events: []Event{{Kind: "added", Root: "a"}}}
+	f := points(1, 5, "a")
+	o.updates <- Update{Figures: &f}
+	close(o.updates)
+	var seen []Update
+	if err := c.Watch(t.Context(), WatchRequest{}, func(u Update) error { seen = append(seen, u); return nil }); err != nil || len(seen) != 3 {
+		t.Fatalf("%+v, %v", seen, err)
 	}
-	var kinds []string
-	if err := c.Events(ctx, begun, func(e Event) error { kinds = append(kinds, e.Kind); return nil }); err != nil || fmt.Sprint(kinds) != "[added revoked]" {
-		t.Errorf("events: %v, %v", kinds, err)
+	if seen[0].Status.Session != "s" || seen[0].Waiting.Denials[0].ID != "d1" || seen[1].Status != nil || seen[1].Events[0].Kind != "added" || seen[2].Figures.Rates["a"][1].Ops != 2 {
+		t.Errorf("%+v", seen)
+	}
+	stop := errors.New("enough")
+	o.updates = make(chan Update, 1)
+	o.updates <- Update{}
+	if err := c.Watch(t.Context(), WatchRequest{}, func(Update) error { return stop }); err != stop {
+		t.Errorf("the caller's own end: %v", err)
+	}
+	f.Times[4] = 1
+	o.updates = make(chan Update, 1)
+	o.updates <- Update{Figures: &f}
+	if err := c.Watch(t.Context(), WatchRequest{}, func(Update) error { return nil }); err == nil {
+		t.Error("times that fall are taken")
 	}
 }
 
@@ -233,7 +266,7 @@ func TestStrictRequests(t *testing.T) {
 		{"unknown path", "POST", "/v1/nothing", `{}`, 404},
 		{"wrong method", "GET", "/v1/revoke", ``, 405},
 		{"whole", "POST", "/v1/revoke", `{"all":true}`, 200},
-		{"delete", "DELETE", "/v1/roots", `{"names":["a"]}`, 200},
+		{"a brace too many", "POST", "/v1/revoke", `{"all":true}}`, 400},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := &owner{}
@@ -373,16 +406,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func (o *owner) Policy() PolicyAnswer { return PolicyAnswer{} }
-
-func (o *owner) Check(CheckRequest) (CheckAnswer, error) {
-	return CheckAnswer{}, nil
-}
-
-func (o *owner) SetPatterns(context.Context, PatternsRequest) (RootPolicy, error) {
-	return RootPolicy{}, nil
-}
-
 // A connection becomes a stream in both directions, one of which can be ended; a
 // refusal comes back as an error.
 func TestTools(t *testing.T) {
@@ -410,5 +433,14 @@ func TestTools(t *testing.T) {
 	cancel()
 	if _, err := c.Tools(ctx, ToolsRequest{}); err == nil {
 		t.Error("begun although the context had ended")
+	}
+}
+
+// R080: figures for Prometheus, over the owner's socket alone.
+func TestMetricsOverTheSocket_R080(t *testing.T) {
+	_, c := serve(t, &owner{})
+	var out bytes.Buffer
+	if err := c.Metrics(t.Context(), &out); err != nil || !strings.Contains(out.String(), "\nrootsfs_test 7\n") {
+		t.Errorf("%q, %v", out.String(), err)
 	}
 }

@@ -1,13 +1,8 @@
 package control
 
 import (
-	"context"
-	"net/http"
 	"slices"
-	"strconv"
 	"time"
-
-	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 const (
@@ -99,31 +94,4 @@ func (f *Figures) whole() bool {
 		ok = ok && len(line) == n
 	}
 	return ok
-}
-
-// figuresOwner is the part of Owner about speeds.
-type figuresOwner interface {
-	// Figures are the points that follow the one with the number.
-	Figures(after uint64) Figures
-}
-
-func (s *Server) figuresRoutes(m *http.ServeMux) {
-	m.HandleFunc("GET /v1/figures", func(w http.ResponseWriter, r *http.Request) {
-		after, err := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64)
-		if err != nil {
-			fail(w, http.StatusBadRequest, problem{Error: "after: write the number of a point, or 0", Class: Usage, Kind: names.Invalid.String()})
-			return
-		}
-		answer(w, s.owner.Figures(after))
-	})
-}
-
-// Figures asks for the session's speeds over time: the points that follow the one
-// with the number, 0 for all there are.
-func (c *Client) Figures(ctx context.Context, after uint64) (f Figures, err error) {
-	err = c.call(ctx, http.MethodGet, "/v1/figures?after="+strconv.FormatUint(after, 10), nil, &f)
-	if err == nil && !f.whole() {
-		return Figures{}, &Error{Text: "the session's figures are not as they should be; is it of another version? see: rootsfs status", Class: Failure}
-	}
-	return f, err
 }

@@ -74,16 +74,3 @@ func TestFiguresOfRoots(t *testing.T) {
 		t.Error("nothing has a speed")
 	}
 }
-
-func TestFiguresOverTheSocket(t *testing.T) {
-	o := &owner{}
-	o.figures.Add(points(1, 5, "a"))
-	_, c := serve(t, o)
-	if f, err := c.Figures(t.Context(), 3); err != nil || f.Last != 5 || len(f.Times) != 2 || f.Rates["a"][1].Ops != 5 {
-		t.Errorf("%+v, %v", f, err)
-	}
-	o.figures.Times[4] = 1
-	if _, err := c.Figures(t.Context(), 3); err == nil {
-		t.Error("times that fall are taken")
-	}
-}

@@ -1,8 +1,6 @@
 package control
 
 import (
-	"context"
-	"net/http"
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -94,40 +92,4 @@ type CheckAnswer struct {
 type PatternsRequest struct {
 	Name     string         `json:"name"`
 	Patterns guard.Patterns `json:"patterns"`
-}
-
-// policyOwner is the part of Owner about policies.
-type policyOwner interface {
-	Policy() PolicyAnswer
-	Check(req CheckRequest) (CheckAnswer, error)
-	SetPatterns(ctx context.Context, req PatternsRequest) (RootPolicy, error)
-}
-
-func (s *Server) policyRoutes(m *http.ServeMux) {
-	m.HandleFunc("GET /v1/policy", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.owner.Policy()) })
-	m.HandleFunc("POST /v1/policy/check", handle(func(_ context.Context, req CheckRequest) (CheckAnswer, error) {
-		return s.owner.Check(req)
-	}))
-	m.HandleFunc("POST /v1/policy", handle(func(ctx context.Context, req PatternsRequest) (RootPolicy, error) {
-		return s.owner.SetPatterns(ctx, req)
-	}))
-}
-
-// Policy lists the policies of the session's roots.
-func (c *Client) Policy(ctx context.Context) (a PolicyAnswer, err error) {
-	err = c.call(ctx, http.MethodGet, "/v1/policy", nil, &a)
-	return a, err
-}
-
-// Check asks what the gate would say.
-func (c *Client) Check(ctx context.Context, req CheckRequest) (a CheckAnswer, err error) {
-	err = c.call(ctx, http.MethodPost, "/v1/policy/check", req, &a)
-	return a, err
-}
-
-// SetPatterns puts other patterns in force; when it returns they hold for
-// everything the kernel had kept, too.
-func (c *Client) SetPatterns(ctx context.Context, req PatternsRequest) (p RootPolicy, err error) {
-	err = c.call(ctx, http.MethodPost, "/v1/policy", req, &p)
-	return p, err
 }

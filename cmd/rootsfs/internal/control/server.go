@@ -16,46 +16,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sys/unix"
-
-	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Owner is the session as its owner commands it. Methods are called
-// concurrently.
-type Owner interface {
-	Status() Status
-	// Add grants all roots or none.
-	Add(ctx context.Context, asks []Ask) ([]Root, error)
-	// Revoke returns when everything handed out is dead, or says per root
-	// what is not.
-	Revoke(ctx context.Context, req RevokeRequest) ([]Ended, error)
-	Set(ctx context.Context, name, mode string) (Root, error)
-	// Renew gives a live root another end.
-	Renew(ctx context.Context, req RenewRequest) (Root, error)
-	// Resume lets suspended servers go on.
-	Resume(req ResumeRequest) (ResumeAnswer, error)
-	// Profile switches to another set of roots of the configuration.
-	Profile(ctx context.Context, profile string) (ProfileAnswer, error)
-	policyOwner
-	insideOwner
-	denialsOwner
-	figuresOwner
-	toolsOwner
-	httpOwner
-	trashOwner
-	// Unmount revokes everything and unmounts.
-	Unmount(ctx context.Context) (UnmountAnswer, error)
-	// Refused is the last refusal that a grant would have avoided, or nil.
-	Refused() *Refusal
-	// Questions are those that wait for the owner; changed is closed when one
-	// comes or goes.
-	Questions() (list []Question, changed <-chan struct{})
-	Answer(req AnswerRequest) (AnswerAnswer, error)
+// Service is what of a session is no verb. Methods are called concurrently.
+type Service interface {
 	// Metrics are the session's figures for GET /metrics.
 	Metrics() prometheus.Gatherer
-	// Subscribe returns a channel of events, which is closed when the
-	// session ends or cancel is called.
-	Subscribe() (events <-chan Event, cancel func())
+	// Watch calls send with each update until the session ends, or send fails, or ctx
+	// ends.
+	Watch(ctx context.Context, req WatchRequest, send func(Update) error) error
+	// Tools finds room for one more MCP client, or refuses. serve, to be called
+	// once, serves it over a connection until either end hangs up or the session
+	// ends, and closes the connection.
+	Tools(req ToolsRequest) (serve func(conn io.ReadWriteCloser) error, err error)
+	// HTTP makes a front end for MCP over HTTP.
+	HTTP(ctx context.Context, req HTTPRequest) (Front, error)
 }
 
 // Bounds of requests.
@@ -71,19 +46,20 @@ const (
 
 // Server answers on a session's socket.
 type Server struct {
-	http   *http.Server
-	owner  Owner
-	log    *slog.Logger
-	fronts sync.Map // Front, by id
+	http    *http.Server
+	service Service
+	verbs   []Handler
+	log     *slog.Logger
+	fronts  sync.Map // Front, by id
 }
 
 // Serve answers on the directory's socket until Close.
-func (d *Dir) Serve(owner Owner, log *slog.Logger) (*Server, error) {
+func (d *Dir) Serve(log *slog.Logger, service Service, verbs ...Handler) (*Server, error) {
 	l, err := d.listen(log)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{owner: owner, log: log}
+	s := &Server{service: service, verbs: verbs, log: log}
 	// Made for the first who asks: most short runs end without one.
 	routes := sync.OnceValue(s.routes)
 	s.http = &http.Server{
@@ -142,165 +118,38 @@ func peerUID(c net.Conn) (int, error) {
 
 func (s *Server) routes() http.Handler {
 	m := http.NewServeMux()
-	m.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.owner.Status()) })
-	m.HandleFunc("GET /v1/refused", func(w http.ResponseWriter, _ *http.Request) { answer(w, RefusalAnswer{Last: s.owner.Refused()}) })
-	m.HandleFunc("GET /v1/events", s.events)
-	m.HandleFunc("POST /v1/roots", handle(func(ctx context.Context, req AddRequest) (AddAnswer, error) {
-		roots, err := s.owner.Add(ctx, req.Roots)
-		return AddAnswer{Roots: roots}, err
-	}))
-	revoke := handle(func(ctx context.Context, req RevokeRequest) (RevokeAnswer, error) {
-		ended, err := s.owner.Revoke(ctx, req)
-		return RevokeAnswer{Ended: ended}, err
-	})
-	m.HandleFunc("DELETE /v1/roots", revoke)
-	m.HandleFunc("POST /v1/revoke", revoke)
-	m.HandleFunc("POST /v1/set", handle(func(ctx context.Context, req SetRequest) (SetAnswer, error) {
-		r, err := s.owner.Set(ctx, req.Name, req.Mode)
-		return SetAnswer{Root: r}, err
-	}))
-	m.HandleFunc("POST /v1/renew", handle(func(ctx context.Context, req RenewRequest) (SetAnswer, error) {
-		r, err := s.owner.Renew(ctx, req)
-		return SetAnswer{Root: r}, err
-	}))
-	m.HandleFunc("POST /v1/resume", handle(func(_ context.Context, req ResumeRequest) (ResumeAnswer, error) {
-		return s.owner.Resume(req)
-	}))
-	m.HandleFunc("POST /v1/profile", handle(func(ctx context.Context, req ProfileRequest) (ProfileAnswer, error) {
-		return s.owner.Profile(ctx, req.Profile)
-	}))
-	m.HandleFunc("GET /v1/consent", func(w http.ResponseWriter, _ *http.Request) {
-		list, _ := s.owner.Questions()
-		answer(w, QuestionsAnswer{Questions: list})
-	})
-	m.HandleFunc("GET /v1/consent/watch", s.questions)
-	m.HandleFunc("POST /v1/consent", handle(func(_ context.Context, req AnswerRequest) (AnswerAnswer, error) {
-		return s.owner.Answer(req)
-	}))
-	m.Handle("GET /metrics", promhttp.HandlerFor(s.owner.Metrics(), promhttp.HandlerOpts{
+	for _, v := range s.verbs {
+		m.HandleFunc("POST /v1/"+v.name, v.serve)
+	}
+	m.HandleFunc("POST /v1/watch", s.watch)
+	m.Handle("GET /metrics", promhttp.HandlerFor(s.service.Metrics(), promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
 		MaxRequestsInFlight: 4,
 	}))
-	s.policyRoutes(m)
-	s.insideRoutes(m)
-	s.denialsRoutes(m)
-	s.figuresRoutes(m)
 	m.HandleFunc("POST /v1/tools", s.tools)
 	m.HandleFunc("POST /v1/http", s.front)
 	m.HandleFunc("POST /v1/http/client", s.frontClient)
-	s.trashRoutes(m)
-	m.HandleFunc("POST /v1/unmount", handle(func(ctx context.Context, _ struct{}) (UnmountAnswer, error) {
-		return s.owner.Unmount(ctx)
-	}))
 	return m
 }
 
-// handle reads a bounded body without unknown fields, calls f and answers.
-func handle[In, Out any](f func(context.Context, In) (Out, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		// Sending the body has a limit of its own; the answer may take longer.
-		rc := http.NewResponseController(w)
-		_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
-		var in In
-		dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-		dec.DisallowUnknownFields()
-		err := dec.Decode(&in)
-		if err == nil && dec.More() {
-			err = errors.New("something follows the request")
-		}
-		_ = rc.SetReadDeadline(time.Time{})
-		if err != nil && !errors.Is(err, io.EOF) {
-			fail(w, http.StatusBadRequest, problem{Error: "request not understood: " + err.Error(), Class: Usage, Kind: names.Invalid.String()})
-			return
-		}
-		out, err := f(r.Context(), in)
-		if err != nil {
-			p := problem{Error: Text(err), Class: Classify(err), Kind: names.Reason(err).String()}
-			if ra, ok := any(out).(RevokeAnswer); ok {
-				p.Ended = ra.Ended
-			}
-			fail(w, http.StatusUnprocessableEntity, p)
-			return
-		}
-		answer(w, out)
+// watch streams one update a line until the session or the peer ends.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
+	var req WatchRequest
+	if err := readRequest(w, r, maxHeader, &req); err != nil {
+		fail(w, http.StatusBadRequest, notUnderstood(err))
+		return
 	}
-}
-
-func answer(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // a peer that went away wants no answer
-}
-
-func fail(w http.ResponseWriter, status int, p problem) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(p)
-}
-
-// stream begins an answer of one JSON object a line; send fails when the peer
-// has gone or does not read.
-func stream(w http.ResponseWriter) (send func(any) error, err error) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	rc := http.NewResponseController(w)
-	enc := json.NewEncoder(w)
-	w.WriteHeader(http.StatusOK)
-	return func(v any) error {
+	rc, enc := http.NewResponseController(w), json.NewEncoder(w)
+	_ = rc.Flush() // the stream has begun
+	err := s.service.Watch(r.Context(), req, func(u Update) error {
 		_ = rc.SetWriteDeadline(time.Now().Add(bodyTimeout)) // a reader that stopped reading
-		if err := enc.Encode(v); err != nil {
+		if err := enc.Encode(u); err != nil {
 			return err
 		}
 		return rc.Flush()
-	}, rc.Flush()
-}
-
-// events streams one JSON object a line until the session or the peer ends.
-func (s *Server) events(w http.ResponseWriter, r *http.Request) {
-	ch, cancel := s.owner.Subscribe()
-	defer cancel()
-	send, err := stream(w)
+	})
 	if err != nil {
-		return
-	}
-	for {
-		select {
-		case <-r.Context().Done():
-			return
-		case e, ok := <-ch:
-			if !ok || send(e) != nil {
-				return
-			}
-		}
-	}
-}
-
-// questions streams the questions, and the denials that are remembered, anew
-// whenever either changes, until the session or the peer ends.
-func (s *Server) questions(w http.ResponseWriter, r *http.Request) {
-	over, cancel := s.owner.Subscribe()
-	defer cancel()
-	send, err := stream(w)
-	if err != nil {
-		return
-	}
-	for {
-		list, changed := s.owner.Questions()
-		denials, lifted := s.owner.Denials()
-		if send(WaitingAnswer{QuestionsAnswer{list}, DenialsAnswer{denials}}) != nil {
-			return
-		}
-		for waiting := true; waiting; {
-			select {
-			case <-r.Context().Done():
-				return
-			case _, ok := <-over: // events themselves are of no concern here
-				if !ok {
-					return
-				}
-			case <-changed:
-				waiting = false
-			case <-lifted:
-				waiting = false
-			}
-		}
+		s.log.Debug("somebody who watched has gone", "error", err)
 	}
 }

@@ -65,7 +65,8 @@ func starvedChild(of string) int {
 		return 1
 	}
 	defer func() { _ = d.Remove() }()
-	srv, err := d.Serve(&owner{events: make(chan Event)}, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	o := &owner{updates: make(chan Update)}
+	srv, err := d.Serve(slog.New(slog.NewTextHandler(os.Stderr, nil)), o, o.handlers()...)
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -133,11 +134,11 @@ func TestAnswersWhileStarved(t *testing.T) {
 		t.Run(of, func(t *testing.T) {
 			c := starved(t, of)
 			for n := range 3 * reserveFDs {
-				if _, err := c.Revoke(t.Context(), RevokeRequest{All: true}); err != nil {
+				if _, err := Revoke.Call(t.Context(), c, RevokeRequest{All: true}); err != nil {
 					t.Fatalf("request %d: %v", n, err)
 				}
 			}
-			if st, err := c.Status(t.Context()); err != nil || st.Session != "s" {
+			if st, err := GetStatus.Call(t.Context(), c, None{}); err != nil || st.Session != "s" {
 				t.Errorf("%+v, %v", st, err)
 			}
 		})
@@ -161,7 +162,7 @@ func TestSilentConnectionsGo(t *testing.T) {
 				}
 				defer silent.Close()
 			}
-			if _, err := c.Revoke(t.Context(), RevokeRequest{All: true}); err != nil {
+			if _, err := Revoke.Call(t.Context(), c, RevokeRequest{All: true}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -173,13 +174,13 @@ func TestSilentConnectionsGo(t *testing.T) {
 func TestRawStreamEnds(t *testing.T) {
 	c := starved(t, "watches")
 	for range 3 * maxRawConns {
-		conn, err := c.get(t.Context(), "/v1/events")
+		conn, err := c.get(t.Context(), "POST", "/v1/watch", []byte("{}"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = conn.Body.Close()
 	}
-	if _, err := c.Status(t.Context()); err != nil {
+	if _, err := GetStatus.Call(t.Context(), c, None{}); err != nil {
 		t.Error(err)
 	}
 }

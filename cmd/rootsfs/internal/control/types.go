@@ -6,6 +6,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // The bodies of requests and answers. Field names are what --json shows, so
@@ -254,58 +255,6 @@ type ProfileAnswer struct {
 	Changed []string `json:"changed"`
 }
 
-// Question is what a server asks consent for, as data and as text with every
-// foreign character made visible.
-type Question struct {
-	broker.Question
-	Heading string   `json:"heading"` // who asks, and why
-	Lines   []string `json:"lines"`   // one for each item
-}
-
-// QuestionsAnswer lists the questions that wait, the oldest first.
-type QuestionsAnswer struct {
-	Questions []Question `json:"questions"`
-}
-
-// WaitingAnswer is a line of the stream of questions.
-type WaitingAnswer struct {
-	QuestionsAnswer
-	DenialsAnswer
-}
-
-// AnswerRequest decides a question: the one with the id, or the only one whose
-// id begins so. All denies every question that waits.
-type AnswerRequest struct {
-	ID      string `json:"id,omitempty"`
-	All     bool   `json:"all,omitempty"`
-	Approve bool   `json:"approve,omitempty"`
-	// Only are the items to be allowed, counted from 1; none stands for all.
-	Only []int `json:"only,omitempty"`
-	// Path and Mode are narrower than asked. ForMS is how long, in
-	// milliseconds; 0: as long as the session. IdleMS is for how long nothing
-	// may use the root before it ends, likewise; 0: that does not end it.
-	Path   string `json:"path,omitempty"`
-	Mode   string `json:"mode,omitempty"`
-	ForMS  int64  `json:"for_ms,omitempty"`
-	IdleMS int64  `json:"idle_ms,omitempty"`
-	// Remember denies what the same server asks for there, and below, without a
-	// question, while the session lives (see Denial). It goes with the denial of
-	// one question.
-	Remember bool `json:"remember,omitempty"`
-}
-
-// Answered tells what was decided of a question; paths are escaped.
-type Answered struct {
-	ID      string   `json:"id"`
-	Allowed []string `json:"allowed"`
-	Denied  []string `json:"denied"`
-}
-
-// AnswerAnswer tells of each question that was answered.
-type AnswerAnswer struct {
-	Answered []Answered `json:"answered"`
-}
-
 // UnmountAnswer tells how the session ended.
 type UnmountAnswer struct {
 	Ended []Ended `json:"ended"`
@@ -339,7 +288,29 @@ type RefusalAnswer struct {
 	Last *Refusal `json:"last"`
 }
 
-// Event is one line of the event stream.
+// WatchRequest begins a stream of updates.
+type WatchRequest struct {
+	// State asks for the state and the rates every second, and when roots change. Without
+	// it the first update alone holds the state, and none holds rates.
+	State bool `json:"state,omitempty"`
+}
+
+// Update is one line of the stream: what has changed since the line before. The first
+// holds the state and what waits; no event after it is missed.
+type Update struct {
+	Status  *Status  `json:"status,omitempty"`
+	Figures *Figures `json:"figures,omitempty"` // points that follow those told before
+	Waiting *Waiting `json:"waiting,omitempty"`
+	Events  []Event  `json:"events,omitempty"` // the oldest first
+}
+
+// Waiting is what waits for the owner: all questions and all remembered denials.
+type Waiting struct {
+	QuestionsAnswer
+	DenialsAnswer
+}
+
+// Event is something that happened in a session.
 type Event struct {
 	Time   time.Time `json:"time"`
 	Kind   string    `json:"kind"`
@@ -355,11 +326,35 @@ type Event struct {
 	Lost int `json:"lost,omitempty"`
 }
 
-// problem is the body of an answer that is an error.
-type problem struct {
-	Error string `json:"error"`
-	Class Class  `json:"class"`
-	Kind  string `json:"kind"`
-	// Ended accompanies a revocation that did not go through whole.
-	Ended []Ended `json:"ended,omitempty"`
+// TrashRequest asks what the trash of a root holds; without a name, of every root
+// that has one.
+type TrashRequest struct {
+	Root string `json:"root,omitempty"`
+}
+
+// TrashAnswer lists kept files, root by root, the oldest first.
+type TrashAnswer struct {
+	Files []vfs.Trashed `json:"files"`
+}
+
+// RestoreRequest puts a kept file back: where it was, or at To below the root.
+// Without a root it is looked for in every trash.
+type RestoreRequest struct {
+	Root string `json:"root,omitempty"`
+	ID   string `json:"id"`
+	To   string `json:"to,omitempty"`
+}
+
+// RestoreAnswer tells where the file is now.
+type RestoreAnswer struct {
+	Root string `json:"root"`
+	Path string `json:"path"` // below the root, escaped
+}
+
+// EmptyRequest removes kept files for good: those of the ids, or all that are
+// older than so many milliseconds; in one root, or in every one.
+type EmptyRequest struct {
+	Root        string   `json:"root,omitempty"`
+	IDs         []string `json:"ids,omitempty"`
+	OlderThanMS int64    `json:"older_than_ms,omitempty"`
 }

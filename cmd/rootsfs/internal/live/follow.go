@@ -2,8 +2,8 @@ package live
 
 import (
 	"context"
+	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
@@ -15,42 +15,21 @@ type follower struct {
 	info   control.Info
 	client *control.Client
 	cancel context.CancelFunc
-	nudge  chan struct{} // holds one: ask for the state soon
-	last   uint64        // point of the figures that is known; run's own
 
 	// guarded by hub.mu
-	known     bool // state has been asked for
+	known     bool // the session has answered, or is known not to
+	begun     bool // the first state was noted
 	state     Session
 	questions []control.Question
 	denials   []control.Denial
 	figures   control.Figures
-	begun     bool // the first state was noted
 }
 
-// run follows the session until ctx ends.
+// run follows the session until ctx ends. Its stream ends with it, and the hub finds out
+// by itself that it is gone.
 func (f *follower) run(ctx context.Context) {
-	var both sync.WaitGroup
-	defer both.Wait()
-	both.Go(func() { f.again(ctx, f.events) })
-	both.Go(func() { f.again(ctx, f.ask) })
-	tick := time.NewTicker(Every)
-	defer tick.Stop()
-	for {
-		f.look(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		case <-f.nudge:
-		}
-	}
-}
-
-// again repeats what follows a stream until ctx ends: the stream ends with the
-// session, and the hub finds out by itself that it is gone.
-func (f *follower) again(ctx context.Context, stream func(context.Context) error) {
 	for ctx.Err() == nil {
-		_ = stream(ctx) // what is wrong is told by the state
+		f.follow(ctx)
 		select {
 		case <-ctx.Done():
 		case <-time.After(Every):
@@ -58,58 +37,55 @@ func (f *follower) again(ctx context.Context, stream func(context.Context) error
 	}
 }
 
-func (f *follower) soon() {
-	select {
-	case f.nudge <- struct{}{}:
-	default:
+// errSilent means that a session tells nothing any more, such as one that is stopped.
+var errSilent = errors.New("it has not answered for " + silence.String())
+
+// follow follows the stream until it ends, or is silent for too long.
+func (f *follower) follow(ctx context.Context) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(silence, func() { cancel(errSilent) })
+	defer silent.Stop()
+	err := f.client.Watch(ctx, control.WatchRequest{State: true}, func(u control.Update) error {
+		silent.Reset(silence)
+		f.apply(u)
+		return nil
+	})
+	if errors.Is(context.Cause(ctx), errSilent) {
+		err = errSilent
 	}
-}
-
-func (f *follower) events(ctx context.Context) error {
-	return f.client.Events(ctx, nil, func(e control.Event) error {
-		f.hub.happened(Event{Session: f.info.Name, Event: e})
-		if e.Kind != "refusal" && e.Kind != "failure" {
-			f.soon() // the roots are others now
-		}
-		return nil
-	})
-}
-
-func (f *follower) ask(ctx context.Context) error {
-	return f.client.WatchQuestions(ctx, func(a control.WaitingAnswer) error {
-		f.hub.mu.Lock()
-		defer f.hub.mu.Unlock()
-		f.questions, f.denials = a.Questions, a.Denials
-		f.hub.markLocked(func(s *Subscriber) { s.asked = true })
-		return nil
-	})
-}
-
-// look asks for the state and notes it.
-func (f *follower) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	st, err := f.client.Status(ctx)
-	var more control.Figures
 	if err == nil {
-		more, err = f.client.Figures(ctx, f.last)
+		return // the session has ended
 	}
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
-	if err != nil {
-		f.state.Session, f.state.Point = f.info.Name, f.info.Point
-		f.state.Problem = err.Error()
-	} else {
-		f.last = more.Last
-		f.figures.Add(more)
-		f.state = stateOf(st, &f.figures)
-		if !f.begun {
-			f.begun = true
-			f.recallLocked(st.Recent)
-		}
-	}
+	f.state.Session, f.state.Point, f.state.Problem = f.info.Name, f.info.Point, err.Error()
 	f.known = true
 	f.hub.markLocked(func(s *Subscriber) { s.state = true })
+}
+
+// apply notes what has changed.
+func (f *follower) apply(u control.Update) {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	if u.Figures != nil {
+		f.figures.Add(*u.Figures)
+	}
+	if u.Status != nil {
+		f.state, f.known = stateOf(*u.Status, &f.figures), true
+		if !f.begun {
+			f.begun = true
+			f.recallLocked(u.Status.Recent)
+		}
+		f.hub.markLocked(func(s *Subscriber) { s.state = true })
+	}
+	if u.Waiting != nil {
+		f.questions, f.denials = u.Waiting.Questions, u.Waiting.Denials
+		f.hub.markLocked(func(s *Subscriber) { s.asked = true })
+	}
+	for _, e := range u.Events {
+		f.hub.passLocked(Event{Session: f.info.Name, Event: e})
+	}
 }
 
 // stateOf is what is passed on of a session.

@@ -14,15 +14,16 @@ import (
 const (
 	// Interval is how long updates of one subscriber lie apart, at least.
 	Interval = 100 * time.Millisecond
-	// Every is how often the sessions are asked for their figures.
+	// Every is how often sessions tell their state and rates.
 	Every = control.FiguresEvery
 	// MaxRoots is how many roots of one session are passed on.
 	MaxRoots = control.FiguresRoots
 	// Backlog is how many events a subscriber may be behind, and how many of the
 	// past it begins with.
 	Backlog = 500
-	// callTimeout bounds a question to a session, which is stopped otherwise.
-	callTimeout = 5 * time.Second
+	// silence is how long a session tells nothing if it is stopped: it tells its state
+	// once in Every.
+	silence = 5 * time.Second
 )
 
 // Session is the state of one session and its speed.
@@ -128,7 +129,7 @@ func (h *Hub) meet(ctx context.Context, list []control.Info, running *sync.WaitG
 		if h.sessions[in.Name] != nil {
 			continue
 		}
-		f := &follower{hub: h, info: in, client: control.Dial(in), nudge: make(chan struct{}, 1)}
+		f := &follower{hub: h, info: in, client: control.Dial(in)}
 		var own context.Context
 		own, f.cancel = context.WithCancel(ctx)
 		h.sessions[in.Name] = f
@@ -169,15 +170,6 @@ func (h *Hub) Names() []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// Refresh asks a session for its state now, not at the next turn.
-func (h *Hub) Refresh(session string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if f := h.sessions[session]; f != nil {
-		f.soon()
-	}
 }
 
 // Subscriber is told what changes.
@@ -288,13 +280,6 @@ func (h *Hub) update(s *Subscriber) Update {
 	}
 	s.state, s.asked = false, false
 	return u
-}
-
-// happened passes an event on.
-func (h *Hub) happened(e Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.passLocked(e)
 }
 
 // passLocked keeps an event and tells every subscriber; the caller holds mu.

@@ -18,8 +18,9 @@ func TestEventsAreBounded(t *testing.T) {
 	if u, ok := s.Next(t.Context()); !ok || !u.Empty || !u.Asked {
 		t.Fatalf("the first update: %+v, %v", u, ok)
 	}
+	f := &follower{hub: h, info: control.Info{Name: "s"}}
 	for i := range 10_000 {
-		h.happened(Event{Session: "s", Event: control.Event{Kind: "refusal", PID: int32(i)}})
+		f.apply(control.Update{Events: []control.Event{{Kind: "refusal", PID: int32(i)}}})
 	}
 	h.mu.Lock()
 	h.markLocked(func(s *Subscriber) {})
@@ -41,7 +42,7 @@ func TestNext(t *testing.T) {
 	s := h.Subscribe()
 	start := time.Now() // not after the first, or a pause of ours would count for the hub's
 	s.Next(t.Context())
-	h.happened(Event{})
+	(&follower{hub: h}).apply(control.Update{Events: make([]control.Event, 1)})
 	if _, ok := s.Next(t.Context()); !ok || time.Since(start) < Interval {
 		t.Errorf("the next came after %v, %v", time.Since(start), ok)
 	}

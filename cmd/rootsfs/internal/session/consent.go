@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -10,13 +11,21 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Questions implements control.Owner.
-func (s *Session) Questions() ([]control.Question, <-chan struct{}) {
-	changed := s.questions.Changed() // before the list, so that no change is missed
+// listQuestions serves control.ListQuestions.
+func (s *Session) listQuestions(context.Context, control.None) (control.QuestionsAnswer, error) {
+	list, _ := s.waitingQuestions()
+	return control.QuestionsAnswer{Questions: list}, nil
+}
+
+// waitingQuestions are those that wait for the owner; changed is closed when one comes or
+// goes.
+func (s *Session) waitingQuestions() (_ []control.Question, changed <-chan struct{}) {
+	changed = s.questions.Changed() // before the list, so that no change is missed
 	list := s.questions.List()
 	out := make([]control.Question, len(list))
 	for i := range list {
@@ -29,9 +38,9 @@ func (s *Session) Questions() ([]control.Question, <-chan struct{}) {
 	return out, changed
 }
 
-// Answer implements control.Owner. A question whose answer cannot be meant goes
-// on waiting.
-func (s *Session) Answer(req control.AnswerRequest) (control.AnswerAnswer, error) {
+// answer serves control.AnswerQuestion. A question whose answer cannot be meant goes on
+// waiting.
+func (s *Session) answer(_ context.Context, req control.AnswerRequest) (control.AnswerAnswer, error) {
 	none := control.AnswerAnswer{}
 	if err := checkRemember(&req); err != nil {
 		return none, err
@@ -55,6 +64,9 @@ func (s *Session) Answer(req control.AnswerRequest) (control.AnswerAnswer, error
 	}
 	d := make([]broker.Decision, len(q.Items))
 	if req.Approve {
+		if req.Path, err = resolveNarrower(req.Path); err != nil {
+			return none, err
+		}
 		if d, err = decide(q, req); err != nil {
 			return none, err
 		}
@@ -69,6 +81,22 @@ func (s *Session) Answer(req control.AnswerRequest) (control.AnswerAnswer, error
 		return none, err
 	}
 	return control.AnswerAnswer{Answered: []control.Answered{answered(q, d)}}, nil
+}
+
+// resolveNarrower undoes the links on the way to a narrower path, as they are undone in the
+// path that is asked for. A link that a program can change is refused.
+func resolveNarrower(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	if !filepath.IsAbs(path) {
+		return "", invalid("the narrower path %s is not absolute", names.Quote(path))
+	}
+	resolved, err := written.Resolve(path)
+	if err != nil {
+		return "", fmt.Errorf("the narrower path: %w", err)
+	}
+	return resolved, nil
 }
 
 // question finds the one that waits under an id, or under the beginning of one.
@@ -105,9 +133,6 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 	}
 	if req.IdleMS < 0 || req.IdleMS > config.MaxIdle.Milliseconds() || req.IdleMS > 0 && req.IdleMS < 1000 {
 		return nil, invalid("a time without use is between 1s and %v, or 0 for none", config.MaxIdle)
-	}
-	if req.Path != "" {
-		req.Path = filepath.Clean(req.Path)
 	}
 	d := make([]broker.Decision, len(q.Items))
 	for _, i := range which {

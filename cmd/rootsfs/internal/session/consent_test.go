@@ -1,10 +1,16 @@
 package session
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -24,5 +30,82 @@ func TestApproveReadOnly(t *testing.T) {
 		if err != nil || d[0].Mode != want {
 			t.Errorf("%v: %+v, %v", asked, d, err)
 		}
+	}
+}
+
+// asked is a question about one directory that waits in a session; answered gets what the
+// server would be told.
+func asked(t *testing.T, s *Session, subject guard.Subject, dir string) (id string, answered <-chan broker.Answer) {
+	t.Helper()
+	q := &broker.Question{ID: "q-" + string(subject), Subject: subject, Until: time.Now().Add(time.Hour),
+		Items: []broker.Item{{Requested: dir, Resolved: dir, Mode: "ro", Rights: guard.ReadOnly}}}
+	answers := make(chan broker.Answer, 1)
+	go func() {
+		if a, err := s.questions.Ask(t.Context(), q); err == nil {
+			answers <- a
+		}
+	}()
+	for {
+		changed := s.questions.Changed()
+		if list := s.questions.List(); len(list) > 0 {
+			return list[0].ID, answers
+		}
+		<-changed
+	}
+}
+
+// Links on the way to a narrower path are undone by the session, whoever answers: the
+// command, the console and top send it as it was written. A link that a program can change
+// is refused, and the question goes on waiting.
+func TestNarrowerPathIsResolved(t *testing.T) {
+	work := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", filepath.Join(work, "state"))
+	for _, d := range []string{"proj/docs", "else", "served", "links"} {
+		must(t, os.MkdirAll(filepath.Join(work, d), 0o700))
+	}
+	for link, to := range map[string]string{"links/docs": "proj/docs", "links/else": "else", "served/docs": "proj/docs"} {
+		must(t, os.Symlink(filepath.Join(work, to), filepath.Join(work, link)))
+	}
+	dirs, err := written.Open()
+	must(t, err)
+	must(t, dirs.Writable(filepath.Join(work, "served")))
+	s := &Session{}
+	id, answered := asked(t, s, "v", filepath.Join(work, "proj"))
+	for path, want := range map[string]string{
+		"links/docs":                       "is not absolute",
+		filepath.Join(work, "links/else"):  "is not below",
+		filepath.Join(work, "links/none"):  "narrower path",
+		filepath.Join(work, "served/docs"): "narrower path",
+		work + "/proj/docs\x00":            "narrower path",
+	} {
+		_, err := s.answer(t.Context(), control.AnswerRequest{ID: id, Approve: true, Path: path})
+		if err == nil || !strings.Contains(err.Error(), want) || len(s.questions.List()) != 1 {
+			t.Errorf("%q: %v, want %q and a question that waits", path, err, want)
+		}
+	}
+	_, err = s.answer(t.Context(), control.AnswerRequest{ID: id, Approve: true, Path: filepath.Join(work, "links/docs")})
+	must(t, err)
+	if d := (<-answered).Decisions; len(d) != 1 || d[0].Path != filepath.Join(work, "proj/docs") {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A denial is remembered before the server is told of it, for it may ask again at once:
+// one that cannot be remembered is not told, and the question goes on waiting.
+func TestDenialIsRememberedFirst(t *testing.T) {
+	s := &Session{}
+	id, answered := asked(t, s, "v", "/denied")
+	for i := range maxDenials {
+		s.denials.have = append(s.denials.have, control.Denial{ID: fmt.Sprint(i), Subject: "v", Path: fmt.Sprint("/", i)})
+	}
+	if _, err := s.answer(t.Context(), control.AnswerRequest{ID: id, Remember: true}); err == nil || len(s.questions.List()) != 1 {
+		t.Fatalf("told, though it is not remembered: %v", err)
+	}
+	s.denials.have = nil
+	if _, err := s.answer(t.Context(), control.AnswerRequest{ID: id, Remember: true}); err != nil {
+		t.Fatal(err)
+	}
+	if d := (<-answered).Decisions; len(d) != 1 || d[0].Allow || !s.denials.covers("v", &broker.Item{Requested: "/denied/f"}) {
+		t.Errorf("%+v", d)
 	}
 }

@@ -85,9 +85,9 @@ func (f *figures) run(ctx context.Context, reg *guard.Registry) {
 	}
 }
 
-// Figures implements control.Owner.
-func (s *Session) Figures(after uint64) control.Figures {
-	s.figures.mu.Lock()
-	defer s.figures.mu.Unlock()
-	return s.figures.kept.After(after)
+// after returns the points that follow the one with a number.
+func (f *figures) after(number uint64) control.Figures {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.kept.After(number)
 }

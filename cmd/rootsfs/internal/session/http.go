@@ -119,7 +119,7 @@ func (c carried) Accept() (net.Conn, error) {
 func (carried) Close() error   { return nil }
 func (carried) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: "control"} }
 
-// HTTP implements control.Owner.
+// HTTP implements control.Service.
 func (s *Session) HTTP(ctx context.Context, req control.HTTPRequest) (control.Front, error) {
 	if s.isEnding() {
 		return nil, errEnding

@@ -1,9 +1,12 @@
 package session
 
 import (
+	"context"
 	"sync"
+	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
 )
 
 // hub passes events on to whoever listens. A listener that does not keep up
@@ -68,4 +71,82 @@ func (h *hub) close() {
 		close(s.ch)
 	}
 	h.subs = nil
+}
+
+// Watch implements control.Service. Events that come while an update is made are told
+// together by the next one.
+func (s *Session) Watch(ctx context.Context, req control.WatchRequest, send func(control.Update) error) error {
+	events, cancel := s.hub.subscribe()
+	defer cancel()
+	var every <-chan time.Time
+	if req.State {
+		tick := time.NewTicker(control.FiguresEvery)
+		defer tick.Stop()
+		every = tick.C
+	}
+	var asked, lifted <-chan struct{}
+	var lastPoint uint64
+	u, state, waiting := control.Update{}, true, true
+	for {
+		if state {
+			st := s.state()
+			u.Status = &st
+		}
+		if state && req.State {
+			points := s.figures.after(lastPoint)
+			u.Figures, lastPoint = &points, points.Last
+		}
+		if waiting {
+			u.Waiting = &control.Waiting{}
+			u.Waiting.Questions, asked = s.waitingQuestions()
+			u.Waiting.Denials, lifted = s.denials.list()
+		}
+		if err := send(u); err != nil {
+			return err
+		}
+		u, state, waiting = control.Update{}, false, false
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, ok := <-events:
+			if !ok {
+				return nil
+			}
+			u.Events = moreEvents(events, e)
+			state = req.State && changesState(u.Events)
+		case <-asked:
+			waiting = true
+		case <-lifted:
+			waiting = true
+		case <-every:
+			state = true
+		}
+	}
+}
+
+// moreEvents are an event and those that have come since, not more than hubBacklog.
+func moreEvents(events <-chan control.Event, first control.Event) []control.Event {
+	list := []control.Event{first}
+	for len(list) < hubBacklog {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				return list
+			}
+			list = append(list, e)
+		default:
+			return list
+		}
+	}
+	return list
+}
+
+// changesState reports whether the roots may be others after these events.
+func changesState(list []control.Event) bool {
+	for i := range list {
+		if list[i].Kind != string(guard.EventRefusal) && list[i].Kind != eventFailure {
+			return true
+		}
+	}
+	return false
 }

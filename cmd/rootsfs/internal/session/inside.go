@@ -26,32 +26,32 @@ const (
 	insideLooks    = 2                // at a time; one that hangs in its file system keeps its place
 )
 
-// Inside implements control.Owner. It looks at names, types and sizes, follows no
+// preview serves control.PreviewQuestion. It looks at names, types and sizes, follows no
 // link and enters no other file system; nothing is opened but directories.
-func (s *Session) Inside(ctx context.Context, req control.InsideRequest) (control.InsideAnswer, error) {
+func (s *Session) preview(ctx context.Context, req control.PreviewRequest) (control.Preview, error) {
 	q, err := s.question(req.ID)
 	if err != nil {
-		return control.InsideAnswer{}, err
+		return control.Preview{}, err
 	}
 	if req.Item < 1 || req.Item > len(q.Items) {
-		return control.InsideAnswer{}, invalid("there is no item %d: it has %d", req.Item, len(q.Items))
+		return control.Preview{}, invalid("there is no item %d: it has %d", req.Item, len(q.Items))
 	}
 	it := &q.Items[req.Item-1]
 	if it.Problem != "" || it.Resolved == "" {
-		return control.InsideAnswer{}, invalid("item %d cannot be granted: %s", req.Item, names.Escape(it.Problem))
+		return control.Preview{}, invalid("item %d cannot be granted: %s", req.Item, names.Escape(it.Problem))
 	}
 	rules, err := s.withheld()
 	if err != nil {
-		return control.InsideAnswer{}, err
+		return control.Preview{}, err
 	}
 	turn := time.NewTimer(insideWait)
 	defer turn.Stop()
 	select {
 	case s.looks <- struct{}{}:
 	case <-turn.C:
-		return control.InsideAnswer{}, errors.New("others are being looked at; try again in a moment")
+		return control.Preview{}, errors.New("others are being looked at; try again in a moment")
 	case <-ctx.Done():
-		return control.InsideAnswer{}, ctx.Err()
+		return control.Preview{}, ctx.Err()
 	}
 	ctx, cancel := context.WithTimeout(ctx, insideFor)
 	defer cancel()
@@ -87,20 +87,20 @@ type look struct {
 	start time.Time
 
 	mu  sync.Mutex // guards the field below
-	out control.InsideAnswer
+	out control.Preview
 }
 
 // count changes what is told.
-func (l *look) count(f func(*control.InsideAnswer)) {
+func (l *look) count(f func(*control.Preview)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f(&l.out)
 }
 
-func (l *look) stop() { l.count(func(a *control.InsideAnswer) { a.Complete = false }) }
+func (l *look) stop() { l.count(func(a *control.Preview) { a.Complete = false }) }
 
-func (l *look) answer() (a control.InsideAnswer) {
-	l.count(func(out *control.InsideAnswer) {
+func (l *look) answer() (a control.Preview) {
+	l.count(func(out *control.Preview) {
 		out.TookMS = float64(time.Since(l.start).Microseconds()) / 1000
 		a = *out
 		a.Examples = append([]string{}, out.Examples...)
@@ -124,7 +124,7 @@ func (l *look) top(resolved string) {
 	}
 	l.dev = st.Dev
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		l.count(func(a *control.InsideAnswer) { a.Files, a.Bytes = 1, st.Size })
+		l.count(func(a *control.Preview) { a.Files, a.Bytes = 1, st.Size })
 		return
 	}
 	l.tree(fd)
@@ -246,7 +246,7 @@ func (l *look) name(fd int, state *pattern.State, rel, name string) bool {
 		kind = pattern.Link
 	}
 	if v := state.Judge(rel, name, kind, nil); v.Effect == pattern.Hide || v.Effect == pattern.Deny {
-		l.count(func(a *control.InsideAnswer) {
+		l.count(func(a *control.Preview) {
 			a.Withheld++
 			if len(a.Examples) < insideExamples {
 				a.Examples = append(a.Examples, names.Escape(path.Join(rel, name)))
@@ -255,7 +255,7 @@ func (l *look) name(fd int, state *pattern.State, rel, name string) bool {
 		return false
 	}
 	if kind != pattern.Dir {
-		l.count(func(a *control.InsideAnswer) {
+		l.count(func(a *control.Preview) {
 			a.Files++
 			if st.Mode&unix.S_IFMT == unix.S_IFREG {
 				a.Bytes += st.Size
@@ -263,6 +263,6 @@ func (l *look) name(fd int, state *pattern.State, rel, name string) bool {
 		})
 		return false
 	}
-	l.count(func(a *control.InsideAnswer) { a.Dirs++ })
+	l.count(func(a *control.Preview) { a.Dirs++ })
 	return st.Dev == l.dev
 }

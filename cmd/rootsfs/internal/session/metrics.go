@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Metrics implements control.Owner. The figures are the session's own: a
+// Metrics implements control.Service. The figures are the session's own: a
 // registry of its own keeps out what libraries register by themselves.
 func (s *Session) Metrics() prometheus.Gatherer {
 	reg := prometheus.NewPedanticRegistry()

@@ -8,6 +8,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
+// eventFailure is the kind of an event that tells of an operation that failed.
+const eventFailure = "failure"
+
 // observe is told of everything that happens in the registry. It runs in the
 // middle of operations, so it does not wait for anything.
 func (s *Session) observe(e guard.Event) {
@@ -20,7 +23,7 @@ func (s *Session) observe(e guard.Event) {
 		}
 		s.noteRefusal(rec)
 		if rec.Verdict == guard.Failed {
-			out.Kind = "failure"
+			out.Kind = eventFailure
 		}
 	}
 	s.hub.publish(out)

@@ -19,13 +19,44 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-var _ control.Owner = (*Session)(nil)
+var _ control.Service = (*Session)(nil)
+
+// handlers serve the owner's commands.
+func (s *Session) handlers() []control.Handler {
+	return []control.Handler{
+		control.GetStatus.Handle(s.status),
+		control.GetRefusal.Handle(s.refusal),
+		control.AddRoots.Handle(s.addRoots),
+		control.SetMode.Handle(s.setMode),
+		control.RenewRoot.Handle(s.renewRoot),
+		control.SwitchProfile.Handle(s.switchProfile),
+		control.Revoke.Handle(s.revoke),
+		control.Resume.Handle(s.resume),
+		control.Unmount.Handle(s.endByOwner),
+		control.ListQuestions.Handle(s.listQuestions),
+		control.AnswerQuestion.Handle(s.answer),
+		control.PreviewQuestion.Handle(s.preview),
+		control.ListDenials.Handle(s.listDenials),
+		control.ForgetDenial.Handle(s.forgetDenial),
+		control.GetPolicy.Handle(s.policy),
+		control.CheckPolicy.Handle(s.checkPolicy),
+		control.SetPatterns.Handle(s.setPatterns),
+		control.ListTrash.Handle(s.listTrash),
+		control.RestoreTrash.Handle(s.restoreTrash),
+		control.EmptyTrash.Handle(s.emptyTrash),
+	}
+}
 
 // errEnding refuses changes while everything is being revoked.
 var errEnding = errors.New("the session is ending; start another one: rootsfs mount")
 
-// Status implements control.Owner.
-func (s *Session) Status() control.Status {
+// status serves control.GetStatus.
+func (s *Session) status(context.Context, control.None) (control.Status, error) {
+	return s.state(), nil
+}
+
+// state is the session's state now.
+func (s *Session) state() control.Status {
 	var o mount.Options
 	if s.mnt != nil {
 		o = s.mnt.Options()
@@ -181,19 +212,20 @@ func unavailable(name string, again bool) string {
 	return "its directory is gone or cannot be read; put it back or make it again, then: rootsfs roots renew " + names.ShellWord(name)
 }
 
-// Add implements control.Owner.
-func (s *Session) Add(ctx context.Context, asks []control.Ask) ([]control.Root, error) {
-	if len(asks) == 0 {
-		return nil, &guard.Error{Kind: names.Invalid, Err: errors.New("no root was named")}
+// addRoots serves control.AddRoots.
+func (s *Session) addRoots(ctx context.Context, req control.AddRequest) (control.AddAnswer, error) {
+	if len(req.Roots) == 0 {
+		return control.AddAnswer{}, invalid("no root was named")
 	}
-	grants := make([]guard.Grant, len(asks))
-	for i, a := range asks {
+	grants := make([]guard.Grant, len(req.Roots))
+	for i, a := range req.Roots {
 		var err error
 		if grants[i], err = toGrant(a); err != nil {
-			return nil, err
+			return control.AddAnswer{}, err
 		}
 	}
-	return s.grant(ctx, grants)
+	roots, err := s.grant(ctx, grants)
+	return control.AddAnswer{Roots: roots}, err
 }
 
 // grant adds roots, all or none, to the running session.
@@ -262,8 +294,13 @@ func toGrant(a control.Ask) (guard.Grant, error) {
 	return g, nil
 }
 
-// Renew implements control.Owner.
-func (s *Session) Renew(ctx context.Context, req control.RenewRequest) (control.Root, error) {
+// renewRoot serves control.RenewRoot.
+func (s *Session) renewRoot(ctx context.Context, req control.RenewRequest) (control.SetAnswer, error) {
+	root, err := s.renew(ctx, req)
+	return control.SetAnswer{Root: root}, err
+}
+
+func (s *Session) renew(ctx context.Context, req control.RenewRequest) (control.Root, error) {
 	name := guard.RootName(req.Name)
 	var end time.Time
 	switch {
@@ -291,11 +328,20 @@ func (s *Session) Renew(ctx context.Context, req control.RenewRequest) (control.
 	if err := s.reg.Renew(ctx, name, end); err != nil {
 		return control.Root{}, err
 	}
+	return s.rootAfter(name)
+}
+
+// rootAfter describes a root that has just been changed.
+func (s *Session) rootAfter(name guard.RootName) (control.Root, error) {
 	st, ok := s.reg.Lookup(name)
 	if !ok {
-		return control.Root{}, &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("root %s was revoked meanwhile", names.Quote(req.Name))}
+		return control.Root{}, revokedMeanwhile(name)
 	}
 	return s.describe(st), nil
+}
+
+func revokedMeanwhile(name guard.RootName) error {
+	return &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("root %s was revoked meanwhile", names.Quote(string(name)))}
 }
 
 // approveAgain grants an unavailable root's policy to the directory that is at its
@@ -326,8 +372,8 @@ func (s *Session) approveAgain(ctx context.Context, st guard.Status, end time.Ti
 	return got[0], nil
 }
 
-// Revoke implements control.Owner.
-func (s *Session) Revoke(ctx context.Context, req control.RevokeRequest) ([]control.Ended, error) {
+// revoke serves control.Revoke.
+func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a control.RevokeAnswer, err error) {
 	given := 0
 	for _, is := range []bool{req.All, len(req.Names) > 0, req.Subject != ""} {
 		if is {
@@ -335,23 +381,25 @@ func (s *Session) Revoke(ctx context.Context, req control.RevokeRequest) ([]cont
 		}
 	}
 	if given != 1 {
-		return nil, &guard.Error{Kind: names.Invalid, Err: errors.New("name the roots to revoke, or a server, or say all of them: one of these")}
+		return a, invalid("name the roots to revoke, or a server, or say all of them: one of these")
 	}
 	defer s.avail.update()
-	if req.Subject != "" {
-		return s.revokeOf(ctx, guard.Subject(req.Subject))
+	switch {
+	case req.Subject != "":
+		a.Ended, err = s.revokeOf(ctx, guard.Subject(req.Subject))
+	case req.All:
+		a.Ended, err = s.revokeAll(ctx)
+	default:
+		a.Ended, err = s.revokeNamed(ctx, req.Names)
 	}
-	if req.All {
-		return s.revokeAll(ctx)
-	}
-	return s.revokeNamed(ctx, req.Names)
+	return a, err
 }
 
-// Resume implements control.Owner.
-func (s *Session) Resume(req control.ResumeRequest) (control.ResumeAnswer, error) {
+// resume serves control.Resume.
+func (s *Session) resume(_ context.Context, req control.ResumeRequest) (control.ResumeAnswer, error) {
 	a := control.ResumeAnswer{Resumed: []string{}}
 	if req.All && req.Subject != "" {
-		return a, &guard.Error{Kind: names.Invalid, Err: errors.New("name a server, or say all of them, not both")}
+		return a, invalid("name a server, or say all of them, not both")
 	}
 	which := []guard.Subject{guard.Subject(req.Subject)}
 	if req.All {
@@ -369,27 +417,25 @@ func (s *Session) Resume(req control.ResumeRequest) (control.ResumeAnswer, error
 	return a, nil
 }
 
-// Set implements control.Owner.
-func (s *Session) Set(ctx context.Context, name, mode string) (control.Root, error) {
-	rights, err := guard.ParseMode(mode)
+// setMode serves control.SetMode.
+func (s *Session) setMode(ctx context.Context, req control.SetRequest) (control.SetAnswer, error) {
+	name := guard.RootName(req.Name)
+	rights, err := guard.ParseMode(req.Mode)
+	if err == nil && s.isEnding() {
+		err = errEnding
+	}
+	if err == nil {
+		err = s.setRights(ctx, name, rights)
+	}
 	if err != nil {
-		return control.Root{}, err
+		return control.SetAnswer{}, err
 	}
-	if s.isEnding() {
-		return control.Root{}, errEnding
-	}
-	if err := s.setRights(ctx, guard.RootName(name), rights); err != nil {
-		return control.Root{}, err
-	}
-	st, ok := s.reg.Lookup(guard.RootName(name))
-	if !ok {
-		return control.Root{}, &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("root %s was revoked meanwhile", names.Quote(name))}
-	}
-	return s.describe(st), nil
+	root, err := s.rootAfter(name)
+	return control.SetAnswer{Root: root}, err
 }
 
-// Unmount implements control.Owner.
-func (s *Session) Unmount(context.Context) (control.UnmountAnswer, error) {
+// endByOwner serves control.Unmount.
+func (s *Session) endByOwner(context.Context, control.None) (control.UnmountAnswer, error) {
 	s.end("unmounted by the owner")
 	a := control.UnmountAnswer{Ended: s.ended}
 	select {
@@ -400,12 +446,18 @@ func (s *Session) Unmount(context.Context) (control.UnmountAnswer, error) {
 	return a, s.endErr
 }
 
-// Subscribe implements control.Owner.
+// Subscribe returns a channel of events, which is closed when the session ends or cancel
+// is called.
 func (s *Session) Subscribe() (<-chan control.Event, func()) { return s.hub.subscribe() }
 
-// Refused implements control.Owner. The records up to now are in the log when it returns.
-func (s *Session) Refused() *control.Refusal {
+// refusal serves control.GetRefusal.
+func (s *Session) refusal(context.Context, control.None) (control.RefusalAnswer, error) {
 	s.audit.flush()
+	return control.RefusalAnswer{Last: s.lastRefusal()}, nil
+}
+
+// lastRefusal is the last refusal that a grant would have avoided, or nil.
+func (s *Session) lastRefusal() *control.Refusal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last == nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Policy implements control.Owner.
-func (s *Session) Policy() control.PolicyAnswer {
+// policy serves control.GetPolicy.
+func (s *Session) policy(context.Context, control.None) (control.PolicyAnswer, error) {
 	a := control.PolicyAnswer{Roots: []control.RootPolicy{}}
 	for _, st := range s.reg.Roots() {
 		a.Roots = append(a.Roots, s.policyOf(st))
 	}
-	return a
+	return a, nil
 }
 
 func (s *Session) policyOf(st guard.Status) control.RootPolicy {
@@ -25,8 +25,8 @@ func (s *Session) policyOf(st guard.Status) control.RootPolicy {
 	}
 }
 
-// Check implements control.Owner.
-func (s *Session) Check(req control.CheckRequest) (control.CheckAnswer, error) {
+// checkPolicy serves control.CheckPolicy.
+func (s *Session) checkPolicy(_ context.Context, req control.CheckRequest) (control.CheckAnswer, error) {
 	return Check(s.reg, req)
 }
 
@@ -85,8 +85,8 @@ func parseOp(word string) (guard.Op, guard.Rights, error) {
 		"unknown operation %s: write read, write, append, list, stat, create, mkdir, delete, rename, watch, or a name of the audit log", names.Quote(word))}
 }
 
-// SetPatterns implements control.Owner.
-func (s *Session) SetPatterns(ctx context.Context, req control.PatternsRequest) (control.RootPolicy, error) {
+// setPatterns serves control.SetPatterns.
+func (s *Session) setPatterns(ctx context.Context, req control.PatternsRequest) (control.RootPolicy, error) {
 	if s.isEnding() {
 		return control.RootPolicy{}, errEnding
 	}
@@ -96,7 +96,7 @@ func (s *Session) SetPatterns(ctx context.Context, req control.PatternsRequest) 
 	}
 	st, ok := s.reg.Lookup(name)
 	if !ok {
-		return control.RootPolicy{}, &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("root %s was revoked meanwhile", names.Quote(req.Name))}
+		return control.RootPolicy{}, revokedMeanwhile(name)
 	}
 	return s.policyOf(st), nil
 }

@@ -88,19 +88,19 @@ func (s *Session) note(v guard.Verdict, detail string) {
 	}
 }
 
-// Profile implements control.Owner.
-func (s *Session) Profile(ctx context.Context, profile string) (control.ProfileAnswer, error) {
+// switchProfile serves control.SwitchProfile.
+func (s *Session) switchProfile(ctx context.Context, req control.ProfileRequest) (control.ProfileAnswer, error) {
 	if s.opt.Config == nil {
 		return control.ProfileAnswer{}, &guard.Error{Kind: names.Invalid, Err: errors.New("the session has no configuration, so no profiles")}
 	}
 	if s.isEnding() {
 		return control.ProfileAnswer{}, errEnding
 	}
-	ch, err := s.apply(ctx, nil, &profile)
+	ch, err := s.apply(ctx, nil, &req.Profile)
 	if err != nil {
 		return control.ProfileAnswer{}, err
 	}
-	a := control.ProfileAnswer{Profile: profile, Added: rootNames(ch.Added), Removed: rootNames(ch.Removed), Changed: []string{}}
+	a := control.ProfileAnswer{Profile: req.Profile, Added: rootNames(ch.Added), Removed: rootNames(ch.Removed), Changed: []string{}}
 	for _, c := range ch.Changed {
 		a.Changed = append(a.Changed, string(c.New.Name))
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -157,11 +158,14 @@ func checkRemember(req *control.AnswerRequest) error {
 	return nil
 }
 
-// Denials implements control.Owner.
-func (s *Session) Denials() ([]control.Denial, <-chan struct{}) { return s.denials.list() }
+// listDenials serves control.ListDenials.
+func (s *Session) listDenials(context.Context, control.None) (control.DenialsAnswer, error) {
+	list, _ := s.denials.list()
+	return control.DenialsAnswer{Denials: list}, nil
+}
 
-// Forget implements control.Owner. What cannot be recorded is not lifted.
-func (s *Session) Forget(req control.ForgetRequest) (control.ForgetAnswer, error) {
+// forgetDenial serves control.ForgetDenial. What cannot be recorded is not lifted.
+func (s *Session) forgetDenial(_ context.Context, req control.ForgetRequest) (control.ForgetAnswer, error) {
 	a := control.ForgetAnswer{Forgotten: []control.Denial{}}
 	which, err := s.denials.find(req)
 	if err != nil {

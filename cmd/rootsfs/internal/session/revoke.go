@@ -42,8 +42,8 @@ func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
 // session's directory what came of it.
 func (s *Session) RevokeBySignal(ctx context.Context) {
 	s.log.Warn("SIGUSR1: revoking every root")
-	ended, err := s.Revoke(ctx, control.RevokeRequest{All: true})
-	a := control.SignalRevoked{Time: time.Now(), Ended: ended}
+	revoked, err := s.revoke(ctx, control.RevokeRequest{All: true})
+	a := control.SignalRevoked{Time: time.Now(), Ended: revoked.Ended}
 	if err != nil {
 		a.Error = control.Text(err)
 		s.log.Error("SIGUSR1: not everything could be taken back", "error", err)

@@ -276,7 +276,7 @@ func (s *Session) open(ctx context.Context) (err error) {
 	}
 	s.avail = watchRoots(ctx, s)
 	s.reload = s.watchConfig(ctx)
-	if s.srv, err = s.dir.Serve(s, s.log); err != nil {
+	if s.srv, err = s.dir.Serve(s.log, s, s.handlers()...); err != nil {
 		return err
 	}
 	go s.pruneTrashes(ctx)

@@ -132,7 +132,7 @@ func TestManyRootsDoNotBlock_R149(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.Add(context.Background(), asks)
+		_, err := s.addRoots(context.Background(), control.AddRequest{Roots: asks})
 		done <- err
 	}()
 	calls := 0
@@ -152,7 +152,7 @@ func TestManyRootsDoNotBlock_R149(t *testing.T) {
 			if calls == 0 {
 				t.Error("no call was answered while the roots were added")
 			}
-			if n := len(s.Status().Roots); n != many+1 {
+			if n := len(s.state().Roots); n != many+1 {
 				t.Errorf("%d roots, want %d", n, many+1)
 			}
 			// Ending most of them is not what this test is about.
@@ -167,10 +167,10 @@ func TestManyRootsDoNotBlock_R149(t *testing.T) {
 // R155: what a caller does with the list of roots is its own.
 func TestStatusIsACopy_R155(t *testing.T) {
 	s, _ := start(t, "a", "b")
-	st := s.Status()
+	st := s.state()
 	st.Roots[0].Name, st.Roots[0].Mode = "changed", "rw"
 	st.Roots = st.Roots[:1]
-	if got := s.Status().Roots; len(got) != 2 || got[0].Name != "a" || got[0].Mode != "ro" {
+	if got := s.state().Roots; len(got) != 2 || got[0].Name != "a" || got[0].Mode != "ro" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -192,12 +192,12 @@ func TestAddChecks(t *testing.T) {
 		{"audit directory", control.Ask{Name: "a", Path: filepath.Join(work, "state", "rootsfs", "audit"), Mode: "ro"}, "lies inside the directory of audit files"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := s.Add(context.Background(), []control.Ask{tt.ask}); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := s.addRoots(context.Background(), control.AddRequest{Roots: []control.Ask{tt.ask}}); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 		})
 	}
-	if _, err := s.Add(context.Background(), nil); !errors.Is(err, names.Invalid) {
+	if _, err := s.addRoots(context.Background(), control.AddRequest{}); !errors.Is(err, names.Invalid) {
 		t.Errorf("no roots: %v", err)
 	}
 	if n := len(s.Registry().Roots()); n != 0 {
@@ -208,18 +208,76 @@ func TestAddChecks(t *testing.T) {
 // A session that is ending takes no roots.
 func TestNoRootsAfterTheEnd(t *testing.T) {
 	s, work := start(t, "a")
-	if _, err := s.Unmount(context.Background()); err != nil {
+	if _, err := s.endByOwner(context.Background(), control.None{}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Add(context.Background(), []control.Ask{{Name: "b", Path: filepath.Join(work, "a"), Mode: "ro"}})
+	_, err := s.addRoots(context.Background(), control.AddRequest{Roots: []control.Ask{{Name: "b", Path: filepath.Join(work, "a"), Mode: "ro"}}})
 	if !errors.Is(err, errEnding) {
 		t.Errorf("add: %v", err)
 	}
-	if _, err := s.Set(context.Background(), "a", "rw"); !errors.Is(err, errEnding) {
+	if _, err := s.setMode(context.Background(), control.SetRequest{Name: "a", Mode: "rw"}); !errors.Is(err, errEnding) {
 		t.Errorf("set: %v", err)
 	}
 	if n := len(s.Registry().Roots()); n != 0 {
 		t.Errorf("%d roots are left", n)
+	}
+}
+
+// A grant that the ending overtakes is taken back: the ending may have listed the roots
+// before it.
+func TestGrantIsOvertakenByTheEnd(t *testing.T) {
+	s, work := start(t, "a")
+	s.opt.Observe = func(e guard.Event) {
+		if e.Kind == guard.EventAdded {
+			go s.end("overtakes the grant")
+			<-s.ending
+		}
+	}
+	_, err := s.addRoots(context.Background(), control.AddRequest{Roots: []control.Ask{{Name: "b", Path: filepath.Join(work, "a"), Mode: "ro", Subject: "v"}}})
+	if !errors.Is(err, errEnding) {
+		t.Errorf("granted during the ending: %v", err)
+	}
+	if st, ok := s.Registry().Lookup("b"); ok {
+		t.Errorf("it is there when the request is answered: %+v", st)
+	}
+}
+
+// What is watched: the state and what waits at first, then what happens, none of it
+// missed; the state again when asked for and roots change.
+func TestWatch(t *testing.T) {
+	s, _ := start(t, "a", "b")
+	updates := make(chan control.Update)
+	watched := make(chan error, 1)
+	stop := errors.New("enough")
+	go func() {
+		watched <- s.Watch(t.Context(), control.WatchRequest{State: true}, func(u control.Update) error {
+			updates <- u
+			if len(u.Events) > 0 && u.Status != nil && len(u.Status.Roots) == 1 {
+				return stop
+			}
+			return nil
+		})
+	}()
+	first := <-updates
+	if first.Status == nil || len(first.Status.Roots) != 2 || first.Waiting == nil || first.Figures == nil {
+		t.Fatalf("the first update: %+v", first)
+	}
+	asked(t, s, "v", "/x")
+	for u := range updates {
+		if u.Waiting != nil && len(u.Waiting.Questions) == 1 {
+			break
+		}
+	}
+	if _, err := s.revoke(t.Context(), control.RevokeRequest{Names: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	for u := range updates {
+		if len(u.Events) > 0 && u.Status != nil && len(u.Status.Roots) == 1 {
+			break
+		}
+	}
+	if err := <-watched; err != stop {
+		t.Errorf("the reader's own end: %v", err)
 	}
 }
 

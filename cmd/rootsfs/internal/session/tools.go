@@ -33,7 +33,7 @@ func (s *Session) NewTools(subject guard.Subject, req control.ToolsRequest) *too
 	return tools.New(cfg)
 }
 
-// Tools implements control.Owner.
+// Tools implements control.Service.
 func (s *Session) Tools(req control.ToolsRequest) (func(io.ReadWriteCloser) error, error) {
 	if s.isEnding() {
 		return nil, errEnding

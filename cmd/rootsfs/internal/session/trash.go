@@ -53,18 +53,18 @@ func trashes(reg *guard.Registry, name string) ([]guard.RootName, error) {
 	return []guard.RootName{guard.RootName(name)}, nil
 }
 
-// Trash implements control.Owner.
-func (s *Session) Trash(ctx context.Context, req control.TrashRequest) (control.TrashAnswer, error) {
+// listTrash serves control.ListTrash.
+func (s *Session) listTrash(ctx context.Context, req control.TrashRequest) (control.TrashAnswer, error) {
 	return ListTrash(ctx, s.reg, s.tree, req)
 }
 
-// Restore implements control.Owner.
-func (s *Session) Restore(ctx context.Context, req control.RestoreRequest) (control.RestoreAnswer, error) {
+// restoreTrash serves control.RestoreTrash.
+func (s *Session) restoreTrash(ctx context.Context, req control.RestoreRequest) (control.RestoreAnswer, error) {
 	return RestoreTrash(ctx, s.reg, s.tree, req)
 }
 
-// Empty implements control.Owner.
-func (s *Session) Empty(ctx context.Context, req control.EmptyRequest) (vfs.Emptied, error) {
+// emptyTrash serves control.EmptyTrash.
+func (s *Session) emptyTrash(ctx context.Context, req control.EmptyRequest) (vfs.Emptied, error) {
 	return EmptyTrash(ctx, s.reg, s.tree, req)
 }
 

@@ -2,9 +2,7 @@ package top
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -23,11 +20,11 @@ import (
 func (m *model) revoke(session string, req control.RevokeRequest) tea.Cmd {
 	return m.do(session, func(ctx context.Context, c *control.Client) (string, error) {
 		start := time.Now()
-		ended, err := c.Revoke(ctx, req)
+		a, err := control.Revoke.Call(ctx, c, req)
 		if err != nil {
 			return "", err
 		}
-		return sayEnded(session, ended, time.Since(start)), nil
+		return sayEnded(session, a.Ended, time.Since(start)), nil
 	})
 }
 
@@ -83,8 +80,8 @@ func (m *model) setMode(r rootRow) tea.Cmd {
 		mode = "ro"
 	}
 	return m.do(r.session, func(ctx context.Context, c *control.Client) (string, error) {
-		got, err := c.Set(ctx, r.root.Name, mode)
-		return names.Escape(got.Name) + " is " + got.Mode + " now", err
+		a, err := control.SetMode.Call(ctx, c, control.SetRequest{Name: r.root.Name, Mode: mode})
+		return names.Escape(a.Root.Name) + " is " + a.Root.Mode + " now", err
 	})
 }
 
@@ -97,22 +94,13 @@ func (m *model) answer(req control.AnswerRequest) tea.Cmd {
 		req.Path = m.path
 	}
 	return m.do(q.Session, func(ctx context.Context, c *control.Client) (string, error) {
-		if req.Path != "" {
-			if !filepath.IsAbs(req.Path) {
-				return "", errors.New("the narrower path is not absolute")
-			}
-			var err error
-			if req.Path, err = written.Resolve(req.Path); err != nil {
-				return "", fmt.Errorf("the narrower path: %w", err)
-			}
-		}
-		list, err := c.Answer(ctx, req)
+		a, err := control.AnswerQuestion.Call(ctx, c, req)
 		var said []string
-		for _, a := range list {
-			for _, p := range a.Allowed {
+		for _, one := range a.Answered {
+			for _, p := range one.Allowed {
 				said = append(said, "allowed "+p)
 			}
-			for _, p := range a.Denied {
+			for _, p := range one.Denied {
 				said = append(said, "denied "+p)
 			}
 		}
@@ -126,7 +114,7 @@ func (m *model) answer(req control.AnswerRequest) tea.Cmd {
 // lift has the owner asked again about what was denied for good.
 func (m *model) lift(d live.Denial) tea.Cmd {
 	return m.do(d.Session, func(ctx context.Context, c *control.Client) (string, error) {
-		_, err := c.Forget(ctx, control.ForgetRequest{ID: d.ID})
+		_, err := control.ForgetDenial.Call(ctx, c, control.ForgetRequest{ID: d.ID})
 		return names.Quote(d.Subject) + " may ask again about " + names.Quote(d.Path), err
 	})
 }
@@ -141,7 +129,7 @@ func (m *model) look(q live.Question, i int) tea.Cmd {
 		if c == nil {
 			return nil
 		}
-		a, err := c.Inside(ctx, control.InsideRequest{ID: q.ID, Item: i + 1})
+		a, err := control.PreviewQuestion.Call(ctx, c, control.PreviewRequest{ID: q.ID, Item: i + 1})
 		if err != nil {
 			return insideMsg{key, "what is there could not be looked at: " + names.EscapeQuoted(control.Text(err))}
 		}

@@ -329,7 +329,6 @@ func (m *model) do(session string, f func(context.Context, *control.Client) (str
 			return badMsg{"session " + names.Quote(session) + " has ended"}
 		}
 		text, err := f(ctx, c)
-		m.hub.Refresh(session)
 		if err != nil {
 			return badMsg{control.Text(err)}
 		}

@@ -39,8 +39,9 @@ export async function get(path, params = {}) {
   return (await checked(await fetch(path + "?" + q, { headers: headers() })));
 }
 
-export async function post(path, body) {
-  const r = await fetch(path, {
+// post has something changed: in one session, or in those that the body names.
+export async function post(path, body, session) {
+  const r = await fetch(session === undefined ? path : path + "?" + new URLSearchParams({ session }), {
     method: "POST", headers: { ...headers(), "Content-Type": "application/json" }, body: JSON.stringify(body),
   });
   return (await checked(r)).json();

@@ -1,6 +1,6 @@
 // Ask: what servers want, and the owner's answer.
 
-import { get, post } from "/api.js";
+import { post } from "/api.js";
 import { answer, dismiss, drawn, store } from "/store.js";
 import { h, keyed, many, name, put, size, span, t } from "/dom.js";
 import { durations, options } from "/forms.js";
@@ -135,7 +135,7 @@ class QuestionCard extends HTMLElement {
   async look(i, place) {
     place.textContent = "looking at what is there";
     try {
-      const a = await (await get("/api/inside", { session: this.q.session, id: this.q.id, item: i + 1 })).json();
+      const a = await post("/api/inside", { id: this.q.id, item: i + 1 }, this.q.session);
       place.replaceChildren(
         h("b", {}, `${a.complete ? "" : "more than "}${many(a.files, "file")}, ${size(a.bytes)}`), ` in ${many(a.dirs, "directory", "directories")} below. `,
         a.withheld ? h("span", { class: "withheld" }, `The policy would hide ${many(a.withheld, "name")}, such as `, ...a.examples.slice(0, 3).flatMap((x, n) => [n ? ", " : "", t(x)]), ".") : "The policy would hide nothing there.");
@@ -217,7 +217,7 @@ class QuestionCard extends HTMLElement {
 
   async decide(what) {
     const q = this.q;
-    const body = { session: q.session, id: q.id, ...what };
+    const body = { id: q.id, ...what };
     if (what.approve) {
       const which = this.items.flatMap((e, i) => (e.box.checked && !q.items[i].problem ? [i + 1] : []));
       if (!which.length) return put(this.wrong, "Choose at least one path, or deny.");
@@ -228,7 +228,7 @@ class QuestionCard extends HTMLElement {
     put(this.wrong, "");
     try {
       await answer(q, async () => {
-        const a = (await post("/api/answer", body)).answered[0] ?? { allowed: [], denied: [] };
+        const a = (await post("/api/answer", body, q.session)).answered[0] ?? { allowed: [], denied: [] };
         return [...a.allowed.map((p) => "Allowed: " + p), ...a.denied.map((p) => (what.remember ? "Denied, and remembered: " : "Denied: ") + p)].join(". ") + ".";
       });
     } catch (e) {

@@ -36,7 +36,7 @@ export class Denials extends HTMLElement {
   async forget(d, button) {
     button.disabled = true;
     try {
-      await post("/api/forget", { session: d.session, id: d.id });
+      await post("/api/forget", { id: d.id }, d.session);
       say(t(d.subject || "a server"), " may ask again about ", t(d.path, "path"));
     } catch (e) {
       sayError(e);

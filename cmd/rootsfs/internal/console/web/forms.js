@@ -1,6 +1,6 @@
 // Forms about a session: one more root, and the policy in force.
 
-import { get, post } from "/api.js";
+import { post } from "/api.js";
 import { h, t } from "/dom.js";
 import { say } from "/said.js";
 
@@ -24,7 +24,7 @@ export function addRoot(session) {
   form.addEventListener("submit", async (e) => {
     e.preventDefault();
     try {
-      const r = await post("/api/add", { session, name: name.value.trim(), path: path.value.trim(), mode: mode.value, for_ms: Number(time.value) });
+      const r = await post("/api/add", { name: name.value.trim(), path: path.value.trim(), mode: mode.value, for_ms: Number(time.value) }, session);
       dialog.close();
       say("Approved: ", ...r.roots.map((root) => h("span", {}, t(root.name), ` (${root.mode}) is `, t(root.resolved))));
     } catch (err) {
@@ -39,7 +39,7 @@ export function addRoot(session) {
 export async function showPolicy(session, place) {
   place.replaceChildren(h("p", { class: "soft" }, "asking"));
   try {
-    const answer = await (await get("/api/policy", { session })).json();
+    const answer = await post("/api/policy", {}, session);
     place.replaceChildren(...answer.roots.map(table));
     if (!answer.roots.length) place.replaceChildren(h("p", { class: "soft" }, "No roots."));
   } catch (e) {

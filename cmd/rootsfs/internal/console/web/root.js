@@ -50,10 +50,10 @@ export class RootRow extends HTMLElement {
     });
   }
 
-  async act(path, body, say) {
+  async act(answer, say) {
     this.button.disabled = true;
     try {
-      say(await post(path, { session: this.session, ...body }));
+      say(await answer);
     } catch (e) {
       sayError(e);
     }
@@ -62,11 +62,11 @@ export class RootRow extends HTMLElement {
   }
 
   revoke() {
-    return this.act("/api/revoke", { names: [this.name] }, sayEnded);
+    return this.act(post("/api/revoke", { session: this.session, names: [this.name] }), sayEnded);
   }
 
   set() {
-    return this.act("/api/set", { name: this.name, mode: this.mode.value }, () => {});
+    return this.act(post("/api/set", { name: this.name, mode: this.mode.value }, this.session), () => {});
   }
 
   draw(r, s) {

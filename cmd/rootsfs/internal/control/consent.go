@@ -1,0 +1,105 @@
+package control
+
+import (
+	"errors"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker"
+)
+
+// Question is what a server asks consent for, as data and as text with every
+// foreign character made visible.
+type Question struct {
+	broker.Question
+	Heading string   `json:"heading"` // who asks, and why
+	Lines   []string `json:"lines"`   // one for each item
+}
+
+// QuestionsAnswer lists the questions that wait, the oldest first.
+type QuestionsAnswer struct {
+	Questions []Question `json:"questions"`
+}
+
+// AnswerRequest decides a question: the one with the id, or the only one whose
+// id begins so. All denies every question that waits.
+type AnswerRequest struct {
+	ID      string `json:"id,omitempty"`
+	All     bool   `json:"all,omitempty"`
+	Approve bool   `json:"approve,omitempty"`
+	// Only are the items to be allowed, counted from 1; none stands for all.
+	Only []int `json:"only,omitempty"`
+	// Path and Mode are narrower than asked. ForMS is how long, in
+	// milliseconds; 0: as long as the session. IdleMS is for how long nothing
+	// may use the root before it ends, likewise; 0: that does not end it.
+	Path   string `json:"path,omitempty"`
+	Mode   string `json:"mode,omitempty"`
+	ForMS  int64  `json:"for_ms,omitempty"`
+	IdleMS int64  `json:"idle_ms,omitempty"`
+	// Remember denies what the same server asks for there, and below, without a
+	// question, while the session lives (see Denial). It goes with the denial of
+	// one question.
+	Remember bool `json:"remember,omitempty"`
+}
+
+// Answered tells what was decided of a question; paths are escaped.
+type Answered struct {
+	ID      string   `json:"id"`
+	Allowed []string `json:"allowed"`
+	Denied  []string `json:"denied"`
+}
+
+// AnswerAnswer tells of each question that was answered.
+type AnswerAnswer struct {
+	Answered []Answered `json:"answered"`
+}
+
+// PreviewRequest asks what lies at an item of a question.
+type PreviewRequest struct {
+	ID   string `json:"id"`
+	Item int    `json:"item"` // counted from 1
+}
+
+// Preview is what lies there now, as the server would see it. Names that the
+// policy would hide or deny are counted once each, whatever lies below them, and
+// not among the rest.
+type Preview struct {
+	Files int64 `json:"files"`
+	Dirs  int64 `json:"dirs"`
+	Bytes int64 `json:"bytes"`
+	// Withheld is how many names the policy would hide or deny; Examples are some
+	// of them, below the item, with everything invisible escaped.
+	Withheld int64    `json:"withheld"`
+	Examples []string `json:"examples"`
+	// Complete is false if there is more than could be looked at in time.
+	Complete bool    `json:"complete"`
+	TookMS   float64 `json:"took_ms"`
+}
+
+// Denial is what the owner denied a server for as long as the session lives: the
+// path, and all that lies below. The server is not asked about it again.
+type Denial struct {
+	ID      string    `json:"id"`      // id, for `consent forget`
+	Since   time.Time `json:"since"`   // when it was denied
+	Subject string    `json:"subject"` // server that is denied
+	Path    string    `json:"path"`    // path that is denied, with everything below
+}
+
+// DenialsAnswer lists what is remembered, the oldest first.
+type DenialsAnswer struct {
+	Denials []Denial `json:"denials"`
+}
+
+// ForgetRequest lifts a denial: the one with the id, or the only one whose id
+// begins so. All lifts every one. It grants nothing: the server may ask again.
+type ForgetRequest struct {
+	ID  string `json:"id,omitempty"`
+	All bool   `json:"all,omitempty"`
+}
+
+// ForgetAnswer tells what was lifted.
+type ForgetAnswer struct {
+	Forgotten []Denial `json:"forgotten"`
+}
+
+// ErrNoDenial means that no denial is remembered under an id.
+var ErrNoDenial = errors.New("no remembered denial has the id")
