@@ -1,8 +1,12 @@
 package guard
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Via is the front end an operation came through.
@@ -167,3 +171,51 @@ func isWider(ask, got *Grant) bool {
 		more(x.MaxFile, y.MaxFile) || more(x.MaxWritten, y.MaxWritten) || more(x.MaxCreated, y.MaxCreated) ||
 		more(int64(x.Timeout), int64(y.Timeout)) || more(int64(x.Idle), int64(y.Idle))
 }
+
+// Subject is the server a grant is for; "" is every caller of the session. One
+// that is served several sessions at a time has a subject for each of them (see
+// InSession).
+type Subject string
+
+// MaxSubject bounds a subject's name (Named), in bytes, as that of a root is bounded.
+const MaxSubject = 255
+
+// Named reports whether this is a name that a person can know a subject by, and no
+// other subject's by the look of it: 1 to 255 bytes of UTF-8 of which every character
+// is seen (names.Shows), without a space at either end, and not "*", which stands for
+// all. A registry takes any text; those who let strangers choose one check it.
+func (s Subject) Named() bool {
+	text := string(s)
+	return text != "" && len(text) <= MaxSubject && text != "*" && names.Shows(text) && text == strings.TrimSpace(text)
+}
+
+// inSession stands between the name of a subject and the number of its session.
+const inSession = "#"
+
+// InSession is the subject's n-th session, a subject too. What is granted to the
+// subject is granted to all its sessions; what is granted to one of them is that
+// one's only. Quotas, the counting of refusals and suspension are the subject's,
+// so that a new session begins none of them anew. A subject that has no name has
+// no sessions.
+func (s Subject) InSession(n uint64) Subject {
+	if s == "" {
+		return s
+	}
+	return Subject(fmt.Sprintf("%s%s%d", s.WithoutSession(), inSession, n))
+}
+
+// WithoutSession is the subject whose session this is, or the subject itself.
+func (s Subject) WithoutSession() Subject {
+	if i := strings.LastIndex(string(s), inSession); i > 0 {
+		return s[:i]
+	}
+	return s
+}
+
+// Covers reports whether what is granted to s is granted to who.
+func (s Subject) Covers(who Subject) bool {
+	return s == "" || s == who || len(who) > len(s) && who.WithoutSession() == s
+}
+
+// isNarrowerThan reports whether s is one of several subjects that other stands for.
+func (s Subject) isNarrowerThan(other Subject) bool { return s != other && other.Covers(s) }

@@ -2,8 +2,12 @@ package guard
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Verdict is how an operation ended.
@@ -76,4 +80,288 @@ type Reserver interface {
 	// with a record, or Release gives it back.
 	Reserve(ctx context.Context, stop <-chan struct{}, r *Record) (room int64, err error)
 	Release(room int64)
+}
+
+// isRecorded says which operations leave a record when they succeed. Looking
+// (lookup, getattr, statfs, getxattr) does not: with the kernel's caches in
+// front such records would show only cache misses. Reads and writes are summed
+// into the record of the close. The room for that record is promised when a file is
+// opened for writing, so writes to open files go on while the audit disk is full.
+var isRecorded = [names.Ops]bool{
+	names.OpOpendir: true, names.OpOpen: true, names.OpCreate: true, names.OpTmpfile: true,
+	names.OpMkdir: true, names.OpMknod: true, names.OpSymlink: true, names.OpLink: true,
+	names.OpUnlink: true, names.OpRmdir: true, names.OpRename: true, names.OpSetattr: true,
+	names.OpTruncate: true, names.OpSetxattr: true, names.OpRemovexattr: true,
+	names.OpRestore: true, names.OpEmpty: true,
+	names.OpCopyFileRange: true, names.OpReplace: true, names.OpWatch: true, names.OpClose: true,
+}
+
+// isOrdinary answers are errors by the letter that mean "no" to a question, not
+// that something failed: a name that is not there, an attribute that is not
+// set, a lock somebody else holds, the end of a sparse file.
+func isOrdinary(op Op, e *Error) bool {
+	switch op {
+	case names.OpLookup:
+		return e.Kind == names.NotExist || e.Kind == names.Conflict
+	case names.OpGetattr:
+		return e.Kind == names.NotExist || e.Kind == names.Conflict
+	case names.OpGetxattr, names.OpListxattr:
+		switch e.Errno() {
+		case syscall.ENODATA, syscall.ERANGE, syscall.EOPNOTSUPP:
+			return true
+		}
+	case names.OpGetlk, names.OpSetlk:
+		return e.Kind == names.Locked || e.Errno() == syscall.EINTR
+	case names.OpLseek:
+		return e.Errno() == syscall.ENXIO
+	}
+	return false
+}
+
+// NoteResolved tells the lease where the links of asked led, which is the request's
+// Path or Path2: that is the file the record is about. The last word counts.
+func (l *Lease) NoteResolved(asked, q Path) {
+	l.ensureNotes().mu.Lock()
+	defer l.notes.mu.Unlock()
+	if asked == l.req.Path {
+		l.notes.resolved = q
+	}
+	if asked == l.req.Path2 {
+		l.notes.resolved2 = q
+	}
+}
+
+// RequestedPath is what a record of q says if asked was the path of the request, and its
+// links led to q; "" if it had none.
+func RequestedPath(asked, q Path) string {
+	if asked == q {
+		return ""
+	}
+	return "asked for " + names.Escape(asked.String())
+}
+
+// addResolved puts what was reached into a record, and what was asked into its detail.
+func (l *Lease) addResolved(rec *Record) {
+	if l.notes == nil {
+		return
+	}
+	l.notes.mu.Lock()
+	q, q2, remark := l.notes.resolved, l.notes.resolved2, l.notes.remark
+	rec.Target = names.Brief(l.notes.target)
+	l.notes.mu.Unlock()
+	var said []string
+	for _, at := range []struct {
+		rec *Path
+		q   Path
+	}{{&rec.Path, q}, {&rec.Path2, q2}} {
+		if at.q.Root != "" && at.q != *at.rec {
+			said = append(said, RequestedPath(*at.rec, at.q))
+			*at.rec = at.q
+		}
+	}
+	for _, text := range []string{rec.Detail, remark} {
+		if text != "" {
+			said = append(said, text)
+		}
+	}
+	rec.Detail = strings.Join(said, "; ")
+}
+
+// record is the operation's record as far as it is known before it has ended.
+func (l *Lease) record() Record {
+	req := &l.req
+	return Record{
+		Time: l.start, Subject: req.Caller.Subject, Via: req.Caller.Via,
+		UID: req.Caller.UID, PID: req.Caller.PID,
+		Op: req.Op, Path: req.Path, Path2: req.Path2, Verdict: Allowed,
+	}
+}
+
+// reserver is the auditor, if the operation is one that leaves a record when it
+// succeeds and the auditor can promise room for it.
+func (l *Lease) reserver() Reserver {
+	// A write to no open file leaves a record of its own (see Closed).
+	whole := l.req.Op == names.OpWrite && l.req.Held == nil
+	if l.req.Quiet || !isRecorded[l.req.Op] && !whole {
+		return nil
+	}
+	r, _ := l.reg.cfg.Auditor.(Reserver)
+	return r
+}
+
+// pace is how long the audit log makes the operation wait. More than limit means
+// that it is not to begin.
+func (l *Lease) pace(limit time.Duration) time.Duration {
+	r := l.reserver()
+	if r == nil {
+		return 0
+	}
+	rec := l.record()
+	return r.Pace(&rec, limit)
+}
+
+var errNoRoom = errors.New("the audit log cannot take the record, so the operation was not begun; make room on the disk of the audit files")
+
+// reserveRecord has room promised for the record of the operation: one that cannot be
+// recorded does not begin.
+func (l *Lease) reserveRecord(ctx context.Context) error {
+	r := l.reserver()
+	if r == nil {
+		return nil
+	}
+	rec := l.record()
+	room, err := r.Reserve(ctx, l.root.dead, &rec)
+	if err == nil {
+		l.req.room = uint32(room)
+		if !l.req.OpensForWriting {
+			return nil
+		}
+		rec.Op = names.OpClose
+		room, err = r.Reserve(ctx, l.root.dead, &rec)
+	}
+	switch {
+	case err == nil:
+		l.req.closing = uint32(room)
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	select {
+	case <-l.root.dead:
+		return l.root.endedError()
+	default:
+		return &Error{Kind: names.IO, Err: errNoRoom}
+	}
+}
+
+// releaseRecord gives back room that no record took.
+func (l *Lease) releaseRecord() {
+	l.reg.GiveBack(int64(l.req.room) + l.TakeClosing())
+	l.req.room = 0
+}
+
+// TakeClosing hands over the room that was promised for the record of the opened file's
+// close (Request.Closes). The caller passes it to Closed, or to GiveBack.
+func (l *Lease) TakeClosing() int64 {
+	room := int64(l.req.closing)
+	l.req.closing = 0
+	return room
+}
+
+// GiveBack ends the promise of room for a record that is not to be written.
+func (g *Registry) GiveBack(room int64) {
+	if room != 0 {
+		g.cfg.Auditor.(Reserver).Release(room)
+	}
+}
+
+// audit writes the record the operation owes, if it owes one.
+func (l *Lease) audit(n int64, e *Error) error {
+	req := &l.req
+	if e == nil && (req.Quiet || !isRecorded[req.Op]) || e != nil && isOrdinary(req.Op, e) {
+		return nil
+	}
+	rec := l.record()
+	rec.Duration = time.Since(l.start)
+	if l.madeRepo() {
+		rec.Detail = untrusted
+	}
+	if int(req.Op) < len(needs) {
+		rec.Rights = needs[req.Op].all | req.Need
+	}
+	if isWrite(req.Op) {
+		rec.Written = n
+	} else {
+		rec.Read = n
+	}
+	if e != nil {
+		rec.Verdict, rec.Kind, rec.Errno = Failed, e.Kind, e.Errno()
+		if e.Kind.Refusal() {
+			rec.Verdict = Refused
+			if l.root != nil {
+				l.root.refused.Add(1)
+			}
+		}
+		rec.Detail = e.Text()
+		var by *Refusal
+		if errors.As(e, &by) {
+			rec.Detail = by.Why()
+		}
+	}
+	l.addResolved(&rec)
+	rec.Room, req.room = int64(req.room), 0
+	return l.reg.record(rec)
+}
+
+// Closed records the end of an open file with the bytes that passed through it,
+// and in detail what else is to be said of it, "" for nothing. A close cannot
+// fail for want of a record, because the kernel does not wait for it: room for the
+// record was promised when the file was opened for writing (Lease.TakeClosing).
+func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail string, room int64) {
+	_ = g.record(Record{
+		Time: time.Now(), Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID,
+		Op: names.OpClose, Path: p, Verdict: Allowed, Read: read, Written: written,
+		Detail: detail, Room: room,
+	})
+	g.closed(h)
+}
+
+// record passes a record to the auditor. Its detail may repeat what a peer sent.
+func (g *Registry) record(rec Record) error {
+	rec.Detail = names.Brief(rec.Detail)
+	if rec.Verdict != Allowed {
+		// The owner hears of it whether or not the log can take it.
+		g.notify(Event{Kind: EventRefusal, Root: rec.Path.Root, Record: &rec})
+	}
+	if rec.Verdict == Refused {
+		g.countRefusal(&rec)
+	}
+	if g.cfg.Auditor == nil {
+		return nil
+	}
+	return g.cfg.Auditor.Record(rec)
+}
+
+// recordOwner records something that the owner did to a root, or its end.
+func (g *Registry) recordOwner(r *root, op Op, rights Rights, detail string) error {
+	p, _ := names.NewPath(r.name, "")
+	return g.record(Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: op, Path: p,
+		Rights: rights, Verdict: Allowed, Detail: detail})
+}
+
+// Note records something about the session itself (a mount, a reload, a panic).
+func (g *Registry) Note(op Op, root RootName, verdict Verdict, detail string) error {
+	p, _ := names.NewPath(root, "")
+	return g.record(Record{
+		Time: time.Now(), Via: ViaControl, Op: op, Path: p, Verdict: verdict, Detail: detail,
+	})
+}
+
+// NoteConnection records a network connection of the session's command, its end, or its
+// refusal. It fills in Via.
+func (g *Registry) NoteConnection(r Record) error {
+	r.Via = ViaNet
+	return g.record(r)
+}
+
+// NoteRefusal records a request that was refused before it could be put to the
+// gate (malformed, or one too many), or that failed without it. detail is the
+// front end's own words.
+func (g *Registry) NoteRefusal(c Caller, kind Kind, detail string) error {
+	verdict := Failed
+	if kind.Refusal() || kind == names.Invalid || kind == names.TooLong {
+		verdict = Refused // what is malformed is not even tried
+	}
+	return g.record(Record{
+		Time: time.Now(), Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID,
+		Verdict: verdict, Kind: kind, Errno: (&Error{Kind: kind}).Errno(), Detail: detail,
+	})
+}
+
+// NoteConsent records what a person decided about a request for consent.
+func (g *Registry) NoteConsent(c Caller, verdict Verdict, detail string) error {
+	return g.record(Record{
+		Time: time.Now(), Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID,
+		Op: names.OpGrant, Verdict: verdict, Detail: detail,
+	})
 }

@@ -90,3 +90,95 @@ func inside(dir, p string) bool {
 	}
 	return strings.HasPrefix(p, dir) && len(p) > len(dir) && p[len(dir)] == '/'
 }
+
+// The owner approves a root by a path, and links on that path decide what is
+// granted. A program that can write a directory can put links into it. A root whose
+// path passes such a link is refused: the error names the link and where it leads,
+// and the owner who means that place writes its path. Where a person is asked
+// (Approver), the question shows where the path led, which is enough.
+
+// Link is a symbolic link that the path of a root passes.
+type Link struct {
+	Path     string // absolute; the directory that holds the link is resolved
+	Location string // of the link, see index.go; "" if it is not known
+	// Others names the users other than the owner who can change the link; ""
+	// if there are none.
+	Others string
+}
+
+// History remembers the directories that programs were allowed to write, in this
+// session and in others.
+type History interface {
+	// Writable is told of a directory before a program can write it. An error
+	// refuses the grant.
+	Writable(dir string) error
+	// Writer returns the directory that path lies in, of those Writable was told
+	// of; "" if there is none.
+	Writer(path string) string
+}
+
+// LinkError is the reason why a root was refused whose path passes a link that
+// others can change.
+type LinkError struct {
+	Asked, Link string
+	Others      string // who can change the link
+	Resolved    string // where the path leads
+}
+
+func (e *LinkError) Error() string {
+	return fmt.Sprintf("%s passes the link %s, which %s can change, and leads to %s; if that place is meant, write its path instead",
+		names.Quote(e.Asked), names.Quote(e.Link), e.Others, names.Quote(e.Resolved))
+}
+
+// CheckLinks returns a *LinkError, in an *Error, if path passes a link that a
+// program or another user can change. The end of path need not exist.
+func (g *Registry) CheckLinks(path string) error {
+	resolved, links, err := g.cfg.Opener.Trace(path)
+	if err != nil {
+		return err
+	}
+	return g.judgeLinks(path, resolved, links)
+}
+
+func (g *Registry) judgeLinks(asked, resolved string, links []Link) error {
+	for _, l := range links {
+		who := l.Others
+		if who == "" {
+			who = g.writer(&l)
+		}
+		if who != "" {
+			return &Error{Kind: names.Permission, Err: &LinkError{Asked: asked, Link: l.Path, Others: who, Resolved: resolved}}
+		}
+	}
+	return nil
+}
+
+// writer names the programs that can write the directory of a link, or could; ""
+// if there are none.
+func (g *Registry) writer(l *Link) string {
+	found := ""
+	g.snap.Load().eachOuter(l.Path, l.Location, func(r *root) {
+		if r.policy.Load().Rights.Mutating() {
+			found = "the programs of the writable root " + names.Quote(string(r.name))
+		}
+	})
+	if found == "" && g.cfg.History != nil {
+		if dir := g.cfg.History.Writer(l.Path); dir != "" {
+			found = "programs for which " + names.Quote(dir) + " was a writable root"
+		}
+	}
+	return found
+}
+
+// NoteWritable tells the history (Config.History) of a directory outside the roots that
+// programs are about to be able to write, such as a HOME that is kept: links that lie in it
+// lead no grant from then on. dir has no links on its way.
+func (g *Registry) NoteWritable(dir string) error { return g.noteWritable(dir, ReadWrite) }
+
+// noteWritable tells the history of a directory that is about to be writable.
+func (g *Registry) noteWritable(dir string, rights Rights) error {
+	if g.cfg.History == nil || !rights.Mutating() {
+		return nil
+	}
+	return g.cfg.History.Writable(dir)
+}

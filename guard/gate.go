@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
@@ -421,3 +423,91 @@ func (l *Lease) Abandon() {
 
 // Settle ends the quota's part of a detached lease whose operation was abandoned.
 func (l *Lease) Settle(n int64, err error) { l.settle(n, err) }
+
+// MaxRunning is how many operations on one root are in system calls at a time;
+// more wait. Each holds a thread of the process while its source hangs, also when
+// its caller has been answered and has asked again, and Go ends a process that
+// has 10,000 of them (runtime/debug.SetMaxThreads). It is far above what disks and
+// network file systems work on at once.
+const MaxRunning = 256
+
+type insideKey struct{}
+
+// InsideOperation returns a context for operations that are part of another, which runs
+// already: they take no place of their own, so that many such pairs cannot wait
+// for each other.
+func InsideOperation(ctx context.Context) context.Context {
+	return context.WithValue(ctx, insideKey{}, true)
+}
+
+// Run takes one of the root's MaxRunning places, waiting for one no longer than an
+// operation may take. stop, which is never nil, gives it back: when the system
+// calls have ended, not when the operation is answered. It may be called from
+// another goroutine.
+func (l *Lease) Run(ctx context.Context) (stop func(), err error) {
+	select {
+	case l.root.running <- struct{}{}:
+		return l.root.stopRunning, nil
+	default:
+	}
+	if ctx.Value(insideKey{}) != nil {
+		return func() {}, nil
+	}
+	timer := time.NewTimer(l.Timeout())
+	defer timer.Stop()
+	select {
+	case l.root.running <- struct{}{}:
+		return l.root.stopRunning, nil
+	case <-l.Dead():
+		return func() {}, &Error{Kind: names.Revoked}
+	case <-ctx.Done():
+		return func() {}, ctx.Err()
+	case <-timer.C:
+		return func() {}, &Error{Kind: names.Timeout}
+	}
+}
+
+// waitForSpeed waits for the root's speed limit and for that of the audit log. While it
+// waits it holds no reference, so that a change of the root need not wait for it;
+// waited says that the root has to be entered again.
+func (l *Lease) waitForSpeed(ctx context.Context) (waited bool, err error) {
+	r := l.root
+	if r.flushing.Load() != 0 {
+		return false, nil
+	}
+	limit, wait := l.policy.timeout(), time.Duration(0)
+	var res *rate.Reservation
+	if r.limiter != nil {
+		res = r.limiter.Reserve()
+		wait = res.Delay()
+	}
+	if wait <= limit {
+		wait = max(wait, l.pace(limit))
+	}
+	if wait == 0 {
+		return false, nil
+	}
+	cancel := func() {
+		if res != nil {
+			res.Cancel()
+		}
+	}
+	if wait > limit {
+		cancel()
+		return false, &Error{Kind: names.Rate, RetryAfter: wait}
+	}
+	l.release()
+	r.waiting.Add(1)
+	defer r.waiting.Add(-1)
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true, nil
+	case <-r.dead:
+		return true, r.endedError()
+	case <-ctx.Done():
+		cancel()
+		return true, ctx.Err()
+	}
+}
