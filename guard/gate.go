@@ -160,7 +160,7 @@ func (l *Lease) admit(ctx context.Context) error {
 	}
 	// What is allocated is no data under way.
 	if l.root.bytes != nil && req.Bytes > 0 && req.Op != names.OpAllocate && l.root.flushing.Load() == 0 {
-		if err := l.root.bytes.acquire(ctx, l.root.dead, req.Bytes); err != nil {
+		if err := l.root.bytes.acquire(ctx, l.root, req.Bytes); err != nil {
 			return err
 		}
 		l.bytes = req.Bytes
@@ -279,6 +279,12 @@ func (l *Lease) Timeout() time.Duration { return l.policy.timeout() }
 // Began is when the operation was put to the gate.
 func (l *Lease) Began() time.Time { return l.start }
 
+// Caller is who asked for the operation, Op what for.
+func (l *Lease) Caller() Caller { return l.req.Caller }
+
+// Op is the operation.
+func (l *Lease) Op() Op { return l.req.Op }
+
 // Epoch is the grant's lifetime number.
 func (l *Lease) Epoch() uint64 { return l.root.epoch }
 
@@ -314,8 +320,12 @@ func (l *Lease) HoldNameless() *Hold {
 func (l *Lease) Done(n int64, err error) error { return l.finish(n, err) }
 
 func (l *Lease) finish(n int64, err error) error {
-	defer l.release() // at last, also when an auditor panics
-	l.continuedAsOpen()
+	defer l.release()   // at last, also when an auditor panics
+	if l.notes != nil { // the detached part may have become an opening
+		if need := Rights(l.notes.openNeed.Load()); need != 0 {
+			l.becomeOpen(need)
+		}
+	}
 	if l.root != nil && !l.abandoned {
 		l.settle(n, err)
 	}
@@ -446,24 +456,38 @@ func InsideOperation(ctx context.Context) context.Context {
 // another goroutine.
 func (l *Lease) Run(ctx context.Context) (stop func(), err error) {
 	select {
-	case l.root.running <- struct{}{}:
-		return l.root.stopRunning, nil
+	case <-l.root.places:
+		return l.root.leavePlace, nil
 	default:
 	}
 	if ctx.Value(insideKey{}) != nil {
 		return func() {}, nil
 	}
-	timer := time.NewTimer(l.Timeout())
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout())
+	defer cancel()
+	if err := l.Wait(ctx, l.root.places); err != nil {
+		return func() {}, err
+	}
+	return l.root.leavePlace, nil
+}
+
+// Wait waits until something can be received from ready, and receives it. It returns
+// an error as soon as the root ends, or ctx.
+func (l *Lease) Wait(ctx context.Context, ready <-chan struct{}) error {
+	return waitFor(ctx, l.root, ready)
+}
+
+func waitFor[T any](ctx context.Context, r *root, ready <-chan T) error {
 	select {
-	case l.root.running <- struct{}{}:
-		return l.root.stopRunning, nil
-	case <-l.Dead():
-		return func() {}, &Error{Kind: names.Revoked}
+	case <-ready:
+		return nil
+	case <-r.dead:
+		return r.endedError()
 	case <-ctx.Done():
-		return func() {}, ctx.Err()
-	case <-timer.C:
-		return func() {}, &Error{Kind: names.Timeout}
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return &Error{Kind: names.Timeout}
+		}
+		return ctx.Err()
 	}
 }
 
@@ -501,13 +525,9 @@ func (l *Lease) waitForSpeed(ctx context.Context) (waited bool, err error) {
 	defer r.waiting.Add(-1)
 	t := time.NewTimer(wait)
 	defer t.Stop()
-	select {
-	case <-t.C:
-		return true, nil
-	case <-r.dead:
-		return true, r.endedError()
-	case <-ctx.Done():
+	if err := waitFor(ctx, r, t.C); err != nil {
 		cancel()
-		return true, ctx.Err()
+		return true, err
 	}
+	return true, nil
 }

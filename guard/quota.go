@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -43,28 +44,30 @@ func (a *account) setQuota(q Quota) {
 	a.quota.Store(&q)
 }
 
-// checkSize refuses a file that would become too large.
-func (a *account) checkSize(size int64) error {
-	if q := a.quota.Load(); q != nil && q.MaxFile > 0 && size > q.MaxFile {
-		return &Error{Kind: names.Quota, Err: syscall.EFBIG, Limit: q.MaxFile}
+// charge reserves bytes and names for a file that becomes size bytes long: all of it or
+// nothing. Negative amounts give back.
+func (a *account) charge(bytes, size, created int64) error {
+	q := a.quota.Load()
+	if q == nil {
+		q = &Quota{}
 	}
-	return nil
-}
-
-// charge reserves bytes and names, both or neither.
-func (a *account) charge(bytes, made int64) error {
-	var q Quota
-	if set := a.quota.Load(); set != nil {
-		q = *set
+	if q.MaxFile > 0 && size > q.MaxFile {
+		return &Error{Kind: names.Quota, Err: syscall.EFBIG, Limit: q.MaxFile}
 	}
 	if !addUpTo(&a.written, bytes, q.MaxWritten) {
 		return &Error{Kind: names.Quota, Err: syscall.EDQUOT, Limit: q.MaxWritten}
 	}
-	if !addUpTo(&a.created, made, q.MaxCreated) {
+	if !addUpTo(&a.created, created, q.MaxCreated) {
 		a.written.Add(-bytes)
 		return &Error{Kind: names.Quota, Err: syscall.EDQUOT, Limit: q.MaxCreated}
 	}
 	return nil
+}
+
+// refund gives back what charge reserved and nobody used.
+func (a *account) refund(bytes, created int64) {
+	a.written.Add(-bytes)
+	a.created.Add(-created)
 }
 
 // addUpTo adds n to a counter unless that would exceed limit (0: none). A refused
@@ -82,33 +85,6 @@ func addUpTo(counter *atomic.Int64, n, limit int64) bool {
 	return true
 }
 
-// notes is what an operation finds out while it runs. A detached part shares
-// it with the lease it was taken from.
-type notes struct {
-	repo     atomic.Pointer[string] // where a repository was made, below the root
-	existed  atomic.Bool            // the object existed already
-	openNeed atomic.Uint32          // and is opened instead: the rights that takes, 0 if it is not
-	charged  atomic.Int64           // bytes of the quota taken since admission
-	named    atomic.Int64           // names of the quota taken since admission
-
-	uses []*root // whose one use began with the operation
-
-	mu     sync.Mutex // guards the fields below
-	passed []*account // of nested roots, which have taken what the lease has
-	// resolved is where the links of the request's paths led, zero without any.
-	resolved, resolved2 Path
-	remark              string
-	target              string // see RefusedLink
-}
-
-// ensureNotes makes room for what the operation finds out.
-func (l *Lease) ensureNotes() *notes {
-	if l.notes == nil {
-		l.notes = &notes{}
-	}
-	return l.notes
-}
-
 // reserveQuota takes what the operation may use from the quotas; settle gives back
 // what it did not.
 func (l *Lease) reserveQuota() error {
@@ -124,15 +100,12 @@ func (l *Lease) reserveQuota() error {
 		l.ensureNotes()
 	}
 	subject := l.reg.accountOf(req.Caller.Subject)
-	if err := l.root.checkSize(req.Size); err != nil {
-		return err
-	}
-	if err := l.root.charge(bytes, req.Names); err != nil {
+	if err := l.root.charge(bytes, req.Size, req.Names); err != nil {
 		return err
 	}
 	l.reserved, l.written, l.created = true, bytes, req.Names
 	if subject != nil {
-		if err := l.chargeAccount(subject); err != nil {
+		if err := subject.charge(bytes, req.Size, req.Names); err != nil {
 			return err
 		}
 		l.subject = subject
@@ -145,12 +118,19 @@ func (l *Lease) reserveQuota() error {
 	return nil
 }
 
-// chargeAccount takes on one more account what the lease has reserved.
-func (l *Lease) chargeAccount(a *account) error {
-	if err := a.checkSize(l.req.Size); err != nil {
+// chargeNested takes what the lease has reserved from a nested root, too, that the
+// operation has come to.
+func (l *Lease) chargeNested(c *root) error {
+	if !l.reserved || l.notes == nil {
+		return nil // nothing that a quota bounds, or not yet: reserveQuota does it
+	}
+	if err := c.charge(l.written, l.req.Size, l.reservedNames()); err != nil {
 		return err
 	}
-	return a.charge(l.written, l.reservedNames())
+	l.notes.mu.Lock()
+	defer l.notes.mu.Unlock()
+	l.notes.chargedNested = append(l.notes.chargedNested, &c.account)
+	return nil
 }
 
 // reservedNames is how many names the lease has reserved.
@@ -158,49 +138,22 @@ func (l *Lease) reservedNames() int64 {
 	if l.notes == nil {
 		return l.created
 	}
-	return l.created + l.notes.named.Load()
+	return l.created + l.notes.chargedNames.Load()
 }
 
-// chargeNested is share for a nested root that the operation has come to.
-func (l *Lease) chargeNested(c *root) error {
-	if !l.reserved || l.notes == nil {
-		return nil // nothing that a quota bounds, or not yet: reserve does it
-	}
-	if err := l.chargeAccount(&c.account); err != nil {
-		return err
+// accounts are all that the lease has reserved from.
+func (l *Lease) accounts(yield func(*account) bool) {
+	if !l.reserved || !yield(&l.root.account) || l.subject != nil && !yield(l.subject) || l.notes == nil {
+		return
 	}
 	l.notes.mu.Lock()
-	defer l.notes.mu.Unlock()
-	l.notes.passed = append(l.notes.passed, &c.account)
-	return nil
-}
-
-// accounts calls f for every account the lease has taken from, until one of them
-// returns an error.
-func (l *Lease) accounts(f func(*account) error) error {
-	if !l.reserved {
-		return nil
-	}
-	if err := f(&l.root.account); err != nil {
-		return err
-	}
-	if l.subject != nil {
-		if err := f(l.subject); err != nil {
-			return err
-		}
-	}
-	if l.notes == nil {
-		return nil
-	}
-	l.notes.mu.Lock()
-	passed := l.notes.passed
+	nested := l.notes.chargedNested
 	l.notes.mu.Unlock()
-	for _, a := range passed {
-		if err := f(a); err != nil {
-			return err
+	for _, a := range nested {
+		if !yield(a) {
+			return
 		}
 	}
-	return nil
 }
 
 // isWrite are the operations whose bytes are charged to the quota of bytes
@@ -214,116 +167,79 @@ func (l *Lease) settle(n int64, err error) {
 	if err != nil && l.req.Op == names.OpAllocate {
 		n = 0 // it does all or nothing
 	}
-	reserved, notMade := l.written, false
+	reserved, existed := l.written, false
 	if l.notes != nil {
-		reserved += l.notes.charged.Load()
-		notMade = l.notes.existed.Load()
+		reserved += l.notes.chargedBytes.Load()
+		existed = l.notes.existed.Load()
 	}
 	if !isWrite(l.req.Op) && n > 0 {
 		l.root.read.Add(n)
 		n = 0
 	}
-	_ = l.accounts(func(a *account) error {
-		if n != reserved {
-			a.written.Add(n - reserved)
-		}
-		if err != nil || notMade {
-			a.created.Add(-l.reservedNames())
-		}
-		return nil
-	})
-	l.req.Quiet = l.req.Quiet || notMade && l.req.Op != names.OpOpen
+	unusedNames := int64(0)
+	if err != nil || existed {
+		unusedNames = l.reservedNames()
+	}
+	for a := range l.accounts {
+		a.refund(reserved-n, unusedNames)
+	}
+	l.req.Quiet = l.req.Quiet || existed && l.req.Op != names.OpOpen
 }
 
 // NoteExisting says that the object to be made turned out to exist: the name reserved
 // for it is given back, and there is no success to record.
-func (l *Lease) NoteExisting() {
-	if l.notes != nil {
-		l.notes.existed.Store(true)
-	}
-}
+func (l *Lease) NoteExisting() { l.ensureNotes().existed.Store(true) }
 
-// ContinueAsOpen is NotMade for an operation that opens what is there: from here on it is
-// an opening, which takes other rights and is on record as one.
+// ContinueAsOpen is NoteExisting for an operation that opens what is there: from here
+// on it is an opening, which takes other rights and is on record as one.
 func (l *Lease) ContinueAsOpen(need Rights) error {
 	l.NoteExisting()
-	l.req.Op, l.req.Need, l.req.Names = names.OpOpen, need, 0
-	if l.notes != nil {
-		l.notes.openNeed.Store(uint32(need))
-	}
+	l.notes.openNeed.Store(uint32(need))
+	l.becomeOpen(need)
 	if lacks, ok := missing(l.req.Op, need, l.Narrowest()); !ok {
 		return l.Denied(lacks)
 	}
 	return nil
 }
 
-// continuedAsOpen makes the operation what OpensInstead has made of its detached part.
-func (l *Lease) continuedAsOpen() {
-	if l.notes == nil {
-		return
-	}
-	if need := Rights(l.notes.openNeed.Load()); need != 0 {
-		l.req.Op, l.req.Need, l.req.Names = names.OpOpen, need, 0
-	}
+func (l *Lease) becomeOpen(need Rights) {
+	l.req.Op, l.req.Need, l.req.Names = names.OpOpen, need, 0
 }
 
-// Charge reserves n more bytes of the quota while the operation runs, for
-// operations that do not know beforehand how much they write; size is how large
-// the file has become. A negative n gives back.
-func (l *Lease) Charge(n, size int64) error {
-	if err := l.Fits(size); err != nil {
-		return err
-	}
-	return l.charge(n, 0)
-}
-
-// ChargeNames reserves n more names of the quota while the operation runs, for
-// operations that learn only then how many they make.
-func (l *Lease) ChargeNames(n int64) error { return l.charge(0, n) }
-
-// charge reserves on every account, or on none.
-func (l *Lease) charge(bytes, created int64) error {
-	taken := 0
-	err := l.accounts(func(a *account) error {
-		err := a.charge(bytes, created)
-		if err == nil {
-			taken++
-		}
-		return err
-	})
-	if err != nil {
-		_ = l.accounts(func(a *account) error {
-			if taken--; taken >= 0 {
-				a.written.Add(-bytes)
-				a.created.Add(-created)
+// Charge reserves more while the operation runs, on every account or on none, for
+// operations that learn only then how many bytes they write, how many names they make,
+// or that the file becomes size bytes long. Negative amounts give back.
+func (l *Lease) Charge(bytes, size, created int64) error {
+	charged := 0
+	for a := range l.accounts {
+		if err := a.charge(bytes, size, created); err != nil {
+			for b := range l.accounts {
+				if charged == 0 {
+					return err
+				}
+				b.refund(bytes, created)
+				charged--
 			}
-			return nil
-		})
-		return err
+			return err
+		}
+		charged++
 	}
 	if l.notes != nil {
-		l.notes.charged.Add(bytes)
-		l.notes.named.Add(created)
+		l.notes.chargedBytes.Add(bytes)
+		l.notes.chargedNames.Add(created)
 	}
 	return nil
-}
-
-// Fits refuses a file that would become larger than the quotas allow, for
-// operations that learn only while they run how large that is.
-func (l *Lease) Fits(size int64) error {
-	return l.accounts(func(a *account) error { return a.checkSize(size) })
 }
 
 // BoundsFiles reports whether any file can be too large, so that operations that
 // make one longer have to know how large it is.
 func (l *Lease) BoundsFiles() bool {
-	errBounded := error(syscall.EFBIG)
-	return l.accounts(func(a *account) error {
+	for a := range l.accounts {
 		if q := a.quota.Load(); q != nil && q.MaxFile > 0 {
-			return errBounded
+			return true
 		}
-		return nil
-	}) != nil
+	}
+	return false
 }
 
 // quotas are the subjects' accounts. A subject keeps its account, and what it has
@@ -405,4 +321,42 @@ func (g *Registry) Usage() []Usage {
 	}
 	slices.SortFunc(out, func(a, b Usage) int { return strings.Compare(string(a.Subject), string(b.Subject)) })
 	return out
+}
+
+// budget bounds an amount in use; a request larger than the whole is let
+// through alone.
+type budget struct {
+	mu      sync.Mutex // guards the fields below
+	max     int64
+	used    int64
+	changed chan struct{}
+}
+
+func (b *budget) acquire(ctx context.Context, r *root, n int64) error {
+	for {
+		b.mu.Lock()
+		if b.used == 0 || b.used+n <= b.max {
+			b.used += n
+			b.mu.Unlock()
+			return nil
+		}
+		if b.changed == nil {
+			b.changed = make(chan struct{})
+		}
+		changed := b.changed
+		b.mu.Unlock()
+		if err := waitFor(ctx, r, changed); err != nil {
+			return err
+		}
+	}
+}
+
+func (b *budget) release(n int64) {
+	b.mu.Lock()
+	b.used -= n
+	if b.changed != nil {
+		close(b.changed)
+		b.changed = nil
+	}
+	b.mu.Unlock()
 }

@@ -98,7 +98,7 @@ func TestQuotasTogetherAreExact(t *testing.T) {
 				case 0:
 					n, fails = 3, syscall.ENOSPC // short, and no name
 				case 1:
-					if l.Charge(5, 12) == nil {
+					if l.Charge(5, 12, 0) == nil {
 						n = 12
 					}
 				case 2:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -118,6 +120,34 @@ func isOrdinary(op Op, e *Error) bool {
 	return false
 }
 
+// notes are what an operation finds out while it runs. A detached part shares them with
+// the lease it was taken from.
+type notes struct {
+	repo     atomic.Pointer[string] // where a repository was made, below the root
+	existed  atomic.Bool            // the object existed already
+	openNeed atomic.Uint32          // and is opened instead: the rights that takes, 0 if it is not
+	// What Charge has reserved since admission.
+	chargedBytes, chargedNames atomic.Int64
+
+	uses []*root // whose one use began with the operation
+
+	mu sync.Mutex // guards the fields below
+	// chargedNested are the accounts of nested roots from which the same is reserved.
+	chargedNested []*account
+	// resolved is where the links of the request's paths led, zero without any.
+	resolved, resolved2 Path
+	remark              string
+	target              string // see NoteRefusedLink
+}
+
+// ensureNotes returns the notes of the operation, which most operations have none of.
+func (l *Lease) ensureNotes() *notes {
+	if l.notes == nil {
+		l.notes = &notes{}
+	}
+	return l.notes
+}
+
 // NoteResolved tells the lease where the links of asked led, which is the request's
 // Path or Path2: that is the file the record is about. The last word counts.
 func (l *Lease) NoteResolved(asked, q Path) {
@@ -165,6 +195,20 @@ func (l *Lease) addResolved(rec *Record) {
 		}
 	}
 	rec.Detail = strings.Join(said, "; ")
+}
+
+// Remark adds to the detail of the operation's record. It holds no host path.
+func (l *Lease) Remark(text string) {
+	l.ensureNotes().mu.Lock()
+	defer l.notes.mu.Unlock()
+	l.notes.remark = text
+}
+
+// NoteRefusedLink tells the operation's record where a link leads.
+func (l *Lease) NoteRefusedLink(target string) {
+	l.ensureNotes().mu.Lock()
+	defer l.notes.mu.Unlock()
+	l.notes.target = target
 }
 
 // record is the operation's record as far as it is known before it has ended.
@@ -226,12 +270,10 @@ func (l *Lease) reserveRecord(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	select {
-	case <-l.root.dead:
+	if State(l.root.state.Load()) != Live {
 		return l.root.endedError()
-	default:
-		return &Error{Kind: names.IO, Err: errNoRoom}
 	}
+	return &Error{Kind: names.IO, Err: errNoRoom}
 }
 
 // releaseRecord gives back room that no record took.

@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -121,10 +120,10 @@ type root struct {
 	// pins keep src open for work that outlives its operation (a request to
 	// a hung file system that was answered early).
 	pins atomic.Int64
-	// running has an element for each operation in system calls, see
-	// Lease.Run; stopRunning takes one out.
-	running     chan struct{}
-	stopRunning func()
+	// places has an element for each operation that may begin system calls, see
+	// Lease.Run; leavePlace puts one back.
+	places     chan struct{}
+	leavePlace func()
 
 	dead  chan struct{} // closed when the gate shuts
 	ended chan struct{} // closed when the ending is complete
@@ -161,8 +160,11 @@ func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *r
 		dead: make(chan struct{}), ended: make(chan struct{}), changing: make(chan struct{}, 1),
 		moves: moves,
 	}
-	r.running = make(chan struct{}, MaxRunning)
-	r.stopRunning = func() { <-r.running }
+	r.places = make(chan struct{}, MaxRunning)
+	r.leavePlace = func() { r.places <- struct{}{} }
+	for range MaxRunning {
+		r.leavePlace()
+	}
 	r.gen.Store(&generation{})
 	p := g.Policy
 	r.policy.Store(&p)
@@ -252,46 +254,4 @@ func (r *root) endedError() *Error {
 		return &Error{Kind: names.Unavailable}
 	}
 	return &Error{Kind: names.Revoked}
-}
-
-// budget bounds an amount in use; a request larger than the whole is let
-// through alone.
-type budget struct {
-	mu      sync.Mutex // guards the fields below
-	max     int64
-	used    int64
-	changed chan struct{}
-}
-
-func (b *budget) acquire(ctx context.Context, dead <-chan struct{}, n int64) error {
-	for {
-		b.mu.Lock()
-		if b.used == 0 || b.used+n <= b.max {
-			b.used += n
-			b.mu.Unlock()
-			return nil
-		}
-		if b.changed == nil {
-			b.changed = make(chan struct{})
-		}
-		changed := b.changed
-		b.mu.Unlock()
-		select {
-		case <-changed:
-		case <-dead:
-			return &Error{Kind: names.Revoked}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func (b *budget) release(n int64) {
-	b.mu.Lock()
-	b.used -= n
-	if b.changed != nil {
-		close(b.changed)
-		b.changed = nil
-	}
-	b.mu.Unlock()
 }

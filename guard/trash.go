@@ -94,23 +94,3 @@ func PathBelow(dir, rel string) string {
 	}
 	return strings.TrimPrefix(strings.TrimPrefix(rel, dir), "/")
 }
-
-// Caller is who asked for the operation, Op what for.
-func (l *Lease) Caller() Caller { return l.req.Caller }
-
-// Op is the operation.
-func (l *Lease) Op() Op { return l.req.Op }
-
-// Remark adds to the detail of the operation's record. It holds no host path.
-func (l *Lease) Remark(text string) {
-	l.ensureNotes().mu.Lock()
-	defer l.notes.mu.Unlock()
-	l.notes.remark = text
-}
-
-// NoteRefusedLink tells the operation's record where a link leads.
-func (l *Lease) NoteRefusedLink(target string) {
-	l.ensureNotes().mu.Lock()
-	defer l.notes.mu.Unlock()
-	l.notes.target = target
-}

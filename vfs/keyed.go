@@ -66,7 +66,7 @@ func (t *Tree) growing(ctx context.Context, l *guard.Lease, fd int, n int64, roo
 		return nil, err
 	}
 	if now, err = beneath.Stat(fd); err == nil {
-		err = l.Fits(now.Size + n)
+		err = l.Charge(0, now.Size+n, 0)
 	}
 	if err == nil && room != nil {
 		err = room(now.Size + n)

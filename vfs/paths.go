@@ -88,7 +88,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 		}
 	}
 	if more := len(w.todo) - 1; more > 0 {
-		if err := l.ChargeNames(int64(more)); err != nil {
+		if err := l.Charge(0, 0, int64(more)); err != nil {
 			return madeDir{}, err
 		}
 	}

@@ -70,7 +70,7 @@ func (p *replacement) take(n, size int64) error {
 	if p.uncharged {
 		return nil
 	}
-	if err := p.l.Charge(n, size); err != nil {
+	if err := p.l.Charge(n, size, 0); err != nil {
 		return err
 	}
 	if p.charge == nil {

@@ -221,12 +221,8 @@ func (w *writers) settled(ctx context.Context, l *guard.Lease, id guard.Identity
 			return err
 		}
 		w.mu.Unlock()
-		select {
-		case <-over:
-		case <-l.Dead():
-			return &guard.Error{Kind: names.Revoked}
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := l.Wait(ctx, over); err != nil {
+			return err
 		}
 	}
 }
