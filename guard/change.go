@@ -4,10 +4,104 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/guard/pattern"
 )
+
+// policyChange is what a change makes of a live root.
+type policyChange struct {
+	policy *Policy // afterwards
+	detail string  // for the record and the event
+	// narrows says that the change may forbid more than before, widens that it may
+	// allow more: that is on record before it holds.
+	narrows, widens bool
+	// also, unless nil, is done when the policy is put in force. It is told the live
+	// roots around.
+	also func(outers []*root)
+}
+
+// change makes one change of a root, while it is in use: prepare says which, when no
+// other change of the root is under way. What a narrower policy forbids is dead when
+// change returns, as after a revocation.
+func (g *Registry) change(ctx context.Context, r *root, prepare func(old Policy) (policyChange, error)) error {
+	ctx, unlock, err := g.lockLiveChanges(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	old := r.policy.Load()
+	c, err := prepare(*old)
+	if err != nil {
+		return err
+	}
+	if err := g.objection(old, *c.policy); err != nil {
+		return err
+	}
+	record := func() error { return g.recordOwner(r, names.OpSet, c.policy.Rights, c.detail) }
+	if c.widens {
+		if err := record(); err != nil {
+			return errors.Join(errors.New("the change cannot be recorded, so it is not made"), err)
+		}
+	}
+	outers := g.outerRoots([]*root{r})
+	put := func() {
+		r.policy.Store(c.policy)
+		if c.also != nil {
+			c.also(outers)
+		}
+	}
+	if c.narrows {
+		err = g.narrow(ctx, r, outers, put)
+	} else {
+		put()
+	}
+	if !c.widens {
+		err = errors.Join(err, record())
+	}
+	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: c.detail})
+	if !c.narrows && c.policy.Rights != old.Rights {
+		err = errors.Join(err, g.invalidateViews(ctx, r.asChange(ChangeWidened)))
+	}
+	return err
+}
+
+// narrow puts in force, by put, what may forbid more than before. What it forbids is
+// dead then, through the live roots around r, too. The caller has locked r's changes.
+func (g *Registry) narrow(ctx context.Context, r *root, outers []*root, put func()) error {
+	g.flush(ctx, r.asChange(ChangeNarrowed), r)
+	for _, o := range outers {
+		g.flush(ctx, o.asChange(ChangeNarrowed), o)
+	}
+	put()
+	errs := []error{r.drainOrCut(ctx), g.invalidateViews(ctx, r.asChange(ChangeNarrowed))}
+	for _, o := range outers {
+		errs = append(errs, g.narrowViews(ctx, o))
+	}
+	return errors.Join(append(errs, r.settle(ctx))...)
+}
+
+// asChange is what views are told of a change of the root.
+func (r *root) asChange(kind ChangeKind) Change {
+	return Change{Root: r.name, Epoch: r.epoch, Kind: kind}
+}
+
+// narrowViews makes views judge a root anew after the roots in it changed. A root that
+// ends meanwhile has nothing left to judge.
+func (g *Registry) narrowViews(ctx context.Context, r *root) error {
+	ctx, unlock, err := g.lockLiveChanges(ctx, r)
+	if State(r.state.Load()) != Live && errors.As(err, new(*Error)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	narrowed := r.asChange(ChangeNarrowed)
+	g.flush(ctx, narrowed, r)
+	return errors.Join(r.drain(ctx), g.invalidateViews(ctx, narrowed), r.settle(ctx))
+}
 
 // Set changes a root's rights while it is in use. What a narrower policy
 // forbids is dead when Set returns, as after a revocation.
@@ -25,79 +119,18 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 	if err := rules.with(&r.grant).Check(r.grant.Resolved, rights); err != nil {
 		return err
 	}
-	ctx, letGo, err := g.lockLiveChanges(ctx, r)
-	if err != nil {
-		return err
-	}
-	defer letGo()
-	if err := g.noteWritable(r.grant.Resolved, rights); err != nil {
-		return err
-	}
-	return g.set(ctx, r, rights)
-}
-
-func (g *Registry) set(ctx context.Context, r *root, rights Rights) error {
-	old := r.policy.Load()
-	next := *old
-	next.Rights = rights
-	if err := next.Trash.check(r.src, r.grant.Resolved, rights); err != nil {
-		return err
-	}
-	if err := g.objection(old, next); err != nil {
-		return err
-	}
-	c := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeWidened}
-	detail := old.Rights.String() + " -> " + rights.String()
-	if old.Rights&^rights != 0 {
-		c.Kind = ChangeNarrowed
-	}
-	if c.Kind == ChangeWidened {
-		// A widening is on record before it holds.
-		if err := g.recordOwner(r, names.OpSet, rights, detail); err != nil {
-			return err
+	return g.change(ctx, r, func(next Policy) (policyChange, error) {
+		narrows := next.Rights&^rights != 0
+		detail := next.Rights.String() + " -> " + rights.String()
+		next.Rights = rights
+		if err := g.noteWritable(r.grant.Resolved, rights); err != nil {
+			return policyChange{}, err
 		}
-		r.policy.Store(&next)
-		g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
-		return g.invalidateViews(ctx, c)
-	}
-	err := g.narrow(ctx, r, func([]*root) { r.policy.Store(&next) })
-	err = errors.Join(err, g.recordOwner(r, names.OpSet, rights, detail))
-	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
-	return err
-}
-
-// narrow puts in force, by put, what may forbid more than before. What it forbids is
-// dead then, through the live roots around r, too, which put is told. The caller holds r.
-func (g *Registry) narrow(ctx context.Context, r *root, put func(outers []*root)) error {
-	c, outers := r.narrowedChange(), g.outerRoots(r)
-	g.flush(ctx, c, r)
-	for _, o := range outers {
-		g.flush(ctx, o.narrowedChange(), o)
-	}
-	put(outers)
-	errs := []error{r.drainOrCut(ctx), g.invalidateViews(ctx, c)}
-	for _, o := range outers {
-		errs = append(errs, g.narrowViews(ctx, o))
-	}
-	return errors.Join(append(errs, r.settle(ctx))...)
-}
-
-func (r *root) narrowedChange() Change {
-	return Change{Root: r.name, Epoch: r.epoch, Kind: ChangeNarrowed}
-}
-
-// narrowViews makes views judge a root anew after its fences changed.
-func (g *Registry) narrowViews(ctx context.Context, r *root) error {
-	ctx, letGo, err := g.lockChanges(ctx, r)
-	if err != nil {
-		return err
-	}
-	defer letGo()
-	if State(r.state.Load()) != Live {
-		return nil
-	}
-	g.flush(ctx, r.narrowedChange(), r)
-	return errors.Join(r.drain(ctx), g.invalidateViews(ctx, r.narrowedChange()), r.settle(ctx))
+		if err := next.Trash.check(r.src, r.grant.Resolved, rights); err != nil {
+			return policyChange{}, err
+		}
+		return policyChange{policy: &next, detail: detail, narrows: narrows, widens: !narrows}, nil
+	})
 }
 
 // SetPatterns changes a root's patterns while it is in use. When it returns, what
@@ -111,121 +144,61 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 	if r == nil {
 		return NoRoot(name)
 	}
-	asked := r.grant.Policy
-	asked.Patterns = p
-	rules, err := asked.compile(r.src)
+	compiled := r.grant.Policy
+	compiled.Patterns = p
+	rules, err := compiled.compile(r.src)
 	if err != nil {
 		return err
 	}
-	ctx, letGo, err := g.lockLiveChanges(ctx, r)
-	if err != nil {
-		return err
-	}
-	defer letGo()
-	old := r.policy.Load()
-	next := *old
-	next.Patterns, next.rules = p, rules
-	if err := g.objection(old, next); err != nil {
-		return err
-	}
-	detail := "patterns: " + p.Summary() + lifted(&p)
-	// Any change may widen: it is on record before it holds.
-	if err := g.recordOwner(r, names.OpSet, next.Rights, detail); err != nil {
-		return err
-	}
-	err = g.narrow(ctx, r, func(outers []*root) {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		r.policy.Store(&next)
-		for _, o := range append(outers, r) {
-			f := o.nesting.Load()
-			o.nesting.Store(&nesting{gen: f.gen + 1, nested: f.nested, sameDirectory: f.sameDirectory})
-		}
+	return g.change(ctx, r, func(next Policy) (policyChange, error) {
+		next.Patterns, next.rules = p, rules
+		detail := "patterns: " + p.Summary() + lifted(&p)
+		return policyChange{policy: &next, detail: detail, narrows: true, widens: true, also: func(outers []*root) {
+			g.judgeHoldsAgain(append(slices.Clone(outers), r))
+		}}, nil
 	})
-	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
-	return err
 }
 
-// Current reports whether the patterns are still those the operation was admitted
-// under (names.Conflict), for one that took long and is about to take effect.
-func (l *Lease) Current() error {
-	if l.root.policy.Load().rules != l.policy.rules {
-		return &Error{Kind: names.Conflict, Err: errors.New("the root's patterns changed meanwhile; try again")}
+// judgeHoldsAgain makes every Hold of some roots stale.
+func (g *Registry) judgeHoldsAgain(roots []*root) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range roots {
+		next := *r.nesting.Load()
+		next.gen++
+		r.nesting.Store(&next)
 	}
-	return nil
 }
 
-// Summary counts the patterns.
-func (p *Patterns) Summary() string {
-	text := fmt.Sprintf("%d deny, %d hide, %d protect, %d allow", len(p.Deny), len(p.Hide), len(p.Protect), len(p.Allow))
-	if p.Gitignore {
-		text += ", .gitignore"
+// Renew gives a live root another end: the zero time is that of the session. It
+// counts as a use. Handles and mappings live on.
+func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) error {
+	refuse := func(kind Kind, format string, args ...any) error {
+		return &Error{Op: names.OpSet, Kind: kind, Err: fmt.Errorf(format, args...)}
 	}
-	return text
-}
-
-// Rule is one rule in force in a root.
-type Rule = pattern.Rule
-
-// RulesOf are the rules in force in a root, in the order they are judged in; nil
-// if there is no such root.
-func (g *Registry) RulesOf(name RootName) []*Rule {
 	r := g.snap.Load().byName[name]
-	if r == nil || r.policy.Load().rules == nil {
-		return nil
+	if r == nil {
+		return refuse(names.NotExist, "no root is named %s; one that has ended is granted again with: rootsfs roots add", names.Quote(string(name)))
 	}
-	return r.policy.Load().rules.set.Rules()
-}
-
-// Explanation says whether an operation would be admitted, and why not.
-type Explanation struct {
-	Allowed bool
-	// Kind is that of the refusal.
-	Kind Kind
-	// Lacks are the rights that are missing, if that is the reason.
-	Lacks Rights
-	// Verdict is what the patterns say. It can name a rule that was lifted.
-	Verdict pattern.Verdict
-	Root    RootName // whose policy decided: a nested root's may
-}
-
-// Explain says what the gate would answer to an operation on a path, without
-// asking for it and without a record. It looks at nothing but the policy, and at
-// what rules ask of the tree: whether the file exists, or the system allows the
-// operation, it does not say. need are the rights the arguments add, as writing
-// does to opening.
-func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) Explanation {
-	l := &Lease{reg: g, req: Request{Caller: Caller{Subject: s, Via: ViaControl}, Op: op, Path: p, Need: need}}
-	defer l.endUses(false)
-	if err := l.findRoot(); err != nil {
-		return Explanation{Kind: names.Reason(err), Root: p.Root}
+	at := int64(0)
+	if !expires.IsZero() {
+		at = expires.UnixNano()
 	}
-	defer l.release()
-	if lacks, ok := missing(op, need, l.policy.Rights); !ok {
-		return Explanation{Kind: names.Reason(denied(lacks, l.policy.Rights)), Lacks: lacks, Root: p.Root}
+	if !expires.IsZero() && at <= g.clock.now().wall {
+		return refuse(names.Invalid, "the new end of root %s is in the past", names.Quote(string(name)))
 	}
-	out := Explanation{Allowed: true, Root: p.Root}
-	if p.IsRoot() || !l.patterned {
-		return out
-	}
-	a := accessOf(op, need, false)
-	err := l.eachRules(p.Rel(), func(r *root, set *ruleset, rel string) error {
-		if lacks, ok := missing(op, need, r.policy.Load().Rights); !ok {
-			out = Explanation{Kind: names.Permission, Lacks: lacks, Root: r.name}
-			return &Error{Kind: names.Permission}
-		}
-		dir, base := splitRel(rel)
-		v := set.judge(r, (*rootFacts)(r), dir, base, createdType(op))
-		if v.Effect != pattern.None || v.Lifted != nil {
-			out.Verdict, out.Root = v, r.name
-		}
-		if v.Effect == pattern.Protect && l.isException(a, v.Rule, (*rootFacts)(r), rel) {
-			return nil
-		}
-		return refusal(a, v)
+	return g.change(ctx, r, func(old Policy) (policyChange, error) {
+		detail := "ends " + formatEnd(r.expires.Load()) + " -> " + formatEnd(at)
+		return policyChange{policy: &old, detail: detail, widens: true, also: func([]*root) {
+			r.setEnd(expires, g.clock.now())
+			g.startTimer(r)
+		}}, nil
 	})
-	if err != nil {
-		out.Allowed, out.Kind = false, names.Reason(err)
+}
+
+func formatEnd(at int64) string {
+	if at == 0 {
+		return "with the session"
 	}
-	return out
+	return time.Unix(0, at).Format(time.RFC3339)
 }

@@ -2,12 +2,8 @@ package guard
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
-
-	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // A grant ends by itself at a time, or when nothing has used it for a while
@@ -106,48 +102,6 @@ func (r *root) setEnd(t time.Time, now instant) {
 	end := now.at(t)
 	r.expiresOwn.Store(end.own)
 	r.expires.Store(end.wall)
-}
-
-// Renew gives a live root another end: the zero time is that of the session. It
-// counts as a use. Handles and mappings live on.
-func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) error {
-	refuse := func(kind Kind, format string, args ...any) error {
-		return &Error{Op: names.OpSet, Kind: kind, Err: fmt.Errorf(format, args...)}
-	}
-	r := g.snap.Load().byName[name]
-	if r == nil {
-		return refuse(names.NotExist, "no root is named %s; one that has ended is granted again with: rootsfs roots add", names.Quote(string(name)))
-	}
-	now := g.clock.now()
-	if !expires.IsZero() && expires.UnixNano() <= now.wall {
-		return refuse(names.Invalid, "the new end of root %s is in the past", names.Quote(string(name)))
-	}
-	_, letGo, err := g.lockLiveChanges(ctx, r)
-	if err != nil {
-		return err
-	}
-	defer letGo()
-	detail := "ends " + formatEnd(r.expires.Load()) + " -> "
-	at := int64(0)
-	if !expires.IsZero() {
-		at = expires.UnixNano()
-	}
-	detail += formatEnd(at)
-	// A later end is on record before it holds.
-	if err := g.recordOwner(r, names.OpSet, r.policy.Load().Rights, detail); err != nil {
-		return errors.Join(errors.New("the renewal cannot be recorded, so it is not made"), err)
-	}
-	r.setEnd(expires, g.clock.now())
-	g.startTimer(r)
-	g.notify(Event{Kind: EventChanged, Root: r.name, Detail: detail})
-	return nil
-}
-
-func formatEnd(at int64) string {
-	if at == 0 {
-		return "with the session"
-	}
-	return time.Unix(0, at).Format(time.RFC3339)
 }
 
 // The wall's clock can be set, and goes on while the machine sleeps. The process's

@@ -376,6 +376,68 @@ func (l *Lease) effect(rel string) (v pattern.Verdict, byContents bool) {
 	return v, byContents
 }
 
+// Explanation says whether an operation would be admitted, and why not.
+type Explanation struct {
+	Allowed bool
+	// Kind is that of the refusal.
+	Kind Kind
+	// Lacks are the rights that are missing, if that is the reason.
+	Lacks Rights
+	// Verdict is what the patterns say. It can name a rule that was lifted.
+	Verdict pattern.Verdict
+	Root    RootName // whose policy decided: a nested root's may
+}
+
+// Explain says what the gate would answer to an operation on a path, without
+// asking for it and without a record. It looks at nothing but the policy, and at
+// what rules ask of the tree: whether the file exists, or the system allows the
+// operation, it does not say. need are the rights the arguments add, as writing
+// does to opening.
+func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) Explanation {
+	l := &Lease{reg: g, req: Request{Caller: Caller{Subject: s, Via: ViaControl}, Op: op, Path: p, Need: need}}
+	defer l.endUses(false)
+	if err := l.findRoot(); err != nil {
+		return Explanation{Kind: names.Reason(err), Root: p.Root}
+	}
+	defer l.release()
+	if lacks, ok := missing(op, need, l.policy.Rights); !ok {
+		return Explanation{Kind: names.Reason(denied(lacks, l.policy.Rights)), Lacks: lacks, Root: p.Root}
+	}
+	out := Explanation{Allowed: true, Root: p.Root}
+	if p.IsRoot() || !l.patterned {
+		return out
+	}
+	a := accessOf(op, need, false)
+	err := l.eachRules(p.Rel(), func(r *root, set *ruleset, rel string) error {
+		if lacks, ok := missing(op, need, r.policy.Load().Rights); !ok {
+			out = Explanation{Kind: names.Permission, Lacks: lacks, Root: r.name}
+			return &Error{Kind: names.Permission}
+		}
+		dir, base := splitRel(rel)
+		v := set.judge(r, (*rootFacts)(r), dir, base, createdType(op))
+		if v.Effect != pattern.None || v.Lifted != nil {
+			out.Verdict, out.Root = v, r.name
+		}
+		if v.Effect == pattern.Protect && l.isException(a, v.Rule, (*rootFacts)(r), rel) {
+			return nil
+		}
+		return refusal(a, v)
+	})
+	if err != nil {
+		out.Allowed, out.Kind = false, names.Reason(err)
+	}
+	return out
+}
+
+// Current reports whether the patterns are still those the operation was admitted
+// under (names.Conflict), for one that took long and is about to take effect.
+func (l *Lease) Current() error {
+	if l.root.policy.Load().rules != l.policy.rules {
+		return &Error{Kind: names.Conflict, Err: errors.New("the root's patterns changed meanwhile; try again")}
+	}
+	return nil
+}
+
 func under(dir, name string) string {
 	if dir == "" {
 		return name

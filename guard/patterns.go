@@ -65,6 +65,15 @@ func (p *Patterns) Lifted() string {
 	return "built-in protections lifted for " + strings.Join(texts, ", ")
 }
 
+// Summary counts the patterns.
+func (p *Patterns) Summary() string {
+	text := fmt.Sprintf("%d deny, %d hide, %d protect, %d allow", len(p.Deny), len(p.Hide), len(p.Protect), len(p.Allow))
+	if p.Gitignore {
+		text += ", .gitignore"
+	}
+	return text
+}
+
 // own are the rules the owner wrote.
 func (p *Patterns) own() ([]pattern.Rule, error) {
 	var out []pattern.Rule
@@ -190,6 +199,19 @@ type ruleset struct {
 	hides  bool // some rule does
 	set    *pattern.Set
 	folded *pattern.Set // with MixedNames: for directories that fold
+}
+
+// Rule is one rule in force in a root.
+type Rule = pattern.Rule
+
+// RulesOf are the rules in force in a root, in the order they are judged in; nil
+// if there is no such root.
+func (g *Registry) RulesOf(name RootName) []*Rule {
+	r := g.snap.Load().byName[name]
+	if r == nil || r.policy.Load().rules == nil {
+		return nil
+	}
+	return r.policy.Load().rules.set.Rules()
 }
 
 // barrier is what keeps the operation out of a directory.

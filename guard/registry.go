@@ -127,11 +127,6 @@ type Registry struct {
 	past  map[RootName]Subject // names that were ended in this session
 	tombs []tombstone
 	rules Rules
-
-	// shutMu guards toShut, the roots that wait for mu to be shut. It is
-	// taken for a moment only, also under mu.
-	shutMu sync.Mutex
-	toShut []*shutting
 }
 
 // snapshot is one state of the registry; nothing in it changes but the atomics

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -50,12 +49,27 @@ func (g *Registry) RevokeAll(ctx context.Context) ([]Ended, error) {
 	return g.endAll(ctx, roots, RevokedState)
 }
 
+// endAll ends roots side by side. Those that nobody is changing just now are shut in one
+// snapshot: a snapshot each would cost, for thousands of roots, thousands of copies of
+// all. A second asker waits for the first one's ending.
 func (g *Registry) endAll(ctx context.Context, roots []*root, to State) ([]Ended, error) {
 	out := make([]Ended, len(roots))
 	errs := make([]error, len(roots))
 	var wg sync.WaitGroup
+	var locked []*root
+	var at []int // their indices in roots
 	for i, r := range roots {
+		if r.tryLockLive() {
+			locked, at = append(locked, r), append(at, i)
+			continue
+		}
 		wg.Go(func() { out[i], errs[i] = g.end(ctx, r, to) })
+	}
+	change, cancel := g.changeContext(ctx)
+	defer cancel()
+	for k, ended := range g.endLocked(change, locked, to) {
+		out[at[k]], errs[at[k]] = ended, ended.Err
+		locked[k].unlockChanges()
 	}
 	wg.Wait()
 	return out, errors.Join(errs...)
@@ -126,14 +140,13 @@ func (g *Registry) recheckLater(ctx context.Context, r *root) {
 	})
 }
 
-// end is the one way a root ends.
+// end ends one root, or waits until it has ended.
 func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
-	start := time.Now()
-	ctx, letGo, err := g.lockChanges(ctx, r)
+	ctx, unlock, err := g.lockChanges(ctx, r, nil)
 	if err != nil {
 		return Ended{Root: r.name}, err
 	}
-	defer letGo()
+	defer unlock()
 	if State(r.state.Load()) != Live {
 		return g.endAgain(ctx, r, to)
 	}
@@ -141,40 +154,63 @@ func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 		g.startTimer(r) // renewed, or used, at the last moment
 		return Ended{Root: r.name}, nil
 	}
-	change := Change{Root: r.name, Epoch: r.epoch, Kind: ChangeEnded}
-	outers := g.outerRoots(r)
-	g.flush(ctx, change, r)
-	for _, o := range outers {
-		g.flush(ctx, o.narrowedChange(), o)
-	}
+	ended := g.endLocked(ctx, []*root{r}, to)[0]
+	return ended, ended.Err
+}
 
-	for _, o := range g.shut(r, to) {
+// endLocked is the one way roots end. They are live, and the caller has locked their
+// changes.
+func (g *Registry) endLocked(ctx context.Context, roots []*root, to State) []Ended {
+	if len(roots) == 0 {
+		return nil
+	}
+	start := time.Now()
+	outers := g.outerRoots(roots)
+	sideBySide(roots, func(_ int, r *root) { g.flush(ctx, r.asChange(ChangeEnded), r) })
+	sideBySide(outers, func(_ int, o *root) { g.flush(ctx, o.asChange(ChangeNarrowed), o) })
+
+	for _, o := range g.shut(roots, to) {
 		if !slices.Contains(outers, o) {
 			outers = append(outers, o)
 		}
 	}
-	close(r.dead)
-	errs := []error{r.drainForEnd(ctx), g.invalidateViews(ctx, change)}
-	for _, o := range outers {
-		errs = append(errs, g.narrowViews(ctx, o))
+	errs := make([]error, len(roots))
+	sideBySide(roots, func(i int, r *root) {
+		close(r.dead)
+		errs[i] = errors.Join(r.drainForEnd(ctx), g.invalidateViews(ctx, r.asChange(ChangeEnded)))
+		close(r.takenBack)
+	})
+	outerErrs := make([]error, len(outers))
+	sideBySide(outers, func(i int, o *root) { outerErrs[i] = g.narrowViews(ctx, o) })
+
+	out := make([]Ended, len(roots))
+	sideBySide(roots, func(i int, r *root) {
+		err := errors.Join(errs[i], errors.Join(outerErrs...), r.settle(ctx))
+		if recErr := g.recordEnd(r, to, err); recErr != nil {
+			err = errors.Join(err, fmt.Errorf("the ending could not be recorded: %w", recErr))
+		}
+		out[i] = Ended{Root: r.name, State: to, Took: time.Since(start), Err: err}
+		r.report = out[i]
+		go r.closeWhenUnused()
+		g.notify(Event{Kind: endEvent(to), Root: r.name, Detail: out[i].detail()})
+	})
+	return out
+}
+
+// sideBySide calls f for every root at the same time, and returns when all calls have.
+func sideBySide(roots []*root, f func(i int, r *root)) {
+	var wg sync.WaitGroup
+	for i, r := range roots {
+		wg.Go(func() { f(i, r) })
 	}
-	rep := Ended{Root: r.name, State: to, Err: errors.Join(append(errs, r.settle(ctx))...)}
-	if err := g.recordEnd(r, to, rep.Err); err != nil {
-		rep.Err = errors.Join(rep.Err, fmt.Errorf("the ending could not be recorded: %w", err))
-	}
-	rep.Took = time.Since(start)
-	r.report = rep
-	close(r.ended)
-	go r.closeWhenUnused()
-	g.notify(Event{Kind: endEvent(to), Root: r.name, Detail: rep.detail()})
-	return rep, rep.Err
+	wg.Wait()
 }
 
 // endAgain handles the second ending of a root: revoking an unavailable root
 // forgets it, everything else reports the first ending.
 func (g *Registry) endAgain(ctx context.Context, r *root, to State) (Ended, error) {
 	if to == RevokedState && State(r.state.Load()) == UnavailableState {
-		g.shut(r, to)
+		g.shut([]*root{r}, to)
 		rep := Ended{Root: r.name, State: to, Err: r.settle(ctx)}
 		rep.Err = errors.Join(rep.Err, g.recordEnd(r, to, rep.Err))
 		g.notify(Event{Kind: EventRevoked, Root: r.name})
@@ -183,19 +219,22 @@ func (g *Registry) endAgain(ctx context.Context, r *root, to State) (Ended, erro
 	return r.report, r.report.Err
 }
 
-// outerRoots are the live roots that reach r's files by names of their own.
-func (g *Registry) outerRoots(r *root) []*root {
+// outerRoots are the live roots, others than roots, that reach the files of one of roots
+// by names of their own.
+func (g *Registry) outerRoots(roots []*root) []*root {
 	var out []*root
-	is := func(f nestedRoot) bool { return f.root == r }
-	look := func(o *root) {
-		fs := o.nesting.Load()
-		if !slices.Contains(out, o) && (slices.ContainsFunc(fs.nested, is) || slices.ContainsFunc(fs.sameDirectory, is)) {
-			out = append(out, o)
-		}
-	}
 	snap := g.snap.Load()
-	snap.eachOuter(r.grant.Resolved, r.location, look)
-	snap.eachAt(r.grant.Resolved, r.location, look)
+	for _, r := range roots {
+		is := func(f nestedRoot) bool { return f.root == r }
+		add := func(o *root) {
+			n := o.nesting.Load()
+			if !slices.Contains(out, o) && !slices.Contains(roots, o) && (slices.ContainsFunc(n.nested, is) || slices.ContainsFunc(n.sameDirectory, is)) {
+				out = append(out, o)
+			}
+		}
+		snap.eachOuter(r.grant.Resolved, r.location, add)
+		snap.eachAt(r.grant.Resolved, r.location, add)
+	}
 	return out
 }
 
@@ -224,49 +263,19 @@ func (g *Registry) flush(ctx context.Context, c Change, r *root) {
 	})
 }
 
-// shutting is one root that is about to be shut.
-type shutting struct {
-	r      *root
-	to     State
-	done   bool    // guarded by Registry.mu, like outers
-	outers []*root // see shut
-}
-
-// shut closes the gate: the state changes and the root leaves the snapshot
-// (unless it is merely unavailable). It returns the live roots around it, which
-// now have a tombstone inside. Roots that end side by side are shut in one
-// snapshot by whoever comes first: a snapshot each would cost, for thousands of
-// roots, thousands of copies of all.
-func (g *Registry) shut(r *root, to State) (outers []*root) {
-	me := &shutting{r: r, to: to}
-	g.shutMu.Lock()
-	g.toShut = append(g.toShut, me)
-	g.shutMu.Unlock()
-	// On one processor each would come first: those that end beside it go before.
-	runtime.Gosched()
+// shut closes the gate of roots: their states change and they leave the snapshot
+// (unless they are merely unavailable). It returns the live roots around them, which
+// now have a tombstone inside.
+func (g *Registry) shut(roots []*root, to State) (outers []*root) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !me.done {
-		g.shutMu.Lock()
-		batch := g.toShut
-		g.toShut = nil
-		g.shutMu.Unlock()
-		g.shutLocked(batch)
-	}
-	return me.outers
-}
-
-func (g *Registry) shutLocked(batch []*shutting) {
 	next := g.snap.Load().next()
-	roots := make([]*root, len(batch))
-	for i, b := range batch {
-		r := b.r
-		roots[i] = r
-		r.state.Store(uint32(b.to))
+	for _, r := range roots {
+		r.state.Store(uint32(to))
 		if r.timer != nil {
 			r.timer.Stop()
 		}
-		if b.to == UnavailableState {
+		if to == UnavailableState {
 			continue
 		}
 		next.drop(r)
@@ -277,13 +286,10 @@ func (g *Registry) shutLocked(batch []*shutting) {
 		})
 	}
 	g.pruneTombs(next)
-	// One that is not live has nothing left to narrow, and may be another of
-	// the batch, which holds its own lock.
-	outers := slices.DeleteFunc(g.updateNesting(next, roots), func(o *root) bool { return State(o.state.Load()) != Live })
+	outers = g.updateNesting(next, roots)
 	g.snap.Store(next)
-	for _, b := range batch {
-		b.done, b.outers = true, outers
-	}
+	// What is not live has nothing left to narrow.
+	return slices.DeleteFunc(outers, func(o *root) bool { return State(o.state.Load()) != Live })
 }
 
 // Forget drops what is kept of the ended roots of a subject that nobody will be any

@@ -392,3 +392,40 @@ func (failing) Invalidate(_ context.Context, c guard.Change) error {
 	}
 	return nil
 }
+
+// Roots in each other that end together do not wait for each other: an ending that
+// locks several roots must not wait for one of them to make its views judge anew. Nor
+// do two such endings wait for each other, each of which has what lies around the
+// other's roots. What is waited for in vain is in Ended.Err.
+func TestEndingsDoNotWaitForEachOther(t *testing.T) {
+	s := newSetup(t, nil)
+	s.AddView(&view{})
+	all := []guard.RootName{"a", "ain", "b", "bin"}
+	for range 50 {
+		s.grant(t, "a", "/a", guard.Policy{})
+		s.grant(t, "ain", "/a/in", guard.Policy{})
+		s.grant(t, "b", "/b", guard.Policy{})
+		s.grant(t, "bin", "/b/in", guard.Policy{})
+		var wg sync.WaitGroup
+		for _, which := range [][]guard.RootName{{"ain", "b"}, {"bin", "a"}} {
+			wg.Go(func() {
+				if _, err := s.Revoke(bg, which...); err != nil {
+					t.Errorf("crosswise: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		for _, n := range all {
+			if _, ok := s.Lookup(n); ok {
+				t.Errorf("%s is still there", n)
+			}
+		}
+	}
+	s.grant(t, "a", "/a", guard.Policy{})
+	s.grant(t, "ain", "/a/in", guard.Policy{})
+	s.grant(t, "ainin", "/a/in/in", guard.Policy{})
+	ended, err := s.RevokeAll(bg)
+	if err != nil || len(ended) != 3 {
+		t.Errorf("nested: %+v, %v", ended, err)
+	}
+}

@@ -125,8 +125,8 @@ type root struct {
 	places     chan struct{}
 	leavePlace func()
 
-	dead  chan struct{} // closed when the gate shuts
-	ended chan struct{} // closed when the ending is complete
+	dead      chan struct{} // closed when the gate shuts
+	takenBack chan struct{} // closed when its operations are drained and its views told
 	// changing serialises changes of this root; a channel, because it is
 	// held across views.
 	changing chan struct{}
@@ -157,7 +157,7 @@ type root struct {
 func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *root {
 	r := &root{
 		name: g.Root, epoch: epoch, grant: g, src: src, location: src.Location(), requestedDir: requestedDir(&g),
-		dead: make(chan struct{}), ended: make(chan struct{}), changing: make(chan struct{}, 1),
+		dead: make(chan struct{}), takenBack: make(chan struct{}), changing: make(chan struct{}, 1),
 		moves: moves,
 	}
 	r.places = make(chan struct{}, MaxRunning)
@@ -213,34 +213,61 @@ func (r *root) closeWhenUnused() {
 	_ = r.src.Close() // an O_PATH descriptor: nothing to lose
 }
 
-// lockChanges takes the right to change a root, until the caller lets go of it. What is
-// begun with the context it returns is finished even if the asker goes away (half a
-// revocation would be none), but waits for nobody beyond Config.Deadline.
-func (g *Registry) lockChanges(ctx context.Context, r *root) (_ context.Context, letGo func(), _ error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
-	letGo = func() { <-r.changing; cancel() }
+// changeContext is the context of a change: what is begun with it is finished even if the
+// asker goes away (half a revocation would be none), but waits for nobody beyond
+// Config.Deadline.
+func (g *Registry) changeContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
+}
+
+// lockChanges takes the right to change a root until unlock, unless ended is closed
+// first. The context it returns is that of the change.
+func (g *Registry) lockChanges(ctx context.Context, r *root, ended <-chan struct{}) (_ context.Context, unlock func(), _ error) {
+	ctx, cancel := g.changeContext(ctx)
+	unlock = func() { r.unlockChanges(); cancel() }
 	select {
 	case r.changing <- struct{}{}: // a root that nobody changes is taken however late it is
-		return ctx, letGo, nil
+		return ctx, unlock, nil
 	default:
 	}
 	select {
 	case r.changing <- struct{}{}:
-		return ctx, letGo, nil
+		return ctx, unlock, nil
+	case <-ended:
+		cancel()
+		return nil, nil, r.endedError()
 	case <-ctx.Done():
 		cancel()
 		return nil, nil, fmt.Errorf("root %s is being changed: %w", r.name, ctx.Err())
 	}
 }
 
-// lockLiveChanges is hold of a root that has to be live.
-func (g *Registry) lockLiveChanges(ctx context.Context, r *root) (_ context.Context, letGo func(), _ error) {
-	ctx, letGo, err := g.lockChanges(ctx, r)
+func (r *root) unlockChanges() { <-r.changing }
+
+// lockLiveChanges is lockChanges of a root that has to be live. Of one that somebody
+// ends it waits until everything is taken back, and not for the roots around it: their
+// ending may wait for the caller.
+func (g *Registry) lockLiveChanges(ctx context.Context, r *root) (_ context.Context, unlock func(), _ error) {
+	ctx, unlock, err := g.lockChanges(ctx, r, r.takenBack)
 	if err == nil && State(r.state.Load()) != Live {
-		letGo()
+		unlock()
 		return nil, nil, r.endedError()
 	}
-	return ctx, letGo, err
+	return ctx, unlock, err
+}
+
+// tryLockLive takes the right to change a root if it is live and nobody else changes it.
+func (r *root) tryLockLive() bool {
+	select {
+	case r.changing <- struct{}{}:
+	default:
+		return false
+	}
+	if State(r.state.Load()) == Live {
+		return true
+	}
+	r.unlockChanges()
+	return false
 }
 
 // NoRoot is the error of asking for a root, by a name that none has.
