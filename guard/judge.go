@@ -149,25 +149,15 @@ func (l *Lease) Spells(name string) bool {
 	return naming == ShortNames || naming == FoldedNames && pattern.Suspicious(name)
 }
 
-// rules are those of a nested root.
-func (f *nestedRoot) rules() *ruleset {
-	if f.root == nil {
-		return nil
-	}
-	return f.root.policy.Load().rules
-}
-
 // anyRules reports whether which holds for any of the rules of the root and of those
 // nested in it.
 func (l *Lease) anyRules(which func(*ruleset) bool) bool {
 	if r := l.policy.rules; r != nil && which(r) {
 		return true
 	}
-	for _, list := range [...][]nestedRoot{l.nesting.nested, l.nesting.sameDirectory} {
-		for i := range list {
-			if r := list[i].rules(); r != nil && which(r) {
-				return true
-			}
+	for i := range l.nesting.scopes {
+		if r := l.nesting.scopes[i].root.policy.Load().rules; r != nil && which(r) {
+			return true
 		}
 	}
 	return false
@@ -204,7 +194,7 @@ func (l *Lease) JudgeAs(a Access, dirRel, name string, t pattern.Type) error {
 	if t == pattern.Unknown && a == ToMake {
 		t = createdType(l.req.Op)
 	}
-	if len(l.nesting.nested)+len(l.nesting.sameDirectory) == 0 { // nearly always: no path has to be put together
+	if len(l.nesting.scopes) == 0 { // nearly always: no path has to be put together
 		if l.policy.rules == nil {
 			return nil
 		}
@@ -277,27 +267,20 @@ func (l *Lease) beginsRepository(r *pattern.Rule, f *rootFacts, rel string) bool
 }
 
 // eachRoot calls f with the roots that a path lies in, and the path below each, until
-// f returns an error: the operation's own root, and those nested around the path that
-// concern the caller.
+// f returns an error: the operation's own root, and those around the path that concern
+// the caller.
 func (l *Lease) eachRoot(rel string, f func(r *root, rel string) error) error {
 	if err := f(l.root, rel); err != nil {
 		return err
 	}
-	who := l.req.Caller.Subject
-	for i := range l.nesting.nested {
-		n := &l.nesting.nested[i]
-		if n.root == nil || n.name != "" || !n.concerns(who) || !strings.HasPrefix(rel, n.rel+"/") {
+	for i := range l.nesting.scopes {
+		s := &l.nesting.scopes[i]
+		inner, ok := s.below(rel)
+		if !ok || !s.whose.Covers(l.req.Caller.Subject) {
 			continue
 		}
-		if err := f(n.root, rel[len(n.rel)+1:]); err != nil {
+		if err := f(s.root, inner); err != nil {
 			return err
-		}
-	}
-	for i := range l.nesting.sameDirectory {
-		if n := &l.nesting.sameDirectory[i]; n.root != nil && n.concerns(who) {
-			if err := f(n.root, rel); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

@@ -12,22 +12,23 @@ import (
 
 // A root inside another one is judged by both policies, through either name, and
 // leaves a tombstone when it is revoked: revocation never widens. The outer root
-// knows what lies in it as fences. Several roots can be one directory, when each
+// knows what lies in it (nesting). Several roots can be one directory, when each
 // is another subject's; what is granted to one subject is no business of the
-// others', so a fence concerns only the callers its root is for. For a root that
-// is everybody's, the roots of single subjects at the same directory are fences,
+// others', so a nested root concerns only the callers it is for. For a root that
+// is everybody's, the roots of single subjects at the same directory count as nested,
 // too, which such a subject passes with every operation: its own grant bounds
 // what it can do there by any name.
 
-// nesting are the nested roots and tombstones inside a root, recognised by
-// identity, so that no other name for them is a way around: a directory by its
-// own, a single file by that of its directory and by its name, because it may be
-// replaced by renaming. (A hard link of the file is another file to us, as it is
-// anywhere.) gen grows with every change, for handles to notice.
+// nesting is what lies inside a root: other roots, and tombstones. They are recognised by
+// identity, so that no other name for them is a way around: a directory by its own, a
+// single file by that of its directory and by its name, because it may be replaced by
+// renaming. (A hard link of the file is another file to us, as it is anywhere.) gen grows
+// with every change, for holds to notice.
 type nesting struct {
 	gen           uint64
-	nested        []nestedRoot
+	nested        []nestedRoot // outermost first
 	sameDirectory []nestedRoot // at the root's own directory, for single subjects
+	scopes        []scope      // of the above, outermost first
 }
 
 type nestedRoot struct {
@@ -39,7 +40,26 @@ type nestedRoot struct {
 	epoch uint64 // of a tombstone
 }
 
-// concerns reports whether callers of a subject meet the fence.
+// scope is a root whose policy, too, holds for what lies below a directory of the outer
+// root, for some subjects.
+type scope struct {
+	root   *root
+	prefix string // the directory; "" is the outer root's own
+	whose  Subject
+}
+
+// below returns what a path of the outer root is called below the scope's directory.
+func (s *scope) below(rel string) (inner string, ok bool) {
+	if s.prefix == "" {
+		return rel, true
+	}
+	if !names.Under(rel, s.prefix) || len(rel) == len(s.prefix) {
+		return "", false
+	}
+	return rel[len(s.prefix)+1:], true
+}
+
+// concerns reports whether callers of a subject meet the nested root.
 func (f *nestedRoot) concerns(who Subject) bool { return f.whose.Covers(who) }
 
 func nestedRootOf(r *root, rel string) nestedRoot {
@@ -50,16 +70,12 @@ func (t *tombstone) nestedRoot(rel string) nestedRoot {
 	return nestedRoot{id: t.id, name: t.file, rel: rel, whose: t.whose, epoch: t.epoch}
 }
 
-// updateNesting recomputes the fences of every root that contains one of the changed
-// roots or a tombstone, and returns those whose fences changed. The caller
-// holds mu.
+// updateNesting finds out anew what lies in every root that contains one of the changed
+// roots or a tombstone, and returns those for which that is something else now. The
+// caller holds mu.
 func (g *Registry) updateNesting(s *snapshot, changed []*root) []*root {
-	var outers []*root
-	mark := func(o *root) {
-		if !slices.Contains(outers, o) {
-			outers = append(outers, o)
-		}
-	}
+	outers := map[*root]bool{}
+	mark := func(o *root) { outers[o] = true }
 	for _, c := range changed {
 		s.eachOuter(c.grant.Resolved, c.location, mark)
 		s.eachAt(c.grant.Resolved, c.location, mark)
@@ -71,48 +87,53 @@ func (g *Registry) updateNesting(s *snapshot, changed []*root) []*root {
 	if len(outers) == 0 {
 		return nil
 	}
-	dirs, places := s.index.paths(byDir), s.index.paths(byLocation)
+	sorted := [...][]string{byDir: s.index.paths(byDir), byLocation: s.index.paths(byLocation)}
 	var out []*root
-	for _, o := range outers {
-		if g.rebuildNesting(s, dirs, places, o) {
+	for o := range outers {
+		if g.rebuildNesting(s, sorted[:], o) {
 			out = append(out, o)
 		}
 	}
 	return out
 }
 
-// rebuildNesting rebuilds one root's fences from the sorted paths and places of all
-// roots and reports whether they changed.
-func (g *Registry) rebuildNesting(s *snapshot, dirs, places []string, o *root) bool {
-	next := &nesting{sameDirectory: g.sameDirectory(s, o)}
-	mine := func(whose Subject) bool { return o.grant.Subject.Covers(whose) || whose.Covers(o.grant.Subject) }
-	add := func(kind pathKind, at string, sorted []string) {
-		first, _ := slices.BinarySearch(sorted, strings.TrimSuffix(at, "/")+"/")
-		for _, d := range sorted[first:] {
-			if !inside(at, d) {
+// rebuildNesting finds out what lies in one root, from the sorted paths and locations
+// of all roots, and reports whether that has changed.
+func (g *Registry) rebuildNesting(s *snapshot, sorted [][]string, o *root) bool {
+	next := &nesting{}
+	own := o.grant.Subject
+	mine := func(whose Subject) bool { return own.Covers(whose) || whose.Covers(own) }
+	for kind, at := range [...]string{byDir: o.grant.Resolved, byLocation: o.location} {
+		if at == "" {
+			continue
+		}
+		first, _ := slices.BinarySearch(sorted[kind], strings.TrimSuffix(at, "/")+"/")
+		for _, d := range sorted[kind][first:] {
+			if !names.Under(d, at) {
 				break
 			}
-			for _, r := range s.index[indexKey{kind, d}] {
-				if r == o || !mine(r.grant.Subject) || slices.ContainsFunc(next.nested, func(f nestedRoot) bool { return f.root == r }) {
-					continue
+			for _, r := range s.index[indexKey{pathKind(kind), d}] {
+				if r != o && mine(r.grant.Subject) {
+					rel, _ := o.relativePath(r.grant.Resolved, r.location)
+					next.nested = append(next.nested, nestedRootOf(r, rel))
 				}
-				rel, _ := o.relativePath(r.grant.Resolved, r.location)
-				next.nested = append(next.nested, nestedRootOf(r, rel))
 			}
 		}
 	}
-	add(byDir, o.grant.Resolved, dirs)
-	if o.location != "" {
-		add(byLocation, o.location, places)
-	}
+	s.eachAt(o.grant.Resolved, o.location, func(r *root) {
+		if r.grant.Subject.isNarrowerThan(own) {
+			next.sameDirectory = append(next.sameDirectory, nestedRootOf(r, ""))
+		}
+	})
 	for _, t := range g.tombs {
 		if rel, ok := o.relativePath(t.dir, t.location); ok && mine(t.whose) {
 			next.nested = append(next.nested, t.nestedRoot(rel))
 		}
+		if t.whose.isNarrowerThan(own) && t.id == o.src.ID() && t.file == o.src.File() {
+			next.sameDirectory = append(next.sameDirectory, t.nestedRoot(""))
+		}
 	}
-	slices.SortStableFunc(next.nested, func(a, b nestedRoot) int {
-		return cmp.Or(len(a.rel)-len(b.rel), cmp.Compare(a.rel, b.rel), cmp.Compare(a.whose, b.whose))
-	})
+	next.sort()
 	old := o.nesting.Load()
 	if slices.Equal(old.nested, next.nested) && slices.Equal(old.sameDirectory, next.sameDirectory) {
 		return false
@@ -122,22 +143,20 @@ func (g *Registry) rebuildNesting(s *snapshot, dirs, places []string, o *root) b
 	return true
 }
 
-// sameDirectory are the roots of single subjects, and what is left of such, at the
-// directory of a root that is everybody's; and those of a subject's sessions at
-// one that is the subject's.
-func (g *Registry) sameDirectory(s *snapshot, o *root) (list []nestedRoot) {
-	s.eachAt(o.grant.Resolved, o.location, func(r *root) {
-		if r.grant.Subject.isNarrowerThan(o.grant.Subject) && !slices.ContainsFunc(list, func(f nestedRoot) bool { return f.root == r }) {
-			list = append(list, nestedRootOf(r, ""))
-		}
-	})
-	for _, t := range g.tombs {
-		if t.whose.isNarrowerThan(o.grant.Subject) && t.id == o.src.ID() && t.file == o.src.File() {
-			list = append(list, t.nestedRoot(""))
+// sort puts the outermost first, drops what was found by its path and by its location,
+// and lists the scopes.
+func (n *nesting) sort() {
+	for _, list := range []*[]nestedRoot{&n.nested, &n.sameDirectory} {
+		slices.SortStableFunc(*list, func(a, b nestedRoot) int {
+			return cmp.Or(len(a.rel)-len(b.rel), cmp.Compare(a.rel, b.rel), cmp.Compare(a.whose, b.whose))
+		})
+		*list = slices.Compact(*list)
+		for _, r := range *list {
+			if r.root != nil && r.name == "" {
+				n.scopes = append(n.scopes, scope{r.root, r.rel, r.whose})
+			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b nestedRoot) int { return cmp.Compare(a.whose, b.whose) })
-	return list
 }
 
 // HasNested reports whether other roots or tombstones lie inside this one, so that
@@ -193,8 +212,9 @@ func (l *Lease) grantedSince(t *nestedRoot, who Subject) bool {
 // enterSameDirectory makes a subject's own grant of the directory take part in an
 // operation through the root that is everybody's.
 func (l *Lease) enterSameDirectory() error {
-	for _, p := range l.nesting.sameDirectory {
-		if !p.whose.Covers(l.req.Caller.Subject) {
+	for i := range l.nesting.sameDirectory {
+		p := &l.nesting.sameDirectory[i]
+		if !p.concerns(l.req.Caller.Subject) {
 			continue
 		}
 		if p.root == nil {
@@ -255,7 +275,7 @@ func (g *Registry) checkLocation(r Rules, resolved, place string) error {
 	}
 	for _, k := range r.Keep {
 		kept := g.cfg.Opener.LocationOf(k.Path)
-		if kept == "" || !inside(place, kept) && !inside(kept, place) {
+		if kept == "" || !names.Under(kept, place) && !names.Under(place, kept) {
 			continue
 		}
 		return &Error{Kind: names.Permission, Err: fmt.Errorf(
@@ -315,9 +335,9 @@ func (s *snapshot) drop(r *root) {
 // relativePath returns the path from o to something inside it, by path or by place.
 func (o *root) relativePath(dir, place string) (rel string, ok bool) {
 	switch {
-	case dir != o.grant.Resolved && inside(o.grant.Resolved, dir):
+	case dir != o.grant.Resolved && names.Under(dir, o.grant.Resolved):
 		rel, _ = filepath.Rel(o.grant.Resolved, dir)
-	case o.location != "" && place != o.location && inside(o.location, place):
+	case o.location != "" && place != o.location && names.Under(place, o.location):
 		rel = strings.TrimPrefix(place, o.location+"/")
 	default:
 		return "", false

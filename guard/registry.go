@@ -20,7 +20,7 @@ type ChangeKind uint8
 const (
 	// ChangeEnded: nothing of the root may be reachable any more.
 	ChangeEnded ChangeKind = iota + 1
-	// ChangeNarrowed: rights were taken away, part of the root was fenced off,
+	// ChangeNarrowed: rights were taken away, a root was nested in it,
 	// or its patterns changed; what was handed out before has to be judged anew.
 	ChangeNarrowed
 	// ChangeWidened and ChangeAdded take nothing away.

@@ -291,12 +291,12 @@ func (l *Lease) NoteRemoved(rel string) {
 // two.
 func (l *Lease) NoteMoved(from, to string, exchange bool) {
 	l.root.repos.move(from, to, exchange)
-	for i := range l.nesting.nested {
-		n := &l.nesting.nested[i]
-		if f, ok := strings.CutPrefix(from, n.rel+"/"); ok && n.root != nil {
-			if t, ok := strings.CutPrefix(to, n.rel+"/"); ok {
-				n.root.repos.move(f, t, exchange)
-			}
+	for i := range l.nesting.scopes {
+		s := &l.nesting.scopes[i]
+		f, moved := s.below(from)
+		t, inside := s.below(to)
+		if moved && inside {
+			s.root.repos.move(f, t, exchange)
 		}
 	}
 }

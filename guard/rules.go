@@ -3,7 +3,6 @@ package guard
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -41,16 +40,16 @@ func (r Rules) Check(resolved string, rights Rights) error {
 		return &Error{Kind: names.Permission, Err: errors.New(names.Quote(resolved) + " " + fmt.Sprintf(format, args...))}
 	}
 	for _, n := range never {
-		if inside(n, resolved) {
+		if names.Under(resolved, n) {
 			return refuse("cannot be a root: %s holds kernel interfaces, not files; choose another directory", n)
 		}
 	}
 	// First what no flag lifts, so that nobody is sent to one in vain.
 	for _, k := range r.Keep {
-		if inside(resolved, k.Path) {
+		if names.Under(k.Path, resolved) {
 			return refuse("contains %s (%s); choose a directory that does not", k.What, names.Quote(k.Path))
 		}
-		if inside(k.Path, resolved) {
+		if names.Under(resolved, k.Path) {
 			return refuse("lies inside %s (%s); choose a directory that does not", k.What, names.Quote(k.Path))
 		}
 	}
@@ -65,12 +64,12 @@ func (r Rules) Check(resolved string, rights Rights) error {
 
 func isSystem(p string) bool {
 	for _, e := range systemTreesExcept {
-		if inside(e, p) {
+		if names.Under(p, e) {
 			return false
 		}
 	}
 	for _, t := range systemTrees {
-		if inside(t, p) {
+		if names.Under(p, t) {
 			return true
 		}
 	}
@@ -80,15 +79,6 @@ func isSystem(p string) bool {
 		}
 	}
 	return false
-}
-
-// inside reports whether p is dir or lies below it, by whole elements; both are
-// absolute and clean.
-func inside(dir, p string) bool {
-	if dir == p || dir == "/" {
-		return true
-	}
-	return strings.HasPrefix(p, dir) && len(p) > len(dir) && p[len(dir)] == '/'
 }
 
 // The owner approves a root by a path, and links on that path decide what is

@@ -79,9 +79,9 @@ func (l *Lease) Trash() (dir int, below string, t Trash, ok bool) {
 
 // pathOf is the path of a nested root below the lease's; "" of a peer.
 func (l *Lease) pathOf(r *root) string {
-	for i := range l.nesting.nested {
-		if f := &l.nesting.nested[i]; f.root == r {
-			return f.rel
+	for i := range l.nesting.scopes {
+		if s := &l.nesting.scopes[i]; s.root == r {
+			return s.prefix
 		}
 	}
 	return ""

@@ -128,10 +128,10 @@ func (p Path) Split() (dir Path, base string) {
 // Under reports whether path is dir or lies below it, by name alone. Both are
 // absolute and clean; nothing lies under "".
 func Under(path, dir string) bool {
-	if dir == "" {
+	if dir == "" || !strings.HasPrefix(path, dir) {
 		return false
 	}
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+	return len(path) == len(dir) || dir[len(dir)-1] == '/' || path[len(dir)] == '/'
 }
 
 // Has reports whether q is p or lies below it.
