@@ -392,48 +392,6 @@ func (l *Lease) wrap(err error) *Error {
 	return w
 }
 
-// Detach returns a lease for a part of the operation that may outlive it: it
-// keeps the root's descriptor open, but the ending of the root waits for its calls
-// of Change only. The returned function must be called when the part has ended; Done is not
-// to be called on it.
-func (l *Lease) Detach() (*Lease, func()) {
-	l.ensureNotes() // both have to know where links lead
-	both := struct {
-		lease  Lease
-		shared detached
-	}{}
-	l.detached = &both.shared
-	both.lease = *l
-	d := &both.lease
-	d.crossed, d.pinned, d.bytes, d.req.room = nil, true, 0, 0
-	d.root.pins.Add(1)
-	// Nested roots that the operation's file lies in stay part of it: a Hold
-	// made from the detached lease has to know them.
-	for _, c := range l.crossed {
-		c.root.pins.Add(1)
-		d.crossed = append(d.crossed, c)
-	}
-	return d, func() {
-		d.detached.uncross()
-		for _, c := range d.crossed {
-			c.root.pins.Add(-1)
-		}
-		d.root.pins.Add(-1)
-	}
-}
-
-// Abandon says that the operation is answered while its detached part goes on:
-// what that writes still counts, and Settle says how much it was. See Change for what
-// it may still do.
-func (l *Lease) Abandon() {
-	l.abandoned = true
-	l.detached.answered.Store(true)
-	l.detached.uncross()
-}
-
-// Settle ends the quota's part of a detached lease whose operation was abandoned.
-func (l *Lease) Settle(n int64, err error) { l.settle(n, err) }
-
 // MaxRunning is how many operations on one root are in system calls at a time;
 // more wait. Each holds a thread of the process while its source hangs, also when
 // its caller has been answered and has asked again, and Go ends a process that

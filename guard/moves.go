@@ -234,7 +234,7 @@ func (m movedFacts) now(path string) string {
 func (m movedFacts) IsDir(path string) bool { return m.Facts.IsDir(m.now(path)) }
 func (m movedFacts) Top(dir string) bool    { return m.Facts.Top(m.now(dir)) }
 func (m movedFacts) Made(path string) bool  { return m.Facts.Made(m.now(path)) }
-func (m movedFacts) Bare(dir string, parts []string) bool {
-	return m.Facts.Bare(m.now(dir), parts)
+func (m movedFacts) Bare(dir string, kind pattern.Condition) bool {
+	return m.Facts.Bare(m.now(dir), kind)
 }
 func (m movedFacts) Tokens(path string) bool { return m.Facts.Tokens(m.now(path)) }

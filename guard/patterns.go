@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rootsfs/rootsfs/guard/builtin"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
@@ -27,7 +28,7 @@ func Texts(texts ...string) []Pattern {
 }
 
 // Patterns are what a policy says of names. The zero value is the built-in
-// protections alone (pattern.Builtin). A single-file root has no patterns: its
+// protections alone (package builtin). A single-file root has no patterns: its
 // owner has named the one file.
 //
 // A file is judged by the name it is reached by. One that the host gave a second
@@ -117,7 +118,7 @@ func (p *Patterns) Preview() (*pattern.Set, error) {
 	}
 	var all []pattern.Rule
 	if !p.NoDefaults {
-		all = pattern.Builtin()
+		all = builtin.Rules()
 	}
 	set, err := pattern.New(append(all, own...), pattern.Options{})
 	if err != nil {
@@ -167,10 +168,10 @@ func (p *Policy) compile(src Source) (*ruleset, error) {
 	opt := pattern.Options{Fold: naming >= FoldedNames}
 	var all []pattern.Rule
 	if !p.NoDefaults && src.File() == "" {
-		all = pattern.Builtin()
+		all = builtin.Rules()
 	}
 	if (p.Trash.On || !p.NoDefaults) && src.File() == "" {
-		all = append(all, pattern.Reserved(TrashName)...)
+		all = append(all, builtin.Reserved(TrashName)...)
 	}
 	if p.Gitignore && src.File() == "" {
 		ignores, err := readIgnores(src, opt)

@@ -2,11 +2,11 @@ package guard
 
 import (
 	"errors"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/rootsfs/rootsfs/guard/builtin"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
@@ -146,69 +146,20 @@ func (r *repos) tops() (out []string) {
 
 // repoTop is how the owner is told of something that is remembered.
 func repoTop(rel string) string {
-	if dir, base := splitRel(rel); slices.Contains(vcsTops, base) {
+	if dir, base := splitRel(rel); slices.Contains(builtin.Tops, base) {
 		return dir
 	}
 	return rel
-}
-
-const gitDir = ".git"
-
-// vcsPart reports whether what is made at a path is a part of a repository that its
-// tool looks after as a whole: the .git or .hg of one, what stands for a worktree or
-// a submodule inside a git directory, or for a rebase that has begun. gitDir tells of
-// a directory that is not called .git whether it is one of git's.
-func vcsPart(rel string, dir bool, gitDirAt func(rel string) bool) bool {
-	elems := strings.Split(rel, "/")
-	last := elems[len(elems)-1]
-	if slices.Contains(vcsTops, last) || !dir && strings.HasSuffix(last, ".fossil") {
-		return true
-	}
-	for i := len(elems) - 1; dir && i >= 0; i-- {
-		if elems[i] == gitDir {
-			return inGitDir(elems[i+1:])
-		}
-		if inGitDir(elems[i:]) && gitDirAt(strings.Join(elems[:i], "/")) {
-			return true
-		}
-	}
-	return false
-}
-
-// inGitDir reports whether a directory with this path below one of git's is a part of
-// its own.
-func inGitDir(in []string) bool {
-	switch {
-	case len(in) == 0:
-		return false
-	case in[0] == "worktrees":
-		return len(in) == 2 || len(in) == 3 && isWork(in[2])
-	}
-	return len(in) == 1 && isWork(in[0]) || len(in) > 1 && in[0] == "modules"
-}
-
-// mayBePart reports whether vcsPart has to be asked about a path: rarely.
-func mayBePart(dirRel, name string) bool {
-	if slices.Contains(vcsTops, name) || isWork(name) || strings.HasSuffix(name, ".fossil") {
-		return true
-	}
-	return strings.Contains(dirRel, "modules") || strings.HasSuffix(dirRel, "worktrees")
-}
-
-// isWork reports whether git keeps in a directory of this name what it has begun:
-// commands that it runs when told to go on.
-func isWork(name string) bool {
-	return name == "rebase-merge" || name == "rebase-apply" || name == "sequencer"
 }
 
 // NoteName tells the lease what the operation has made, and at what name: a
 // repository of the root's users is remembered as theirs, also where nothing is
 // protected, because the owner is told of it.
 func (l *Lease) NoteName(dirRel, name string, id Identity, dir bool) {
-	if mayBePart(dirRel, name) {
+	if builtin.MayBePart(dirRel, name) {
 		_ = l.eachRoot(under(dirRel, name), func(r *root, rel string) error {
 			f := (*rootFacts)(r)
-			if vcsPart(rel, dir, f.bare) && !r.repos.around(rel, true, f.identity) {
+			if builtin.IsPart(rel, dir, f.bare) && !r.repos.around(rel, true, f.identity) {
 				l.rememberRepo(r, rel, repo{id: id})
 			}
 			return nil
@@ -221,7 +172,7 @@ func (l *Lease) NoteName(dirRel, name string, id Identity, dir bool) {
 // had: with it the directory may have become a bare repository. MadeName includes
 // it.
 func (l *Lease) NoteNewName(dirRel, name string) {
-	if !barePart(name) {
+	if !builtin.MayMakeBare(name) {
 		return
 	}
 	_ = l.eachRoot(under(dirRel, name), func(r *root, rel string) error {
@@ -237,29 +188,12 @@ func (l *Lease) NoteNewName(dirRel, name string) {
 	})
 }
 
-// barePart reports whether a name is one of those by which a directory is known as a
-// repository, in any case: the source may take one for the other.
-func barePart(name string) bool {
-	return slices.ContainsFunc(bareParts, func(part string) bool { return strings.EqualFold(part, name) })
-}
-
-var (
-	gitParts  = pattern.GitDir.Parts()
-	svnParts  = pattern.SvnDir.Parts()
-	bareParts = slices.Concat(gitParts, svnParts, []string{"commondir"})
-)
-
-// bare reports whether a tool would take a directory itself for a repository. A
-// directory of git's that leads to another has a commondir instead of the rest.
+// bare reports whether a tool would take a directory itself for a repository.
 func (f *rootFacts) bare(dir string) bool {
-	has := func(name string) bool {
+	return builtin.IsBare(func(name string) bool {
 		_, err := f.look(under(dir, name))
 		return err == nil
-	}
-	all := func(parts []string) bool {
-		return !slices.ContainsFunc(parts, func(name string) bool { return !has(name) })
-	}
-	return all(gitParts) || has(gitParts[0]) && has("commondir") || all(svnParts)
+	})
 }
 
 // identity is what lies at a path.
@@ -335,7 +269,7 @@ func (f *rootFacts) IsDir(path string) bool {
 
 // Top implements pattern.Facts.
 func (f *rootFacts) Top(dir string) bool {
-	for _, name := range vcsTops {
+	for _, name := range builtin.Tops {
 		top := under(dir, name)
 		got, err := f.look(top)
 		if err != nil && !errors.Is(err, names.NotExist) || err == nil && !f.repos.has(top, got.ID) {
@@ -345,12 +279,9 @@ func (f *rootFacts) Top(dir string) bool {
 	return false
 }
 
-// vcsTops are the names by which version control systems know a project.
-var vcsTops = pattern.Tops()
-
 // Bare implements pattern.Facts.
-func (f *rootFacts) Bare(dir string, parts []string) bool {
-	for _, name := range parts {
+func (f *rootFacts) Bare(dir string, kind pattern.Condition) bool {
+	for _, name := range builtin.Parts(kind) {
 		if _, err := f.look(under(dir, name)); errors.Is(err, names.NotExist) {
 			return false
 		}
@@ -381,33 +312,7 @@ func (f *rootFacts) Tokens(path string) bool {
 	if err != nil {
 		return !errors.Is(err, names.NotExist)
 	}
-	return len(head) == maxNpmrc || hasTokens(string(head))
-}
-
-// variable is a value that npm takes from its environment, and nothing else.
-var variable = regexp.MustCompile(`^\$\{[^{}]*\}$`)
-
-// hasTokens reports whether an .npmrc holds credentials rather than the names of
-// environment variables that do. It reads lines, quotes and lists (KEY[]) as npm.
-func hasTokens(text string) bool {
-	lines := strings.FieldsFunc(text, func(c rune) bool { return c == '\n' || c == '\r' })
-	for _, line := range lines {
-		key, value, ok := strings.Cut(line, "=")
-		key = strings.TrimSuffix(strings.ToLower(strings.Trim(key, " \t\"'")), "[]")
-		value = strings.Trim(value, " \t\"'")
-		if !ok || value == "" || variable.MatchString(value) {
-			continue
-		}
-		if strings.Contains(value, "PRIVATE KEY") {
-			return true
-		}
-		for _, secret := range []string{"_authtoken", "_auth", "_password"} {
-			if strings.HasSuffix(key, secret) {
-				return true
-			}
-		}
-	}
-	return false
+	return len(head) == maxNpmrc || builtin.HasTokens(string(head))
 }
 
 // lookedInto notes that a file's contents were asked about.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/builtin"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
@@ -61,7 +62,7 @@ the rules that every root begins with; that needs no session.`,
 }
 
 func builtinRules() []control.PolicyRule {
-	rules := pattern.Builtin()
+	rules := builtin.Rules()
 	list := make([]*pattern.Rule, len(rules))
 	for i := range rules {
 		list[i] = &rules[i]

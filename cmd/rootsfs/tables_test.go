@@ -20,6 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard/builtin"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
@@ -218,7 +219,7 @@ func ruleTable(t *testing.T) string {
 	var order []key
 	patterns := map[key][]string{}
 	seen := map[string]bool{}
-	for _, r := range pattern.Builtin() {
+	for _, r := range builtin.Rules() {
 		k := key{r.List.Effect().String(), places[r.Condition], r.Reason}
 		if k.place == "" {
 			t.Fatalf("no words for where %s holds", r.Text)

@@ -1,7 +1,6 @@
 package pattern
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -281,34 +280,4 @@ func FuzzPattern(f *testing.F) {
 			t.Errorf("%q on %q: %v, and %v without what is kept", text, path, first, other)
 		}
 	})
-}
-
-// fifty are patterns of all the shapes people write, none of which matches.
-func fifty() (out []Rule) {
-	for i := range 10 {
-		out = append(out, list(OwnHide, fmt.Sprintf("*.secret%d", i), fmt.Sprintf("/vault%d/", i))...)
-		out = append(out, list(OwnDeny, fmt.Sprintf("docs/**/private%d.*", i))...)
-		out = append(out, list(OwnProtect, fmt.Sprintf("release-%d-[0-9]*.lock", i), fmt.Sprintf("**/generated%d/*.pb.go", i))...)
-	}
-	return out
-}
-
-// What a name costs that no rule is about: with the built-in rules, and with fifty
-// patterns besides them.
-func BenchmarkJudge(b *testing.B) {
-	for _, with := range []struct {
-		name  string
-		rules []Rule
-		fold  bool
-	}{{"builtin", nil, false}, {"fifty", fifty(), false}, {"folded", fifty(), true}} {
-		for _, name := range []string{"main.go", "README.md"} {
-			b.Run(with.name+"/"+name, func(b *testing.B) {
-				s := mustNew(b, Options{Fold: with.fold}, Builtin(), with.rules)
-				b.ReportAllocs()
-				for b.Loop() {
-					s.At("src/pkg/deep").Judge("src/pkg/deep", name, Unknown, nil)
-				}
-			})
-		}
-	}
 }

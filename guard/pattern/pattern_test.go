@@ -14,10 +14,10 @@ type world struct {
 	dirs, tops, made, bare, tokens map[string]bool
 }
 
-func (w world) IsDir(p string) bool                  { return w.dirs[p] }
-func (w world) Top(p string) bool                    { return w.tops[p] }
-func (w world) Bare(dir string, parts []string) bool { return w.bare[dir] && parts[0] == "HEAD" }
-func (w world) Tokens(p string) bool                 { return w.tokens[p] }
+func (w world) IsDir(p string) bool               { return w.dirs[p] }
+func (w world) Top(p string) bool                 { return w.tops[p] }
+func (w world) Bare(dir string, k Condition) bool { return w.bare[dir] && k == GitDir }
+func (w world) Tokens(p string) bool              { return w.tokens[p] }
 func (w world) Made(p string) bool {
 	for m := range w.made {
 		if p == m || strings.HasPrefix(p, m+"/") {
@@ -157,30 +157,6 @@ func TestBadPatterns(t *testing.T) {
 	}
 }
 
-// Files by which another program runs what they say are protected at the root and at
-// the top of repositories, and nowhere else: in other people's code least of all.
-func TestControlFiles(t *testing.T) {
-	s := mustNew(t, Options{}, Builtin())
-	facts := world{tops: map[string]bool{"lib": true, "node_modules/x": true}, made: map[string]bool{}}
-	for _, name := range []string{
-		".mcp.json", ".roo/mcp.json", ".kiro/hooks/x", "opencode.json", ".vscode/tasks.json", ".helix/languages.toml", ".devcontainer/devcontainer.json",
-		".devcontainer.json", ".nvim.lua", ".envrc", "mise.toml", ".config/mise/config.toml", ".pre-commit-config.yaml", ".github/workflows/ci.yml",
-		"lefthook-local.yml", ".config/lefthook.json", "mise.production.toml", ".husky/pre-commit", ".tekton/run.yaml", ".gdbinit", ".github/hooks/x.json",
-		".npmrc", ".yarnrc.yml", ".cargo/config.toml", "x.sublime-project", ".dir-locals.el", ".dir-locals-2.el", ".vimrc", "_vimrc", ".gvimrc", ".iex.exs", ".ocamlinit", ".byebugrc", ".rdbgrc", ".config/opencode/opencode.json",
-	} {
-		for _, dir := range []string{"", "lib/"} {
-			if got := judge(s, dir+name, facts); got.Effect != Protect {
-				t.Errorf("%s%s: %v", dir, name, got.Effect)
-			}
-		}
-		for _, dir := range []string{"docs/", "node_modules/x/"} {
-			if got := judge(s, dir+name, facts); got.Effect != None {
-				t.Errorf("%s%s: %v", dir, name, got.Effect)
-			}
-		}
-	}
-}
-
 // Other spellings of one name, as file systems that fold names take them.
 func TestFold(t *testing.T) {
 	s := mustNew(t, Options{Fold: true}, list(OwnHide, ".env", "Straße", "/Sub/*.PEM", "café"))
@@ -204,23 +180,6 @@ func TestFold(t *testing.T) {
 	for name, want := range map[string]bool{"SECRET~1": true, "a:b": true, "é": true, "README.md": false} {
 		if Suspicious(name) != want {
 			t.Errorf("%q: suspicious %v", name, !want)
-		}
-	}
-}
-
-// The hot path makes no garbage: a name that no pattern is about, among many
-// patterns, also where names are folded.
-func TestNoAllocation(t *testing.T) {
-	for _, fold := range []bool{false, true} {
-		s := mustNew(t, Options{Fold: fold}, Builtin(), fifty(), list(OwnHide, "a/**/z", "[Tt]est?"))
-		s.At("src/pkg/deep")
-		if n := testing.AllocsPerRun(1000, func() {
-			st := s.At("src/pkg/deep")
-			if st.Barrier().Effect != None || st.Judge("src/pkg/deep", "main.go", Unknown, nil).Effect != None {
-				t.Fatal("matched")
-			}
-		}); n != 0 {
-			t.Errorf("folding %v: %v allocations", fold, n)
 		}
 	}
 }

@@ -83,7 +83,7 @@ const (
 	// Tokens: the file holds credentials.
 	Tokens
 	// GitDir and SvnDir: the directory in which the pattern begins to match is a
-	// repository by what it holds (Parts), which the root's users did not make.
+	// repository by what it holds (Facts.Bare), which the root's users did not make.
 	GitDir
 	SvnDir
 )
@@ -101,7 +101,7 @@ type Rule struct {
 	Line int
 	// Base is the directory the pattern is written for, "" for the root.
 	Base      string
-	Reason    string // why it is built in; of rules by Builtin and Reserved only
+	Reason    string // why it is built in; of built-in rules only (package builtin)
 	Condition Condition
 	// Self: the match says nothing of what lies below.
 	Self bool
@@ -246,4 +246,34 @@ func foldedName(s string, fold bool) string {
 		return Fold(s)
 	}
 	return s
+}
+
+// ParseIgnore reads the rules of a .gitignore. file is its name for messages,
+// base the directory it lies in, below the root. As with git, a pattern that
+// means nothing matches nothing.
+func ParseIgnore(doc, file, base string) []Rule {
+	var out []Rule
+	n := 0
+	for line := range strings.Lines(strings.TrimPrefix(doc, "\ufeff")) {
+		n++
+		text := strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+		text = trimSpaces(text)
+		if text == "" || text[0] == '#' {
+			continue
+		}
+		r := Rule{List: Ignore, Text: text, File: file, Line: n, Base: base}
+		if _, err := compile(&r, false); err == nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// trimSpaces drops the spaces at the end of a line, except after a backslash.
+func trimSpaces(s string) string {
+	t := strings.TrimRight(s, " ")
+	if n := len(t); n < len(s) && strings.HasSuffix(t, `\`) && (n-len(strings.TrimRight(t, `\`)))%2 == 1 {
+		return t + " "
+	}
+	return t
 }

@@ -2,7 +2,6 @@ package pattern
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 )
@@ -16,7 +15,7 @@ type Options struct {
 
 // Set is a compiled list of rules.
 type Set struct {
-	program func() *program
+	program *program
 	states  cache
 }
 
@@ -77,17 +76,11 @@ func New(rules []Rule, o Options) (*Set, error) {
 	if len(rules) > MaxRules {
 		return nil, &Error{Rule: rules[MaxRules], Err: fmt.Errorf("it is beyond the limit of %d patterns for one root", MaxRules)}
 	}
-	s := &Set{}
-	if slices.ContainsFunc(rules, func(r Rule) bool { return !r.Builtin() }) {
-		p, err := builtin.program(rules, o.Fold)
-		if err != nil {
-			return nil, err
-		}
-		s.program = func() *program { return p }
-		return s, nil
+	p, err := shared.program(rules, o.Fold)
+	if err != nil {
+		return nil, err
 	}
-	s.program = builtin.lazy(rules, o.Fold)
-	return s, nil
+	return &Set{program: p}, nil
 }
 
 // newProgram compiles rules, each by means of compile.
@@ -136,7 +129,7 @@ func (s *program) float(rule int32, e *elem) {
 
 // Rules are those the set was made of, in order. The caller does not change them.
 func (s *Set) Rules() []*Rule {
-	rules := s.program().rules
+	rules := s.program.rules
 	out := make([]*Rule, len(rules))
 	for i, c := range rules {
 		out[i] = c.Rule
@@ -197,7 +190,7 @@ func (c *cache) put(path string, st *State) {
 // slashes at its ends; "" is the root.
 func (s *Set) At(path string) *State {
 	if path == "" {
-		return s.program().root
+		return s.program.root
 	}
 	if len(path) <= maxKey {
 		if st, ok := s.states.get(path); ok {
@@ -205,7 +198,7 @@ func (s *Set) At(path string) *State {
 		}
 	}
 	// From the nearest directory above that is known.
-	st, from := s.program().root, 0
+	st, from := s.program.root, 0
 	for i := min(len(path)-1, maxKey); i > 0; i-- {
 		if path[i] != '/' {
 			continue

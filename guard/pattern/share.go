@@ -10,30 +10,18 @@ import (
 
 // There may be thousands of roots, and mostly the rules of all are the same: the
 // built-in ones, and what the owner wrote for every root. So each list of rules is
-// compiled once in the process. What is built in is kept; what the owner wrote is kept
-// as long as some Set has it.
+// compiled once in the process, and kept as long as some Set has it. A built-in rule is
+// compiled once and kept: it is in nearly every list.
 
-// builtin is what was compiled in this process.
-var builtin sharedRules
+// shared is what was compiled in this process.
+var shared sharedRules
 
-// maxPrograms bounds the programs of built-in rules alone that are kept: with and
-// without the trash's rule, by exact and by folded names, and as much again.
-const maxPrograms = 8
-
-// sharedRules keeps what has been compiled of rules. The zero value is ready for use,
+// sharedRules finds what has been compiled of rules. The zero value is ready for use,
 // and it may be used concurrently.
 type sharedRules struct {
 	mu       sync.Mutex // guards the fields below
-	rules    map[sharedRule]*compiled
-	programs []*lazyProgram // of built-in rules alone
-	owned    map[uint64][]weak.Pointer[program]
-}
-
-// lazyProgram is a list of built-in rules, compiled when it is first asked for.
-type lazyProgram struct {
-	rules []Rule
-	fold  bool
-	get   func() *program
+	builtin  map[sharedRule]*compiled
+	programs map[uint64][]weak.Pointer[program] // by keyOf
 }
 
 type sharedRule struct {
@@ -41,31 +29,7 @@ type sharedRule struct {
 	fold bool
 }
 
-// lazy returns what compiles built-in rules when it is first called: nothing is wrong
-// with what is built in, and a short run may never come to ask.
-func (s *sharedRules) lazy(rules []Rule, fold bool) func() *program {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.programs {
-		if p.fold == fold && slices.Equal(p.rules, rules) {
-			return p.get
-		}
-	}
-	p := &lazyProgram{rules: slices.Clone(rules), fold: fold}
-	p.get = sync.OnceValue(func() *program {
-		made, err := newProgram(p.rules, fold, s.compile)
-		if err != nil {
-			panic(err) // a test compiles all of them
-		}
-		return made
-	})
-	if len(s.programs) < maxPrograms {
-		s.programs = append(s.programs, p)
-	}
-	return p.get
-}
-
-// seed is for keys of sharedRules.owned.
+// seed is for keys of sharedRules.programs.
 var seed = maphash.MakeSeed()
 
 func keyOf(rules []Rule, fold bool) uint64 {
@@ -81,7 +45,7 @@ func keyOf(rules []Rule, fold bool) uint64 {
 // program compiles rules, unless some Set has the same ones.
 func (s *sharedRules) program(rules []Rule, fold bool) (*program, error) {
 	key := keyOf(rules, fold)
-	if p := s.have(key, rules, fold); p != nil {
+	if p := s.find(key, rules, fold); p != nil {
 		return p, nil
 	}
 	p, err := newProgram(rules, fold, s.compile)
@@ -90,19 +54,19 @@ func (s *sharedRules) program(rules []Rule, fold bool) (*program, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.owned == nil {
-		s.owned = map[uint64][]weak.Pointer[program]{}
+	if s.programs == nil {
+		s.programs = map[uint64][]weak.Pointer[program]{}
 	}
-	s.owned[key] = append(s.owned[key], weak.Make(p))
+	s.programs[key] = append(s.programs[key], weak.Make(p))
 	runtime.AddCleanup(p, s.forget, key)
 	return p, nil
 }
 
-// have finds a program of these rules.
-func (s *sharedRules) have(key uint64, rules []Rule, fold bool) *program {
+// find returns the program of these rules, nil if there is none.
+func (s *sharedRules) find(key uint64, rules []Rule, fold bool) *program {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, w := range s.owned[key] {
+	for _, w := range s.programs[key] {
 		if p := w.Value(); p != nil && p.fold == fold && slices.EqualFunc(p.rules, rules, func(c *compiled, r Rule) bool { return *c.Rule == r }) {
 			return p
 		}
@@ -114,9 +78,9 @@ func (s *sharedRules) have(key uint64, rules []Rule, fold bool) *program {
 func (s *sharedRules) forget(key uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left := slices.DeleteFunc(s.owned[key], func(w weak.Pointer[program]) bool { return w.Value() == nil })
-	if s.owned[key] = left; len(left) == 0 {
-		delete(s.owned, key)
+	left := slices.DeleteFunc(s.programs[key], func(w weak.Pointer[program]) bool { return w.Value() == nil })
+	if s.programs[key] = left; len(left) == 0 {
+		delete(s.programs, key)
 	}
 }
 
@@ -128,16 +92,16 @@ func (s *sharedRules) compile(r *Rule, fold bool) (*compiled, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := sharedRule{*r, fold}
-	if c := s.rules[key]; c != nil {
+	if c := s.builtin[key]; c != nil {
 		return c, nil
 	}
 	c, err := compile(r, fold)
 	if err != nil {
 		return nil, err
 	}
-	if s.rules == nil {
-		s.rules = map[sharedRule]*compiled{}
+	if s.builtin == nil {
+		s.builtin = map[sharedRule]*compiled{}
 	}
-	s.rules[key] = c
+	s.builtin[key] = c
 	return c, nil
 }

@@ -3,17 +3,24 @@ package pattern
 import (
 	"fmt"
 	"runtime"
-	"slices"
 	"testing"
 	"time"
 )
+
+// builtinRules are rules like those of package builtin.
+func builtinRules() (out []Rule) {
+	for i, text := range []string{".env*", "id_rsa", "*.pem", ".ssh", "**/.docker/config.json", "**/.git/hooks", "/.vscode", "**/.mcp.json"} {
+		out = append(out, Rule{List: BuiltinHide + List(i%2), Text: text, Reason: "built in"})
+	}
+	return out
+}
 
 // What is built in is compiled once for all roots, and once for each way of
 // comparing names; what the owner wrote is each root's own.
 func TestBuiltinRulesAreCompiledOnce(t *testing.T) {
 	set := func(o Options, more ...Rule) *Set {
 		t.Helper()
-		s, err := New(append(append(Builtin(), Reserved("trash")...), more...), o)
+		s, err := New(append(builtinRules(), more...), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -21,10 +28,10 @@ func TestBuiltinRulesAreCompiledOnce(t *testing.T) {
 	}
 	own := func(text string) Rule { return Rule{List: OwnDeny, Text: text} }
 	a, b, folded := set(Options{}), set(Options{}), set(Options{Fold: true})
-	if a.program() != b.program() {
+	if a.program != b.program {
 		t.Error("equal rules were compiled twice")
 	}
-	if a.program() == folded.program() || a.program().fold || !folded.program().fold {
+	if a.program == folded.program || a.program.fold || !folded.program.fold {
 		t.Error("rules for folded names are those for exact ones")
 	}
 	a.At("deep/down")
@@ -32,11 +39,11 @@ func TestBuiltinRulesAreCompiledOnce(t *testing.T) {
 		t.Error("two roots share the states of their directories")
 	}
 	c, d := set(Options{}, own("x")), set(Options{}, own("y"))
-	if last := func(s *Set) string { r := s.Rules(); return r[len(r)-1].Text }; c.program() == d.program() || last(c) != "x" || last(d) != "y" {
+	if last := func(s *Set) string { r := s.Rules(); return r[len(r)-1].Text }; c.program == d.program || last(c) != "x" || last(d) != "y" {
 		t.Error("two roots share what the owner wrote for one")
 	}
-	for i, r := range a.program().rules {
-		if c.program().rules[i] != r || d.program().rules[i] != r {
+	for i, r := range a.program.rules {
+		if c.program.rules[i] != r || d.program.rules[i] != r {
 			t.Fatalf("rule %d, %s, was compiled again", i, r.Text)
 		}
 	}
@@ -46,7 +53,7 @@ func TestBuiltinRulesAreCompiledOnce(t *testing.T) {
 // longer than a root has it.
 func TestOwnRulesAreShared(t *testing.T) {
 	var s sharedRules
-	list := func(text string) []Rule { return append(Builtin(), Rule{List: OwnDeny, Text: text}) }
+	list := func(text string) []Rule { return append(builtinRules(), Rule{List: OwnDeny, Text: text}) }
 	a, err := s.program(list("x"), false)
 	b, err2 := s.program(list("x"), false)
 	if err != nil || err2 != nil || a != b {
@@ -66,7 +73,7 @@ func TestOwnRulesAreShared(t *testing.T) {
 	kept := func() (n int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, list := range s.owned {
+		for _, list := range s.programs {
 			n += len(list)
 		}
 		return n
@@ -81,18 +88,15 @@ func TestOwnRulesAreShared(t *testing.T) {
 	runtime.KeepAlive(a)
 }
 
-// However many lists of built-in rules there are, few are kept, and none of the
-// owner's.
+// However many lists of rules there are, of rules only the built-in ones are kept.
 func TestFewCompiledRulesAreKept(t *testing.T) {
 	var s sharedRules
-	for i := range 3 * maxPrograms {
-		s.lazy(Builtin()[i:], false)()
-		if _, err := newProgram(append(Builtin(), Rule{List: OwnHide, Text: fmt.Sprint(i)}), false, s.compile); err != nil {
+	for i := range 20 {
+		if _, err := s.program(append(builtinRules(), Rule{List: OwnHide, Text: fmt.Sprint(i)}), false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(s.programs) != maxPrograms || len(s.rules) != len(Builtin()) ||
-		slices.ContainsFunc(s.programs, func(p *lazyProgram) bool { return !p.rules[0].Builtin() }) {
-		t.Errorf("%d programs and %d rules are kept", len(s.programs), len(s.rules))
+	if len(s.builtin) != len(builtinRules()) {
+		t.Errorf("%d rules are kept", len(s.builtin))
 	}
 }

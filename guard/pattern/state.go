@@ -46,9 +46,9 @@ type Facts interface {
 	// Top reports whether the directory is the top of a repository that the
 	// root's users did not make themselves.
 	Top(dir string) bool
-	// Bare reports whether the directory holds all of the parts by which a
-	// repository is known, and is none that the root's users made themselves.
-	Bare(dir string, parts []string) bool
+	// Bare reports whether the directory is a repository by what it holds, of the
+	// kind that the condition names, which the root's users did not make themselves.
+	Bare(dir string, kind Condition) bool
 	// Made reports whether the path lies in what belongs to a repository that
 	// the root's users made themselves.
 	Made(path string) bool
@@ -300,11 +300,11 @@ func (st *State) applies(c *compiled) bool {
 // nothing are facts by which no condition holds.
 type nothing struct{}
 
-func (nothing) IsDir(string) bool          { return false }
-func (nothing) Top(string) bool            { return false }
-func (nothing) Bare(string, []string) bool { return false }
-func (nothing) Made(string) bool           { return true }
-func (nothing) Tokens(string) bool         { return false }
+func (nothing) IsDir(string) bool           { return false }
+func (nothing) Top(string) bool             { return false }
+func (nothing) Bare(string, Condition) bool { return false }
+func (nothing) Made(string) bool            { return true }
+func (nothing) Tokens(string) bool          { return false }
 
 // holds asks for a rule's condition. h.depth is that of the directory in which
 // the rule matched.
@@ -317,7 +317,7 @@ func holds(r *Rule, h held, facts Facts, path string) bool {
 	case Tokens:
 		return facts.Tokens(path)
 	case GitDir, SvnDir:
-		return facts.Bare(head(path, int(h.depth)), r.Condition.Parts()) && !facts.Made(path)
+		return facts.Bare(head(path, int(h.depth)), r.Condition) && !facts.Made(path)
 	}
 	return true
 }

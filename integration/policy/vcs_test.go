@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/guard/builtin"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
@@ -174,7 +175,7 @@ func TestEveryToolIsPlanted(t *testing.T) {
 	for _, p := range plantings {
 		tools[p.tool], rules[p.rule] = true, true
 	}
-	for _, r := range pattern.Builtin() {
+	for _, r := range builtin.Rules() {
 		switch r.Condition { //nolint:exhaustive // the others are about something else
 		case pattern.Control, pattern.GitDir, pattern.SvnDir:
 		default:
@@ -189,7 +190,7 @@ func TestEveryToolIsPlanted(t *testing.T) {
 		}
 	}
 	for name := range rules {
-		if name != "" && !slices.ContainsFunc(pattern.Builtin(), func(r pattern.Rule) bool { return strings.TrimPrefix(r.Text, "**/") == name }) {
+		if name != "" && !slices.ContainsFunc(builtin.Rules(), func(r pattern.Rule) bool { return strings.TrimPrefix(r.Text, "**/") == name }) {
 			t.Errorf("there is no rule %s", name)
 		}
 	}
@@ -199,12 +200,12 @@ func TestEveryToolIsPlanted(t *testing.T) {
 // editors and agents run there is protected.
 func TestTopsOfProjects(t *testing.T) {
 	s := newShell(t, func(s *shell) {
-		for _, top := range pattern.Tops() {
+		for _, top := range builtin.Tops {
 			s.run("", "mkdir", "-p", "p"+top+"/"+top, "p"+top+"/.vscode")
 		}
 		s.run("", "mkdir", "-p", "plain/.vscode")
 	})
-	for _, top := range pattern.Tops() {
+	for _, top := range builtin.Tops {
 		for _, file := range []string{".vscode/tasks.json", ".mcp.json", ".envrc"} {
 			if out, err := s.try("p"+top, "sh", "-c", "echo x >"+file); err == nil {
 				t.Errorf("%s at the top of a project with %s was written: %s", file, top, out)

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/builtin"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
@@ -45,7 +46,7 @@ func Rules(list []*guard.Rule) []PolicyRule {
 		case pattern.Tokens:
 			one.When = "while it holds a token"
 		case pattern.GitDir, pattern.SvnDir:
-			one.When = "in a directory that holds " + strings.Join(r.Condition.Parts(), ", ") + ", unless the root's users made it"
+			one.When = "in a directory that holds " + strings.Join(builtin.Parts(r.Condition), ", ") + ", unless the root's users made it"
 		}
 		out = append(out, one)
 	}

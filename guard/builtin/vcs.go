@@ -1,6 +1,10 @@
-package pattern
+package builtin
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
 
 // What version control systems execute, in one table: the files from which a tool
 // takes commands, and those that lead it to such a file elsewhere. Whoever writes one
@@ -125,7 +129,7 @@ const (
 // bare is a kind of repository that is known by what a directory holds, and not by
 // a name: made by `git init --bare`, `git init --separate-git-dir`, `svnadmin create`.
 type bare struct {
-	condition Condition
+	condition pattern.Condition
 	parts     string // all of these: they can be replaced, and neither removed nor moved
 	runs      []reasons
 	begun     string // as gitWork
@@ -134,21 +138,21 @@ type bare struct {
 const partsReason = "git or svn knows a repository by it: without it, the rules for repositories would not hold"
 
 var bares = []bare{
-	{GitDir, "HEAD objects refs", []reasons{
+	{pattern.GitDir, "HEAD objects refs", []reasons{
 		{"hooks", "git runs hooks as the owner"},
 		{"config config.worktree config.lock config.worktree.lock worktrees/*/config.worktree worktrees/*/config.worktree.lock",
 			"git runs the programs it names (pagers, editors, fsmonitor, filters)"},
 		{"commondir worktrees/*/commondir", "leads git to another configuration"},
 	}, "rebase-merge rebase-apply sequencer worktrees/*/rebase-merge worktrees/*/rebase-apply worktrees/*/sequencer"},
 	// svn(1) runs the hooks of a repository that it reaches as file://.
-	{SvnDir, "format db locks", []reasons{
+	{pattern.SvnDir, "format db locks", []reasons{
 		{"hooks conf", "svn and svnserve run hooks, with the environment that conf says"},
 	}, ""},
 }
 
 // Parts are the names by which the directory of a condition is known as a
 // repository, nil for other conditions.
-func (c Condition) Parts() []string {
+func Parts(c pattern.Condition) []string {
 	for _, b := range bares {
 		if b.condition == c {
 			return strings.Fields(b.parts)
@@ -158,39 +162,38 @@ func (c Condition) Parts() []string {
 }
 
 // Tops are the names by which version control systems know the top of a project.
-func Tops() []string {
-	var out []string
+var Tops = func() (out []string) {
 	for _, s := range systems {
 		out = append(out, strings.Fields(s.tops)...)
 	}
 	return out
-}
+}()
 
 // vcsRules are the rules of the table.
-func vcsRules() []Rule {
-	var out []Rule
-	add := func(texts, reason string, c Condition, change func(*Rule)) {
+func vcsRules() []pattern.Rule {
+	var out []pattern.Rule
+	add := func(texts, reason string, c pattern.Condition, change func(*pattern.Rule)) {
 		for text := range strings.FieldsSeq(texts) {
-			r := Rule{List: BuiltinProtect, Text: "**/" + text, Condition: c, Reason: reason}
+			r := pattern.Rule{List: pattern.BuiltinProtect, Text: "**/" + text, Condition: c, Reason: reason}
 			change(&r)
 			out = append(out, r)
 		}
 	}
-	all := func(*Rule) {}
-	begins := func(r *Rule) { r.Self, r.Begins = true, true }
-	stays := func(r *Rule) { r.Self, r.Stays = true, true }
-	below := func(r *Rule) { r.Text += "/**" }
+	all := func(*pattern.Rule) {}
+	begins := func(r *pattern.Rule) { r.Self, r.Begins = true, true }
+	stays := func(r *pattern.Rule) { r.Self, r.Stays = true, true }
+	below := func(r *pattern.Rule) { r.Text += "/**" }
 	for _, s := range systems {
 		for _, g := range s.runs {
-			add(g.texts, g.reason, Control, all)
+			add(g.texts, g.reason, pattern.Control, all)
 		}
 		for _, g := range s.begun {
-			add(g.texts, g.reason, Control, begins)
+			add(g.texts, g.reason, pattern.Control, begins)
 		}
-		add(s.tops, s.leads, Control, begins)
+		add(s.tops, s.leads, pattern.Control, begins)
 	}
-	add(gitWork, gitWorkReason, Control, begins)
-	add(gitWork, gitWorkReason, Control, below)
+	add(gitWork, gitWorkReason, pattern.Control, begins)
+	add(gitWork, gitWorkReason, pattern.Control, below)
 	for _, b := range bares {
 		for _, g := range b.runs {
 			add(g.texts, g.reason, b.condition, all)

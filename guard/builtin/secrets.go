@@ -1,18 +1,33 @@
-package pattern
+// Package builtin holds the built-in rules, what of an ordinary project a server has no
+// business with unless its owner says so: secrets, what other programs execute, and what
+// version control systems execute. It is tables, and how repositories are known by names;
+// package pattern judges by the rules, and package guard looks at the files.
+//
+// # Promises
+//
+// Every rule says why it is there (pattern.Rule.Reason). The tables do not change while
+// the process runs, and opening nothing, the package compiles everywhere.
+//
+// # Not promised
+//
+// The tables know the tools that they name, as those are today. What a project's own
+// scripts run is not in them.
+package builtin
 
 import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// The built-in rules: what of an ordinary project a server has no business with
-// unless its owner says so. They are in force in every root that does not turn
-// them off, and each can be lifted by an Allow.
+// The rules are in force in every root that does not turn them off, and each can be
+// lifted by an Allow.
 
 // secrets are hidden, at any depth: a program that may read a project is not
 // meant to read what opens other doors.
-var secrets = []struct{ texts, reason string }{
+var secrets = []reasons{
 	{".env* !.env.example !.envrc", "environment files hold passwords and API keys; .env.example is the template without them, .envrc is protected"},
 	{"id_rsa id_dsa id_ecdsa id_ecdsa_sk id_ed25519 id_ed25519_sk *.pem *.key *.ppk *.p12 *.pfx *.jks *.keystore", "private keys"},
 	{".ssh", "keys, known hosts, and a configuration that names other machines"},
@@ -27,7 +42,7 @@ var secrets = []struct{ texts, reason string }{
 
 // controls are protected, at the root and in the top directory of each
 // repository: other programs run what they say, with the owner's rights.
-var controls = []struct{ texts, reason string }{
+var controls = []reasons{
 	{".mcp.json .claude .cursor .windsurf .codex .gemini .aider.conf.yml .roo .kilocode .kiro .amazonq .qwen .continue .junie .trae .opencode opencode.json opencode.jsonc .crush.json crush.json .config/opencode .clinerules .factory .grok .codebuddy .augment .goose .openhands .copilot .github/copilot .github/hooks .rovodev .vibe", "tells an AI client which programs to start and what they may do"},
 	{".vscode .idea .zed .helix *.code-workspace .config/zed .vs .fleet *.sublime-project .dir-locals.el .dir-locals-2.el", "editors run its tasks, and use the interpreters and tools it names"},
 	{".devcontainer .devcontainer.json", "editors run its initializeCommand on the host before they enter the container"},
@@ -49,43 +64,37 @@ var controls = []struct{ texts, reason string }{
 
 // trees hold other people's code, where names mean nothing and tools come and go
 // as they like; of the built-in rules only those about version control hold there.
-var trees = []string{"node_modules/", "vendor/", "site-packages/"}
+const trees = "node_modules/ vendor/ site-packages/"
 
 // Reserved returns the rules for a name that is hidden anywhere, and that nothing
 // lifts.
-func Reserved(name string) []Rule {
-	return []Rule{{List: ReservedHide, Text: name, Reason: "what was removed is kept there (rootsfs trash)"}}
+func Reserved(name string) []pattern.Rule {
+	return []pattern.Rule{{List: pattern.ReservedHide, Text: name, Reason: "what was removed is kept there (rootsfs trash)"}}
 }
 
-// Builtin returns the built-in rules.
-func Builtin() []Rule { return slices.Clone(builtinRules()) }
+// Rules returns the built-in rules. The caller does not change them.
+func Rules() []pattern.Rule { return slices.Clip(rules()) }
 
-// builtinRules makes the built-in rules once: every root has them.
-var builtinRules = sync.OnceValue(makeBuiltin)
-
-func makeBuiltin() []Rule {
-	var out []Rule
-	add := func(l List, prefix, texts, reason string, c Condition) {
-		for _, text := range strings.Fields(texts) {
-			out = append(out, Rule{List: l, Text: prefix + text, Reason: reason, Condition: c})
+// rules makes the built-in rules once: every root has them.
+var rules = sync.OnceValue(func() []pattern.Rule {
+	var out []pattern.Rule
+	add := func(l pattern.List, prefix, texts, reason string, c pattern.Condition) {
+		for text := range strings.FieldsSeq(texts) {
+			out = append(out, pattern.Rule{List: l, Text: prefix + text, Reason: reason, Condition: c})
 		}
 	}
 	for _, g := range secrets {
-		add(BuiltinHide, "", g.texts, g.reason, Always)
+		add(pattern.BuiltinHide, "", g.texts, g.reason, pattern.Always)
 	}
-	out = append(out, Rule{List: BuiltinHide, Text: ".npmrc", Condition: Tokens,
-		Reason: "hidden while it holds a token for the package registry"})
+	add(pattern.BuiltinHide, "", ".npmrc", "hidden while it holds a token for the package registry", pattern.Tokens)
 	for _, g := range controls {
-		add(BuiltinProtect, "**/", g.texts, g.reason, AtTop)
-		add(BuiltinProtect, "/", g.texts, g.reason, Always)
+		add(pattern.BuiltinProtect, "**/", g.texts, g.reason, pattern.AtTop)
+		add(pattern.BuiltinProtect, "/", g.texts, g.reason, pattern.Always)
 	}
 	out = append(out, vcsRules()...)
-	const gitmodules = "names the repositories that git fetches, and commands for them; git writes it under the other name"
-	out = append(out,
-		Rule{List: BuiltinProtect, Text: "**/.gitmodules", Condition: AtTop, Reason: gitmodules},
-		Rule{List: BuiltinProtect, Text: "**/.gitmodules.lock", Condition: AtTop, Reason: gitmodules})
-	for _, t := range trees {
-		out = append(out, Rule{List: Except, Text: t, Reason: "other people's code: the built-in rules, but for those about version control, do not hold in it"})
-	}
+	add(pattern.BuiltinProtect, "**/", ".gitmodules .gitmodules.lock",
+		"names the repositories that git fetches, and commands for them; git writes it under the other name", pattern.AtTop)
+	add(pattern.Except, "", trees,
+		"other people's code: the built-in rules, but for those about version control, do not hold in it", pattern.Always)
 	return out
-}
+})

@@ -1,0 +1,111 @@
+package builtin
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+// What is made in a root can be a repository, or a part of one that its tool looks after
+// as a whole. Here is how that is known by names; package guard looks at the files.
+
+const gitDir = ".git"
+
+// IsPart reports whether what is made at a path is such a part: the .git or .hg of a
+// repository, or what stands for a worktree, a submodule or a rebase that has begun
+// inside a directory of git's. isBare reports whether a directory that is not called .git
+// is one of git's.
+func IsPart(rel string, dir bool, isBare func(rel string) bool) bool {
+	elems := strings.Split(rel, "/")
+	last := elems[len(elems)-1]
+	if slices.Contains(Tops, last) || !dir && strings.HasSuffix(last, ".fossil") {
+		return true
+	}
+	for i := len(elems) - 1; dir && i >= 0; i-- {
+		if elems[i] == gitDir {
+			return isGitPart(elems[i+1:])
+		}
+		if isGitPart(elems[i:]) && isBare(strings.Join(elems[:i], "/")) {
+			return true
+		}
+	}
+	return false
+}
+
+// isGitPart reports whether a directory with this path below one of git's is a part of
+// its own.
+func isGitPart(below []string) bool {
+	switch {
+	case len(below) == 0:
+		return false
+	case below[0] == "worktrees":
+		return len(below) == 2 || len(below) == 3 && isGitWork(below[2])
+	}
+	return len(below) == 1 && isGitWork(below[0]) || len(below) > 1 && below[0] == "modules"
+}
+
+// MayBePart reports whether IsPart has to be asked about a name in a directory: rarely.
+func MayBePart(dirRel, name string) bool {
+	if slices.Contains(Tops, name) || isGitWork(name) || strings.HasSuffix(name, ".fossil") {
+		return true
+	}
+	return strings.Contains(dirRel, "modules") || strings.HasSuffix(dirRel, "worktrees")
+}
+
+// isGitWork reports whether git keeps in a directory of this name what it has begun:
+// commands that it runs when told to go on.
+func isGitWork(name string) bool {
+	return name == "rebase-merge" || name == "rebase-apply" || name == "sequencer"
+}
+
+// MayMakeBare reports whether a directory can become a bare repository by getting a name.
+// The case of letters makes no difference: it makes none to some sources.
+func MayMakeBare(name string) bool {
+	return slices.ContainsFunc(bareNames, func(part string) bool { return strings.EqualFold(part, name) })
+}
+
+// IsBare reports whether a tool would take a directory itself for a repository, which
+// has reports the names of. A directory of git's that leads to another has a commondir
+// instead of the rest.
+func IsBare(has func(name string) bool) bool {
+	all := func(parts []string) bool {
+		return !slices.ContainsFunc(parts, func(name string) bool { return !has(name) })
+	}
+	return all(gitParts) || has(gitParts[0]) && has(commonDir) || all(svnParts)
+}
+
+const commonDir = "commondir"
+
+var (
+	gitParts  = Parts(pattern.GitDir)
+	svnParts  = Parts(pattern.SvnDir)
+	bareNames = slices.Concat(gitParts, svnParts, []string{commonDir})
+)
+
+// variable is a value that npm takes from its environment, and nothing else.
+var variable = regexp.MustCompile(`^\$\{[^{}]*\}$`)
+
+// HasTokens reports whether an .npmrc holds credentials rather than the names of
+// environment variables that do. It reads lines, quotes and lists (KEY[]) as npm.
+func HasTokens(text string) bool {
+	lines := strings.FieldsFunc(text, func(c rune) bool { return c == '\n' || c == '\r' })
+	for _, line := range lines {
+		key, value, ok := strings.Cut(line, "=")
+		key = strings.TrimSuffix(strings.ToLower(strings.Trim(key, " \t\"'")), "[]")
+		value = strings.Trim(value, " \t\"'")
+		if !ok || value == "" || variable.MatchString(value) {
+			continue
+		}
+		if strings.Contains(value, "PRIVATE KEY") {
+			return true
+		}
+		for _, secret := range []string{"_authtoken", "_auth", "_password"} {
+			if strings.HasSuffix(key, secret) {
+				return true
+			}
+		}
+	}
+	return false
+}
