@@ -94,18 +94,18 @@ type Limits struct {
 // Policy is what a grant allows: rights, minus what the patterns take away,
 // within the limits.
 type Policy struct {
-	Rights Rights
+	Rights Rights `json:"mode"`
 	Patterns
-	Limits Limits
+	Limits Limits `json:"limits"`
 	// OtherFileSystems lets resolution cross mount points inside the root.
-	OtherFileSystems bool
+	OtherFileSystems bool `json:"cross_file_systems,omitempty"`
 	// PosixFull lifts the hiding of special files and the stripping of
 	// set-id bits and security attributes: a trusted user's choice.
-	PosixFull bool
+	PosixFull bool `json:"posix_full,omitempty"`
 	// Once grants one use of a single file; see once.go.
-	Once bool
+	Once bool `json:"once,omitempty"`
 	// Trash keeps what is removed.
-	Trash Trash
+	Trash Trash `json:"trash,omitzero"`
 
 	rules *ruleset // of Patterns; made by the registry, nil: every name is as good as another
 }
@@ -119,23 +119,24 @@ func (p *Policy) timeout() time.Duration {
 }
 
 // Grant is an approval: a root, where it lies, what is allowed there, for how
-// long and for whom.
+// long and for whom. In JSON it is what the owner asks a session for.
 type Grant struct {
-	Root RootName
+	Root RootName `json:"name"`
 	// Dir is the host path as it was asked for, absolute. After approval
 	// Resolved tells what it led to.
-	Dir      string
-	Resolved string
-	Policy   Policy
-	Expires  time.Time // zero: with the session
-	Subject  Subject
-	Origin   string // who approved: "command line", "configuration", "control", ...
+	Dir      string    `json:"path"`
+	Resolved string    `json:"-"`
+	Policy   Policy    `json:"policy"`
+	Expires  time.Time `json:"expires,omitzero"` // zero: with the session
+	Subject  Subject   `json:"subject,omitempty"`
+	Origin   string    `json:"approved_by,omitempty"` // "command line", "configuration", "control", ...
 	// AllowSystem lets this root be writable though a system directory,
 	// AllowRootDir lets it be "/": what Rules allow every root, for one.
-	AllowSystem, AllowRootDir bool
+	AllowSystem  bool `json:"allow_system,omitempty"`
+	AllowRootDir bool `json:"allow_root_dir,omitempty"`
 	// Implicit marks a root that a command needs to run at all, such as its
 	// interpreter: servers are not told of it, though they may read it.
-	Implicit bool
+	Implicit bool `json:"-"`
 }
 
 // with are the rules for one grant: what it allows itself counts as allowed.

@@ -95,6 +95,15 @@ func ParseMode(s string) (Rights, error) {
 	return r, nil
 }
 
+// MarshalText implements encoding.TextMarshaler.
+func (r Rights) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *Rights) UnmarshalText(text []byte) (err error) {
+	*r, err = ParseMode(string(text))
+	return err
+}
+
 // Mutating reports whether the rights can change anything.
 func (r Rights) Mutating() bool { return r&mutating != 0 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -75,7 +76,7 @@ func (a *app) allow(ctx context.Context, f *allowFlags) error {
 		r.Time.Local().Format("15:04:05"), r.Op, r.Path, r.PID, r.UID, r.Reason)
 	what := fmt.Sprintf("root %s (%s) gets the mode %s", shown(r.Root), shown(r.Dir), r.Mode)
 	var life time.Duration
-	if r.Ask != nil {
+	if r.Grant != nil {
 		var end string
 		life, end = f.end(r)
 		what = fmt.Sprintf("root %s (%s) is granted again, mode %s, %s", shown(r.Root), shown(r.Dir), r.Mode, end)
@@ -92,15 +93,14 @@ func (a *app) allow(ctx context.Context, f *allowFlags) error {
 		}
 	}
 	var ans control.SetAnswer
-	if r.Ask == nil {
+	if r.Grant == nil {
 		ans, err = askOf(ctx, a, c, control.SetMode, control.SetRequest{Name: r.Root, Mode: r.Mode})
 	} else {
 		if life > 0 {
-			end := time.Now().Add(life)
-			r.Ask.Expires = &end
+			r.Grant.Expires = time.Now().Add(life)
 		}
 		var added control.AddAnswer
-		if added, err = askOf(ctx, a, c, control.AddRoots, control.AddRequest{Roots: []control.Ask{*r.Ask}}); len(added.Roots) == 1 {
+		if added, err = askOf(ctx, a, c, control.AddRoots, control.AddRequest{Roots: []guard.Grant{*r.Grant}}); len(added.Roots) == 1 {
 			ans.Root = added.Roots[0]
 		}
 	}
@@ -111,21 +111,21 @@ func (a *app) allow(ctx context.Context, f *allowFlags) error {
 }
 
 // end decides when a root that is granted again ends: after a life that is
-// counted from the approval, or, if that is 0, as r.Ask says then.
+// counted from the approval, or, if that is 0, as r.Grant says then.
 func (f *allowFlags) end(r *control.Refusal) (life time.Duration, text string) {
 	switch {
 	case f.forSession:
-		r.Ask.Expires = nil
+		r.Grant.Expires = time.Time{}
 	case f.forTime > 0:
 		life = f.forTime
-	case r.Ask.Expires == nil:
+	case r.Grant.Expires.IsZero():
 		life = time.Duration(r.ForMS) * time.Millisecond
 	}
 	switch {
 	case life > 0:
 		return life, "for " + span(life)
-	case r.Ask.Expires != nil:
-		return 0, "until " + expiry(r.Ask.Expires)
+	case !r.Grant.Expires.IsZero():
+		return 0, "until " + expiry(&r.Grant.Expires)
 	}
 	return 0, "for as long as the session"
 }

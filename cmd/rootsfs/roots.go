@@ -174,11 +174,10 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	list := asks(grants)
-	for i := range list {
-		list[i].AllowSystem, list[i].AllowRootDir, list[i].Subject = f.allowSystem, f.allowTop, f.subject
+	for i := range grants {
+		grants[i].AllowSystem, grants[i].AllowRootDir, grants[i].Subject = f.allowSystem, f.allowTop, guard.Subject(f.subject)
 	}
-	added, err := askOf(ctx, a, c, control.AddRoots, control.AddRequest{Roots: list})
+	added, err := askOf(ctx, a, c, control.AddRoots, control.AddRequest{Roots: grants})
 	if err != nil {
 		return err
 	}
@@ -243,21 +242,6 @@ func saveFile(file string) (path string, made bool, err error) {
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
-}
-
-func asks(grants []guard.Grant) []control.Ask {
-	out := make([]control.Ask, len(grants))
-	for i, g := range grants {
-		out[i] = control.Ask{
-			Name: string(g.Root), Path: g.Dir, Mode: g.Policy.Rights.String(), Limits: g.Policy.Limits,
-			OtherFS: g.Policy.OtherFileSystems, Patterns: g.Policy.Patterns, ApprovedBy: g.Origin,
-			Once: g.Policy.Once, Trash: g.Policy.Trash,
-		}
-		if !g.Expires.IsZero() {
-			out[i].Expires = &g.Expires
-		}
-	}
-	return out
 }
 
 // saveRoots writes granted roots to the configuration, with the limits that were

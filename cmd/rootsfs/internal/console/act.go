@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -107,22 +109,24 @@ type adding struct {
 }
 
 func add(ctx context.Context, c *control.Client, in adding) (control.AddAnswer, error) {
-	ask := control.Ask{Name: in.Name, Path: in.Path, Mode: in.Mode, ApprovedBy: "console"}
-	if ask.Name == "" {
-		name, err := names.ParseRootName(filepath.Base(in.Path))
-		if err != nil {
-			return control.AddAnswer{}, fmt.Errorf("name: the path's last element cannot be the root's name; give it one: %w", err)
-		}
-		ask.Name = string(name)
+	rights, err := guard.ParseMode(in.Mode)
+	if err != nil {
+		return control.AddAnswer{}, err
+	}
+	name, err := names.ParseRootName(cmp.Or(in.Name, filepath.Base(in.Path)))
+	if err != nil && in.Name != "" {
+		return control.AddAnswer{}, err
+	} else if err != nil {
+		return control.AddAnswer{}, fmt.Errorf("name: the path's last element cannot be the root's name; give it one: %w", err)
 	}
 	if in.ForMS < 0 || in.ForMS > longest.Milliseconds() {
 		return control.AddAnswer{}, fmt.Errorf("for: write a duration between 0 (with the session) and %v", longest)
 	}
+	g := guard.Grant{Root: name, Dir: in.Path, Origin: "console", Policy: guard.Policy{Rights: rights}}
 	if in.ForMS > 0 {
-		end := time.Now().Add(time.Duration(in.ForMS) * time.Millisecond)
-		ask.Expires = &end
+		g.Expires = time.Now().Add(time.Duration(in.ForMS) * time.Millisecond)
 	}
-	return control.AddRoots.Call(ctx, c, control.AddRequest{Roots: []control.Ask{ask}})
+	return control.AddRoots.Call(ctx, c, control.AddRequest{Roots: []guard.Grant{g}})
 }
 
 // longest is more than anybody means.

@@ -11,9 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
@@ -24,7 +26,7 @@ import (
 
 // owner is a session that remembers what it was asked.
 type owner struct {
-	added   []Ask
+	added   []guard.Grant
 	revoked RevokeRequest
 	ended   []Ended
 	err     error
@@ -38,7 +40,7 @@ func (o *owner) handlers() []Handler {
 		}),
 		AddRoots.Handle(func(_ context.Context, req AddRequest) (AddAnswer, error) {
 			o.added = req.Roots
-			return AddAnswer{Roots: []Root{{Name: req.Roots[0].Name}}}, o.err
+			return AddAnswer{Roots: []Root{{Name: string(req.Roots[0].Root)}}}, o.err
 		}),
 		Revoke.Handle(func(_ context.Context, req RevokeRequest) (RevokeAnswer, error) {
 			o.revoked = req
@@ -207,9 +209,12 @@ func TestCallsAndErrors(t *testing.T) {
 	if st, err := GetStatus.Call(ctx, c, None{}); err != nil || st.Roots[0].Name != "a" {
 		t.Errorf("status: %+v, %v", st, err)
 	}
-	add := AddRequest{Roots: []Ask{{Name: "x", Path: "/x", Mode: "ro", Limits: guard.Limits{MaxFile: 7}}}}
-	if a, err := AddRoots.Call(ctx, c, add); err != nil || a.Roots[0].Name != "x" || o.added[0].Limits.MaxFile != 7 {
-		t.Errorf("add: %+v, %v; asked %+v", a, err, o.added)
+	add := AddRequest{Roots: []guard.Grant{{
+		Root: "x", Dir: "/x", Subject: "v", Origin: "test", Expires: time.Unix(1, 0).UTC(), AllowSystem: true,
+		Policy: guard.Policy{Rights: guard.Read, Once: true, Patterns: guard.Patterns{Hide: guard.Texts("y")}, Limits: guard.Limits{MaxFile: 7}, Trash: guard.Trash{On: true}},
+	}}}
+	if a, err := AddRoots.Call(ctx, c, add); err != nil || a.Roots[0].Name != "x" || !reflect.DeepEqual(o.added, add.Roots) {
+		t.Errorf("add: %+v, %v; asked %+v, sent %+v", a, err, o.added, add.Roots)
 	}
 	o.err = &guard.Error{Op: names.OpRevoke, Kind: names.NotExist, Err: errors.New("no root is named x")}
 	_, err := Revoke.Call(ctx, c, RevokeRequest{Names: []string{"x"}})
@@ -266,6 +271,8 @@ func TestStrictRequests(t *testing.T) {
 		{"unknown path", "POST", "/v1/nothing", `{}`, 404},
 		{"wrong method", "GET", "/v1/revoke", ``, 405},
 		{"whole", "POST", "/v1/revoke", `{"all":true}`, 200},
+		{"what the registry alone sets", "POST", "/v1/roots.add", `{"roots":[{"name":"a","path":"/a","policy":{"mode":"ro"},"Implicit":true}]}`, 400},
+		{"a mode that is none", "POST", "/v1/roots.add", `{"roots":[{"name":"a","path":"/a","policy":{"mode":"rx"}}]}`, 400},
 		{"a brace too many", "POST", "/v1/revoke", `{"all":true}}`, 400},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -169,29 +169,9 @@ type Process struct {
 	Written  int64   `json:"bytes_written"`    // sum over the roots
 }
 
-// Ask is one root to be added.
-type Ask struct {
-	Name    string       `json:"name"`
-	Path    string       `json:"path"` // absolute
-	Mode    string       `json:"mode"`
-	Expires *time.Time   `json:"expires,omitempty"`
-	Limits  guard.Limits `json:"limits"`
-	guard.Patterns
-	Subject   string `json:"subject,omitempty"` // the one server it is for; "": every one
-	OtherFS   bool   `json:"cross_file_systems,omitempty"`
-	PosixFull bool   `json:"posix_full,omitempty"`
-	Once      bool   `json:"once,omitempty"` // one use of a single file
-	// Trash keeps what is removed.
-	Trash guard.Trash `json:"trash,omitzero"`
-	// AllowSystem lets a system directory be writable, AllowRootDir "/" be a root.
-	AllowSystem  bool   `json:"allow_system,omitempty"`
-	AllowRootDir bool   `json:"allow_root_dir,omitempty"`
-	ApprovedBy   string `json:"approved_by,omitempty"`
-}
-
 // AddRequest adds roots, all of them or none.
 type AddRequest struct {
-	Roots []Ask `json:"roots"`
+	Roots []guard.Grant `json:"roots"`
 }
 
 // AddAnswer tells what was granted.
@@ -277,9 +257,10 @@ type Refusal struct {
 	Root   string `json:"root,omitempty"`
 	Mode   string `json:"mode,omitempty"`
 	Dir    string `json:"dir,omitempty"`
-	Ask    *Ask   `json:"ask,omitempty"` // what to add, when Remedy is "grant"
+	// Grant is what to add, when Remedy is "grant".
+	Grant *guard.Grant `json:"grant,omitempty"`
 	// ForMS is how long the grant was to last, in milliseconds; 0: as long as
-	// the session. Without an end of its own, Ask is to end after that time.
+	// the session. Without an end of its own, Grant is to end after that time.
 	ForMS int64 `json:"for_ms,omitempty"`
 }
 

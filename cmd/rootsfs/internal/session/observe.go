@@ -91,14 +91,8 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 			g.Expires = time.Time{}
 		}
 		r.Remedy, r.Mode, r.Dir = "grant", g.Policy.Rights.String(), g.Dir
-		r.Ask = &control.Ask{
-			Name: string(g.Root), Path: g.Dir, Mode: r.Mode, Limits: g.Policy.Limits, Patterns: g.Policy.Patterns,
-			OtherFS: g.Policy.OtherFileSystems, PosixFull: g.Policy.PosixFull, ApprovedBy: "allow --last",
-			AllowSystem: g.AllowSystem, AllowRootDir: g.AllowRootDir, Once: g.Policy.Once, Trash: g.Policy.Trash,
-		}
-		if !g.Expires.IsZero() {
-			r.Ask.Expires = &g.Expires
-		}
+		g.Origin = "allow --last"
+		r.Grant = &g.Grant
 	default:
 		return
 	}

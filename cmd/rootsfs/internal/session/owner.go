@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -217,14 +218,12 @@ func (s *Session) addRoots(ctx context.Context, req control.AddRequest) (control
 	if len(req.Roots) == 0 {
 		return control.AddAnswer{}, invalid("no root was named")
 	}
-	grants := make([]guard.Grant, len(req.Roots))
-	for i, a := range req.Roots {
-		var err error
-		if grants[i], err = toGrant(a); err != nil {
+	for i := range req.Roots {
+		if err := checkAsked(&req.Roots[i]); err != nil {
 			return control.AddAnswer{}, err
 		}
 	}
-	roots, err := s.grant(ctx, grants)
+	roots, err := s.grant(ctx, req.Roots)
 	return control.AddAnswer{Roots: roots}, err
 }
 
@@ -254,44 +253,34 @@ func (s *Session) grant(ctx context.Context, grants []guard.Grant) ([]control.Ro
 	return out, nil
 }
 
-func toGrant(a control.Ask) (guard.Grant, error) {
-	invalid := func(format string, args ...any) (guard.Grant, error) {
-		return guard.Grant{}, &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
+// checkAsked refuses a grant that was asked for over the control socket and cannot be
+// meant. The registry judges the directory.
+func checkAsked(g *guard.Grant) error {
+	name := names.Quote(string(g.Root))
+	if _, err := names.ParseRootName(string(g.Root)); err != nil {
+		return err
 	}
-	rights, err := guard.ParseMode(a.Mode)
-	if err != nil {
-		return guard.Grant{}, err
+	if g.Policy.Rights == 0 {
+		_, err := guard.ParseMode("")
+		return err
 	}
-	name, err := names.ParseRootName(a.Name)
-	if err != nil {
-		return guard.Grant{}, err
+	if !filepath.IsAbs(g.Dir) || strings.IndexByte(g.Dir, 0) >= 0 {
+		return invalid("the path of root %s is not absolute", name)
 	}
-	if !filepath.IsAbs(a.Path) || strings.IndexByte(a.Path, 0) >= 0 {
-		return invalid("the path of root %s is not absolute", names.Quote(a.Name))
-	}
-	if l := a.Limits; l.OpsPerSecond < 0 || l.Burst < 0 || l.BytesInFlight < 0 || l.MaxFile < 0 ||
+	if l := g.Policy.Limits; l.OpsPerSecond < 0 || l.Burst < 0 || l.BytesInFlight < 0 || l.MaxFile < 0 ||
 		l.MaxWritten < 0 || l.MaxCreated < 0 || l.Timeout < 0 || l.Idle < 0 {
-		return invalid("a limit of root %s is negative", names.Quote(a.Name))
+		return invalid("a limit of root %s is negative", name)
 	}
-	if a.Trash.Size < 0 || a.Trash.Age < 0 {
-		return invalid("a bound of the trash of root %s is negative", names.Quote(a.Name))
+	if g.Policy.Trash.Size < 0 || g.Policy.Trash.Age < 0 {
+		return invalid("a bound of the trash of root %s is negative", name)
 	}
-	if a.Subject != "" {
-		if err := config.CheckSubject(a.Subject); err != nil {
-			return invalid("the subject of root %s: %w", names.Quote(a.Name), err)
+	if g.Subject != "" {
+		if err := config.CheckSubject(string(g.Subject)); err != nil {
+			return invalid("the subject of root %s: %w", name, err)
 		}
 	}
-	g := guard.Grant{
-		Root: name, Dir: a.Path, Subject: guard.Subject(a.Subject), Origin: a.ApprovedBy, AllowSystem: a.AllowSystem, AllowRootDir: a.AllowRootDir,
-		Policy: guard.Policy{Rights: rights, Patterns: a.Patterns, Limits: a.Limits, OtherFileSystems: a.OtherFS, PosixFull: a.PosixFull, Once: a.Once, Trash: a.Trash},
-	}
-	if g.Origin == "" {
-		g.Origin = "control socket"
-	}
-	if a.Expires != nil {
-		g.Expires = *a.Expires
-	}
-	return g, nil
+	g.Origin = cmp.Or(g.Origin, "control socket")
+	return nil
 }
 
 // renewRoot serves control.RenewRoot.
@@ -465,9 +454,9 @@ func (s *Session) lastRefusal() *control.Refusal {
 	}
 	last := *s.last
 	if last.Remedy != "set" {
-		if last.Ask.Expires != nil && !last.Ask.Expires.After(time.Now()) {
-			ask := *last.Ask
-			last.Ask, ask.Expires = &ask, nil // it ends before anybody says yes: last.ForMS counts
+		if again := *last.Grant; !again.Expires.After(time.Now()) {
+			again.Expires = time.Time{} // it ends before anybody says yes: last.ForMS counts
+			last.Grant = &again
 		}
 		return &last
 	}

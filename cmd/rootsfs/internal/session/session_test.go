@@ -121,14 +121,14 @@ func TestStartLeavesNothing(t *testing.T) {
 func TestManyRootsDoNotBlock_R149(t *testing.T) {
 	const many = 10_000
 	s, work := start(t, "first")
-	asks := make([]control.Ask, many)
+	asks := make([]guard.Grant, many)
 	for i := range asks {
 		dir := filepath.Join(work, "many", strconv.Itoa(i))
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		// The patterns of each would take the race detector gigabytes.
-		asks[i] = control.Ask{Name: "r" + strconv.Itoa(i), Path: dir, Mode: "ro", Patterns: guard.Patterns{NoDefaults: true}}
+		asks[i] = guard.Grant{Root: guard.RootName("r" + strconv.Itoa(i)), Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly, Patterns: guard.Patterns{NoDefaults: true}}}
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -180,19 +180,19 @@ func TestAddChecks(t *testing.T) {
 	s, work := start(t)
 	for _, tt := range []struct {
 		name string
-		ask  control.Ask
+		ask  guard.Grant
 		want string
 	}{
-		{"relative path", control.Ask{Name: "a", Path: "a", Mode: "ro"}, "is not absolute"},
-		{"NUL", control.Ask{Name: "a", Path: "/a\x00b", Mode: "ro"}, "is not absolute"},
-		{"no mode", control.Ask{Name: "a", Path: work}, "unknown mode"},
-		{"bad name", control.Ask{Name: "a/b", Path: work, Mode: "ro"}, "root name"},
-		{"negative limit", control.Ask{Name: "a", Path: work, Mode: "ro", Limits: guard.Limits{MaxFile: -1}}, "negative"},
-		{"contains the mountpoint", control.Ask{Name: "a", Path: work, Mode: "ro"}, "contains the mountpoint"},
-		{"audit directory", control.Ask{Name: "a", Path: filepath.Join(work, "state", "rootsfs", "audit"), Mode: "ro"}, "lies inside the directory of audit files"},
+		{"relative path", guard.Grant{Root: "a", Dir: "a", Policy: guard.Policy{Rights: guard.ReadOnly}}, "is not absolute"},
+		{"NUL", guard.Grant{Root: "a", Dir: "/a\x00b", Policy: guard.Policy{Rights: guard.ReadOnly}}, "is not absolute"},
+		{"no mode", guard.Grant{Root: "a", Dir: work}, "unknown mode"},
+		{"bad name", guard.Grant{Root: "a/b", Dir: work, Policy: guard.Policy{Rights: guard.ReadOnly}}, "root name"},
+		{"negative limit", guard.Grant{Root: "a", Dir: work, Policy: guard.Policy{Rights: guard.ReadOnly, Limits: guard.Limits{MaxFile: -1}}}, "negative"},
+		{"contains the mountpoint", guard.Grant{Root: "a", Dir: work, Policy: guard.Policy{Rights: guard.ReadOnly}}, "contains the mountpoint"},
+		{"audit directory", guard.Grant{Root: "a", Dir: filepath.Join(work, "state", "rootsfs", "audit"), Policy: guard.Policy{Rights: guard.ReadOnly}}, "lies inside the directory of audit files"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := s.addRoots(context.Background(), control.AddRequest{Roots: []control.Ask{tt.ask}}); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := s.addRoots(context.Background(), control.AddRequest{Roots: []guard.Grant{tt.ask}}); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 		})
@@ -211,7 +211,7 @@ func TestNoRootsAfterTheEnd(t *testing.T) {
 	if _, err := s.endByOwner(context.Background(), control.None{}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.addRoots(context.Background(), control.AddRequest{Roots: []control.Ask{{Name: "b", Path: filepath.Join(work, "a"), Mode: "ro"}}})
+	_, err := s.addRoots(context.Background(), control.AddRequest{Roots: []guard.Grant{{Root: "b", Dir: filepath.Join(work, "a"), Policy: guard.Policy{Rights: guard.ReadOnly}}}})
 	if !errors.Is(err, errEnding) {
 		t.Errorf("add: %v", err)
 	}
@@ -233,7 +233,7 @@ func TestGrantIsOvertakenByTheEnd(t *testing.T) {
 			<-s.ending
 		}
 	}
-	_, err := s.addRoots(context.Background(), control.AddRequest{Roots: []control.Ask{{Name: "b", Path: filepath.Join(work, "a"), Mode: "ro", Subject: "v"}}})
+	_, err := s.addRoots(context.Background(), control.AddRequest{Roots: []guard.Grant{{Root: "b", Dir: filepath.Join(work, "a"), Policy: guard.Policy{Rights: guard.ReadOnly}, Subject: "v"}}})
 	if !errors.Is(err, errEnding) {
 		t.Errorf("granted during the ending: %v", err)
 	}
