@@ -84,7 +84,7 @@ func (w *wrapping) broad(cmd *cobra.Command, s *hostconfig.Server, args []string
 		list, confined = append(list, "--unconfined: it runs with all of your rights"), false
 	}
 	for _, flag := range []struct{ name, what string }{
-		{"net", "the whole network"}, {"allow-root-dir", "/ may be a root"}, {"allow-system", "system directories may be written to"}, {"allow-other", "other users reach the roots"},
+		{"net", "the whole network"}, {"allow-system", "system directories may be written to"},
 	} {
 		if on, err := fs.GetBool(flag.name); err == nil && on {
 			list = append(list, "--"+flag.name+": "+flag.what)
