@@ -5,8 +5,8 @@ import "time"
 // HoldReader keeps the hub from reading what the kernel tells it, until release is
 // called.
 func (h *Hub) HoldReader() (release func()) {
-	h.local.in.telling.Lock()
-	return h.local.in.telling.Unlock
+	h.local.in.delivering.Lock()
+	return h.local.in.delivering.Unlock
 }
 
 // LookedAt is how long ago the file's name was looked at.

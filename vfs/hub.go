@@ -11,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/shares"
 )
 
 // EventKind is what happened to a path; as bits, a set of kinds.
@@ -104,8 +105,10 @@ type Hub struct {
 	t    *Tree
 	o    HubOptions
 	seed maphash.Seed
-	key  [32]byte // makes MoveIDs
-	room hubRoom
+	key  [32]byte                     // makes MoveIDs
+	room shares.Shares[guard.Subject] // the sessions of a subject share its room, or each would be new room
+	// maxAll is how much room there is.
+	maxAll int64
 	// A remote file system that hangs must not delay watches of local ones.
 	local, remote *SourceWatcher
 
@@ -131,10 +134,10 @@ func NewHub(t *Tree, o HubOptions) *Hub {
 		o.Lacking = defaultLacking
 	}
 	h := &Hub{t: t, o: o, seed: maphash.MakeSeed(), watches: map[*Watch]struct{}{}}
-	h.room = hubRoom{all: min(int64(o.MaxWatches), watchRoom().hub), one: int64(o.MaxEach), held: map[guard.Subject]int64{}}
+	h.maxAll = min(int64(o.MaxWatches), inotifyRoom().hub)
 	_, _ = rand.Read(h.key[:]) // never fails, see crypto/rand
 	h.local = t.NewSourceWatcher(h.event, h.lost)
-	h.remote = newSourceWatcher(&t.remoteNotifier, h.event, h.lost)
+	h.remote = t.remoteInotify.newWatcher(h.event, h.lost)
 	return h
 }
 
@@ -179,7 +182,7 @@ func (h *Hub) list(which func(*Watch) bool) (out []*Watch) {
 }
 
 // event is called by the instance's goroutine; it only queues.
-func (h *Hub) event(ev SourceEvent) { ev.Dir.(*hubDir).w.enqueue(ev) }
+func (h *Hub) event(ev SourceEvent) { ev.Dir.(*watchedDir).w.enqueue(&ev) }
 
 func (h *Hub) lost() {
 	for _, w := range h.list(func(*Watch) bool { return true }) {

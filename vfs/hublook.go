@@ -2,7 +2,6 @@ package vfs
 
 import (
 	"context"
-	"maps"
 	"slices"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -11,155 +10,163 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// place is a name in a watched directory.
-type place struct {
-	dir  *hubDir
-	name string
+// inspection is one look at what pending names are now. Apart from drop, only the
+// operation that looks uses it until it is answered.
+type inspection struct {
+	w     *Watch
+	base  *watchedDir
+	names []pendingName
+	found []observation // of each of names
+
+	entered map[place]bool // directories that are watched anew
+	gone    bool           // the watched path is not what it was
+	full    bool           // there was no room for all directories
 }
 
-// asked is what is to be looked at: the latest event of a place.
-type asked struct {
-	last int
-	have guard.Identity // of the directory that is watched there already
+// observation is what was found at a place; the zero observation is of a name that does
+// not exist or could not be looked at.
+type observation struct {
+	watched guard.Identity // of the directory that is watched there already, if it has not been removed
+
+	exists, hidden bool
+	id             guard.Identity
+
+	kid        *watchedDir // a directory that is watched now
+	below      []string    // the paths in it
+	incomplete bool        // there were too many of them
 }
 
-// seen is what was found at a place.
-type seen struct {
-	exists, hidden, isDir bool
-
-	id    guard.Identity
-	kid   *hubDir // a directory that is watched now
-	paths []string
-	over  bool
-}
-
-// look is what one operation found.
-type look struct {
-	gone  bool // the watched path is not what it was
-	at    map[place]*seen
-	full  bool
-	watch *Watch
-}
-
-// drop ends the watching of what was found and not adopted.
-func (x *look) drop() {
-	for _, s := range x.at {
-		s.kid.kill()
-		s.kid = nil
+func newInspection(w *Watch, batch []pendingName) *inspection {
+	x := &inspection{w: w, base: w.base, names: batch, found: make([]observation, len(batch)), entered: map[place]bool{}}
+	for i := range batch {
+		p := &batch[i]
+		if kid := p.dir.kids[p.name]; kid != nil && !p.removed {
+			x.found[i].watched = kid.id
+		}
 	}
+	return x
 }
 
-func (x *look) run(ctx context.Context, l *guard.Lease, base *hubDir, order map[*hubDir][]string, ask map[place]asked) error {
-	err := x.stillThere(l, base)
-	if err != nil || x.gone {
+// drop stops watching what was found and not adopted.
+func (x *inspection) drop() {
+	for i := range x.found {
+		x.found[i].kid.kill()
+		x.found[i].kid = nil
+	}
+	x.w.returnSpare()
+}
+
+func (x *inspection) run(ctx context.Context, l *guard.Lease) error {
+	sc := &scan{w: x.w, l: l, refused: map[guard.Identity]error{}}
+	if err := x.findBase(sc); err != nil || x.gone {
 		return err
 	}
-	refused := map[guard.Identity]error{}
-	// Those above first: what lies below a directory that is watched anew has
-	// been looked at with it.
-	dirs := slices.SortedFunc(maps.Keys(order), func(a, b *hubDir) int { return a.depth() - b.depth() })
+	inDir := map[*watchedDir][]int{}
+	var dirs []*watchedDir
+	for i := range x.names {
+		d := x.names[i].dir
+		if inDir[d] == nil {
+			dirs = append(dirs, d)
+		}
+		inDir[d] = append(inDir[d], i)
+	}
+	// A directory comes after those above it: if one of them is watched anew, its names
+	// have been looked at.
+	slices.SortFunc(dirs, func(a, b *watchedDir) int { return a.depth() - b.depth() })
 	for _, d := range dirs {
-		if x.renewed(d) {
+		if x.isRenewed(d) {
 			continue
 		}
-		sc := &scan{w: x.watch, l: l, refused: refused}
-		if err := x.dir(ctx, sc, d, order[d], ask); err != nil && !walk.Passable(err) {
+		if err := x.lookInto(ctx, sc, d, inDir[d]); err != nil && !walk.Passable(err) {
 			return err
 		}
-		x.full = x.full || sc.full != nil
 	}
+	x.full = sc.full != nil
 	return nil
 }
 
-// renewed reports whether a directory above d, or d itself, has been entered
-// anew, so that d is about to be given up.
-func (x *look) renewed(d *hubDir) bool {
+// isRenewed reports whether d, or a directory above it, is watched anew, so that d is
+// about to be given up.
+func (x *inspection) isRenewed(d *watchedDir) bool {
 	for ; d.parent != nil; d = d.parent {
-		if s := x.at[place{d.parent, d.name}]; s != nil && s.kid != nil {
+		if x.entered[place{d.parent, d.name}] {
 			return true
 		}
 	}
 	return false
 }
 
-// stillThere checks that the watch's directory is at its place: it may have been
-// moved out of the root, and inotify would not stop telling of it.
-func (x *look) stillThere(l *guard.Lease, base *hubDir) error {
-	d, err := hubBase(l, base)
-	if err != nil {
-		x.gone = walk.Passable(err)
-		if names.Reason(err).Refusal() || !x.gone {
-			return err
-		}
+// findBase checks that the directory at which the watch begins is at its path. One that
+// was moved out of the root still has its inotify watch.
+func (x *inspection) findBase(sc *scan) error {
+	d, ok, err := sc.open(x.base)
+	switch {
+	case ok:
+		d.Close()
+		return nil
+	case err == nil || walk.Passable(err) && !names.Reason(err).Refusal():
+		x.gone = true
 		return nil
 	}
-	defer d.Close()
-	info, err := beneath.Stat(d.FD)
-	x.gone = err == nil && info.ID() != base.id
 	return err
 }
 
-// hubBase resolves the directory a watch begins at.
-func hubBase(l *guard.Lease, base *hubDir) (beneath.Dir, error) {
-	if l.File() != "" {
-		return beneath.Dir{FD: l.Dir()}, nil
+// open opens a watched directory by its path; ok is false without an error if another
+// directory is there now.
+func (s *scan) open(d *watchedDir) (dir beneath.Dir, ok bool, err error) {
+	if s.l.File() != "" {
+		dir = beneath.In(s.l, s.l.Dir())
+	} else if dir, err = beneath.OpenDir(s.l, d.rel()); err != nil {
+		return dir, false, err
 	}
-	return beneath.OpenDir(l, base.name)
+	info, err := beneath.Stat(dir.FD)
+	if err != nil || info.ID() != d.id {
+		dir.Close()
+		return dir, false, err
+	}
+	return dir, true, nil
 }
 
-// dir looks at names in one directory.
-func (x *look) dir(ctx context.Context, sc *scan, d *hubDir, list []string, ask map[place]asked) error {
-	if d.only != "" {
-		b, err := hubBase(sc.l, d)
-		if err != nil {
-			return err
-		}
-		defer b.Close()
-		for _, name := range list {
-			x.at[place{d, name}] = sc.see(b.FD, d.name, name)
-		}
-		return nil
+// lookInto looks at names of one directory. If the directory has moved, lookInto finds
+// nothing: the events of that are on their way.
+func (x *inspection) lookInto(ctx context.Context, sc *scan, d *watchedDir, which []int) error {
+	dir, ok, err := sc.open(d)
+	if !ok {
+		return err
 	}
+	defer dir.Close()
 	rel := d.rel()
-	wk := sc.walker(ctx)
-	defer wk.Close()
-	if err := wk.Start(rel); err != nil {
-		return err
-	}
-	info, err := beneath.Stat(wk.FD())
-	if err != nil {
-		return err
-	}
-	if info.ID() != d.id {
-		return nil // it has moved; its events are on their way
-	}
-	for _, name := range list {
-		at := place{d, name}
-		s := sc.see(wk.FD(), rel, name)
-		x.at[at] = s
-		if !s.isDir || !sc.w.o.Recursive || ask[at].have == s.id {
+	for _, i := range which {
+		at, o := x.names[i].place, &x.found[i]
+		isDir := sc.look(dir.FD, rel, at.name, o)
+		if !isDir || !sc.w.o.Recursive || o.watched == o.id {
 			continue
 		}
-		if err := s.enter(sc, wk, d, name); err != nil {
+		if err := o.enter(ctx, sc, at); err != nil && !walk.Passable(err) {
 			return err
 		}
+		x.entered[at] = o.kid != nil
 	}
 	return nil
 }
 
-// see looks at one name.
-func (s *scan) see(fd int, rel, name string) *seen {
+// look looks at one name, and reports whether it is a directory that may be seen.
+func (s *scan) look(fd int, rel, name string, o *observation) (isDir bool) {
+	if name == "" {
+		return false
+	}
 	info, err := beneath.StatAt(s.l, fd, name)
 	if err != nil {
-		return &seen{}
+		return false
 	}
-	hidden := walk.Visible(s.l, &info) != nil || s.l.File() == "" && s.l.Judge(rel, name) != nil || s.fenced(fd, name, &info)
-	return &seen{exists: true, hidden: hidden, isDir: info.IsDir() && !hidden, id: info.ID()}
+	o.exists, o.id = true, info.ID()
+	o.hidden = walk.Visible(s.l, &info) != nil || s.l.File() == "" && s.l.Judge(rel, name) != nil || s.isClosed(fd, name, &info)
+	return info.IsDir() && !o.hidden
 }
 
-// fenced reports whether a name is a single-file root that the caller may not
-// watch. The name of a nested directory may be seen, what is in it is not.
-func (s *scan) fenced(fd int, name string, info *Info) bool {
+// isClosed reports whether a name is a single-file root that the caller may not watch.
+// The name of a nested directory may be seen, what is in it may not.
+func (s *scan) isClosed(fd int, name string, info *Info) bool {
 	if info.IsDir() {
 		return false
 	}
@@ -168,20 +175,18 @@ func (s *scan) fenced(fd int, name string, info *Info) bool {
 }
 
 // enter watches a directory that has appeared, and what is in it by now.
-func (s *seen) enter(sc *scan, wk *walk.Walker, d *hubDir, name string) error {
-	if ok, err := wk.Enter(name); err != nil || !ok {
+func (o *observation) enter(ctx context.Context, sc *scan, at place) error {
+	wk := sc.walker(ctx)
+	defer wk.Close()
+	if err := wk.Start(at.dir.rel()); err != nil {
 		return err
 	}
-	sc.report, sc.paths, sc.over = true, nil, false
-	kid, err := sc.tree(wk, d, name)
-	if err != nil {
+	if ok, err := wk.Enter(at.name); err != nil || !ok {
 		return err
 	}
-	s.kid, s.paths, s.over = kid, sc.paths, sc.over
-	for wk.Depth() > 1 {
-		if _, err := wk.Leave(); err != nil {
-			return err
-		}
-	}
-	return nil
+	sc.found = &o.below
+	defer func() { sc.found = nil }()
+	kid, err := sc.tree(wk, at.dir, at.name)
+	o.kid, o.incomplete = kid, len(o.below) >= maxPending
+	return err
 }

@@ -5,181 +5,198 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// The two queues of a watch: raw events from inotify, bounded, filled by the
-// instance's goroutine; and the events to be reported, gathered for a while.
+// A watch has two queues: the names that inotify has reported, filled by the
+// instance's goroutine, and the events that its receiver is still to be given.
 
 const (
-	// maxRaw bounds the raw events a watch keeps while its receiver is busy.
-	maxRaw = 4096
-	// hurryRaw is how many make the watch look at them before the gathering
-	// time is over.
-	hurryRaw = 1024
-	// hurryOut is how many gathered events are reported without waiting.
-	hurryOut = 2048
+	// maxPending bounds the names that a watch keeps while its receiver is busy.
+	maxPending = 4096
+	// manyPending names are looked at before the coalescing time is over.
+	manyPending = 1024
+	// manyEvents are reported before the coalescing time is over.
+	manyEvents = 2048
 )
 
-// rawEvent is an event of inotify and when it came.
-type rawEvent struct {
-	SourceEvent
-	dir *hubDir
-	at  time.Time
+// place is a name in a watched directory; the name "" is the directory itself.
+type place struct {
+	dir  *watchedDir
+	name string
 }
 
-// enqueue keeps a raw event, or notes that one was lost.
-func (w *Watch) enqueue(ev SourceEvent) {
-	d := ev.Dir.(*hubDir)
+// pendingName is what inotify has reported of a place since the watch last looked at
+// it. However often a name changes, it is one pendingName.
+type pendingName struct {
+	place
+	time    time.Time // of the latest event, UTC
+	changed bool      // the contents or attributes
+	removed bool      // at some time; the name may exist again
+	// The cookies of the rename that took away the first file of the name, and of the
+	// rename that made the present one; 0 where it was no rename.
+	oldCookie, newCookie uint32
+}
+
+func (p *pendingName) add(ev *SourceEvent) {
+	p.time = time.Now().UTC()
+	p.changed = p.changed || ev.Changed
 	switch {
-	case ev.Name == "" && !ev.Self && d.parent != nil:
-		return // the directory above reports it by name
+	case ev.Created:
+		p.newCookie = ev.Cookie
+	case ev.Deleted:
+		if !p.removed {
+			p.oldCookie = ev.Cookie
+		}
+		p.removed, p.newCookie = true, 0
+	}
+}
+
+// queue is the names that a watch is still to look at. Watch.mu guards it.
+type queue struct {
+	names []pendingName // in the order of their first events
+	index map[place]int
+	// urgent says that names are to be looked at before the coalescing time is over: a
+	// new directory has to be watched soon, or too many names wait.
+	urgent bool
+	// halfRename says that the latest event is the first half of a rename, so that
+	// the second half may be on its way.
+	halfRename bool
+	overflowed bool // events were lost: everything has to be looked at
+}
+
+// add reports false if the queue is full.
+func (q *queue) add(at place, ev *SourceEvent) bool {
+	i, ok := q.index[at]
+	if !ok {
+		if len(q.names) >= maxPending {
+			return false
+		}
+		if q.index == nil {
+			q.index = map[place]int{}
+		}
+		i = len(q.names)
+		q.names = append(q.names, pendingName{place: at})
+		q.index[at] = i
+	}
+	q.names[i].add(ev)
+	return true
+}
+
+// enqueue adds what an event reports to the queue.
+func (w *Watch) enqueue(ev *SourceEvent) {
+	d := ev.Dir.(*watchedDir)
+	switch {
+	case ev.Name == "" && d.parent != nil:
+		return // the directory above reports the change by name
 	case ev.Name != "" && d.only != "" && ev.Name != d.only:
 		return
 	case strings.HasPrefix(ev.Name, TempPrefix):
 		return
 	}
-	now := time.Now().UTC()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.over {
+	q := &w.queue
+	if q.overflowed {
 		return
 	}
-	if n := len(w.raw); n > 0 {
-		last := &w.raw[n-1]
-		if last.SourceEvent == ev && ev.Changed {
-			last.at = now
-			return
-		}
+	q.halfRename = ev.Deleted && ev.Moved
+	if !q.add(place{d, ev.Name}, ev) {
+		*q = queue{overflowed: true}
 	}
-	if len(w.raw) >= maxRaw {
-		w.over, w.raw = true, nil
-	} else {
-		w.raw = append(w.raw, rawEvent{ev, d, now})
-	}
-	w.urgent = w.urgent || ev.Created && ev.IsDir && w.o.Recursive || len(w.raw) >= hurryRaw
+	q.urgent = q.urgent || ev.Created && ev.IsDir && w.o.Recursive || len(q.names) >= manyPending
 	w.poke()
 }
 
-// overflow notes that events were lost.
+// overflow makes the watch look at everything, because events were lost.
 func (w *Watch) overflow() {
-	w.mu.Lock()
-	w.over, w.raw = true, nil
-	w.mu.Unlock()
+	w.loseEvents()
 	w.poke()
 }
 
-// work is what the goroutine has to do.
-type work struct {
-	raw     []rawEvent
-	over    bool
-	judge   bool
-	acks    []chan struct{}
-	waiting bool // there is something that can wait
-}
-
-// take returns what is to be done now; due says that the gathering is over.
-func (w *Watch) take(due bool) (x work) {
+func (w *Watch) loseEvents() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	x.over, x.judge, x.acks = w.over, w.judge, w.narrows
-	w.over, w.judge, w.narrows = false, false, nil
-	if due || w.urgent || x.over || x.judge {
-		x.raw, w.raw, w.urgent = w.raw, nil, false
+	w.queue = queue{overflowed: true}
+}
+
+// work is what the goroutine of a watch has to do now.
+type work struct {
+	names   []pendingName
+	anew    bool            // everything is to be watched anew
+	judge   bool            // the root was narrowed: what is gathered may not be reported
+	waiters []chan struct{} // to be closed when that has been done
+	rest    bool            // names are left in the queue
+}
+
+// takeWork returns what is to be done now; due says that the coalescing time is over.
+func (w *Watch) takeWork(due bool) (x work) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x.judge, x.waiters = w.judge, w.waiters
+	w.judge, w.waiters = false, nil
+	x.anew = x.judge || w.queue.overflowed
+	if due || w.queue.urgent || x.anew {
+		x.names = w.queue.names
+		w.queue = queue{halfRename: w.queue.halfRename}
 	}
-	x.waiting = len(w.raw) > 0
+	x.rest = len(w.queue.names) > 0
 	return x
 }
 
-// judgePending reports whether what has been gathered may not be reported.
-func (w *Watch) judgePending() bool {
+func (w *Watch) halfRename() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queue.halfRename
+}
+
+// isJudgePending reports whether the events gathered may not be reported.
+func (w *Watch) isJudgePending() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.judge || w.ending == endRoot
 }
 
-// gathering is the events to be reported.
-type gathering struct {
-	list []gathered
-	last map[string]int  // the latest event of a path that others may merge with
-	left map[uint32]bool // renames whose first half is in the list
-	over bool
-}
-
+// gathered is an event to be reported.
 type gathered struct {
 	Event
-	cookie uint32
+	cookie uint32 // of the rename that it is a half of, else 0
 }
 
-// add gathers one event; the kinds that follow each other on one path merge. tree
-// says that what was deleted may have been a directory, whose paths then begin
-// anew.
-//
-// What came by a rename from a name that is not reported is a change like any
-// other: atomic writes end so, a hundred of them as one.
-func (g *gathering) add(e Event, cookie uint32, tree bool) {
-	switch {
-	case cookie == 0:
-	case e.Kind != Deleted && !g.left[cookie]:
-		cookie = 0
-	case e.Kind == Deleted && g.left == nil:
-		g.left = map[uint32]bool{cookie: true}
-	case e.Kind == Deleted:
-		g.left[cookie] = true
-	}
-	key := e.Path.Rel()
-	if i, ok := g.last[key]; ok {
-		have := &g.list[i]
-		switch {
-		case e.Kind == have.Kind && cookie == 0,
-			e.Kind == Modified && have.Kind == Created && cookie == 0:
-			have.Time = e.Time
-			return
-		}
-	}
-	if e.Kind == Deleted && tree || g.last == nil {
-		g.last = map[string]int{}
-	}
-	g.last[key] = len(g.list)
-	g.list = append(g.list, gathered{e, cookie})
+func (w *Watch) gather(kind EventKind, p guard.Path, at time.Time, cookie uint32) {
+	w.gathered = append(w.gathered, gathered{Event{Path: p, Kind: kind, Time: at}, cookie})
 }
 
-func (g *gathering) empty() bool { return len(g.list) == 0 && !g.over }
-
-// halved reports whether the latest event is the first half of a rename, whose
-// second half may be on its way.
-func (g *gathering) halved() bool {
-	n := len(g.list)
-	return n > 0 && g.list[n-1].cookie != 0 && g.list[n-1].Kind == Deleted
-}
-
-// drain returns what is to be reported, of the kinds wanted, and begins anew.
+// drain returns what is to be reported, of the kinds wanted, and forgets it. A
+// modification is a part of the creation or modification of the same path before it.
 func (w *Watch) drain() []Event {
-	g := &w.out
 	halves := map[uint32]EventKind{}
-	for i := range g.list {
-		if c := g.list[i].cookie; c != 0 {
-			halves[c] |= g.list[i].Kind
-		}
+	for i := range w.gathered {
+		halves[w.gathered[i].cookie] |= w.gathered[i].Kind
 	}
 	var out []Event
-	for i := range g.list {
-		e := g.list[i]
-		if e.Kind&w.o.Events == 0 {
+	latest := map[guard.Path]int{} // of out
+	for _, g := range w.gathered {
+		if k := halves[g.cookie]; g.cookie != 0 && k&Deleted != 0 && k != Deleted {
+			g.MoveID = w.moveID(g.cookie)
+		}
+		i, ok := latest[g.Path]
+		if ok && g.Kind == Modified && g.MoveID == "" && out[i].Kind != Deleted {
+			out[i].Time = g.Time
 			continue
 		}
-		if k := halves[e.cookie]; k&Deleted != 0 && k != Deleted {
-			e.MoveID = w.moveID(e.cookie)
-		}
-		out = append(out, e.Event)
+		latest[g.Path] = len(out)
+		out = append(out, g.Event)
 	}
-	if g.over {
+	out = slices.DeleteFunc(out, func(e Event) bool { return e.Kind&w.o.Events == 0 })
+	if w.lookAgain {
 		out = append(out, Event{Path: w.path, Kind: Modified, Time: time.Now().UTC(), Overflow: true})
 	}
-	*g = gathering{}
+	w.gathered, w.lookAgain = nil, false
 	return out
 }
 
@@ -190,18 +207,4 @@ func (w *Watch) moveID(cookie uint32) string {
 	mac.Write([]byte(w.c.Subject))
 	_ = binary.Write(mac, binary.LittleEndian, cookie)
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:15])
-}
-
-// path makes the path of a name in a watched directory; ok is false for names
-// that no path can hold.
-func (d *hubDir) path(name string) (p guard.Path, ok bool) {
-	if d.only != "" {
-		return d.w.path, true
-	}
-	rel := d.rel()
-	if rel != "" {
-		rel += "/"
-	}
-	p, err := guard.NewPath(d.w.path.Root, rel+name)
-	return p, err == nil
 }

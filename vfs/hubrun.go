@@ -10,33 +10,33 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
-// A watch's goroutine turns raw events into reported ones. Raw events carry
-// names only, so it looks, within one admitted operation for many of them, at
-// what the names are now, and applies what it saw in the order of the events.
-// A look is never older than the events it is for; what it saw too early, the
-// events still to come repeat. An operation may be answered before it is through
-// (on file systems that hang), so it touches nothing of the watch's: it returns
-// what it found, and the goroutine applies that.
+// A watch's goroutine works by name, not by event. An event says only that something
+// happened to a name, so one admitted operation looks at what many names are now. What
+// is reported of a name follows from whether the receiver knows it, whether it exists,
+// and whether it was removed or changed in between.
+//
+// An inspection is never older than the events it is for. What it sees too early, the
+// events still to come repeat. On a file system that hangs, an operation may be
+// answered before it has returned, so it touches nothing of the watch: it returns what
+// it found, and the goroutine applies that.
 
-// watchState is what the goroutine owns. Those before base never change.
-type watchState struct {
+// runState belongs to the goroutine. The first two never change.
+type runState struct {
 	epoch uint64
 	dead  <-chan struct{} // closed when the root ends
-	id    guard.Identity  // of the base
-	file  bool            // one name is watched, not a directory
 
-	base  *hubDir // nil: it has to be watched anew
-	out   gathering
-	delay *time.Timer // runs while something is gathered
-	lack  *time.Timer // runs while a part is not watched for want of room; nil: all is
+	base      *watchedDir // where the watch begins; dead: it has to be watched anew
+	gathered  []gathered  // to be reported
+	lookAgain bool        // the receiver is to be told to list again
+	delay     *time.Timer // runs while something waits to be reported
+	lacking   *time.Timer // runs while a part is not watched for want of room; nil: all is
 }
 
 const (
-	// halfWait is how much longer the first half of a rename waits for the
-	// second.
+	// halfWait is how much longer the first half of a rename waits for the second.
 	halfWait = 10 * time.Millisecond
-	// retryWait is how long a watch waits when its root cannot be looked at:
-	// the speed limit is reached, the file system hangs.
+	// retryWait is how long a watch waits when its root cannot be looked at: the
+	// speed limit is reached, or the file system hangs.
 	retryWait = time.Second
 )
 
@@ -45,37 +45,32 @@ func (w *Watch) run() {
 	w.delay.Stop()
 	why := w.loop()
 	w.delay.Stop()
-	w.lacks(false)
+	w.setLacking(false)
 	w.base.kill()
+	w.returnSpare()
 	if why == endGone {
 		w.report()
 	}
 	w.mu.Lock()
-	acks := w.narrows
-	w.narrows, w.finished = nil, true
+	waiters := w.waiters
+	w.waiters, w.finished = nil, true
 	if w.ending != endNot {
 		why = w.ending
 	}
 	w.mu.Unlock()
 	if why != endClosed && !w.mute.Load() {
-		w.cancel() // it is the last: nobody is to wait for who does not take it
+		w.cancel() // the event is the last: nobody waits for a receiver that does not take it
 		w.emit(w.ctx, []Event{{Path: w.path, Kind: Deleted, Time: time.Now().UTC(), Ended: true}})
 	}
-	for _, ack := range acks {
-		close(ack)
+	for _, waiter := range waiters {
+		close(waiter)
 	}
 	w.forget(true)
 }
 
-// loop runs until the watch ends, and says why.
+// loop runs until the watch ends, and returns why.
 func (w *Watch) loop() endReason {
-	running, halfWaited := false, false
-	arm := func(d time.Duration) {
-		if !running {
-			w.delay.Reset(d)
-			running = true
-		}
-	}
+	delayed, halfWaited := false, false
 	for {
 		due := false
 		select {
@@ -85,47 +80,44 @@ func (w *Watch) loop() endReason {
 			return endRoot
 		case <-w.wake:
 		case <-w.delay.C:
-			due, running = true, false
+			due, delayed = true, false
 		}
-		x := w.take(due)
+		if due && !halfWaited && w.halfRename() {
+			w.delay.Reset(halfWait)
+			delayed, halfWaited = true, true
+			continue
+		}
+		x := w.takeWork(due)
 		retry, why := w.do(&x)
 		if why != endNot {
-			w.answerLater(x.acks)
+			w.answerLater(x.waiters)
 			return why
 		}
-		for _, ack := range x.acks {
-			close(ack)
+		for _, waiter := range x.waiters {
+			close(waiter)
 		}
 		if retry {
-			w.overflow()
-			select {
-			case <-w.wake: // the overflow's own
-			default:
-			}
-			running = false
-			arm(retryWait)
+			w.loseEvents()
+			w.delay.Reset(retryWait)
+			delayed = true
 			continue
 		}
-		if due && w.out.halved() && !halfWaited {
-			halfWaited = true
-			arm(halfWait)
-			continue
-		}
-		if due || len(w.out.list) >= hurryOut && !w.out.halved() {
+		if due || len(w.gathered) >= manyEvents && !w.halfRename() {
 			halfWaited = false
 			w.report()
 		}
-		if x.waiting || !w.out.empty() {
-			arm(w.h.o.Coalesce)
+		if !delayed && (x.rest || w.lookAgain || len(w.gathered) > 0) {
+			w.delay.Reset(w.h.o.Coalesce)
+			delayed = true
 		}
 	}
 }
 
-// answerLater keeps those waiting who asked for a new judgement that ended the
-// watch, until its last event has been reported.
-func (w *Watch) answerLater(acks []chan struct{}) {
+// answerLater keeps those waiting whose new judgement ended the watch, until the last
+// event has been reported.
+func (w *Watch) answerLater(waiters []chan struct{}) {
 	w.mu.Lock()
-	w.narrows = append(w.narrows, acks...)
+	w.waiters = append(w.waiters, waiters...)
 	w.mu.Unlock()
 }
 
@@ -138,30 +130,31 @@ func (w *Watch) report() {
 		return
 	default:
 	}
-	if w.judgePending() {
-		return // what was gathered is thrown away there
+	if w.isJudgePending() {
+		return // the judgement throws away what was gathered
 	}
 	if events := w.drain(); len(events) > 0 {
 		w.handOver(events)
 	}
 }
 
-// do does what there is to do. retry means that it could not, and is to be tried
-// again later.
+// do does what there is to do. retry says that do could not, and is to be called again
+// later.
 func (w *Watch) do(x *work) (retry bool, why endReason) {
 	if x.judge {
 		// What was gathered may be of what the caller may not see any more.
-		w.out = gathering{}
+		w.gathered, w.lookAgain = nil, false
 	}
 	var err error
 	switch {
-	case x.judge || x.over || w.base == nil:
-		err = w.again()
-	case len(x.raw) > 0:
-		err = w.process(x.raw)
+	case x.anew || w.base.dead:
+		err = w.watchAnew()
+	case len(x.names) > 0:
+		err = w.process(x.names)
 	}
 	switch {
 	case err == nil:
+		w.returnSpare()
 		return false, endNot
 	case errors.Is(err, errWatchedGone):
 		return false, endGone
@@ -171,7 +164,6 @@ func (w *Watch) do(x *work) (retry bool, why endReason) {
 		return false, endRoot
 	}
 	w.base.kill()
-	w.base = nil
 	return true, endNot
 }
 
@@ -186,12 +178,13 @@ func admitWatch[T any](w *Watch, drop func(T), f func(ctx context.Context, l *gu
 	})
 }
 
-// again watches everything anew, after events were lost or the root was
-// narrowed, and only then has the receiver look again.
-func (w *Watch) again() error {
-	file, spare := w.file, w.base.size()
+// watchAnew watches everything anew, after events were lost or the root was narrowed,
+// and then has the receiver list again.
+func (w *Watch) watchAnew() error {
+	old := w.base
+	old.kill() // its room is spare, so that nobody takes it in between
 	set, err := admitWatch(w, w.drop, func(ctx context.Context, l *guard.Lease) (*setup, error) {
-		return w.setUp(ctx, l, true, file, spare)
+		return w.setUp(ctx, l, old)
 	})
 	switch names.Reason(err) { //nolint:exhaustive // the others are handled by do
 	case names.NotExist, names.NotDir, names.Invalid, names.Escaped:
@@ -200,166 +193,125 @@ func (w *Watch) again() error {
 	if err != nil {
 		return err
 	}
-	if set.base.id != w.id || set.base.only != "" != file {
+	if set.base.id != old.id || set.base.only != old.only {
 		set.base.kill()
 		return errWatchedGone
 	}
-	w.base.kill()
-	w.base, w.out.over = set.base, true
-	w.lacks(false)
-	w.lacks(set.part)
+	w.base, w.lookAgain = set.base, true
+	w.setLacking(set.incomplete)
 	return nil
 }
 
-// takeRoom makes room for what has appeared.
-func (w *Watch) takeRoom() bool {
-	_, ok := w.h.room.take(w.c.Subject, 0)
-	return ok
-}
-
-// lacks notes whether a part is not watched for want of room. Nothing is reported of
-// that, so the receiver is to look again every so often, and we with it.
-func (w *Watch) lacks(part bool) {
-	switch {
-	case part && w.lack == nil:
-		w.lack = time.AfterFunc(w.h.o.Lacking, w.overflow)
-	case !part && w.lack != nil:
-		w.lack.Stop()
-		w.lack = nil
+// setLacking notes whether a part is not watched for want of room. Nothing is reported
+// of that part, so every so often the receiver is told to list again, and the watch
+// tries for more room.
+func (w *Watch) setLacking(lacking bool) {
+	if w.lacking != nil {
+		w.lacking.Stop()
+		w.lacking = nil
+	}
+	if lacking {
+		w.lacking = time.AfterFunc(w.h.o.Lacking, w.overflow)
 	}
 }
 
-// process looks at what raw events are about and gathers what is to be reported.
-func (w *Watch) process(raw []rawEvent) error {
-	ask := map[place]asked{}
-	order := map[*hubDir][]string{}
-	lost := map[place]bool{} // what is watched there will not be any more
-	for i := range raw {
-		r := &raw[i]
-		at := place{r.dir, r.Name}
-		if r.Deleted {
-			lost[at] = true
-		}
-		if r.dir.dead || r.Name == "" || r.Self {
-			continue
-		}
-		a, ok := ask[at]
-		if !ok {
-			order[r.dir] = append(order[r.dir], r.Name)
-		}
-		kid := r.dir.kids[r.Name]
-		a.last, a.have = i, guard.Identity{}
-		if kid != nil && !lost[at] {
-			a.have = kid.id
-		}
-		ask[at] = a
-	}
-	base := w.base
-	found, err := admitWatch(w, (*look).drop, func(ctx context.Context, l *guard.Lease) (*look, error) {
-		x := &look{at: map[place]*seen{}, watch: w}
-		if err := x.run(ctx, l, base, order, ask); err != nil {
-			x.drop()
+// process looks at names and gathers what is to be reported of them.
+func (w *Watch) process(batch []pendingName) error {
+	asked := newInspection(w, batch)
+	x, err := admitWatch(w, (*inspection).drop, func(ctx context.Context, l *guard.Lease) (*inspection, error) {
+		if err := asked.run(ctx, l); err != nil {
+			asked.drop()
 			return nil, err
 		}
-		return x, nil
+		return asked, nil
 	})
 	if err != nil {
 		return err
 	}
-	for i := range raw {
-		w.apply(&raw[i], i, ask, found)
-		if len(w.out.list) >= hurryOut && !w.out.halved() {
-			w.report()
-		}
+	// First what disappeared: it may be above, or be replaced by, what is there now.
+	for i := range x.names {
+		w.applyRemoval(&x.names[i], &x.found[i])
 	}
-	found.drop() // what was watched and not adopted
-	if found.full {
-		w.out.over = true
-		w.lacks(true)
+	for i := range x.names {
+		w.applyPresence(&x.names[i], &x.found[i])
 	}
-	if found.gone {
+	x.drop() // directories that were watched and not adopted
+	if x.full {
+		w.isTooLarge()
+	}
+	if x.gone {
 		return errWatchedGone
 	}
 	return nil
 }
 
-// apply gathers what one raw event amounts to; i is its place in the batch.
-func (w *Watch) apply(r *rawEvent, i int, ask map[place]asked, found *look) {
-	d := r.dir
-	if d.dead || r.Self {
+func (w *Watch) isTooLarge() {
+	w.lookAgain = true
+	if w.lacking == nil {
+		w.setLacking(true)
+	}
+}
+
+// applyRemoval reports a name as deleted if the receiver knows it and the file that had
+// it is gone. Another file may have the name now, which applyPresence reports. A name
+// that does not exist and whose removal inotify has not reported is left to the event
+// of its removal, which is on its way and has the rename's cookie.
+func (w *Watch) applyRemoval(p *pendingName, o *observation) {
+	d := p.dir
+	if d.dead || p.name == "" {
 		return
 	}
-	if r.Name == "" {
-		if r.Changed && d.only == "" {
-			w.out.add(Event{Path: w.path, Kind: Modified, Time: r.at}, 0, false)
+	kid := d.kids[p.name]
+	isReplaced := kid != nil && o.exists && o.id != kid.id
+	if !p.removed && !o.hidden && !isReplaced {
+		return
+	}
+	if kid != nil {
+		kid.kill()
+		delete(d.kids, p.name)
+	}
+	if d.forget(p.name) {
+		if path, ok := d.path(p.name); ok {
+			w.gather(Deleted, path, p.time, p.oldCookie)
+		}
+	}
+}
+
+// applyPresence reports a name that exists as created, with its contents, or as
+// modified.
+func (w *Watch) applyPresence(p *pendingName, o *observation) {
+	d := p.dir
+	if d.dead {
+		return
+	}
+	if p.name == "" {
+		if p.changed && d.only == "" {
+			w.gather(Modified, w.path, p.time, 0)
 		}
 		return
 	}
-	p, ok := d.path(r.Name)
-	if !ok {
+	path, ok := d.path(p.name)
+	if !ok || !o.exists || o.hidden {
 		return
-	}
-	tree := r.IsDir || d.kids[r.Name] != nil
-	gone := func(cookie uint32) {
-		if d.knows(r.Name) {
-			d.unlearn(r.Name)
-			w.out.add(Event{Path: p, Kind: Deleted, Time: r.at}, cookie, tree)
-		}
-	}
-	at := place{d, r.Name}
-	s := found.at[at]
-	if r.Deleted {
-		d.lose(r.Name)
-		gone(r.Cookie)
-		if ask[at].last != i {
-			return
-		}
-		// Something is there all the same: an exchange of two names is told
-		// as one rename and then the other, so the last event of the one is
-		// that it disappeared. Or it has come since; its event is then old.
 	}
 	switch {
-	case s == nil || !s.exists:
-		return // it has gone again, and an event will say so
-	case s.hidden:
-		gone(0)
+	case !d.knows(p.name):
+		w.gather(Created, path, p.time, p.newCookie)
+		if !d.learn(p.name, func() bool { _, ok := w.takeRoom(); return ok }) {
+			w.isTooLarge()
+		}
+	case p.changed || p.newCookie != 0:
+		w.gather(Modified, path, p.time, p.newCookie)
+	}
+	if o.kid == nil {
 		return
 	}
-	w.appeared(r, p, s)
-	if s.kid != nil && ask[at].last == i {
-		w.enterInto(r, p, s)
-	}
-}
-
-// appeared gathers the event of a name that is there.
-func (w *Watch) appeared(r *rawEvent, p guard.Path, s *seen) {
-	e := Event{Path: p, Kind: Modified, Time: r.at}
-	cookie := r.Cookie
-	switch known := r.dir.knows(r.Name); {
-	case !known:
-		e.Kind = Created
-		if !r.dir.learn(r.Name, w.takeRoom) {
-			w.out.over = true
-			w.lacks(true)
-		}
-	case r.Created && !r.Moved:
-		return // the look at its directory has shown it already
-	}
-	if r.Deleted {
-		cookie = 0
-	}
-	w.out.add(e, cookie, false)
-}
-
-// enterInto adopts a directory that has appeared and gathers what is in it.
-func (w *Watch) enterInto(r *rawEvent, p guard.Path, s *seen) {
-	r.dir.lose(r.Name)
-	r.dir.adopt(r.Name, s.kid)
-	s.kid = nil
-	for _, rel := range s.paths {
-		if below, err := guard.NewPath(p.Root, p.Rel()+"/"+rel); err == nil {
-			w.out.add(Event{Path: below, Kind: Created, Time: r.at}, 0, false)
+	d.adopt(p.name, o.kid)
+	o.kid = nil
+	for _, rel := range o.below {
+		if path, err := guard.NewPath(path.Root, path.Rel()+"/"+rel); err == nil {
+			w.gather(Created, path, p.time, 0)
 		}
 	}
-	w.out.over = w.out.over || s.over
+	w.lookAgain = w.lookAgain || o.incomplete
 }

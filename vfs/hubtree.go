@@ -15,35 +15,33 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// hubDir is a watched directory of one watch. It never changes its place: one
-// that is renamed is another hubDir. Its first fields are fixed when it is made,
-// the others belong to the watch's goroutine.
-type hubDir struct {
+// watchedDir is a watched directory of one watch. It never changes its place: a
+// directory that is renamed becomes another watchedDir. Its first fields are fixed when
+// it is made, the others belong to the watch's goroutine.
+type watchedDir struct {
 	w      *Watch
 	src    *SourceWatcher
-	parent *hubDir // nil: where the watch begins
-	name   string  // of the root-relative path of the beginning, if there is no parent
-	only   string  // the one name of interest, "" for all
+	parent *watchedDir // nil: the watch begins here
+	name   string      // in parent, or the root-relative path if there is no parent
+	only   string      // the one name of interest, "" for all
 	id     guard.Identity
 	wd     int32
 
 	dead bool
-	// known are the hashes of the names that the receiver knows of, so that
-	// a replacement can be told from a creation, and the end of what was
-	// never reported is not reported either.
+	room int64 // one unit for the directory, and one for each further namesEach names
+	// known are the hashes of the names that the receiver knows, so that a replacement
+	// can be told from a creation, and the end of what was never reported is not
+	// reported either.
 	known map[uint64]struct{}
-	more  int64 // room taken for them, see namesEach
-	kids  map[string]*hubDir
+	kids  map[string]*watchedDir
 }
 
-// namesEach is how many known names are counted as one directory more: a watch of a
+// namesEach is how many known names take as much room as a directory: a watch of a
 // directory with a million names is not to cost what one of an empty one does.
 const namesEach = 1000
 
-func (d *hubDir) rel() string {
-	if d.parent == nil {
-		return d.name
-	}
+// rel is the path below the root.
+func (d *watchedDir) rel() string {
 	var elems []string
 	for ; d.parent != nil; d = d.parent {
 		elems = append(elems, d.name)
@@ -55,60 +53,66 @@ func (d *hubDir) rel() string {
 	return strings.Join(elems, "/")
 }
 
-func (d *hubDir) depth() (n int) {
+// path is the path of a name in d; ok is false for names that no path can hold.
+func (d *watchedDir) path(name string) (p guard.Path, ok bool) {
+	if d.only != "" {
+		return d.w.path, true
+	}
+	p, err := guard.NewPath(d.w.path.Root, strings.TrimPrefix(d.rel()+"/"+name, "/"))
+	return p, err == nil
+}
+
+func (d *watchedDir) depth() (n int) {
 	for ; d.parent != nil; d = d.parent {
 		n++
 	}
 	return n
 }
 
-func (d *hubDir) hash(name string) uint64 { return maphash.String(d.w.h.seed, name) }
+func (d *watchedDir) hash(name string) uint64 { return maphash.String(d.w.h.seed, name) }
 
-func (d *hubDir) knows(name string) bool {
+func (d *watchedDir) knows(name string) bool {
 	_, ok := d.known[d.hash(name)]
 	return ok
 }
 
-// learn makes a name known, if there is room for it, which take makes.
-func (d *hubDir) learn(name string, take func() bool) bool {
+// learn makes a name known. It reports false if take finds no room for the name. The
+// room stays taken when names are forgotten, as the memory of the map does.
+func (d *watchedDir) learn(name string, take func() bool) bool {
 	if d.known == nil {
 		d.known = map[uint64]struct{}{}
 	}
-	if int64(len(d.known)) >= (d.more+1)*namesEach {
+	if int64(len(d.known)) >= d.room*namesEach {
 		if !take() {
 			return false
 		}
-		d.more++
+		d.room++
 	}
 	d.known[d.hash(name)] = struct{}{}
 	return true
 }
 
-func (d *hubDir) unlearn(name string) { delete(d.known, d.hash(name)) }
+// forget makes a name unknown, and reports whether it was known.
+func (d *watchedDir) forget(name string) bool {
+	h := d.hash(name)
+	_, ok := d.known[h]
+	delete(d.known, h)
+	return ok
+}
 
-func (d *hubDir) adopt(name string, kid *hubDir) {
+func (d *watchedDir) adopt(name string, kid *watchedDir) {
 	if d.kids == nil {
-		d.kids = map[string]*hubDir{}
+		d.kids = map[string]*watchedDir{}
 	}
 	d.kids[name] = kid
 }
 
-// lose ends the watching of what lies below a name that has gone.
-func (d *hubDir) lose(name string) {
-	if kid := d.kids[name]; kid != nil {
-		kid.kill()
-		delete(d.kids, name)
-	}
-}
-
-// kill ends the watching of d, if there is one, and of all below it, and gives back
-// their room.
-func (d *hubDir) kill() {
+// kill stops watching d, if there is one, and all below it. Their room becomes spare.
+func (d *watchedDir) kill() {
 	if d == nil {
 		return
 	}
-	w, n := d.w, int64(0)
-	todo := []*hubDir{d}
+	todo := []*watchedDir{d}
 	for len(todo) > 0 {
 		d := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -116,92 +120,49 @@ func (d *hubDir) kill() {
 			continue
 		}
 		d.dead = true
-		n += 1 + d.more
+		d.w.spare.Add(d.room)
 		d.src.Unwatch(d.wd, d)
 		for _, kid := range d.kids {
 			todo = append(todo, kid)
 		}
 	}
-	w.h.room.add(w.c.Subject, -n)
 }
 
-// size is how much room what is watched from d on down takes.
-func (d *hubDir) size() (n int64) {
-	if d == nil || d.dead {
-		return 0
-	}
-	n = 1 + d.more
-	for _, kid := range d.kids {
-		n += kid.size()
-	}
-	return n
-}
-
-// setup is a freshly watched tree, made by an operation; a lease's goroutine
-// makes it and the watch's adopts it.
+// setup is a freshly watched tree. The lease's goroutine makes it and the watch's
+// adopts it.
 type setup struct {
-	base  *hubDir
-	part  bool // the rest of it found no room
-	epoch uint64
-	dead  <-chan struct{}
+	base       *watchedDir
+	incomplete bool // there was no room for the rest
+	epoch      uint64
+	dead       <-chan struct{}
 }
 
-// drop undoes a setup that came too late.
+// drop undoes a setup that nobody waits for any more.
 func (w *Watch) drop(s *setup) {
 	if s != nil {
 		s.base.kill()
 	}
+	w.returnSpare()
 }
 
-// setUp watches the path, and the directories below it if asked to. again says
-// that it was watched before: then a part will do if there are not enough
-// watches, and a file that is watched need not be there; file says that it is one.
-// spare is how much room that watch has: it keeps it.
-func (w *Watch) setUp(ctx context.Context, l *guard.Lease, again, file bool, spare int64) (*setup, error) {
-	s := &setup{epoch: l.Epoch(), dead: l.Hold().Dead()}
-	sc := &scan{w: w, l: l, old: spare, spare: spare, refused: map[guard.Identity]error{}}
-	err := w.setUpOne(ctx, s, sc, again && file)
-	if err == nil && sc.full != nil && (s.base == nil || !again) {
+// setUp watches the path, and the directories below it if asked to. old is what was
+// watched before, or nil. If there was something, a part will do where there is not
+// enough room, and a file need not exist.
+func (w *Watch) setUp(ctx context.Context, l *guard.Lease, old *watchedDir) (*setup, error) {
+	sc := &scan{w: w, l: l, refused: map[guard.Identity]error{}}
+	base, err := sc.path(ctx, old != nil && old.only != "")
+	if err == nil && sc.full != nil && (base == nil || old == nil) {
 		err = &guard.Error{Kind: names.Quota, Err: sc.full}
 	}
-	if err == nil && s.base == nil {
+	if err == nil && base == nil {
 		err = unix.EACCES
 	}
+	s := &setup{base: base, incomplete: sc.full != nil, epoch: l.Epoch(), dead: l.Hold().Dead()}
 	if err != nil {
 		w.drop(s)
 		return nil, err
 	}
-	s.part = sc.full != nil
 	return s, nil
-}
-
-func (w *Watch) setUpOne(ctx context.Context, s *setup, sc *scan, file bool) (err error) {
-	if !file {
-		n, err := beneath.Node(sc.l, w.path)
-		if err != nil {
-			return err
-		}
-		info, err := beneath.Stat(n.FD)
-		n.Close()
-		if err != nil {
-			return err
-		}
-		if err := walk.Visible(sc.l, &info); err != nil {
-			return err
-		}
-		file = !info.IsDir()
-	}
-	if file {
-		s.base, err = sc.file()
-		return err
-	}
-	wk := sc.walker(ctx)
-	defer wk.Close()
-	if err := wk.Start(w.path.Rel()); err != nil {
-		return err
-	}
-	s.base, err = sc.tree(wk, nil, w.path.Rel())
-	return err
 }
 
 // scan is the looking at directories within one operation.
@@ -209,21 +170,75 @@ type scan struct {
 	w       *Watch
 	l       *guard.Lease
 	refused map[guard.Identity]error
-	old     int64       // room of the tree that this one replaces
-	spare   int64       // of that, what this one has not taken over
 	full    *LimitError // why no more can be watched; nil: they can
-	report  bool        // paths are gathered
-	paths   []string
-	over    bool // there were too many of them
+	found   *[]string   // gathers the paths that a walk finds, unless nil
 }
 
 func (s *scan) walker(ctx context.Context) *walk.Walker {
 	return walk.New(ctx, s.l, walk.Options{Refused: s.refused})
 }
 
-// watch begins to watch an open directory; nil without an error means that it
-// cannot be watched for want of watches or of permission.
-func (s *scan) watch(fd int, d *hubDir) (*hubDir, error) {
+// take takes room for one directory, or for namesEach names.
+func (s *scan) take() bool {
+	limit, ok := s.w.takeRoom()
+	if !ok {
+		s.full = &LimitError{What: "directories, or thousands of names in them, can be watched by one server at present", Limit: limit}
+	}
+	return ok
+}
+
+// path watches the path of the watch. wasFile says that it is to be watched as a file,
+// whether there is one or not.
+func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
+	isFile := wasFile
+	if !wasFile {
+		n, err := beneath.Node(s.l, s.w.path)
+		if err != nil {
+			return nil, err
+		}
+		info, err := beneath.Stat(n.FD)
+		n.Close()
+		if err != nil {
+			return nil, err
+		}
+		if err := walk.Visible(s.l, &info); err != nil {
+			return nil, err
+		}
+		isFile = !info.IsDir()
+	}
+	if isFile {
+		return s.file()
+	}
+	wk := s.walker(ctx)
+	defer wk.Close()
+	if err := wk.Start(s.w.path.Rel()); err != nil {
+		return nil, err
+	}
+	return s.tree(wk, nil, s.w.path.Rel())
+}
+
+// file watches the path, which is that of a file, in the directory above it.
+func (s *scan) file() (*watchedDir, error) {
+	d, base, err := beneath.Parent(s.l, s.w.path)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	dir, _ := s.w.path.Split()
+	h, err := s.watch(d.FD, &watchedDir{name: dir.Rel(), only: base})
+	if h == nil {
+		return nil, err
+	}
+	var now observation
+	if s.look(d.FD, dir.Rel(), base, &now); now.exists && !now.hidden {
+		h.learn(base, s.take)
+	}
+	return h, nil
+}
+
+// watch begins to watch an open directory; nil without an error means that it cannot be
+// watched for want of room or of permission.
+func (s *scan) watch(fd int, d *watchedDir) (*watchedDir, error) {
 	info, err := beneath.Stat(fd)
 	if err != nil {
 		return nil, err
@@ -231,14 +246,14 @@ func (s *scan) watch(fd int, d *hubDir) (*hubDir, error) {
 	if !s.take() {
 		return nil, nil
 	}
-	d.w, d.src, d.id = s.w, s.w.h.source(s.l), info.ID()
+	d.w, d.src, d.id, d.room = s.w, s.w.h.source(s.l), info.ID(), 1
 	if d.wd, err = d.src.add(beneath.Dir{FD: fd}, d); err == nil {
 		return d, nil
 	}
-	s.w.h.room.add(s.w.c.Subject, -1)
+	s.w.spare.Add(1)
 	switch {
-	case errors.Is(err, unix.ENOSPC):
-		s.full = &LimitError{What: "directories can be watched: the user's inotify watches are used up (fs.inotify.max_user_watches)", Limit: d.src.count.Load()}
+	case errors.Is(err, ErrNoWatches):
+		s.full = &LimitError{What: "directories can be watched: the user's inotify watches are used up (fs.inotify.max_user_watches)", Limit: d.src.watched.Load()}
 		return nil, nil
 	case errors.Is(err, ErrNoInstances):
 		return nil, &guard.Error{Kind: names.Quota, Err: err}
@@ -248,98 +263,66 @@ func (s *scan) watch(fd int, d *hubDir) (*hubDir, error) {
 	return nil, err
 }
 
-// take makes room for one directory, or for namesEach names.
-func (s *scan) take() bool {
-	room, subject := &s.w.h.room, s.w.c.Subject
-	if s.spare > 0 {
-		s.spare--
-		room.add(subject, 1)
-		return true
-	}
-	limit, ok := room.take(subject, s.old)
-	if !ok {
-		s.full = &LimitError{What: "directories, or thousands of names in them, can be watched by one server at present", Limit: limit}
-	}
-	return ok
-}
-
-// file watches the one name the path is, in the directory above it.
-func (s *scan) file() (*hubDir, error) {
-	d, base, err := beneath.Parent(s.l, s.w.path)
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	dir, _ := s.w.path.Split()
-	h, err := s.watch(d.FD, &hubDir{name: dir.Rel(), only: base})
-	if h == nil {
-		return nil, err
-	}
-	if now := s.see(d.FD, dir.Rel(), base); now.exists && !now.hidden {
-		h.learn(base, s.take)
-	}
-	return h, nil
-}
-
-// tree watches the directory the walker stands in, called name in parent, and
-// what lies below it. The watch comes before the look: what appears in between
-// is seen by either. It returns nil if the directory itself could not be watched.
-func (s *scan) tree(wk *walk.Walker, parent *hubDir, name string) (base *hubDir, err error) {
-	floor := wk.Depth()
-	base, err = s.watch(wk.FD(), &hubDir{parent: parent, name: name})
+// tree watches the directory that the walker stands in, called name in parent, and what
+// lies below it. The watch comes before the look: what appears in between is seen by
+// either. tree returns nil if the directory itself could not be watched.
+func (s *scan) tree(wk *walk.Walker, parent *watchedDir, name string) (*watchedDir, error) {
+	base, err := s.watch(wk.FD(), &watchedDir{parent: parent, name: name})
 	if base == nil {
 		return nil, err
 	}
-	done := false
-	defer func() {
-		if !done {
-			base.kill()
-			base = nil
-		}
-	}()
-	prefix := len(wk.Path()) // what is above need not be gathered
-	at := []*hubDir{base}
+	if err := s.below(wk, base); err != nil {
+		base.kill()
+		return nil, err
+	}
+	return base, nil
+}
+
+// below makes known and watches what lies below base, which the walker stands in.
+func (s *scan) below(wk *walk.Walker, base *watchedDir) error {
+	floor, prefix := wk.Depth(), len(wk.Path())
+	at := []*watchedDir{base} // of the walker's levels
 	for wk.Depth() >= floor {
+		at = at[:wk.Depth()-floor+1] // leaving may have left more than one level
 		e, ok, err := wk.Peek()
 		if err != nil {
-			return base, err
+			return err
 		}
 		if !ok {
 			if wk.Depth() == floor {
-				break
+				return nil
 			}
 			if _, err := wk.Leave(); err != nil {
-				return base, err
+				return err
 			}
 			continue
 		}
-		// Leaving may have left more than one level.
-		at = at[:wk.Depth()-floor+1]
 		name, typ := e.Name, s.typeOf(wk, e)
 		wk.Take()
-		d := at[len(at)-1]
 		if typ == 0 {
 			continue
 		}
+		d := at[len(at)-1]
 		d.learn(name, s.take)
-		s.gather(wk, prefix, name)
+		if s.found != nil && len(*s.found) < maxPending {
+			*s.found = append(*s.found, strings.TrimPrefix(string(wk.Path()[prefix:])+"/"+name, "/"))
+		}
 		if typ != unix.S_IFDIR || !s.w.o.Recursive {
 			continue
 		}
 		kid, err := s.enter(wk, d, name)
 		if err != nil {
-			return base, err
+			return err
 		}
 		if kid != nil {
 			at = append(at, kid)
 		}
 	}
-	done = true
-	return base, nil
+	return nil
 }
 
-// enter goes into a subdirectory and watches it; nil means that it does not.
-func (s *scan) enter(wk *walk.Walker, d *hubDir, name string) (*hubDir, error) {
+// enter goes into a subdirectory and watches it; nil means that it does neither.
+func (s *scan) enter(wk *walk.Walker, d *watchedDir, name string) (*watchedDir, error) {
 	if s.full != nil {
 		return nil, nil
 	}
@@ -347,8 +330,8 @@ func (s *scan) enter(wk *walk.Walker, d *hubDir, name string) (*hubDir, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	name = strings.Clone(name) // it is kept
-	kid, err := s.watch(wk.FD(), &hubDir{parent: d, name: name})
+	name = strings.Clone(name) // the walker's is a part of a larger string
+	kid, err := s.watch(wk.FD(), &watchedDir{parent: d, name: name})
 	if err != nil {
 		return nil, err
 	}
@@ -367,30 +350,15 @@ func (s *scan) typeOf(wk *walk.Walker, e *Entry) uint32 {
 	if len(e.Name) > names.MaxElement || strings.HasPrefix(e.Name, TempPrefix) || s.l.Judge(wk.Rel(), e.Name) != nil {
 		return 0
 	}
-	fd, info := wk.FD(), Info{Mode: e.Type} // special files were left out
+	fd, info := wk.FD(), Info{Mode: e.Type} // the walker leaves special files out
 	if e.Type == 0 {
 		var err error
 		if info, err = beneath.StatAt(s.l, fd, e.Name); err != nil || walk.Visible(s.l, &info) != nil {
 			return 0
 		}
 	}
-	if s.fenced(fd, e.Name, &info) {
+	if s.isClosed(fd, e.Name, &info) {
 		return 0
 	}
 	return info.Type()
-}
-
-func (s *scan) gather(wk *walk.Walker, prefix int, name string) {
-	if !s.report {
-		return
-	}
-	if len(s.paths) >= maxRaw {
-		s.over = true
-		return
-	}
-	rel := strings.TrimPrefix(string(wk.Path()[prefix:]), "/")
-	if rel != "" {
-		rel += "/"
-	}
-	s.paths = append(s.paths, rel+name)
 }

@@ -31,21 +31,20 @@ type Watch struct {
 	stop   chan struct{} // closed when the watch is to end
 	done   chan struct{} // closed when it has
 	wake   chan struct{}
-	mute   atomic.Bool // the last event is not to be reported any more
+	mute   atomic.Bool  // the last event is not to be reported any more
+	spare  atomic.Int64 // room of the hub's that the watch has taken and does not use
 
-	watchState // of the goroutine
+	runState
 
 	mu       sync.Mutex // guards the fields below
+	queue    queue
 	started  bool
 	finished bool
 	ending   endReason
-	raw      []rawEvent
-	urgent   bool
+	judge    bool               // the root was narrowed: everything is to be judged anew
+	waiters  []chan struct{}    // to be closed when that has been done
 	giveUp   context.CancelFunc // of the events being handed over; nil: none are
-	over     bool
-	narrows  []chan struct{}
-	judge    bool   // the root was narrowed
-	doomed   uint64 // lifetimes of the root up to this one have ended
+	endedTo  uint64             // lifetimes of the root up to this one have ended
 }
 
 // endReason is why a watch ends.
@@ -61,23 +60,23 @@ const (
 // Watch reports the changes of a file or directory, or of the tree below it, to
 // emit until Close, or until an event with Ended. It takes the right to watch.
 //
-// emit is called from one goroutine per watch, with the events in the order in
-// which they happened, and never with a lock held. While it blocks, events are
-// kept, up to a bound; beyond it they are lost, which an event with Overflow
-// reports. Several modifications of a path within HubOptions.Coalesce, atomic
-// replacements among them, are one event, a creation followed by modifications
-// is a creation, and what came and went in the meantime may not be reported at
-// all. A directory that appears is reported with its contents, each Created, one
-// that disappears by its own name alone. Some events may come twice. Links are
-// not followed; names that the caller may not see, special files and unfinished
-// replacements are left out.
+// emit is called from one goroutine per watch, and never with a lock held. Events
+// follow each other as the changes did, but of changes that were looked at together
+// what disappeared comes first. While emit blocks, changes are gathered, up to a bound;
+// beyond it they are lost, which an event with Overflow reports. Several modifications
+// of a path within HubOptions.Coalesce, atomic replacements among them, are one event, a
+// creation followed by modifications is a creation, and what came and went in the
+// meantime may not be reported at all. A directory that appears is reported with its
+// contents, each Created, one that disappears by its own name alone. Some events may
+// come twice. Links are not followed; names that the caller may not see, special files
+// and unfinished replacements are left out.
 //
 // The context of emit ends when the watch is to end or to judge everything anew:
-// whoever changes the root waits until emit returns. That of an event with Ended
+// whoever changes the root waits until emit returns. The context of an event with Ended
 // has ended from the beginning.
 //
-// ctx bounds the setting up only. If there are not enough watches for all
-// directories the error is names.Quota with a *LimitError.
+// ctx bounds the setting up only. If there are not enough watches for all directories
+// the error is names.Quota with a *LimitError.
 func (h *Hub) Watch(ctx context.Context, c guard.Caller, p guard.Path, o WatchOptions, emit func(context.Context, []Event)) (*Watch, error) {
 	if o.Events == 0 {
 		o.Events = AllEvents
@@ -107,27 +106,26 @@ func (h *Hub) Watch(ctx context.Context, c guard.Caller, p guard.Path, o WatchOp
 func (w *Watch) begin(ctx context.Context) error {
 	req := guard.Request{Caller: w.c, Op: names.OpWatch, Path: w.path}
 	set, err := gate.Do(ctx, w.h.t.reg, req, w.drop, func(l *guard.Lease) (*setup, int64, error) {
-		s, err := w.setUp(ctx, l, false, false, 0)
+		s, err := w.setUp(ctx, l, nil)
 		return s, 0, err
 	})
 	if err != nil {
 		return err
 	}
 	w.mu.Lock()
-	w.watchState = watchState{base: set.base, epoch: set.epoch, dead: set.dead,
-		id: set.base.id, file: set.base.only != ""}
-	ok := w.ending == endNot && set.epoch > w.doomed
-	w.started = ok
+	w.runState = runState{base: set.base, epoch: set.epoch, dead: set.dead}
+	w.started = w.ending == endNot && set.epoch > w.endedTo
+	started := w.started
 	w.mu.Unlock()
-	if !ok {
-		set.base.kill()
+	if !started {
+		w.drop(set)
 		return &guard.Error{Op: names.OpWatch, Path: w.path, Kind: names.Revoked}
 	}
 	w.poke()
 	return nil
 }
 
-// Path is what is watched.
+// Path is the watched path.
 func (w *Watch) Path() guard.Path { return w.path }
 
 // Done is closed when the watch has ended and nothing is reported any more.
@@ -141,8 +139,8 @@ func (w *Watch) Close() {
 	}
 }
 
-// end makes the watch end and returns what is closed when it has; nil means
-// that it never began.
+// end makes the watch end. It returns a channel that is closed when the watch has, or
+// nil if the watch never began.
 func (w *Watch) end(why endReason) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,11 +155,11 @@ func (w *Watch) end(why endReason) <-chan struct{} {
 	return w.done
 }
 
-// endOf is end for a lifetime of the root that has ended; nil means that the
-// watch is of another, or has not begun and never will.
+// endOf is end for a lifetime of the root that has ended. It returns nil if the watch
+// is of another lifetime, or has not begun and never will.
 func (w *Watch) endOf(epoch uint64) <-chan struct{} {
 	w.mu.Lock()
-	w.doomed = max(w.doomed, epoch)
+	w.endedTo = max(w.endedTo, epoch)
 	mine := w.started && w.epoch <= epoch
 	w.mu.Unlock()
 	if !mine {
@@ -170,36 +168,35 @@ func (w *Watch) endOf(epoch uint64) <-chan struct{} {
 	return w.end(endRoot)
 }
 
-// narrow makes the watch judge everything anew and returns what is closed when
-// it has.
+// narrow makes the watch judge everything anew. It returns a channel that is closed
+// when the watch has.
 func (w *Watch) narrow() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.judge = true
 	if !w.started {
-		return nil // it will, before anything is reported
+		return nil // everything is judged before anything is reported
 	}
 	if w.finished {
 		return w.done
 	}
-	ack := make(chan struct{})
-	w.narrows = append(w.narrows, ack)
+	judged := make(chan struct{})
+	w.waiters = append(w.waiters, judged)
 	if w.giveUp != nil {
 		w.giveUp()
 	}
 	w.poke()
-	return ack
+	return judged
 }
 
-// handOver gives events to the receiver, until they are not to be reported any
-// more.
+// handOver gives events to the receiver, until they are not to be reported any more.
 func (w *Watch) handOver(events []Event) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
 	w.mu.Lock()
 	w.giveUp = cancel
 	if w.judge {
-		cancel() // it was asked for since the events were looked at
+		cancel() // the root was narrowed after the events were looked at
 	}
 	w.mu.Unlock()
 	w.emit(ctx, events)
@@ -208,14 +205,14 @@ func (w *Watch) handOver(events []Event) {
 	w.mu.Unlock()
 }
 
-// forget takes the watch out of the hub, when nothing is reported any more: a
-// change of the root has to find it as long as it may have to wait for it.
-func (w *Watch) forget(begun bool) {
+// forget takes the watch out of the hub. It is called when nothing is reported any
+// more: until then a change of the root has to find the watch, to wait for it.
+func (w *Watch) forget(began bool) {
 	w.cancel()
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
 	delete(w.h.watches, w)
-	if begun {
+	if began {
 		close(w.done)
 	}
 }
@@ -226,3 +223,17 @@ func (w *Watch) poke() {
 	default:
 	}
 }
+
+// takeRoom takes room for one directory, or for namesEach names: first of what the
+// watch has spare. If there is none, limit is what the subject may have at present.
+func (w *Watch) takeRoom() (limit int64, ok bool) {
+	for n := w.spare.Load(); n > 0; n = w.spare.Load() {
+		if w.spare.CompareAndSwap(n, n-1) {
+			return 0, true
+		}
+	}
+	return w.h.room.Take(w.c.Subject.WithoutSession(), w.h.maxAll, int64(w.h.o.MaxEach))
+}
+
+// returnSpare gives back the room that the watch does not use.
+func (w *Watch) returnSpare() { w.h.room.Give(w.c.Subject.WithoutSession(), w.spare.Swap(0)) }

@@ -27,7 +27,7 @@ type Tree struct {
 	bins    bins // what is kept of removed files
 	users   userShares
 
-	notifier, remoteNotifier notifier
+	inotify, remoteInotify instance
 }
 
 // New returns the tree of a registry.

@@ -1,0 +1,49 @@
+// Package shares divides something scarce, such as descriptors, among owners who come
+// and go, so that whoever comes finds some of it, whatever the others have taken, and
+// nothing has to be taken back from anybody.
+//
+// One owner may hold at most as much as it leaves free: the first gets half of all, the
+// next half of the rest, and nobody gets the last one of another. (Switches share packet
+// memory between ports by the same rule: Choudhury and Hahne, "Dynamic queue length
+// thresholds", 1998.)
+package shares
+
+import "sync"
+
+// Shares counts what each owner holds. The zero Shares is ready for use.
+type Shares[Owner comparable] struct {
+	mu    sync.Mutex // guards the fields below
+	held  map[Owner]int64
+	total int64
+}
+
+// Take gives an owner one of all, unless the owner has as many as it may hold: limit,
+// which is never more than most.
+func (s *Shares[Owner]) Take(o Owner, all, most int64) (limit int64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := s.held[o]
+	limit = min(most, (all-(s.total-held)+1)/2)
+	if held >= limit {
+		return limit, false
+	}
+	if s.held == nil {
+		s.held = map[Owner]int64{}
+	}
+	s.held[o]++
+	s.total++
+	return limit, true
+}
+
+// Give takes back n that an owner has taken.
+func (s *Shares[Owner]) Give(o Owner, n int64) {
+	if n == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.total -= n
+	if s.held[o] -= n; s.held[o] == 0 {
+		delete(s.held, o)
+	}
+}

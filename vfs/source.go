@@ -1,0 +1,309 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+)
+
+// SourceEvent is a change of a source directory that inotify reported. Changes made
+// through the tree are among them; whoever made them has to recognise them.
+type SourceEvent struct {
+	Dir  any    // what Watch was given
+	Name string // "" for the directory itself
+	// What happened: the name appeared, disappeared, or the file's contents
+	// or attributes changed. Moved is set for an appearance or disappearance
+	// by renaming.
+	Created, Deleted, Moved, Changed bool
+	// IsDir is set when the name is, or was, a directory's.
+	IsDir bool
+	// Cookie is the same for both halves of a rename, else 0.
+	Cookie uint32
+	// Self is set when the directory itself was moved or removed.
+	Self bool
+}
+
+func sourceEvent(e beneath.NotifyEvent, dir any) SourceEvent {
+	return SourceEvent{
+		Dir: dir, Name: e.Name,
+		Created: e.Mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0,
+		Deleted: e.Mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0,
+		Moved:   e.Mask&(unix.IN_MOVED_TO|unix.IN_MOVED_FROM) != 0,
+		Changed: e.Mask&(unix.IN_MODIFY|unix.IN_ATTRIB) != 0,
+		Self:    e.Mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0,
+		IsDir:   e.Mask&unix.IN_ISDIR != 0,
+		Cookie:  e.Cookie,
+	}
+}
+
+// SourceWatcher watches directories of the roots on the source. inotify reports
+// write(2), truncation, attributes and names; it does not report stores through
+// a mapping of a host's process, and nothing that happens on another machine.
+type SourceWatcher struct {
+	in     *instance
+	emit   func(SourceEvent)
+	onLoss func()
+	limit  int64
+	// How many directories are watched, and how often one could not be.
+	watched, refused atomic.Int64
+
+	dirs map[int32][]any // who watches each directory, mostly one; guarded by in.mu
+}
+
+// NewSourceWatcher returns a watcher without watches. emit is called for every
+// event, and onLoss when the kernel dropped events, so that anything may have
+// changed: both by one goroutine, which serves the tree's other watchers too.
+func (t *Tree) NewSourceWatcher(emit func(SourceEvent), onLoss func()) *SourceWatcher {
+	return t.inotify.newWatcher(emit, onLoss)
+}
+
+// What Watch fails with when the user's inotify watches or instances are used up.
+var (
+	ErrNoWatches   = errors.New("no inotify watches are left; raise fs.inotify.max_user_watches")
+	ErrNoInstances = errors.New("no inotify instance is left; raise fs.inotify.max_user_instances")
+)
+
+// Watch begins to watch a directory; dir is what its events will carry. The
+// returned number is for Unwatch.
+func (w *SourceWatcher) Watch(ctx context.Context, t *Tree, c guard.Caller, at At, dir any) (int32, error) {
+	if w.watched.Load() >= w.limit {
+		w.refused.Add(1)
+		return 0, ErrNoWatches
+	}
+	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: at.Path, Epoch: at.Epoch, Quiet: true}
+	drop := func(wd int32) { w.Unwatch(wd, dir) }
+	wd, err := gate.Do(ctx, t.reg, req, drop, func(l *guard.Lease) (int32, int64, error) {
+		d, err := dirAt(l, at)
+		if err != nil {
+			return 0, 0, err
+		}
+		defer d.Close()
+		wd, err := w.add(d, dir)
+		return wd, 0, err
+	})
+	if errors.Is(err, ErrNoWatches) || errors.Is(err, ErrNoInstances) {
+		w.refused.Add(1)
+	}
+	return wd, err
+}
+
+// add watches a directory that an operation has resolved.
+func (w *SourceWatcher) add(d beneath.Dir, dir any) (int32, error) {
+	w.in.mu.Lock() // until dirs has the watch: its first event may come before Add returns
+	defer w.in.mu.Unlock()
+	kernel, err := w.in.openLocked(w)
+	if err != nil {
+		return 0, err
+	}
+	wd, err := kernel.Add(d)
+	if errors.Is(err, unix.ENOSPC) {
+		err = ErrNoWatches
+	}
+	if err != nil {
+		return 0, err
+	}
+	if w.dirs[wd] == nil {
+		w.watched.Add(1)
+	}
+	w.dirs[wd] = append(w.dirs[wd], dir)
+	return wd, nil
+}
+
+// Unwatch ends one watch.
+func (w *SourceWatcher) Unwatch(wd int32, dir any) {
+	w.in.mu.Lock()
+	defer w.in.mu.Unlock()
+	all := w.dirs[wd]
+	i := slices.Index(all, dir)
+	if i < 0 {
+		return
+	}
+	w.dirs[wd] = slices.Delete(all, i, i+1)
+	if len(all) == 1 {
+		w.dropLocked(wd)
+		w.in.removeLocked(wd)
+	}
+}
+
+func (w *SourceWatcher) dropLocked(wd int32) {
+	if _, ok := w.dirs[wd]; ok {
+		delete(w.dirs, wd)
+		w.watched.Add(-1)
+	}
+}
+
+// Counts returns how many directories are watched, and how often one could not
+// be.
+func (w *SourceWatcher) Counts() (watched, refused int64) { return w.watched.Load(), w.refused.Load() }
+
+// Close ends all watches. Neither function is called after Close has returned.
+func (w *SourceWatcher) Close() {
+	in := w.in
+	in.mu.Lock()
+	in.watchers = slices.DeleteFunc(in.watchers, func(u *SourceWatcher) bool { return u == w })
+	isLast := len(in.watchers) == 0
+	for wd := range w.dirs {
+		w.dropLocked(wd)
+		if !isLast {
+			in.removeLocked(wd)
+		}
+	}
+	kernel, closed := in.kernel, in.closed
+	if isLast {
+		in.kernel = nil
+	}
+	in.mu.Unlock()
+	if isLast && kernel != nil {
+		_ = kernel.Close()
+		<-closed
+	}
+	in.delivering.Lock() // an event that is being handed over has been then
+	//lint:ignore SA2001 it is waited for
+	in.delivering.Unlock()
+}
+
+// instance is an inotify instance that several watchers of a tree share, because a user
+// has few (fs.inotify.max_user_instances). It is opened with the first watch and closed
+// when the last watcher is. mu is held during inotify_add_watch(2), which a remote file
+// system can delay without limit: remote roots use an instance of their own.
+type instance struct {
+	delivering sync.Mutex // held while events are handed over; taken before mu
+
+	mu       sync.Mutex // guards the fields below, and what each watcher watches
+	watchers []*SourceWatcher
+	kernel   *beneath.Inotify // nil: not open
+	closed   chan struct{}    // closed when kernel is not read any more
+}
+
+func (in *instance) newWatcher(emit func(SourceEvent), onLoss func()) *SourceWatcher {
+	w := &SourceWatcher{in: in, emit: emit, onLoss: onLoss, limit: inotifyRoom().mount, dirs: map[int32][]any{}}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.watchers = append(in.watchers, w)
+	return w
+}
+
+// openLocked opens the instance, for a watcher that is not closed.
+func (in *instance) openLocked(w *SourceWatcher) (*beneath.Inotify, error) {
+	if !slices.Contains(in.watchers, w) {
+		return nil, errors.New("nothing is watched any more")
+	}
+	if in.kernel != nil {
+		return in.kernel, nil
+	}
+	kernel, err := beneath.NewInotify()
+	if errors.Is(err, unix.EMFILE) {
+		err = ErrNoInstances
+	}
+	if err != nil {
+		return nil, err
+	}
+	in.kernel, in.closed = kernel, make(chan struct{})
+	go in.run(kernel, in.closed)
+	return kernel, nil
+}
+
+// removeLocked ends the kernel's watch of a directory if no watcher needs it.
+func (in *instance) removeLocked(wd int32) {
+	for _, w := range in.watchers {
+		if _, ok := w.dirs[wd]; ok {
+			return
+		}
+	}
+	in.kernel.Remove(wd)
+}
+
+// readPause is a pause between readings of events. The changes that come through
+// the tree itself are reported too, several events for each file, and being
+// woken for every one took a quarter of a small-file program's time from it on
+// two processors. The kernel's queue holds what a hundred times this long brings.
+const readPause = 5 * time.Millisecond
+
+// readSize is how many bytes of events are read at a time: 2,000 of them and more.
+const readSize = 64 << 10
+
+func (in *instance) run(kernel *beneath.Inotify, closed chan struct{}) {
+	defer close(closed)
+	buf := make([]byte, readSize)
+	for {
+		events, err := kernel.Read(buf)
+		if err != nil {
+			return
+		}
+		in.delivering.Lock()
+		for i, e := range events {
+			if i == 0 || e != events[i-1] { // not for each of a run of writes
+				in.deliver(e)
+			}
+		}
+		in.delivering.Unlock()
+		time.Sleep(readPause)
+	}
+}
+
+// deliver hands one event to each watcher that it concerns.
+func (in *instance) deliver(e beneath.NotifyEvent) {
+	type delivery struct {
+		w    *SourceWatcher
+		dirs []any
+	}
+	var room [2]delivery // a mount's and a hub's
+	all := room[:0]
+	isOverflow := e.Mask&unix.IN_Q_OVERFLOW != 0
+	in.mu.Lock()
+	for _, w := range in.watchers {
+		dirs, ok := w.dirs[e.WD]
+		switch {
+		case ok && e.Mask&unix.IN_IGNORED != 0:
+			w.dropLocked(e.WD)
+		case ok || isOverflow:
+			all = append(all, delivery{w, slices.Clone(dirs)})
+		}
+	}
+	in.mu.Unlock()
+	for _, x := range all {
+		if isOverflow {
+			x.w.onLoss()
+		}
+		for _, dir := range x.dirs {
+			x.w.emit(sourceEvent(e, dir))
+		}
+	}
+}
+
+// room is how many directories may be watched, of the user's inotify watches.
+type room struct {
+	mount int64 // by a mount, for its own coherence
+	hub   int64 // by a hub, for what servers ask for
+}
+
+// inotifyRoom reads what the user may have and divides it.
+func inotifyRoom() room {
+	const fallback = 8192 // the kernel's default before 5.11
+	b, err := os.ReadFile("/proc/sys/fs/inotify/max_user_watches")
+	if err != nil {
+		return divide(fallback)
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil {
+		return divide(fallback)
+	}
+	return divide(n)
+}
+
+// divide leaves a fifth of n watches to the user's other programs, and another to
+// what servers ask for, so that no server takes from a mount what keeps it true.
+func divide(n int64) room { return room{mount: n / 5 * 3, hub: n / 5} }
