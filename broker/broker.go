@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // Defaults of Config and Limits.
@@ -28,7 +29,7 @@ type Config struct {
 	// Hub is what files/watch watches by, a view of the registry, which stays its
 	// owner's: those who are served by one Hub share its room fairly. nil: the
 	// broker has its own.
-	Hub *vfs.Hub
+	Hub *watch.Hub
 	// Asker decides about files/consent for paths that nobody approved; nil
 	// refuses them.
 	Asker Asker
@@ -104,8 +105,8 @@ func (l Limits) withDefaults() Limits {
 // concurrently.
 type Broker struct {
 	cfg Config
-	hub *vfs.Hub
-	own *vfs.Hub // hub, if it is to be closed; else nil
+	hub *watch.Hub
+	own *watch.Hub // hub, if it is to be closed; else nil
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[*Session]bool
@@ -133,7 +134,7 @@ func New(cfg Config) *Broker {
 	cfg.Limits = cfg.Limits.withDefaults()
 	b := &Broker{cfg: cfg, hub: cfg.Hub, sessions: map[*Session]bool{}}
 	if b.hub == nil {
-		b.own = vfs.NewHub(cfg.Tree, vfs.HubOptions{})
+		b.own = cfg.Tree.NewHub(watch.HubOptions{})
 		b.hub = b.own
 		cfg.Registry.AddView(b.own)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // watching is one files/watch.
@@ -24,14 +24,14 @@ type watching struct {
 	sending chan struct{}
 
 	mu    sync.Mutex // guards the fields below
-	w     *vfs.Watch
+	w     *watch.Watch
 	ended bool
 }
 
-var eventKinds = map[string]vfs.EventKind{
-	wire.EventModified: vfs.Modified,
-	wire.EventCreated:  vfs.Created,
-	wire.EventDeleted:  vfs.Deleted,
+var eventKinds = map[string]watch.EventKind{
+	wire.EventModified: watch.Modified,
+	wire.EventCreated:  watch.Created,
+	wire.EventDeleted:  watch.Deleted,
 }
 
 func (s *Session) watch(r *request) (any, error) {
@@ -39,7 +39,7 @@ func (s *Session) watch(r *request) (any, error) {
 	if err := decode(r, &p); err != nil {
 		return nil, err
 	}
-	var mask vfs.EventKind
+	var mask watch.EventKind
 	for _, e := range p.Events {
 		k, ok := eventKinds[e]
 		if !ok {
@@ -55,7 +55,7 @@ func (s *Session) watch(r *request) (any, error) {
 	if err := s.addWatch(w, q); err != nil {
 		return nil, err
 	}
-	opened, err := s.b.hub.Watch(r.ctx, s.caller, q, vfs.WatchOptions{Recursive: p.Recursive, Events: mask}, w.emit)
+	opened, err := s.b.hub.Watch(r.ctx, s.caller, q, watch.Options{Recursive: p.Recursive, Events: mask}, w.emit)
 	if err != nil {
 		s.mu.Lock()
 		delete(s.watches, w.id)
@@ -74,7 +74,7 @@ func (s *Session) watch(r *request) (any, error) {
 
 // noRoom says what to do where the directories are too many.
 func noRoom(err error) error {
-	var limit *vfs.LimitError
+	var limit *watch.LimitError
 	if errors.As(err, &limit) {
 		return &hinted{err: err, limit: limit.Limit, hint: "watch fewer directories, or end a watch with files/unwatch"}
 	}
@@ -134,7 +134,7 @@ const patience = 50 * time.Millisecond
 // what it does not take stays in the hub's bounded queue. When ctx ends no other
 // is begun, and soon nobody waits any more: one frame may still be on its way
 // then, and the last event, that of the watch's end, follows it.
-func (w *watching) emit(ctx context.Context, events []vfs.Event) {
+func (w *watching) emit(ctx context.Context, events []watch.Event) {
 	taken := make(chan struct{})
 	go func() {
 		defer close(taken)
@@ -158,7 +158,7 @@ func (w *watching) emit(ctx context.Context, events []vfs.Event) {
 
 // send sends one change, in its turn. One goroutine at most waits in it for each
 // emit, with one frame, and none after the connection's end.
-func (w *watching) send(ctx context.Context, e *vfs.Event) {
+func (w *watching) send(ctx context.Context, e *watch.Event) {
 	if e.Ended {
 		ctx = w.s.ctx // is sent however long it takes
 		w.s.mu.Lock()
@@ -186,7 +186,7 @@ func (w *watching) send(ctx context.Context, e *vfs.Event) {
 	w.s.notify(wire.Changed, &p)
 }
 
-func eventName(k vfs.EventKind) string {
+func eventName(k watch.EventKind) string {
 	for name, kind := range eventKinds {
 		if kind == k {
 			return name

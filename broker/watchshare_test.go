@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // R008, R055: a server that watches all it can, in as many sessions as it likes, is
@@ -20,7 +20,7 @@ import (
 // being given, and its changes told.
 func TestWatchesOfOneServerLeaveRoom(t *testing.T) {
 	l := newLab(t, func(c *Config) {
-		hub := vfs.NewHub(c.Tree, vfs.HubOptions{MaxWatches: 40, MaxEach: 15})
+		hub := c.Tree.NewHub(watch.HubOptions{MaxWatches: 40, MaxEach: 15})
 		c.Registry.AddView(hub)
 		t.Cleanup(func() { c.Registry.RemoveView(hub); hub.Close() })
 		c.Hub = hub

@@ -91,7 +91,7 @@ func (n *node) beginWatch(w *dirWatch) bool {
 		return false
 	}
 	m := n.view.m
-	wd, err := m.watcher.Watch(context.Background(), m.tree, m.self(), at, n)
+	wd, err := m.watcher.Watch(context.Background(), m.self(), at.Path, at.Epoch, at.ID, n)
 	if err != nil {
 		if errors.Is(err, vfs.ErrNoWatches) || errors.Is(err, vfs.ErrNoInstances) {
 			m.noWatches.Do(func() {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // When a root ends its watches do, before the revocation is answered; nothing is
@@ -22,13 +22,13 @@ import (
 func TestWatchOfEndedRoot(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/f", "")
-		h := b.hub(vfs.HubOptions{Coalesce: time.Hour}) // the rest is still being gathered
+		h := b.hub(watch.HubOptions{Coalesce: time.Hour}) // the rest is still being gathered
 		defer h.Close()
-		x := b.watch(h, "d", vfs.WatchOptions{Recursive: true})
+		x := b.watch(h, "d", watch.Options{Recursive: true})
 		b.put("d/g", "")
 		b.revoke("code")
 		list := x.events()
-		if len(list) != 1 || !list[0].Ended || list[0].Kind != vfs.Deleted || list[0].Path.Rel() != "d" {
+		if len(list) != 1 || !list[0].Ended || list[0].Kind != watch.Deleted || list[0].Path.Rel() != "d" {
 			t.Errorf("%v", short(list))
 		}
 		select {
@@ -37,7 +37,7 @@ func TestWatchOfEndedRoot(t *testing.T) {
 			t.Error("the watch goes on")
 		}
 		b.grant("code", "", guard.Policy{})
-		y := b.watch(h, "d", vfs.WatchOptions{})
+		y := b.watch(h, "d", watch.Options{})
 		b.put("d/h", "")
 		y.w.Close()
 		x.w.Close()
@@ -55,12 +55,12 @@ func TestWatchOfEndedRoot(t *testing.T) {
 func TestWatchRevokedWhileReceiverHangs(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/f", "")
-	h := b.hub(vfs.HubOptions{})
-	x := b.watch(h, "d", vfs.WatchOptions{})
+	h := b.hub(watch.HubOptions{})
+	x := b.watch(h, "d", watch.Options{})
 	release := make(chan struct{})
 	x.holdUntil(release)
 	b.put("d/g", "")
-	x.until("the first", has(vfs.Created, "d/g"))
+	x.until("the first", has(watch.Created, "d/g"))
 	_, err := b.reg.Revoke(bg, "code")
 	if err == nil || !strings.Contains(err.Error(), "hangs") {
 		t.Errorf("%v", err)
@@ -79,24 +79,24 @@ func TestWatchNarrowed(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/f", "")
 		b.put("d/in/f", "")
-		h := b.hub(vfs.HubOptions{})
+		h := b.hub(watch.HubOptions{})
 		defer h.Close()
-		x := b.watch(h, "d", vfs.WatchOptions{Recursive: true})
+		x := b.watch(h, "d", watch.Options{Recursive: true})
 		b.must(b.reg.Set(bg, "code", guard.ReadOnly))
 		x.until("to look again", overflowed)
 		b.put("d/in/g", "")
-		x.until("going on", has(vfs.Created, "d/in/g"))
+		x.until("going on", has(watch.Created, "d/in/g"))
 
 		b.grant("in", "d/in", guard.Policy{Rights: guard.Read | guard.List})
 		b.put("d/in/secret", "")
 		b.must(os.Mkdir(b.host("d/in/dir"), 0o755))
 		b.must(os.Chmod(b.host("d/in"), 0o700))
-		if list := x.settle("d"); has(vfs.Created, "d/in/secret")(list) || has(vfs.Created, "d/in/dir")(list) {
+		if list := x.settle("d"); has(watch.Created, "d/in/secret")(list) || has(watch.Created, "d/in/dir")(list) {
 			t.Errorf("of a closed root: %v", short(list))
 		}
 		b.revoke("in")
 		b.put("d/in/secret2", "")
-		if list := x.settle("d"); has(vfs.Created, "d/in/secret2")(list) {
+		if list := x.settle("d"); has(watch.Created, "d/in/secret2")(list) {
 			t.Errorf("of a revoked root: %v", short(list))
 		}
 		b.must(b.reg.Set(bg, "code", guard.Read|guard.List))
@@ -106,7 +106,7 @@ func TestWatchNarrowed(t *testing.T) {
 		}
 		b.put("d/h", "")
 		x.w.Close()
-		if has(vfs.Created, "d/h")(x.events()) {
+		if has(watch.Created, "d/h")(x.events()) {
 			t.Error("an event without the right to watch")
 		}
 	})
@@ -117,8 +117,8 @@ func TestWatchNestedFile(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/open", "")
 	b.put("d/shut", "")
-	h := b.hub(vfs.HubOptions{})
-	x := b.watch(h, "d", vfs.WatchOptions{Recursive: true})
+	h := b.hub(watch.HubOptions{})
+	x := b.watch(h, "d", watch.Options{Recursive: true})
 	b.grant("open", "d/open", guard.Policy{Rights: guard.ReadOnly})
 	b.grant("shut", "d/shut", guard.Policy{Rights: guard.Read | guard.List})
 	check := func() {
@@ -126,7 +126,7 @@ func TestWatchNestedFile(t *testing.T) {
 		b.put("d/open", "text")
 		b.put("d/shut", "text")
 		list := x.settle("d")
-		if !has(vfs.Modified, "d/open")(list) || has(vfs.Modified, "d/shut")(list) || has(vfs.Created, "d/shut")(list) {
+		if !has(watch.Modified, "d/open")(list) || has(watch.Modified, "d/shut")(list) || has(watch.Created, "d/shut")(list) {
 			t.Errorf("%v", short(list))
 		}
 	}
@@ -134,7 +134,7 @@ func TestWatchNestedFile(t *testing.T) {
 	b.revoke("shut")
 	check()
 	b.must(os.Remove(b.host("d/shut")))
-	if list := x.settle("d"); has(vfs.Deleted, "d/shut")(list) {
+	if list := x.settle("d"); has(watch.Deleted, "d/shut")(list) {
 		t.Errorf("%v", short(list))
 	}
 }
@@ -150,9 +150,9 @@ func TestWatchedPathGoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, b *bed) {
 				b.put("a/d/f", "")
-				h := b.hub(vfs.HubOptions{})
+				h := b.hub(watch.HubOptions{})
 				defer h.Close()
-				x := b.watch(h, "a/d", vfs.WatchOptions{Recursive: true})
+				x := b.watch(h, "a/d", watch.Options{Recursive: true})
 				fd, err := unix.Open(b.host("a/d"), unix.O_PATH|unix.O_DIRECTORY, 0)
 				b.must(err)
 				defer unix.Close(fd)
@@ -161,7 +161,7 @@ func TestWatchedPathGoes(t *testing.T) {
 				_ = unix.Mknodat(fd, "outside", unix.S_IFREG|0o600, 0)
 				<-x.w.Done()
 				list := x.events()
-				if len(list) == 0 || !list[len(list)-1].Ended || has(vfs.Created, "a/d/outside")(list) {
+				if len(list) == 0 || !list[len(list)-1].Ended || has(watch.Created, "a/d/outside")(list) {
 					t.Errorf("%v", short(list))
 				}
 			})
@@ -177,10 +177,10 @@ func TestWatchLeavesNothing(t *testing.T) {
 		b.put(fmt.Sprintf("d/%d/f", i), "")
 	}
 	before, routines := openFDs(t), runtime.NumGoroutine()
-	h := vfs.NewHub(b.t, vfs.HubOptions{Coalesce: time.Millisecond})
+	h := b.t.NewHub(watch.HubOptions{Coalesce: time.Millisecond})
 	var all []*watcher
 	for range 10 {
-		all = append(all, b.watch(h, "d", vfs.WatchOptions{Recursive: true}))
+		all = append(all, b.watch(h, "d", watch.Options{Recursive: true}))
 	}
 	if n, dirs := h.Counts(); n != 10 || dirs != 21 {
 		t.Errorf("%d watches on %d directories", n, dirs)
@@ -190,7 +190,7 @@ func TestWatchLeavesNothing(t *testing.T) {
 		all[i].w.Close()
 		all[i].w.Close()
 		b.put(fmt.Sprintf("d/%d/h", i), "")
-		all[9].until("the other", has(vfs.Created, fmt.Sprintf("d/%d/h", i)))
+		all[9].until("the other", has(watch.Created, fmt.Sprintf("d/%d/h", i)))
 	}
 	h.Close()
 	<-all[9].w.Done()
@@ -208,13 +208,13 @@ func TestWatchEndsConcurrently(t *testing.T) {
 	for range 20 {
 		b := newBed(t, false, guard.Policy{})
 		b.put("d/f", "")
-		h := b.hub(vfs.HubOptions{})
-		x, y := b.watch(h, "d", vfs.WatchOptions{Recursive: true}), b.watch(h, "", vfs.WatchOptions{Recursive: true})
+		h := b.hub(watch.HubOptions{})
+		x, y := b.watch(h, "d", watch.Options{Recursive: true}), b.watch(h, "", watch.Options{Recursive: true})
 		var wg sync.WaitGroup
 		wg.Go(x.w.Close)
 		wg.Go(func() { b.revoke("code") })
 		wg.Go(func() {
-			w, err := h.Watch(bg, who, b.at("d").Path, vfs.WatchOptions{}, func(context.Context, []vfs.Event) {})
+			w, err := h.Watch(bg, who, b.at("d").Path, watch.Options{}, func(context.Context, []watch.Event) {})
 			if err == nil {
 				<-w.Done() // its root ends
 			}

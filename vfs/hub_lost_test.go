@@ -4,22 +4,41 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// loseEvents fills the kernel's queue of a hub that does not read it, with what
+// holdReader keeps the tree from reading what the kernel tells it, until release is
+// called: another watcher of the same inotify instance hangs.
+func (b *bed) holdReader() (release func()) {
+	b.Helper()
+	held, resume := make(chan struct{}), make(chan struct{})
+	hang := sync.OnceFunc(func() { close(held); <-resume })
+	w := b.t.NewSourceWatcher(func(vfs.SourceEvent) { hang() }, hang)
+	b.must(os.MkdirAll(b.host("held"), 0o755))
+	at := b.at("held")
+	info, err := b.t.Lstat(bg, who, at)
+	b.must(err)
+	b.must(second(w.Watch(bg, who, at.Path, at.Epoch, info.ID(), nil)))
+	b.put("held/f", "")
+	<-held
+	return func() { close(resume); w.Close() }
+}
+
+// loseEvents fills the kernel's queue of a tree that does not read it, with what
 // happens in the directory "noise", which has to be watched; what change then does
 // the kernel tells nobody.
-func (b *bed) loseEvents(h *vfs.Hub, change func()) {
+func (b *bed) loseEvents(change func()) {
 	b.Helper()
 	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
 	b.must(err)
 	room, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	b.must(err)
-	release := h.HoldReader()
+	release := b.holdReader()
 	defer release()
 	b.put("noise/0", "")
 	for i := range room { // two events each; one buffer's full may have been read
@@ -45,18 +64,18 @@ func TestWatchesAfterLostEvents(t *testing.T) {
 	for _, d := range []string{"noise", "flat", "deep/a", "goes"} {
 		b.put(d+"/f", "")
 	}
-	h := b.hub(vfs.HubOptions{})
-	b.watch(h, "noise", vfs.WatchOptions{})
-	flat := b.watch(h, "flat", vfs.WatchOptions{})
-	deep := b.watch(h, "deep", vfs.WatchOptions{Recursive: true})
-	file := b.watch(h, "flat/f", vfs.WatchOptions{Events: vfs.Modified})
-	goes := b.watch(h, "goes", vfs.WatchOptions{})
+	h := b.hub(watch.HubOptions{})
+	b.watch(h, "noise", watch.Options{})
+	flat := b.watch(h, "flat", watch.Options{})
+	deep := b.watch(h, "deep", watch.Options{Recursive: true})
+	file := b.watch(h, "flat/f", watch.Options{Events: watch.Modified})
+	goes := b.watch(h, "goes", watch.Options{})
 	for round := range 3 {
 		dir := "deep/a/" + strconv.Itoa(round)
 		flat.forget()
 		deep.forget()
 		file.forget()
-		b.loseEvents(h, func() {
+		b.loseEvents(func() {
 			b.must(os.MkdirAll(b.host(dir+"/below"), 0o755))
 			b.put("flat/f", strconv.Itoa(round))
 			if round == 0 {
@@ -67,10 +86,10 @@ func TestWatchesAfterLostEvents(t *testing.T) {
 			x.until("to look again", overflowed)
 		}
 		b.put(dir+"/below/f", "")
-		deep.until("what is in a directory that came unseen", has(vfs.Created, dir+"/below/f"))
+		deep.until("what is in a directory that came unseen", has(watch.Created, dir+"/below/f"))
 		b.put("flat/g", strconv.Itoa(round))
-		flat.until("going on", func(list []vfs.Event) bool {
-			return has(vfs.Created, "flat/g")(list) || has(vfs.Modified, "flat/g")(list)
+		flat.until("going on", func(list []watch.Event) bool {
+			return has(watch.Created, "flat/g")(list) || has(watch.Modified, "flat/g")(list)
 		})
 	}
 	<-goes.w.Done()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // R043: changes that come faster than they are taken are told once, whatever makes
@@ -35,27 +36,27 @@ func TestWatchMergesReplacements(t *testing.T) {
 			b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
 			b.put("d/f", "")
 			for _, at := range []string{"d", "d/f"} {
-				h := b.hub(vfs.HubOptions{})
-				x, heard := b.watch(h, at, vfs.WatchOptions{}), b.watch(h, "d", vfs.WatchOptions{})
+				h := b.hub(watch.HubOptions{})
+				x, heard := b.watch(h, at, watch.Options{}), b.watch(h, "d", watch.Options{})
 				busy := make(chan struct{})
 				x.holdUntil(busy)
 				change(b, 0)
-				x.until("the first", has(vfs.Modified, "d/f"))
+				x.until("the first", has(watch.Modified, "d/f"))
 				for i := range times {
 					change(b, i)
 				}
 				if at == "d" {
 					b.must(os.Rename(b.host("d/f"), b.host("d/moved")))
 					// Both halves are there before anything else is.
-					heard.until("the rename", has(vfs.Created, "d/moved"))
+					heard.until("the rename", has(watch.Created, "d/moved"))
 					b.put("d/f", "")
 				}
 				close(busy)
-				about := func(kind vfs.EventKind, rel string) func(vfs.Event) bool {
-					return func(e vfs.Event) bool { return e.Kind == kind && e.Path.Rel() == rel }
+				about := func(kind watch.EventKind, rel string) func(watch.Event) bool {
+					return func(e watch.Event) bool { return e.Kind == kind && e.Path.Rel() == rel }
 				}
-				gone, moved, back := about(vfs.Deleted, "d/f"), about(vfs.Created, "d/moved"), about(vfs.Created, "d/f")
-				list := x.until("the last", func(list []vfs.Event) bool {
+				gone, moved, back := about(watch.Deleted, "d/f"), about(watch.Created, "d/moved"), about(watch.Created, "d/f")
+				list := x.until("the last", func(list []watch.Event) bool {
 					if at != "d" {
 						return len(list) > 1
 					}
@@ -70,7 +71,7 @@ func TestWatchMergesReplacements(t *testing.T) {
 					// That there is a new file may be seen before it is told what
 					// became of the old one: the halves of the rename have an order.
 					from, to := slices.IndexFunc(list, gone), slices.IndexFunc(list, moved)
-					if from == 0 || from > to || list[from].MoveID == "" || list[from].MoveID != list[to].MoveID || list[from-1].Kind != vfs.Modified {
+					if from == 0 || from > to || list[from].MoveID == "" || list[from].MoveID != list[to].MoveID || list[from-1].Kind != watch.Modified {
 						t.Errorf("they are %v", list)
 					}
 				}

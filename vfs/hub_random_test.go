@@ -15,6 +15,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // Whatever is done to a tree, by the host and through the guarded tree, the
@@ -31,9 +32,9 @@ func TestWatchFoldsToTheTree(t *testing.T) {
 			for range 60 {
 				ops()
 			}
-			h := b.hub(vfs.HubOptions{})
+			h := b.hub(watch.HubOptions{})
 			known := b.state("t")
-			x := b.watch(h, "t", vfs.WatchOptions{Recursive: true})
+			x := b.watch(h, "t", watch.Options{Recursive: true})
 			for round := range 12 {
 				for range 60 {
 					ops()
@@ -115,17 +116,17 @@ func (b *bed) state(dir string) map[string]bool {
 }
 
 // fold applies events to a state.
-func fold(state map[string]bool, list []vfs.Event) {
+func fold(state map[string]bool, list []watch.Event) {
 	for _, e := range list {
 		rel := e.Path.Rel()
 		switch e.Kind {
-		case vfs.Deleted:
+		case watch.Deleted:
 			for have := range state {
 				if have == rel || strings.HasPrefix(have, rel+"/") {
 					delete(state, have)
 				}
 			}
-		case vfs.Created:
+		case watch.Created:
 			state[rel] = true
 		}
 	}

@@ -16,32 +16,33 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // watcher is a receiver of events.
 type watcher struct {
 	*bed
-	w    *vfs.Watch
+	w    *watch.Watch
 	mu   sync.Mutex // guards the fields below
-	list []vfs.Event
+	list []watch.Event
 	more chan struct{}
 	hold chan struct{} // not nil: emit waits until it is closed
 	in   int
 	n    int
 }
 
-func (b *bed) hub(o vfs.HubOptions) *vfs.Hub {
+func (b *bed) hub(o watch.HubOptions) *watch.Hub {
 	b.Helper()
 	if o.Coalesce == 0 {
 		o.Coalesce = time.Millisecond
 	}
-	h := vfs.NewHub(b.t, o)
+	h := b.t.NewHub(o)
 	b.reg.AddView(h)
 	b.Cleanup(func() { b.reg.RemoveView(h); h.Close() })
 	return h
 }
 
-func (b *bed) watch(h *vfs.Hub, rel string, o vfs.WatchOptions) *watcher {
+func (b *bed) watch(h *watch.Hub, rel string, o watch.Options) *watcher {
 	b.Helper()
 	x := &watcher{bed: b, more: make(chan struct{}, 1)}
 	w, err := h.Watch(bg, who, b.at(rel).Path, o, x.emit)
@@ -50,7 +51,7 @@ func (b *bed) watch(h *vfs.Hub, rel string, o vfs.WatchOptions) *watcher {
 	return x
 }
 
-func (x *watcher) emit(_ context.Context, events []vfs.Event) {
+func (x *watcher) emit(_ context.Context, events []watch.Event) {
 	x.mu.Lock()
 	if x.in++; x.in > 1 {
 		x.Error("emit is called twice at a time")
@@ -78,7 +79,7 @@ func (x *watcher) holdUntil(c chan struct{}) {
 	x.mu.Unlock()
 }
 
-func (x *watcher) events() []vfs.Event {
+func (x *watcher) events() []watch.Event {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.Clone(x.list)
@@ -86,7 +87,7 @@ func (x *watcher) events() []vfs.Event {
 
 // until waits until the events so far satisfy ok. The bound only ends a test that
 // has failed.
-func (x *watcher) until(what string, ok func([]vfs.Event) bool) []vfs.Event {
+func (x *watcher) until(what string, ok func([]watch.Event) bool) []watch.Event {
 	x.Helper()
 	end := time.After(20 * time.Second)
 	for {
@@ -101,17 +102,17 @@ func (x *watcher) until(what string, ok func([]vfs.Event) bool) []vfs.Event {
 	}
 }
 
-func has(kind vfs.EventKind, rel string) func([]vfs.Event) bool {
-	return func(list []vfs.Event) bool {
-		return slices.ContainsFunc(list, func(e vfs.Event) bool { return e.Kind == kind && e.Path.Rel() == rel })
+func has(kind watch.EventKind, rel string) func([]watch.Event) bool {
+	return func(list []watch.Event) bool {
+		return slices.ContainsFunc(list, func(e watch.Event) bool { return e.Kind == kind && e.Path.Rel() == rel })
 	}
 }
 
-func overflowed(list []vfs.Event) bool {
-	return slices.ContainsFunc(list, func(e vfs.Event) bool { return e.Overflow })
+func overflowed(list []watch.Event) bool {
+	return slices.ContainsFunc(list, func(e watch.Event) bool { return e.Overflow })
 }
 
-func short(list []vfs.Event) (out []string) {
+func short(list []watch.Event) (out []string) {
 	for _, e := range list {
 		s := e.Kind.String() + " " + e.Path.Rel()
 		if e.Overflow {
@@ -127,55 +128,55 @@ func short(list []vfs.Event) (out []string) {
 
 // settle makes a change of its own and waits for it, so that everything before
 // it has been reported; it returns what was, and forgets it.
-func (x *watcher) settle(rel string) []vfs.Event {
+func (x *watcher) settle(rel string) []watch.Event {
 	x.Helper()
 	b := x.bed
 	name := rel + "/settled"
 	b.must(os.Mkdir(b.host(name), 0o755))
-	x.until("settling", has(vfs.Created, name))
+	x.until("settling", has(watch.Created, name))
 	b.must(os.Remove(b.host(name)))
-	list := x.until("settling", has(vfs.Deleted, name))
+	list := x.until("settling", has(watch.Deleted, name))
 	x.mu.Lock()
 	x.list = nil
 	x.mu.Unlock()
-	return slices.DeleteFunc(list, func(e vfs.Event) bool { return e.Path.Rel() == name })
+	return slices.DeleteFunc(list, func(e watch.Event) bool { return e.Path.Rel() == name })
 }
 
 // Each kind of change, made on the host, each filter. R043, R044.
 func TestWatchEvents(t *testing.T) {
 	for name, c := range map[string]struct {
-		o    vfs.WatchOptions
+		o    watch.Options
 		act  func(b *bed)
 		want string // in this order
 	}{
-		"create":          {vfs.WatchOptions{}, func(b *bed) { b.put("d/new", "") }, "created d/new"},
-		"write":           {vfs.WatchOptions{}, func(b *bed) { b.put("d/old", "more") }, "modified d/old"},
-		"attributes":      {vfs.WatchOptions{}, func(b *bed) { b.must(os.Chmod(b.host("d/old"), 0o600)) }, "modified d/old"},
-		"delete":          {vfs.WatchOptions{}, func(b *bed) { b.must(os.Remove(b.host("d/old"))) }, "deleted d/old"},
-		"only created":    {vfs.WatchOptions{Events: vfs.Created | vfs.Deleted}, func(b *bed) { b.put("d/old", "more"); b.put("d/new", "") }, "created d/new"},
-		"directory":       {vfs.WatchOptions{}, func(b *bed) { b.must(os.Mkdir(b.host("d/n"), 0o755)) }, "created d/n"},
-		"one level":       {vfs.WatchOptions{}, func(b *bed) { b.put("d/sub/new", "") }, ""},
-		"below":           {vfs.WatchOptions{Recursive: true}, func(b *bed) { b.put("d/sub/new", "") }, "created d/sub/new"},
-		"beside":          {vfs.WatchOptions{Recursive: true}, func(b *bed) { b.put("other/f", "") }, ""},
-		"rename":          {vfs.WatchOptions{}, func(b *bed) { b.must(os.Rename(b.host("d/old"), b.host("d/new"))) }, "deleted d/old; created d/new"},
-		"replace":         {vfs.WatchOptions{}, func(b *bed) { b.must(os.Rename(b.host("d/second"), b.host("d/old"))) }, "deleted d/second; modified d/old"},
-		"moved in":        {vfs.WatchOptions{Recursive: true}, func(b *bed) { b.must(os.Rename(b.host("other"), b.host("d/in"))) }, "created d/in; created d/in/x; created d/in/x/y"},
-		"moved out":       {vfs.WatchOptions{Recursive: true}, func(b *bed) { b.must(os.Rename(b.host("d/sub"), b.host("gone"))); b.put("gone/f", "") }, "deleted d/sub"},
-		"tree at once":    {vfs.WatchOptions{Recursive: true}, func(b *bed) { b.must(os.MkdirAll(b.host("d/1/2/3"), 0o755)) }, "created d/1; created d/1/2; created d/1/2/3"},
-		"removed tree":    {vfs.WatchOptions{Recursive: true}, func(b *bed) { b.must(os.RemoveAll(b.host("d/sub"))) }, "deleted d/sub/f; deleted d/sub"},
-		"special":         {vfs.WatchOptions{}, func(b *bed) { b.must(unix.Mkfifo(b.host("d/fifo"), 0o600)); b.must(os.Remove(b.host("d/fifo"))) }, ""},
-		"link":            {vfs.WatchOptions{Recursive: true}, func(b *bed) { b.must(os.Symlink("../other", b.host("d/l"))); b.put("other/f", "") }, "created d/l"},
-		"itself":          {vfs.WatchOptions{}, func(b *bed) { b.must(os.Chmod(b.host("d"), 0o700)) }, "modified d"},
-		"by the tree":     {vfs.WatchOptions{}, func(b *bed) { b.must(second(b.t.Mkdir(bg, who, b.at("d"), "n", 0o755))) }, "created d/n"},
-		"replaced by it":  {vfs.WatchOptions{}, func(b *bed) { replace(b, "d/old") }, "modified d/old"},
-		"made by replace": {vfs.WatchOptions{}, func(b *bed) { replace(b, "d/new") }, "created d/new"},
+		"create":          {watch.Options{}, func(b *bed) { b.put("d/new", "") }, "created d/new"},
+		"write":           {watch.Options{}, func(b *bed) { b.put("d/old", "more") }, "modified d/old"},
+		"attributes":      {watch.Options{}, func(b *bed) { b.must(os.Chmod(b.host("d/old"), 0o600)) }, "modified d/old"},
+		"delete":          {watch.Options{}, func(b *bed) { b.must(os.Remove(b.host("d/old"))) }, "deleted d/old"},
+		"only created":    {watch.Options{Events: watch.Created | watch.Deleted}, func(b *bed) { b.put("d/old", "more"); b.put("d/new", "") }, "created d/new"},
+		"directory":       {watch.Options{}, func(b *bed) { b.must(os.Mkdir(b.host("d/n"), 0o755)) }, "created d/n"},
+		"one level":       {watch.Options{}, func(b *bed) { b.put("d/sub/new", "") }, ""},
+		"below":           {watch.Options{Recursive: true}, func(b *bed) { b.put("d/sub/new", "") }, "created d/sub/new"},
+		"beside":          {watch.Options{Recursive: true}, func(b *bed) { b.put("other/f", "") }, ""},
+		"rename":          {watch.Options{}, func(b *bed) { b.must(os.Rename(b.host("d/old"), b.host("d/new"))) }, "deleted d/old; created d/new"},
+		"replace":         {watch.Options{}, func(b *bed) { b.must(os.Rename(b.host("d/second"), b.host("d/old"))) }, "deleted d/second; modified d/old"},
+		"moved in":        {watch.Options{Recursive: true}, func(b *bed) { b.must(os.Rename(b.host("other"), b.host("d/in"))) }, "created d/in; created d/in/x; created d/in/x/y"},
+		"moved out":       {watch.Options{Recursive: true}, func(b *bed) { b.must(os.Rename(b.host("d/sub"), b.host("gone"))); b.put("gone/f", "") }, "deleted d/sub"},
+		"tree at once":    {watch.Options{Recursive: true}, func(b *bed) { b.must(os.MkdirAll(b.host("d/1/2/3"), 0o755)) }, "created d/1; created d/1/2; created d/1/2/3"},
+		"removed tree":    {watch.Options{Recursive: true}, func(b *bed) { b.must(os.RemoveAll(b.host("d/sub"))) }, "deleted d/sub/f; deleted d/sub"},
+		"special":         {watch.Options{}, func(b *bed) { b.must(unix.Mkfifo(b.host("d/fifo"), 0o600)); b.must(os.Remove(b.host("d/fifo"))) }, ""},
+		"link":            {watch.Options{Recursive: true}, func(b *bed) { b.must(os.Symlink("../other", b.host("d/l"))); b.put("other/f", "") }, "created d/l"},
+		"itself":          {watch.Options{}, func(b *bed) { b.must(os.Chmod(b.host("d"), 0o700)) }, "modified d"},
+		"by the tree":     {watch.Options{}, func(b *bed) { b.must(second(b.t.Mkdir(bg, who, b.at("d"), "n", 0o755))) }, "created d/n"},
+		"replaced by it":  {watch.Options{}, func(b *bed) { replace(b, "d/old") }, "modified d/old"},
+		"made by replace": {watch.Options{}, func(b *bed) { replace(b, "d/new") }, "created d/new"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, b *bed) {
 				for _, f := range []string{"d/old", "d/second", "d/sub/f", "other/x/y"} {
 					b.put(f, "")
 				}
-				h := b.hub(vfs.HubOptions{})
+				h := b.hub(watch.HubOptions{})
 				defer h.Close()
 				x := b.watch(h, "d", c.o)
 				c.act(b)
@@ -205,13 +206,13 @@ func TestWatchMoves(t *testing.T) {
 	b.put("d/a", "")
 	b.put("d/sub/x", "")
 	b.put("d/s2/y", "")
-	h := b.hub(vfs.HubOptions{})
-	x := b.watch(h, "d", vfs.WatchOptions{Recursive: true})
+	h := b.hub(watch.HubOptions{})
+	x := b.watch(h, "d", watch.Options{Recursive: true})
 	ids := map[string]bool{}
 	for _, move := range [][2]string{{"d/a", "d/sub/b"}, {"d/sub/b", "d/sub/c"}, {"d/s2", "d/sub/s3"}, {"d/sub/s3/y", "d/sub/x"}} {
 		b.must(os.Rename(b.host(move[0]), b.host(move[1])))
 		list := x.settle("d")
-		if len(list) < 2 || list[0].Kind != vfs.Deleted || list[0].Path.Rel() != move[0] || list[1].Path.Rel() != move[1] {
+		if len(list) < 2 || list[0].Kind != watch.Deleted || list[0].Path.Rel() != move[0] || list[1].Path.Rel() != move[1] {
 			t.Fatalf("%v: %v", move, short(list))
 		}
 		id := list[0].MoveID
@@ -239,16 +240,16 @@ func TestWatchFile(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("d/f", "")
 		b.put("d/other", "")
-		h := b.hub(vfs.HubOptions{})
+		h := b.hub(watch.HubOptions{})
 		defer h.Close()
-		x := b.watch(h, "d/f", vfs.WatchOptions{})
+		x := b.watch(h, "d/f", watch.Options{})
 		b.put("d/other", "not of interest")
 		b.put("d/f", "1")
-		x.until("written", has(vfs.Modified, "d/f"))
+		x.until("written", has(watch.Modified, "d/f"))
 		b.must(os.Remove(b.host("d/f")))
-		x.until("removed", has(vfs.Deleted, "d/f"))
+		x.until("removed", has(watch.Deleted, "d/f"))
 		b.put("d/f", "2")
-		list := x.until("made again", has(vfs.Created, "d/f"))
+		list := x.until("made again", has(watch.Created, "d/f"))
 		for _, e := range list {
 			if e.Path.Rel() != "d/f" {
 				t.Errorf("%+v", e)
@@ -262,16 +263,16 @@ func TestWatchFileRoot(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("notes", "")
 	b.grant("one", "notes", guard.Policy{})
-	h := b.hub(vfs.HubOptions{})
+	h := b.hub(watch.HubOptions{})
 	p, err := guard.NewPath("one", "")
 	b.must(err)
 	x := &watcher{bed: b, more: make(chan struct{}, 1)}
-	w, err := h.Watch(bg, who, p, vfs.WatchOptions{Recursive: true}, x.emit)
+	w, err := h.Watch(bg, who, p, watch.Options{Recursive: true}, x.emit)
 	b.must(err)
 	defer w.Close()
 	b.put("beside", "")
 	b.put("notes", "text")
-	for _, e := range x.until("written", has(vfs.Modified, "")) {
+	for _, e := range x.until("written", has(watch.Modified, "")) {
 		if e.Path != p {
 			t.Errorf("%+v", e)
 		}
@@ -284,9 +285,9 @@ func TestWatchRefuses(t *testing.T) {
 	b.put("d/f", "")
 	b.must(unix.Mkfifo(b.host("d/fifo"), 0o600))
 	b.must(os.Symlink("/", b.host("d/l")))
-	h := b.hub(vfs.HubOptions{})
+	h := b.hub(watch.HubOptions{})
 	try := func(rel string) error {
-		return second(h.Watch(bg, who, b.at(rel).Path, vfs.WatchOptions{Recursive: true}, func(context.Context, []vfs.Event) {}))
+		return second(h.Watch(bg, who, b.at(rel).Path, watch.Options{Recursive: true}, func(context.Context, []watch.Event) {}))
 	}
 	b.wantKind(try("nothing"), names.NotExist)
 	b.wantKind(try("d/fifo"), names.Hidden)
@@ -317,20 +318,20 @@ func TestWatchLimit(t *testing.T) {
 		b.put(fmt.Sprintf("d/%d/f", i), "")
 	}
 	b.put("small/f", "")
-	h := b.hub(vfs.HubOptions{MaxEach: 5})
-	_, err := h.Watch(bg, who, b.at("d").Path, vfs.WatchOptions{Recursive: true}, func(context.Context, []vfs.Event) { t.Error("an event") })
-	var limit *vfs.LimitError
+	h := b.hub(watch.HubOptions{MaxEach: 5})
+	_, err := h.Watch(bg, who, b.at("d").Path, watch.Options{Recursive: true}, func(context.Context, []watch.Event) { t.Error("an event") })
+	var limit *watch.LimitError
 	if !errors.Is(err, names.Quota) || !errors.As(err, &limit) || limit.Limit != 5 {
 		t.Errorf("%v", err)
 	}
 	if n, dirs := h.Counts(); n != 0 || dirs != 0 {
 		t.Errorf("%d watches on %d directories", n, dirs)
 	}
-	x := b.watch(h, "small", vfs.WatchOptions{Recursive: true})
+	x := b.watch(h, "small", watch.Options{Recursive: true})
 	b.must(os.MkdirAll(b.host("small/1/2/3/4/5/6"), 0o755))
 	x.until("overflow", overflowed)
 	b.put("small/g", "")
-	x.until("going on", has(vfs.Created, "small/g"))
+	x.until("going on", has(watch.Created, "small/g"))
 	if _, dirs := h.Counts(); dirs != 5 {
 		t.Errorf("%d directories are watched", dirs)
 	}
@@ -345,15 +346,15 @@ func TestWatchCoalesces(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/f", "")
 	const window = 300 * time.Millisecond
-	h := b.hub(vfs.HubOptions{Coalesce: window})
+	h := b.hub(watch.HubOptions{Coalesce: window})
 	begin := time.Now()
-	x := b.watch(h, "d", vfs.WatchOptions{})
+	x := b.watch(h, "d", watch.Options{})
 	for i := range 100 {
 		b.put("d/f", strings.Repeat("x", i))
 		b.put("d/new", strings.Repeat("x", i))
 	}
-	list := x.until("both", func(list []vfs.Event) bool {
-		return has(vfs.Modified, "d/f")(list) && has(vfs.Created, "d/new")(list)
+	list := x.until("both", func(list []watch.Event) bool {
+		return has(watch.Modified, "d/f")(list) && has(watch.Created, "d/new")(list)
 	})
 	// All fall into one window, or on a slow machine into a few: in each, a file is
 	// told of once, or, new, twice.
@@ -369,16 +370,16 @@ func TestWatchSlowReceiver(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("slow/sub/f", "")
 	b.put("quick/f", "")
-	h := b.hub(vfs.HubOptions{})
-	slow, quick := b.watch(h, "slow", vfs.WatchOptions{Recursive: true}), b.watch(h, "quick", vfs.WatchOptions{})
+	h := b.hub(watch.HubOptions{})
+	slow, quick := b.watch(h, "slow", watch.Options{Recursive: true}), b.watch(h, "quick", watch.Options{})
 	release := make(chan struct{})
 	slow.holdUntil(release)
 	b.put("slow/first", "")
-	slow.until("the first", has(vfs.Created, "slow/first"))
+	slow.until("the first", has(watch.Created, "slow/first"))
 	many(b, "slow/many", 6000)
 	b.must(os.Mkdir(b.host("slow/fresh"), 0o755))
 	b.put("quick/g", "")
-	quick.until("the quick one", has(vfs.Created, "quick/g"))
+	quick.until("the quick one", has(watch.Created, "quick/g"))
 	if overflowed(slow.events()) {
 		t.Error("reported while the receiver is busy")
 	}
@@ -387,8 +388,8 @@ func TestWatchSlowReceiver(t *testing.T) {
 	slow.until("overflow", overflowed)
 	b.put("slow/fresh/x", "")
 	b.put("slow/many/x", "")
-	slow.until("going on", func(list []vfs.Event) bool {
-		return has(vfs.Created, "slow/fresh/x")(list) && has(vfs.Created, "slow/many/x")(list)
+	slow.until("going on", func(list []watch.Event) bool {
+		return has(watch.Created, "slow/fresh/x")(list) && has(watch.Created, "slow/many/x")(list)
 	})
 	if overflowed(quick.events()) {
 		t.Error("the quick receiver lost events too")

@@ -14,13 +14,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // watchAs watches recursively, for a subject.
-func (b *bed) watchAs(h *vfs.Hub, s guard.Subject, rel string) (*vfs.Watch, error) {
+func (b *bed) watchAs(h *watch.Hub, s guard.Subject, rel string) (*watch.Watch, error) {
 	c := who
 	c.Subject = s
-	return h.Watch(bg, c, b.at(rel).Path, vfs.WatchOptions{Recursive: true}, func(context.Context, []vfs.Event) {})
+	return h.Watch(bg, c, b.at(rel).Path, watch.Options{Recursive: true}, func(context.Context, []watch.Event) {})
 }
 
 // R008: what one server watches leaves room for what others watch, whatever it
@@ -34,12 +35,12 @@ func TestOneServerLeavesWatchesToOthers(t *testing.T) {
 			b.put(fmt.Sprintf("%s/%d/f", d, i), "")
 		}
 	}
-	h := b.hub(vfs.HubOptions{MaxWatches: 8 * dirs})
-	var hostile []*vfs.Watch
+	h := b.hub(watch.HubOptions{MaxWatches: 8 * dirs})
+	var hostile []*watch.Watch
 	for n := uint64(0); ; n++ {
 		w, err := b.watchAs(h, guard.Subject("hostile").InSession(n), "a")
 		if err != nil {
-			var limit *vfs.LimitError
+			var limit *watch.LimitError
 			if !errors.Is(err, names.Quota) || !errors.As(err, &limit) || limit.Limit != 4*dirs {
 				t.Fatal(err)
 			}
@@ -85,10 +86,10 @@ func TestMaxEach(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/1/f", "")
 	b.put("d/2/f", "")
-	h := b.hub(vfs.HubOptions{MaxEach: 4})
+	h := b.hub(watch.HubOptions{MaxEach: 4})
 	_, err := b.watchAs(h, "s", "d")
 	b.must(err)
-	var limit *vfs.LimitError
+	var limit *watch.LimitError
 	if _, err := b.watchAs(h, "s", "d"); !errors.As(err, &limit) || limit.Limit != 4 {
 		t.Errorf("%v", err)
 	}
@@ -103,8 +104,8 @@ func TestWatchKeepsItsRoom(t *testing.T) {
 	for i := range 9 {
 		b.put(fmt.Sprintf("d/%d/f", i), "")
 	}
-	h := b.hub(vfs.HubOptions{MaxWatches: 20})
-	x := b.watch(h, "d", vfs.WatchOptions{Recursive: true})
+	h := b.hub(watch.HubOptions{MaxWatches: 20})
+	x := b.watch(h, "d", watch.Options{Recursive: true})
 	for _, s := range []guard.Subject{"a", "b", "c"} {
 		for i := range 9 {
 			if _, err := b.watchAs(h, s, fmt.Sprintf("d/%d", i)); err != nil {
@@ -120,7 +121,7 @@ func TestWatchKeepsItsRoom(t *testing.T) {
 	for i := range 9 {
 		name := fmt.Sprintf("d/%d/new", i)
 		b.put(name, "")
-		x.until("going on", has(vfs.Created, name))
+		x.until("going on", has(watch.Created, name))
 	}
 }
 
@@ -130,9 +131,9 @@ func TestWatchBeyondItsRoom(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/f", "")
 	b.put("other/f", "")
-	h := b.hub(vfs.HubOptions{MaxEach: 3, Lacking: 10 * time.Millisecond})
-	other := b.watch(h, "other", vfs.WatchOptions{})
-	x := b.watch(h, "d", vfs.WatchOptions{Recursive: true})
+	h := b.hub(watch.HubOptions{MaxEach: 3, Lacking: 10 * time.Millisecond})
+	other := b.watch(h, "other", watch.Options{})
+	x := b.watch(h, "d", watch.Options{Recursive: true})
 	b.must(os.MkdirAll(b.host("d/1/2"), 0o755))
 	for range 3 {
 		x.until("to look again", overflowed)
@@ -142,8 +143,8 @@ func TestWatchBeyondItsRoom(t *testing.T) {
 	for i := 0; ; i++ {
 		name := fmt.Sprint("d/1/2/", i)
 		b.put(name, "")
-		list := x.until("anything", func(list []vfs.Event) bool { return overflowed(list) || has(vfs.Created, name)(list) })
-		if has(vfs.Created, name)(list) {
+		list := x.until("anything", func(list []watch.Event) bool { return overflowed(list) || has(watch.Created, name)(list) })
+		if has(watch.Created, name)(list) {
 			return // what changes there is told of again
 		}
 		x.forget()
@@ -156,17 +157,17 @@ func TestNamesTakeRoom(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	many(b, "large", 3500)
 	many(b, "grows", 900)
-	h := b.hub(vfs.HubOptions{MaxEach: 5, Lacking: 10 * time.Millisecond})
+	h := b.hub(watch.HubOptions{MaxEach: 5, Lacking: 10 * time.Millisecond})
 	first, err := b.watchAs(h, "s", "large") // 4 of 5
 	b.must(err)
-	var limit *vfs.LimitError
+	var limit *watch.LimitError
 	if _, err := b.watchAs(h, "s", "large"); !errors.As(err, &limit) || limit.Limit != 5 {
 		t.Errorf("%v", err)
 	}
 	first.Close()
 	var all []*watcher
 	for range 5 {
-		all = append(all, b.watch(h, "grows", vfs.WatchOptions{}))
+		all = append(all, b.watch(h, "grows", watch.Options{}))
 	}
 	many(b, "grows/more", 10)
 	for i := range 300 {
@@ -176,8 +177,8 @@ func TestNamesTakeRoom(t *testing.T) {
 	// who comes next may find that enough: 2 of them, at most, see everything.
 	whole := 0
 	for _, x := range all {
-		list := x.until("to look again, or all", func(list []vfs.Event) bool {
-			return overflowed(list) || has(vfs.Created, "grows/new299")(list)
+		list := x.until("to look again, or all", func(list []watch.Event) bool {
+			return overflowed(list) || has(watch.Created, "grows/new299")(list)
 		})
 		if !overflowed(list) {
 			whole++
@@ -219,10 +220,10 @@ func endMany(t *testing.T, watches int) (perWatch uint64, n int) {
 	for i := range 4 {
 		b.put(fmt.Sprintf("d/%d/f", i), "")
 	}
-	h := b.hub(vfs.HubOptions{MaxWatches: 1 << 20, MaxEach: 1 << 20})
+	h := b.hub(watch.HubOptions{MaxWatches: 1 << 20, MaxEach: 1 << 20})
 	var ended atomic.Int64
 	for n < watches {
-		_, err := h.Watch(bg, who, b.at("d").Path, vfs.WatchOptions{Recursive: true}, func(_ context.Context, list []vfs.Event) {
+		_, err := h.Watch(bg, who, b.at("d").Path, watch.Options{Recursive: true}, func(_ context.Context, list []watch.Event) {
 			if len(list) == 1 && list[0].Ended {
 				ended.Add(1)
 			}

@@ -10,13 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// TempPrefix begins the names of files that are not finished. A new file has no
-// such name at any time where the file system knows files without a name
-// (O_TMPFILE); one that replaces another has it for the moment between getting a
-// name and taking the other's, because only a rename can replace. One that is
-// found when nothing is being written was left by a daemon that died, or when its root
-// ended: see Tree.CleanTemp.
-const TempPrefix = ".rootsfs-tmp-"
+// TempPrefix begins the names of files that are not finished.
+const TempPrefix = beneath.TempPrefix
 
 // staged is a file's new contents before they have the file's name.
 type staged struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // Info is what is known of a file: see statx(2).
@@ -27,7 +28,7 @@ type Tree struct {
 	bins    bins // what is kept of removed files
 	users   userShares
 
-	inotify, remoteInotify instance
+	inotify, remoteInotify watch.Inotify
 }
 
 // New returns the tree of a registry.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // lister tells clients that resources/list would now be another one: a root came
@@ -105,7 +105,7 @@ func (l *lister) look() {
 
 func (l *lister) run() {
 	defer close(l.over)
-	watches := map[guard.Path]*vfs.Watch{}
+	watches := map[guard.Path]*watch.Watch{}
 	defer func() {
 		for _, w := range watches {
 			w.Close()
@@ -145,7 +145,7 @@ func (l *lister) run() {
 
 // follow watches the directories that the list is now made of, and no others. It
 // reports whether they are others than before.
-func (l *lister) follow(watches map[guard.Path]*vfs.Watch) (moved bool) {
+func (l *lister) follow(watches map[guard.Path]*watch.Watch) (moved bool) {
 	l.mu.Lock()
 	ss := l.session
 	l.mu.Unlock()
@@ -175,7 +175,7 @@ func (l *lister) follow(watches map[guard.Path]*vfs.Watch) (moved bool) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(l.s.ctx, guard.DefaultTimeout)
-		w, err := l.s.hub.Watch(ctx, l.s.caller, p, vfs.WatchOptions{Events: vfs.Created | vfs.Deleted}, l.seen)
+		w, err := l.s.hub.Watch(ctx, l.s.caller, p, watch.Options{Events: watch.Created | watch.Deleted}, l.seen)
 		cancel()
 		if err != nil {
 			l.s.cfg.Log.Debug("changes in a directory will not be announced", "path", p.String(), "error", err)
@@ -192,7 +192,7 @@ func (l *lister) follow(watches map[guard.Path]*vfs.Watch) (moved bool) {
 }
 
 // seen is told of changes in a directory. Names that begin with a dot are not listed.
-func (l *lister) seen(_ context.Context, events []vfs.Event) {
+func (l *lister) seen(_ context.Context, events []watch.Event) {
 	for i := range events {
 		if _, name := events[i].Path.Split(); events[i].Overflow || events[i].Ended || !strings.HasPrefix(name, ".") {
 			l.note()

@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // Defaults of Config.
@@ -40,7 +41,7 @@ type Config struct {
 	Subject guard.Subject
 	// Hub is what subscriptions are watched by, a view of the registry; servers
 	// that share one share its inotify instance. nil: the server has its own.
-	Hub *vfs.Hub
+	Hub *watch.Hub
 	// Ask, unless nil, is asked about absolute paths that no root holds, before
 	// they are refused; see broker.Session.Consent. It is of the same subject and
 	// ends with the server, and so do the roots it won, if the subject is a
@@ -68,8 +69,8 @@ type Server struct {
 	cfg    Config
 	caller guard.Caller
 	mcp    *mcp.Server
-	hub    *vfs.Hub
-	own    *vfs.Hub // hub, if it is to be closed; else nil
+	hub    *watch.Hub
+	own    *watch.Hub // hub, if it is to be closed; else nil
 	roots  *client.RootsService
 	room   *semaphore.Weighted // calls
 	ctx    context.Context
@@ -110,7 +111,7 @@ func New(cfg Config) *Server {
 		room:   semaphore.NewWeighted(int64(cfg.InFlight)),
 	}
 	if s.hub == nil {
-		s.own = vfs.NewHub(cfg.Tree, vfs.HubOptions{})
+		s.own = cfg.Tree.NewHub(watch.HubOptions{})
 		s.hub = s.own
 		cfg.Registry.AddView(s.own)
 	}

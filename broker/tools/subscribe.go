@@ -9,7 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // maxSubscriptions bounds the watches of all sessions together, and who tells of
@@ -19,7 +19,7 @@ const maxSubscriptions = 1024
 // subscriptions are the watches that sessions hold.
 type subscriptions struct {
 	mu       sync.Mutex // guards the fields below
-	m        map[subscription]*vfs.Watch
+	m        map[subscription]*watch.Watch
 	sessions map[*mcp.ServerSession]bool // whose end is waited for
 	tellers  int
 	closed   bool
@@ -52,12 +52,12 @@ func (u *subscriptions) end() {
 
 // add keeps a watch in the place of the one that was there, until its session
 // ends.
-func (u *subscriptions) add(k subscription, w *vfs.Watch) {
+func (u *subscriptions) add(k subscription, w *watch.Watch) {
 	u.mu.Lock()
 	old, closed, known := u.m[k], u.closed, u.sessions[k.ss]
 	if !closed {
 		if u.m == nil {
-			u.m, u.sessions = map[subscription]*vfs.Watch{}, map[*mcp.ServerSession]bool{}
+			u.m, u.sessions = map[subscription]*watch.Watch{}, map[*mcp.ServerSession]bool{}
 		}
 		u.m[k], u.sessions[k.ss] = w, true
 	}
@@ -79,13 +79,13 @@ func (u *subscriptions) endWith(ss *mcp.ServerSession) {
 	u.mu.Lock()
 	delete(u.sessions, ss)
 	u.mu.Unlock()
-	u.drop(func(k subscription, _ *vfs.Watch) bool { return k.ss == ss })
+	u.drop(func(k subscription, _ *watch.Watch) bool { return k.ss == ss })
 }
 
 // drop ends those that match.
-func (u *subscriptions) drop(which func(subscription, *vfs.Watch) bool) {
+func (u *subscriptions) drop(which func(subscription, *watch.Watch) bool) {
 	u.mu.Lock()
-	var gone []*vfs.Watch
+	var gone []*watch.Watch
 	for k, w := range u.m {
 		if which(k, w) {
 			gone = append(gone, w)
@@ -102,7 +102,7 @@ func (u *subscriptions) close() {
 	u.mu.Lock()
 	u.closed = true
 	u.mu.Unlock()
-	u.drop(func(subscription, *vfs.Watch) bool { return true })
+	u.drop(func(subscription, *watch.Watch) bool { return true })
 }
 
 // subscribe watches a file, or a directory with all below it.
@@ -117,7 +117,7 @@ func (s *Server) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error
 	// Whoever changes a root waits for the watch, so the watch waits for nobody:
 	// what is told is only that something changed, and that can be told later.
 	changed := make(chan struct{}, 1)
-	w, err := s.hub.Watch(ctx, s.caller, at.Path, vfs.WatchOptions{Recursive: true}, func(context.Context, []vfs.Event) {
+	w, err := s.hub.Watch(ctx, s.caller, at.Path, watch.Options{Recursive: true}, func(context.Context, []watch.Event) {
 		select {
 		case changed <- struct{}{}:
 		default:
@@ -134,13 +134,13 @@ func (s *Server) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error
 
 // tell announces changes until the watch has ended, and the last of them after
 // that. A peer that does not read holds this goroutine and no other.
-func (s *Server) tell(uri string, w *vfs.Watch, changed <-chan struct{}) {
+func (s *Server) tell(uri string, w *watch.Watch, changed <-chan struct{}) {
 	defer s.subs.end()
 	for {
 		select {
 		case <-changed:
 		case <-w.Done():
-			s.subs.drop(func(_ subscription, x *vfs.Watch) bool { return x == w })
+			s.subs.drop(func(_ subscription, x *watch.Watch) bool { return x == w })
 			select {
 			case <-changed:
 			default:
@@ -153,6 +153,6 @@ func (s *Server) tell(uri string, w *vfs.Watch, changed <-chan struct{}) {
 }
 
 func (s *Server) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error {
-	s.subs.drop(func(k subscription, _ *vfs.Watch) bool { return k == subscription{req.Session, req.Params.URI} })
+	s.subs.drop(func(k subscription, _ *watch.Watch) bool { return k == subscription{req.Session, req.Params.URI} })
 	return nil
 }

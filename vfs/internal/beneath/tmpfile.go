@@ -9,6 +9,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
+// TempPrefix begins the names of files that are not finished. A new file has no
+// such name at any time where the file system knows files without a name
+// (O_TMPFILE); one that replaces another has it for the moment between getting a
+// name and taking the other's, because only a rename can replace. One that is
+// found when nothing is being written was left by a daemon that died, or when its root
+// ended: see vfs.Tree.CleanTemp.
+const TempPrefix = ".rootsfs-tmp-"
+
 // Nameless makes a file without a name in d, to be given one by Link when it is
 // complete: whatever happens before, nothing is left behind. ok is false where
 // the file system has no such files.

@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // serveFiles makes the broker, through which MCP servers are served files/* on
@@ -31,7 +31,7 @@ func (s *Session) serveFiles() {
 	}
 	s.frame = f.Frame
 	s.questions.By = "control"
-	s.watching = vfs.NewHub(s.tree, vfs.HubOptions{MaxEach: f.WatchedDirs})
+	s.watching = s.tree.NewHub(watch.HubOptions{MaxEach: f.WatchedDirs})
 	s.reg.AddView(s.watching)
 	s.broker = broker.New(broker.Config{
 		Registry: s.reg, Tree: s.tree, Hub: s.watching, Log: s.log,

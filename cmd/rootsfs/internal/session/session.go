@@ -22,6 +22,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // Options say what session to start.
@@ -114,7 +115,7 @@ type Session struct {
 	spaces    spaces
 	shared    atomic.Int64                     // MCP clients served over the control socket
 	sharings  atomic.Uint64                    // all there ever were
-	watching  *vfs.Hub                         // of all servers and MCP clients
+	watching  *watch.Hub                       // of all servers and MCP clients
 	server    atomic.Pointer[control.Confined] // nil: the session runs none
 	avail     *availability
 	reload    <-chan struct{} // closed when the configuration is not watched any more; nil: it never is

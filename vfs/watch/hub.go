@@ -1,4 +1,18 @@
-package vfs
+// Package watch reports the changes of a registry's roots: to peers, which watch a path
+// under the rules of the roots (Hub), and to a mount, which watches directories to keep
+// the kernel's caches true (SourceWatcher).
+//
+// # Promises
+//
+// A peer learns of nothing that it may not see, and of nothing any more when its watch,
+// its root, or the right to watch has ended. Events that are lost are reported as lost.
+// What one subject watches leaves room for the others.
+//
+// # Not promised
+//
+// Stores through a mapping, and what other machines do on remote file systems, are not
+// reported: inotify does not report them.
+package watch
 
 import (
 	"context"
@@ -96,19 +110,18 @@ func (e *LimitError) Error() string { return fmt.Sprintf("no more than %d %s", e
 // Registry.AddView: when a root ends or is narrowed, its watches end or are
 // judged anew before the change is answered.
 //
-// All its watches share the tree's inotify instance, as those of a mount do, but
-// for those of remote file systems, which have another.
 // inotify reports write(2), truncation, attributes and names. It does not report
 // stores through a mapping, and on remote file systems (guard.Lease.Remote) only
 // what is done on this machine: there a peer has to look for itself.
 type Hub struct {
-	t    *Tree
+	reg  *guard.Registry
 	o    HubOptions
 	seed maphash.Seed
-	key  [32]byte                     // makes MoveIDs
-	room shares.Shares[guard.Subject] // the sessions of a subject share its room, or each would be new room
-	// maxAll is how much room there is.
-	maxAll int64
+	key  [32]byte // makes MoveIDs
+	// room is what all watches may take together, maxRoom. The sessions of a subject
+	// share its room, or each would be new room.
+	room    shares.Shares[guard.Subject]
+	maxRoom int64
 	// A remote file system that hangs must not delay watches of local ones.
 	local, remote *SourceWatcher
 
@@ -119,8 +132,9 @@ type Hub struct {
 
 var _ guard.View = (*Hub)(nil)
 
-// NewHub returns a hub without watches. Close it after use.
-func NewHub(t *Tree, o HubOptions) *Hub {
+// NewHub returns a hub without watches on the roots of a registry. The caller must close
+// it. local and remote are the inotify instances for local and remote file systems.
+func NewHub(reg *guard.Registry, local, remote *Inotify, o HubOptions) *Hub {
 	if o.MaxWatches <= 0 {
 		o.MaxWatches = defaultMaxWatches
 	}
@@ -133,11 +147,11 @@ func NewHub(t *Tree, o HubOptions) *Hub {
 	if o.Lacking <= 0 {
 		o.Lacking = defaultLacking
 	}
-	h := &Hub{t: t, o: o, seed: maphash.MakeSeed(), watches: map[*Watch]struct{}{}}
-	h.maxAll = min(int64(o.MaxWatches), inotifyRoom().hub)
+	h := &Hub{reg: reg, o: o, seed: maphash.MakeSeed(), watches: map[*Watch]struct{}{}}
+	h.maxRoom = min(int64(o.MaxWatches), inotifyRoom().hub)
 	_, _ = rand.Read(h.key[:]) // never fails, see crypto/rand
-	h.local = t.NewSourceWatcher(h.event, h.lost)
-	h.remote = t.remoteInotify.newWatcher(h.event, h.lost)
+	h.local = local.NewWatcher(reg, h.event, h.lost)
+	h.remote = remote.NewWatcher(reg, h.event, h.lost)
 	return h
 }
 

@@ -1,4 +1,4 @@
-package vfs
+package watch
 
 import (
 	"context"
@@ -346,11 +346,11 @@ func (s *scan) enter(wk *walk.Walker, d *watchedDir, name string) (*watchedDir, 
 }
 
 // typeOf is the type of a name that may be reported, 0 of one that may not.
-func (s *scan) typeOf(wk *walk.Walker, e *Entry) uint32 {
-	if len(e.Name) > names.MaxElement || strings.HasPrefix(e.Name, TempPrefix) || s.l.Judge(wk.Rel(), e.Name) != nil {
+func (s *scan) typeOf(wk *walk.Walker, e *beneath.Entry) uint32 {
+	if len(e.Name) > names.MaxElement || strings.HasPrefix(e.Name, beneath.TempPrefix) || s.l.Judge(wk.Rel(), e.Name) != nil {
 		return 0
 	}
-	fd, info := wk.FD(), Info{Mode: e.Type} // the walker leaves special files out
+	fd, info := wk.FD(), beneath.Info{Mode: e.Type} // the walker leaves special files out
 	if e.Type == 0 {
 		var err error
 		if info, err = beneath.StatAt(s.l, fd, e.Name); err != nil || walk.Visible(s.l, &info) != nil {

@@ -1,4 +1,4 @@
-package vfs
+package watch
 
 import (
 	"context"
@@ -166,7 +166,7 @@ func (s *scan) look(fd int, rel, name string, o *observation) (isDir bool) {
 
 // isClosed reports whether a name is a single-file root that the caller may not watch.
 // The name of a nested directory may be seen, what is in it may not.
-func (s *scan) isClosed(fd int, name string, info *Info) bool {
+func (s *scan) isClosed(fd int, name string, info *beneath.Info) bool {
 	if info.IsDir() {
 		return false
 	}

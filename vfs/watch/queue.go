@@ -1,4 +1,4 @@
-package vfs
+package watch
 
 import (
 	"crypto/hmac"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
 // A watch has two queues: the names that inotify has reported, filled by the
@@ -95,7 +96,7 @@ func (w *Watch) enqueue(ev *SourceEvent) {
 		return // the directory above reports the change by name
 	case ev.Name != "" && d.only != "" && ev.Name != d.only:
 		return
-	case strings.HasPrefix(ev.Name, TempPrefix):
+	case strings.HasPrefix(ev.Name, beneath.TempPrefix):
 		return
 	}
 	w.mu.Lock()

@@ -1,4 +1,4 @@
-package vfs
+package watch
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
-// WatchOptions say what a Watch reports.
-type WatchOptions struct {
+// Options say what a Watch reports.
+type Options struct {
 	// Recursive watches all directories below too.
 	Recursive bool
 	// Events are the kinds reported; 0 stands for AllEvents.
@@ -24,7 +24,7 @@ type Watch struct {
 	h      *Hub
 	c      guard.Caller
 	path   guard.Path
-	o      WatchOptions
+	o      Options
 	emit   func(context.Context, []Event)
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -77,7 +77,7 @@ const (
 //
 // ctx bounds the setting up only. If there are not enough watches for all directories
 // the error is names.Quota with a *LimitError.
-func (h *Hub) Watch(ctx context.Context, c guard.Caller, p guard.Path, o WatchOptions, emit func(context.Context, []Event)) (*Watch, error) {
+func (h *Hub) Watch(ctx context.Context, c guard.Caller, p guard.Path, o Options, emit func(context.Context, []Event)) (*Watch, error) {
 	if o.Events == 0 {
 		o.Events = AllEvents
 	}
@@ -105,7 +105,7 @@ func (h *Hub) Watch(ctx context.Context, c guard.Caller, p guard.Path, o WatchOp
 
 func (w *Watch) begin(ctx context.Context) error {
 	req := guard.Request{Caller: w.c, Op: names.OpWatch, Path: w.path}
-	set, err := gate.Do(ctx, w.h.t.reg, req, w.drop, func(l *guard.Lease) (*setup, int64, error) {
+	set, err := gate.Do(ctx, w.h.reg, req, w.drop, func(l *guard.Lease) (*setup, int64, error) {
 		s, err := w.setUp(ctx, l, nil)
 		return s, 0, err
 	})
@@ -232,7 +232,7 @@ func (w *Watch) takeRoom() (limit int64, ok bool) {
 			return 0, true
 		}
 	}
-	return w.h.room.Take(w.c.Subject.WithoutSession(), w.h.maxAll, int64(w.h.o.MaxEach))
+	return w.h.room.Take(w.c.Subject.WithoutSession(), w.h.maxRoom, int64(w.h.o.MaxEach))
 }
 
 // returnSpare gives back the room that the watch does not use.

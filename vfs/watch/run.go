@@ -1,4 +1,4 @@
-package vfs
+package watch
 
 import (
 	"context"
@@ -172,7 +172,7 @@ var errWatchedGone = errors.New("the watched path is gone")
 func admitWatch[T any](w *Watch, drop func(T), f func(ctx context.Context, l *guard.Lease) (T, error)) (T, error) {
 	req := guard.Request{Caller: w.c, Op: names.OpWatch, Path: w.path, Epoch: w.epoch, Quiet: true}
 	ctx := w.ctx
-	return gate.Do(ctx, w.h.t.reg, req, drop, func(l *guard.Lease) (T, int64, error) {
+	return gate.Do(ctx, w.h.reg, req, drop, func(l *guard.Lease) (T, int64, error) {
 		v, err := f(ctx, l)
 		return v, 0, err
 	})

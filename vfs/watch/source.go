@@ -1,4 +1,4 @@
-package vfs
+package watch
 
 import (
 	"context"
@@ -53,7 +53,8 @@ func sourceEvent(e beneath.NotifyEvent, dir any) SourceEvent {
 // write(2), truncation, attributes and names; it does not report stores through
 // a mapping of a host's process, and nothing that happens on another machine.
 type SourceWatcher struct {
-	in     *instance
+	in     *Inotify
+	reg    *guard.Registry
 	emit   func(SourceEvent)
 	onLoss func()
 	limit  int64
@@ -63,34 +64,35 @@ type SourceWatcher struct {
 	dirs map[int32][]any // who watches each directory, mostly one; guarded by in.mu
 }
 
-// NewSourceWatcher returns a watcher without watches. emit is called for every
-// event, and onLoss when the kernel dropped events, so that anything may have
-// changed: both by one goroutine, which serves the tree's other watchers too.
-func (t *Tree) NewSourceWatcher(emit func(SourceEvent), onLoss func()) *SourceWatcher {
-	return t.inotify.newWatcher(emit, onLoss)
-}
-
 // What Watch fails with when the user's inotify watches or instances are used up.
 var (
 	ErrNoWatches   = errors.New("no inotify watches are left; raise fs.inotify.max_user_watches")
 	ErrNoInstances = errors.New("no inotify instance is left; raise fs.inotify.max_user_instances")
 )
 
-// Watch begins to watch a directory; dir is what its events will carry. The
-// returned number is for Unwatch.
-func (w *SourceWatcher) Watch(ctx context.Context, t *Tree, c guard.Caller, at At, dir any) (int32, error) {
+// Watch begins to watch the directory at a path, in the lifetime epoch of its root; dir is
+// what its events will carry. If id is not zero, the directory must have that identity.
+// The returned number is for Unwatch.
+func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path, epoch uint64, id guard.Identity, dir any) (int32, error) {
 	if w.watched.Load() >= w.limit {
 		w.refused.Add(1)
 		return 0, ErrNoWatches
 	}
-	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: at.Path, Epoch: at.Epoch, Quiet: true}
+	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: p, Epoch: epoch, Quiet: true}
 	drop := func(wd int32) { w.Unwatch(wd, dir) }
-	wd, err := gate.Do(ctx, t.reg, req, drop, func(l *guard.Lease) (int32, int64, error) {
-		d, err := dirAt(l, at)
+	wd, err := gate.Do(ctx, w.reg, req, drop, func(l *guard.Lease) (int32, int64, error) {
+		d, err := beneath.OpenDir(l, p.Rel())
 		if err != nil {
 			return 0, 0, err
 		}
 		defer d.Close()
+		info, err := beneath.Stat(d.FD)
+		if err == nil && id != (guard.Identity{}) && info.ID() != id {
+			err = unix.ESTALE
+		}
+		if err != nil {
+			return 0, 0, err
+		}
 		wd, err := w.add(d, dir)
 		return wd, 0, err
 	})
@@ -175,11 +177,11 @@ func (w *SourceWatcher) Close() {
 	in.delivering.Unlock()
 }
 
-// instance is an inotify instance that several watchers of a tree share, because a user
-// has few (fs.inotify.max_user_instances). It is opened with the first watch and closed
-// when the last watcher is. mu is held during inotify_add_watch(2), which a remote file
+// Inotify is an inotify instance that several watchers share, because a user has few
+// (fs.inotify.max_user_instances). It is opened with the first watch and closed when the
+// last watcher is. mu is held during inotify_add_watch(2), which a remote file
 // system can delay without limit: remote roots use an instance of their own.
-type instance struct {
+type Inotify struct {
 	delivering sync.Mutex // held while events are handed over; taken before mu
 
 	mu       sync.Mutex // guards the fields below, and what each watcher watches
@@ -188,8 +190,11 @@ type instance struct {
 	closed   chan struct{}    // closed when kernel is not read any more
 }
 
-func (in *instance) newWatcher(emit func(SourceEvent), onLoss func()) *SourceWatcher {
-	w := &SourceWatcher{in: in, emit: emit, onLoss: onLoss, limit: inotifyRoom().mount, dirs: map[int32][]any{}}
+// NewWatcher returns a watcher without watches. emit is called for every event, and
+// onLoss when the kernel dropped events, so that anything may have changed: both by one
+// goroutine, which serves the instance's other watchers too.
+func (in *Inotify) NewWatcher(reg *guard.Registry, emit func(SourceEvent), onLoss func()) *SourceWatcher {
+	w := &SourceWatcher{in: in, reg: reg, emit: emit, onLoss: onLoss, limit: inotifyRoom().mount, dirs: map[int32][]any{}}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.watchers = append(in.watchers, w)
@@ -197,7 +202,7 @@ func (in *instance) newWatcher(emit func(SourceEvent), onLoss func()) *SourceWat
 }
 
 // openLocked opens the instance, for a watcher that is not closed.
-func (in *instance) openLocked(w *SourceWatcher) (*beneath.Inotify, error) {
+func (in *Inotify) openLocked(w *SourceWatcher) (*beneath.Inotify, error) {
 	if !slices.Contains(in.watchers, w) {
 		return nil, errors.New("nothing is watched any more")
 	}
@@ -217,7 +222,7 @@ func (in *instance) openLocked(w *SourceWatcher) (*beneath.Inotify, error) {
 }
 
 // removeLocked ends the kernel's watch of a directory if no watcher needs it.
-func (in *instance) removeLocked(wd int32) {
+func (in *Inotify) removeLocked(wd int32) {
 	for _, w := range in.watchers {
 		if _, ok := w.dirs[wd]; ok {
 			return
@@ -235,7 +240,7 @@ const readPause = 5 * time.Millisecond
 // readSize is how many bytes of events are read at a time: 2,000 of them and more.
 const readSize = 64 << 10
 
-func (in *instance) run(kernel *beneath.Inotify, closed chan struct{}) {
+func (in *Inotify) run(kernel *beneath.Inotify, closed chan struct{}) {
 	defer close(closed)
 	buf := make([]byte, readSize)
 	for {
@@ -255,7 +260,7 @@ func (in *instance) run(kernel *beneath.Inotify, closed chan struct{}) {
 }
 
 // deliver hands one event to each watcher that it concerns.
-func (in *instance) deliver(e beneath.NotifyEvent) {
+func (in *Inotify) deliver(e beneath.NotifyEvent) {
 	type delivery struct {
 		w    *SourceWatcher
 		dirs []any
