@@ -1,11 +1,16 @@
 // Package shares divides something scarce, such as descriptors, among owners who come
-// and go, so that whoever comes finds some of it, whatever the others have taken, and
-// nothing has to be taken back from anybody.
+// and go.
+//
+// # Promises
 //
 // One owner may hold at most as much as it leaves free: the first gets half of all, the
-// next half of the rest, and nobody gets the last one of another. (Switches share packet
-// memory between ports by the same rule: Choudhury and Hahne, "Dynamic queue length
-// thresholds", 1998.)
+// next half of the rest. So whoever comes finds some, whatever the others have taken,
+// and nothing has to be taken back from anybody. (Switches share packet memory between
+// ports by the same rule: Choudhury and Hahne, "Dynamic queue length thresholds", 1998.)
+//
+// # Not promised
+//
+// The rule is not fair: who comes late may hold less than who came early.
 package shares
 
 import "sync"
