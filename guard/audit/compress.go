@@ -33,53 +33,57 @@ const (
 // errDamaged is a compressed file that cannot be decompressed.
 var errDamaged = errors.New("audit: the compressed file is damaged")
 
-// compressFile compresses a file of a session, whose lock the caller holds.
-func compressFile(dir, session, base string) error {
+// compressFile compresses a file of a session, whose lock the caller holds, and returns
+// the size of the copy that takes its place.
+func compressFile(dir, session, base string) (size int64, err error) {
 	path := filepath.Join(dir, base)
 	in, err := os.Open(path)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer in.Close()
 	info, err := in.Stat()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	temp := filepath.Join(dir, "."+session+".seal")
-	if err := compress(temp, in); err != nil {
-		os.Remove(temp)
-		return err
+	if size, err = compress(temp, in); err == nil {
+		_ = os.Chtimes(temp, time.Time{}, info.ModTime()) // Prune goes by it, roughly
+		err = os.Rename(temp, path+compressedSuffix)
 	}
-	_ = os.Chtimes(temp, time.Time{}, info.ModTime()) // Prune goes by it, roughly
-	if err := os.Rename(temp, path+compressedSuffix); err != nil {
+	if err != nil {
 		os.Remove(temp)
-		return err
+		return 0, err
 	}
 	if err := syncDir(dir); err != nil {
-		return err // the file stays beside its copy, until the next Open
+		return 0, err // the file stays beside its copy, until the next Open
 	}
-	return os.Remove(path)
+	return size, os.Remove(path)
 }
 
-// compress writes in to a new file, compressed and synced.
-func compress(path string, in io.Reader) error {
+// compress writes in to a new file, compressed and synced, and returns its size.
+func compress(path string, in io.Reader) (int64, error) {
 	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer out.Close()
 	// One goroutine and a small window: several sessions may do this at a time.
 	z, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(zstdWindow))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if _, err := io.Copy(z, in); err != nil {
-		return errors.Join(err, z.Close())
+		return 0, errors.Join(err, z.Close())
 	}
 	if err := z.Close(); err != nil {
-		return err
+		return 0, err
 	}
-	return out.Sync()
+	info, err := out.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), out.Sync()
 }
 
 // openFile opens an audit file. A file that was compressed since its name was learned

@@ -123,7 +123,7 @@ func TestCrashWhileCompressing(t *testing.T) {
 				t.Fatal(err)
 			}
 			temp := filepath.Join(t.TempDir(), "x")
-			if err := compress(temp, bytes.NewReader(data)); err != nil {
+			if _, err := compress(temp, bytes.NewReader(data)); err != nil {
 				t.Fatal(err)
 			}
 			sealed, err := os.ReadFile(temp)

@@ -55,6 +55,17 @@ func lineBound(session string, r *guard.Record) int64 {
 	return int64(n)
 }
 
+// reservation is the room of an operation whose record is r as far as it is
+// known: its detail may yet say where links led, and from where.
+func reservation(session string, r *guard.Record) int64 {
+	n := lineBound(session, r) + 512
+	if r.Via != guard.ViaFUSE {
+		// Links are followed for these callers: the record then names both paths.
+		n += 2 * (maxPathText + maxRawPath)
+	}
+	return n
+}
+
 func textBound(s string, limit int) int { return min(textGrowth*len(s), limit) }
 
 // mark is a place in the chain: a line's number and hash. The zero mark is the

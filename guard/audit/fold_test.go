@@ -138,7 +138,7 @@ func TestFoldsAreBounded(t *testing.T) {
 			mustRecord(t, l, r)
 		}
 		l.mu.Lock()
-		kept := max(len(l.folds.byKey), len(l.folds.order))
+		kept := len(l.folds)
 		l.mu.Unlock()
 		if kept > maxFolds+1 {
 			t.Errorf("%d folds are kept", kept)
@@ -267,10 +267,10 @@ func FuzzLineBound(f *testing.F) {
 			if n, bound := int64(len(e.item(it))), lineBound("work-1", &r); n > bound {
 				t.Errorf("%s: %d bytes, %d were promised", mode, n, bound)
 			}
-			s := newSums()
-			s.add(&r, time.Now())
-			for _, c := range s.byKey {
-				if n := len(e.item(&c.item)); n > sumBound {
+			l := &Log{opts: Options{Session: "work-1"}, limits: newLimits(&Options{}), timer: time.NewTimer(time.Hour)}
+			l.sumLocked(&r, time.Now())
+			for _, g := range l.sums {
+				if n := len(e.item(g.item)); n > sumBound {
 					t.Errorf("%s: a sum of %d bytes", mode, n)
 				}
 			}

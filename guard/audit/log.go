@@ -12,56 +12,69 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
+// Bounds of the queue between Record and the file.
+const (
+	queueLimit = 4 << 20  // bytes; then Record waits, and fails if waiting does not help
+	flushSize  = 64 << 10 // bytes that are written at once
+	flushItems = 256      // records after which the writer does not wait
+	flushDelay = 100 * time.Millisecond
+	// retryDelay is between attempts nobody asked for while the file cannot be written.
+	retryDelay = time.Second
+	// anchorDelay spaces anchors, each of which costs two fsyncs.
+	anchorDelay = time.Second
+
+	// reserveLimit bounds what operations under way, and files that are open for
+	// writing, hold reserved: no more than this of the disk.
+	reserveLimit = 64 << 20
+	// reserveMargin is what Reserve leaves, for the records nobody reserved for
+	// (refusals, closes) and for details longer than a reservation expects.
+	reserveMargin = 32 << 10
+	// reserveDelay is between looks at whether others gave room back.
+	reserveDelay = 5 * time.Millisecond
+	// maxFree is how many items are kept for use again.
+	maxFree = 512
+)
+
 // Log is the audit log of one session. Its methods may be called concurrently.
 //
-// Record folds a record into an earlier one or queues it. One goroutine, the
-// writer, encodes what is queued, chains it, writes it and begins new files. A
-// second one, the keeper, does what waits for the disk: it syncs and anchors,
-// and compresses and deletes files that are finished. mu guards what Record and
-// the writer share, and is never held across a system call.
+// Record counts a record in another one or queues it. One goroutine, the writer,
+// encodes what is queued, chains it, writes it and begins new files. A second one, the
+// keeper, does what waits for the disk: it syncs and anchors, and compresses and deletes
+// files that are finished. mu guards what they share, and is never held across a system
+// call.
 type Log struct {
-	opts Options
-	lock *os.File
-	w    *writer
+	opts   Options
+	lock   *os.File
+	writer *writer
 
 	wake  chan struct{} // the writer is to write now
-	nudge chan struct{} // something is queued that can wait for flushDelay
+	timer *time.Timer   // fires when due
 	stop  chan struct{} // closed by Close
-	abort chan struct{} // closed where the log ends without being written
 	ended chan struct{} // closed by the writer when it returns; closeErr is set then
 
 	closeErr error
 
-	mu       sync.Mutex // guards the fields below
-	batch    []*item    // queued, not yet taken by the writer
-	free     []*item
-	round    *round
-	nudged   bool
-	hurried  bool
-	promised int64 // bytes that all that was taken will need at most, with what Reserve promised
-	reserved int64 // of promised: what Reserve promised and nobody took or gave back
-	room     int64 // bytes the current file has on disk beyond what was written
-	want     int64 // bytes a caller of Reserve waits for
-	folds    folds
-	sums     sums
-	budgets  budgets
-	share    share
-	lostNow  uint64 // records not taken since the last "lost" line
-	last     mark   // as encoded
-	written  mark
-	path     string
+	mu sync.Mutex // guards the fields below
+	limits
+	batch    []*item   // queued, not yet taken by the writer
+	free     []*item   // to be used again
+	turn     *turn     // of the writer that will write the batch
+	due      time.Time // of the turn at the latest; zero: when it is woken
+	promised int64     // bytes that all that was taken will need at most, with what Reserve promised
+	reserved int64     // of promised: what Reserve promised and nobody took or gave back
+	room     int64     // bytes the current file has on disk beyond what was written
+	want     int64     // bytes a caller of Reserve waits for
+	lostNow  uint64    // records not taken since the last "lost" line
+	file     string    // the current one
 	status   Status
 	closed   bool
 }
 
 // Status tells how a Log is doing.
 type Status struct {
-	Records   uint64 // lines in the chain so far, headers included, over all runs
-	Written   uint64 // of those, how many are in files
+	Written   uint64 // lines of the chain that are in files, headers included, over all runs
 	Bytes     int64  // written by this Log, before compression
 	Queued    int64  // bytes not yet written, at most
-	Hash      string // of the last record
-	Anchored  uint64 // the line the anchor names
 	Lost      uint64 // records that were not taken; their operations failed
 	Err       error  // of the last attempt to write; nil if it succeeded
 	RoomErr   error  // of the last attempt to reserve room on disk
@@ -76,28 +89,37 @@ var (
 	ErrClosed = errors.New("audit: the log is closed")
 )
 
-// item is a record in the queue, with what was folded into it.
+// item is what becomes a line: a record, with what was counted in it.
 type item struct {
 	rec    guard.Record
-	cost   int64     // bytes of its line at most; part of Log.promised
+	cost   int64     // bytes of the line at most
 	count  int64     // how many records it stands for
 	closed int64     // how many closes are in it
 	last   time.Time // of the latest record in it, if there are several
 	sum    *sum      // not nil: the item is a sum, and rec is its sample
 	lost   uint64    // not 0: the item says how many records were not taken
-	queued bool      // it is in the batch
+	queued bool      // it is in the batch; cost is part of Log.promised
 	urgent bool
-	fold   *fold   // whose accumulator it is
-	open   openKey // under which a close finds it
+	group  *group // that counts in it
 }
 
-// round is one turn of the writer, which writes all that was queued before it.
-type round struct {
+// add counts another record in an item.
+func (it *item) add(r *guard.Record) {
+	it.count++
+	it.rec.Read += r.Read
+	it.rec.Duration += r.Duration
+	if r.Time.After(it.last) {
+		it.last = r.Time
+	}
+}
+
+// turn is one turn of the writer, which writes all that was queued before it.
+type turn struct {
 	done chan struct{} // closed when it is over; err is set then
 	err  error
 }
 
-func newRound() *round { return &round{done: make(chan struct{})} }
+func newTurn() *turn { return &turn{done: make(chan struct{})} }
 
 // Record takes a record. For a refusal or a failure, nil means that it is in
 // the file, or that it was counted: as one more of a kind that is in the file,
@@ -111,57 +133,61 @@ func (l *Log) Record(r guard.Record) error {
 		l.mu.Unlock()
 		return ErrClosed
 	}
-	room, urgent := r.Room, r.Verdict != guard.Allowed
+	room := r.Room
 	r.Room = 0
 	l.releaseLocked(room)
 	now := time.Now()
-	if l.foldLocked(&r, now) || l.exceedsLocked(&r, now) {
+	if l.countLocked(&r, now) {
 		l.mu.Unlock()
 		return nil
 	}
 	cost := lineBound(l.opts.Session, &r)
 	if room == 0 && !l.fitsLocked(cost) {
-		// Wait for the writer rather than fail while the disk is merely slow.
-		l.want = max(l.want, cost)
-		l.mu.Unlock()
-		err := l.Flush()
-		l.mu.Lock()
-		if !l.closed && !l.fitsLocked(cost) {
-			err = errors.Join(ErrFull, err, l.status.RoomErr)
+		if err := l.makeRoomLocked(cost); err != nil {
 			l.missLocked(&r, now)
 			l.mu.Unlock()
 			return err
 		}
-		if l.closed {
-			l.mu.Unlock()
-			return ErrClosed
-		}
 	}
 	it := l.newItemLocked(&r, cost)
-	it.urgent = urgent
+	it.urgent = r.Verdict != guard.Allowed
+	urgent := it.urgent
 	l.trackLocked(it, now)
-	l.queueLocked(it)
-	turn := l.round
-	failing := l.status.Err != nil
+	l.queueLocked(it, now)
+	turn, failing := l.turn, l.status.Err != nil
 	l.mu.Unlock()
-	if !urgent {
-		if failing {
-			_ = l.Flush() // the record is queued, as always
-		}
+	if !urgent && !failing {
 		return nil
 	}
-	l.hurry()
-	if err := l.wait(turn); err != nil {
+	signal(l.wake)
+	err := l.wait(turn)
+	if err != nil && urgent {
 		return fmt.Errorf("audit: the record is not written yet: %w", err)
 	}
-	return nil
+	return nil // what is allowed is queued, as always
+}
+
+// makeRoomLocked waits for the writer, rather than have a record fail while the disk is
+// merely slow. It unlocks mu meanwhile.
+func (l *Log) makeRoomLocked(cost int64) error {
+	l.want = max(l.want, cost)
+	l.mu.Unlock()
+	err := l.Flush()
+	l.mu.Lock()
+	switch {
+	case l.closed:
+		return ErrClosed
+	case l.fitsLocked(cost):
+		return nil
+	}
+	return errors.Join(ErrFull, err, l.status.RoomErr)
 }
 
 // missLocked accounts for a record there is no room for: a refusal or a failure
 // in a sum, another one among the lost.
 func (l *Log) missLocked(r *guard.Record, now time.Time) {
 	if summable(r) {
-		l.sums.add(r, now)
+		l.sumLocked(r, now)
 		return
 	}
 	l.lostNow++
@@ -180,13 +206,15 @@ func (l *Log) fitsLocked(bytes int64) bool {
 // Record takes it with a record (Record.Room) or Release.
 func (l *Log) Reserve(ctx context.Context, stop <-chan struct{}, r *guard.Record) (room int64, err error) {
 	room = reservation(l.opts.Session, r)
-	for {
+	for flushed := false; ; flushed = true {
 		l.mu.Lock()
+		fits := l.promised+room+reserveMargin <= l.room
+		status := l.status
 		switch {
 		case l.closed:
 			l.mu.Unlock()
 			return 0, ErrClosed
-		case l.status.Err == nil && l.promised+room+reserveMargin <= min(reserveLimit, l.room):
+		case fits && status.Err == nil && l.promised+room+reserveMargin <= reserveLimit:
 			l.promised += room
 			l.reserved += room
 			l.mu.Unlock()
@@ -194,18 +222,17 @@ func (l *Log) Reserve(ctx context.Context, stop <-chan struct{}, r *guard.Record
 		}
 		l.want = max(l.want, room)
 		l.mu.Unlock()
+		if flushed {
+			if status.RoomErr != nil && !fits {
+				return 0, errors.Join(ErrFull, status.RoomErr)
+			}
+			// Others hold the room for operations under way.
+			if err := sleep(ctx, stop, reserveDelay); err != nil {
+				return 0, err
+			}
+		}
 		if err := l.Flush(); err != nil {
 			return 0, errors.Join(ErrFull, err)
-		}
-		l.mu.Lock()
-		err, short := l.status.RoomErr, l.promised+room+reserveMargin > l.room
-		l.mu.Unlock()
-		if err != nil && short {
-			return 0, errors.Join(ErrFull, err)
-		}
-		// Others hold the room for operations under way.
-		if err := sleep(ctx, stop, reserveDelay); err != nil {
-			return 0, err
 		}
 	}
 }
@@ -238,50 +265,45 @@ func sleep(ctx context.Context, stop <-chan struct{}, d time.Duration) error {
 	}
 }
 
-func (l *Log) newItemLocked(r *guard.Record, cost int64) *item {
-	var it *item
+// newItemLocked is an item that stands for r.
+func (l *Log) newItemLocked(r *guard.Record, cost int64) (it *item) {
 	if n := len(l.free) - 1; n >= 0 {
-		it = l.free[n]
-		l.free[n] = nil
-		l.free = l.free[:n]
+		it, l.free = l.free[n], l.free[:n]
 	} else {
 		it = new(item)
 	}
 	*it = item{rec: *r, cost: cost, count: 1, last: r.Time}
-	l.promised += cost
 	return it
 }
 
-// maxFree is how many items are kept for use again.
-const maxFree = 512
-
-// queueLocked puts an item into the batch and tells the writer.
-func (l *Log) queueLocked(it *item) {
-	l.queueLostLocked()
+// queueLocked puts an item into the batch, behind the line that says how many records
+// were lost before it.
+func (l *Log) queueLocked(it *item, now time.Time) {
+	l.queueLostLocked(now)
 	it.queued = true
+	l.promised += it.cost
 	l.batch = append(l.batch, it)
-	if len(l.batch) >= flushItems && !l.hurried {
-		l.hurried = true
-		l.hurry()
+	if len(l.batch) == flushItems {
+		signal(l.wake)
 	}
-	if !l.nudged {
-		l.nudged = true
-		signal(l.nudge)
-	}
+	l.armLocked(now.Add(flushDelay))
 }
 
 // queueLostLocked queues the line that says how many records were not taken.
-func (l *Log) queueLostLocked() {
-	if l.lostNow == 0 {
-		return
+func (l *Log) queueLostLocked(now time.Time) {
+	if lost := l.lostNow; lost > 0 {
+		l.lostNow = 0
+		l.queueLocked(&item{lost: lost, cost: lineBound(l.opts.Session, &guard.Record{})}, now)
 	}
-	it := &item{lost: l.lostNow, cost: fixedBound + maxNameText, queued: true}
-	l.promised += it.cost
-	l.batch = append(l.batch, it)
-	l.lostNow = 0
 }
 
-func (l *Log) hurry() { signal(l.wake) }
+// armLocked has the writer's turn begin no later than at.
+func (l *Log) armLocked(at time.Time) {
+	if l.due.IsZero() || at.Before(l.due) {
+		l.due = at
+		l.timer.Reset(time.Until(at))
+	}
+}
 
 // signal makes sure that something is waiting in a channel of one place.
 func signal(c chan struct{}) {
@@ -294,32 +316,31 @@ func signal(c chan struct{}) {
 // Flush writes every record that has been taken, and returns the writer's error.
 func (l *Log) Flush() error {
 	l.mu.Lock()
-	turn := l.round
+	turn := l.turn
 	l.mu.Unlock()
-	l.hurry()
+	signal(l.wake)
 	return l.wait(turn)
 }
 
-// wait waits for the end of a round, and returns its error.
-func (l *Log) wait(turn *round) error {
+// wait waits for the end of a turn, and returns its error.
+func (l *Log) wait(t *turn) error {
 	select {
-	case <-turn.done:
-		return turn.err
+	case <-t.done:
+		return t.err
 	case <-l.ended:
 	}
 	select {
-	case <-turn.done: // at the same time
-		return turn.err
+	case <-t.done: // at the same time
+		return t.err
 	default:
 		return ErrClosed
 	}
 }
 
-// Anchored waits for the anchor that Open begins with, and returns its error. After
-// an Open without Options.AnchorLater it returns nil at once.
+// Anchored waits for the anchor that Open begins with, and returns its error.
 func (l *Log) Anchored() error {
-	<-l.w.keeper.begun
-	if err := l.w.keeper.beginErr; err != nil {
+	<-l.writer.keeper.begun
+	if err := l.writer.keeper.beginErr; err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
 	return nil
@@ -329,7 +350,7 @@ func (l *Log) Anchored() error {
 func (l *Log) Path() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return filepath.Join(l.opts.Dir, l.path)
+	return filepath.Join(l.opts.Dir, l.file)
 }
 
 // Last tells how the log is doing.
@@ -337,10 +358,7 @@ func (l *Log) Last() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.status
-	s.Records = l.last.seq
-	s.Written = l.written.seq
 	s.Queued = l.promised - l.reserved
-	s.Hash = fmt.Sprintf("%x", l.last.hash)
 	return s
 }
 

@@ -24,10 +24,13 @@ func options(t testing.TB) Options {
 func mustOpen(t testing.TB, o Options) *Log {
 	t.Helper()
 	l, err := Open(o)
+	if err == nil {
+		t.Cleanup(func() { l.Close() })
+		err = l.Anchored()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
 	return l
 }
 
@@ -239,7 +242,7 @@ func TestConcurrentRecord(t *testing.T) {
 	if n != 1600 {
 		t.Errorf("%d records", n)
 	}
-	if r := mustVerify(t, o); r.Files < 5 || r.Records != l.Last().Records {
+	if r := mustVerify(t, o); r.Files < 5 || r.Records != l.Last().Written {
 		t.Errorf("%+v", r)
 	}
 }
@@ -365,9 +368,9 @@ func TestAnchorFails(t *testing.T) {
 	}
 }
 
-// With AnchorLater a log takes records at once, and Anchored says what became of
-// the first anchor.
-func TestAnchorLater(t *testing.T) {
+// A log takes records while it is being anchored for the first time, and Anchored says
+// what became of that.
+func TestAnchored(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		create func(path string) (sink, error)
@@ -381,7 +384,6 @@ func TestAnchorLater(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := options(t)
-			o.AnchorLater = true
 			l, err := open(o, tt.create)
 			if err != nil {
 				t.Fatal(err)
@@ -400,14 +402,6 @@ func TestAnchorLater(t *testing.T) {
 				mustVerify(t, o)
 			} else if left, _ := filepath.Glob(filepath.Join(filepath.Dir(o.Anchor), ".*")); len(left) > 0 {
 				t.Errorf("left behind: %v", left)
-			}
-			// Without AnchorLater it is Open's error.
-			o.AnchorLater = false
-			if l, err = open(o, tt.create); (err == nil) != tt.ok {
-				t.Errorf("open: %v", err)
-			}
-			if err == nil {
-				mustClose(t, l)
 			}
 		})
 	}

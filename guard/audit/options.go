@@ -2,11 +2,8 @@ package audit
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
@@ -79,9 +76,6 @@ type Options struct {
 	// Anchor is the file that holds the number and hash of the last anchored
 	// line; its directory is created with mode 0700. One session, one anchor.
 	Anchor string
-	// AnchorLater makes Open return when the new file's header is written, while
-	// it is still being anchored; see Log.Anchored.
-	AnchorLater bool
 	// KeyFile holds the key of PathsHash, by default "audit.key" beside the
 	// anchor. It is made with random contents and mode 0600 when absent.
 	KeyFile string
@@ -90,12 +84,6 @@ type Options struct {
 	refusals, work pace
 	compressFrom   int64 // files smaller than this are not compressed
 	unfolded       bool
-}
-
-// pace is a budget of bytes.
-type pace struct {
-	burst     int
-	perSecond float64
 }
 
 // maxName is the longest name of a session, bytes.
@@ -144,25 +132,6 @@ func (o *Options) normalize() error {
 	o.compressFrom = cmp.Or(o.compressFrom, compressFrom)
 	if o.KeyFile == "" {
 		o.KeyFile = filepath.Join(filepath.Dir(o.Anchor), "audit.key")
-	}
-	return nil
-}
-
-// ensureDir creates dir for the owner alone. A directory that others can write
-// to is refused: they could replace the files behind the chain's back.
-func ensureDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("audit: %w", err)
-	}
-	info, err := os.Stat(dir)
-	switch {
-	case err != nil:
-		return fmt.Errorf("audit: %w", err)
-	case !info.IsDir():
-		return errors.New("audit: " + names.Quote(dir) + " is not a directory")
-	case runtime.GOOS != "windows" && info.Mode().Perm()&0o022 != 0:
-		// Windows has no such bits; Go reports 0777 there.
-		return errors.New("audit: directory " + names.Quote(dir) + " is writable by others")
 	}
 	return nil
 }

@@ -294,7 +294,7 @@ func (k *keeper) compressLeft() {
 		case info.Size() < k.l.opts.compressFrom:
 			continue
 		default:
-			_ = compressFile(dir, session, e.base())
+			_, _ = compressFile(dir, session, e.base())
 		}
 		todo--
 	}

@@ -8,13 +8,6 @@ import (
 
 // Whatever happened to a session, the next run goes on with its chain.
 func TestReopen(t *testing.T) {
-	// killed ends a log as the end of its process does.
-	killed := func(t *testing.T, l *Log) {
-		l.kill()
-		if err := l.lock.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, tt := range []struct {
 		name   string
 		meddle func(t *testing.T, o *Options)
@@ -31,19 +24,17 @@ func TestReopen(t *testing.T) {
 		{"killed", func(t *testing.T, o *Options) {
 			l := mustOpen(t, *o)
 			mustRecord(t, l, refusal(t, "a"))
-			killed(t, l)
+			killed(t, *o, l)
 		}},
 		{"killed before the first anchor", func(t *testing.T, o *Options) {
-			later := *o
-			later.AnchorLater = true
-			l, err := open(later, func(path string) (sink, error) {
+			l, err := open(*o, func(path string) (sink, error) {
 				f, err := createFile(path)
 				return unsynced{f}, err
 			})
 			if err != nil || l.Anchored() == nil {
 				t.Fatalf("%v, or it was anchored", err)
 			}
-			killed(t, l)
+			killed(t, *o, l)
 		}},
 		{"the file is gone", func(t *testing.T, o *Options) {
 			l := mustOpen(t, *o)
@@ -78,5 +69,32 @@ func TestReopen(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		})
+	}
+}
+
+// killed ends a log, and leaves what the end of its process would have left.
+func killed(t *testing.T, o Options, l *Log) {
+	t.Helper()
+	there := map[string][]byte{}
+	for _, pattern := range []string{o.Dir + "/*", o.Anchor} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			if there[path], err = os.ReadFile(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	l.Close()
+	paths, _ := filepath.Glob(o.Dir + "/*")
+	for _, path := range append(paths, o.Anchor) {
+		os.Remove(path)
+	}
+	for path, data := range there {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -102,21 +102,21 @@ func TestShareGetsSlower(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var last time.Duration
 	for _, percent := range []int64{49, 50, 75, 90, 99} {
-		s := newShare(&o)
-		s.used = s.most * percent / 100
-		s.wait(&o, now, s.work.Burst(), time.Hour) // what may be written at once
-		wait := s.wait(&o, now, 1000, time.Hour)
+		l := newLimits(&o)
+		l.used = l.most * percent / 100
+		pause(l.budgetsOf("s", now), l.allBurst, now, time.Hour) // what may be written at once
+		wait := pause(l.budgetsOf("s", now), 1000, now, time.Hour)
 		if (percent < 50) != (wait == 0) || wait < last {
 			t.Errorf("%d%%: %v, after %v", percent, wait, last)
 		}
 		last = wait
 	}
-	s := newShare(&o)
-	if s.used = s.most; s.wait(&o, now, 1, time.Hour) <= time.Hour {
+	l := newLimits(&o)
+	if l.used = l.most; pause(l.budgetsOf("s", now), 1, now, time.Hour) <= time.Hour {
 		t.Error("without any share left an operation begins")
 	}
-	s = newShare(&Options{work: o.work, refusals: o.refusals})
-	if s.used = 1 << 50; s.wait(&o, now, 1<<20, 0) != 0 || s.refuses(&o, now, 1<<20) {
+	l = newLimits(&Options{work: o.work, refusals: o.refusals})
+	if l.used = 1 << 50; pause(l.budgetsOf("s", now), 1<<20, now, 0) != 0 || !affords(l.budgetsOf("s", now), 1<<20, now) {
 		t.Error("without a bound something waits")
 	}
 }

@@ -75,8 +75,7 @@ func (s *Session) openAudit() (*audit.Log, error) {
 	}
 	l, err := audit.Open(audit.Options{
 		Dir: dir, Session: session, Paths: s.opt.AuditPaths, Anchor: anchor,
-		AnchorLater: true, // Start waits for it when it has done all else
-		MaxAge:      s.opt.AuditMaxAge, MaxTotal: s.opt.AuditMaxTotal, AnchorOf: config.AnchorPath,
+		MaxAge: s.opt.AuditMaxAge, MaxTotal: s.opt.AuditMaxTotal, AnchorOf: config.AnchorPath,
 		Pruned: func(path string) {
 			s.log.Info("an old audit file was deleted to keep all of them within audit_max_days and audit_max_size", "file", path)
 		},

@@ -1,0 +1,471 @@
+package audit
+
+import (
+	"syscall"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A server chooses what it does and what it is refused, how often, and under as many
+// names as it likes. Three limits keep it from filling the disk, and from having the
+// records of others pruned:
+//
+//   - A fold: what a program does again and again is written once, and what follows
+//     within a second is counted in one more record. Folded is only what is the same in
+//     every field but time, bytes and duration. A change is never folded. A close is
+//     written as part of its open or create while that is still in the queue.
+//   - A sum: each subject has a budget of bytes for refusals and failures. What comes
+//     above it is summed up: every sumSpan one record says how many there were, of which
+//     kinds and operations, with one of them as a sample.
+//   - A wait: each subject has a budget of bytes for everything else, counted as what is
+//     left of a record after compression. An operation above it waits. Work does not
+//     come near it: a thousand files opened a second use it up in 45 minutes. A server
+//     that opens files with long names in a loop does in seconds, and goes on at the
+//     speed at which the disk lasts for months.
+//
+// A live session is never pruned, so what it writes is bounded by its share of MaxTotal.
+// When half of the share is used, all subjects together have one budget more, whose
+// speed falls with what is left: the nearer the end of the share, the longer an
+// operation waits, and the more refusals are summed up.
+const (
+	foldSpan = time.Second
+	sumSpan  = 10 * time.Second
+	// slowSumSpan is how long a sum collects when half of the share is used.
+	slowSumSpan = 5 * time.Minute
+
+	// maxFolds bounds the memory: where more happens within a second, folds end early.
+	maxFolds = 1024
+	// maxSums bounds the subjects that are summed up apart, and maxBudgets those that
+	// have budgets of their own; the others are treated as one.
+	maxSums    = 32
+	maxBudgets = 256
+	// maxSumOps is how many operations a sum names.
+	maxSumOps = 8
+	// maxSumText is how much of the subject and of the sample's path and detail a
+	// sum holds, bytes.
+	maxSumText = 512
+	// sumBound is how long the line of a sum can be at most.
+	sumBound = 6 << 10
+
+	refusalBurst = 1 << 20   // bytes, several thousand records
+	refusalRate  = 4 << 10   // bytes a second: 15 MB an hour
+	workBurst    = 256 << 20 // bytes
+	workRate     = 24 << 10  // bytes a second: 85 MB an hour
+	shareBurst   = 256 << 10 // bytes, of all subjects when half of the share is used
+	// refusalBytes is what a refusal costs beside its texts, workBytes what is left
+	// of any other record after compression.
+	refusalBytes = 400
+	workBytes    = 90
+	// patience is the longest that an operation is told to wait: when no share is left.
+	patience = time.Hour
+)
+
+// limits bound what the session writes. The Log's mutex guards them.
+type limits struct {
+	folds   map[foldKey]*group
+	sums    map[sumKey]*group
+	opens   map[openKey]*item // those that a close can still be counted in
+	sweepAt time.Time         // when the next group ends
+
+	refusals, work pace // of each subject
+	budgets        map[guard.Subject]*budget
+	most           int64 // the session's share of the disk, bytes; 0: without bound
+	used           int64 // bytes of the files of this run, compressed or not
+	all            *budget
+	allBurst       int
+}
+
+func newLimits(o *Options) limits {
+	l := limits{
+		folds: map[foldKey]*group{}, sums: map[sumKey]*group{}, opens: map[openKey]*item{},
+		refusals: o.refusals, work: o.work, budgets: map[guard.Subject]*budget{}, most: o.MaxTotal / 2,
+	}
+	l.allBurst = int(min(shareBurst, max(1, l.most/16)))
+	l.all = newBudget(pace{burst: l.allBurst}, pace{burst: l.allBurst})
+	return l
+}
+
+// group counts records that are alike, in its item.
+type group struct {
+	until time.Time // when it ends, and what it has counted is queued
+	item  *item     // nil: nothing was counted since the writer took the last one
+}
+
+// openKey is what an open and its close have in common.
+type openKey struct {
+	subject guard.Subject
+	via     guard.Via
+	uid     uint32
+	pid     int32
+	path    guard.Path
+}
+
+func openKeyOf(r *guard.Record) openKey {
+	return openKey{subject: r.Subject, via: r.Via, uid: r.UID, pid: r.PID, path: r.Path}
+}
+
+// foldKey is what records have in common that are folded.
+type foldKey struct {
+	openKey
+	op      guard.Op
+	path2   guard.Path
+	rights  guard.Rights
+	verdict guard.Verdict
+	kind    guard.Kind
+	errno   syscall.Errno
+	detail  string
+}
+
+func foldKeyOf(r *guard.Record) foldKey {
+	return foldKey{
+		openKey: openKeyOf(r), op: r.Op, path2: r.Path2, rights: r.Rights,
+		verdict: r.Verdict, kind: r.Kind, errno: r.Errno, detail: r.Detail,
+	}
+}
+
+// sumKey is what records have in common that are summed up.
+type sumKey struct {
+	subject guard.Subject
+	verdict guard.Verdict
+}
+
+// sum says what an item that is a sum stands for. The item's record is its sample.
+type sum struct {
+	kinds map[string]int64
+	ops   map[string]int64 // "other" for those beyond maxSumOps
+}
+
+// looks are the operations that change nothing when they succeed. Opens and closes
+// are judged apart: see foldable.
+var looks = [names.Ops]bool{
+	names.OpOpendir: true, names.OpOpen: true, names.OpWatch: true, names.OpClose: true,
+	names.OpRead: true, names.OpLookup: true, names.OpGetattr: true, names.OpReadlink: true,
+	names.OpGetxattr: true, names.OpListxattr: true, names.OpStatfs: true,
+}
+
+// foldable reports whether records like r may become one.
+func foldable(r *guard.Record) bool {
+	if r.Verdict == guard.Allowed {
+		return r.Via != guard.ViaControl && r.Written == 0 &&
+			int(r.Op) < len(looks) && looks[r.Op] && r.Rights&^(guard.Read|guard.List|guard.Watch) == 0
+	}
+	return summable(r)
+}
+
+// summable reports whether records like r may be summed up: refusals and failures that
+// are not the owner's. What failed for want of time may happen yet.
+func summable(r *guard.Record) bool {
+	return r.Verdict != guard.Allowed && r.Via != guard.ViaControl && r.Written == 0 &&
+		!(r.Verdict == guard.Failed && r.Kind == names.Timeout)
+}
+
+// countLocked counts a record in an item, and reports whether it did: a close in its
+// open, a repetition in a fold, and what is above its subject's budget in a sum.
+func (l *Log) countLocked(r *guard.Record, now time.Time) bool {
+	if r.Op == names.OpClose && r.Verdict == guard.Allowed && r.Detail == "" {
+		if it := l.opens[openKeyOf(r)]; it != nil && it.closed < it.count {
+			it.closed++
+			it.rec.Read += r.Read
+			it.rec.Written += r.Written
+			return true
+		}
+	}
+	if foldable(r) && !l.opts.unfolded {
+		if g := l.folds[foldKeyOf(r)]; g != nil && now.Before(g.until) {
+			l.foldLocked(g, r)
+			return true
+		}
+	}
+	size := refusalBytes + len(r.Path.Rel()) + len(r.Path2.Rel()) + len(r.Detail)
+	if !summable(r) || affords(l.budgetsOf(r.Subject, now), size, now) {
+		return false
+	}
+	l.sumLocked(r, now)
+	return true
+}
+
+// foldLocked counts a repetition.
+func (l *Log) foldLocked(g *group, r *guard.Record) {
+	if g.item != nil {
+		g.item.add(r)
+		return
+	}
+	g.item = l.newItemLocked(r, lineBound(l.opts.Session, r))
+	g.item.group = g
+	l.noteOpenLocked(g.item)
+}
+
+// sumLocked counts a refusal or a failure in the sum it belongs to.
+func (l *Log) sumLocked(r *guard.Record, now time.Time) {
+	key := sumKey{r.Subject, r.Verdict}
+	if l.sums[key] == nil && len(l.sums) >= maxSums {
+		key.subject = ""
+	}
+	g := l.sums[key]
+	if g == nil {
+		g = &group{}
+		l.sums[key] = g
+		l.endLocked(g, now.Add(l.sumSpan()))
+	}
+	if g.item == nil {
+		first := sample(r)
+		g.item = l.newItemLocked(&first, sumBound)
+		g.item.group, g.item.sum = g, &sum{kinds: map[string]int64{}, ops: map[string]int64{}}
+	} else {
+		g.item.add(r)
+	}
+	s := g.item.sum
+	s.kinds[r.Kind.String()]++
+	op := r.Op.String()
+	if s.ops[op] == 0 && len(s.ops) >= maxSumOps {
+		op = "other"
+	}
+	s.ops[op]++
+}
+
+// sumSpan is how long a sum collects.
+func (l *limits) sumSpan() time.Duration {
+	if l.tight() {
+		return slowSumSpan
+	}
+	return sumSpan
+}
+
+// sample is r with no more text than a sum has room for.
+func sample(r *guard.Record) guard.Record {
+	out := *r
+	out.Path2 = guard.Path{}
+	out.Subject = guard.Subject(clip(string(r.Subject)))
+	out.Detail = clip(r.Detail)
+	if rel := r.Path.Rel(); clip(rel) != rel {
+		out.Path, _ = names.NewPath(r.Path.Root, "")
+	}
+	return out
+}
+
+// clip is the beginning of s that takes no more than maxSumText in a line.
+func clip(s string) string {
+	_, n := appendText(nil, s, maxSumText)
+	return s[:n]
+}
+
+// trackLocked begins a fold with an item that is about to be queued, and lets a close
+// find it if it opens a file.
+func (l *Log) trackLocked(it *item, now time.Time) {
+	l.noteOpenLocked(it)
+	if !foldable(&it.rec) || l.opts.unfolded {
+		return
+	}
+	key := foldKeyOf(&it.rec)
+	g := l.folds[key]
+	if g != nil && !l.queueGroupLocked(g, now) {
+		return // what was counted before could not come first
+	}
+	if g == nil {
+		if len(l.folds) >= maxFolds {
+			sweep(l, l.folds, foldSpan, now, true)
+		}
+		if len(l.folds) >= maxFolds {
+			return
+		}
+		g = &group{}
+		l.folds[key] = g
+	}
+	g.item, it.group = it, g
+	l.endLocked(g, now.Add(foldSpan))
+}
+
+// noteOpenLocked lets a close find the item of its open.
+func (l *Log) noteOpenLocked(it *item) {
+	if isOpen(&it.rec) {
+		l.opens[openKeyOf(&it.rec)] = it
+	}
+}
+
+// isOpen reports whether a record is of an open that a close follows.
+func isOpen(r *guard.Record) bool {
+	return r.Verdict == guard.Allowed && (r.Op == names.OpOpen || r.Op == names.OpCreate || r.Op == names.OpTmpfile)
+}
+
+// takenLocked says that the writer has an item: nothing is counted in it any more.
+func (l *Log) takenLocked(it *item) {
+	if it.group != nil && it.group.item == it {
+		it.group.item = nil
+	}
+	if key := openKeyOf(&it.rec); isOpen(&it.rec) && l.opens[key] == it {
+		delete(l.opens, key)
+	}
+}
+
+// endLocked sets the end of a group.
+func (l *Log) endLocked(g *group, until time.Time) {
+	g.until = until
+	l.sweepAt = earlier(l.sweepAt, until)
+	l.armLocked(l.sweepAt)
+}
+
+// queueGroupLocked queues what a group has counted, and reports whether there is room
+// for it.
+func (l *Log) queueGroupLocked(g *group, now time.Time) bool {
+	if g.item == nil || g.item.queued {
+		return true
+	}
+	if !l.fitsLocked(g.item.cost) && !l.closed {
+		return false
+	}
+	l.queueLocked(g.item, now)
+	return true
+}
+
+// sweepLocked ends the groups whose time is over, all of them when the log is closed, and
+// has the writer called again when the next one ends.
+func (l *Log) sweepLocked(now time.Time) {
+	if l.closed || !now.Before(l.sweepAt) {
+		l.sweepAt = time.Time{}
+		sweep(l, l.folds, foldSpan, now, l.closed)
+		sweep(l, l.sums, l.sumSpan(), now, l.closed)
+		if soon := now.Add(flushDelay); !l.sweepAt.IsZero() && l.sweepAt.Before(soon) {
+			l.sweepAt = soon // not once for each of many
+		}
+	}
+	if !l.sweepAt.IsZero() {
+		l.armLocked(l.sweepAt)
+	}
+}
+
+// sweep ends groups whose time is over, or all. One that has counted something is queued,
+// and goes on for another span; one for which there is no room waits.
+func sweep[K comparable](l *Log, groups map[K]*group, span time.Duration, now time.Time, all bool) {
+	for key, g := range groups {
+		switch {
+		case now.Before(g.until) && !all:
+			l.sweepAt = earlier(l.sweepAt, g.until)
+		case g.item == nil || g.item.queued:
+			delete(groups, key)
+		case l.queueGroupLocked(g, now):
+			l.endLocked(g, now.Add(span))
+		default:
+			l.endLocked(g, now.Add(retryDelay))
+		}
+	}
+}
+
+// pace is a budget of bytes.
+type pace struct {
+	burst     int
+	perSecond rate.Limit
+}
+
+// budget is what a subject, or all of them together, may have written.
+type budget struct {
+	refusals, work *rate.Limiter
+	last           string // path, which the next one is compressed against
+}
+
+func newBudget(refusals, work pace) *budget {
+	return &budget{
+		refusals: rate.NewLimiter(refusals.perSecond, refusals.burst),
+		work:     rate.NewLimiter(work.perSecond, work.burst),
+	}
+}
+
+// tight reports whether half of the session's share is used.
+func (l *limits) tight() bool { return l.most > 0 && l.used >= l.most/2 }
+
+// budgetsOf returns the budgets that a subject's records are charged to: its own, and
+// that of all subjects, which is nil unless half of the share is used. Subjects beyond
+// maxBudgets have one together.
+func (l *limits) budgetsOf(s guard.Subject, now time.Time) [2]*budget {
+	if l.budgets[s] == nil && len(l.budgets) >= maxBudgets {
+		s = ""
+	}
+	own := l.budgets[s]
+	if own == nil {
+		own = newBudget(l.refusals, l.work)
+		l.budgets[s] = own
+	}
+	if !l.tight() {
+		return [2]*budget{own}
+	}
+	left := max(0, rate.Limit(l.most-l.used)/rate.Limit(l.most-l.most/2))
+	burst := l.allBurst
+	if left == 0 {
+		burst = 0 // nothing begins
+	}
+	l.all.refusals.SetLimitAt(now, l.refusals.perSecond*left)
+	l.all.work.SetLimitAt(now, l.work.perSecond*left)
+	l.all.refusals.SetBurstAt(now, burst)
+	l.all.work.SetBurstAt(now, burst)
+	return [2]*budget{own, l.all}
+}
+
+// charge is how many of size bytes a budget is asked for: at most all it can hold.
+func charge(b *rate.Limiter, size int) int { return min(size, max(1, b.Burst())) }
+
+// affords charges a refusal or a failure of size bytes to budgets, and reports whether it is to be
+// written one by one.
+func affords(budgets [2]*budget, size int, now time.Time) bool {
+	for _, b := range budgets {
+		if b != nil && !b.refusals.AllowN(now, charge(b.refusals, size)) {
+			return false
+		}
+	}
+	return true
+}
+
+// pause charges work of size bytes to budgets, and returns how long it waits for that; more than
+// limit means that it is not charged.
+func pause(budgets [2]*budget, size int, now time.Time, limit time.Duration) (wait time.Duration) {
+	var turns [2]rate.Reservation
+	for i, b := range budgets {
+		if b != nil {
+			turns[i] = *b.work.ReserveN(now, charge(b.work, size))
+			wait = max(wait, min(turns[i].DelayFrom(now), max(patience, limit+1)))
+		}
+	}
+	if wait > limit {
+		for i := range turns {
+			turns[i].CancelAt(now) // of the zero Reservation nothing
+		}
+	}
+	return wait
+}
+
+// Pace returns how long an operation has to wait before it begins, so that its subject
+// stays within its budget, and the session within its share. Where that is more than
+// limit it is not to begin at all, and is not charged. r is the record of the operation
+// as far as it is known.
+func (l *Log) Pace(r *guard.Record, limit time.Duration) time.Duration {
+	if r.Via == guard.ViaControl {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now, rel := time.Now(), r.Path.Rel()
+	budgets := l.budgetsOf(r.Subject, now)
+	size := workBytes + len(rel) - common(rel, budgets[0].last) + len(r.Path2.Rel())
+	budgets[0].last = rel
+	return pause(budgets, size, now, limit)
+}
+
+// common is the length of the beginning that two texts have in common.
+func common(a, b string) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,428 @@
+package audit
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+var _ guard.Reserver = (*Log)(nil)
+
+const (
+	// roomStep is how much room on disk a file has beyond what is promised, so that
+	// Reserve seldom has to wait for the writer.
+	roomStep = 512 << 10
+	// leastStep is how much the file is enlarged by at least, where the disk has no
+	// more.
+	leastStep = 4 << 10
+	// infinite is the room where the file system cannot promise any.
+	infinite = 1 << 62
+	// headerBound is more than the header of a file needs.
+	headerBound = 4 << 10
+	// rotateRetry is how much more is written to a file that is full before another
+	// attempt to begin a new one.
+	rotateRetry = 64 << 10
+	// maxJobs is how many jobs of the keeper wait while the disk hangs. Then files get
+	// longer.
+	maxJobs = 64
+)
+
+// sink is an open audit file; tests put failing ones in its place.
+type sink interface {
+	io.Writer
+	io.Closer
+	Sync() error
+}
+
+// allocator is a sink on a file system that can promise room.
+type allocator interface {
+	// Allocate promises that the file can grow to size bytes.
+	Allocate(size int64) error
+	// Trim gives back what was promised beyond size bytes.
+	Trim(size int64) error
+}
+
+// logFile is an audit file being written.
+type logFile struct{ *os.File }
+
+// createFile makes a new audit file.
+func createFile(path string) (sink, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err // not a nil *os.File in a sink
+	}
+	return logFile{f}, nil
+}
+
+// writer is what only the writing goroutine touches.
+type writer struct {
+	l      *Log
+	create func(path string) (sink, error)
+	keeper *keeper
+	enc    *encoder
+
+	items   []*item // taken from the queue, not yet written
+	encoded int     // how many of those are in out
+	out     []byte  // encoded, not yet written
+
+	file      sink    // the current one
+	base      string  // its name
+	name      logName // its name, or that of the one that is to follow
+	size      int64   // of the current file
+	allocated int64   // bytes the current file can grow to
+	retryAt   int64   // size at which to try again to begin a new file
+	written   mark    // the last line that is in a file
+
+	keptFrom   uint64  // the first line that was not pruned; fixed when the keeper runs
+	found      *anchor // until the first header is written
+	unanchored bool    // a refusal or a failure was written since the last anchor
+	lastAnchor time.Time
+}
+
+// run is the writing goroutine.
+func (w *writer) run() {
+	l := w.l
+	defer close(l.ended)
+	defer l.timer.Stop()
+	for {
+		select {
+		case <-l.wake:
+		case <-l.timer.C:
+		case <-l.stop:
+			err := w.turn()
+			w.handOver()
+			l.closeErr = errors.Join(err, w.keeper.end())
+			return
+		}
+		w.turn()
+	}
+}
+
+// turn writes what is queued, and returns the error of a write that failed: what was not
+// written stays first in line.
+func (w *writer) turn() error {
+	err := w.drain()
+	t := w.take(time.Now(), err == nil)
+	if err == nil {
+		err = w.drain()
+	}
+	w.extend()
+	now, l := time.Now(), w.l
+	if w.unanchored && !now.Before(w.lastAnchor.Add(anchorDelay)) {
+		w.anchor(now)
+	}
+	l.mu.Lock()
+	l.status.Err = err
+	if w.unanchored {
+		l.armLocked(w.lastAnchor.Add(anchorDelay))
+	}
+	if err != nil {
+		l.armLocked(now.Add(retryDelay))
+	}
+	l.mu.Unlock()
+	t.err = err
+	close(t.done)
+	return err
+}
+
+// take ends the present turn's batch, and takes it if all before it is written.
+func (w *writer) take(now time.Time, drained bool) *turn {
+	l := w.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.turn
+	l.turn, l.due = newTurn(), time.Time{}
+	l.sweepLocked(now)
+	if l.closed {
+		l.queueLostLocked(now)
+	}
+	if drained {
+		for _, it := range l.batch {
+			l.takenLocked(it)
+		}
+		w.items, l.batch = l.batch, nil
+	}
+	return t
+}
+
+// drain encodes and writes what was taken.
+func (w *writer) drain() error {
+	for len(w.items) > 0 || len(w.out) > 0 {
+		for w.encoded < len(w.items) && len(w.out) < flushSize {
+			if w.full() {
+				if len(w.out) > 0 {
+					break
+				}
+				w.rotate()
+			}
+			w.encode(w.items[w.encoded])
+			w.encoded++
+		}
+		if err := w.write(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encode puts the line of an item into out.
+func (w *writer) encode(it *item) {
+	if it.lost > 0 {
+		w.append(w.enc.lost(time.Now(), it.lost), true)
+		return
+	}
+	w.append(w.enc.item(it), it.urgent)
+}
+
+func (w *writer) append(line []byte, urgent bool) {
+	w.out = append(w.out, line...)
+	w.unanchored = w.unanchored || urgent
+}
+
+// write writes out, all or as much as there is room for.
+func (w *writer) write() error {
+	n, err := w.file.Write(w.out)
+	w.size += int64(n)
+	l := w.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.status.Bytes += int64(n)
+	l.used += int64(n)
+	l.room = w.room()
+	if err != nil {
+		w.out = w.out[n:]
+		return err
+	}
+	w.out = w.out[:0]
+	w.written = w.enc.last
+	l.status.Written = w.written.seq
+	for _, it := range w.items[:w.encoded] {
+		l.promised -= it.cost
+		if it.sum == nil && len(l.free) < maxFree {
+			*it = item{}
+			l.free = append(l.free, it)
+		}
+	}
+	w.items, w.encoded = w.items[w.encoded:], 0
+	return nil
+}
+
+// full reports whether the current file is to be continued in a new one.
+func (w *writer) full() bool {
+	size := w.size + int64(len(w.out))
+	return size >= w.l.opts.MaxBytes && size >= w.retryAt
+}
+
+// rotate continues in a new file. If there can be none now, or the keeper still has
+// many to close, the current one gets longer.
+func (w *writer) rotate() {
+	w.retryAt = w.size + rotateRetry
+	if len(w.keeper.jobs) == maxJobs {
+		return
+	}
+	w.name.n++
+	if err := w.begin(); err != nil {
+		w.name.n--
+		return
+	}
+	if w.name.n%maintainFiles == 0 && len(w.keeper.jobs) < maxJobs {
+		w.keeper.jobs <- w.keeper.maintain
+	}
+}
+
+// begin begins the file w.name. What cannot be created, or gets no room for what is
+// promised, is no new file: the current one goes on.
+func (w *writer) begin() error {
+	base := w.name.String()
+	path := filepath.Join(w.l.opts.Dir, base)
+	file, err := w.create(path)
+	if err != nil {
+		return err
+	}
+	w.l.mu.Lock()
+	promised := w.l.promised
+	w.l.mu.Unlock()
+	allocated, err := allocate(file, 0, promised+headerBound)
+	if err != nil {
+		file.Close()
+		os.Remove(path)
+		return err
+	}
+	if w.file != nil {
+		w.handOver()
+	}
+	w.file, w.base, w.size, w.allocated, w.retryAt = file, base, 0, allocated, 0
+	w.append(w.enc.header(time.Now(), header{file: base, keptFrom: w.keptFrom, anchor: w.found}), true)
+	w.found = nil
+	w.l.mu.Lock()
+	defer w.l.mu.Unlock()
+	w.l.file, w.l.room = base, w.room()
+	return nil
+}
+
+// handOver leaves the current file to the keeper, which anchors its end, closes and
+// compresses it.
+func (w *writer) handOver() {
+	if a, ok := w.file.(allocator); ok && w.allocated < infinite {
+		_ = a.Trim(w.size) // costs room, nothing else
+	}
+	file, base, size, at := w.file, w.base, w.size, w.written
+	w.keeper.jobs <- func() { w.keeper.finish(file, base, size, at) }
+	w.file, w.unanchored = nil, false
+}
+
+// anchor has the keeper anchor what is written, unless the keeper still has jobs: then
+// the next turn anchors more at once.
+func (w *writer) anchor(now time.Time) {
+	w.lastAnchor = now
+	if len(w.keeper.jobs) == 0 {
+		w.unanchored = false
+		file, base, at := w.file, w.base, w.written
+		w.keeper.jobs <- func() { w.keeper.anchor(file, base, at) }
+	}
+}
+
+// room is how much more can be written, encoded lines included.
+func (w *writer) room() int64 {
+	if w.allocated == infinite {
+		return infinite
+	}
+	return w.allocated - w.size
+}
+
+// extend sees to it that the file has room on disk for what is promised, and some
+// more.
+func (w *writer) extend() {
+	l := w.l
+	l.mu.Lock()
+	need := w.size + l.promised
+	if l.want > 0 {
+		need += l.want + reserveMargin
+	}
+	l.want = 0
+	l.mu.Unlock()
+	if w.allocated == infinite || need+roomStep/2 <= w.allocated {
+		return
+	}
+	allocated, err := allocate(w.file, w.allocated, need)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.allocated = max(w.allocated, allocated)
+	l.room, l.status.RoomErr = w.room(), err
+}
+
+// allocate gives a file room for need bytes and up to roomStep more, and returns how
+// long it can grow. The error says that there is less room than need, and then how long
+// it can grow is as it was.
+func allocate(f sink, was, need int64) (int64, error) {
+	a, ok := f.(allocator)
+	if !ok {
+		return infinite, nil
+	}
+	for step := int64(roomStep); ; step /= 2 {
+		if step < leastStep {
+			step = 0
+		}
+		size := max(need+step, was)
+		err := a.Allocate(size)
+		switch {
+		case err == nil:
+			return size, nil
+		case errors.Is(err, errors.ErrUnsupported):
+			return infinite, nil
+		case step == 0:
+			return was, fmt.Errorf("audit: no room on the disk: %w", err)
+		}
+	}
+}
+
+// keeper does, one job after the other and beside the writer, what waits for the disk.
+type keeper struct {
+	l        *Log
+	jobs     chan func()   // sent by the writer alone, so that it knows whether there is a place
+	anchored mark          // what the anchor file holds
+	fresh    bool          // the current file's name has not been synced
+	begun    chan struct{} // closed when the log was anchored for the first time; beginErr is set then
+	beginErr error
+	done     chan struct{} // closed when run has returned; err is set then
+	err      error         // of the last anchor
+}
+
+func newKeeper(l *Log) *keeper {
+	return &keeper{l: l, fresh: true, jobs: make(chan func(), maxJobs), begun: make(chan struct{}), done: make(chan struct{})}
+}
+
+// run is the keeper's goroutine.
+func (k *keeper) run() {
+	defer close(k.done)
+	for job := range k.jobs {
+		job()
+	}
+}
+
+// end waits until all jobs are done, and returns the error of the last anchor.
+func (k *keeper) end() error {
+	close(k.jobs)
+	<-k.done
+	return k.err
+}
+
+// begin anchors the log for the first time.
+func (k *keeper) begin(file sink, name string, at mark) {
+	k.anchor(file, name, at)
+	k.beginErr = k.err
+	close(k.begun)
+	k.maintain()
+}
+
+// anchor syncs a file and anchors a line in it.
+func (k *keeper) anchor(file sink, name string, at mark) {
+	if k.err = nil; at == k.anchored {
+		return
+	}
+	syncs := []func() error{file.Sync}
+	if k.fresh {
+		syncs = append(syncs, func() error {
+			_ = syncDir(k.l.opts.Dir) // what it protects from is not promised
+			return nil
+		})
+	}
+	k.err = writeAnchor(k.l.opts.Anchor, anchor{
+		Format:   formatVersion,
+		Session:  k.l.opts.Session,
+		Count:    at.seq,
+		Hash:     hex.EncodeToString(at.hash[:]),
+		File:     name,
+		Time:     time.Now().UTC(),
+		KeptFrom: k.l.writer.keptFrom,
+	}, syncs...)
+	if k.err == nil {
+		k.anchored, k.fresh = at, false
+	}
+	k.l.mu.Lock()
+	defer k.l.mu.Unlock()
+	k.l.status.AnchorErr = k.err
+}
+
+// finish anchors the end of a file of size bytes, closes it, and compresses it.
+func (k *keeper) finish(file sink, name string, size int64, at mark) {
+	k.anchor(file, name, at)
+	k.err = errors.Join(k.err, file.Close())
+	k.fresh = true
+	if size < k.l.opts.compressFrom {
+		return
+	}
+	compressed, err := compressFile(k.l.opts.Dir, k.l.opts.Session, name)
+	if err != nil {
+		return // the next Open tries again
+	}
+	k.l.mu.Lock()
+	defer k.l.mu.Unlock()
+	k.l.used -= size - compressed
+}
