@@ -1,12 +1,16 @@
 package transport
 
 import (
+	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,7 +18,11 @@ import (
 // What stands in the way of io_uring leaves readers of /dev/fuse, which serve, and the
 // reason is told.
 func TestFallback(t *testing.T) {
-	for words, why := range map[string]string{"seccomp": "operation not permitted", "register": "register a queue: invalid argument"} {
+	for words, why := range map[string]string{
+		"forbidden": "io_uring_setup: operation not permitted", "nomemory": "io_uring_setup: cannot allocate memory",
+		"nofiles": "io_uring_setup: too many open files", "norings": "io_uring_setup: function not implemented",
+		"register": "register a queue: invalid argument",
+	} {
 		t.Run(words, func(t *testing.T) {
 			s := startServer(t, string(IOUring)+" "+words)
 			if !strings.HasPrefix(s.kind, string(Plain)+" ") || !strings.Contains(s.kind, why) {
@@ -27,22 +35,60 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// A server that may use one processor only serves the callers of all.
+// A server that may use one processor only serves the callers of all, also where it may
+// not take the others.
 func TestServerOnOneProcessor(t *testing.T) {
-	runtimeAffinity(t, 0)
-	s := startServer(t, string(IOUring))
-	if !strings.HasPrefix(s.kind, string(IOUring)+" ") {
-		t.Errorf("served by %s", s.kind)
+	for _, words := range []string{"", "cpuset"} {
+		t.Run(words, func(t *testing.T) {
+			runtimeAffinity(t, 0)
+			s := startServer(t, string(IOUring)+" "+words)
+			if !strings.HasPrefix(s.kind, string(IOUring)+" ") {
+				t.Errorf("served by %s", s.kind)
+			}
+			n, err := PossibleCPUs()
+			must(t, err)
+			for cpu := range n {
+				set := unix.CPUSet{}
+				set.Set(cpu)
+				must(t, unix.SchedSetaffinity(0, &set))
+				_, err := os.Stat(s.path("fa"))
+				must(t, err)
+			}
+		})
 	}
-	n, err := PossibleCPUs()
-	must(t, err)
-	for cpu := range n {
-		set := unix.CPUSet{}
-		set.Set(cpu)
-		must(t, unix.SchedSetaffinity(0, &set))
-		_, err := os.Stat(s.path("fa"))
+}
+
+// Nothing of the server runs while nobody asks it for anything: at some time no thread
+// has given up its processor for as long as is looked.
+func TestNothingRunsAtRest(t *testing.T) {
+	kinds(t, "", func(t *testing.T, s *served) {
+		_, err := os.ReadFile(s.path("fa"))
 		must(t, err)
+		const looks = 20
+		for range looks {
+			before := switches(t, s.cmd.Process.Pid)
+			time.Sleep(3 * time.Second)
+			if maps.Equal(before, switches(t, s.cmd.Process.Pid)) {
+				return
+			}
+		}
+		t.Errorf("threads ran in each of %d looks", looks)
+	})
+}
+
+// switches returns how often each thread of a process has given up its processor.
+func switches(t *testing.T, pid int) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/status")
+	must(t, err)
+	all := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		_, n, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
+		all[file], _, _ = strings.Cut(n, "\n")
 	}
+	return all
 }
 
 // runtimeAffinity binds this thread, and what it starts, to one processor for a test.

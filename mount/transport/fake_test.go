@@ -5,6 +5,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"unsafe"
@@ -23,11 +24,17 @@ func (fakeFS) SetLkw(<-chan struct{}, *fuse.LkIn) fuse.Status { return fuse.OK }
 // capabilities, and returns the socket's other end.
 func newFake(t testing.TB, kind Kind, caps uint64) (*Conn, int) {
 	t.Helper()
+	in := fuse.InitIn{Major: 7, Minor: 40, Flags: uint32(caps) | 1<<30, Flags2: uint32(caps >> 32)}
+	return fakeOf(t, kind, in, unsafe.Sizeof(in))
+}
+
+// fakeOf is newFake for a kernel whose INIT has the first size bytes of in.
+func fakeOf(t testing.TB, kind Kind, in fuse.InitIn, size uintptr) (*Conn, int) {
+	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
-	in := fuse.InitIn{Major: 7, Minor: 40, Flags: uint32(caps) | 1<<30, Flags2: uint32(caps >> 32)}
-	in.Length, in.Opcode, in.InHeader.Unique = uint32(unsafe.Sizeof(in)), 26, 2
-	_, err = unix.Write(fds[1], bytesOf(&in))
+	in.Length, in.Opcode, in.InHeader.Unique = uint32(size), 26, 2
+	_, err = unix.Write(fds[1], bytesOf(&in)[:size])
 	must(t, err)
 	fs := newTestFS()
 	close(fs.release)
@@ -58,6 +65,30 @@ func TestNotOffered(t *testing.T) {
 	c, _ := newFake(t, IOUring, fuse.CAP_ASYNC_READ)
 	if err := c.Fallback(); c.Kind() != Plain || err == nil {
 		t.Errorf("served by %s, because %v", c.Kind(), err)
+	}
+}
+
+// Kernels whose INIT is of an older version, without flags, or shorter than today's, are
+// served by readers. The last is Linux 5.6 to 5.10.
+func TestOldKernels(t *testing.T) {
+	for _, in := range []fuse.InitIn{{Minor: 12}, {Minor: 23}, {Minor: 31, Flags: fuse.CAP_ASYNC_READ}} {
+		t.Run(strconv.Itoa(int(in.Minor)), func(t *testing.T) {
+			in.Major = 7
+			c, kernel := fakeOf(t, IOUring, in, unsafe.Offsetof(in.Flags2))
+			if err := c.Fallback(); c.Kind() != Plain || err == nil || !strings.Contains(err.Error(), "does not offer") {
+				t.Errorf("served by %s, because %v", c.Kind(), err)
+			}
+			lookup := fuse.InHeader{Length: uint32(inHeaderSize) + 3, Opcode: opLookup, Unique: 4, NodeId: fuse.FUSE_ROOT_ID}
+			_, err := unix.Write(kernel, append(bytesOf(&lookup), "fa\x00"...))
+			must(t, err)
+			out := make([]byte, 4096)
+			n, err := unix.Read(kernel, out)
+			must(t, err)
+			o := (*fuse.OutHeader)(unsafe.Pointer(&out[0]))
+			if o.Unique != 4 || o.Status != 0 || int(o.Length) != n {
+				t.Errorf("LOOKUP is answered with % x", out[:n])
+			}
+		})
 	}
 }
 

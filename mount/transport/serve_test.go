@@ -120,6 +120,13 @@ func (f *testFS) Open(_ <-chan struct{}, _ *fuse.OpenIn, out *fuse.OpenOut) fuse
 	return fuse.OK
 }
 
+// Create is asked of all names that Lookup does not know.
+func (f *testFS) Create(_ <-chan struct{}, _ *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	out.NodeId = f.id(name)
+	out.AttrValid = f.attr(out.NodeId, &out.Attr)
+	return fuse.OK
+}
+
 func (f *testFS) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
 
 func (f *testFS) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
@@ -216,8 +223,8 @@ func (f *testFS) unlockLocked(owner uint64) {
 // how is a Kind, and words after it.
 func serve(how string) error {
 	kind, words, _ := strings.Cut(how, " ")
-	if strings.Contains(words, "seccomp") {
-		if err := refuseRings(); err != nil {
+	for _, word := range strings.Fields(words) {
+		if err := refuse(word); err != nil {
 			return err
 		}
 	}
@@ -227,6 +234,9 @@ func serve(how string) error {
 	}
 	fs := newTestFS()
 	fs.keep.Store(strings.Contains(words, "keep"))
+	if Kind(kind) == goFUSE {
+		return serveGoFUSE(device, fs)
+	}
 	c, err := New(fs, Options{Device: device, Kind: Kind(kind), failRegister: strings.Contains(words, "register"), Fuse: fuse.MountOptions{
 		MaxWrite: 512 << 10, Name: "t", EnableLocks: true, MaxBackground: 64, Logger: log.New(os.Stderr, "", 0),
 		PanicHandler: func(any) fuse.Status { return fuse.EIO },
@@ -253,6 +263,8 @@ func obey(c *Conn, fs *testFS) {
 			fmt.Println(int(c.InodeNotify(fs.id(arg), 0, 0)))
 		case "entry":
 			fmt.Println(int(c.EntryNotify(fuse.FUSE_ROOT_ID, arg)))
+		case "cpu":
+			fmt.Println(int64(cpuTime()))
 		case "workers":
 			fmt.Println(len(c.allWorkers()))
 		default:
@@ -278,7 +290,7 @@ func mountAt(dir string) (*os.File, error) {
 
 // served is a mount that a process of its own serves.
 type served struct {
-	t     *testing.T
+	t     testing.TB
 	dir   string
 	kind  string // what it says of itself
 	cmd   *exec.Cmd
@@ -288,7 +300,7 @@ type served struct {
 }
 
 // startServer starts a process that serves a mount, as serve reads how.
-func startServer(t *testing.T, how string) *served {
+func startServer(t testing.TB, how string) *served {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("root mounts without a helper")
@@ -382,14 +394,32 @@ func client(t *testing.T, path string) *exec.Cmd {
 	return cmd
 }
 
-// refuseRings has seccomp refuse io_uring_setup(2) to this process.
-func refuseRings() error {
+// refused are system calls that seccomp refuses, by a word for serve. An io_uring that
+// kernel.io_uring_disabled forbids ends with EPERM too, and a processor that is not in the
+// process's cpuset with EINVAL.
+var refused = map[string]struct {
+	call  uint32
+	errno unix.Errno
+}{
+	"forbidden": {unix.SYS_IO_URING_SETUP, unix.EPERM},
+	"nomemory":  {unix.SYS_IO_URING_SETUP, unix.ENOMEM},
+	"nofiles":   {unix.SYS_IO_URING_SETUP, unix.EMFILE},
+	"norings":   {unix.SYS_IO_URING_SETUP, unix.ENOSYS},
+	"cpuset":    {unix.SYS_SCHED_SETAFFINITY, unix.EINVAL},
+}
+
+// refuse has seccomp refuse the system call of a word to this process.
+func refuse(word string) error {
+	r, ok := refused[word]
+	if !ok {
+		return nil
+	}
 	const load, jump, ret = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
 	filter := []unix.SockFilter{
 		{Code: load, K: 0},
-		{Code: jump, K: unix.SYS_IO_URING_SETUP, Jt: 0, Jf: 1},
-		{Code: ret, K: 0x00050000 | uint32(unix.EPERM)}, // SECCOMP_RET_ERRNO
-		{Code: ret, K: 0x7fff0000},                      // SECCOMP_RET_ALLOW
+		{Code: jump, K: r.call, Jt: 0, Jf: 1},
+		{Code: ret, K: 0x00050000 | uint32(r.errno)}, // SECCOMP_RET_ERRNO
+		{Code: ret, K: 0x7fff0000},                   // SECCOMP_RET_ALLOW
 	}
 	return loadFilter(filter)
 }
