@@ -20,7 +20,9 @@ const (
 	opRelease     = 18
 	opGetxattr    = 22
 	opListxattr   = 23
+	opFlush       = 25
 	opReaddir     = 28
+	opCreate      = 35
 	opInterrupt   = 36
 	opIoctl       = 39
 	opNotifyReply = 41
@@ -153,6 +155,8 @@ var hotSize = map[uint32]int{
 	opGetattr: int(unsafe.Sizeof(fuse.GetAttrIn{})),
 	opOpen:    int(unsafe.Sizeof(fuse.OpenIn{})),
 	opRelease: int(unsafe.Sizeof(fuse.ReleaseIn{})),
+	opFlush:   int(unsafe.Sizeof(fuse.FlushIn{})),
+	opCreate:  int(unsafe.Sizeof(fuse.CreateIn{})),
 	opRead:    int(unsafe.Sizeof(fuse.ReadIn{})),
 	opWrite:   int(unsafe.Sizeof(fuse.WriteIn{})),
 }
@@ -165,7 +169,7 @@ func (c *Conn) isHot(h *fuse.InHeader, m *message) bool {
 		return false
 	}
 	switch h.Opcode {
-	case opLookup:
+	case opLookup, opCreate:
 		end := bytes.IndexByte(m.payload, 0)
 		return end >= 0 && !(h.NodeId == fuse.FUSE_ROOT_ID && string(m.payload[:end]) == pollName)
 	case opRead:
@@ -186,9 +190,17 @@ func (c *Conn) hot(cancel <-chan struct{}, h *fuse.InHeader, m *message) (n int,
 	}()
 	switch h.Opcode {
 	case opLookup:
-		name := string(m.payload[:bytes.IndexByte(m.payload, 0)]) // before the answer is written over it
+		name := m.name()
 		out := result[fuse.EntryOut](m, &n)
 		return n, c.fs.Lookup(cancel, h, name, out)
+	case opCreate:
+		name := m.name()
+		out := result[fuse.CreateOut](m, &n)
+		status = c.fs.Create(cancel, (*fuse.CreateIn)(unsafe.Pointer(h)), name, out)
+		if status == fuse.OK {
+			c.lastOpened.Store(out.NodeId)
+		}
+		return n, status
 	case opGetattr:
 		out := result[fuse.AttrOut](m, &n)
 		return n, c.fs.GetAttr(cancel, (*fuse.GetAttrIn)(unsafe.Pointer(h)), out)
@@ -199,6 +211,8 @@ func (c *Conn) hot(cancel <-chan struct{}, h *fuse.InHeader, m *message) (n int,
 			c.lastOpened.Store(h.NodeId)
 		}
 		return n, status
+	case opFlush:
+		return 0, c.fs.Flush(cancel, (*fuse.FlushIn)(unsafe.Pointer(h)))
 	case opRelease:
 		c.fs.Release(cancel, (*fuse.ReleaseIn)(unsafe.Pointer(h)))
 		return 0, fuse.OK
@@ -210,6 +224,9 @@ func (c *Conn) hot(cancel <-chan struct{}, h *fuse.InHeader, m *message) (n int,
 	result[fuse.WriteOut](m, &n).Size = size // the data has been used
 	return n, status
 }
+
+// name returns the first name of a request, before the answer is written over it.
+func (m *message) name() string { return string(m.payload[:bytes.IndexByte(m.payload, 0)]) }
 
 func (c *Conn) read(cancel <-chan struct{}, in *fuse.ReadIn, m *message) (int, fuse.Status) {
 	dest := m.body[:in.Size]
