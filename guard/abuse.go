@@ -123,7 +123,7 @@ func (g *Registry) countRefusal(rec *Record) {
 		g.suspend(rec.Subject.WithoutSession(), why)
 	default:
 		g.notify(Event{Kind: EventAbuse, Detail: subjectPrefix(rec.Subject) + why})
-		_ = g.record(Record{Time: time.Now(), Subject: rec.Subject, Via: ViaControl, Op: names.OpAbuse, Verdict: Allowed, Detail: why})
+		_ = g.recordSubject(rec.Subject, names.OpAbuse, why)
 	}
 }
 
@@ -151,7 +151,7 @@ func (g *Registry) suspend(s Subject, why string) {
 		return
 	}
 	g.notify(Event{Kind: EventSuspended, Detail: subjectPrefix(s) + why})
-	_ = g.record(Record{Time: time.Now(), Subject: s, Via: ViaControl, Op: names.OpSuspend, Verdict: Allowed, Detail: why})
+	_ = g.recordSubject(s, names.OpSuspend, why)
 	go func() { _ = g.TakeBack(context.Background(), s) }() // what cannot be is in the record
 }
 
@@ -208,7 +208,7 @@ func (g *Registry) Resume(s Subject) error {
 		return &Error{Op: names.OpResume, Kind: names.NotExist, Err: fmt.Errorf(
 			"the server %s is not suspended; see: rootsfs status", names.Quote(string(s)))}
 	}
-	if err := g.record(Record{Time: time.Now(), Subject: s, Via: ViaControl, Op: names.OpResume, Verdict: Allowed}); err != nil {
+	if err := g.recordSubject(s, names.OpResume, ""); err != nil {
 		return errors.Join(errors.New("that it goes on cannot be recorded, so it does not"), err)
 	}
 	g.abuse.mu.Lock()

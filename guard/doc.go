@@ -46,6 +46,6 @@
 // Opener that turns a path into a descriptor is Linux's (package vfs).
 //
 // All exported methods may be called concurrently. No lock is held across a
-// system call, an Auditor, an Approver or a View, but for those of Lease.Making
+// system call, an Auditor or a View, but for those of Lease.Making
 // and Lease.Moving, which are held across the operation.
 package guard

@@ -145,7 +145,7 @@ func TestRequestOfAnOlderLifetime(t *testing.T) {
 var changes = map[string]func(s *setup) error{
 	"revoke":     func(s *setup) error { return second(s.Revoke(bg, "r")) },
 	"revoke all": func(s *setup) error { return second(s.RevokeAll(bg)) },
-	"vanish":     func(s *setup) error { return s.Unavailable(bg, "r") },
+	"vanish":     func(s *setup) error { return s.vanish("r", "/a") },
 	"rights":     func(s *setup) error { return s.Set(bg, "r", guard.ReadOnly) },
 	"patterns":   func(s *setup) error { return s.SetPatterns(bg, "r", guard.Patterns{Hide: guard.Texts("x")}) },
 	"grant inside": func(s *setup) error {
@@ -266,7 +266,7 @@ func TestOperationsWaitedForInVainChangeNothing(t *testing.T) {
 func TestRevokeOfAVanishedRootTellsOfChanges(t *testing.T) {
 	s := newShort(t)
 	err := s.early(t).Change(func() error {
-		if err := s.Unavailable(bg, "r"); err == nil || !strings.Contains(err.Error(), arrives) {
+		if err := s.vanish("r", "/a"); err == nil || !strings.Contains(err.Error(), arrives) {
 			t.Errorf("the root vanishes: %v", err)
 		}
 		ended, err := s.Revoke(bg, "r")

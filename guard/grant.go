@@ -37,9 +37,10 @@ func (g *Registry) GrantAll(ctx context.Context, asks []Grant) ([]Grant, error) 
 			return nil, err
 		}
 		list = append(list, p)
-		if got[i], err = g.askApprover(ctx, p); err != nil {
-			return nil, g.recordRefusedGrant(ask, err)
+		if ask.Origin == "" {
+			return nil, g.recordRefusedGrant(ask, &Error{Kind: names.NoConsent, Err: errors.New("nobody approved this root")})
 		}
+		got[i] = p.ask
 	}
 	return g.GrantProposed(ctx, list, got)
 }
@@ -110,7 +111,7 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 	}
 	ask.Resolved = src.Resolved()
 	err = g.checkRules(ask, src.Location())
-	if err == nil && ask.Origin != "" { // an Approver is shown where the path led
+	if err == nil && ask.Origin != "" { // who is asked is shown where the path led
 		err = g.judgeLinks(ask.Dir, src.Resolved(), src.Links())
 	}
 	if err != nil {
@@ -129,17 +130,6 @@ func (g *Registry) checkRules(ask *Grant, place string) error {
 		return err
 	}
 	return g.checkLocation(rules, ask.Resolved, place)
-}
-
-// askApprover is what the Approver makes of a proposal that nobody configured.
-func (g *Registry) askApprover(ctx context.Context, p *Proposal) (Grant, error) {
-	switch {
-	case p.ask.Origin != "":
-		return p.ask, nil
-	case g.cfg.Approver == nil:
-		return Grant{}, &Error{Kind: names.NoConsent, Err: errors.New("nobody approved this root, and there is nobody to ask")}
-	}
-	return g.cfg.Approver.Approve(ctx, p.ask)
 }
 
 // GrantProposed grants proposals in one transaction, each as its element of got
@@ -175,7 +165,7 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 	case p.src == nil:
 		return nil, &Error{Kind: names.Internal, Err: errors.New("the proposal was granted or given up")}
 	case isWider(&p.ask, &got):
-		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approver widened what was asked")}
+		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approval is wider than what was asked")}
 	}
 	// Once more, for a grant that is to be allowed less than was asked.
 	if err := g.checkRules(&got, p.src.Location()); err != nil {

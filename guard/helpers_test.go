@@ -136,6 +136,14 @@ func (s *setup) grant(t testing.TB, name, dir string, p guard.Policy) {
 	}
 }
 
+// vanish ends a root whose directory is there no more.
+func (s *setup) vanish(name guard.RootName, dir string) error {
+	s.open.mu.Lock()
+	s.open.gone[dir] = true
+	s.open.mu.Unlock()
+	return s.Recheck(bg, name)
+}
+
 func path(t testing.TB, root, rel string) guard.Path {
 	t.Helper()
 	p, err := guard.NewPath(guard.RootName(root), rel)

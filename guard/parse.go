@@ -1,12 +1,86 @@
 package guard
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
+
+// Parse turns what a peer sent into a path inside a root: "name/…", an absolute
+// path inside a live root, or a file URI. An absolute path chooses the innermost
+// root of those that the subject sees, its own before everybody's, by name alone: by the path the root lies at, or the one it was approved by, if
+// that led there through links. So what lies outside every root is never looked
+// at on a peer's behalf: no path makes it wait for a file system, or tells it
+// what exists. Links are resolved when the path is opened, beneath the root.
+func (g *Registry) Parse(who Subject, s string) (Path, error) {
+	if strings.HasPrefix(s, "file:") || len(s) > 5 && strings.EqualFold(s[:5], "file:") {
+		p, err := names.ParseURI(s)
+		if err != nil {
+			return Path{}, err
+		}
+		return g.parseAbs(who, p)
+	}
+	if strings.HasPrefix(s, "/") {
+		if strings.IndexByte(s, 0) >= 0 {
+			return Path{}, &Error{Kind: names.Invalid, Err: errors.New("path has a NUL byte")}
+		}
+		return g.parseAbs(who, s)
+	}
+	return names.ParsePath(s)
+}
+
+func (g *Registry) parseAbs(who Subject, s string) (Path, error) {
+	for elem := range strings.SplitSeq(s, "/") {
+		if elem == ".." {
+			return Path{}, &Error{Kind: names.Invalid, Err: errors.New(`path has the element ".."`)}
+		}
+	}
+	r, rel, ok := g.snap.Load().find(who, filepath.Clean(s))
+	if !ok {
+		return Path{}, &Error{Kind: names.NoConsent}
+	}
+	return names.NewPath(r.name, rel)
+}
+
+// find returns the innermost live root of a subject that holds the absolute, clean
+// path, and the path below it. A root holds what lies below the path it was asked for as
+// what lies below the one that led to. Names are compared, nothing is looked up.
+func (s *snapshot) find(who Subject, p string) (r *root, rel string, ok bool) {
+	_, at := s.innermost(byDir, who, p)
+	if r, asked := s.innermost(byRequested, who, p); len(asked) > len(at) {
+		p = filepath.Join(r.grant.Resolved, p[len(asked):])
+	}
+	r, at = s.innermost(byDir, who, p)
+	if r == nil || r.src.File() != "" && at != p {
+		return nil, "", false
+	}
+	return r, strings.TrimPrefix(p[len(at):], "/"), true
+}
+
+// innermost returns the subject's live root with the longest path that p is or
+// lies below, and that path. The cost grows with the depth of the roots, not with their
+// number nor with what a peer may make p.
+func (s *snapshot) innermost(kind pathKind, who Subject, p string) (r *root, at string) {
+	if len(p) > s.longest {
+		p = parentDir(p[:s.longest+1])
+	}
+	for {
+		if r := s.index.live(indexKey{kind, p}, who); r != nil {
+			return r, p
+		}
+		if p == "/" {
+			return nil, ""
+		}
+		p = parentDir(p)
+	}
+}
+
+// parentDir is the directory of an absolute, clean path, for which filepath.Dir
+// would read the whole path again.
+func parentDir(p string) string { return p[:max(1, strings.LastIndexByte(p, '/'))] }
 
 // Spec is a root as a person writes it: [NAME=]PATH[:MODE].
 type Spec struct {

@@ -1,7 +1,6 @@
 package guard_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -58,9 +57,9 @@ func TestSetKnowsTheExceptionOfTheRoot(t *testing.T) {
 	}
 }
 
-// An approver may take the exceptions away, and then what needs them is refused;
+// An approval may take the exceptions away, and then what needs them is refused;
 // it cannot make them.
-func TestApproverAndExceptions(t *testing.T) {
+func TestApprovalAndExceptions(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		asked  bool
@@ -72,23 +71,21 @@ func TestApproverAndExceptions(t *testing.T) {
 		{"made, the other", true, func(g *guard.Grant) { g.AllowRootDir = true }, names.NoConsent},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newSetup(t, func(c *guard.Config) { c.Approver = answering(tt.answer) })
+			s := newSetup(t, nil)
 			dir := "/srv/a"
 			if tt.asked {
 				dir = "/etc/a"
 			}
-			_, err := s.Grant(t.Context(), guard.Grant{Root: "a", Dir: dir, AllowSystem: tt.asked, Policy: guard.Policy{Rights: guard.ReadWrite}})
-			if !errors.Is(err, tt.want) {
+			p, err := s.Propose(guard.Grant{Root: "a", Dir: dir, AllowSystem: tt.asked, Policy: guard.Policy{Rights: guard.ReadWrite}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			got := p.Ask()
+			tt.answer(&got)
+			if _, err = s.GrantProposed(t.Context(), []*guard.Proposal{p}, []guard.Grant{got}); !errors.Is(err, tt.want) {
 				t.Errorf("%v, want %v", err, tt.want)
 			}
 		})
 	}
-}
-
-// answering is an approver that changes what is asked.
-type answering func(*guard.Grant)
-
-func (a answering) Approve(_ context.Context, g guard.Grant) (guard.Grant, error) {
-	a(&g)
-	return g, nil
 }

@@ -371,6 +371,11 @@ func (g *Registry) recordOwner(r *root, op Op, rights Rights, detail string) err
 		Rights: rights, Verdict: Allowed, Detail: detail})
 }
 
+// recordSubject records something that happened to a subject.
+func (g *Registry) recordSubject(s Subject, op Op, detail string) error {
+	return g.record(Record{Time: time.Now(), Subject: s, Via: ViaControl, Op: op, Verdict: Allowed, Detail: detail})
+}
+
 // Note records something about the session itself (a mount, a reload, a panic).
 func (g *Registry) Note(op Op, root RootName, verdict Verdict, detail string) error {
 	p, _ := names.NewPath(root, "")

@@ -55,12 +55,6 @@ type Objector interface {
 	Object(old *Policy, next Policy) error
 }
 
-// Approver decides about a grant that nobody configured. It may narrow what is
-// asked, never widen; the registry checks.
-type Approver interface {
-	Approve(ctx context.Context, ask Grant) (Grant, error)
-}
-
 // EventKind classifies events.
 type EventKind string
 
@@ -91,10 +85,9 @@ type Event struct {
 
 // Config is what a Registry is made of. Opener is required.
 type Config struct {
-	Opener   Opener
-	Auditor  Auditor // nil: nothing is recorded
-	Approver Approver
-	Rules    Rules
+	Opener  Opener
+	Auditor Auditor // nil: nothing is recorded
+	Rules   Rules
 	// Observe is called for every event, after the change, without a lock
 	// held; it must not block.
 	Observe func(Event)

@@ -75,20 +75,9 @@ func (g *Registry) endAll(ctx context.Context, roots []*root, to State) ([]Ended
 	return out, errors.Join(errs...)
 }
 
-// Unavailable ends a root whose directory vanished or was replaced. Its grant
-// stays listed as unavailable until it is approved again.
-func (g *Registry) Unavailable(ctx context.Context, name RootName) error {
-	r := g.snap.Load().byName[name]
-	if r == nil {
-		return &Error{Op: names.OpUnavailable, Kind: names.NotExist}
-	}
-	// A second asker waits for the first one's ending.
-	_, err := g.end(ctx, r, UnavailableState)
-	return err
-}
-
 // Recheck compares a root's path with the directory that was approved and ends
-// the root if it is another one, or none. It may block where the source does.
+// the root if it is another one, or none: its grant stays listed as unavailable until
+// it is approved again. It may block where the source does.
 // When this process could not look, for want of descriptors or memory, nothing
 // is known: the root stays as it is and is looked at again a little later.
 func (g *Registry) Recheck(ctx context.Context, name RootName) error {

@@ -278,7 +278,7 @@ func TestUnavailable(t *testing.T) {
 	wantKind(t, s.Set(bg, "r", guard.Read), names.Unavailable)
 	s.grant(t, "r", "/a", guard.Policy{})
 	wantKind(t, s.once(req(t, names.OpRead), 0), 0)
-	if err := s.Unavailable(bg, "r"); err != nil {
+	if err := s.vanish("r", "/a"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Revoke(bg, "r"); err != nil {

@@ -85,7 +85,7 @@ func isSystem(p string) bool {
 // granted. A program that can write a directory can put links into it. A root whose
 // path passes such a link is refused: the error names the link and where it leads,
 // and the owner who means that place writes its path. Where a person is asked
-// (Approver), the question shows where the path led, which is enough.
+// (Proposal), the question shows where the path led, which is enough.
 
 // Link is a symbolic link that the path of a root passes.
 type Link struct {

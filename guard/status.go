@@ -2,50 +2,9 @@ package guard
 
 import (
 	"cmp"
-	"errors"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/rootsfs/rootsfs/guard/names"
 )
-
-// Parse turns what a peer sent into a path inside a root: "name/…", an absolute
-// path inside a live root, or a file URI. An absolute path chooses the innermost
-// root of those that the subject sees, its own before everybody's, by name alone: by the path the root lies at, or the one it was approved by, if
-// that led there through links. So what lies outside every root is never looked
-// at on a peer's behalf: no path makes it wait for a file system, or tells it
-// what exists. Links are resolved when the path is opened, beneath the root.
-func (g *Registry) Parse(who Subject, s string) (Path, error) {
-	if strings.HasPrefix(s, "file:") || len(s) > 5 && strings.EqualFold(s[:5], "file:") {
-		p, err := names.ParseURI(s)
-		if err != nil {
-			return Path{}, err
-		}
-		return g.parseAbs(who, p)
-	}
-	if strings.HasPrefix(s, "/") {
-		if strings.IndexByte(s, 0) >= 0 {
-			return Path{}, &Error{Kind: names.Invalid, Err: errors.New("path has a NUL byte")}
-		}
-		return g.parseAbs(who, s)
-	}
-	return names.ParsePath(s)
-}
-
-func (g *Registry) parseAbs(who Subject, s string) (Path, error) {
-	for elem := range strings.SplitSeq(s, "/") {
-		if elem == ".." {
-			return Path{}, &Error{Kind: names.Invalid, Err: errors.New(`path has the element ".."`)}
-		}
-	}
-	r, rel, ok := g.snap.Load().find(who, filepath.Clean(s))
-	if !ok {
-		return Path{}, &Error{Kind: names.NoConsent}
-	}
-	return names.NewPath(r.name, rel)
-}
 
 // Status is what an owner sees of a root.
 type Status struct {
@@ -101,29 +60,11 @@ func (g *Registry) statuses(which func(*root) bool) []Status {
 	return out
 }
 
-// Dir returns the resolved path of a root.
-func (g *Registry) Dir(name RootName) (string, bool) {
-	r := g.snap.Load().byName[name]
-	if r == nil {
-		return "", false
-	}
-	return r.grant.Resolved, true
-}
-
 // Holds reports whether an absolute, clean path lies in a live root that a subject
 // sees and that is not "/". Names are compared; nothing is looked up.
 func (g *Registry) Holds(who Subject, p string) bool {
 	r, _, ok := g.snap.Load().find(who, p)
 	return ok && r.grant.Resolved != "/"
-}
-
-// Lookup returns one root's status.
-func (g *Registry) Lookup(name RootName) (Status, bool) {
-	r := g.snap.Load().byName[name]
-	if r == nil {
-		return Status{}, false
-	}
-	return r.status(), true
 }
 
 // Free is how many bytes are free where a live root lies; ok is false if that cannot
@@ -142,23 +83,32 @@ func (g *Registry) Free(name RootName) (n int64, ok bool) {
 	return n, err == nil
 }
 
-// SubjectOf returns whom one root is granted to.
-func (g *Registry) SubjectOf(name RootName) (Subject, bool) {
+// of returns what get says of a root; ok is false if there is no such root.
+func of[T any](g *Registry, name RootName, get func(*root) T) (v T, ok bool) {
 	r := g.snap.Load().byName[name]
 	if r == nil {
-		return "", false
+		return v, false
 	}
-	return r.grant.Subject, true
+	return get(r), true
+}
+
+// Lookup returns one root's status.
+func (g *Registry) Lookup(name RootName) (Status, bool) { return of(g, name, (*root).status) }
+
+// Dir returns the resolved path of a root.
+func (g *Registry) Dir(name RootName) (string, bool) {
+	return of(g, name, func(r *root) string { return r.grant.Resolved })
+}
+
+// SubjectOf returns whom one root is granted to.
+func (g *Registry) SubjectOf(name RootName) (Subject, bool) {
+	return of(g, name, func(r *root) Subject { return r.grant.Subject })
 }
 
 // EpochOf returns the lifetime number of one root. It costs a look-up, and may be
 // asked in a loop.
 func (g *Registry) EpochOf(name RootName) (uint64, bool) {
-	r := g.snap.Load().byName[name]
-	if r == nil {
-		return 0, false
-	}
-	return r.epoch, true
+	return of(g, name, func(r *root) uint64 { return r.epoch })
 }
 
 // Version is the number of the current snapshot; it grows with every change of
