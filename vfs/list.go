@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
@@ -26,8 +26,7 @@ const (
 	// maxPageScan bounds the names looked at for one page, so that a pattern
 	// that matches little does not hold the root for long.
 	maxPageScan = 100_000
-	// maxGlob bounds a pattern, in bytes; names.MaxGlobForms what its braces
-	// stand for.
+	// maxGlob bounds a pattern, in bytes.
 	maxGlob = 1024
 )
 
@@ -109,10 +108,9 @@ func (o *ListOptions) check() error {
 		return invalid("the depth of a listing is negative")
 	case len(o.Glob) > maxGlob:
 		return invalid("the pattern is longer than %d bytes", maxGlob)
-	case o.Glob != "" && !doublestar.ValidatePattern(o.Glob):
-		return invalid("%s is not a pattern; see the doublestar syntax: * ? [a-z] {a,b} **", names.Quote(o.Glob))
-	case names.GlobForms(o.Glob) > names.MaxGlobForms:
-		return invalid("the braces of the pattern stand for more than %d patterns", names.MaxGlobForms)
+	}
+	if err := pattern.Glob(o.Glob).Check(); err != nil {
+		return invalid("%s %w; the syntax is * ? [a-z] {a,b} **", names.QuoteShort(o.Glob), err)
 	}
 	if o.Limit == 0 {
 		o.Limit = DefaultListLimit
@@ -321,27 +319,27 @@ func (ls *listing) info(to *Info, name string, typ uint32) (ok bool, err error) 
 // glob is a pattern, taken apart so that subtrees in which nothing can match
 // need not be walked.
 type glob struct {
-	pattern string
+	pattern pattern.Glob
 	// lead are the leading elements that each match exactly one element of a
 	// path; whole says that there are no others.
-	lead  []string
+	lead  []pattern.Glob
 	whole bool
 	// longest is the path, in bytes, that may be compared with it.
 	longest int
 }
 
-func newGlob(pattern string) glob {
-	g := glob{pattern: pattern, longest: names.GlobPath(pattern)}
-	if pattern == "" || strings.ContainsAny(pattern, `{[\`) {
+func newGlob(text string) glob {
+	g := glob{pattern: pattern.Glob(text), longest: pattern.Glob(text).MaxPath()}
+	if text == "" || strings.ContainsAny(text, `{[\`) {
 		return g // an element may hold a slash: nothing is cut off
 	}
 	g.whole = true
-	for elem := range strings.SplitSeq(pattern, "/") {
+	for elem := range strings.SplitSeq(text, "/") {
 		if strings.Contains(elem, "**") {
 			g.whole = false
 			break
 		}
-		g.lead = append(g.lead, elem)
+		g.lead = append(g.lead, pattern.Glob(elem))
 	}
 	return g
 }
@@ -352,7 +350,7 @@ func (g *glob) tooLong(path int) error {
 }
 
 func (g *glob) match(rel string) bool {
-	return g.pattern == "" || doublestar.MatchUnvalidated(g.pattern, rel)
+	return g.pattern == "" || g.pattern.Match(rel)
 }
 
 // below reports whether anything below the directory rel may match.
@@ -365,7 +363,7 @@ func (g *glob) below(rel string) bool {
 		if i == len(g.lead) {
 			return !g.whole
 		}
-		if !doublestar.MatchUnvalidated(g.lead[i], elem) {
+		if !g.lead[i].Match(elem) {
 			return false
 		}
 		i++

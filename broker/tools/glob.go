@@ -1,13 +1,11 @@
 package tools
 
 import (
-	"fmt"
 	"math"
 	"strings"
 
-	"github.com/bmatcuk/doublestar/v4"
-
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
 // Bounds of patterns: each is tried on each name.
@@ -36,11 +34,8 @@ func (c *call) pattern(field, p string) (string, error) {
 			return bad("has an extended group " + x + "...): write alternatives in braces")
 		}
 	}
-	if !doublestar.ValidatePattern(p) {
-		return bad("is not a pattern")
-	}
-	if names.GlobForms(p) > names.MaxGlobForms {
-		return bad(fmt.Sprintf("has braces that stand for more than %d patterns", names.MaxGlobForms))
+	if err := pattern.Glob(p).Check(); err != nil {
+		return bad(err.Error())
 	}
 	return below(plainBraces(p)), nil
 }
@@ -119,14 +114,14 @@ func plainBraces(p string) string {
 func longest(patterns []string) int {
 	bytes := math.MaxInt
 	for _, p := range patterns {
-		bytes = min(bytes, names.GlobPath(p))
+		bytes = min(bytes, pattern.Glob(p).MaxPath())
 	}
 	return bytes / len(patterns)
 }
 
 func matchesAny(patterns []string, rel string) bool {
 	for _, p := range patterns {
-		if doublestar.MatchUnvalidated(p, rel) {
+		if pattern.Glob(p).Match(rel) {
 			return true
 		}
 	}

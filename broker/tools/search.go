@@ -10,10 +10,10 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
 // Bounds of a search in files.
@@ -183,7 +183,8 @@ func (c *call) searchWithinFiles() (*result, error) {
 		case unix.S_IFDIR:
 			err = w.down(&e)
 		case unix.S_IFREG:
-			if a.Include == "" || doublestar.MatchUnvalidated(a.Include, rel) || !strings.Contains(a.Include, "/") && doublestar.MatchUnvalidated(a.Include, path.Base(rel)) {
+			include := pattern.Glob(a.Include)
+			if include == "" || include.Match(rel) || !strings.Contains(string(include), "/") && include.Match(path.Base(rel)) {
 				err = g.file(e.path)
 			}
 		}

@@ -6,10 +6,9 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/bmatcuk/doublestar/v4"
-
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
 // walk goes through a tree depth first, each directory's names sorted, one page
@@ -241,7 +240,7 @@ func (c *call) searchFiles() (*result, error) {
 	if a.Pattern == nil {
 		return nil, c.missing("pattern")
 	}
-	pattern, err := c.pattern("pattern", *a.Pattern)
+	match, err := c.pattern("pattern", *a.Pattern)
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +252,7 @@ func (c *call) searchFiles() (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := c.walk(at, walkHow{exclude: exclude, match: pattern}, a.Cursor)
+	w, err := c.walk(at, walkHow{exclude: exclude, match: match}, a.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +267,7 @@ func (c *call) searchFiles() (*result, error) {
 		if !ok {
 			break
 		}
-		if doublestar.MatchUnvalidated(pattern, rel) {
+		if pattern.Glob(match).Match(rel) {
 			if b.Len() > 0 {
 				b.WriteByte('\n')
 			}

@@ -8,10 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/bmatcuk/doublestar/v4"
-
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
 // Entry is one decoded line. Fields the line does not have are zero.
@@ -129,13 +128,8 @@ const stopEvery = 256
 
 // check reports a pattern that cannot be judged.
 func (f *Filter) check() error {
-	if f.Path != "" && !doublestar.ValidatePattern(f.Path) {
-		return &names.Error{Kind: names.Invalid, Err: fmt.Errorf(
-			"audit: pattern %s is malformed", names.Quote(f.Path))}
-	}
-	if names.GlobForms(f.Path) > names.MaxGlobForms {
-		return &names.Error{Kind: names.Invalid, Err: fmt.Errorf(
-			"audit: the braces of pattern %s stand for more than %d patterns: search for fewer at a time", names.QuoteShort(f.Path), names.MaxGlobForms)}
+	if err := pattern.Glob(f.Path).Check(); err != nil {
+		return &names.Error{Kind: names.Invalid, Err: fmt.Errorf("audit: %s %w; the syntax is * ? [a-z] {a,b} **", names.QuoteShort(f.Path), err)}
 	}
 	return nil
 }
@@ -149,7 +143,7 @@ func (f *Filter) match(e *Entry) bool {
 	case !guard.Subject(f.Subject).Covers(guard.Subject(e.Subject)):
 	case f.Op != "" && !e.has(f.Op):
 	case f.Denied && e.Verdict != "refused":
-	case f.Path != "" && !globs(f.Path, e.Root, e.Name()) && !globs(f.Path, e.root2(), e.Name2()):
+	case f.Path != "" && !globs(pattern.Glob(f.Path), e.Root, e.Name()) && !globs(pattern.Glob(f.Path), e.root2(), e.Name2()):
 	default:
 		return true
 	}
@@ -167,17 +161,12 @@ var closeOp = names.OpClose.String()
 func (e *Entry) Times() int64 { return max(e.Count, 1) }
 
 // globs judges a pattern on a path, with and without its root.
-func globs(pattern, root, name string) bool {
+func globs(glob pattern.Glob, root, name string) bool {
 	if name == "" {
-		return root != "" && pattern == root
+		return root != "" && string(glob) == root
 	}
-	if !strings.Contains(pattern, "/") && pattern != "**" {
-		return matches(pattern, path.Base(name))
+	if !strings.Contains(string(glob), "/") && glob != "**" {
+		return glob.Match(path.Base(name))
 	}
-	return matches(pattern, name) || matches(pattern, root+"/"+name)
-}
-
-func matches(pattern, name string) bool {
-	ok, err := doublestar.Match(pattern, name)
-	return ok && err == nil
+	return glob.Match(name) || glob.Match(root+"/"+name)
 }

@@ -1,0 +1,57 @@
+package pattern
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// Glob is a pattern for whole paths, for listings and searches: * ? [a-z] {a,b}, and **
+// for any number of elements. Rules are written as in .gitignore instead. The zero value
+// matches the empty path alone.
+type Glob string
+
+// maxForms is how many patterns the braces of a glob may stand for. A matcher tries one
+// after the other, on each path: twenty groups of two are a million, and a match that
+// cannot be stopped.
+const maxForms = 256
+
+// maxWork bounds one comparison of a path with a glob, in forms times bytes of the glob
+// times bytes of the path: some tenths of a second. Nothing can stop a comparison, and a
+// directory thousands of levels deep has a path of megabytes.
+const maxWork = 1 << 27
+
+// Check returns an error that says, after the glob, what is wrong with it.
+func (g Glob) Check() error {
+	if !doublestar.ValidatePattern(string(g)) {
+		return errors.New("is not a pattern")
+	}
+	if g.forms() > maxForms {
+		return fmt.Errorf("has braces that stand for more than %d patterns", maxForms)
+	}
+	return nil
+}
+
+// Match reports whether a path matches the glob, which Check has found right.
+func (g Glob) Match(path string) bool { return doublestar.MatchUnvalidated(string(g), path) }
+
+// MaxPath is how long a path may be, in bytes, to be compared with the glob. What
+// PATH_MAX admits fits every glob of 128 bytes, and every one of 1,024 bytes and 32 forms.
+func (g Glob) MaxPath() int { return maxWork / max(1, g.forms()*len(g)) }
+
+// forms is an upper bound of how many patterns the braces stand for; what is more than
+// maxForms is not counted on.
+func (g Glob) forms() int {
+	forms, commas := 1, 0
+	for i := 0; i < len(g) && forms <= maxForms; i++ {
+		switch g[i] {
+		case ',':
+			commas++
+		case '}':
+			forms *= commas + 1
+			commas = 0
+		}
+	}
+	return forms
+}
