@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
@@ -21,7 +20,7 @@ const answerTime = 5 * time.Second
 // checkSessions looks for what dead daemons left, and at the live ones.
 func checkSessions(ctx context.Context) []check {
 	c := check{Name: "sessions", Path: control.RuntimeDir()}
-	runs := clearLeft()
+	runs := cleanup.ClearLeft()
 	before := subdirs(c.Path)
 	live, err := control.List() // removes what dead daemons left
 	if err != nil {
@@ -98,7 +97,7 @@ const staleText = "its daemon is gone: accesses fail, except those that the kern
 // unmounted: not those of runs, which are taken away by what starts or checks next.
 func staleMounts(live []control.Info) ([]string, error) {
 	return mountpoint.ListStale(func(m mountpoint.Info) bool {
-		return strings.HasPrefix(m.Point, filepath.Join(privateBase(), "."+privatePrefix)) ||
+		return cleanup.HoldsPlace(m.Point) ||
 			slices.ContainsFunc(live, func(in control.Info) bool { return in.Point == m.Point })
 	})
 }

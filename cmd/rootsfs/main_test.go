@@ -16,14 +16,16 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // TestMain makes this binary eight programs: rootsfs itself; code, which runs a
 // command and compares its exit code; answers; ownmounts; panics; forges; hears; and nowatches.
 func TestMain(m *testing.M) {
+	sandbox.Main()
 	childfs.Serve() // before testscript.Main makes a directory, which the child would leave
 	testscript.Main(fromOutside{m}, map[string]func(){
 		"rootsfs":   main,
@@ -220,7 +222,7 @@ func killSupervisor(daemon int) error {
 		data, _ := os.ReadFile(list) // of a thread that may have ended
 		for _, child := range strings.Fields(string(data)) {
 			line, _ := os.ReadFile("/proc/" + child + "/cmdline")
-			if pid, err := strconv.Atoi(child); err == nil && strings.HasPrefix(string(line), "rootsfs\x00"+janitor.SupervisorName+"\x00") {
+			if pid, err := strconv.Atoi(child); err == nil && strings.HasPrefix(string(line), "rootsfs\x00"+cleanup.Name+"\x00") {
 				return unix.Kill(pid, unix.SIGKILL)
 			}
 		}

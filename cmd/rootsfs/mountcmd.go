@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -138,7 +139,7 @@ func (a *app) mount(cmd *cobra.Command, f *mountFlags, point string) error {
 		// Under systemd the manager is told instead, and keeps the process.
 		return a.spawn(cmd.Context())
 	}
-	clearLeft()
+	cleanup.ClearLeft()
 	err = a.serve(cmd.Context(), opt, f, d)
 	if err != nil && d != nil {
 		d.failed(err)

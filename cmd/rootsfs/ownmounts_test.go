@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
@@ -88,12 +89,16 @@ func leaveDeadMount(t *testing.T) {
 // leaveDeadRun makes the directory of a run that has ended without removing it.
 func leaveDeadRun(t *testing.T) {
 	t.Helper()
-	dir, err := os.MkdirTemp(privateBase(), "."+privatePrefix+"*")
+	base := "/run"
+	if os.Geteuid() != 0 {
+		base = control.RuntimeDir()
+	}
+	dir, err := os.MkdirTemp(base, ".rootsfs-run-*")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Remove(dir) }) // another package's doctor may have removed it
-	old := time.Now().Add(-2 * leftAfter)
+	old := time.Now().Add(-time.Hour)
 	if err := os.Chtimes(dir, old, old); err != nil {
 		t.Fatal(err)
 	}

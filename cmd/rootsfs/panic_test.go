@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,11 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // panics is a program of TestMain: rootsfs whose standard error panics at the first
-// line it is to show. Before that it says which directory its janitor watches over.
+// line it is to show. Before that it says which directory is watched over.
 func panics() {
 	os.Exit(run(os.Args[1:], stdio{in: os.Stdin, out: os.Stdout, err: panicking{}}))
 }
@@ -23,7 +26,7 @@ type panicking struct{}
 func (panicking) Write([]byte) (int, error) {
 	fds, _ := filepath.Glob("/proc/self/fd/*")
 	for _, fd := range fds { // one of them is the lock
-		if dir, _ := os.Readlink(fd); strings.HasPrefix(filepath.Base(dir), "."+privatePrefix) {
+		if dir, _ := os.Readlink(fd); cleanup.HoldsPlace(dir) {
 			_, _ = os.Stdout.WriteString(dir)
 			break
 		}
@@ -31,7 +34,7 @@ func (panicking) Write([]byte) (int, error) {
 	panic("as the test wants it")
 }
 
-// A run that panics leaves its mount and its directory to its janitor, which takes
+// A run that panics leaves its mount and its directory to its watcher, which takes
 // them away: nothing says to it on the way out that everything is in order. R070.
 func TestPanicLeavesNothing(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil {
@@ -59,14 +62,17 @@ func TestPanicLeavesNothing(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(said.String(), "as the test wants it") {
 		t.Fatalf("it did not panic: %v, %q\n%s", err, out, said.String())
 	}
-	p := &private{dir: string(out)}
-	if !strings.HasPrefix(filepath.Base(p.dir), "."+privatePrefix) {
-		t.Fatalf("no janitor watched over a place: %q\n%s", out, said.String())
+	place := string(out)
+	if !strings.Contains(place, "/.rootsfs-run-") {
+		t.Fatalf("no process watched over a place: %q\n%s", out, said.String())
 	}
-	for end := time.Now().Add(30 * time.Second); !p.gone(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Lstat(place); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
 		if time.Now().After(end) {
-			_ = mountpoint.Detach(filepath.Join(p.dir, "tree", "mnt"), true)
-			t.Fatalf("%s is left", p.dir)
+			_ = mountpoint.Detach(filepath.Join(place, "tree", "mnt"), true)
+			t.Fatalf("%s is left", place)
 		}
 	}
 }

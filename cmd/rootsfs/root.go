@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -67,8 +66,7 @@ var commands = []struct {
 	{"revoke", newRevokeCmd}, {"resume", newResumeCmd}, {"policy", newPolicyCmd}, {"config", newConfigCmd}, {"trash", newTrashCmd},
 	{"why", newWhyCmd}, {"allow", newAllowCmd}, {"consent", newConsentCmd}, {"status", newStatusCmd}, {"metrics", newMetricsCmd}, {"audit", newAuditCmd},
 	{"doctor", newDoctorCmd}, {"setup", newSetupCmd}, {"wrap", newWrapCmd}, {"console", newConsoleCmd}, {"top", newTopCmd}, {"version", newVersionCmd},
-	{"completion", newCompletionCmd}, {"man", newManCmd}, {janitor.Name, newJanitorCmd},
-	{janitor.SupervisorName, newSupervisorCmd},
+	{"completion", newCompletionCmd}, {"man", newManCmd},
 }
 
 // addCommands adds the one that the command line begins with; if it begins with none

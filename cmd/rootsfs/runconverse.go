@@ -20,28 +20,28 @@ var errUnread = errors.New("nobody has read what the command wrote before it was
 
 // unread calls leave when what the command wrote is not waited for any more: it was
 // asked to end and has, and whoever asked has had time to read the rest.
-func (r *runner) unread(leave func(), over <-chan struct{}) {
-	for _, c := range []<-chan struct{}{r.asked, r.proc.Ended()} {
+func (r *runner) unread(leave func(), done <-chan struct{}) {
+	for _, c := range []<-chan struct{}{r.termRequested, r.proc.Ended()} {
 		select {
 		case <-c:
-		case <-over:
+		case <-done:
 			return
 		}
 	}
 	limit := time.NewTimer(stopAfter)
 	defer limit.Stop()
 	select {
-	case <-r.insisted:
+	case <-r.killRequested:
 	case <-limit.C:
-	case <-over:
+	case <-done:
 		return
 	}
 	leave()
 }
 
-// converse carries what the command and its host say to each other until the
+// runProxy carries what the command and its host say to each other until the
 // command has ended.
-func (r *runner) converse(ctx context.Context) (exit sandbox.Exit, err error) {
+func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	go r.unread(func() {

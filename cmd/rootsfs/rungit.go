@@ -11,15 +11,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // What git needs of the owner and does not find inside: the name and address that
-// ~/.gitconfig gives it, and, in a worktree, the repository that the worktree is of.
-// No git is run here, and no repository's configuration is read.
+// ~/.gitconfig gives it. No git is run here, and no repository's configuration is read.
 
 // maxGitFile bounds the files of git's that are read, bytes.
 const maxGitFile = 1 << 20
@@ -128,61 +125,4 @@ func readGitFile(path string) (string, bool) {
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxGitFile))
 	return string(b), err == nil && strings.IndexByte(string(b), 0) < 0
-}
-
-// worktreeOf returns the repository's .git that a root is a worktree of, "" if it is
-// none. The .git file of a worktree can be anybody's who writes there, so the
-// repository has to name the worktree as well.
-func worktreeOf(dir string) string {
-	text, ok := readGitFile(filepath.Join(dir, ".git"))
-	gitdir, isLink := strings.CutPrefix(strings.TrimSpace(text), "gitdir: ")
-	if !ok || !isLink {
-		return ""
-	}
-	if !filepath.IsAbs(gitdir) {
-		gitdir = filepath.Join(dir, gitdir)
-	}
-	back, ok := readGitFile(filepath.Join(gitdir, "gitdir"))
-	back = strings.TrimSpace(back)
-	if !filepath.IsAbs(back) {
-		back = filepath.Join(gitdir, back)
-	}
-	common, isCommon := readGitFile(filepath.Join(gitdir, "commondir"))
-	if !ok || !isCommon || session.Resolve(back) != session.Resolve(filepath.Join(dir, ".git")) {
-		return ""
-	}
-	if common = strings.TrimSpace(common); !filepath.IsAbs(common) {
-		common = filepath.Join(gitdir, common)
-	}
-	if common = session.Resolve(common); filepath.Dir(filepath.Dir(session.Resolve(gitdir))) != common {
-		return ""
-	}
-	return common
-}
-
-// hintWorktrees says which root git needs in the worktrees among the roots.
-func (r *runner) hintWorktrees() {
-	for _, st := range r.s.Registry().Roots() {
-		if st.FileRoot || st.State != guard.Live {
-			continue
-		}
-		dir, rights := st.Grant.Resolved, st.Grant.Policy.Rights
-		git := worktreeOf(dir)
-		if git == "" || r.s.Registry().Holds("", git) {
-			continue
-		}
-		// What protects a repository counts from its top: a root that may be
-		// written to is the repository, and not its .git alone.
-		spec := "git=" + git + ":ro"
-		if rights.Mutating() && filepath.Base(git) == ".git" {
-			spec = filepath.Dir(git) + ":" + rights.String()
-		} else if rights.Mutating() {
-			spec = ""
-		}
-		text := fmt.Sprintf("%s is a git worktree of %s, which no root holds, so that git does not work in it", shown(dir), names.Quote(git))
-		if spec != "" {
-			text += "; add --root " + names.ShellWord(spec)
-		}
-		r.a.warn("%s", text)
-	}
 }

@@ -81,7 +81,7 @@ func newLaterRoots(r *runner) *laterRoots {
 func (l *laterRoots) begin() {
 	if l.can = l.r.proc != nil && l.r.proc.CanBind(); l.can {
 		for _, at := range l.r.proc.Single() {
-			l.bound[at] = l.r.found[at]
+			l.bound[at] = l.r.initialRoots[at]
 		}
 	}
 	close(l.ready)
@@ -146,7 +146,7 @@ func (l *laterRoots) follow() {
 			l.warn(at, l.r.s.Show(b.spare, ""))
 		}
 	}
-	c, unseen := l.r.told, map[string]error{}
+	c, unseen := l.r.confined, map[string]error{}
 	for _, at := range slices.Sorted(maps.Keys(want)) {
 		st := want[at]
 		var err error

@@ -96,14 +96,14 @@ func (l *linkRule) list(reg *guard.Registry) []refusedLink {
 
 // explain puts the link that was refused last into the error of a command that could
 // not be executed, in which nothing else can have been refused a link yet.
-func (l *linkRule) explain(reg func() *guard.Registry, name string, err error) error {
+func (l *linkRule) explain(reg *guard.Registry, name string, err error) error {
 	l.mu.Lock()
 	last := l.last
 	l.mu.Unlock()
 	if last.Root == "" || !errors.Is(err, sandbox.ErrNotExecutable) {
 		return err
 	}
-	r, ok := l.read(reg(), last, 1)
+	r, ok := l.read(reg, last, 1)
 	if !ok {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -16,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/early"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
@@ -30,49 +29,48 @@ import (
 type runner struct {
 	a       *app
 	plan    *plan
-	name    string   // see newRunName
-	place   *private // of the mount; nil: it needs none
-	janitor *watcher
+	place   *cleanup.Place // of the mount
 	s       *session.Session
 	proc    *sandbox.Process
 	later   *laterRoots
 	learned *learned
-	gate    *network.Gate        // of the command's network; nil: it has none, or the machine's
-	links   linkRule             // of the private mount
-	could   string               // see couldConfine
-	told    control.Confined     // what status was told at the start
-	umask   int                  // that we were started with
-	refused bool                 // for want of the confinement that was asked for
-	found   map[string]boundRoot // the roots that the command found, by their paths
-	stop    chan struct{}        // closed to end the session, by finish
-	finish  func()
+	gate    *network.Gate // of the command's network; nil: it has none, or the machine's
+	links   linkRule      // of the private mount
+	// strongestLevel: see couldConfine.
+	strongestLevel string
+	confined       control.Confined // what status was told at the start
+	umask          int              // that we were started with
+	refused        bool             // for want of the confinement that was asked for
+	// initialRoots are the roots that the command found, by their paths.
+	initialRoots map[string]boundRoot
+	stop         chan struct{} // closed to end the session, by finish
+	finish       func()
 	// drained is closed, by drain, when all that the command said has been heard.
-	drained chan struct{}
-	drain   func()
-	over    chan error // what the session ended with
-	// asked is closed when a signal has asked the command to end, insisted with
-	// another one, a second later or more.
-	asked, insisted chan struct{}
-
-	// events are those of the session, from its mount on: a root that ends before
-	// the command runs ends it, too, if that was asked for.
-	events      <-chan control.Event
-	unsubscribe func()
+	drained    chan struct{}
+	drain      func()
+	sessionErr chan error // what the session ended with
+	// termRequested is closed when a signal has asked the command to end, killRequested
+	// with another one, a second later or more.
+	termRequested, killRequested chan struct{}
+	events                       <-chan control.Event // of the session
 }
 
 // runCommand is `rootsfs run`.
 func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
-	collectLater()
-	heard := hearSignals()
 	p, err := f.plan(cmd, args)
 	if err != nil {
 		return err
 	}
-	r := &runner{a: a, plan: p, name: newRunName(), umask: sandbox.Umask(), stop: make(chan struct{}), drained: make(chan struct{}), over: make(chan error, 1), asked: make(chan struct{}), insisted: make(chan struct{})}
+	signals := hearSignals()
+	r := &runner{
+		a: a, plan: p, umask: sandbox.Umask(), initialRoots: map[string]boundRoot{},
+		stop: make(chan struct{}), drained: make(chan struct{}), sessionErr: make(chan error, 1),
+		termRequested: make(chan struct{}), killRequested: make(chan struct{}),
+	}
 	r.later = newLaterRoots(r)
 	r.finish = sync.OnceFunc(func() { close(r.stop) })
 	r.drain = sync.OnceFunc(func() { close(r.drained) })
-	exit, err := r.run(cmd.Context(), f, <-heard)
+	exit, err := r.run(cmd.Context(), f, signals)
 	if err != nil {
 		return err
 	}
@@ -82,24 +80,12 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	return nil
 }
 
-// While the start lasts no garbage is collected, unless there is more of it than
-// any start makes.
-const (
-	startLasts   = 2 * time.Second
-	startGarbage = 64 << 20 // bytes of memory in use
-)
-
-// collectLater leaves the garbage for later: somebody waits for the command to
-// start, and a short one has ended before a collection would be worth it.
-func collectLater() {
-	percent := debug.SetGCPercent(-1)
-	limit := debug.SetMemoryLimit(-1) // only asks
-	debug.SetMemoryLimit(min(limit, startGarbage))
-	time.AfterFunc(startLasts, func() {
-		debug.SetGCPercent(percent)
-		debug.SetMemoryLimit(limit)
-		early.Hurry()
-	})
+// hearSignals catches the signals that are passed on to the command. Before it is called
+// they do what they ever do to a Go program: nothing has been made that would be left.
+func hearSignals() <-chan os.Signal {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
+	return signals
 }
 
 // exitOf is the command's own exit code, or, as shells say it, 128 and the
@@ -111,63 +97,44 @@ func exitOf(e sandbox.Exit) int {
 	return e.Code
 }
 
-// hearSignals begins to catch the signals that are passed on, beside the caller, as it
-// takes a switch between threads for each of them; who receives their channel has them
-// from then on, until the process ends. Before that they do what they ever do to a Go
-// program: nothing has been made that would be left.
-func hearSignals() <-chan (<-chan os.Signal) {
-	heard := make(chan (<-chan os.Signal))
-	go func() {
-		deadly := []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}
-		deadly = slices.DeleteFunc(deadly, signal.Ignored) // nohup(1)
-		signals := make(chan os.Signal, 16)
-		signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
-		for {
-			select {
-			case heard <- signals:
-				return
-			case sig := <-signals:
-				if slices.Contains(deadly, sig) {
-					signal.Reset(sig)
-					_ = unix.Kill(os.Getpid(), sig.(unix.Signal)) // ourselves
-					select {}
-				}
-			}
-		}
-	}()
-	return heard
-}
-
 // run makes everything, waits for the command, and takes everything down again,
 // in the opposite order.
 func (r *runner) run(ctx context.Context, f *runFlags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
-	if !r.plan.placeless() {
-		if r.place, err = makePrivate(r.name, *r.plan.session.Mount.Owner); err != nil {
-			return exit, err
-		}
+	if r.place, err = cleanup.MakePlace(*r.plan.session.Mount.Owner); err != nil {
+		return exit, err
 	}
-	exit, err = r.attended(ctx, f, signals)
-	// Not deferred: what a panic leaves is the janitor's to clean up.
-	r.janitor.dismiss()
+	watcher, err := cleanup.WatchRun(r.place)
+	if err != nil {
+		r.place.Remove()
+		return exit, err
+	}
+	exit, err = r.runSession(ctx, f, signals)
+	// Not deferred: what a panic leaves is the watcher's to clean up.
+	watcher.Dismiss()
 	return exit, err
 }
 
-// attended is all of run that the janitor cleans up after.
-func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
-	b := r.begin(ctx)
-	defer func() { r.place.remove() }() // which it may get while it starts
-	startErr := r.start(ctx, f, b)
-	go clearLeft() // by the way: nothing of this run waits for it
-	if <-b.done; b.err != nil {
-		return exit, b.err // and then the command was not started
+// runSession is all of run that the watcher cleans up after.
+func (r *runner) runSession(ctx context.Context, f *runFlags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
+	defer r.place.Remove()
+	done := r.a.waiting("mounting")
+	r.s, err = session.Start(ctx, r.sessionOptions())
+	done()
+	if err != nil {
+		return exit, err
 	}
-	go func() { r.over <- r.s.Run(r.stop) }()
+	events, unsubscribe := r.s.Subscribe()
+	defer unsubscribe()
+	r.events = events
+	go func() { r.sessionErr <- r.s.Run(r.stop) }()
 	defer func() { err = errors.Join(err, r.end()) }()
 	defer func() {
 		if r.gate != nil {
 			r.gate.Close()
 		}
 	}()
+	startErr := r.start(ctx, f)
+	go cleanup.ClearLeft() // by the way: nothing of this run waits for it
 	if r.refused {
 		// It is refused whether that can be recorded or not.
 		_ = r.s.Registry().Note(names.OpRun, "", guard.Refused, "no confinement that was asked for can be had here")
@@ -175,36 +142,11 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 	if startErr != nil {
 		return exit, startErr
 	}
-	defer func() { r.s.Registry().RemoveView(r.later) }()
-	defer r.unsubscribe()
-	go r.relay(signals)
-	go func() {
-		<-r.s.Ended()
-		if !r.ended() {
-			_ = r.proc.Kill() // whoever ended the session ended this, too
-		}
-	}()
+	defer r.s.Registry().RemoveView(r.later)
+	go r.forward(signals)
+	go r.endTogether()
 	go r.follow()
-	if !r.plan.learn { // whose proposal is about the session as it was
-		go func() {
-			// While the rest of what runs inside is killed, which takes the
-			// kernel a while.
-			<-r.proc.Ended()
-			select {
-			case <-r.drained: // what was refused to it is on record
-			case <-time.After(stopAfter):
-			}
-			r.finish()
-			<-r.s.Ended()
-			r.place.remove()
-			if r.place.gone() {
-				// Nothing is left but the session's name and an empty control group,
-				// which any run clears away, so the janitor ends while we do.
-				r.janitor.end()
-			}
-		}()
-	}
-	exit, err = r.converse(ctx)
+	exit, err = r.runProxy(ctx)
 	if n := r.proc.MemoryKills(); n > 0 {
 		r.a.warn("the limit of %d bytes of memory (--memory-max) was reached: the kernel ended %s", r.plan.box.MemoryMax, plural(n, "process"))
 	}
@@ -215,34 +157,88 @@ func (r *runner) attended(ctx context.Context, f *runFlags, signals <-chan os.Si
 	return exit, err
 }
 
+// sessionOptions are those of the plan, with what this run asks the session for.
+func (r *runner) sessionOptions() session.Options {
+	opt := r.plan.session
+	opt.Mount.Point = r.place.Point()
+	opt.Leave = true // nobody else reaches the place, and the command has ended by then
+	opt.AnchorLater, opt.Signal = true, true
+	opt.Looked = r.later.looked
+	if !r.plan.strictLinks {
+		opt.Mount.Visible = r.links.visible
+	}
+	opt.Observe = r.links.observe
+	if r.plan.learn {
+		r.learned = newLearned()
+		opt.Mount.Layout.Missing = r.learned.missing
+		opt.Observe = func(e guard.Event) {
+			r.links.observe(e)
+			r.learned.observe(e)
+		}
+	}
+	return opt
+}
+
 // end ends the session and waits for it. While it finishes its audit log, the
 // place goes.
 func (r *runner) end() error {
 	r.finish()
 	<-r.s.Ended()
-	r.place.remove()
-	return <-r.over
+	r.place.Remove()
+	return <-r.sessionErr
 }
 
-// start starts the command, when the session has begun.
-func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
-	box := r.plan.box
-	box.Group = r.name
-	if !r.plan.placeless() { // it may get a place at any moment
-		box.Private = r.place.scratch
+// endTogether ends the command with the session, and the session with the command: while
+// the rest of what runs inside is killed, or somebody reads the command's last words. The
+// proposal of --learn is about the session as it was.
+func (r *runner) endTogether() {
+	select {
+	case <-r.s.Ended():
+		_ = r.proc.Kill() // whoever ended the session ended this, too
+	case <-r.proc.Ended():
+		select {
+		case <-r.drained: // what was refused to it is on record
+		case <-time.After(stopAfter):
+		}
+		if !r.plan.learn {
+			r.finish()
+		}
 	}
-	var err error
+}
+
+// start starts the command.
+func (r *runner) start(ctx context.Context, f *runFlags) error {
+	defer r.later.begin()
+	box, err := r.sandboxOptions(f)
+	if err != nil {
+		return err
+	}
+	r.strongestLevel = couldConfine(ctx, box.Level)
+	if r.proc, err = sandbox.Start(ctx, box); err != nil {
+		if errors.Is(err, sandbox.ErrCannot) || errors.Is(err, sandbox.ErrNotConfined) {
+			return r.refusal(err)
+		}
+		return r.links.explain(r.s.Registry(), box.Args[0], noCommand(err))
+	}
+	if err := r.record(); err != nil {
+		return err
+	}
+	r.report(&box)
+	r.hints(&box)
+	return nil
+}
+
+// sandboxOptions are those of the plan, with what the session's mount decides.
+func (r *runner) sandboxOptions(f *runFlags) (box sandbox.Options, err error) {
+	box = r.plan.box
+	box.Tree, box.Private, box.Group = r.s.Point(), r.place.Scratch(), r.place.Run()
 	if box.Env, err = sandbox.Environ(f.env, sandbox.Places{}); err != nil {
-		return usage(fmt.Errorf("--env: %w", err))
+		return box, usage(fmt.Errorf("--env: %w", err))
 	}
 	r.a.unsetEnv(f.env)
 	box.Env = r.plan.socketEnv(box.Env)
-	if r.interactive() {
-		// Nobody speaks MCP to a terminal.
-		r.plan.mcp = proxy.Off
-	}
-	if r.plan.mcp == proxy.Auto && (sandbox.IsNull(os.Stdin) || sandbox.IsFile(os.Stdin)) {
-		r.plan.mcp = proxy.Off // no host is at the other end
+	if r.interactive() || r.plan.mcp == proxy.Auto && !isStream(os.Stdin) {
+		r.plan.mcp = proxy.Off // nobody speaks MCP to a terminal, and a file is no host
 	}
 	box.Stderr = os.Stderr
 	if r.plan.mcp == proxy.Off {
@@ -251,43 +247,52 @@ func (r *runner) start(ctx context.Context, f *runFlags, b *beginning) error {
 	}
 	// The mount needs our umask to be 0; the command gets the one we were given.
 	box.Umask = &r.umask
-	box.Mounted = func(o *sandbox.Options) error {
-		if err := b.wait(); err != nil {
-			return err
-		}
-		return r.locate(o)
-	}
 	box.Network = r.network()
-	box.Chosen = r.links.chosen
-	box.Attach = func(o *sandbox.Options) error { return r.attach(o, b) }
-	box.Release = func() error {
-		if err := b.release(); err != nil {
-			return err
-		}
+	box.OnLevel = r.links.chosen
+	box.BeforeExec = func() error {
 		if err := r.recordSockets(); err != nil {
 			return err
 		}
-		r.s.LetGo() // the command's init has the mount, and nobody else needs it
 		r.watchRoots()
 		r.learned.begin()
 		return nil
 	}
-	r.could = couldConfine(ctx, box.Level)
-	if r.proc, err = sandbox.Start(ctx, box); err != nil {
-		r.later.begin()
-		if errors.Is(err, sandbox.ErrCannot) || errors.Is(err, sandbox.ErrNotConfined) {
-			return r.refusal(err)
+	return box, r.describeTree(&box)
+}
+
+// isStream reports whether a host can be at the other end of a file.
+func isStream(f *os.File) bool {
+	info, err := f.Stat()
+	return err != nil || !info.Mode().IsRegular() && !sandbox.IsNull(f)
+}
+
+// describeTree fills in what the roots decide, and makes the kept home: not earlier,
+// because the session may refuse it.
+func (r *runner) describeTree(box *sandbox.Options) error {
+	for _, st := range r.s.Registry().Roots() {
+		if at := st.Grant.Resolved; box.Map == sandbox.Same {
+			box.Roots = append(box.Roots, at)
+			r.initialRoots[at] = itself(st)
 		}
-		return r.links.explain(func() *guard.Registry { return r.s.Registry() }, box.Args[0], noCommand(err))
 	}
-	if err := r.record(); err != nil {
-		r.later.begin()
+	if box.Dir == "" {
+		box.Dir = r.first()
+	}
+	box.Env = gitEnv(box, r.s.Registry().Roots())
+	if box.Home == "" {
+		return nil
+	}
+	if err := makeHome(box.Home, box.UID, box.GID); err != nil {
 		return err
 	}
-	r.report(&box)
-	r.later.begin()
-	r.hints(&box)
-	return nil
+	if err := bringHome(box.Home, r.plan.homeParts, box.UID, box.GID); err != nil {
+		return err
+	}
+	home, err := filepath.EvalSymlinks(box.Home)
+	if err != nil {
+		return err
+	}
+	return r.s.Registry().NoteWritable(home)
 }
 
 func (r *runner) interactive() bool {
@@ -314,10 +319,10 @@ func (r *runner) first() string {
 	return ""
 }
 
-// relay passes our signals on, but for SIGUSR1, by which the owner revokes every root.
+// forward passes our signals on, but for SIGUSR1, by which the owner revokes every root.
 // One of the kind that asks to end kills if it insists on an earlier one: whoever sends
 // it has waited for long enough.
-func (r *runner) relay(signals <-chan os.Signal) {
+func (r *runner) forward(signals <-chan os.Signal) {
 	var asking request
 	insisted := false
 	revoke := make(chan struct{}, 1)
@@ -338,11 +343,11 @@ func (r *runner) relay(signals <-chan os.Signal) {
 		if slices.Contains([]os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}, sig) {
 			first, insists := asking.hear(time.Now())
 			if first {
-				close(r.asked)
+				close(r.termRequested)
 			}
 			if insists && !insisted {
 				insisted = true
-				close(r.insisted)
+				close(r.killRequested)
 			}
 		}
 		if insisted {
@@ -355,18 +360,22 @@ func (r *runner) relay(signals <-chan os.Signal) {
 
 // follow ends the command with its last root, if that was asked for.
 func (r *runner) follow() {
-	told := false
-	for e := range r.events {
-		gone := e.Kind == string(guard.EventRevoked) || e.Kind == string(guard.EventExpired) || e.Kind == string(guard.EventUnavailable)
-		if !gone || !r.plan.stop || r.rooted() || r.ended() {
-			continue
+	// A root may have ended before the command was started.
+	gone, isTold := len(r.initialRoots) > len(r.plan.implicit), false
+	for {
+		if gone && r.plan.stop && !r.rooted() && !r.ended() {
+			if !isTold {
+				r.a.warn("the last root is gone: the command is told to end, as --on-revoke stop says")
+			}
+			isTold = true
+			_ = r.proc.Signal(unix.SIGTERM)
+			time.AfterFunc(stopAfter, func() { _ = r.proc.Kill() })
 		}
-		if !told {
-			r.a.warn("the last root is gone: the command is told to end, as --on-revoke stop says")
+		e, ok := <-r.events
+		if !ok {
+			return
 		}
-		told = true
-		_ = r.proc.Signal(unix.SIGTERM)
-		time.AfterFunc(stopAfter, func() { _ = r.proc.Kill() })
+		gone = e.Kind == string(guard.EventRevoked) || e.Kind == string(guard.EventExpired) || e.Kind == string(guard.EventUnavailable)
 	}
 }
 

@@ -79,7 +79,7 @@ func (r *runner) report(box *sandbox.Options) {
 	for _, rule := range r.plan.net {
 		c.Hosts = append(c.Hosts, rule.String())
 	}
-	r.told = c
+	r.confined = c
 	r.s.SetServer(c)
 	for _, l := range rep.Layers {
 		if r.lacks(l) {
@@ -90,7 +90,7 @@ func (r *runner) report(box *sandbox.Options) {
 	case rep.Level == sandbox.Namespaces:
 		return // what is left is what the flags ask for; status tells
 	case rep.Level == sandbox.None:
-		r.a.warn("NOT CONFINED, as --unconfined says%s:", r.could)
+		r.a.warn("NOT CONFINED, as --unconfined says%s:", r.strongestLevel)
 	case len(rep.Holes) == 0:
 		r.a.warn("confined by %s; nothing is known that this does not stop", rep.Name)
 	default:
@@ -131,7 +131,6 @@ func (r *runner) hints(box *sandbox.Options) {
 		}
 		r.a.warn("no root: the command is shown nothing of yours; write --root %s before --, or, while it runs: rootsfs roots add PATH --session %s", names.ShellWord(path), names.ShellWord(r.s.Name()))
 	}
-	r.hintWorktrees()
 	if name := filepath.Base(r.plan.program); hostconfig.Fetches(name) && !box.Net && box.Network == nil {
 		// It would say no more than that it cannot reach its registry.
 		r.a.warn("%s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)", names.Escape(name))
@@ -147,6 +146,6 @@ func (r *runner) hintPreset(box *sandbox.Options) {
 		}
 	}
 	parts = append(parts, "HOME kept in "+shown(box.Home))
-	parts = append(parts, netText(r.told.Net, r.told.Hosts))
+	parts = append(parts, netText(r.confined.Net, r.confined.Hosts))
 	r.a.warn("for %s: %s; see: rootsfs help agents", r.plan.agent, strings.Join(parts, ", "))
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -32,11 +33,11 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *mountFlags, d *
 	}
 	revokes(s)
 	if f.daemon {
-		unwatch, err := supervise(s)
+		watcher, err := cleanup.WatchMount(s.Point())
 		if err != nil {
 			return errors.Join(err, s.Run(closed()))
 		}
-		defer unwatch()
+		defer watcher.Dismiss()
 	}
 	line := mountedLine(s)
 	switch {

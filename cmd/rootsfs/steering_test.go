@@ -19,7 +19,7 @@ import (
 // harmless are the variables that this program or a library in it reads and that a
 // repository may set for a server that is wrapped, each with the reason.
 var harmless = map[string]string{
-	"GOMAXPROCS": speed, "GOGC": speed, "GOMEMLIMIT": speed,
+	"GORACE": "a binary of the race detector alone", "GOMAXPROCS": speed, "GOGC": speed, "GOMEMLIMIT": speed,
 	"TZ": "how times are shown", "ZONEINFO": "how times are shown",
 	"PWD": "believed only if it is the working directory", "GOROOT": "no toolchain is started",
 	"DEBUG_HTTP2_GOROUTINES": moreChecks, "GOPROTODEBUG": moreChecks,
@@ -51,10 +51,9 @@ var computed = map[string]string{
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/runfor.go":             "those of an agent's preset, which run --for passes on",
 	"os/env.go":  "Getenv and Environ themselves",
 	"os/file.go": "HOME",
-	"internal/syscall/execenv/execenv_default.go":          "for the commands that are started: see steering",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/supervisor.go": "for this program itself",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/janitor.go":    "for this program itself",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/daemon.go":     "for this program itself",
+	"internal/syscall/execenv/execenv_default.go":                        "for the commands that are started: see steering",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup/watcher.go": "for this program itself",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/daemon.go":                   "for this program itself",
 	"os/exec/exec.go":                                                  "for the commands that are started: see steering",
 	"golang.org/x/sys/unix/env_unix.go":                                "Getenv itself",
 	"vendor/golang.org/x/net/http/httpproxy/proxy.go":                  "HTTP_PROXY, HTTPS_PROXY, NO_PROXY: " + noNetwork,
@@ -68,7 +67,6 @@ var computed = map[string]string{
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/misspelt.go":               "what --env names, to tell that it is not set",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/completion.go":             "names for --env, for completions alone",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config/config.go": "XDG_CONFIG_HOME, XDG_STATE_HOME and their like",
-	"github.com/rootsfs/rootsfs/mount/sandbox/stage.go":                "ROOTSFS_SANDBOX_STAGE",
 	"github.com/rootsfs/rootsfs/mount/sandbox/environ.go":              "what --env names, for the server",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/runsockets.go":             "for what the server is given",
 }

@@ -12,7 +12,7 @@ import (
 const startName = "start"
 
 // startGoal is what confining may add to a program's start and end, seconds.
-const startGoal = 0.020
+const startGoal = 0.035
 
 // startTries are the runs of one repetition, whose median is its sample: one
 // alone is a matter of luck.

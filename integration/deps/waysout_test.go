@@ -32,14 +32,15 @@ var waysOut = map[string]string{
 	"broker/tools/http.go error":     "sentences of ours",
 	"broker/tools/messages.go error": "sentences of ours",
 	// The standard streams.
-	"broker/client/lines.go stream":     "frames of the protocol",
-	"cmd/rootsfs/daemon.go stream":      "is handed to our own other process",
-	"cmd/rootsfs/main.go stream":        "the app's writers, which output.go uses",
-	"cmd/rootsfs/runconverse.go stream": "is handed to the proxy",
-	"cmd/rootsfs/runner.go stream":      "is handed to the program that run starts",
-	"cmd/rootsfs/serve.go stream":       "the log, see handler",
-	"cmd/rootsfs/signals.go stream":     "the stacks of our own goroutines",
-	"cmd/rootsfs/supervisor.go stream":  "is handed to our own other process",
+	"broker/client/lines.go stream":                  "frames of the protocol",
+	"cmd/rootsfs/daemon.go stream":                   "is handed to our own other process",
+	"cmd/rootsfs/internal/cleanup/clean.go stream":   "a sentence of ours",
+	"cmd/rootsfs/internal/cleanup/watcher.go stream": "is handed to our own other process",
+	"cmd/rootsfs/main.go stream":                     "the app's writers, which output.go uses; the log; a sentence of ours",
+	"cmd/rootsfs/runconverse.go stream":              "is handed to the proxy",
+	"cmd/rootsfs/runner.go stream":                   "is handed to the program that run starts",
+	"cmd/rootsfs/serve.go stream":                    "the log, see handler",
+	"cmd/rootsfs/signals.go stream":                  "the stacks of our own goroutines",
 }
 
 // wayOut is the kind of way out that an expression is, "" if it is none.

@@ -28,29 +28,14 @@ const lingering = `sleep 1000 MARK & setsid sleep 1000 MARK & (setsid sh -c 'tra
 	while [ "$(grep -l MARK /proc/[0-9]*/cmdline 2>/dev/null | wc -l)" -lt 5 ]; do sleep 0.01; done
 	echo ready; exec sleep 1000 MARK`
 
-// kind is a run with a place on the host, with a mount, or without: one of root's has one
-// at weaker levels only.
-type kind struct {
-	flags  []string
-	placed bool
-}
-
-// kinds are the runs that somebody can start, in this respect.
-func (w who) kinds() []kind {
-	if w.uid == 0 {
-		return []kind{{nil, false}, {[]string{"--level", "landlock"}, true}}
-	}
-	return []kind{{nil, true}}
-}
-
-// Whichever process of a run is killed (rootsfs, its janitor, bwrap, the init, the
+// Whichever process of a run is killed (rootsfs, its watcher, bwrap, the init, the
 // command), nothing of it is left: no process, no mount, no directory. R070.
 func TestKill(t *testing.T) {
 	for _, w := range everybody {
 		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 				o := newOutside(t, w)
-				for i := 0; o.killOne(level, i, w.uid != 0 || level != sandbox.Namespaces); i++ {
+				for i := 0; o.killOne(level, i); i++ {
 				}
 			})
 		}
@@ -101,7 +86,7 @@ func TestStopped(t *testing.T) {
 }
 
 // A run that is killed at any moment of its start ends at once, and leaves no mount and
-// no process; at most, before it has a janitor, a directory, which the next run takes
+// no process; at most, before it has a watcher, a directory, which the next run takes
 // away. It once opened a file of its own mount: killed with that, it could not end.
 func TestKillAtStart(t *testing.T) {
 	const kills = 80
@@ -110,20 +95,19 @@ func TestKillAtStart(t *testing.T) {
 			o := newOutside(t, w)
 			o.plant()
 			tag := fmt.Sprintf("at-start-%d", os.Getpid()) // in nobody else's
-			kinds := w.kinds()
-			start := func(k kind, command ...string) *exec.Cmd {
-				args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag)
-				args = append(append(args, k.flags...), "--")
+			levels := []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
+			start := func(level sandbox.Level, command ...string) *exec.Cmd {
+				args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag, "--level", level.String(), "--")
 				cmd := o.driver(order{Args: append(args, command...)})
 				must(t, cmd.Start())
 				return cmd
 			}
 			began := time.Now()
-			must(t, start(kinds[0], "true").Wait())
+			must(t, start(levels[0], "true").Wait())
 			whole := time.Since(began)
 			var places []string
 			for i := range kills {
-				cmd := start(kinds[i%len(kinds)], "sleep", "1000", tag)
+				cmd := start(levels[i%len(levels)], "sleep", "1000", tag)
 				time.Sleep(whole * time.Duration(i) / kills)
 				// Stopped, it makes no place after this has looked for one.
 				must(t, cmd.Process.Signal(unix.SIGSTOP))
@@ -151,50 +135,81 @@ func TestKillAtStart(t *testing.T) {
 	}
 }
 
-// A run that has lasted for a while has a janitor of its own program, which does what
-// one that stood in for it would have done. R070.
-func TestKillLater(t *testing.T) {
-	eachKind(t, func(t *testing.T, o *outside, k kind) {
-		cmd := o.ready(k)
-		o.gone("what stands in for the janitor", func() bool {
-			n, own := 0, false
-			for _, pid := range children(t, cmd.Process.Pid) {
-				if watches(pid) {
-					n++
-					own = strings.Contains(cmdline(pid), "\x00janitor\x00")
-				}
-			}
-			return n == 1 && own
-		})
-		dir := place(t, cmd.Process.Pid)
-		must(t, cmd.Process.Kill())
-		_ = cmd.Wait()
-		if (dir != "") != k.placed {
-			t.Fatalf("the place of the run: %q", dir)
-		}
-		o.gone("what it left", func() bool { return absent(o.Session) && o.placeGone(dir) })
-	})
-}
-
-// eachKind runs a test for every kind of run that anybody can start.
-func eachKind(t *testing.T, f func(t *testing.T, o *outside, k kind)) {
+// rootsfs is killed as soon as its command runs, many times at each level: what it leaves
+// ends at once. The init is tied to it by a signal that the kernel forgets when the
+// capabilities are dropped later, and only the many times show a race. R070.
+func TestKillOften(t *testing.T) {
+	const kills = 100
 	for _, w := range everybody {
-		for _, k := range w.kinds() {
-			t.Run(w.name+strings.Join(k.flags, ""), func(t *testing.T) {
+		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
+			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 				o := newOutside(t, w)
 				o.plant()
-				f(t, o, k)
+				tag := fmt.Sprintf("0.%07d%d55", os.Getpid(), level) // in nobody else's
+				var places []string
+				for range kills {
+					cmd := o.ready(level, tag)
+					places = append(places, place(t, cmd.Process.Pid))
+					must(t, cmd.Process.Kill())
+					_ = cmd.Wait()
+					o.gone("processes", func() bool { return len(holding(t, tag)) == 0 })
+				}
+				for _, dir := range places {
+					o.gone("places", func() bool { return o.placeGone(dir) })
+				}
+				o.gone("the session", func() bool { return absent(o.Session) })
 			})
 		}
 	}
 }
 
+// A run that is killed together with its watcher leaves its mount and its directories for
+// the next command to take away. R070.
+func TestKillWithWatcher(t *testing.T) {
+	for _, w := range everybody {
+		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Landlock} {
+			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
+				o := newOutside(t, w)
+				o.plant()
+				cmd := o.ready(level, "1000")
+				killed := false
+				for _, pid := range children(t, cmd.Process.Pid) {
+					if watches(pid) {
+						killed = true
+						kill(t, pid)
+					}
+				}
+				dir := place(t, cmd.Process.Pid)
+				must(t, cmd.Process.Kill())
+				if !killed || dir == "" {
+					t.Fatalf("a watcher was killed: %v, of %q", killed, dir)
+				}
+				_ = cmd.Wait()
+				if absent(o.Session) {
+					t.Fatal("the session is gone: the test shows nothing")
+				}
+				long := time.Now().Add(-time.Hour) // until then it may be one that is being made
+				must(t, os.Chtimes(dir, long, long))
+				o.gone("what it left", func() bool {
+					_ = o.driver(order{Args: o.rootsfs("doctor")}).Run() // whatever else it finds
+					return absent(o.Session) && o.placeGone(dir)
+				})
+			})
+		}
+	}
+}
+
+// placeGone reports that nothing is left of the place of a run.
+func (o *outside) placeGone(dir string) bool {
+	return absent(dir) && !strings.Contains(hostMounts(o.t), dir)
+}
+
 // ready starts a run and waits until its command is there.
-func (o *outside) ready(k kind) *exec.Cmd {
+func (o *outside) ready(level sandbox.Level, tag string) *exec.Cmd {
 	t := o.t
 	t.Helper()
-	args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root)
-	cmd := o.driver(order{Args: append(append(args, k.flags...), "--", "sh", "-c", "echo ready; exec sleep 1000")})
+	args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--level", level.String())
+	cmd := o.driver(order{Args: append(args, "--", "sh", "-c", "echo ready; exec sleep 1000 "+tag)})
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	must(t, err)
@@ -206,46 +221,9 @@ func (o *outside) ready(k kind) *exec.Cmd {
 	return cmd
 }
 
-// placeGone reports that nothing is left of the place of a run, if it had one.
-func (o *outside) placeGone(dir string) bool {
-	return dir == "" || absent(dir) && !strings.Contains(hostMounts(o.t), dir)
-}
-
-// A run that is killed together with its janitor, or before it has one, leaves its
-// mount and its directories for the next command to take away. R070.
-func TestKillWithJanitor(t *testing.T) {
-	eachKind(t, func(t *testing.T, o *outside, k kind) {
-		cmd := o.ready(k)
-		killed := false
-		for _, pid := range children(t, cmd.Process.Pid) {
-			if watches(pid) {
-				killed = true
-				kill(t, pid)
-			}
-		}
-		dir := place(t, cmd.Process.Pid)
-		must(t, cmd.Process.Kill())
-		if !killed || (dir != "") != k.placed {
-			t.Fatalf("a janitor was killed: %v, of %q", killed, dir)
-		}
-		_ = cmd.Wait()
-		if absent(o.Session) {
-			t.Fatal("the session is gone: the test shows nothing")
-		}
-		if dir != "" {
-			long := time.Now().Add(-time.Hour) // until then it may be one that is being made
-			must(t, os.Chtimes(dir, long, long))
-		}
-		o.gone("what it left", func() bool {
-			_ = o.driver(order{Args: o.rootsfs("doctor")}).Run() // whatever else it finds
-			return absent(o.Session) && o.placeGone(dir)
-		})
-	})
-}
-
 // killOne starts a run, kills the process at an index of those it consists of, and
 // looks for what is left. It reports false if there are not so many.
-func (o *outside) killOne(level sandbox.Level, index int, placed bool) bool {
+func (o *outside) killOne(level sandbox.Level, index int) bool {
 	t := o.t
 	t.Helper()
 	mark := fmt.Sprintf("0.%07d%d%02d", os.Getpid(), level, index) // in nobody else's
@@ -269,10 +247,9 @@ func (o *outside) killOne(level sandbox.Level, index int, placed bool) bool {
 	o.gone("the command's start", func() bool { return len(holding(t, "/bin/sh\x00./linger\x00"+tag+"\x00")) == 0 })
 	t.Cleanup(func() { _ = cmd.Process.Kill() }) // of a test that has failed
 	var pids []int
-	janitor, dir := false, ""
-	o.gone("the janitor's start", func() bool { // it may come after the command's
-		var watched bool
-		pids, janitor, dir = parts(t, cmd.Process.Pid, mark), false, "" // none: no dir either
+	watcher, dir := false, ""
+	o.gone("the run's parts", func() bool {
+		pids, watcher, dir = parts(t, cmd.Process.Pid, mark), false, "" // none: no dir either
 		for i, pid := range pids {
 			// The command is on its way from the shell to the last of them, and a
 			// child of the shell's was taken for it: in an execve there is no line.
@@ -280,18 +257,18 @@ func (o *outside) killOne(level sandbox.Level, index int, placed bool) bool {
 				return false
 			}
 			if watches(pid) {
-				watched, dir = true, place(t, cmd.Process.Pid)
-				janitor = janitor || i == index
+				dir = place(t, cmd.Process.Pid)
+				watcher = watcher || i == index
 			}
 		}
-		return watched && (dir != "") == placed
+		return dir != ""
 	})
 	group := groupOf(pids[len(pids)-1])
 	more := index < len(pids)
 	if more {
 		kill(t, pids[index])
 	}
-	if !more || janitor { // without whom the command goes on
+	if !more || watcher { // without whom the command goes on
 		must(t, cmd.Process.Signal(unix.SIGTERM))
 	}
 	if _, err := io.Copy(io.Discard, lines); err != nil { // until nobody holds it
@@ -365,11 +342,8 @@ func parts(t *testing.T, pid int, mark string) []int {
 	return nil
 }
 
-// watches reports whether a process is a run's janitor, or what stands in for it.
-func watches(pid int) bool {
-	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	return string(comm) == "rootsfs-janitor\n" || strings.Contains(cmdline(pid), "\x00janitor\x00")
-}
+// watches reports whether a process is a run's watcher.
+func watches(pid int) bool { return strings.Contains(cmdline(pid), "\x00cleanup\x00run\x00") }
 
 // place is the directory of a run, which has its lock; "" if there is none yet.
 func place(t *testing.T, pid int) string {

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -58,48 +57,16 @@ type builder struct {
 	root   int // the new root's descriptor
 	limits int // /proc/sys/user, which is hidden by the time it is needed
 	layout *layout
-	notes  []string // what was left out, and why
-	kept   *kept    // nil: nothing is shown later
-	// detached tells when the host's root is gone; see pivot.
-	detached chan error
+	files  map[string]int // what the caller has opened, by name
+	notes  []string       // what was left out, and why
+	kept   *kept          // nil: nothing is shown later
 	// unscreened is why the host's sockets could be reached; see screen.go.
 	unscreened error
-	aside      []*task // what has been begun by beside
 }
 
-// task is work that is done beside the rest.
-type task struct {
-	notes []string // what was left out, and why
-	err   error
-	done  chan struct{}
-}
-
-// beside has something done that nothing waits for before join. It must not use what
-// the rest changes of the builder.
-func (b *builder) beside(work func(*task) error) {
-	t := &task{done: make(chan struct{})}
-	b.aside = append(b.aside, t)
-	go func() {
-		defer close(t.done)
-		t.err = work(t)
-	}()
-}
-
-// join waits for what is done beside.
-func (b *builder) join() error {
-	var err error
-	for _, t := range b.aside {
-		<-t.done
-		err = cmp.Or(err, t.err)
-		b.notes = append(b.notes, t.notes...)
-	}
-	b.aside = nil
-	return err
-}
-
-// outline begins a root: what is the same for every command. The mount namespace
-// must be this process's own.
-func outline() (*builder, error) {
+// buildRoot makes the root described by a layout and moves this process into it. The mount
+// namespace must be this process's own.
+func buildRoot(l *layout, files map[string]int) (*builder, error) {
 	// Nothing of ours may reach the host's namespace.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, step(err, "make the mounts private")
@@ -108,28 +75,14 @@ func outline() (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{root: root}
+	b := &builder{root: root, layout: l, files: files}
 	// Over the host's root: the one directory that is certainly there.
 	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return nil, step(err, "mount the new root")
 	}
-	return b, steps(b.own, b.devpts, b.proc)
-}
-
-// build makes the root described by a base and what tree returns, which may wait
-// for it, out of its outline, and moves this process into it. What was left out is in
-// b.notes. The host's root is still being let go of when it returns; see letGo.
-func (b *builder) build(base *layout, tree func() (*layout, error)) (err error) {
-	b.layout = base
-	if err := steps(b.skeleton, b.privateFS, b.binds); err != nil {
-		return err
-	}
-	if b.layout, err = tree(); err != nil {
-		return err
-	}
 	// What is copied comes from the host, and goes to the new root, which the tree's
-	// directories may hide from now on.
-	return steps(b.join, b.skeleton, b.join, b.binds, b.tree, b.pivot, b.seal, b.nested)
+	// directories may hide afterwards.
+	return b, steps(b.own, b.devpts, b.proc, b.skeleton, b.privateFS, b.binds, b.tree, b.pivot, b.seal, b.nested)
 }
 
 func steps(all ...func() error) error {
@@ -204,8 +157,8 @@ func (b *builder) bind(m bind) error {
 	case m.Write:
 		attrs = shown
 	}
-	fd := m.FD
-	if fd == 0 {
+	fd, opened := b.files[m.file()]
+	if !opened {
 		var err error
 		if fd, err = clone(unix.AT_FDCWD, m.From, attrs); err != nil {
 			return step(err, "bind %s", m.From)
@@ -270,11 +223,11 @@ func (b *builder) devpts() error {
 func (b *builder) tree() error {
 	l := b.layout
 	from := l.TreeFrom
-	if l.TreeFD != 0 {
-		defer unix.Close(l.TreeFD)
+	if fd, opened := b.files[treeFile]; opened {
+		defer unix.Close(fd)
 		from = treeAt
 		// Only what is mounted in our namespace can be bound in parts.
-		if err := unix.MoveMount(l.TreeFD, "", unix.AT_FDCWD, treeAt, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		if err := unix.MoveMount(fd, "", unix.AT_FDCWD, treeAt, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 			return step(err, "mount the tree of roots")
 		}
 	}
@@ -284,7 +237,6 @@ func (b *builder) tree() error {
 	if err := b.keep(from); err != nil {
 		return err
 	}
-	glance(unix.AT_FDCWD, from)
 	for _, top := range l.Tops {
 		if err := b.part(from+top, top); errors.Is(err, unix.ENOENT) {
 			b.notes = append(b.notes, top+" is empty: the tree does not show it")
@@ -298,19 +250,6 @@ func (b *builder) tree() error {
 		}
 	}
 	return nil
-}
-
-// glance reads a directory of the tree, by its path from at. Its server then tells
-// the kernel of all that is there at once (READDIRPLUS), where each look-up would wait
-// for it, a dozen times. If it cannot be read, they do.
-func glance(at int, dir string) {
-	fd, err := unix.Openat(at, dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return
-	}
-	defer unix.Close(fd)
-	// One call is enough for what is there, and one that finds the end is saved.
-	_, _ = unix.ReadDirent(fd, make([]byte, 32<<10))
 }
 
 // part binds one path of the tree at a path inside.
@@ -340,16 +279,7 @@ func (b *builder) pivot() error {
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return step(err, "pivot_root")
 	}
-	// The kernel takes its time (it waits until nobody looks at what was mounted,
-	// which is gone from the tree by then), so the rest is done meanwhile.
-	b.detached = make(chan error, 1)
-	go func() { b.detached <- unix.Unmount(".", unix.MNT_DETACH) }()
-	return nil
-}
-
-// letGo waits until the host's root is gone. Nothing is started before that.
-func (b *builder) letGo() error {
-	if err := <-b.detached; err != nil {
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return step(err, "let go of the host's root")
 	}
 	return step(unix.Chdir("/"), "enter the new root")

@@ -57,10 +57,6 @@ func (l *launch) bubblewrap(where Places) error {
 	}
 	args = append(args, more...)
 	args = append(args, "--ro-bind", self, initAt)
-	if s := l.conf.Stdin; s != nil {
-		args = append(args, "--ro-bind", s.Path, stdinAt)
-		s.Path, s.Shown = stdinAt, true
-	}
 	args = append(args, "--remount-ro", "/")
 	list, err := memFile("arguments of bwrap", func(f *os.File) error {
 		for _, a := range args {
@@ -75,7 +71,7 @@ func (l *launch) bubblewrap(where Places) error {
 	}
 	fd := l.passFile(list)
 	// bwrap says why it cannot on standard error, which is the command's.
-	if l.says, err = memFile("standard error of bwrap", func(*os.File) error { return nil }); err != nil {
+	if l.bwrapStderr, err = memFile("standard error of bwrap", func(*os.File) error { return nil }); err != nil {
 		return err
 	}
 	l.cmd.Path, l.cmd.Args = bwrap, []string{"bwrap", "--args", strconv.Itoa(fd), "--", initAt}
@@ -207,10 +203,10 @@ func memFile(name string, fill func(*os.File) error) (*os.File, error) {
 	return f, nil
 }
 
-// bwrapSaid is why bwrap could not, in its own words.
-func (l *launch) bwrapSaid() string {
+// bwrapError is why bwrap could not, in its own words.
+func (l *launch) bwrapError() string {
 	b := make([]byte, 4096)
-	n, err := l.says.ReadAt(b, 0)
+	n, err := l.bwrapStderr.ReadAt(b, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "it did not say why"
 	}

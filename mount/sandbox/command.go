@@ -21,7 +21,7 @@ func (p *initProc) command() (pid int, step string, err error) {
 	}
 	for i, f := range p.files {
 		attr.Files = append(attr.Files, f.Fd())
-		if p.conf.TTY[i] && !attr.Sys.Setctty {
+		if p.conf.Streams[i] == terminal && !attr.Sys.Setctty {
 			attr.Sys.Setctty, attr.Sys.Ctty = true, i
 		}
 	}
@@ -34,8 +34,8 @@ func (p *initProc) command() (pid int, step string, err error) {
 	}
 	for i, f := range p.files {
 		f.Close()
-		if p.conf.TTY[i] {
-			unix.Close(i)
+		if p.conf.Streams[i] == terminal {
+			unix.Close(i) // what is in its place
 		}
 	}
 	var lim unix.Rlimit
@@ -83,26 +83,23 @@ func look(name string, env []string) (string, error) {
 	return path, err
 }
 
-// obey forwards signals, and ends everything when the caller is gone.
-func (p *initProc) obey(pid int) {
+// listen does what the caller says, and ends everything when the caller is gone.
+func (p *initProc) listen(pid int) {
 	for {
 		m, _, err := receive(controlFD)
 		if err != nil {
 			p.end(exitStage)
 		}
 		switch m.Kind {
-		case kindBind, kindUnbind:
+		case kindBind:
 			p.later(m)
-			continue
 		case kindSignal:
-		default:
-			continue
+			to := pid
+			if m.Group {
+				to = -pid
+			}
+			_ = unix.Kill(to, unix.Signal(m.Signal)) // it may have ended
 		}
-		to := pid
-		if m.Group {
-			to = -pid
-		}
-		_ = unix.Kill(to, unix.Signal(m.Signal)) // it may have ended
 	}
 }
 

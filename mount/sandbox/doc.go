@@ -25,10 +25,8 @@
 //
 // # Model
 //
-// Start runs this very program again as the init (see stage.go), which takes over
-// while packages are still being initialised: whatever imports this package is such
-// a program, and needs to do nothing for it. A program of root's that knows early that
-// it will call Start can have the init started before that (package ahead). The init
+// Start runs this very program again as the init, whose main hands over to Main: so does
+// every program that calls Start, before anything else. The init
 // makes itself a root directory with mount calls on detached trees (build.go), drops
 // everything it could use to get out (caps.go, landlock.go, filter.go), starts the
 // command, and waits: as pid 1 it takes everything with it. Between it and the caller

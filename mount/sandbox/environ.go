@@ -56,7 +56,7 @@ func Environ(allow []string, inside Places) ([]string, error) {
 			}
 		}
 	}
-	delete(vars, stageVar)
+	delete(vars, initVar)
 	env := make([]string, 0, len(vars))
 	for n, v := range vars {
 		env = append(env, n+"="+v)

@@ -1,16 +1,83 @@
 package sandbox
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"runtime"
 	"strconv"
-	"unsafe"
 
-	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 )
+
+// The init is this program started again: a Go process cannot fork, because only
+// one of its threads would be in the child. initVar says that it is one. It gets its
+// end of a socket on controlFD and its configuration in a memory file on configFD,
+// and after those what the caller had to open for it.
+
+// initVar marks the init. It never reaches a command.
+const initVar = "ROOTSFS_SANDBOX_INIT"
+
+const (
+	controlFD = 3
+	configFD  = 4
+	firstFD   = 5
+
+	// self is this program, not by its name, which may by now be another's.
+	self = "/proc/self/exe"
+)
+
+// exitStage is the exit code of an init that failed; nobody but us sees it.
+const exitStage = 125
+
+// initEnv returns the environment of an init. It lives for long and makes little: no
+// garbage to collect at its start, and two threads' work at most. With containermaxprocs
+// the runtime would keep files of its control group open, which are of the host's mounts.
+func initEnv() []string {
+	env := []string{initVar + "=1", "GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=2", "GODEBUG=containermaxprocs=0"}
+	if race, ok := os.LookupEnv("GORACE"); ok {
+		env = append(env, "GORACE="+race) // or a binary of the race detector waits a second at its end
+	}
+	return env
+}
+
+func isInit() bool {
+	_, ok := os.LookupEnv(initVar)
+	return ok
+}
+
+// An init's main stays on the main thread: the one that carries the root of the mount
+// namespace and the bounding set, and that is the parent of the command.
+func init() {
+	if isInit() {
+		runtime.LockOSThread()
+	}
+}
+
+// Main serves as the init of a confined command and does not return, if this process was
+// started as one; otherwise it does nothing. The program's main calls it first, and so
+// does the TestMain of tests that call Start.
+func Main() {
+	if !isInit() {
+		return
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(controlFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		fmt.Fprintf(os.Stderr, "%s is set, but not by rootsfs: unset it\n", initVar)
+		os.Exit(exitStage)
+	}
+	runInit()
+}
+
+// Refuse ends this process, if it was started as the init of a confined command, and has
+// Start return an error that says why. Otherwise it does nothing.
+func Refuse(why error) {
+	if isInit() {
+		(&initProc{}).fail(stepConfine, why)
+	}
+}
 
 // The init builds what confines the command, confines itself by the same means,
 // starts the command and waits. As pid 1 of a pid namespace it reaps whatever
@@ -25,30 +92,11 @@ type initProc struct {
 	files  [3]*os.File // the command's standard streams
 	spare  int         // pids for the init's own threads
 	kept   *kept       // to show more of the tree later; nil: nothing is
-	// builder is of the root; nil: it is not of our making, or was by an earlier stage.
-	builder *builder
-	settled bool
-	// cgroupErr is why there is no cgroup namespace.
-	cgroupErr error
 }
 
-func runInit(stage string) {
-	// The main goroutine stays on the main thread: it is the one that carries
-	// the mount namespace's root, the bounding set, and the parent of the
-	// command (whose death signal is tied to a thread).
-	runtime.LockOSThread()
+func runInit() {
 	p := &initProc{spare: sparePids}
-	if stage == stageAhead {
-		if send(controlFD, message{Kind: kindAwake}) != nil {
-			os.Exit(exitStage) // the caller is gone
-		}
-		// Meanwhile, what is the same for every command.
-		if err := p.outline(); err != nil {
-			p.fail(stepConfine, err)
-		}
-		p.summoned()
-	}
-	if err := p.setUp(stage == stageInside); err != nil {
+	if err := p.setUp(); err != nil {
 		p.fail(stepConfine, err)
 	}
 	if p.conf.Probe {
@@ -56,21 +104,18 @@ func runInit(stage string) {
 		_ = send(controlFD, message{Kind: kindExited}) // or this would be an init that failed
 		os.Exit(0)
 	}
-	if p.conf.Hold {
-		p.hold()
-	}
+	p.hold()
 	pid, step, err := p.command()
 	if err != nil {
 		p.fail(step, err)
 	}
-	started := message{Kind: kindStarted, Layers: p.layers, Notes: p.notes, Stdin: p.conf.Stdin != nil && p.conf.Stdin.Taken}
-	if err := send(controlFD, started); err != nil {
+	if err := send(controlFD, message{Kind: kindStarted, Layers: p.layers, Notes: p.notes}); err != nil {
 		os.Exit(exitStage) // the caller is gone
 	}
 	if p.conf.Layout != nil {
 		go refreshSystem(p.conf.Layout)
 	}
-	go p.obey(pid)
+	go p.listen(pid)
 	p.reap(pid)
 }
 
@@ -93,21 +138,15 @@ var deadly = []os.Signal{
 }
 
 // setUp does everything before the command.
-func (p *initProc) setUp(inside bool) error {
-	begin := p.configure
-	if inside {
-		begin = p.resume
-	}
-	if err := begin(); err != nil {
+func (p *initProc) setUp() error {
+	if err := p.configure(); err != nil {
 		return err
 	}
-	p.settle()
-	if !inside {
-		if err := p.surround(); err != nil {
-			return err
-		}
+	p.prepareProcess()
+	if err := p.enterLevel(); err != nil {
+		return err
 	}
-	if err := p.terminal(); err != nil {
+	if err := p.streams(); err != nil {
 		return err
 	}
 	if err := p.sockets(); err != nil {
@@ -121,28 +160,15 @@ func (p *initProc) setUp(inside bool) error {
 			return err
 		}
 	}
-	if p.builder != nil {
-		if err := p.builder.letGo(); err != nil {
-			return err
-		}
-	}
 	unix.Umask(p.conf.Umask)
 	return nil
 }
 
-// settle makes this process what it is while it builds and waits.
-func (p *initProc) settle() {
-	if p.settled {
-		return
-	}
-	p.settled = true
+// prepareProcess makes this process what it is while it builds and waits.
+func (p *initProc) prepareProcess() {
 	// Signals from inside must not end this process, and those it is sent
 	// from outside come over the control socket.
-	if os.Getpid() == 1 {
-		ignoreAsInit()
-	} else {
-		signal.Notify(make(chan os.Signal, 1), deadly...)
-	}
+	signal.Notify(make(chan os.Signal, 1), deadly...)
 	unix.Umask(0o022)
 	// If the machine runs out of memory, the kernel should kill the confined command
 	// before rootsfs, which can revoke. The write fails if the value is higher already.
@@ -153,23 +179,8 @@ func (p *initProc) settle() {
 // memory as one that has half of the machine's (proc_pid_oom_score_adj(5)).
 const oomScoreAdj = 500
 
-// ignoreAsInit has the kernel discard the deadly signals, as it does for the first
-// process of a pid namespace if that has no handler for them (pid_namespaces(7)); Go's
-// runtime has handlers, which end the process. To ask for the signals would cost two
-// switches between threads for each of them, as the main goroutine is tied to one
-// here: a fourteenth of the start (measured). The command inherits nothing of it: what
-// is not ignored by name is not ignored after execve(2). A fault of this process itself
-// ends it, and with it all that is inside, without the trace that a panic would leave.
-func ignoreAsInit() {
-	var byDefault [4]uint64 // struct sigaction of the kernel: SIG_DFL, no flags, no mask
-	for _, sig := range deadly {
-		// It cannot fail: these are signals.
-		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig.(unix.Signal)), uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
-	}
-}
-
-// surround makes the command's surroundings.
-func (p *initProc) surround() error {
+// enterLevel makes the command's surroundings.
+func (p *initProc) enterLevel() error {
 	switch p.conf.Level {
 	case Namespaces:
 		return p.namespaces()
@@ -179,33 +190,19 @@ func (p *initProc) surround() error {
 	return step(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "become a subreaper")
 }
 
-// outline finishes the namespaces this process is in as far as they are the same for
-// every command, and begins to build the root.
-func (p *initProc) outline() (err error) {
-	p.settle()
-	p.on("namespaces", "user, mount, pid, ipc, uts")
-	p.cgroupErr = unix.Unshare(unix.CLONE_NEWCGROUP)
-	if err := unix.Sethostname([]byte(hostName)); err != nil {
-		return step(err, "set the host name")
-	}
-	p.builder, err = outline()
-	return err
-}
-
-// namespaces builds the root and finishes the namespaces this process is in.
+// namespaces finishes the namespaces this process is in, and builds the root.
 func (p *initProc) namespaces() error {
-	if p.builder == nil { // it was not started ahead
-		if err := p.outline(); err != nil {
-			return err
-		}
-	}
-	switch err := p.cgroupErr; {
+	p.on("namespaces", "user, mount, pid, ipc, uts")
+	switch err := unix.Unshare(unix.CLONE_NEWCGROUP); {
 	case err == nil:
 		p.on("cgroup namespace", "")
 	case lacksByKind(err), errors.Is(err, unix.ENOSPC) && p.conf.NoCgroups:
 		p.layers = append(p.layers, Layer{"cgroup namespace", NotAvailable, err.Error()})
 	default:
 		return step(err, "make a cgroup namespace")
+	}
+	if err := unix.Sethostname([]byte(hostName)); err != nil {
+		return step(err, "set the host name")
 	}
 	if p.conf.Net {
 		p.layers = append(p.layers, Layer{"network namespace", Off, "the host's network"})
@@ -214,20 +211,13 @@ func (p *initProc) namespaces() error {
 	} else {
 		p.on("network namespace", "a loopback interface only")
 	}
-	p.takeStdin() // while the host's files are there
-	b := p.builder
-	if err := b.build(p.conf.Layout, p.tree); err != nil {
+	b, err := buildRoot(p.conf.Layout, p.conf.Files)
+	if err != nil {
 		return err
 	}
-	p.notes, p.kept = append(p.notes, b.notes...), b.kept
+	p.notes, p.kept = b.notes, b.kept
 	p.on("minimal root", "read-only; /proc of its own, six devices")
 	p.unixSockets(b.unscreened)
-	if dynamic {
-		if err := b.letGo(); err != nil {
-			return err
-		}
-		return p.again()
-	}
 	return nil
 }
 
@@ -276,7 +266,6 @@ func (p *initProc) bubblewrap() error {
 		p.on("network namespace", "a loopback interface only")
 	}
 	p.on("minimal root", "read-only, by bwrap")
-	p.takeStdin()
 	return nil
 }
 
@@ -284,33 +273,32 @@ func (p *initProc) on(name, detail string) {
 	p.layers = append(p.layers, Layer{name, On, detail})
 }
 
-// terminal makes a pty inside, so that its name there is right and the host's
-// terminals are not, and sends its master side out.
-func (p *initProc) terminal() error {
-	if err := ownNull(p.conf.TTY); err != nil {
-		return err
+// configure reads what the caller wants, and keeps what was inherited from the command.
+func (p *initProc) configure() error {
+	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return step(err, "mark inherited descriptors")
 	}
-	for i := range p.files {
-		p.files[i] = os.NewFile(uintptr(i), "stream")
+	f := os.NewFile(configFD, "configuration")
+	defer f.Close()
+	if err := json.NewDecoder(f).Decode(&p.conf); err != nil {
+		return step(err, "read the configuration")
 	}
-	if p.conf.TTY == [3]bool{} {
-		return nil
-	}
-	master, slave, err := pty.Open()
-	if err != nil {
-		return step(err, "open a terminal")
-	}
-	if err := pty.Setsize(master, &pty.Winsize{Rows: p.conf.Rows, Cols: p.conf.Cols}); err != nil {
-		return step(err, "set the size of the terminal")
-	}
-	if err := send(controlFD, message{Kind: kindTerminal}, int(master.Fd())); err != nil {
-		return step(err, "hand the terminal out")
-	}
-	master.Close()
-	for i, tty := range p.conf.TTY {
-		if tty {
-			p.files[i] = slave
-		}
+	if fd, ok := p.conf.Files[stderrFile]; ok {
+		return step(unix.Dup3(fd, 2, 0), "take over standard error")
 	}
 	return nil
+}
+
+// hold waits for the word that the command may be started.
+func (p *initProc) hold() {
+	if send(controlFD, message{Kind: kindReady}) != nil {
+		os.Exit(exitStage) // the caller is gone
+	}
+	// Meanwhile the kernel may ask the tree's server for the way to where the
+	// command works. What is wrong with it shows when the command goes there.
+	var st unix.Stat_t
+	_ = unix.Stat(p.conf.Dir, &st)
+	if m, _, err := receive(controlFD); err != nil || m.Kind != kindRelease {
+		os.Exit(exitStage)
+	}
 }

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"path"
 	"strings"
 
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
@@ -132,20 +131,9 @@ func restrict(r rules, tree int) (Layer, error) {
 			return layer, err
 		}
 	}
-	if len(r.Spare) > 0 {
-		glance(tree, path.Dir(r.Spare[0]))
-	}
 	for _, p := range r.Spare {
 		if err := addRule(set, tree, p, writeRights&attr.HandledAccessFS); err != nil {
 			return layer, err
-		}
-	}
-	// So that /dev/stdin can be opened for reading where it is a file.
-	var st unix.Stat_t
-	if unix.Fstat(0, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
-		rule := &ll.PathBeneathAttr{AllowedAccess: ll.AccessFSReadFile, ParentFd: 0}
-		if err := ll.LandlockAddPathBeneathRule(set, rule, 0); err != nil {
-			return layer, step(err, "add standard input to Landlock's rules")
 		}
 	}
 	if err := ll.LandlockRestrictSelf(set, 0); err != nil {

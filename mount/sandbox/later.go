@@ -62,7 +62,7 @@ func (p *Process) Bind(from, at string) error {
 }
 
 // Unbind takes away what Bind, or Start (see Single), has shown at a path.
-func (p *Process) Unbind(at string) error { return p.ask(message{Kind: kindUnbind, At: at}) }
+func (p *Process) Unbind(at string) error { return p.ask(message{Kind: kindBind, At: at}) }
 
 // ask has the init do something, and waits until it has.
 func (p *Process) ask(m message) error {

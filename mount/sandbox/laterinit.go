@@ -70,7 +70,7 @@ func (b *builder) keepRoot() (err error) {
 func (p *initProc) later(m message) {
 	err := errors.New("this confinement was not made for it")
 	if p.kept != nil {
-		if m.Kind == kindBind {
+		if m.From != "" {
 			err = p.kept.bind(m.From, m.At)
 		} else {
 			err = p.kept.unbind(m.At)

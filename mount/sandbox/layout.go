@@ -47,8 +47,7 @@ func TopDirs() []string {
 
 // bind is one directory or file of the host that appears inside.
 type bind struct {
-	From string `json:"from"` // host path; for what the caller has opened (FD), what it is
-	FD   int    `json:"fd,omitempty"`
+	From string `json:"from"` // host path, which the caller may have opened (file)
 	To   string `json:"to"`
 	// Write leaves it writable as far as its own file system lets it.
 	Write    bool `json:"write,omitempty"`
@@ -56,6 +55,11 @@ type bind struct {
 	Optional bool `json:"optional,omitempty"` // left out if it cannot be reached
 	System   bool `json:"system,omitempty"`   // a directory of the system's: see screen.go
 }
+
+// treeFile, and the file of a bind, are the names (config.Files) of what only the caller may open.
+const treeFile = "tree"
+
+func (m bind) file() string { return "bind:" + m.To }
 
 type link struct {
 	At     string `json:"at"`
@@ -87,8 +91,7 @@ type layout struct {
 	Binds  []bind   `json:"binds"`
 	// Places are binds of directories in privateDir: /tmp and the like.
 	Places []bind `json:"places"`
-	// TreeFD and TreeFrom are the tree: opened by the caller, or a path.
-	TreeFD   int    `json:"treeFD,omitempty"`
+	// TreeFrom is the path of the tree, which the caller may have opened (treeFile).
 	TreeFrom string `json:"treeFrom"`
 	FlatAt   string `json:"flatAt,omitempty"` // "": Same
 	// Tops are paths inside bound from the tree's directory of that path, if
@@ -101,33 +104,13 @@ type layout struct {
 	TmpSize int64 `json:"tmpSize"`
 }
 
-// passed are the descriptors of the layout that the caller has opened.
-func (l *layout) passed() []*int {
-	var fds []*int
-	if l.TreeFD != 0 {
-		fds = append(fds, &l.TreeFD)
-	}
-	for i := range l.Binds {
-		if l.Binds[i].FD != 0 {
-			fds = append(fds, &l.Binds[i].FD)
-		}
-	}
-	return fds
-}
-
 // devices are those that programs need and that reach nothing of the host.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
 // newLayout decides what appears inside and where. It looks at the host and
 // changes nothing.
 func newLayout(o *Options, places Places) (*layout, error) {
-	return newBase(o, places).with(o, places)
-}
-
-// newBase is the part of a layout that does not depend on the tree and its
-// roots: the system's directories, devices, /etc.
-func newBase(o *Options, places Places) *layout {
-	l := &layout{TmpSize: o.TmpSize}
+	l := &layout{TmpSize: o.TmpSize, TreeFrom: o.Tree}
 	for _, dir := range systemDirs {
 		l.system(dir)
 	}
@@ -139,34 +122,17 @@ func newBase(o *Options, places Places) *layout {
 		link{"/dev/ptmx", "pts/ptmx"}, link{"/dev/fd", "/proc/self/fd"}, link{"/dev/stdin", "/proc/self/fd/0"},
 		link{"/dev/stdout", "/proc/self/fd/1"}, link{"/dev/stderr", "/proc/self/fd/2"})
 	l.etc(o, places)
-	return l
-}
-
-// with is the whole layout: the base, and after it what depends on the tree.
-func (l *layout) with(o *Options, places Places) (*layout, error) {
-	whole := *l
-	whole.Dirs, whole.Copies = slices.Clip(l.Dirs), slices.Clip(l.Copies)
-	whole.Links, whole.Binds = slices.Clip(l.Links), slices.Clip(l.Binds)
-	whole.TreeFrom = o.Tree
 	if o.Map == Same {
-		whole.Spare = o.Spare
+		l.Spare = o.Spare
 	}
-	whole.tree(o)
-	whole.private(o, places)
+	l.tree(o)
+	l.private(o, places)
 	for _, p := range o.Interpreters {
-		if err := whole.interpreter(o, p); err != nil {
+		if err := l.interpreter(o, p); err != nil {
 			return nil, err
 		}
 	}
-	return &whole, nil
-}
-
-// after is what a whole layout has beyond its base.
-func (l *layout) after(base *layout) *layout {
-	rest := *l
-	rest.Dirs, rest.Links, rest.Binds = l.Dirs[len(base.Dirs):], l.Links[len(base.Links):], l.Binds[len(base.Binds):]
-	rest.Files, rest.Copies = l.Files[len(base.Files):], l.Copies[len(base.Copies):]
-	return &rest
+	return l, nil
 }
 
 // system shows one of the host's system directories, or the link that stands

@@ -162,19 +162,6 @@ func (g *memGroup) leave() {
 	}
 }
 
-// add makes a process a member, with all its threads. If the process has ended, that is
-// no error here: the init has sent the reason over its socket.
-func (g *memGroup) add(pid int) error {
-	if g == nil {
-		return nil
-	}
-	err := putFile(unix.AT_FDCWD, filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid))
-	if err != nil && !errors.Is(err, unix.ESRCH) {
-		return unable(err, "enter the control group: %v", err)
-	}
-	return nil
-}
-
 func moveThread(tasks string) error {
 	return putFile(unix.AT_FDCWD, tasks, strconv.Itoa(unix.Gettid()))
 }
@@ -248,10 +235,10 @@ func ForgetOldMemory(prefix string, age time.Duration) {
 	}
 }
 
-// bound makes the group, if there is to be one. Where none can be made the command
+// limitMemory makes the group, if there is to be one. Where none can be made the command
 // runs without, and that is said. (A limit of each process's own is no substitute: it
 // would be the init's as well, whose runtime maps more than small commands need.)
-func (l *launch) bound() error {
+func (l *launch) limitMemory() error {
 	if l.o.MemoryMax == 0 {
 		return nil
 	}

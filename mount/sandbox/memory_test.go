@@ -6,9 +6,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // hungry takes some 300 MB in one process: tail keeps a line that does not end.
@@ -75,26 +78,6 @@ func TestMemoryMaxOfFiles(t *testing.T) {
 	}
 }
 
-// An init that ended before it was in its group has said why, and that is what counts:
-// a level that the machine lacks was reported as a group that could not be entered.
-func TestGroupOfAnEndedProcess(t *testing.T) {
-	g, err := newMemGroup(fmt.Sprint("rootsfs-test-ended-", os.Getpid()), 128<<20)
-	if err != nil {
-		t.Skipf("this machine gives no control group: %v", err)
-	}
-	defer g.remove()
-	cmd := exec.Command("/bin/true")
-	if err := cmd.Run(); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.add(cmd.Process.Pid); err != nil {
-		t.Error(err)
-	}
-	if err := g.add(1 << 30); err != nil { // more than there can be
-		t.Error(err)
-	}
-}
-
 // What a run that was killed before it had a janitor left is removed once it is old, unless
 // there are processes in it.
 func TestForgetOldMemory(t *testing.T) {
@@ -113,7 +96,7 @@ func TestForgetOldMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = sleep.Process.Kill(); _ = sleep.Wait() })
-	if err := groups[0].add(sleep.Process.Pid); err != nil {
+	if err := putFile(unix.AT_FDCWD, filepath.Join(groups[0].dir, "cgroup.procs"), strconv.Itoa(sleep.Process.Pid)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

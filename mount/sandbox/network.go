@@ -3,7 +3,6 @@ package sandbox
 import (
 	"errors"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,18 +48,12 @@ func (n *Network) wanted() *networkWanted {
 	return &networkWanted{n.Loopback}
 }
 
-// network passes the sockets of this namespace out, and waits until the caller serves it.
+// network passes the sockets of this namespace out. The caller serves them before it has the
+// command started.
 func (p *initProc) network() error {
 	if p.conf.Network == nil {
 		return nil
 	}
-	var sockets []string
-	var fds []int
-	defer func() {
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
-	}()
 	for _, s := range networkSockets {
 		count := 1
 		if s.name == loopbackSocket {
@@ -73,29 +66,13 @@ func (p *initProc) network() error {
 			} else if err != nil {
 				return step(err, "open a socket for the network")
 			}
-			sockets, fds = append(sockets, s.name), append(fds, fd)
+			err = send(controlFD, message{Kind: kindFile, Name: networkFile + s.name}, fd)
+			unix.Close(fd)
+			if err != nil {
+				return step(err, "hand a socket of the network out")
+			}
 		}
-	}
-	if err := send(controlFD, message{Kind: kindNetwork, At: strings.Join(sockets, " ")}, fds...); err != nil {
-		return step(err, "hand the network's sockets out")
-	}
-	if m, _, err := receive(controlFD); err != nil || m.Kind != kindNetwork {
-		os.Exit(exitStage) // the caller has given up, and knows why
 	}
 	p.on("network", "approved hosts only")
 	return nil
-}
-
-// network gives the caller the sockets that the init has passed out.
-func (p *Process) network(n *Network, m message, fds []int) error {
-	sockets := map[string][]*os.File{}
-	for i, name := range strings.Fields(m.At) {
-		if i < len(fds) {
-			sockets[name] = append(sockets[name], os.NewFile(uintptr(fds[i]), "socket "+name+" of the command's network"))
-		}
-	}
-	if err := n.Serve(sockets); err != nil {
-		return unable(err, "give the command a network of approved hosts: %v", err)
-	}
-	return send(p.sock, message{Kind: kindNetwork})
 }

@@ -85,14 +85,7 @@ type Options struct {
 	// Tree is the mountpoint of the private mount, resolved, the sole entry of
 	// a directory that only the caller (uid) may enter.
 	Tree string
-	// Detached is the tree as a mount that is nowhere (fsmount(2)), in the place of
-	// Tree, when the caller is root: the init gets a copy of it (open_tree(2), Linux
-	// 6.15). Start closes it, when Mounted has given it, before it calls Release.
-	Detached *os.File
-	// Attach is called for a Detached tree where the level needs it at a path, at most
-	// once: it fills in Tree and Private.
-	Attach func(*Options) error `json:"-"`
-	Map    Map
+	Map  Map
 	// FlatAt is where a Flat tree appears; default DefaultFlatAt.
 	FlatAt string
 	// Roots are the absolute paths inside of the roots granted at the start,
@@ -149,11 +142,10 @@ type Options struct {
 	// Interpreters are further files and directories shown read-only at their
 	// own path. They cannot be revoked; a root can.
 	Interpreters []string
-	// Stdin, Stdout and Stderr are relayed: the command never holds them. One that was closed
-	// when a Go program started cannot be told from /dev/null: the Go runtime has opened
-	// /dev/null for reading and writing in its place, as programs do that mean it. Those that are
-	// /dev/null, and a Stdin that is a file, are opened anew for it: the file for reading.
-	// A nil one is a pipe that Process exposes.
+	// Stdin, Stdout and Stderr are relayed through pipes: the command never holds them. One
+	// that is /dev/null is that inside, too: programs look. One that was closed when a Go
+	// program started cannot be told from /dev/null, which the Go runtime has opened in its
+	// place. A nil one is a pipe that Process exposes.
 	Stdin, Stdout, Stderr *os.File
 	// TTY gives the command a terminal of its own in place of those of the
 	// streams above that are terminals.
@@ -161,16 +153,12 @@ type Options struct {
 
 	// Umask is the command's; nil: the caller's own when Start is called.
 	Umask *int
-	// Mounted, if not nil, fills in Tree, Roots and Dir, and may wait for them:
-	// Start calls it once, when there is nothing left that it could do before.
-	// Its error is Start's.
-	Mounted func(*Options) error `json:"-"`
-	// Chosen, if not nil, is told of the level before a start at that level is tried:
+	// OnLevel, if not nil, is told of the level before a start at that level is tried:
 	// the last one is the command's.
-	Chosen func(Level) `json:"-"`
-	// Release, if not nil, is waited for before the command's program is
-	// started, when all that confines it stands. Its error is Start's.
-	Release func() error `json:"-"`
+	OnLevel func(Level) `json:"-"`
+	// BeforeExec, if not nil, is called when all that confines the command stands, before
+	// its program is started. After an error of it nothing runs, and the error is Start's.
+	BeforeExec func() error `json:"-"`
 
 	probe bool // only try the confinement; see Probe
 }
@@ -226,10 +214,8 @@ func (o *Options) check() error {
 	if len(o.Listen) > 0 && !o.Net {
 		return invalid("Listen needs Net: without the host's network nobody else reaches the command")
 	}
-	if o.Mounted == nil {
-		if err := o.checkPaths(); err != nil {
-			return err
-		}
+	if err := o.checkPaths(); err != nil {
+		return err
 	}
 	for _, e := range o.Env {
 		if i := strings.IndexByte(e, '='); i <= 0 || strings.IndexByte(e, 0) >= 0 {
@@ -244,46 +230,12 @@ func (o *Options) check() error {
 	return o.checkIDs()
 }
 
-// mounted calls Mounted unless that was done, and checks what it filled in.
-func (o *Options) mounted() error {
-	f := o.Mounted
-	if f == nil {
-		return nil
-	}
-	o.Mounted = nil
-	if err := f(o); err != nil {
-		return err
-	}
-	return o.checkPaths()
-}
-
-// attached has a Detached tree attached.
-func (o *Options) attached() error {
-	if o.Tree != "" || o.Attach == nil {
-		return nil
-	}
-	err := o.Attach(o)
-	o.letGo()
-	if err != nil {
-		return err
-	}
-	return o.checkPaths()
-}
-
-// letGo closes a Detached tree.
-func (o *Options) letGo() {
-	if o.Detached != nil {
-		o.Detached.Close()
-		o.Detached = nil
-	}
-}
-
 func (o *Options) checkPaths() error {
 	fields := []struct {
 		name, path string
 		needed     bool
 	}{
-		{"Tree", o.Tree, o.Detached == nil}, {"Dir", o.Dir, false}, {"Home", o.Home, false},
+		{"Tree", o.Tree, true}, {"Dir", o.Dir, false}, {"Home", o.Home, false},
 		{"Private", o.Private, false}, {"FlatAt", o.FlatAt, true},
 	}
 	for _, p := range o.Roots {

@@ -70,10 +70,10 @@ func (b *builder) proc() error {
 	if err != nil {
 		return step(err, "find the sysctls")
 	}
-	b.beside(func(t *task) error {
-		defer unix.Close(sys)
-		return b.sysctls(t, sys)
-	})
+	defer unix.Close(sys)
+	if err := b.sysctls(sys); err != nil {
+		return err
+	}
 	if err := b.attach(fd, "/proc"); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func putFile(dirfd int, path, value string) error {
 	return err
 }
 
-func (b *builder) sysctls(t *task, sys int) error {
+func (b *builder) sysctls(sys int) error {
 	made := map[string]bool{}
 	for _, name := range sysctls {
 		fd, err := unix.Openat(sys, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -128,7 +128,7 @@ func (b *builder) sysctls(t *task, sys int) error {
 		}
 		data := buf[:n]
 		if limit := shares[name]; limit != "" {
-			if data, err = b.share(t, limit, data); err != nil {
+			if data, err = b.share(limit, data); err != nil {
 				return err
 			}
 		}
@@ -141,7 +141,7 @@ func (b *builder) sysctls(t *task, sys int) error {
 
 // share bounds what the command may have of something to its part of what the user
 // has, and returns that.
-func (b *builder) share(t *task, limit string, all []byte) ([]byte, error) {
+func (b *builder) share(limit string, all []byte) ([]byte, error) {
 	n, err := strconv.Atoi(strings.TrimSpace(string(all)))
 	if err != nil {
 		return all, nil // it has no bound
@@ -150,7 +150,7 @@ func (b *builder) share(t *task, limit string, all []byte) ([]byte, error) {
 	if err := putFile(b.limits, limit, part); exhausted(err) != "" {
 		return nil, step(err, "set %s", limit)
 	} else if err != nil {
-		t.notes = append(t.notes, limit+" cannot be set: "+err.Error())
+		b.notes = append(b.notes, limit+" cannot be set: "+err.Error())
 		return all, nil
 	}
 	return []byte(part + "\n"), nil

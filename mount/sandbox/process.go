@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"sync"
@@ -26,19 +27,21 @@ type Process struct {
 
 	sockets *Sockets
 
-	relay  relay
-	ours   [3]*os.File   // the caller's ends of streams that were not given
-	theirs [3]*os.File   // the command's ends, until it has them
-	ended  chan struct{} // closed when the command has ended
-	unread chan struct{} // closed by Leave
-	leave  sync.Once
-	dead   chan struct{} // closed when the init has ended
-	done   chan struct{} // closed when all is over; exit and err are set then
-	exit   Exit
-	err    error
-	kills  int  // see MemoryKills
-	full   bool // see PrivateFull; set before ended is closed
-	net    bool // see TriedNet; as full
+	relay    relay
+	relays   sync.Once     // starts relay
+	relaying chan struct{} // closed when that is done
+	ours     [3]*os.File   // the caller's ends of streams that were not given
+	theirs   [3]*os.File   // the command's ends, until it has them
+	ended    chan struct{} // closed when the command has ended
+	unread   chan struct{} // closed by Leave
+	leave    sync.Once
+	dead     chan struct{} // closed when the init has ended
+	done     chan struct{} // closed when all is over; exit and err are set then
+	exit     Exit
+	err      error
+	kills    int  // see MemoryKills
+	full     bool // see PrivateFull; set before ended is closed
+	net      bool // see TriedNet; as full
 
 	mu     sync.Mutex // guards closed
 	closed bool       // of control
@@ -123,10 +126,17 @@ func (p *Process) kill() {
 // to be taken by whoever is to read them. It may be called at any time, and again.
 func (p *Process) Leave() { p.leave.Do(func() { close(p.unread) }) }
 
-// Wait waits until the command and everything it started have ended and what
-// they wrote to streams of Options has been written there (but see Leave). The error
-// says that nobody knows how the command ended.
+// Wait relays the streams of Options, and waits until the command and everything it started
+// have ended and what they wrote has been written there (but see Leave). Nothing is relayed
+// before the first call: what the caller has to say of the start comes first. The error says
+// that nobody knows how the command ended.
 func (p *Process) Wait() (Exit, error) {
+	p.relays.Do(func() {
+		if p.err = p.relay.start(); p.err != nil {
+			p.kill()
+		}
+		close(p.relaying)
+	})
 	<-p.done
 	return p.exit, p.err
 }
@@ -159,11 +169,12 @@ func (p *Process) supervise(stop func() bool) {
 		close(p.ended)
 	}
 	stop()
+	var err error
 	if !ended {
 		// The kernel killed the command with its init.
 		p.exit = Exit{Signal: unix.SIGKILL}
 		if st := p.state(); st != nil && st.Exited() {
-			p.err = failed("the confined init failed (code %d); how the command ended is not known", st.ExitCode())
+			err = failed("the confined init failed (code %d); how the command ended is not known", st.ExitCode())
 		}
 	}
 	if p.level == Landlock {
@@ -171,6 +182,8 @@ func (p *Process) supervise(stop func() bool) {
 	}
 	p.kills = p.group.kills()
 	p.group.remove()
+	<-p.relaying
+	p.err = cmp.Or(p.err, err)
 	p.relay.wait(p.unread)
 	p.mu.Lock()
 	p.closed = true

@@ -37,19 +37,16 @@ func (b *builder) skeleton() error {
 			return err
 		}
 	}
-	if copies := b.layout.Copies; len(copies) > 0 {
-		b.beside(func(t *task) error { return b.copies(t, copies) })
-	}
-	return nil
+	return b.copies()
 }
 
 // copies copies files of the host's.
-func (b *builder) copies(t *task, files []copied) error {
-	for _, f := range files {
+func (b *builder) copies() error {
+	for _, f := range b.layout.Copies {
 		data, err := readSmall(f.From)
 		if err != nil {
 			if !errors.Is(err, unix.ENOENT) {
-				t.notes = append(t.notes, fmt.Sprintf("%s is not there: %v", f.To, err))
+				b.notes = append(b.notes, fmt.Sprintf("%s is not there: %v", f.To, err))
 			}
 			continue
 		}

@@ -284,7 +284,7 @@ func (p *initProc) sockets() error {
 			err = unix.Listen(fd, maxSocketConns)
 		}
 		if err == nil {
-			err = send(controlFD, message{Kind: kindSocket, At: name}, fd)
+			err = send(controlFD, message{Kind: kindFile, Name: socketFile + name}, fd)
 		}
 		unix.Close(fd)
 		if err != nil {

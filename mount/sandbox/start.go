@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,12 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
 
 // Start starts a command, confined. It returns when the command's program is
@@ -29,7 +31,6 @@ import (
 // The caller should not hold a lock that the server of Tree needs: the tree is
 // looked at before Start returns.
 func Start(ctx context.Context, o Options) (_ *Process, err error) {
-	defer o.letGo()
 	defer func() {
 		if err != nil {
 			o.Sockets.cutAll()
@@ -64,15 +65,14 @@ type launch struct {
 	conf  config
 	// layout is what the command sees; nil: the host's own directories.
 	layout *layout
-	base   *layout    // the part of it that is built before the tree is known
-	kind   ahead.Kind // of an init that may have been started already; see Late
 	cmd    *exec.Cmd
-	files  []*os.File // passed to the init from firstFD on, or with the rest
-	input  *os.File   // what the command gets as standard input; nil: see direct
-	says   *os.File   // what bwrap writes to its standard error
-	group  *memGroup  // nil: there is none
-	memory Layer      // what limits memory; without a name, nothing was to
-	joined chan error // by an init that was there before the group; nil: there is none such
+	files  []*os.File // passed to the init from firstFD on
+	// network are sockets of the command's network that nobody serves yet, by name.
+	network map[string][]*os.File
+	// bwrapStderr is what bwrap writes to its standard error; nil: there is no bwrap.
+	bwrapStderr *os.File
+	group       *memGroup // nil: there is none
+	memory      Layer     // what limits memory; without a name, nothing was to
 }
 
 // start starts the command at one level, and judges why it could not.
@@ -83,8 +83,8 @@ func start(ctx context.Context, o *Options, level Level) (*Process, error) {
 
 // startAt starts the command at one level.
 func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
-	if o.Chosen != nil {
-		o.Chosen(level)
+	if o.OnLevel != nil {
+		o.OnLevel(level)
 	}
 	if len(o.Sockets.Live()) > 0 && level != Namespaces {
 		return nil, cannot("sockets of the host's are granted at level namespaces only: leave --socket and run.socket out, or --level")
@@ -92,10 +92,12 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	if o.Network != nil && level != Namespaces && level != Bubblewrap {
 		return nil, cannot("a network of approved hosts needs level namespaces or bubblewrap: write --net for the whole network, or leave --net out")
 	}
-	l := &launch{o: o, level: level}
+	where := places(o, level)
+	l := &launch{o: o, level: level, network: map[string][]*os.File{}}
 	l.conf = config{
-		Level: level, Args: o.Args, Net: o.Net, Pids: o.PidsMax, Probe: o.probe, KeptHome: o.Home != "", Hold: o.Release != nil,
-		Slack: ahead.TimerSlack(), NoCgroups: noneAllowed("cgroup"), Listen: o.Listen, Sockets: o.Sockets.names(), Network: o.Network.wanted(),
+		Level: level, Args: o.Args, Env: complete(o, level, where), Dir: cmp.Or(o.Dir, where.Home), Net: o.Net, Pids: o.PidsMax,
+		Probe: o.probe, KeptHome: o.Home != "", NoCgroups: noneAllowed("cgroup"),
+		Listen: o.Listen, Sockets: o.Sockets.names(), Network: o.Network.wanted(), Files: map[string]int{},
 		// A mount without set-uid programs holds inside; outside, the files of
 		// a kept HOME are files like any others.
 		Filter: wants{NoSetID: o.Home != ""},
@@ -105,31 +107,16 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	} else {
 		l.conf.Umask = Umask()
 	}
-	defer l.closeFiles()
 	l.cmd = &exec.Cmd{
-		Path: ahead.Program, Args: ahead.Args, Env: ahead.Env(stageInit),
+		Path: self, Args: []string{"rootsfs: init"}, Env: initEnv(),
 		// A session of its own: the command has no terminal but ours.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
-	// Root hands the tree in from outside. A user's init finds it in its own
-	// mount namespace, so it must be there before that is made.
-	l.conf.Late = level == Namespaces && os.Geteuid() == 0 && o.Mounted != nil
-	if !l.conf.Late {
-		ahead.Forget()
-		if err := o.mounted(); err != nil {
-			return nil, err
-		}
-	}
-	if level != Namespaces {
-		if err := o.attached(); err != nil {
-			return nil, err
-		}
-	}
-	l.stdin()
-	if err := l.prepare(); err != nil {
+	defer l.closeFiles()
+	if err := l.prepare(where); err != nil {
 		return nil, err
 	}
-	if err := l.bound(); err != nil {
+	if err := l.limitMemory(); err != nil {
 		return nil, err
 	}
 	p, err := l.run(ctx)
@@ -139,26 +126,15 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	return p, err
 }
 
-// places fills in what the tree's roots decide, and returns where the private
-// directories are.
-func (l *launch) places() Places {
-	where := places(l.o, l.level)
-	l.conf.Env, l.conf.Dir = complete(l.o, l.level, where), l.o.Dir
-	if l.conf.Dir == "" {
-		l.conf.Dir = where.Home
-	}
-	return where
-}
-
 // prepare does what differs between levels.
-func (l *launch) prepare() error {
+func (l *launch) prepare(where Places) error {
 	switch l.level {
 	case Namespaces:
-		return l.namespaces()
+		return l.namespaces(where)
 	case Bubblewrap:
-		return l.bubblewrap(l.places())
+		return l.bubblewrap(where)
 	}
-	return l.onHost(l.level, l.places())
+	return l.onHost(l.level, where)
 }
 
 func (l *launch) closeFiles() {
@@ -166,12 +142,13 @@ func (l *launch) closeFiles() {
 		f.Close()
 	}
 	l.files = nil
-	if l.input != nil {
-		l.input.Close()
-		l.input = nil
+	for _, sockets := range l.network {
+		for _, f := range sockets {
+			f.Close()
+		}
 	}
-	if l.says != nil {
-		l.says.Close()
+	if l.bwrapStderr != nil {
+		l.bwrapStderr.Close()
 	}
 }
 
@@ -180,6 +157,73 @@ func (l *launch) closeFiles() {
 func (l *launch) passFile(f *os.File) int {
 	l.files = append(l.files, f)
 	return firstFD + len(l.files) - 1
+}
+
+// buildCaps are what building the root takes, all of them over the init's own
+// namespaces only: mounts and the host name, the loopback interface, the
+// limits of nested namespaces, the dropping of capabilities, and the sockets of processes
+// that are not dumpable (listen.go).
+var buildCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE, unix.CAP_SYS_PTRACE, unix.CAP_SETPCAP}
+
+// initAttr returns how an init of level Namespaces is started: in new namespaces, with the
+// capabilities over them that it needs to build the root, and in a session of its
+// own, so that the command has no terminal but ours.
+func (o *Options) initAttr() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{
+		Setsid:     true,
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+		// The command's own uid, and nobody else's: not even a uid 0 that owns the
+		// namespace.
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.UID), HostID: int(o.UID), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.GID), HostID: int(o.GID), Size: 1}},
+		AmbientCaps: buildCaps,
+	}
+	if !o.Net {
+		attr.Cloneflags |= unix.CLONE_NEWNET
+	}
+	if os.Geteuid() == 0 {
+		attr.GidMappingsEnableSetgroups = true
+		attr.Credential = &syscall.Credential{Uid: o.UID, Gid: o.GID}
+	}
+	return attr
+}
+
+// namespaces prepares level Namespaces: the init is started in new namespaces
+// with the capabilities over them that it needs to build the root.
+func (l *launch) namespaces(where Places) error {
+	o := l.o
+	l.cmd.SysProcAttr = o.initAttr()
+	lay, err := newLayout(o, where)
+	if err != nil {
+		return err
+	}
+	l.layout, l.conf.Layout, l.conf.Rules = lay, lay, lay.rules()
+	if os.Geteuid() != 0 {
+		return nil // the init finds all in its own mount namespace
+	}
+	// What only root may enter is opened by root.
+	if err := l.openMounts(treeFile, o.Tree); err != nil {
+		return unable(err, "bind the tree of roots: %v", err)
+	}
+	for _, b := range lay.Binds {
+		if b.From != o.Home && !slices.Contains(o.Interpreters, b.From) {
+			continue
+		}
+		if err := l.openMounts(b.file(), b.From); err != nil {
+			return failed("bind %s: %v", b.From, err)
+		}
+	}
+	return nil
+}
+
+// openMounts makes a detached copy of a directory's mounts for the init to attach.
+func (l *launch) openMounts(name, path string) error {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return err
+	}
+	l.conf.Files[name] = l.passFile(os.NewFile(uintptr(fd), path))
+	return nil
 }
 
 // Umask reads the process's own; there is no system call that reads it without
@@ -203,7 +247,7 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, failed("mark inherited descriptors: %v", err)
 	}
-	p := &Process{level: l.level, group: l.group, sockets: l.o.Sockets, ended: make(chan struct{}), unread: make(chan struct{}), done: make(chan struct{})}
+	p := &Process{level: l.level, group: l.group, sockets: l.o.Sockets, ended: make(chan struct{}), unread: make(chan struct{}), relaying: make(chan struct{}), done: make(chan struct{})}
 	err := p.streams(l)
 	if err == nil {
 		err = p.startInit(l)
@@ -214,17 +258,9 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, p.kill)
-	if l.conf.Late {
-		err = l.sendRest(p.sock)
-	}
-	if err == nil {
-		err = p.await(l)
-	}
-	if err == nil {
+	if err = p.await(l); err == nil {
 		p.pid = p.findPID()
-		err = p.relay.start()
-	}
-	if err != nil {
+	} else {
 		stop()
 		p.kill()
 		<-p.dead
@@ -235,12 +271,13 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 	return p, nil
 }
 
-// startInit starts the init, or takes the one that was started already, and tells
-// it what to do.
+// startInit starts the init.
 func (p *Process) startInit(l *launch) error {
-	if l.says != nil {
-		l.conf.Stderr = l.passFile(p.theirs[2])
-		l.cmd.Stderr, p.theirs[2] = l.says, nil
+	if l.bwrapStderr != nil {
+		if p.theirs[2] != nil {
+			l.conf.Files[stderrFile], p.theirs[2] = l.passFile(p.theirs[2]), nil
+		}
+		l.cmd.Stderr = l.bwrapStderr
 	}
 	conf, err := memFile("the configuration", func(f *os.File) error { return json.NewEncoder(f).Encode(l.conf) })
 	if err != nil {
@@ -248,12 +285,6 @@ func (p *Process) startInit(l *launch) error {
 	}
 	defer conf.Close()
 	allowCore(0)
-	if l.conf.Late && p.summon(ahead.Take(l.kind), conf) {
-		// The kernel takes its time (10 ms, see cgroup_attach_task), so beside the rest.
-		l.joined = make(chan error, 1)
-		go func() { l.joined <- l.group.add(p.proc.Pid) }()
-		return nil
-	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return failed("make a socket pair: %v", err)
@@ -268,38 +299,6 @@ func (p *Process) startInit(l *launch) error {
 	return nil
 }
 
-// summon gives an init that waits for it, if there is one, its configuration and the
-// command's streams. It reports whether there is.
-func (p *Process) summon(i *ahead.Init, conf *os.File) bool {
-	if i == nil {
-		return false
-	}
-	fds := []int{int(conf.Fd())}
-	for _, f := range p.theirs {
-		fds = append(fds, int(f.Fd()))
-	}
-	sock := int(i.Control.Fd())
-	// One that could not become a program says nothing; why, the next one tells.
-	if m, _, err := receive(sock); err != nil || m.Kind != kindAwake {
-		i.Drop()
-		return false
-	}
-	// It has changed its uid while it shared our memory, and by that whether we are
-	// dumped (prctl(2), PR_SET_DUMPABLE); we are not to be.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		i.Drop()
-		return false
-	}
-	allowCore(i.Process.Pid)
-	if send(sock, message{Kind: kindBegin}, fds...) != nil {
-		i.Drop()
-		return false
-	}
-	p.control, p.sock, p.proc, p.dead = i.Control, sock, i.Process, i.Dead
-	p.state = func() *os.ProcessState { return i.State }
-	return true
-}
-
 // spawn starts the init from a thread that lives as long as the init: the
 // kernel sends the death signal when that thread ends, not the process.
 func (p *Process) spawn(cmd *exec.Cmd) error {
@@ -309,7 +308,7 @@ func (p *Process) spawn(cmd *exec.Cmd) error {
 		defer runtime.UnlockOSThread()
 		err := p.group.enter()
 		if err == nil {
-			ahead.Unhurried(func() { err = startDumpable(cmd) })
+			err = startDumpable(cmd)
 		}
 		p.group.leave()
 		p.proc = cmd.Process
@@ -358,39 +357,24 @@ func spawnError(err error) error {
 func (p *Process) await(l *launch) error {
 	for {
 		m, fds, err := receive(p.sock)
-		if err != nil && l.says != nil {
-			said := l.bwrapSaid()
+		if err != nil && l.bwrapStderr != nil {
+			said := l.bwrapError()
 			return &unableError{text: "bwrap: " + said, said: said}
 		}
 		if err != nil {
 			return failed("the confined init ended before it had started the command: %v", err)
 		}
 		switch m.Kind {
-		case kindTerminal:
-			if len(fds) != 1 {
-				return failed("the confined init has sent no terminal")
-			}
-			p.relay.master = os.NewFile(uintptr(fds[0]), "terminal")
-		case kindSocket:
-			if len(fds) != 1 {
-				return failed("the confined init has sent no socket")
-			}
-			if err := l.o.Sockets.listen(m.At, fds[0]); err != nil {
-				return err
-			}
-		case kindNetwork:
-			if err := p.network(l.o.Network, m, fds); err != nil {
+		case kindFile:
+			if err := p.takeFile(l, m.Name, fds); err != nil {
 				return err
 			}
 		case kindReady:
-			if err := l.o.Release(); err != nil {
+			if err := l.beforeExec(); err != nil {
 				return err
 			}
 			_ = send(p.sock, message{Kind: kindRelease}) // an init that has ended is noticed above
 		case kindStarted:
-			if m.Stdin {
-				p.relay.noStdin()
-			}
 			layers := append(firstLayers(), m.Layers...)
 			settleCore(layers)
 			if l.memory.Name != "" {
@@ -416,6 +400,38 @@ func (p *Process) await(l *launch) error {
 			return commandError(l.o, m)
 		}
 	}
+}
+
+// takeFile takes what the init has opened inside for the caller.
+func (p *Process) takeFile(l *launch, name string, fds []int) error {
+	if len(fds) != 1 {
+		return failed("the confined init has sent %d descriptors for %s", len(fds), names.Quote(name))
+	}
+	if socket, ok := strings.CutPrefix(name, socketFile); ok {
+		return l.o.Sockets.listen(socket, fds[0])
+	}
+	f := os.NewFile(uintptr(fds[0]), name)
+	if socket, ok := strings.CutPrefix(name, networkFile); ok {
+		l.network[socket] = append(l.network[socket], f)
+	} else {
+		p.relay.master = f
+	}
+	return nil
+}
+
+// beforeExec does what is the caller's to do when all that confines the command stands.
+func (l *launch) beforeExec() error {
+	if n := l.o.Network; n != nil {
+		sockets := l.network
+		l.network = nil // they are the caller's
+		if err := n.Serve(sockets); err != nil {
+			return unable(err, "give the command a network of approved hosts: %v", err)
+		}
+	}
+	if l.o.BeforeExec != nil {
+		return l.o.BeforeExec()
+	}
+	return nil
 }
 
 // firstLayers are those that every level has.

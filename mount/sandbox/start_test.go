@@ -5,16 +5,17 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
+
+func TestMain(m *testing.M) {
+	Main()
+	os.Exit(m.Run())
+}
 
 // tree is a plain directory that stands in for a mount, in a private directory.
 func tree(t *testing.T, dirs ...string) string {
@@ -39,7 +40,7 @@ func output(t *testing.T, o Options, script string) (string, Exit) {
 func started(t *testing.T, o Options, script string) (*Process, string, Exit) {
 	t.Helper()
 	o.Args = []string{"sh", "-c", script}
-	if o.Tree == "" && o.Mounted == nil {
+	if o.Tree == "" {
 		o.Tree = tree(t)
 	}
 	p, err := Start(context.Background(), o)
@@ -106,28 +107,6 @@ func TestShell(t *testing.T) {
 		}
 		if exit != (Exit{Code: 7}) {
 			t.Errorf("exit %+v, want code 7", exit)
-		}
-	})
-}
-
-// The command's timer slack is the caller's, and not the one that its init starts
-// with: sleeps inside are as exact as outside.
-func TestTimerSlack(t *testing.T) {
-	atLevels(t, append([]Level{None}, confining...), func(t *testing.T, level Level) {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		was := ahead.TimerSlack()
-		for _, slack := range []uintptr{was, 777777} {
-			if err := unix.Prctl(unix.PR_SET_TIMERSLACK, slack, 0, 0, 0); err != nil {
-				t.Fatal(err)
-			}
-			out, exit := output(t, Options{Level: level, Private: private(t)}, `cat /proc/self/timerslack_ns`)
-			if want := strconv.Itoa(int(slack)); out != want || exit != (Exit{}) {
-				t.Errorf("the command has a timer slack of %q ns (%+v), the caller one of %s", out, exit, want)
-			}
-		}
-		if err := unix.Prctl(unix.PR_SET_TIMERSLACK, was, 0, 0, 0); err != nil {
-			t.Fatal(err)
 		}
 	})
 }

@@ -32,10 +32,13 @@ func TestTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
-	if err != nil || raw.Lflag&unix.ECHO != 0 {
-		t.Errorf("the caller's terminal is not in raw mode: %#x, %v", raw.Lflag, err)
-	}
+	var exit Exit
+	var waitErr error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		exit, waitErr = p.Wait()
+	}()
 	said := ""
 	until := func(text string) {
 		t.Helper()
@@ -56,6 +59,10 @@ func TestTerminal(t *testing.T) {
 	}
 	typed("echo name=$(tty) size=$(stty size)")
 	until("name=/dev/pts/0 size=33 77")
+	raw, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+	if err != nil || raw.Lflag&unix.ECHO != 0 {
+		t.Errorf("the caller's terminal is not in raw mode: %#x, %v", raw.Lflag, err)
+	}
 	if err := pty.Setsize(master, &pty.Winsize{Rows: 40, Cols: 100}); err != nil {
 		t.Fatal(err)
 	}
@@ -72,9 +79,9 @@ func TestTerminal(t *testing.T) {
 	typed("kill %1; wait; echo do''ne; echo x$(ps -o pid= --ppid $$ | wc -l)")
 	until("done")
 	typed("exit 5")
-	exit, err := p.Wait()
-	if err != nil || exit != (Exit{Code: 5}) {
-		t.Errorf("exit %+v, %v; want code 5", exit, err)
+	<-ended
+	if waitErr != nil || exit != (Exit{Code: 5}) {
+		t.Errorf("exit %+v, %v; want code 5", exit, waitErr)
 	}
 	after, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
 	if err != nil || *after != *before {

@@ -106,7 +106,7 @@ func (s *Session) end(why string) {
 			verdict = guard.Failed
 		}
 		detail := why
-		if where := s.where(); where != "" {
+		if where := s.Point(); where != "" {
 			detail = where + ": " + why
 		}
 		if err := s.reg.Note(names.OpUnmount, "", verdict, detail); err != nil {

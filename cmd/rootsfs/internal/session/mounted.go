@@ -1,11 +1,9 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -29,9 +27,6 @@ func (s *Session) checkMount() (err error) {
 			return &control.Error{Text: err.Error(), Class: control.System}
 		}
 	}
-	if s.opt.Mount.Detached {
-		return nil
-	}
 	s.opt.Mount.Point, err = checkPoint(s.opt.Mount.Point)
 	return err
 }
@@ -50,18 +45,10 @@ func checkPoint(path string) (string, error) {
 
 // point is where the session is to be mounted; "": nowhere.
 func (s *Session) point() string {
-	if s.opt.Unmounted || s.opt.Mount.Detached {
+	if s.opt.Unmounted {
 		return ""
 	}
 	return s.opt.Mount.Point
-}
-
-// where is where the mount is, for the record; "": nowhere.
-func (s *Session) where() string {
-	if s.mnt == nil {
-		return ""
-	}
-	return cmp.Or(s.Point(), "detached")
 }
 
 // mount makes the mount, and the tree.
@@ -72,58 +59,12 @@ func (s *Session) mount() (err error) {
 	}
 	s.opt.Mount.Log = s.log
 	s.mnt, err = mount.New(s.reg, s.opt.Mount)
-	if errors.Is(err, mountpoint.ErrNotDetached) {
-		s.log.Debug("the mount gets a place", "error", err)
-		s.opt.Mount.Detached = false
-		if s.opt.Mount.Point, err = s.takePlace(); err == nil {
-			s.mnt, err = mount.New(s.reg, s.opt.Mount)
-		}
-	}
 	if err != nil {
 		return err
 	}
 	s.tree = s.mnt.Tree()
 	return nil
 }
-
-// takePlace has the caller make a place for the mount.
-func (s *Session) takePlace() (point string, err error) {
-	if point, err = s.opt.Place(); err != nil {
-		return "", err
-	}
-	if point, err = checkPoint(point); err != nil {
-		return "", err
-	}
-	s.reg.Keep(guard.Keep{Path: point, What: "the mountpoint"})
-	return point, nil
-}
-
-// MountCopy returns a copy of the session's mount while that is detached (see
-// mount.Mount), nil if it has a place.
-func (s *Session) MountCopy() (*os.File, error) {
-	if s.Point() != "" {
-		return nil, nil
-	}
-	return s.mnt.Copy()
-}
-
-// Attach gives a detached mount a place. Start must have returned.
-func (s *Session) Attach() error {
-	point, err := s.takePlace()
-	if err != nil {
-		return err
-	}
-	if err := s.mnt.Attach(point); err != nil {
-		return err
-	}
-	if err := s.watchMount(s.ctx); err != nil {
-		return err
-	}
-	return s.publish(false)
-}
-
-// LetGo leaves a detached mount to those who have a copy of it.
-func (s *Session) LetGo() { s.mnt.LetGo() }
 
 // watchMount records the mount and notices when it goes away.
 func (s *Session) watchMount(ctx context.Context) error {
@@ -134,7 +75,7 @@ func (s *Session) watchMount(ctx context.Context) error {
 		}
 		s.gone.Store(&gone)
 	}
-	if err := s.reg.Note(names.OpMount, "", guard.Allowed, strings.TrimSpace(strings.Join(append([]string{s.where()}, s.opt.Flags...), " "))); err != nil {
+	if err := s.reg.Note(names.OpMount, "", guard.Allowed, strings.TrimSpace(strings.Join(append([]string{s.Point()}, s.opt.Flags...), " "))); err != nil {
 		return fmt.Errorf("the mount cannot be recorded: %w", err)
 	}
 	return nil
@@ -156,10 +97,9 @@ func (s *Session) left() <-chan struct{} {
 	return nil
 }
 
-// aborted is closed when the mount has ended; nil if there is none, or if it is
-// detached: that ends with those who have it, and the session when the caller says so.
+// aborted is closed when the mount has ended; nil if there is none.
 func (s *Session) aborted() <-chan struct{} {
-	if s.mnt == nil || s.Point() == "" {
+	if s.mnt == nil {
 		return nil
 	}
 	return s.mnt.Served()
@@ -193,9 +133,6 @@ func (s *Session) inTable() bool {
 func (s *Session) unmount() error {
 	if s.mnt == nil {
 		return nil
-	}
-	if s.Point() == "" {
-		return s.mnt.Close()
 	}
 	if !s.inTable() {
 		return nil

@@ -61,16 +61,6 @@ type Options struct {
 	// Looked is told of each live root whose place was looked at again, because it
 	// may have changed. It may be called concurrently; nil: nobody asks.
 	Looked func(guard.RootName)
-	// Mounting is called by Start before it mounts; an error of it ends Start. nil:
-	// nobody asks.
-	Mounting func() error
-	// Place makes a place for a mount that was to be detached and cannot be, or must
-	// not be any more (see Session.Attach); needed if Mount.Detached is set.
-	Place func() (point string, err error)
-	// Mounted is called by Start when the mount answers, before all else is ready;
-	// nil: nobody asks. The context ends when Start fails after that, and what
-	// holds the mount then must let go of it; or with the session.
-	Mounted func(context.Context, *Session)
 	// Leave makes Run return when the mount is out of the tree, whoever holds
 	// something in it: the caller knows that all who could have ended, or ends
 	// now itself, and the kernel ends the mount with it. The kernel lets go of
@@ -176,16 +166,8 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if err := s.grantFirst(ctx); err != nil {
 		return nil, err
 	}
-	if opt.Mounting != nil {
-		if err := opt.Mounting(); err != nil {
-			return nil, err
-		}
-	}
 	if err := s.mount(); err != nil {
 		return nil, err
-	}
-	if opt.Mounted != nil {
-		opt.Mounted(ctx, s)
 	}
 	if err := s.audit.begin(); err != nil {
 		return nil, err

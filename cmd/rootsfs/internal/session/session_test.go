@@ -81,14 +81,20 @@ func start(t *testing.T, roots ...string) (*Session, string) {
 func TestStartLeavesNothing(t *testing.T) {
 	no := errors.New("no")
 	for name, change := range map[string]func(o *Options, work string){
-		"without a log":    func(o *Options, _ string) { o.Logger = func(string) (*slog.Logger, error) { return nil, no } },
-		"without a root":   func(o *Options, work string) { o.Roots[0].Dir = filepath.Join(work, "none") },
-		"before it mounts": func(o *Options, _ string) { o.Mounting = func() error { return no } },
-		"without an audit log": func(o *Options, work string) {
-			o.Mounted = func(context.Context, *Session) { // its directory cannot be made
-				if err := os.WriteFile(filepath.Join(work, "state/rootsfs"), nil, 0o600); err != nil {
+		"without a log":  func(o *Options, _ string) { o.Logger = func(string) (*slog.Logger, error) { return nil, no } },
+		"without a root": func(o *Options, work string) { o.Roots[0].Dir = filepath.Join(work, "none") },
+		"without a mountpoint": func(o *Options, _ string) {
+			logger, point := o.Logger, o.Mount.Point
+			o.Logger = func(name string) (*slog.Logger, error) { // when the mountpoint was checked
+				if err := os.Remove(point); err != nil {
 					t.Error(err)
 				}
+				return logger(name)
+			}
+		},
+		"without an audit log": func(_ *Options, work string) { // its directory cannot be made
+			if err := os.WriteFile(filepath.Join(work, "state/rootsfs"), nil, 0o600); err != nil {
+				t.Error(err)
 			}
 		},
 	} {

@@ -5,38 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rootsfs/rootsfs/mount/sandbox/ahead"
 )
-
-// A stage is this program started again: a Go process cannot fork, because only
-// one of its threads would be in the child. It is told what to be by stageVar,
-// gets its end of a socket on controlFD and its configuration in a memory file
-// on configFD, and after those what the caller had to open for it.
-
-// stageVar names the stage. It never reaches a command.
-const stageVar = ahead.StageVar
-
-const (
-	stageInit   = "init"
-	stageInside = "inside" // the init, in the root that it has built
-	stageAhead  = ahead.StageAhead
-
-	controlFD = 3
-	configFD  = 4
-	firstFD   = 5
-)
-
-// exitStage is the exit code of a stage that failed; nobody but us sees it.
-const exitStage = 125
 
 // config is what the init is told.
 type config struct {
 	Level Level    `json:"level"`
 	Args  []string `json:"args"`
+	Env   []string `json:"env"`
+	Dir   string   `json:"dir"`
 	Umask int      `json:"umask"`
 	Net   bool     `json:"net"`
 	// Listen are the ports that the command may listen on, in the host's network.
@@ -48,38 +26,35 @@ type config struct {
 	// NoCgroups: the machine allows no cgroup namespaces.
 	NoCgroups bool `json:"noCgroups,omitempty"`
 	Pids      int  `json:"pids"`
-	// TTY says for each standard stream whether it is to be a terminal.
-	TTY    [3]bool `json:"tty"`
-	Rows   uint16  `json:"rows,omitempty"`
-	Cols   uint16  `json:"cols,omitempty"`
-	Layout *layout `json:"layout,omitempty"` // Namespaces: the base
-	rest
-	Late   bool  `json:"late,omitempty"` // the rest comes over the control socket
-	Filter wants `json:"filter"`
-	// Slack is the command's timer slack in nanoseconds: the caller's, while the
-	// init has one of its own.
-	Slack uintptr `json:"slack"`
-	// Hold: to be told when the command may be started.
-	Hold bool `json:"hold,omitempty"`
+	// Streams says what each standard stream is to be.
+	Streams [3]stream `json:"streams"`
+	Rows    uint16    `json:"rows,omitempty"`
+	Cols    uint16    `json:"cols,omitempty"`
+	Layout  *layout   `json:"layout,omitempty"` // Namespaces
+	Rules   rules     `json:"rules"`
+	Filter  wants     `json:"filter"`
+	// Files are the descriptors that the caller has opened, by name.
+	Files map[string]int `json:"files,omitempty"`
 	// SetID: the init itself changes to these (Bubblewrap as root).
 	SetID bool   `json:"setID,omitempty"`
 	UID   uint32 `json:"uid"`
 	GID   uint32 `json:"gid"`
 	// KeptHome: HOME is a directory of the host's, whose owner stays.
-	KeptHome bool       `json:"keptHome,omitempty"`
-	Probe    bool       `json:"probe,omitempty"` // end when all is confined
-	Stdin    *stdinFile `json:"stdin,omitempty"` // nil: what was passed
-	// Stderr is the command's standard error, where bwrap's own is another.
-	Stderr int `json:"stderr,omitempty"`
+	KeptHome bool `json:"keptHome,omitempty"`
+	Probe    bool `json:"probe,omitempty"` // end when all is confined
 }
 
-// rest is what the init is told of the tree and what depends on it.
-type rest struct {
-	Env   []string `json:"env"`
-	Dir   string   `json:"dir"`
-	Tree  *layout  `json:"tree,omitempty"` // Namespaces: what is beyond the base
-	Rules rules    `json:"rules"`
-}
+// stderrFile is the name of the command's standard error, where bwrap's own is another.
+const stderrFile = "stderr"
+
+// stream is what a standard stream of the command is.
+type stream string
+
+const (
+	passed   stream = "" // what the init was given
+	null     stream = "null"
+	terminal stream = "terminal"
+)
 
 // wants is what the system call filter refuses beyond its lists.
 type wants struct {
@@ -100,12 +75,10 @@ type wants struct {
 
 // message is what travels on the control socket, one per packet.
 type message struct {
-	// From the init: what it has reached, that it has started the command,
-	// how that ended, or why nothing was started.
 	Kind   string   `json:"kind"`
+	Name   string   `json:"name,omitempty"` // of file
 	Layers []Layer  `json:"layers,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
-	Stdin  bool     `json:"stdin,omitempty"` // the init has opened standard input itself
 	Code   int      `json:"code,omitempty"`
 	Signal int      `json:"signal,omitempty"` // to the init: what to send to the command
 	Group  bool     `json:"group,omitempty"`  // to its process group
@@ -114,29 +87,31 @@ type message struct {
 	Error  string   `json:"error,omitempty"`
 	Errno  int      `json:"errno,omitempty"`
 	Step   string   `json:"step,omitempty"` // one of the steps below
-	// To the init: what to show of the tree, and where. The answer has the same
-	// Code.
+	// Of bind: what to show of the tree, "" for nothing any more, and where. The answer
+	// has the same Code.
 	From string `json:"from,omitempty"`
 	At   string `json:"at,omitempty"`
 }
 
-// The kinds of message.
+// The kinds of message. The last three are to the init, the others from it.
 const (
-	kindAwake    = "awake"    // from an init that was started ahead: it is there
-	kindBegin    = "begin"    // to an init that was started ahead: carries the configuration and the streams
-	kindRest     = "rest"     // to the init: carries a memory file with it, and what its layout names
-	kindSocket   = "socket"   // carries a granted socket, which At names
-	kindNetwork  = "network"  // carries the sockets that At names; the answer: they are served
-	kindTerminal = "terminal" // carries the master side of the pty
-	kindReady    = "ready"    // all but the command, which is held
-	kindRelease  = "release"  // to the init: start it
-	kindStarted  = "started"
-	kindExited   = "exited"
-	kindFailed   = "failed"
-	kindSignal   = "signal"
-	kindBind     = "bind"   // to the init
-	kindUnbind   = "unbind" // to the init
-	kindDone     = "done"   // one of these two, or Error
+	kindFile    = "file"    // carries a descriptor, which Name names
+	kindReady   = "ready"   // all but the command, which is held
+	kindStarted = "started" // the command, with what confines it
+	kindFailed  = "failed"  // nothing was started, and why
+	kindExited  = "exited"  // how the command ended
+	kindDone    = "done"    // the answer to bind, or Error
+	kindRelease = "release" // start the command
+	kindSignal  = "signal"
+	kindBind    = "bind"
+)
+
+// The names of what kindFile carries: the master side of the terminal, and, followed by
+// names of their own, granted sockets and sockets of the command's network.
+const (
+	terminalFile = "terminal"
+	socketFile   = "socket:"
+	networkFile  = "net:"
 )
 
 // The steps at which an init can fail: the caller falls back to another level
@@ -200,26 +175,4 @@ func receive(sock int) (message, []int, error) {
 		}
 		return m, fds, json.Unmarshal(buf[:n], &m)
 	}
-}
-
-// A stage does its work here and never gets any further: what is initialised after
-// this package, and main itself, is not for it (half of what it would take to get
-// there, measured). In any other process this does nothing.
-func init() {
-	stage, ok := os.LookupEnv(stageVar)
-	if !ok {
-		return
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(controlFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		fmt.Fprintf(os.Stderr, "%s is set, but not by rootsfs: unset it\n", stageVar)
-		os.Exit(exitStage)
-	}
-	switch stage {
-	case stageInit, stageInside, stageAhead:
-		runInit(stage)
-	default:
-		fmt.Fprintf(os.Stderr, "%s names no stage: unset it\n", stageVar)
-	}
-	os.Exit(exitStage)
 }

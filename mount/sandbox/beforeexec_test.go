@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,50 +12,39 @@ import (
 	"time"
 )
 
-// The tree may come while the confinement is being built, and the command is
-// started when it is released, not before, at every level.
-func TestMountedAndRelease(t *testing.T) {
+// The command is started when BeforeExec has returned, not before, at every level, and all
+// that it needs is there by then.
+func TestBeforeExec(t *testing.T) {
 	atLevels(t, append(confining, None), func(t *testing.T, level Level) {
 		point := tree(t, "home/u/code")
-		put(t, point+"/home/u/code/f", "there")
-		var steps []string
-		umask := 0o027
-		o := Options{Level: level, Umask: &umask, Private: private(t)}
+		code := point + "/home/u/code"
+		if err := os.Chmod(code, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		put(t, code+"/f", "there")
+		umask, levels := 0o027, []Level(nil)
+		o := Options{
+			Level: level, Umask: &umask, Private: private(t), Tree: point, Roots: []string{"/home/u/code"}, Dir: "/home/u/code",
+			OnLevel: func(l Level) { levels = append(levels, l) },
+			BeforeExec: func() error {
+				if _, err := os.Stat(code + "/ran"); err == nil || len(levels) != 1 || levels[0] != level {
+					t.Errorf("the command ran before; levels %v", levels)
+				}
+				return nil
+			},
+		}
 		if level == None && os.Geteuid() == 0 {
 			o.UID, o.GID = DefaultID()
 		}
-		o.Mounted = func(o *Options) error {
-			steps = append(steps, "mounted")
-			o.Tree, o.Roots, o.Dir = point, []string{"/home/u/code"}, "/home/u/code"
-			return nil
-		}
-		o.Release = func() error {
-			steps = append(steps, "released")
-			return nil
-		}
-		o.Args = []string{"sh", "-c", "cat f; umask"}
-		p, err := Start(context.Background(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Stderr().Close()
-		p.Stdin().Close()
-		out, err := io.ReadAll(p.Stdout())
-		p.Stdout().Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if exit, err := p.Wait(); err != nil || exit != (Exit{}) {
-			t.Errorf("%+v, %v", exit, err)
-		}
-		if string(out) != "there0027\n" || len(steps) != 2 || steps[0] != "mounted" || steps[1] != "released" {
-			t.Errorf("inside: %q after %v", out, steps)
+		out, exit := output(t, o, "touch ran; cat f; umask")
+		if out != "there0027" || exit != (Exit{}) {
+			t.Errorf("inside: %q, %+v", out, exit)
 		}
 	})
 }
 
-// A tree that does not come, and a command that is not released: nothing was
-// started, nothing is left, and the caller's own reason is the error.
+// A command whose BeforeExec fails, or whose tree is none: nothing was started, nothing is
+// left, and the caller's own reason is the error.
 func TestNotReleased(t *testing.T) {
 	reason := errors.New("the session has failed")
 	atLevels(t, confining, func(t *testing.T, level Level) {
@@ -66,12 +54,8 @@ func TestNotReleased(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, o := range map[string]Options{
-			"not mounted": {Mounted: func(*Options) error { return reason }},
-			"no tree":     {Mounted: func(o *Options) error { o.Tree = "relative"; return nil }},
-			"not released": {
-				Mounted: func(o *Options) error { o.Tree = point; return nil },
-				Release: func() error { return reason },
-			},
+			"no tree":      {Tree: "relative"},
+			"not released": {Tree: point, BeforeExec: func() error { return reason }},
 		} {
 			o.Level, o.Private, o.Map, o.Args = level, private(t), Flat, []string{"touch", DefaultFlatAt + "/made"}
 			p, err := Start(context.Background(), o)

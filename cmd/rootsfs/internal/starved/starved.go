@@ -1,77 +1,54 @@
-package early
+// Package starved lets this program run where its user has no epoll watch left.
+//
+// The Go runtime ends a process that cannot have a network poller: its first timer or
+// opened file makes an epoll instance with one watch (epoll_ctl(2)), and the kernel
+// counts watches by user, in all namespaces together (max_user_watches). Whoever
+// uses them up would thereby take away the owner's commands that end access.
+//
+// # Promises
+//
+// Its initialisation asks whether a watch can be had. If one can, the runtime takes it
+// at once. If not, Err says so, and the runtime believes that it has a poller:
+// files are then read by blocking calls, and package control speaks to sessions by
+// blocking calls in any case.
+//
+// Go initialises packages in the order of their import paths as far as their own imports
+// let it (language specification, "Program initialization"). This package imports little,
+// so it comes before every package that opens a file.
+//
+// # Not promised
+//
+// Without a poller timers may be late, and the process can start no set-user-id program
+// (no_new_privs). The main function refuses commands that need either.
+package starved
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"syscall"
 	"unsafe"
-
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/janitor"
 )
 
-// The Go runtime ends a process that cannot have a network poller: its first timer or
-// opened file makes an epoll instance with one watch (epoll_ctl(2)), and the kernel
-// counts watches by user, in all namespaces together (max_user_watches). Whoever
-// uses them up would thereby take the owner's commands away. The commands that end
-// access therefore ask first whether a watch can be had. If not, withoutPoller lets the
-// runtime believe that it has one: files are then read by blocking calls, and package
-// control speaks to sessions by blocking calls in any case. Every other command says why
-// it cannot run.
-//
-// Packages that are initialised later open files, so the question is asked here.
+// missing: this process runs without a poller.
+var missing = !takePoller()
 
-// ending are the commands that must work without a poller: those that end or show
-// access, and need no other program for it.
-var ending = [...]string{"revoke", "status", "unmount", "umount", "version", "--version", "roots"}
-
-// cleaning are the commands that clean up after a process that was killed. They need
-// set-user-id programs, so they wait for a poller first: what has used up the watches
-// is often a program that ends with the one that was killed.
-var cleaning = [...]string{janitor.Name, janitor.SupervisorName}
-
-// patience is how many times they ask, a twentieth of a second apart.
-const patience = 100
-
-func init() {
-	if len(os.Args) < 2 {
-		return
+// Err says why this process runs without a poller; nil: it has one.
+func Err() error {
+	if !missing {
+		return nil
 	}
-	for _, name := range cleaning {
-		if os.Args[1] == name { // whose wait is over: package janitor comes first
-			for n := 0; n < patience && !watchesLeft(); n++ {
-				_ = syscall.Nanosleep(&syscall.Timespec{Nsec: 50_000_000}, nil)
-			}
-			ensurePoller()
-			return
-		}
-	}
-	for _, name := range ending {
-		if os.Args[1] == name {
-			ensurePoller()
-			return
-		}
-	}
-	if !watchesLeft() {
-		_, _ = syscall.Write(2, []byte(noWatches)) // to whoever is there to read it
-		syscall.Exit(systemCannot)
-	}
+	return errors.New("programs of yours have used up your epoll watches, and without one this command cannot run; end them (rootsfs status, revoke and unmount work), or raise the limit: sysctl fs.epoll.max_user_watches")
 }
 
-// noWatches is what every other command says instead of beginning what the runtime would
-// end, and systemCannot its exit code (exitSystem in package main).
-const (
-	noWatches    = "rootsfs: programs of yours have used up your epoll watches, and without one this command cannot run; end them (rootsfs status, revoke and unmount work), or raise the limit: sysctl fs.epoll.max_user_watches\n"
-	systemCannot = 5
-)
-
-// ensurePoller makes the runtime's poller while there is room for it, and does
-// without one where there is none.
-func ensurePoller() {
-	if !watchesLeft() {
-		withoutPoller()
-		return
+// takePoller makes the runtime's poller while there is room for it, and reports whether
+// there was. Where there is none the runtime is made to do without.
+func takePoller() bool {
+	if watchesLeft() {
+		startPoller()
+		return true
 	}
-	startPoller()
+	return !withoutPoller()
 }
 
 // startPoller makes the runtime create its poller, by opening a file. (A timer would do,
@@ -119,15 +96,13 @@ func watchesLeft() bool {
 // withoutPoller has a filter of system calls (seccomp(2)) answer epoll_ctl in the
 // kernel's place: "done" while the runtime makes its poller, and EPERM from then on,
 // which is what the kernel says of a regular file and makes package os use blocking
-// calls. A timer that is due before the one that is waited for comes late then, so these
-// commands do not rely on timers. Where filters cannot be installed nothing is changed. A
-// process that has one can start no set-user-id program (no_new_privs).
-func withoutPoller() {
+// calls. Where filters cannot be installed nothing is changed, and it reports false.
+func withoutPoller() bool {
 	if !answerEpollCtl(0) {
-		return
+		return false
 	}
 	startPoller()
-	answerEpollCtl(syscall.EPERM)
+	return answerEpollCtl(syscall.EPERM)
 }
 
 const (

@@ -12,10 +12,9 @@ import (
 )
 
 // relay copies between the caller's streams and the command's. The command holds
-// pipes of its own and a terminal of its own only, but for /dev/null and a file that is
-// standard input (stdin.go): through /proc/self/fd it
-// could open the caller's again, with other rights (a log for reading, a
-// terminal for typing).
+// pipes of its own and a terminal of its own only, but for /dev/null: through
+// /proc/self/fd it could open the caller's again, with other rights (a log for
+// reading, a terminal for typing).
 type relay struct {
 	stdin  *os.File // of the caller; nil: not relayed
 	into   *os.File // where it goes: a pipe, or nil for master
@@ -35,84 +34,65 @@ type copyJob struct{ from, to *os.File }
 
 // streams makes the command's standard streams.
 func (p *Process) streams(l *launch) error {
-	given := [3]*os.File{l.o.Stdin, l.o.Stdout, l.o.Stderr}
-	std := [3]*os.File{}
-	for i, f := range given {
-		if f != nil && l.o.TTY && term.IsTerminal(int(f.Fd())) {
-			l.conf.TTY[i] = true
+	for i, f := range [3]*os.File{l.o.Stdin, l.o.Stdout, l.o.Stderr} {
+		switch {
+		case f != nil && IsNull(f):
+			l.conf.Streams[i] = null
+		case f != nil && l.o.TTY && term.IsTerminal(int(f.Fd())):
+			l.conf.Streams[i] = terminal
 			if p.relay.screen == nil || i == 1 {
 				p.relay.screen = f
 			}
-			null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-			if err != nil {
-				return failed("open %s: %v", os.DevNull, err)
-			}
-			p.theirs[i], std[i] = null, null
 			if size, err := pty.GetsizeFull(f); err == nil {
 				l.conf.Rows, l.conf.Cols = size.Rows, size.Cols
 			}
 			if i == 0 {
 				p.relay.stdin = f
 			}
-			continue
-		}
-		if p.theirs[i] = l.direct(i, f); p.theirs[i] != nil {
-			std[i] = p.theirs[i]
-			continue
-		}
-		r, w, err := os.Pipe()
-		if err != nil {
-			return failed("make a pipe: %v", err)
-		}
-		mine := r
-		if i == 0 {
-			p.theirs[i], mine = r, w
-		} else {
-			p.theirs[i] = w
-		}
-		std[i] = p.theirs[i]
-		if os.Geteuid() == 0 {
-			// So that /dev/stdout can be opened by the command's uid.
-			_ = r.Chown(int(l.o.UID), int(l.o.GID)) // a convenience
-		}
-		switch {
-		case f == nil:
-			p.ours[i] = mine
-		case i == 0:
-			p.relay.stdin, p.relay.into = f, mine
 		default:
-			p.relay.outs = append(p.relay.outs, copyJob{mine, f})
+			if err := p.pipe(l, i, f); err != nil {
+				return err
+			}
 		}
 	}
-	l.cmd.Stdin, l.cmd.Stdout, l.cmd.Stderr = std[0], std[1], std[2]
+	// The init has /dev/null where there is no pipe; a nil *os.File is no nil interface.
+	if f := p.theirs[0]; f != nil {
+		l.cmd.Stdin = f
+	}
+	if f := p.theirs[1]; f != nil {
+		l.cmd.Stdout = f
+	}
+	if f := p.theirs[2]; f != nil {
+		l.cmd.Stderr = f
+	}
 	return nil
 }
 
-// direct is what the command gets in the place of a pipe: for /dev/null that, and for a
-// file that is standard input the file; nil for anything else.
-func (l *launch) direct(stream int, f *os.File) *os.File {
+// pipe makes a pipe between a stream of the command and f, or the caller of Start.
+func (p *Process) pipe(l *launch, stream int, f *os.File) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return failed("make a pipe: %v", err)
+	}
+	if os.Geteuid() == 0 {
+		// So that /dev/stdout can be opened by the command's uid.
+		_ = r.Chown(int(l.o.UID), int(l.o.GID)) // a convenience
+	}
+	mine := r
+	if stream == 0 {
+		p.theirs[stream], mine = r, w
+	} else {
+		p.theirs[stream] = w
+	}
 	switch {
 	case f == nil:
-	case IsNull(f):
-		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-		if err == nil {
-			return null
-		}
+		p.ours[stream] = mine
 	case stream == 0:
-		input := l.input
-		l.input = nil // whoever has the streams closes it
-		return input
+		p.relay.stdin, p.relay.into = f, mine
+	default:
+		p.relay.outs = append(p.relay.outs, copyJob{mine, f})
 	}
 	return nil
-}
-
-// noStdin has nothing copied to the command's standard input, which is no pipe.
-func (r *relay) noStdin() {
-	r.stdin = nil
-	if r.into != nil {
-		r.into.Close()
-		r.into = nil
-	}
 }
 
 // start begins to copy. It is called when the command runs.
@@ -235,4 +215,59 @@ func (r *relay) abandon() {
 	if r.master != nil {
 		r.master.Close()
 	}
+}
+
+// IsNull reports whether a file is /dev/null. The Go runtime opens it in the place of a
+// standard stream that was closed when the process began.
+func IsNull(f *os.File) bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3)
+}
+
+// streams opens the command's standard streams, as far as they are no pipes, inside: its
+// terminal has the right name there, and the host's terminals and /dev/null have none. The
+// master side of the terminal goes out.
+func (p *initProc) streams() error {
+	var slave *os.File
+	for i, kind := range p.conf.Streams {
+		if kind == passed {
+			p.files[i] = os.NewFile(uintptr(i), "stream")
+			continue
+		}
+		f, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err != nil {
+			return step(err, "open %s", os.DevNull)
+		}
+		// In the place of the host's, of whose mounts nothing may be held.
+		err = unix.Dup3(int(f.Fd()), i, unix.O_CLOEXEC)
+		f.Close()
+		if err != nil {
+			return step(err, "take over stream %d", i)
+		}
+		if kind == null {
+			p.files[i] = os.NewFile(uintptr(i), os.DevNull)
+			continue
+		}
+		if slave == nil {
+			if slave, err = p.openTerminal(); err != nil {
+				return err
+			}
+		}
+		p.files[i] = slave
+	}
+	return nil
+}
+
+// openTerminal makes a pty, sends its master side out, and returns the command's side.
+func (p *initProc) openTerminal() (*os.File, error) {
+	master, slave, err := pty.Open()
+	if err != nil {
+		return nil, step(err, "open a terminal")
+	}
+	defer master.Close()
+	if err := pty.Setsize(master, &pty.Winsize{Rows: p.conf.Rows, Cols: p.conf.Cols}); err != nil {
+		return nil, step(err, "set the size of the terminal")
+	}
+	err = send(controlFD, message{Kind: kindFile, Name: terminalFile}, int(master.Fd()))
+	return slave, step(err, "hand the terminal out")
 }

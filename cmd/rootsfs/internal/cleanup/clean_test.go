@@ -1,4 +1,4 @@
-package main
+package cleanup
 
 import (
 	"errors"
@@ -33,15 +33,15 @@ func TestClearLeft(t *testing.T) {
 		{"alive", false, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := makePrivate(newRunName(), guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())})
+			p, err := MakePlace(guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())})
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(p.remove)
+			t.Cleanup(p.Remove)
 			if p.lock == nil {
 				t.Fatal("the place has no lock")
 			}
-			if err := os.WriteFile(filepath.Join(p.scratch, "file"), nil, 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(p.Scratch(), "file"), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			if c.dead {
@@ -52,7 +52,7 @@ func TestClearLeft(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			clearLeft()
+			ClearLeft()
 			if _, err := os.Lstat(p.dir); errors.Is(err, fs.ErrNotExist) != c.goes {
 				t.Errorf("its place: %v, is to go: %v", err, c.goes)
 			}

@@ -1,0 +1,160 @@
+package cleanup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// Main serves as a watcher and does not return, if this process was started as one;
+// otherwise it does nothing.
+func Main(log *slog.Logger) {
+	if len(os.Args) < 2 || os.Args[1] != Name {
+		return
+	}
+	// What a service manager or a terminal sends to all processes is not for this one.
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP)
+	var err error
+	switch args := os.Args[2:]; {
+	case len(args) == 2 && args[0] == ofRun && strings.HasPrefix(filepath.Base(args[1]), "."+placePrefix):
+		wait()
+		err = afterRun(context.Background(), &Place{dir: args[1]})
+	case len(args) == 4 && args[0] == ofMount:
+		wait()
+		err = afterMount(log.With("mountpoint", args[1]), args[1], args[2], args[3])
+	default:
+		fmt.Fprintf(os.Stderr, "rootsfs: %s is started by rootsfs itself; to clean up, run: rootsfs doctor\n", Name)
+		os.Exit(2)
+	}
+	if err != nil {
+		log.Error("what the process left could not be removed", "error", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// wait waits for the end of the process that standard input is a descriptor of. Where that
+// cannot be waited for, it ends this process: what lives must not be cleaned up after.
+func wait() {
+	// Not for the command it cleans up after to look into. It can only fail on kernels
+	// that know no such attribute.
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	for watched := []unix.PollFd{{Events: unix.POLLIN}}; ; {
+		_, err := unix.Ppoll(watched, nil, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || watched[0].Revents&unix.POLLIN == 0 {
+			os.Exit(1) // nobody knows whether the process has ended
+		}
+		return
+	}
+}
+
+// afterRun removes what a killed run left: its mount, its directories, its session.
+// Nobody can serve the mount any more, so it is taken away whether the kernel calls
+// its connection ended or not: a process that was being started in that moment may
+// hold the connection's descriptor, and a mount that waits for answers is not stale.
+func afterRun(ctx context.Context, p *Place) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		err := mountpoint.Detach(p.Point(), true)
+		if errors.Is(err, mountpoint.ErrNotMounted) || names.Reason(err) == names.NotExist {
+			err = nil
+		}
+		// Those of its processes that are on their way out may be writing still.
+		if p.Remove(); p.IsGone() {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, fmt.Errorf("%s is left", names.Quote(p.dir)))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	sandbox.ForgetMemory(p.Run())
+	return clearSessions()
+}
+
+// afterMount ends the connection of a killed daemon's mount and detaches the mount, if the
+// one with this ID and device is still there. Then it removes the daemon's session.
+func afterMount(log *slog.Logger, point, id, device string) error {
+	_ = mountpoint.Abort(device) // it only hastens what the kernel does
+	err := detach(point, id, device)
+	if err == nil {
+		log.Error("the daemon was killed: its mount is detached; what programs had written and not synced is lost")
+	} else {
+		log.Error("the daemon was killed, and its mount cannot be detached: the kernel answers from its caches until it is",
+			"error", err, "remedy", "rootsfs unmount "+names.ShellWord(point))
+	}
+	return clearSessions()
+}
+
+func detach(point, id, device string) error {
+	all, err := mountpoint.Mounts()
+	isThere := slices.ContainsFunc(all, func(in mountpoint.Info) bool { return strconv.Itoa(in.ID) == id && in.Dev == device })
+	if err == nil && !isThere {
+		return nil // somebody was faster
+	}
+	err = mountpoint.Detach(point, true)
+	if errors.Is(err, mountpoint.ErrNotMounted) {
+		return nil
+	}
+	return err
+}
+
+// clearSessions removes what dead sessions left.
+func clearSessions() error {
+	_, err := control.List() // which does that by the way
+	return err
+}
+
+// ClearLeft removes what killed runs have left, and returns of how many.
+func ClearLeft() (n int) {
+	sandbox.ForgetOldMemory(placePrefix, leftAfter)
+	entries, err := os.ReadDir(base())
+	if err != nil {
+		return 0 // not made yet
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "."+placePrefix) {
+			continue
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftAfter && clearPlace(filepath.Join(base(), e.Name())) {
+			n++
+		}
+	}
+	return n
+}
+
+// clearPlace removes a place, if its run has ended.
+func clearPlace(dir string) bool {
+	lock := lockPlace(dir)
+	if lock == nil {
+		return false
+	}
+	defer lock.Close()
+	p := &Place{dir: dir}
+	if err := mountpoint.ClearStale(p.Point()); err != nil && !errors.Is(err, mountpoint.ErrNotMounted) && names.Reason(err) != names.NotExist {
+		return false // it is alive
+	}
+	p.Remove()
+	sandbox.ForgetMemory(p.Run())
+	return p.IsGone()
+}

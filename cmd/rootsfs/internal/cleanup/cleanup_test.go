@@ -1,0 +1,238 @@
+package cleanup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
+)
+
+// TestMain makes this binary the watcher, too.
+func TestMain(m *testing.M) {
+	Main(slog.Default())
+	os.Exit(m.Run())
+}
+
+// await waits for something that happens by itself; the bound only ends a test that has
+// failed.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: it has not come", what)
+		}
+	}
+}
+
+// someUser is whom a command runs as: of root's, another.
+func someUser() guard.User {
+	if os.Geteuid() != 0 {
+		return guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	}
+	return guard.User{UID: 65600, GID: 65600}
+}
+
+// awaitWait waits until a watcher waits. What a process that is not dumpable does, only root
+// is told; it sleeps then, which it hardly does before.
+func awaitWait(t *testing.T, pid int) {
+	t.Helper()
+	await(t, "the wait", func() bool {
+		in, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
+		if errors.Is(err, fs.ErrPermission) {
+			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return strings.Contains(string(stat), ") S ")
+		}
+		return strings.HasPrefix(string(in), strconv.Itoa(unix.SYS_PPOLL)+" ")
+	})
+}
+
+// What a killed run left goes also when somebody holds the connection of its mount,
+// which then answers nothing and is not stale, and when something keeps a directory
+// of it for a while. R070.
+func TestAfterRun(t *testing.T) {
+	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("CI must be able to run this: root, and %v", err)
+		}
+		t.Skip("needs root, and ", err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	for name, keep := range map[string]func(t *testing.T, p *Place){
+		"nothing": func(*testing.T, *Place) {},
+		"a held connection": func(t *testing.T, p *Place) {
+			fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { fuse.Close() })
+			data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd())
+			if err := unix.Mount("rootsfs", p.Point(), mountpoint.FSType, unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a directory in use": func(t *testing.T, p *Place) {
+			if err := unix.Mount("none", p.Scratch(), "tmpfs", 0, ""); err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(200*time.Millisecond, func() { _ = unix.Unmount(p.Scratch(), 0) })
+		},
+		"a directory that is gone": func(t *testing.T, p *Place) {
+			if err := os.RemoveAll(filepath.Dir(p.Point())); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := MakePlace(someUser())
+			if err != nil {
+				t.Fatal(err)
+			}
+			keep(t, p)
+			t.Cleanup(func() { // of a test that has failed
+				_ = unix.Unmount(p.Point(), unix.MNT_DETACH)
+				_ = unix.Unmount(p.Scratch(), unix.MNT_DETACH)
+				p.Remove()
+			})
+			if err := afterRun(context.Background(), &Place{dir: p.dir}); err != nil || !p.IsGone() {
+				t.Errorf("%v; gone: %v", err, p.IsGone())
+			}
+		})
+	}
+}
+
+// The watcher waits until the killed run has let go of all it had, its session's lock
+// too, or the session would pass for a live one and stay. R070.
+func TestAwaitsTheEnd(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	base, err := control.EnsureRuntimeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := filepath.Join(base, "victim")
+	program := filepath.Join(t.TempDir(), "rootsfs") // whose name says that it is to be rootsfs
+	if err := os.Symlink(exe, program); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(session, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p, err := MakePlace(someUser())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Remove) // of a test that has failed
+	p.lock.Close()
+	// The shell is the run: it has the lock.
+	run := exec.Command("sh", "-c", `exec 9<"$0"; flock 9; echo; read -r end`, session)
+	in, err := run.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := run.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(run.Process.Pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := os.NewFile(uintptr(fd), "the run")
+	cmd := &exec.Cmd{Path: program, Args: []string{"rootsfs", Name, ofRun, p.dir}, Stdin: of, Stderr: os.Stderr}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	of.Close()
+	awaitWait(t, cmd.Process.Pid)
+	if p.IsGone() {
+		t.Error("it has not waited")
+	}
+	in.Close()
+	_ = run.Wait()
+	if err := cmd.Wait(); err != nil || !p.IsGone() {
+		t.Errorf("the watcher: %v; the place is gone: %v", err, p.IsGone())
+	}
+	if _, err := os.Stat(session); !os.IsNotExist(err) {
+		t.Errorf("the session: %v", err)
+	}
+}
+
+// A watcher waits, and is gone when it is dismissed; it has cleaned up nothing then. One
+// that was killed harms nobody.
+func TestDismiss(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	p, err := MakePlace(someUser())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Remove()
+	for _, killed := range []bool{false, true} {
+		w, err := WatchRun(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		awaitWait(t, w.cmd.Process.Pid)
+		if killed {
+			_ = w.cmd.Process.Kill()
+		}
+		w.Dismiss()
+		w.Dismiss()
+		if left := watchersOf(t, p.dir); len(left) != 0 || p.IsGone() {
+			t.Errorf("killed %v: left %v; the place is gone: %v", killed, left, p.IsGone())
+		}
+	}
+}
+
+// By hand there is nothing to do for a watcher, and of a place of somebody else's it
+// takes nothing.
+func TestMainRefuses(t *testing.T) {
+	for _, args := range [][]string{{}, {ofRun}, {ofRun, t.TempDir()}, {ofMount, "/mnt"}} {
+		cmd := &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{"rootsfs", Name}, args...)}
+		out, err := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(string(out), "is started by rootsfs itself") {
+			t.Errorf("%q: %v, %s", args, err, out)
+		}
+	}
+}
+
+// watchersOf are the processes that watch over a place, or clean up. They are children of this process.
+func watchersOf(t *testing.T, dir string) (pids []string) {
+	t.Helper()
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		children, _ := os.ReadFile(list) // of a thread that may have ended
+		for _, pid := range strings.Fields(string(children)) {
+			b, err := os.ReadFile("/proc/" + pid + "/cmdline")
+			if err == nil && strings.Contains(string(b), "\x00"+Name+"\x00"+ofRun+"\x00"+dir+"\x00") {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}

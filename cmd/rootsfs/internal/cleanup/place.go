@@ -1,0 +1,142 @@
+// Package cleanup removes what a killed process of rootsfs leaves: mounts, directories,
+// sessions and control groups.
+//
+// # Promises
+//
+// A mount outlives the process that serves it, and the kernel goes on answering from its
+// caches. So a run and a daemon each have a watcher: this program started again, which
+// waits until they have ended (pidfd_open(2)) and then cleans up, unless it was ended
+// before because everything is in order. It waits until the process has let go of all it
+// had, its locks too, and not just of one descriptor: the kernel closes those of a killed
+// process one after the other.
+//
+// What is left all the same, because the watcher was killed as well, the next run, mount
+// or doctor takes away (ClearLeft): nobody holds its lock any more, and nobody answers for
+// what is mounted there.
+//
+// # Not promised
+//
+// A mount in the foreground has no watcher. A mount that is in use goes on answering from
+// the kernel's caches for those who hold something in it, until they let go.
+package cleanup
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// Place is where the mount of a run is: a directory that nobody but this user, and as root
+// the command's group, may enter, with the mountpoint as its only entry, since Landlock's
+// rules hold on to a mountpoint's parent.
+type Place struct {
+	dir string
+	mu  sync.Mutex // held while it is removed
+	// lock is the lock of dir, which ends with this process; nil: there can be none.
+	lock *os.File
+}
+
+const placePrefix = "rootsfs-run-"
+
+// leftAfter is how old a place must be to be taken for one that was left: one that is
+// being made is not locked yet.
+const leftAfter = time.Minute
+
+// base is the directory of the places of runs.
+func base() string {
+	if os.Geteuid() == 0 {
+		return "/run"
+	}
+	return control.RuntimeDir()
+}
+
+// HoldsPlace reports whether a path is a place of a run, or lies in one.
+func HoldsPlace(path string) bool {
+	return strings.HasPrefix(path, filepath.Join(base(), "."+placePrefix))
+}
+
+// MakePlace makes the place of a run, with a name that no other has.
+func MakePlace(owner guard.User) (*Place, error) {
+	if os.Geteuid() != 0 {
+		if _, err := control.EnsureRuntimeDir(); err != nil {
+			return nil, err
+		}
+	}
+	p := &Place{dir: filepath.Join(base(), "."+placePrefix+strings.ToLower(rand.Text()[:12]))}
+	if err := os.Mkdir(p.dir, 0o700); err != nil {
+		return nil, noPlace(err)
+	}
+	p.lock = lockPlace(p.dir)
+	err := errors.Join(
+		os.MkdirAll(p.Point(), 0o700), os.Mkdir(p.Scratch(), 0o700),
+		os.Chown(p.Scratch(), int(owner.UID), int(owner.GID)),
+	)
+	if os.Geteuid() == 0 {
+		for _, d := range []string{p.dir, filepath.Dir(p.Point())} {
+			err = errors.Join(err, os.Chown(d, 0, int(owner.GID)), os.Chmod(d, 0o710))
+		}
+	}
+	if err != nil {
+		p.Remove()
+		return nil, noPlace(err)
+	}
+	return p, nil
+}
+
+func noPlace(err error) error {
+	return &control.Error{Text: fmt.Sprintf("no place for the private mount: %v", err), Class: control.System}
+}
+
+// Point is the mountpoint of the place.
+func (p *Place) Point() string { return filepath.Join(p.dir, "tree", "mnt") }
+
+// Scratch is a directory for levels without namespaces, which put HOME and TMPDIR there.
+func (p *Place) Scratch() string { return filepath.Join(p.dir, "home") }
+
+// Run is the name of the run whose place it is, and of its control group.
+func (p *Place) Run() string { return strings.TrimPrefix(filepath.Base(p.dir), ".") }
+
+// Remove removes the place. What is still mounted there stays, and with it the
+// directories on the way.
+func (p *Place) Remove() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = os.Remove(p.Point()) // each fails if something is left, which is then to be seen
+	_ = os.Remove(filepath.Dir(p.Point()))
+	_ = removeAll(p.Scratch())
+	_ = os.Remove(p.dir)
+}
+
+// IsGone reports whether nothing is left of the place.
+func (p *Place) IsGone() bool {
+	_, err := os.Lstat(p.dir)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// lockPlace takes the lock of a directory of this user's, which ends with the file,
+// and so with the process. It returns nil if somebody has it, or there can be none.
+func lockPlace(dir string) *os.File {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), dir)
+	var held, named unix.Stat_t
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || unix.Fstat(fd, &held) != nil || unix.Lstat(dir, &named) != nil ||
+		held.Ino != named.Ino || held.Dev != named.Dev || int(held.Uid) != os.Geteuid() {
+		f.Close()
+		return nil
+	}
+	return f
+}

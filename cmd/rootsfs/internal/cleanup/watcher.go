@@ -1,0 +1,78 @@
+package cleanup
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
+)
+
+// Name is the command of a watcher. It is followed by ofRun and the directory of the
+// place, or by ofMount, the mountpoint, and its ID and device.
+// Its standard input is a descriptor of the process that it watches.
+const (
+	Name    = "cleanup"
+	ofRun   = "run"
+	ofMount = "mount"
+)
+
+// Watcher is a process that cleans up after this one.
+type Watcher struct {
+	cmd  *exec.Cmd
+	once sync.Once
+}
+
+// WatchRun starts the watcher of this process, which is a run.
+func WatchRun(p *Place) (*Watcher, error) { return watch(ofRun, p.dir) }
+
+// WatchMount starts the watcher of this process, which is a daemon with a mount at a path.
+func WatchMount(point string) (*Watcher, error) {
+	in, err := mountpoint.Find(point)
+	if err != nil {
+		return nil, fmt.Errorf("watch over this process: %w", err)
+	}
+	return watch(ofMount, in.Point, strconv.Itoa(in.ID), in.Dev)
+}
+
+// waitEnv is for a process that waits, so one thread is enough, however many there
+// could be.
+var waitEnv = []string{"GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}
+
+func watch(args ...string) (*Watcher, error) {
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		return nil, fmt.Errorf("watch over this process: %w", os.NewSyscallError("pidfd_open", err))
+	}
+	self := os.NewFile(uintptr(fd), "this process")
+	defer self.Close()
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", Args: append([]string{"rootsfs", Name}, args...),
+		Env: append(os.Environ(), waitEnv...), Dir: "/", Stdin: self, Stderr: os.Stderr,
+		// Neither the terminal's signals nor those for our group are for it.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if args[0] == ofRun {
+		cmd.Stderr = nil // the command's, which nobody may hold after its end
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the process that cleans up: %w", err)
+	}
+	return &Watcher{cmd: cmd}, nil
+}
+
+// Kill ends the watcher and does not wait for its end.
+func (w *Watcher) Kill() { _ = w.cmd.Process.Kill() } // it may have ended
+
+// Dismiss ends the watcher and waits until it has ended.
+func (w *Watcher) Dismiss() {
+	w.once.Do(func() {
+		w.Kill()
+		_ = w.cmd.Wait()
+	})
+}

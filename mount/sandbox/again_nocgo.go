@@ -1,6 +1,0 @@
-//go:build !cgo
-
-package sandbox
-
-// dynamic says that this program may have a loader.
-const dynamic = false
