@@ -3,6 +3,8 @@ package beneath
 import (
 	"bytes"
 	"encoding/binary"
+
+	"golang.org/x/sys/unix"
 )
 
 // Entry is one name in a directory.
@@ -93,4 +95,26 @@ func EachName(d Dir, f func(e *Entry) bool) error {
 		})
 	}
 	return nil
+}
+
+// OpenDirFD opens a directory for reading its entries.
+func OpenDirFD(d Dir) (int, error) {
+	var fd int
+	err := retry(func() (err error) {
+		fd, err = unix.Openat(d.FD, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		return err
+	})
+	return fd, err
+}
+
+// Getdents reads directory entries in the kernel's form.
+func Getdents(fd int, buf []byte) (n int, err error) {
+	err = retry(func() (err error) { n, err = unix.Getdents(fd, buf); return err })
+	return n, err
+}
+
+// SeekDir sets the position in a directory to an offset that an entry carried.
+func SeekDir(fd int, off int64) error {
+	_, err := unix.Seek(fd, off, unix.SEEK_SET)
+	return err
 }

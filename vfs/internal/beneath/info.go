@@ -103,7 +103,7 @@ func StatAt(l *guard.Lease, dirfd int, name string) (Info, error) {
 
 // statOpened is StatIn where statx(2) does not tell mount points.
 func statOpened(d Dir, name string) (Info, error) {
-	fd, err := open(d.FD, name, unix.O_PATH|unix.O_NOFOLLOW, d.resolve())
+	fd, err := OpenChild(d, name)
 	if err != nil {
 		return Info{}, err
 	}

@@ -29,7 +29,7 @@ func (s *source) at(rel string, across bool) (Dir, error) {
 	if rel == "" {
 		return Dir{FD: s.fd}, nil
 	}
-	d, err := walkFrom(Dir{FD: s.fd, across: across, local: !s.remote}, rel, unix.O_NOFOLLOW)
+	d, err := walkFrom(nil, Dir{FD: s.fd, across: across, local: !s.remote}, rel, unix.O_NOFOLLOW)
 	if err == unix.ENOENT || err == unix.ENOTDIR { //nolint:errorlint // bare errnos
 		err = &guard.Error{Kind: names.NotExist}
 	}
@@ -131,7 +131,7 @@ func (s *source) ignore(dir string) (string, error) {
 func (s *source) subdirs(dir string) (out []string, err error) {
 	d := Dir{FD: s.fd}
 	if dir != "" {
-		if d, err = walkFrom(Dir{FD: s.fd}, dir, unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
+		if d, err = walkFrom(nil, Dir{FD: s.fd}, dir, unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
 			return nil, passOver(err)
 		}
 		defer d.Close()
@@ -161,89 +161,4 @@ func passOver(err error) error {
 		return nil
 	}
 	return err
-}
-
-// namings are how file systems take names; those that are not here may take
-// several spellings for one. magic numbers of statfs(2) and linux/magic.h.
-var namings = map[int64]guard.Naming{
-	unix.XFS_SUPER_MAGIC: guard.ExactNames /* see xfsNaming */, unix.BTRFS_SUPER_MAGIC: guard.ExactNames,
-	unix.RAMFS_MAGIC: guard.ExactNames, unix.SQUASHFS_MAGIC: guard.ExactNames, 0xE0F5E1E2: guard.ExactNames, // erofs
-	// Those with casefold have it per directory.
-	unix.EXT4_SUPER_MAGIC: guard.MixedNames, unix.F2FS_SUPER_MAGIC: guard.MixedNames, unix.TMPFS_MAGIC: guard.MixedNames,
-	unix.OVERLAYFS_SUPER_MAGIC: guard.MixedNames, 0xca451a4e: guard.MixedNames, // bcachefs
-	unix.MSDOS_SUPER_MAGIC: guard.ShortNames,
-}
-
-// Naming says how the source takes names.
-func (s *source) Naming() guard.Naming { return s.naming }
-
-// FoldsAt reports whether the directory, or one above it, takes several
-// spellings for one name (chattr +F). What cannot be found out does.
-func (s *source) FoldsAt(dir string, across bool) bool {
-	for {
-		if s.foldsIn(dir, across) {
-			return true
-		}
-		if dir == "" {
-			return false
-		}
-		dir = parentOf(dir)
-	}
-}
-
-// casefold is FS_CASEFOLD_FL of linux/fs.h.
-const casefold = 0x40000000
-
-func (s *source) foldsIn(dir string, across bool) bool {
-	d, err := s.at(dir, across)
-	if err != nil {
-		return names.Reason(err) != names.NotExist
-	}
-	defer d.Close()
-	fd, err := OpenDirFD(d)
-	if err != nil {
-		return err != unix.ENOTDIR //nolint:errorlint // bare errno
-	}
-	defer Close(fd)
-	flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
-	if err != nil {
-		return err != unix.ENOTTY && err != unix.EOPNOTSUPP //nolint:errorlint // bare errnos: it has no such flags
-	}
-	return flags&casefold != 0
-}
-
-func parentOf(rel string) string {
-	for i := len(rel) - 1; i >= 0; i-- {
-		if rel[i] == '/' {
-			return rel[:i]
-		}
-	}
-	return ""
-}
-
-// spelledIn returns how the file that name refers to may really be spelled in an
-// open directory: nothing if name itself stands there or refers to nothing, else
-// every name of that file.
-func spelledIn(d Dir, name string) (out []string, err error) {
-	info, err := StatIn(Dir{FD: d.FD, across: true}, name)
-	if err != nil {
-		if err == unix.ENOENT { //nolint:errorlint // bare errno
-			err = nil
-		}
-		return nil, err
-	}
-	exact := false
-	err = EachName(d, func(e *Entry) bool {
-		if exact = e.Name == name; exact {
-			return false
-		}
-		if other, err := StatIn(Dir{FD: d.FD, across: true}, e.Name); err == nil && other.ID() == info.ID() {
-			out = append(out, e.Name)
-		}
-		return true
-	})
-	if exact || err != nil {
-		return nil, err
-	}
-	return out, nil
 }

@@ -78,7 +78,7 @@ func Keep(d Dir) (int, error) {
 // Reference takes a reference to one name of a directory, whatever it is and without
 // following it, to be kept.
 func Reference(d Dir, name string) (int, Info, error) {
-	fd, err := open(d.FD, name, unix.O_PATH|unix.O_NOFOLLOW, d.resolve())
+	fd, err := OpenChild(d, name)
 	if err == nil {
 		err = Hold(fd)
 	}
@@ -94,14 +94,11 @@ func Reference(d Dir, name string) (int, Info, error) {
 
 // OpenDir resolves a directory of the lease's root, and judges it and those above.
 func OpenDir(l *guard.Lease, rel string) (Dir, error) {
-	if rel == "" {
-		if l.File() != "" {
-			return Dir{}, unix.ENOTDIR
-		}
-		return In(l, l.Dir()), nil
-	}
-	if l.File() != "" {
+	switch {
+	case l.File() != "":
 		return Dir{}, unix.ENOTDIR
+	case rel == "":
+		return In(l, l.Dir()), nil
 	}
 	if err := l.JudgeDir(rel); err != nil {
 		return Dir{}, err
@@ -124,29 +121,15 @@ func ParentFor(l *guard.Lease, p guard.Path, a guard.Access) (Dir, string, error
 		}
 		return Dir{}, "", &guard.Error{Kind: names.Invalid, Err: unix.EBUSY}
 	}
-	d, base, err := parentUnjudged(l, p)
-	if err != nil {
-		return Dir{}, "", err
-	}
-	dir, _ := p.Split()
-	if err := Judge(l, d, dir.Rel(), base, a); err != nil {
-		d.Close()
-		return Dir{}, "", err
-	}
-	return d, base, nil
-}
-
-// parentUnjudged is Parent for who judges the name otherwise.
-func parentUnjudged(l *guard.Lease, p guard.Path) (Dir, string, error) {
-	if p.IsRoot() {
-		return Parent(l, p)
-	}
 	dir, base := p.Split()
 	d, err := OpenDir(l, dir.Rel())
 	if err != nil {
 		return Dir{}, "", err
 	}
-	if err := Enter(l, &d, base); err != nil {
+	if err = Enter(l, &d, base); err == nil {
+		err = Judge(l, d, dir.Rel(), base, a)
+	}
+	if err != nil {
 		d.Close()
 		return Dir{}, "", err
 	}
@@ -201,39 +184,38 @@ func Node(l *guard.Lease, p guard.Path) (Dir, error) { return NodeFor(l, p, l.Ac
 
 // NodeFor is Node for another access than that of the operation.
 func NodeFor(l *guard.Lease, p guard.Path, a guard.Access) (Dir, error) {
-	if p.IsRoot() {
-		if f := l.File(); f != "" {
-			fd, err := open(l.Dir(), f, unix.O_PATH|unix.O_NOFOLLOW, resolveFlags(l))
-			return Dir{FD: fd, owned: true, across: l.OtherFileSystems()}, err
-		}
-		return In(l, l.Dir()), nil
-	}
-	if l.File() != "" {
+	switch f := l.File(); {
+	case !p.IsRoot() && f != "":
 		return Dir{}, unix.ENOTDIR
-	}
-	if !l.Patterned() {
-		return walk(l, p.Rel(), unix.O_NOFOLLOW)
-	}
-	dir, base := p.Split()
-	if err := l.JudgeDir(dir.Rel()); err != nil {
-		return Dir{}, err
-	}
-	if !spells(l, p.Rel()) {
-		if err := l.JudgeAs(a, dir.Rel(), base, pattern.Unknown); err != nil {
+	case !p.IsRoot():
+		if err := judgePath(l, p, a); err != nil {
 			return Dir{}, err
 		}
 		return walk(l, p.Rel(), unix.O_NOFOLLOW)
+	case f != "":
+		return step(nil, In(l, l.Dir()), f, unix.O_NOFOLLOW)
+	}
+	return In(l, l.Dir()), nil
+}
+
+// judgePath judges the last element of a path, and the directories above it.
+func judgePath(l *guard.Lease, p guard.Path, a guard.Access) error {
+	if !l.Patterned() {
+		return nil
+	}
+	dir, base := p.Split()
+	if !spells(l, p.Rel()) {
+		if err := l.JudgeDir(dir.Rel()); err != nil {
+			return err
+		}
+		return l.JudgeAs(a, dir.Rel(), base, pattern.Unknown)
 	}
 	d, err := OpenDir(l, dir.Rel())
 	if err != nil {
-		return d, err
+		return err
 	}
-	if err := Judge(l, d, dir.Rel(), base, a); err != nil {
-		d.Close()
-		return Dir{}, err
-	}
-	d.Close()
-	return walk(l, p.Rel(), unix.O_NOFOLLOW)
+	defer d.Close()
+	return Judge(l, d, dir.Rel(), base, a)
 }
 
 // spells reports whether a name of the path may be another spelling.
@@ -254,35 +236,83 @@ const stayBeneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RES
 
 func resolveFlags(l *guard.Lease) uint64 { return Dir{across: l.OtherFileSystems()}.resolve() }
 
-// walk resolves rel from the root's descriptor, in chunks below PATH_MAX, or
-// element by element where nested roots, or other spellings of names, have to be
-// noticed.
+// walk resolves rel from the root's descriptor.
 func walk(l *guard.Lease, rel string, last uint64) (Dir, error) {
-	if l.HasNested() || spells(l, rel) {
-		return walkFenced(l, rel, last)
+	d := In(l, l.Dir())
+	if !l.HasNested() && !spells(l, rel) {
+		return walkFrom(nil, d, rel, last)
 	}
-	return walkFrom(In(l, l.Dir()), rel, last)
+	d.id = l.RootID()
+	return walkFrom(l, d, rel, last)
 }
 
-// walkFrom is walk from a directory that the caller keeps open.
-func walkFrom(d Dir, rel string, last uint64) (Dir, error) {
+// walkFrom resolves rel from d, which the caller keeps open, and opens what is there with
+// the flags last. Without a lease it makes as few system calls as PATH_MAX allows. With
+// one it goes name by name: the lease is shown the nested roots on the way, and
+// directories are judged as the source spells them.
+func walkFrom(l *guard.Lease, d Dir, rel string, last uint64) (Dir, error) {
 	for {
 		part, rest := cut(rel)
+		if l != nil {
+			part, rest, _ = strings.Cut(rel, "/")
+		}
 		flags := uint64(unix.O_DIRECTORY)
 		if rest == "" {
 			flags = last
 		}
-		fd, err := open(d.FD, part, unix.O_PATH|flags, d.resolve())
+		next, err := step(l, d, part, flags)
 		d.Close()
+		if err != nil || rest == "" {
+			return next, err
+		}
+		d, rel = next, rest
+	}
+}
+
+// step opens a path below d (O_PATH); with a lease, one name, as walkFrom says.
+func step(l *guard.Lease, d Dir, part string, flags uint64) (Dir, error) {
+	next := Dir{Domain: d.Domain, owned: true, across: d.across, local: d.local}
+	if l != nil {
+		err := Enter(l, &d, part)
+		if err == nil {
+			next.spelled, err = spelling(l, d, part, flags&unix.O_DIRECTORY != 0)
+		}
 		if err != nil {
 			return Dir{}, err
 		}
-		d = Dir{FD: fd, owned: true, across: d.across, local: d.local}
-		if rest == "" {
-			return d, nil
-		}
-		rel = rest
+		next.Domain = d.Domain
 	}
+	var err error
+	if next.FD, err = open(d.FD, part, unix.O_PATH|flags, d.resolve()); err != nil {
+		return Dir{}, err
+	}
+	if l != nil {
+		if _, err := cross(l, &next); err != nil {
+			next.Close()
+			return Dir{}, err
+		}
+	}
+	return next, nil
+}
+
+// Step takes a reference to one name of a directory, whatever it is and without
+// following it, as one step of a resolution that began at the root: other file
+// systems are entered only where the grant allows it, and a directory is shown
+// to the lease. The caller has judged the name.
+func Step(l *guard.Lease, d Dir, name string) (Dir, Info, error) {
+	if err := Enter(l, &d, name); err != nil {
+		return Dir{}, Info{}, err
+	}
+	next, err := step(nil, d, name, unix.O_NOFOLLOW)
+	if err != nil {
+		return Dir{}, Info{}, err
+	}
+	info, err := cross(l, &next)
+	if err != nil {
+		next.Close()
+		return Dir{}, Info{}, err
+	}
+	return next, info, nil
 }
 
 // cut takes the longest leading part of rel that one openat2 can resolve.
@@ -294,55 +324,21 @@ func cut(rel string) (part, rest string) {
 	return rel[:i], rel[i+1:]
 }
 
-func walkFenced(l *guard.Lease, rel string, last uint64) (Dir, error) {
-	d := In(l, l.Dir())
-	d.id = l.RootID()
-	for at := ""; ; {
-		elem, rest, more := strings.Cut(rel, "/")
-		flags := uint64(unix.O_DIRECTORY)
-		if !more {
-			flags = last
-		}
-		err := Enter(l, &d, elem)
-		if err == nil {
-			at, err = spelling(l, d, at, elem, more || last&unix.O_DIRECTORY != 0)
-		}
-		if err != nil {
-			d.Close()
-			return Dir{}, err
-		}
-		fd, err := open(d.FD, elem, unix.O_PATH|flags, d.resolve())
-		d.Close()
-		if err != nil {
-			return Dir{}, err
-		}
-		d = Dir{FD: fd, Domain: d.Domain, owned: true, across: d.across, local: d.local, spelled: at}
-		if err := cross(l, &d); err != nil {
-			d.Close()
-			return Dir{}, err
-		}
-		if !more {
-			return d, nil
-		}
-		rel = rest
-	}
-}
-
-// spelling adds a name to the path of d as the source spells it, and judges what
-// is entered.
-func spelling(l *guard.Lease, d Dir, at, name string, enter bool) (string, error) {
-	asked := join(at, name)
+// spelling is the path of a name of d as the source spells it. If a directory is
+// entered, that path is judged.
+func spelling(l *guard.Lease, d Dir, name string, enter bool) (string, error) {
+	path := join(d.spelled, name)
 	if !l.Spells(name) {
-		return asked, nil
+		return path, nil
 	}
 	real, err := spelledIn(d, name)
 	for _, r := range real {
-		asked = join(at, r)
+		path = join(d.spelled, r)
 		if err == nil && enter {
-			err = l.JudgeDir(asked)
+			err = l.JudgeDir(path)
 		}
 	}
-	return asked, err
+	return path, err
 }
 
 func join(dir, name string) string {
@@ -352,17 +348,19 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-func cross(l *guard.Lease, d *Dir) error {
+// cross notes the identity of what d refers to, and shows it to the lease if it is a
+// directory: d is in the domain of the nested root that it may be.
+func cross(l *guard.Lease, d *Dir) (Info, error) {
 	info, err := Stat(d.FD)
 	if err != nil {
-		return err
+		return Info{}, err
 	}
 	d.id = info.ID()
-	entered, err := l.EnterNested(d.id)
+	entered, err := CrossChild(l, &info)
 	if entered != 0 {
 		d.Domain = entered
 	}
-	return err
+	return info, err
 }
 
 // CrossEntry shows one name of a directory to the lease if there are nested
@@ -384,6 +382,86 @@ func CrossChild(l *guard.Lease, info *Info) (uint64, error) {
 		return 0, nil
 	}
 	return l.EnterNested(info.ID())
+}
+
+// OpenChild takes a reference (O_PATH) to one name of a directory, not following
+// a link.
+func OpenChild(d Dir, base string) (int, error) {
+	return open(d.FD, base, unix.O_PATH|unix.O_NOFOLLOW, d.resolve())
+}
+
+// OpenDirNames resolves a directory of the lease's root and opens it for reading
+// its entries, and judges it, in one call where that does the same as OpenDir and OpenDirFD.
+func OpenDirNames(l *guard.Lease, rel string) (int, error) {
+	if rel != "" && len(rel) <= chunk && l.File() == "" && !l.HasNested() && !spells(l, rel) {
+		if err := l.JudgeDir(rel); err != nil {
+			return -1, err
+		}
+		// Without O_NOFOLLOW, so that a link is ELOOP, not ENOTDIR.
+		return openQuietly(l.Dir(), rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, resolveFlags(l))
+	}
+	d, err := OpenDir(l, rel)
+	if err != nil {
+		return -1, err
+	}
+	defer d.Close()
+	return OpenDirFD(d)
+}
+
+// OpenSubdir opens the directory called name in the open directory dirfd for
+// reading its entries: one step of a walk that has begun at the root. As in a
+// resolution from there a link is not followed, and another file system not
+// entered unless the grant allows it. The caller judges the name and shows what
+// was opened to the lease (CrossChild).
+func OpenSubdir(l *guard.Lease, dirfd int, name string) (int, error) {
+	return openQuietly(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, resolveFlags(l))
+}
+
+// openQuietly is open for a reading that nobody asked for by itself, such as that
+// of what a moved directory holds: it leaves the access time alone where we may
+// (open(2), O_NOATIME: the owner or CAP_FOWNER).
+func openQuietly(dirfd int, rel string, flags, resolve uint64) (int, error) {
+	fd, err := open(dirfd, rel, flags|unix.O_NOATIME, resolve)
+	if err == unix.EPERM { //nolint:errorlint // bare errno
+		fd, err = open(dirfd, rel, flags, resolve)
+	}
+	return fd, err
+}
+
+// OpenForRemoval opens a directory whose entries are to be removed, for reading
+// them. Unlike any resolution it never enters another file system, also where
+// the grant allows that: EXDEV.
+func OpenForRemoval(d Dir, name string) (Dir, Info, error) {
+	const strict = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV
+	fd, err := open(d.FD, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, strict)
+	if err != nil {
+		if names.Reason(err) == names.Escaped {
+			err = unix.EXDEV
+		}
+		return Dir{}, Info{}, err
+	}
+	return identified(fd)
+}
+
+func identified(fd int) (Dir, Info, error) {
+	info, err := Stat(fd)
+	if err != nil {
+		_ = unix.Close(fd)
+		return Dir{}, Info{}, err
+	}
+	return Dir{FD: fd, owned: true}, info, nil
+}
+
+// Held makes a Dir of a descriptor that Keep gave out; closing the Dir closes it.
+func Held(fd int) Dir { return Dir{FD: fd, owned: true} }
+
+// Dup gives the directory another descriptor, the caller's to close.
+func Dup(d Dir) (int, error) {
+	fd, err := unix.FcntlInt(uintptr(d.FD), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		err = Hold(fd)
+	}
+	return fd, err
 }
 
 // changing are the flags of open(2) with which it changes the source.

@@ -9,6 +9,53 @@ import (
 // Close closes a descriptor that this package opened.
 func Close(fd int) { _ = unix.Close(fd) }
 
+// OpenFile opens the regular file called base. Flags are those of open(2);
+// O_TRUNC and O_CREAT are for the caller to do. It never opens anything but a
+// regular file: the type is looked at first and, in case the name was exchanged
+// in between, again on the descriptor, which O_NONBLOCK keeps from hanging on a
+// FIFO.
+func OpenFile(d Dir, base string, flags int) (int, Info, error) {
+	before, err := StatIn(d, base)
+	if err != nil {
+		return -1, Info{}, err
+	}
+	if err := openable(&before); err != nil {
+		return -1, Info{}, err
+	}
+	fd, err := openPlain(d, base, flags)
+	if err != nil {
+		return -1, Info{}, err
+	}
+	info, err := Stat(fd)
+	if err == nil && info.ID() != before.ID() {
+		err = unix.ESTALE
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, Info{}, err
+	}
+	return fd, info, nil
+}
+
+// openPlain resolves the last element like those before it: a file can be a
+// mount point as well as a directory (mount --bind FILE FILE).
+func openPlain(d Dir, base string, flags int) (fd int, err error) {
+	flags |= unix.O_NOFOLLOW | unix.O_NOCTTY | unix.O_NONBLOCK | unix.O_LARGEFILE
+	return open(d.FD, base, uint64(flags), d.resolve())
+}
+
+func openable(i *Info) error {
+	switch i.Type() {
+	case unix.S_IFREG:
+		return nil
+	case unix.S_IFDIR:
+		return unix.EISDIR
+	case unix.S_IFLNK:
+		return unix.ELOOP
+	}
+	return unix.ENXIO
+}
+
 // Pread reads until buf is full, the file ends, or an error.
 func Pread(fd int, buf []byte, off int64) (int, error) {
 	total := 0
@@ -92,30 +139,21 @@ func CopyFileRange(l *guard.Lease, in int, offIn int64, out int, offOut int64, n
 	return done, err
 }
 
-// OpenDirFD opens a directory for reading its entries.
-func OpenDirFD(d Dir) (int, error) {
-	var fd int
-	err := retry(func() (err error) {
-		fd, err = unix.Openat(d.FD, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		return err
-	})
-	return fd, err
+// OFDLock sets or clears an open-file-description lock (F_OFD_SETLK), which
+// conflicts with POSIX locks of the host's processes; it does not wait.
+func OFDLock(l *guard.Lease, fd int, typ int16, start, length int64) error {
+	lk := unix.Flock_t{Type: typ, Whence: unix.SEEK_SET, Start: start, Len: length}
+	return change(l, func() error { return unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lk) })
 }
 
-// OpenChild takes a reference (O_PATH) to one name of a directory, not following
-// a link.
-func OpenChild(d Dir, base string) (int, error) {
-	return open(d.FD, base, unix.O_PATH|unix.O_NOFOLLOW, d.resolve())
+// OFDConflict returns the lock that would conflict, or F_UNLCK.
+func OFDConflict(fd int, typ int16, start, length int64) (unix.Flock_t, error) {
+	lk := unix.Flock_t{Type: typ, Whence: unix.SEEK_SET, Start: start, Len: length}
+	err := retry(func() error { return unix.FcntlFlock(uintptr(fd), unix.F_OFD_GETLK, &lk) })
+	return lk, err
 }
 
-// Getdents reads directory entries in the kernel's form.
-func Getdents(fd int, buf []byte) (n int, err error) {
-	err = retry(func() (err error) { n, err = unix.Getdents(fd, buf); return err })
-	return n, err
-}
-
-// SeekDir sets the position in a directory to an offset that an entry carried.
-func SeekDir(fd int, off int64) error {
-	_, err := unix.Seek(fd, off, unix.SEEK_SET)
-	return err
+// Flock is flock(2) without waiting; how is LOCK_SH, LOCK_EX or LOCK_UN.
+func Flock(l *guard.Lease, fd, how int) error {
+	return change(l, func() error { return unix.Flock(fd, how|unix.LOCK_NB) })
 }

@@ -1,6 +1,8 @@
 package beneath
 
 import (
+	"bytes"
+	"os"
 	"runtime"
 	"strconv"
 
@@ -50,83 +52,57 @@ func (o Owner) onThread(f func() error) error {
 	return f()
 }
 
-// OpenFile opens the regular file called base. Flags are those of open(2);
-// O_TRUNC and O_CREAT are for the caller to do. It never opens anything but a
-// regular file: the type is looked at first and, in case the name was exchanged
-// in between, again on the descriptor, which O_NONBLOCK keeps from hanging on a
-// FIFO.
-func OpenFile(d Dir, base string, flags int) (int, Info, error) {
-	before, err := StatIn(d, base)
-	if err != nil {
-		return -1, Info{}, err
-	}
-	if err := openable(&before); err != nil {
-		return -1, Info{}, err
-	}
-	fd, err := openPlain(d, base, flags)
-	if err != nil {
-		return -1, Info{}, err
-	}
-	info, err := Stat(fd)
-	if err == nil && info.ID() != before.ID() {
-		err = unix.ESTALE
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return -1, Info{}, err
-	}
-	return fd, info, nil
-}
-
-// openPlain resolves the last element like those before it: a file can be a
-// mount point as well as a directory (mount --bind FILE FILE).
-func openPlain(d Dir, base string, flags int) (fd int, err error) {
-	flags |= unix.O_NOFOLLOW | unix.O_NOCTTY | unix.O_NONBLOCK | unix.O_LARGEFILE
-	return open(d.FD, base, uint64(flags), d.resolve())
-}
-
-func openable(i *Info) error {
-	switch i.Type() {
-	case unix.S_IFREG:
-		return nil
-	case unix.S_IFDIR:
-		return unix.EISDIR
-	case unix.S_IFLNK:
-		return unix.ELOOP
-	}
-	return unix.ENXIO
-}
-
 // CreateFile makes the file called base, which must not exist, and opens it.
 func CreateFile(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner) (int, Info, error) {
 	if err := room(); err != nil {
 		return -1, Info{}, err
 	}
-	fd := -1
-	make := func() error {
-		return change(l, func() (err error) {
-			fd, err = unix.Openat(d.FD, base, flags|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NOCTTY, mode)
-			return err
-		})
-	}
-	err := o.as(make, func() error {
-		if err := make(); err != nil {
-			return err
-		}
-		return o.own(l, fd, mode)
-	})
+	fd, info, err := create(l, d, base, flags|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_NOCTTY, mode, o)
 	if err != nil {
 		return -1, Info{}, err
 	}
 	if int64(fd) >= descriptors.kept.Load() {
 		descriptors.scarce.Store(true) // the last one: it is there already
 	}
-	info, err := Stat(fd)
+	if err := keepSetgid(l, fd, &info, mode); err != nil {
+		_ = unix.Close(fd)
+		return -1, Info{}, err
+	}
+	return fd, info, nil
+}
+
+// Tmpfile makes a file without a name in the directory.
+func Tmpfile(l *guard.Lease, d Dir, flags int, mode uint32, o Owner) (int, Info, error) {
+	fd, info, err := create(l, d, ".", flags&^unix.O_CREAT|unix.O_TMPFILE, mode, o)
 	if err == nil {
-		err = unmask(l, fd, d, &info, mode)
+		err = Hold(fd)
+	}
+	if err != nil {
+		return -1, Info{}, err
+	}
+	return fd, info, nil
+}
+
+// create makes a file on the owner's behalf, with all permissions of mode.
+func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner) (fd int, info Info, err error) {
+	fd = -1
+	openat := func() error {
+		return change(l, func() (err error) {
+			fd, err = unix.Openat(d.FD, base, flags|unix.O_CLOEXEC, mode)
+			return err
+		})
+	}
+	err = o.as(openat, func() error {
+		if err := openat(); err != nil {
+			return err
+		}
+		return o.own(l, fd, mode)
+	})
+	if err == nil {
+		info, err = Stat(fd)
 	}
 	if err == nil {
-		err = keepSetgid(l, fd, &info, mode)
+		err = unmask(l, fd, d, &info, mode)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -162,38 +138,6 @@ func (o Owner) own(l *guard.Lease, fd int, mode uint32) error {
 	return nil
 }
 
-// Tmpfile makes a file without a name in the directory.
-func Tmpfile(l *guard.Lease, d Dir, flags int, mode uint32, o Owner) (int, Info, error) {
-	fd := -1
-	make := func() error {
-		return change(l, func() (err error) {
-			fd, err = unix.Openat(d.FD, ".", flags&^unix.O_CREAT|unix.O_TMPFILE|unix.O_CLOEXEC, mode)
-			return err
-		})
-	}
-	err := o.as(make, func() error {
-		if err := make(); err != nil {
-			return err
-		}
-		return o.own(l, fd, mode)
-	})
-	if err != nil {
-		return -1, Info{}, err
-	}
-	if err := Hold(fd); err != nil {
-		return -1, Info{}, err
-	}
-	info, err := Stat(fd)
-	if err == nil {
-		err = unmask(l, fd, d, &info, mode)
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return -1, Info{}, err
-	}
-	return fd, info, nil
-}
-
 // made makes an object that has no descriptor of its own (directory, node,
 // link) and returns its attributes.
 func made(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func() error) (Info, error) {
@@ -201,7 +145,7 @@ func made(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func() 
 		if err := make(); err != nil {
 			return err
 		}
-		fd, err := open(d.FD, base, unix.O_PATH|unix.O_NOFOLLOW, d.resolve())
+		fd, err := OpenChild(d, base)
 		if err != nil {
 			return err
 		}
@@ -257,63 +201,92 @@ func Symlink(l *guard.Lease, target string, d Dir, base string, o Owner) (Info, 
 	})
 }
 
-// Link gives what fd (O_PATH, or any open file) refers to another name.
-func Link(l *guard.Lease, fd int, d Dir, base string, o Owner) (Info, error) {
+// TempPrefix begins the names of files that are not finished. A new file has no
+// such name at any time where the file system knows files without a name
+// (O_TMPFILE); one that replaces another has it for the moment between getting a
+// name and taking the other's, because only a rename can replace. One that is
+// found when nothing is being written was left by a daemon that died, or when its root
+// ended: see vfs.Tree.CleanTemp.
+const TempPrefix = ".rootsfs-tmp-"
+
+// Nameless makes a file without a name in d, to be given one by Link when it is
+// complete: whatever happens before, nothing is left behind. ok is false where
+// the file system has no such files.
+func Nameless(l *guard.Lease, d Dir, mode uint32, o Owner) (fd int, ok bool, err error) {
+	fd, _, err = Tmpfile(l, d, unix.O_RDWR, mode, o)
+	switch err {
+	case unix.EOPNOTSUPP, unix.EISDIR, unix.EINVAL, unix.ENOSYS:
+		// EISDIR comes from kernels and servers that take O_TMPFILE for
+		// the O_DIRECTORY it contains.
+		return -1, false, nil
+	}
+	return fd, true, err
+}
+
+// Name gives a file that has none its name, which must be free.
+func Name(l *guard.Lease, fd int, d Dir, base string) error {
 	proc, err := procFD()
 	if err != nil {
-		return Info{}, err
+		return err
 	}
-	err = change(l, func() error {
+	return change(l, func() error {
 		return unix.Linkat(proc, strconv.Itoa(fd), d.FD, base, unix.AT_SYMLINK_FOLLOW)
 	})
+}
+
+// The umask of the process is nobody's wish: that of the program that asks has been
+// taken into account, or the peer has none. It cannot be set for one call, and setting
+// it for the process would set it for all else that the process does, and for the
+// programs that it starts. So what it took from a file just made is given back. Until
+// then the file has fewer permissions than it will have, never more.
+
+// unmask gives a file just made in d, of which fd is any descriptor, the permissions
+// of mode that the umask of the process has taken.
+func unmask(l *guard.Lease, fd int, d Dir, info *Info, mode uint32) error {
+	lost := mode & 0o777 &^ info.Mode
+	if lost == 0 || info.Type() == unix.S_IFLNK {
+		return nil
+	}
+	lost &= processUmask()
+	if lost == 0 || HasDefaultACL(d) { // which takes the umask's place
+		return nil
+	}
+	if err := Chmod(l, fd, info.Mode&0o7777|lost); err != nil {
+		return err
+	}
+	info.Mode |= lost
+	return nil
+}
+
+// unmaskName is unmask for a file of which there is no descriptor.
+func unmaskName(l *guard.Lease, d Dir, base string, info *Info, mode uint32) error {
+	if mode&0o777&^info.Mode == 0 {
+		return nil
+	}
+	fd, err := OpenChild(d, base)
 	if err != nil {
-		return Info{}, err
-	}
-	return StatIn(d, base)
-}
-
-// Unlink and Rmdir remove the name.
-func Unlink(l *guard.Lease, d Dir, base string) error {
-	return change(l, func() error { return unix.Unlinkat(d.FD, base, 0) })
-}
-
-// Rmdir removes an empty directory.
-func Rmdir(l *guard.Lease, d Dir, base string) error {
-	return change(l, func() error { return unix.Unlinkat(d.FD, base, unix.AT_REMOVEDIR) })
-}
-
-// Rename moves a name; flags are those of renameat2(2).
-func Rename(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string, flags uint) error {
-	return change(l, func() error { return unix.Renameat2(from.FD, oldBase, to.FD, newBase, flags) })
-}
-
-// RenameNew moves a name to one that must be free. Where the file system cannot refuse
-// to replace (EINVAL), as NFS and many that a program serves, RenameNew looks first: then
-// only the keys of a Tree keep the name free in between.
-func RenameNew(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string) error {
-	err := Rename(l, from, oldBase, to, newBase, unix.RENAME_NOREPLACE)
-	if err != unix.EINVAL {
 		return err
 	}
-	if _, err := StatIn(to, newBase); err != unix.ENOENT {
-		if err == nil {
-			err = unix.EEXIST
-		}
-		return err
+	defer unix.Close(fd)
+	now, err := Stat(fd)
+	if err != nil || now.ID() != info.ID() {
+		return err // somebody has put another file under the name
 	}
-	return Rename(l, from, oldBase, to, newBase, 0)
+	return unmask(l, fd, d, info, mode)
 }
 
-// Readlink reads the target of the link that fd (O_PATH) refers to.
-func Readlink(fd int) (string, error) {
-	buf := make([]byte, unix.PathMax)
-	var n int
-	err := retry(func() (err error) {
-		n, err = unix.Readlinkat(fd, "", buf)
-		return err
-	})
+// processUmask reads the umask of the process: there is no system call that reads it
+// without setting it. Where /proc does not tell, it is taken to be 0.
+func processUmask() uint32 {
+	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		return "", err
+		return 0
 	}
-	return string(buf[:n]), nil
+	_, rest, _ := bytes.Cut(status, []byte("\nUmask:"))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	mask, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 8, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(mask)
 }

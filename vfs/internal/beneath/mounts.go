@@ -1,0 +1,203 @@
+package beneath
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// A place is a file system and a path in it, see package guard (index.go): what
+// /proc/self/mountinfo tells of the mount that a descriptor lies on, and the
+// descriptor's path below the mount point.
+
+// Place implements the guard's question; "" on file systems that can hang, whose
+// mounts need not tell which part of a server's tree they show.
+func (s *source) Location() string {
+	if s.remote {
+		return ""
+	}
+	dir := s.resolved
+	if s.file != "" {
+		dir = filepath.Dir(dir)
+	}
+	p := place(s.fd, dir)
+	if p != "" && s.file != "" {
+		p += "/" + s.file
+	}
+	return p
+}
+
+// PlaceOf is the place of a name, by that of the nearest directory above it that
+// exists. The name itself is not touched: it may be our own mountpoint.
+func (Opener) LocationOf(path string) string {
+	rest := ""
+	for dir := filepath.Clean(path); dir != "/" && dir != "."; {
+		rest = "/" + filepath.Base(dir) + rest
+		dir = filepath.Dir(dir)
+		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err == unix.ENOENT {
+			continue
+		}
+		if err != nil {
+			return ""
+		}
+		resolved, err := fdPath(fd)
+		p := ""
+		if err == nil {
+			p = place(fd, resolved)
+		}
+		_ = unix.Close(fd)
+		if p == "" {
+			return ""
+		}
+		return p + rest
+	}
+	return ""
+}
+
+// place is that of a directory, which fd refers to and path leads to.
+func place(fd int, path string) string {
+	m, ok := mountOf(fd)
+	if !ok {
+		return ""
+	}
+	below := strings.TrimPrefix(path, strings.TrimSuffix(m.Mountpoint, "/"))
+	if below == path && m.Mountpoint != "/" || below != "" && below[0] != '/' {
+		return "" // moved in between, or covered by another mount
+	}
+	return strings.TrimSuffix(fmt.Sprintf("/%d:%d", m.Major, m.Minor)+strings.TrimSuffix(m.Root, "/")+below, "/")
+}
+
+// mountOf is the mount that a descriptor lies on; ok is false before Linux 5.8, and
+// for one that is not in the table any more. Nothing is asked but the kernel.
+func mountOf(fd int) (m *mountinfo.Info, ok bool) {
+	var st unix.Statx_t
+	err := retry(func() error {
+		return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st)
+	})
+	if err != nil || st.Mask&unix.STATX_MNT_ID == 0 {
+		return nil, false
+	}
+	return mounts.find(int(st.Mnt_id))
+}
+
+// coveredBy reports whether a path that led to what fd refers to leads to another file
+// system now, because something was mounted over it, or over a directory on the way.
+// The path is not walked: what is mounted there may hang.
+func coveredBy(path string, fd int) bool {
+	was, ok := mountOf(fd)
+	if !ok {
+		return false
+	}
+	now, ok := mounts.at(path)
+	return ok && (now.Major != was.Major || now.Minor != was.Minor)
+}
+
+// LeadsToLocal reports whether an absolute path without links leads to a file system
+// that is known to be local, so that walking the path cannot hang. It is not walked.
+func LeadsToLocal(path string) bool {
+	m, ok := mounts.at(path)
+	return ok && (slices.Contains([]string{"ext2", "ext3"}, m.FSType) || slices.Contains(slices.Collect(maps.Values(localTypes)), m.FSType))
+}
+
+// mounts is the table of mounts, read again when the kernel says that it has
+// changed: thousands of grants look at it.
+var mounts mountTable
+
+type mountTable struct {
+	mu   sync.Mutex // guards the fields below
+	file *os.File
+	byID map[int]*mountinfo.Info // nil: it could not be read
+	on   map[mountedOn]*mountinfo.Info
+	top  *mountinfo.Info // at "/"
+}
+
+// mountedOn is where something can be mounted: a directory of a mount, by its path. A
+// path alone does not do: what lies below one that was mounted over stays in the table.
+type mountedOn struct {
+	parent int
+	point  string
+}
+
+func (t *mountTable) find(id int) (m *mountinfo.Info, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.freshLocked()
+	m, ok = t.byID[id]
+	return m, ok
+}
+
+// at is the mount that an absolute path without links leads to.
+func (t *mountTable) at(path string) (m *mountinfo.Info, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.freshLocked()
+	if t.top == nil {
+		return nil, false
+	}
+	m = t.top
+	for end := 0; end < len(path); {
+		next := strings.IndexByte(path[end+1:], '/')
+		if end += next + 1; next < 0 {
+			end = len(path)
+		}
+		m = t.coverLocked(m, path[:end])
+	}
+	return m, true
+}
+
+// coverLocked is the topmost mount at a path that the mount m shows: m, if nothing is
+// mounted there.
+func (t *mountTable) coverLocked(m *mountinfo.Info, path string) *mountinfo.Info {
+	for over := t.on[mountedOn{m.ID, path}]; over != nil && over != m; over = t.on[mountedOn{m.ID, path}] {
+		m = over
+	}
+	return m
+}
+
+// freshLocked reads the table, unless the kernel says that it has not changed since it
+// was read (proc_pid_mounts(5)).
+func (t *mountTable) freshLocked() {
+	if t.byID != nil {
+		fds := []unix.PollFd{{Fd: int32(t.file.Fd()), Events: unix.POLLPRI}}
+		if n, err := unix.Poll(fds, 0); err == nil && n == 0 {
+			return
+		}
+	}
+	t.byID, t.on, t.top = nil, nil, nil
+	if t.file == nil {
+		fd, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return
+		}
+		t.file = os.NewFile(uintptr(fd), "/proc/self/mountinfo")
+	}
+	if _, err := t.file.Seek(0, io.SeekStart); err != nil {
+		return
+	}
+	all, err := mountinfo.GetMountsFromReader(t.file, isNoFile)
+	if err != nil {
+		return
+	}
+	t.byID, t.on = make(map[int]*mountinfo.Info, len(all)), make(map[mountedOn]*mountinfo.Info, len(all))
+	for _, m := range all {
+		t.byID[m.ID] = m
+		t.on[mountedOn{m.Parent, m.Mountpoint}] = m
+	}
+	for _, m := range all {
+		if m.Mountpoint == "/" && (t.byID[m.Parent] == nil || m.Parent == m.ID) {
+			t.top = t.coverLocked(m, "/")
+		}
+	}
+}
+
+// isNoFile leaves out what shows no directory or file (nsfs).
+func isNoFile(m *mountinfo.Info) (skip, stop bool) { return !strings.HasPrefix(m.Root, "/"), false }

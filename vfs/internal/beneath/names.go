@@ -1,0 +1,70 @@
+package beneath
+
+import (
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// Link gives what fd (O_PATH, or any open file) refers to another name.
+func Link(l *guard.Lease, fd int, d Dir, base string, o Owner) (Info, error) {
+	proc, err := procFD()
+	if err != nil {
+		return Info{}, err
+	}
+	err = change(l, func() error {
+		return unix.Linkat(proc, strconv.Itoa(fd), d.FD, base, unix.AT_SYMLINK_FOLLOW)
+	})
+	if err != nil {
+		return Info{}, err
+	}
+	return StatIn(d, base)
+}
+
+// Unlink and Rmdir remove the name.
+func Unlink(l *guard.Lease, d Dir, base string) error {
+	return change(l, func() error { return unix.Unlinkat(d.FD, base, 0) })
+}
+
+// Rmdir removes an empty directory.
+func Rmdir(l *guard.Lease, d Dir, base string) error {
+	return change(l, func() error { return unix.Unlinkat(d.FD, base, unix.AT_REMOVEDIR) })
+}
+
+// Rename moves a name; flags are those of renameat2(2).
+func Rename(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string, flags uint) error {
+	return change(l, func() error { return unix.Renameat2(from.FD, oldBase, to.FD, newBase, flags) })
+}
+
+// RenameNew moves a name to one that must be free. Where the file system cannot refuse
+// to replace (EINVAL), as NFS and many that a program serves, RenameNew looks first: then
+// only the keys of a Tree keep the name free in between.
+func RenameNew(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string) error {
+	err := Rename(l, from, oldBase, to, newBase, unix.RENAME_NOREPLACE)
+	if err != unix.EINVAL {
+		return err
+	}
+	if _, err := StatIn(to, newBase); err != unix.ENOENT {
+		if err == nil {
+			err = unix.EEXIST
+		}
+		return err
+	}
+	return Rename(l, from, oldBase, to, newBase, 0)
+}
+
+// Readlink reads the target of the link that fd (O_PATH) refers to.
+func Readlink(fd int) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	var n int
+	err := retry(func() (err error) {
+		n, err = unix.Readlinkat(fd, "", buf)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}

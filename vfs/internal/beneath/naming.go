@@ -1,0 +1,143 @@
+package beneath
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// namings are how file systems take names; those that are not here may take
+// several spellings for one. magic numbers of statfs(2) and linux/magic.h.
+var namings = map[int64]guard.Naming{
+	unix.XFS_SUPER_MAGIC: guard.ExactNames /* see xfsNaming */, unix.BTRFS_SUPER_MAGIC: guard.ExactNames,
+	unix.RAMFS_MAGIC: guard.ExactNames, unix.SQUASHFS_MAGIC: guard.ExactNames, 0xE0F5E1E2: guard.ExactNames, // erofs
+	// Those with casefold have it per directory.
+	unix.EXT4_SUPER_MAGIC: guard.MixedNames, unix.F2FS_SUPER_MAGIC: guard.MixedNames, unix.TMPFS_MAGIC: guard.MixedNames,
+	unix.OVERLAYFS_SUPER_MAGIC: guard.MixedNames, 0xca451a4e: guard.MixedNames, // bcachefs
+	unix.MSDOS_SUPER_MAGIC: guard.ShortNames,
+}
+
+// Naming says how the source takes names.
+func (s *source) Naming() guard.Naming { return s.naming }
+
+// FoldsAt reports whether the directory, or one above it, takes several
+// spellings for one name (chattr +F). What cannot be found out does.
+func (s *source) FoldsAt(dir string, across bool) bool {
+	for {
+		if s.foldsIn(dir, across) {
+			return true
+		}
+		if dir == "" {
+			return false
+		}
+		dir = parentOf(dir)
+	}
+}
+
+// casefold is FS_CASEFOLD_FL of linux/fs.h.
+const casefold = 0x40000000
+
+func (s *source) foldsIn(dir string, across bool) bool {
+	d, err := s.at(dir, across)
+	if err != nil {
+		return names.Reason(err) != names.NotExist
+	}
+	defer d.Close()
+	fd, err := OpenDirFD(d)
+	if err != nil {
+		return err != unix.ENOTDIR //nolint:errorlint // bare errno
+	}
+	defer Close(fd)
+	flags, err := unix.IoctlGetInt(fd, unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		return err != unix.ENOTTY && err != unix.EOPNOTSUPP //nolint:errorlint // bare errnos: it has no such flags
+	}
+	return flags&casefold != 0
+}
+
+func parentOf(rel string) string {
+	for i := len(rel) - 1; i >= 0; i-- {
+		if rel[i] == '/' {
+			return rel[:i]
+		}
+	}
+	return ""
+}
+
+// spelledIn returns how the file that name refers to may really be spelled in an
+// open directory: nothing if name itself stands there or refers to nothing, else
+// every name of that file.
+func spelledIn(d Dir, name string) (out []string, err error) {
+	info, err := StatIn(Dir{FD: d.FD, across: true}, name)
+	if err != nil {
+		if err == unix.ENOENT { //nolint:errorlint // bare errno
+			err = nil
+		}
+		return nil, err
+	}
+	exact := false
+	err = EachName(d, func(e *Entry) bool {
+		if exact = e.Name == name; exact {
+			return false
+		}
+		if other, err := StatIn(Dir{FD: d.FD, across: true}, e.Name); err == nil && other.ID() == info.ID() {
+			out = append(out, e.Name)
+		}
+		return true
+	})
+	if exact || err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// XFS takes names as they are, unless it was made otherwise (mkfs.xfs -n
+// version=ci): then the whole file system ignores the case of ASCII letters. No
+// flag of a directory and no mount option tells that, only its geometry.
+
+// xfsGeometry is struct xfs_fsop_geom_v1 of xfs_fs.h, in the machine's byte order.
+type xfsGeometry [112]byte
+
+const (
+	// xfsIocGeometry is XFS_IOC_FSGEOMETRY_V1, which every XFS answers.
+	xfsIocGeometry = 0x80705864
+	// xfsFlags is where its flags are, xfsFolds the one of them.
+	xfsFlags = 92
+	xfsFolds = 1 << 12 // XFS_FSOP_GEOM_FLAGS_DIRV2CI
+)
+
+// xfsNaming is how the XFS that an open directory lies on takes names. One that
+// does not say may take several spellings for one.
+func xfsNaming(dir Dir) guard.Naming {
+	fd, err := OpenDirFD(dir)
+	if err != nil {
+		return guard.FoldedNames
+	}
+	defer Close(fd)
+	var g xfsGeometry
+	if err := xfsAsk(fd, &g); err != nil {
+		return guard.FoldedNames
+	}
+	return g.naming()
+}
+
+func (g *xfsGeometry) naming() guard.Naming {
+	if binary.NativeEndian.Uint32(g[xfsFlags:])&xfsFolds != 0 {
+		return guard.FoldedNames
+	}
+	return guard.ExactNames
+}
+
+func xfsAsk(fd int, g *xfsGeometry) error {
+	return retry(func() error {
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), xfsIocGeometry, uintptr(unsafe.Pointer(g)))
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	})
+}
