@@ -160,7 +160,7 @@ func (h *Hub) Close() {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
-	for _, w := range h.list(func(*Watch) bool { return true }) {
+	for _, w := range h.list(anyWatch) {
 		w.Close()
 	}
 	h.local.Close()
@@ -170,11 +170,9 @@ func (h *Hub) Close() {
 // Counts returns how many watches there are, and how many directories they watch,
 // each counted once.
 func (h *Hub) Counts() (watches int, dirs int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	local, _ := h.local.Counts()
 	remote, _ := h.remote.Counts()
-	return len(h.watches), local + remote
+	return len(h.list(anyWatch)), local + remote
 }
 
 func (h *Hub) source(l *guard.Lease) *SourceWatcher {
@@ -195,11 +193,13 @@ func (h *Hub) list(which func(*Watch) bool) (out []*Watch) {
 	return out
 }
 
+func anyWatch(*Watch) bool { return true }
+
 // event is called by the instance's goroutine; it only queues.
 func (h *Hub) event(ev SourceEvent) { ev.Dir.(*watchedDir).w.enqueue(&ev) }
 
 func (h *Hub) lost() {
-	for _, w := range h.list(func(*Watch) bool { return true }) {
+	for _, w := range h.list(anyWatch) {
 		w.overflow()
 	}
 }
@@ -217,23 +217,19 @@ func (h *Hub) Invalidate(ctx context.Context, c guard.Change) error {
 	default:
 		return nil
 	}
-	type waiting struct {
-		w    *Watch
-		done <-chan struct{}
-	}
-	var all []waiting
+	ended := map[*Watch]<-chan struct{}{}
 	for _, w := range h.list(func(w *Watch) bool { return w.path.Root == c.Root }) {
 		if done := wait(w); done != nil {
-			all = append(all, waiting{w, done})
+			ended[w] = done
 		}
 	}
 	var errs []error
-	for _, x := range all {
+	for w, done := range ended {
 		select {
-		case <-x.done:
+		case <-done:
 		case <-ctx.Done():
-			x.w.mute.Store(true)
-			errs = append(errs, fmt.Errorf("the receiver of the watch on %s hangs: %w", names.Quote(x.w.path.String()), ctx.Err()))
+			w.mute.Store(true)
+			errs = append(errs, fmt.Errorf("the receiver of the watch on %s hangs: %w", names.Quote(w.path.String()), ctx.Err()))
 		}
 	}
 	return errors.Join(errs...)

@@ -125,41 +125,47 @@ func (w *Watch) loseEvents() {
 	w.queue = queue{overflowed: true}
 }
 
-// work is what the goroutine of a watch has to do now.
-type work struct {
-	names   []pendingName
-	anew    bool            // everything is to be watched anew
-	judge   bool            // the root was narrowed: what is gathered may not be reported
-	waiters []chan struct{} // to be closed when that has been done
-	rest    bool            // names are left in the queue
-}
-
-// takeWork returns what is to be done now; due says that the coalescing time is over.
-func (w *Watch) takeWork(due bool) (x work) {
+// takeWork returns the names to be looked at now, none if they can wait; due says that
+// the coalescing time is over. anew says that everything is to be watched anew instead,
+// and judge that what is gathered may not be reported.
+func (w *Watch) takeWork(due bool) (batch []pendingName, anew, judge bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	x.judge, x.waiters = w.judge, w.waiters
-	w.judge, w.waiters = false, nil
-	x.anew = x.judge || w.queue.overflowed
-	if due || w.queue.urgent || x.anew {
-		x.names = w.queue.names
+	judge, w.narrowed = w.narrowed, false
+	w.judging = append(w.judging, w.waiters...)
+	w.waiters = nil
+	anew = judge || w.queue.overflowed
+	if due || w.queue.urgent || anew {
+		batch = w.queue.names
 		w.queue = queue{halfRename: w.queue.halfRename}
 	}
-	x.rest = len(w.queue.names) > 0
-	return x
+	return batch, anew, judge
 }
 
-func (w *Watch) halfRename() bool {
+func (w *Watch) isHalfRename() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.queue.halfRename
 }
 
-// isJudgePending reports whether the events gathered may not be reported.
-func (w *Watch) isJudgePending() bool {
+// isWaiting reports whether something waits to be reported.
+func (w *Watch) isWaiting() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.judge || w.ending == endRoot
+	return len(w.queue.names) > 0 || len(w.gathered) > 0 || w.lookAgain
+}
+
+// mayReport reports whether what was gathered may be reported: the watch goes on, and
+// its root was not narrowed since.
+func (w *Watch) mayReport() bool {
+	select {
+	case <-w.dead:
+		return false
+	default:
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.narrowed && w.ctx.Err() == nil
 }
 
 // gathered is an event to be reported.

@@ -25,11 +25,12 @@ type runState struct {
 	epoch uint64
 	dead  <-chan struct{} // closed when the root ends
 
-	base      *watchedDir // where the watch begins; dead: it has to be watched anew
-	gathered  []gathered  // to be reported
-	lookAgain bool        // the receiver is to be told to list again
-	delay     *time.Timer // runs while something waits to be reported
-	lacking   *time.Timer // runs while a part is not watched for want of room; nil: all is
+	base      *watchedDir     // where the watch begins; dead: it has to be watched anew
+	gathered  []gathered      // to be reported
+	lookAgain bool            // the receiver is to be told to list again
+	judging   []chan struct{} // to be closed when everything has been judged anew
+	delay     *time.Timer     // runs while something waits to be reported
+	lacking   *time.Timer     // runs while a part is not watched for want of room; nil: all is
 }
 
 const (
@@ -48,126 +49,107 @@ func (w *Watch) run() {
 	w.setLacking(false)
 	w.base.kill()
 	w.returnSpare()
-	if why == endGone {
+	if errors.Is(why, errPathGone) {
 		w.report()
 	}
 	w.mu.Lock()
-	waiters := w.waiters
-	w.waiters, w.finished = nil, true
-	if w.ending != endNot {
-		why = w.ending
-	}
+	w.judging = append(w.judging, w.waiters...)
+	w.finished = true
+	w.cancel(why) // nobody waits for a receiver that does not take the last event
 	w.mu.Unlock()
-	if why != endClosed && !w.mute.Load() {
-		w.cancel() // the event is the last: nobody waits for a receiver that does not take it
+	if !errors.Is(context.Cause(w.ctx), errClosed) && !w.mute.Load() {
 		w.emit(w.ctx, []Event{{Path: w.path, Kind: Deleted, Time: time.Now().UTC(), Ended: true}})
 	}
-	for _, waiter := range waiters {
-		close(waiter)
-	}
+	w.endJudging()
 	w.forget(true)
 }
 
 // loop runs until the watch ends, and returns why.
-func (w *Watch) loop() endReason {
+func (w *Watch) loop() error {
 	delayed, halfWaited := false, false
 	for {
 		due := false
 		select {
-		case <-w.stop:
-			return endClosed
+		case <-w.ctx.Done():
+			return context.Cause(w.ctx)
 		case <-w.dead:
-			return endRoot
+			return errRootEnded
 		case <-w.wake:
 		case <-w.delay.C:
 			due, delayed = true, false
 		}
-		if due && !halfWaited && w.halfRename() {
+		if due && !halfWaited && w.isHalfRename() {
 			w.delay.Reset(halfWait)
 			delayed, halfWaited = true, true
 			continue
 		}
-		x := w.takeWork(due)
-		retry, why := w.do(&x)
-		if why != endNot {
-			w.answerLater(x.waiters)
-			return why
+		err := w.work(due)
+		if errors.Is(err, errPathGone) || errors.Is(err, errRootEnded) {
+			return err
 		}
-		for _, waiter := range x.waiters {
-			close(waiter)
-		}
-		if retry {
+		w.endJudging()
+		if err != nil {
 			w.loseEvents()
 			w.delay.Reset(retryWait)
 			delayed = true
 			continue
 		}
-		if due || len(w.gathered) >= manyEvents && !w.halfRename() {
+		if due || len(w.gathered) >= manyEvents && !w.isHalfRename() {
 			halfWaited = false
 			w.report()
 		}
-		if !delayed && (x.rest || w.lookAgain || len(w.gathered) > 0) {
+		if !delayed && w.isWaiting() {
 			w.delay.Reset(w.h.o.Coalesce)
 			delayed = true
 		}
 	}
 }
 
-// answerLater keeps those waiting whose new judgement ended the watch, until the last
-// event has been reported.
-func (w *Watch) answerLater(waiters []chan struct{}) {
-	w.mu.Lock()
-	w.waiters = append(w.waiters, waiters...)
-	w.mu.Unlock()
+// endJudging tells those who narrowed the root that everything has been judged anew.
+func (w *Watch) endJudging() {
+	for _, waiter := range w.judging {
+		close(waiter)
+	}
+	w.judging = nil
 }
 
 // report hands the gathered events to the receiver.
 func (w *Watch) report() {
-	select {
-	case <-w.stop:
-		return
-	case <-w.dead:
-		return
-	default:
-	}
-	if w.isJudgePending() {
-		return // the judgement throws away what was gathered
-	}
-	if events := w.drain(); len(events) > 0 {
-		w.handOver(events)
+	if w.mayReport() {
+		if events := w.drain(); len(events) > 0 {
+			w.handOver(events)
+		}
 	}
 }
 
-// do does what there is to do. retry says that do could not, and is to be called again
-// later.
-func (w *Watch) do(x *work) (retry bool, why endReason) {
-	if x.judge {
+// work does what there is to do now. Errors but errPathGone and errRootEnded pass: it is
+// to be called again later.
+func (w *Watch) work(due bool) (err error) {
+	batch, anew, judge := w.takeWork(due)
+	if judge {
 		// What was gathered may be of what the caller may not see any more.
 		w.gathered, w.lookAgain = nil, false
 	}
-	var err error
 	switch {
-	case x.anew || w.base.dead:
+	case anew || w.base.dead:
 		err = w.watchAnew()
-	case len(x.names) > 0:
-		err = w.process(x.names)
+	case len(batch) > 0:
+		err = w.process(batch)
 	}
 	switch {
 	case err == nil:
 		w.returnSpare()
-		return false, endNot
-	case errors.Is(err, errWatchedGone):
-		return false, endGone
+		return nil
+	case errors.Is(err, errPathGone):
+		return err
 	}
 	switch names.Reason(err) {
 	case names.Revoked, names.NoConsent, names.Permission, names.ReadOnly, names.Unavailable, names.Hidden, names.Suspended:
-		return false, endRoot
+		return errRootEnded
 	}
 	w.base.kill()
-	return true, endNot
+	return err
 }
-
-var errWatchedGone = errors.New("the watched path is gone")
 
 func admitWatch[T any](w *Watch, drop func(T), f func(ctx context.Context, l *guard.Lease) (T, error)) (T, error) {
 	req := guard.Request{Caller: w.c, Op: names.OpWatch, Path: w.path, Epoch: w.epoch, Quiet: true}
@@ -188,14 +170,14 @@ func (w *Watch) watchAnew() error {
 	})
 	switch names.Reason(err) { //nolint:exhaustive // the others are handled by do
 	case names.NotExist, names.NotDir, names.Invalid, names.Escaped:
-		return errWatchedGone // a link or another file system is there now
+		return errPathGone // a link or another file system is there now
 	}
 	if err != nil {
 		return err
 	}
 	if set.base.id != old.id || set.base.only != old.only {
 		set.base.kill()
-		return errWatchedGone
+		return errPathGone
 	}
 	w.base, w.lookAgain = set.base, true
 	w.setLacking(set.incomplete)
@@ -240,7 +222,7 @@ func (w *Watch) process(batch []pendingName) error {
 		w.isTooLarge()
 	}
 	if x.gone {
-		return errWatchedGone
+		return errPathGone
 	}
 	return nil
 }

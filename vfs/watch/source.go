@@ -58,10 +58,8 @@ type SourceWatcher struct {
 	emit   func(SourceEvent)
 	onLoss func()
 	limit  int64
-	// How many directories are watched, and how often one could not be.
-	watched, refused atomic.Int64
-
-	dirs map[int32][]any // who watches each directory, mostly one; guarded by in.mu
+	// How many watches there are, and how often one could not be had.
+	watches, refused atomic.Int64
 }
 
 // What Watch fails with when the user's inotify watches or instances are used up.
@@ -74,7 +72,7 @@ var (
 // what its events will carry. If id is not zero, the directory must have that identity.
 // The returned number is for Unwatch.
 func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path, epoch uint64, id guard.Identity, dir any) (int32, error) {
-	if w.watched.Load() >= w.limit {
+	if w.watches.Load() >= w.limit {
 		w.refused.Add(1)
 		return 0, ErrNoWatches
 	}
@@ -117,10 +115,8 @@ func (w *SourceWatcher) add(d beneath.Dir, dir any) (int32, error) {
 	if err != nil {
 		return 0, err
 	}
-	if w.dirs[wd] == nil {
-		w.watched.Add(1)
-	}
-	w.dirs[wd] = append(w.dirs[wd], dir)
+	w.in.dirs[wd] = append(w.in.dirs[wd], subscriber{w, dir})
+	w.watches.Add(1)
 	return wd, nil
 }
 
@@ -128,44 +124,40 @@ func (w *SourceWatcher) add(d beneath.Dir, dir any) (int32, error) {
 func (w *SourceWatcher) Unwatch(wd int32, dir any) {
 	w.in.mu.Lock()
 	defer w.in.mu.Unlock()
-	all := w.dirs[wd]
-	i := slices.Index(all, dir)
-	if i < 0 {
-		return
-	}
-	w.dirs[wd] = slices.Delete(all, i, i+1)
-	if len(all) == 1 {
-		w.dropLocked(wd)
-		w.in.removeLocked(wd)
+	all := w.in.dirs[wd]
+	if i := slices.Index(all, subscriber{w, dir}); i >= 0 {
+		w.watches.Add(-1)
+		w.in.setLocked(wd, slices.Delete(all, i, i+1))
 	}
 }
 
-func (w *SourceWatcher) dropLocked(wd int32) {
-	if _, ok := w.dirs[wd]; ok {
-		delete(w.dirs, wd)
-		w.watched.Add(-1)
+// Counts returns how many directories are watched, each counted once, and how often one
+// could not be.
+func (w *SourceWatcher) Counts() (watched, refused int64) {
+	w.in.mu.Lock()
+	defer w.in.mu.Unlock()
+	for _, all := range w.in.dirs {
+		if slices.ContainsFunc(all, w.isOf) {
+			watched++
+		}
 	}
+	return watched, w.refused.Load()
 }
 
-// Counts returns how many directories are watched, and how often one could not
-// be.
-func (w *SourceWatcher) Counts() (watched, refused int64) { return w.watched.Load(), w.refused.Load() }
+func (w *SourceWatcher) isOf(s subscriber) bool { return s.w == w }
 
 // Close ends all watches. Neither function is called after Close has returned.
 func (w *SourceWatcher) Close() {
 	in := w.in
 	in.mu.Lock()
 	in.watchers = slices.DeleteFunc(in.watchers, func(u *SourceWatcher) bool { return u == w })
-	isLast := len(in.watchers) == 0
-	for wd := range w.dirs {
-		w.dropLocked(wd)
-		if !isLast {
-			in.removeLocked(wd)
-		}
-	}
 	kernel, closed := in.kernel, in.closed
+	isLast := len(in.watchers) == 0
 	if isLast {
-		in.kernel = nil
+		in.kernel, in.dirs = nil, nil
+	}
+	for wd, all := range in.dirs {
+		in.setLocked(wd, slices.DeleteFunc(all, w.isOf))
 	}
 	in.mu.Unlock()
 	if isLast && kernel != nil {
@@ -184,17 +176,24 @@ func (w *SourceWatcher) Close() {
 type Inotify struct {
 	delivering sync.Mutex // held while events are handed over; taken before mu
 
-	mu       sync.Mutex // guards the fields below, and what each watcher watches
+	mu       sync.Mutex // guards the fields below
 	watchers []*SourceWatcher
-	kernel   *beneath.Inotify // nil: not open
-	closed   chan struct{}    // closed when kernel is not read any more
+	dirs     map[int32][]subscriber // of each watched directory; mostly one
+	kernel   *beneath.Inotify       // nil: not open
+	closed   chan struct{}          // closed when kernel is not read any more
+}
+
+// subscriber is a watcher of a directory, and what it calls the directory.
+type subscriber struct {
+	w   *SourceWatcher
+	dir any
 }
 
 // NewWatcher returns a watcher without watches. emit is called for every event, and
 // onLoss when the kernel dropped events, so that anything may have changed: both by one
 // goroutine, which serves the instance's other watchers too.
 func (in *Inotify) NewWatcher(reg *guard.Registry, emit func(SourceEvent), onLoss func()) *SourceWatcher {
-	w := &SourceWatcher{in: in, reg: reg, emit: emit, onLoss: onLoss, limit: inotifyRoom().mount, dirs: map[int32][]any{}}
+	w := &SourceWatcher{in: in, reg: reg, emit: emit, onLoss: onLoss, limit: inotifyRoom().mount}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.watchers = append(in.watchers, w)
@@ -216,18 +215,18 @@ func (in *Inotify) openLocked(w *SourceWatcher) (*beneath.Inotify, error) {
 	if err != nil {
 		return nil, err
 	}
-	in.kernel, in.closed = kernel, make(chan struct{})
+	in.kernel, in.closed, in.dirs = kernel, make(chan struct{}), map[int32][]subscriber{}
 	go in.run(kernel, in.closed)
 	return kernel, nil
 }
 
-// removeLocked ends the kernel's watch of a directory if no watcher needs it.
-func (in *Inotify) removeLocked(wd int32) {
-	for _, w := range in.watchers {
-		if _, ok := w.dirs[wd]; ok {
-			return
-		}
+// setLocked sets who watches a directory. If nobody does, the kernel's watch ends.
+func (in *Inotify) setLocked(wd int32, all []subscriber) {
+	if len(all) > 0 {
+		in.dirs[wd] = all
+		return
 	}
+	delete(in.dirs, wd)
 	in.kernel.Remove(wd)
 }
 
@@ -261,31 +260,26 @@ func (in *Inotify) run(kernel *beneath.Inotify, closed chan struct{}) {
 
 // deliver hands one event to each watcher that it concerns.
 func (in *Inotify) deliver(e beneath.NotifyEvent) {
-	type delivery struct {
-		w    *SourceWatcher
-		dirs []any
-	}
-	var room [2]delivery // a mount's and a hub's
-	all := room[:0]
-	isOverflow := e.Mask&unix.IN_Q_OVERFLOW != 0
+	var lossy []*SourceWatcher
+	var all []subscriber
 	in.mu.Lock()
-	for _, w := range in.watchers {
-		dirs, ok := w.dirs[e.WD]
-		switch {
-		case ok && e.Mask&unix.IN_IGNORED != 0:
-			w.dropLocked(e.WD)
-		case ok || isOverflow:
-			all = append(all, delivery{w, slices.Clone(dirs)})
+	switch {
+	case e.Mask&unix.IN_Q_OVERFLOW != 0:
+		lossy = slices.Clone(in.watchers)
+	case e.Mask&unix.IN_IGNORED != 0: // the directory is gone
+		for _, s := range in.dirs[e.WD] {
+			s.w.watches.Add(-1)
 		}
+		delete(in.dirs, e.WD)
+	default:
+		all = slices.Clone(in.dirs[e.WD])
 	}
 	in.mu.Unlock()
-	for _, x := range all {
-		if isOverflow {
-			x.w.onLoss()
-		}
-		for _, dir := range x.dirs {
-			x.w.emit(sourceEvent(e, dir))
-		}
+	for _, w := range lossy {
+		w.onLoss()
+	}
+	for _, s := range all {
+		s.w.emit(sourceEvent(e, s.dir))
 	}
 }
 

@@ -253,7 +253,8 @@ func (s *scan) watch(fd int, d *watchedDir) (*watchedDir, error) {
 	s.w.spare.Add(1)
 	switch {
 	case errors.Is(err, ErrNoWatches):
-		s.full = &LimitError{What: "directories can be watched: the user's inotify watches are used up (fs.inotify.max_user_watches)", Limit: d.src.watched.Load()}
+		watched, _ := d.src.Counts()
+		s.full = &LimitError{What: "directories can be watched: the user's inotify watches are used up (fs.inotify.max_user_watches)", Limit: watched}
 		return nil, nil
 	case errors.Is(err, ErrNoInstances):
 		return nil, &guard.Error{Kind: names.Quota, Err: err}

@@ -27,9 +27,8 @@ type Watch struct {
 	o      Options
 	emit   func(context.Context, []Event)
 	ctx    context.Context
-	cancel context.CancelFunc
-	stop   chan struct{} // closed when the watch is to end
-	done   chan struct{} // closed when it has
+	cancel context.CancelCauseFunc // makes the watch end
+	done   chan struct{}           // closed when it has
 	wake   chan struct{}
 	mute   atomic.Bool  // the last event is not to be reported any more
 	spare  atomic.Int64 // room of the hub's that the watch has taken and does not use
@@ -40,21 +39,17 @@ type Watch struct {
 	queue    queue
 	started  bool
 	finished bool
-	ending   endReason
-	judge    bool               // the root was narrowed: everything is to be judged anew
+	narrowed bool               // everything is to be judged anew
 	waiters  []chan struct{}    // to be closed when that has been done
 	giveUp   context.CancelFunc // of the events being handed over; nil: none are
 	endedTo  uint64             // lifetimes of the root up to this one have ended
 }
 
-// endReason is why a watch ends.
-type endReason uint8
-
-const (
-	endNot endReason = iota
-	endClosed
-	endRoot // the root or the right
-	endGone // the watched path
+// Why a watch ends.
+var (
+	errClosed    = errors.New("the watch was closed")
+	errRootEnded = errors.New("the root, or the right to watch it, has ended")
+	errPathGone  = errors.New("the watched path is gone")
 )
 
 // Watch reports the changes of a file or directory, or of the tree below it, to
@@ -83,9 +78,9 @@ func (h *Hub) Watch(ctx context.Context, c guard.Caller, p guard.Path, o Options
 	}
 	w := &Watch{
 		h: h, c: c, path: p, o: o, emit: emit,
-		stop: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1),
+		done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
-	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	h.mu.Lock()
 	closed := h.closed
 	if !closed {
@@ -114,7 +109,7 @@ func (w *Watch) begin(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	w.runState = runState{base: set.base, epoch: set.epoch, dead: set.dead}
-	w.started = w.ending == endNot && set.epoch > w.endedTo
+	w.started = w.ctx.Err() == nil && set.epoch > w.endedTo
 	started := w.started
 	w.mu.Unlock()
 	if !started {
@@ -134,21 +129,17 @@ func (w *Watch) Done() <-chan struct{} { return w.done }
 // Close ends the watch without a last event and waits until emit has returned;
 // emit itself must not call it.
 func (w *Watch) Close() {
-	if done := w.end(endClosed); done != nil {
+	if done := w.end(errClosed); done != nil {
 		<-done
 	}
 }
 
-// end makes the watch end. It returns a channel that is closed when the watch has, or
+// end makes the watch end, unless it is to end already. It returns a channel that is closed when the watch has, or
 // nil if the watch never began.
-func (w *Watch) end(why endReason) <-chan struct{} {
+func (w *Watch) end(why error) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ending == endNot {
-		w.ending = why
-		w.cancel()
-		close(w.stop)
-	}
+	w.cancel(why)
 	if !w.started {
 		return nil
 	}
@@ -165,7 +156,7 @@ func (w *Watch) endOf(epoch uint64) <-chan struct{} {
 	if !mine {
 		return nil
 	}
-	return w.end(endRoot)
+	return w.end(errRootEnded)
 }
 
 // narrow makes the watch judge everything anew. It returns a channel that is closed
@@ -173,7 +164,7 @@ func (w *Watch) endOf(epoch uint64) <-chan struct{} {
 func (w *Watch) narrow() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.judge = true
+	w.narrowed = true
 	if !w.started {
 		return nil // everything is judged before anything is reported
 	}
@@ -195,7 +186,7 @@ func (w *Watch) handOver(events []Event) {
 	defer cancel()
 	w.mu.Lock()
 	w.giveUp = cancel
-	if w.judge {
+	if w.narrowed {
 		cancel() // the root was narrowed after the events were looked at
 	}
 	w.mu.Unlock()
@@ -208,7 +199,7 @@ func (w *Watch) handOver(events []Event) {
 // forget takes the watch out of the hub. It is called when nothing is reported any
 // more: until then a change of the root has to find the watch, to wait for it.
 func (w *Watch) forget(began bool) {
-	w.cancel()
+	w.cancel(errClosed)
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
 	delete(w.h.watches, w)
