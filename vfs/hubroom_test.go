@@ -131,7 +131,7 @@ func TestWatchBeyondItsRoom(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("d/f", "")
 	b.put("other/f", "")
-	h := b.hub(watch.HubOptions{MaxEach: 3, Lacking: 10 * time.Millisecond})
+	h := b.hub(watch.HubOptions{MaxEach: 3, RetryRoom: 10 * time.Millisecond})
 	other := b.watch(h, "other", watch.Options{})
 	x := b.watch(h, "d", watch.Options{Recursive: true})
 	b.must(os.MkdirAll(b.host("d/1/2"), 0o755))
@@ -157,7 +157,7 @@ func TestNamesTakeRoom(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	many(b, "large", 3500)
 	many(b, "grows", 900)
-	h := b.hub(watch.HubOptions{MaxEach: 5, Lacking: 10 * time.Millisecond})
+	h := b.hub(watch.HubOptions{MaxEach: 5, RetryRoom: 10 * time.Millisecond})
 	first, err := b.watchAs(h, "s", "large") // 4 of 5
 	b.must(err)
 	var limit *watch.LimitError

@@ -15,6 +15,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -85,16 +86,16 @@ type HubOptions struct {
 	// Coalesce is how long changes are gathered before they are reported; 0
 	// stands for 50 ms.
 	Coalesce time.Duration
-	// Lacking is how often a watch that has become larger than its room has its
+	// RetryRoom is how often a watch that has become larger than its room has its
 	// receiver look again, and tries for more; 0 stands for 30 s.
-	Lacking time.Duration
+	RetryRoom time.Duration
 }
 
 const (
 	defaultMaxWatches = 65536
 	defaultMaxEach    = 8192
 	defaultCoalesce   = 50 * time.Millisecond
-	defaultLacking    = 30 * time.Second
+	defaultRetryRoom  = 30 * time.Second
 )
 
 // LimitError says which limit was reached; it is the cause of names.Quota errors.
@@ -135,18 +136,10 @@ var _ guard.View = (*Hub)(nil)
 // NewHub returns a hub without watches on the roots of a registry. The caller must close
 // it. local and remote are the inotify instances for local and remote file systems.
 func NewHub(reg *guard.Registry, local, remote *Inotify, o HubOptions) *Hub {
-	if o.MaxWatches <= 0 {
-		o.MaxWatches = defaultMaxWatches
-	}
-	if o.MaxEach <= 0 {
-		o.MaxEach = defaultMaxEach
-	}
-	if o.Coalesce <= 0 {
-		o.Coalesce = defaultCoalesce
-	}
-	if o.Lacking <= 0 {
-		o.Lacking = defaultLacking
-	}
+	o.MaxWatches = cmp.Or(o.MaxWatches, defaultMaxWatches)
+	o.MaxEach = cmp.Or(o.MaxEach, defaultMaxEach)
+	o.Coalesce = cmp.Or(o.Coalesce, defaultCoalesce)
+	o.RetryRoom = cmp.Or(o.RetryRoom, defaultRetryRoom)
 	h := &Hub{reg: reg, o: o, seed: maphash.MakeSeed(), watches: map[*Watch]struct{}{}}
 	h.maxRoom = min(int64(o.MaxWatches), inotifyRoom().hub)
 	_, _ = rand.Read(h.key[:]) // never fails, see crypto/rand
@@ -228,7 +221,7 @@ func (h *Hub) Invalidate(ctx context.Context, c guard.Change) error {
 		select {
 		case <-done:
 		case <-ctx.Done():
-			w.mute.Store(true)
+			w.muted.Store(true)
 			errs = append(errs, fmt.Errorf("the receiver of the watch on %s hangs: %w", names.Quote(w.path.String()), ctx.Err()))
 		}
 	}

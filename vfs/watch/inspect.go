@@ -181,12 +181,15 @@ func (o *observation) enter(ctx context.Context, sc *scan, at place) error {
 	if err := wk.Start(at.dir.rel()); err != nil {
 		return err
 	}
-	if ok, err := wk.Enter(at.name); err != nil || !ok {
+	kid, err := sc.enter(wk, at.dir, at.name)
+	if kid == nil {
 		return err
 	}
 	sc.found = &o.below
-	defer func() { sc.found = nil }()
-	kid, err := sc.tree(wk, at.dir, at.name)
-	o.kid, o.incomplete = kid, len(o.below) >= maxPending
+	err = sc.below(wk, kid)
+	sc.found = nil
+	if err == nil {
+		o.kid, o.incomplete = kid, len(o.below) >= maxPending
+	}
 	return err
 }

@@ -57,7 +57,7 @@ func (w *Watch) run() {
 	w.finished = true
 	w.cancel(why) // nobody waits for a receiver that does not take the last event
 	w.mu.Unlock()
-	if !errors.Is(context.Cause(w.ctx), errClosed) && !w.mute.Load() {
+	if !errors.Is(context.Cause(w.ctx), errClosed) && !w.muted.Load() {
 		w.emit(w.ctx, []Event{{Path: w.path, Kind: Deleted, Time: time.Now().UTC(), Ended: true}})
 	}
 	w.endJudging()
@@ -193,7 +193,7 @@ func (w *Watch) setLacking(lacking bool) {
 		w.lacking = nil
 	}
 	if lacking {
-		w.lacking = time.AfterFunc(w.h.o.Lacking, w.overflow)
+		w.lacking = time.AfterFunc(w.h.o.RetryRoom, w.overflow)
 	}
 }
 
@@ -219,7 +219,7 @@ func (w *Watch) process(batch []pendingName) error {
 	}
 	x.drop() // directories that were watched and not adopted
 	if x.full {
-		w.isTooLarge()
+		w.lackRoom()
 	}
 	if x.gone {
 		return errPathGone
@@ -227,7 +227,8 @@ func (w *Watch) process(batch []pendingName) error {
 	return nil
 }
 
-func (w *Watch) isTooLarge() {
+// lackRoom notes that a part of what has appeared is not watched for want of room.
+func (w *Watch) lackRoom() {
 	w.lookAgain = true
 	if w.lacking == nil {
 		w.setLacking(true)
@@ -280,7 +281,7 @@ func (w *Watch) applyPresence(p *pendingName, o *observation) {
 	case !d.knows(p.name):
 		w.gather(Created, path, p.time, p.newCookie)
 		if !d.learn(p.name, func() bool { _, ok := w.takeRoom(); return ok }) {
-			w.isTooLarge()
+			w.lackRoom()
 		}
 	case p.changed || p.newCookie != 0:
 		w.gather(Modified, path, p.time, p.newCookie)

@@ -94,7 +94,11 @@ func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path,
 		wd, err := w.add(d, dir)
 		return wd, 0, err
 	})
-	if errors.Is(err, ErrNoWatches) || errors.Is(err, ErrNoInstances) {
+	switch {
+	case errors.Is(err, ErrNoWatches):
+		w.refused.Add(1)
+		return 0, ErrNoWatches // alone: it says what to do
+	case errors.Is(err, ErrNoInstances):
 		w.refused.Add(1)
 	}
 	return wd, err

@@ -214,7 +214,11 @@ func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
 	if err := wk.Start(s.w.path.Rel()); err != nil {
 		return nil, err
 	}
-	return s.tree(wk, nil, s.w.path.Rel())
+	base, err := s.watch(wk.FD(), &watchedDir{name: s.w.path.Rel()})
+	if base == nil {
+		return nil, err
+	}
+	return base, s.below(wk, base)
 }
 
 // file watches the path, which is that of a file, in the directory above it.
@@ -264,23 +268,15 @@ func (s *scan) watch(fd int, d *watchedDir) (*watchedDir, error) {
 	return nil, err
 }
 
-// tree watches the directory that the walker stands in, called name in parent, and what
-// lies below it. The watch comes before the look: what appears in between is seen by
-// either. tree returns nil if the directory itself could not be watched.
-func (s *scan) tree(wk *walk.Walker, parent *watchedDir, name string) (*watchedDir, error) {
-	base, err := s.watch(wk.FD(), &watchedDir{parent: parent, name: name})
-	if base == nil {
-		return nil, err
-	}
-	if err := s.below(wk, base); err != nil {
-		base.kill()
-		return nil, err
-	}
-	return base, nil
-}
-
-// below makes known and watches what lies below base, which the walker stands in.
-func (s *scan) below(wk *walk.Walker, base *watchedDir) error {
+// below makes known and watches what lies below base, where the walker stands. base is
+// watched already: what appears in between is seen by either. After an error base is not
+// watched any more.
+func (s *scan) below(wk *walk.Walker, base *watchedDir) (err error) {
+	defer func() {
+		if err != nil {
+			base.kill()
+		}
+	}()
 	floor, prefix := wk.Depth(), len(wk.Path())
 	at := []*watchedDir{base} // of the walker's levels
 	for wk.Depth() >= floor {
@@ -298,9 +294,10 @@ func (s *scan) below(wk *walk.Walker, base *watchedDir) error {
 			}
 			continue
 		}
-		name, typ := e.Name, s.typeOf(wk, e)
+		name := e.Name
+		shown, isDir := s.shows(wk, e)
 		wk.Take()
-		if typ == 0 {
+		if !shown {
 			continue
 		}
 		d := at[len(at)-1]
@@ -308,7 +305,7 @@ func (s *scan) below(wk *walk.Walker, base *watchedDir) error {
 		if s.found != nil && len(*s.found) < maxPending {
 			*s.found = append(*s.found, strings.TrimPrefix(string(wk.Path()[prefix:])+"/"+name, "/"))
 		}
-		if typ != unix.S_IFDIR || !s.w.o.Recursive {
+		if !isDir || !s.w.o.Recursive {
 			continue
 		}
 		kid, err := s.enter(wk, d, name)
@@ -316,13 +313,15 @@ func (s *scan) below(wk *walk.Walker, base *watchedDir) error {
 			return err
 		}
 		if kid != nil {
+			d.kids[name].kill() // a name that is renamed meanwhile may come twice
+			d.adopt(kid.name, kid)
 			at = append(at, kid)
 		}
 	}
 	return nil
 }
 
-// enter goes into a subdirectory and watches it; nil means that it does neither.
+// enter goes into a subdirectory of d and watches it; nil means that it does neither.
 func (s *scan) enter(wk *walk.Walker, d *watchedDir, name string) (*watchedDir, error) {
 	if s.full != nil {
 		return nil, nil
@@ -331,35 +330,25 @@ func (s *scan) enter(wk *walk.Walker, d *watchedDir, name string) (*watchedDir, 
 	if err != nil || !ok {
 		return nil, err
 	}
-	name = strings.Clone(name) // the walker's is a part of a larger string
-	kid, err := s.watch(wk.FD(), &watchedDir{parent: d, name: name})
-	if err != nil {
-		return nil, err
+	// The walker's names are parts of larger strings.
+	kid, err := s.watch(wk.FD(), &watchedDir{parent: d, name: strings.Clone(name)})
+	if kid == nil && err == nil {
+		_, err = wk.Leave()
 	}
-	if kid == nil {
-		_, err := wk.Leave()
-		return nil, err
-	}
-	// A name that is renamed while its directory is read may come twice.
-	d.kids[name].kill()
-	d.adopt(name, kid)
-	return kid, nil
+	return kid, err
 }
 
-// typeOf is the type of a name that may be reported, 0 of one that may not.
-func (s *scan) typeOf(wk *walk.Walker, e *beneath.Entry) uint32 {
-	if len(e.Name) > names.MaxElement || strings.HasPrefix(e.Name, beneath.TempPrefix) || s.l.Judge(wk.Rel(), e.Name) != nil {
-		return 0
+// shows reports whether a name may be reported, and whether it is a directory's.
+func (s *scan) shows(wk *walk.Walker, e *beneath.Entry) (shown, isDir bool) {
+	switch {
+	case len(e.Name) > names.MaxElement || strings.HasPrefix(e.Name, beneath.TempPrefix):
+		return false, false
+	case e.Type == 0:
+		var o observation
+		isDir = s.look(wk.FD(), wk.Rel(), e.Name, &o)
+		return o.exists && !o.hidden, isDir
 	}
-	fd, info := wk.FD(), beneath.Info{Mode: e.Type} // the walker leaves special files out
-	if e.Type == 0 {
-		var err error
-		if info, err = beneath.StatAt(s.l, fd, e.Name); err != nil || walk.Visible(s.l, &info) != nil {
-			return 0
-		}
-	}
-	if s.isClosed(fd, e.Name, &info) {
-		return 0
-	}
-	return info.Type()
+	// The walker leaves special files out.
+	isDir = e.Type == unix.S_IFDIR
+	return s.l.Judge(wk.Rel(), e.Name) == nil && !s.isClosed(wk.FD(), e.Name, &beneath.Info{Mode: e.Type}), isDir
 }

@@ -30,7 +30,7 @@ type Watch struct {
 	cancel context.CancelCauseFunc // makes the watch end
 	done   chan struct{}           // closed when it has
 	wake   chan struct{}
-	mute   atomic.Bool  // the last event is not to be reported any more
+	muted  atomic.Bool  // the last event is not to be reported any more
 	spare  atomic.Int64 // room of the hub's that the watch has taken and does not use
 
 	runState

@@ -54,17 +54,13 @@ func Truncate(l *guard.Lease, fd int, size int64) error {
 
 // TruncatePath sets the length of the regular file that fd (O_PATH) refers to.
 func TruncatePath(l *guard.Lease, fd int, size int64) error {
-	w, err := reopen(fd, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	w, err := Reopen(fd, unix.O_WRONLY)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(w)
 	return Truncate(l, w, size)
 }
-
-// Reopen opens what fd (O_PATH) refers to, for calls that need a description
-// of their own (locks).
-func Reopen(fd, flags int) (int, error) { return reopen(fd, flags|unix.O_NONBLOCK|unix.O_NOCTTY) }
 
 // Getxattr, Listxattr, Setxattr and Removexattr take fd of either kind: an
 // O_PATH descriptor is refused by fgetxattr(2), so all go through its

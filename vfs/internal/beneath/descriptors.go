@@ -132,11 +132,11 @@ func procFD() (int, error) {
 	return fd, nil
 }
 
-// reopen opens what fd (O_PATH) refers to. The descriptor is ours and was
-// resolved beneath a root; following the magic link leads to it and nowhere else.
-// Flags that change the source are ignored.
-func reopen(fd int, flags int) (int, error) {
-	flags &^= changing
+// Reopen opens what fd (O_PATH) refers to. The descriptor is ours and was resolved
+// beneath a root; following the magic link leads to it and nowhere else. Flags that
+// change the source are ignored.
+func Reopen(fd, flags int) (int, error) {
+	flags = flags&^changing | unix.O_NONBLOCK | unix.O_NOCTTY
 	proc, err := procFD()
 	if err != nil {
 		return -1, err

@@ -70,12 +70,12 @@ func (w *linkWalk) run() error {
 		if err != nil {
 			return err
 		}
-		info, err := statOf(fd)
+		info, err := Stat(fd)
 		if err != nil {
 			_ = unix.Close(fd)
 			return err
 		}
-		if info.Mode&unix.S_IFMT != unix.S_IFLNK {
+		if info.Type() != unix.S_IFLNK {
 			w.todo = w.todo[1:]
 			w.enter(fd)
 			continue
@@ -99,15 +99,15 @@ func (w *linkWalk) toTop() error {
 
 // follow notes a link in the directory that has been reached, and puts its target in
 // its place.
-func (w *linkWalk) follow(name string, fd int, info *unix.Stat_t) error {
+func (w *linkWalk) follow(name string, fd int, info *Info) error {
 	if len(w.links) >= maxPathLinks {
 		return unix.ELOOP
 	}
-	dir, err := statOf(w.fd)
+	dir, err := Stat(w.fd)
 	if err != nil {
 		return err
 	}
-	at, err := fdPath(w.fd)
+	at, err := PathOf(w.fd)
 	if err != nil {
 		return err
 	}
@@ -129,28 +129,23 @@ func (w *linkWalk) follow(name string, fd int, info *unix.Stat_t) error {
 	return nil
 }
 
-func statOf(fd int) (st unix.Stat_t, err error) {
-	err = retry(func() error { return unix.Fstat(fd, &st) })
-	return st, err
-}
-
 // others names who else than this process's user and root can put another link in
 // the place of one, or made it; "" if nobody can.
-func others(dir, link *unix.Stat_t) string {
+func others(dir, link *Info) string {
 	mine := func(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 	switch {
-	case !mine(dir.Uid):
-		return fmt.Sprintf("user %d", dir.Uid)
-	case !mine(link.Uid):
-		return fmt.Sprintf("user %d", link.Uid)
+	case !mine(dir.UID):
+		return fmt.Sprintf("user %d", dir.UID)
+	case !mine(link.UID):
+		return fmt.Sprintf("user %d", link.UID)
 	case dir.Mode&unix.S_ISVTX != 0:
 		return ""
 	case dir.Mode&0o002 != 0:
 		return "every user"
-	case dir.Mode&0o020 == 0 || dir.Gid == 0 || ownGroup(dir.Gid):
+	case dir.Mode&0o020 == 0 || dir.GID == 0 || ownGroup(dir.GID):
 		return ""
 	}
-	return fmt.Sprintf("group %d", dir.Gid)
+	return fmt.Sprintf("group %d", dir.GID)
 }
 
 // ownGroup reports whether a group is this process's user alone, as distributions
@@ -171,7 +166,7 @@ func (Opener) Trace(path string) (resolved string, links []guard.Link, err error
 	if err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
 		return "", nil, rootError(abs, err)
 	}
-	at, err := fdPath(w.fd)
+	at, err := PathOf(w.fd)
 	if err != nil {
 		return "", nil, rootError(abs, err)
 	}

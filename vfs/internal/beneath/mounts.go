@@ -49,7 +49,7 @@ func (Opener) LocationOf(path string) string {
 		if err != nil {
 			return ""
 		}
-		resolved, err := fdPath(fd)
+		resolved, err := PathOf(fd)
 		p := ""
 		if err == nil {
 			p = place(fd, resolved)

@@ -2,6 +2,7 @@ package beneath
 
 import (
 	"encoding/binary"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +35,7 @@ func (s *source) FoldsAt(dir string, across bool) bool {
 		if dir == "" {
 			return false
 		}
-		dir = parentOf(dir)
+		dir = dir[:max(strings.LastIndexByte(dir, '/'), 0)]
 	}
 }
 
@@ -57,15 +58,6 @@ func (s *source) foldsIn(dir string, across bool) bool {
 		return err != unix.ENOTTY && err != unix.EOPNOTSUPP //nolint:errorlint // bare errnos: it has no such flags
 	}
 	return flags&casefold != 0
-}
-
-func parentOf(rel string) string {
-	for i := len(rel) - 1; i >= 0; i-- {
-		if rel[i] == '/' {
-			return rel[:i]
-		}
-	}
-	return ""
 }
 
 // spelledIn returns how the file that name refers to may really be spelled in an

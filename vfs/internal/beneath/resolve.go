@@ -234,8 +234,6 @@ func spells(l *guard.Lease, rel string) bool {
 // stayBeneath are the flags of every resolution.
 const stayBeneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS
 
-func resolveFlags(l *guard.Lease) uint64 { return Dir{across: l.OtherFileSystems()}.resolve() }
-
 // walk resolves rel from the root's descriptor.
 func walk(l *guard.Lease, rel string, last uint64) (Dir, error) {
 	d := In(l, l.Dir())
@@ -398,7 +396,7 @@ func OpenDirNames(l *guard.Lease, rel string) (int, error) {
 			return -1, err
 		}
 		// Without O_NOFOLLOW, so that a link is ELOOP, not ENOTDIR.
-		return openQuietly(l.Dir(), rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, resolveFlags(l))
+		return openQuietly(l.Dir(), rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, In(l, l.Dir()).resolve())
 	}
 	d, err := OpenDir(l, rel)
 	if err != nil {
@@ -414,7 +412,7 @@ func OpenDirNames(l *guard.Lease, rel string) (int, error) {
 // entered unless the grant allows it. The caller judges the name and shows what
 // was opened to the lease (CrossChild).
 func OpenSubdir(l *guard.Lease, dirfd int, name string) (int, error) {
-	return openQuietly(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, resolveFlags(l))
+	return openQuietly(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, In(l, dirfd).resolve())
 }
 
 // openQuietly is open for a reading that nobody asked for by itself, such as that
@@ -432,8 +430,7 @@ func openQuietly(dirfd int, rel string, flags, resolve uint64) (int, error) {
 // them. Unlike any resolution it never enters another file system, also where
 // the grant allows that: EXDEV.
 func OpenForRemoval(d Dir, name string) (Dir, Info, error) {
-	const strict = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV
-	fd, err := open(d.FD, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, strict)
+	fd, err := open(d.FD, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV)
 	if err != nil {
 		if names.Reason(err) == names.Escaped {
 			err = unix.EXDEV

@@ -35,7 +35,7 @@ func (Opener) OpenRoot(path string) (guard.Source, error) {
 		_ = unix.Close(fd)
 		return nil, rootError(abs, err)
 	}
-	resolved, err := fdPath(fd)
+	resolved, err := PathOf(fd)
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, rootError(abs, err)
@@ -190,10 +190,7 @@ const Deleted = " (deleted)"
 
 // PathOf asks the kernel for the path by which what a descriptor refers to was opened,
 // as it is now, on the host. It is not for the eyes of a server.
-func PathOf(fd int) (string, error) { return fdPath(fd) }
-
-// fdPath asks the kernel where a descriptor lies.
-func fdPath(fd int) (string, error) {
+func PathOf(fd int) (string, error) {
 	p, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 	if err != nil {
 		return "", err
