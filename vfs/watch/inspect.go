@@ -36,7 +36,9 @@ type observation struct {
 	incomplete bool        // there were too many of them
 }
 
+// newInspection leaves out names in directories that are not watched any more.
 func newInspection(w *Watch, batch []pendingName) *inspection {
+	batch = slices.DeleteFunc(batch, func(p pendingName) bool { return p.dir.dead })
 	x := &inspection{w: w, base: w.base, names: batch, found: make([]observation, len(batch)), entered: map[place]bool{}}
 	for i := range batch {
 		p := &batch[i]

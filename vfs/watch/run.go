@@ -200,6 +200,9 @@ func (w *Watch) setLacking(lacking bool) {
 // process looks at names and gathers what is to be reported of them.
 func (w *Watch) process(batch []pendingName) error {
 	asked := newInspection(w, batch)
+	if len(asked.names) == 0 {
+		return nil
+	}
 	x, err := admitWatch(w, (*inspection).drop, func(ctx context.Context, l *guard.Lease) (*inspection, error) {
 		if err := asked.run(ctx, l); err != nil {
 			asked.drop()
