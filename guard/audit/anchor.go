@@ -27,12 +27,10 @@ type anchor struct {
 	KeptFrom uint64 `json:"kept_from,omitempty"`
 }
 
-func (a *anchor) mark() (mark, error) {
-	m := mark{seq: a.Count}
-	if !parseHash(&m.hash, []byte(a.Hash)) {
-		return mark{}, errors.New("audit: the anchor holds no hash")
-	}
-	return m, nil
+// mark is the anchored line; not ok if Hash is no hash.
+func (a *anchor) mark() (m mark, ok bool) {
+	m.seq = a.Count
+	return m, parseHash(&m.hash, []byte(a.Hash))
 }
 
 func parseHash(dst *[hashLen]byte, s []byte) bool {
@@ -59,7 +57,7 @@ func readAnchor(path string) (*anchor, error) {
 	if err := json.Unmarshal(b, &a); err != nil || a.Format != formatVersion {
 		return nil, errBadAnchor
 	}
-	if _, err := a.mark(); err != nil {
+	if _, ok := a.mark(); !ok {
 		return nil, errBadAnchor
 	}
 	return &a, nil
@@ -94,8 +92,8 @@ func writeAnchor(path string, a anchor, syncs ...func() error) error {
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	// The first name in a directory is to stay. Where one is replaced, either
-	// will do.
+	// A new name in the directory has to survive a power failure. Where an anchor is
+	// replaced, the old or the new one may.
 	_, was := os.Lstat(path)
 	if err = errors.Join(errs...); err == nil {
 		err = os.Rename(temp, path)
@@ -133,8 +131,8 @@ func writeTemp(path string, b []byte) (name string, err error) {
 // keyLen is the length of the key of PathsHash, that of the hash.
 const keyLen = 32
 
-// loadKey reads the key of PathsHash, and makes one when there is none. Two
-// processes that make one at the same time end up with the same.
+// loadKey reads the key of PathsHash, and makes one if there is none. Two processes that
+// do so at the same time get the same key.
 func loadKey(path string) ([]byte, error) {
 	k, err := readKey(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +145,7 @@ func loadKey(path string) ([]byte, error) {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	defer os.Remove(temp)
-	// A link, unlike a rename, does not replace a key that came meanwhile.
+	// A link, unlike a rename, does not replace a key that another process made meanwhile.
 	if err := os.Link(temp, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
@@ -160,14 +158,14 @@ func readKey(path string) ([]byte, error) {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
-		return nil, errors.New("audit: the key file is open to others; hashed paths could be guessed")
+		return nil, errors.New("audit: the key file can be read or written by others, who could guess hashed paths; set its mode to 0600")
 	}
 	k, err := readSmall(path)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	if len(k) != keyLen {
-		return nil, errors.New("audit: the key file does not hold 32 bytes")
+		return nil, errors.New("audit: the key file does not hold 32 bytes; restore it, or remove it to have a new key made")
 	}
 	return k, nil
 }

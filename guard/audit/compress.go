@@ -12,25 +12,24 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A file that is full is compressed as it is, byte for byte, and its name gets a
-// suffix. The compressed copy is written under another name, synced, renamed and
-// only then takes the place of the file: whenever a crash comes, one of the two is
-// there and whole, and where both are, the copy counts (listNames) and the next Open
-// removes the other.
+// A full file is compressed as it is, byte for byte, and its name gets a suffix. The
+// compressed copy is written under another name, synced and renamed, and only then is
+// the file removed. So a crash leaves at least one of the two whole. If it leaves both,
+// the copy is read (listNames), and the next Open removes the file.
 
 const (
 	// compressedSuffix ends the name of a compressed file.
 	compressedSuffix = ".zst"
-	// compressFrom is how large a file is at least that is compressed when its session
-	// ends: what is left of smaller ones takes a block on disk either way.
+	// compressFrom is the least size of a file that is compressed: what is left of
+	// smaller ones takes a block on disk either way.
 	compressFrom = 64 << 10
-	// zstdWindow is how far back the compression looks; a file seldom is larger.
+	// zstdWindow is how far back the compression looks; few files are larger.
 	zstdWindow = 1 << 20
 	// maxZstdWindow bounds the memory that reading takes.
 	maxZstdWindow = 8 << 20
 )
 
-// errDamaged is a compressed file that cannot be decompressed.
+// errDamaged means that a compressed file cannot be decompressed.
 var errDamaged = errors.New("audit: the compressed file is damaged")
 
 // compressFile compresses a file of a session, whose lock the caller holds, and returns
@@ -86,8 +85,8 @@ func compress(path string, in io.Reader) (int64, error) {
 	return info.Size(), out.Sync()
 }
 
-// openFile opens an audit file. A file that was compressed since its name was learned
-// is opened as what it has become.
+// openFile opens an audit file. If it was compressed since path was listed, openFile
+// opens the compressed file.
 func openFile(path string) (*lineReader, error) {
 	f, err := os.Open(path)
 	if gone(err) && !strings.HasSuffix(path, compressedSuffix) {
@@ -111,7 +110,7 @@ func openFile(path string) (*lineReader, error) {
 	}), nil
 }
 
-// zstdReader tells damage from a failing disk.
+// zstdReader returns errDamaged for damage, and the disk's own errors as they are.
 type zstdReader struct{ z *zstd.Decoder }
 
 func (r zstdReader) Read(p []byte) (int, error) {

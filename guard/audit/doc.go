@@ -7,20 +7,21 @@
 // One record is one line of valid JSON, whatever a file name holds: control,
 // bidirectional and other invisible characters are written as \u escapes. Empty
 // fields are omitted. A path that is not UTF-8 appears lossy as "path" and
-// exactly, in base64, as "raw_path". Text is bounded as it is written, so that
-// nobody can make the log grow fast by long or much-escaped names; a line whose
-// text was cut says "truncated":true. Of a path the first 4 KiB are written, with
-// "raw_path" if the whole is no longer than that (PATH_MAX) and only its escapes
-// are, and "path_sha256" of the whole. The fields are those of Entry. Contents of files are never written, only byte
-// counts.
+// exactly, in base64, as "raw_path". The length of text is limited as it is written, so
+// that nobody can make the log grow fast by long or much-escaped names; a line whose text
+// was cut says "truncated":true. Of a path the first 4 KiB are written. A path that is
+// cut also has the "path_sha256" of the whole, and if the whole is no longer than 4 KiB
+// (PATH_MAX), so that only its escapes are too long, a "raw_path". The fields are those of
+// Entry. Contents of files are never written, only byte counts.
 //
 // Files lie in Options.Dir and are called
 //
 //	SESSION-20060102T150405.000000000Z.jsonl     what Open began
 //	SESSION-20060102T150405.000000000Z.1.jsonl   its first continuation, and so on
 //
-// and with .zst behind it once they are full, or ended with 64 KiB or more, and
-// compressed: a zstd file that holds the very same bytes.
+// A file that is full is compressed, and so is the last one of a session that ends, if it
+// has 64 KiB or more. Its name then also ends in .zst: it is a zstd file of the very same
+// bytes.
 //
 // The time is that of Open in UTC, later than that of every earlier file of the
 // session. The first line of each file is a header: op "session", the format's
@@ -42,55 +43,57 @@
 // both in lower-case hexadecimal. The anchor, a file in the state directory,
 // holds the number and the hash of a line that is on disk. It is replaced
 // atomically after the log was synced: at most once a second after refusals and
-// failures, and at once on Open (beside it with Options.AnchorLater), rotation and
-// Close. It also holds the first sequence number that Prune left.
+// failures, and at once after Open, rotation and Close. It also holds the first sequence
+// number that Prune left.
 //
 // # Promises
 //
 //   - A refusal or a failure is in the file (write(2) has returned) before Record
-//     returns nil, after everything queued before it; unless it is one more of the
-//     same within a second, which is counted (fold.go), or its subject had too many,
-//     which are summed up (sum.go). If it cannot be written Record returns an error,
-//     and the guard then fails the operation; the record stays queued and is written,
-//     in order, as soon as writing works, or is summed up where there is no room.
+//     returns nil, after everything queued before it. Two kinds are only counted: one
+//     more of the same within a second, and what is above the subject's budget, which is
+//     summed up (limits.go). If a record cannot be written, Record returns an error, and
+//     the guard then fails the operation. The record stays queued, and is written, in
+//     order, as soon as writing works; if the queue or the disk is full, it is summed up.
 //   - Other records are written when enough have gathered, at most 100 ms later, and
-//     on Close. Repetitions of them are counted and written at most a second later.
-//     A change is never folded, summed up or left out.
+//     on Close. Repetitions are counted, and what was counted is written about a second
+//     later, or once there is room. A change is never counted, summed up or left out.
 //   - A record for which Reserve promised room is taken, and has its place on the
-//     disk, where the file system can promise that (fallocate). An operation for which
-//     there is no room is refused before it begins. What is written to an open file is
-//     on record when the file is closed: the guard has room promised for that record
-//     when a file is opened for writing, so such writes go on while the disk is full. How many records nobody reserved
-//     for were not taken is itself recorded (op "lost") once there is room.
+//     disk, if the file system can promise that (fallocate). An operation for which
+//     there is no room is refused before it begins. Bytes written to an open file are in
+//     the record of its close. The guard reserves room for that record when a file is
+//     opened for writing, so such writes go on while the disk is full. How many records
+//     without a reservation were not taken is itself recorded (op "lost") once there is
+//     room.
 //   - Whatever one subject does, its refusals and failures take no more than 1 MiB and
 //     4 KiB a second, and all else about 256 MiB and 24 KiB a second, compressed.
 //   - Prune and Options.MaxTotal take from the session that has most, never from a
-//     live one. A live session writes no more than its share, half of MaxTotal: from
-//     half of the share on all its subjects together are slowed, the more the less is
-//     left, and what they are refused is summed up; without any share left what they
-//     would do is refused. The owner's own records are not slowed.
+//     live one. A live session writes no more than its share, half of MaxTotal. When half
+//     of the share is used, all its subjects together are slowed, the more the less is
+//     left, and more of what they are refused is summed up. Without any share left their
+//     operations are refused. The owner's own records are not slowed.
 //   - Verify detects within a session: a line edited, removed, inserted or moved;
 //     a file renamed, removed, replaced or cut short before the anchored line;
 //     and the removal of the oldest files, unless this package pruned them.
 //
 // # Not promised
 //
-//   - The chain proves order and completeness against the anchor, not origin. Who
+//   - The chain proves order and completeness against the anchor, not origin. Whoever
 //     can write both the directory and the anchor, which is every process of the
 //     same user outside a sandbox and root, can rewrite the whole chain and
 //     anchor it again. Copy the anchor elsewhere to prove more.
-//   - What was written after the anchored line can be cut off unnoticed: at most
-//     about a second of refusals, and the allowed records since.
-//   - write(2) is not fsync(2): a crash of the process loses at most 100 ms of
-//     allowed records, a power failure whatever the kernel had not written since
-//     the last anchor, and it may bring the anchor before that back, whole. A line
+//   - Lines after the anchored one can be cut off unnoticed: at most about a second of
+//     refusals, and the allowed records since.
+//   - write(2) is not fsync(2). A crash of the process loses at most 100 ms of
+//     allowed records. A power failure loses whatever the kernel had not written since
+//     the last anchor, and may bring back the whole anchor before that. A line
 //     torn by a crash is reported, not repaired.
+//   - A crash also loses counts: those of about the last second, and sums of ten seconds,
+//     or of five minutes when half of the session's share is used. Of each refusal that
+//     was only counted as a repetition, one is in the file.
 //   - Every file is kept unless Options.MaxAge or MaxTotal, or Prune, asks for
-//     the oldest to be deleted. What they held is gone and can no longer be verified;
-//     the chain then begins in the middle, the newest header or the anchor says at
-//     which number, and only the link from there on is proved.
-//   - A crash loses what was counted and summed up within the last second, and ten
-//     seconds, of refusals of which one is in the file.
+//     the oldest to be deleted. What they held is gone and can no longer be verified. The
+//     chain then begins in the middle: the newest header or the anchor says at
+//     which number, and only the links from there on are proved.
 //   - Hashed paths (PathsHash) cannot be guessed without the key, but whoever has
 //     the key can test guesses. Root names, operations and times stay readable.
 //     Names of subjects and sessions are not paths and are written as they are.

@@ -75,226 +75,127 @@ type mark struct {
 	hash [hashLen]byte
 }
 
-// header is what the first line of a file tells, beside time and session.
-type header struct {
-	file     string
-	keptFrom uint64
-	anchor   *anchor // as Open found it; nil: there was none
-}
-
 // encoder turns records into chained lines. It keeps the chain's end and its
-// buffers, so its methods must not run concurrently; what they return is valid
-// until the next call.
+// buffer, so its methods must not run concurrently; the lines they return are valid
+// until the next call. Its methods named after kinds of fields append a field to the
+// line at hand.
 type encoder struct {
-	session string // for headers
-	prefix  []byte // ,"session":"NAME"
+	session string
 	paths   PathMode
 	mac     hash.Hash // of PathsHash
 	last    mark
-	buf     []byte // the previous hash's bytes, then the line
-	cut     bool   // text of the line at hand was cut
+	b       []byte // the previous hash's bytes, then the line at hand
+	cut     bool   // text of that line was cut
 }
 
 func newEncoder(session string, paths PathMode, key []byte, last mark) *encoder {
-	e := &encoder{session: session, paths: paths, last: last, buf: make([]byte, 0, 1024)}
-	e.prefix = e.text(append(e.prefix, `,"session":`...), session, maxNameText)
+	e := &encoder{session: session, paths: paths, last: last, b: make([]byte, 0, 1024)}
 	if paths == PathsHash {
 		e.mac = hmac.New(sha256.New, key)
 	}
 	return e
 }
 
-func (e *encoder) begin(t time.Time) []byte {
+// begin begins a line.
+func (e *encoder) begin(t time.Time) {
 	e.cut = false
-	b := append(e.buf[:0], e.last.hash[:]...)
-	b = append(b, `{"seq":`...)
-	b = strconv.AppendUint(b, e.last.seq+1, 10)
-	b = append(b, `,"time":"`...)
-	b = t.UTC().AppendFormat(b, time.RFC3339Nano)
-	b = append(b, '"')
-	return append(b, e.prefix...)
+	e.b = append(e.b[:0], e.last.hash[:]...)
+	e.b = append(e.b, `{"seq":`...)
+	e.b = strconv.AppendUint(e.b, e.last.seq+1, 10)
+	e.time("time", t)
+	e.text("session", e.session, maxNameText)
 }
 
 // seal ends the line with prev and hash and advances the chain. The hash is
-// over the whole of b so far, because b begins with the previous hash's bytes.
-func (e *encoder) seal(b []byte) []byte {
+// over the whole of e.b so far, because that begins with the previous hash's bytes.
+func (e *encoder) seal() []byte {
 	if e.cut {
-		b = append(b, `,"truncated":true`...)
+		e.b = append(e.b, `,"truncated":true`...)
 	}
-	b = append(b, `,"prev":"`...)
-	b = hex.AppendEncode(b, e.last.hash[:])
-	b = append(b, '"')
-	e.last.hash = sha256.Sum256(b)
+	e.hex("prev", e.last.hash[:])
+	e.last.hash = sha256.Sum256(e.b)
 	e.last.seq++
-	b = append(b, `,"hash":"`...)
-	b = hex.AppendEncode(b, e.last.hash[:])
-	b = append(b, '"', '}', '\n')
-	e.buf = b
-	return b[hashLen:]
+	e.hex("hash", e.last.hash[:])
+	e.b = append(e.b, "}\n"...)
+	return e.b[hashLen:]
 }
 
-// fields is the beginning of the line of r, up to what item adds.
-func (e *encoder) fields(r *guard.Record, op string) []byte {
+// item is the line of an item.
+func (e *encoder) item(it *item) []byte {
+	r, op := &it.rec, it.rec.Op.String()
+	if it.sum != nil {
+		op = opSummed
+	}
 	t := r.Time
 	if t.IsZero() {
 		t = time.Now()
 	}
-	b := e.begin(t)
-	if r.Subject != "" {
-		b = e.text(append(b, `,"subject":`...), string(r.Subject), maxNameText)
-	}
-	b = word(b, "via", r.Via.String())
+	e.begin(t)
+	e.text("subject", string(r.Subject), maxNameText)
+	e.word("via", r.Via.String())
 	// The kernel names every caller's uid and pid, and 0 is a uid of weight.
 	if r.Via == guard.ViaFUSE || r.UID != 0 || r.PID != 0 {
-		b = append(b, `,"uid":`...)
-		b = strconv.AppendUint(b, uint64(r.UID), 10)
-		b = number(b, "pid", int64(r.PID))
+		e.key("uid")
+		e.b = strconv.AppendUint(e.b, uint64(r.UID), 10)
+		e.number("pid", int64(r.PID))
 	}
-	b = word(b, "op", op)
-	b = e.places(b, r)
+	e.word("op", op)
+	e.text("root", string(r.Path.Root), maxNameText)
+	e.path("path", r.Path)
+	if r.Path2.Root != r.Path.Root {
+		e.text("root2", string(r.Path2.Root), maxNameText)
+	}
+	e.path("path2", r.Path2)
 	if r.Rights != 0 {
-		b = word(b, "rights", rightsText(r.Rights))
+		e.word("rights", rightsText(r.Rights))
 	}
-	b = word(b, "verdict", r.Verdict.String())
+	e.word("verdict", r.Verdict.String())
 	if r.Verdict != guard.Allowed || r.Kind != 0 {
-		b = word(b, "kind", r.Kind.String())
+		e.word("kind", r.Kind.String())
 	}
 	if r.Errno != 0 {
-		b = word(b, "errno", errnoText(r.Errno))
-		b = number(b, "errno_number", int64(r.Errno))
+		e.word("errno", errnoText(r.Errno))
+		e.number("errno_number", int64(r.Errno))
 	}
-	b = number(b, "read", r.Read)
-	b = number(b, "written", r.Written)
-	b = number(b, "duration_us", r.Duration.Microseconds())
-	if r.Detail != "" {
-		b = e.detail(b, r.Detail)
-	}
-	return b
-}
-
-// item is the line of an item: a record with what was folded into it, or a sum.
-func (e *encoder) item(it *item) []byte {
-	op := it.rec.Op.String()
-	if it.sum != nil {
-		op = opSummed
-	}
-	b := e.fields(&it.rec, op)
+	e.number("read", r.Read)
+	e.number("written", r.Written)
+	e.number("duration_us", r.Duration.Microseconds())
+	e.detail(r.Detail)
 	if it.count > 1 || it.sum != nil {
-		b = number(b, "count", it.count)
-		b = append(key(b, "last", ""), '"')
-		b = it.last.UTC().AppendFormat(b, time.RFC3339Nano)
-		b = append(b, '"')
+		e.number("count", it.count)
+		e.time("last", it.last)
 	}
-	b = number(b, "closed", it.closed)
+	e.number("closed", it.closed)
 	if it.sum != nil {
-		b = counts(b, "kinds", it.sum.kinds)
-		b = counts(b, "ops", it.sum.ops)
+		e.counts("kinds", it.sum.kinds)
+		e.counts("ops", it.sum.ops)
 	}
-	return e.seal(b)
+	return e.seal()
 }
 
-// counts writes a field that says how many there were of what. The words need no
-// escaping.
-func counts(b []byte, field string, n map[string]int64) []byte {
-	b = append(key(b, field, ""), '{')
-	for i, word := range slices.Sorted(maps.Keys(n)) {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, '"')
-		b = append(b, word...)
-		b = append(b, '"', ':')
-		b = strconv.AppendInt(b, n[word], 10)
+// header is the first line of a file: its name, the first line that was not pruned, and
+// the anchor as Open found it, nil if there was none.
+func (e *encoder) header(t time.Time, file string, keptFrom uint64, a *anchor) []byte {
+	e.begin(t)
+	e.word("op", opSession)
+	e.number("format", formatVersion)
+	e.text("file", file, maxNameText)
+	e.word("paths", e.paths.String())
+	e.number("kept_from", int64(keptFrom))
+	if a != nil {
+		e.number("anchor_seq", int64(a.Count))
+		e.text("anchor_hash", a.Hash, maxNameText)
+		e.text("anchor_session", a.Session, maxNameText)
 	}
-	return append(b, '}')
-}
-
-// places writes root and path, and those of the second path. The second root
-// is omitted when it is the first.
-func (e *encoder) places(b []byte, r *guard.Record) []byte {
-	if r.Path.Root != "" {
-		b = e.text(append(b, `,"root":`...), string(r.Path.Root), maxNameText)
-	}
-	b = e.path(b, "path", r.Path)
-	if r.Path2.Root != "" && r.Path2.Root != r.Path.Root {
-		b = e.text(append(b, `,"root2":`...), string(r.Path2.Root), maxNameText)
-	}
-	return e.path(b, "path2", r.Path2)
-}
-
-func (e *encoder) path(b []byte, field string, p guard.Path) []byte {
-	rel := p.Rel()
-	if rel == "" {
-		return b
-	}
-	switch e.paths {
-	case PathsFull:
-		var n int
-		b, n = appendText(key(b, field, ""), rel, maxPathText)
-		long := n < len(rel)
-		e.cut = e.cut || long
-		if !utf8.ValidString(rel) || long && len(rel) <= maxRawPath {
-			b = append(key(b, "raw_", field), '"')
-			raw := rel[:min(len(rel), maxRawPath)]
-			b = base64.StdEncoding.AppendEncode(b, []byte(raw))
-			b = append(b, '"')
-		}
-		if long {
-			sum := sha256.Sum256([]byte(rel))
-			b = append(key(b, field, "_sha256"), '"')
-			b = hex.AppendEncode(b, sum[:])
-			b = append(b, '"')
-		}
-	case PathsHash:
-		b = e.hashed(key(b, field, "_hash"), string(p.Root), rel)
-	}
-	return b
-}
-
-// detail keeps free text out of the log when paths are kept out: details of
-// grants hold host paths, and nothing can tell which words of a text are one.
-func (e *encoder) detail(b []byte, s string) []byte {
-	switch e.paths {
-	case PathsFull:
-		return e.text(append(b, `,"detail":`...), s, maxDetailText)
-	case PathsHash:
-		return e.hashed(append(b, `,"detail_hash":`...), "", s)
-	}
-	return b
-}
-
-// hashed is the first 16 hexadecimal digits of HMAC-SHA256(key, root NUL s).
-func (e *encoder) hashed(b []byte, root, s string) []byte {
-	var sum [hashLen]byte
-	e.mac.Reset()
-	e.mac.Write([]byte(root))
-	e.mac.Write([]byte{0})
-	e.mac.Write([]byte(s))
-	b = append(b, '"')
-	b = hex.AppendEncode(b, e.mac.Sum(sum[:0])[:8])
-	return append(b, '"')
-}
-
-// header is the first line of a file.
-func (e *encoder) header(t time.Time, h header) []byte {
-	b := word(e.begin(t), "op", opSession)
-	b = number(b, "format", formatVersion)
-	b = e.text(append(b, `,"file":`...), h.file, maxNameText)
-	b = word(b, "paths", e.paths.String())
-	b = number(b, "kept_from", int64(h.keptFrom))
-	if h.anchor != nil {
-		b = number(b, "anchor_seq", int64(h.anchor.Count))
-		b = e.text(append(b, `,"anchor_hash":`...), h.anchor.Hash, maxNameText)
-		b = e.text(append(b, `,"anchor_session":`...), h.anchor.Session, maxNameText)
-	}
-	return e.seal(b)
+	return e.seal()
 }
 
 // lost is the line that says how many records were not taken.
 func (e *encoder) lost(t time.Time, n uint64) []byte {
-	b := word(e.begin(t), "op", opLost)
-	b = number(b, "lost", int64(n))
-	return e.seal(b)
+	e.begin(t)
+	e.word("op", opLost)
+	e.number("lost", int64(n))
+	return e.seal()
 }
 
 // Operations of this package's own lines; no guard.Op has these names.
@@ -304,34 +205,110 @@ const (
 	opSummed  = "summed"
 )
 
-// key writes the name of a field, made of two parts.
-func key(b []byte, first, second string) []byte {
-	b = append(b, ',', '"')
-	b = append(b, first...)
-	b = append(b, second...)
-	return append(b, '"', ':')
-}
-
-// word writes a field whose value needs no escaping.
-func word(b []byte, field, value string) []byte {
-	b = append(key(b, field, ""), '"')
-	b = append(b, value...)
-	return append(b, '"')
-}
-
-// number writes a field unless it is 0.
-func number(b []byte, field string, n int64) []byte {
-	if n == 0 {
-		return b
+// path writes a path, unless it is that of a root.
+func (e *encoder) path(field string, p guard.Path) {
+	rel := p.Rel()
+	switch {
+	case rel == "":
+	case e.paths == PathsHash:
+		e.hashed(field+"_hash", string(p.Root), rel)
+	case e.paths == PathsFull:
+		long := !e.text(field, rel, maxPathText)
+		if !utf8.ValidString(rel) || long && len(rel) <= maxRawPath {
+			e.key("raw_" + field)
+			e.b = append(e.b, '"')
+			e.b = base64.StdEncoding.AppendEncode(e.b, []byte(rel[:min(len(rel), maxRawPath)]))
+			e.b = append(e.b, '"')
+		}
+		if long {
+			sum := sha256.Sum256([]byte(rel))
+			e.hex(field+"_sha256", sum[:])
+		}
 	}
-	return strconv.AppendInt(key(b, field, ""), n, 10)
 }
 
-// text appends s as a JSON string, and notes if only its beginning fits in limit bytes.
-func (e *encoder) text(b []byte, s string, limit int) []byte {
-	b, n := appendText(b, s, limit)
+// detail keeps free text out of the log when paths are kept out: details of
+// grants hold host paths, and nothing can tell which words of a text are one.
+func (e *encoder) detail(s string) {
+	switch {
+	case e.paths == PathsFull:
+		e.text("detail", s, maxDetailText)
+	case e.paths == PathsHash && s != "":
+		e.hashed("detail_hash", "", s)
+	}
+}
+
+// hashed writes the first 16 hexadecimal digits of HMAC-SHA256(key, root NUL s).
+func (e *encoder) hashed(field, root, s string) {
+	var sum [hashLen]byte
+	e.mac.Reset()
+	e.mac.Write([]byte(root))
+	e.mac.Write([]byte{0})
+	e.mac.Write([]byte(s))
+	e.hex(field, e.mac.Sum(sum[:0])[:8])
+}
+
+// key writes the name of a field.
+func (e *encoder) key(field string) {
+	e.b = append(e.b, `,"`...)
+	e.b = append(e.b, field...)
+	e.b = append(e.b, `":`...)
+}
+
+// word writes a value that needs no escaping.
+func (e *encoder) word(field, value string) {
+	e.key(field)
+	e.b = append(e.b, '"')
+	e.b = append(e.b, value...)
+	e.b = append(e.b, '"')
+}
+
+// number writes a number unless it is 0.
+func (e *encoder) number(field string, n int64) {
+	if n != 0 {
+		e.key(field)
+		e.b = strconv.AppendInt(e.b, n, 10)
+	}
+}
+
+func (e *encoder) time(field string, t time.Time) {
+	e.key(field)
+	e.b = append(e.b, '"')
+	e.b = t.UTC().AppendFormat(e.b, time.RFC3339Nano)
+	e.b = append(e.b, '"')
+}
+
+func (e *encoder) hex(field string, value []byte) {
+	e.key(field)
+	e.b = append(e.b, '"')
+	e.b = hex.AppendEncode(e.b, value)
+	e.b = append(e.b, '"')
+}
+
+// counts writes how many there were of what.
+func (e *encoder) counts(field string, n map[string]int64) {
+	e.key(field)
+	before := byte('{')
+	for _, word := range slices.Sorted(maps.Keys(n)) {
+		e.b = append(e.b, before, '"')
+		before = ','
+		e.b = append(e.b, word...)
+		e.b = append(e.b, `":`...)
+		e.b = strconv.AppendInt(e.b, n[word], 10)
+	}
+	e.b = append(e.b, '}')
+}
+
+// text writes text unless it is empty, and reports whether all of it fits in limit bytes.
+func (e *encoder) text(field, s string, limit int) bool {
+	if s == "" {
+		return true
+	}
+	e.key(field)
+	var n int
+	e.b, n = appendText(e.b, s, limit)
 	e.cut = e.cut || n < len(s)
-	return b
+	return n == len(s)
 }
 
 // appendText appends s as a JSON string of printable ASCII and printable letters of

@@ -19,10 +19,10 @@ import (
 // startLayout is the time in file names: its text sorts as the time does.
 const startLayout = "20060102T150405.000000000Z"
 
-// startForm is how startLayout's digits lie: 0 stands for any.
+// startForm is the form of such a time: 0 stands for any digit.
 const startForm = "00000000T000000.000000000Z"
 
-// logName is a parsed file name, without the suffix of a compressed file.
+// logName is a parsed file name, without the suffix of compressed files.
 type logName struct {
 	session, start string
 	n              int // 0: the file that Open began
@@ -42,9 +42,9 @@ func (e logEntry) base() string {
 	return e.String()
 }
 
-// parseName reads SESSION-START.jsonl and SESSION-START.N.jsonl. It is by hand:
-// it is asked of every file in the directory, of which there may be thousands,
-// at every start of a session.
+// parseName parses SESSION-START.jsonl and SESSION-START.N.jsonl. It uses no regular
+// expression, because each start of a session parses the names of all files in the
+// directory, and there may be thousands.
 func parseName(base string) (logName, bool) {
 	rest, ok := strings.CutSuffix(base, ".jsonl")
 	n := 0
@@ -91,7 +91,7 @@ func (n logName) String() string {
 	return s + ".jsonl"
 }
 
-// compareNames compares no more than it must: most names differ in their times.
+// compareNames sorts by the time of the run, the session, and the number in the run.
 func compareNames(a, b logName) int {
 	if c := strings.Compare(a.start, b.start); c != 0 {
 		return c
@@ -118,23 +118,30 @@ func paths(dir string, list []logEntry) []string {
 	return out
 }
 
-// listNames lists files. Where a crash left one beside its compressed copy, the copy
-// is listed: it is whole, because it got its name when it was synced.
+// listNames lists the files of a session, or of all if it is "". If a crash left a file
+// beside its compressed copy, the copy is listed: it got its name when it was synced, so
+// it is whole.
 func listNames(dir, session string) ([]logEntry, error) {
 	list, err := listAll(dir, session)
 	return slices.CompactFunc(list, func(a, b logEntry) bool { return a.logName == b.logName }), err
 }
 
-// listAll is listNames with the files that have compressed copies, after these.
+// listAll lists files as listNames does, and those that have compressed copies after
+// their copies.
 func listAll(dir, session string) ([]logEntry, error) {
-	entries, err := readDir(dir)
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(-1) // os.ReadDir would sort by names
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	var list []logEntry
 	for _, e := range entries {
 		if session != "" && !strings.HasPrefix(e.Name(), session+"-") {
-			continue // quickly: there may be thousands of others
+			continue // without parsing thousands of other names
 		}
 		n, ok := nameOf(e.Name())
 		if ok && e.Type().IsRegular() && (session == "" || n.session == session) {
@@ -153,25 +160,12 @@ func listAll(dir, session string) ([]logEntry, error) {
 	return list, nil
 }
 
-// readDir is os.ReadDir without its sorting, which would be for nothing.
-func readDir(dir string) ([]fs.DirEntry, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return f.ReadDir(-1)
-}
-
-// nextStart is the start time for a new run: now, or just after the latest
-// existing one where the clock was set back, so that names keep the order.
+// nextStart is the start time in the name of a new file: now or, if the clock was set
+// back, just after that of the session's last file, so that names sort by age.
 func nextStart(now time.Time, list []logEntry) string {
 	start := now.UTC().Format(startLayout)
-	for _, n := range list {
-		if n.start < start {
-			continue
-		}
-		if t, err := time.Parse(startLayout, n.start); err == nil {
+	if last := len(list) - 1; last >= 0 && list[last].start >= start {
+		if t, err := time.Parse(startLayout, list[last].start); err == nil {
 			start = t.Add(time.Nanosecond).Format(startLayout)
 		}
 	}
@@ -242,8 +236,8 @@ func open(o Options, create func(string) (sink, error)) (_ *Log, err error) {
 	return l, nil
 }
 
-// takeLock keeps a second Log of the session away, whose lines would fork the
-// chain. The lock ends with the process.
+// takeLock excludes a second Log of the session, whose lines would fork the chain. The
+// lock ends with the process.
 func takeLock(o Options) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(o.Dir, "."+o.Session+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -252,12 +246,13 @@ func takeLock(o Options) (*os.File, error) {
 	if err := lockFile(f); err != nil {
 		f.Close()
 		return nil, &names.Error{Kind: names.Locked, Err: fmt.Errorf(
-			"audit: session %s has an open audit log already: %w", o.Session, err)}
+			"audit: session %s already has an open audit log: %w", o.Session, err)}
 	}
 	return f, nil
 }
 
-// resume finds where the chain ends and which files there are.
+// resume finds the end of the session's chain, the first line that was not pruned, and
+// the name of the next file.
 func (w *writer) resume() (mark, error) {
 	l := w.l
 	a, err := readAnchor(l.opts.Anchor)
@@ -273,7 +268,7 @@ func (w *writer) resume() (mark, error) {
 		return mark{}, err
 	}
 	w.name = logName{session: l.opts.Session, start: nextStart(time.Now(), list)}
-	// The newest header that can be read tells from where on lines are kept.
+	// The newest readable header says which line is the first that is kept.
 	for _, n := range slices.Backward(list) {
 		line, err := firstLine(filepath.Join(l.opts.Dir, n.String()))
 		if err != nil {
@@ -289,22 +284,18 @@ func (w *writer) resume() (mark, error) {
 	if err != nil {
 		return mark{}, err
 	}
-	if a == nil || a.Session != l.opts.Session {
-		return last, nil
-	}
-	anchored, err := a.mark()
-	if err != nil {
-		return mark{}, err
-	}
-	if anchored.seq > last.seq || anchored.seq == last.seq && anchored.hash != last.hash {
-		return anchored, nil
+	if a != nil && a.Session == l.opts.Session {
+		at, _ := a.mark()
+		if at.seq > last.seq || at.seq == last.seq && at.hash != last.hash {
+			return at, nil
+		}
 	}
 	return last, nil
 }
 
-// endOf is the mark of the last line in files, from the oldest; the zero mark if there is
-// none, or if it does not read as a record. Its hash is not checked here: that is Verify's
-// work.
+// endOf is the mark of the last line in files, which are given from the oldest. It is the
+// zero mark if there is no line, or if the last one is no record. Only Verify checks the
+// line's hash.
 func endOf(paths []string) (mark, error) {
 	for _, path := range slices.Backward(paths) {
 		line, err := lastLine(path)

@@ -76,8 +76,8 @@ type followed struct {
 	ended  bool        // nothing more is written to it
 }
 
-// list looks for files that are new, and for those that have ended: that are compressed,
-// or not the last of their session, because a Log writes nothing to a file after it
+// list adds new files, and finds those that have ended: compressed files, and those that
+// are not the last of their session, because a Log writes nothing to a file after it has
 // created the next.
 func (t *follower) list() error {
 	info, err := os.Stat(t.dir)
@@ -115,7 +115,7 @@ func (t *follower) skip(ctx context.Context) error {
 	return t.read(ctx, func([]byte) error { return nil })
 }
 
-// read calls fn for each line that is new. A line that is torn is one when it is complete.
+// read calls fn for each new line. A torn line is read once it is complete.
 func (t *follower) read(ctx context.Context, fn func(line []byte) error) error {
 	for _, f := range t.files {
 		if f.reader == nil {

@@ -73,26 +73,26 @@ type limits struct {
 
 	refusals, work pace // of each subject
 	budgets        map[guard.Subject]*budget
-	most           int64 // the session's share of the disk, bytes; 0: without bound
-	used           int64 // bytes of the files of this run, compressed or not
-	all            *budget
-	allBurst       int
+	share          int64   // the session's share of the disk, bytes; 0: unbounded
+	shareUsed      int64   // bytes of the files of this run, compressed or not
+	shared         *budget // of all subjects together
+	sharedBurst    int
 }
 
 func newLimits(o *Options) limits {
 	l := limits{
 		folds: map[foldKey]*group{}, sums: map[sumKey]*group{}, opens: map[openKey]*item{},
-		refusals: o.refusals, work: o.work, budgets: map[guard.Subject]*budget{}, most: o.MaxTotal / 2,
+		refusals: o.refusals, work: o.work, budgets: map[guard.Subject]*budget{}, share: o.MaxTotal / 2,
 	}
-	l.allBurst = int(min(shareBurst, max(1, l.most/16)))
-	l.all = newBudget(pace{burst: l.allBurst}, pace{burst: l.allBurst})
+	l.sharedBurst = int(min(shareBurst, max(1, l.share/16)))
+	l.shared = newBudget(pace{burst: l.sharedBurst}, pace{burst: l.sharedBurst})
 	return l
 }
 
-// group counts records that are alike, in its item.
+// group counts records that are alike in one item.
 type group struct {
-	until time.Time // when it ends, and what it has counted is queued
-	item  *item     // nil: nothing was counted since the writer took the last one
+	until time.Time // when it ends: the item is queued then
+	item  *item     // nil: nothing was counted since the writer took the last item
 }
 
 // openKey is what an open and its close have in common.
@@ -108,7 +108,7 @@ func openKeyOf(r *guard.Record) openKey {
 	return openKey{subject: r.Subject, via: r.Via, uid: r.UID, pid: r.PID, path: r.Path}
 }
 
-// foldKey is what records have in common that are folded.
+// foldKey is what folded records have in common.
 type foldKey struct {
 	openKey
 	op      guard.Op
@@ -127,37 +127,38 @@ func foldKeyOf(r *guard.Record) foldKey {
 	}
 }
 
-// sumKey is what records have in common that are summed up.
+// sumKey is what records in one sum have in common.
 type sumKey struct {
 	subject guard.Subject
 	verdict guard.Verdict
 }
 
-// sum says what an item that is a sum stands for. The item's record is its sample.
+// sum is what an item says about the refusals or failures that it sums up. The item's
+// record is the sample.
 type sum struct {
 	kinds map[string]int64
 	ops   map[string]int64 // "other" for those beyond maxSumOps
 }
 
-// looks are the operations that change nothing when they succeed. Opens and closes
-// are judged apart: see foldable.
-var looks = [names.Ops]bool{
+// harmless are the operations that change nothing when they succeed; of opens and
+// closes only those that do not write.
+var harmless = [names.Ops]bool{
 	names.OpOpendir: true, names.OpOpen: true, names.OpWatch: true, names.OpClose: true,
 	names.OpRead: true, names.OpLookup: true, names.OpGetattr: true, names.OpReadlink: true,
 	names.OpGetxattr: true, names.OpListxattr: true, names.OpStatfs: true,
 }
 
-// foldable reports whether records like r may become one.
+// foldable reports whether repetitions of r may be counted instead of written.
 func foldable(r *guard.Record) bool {
 	if r.Verdict == guard.Allowed {
 		return r.Via != guard.ViaControl && r.Written == 0 &&
-			int(r.Op) < len(looks) && looks[r.Op] && r.Rights&^(guard.Read|guard.List|guard.Watch) == 0
+			int(r.Op) < len(harmless) && harmless[r.Op] && r.Rights&^(guard.Read|guard.List|guard.Watch) == 0
 	}
 	return summable(r)
 }
 
-// summable reports whether records like r may be summed up: refusals and failures that
-// are not the owner's. What failed for want of time may happen yet.
+// summable reports whether r may be counted in a sum: a refusal or a failure that is not
+// the owner's. An operation that timed out may still happen, so it has its own record.
 func summable(r *guard.Record) bool {
 	return r.Verdict != guard.Allowed && r.Via != guard.ViaControl && r.Written == 0 &&
 		!(r.Verdict == guard.Failed && r.Kind == names.Timeout)
@@ -174,7 +175,7 @@ func (l *Log) countLocked(r *guard.Record, now time.Time) bool {
 			return true
 		}
 	}
-	if foldable(r) && !l.opts.unfolded {
+	if foldable(r) {
 		if g := l.folds[foldKeyOf(r)]; g != nil && now.Before(g.until) {
 			l.foldLocked(g, r)
 			return true
@@ -257,13 +258,13 @@ func clip(s string) string {
 // find it if it opens a file.
 func (l *Log) trackLocked(it *item, now time.Time) {
 	l.noteOpenLocked(it)
-	if !foldable(&it.rec) || l.opts.unfolded {
+	if !foldable(&it.rec) {
 		return
 	}
 	key := foldKeyOf(&it.rec)
 	g := l.folds[key]
 	if g != nil && !l.queueGroupLocked(g, now) {
-		return // what was counted before could not come first
+		return // there is no room for what was counted before, which has to come first
 	}
 	if g == nil {
 		if len(l.folds) >= maxFolds {
@@ -281,22 +282,20 @@ func (l *Log) trackLocked(it *item, now time.Time) {
 
 // noteOpenLocked lets a close find the item of its open.
 func (l *Log) noteOpenLocked(it *item) {
-	if isOpen(&it.rec) {
-		l.opens[openKeyOf(&it.rec)] = it
+	switch r := &it.rec; r.Op {
+	case names.OpOpen, names.OpCreate, names.OpTmpfile:
+		if r.Verdict == guard.Allowed {
+			l.opens[openKeyOf(r)] = it
+		}
 	}
 }
 
-// isOpen reports whether a record is of an open that a close follows.
-func isOpen(r *guard.Record) bool {
-	return r.Verdict == guard.Allowed && (r.Op == names.OpOpen || r.Op == names.OpCreate || r.Op == names.OpTmpfile)
-}
-
-// takenLocked says that the writer has an item: nothing is counted in it any more.
+// takenLocked has nothing more counted in an item, because the writer takes it.
 func (l *Log) takenLocked(it *item) {
 	if it.group != nil && it.group.item == it {
 		it.group.item = nil
 	}
-	if key := openKeyOf(&it.rec); isOpen(&it.rec) && l.opens[key] == it {
+	if key := openKeyOf(&it.rec); l.opens[key] == it {
 		delete(l.opens, key)
 	}
 }
@@ -308,8 +307,8 @@ func (l *Log) endLocked(g *group, until time.Time) {
 	l.armLocked(l.sweepAt)
 }
 
-// queueGroupLocked queues what a group has counted, and reports whether there is room
-// for it.
+// queueGroupLocked queues what a group has counted. It reports false if there is no room
+// for that.
 func (l *Log) queueGroupLocked(g *group, now time.Time) bool {
 	if g.item == nil || g.item.queued {
 		return true
@@ -321,15 +320,15 @@ func (l *Log) queueGroupLocked(g *group, now time.Time) bool {
 	return true
 }
 
-// sweepLocked ends the groups whose time is over, all of them when the log is closed, and
-// has the writer called again when the next one ends.
+// sweepLocked ends the groups whose time is over, or all when the log is closed, and sets
+// the timer for the next.
 func (l *Log) sweepLocked(now time.Time) {
 	if l.closed || !now.Before(l.sweepAt) {
 		l.sweepAt = time.Time{}
 		sweep(l, l.folds, foldSpan, now, l.closed)
 		sweep(l, l.sums, l.sumSpan(), now, l.closed)
 		if soon := now.Add(flushDelay); !l.sweepAt.IsZero() && l.sweepAt.Before(soon) {
-			l.sweepAt = soon // not once for each of many
+			l.sweepAt = soon // many groups that end one after the other cost one sweep
 		}
 	}
 	if !l.sweepAt.IsZero() {
@@ -337,8 +336,8 @@ func (l *Log) sweepLocked(now time.Time) {
 	}
 }
 
-// sweep ends groups whose time is over, or all. One that has counted something is queued,
-// and goes on for another span; one for which there is no room waits.
+// sweep ends groups whose time is over, or all. What a group has counted is queued, and
+// the group goes on for another span; if there is no room, it goes on counting.
 func sweep[K comparable](l *Log, groups map[K]*group, span time.Duration, now time.Time, all bool) {
 	for key, g := range groups {
 		switch {
@@ -374,11 +373,10 @@ func newBudget(refusals, work pace) *budget {
 }
 
 // tight reports whether half of the session's share is used.
-func (l *limits) tight() bool { return l.most > 0 && l.used >= l.most/2 }
+func (l *limits) tight() bool { return l.share > 0 && l.shareUsed >= l.share/2 }
 
-// budgetsOf returns the budgets that a subject's records are charged to: its own, and
-// that of all subjects, which is nil unless half of the share is used. Subjects beyond
-// maxBudgets have one together.
+// budgetsOf returns the budgets that a subject's records are charged to: its own, and the
+// shared one, or nil while less than half of the session's share is used.
 func (l *limits) budgetsOf(s guard.Subject, now time.Time) [2]*budget {
 	if l.budgets[s] == nil && len(l.budgets) >= maxBudgets {
 		s = ""
@@ -391,23 +389,23 @@ func (l *limits) budgetsOf(s guard.Subject, now time.Time) [2]*budget {
 	if !l.tight() {
 		return [2]*budget{own}
 	}
-	left := max(0, rate.Limit(l.most-l.used)/rate.Limit(l.most-l.most/2))
-	burst := l.allBurst
+	left := max(0, rate.Limit(l.share-l.shareUsed)/rate.Limit(l.share-l.share/2))
+	burst := l.sharedBurst
 	if left == 0 {
 		burst = 0 // nothing begins
 	}
-	l.all.refusals.SetLimitAt(now, l.refusals.perSecond*left)
-	l.all.work.SetLimitAt(now, l.work.perSecond*left)
-	l.all.refusals.SetBurstAt(now, burst)
-	l.all.work.SetBurstAt(now, burst)
-	return [2]*budget{own, l.all}
+	l.shared.refusals.SetLimitAt(now, l.refusals.perSecond*left)
+	l.shared.work.SetLimitAt(now, l.work.perSecond*left)
+	l.shared.refusals.SetBurstAt(now, burst)
+	l.shared.work.SetBurstAt(now, burst)
+	return [2]*budget{own, l.shared}
 }
 
-// charge is how many of size bytes a budget is asked for: at most all it can hold.
+// charge is how many bytes a budget is charged for size bytes: at most all it can hold.
 func charge(b *rate.Limiter, size int) int { return min(size, max(1, b.Burst())) }
 
-// affords charges a refusal or a failure of size bytes to budgets, and reports whether it is to be
-// written one by one.
+// affords charges a refusal or a failure of size bytes to budgets, and reports whether
+// they allow it a record of its own.
 func affords(budgets [2]*budget, size int, now time.Time) bool {
 	for _, b := range budgets {
 		if b != nil && !b.refusals.AllowN(now, charge(b.refusals, size)) {
@@ -417,8 +415,8 @@ func affords(budgets [2]*budget, size int, now time.Time) bool {
 	return true
 }
 
-// pause charges work of size bytes to budgets, and returns how long it waits for that; more than
-// limit means that it is not charged.
+// pause charges work of size bytes to budgets, and returns how long it has to wait until
+// they allow it. If that is more than limit, nothing is charged.
 func pause(budgets [2]*budget, size int, now time.Time, limit time.Duration) (wait time.Duration) {
 	var turns [2]rate.Reservation
 	for i, b := range budgets {
@@ -429,7 +427,7 @@ func pause(budgets [2]*budget, size int, now time.Time, limit time.Duration) (wa
 	}
 	if wait > limit {
 		for i := range turns {
-			turns[i].CancelAt(now) // of the zero Reservation nothing
+			turns[i].CancelAt(now) // no effect on the zero Reservation
 		}
 	}
 	return wait

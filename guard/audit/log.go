@@ -29,7 +29,7 @@ const (
 	// reserveMargin is what Reserve leaves, for the records nobody reserved for
 	// (refusals, closes) and for details longer than a reservation expects.
 	reserveMargin = 32 << 10
-	// reserveDelay is between looks at whether others gave room back.
+	// reserveDelay is how often Reserve looks whether others gave room back.
 	reserveDelay = 5 * time.Millisecond
 	// maxFree is how many items are kept for use again.
 	maxFree = 512
@@ -47,30 +47,29 @@ type Log struct {
 	lock   *os.File
 	writer *writer
 
-	wake  chan struct{} // the writer is to write now
-	timer *time.Timer   // fires when due
-	stop  chan struct{} // closed by Close
-	ended chan struct{} // closed by the writer when it returns; closeErr is set then
-
+	wake     chan struct{} // asks the writer to write now
+	timer    *time.Timer   // fires at due
+	stop     chan struct{} // closed by Close
+	ended    chan struct{} // closed by the writer when it returns; closeErr is set then
 	closeErr error
 
 	mu sync.Mutex // guards the fields below
 	limits
 	batch    []*item   // queued, not yet taken by the writer
-	free     []*item   // to be used again
-	turn     *turn     // of the writer that will write the batch
-	due      time.Time // of the turn at the latest; zero: when it is woken
-	promised int64     // bytes that all that was taken will need at most, with what Reserve promised
-	reserved int64     // of promised: what Reserve promised and nobody took or gave back
+	free     []*item   // written, to be used again
+	turn     *turn     // the writer's next, which will write the batch
+	due      time.Time // when that begins at the latest; zero: when the writer is woken
+	promised int64     // bytes that queued records and reservations need at most
+	reserved int64     // of promised: the reservations
 	room     int64     // bytes the current file has on disk beyond what was written
-	want     int64     // bytes a caller of Reserve waits for
+	want     int64     // bytes that a caller waits for
 	lostNow  uint64    // records not taken since the last "lost" line
-	file     string    // the current one
+	file     string    // the current file's name
 	status   Status
 	closed   bool
 }
 
-// Status tells how a Log is doing.
+// Status is the state of a Log.
 type Status struct {
 	Written   uint64 // lines of the chain that are in files, headers included, over all runs
 	Bytes     int64  // written by this Log, before compression
@@ -83,24 +82,24 @@ type Status struct {
 
 // Errors of Record and Reserve beside those of the file system.
 var (
-	// ErrFull means that there is no room for the record.
+	// ErrFull means that the queue or the disk has no room for the record.
 	ErrFull = errors.New("audit: there is no room for the record")
-	// ErrClosed means that the Log was closed.
+	// ErrClosed means that the Log is closed.
 	ErrClosed = errors.New("audit: the log is closed")
 )
 
-// item is what becomes a line: a record, with what was counted in it.
+// item becomes a line: a record, with the records that were counted in it.
 type item struct {
 	rec    guard.Record
 	cost   int64     // bytes of the line at most
 	count  int64     // how many records it stands for
 	closed int64     // how many closes are in it
-	last   time.Time // of the latest record in it, if there are several
-	sum    *sum      // not nil: the item is a sum, and rec is its sample
-	lost   uint64    // not 0: the item says how many records were not taken
-	queued bool      // it is in the batch; cost is part of Log.promised
-	urgent bool
-	group  *group // that counts in it
+	last   time.Time // when the latest of them was
+	sum    *sum      // not nil: the item is a sum, and rec its sample
+	lost   uint64    // not 0: the item is the line that says how many records were not taken
+	queued bool      // in the batch; cost is part of Log.promised
+	urgent bool      // a refusal or a failure
+	group  *group    // the group that counts in it
 }
 
 // add counts another record in an item.
@@ -113,7 +112,7 @@ func (it *item) add(r *guard.Record) {
 	}
 }
 
-// turn is one turn of the writer, which writes all that was queued before it.
+// turn is one turn of the writer: it writes everything that was queued before.
 type turn struct {
 	done chan struct{} // closed when it is over; err is set then
 	err  error
@@ -167,8 +166,8 @@ func (l *Log) Record(r guard.Record) error {
 	return nil // what is allowed is queued, as always
 }
 
-// makeRoomLocked waits for the writer, rather than have a record fail while the disk is
-// merely slow. It unlocks mu meanwhile.
+// makeRoomLocked waits until the writer has written what is queued, because the disk may
+// merely be slow. It unlocks mu while it waits.
 func (l *Log) makeRoomLocked(cost int64) error {
 	l.want = max(l.want, cost)
 	l.mu.Unlock()
@@ -183,8 +182,8 @@ func (l *Log) makeRoomLocked(cost int64) error {
 	return errors.Join(ErrFull, err, l.status.RoomErr)
 }
 
-// missLocked accounts for a record there is no room for: a refusal or a failure
-// in a sum, another one among the lost.
+// missLocked accounts for a record for which there is no room: it adds a refusal or a
+// failure to a sum, and counts any other record as lost.
 func (l *Log) missLocked(r *guard.Record, now time.Time) {
 	if summable(r) {
 		l.sumLocked(r, now)
@@ -194,16 +193,16 @@ func (l *Log) missLocked(r *guard.Record, now time.Time) {
 	l.status.Lost++
 }
 
-// fitsLocked reports whether bytes more can be queued. Room that is promised to files
-// that are open is on the disk and not in the queue.
+// fitsLocked reports whether bytes more can be queued. Reservations, which open files hold
+// for long, take room on the disk but none in the queue.
 func (l *Log) fitsLocked(bytes int64) bool {
 	return l.promised-l.reserved+bytes <= queueLimit && l.promised+bytes <= l.room
 }
 
 // Reserve promises room, in the queue and on the disk, for the record of an
 // operation that is about to begin: r as far as it is known. It waits while the
-// log catches up, no longer than until ctx or stop ends. The room belongs to the caller until
-// Record takes it with a record (Record.Room) or Release.
+// log catches up, no longer than until ctx or stop ends. The room belongs to the
+// caller until Record takes it with a record (Record.Room) or Release gives it back.
 func (l *Log) Reserve(ctx context.Context, stop <-chan struct{}, r *guard.Record) (room int64, err error) {
 	room = reservation(l.opts.Session, r)
 	for flushed := false; ; flushed = true {
@@ -226,7 +225,7 @@ func (l *Log) Reserve(ctx context.Context, stop <-chan struct{}, r *guard.Record
 			if status.RoomErr != nil && !fits {
 				return 0, errors.Join(ErrFull, status.RoomErr)
 			}
-			// Others hold the room for operations under way.
+			// Other operations hold the room until they end.
 			if err := sleep(ctx, stop, reserveDelay); err != nil {
 				return 0, err
 			}
@@ -249,9 +248,10 @@ func (l *Log) releaseLocked(room int64) {
 	l.reserved -= room
 }
 
-// errStopped says that what a caller waited for the log with has ended.
+// errStopped means that Reserve's stop was closed.
 var errStopped = errors.New("audit: the root has ended")
 
+// sleep waits for d, or for the end of ctx or stop, which is an error.
 func sleep(ctx context.Context, stop <-chan struct{}, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -265,7 +265,7 @@ func sleep(ctx context.Context, stop <-chan struct{}, d time.Duration) error {
 	}
 }
 
-// newItemLocked is an item that stands for r.
+// newItemLocked makes an item of r, of at most cost bytes.
 func (l *Log) newItemLocked(r *guard.Record, cost int64) (it *item) {
 	if n := len(l.free) - 1; n >= 0 {
 		it, l.free = l.free[n], l.free[:n]
@@ -276,8 +276,8 @@ func (l *Log) newItemLocked(r *guard.Record, cost int64) (it *item) {
 	return it
 }
 
-// queueLocked puts an item into the batch, behind the line that says how many records
-// were lost before it.
+// queueLocked puts an item into the batch, after a line about records that were lost
+// before it.
 func (l *Log) queueLocked(it *item, now time.Time) {
 	l.queueLostLocked(now)
 	it.queued = true
@@ -297,7 +297,7 @@ func (l *Log) queueLostLocked(now time.Time) {
 	}
 }
 
-// armLocked has the writer's turn begin no later than at.
+// armLocked makes the writer's next turn begin no later than at.
 func (l *Log) armLocked(at time.Time) {
 	if l.due.IsZero() || at.Before(l.due) {
 		l.due = at
@@ -305,7 +305,7 @@ func (l *Log) armLocked(at time.Time) {
 	}
 }
 
-// signal makes sure that something is waiting in a channel of one place.
+// signal fills a channel that has room for one signal.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -330,7 +330,7 @@ func (l *Log) wait(t *turn) error {
 	case <-l.ended:
 	}
 	select {
-	case <-t.done: // at the same time
+	case <-t.done: // both were ready
 		return t.err
 	default:
 		return ErrClosed
@@ -346,14 +346,14 @@ func (l *Log) Anchored() error {
 	return nil
 }
 
-// Path is the current file.
+// Path returns the path of the current file.
 func (l *Log) Path() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return filepath.Join(l.opts.Dir, l.file)
 }
 
-// Last tells how the log is doing.
+// Last returns the present state.
 func (l *Log) Last() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()

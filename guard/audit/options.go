@@ -80,10 +80,9 @@ type Options struct {
 	// anchor. It is made with random contents and mode 0600 when absent.
 	KeyFile string
 
-	// For tests; 0 are the constants of the package.
+	// Tests set the fields below; 0 stands for the package's constants.
 	refusals, work pace
 	compressFrom   int64 // files smaller than this are not compressed
-	unfolded       bool
 }
 
 // maxName is the longest name of a session, bytes.
@@ -91,8 +90,6 @@ const maxName = 128
 
 // WellNamed reports whether a session's name can be part of a file's: at most
 // most bytes of letters, digits and "._+@-", beginning with a letter or digit.
-// (To compile an expression for it took as long as all else that is done to find
-// a session's place.)
 func WellNamed(s string, most int) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -120,18 +117,10 @@ func (o *Options) normalize() error {
 	case o.MaxBytes < 0 || o.MaxAge < 0 || o.MaxTotal < 0:
 		return invalid("negative limit")
 	}
-	if o.MaxBytes == 0 {
-		o.MaxBytes = DefaultMaxBytes
-	}
-	if o.refusals == (pace{}) {
-		o.refusals = pace{refusalBurst, refusalRate}
-	}
-	if o.work == (pace{}) {
-		o.work = pace{workBurst, workRate}
-	}
+	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultMaxBytes)
+	o.KeyFile = cmp.Or(o.KeyFile, filepath.Join(filepath.Dir(o.Anchor), "audit.key"))
+	o.refusals = cmp.Or(o.refusals, pace{refusalBurst, refusalRate})
+	o.work = cmp.Or(o.work, pace{workBurst, workRate})
 	o.compressFrom = cmp.Or(o.compressFrom, compressFrom)
-	if o.KeyFile == "" {
-		o.KeyFile = filepath.Join(filepath.Dir(o.Anchor), "audit.key")
-	}
 	return nil
 }

@@ -103,8 +103,8 @@ func TestShareGetsSlower(t *testing.T) {
 	var last time.Duration
 	for _, percent := range []int64{49, 50, 75, 90, 99} {
 		l := newLimits(&o)
-		l.used = l.most * percent / 100
-		pause(l.budgetsOf("s", now), l.allBurst, now, time.Hour) // what may be written at once
+		l.shareUsed = l.share * percent / 100
+		pause(l.budgetsOf("s", now), l.sharedBurst, now, time.Hour) // what may be written at once
 		wait := pause(l.budgetsOf("s", now), 1000, now, time.Hour)
 		if (percent < 50) != (wait == 0) || wait < last {
 			t.Errorf("%d%%: %v, after %v", percent, wait, last)
@@ -112,11 +112,11 @@ func TestShareGetsSlower(t *testing.T) {
 		last = wait
 	}
 	l := newLimits(&o)
-	if l.used = l.most; pause(l.budgetsOf("s", now), 1, now, time.Hour) <= time.Hour {
+	if l.shareUsed = l.share; pause(l.budgetsOf("s", now), 1, now, time.Hour) <= time.Hour {
 		t.Error("without any share left an operation begins")
 	}
 	l = newLimits(&Options{work: o.work, refusals: o.refusals})
-	if l.used = 1 << 50; pause(l.budgetsOf("s", now), 1<<20, now, 0) != 0 || !affords(l.budgetsOf("s", now), 1<<20, now) {
+	if l.shareUsed = 1 << 50; pause(l.budgetsOf("s", now), 1<<20, now, 0) != 0 || !affords(l.budgetsOf("s", now), 1<<20, now) {
 		t.Error("without a bound something waits")
 	}
 }

@@ -15,21 +15,20 @@ import (
 var _ guard.Reserver = (*Log)(nil)
 
 const (
-	// roomStep is how much room on disk a file has beyond what is promised, so that
-	// Reserve seldom has to wait for the writer.
-	roomStep = 512 << 10
-	// leastStep is how much the file is enlarged by at least, where the disk has no
-	// more.
+	// roomStep is how much room on disk a file gets beyond what is promised, so that
+	// Reserve seldom has to wait for the writer. If the disk has less, it is halved, down
+	// to leastStep.
+	roomStep  = 512 << 10
 	leastStep = 4 << 10
-	// infinite is the room where the file system cannot promise any.
+	// infinite is the room of a file whose file system cannot promise any.
 	infinite = 1 << 62
 	// headerBound is more than the header of a file needs.
 	headerBound = 4 << 10
-	// rotateRetry is how much more is written to a file that is full before another
-	// attempt to begin a new one.
+	// rotateRetry is how much is written to a full file before the next attempt to begin
+	// a new one.
 	rotateRetry = 64 << 10
-	// maxJobs is how many jobs of the keeper wait while the disk hangs. Then files get
-	// longer.
+	// maxJobs is how many jobs wait for the keeper while the disk hangs. Then no file is
+	// begun, and the current one gets longer.
 	maxJobs = 64
 )
 
@@ -60,7 +59,7 @@ func createFile(path string) (sink, error) {
 	return logFile{f}, nil
 }
 
-// writer is what only the writing goroutine touches.
+// writer is the state of the writing goroutine, which no other touches.
 type writer struct {
 	l      *Log
 	create func(path string) (sink, error)
@@ -73,15 +72,15 @@ type writer struct {
 
 	file      sink    // the current one
 	base      string  // its name
-	name      logName // its name, or that of the one that is to follow
+	name      logName // its name too, except while the next file is begun
 	size      int64   // of the current file
 	allocated int64   // bytes the current file can grow to
 	retryAt   int64   // size at which to try again to begin a new file
 	written   mark    // the last line that is in a file
 
 	keptFrom   uint64  // the first line that was not pruned; fixed when the keeper runs
-	found      *anchor // until the first header is written
-	unanchored bool    // a refusal or a failure was written since the last anchor
+	found      *anchor // as Open found it; nil once the first header is written
+	unanchored bool    // something urgent was written since the last anchor
 	lastAnchor time.Time
 }
 
@@ -100,12 +99,11 @@ func (w *writer) run() {
 			l.closeErr = errors.Join(err, w.keeper.end())
 			return
 		}
-		w.turn()
+		_ = w.turn() // Status.Err tells
 	}
 }
 
-// turn writes what is queued, and returns the error of a write that failed: what was not
-// written stays first in line.
+// turn writes what is queued. If that fails, what was not written stays first in line.
 func (w *writer) turn() error {
 	err := w.drain()
 	t := w.take(time.Now(), err == nil)
@@ -131,7 +129,7 @@ func (w *writer) turn() error {
 	return err
 }
 
-// take ends the present turn's batch, and takes it if all before it is written.
+// take ends the present turn. It takes the batch if everything before it is written.
 func (w *writer) take(now time.Time, drained bool) *turn {
 	l := w.l
 	l.mu.Lock()
@@ -171,7 +169,7 @@ func (w *writer) drain() error {
 	return nil
 }
 
-// encode puts the line of an item into out.
+// encode appends the line of an item to out.
 func (w *writer) encode(it *item) {
 	if it.lost > 0 {
 		w.append(w.enc.lost(time.Now(), it.lost), true)
@@ -185,7 +183,7 @@ func (w *writer) append(line []byte, urgent bool) {
 	w.unanchored = w.unanchored || urgent
 }
 
-// write writes out, all or as much as there is room for.
+// write writes out, or as much of it as the disk takes.
 func (w *writer) write() error {
 	n, err := w.file.Write(w.out)
 	w.size += int64(n)
@@ -193,7 +191,7 @@ func (w *writer) write() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.status.Bytes += int64(n)
-	l.used += int64(n)
+	l.shareUsed += int64(n)
 	l.room = w.room()
 	if err != nil {
 		w.out = w.out[n:]
@@ -219,8 +217,8 @@ func (w *writer) full() bool {
 	return size >= w.l.opts.MaxBytes && size >= w.retryAt
 }
 
-// rotate continues in a new file. If there can be none now, or the keeper still has
-// many to close, the current one gets longer.
+// rotate continues in a new file. If that cannot be made, or the keeper still has many to
+// close, the current file gets longer.
 func (w *writer) rotate() {
 	w.retryAt = w.size + rotateRetry
 	if len(w.keeper.jobs) == maxJobs {
@@ -236,8 +234,8 @@ func (w *writer) rotate() {
 	}
 }
 
-// begin begins the file w.name. What cannot be created, or gets no room for what is
-// promised, is no new file: the current one goes on.
+// begin begins the file w.name. If the file cannot be created, or the disk has no room
+// for what is promised, the current file stays.
 func (w *writer) begin() error {
 	base := w.name.String()
 	path := filepath.Join(w.l.opts.Dir, base)
@@ -258,7 +256,7 @@ func (w *writer) begin() error {
 		w.handOver()
 	}
 	w.file, w.base, w.size, w.allocated, w.retryAt = file, base, 0, allocated, 0
-	w.append(w.enc.header(time.Now(), header{file: base, keptFrom: w.keptFrom, anchor: w.found}), true)
+	w.append(w.enc.header(time.Now(), base, w.keptFrom, w.found), true)
 	w.found = nil
 	w.l.mu.Lock()
 	defer w.l.mu.Unlock()
@@ -266,19 +264,18 @@ func (w *writer) begin() error {
 	return nil
 }
 
-// handOver leaves the current file to the keeper, which anchors its end, closes and
-// compresses it.
+// handOver has the keeper anchor the end of the current file, close and compress it.
 func (w *writer) handOver() {
 	if a, ok := w.file.(allocator); ok && w.allocated < infinite {
-		_ = a.Trim(w.size) // costs room, nothing else
+		_ = a.Trim(w.size) // a failure costs nothing but room
 	}
 	file, base, size, at := w.file, w.base, w.size, w.written
 	w.keeper.jobs <- func() { w.keeper.finish(file, base, size, at) }
 	w.file, w.unanchored = nil, false
 }
 
-// anchor has the keeper anchor what is written, unless the keeper still has jobs: then
-// the next turn anchors more at once.
+// anchor has the keeper anchor what is written. If the keeper still has jobs, a later turn
+// does.
 func (w *writer) anchor(now time.Time) {
 	w.lastAnchor = now
 	if len(w.keeper.jobs) == 0 {
@@ -288,7 +285,7 @@ func (w *writer) anchor(now time.Time) {
 	}
 }
 
-// room is how much more can be written, encoded lines included.
+// room is how many more bytes the file can take, those in out included.
 func (w *writer) room() int64 {
 	if w.allocated == infinite {
 		return infinite
@@ -296,8 +293,7 @@ func (w *writer) room() int64 {
 	return w.allocated - w.size
 }
 
-// extend sees to it that the file has room on disk for what is promised, and some
-// more.
+// extend gives the file room on disk for what is promised, and some more.
 func (w *writer) extend() {
 	l := w.l
 	l.mu.Lock()
@@ -317,9 +313,9 @@ func (w *writer) extend() {
 	l.room, l.status.RoomErr = w.room(), err
 }
 
-// allocate gives a file room for need bytes and up to roomStep more, and returns how
-// long it can grow. The error says that there is less room than need, and then how long
-// it can grow is as it was.
+// allocate gives a file room for need bytes and up to roomStep more, and returns the size
+// to which it can grow. If there is less room than need, that stays as it was, and the
+// error says why.
 func allocate(f sink, was, need int64) (int64, error) {
 	a, ok := f.(allocator)
 	if !ok {
@@ -342,13 +338,13 @@ func allocate(f sink, was, need int64) (int64, error) {
 	}
 }
 
-// keeper does, one job after the other and beside the writer, what waits for the disk.
+// keeper does what waits for the disk, one job after the other, beside the writer.
 type keeper struct {
 	l        *Log
-	jobs     chan func()   // sent by the writer alone, so that it knows whether there is a place
-	anchored mark          // what the anchor file holds
-	fresh    bool          // the current file's name has not been synced
-	begun    chan struct{} // closed when the log was anchored for the first time; beginErr is set then
+	jobs     chan func()   // only the writer sends, so len tells it whether it would wait
+	anchored mark          // the line in the anchor file
+	fresh    bool          // the current file's name is not synced yet
+	begun    chan struct{} // closed after the first attempt to anchor; beginErr is set then
 	beginErr error
 	done     chan struct{} // closed when run has returned; err is set then
 	err      error         // of the last anchor
@@ -373,7 +369,7 @@ func (k *keeper) end() error {
 	return k.err
 }
 
-// begin anchors the log for the first time.
+// begin anchors the log for the first time, then compresses and prunes.
 func (k *keeper) begin(file sink, name string, at mark) {
 	k.anchor(file, name, at)
 	k.beginErr = k.err
@@ -389,7 +385,7 @@ func (k *keeper) anchor(file sink, name string, at mark) {
 	syncs := []func() error{file.Sync}
 	if k.fresh {
 		syncs = append(syncs, func() error {
-			_ = syncDir(k.l.opts.Dir) // what it protects from is not promised
+			_ = syncDir(k.l.opts.Dir) // a power failure may take the file: see the package comment
 			return nil
 		})
 	}
@@ -424,5 +420,5 @@ func (k *keeper) finish(file sink, name string, size int64, at mark) {
 	}
 	k.l.mu.Lock()
 	defer k.l.mu.Unlock()
-	k.l.used -= size - compressed
+	k.l.shareUsed -= size - compressed
 }
