@@ -111,9 +111,9 @@ type Options struct {
 	// ROOTSFS_TRANSPORT says, or TransportAuto.
 	Transport Transport
 	// Outside says that this process opens nothing of the mount itself, and has
-	// nothing of it looked up: then nor does New, which otherwise opens a file for
-	// the Go runtime's sake (go-fuse, poll.go). A process that is killed while it has
-	// a file of its own mount cannot end, and nobody can end the mount but
+	// nothing of it looked up: then nor does New, which otherwise has POLL answered for
+	// the Go runtime's sake (transport.Conn.AnswerPoll). A process that is killed while it
+	// has a file of its own mount cannot end, and nobody can end the mount but
 	// umount(8) -f: it closes the file, which asks the daemon, which is it (measured
 	// on 6.18, kernel fs/fuse/file.c, fuse_flush).
 	Outside bool

@@ -14,7 +14,7 @@ const (
 	// blockedAfter is how long a handler runs before another worker joins its queue.
 	blockedAfter = 2 * time.Millisecond
 	// restAfter is how long no request comes before the watch for blocked handlers rests.
-	restAfter = 50 // times blockedAfter
+	restAfter = 5 // times blockedAfter
 	// maxWorkers bounds the workers of one queue.
 	maxWorkers = 128
 )
