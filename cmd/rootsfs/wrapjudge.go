@@ -83,11 +83,14 @@ func (w *wrapping) broad(cmd *cobra.Command, s *hostconfig.Server, args []string
 	if on, err := fs.GetBool("unconfined"); err == nil && on {
 		list, confined = append(list, "--unconfined: it runs with all of your rights"), false
 	}
-	for _, flag := range []struct{ name, what string }{
-		{"net", "the whole network"}, {"allow-system", "system directories may be written to"},
-	} {
-		if on, err := fs.GetBool(flag.name); err == nil && on {
-			list = append(list, "--"+flag.name+": "+flag.what)
+	if on, err := fs.GetBool("allow-system"); err == nil && on {
+		list = append(list, "--allow-system: system directories may be written to")
+	}
+	if f := fs.Lookup("net"); f != nil {
+		if v, ok := f.Value.(*netValue); ok && v.all {
+			list = append(list, "--net: the whole network")
+		} else if ok && len(v.rules) > 0 {
+			list = append(list, "--net="+v.String()+": it connects to these hosts")
 		}
 	}
 	if ports, _ := fs.GetIntSlice("listen"); len(ports) > 0 {

@@ -40,6 +40,9 @@ func TestWrapJudges(t *testing.T) {
 		{link, "wrapped already", "system directory", []string{"run", "--root", "/etc:rw", "--", "evil"}},
 		{link, "wrapped already", "", []string{"run", "--root", "/etc:ro", "--", "x", "--unconfined"}},
 		{link, "wrapped already", "the whole network", []string{"run", "--net", "--", "x"}},
+		{link, "wrapped already", "it connects to these hosts", []string{"run", "--net=example.org:443", "--", "x"}},
+		{link, "wrapped already", "", []string{"run", "--net=false", "--", "x"}},
+		{link, "wrapped already", "system directories", []string{"serve", "--allow-system", "/srv/x"}},
 		{link, "wrapped already", "not understood", []string{"run", "--nonsense", "--", "x"}},
 	} {
 		doc := `{"mcpServers": {"a": {"command": "` + tt.command + `", "args": ["` + strings.Join(tt.args, `", "`) + `"]}}}`
