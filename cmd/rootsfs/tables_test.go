@@ -283,7 +283,7 @@ var outputs = []struct{ title, file, name string }{
 	{"`items` of a question", "../../broker/ask.go", "Item"},
 	{"`consent denials --json`: a list of denials", "internal/control/consent.go", "Denial"},
 	{"`audit show --json`: a record a line, as it was written", "../../guard/audit/entry.go", "Entry"},
-	{"`console --json`: a line for each link", "consolecmd.go", "consoleMessage"},
+	{"`console --json`: a line for each link", "views.go", "consoleMessage"},
 	{"`policy check --json`, and `why --json`", "internal/control/policy.go", "CheckAnswer"},
 	{"`why --json`, besides", "explain.go", "explanation"},
 	{"`setup --json`", "setup.go", "setupResult"},

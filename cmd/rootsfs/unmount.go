@@ -83,7 +83,7 @@ func (a *app) unmount(ctx context.Context, where string) error {
 	if err != nil {
 		return usage(fmt.Errorf("mountpoint %w", err))
 	}
-	in, err := control.At(control.ResolvePoint(where))
+	in, err := control.FindByMountpoint(control.ResolvePoint(where))
 	if errors.Is(err, control.ErrNoSession) {
 		if in, err = control.Find(where); errors.Is(err, control.ErrNoSession) || where == "" {
 			return a.unmountStale(where)

@@ -88,14 +88,14 @@ var printed = map[string]string{
 // media are the other ways out, and the one function in which each escapes.
 var media = map[string]string{
 	"JSON of every command":        "cmd/rootsfs/output.go: func (a *app) encode(",
-	"records with --json":          "cmd/rootsfs/auditline.go: names.JSON(e.Line)",
+	"records with --json":          "cmd/rootsfs/audit.go: names.JSON(e.Line)",
 	"errors":                       "cmd/rootsfs/output.go: names.EscapeQuoted(text)",
 	"logs":                         "cmd/rootsfs/serve.go: func logAttr(",
 	"completion":                   "cmd/rootsfs/completion.go: func (o offered) Write(",
 	"commands to type":             "guard/names/foreign.go: func ShellWord[",
 	"notifications":                "cmd/rootsfs/internal/notify/notify.go: names.EscapeQuoted(s)",
 	"labels of metrics":            "cmd/rootsfs/internal/session/metrics.go: names.Escape(st.Subject)",
-	"records for people":           "cmd/rootsfs/auditline.go: func auditDetails(",
+	"records for people":           "cmd/rootsfs/audit.go: func auditDetails(",
 	"the console's page":           "cmd/rootsfs/internal/console/web/dom.js: export function visible(",
 	"the change that wrap shows":   "cmd/rootsfs/wrapreport.go: func visible(",
 	"questions on a terminal":      "broker/terminal.go: func Heading(",
@@ -114,15 +114,15 @@ var asTheyAre = map[string]string{
 
 // notPrinted are the places that only look like printing, and why.
 var notPrinted = map[string]string{
-	"cmd/rootsfs/internal/top/keys.go: control.Root.Name":              "an argument of a request",
-	"cmd/rootsfs/policy.go: control.Root.Path":                         "compared with a path",
-	"cmd/rootsfs/policy.go: control.Root.Resolved":                     "compared with a path",
-	"cmd/rootsfs/runplaces.go: guard.Grant.Dir":                        "collects paths",
-	"cmd/rootsfs/resume.go: control.Suspended.Subject":                 "a candidate of completion",
-	"cmd/rootsfs/resume.go: control.Root.Subject":                      "a candidate of completion",
-	"cmd/rootsfs/resume.go: broker.Stats.Subject":                      "a candidate of completion",
-	"cmd/rootsfs/internal/session/remember.go: control.Denial.Subject": "a record's detail, which is escaped when it is shown",
-	"cmd/rootsfs/internal/session/remember.go: control.Denial.Path":    "a record's detail, which is escaped when it is shown",
+	"cmd/rootsfs/internal/top/keys.go: control.Root.Name":             "an argument of a request",
+	"cmd/rootsfs/policy.go: control.Root.Path":                        "compared with a path",
+	"cmd/rootsfs/policy.go: control.Root.Resolved":                    "compared with a path",
+	"cmd/rootsfs/runplaces.go: guard.Grant.Dir":                       "collects paths",
+	"cmd/rootsfs/resume.go: control.Suspended.Subject":                "a candidate of completion",
+	"cmd/rootsfs/resume.go: control.Root.Subject":                     "a candidate of completion",
+	"cmd/rootsfs/resume.go: broker.Stats.Subject":                     "a candidate of completion",
+	"cmd/rootsfs/internal/session/consent.go: control.Denial.Subject": "a record's detail, which is escaped when it is shown",
+	"cmd/rootsfs/internal/session/consent.go: control.Denial.Path":    "a record's detail, which is escaped when it is shown",
 }
 
 // Every field of text that a command prints is on the list, and what others choose is

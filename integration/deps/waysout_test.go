@@ -23,7 +23,6 @@ var waysOut = map[string]string{
 	"broker/wire/conn.go encoder":                    "frames for a peer",
 	"cmd/rootsfs/daemon.go encoder":                  "our own other process",
 	"cmd/rootsfs/internal/console/server.go encoder": "the page, which shows by visible of dom.js",
-	"cmd/rootsfs/internal/console/stream.go encoder": "the page, which shows by visible of dom.js",
 	"cmd/rootsfs/internal/control/server.go encoder": "the command, which prints by its own rules",
 	"cmd/rootsfs/internal/control/verb.go encoder":   "the command, which prints by its own rules",
 	"cmd/rootsfs/output.go encoder":                  "names.JSON",

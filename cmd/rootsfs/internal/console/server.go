@@ -1,15 +1,62 @@
+// Package console is the owner's page: every live session of the user in a
+// browser, with what servers ask for, what happens, and the means to take it all
+// back. It speaks to the sessions over their control sockets (package live) and
+// decides nothing itself.
+//
+// # Who gets in
+//
+// The page is served on the loopback address, on a port of the kernel's choice. A
+// link that works once, for LinkFor, carries 128 random bits behind the #, which
+// no browser sends or logs; the page trades it for two things, and every request
+// of the API needs both:
+//
+//   - a cookie, HttpOnly and SameSite=Strict, which no script can read;
+//   - a key, sent in a header by the page's own script, which the browser keeps
+//     for this origin alone. Cookies do not know ports: another server on the
+//     loopback address, such as one that a confined program runs with --net, gets
+//     to see the cookie if the owner opens it, and can do nothing with it.
+//
+// Connections of other users of the machine (but root) are closed unread. Besides,
+// every request must be addressed to this very host and port (rebinding
+// of names), come from its own origin if it says where it comes from, and every
+// change is a POST of JSON with that origin.
+//
+// # Promises
+//
+//   - Nothing is loaded from elsewhere and nothing inline runs: the policy of the
+//     page (Content-Security-Policy) allows scripts, styles and connections of its
+//     own origin only.
+//   - Requests are bounded: sizes of header and body, time to send them, number of
+//     connections and of event streams. Of too many connections those without the
+//     secrets end first, of too many streams the oldest.
+//   - A press grants only what has been in its place on the screen, and read to its end,
+//     for longer than it takes to aim at something else (web/ask.js).
+//   - Without both secrets the API says nothing but that they are missing. What
+//     anybody on the machine can get are the files of the page, which are those of
+//     the binary.
+//
+// # Not promised
+//
+// Whoever can read the owner's browser profile or its memory can do what the page
+// can. The text of a server is passed on as it is; the page makes it visible.
+//
+// The exported functions may be called concurrently.
 package console
 
 import (
 	"context"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"path"
+	"sync"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/conns"
@@ -252,4 +299,97 @@ func failWith(w http.ResponseWriter, err error) {
 		status = http.StatusNotFound
 	}
 	fail(w, status, control.Text(err))
+}
+
+// maxStreams is how many event streams there are at a time: one for each tab.
+const maxStreams = 16
+
+// streams ends the oldest of too many event streams.
+type streams struct {
+	mu   sync.Mutex // guards the field below
+	list []*live.Subscriber
+}
+
+func (s *streams) begin(sub *live.Subscriber) {
+	s.mu.Lock()
+	s.list = append(s.list, sub)
+	var old *live.Subscriber
+	if len(s.list) > maxStreams {
+		old, s.list = s.list[0], s.list[1:]
+	}
+	s.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
+}
+
+func (s *streams) end(sub *live.Subscriber) {
+	s.mu.Lock()
+	for i := range s.list {
+		if s.list[i] == sub {
+			s.list = append(s.list[:i:i], s.list[i+1:]...)
+			break
+		}
+	}
+	s.mu.Unlock()
+	sub.Close()
+}
+
+// stream answers with an update a line until the browser leaves.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+	sub := s.hub.Subscribe()
+	s.streams.begin(sub)
+	defer s.streams.end(sub)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Time{}) // whoever stays has sent everything
+	enc := json.NewEncoder(w)
+	for {
+		u, ok := sub.Next(r.Context())
+		if !ok {
+			return
+		}
+		// A browser that does not read is given up, not waited for.
+		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+		if enc.Encode(u) != nil || rc.Flush() != nil {
+			return
+		}
+		if !s.access.known(r) {
+			return // it was shown out meanwhile
+		}
+	}
+}
+
+// The page as it stands in the repository: there is no step between.
+//
+//go:embed web
+var web embed.FS
+
+// types are those of the page's files, by the ending of their names; others are
+// not served.
+var types = map[string]string{
+	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+	".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+}
+
+// pages serves the files of the page, which are no secrets.
+func pages() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			fail(w, http.StatusMethodNotAllowed, "pages are only read")
+			return
+		}
+		name := path.Clean(r.URL.Path)[1:]
+		if name == "" {
+			name = "index.html"
+		}
+		kind := types[path.Ext(name)]
+		data, err := fs.ReadFile(web, "web/"+name)
+		if kind == "" || err != nil {
+			fail(w, http.StatusNotFound, "there is no such page")
+			return
+		}
+		w.Header().Set("Content-Type", kind)
+		_, _ = w.Write(data) // a browser that went away wants no answer
+	})
 }

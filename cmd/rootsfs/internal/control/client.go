@@ -26,7 +26,7 @@ type Client struct{ info Info }
 // at once or its daemon is stopped.
 const dialTimeout = 5 * time.Second
 
-// Dial returns a client of a session that Find, At or List returned.
+// Dial returns a client of a session that Find, FindByMountpoint or List returned.
 func Dial(in Info) *Client { return &Client{info: in} }
 
 // Info is what the client was made for.
@@ -258,7 +258,7 @@ func (c *Client) get(ctx context.Context, method, path string, body []byte) (*ht
 // passed, or when ctx ends.
 func (c *Client) WaitEnded(ctx context.Context, limit time.Duration) {
 	for end := time.Now().Add(limit); time.Now().Before(end) && ctx.Err() == nil; pause() {
-		in, ok := look(c.info.path, c.info.Name)
+		in, ok := readSession(c.info.path, c.info.Name)
 		if !ok || in.PID != c.info.PID || in.Start != c.info.Start {
 			return
 		}

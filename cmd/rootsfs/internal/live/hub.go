@@ -1,3 +1,22 @@
+// Package live follows every session of the user at once, over the sessions' own
+// control sockets, for those who look at all of them: the console's page and the
+// terminal. It decides nothing and keeps nothing on disk.
+//
+// # Promises
+//
+//   - Memory is bounded whatever happens: a subscriber that does not read loses
+//     events and is told how many, and of a session's roots the first MaxRoots are
+//     passed on. Figures over time are the session's own (control.Figures).
+//   - A subscriber hears of what changed at most every Interval, however much it
+//     is: state is told as it is then, not once for each change.
+//   - Sessions that begin later are found, and those that have ended leave, within
+//     about a second.
+//
+// # Not promised
+//
+// Texts of servers are passed on as they are; whoever shows them makes them safe.
+//
+// The exported functions may be called concurrently.
 package live
 
 import (
@@ -100,7 +119,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		h.meet(ctx, list, &running)
+		h.followNew(ctx, list, &running)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -109,8 +128,8 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 }
 
-// meet begins to follow sessions that are new, and leaves those that are gone.
-func (h *Hub) meet(ctx context.Context, list []control.Info, running *sync.WaitGroup) {
+// followNew begins to follow sessions that are new, and leaves those that are gone.
+func (h *Hub) followNew(ctx context.Context, list []control.Info, running *sync.WaitGroup) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.sessions == nil {

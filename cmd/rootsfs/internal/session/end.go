@@ -72,10 +72,10 @@ func (s *Session) waitServed() {
 	<-s.served()
 }
 
-// heldAfter is how long an unmounted session waits before it says that
-// somebody holds it, and one that could not be unmounted until it tries again: without holders the kernel lets go within milliseconds, but
-// whoever is just making a mount namespace (a container that starts, a run of our
-// own) has copies of all mounts for a moment.
+// heldAfter is how long an unmounted session waits before it says that somebody holds it,
+// and one that could not be unmounted until it tries again. Without holders the kernel lets
+// go within milliseconds, but a process that is just making a mount namespace (a container
+// that starts, a run of our own) has copies of all mounts for a moment.
 const heldAfter = 2 * time.Second
 
 // end revokes every root and unmounts, once; every caller returns when that is
@@ -158,5 +158,29 @@ func (s *Session) close() {
 	}
 	if s.dir != nil {
 		_ = s.dir.Remove() // the next command that meets it removes it
+	}
+}
+
+// errEnding refuses changes while everything is being revoked.
+var errEnding = errors.New("the session is ending; start another one: rootsfs mount")
+
+// endByOwner serves control.Unmount.
+func (s *Session) endByOwner(context.Context, control.None) (control.UnmountAnswer, error) {
+	s.end("unmounted by the owner")
+	a := control.UnmountAnswer{Ended: s.ended}
+	select {
+	case <-s.served():
+	case <-time.After(heldAfter):
+		a.Held = true
+	}
+	return a, s.endErr
+}
+
+func (s *Session) isEnding() bool {
+	select {
+	case <-s.ending:
+		return true
+	default:
+		return false
 	}
 }

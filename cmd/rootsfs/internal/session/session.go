@@ -1,3 +1,25 @@
+// Package session puts a session of rootsfs together and runs it: the audit
+// log, the registry with its rules, the mount, the owner's socket, the watch on
+// the roots' directories, and the order in which they begin and end.
+//
+// # Promises
+//
+//   - Start leaves nothing behind when it fails, no audit file either.
+//   - A session that ends, for whatever reason (a signal, the owner's unmount,
+//     somebody else's umount), first revokes every root and only then unmounts.
+//     While somebody still holds something in the detached mount the session
+//     stays and refuses everything.
+//   - A root whose directory vanishes, is replaced or cannot be read any more ends
+//     by itself and is shown as unavailable until it is approved again.
+//
+// # Not promised
+//
+// A replaced directory is noticed when it is looked at again, every RecheckEvery;
+// until then operations go to the directory that was approved, never to the new one.
+// kill -9 of the process revokes nothing by itself: the kernel then fails every
+// request, but answers from its caches until the mount is detached. The command's
+// supervisor detaches the mount of a session that it watches (mount --daemon), at once;
+// what programs hold open or have mapped may stay readable to them from cached pages.
 package session
 
 import (
@@ -6,6 +28,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -122,14 +145,14 @@ type Session struct {
 	stuck   bool // the unmount failed
 	journal *journal
 
-	mu    sync.Mutex // guards the fields below
-	past  map[guard.RootName]granted
-	last  *control.Refusal
-	lacks guard.Rights // what last was refused for want of, when its remedy is "set"
-	conf  confState
-	perms map[uint64]string // by epoch
-	again map[uint64]bool   // by epoch: something is at an unavailable root's place
-	allow []preapproved
+	mu            sync.Mutex                 // guards the fields below
+	lastGrants    map[guard.RootName]granted // of each name, whether it has ended or not
+	lastRefusal   *control.Refusal
+	missingRights guard.Rights // what lastRefusal was refused for want of, when its remedy is "set"
+	conf          confState
+	perms         map[uint64]string // by epoch
+	reappeared    map[uint64]bool   // by epoch: something is at an unavailable root's place
+	allow         []preapproved
 	// noAsking: what is not pre-approved is denied.
 	noAsking bool
 }
@@ -151,7 +174,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	}
 	s := &Session{
 		opt: opt, started: time.Now(), ending: make(chan struct{}), endDone: make(chan struct{}),
-		past: map[guard.RootName]granted{}, perms: map[uint64]string{}, again: map[uint64]bool{}, looks: make(chan struct{}, insideLooks),
+		lastGrants: map[guard.RootName]granted{}, perms: map[uint64]string{}, reappeared: map[uint64]bool{}, looks: make(chan struct{}, insideLooks),
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	s.ctx = ctx
@@ -298,3 +321,106 @@ func (s *Session) Log() *slog.Logger { return s.log }
 
 // Registry is the session's registry.
 func (s *Session) Registry() *guard.Registry { return s.reg }
+
+var _ control.Service = (*Session)(nil)
+
+// handlers serve the owner's commands.
+func (s *Session) handlers() []control.Handler {
+	return []control.Handler{
+		control.GetStatus.Handle(s.status),
+		control.GetRefusal.Handle(s.refusal),
+		control.AddRoots.Handle(s.addRoots),
+		control.SetMode.Handle(s.setMode),
+		control.RenewRoot.Handle(s.renewRoot),
+		control.SwitchProfile.Handle(s.switchProfile),
+		control.Revoke.Handle(s.revoke),
+		control.Resume.Handle(s.resume),
+		control.Unmount.Handle(s.endByOwner),
+		control.ListQuestions.Handle(s.listQuestions),
+		control.AnswerQuestion.Handle(s.answer),
+		control.PreviewQuestion.Handle(s.preview),
+		control.ListDenials.Handle(s.listDenials),
+		control.ForgetDenial.Handle(s.forgetDenial),
+		control.GetPolicy.Handle(s.policy),
+		control.CheckPolicy.Handle(s.checkPolicy),
+		control.SetPatterns.Handle(s.setPatterns),
+		control.ListTrash.Handle(s.listTrash),
+		control.RestoreTrash.Handle(s.restoreTrash),
+		control.EmptyTrash.Handle(s.emptyTrash),
+	}
+}
+
+// SetServer tells `rootsfs status` what the session confines.
+func (s *Session) SetServer(c control.Confined) { s.server.Store(&c) }
+
+// Show has a spare directory of the session's mount show a root: see mount.Mount.
+func (s *Session) Show(spare int, root guard.RootName) error { return s.mnt.Show(spare, root) }
+
+// Retell has the kernel ask again for what is at a root's place: see mount.Mount.
+func (s *Session) Retell(root guard.RootName) { s.mnt.Retell(root) }
+
+// leastFiles is how many descriptors a session and its mount need with a few to spare:
+// one that runs out of them during its start cannot even end it.
+const leastFiles = 64
+
+// enoughFiles refuses a limit of descriptors with which nothing can be served. The Go
+// runtime has raised it to the hard one.
+func enoughFiles() error {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || limit.Cur >= leastFiles {
+		return nil
+	}
+	return &control.Error{Text: fmt.Sprintf("only %d files may be open at a time (ulimit -n), and rootsfs needs %d: raise that limit", limit.Cur, leastFiles), Class: control.System}
+}
+
+// LogFile is where a session that runs as a daemon writes its log.
+func LogFile(session string) (string, error) {
+	dir, err := config.StateDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, session+".log"), nil
+}
+
+// Keeps lists the places of the owner's plane that no root may touch. Those that
+// do not exist yet count too: a root must not come to hold them later.
+func Keeps(point string, more []guard.Keep) ([]guard.Keep, error) {
+	state, err := config.StateDir()
+	if err != nil {
+		return nil, err
+	}
+	var all []guard.Keep
+	if point != "" {
+		all = append(all, guard.Keep{Path: point, What: "the mountpoint"})
+	}
+	all = append(all,
+		guard.Keep{Path: control.RuntimeDir(), What: "the session directory"},
+		guard.Keep{Path: state, What: "the directory of audit files and logs"},
+	)
+	if conf, err := config.DefaultPath(); err == nil {
+		all = append(all, guard.Keep{Path: filepath.Dir(conf), What: "the configuration"})
+	}
+	all = append(all, more...)
+	for i := range all {
+		all[i].Path = Resolve(all[i].Path)
+	}
+	return all, nil
+}
+
+// Resolve follows the links of the part of path that exists.
+func Resolve(path string) string {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	rest := ""
+	for d := abs; ; d = filepath.Dir(d) {
+		if r, err := filepath.EvalSymlinks(d); err == nil {
+			return filepath.Join(r, rest)
+		}
+		if d == filepath.Dir(d) {
+			return abs
+		}
+		rest = filepath.Join(filepath.Base(d), rest)
+	}
+}

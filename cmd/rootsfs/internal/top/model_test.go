@@ -38,7 +38,7 @@ func full(width, height int) *model {
 		Asked: m.now, Until: end, Items: []broker.Item{{Requested: hostile, Resolved: "/" + hostile, Mode: "rw"}, {Requested: hostile, Problem: hostile}}}}}
 	two := q
 	two.ID = "r"
-	m.take(live.Update{Sessions: []live.Session{{Status: st, Problem: hostile}}, Asked: true, Questions: []live.Question{q, two},
+	m.apply(live.Update{Sessions: []live.Session{{Status: st, Problem: hostile}}, Asked: true, Questions: []live.Question{q, two},
 		Denials: []live.Denial{{Session: "s", Denial: control.Denial{ID: "d", Subject: hostile, Path: "/" + hostile}}},
 		Figures: map[string]control.Figures{"s": {Last: 2, Times: []int64{1, 2}, Total: []control.Rate{{Ops: 1}, {Ops: 1 << 40, Read: 1 << 60}}}},
 		Events:  []live.Event{{Session: "s", Event: control.Event{Kind: "refusal", Op: "open", Path: hostile, Reason: "Permission", Detail: hostile}}}})
@@ -100,7 +100,7 @@ func TestAnswersSettle(t *testing.T) {
 			t.Errorf("%s does not answer", k)
 		}
 		// The next one comes to the front when the first is over: it settles anew.
-		m.take(live.Update{Asked: true, Questions: m.questions[1:]})
+		m.apply(live.Update{Asked: true, Questions: m.questions[1:]})
 		if m.front != "r" || key(m, k) != nil {
 			t.Errorf("%s answers the next question (%s) at once", k, m.front)
 		}
@@ -108,7 +108,7 @@ func TestAnswersSettle(t *testing.T) {
 	// What was narrowed for one question does not hold for another.
 	m := full(100, 30)
 	m.path, m.span = "/x", 2
-	m.take(live.Update{Asked: true, Questions: m.questions[1:]})
+	m.apply(live.Update{Asked: true, Questions: m.questions[1:]})
 	if m.path != "" || m.span != 0 {
 		t.Errorf("the next question is narrowed to %q for %v", m.path, spans[m.span])
 	}
@@ -116,7 +116,7 @@ func TestAnswersSettle(t *testing.T) {
 	first := m.questions[0]
 	late := first
 	late.ID = "a"
-	m.take(live.Update{Asked: true, Questions: []live.Question{late, first}})
+	m.apply(live.Update{Asked: true, Questions: []live.Question{late, first}})
 	if m.front != "r" || m.asked != 1 {
 		t.Errorf("in front is %s", m.front)
 	}
@@ -139,7 +139,7 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 	}
 	questions, roots := []live.Question{question("a"), question("b")}, []control.Root{root(), root()}
 	send := func() {
-		m.take(live.Update{Sessions: []live.Session{{Status: control.Status{Session: "s", Roots: slices.Clone(roots)}}}, Asked: true, Questions: slices.Clone(questions)})
+		m.apply(live.Update{Sessions: []live.Session{{Status: control.Status{Session: "s", Roots: slices.Clone(roots)}}}, Asked: true, Questions: slices.Clone(questions)})
 	}
 	send()
 	// target is what a key that grants would act upon.
@@ -237,7 +237,7 @@ func TestLongNames(t *testing.T) {
 	for _, width := range []int{150, 80, 40} {
 		m := &model{hub: &live.Hub{}, width: width, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
 		q := live.Question{Session: long, Question: control.Question{Question: broker.Question{ID: "q", Server: long, Subject: guard.Subject(long), Until: m.now.Add(time.Minute + time.Second/2), Items: []broker.Item{{Resolved: "/p", Mode: "rw"}}}}}
-		m.take(live.Update{Sessions: []live.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: long, Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: long, Requests: 7}}}}},
+		m.apply(live.Update{Sessions: []live.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: long, Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: long, Requests: 7}}}}},
 			Asked: true, Questions: []live.Question{q}, Events: []live.Event{{Session: long, Event: control.Event{Kind: "refusal", Op: "open", Path: long, Reason: "Permission"}}}})
 		text := strings.Join(strings.Fields(ansi.Strip(m.View().Content)), " ")
 		for _, want := range []string{"er rw live", " /p ", "7 requests", " Permission"} {
@@ -273,7 +273,7 @@ func TestForget(t *testing.T) {
 		t.Fatal("f asks for no number")
 	}
 	first := m.denials[0]
-	m.take(live.Update{Asked: true, Questions: m.questions, Denials: []live.Denial{{Denial: control.Denial{ID: "other"}}, first}})
+	m.apply(live.Update{Asked: true, Questions: m.questions, Denials: []live.Denial{{Denial: control.Denial{ID: "other"}}, first}})
 	if len(m.listed) != 1 || m.listed[0].ID != first.ID {
 		t.Errorf("the list moved under the finger: %+v", m.listed)
 	}
@@ -416,7 +416,7 @@ func TestTheMarkStays(t *testing.T) {
 		for i, n := range names {
 			st.Roots = append(st.Roots, control.Root{Name: n, Epoch: uint64(n[0]), Resolved: fmt.Sprint("/", i)})
 		}
-		m.take(live.Update{Sessions: []live.Session{{Status: st}}})
+		m.apply(live.Update{Sessions: []live.Session{{Status: st}}})
 	}
 	at := func() string { return m.rows()[m.row].root.Name }
 	list("b", "c")
@@ -460,7 +460,7 @@ func TestTheMarkStays(t *testing.T) {
 func TestManyEvents(t *testing.T) {
 	m := full(100, 30)
 	for i := range 10_000 {
-		m.take(live.Update{Events: []live.Event{{Session: "s", Event: control.Event{Kind: "refusal", PID: int32(i)}}}})
+		m.apply(live.Update{Events: []live.Event{{Session: "s", Event: control.Event{Kind: "refusal", PID: int32(i)}}}})
 	}
 	if len(m.events) != keptEvents || m.events[0].PID != 9999 {
 		t.Errorf("%d events, the newest is %d", len(m.events), m.events[0].PID)

@@ -77,7 +77,7 @@ func (c *Client) RevokeBySignal(ctx context.Context) ([]Ended, error) {
 			}
 			return a.Ended, nil
 		}
-		if in, ok := look(c.info.path, c.info.Name); !ok || in.Start != c.info.Start {
+		if in, ok := readSession(c.info.path, c.info.Name); !ok || in.Start != c.info.Start {
 			return nil, c.endingError()
 		}
 		if err := ctx.Err(); err != nil {

@@ -112,7 +112,7 @@ func (a *availability) sync() (fresh []guard.RootName) {
 	}
 	a.s.mu.Lock()
 	maps.DeleteFunc(a.s.perms, func(epoch uint64, _ string) bool { return !live[epoch] })
-	maps.DeleteFunc(a.s.again, func(epoch uint64, _ bool) bool { return !live[epoch] })
+	maps.DeleteFunc(a.s.reappeared, func(epoch uint64, _ bool) bool { return !live[epoch] })
 	a.s.mu.Unlock()
 	a.s.spaces.forget(live)
 	return fresh
@@ -216,8 +216,8 @@ func (a *availability) noteAgain(st guard.Status) {
 	_, err := os.Lstat(st.Grant.Resolved)
 	again := err == nil
 	a.s.mu.Lock()
-	was := a.s.again[st.Epoch]
-	a.s.again[st.Epoch] = again
+	was := a.s.reappeared[st.Epoch]
+	a.s.reappeared[st.Epoch] = again
 	a.s.mu.Unlock()
 	if !again || was {
 		return
@@ -247,4 +247,79 @@ func (a *availability) notePermissions(st guard.Status) {
 	detail := fmt.Sprintf("%s -> %s", was, now)
 	a.s.log.Warn("the permissions of a root's directory have changed", "root", name, "detail", detail)
 	a.s.hub.publish(control.Event{Time: time.Now(), Kind: "permissions", Root: string(name), Detail: detail})
+}
+
+// spaces knows how much is free where the roots lie. A file system of another machine
+// may not answer: so all are asked aside, one question to each at a time, and until one
+// answers what it said before counts.
+type spaces struct {
+	mu     sync.Mutex // guards the fields below
+	asking map[uint64]bool
+	known  map[uint64]int64 // by epoch
+}
+
+// spacePatience is how long the answers of all file systems together are waited for.
+const spacePatience = 100 * time.Millisecond
+
+// ask asks how much is free for the owner of some roots; free has the answers.
+func (sp *spaces) ask(ctx context.Context, reg *guard.Registry, roots []guard.Status) {
+	var local, remote []guard.Status
+	for _, r := range roots {
+		switch {
+		case r.State != guard.Live:
+		case r.Remote:
+			remote = append(remote, r)
+		default:
+			local = append(local, r)
+		}
+	}
+	aside(ctx, spacePatience, func() {
+		for _, r := range append(local, remote...) {
+			sp.askOne(r.Epoch, func() (int64, bool) { return reg.Free(r.Grant.Root) })
+		}
+	})
+}
+
+// askOne asks one file system, unless a question to it is under way.
+func (sp *spaces) askOne(epoch uint64, free func() (int64, bool)) {
+	sp.mu.Lock()
+	busy := sp.asking[epoch]
+	if sp.asking == nil {
+		sp.asking, sp.known = map[uint64]bool{}, map[uint64]int64{}
+	}
+	sp.asking[epoch] = true
+	sp.mu.Unlock()
+	if busy {
+		return
+	}
+	n, ok := free()
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	delete(sp.asking, epoch)
+	delete(sp.known, epoch)
+	if ok {
+		sp.known[epoch] = n
+	}
+}
+
+// free returns the bytes that were free when it was last known, or ok is false.
+func (sp *spaces) free(r *guard.Status) (n int64, ok bool) {
+	if r.State != guard.Live {
+		return 0, false
+	}
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	n, ok = sp.known[r.Epoch]
+	return n, ok
+}
+
+// forget drops what is known of roots that have ended.
+func (sp *spaces) forget(live map[uint64]bool) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	for epoch := range sp.known {
+		if !live[epoch] {
+			delete(sp.known, epoch)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // hub passes events on to whoever listens. A listener that does not keep up
@@ -149,4 +150,48 @@ func changesState(list []control.Event) bool {
 		}
 	}
 	return false
+}
+
+// Subscribe returns a channel of events, which is closed when the session ends or cancel
+// is called.
+func (s *Session) Subscribe() (<-chan control.Event, func()) { return s.hub.subscribe() }
+
+// eventFailure is the kind of an event that tells of an operation that failed.
+const eventFailure = "failure"
+
+// observe is told of everything that happens in the registry. It runs in the
+// middle of operations, so it does not wait for anything.
+func (s *Session) observe(e guard.Event) {
+	out := control.Event{Time: e.Time, Kind: string(e.Kind), Root: string(e.Root), Detail: e.Detail}
+	if rec := e.Record; rec != nil {
+		out.Op, out.Path, out.Reason = rec.Op.String(), names.Escape(rec.Path.String()), rec.Kind.String()
+		out.UID, out.PID = rec.UID, rec.PID
+		if rec.Detail != "" {
+			out.Detail = rec.Detail
+		}
+		s.noteRefusal(rec)
+		if rec.Verdict == guard.Failed {
+			out.Kind = eventFailure
+		}
+	}
+	s.hub.publish(out)
+	if s.opt.Observe != nil {
+		s.opt.Observe(e)
+	}
+	if e.Kind == guard.EventAdded && s.avail != nil {
+		s.avail.update() // of a consent, too; s.avail is there before anything but Start grants
+	}
+	switch e.Kind {
+	case guard.EventUnavailable:
+		s.log.Warn("a root has become unavailable: its directory is gone, was replaced or cannot be read",
+			"root", e.Root, "remedy", "put it back or make it again, then: rootsfs roots renew NAME")
+	case guard.EventAbuse, guard.EventSuspended, guard.EventResumed:
+		s.log.Warn("a server was refused too often: "+string(e.Kind), "detail", e.Detail, "see", "rootsfs status; rootsfs resume")
+	case guard.EventRepository:
+		s.log.Warn("a repository was created in a root", "root", e.Root, "detail", e.Detail)
+	case guard.EventExpired, guard.EventRevoked, guard.EventAdded, guard.EventChanged:
+		s.log.Info("root "+string(e.Kind), "root", e.Root, "detail", e.Detail)
+	case guard.EventRefusal:
+		s.log.Debug("refused", "op", out.Op, "path", out.Path, "reason", out.Reason, "pid", out.PID)
+	}
 }

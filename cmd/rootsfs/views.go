@@ -2,8 +2,10 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -16,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/console"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/top"
 )
 
 func newConsoleCmd(a *app) *cobra.Command {
@@ -114,4 +117,66 @@ func (a *app) moreLinks(s *console.Server) {
 			return
 		}
 	}
+}
+
+func newTopCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "top",
+		Short: "See, approve and revoke in the terminal",
+		Long: `Show every live session with its roots and what happens in them, the questions of
+servers, and the records, and revoke a root, a session or everything. "rootsfs
+console" shows the same in a browser. The last line shows the keys. Leaving ends
+nothing.`,
+		Example: `  rootsfs top`,
+		Args:    nargs(0, 0, ""),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.top(cmd.Context()) },
+	}
+}
+
+func (a *app) top(ctx context.Context) error {
+	if in, ok := a.stdin.(*os.File); !ok || !isTerminal(in) || !isTerminal(a.stdout) {
+		return usage(errors.New("top needs a terminal; without one: rootsfs status --json, or rootsfs status --watch"))
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	store, err := recordStore()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	return top.Run(ctx, store)
+}
+
+func newMetricsCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "metrics",
+		Short: "Print figures for Prometheus",
+		Long: `Print the figures of a session in Prometheus' text format: operations, refusals,
+bytes and free space of each root; requests, bytes, watches and uploads of servers;
+processor time, memory and descriptors of the daemon. GET /metrics on the session's
+control socket answers the same.`,
+		Example: `  rootsfs metrics
+  rootsfs metrics --session work >/var/lib/node_exporter/rootsfs.prom`,
+		Args: nargs(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := interruptible(cmd.Context())
+			defer cancel()
+			// Whole or not at all: a file that is half of it would be read as
+			// roots that have gone.
+			var buf bytes.Buffer
+			if err := c.Metrics(ctx, &buf); err != nil {
+				return err
+			}
+			_, err = buf.WriteTo(a)
+			return err
+		},
+	}
+	sessionFlag(a, cmd)
+	return cmd
 }

@@ -1,0 +1,459 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
+)
+
+const (
+	infoFile   = "session.json"
+	socketFile = "control.sock"
+	// maxInfo bounds what is read of a session.json.
+	maxInfo = 64 << 10
+)
+
+// Info is what session.json holds: what a session is, for those who look for
+// it.
+type Info struct {
+	Name    string    `json:"name"`
+	PID     int       `json:"pid"`
+	Start   uint64    `json:"start"` // of the process, in clock ticks since boot
+	Started time.Time `json:"started"`
+	Point   string    `json:"mountpoint"`
+	Version string    `json:"version"`
+	Options []string  `json:"options"` // flags of the mount, those about roots apart
+	// Detached: unmounted, but held by somebody; the session refuses
+	// everything and ends with the last holder.
+	Detached bool `json:"detached,omitempty"`
+	// Signal says that SIGUSR1 revokes every root; see RevokeBySignal.
+	Signal bool `json:"sigusr1_revokes"`
+
+	path string // of the directory
+}
+
+// maxName is the longest name of a session, bytes.
+const maxName = 64
+
+// CheckName says whether s can name a session: it is a file's name, part of the
+// audit files' names and a word on the command line.
+func CheckName(s string) error {
+	if !audit.WellNamed(s, maxName) {
+		return fmt.Errorf("session name %s: use 1 to 64 letters, digits, '.', '_', '-', '+' or '@', beginning with a letter or digit", names.Quote(s))
+	}
+	return nil
+}
+
+// nameFor makes a session name of a mountpoint's base name.
+func nameFor(point string) string {
+	base := strings.Map(func(r rune) rune {
+		if r < 0x80 && (strings.ContainsRune("._-+@", r) || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z') {
+			return r
+		}
+		return '-'
+	}, filepath.Base(point))
+	base = strings.TrimLeft(base, "._-+@")
+	base = base[:min(len(base), 56)] // leaves room for a number
+	if base == "" {
+		base = "session"
+	}
+	return base
+}
+
+// CreateFor is Create with a name made of the mountpoint's, and of a number if
+// that name is taken.
+func CreateFor(point string) (*Dir, error) {
+	base := nameFor(point)
+	for n := 1; ; n++ {
+		name := base
+		if n > 1 {
+			name = base + "-" + strconv.Itoa(n)
+		}
+		d, err := Create(name)
+		if err == nil || !errors.Is(err, errTaken) || n == 1000 {
+			return d, err
+		}
+	}
+}
+
+// Publish writes session.json. From then on commands find the session.
+func (d *Dir) Publish(in Info) error {
+	in.Name, in.PID, in.Start = d.name, os.Getpid(), startTime(os.Getpid())
+	data, err := json.MarshalIndent(in, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := d.publishPID(); err != nil {
+		return err
+	}
+	return d.replace(infoFile, append(data, '\n'))
+}
+
+// List returns the live sessions of this user, by name, and removes what dead
+// daemons left.
+func List() ([]Info, error) {
+	base := RuntimeDir()
+	fd, err := openPrivate(base)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, noPlace(err)
+	}
+	_ = unix.Close(fd)
+	entries, err := os.ReadDir(base)
+	if err != nil {
+		return nil, err
+	}
+	var out []Info
+	for _, e := range entries {
+		if CheckName(e.Name()) != nil || !e.IsDir() {
+			continue
+		}
+		if in, ok := readSession(filepath.Join(base, e.Name()), e.Name()); ok {
+			out = append(out, in)
+		}
+	}
+	slices.SortFunc(out, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// readSession reads one session directory; ok is false if there is no live, published
+// session in it.
+func readSession(path, name string) (Info, bool) {
+	fd, err := openPrivate(path)
+	if err != nil {
+		return Info{}, false
+	}
+	d := &Dir{name: name, path: path, fd: fd}
+	if dead, err := d.lock(); err == nil && dead {
+		_ = d.Remove()
+		return Info{}, false
+	}
+	defer unix.Close(fd)
+	data, err := readFile(filepath.Join(path, infoFile), maxInfo)
+	var in Info
+	if err != nil || json.Unmarshal(data, &in) != nil {
+		return Info{}, false
+	}
+	in.Name, in.path = name, path
+	return in, true
+}
+
+// ErrNoSession means that no live session answers to the description.
+var ErrNoSession = errors.New("no such session")
+
+// Find returns the live session called which, or mounted at which. With which
+// empty there must be exactly one. The error wraps ErrNoSession and lists what
+// there is.
+func Find(which string) (Info, error) {
+	all, err := List()
+	if err != nil {
+		return Info{}, err
+	}
+	if which == "" {
+		if mounted := attached(all); len(mounted) > 0 {
+			all = mounted
+		}
+		switch len(all) {
+		case 0:
+			return Info{}, fmt.Errorf("%w: none is live; start one: rootsfs mount --root PATH MOUNTPOINT", ErrNoSession)
+		case 1:
+			return all[0], nil
+		}
+		return Info{}, fmt.Errorf("%w chosen: several are live (%s); say which with --session NAME", ErrNoSession, listNames(all))
+	}
+	for _, in := range all {
+		if in.Name == which {
+			return in, nil
+		}
+	}
+	point := ResolvePoint(which)
+	for _, in := range attached(all) {
+		if in.Point == point {
+			return in, nil
+		}
+	}
+	if len(all) == 0 {
+		return Info{}, fmt.Errorf("%w: %s (none is live); start one: rootsfs mount --root PATH MOUNTPOINT", ErrNoSession, names.Quote(which))
+	}
+	return Info{}, fmt.Errorf("%w: %s; live are %s", ErrNoSession, names.Quote(which), listNames(all))
+}
+
+// attached leaves out the sessions whose mount has left the tree: another one
+// may be mounted in the same place by now.
+func attached(all []Info) []Info {
+	return slices.DeleteFunc(slices.Clone(all), func(in Info) bool { return in.Detached })
+}
+
+// FindByMountpoint returns the live session mounted at the resolved path point.
+func FindByMountpoint(point string) (Info, error) {
+	all, err := List()
+	if err != nil {
+		return Info{}, err
+	}
+	for _, in := range attached(all) {
+		if in.Point == point {
+			return in, nil
+		}
+	}
+	return Info{}, ErrNoSession
+}
+
+// ResolvePoint makes a path absolute and free of links, if there is such a file.
+func ResolvePoint(path string) string {
+	if point, err := mountpoint.Resolve(path); err == nil {
+		return point
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return ""
+	}
+	return abs
+}
+
+func listNames(all []Info) string {
+	var b strings.Builder
+	for i, in := range all {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(in.Name)
+		if in.Point != "" {
+			b.WriteString(" at " + names.Escape(in.Point))
+		}
+	}
+	return b.String()
+}
+
+// startTime is field 22 of /proc/PID/stat: with the pid it names a process for
+// as long as the machine is up. 0 if it cannot be read.
+func startTime(pid int) uint64 {
+	data, err := readFile("/proc/"+strconv.Itoa(pid)+"/stat", 4<<10)
+	if err != nil {
+		return 0
+	}
+	// The second field is the program's name in parentheses and may hold both
+	// spaces and parentheses.
+	_, rest, ok := strings.Cut(string(data[max(0, strings.LastIndexByte(string(data), ')')):]), " ")
+	f := strings.Fields(rest)
+	if !ok || len(f) < 20 {
+		return 0
+	}
+	n, _ := strconv.ParseUint(f[19], 10, 64)
+	return n
+}
+
+// RuntimeDir is where the sessions of this user are:
+// $XDG_RUNTIME_DIR/rootsfs, or, where that variable names no directory of this
+// user's, rootsfs-UID in the directory for temporary files. Nothing is made.
+func RuntimeDir() string {
+	dir, _ := RuntimePlace()
+	return dir
+}
+
+// RuntimePlace is RuntimeDir, and why it is not in $XDG_RUNTIME_DIR although
+// that is set; "" if it is, or the variable is not set.
+func RuntimePlace() (dir, why string) {
+	x := os.Getenv("XDG_RUNTIME_DIR")
+	if x != "" {
+		if why = unfit(x); why == "" {
+			return filepath.Join(x, "rootsfs"), ""
+		}
+		why = "XDG_RUNTIME_DIR " + names.Quote(x) + " " + why
+	}
+	return filepath.Join(os.TempDir(), "rootsfs-"+strconv.Itoa(os.Geteuid())), why
+}
+
+// unfit says why sessions cannot be kept in a directory; "" if they can.
+func unfit(dir string) string {
+	if !filepath.IsAbs(dir) {
+		return "is relative"
+	}
+	var st unix.Stat_t
+	switch err := unix.Stat(dir, &st); {
+	case errors.Is(err, unix.ENOENT):
+		return "does not exist"
+	case err != nil:
+		return "cannot be looked at (" + err.Error() + ")"
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return "is not a directory"
+	case int(st.Uid) != os.Geteuid():
+		// Under sudo the variable may still name the other user's directory,
+		// in which that user could rename ours away.
+		return fmt.Sprintf("belongs to the user with id %d", st.Uid)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "rootsfs")); err == nil {
+		return "" // whatever there is: sessions may be live in it
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return "cannot be written (" + err.Error() + ")"
+	}
+	return ""
+}
+
+// EnsureRuntimeDir makes the directory if need be and verifies that it is this
+// user's, closed to others, and no link. It returns the path. The error is of
+// class System and says what to do.
+func EnsureRuntimeDir() (string, error) {
+	dir := RuntimeDir()
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", noPlace(fmt.Errorf("%s cannot be made (%w)", names.Quote(dir), errnoOf(err)))
+	}
+	fd, err := openPrivate(dir)
+	if err != nil {
+		return "", noPlace(err)
+	}
+	_ = unix.Close(fd)
+	return dir, nil
+}
+
+// noPlace is the error of a directory of sessions that cannot be used.
+func noPlace(err error) error {
+	text := "no place for sessions: "
+	if _, why := RuntimePlace(); why != "" {
+		text += why + ", and "
+	}
+	return &Error{Text: text + err.Error() + "; or set XDG_RUNTIME_DIR to a directory of your own", Class: System}
+}
+
+// errnoOf is the number in an error of package os, whose text repeats the path.
+func errnoOf(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}
+
+// openPrivate opens a directory that nobody but this user can reach or change.
+func openPrivate(dir string) (int, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
+			return -1, fmt.Errorf("%s is not a directory but a link or a file, which somebody else may have put there: remove it", names.Quote(dir))
+		}
+		return -1, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		_ = unix.Close(fd)
+		return -1, &fs.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	switch {
+	case int(st.Uid) != os.Geteuid():
+		err = fmt.Errorf("%s belongs to the user with id %d, not to you", names.Quote(dir), st.Uid)
+	case st.Mode&0o077 != 0:
+		err = fmt.Errorf("%s is open to other users (mode %04o): chmod 0700 %s", names.Quote(dir), st.Mode&0o7777, names.ShellWord(dir))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Dir is the directory of one session, held by the process that serves it.
+type Dir struct {
+	name string
+	path string
+	fd   int // open and locked
+}
+
+// errTaken means that a live session has the name.
+var errTaken = errors.New("a live session has this name")
+
+// Create makes the directory of a session and takes its lock. What a dead
+// daemon left under the name is removed. The error wraps errTaken if a live
+// session has it.
+func Create(name string) (*Dir, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	base, err := EnsureRuntimeDir()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(base, name)
+	// Somebody else may be removing a dead session's directory at the same
+	// time; a few rounds are enough for any such pair.
+	for range 20 {
+		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("make the session directory: %w", err)
+		}
+		fd, err := openPrivate(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		d := &Dir{name: name, path: path, fd: fd}
+		switch ok, err := d.lock(); {
+		case err != nil:
+			_ = unix.Close(fd)
+			return nil, err
+		case ok:
+			d.clear()
+			return d, nil
+		}
+		_ = unix.Close(fd)
+		if _, err := os.Stat(filepath.Join(path, infoFile)); err == nil {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return nil, fmt.Errorf("session %s: %w; choose another one with --name", names.Quote(name), errTaken)
+}
+
+// lock takes the lock of the directory unless somebody has it, and makes sure
+// that the path still leads to what was locked.
+func (d *Dir) lock() (bool, error) {
+	err := unix.Flock(d.fd, unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("lock the session directory %s: %w", names.Quote(d.path), err)
+	}
+	var held, named unix.Stat_t
+	if unix.Fstat(d.fd, &held) != nil || unix.Lstat(d.path, &named) != nil {
+		return false, nil
+	}
+	return held.Dev == named.Dev && held.Ino == named.Ino, nil
+}
+
+// Path is the directory's path.
+func (d *Dir) Path() string { return d.path }
+
+// Name is the session's name.
+func (d *Dir) Name() string { return d.name }
+
+// clear removes what a session leaves in its directory, and nothing else: a
+// name that is not known is not ours to delete.
+func (d *Dir) clear() {
+	for _, f := range []string{infoFile, infoFile + ".new", socketFile, pidFile, pidFile + ".new", revokedFile, revokedFile + ".new"} {
+		_ = unix.Unlinkat(d.fd, f, 0)
+	}
+}
+
+// Remove ends the directory. It is called when the session is over.
+func (d *Dir) Remove() error {
+	d.clear()
+	err := os.Remove(d.path)
+	_ = unix.Close(d.fd)
+	return err
+}

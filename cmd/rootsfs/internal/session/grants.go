@@ -1,0 +1,376 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// addRoots serves control.AddRoots.
+func (s *Session) addRoots(ctx context.Context, req control.AddRequest) (control.AddAnswer, error) {
+	if len(req.Roots) == 0 {
+		return control.AddAnswer{}, invalid("no root was named")
+	}
+	for i := range req.Roots {
+		if err := checkAsked(&req.Roots[i]); err != nil {
+			return control.AddAnswer{}, err
+		}
+	}
+	roots, err := s.grant(ctx, req.Roots)
+	return control.AddAnswer{Roots: roots}, err
+}
+
+// grant adds roots, all or none, to the running session.
+func (s *Session) grant(ctx context.Context, grants []guard.Grant) ([]control.Root, error) {
+	for i := range grants {
+		grants[i].Policy.PosixFull = grants[i].Policy.PosixFull || s.opt.PosixFull
+	}
+	if s.isEnding() {
+		return nil, errEnding
+	}
+	got, err := s.grantAll(ctx, grants)
+	if err != nil {
+		return nil, err
+	}
+	if s.isEnding() {
+		// The ending may have listed the roots before these were among them.
+		_, _ = s.reg.RevokeAll(ctx)
+		return nil, errEnding
+	}
+	out := make([]control.Root, 0, len(got))
+	for _, g := range got {
+		if st, ok := s.reg.Lookup(g.Root); ok {
+			out = append(out, s.describe(st))
+		}
+	}
+	return out, nil
+}
+
+// checkAsked refuses a grant that was asked for over the control socket and cannot be
+// meant. The registry judges the directory.
+func checkAsked(g *guard.Grant) error {
+	name := names.Quote(string(g.Root))
+	if _, err := names.ParseRootName(string(g.Root)); err != nil {
+		return err
+	}
+	if g.Policy.Rights == 0 {
+		_, err := guard.ParseMode("")
+		return err
+	}
+	if !filepath.IsAbs(g.Dir) || strings.IndexByte(g.Dir, 0) >= 0 {
+		return invalid("the path of root %s is not absolute", name)
+	}
+	if l := g.Policy.Limits; l.OpsPerSecond < 0 || l.Burst < 0 || l.BytesInFlight < 0 || l.MaxFile < 0 ||
+		l.MaxWritten < 0 || l.MaxCreated < 0 || l.Timeout < 0 || l.Idle < 0 {
+		return invalid("a limit of root %s is negative", name)
+	}
+	if g.Policy.Trash.Size < 0 || g.Policy.Trash.Age < 0 {
+		return invalid("a bound of the trash of root %s is negative", name)
+	}
+	if g.Subject != "" {
+		if err := config.CheckSubject(string(g.Subject)); err != nil {
+			return invalid("the subject of root %s: %w", name, err)
+		}
+	}
+	g.Origin = cmp.Or(g.Origin, "control socket")
+	return nil
+}
+
+// renewRoot serves control.RenewRoot.
+func (s *Session) renewRoot(ctx context.Context, req control.RenewRequest) (control.SetAnswer, error) {
+	root, err := s.renew(ctx, req)
+	return control.SetAnswer{Root: root}, err
+}
+
+func (s *Session) renew(ctx context.Context, req control.RenewRequest) (control.Root, error) {
+	name := guard.RootName(req.Name)
+	var end time.Time
+	switch {
+	case req.Session:
+	case req.Expires != nil:
+		end = *req.Expires
+	case req.ForMS < 0 || req.ForMS > longestGrant.Milliseconds():
+		return control.Root{}, invalid("a duration is between 0 (as long as it was granted for) and %v", longestGrant)
+	case req.ForMS > 0:
+		end = time.Now().Add(time.Duration(req.ForMS) * time.Millisecond)
+	default:
+		s.mu.Lock()
+		g := s.lastGrants[name]
+		s.mu.Unlock()
+		if life := g.life(); life > 0 {
+			end = time.Now().Add(life)
+		}
+	}
+	if s.isEnding() {
+		return control.Root{}, errEnding
+	}
+	if st, ok := s.reg.Lookup(name); ok && st.State == guard.UnavailableState {
+		return s.approveAgain(ctx, st, end)
+	}
+	if err := s.reg.Renew(ctx, name, end); err != nil {
+		return control.Root{}, err
+	}
+	return s.rootAfter(name)
+}
+
+// rootAfter describes a root that has just been changed.
+func (s *Session) rootAfter(name guard.RootName) (control.Root, error) {
+	st, ok := s.reg.Lookup(name)
+	if !ok {
+		return control.Root{}, revokedMeanwhile(name)
+	}
+	return s.describe(st), nil
+}
+
+func revokedMeanwhile(name guard.RootName) error {
+	return &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("root %s was revoked meanwhile", names.Quote(string(name)))}
+}
+
+// approveAgain grants an unavailable root's policy to the directory that is at its
+// place now.
+func (s *Session) approveAgain(ctx context.Context, st guard.Status, end time.Time) (control.Root, error) {
+	refuse := func(format string, args ...any) (control.Root, error) {
+		return control.Root{}, &guard.Error{Op: names.OpSet, Kind: names.Unavailable, Err: fmt.Errorf(format, args...)}
+	}
+	g := st.Grant
+	now, err := filepath.EvalSymlinks(g.Resolved)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return refuse("nothing is at %s: make it or put it back first", names.Quote(g.Resolved))
+	case err != nil:
+		return control.Root{}, err
+	case now != g.Resolved:
+		return refuse("%s leads to %s now; if that is meant, approve it: rootsfs roots add %s",
+			names.Quote(g.Resolved), names.Quote(now), names.ShellWord(string(g.Root)+"="+now))
+	}
+	g.Dir, g.Expires = g.Resolved, end
+	got, err := s.grant(ctx, []guard.Grant{g})
+	if err != nil {
+		return control.Root{}, err
+	}
+	if len(got) == 0 {
+		return control.Root{}, guard.NoRoot(g.Root)
+	}
+	return got[0], nil
+}
+
+// resume serves control.Resume.
+func (s *Session) resume(_ context.Context, req control.ResumeRequest) (control.ResumeAnswer, error) {
+	a := control.ResumeAnswer{Resumed: []string{}}
+	if req.All && req.Subject != "" {
+		return a, invalid("name a server, or say all of them, not both")
+	}
+	which := []guard.Subject{guard.Subject(req.Subject)}
+	if req.All {
+		which = nil
+		for _, s := range s.reg.Suspended() {
+			which = append(which, s.Subject)
+		}
+	}
+	for _, who := range which {
+		if err := s.reg.Resume(who); err != nil {
+			return a, err
+		}
+		a.Resumed = append(a.Resumed, string(who))
+	}
+	return a, nil
+}
+
+// setMode serves control.SetMode.
+func (s *Session) setMode(ctx context.Context, req control.SetRequest) (control.SetAnswer, error) {
+	name := guard.RootName(req.Name)
+	rights, err := guard.ParseMode(req.Mode)
+	if err == nil && s.isEnding() {
+		err = errEnding
+	}
+	if err == nil {
+		err = s.setRights(ctx, name, rights)
+	}
+	if err != nil {
+		return control.SetAnswer{}, err
+	}
+	root, err := s.rootAfter(name)
+	return control.SetAnswer{Root: root}, err
+}
+
+// granted is what is remembered of a grant after its end.
+type granted struct {
+	guard.Grant
+	at time.Time
+}
+
+// life is how long the grant was to last; 0: as long as the session.
+func (g *granted) life() time.Duration {
+	if g.Expires.IsZero() {
+		return 0
+	}
+	// The command counted from when it was run: what is left of a duration by
+	// now is a little less than was meant.
+	d := g.Expires.Sub(g.at)
+	return max(d.Round(time.Second), min(d, time.Second))
+}
+
+// grantAll makes grants that the owner has approved (each has an Origin), all
+// or none.
+func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Grant, error) {
+	now := time.Now()
+	got, err := s.reg.GrantAll(ctx, asks)
+	s.mu.Lock()
+	for _, g := range got {
+		s.lastGrants[g.Root] = granted{g, now}
+	}
+	s.mu.Unlock()
+	for i := range asks {
+		if g := &asks[i]; err != nil && g.Origin == originConfig {
+			err = s.systemDir(err, g, Resolve(g.Dir), g.Policy.Rights, "write allow_system = true in its [[root]] block")
+		}
+	}
+	return got, err
+}
+
+// originConfig is the Origin of configured roots.
+const originConfig = "configuration"
+
+// systemDir puts the remedy that fits into the rules' refusal of a writable
+// system directory. Any other error is returned as it is.
+func (s *Session) systemDir(err error, g *guard.Grant, resolved string, rights guard.Rights, remedy string) error {
+	own := guard.Rules{AllowSystem: s.opt.Rules.AllowSystem || g.AllowSystem, AllowRootDir: true}
+	all := guard.Rules{AllowSystem: true, AllowRootDir: true}
+	if !errors.Is(err, names.Permission) || resolved == "/" || own.Check(resolved, rights) == nil || all.Check(resolved, rights) != nil {
+		return err
+	}
+	return &guard.Error{Kind: names.Permission, Err: fmt.Errorf(
+		"%s is a system directory and may only be read-only (:ro); %s if writing is meant", names.Quote(resolved), remedy)}
+}
+
+// setRights changes a root's rights, within the rules.
+func (s *Session) setRights(ctx context.Context, name guard.RootName, rights guard.Rights) error {
+	err := s.reg.Set(ctx, name, rights)
+	if st, ok := s.reg.Lookup(name); ok && err != nil {
+		err = s.systemDir(err, &st.Grant, st.Grant.Resolved, rights, "revoke it and add it again with --allow-system")
+	}
+	return err
+}
+
+// sameDir explains why the first grants of a session exclude each other, if it
+// is that two of them lead to one directory; otherwise err says it well.
+func sameDir(asks []guard.Grant, err error) error {
+	if !errors.Is(err, names.Exist) {
+		return err
+	}
+	type place struct {
+		dir     string
+		subject guard.Subject
+	}
+	first := map[place]guard.Grant{}
+	for _, a := range asks {
+		dir := place{Resolve(a.Dir), a.Subject}
+		b, twice := first[dir]
+		if twice && a.Root != b.Root {
+			return &guard.Error{Kind: names.Exist, Err: fmt.Errorf(
+				"%s is asked for twice: as the root %s (%s) and as %s (%s); leave one of them out",
+				names.Quote(dir.dir), names.Quote(string(b.Root)), b.Origin, names.Quote(string(a.Root)), a.Origin)}
+		}
+		first[dir] = a
+	}
+	return err
+}
+
+// absent tells which of the first grants of a session is of what is not there, and
+// who asked for it, if that is why they failed; otherwise err says it well.
+func absent(asks []guard.Grant, err error) error {
+	if !errors.Is(err, names.NotExist) {
+		return err
+	}
+	for _, a := range asks {
+		if _, gone := os.Stat(a.Dir); errors.Is(gone, fs.ErrNotExist) {
+			return &guard.Error{Kind: names.NotExist, Err: fmt.Errorf("the root %s (%s): %w", names.Quote(string(a.Root)), a.Origin, err)}
+		}
+	}
+	return err
+}
+
+// Bound is what the command line allows configured roots at most. The zero
+// Bound leaves them as they are.
+type Bound struct {
+	Expires       time.Time    // zero: no end
+	Limits        guard.Limits // of each, 0 is no limit
+	OneFileSystem bool         // other file systems inside a root are not entered
+	// Patterns hide, deny and protect what they match besides what each root
+	// has; what they would lift is not lifted.
+	Patterns guard.Patterns
+	// Trash, if it is on, keeps what is removed in every root.
+	Trash guard.Trash
+}
+
+// over reports that no root can begin within the bound at the moment now.
+func (b Bound) over(now time.Time) bool {
+	return !b.Expires.IsZero() && !now.Before(b.Expires)
+}
+
+// Apply narrows a grant: of each limit and of the ends, the stricter holds.
+func (b Bound) Apply(g guard.Grant) guard.Grant {
+	if !b.Expires.IsZero() && (g.Expires.IsZero() || b.Expires.Before(g.Expires)) {
+		g.Expires = b.Expires
+	}
+	if b.OneFileSystem {
+		g.Policy.OtherFileSystems = false
+	}
+	p := &g.Policy.Patterns
+	p.Hide = slices.Concat(p.Hide, b.Patterns.Hide)
+	p.Deny = slices.Concat(p.Deny, b.Patterns.Deny)
+	p.Protect = slices.Concat(p.Protect, b.Patterns.Protect)
+	p.Gitignore = p.Gitignore || b.Patterns.Gitignore
+	if t := &g.Policy.Trash; b.Trash.On {
+		t.On, t.Size, t.Age = true, cmp.Or(b.Trash.Size, t.Size), cmp.Or(b.Trash.Age, t.Age)
+	}
+	l, m := &g.Policy.Limits, b.Limits
+	if m.OpsPerSecond > 0 {
+		// A burst that is not given is one second's operations, so the
+		// stricter one is known only together with the speed.
+		own := burst(*l)
+		l.OpsPerSecond = stricter(l.OpsPerSecond, m.OpsPerSecond)
+		l.Burst = stricter(own, burst(m))
+	}
+	l.BytesInFlight = stricter(l.BytesInFlight, m.BytesInFlight)
+	l.MaxFile = stricter(l.MaxFile, m.MaxFile)
+	l.MaxWritten = stricter(l.MaxWritten, m.MaxWritten)
+	l.MaxCreated = stricter(l.MaxCreated, m.MaxCreated)
+	if m.Timeout > 0 && l.Timeout == 0 {
+		l.Timeout = guard.DefaultTimeout // what 0 means
+	}
+	l.Timeout = stricter(l.Timeout, m.Timeout)
+	l.Idle = stricter(l.Idle, m.Idle)
+	return g
+}
+
+// burst is what a limit's burst comes to; 0 without a limit of speed.
+func burst(l guard.Limits) int {
+	switch {
+	case l.OpsPerSecond <= 0:
+		return 0
+	case l.Burst > 0:
+		return l.Burst
+	}
+	return max(1, int(l.OpsPerSecond))
+}
+
+// stricter is the smaller of two limits, of which 0 is none.
+func stricter[T int | int64 | float64 | time.Duration](a, b T) T {
+	if a <= 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,219 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// status serves control.GetStatus.
+func (s *Session) status(context.Context, control.None) (control.Status, error) {
+	return s.state(), nil
+}
+
+// state is the session's state now.
+func (s *Session) state() control.Status {
+	var o mount.Options
+	if s.mnt != nil {
+		o = s.mnt.Options()
+	}
+	st := control.Status{
+		Session: s.dir.Name(), PID: os.Getpid(), Version: s.opt.Version, Started: s.started,
+		Point: s.Point(), Cache: o.Level.String(), Locks: o.Locks.String(), Posix: "safe",
+		ReadOnly: o.ReadOnly, Mounted: s.mnt != nil, Audit: s.audit.path(), AuditOK: s.audit.healthy(),
+		Roots: []control.Root{},
+	}
+	if s.opt.PosixFull {
+		st.Posix = "full"
+	}
+	if s.mnt != nil {
+		kind, why := s.mnt.Transport()
+		st.Transport = string(kind)
+		if why != nil {
+			st.NoRings = why.Error()
+		}
+	}
+	st.Profile, st.Config, st.ConfigError = s.confStatus()
+	select {
+	case <-s.left():
+		st.Mounted = false
+	default:
+	}
+	roots := s.reg.Roots()
+	s.spaces.ask(s.ctx, s.reg, roots)
+	for _, r := range roots {
+		one := s.describe(r)
+		if n, ok := s.spaces.free(&r); ok {
+			one.Free = &n
+		}
+		st.Roots = append(st.Roots, one)
+	}
+	for _, u := range s.reg.Usage() {
+		st.Subjects = append(st.Subjects, control.Quota{
+			Subject: string(u.Subject), Written: u.Written, Created: u.Created,
+			MaxFile: u.Quota.MaxFile, MaxWritten: u.Quota.MaxWritten, MaxCreated: u.Quota.MaxCreated,
+		})
+	}
+	for _, s := range s.reg.Suspended() {
+		st.Suspended = append(st.Suspended, control.Suspended{Subject: string(s.Subject), Since: s.Since, Why: s.Why})
+	}
+	st.Process, st.Files, st.Questions = process(roots), s.brokered(), len(s.questions.List())
+	addSharing(&st)
+	denied, _ := s.denials.list()
+	st.Denials = len(denied)
+	st.Server, st.Recent = s.server.Load(), s.recent()
+	st.Sockets = s.liveSockets()
+	if s.mnt != nil {
+		addWatching(&st, s.mnt.SourceStatus())
+	}
+	return st
+}
+
+// addSharing says of each root that was allowed to requests without a session who else
+// has it.
+func addSharing(st *control.Status) {
+	for i := range st.Roots {
+		r := &st.Roots[i]
+		at := slices.IndexFunc(st.Files, func(f broker.Stats) bool { return r.Subject != "" && f.Subject == r.Subject })
+		if at >= 0 {
+			r.SharedBy = st.Files[at].SharedBy
+		}
+	}
+}
+
+// addWatching adds how well the sources are watched for one mount.
+func addWatching(st *control.Status, src mount.SourceStatus) {
+	for _, r := range src.Loose {
+		if !slices.Contains(st.Unwatched, string(r)) {
+			st.Unwatched = append(st.Unwatched, string(r))
+		}
+	}
+	st.Watches += src.Watched
+	st.WatchesRefused += src.Refused
+	st.Stuck += src.Stuck
+}
+
+// recent tells of the last operations.
+func (s *Session) recent() []control.Operation {
+	out := []control.Operation{}
+	for _, rec := range s.audit.newest() {
+		op := control.Operation{
+			Time: rec.Time, Op: rec.Op.String(), Path: names.Escape(rec.Path.String()),
+			Via: rec.Via.String(), Verdict: rec.Verdict.String(), PID: rec.PID,
+		}
+		if rec.Verdict != guard.Allowed {
+			op.Reason = rec.Kind.String()
+			if rec.Target != "" {
+				op.Detail = "the link leads to " + names.Quote(rec.Target)
+			}
+		}
+		out = append(out, op)
+	}
+	return out
+}
+
+func (s *Session) describe(r guard.Status) control.Root {
+	s.mu.Lock()
+	perm := s.perms[r.Epoch]
+	s.mu.Unlock()
+	out := control.Root{
+		Name: string(r.Grant.Root), Path: r.Grant.Dir, Resolved: r.Grant.Resolved,
+		Mode: r.Grant.Policy.Rights.String(), State: r.State.String(), File: r.FileRoot,
+		FSType: r.FSType, Remote: r.Remote, Perm: perm, Origin: r.Grant.Origin, Epoch: r.Epoch,
+		InFlight: r.InFlight, Ops: r.Ops, Refused: r.Refused, BytesRead: r.BytesRead,
+		Written: r.Written, Nested: r.Nested, Repos: foreign(r.Repos), Lifted: r.Grant.Policy.Lifted(),
+	}
+	out.Subject, out.Created, out.Limits = string(r.Grant.Subject), r.Created, r.Grant.Policy.Limits
+	if !r.Grant.Expires.IsZero() {
+		out.Expires = &r.Grant.Expires
+	}
+	out.Once = r.Once
+	if r.State == guard.UnavailableState {
+		s.mu.Lock()
+		again := s.reappeared[r.Epoch]
+		s.mu.Unlock()
+		out.Why = unavailable(out.Name, again)
+	}
+	if t := r.Grant.Policy.Trash; t.On && !r.FileRoot {
+		t.Size, t.Age = t.Bounds()
+		out.Trash = &t
+	}
+	if !r.LastUse.IsZero() {
+		out.LastUse = &r.LastUse
+	}
+	return out
+}
+
+func foreign(list []string) (out []names.Foreign) {
+	for _, one := range list {
+		out = append(out, names.Foreign(one))
+	}
+	return out
+}
+
+// unavailable says why a root is, and what to do.
+func unavailable(name string, again bool) string {
+	if again {
+		return "its directory was deleted or replaced, and another is there now; approve that with: rootsfs roots renew " + names.ShellWord(name)
+	}
+	return "its directory is gone or cannot be read; put it back or make it again, then: rootsfs roots renew " + names.ShellWord(name)
+}
+
+// permissions shows mode and owner as ls -ln does.
+func permissions(fi os.FileInfo) string {
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		return fmt.Sprintf("%s %d:%d", fi.Mode(), st.Uid, st.Gid)
+	}
+	return fi.Mode().String()
+}
+
+// process are the daemon's own figures. What cannot be had (there are no
+// descriptors left to open /proc with) stays zero.
+func process(roots []guard.Status) control.Process {
+	var p control.Process
+	var use unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &use) == nil {
+		p.CPU = time.Duration(use.Utime.Nano() + use.Stime.Nano()).Seconds()
+	}
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
+		p.FDLimit = limit.Cur
+	}
+	if self, err := procfs.Self(); err == nil {
+		if n, err := self.FileDescriptorsLen(); err == nil {
+			p.FDs = n
+		}
+		if st, err := self.Stat(); err == nil {
+			p.Resident = int64(st.ResidentMemory())
+		}
+	}
+	for _, r := range roots {
+		p.InFlight += r.InFlight
+		p.Ops += r.Ops
+		p.Refused += r.Refused
+		p.Read += r.BytesRead
+		p.Written += r.Written
+	}
+	return p
+}
+
+// brokered are the figures of the servers that are served.
+func (s *Session) brokered() []broker.Stats {
+	list := []broker.Stats{}
+	for _, one := range s.broker.Sessions() {
+		list = append(list, one.Stats())
+	}
+	return list
+}
