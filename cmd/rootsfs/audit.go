@@ -56,7 +56,6 @@ func (f *auditFlags) add(a *app, cmd *cobra.Command) {
 	fs.BoolVar(&f.denied, "denied", false, "refusals only")
 	// These fail only if there is no such flag.
 	_ = cmd.RegisterFlagCompletionFunc("root", a.completeRoots(-1))
-	subjectCompletion(a, cmd)
 	_ = cmd.RegisterFlagCompletionFunc("op", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return auditOps(), cobra.ShellCompDirectiveNoFileComp
 	})

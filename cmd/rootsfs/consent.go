@@ -404,7 +404,7 @@ are asked.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: a.completeDenials,
+		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every denial that is remembered")
 	return asking(a, cmd, control.ForgetDenial, func(args []string) (control.ForgetRequest, error) {
@@ -417,22 +417,4 @@ are asked.`,
 			a.say("%s may ask again: %s", deniedTo(d), shown(d.Path))
 		}
 	})
-}
-
-// completeDenials offers the ids of denials that are remembered.
-func (a *app) completeDenials(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
-		ans, err := control.ListDenials.Call(ctx, c, control.None{})
-		if err != nil {
-			return nil, err
-		}
-		var out []string
-		for _, d := range ans.Denials {
-			out = append(out, cobra.CompletionWithDesc(d.ID, deniedTo(d)+": "+shown(d.Path)))
-		}
-		return out, nil
-	}))
 }

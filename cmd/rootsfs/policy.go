@@ -170,7 +170,6 @@ exit code is 0 if the operation is allowed, and 3 if it is refused.`,
 	cmd.Flags().StringVar(&q.root, "root", "", "PATH is below this `root`")
 	_ = cmd.RegisterFlagCompletionFunc("root", a.completeRoots(-1)) // as above
 	cmd.Flags().StringVar(&q.subject, "subject", "", "ask for this `server`")
-	subjectCompletion(a, cmd)
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,7 +25,6 @@ anew. "rootsfs status" shows who is suspended and why.`,
 		Args: nargs(0, 0, ""),
 	}
 	cmd.Flags().StringVar(&subject, "subject", "", "only this `server`, by its name in rootsfs status")
-	subjectCompletion(a, cmd)
 	return asking(a, cmd, control.Resume, func([]string) (control.ResumeRequest, error) {
 		return control.ResumeRequest{Subject: subject, All: !cmd.Flags().Changed("subject")}, nil
 	}, func(ans control.ResumeAnswer) {
@@ -40,36 +38,6 @@ anew. "rootsfs status" shows who is suspended and why.`,
 			}
 			a.say("%s goes on", shown(s))
 		}
-	})
-}
-
-// subjectCompletion completes --subject with the session's servers.
-func subjectCompletion(a *app, cmd *cobra.Command) {
-	// It fails only if there is no such flag.
-	_ = cmd.RegisterFlagCompletionFunc("subject", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
-			st, err := control.GetStatus.Call(ctx, c, control.None{})
-			if err != nil {
-				return nil, err
-			}
-			seen := map[string]bool{"": true}
-			var out []string
-			add := func(s string) {
-				if !seen[s] {
-					seen[s], out = true, append(out, s)
-				}
-			}
-			for _, s := range st.Suspended {
-				add(s.Subject)
-			}
-			for _, r := range st.Roots {
-				add(r.Subject)
-			}
-			for _, f := range st.Files {
-				add(string(f.Subject))
-			}
-			return out, nil
-		}))
 	})
 }
 

@@ -52,7 +52,6 @@ revoke every root:
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every root of the session")
 	cmd.Flags().StringVar(&subject, "subject", "", "the roots that are for this `server` alone")
-	subjectCompletion(a, cmd)
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	return cmd

@@ -126,7 +126,6 @@ limits that were given as flags.`,
 	cmd.Flags().BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	cmd.Flags().BoolVar(&f.allowTop, "allow-root-dir", false, "let / be a root")
 	cmd.Flags().StringVar(&f.subject, "subject", "", "grant to this one `server` only, by its name in rootsfs status")
-	subjectCompletion(a, cmd)
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)
 	allFlag(cmd)

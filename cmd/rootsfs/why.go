@@ -63,7 +63,6 @@ and 3 if it was or would be refused.`,
 	opFlag(cmd, &f.op)
 	cmd.Flags().StringVar(&f.root, "root", "", "ask for this root instead of a session: `SPEC` is [NAME=]PATH[:MODE]")
 	cmd.Flags().StringVar(&f.subject, "subject", "", "ask for this `server`")
-	subjectCompletion(a, cmd)
 	_ = cmd.RegisterFlagCompletionFunc("root", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	})

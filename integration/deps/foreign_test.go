@@ -118,9 +118,6 @@ var notPrinted = map[string]string{
 	"cmd/rootsfs/policy.go: control.Root.Path":                        "compared with a path",
 	"cmd/rootsfs/policy.go: control.Root.Resolved":                    "compared with a path",
 	"cmd/rootsfs/runplaces.go: guard.Grant.Dir":                       "collects paths",
-	"cmd/rootsfs/resume.go: control.Suspended.Subject":                "a candidate of completion",
-	"cmd/rootsfs/resume.go: control.Root.Subject":                     "a candidate of completion",
-	"cmd/rootsfs/resume.go: broker.Stats.Subject":                     "a candidate of completion",
 	"cmd/rootsfs/internal/session/consent.go: control.Denial.Subject": "a record's detail, which is escaped when it is shown",
 	"cmd/rootsfs/internal/session/consent.go: control.Denial.Path":    "a record's detail, which is escaped when it is shown",
 }
