@@ -47,7 +47,7 @@ func compressFile(dir, session, base string) (size int64, err error) {
 	}
 	temp := filepath.Join(dir, "."+session+".seal")
 	if size, err = compress(temp, in); err == nil {
-		_ = os.Chtimes(temp, time.Time{}, info.ModTime()) // Prune goes by it, roughly
+		_ = os.Chtimes(temp, time.Time{}, info.ModTime()) // by which files are pruned
 		err = os.Rename(temp, path+compressedSuffix)
 	}
 	if err != nil {

@@ -44,7 +44,7 @@
 // holds the number and the hash of a line that is on disk. It is replaced
 // atomically after the log was synced: at most once a second after refusals and
 // failures, and at once after Open, rotation and Close. It also holds the first sequence
-// number that Prune left.
+// number that was not pruned.
 //
 // # Promises
 //
@@ -66,8 +66,8 @@
 //     room.
 //   - Whatever one subject does, its refusals and failures take no more than 1 MiB and
 //     4 KiB a second, and all else about 256 MiB and 24 KiB a second, compressed.
-//   - Prune and Options.MaxTotal take from the session that has most, never from a
-//     live one. A live session writes no more than its share, half of MaxTotal. When half
+//   - To keep within Options.MaxTotal, files of the session that has most are deleted,
+//     never those of a live one. A live session writes no more than its share, half of MaxTotal. When half
 //     of the share is used, all its subjects together are slowed, the more the less is
 //     left, and more of what they are refused is summed up. Without any share left their
 //     operations are refused. The owner's own records are not slowed.
@@ -90,8 +90,8 @@
 //   - A crash also loses counts: those of about the last second, and sums of ten seconds,
 //     or of five minutes when half of the session's share is used. Of each refusal that
 //     was only counted as a repetition, one is in the file.
-//   - Every file is kept unless Options.MaxAge or MaxTotal, or Prune, asks for
-//     the oldest to be deleted. What they held is gone and can no longer be verified. The
+//   - Every file is kept unless Options.MaxAge or MaxTotal asks for the oldest to be
+//     deleted. What they held is gone and can no longer be verified. The
 //     chain then begins in the middle: the newest header or the anchor says at
 //     which number, and only the links from there on are proved.
 //   - Hashed paths (PathsHash) cannot be guessed without the key, but whoever has

@@ -64,9 +64,10 @@ type Options struct {
 	// MaxBytes is the size at which a file is continued in a new one, by
 	// default DefaultMaxBytes. A file exceeds it by less than one line.
 	MaxBytes int64
-	// MaxAge and MaxTotal bound the files of all sessions in Dir, as those of
-	// PruneOptions do, whenever a session begins and now and then while it runs.
-	// AnchorOf is then the path of any session's anchor. 0, the default, is no bound.
+	// MaxAge and MaxTotal bound the files of all sessions in Dir, as prune says,
+	// whenever a session begins and now and then while it runs: MaxAge the age of the
+	// last record of a file, MaxTotal the bytes of all files. 0, the default, is no
+	// bound. AnchorOf is then the path of any session's anchor.
 	MaxAge   time.Duration
 	MaxTotal int64
 	AnchorOf func(session string) (string, error)

@@ -13,93 +13,69 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// The bounds of all sessions' files together, where nobody asks for others.
+// The default bounds of the files of all sessions together.
 const (
 	DefaultMaxTotal = 2 << 30
 	DefaultMaxAge   = 90 * 24 * time.Hour
 )
 
-// PruneOptions say which files Prune deletes.
-type PruneOptions struct {
-	Dir string
-	// Anchor is the path of a session's anchor.
-	Anchor func(session string) (string, error)
-	// MaxAge is how long ago the last record of a file may have been written,
-	// MaxTotal how many bytes all files may have together. 0 is no bound.
-	MaxAge   time.Duration
-	MaxTotal int64
-	// DryRun only tells what would be deleted.
-	DryRun bool
+// pruning says which files prune deletes.
+type pruning struct {
+	dir string
+	// anchor is the path of a session's anchor.
+	anchor func(session string) (string, error)
+	// maxAge is how long ago the last record of a file may have been written,
+	// maxTotal how many bytes all files may have together. 0 is no bound.
+	maxAge   time.Duration
+	maxTotal int64
 }
 
-// PrunedFile is a file that Prune deleted.
-type PrunedFile struct {
-	Session string    `json:"session"`
-	File    string    `json:"file"`
-	Bytes   int64     `json:"bytes"`
-	Time    time.Time `json:"time"` // of its last record
-}
-
-// PruneReport is what Prune did.
-type PruneReport struct {
-	Files []PrunedFile `json:"files"`
-	Bytes int64        `json:"bytes"` // of those
-	Left  int64        `json:"left"`  // bytes of all other files
-	Live  int64        `json:"live"`  // of those, of sessions that are live
-}
-
-// Prune deletes files of sessions that have ended, the oldest of a session first:
-// those older than MaxAge, and, while all are larger than MaxTotal, those of the
+// prune deletes files of sessions that have ended, the oldest of a session first:
+// those older than maxAge, and, while all are larger than maxTotal, those of the
 // session that has most. So no session drives out what others left. What live
-// sessions write counts for half of MaxTotal at most, and is never deleted. Each
-// session's anchor says up to which record it was pruned, and Verify tells.
-func Prune(o PruneOptions) (PruneReport, error) {
-	r := PruneReport{Files: []PrunedFile{}}
-	sessions, err := sessionsIn(o.Dir)
+// sessions write counts for half of maxTotal at most, and is never deleted. Each
+// session's anchor says up to which record it was pruned, and Verify tells. prune
+// returns the paths of the deleted files.
+func prune(p pruning) (deleted []string, err error) {
+	sessions, err := sessionsIn(p.dir)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	choose(sessions, o, time.Now())
+	choose(sessions, p, time.Now())
 	var errs []error
 	for _, s := range sessions {
-		if s.chosen > 0 && !o.DryRun {
-			if err := s.prune(o); err != nil {
-				errs = append(errs, err)
-				s.chosen = 0
-			}
+		if s.chosen == 0 {
+			continue
 		}
-		r.Files = append(r.Files, s.files[:s.chosen]...)
-		r.Bytes += bytesOf(s.files[:s.chosen])
-		r.Left += bytesOf(s.files[s.chosen:])
-		if s.live {
-			r.Live += bytesOf(s.files)
+		if err := s.deleteChosen(p); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, f := range s.files[:s.chosen] {
+			deleted = append(deleted, f.path)
 		}
 	}
-	return r, errors.Join(errs...)
+	return deleted, errors.Join(errs...)
 }
 
-func bytesOf(files []PrunedFile) (n int64) {
-	for _, f := range files {
-		n += f.Bytes
-	}
-	return n
-}
-
-// sessionFiles is what Prune knows of a session.
+// sessionFiles is the files of a session.
 type sessionFiles struct {
 	name   string
 	live   bool
-	files  []PrunedFile // from the oldest
-	chosen int          // how many of the oldest are to be deleted
-	left   int64        // bytes of the others
+	files  []prunable // from the oldest
+	chosen int        // how many of the oldest are to be deleted
+	left   int64      // bytes of the others
+}
+
+type prunable struct {
+	path  string
+	bytes int64
+	time  time.Time // of its last record
 }
 
 // sessionsIn finds the sessions that have files, in the order of the files.
 func sessionsIn(dir string) (out []*sessionFiles, err error) {
 	list, err := listNames(dir, "")
-	if gone(err) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -108,36 +84,37 @@ func sessionsIn(dir string) (out []*sessionFiles, err error) {
 		s := known[e.session]
 		if s == nil {
 			s = &sessionFiles{name: e.session}
-			lock, err := takeLock(Options{Dir: dir, Session: e.session}) // that of a live session is taken
+			lock, err := takeLock(Options{Dir: dir, Session: e.session})
 			switch {
 			case errors.Is(err, names.Locked):
 				s.live = true
 			case err != nil:
 				return nil, err
 			default:
-				lock.Close() // there may be more sessions than descriptors; prune takes it again
+				lock.Close() // there may be more sessions than descriptors; deleteChosen takes it again
 			}
 			known[e.session] = s
 			out = append(out, s)
 		}
-		info, err := os.Lstat(filepath.Join(dir, e.base()))
+		path := filepath.Join(dir, e.base())
+		info, err := os.Lstat(path)
 		if gone(err) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("audit: %w", err)
 		}
-		s.files = append(s.files, PrunedFile{Session: e.session, File: e.base(), Bytes: info.Size(), Time: info.ModTime()})
+		s.files = append(s.files, prunable{path, info.Size(), info.ModTime()})
 		s.left += info.Size()
 	}
 	return out, nil
 }
 
 // choose chooses the files that are to be deleted.
-func choose(sessions []*sessionFiles, o PruneOptions, now time.Time) {
+func choose(sessions []*sessionFiles, p pruning, now time.Time) {
 	var live, ended int64
 	for _, s := range sessions {
-		for o.MaxAge > 0 && s.more() && now.Sub(s.files[s.chosen].Time) > o.MaxAge {
+		for p.maxAge > 0 && s.more() && now.Sub(s.files[s.chosen].time) > p.maxAge {
 			s.choose()
 		}
 		if s.live {
@@ -146,7 +123,7 @@ func choose(sessions []*sessionFiles, o PruneOptions, now time.Time) {
 			ended += s.left
 		}
 	}
-	for o.MaxTotal > 0 && min(live, o.MaxTotal/2)+ended > o.MaxTotal {
+	for p.maxTotal > 0 && min(live, p.maxTotal/2)+ended > p.maxTotal {
 		var largest *sessionFiles
 		for _, s := range sessions {
 			if s.more() && (largest == nil || s.left > largest.left) {
@@ -164,21 +141,21 @@ func choose(sessions []*sessionFiles, o PruneOptions, now time.Time) {
 func (s *sessionFiles) more() bool { return !s.live && s.chosen < len(s.files) }
 
 func (s *sessionFiles) choose() int64 {
-	n := s.files[s.chosen].Bytes
+	n := s.files[s.chosen].bytes
 	s.chosen++
 	s.left -= n
 	return n
 }
 
-// prune deletes what was chosen. The anchor says so first: after a crash in between,
-// records are there that may be missing.
-func (s *sessionFiles) prune(o PruneOptions) error {
-	lock, err := takeLock(Options{Dir: o.Dir, Session: s.name}) // keeps it from beginning meanwhile
+// deleteChosen deletes the chosen files. It writes first to the anchor that they are
+// missing: a crash in between leaves files that could have been deleted, and no damage.
+func (s *sessionFiles) deleteChosen(p pruning) error {
+	lock, err := takeLock(Options{Dir: p.dir, Session: s.name}) // keeps the session from beginning
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	path, err := o.Anchor(s.name)
+	path, err := p.anchor(s.name)
 	if err != nil {
 		return err
 	}
@@ -187,7 +164,7 @@ func (s *sessionFiles) prune(o PruneOptions) error {
 		return err
 	}
 	if a != nil && a.Session == s.name {
-		if err := s.note(o.Dir, a); err != nil {
+		if err := s.note(a); err != nil {
 			return err
 		}
 		if err := writeAnchor(path, *a); err != nil {
@@ -195,9 +172,9 @@ func (s *sessionFiles) prune(o PruneOptions) error {
 		}
 	}
 	for _, f := range s.files[:s.chosen] {
-		plain := strings.TrimSuffix(f.File, compressedSuffix)
-		for _, base := range []string{plain, plain + compressedSuffix} {
-			if err := os.Remove(filepath.Join(o.Dir, base)); err != nil && !gone(err) {
+		plain := strings.TrimSuffix(f.path, compressedSuffix)
+		for _, path := range []string{plain, plain + compressedSuffix} {
+			if err := os.Remove(path); err != nil && !gone(err) {
 				return fmt.Errorf("audit: %w", err)
 			}
 		}
@@ -205,10 +182,10 @@ func (s *sessionFiles) prune(o PruneOptions) error {
 	return nil
 }
 
-// note sets from which record on an anchor's session is kept.
-func (s *sessionFiles) note(dir string, a *anchor) error {
+// note sets the first record in an anchor that is kept.
+func (s *sessionFiles) note(a *anchor) error {
 	if s.chosen < len(s.files) {
-		line, err := firstLine(filepath.Join(dir, s.files[s.chosen].File))
+		line, err := firstLine(s.files[s.chosen].path)
 		if err != nil {
 			return err
 		}
@@ -220,7 +197,7 @@ func (s *sessionFiles) note(dir string, a *anchor) error {
 	// Nothing is left: the chain goes on from the last record all the same.
 	var paths []string
 	for _, f := range s.files {
-		paths = append(paths, filepath.Join(dir, f.File))
+		paths = append(paths, f.path)
 	}
 	last, err := endOf(paths)
 	if err != nil {
@@ -233,9 +210,9 @@ func (s *sessionFiles) note(dir string, a *anchor) error {
 	return nil
 }
 
-// Pruning is done by the sessions themselves, beside their work: when one begins, and
-// each time it has filled maintainFiles files, but not more often than maintainDelay
-// in one directory, because every file in it is looked at.
+// Sessions compress and prune beside their work: when one begins, and each time it has
+// filled maintainFiles files, but not more often than maintainDelay in one directory,
+// because that looks at every file in it.
 const (
 	maintainFiles = 32
 	maintainDelay = 10 * time.Minute
@@ -255,19 +232,18 @@ func (k *keeper) maintain() {
 		return
 	}
 	if err := os.WriteFile(stamp, nil, 0o600); err != nil {
-		return // a full disk: those who prune find it again
+		return // the disk is full: the next maintenance tries again
 	}
 	k.compressLeft()
 	o := k.l.opts
 	if o.AnchorOf == nil || o.MaxAge == 0 && o.MaxTotal == 0 {
 		return
 	}
-	r, _ := Prune(PruneOptions{Dir: dir, Anchor: o.AnchorOf, MaxAge: o.MaxAge, MaxTotal: o.MaxTotal}) // what failed is tried again
-	if o.Pruned == nil {
-		return
-	}
-	for _, f := range r.Files {
-		o.Pruned(filepath.Join(dir, f.File))
+	deleted, _ := prune(pruning{dir, o.AnchorOf, o.MaxAge, o.MaxTotal}) // the next maintenance tries again
+	for _, path := range deleted {
+		if o.Pruned != nil {
+			o.Pruned(path)
+		}
 	}
 }
 

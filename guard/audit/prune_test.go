@@ -53,14 +53,36 @@ func (h house) count(session string) int {
 	return len(list)
 }
 
-func (h house) prune(o PruneOptions) PruneReport {
+// prune prunes, and returns the sessions of the files that are gone.
+func (h house) prune(p pruning) (gone []string) {
 	h.t.Helper()
-	o.Dir, o.Anchor = filepath.Join(h.dir, "audit"), h.anchor
-	r, err := Prune(o)
+	p.dir, p.anchor = filepath.Join(h.dir, "audit"), h.anchor
+	deleted, err := prune(p)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return r
+	for _, path := range deleted {
+		n, _ := nameOf(path)
+		gone = append(gone, n.session)
+	}
+	return gone
+}
+
+// bytes is how much the files of a session take, those of all if it is "".
+func (h house) bytes(session string) (n int64) {
+	h.t.Helper()
+	list, err := Files(filepath.Join(h.dir, "audit"), session)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, f := range list {
+		info, err := os.Stat(f)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		n += info.Size()
+	}
+	return n
 }
 
 func (h house) verify(session string) Report {
@@ -75,12 +97,9 @@ func TestPruneByAge(t *testing.T) {
 	h.fill("old", 3, 100)
 	h.fill("new", 3, 1)
 	was := h.verify("old")
-	if r := h.prune(PruneOptions{MaxAge: DefaultMaxAge, DryRun: true}); len(r.Files) != 3 || h.count("old") != 3 {
-		t.Errorf("a dry run: %+v", r)
-	}
-	r := h.prune(PruneOptions{MaxAge: DefaultMaxAge})
-	if len(r.Files) != 3 || r.Files[0].Session != "old" || r.Bytes == 0 || r.Left == 0 || h.count("old") != 0 || h.count("new") != 3 {
-		t.Errorf("%+v", r)
+	gone := h.prune(pruning{maxAge: DefaultMaxAge})
+	if len(gone) != 3 || gone[0] != "old" || h.count("old") != 0 || h.count("new") != 3 {
+		t.Errorf("%q", gone)
 	}
 	if got := h.verify("old"); got.Pruned != was.To || got.Files != 0 {
 		t.Errorf("%+v", got)
@@ -99,10 +118,13 @@ func TestPruneBySize(t *testing.T) {
 	h := newHouse(t)
 	h.fill("small", 2, 50) // the oldest
 	h.fill("large", 12, 1)
-	all := h.prune(PruneOptions{MaxTotal: 1 << 40}).Left
-	r := h.prune(PruneOptions{MaxTotal: all / 2})
-	if len(r.Files) < 3 || r.Left > all/2 || h.count("small") != 2 || r.Files[0].Session != "large" {
-		t.Errorf("%+v of %d", r, all)
+	all := h.bytes("")
+	if gone := h.prune(pruning{maxTotal: 1 << 40}); len(gone) != 0 || h.bytes("") != all {
+		t.Errorf("without need: %q", gone)
+	}
+	gone := h.prune(pruning{maxTotal: all / 2})
+	if len(gone) < 3 || h.bytes("") > all/2 || h.count("small") != 2 || gone[0] != "large" {
+		t.Errorf("%q, %d of %d left", gone, h.bytes(""), all)
 	}
 	if got := h.verify("large"); got.Pruned == 0 || got.From != got.Pruned+1 {
 		t.Errorf("%+v", got)
@@ -126,13 +148,12 @@ func TestPruneSparesLiveSessions(t *testing.T) {
 	for i := range 200 {
 		mustRecord(t, l, refusal(t, fmt.Sprint("f", i)))
 	}
-	ended := h.prune(PruneOptions{MaxTotal: 1 << 40})
-	r := h.prune(PruneOptions{MaxTotal: 2*(ended.Left-ended.Live) + 1000})
-	if len(r.Files) != 0 || r.Live == 0 {
-		t.Errorf("%+v", r)
+	live := h.bytes("live")
+	if gone := h.prune(pruning{maxTotal: 2*h.bytes("ended") + 1000}); len(gone) != 0 || live == 0 {
+		t.Errorf("%q", gone)
 	}
-	if r = h.prune(PruneOptions{MaxTotal: 1, MaxAge: time.Nanosecond}); h.count("ended") != 0 || r.Left != r.Live {
-		t.Errorf("%+v", r)
+	if gone := h.prune(pruning{maxTotal: 1, maxAge: time.Nanosecond}); h.count("ended") != 0 || h.bytes("live") != live {
+		t.Errorf("%q", gone)
 	}
 	mustRecord(t, l, refusal(t, "goes on"))
 	mustClose(t, l)

@@ -73,26 +73,34 @@ func Read(files []string, f Filter, fn func(Entry) error) error {
 		return err
 	}
 	damage := &DamageError{}
-	if err := readFiles(files, &f, fn, damage); err != nil {
-		return err
+	for e, err := range entriesIn(files, &f, damage) {
+		if err == nil {
+			err = fn(e)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return damage.orNil()
 }
 
-func readFiles(files []string, f *Filter, fn func(Entry) error, damage *DamageError) error {
-	for i, path := range files {
-		if i+1 < len(files) && f.skips(path, files[i+1]) {
-			continue
-		}
-		if err := readFile(path, f, fn, damage); err != nil && !gone(err) {
-			return err
+// entriesIn yields the records in files that the filter selects, and adds to damage what it
+// cannot read. An error that it yields is the last.
+func entriesIn(files []string, f *Filter, damage *DamageError) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for i, path := range files {
+			if i+1 < len(files) && f.skips(path, files[i+1]) {
+				continue
+			}
+			if !readFile(path, f, damage, yield) {
+				return
+			}
 		}
 	}
-	return nil
 }
 
-// skips reports whether nothing in a file can be selected, judged by its name
-// and by the first line of its successor.
+// skips reports whether the filter can select nothing in a file, judged by the file's name
+// and the first line of its successor.
 func (f *Filter) skips(path, next string) bool {
 	n, ok := nameOf(path)
 	if !ok {
@@ -115,18 +123,23 @@ func (f *Filter) skips(path, next string) bool {
 	return err == nil && e.Time.Add(time.Minute).Before(f.Since)
 }
 
-func readFile(path string, f *Filter, fn func(Entry) error, damage *DamageError) error {
+// readFile yields the records in one file. It reports whether the next file is to be read.
+func readFile(path string, f *Filter, damage *DamageError, yield func(Entry, error) bool) bool {
 	n := 0
 	for line, err := range lines(path) {
 		if n++; f.Stop != nil && n%stopEvery == 1 {
 			if err := f.Stop(); err != nil {
-				return err
+				yield(Entry{}, err)
+				return false
 			}
 		}
-		if err != nil && !unreadable(err) {
-			return err
-		}
-		if err == nil && f.Denied && !bytes.Contains(line, deniedMark) {
+		switch {
+		case gone(err):
+			return true
+		case err != nil && !unreadable(err):
+			yield(Entry{}, err)
+			return false
+		case err == nil && f.Denied && !bytes.Contains(line, deniedMark):
 			continue
 		}
 		var e Entry
@@ -136,16 +149,11 @@ func readFile(path string, f *Filter, fn func(Entry) error, damage *DamageError)
 		}
 		if err != nil {
 			damage.add(Damage{File: path, Line: n, Torn: torn})
-			continue
-		}
-		if !f.match(&e) {
-			continue
-		}
-		if err := fn(e); err != nil {
-			return err
+		} else if f.match(&e) && !yield(e, nil) {
+			return false
 		}
 	}
-	return nil
+	return true
 }
 
 // deniedMark is in every refused record and can be in no string of another
@@ -163,8 +171,10 @@ func ReadByTime(files []string, f Filter, fn func(Entry) error) error {
 	damage := &DamageError{}
 	sources := bySession(files)
 	for _, s := range sources {
-		s.begin(&f, damage)
-		defer s.stop()
+		next, stop := iter.Pull2(entriesIn(s.files, &f, damage))
+		defer stop()
+		s.next = next
+		s.advance()
 	}
 	for first := oldest(sources); first != nil; first = oldest(sources) {
 		if err := fn(first.entry); err != nil {
@@ -180,15 +190,14 @@ func ReadByTime(files []string, f Filter, fn func(Entry) error) error {
 	return damage.orNil()
 }
 
-// source is the records of one session, read one at a time.
+// source reads the records of one session, one at a time.
 type source struct {
 	files []string
-	next  func() (Entry, bool)
-	stop  func()
-	entry Entry // the next to be delivered, if more
-	more  bool
-	time  time.Time // of the latest entry so far: order within the session
-	err   error     // of reading, once there is no more
+	next  func() (Entry, error, bool)
+	entry Entry     // the next to be delivered, if more
+	more  bool      // false after the last entry or an error
+	err   error     // the error
+	time  time.Time // of the latest entry so far: later ones of the session come after it
 }
 
 // bySession makes a source of each session's files, in the order of files.
@@ -207,28 +216,16 @@ func bySession(files []string) (sources []*source) {
 	return sources
 }
 
-var errStopReading = errors.New("nobody wants more")
-
-// begin reads the first entry.
-func (s *source) begin(f *Filter, damage *DamageError) {
-	s.next, s.stop = iter.Pull(func(yield func(Entry) bool) {
-		s.err = readFiles(s.files, f, func(e Entry) error {
-			if !yield(e) {
-				return errStopReading
-			}
-			return nil
-		}, damage)
-	})
-	s.advance()
-}
-
+// advance reads the next entry.
 func (s *source) advance() {
-	if s.entry, s.more = s.next(); s.more && s.entry.Time.After(s.time) {
+	s.entry, s.err, s.more = s.next()
+	s.more = s.more && s.err == nil
+	if s.more && s.entry.Time.After(s.time) {
 		s.time = s.entry.Time
 	}
 }
 
-// oldest is the source whose turn it is; nil when all are through.
+// oldest is the source with the oldest entry; nil if there are no more entries.
 func oldest(sources []*source) *source {
 	var first *source
 	for _, s := range sources {
@@ -240,9 +237,9 @@ func oldest(sources []*source) *source {
 }
 
 var (
-	// errTorn is a last line without its newline.
+	// errTorn means that the last line lacks its newline.
 	errTorn = errors.New("the last line is torn")
-	// errLong is a line no Log has written.
+	// errLong means that a line is longer than any that a Log writes.
 	errLong = errors.New("line longer than 2 MiB")
 )
 
@@ -272,9 +269,9 @@ type lineReader struct {
 	plain *os.File // nil: compressed
 	close func() error
 
-	line     []byte // the line at hand, as far as it was read; empty if it is too long
-	size     int    // of that
-	complete bool   // the line at hand was delivered
+	line     []byte // the line at hand, as far as it was read; not all of it if it is too long
+	size     int    // of the line at hand so far
+	complete bool   // next has returned the line at hand
 }
 
 func newLineReader(r io.Reader, plain *os.File, closeFile func() error) *lineReader {
@@ -301,9 +298,9 @@ func (r *lineReader) lines(yield func([]byte, error) bool) {
 	}
 }
 
-// next returns the next line without its newline, valid until the call after;
-// io.EOF at the end, errTorn if something without a newline is left there, and
-// errLong for a line beyond maxLine, which is passed over.
+// next returns the next line without its newline, valid until the next call. It returns
+// io.EOF at the end, errTorn if the end has no newline, and errLong for a line beyond
+// maxLine, which it passes over.
 func (r *lineReader) next() ([]byte, error) {
 	if r.complete {
 		r.line, r.size, r.complete = r.line[:0], 0, false
@@ -365,13 +362,13 @@ func lastLine(path string) (last []byte, err error) {
 	return last, nil
 }
 
-// lastLineOf is lastLine for a file that is not compressed: it reads the end alone.
+// lastLineOf is lastLine for a file that is not compressed, of which it reads only the end.
 func lastLineOf(f *os.File) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
-	// A torn line of up to maxLine may follow the one we look for.
+	// A torn line of up to maxLine may follow.
 	for window := int64(16 << 10); ; window *= 4 {
 		from := max(0, info.Size()-window)
 		b := make([]byte, info.Size()-from)
