@@ -168,6 +168,7 @@ func (h *Hub) Counts() (watches int, dirs int64) {
 	return len(h.list(anyWatch)), local + remote
 }
 
+// source returns the watcher for the root of an operation.
 func (h *Hub) source(l *guard.Lease) *SourceWatcher {
 	if l.Remote() {
 		return h.remote
@@ -175,6 +176,7 @@ func (h *Hub) source(l *guard.Lease) *SourceWatcher {
 	return h.local
 }
 
+// list returns the watches for which which returns true.
 func (h *Hub) list(which func(*Watch) bool) (out []*Watch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -188,17 +190,18 @@ func (h *Hub) list(which func(*Watch) bool) (out []*Watch) {
 
 func anyWatch(*Watch) bool { return true }
 
-// event is called by the instance's goroutine; it only queues.
+// event queues an event. It runs in the goroutine that reads events, for all watches.
 func (h *Hub) event(ev SourceEvent) { ev.Dir.(*watchedDir).w.enqueue(&ev) }
 
+// lost makes all watches look at everything.
 func (h *Hub) lost() {
 	for _, w := range h.list(anyWatch) {
 		w.overflow()
 	}
 }
 
-// Invalidate implements guard.View. After it has returned, nothing of an ended
-// root, nor of what was fenced off, is reported any more. It waits for receivers
+// Invalidate implements guard.View. After it has returned, nothing of an ended root, nor
+// of what the caller may not see any more, is reported. Invalidate waits for receivers
 // that are busy with events handed to them before.
 func (h *Hub) Invalidate(ctx context.Context, c guard.Change) error {
 	var wait func(*Watch) <-chan struct{}

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// A watch has two queues: the names that inotify has reported, filled by the
-// instance's goroutine, and the events that its receiver is still to be given.
+// A watch has two queues: the names that inotify has reported, filled by the goroutine
+// that reads its events, and the events that the receiver is still to be given.
 
 const (
 	// maxPending bounds the names that a watch keeps while its receiver is busy.
@@ -43,6 +43,7 @@ type pendingName struct {
 	oldCookie, newCookie uint32
 }
 
+// add adds an event, the latest of the place.
 func (p *pendingName) add(ev *SourceEvent) {
 	p.time = time.Now().UTC()
 	p.changed = p.changed || ev.Changed
