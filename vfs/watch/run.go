@@ -151,11 +151,12 @@ func (w *Watch) work(due bool) (err error) {
 	return err
 }
 
-func admitWatch[T any](w *Watch, drop func(T), f func(ctx context.Context, l *guard.Lease) (T, error)) (T, error) {
-	req := guard.Request{Caller: w.c, Op: names.OpWatch, Path: w.path, Epoch: w.epoch, Quiet: true}
-	ctx := w.ctx
+// admit runs an operation of the watch. Only the first, which begins the watch, is on
+// record if it succeeds.
+func admit[T any](ctx context.Context, w *Watch, drop func(T), f func(l *guard.Lease) (T, error)) (T, error) {
+	req := guard.Request{Caller: w.c, Op: names.OpWatch, Path: w.path, Epoch: w.epoch, Quiet: w.base != nil}
 	return gate.Do(ctx, w.h.reg, req, drop, func(l *guard.Lease) (T, int64, error) {
-		v, err := f(ctx, l)
+		v, err := f(l)
 		return v, 0, err
 	})
 }
@@ -165,9 +166,7 @@ func admitWatch[T any](w *Watch, drop func(T), f func(ctx context.Context, l *gu
 func (w *Watch) watchAnew() error {
 	old := w.base
 	old.kill() // its room is spare, so that nobody takes it in between
-	set, err := admitWatch(w, w.drop, func(ctx context.Context, l *guard.Lease) (*setup, error) {
-		return w.setUp(ctx, l, old)
-	})
+	set, err := admit(w.ctx, w, w.drop, func(l *guard.Lease) (*setup, error) { return w.setUp(w.ctx, l, old) })
 	switch names.Reason(err) { //nolint:exhaustive // the others are handled by do
 	case names.NotExist, names.NotDir, names.Invalid, names.Escaped:
 		return errPathGone // a link or another file system is there now
@@ -203,8 +202,8 @@ func (w *Watch) process(batch []pendingName) error {
 	if len(asked.names) == 0 {
 		return nil
 	}
-	x, err := admitWatch(w, (*inspection).drop, func(ctx context.Context, l *guard.Lease) (*inspection, error) {
-		if err := asked.run(ctx, l); err != nil {
+	x, err := admit(w.ctx, w, (*inspection).drop, func(l *guard.Lease) (*inspection, error) {
+		if err := asked.run(w.ctx, l); err != nil {
 			asked.drop()
 			return nil, err
 		}
@@ -283,7 +282,7 @@ func (w *Watch) applyPresence(p *pendingName, o *observation) {
 	switch {
 	case !d.knows(p.name):
 		w.gather(Created, path, p.time, p.newCookie)
-		if !d.learn(p.name, func() bool { _, ok := w.takeRoom(); return ok }) {
+		if d.learn(p.name) != nil {
 			w.lackRoom()
 		}
 	case p.changed || p.newCookie != 0:

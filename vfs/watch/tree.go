@@ -76,20 +76,20 @@ func (d *watchedDir) knows(name string) bool {
 	return ok
 }
 
-// learn makes a name known. It reports false if take finds no room for the name. The
-// room stays taken when names are forgotten, as the memory of the map does.
-func (d *watchedDir) learn(name string, take func() bool) bool {
+// learn makes a name known, unless there is no room for it. The room stays taken when
+// names are forgotten, as the memory of the map does.
+func (d *watchedDir) learn(name string) *LimitError {
 	if d.known == nil {
 		d.known = map[uint64]struct{}{}
 	}
 	if int64(len(d.known)) >= d.room*namesEach {
-		if !take() {
-			return false
+		if err := d.w.takeRoom(); err != nil {
+			return err
 		}
 		d.room++
 	}
 	d.known[d.hash(name)] = struct{}{}
-	return true
+	return nil
 }
 
 // forget makes a name unknown, and reports whether it was known.
@@ -178,15 +178,6 @@ func (s *scan) walker(ctx context.Context) *walk.Walker {
 	return walk.New(ctx, s.l, walk.Options{Refused: s.refused})
 }
 
-// take takes room for one directory, or for namesEach names.
-func (s *scan) take() bool {
-	limit, ok := s.w.takeRoom()
-	if !ok {
-		s.full = &LimitError{What: "directories, or thousands of names in them, can be watched by one server at present", Limit: limit}
-	}
-	return ok
-}
-
 // path watches the path of the watch. wasFile says that it is to be watched as a file,
 // whether there is one or not.
 func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
@@ -235,7 +226,7 @@ func (s *scan) file() (*watchedDir, error) {
 	}
 	var now observation
 	if s.look(d.FD, dir.Rel(), base, &now); now.exists && !now.hidden {
-		h.learn(base, s.take)
+		s.full = h.learn(base)
 	}
 	return h, nil
 }
@@ -247,7 +238,8 @@ func (s *scan) watch(fd int, d *watchedDir) (*watchedDir, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !s.take() {
+	if full := s.w.takeRoom(); full != nil {
+		s.full = full
 		return nil, nil
 	}
 	d.w, d.src, d.id, d.room = s.w, s.w.h.source(s.l), info.ID(), 1
@@ -301,7 +293,9 @@ func (s *scan) below(wk *walk.Walker, base *watchedDir) (err error) {
 			continue
 		}
 		d := at[len(at)-1]
-		d.learn(name, s.take)
+		if full := d.learn(name); full != nil {
+			s.full = full
+		}
 		if s.found != nil && len(*s.found) < maxPending {
 			*s.found = append(*s.found, strings.TrimPrefix(string(wk.Path()[prefix:])+"/"+name, "/"))
 		}

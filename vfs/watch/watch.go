@@ -8,7 +8,6 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // Options say what a Watch reports.
@@ -99,11 +98,7 @@ func (h *Hub) Watch(ctx context.Context, c guard.Caller, p guard.Path, o Options
 }
 
 func (w *Watch) begin(ctx context.Context) error {
-	req := guard.Request{Caller: w.c, Op: names.OpWatch, Path: w.path}
-	set, err := gate.Do(ctx, w.h.reg, req, w.drop, func(l *guard.Lease) (*setup, int64, error) {
-		s, err := w.setUp(ctx, l, nil)
-		return s, 0, err
-	})
+	set, err := admit(ctx, w, w.drop, func(l *guard.Lease) (*setup, error) { return w.setUp(ctx, l, nil) })
 	if err != nil {
 		return err
 	}
@@ -216,14 +211,18 @@ func (w *Watch) poke() {
 }
 
 // takeRoom takes room for one directory, or for namesEach names: first of what the
-// watch has spare. If there is none, limit is what the subject may have at present.
-func (w *Watch) takeRoom() (limit int64, ok bool) {
+// watch has spare. It returns nil, or an error if there is no room.
+func (w *Watch) takeRoom() *LimitError {
 	for n := w.spare.Load(); n > 0; n = w.spare.Load() {
 		if w.spare.CompareAndSwap(n, n-1) {
-			return 0, true
+			return nil
 		}
 	}
-	return w.h.room.Take(w.c.Subject.WithoutSession(), w.h.maxRoom, int64(w.h.o.MaxEach))
+	limit, ok := w.h.room.Take(w.c.Subject.WithoutSession(), w.h.maxRoom, int64(w.h.o.MaxEach))
+	if !ok {
+		return &LimitError{What: "directories, or thousands of names in them, can be watched by one server at present", Limit: limit}
+	}
+	return nil
 }
 
 // returnSpare gives back the room that the watch does not use.
