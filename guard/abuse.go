@@ -24,9 +24,9 @@ import (
 // refused with the rest.
 //
 // Requests beyond a speed limit are no refusals here, nor are those of a subject
-// that is suspended already, nor the look-up of a name that is hidden: what is not
-// there is looked for in good faith, by git status and by every shell. The subject "" is everybody who has no name: the users
-// of a mount that is for no one subject.
+// that is suspended already, nor the look-up of a name that is hidden: git status and
+// every shell look for names that are not there. The subject "" is everybody who has no
+// name: the users of a mount that is for no one subject.
 
 // Abuse bounds what a subject may be refused. Zero is no bound.
 type Abuse struct {

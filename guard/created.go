@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// Whoever may make files but not write to existing ones has to be able to set
-// the times and modes of what was made just now, as tar, cp and rsync do. A root
-// therefore remembers what was made in it while that right was missing: at least
-// the latest maxMade files, and at most twice as many, by identity. What is forgotten, and what an earlier
-// lifetime of the root made, is an existing file like any other. Where the file
-// system keeps no birth time, an inode number that the source uses again within
-// that number of files passes for the file that had it.
+// Whoever may make files but not write to existing ones has to be able to set the times
+// and modes of what was made just now, as tar, cp and rsync do. A root therefore remembers
+// by identity what was made in it while that right was missing: at least the latest
+// maxCreated files, and at most twice as many. What is forgotten, and what an earlier
+// lifetime of the root made, is an existing file like any other. Where the file system
+// keeps no birth time, an inode number that the source uses again within that number of
+// files passes for the file that had it.
 
 // maxCreated bounds the memory for one root to a few megabytes.
 const maxCreated = 1 << 15
@@ -70,7 +70,7 @@ func (l *Lease) NoteCreated(id Identity) {
 
 // MayChange reports whether the attributes of a file may be changed: with the
 // right to write those of any, with the right to create alone only those of a
-// file that was made in this lifetime of the root (see Made).
+// file that was made in this lifetime of the root (see NoteCreated).
 func (l *Lease) MayChange(id Identity) error {
 	if l.Narrowest()&Write != 0 || l.root.created.has(id) {
 		return nil

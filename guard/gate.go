@@ -37,8 +37,8 @@ type Request struct {
 	// Quiet suppresses the record of success, for operations that are one
 	// step of another.
 	Quiet bool
-	// OpensForWriting says that the operation opens a file for writing. What is written to the
-	// file is recorded when it is closed: room for that record is promised, too.
+	// OpensForWriting says that the operation opens a file for writing. What is written
+	// is recorded when the file is closed: room for that record is promised, too.
 	OpensForWriting bool
 
 	room    uint32 // promised for the record, see reserveRecord; here it fills a gap
@@ -53,7 +53,7 @@ type Hold struct {
 	nestingGen  uint64
 	crossed     []*root // outermost first
 	verdict     pattern.Verdict
-	contentPath string // below the root: where the verdict is found anew each time; see judgeHeld
+	contentPath string // unless "", the path below the root that is judged anew each time; see judgeHeld
 }
 
 // Stale reports whether nested roots or patterns changed since the hold was
@@ -90,18 +90,18 @@ type Lease struct {
 	start   time.Time
 	crossed []crossing
 	nesting *nesting // as they were at admission: what resolution is judged by
-	bytes   int64    // taken from the bytes-in-flight budget
-	written int64    // taken from the quotas of bytes
-	created int64    // taken from the quotas of names
+	bytes   int64    // acquired from the budget of bytes in flight
+	written int64    // charged to the quotas of bytes
+	created int64    // charged to the quotas of names
 	notes   *notes
-	subject *account // nil: no quota of the subject has a word
+	subject *account // nil: the subject has no quota
 
 	gen      *generation
 	detached *detached // nil: all of it runs where it was admitted
 	// Small ones together: a lease of more than 352 bytes takes 384.
 	pinned    bool // a detached part: holds pins, not in-flight references
-	reserved  bool // quotas have been taken from
-	abandoned bool // a detached part goes on, and settles
+	reserved  bool // quotas have been charged
+	abandoned bool // answered, while a detached part goes on, which settles
 	patterned bool // names have to be judged
 }
 
@@ -122,7 +122,7 @@ func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
 	decided := false
 	defer func() {
 		if !decided {
-			l.release() // it panics: no revocation waits for what is not under way
+			l.release() // admit panicked, and a later revocation must not wait for this operation
 		}
 	}()
 	err := l.admit(ctx)
@@ -158,7 +158,7 @@ func (l *Lease) admit(ctx context.Context) error {
 	if err := l.reserveRecord(ctx); err != nil {
 		return err
 	}
-	// What is allocated is no data under way.
+	// Allocating moves no data.
 	if l.root.bytes != nil && req.Bytes > 0 && req.Op != names.OpAllocate && l.root.flushing.Load() == 0 {
 		if err := l.root.bytes.acquire(ctx, l.root, req.Bytes); err != nil {
 			return err
@@ -217,7 +217,7 @@ func (l *Lease) findRoot() error {
 	}
 	l.root, l.gen, l.policy, l.nesting = r, gen, r.policy.Load(), r.nesting.Load()
 	if l.reg.suspended.Load() && l.reg.isSuspended(&req.Caller) {
-		return &Error{Kind: names.Suspended} // after acquire: who is not counted yet is told
+		return &Error{Kind: names.Suspended} // after acquire: TakeBack waits for those that are counted
 	}
 	l.patterned = l.anyRules(func(*ruleset) bool { return true })
 	for _, h := range []*Hold{req.Held, req.HeldTarget} {
@@ -236,7 +236,7 @@ func (l *Lease) findRoot() error {
 	return nil
 }
 
-// enterHeld takes part in what a held file lies in.
+// enterHeld checks a hold, and enters the nested roots that its file lies in.
 func (l *Lease) enterHeld(h *Hold) error {
 	if h == nil {
 		return nil
@@ -306,7 +306,7 @@ func (l *Lease) HoldAt(p Path) *Hold {
 func (l *Lease) HoldNameless() *Hold {
 	h := &Hold{root: l.root, nestingGen: l.nesting.gen}
 	for _, c := range l.crossed {
-		if !c.sameDirectory { // that takes part in every operation anyway
+		if !c.sameDirectory { // every operation enters those anyway
 			h.crossed = append(h.crossed, c.root)
 		}
 	}
@@ -332,7 +332,7 @@ func (l *Lease) finish(n int64, err error) error {
 	l.endUses(err == nil || n > 0 || l.abandoned)
 	wrapped := l.wrap(err)
 	if l.policy != nil && l.policy.Limits.Idle > 0 && l.root != nil && (wrapped == nil || !wrapped.Kind.Refusal()) {
-		l.root.lastUse.Store(time.Now().UnixNano()) // its end is use, too
+		l.root.lastUse.Store(time.Now().UnixNano()) // the end of an operation is use, too
 	}
 	if wrapped == nil {
 		l.noteRepo()

@@ -68,7 +68,7 @@ func (g *generation) counted() (running, changes int64) {
 }
 
 // drain begins a generation and waits until no operation of the older ones is left
-// or ctx ends. The caller holds changing.
+// or ctx ends. The caller has locked the root's changes.
 func (r *root) drain(ctx context.Context) error {
 	next := &generation{}
 	next.older.Store(r.gen.Load())
@@ -96,7 +96,7 @@ func (r *root) drainOrCut(ctx context.Context) error {
 
 // settle waits until no call of an older generation that changes the source is under
 // way or ctx ends, and then says how many are left. It follows drain, and the caller
-// holds changing.
+// has locked the root's changes.
 func (r *root) settle(ctx context.Context) error {
 	newest := r.gen.Load()
 	err := await(ctx, func() bool {
@@ -140,10 +140,10 @@ func await(ctx context.Context, done func() bool) error {
 }
 
 // Change runs call, which is one system call that changes the source, unless the lease
-// is dead: the root, or a nested one that the operation has crossed, has ended or was
-// narrowed since the operation was admitted, and does not wait for the operation any
-// more. Whoever ends or narrows the root waits for call, and says so if call does not
-// return.
+// is dead. It is dead when the root, or a nested one that the operation has entered, has
+// ended or was narrowed since the operation was admitted, and no longer waits for the
+// operation. Whoever ends or narrows the root waits for call, and says so if call does
+// not return.
 func (l *Lease) Change(call func() error) error {
 	l.countChange(1)
 	defer l.countChange(-1)
@@ -178,10 +178,10 @@ func (r *root) mayChange(g *generation, answered bool) error {
 	return r.endedError()
 }
 
-// Detach returns a lease for a part of the operation that may outlive it: it
-// keeps the root's descriptor open, but the ending of the root waits for its calls
-// of Change only. The returned function must be called when the part has ended; Done is not
-// to be called on it.
+// Detach returns a lease for a part of the operation that may outlive it. It keeps the
+// root's descriptor open, but the ending of the root waits for its calls of Change only.
+// The returned function must be called when the part has ended; Done must not be called
+// on the lease.
 func (l *Lease) Detach() (*Lease, func()) {
 	l.ensureNotes() // both have to know where links lead
 	both := struct {

@@ -148,7 +148,7 @@ func (g *Registry) GrantProposed(ctx context.Context, list []*Proposal, got []Gr
 	if err != nil {
 		return nil, g.recordRefusedGrant(list[0].ask, err)
 	}
-	fenced, err := g.commit(made)
+	outers, err := g.commit(made)
 	release()
 	if err != nil {
 		return nil, g.recordRefusedGrant(list[0].ask, err)
@@ -156,7 +156,7 @@ func (g *Registry) GrantProposed(ctx context.Context, list []*Proposal, got []Gr
 	for _, p := range list {
 		p.src = nil // the root's now
 	}
-	return g.announce(ctx, made, fenced)
+	return g.announce(ctx, made, outers)
 }
 
 // prepare makes the root of a proposal, which is not in the registry yet.
@@ -193,7 +193,7 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 }
 
 // announce does what follows once new roots are visible.
-func (g *Registry) announce(ctx context.Context, made, fenced []*root) ([]Grant, error) {
+func (g *Registry) announce(ctx context.Context, made, outers []*root) ([]Grant, error) {
 	got := make([]Grant, len(made))
 	for i, r := range made {
 		got[i] = r.grant
@@ -210,7 +210,7 @@ func (g *Registry) announce(ctx context.Context, made, fenced []*root) ([]Grant,
 	// Roots that now have a nested root inside: what was handed out for its
 	// files under the outer root's rights alone is judged anew.
 	var late []error
-	for _, outer := range fenced {
+	for _, outer := range outers {
 		late = append(late, g.narrowViews(ctx, outer))
 	}
 	for _, r := range made {

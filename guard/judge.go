@@ -117,15 +117,15 @@ func refusal(a Access, v pattern.Verdict) error {
 		}
 	}
 	if a == ToMake && v.Effect == pattern.Hide {
-		// That it is not there would be no answer to who makes it.
+		// "No such file" would be no answer to a create.
 		v.Effect = pattern.Deny
 	}
 	return &Error{Kind: kind, Err: &Refusal{Effect: v.Effect, Rule: v.Rule}}
 }
 
-// AsCreateRefusal makes of the refusal of a hidden name, on which an operation came that
-// makes what is missing of a path, the one it would have met if nothing were
-// there: the name may not be made. Other errors stay what they are.
+// AsCreateRefusal turns a Hidden refusal into the Permission refusal that a create of the
+// name would get, for operations that make what is missing of a path. Other errors stay
+// as they are.
 func AsCreateRefusal(err error) error {
 	var r *Refusal
 	if errors.Is(err, names.Hidden) && errors.As(err, &r) {
@@ -137,9 +137,8 @@ func AsCreateRefusal(err error) error {
 // Patterned reports whether names have to be judged at all.
 func (l *Lease) Patterned() bool { return l.patterned }
 
-// Spells reports whether the source may take other spellings of a name, such as
-// this one, for the name that stands in a directory: the latter has to be found
-// out, and judged too.
+// Spells reports whether the source may take this name for another spelling of one that
+// is in the directory: then the name on disk has to be found, and judged too.
 func (l *Lease) Spells(name string) bool {
 	if !l.patterned {
 		return false
@@ -234,8 +233,7 @@ func createdType(op Op) pattern.Type {
 	return pattern.Unknown
 }
 
-// isException reports whether a rule that protects a name lets the operation do this to
-// it all the same.
+// isException reports whether a rule protects a name and yet admits this operation on it.
 func (l *Lease) isException(a Access, r *pattern.Rule, f *rootFacts, rel string) bool {
 	if r.Builtin() && r.Stays {
 		return a == ToMake || !removesName(l.req.Op)
@@ -249,9 +247,9 @@ func removesName(op Op) bool {
 	return op == names.OpUnlink || op == names.OpRmdir || op == names.OpRename
 }
 
-// beginsRepository reports whether the operation begins a repository, or a rebase in one,
-// which anybody may who may make names: the name .git is protected where it is, and
-// may be made where it is not.
+// beginsRepository reports whether the operation begins a repository, or a rebase in one.
+// Whoever may make names may do that: the name .git is protected where it exists, and may
+// be made where it does not.
 func (l *Lease) beginsRepository(r *pattern.Rule, f *rootFacts, rel string) bool {
 	if !r.Builtin() || !r.Begins {
 		return false
@@ -300,9 +298,8 @@ func (l *Lease) eachRules(rel string, f func(r *root, set *ruleset, rel string) 
 	})
 }
 
-// judgeHeld judges open files by what was found when they were opened, or, where
-// that is about what is in the file, by what is in it now: a secret may have come
-// to it since.
+// judgeHeld judges open files by the verdict from when they were opened, or, where that
+// depends on the file's contents, by what is in it now: a secret may have come since.
 func (l *Lease) judgeHeld() error {
 	req := &l.req
 	if v := l.heldVerdict(req.Held); v.Effect != pattern.None {

@@ -25,8 +25,11 @@ import (
 //
 // The lock is the directory's, not the root's: roots of several subjects can be
 // one directory, or lie in each other, and what one server moves another could
-// fill. Who makes a name takes the lock of its root's directory; who moves one,
-// those of every root that overlaps with its own, whosever they are.
+// fill. An operation that makes a name takes the lock of its root's directory. One that
+// moves a directory takes those of every root that overlaps with its own, whosever they
+// are. The map of locks holds them weakly: a lock lives as long as a root or an operation
+// refers to it, so a root that is granted where an ended one still moves something meets
+// the same lock.
 
 // exclusive is the weight of a mover, more than there are makers.
 const exclusive = math.MaxInt64 / 2
@@ -143,10 +146,10 @@ func releaseAll(locks []*moveLock, weight int64) {
 	}
 }
 
-// wait waits until the operation's root ends, but not for ever. That ctx ends
-// counts for nothing: any signal to the caller's thread ends that of a request of
-// the kernel, and rename(2) and mkdir(2) know no EINTR. Others hold the lock only
-// while they make or move one name.
+// wait acquires a lock. It gives up when the operation's root ends, and after
+// DefaultTimeout. The end of ctx counts for nothing: any signal to the caller's thread
+// ends that of a request of the kernel, and rename(2) and mkdir(2) know no EINTR. Others
+// hold the lock only while they make or move one name.
 func (l *Lease) wait(ctx context.Context, m *moveLock, weight int64) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultTimeout)
 	defer cancel()

@@ -77,12 +77,10 @@ func (g *Registry) updateNesting(s *snapshot, changed []*root) []*root {
 	outers := map[*root]bool{}
 	mark := func(o *root) { outers[o] = true }
 	for _, c := range changed {
-		s.eachOuter(c.grant.Resolved, c.location, mark)
-		s.eachAt(c.grant.Resolved, c.location, mark)
+		s.eachAround(c.grant.Resolved, c.location, mark)
 	}
 	for _, t := range g.tombs {
-		s.eachOuter(t.dir, t.location, mark)
-		s.eachAt(t.dir, t.location, mark)
+		s.eachAround(t.dir, t.location, mark)
 	}
 	if len(outers) == 0 {
 		return nil
@@ -160,7 +158,7 @@ func (n *nesting) sort() {
 }
 
 // HasNested reports whether other roots or tombstones lie inside this one, so that
-// every directory on the way has to be shown to Cross.
+// every directory on the way has to be shown to EnterNested.
 func (l *Lease) HasNested() bool { return len(l.nesting.nested) > 0 }
 
 // RootID is the identity of the directory Dir refers to.
@@ -173,7 +171,7 @@ func (l *Lease) RootID() Identity { return l.root.src.ID() }
 func (l *Lease) EnterNested(id Identity) (domain uint64, err error) { return l.enterNestedAt(id, "") }
 
 // EnterNestedName is told each name a resolution passes, and the identity of the
-// directory it is in: a single-file root is that. Otherwise it is as Cross.
+// directory it is in: a single-file root is told by both. Otherwise it is as EnterNested.
 func (l *Lease) EnterNestedName(dir Identity, name string) (domain uint64, err error) {
 	return l.enterNestedAt(dir, name)
 }
@@ -227,7 +225,8 @@ func (l *Lease) enterSameDirectory() error {
 	return nil
 }
 
-// enterRoot takes part in a nested root, or a peer, for the rest of the operation.
+// enterRoot makes the rest of the operation one on a nested root, too, or on a root of
+// the same directory: its rights and its quota hold.
 func (l *Lease) enterRoot(c *root, peer bool) error {
 	if !slices.ContainsFunc(l.crossed, func(x crossing) bool { return x.root == c }) {
 		gen, ok := c.acquire()
@@ -257,25 +256,26 @@ func (l *Lease) enterRoot(c *root, peer bool) error {
 }
 
 // A directory can have several paths: a bind mount shows it, or one above it, a
-// second time. What lies in what is therefore judged by paths and also by
-// places: a place is the file system and the path in it, written as a path
-// ("/8:1/home/u"), and is the same by whatever mount one gets there.
+// second time. Whether one directory lies in another is therefore judged by paths and by
+// locations. A location is the file system and the path in it, written as a path
+// ("/8:1/home/u"): it is the same through every mount.
 //
-// What this does not notice: a system directory (Rules) under another path; a
-// root on a network or FUSE file system (their
-// places are not reliable; paths alone are judged); one file system that the
-// kernel knows as two, such as the layers of an overlay and the overlay; and a
-// bind mount that is made after the grant, which only shows what was granted
-// already under another path, or lies on another mount and is not entered.
+// What this does not notice:
+//   - a system directory (Rules) under another path;
+//   - a root on a network or FUSE file system, whose locations are not reliable: paths
+//     alone are judged;
+//   - one file system that the kernel knows as two, such as an overlay and its layers;
+//   - a bind mount that is made after the grant. It only shows under another path what
+//     was granted already, or it lies on another mount and is not entered.
 
-// checkLocation is the part of Rules.Check about the owner's plane, by place.
-func (g *Registry) checkLocation(r Rules, resolved, place string) error {
-	if place == "" {
+// checkLocation is the part of Rules.Check about the owner's plane, by location.
+func (g *Registry) checkLocation(r Rules, resolved, location string) error {
+	if location == "" {
 		return nil
 	}
 	for _, k := range r.Keep {
 		kept := g.cfg.Opener.LocationOf(k.Path)
-		if kept == "" || !names.Under(kept, place) && !names.Under(place, kept) {
+		if kept == "" || !names.Under(kept, location) && !names.Under(location, kept) {
 			continue
 		}
 		return &Error{Kind: names.Permission, Err: fmt.Errorf(
@@ -286,9 +286,9 @@ func (g *Registry) checkLocation(r Rules, resolved, place string) error {
 }
 
 // eachOuter calls f for every root of the snapshot that something lies in, by its
-// path or by its place; some twice.
-func (s *snapshot) eachOuter(dir, place string, f func(*root)) {
-	for _, from := range [...]indexKey{{byDir, dir}, {byLocation, place}} {
+// path or by its location; some twice.
+func (s *snapshot) eachOuter(dir, location string, f func(*root)) {
+	for _, from := range [...]indexKey{{byDir, dir}, {byLocation, location}} {
 		for at := from; at.path != ""; {
 			at.path = filepath.Dir(at.path)
 			for _, o := range s.index[at] {
@@ -301,11 +301,17 @@ func (s *snapshot) eachOuter(dir, place string, f func(*root)) {
 	}
 }
 
+// eachAround is eachOuter and eachAt.
+func (s *snapshot) eachAround(dir, location string, f func(*root)) {
+	s.eachOuter(dir, location, f)
+	s.eachAt(dir, location, f)
+}
+
 // eachAt calls f for every root of the snapshot that is the very directory or
 // file; some twice.
-func (s *snapshot) eachAt(dir, place string, f func(*root)) {
-	for _, at := range [...]indexKey{{byDir, dir}, {byLocation, place}} {
-		for _, o := range s.index[at] { // none has the place ""
+func (s *snapshot) eachAt(dir, location string, f func(*root)) {
+	for _, at := range [...]indexKey{{byDir, dir}, {byLocation, location}} {
+		for _, o := range s.index[at] { // none has the location ""
 			f(o)
 		}
 	}
@@ -332,13 +338,13 @@ func (s *snapshot) drop(r *root) {
 	}
 }
 
-// relativePath returns the path from o to something inside it, by path or by place.
-func (o *root) relativePath(dir, place string) (rel string, ok bool) {
+// relativePath returns the path from o to something inside it, by path or by location.
+func (o *root) relativePath(dir, location string) (rel string, ok bool) {
 	switch {
 	case dir != o.grant.Resolved && names.Under(dir, o.grant.Resolved):
 		rel, _ = filepath.Rel(o.grant.Resolved, dir)
-	case o.location != "" && place != o.location && names.Under(place, o.location):
-		rel = strings.TrimPrefix(place, o.location+"/")
+	case o.location != "" && location != o.location && names.Under(location, o.location):
+		rel = strings.TrimPrefix(location, o.location+"/")
 	default:
 		return "", false
 	}
@@ -359,7 +365,7 @@ type pathKind uint8
 
 const (
 	byDir       pathKind = iota // the resolved path (of a file root: the file's)
-	byLocation                  // the place
+	byLocation                  // the location
 	byRequested                 // the path it was asked for, where that is another one
 )
 

@@ -11,10 +11,11 @@ import (
 
 // Parse turns what a peer sent into a path inside a root: "name/…", an absolute
 // path inside a live root, or a file URI. An absolute path chooses the innermost
-// root of those that the subject sees, its own before everybody's, by name alone: by the path the root lies at, or the one it was approved by, if
-// that led there through links. So what lies outside every root is never looked
-// at on a peer's behalf: no path makes it wait for a file system, or tells it
-// what exists. Links are resolved when the path is opened, beneath the root.
+// root of those that the subject sees, its own before everybody's. Names alone are
+// compared: with the path that the root lies at, and with the one it was approved by, if
+// that led there through links. So nothing outside the roots is looked at on a peer's
+// behalf: no path makes it wait for a file system, or tells it what exists. Links are
+// resolved when the path is opened, beneath the root.
 func (g *Registry) Parse(who Subject, s string) (Path, error) {
 	if strings.HasPrefix(s, "file:") || len(s) > 5 && strings.EqualFold(s[:5], "file:") {
 		p, err := names.ParseURI(s)

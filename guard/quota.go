@@ -156,8 +156,8 @@ func (l *Lease) accounts(yield func(*account) bool) {
 	}
 }
 
-// isWrite are the operations whose bytes are charged to the quota of bytes
-// written. Allocating is one: it takes space on the disk just as well.
+// isWrite reports whether the bytes of an operation are charged to the quota of bytes
+// written. Those of allocating are: it takes space on the disk just as well.
 func isWrite(op Op) bool {
 	return op == names.OpWrite || op == names.OpCopyFileRange || op == names.OpReplace || op == names.OpAllocate
 }

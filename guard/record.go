@@ -98,9 +98,9 @@ var isRecorded = [names.Ops]bool{
 	names.OpCopyFileRange: true, names.OpReplace: true, names.OpWatch: true, names.OpClose: true,
 }
 
-// isOrdinary answers are errors by the letter that mean "no" to a question, not
-// that something failed: a name that is not there, an attribute that is not
-// set, a lock somebody else holds, the end of a sparse file.
+// isOrdinary reports whether an error is the ordinary "no" to a question, and not a
+// failure: a name that is not there, an attribute that is not set, a lock that somebody
+// else holds, the end of a sparse file.
 func isOrdinary(op Op, e *Error) bool {
 	switch op {
 	case names.OpLookup:
@@ -283,7 +283,7 @@ func (l *Lease) releaseRecord() {
 }
 
 // TakeClosing hands over the room that was promised for the record of the opened file's
-// close (Request.Closes). The caller passes it to Closed, or to GiveBack.
+// close (Request.OpensForWriting). The caller passes it to Closed, or to GiveBack.
 func (l *Lease) TakeClosing() int64 {
 	room := int64(l.req.closing)
 	l.req.closing = 0

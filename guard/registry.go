@@ -193,8 +193,8 @@ func (g *Registry) objection(old *Policy, next Policy) error {
 }
 
 // commit makes the new roots part of a new snapshot, or changes nothing.
-// fenced are the roots whose nested roots changed.
-func (g *Registry) commit(made []*root) (fenced []*root, err error) {
+// outers are the roots in which other roots lie now than before.
+func (g *Registry) commit(made []*root) (outers []*root, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	next := g.snap.Load().next()
@@ -223,9 +223,9 @@ func (g *Registry) commit(made []*root) (fenced []*root, err error) {
 			return t.id == r.src.ID() && t.file == r.src.File() && r.grant.Subject.Covers(t.whose)
 		})
 	}
-	fenced = g.updateNesting(next, made)
+	outers = g.updateNesting(next, made)
 	g.snap.Store(next)
-	return fenced, nil
+	return outers, nil
 }
 
 // wasRevoked reports whether a root that has ended was one that who could know

@@ -169,7 +169,7 @@ func (l *Lease) NoteName(dirRel, name string, id Identity, dir bool) {
 }
 
 // NoteNewName tells the lease that something has come to have a name which nothing
-// had: with it the directory may have become a bare repository. MadeName includes
+// had: with it the directory may have become a bare repository. NoteName includes
 // it.
 func (l *Lease) NoteNewName(dirRel, name string) {
 	if !builtin.MayMakeBare(name) {

@@ -24,10 +24,10 @@ type Ended struct {
 	Err error
 }
 
-// Revoke ends roots. For each, in this order: views flush dirty data; the gate
-// shuts and the epoch rises; operations in flight are cancelled and drained;
-// views take back what they handed out; calls that change the source and have begun
-// are waited for; the record is written; only then it returns. A root that is already ending is waited for. Roots end side by side.
+// Revoke ends roots. For each, in this order: views flush dirty data; the gate shuts and
+// the epoch rises; operations in flight are cancelled and drained; views take back what
+// they handed out; calls that change the source and have begun are waited for; the record
+// is written. Only then it returns. A root that is already ending is waited for.
 func (g *Registry) Revoke(ctx context.Context, which ...RootName) ([]Ended, error) {
 	snap := g.snap.Load()
 	roots := make([]*root, len(which))
@@ -99,8 +99,8 @@ func (g *Registry) Recheck(ctx context.Context, name RootName) error {
 	return err
 }
 
-// isLocalShortage are the errors that say something of this process or machine and
-// nothing of the root.
+// isLocalShortage reports whether an error says something of this process or machine
+// and nothing of the root.
 func isLocalShortage(err error) bool {
 	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
 		if errors.Is(err, e) {
@@ -221,8 +221,7 @@ func (g *Registry) outerRoots(roots []*root) []*root {
 				out = append(out, o)
 			}
 		}
-		snap.eachOuter(r.grant.Resolved, r.location, add)
-		snap.eachAt(r.grant.Resolved, r.location, add)
+		snap.eachAround(r.grant.Resolved, r.location, add)
 	}
 	return out
 }

@@ -43,7 +43,7 @@ type Source interface {
 	Free() (int64, error)
 	// CheckTrash says what is in the way of a trash, nil if nothing is.
 	CheckTrash() error
-	// Location is the place of the directory or file (index.go), "" if it is not known.
+	// Location is that of the directory or file (nesting.go), "" if it is not known.
 	Location() string
 	// Links are the links on the path that the root was opened by, as they were passed.
 	Links() []Link
@@ -71,7 +71,7 @@ type Opener interface {
 	// Trace resolves path as far as it exists. It returns the resolved path and
 	// the links that were passed.
 	Trace(path string) (resolved string, links []Link, err error)
-	// LocationOf is the place of the name path, which need not exist; "" if it
+	// LocationOf is the location of a path, which need not exist; "" if it
 	// is not known.
 	LocationOf(path string) string
 }
@@ -111,7 +111,7 @@ type root struct {
 	epoch        uint64
 	grant        Grant
 	src          Source
-	location     string // see index.go; "": not known
+	location     string // see nesting.go; "": not known
 	requestedDir string // the path it was asked for, where links lead from there to grant.Resolved
 	policy       atomic.Pointer[Policy]
 	state        atomic.Uint32

@@ -90,7 +90,7 @@ func isSystem(p string) bool {
 // Link is a symbolic link that the path of a root passes.
 type Link struct {
 	Path     string // absolute; the directory that holds the link is resolved
-	Location string // of the link, see index.go; "" if it is not known
+	Location string // of the link, see nesting.go; "" if it is not known
 	// Others names the users other than the owner who can change the link; ""
 	// if there are none.
 	Others string

@@ -24,10 +24,10 @@ type Status struct {
 	LastUse   time.Time // zero: never
 	ID        Identity
 	Nested    []string // relative paths of nested roots and tombstones
-	// Repos are the directories, below the root, of repositories that the
-	// root's users made, as remembered, "" for the root
-	// itself; their hooks and configuration are untrusted. A bare one's is itself listed, as are .git/modules/NAME
-	// and .git/worktrees/NAME in a repository that somebody else made.
+	// Repos are the directories, below the root, of repositories that the root's
+	// users made, as remembered; "" is the root itself. Their hooks and configuration
+	// are untrusted. A bare repository is listed by its own directory, and so are
+	// .git/modules/NAME and .git/worktrees/NAME in a repository of somebody else's.
 	Repos []string
 	// Once says of a root for one use whether that was made: "unused", "in
 	// use" or "used"; "" of any other root.

@@ -45,7 +45,7 @@ func (t Trash) Bounds() (size int64, age time.Duration) {
 }
 
 // check refuses a promise that cannot be kept, where something may be removed: a
-// trash of a single file, or one in the place of which there is something else.
+// trash of a single file, or one whose name is taken by something else.
 func (t Trash) check(src Source, resolved string, rights Rights) error {
 	if !t.On || !rights.Mutating() {
 		return nil
@@ -77,7 +77,7 @@ func (l *Lease) Trash() (dir int, below string, t Trash, ok bool) {
 	return -1, "", Trash{}, false
 }
 
-// pathOf is the path of a nested root below the lease's; "" of a peer.
+// pathOf is the path of a nested root below the lease's; "" of one at the same directory.
 func (l *Lease) pathOf(r *root) string {
 	for i := range l.nesting.scopes {
 		if s := &l.nesting.scopes[i]; s.root == r {
