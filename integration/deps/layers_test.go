@@ -80,8 +80,6 @@ var layers = []layer{
 	{"vfs/internal/walk", []string{"guard", "guard/names", "guard/pattern", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "a walk is part of an operation that has been admitted"},
 	{"vfs/watch", []string{"guard", "guard/names", "vfs/internal/"}, []string{"golang.org/x/sys/unix"}, "it watches what operations resolve, and the tree holds its inotify instances"},
 	{"vfs", []string{"guard", "guard/names", "guard/pattern", "vfs/internal/", "vfs/watch"}, []string{"golang.org/x/sys/unix", "github.com/bmatcuk/doublestar/"}, "the tree knows the gate below it and no front end above"},
-	{"mount/sandbox/callproc/atstart", []string{}, []string{}, "what it imports is initialised before it can look"},
-	{"mount/sandbox/callproc", []string{}, []string{}, "what it imports is initialised before its users can begin"},
 	{"mount/sandbox", []string{"guard", "guard/names"}, nil, "confining a child is apart from serving the tree"},
 	{"mount/internal/incoming", []string{}, []string{"github.com/hanwen/go-fuse/"}, "a hook for tests knows neither side"},
 	{"mount/childfs", []string{"guard/guardtest", "mount/internal/incoming"}, []string{"github.com/hanwen/go-fuse/", "golang.org/x/sys/unix"}, "tests of the mount import it"},
