@@ -17,7 +17,7 @@ import (
 var commandGroups = []struct{ title, names string }{
 	{"Start", "mount run serve unmount"},
 	{"Look", "status why top console audit metrics"},
-	{"Decide", "roots revoke allow consent policy trash resume"},
+	{"Decide", "roots net revoke allow consent policy trash resume"},
 	{"Set up", "setup wrap config doctor completion version help"},
 }
 
@@ -90,7 +90,7 @@ func (a *app) showHelp(c *cobra.Command, _ []string) {
 // topicFor returns the topic that says more of a command; "" is none.
 func topicFor(command string) string {
 	others := map[string]string{
-		"mount": "roots", "run": "confinement", "wrap": "hosts", "revoke": "roots", "allow": "policy", "top": "console",
+		"net": "network", "mount": "roots", "run": "confinement", "wrap": "hosts", "revoke": "roots", "allow": "policy", "top": "console",
 		"resume": "limits", "status": "json", "doctor": "troubleshooting", "setup": "hosts", "why": "troubleshooting", "unmount": "roots",
 	}
 	if _, ok := help.Page(command); ok {

@@ -103,17 +103,17 @@ func unseen(box *sandbox.Options, level sandbox.Level) string {
 
 // propose prints the roots and rights that would have sufficed, as far as that can be
 // told from what was refused. It grants nothing. links are those that were refused,
-// network tells that the command tried to reach a network that it does not have;
-// unseen is what did not reach us.
-func (l *learned) propose(a *app, s *session.Session, links []refusedLink, network bool, unseen string) {
+// hosts are those that it tried to reach and that have no rule, times how often; unseen is
+// what did not reach us.
+func (l *learned) propose(a *app, s *session.Session, links []refusedLink, hosts []string, times int, unseen string) {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.proposal(s.Registry(), links)
-	if network {
-		p.add("--net", "it tried to reach another machine, or to find one by name")
+	if len(hosts) > 0 {
+		p.add("--net="+names.ShellWord(strings.Join(hosts, ",")), plural(times, "connection")+" refused")
 	}
 	say := a.warn
 	defer func() {

@@ -13,16 +13,17 @@ import (
 )
 
 func newRevokeCmd(a *app) *cobra.Command {
-	var all bool
+	var all, net bool
 	var subject string
 	cmd := &cobra.Command{
-		Use:   "revoke NAME... | --subject SERVER | --all",
+		Use:   "revoke NAME... | --subject SERVER | --net | --all",
 		Short: "End roots: everything that programs hold of them is dead",
 		Long: `End the named roots, those that are for one server alone (--subject), or all, while
 the session goes on. When revoke returns, every descriptor, mapping, directory handle,
 working directory and lock that programs hold in them is dead, and what they wrote is
 on the source. Granting the directory again wakes none of it. If a name is not that of
-a root, nothing is revoked. A socket of "rootsfs run --socket" is cut by its name.
+a root, nothing is revoked. A socket of "rootsfs run --socket" is cut by its name,
+and the network of "rootsfs run --net=HOSTS" by --net.
 
 If the source hangs (NFS, FUSE), a change that it was already given may take effect
 later. revoke then says how many such calls may still arrive, and the exit code is 1.
@@ -40,17 +41,21 @@ revoke every root:
 			if subject != "" && (all || len(args) > 0) {
 				return usage(errors.New("--subject cannot be combined with names or --all: use one of them"))
 			}
-			if !all && subject == "" && len(args) == 0 {
+			if net && (all || subject != "" || len(args) > 0) {
+				return usage(errors.New("--net cannot be combined with names, --subject or --all: use one of them"))
+			}
+			if !all && !net && subject == "" && len(args) == 0 {
 				return usage(errors.New("name the roots to revoke, or use --all; see: rootsfs roots list"))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.revoke(cmd.Context(), control.RevokeRequest{Names: args, All: all, Subject: subject})
+			return a.revoke(cmd.Context(), control.RevokeRequest{Names: args, All: all, Subject: subject, Net: net})
 		},
 		ValidArgsFunction: a.completeRoots(-1),
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "every root of the session")
+	cmd.Flags().BoolVar(&all, "all", false, "every root of the session, and its network")
+	cmd.Flags().BoolVar(&net, "net", false, "every host of a command's network (run --net=HOSTS)")
 	cmd.Flags().StringVar(&subject, "subject", "", "the roots that are for this `server` alone")
 	sessionFlag(a, cmd)
 	jsonFlag(a, cmd)

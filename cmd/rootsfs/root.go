@@ -63,7 +63,7 @@ var commands = []struct {
 	make func(*app) *cobra.Command
 }{
 	{"mount", newMountCmd}, {"run", newRunCmd}, {"serve", newServeCmd}, {"unmount", newUnmountCmd}, {"roots", newRootsCmd},
-	{"revoke", newRevokeCmd}, {"resume", newResumeCmd}, {"policy", newPolicyCmd}, {"config", newConfigCmd}, {"trash", newTrashCmd},
+	{"revoke", newRevokeCmd}, {"net", newNetCmd}, {"resume", newResumeCmd}, {"policy", newPolicyCmd}, {"config", newConfigCmd}, {"trash", newTrashCmd},
 	{"why", newWhyCmd}, {"allow", newAllowCmd}, {"consent", newConsentCmd}, {"status", newStatusCmd}, {"metrics", newMetricsCmd}, {"audit", newAuditCmd},
 	{"doctor", newDoctorCmd}, {"setup", newSetupCmd}, {"wrap", newWrapCmd}, {"console", newConsoleCmd}, {"top", newTopCmd}, {"version", newVersionCmd},
 	{"completion", newCompletionCmd}, {"man", newManCmd},

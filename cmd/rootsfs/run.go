@@ -58,7 +58,7 @@ works in the first root, or in --dir; relative paths behind -- are from there. A
 server that speaks MCP is told of its roots and can ask for more (see: rootsfs help
 consent). If the machine cannot confine the command as asked, it is not started.
 The exit code is the command's own. --for AGENT gives a coding agent the repository
-around the working directory, a HOME of its own that is kept, its keys and the network.`,
+around the working directory, a HOME of its own that is kept, its keys and its hosts.`,
 		Example: `  rootsfs run --root ~/code:ro -- mcp-server-filesystem ~/code
   rootsfs run --root ~/code:ro --net --home ~/.cache/rootsfs/files -- npx -y @modelcontextprotocol/server-filesystem ~/code
   rootsfs run --root .:rw --net=api.github.com,*.npmjs.org --env GITHUB_TOKEN -- my-agent
@@ -145,8 +145,9 @@ type plan struct {
 	sockets     []grantedSocket
 	net         []network.Rule // hosts that the command may connect to
 	netAnySNI   bool           // TLS may ask them for any server name
-	agent       string         // whose preset was taken, "" for none
-	homeParts   []string       // files of the owner's HOME for the kept one
+	network     *commandNet
+	agent       string   // whose preset was taken, "" for none
+	homeParts   []string // files of the owner's HOME for the kept one
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
 }
@@ -188,6 +189,9 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	}
 	if err := f.hostSockets(p); err != nil {
 		return nil, err
+	}
+	if p.network = newCommandNet(p); p.network != nil {
+		p.session.Network = p.network
 	}
 	return p, p.places()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -119,8 +121,8 @@ func (f *runFlags) preset(cmd *cobra.Command) error {
 			}
 		}
 	}
-	if !cmd.Flags().Changed("net") {
-		f.net.all = !one.Offline
+	if err := f.presetNet(cmd, &one, own.Net); err != nil {
+		return err
 	}
 	var env []string
 	for _, v := range one.Env {
@@ -139,15 +141,45 @@ func (f *runFlags) preset(cmd *cobra.Command) error {
 func overrule(one *agents.Agent, own config.Agent) {
 	one.Mode = cmp.Or(own.Mode, one.Mode)
 	for _, l := range []struct{ to, from *[]string }{
-		{&one.Env, &own.Env}, {&one.Home, &own.HomeFiles}, {&one.Hide, &own.Hide}, {&one.Protect, &own.Protect},
+		{&one.Env, &own.Env}, {&one.Home, &own.HomeFiles}, {&one.Hide, &own.Hide}, {&one.Protect, &own.Protect}, {&one.Hosts, &own.Hosts},
 	} {
 		if *l.from != nil {
 			*l.to = *l.from
 		}
 	}
-	if own.Net != nil {
-		one.Offline = !*own.Net
+}
+
+// presetNet gives the agent the hosts that it connects to. Hosts of --net are added to them;
+// its other values, and net of the configuration, which is whole, take their place.
+func (f *runFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool) error {
+	isGiven := cmd.Flags().Changed("net")
+	switch {
+	case isGiven && len(f.net.rules) == 0:
+		return nil
+	case !isGiven && whole != nil:
+		f.net.all = *whole
+		return nil
 	}
+	for _, h := range one.Hosts {
+		rule, err := network.ParseRule(h)
+		if err != nil {
+			return err // a host of the configuration: those of the presets are tested
+		}
+		f.net.rules = append(f.net.rules, rule)
+	}
+	// A model's address that the owner has set, such as OPENAI_BASE_URL.
+	for _, name := range one.Env {
+		u, err := url.Parse(os.Getenv(name))
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			continue
+		}
+		rule, err := network.ParseRule(u.Host)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		f.net.rules = append(f.net.rules, rule)
+	}
+	return nil
 }
 
 // projectRoot makes the repository around the working directory the root, or, if it is in

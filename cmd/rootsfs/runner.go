@@ -17,7 +17,6 @@ import (
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -34,8 +33,7 @@ type runner struct {
 	proc    *sandbox.Process
 	later   *laterRoots
 	learned *learned
-	gate    *network.Gate // of the command's network; nil: it has none, or the machine's
-	links   linkRule      // of the private mount
+	links   linkRule // of the private mount
 	// strongestLevel: see couldConfine.
 	strongestLevel string
 	confined       control.Confined // what status was told at the start
@@ -128,11 +126,7 @@ func (r *runner) runSession(ctx context.Context, f *runFlags, signals <-chan os.
 	r.events = events
 	go func() { r.sessionErr <- r.s.Run(r.stop) }()
 	defer func() { err = errors.Join(err, r.end()) }()
-	defer func() {
-		if r.gate != nil {
-			r.gate.Close()
-		}
-	}()
+	defer r.plan.network.close()
 	startErr := r.start(ctx, f)
 	go cleanup.ClearLeft() // by the way: nothing of this run waits for it
 	if r.refused {
@@ -153,7 +147,9 @@ func (r *runner) runSession(ctx context.Context, f *runFlags, signals <-chan os.
 	if rep := r.proc.Report(); r.proc.PrivateFull() {
 		r.a.warn("the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk", size(rep.TmpSize))
 	}
-	r.learned.propose(r.a, r.s, r.links.list(r.s.Registry()), r.plan.learn && r.proc.TriedNet(), unseen(&r.plan.box, r.proc.Report().Level))
+	r.plan.network.sayRefused(r.a)
+	hosts, times := r.plan.network.refusedHosts()
+	r.learned.propose(r.a, r.s, r.links.list(r.s.Registry()), hosts, times, unseen(&r.plan.box, r.proc.Report().Level))
 	return exit, err
 }
 
@@ -247,7 +243,7 @@ func (r *runner) sandboxOptions(f *runFlags) (box sandbox.Options, err error) {
 	}
 	// The mount needs our umask to be 0; the command gets the one we were given.
 	box.Umask = &r.umask
-	box.Network = r.network()
+	box.Network = r.plan.network.box(r.s)
 	box.OnLevel = r.links.chosen
 	box.BeforeExec = func() error {
 		if err := r.recordSockets(); err != nil {

@@ -76,9 +76,7 @@ func (r *runner) report(box *sandbox.Options) {
 	for _, l := range rep.Layers {
 		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: l.Detail})
 	}
-	for _, rule := range r.plan.net {
-		c.Hosts = append(c.Hosts, rule.String())
-	}
+	c.Hosts = hostTexts(r.plan.net)
 	r.confined = c
 	r.s.SetServer(c)
 	for _, l := range rep.Layers {

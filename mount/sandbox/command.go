@@ -116,7 +116,7 @@ func (p *initProc) reap(pid int) {
 		case got != pid:
 			continue
 		}
-		m := message{Kind: kindExited, Code: st.ExitStatus(), Full: p.conf.Level < Landlock && privateFull(), Net: p.conf.Level < Landlock && !p.conf.Net && triedNet()}
+		m := message{Kind: kindExited, Code: st.ExitStatus(), Full: p.conf.Level < Landlock && privateFull()}
 		if st.Signaled() {
 			m.Code, m.Signal = 0, int(st.Signal())
 		}

@@ -10,9 +10,10 @@ import (
 // Network is a network namespace of the command's own that the caller serves. A socket stays
 // in the namespace that it was opened in, so the init opens them and passes them out.
 type Network struct {
-	// Loopback is how many sockets Serve gets for services of this machine's loopback
-	// interface.
-	Loopback int
+	// Listeners is how many sockets Serve gets to listen on single ports.
+	Listeners int
+	// Optional has levels without a network namespace go on without it.
+	Optional bool
 	// ResolvConf is the command's /etc/resolv.conf.
 	ResolvConf []byte
 	// Serve is called once, before the command is started, with sockets by their names (see
@@ -20,7 +21,7 @@ type Network struct {
 	Serve func(sockets map[string][]*os.File) error
 }
 
-// networkSockets are the sockets that the init opens. Of all but "loopback" there is one, and
+// networkSockets are the sockets that the init opens. Of all but "listener" there is one, and
 // none of a family that the kernel lacks.
 var networkSockets = []struct {
 	name                   string
@@ -31,21 +32,21 @@ var networkSockets = []struct {
 	{"datagram", unix.AF_INET, unix.SOCK_DGRAM, 0},
 	{"stream4", unix.AF_INET, unix.SOCK_STREAM, 0},
 	{"stream6", unix.AF_INET6, unix.SOCK_STREAM, 0},
-	{loopbackSocket, unix.AF_INET, unix.SOCK_STREAM, 0},
+	{listenerSocket, unix.AF_INET, unix.SOCK_STREAM, 0},
 }
 
-const loopbackSocket = "loopback"
+const listenerSocket = "listener"
 
 // networkWanted is what the init is told of a Network; nil: there is none.
 type networkWanted struct {
-	Loopback int `json:"loopback"`
+	Listeners int `json:"listener"`
 }
 
 func (n *Network) wanted() *networkWanted {
 	if n == nil {
 		return nil
 	}
-	return &networkWanted{n.Loopback}
+	return &networkWanted{n.Listeners}
 }
 
 // network passes the sockets of this namespace out. The caller serves them before it has the
@@ -56,8 +57,8 @@ func (p *initProc) network() error {
 	}
 	for _, s := range networkSockets {
 		count := 1
-		if s.name == loopbackSocket {
-			count = p.conf.Network.Loopback
+		if s.name == listenerSocket {
+			count = p.conf.Network.Listeners
 		}
 		for range count {
 			fd, err := unix.Socket(s.family, s.kind|unix.SOCK_CLOEXEC, s.protocol)

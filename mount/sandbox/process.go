@@ -41,7 +41,6 @@ type Process struct {
 	err      error
 	kills    int  // see MemoryKills
 	full     bool // see PrivateFull; set before ended is closed
-	net      bool // see TriedNet; as full
 
 	mu     sync.Mutex // guards closed
 	closed bool       // of control
@@ -156,7 +155,7 @@ func (p *Process) supervise(stop func() bool) {
 		switch m.Kind {
 		case kindExited:
 			if !ended {
-				p.exit, ended, p.full, p.net = Exit{m.Code, unix.Signal(m.Signal)}, true, m.Full, m.Net
+				p.exit, ended, p.full = Exit{m.Code, unix.Signal(m.Signal)}, true, m.Full
 				close(p.ended)
 			}
 		case kindDone:
@@ -248,8 +247,3 @@ func (e *cannotFind) Error() string {
 // memory (HOME, /tmp and the like) with no room for anything more: see
 // Options.TmpSize.
 func (p *Process) PrivateFull() bool { <-p.done; return p.full }
-
-// TriedNet reports, after Wait, whether the command, or what it started, tried to reach
-// another machine without Options.Net. At level Landlock, which refuses it sockets of the
-// internet, that is not seen, nor where the init was killed.
-func (p *Process) TriedNet() bool { <-p.done; return p.net }

@@ -89,15 +89,19 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	if len(o.Sockets.Live()) > 0 && level != Namespaces {
 		return nil, cannot("sockets of the host's are granted at level namespaces only: leave --socket and run.socket out, or --level")
 	}
-	if o.Network != nil && level != Namespaces && level != Bubblewrap {
+	if o.Network != nil && !o.Network.Optional && level != Namespaces && level != Bubblewrap {
 		return nil, cannot("a network of approved hosts needs level namespaces or bubblewrap: write --net for the whole network, or leave --net out")
+	}
+	wanted := o.Network.wanted()
+	if level != Namespaces && level != Bubblewrap {
+		wanted = nil
 	}
 	where := places(o, level)
 	l := &launch{o: o, level: level, network: map[string][]*os.File{}}
 	l.conf = config{
 		Level: level, Args: o.Args, Env: complete(o, level, where), Dir: cmp.Or(o.Dir, where.Home), Net: o.Net, Pids: o.PidsMax,
 		Probe: o.probe, KeptHome: o.Home != "", NoCgroups: noneAllowed("cgroup"),
-		Listen: o.Listen, Sockets: o.Sockets.names(), Network: o.Network.wanted(), Files: map[string]int{},
+		Listen: o.Listen, Sockets: o.Sockets.names(), Network: wanted, Files: map[string]int{},
 		// A mount without set-uid programs holds inside; outside, the files of
 		// a kept HOME are files like any others.
 		Filter: wants{NoSetID: o.Home != ""},

@@ -83,7 +83,6 @@ type message struct {
 	Signal int      `json:"signal,omitempty"` // to the init: what to send to the command
 	Group  bool     `json:"group,omitempty"`  // to its process group
 	Full   bool     `json:"full,omitempty"`   // of exited: see privateFull
-	Net    bool     `json:"net,omitempty"`    // of exited: see triedNet
 	Error  string   `json:"error,omitempty"`
 	Errno  int      `json:"errno,omitempty"`
 	Step   string   `json:"step,omitempty"` // one of the steps below

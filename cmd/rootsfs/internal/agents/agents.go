@@ -9,7 +9,7 @@
 // # Not promised
 //
 // The lists follow the agents' documentation, not their programs: an agent may look for
-// more. hosts is what it says it connects to; nothing enforces that list.
+// more hosts and files.
 package agents
 
 import (
@@ -38,7 +38,7 @@ type Agent struct {
 	Hide    []string `toml:"hide" json:"hide,omitempty"`       // patterns, beside the built-in ones
 	Protect []string `toml:"protect" json:"protect,omitempty"` // likewise
 	Offline bool     `toml:"offline" json:"offline,omitempty"` // it needs no network
-	Hosts   []string `toml:"hosts" json:"hosts"`               // that it connects to
+	Hosts   []string `toml:"hosts" json:"hosts"`               // that it may connect to, as run --net takes them
 }
 
 // proxies are variables that every agent gets: without them it reaches nothing where a

@@ -67,7 +67,8 @@ type Agent struct {
 	HomeDir   string // where its HOME is kept; "": the preset's
 	HomeFiles []string
 	Env       []string
-	Net       *bool
+	Net       *bool    // the whole network, or none; nil: Hosts
+	Hosts     []string // as run --net takes them
 	Hide      []string
 	Protect   []string
 }

@@ -89,7 +89,8 @@
 //	home = "~/.local/share/rootsfs/agents/codex"
 //	home_files = [".codex/config.toml"]
 //	env = ["OPENAI_API_KEY"]
-//	net = true
+//	hosts = ["api.openai.com"]   # in place of the preset's
+//	net = true                   # the whole network instead; false: none
 //	hide = ["secrets/"]
 //	protect = ["/Makefile"]
 //

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -134,6 +135,12 @@ func (c *Config) agents(t table, home string) {
 			Mode:      in.word("mode", func(text string) error { _, err := guard.ParseMode(text); return err }),
 			HomeDir:   in.word("home", func(text string) error { _, err := absolute(text, home); return err }),
 			HomeFiles: in.texts("home_files"), Env: in.texts("env"), Hide: in.texts("hide"), Protect: in.texts("protect"),
+			Hosts: in.texts("hosts"),
+		}
+		for i, h := range a.Hosts {
+			if _, err := network.ParseRule(h); err != nil {
+				in.r.fail(in.sub("hosts", index(i)), "%w", err)
+			}
 		}
 		if a.HomeDir != "" {
 			a.HomeDir, _ = absolute(a.HomeDir, home) // checked

@@ -229,7 +229,8 @@ var meanings = map[string]string{
 	"agent.NAME.home":       "directory that its HOME is kept in; absolute, or beginning with ~/",
 	"agent.NAME.home_files": "files of your HOME that are copied into its HOME where they are missing, as paths below HOME",
 	"agent.NAME.env":        "variables that it gets, as --env takes them",
-	"agent.NAME.net":        "give it the network",
+	"agent.NAME.hosts":      "hosts that it may connect to, as run --net takes them",
+	"agent.NAME.net":        "true: the whole network in place of hosts; false: none",
 	"agent.NAME.hide":       "patterns of names that are hidden from it",
 	"agent.NAME.protect":    "patterns of names that it cannot change",
 

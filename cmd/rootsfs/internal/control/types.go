@@ -185,6 +185,7 @@ type RevokeRequest struct {
 	Names   []string `json:"names,omitempty"`
 	All     bool     `json:"all,omitempty"`
 	Subject string   `json:"subject,omitempty"`
+	Net     bool     `json:"net,omitempty"` // every host of the command's network
 }
 
 // Ended reports one root's ending. Error is empty when everything that was
@@ -199,6 +200,39 @@ type Ended struct {
 // RevokeAnswer tells how the endings went.
 type RevokeAnswer struct {
 	Ended []Ended `json:"ended"`
+}
+
+// NetRequest names hosts as `run --net` takes them.
+type NetRequest struct {
+	Hosts []string `json:"hosts"`
+}
+
+// NetAdded tells which hosts were added; those that were there before are left out.
+type NetAdded struct {
+	Added []string `json:"added"`
+}
+
+// NetRemoved tells which hosts were taken back, and how many connections that ended.
+type NetRemoved struct {
+	Removed     []string `json:"removed"`
+	Connections int      `json:"connections"`
+}
+
+// NetState is the network of approved hosts that a command has.
+type NetState struct {
+	Hosts       []string        `json:"hosts"`       // as `run --net` takes them
+	Reach       string          `json:"reach"`       // which connections reach the rules; the kernel refuses others unseen
+	Connections []NetConnection `json:"connections"` // those that are open, the oldest first
+}
+
+// NetConnection is an open connection.
+type NetConnection struct {
+	Host     string    `json:"host"` // name that the program asked for, or address
+	Port     uint16    `json:"port"`
+	Address  string    `json:"address"`  // that it leads to
+	Sent     int64     `json:"sent"`     // bytes from the command
+	Received int64     `json:"received"` // bytes to the command
+	Began    time.Time `json:"began"`
 }
 
 // SetRequest changes a root's mode.

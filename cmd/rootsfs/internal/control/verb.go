@@ -53,6 +53,12 @@ var (
 	ListTrash    = Verb[TrashRequest, TrashAnswer]{"trash.list"}
 	RestoreTrash = Verb[RestoreRequest, RestoreAnswer]{"trash.restore"}
 	EmptyTrash   = Verb[EmptyRequest, vfs.Emptied]{"trash.empty"}
+
+	ListNet = Verb[None, NetState]{"net.list"}
+	AddNet  = Verb[NetRequest, NetAdded]{"net.add"}
+	// RemoveNet is answered when no connection that only these hosts permitted carries a
+	// byte any more.
+	RemoveNet = Verb[NetRequest, NetRemoved]{"net.remove"}
 )
 
 // Call asks a client's session. What the session refuses is an *Error; the answer then

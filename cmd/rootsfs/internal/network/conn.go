@@ -94,7 +94,7 @@ func (g *Gate) take(in *net.TCPConn) {
 // target finds what the program connects to: the name that has the address, or the address
 // itself.
 func (g *Gate) target(c *conn, addr netip.Addr) error {
-	if !namedNet.Contains(addr) {
+	if !g.names.contains(addr) {
 		c.host, c.literal = addr.String(), addr
 		return nil
 	}

@@ -34,18 +34,20 @@ type Options struct {
 	// AnyServerName lets TLS connections name another server than the one that they are made
 	// to. Without it such a connection is refused.
 	AnyServerName bool
+	// ResolveAll has names without a rule resolve inside, so that the port that the program
+	// wants is known when the connection is refused. Nothing about them leaves the machine.
+	ResolveAll bool
 	// Resolver resolves permitted names; nil is the machine's.
 	Resolver *net.Resolver
 	// Record takes what happens to connections. It is called concurrently. A connection
 	// whose Opened it returns an error for is not carried.
 	Record func(Event) error
-	Log    *slog.Logger
 }
 
 // Gate carries the connections of one network namespace. It is safe for concurrent use.
 type Gate struct {
 	opt   Options
-	log   *slog.Logger
+	log   *slog.Logger // set by Serve
 	names *nameTable
 
 	ctx    context.Context
@@ -54,11 +56,11 @@ type Gate struct {
 
 	dnsConns chan struct{} // holds one for each DNS connection
 
-	mu        sync.Mutex
-	rules     rules
-	conns     map[*conn]struct{}
-	closed    bool
-	listeners []interface{ Close() error }
+	mu     sync.Mutex
+	rules  rules
+	conns  map[*conn]struct{}
+	closed bool
+	inside *inside // nil before Serve
 }
 
 // State says what an Event tells.
@@ -98,10 +100,7 @@ type Conn struct {
 
 // New returns a gate that carries nothing yet.
 func New(o Options) *Gate {
-	g := &Gate{opt: o, log: o.Log, names: newNameTable(), rules: slices.Clone(o.Rules), conns: map[*conn]struct{}{}, dnsConns: make(chan struct{}, maxDNSConns)}
-	if g.log == nil {
-		g.log = slog.New(slog.DiscardHandler)
-	}
+	g := &Gate{opt: o, names: newNameTable(), rules: slices.Clone(o.Rules), conns: map[*conn]struct{}{}, dnsConns: make(chan struct{}, maxDNSConns)}
 	if g.opt.Record == nil {
 		g.opt.Record = func(Event) error { return nil }
 	}
@@ -110,11 +109,15 @@ func New(o Options) *Gate {
 }
 
 // Serve prepares the namespace that the sockets are from, and carries its connections until
-// Close. It owns the sockets, also after an error.
-func (g *Gate) Serve(s *Sockets) error {
-	in, err := s.prepare(loopbackRules(g.Rules()))
+// Close. It owns the sockets, also after an error. It is called once.
+func (g *Gate) Serve(s *Sockets, log *slog.Logger) error {
+	g.log = log
+	in, err := s.prepare()
 	if err != nil {
 		return err
+	}
+	if in.reach == NamedHosts {
+		g.names.use(loopbackNet)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -122,13 +125,34 @@ func (g *Gate) Serve(s *Sockets) error {
 		in.Close()
 		return ErrEnded
 	}
-	g.listeners = append(g.listeners, in.datagrams)
+	g.inside = in
 	g.served.Go(func() { g.serveDatagrams(in.datagrams) })
 	for _, l := range in.listeners {
-		g.listeners = append(g.listeners, l)
 		g.served.Go(func() { g.accept(l) })
 	}
-	return nil
+	return g.listenLocked(g.rules)
+}
+
+// listenLocked listens where rules need it, if the namespace is served already.
+func (g *Gate) listenLocked(list []Rule) error {
+	if g.inside == nil {
+		return nil
+	}
+	added, err := g.inside.listenFor(list)
+	for _, l := range added {
+		g.served.Go(func() { g.accept(l) })
+	}
+	return err
+}
+
+// Reach returns which connections reach the gate, "" before Serve.
+func (g *Gate) Reach() Reach {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.inside == nil {
+		return ""
+	}
+	return g.inside.reach
 }
 
 // Rules returns what is permitted now.
@@ -152,15 +176,22 @@ func (g *Gate) Conns() []Conn {
 	return list
 }
 
-// Add permits more.
-func (g *Gate) Add(more ...Rule) {
+// Add permits more. After an error it has permitted nothing more.
+func (g *Gate) Add(more ...Rule) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.closed {
+		return ErrEnded
+	}
+	if err := g.listenLocked(more); err != nil {
+		return err
+	}
 	for _, r := range more {
 		if !slices.Contains(g.rules, r) {
 			g.rules = append(g.rules, r)
 		}
 	}
+	return nil
 }
 
 // Remove takes rules back and ends every connection that no other rule permits. When it
@@ -190,8 +221,8 @@ func (g *Gate) Close() {
 		ended = append(ended, c)
 	}
 	g.endLocked(ended, ErrEnded)
-	for _, l := range g.listeners {
-		l.Close()
+	if g.inside != nil {
+		g.inside.Close()
 	}
 	g.mu.Unlock()
 	g.cancel()
@@ -217,6 +248,9 @@ func (g *Gate) permitsLocked(c *conn) bool {
 }
 
 func (g *Gate) mayResolve(name string) bool {
+	if g.opt.ResolveAll {
+		return true
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.rules.permitsName(name, 0)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -39,7 +40,14 @@ func runInside(name string) {
 	fds := []int{
 		open(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE), open(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER),
 		open(unix.AF_INET, unix.SOCK_DGRAM, 0), open(unix.AF_INET, unix.SOCK_STREAM, 0), open(unix.AF_INET6, unix.SOCK_STREAM, 0),
-		open(unix.AF_INET, unix.SOCK_STREAM, 0),
+	}
+	for range 8 {
+		fds = append(fds, open(unix.AF_INET, unix.SOCK_STREAM, 0))
+	}
+	up := &unix.Ifreq{}
+	if up, _ = unix.NewIfreq("lo"); up != nil { // as an init does
+		up.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+		_ = unix.IoctlIfreq(fds[2], unix.SIOCSIFFLAGS, up)
 	}
 	if err := unix.Sendmsg(3, []byte{0}, unix.UnixRights(fds...), nil, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "pass the sockets:", err)
@@ -54,7 +62,7 @@ func runInside(name string) {
 	}
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx ctx, network, _ string) (net.Conn, error) {
 		var d net.Dialer
-		return d.DialContext(ctx, network, "198.18.0.1:53")
+		return d.DialContext(ctx, network, os.Getenv("ROOTSFS_TEST_DNS"))
 	}}
 	if err := programs[name](os.Args[1:]); err != nil {
 		fmt.Println("error:", err)
@@ -69,11 +77,13 @@ type namespace struct {
 	g      *Gate
 	mu     sync.Mutex
 	events []Event
+	dns    string
+	lacks  func(*Sockets) // takes away what the kernel is not to have
 }
 
 // newNamespace returns the means to run programs with a gate of their own each.
 func newNamespace(t *testing.T, o Options) *namespace {
-	n := &namespace{t: t}
+	n := &namespace{t: t, dns: "198.18.0.1:53"}
 	o.Record = func(e Event) error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -95,7 +105,7 @@ func (n *namespace) start(name string, args ...string) (*exec.Cmd, io.Reader) {
 	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
 	defer ours.Close()
 	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), insideVar+"="+name)
+	cmd.Env = append(os.Environ(), insideVar+"="+name, "ROOTSFS_TEST_DNS="+n.dns)
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNET,
@@ -134,7 +144,11 @@ func (n *namespace) start(name string, args ...string) (*exec.Cmd, io.Reader) {
 	for _, fd := range fds {
 		fs = append(fs, os.NewFile(uintptr(fd), "a socket inside"))
 	}
-	if err := n.g.Serve(&Sockets{Route: fs[0], Netfilter: fs[1], Datagram: fs[2], Stream4: fs[3], Stream6: fs[4], Loopback: fs[5:]}); err != nil {
+	s := &Sockets{Route: fs[0], Netfilter: fs[1], Datagram: fs[2], Stream4: fs[3], Stream6: fs[4], Listeners: fs[5:]}
+	if n.lacks != nil {
+		n.lacks(s)
+	}
+	if err := n.g.Serve(s, slog.New(slog.DiscardHandler)); err != nil {
 		n.t.Fatal(err)
 	}
 	if _, err := ours.Write([]byte{0}); err != nil {

@@ -13,7 +13,9 @@ import (
 // Addresses inside of the namespace. 198.18.0.0/15 is set apart for tests of networks
 // (RFC 2544) and has no public owner. The first 256 addresses are the gate's own.
 var (
-	namedNet     = netip.MustParsePrefix("198.18.0.0/15")
+	namedNet = netip.MustParsePrefix("198.18.0.0/15")
+	// loopbackNet is in the place of namedNet where no routes can be made.
+	loopbackNet  = netip.MustParsePrefix("127.18.0.0/16")
 	resolverAddr = netip.MustParseAddr("198.18.0.1") // in /etc/resolv.conf
 	ownAddr      = netip.MustParseAddr("198.18.0.2") // the source of every connection
 	ownAddr6     = netip.MustParseAddr("fd72:6f6f:7473::2")
@@ -21,7 +23,6 @@ var (
 
 const (
 	firstNamed = 256
-	countNamed = 1<<17 - 2*firstNamed
 
 	// maxNames bounds the names of one program; more are refused.
 	maxNames = 4096
@@ -36,6 +37,7 @@ var errTooManyNames = errors.New("the program asked for too many names")
 // name, so a connection to it is meant for that name alone. It is safe for concurrent use.
 type nameTable struct {
 	mu     sync.Mutex
+	net    netip.Prefix // behind mu; set before the first name
 	byName map[string]netip.Addr
 	byAddr map[netip.Addr]string
 	fresh  *rate.Limiter
@@ -43,7 +45,7 @@ type nameTable struct {
 
 func newNameTable() *nameTable {
 	return &nameTable{
-		byName: map[string]netip.Addr{}, byAddr: map[netip.Addr]string{},
+		net: namedNet, byName: map[string]netip.Addr{}, byAddr: map[netip.Addr]string{},
 		fresh: rate.NewLimiter(rate.Every(time.Minute/newNames), newNames),
 	}
 }
@@ -61,9 +63,10 @@ func (t *nameTable) address(name string) (netip.Addr, error) {
 	}
 	h := fnv.New32a()
 	h.Write([]byte(name))
-	for n := h.Sum32() % countNamed; ; n = (n + 1) % countNamed {
+	count := uint32(1)<<(32-t.net.Bits()) - 2*firstNamed
+	for n := h.Sum32() % count; ; n = (n + 1) % count {
 		i := n + firstNamed
-		b := namedNet.Addr().As4()
+		b := t.net.Addr().As4()
 		a := netip.AddrFrom4([4]byte{b[0], b[1] + byte(i>>16), byte(i >> 8), byte(i)})
 		if _, taken := t.byAddr[a]; !taken {
 			t.byName[name], t.byAddr[a] = a, name
@@ -78,4 +81,18 @@ func (t *nameTable) name(addr netip.Addr) (string, bool) {
 	defer t.mu.Unlock()
 	n, ok := t.byAddr[addr]
 	return n, ok
+}
+
+// contains reports whether addr is of the net that names get their addresses from.
+func (t *nameTable) contains(addr netip.Addr) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.net.Contains(addr)
+}
+
+// use has names get their addresses from net.
+func (t *nameTable) use(net netip.Prefix) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.net = net
 }

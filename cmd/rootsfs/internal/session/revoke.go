@@ -16,13 +16,13 @@ import (
 // revoke serves control.Revoke.
 func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a control.RevokeAnswer, err error) {
 	given := 0
-	for _, is := range []bool{req.All, len(req.Names) > 0, req.Subject != ""} {
+	for _, is := range []bool{req.All, len(req.Names) > 0, req.Subject != "", req.Net} {
 		if is {
 			given++
 		}
 	}
 	if given != 1 {
-		return a, invalid("name the roots to revoke, or a server, or say all of them: one of these")
+		return a, invalid("name the roots to revoke, or a server, or say all of them, or the network: one of these")
 	}
 	defer s.avail.update()
 	switch {
@@ -30,6 +30,11 @@ func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a cont
 		a.Ended, err = s.revokeOf(ctx, guard.Subject(req.Subject))
 	case req.All:
 		a.Ended, err = s.revokeAll(ctx)
+	case req.Net && s.opt.Network == nil:
+		err = errNoNetwork
+	case req.Net:
+		a.Ended = append([]control.Ended{}, s.cutNetwork()...)
+		err = incomplete(a.Ended)
 	default:
 		a.Ended, err = s.revokeNamed(ctx, req.Names)
 	}
@@ -43,6 +48,7 @@ const together = 64
 // revokeAll ends every root, those that are granted meanwhile included.
 func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
 	all := append([]control.Ended{}, s.cutSockets(nil)...) // in JSON an empty list, not null
+	all = append(all, s.cutNetwork()...)
 	errs := []error{incomplete(all)}
 	for range 10 { // whoever adds roots faster than this is refused once the session ends
 		var which []guard.RootName

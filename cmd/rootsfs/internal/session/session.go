@@ -99,6 +99,9 @@ type Options struct {
 	// Sockets are those of the host's that the session's command may connect to; nil:
 	// none.
 	Sockets Sockets
+	// Network is the network of approved hosts that the session's command has; nil: it has
+	// none.
+	Network Network
 	// Signal says that the caller has RevokeBySignal called at SIGUSR1.
 	Signal bool
 	// Logger makes the session's log, once its name is known.
@@ -347,6 +350,9 @@ func (s *Session) handlers() []control.Handler {
 		control.ListTrash.Handle(s.listTrash),
 		control.RestoreTrash.Handle(s.restoreTrash),
 		control.EmptyTrash.Handle(s.emptyTrash),
+		control.ListNet.Handle(s.listNet),
+		control.AddNet.Handle(s.addNet),
+		control.RemoveNet.Handle(s.removeNet),
 	}
 }
 

@@ -74,6 +74,11 @@ func (s *Session) state() control.Status {
 	denied, _ := s.denials.list()
 	st.Denials = len(denied)
 	st.Server, st.Recent = s.server.Load(), s.recent()
+	if st.Server != nil && s.opt.Network != nil {
+		now := *st.Server
+		now.Hosts = s.opt.Network.State().Hosts
+		st.Server = &now
+	}
 	st.Sockets = s.liveSockets()
 	if s.mnt != nil {
 		addWatching(&st, s.mnt.SourceStatus())

@@ -1,0 +1,225 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sockets were opened by the init of a confined program in its network namespace, without
+// being bound or connected. A socket stays in the namespace that it was opened in, and the
+// kernel asks the process that uses it for rights: the gate has them all, since it made the
+// user namespace that owns the network namespace. Route, Netfilter and Stream6 are nil where
+// the kernel lacks the family.
+type Sockets struct {
+	Route     *os.File // AF_NETLINK, SOCK_RAW, NETLINK_ROUTE
+	Netfilter *os.File // AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER
+	Datagram  *os.File // AF_INET, SOCK_DGRAM
+	Stream4   *os.File // AF_INET, SOCK_STREAM
+	Stream6   *os.File // AF_INET6, SOCK_STREAM
+	// Listeners are AF_INET, SOCK_STREAM, for single ports; see Listeners. The gate keeps
+	// those that it does not need yet for rules that come later.
+	Listeners []*os.File
+}
+
+// spareListeners is how many ports can be listened on beyond those of the first rules.
+const spareListeners = 16
+
+// Listeners returns how many Sockets.Listeners a gate with these rules wants.
+func Listeners(list []Rule) int { return len(list) + len(defaultPorts) + spareListeners }
+
+// Reach is which of the program's connections the kernel hands to the gate. It refuses the
+// others, without a record.
+type Reach string
+
+// The reaches. What the kernel lacks decides.
+const (
+	EveryPort Reach = "every address and port"
+	// SomePorts is without nf_tables. A rule without a port then stands for defaultPorts.
+	SomePorts Reach = "the ports of the rules"
+	// NamedHosts is where no routes can be made either.
+	NamedHosts Reach = "approved names, at the ports of the rules"
+)
+
+// defaultPorts are listened on for rules without a port, where only single ports can be.
+var defaultPorts = []uint16{443, 80, 22}
+
+// gatePort is where the kernel hands connections to, on 127.0.0.1 and ::. A program that
+// connects to it is asked for a rule like everybody.
+const gatePort = 1
+
+// inside is what the gate serves in a namespace.
+type inside struct {
+	reach     Reach
+	datagrams *net.UDPConn
+	listeners []net.Listener
+	spare     []*os.File
+	bound     map[netip.AddrPort]bool // what spare sockets were bound to
+}
+
+// Close closes everything.
+func (in *inside) Close() {
+	if in.datagrams != nil {
+		in.datagrams.Close()
+	}
+	for _, l := range in.listeners {
+		l.Close()
+	}
+	for _, f := range in.spare {
+		f.Close()
+	}
+}
+
+// prepare makes every address local to the namespace, and listens, as far as the kernel lets
+// it. It owns the sockets, also after an error.
+func (s *Sockets) prepare() (in *inside, err error) {
+	in = &inside{reach: EveryPort, spare: s.Listeners, bound: map[netip.AddrPort]bool{}}
+	defer func() {
+		for _, f := range []*os.File{s.Route, s.Netfilter, s.Datagram, s.Stream4, s.Stream6} {
+			if f != nil {
+				f.Close()
+			}
+		}
+		if err != nil {
+			in.Close()
+		}
+	}()
+	if in.datagrams, err = s.listenDatagrams(); err != nil {
+		return nil, fmt.Errorf("listen for DNS: %w", err)
+	}
+	switch err := s.addRoutes(); {
+	case isMissing(err):
+		in.reach = NamedHosts
+		return in, nil
+	case err != nil:
+		return nil, fmt.Errorf("make addresses local: %w", err)
+	}
+	switch err := s.divert(); {
+	case isMissing(err):
+		in.reach = SomePorts
+		return in, nil
+	case err != nil:
+		return nil, fmt.Errorf("have connections handed over by nf_tables: %w", err)
+	}
+	if err := in.listen(s.Stream4, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), gatePort), true); err != nil {
+		return nil, err
+	}
+	if s.Stream6 == nil {
+		return in, nil
+	}
+	return in, in.listen(s.Stream6, netip.AddrPortFrom(netip.IPv6Unspecified(), gatePort), true)
+}
+
+// isMissing reports whether the kernel, or whoever confines this process, does not offer
+// something.
+func isMissing(err error) bool {
+	for _, e := range []error{errors.ErrUnsupported, unix.ENOENT, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.EPERM, unix.EACCES} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// listenFor listens where rules need a listener of their own: for services of this machine's
+// loopback interface, and, with less reach, for each port. It returns the new listeners.
+func (in *inside) listenFor(list []Rule) (added []net.Listener, err error) {
+	for _, at := range in.needed(list) {
+		if in.bound[at] || in.bound[netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())] {
+			continue
+		}
+		if len(in.spare) == 0 {
+			return added, fmt.Errorf("listen on %s: a run takes %d such ports beyond those of its start; start it again with the rule", at, spareListeners)
+		}
+		f := in.spare[0]
+		in.spare = in.spare[1:]
+		err := in.listen(f, at, false)
+		f.Close()
+		if err != nil {
+			return added, err
+		}
+		in.bound[at] = true
+		added = append(added, in.listeners[len(in.listeners)-1])
+	}
+	return added, nil
+}
+
+// needed returns what listenFor listens on.
+func (in *inside) needed(list []Rule) (at []netip.AddrPort) {
+	for _, r := range list {
+		switch {
+		case in.reach != EveryPort:
+			ports := defaultPorts
+			if r.Port != 0 {
+				ports = []uint16{r.Port}
+			}
+			for _, p := range ports {
+				at = append(at, netip.AddrPortFrom(netip.IPv4Unspecified(), p))
+			}
+		case r.Port != 0 && r.Prefix.IsSingleIP() && r.Prefix.Addr().Is4() && r.Prefix.Addr().IsLoopback():
+			at = append(at, netip.AddrPortFrom(r.Prefix.Addr(), r.Port))
+		}
+	}
+	return at
+}
+
+// listen binds a socket. A transparent one takes connections to addresses other than its own.
+func (in *inside) listen(f *os.File, at netip.AddrPort, transparent bool) error {
+	fd := int(f.Fd())
+	set := func(level, option int) error { return unix.SetsockoptInt(fd, level, option, 1) }
+	var addr unix.Sockaddr
+	var err error
+	if at.Addr().Is4() {
+		addr = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
+		if transparent {
+			err = set(unix.SOL_IP, unix.IP_TRANSPARENT)
+		}
+	} else {
+		addr = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
+		err = set(unix.SOL_IPV6, unix.IPV6_V6ONLY)
+		if err == nil && transparent {
+			err = set(unix.SOL_IPV6, unix.IPV6_TRANSPARENT)
+		}
+	}
+	if err == nil {
+		err = unix.Bind(fd, addr)
+	}
+	if err == nil {
+		err = unix.Listen(fd, 4096)
+	}
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", at, err)
+	}
+	l, err := net.FileListener(f)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", at, err)
+	}
+	in.listeners = append(in.listeners, l)
+	return nil
+}
+
+// listenDatagrams takes DNS questions to any address.
+func (s *Sockets) listenDatagrams() (*net.UDPConn, error) {
+	fd := int(s.Datagram.Fd())
+	if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_PKTINFO, 1); err != nil {
+		return nil, err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: 53}); err != nil {
+		return nil, err
+	}
+	c, err := net.FilePacketConn(s.Datagram)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UDPConn), nil
+}
+
+// ResolvConf is what /etc/resolv.conf holds inside. The second server is asked where the first
+// cannot be reached, for want of routes.
+func ResolvConf() []byte {
+	return []byte("nameserver " + resolverAddr.String() + "\nnameserver 127.0.0.1\noptions timeout:2 attempts:2\n")
+}
