@@ -29,14 +29,14 @@ anew. "rootsfs status" shows who is suspended and why.`,
 		return control.ResumeRequest{Subject: subject, All: !cmd.Flags().Changed("subject")}, nil
 	}, func(ans control.ResumeAnswer) {
 		if len(ans.Resumed) == 0 {
-			a.say("nobody is suspended")
+			a.say("no server is suspended")
 		}
 		for _, s := range ans.Resumed {
 			if s == "" {
-				a.say("whoever has no name goes on")
+				a.say("resumed: servers without a name")
 				continue
 			}
-			a.say("%s goes on", shown(s))
+			a.say("resumed: %s", shown(s))
 		}
 	})
 }

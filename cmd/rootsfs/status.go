@@ -186,7 +186,7 @@ func (a *app) sayLate(st control.Status) {
 // sayWaiting tells what waits for a word of the owner.
 func (a *app) sayWaiting(st control.Status) {
 	for _, s := range st.Suspended {
-		whom := "whoever has no name"
+		whom := "servers without a name"
 		if s.Subject != "" {
 			whom = shown(s.Subject)
 		}

@@ -138,20 +138,20 @@ type Quota struct {
 	MaxFile    int64  `json:"max_file"`
 }
 
-// Suspended is one server that is suspended; "" is whoever has no name.
+// Suspended is one server that is suspended; "" stands for servers without a name.
 type Suspended struct {
 	Subject string    `json:"subject"`
 	Since   time.Time `json:"since"`
 	Why     string    `json:"why"`
 }
 
-// ResumeRequest lets suspended servers go on: the named one, or all.
+// ResumeRequest resumes suspended servers: the named one, or all.
 type ResumeRequest struct {
 	Subject string `json:"subject,omitempty"`
 	All     bool   `json:"all,omitempty"`
 }
 
-// ResumeAnswer tells who goes on.
+// ResumeAnswer names the resumed servers.
 type ResumeAnswer struct {
 	Resumed []string `json:"resumed"`
 }
