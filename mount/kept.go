@@ -54,7 +54,7 @@ func (n *node) openKept(ctx context.Context, c guard.Caller, flags int) (*vfs.Fi
 		f, err = n.openAnyhow(ctx, c, unix.O_WRONLY)
 	}
 	if err == nil {
-		f.Lend() // to whoever has it open, or had
+		f.CountOnlyWhileUsed()
 	}
 	return f, errnoOf(err)
 }

@@ -64,19 +64,16 @@ func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a At
 		}
 		// Shortening is writing: nobody replaces the file meanwhile.
 		if f != nil {
-			done, err := f.lend(ctx, l)
+			done, err := f.countWhileUsed(ctx, l)
 			if err != nil {
 				return Info{}, err
 			}
 			defer done()
 		} else {
-			if err := t.writers.enter(ctx, l, before.ID()); err != nil {
+			if err := t.claims.ResumeWriting(ctx, l, before.ID()); err != nil {
 				return Info{}, err
 			}
-			defer t.writers.leave(before.ID())
-			if t.writers.replaced(before.ID()) {
-				return Info{}, unix.ESTALE
-			}
+			defer t.claims.EndWriting(before.ID())
 		}
 		return setattr(l, fd, open, before, a)
 	})

@@ -35,11 +35,11 @@ type File struct {
 	// called the latest by which all may be done with it, nil for none.
 	looked atomic.Int64
 	called atomic.Pointer[string]
-	// counted: it is one of Tree.writers until it is closed; lent: while an
+	// isWriter: it is in Tree.claims until it is closed; lent: while an
 	// operation runs.
-	counted, lent bool
-	closing       int64 // room that is promised for the record of the close
-	room          *slot // what the file takes from its opener's share
+	isWriter, lent bool
+	closing        int64 // room that is promised for the record of the close
+	room           *slot // what the file takes from its opener's share
 }
 
 func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, room *slot) *File {
@@ -107,6 +107,32 @@ func (t *Tree) keepLosing(l *guard.Lease, c guard.Caller, dir At, d beneath.Dir,
 	dir.Losing.Keep(f)
 }
 
+// CountOnlyWhileUsed says that the file's holder keeps it for programs of which it hears
+// only when they read and write (mount level Max, which is not told who opens files):
+// between operations the file does not count as open for writing, and it takes no more
+// writes (ESTALE) when it has been replaced. What a program has stored through a mapping
+// there and the kernel has not yet written back is refused then, too: msync(2) and
+// fsync(2) tell of it. To be called before the file is used.
+func (f *File) CountOnlyWhileUsed() {
+	f.lent = f.Writable()
+	if f.isWriter {
+		f.isWriter = false
+		f.t.claims.EndWriting(f.at.ID)
+	}
+}
+
+// countWhileUsed counts a file as open for writing while an operation changes it, if
+// CountOnlyWhileUsed was called.
+func (f *File) countWhileUsed(ctx context.Context, l *guard.Lease) (done func(), err error) {
+	if !f.lent {
+		return func() {}, nil
+	}
+	if err := f.t.claims.ResumeWriting(ctx, l, f.at.ID); err != nil {
+		return nil, err
+	}
+	return func() { f.t.claims.EndWriting(f.at.ID) }, nil
+}
+
 // Path is where the file was opened, ID its identity.
 func (f *File) Path() guard.Path   { return f.at.Path }
 func (f *File) ID() guard.Identity { return f.at.ID }
@@ -147,8 +173,8 @@ func (f *File) leave() {
 	if f.users.Add(-1) == 0 {
 		beneath.Close(f.fd)
 		f.room.closed()
-		if f.counted {
-			f.t.writers.leave(f.at.ID)
+		if f.isWriter {
+			f.t.claims.EndWriting(f.at.ID)
 		}
 	}
 }

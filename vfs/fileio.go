@@ -91,7 +91,7 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 			}
 			defer unlock()
 		}
-		done, err := f.lend(ctx, l)
+		done, err := f.countWhileUsed(ctx, l)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -196,7 +196,7 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 		req.Bytes, req.Size = length, off+length
 	}
 	_, err := onFile(ctx, f, req, func(l *guard.Lease, fd int) (none struct{}, n int64, err error) {
-		done, err := f.lend(ctx, l)
+		done, err := f.countWhileUsed(ctx, l)
 		if err != nil {
 			return none, 0, err
 		}
@@ -260,7 +260,7 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 		if err := out.judgeNow(l, outFD, guard.ToChange); err != nil {
 			return 0, 0, err
 		}
-		done, err := out.lend(ctx, l)
+		done, err := out.countWhileUsed(ctx, l)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -290,4 +290,32 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 	f.read.Add(done)
 	out.wrote.Add(done)
 	return done, err
+}
+
+// growing lets a file become longer by n bytes from its end, wherever that is:
+// where files can be too large, one such operation on the file at a time, because
+// only the source knows the end, and only until another moves it. room, unless
+// nil, is asked with the size the file will have.
+func (t *Tree) growing(ctx context.Context, l *guard.Lease, fd int, n int64, room func(size int64) error) (unlock func(), err error) {
+	if !l.BoundsFiles() && room == nil {
+		return func() {}, nil
+	}
+	now, err := beneath.Stat(fd)
+	if err != nil {
+		return nil, err
+	}
+	if unlock, err = t.claims.LockGrowth(ctx, l, now.ID()); err != nil {
+		return nil, err
+	}
+	if now, err = beneath.Stat(fd); err == nil {
+		err = l.Charge(0, now.Size+n, 0)
+	}
+	if err == nil && room != nil {
+		err = room(now.Size + n)
+	}
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
 }

@@ -145,3 +145,47 @@ func flockHow(typ int16) int {
 	}
 	return unix.LOCK_UN
 }
+
+// Locks are advisory, so a rename, a removal or a replacement goes through whoever has
+// locked the file. For peers they count: what somebody works on under a lock is not taken
+// away or exchanged meanwhile.
+
+// withFileLock runs f while nobody else holds a lock on the file of that name,
+// or returns Locked. Meanwhile it holds the lock of flock(2) itself. Only regular
+// files have locks that matter here. Of a file that we may neither read nor write
+// nobody can tell, and f is run.
+func withFileLock(l *guard.Lease, d beneath.Dir, base string, old *Info, f func() error) error {
+	if !old.IsRegular() {
+		return f()
+	}
+	fd, info, err := beneath.OpenFile(d, base, unix.O_RDONLY)
+	if err == unix.EACCES { //nolint:errorlint // bare errno
+		if fd, info, err = beneath.OpenFile(d, base, unix.O_WRONLY); err == unix.EACCES { //nolint:errorlint // bare errno
+			return f()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer beneath.Close(fd)
+	if info.ID() != old.ID() {
+		return &guard.Error{Kind: names.Conflict}
+	}
+	if err := lockFile(l, fd); err != nil {
+		return err
+	}
+	return f()
+}
+
+// lockFile takes the whole-file lock of flock(2) on an open file, for as long as it
+// is open, and checks that nobody holds a lock of fcntl(2). On a file system without
+// locks nobody holds any.
+func lockFile(l *guard.Lease, fd int) error {
+	if lk, err := beneath.OFDConflict(fd, unix.F_WRLCK, 0, 0); err == nil && lk.Type != unix.F_UNLCK {
+		return &guard.Error{Kind: names.Locked}
+	}
+	if err := beneath.Flock(l, fd, unix.LOCK_EX); err == unix.EAGAIN { //nolint:errorlint // bare errno
+		return &guard.Error{Kind: names.Locked}
+	}
+	return nil
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/claims"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
@@ -214,18 +215,18 @@ func (t *Tree) rename(m *move, resolve, put func() error) error {
 		return about(m.asked, unix.EXDEV)
 	}
 	// What is replaced may be in the middle of being replaced by somebody else.
-	keys := make([]nameKey, 1, 2)
-	if keys[0], err = keyOf(m.dst, m.newName); err != nil {
+	keys := make([]claims.Name, 1, 2)
+	if keys[0], err = claims.NameOf(m.dst, m.newName); err != nil {
 		return err
 	}
 	if m.exchange || m.careful {
-		from, err := keyOf(m.src, m.oldName)
+		from, err := claims.NameOf(m.src, m.oldName)
 		if err != nil {
 			return err
 		}
 		keys = append(keys, from)
 	}
-	unlock, err := t.locks.lock(m.ctx, m.l, keys...)
+	unlock, err := t.claims.LockNames(m.ctx, m.l, keys...)
 	if err != nil {
 		return err
 	}
@@ -299,20 +300,20 @@ func (t *Tree) unlocked(m *move, replace bool) error {
 		move = func() error { return beneath.RenameNew(m.l, m.src, m.oldName, m.dst, m.newName) }
 	}
 	if !absent && target.ID() != what.ID() {
-		done, err := t.writers.replace(m.ctx, m.l, target.ID())
+		done, err := t.claims.BeginReplacing(m.ctx, m.l, target.ID())
 		if err != nil {
 			return err
 		}
 		replaced := false
 		defer func() { done(replaced && target.IsRegular() && target.Nlink <= 1) }()
 		move = func() error {
-			err := whileUnlocked(m.l, m.dst, m.newName, &target, func() error { return t.replaceKept(m) })
+			err := withFileLock(m.l, m.dst, m.newName, &target, func() error { return t.replaceKept(m) })
 			replaced = err == nil
 			return err
 		}
 	}
 	begun := false
-	err = whileUnlocked(m.l, m.src, m.oldName, &what, func() error { begun = true; return move() })
+	err = withFileLock(m.l, m.src, m.oldName, &what, func() error { begun = true; return move() })
 	if err == unix.ELOOP { //nolint:errorlint // bare errno
 		err = &guard.Error{Kind: names.Conflict} // a link by now
 	}

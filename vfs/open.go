@@ -54,16 +54,17 @@ const keptFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags), OpensForWriting: writesTo(flags)}
 	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
-		o, err := t.openNow(ctx, l, c, at, flags)
+		o, err := t.open(ctx, l, c, at, flags)
 		return o, 0, err
 	})
 	return o.f, o.info, err
 }
 
-// openNow is Open, admitted.
-func (t *Tree) openNow(ctx context.Context, l *guard.Lease, c guard.Caller, at At, flags int) (o opened, err error) {
+// open is Open, admitted. It tries again if the name is given to another file
+// meanwhile; then it locks the name, so that no replacement through this Tree outruns it.
+func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, flags int) (o opened, err error) {
 	for try := range maxExchanges {
-		o, err = t.open(ctx, l, c, at, flags, try > 0)
+		o, err = t.openOnce(ctx, l, c, at, flags, try > 0)
 		if err != unix.ESTALE || at.ID != anyFile { //nolint:errorlint // bare errno
 			break
 		}
@@ -71,9 +72,7 @@ func (t *Tree) openNow(ctx context.Context, l *guard.Lease, c guard.Caller, at A
 	return o, err
 }
 
-// open is one try of Open; ESTALE means that the name was given to another file. With
-// again no writer of this Tree does that meanwhile.
-func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, flags int, again bool) (opened, error) {
+func (t *Tree) openOnce(ctx context.Context, l *guard.Lease, c guard.Caller, at At, flags int, lock bool) (opened, error) {
 	room, err := t.users.reserve(c)
 	if err != nil {
 		return opened{}, err
@@ -94,36 +93,75 @@ func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, 
 	}
 	defer d.Close()
 	writes := writesTo(flags) || flags&unix.O_TRUNC != 0
-	var fd int
-	var info Info
-	if writes && again {
-		fd, info, err = t.openKeyed(ctx, l, d, at, base, flags)
-	} else if fd, info, err = openExpected(l, d, at, base, flags); err == nil && writes {
-		if err = t.beginWriting(ctx, l, d, base, info.ID()); err != nil {
-			beneath.Close(fd)
+	if lock = lock && writes; lock {
+		unlock, err := t.claims.LockName(ctx, l, d, base)
+		if err != nil {
+			return opened{}, err
 		}
+		defer unlock()
+	}
+	fd, info, err := openExpected(l, d, at, base, flags)
+	if err != nil {
+		return opened{}, err
+	}
+	if writes {
+		err = t.beginWriting(ctx, l, d, base, info.ID(), lock)
 	}
 	if err != nil {
+		beneath.Close(fd)
 		return opened{}, err
 	}
 	id := info.ID()
 	if flags&unix.O_TRUNC != 0 {
-		if err = t.keepEmptied(ctx, l, fd, relIn(d, dir, base)); err == nil {
-			err = beneath.Truncate(l, fd, 0)
-		}
-		if err == nil {
+		if err = t.truncate(ctx, l, fd, relIn(d, dir, base)); err == nil {
 			info, err = beneath.Stat(fd)
 		}
 		if err != nil {
 			beneath.Close(fd)
-			t.writers.leave(id)
+			t.claims.EndWriting(id)
 			return opened{}, err
 		}
 	}
 	f := newFile(t, l, fd, At{Path: at.Path, ID: id}, c, flags, room)
-	f.counted = writes
+	f.isWriter = writes
 	l.NoteOpened()
 	return opened{f, info}, nil
+}
+
+// beginWriting counts a descriptor that was opened for writing by a name. If the
+// name has meanwhile come to hold another file it is ESTALE. locked says that the caller
+// has locked the name.
+func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, base string, id guard.Identity, locked bool) error {
+	if !locked {
+		// A replacement that resolved the name before this file got that name does not
+		// know this opener; it holds the name's lock. The opener counts as a writer only
+		// once it holds the lock itself: otherwise it would wait for the replacement, and
+		// the replacement for it.
+		unlock, err := t.claims.LockIfContended(ctx, l, d, base)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	if err := t.claims.BeginWriting(ctx, l, id); err != nil {
+		return err
+	}
+	now, err := beneath.StatIn(d, base)
+	if err == nil && now.ID() != id || err == unix.ENOENT { //nolint:errorlint // bare errno
+		err = unix.ESTALE
+	}
+	if err != nil {
+		t.claims.EndWriting(id)
+	}
+	return err
+}
+
+// truncate is O_TRUNC on an open file, of which the trash keeps a copy first.
+func (t *Tree) truncate(ctx context.Context, l *guard.Lease, fd int, rel string) error {
+	if err := t.keepEmptied(ctx, l, fd, rel); err != nil {
+		return err
+	}
+	return beneath.Truncate(l, fd, 0)
 }
 
 // openExpected opens the file that at is about by its name.
@@ -143,29 +181,6 @@ func openExpected(l *guard.Lease, d beneath.Dir, at At, base string, flags int) 
 		return -1, Info{}, unix.ESTALE
 	}
 	return fd, info, nil
-}
-
-// openKeyed opens a file for writing while it holds the name's key, so that nobody
-// replaces the file before it is counted as open for writing: an opener that was
-// outrun by replacements otherwise could be so each time.
-func (t *Tree) openKeyed(ctx context.Context, l *guard.Lease, d beneath.Dir, at At, base string, flags int) (fd int, info Info, err error) {
-	key, err := keyOf(d, base)
-	if err != nil {
-		return -1, Info{}, err
-	}
-	unlock, err := t.locks.lock(ctx, l, key)
-	if err != nil {
-		return -1, Info{}, err
-	}
-	defer unlock()
-	fd, info, err = openExpected(l, d, at, base, flags)
-	if err != nil {
-		return -1, Info{}, err
-	}
-	if err = t.countWriting(ctx, l, d, base, info.ID()); err != nil {
-		beneath.Close(fd)
-	}
-	return fd, info, err
 }
 
 // Reopening says what Reopen is for.
@@ -200,12 +215,8 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 			}
 		}
 		if writes {
-			if err := f.t.writers.enter(ctx, l, f.at.ID); err != nil {
+			if err := f.t.claims.ResumeWriting(ctx, l, f.at.ID); err != nil {
 				return opened{}, 0, err
-			}
-			if f.t.writers.replaced(f.at.ID) {
-				f.t.writers.leave(f.at.ID)
-				return opened{}, 0, unix.ESTALE
 			}
 		}
 		// Not with O_TRUNC before it is known that the file can be kept.
@@ -214,21 +225,18 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 			err = beneath.Hold(again)
 		}
 		if err == nil && flags&unix.O_TRUNC != 0 {
-			if err = f.t.keepEmptied(ctx, l, again, f.at.Path.Rel()); err == nil {
-				err = beneath.Truncate(l, again, 0)
-			}
-			if err != nil {
+			if err = f.t.truncate(ctx, l, again, f.at.Path.Rel()); err != nil {
 				beneath.Close(again)
 			}
 		}
 		if err != nil {
 			if writes {
-				f.t.writers.leave(f.at.ID)
+				f.t.claims.EndWriting(f.at.ID)
 			}
 			return opened{}, 0, err
 		}
 		o := opened{newFile(f.t, l, again, f.at, c, flags, room), Info{}}
-		o.f.quiet, o.f.counted = quiet, writes
+		o.f.quiet, o.f.isWriter = quiet, writes
 		if !quiet {
 			l.NoteOpened()
 		}
@@ -266,7 +274,7 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 				// Not a failure: the name is opened instead, and that is what
 				// is recorded.
 				if err = l.ContinueAsOpen(openNeed(flags)); err == nil {
-					o, err = t.openNow(ctx, l, c, At{Path: p}, flags)
+					o, err = t.open(ctx, l, c, At{Path: p}, flags)
 				}
 				if names.Reason(err) == names.NotExist {
 					err = errVanished
@@ -313,7 +321,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 	}
 	writes := flags&unix.O_ACCMODE != unix.O_RDONLY
 	if writes {
-		err = t.beginWriting(ctx, l, d, name, info.ID())
+		err = t.beginWriting(ctx, l, d, name, info.ID(), false)
 	}
 	if err != nil {
 		beneath.Close(fd)
@@ -325,7 +333,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 	// Before the hold, which is to know whose it is.
 	l.NoteName(d.Rel(dir.Path.Rel()), name, info.ID(), false)
 	o := madeFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags, info, room)
-	o.f.counted = writes
+	o.f.isWriter = writes
 	return o, nil
 }
 
@@ -352,10 +360,10 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 		}
 		o := madeFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags, info, room)
 		o.f.hold.Store(l.HoldNameless()) // what is said of the directory is not said of the file
-		if o.f.counted = o.f.Writable(); o.f.counted {
+		if o.f.isWriter = o.f.Writable(); o.f.isWriter {
 			// It may get a name; until then nobody replaces it, and this does not wait.
-			if err := t.writers.enter(ctx, l, info.ID()); err != nil {
-				o.f.counted = false
+			if err := t.claims.BeginWriting(ctx, l, info.ID()); err != nil {
+				o.f.isWriter = false
 				dropOpened(o)
 				return opened{}, 0, err
 			}

@@ -56,11 +56,7 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 		return err
 	}
 	defer d.Close()
-	key, err := keyOf(d, base)
-	if err != nil {
-		return err
-	}
-	unlock, err := t.locks.lock(ctx, l, key)
+	unlock, err := t.claims.LockName(ctx, l, d, base)
 	if err != nil {
 		return err
 	}
@@ -80,7 +76,7 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 	switch {
 	case !info.IsDir():
 		dir, _ := q.Split()
-		err = whileUnlocked(l, d, base, &info, func() error { return b.unlink(l, d, base, relIn(d, dir, base)) })
+		err = withFileLock(l, d, base, &info, func() error { return b.unlink(l, d, base, relIn(d, dir, base)) })
 	case !how.Recursive:
 		err = beneath.Rmdir(l, d, base)
 	default:
@@ -291,6 +287,20 @@ func (r *remover) keep(e *Entry) bool {
 	return isDir
 }
 
+// unlink removes a name that is no directory and, as far as its directory told, of
+// this type, unless its file is locked.
+func (r *remover) unlink(d beneath.Dir, rel, name string, typ uint32) error {
+	remove := func() error { return r.bin.unlink(r.l, d, name, rel+"/"+name) }
+	if typ != unix.S_IFREG {
+		return remove()
+	}
+	info, err := beneath.StatIn(d, name)
+	if err != nil {
+		return err
+	}
+	return withFileLock(r.l, d, name, &info, remove)
+}
+
 // entry removes one name of the directory d, which lies at rel, unless it is a
 // directory's.
 func (r *remover) entry(d beneath.Dir, rel, name string, typ uint32) (isDir bool, err error) {
@@ -317,7 +327,7 @@ func (r *remover) entry(d beneath.Dir, rel, name string, typ uint32) (isDir bool
 		return true, nil
 	}
 	v := &r.levels[len(r.levels)-1]
-	err = unlinkUnlocked(r.l, d, name, typ, func() error { return r.bin.unlink(r.l, d, name, rel+"/"+name) })
+	err = r.unlink(d, rel, name, typ)
 	switch err {
 	case nil:
 		v.changed = true

@@ -40,10 +40,10 @@ func (p *replacement) early(old *Info) error {
 	if old == nil {
 		return nil
 	}
-	if err := p.t.writers.busy(p.ctx, p.l, old.ID()); err != nil || !p.cond.RespectLocks {
+	if err := p.t.claims.AwaitWriters(p.ctx, p.l, old.ID()); err != nil || !p.cond.RespectLocks {
 		return err
 	}
-	return whileUnlocked(p.l, p.d, p.base, old, nothing)
+	return withFileLock(p.l, p.d, p.base, old, func() error { return nil })
 }
 
 // untilDead makes the context that charge may wait in.
@@ -194,16 +194,12 @@ func (p *replacement) skip(h holed) error {
 // there.
 func (p *replacement) commit(agree func(old *Info) error) (placed, error) {
 	res := placed{size: p.wrote, hold: p.l.HoldAt(p.path)}
-	key, err := keyOf(p.d, p.base)
-	if err != nil {
-		return res, err
-	}
 	release, err := p.again()
 	if err != nil {
 		return res, err
 	}
 	defer release()
-	unlock, err := p.t.locks.lock(p.ctx, p.l, key)
+	unlock, err := p.t.claims.LockName(p.ctx, p.l, p.d, p.base)
 	if err != nil {
 		return res, err
 	}
@@ -252,7 +248,7 @@ func (p *replacement) unsettled() (settle func(), err error) {
 	if err != nil {
 		return func() {}, err
 	}
-	done, err := p.t.writers.replace(p.ctx, p.l, info.ID())
+	done, err := p.t.claims.BeginReplacing(p.ctx, p.l, info.ID())
 	if err != nil {
 		return func() {}, err
 	}
@@ -370,12 +366,12 @@ func (p *replacement) move(old *Info, agree func(*Info) error) error {
 			}
 			return put()
 		}
-		done, err := p.t.writers.replace(p.ctx, p.l, old.ID())
+		done, err := p.t.claims.BeginReplacing(p.ctx, p.l, old.ID())
 		if err != nil {
 			return err
 		}
 		if p.cond.RespectLocks {
-			err = whileUnlocked(p.l, p.d, p.base, old, checked)
+			err = withFileLock(p.l, p.d, p.base, old, checked)
 		} else {
 			err = checked()
 		}

@@ -124,7 +124,7 @@ func (b *bin) drop(id string) {
 // has been given a place in the trash, and was not copied.
 func (b *bin) kept(id string, info *Info, written bool) {
 	b.l.Remark("kept in the trash as " + id)
-	if written && info.IsRegular() && (info.Nlink > 1 || b.t.writers.writing(info.ID())) {
+	if written && info.IsRegular() && (info.Nlink > 1 || b.t.claims.IsWritten(info.ID())) {
 		b.t.bins.noteWritten(info.ID(), binEntry{b.id, id})
 	}
 	b.added(b.usage(info))

@@ -9,6 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/claims"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 	"github.com/rootsfs/rootsfs/vfs/watch"
@@ -21,9 +22,7 @@ type Info = beneath.Info
 type Tree struct {
 	reg     *guard.Registry
 	began   time.Time
-	locks   keyed   // names that are being changed as a whole
-	writers writers // files that are open for writing
-	uploads uploads // in progress
+	claims  claims.Table
 	journal journalling
 	bins    bins // what is kept of removed files
 	users   userShares
@@ -36,6 +35,11 @@ func New(reg *guard.Registry) *Tree {
 	beneath.Prepare()
 	return &Tree{reg: reg, began: time.Now()}
 }
+
+// AwaitCloses says that descriptors may have been closed up to d before their File
+// is: what would replace a file that is open for writing waits that long before it
+// is refused. 0, the default, is for front ends that close at once.
+func (t *Tree) AwaitCloses(d time.Duration) { t.claims.SetPatience(d) }
 
 // MaxKept is how many files, directories and references can be open at most
 // before further ones are refused (ENFILE). It is less than the process's limit

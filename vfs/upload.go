@@ -9,6 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/claims"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
@@ -23,7 +24,7 @@ type Upload struct {
 	t    *Tree
 	who  guard.Caller // who began it
 	path guard.Path   // without links
-	key  nameKey
+	name claims.Name
 	cond IfMatch
 	old  *Info // what was there at the beginning
 	hold atomic.Pointer[guard.Hold]
@@ -40,31 +41,6 @@ type Upload struct {
 	spans []span       // what was written: sorted, neither touching nor overlapping
 	over  bool
 	done  chan struct{}
-}
-
-// uploads are those in progress, by the name they will take.
-type uploads struct {
-	mu   sync.Mutex // guards the field below
-	busy map[nameKey]bool
-}
-
-func (u *uploads) begin(key nameKey) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.busy[key] {
-		return false
-	}
-	if u.busy == nil {
-		u.busy = map[nameKey]bool{}
-	}
-	u.busy[key] = true
-	return true
-}
-
-func (u *uploads) end(key nameKey) {
-	u.mu.Lock()
-	delete(u.busy, key)
-	u.mu.Unlock()
 }
 
 // BeginUpload starts to collect the contents of a file, on a condition that is
@@ -100,17 +76,17 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 	if err := p.early(u.old); err != nil {
 		return nil, err
 	}
-	if u.key, err = keyOf(d, base); err != nil {
+	if u.name, err = claims.NameOf(d, base); err != nil {
 		return nil, err
 	}
-	if !t.uploads.begin(u.key) {
+	if !t.claims.BeginUpload(u.name) {
 		return nil, &guard.Error{Kind: names.Conflict, Err: ErrUploading}
 	}
 	if u.s, err = p.stage(u.old); err == nil {
 		err = u.keep(l, d)
 	}
 	if err != nil {
-		t.uploads.end(u.key)
+		t.claims.EndUpload(u.name)
 		return nil, err
 	}
 	u.hold.Store(l.HoldNameless()) // the name is judged now and by Commit
@@ -240,8 +216,8 @@ func (u *Upload) parent(l *guard.Lease) (beneath.Dir, string, error) {
 	if err != nil {
 		return d, base, err
 	}
-	key, err := keyOf(d, base)
-	if err == nil && key != u.key {
+	name, err := claims.NameOf(d, base)
+	if err == nil && name != u.name {
 		err = &guard.Error{Kind: names.Conflict}
 	}
 	if err != nil {
@@ -352,7 +328,7 @@ func (u *Upload) close() {
 	u.mu.Lock()
 	u.over = true
 	u.mu.Unlock()
-	u.t.uploads.end(u.key)
+	u.t.claims.EndUpload(u.name)
 	close(u.done)
 	u.leave()
 }

@@ -126,7 +126,7 @@ func (t *Tree) readState(fd int, off int64, buf []byte, ifMatch string) (chunk, 
 	for range readTries {
 		// After the times and before the bytes: a writer that has closed the
 		// file by now had written all that the times tell of.
-		before.Writing = err == nil && t.writers.writing(before.ID())
+		before.Writing = err == nil && t.claims.IsWritten(before.ID())
 		if err == nil && ifMatch != "" && ifMatch != ETag(&before) {
 			err = &guard.Error{Kind: names.Conflict}
 		}

@@ -120,11 +120,7 @@ func (o *overwriting) run(data []byte) (written, error) {
 		return written{}, err
 	}
 	defer d.Close()
-	key, err := keyOf(d, base)
-	if err != nil {
-		return written{}, err
-	}
-	unlock, err := o.t.locks.lock(o.ctx, o.l, key)
+	unlock, err := o.t.claims.LockName(o.ctx, o.l, d, base)
 	if err != nil {
 		return written{}, err
 	}
@@ -134,13 +130,18 @@ func (o *overwriting) run(data []byte) (written, error) {
 		return written{}, err
 	}
 	defer beneath.Close(fd)
-	id, since, err := o.t.writers.begin(o.ctx, o.l, fd)
+	now, err := beneath.Stat(fd)
 	if err != nil {
 		return written{}, err
 	}
-	defer o.t.writers.end(id)
+	id := now.ID()
+	since, err := o.t.claims.BeginInPlace(o.ctx, o.l, id)
+	if err != nil {
+		return written{}, err
+	}
+	defer o.t.claims.EndInPlace(id)
 	err = o.write(fd, data)
-	if err != nil && made && o.wrote.Load() == 0 && o.t.writers.alone(id, since) {
+	if err != nil && made && o.wrote.Load() == 0 && o.t.claims.IsAlone(id, since) {
 		takeBack(o.l, d, base, id)
 	}
 	if err != nil {
@@ -151,7 +152,7 @@ func (o *overwriting) run(data []byte) (written, error) {
 		o.l.NoteExisting()
 	}
 	info, err := beneath.Stat(fd)
-	info.Writing = !o.t.writers.alone(id, since) // others may have written before the times were read
+	info.Writing = !o.t.claims.IsAlone(id, since) // others may have written before the times were read
 	if err == nil && made {
 		dir, _ := o.path.Split()
 		o.l.NoteCreated(info.ID())
@@ -213,7 +214,7 @@ func (o *overwriting) existing(d beneath.Dir, base string) (int, error) {
 		err = &guard.Error{Kind: names.Conflict}
 	}
 	if err == nil && o.how.RespectLocks {
-		err = claim(o.l, fd)
+		err = lockFile(o.l, fd)
 	}
 	if err == nil {
 		err = killPrivFor(o.l, o.c, fd)

@@ -129,7 +129,7 @@ func TestLentFile(t *testing.T) {
 	b.tree("f=text", "gone=")
 	f := b.open("f", unix.O_RDWR)
 	defer f.Close()
-	f.Lend()
+	f.CountOnlyWhileUsed()
 	b.must(b.write(f, "T", 0))
 	_, err := b.replace("f", "new", vfs.IfMatch{})
 	b.must(err)
@@ -145,7 +145,7 @@ func TestLentFile(t *testing.T) {
 
 	g := b.open("gone", unix.O_RDWR)
 	defer g.Close()
-	g.Lend()
+	g.CountOnlyWhileUsed()
 	b.must(b.t.RemovePath(bg, who, b.path("gone"), vfs.RemoveHow{}))
 	b.must(b.write(g, "as POSIX has it", 0))
 }

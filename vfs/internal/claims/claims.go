@@ -1,0 +1,392 @@
+// Package claims keeps the operations of one vfs.Tree apart that would otherwise lose
+// each other's updates.
+//
+// A file that is replaced as a whole while somebody has it open for writing would take
+// what is written afterwards with it, without anybody noticing. So a replacement is
+// refused (Locked) while the file is open for writing through the same Tree; and an
+// opening that begins during a replacement waits for its end, and then finds the new
+// file. A mount hears of the end of a descriptor a little after close(2) has returned
+// (nobody waits for the answer to FUSE_RELEASE): Table.SetPatience is for that.
+//
+// Writing in place (WriteRange) replaces nothing and is not concerned, but for the etags
+// of those who read meanwhile.
+//
+// # Promises
+//
+// Within one Table the exclusion is exact, whatever the timing. Who waits for a claim
+// gets it in the order of asking, and stops waiting when the root or the context ends.
+//
+// # Not promised
+//
+// Nothing is said of two Trees, nor of processes of the host.
+package claims
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// Name identifies a name by the directory it lies in, so that a file is locked under
+// one Name through whatever root, link or nesting it is reached. Two hard links of a
+// file are two names.
+type Name struct {
+	dir  guard.Identity
+	base string
+}
+
+// NameOf is the Name of base in an open directory.
+func NameOf(d beneath.Dir, base string) (Name, error) {
+	info, err := beneath.Stat(d.FD)
+	return Name{info.ID(), base}, err
+}
+
+// kind is what is claimed.
+type kind uint8
+
+const (
+	ofName   kind = iota // to change what a name is of
+	ofUpload             // to upload to a name
+	ofFile               // to write a file, or to replace it
+	ofGrowth             // to make a file longer from its end
+)
+
+// key is what a claim is about; a file has a Name without a base.
+type key struct {
+	Name
+	kind kind
+}
+
+func fileKey(id guard.Identity) key { return key{Name{dir: id}, ofFile} }
+
+// claim is who has or wants one key.
+type claim struct {
+	exclusive bool   // somebody has it alone
+	open      int32  // descriptors that are open for writing
+	inPlace   int32  // runs of WriteRange, for which a replacement waits by the name
+	begun     uint64 // how often somebody began to write while there was a writer
+	waiting   []*waiter
+}
+
+// waiter is somebody who waits for a claim. try takes the claim and returns true, or
+// does nothing; it is called with Table.mu held.
+type waiter struct {
+	try     func(*claim) bool
+	granted chan struct{} // closed when try has returned true
+}
+
+// Table holds the claims of a Tree. The zero value is ready to use.
+type Table struct {
+	patience atomic.Int64 // nanoseconds; see SetPatience
+
+	mu       sync.Mutex // guards the fields below
+	held     map[key]*claim
+	names    int // claims of the kind ofName
+	replaced recentFiles
+}
+
+// get returns the claim of a key; the caller holds mu, and calls settleLocked.
+func (t *Table) getLocked(k key) *claim {
+	c := t.held[k]
+	if c != nil {
+		return c
+	}
+	if t.held == nil {
+		t.held = map[key]*claim{}
+	}
+	c = &claim{}
+	t.held[k] = c
+	if k.kind == ofName {
+		t.names++
+	}
+	return c
+}
+
+// settleLocked grants the claim to those who wait for it and can have it now, and
+// forgets a claim that nobody has or waits for.
+func (t *Table) settleLocked(k key, c *claim) {
+	c.waiting = slices.DeleteFunc(c.waiting, func(w *waiter) bool {
+		if !w.try(c) {
+			return false
+		}
+		close(w.granted)
+		return true
+	})
+	if c.exclusive || c.open > 0 || c.inPlace > 0 || len(c.waiting) > 0 {
+		return
+	}
+	delete(t.held, k)
+	if k.kind == ofName {
+		t.names--
+	}
+}
+
+// acquire waits until try takes the claim.
+func (t *Table) acquire(ctx context.Context, l *guard.Lease, k key, try func(*claim) bool) error {
+	t.mu.Lock()
+	c := t.getLocked(k)
+	if try(c) {
+		t.settleLocked(k, c)
+		t.mu.Unlock()
+		return nil
+	}
+	w := &waiter{try, make(chan struct{})}
+	c.waiting = append(c.waiting, w)
+	t.mu.Unlock()
+	err := l.Wait(ctx, w.granted)
+	if err == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.Index(c.waiting, w)
+	if i < 0 {
+		return nil // granted just now
+	}
+	c.waiting = slices.Delete(c.waiting, i, i+1)
+	t.settleLocked(k, c)
+	return err
+}
+
+// change changes a claim that somebody has.
+func (t *Table) change(k key, f func(*claim)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.getLocked(k)
+	f(c)
+	t.settleLocked(k, c)
+}
+
+func takeAlone(c *claim) bool {
+	if c.exclusive {
+		return false
+	}
+	c.exclusive = true
+	return true
+}
+
+func release(c *claim) { c.exclusive = false }
+
+// LockNames waits for names. Several are taken in one order by everybody.
+func (t *Table) LockNames(ctx context.Context, l *guard.Lease, list ...Name) (unlock func(), err error) {
+	slices.SortFunc(list, func(a, b Name) int {
+		return cmp.Or(cmp.Compare(a.dir.Dev, b.dir.Dev), cmp.Compare(a.dir.Ino, b.dir.Ino),
+			cmp.Compare(a.dir.Birth, b.dir.Birth), cmp.Compare(a.base, b.base))
+	})
+	list = slices.Compact(list)
+	taken := 0
+	unlock = func() {
+		for _, n := range list[:taken] {
+			t.change(key{n, ofName}, release)
+		}
+	}
+	for _, n := range list {
+		if err := t.acquire(ctx, l, key{n, ofName}, takeAlone); err != nil {
+			unlock()
+			return nil, err
+		}
+		taken++
+	}
+	return unlock, nil
+}
+
+// LockName waits for one name.
+func (t *Table) LockName(ctx context.Context, l *guard.Lease, d beneath.Dir, base string) (unlock func(), err error) {
+	n, err := NameOf(d, base)
+	if err != nil {
+		return nil, err
+	}
+	return t.LockNames(ctx, l, n)
+}
+
+// LockIfContended is LockName if anybody has locked any name: otherwise there is nothing
+// to wait for.
+func (t *Table) LockIfContended(ctx context.Context, l *guard.Lease, d beneath.Dir, base string) (unlock func(), err error) {
+	t.mu.Lock()
+	free := t.names == 0
+	t.mu.Unlock()
+	if free {
+		return func() {}, nil // as nearly always
+	}
+	return t.LockName(ctx, l, d, base)
+}
+
+// LockGrowth waits to be the only one who makes a file longer from its end.
+func (t *Table) LockGrowth(ctx context.Context, l *guard.Lease, id guard.Identity) (unlock func(), err error) {
+	k := key{Name{dir: id}, ofGrowth}
+	if err := t.acquire(ctx, l, k, takeAlone); err != nil {
+		return nil, err
+	}
+	return func() { t.change(k, release) }, nil
+}
+
+// BeginUpload claims a name for an upload, until EndUpload; false means that there is
+// one already.
+func (t *Table) BeginUpload(n Name) (ok bool) {
+	t.change(key{n, ofUpload}, func(c *claim) { ok = takeAlone(c) })
+	return ok
+}
+
+// EndUpload ends a BeginUpload.
+func (t *Table) EndUpload(n Name) { t.change(key{n, ofUpload}, release) }
+
+// BeginWriting counts a descriptor of a file that is open for writing, until
+// EndWriting. While the file is being replaced it waits.
+func (t *Table) BeginWriting(ctx context.Context, l *guard.Lease, id guard.Identity) error {
+	return t.acquire(ctx, l, fileKey(id), func(c *claim) bool {
+		if c.exclusive {
+			return false
+		}
+		c.open++
+		c.begun++
+		return true
+	})
+}
+
+// ResumeWriting is BeginWriting for a descriptor that may be older than a replacement
+// of its file: ESTALE if there was one.
+func (t *Table) ResumeWriting(ctx context.Context, l *guard.Lease, id guard.Identity) error {
+	err := t.BeginWriting(ctx, l, id)
+	if err == nil && t.wasReplaced(id) {
+		t.EndWriting(id)
+		err = unix.ESTALE
+	}
+	return err
+}
+
+// EndWriting ends a BeginWriting.
+func (t *Table) EndWriting(id guard.Identity) { t.change(fileKey(id), func(c *claim) { c.open-- }) }
+
+// BeginInPlace counts a run of WriteRange, until EndInPlace; since is for IsAlone.
+func (t *Table) BeginInPlace(ctx context.Context, l *guard.Lease, id guard.Identity) (since uint64, err error) {
+	err = t.acquire(ctx, l, fileKey(id), func(c *claim) bool {
+		if c.exclusive {
+			return false
+		}
+		c.inPlace++
+		c.begun++
+		if since = c.begun; c.open+c.inPlace > 1 {
+			since = 0 // not alone from the first
+		}
+		return true
+	})
+	return since, err
+}
+
+// EndInPlace ends a BeginInPlace.
+func (t *Table) EndInPlace(id guard.Identity) { t.change(fileKey(id), func(c *claim) { c.inPlace-- }) }
+
+// IsAlone reports whether the run of WriteRange that began then has been the only writer.
+func (t *Table) IsAlone(id guard.Identity, since uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.held[fileKey(id)]
+	return c != nil && c.begun == since
+}
+
+// IsWritten reports whether anybody may be in the middle of a write to the file.
+func (t *Table) IsWritten(id guard.Identity) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.held[fileKey(id)]
+	return c != nil && c.open+c.inPlace > 0
+}
+
+// SetPatience says that descriptors may have been closed up to d before EndWriting is
+// called: what would replace a file that is open for writing waits that long before it
+// is refused.
+func (t *Table) SetPatience(d time.Duration) { t.patience.Store(int64(d)) }
+
+// AwaitWriters refuses a file that is open for writing, and stays so for a moment.
+func (t *Table) AwaitWriters(ctx context.Context, l *guard.Lease, id guard.Identity) error {
+	t.mu.Lock()
+	c := t.held[fileKey(id)]
+	free := c == nil || c.open == 0
+	t.mu.Unlock()
+	if free {
+		return nil
+	}
+	patient, cancel := context.WithTimeout(ctx, time.Duration(t.patience.Load()))
+	defer cancel()
+	err := t.acquire(patient, l, fileKey(id), func(c *claim) bool { return c.open == 0 })
+	if names.Reason(err) == names.Timeout && ctx.Err() == nil {
+		err = inUse()
+	}
+	return err
+}
+
+// BeginReplacing claims a file that is about to be replaced, until end is called. It
+// refuses one that is open for writing, and waits for another replacement.
+func (t *Table) BeginReplacing(ctx context.Context, l *guard.Lease, id guard.Identity) (end func(replaced bool), err error) {
+	if err := t.AwaitWriters(ctx, l, id); err != nil {
+		return nil, err
+	}
+	var refused error
+	err = t.acquire(ctx, l, fileKey(id), func(c *claim) bool {
+		if !c.exclusive && c.open > 0 {
+			refused = inUse()
+			return true
+		}
+		return takeAlone(c)
+	})
+	if err = cmp.Or(err, refused); err != nil {
+		return nil, err
+	}
+	return func(replaced bool) {
+		t.change(fileKey(id), func(c *claim) {
+			c.exclusive = false
+			if replaced {
+				t.replaced.add(id)
+			}
+		})
+	}, nil
+}
+
+var errInUse = errors.New("the file is open for writing in this session; write it again when it has been closed, or in place with an offset")
+
+func inUse() error { return &guard.Error{Kind: names.Locked, Err: errInUse} }
+
+// wasReplaced reports whether a file was replaced lately.
+func (t *Table) wasReplaced(id guard.Identity) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.replaced.known[id]
+}
+
+// maxRecent bounds the memory for files that were replaced, to about a megabyte.
+// One that is forgotten is then a file without a name like any other.
+const maxRecent = 1 << 13
+
+// recentFiles are the latest maxRecent files that were added.
+type recentFiles struct {
+	known map[guard.Identity]bool
+	order []guard.Identity
+	next  int // the oldest of order, once that is full
+}
+
+func (r *recentFiles) add(id guard.Identity) {
+	if r.known[id] {
+		return
+	}
+	if r.known == nil {
+		r.known = map[guard.Identity]bool{}
+	}
+	r.known[id] = true
+	if len(r.order) < maxRecent {
+		r.order = append(r.order, id)
+		return
+	}
+	delete(r.known, r.order[r.next])
+	r.order[r.next] = id
+	r.next = (r.next + 1) % maxRecent
+}
