@@ -15,7 +15,7 @@ import (
 
 // Symlink makes a symbolic link; its target is text, judged when it is read.
 func (t *Tree) Symlink(ctx context.Context, c guard.Caller, target string, dir At, name string) (Info, error) {
-	return t.make(ctx, c, names.OpSymlink, dir, name, func(l *guard.Lease, d beneath.Dir) (Info, error) {
+	return t.make(ctx, c, names.OpSymlink, dir, name, func(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
 		return beneath.Symlink(l, target, d, name, owner(c))
 	})
 }

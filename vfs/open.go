@@ -2,14 +2,11 @@ package vfs
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
@@ -257,126 +254,4 @@ func dropOpened(o opened) {
 		o.f.quiet = true
 		o.f.Close()
 	}
-}
-
-// Create makes a regular file and opens it; with O_EXCL absent from flags an
-// existing one is opened instead (created is false).
-func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, flags int, mode uint32) (f *File, info Info, created bool, err error) {
-	p, err := t.child(names.OpCreate, dir, name)
-	if err != nil {
-		return nil, Info{}, false, err
-	}
-	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1, OpensForWriting: writesTo(flags)}
-	for range maxExchanges {
-		o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
-			o, err := t.createFile(ctx, l, c, dir, p, flags, mode)
-			if err == unix.EEXIST && flags&unix.O_EXCL == 0 { //nolint:errorlint // bare errno
-				// Not a failure: the name is opened instead, and that is what
-				// is recorded.
-				if err = l.ContinueAsOpen(openNeed(flags)); err == nil {
-					o, err = t.open(ctx, l, c, At{Path: p}, flags)
-				}
-				if names.Reason(err) == names.NotExist {
-					err = errVanished
-				}
-			}
-			return o, 0, err
-		})
-		if err == nil {
-			return o.f, o.info, o.f.made, nil
-		}
-		if !errors.Is(err, errVanished) {
-			return nil, Info{}, false, err
-		}
-	}
-	return nil, Info{}, false, &guard.Error{Op: names.OpCreate, Path: p, Kind: names.Conflict, Err: unix.ESTALE}
-}
-
-// errVanished is the error of Create if the file was there, so that it could not be
-// made, and then was not, so that it could not be opened: it is tried again.
-var errVanished = fmt.Errorf("the file comes and goes: %w", unix.ESTALE)
-
-// createFile makes and opens the file that Create is about; EEXIST means that there
-// is one, or that another has replaced it.
-func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, dir At, p guard.Path, flags int, mode uint32) (opened, error) {
-	room, err := t.users.reserve(c)
-	if err != nil {
-		return opened{}, err
-	}
-	defer room.release()
-	unlock, err := l.Making(ctx)
-	if err != nil {
-		return opened{}, err
-	}
-	defer unlock()
-	_, name := p.Split()
-	d, err := parentAt(l, dir, name)
-	if err != nil {
-		return opened{}, err
-	}
-	defer d.Close()
-	fd, info, err := beneath.CreateFile(l, d, name, flags&keptFlags, umasked(c, d, safeMode(l, mode&07777)), owner(c))
-	if err != nil {
-		return opened{}, err
-	}
-	writes := flags&unix.O_ACCMODE != unix.O_RDONLY
-	if writes {
-		err = t.beginWriting(ctx, l, d, name, info.ID(), false)
-	}
-	if err != nil {
-		beneath.Close(fd)
-		if err == unix.ESTALE { //nolint:errorlint // bare errno
-			err = unix.EEXIST // made, and replaced by somebody: that is opened
-		}
-		return opened{}, err
-	}
-	// Before the hold, which is to know whose it is.
-	l.NoteName(d.Rel(dir.Path.Rel()), name, info.ID(), false)
-	o := madeFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags, info, room)
-	o.f.isWriter = writes
-	return o, nil
-}
-
-// Tmpfile makes a file without a name in a directory (O_TMPFILE).
-func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, mode uint32) (*File, Info, error) {
-	req := guard.Request{Caller: c, Op: names.OpTmpfile, Path: dir.Path, Epoch: dir.Epoch, Names: 1, OpensForWriting: writesTo(flags)}
-	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
-		room, err := t.users.reserve(c)
-		if err != nil {
-			return opened{}, 0, err
-		}
-		defer room.release()
-		d, err := dirAt(l, dir)
-		if err != nil {
-			return opened{}, 0, err
-		}
-		defer d.Close()
-		if err := l.JudgeAs(guard.ToMake, d.Rel(dir.Path.Rel()), "", pattern.Other); err != nil {
-			return opened{}, 0, err // nothing may be made there
-		}
-		fd, info, err := beneath.Tmpfile(l, d, flags&(keptFlags|unix.O_EXCL), umasked(c, d, safeMode(l, mode&07777)), owner(c))
-		if err != nil {
-			return opened{}, 0, err
-		}
-		o := madeFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags, info, room)
-		o.f.hold.Store(l.HoldNameless()) // what is said of the directory is not said of the file
-		if o.f.isWriter = o.f.Writable(); o.f.isWriter {
-			// It may get a name; until then nobody replaces it, and this does not wait.
-			if err := t.claims.BeginWriting(ctx, l, info.ID()); err != nil {
-				o.f.isWriter = false
-				dropOpened(o)
-				return opened{}, 0, err
-			}
-		}
-		return o, 0, nil
-	})
-	return o.f, o.info, err
-}
-
-// madeFile is the open file of one that the operation has made.
-func madeFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, info Info, room *slot) opened {
-	l.NoteCreated(info.ID())
-	f := newFile(t, l, fd, at, c, flags, room)
-	f.made = true
-	return opened{f, info}
 }

@@ -15,6 +15,87 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
+// Unlink removes a file's name. A file that is itself a root is busy.
+func (t *Tree) Unlink(ctx context.Context, c guard.Caller, dir At, name string) error {
+	return t.remove(ctx, c, names.OpUnlink, dir, name, func(l *guard.Lease, d beneath.Dir, name string) error {
+		b, err := t.bin(ctx, l)
+		if err != nil {
+			return err
+		}
+		defer b.close()
+		return b.unlink(l, d, name, relIn(d, dir.Path, name))
+	})
+}
+
+// Rmdir removes an empty directory. One that is itself a root is busy.
+func (t *Tree) Rmdir(ctx context.Context, c guard.Caller, dir At, name string) error {
+	return t.remove(ctx, c, names.OpRmdir, dir, name, func(l *guard.Lease, d beneath.Dir, name string) error {
+		return beneath.Rmdir(l, d, name)
+	})
+}
+
+func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, name string,
+	f func(*guard.Lease, beneath.Dir, string) error,
+) error {
+	p, err := t.child(op, dir, name)
+	if err != nil {
+		return err
+	}
+	req := dir.request(c, op, p)
+	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {
+		d, err := parentAt(l, dir, name)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		if err := movable(l, d, name); err != nil {
+			return err
+		}
+		t.keepLosing(l, c, dir, d, name)
+		if err := f(l, d, name); err != nil {
+			return err
+		}
+		l.NoteRemoved(relIn(d, dir.Path, name))
+		return nil
+	})
+}
+
+// movable refuses names that may not be moved or removed: what is hidden, and
+// directories and files that are roots themselves.
+func movable(l *guard.Lease, d beneath.Dir, name string) error {
+	if l.PosixFull() && !l.HasNested() {
+		return nil
+	}
+	info, err := beneath.StatIn(d, name)
+	if err != nil {
+		return err
+	}
+	if err := walk.Visible(l, &info); err != nil {
+		return err
+	}
+	domain, err := beneath.CrossEntry(l, d, name, &info)
+	if err != nil {
+		return err
+	}
+	if domain != 0 {
+		return unix.EBUSY
+	}
+	return nil
+}
+
+// relIn is the path of a name in the open directory that dir was resolved to.
+func relIn(d beneath.Dir, dir guard.Path, name string) string {
+	if at := d.Rel(dir.Rel()); at != "" {
+		return at + "/" + name
+	}
+	return name
+}
+
+// isRoot is of operations that would take a root itself away.
+func isRoot() error {
+	return &guard.Error{Kind: names.Permission, Err: errors.New("the path is a root itself, which only its owner can take away")}
+}
+
 // RemoveHow says how RemovePath removes.
 type RemoveHow struct {
 	Recursive bool
@@ -345,4 +426,14 @@ func (r *remover) entry(d beneath.Dir, rel, name string, typ uint32) (isDir bool
 		return false, nil
 	}
 	return false, absent(err)
+}
+
+// inState looks at what lies at a name, and compares it with an etag unless that
+// is "".
+func inState(d beneath.Dir, base, etag string) (Info, error) {
+	info, err := beneath.StatIn(d, base)
+	if err == nil && etag != "" && ETag(&info) != etag {
+		err = &guard.Error{Kind: names.Conflict}
+	}
+	return info, err
 }

@@ -1,0 +1,402 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
+)
+
+func owner(c guard.Caller) beneath.Owner {
+	if c.Makes != nil {
+		return beneath.Owner{UID: c.Makes.UID, GID: c.Makes.GID}
+	}
+	return beneath.Owner{UID: c.UID, GID: c.GID}
+}
+
+// safeMode drops the set-id bits of anything but a directory, unless the grant
+// is one of full POSIX: our mount is nosuid, but the source is not.
+func safeMode(l *guard.Lease, mode uint32) uint32 {
+	if l.PosixFull() {
+		return mode
+	}
+	return mode &^ (unix.S_ISUID | unix.S_ISGID)
+}
+
+// umasked takes the caller's umask out of a mode, unless the directory has a
+// default ACL, which takes the umask's place (acl(5), "Object creation").
+func umasked(c guard.Caller, d beneath.Dir, mode uint32) uint32 {
+	if c.Umask == 0 || mode&c.Umask == 0 || beneath.HasDefaultACL(d) {
+		return mode
+	}
+	return mode &^ c.Umask
+}
+
+// making makes a name in an open directory.
+type making func(l *guard.Lease, d beneath.Dir, name string) (Info, error)
+
+// make runs one operation that makes a name.
+func (t *Tree) make(ctx context.Context, c guard.Caller, op guard.Op, dir At, name string, f making) (Info, error) {
+	p, err := t.child(op, dir, name)
+	if err != nil {
+		return Info{}, err
+	}
+	req := guard.Request{Caller: c, Op: op, Path: p, Epoch: dir.Epoch, Names: 1}
+	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
+		unlock, err := l.Making(ctx)
+		if err != nil {
+			return Info{}, 0, err
+		}
+		defer unlock()
+		info, err := makeIn(l, dir, name, f)
+		return info, 0, err
+	})
+}
+
+// makePath is make at the end of a path, on which links are followed.
+func (t *Tree) makePath(ctx context.Context, c guard.Caller, op guard.Op, p guard.Path, f making) (Info, error) {
+	req := guard.Request{Caller: c, Op: op, Path: p, Names: 1}
+	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
+		unlock, err := l.Making(ctx)
+		if err != nil {
+			return Info{}, 0, err
+		}
+		defer unlock()
+		info, err := followed(ctx, l, p, false, func(q guard.Path) (Info, error) {
+			if q.IsRoot() {
+				return Info{}, unix.EEXIST
+			}
+			dir, name := q.Split()
+			return makeIn(l, At{Path: dir}, name, f)
+		})
+		return info, 0, err
+	})
+}
+
+// makeIn resolves a directory and makes a name in it; nobody moves it meanwhile.
+func makeIn(l *guard.Lease, dir At, name string, f making) (Info, error) {
+	d, err := parentAt(l, dir, name)
+	if err != nil {
+		return Info{}, err
+	}
+	defer d.Close()
+	return makeName(l, d.Rel(dir.Path.Rel()), name, func() (Info, error) { return f(l, d, name) })
+}
+
+// makeName has f make a name in the directory that lies at dir below the root, and tells
+// the lease.
+func makeName(l *guard.Lease, dir, name string, f func() (Info, error)) (Info, error) {
+	start := time.Now()
+	info, err := f()
+	if err == nil && bornSince(l, &info, start) {
+		l.NoteCreated(info.ID())
+		l.NoteName(dir, name, info.ID(), info.IsDir())
+	}
+	return info, err
+}
+
+// bornSince reports whether the file that was found under a name just made is
+// the one that was made: another may have been renamed to it in between. Local
+// file systems take birth times from this machine's clock, which may lag by a
+// tick; others are believed.
+func bornSince(l *guard.Lease, info *Info, start time.Time) bool {
+	birth := info.ID().Birth
+	return birth == 0 || l.Remote() || birth > start.Add(-time.Second).UnixNano()
+}
+
+// Mkdir makes a directory.
+func (t *Tree) Mkdir(ctx context.Context, c guard.Caller, dir At, name string, mode uint32) (Info, error) {
+	return t.make(ctx, c, names.OpMkdir, dir, name, func(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
+		return beneath.Mkdir(l, d, name, umasked(c, d, mode&07777), owner(c))
+	})
+}
+
+// Mknod makes a regular file; with full POSIX also FIFOs, sockets and devices,
+// which are otherwise refused: they would be hidden, and a device made here
+// would work on the source.
+func (t *Tree) Mknod(ctx context.Context, c guard.Caller, dir At, name string, mode, dev uint32) (Info, error) {
+	return t.make(ctx, c, names.OpMknod, dir, name, func(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
+		if mode&unix.S_IFMT != unix.S_IFREG && mode&unix.S_IFMT != 0 && !l.PosixFull() {
+			return Info{}, &guard.Error{Kind: names.Permission, Err: unix.EPERM}
+		}
+		return beneath.Mknod(l, d, name, mode&unix.S_IFMT|umasked(c, d, safeMode(l, mode&07777)), dev, owner(c))
+	})
+}
+
+// CreateFile makes an empty regular file, which must not be there (Exist), with
+// parents also the directories above it (see MkdirAll). A link of that name is
+// not followed.
+func (t *Tree) CreateFile(ctx context.Context, c guard.Caller, p guard.Path, mode uint32, parents bool) (Info, error) {
+	if dir, _ := p.Split(); parents && !p.IsRoot() && !dir.IsRoot() {
+		if _, _, err := t.MkdirAll(ctx, c, dir, 0o777&^c.Umask); err != nil {
+			return Info{}, err
+		}
+	}
+	return t.makePath(ctx, c, names.OpCreate, p, func(l *guard.Lease, d beneath.Dir, base string) (Info, error) {
+		fd, info, err := beneath.CreateFile(l, d, base, unix.O_WRONLY, umasked(c, d, safeMode(l, mode&07777)), owner(c))
+		if err == nil {
+			beneath.Close(fd)
+		}
+		return info, err
+	})
+}
+
+// MkdirPath makes one directory. Links of the directories above are followed
+// where they stay inside; what stands at the path itself, a link too, is EEXIST.
+func (t *Tree) MkdirPath(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (Info, error) {
+	return t.makePath(ctx, c, names.OpMkdir, p, func(l *guard.Lease, d beneath.Dir, base string) (Info, error) {
+		return beneath.Mkdir(l, d, base, umasked(c, d, mode&07777), owner(c))
+	})
+}
+
+type madeDir struct {
+	info Info
+	made bool
+}
+
+// MkdirAll makes a directory and what is missing above it. made is false if it
+// was there already; what is there and no directory is Exist at the end of the
+// path and NotDir before. On failure, directories already made stay, as with mkdir -p.
+// A path that is missing behind a link is not made.
+func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (info Info, made bool, err error) {
+	req := guard.Request{Caller: c, Op: names.OpMkdir, Path: p, Names: 1}
+	d, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (madeDir, int64, error) {
+		d, err := mkdirAll(ctx, l, c, p, mode&07777)
+		if err == nil && !d.made {
+			l.NoteExisting()
+		}
+		return d, 0, err
+	})
+	return d.info, d.made, err
+}
+
+func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path, mode uint32) (madeDir, error) {
+	unlock, err := l.Making(ctx)
+	if err != nil {
+		return madeDir{}, err
+	}
+	defer unlock()
+	w := follower{ctx: ctx, l: l}
+	defer func() { w.d.Close() }()
+	err = w.walk(p, true)
+	if !w.linked {
+		err = guard.AsCreateRefusal(err) // behind a link nothing is made, whatever the name
+	}
+	switch {
+	case err == nil && l.File() != "":
+		return madeDir{}, unix.EEXIST
+	case err == nil && len(w.todo) == 0:
+		if err := l.JudgeDir(w.rel()); err != nil {
+			if !w.linked {
+				err = guard.AsCreateRefusal(err)
+			}
+			return madeDir{}, err
+		}
+		info, err := beneath.Stat(w.d.FD)
+		return madeDir{info: info}, err
+	case err == nil:
+		access := guard.ToMake
+		if w.linked {
+			access = guard.ToLook
+		}
+		if err := beneath.Judge(l, w.d, w.rel(), w.todo[0].name, access); err != nil {
+			return madeDir{}, err
+		}
+		_, err := beneath.StatIn(w.d, w.todo[0].name)
+		if err == nil {
+			err = unix.EEXIST // also if it is hidden: the name is taken
+		}
+		if err != unix.ENOENT { //nolint:errorlint // bare errno
+			return madeDir{}, err
+		}
+	case err != unix.ENOENT: //nolint:errorlint // bare errno
+		return madeDir{}, err
+	}
+	for _, s := range w.todo {
+		if s.link {
+			return madeDir{}, unix.ENOENT
+		}
+	}
+	if more := len(w.todo) - 1; more > 0 {
+		if err := l.Charge(0, 0, int64(more)); err != nil {
+			return madeDir{}, err
+		}
+	}
+	return w.mkdirs(c, mode)
+}
+
+// mkdirs makes what is missing, from where the walk ended.
+func (w *follower) mkdirs(c guard.Caller, mode uint32) (res madeDir, err error) {
+	for len(w.todo) > 0 {
+		name := w.todo[len(w.todo)-1].name
+		if res.made, res.info, err = w.mkdir(c, mode); err != nil {
+			return madeDir{}, err
+		}
+		w.at = append(w.at, name)
+		w.pop()
+	}
+	return res, nil
+}
+
+// mkdir makes the next directory and enters it.
+func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err error) {
+	if err := walk.Ended(w.ctx, w.l); err != nil {
+		return false, Info{}, err
+	}
+	name := w.todo[len(w.todo)-1].name
+	if err := w.l.Judge(w.rel(), name); err != nil { // nothing is there by another spelling
+		return false, Info{}, err
+	}
+	if len(w.todo) > 1 {
+		mode |= 0o300 // or nothing could be made in it
+	}
+	_, err = makeName(w.l, w.rel(), name, func() (Info, error) {
+		return beneath.Mkdir(w.l, w.d, name, umasked(c, w.d, mode), owner(c))
+	})
+	if err != nil && err != unix.EEXIST { //nolint:errorlint // bare errno
+		return false, Info{}, err
+	}
+	made = err == nil
+	d, info, err := beneath.Step(w.l, w.d, name)
+	if err != nil {
+		return made, info, err
+	}
+	if !info.IsDir() {
+		d.Close()
+		return made, info, unix.ENOTDIR
+	}
+	w.d.Close()
+	w.d = d
+	return made, info, nil
+}
+
+// Create makes a regular file and opens it; with O_EXCL absent from flags an
+// existing one is opened instead (created is false).
+func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, flags int, mode uint32) (f *File, info Info, created bool, err error) {
+	p, err := t.child(names.OpCreate, dir, name)
+	if err != nil {
+		return nil, Info{}, false, err
+	}
+	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1, OpensForWriting: writesTo(flags)}
+	for range maxExchanges {
+		o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+			o, err := t.createFile(ctx, l, c, dir, p, flags, mode)
+			if err == unix.EEXIST && flags&unix.O_EXCL == 0 { //nolint:errorlint // bare errno
+				// Not a failure: the name is opened instead, and that is what
+				// is recorded.
+				if err = l.ContinueAsOpen(openNeed(flags)); err == nil {
+					o, err = t.open(ctx, l, c, At{Path: p}, flags)
+				}
+				if names.Reason(err) == names.NotExist {
+					err = errVanished
+				}
+			}
+			return o, 0, err
+		})
+		if err == nil {
+			return o.f, o.info, o.f.made, nil
+		}
+		if !errors.Is(err, errVanished) {
+			return nil, Info{}, false, err
+		}
+	}
+	return nil, Info{}, false, &guard.Error{Op: names.OpCreate, Path: p, Kind: names.Conflict, Err: unix.ESTALE}
+}
+
+// errVanished is the error of Create if the file was there, so that it could not be
+// made, and then was not, so that it could not be opened: it is tried again.
+var errVanished = fmt.Errorf("the file comes and goes: %w", unix.ESTALE)
+
+// createFile makes and opens the file that Create is about; EEXIST means that there
+// is one, or that another has replaced it.
+func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, dir At, p guard.Path, flags int, mode uint32) (opened, error) {
+	room, err := t.users.reserve(c)
+	if err != nil {
+		return opened{}, err
+	}
+	defer room.release()
+	unlock, err := l.Making(ctx)
+	if err != nil {
+		return opened{}, err
+	}
+	defer unlock()
+	_, name := p.Split()
+	d, err := parentAt(l, dir, name)
+	if err != nil {
+		return opened{}, err
+	}
+	defer d.Close()
+	fd, info, err := beneath.CreateFile(l, d, name, flags&keptFlags, umasked(c, d, safeMode(l, mode&07777)), owner(c))
+	if err != nil {
+		return opened{}, err
+	}
+	writes := flags&unix.O_ACCMODE != unix.O_RDONLY
+	if writes {
+		err = t.beginWriting(ctx, l, d, name, info.ID(), false)
+	}
+	if err != nil {
+		beneath.Close(fd)
+		if err == unix.ESTALE { //nolint:errorlint // bare errno
+			err = unix.EEXIST // made, and replaced by somebody: that is opened
+		}
+		return opened{}, err
+	}
+	// Before the hold, which is to know whose it is.
+	l.NoteName(d.Rel(dir.Path.Rel()), name, info.ID(), false)
+	o := madeFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags, info, room)
+	o.f.isWriter = writes
+	return o, nil
+}
+
+// Tmpfile makes a file without a name in a directory (O_TMPFILE).
+func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, mode uint32) (*File, Info, error) {
+	req := guard.Request{Caller: c, Op: names.OpTmpfile, Path: dir.Path, Epoch: dir.Epoch, Names: 1, OpensForWriting: writesTo(flags)}
+	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+		room, err := t.users.reserve(c)
+		if err != nil {
+			return opened{}, 0, err
+		}
+		defer room.release()
+		d, err := dirAt(l, dir)
+		if err != nil {
+			return opened{}, 0, err
+		}
+		defer d.Close()
+		if err := l.JudgeAs(guard.ToMake, d.Rel(dir.Path.Rel()), "", pattern.Other); err != nil {
+			return opened{}, 0, err // nothing may be made there
+		}
+		fd, info, err := beneath.Tmpfile(l, d, flags&(keptFlags|unix.O_EXCL), umasked(c, d, safeMode(l, mode&07777)), owner(c))
+		if err != nil {
+			return opened{}, 0, err
+		}
+		o := madeFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags, info, room)
+		o.f.hold.Store(l.HoldNameless()) // what is said of the directory is not said of the file
+		if o.f.isWriter = o.f.Writable(); o.f.isWriter {
+			// It may get a name; until then nobody replaces it, and this does not wait.
+			if err := t.claims.BeginWriting(ctx, l, info.ID()); err != nil {
+				o.f.isWriter = false
+				dropOpened(o)
+				return opened{}, 0, err
+			}
+		}
+		return o, 0, nil
+	})
+	return o.f, o.info, err
+}
+
+// madeFile is the open file of one that the operation has made.
+func madeFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, info Info, room *slot) opened {
+	l.NoteCreated(info.ID())
+	f := newFile(t, l, fd, at, c, flags, room)
+	f.made = true
+	return opened{f, info}
+}

@@ -1,0 +1,415 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/claims"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
+)
+
+// Moving a directory gives everything in it another path, and patterns are about
+// paths. So a directory is moved only if no pattern is about anything in it,
+// neither where it lies nor where it would. It costs a walk through the
+// directory, in roots with patterns only; while it lasts nobody makes a name in
+// the root (guard.Lease.Moving).
+
+// Flags of Rename, as of renameat2(2).
+const (
+	RenameNoReplace = unix.RENAME_NOREPLACE
+	RenameExchange  = unix.RENAME_EXCHANGE
+)
+
+// Rename moves a name within one root. Without the right to delete nothing is
+// replaced. Across two roots, or the boundary of a nested one, it is EXDEV.
+func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName string, newDir At, newName string, flags uint32) error {
+	from, err := t.child(names.OpRename, oldDir, oldName)
+	if err != nil {
+		return err
+	}
+	to, err := t.child(names.OpRename, newDir, newName)
+	if err != nil {
+		return err
+	}
+	if flags&^(RenameNoReplace|RenameExchange) != 0 {
+		return &guard.Error{Op: names.OpRename, Path: from, Kind: names.Invalid, Err: unix.EINVAL}
+	}
+	req := guard.Request{Caller: c, Op: names.OpRename, Path: from, Epoch: oldDir.Epoch, Path2: to}
+	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {
+		return t.rename(&move{
+			ctx: ctx, l: l, c: c, oldDir: oldDir, oldName: oldName, newDir: newDir, newName: newName, asked: from,
+			flags: flags, mustBeNew: l.Narrowest()&guard.Delete == 0,
+		})
+	})
+}
+
+// RenamePath moves a name within one root; links on the way are followed, a link
+// at the end is moved itself. Without overwrite nothing is replaced (Exist), nor
+// without the right to delete; a file that somebody holds locked is neither moved
+// nor replaced (Locked). The etag, unless "", is that of what is moved. Across
+// two roots, or the boundary of a nested one, it is EXDEV. An error's Path is
+// that of the two it is about.
+func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
+	req := guard.Request{Caller: c, Op: names.OpRename, Path: old, Path2: to}
+	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {
+		return followTo(ctx, l, old, false, func(q guard.Path) error {
+			if q.IsRoot() {
+				return isRoot()
+			}
+			// Now, for the links on the way; again when nobody else moves.
+			src, _, err := beneath.ParentFor(l, q, guard.ToChange)
+			if err != nil {
+				return err
+			}
+			src.Close()
+			return about(to, followTo(ctx, l, to, false, func(q2 guard.Path) error {
+				if q2.IsRoot() {
+					return isRoot()
+				}
+				m := &move{
+					ctx: ctx, l: l, c: c, asked: old, etag: etag, respectLocks: true,
+					mustBeNew: !overwrite || l.Narrowest()&guard.Delete == 0,
+				}
+				m.oldDir.Path, m.oldName = q.Split()
+				m.newDir.Path, m.newName = q2.Split()
+				return t.rename(m)
+			}))
+		})
+	})
+}
+
+// move is one name to be given another place. Its paths have no links.
+type move struct {
+	ctx     context.Context
+	l       *guard.Lease
+	c       guard.Caller
+	oldDir  At
+	oldName string
+	newDir  At
+	newName string
+	src     beneath.Dir // oldDir, open
+	dst     beneath.Dir // newDir, open
+	asked   guard.Path  // the old path as the caller gave it, for errors
+
+	flags     uint32 // of renameat2(2); with RenameExchange what is at the new place comes to the old
+	mustBeNew bool   // nothing is replaced
+	etag      string // what is moved must be in this state; "": any
+	// respectLocks refuses to move or replace a file that somebody has locked, or that
+	// this tree is changing, and to replace one that is open for writing.
+	respectLocks bool
+	ofDir        bool // a directory is moved, and the lock is that for directories; with patterns only
+	replaces     bool // something has the new name already; found out with patterns only
+}
+
+// rename moves a name: it keeps names from being made in what is moved, and judges the
+// move before it is put in effect.
+func (t *Tree) rename(m *move) error {
+	release, err := m.lockMoves()
+	if err != nil {
+		return err
+	}
+	defer release()
+	defer func() { m.src.Close(); m.dst.Close() }()
+	if err := m.resolveParents(); err != nil {
+		return err
+	}
+	unlock, err := t.lockNames(m)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := m.checkMovable(); err != nil {
+		return err
+	}
+	if err := m.judge(); err != nil {
+		return err
+	}
+	err = t.replaceOrMove(m)
+	from, to := m.from(), m.to()
+	if err == unix.EINVAL && strings.HasPrefix(to, from+"/") { //nolint:errorlint // bare errno
+		err = &guard.Error{Kind: names.Invalid, Err: errIntoItself}
+	}
+	if err != nil {
+		return err
+	}
+	m.l.NoteMoved(from, to, m.exchanges())
+	if !m.replaces {
+		m.l.NoteNewName(m.dst.Rel(m.newDir.Path.Rel()), m.newName)
+	}
+	return nil
+}
+
+var errIntoItself = errors.New("a directory cannot be moved into itself")
+
+func (m *move) exchanges() bool { return m.flags&RenameExchange != 0 }
+
+// from and to are the two names, below the root.
+func (m *move) from() string { return relIn(m.src, m.oldDir.Path, m.oldName) }
+func (m *move) to() string   { return relIn(m.dst, m.newDir.Path, m.newName) }
+
+// lockMoves keeps the making and moving of names apart: shared if what is moved is
+// no directory.
+func (m *move) lockMoves() (unlock func(), err error) {
+	if !m.l.Patterned() {
+		return func() {}, nil
+	}
+	m.ofDir, err = isDirAt(m.l, m.oldDir.Path, m.oldName)
+	if err == nil && !m.ofDir && m.exchanges() {
+		m.ofDir, err = isDirAt(m.l, m.newDir.Path, m.newName)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !m.ofDir {
+		return m.l.Making(m.ctx)
+	}
+	return m.l.Moving(m.ctx)
+}
+
+// isDirAt reports whether a directory lies at a name. That nothing does, or
+// nothing that may be seen, is for the operation itself to say.
+func isDirAt(l *guard.Lease, dir guard.Path, name string) (bool, error) {
+	p, err := dir.Join(name)
+	if err != nil {
+		return false, err
+	}
+	d, info, err := nodeFor(l, At{Path: p}, guard.ToLook)
+	if err != nil {
+		return false, nil
+	}
+	d.Close()
+	return info.IsDir(), nil
+}
+
+// resolveParents opens the directories of the two names. The new name is judged later,
+// with what comes to it.
+func (m *move) resolveParents() (err error) {
+	if m.src, err = parentFor(m.l, m.oldDir, m.oldName, guard.ToChange); err != nil {
+		return about(m.asked, err)
+	}
+	if m.dst, err = dirAt(m.l, m.newDir); err != nil {
+		return err
+	}
+	if err := beneath.Enter(m.l, &m.dst, m.newName); err != nil {
+		return err
+	}
+	if m.src.Domain != m.dst.Domain {
+		return about(m.asked, unix.EXDEV)
+	}
+	return nil
+}
+
+// lockNames locks the new name, which somebody else may be replacing, and the old one
+// where what is moved matters.
+func (t *Tree) lockNames(m *move) (unlock func(), err error) {
+	list := make([]claims.Name, 1, 2)
+	if list[0], err = claims.NameOf(m.dst, m.newName); err != nil {
+		return nil, err
+	}
+	if m.exchanges() || m.respectLocks {
+		from, err := claims.NameOf(m.src, m.oldName)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, from)
+	}
+	return t.claims.LockNames(m.ctx, m.l, list...)
+}
+
+// checkMovable refuses what the two names themselves say may not be moved or replaced.
+func (m *move) checkMovable() error {
+	if err := movable(m.l, m.src, m.oldName); err != nil {
+		return about(m.asked, err)
+	}
+	if err := movable(m.l, m.dst, m.newName); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
+		// A name that a pattern hides is refused alike whatever has it.
+		if refused := m.judgeReplaced(); refused != nil {
+			return refused
+		}
+		return err
+	}
+	if m.etag == "" {
+		return nil
+	}
+	return about(m.asked, second(inState(m.src, m.oldName, m.etag)))
+}
+
+// judge judges the move: the names at both places, and what lies below them. The
+// names themselves have been judged for their own sake, but not for each other's
+// types.
+func (m *move) judge() error {
+	if !m.l.Patterned() {
+		return nil
+	}
+	// What has the new name already is judged as what it is.
+	if _, err := beneath.StatIn(m.dst, m.newName); err == nil {
+		m.replaces = true
+		if err := m.judgeReplaced(); err != nil {
+			return err
+		}
+	}
+	from, to := m.from(), m.to()
+	if err := m.judgePlace(m.src, m.oldName, from, m.dst.Rel(m.newDir.Path.Rel()), m.newName, to); err != nil || !m.exchanges() {
+		return err
+	}
+	return m.judgePlace(m.dst, m.newName, to, m.src.Rel(m.oldDir.Path.Rel()), m.oldName, from)
+}
+
+// judgeReplaced judges what the move does to the new name.
+func (m *move) judgeReplaced() error {
+	access := guard.ToMake
+	if m.exchanges() {
+		access = guard.ToChange
+	}
+	return beneath.Judge(m.l, m.dst, m.newDir.Path.Rel(), m.newName, access)
+}
+
+// judgePlace judges what lies at one name for the place of another.
+func (m *move) judgePlace(d beneath.Dir, name, at, toDir, toName, to string) error {
+	info, err := beneath.StatIn(d, name)
+	if err != nil {
+		return err
+	}
+	typ := walk.TypeOf(info.Type())
+	if err := m.l.JudgeAs(guard.ToMake, toDir, toName, typ); err != nil {
+		return err
+	}
+	if typ != pattern.Dir {
+		return nil
+	}
+	if !m.ofDir {
+		return &guard.Error{Kind: names.Conflict} // it was no directory when the lock was taken
+	}
+	return m.judgeBelow(at, to)
+}
+
+// judgeBelow judges everything in a directory, at its own place and at another.
+func (m *move) judgeBelow(at, to string) error {
+	ctx := context.WithoutCancel(m.ctx) // as Lease.Moving waits: rename(2) knows no EINTR
+	w := walk.New(ctx, m.l, walk.Options{Keep: func(*Entry) bool { return true }})
+	defer w.Close()
+	if err := w.Start(at); err != nil {
+		return err
+	}
+	judge := m.l.JudgeMove(at, to)
+	for {
+		e, err := w.Next()
+		if e == nil {
+			return err
+		}
+		name, typ := e.Name, walk.TypeOf(e.Type)
+		w.Take()
+		if err := judge(string(w.Path()), name, typ); err != nil {
+			return err
+		}
+		if typ != pattern.Dir && typ != pattern.Unknown {
+			continue
+		}
+		if err := m.enter(w, name, typ); err != nil {
+			return err
+		}
+	}
+}
+
+var errUnread = errors.New("a directory in it cannot be read, so what it holds cannot be judged")
+
+// enter goes into a subdirectory. One that cannot be looked into cannot be
+// judged, and then nothing is moved.
+func (m *move) enter(w *walk.Walker, name string, typ pattern.Type) error {
+	ok, err := w.Enter(name)
+	if err != nil || ok || typ == pattern.Unknown {
+		return err
+	}
+	info, err := beneath.StatAt(m.l, w.FD(), name)
+	if err == unix.ENOENT || err == nil && !info.IsDir() { //nolint:errorlint // bare errno
+		return nil // it has gone
+	}
+	return &guard.Error{Kind: names.Permission, Err: errUnread}
+}
+
+// replaceOrMove moves the name, and keeps in the trash what loses it.
+func (t *Tree) replaceOrMove(m *move) error {
+	t.keepLosing(m.l, m.c, m.newDir, m.dst, m.newName)
+	if m.flags != 0 {
+		return beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, uint(m.flags))
+	}
+	what, err := beneath.StatIn(m.src, m.oldName)
+	if err != nil {
+		return about(m.asked, err)
+	}
+	target, err := beneath.StatIn(m.dst, m.newName)
+	absent := err == unix.ENOENT //nolint:errorlint // bare errno
+	switch {
+	case err != nil && !absent:
+		return err
+	case !absent && m.mustBeNew:
+		return unix.EEXIST
+	case absent && (m.mustBeNew || m.respectLocks):
+		return t.unlocked(m, &what, func() error { return beneath.RenameNew(m.l, m.src, m.oldName, m.dst, m.newName) })
+	case absent || target.ID() == what.ID(): // two names of one file: nothing is replaced
+		return t.unlocked(m, &what, func() error { return beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, 0) })
+	}
+	replace := func() error {
+		k, err := t.keep(m.ctx, m.l, m.dst, m.newName, m.to())
+		if err != nil {
+			return err
+		}
+		return k.end(beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, 0))
+	}
+	if !m.respectLocks {
+		return replace()
+	}
+	done, err := t.claims.BeginReplacing(m.ctx, m.l, target.ID())
+	if err != nil {
+		return err
+	}
+	replaced := false
+	defer func() { done(replaced && target.IsRegular() && target.Nlink <= 1) }()
+	err = t.unlocked(m, &what, func() error { return withFileLock(m.l, m.dst, m.newName, &target, replace) })
+	replaced = err == nil
+	return err
+}
+
+// unlocked runs put while nobody else holds a lock on the file that is moved, if that
+// matters.
+func (t *Tree) unlocked(m *move, what *Info, put func() error) error {
+	if !m.respectLocks {
+		return put()
+	}
+	begun := false
+	err := withFileLock(m.l, m.src, m.oldName, what, func() error { begun = true; return put() })
+	if err == unix.ELOOP { //nolint:errorlint // bare errno
+		err = &guard.Error{Kind: names.Conflict} // a link by now
+	}
+	if !begun {
+		err = about(m.asked, err)
+	}
+	return err
+}
+
+// about names the path an error belongs to, in operations on two; an error that
+// has one already keeps it.
+func about(p guard.Path, err error) error {
+	var e *guard.Error
+	var errno unix.Errno
+	switch {
+	case errors.As(err, &e):
+		if e.Path.Root != "" {
+			return err
+		}
+		w := *e
+		w.Path = p
+		return &w
+	case errors.As(err, &errno):
+		return &guard.Error{Path: p, Kind: names.KindOf(errno), Err: errno}
+	}
+	return err
+}
