@@ -1,9 +1,9 @@
 package vfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"io"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -12,12 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
-	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
-
-// copyPiece is how much is copied between two looks at whether to go on; the
-// kernel copies by reference where the file system can.
-const copyPiece = 4 << 20
 
 // CopyHow says how CopyFile copies.
 type CopyHow struct {
@@ -55,8 +50,8 @@ func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path,
 	if how.Overwrite && st.Grant.Policy.Rights&guard.Create == 0 {
 		req.Need |= guard.Write
 	}
-	res, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (placed, int64, error) {
-		res, err := followed(ctx, l, old, true, func(q guard.Path) (placed, error) {
+	return t.replacing(ctx, req, to, func(l *guard.Lease) (placed, error) {
+		return followed(ctx, l, old, true, func(q guard.Path) (placed, error) {
 			in, err := openSource(l, q, how.ETag)
 			if err != nil {
 				return placed{}, err
@@ -64,18 +59,24 @@ func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path,
 			defer beneath.Close(in.fd)
 			in.path = old
 			res, err := followed(ctx, l, to, how.Overwrite, func(q2 guard.Path) (placed, error) {
-				res, err := t.copyTo(ctx, l, c, in, q2, cond, how)
-				res.path = q2
-				return res, err
+				p := &replacement{t: t, ctx: ctx, l: l, c: c, path: q2, cond: cond, price: how.Charge}
+				p.cond.Mode = in.info.Mode & 0o777
+				return p.run(func(old *Info) error { return in.mayReplace(p.d, old) }, func() error { return p.copyFrom(&in, 0, how.Progress) })
 			})
 			return res, about(to, err)
 		})
-		return res, res.size, err
 	})
-	if err == nil && res.existed {
-		t.recordWrite(res.hold, c, to, res.path, res.size)
+}
+
+// mayReplace refuses the place of a copy: old is the file there, nil if there is none.
+func (in *source) mayReplace(d beneath.Dir, old *Info) error {
+	switch {
+	case d.Domain != in.domain:
+		return unix.EXDEV // nested only just now
+	case old != nil && old.ID() == in.info.ID():
+		return &guard.Error{Kind: names.Invalid, Err: errItself}
 	}
-	return res.info, err
+	return nil
 }
 
 // telling passes progress on until it is muted: a copy that was answered early
@@ -98,15 +99,6 @@ func telling(progress func(int64)) (tell func(int64), mute func()) {
 
 var errItself = errors.New("a file cannot be copied onto itself")
 
-// source is the open file that is copied.
-type source struct {
-	fd     int
-	path   guard.Path // as it was asked for: errors name it
-	info   Info       // as it was opened
-	etag   string     // it has to stay so
-	domain uint64
-}
-
 func openSource(l *guard.Lease, q guard.Path, etag string) (source, error) {
 	fd, info, domain, err := openTarget(l, q)
 	if err == nil && etag != "" && etag != ETag(&info) {
@@ -114,154 +106,6 @@ func openSource(l *guard.Lease, q guard.Path, etag string) (source, error) {
 		err = &guard.Error{Kind: names.Conflict}
 	}
 	return source{fd: fd, info: info, etag: etag, domain: domain}, err
-}
-
-// unchanged reports whether the file is as its etag says, if one was asked for.
-func (in *source) unchanged() error {
-	if in.etag == "" {
-		return nil
-	}
-	now, err := beneath.Stat(in.fd)
-	if err == nil && ETag(&now) != in.etag {
-		err = &guard.Error{Kind: names.Conflict}
-	}
-	return about(in.path, err)
-}
-
-func (t *Tree) copyTo(ctx context.Context, l *guard.Lease, c guard.Caller, in source, q guard.Path, cond IfMatch, how CopyHow) (placed, error) {
-	d, base, err := beneath.Parent(l, q)
-	if err != nil {
-		return placed{}, err
-	}
-	defer d.Close()
-	if d.Domain != in.domain {
-		return placed{}, unix.EXDEV // nested only just now
-	}
-	cond.Mode = in.info.Mode & 0o777
-	p := replacement{t: t, ctx: ctx, l: l, c: c, d: d, path: q, base: base, cond: cond, charge: how.Charge}
-	old, err := p.existing()
-	if err == nil && old != nil && old.ID() == in.info.ID() {
-		err = &guard.Error{Kind: names.Invalid, Err: errItself}
-	}
-	if err == nil {
-		err = p.early(old)
-	}
-	if err != nil {
-		return placed{}, err
-	}
-	if p.s, err = p.stage(old); err != nil {
-		return placed{}, err
-	}
-	defer p.s.drop(l, d)
-	defer p.untilDead()()
-	if err := p.copyFrom(&in, how.Progress); err != nil {
-		return placed{size: p.wrote}, err
-	}
-	return p.commit(nil)
-}
-
-// copyFrom fills the staged file by copy_file_range, or by reading and writing
-// where the kernel will not, and leaves holes where the source has them.
-func (p *replacement) copyFrom(in *source, tell func(int64)) error {
-	if err := p.take(0, in.info.Size); err != nil {
-		return err // before any of it has been copied in vain
-	}
-	r := &fdReader{fd: in.fd, tell: tell}
-	if p.uncharged {
-		r.most = in.info.Size
-	}
-	for {
-		if err := walk.Ended(p.ctx, p.l); err != nil {
-			return err
-		}
-		from, to := r.data(in.info.Size)
-		want := min(copyPiece, to-from)
-		if want <= 0 {
-			break // what has come since is read below
-		}
-		// Charged before, because the quota must not be found exceeded
-		// after the fact.
-		if err := p.take(want, from+want); err != nil {
-			return err
-		}
-		n, err := beneath.CopyFileRange(p.l, in.fd, from, p.s.fd, from, int(want))
-		if err := p.take(int64(n)-want, from+int64(n)); err != nil {
-			return err
-		}
-		if n == 0 || err != nil {
-			break
-		}
-		r.off = from + int64(n)
-		p.size, p.wrote = r.off, p.wrote+int64(n)
-		tell(r.off)
-	}
-	if err := p.fill(r); err != nil {
-		return err
-	}
-	return in.unchanged()
-}
-
-// holed is a reader of a file that may have holes.
-type holed interface {
-	io.Reader
-	// skip moves to the next data, or to the end of the file, and returns
-	// where that is.
-	skip() (int64, error)
-}
-
-// fdReader reads the rest of a file.
-type fdReader struct {
-	fd   int
-	off  int64
-	most int64 // where to end; 0: at the end of the file
-	tell func(int64)
-}
-
-// data is the next piece of the file that is no hole, below size; an empty one
-// means there is no more.
-func (r *fdReader) data(size int64) (from, to int64) {
-	from, err := beneath.Lseek(r.fd, r.off, unix.SEEK_DATA)
-	switch {
-	case err == unix.ENXIO: //nolint:errorlint // bare errno
-		return size, size
-	case err != nil:
-		return r.off, size // a file system without holes
-	}
-	if to, err = beneath.Lseek(r.fd, from, unix.SEEK_HOLE); err != nil {
-		to = size
-	}
-	return from, min(to, size)
-}
-
-func (r *fdReader) skip() (int64, error) {
-	from, err := beneath.Lseek(r.fd, r.off, unix.SEEK_DATA)
-	if err == unix.ENXIO { //nolint:errorlint // bare errno
-		var now Info
-		now, err = beneath.Stat(r.fd)
-		from = now.Size
-	} else if err != nil {
-		return r.off, nil // a file system without holes
-	}
-	if r.most > 0 {
-		from = min(from, r.most)
-	}
-	r.off = max(r.off, from)
-	return r.off, err
-}
-
-func (r *fdReader) Read(buf []byte) (int, error) {
-	if r.most > 0 {
-		buf = buf[:min(int64(len(buf)), max(0, r.most-r.off))]
-	}
-	n, err := beneath.Pread(r.fd, buf, r.off)
-	r.off += int64(n)
-	if n > 0 {
-		r.tell(r.off)
-	}
-	if n == 0 && err == nil {
-		err = io.EOF
-	}
-	return n, err
 }
 
 // copyAcross copies between two roots: the file is opened in the one as any
@@ -281,8 +125,19 @@ func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Pat
 	}
 	reading, cancel := context.WithCancel(guard.InsideOperation(ctx))
 	defer cancel()
-	r := &gateReader{ctx: reading, cancel: cancel, f: f, c: c, path: old, size: info.Size, etag: how.ETag, tell: how.Progress}
-	made, err := t.replaceFrom(ctx, c, At{Path: to}, r, cond, how.Charge)
+	r := &gateReader{ctx: reading, f: f, c: c, path: old, etag: how.ETag}
+	made, err := t.replaceFrom(ctx, c, At{Path: to}, cond, how.Charge, func(p *replacement) error {
+		// The ending of the root that is written waits for the writing, which must not
+		// wait for the gate of the other root.
+		defer whenDead(p.l.Dead(), cancel)()
+		if err := p.take(0, info.Size); err != nil {
+			return err // before any of it has been copied in vain
+		}
+		if err := p.fill(&sparseReader{read: r.read, data: r.data, size: r.size, tell: how.Progress}); err != nil {
+			return err
+		}
+		return r.unchanged()
+	})
 	if err != nil && ctx.Err() == nil {
 		if broken := r.failure(); broken != nil {
 			return made, broken // and not the writing, which only passes it on
@@ -310,34 +165,16 @@ func (t *Tree) openFollowed(ctx context.Context, c guard.Caller, p guard.Path) (
 	return o.f, o.info, err
 }
 
-// gateReader reads a file, each piece through the gate of its root.
+// gateReader reads an open file, each piece through the gate of its root.
 type gateReader struct {
-	ctx    context.Context
-	cancel func()
-	f      *File
-	c      guard.Caller
-	path   guard.Path // as it was asked for
-	size   int64      // as it was opened
-	etag   string     // the file has to stay so; "": it need not
-	off    int64
-	tell   func(int64)
+	ctx  context.Context
+	f    *File
+	c    guard.Caller
+	path guard.Path // as it was asked for
+	etag string     // the file has to stay so; "": it need not
 
 	mu     sync.Mutex // guards the field below
-	failed error      // the first error that was not the end of the file
-}
-
-// endWith ends the reading when the root ends that it is done for: that root's
-// ending waits for the writing, which must not wait for the gate of the other.
-func (r *gateReader) endWith(dead <-chan struct{}) (stop func()) {
-	done := make(chan struct{})
-	go func() {
-		select {
-		case <-dead:
-			r.cancel()
-		case <-done:
-		}
-	}()
-	return func() { close(done) }
+	failed error      // the first
 }
 
 // failure is why the reading failed, nil if it did not or was told to end.
@@ -350,30 +187,16 @@ func (r *gateReader) failure() error {
 	return r.failed
 }
 
-func (r *gateReader) fail(err error) error {
+func (r *gateReader) noteFailure(err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.failed == nil {
-		r.failed = err
-	}
+	r.failed = cmp.Or(r.failed, err)
 	return err
 }
 
-func (r *gateReader) Read(buf []byte) (int, error) {
-	n, err := r.f.ReadAt(r.ctx, r.c, buf, r.off)
-	r.off += int64(n)
-	if n > 0 {
-		r.tell(r.off)
-	}
-	if err == nil && n == 0 {
-		if err = r.unchanged(); err == nil {
-			return 0, io.EOF
-		}
-	}
-	if err != nil {
-		_ = r.fail(err)
-	}
-	return n, err
+func (r *gateReader) read(buf []byte, off int64) (int, error) {
+	n, err := r.f.ReadAt(r.ctx, r.c, buf, off)
+	return n, r.noteFailure(err)
 }
 
 // unchanged reports whether the file is as its etag says, if one was asked for.
@@ -385,21 +208,22 @@ func (r *gateReader) unchanged() error {
 	if err == nil && ETag(&now) != r.etag {
 		err = &guard.Error{Op: names.OpCopyFileRange, Path: r.path, Kind: names.Conflict}
 	}
-	return err
+	return r.noteFailure(err)
 }
 
-func (r *gateReader) skip() (int64, error) {
-	from, err := r.f.Lseek(r.ctx, r.c, r.off, unix.SEEK_DATA)
-	if errors.Is(err, unix.ENXIO) {
-		var now Info
-		now, err = r.f.Stat(r.ctx, r.c)
-		from = now.Size
-	} else if names.Reason(err) == names.Invalid {
-		return r.off, nil // a file system without holes
+// data and size are those of a sparseReader.
+func (r *gateReader) data(off int64) (int64, error) {
+	from, err := r.f.Lseek(r.ctx, r.c, off, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		return from, err
+	case names.Reason(err) == names.Invalid:
+		return off, nil // a file system without holes
 	}
-	if err != nil {
-		return r.off, r.fail(err)
-	}
-	r.off = max(r.off, from)
-	return r.off, nil
+	return from, r.noteFailure(err)
+}
+
+func (r *gateReader) size() (int64, error) {
+	now, err := r.f.Stat(r.ctx, r.c)
+	return now.Size, r.noteFailure(err)
 }

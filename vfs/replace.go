@@ -8,12 +8,16 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"io"
+	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // etagKey makes etags opaque: without it they would tell inode numbers, and
@@ -95,34 +99,26 @@ func (m IfMatch) need() (need guard.Rights) {
 // r is read to its end or first error, by one goroutine. If the operation is
 // answered early (a source that can hang) one Read may still follow.
 func (t *Tree) Replace(ctx context.Context, c guard.Caller, at At, r io.Reader, cond IfMatch) (Info, error) {
-	return t.replaceFrom(ctx, c, at, r, cond, nil)
+	return t.replaceFrom(ctx, c, at, cond, nil, func(p *replacement) error { return p.fill(r) })
 }
 
-// replaceFrom is Replace that asks charge, unless nil, for each piece before it
-// is written (see CopyHow).
-func (t *Tree) replaceFrom(ctx context.Context, c guard.Caller, at At, r io.Reader, cond IfMatch,
-	charge func(ctx context.Context, n, size int64) error,
-) (Info, error) {
+// charging is asked before n more bytes are written to a file that then has size bytes;
+// see CopyHow.
+type charging func(ctx context.Context, n, size int64) error
+
+// replaceFrom is Replace with contents that write writes.
+func (t *Tree) replaceFrom(ctx context.Context, c guard.Caller, at At, cond IfMatch, price charging, write func(p *replacement) error) (Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpReplace, Path: at.Path, Epoch: at.Epoch, Need: cond.need(), Names: 1}
-	res, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (placed, int64, error) {
+	return t.replacing(ctx, req, at.Path, func(l *guard.Lease) (placed, error) {
 		run := func(q guard.Path) (placed, error) {
-			res, err := t.replace(ctx, l, c, q, r, cond, charge)
-			res.path = q
-			return res, err
+			p := &replacement{t: t, ctx: ctx, l: l, c: c, path: q, cond: cond, price: price}
+			return p.run(nil, func() error { return write(p) })
 		}
-		var res placed
-		var err error
-		if cond.Follow {
-			res, err = followed(ctx, l, at.Path, true, run)
-		} else {
-			res, err = run(at.Path)
+		if !cond.Follow {
+			return run(at.Path)
 		}
-		return res, res.size, err
+		return followed(ctx, l, at.Path, true, run)
 	})
-	if err == nil && res.existed {
-		t.recordWrite(res.hold, c, at.Path, res.path, res.size)
-	}
-	return res.info, err
 }
 
 // placed is what became of a file that was to take a name.
@@ -134,36 +130,351 @@ type placed struct {
 	hold    *guard.Hold
 }
 
-func (t *Tree) replace(ctx context.Context, l *guard.Lease, c guard.Caller, q guard.Path, r io.Reader, cond IfMatch,
-	charge func(ctx context.Context, n, size int64) error,
-) (placed, error) {
-	d, base, err := beneath.ParentFor(l, q, cond.access())
-	if err != nil {
+// replacing passes an operation that replaces the file at asked through the gate, and
+// leaves its record.
+func (t *Tree) replacing(ctx context.Context, req guard.Request, asked guard.Path, f func(l *guard.Lease) (placed, error)) (Info, error) {
+	res, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (placed, int64, error) {
+		res, err := f(l)
+		return res, res.size, err
+	})
+	if err == nil && res.existed {
+		t.recordWrite(res.hold, req.Caller, asked, res.path, res.size)
+	}
+	return res.info, err
+}
+
+// recordWrite leaves the record of a successful whole-file write where the gate
+// leaves none: the gate suppresses it when the name existed (Lease.NoteExisting is
+// meant for opening), and sums plain writes into the record of a close. One
+// record with the bytes is what every such write leaves: of the file at q, to
+// which the links of asked led.
+func (t *Tree) recordWrite(h *guard.Hold, c guard.Caller, asked, q guard.Path, n int64) {
+	t.reg.Closed(h, c, q, 0, n, guard.RequestedPath(asked, q), 0)
+}
+
+// replacement is one file about to take a name.
+type replacement struct {
+	t    *Tree
+	ctx  context.Context
+	l    *guard.Lease
+	c    guard.Caller
+	path guard.Path // without links
+	d    beneath.Dir
+	base string // path's last element, in d
+	cond IfMatch
+	// price, unless nil, is asked besides the quotas.
+	price charging
+	s     *staged
+	copier
+	// agree, unless nil, may refuse what has the name when it is taken; its argument is
+	// nil if nothing has.
+	agree func(now *Info) error
+}
+
+// run has write write the contents, which are charged, and puts them in place. check,
+// unless nil, may refuse the place before anything is written.
+func (p *replacement) run(check func(old *Info) error, write func() error) (placed, error) {
+	if err := p.begin(check); err != nil {
 		return placed{}, err
 	}
-	defer d.Close()
-	p := replacement{t: t, ctx: ctx, l: l, c: c, d: d, path: q, base: base, cond: cond, charge: charge}
-	old, err := p.existing()
-	if err == nil {
-		err = p.early(old)
+	defer p.d.Close()
+	defer p.s.drop(p.l, p.d)
+	p.copier = copier{ctx: p.ctx, l: p.l, fd: p.s.fd, charge: func(n, size int64) error { return p.l.Charge(n, size, 0) }}
+	if p.price != nil {
+		alive, cancel := context.WithCancel(p.ctx)
+		defer cancel()
+		defer whenDead(p.l.Dead(), cancel)()
+		p.charge = func(n, size int64) error { return p.chargeAll(alive, n, size) }
 	}
-	if err != nil {
-		return placed{}, err
-	}
-	if p.s, err = p.stage(old); err != nil {
-		return placed{}, err
-	}
-	defer p.s.drop(l, d)
-	defer p.untilDead()()
-	if g, ok := r.(*gateReader); ok {
-		defer g.endWith(l.Dead())()
-		err = p.take(0, g.size) // before any of it has been copied in vain
-	}
-	if err == nil {
-		err = p.fill(r)
-	}
-	if err != nil {
+	if err := write(); err != nil {
 		return placed{size: p.wrote}, err
 	}
-	return p.commit(nil)
+	return p.commit()
+}
+
+// chargeAll charges n bytes that are about to be written. What was charged and not
+// written the lease gives back at the end.
+func (p *replacement) chargeAll(alive context.Context, n, size int64) error {
+	err := p.l.Charge(n, size, 0)
+	if err == nil {
+		err = p.price(alive, n, size)
+	}
+	if end := walk.Ended(p.ctx, p.l); err != nil && end != nil {
+		return end
+	}
+	return err
+}
+
+// whenDead calls f when dead is closed, unless stop was called before.
+func whenDead(dead <-chan struct{}, f func()) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-dead:
+			f()
+		case <-done:
+		}
+	}()
+	return func() { close(done) }
+}
+
+// begin resolves the place and stages a file for it. It refuses, to spare the contents a
+// way in vain, what will be refused again at the end.
+func (p *replacement) begin(check func(old *Info) error) (err error) {
+	if p.d, p.base, err = beneath.ParentFor(p.l, p.path, p.cond.access()); err != nil {
+		return err
+	}
+	old, err := existing(p.l, p.d, p.base, p.cond, guard.Write)
+	if err == nil && check != nil {
+		err = check(old)
+	}
+	if err == nil && old != nil {
+		err = p.t.claims.AwaitWriters(p.ctx, p.l, old.ID())
+		if err == nil && p.cond.RespectLocks {
+			err = withFileLock(p.l, p.d, p.base, old, func() error { return nil })
+		}
+	}
+	if err == nil {
+		mode := p.newMode()
+		if old != nil {
+			mode = 0o600 // nobody reads it before it has the old one's mode
+		}
+		dir, _ := p.path.Split()
+		p.s, err = p.t.stage(p.l, p.d, dir, mode, owner(p.c))
+	}
+	if err != nil {
+		p.d.Close()
+		return err
+	}
+	return nil
+}
+
+func (p *replacement) newMode() uint32 { return umasked(p.c, p.d, p.cond.Mode&0o777) }
+
+// existing looks at the file that is to be written on a condition; nil means there is
+// none, and one may be made. need is the right that it takes to change it.
+func existing(l *guard.Lease, d beneath.Dir, base string, cond IfMatch, need guard.Rights) (*Info, error) {
+	info, err := beneath.StatIn(d, base)
+	switch {
+	case err == unix.ENOENT: //nolint:errorlint // bare errno
+		if cond.MustExist || cond.ETag != "" {
+			return nil, err
+		}
+		if l.Narrowest()&guard.Create == 0 {
+			return nil, l.Denied(guard.Create)
+		}
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case cond.MustBeNew:
+		return nil, unix.EEXIST
+	}
+	if err := walk.Visible(l, &info); err != nil {
+		return nil, err
+	}
+	switch info.Type() {
+	case unix.S_IFDIR:
+		return nil, unix.EISDIR
+	case unix.S_IFLNK:
+		if cond.Follow {
+			return nil, unix.ELOOP
+		}
+		return nil, &guard.Error{Kind: names.Escaped, Err: unix.ELOOP}
+	}
+	if l.Narrowest()&need != need {
+		return nil, l.Denied(need)
+	}
+	if cond.ETag != "" && cond.ETag != ETag(&info) {
+		return nil, &guard.Error{Kind: names.Conflict}
+	}
+	return &info, nil
+}
+
+// commit puts the staged file in place, excluding everybody else who changes
+// the name through this tree.
+func (p *replacement) commit() (placed, error) {
+	res := placed{path: p.path, size: p.wrote, hold: p.l.HoldAt(p.path)}
+	release, err := p.judgeAgain()
+	if err != nil {
+		return res, err
+	}
+	defer release()
+	unlock, err := p.t.claims.LockName(p.ctx, p.l, p.d, p.base)
+	if err != nil {
+		return res, err
+	}
+	defer unlock()
+	old, err := existing(p.l, p.d, p.base, p.cond, guard.Write)
+	if err == unix.ELOOP { //nolint:errorlint // bare errno
+		err = &guard.Error{Kind: names.Conflict} // a link now; it is too late to follow it
+	}
+	if err == nil && p.agree != nil {
+		err = p.agree(old)
+	}
+	if err == nil {
+		err = p.applyAttributes(old)
+	}
+	if err == nil && !p.cond.NoDurable {
+		err = beneath.Fsync(p.l, p.s.fd, false)
+	}
+	if err != nil {
+		return res, err
+	}
+	// Whoever opens the new file for writing waits until its etag has been
+	// taken, or the etag would be good for writes that its receiver never saw.
+	staged, err := beneath.Stat(p.s.fd)
+	if err != nil {
+		return res, err
+	}
+	settle, err := p.t.claims.BeginReplacing(p.ctx, p.l, staged.ID())
+	if err != nil {
+		return res, err
+	}
+	defer settle(false)
+	if err := p.put(old); err != nil {
+		return res, err
+	}
+	if res.existed = old != nil; res.existed {
+		p.l.NoteExisting()
+	}
+	res.info, err = beneath.Stat(p.s.fd)
+	if err == nil && old == nil {
+		dir, _ := p.path.Split()
+		p.l.NoteCreated(res.info.ID())
+		p.l.NoteName(p.d.Rel(dir.Rel()), p.base, res.info.ID(), false)
+	}
+	return res, err
+}
+
+// judgeAgain judges the name once more, in roots with patterns: while the contents
+// came the directory may have been moved, and the patterns may have changed.
+// Until release nobody moves it.
+func (p *replacement) judgeAgain() (release func(), err error) {
+	release, err = p.l.Making(p.ctx)
+	if err != nil || !p.l.Patterned() {
+		return release, err
+	}
+	d, _, err := beneath.ParentFor(p.l, p.path, p.cond.access())
+	if err == nil {
+		var now, then Info
+		if now, err = beneath.Stat(d.FD); err == nil {
+			then, err = beneath.Stat(p.d.FD)
+		}
+		if err == nil && now.ID() != then.ID() {
+			err = &guard.Error{Kind: names.Conflict}
+		}
+		d.Close()
+	}
+	if err == nil {
+		err = p.l.Current()
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// applyAttributes makes the staged file look as the file of that name should.
+func (p *replacement) applyAttributes(old *Info) error {
+	if old != nil {
+		return p.copyAttributes(old)
+	}
+	if mode := p.newMode(); p.s.mode != mode {
+		return beneath.Chmod(p.l, p.s.fd, mode) // there was a file when it was staged
+	}
+	return nil
+}
+
+// copyAttributes makes the new file like the old one. The owner can be kept only by
+// root; a user's file stays the user's.
+func (p *replacement) copyAttributes(old *Info) error {
+	src, err := beneath.OpenChild(p.d, p.base)
+	if err != nil {
+		return err
+	}
+	defer beneath.Close(src)
+	now, err := beneath.Stat(src)
+	if err != nil {
+		return err
+	}
+	if now.ID() != old.ID() {
+		return &guard.Error{Kind: names.Conflict}
+	}
+	if err := beneath.Chown(p.l, p.s.fd, int(old.UID), int(old.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
+		return err
+	}
+	// The directory's default ACL gave the new file one, which the old may
+	// not have.
+	const acl = "system.posix_acl_access"
+	hasACL := false
+	if list, err := beneath.Listxattr(src); err == nil {
+		for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
+			if name == "" || xattrAllowed(p.l, name, true) != nil {
+				continue
+			}
+			hasACL = hasACL || name == acl
+			if err := beneath.CopyXattr(p.l, src, p.s.fd, name); err != nil {
+				return err
+			}
+		}
+	}
+	if !hasACL {
+		_ = beneath.Removexattr(p.l, p.s.fd, acl) // most files have none
+	}
+	return beneath.Chmod(p.l, p.s.fd, safeMode(p.l, old.Mode&07777))
+}
+
+// put gives the new file its name, if the old one is still as it was.
+func (p *replacement) put(old *Info) error {
+	dir, _ := p.path.Split()
+	var err error
+	if old == nil {
+		err = p.t.publish(p.l, p.s, p.d, dir, p.base, false)
+	} else {
+		err = p.replace(old, dir)
+	}
+	if err != nil || p.cond.NoDurable {
+		return err
+	}
+	fd, err := beneath.OpenDirFD(p.d)
+	if err != nil {
+		return err
+	}
+	defer beneath.Close(fd)
+	return beneath.Fsync(p.l, fd, false)
+}
+
+// replace puts the new file in the place of the old one.
+func (p *replacement) replace(old *Info, dir guard.Path) error {
+	replace := func() error {
+		now, err := beneath.StatIn(p.d, p.base)
+		if err != nil {
+			return err
+		}
+		if now.ID() != old.ID() || p.cond.ETag != "" && ETag(&now) != p.cond.ETag {
+			return &guard.Error{Kind: names.Conflict}
+		}
+		if p.agree != nil {
+			if err := p.agree(&now); err != nil {
+				return err
+			}
+		}
+		k, err := p.t.keep(p.ctx, p.l, p.d, p.base, relIn(p.d, dir, p.base))
+		if err != nil {
+			return err
+		}
+		return k.end(p.t.publish(p.l, p.s, p.d, dir, p.base, true))
+	}
+	done, err := p.t.claims.BeginReplacing(p.ctx, p.l, old.ID())
+	if err != nil {
+		return err
+	}
+	if p.cond.RespectLocks {
+		err = withFileLock(p.l, p.d, p.base, old, replace)
+	} else {
+		err = replace()
+	}
+	done(err == nil && old.Nlink <= 1)
+	return err
 }

@@ -62,7 +62,7 @@ func TestStagedWithName(t *testing.T) {
 			if _, err := beneath.Pwritev(l, s.fd, [][]byte{[]byte("staged")}, 0, false); err != nil {
 				return struct{}{}, 0, err
 			}
-			if err := tr.place(l, s, d, root, c.base, c.replaces); err != c.want { //nolint:errorlint // bare errno
+			if err := tr.publish(l, s, d, root, c.base, c.replaces); err != c.want { //nolint:errorlint // bare errno
 				t.Errorf("%s: %v, want %v", c.base, err, c.want)
 			}
 			s.drop(l, d)

@@ -291,8 +291,8 @@ func (b *bin) copied(fd int, info *Info, id string) (undo func(), err error) {
 	out, _, err := beneath.CreateFile(b.l, b.d, id, unix.O_RDWR, 0o600, beneath.Owner{})
 	if err == nil {
 		defer beneath.Close(out)
-		p := replacement{ctx: b.ctx, l: b.l, s: &staged{fd: out}, uncharged: true}
-		err = p.copyFrom(&source{fd: in, info: *info}, func(int64) {})
+		w := copier{ctx: b.ctx, l: b.l, fd: out} // what the trash keeps counts towards no quota
+		err = w.copyFrom(&source{fd: in, info: *info}, info.Size, func(int64) {})
 	}
 	if err == nil {
 		// As far as this process may; who restores it gets it as it can be.

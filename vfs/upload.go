@@ -63,29 +63,22 @@ func (t *Tree) BeginUpload(ctx context.Context, c guard.Caller, p guard.Path, co
 }
 
 func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q guard.Path, cond IfMatch) (*Upload, error) {
-	d, base, err := beneath.ParentFor(l, q, cond.access())
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	p := replacement{t: t, ctx: ctx, l: l, c: c, d: d, path: q, base: base, cond: cond}
 	u := &Upload{t: t, who: c, path: q, cond: cond, dir: -1, done: make(chan struct{})}
-	if u.old, err = p.existing(); err != nil {
+	p := replacement{t: t, ctx: ctx, l: l, c: c, path: q, cond: cond}
+	err := p.begin(func(old *Info) error { u.old = old; return nil })
+	if err != nil {
 		return nil, err
 	}
-	if err := p.early(u.old); err != nil {
-		return nil, err
-	}
-	if u.name, err = claims.NameOf(d, base); err != nil {
-		return nil, err
-	}
-	if !t.claims.BeginUpload(u.name) {
-		return nil, &guard.Error{Kind: names.Conflict, Err: ErrUploading}
-	}
-	if u.s, err = p.stage(u.old); err == nil {
-		err = u.keep(l, d)
+	defer p.d.Close()
+	u.s = p.s
+	if u.name, err = claims.NameOf(p.d, p.base); err == nil && !t.claims.BeginUpload(u.name) {
+		err = &guard.Error{Kind: names.Conflict, Err: ErrUploading}
 	}
 	if err != nil {
+		u.s.drop(l, p.d)
+		return nil, err
+	}
+	if err := u.keep(l, p.d); err != nil {
 		t.claims.EndUpload(u.name)
 		return nil, err
 	}
@@ -266,8 +259,8 @@ func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
 			return placed{}, 0, err
 		}
 		defer d.Close()
-		p := replacement{t: u.t, ctx: ctx, l: l, c: c, d: d, path: u.path, base: base, cond: u.cond, s: u.s}
-		res, err := p.commit(u.agree)
+		p := replacement{t: u.t, ctx: ctx, l: l, c: c, path: u.path, d: d, base: base, cond: u.cond, s: u.s, agree: u.agree}
+		res, err := p.commit()
 		return res, 0, err // the bytes were settled as they came
 	})
 	if err == nil {

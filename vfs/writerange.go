@@ -11,7 +11,6 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
-	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // WriteHow says where and on what condition WriteRange writes.
@@ -171,16 +170,22 @@ func takeBack(l *guard.Lease, d beneath.Dir, base string, made guard.Identity) {
 
 // open opens the file to be written, or makes it.
 func (o *overwriting) open(d beneath.Dir, base string) (fd int, made bool, err error) {
+	cond := IfMatch{ETag: o.how.ETag, MustExist: !o.how.Create, MustBeNew: o.how.CreateOnly, Follow: true}
+	need := guard.Write
+	if o.how.Append {
+		need = 0 // the gate has asked for Append
+	}
 	for range maxExchanges {
-		fd, err = o.existing(d, base)
-		if err != unix.ENOENT || !o.how.Create { //nolint:errorlint // bare errno
-			return fd, false, err
+		old, err := existing(o.l, d, base, cond, need)
+		if err != nil {
+			return -1, false, err
 		}
-		if o.how.ETag != "" {
-			return -1, false, unix.ENOENT
-		}
-		if o.l.Narrowest()&guard.Create == 0 {
-			return -1, false, o.l.Denied(guard.Create)
+		if old != nil {
+			fd, err = o.openExisting(d, base)
+			if err != unix.ENOENT || !o.how.Create { //nolint:errorlint // bare errno
+				return fd, false, err
+			}
+			continue // removed by somebody else between the two calls
 		}
 		mode := umasked(o.c, d, safeMode(o.l, o.how.Mode&0o777))
 		fd, _, err = beneath.CreateFile(o.l, d, base, unix.O_WRONLY, mode, owner(o.c))
@@ -192,20 +197,7 @@ func (o *overwriting) open(d beneath.Dir, base string) (fd int, made bool, err e
 	return -1, false, &guard.Error{Kind: names.Conflict}
 }
 
-func (o *overwriting) existing(d beneath.Dir, base string) (int, error) {
-	info, err := beneath.StatIn(d, base)
-	if err != nil {
-		return -1, err
-	}
-	if o.how.CreateOnly {
-		return -1, unix.EEXIST
-	}
-	if err := walk.Visible(o.l, &info); err != nil {
-		return -1, err
-	}
-	if o.l.Narrowest()&guard.Write == 0 && !o.how.Append {
-		return -1, o.l.Denied(guard.Write)
-	}
+func (o *overwriting) openExisting(d beneath.Dir, base string) (int, error) {
 	fd, info, err := beneath.OpenFile(d, base, unix.O_WRONLY)
 	if err != nil {
 		return -1, err

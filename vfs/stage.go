@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"sync/atomic"
 
@@ -12,6 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
+
+// TempPrefix begins the names of files that are not finished.
+const TempPrefix = beneath.TempPrefix
 
 // Journal is told of the temporary names that Replace and uploads make, so that
 // what a daemon left that was killed, or whose root had ended, can be removed by the
@@ -33,6 +37,99 @@ func (j *journalling) begin(p guard.Path) (done func()) {
 		return (*to).Begin(p)
 	}
 	return func() {}
+}
+
+// staged is a file's new contents before they have the file's name.
+type staged struct {
+	fd   int
+	mode uint32 // it was made with
+	temp string // its name meanwhile, "" when it has none
+	done func() // of the journal, for temp
+}
+
+// stage makes a file in d, which lies at dir, without a name if possible.
+func (t *Tree) stage(l *guard.Lease, d beneath.Dir, dir guard.Path, mode uint32, o beneath.Owner) (*staged, error) {
+	s := &staged{fd: -1, mode: mode}
+	fd, ok, err := beneath.Nameless(l, d, mode, o)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		s.fd = fd
+		return s, nil
+	}
+	err = t.name(s, dir, func(temp string) (err error) {
+		s.fd, _, err = beneath.CreateFile(l, d, temp, unix.O_RDWR, mode, o)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// name finds a temporary name, journals it, and has make make it.
+func (t *Tree) name(s *staged, dir guard.Path, make func(temp string) error) error {
+	for range 100 {
+		temp := TempPrefix + strings.ToLower(rand.Text())
+		p, err := dir.Join(temp)
+		if err != nil {
+			return err
+		}
+		done := t.journal.begin(p)
+		err = make(temp)
+		if err == nil {
+			s.temp, s.done = temp, done
+			return nil
+		}
+		done()
+		if err != unix.EEXIST { //nolint:errorlint // bare errno
+			return err
+		}
+	}
+	return unix.EEXIST
+}
+
+// publish gives the staged file its name: that of the file it replaces, or one
+// that must be free.
+func (t *Tree) publish(l *guard.Lease, s *staged, d beneath.Dir, dir guard.Path, base string, replaces bool) error {
+	link := func(name string) error { return beneath.Name(l, s.fd, d, name) }
+	if s.temp == "" {
+		if !replaces {
+			return link(base)
+		}
+		if err := t.name(s, dir, link); err != nil {
+			return err
+		}
+	}
+	var err error
+	if replaces {
+		err = beneath.Rename(l, d, s.temp, d, base, 0)
+	} else {
+		err = beneath.RenameNew(l, d, s.temp, d, base)
+	}
+	if err == nil {
+		s.temp = ""
+		s.done()
+	}
+	return err
+}
+
+// drop ends the staging: what did not take its name vanishes.
+func (s *staged) drop(l *guard.Lease, d beneath.Dir) {
+	s.removeTemp(l, d)
+	beneath.Close(s.fd)
+}
+
+// removeTemp removes the temporary name, if the file has one. If that fails, or the
+// lease is dead, the journal keeps the name for the next session.
+func (s *staged) removeTemp(l *guard.Lease, d beneath.Dir) {
+	if s.temp == "" {
+		return
+	}
+	if absent(beneath.Unlink(l, d, s.temp)) == nil {
+		s.done()
+	}
 }
 
 // CleanTemp removes what another daemon left at a path that its Journal names:
@@ -83,13 +180,4 @@ func absent(err error) error {
 		return nil
 	}
 	return err
-}
-
-// recordWrite leaves the record of a successful whole-file write where the gate
-// leaves none: the gate suppresses it when the name existed (Lease.NotMade is
-// meant for opening), and sums plain writes into the record of a close. One
-// record with the bytes is what every such write leaves: of the file at q, to
-// which the links of asked led.
-func (t *Tree) recordWrite(h *guard.Hold, c guard.Caller, asked, q guard.Path, n int64) {
-	t.reg.Closed(h, c, q, 0, n, guard.RequestedPath(asked, q), 0)
 }
