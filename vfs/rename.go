@@ -358,11 +358,11 @@ func (t *Tree) replaceOrMove(m *move) error {
 		return t.unlocked(m, &what, func() error { return beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, 0) })
 	}
 	replace := func() error {
-		k, err := t.keep(m.ctx, m.l, m.dst, m.newName, m.to())
+		end, err := t.keep(m.ctx, m.l, m.dst, m.newName, m.to())
 		if err != nil {
 			return err
 		}
-		return k.end(beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, 0))
+		return end(beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, 0))
 	}
 	if !m.respectLocks {
 		return replace()

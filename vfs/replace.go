@@ -460,11 +460,11 @@ func (p *replacement) replace(old *Info, dir guard.Path) error {
 				return err
 			}
 		}
-		k, err := p.t.keep(p.ctx, p.l, p.d, p.base, relIn(p.d, dir, p.base))
+		end, err := p.t.keep(p.ctx, p.l, p.d, p.base, relIn(p.d, dir, p.base))
 		if err != nil {
 			return err
 		}
-		return k.end(p.t.publish(p.l, p.s, p.d, dir, p.base, true))
+		return end(p.t.publish(p.l, p.s, p.d, dir, p.base, true))
 	}
 	done, err := p.t.claims.BeginReplacing(p.ctx, p.l, old.ID())
 	if err != nil {

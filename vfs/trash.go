@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -12,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
@@ -69,11 +67,16 @@ type bin struct {
 
 // bin opens the trash that an operation's removals go to; nil if there is none.
 func (t *Tree) bin(ctx context.Context, l *guard.Lease) (*bin, error) {
-	dir, below, how, ok := l.Trash()
+	return t.openBin(ctx, l, func(root int) (beneath.Dir, Info, error) { return beneath.MakeTrash(l, root) })
+}
+
+// openBin opens a trash, given its root's descriptor, by open.
+func (t *Tree) openBin(ctx context.Context, l *guard.Lease, open func(root int) (beneath.Dir, Info, error)) (*bin, error) {
+	root, below, how, ok := l.Trash()
 	if !ok {
 		return nil, nil
 	}
-	d, info, err := beneath.MakeTrash(l, dir)
+	d, info, err := open(root)
 	if err != nil {
 		return nil, err
 	}
@@ -113,8 +116,11 @@ func (b *bin) note(rel string) (id string, err error) {
 	return id, nil
 }
 
-// drop removes an entry. One that is gone already is as it should be.
+// drop removes an entry, if id is one. One that is gone already is as it should be.
 func (b *bin) drop(id string) {
+	if id == "" {
+		return
+	}
 	b.t.bins.forget(binEntry{b.id, id})
 	_ = beneath.Unlink(b.l, b.d, id)
 	_ = beneath.Unlink(b.l, b.d, id+noteSuffix)
@@ -153,18 +159,11 @@ func (b *bin) unlink(l *guard.Lease, d beneath.Dir, name, rel string) error {
 		return err
 	}
 	err = beneath.RenameNew(l, d, name, b.d, id)
-	if err == unix.EXDEV { //nolint:errorlint // bare errno
-		b.drop(id)
-		undo, err := b.keep(d, name, rel)
-		if err == nil {
-			if err = beneath.Unlink(l, d, name); err != nil {
-				undo()
-			}
-		}
-		return err
-	}
 	if err != nil {
 		b.drop(id)
+		if err == unix.EXDEV { //nolint:errorlint // bare errno
+			return b.unlinkCopied(d, name, rel)
+		}
 		return err
 	}
 	got, err := beneath.StatIn(b.d, id)
@@ -181,70 +180,66 @@ func (b *bin) unlink(l *guard.Lease, d beneath.Dir, name, rel string) error {
 	return nil
 }
 
-// keep keeps a file that is about to lose its name to another, or for which there
-// is no rename. undo is for when it does not after all.
-func (b *bin) keep(d beneath.Dir, name, rel string) (undo func(), err error) {
-	nothing := func() {}
-	fd, err := beneath.OpenChild(d, name)
-	if err == unix.ENOENT { //nolint:errorlint // bare errno
-		return nothing, nil
+// unlinkCopied is unlink of a name on another file system than the trash.
+func (b *bin) unlinkCopied(d beneath.Dir, name, rel string) error {
+	id, err := b.keep(d, name, rel)
+	if err == nil {
+		if err = beneath.Unlink(b.l, d, name); err != nil {
+			b.drop(id)
+		}
 	}
+	return err
+}
+
+// keep keeps a file that is about to lose its name to another, or for which there
+// is no rename, as the entry id; "" if it is not kept.
+func (b *bin) keep(d beneath.Dir, name, rel string) (id string, err error) {
+	fd, err := beneath.OpenChild(d, name)
 	if err != nil {
-		return nothing, err
+		return "", absent(err)
 	}
 	defer beneath.Close(fd)
 	info, err := beneath.Stat(fd)
 	if err != nil || info.IsDir() || b.tooLarge(&info) {
-		return nothing, err
+		return "", err
 	}
-	id, err := b.note(rel)
-	if err != nil {
-		return nothing, err
+	if id, err = b.note(rel); err != nil {
+		return "", err
 	}
 	_, err = beneath.Link(b.l, fd, b.d, id, beneath.Owner{})
 	switch err { //nolint:errorlint // bare errno
 	case nil:
 		b.kept(id, &info, true)
-		return func() { b.drop(id) }, nil
+		return id, nil
 	case unix.EXDEV, unix.EPERM, unix.EMLINK, unix.EOPNOTSUPP, unix.ENOSYS:
 		if info.IsRegular() {
-			return b.copied(fd, &info, id)
+			return id, b.copy(fd, &info, id)
 		}
 	}
 	b.drop(id)
-	return nothing, err
+	return "", err
 }
 
-// keeping is a file that is kept because another gets its name; nil: none is.
-type keeping struct {
-	b    *bin
-	undo func()
-}
-
-// keep keeps the file of a name that is about to get another, if there is a trash.
-func (t *Tree) keep(ctx context.Context, l *guard.Lease, d beneath.Dir, name, rel string) (*keeping, error) {
+// keep keeps the file of a name that is about to be another's, if there is a trash. The
+// caller must call end with the error of the replacement, which end returns: after an
+// error the file is not kept after all.
+func (t *Tree) keep(ctx context.Context, l *guard.Lease, d beneath.Dir, name, rel string) (end func(error) error, err error) {
 	b, err := t.bin(ctx, l)
 	if err != nil || b == nil {
-		return nil, err
+		return func(err error) error { return err }, err
 	}
-	undo, err := b.keep(d, name, rel)
+	id, err := b.keep(d, name, rel)
 	if err != nil {
 		b.close()
 		return nil, err
 	}
-	return &keeping{b, undo}, nil
-}
-
-// end is told how the replacement went, and returns that.
-func (k *keeping) end(err error) error {
-	if k == nil {
+	return func(err error) error {
+		if err != nil {
+			b.drop(id)
+		}
+		b.close()
 		return err
-	}
-	if err != nil {
-		k.undo()
-	}
-	k.b.close()
-	return err
+	}, nil
 }
 
 // keepEmptied keeps a copy of a file that is about to be truncated to nothing, if
@@ -254,75 +249,53 @@ func (t *Tree) keepEmptied(ctx context.Context, l *guard.Lease, fd int, rel stri
 	if err != nil {
 		return err
 	}
-	defer b.close()
-	return b.empties(fd, rel)
-}
-
-// empties keeps a copy of a regular file that is about to be truncated to nothing;
-// fd is open for it in any way.
-func (b *bin) empties(fd int, rel string) error {
 	if b == nil {
 		return nil
 	}
+	defer b.close()
 	info, err := beneath.Stat(fd)
-	if err != nil || !info.IsRegular() || info.Size == 0 {
+	if err != nil || !info.IsRegular() || info.Size == 0 || b.tooLarge(&info) {
 		return err
 	}
 	id, err := b.note(rel)
-	if err == nil {
-		_, err = b.copied(fd, &info, id)
+	if err != nil {
+		return err
 	}
-	return err
+	return b.copy(fd, &info, id)
 }
 
-// copied copies a file to the entry id, which has its note.
-func (b *bin) copied(fd int, info *Info, id string) (undo func(), err error) {
-	undo = func() { b.drop(id) }
-	if b.tooLarge(info) {
-		undo()
-		return func() {}, nil
+// copy copies a file, which fd is open for in any way, to the entry id, which has its note.
+func (b *bin) copy(fd int, info *Info, id string) error {
+	now, err := b.copyTo(fd, info, id)
+	if err != nil {
+		b.drop(id)
+		return err
 	}
+	b.kept(id, &now, false)
+	return nil
+}
+
+// copyTo returns the attributes of the copy.
+func (b *bin) copyTo(fd int, info *Info, id string) (Info, error) {
 	in, err := beneath.Reopen(fd, unix.O_RDONLY)
 	if err != nil {
-		undo()
-		return nil, err
+		return Info{}, err
 	}
 	defer beneath.Close(in)
 	out, _, err := beneath.CreateFile(b.l, b.d, id, unix.O_RDWR, 0o600, beneath.Owner{})
-	if err == nil {
-		defer beneath.Close(out)
-		w := copier{ctx: b.ctx, l: b.l, fd: out} // what the trash keeps counts towards no quota
-		err = w.copyFrom(&source{fd: in, info: *info}, info.Size, func(int64) {})
-	}
-	if err == nil {
-		// As far as this process may; who restores it gets it as it can be.
-		_ = beneath.Chown(b.l, out, int(info.UID), int(info.GID))
-		_ = beneath.Chmod(b.l, out, info.Mode&0o777)
-		err = beneath.Utimes(b.l, out, beneath.Omit, beneath.At(info.ModTime()))
-	}
 	if err != nil {
-		undo()
-		return nil, err
+		return Info{}, err
 	}
-	if now, err := beneath.Stat(out); err == nil {
-		*info = now
+	defer beneath.Close(out)
+	w := copier{ctx: b.ctx, l: b.l, fd: out} // what the trash keeps counts towards no quota
+	if err := w.copyFrom(&source{fd: in, info: *info}, info.Size, func(int64) {}); err != nil {
+		return Info{}, err
 	}
-	b.kept(id, info, false)
-	return undo, nil
-}
-
-// isTrash refuses paths that the trash itself is about, for the owner's restore.
-func isTrash(rel string) bool {
-	for name := range strings.SplitSeq(rel, "/") {
-		if name == guard.TrashName {
-			return true
-		}
+	// As far as this process may; who restores it gets it as it can be.
+	_ = beneath.Chown(b.l, out, int(info.UID), int(info.GID))
+	_ = beneath.Chmod(b.l, out, info.Mode&0o777)
+	if err := beneath.Utimes(b.l, out, beneath.Omit, beneath.At(info.ModTime())); err != nil {
+		return Info{}, err
 	}
-	return false
-}
-
-// noTrash is the error for a root that keeps none.
-func noTrash(op guard.Op, root guard.RootName) error {
-	return &guard.Error{Op: op, Kind: names.Invalid, Err: fmt.Errorf(
-		"root %s keeps no trash; it does with: rootsfs mount --trash, or trash = { on = true } in its [[root]] block", names.Quote(string(root)))}
+	return beneath.Stat(out)
 }

@@ -2,7 +2,7 @@ package vfs
 
 import (
 	"maps"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -158,12 +158,7 @@ func (b *bin) ids() ([]string, error) {
 		}
 		return true
 	})
-	ids := make([]string, 0, len(seen))
-	for id := range seen {
-		ids = append(ids, id)
-	}
-	sort.Strings(ids)
-	return ids, err
+	return slices.Sorted(maps.Keys(seen)), err
 }
 
 // stampOf is when an entry was made; ok is false for a name that is none of ours.

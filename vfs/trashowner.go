@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,24 +60,23 @@ func owned[T any](ctx context.Context, t *Tree, op guard.Op, root guard.RootName
 		return none, err
 	}
 	return gate.Do(ctx, t.reg, guard.Request{Caller: t.ownerOf(root), Op: op, Path: p}, nil, func(l *guard.Lease) (T, int64, error) {
-		dir, below, how, ok := l.Trash()
-		if !ok {
+		if _, _, _, ok := l.Trash(); !ok {
 			return none, 0, noTrash(op, root)
 		}
-		d, info, err := beneath.Trash(dir)
-		if err == unix.ENOENT { //nolint:errorlint // bare errno
-			v, err := f(l, nil)
-			return v, 0, err
-		}
-		if err != nil {
+		b, err := t.openBin(ctx, l, beneath.Trash)
+		if err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
 			return none, 0, err
 		}
-		b := &bin{t: t, ctx: ctx, l: l, d: d, id: info.ID(), below: below}
-		b.size, b.age = how.Bounds()
 		defer b.close()
 		v, err := f(l, b)
 		return v, 0, err
 	})
+}
+
+// noTrash is the error for a root that keeps none.
+func noTrash(op guard.Op, root guard.RootName) error {
+	return &guard.Error{Op: op, Kind: names.Invalid, Err: fmt.Errorf(
+		"root %s keeps no trash; it does with: rootsfs mount --trash, or trash = { on = true } in its [[root]] block", names.Quote(string(root)))}
 }
 
 // TrashList lists what a root's trash holds, the oldest first.
@@ -143,15 +143,13 @@ func (b *bin) find(op guard.Op, root guard.RootName, id string) (Trashed, error)
 	if err != nil {
 		return Trashed{}, err
 	}
-	ids = slices.DeleteFunc(ids, func(have string) bool { return have != id && have[len(stampFormat)+1:] != id })
-	if len(ids) != 1 {
-		return Trashed{}, none
+	ids = slices.DeleteFunc(ids, func(have string) bool { return !(&Trashed{ID: have}).Called(id) })
+	if len(ids) == 1 {
+		if e, ok := b.entry(ids[0], root); ok {
+			return e, nil
+		}
 	}
-	e, ok := b.entry(ids[0], root)
-	if !ok {
-		return Trashed{}, none
-	}
-	return e, nil
+	return Trashed{}, none
 }
 
 // TrashRestore puts a kept file back where it was, or at the path to below the
@@ -175,7 +173,7 @@ func (t *Tree) TrashRestore(ctx context.Context, root guard.RootName, id, to str
 			return refuse(names.Invalid, "it is not known where the file was: say where to put it with --to")
 		case err != nil:
 			return guard.Path{}, err
-		case isTrash(to):
+		case slices.Contains(strings.Split(to, "/"), guard.TrashName):
 			return refuse(names.Invalid, "what is restored leaves the trash: name another path")
 		}
 		d, base, err := beneath.ParentFor(l, q, guard.ToMake)
