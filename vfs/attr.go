@@ -1,9 +1,7 @@
 package vfs
 
 import (
-	"bytes"
 	"context"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,7 +37,7 @@ func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a At
 			req.Need = guard.Write
 		}
 	}
-	return t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, open bool, before Info) (Info, error) {
+	return onNode(ctx, t, req, at, f, func(l *guard.Lease, fd int, open bool, before Info) (Info, error) {
 		var err error
 		switch {
 		case !own:
@@ -88,30 +86,30 @@ func nameless(info *Info) error {
 }
 
 // onNode runs an operation on the descriptor of a place, or of an open file.
-func (t *Tree) onNode(ctx context.Context, req guard.Request, at At, f *File,
-	g func(l *guard.Lease, fd int, open bool, info Info) (Info, error),
-) (Info, error) {
+func onNode[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *File,
+	g func(l *guard.Lease, fd int, open bool, info Info) (T, error),
+) (T, error) {
 	if f != nil {
-		return onFile(ctx, f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
+		return onFile(ctx, f, req, func(l *guard.Lease, fd int) (none T, n int64, err error) {
 			info, err := beneath.Stat(fd)
 			if err == nil && at.Nameless {
 				err = nameless(&info)
 			}
 			if err != nil {
-				return Info{}, 0, err
+				return none, 0, err
 			}
-			info, err = g(l, fd, !f.ref, info)
-			return info, 0, err
+			v, err := g(l, fd, !f.ref, info)
+			return v, 0, err
 		})
 	}
-	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
+	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (none T, n int64, err error) {
 		d, info, err := nodeAt(l, at)
 		if err != nil {
-			return Info{}, 0, err
+			return none, 0, err
 		}
 		defer d.Close()
-		info, err = g(l, d.FD, false, info)
-		return info, 0, err
+		v, err := g(l, d.FD, false, info)
+		return v, 0, err
 	})
 }
 
@@ -172,118 +170,4 @@ func stamp(t *time.Time, now bool) beneath.Stamp {
 		return beneath.Omit
 	}
 	return beneath.At(*t)
-}
-
-// Xattr names that pass: the user's own and the POSIX ACLs. Those of security.*
-// and trusted.* steer the kernel outside our mount too (capabilities, overlayfs),
-// so they take full POSIX.
-func xattrAllowed(l *guard.Lease, name string, change bool) error {
-	if strings.HasPrefix(name, userAttr) || aclNames[name] || l.PosixFull() {
-		return nil
-	}
-	if change {
-		return &guard.Error{Kind: names.Permission, Err: unix.EPERM}
-	}
-	return unix.ENODATA
-}
-
-// userAttr begins the names of attributes that are anybody's.
-const userAttr = "user."
-
-// aclNames are the attributes that hold an ACL.
-var aclNames = map[string]bool{"system.posix_acl_access": true, "system.posix_acl_default": true}
-
-// Getxattr reads an attribute into buf; with an empty buf it returns the size.
-// A file system without attributes has none (EOPNOTSUPP stays, so that callers
-// may stop asking).
-func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, name string, buf []byte) (int, error) {
-	req := at.request(c, names.OpGetxattr, at.Path)
-	// Those of the system say what a file is and who may read it, as its mode does:
-	// "ls -l" asks. The user's are contents.
-	req.AttributesOnly = !strings.HasPrefix(name, userAttr)
-	own := buf
-	n := 0
-	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (Info, error) {
-		if err := xattrAllowed(l, name, false); err != nil {
-			return Info{}, err
-		}
-		if l.Remote() {
-			own = make([]byte, len(buf)) // the kernel may still write to it after we have answered
-		}
-		var err error
-		n, err = beneath.Getxattr(fd, name, own)
-		return Info{}, err
-	})
-	if err != nil {
-		return 0, err
-	}
-	if len(buf) > 0 && len(own) > 0 && &own[0] != &buf[0] {
-		copy(buf, own[:n])
-	}
-	return n, nil
-}
-
-// Listxattr returns the names of the attributes that may be seen, each ending
-// in NUL.
-func (t *Tree) Listxattr(ctx context.Context, c guard.Caller, at At, f *File) ([]byte, error) {
-	req := at.request(c, names.OpListxattr, at.Path)
-	var list []byte
-	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (Info, error) {
-		all, err := beneath.Listxattr(fd)
-		if err != nil {
-			return Info{}, err
-		}
-		for name := range strings.SplitSeq(strings.TrimSuffix(string(all), "\x00"), "\x00") {
-			if name != "" && xattrAllowed(l, name, false) == nil {
-				list = append(append(list, name...), 0)
-			}
-		}
-		return Info{}, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
-}
-
-// Setxattr sets an attribute; flags are those of setxattr(2).
-func (t *Tree) Setxattr(ctx context.Context, c guard.Caller, at At, f *File, name string, value []byte, flags int) error {
-	req := at.request(c, names.OpSetxattr, at.Path)
-	value = bytes.Clone(value) // the front end's buffer may be reused before a detached call is through
-	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, info Info) (Info, error) {
-		if err := xattrAllowed(l, name, true); err != nil {
-			return Info{}, err
-		}
-		if err := beneath.Setxattr(l, fd, name, value, flags); err != nil {
-			return Info{}, err
-		}
-		if name == "system.posix_acl_access" && !c.InGroup(info.GID) && info.Mode&unix.S_ISGID != 0 && info.IsRegular() {
-			// As chmod(2) does for an owner outside the file's group; the
-			// kernel would tell us only through an extension of SETXATTR
-			// that go-fuse does not speak.
-			return Info{}, killSetgid(l, fd)
-		}
-		return Info{}, nil
-	})
-	return err
-}
-
-func killSetgid(l *guard.Lease, fd int) error {
-	info, err := beneath.Stat(fd)
-	if err != nil {
-		return err
-	}
-	return beneath.Chmod(l, fd, info.Mode&07777&^unix.S_ISGID)
-}
-
-// Removexattr removes an attribute.
-func (t *Tree) Removexattr(ctx context.Context, c guard.Caller, at At, f *File, name string) error {
-	req := at.request(c, names.OpRemovexattr, at.Path)
-	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (Info, error) {
-		if err := xattrAllowed(l, name, true); err != nil {
-			return Info{}, err
-		}
-		return Info{}, beneath.Removexattr(l, fd, name)
-	})
-	return err
 }

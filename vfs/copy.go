@@ -11,7 +11,6 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
-	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // CopyHow says how CopyFile copies.
@@ -149,8 +148,8 @@ func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Pat
 // openFollowed opens the regular file a path leads to, for reading.
 func (t *Tree) openFollowed(ctx context.Context, c guard.Caller, p guard.Path) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: p, Need: guard.Read}
-	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
-		o, err := followed(ctx, l, p, true, func(q guard.Path) (opened, error) {
+	return t.opening(ctx, req, func(l *guard.Lease) (opened, error) {
+		return followed(ctx, l, p, true, func(q guard.Path) (opened, error) {
 			fd, info, _, err := openTarget(l, q)
 			if err == nil {
 				err = beneath.Hold(fd)
@@ -160,9 +159,7 @@ func (t *Tree) openFollowed(ctx context.Context, c guard.Caller, p guard.Path) (
 			}
 			return opened{newFile(t, l, fd, At{Path: q, ID: info.ID()}, c, unix.O_RDONLY, noSlot), info}, nil
 		})
-		return o, 0, err
 	})
-	return o.f, o.info, err
 }
 
 // gateReader reads an open file, each piece through the gate of its root.

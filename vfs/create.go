@@ -288,22 +288,22 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 	}
 	req := guard.Request{Caller: c, Op: names.OpCreate, Path: p, Epoch: dir.Epoch, Names: 1, OpensForWriting: writesTo(flags)}
 	for range maxExchanges {
-		o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+		f, info, err = t.opening(ctx, req, func(l *guard.Lease) (opened, error) {
 			o, err := t.createFile(ctx, l, c, dir, p, flags, mode)
-			if err == unix.EEXIST && flags&unix.O_EXCL == 0 { //nolint:errorlint // bare errno
-				// Not a failure: the name is opened instead, and that is what
-				// is recorded.
-				if err = l.ContinueAsOpen(openNeed(flags)); err == nil {
-					o, err = t.open(ctx, l, c, At{Path: p}, flags)
-				}
-				if names.Reason(err) == names.NotExist {
-					err = errVanished
-				}
+			if err != unix.EEXIST || flags&unix.O_EXCL != 0 { //nolint:errorlint // bare errno
+				return o, err
 			}
-			return o, 0, err
+			// Not a failure: the name is opened instead, and that is what is recorded.
+			if err = l.ContinueAsOpen(openNeed(flags)); err == nil {
+				o, err = t.open(ctx, l, c, At{Path: p}, flags)
+			}
+			if names.Reason(err) == names.NotExist {
+				err = errVanished
+			}
+			return o, err
 		})
 		if err == nil {
-			return o.f, o.info, o.f.made, nil
+			return f, info, f.made, nil
 		}
 		if !errors.Is(err, errVanished) {
 			return nil, Info{}, false, err
@@ -360,23 +360,18 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 // Tmpfile makes a file without a name in a directory (O_TMPFILE).
 func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, mode uint32) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpTmpfile, Path: dir.Path, Epoch: dir.Epoch, Names: 1, OpensForWriting: writesTo(flags)}
-	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
-		room, err := t.users.reserve(c)
-		if err != nil {
-			return opened{}, 0, err
-		}
-		defer room.release()
+	return t.openingOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
 		d, err := dirAt(l, dir)
 		if err != nil {
-			return opened{}, 0, err
+			return opened{}, err
 		}
 		defer d.Close()
 		if err := l.JudgeAs(guard.ToMake, d.Rel(dir.Path.Rel()), "", pattern.Other); err != nil {
-			return opened{}, 0, err // nothing may be made there
+			return opened{}, err // nothing may be made there
 		}
 		fd, info, err := beneath.Tmpfile(l, d, flags&(keptFlags|unix.O_EXCL), umasked(c, d, safeMode(l, mode&07777)), owner(c))
 		if err != nil {
-			return opened{}, 0, err
+			return opened{}, err
 		}
 		o := madeFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags, info, room)
 		o.f.hold.Store(l.HoldNameless()) // what is said of the directory is not said of the file
@@ -385,12 +380,11 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 			if err := t.claims.BeginWriting(ctx, l, info.ID()); err != nil {
 				o.f.isWriter = false
 				dropOpened(o)
-				return opened{}, 0, err
+				return opened{}, err
 			}
 		}
-		return o, 0, nil
+		return o, nil
 	})
-	return o.f, o.info, err
 }
 
 // madeFile is the open file of one that the operation has made.

@@ -11,7 +11,6 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
-	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
@@ -34,15 +33,10 @@ const direntBuf = 32 << 10
 // Opendir opens a directory for reading its names.
 func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error) {
 	req := at.request(c, names.OpOpendir, at.Path)
-	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
-		room, err := t.users.reserve(c)
-		if err != nil {
-			return opened{}, 0, err
-		}
-		defer room.release()
+	f, _, err := t.openingOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
 		d, err := dirAt(l, at)
 		if err != nil {
-			return opened{}, 0, err
+			return opened{}, err
 		}
 		defer d.Close()
 		fd, err := beneath.OpenDirFD(d)
@@ -50,22 +44,22 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 			err = beneath.Hold(fd)
 		}
 		if err != nil {
-			return opened{}, 0, err
+			return opened{}, err
 		}
 		info, err := beneath.Stat(fd)
 		if err != nil {
 			beneath.Close(fd)
-			return opened{}, 0, err
+			return opened{}, err
 		}
 		// The identity is needed when the place has to be judged anew.
 		f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID(), Epoch: at.Epoch}, c, unix.O_RDONLY, room)
 		f.quiet = true
-		return opened{f, info}, 0, nil
+		return opened{f, info}, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Dir{f: o.f}, nil
+	return &Dir{f: f}, nil
 }
 
 // Path is where the directory was opened.

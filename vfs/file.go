@@ -58,25 +58,20 @@ func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, 
 // Setattr, attributes, Link and Reopen, also after the file has lost its name.
 func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 	req := at.request(c, names.OpGetattr, at.Path)
-	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
-		room, err := t.users.reserve(c)
-		if err != nil {
-			return opened{}, 0, err
-		}
-		defer room.release()
+	f, _, err := t.openingOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
 		d, info, err := nodeAt(l, at)
 		if err != nil {
-			return opened{}, 0, err
+			return opened{}, err
 		}
 		fd, err := beneath.Keep(d)
 		if err != nil {
-			return opened{}, 0, err
+			return opened{}, err
 		}
 		f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID()}, c, unix.O_RDONLY, room)
 		f.quiet, f.ref = true, true
-		return opened{f, info}, 0, nil
+		return opened{f, info}, nil
 	})
-	return o.f, err
+	return f, err
 }
 
 // keepLosing does what At.Losing asks for, as far as it can be done: that nothing

@@ -101,10 +101,9 @@ type Shows func(dir guard.Path, target string, several bool) bool
 // says where a target may lead. nil: nowhere out of the root.
 func (t *Tree) ReadlinkWhere(ctx context.Context, c guard.Caller, at At, f *File, shows Shows) (string, error) {
 	req := at.request(c, names.OpReadlink, at.Path)
-	var target string
-	_, err := t.onNode(ctx, req, at, f, func(l *guard.Lease, fd int, _ bool, info Info) (Info, error) {
+	return onNode(ctx, t, req, at, f, func(l *guard.Lease, fd int, _ bool, info Info) (string, error) {
 		if info.Type() != unix.S_IFLNK {
-			return Info{}, unix.EINVAL
+			return "", unix.EINVAL
 		}
 		text, err := beneath.Readlink(fd)
 		if err == nil && !l.PosixFull() {
@@ -124,13 +123,8 @@ func (t *Tree) ReadlinkWhere(ctx context.Context, c guard.Caller, at At, f *File
 				}
 			}
 		}
-		target = text
-		return Info{}, err
+		return text, err
 	})
-	if err != nil {
-		return "", err
-	}
-	return target, nil
 }
 
 // staysInside judges a link's target by its text. Leading ".." elements climb

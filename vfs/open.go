@@ -50,11 +50,7 @@ const keptFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 // nobody replaces it through this Tree (see RenamePath, Replace and Upload).
 func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags), OpensForWriting: writesTo(flags)}
-	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
-		o, err := t.open(ctx, l, c, at, flags)
-		return o, 0, err
-	})
-	return o.f, o.info, err
+	return t.opening(ctx, req, func(l *guard.Lease) (opened, error) { return t.open(ctx, l, c, at, flags) })
 }
 
 // open is Open, admitted. It tries again if the name is given to another file
@@ -245,6 +241,27 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 type opened struct {
 	f    *File
 	info Info
+}
+
+// opening passes an operation through the gate that opens a file.
+func (t *Tree) opening(ctx context.Context, req guard.Request, f func(l *guard.Lease) (opened, error)) (*File, Info, error) {
+	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+		o, err := f(l)
+		return o, 0, err
+	})
+	return o.f, o.info, err
+}
+
+// openingOne is opening of one file within the share that the caller has of open files.
+func (t *Tree) openingOne(ctx context.Context, req guard.Request, f func(l *guard.Lease, room *slot) (opened, error)) (*File, Info, error) {
+	return t.opening(ctx, req, func(l *guard.Lease) (opened, error) {
+		room, err := t.users.reserve(req.Caller)
+		if err != nil {
+			return opened{}, err
+		}
+		defer room.release()
+		return f(l, room)
+	})
 }
 
 // dropOpened closes a file that was opened and whose opener gets an error, or has

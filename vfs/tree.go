@@ -212,14 +212,7 @@ func (t *Tree) Lstat(ctx context.Context, c guard.Caller, at At) (Info, error) {
 // nil, lies on.
 func (t *Tree) Statfs(ctx context.Context, c guard.Caller, at At, f *File) (unix.Statfs_t, error) {
 	req := at.request(c, names.OpStatfs, at.Path)
-	var st unix.Statfs_t
-	_, err := t.onNode(ctx, req, at, f, func(_ *guard.Lease, fd int, _ bool, _ Info) (Info, error) {
-		got, err := beneath.Statfs(fd)
-		st = got
-		return Info{}, err
+	return onNode(ctx, t, req, at, f, func(_ *guard.Lease, fd int, _ bool, _ Info) (unix.Statfs_t, error) {
+		return beneath.Statfs(fd)
 	})
-	if err != nil {
-		return unix.Statfs_t{}, err
-	}
-	return st, nil
 }

@@ -1,0 +1,124 @@
+package vfs
+
+import (
+	"bytes"
+	"context"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// Xattr names that pass: the user's own and the POSIX ACLs. Those of security.*
+// and trusted.* steer the kernel outside our mount too (capabilities, overlayfs),
+// so they take full POSIX.
+func xattrAllowed(l *guard.Lease, name string, change bool) error {
+	if strings.HasPrefix(name, userAttr) || aclNames[name] || l.PosixFull() {
+		return nil
+	}
+	if change {
+		return &guard.Error{Kind: names.Permission, Err: unix.EPERM}
+	}
+	return unix.ENODATA
+}
+
+// userAttr begins the names of attributes that are anybody's.
+const userAttr = "user."
+
+// aclNames are the attributes that hold an ACL.
+var aclNames = map[string]bool{"system.posix_acl_access": true, "system.posix_acl_default": true}
+
+// Getxattr reads an attribute into buf; with an empty buf it returns the size.
+// A file system without attributes has none (EOPNOTSUPP stays, so that callers
+// may stop asking).
+func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, name string, buf []byte) (int, error) {
+	req := at.request(c, names.OpGetxattr, at.Path)
+	// Those of the system say what a file is and who may read it, as its mode does:
+	// "ls -l" asks. The user's are contents.
+	req.AttributesOnly = !strings.HasPrefix(name, userAttr)
+	type value struct {
+		n   int
+		buf []byte
+	}
+	v, err := onNode(ctx, t, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (v value, err error) {
+		if err := xattrAllowed(l, name, false); err != nil {
+			return v, err
+		}
+		v.buf = buf
+		if l.Remote() {
+			v.buf = make([]byte, len(buf)) // the kernel may still write to it after we have answered
+		}
+		v.n, err = beneath.Getxattr(fd, name, v.buf)
+		return v, err
+	})
+	if err != nil {
+		return 0, err
+	}
+	if len(buf) > 0 {
+		copy(buf, v.buf[:v.n])
+	}
+	return v.n, nil
+}
+
+// Listxattr returns the names of the attributes that may be seen, each ending
+// in NUL.
+func (t *Tree) Listxattr(ctx context.Context, c guard.Caller, at At, f *File) ([]byte, error) {
+	req := at.request(c, names.OpListxattr, at.Path)
+	return onNode(ctx, t, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (list []byte, err error) {
+		all, err := beneath.Listxattr(fd)
+		if err != nil {
+			return nil, err
+		}
+		for name := range strings.SplitSeq(strings.TrimSuffix(string(all), "\x00"), "\x00") {
+			if name != "" && xattrAllowed(l, name, false) == nil {
+				list = append(append(list, name...), 0)
+			}
+		}
+		return list, nil
+	})
+}
+
+// Setxattr sets an attribute; flags are those of setxattr(2).
+func (t *Tree) Setxattr(ctx context.Context, c guard.Caller, at At, f *File, name string, value []byte, flags int) error {
+	req := at.request(c, names.OpSetxattr, at.Path)
+	value = bytes.Clone(value) // the front end's buffer may be reused before a detached call is through
+	_, err := onNode(ctx, t, req, at, f, func(l *guard.Lease, fd int, _ bool, info Info) (none struct{}, err error) {
+		if err := xattrAllowed(l, name, true); err != nil {
+			return none, err
+		}
+		if err := beneath.Setxattr(l, fd, name, value, flags); err != nil {
+			return none, err
+		}
+		if name == "system.posix_acl_access" && !c.InGroup(info.GID) && info.Mode&unix.S_ISGID != 0 && info.IsRegular() {
+			// As chmod(2) does for an owner outside the file's group; the
+			// kernel would tell us only through an extension of SETXATTR
+			// that go-fuse does not speak.
+			return none, killSetgid(l, fd)
+		}
+		return none, nil
+	})
+	return err
+}
+
+func killSetgid(l *guard.Lease, fd int) error {
+	info, err := beneath.Stat(fd)
+	if err != nil {
+		return err
+	}
+	return beneath.Chmod(l, fd, info.Mode&07777&^unix.S_ISGID)
+}
+
+// Removexattr removes an attribute.
+func (t *Tree) Removexattr(ctx context.Context, c guard.Caller, at At, f *File, name string) error {
+	req := at.request(c, names.OpRemovexattr, at.Path)
+	_, err := onNode(ctx, t, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (none struct{}, err error) {
+		if err := xattrAllowed(l, name, true); err != nil {
+			return none, err
+		}
+		return none, beneath.Removexattr(l, fd, name)
+	})
+	return err
+}
