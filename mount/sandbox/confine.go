@@ -6,7 +6,13 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/seccomp"
 )
+
+// landlockName is the name of Landlock's layer.
+const landlockName = "landlock"
 
 // sparePids is what the init may use beyond the command's limit: the runtime
 // aborts when it cannot have a thread.
@@ -55,19 +61,23 @@ func (p *initProc) confine() error {
 	if p.kept != nil {
 		treeFD = p.kept.tree
 	}
-	layer, err := restrict(p.conf.Rules, treeFD)
-	if err != nil {
+	what, err := landlock.Restrict(p.conf.Rules, treeFD)
+	switch {
+	case err != nil:
 		return err
+	case what == "":
+		p.layers = append(p.layers, Layer{landlockName, NotAvailable, "the kernel has no Landlock, or it is not enabled"})
+	default:
+		p.on(landlockName, what)
 	}
-	p.layers = append(p.layers, layer)
 	if err := p.filter(); err != nil {
 		return err
 	}
-	what := "system calls that reach out of a sandbox; other architectures"
+	calls := "system calls that reach out of a sandbox; other architectures"
 	if p.conf.Filter.NoSetID {
-		what += "; set-id files"
+		calls += "; set-id files"
 	}
-	p.on("seccomp", what)
+	p.on("seccomp", calls)
 	return nil
 }
 
@@ -99,11 +109,7 @@ func limitTo(resource int, most uint64) error {
 func (p *initProc) filter() error {
 	const name = "listening"
 	p.conf.Filter.Binder = p.conf.Net
-	raw, err := program(p.conf.Filter)
-	if err != nil {
-		return err
-	}
-	fd, err := install(raw, p.conf.Filter.Binder)
+	fd, err := seccomp.Install(p.conf.Filter)
 	switch {
 	case err == nil && !p.conf.Net:
 		return nil
@@ -113,14 +119,12 @@ func (p *initProc) filter() error {
 			what = fmt.Sprintf("on the ports %v only", p.conf.Listen)
 		}
 		p.on(name, what)
-		go (&binder{fd, p.conf.Listen}).serve()
+		go seccomp.Serve(fd, p.conf.Listen)
 		return nil
 	// One who confines us has such a filter already, or the kernel has none.
 	case p.conf.Net && len(p.conf.Listen) == 0 && (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL)):
 		p.conf.Filter.Binder, p.conf.Filter.NoBind = false, true
-		if raw, err = program(p.conf.Filter); err == nil {
-			_, err = install(raw, false)
-		}
+		_, err = seccomp.Install(p.conf.Filter)
 		p.on(name, "refused, and so is every address of a client's own choice")
 	}
 	return err

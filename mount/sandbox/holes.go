@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
 )
 
 // holes are what stays possible at a level, each a sentence that a person can
@@ -64,7 +65,7 @@ func holes(o *Options, level Level, layers []Layer) []string {
 		fmt.Sprintf("Its uid (%d) is not its own: the limit of processes counts all of that uid's.", o.UID),
 		"What it leaves running in the background is ended by rootsfs, not by the kernel: killing rootsfs and its init with SIGKILL in the same moment leaves it behind, still confined.",
 	)
-	if abi, err := landlockABI(); err != nil || abi < scopesABI {
+	if !landlock.Scoped() {
 		out = append(out, "It can send signals to other processes of its uid: this kernel's Landlock has no scopes (Linux 6.12 does).")
 	}
 	return out

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/seccomp"
 )
 
 // onHost prepares levels Landlock and None, where the command sees the host's
@@ -46,12 +48,12 @@ func (l *launch) onHost(level Level, where Places) error {
 	if os.Geteuid() == 0 {
 		l.cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SETPCAP} // for the bounding set
 	}
-	if abi, err := landlockABI(); err != nil {
+	if abi, err := landlock.ABI(); err != nil {
 		return unable(err, "%v", err)
 	} else if abi == 0 {
 		return cannot("the kernel has no Landlock, or it is not enabled: add landlock to the lsm= parameter of its command line")
 	}
-	l.conf.Filter = wants{NoSockets: !o.Net, NoIPC: true, NoSetID: true}
+	l.conf.Filter = seccomp.Wants{NoSockets: !o.Net, NoIPC: true, NoSetID: true}
 	l.conf.Rules = o.hostRules(where)
 	l.conf.Pids += processes(o.UID)
 	// If the init is killed, what the command has left becomes ours to end.
@@ -116,8 +118,8 @@ func (l *launch) openParent() error {
 
 // hostRules are what a command may open on the host: the same system files that
 // the minimal root would show.
-func (o *Options) hostRules(where Places) rules {
-	r := rules{NoNet: !o.Net, Read: slices.Concat(systemDirs, o.Interpreters)}
+func (o *Options) hostRules(where Places) landlock.Rules {
+	r := landlock.Rules{NoNet: !o.Net, Read: slices.Concat(systemDirs, o.Interpreters)}
 	for _, n := range slices.Concat(etcFiles, etcNetFiles, []string{"passwd", "group", "hostname"}) {
 		r.Read = append(r.Read, "/etc/"+n)
 	}

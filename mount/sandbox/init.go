@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
 )
 
 // The init is this program started again: a Go process cannot fork, because only
@@ -231,7 +233,7 @@ func (p *initProc) unixSockets(unscreened error) {
 	case p.conf.KeptHome && len(p.conf.Sockets) == 0:
 		// Neither seccomp nor Landlock can refuse connect(2) by the socket's path.
 		p.layers = append(p.layers, Layer{name, Off, "refused: HOME is a directory of the host's, which may hold sockets; they are allowed with a private HOME"})
-	case p.conf.Net && !scoped():
+	case p.conf.Net && !landlock.Scoped():
 		p.layers = append(p.layers, Layer{name, Off, "refused: in the host's network they have names that others use, and this kernel's Landlock has no scopes (Linux 6.12 does)"})
 	case p.conf.Net:
 		// The init, which makes the calls of bind, makes none for them: see listen.go.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
 )
 
 // systemDirs are the host's directories that the minimal root shows, read-only,
@@ -271,8 +272,8 @@ func (l *layout) inSystem(p string) bool {
 
 // rules are Landlock's for what this layout shows: a second line behind the
 // flags of the mounts.
-func (l *layout) rules() rules {
-	r := rules{Read: []string{"/"}, Write: []string{privateDir, "/dev/pts"}}
+func (l *layout) rules() landlock.Rules {
+	r := landlock.Rules{Read: []string{"/"}, Write: []string{privateDir, "/dev/pts"}}
 	for _, name := range devices {
 		r.Write = append(r.Write, "/dev/"+name)
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/seccomp"
 )
 
 // Start starts a command, confined. It returns when the command's program is
@@ -104,7 +105,7 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 		Listen: o.Listen, Sockets: o.Sockets.names(), Network: wanted, Files: map[string]int{},
 		// A mount without set-uid programs holds inside; outside, the files of
 		// a kept HOME are files like any others.
-		Filter: wants{NoSetID: o.Home != ""},
+		Filter: seccomp.Wants{NoSetID: o.Home != ""},
 	}
 	if o.Umask != nil {
 		l.conf.Umask = *o.Umask

@@ -7,6 +7,9 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/seccomp"
 )
 
 // config is what the init is told.
@@ -27,12 +30,12 @@ type config struct {
 	NoCgroups bool `json:"noCgroups,omitempty"`
 	Pids      int  `json:"pids"`
 	// Streams says what each standard stream is to be.
-	Streams [3]stream `json:"streams"`
-	Rows    uint16    `json:"rows,omitempty"`
-	Cols    uint16    `json:"cols,omitempty"`
-	Layout  *layout   `json:"layout,omitempty"` // Namespaces
-	Rules   rules     `json:"rules"`
-	Filter  wants     `json:"filter"`
+	Streams [3]stream      `json:"streams"`
+	Rows    uint16         `json:"rows,omitempty"`
+	Cols    uint16         `json:"cols,omitempty"`
+	Layout  *layout        `json:"layout,omitempty"` // Namespaces
+	Rules   landlock.Rules `json:"rules"`
+	Filter  seccomp.Wants  `json:"filter"`
 	// Files are the descriptors that the caller has opened, by name.
 	Files map[string]int `json:"files,omitempty"`
 	// SetID: the init itself changes to these (Bubblewrap as root).
@@ -55,23 +58,6 @@ const (
 	null     stream = "null"
 	terminal stream = "terminal"
 )
-
-// wants is what the system call filter refuses beyond its lists.
-type wants struct {
-	NoSockets bool `json:"noSockets,omitempty"` // but pairs of its own
-	// Unix permits sockets of the unix family, where none of the host's can be reached.
-	Unix  bool `json:"unix,omitempty"`
-	NoIPC bool `json:"noIPC,omitempty"` // what is shared by uid
-	// NoSetID: files that others could run with this uid's rights, where what is
-	// made stays on the host.
-	NoSetID bool `json:"noSetID,omitempty"`
-	// Binder has the init make the calls of bind and listen; NoBind refuses them.
-	Binder bool `json:"binder,omitempty"`
-	NoBind bool `json:"noBind,omitempty"`
-	// Init is the pid of the init where it is to be out of reach of signals; 0: the
-	// kernel sees to that. The init fills it in.
-	Init uint32 `json:"-"`
-}
 
 // message is what travels on the control socket, one per packet.
 type message struct {

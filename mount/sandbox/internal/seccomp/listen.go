@@ -1,6 +1,6 @@
 //go:build amd64 || arm64
 
-package sandbox
+package seccomp
 
 import (
 	"encoding/binary"
@@ -48,8 +48,10 @@ type binder struct {
 	ports []uint16
 }
 
-// serve answers until the command and all it started have ended.
-func (b *binder) serve() {
+// Serve makes the command's calls of bind and listen, which come from the descriptor that
+// Install returned, and permits the ports, until the command and all it started have ended.
+func Serve(fd int, ports []uint16) {
+	b := &binder{fd, ports}
 	for {
 		var n notification
 		switch err := notifyIoctl(b.fd, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); {
@@ -161,7 +163,9 @@ func descriptorOf(tid, fd int) (int, error) {
 	pidfd, err := unix.PidfdOpen(tid, unix.PIDFD_THREAD)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.9: of the process
 		text, rerr := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
-		pid, aerr := strconv.Atoi(strings.TrimSpace(field(string(text), "Tgid:")))
+		_, after, _ := strings.Cut(string(text), "\nTgid:")
+		line, _, _ := strings.Cut(after, "\n")
+		pid, aerr := strconv.Atoi(strings.TrimSpace(line))
 		if err := errors.Join(rerr, aerr); err != nil {
 			return -1, unix.EACCES
 		}

@@ -1,4 +1,4 @@
-package sandbox
+package seccomp
 
 // modeCallsHere: this architecture has no further ones.
 var modeCallsHere []modeCall

@@ -1,6 +1,6 @@
 //go:build amd64 || arm64
 
-package sandbox
+package seccomp
 
 import (
 	"encoding/binary"
@@ -12,7 +12,7 @@ import (
 )
 
 // machine runs the very program that the kernel gets.
-func machine(t *testing.T, w wants) func(arch, nr uint32, args ...uint64) string {
+func machine(t *testing.T, w Wants) func(arch, nr uint32, args ...uint64) string {
 	t.Helper()
 	raw, err := program(w)
 	if err != nil {
@@ -138,7 +138,7 @@ func TestFilter(t *testing.T) {
 		{"bpf", unix.SYS_BPF, nil, "EPERM"},
 		{"syslog", unix.SYS_SYSLOG, nil, "EPERM"},
 	} {
-		if got := machine(t, wants{})(filterArch, c.nr, c.args...); got != c.want {
+		if got := machine(t, Wants{})(filterArch, c.nr, c.args...); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
@@ -146,7 +146,7 @@ func TestFilter(t *testing.T) {
 
 // Every call on the lists is refused, and nothing of another architecture runs.
 func TestFilterLists(t *testing.T) {
-	run := machine(t, wants{})
+	run := machine(t, Wants{})
 	for _, list := range []map[uint32]unix.Errno{refused, refusedHere} {
 		for nr, errno := range list {
 			if got := run(filterArch, nr); got != unix.ErrnoName(errno) {
@@ -168,7 +168,7 @@ func TestFilterLists(t *testing.T) {
 
 // Without a network there is no socket of any family, and pairs still work.
 func TestFilterNoSockets(t *testing.T) {
-	run := machine(t, wants{NoSockets: true})
+	run := machine(t, Wants{NoSockets: true})
 	for family := range uint64(unix.AF_MAX) {
 		for kind := range uint64(typeMask) {
 			if got := run(filterArch, unix.SYS_SOCKET, family, kind, 0); got != "EAFNOSUPPORT" {
@@ -184,7 +184,7 @@ func TestFilterNoSockets(t *testing.T) {
 // Sockets of the unix family are permitted where they reach nobody else's, and no others
 // with them.
 func TestFilterUnix(t *testing.T) {
-	run := machine(t, wants{Unix: true})
+	run := machine(t, Wants{Unix: true})
 	for family := range uint64(unix.AF_MAX) {
 		for kind := range uint64(typeMask) {
 			stream := kind == unix.SOCK_STREAM || kind == unix.SOCK_DGRAM
@@ -202,12 +202,12 @@ func TestFilterUnix(t *testing.T) {
 
 // In the host's network no address is bound without the init, or none at all.
 func TestFilterBind(t *testing.T) {
-	refused := machine(t, wants{NoBind: true})
+	refused := machine(t, Wants{NoBind: true})
 	for _, nr := range []uint32{unix.SYS_BIND, unix.SYS_LISTEN} {
 		if got := refused(filterArch, nr); got != "EACCES" {
 			t.Errorf("call %d: %s, want EACCES", nr, got)
 		}
-		if got := machine(t, wants{})(filterArch, nr); got != "allow" {
+		if got := machine(t, Wants{})(filterArch, nr); got != "allow" {
 			t.Errorf("call %d: %s, want allow", nr, got)
 		}
 	}
@@ -215,7 +215,7 @@ func TestFilterBind(t *testing.T) {
 
 // Where there is no ipc namespace, what is shared by uid is not there.
 func TestFilterNoIPC(t *testing.T) {
-	with, without := machine(t, wants{NoIPC: true}), machine(t, wants{})
+	with, without := machine(t, Wants{NoIPC: true}), machine(t, Wants{})
 	for _, nr := range sharedIPC {
 		if got := with(filterArch, nr); got != "ENOSYS" {
 			t.Errorf("call %d: %s, want ENOSYS", nr, got)
@@ -230,7 +230,7 @@ func TestFilterNoIPC(t *testing.T) {
 // it has there; everybody else gets theirs.
 func TestFilterSignals(t *testing.T) {
 	const pid, other = 4711, 4712
-	run, open := machine(t, wants{Init: pid}), machine(t, wants{})
+	run, open := machine(t, Wants{Init: pid}), machine(t, Wants{})
 	minus := func(n int32) uint64 { return uint64(uint32(-n)) }
 	for _, c := range []struct {
 		name string
@@ -286,7 +286,7 @@ type modeCall struct {
 // Where files stay on the host, none gets set-id bits, by whatever call; other
 // modes, and arguments that are no mode, pass.
 func TestFilterNoSetID(t *testing.T) {
-	run, open := machine(t, wants{NoSetID: true}), machine(t, wants{})
+	run, open := machine(t, Wants{NoSetID: true}), machine(t, Wants{})
 	calls := []modeCall{
 		{"fchmod", unix.SYS_FCHMOD, []uint64{3, 0}, 0},
 		{"fchmodat", unix.SYS_FCHMODAT, []uint64{3, 1, 0}, 0},

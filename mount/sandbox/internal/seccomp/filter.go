@@ -1,9 +1,10 @@
 //go:build amd64 || arm64
 
-package sandbox
+package seccomp
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"unsafe"
 
@@ -91,7 +92,7 @@ var sharedIPC = []uint32{
 }
 
 // program builds the filter.
-func program(w wants) ([]bpf.RawInstruction, error) {
+func program(w Wants) ([]bpf.RawInstruction, error) {
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: dataArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: filterArch, SkipTrue: 1},
@@ -120,7 +121,7 @@ type call struct {
 }
 
 // judged are the calls that are not simply allowed, in no order.
-func judged(w wants) []call {
+func judged(w Wants) []call {
 	var calls []call
 	for nr, errno := range refused {
 		calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(errno)}}})
@@ -250,7 +251,7 @@ func among(arg, other, verdict uint32, values ...uint32) []bpf.Instruction {
 // nobody else's. Elsewhere they reach whatever listens in a directory or by an abstract
 // name (D-Bus, Docker, our own control socket). MPTCP and the rest go past Landlock's rules for TCP, and vsock past
 // network namespaces.
-func socket(w wants) []bpf.Instruction {
+func socket(w Wants) []bpf.Instruction {
 	if w.NoSockets {
 		return []bpf.Instruction{bpf.RetConstant{Val: refuse(unix.EAFNOSUPPORT)}}
 	}
@@ -316,7 +317,7 @@ func unixSocket() []bpf.Instruction {
 // pair of datagram sockets (and of raw ones, which are the same for this
 // family) is no pair: each end can be sent elsewhere with sendto. They are permitted
 // where sockets of that family are.
-func socketpair(w wants) []bpf.Instruction {
+func socketpair(w Wants) []bpf.Instruction {
 	if w.Unix {
 		return append(unixSocket(), bpf.RetConstant{Val: refuse(unix.EAFNOSUPPORT)})
 	}
@@ -333,11 +334,15 @@ func socketpair(w wants) []bpf.Instruction {
 	}
 }
 
-// install puts the filter on the calling thread. no_new_privs must be set. With listener
-// it returns the descriptor that notifications come from.
-func install(raw []bpf.RawInstruction, listener bool) (fd int, err error) {
+// Install puts the filter on the calling thread. no_new_privs must be set. With Binder it
+// returns the descriptor that Serve needs.
+func Install(w Wants) (fd int, err error) {
+	raw, err := program(w)
+	if err != nil {
+		return -1, err
+	}
 	var flags uintptr
-	if listener {
+	if w.Binder {
 		flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
 	}
 	code := make([]unix.SockFilter, len(raw))
@@ -347,7 +352,7 @@ func install(raw []bpf.RawInstruction, listener bool) (fd int, err error) {
 	prog := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
 	got, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
-		return -1, step(errno, "install the system call filter")
+		return -1, fmt.Errorf("install the system call filter: %w", errno)
 	}
 	return int(got), nil
 }

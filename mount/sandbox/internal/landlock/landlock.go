@@ -1,4 +1,16 @@
-package sandbox
+// Package landlock applies Landlock's rules (landlock(7)) to one thread, the one that starts
+// a confined command.
+//
+// # Promises
+//
+// Restrict refuses all that the rules do not permit and the kernel's ABI of Landlock can
+// refuse, to the calling thread and to what is started from it.
+//
+// # Not promised
+//
+// What Landlock does not cover, such as stat and chmod of files outside of the rules. Where
+// the kernel has no Landlock nothing is refused, and Restrict says so.
+package landlock
 
 import (
 	"errors"
@@ -11,15 +23,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Landlock is applied to one thread, the one that starts the command. Package
-// landlock of go-landlock applies it to all threads of the process, and as long
+// Package landlock of go-landlock applies it to all threads of the process, and as long
 // as kernels lack ABI 8 it does so through libpsx, which interrupts each of them
 // and waits for all, four times over: most of the start-up time, measured. So
 // we use its system call layer, and choose by ABI ourselves what package
 // landlock would (its BestEffort).
 
-// rules are what may be read, and what may also be written.
-type rules struct {
+// Rules are what may be read, and what may also be written.
+type Rules struct {
 	Read  []string `json:"read"`
 	Write []string `json:"write"`
 	// Sockets are those of Write in which sockets may be made: what is the command's own.
@@ -57,33 +68,28 @@ const (
 	fileRights  = ll.AccessFSExecute | ll.AccessFSReadFile | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSIoctlDev
 )
 
-// landlockABI is the version the kernel has; 0: none.
-func landlockABI() (int, error) {
+// ABI is the version the kernel has; 0: none.
+func ABI() (int, error) {
 	v, err := ll.LandlockGetABIVersion()
-	if err != nil && lacksByKind(err) {
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL) {
 		return 0, nil
 	}
 	return v, step(err, "ask for Landlock")
 }
 
-// scoped reports whether Landlock keeps a command from the abstract sockets of others.
-func scoped() bool {
-	abi, err := landlockABI()
+// Scoped reports whether Landlock keeps a command from the abstract sockets of others.
+func Scoped() bool {
+	abi, err := ABI()
 	return err == nil && abi >= scopesABI
 }
 
-// restrict confines the calling thread, and what is started from it, to the
-// rules, as far as this kernel can; tree is what their Spare is relative to.
-// no_new_privs must be set.
-func restrict(r rules, tree int) (Layer, error) {
-	layer := Layer{Name: "landlock"}
-	abi, err := landlockABI()
-	if err != nil {
-		return layer, err
-	}
-	if abi == 0 {
-		layer.State, layer.Detail = NotAvailable, "the kernel has no Landlock, or it is not enabled"
-		return layer, nil
+// Restrict confines the calling thread, and what is started from it, to the
+// rules, as far as this kernel can, and says what that is; "" if it has no Landlock. tree
+// is what their Spare is relative to. no_new_privs must be set.
+func Restrict(r Rules, tree int) (done string, err error) {
+	abi, err := ABI()
+	if err != nil || abi == 0 {
+		return "", err
 	}
 	var attr ll.RulesetAttr
 	var what []string
@@ -104,12 +110,12 @@ func restrict(r rules, tree int) (Layer, error) {
 	}
 	set, err := ll.LandlockCreateRuleset(&attr, 0)
 	if err != nil {
-		return layer, step(err, "make Landlock's rules")
+		return "", step(err, "make Landlock's rules")
 	}
 	defer unix.Close(set)
 	for _, p := range r.Read {
 		if err := addRule(set, unix.AT_FDCWD, p, readRights&attr.HandledAccessFS); err != nil {
-			return layer, err
+			return "", err
 		}
 	}
 	for _, p := range r.Write {
@@ -118,29 +124,36 @@ func restrict(r rules, tree int) (Layer, error) {
 			rights |= ll.AccessFSIoctlDev
 		}
 		if err := addRule(set, unix.AT_FDCWD, p, rights&attr.HandledAccessFS); err != nil {
-			return layer, err
+			return "", err
 		}
 	}
 	for _, p := range r.Sockets {
 		if err := addRule(set, unix.AT_FDCWD, p, ll.AccessFSMakeSock); err != nil {
-			return layer, err
+			return "", err
 		}
 	}
 	if r.Reach != "" && attr.HandledAccessFS&resolveUnix != 0 { // whoever listens there is outside of the rules
 		if err := addRule(set, unix.AT_FDCWD, r.Reach, resolveUnix); err != nil {
-			return layer, err
+			return "", err
 		}
 	}
 	for _, p := range r.Spare {
 		if err := addRule(set, tree, p, writeRights&attr.HandledAccessFS); err != nil {
-			return layer, err
+			return "", err
 		}
 	}
 	if err := ll.LandlockRestrictSelf(set, 0); err != nil {
-		return layer, step(err, "apply Landlock's rules")
+		return "", step(err, "apply Landlock's rules")
 	}
-	layer.State, layer.Detail = On, fmt.Sprintf("ABI %d: %s", abi, strings.Join(what, ", "))
-	return layer, nil
+	return fmt.Sprintf("ABI %d: %s", abi, strings.Join(what, ", ")), nil
+}
+
+// step says which step failed.
+func step(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
 }
 
 // addRule permits rights on a file, or on a directory and all below it. What is

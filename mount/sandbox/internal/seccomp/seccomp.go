@@ -1,0 +1,32 @@
+// Package seccomp is the system call filter of a confined command (seccomp(2)), and what
+// makes the calls of bind and listen in the command's place.
+//
+// # Promises
+//
+// Install refuses what reaches out of a sandbox, or into parts of the kernel that no command
+// needs, and every system call that is newer than this package. What a call is judged by is
+// read once: no memory of the command's, which it could change meanwhile.
+//
+// # Not promised
+//
+// A filter confines the calling thread, and what is started from it, and nobody else. Paths
+// are not looked at: that is for mounts and Landlock. There is none on processors other than
+// amd64 and arm64.
+package seccomp
+
+// Wants is what the system call filter refuses beyond its lists.
+type Wants struct {
+	NoSockets bool `json:"noSockets,omitempty"` // but pairs of its own
+	// Unix permits sockets of the unix family, where none of the host's can be reached.
+	Unix  bool `json:"unix,omitempty"`
+	NoIPC bool `json:"noIPC,omitempty"` // what is shared by uid
+	// NoSetID: files that others could run with this uid's rights, where what is
+	// made stays on the host.
+	NoSetID bool `json:"noSetID,omitempty"`
+	// Binder has the init make the calls of bind and listen; NoBind refuses them.
+	Binder bool `json:"binder,omitempty"`
+	NoBind bool `json:"noBind,omitempty"`
+	// Init is the pid of the init where it is to be out of reach of signals; 0: the
+	// kernel sees to that. The init fills it in.
+	Init uint32 `json:"-"`
+}
