@@ -18,9 +18,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Limits of text, in bytes as written, escapes included: who is refused chooses
-// the path, and must not choose how fast the log grows. A record stays below
-// 32 KiB. Raw paths are limited before they become base64.
+// Limits of text, in bytes as written, escapes included: whoever is refused chooses the
+// path, and must not choose how fast the log grows. A line stays below 32 KiB. Raw paths
+// are limited before they become base64.
 const (
 	maxPathText   = 4 << 10
 	maxRawPath    = 4 << 10 // PATH_MAX
@@ -55,8 +55,8 @@ func lineBound(session string, r *guard.Record) int64 {
 	return int64(n)
 }
 
-// reservation is the room of an operation whose record is r as far as it is
-// known: its detail may yet say where links led, and from where.
+// reservation is the room for the record of an operation, of which r is known so far. The
+// detail may still get the path that was asked for, if links led elsewhere.
 func reservation(session string, r *guard.Record) int64 {
 	n := lineBound(session, r) + 512
 	if r.Via != guard.ViaFUSE {
@@ -133,7 +133,7 @@ func (e *encoder) item(it *item) []byte {
 	e.begin(t)
 	e.text("subject", string(r.Subject), maxNameText)
 	e.word("via", r.Via.String())
-	// The kernel names every caller's uid and pid, and 0 is a uid of weight.
+	// The kernel tells every caller's uid and pid, and uid 0 matters.
 	if r.Via == guard.ViaFUSE || r.UID != 0 || r.PID != 0 {
 		e.key("uid")
 		e.b = strconv.AppendUint(e.b, uint64(r.UID), 10)

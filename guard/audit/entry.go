@@ -118,12 +118,12 @@ type Filter struct {
 	// has no slash, on the path's last element or the name of a root itself. A
 	// path that was not written in full is matched by its root's name alone.
 	Path string
-	// Stop, unless nil, is asked now and then, also where nothing is selected: an
-	// error ends the reading and is returned.
+	// Stop, unless nil, is called now and then, also while nothing is selected. An error
+	// that it returns ends the reading and is returned.
 	Stop func() error
 }
 
-// stopEvery is how many lines are read between two questions of Filter.Stop.
+// stopEvery is how many lines are read between two calls of Filter.Stop.
 const stopEvery = 256
 
 // check reports a pattern that cannot be judged.

@@ -27,7 +27,7 @@ type Report struct {
 	// Anchored says that the anchor was found and names a line of this chain.
 	// Without it, lines may be missing at the end, or all may be forged.
 	Anchored   bool   `json:"anchored"`
-	AnchoredAt uint64 `json:"anchored_at,omitempty"` // its number; what follows is less sure
+	AnchoredAt uint64 `json:"anchored_at,omitempty"` // its number; later lines are not protected by the anchor
 	Torn       int    `json:"torn,omitempty"`        // files whose last line a crash cut
 	Lost       uint64 `json:"lost,omitempty"`        // records the log says it could not take
 	// Pruned is how many of the oldest records were deleted on the owner's behalf, as the
@@ -41,8 +41,8 @@ type Report struct {
 // means that they could not be read, and fs.ErrNotExist that there are none and
 // no anchor that misses them. The package comment says what an OK proves.
 func Verify(dir, session, anchorPath string) (r Report, err error) {
-	// A live session may prune a file between listing and opening it. It does
-	// seldom, so a second look is nearly always enough.
+	// A live session may prune a file between listing and opening it. That is rare, so
+	// a second attempt is nearly always enough.
 	for range 5 {
 		r, err = verifyOnce(dir, session, anchorPath)
 		if !errors.Is(err, errPruned) {
@@ -52,12 +52,12 @@ func Verify(dir, session, anchorPath string) (r Report, err error) {
 	return r, err
 }
 
-// errPruned is a file that was gone when its turn came.
+// errPruned means that a listed file was gone when it was to be read.
 var errPruned = errors.New("audit: the files change too fast to be verified")
 
 func verifyOnce(dir, session, anchorPath string) (Report, error) {
 	v := &verifier{report: Report{Session: session}, expect: map[uint64]string{}}
-	// The anchor first: whatever it names is in the files by then.
+	// The anchor is read first, so that the line it names is in the files already.
 	var a *anchor
 	if anchorPath != "" {
 		var err error
@@ -101,11 +101,11 @@ type verifier struct {
 	last     mark
 	started  bool
 	keptFrom uint64
-	expect   map[uint64]string // hashes that anchors gave for lines
+	expect   map[uint64]string // hashes of lines, by number, as anchors name them
 }
 
-// fail notes a problem unless there is one already: what follows the first is
-// mostly its consequence.
+// fail notes a problem unless there is one already: later problems mostly follow from the
+// first.
 func (v *verifier) fail(at uint64, format string, args ...any) {
 	if v.report.Problem == "" {
 		v.report.Problem = fmt.Sprintf(format, args...)
@@ -120,8 +120,8 @@ func (v *verifier) want(seq uint64, hash string) {
 	v.expect[seq] = hash
 }
 
-// headers collects what the first lines say about the rest: the anchors that
-// each Open found, and what was pruned.
+// headers collects from the first lines of files which anchors Open found, and up to which
+// line files were pruned.
 func (v *verifier) headers(files []string) error {
 	for _, path := range files {
 		line, err := firstLine(path)
@@ -130,7 +130,7 @@ func (v *verifier) headers(files []string) error {
 		}
 		e, err := decode(line)
 		if err != nil {
-			continue // the pass over all lines says what is wrong with it
+			continue // checking all lines reports this one
 		}
 		v.keptFrom = max(v.keptFrom, e.KeptFrom)
 		if e.AnchorSession == v.report.Session && e.AnchorSeq > 0 {
@@ -169,8 +169,8 @@ func (v *verifier) file(path string, isLast bool) error {
 	return nil
 }
 
-// line checks one line against the one before, then takes it as the last one
-// whatever it is, so that one problem is reported once.
+// line checks a line against the one before. It then takes the line as the last one, even
+// if something is wrong with it, so that one problem is reported once.
 func (v *verifier) line(base string, line []byte, first bool) {
 	s, err := parseSeal(line)
 	if err != nil {
@@ -182,7 +182,7 @@ func (v *verifier) line(base string, line []byte, first bool) {
 		v.started = true
 		v.report.From = s.seq
 		if s.seq > 1 {
-			v.last = mark{seq: s.seq - 1, hash: s.prev} // the pruned line is taken on trust
+			v.last = mark{seq: s.seq - 1, hash: s.prev} // the hash of a pruned line cannot be checked
 		}
 	}
 	switch {
@@ -230,7 +230,7 @@ func (v *verifier) special(base string, line []byte, seq uint64, first bool) {
 func (v *verifier) finish(a *anchor) {
 	v.report.To = v.last.seq
 	if !v.started && v.keptFrom > 1 {
-		// Nothing is left, and all that is missed was pruned.
+		// No line is left, and all were pruned.
 		v.report.Pruned = v.keptFrom - 1
 	}
 	if v.started && v.report.From > 1 {
@@ -256,7 +256,7 @@ func (v *verifier) finish(a *anchor) {
 	}
 }
 
-// seal is what chains a line: its number and the two hashes at its end.
+// seal is the parts of a line that chain it: its number, and the two hashes at its end.
 type seal struct {
 	mark
 	prev [hashLen]byte
@@ -273,7 +273,7 @@ const (
 
 var errNoSeal = errors.New("audit: line without prev and hash")
 
-// parseSeal reads the places in a line that the package comment fixes.
+// parseSeal reads the seal from its fixed places in a line.
 func parseSeal(line []byte) (seal, error) {
 	var s seal
 	rest, ok := bytes.CutPrefix(line, []byte(`{"seq":`))
