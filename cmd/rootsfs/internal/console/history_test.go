@@ -87,7 +87,7 @@ func TestHistory_R007(t *testing.T) {
 	if f := search(url.Values{"until": {now.Add(-time.Hour).Format(time.RFC3339)}}); f.Matched != 0 || f.Entries == nil || f.Timeline.Allowed == nil {
 		t.Errorf("before there was anything: %+v", f)
 	}
-	if r, data := b.do("GET", "/api/history?path=[", "", nil); r.StatusCode != 422 || !strings.Contains(string(data), "malformed") {
+	if r, data := b.do("GET", "/api/history?path=[", "", nil); r.StatusCode != 422 || !strings.Contains(string(data), "is not a pattern") {
 		t.Errorf("a bad pattern: %d %s", r.StatusCode, data)
 	}
 }
