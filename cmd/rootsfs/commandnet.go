@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
@@ -24,6 +25,8 @@ type commandNet struct {
 	learn   bool
 	refused refusedHosts
 	session *session.Session // set before the gate serves
+	ends    map[network.Rule]time.Time
+	timers  []*time.Timer // of ends
 }
 
 // newCommandNet returns the network of a plan, nil if no hosts were approved and none are to
@@ -32,7 +35,7 @@ func newCommandNet(p *plan) *commandNet {
 	if p.box.Net || len(p.net) == 0 && !p.learn {
 		return nil
 	}
-	n := &commandNet{learn: p.learn}
+	n := &commandNet{learn: p.learn, ends: p.netEnds}
 	n.gate = network.New(network.Options{Rules: p.net, AnyServerName: p.netAnySNI, ResolveAll: p.learn, Record: n.record})
 	return n
 }
@@ -60,6 +63,9 @@ func (n *commandNet) box(s *session.Session) *sandbox.Network {
 					return fmt.Errorf("an approved host cannot be recorded: %w", err)
 				}
 			}
+			for rule, end := range n.ends {
+				n.timers = append(n.timers, time.AfterFunc(time.Until(end), func() { n.expire(rule) }))
+			}
 			return n.gate.Serve(&network.Sockets{
 				Route: one("route"), Netfilter: one("netfilter"), Datagram: one("datagram"),
 				Stream4: one("stream4"), Stream6: one("stream6"), Listeners: sockets["listener"],
@@ -68,11 +74,23 @@ func (n *commandNet) box(s *session.Session) *sandbox.Network {
 	}
 }
 
+// expire takes a rule back whose time is over.
+func (n *commandNet) expire(rule network.Rule) {
+	n.gate.Remove(rule)
+	if err := n.session.Registry().Note(names.OpExpire, "", guard.Allowed, "network "+rule.String()); err != nil {
+		n.session.Log().Error("the end of a host's time cannot be recorded", "host", rule.String(), "error", err)
+	}
+}
+
 // close ends every connection.
 func (n *commandNet) close() {
-	if n != nil {
-		n.gate.Close()
+	if n == nil {
+		return
 	}
+	for _, t := range n.timers {
+		t.Stop()
+	}
+	n.gate.Close()
 }
 
 // State implements session.Network.

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -143,8 +145,9 @@ type plan struct {
 	strictLinks bool
 	memoryAsked bool // --memory-max was given
 	sockets     []grantedSocket
-	net         []network.Rule // hosts that the command may connect to
-	netAnySNI   bool           // TLS may ask them for any server name
+	net         []network.Rule             // hosts that the command may connect to
+	netAnySNI   bool                       // TLS may ask them for any server name
+	netEnds     map[network.Rule]time.Time // when rules of the configuration are taken back
 	network     *commandNet
 	agent       string   // whose preset was taken, "" for none
 	homeParts   []string // files of the owner's HOME for the kept one
@@ -245,7 +248,11 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 	if p.box.Listen, err = f.ports(); err != nil {
 		return err
 	}
-	if p.net, p.netAnySNI = f.net.rules, f.netAnySNI; f.netAnySNI && len(p.net) == 0 {
+	p.net = f.net.rules
+	if conf := p.session.Config; conf != nil && !f.net.all && !f.net.none {
+		p.configuredHosts(conf.Net, cmp.Or(f.name, p.session.NameFor))
+	}
+	if p.netAnySNI = f.netAnySNI; f.netAnySNI && len(p.net) == 0 {
 		return usage(errors.New("--net-any-sni needs --net=HOSTS: without them no server name is looked at"))
 	}
 	switch f.paths {
@@ -312,6 +319,27 @@ func (f *runFlags) ports() ([]uint16, error) {
 		return nil, usage(errors.New("--listen needs --net: without it nobody else reaches the command"))
 	}
 	return ports, nil
+}
+
+// configuredHosts adds the hosts that the configuration gives to runs of this name.
+func (p *plan) configuredHosts(blocks []config.Net, name string) {
+	now := time.Now()
+	p.netEnds = map[network.Rule]time.Time{}
+	for _, b := range blocks {
+		end := b.Ends(now)
+		if b.Subject != "" && b.Subject != name || !end.IsZero() && !now.Before(end) {
+			continue
+		}
+		for _, rule := range b.Hosts {
+			if slices.Contains(p.net, rule) {
+				continue
+			}
+			p.net = append(p.net, rule)
+			if !end.IsZero() {
+				p.netEnds[rule] = end
+			}
+		}
+	}
 }
 
 // pinLevel takes the level that the configuration demands, unless a flag demands a

@@ -157,7 +157,7 @@ func (f *runFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool)
 	case isGiven && len(f.net.rules) == 0:
 		return nil
 	case !isGiven && whole != nil:
-		f.net.all = *whole
+		f.net.all, f.net.none = *whole, !*whole
 		return nil
 	}
 	for _, h := range one.Hosts {

@@ -12,6 +12,7 @@ import (
 // netValue is the value of --net: the whole network, some hosts, or nothing.
 type netValue struct {
 	all   bool
+	none  bool // also none of the configuration's hosts
 	rules []network.Rule
 }
 
@@ -27,9 +28,9 @@ func netFlag(fs *pflag.FlagSet, v *netValue, usage string) {
 func (v *netValue) Set(s string) error {
 	switch s {
 	case wholeNetwork, "true":
-		v.all = true
+		v.all, v.none = true, false
 	case "false":
-		*v = netValue{}
+		*v = netValue{none: true}
 	default:
 		rules, err := network.ParseRules(s)
 		if err != nil {

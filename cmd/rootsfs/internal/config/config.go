@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -33,7 +34,24 @@ type Config struct {
 	Subjects map[guard.Subject]guard.Quota // of the [[subject]] blocks
 	Roots    []Root                        // the [[root]] blocks, in the file's order
 	Profiles map[string][]Root
+	Net      []Net         // the [[net]] blocks
 	Debounce time.Duration // never 0
+}
+
+// Net are hosts that commands of `rootsfs run` may connect to.
+type Net struct {
+	Hosts   []network.Rule
+	Subject string        // the name of the run that it is for; "": every one
+	For     time.Duration // from the start of the run; 0: not limited
+	Expires time.Time     // zero: with the run
+}
+
+// Ends returns when the hosts of a run that starts now are taken back; zero: when it ends.
+func (n *Net) Ends(now time.Time) time.Time {
+	if n.For > 0 {
+		return now.Add(n.For)
+	}
+	return n.Expires
 }
 
 // Mount holds defaults for the flags of `rootsfs mount`, as words the flags

@@ -17,6 +17,11 @@
 //	listen = [3000]              # ports that commands with --net may listen on
 //	socket = ["/run/agent.sock"] # sockets of the host's that commands may connect to
 //
+//	[[net]]                      # hosts that commands of `rootsfs run` may connect to
+//	hosts = ["api.github.com:443", "*.npmjs.org"]
+//	subject = "my-agent"         # the run that it is for, by its name; default: every one
+//	for = "8h"                   # or expires = 2027-01-31T18:00:00+01:00
+//
 //	[limits]                     # for every root that does not say otherwise
 //	ops_per_second = 2000        # operations; more wait
 //	burst = 4000                 # operations that need not wait

@@ -53,6 +53,7 @@ func parseInto(c *Config, top table, home string) {
 	c.mount(top.table("mount"))
 	c.run(top.table("run"), home)
 	c.agents(top.table("agent"), home)
+	c.net(top.tables("net"))
 	c.Files = readFiles(top.table("files"), home)
 	c.Subjects = readSubjects(top.tables("subject"))
 	c.Abuse = readAbuse(top.table("abuse"))
@@ -137,11 +138,7 @@ func (c *Config) agents(t table, home string) {
 			HomeFiles: in.texts("home_files"), Env: in.texts("env"), Hide: in.texts("hide"), Protect: in.texts("protect"),
 			Hosts: in.texts("hosts"),
 		}
-		for i, h := range a.Hosts {
-			if _, err := network.ParseRule(h); err != nil {
-				in.r.fail(in.sub("hosts", index(i)), "%w", err)
-			}
-		}
+		in.rules("hosts", a.Hosts)
 		if a.HomeDir != "" {
 			a.HomeDir, _ = absolute(a.HomeDir, home) // checked
 		}
@@ -159,6 +156,35 @@ func (c *Config) agents(t table, home string) {
 		in.done()
 		c.Agents[name] = a
 	})
+}
+
+// net reads the hosts of runs.
+func (c *Config) net(blocks []table) {
+	for _, t := range blocks {
+		hosts := t.texts("hosts")
+		if len(hosts) == 0 {
+			t.fail("hosts", "is missing: write hosts = [\"api.example.org:443\"]")
+		}
+		n := Net{Hosts: t.rules("hosts", hosts), Subject: t.word("subject", checkSubject), Expires: t.moment("expires")}
+		n.For, _ = t.duration("for", time.Second, maxLife)
+		if n.For > 0 && !n.Expires.IsZero() {
+			t.fail("for", "hosts have an end (expires) or a life (for), not both")
+		}
+		t.done()
+		c.Net = append(c.Net, n)
+	}
+}
+
+// rules reads the hosts that texts has returned for a key.
+func (t table) rules(key string, hosts []string) (rules []network.Rule) {
+	for i, h := range hosts {
+		r, err := network.ParseRule(h)
+		if err != nil {
+			t.r.fail(t.sub(key, index(i)), "%w", err)
+		}
+		rules = append(rules, r)
+	}
+	return rules
 }
 
 // texts reads a list of texts; nil if the key is not there.

@@ -223,6 +223,12 @@ var meanings = map[string]string{
 	"root.policy":             "as [policy], for this root; its rules come after those of [policy]",
 	"root.trash":              "as [trash], for this root",
 
+	"net":         "hosts that commands of `rootsfs run` may connect to, as run --net takes them",
+	"net.hosts":   "names, *.domains, addresses and prefixes, each with :port or without",
+	"net.subject": "the name of the run that it is for; default: every run",
+	"net.for":     "how long after the start of the run; default: until it ends",
+	"net.expires": "when the hosts are taken back, with the time zone",
+
 	"agent":                 "what differs from the presets of agents (run --for NAME), by name",
 	"agent.NAME":            "what differs for one agent",
 	"agent.NAME.mode":       "mode of the project's root",
