@@ -50,7 +50,12 @@ const keptFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 // nobody replaces it through this Tree (see RenamePath, Replace and Upload).
 func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags), OpensForWriting: writesTo(flags)}
-	return t.opening(ctx, req, func(l *guard.Lease) (opened, error) { return t.open(ctx, l, c, at, flags) })
+	// Not by opening: that costs an allocation.
+	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
+		o, err := t.open(ctx, l, c, at, flags)
+		return o, 0, err
+	})
+	return o.f, o.info, err
 }
 
 // open is Open, admitted. It tries again if the name is given to another file
